@@ -1,0 +1,22 @@
+// Monotonic time.
+#pragma once
+
+#include <cstdint>
+
+namespace trireme {
+
+// Nanoseconds since an arbitrary origin (CLOCK_MONOTONIC; the same for all processes of a host).
+std::int64_t now_ns();
+
+// Seconds since construction or the last restart.
+class Stopwatch {
+ public:
+  Stopwatch() : start_(now_ns()) {}
+  double seconds() const { return static_cast<double>(now_ns() - start_) * 1e-9; }
+  void restart() { start_ = now_ns(); }
+
+ private:
+  std::int64_t start_;
+};
+
+}  // namespace trireme

@@ -1,0 +1,60 @@
+// Every fault that trireme reports on purpose is an Error; its class names the cause and fixes the
+// status with which the program ends.
+#pragma once
+
+#include <source_location>
+#include <stdexcept>
+#include <string>
+
+#include "trireme/base/exit_status.h"
+
+namespace trireme {
+
+// what() is one line for the user: what failed, where in the input, and what would be right.
+// where() is the place in the source that noticed.
+class Error : public std::runtime_error {
+ public:
+  Error(ExitStatus status, const std::string& what,
+        std::source_location where = std::source_location::current());
+
+  ExitStatus status() const { return status_; }
+  const std::source_location& where() const { return where_; }
+
+ private:
+  ExitStatus status_;
+  std::source_location where_;
+};
+
+// One class per cause, so that a handler can tell them apart by type.
+#define TRIREME_ERROR_CLASS(Name, kStatus)                                      \
+  class Name : public Error {                                                   \
+   public:                                                                      \
+    explicit Name(const std::string& what,                                      \
+                  std::source_location where = std::source_location::current()) \
+        : Error(ExitStatus::kStatus, what, where) {}                            \
+  }
+
+TRIREME_ERROR_CLASS(ConfigError, kUsage);
+TRIREME_ERROR_CLASS(DataError, kData);
+TRIREME_ERROR_CLASS(CheckpointError, kCheckpoint);
+TRIREME_ERROR_CLASS(RunFolderError, kRunFolder);
+TRIREME_ERROR_CLASS(DivergedError, kDiverged);
+TRIREME_ERROR_CLASS(InternalError, kInternal);
+TRIREME_ERROR_CLASS(MpiError, kInternal);
+TRIREME_ERROR_CLASS(Hdf5Error, kInternal);
+TRIREME_ERROR_CLASS(NcclError, kDevice);
+TRIREME_ERROR_CLASS(CudaError, kDevice);
+TRIREME_ERROR_CLASS(OutOfMemoryError, kDevice);
+
+#undef TRIREME_ERROR_CLASS
+
+// Throws InternalError: a promise between two parts of the program was broken.
+// The message is built only when the check fails.
+#define TRIREME_CHECK(condition, message)      \
+  do {                                         \
+    if (!(condition)) [[unlikely]] {           \
+      throw ::trireme::InternalError(message); \
+    }                                          \
+  } while (false)
+
+}  // namespace trireme

@@ -1,0 +1,73 @@
+// A group of ranks that act together. One interface; backends `self` (one rank), `mpi`, `nccl`.
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "trireme/comm/work.h"
+#include "trireme/tensor/tensor.h"
+
+namespace trireme {
+
+enum class ReduceOp { kSum, kMax, kMin };
+
+// One message of an exchange. Messages between two ranks of a communicator arrive in the order in
+// which they were sent.
+struct Transfer {
+  enum class Direction { kSend, kReceive };
+  Direction direction;
+  int peer;  // rank in the communicator
+  Tensor tensor;
+};
+
+// Every operation is collective over the communicator, called by its ranks in the same order, and
+// returns at once; `ready` is the stream after whose work so far the input may be read and the
+// output written. Tensors stay untouched by the caller until the Work is done.
+//
+// Reductions add in rank order 0, 1, ..., size-1, in fp32 for bf16 and in the own type otherwise,
+// and round once: the result has the same bits on every rank, wherever the ranks run, and whichever
+// of our algorithms the table names.
+class Communicator {
+ public:
+  virtual ~Communicator() = default;
+
+  virtual int rank() const = 0;
+  virtual int size() const = 0;
+  virtual const std::string& name() const = 0;   // "world", "tensor", ...; for messages
+  virtual int world_rank(int member) const = 0;  // world rank of a rank of this communicator
+  virtual int lane_id() const = 0;               // the same number on all members; 0 is the world
+
+  // In place.
+  virtual Work all_reduce(const Stream& ready, Tensor data, ReduceOp op) = 0;
+  // output (n) = this rank's n elements of the reduction of all inputs (size * n).
+  virtual Work reduce_scatter(const Stream& ready, Tensor input, Tensor output, ReduceOp op) = 0;
+  // output (size * n) = the inputs (n) of all ranks, in rank order. input may be output's own part.
+  virtual Work all_gather(const Stream& ready, Tensor input, Tensor output) = 0;
+  virtual Work broadcast(const Stream& ready, Tensor data, int root) = 0;
+  // Part i of input (size * n) goes to rank i; part j of output came from rank j.
+  virtual Work all_to_all(const Stream& ready, Tensor input, Tensor output) = 0;
+  // Sends and receives as one fused operation: none waits for another of the same call.
+  virtual Work exchange(const Stream& ready, std::vector<Transfer> transfers) = 0;
+  virtual Work barrier() = 0;
+
+  // Blocking. True where every rank said true: all ranks reach the same verdict.
+  bool agree(bool ok);
+  // Blocking, in place, over host values. The element types of all_reduce.
+  template <class T>
+  void all_reduce_host(std::span<T> values, ReduceOp op) {
+    all_reduce(Stream(), Tensor::wrap(values), op).wait_host();
+  }
+  template <class T>
+  T all_reduce_host(T value, ReduceOp op) {
+    all_reduce_host(std::span<T>(&value, 1), op);
+    return value;
+  }
+  // Blocking; `text` of the root on every rank.
+  std::string broadcast_text(std::string text, int root = 0);
+
+  // Points at an MPI_Comm of this group that carries no other traffic (for parallel HDF5).
+  virtual const void* native_mpi() const = 0;
+};
+
+}  // namespace trireme

@@ -1,0 +1,65 @@
+// What each rank communicated last: the source of comm_s, of straggler reports and traces, and of
+// the watchdog's verdicts.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace trireme {
+
+class Communicator;
+
+struct Operation {
+  int lane = 0;           // Communicator::lane_id
+  int peer = -1;          // world rank of a point-to-point partner; -1 for a collective
+  bool sends = false;     // direction, where there is a peer
+  std::string_view name;  // "all_reduce", "H5Dwrite": a string literal
+  std::uint64_t sequence =
+      0;  // counts the operations of this lane (and peer and direction), from 1
+  std::size_t bytes = 0;
+  std::int64_t begin_ns = 0;
+  std::int64_t end_ns = 0;  // 0 while it is under way
+};
+
+// Thread-safe. Keeps the last 1,024 finished operations and all that are under way.
+class FlightRecorder {
+ public:
+  FlightRecorder();
+  ~FlightRecorder();
+
+  // Where a wait for communication held up the computation: exposed communication, in total.
+  double exposed_seconds() const;
+  void add_exposed(std::int64_t nanoseconds);
+
+  std::vector<Operation> under_way() const;
+  std::vector<Operation> finished() const;
+
+  // Marks a blocking call into a library (collective HDF5, say) as one operation of `comm`, so that
+  // the watchdog guards it. `name` is a string literal.
+  class Scope {
+   public:
+    Scope(FlightRecorder& recorder, const Communicator& comm, std::string_view name);
+    ~Scope();
+    Scope(const Scope&) = delete;
+    Scope& operator=(const Scope&) = delete;
+
+   private:
+    FlightRecorder& recorder_;
+    std::uint64_t id_;
+  };
+
+  // For the backends: an operation begins and ends. begin numbers it within its lane.
+  std::uint64_t begin(int lane, int peer, bool sends, std::string_view name, std::size_t bytes);
+  void end(std::uint64_t id);
+
+  class Impl;
+  Impl& impl() { return *impl_; }
+
+ private:
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace trireme

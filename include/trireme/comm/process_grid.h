@@ -1,0 +1,61 @@
+// The ranks as a grid: data x pipeline x tensor.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "trireme/comm/runtime.h"
+
+namespace trireme {
+
+struct GridShape {
+  int data = 1;
+  int pipeline = 1;
+  int tensor = 1;
+
+  int ranks() const { return data * pipeline * tensor; }
+  std::string to_string() const;  // "2 x 1 x 2 (data x pipeline x tensor)"
+  bool operator==(const GridShape&) const = default;
+};
+
+// What --grid.* asked for; a dimension left out follows from the number of ranks. Where several are
+// left out, data takes all and the others are 1.
+struct GridRequest {
+  std::optional<int> data, pipeline, tensor;
+};
+
+// Throws ConfigError that names what would fit.
+GridShape resolve_grid(const GridRequest& request, int world_size);
+
+// Tensor ranks are neighbours, pipeline next, data outermost:
+// rank = (data_index * pipeline + pipeline_index) * tensor + tensor_index.
+// A dimension of size 1 is an identity: its communicator has one rank and costs nothing.
+class ProcessGrid {
+ public:
+  // Collective over the world.
+  ProcessGrid(Runtime& runtime, const GridShape& shape);
+
+  const GridShape& shape() const { return shape_; }
+  int data_index() const { return data_index_; }
+  int pipeline_index() const { return pipeline_index_; }
+  int tensor_index() const { return tensor_index_; }
+
+  Communicator& world() const { return runtime_.world(); }
+  Communicator& data() const { return *data_; }          // same place in the model, other data
+  Communicator& pipeline() const { return *pipeline_; }  // the stages of this replica
+  Communicator& tensor() const { return *tensor_; }      // the parts of this stage
+  Communicator& model() const { return *model_; }        // pipeline x tensor: one replica
+  Runtime& runtime() const { return runtime_; }
+
+  // World rank of a place in the grid.
+  int world_rank(int data_index, int pipeline_index, int tensor_index) const;
+
+ private:
+  Runtime& runtime_;
+  GridShape shape_;
+  int data_index_, pipeline_index_, tensor_index_;
+  std::unique_ptr<Communicator> data_, pipeline_, tensor_, model_;
+};
+
+}  // namespace trireme

@@ -1,0 +1,66 @@
+// The process's place in the job: owns MPI from start to end, the communication thread, the flight
+// recorder and the watchdog, and ends the process with the status that the run earned.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "trireme/base/exit_status.h"
+#include "trireme/comm/algorithms.h"
+#include "trireme/comm/communicator.h"
+#include "trireme/comm/flight_recorder.h"
+
+namespace trireme {
+
+struct RuntimeOptions {
+  // Seconds that an operation may be under way before the watchdog asks who is missing.
+  double timeout_s = 600.0;
+  AlgorithmTable algorithms;
+  // Test mode: point-to-point messages are rendezvous (synchronous) sends only.
+  bool synchronous_sends = false;
+};
+
+// Built once, in main, before anything else; destroyed last. No collective runs in its destructor.
+class Runtime {
+ public:
+  // Collective over all processes that the launcher started. Throws MpiError where MPI cannot give
+  // MPI_THREAD_MULTIPLE, ConfigError where the launcher started several tasks but MPI sees one.
+  explicit Runtime(RuntimeOptions options = {});
+  ~Runtime();
+  Runtime(const Runtime&) = delete;
+  Runtime& operator=(const Runtime&) = delete;
+
+  Communicator& world();
+  int rank() const;
+  int size() const;
+  int node() const;  // index of this node, in order of each node's lowest rank
+  int nodes() const;
+  int local_rank() const;  // among the ranks of this node
+  int local_size() const;
+  const std::string& host() const;
+  FlightRecorder& recorder();
+
+  // Cores that this rank may use: what Slurm or the affinity mask grants, divided among the ranks
+  // of the node whose masks overlap; at least 1.
+  int cores() const;
+
+  void set_timeout(double seconds);
+
+  // A communicator of the listed world ranks; ranks count in the listed order. Collective over the
+  // listed ranks alone; `name` and `ranks` are the same on all of them.
+  std::unique_ptr<Communicator> group(const std::string& name, const std::vector<int>& ranks);
+
+  // Runs `body` and ends the process with what it returns; never returns itself. Where body throws:
+  // the same fault on all ranks is one line from the lowest rank and an orderly end; a fault on
+  // some ranks alone is a line from each distinct one, then an abort of the whole job, with the
+  // status of the fault.
+  [[noreturn]] void run(const std::function<ExitStatus()>& body);
+
+  class Impl;
+
+ private:
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace trireme

@@ -1,0 +1,47 @@
+// What every operation needs: where it runs, its memory, and what changes from step to step.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "trireme/tensor/tensor.h"
+
+namespace trireme::ops {
+
+class MatmulEngine;  // src/ops: the library behind ops::matmul
+
+// What changes from step to step, read by operations from device memory and never passed by value,
+// so that a whole step can be captured and replayed.
+struct StepState {
+  std::int64_t step = 0;         // counts from 1; the t of AdamW
+  std::uint64_t random_key = 0;  // of this step's dropout draws
+  float learning_rate = 0.0f;
+  float gradient_scale = 1.0f;  // 1 / (loss scale * targets of the step)
+  float clip_factor = 1.0f;     // min(1, clip / norm)
+  float loss_scale = 1.0f;
+  std::int32_t finite = 1;  // 0: the optimizer leaves everything as it is
+};
+
+// Passed by reference through a step. One context serves one stream; operations of one context run
+// in order. On a CPU an operation is done when it returns.
+struct Context {
+  Device device;
+  Stream stream;
+  std::shared_ptr<Allocator> allocator;
+  std::shared_ptr<MatmulEngine> matmul;
+  StepState* step_state = nullptr;  // in device memory
+  int threads = 1;
+
+  Tensor allocate(const Shape& shape, DType dtype, MemoryUse use = MemoryUse::kActivations) {
+    return Tensor::allocate(*allocator, stream, shape, dtype, use);
+  }
+};
+
+// A CPU context with its own allocator; sets OpenMP's thread count for the calling thread.
+Context make_cpu_context(int threads);
+
+// The matrix-product library in use for a type on this processor, and why, in one line
+// ("oneDNN 2.6.3 (AVX-512)"); for `trireme version`.
+std::string_view matmul_description(const Context& ctx, DType dtype);
+
+}  // namespace trireme::ops

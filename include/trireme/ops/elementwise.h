@@ -1,0 +1,45 @@
+// Operations element by element. All tensors of a call have as many elements; types fp32 or bf16,
+// arithmetic in fp32.
+#pragma once
+
+#include "trireme/ops/context.h"
+
+namespace trireme::ops {
+
+void fill(Context& ctx, const Tensor& x, float value);
+// y = x, converted to y's type (fp32 or bf16; rounds to nearest even). Same type: a plain copy.
+void cast(Context& ctx, const Tensor& x, const Tensor& y);
+// y = a + b; y may be a or b.
+void add(Context& ctx, const Tensor& a, const Tensor& b, const Tensor& y);
+// x *= factor.
+void scale(Context& ctx, const Tensor& x, float factor);
+// x (rows, columns) += bias (columns).
+void add_bias(Context& ctx, const Tensor& x, const Tensor& bias);
+// sums (columns), fp32, += column sums of x (rows, columns), in fixed order.
+void add_column_sums(Context& ctx, const Tensor& x, const Tensor& sums);
+
+// GELU, tanh form (Hendrycks and Gimpel 2016): y = x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))).
+void gelu(Context& ctx, const Tensor& x, const Tensor& y);
+// dx = dy * gelu'(x); dx may be dy.
+void gelu_backward(Context& ctx, const Tensor& x, const Tensor& dy, const Tensor& dx);
+
+// SwiGLU (Shazeer 2020): gate_up (rows, 2 * width) holds gate and up side by side;
+// y (rows, width) = gate * sigmoid(gate) * up.
+void swiglu(Context& ctx, const Tensor& gate_up, const Tensor& y);
+// dgate_up may be gate_up.
+void swiglu_backward(Context& ctx, const Tensor& gate_up, const Tensor& dy, const Tensor& dgate_up);
+
+// Where element (row, column) of a dropout sits, independent of ranks and micro-batches: row i is
+// position (first_row + i) % length of sample samples[(first_row + i) / length].
+struct DropoutPlace {
+  std::uint32_t layer = 0;  // tells the dropouts of a model apart
+  std::int64_t first_row = 0;
+  std::int64_t length = 1;  // positions per sample
+  Tensor samples;           // int64, global sample numbers of the micro-batch
+};
+// y = x / (1 - rate) where a Philox draw of (StepState::random_key, layer, sample, position,
+// column) exceeds rate, else 0. x, y (rows, columns); y may be x. The same call is its own
+// backward: dx from dy.
+void dropout(Context& ctx, const Tensor& x, float rate, const DropoutPlace& place, const Tensor& y);
+
+}  // namespace trireme::ops

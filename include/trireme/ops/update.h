@@ -1,0 +1,32 @@
+// Optimizer steps on flat fp32 shards. All read learning rate, scales and the finite flag from the
+// context's StepState; with finite == 0 they change nothing.
+#pragma once
+
+#include "trireme/ops/context.h"
+
+namespace trireme::ops {
+
+struct AdamW {
+  float beta1 = 0.9f, beta2 = 0.95f, epsilon = 1e-8f;
+  float weight_decay = 0.0f;
+};
+// Loshchilov and Hutter 2019. g = gradient * gradient_scale * clip_factor; master, exp_avg,
+// exp_avg_sq and gradient are fp32 (n); weights (n), fp32 or bf16, receives the new master values
+// (it may be master itself).
+void adamw_step(Context& ctx, const AdamW& rule, const Tensor& master, const Tensor& gradient,
+                const Tensor& exp_avg, const Tensor& exp_avg_sq, const Tensor& weights);
+
+struct Sgd {
+  float momentum = 0.0f;
+  float weight_decay = 0.0f;  // decoupled, as in AdamW
+};
+// velocity = momentum * velocity + g; master -= learning_rate * (velocity + weight_decay * master).
+// velocity may be undefined where momentum is 0.
+void sgd_step(Context& ctx, const Sgd& rule, const Tensor& master, const Tensor& gradient,
+              const Tensor& velocity, const Tensor& weights);
+
+// Sum of the squares of x (n) fp32, in double, split in a way that does not follow the thread
+// count.
+double sum_of_squares(Context& ctx, const Tensor& x);
+
+}  // namespace trireme::ops

@@ -1,0 +1,68 @@
+// A dense array: shape, element type, device, and a view of a shared block of memory.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "trireme/base/error.h"
+#include "trireme/base/shape.h"
+#include "trireme/tensor/allocator.h"
+#include "trireme/tensor/dtype.h"
+
+namespace trireme {
+
+// Contiguous and row-major. Copying a Tensor shares its memory. A default-made Tensor is empty:
+// it has no memory and !defined().
+class Tensor {
+ public:
+  Tensor() = default;
+
+  // Contents undefined. Throws OutOfMemoryError.
+  static Tensor allocate(Allocator& allocator, const Stream& stream, const Shape& shape,
+                         DType dtype, MemoryUse use);
+
+  // A view of host memory that the caller keeps alive and valid.
+  static Tensor wrap(void* data, const Shape& shape, DType dtype);
+  template <class T>
+  static Tensor wrap(std::span<T> values) {
+    return wrap(values.data(), {static_cast<std::int64_t>(values.size())}, dtype_of<T>());
+  }
+
+  bool defined() const { return data_ != nullptr; }
+  const Shape& shape() const { return shape_; }
+  DType dtype() const { return dtype_; }
+  Device device() const { return device_; }
+  std::int64_t elements() const { return shape_.elements(); }
+  std::size_t bytes() const { return static_cast<std::size_t>(elements()) * size_of(dtype_); }
+  void* raw() const { return data_.get(); }
+
+  // The elements, on the host; T must be the tensor's element type.
+  template <class T>
+  T* data() const {
+    TRIREME_CHECK(dtype_of<T>() == dtype_, "a tensor was read as another element type");
+    return reinterpret_cast<T*>(data_.get());
+  }
+  template <class T>
+  std::span<T> span() const {
+    return {data<T>(), static_cast<std::size_t>(elements())};
+  }
+
+  // Views of the same memory.
+  Tensor reshape(const Shape& shape) const;                       // as many elements
+  Tensor rows(std::int64_t begin, std::int64_t end) const;        // a range of the first dimension
+  Tensor flat_range(std::int64_t begin, std::int64_t end) const;  // (end - begin), of all elements
+
+ private:
+  Tensor view(std::int64_t first_element, const Shape& shape) const;
+
+  Shape shape_;
+  DType dtype_ = DType::kF32;
+  Device device_;
+  Buffer data_;  // points at the first element; shares ownership of the whole block
+};
+
+// A tuple of tensors as it travels between blocks and pipeline stages.
+using Tensors = std::vector<Tensor>;
+
+}  // namespace trireme

@@ -1,0 +1,8 @@
+#include "trireme/base/error.h"
+
+namespace trireme {
+
+Error::Error(ExitStatus status, const std::string& what, std::source_location where)
+    : std::runtime_error(what), status_(status), where_(where) {}
+
+}  // namespace trireme

@@ -1,0 +1,27 @@
+option(TRIREME_TESTS "Build the tests" ON)
+option(TRIREME_BENCHMARKS "Build the benchmarks in perf/" ON)
+option(TRIREME_OPENMP "Run operations on several threads with OpenMP" ON)
+set(TRIREME_SANITIZE "" CACHE STRING "Sanitizers, as given to -fsanitize=, e.g. address,undefined")
+
+if(NOT CMAKE_BUILD_TYPE)
+  set(CMAKE_BUILD_TYPE Release CACHE STRING "Build type" FORCE)
+endif()
+set(CMAKE_CXX_STANDARD 20)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin)
+
+# Nothing is compiled for the build host's processor: files that need more than baseline x86-64
+# name their instruction sets per function or per file and are chosen at run time.
+add_compile_options(-Wall -Wextra -Wshadow -Wnon-virtual-dtor -Wvla -Werror)
+if(TRIREME_SANITIZE)
+  add_compile_options(-fsanitize=${TRIREME_SANITIZE} -fno-omit-frame-pointer)
+  add_link_options(-fsanitize=${TRIREME_SANITIZE})
+endif()
+
+find_program(CCACHE ccache)
+if(CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE})
+endif()

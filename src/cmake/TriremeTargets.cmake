@@ -1,0 +1,37 @@
+# trireme_library(AREA SOURCES file... [PUBLIC target...] [PRIVATE target...])
+# Declares the library trireme_AREA, known to others as Trireme::AREA.
+function(trireme_library area)
+  cmake_parse_arguments(ARG "" "" "SOURCES;PUBLIC;PRIVATE" ${ARGN})
+  add_library(trireme_${area} STATIC ${ARG_SOURCES})
+  add_library(Trireme::${area} ALIAS trireme_${area})
+  set_target_properties(trireme_${area} PROPERTIES EXPORT_NAME ${area})
+  target_include_directories(trireme_${area} PUBLIC
+    $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include> $<INSTALL_INTERFACE:include>)
+  target_compile_features(trireme_${area} PUBLIC cxx_std_20)
+  target_link_libraries(trireme_${area} PUBLIC ${ARG_PUBLIC} PRIVATE ${ARG_PRIVATE})
+  set_property(GLOBAL APPEND PROPERTY TRIREME_LIBRARIES trireme_${area})
+endfunction()
+
+# trireme_test(NAME LABEL label TIMEOUT seconds SOURCES file... [LINK target...] [RANKS n...] [ARGS arg...])
+# One executable; one CTest case per entry of RANKS, each started by mpiexec (none: started alone).
+function(trireme_test name)
+  cmake_parse_arguments(ARG "" "LABEL;TIMEOUT" "SOURCES;LINK;RANKS;ARGS" ${ARGN})
+  if(NOT ARG_LABEL OR NOT ARG_TIMEOUT)
+    message(FATAL_ERROR "trireme_test(${name}): LABEL and TIMEOUT are required")
+  endif()
+  add_executable(${name} ${ARG_SOURCES})
+  target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/tests)
+  target_link_libraries(${name} PRIVATE ${ARG_LINK} GTest::gtest)
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+  if(ARG_RANKS)
+    foreach(ranks IN LISTS ARG_RANKS)
+      add_test(NAME ${name}_${ranks}
+               COMMAND mpiexec -n ${ranks} $<TARGET_FILE:${name}> ${ARG_ARGS})
+      set_tests_properties(${name}_${ranks} PROPERTIES
+        LABELS ${ARG_LABEL} TIMEOUT ${ARG_TIMEOUT} PROCESSORS 2 ENVIRONMENT OMP_NUM_THREADS=1)
+    endforeach()
+  else()
+    add_test(NAME ${name} COMMAND ${name} ${ARG_ARGS})
+    set_tests_properties(${name} PROPERTIES LABELS ${ARG_LABEL} TIMEOUT ${ARG_TIMEOUT})
+  endif()
+endfunction()

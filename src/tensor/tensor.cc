@@ -1,0 +1,52 @@
+#include "trireme/tensor/tensor.h"
+
+#include <fmt/format.h>
+
+namespace trireme {
+
+Tensor Tensor::allocate(Allocator& allocator, const Stream& stream, const Shape& shape, DType dtype,
+                        MemoryUse use) {
+  Tensor tensor;
+  tensor.shape_ = shape;
+  tensor.dtype_ = dtype;
+  tensor.device_ = allocator.device();
+  tensor.data_ = allocator.allocate(tensor.bytes(), use, stream);
+  return tensor;
+}
+
+Tensor Tensor::wrap(void* data, const Shape& shape, DType dtype) {
+  Tensor tensor;
+  tensor.shape_ = shape;
+  tensor.dtype_ = dtype;
+  tensor.data_ = Buffer(Buffer(), static_cast<std::byte*>(data));  // owns nothing
+  return tensor;
+}
+
+Tensor Tensor::reshape(const Shape& shape) const {
+  TRIREME_CHECK(shape.elements() == elements(),
+                fmt::format("{} cannot be seen as {}", shape_.to_string(), shape.to_string()));
+  return view(0, shape);
+}
+
+Tensor Tensor::rows(std::int64_t begin, std::int64_t end) const {
+  TRIREME_CHECK(shape_.rank() > 0 && 0 <= begin && begin <= end && end <= shape_[0],
+                fmt::format("rows {} to {} of {}", begin, end, shape_.to_string()));
+  const std::int64_t row = shape_[0] == 0 ? 0 : elements() / shape_[0];
+  return view(begin * row, shape_.with(0, end - begin));
+}
+
+Tensor Tensor::flat_range(std::int64_t begin, std::int64_t end) const {
+  TRIREME_CHECK(0 <= begin && begin <= end && end <= elements(),
+                fmt::format("elements {} to {} of {}", begin, end, shape_.to_string()));
+  return view(begin, {end - begin});
+}
+
+Tensor Tensor::view(std::int64_t first_element, const Shape& shape) const {
+  Tensor result = *this;
+  result.shape_ = shape;
+  result.data_ =
+      Buffer(data_, data_.get() + static_cast<std::size_t>(first_element) * size_of(dtype_));
+  return result;
+}
+
+}  // namespace trireme

@@ -1,0 +1,82 @@
+#include <cmath>
+#include <set>
+
+#include <gtest/gtest.h>
+
+#include "trireme/base/error.h"
+#include "trireme/base/philox.h"
+#include "trireme/base/shape.h"
+
+namespace trireme {
+namespace {
+
+// Known answers of the reference implementation (Random123, kat_vectors: philox4x32 10).
+TEST(Philox, KnownAnswers) {
+  EXPECT_EQ(philox4x32({0, 0, 0, 0}, 0), (Philox4{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}));
+  EXPECT_EQ(philox4x32({0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff}, 0xffffffffffffffff),
+            (Philox4{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}));
+  EXPECT_EQ(philox4x32({0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344}, 0x299f31d0a4093822),
+            (Philox4{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}));
+}
+
+TEST(Philox, NormalHasUnitMoments) {
+  const std::uint64_t key = philox_key(1, "test");
+  double sum = 0, squares = 0;
+  constexpr int kCount = 100000;
+  for (int i = 0; i < kCount; ++i) {
+    const double x = philox_normal_at(key, static_cast<std::uint64_t>(i));
+    sum += x;
+    squares += x * x;
+  }
+  EXPECT_NEAR(sum / kCount, 0.0, 0.015);  // 4.7 standard errors
+  EXPECT_NEAR(squares / kCount, 1.0, 0.025);
+}
+
+TEST(Philox, KeysDifferByPurposeAndSeed) {
+  EXPECT_NE(philox_key(1, "a"), philox_key(1, "b"));
+  EXPECT_NE(philox_key(1, "a"), philox_key(2, "a"));
+}
+
+TEST(Permutation, IsABijectionOfEverySize) {
+  for (const std::uint64_t count : {1u, 2u, 3u, 5u, 16u, 17u, 1000u, 4097u}) {
+    std::set<std::uint64_t> seen;
+    for (std::uint64_t i = 0; i < count; ++i) {
+      const std::uint64_t where = permuted_index(42, count, i);
+      EXPECT_LT(where, count);
+      seen.insert(where);
+    }
+    EXPECT_EQ(seen.size(), count);
+  }
+}
+
+TEST(Permutation, DependsOnTheKey) {
+  int same = 0;
+  for (std::uint64_t i = 0; i < 1000; ++i) {
+    same += permuted_index(1, 1000, i) == permuted_index(2, 1000, i);
+  }
+  EXPECT_LT(same, 20);
+}
+
+TEST(Shape, CountsAndPrints) {
+  const Shape shape{2, 3, 4};
+  EXPECT_EQ(shape.elements(), 24);
+  EXPECT_EQ(shape.rows(), 6);
+  EXPECT_EQ(shape[-1], 4);
+  EXPECT_EQ(shape.with(-1, 8), (Shape{2, 3, 8}));
+  EXPECT_EQ(shape.to_string(), "(2, 3, 4)");
+  EXPECT_EQ(Shape{}.elements(), 1);
+  EXPECT_THROW(Shape({-1}), InternalError);
+}
+
+TEST(Error, CarriesStatusAndPlace) {
+  try {
+    throw DataError("no such file");
+  } catch (const Error& error) {
+    EXPECT_EQ(error.status(), ExitStatus::kData);
+    EXPECT_STREQ(error.what(), "no such file");
+    EXPECT_NE(std::string(error.where().file_name()).find("base_test.cc"), std::string::npos);
+  }
+}
+
+}  // namespace
+}  // namespace trireme

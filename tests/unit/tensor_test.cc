@@ -1,0 +1,67 @@
+#include "trireme/tensor/tensor.h"
+
+#include <cmath>
+#include <limits>
+
+#include <gtest/gtest.h>
+
+namespace trireme {
+namespace {
+
+TEST(BFloat16, RoundsToNearestEven) {
+  EXPECT_EQ(BFloat16(1.0f).bits, 0x3f80);
+  EXPECT_EQ(BFloat16(std::bit_cast<float>(0x3f808000u)).bits, 0x3f80);  // half way: to even
+  EXPECT_EQ(BFloat16(std::bit_cast<float>(0x3f818000u)).bits, 0x3f82);
+  EXPECT_EQ(BFloat16(std::bit_cast<float>(0x3f808001u)).bits, 0x3f81);
+  EXPECT_TRUE(std::isinf(static_cast<float>(BFloat16(std::numeric_limits<float>::max()))));
+  EXPECT_TRUE(std::isnan(static_cast<float>(BFloat16(std::bit_cast<float>(0x7f800001u)))));
+}
+
+TEST(Allocator, ReusesAndCounts) {
+  const auto allocator = make_caching_allocator({});
+  const Stream stream;
+  const void* first = nullptr;
+  {
+    const Buffer block = allocator->allocate(1000, MemoryUse::kActivations, stream);
+    first = block.get();
+    EXPECT_EQ(reinterpret_cast<std::uintptr_t>(first) % 64, 0u);
+    EXPECT_GE(allocator->stats().live[static_cast<std::size_t>(MemoryUse::kActivations)], 1000u);
+  }
+  EXPECT_EQ(allocator->stats().total_live, 0u);
+  const Buffer again = allocator->allocate(990, MemoryUse::kGradients, stream);
+  EXPECT_EQ(again.get(), first);
+  EXPECT_LE(allocator->stats().reserved, 1024u);
+}
+
+TEST(Allocator, SaysWhatHoldsTheMemory) {
+  const auto allocator = make_caching_allocator({}, 8 << 20);
+  const Buffer held = allocator->allocate(5 << 20, MemoryUse::kParameters, Stream());
+  try {
+    allocator->allocate(6 << 20, MemoryUse::kActivations, Stream());
+    FAIL() << "the limit did not hold";
+  } catch (const OutOfMemoryError& error) {
+    EXPECT_NE(std::string(error.what()).find("parameters 5 MiB"), std::string::npos)
+        << error.what();
+  }
+}
+
+TEST(Tensor, ViewsShareMemory) {
+  const auto allocator = make_caching_allocator({});
+  Tensor view;
+  {
+    const Tensor whole =
+        Tensor::allocate(*allocator, Stream(), {4, 6}, DType::kF32, MemoryUse::kActivations);
+    for (int i = 0; i < 24; ++i) whole.data<float>()[i] = static_cast<float>(i);
+    view = whole.rows(1, 3);
+  }
+  EXPECT_EQ(view.shape(), (Shape{2, 6}));
+  EXPECT_EQ(view.data<float>()[0], 6.0f);
+  EXPECT_EQ(view.flat_range(3, 5).data<float>()[1], 10.0f);
+  EXPECT_EQ(view.reshape({3, 4}).rows(2, 3).data<float>()[3], 17.0f);
+  EXPECT_THROW(view.reshape({5}), InternalError);
+  EXPECT_THROW(view.rows(1, 3), InternalError);
+  EXPECT_THROW(view.data<double>(), InternalError);
+}
+
+}  // namespace
+}  // namespace trireme
