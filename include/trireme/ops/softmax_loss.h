@@ -21,8 +21,13 @@ void softmax_statistics(Context& ctx, const Tensor& logits, const Tensor& target
 void softmax_gradient(Context& ctx, const Tensor& logits, const Tensor& targets,
                       std::int64_t first_class, std::int64_t valid, const Tensor& row_max,
                       const Tensor& row_sum, const Tensor& dlogits);
-// Sum over unmasked rows of log(row_sum) + row_max - target_logit, in double, in row order.
-double softmax_loss_sum(Context& ctx, const Tensor& targets, const Tensor& row_max,
-                        const Tensor& row_sum, const Tensor& target_logit);
+// sum (1) fp64 += over unmasked rows log(row_sum) + row_max - target_logit, in double, in row
+// order.
+void softmax_loss_sum(Context& ctx, const Tensor& targets, const Tensor& row_max,
+                      const Tensor& row_sum, const Tensor& target_logit, const Tensor& sum);
+// row_sum *= exp(local_max - row_max): from the maximum over a part to that over the whole. (rows)
+// each.
+void softmax_rescale(Context& ctx, const Tensor& local_max, const Tensor& row_max,
+                     const Tensor& row_sum);
 
 }  // namespace trireme::ops

@@ -25,8 +25,13 @@ struct Sgd {
 void sgd_step(Context& ctx, const Sgd& rule, const Tensor& master, const Tensor& gradient,
               const Tensor& velocity, const Tensor& weights);
 
-// Sum of the squares of x (n) fp32, in double, split in a way that does not follow the thread
-// count.
-double sum_of_squares(Context& ctx, const Tensor& x);
+// sum (1) fp64 += the squares of x (n) fp32, in double, split in a way that does not follow the
+// thread count. NaN and infinity show in the sum.
+void add_sum_of_squares(Context& ctx, const Tensor& x, const Tensor& sum);
+
+// From the sum of the squares of all gradients (1) fp64: norm (1) fp64 = sqrt(sum) *
+// gradient_scale. Sets StepState::finite, and clip_factor = min(1, clip / norm); clip 0 leaves the
+// norm as it is.
+void finish_gradient_norm(Context& ctx, const Tensor& sum, float clip, const Tensor& norm);
 
 }  // namespace trireme::ops

@@ -36,6 +36,8 @@ class Tensor {
   std::int64_t elements() const { return shape_.elements(); }
   std::size_t bytes() const { return static_cast<std::size_t>(elements()) * size_of(dtype_); }
   void* raw() const { return data_.get(); }
+  // Whether another tensor shares the memory: if not, its holder may overwrite it.
+  bool shared() const { return data_.use_count() > 1; }
 
   // The elements, on the host; T must be the tensor's element type.
   template <class T>

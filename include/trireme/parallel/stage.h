@@ -1,0 +1,52 @@
+// The part of a model that one rank holds: a run of blocks, each split over the tensor dimension.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "trireme/nn/block.h"
+
+namespace trireme::parallel {
+
+struct StageOptions {
+  bool sequence_parallel = false;
+  DType compute = DType::kF32;
+  std::uint64_t seed = 1;
+};
+
+class Stage {
+ public:
+  // Builds this rank's blocks and fills in the initial values, which depend on the seed alone.
+  // Collective over the grid. Throws ConfigError where the model does not fit the grid.
+  Stage(ops::Context& ctx, const ProcessGrid& grid, const nn::ModelPlan& plan,
+        const StageOptions& options);
+
+  // First and last block of each stage, for the start-up table: [begin, end) in plan.blocks.
+  const std::vector<std::pair<int, int>>& partition() const { return partition_; }
+  bool first() const { return grid_.pipeline_index() == 0; }
+  bool last() const { return grid_.pipeline_index() == grid_.shape().pipeline - 1; }
+
+  nn::Values forward(nn::Tape& tape, const nn::MicroBatch& batch, nn::Values in) const;
+
+  // What passes between stages for a micro-batch of batch x length positions.
+  std::vector<nn::BoundaryTensor> boundary(std::int64_t batch, std::int64_t length) const;
+
+  const ProcessGrid& grid() const { return grid_; }
+  const StageOptions& options() const { return options_; }
+  std::int64_t width() const { return width_; }
+  // Of all blocks here, in block order.
+  const std::vector<nn::FlatGroup*>& groups() const { return groups_; }
+  std::vector<nn::Parameter*> parameters() const;
+
+ private:
+  const ProcessGrid& grid_;
+  StageOptions options_;
+  std::int64_t width_;
+  std::vector<std::pair<int, int>> partition_;
+  std::unique_ptr<Communicator> tied_;  // the stages that hold the tied parameter
+  std::vector<std::unique_ptr<nn::Block>> blocks_;
+  std::vector<nn::FlatGroup*> groups_;
+};
+
+}  // namespace trireme::parallel

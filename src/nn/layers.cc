@@ -1,0 +1,233 @@
+#include "trireme/nn/layers.h"
+
+#include "trireme/ops/elementwise.h"
+#include "trireme/ops/matmul.h"
+#include "trireme/ops/norm.h"
+
+namespace trireme::nn {
+namespace {
+
+constexpr float kNormEpsilon = 1e-5f;
+
+// Outside the tensor-parallel parts every tensor rank holds these weights. Where ranks see
+// different rows, their gradients are partial sums.
+Copies outside_copies(const TensorParallel& parallel) {
+  return {.counted = parallel.rank() == 0,
+          .partial = parallel.splits_rows() ? parallel.comm : nullptr};
+}
+
+Parameter& add_outside_vector(const LayerContext& context, const std::string& name,
+                              std::int64_t extent, float value) {
+  return context.parameters.add({.name = context.child(name).name,
+                                 .placement = Placement::whole({extent}),
+                                 .initial = Initializer::constant(value),
+                                 .copies = outside_copies(context.parallel),
+                                 .decay = false});
+}
+
+// The first parameter's bias tensor over several biases side by side, or an undefined one.
+Tensor bias_of(const std::vector<Parameter*>& biases) {
+  return biases.empty() ? Tensor() : side_by_side_weight(biases);
+}
+Tensor bias_gradient_of(const std::vector<Parameter*>& biases) {
+  return biases.empty() ? Tensor() : side_by_side_gradient(biases);
+}
+
+Tensor input_gradient(ops::Context& ctx, const Tensor& dy, const Tensor& weight) {
+  const Tensor dx = ctx.allocate({dy.shape()[0], weight.shape()[1]}, dy.dtype());
+  ops::linear_backward_input(ctx, dy, weight, dx);
+  return dx;
+}
+
+}  // namespace
+
+Value add(Tape& tape, const Value& a, const Value& b) {
+  ops::Context& ctx = tape.context();
+  const Tensor y = ctx.allocate(a.shape(), a.tensor().dtype());
+  ops::add(ctx, a.tensor(), b.tensor(), y);
+  return tape.record(y, {a, b}, [a, b](Tape& t, const Tensor& dy) {
+    t.add_gradient(a, dy);
+    t.add_gradient(b, dy);
+  });
+}
+
+Value dropout(Tape& tape, const TensorParallel& parallel, const MicroBatch& batch, const Value& x,
+              float rate, std::uint32_t layer) {
+  if (!batch.training || rate == 0.0f) return x;
+  const ops::DropoutPlace place{layer, parallel.first_outside_row(batch.batch * batch.length),
+                                batch.length, batch.samples};
+  ops::Context& ctx = tape.context();
+  const Tensor y = ctx.allocate(x.shape(), x.tensor().dtype());
+  ops::dropout(ctx, x.tensor(), rate, place, y);
+  return tape.record(y, {x}, [x, rate, place](Tape& t, const Tensor& dy) {
+    const Tensor dx = t.context().allocate(dy.shape(), dy.dtype());
+    ops::dropout(t.context(), dy, rate, place, dx);
+    t.add_gradient(x, dx);
+  });
+}
+
+Norm::Norm(const LayerContext& context, NormKind kind, std::int64_t width, bool bias)
+    : kind_(kind), weight_(&add_outside_vector(context, "weight", width, 1.0f)) {
+  if (kind == NormKind::kLayer && bias) bias_ = &add_outside_vector(context, "bias", width, 0.0f);
+}
+
+Value Norm::forward(Tape& tape, const Value& x) const {
+  return kind_ == NormKind::kLayer ? layer_norm(tape, x) : rms_norm(tape, x);
+}
+
+Value Norm::layer_norm(Tape& tape, const Value& x) const {
+  ops::Context& ctx = tape.context();
+  const Tensor y = ctx.allocate(x.shape(), x.tensor().dtype());  // (rows, C)
+  const Tensor mean = ctx.allocate({x.shape()[0]}, DType::kF32);
+  const Tensor rstd = ctx.allocate({x.shape()[0]}, DType::kF32);
+  ops::layer_norm(ctx, x.tensor(), weight_->weight(), bias_ ? bias_->weight() : Tensor(),
+                  kNormEpsilon, y, mean, rstd);
+  std::vector<const Parameter*> parameters = {weight_};
+  if (bias_) parameters.push_back(bias_);
+  return tape.record(
+      y, {x},
+      [x, mean, rstd, this](Tape& t, const Tensor& dy) {
+        const Tensor dx = t.context().allocate(dy.shape(), dy.dtype());
+        ops::layer_norm_backward_input(t.context(), dy, x.tensor(), weight_->weight(), mean, rstd,
+                                       dx);
+        t.add_gradient(x, dx);
+      },
+      parameters,
+      [x, mean, rstd, this](Tape& t, const Tensor& dy) {
+        ops::layer_norm_backward_weight(t.context(), dy, x.tensor(), mean, rstd,
+                                        weight_->gradient(), bias_ ? bias_->gradient() : Tensor());
+      });
+}
+
+Value Norm::rms_norm(Tape& tape, const Value& x) const {
+  ops::Context& ctx = tape.context();
+  const Tensor y = ctx.allocate(x.shape(), x.tensor().dtype());  // (rows, C)
+  const Tensor rstd = ctx.allocate({x.shape()[0]}, DType::kF32);
+  ops::rms_norm(ctx, x.tensor(), weight_->weight(), kNormEpsilon, y, rstd);
+  return tape.record(
+      y, {x},
+      [x, rstd, this](Tape& t, const Tensor& dy) {
+        const Tensor dx = t.context().allocate(dy.shape(), dy.dtype());
+        ops::rms_norm_backward_input(t.context(), dy, x.tensor(), weight_->weight(), rstd, dx);
+        t.add_gradient(x, dx);
+      },
+      {weight_},
+      [x, rstd, this](Tape& t, const Tensor& dy) {
+        ops::rms_norm_backward_weight(t.context(), dy, x.tensor(), rstd, weight_->gradient());
+      });
+}
+
+ColumnParallelLinear::Part ColumnParallelLinear::split_part(const LayerContext& context,
+                                                            const std::string& name,
+                                                            std::int64_t rows) {
+  return {name, rows, context.parallel.size(), context.parallel.rank(), nullptr, true};
+}
+
+ColumnParallelLinear::ColumnParallelLinear(const LayerContext& context,
+                                           const std::vector<Part>& parts, std::int64_t in,
+                                           bool bias, float deviation) {
+  const auto copies = [](const Part& part) { return Copies{part.counted, part.partial}; };
+  for (const Part& part : parts) {
+    weights_.push_back(&context.parameters.add(
+        {.name = context.child(part.name).name + ".weight",
+         .placement = Placement::split({part.rows, in}, 0, part.parts, part.index),
+         .initial = Initializer::normal(deviation),
+         .copies = copies(part)}));
+  }
+  if (!bias) return;
+  for (const Part& part : parts) {
+    biases_.push_back(&context.parameters.add(
+        {.name = context.child(part.name).name + ".bias",
+         .placement = Placement::split({part.rows}, 0, part.parts, part.index),
+         .initial = Initializer::constant(0.0f),
+         .copies = copies(part),
+         .decay = false}));
+  }
+}
+
+Value ColumnParallelLinear::forward(Tape& tape, const Value& x) const {
+  ops::Context& ctx = tape.context();
+  const Tensor weight = side_by_side_weight(weights_);  // (local out, in)
+  const Tensor y = ctx.allocate({x.shape()[0], weight.shape()[0]}, x.tensor().dtype());
+  ops::linear(ctx, x.tensor(), weight, bias_of(biases_), y);
+  std::vector<const Parameter*> parameters(weights_.begin(), weights_.end());
+  parameters.insert(parameters.end(), biases_.begin(), biases_.end());
+  return tape.record(
+      y, {x},
+      [x, this](Tape& t, const Tensor& dy) {
+        t.add_gradient(x, input_gradient(t.context(), dy, side_by_side_weight(weights_)));
+      },
+      parameters,
+      [x, this](Tape& t, const Tensor& dy) {
+        ops::linear_backward_weight(t.context(), dy, x.tensor(), side_by_side_gradient(weights_),
+                                    bias_gradient_of(biases_));
+      });
+}
+
+RowParallelLinear::RowParallelLinear(const LayerContext& context, std::int64_t out, std::int64_t in,
+                                     bool bias, float deviation)
+    : parallel_(context.parallel),
+      weight_(&context.parameters.add(
+          {.name = context.child("weight").name,
+           .placement = Placement::split({out, in}, 1, parallel_.size(), parallel_.rank()),
+           .initial = Initializer::normal(deviation),
+           .copies = {}})) {
+  if (bias) bias_ = &add_outside_vector(context, "bias", out, 0.0f);
+}
+
+Value RowParallelLinear::forward(Tape& tape, const Value& x) const {
+  ops::Context& ctx = tape.context();
+  const Tensor& weight = weight_->weight();  // (out, local in)
+  const Tensor partial = ctx.allocate({x.shape()[0], weight.shape()[0]}, x.tensor().dtype());
+  ops::linear(ctx, x.tensor(), weight, Tensor(), partial);
+  const Value product = tape.record(
+      partial, {x},
+      [x, this](Tape& t, const Tensor& dy) {
+        t.add_gradient(x, input_gradient(t.context(), dy, weight_->weight()));
+      },
+      {weight_},
+      [x, this](Tape& t, const Tensor& dy) {
+        ops::linear_backward_weight(t.context(), dy, x.tensor(), weight_->gradient(), Tensor());
+      });
+  const Value sum = leave(tape, parallel_, product);
+  if (!bias_) return sum;
+  // In place: nothing else needs the sum without its bias.
+  ops::add_bias(ctx, sum.tensor(), bias_->weight());
+  return tape.record(
+      sum.tensor(), {sum}, [sum](Tape& t, const Tensor& dy) { t.add_gradient(sum, dy); }, {bias_},
+      [this](Tape& t, const Tensor& dy) {
+        ops::add_column_sums(t.context(), dy, bias_->gradient());
+      });
+}
+
+Mlp::Mlp(const LayerContext& context, ActivationKind activation, std::int64_t width,
+         std::int64_t hidden, bool bias, float deviation, float output_deviation)
+    : activation_(activation), parallel_(context.parallel) {
+  std::vector<ColumnParallelLinear::Part> parts;
+  if (activation == ActivationKind::kSwiglu) {
+    parts.push_back(ColumnParallelLinear::split_part(context, "gate", hidden));
+  }
+  parts.push_back(ColumnParallelLinear::split_part(context, "up", hidden));
+  up_ = std::make_unique<ColumnParallelLinear>(context, parts, width, bias, deviation);
+  down_ = std::make_unique<RowParallelLinear>(context.child("down"), width, hidden, bias,
+                                              output_deviation);
+}
+
+Value Mlp::forward(Tape& tape, const Value& x) const {
+  ops::Context& ctx = tape.context();
+  const Value up =
+      up_->forward(tape, enter(tape, parallel_, x));  // (rows, local hidden), twice for SwiGLU
+  const bool gated = activation_ == ActivationKind::kSwiglu;
+  const std::int64_t hidden = up.shape()[1] / (gated ? 2 : 1);
+  const Tensor y = ctx.allocate({up.shape()[0], hidden}, up.tensor().dtype());
+  gated ? ops::swiglu(ctx, up.tensor(), y) : ops::gelu(ctx, up.tensor(), y);
+  const Value active = tape.record(y, {up}, [up, gated](Tape& t, const Tensor& dy) {
+    const Tensor dup = t.context().allocate(up.shape(), dy.dtype());
+    gated ? ops::swiglu_backward(t.context(), up.tensor(), dy, dup)
+          : ops::gelu_backward(t.context(), up.tensor(), dy, dup);
+    t.add_gradient(up, dup);
+  });
+  return down_->forward(tape, active);
+}
+
+}  // namespace trireme::nn

@@ -1,0 +1,157 @@
+#include "trireme/nn/parameter.h"
+
+#include <algorithm>
+#include <array>
+
+#include <fmt/format.h>
+
+#include "trireme/base/philox.h"
+#include "trireme/ops/elementwise.h"
+
+namespace trireme::nn {
+namespace {
+
+// Calls use(row, global index of its first element, count) for every contiguous row of the slice;
+// `row` is the element offset of that row in local memory.
+template <class Use>
+void for_each_row(const Placement& placement, const Use& use) {
+  const int rank = placement.global.rank();
+  if (placement.extent.elements() == 0) return;
+  const std::int64_t count = placement.extent[rank - 1];
+  std::array<std::int64_t, Shape::kMaxRank> index{};
+  for (std::int64_t row = 0; row < placement.extent.rows(); ++row) {
+    std::int64_t local = 0;
+    std::int64_t global = 0;
+    for (int i = 0; i < rank; ++i) {
+      const auto at = static_cast<std::size_t>(i);
+      local = local * placement.local[i] + index[at];
+      global = global * placement.global[i] + index[at] + placement.offset[at];
+    }
+    use(local, global, count);
+    for (int i = rank - 2; i >= 0; --i) {
+      const auto at = static_cast<std::size_t>(i);
+      if (++index[at] < placement.extent[i]) break;
+      index[at] = 0;
+    }
+  }
+}
+
+void initialize(const Parameter& parameter, const Tensor& master, std::uint64_t seed) {
+  const Initializer& initial = parameter.spec().initial;
+  const std::uint64_t key = philox_key(seed, parameter.name());
+  auto* values = master.data<float>();
+  std::fill_n(values, master.elements(), 0.0f);
+  for_each_row(
+      parameter.placement(), [&](std::int64_t local, std::int64_t global, std::int64_t count) {
+        for (std::int64_t i = 0; i < count; ++i) {
+          values[local + i] =
+              initial.kind == Initializer::Kind::kConstant
+                  ? initial.value
+                  : initial.value * philox_normal_at(key, static_cast<std::uint64_t>(global + i));
+        }
+      });
+}
+
+Tensor side_by_side(const std::vector<Parameter*>& parameters, const Tensor& flat) {
+  const Parameter& first = *parameters.front();
+  std::int64_t rows = 0;
+  std::int64_t end = first.offset_in_group();
+  for (const Parameter* parameter : parameters) {
+    TRIREME_CHECK(&parameter->group() == &first.group() && parameter->offset_in_group() == end,
+                  fmt::format("{} does not lie behind its neighbour", parameter->name()));
+    rows += parameter->placement().local[0];
+    end += parameter->placement().local.elements();
+  }
+  const Tensor range = flat.flat_range(first.offset_in_group(), end);
+  return first.placement().local.rank() == 1
+             ? range
+             : range.reshape({rows, (end - first.offset_in_group()) / rows});
+}
+
+}  // namespace
+
+Placement Placement::whole(const Shape& global) {
+  return {global, global, std::vector<std::int64_t>(static_cast<std::size_t>(global.rank()), 0),
+          global};
+}
+
+Placement Placement::split(const Shape& global, int dimension, int parts, int index) {
+  Placement placement = whole(global);
+  const std::int64_t each = (global[dimension] + parts - 1) / parts;
+  const std::int64_t begin = std::min(each * index, global[dimension]);
+  placement.local = global.with(dimension, each);
+  placement.offset[static_cast<std::size_t>(dimension)] = begin;
+  placement.extent = global.with(dimension, std::min(each, global[dimension] - begin));
+  return placement;
+}
+
+FlatGroup::FlatGroup(std::string name, std::vector<Parameter*> parameters)
+    : name_(std::move(name)), parameters_(std::move(parameters)) {
+  for (Parameter* parameter : parameters_) {
+    parameter->group_ = this;
+    parameter->offset_ = elements_;
+    elements_ += parameter->placement().local.elements();
+  }
+}
+
+void FlatGroup::materialize(ops::Context& ctx, DType compute, std::uint64_t seed) {
+  master_ = ctx.allocate({elements_}, DType::kF32, MemoryUse::kParameters);
+  weights_ =
+      compute == DType::kF32 ? master_ : ctx.allocate({elements_}, compute, MemoryUse::kParameters);
+  gradients_ = ctx.allocate({elements_}, DType::kF32, MemoryUse::kGradients);
+  ops::fill(ctx, gradients_, 0.0f);
+  for (Parameter* parameter : parameters_) {
+    parameter->weight_ = view(weights_, *parameter);
+    parameter->gradient_ = view(gradients_, *parameter);
+    initialize(*parameter, view(master_, *parameter), seed);
+  }
+  refresh_weights(ctx);
+}
+
+Tensor FlatGroup::view(const Tensor& flat, const Parameter& parameter) const {
+  const Shape& local = parameter.placement().local;
+  return flat
+      .flat_range(parameter.offset_in_group(), parameter.offset_in_group() + local.elements())
+      .reshape(local);
+}
+
+void FlatGroup::refresh_weights(ops::Context& ctx) const {
+  if (weights_.raw() != master_.raw()) ops::cast(ctx, master_, weights_);
+}
+
+Parameter& ParameterSet::add(ParameterSpec spec) {
+  return *parameters_.emplace_back(std::make_unique<Parameter>(std::move(spec)));
+}
+
+void ParameterSet::materialize(const std::string& block, ops::Context& ctx, DType compute,
+                               std::uint64_t seed) {
+  // A group is known by what its members have in common.
+  struct Key {
+    bool decay;
+    bool tied;
+    bool operator==(const Key&) const = default;
+  };
+  std::vector<std::pair<Key, std::vector<Parameter*>>> members;
+  for (const auto& parameter : parameters_) {
+    const Key key{parameter->spec().decay, parameter->spec().tied};
+    auto found = std::find_if(members.begin(), members.end(),
+                              [&](const auto& entry) { return entry.first == key; });
+    if (found == members.end()) found = members.insert(members.end(), {key, {}});
+    found->second.push_back(parameter.get());
+  }
+  for (auto& [key, parameters] : members) {
+    const char* kind = key.tied ? "tied" : key.decay ? "matrices" : "vectors";
+    groups_.push_back(std::make_unique<FlatGroup>(fmt::format("{}.{}", block, kind), parameters));
+    groups_.back()->materialize(ctx, compute, seed);
+  }
+}
+
+Tensor side_by_side_weight(const std::vector<Parameter*>& parameters) {
+  return side_by_side(parameters, parameters.front()->group().weights());
+}
+
+Tensor side_by_side_gradient(const std::vector<Parameter*>& parameters) {
+  return side_by_side(parameters, parameters.front()->group().gradients());
+}
+
+}  // namespace trireme::nn

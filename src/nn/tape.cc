@@ -1,0 +1,99 @@
+#include "trireme/nn/tape.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "trireme/ops/elementwise.h"
+
+namespace trireme::nn {
+
+Value Tape::input(Tensor tensor, bool needs_gradient) {
+  if (!recording_ || !needs_gradient) return {std::move(tensor), -1};
+  slots_.emplace_back();
+  return {std::move(tensor), static_cast<int>(slots_.size()) - 1};
+}
+
+Value Tape::record(Tensor y, const Values& inputs, InputGradient input_gradient,
+                   std::vector<const Parameter*> parameters, WeightGradient weight_gradient) {
+  const bool wanted = std::any_of(inputs.begin(), inputs.end(),
+                                  [](const Value& value) { return value.needs_gradient(); });
+  if (!recording_ || (!wanted && parameters.empty())) return {std::move(y), -1};
+  if (!wanted) input_gradient = {};
+  Value value = input(std::move(y), true);
+  nodes_.push_back(
+      {value.id_, std::move(input_gradient), std::move(weight_gradient), std::move(parameters)});
+  return value;
+}
+
+void Tape::record_loss(const Values&, InputGradient input_gradient,
+                       std::vector<const Parameter*> parameters) {
+  if (recording_) nodes_.push_back({-1, std::move(input_gradient), {}, std::move(parameters)});
+}
+
+void Tape::add_gradient(const Value& value, Tensor gradient, Work pending) {
+  if (!value.needs_gradient()) return;
+  Slot& slot = slots_[static_cast<std::size_t>(value.id_)];
+  if (!slot.gradient.defined()) {
+    slot = {std::move(gradient), std::move(pending)};
+    return;
+  }
+  const Tensor first = take_gradient(value.id_);
+  pending.wait_on(ctx_.stream);
+  // Added up in place, unless other values have the same gradient (the gradient of a sum is
+  // shared).
+  const Tensor sum = first.shared() ? ctx_.allocate(first.shape(), first.dtype()) : first;
+  ops::add(ctx_, first, gradient, sum);
+  slot.gradient = sum;
+}
+
+Tensor Tape::take_gradient(int id) {
+  Slot slot = std::exchange(slots_[static_cast<std::size_t>(id)], {});
+  slot.pending.wait_on(ctx_.stream);
+  return std::move(slot.gradient);
+}
+
+void Tape::backward(const Values& outputs, const Tensors& gradients, bool defer_weights) {
+  TRIREME_CHECK(outputs.size() == gradients.size(), "one gradient for each output");
+  for (std::size_t i = 0; i < outputs.size(); ++i) add_gradient(outputs[i], gradients[i]);
+  // Nodes are dropped as they are done: what they saved is free for the rest of the pass.
+  while (!nodes_.empty()) {
+    Node node = std::move(nodes_.back());
+    nodes_.pop_back();
+    Tensor dy;
+    if (node.output >= 0) {
+      dy = take_gradient(node.output);
+      // A value that nothing used. Its parameters take part all the same, with nothing to add.
+      if (!dy.defined()) {
+        run_weights(node, dy);
+        continue;
+      }
+    }
+    if (node.input_gradient) node.input_gradient(*this, dy);
+    node.input_gradient = {};
+    if (defer_weights && !node.parameters.empty()) {
+      deferred_.emplace_back(std::move(node), dy);
+    } else {
+      run_weights(node, dy);
+    }
+  }
+}
+
+void Tape::backward_weights() {
+  for (auto& [node, dy] : deferred_) run_weights(node, dy);
+  deferred_.clear();
+}
+
+void Tape::run_weights(Node& node, const Tensor& dy) {
+  if (node.weight_gradient && dy.defined()) node.weight_gradient(*this, dy);
+  if (listener_ == nullptr) return;
+  for (const Parameter* parameter : node.parameters) listener_->contributed(*parameter);
+}
+
+Tensor Tape::gradient(const Value& value) const {
+  TRIREME_CHECK(value.needs_gradient(), "this value has no gradient");
+  const Slot& slot = slots_[static_cast<std::size_t>(value.id_)];
+  slot.pending.wait_on(ctx_.stream);
+  return slot.gradient;
+}
+
+}  // namespace trireme::nn

@@ -1,0 +1,53 @@
+#include "trireme/nn/tensor_parallel.h"
+
+#include "trireme/ops/elementwise.h"
+
+namespace trireme::nn {
+namespace {
+
+// The sum over the ranks of x (rows, C), as the rows that a rank holds outside.
+std::pair<Tensor, Work> start_sum(ops::Context& ctx, const TensorParallel& parallel,
+                                  const Tensor& x) {
+  if (!parallel.splits_rows()) {
+    return {x, parallel.comm->all_reduce(ctx.stream, x, ReduceOp::kSum)};
+  }
+  const Tensor share =
+      ctx.allocate(x.shape().with(0, parallel.outside_rows(x.shape()[0])), x.dtype());
+  return {share, parallel.comm->reduce_scatter(ctx.stream, x, share, ReduceOp::kSum)};
+}
+
+Tensor all_rows(ops::Context& ctx, const TensorParallel& parallel, const Tensor& x) {
+  if (!parallel.splits_rows()) return x;
+  const Tensor all = ctx.allocate(x.shape().with(0, x.shape()[0] * parallel.size()), x.dtype());
+  parallel.comm->all_gather(ctx.stream, x, all).wait_on(ctx.stream);
+  return all;
+}
+
+}  // namespace
+
+Value enter(Tape& tape, const TensorParallel& parallel, const Value& x) {
+  if (parallel.size() == 1) return x;
+  return tape.record(all_rows(tape.context(), parallel, x.tensor()), {x},
+                     [x, parallel](Tape& t, const Tensor& dy) {
+                       // Added up in place, unless other values of the tape have the same gradient.
+                       Tensor own = dy;
+                       if (!parallel.splits_rows() && dy.shared()) {
+                         own = t.context().allocate(dy.shape(), dy.dtype());
+                         ops::cast(t.context(), dy, own);
+                       }
+                       auto [sum, work] = start_sum(t.context(), parallel, own);
+                       t.add_gradient(x, sum, work);
+                     });
+}
+
+Value leave(Tape& tape, const TensorParallel& parallel, const Value& x) {
+  if (parallel.size() == 1) return x;
+  // The partial product is used up by the sum: adding up in place is safe.
+  auto [sum, work] = start_sum(tape.context(), parallel, x.tensor());
+  work.wait_on(tape.context().stream);
+  return tape.record(sum, {x}, [x, parallel](Tape& t, const Tensor& dy) {
+    t.add_gradient(x, all_rows(t.context(), parallel, dy));
+  });
+}
+
+}  // namespace trireme::nn

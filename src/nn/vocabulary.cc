@@ -1,0 +1,169 @@
+// Layers whose weights are rows of the vocabulary, split over the tensor ranks.
+#include <algorithm>
+
+#include "trireme/nn/layers.h"
+#include "trireme/ops/elementwise.h"
+#include "trireme/ops/embedding.h"
+#include "trireme/ops/matmul.h"
+#include "trireme/ops/softmax_loss.h"
+
+namespace trireme::nn {
+namespace {
+
+// Logits of one slice of rows take at most this much.
+constexpr std::int64_t kLogitBytes = std::int64_t{32} << 20;
+
+std::int64_t first_row_here(const Parameter& table) {
+  return table.placement().offset[0];
+}
+std::int64_t valid_rows_here(const Parameter& table) {
+  return table.placement().extent[0];
+}
+
+// Softmax statistics of a slice over the whole vocabulary: (3, rows) holds row maximum, row sum and
+// target logit, as views.
+struct Statistics {
+  Tensor row_max, row_sum, target_logit;
+};
+
+Statistics combined_statistics(ops::Context& ctx, const TensorParallel& parallel,
+                               const Tensor& logits, const Tensor& targets,
+                               const Parameter& table) {
+  const std::int64_t rows = logits.shape()[0];
+  const Tensor all = ctx.allocate({3, rows}, DType::kF32);
+  const auto part = [&](std::int64_t i) { return all.flat_range(i * rows, (i + 1) * rows); };
+  Statistics whole{part(0), part(1), part(2)};
+  ops::softmax_statistics(ctx, logits, targets, first_row_here(table), valid_rows_here(table),
+                          whole.row_max, whole.row_sum, whole.target_logit);
+  if (parallel.size() == 1) return whole;
+  const Tensor local_max = ctx.allocate({rows}, DType::kF32);
+  ops::cast(ctx, whole.row_max, local_max);
+  parallel.comm->all_reduce(ctx.stream, whole.row_max, ReduceOp::kMax).wait_on(ctx.stream);
+  ops::softmax_rescale(ctx, local_max, whole.row_max, whole.row_sum);
+  parallel.comm->all_reduce(ctx.stream, all.rows(1, 3), ReduceOp::kSum).wait_on(ctx.stream);
+  return whole;
+}
+
+// x (rows, C) of the tensor-parallel part: adds the loss; with `dx` (rows, C) fills in this rank's
+// partial gradient and adds the table's.
+void loss_by_slices(ops::Context& ctx, const TensorParallel& parallel, const MicroBatch& batch,
+                    const Tensor& x, const Parameter& table, const Tensor& dx) {
+  const std::int64_t rows = x.shape()[0];
+  const std::int64_t classes = table.placement().local[0];
+  // The same number of slices on every tensor rank: local extents are equal on all of them.
+  const std::int64_t slice = std::clamp<std::int64_t>(kLogitBytes / (classes * 4), 1, rows);
+  for (std::int64_t begin = 0; begin < rows; begin += slice) {
+    const std::int64_t end = std::min(begin + slice, rows);
+    const Tensor x_slice = x.rows(begin, end);
+    const Tensor targets = batch.targets.rows(begin, end);
+    const Tensor logits = ctx.allocate({end - begin, classes}, DType::kF32, MemoryUse::kWorkspace);
+    ops::linear(ctx, x_slice, table.weight(), Tensor(), logits);
+    const Statistics statistics = combined_statistics(ctx, parallel, logits, targets, table);
+    // Equal on all tensor ranks, each of which adds the whole.
+    ops::softmax_loss_sum(ctx, targets, statistics.row_max, statistics.row_sum,
+                          statistics.target_logit, batch.loss_sum);
+    if (!dx.defined()) continue;
+    const Tensor dlogits = x.dtype() == DType::kF32
+                               ? logits
+                               : ctx.allocate(logits.shape(), x.dtype(), MemoryUse::kWorkspace);
+    ops::softmax_gradient(ctx, logits, targets, first_row_here(table), valid_rows_here(table),
+                          statistics.row_max, statistics.row_sum, dlogits);
+    ops::linear_backward_input(ctx, dlogits, table.weight(), dx.rows(begin, end));
+    ops::linear_backward_weight(ctx, dlogits, x_slice, table.gradient(), Tensor());
+  }
+}
+
+}  // namespace
+
+ParameterSpec vocabulary_parameter(const std::string& name, const TensorParallel& parallel,
+                                   std::int64_t vocabulary, std::int64_t width, float deviation) {
+  return {.name = name,
+          .placement = Placement::split({vocabulary, width}, 0, parallel.size(), parallel.rank()),
+          .initial = Initializer::normal(deviation),
+          .copies = {}};
+}
+
+VocabularyEmbedding::VocabularyEmbedding(const LayerContext& context, Parameter& table)
+    : parallel_(context.parallel), table_(table) {}
+
+Value VocabularyEmbedding::forward(Tape& tape, const MicroBatch& batch) const {
+  ops::Context& ctx = tape.context();
+  const Tensor& table = table_.weight();  // (local vocabulary, C)
+  const Tensor partial = ctx.allocate({batch.tokens.elements(), table.shape()[1]}, table.dtype());
+  ops::embedding(ctx, batch.tokens, table, first_row_here(table_), partial);
+  const Tensor tokens = batch.tokens;
+  const Value rows =
+      tape.record(partial, {}, {}, {&table_}, [tokens, this](Tape& t, const Tensor& dy) {
+        ops::embedding_backward(t.context(), tokens, dy, first_row_here(table_), table_.gradient());
+      });
+  return leave(tape, parallel_, rows);
+}
+
+LearnedPositions::LearnedPositions(const LayerContext& context, std::int64_t positions,
+                                   std::int64_t width, float deviation)
+    : parallel_(context.parallel),
+      table_(&context.parameters.add(
+          {.name = context.child("weight").name,
+           .placement = Placement::whole({positions, width}),
+           .initial = Initializer::normal(deviation),
+           .copies = {.counted = parallel_.rank() == 0,
+                      .partial = parallel_.splits_rows() ? parallel_.comm : nullptr}})) {}
+
+Value LearnedPositions::forward(Tape& tape, const MicroBatch& batch, const Value& x) const {
+  const std::int64_t first_row = parallel_.first_outside_row(batch.batch * batch.length);
+  const std::int64_t length = batch.length;
+  // In place: nothing else needs the embedding without its positions.
+  ops::add_positions(tape.context(), x.tensor(), table_->weight(), first_row, length,
+                     batch.cache ? batch.cache->past : 0, x.tensor());
+  return tape.record(
+      x.tensor(), {x}, [x](Tape& t, const Tensor& dy) { t.add_gradient(x, dy); }, {table_},
+      [first_row, length, this](Tape& t, const Tensor& dy) {
+        ops::add_positions_backward(t.context(), dy, first_row, length, table_->gradient());
+      });
+}
+
+void vocabulary_loss(Tape& tape, const TensorParallel& parallel, const MicroBatch& batch,
+                     const Value& x, Parameter& table) {
+  ops::Context& ctx = tape.context();
+  const Value inside = enter(tape, parallel, x);  // (rows, C)
+  Tensor dx;
+  if (tape.recording()) dx = ctx.allocate(inside.shape(), inside.tensor().dtype());
+  loss_by_slices(ctx, parallel, batch, inside.tensor(), table, dx);
+  tape.record_loss({inside},
+                   [inside, dx = std::move(dx)](Tape& t, const Tensor&) mutable {
+                     t.add_gradient(inside, std::move(dx));
+                   },
+                   {&table});
+}
+
+Tensor last_logits(Tape& tape, const TensorParallel& parallel, const MicroBatch& batch,
+                   const Value& x, const Parameter& table) {
+  ops::Context& ctx = tape.context();
+  const Value inside = enter(tape, parallel, x);
+  const std::int64_t width = inside.shape()[1];
+  const Tensor last = ctx.allocate({batch.batch, width}, inside.tensor().dtype());
+  for (std::int64_t b = 0; b < batch.batch; ++b) {
+    const std::int64_t row = b * batch.length + batch.length - 1;
+    ops::cast(ctx, inside.tensor().rows(row, row + 1), last.rows(b, b + 1));
+  }
+  const std::int64_t local = table.placement().local[0];
+  const Tensor part = ctx.allocate({batch.batch, local}, DType::kF32);
+  ops::linear(ctx, last, table.weight(), Tensor(), part);
+  if (parallel.size() == 1) return part;
+  const Tensor gathered = ctx.allocate({parallel.size(), batch.batch, local}, DType::kF32);
+  parallel.comm->all_gather(ctx.stream, part, gathered).wait_on(ctx.stream);
+  // From (ranks, batch, local) to (batch, vocabulary), without the last ranks' padding.
+  const std::int64_t vocabulary = table.placement().global[0];
+  const Tensor logits = ctx.allocate({batch.batch, vocabulary}, DType::kF32);
+  for (std::int64_t b = 0; b < batch.batch; ++b) {
+    for (std::int64_t begin = 0; begin < vocabulary; begin += local) {
+      const std::int64_t count = std::min(local, vocabulary - begin);
+      const std::int64_t from = (begin / local * batch.batch + b) * local;
+      ops::cast(ctx, gathered.flat_range(from, from + count),
+                logits.flat_range(b * vocabulary + begin, b * vocabulary + begin + count));
+    }
+  }
+  return logits;
+}
+
+}  // namespace trireme::nn

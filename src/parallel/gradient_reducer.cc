@@ -1,0 +1,84 @@
+#include "trireme/parallel/gradient_reducer.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "trireme/ops/elementwise.h"
+#include "trireme/ops/update.h"
+
+namespace trireme::parallel {
+
+GradientReducer::GradientReducer(ops::Context& ctx, const Stage& stage) : ctx_(ctx), stage_(stage) {
+  groups_.reserve(stage.groups().size());
+  for (nn::FlatGroup* flat : stage.groups()) {
+    int uses = 0;
+    for (const nn::Parameter* parameter : flat->parameters()) uses += parameter->uses();
+    groups_.push_back({flat, uses, 0, {}});
+    by_flat_[flat] = &groups_.back();
+  }
+}
+
+void GradientReducer::begin_step(int micro_batches) {
+  for (Group& group : groups_) {
+    ops::fill(ctx_, group.flat->gradients(), 0.0f);
+    group.missing = group.uses * micro_batches;
+  }
+}
+
+void GradientReducer::contributed(const nn::Parameter& parameter) {
+  Group& group = *by_flat_.at(&parameter.group());
+  if (--group.missing == 0) {
+    start_partial(group);
+    waiting_.push_back(&group);
+  }
+  advance(false);
+}
+
+void GradientReducer::start_partial(Group& group) {
+  for (const nn::Parameter* parameter : group.flat->parameters()) {
+    Communicator* partial = parameter->spec().copies.partial;
+    if (partial == nullptr) continue;
+    group.partial.push_back(
+        partial->all_reduce(ctx_.stream, parameter->gradient(), ReduceOp::kSum));
+  }
+}
+
+void GradientReducer::advance(bool wait) {
+  while (!waiting_.empty()) {
+    Group& group = *waiting_.front();
+    if (wait) {
+      for (const Work& work : group.partial) work.wait_on(ctx_.stream);
+    } else if (!std::all_of(group.partial.begin(), group.partial.end(),
+                            [](const Work& work) { return work.done(); })) {
+      return;
+    }
+    group.partial.clear();
+    waiting_.pop_front();
+    reducing_.push_back(
+        stage_.grid().data().all_reduce(ctx_.stream, group.flat->gradients(), ReduceOp::kSum));
+  }
+}
+
+void GradientReducer::finish_step() {
+  for (const Group& group : groups_) {
+    TRIREME_CHECK(group.missing == 0, fmt::format("{} still misses {} gradient contributions",
+                                                  group.flat->name(), group.missing));
+  }
+  advance(true);
+  for (const Work& work : reducing_) work.wait_on(ctx_.stream);
+  reducing_.clear();
+}
+
+void sum_of_squared_gradients(ops::Context& ctx, const Stage& stage, const Tensor& sum) {
+  ops::fill(ctx, sum, 0.0f);
+  for (const nn::Parameter* parameter : stage.parameters()) {
+    if (parameter->spec().copies.counted) {
+      ops::add_sum_of_squares(
+          ctx, parameter->gradient().reshape({parameter->gradient().elements()}), sum);
+    }
+  }
+  stage.grid().model().all_reduce(ctx.stream, sum, ReduceOp::kSum).wait_on(ctx.stream);
+}
+
+}  // namespace trireme::parallel

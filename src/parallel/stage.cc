@@ -1,0 +1,73 @@
+#include "trireme/parallel/stage.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "trireme/parallel/partition.h"
+
+namespace trireme::parallel {
+namespace {
+
+// The stages whose blocks use the tied parameter, in order.
+std::vector<int> tied_stages(const nn::ModelPlan& plan,
+                             const std::vector<std::pair<int, int>>& partition) {
+  std::vector<int> stages;
+  for (int stage = 0; stage < static_cast<int>(partition.size()); ++stage) {
+    const auto [begin, end] = partition[static_cast<std::size_t>(stage)];
+    const bool holds = std::any_of(plan.blocks.begin() + begin, plan.blocks.begin() + end,
+                                   [](const nn::BlockPlan& block) { return block.holds_tied; });
+    if (holds) stages.push_back(stage);
+  }
+  return stages;
+}
+
+}  // namespace
+
+Stage::Stage(ops::Context& ctx, const ProcessGrid& grid, const nn::ModelPlan& plan,
+             const StageOptions& options)
+    : grid_(grid), options_(options), width_(plan.width) {
+  std::vector<double> costs;
+  for (const nn::BlockPlan& block : plan.blocks) costs.push_back(block.cost);
+  partition_ = partition_blocks(costs, grid.shape().pipeline);
+
+  nn::BuildContext build{grid, options.sequence_parallel, {}, nullptr};
+  const int here = grid.pipeline_index();
+  const std::vector<int> sharing = tied_stages(plan, partition_);
+  if (sharing.size() > 1 && std::find(sharing.begin(), sharing.end(), here) != sharing.end()) {
+    std::vector<int> members;
+    for (const int stage : sharing) {
+      members.push_back(grid.world_rank(grid.data_index(), stage, grid.tensor_index()));
+    }
+    tied_ = grid.runtime().group("tied", members);
+    build.tied = {.counted = here == sharing.front(), .partial = tied_.get()};
+  }
+
+  const auto [begin, end] = partition_[static_cast<std::size_t>(here)];
+  for (int i = begin; i < end; ++i) {
+    const nn::BlockPlan& block = plan.blocks[static_cast<std::size_t>(i)];
+    blocks_.push_back(block.build(build));
+    blocks_.back()->parameters().materialize(block.name, ctx, options.compute, options.seed);
+    for (const auto& group : blocks_.back()->parameters().groups()) groups_.push_back(group.get());
+  }
+}
+
+nn::Values Stage::forward(nn::Tape& tape, const nn::MicroBatch& batch, nn::Values in) const {
+  for (const auto& block : blocks_) in = block->forward(tape, batch, std::move(in));
+  return in;
+}
+
+std::vector<nn::BoundaryTensor> Stage::boundary(std::int64_t batch, std::int64_t length) const {
+  const nn::TensorParallel parallel{&grid_.tensor(), options_.sequence_parallel};
+  return {{{parallel.outside_rows(batch * length), width_}, options_.compute}};
+}
+
+std::vector<nn::Parameter*> Stage::parameters() const {
+  std::vector<nn::Parameter*> all;
+  for (const nn::FlatGroup* group : groups_) {
+    all.insert(all.end(), group->parameters().begin(), group->parameters().end());
+  }
+  return all;
+}
+
+}  // namespace trireme::parallel
