@@ -12,6 +12,9 @@ function(trireme_library area)
   set_property(GLOBAL APPEND PROPERTY TRIREME_LIBRARIES trireme_${area})
 endfunction()
 
+# The launcher of the MPI that we link, also where another MPI owns the plain name.
+find_program(TRIREME_MPIEXEC NAMES mpiexec.mpich mpiexec.hydra mpiexec REQUIRED)
+
 # trireme_test(NAME LABEL label TIMEOUT seconds SOURCES file... [LINK target...] [RANKS n...] [ARGS arg...])
 # One executable; one CTest case per entry of RANKS, each started by mpiexec (none: started alone).
 function(trireme_test name)
@@ -26,7 +29,7 @@ function(trireme_test name)
   if(ARG_RANKS)
     foreach(ranks IN LISTS ARG_RANKS)
       add_test(NAME ${name}_${ranks}
-               COMMAND mpiexec -n ${ranks} $<TARGET_FILE:${name}> ${ARG_ARGS})
+               COMMAND ${TRIREME_MPIEXEC} -n ${ranks} $<TARGET_FILE:${name}> ${ARG_ARGS})
       set_tests_properties(${name}_${ranks} PROPERTIES
         LABELS ${ARG_LABEL} TIMEOUT ${ARG_TIMEOUT} PROCESSORS 2 ENVIRONMENT OMP_NUM_THREADS=1)
     endforeach()
