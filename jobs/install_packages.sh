@@ -42,8 +42,7 @@ as_root=()
 if [[ $(id -u) -ne 0 ]]; then
   if ! command -v sudo > /dev/null || ! { sudo -n true 2> /dev/null || [[ -t 0 ]]; }; then
     {
-      echo "install_packages: ${#missing[@]} packages are missing, and the rights to install them." \
-           "Ask for:"
+      echo "install_packages: packages are missing, and the rights to install them. Ask for:"
       echo "  apt-get install --no-install-recommends ${missing[*]}"
     } >&2
     exit 2
