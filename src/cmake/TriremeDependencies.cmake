@@ -1,6 +1,9 @@
-include(CMakeFindDependencyMacro OPTIONAL)
+# Everything that Trireme links and does not write, as imported targets. The build reads this file
+# and so does the installed TriremeConfig.cmake: each looks the packages up on the machine where it
+# runs, so no path of a build machine is carried along. A missing package is an error that names it.
 find_package(PkgConfig REQUIRED)
 find_package(Threads REQUIRED)
+find_package(ZLIB REQUIRED)
 find_package(fmt REQUIRED)
 find_package(nlohmann_json REQUIRED)
 find_package(Boost REQUIRED COMPONENTS program_options)
@@ -8,10 +11,23 @@ pkg_check_modules(MPICH REQUIRED IMPORTED_TARGET mpich)
 pkg_check_modules(HDF5 REQUIRED IMPORTED_TARGET hdf5-mpich)
 pkg_check_modules(SENTENCEPIECE REQUIRED IMPORTED_TARGET sentencepiece)
 pkg_check_modules(XXHASH REQUIRED IMPORTED_TARGET libxxhash)
+find_package(dnnl REQUIRED CONFIG)
+
 if(TRIREME_OPENMP)
   find_package(OpenMP REQUIRED COMPONENTS CXX)
+elseif(NOT TARGET OpenMP::OpenMP_CXX)
+  # Layers link it in either case; without OpenMP its pragmas are ignored.
+  add_library(OpenMP::OpenMP_CXX INTERFACE IMPORTED)
+  set_property(TARGET OpenMP::OpenMP_CXX PROPERTY
+    INTERFACE_COMPILE_OPTIONS $<$<COMPILE_LANGUAGE:CXX>:-Wno-unknown-pragmas>)
 endif()
-find_package(dnnl REQUIRED CONFIG)
+
 # BLIS's OpenMP build: a second thread pool beside OpenMP's would fight it for the cores.
 find_library(BLIS_LIBRARY NAMES blis PATH_SUFFIXES blis-openmp REQUIRED)
 find_path(BLIS_INCLUDE_DIR blis.h PATH_SUFFIXES blis-openmp x86_64-linux-gnu/blis-openmp REQUIRED)
+mark_as_advanced(BLIS_LIBRARY BLIS_INCLUDE_DIR)
+if(NOT TARGET BLIS::blis)
+  add_library(BLIS::blis UNKNOWN IMPORTED)
+  set_target_properties(BLIS::blis PROPERTIES
+    IMPORTED_LOCATION ${BLIS_LIBRARY} INTERFACE_INCLUDE_DIRECTORIES ${BLIS_INCLUDE_DIR})
+endif()

@@ -12,8 +12,21 @@ function(trireme_library area)
   set_property(GLOBAL APPEND PROPERTY TRIREME_LIBRARIES trireme_${area})
 endfunction()
 
+# The launcher of the MPI that we link, also where another MPI owns the plain name.
+find_program(TRIREME_MPIEXEC NAMES mpiexec.mpich mpiexec.hydra mpiexec REQUIRED)
+
+# Gives a CTest case its label and timeout; a case that ends with 77 counts as skipped.
+function(_trireme_test_properties name label timeout)
+  if(NOT TARGET tests_${label})
+    add_custom_target(tests_${label})
+  endif()
+  set_tests_properties(${name} PROPERTIES
+    LABELS ${label} TIMEOUT ${timeout} SKIP_RETURN_CODE 77 ${ARGN})
+endfunction()
+
 # trireme_test(NAME LABEL label TIMEOUT seconds SOURCES file... [LINK target...] [RANKS n...] [ARGS arg...])
 # One executable; one CTest case per entry of RANKS, each started by mpiexec (none: started alone).
+# The target tests_LABEL builds all executables of a label.
 function(trireme_test name)
   cmake_parse_arguments(ARG "" "LABEL;TIMEOUT" "SOURCES;LINK;RANKS;ARGS" ${ARGN})
   if(NOT ARG_LABEL OR NOT ARG_TIMEOUT)
@@ -26,12 +39,24 @@ function(trireme_test name)
   if(ARG_RANKS)
     foreach(ranks IN LISTS ARG_RANKS)
       add_test(NAME ${name}_${ranks}
-               COMMAND mpiexec -n ${ranks} $<TARGET_FILE:${name}> ${ARG_ARGS})
-      set_tests_properties(${name}_${ranks} PROPERTIES
-        LABELS ${ARG_LABEL} TIMEOUT ${ARG_TIMEOUT} PROCESSORS 2 ENVIRONMENT OMP_NUM_THREADS=1)
+               COMMAND ${TRIREME_MPIEXEC} -n ${ranks} $<TARGET_FILE:${name}> ${ARG_ARGS})
+      _trireme_test_properties(${name}_${ranks} ${ARG_LABEL} ${ARG_TIMEOUT}
+        PROCESSORS 2 ENVIRONMENT OMP_NUM_THREADS=1)
     endforeach()
   else()
     add_test(NAME ${name} COMMAND ${name} ${ARG_ARGS})
-    set_tests_properties(${name} PROPERTIES LABELS ${ARG_LABEL} TIMEOUT ${ARG_TIMEOUT})
+    _trireme_test_properties(${name} ${ARG_LABEL} ${ARG_TIMEOUT})
   endif()
+  add_dependencies(tests_${ARG_LABEL} ${name})
+endfunction()
+
+# trireme_script_test(NAME LABEL label TIMEOUT seconds COMMAND program arg...)
+# A test that is a script.
+function(trireme_script_test name)
+  cmake_parse_arguments(ARG "" "LABEL;TIMEOUT" "COMMAND" ${ARGN})
+  if(NOT ARG_LABEL OR NOT ARG_TIMEOUT)
+    message(FATAL_ERROR "trireme_script_test(${name}): LABEL and TIMEOUT are required")
+  endif()
+  add_test(NAME ${name} COMMAND ${ARG_COMMAND})
+  _trireme_test_properties(${name} ${ARG_LABEL} ${ARG_TIMEOUT})
 endfunction()

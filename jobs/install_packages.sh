@@ -1,0 +1,56 @@
+#!/usr/bin/env bash
+# Installs the Debian packages of a list that are not there yet: by default all that Trireme needs.
+#
+#     jobs/install_packages.sh [LIST]
+#
+# Runs apt-get as root, with sudo where that needs no password or where somebody sits at the
+# terminal to type it. Ends with 0 when everything is there, with 2 when packages are missing and
+# the rights to install them too (it then prints the command for somebody who has them), and with
+# apt-get's own status when that fails.
+set -euo pipefail
+
+list=${1:-$(dirname "${BASH_SOURCE[0]}")/packages.txt}
+if [[ $# -gt 1 || $list == -* ]]; then
+  sed -n '2,/^set/{/^#/s/^# \{0,1\}//p}' "${BASH_SOURCE[0]}"
+  [[ $# -eq 1 && $list == --help ]] && exit 0
+  exit 2
+fi
+if [[ ! -r $list ]]; then
+  echo "install_packages: cannot read the list of packages '$list'" >&2
+  exit 2
+fi
+mapfile -t wanted < <(sed -e 's/#.*//' -e 's/[[:space:]]//g' -e '/^$/d' "$list")
+
+missing_packages() {
+  local installed name
+  installed=$(dpkg-query -W -f='${Package}=${db:Status-Status}\n' "${wanted[@]}" 2> /dev/null || true)
+  for name in "${wanted[@]}"; do
+    grep -qxF "$name=installed" <<< "$installed" || echo "$name"
+  done
+}
+
+if ! command -v dpkg-query > /dev/null; then
+  echo "install_packages: this is no Debian system; install the like of: ${wanted[*]}" >&2
+  exit 2
+fi
+mapfile -t missing < <(missing_packages)
+if [[ ${#missing[@]} -eq 0 ]]; then
+  exit 0
+fi
+
+as_root=()
+if [[ $(id -u) -ne 0 ]]; then
+  if ! command -v sudo > /dev/null || ! { sudo -n true 2> /dev/null || [[ -t 0 ]]; }; then
+    {
+      echo "install_packages: packages are missing, and the rights to install them. Ask for:"
+      echo "  apt-get install --no-install-recommends ${missing[*]}"
+    } >&2
+    exit 2
+  fi
+  as_root=(sudo)
+fi
+
+echo "installing ${missing[*]}"
+apt_get=("${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -qq)
+"${apt_get[@]}" update
+"${apt_get[@]}" -o Dpkg::Use-Pty=0 install --no-install-recommends "${missing[@]}" > /dev/null

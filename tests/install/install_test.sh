@@ -1,0 +1,47 @@
+#!/usr/bin/env bash
+# Installs a build into a temporary prefix, moves the prefix, then builds and runs a project outside
+# the source tree that finds it there.
+#
+#     install_test.sh SOURCE_FOLDER BUILD_FOLDER
+set -euo pipefail
+source_dir=$1
+build_dir=$2
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+fail() {
+  echo "install_test: $*" >&2
+  exit 1
+}
+
+cmake --install "$build_dir" --prefix "$work/first" > "$work/install.log"
+prefix=$work/moved
+mv "$work/first" "$prefix"
+
+for file in include/trireme/tensor/tensor.h share/doc/trireme/LICENSE share/doc/trireme/README.md; do
+  [[ -s $prefix/$file ]] || fail "$file was not installed"
+done
+
+# Debug information names source files; nothing else that is installed may.
+scope=(-rI)
+grep -q '^CMAKE_BUILD_TYPE:.*=Release$' "$build_dir/CMakeCache.txt" && scope=(-r)
+for path in "$source_dir" "$build_dir" "$work/first"; do
+  if grep "${scope[@]}" -lF -- "$path" "$prefix"; then
+    fail "the files above hold the path $path"
+  fi
+done
+
+cp -r "$here/consumer" "$work/consumer"
+cmake -S "$work/consumer" -B "$work/build" -DCMAKE_PREFIX_PATH="$prefix" \
+      -DCMAKE_BUILD_TYPE=Release > "$work/configure.log"
+cmake --build "$work/build" > "$work/build.log" || { cat "$work/build.log"; fail "the consumer does not build"; }
+
+for program in consumer links_all; do
+  said=$("$work/build/$program")
+  [[ $said == "6 (2, 3)" ]] || fail "$program said '$said'"
+done
+if [[ -e $build_dir/bin/trireme ]]; then
+  "$prefix/bin/trireme" version
+fi
+echo "installed, moved, found, linked and run"

@@ -1,0 +1,88 @@
+#!/usr/bin/env bash
+# Builds what is out of date and runs the tests.
+usage() {
+  cat << 'TEXT'
+usage: tests/run.sh [--sanitizers] [label...]
+
+  label          only tests of these labels: unit mpi gpu slurm install
+  --sanitizers   build/asan instead of build/release: address and undefined-behaviour sanitizers;
+                 without a label the unit tests
+  --help         this text
+
+Ends with a line "N passed, N failed, N skipped". Status 0 when none failed, 1 when one did or
+the build broke, 2 for a label that no test has.
+TEXT
+}
+set -euo pipefail
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+preset=release
+labels=()
+for argument in "$@"; do
+  case $argument in
+    --sanitizers) preset=asan ;;
+    --help)
+      usage
+      exit 0
+      ;;
+    -*)
+      echo "tests/run.sh: no option is called '$argument'; --help shows all of them" >&2
+      exit 2
+      ;;
+    *) labels+=("$argument") ;;
+  esac
+done
+if [[ $preset == asan && ${#labels[@]} -eq 0 ]]; then
+  labels=(unit)
+fi
+
+cd "$root"
+build=build/$preset
+cores=$(nproc)
+targets=(all)
+if [[ $preset == asan ]]; then
+  # Only what runs: the instrumented build takes its time.
+  targets=("${labels[@]/#/tests_}")
+fi
+build() {
+  if [[ ! -e $build/build.ninja ]]; then
+    cmake --preset "$preset" > /dev/null || return
+  fi
+  cmake --build "$build" --target "${targets[@]}"
+}
+began=$SECONDS
+if ! build; then
+  echo "the build failed"
+  echo "0 passed, 1 failed, 0 skipped"
+  exit 1
+fi
+echo "built in $((SECONDS - began)) s"
+
+selection=()
+if [[ ${#labels[@]} -gt 0 ]]; then
+  known=$(ctest --test-dir "$build" --print-labels | sed -n 's/^  //p')
+  for label in "${labels[@]}"; do
+    if ! grep -qxF -- "$label" <<< "$known"; then
+      echo "tests/run.sh: no test has the label '$label'; there are: ${known//$'\n'/ }" >&2
+      exit 2
+    fi
+  done
+  selection=(-L "^($(IFS='|' && echo "${labels[*]}"))\$")
+fi
+
+log=$build/Testing/run.log
+mkdir -p "${log%/*}"
+status=0
+UBSAN_OPTIONS=print_stacktrace=1 ctest --test-dir "$build" --output-on-failure --no-tests=error \
+  -j "$cores" "${selection[@]}" 2>&1 | tee "$log" || status=$?
+
+# ctest counts what was skipped as passed; a run that broke off has no such line.
+total=$(sed -n 's/^.* tests failed out of \([0-9]*\)$/\1/p' "$log")
+failed=$(sed -n 's/^.*, \([0-9]*\) tests failed out of [0-9]*$/\1/p' "$log")
+skipped=$(grep -c '\*\*\*Skipped' "$log" || true)
+if [[ -z $total || ($status -ne 0 && $failed -eq 0) ]]; then
+  echo "ctest ended with status $status"
+  total=1 failed=1 skipped=0
+fi
+echo "$((total - failed - skipped)) passed, $failed failed, $skipped skipped"
+[[ $failed -eq 0 ]]

@@ -1,0 +1,236 @@
+#!/usr/bin/env python3
+"""Checks the rules of the house that no compiler checks; src/README.md states them.
+
+    python3 house_rules_test.py REPOSITORY
+
+- which layer includes which, and where the headers of MPI, HDF5, CUDA and their like may appear;
+- what stands at the top level, and that source files and folders are named in snake_case;
+- that every relative link of a page points to something that exists.
+
+The planted violations below show that each rule can fail.
+"""
+import posixpath
+import re
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+# The layers, and what each may include besides base and itself; the rest follows transitively.
+LAYERS = {
+    "base": [],
+    "tensor": [],
+    "comm": ["tensor"],
+    "io": ["comm"],
+    "ops": ["tensor"],
+    "topology": ["comm"],
+    "nn": ["ops", "comm"],
+    "models": ["nn"],
+    "optim": ["ops", "comm"],
+    "parallel": ["nn", "optim"],
+    "plan": ["models", "parallel", "topology"],
+    "train": ["io", "models", "parallel", "topology", "plan"],
+    "cli": ["train"],
+}
+
+# Headers of others, and the folders that alone may include them. No public header does.
+FOREIGN = [
+    (re.compile(r"mpi(o|cxx)?\.h$"), ["src/comm", "io"]),
+    (re.compile(r"nccl"), ["src/comm/nccl"]),
+    (re.compile(r"(hdf5|H5)"), ["io"]),
+    (re.compile(r"(oneapi/)?dnnl|(blis|cblas|lapacke|mkl)\b"), ["src/ops"]),
+    (re.compile(r"(cuda|cublas|cudnn|curand|nvml)"), ["src/tensor", "src/ops", "src/comm"]),
+    (re.compile(r"sentencepiece"), ["io"]),
+]
+
+TOP_LEVEL = {"CMakeLists.txt", "CMakePresets.json", "LICENSE", "README.md", "src", "include",
+             "jobs", "modules", "io", "tests", "perf"}
+
+INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]', re.MULTILINE)
+SNAKE_CASE = re.compile(r"[a-z][a-z0-9_]*$")
+LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+SOURCE = {".h", ".cc", ".cu", ".cuh"}
+
+
+def reachable(layer):
+    """The layers that `layer` may include."""
+    found = {"base", layer}
+    for below in LAYERS[layer]:
+        found |= reachable(below)
+    return found
+
+
+def layer_of(path):
+    """The layer of a source file, None for one that belongs to none (tests, benchmarks)."""
+    parts = path.split("/")
+    if parts[0] == "io":
+        return "io"
+    if parts[0] == "src" and len(parts) > 2:
+        return parts[1]
+    if parts[:2] == ["include", "trireme"]:
+        return parts[2] if len(parts) > 3 else ""
+    return None
+
+
+def inside(path, folders):
+    return any(path.startswith(folder + "/") for folder in folders)
+
+
+def check_include(path, layer, header):
+    """What is wrong with one include directive, or None."""
+    for pattern, folders in FOREIGN:
+        if pattern.match(header) and not inside(path, folders):
+            return f"{path}: <{header}> may only be included in {' and '.join(folders)}"
+    if header.startswith("trireme/"):
+        target = header.split("/")[1]
+        if target not in reachable(layer):
+            return f"{path}: layer {layer} may not include {header}"
+        return None
+    resolved = posixpath.normpath(posixpath.join(posixpath.dirname(path), header))
+    if header.startswith(".") and layer_of(resolved) != layer:
+        return f"{path}: {header} is private to another layer"
+    return None
+
+
+def check_includes(root, files):
+    for path in files:
+        layer = layer_of(path)
+        if Path(path).suffix not in SOURCE or layer is None:
+            continue
+        if layer not in LAYERS:
+            yield f"{path}: no layer is called '{layer}'"
+            continue
+        for header in INCLUDE.findall((root / path).read_text(encoding="utf-8")):
+            problem = check_include(path, layer, header)
+            if problem:
+                yield problem
+
+
+def check_names(files):
+    for top in sorted({path.split("/")[0] for path in files}):
+        if not top.startswith(".") and top not in TOP_LEVEL:
+            yield f"{top}: nothing of this name belongs at the top level"
+    for path in files:
+        parts = Path(path)
+        if path.startswith(".") or parts.suffix not in SOURCE | {".py", ".sh"}:
+            continue
+        for name in [*parts.parts[:-1], parts.stem]:
+            if not SNAKE_CASE.match(name):
+                yield f"{path}: '{name}' is not snake_case"
+
+
+def check_links(root, files):
+    for path in files:
+        if not path.endswith(".md"):
+            continue
+        text = re.sub(r"```.*?```", "", (root / path).read_text(encoding="utf-8"), flags=re.DOTALL)
+        for link in LINK.findall(text):
+            target = link.split("#")[0]
+            if target and ":" not in target and not ((root / path).parent / target).exists():
+                yield f"{path}: the link to {target} leads nowhere"
+
+
+def files_of(root):
+    """What git tracks, as paths relative to root; without git every file but hidden ones."""
+    if (root / ".git").exists():
+        git = subprocess.run(["git", "-C", str(root), "ls-files", "-z"], capture_output=True,
+                             check=False)
+        if git.returncode == 0:
+            tracked = [name for name in git.stdout.decode().split("\0") if name]
+            return [name for name in tracked if (root / name).is_file()]
+    found = (path.relative_to(root) for path in root.rglob("*") if path.is_file())
+    left_out = ("build", "runs", "data")
+    return sorted(path.as_posix() for path in found
+                  if not any(part.startswith(".") for part in path.parts)
+                  and not path.parts[0].startswith(left_out))
+
+
+def problems(root):
+    files = files_of(root)
+    return [*check_includes(root, files), *check_names(files), *check_links(root, files)]
+
+
+class PlantedViolations(unittest.TestCase):
+    def found(self, files):
+        with tempfile.TemporaryDirectory() as folder:
+            root = Path(folder)
+            for name, text in files.items():
+                (root / name).parent.mkdir(parents=True, exist_ok=True)
+                (root / name).write_text(text, encoding="utf-8")
+            return problems(root)
+
+    def expect(self, files, *messages):
+        self.assertEqual(self.found(files), list(messages))
+
+    def test_a_clean_tree_passes(self):
+        self.expect({
+            "src/parallel/a.cc": '#include "trireme/tensor/t.h"\n#include "own.h"\n#include <map>',
+            "src/comm/mpi/a.cc": '#include <mpi.h>\n#include "../b.h"',
+            "src/cli/main.cc": '#include "trireme/io/dataset.h"',
+            "src/ops/matmul_cpu.cc": "#include <oneapi/dnnl/dnnl.hpp>\n#include <blis.h>",
+            "io/file.cc": "#include <hdf5.h>\n#include <sentencepiece_processor.h>",
+            "io/README.md": "[code](file.cc#L1) [web](https://example.org) [here](#part)",
+            ".ci/run": "",
+        })
+
+    def test_a_lower_layer_includes_a_higher_one(self):
+        self.expect({"src/tensor/a.cc": '#  include "trireme/comm/runtime.h"'},
+                    "src/tensor/a.cc: layer tensor may not include trireme/comm/runtime.h")
+        self.expect({"include/trireme/optim/a.h": "#include <trireme/nn/tape.h>"},
+                    "include/trireme/optim/a.h: layer optim may not include trireme/nn/tape.h")
+        self.expect({"io/a.cc": '#include "trireme/ops/norm.h"'},
+                    "io/a.cc: layer io may not include trireme/ops/norm.h")
+
+    def test_private_header_of_another_layer(self):
+        self.expect({"src/nn/a.cc": '#include "../ops/b.h"'},
+                    "src/nn/a.cc: ../ops/b.h is private to another layer")
+
+    def test_foreign_header_outside_its_folder(self):
+        for path, header, where in [
+                ("src/train/a.cc", "mpi.h", "src/comm and io"),
+                ("include/trireme/comm/a.h", "mpi.h", "src/comm and io"),
+                ("src/comm/a.cc", "nccl.h", "src/comm/nccl"),
+                ("src/comm/a.cc", "hdf5.h", "io"),
+                ("src/comm/a.cc", "H5Fpublic.h", "io"),
+                ("io/a.cc", "cblas.h", "src/ops"),
+                ("src/nn/a.cc", "dnnl.hpp", "src/ops"),
+                ("src/nn/a.cu", "cuda_runtime.h", "src/tensor and src/ops and src/comm"),
+                ("src/cli/a.cc", "sentencepiece_trainer.h", "io")]:
+            self.expect({path: f'#include <{header}>'},
+                        f"{path}: <{header}> may only be included in {where}")
+
+    def test_unknown_layer(self):
+        self.expect({"src/misc/a.cc": ""}, "src/misc/a.cc: no layer is called 'misc'")
+        self.expect({"include/trireme/a.h": ""}, "include/trireme/a.h: no layer is called ''")
+
+    def test_names(self):
+        self.expect({"docs/a.txt": ""}, "docs: nothing of this name belongs at the top level")
+        self.expect({"tests/unit/MyTest.cc": ""}, "tests/unit/MyTest.cc: 'MyTest' is not snake_case")
+        self.expect({"jobs/quick-start.sh": ""},
+                    "jobs/quick-start.sh: 'quick-start' is not snake_case")
+
+    def test_link_to_a_missing_file(self):
+        self.expect({"README.md": "see [it](src/none.md)"},
+                    "README.md: the link to src/none.md leads nowhere")
+
+    def test_layers_have_no_cycle(self):
+        for layer, below in LAYERS.items():
+            for other in below:
+                self.assertNotIn(layer, reachable(other))
+
+
+class Repository(unittest.TestCase):
+    root = Path()
+
+    def test_follows_the_rules(self):
+        files = files_of(self.root)
+        self.assertIn("include/trireme/base/error.h", files, "this is not the repository")
+        self.assertEqual([], problems(self.root))
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        sys.exit("usage: house_rules_test.py REPOSITORY")
+    Repository.root = Path(sys.argv.pop())
+    unittest.main()

@@ -1,0 +1,153 @@
+#!/usr/bin/env python3
+"""Runs the scripts of jobs/ against stand-ins for what they start: no network, no build.
+
+    python3 job_scripts_test.py REPOSITORY
+"""
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+STANDS_IN = "#!/usr/bin/env bash\n"
+# Says what it was asked; `prepare` leaves shards, `train` fails where a test wants it to.
+TRIREME = STANDS_IN + """echo "trireme $*" >> "$CALLS"
+if [[ $1 == prepare ]]; then mkdir -p "$5"; touch "$5/train.h5" "$5/validation.h5"; fi
+if [[ $1 == train ]]; then exit "${TRAIN_STATUS:-0}"; fi
+"""
+MPIEXEC = STANDS_IN + 'echo "mpiexec $1 $2" >> "$CALLS"\nshift 2\nexec "$@"\n'
+
+
+class Scripts(unittest.TestCase):
+    repository = Path()
+
+    def setUp(self):
+        scratch = tempfile.TemporaryDirectory()
+        self.addCleanup(scratch.cleanup)
+        self.root = Path(scratch.name)
+        self.path = f"{self.root}/stubs:{os.environ['PATH']}"
+        self.calls = self.root / "calls"
+        shutil.copytree(self.repository / "jobs", self.root / "jobs")
+        (self.root / "jobs/packages.txt").write_text("# none\n", encoding="utf-8")
+        self.stub("stubs/cmake", STANDS_IN)
+        self.stub("stubs/mpiexec.mpich", MPIEXEC)
+        self.stub("build/release/bin/trireme", TRIREME)
+        self.text = self.root / "text"
+        self.text.mkdir()
+        (self.text / "a.txt").write_text("a" * 3000, encoding="utf-8")
+
+    def stub(self, name, text):
+        path = self.root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+        path.chmod(0o755)
+
+    def run_script(self, script, *arguments, **environment):
+        self.calls.write_text("", encoding="utf-8")
+        done = subprocess.run(
+            [str(self.root / "jobs" / script), *map(str, arguments)], stdin=subprocess.DEVNULL,
+            env={**os.environ, "PATH": self.path, "CALLS": str(self.calls), **environment},
+            capture_output=True, text=True, timeout=30, check=False)
+        called = self.calls.read_text(encoding="utf-8").replace(str(self.root), "ROOT").splitlines()
+        return done, called
+
+    def expect_refusal(self, script, arguments, status, message):
+        done, called = self.run_script(script, *arguments)
+        self.assertEqual(done.returncode, status, done.stderr)
+        self.assertIn(message, done.stderr)
+        self.assertEqual(called, [])
+
+    def quickstart(self, *arguments, **environment):
+        return self.run_script("quickstart.sh", "--text", self.text, "--folder",
+                               self.root / "run", *arguments, **environment)
+
+    def test_quickstart_runs_the_phases_in_order(self):
+        done, called = self.quickstart()
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual([line.split()[:3] for line in called], [
+            ["trireme", "prepare", "--input"], ["mpiexec", "-n", "4"],
+            ["trireme", "train", "--config"], ["trireme", "eval", "--checkpoint"],
+            ["trireme", "generate", "--checkpoint"]])
+        self.assertIn("--input ROOT/text --output ROOT/run/data.partial", called[0])
+        self.assertIn("--config ROOT/jobs/quickstart.ini --run.folder ROOT/run/run", called[2])
+        self.assertIn("--data.train ROOT/run/data/train.h5", called[2])
+        self.assertNotIn("--grid", called[2])
+        banners = [line.split()[1] for line in done.stdout.splitlines() if line.startswith("== ")]
+        self.assertEqual(banners, ["packages:", "build:", "corpus:", "prepare:", "train:", "eval:",
+                                   "sample:"])
+        table = done.stdout[done.stdout.index("seconds per phase"):].split()
+        for phase in [*banners, "total:"]:
+            self.assertIn(phase[:-1], table)
+
+    def test_quickstart_goes_on_where_it_stopped(self):
+        done, called = self.quickstart(TRAIN_STATUS="75")
+        self.assertEqual(done.returncode, 75)
+        self.assertIn("stopped in phase train, status 75", done.stderr)
+        self.assertTrue(called[0].startswith("trireme prepare"))
+        done, called = self.quickstart()
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(called[0], "mpiexec -n 4", "the data was prepared again")
+
+    def test_quickstart_short_takes_the_first_two_megabytes(self):
+        (self.text / "b.txt").write_text("b" * 3000000, encoding="utf-8")
+        done, called = self.quickstart("--short")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual((self.root / "run/short.txt").read_text(encoding="utf-8"),
+                         "a" * 3000 + "b" * 1997000)
+        self.assertIn("--input ROOT/run/short.txt", called[0])
+        self.assertIn("--validation tail:200000", called[0])
+        self.assertIn("--run.steps 20", called[2])
+
+    def test_quickstart_fits_the_grid_to_the_ranks(self):
+        for ranks, grid in [(6, "--grid.data 3 --grid.tensor 2"),
+                            (3, "--grid.data 3 --grid.tensor 1")]:
+            done, called = self.quickstart("--ranks", ranks)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertIn(f"mpiexec -n {ranks}", called)
+            self.assertTrue(any(grid in line for line in called), called)
+
+    def test_quickstart_refuses(self):
+        for arguments, status, message in [
+                (["--shrt"], 2, "no option is called '--shrt'"),
+                (["--steps"], 2, "--steps needs a value"),
+                (["--steps", "0"], 2, "--steps must be a number of at least 1, not '0'"),
+                (["--ranks", "two"], 2, "--ranks must be a number of at least 1, not 'two'"),
+                (["--text", "/none"], 3, "cannot read the text '/none'")]:
+            self.expect_refusal("quickstart.sh", arguments, status, message)
+
+    def test_quickstart_refuses_the_folder_of_another_corpus(self):
+        self.quickstart()
+        done, called = self.quickstart("--short")
+        self.assertEqual((done.returncode, called), (2, []))
+        self.assertIn("was begun with another corpus", done.stderr)
+
+    def test_install_packages_prints_the_command_without_rights(self):
+        self.stub("stubs/id", STANDS_IN + "echo 1000\n")
+        self.stub("stubs/sudo", STANDS_IN + "exit 1\n")
+        self.stub("stubs/dpkg-query", STANDS_IN + "echo here=installed; echo gone=config-files\n")
+        self.stub("stubs/apt-get", STANDS_IN + 'echo "apt-get" >> "$CALLS"\n')
+        wanted = self.root / "list.txt"
+        wanted.write_text("# a comment\nhere\n\ngone  # and why\nnever\n", encoding="utf-8")
+        self.expect_refusal("install_packages.sh", [wanted], 2,
+                            "apt-get install --no-install-recommends gone never\n")
+
+        self.stub("stubs/id", STANDS_IN + "echo 0\n")
+        done, called = self.run_script("install_packages.sh", wanted)
+        self.assertEqual((done.returncode, called), (0, ["apt-get", "apt-get"]))
+
+        wanted.write_text("here\n", encoding="utf-8")
+        done, called = self.run_script("install_packages.sh", wanted)
+        self.assertEqual((done.returncode, called), (0, []))
+
+    def test_install_packages_refuses(self):
+        self.expect_refusal("install_packages.sh", ["/none"], 2,
+                            "cannot read the list of packages '/none'")
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        sys.exit("usage: job_scripts_test.py REPOSITORY")
+    Scripts.repository = Path(sys.argv.pop()).resolve()
+    unittest.main()
