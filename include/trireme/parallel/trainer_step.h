@@ -1,0 +1,72 @@
+// One optimizer step over the whole grid: the part of training that is neither data nor bookkeeping.
+#pragma once
+
+#include <memory>
+#include <span>
+
+#include "trireme/optim/optimizer.h"
+#include "trireme/parallel/pipeline_executor.h"
+
+namespace trireme::parallel {
+
+struct StepOptions {
+  StageOptions stage;
+  optim::OptimizerConfig optimizer;
+  float clip = 0.0f;  // largest global gradient norm; 0: no clipping
+  ScheduleKind schedule = ScheduleKind::k1F1B;
+};
+
+// Equal on every rank.
+struct StepResult {
+  double loss = 0.0;         // mean over the targets of the global batch
+  double gradient_norm = 0.0;  // before clipping
+  std::int64_t targets = 0;
+  bool finite = true;        // false: the step changed nothing
+};
+
+struct EvaluationResult {
+  double loss_sum = 0.0;
+  std::int64_t targets = 0;
+};
+
+// Micro-batches of a step, dealt to the data replicas as evenly as possible: replica d has
+// [first, first + count).
+struct MicroBatchShare {
+  int first = 0;
+  int count = 0;
+};
+MicroBatchShare share_of(int micro_batches, int replicas, int replica);
+
+class TrainerStep {
+ public:
+  // Collective over the grid. `ctx` outlives this object.
+  TrainerStep(ops::Context& ctx, const ProcessGrid& grid, const nn::ModelPlan& plan,
+              const StepOptions& options);
+
+  // `mine` is this replica's share, the same on all ranks of the replica; `step` counts from 1.
+  // Collective over the grid.
+  StepResult train(std::span<const nn::MicroBatch> mine, std::int64_t step, float learning_rate,
+                   std::uint64_t random_key);
+  // `mine` may be empty on some replicas. Collective over the grid.
+  EvaluationResult evaluate(std::span<const nn::MicroBatch> mine);
+
+  Stage& stage() { return stage_; }
+  const optim::Optimizer& optimizer() const { return *optimizer_; }
+  PipelineExecutor& executor() { return executor_; }
+
+  // Gradients of the last step's sum of losses, before division by the targets, reduced over all
+  // copies: train() without the optimizer. For tests and for reports on gradients.
+  StepResult accumulate(std::span<const nn::MicroBatch> mine);
+
+ private:
+  ops::Context& ctx_;
+  const ProcessGrid& grid_;
+  StepOptions options_;
+  Stage stage_;
+  GradientReducer reducer_;
+  PipelineExecutor executor_;
+  std::unique_ptr<optim::Optimizer> optimizer_;
+  Tensor norm_sum_, norm_;  // (1) fp64
+};
+
+}  // namespace trireme::parallel

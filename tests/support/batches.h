@@ -1,0 +1,20 @@
+// Micro-batches of made-up tokens, the same on every rank.
+#pragma once
+
+#include <vector>
+
+#include "trireme/nn/block.h"
+
+namespace trireme::test {
+
+struct BatchShape {
+  std::int64_t vocabulary = 67;
+  std::int64_t micro = 2;   // sequences per micro-batch
+  std::int64_t length = 16;
+};
+
+// Micro-batches first, ..., first + count - 1 of a step's data; some targets are masked, unevenly.
+std::vector<nn::MicroBatch> make_batches(ops::Context& ctx, const BatchShape& shape, int first,
+                                         int count, bool training);
+
+}  // namespace trireme::test

@@ -1,0 +1,140 @@
+#include "support/equality.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "trireme/base/philox.h"
+
+namespace trireme::test {
+namespace {
+
+constexpr std::uint64_t kSeed = 11;
+constexpr int kSteps = 10;
+
+parallel::StepOptions step_options(const EqualityCase& test, optim::OptimizerConfig::Kind kind) {
+  parallel::StepOptions options;
+  options.stage.sequence_parallel = test.sequence_parallel;
+  options.stage.seed = kSeed;
+  options.optimizer.kind = kind;
+  options.schedule = test.schedule;
+  if (kind == optim::OptimizerConfig::Kind::kSgd) options.optimizer.weight_decay = 0.0f;
+  return options;
+}
+
+// This replica's micro-batches of a step; every step has data of its own.
+std::vector<nn::MicroBatch> share(ops::Context& ctx, const ProcessGrid& grid,
+                                  const EqualityCase& test, int step, bool training) {
+  const parallel::MicroBatchShare mine =
+      parallel::share_of(test.micro_batches, grid.shape().data, grid.data_index());
+  return make_batches(ctx, test.batch, step * test.micro_batches + mine.first, mine.count, training);
+}
+
+enum class Which { kGradient, kWeight };
+LocalParts parts_of(const parallel::Stage& stage, Which which, double scale) {
+  LocalParts parts;
+  for (const nn::Parameter* parameter : stage.parameters()) {
+    const Tensor tensor = which == Which::kGradient
+                              ? parameter->gradient()
+                              : parameter->group().view(parameter->group().master(), *parameter);
+    LocalPart part{parameter->placement(), {tensor.data<float>(), tensor.data<float>() + tensor.elements()}};
+    for (float& value : part.values) value = static_cast<float>(value * scale);
+    parts.emplace(parameter->name(), std::move(part));
+  }
+  return parts;
+}
+
+// Visits the elements of a part with their place in the global tensor, row-major.
+template <class Visit>
+void for_each_element(const LocalPart& part, const Visit& visit) {
+  const nn::Placement& p = part.placement;
+  for (std::int64_t flat = 0; flat < p.extent.elements(); ++flat) {
+    std::int64_t rest = flat, local = 0, global = 0, local_stride = 1, global_stride = 1;
+    for (int i = p.global.rank() - 1; i >= 0; --i) {
+      const std::int64_t index = rest % p.extent[i];
+      rest /= p.extent[i];
+      local += index * local_stride;
+      global += (index + p.offset[static_cast<std::size_t>(i)]) * global_stride;
+      local_stride *= p.local[i];
+      global_stride *= p.global[i];
+    }
+    visit(part.values[static_cast<std::size_t>(local)], global);
+  }
+}
+
+}  // namespace
+
+std::string EqualityCase::to_string() const {
+  return fmt::format("{} {}{}{}{}", grid.to_string(),
+                     schedule == parallel::ScheduleKind::kGpipe ? "gpipe" : "1f1b",
+                     sequence_parallel ? ", sequence parallel" : "", model.tied ? ", tied" : ", untied",
+                     model.norm == nn::NormKind::kRms ? ", llama" : ", gpt2");
+}
+
+Observed observe(ops::Context& ctx, const ProcessGrid& grid, const EqualityCase& test) {
+  Observed observed;
+  const nn::ModelPlan plan = models::gpt_plan(test.model);
+  {
+    parallel::TrainerStep sgd(ctx, grid, plan, step_options(test, optim::OptimizerConfig::Kind::kSgd));
+    ctx.step_state->random_key = philox_key(kSeed, "step 0");
+    const auto first = sgd.accumulate(share(ctx, grid, test, 0, true));
+    observed.gradients = parts_of(sgd.stage(), Which::kGradient, 1.0 / static_cast<double>(first.targets));
+    for (int step = 0; step < kSteps; ++step) {
+      sgd.train(share(ctx, grid, test, step, true), step + 1, 0.1f,
+                philox_key(kSeed, fmt::format("step {}", step)));
+    }
+    observed.weights = parts_of(sgd.stage(), Which::kWeight, 1.0);
+  }
+  parallel::StepOptions options = step_options(test, optim::OptimizerConfig::Kind::kAdamW);
+  options.clip = 1.0f;
+  parallel::TrainerStep adamw(ctx, grid, plan, options);
+  for (int step = 0; step < kSteps; ++step) {
+    const auto result = adamw.train(share(ctx, grid, test, step, true), step + 1, 1e-3f,
+                                    philox_key(kSeed, fmt::format("step {}", step)));
+    observed.losses.push_back(result.loss);
+  }
+  observed.evaluation = adamw.evaluate(share(ctx, grid, test, kSteps, false)).loss_sum;
+  return observed;
+}
+
+std::vector<Deviation> compare(const LocalParts& reference, const LocalParts& here,
+                               Communicator& world) {
+  std::vector<double> largest, covered;  // by parameter, in the reference's order
+  for (const auto& [name, whole] : reference) {
+    double deviation = 0.0;
+    const auto found = here.find(name);
+    if (found != here.end()) {
+      for_each_element(found->second, [&](float value, std::int64_t global) {
+        const double difference = std::abs(value - whole.values[static_cast<std::size_t>(global)]);
+        // NaN is the largest deviation of all; max() alone would drop it.
+        deviation = std::isnan(difference) ? INFINITY : std::max(deviation, difference);
+      });
+    }
+    largest.push_back(deviation);
+    covered.push_back(found == here.end()
+                          ? 0.0
+                          : static_cast<double>(found->second.placement.extent.elements()));
+  }
+  world.all_reduce_host(std::span<double>(largest), ReduceOp::kMax);
+  world.all_reduce_host(std::span<double>(covered), ReduceOp::kSum);
+
+  std::vector<Deviation> deviations;
+  std::size_t i = 0;
+  for (const auto& [name, whole] : reference) {
+    double scale = 0.0;
+    for (const float value : whole.values) scale = std::max(scale, std::abs(double{value}));
+    const auto elements = static_cast<double>(whole.values.size());
+    deviations.push_back({name, scale > 0.0 ? largest[i] / scale : 0.0, largest[i],
+                          covered[i] > 0.0 && std::fmod(covered[i], elements) == 0.0});
+    ++i;
+  }
+  return deviations;
+}
+
+bool zero_in_exact_arithmetic(const std::string& name, const models::GptConfig& model) {
+  return model.positions == nn::PositionKind::kLearned &&
+         name.find("attention.key.bias") != std::string::npos;
+}
+
+}  // namespace trireme::test

@@ -1,0 +1,56 @@
+// Compares training on a grid with training on one rank, parameter by parameter.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "support/batches.h"
+#include "trireme/models/gpt.h"
+#include "trireme/parallel/trainer_step.h"
+
+namespace trireme::test {
+
+// The part of a named tensor that lies on this rank, copied.
+struct LocalPart {
+  nn::Placement placement;
+  std::vector<float> values;  // local extents, row-major
+};
+using LocalParts = std::map<std::string, LocalPart>;
+
+struct EqualityCase {
+  models::GptConfig model;
+  BatchShape batch;
+  int micro_batches = 9;  // of a step
+  GridShape grid;
+  parallel::ScheduleKind schedule = parallel::ScheduleKind::k1F1B;
+  bool sequence_parallel = false;
+
+  std::string to_string() const;
+};
+
+struct Observed {
+  LocalParts gradients;        // of the first step's mean loss
+  LocalParts weights;          // after ten SGD steps
+  std::vector<double> losses;  // of ten AdamW steps
+  double evaluation = 0.0;     // loss sum after those
+};
+
+// Trains as the case says on `grid`. Collective over it.
+Observed observe(ops::Context& ctx, const ProcessGrid& grid, const EqualityCase& test);
+
+struct Deviation {
+  std::string name;
+  double relative = 0.0;  // max |x - reference| / max |reference|, over all ranks
+  double absolute = 0.0;
+  bool covered = true;    // whether the ranks hold every element, copies equally often
+};
+// `reference` holds whole tensors. The result is the same on every rank. Collective over `world`.
+std::vector<Deviation> compare(const LocalParts& reference, const LocalParts& here,
+                               Communicator& world);
+
+// Gradients that are zero in exact arithmetic: a constant added to all of a query's scores changes
+// nothing, so with positions outside the attention the key bias has none.
+bool zero_in_exact_arithmetic(const std::string& name, const models::GptConfig& model);
+
+}  // namespace trireme::test
