@@ -44,4 +44,8 @@ Context make_cpu_context(int threads);
 // ("oneDNN 2.6.3 (AVX-512)"); for `trireme version`.
 std::string_view matmul_description(const Context& ctx, DType dtype);
 
+// The instruction set that all other operations run on ("AVX-512"); it decides bits, so a run
+// records it. TRIREME_ISA=baseline|avx2|avx512 in the environment asks for a lesser one.
+std::string_view instruction_set(const Context& ctx);
+
 }  // namespace trireme::ops
