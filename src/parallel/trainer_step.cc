@@ -57,7 +57,7 @@ TrainerStep::TrainerStep(ops::Context& ctx, const ProcessGrid& grid, const nn::M
 StepResult TrainerStep::accumulate(std::span<const nn::MicroBatch> mine) {
   const int count = static_cast<int>(mine.size());
   reducer_.begin_step(count);
-  executor_.train(make_schedule(options_.schedule, grid_.shape().pipeline, count), mine, reducer_);
+  executor_.train(make_pipeline_schedule(options_.schedule, grid_.shape().pipeline, count), mine, reducer_);
   reducer_.finish_step();
   const EvaluationResult sums = total(grid_, stage_, mine);
   return {sums.loss_sum / static_cast<double>(sums.targets), 0.0, sums.targets, true};

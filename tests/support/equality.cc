@@ -67,7 +67,7 @@ void for_each_element(const LocalPart& part, const Visit& visit) {
 
 std::string EqualityCase::to_string() const {
   return fmt::format("{} {}{}{}{}", grid.to_string(),
-                     schedule == parallel::ScheduleKind::kGpipe ? "gpipe" : "1f1b",
+                     schedule,
                      sequence_parallel ? ", sequence parallel" : "", model.tied ? ", tied" : ", untied",
                      model.norm == nn::NormKind::kRms ? ", llama" : ", gpt2");
 }

@@ -23,7 +23,7 @@ struct EqualityCase {
   BatchShape batch;
   int micro_batches = 9;  // of a step
   GridShape grid;
-  parallel::ScheduleKind schedule = parallel::ScheduleKind::k1F1B;
+  std::string schedule = "1f1b";
   bool sequence_parallel = false;
 
   std::string to_string() const;

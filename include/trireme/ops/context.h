@@ -29,7 +29,7 @@ struct Context {
   Stream stream;
   std::shared_ptr<Allocator> allocator;
   std::shared_ptr<MatmulEngine> matmul;
-  StepState* step_state = nullptr;  // in device memory
+  std::shared_ptr<StepState> step_state;  // in device memory
   int threads = 1;
 
   Tensor allocate(const Shape& shape, DType dtype, MemoryUse use = MemoryUse::kActivations) {
@@ -43,5 +43,9 @@ Context make_cpu_context(int threads);
 // The matrix-product library in use for a type on this processor, and why, in one line
 // ("oneDNN 2.6.3 (AVX-512)"); for `trireme version`.
 std::string_view matmul_description(const Context& ctx, DType dtype);
+
+// The instruction set that all other operations run on ("AVX-512"); it decides bits, so a run
+// records it. TRIREME_ISA=baseline|avx2|avx512 in the environment asks for a lesser one.
+std::string_view instruction_set(const Context& ctx);
 
 }  // namespace trireme::ops

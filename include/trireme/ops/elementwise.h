@@ -6,6 +6,7 @@
 
 namespace trireme::ops {
 
+// Also for fp64.
 void fill(Context& ctx, const Tensor& x, float value);
 // y = x, converted to y's type (fp32 or bf16; rounds to nearest even). Same type: a plain copy.
 void cast(Context& ctx, const Tensor& x, const Tensor& y);

@@ -16,16 +16,13 @@ class PipelineExecutor {
   // Forward and backward of every micro-batch, in the order of `schedule` (one made for this many
   // stages and micro-batches). Collective over the pipeline. Gradients add up in the parameters;
   // losses in each micro-batch's loss_sum, on the last stage.
-  void train(const Schedule& schedule, std::span<const nn::MicroBatch> batches,
+  void train(const PipelineSchedule& schedule, std::span<const nn::MicroBatch> batches,
              nn::GradientListener& listener);
 
   // Forward alone. Returns what the last block returned, by micro-batch; empty on the other stages.
   std::vector<nn::Values> forward(std::span<const nn::MicroBatch> batches);
 
  private:
-  struct InFlight;
-  class Run;
-
   ops::Context& ctx_;
   const Stage& stage_;
 };

@@ -13,7 +13,7 @@ struct StepOptions {
   StageOptions stage;
   optim::OptimizerConfig optimizer;
   float clip = 0.0f;  // largest global gradient norm; 0: no clipping
-  ScheduleKind schedule = ScheduleKind::k1F1B;
+  std::string schedule = "1f1b";  // of the pipeline: as grid.schedule
 };
 
 // Equal on every rank.

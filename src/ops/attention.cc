@@ -1,0 +1,95 @@
+#include "trireme/ops/attention.h"
+
+#include <fmt/format.h>
+
+#include "ops/check.h"
+#include "ops/cpu/ops.h"
+
+namespace trireme::ops {
+namespace {
+
+bool on_cpu(const Context& ctx) {
+  return ctx.device.kind == DeviceKind::kCpu;
+}
+
+void check_like_qkv(std::string_view op, std::string_view name, const AttentionShape& shape,
+                    const Tensor& qkv) {
+  TRIREME_CHECK(
+      shape.batch > 0 && shape.length > 0 && shape.heads > 0 && shape.kv_heads > 0 &&
+          shape.head_size > 0 && shape.heads % shape.kv_heads == 0,
+      fmt::format("{}: batch {}, length {}, heads {}, key heads {}, head size {}", op, shape.batch,
+                  shape.length, shape.heads, shape.kv_heads, shape.head_size));
+  check_floating(op, name, qkv);
+  check_shape(op, name, qkv, {shape.batch * shape.length, shape.row()});
+}
+
+void check_like_out(std::string_view op, std::string_view name, const AttentionShape& shape,
+                    const Tensor& out) {
+  check_floating(op, name, out);
+  check_shape(op, name, out, {shape.batch * shape.length, shape.heads * shape.head_size});
+}
+
+void check_saved(std::string_view op, const AttentionShape& shape, const Tensor& first_key,
+                 const Tensor& log_sum) {
+  check_dtype(op, "log_sum", log_sum, {DType::kF32});
+  check_elements(op, "log_sum", log_sum, shape.batch * shape.heads * shape.length);
+  if (!first_key.defined()) return;
+  check_dtype(op, "first_key", first_key, {DType::kI32});
+  check_elements(op, "first_key", first_key, shape.batch * shape.length);
+}
+
+}  // namespace
+
+void attention(Context& ctx, const AttentionShape& shape, const Tensor& qkv,
+               const Tensor& first_key, const Tensor& out, const Tensor& log_sum) {
+  check_like_qkv("attention", "qkv", shape, qkv);
+  check_like_out("attention", "out", shape, out);
+  check_saved("attention", shape, first_key, log_sum);
+  if (on_cpu(ctx)) return cpu::attention(ctx, shape, qkv, first_key, out, log_sum);
+  throw no_device("attention", ctx);
+}
+
+void attention_backward(Context& ctx, const AttentionShape& shape, const Tensor& qkv,
+                        const Tensor& first_key, const Tensor& out, const Tensor& log_sum,
+                        const Tensor& dout, const Tensor& dqkv) {
+  check_like_qkv("attention_backward", "qkv", shape, qkv);
+  check_like_qkv("attention_backward", "dqkv", shape, dqkv);
+  check_like_out("attention_backward", "out", shape, out);
+  check_like_out("attention_backward", "dout", shape, dout);
+  check_saved("attention_backward", shape, first_key, log_sum);
+  TRIREME_CHECK(dqkv.raw() != qkv.raw(), "attention_backward: dqkv may not be qkv");
+  if (on_cpu(ctx)) {
+    return cpu::attention_backward(ctx, shape, qkv, first_key, out, log_sum, dout, dqkv);
+  }
+  throw no_device("attention_backward", ctx);
+}
+
+void attention_cached(Context& ctx, const AttentionShape& shape, const Tensor& qkv,
+                      std::int64_t past, const Tensor& keys, const Tensor& values,
+                      const Tensor& out) {
+  check_like_qkv("attention_cached", "qkv", shape, qkv);
+  check_like_out("attention_cached", "out", shape, out);
+  check_rank("attention_cached", "keys", keys, 3);
+  check_dtype("attention_cached", "keys", keys, {qkv.dtype()});
+  const std::int64_t capacity = keys.shape()[1];
+  check_shape("attention_cached", "keys", keys,
+              {shape.batch, capacity, shape.kv_heads * shape.head_size});
+  check_dtype("attention_cached", "values", values, {qkv.dtype()});
+  check_shape("attention_cached", "values", values, keys.shape());
+  TRIREME_CHECK(past >= 0 && past + shape.length <= capacity,
+                fmt::format("attention_cached: {} past and {} new positions, of a cache of {}",
+                            past, shape.length, capacity));
+  if (on_cpu(ctx)) return cpu::attention_cached(ctx, shape, qkv, past, keys, values, out);
+  throw no_device("attention_cached", ctx);
+}
+
+void rotary(Context& ctx, const AttentionShape& shape, const Tensor& qkv,
+            std::int64_t first_position, float theta, bool inverse) {
+  check_like_qkv("rotary", "qkv", shape, qkv);
+  TRIREME_CHECK(shape.head_size % 2 == 0,
+                fmt::format("rotary: head size {} is odd", shape.head_size));
+  if (on_cpu(ctx)) return cpu::rotary(ctx, shape, qkv, first_position, theta, inverse);
+  throw no_device("rotary", ctx);
+}
+
+}  // namespace trireme::ops

@@ -1,0 +1,135 @@
+#include "ops/cpu/isa/simd_math.h"
+#include "ops/cpu/isa/tables.h"
+
+namespace trireme::ops::cpu::TRIREME_ISA {
+namespace {
+
+constexpr float kGeluScale = 0.7978845608f;  // sqrt(2 / pi)
+constexpr float kGeluCubic = 0.044715f;
+
+void to_fp32(const std::uint16_t* x, float* y, std::int64_t n) {
+#pragma omp simd
+  for (std::int64_t i = 0; i < n; ++i) y[i] = bf16_to_fp32(x[i]);
+}
+
+void to_bf16(const float* x, std::uint16_t* y, std::int64_t n) {
+#pragma omp simd
+  for (std::int64_t i = 0; i < n; ++i) y[i] = fp32_to_bf16(x[i]);
+}
+
+void add(const float* a, const float* b, float* y, std::int64_t n) {
+#pragma omp simd
+  for (std::int64_t i = 0; i < n; ++i) y[i] = a[i] + b[i];
+}
+
+void scale(float* x, float factor, std::int64_t n) {
+#pragma omp simd
+  for (std::int64_t i = 0; i < n; ++i) x[i] *= factor;
+}
+
+// (1 + tanh(u)) / 2 = sigmoid(2 u): no cancellation where tanh(u) nears -1.
+void gelu(const float* x, float* y, std::int64_t n) {
+#pragma omp simd
+  for (std::int64_t i = 0; i < n; ++i) {
+    const float v = x[i];
+    const float u = kGeluScale * (v + kGeluCubic * v * v * v);
+    y[i] = v * sigmoid_fp32(2.0f * u);
+  }
+}
+
+void gelu_backward(const float* x, const float* dy, float* dx, std::int64_t n) {
+#pragma omp simd
+  for (std::int64_t i = 0; i < n; ++i) {
+    const float v = x[i];
+    const float u = kGeluScale * (v + kGeluCubic * v * v * v);
+    const float s = sigmoid_fp32(2.0f * u);
+    const float du = kGeluScale * (1.0f + 3.0f * kGeluCubic * v * v);
+    dx[i] = dy[i] * (s + 2.0f * v * s * (1.0f - s) * du);
+  }
+}
+
+void swiglu(const float* gate, const float* up, float* y, std::int64_t n) {
+#pragma omp simd
+  for (std::int64_t i = 0; i < n; ++i) y[i] = gate[i] * sigmoid_fp32(gate[i]) * up[i];
+}
+
+void swiglu_backward(const float* gate, const float* up, const float* dy, float* dgate, float* dup,
+                     std::int64_t n) {
+#pragma omp simd
+  for (std::int64_t i = 0; i < n; ++i) {
+    const float g = gate[i];
+    const float s = sigmoid_fp32(g);
+    const float d = dy[i];
+    dgate[i] = d * up[i] * (s + g * s * (1.0f - s));
+    dup[i] = d * g * s;
+  }
+}
+
+struct Draw {
+  std::uint32_t word[4];
+};
+
+// Philox4x32-10 as in trireme/base/philox.h, written again because an inline function of another
+// header must not be compiled here (kernels.h).
+TRIREME_INLINE Draw philox(std::uint32_t c0, std::uint32_t c1, std::uint32_t c2, std::uint32_t c3,
+                           std::uint64_t key) {
+  auto k0 = static_cast<std::uint32_t>(key);
+  auto k1 = static_cast<std::uint32_t>(key >> 32);
+  for (int round = 0; round < 10; ++round) {
+    const std::uint64_t p0 = std::uint64_t{0xD2511F53u} * c0;
+    const std::uint64_t p1 = std::uint64_t{0xCD9E8D57u} * c2;
+    c0 = static_cast<std::uint32_t>(p1 >> 32) ^ c1 ^ k0;
+    c2 = static_cast<std::uint32_t>(p0 >> 32) ^ c3 ^ k1;
+    c1 = static_cast<std::uint32_t>(p1);
+    c3 = static_cast<std::uint32_t>(p0);
+    k0 += 0x9E3779B9u;
+    k1 += 0xBB67AE85u;
+  }
+  return {{c0, c1, c2, c3}};
+}
+
+TRIREME_INLINE float keep_factor(std::uint32_t bits, float rate, float kept) {
+  const float uniform =
+      (static_cast<float>(static_cast<std::int32_t>(bits >> 8)) + 1.0f) * 0x1p-24f;
+  return uniform > rate ? kept : 0.0f;
+}
+
+// One draw serves four columns. Factors first, in an order that vectorises, then the product.
+void dropout(const DropoutRow& row, const float* x, float* y, std::int64_t n) {
+  constexpr std::int64_t kGroups = 64;
+  alignas(64) float factor[4 * kGroups];
+  const float rate = row.rate;
+  const float kept = 1.0f / (1.0f - rate);
+  for (std::int64_t begin = 0; begin < n; begin += 4 * kGroups) {
+    const auto first = static_cast<std::uint32_t>(begin / 4);
+#pragma omp simd
+    for (std::int32_t g = 0; g < kGroups; ++g) {
+      const Draw draw = philox(first + static_cast<std::uint32_t>(g), row.position, row.sample,
+                               row.layer, row.key);
+      for (int i = 0; i < 4; ++i) factor[4 * g + i] = keep_factor(draw.word[i], rate, kept);
+    }
+    const std::int64_t count = n - begin < 4 * kGroups ? n - begin : 4 * kGroups;
+    // A dropped element is 0 even where it was not finite.
+#pragma omp simd
+    for (std::int64_t i = 0; i < count; ++i) {
+      y[begin + i] = factor[i] == 0.0f ? 0.0f : x[begin + i] * factor[i];
+    }
+  }
+}
+
+void rotate(float* low, float* high, const float* cosine, const float* sine, std::int64_t n) {
+#pragma omp simd
+  for (std::int64_t i = 0; i < n; ++i) {
+    const float a = low[i];
+    const float b = high[i];
+    low[i] = a * cosine[i] - b * sine[i];
+    high[i] = b * cosine[i] + a * sine[i];
+  }
+}
+
+}  // namespace
+
+extern const ElementwiseKernels kElementwise = {
+    to_fp32, to_bf16, add, scale, gelu, gelu_backward, swiglu, swiglu_backward, dropout, rotate};
+
+}  // namespace trireme::ops::cpu::TRIREME_ISA

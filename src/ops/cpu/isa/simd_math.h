@@ -1,0 +1,61 @@
+// Functions without branches, so that loops over them become vector instructions.
+#pragma once
+
+#include <cstdint>
+
+#define TRIREME_INLINE static inline __attribute__((always_inline))
+
+namespace trireme::ops::cpu::TRIREME_ISA {
+
+TRIREME_INLINE float bits_to_float(std::uint32_t bits) {
+  return __builtin_bit_cast(float, bits);
+}
+TRIREME_INLINE std::uint32_t float_to_bits(float x) {
+  return __builtin_bit_cast(std::uint32_t, x);
+}
+
+// e^x to a relative error of 2e-7; 0 below -87.3 (where the result would be denormal), infinity
+// above 88.72, NaN for NaN. x = n ln 2 + r with |r| <= ln 2 / 2, and e^r by its Taylor series,
+// whose eighth term is below 1e-8.
+TRIREME_INLINE float exp_fp32(float x) {
+  constexpr float kRound = 12582912.0f;  // 1.5 * 2^23: adding it rounds to an integer
+  float clamped = x > 89.0f ? 89.0f : x;
+  clamped = clamped < -88.0f ? -88.0f : clamped;
+  const float n = (clamped * 1.44269504f + kRound) - kRound;
+  float r = clamped - n * 0.693359375f;  // ln 2 in two parts: the first is exact in n * part
+  r = r + n * 2.12194440e-4f;
+  float p = 1.0f / 5040;
+  p = p * r + 1.0f / 720;
+  p = p * r + 1.0f / 120;
+  p = p * r + 1.0f / 24;
+  p = p * r + 1.0f / 6;
+  p = p * r + 0.5f;
+  p = p * r + 1.0f;
+  p = p * r + 1.0f;
+  // 2^n in two factors: n may be 128, whose power alone is not finite.
+  const auto whole = static_cast<std::int32_t>(n);
+  const std::int32_t half = whole >> 1;
+  const float scale1 = bits_to_float(static_cast<std::uint32_t>(half + 127) << 23);
+  const float scale2 = bits_to_float(static_cast<std::uint32_t>(whole - half + 127) << 23);
+  const float result = p * scale1 * scale2;
+  return x < -87.3f ? 0.0f : result;
+}
+
+TRIREME_INLINE float sigmoid_fp32(float x) {
+  return 1.0f / (1.0f + exp_fp32(-x));
+}
+
+TRIREME_INLINE float bf16_to_fp32(std::uint16_t x) {
+  return bits_to_float(static_cast<std::uint32_t>(x) << 16);
+}
+
+// To nearest even; NaN stays NaN (as BFloat16 does).
+TRIREME_INLINE std::uint16_t fp32_to_bf16(float x) {
+  const std::uint32_t word = float_to_bits(x);
+  const std::uint32_t rounded = (word + 0x7fffu + ((word >> 16) & 1u)) >> 16;
+  const std::uint32_t quiet = (word >> 16) | 0x40u;
+  const bool nan = (word & 0x7fffffffu) > 0x7f800000u;
+  return static_cast<std::uint16_t>(nan ? quiet : rounded);
+}
+
+}  // namespace trireme::ops::cpu::TRIREME_ISA

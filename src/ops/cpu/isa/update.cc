@@ -1,0 +1,55 @@
+#include "ops/cpu/isa/simd_math.h"
+#include "ops/cpu/isa/tables.h"
+
+namespace trireme::ops::cpu::TRIREME_ISA {
+namespace {
+
+void adamw(const AdamWFactors& f, float* master, const float* gradient, float* exp_avg,
+           float* exp_avg_sq, std::int64_t n) {
+  const AdamWFactors c = f;  // a copy: stores cannot change it, so the loop need not read it again
+#pragma omp simd
+  for (std::int64_t i = 0; i < n; ++i) {
+    const float g = gradient[i] * c.gradient_factor;
+    const float m = c.beta1 * exp_avg[i] + (1.0f - c.beta1) * g;
+    const float v = c.beta2 * exp_avg_sq[i] + (1.0f - c.beta2) * g * g;
+    exp_avg[i] = m;
+    exp_avg_sq[i] = v;
+    const float denominator = __builtin_sqrtf(v) * c.inverse_root_bias2 + c.epsilon;
+    master[i] = master[i] * c.keep - c.step_size * m / denominator;
+  }
+}
+
+void sgd(const SgdFactors& f, float* master, const float* gradient, float* velocity,
+         std::int64_t n) {
+  const SgdFactors c = f;
+  if (velocity == nullptr) {
+#pragma omp simd
+    for (std::int64_t i = 0; i < n; ++i) {
+      const float g = gradient[i] * c.gradient_factor;
+      master[i] -= c.learning_rate * (g + c.weight_decay * master[i]);
+    }
+    return;
+  }
+#pragma omp simd
+  for (std::int64_t i = 0; i < n; ++i) {
+    const float v = c.momentum * velocity[i] + gradient[i] * c.gradient_factor;
+    velocity[i] = v;
+    master[i] -= c.learning_rate * (v + c.weight_decay * master[i]);
+  }
+}
+
+double sum_of_squares(const float* x, std::int64_t n) {
+  double sum = 0.0;
+#pragma omp simd reduction(+ : sum)
+  for (std::int64_t i = 0; i < n; ++i) {
+    const double v = static_cast<double>(x[i]);
+    sum += v * v;
+  }
+  return sum;
+}
+
+}  // namespace
+
+extern const UpdateKernels kUpdate = {adamw, sgd, sum_of_squares};
+
+}  // namespace trireme::ops::cpu::TRIREME_ISA

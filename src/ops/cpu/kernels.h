@@ -1,0 +1,135 @@
+// The inner loops of the CPU operations: serial, on fp32, over contiguous ranges. The files in
+// isa/ are compiled once per instruction set, each into a namespace of that name (TRIREME_ISA).
+//
+// Such a file must not define any symbol that the linker could merge with one of another file (an
+// inline function, a template of the standard library): it would carry instructions that the
+// processor may lack into code that runs everywhere. So isa/ includes only headers without code,
+// and everything there is in the namespace of the instruction set.
+#pragma once
+
+#include <cstdint>
+
+namespace trireme::ops::cpu {
+
+// Where a row of a dropout sits; see DropoutPlace.
+struct DropoutRow {
+  std::uint64_t key;
+  std::uint32_t position;
+  std::uint32_t sample;
+  std::uint32_t layer;
+  float rate;
+};
+
+// y may be any of the inputs, unless said otherwise.
+struct ElementwiseKernels {
+  void (*to_fp32)(const std::uint16_t* x, float* y, std::int64_t n);  // no overlap
+  void (*to_bf16)(const float* x, std::uint16_t* y, std::int64_t n);  // no overlap
+  void (*add)(const float* a, const float* b, float* y, std::int64_t n);
+  void (*scale)(float* x, float factor, std::int64_t n);
+  void (*gelu)(const float* x, float* y, std::int64_t n);
+  void (*gelu_backward)(const float* x, const float* dy, float* dx, std::int64_t n);
+  void (*swiglu)(const float* gate, const float* up, float* y, std::int64_t n);
+  void (*swiglu_backward)(const float* gate, const float* up, const float* dy, float* dgate,
+                          float* dup, std::int64_t n);
+  void (*dropout)(const DropoutRow& row, const float* x, float* y, std::int64_t n);
+  void (*rotate)(float* low, float* high, const float* cosine, const float* sine, std::int64_t n);
+};
+
+// One row each. bias may be null.
+struct NormKernels {
+  void (*layer_norm)(const float* x, const float* weight, const float* bias, float epsilon,
+                     float* y, float* mean, float* rstd, std::int64_t n);
+  void (*layer_norm_backward_input)(const float* dy, const float* x, const float* weight,
+                                    float mean, float rstd, float* dx, std::int64_t n);
+  void (*layer_norm_backward_weight)(const float* dy, const float* x, float mean, float rstd,
+                                     float* dweight, float* dbias, std::int64_t n);
+  void (*rms_norm)(const float* x, const float* weight, float epsilon, float* y, float* rstd,
+                   std::int64_t n);
+  void (*rms_norm_backward_input)(const float* dy, const float* x, const float* weight, float rstd,
+                                  float* dx, std::int64_t n);
+  void (*rms_norm_backward_weight)(const float* dy, const float* x, float rstd, float* dweight,
+                                   std::int64_t n);
+};
+
+struct SoftmaxKernels {
+  // The row's maximum and the sum of exp(x - maximum).
+  void (*statistics)(const float* x, std::int64_t n, float* maximum, float* sum);
+  // y = exp(x - maximum) / sum.
+  void (*normalize)(const float* x, float maximum, float sum, float* y, std::int64_t n);
+};
+
+struct AdamWFactors {
+  float beta1, beta2, epsilon;
+  float gradient_factor;     // gradient_scale * clip_factor
+  float step_size;           // learning_rate / (1 - beta1^t)
+  float inverse_root_bias2;  // 1 / sqrt(1 - beta2^t)
+  float keep;                // 1 - learning_rate * weight_decay
+};
+struct SgdFactors {
+  float momentum, gradient_factor, learning_rate, weight_decay;
+};
+
+struct UpdateKernels {
+  void (*adamw)(const AdamWFactors& f, float* master, const float* gradient, float* exp_avg,
+                float* exp_avg_sq, std::int64_t n);
+  void (*sgd)(const SgdFactors& f, float* master, const float* gradient, float* velocity,
+              std::int64_t n);  // velocity may be null
+  double (*sum_of_squares)(const float* x, std::int64_t n);
+};
+
+// Attention works on tiles of keys x queries, kLane queries at a time side by side.
+inline constexpr std::int64_t kLane = 16;
+
+// c (m, n) = a (m, k) * b (k, n), or c += with accumulate. a is read at a[i * a_row + p *
+// a_column]; rows of b and c are contiguous; n is a multiple of kLane.
+struct TileProduct {
+  std::int64_t m, n, k;
+  const float* a;
+  std::int64_t a_row, a_column;
+  const float* b;
+  std::int64_t b_row;
+  float* c;
+  std::int64_t c_row;
+  bool accumulate;
+};
+
+// Which keys the queries of a tile may see: key i of the tile (number first + i) is visible to
+// query j where from[j] <= first + i <= to[j].
+struct TileMask {
+  std::int64_t first;
+  const std::int32_t* from;
+  const std::int32_t* to;
+};
+
+struct AttentionKernels {
+  void (*product)(const TileProduct& p);
+  // y (columns, rows_padded) = factor * transpose of x (rows, columns), zero beyond rows.
+  void (*transpose)(const float* x, std::int64_t x_row, std::int64_t rows, std::int64_t columns,
+                    float factor, float* y, std::int64_t rows_padded);
+  // Scores (keys, queries) that the mask hides become minus infinity.
+  void (*mask)(const TileMask& mask, float* scores, std::int64_t keys, std::int64_t queries);
+  // Online softmax: scores become exp(score - maximum) with the maximum and sum of each query
+  // brought up to date; rescale receives the factor for what was summed before.
+  void (*softmax)(float* scores, std::int64_t keys, std::int64_t queries, float* maximum,
+                  float* sum, float* rescale);
+  // scores become weights = exp(score - log_sum), dweights become
+  // weights * (dweights - delta) * factor.
+  void (*softmax_backward)(float* scores, float* dweights, std::int64_t keys, std::int64_t queries,
+                           const float* log_sum, const float* delta, float factor);
+  float (*dot)(const float* a, const float* b, std::int64_t n);
+};
+
+struct Kernels {
+  const char* name;  // "AVX-512"
+  const ElementwiseKernels& elementwise;
+  const NormKernels& norm;
+  const SoftmaxKernels& softmax;
+  const UpdateKernels& update;
+  const AttentionKernels& attention;
+};
+
+// Those of the best instruction set that this processor has; TRIREME_ISA=baseline|avx2|avx512 in
+// the environment asks for a lesser one. The same for the life of the process.
+const Kernels& kernels();
+
+}  // namespace trireme::ops::cpu

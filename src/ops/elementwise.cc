@@ -1,0 +1,124 @@
+#include "trireme/ops/elementwise.h"
+
+#include <fmt/format.h>
+
+#include "ops/check.h"
+#include "ops/cpu/ops.h"
+
+namespace trireme::ops {
+namespace {
+
+bool on_cpu(const Context& ctx) {
+  return ctx.device.kind == DeviceKind::kCpu;
+}
+
+void check_alike(std::string_view op, std::string_view name, const Tensor& x,
+                 std::int64_t elements) {
+  check_floating(op, name, x);
+  check_elements(op, name, x, elements);
+}
+
+// x (rows, 2 * width) beside y (rows, width).
+void check_pair(std::string_view op, std::string_view name, const Tensor& x, const Tensor& y) {
+  check_floating(op, name, x);
+  check_rank(op, "y", y, 2);
+  check_shape(op, name, x, {y.shape()[0], 2 * y.shape()[1]});
+}
+
+}  // namespace
+
+void fill(Context& ctx, const Tensor& x, float value) {
+  check_dtype("fill", "x", x, {DType::kF32, DType::kBF16, DType::kF64});
+  if (on_cpu(ctx)) return cpu::fill(ctx, x, value);
+  throw no_device("fill", ctx);
+}
+
+void cast(Context& ctx, const Tensor& x, const Tensor& y) {
+  check_floating("cast", "x", x);
+  check_alike("cast", "y", y, x.elements());
+  if (on_cpu(ctx)) return cpu::cast(ctx, x, y);
+  throw no_device("cast", ctx);
+}
+
+void add(Context& ctx, const Tensor& a, const Tensor& b, const Tensor& y) {
+  check_floating("add", "a", a);
+  check_alike("add", "b", b, a.elements());
+  check_alike("add", "y", y, a.elements());
+  if (on_cpu(ctx)) return cpu::add(ctx, a, b, y);
+  throw no_device("add", ctx);
+}
+
+void scale(Context& ctx, const Tensor& x, float factor) {
+  check_floating("scale", "x", x);
+  if (on_cpu(ctx)) return cpu::scale(ctx, x, factor);
+  throw no_device("scale", ctx);
+}
+
+void add_bias(Context& ctx, const Tensor& x, const Tensor& bias) {
+  check_floating("add_bias", "x", x);
+  check_rank("add_bias", "x", x, 2);
+  check_floating("add_bias", "bias", bias);
+  check_shape("add_bias", "bias", bias, {x.shape()[1]});
+  if (on_cpu(ctx)) return cpu::add_bias(ctx, x, bias);
+  throw no_device("add_bias", ctx);
+}
+
+void add_column_sums(Context& ctx, const Tensor& x, const Tensor& sums) {
+  check_floating("add_column_sums", "x", x);
+  check_rank("add_column_sums", "x", x, 2);
+  check_fp32("add_column_sums", "sums", sums, {x.shape()[1]});
+  if (on_cpu(ctx)) return cpu::add_column_sums(ctx, x, sums);
+  throw no_device("add_column_sums", ctx);
+}
+
+void gelu(Context& ctx, const Tensor& x, const Tensor& y) {
+  check_floating("gelu", "x", x);
+  check_alike("gelu", "y", y, x.elements());
+  if (on_cpu(ctx)) return cpu::gelu(ctx, x, y);
+  throw no_device("gelu", ctx);
+}
+
+void gelu_backward(Context& ctx, const Tensor& x, const Tensor& dy, const Tensor& dx) {
+  check_floating("gelu_backward", "x", x);
+  check_alike("gelu_backward", "dy", dy, x.elements());
+  check_alike("gelu_backward", "dx", dx, x.elements());
+  if (on_cpu(ctx)) return cpu::gelu_backward(ctx, x, dy, dx);
+  throw no_device("gelu_backward", ctx);
+}
+
+void swiglu(Context& ctx, const Tensor& gate_up, const Tensor& y) {
+  check_floating("swiglu", "y", y);
+  check_pair("swiglu", "gate_up", gate_up, y);
+  if (on_cpu(ctx)) return cpu::swiglu(ctx, gate_up, y);
+  throw no_device("swiglu", ctx);
+}
+
+void swiglu_backward(Context& ctx, const Tensor& gate_up, const Tensor& dy,
+                     const Tensor& dgate_up) {
+  check_floating("swiglu_backward", "dy", dy);
+  check_pair("swiglu_backward", "gate_up", gate_up, dy);
+  check_pair("swiglu_backward", "dgate_up", dgate_up, dy);
+  if (on_cpu(ctx)) return cpu::swiglu_backward(ctx, gate_up, dy, dgate_up);
+  throw no_device("swiglu_backward", ctx);
+}
+
+void dropout(Context& ctx, const Tensor& x, float rate, const DropoutPlace& place,
+             const Tensor& y) {
+  check_floating("dropout", "x", x);
+  check_rank("dropout", "x", x, 2);
+  check_floating("dropout", "y", y);
+  check_shape("dropout", "y", y, x.shape());
+  TRIREME_CHECK(0.0f <= rate && rate < 1.0f,
+                fmt::format("dropout: the rate is {}, not in [0, 1)", rate));
+  check_step_state("dropout", ctx);
+  check_dtype("dropout", "samples", place.samples, {DType::kI64});
+  const std::int64_t end = place.first_row + x.shape()[0];
+  TRIREME_CHECK(
+      place.length > 0 && place.first_row >= 0 && end <= place.samples.elements() * place.length,
+      fmt::format("dropout: rows {} to {} of {} samples of {} positions", place.first_row, end,
+                  place.samples.elements(), place.length));
+  if (on_cpu(ctx)) return cpu::dropout(ctx, x, rate, place, y);
+  throw no_device("dropout", ctx);
+}
+
+}  // namespace trireme::ops

@@ -1,0 +1,213 @@
+#include <cstring>
+
+#include "ops/cpu/ops.h"
+#include "ops/cpu/parallel.h"
+#include "ops/cpu/staging.h"
+
+namespace trireme::ops::cpu {
+namespace {
+
+constexpr std::int64_t kGrain = 16 * kStageElements;
+
+// Calls body(begin, n) for ranges of at most kStageElements elements, on all threads.
+template <class Body>
+void for_stages(const Context& ctx, std::int64_t elements, const Body& body) {
+  parallel_ranges(ctx, elements, kGrain, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t at = begin; at < end; at += kStageElements) {
+      body(at, std::min(kStageElements, end - at));
+    }
+  });
+}
+
+// y = f(a), f(a, b) in a kernel's form.
+template <class Kernel>
+void unary(Context& ctx, const Tensor& x, const Tensor& y, const Kernel& kernel) {
+  for_stages(ctx, x.elements(), [&](std::int64_t begin, std::int64_t n) {
+    Stage in, out;
+    const float* from = read_fp32(x, begin, n, in.values);
+    float* to = write_place(y, begin, out.values);
+    kernel(from, to, n);
+    write_back(y, begin, n, to);
+  });
+}
+
+template <class Kernel>
+void binary(Context& ctx, const Tensor& a, const Tensor& b, const Tensor& y, const Kernel& kernel) {
+  for_stages(ctx, a.elements(), [&](std::int64_t begin, std::int64_t n) {
+    Stage in_a, in_b, out;
+    const float* from_a = read_fp32(a, begin, n, in_a.values);
+    const float* from_b = read_fp32(b, begin, n, in_b.values);
+    float* to = write_place(y, begin, out.values);
+    kernel(from_a, from_b, to, n);
+    write_back(y, begin, n, to);
+  });
+}
+
+}  // namespace
+
+void fill(Context& ctx, const Tensor& x, float value) {
+  if (x.dtype() == DType::kF64) {
+    std::fill_n(x.data<double>(), x.elements(), static_cast<double>(value));
+    return;
+  }
+  for_stages(ctx, x.elements(), [&](std::int64_t begin, std::int64_t n) {
+    Stage stage;
+    float* to = write_place(x, begin, stage.values);
+    std::fill_n(to, n, value);
+    write_back(x, begin, n, to);
+  });
+}
+
+void cast(Context& ctx, const Tensor& x, const Tensor& y) {
+  if (x.dtype() == y.dtype()) {
+    const std::size_t size = size_of(x.dtype());
+    for_stages(ctx, x.elements(), [&](std::int64_t begin, std::int64_t n) {
+      const std::size_t offset = static_cast<std::size_t>(begin) * size;
+      std::memmove(static_cast<std::byte*>(y.raw()) + offset,
+                   static_cast<const std::byte*>(x.raw()) + offset,
+                   static_cast<std::size_t>(n) * size);
+    });
+    return;
+  }
+  const ElementwiseKernels& k = kernels().elementwise;
+  for_stages(ctx, x.elements(), [&](std::int64_t begin, std::int64_t n) {
+    if (x.dtype() == DType::kF32) {
+      k.to_bf16(x.data<float>() + begin, static_cast<std::uint16_t*>(y.raw()) + begin, n);
+    } else {
+      k.to_fp32(static_cast<const std::uint16_t*>(x.raw()) + begin, y.data<float>() + begin, n);
+    }
+  });
+}
+
+void add(Context& ctx, const Tensor& a, const Tensor& b, const Tensor& y) {
+  binary(ctx, a, b, y, kernels().elementwise.add);
+}
+
+void scale(Context& ctx, const Tensor& x, float factor) {
+  for_stages(ctx, x.elements(), [&](std::int64_t begin, std::int64_t n) {
+    Stage stage;
+    float* values = write_place(x, begin, stage.values);
+    read_fp32(x, begin, n, stage.values);
+    kernels().elementwise.scale(values, factor, n);
+    write_back(x, begin, n, values);
+  });
+}
+
+void add_bias(Context& ctx, const Tensor& x, const Tensor& bias) {
+  const std::int64_t columns = x.shape()[-1];
+  const Tensor bias32 = as_fp32(ctx, bias);
+  const float* b = bias32.data<float>();
+  parallel_ranges(ctx, x.shape().rows(), row_grain(columns),
+                  [&](std::int64_t first, std::int64_t last) {
+                    Stage stage;
+                    for (std::int64_t row = first; row < last; ++row) {
+                      for (std::int64_t column = 0; column < columns; column += kStageElements) {
+                        const std::int64_t n = std::min(kStageElements, columns - column);
+                        const std::int64_t begin = row * columns + column;
+                        float* values = write_place(x, begin, stage.values);
+                        read_fp32(x, begin, n, stage.values);
+                        kernels().elementwise.add(values, b + column, values, n);
+                        write_back(x, begin, n, values);
+                      }
+                    }
+                  });
+}
+
+// The sums of each part of the rows on their own, then the parts in order.
+void add_column_sums(Context& ctx, const Tensor& x, const Tensor& sums) {
+  const std::int64_t columns = x.shape()[-1];
+  const std::int64_t rows = x.shape().rows();
+  const std::int64_t grain = rows_per_part(rows);
+  const std::int64_t count = (rows + grain - 1) / grain;
+  const Tensor parts = ctx.allocate({count, columns}, DType::kF32, MemoryUse::kWorkspace);
+  parallel_ranges(ctx, rows, grain, [&](std::int64_t first, std::int64_t last) {
+    Stage stage;
+    float* part = parts.data<float>() + first / grain * columns;
+    std::fill_n(part, columns, 0.0f);
+    for (std::int64_t row = first; row < last; ++row) {
+      for (std::int64_t column = 0; column < columns; column += kStageElements) {
+        const std::int64_t n = std::min(kStageElements, columns - column);
+        const float* values = read_fp32(x, row * columns + column, n, stage.values);
+        kernels().elementwise.add(part + column, values, part + column, n);
+      }
+    }
+  });
+  add_parts(ctx, parts.data<float>(), count, columns, sums.data<float>());
+}
+
+void gelu(Context& ctx, const Tensor& x, const Tensor& y) {
+  unary(ctx, x, y, kernels().elementwise.gelu);
+}
+
+void gelu_backward(Context& ctx, const Tensor& x, const Tensor& dy, const Tensor& dx) {
+  binary(ctx, x, dy, dx, kernels().elementwise.gelu_backward);
+}
+
+void swiglu(Context& ctx, const Tensor& gate_up, const Tensor& y) {
+  const std::int64_t width = y.shape()[-1];
+  parallel_ranges(ctx, y.shape().rows(), row_grain(width),
+                  [&](std::int64_t first, std::int64_t last) {
+                    Stage in_gate, in_up, out;
+                    for (std::int64_t row = first; row < last; ++row) {
+                      for (std::int64_t column = 0; column < width; column += kStageElements) {
+                        const std::int64_t n = std::min(kStageElements, width - column);
+                        const std::int64_t at = 2 * row * width + column;
+                        const float* gate = read_fp32(gate_up, at, n, in_gate.values);
+                        const float* up = read_fp32(gate_up, at + width, n, in_up.values);
+                        float* to = write_place(y, row * width + column, out.values);
+                        kernels().elementwise.swiglu(gate, up, to, n);
+                        write_back(y, row * width + column, n, to);
+                      }
+                    }
+                  });
+}
+
+void swiglu_backward(Context& ctx, const Tensor& gate_up, const Tensor& dy,
+                     const Tensor& dgate_up) {
+  const std::int64_t width = dy.shape()[-1];
+  parallel_ranges(ctx, dy.shape().rows(), row_grain(width),
+                  [&](std::int64_t first, std::int64_t last) {
+                    Stage in_gate, in_up, in_dy, out_gate, out_up;
+                    for (std::int64_t row = first; row < last; ++row) {
+                      for (std::int64_t column = 0; column < width; column += kStageElements) {
+                        const std::int64_t n = std::min(kStageElements, width - column);
+                        const std::int64_t at = 2 * row * width + column;
+                        const float* gate = read_fp32(gate_up, at, n, in_gate.values);
+                        const float* up = read_fp32(gate_up, at + width, n, in_up.values);
+                        const float* d = read_fp32(dy, row * width + column, n, in_dy.values);
+                        float* dgate = write_place(dgate_up, at, out_gate.values);
+                        float* dup = write_place(dgate_up, at + width, out_up.values);
+                        kernels().elementwise.swiglu_backward(gate, up, d, dgate, dup, n);
+                        write_back(dgate_up, at, n, dgate);
+                        write_back(dgate_up, at + width, n, dup);
+                      }
+                    }
+                  });
+}
+
+void dropout(Context& ctx, const Tensor& x, float rate, const DropoutPlace& place,
+             const Tensor& y) {
+  const std::int64_t columns = x.shape()[-1];
+  const auto samples = place.samples.span<std::int64_t>();
+  const std::uint64_t key = ctx.step_state->random_key;
+  const ThreadRows in(ctx, columns), out(ctx, columns);
+  parallel_ranges(
+      ctx, x.shape().rows(), row_grain(columns), [&](std::int64_t first, std::int64_t last) {
+        for (std::int64_t row = first; row < last; ++row) {
+          const std::int64_t at = place.first_row + row;
+          const auto sample =
+              static_cast<std::uint64_t>(samples[static_cast<std::size_t>(at / place.length)]);
+          // A data set of more than 2^32 samples: the upper half tells layers apart too.
+          const DropoutRow where = {key, static_cast<std::uint32_t>(at % place.length),
+                                    static_cast<std::uint32_t>(sample),
+                                    place.layer ^ static_cast<std::uint32_t>(sample >> 32) << 16,
+                                    rate};
+          const float* from = read_fp32(x, row * columns, columns, in.mine());
+          float* to = write_place(y, row * columns, out.mine());
+          kernels().elementwise.dropout(where, from, to, columns);
+          write_back(y, row * columns, columns, to);
+        }
+      });
+}
+
+}  // namespace trireme::ops::cpu

@@ -1,0 +1,77 @@
+#include "trireme/ops/embedding.h"
+
+#include <fmt/format.h>
+
+#include "ops/check.h"
+#include "ops/cpu/ops.h"
+
+namespace trireme::ops {
+namespace {
+
+bool on_cpu(const Context& ctx) {
+  return ctx.device.kind == DeviceKind::kCpu;
+}
+
+void check_matrix(std::string_view op, std::string_view name, const Tensor& x) {
+  check_floating(op, name, x);
+  check_rank(op, name, x, 2);
+}
+
+void check_tokens(std::string_view op, const Tensor& tokens, const Tensor& y) {
+  check_dtype(op, "tokens", tokens, {DType::kI32});
+  check_shape(op, "tokens", tokens, {y.shape()[0]});
+}
+
+}  // namespace
+
+void embedding(Context& ctx, const Tensor& tokens, const Tensor& table, std::int64_t first_token,
+               const Tensor& y) {
+  check_matrix("embedding", "y", y);
+  check_tokens("embedding", tokens, y);
+  check_matrix("embedding", "table", table);
+  check_shape("embedding", "table", table, {table.shape()[0], y.shape()[1]});
+  if (on_cpu(ctx)) return cpu::embedding(ctx, tokens, table, first_token, y);
+  throw no_device("embedding", ctx);
+}
+
+void embedding_backward(Context& ctx, const Tensor& tokens, const Tensor& dy,
+                        std::int64_t first_token, const Tensor& dtable) {
+  check_matrix("embedding_backward", "dy", dy);
+  check_tokens("embedding_backward", tokens, dy);
+  check_rank("embedding_backward", "dtable", dtable, 2);
+  check_fp32("embedding_backward", "dtable", dtable, {dtable.shape()[0], dy.shape()[1]});
+  if (on_cpu(ctx)) return cpu::embedding_backward(ctx, tokens, dy, first_token, dtable);
+  throw no_device("embedding_backward", ctx);
+}
+
+void add_positions(Context& ctx, const Tensor& x, const Tensor& table, std::int64_t first_row,
+                   std::int64_t length, std::int64_t first_position, const Tensor& y) {
+  check_matrix("add_positions", "x", x);
+  check_floating("add_positions", "y", y);
+  check_shape("add_positions", "y", y, x.shape());
+  check_matrix("add_positions", "table", table);
+  check_shape("add_positions", "table", table, {table.shape()[0], x.shape()[1]});
+  TRIREME_CHECK(length > 0 && first_row >= 0 && first_position >= 0 &&
+                    first_position + std::min(length, first_row + x.shape()[0]) <= table.shape()[0],
+                fmt::format("add_positions: {} positions from {} on, of a table of {}", length,
+                            first_position, table.shape()[0]));
+  if (on_cpu(ctx)) {
+    return cpu::add_positions(ctx, x, table, first_row, length, first_position, y);
+  }
+  throw no_device("add_positions", ctx);
+}
+
+void add_positions_backward(Context& ctx, const Tensor& dy, std::int64_t first_row,
+                            std::int64_t length, const Tensor& dtable) {
+  check_matrix("add_positions_backward", "dy", dy);
+  check_rank("add_positions_backward", "dtable", dtable, 2);
+  check_fp32("add_positions_backward", "dtable", dtable, {dtable.shape()[0], dy.shape()[1]});
+  TRIREME_CHECK(length > 0 && first_row >= 0 &&
+                    std::min(length, first_row + dy.shape()[0]) <= dtable.shape()[0],
+                fmt::format("add_positions_backward: {} positions of a table of {}", length,
+                            dtable.shape()[0]));
+  if (on_cpu(ctx)) return cpu::add_positions_backward(ctx, dy, first_row, length, dtable);
+  throw no_device("add_positions_backward", ctx);
+}
+
+}  // namespace trireme::ops

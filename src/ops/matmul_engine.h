@@ -1,0 +1,45 @@
+// The libraries behind ops::matmul.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "trireme/ops/context.h"
+
+namespace trireme::ops {
+
+// c (m, n) = op(a) op(b), or c += with accumulate; row-major and contiguous. a and b are of
+// `dtype`, c of `c_dtype`. No extent is 0.
+struct MatmulCall {
+  std::int64_t m = 0, n = 0, k = 0;
+  bool transpose_a = false, transpose_b = false;
+  const void* a = nullptr;
+  const void* b = nullptr;
+  void* c = nullptr;
+  DType dtype = DType::kF32;
+  DType c_dtype = DType::kF32;
+  bool accumulate = false;
+};
+
+// Serves one call at a time.
+class MatmulEngine {
+ public:
+  virtual ~MatmulEngine() = default;
+  virtual void run(Context& ctx, const MatmulCall& call) = 0;
+  // "oneDNN 2.6.3 (AVX-512)": for a person, of products of this type.
+  virtual std::string_view description(DType dtype) const = 0;
+};
+
+// oneDNN: fp32 everywhere, bf16 where the processor has instructions for it.
+std::unique_ptr<MatmulEngine> make_onednn_matmul();
+bool onednn_has_native_bf16();
+// BLIS, fp32 only.
+std::unique_ptr<MatmulEngine> make_blis_matmul();
+// bf16 through fp32: converts blocks of the operands and gives them to `fp32`, which it shares.
+std::unique_ptr<MatmulEngine> make_converting_matmul(std::shared_ptr<MatmulEngine> fp32);
+
+// The best for this processor, by type (policy in the .cc). TRIREME_MATMUL=onednn|blis in the
+// environment asks for one library; ConfigError for any other value.
+std::shared_ptr<MatmulEngine> make_cpu_matmul_engine();
+
+}  // namespace trireme::ops

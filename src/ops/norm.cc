@@ -1,0 +1,92 @@
+#include "trireme/ops/norm.h"
+
+#include "ops/check.h"
+#include "ops/cpu/ops.h"
+
+namespace trireme::ops {
+namespace {
+
+bool on_cpu(const Context& ctx) {
+  return ctx.device.kind == DeviceKind::kCpu;
+}
+
+// x, and everything that has a row for each of its rows.
+void check_rows(std::string_view op, const Tensor& x, std::string_view name, const Tensor& y) {
+  check_floating(op, "x", x);
+  check_rank(op, "x", x, 2);
+  TRIREME_CHECK(x.shape()[1] > 0, std::string(op) + ": x has no columns");
+  check_floating(op, name, y);
+  check_shape(op, name, y, x.shape());
+}
+
+void check_weight(std::string_view op, std::string_view name, const Tensor& weight,
+                  const Tensor& x) {
+  check_floating(op, name, weight);
+  check_shape(op, name, weight, {x.shape()[1]});
+}
+
+}  // namespace
+
+void layer_norm(Context& ctx, const Tensor& x, const Tensor& weight, const Tensor& bias,
+                float epsilon, const Tensor& y, const Tensor& mean, const Tensor& rstd) {
+  check_rows("layer_norm", x, "y", y);
+  check_weight("layer_norm", "weight", weight, x);
+  if (bias.defined()) check_weight("layer_norm", "bias", bias, x);
+  check_fp32("layer_norm", "mean", mean, {x.shape()[0]});
+  check_fp32("layer_norm", "rstd", rstd, {x.shape()[0]});
+  if (on_cpu(ctx)) return cpu::layer_norm(ctx, x, weight, bias, epsilon, y, mean, rstd);
+  throw no_device("layer_norm", ctx);
+}
+
+void layer_norm_backward_input(Context& ctx, const Tensor& dy, const Tensor& x,
+                               const Tensor& weight, const Tensor& mean, const Tensor& rstd,
+                               const Tensor& dx) {
+  check_rows("layer_norm_backward_input", x, "dy", dy);
+  check_rows("layer_norm_backward_input", x, "dx", dx);
+  check_weight("layer_norm_backward_input", "weight", weight, x);
+  check_fp32("layer_norm_backward_input", "mean", mean, {x.shape()[0]});
+  check_fp32("layer_norm_backward_input", "rstd", rstd, {x.shape()[0]});
+  if (on_cpu(ctx)) return cpu::layer_norm_backward_input(ctx, dy, x, weight, mean, rstd, dx);
+  throw no_device("layer_norm_backward_input", ctx);
+}
+
+void layer_norm_backward_weight(Context& ctx, const Tensor& dy, const Tensor& x, const Tensor& mean,
+                                const Tensor& rstd, const Tensor& dweight, const Tensor& dbias) {
+  check_rows("layer_norm_backward_weight", x, "dy", dy);
+  check_fp32("layer_norm_backward_weight", "mean", mean, {x.shape()[0]});
+  check_fp32("layer_norm_backward_weight", "rstd", rstd, {x.shape()[0]});
+  check_fp32("layer_norm_backward_weight", "dweight", dweight, {x.shape()[1]});
+  if (dbias.defined()) check_fp32("layer_norm_backward_weight", "dbias", dbias, {x.shape()[1]});
+  if (on_cpu(ctx)) return cpu::layer_norm_backward_weight(ctx, dy, x, mean, rstd, dweight, dbias);
+  throw no_device("layer_norm_backward_weight", ctx);
+}
+
+void rms_norm(Context& ctx, const Tensor& x, const Tensor& weight, float epsilon, const Tensor& y,
+              const Tensor& rstd) {
+  check_rows("rms_norm", x, "y", y);
+  check_weight("rms_norm", "weight", weight, x);
+  check_fp32("rms_norm", "rstd", rstd, {x.shape()[0]});
+  if (on_cpu(ctx)) return cpu::rms_norm(ctx, x, weight, epsilon, y, rstd);
+  throw no_device("rms_norm", ctx);
+}
+
+void rms_norm_backward_input(Context& ctx, const Tensor& dy, const Tensor& x, const Tensor& weight,
+                             const Tensor& rstd, const Tensor& dx) {
+  check_rows("rms_norm_backward_input", x, "dy", dy);
+  check_rows("rms_norm_backward_input", x, "dx", dx);
+  check_weight("rms_norm_backward_input", "weight", weight, x);
+  check_fp32("rms_norm_backward_input", "rstd", rstd, {x.shape()[0]});
+  if (on_cpu(ctx)) return cpu::rms_norm_backward_input(ctx, dy, x, weight, rstd, dx);
+  throw no_device("rms_norm_backward_input", ctx);
+}
+
+void rms_norm_backward_weight(Context& ctx, const Tensor& dy, const Tensor& x, const Tensor& rstd,
+                              const Tensor& dweight) {
+  check_rows("rms_norm_backward_weight", x, "dy", dy);
+  check_fp32("rms_norm_backward_weight", "rstd", rstd, {x.shape()[0]});
+  check_fp32("rms_norm_backward_weight", "dweight", dweight, {x.shape()[1]});
+  if (on_cpu(ctx)) return cpu::rms_norm_backward_weight(ctx, dy, x, rstd, dweight);
+  throw no_device("rms_norm_backward_weight", ctx);
+}
+
+}  // namespace trireme::ops

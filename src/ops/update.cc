@@ -1,0 +1,68 @@
+#include "trireme/ops/update.h"
+
+#include <fmt/format.h>
+
+#include "ops/check.h"
+#include "ops/cpu/ops.h"
+
+namespace trireme::ops {
+namespace {
+
+bool on_cpu(const Context& ctx) {
+  return ctx.device.kind == DeviceKind::kCpu;
+}
+
+void check_flat(std::string_view op, const Tensor& master, const Tensor& gradient,
+                const Tensor& weights) {
+  check_rank(op, "master", master, 1);
+  check_fp32(op, "master", master, master.shape());
+  check_fp32(op, "gradient", gradient, master.shape());
+  check_floating(op, "weights", weights);
+  check_shape(op, "weights", weights, master.shape());
+}
+
+}  // namespace
+
+void adamw_step(Context& ctx, const AdamW& rule, const Tensor& master, const Tensor& gradient,
+                const Tensor& exp_avg, const Tensor& exp_avg_sq, const Tensor& weights) {
+  check_flat("adamw_step", master, gradient, weights);
+  check_fp32("adamw_step", "exp_avg", exp_avg, master.shape());
+  check_fp32("adamw_step", "exp_avg_sq", exp_avg_sq, master.shape());
+  check_step_state("adamw_step", ctx);
+  if (on_cpu(ctx)) {
+    TRIREME_CHECK(
+        ctx.step_state->step >= 1,
+        fmt::format("adamw_step: the step is {}; it counts from 1", ctx.step_state->step));
+    return cpu::adamw_step(ctx, rule, master, gradient, exp_avg, exp_avg_sq, weights);
+  }
+  throw no_device("adamw_step", ctx);
+}
+
+void sgd_step(Context& ctx, const Sgd& rule, const Tensor& master, const Tensor& gradient,
+              const Tensor& velocity, const Tensor& weights) {
+  check_flat("sgd_step", master, gradient, weights);
+  if (rule.momentum != 0.0f || velocity.defined()) {
+    check_fp32("sgd_step", "velocity", velocity, master.shape());
+  }
+  check_step_state("sgd_step", ctx);
+  if (on_cpu(ctx)) return cpu::sgd_step(ctx, rule, master, gradient, velocity, weights);
+  throw no_device("sgd_step", ctx);
+}
+
+void add_sum_of_squares(Context& ctx, const Tensor& x, const Tensor& sum) {
+  check_dtype("add_sum_of_squares", "x", x, {DType::kF32});
+  check_dtype("add_sum_of_squares", "sum", sum, {DType::kF64});
+  check_shape("add_sum_of_squares", "sum", sum, {1});
+  if (on_cpu(ctx)) return cpu::add_sum_of_squares(ctx, x, sum);
+  throw no_device("add_sum_of_squares", ctx);
+}
+
+void finish_gradient_norm(Context& ctx, const Tensor& sum, float clip, const Tensor& norm) {
+  check_dtype("finish_gradient_norm", "sum", sum, {DType::kF64});
+  check_dtype("finish_gradient_norm", "norm", norm, {DType::kF64});
+  check_step_state("finish_gradient_norm", ctx);
+  if (on_cpu(ctx)) return cpu::finish_gradient_norm(ctx, sum, clip, norm);
+  throw no_device("finish_gradient_norm", ctx);
+}
+
+}  // namespace trireme::ops

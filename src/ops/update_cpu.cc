@@ -1,0 +1,85 @@
+#include <cmath>
+#include <vector>
+
+#include "ops/cpu/ops.h"
+#include "ops/cpu/parallel.h"
+#include "ops/cpu/staging.h"
+
+namespace trireme::ops::cpu {
+namespace {
+
+constexpr std::int64_t kGrain = 16384;
+
+// The new weights from master values, unless they are the same memory.
+void publish(const Tensor& master, const Tensor& weights, std::int64_t begin, std::int64_t n) {
+  if (weights.raw() == master.raw()) return;
+  const float* from = master.data<float>() + begin;
+  if (weights.dtype() == DType::kF32) {
+    std::copy_n(from, n, weights.data<float>() + begin);
+  } else {
+    write_back(weights, begin, n, from);
+  }
+}
+
+}  // namespace
+
+void adamw_step(Context& ctx, const AdamW& rule, const Tensor& master, const Tensor& gradient,
+                const Tensor& exp_avg, const Tensor& exp_avg_sq, const Tensor& weights) {
+  const StepState& state = *ctx.step_state;
+  if (state.finite == 0) return;
+  const auto t = static_cast<double>(state.step);
+  const double bias1 = 1.0 - std::pow(static_cast<double>(rule.beta1), t);
+  const double bias2 = 1.0 - std::pow(static_cast<double>(rule.beta2), t);
+  const AdamWFactors factors = {
+      .beta1 = rule.beta1,
+      .beta2 = rule.beta2,
+      .epsilon = rule.epsilon,
+      .gradient_factor = state.gradient_scale * state.clip_factor,
+      .step_size = static_cast<float>(static_cast<double>(state.learning_rate) / bias1),
+      .inverse_root_bias2 = static_cast<float>(1.0 / std::sqrt(bias2)),
+      .keep = 1.0f - state.learning_rate * rule.weight_decay,
+  };
+  parallel_ranges(ctx, master.elements(), kGrain, [&](std::int64_t begin, std::int64_t end) {
+    kernels().update.adamw(factors, master.data<float>() + begin, gradient.data<float>() + begin,
+                           exp_avg.data<float>() + begin, exp_avg_sq.data<float>() + begin,
+                           end - begin);
+    publish(master, weights, begin, end - begin);
+  });
+}
+
+void sgd_step(Context& ctx, const Sgd& rule, const Tensor& master, const Tensor& gradient,
+              const Tensor& velocity, const Tensor& weights) {
+  const StepState& state = *ctx.step_state;
+  if (state.finite == 0) return;
+  const SgdFactors factors = {rule.momentum, state.gradient_scale * state.clip_factor,
+                              state.learning_rate, rule.weight_decay};
+  parallel_ranges(ctx, master.elements(), kGrain, [&](std::int64_t begin, std::int64_t end) {
+    float* v = velocity.defined() ? velocity.data<float>() + begin : nullptr;
+    kernels().update.sgd(factors, master.data<float>() + begin, gradient.data<float>() + begin, v,
+                         end - begin);
+    publish(master, weights, begin, end - begin);
+  });
+}
+
+void add_sum_of_squares(Context& ctx, const Tensor& x, const Tensor& total) {
+  const std::int64_t n = x.elements();
+  std::vector<double> parts(static_cast<std::size_t>((n + kGrain - 1) / kGrain));
+  parallel_ranges(ctx, n, kGrain, [&](std::int64_t begin, std::int64_t end) {
+    parts[static_cast<std::size_t>(begin / kGrain)] =
+        kernels().update.sum_of_squares(x.data<float>() + begin, end - begin);
+  });
+  double sum = 0.0;
+  for (const double part : parts) sum += part;
+  total.data<double>()[0] += sum;
+}
+
+void finish_gradient_norm(Context& ctx, const Tensor& sum, float clip, const Tensor& norm) {
+  StepState& state = *ctx.step_state;
+  const double value = std::sqrt(sum.data<double>()[0]) * static_cast<double>(state.gradient_scale);
+  norm.data<double>()[0] = value;
+  state.finite = std::isfinite(value) ? 1 : 0;
+  const bool clips = clip > 0.0f && value > static_cast<double>(clip);
+  state.clip_factor = clips ? static_cast<float>(static_cast<double>(clip) / value) : 1.0f;
+}
+
+}  // namespace trireme::ops::cpu
