@@ -65,12 +65,12 @@ class Pass {
     live.output_values =
         stage_.forward(*live.tape, batches_[static_cast<std::size_t>(m)], live.input_values);
     if (!stage_.last()) live.output = tensors_of(live.output_values);
+    if (listener_ == nullptr) live.tape.reset();
   }
 
   void backward_input(int m) {
     InFlight& live = at(m);
     live.gradient_arrives.wait_on(ctx_.stream);
-    live.output.clear();  // sent long ago: the gradient came back
     // The last stage's outputs are losses, which the tape holds itself.
     if (stage_.last()) live.output_values.clear();
     live.tape->backward(live.output_values, live.output_gradient, /*defer_weights=*/false);
@@ -96,7 +96,7 @@ class Pass {
       for (const Tensor& tensor : tensors) {
         transfers.push_back({Transfer::Direction::kSend, message.peer, tensor});
       }
-      if (message.payload == Payload::kGradient) tensors.clear();  // the transfer owns them now
+      tensors.clear();  // the transfer owns them now
     }
     for (const PipelineMessage& message : step.receives) {
       const nn::MicroBatch& batch = batches_[static_cast<std::size_t>(message.micro_batch)];

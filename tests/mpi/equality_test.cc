@@ -1,0 +1,185 @@
+// On every grid, gradients, weights and losses equal those of one rank.
+//
+// One launch per number of ranks. Each rank trains the reference on its own, then all train together.
+// By default a cover of the factors' pairs; TRIREME_EQUALITY=full takes the full product.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <map>
+#include <string>
+
+#include "support/equality.h"
+#include "support/mpi_main.h"
+#include "trireme/base/log.h"
+
+namespace trireme::test {
+namespace {
+
+constexpr double kTolerance = 1e-5;          // relative, fp32
+constexpr double kZeroTolerance = 1e-7;      // absolute, for gradients that are zero but for rounding
+constexpr double kDropout = 0.1;
+
+bool full_product() {
+  const char* wish = std::getenv("TRIREME_EQUALITY");
+  return wish != nullptr && std::string(wish) == "full";
+}
+
+// Heads that the tensor ranks can split; 12 for worlds with a factor of 3.
+EqualityCase base_case(const GridShape& grid, bool llama, bool tied) {
+  EqualityCase test;
+  test.grid = grid;
+  test.model = models::gpt_preset(llama ? "test-llama" : "test-gpt");
+  const bool threes = grid.ranks() % 3 == 0;
+  if (threes) {
+    test.model.width = 48;
+    test.model.heads = 12;
+    test.model.kv_heads = llama ? (grid.tensor == 3 ? 6 : 2) : 12;
+    test.model.hidden = 144;
+    test.model.context = 18;
+    test.batch.length = 18;
+  }
+  test.model.tied = tied;
+  test.model.dropout = tied ? static_cast<float>(kDropout) : 0.0f;
+  return test;
+}
+
+std::vector<GridShape> factorizations(int ranks) {
+  std::vector<GridShape> grids;
+  for (int d = 1; d <= ranks; ++d) {
+    for (int p = 1; d * p <= ranks; ++p) {
+      if (ranks % (d * p) == 0) grids.push_back({d, p, ranks / (d * p)});
+    }
+  }
+  return grids;
+}
+
+// Every grid, with each pair of the other options' values in some case.
+std::vector<EqualityCase> cases(int ranks) {
+  std::vector<EqualityCase> all;
+  int number = 0;
+  for (const GridShape& grid : factorizations(ranks)) {
+    // Rows of an orthogonal array over (family, tied, schedule, sequence parallel): a grid takes two
+    // of its four, the next grid the other two.
+    for (int bits = 0; bits < 16; ++bits) {
+      const bool llama = bits & 1, tied = bits & 2, gpipe = bits & 4, sequence = bits & 8;
+      const int row = (llama ? 1 : 0) + (tied ? 2 : 0);
+      const bool in_cover = gpipe == (llama != tied) && sequence == llama && row / 2 == number % 2;
+      if (!full_product() && !in_cover) continue;
+      if (gpipe && grid.pipeline == 1 && full_product()) continue;     // the same as 1f1b
+      if (sequence && grid.tensor == 1 && full_product()) continue;    // the same as without
+      EqualityCase test = base_case(grid, llama, tied);
+      test.schedule = gpipe ? "gpipe" : "1f1b";
+      test.sequence_parallel = sequence;
+      all.push_back(test);
+    }
+    ++number;
+  }
+  return all;
+}
+
+class Equality : public ::testing::Test {
+ protected:
+  // The reference of a case: trained on this rank alone, once for all grids that share it.
+  const Observed& reference(const EqualityCase& test) {
+    const std::string key =
+        fmt::format("{} {} {}", test.model.kv_heads, test.model.tied, test.model.bias);
+    auto found = references_.find(key);
+    if (found == references_.end()) {
+      EqualityCase alone = test;
+      alone.grid = {1, 1, 1};
+      alone.sequence_parallel = false;
+      alone.schedule = "1f1b";
+      found = references_.emplace(key, observe(ctx_, alone_, alone)).first;
+    }
+    return found->second;
+  }
+
+  Runtime& runtime_ = mpi_runtime();
+  ops::Context ctx_ = ops::make_cpu_context(1);
+  ProcessGrid alone_{runtime_, {1, 1, 1}, {runtime_.rank()}};
+  std::map<std::string, Observed> references_;
+  double largest_gradient_ = 0.0, largest_weight_ = 0.0, largest_loss_ = 0.0;
+  std::string where_gradient_, where_weight_;
+
+  void check_losses(const Observed& expected, const Observed& observed, const std::string& where) {
+    for (std::size_t step = 0; step < expected.losses.size(); ++step) {
+      const double deviation = std::abs(observed.losses[step] / expected.losses[step] - 1.0);
+      largest_loss_ = std::max(largest_loss_, deviation);
+      EXPECT_LE(deviation, kTolerance) << where << ", loss of AdamW step " << step + 1;
+    }
+    EXPECT_LE(std::abs(observed.evaluation / expected.evaluation - 1.0), kTolerance)
+        << where << ", evaluation";
+  }
+
+  void check_parts(const LocalParts& expected, const LocalParts& observed, const EqualityCase& test,
+                   const std::string& what, double& largest, std::string& largest_at) {
+    for (const Deviation& deviation : compare(expected, observed, runtime_.world())) {
+      const bool zero = zero_in_exact_arithmetic(deviation.name, test.model);
+      EXPECT_TRUE(deviation.covered) << test.to_string() << ": " << deviation.name;
+      EXPECT_LE(zero ? deviation.absolute : deviation.relative, zero ? kZeroTolerance : kTolerance)
+          << test.to_string() << ", " << what << " of " << deviation.name;
+      if (!zero && deviation.relative > largest) {
+        largest = deviation.relative;
+        largest_at = test.to_string() + ", " + deviation.name;
+      }
+    }
+  }
+};
+
+TEST_F(Equality, EveryGridFollowsOneRank) {
+  int count = 0;
+  for (const EqualityCase& test : cases(runtime_.size())) {
+    const Observed& expected = reference(test);
+    const ProcessGrid grid(runtime_, test.grid);
+    const Observed observed = observe(ctx_, grid, test);
+    check_parts(expected.gradients, observed.gradients, test, "gradient", largest_gradient_,
+                where_gradient_);
+    check_parts(expected.weights, observed.weights, test, "weight after ten SGD steps",
+                largest_weight_, where_weight_);
+    check_losses(expected, observed, test.to_string());
+    ++count;
+  }
+  if (runtime_.rank() == 0) {
+    print_line(fmt::format("{} cases on {} ranks; largest relative deviations: gradient {:.1e} ({}), "
+                           "weight {:.1e} ({}), loss {:.1e}",
+                           count, runtime_.size(), largest_gradient_, where_gradient_, largest_weight_,
+                           where_weight_, largest_loss_));
+  }
+}
+
+// A comparison that cannot fail would show nothing: one parameter's gradient at a time is scaled on
+// one rank that holds it, and must be named, alone.
+TEST_F(Equality, NamesAWrongGradient) {
+  const std::vector<GridShape> grids = factorizations(runtime_.size());
+  const GridShape shape = *std::max_element(grids.begin(), grids.end(), [](const auto& a, const auto& b) {
+    const auto dimensions = [](const GridShape& g) { return (g.data > 1) + (g.pipeline > 1) + (g.tensor > 1); };
+    return dimensions(a) < dimensions(b);
+  });
+  const EqualityCase test = base_case(shape, false, true);
+  const Observed& expected = reference(test);
+  const ProcessGrid grid(runtime_, test.grid);
+  const Observed observed = observe(ctx_, grid, test);
+  for (const auto& [name, whole] : expected.gradients) {
+    if (zero_in_exact_arithmetic(name, test.model)) continue;
+    const int holders = runtime_.world().all_reduce_host(
+        observed.gradients.contains(name) ? runtime_.rank() : -1, ReduceOp::kMax);
+    for (const float factor : {0.0f, 2.0f}) {
+      LocalParts wrong = observed.gradients;
+      if (runtime_.rank() == holders) {
+        for (float& value : wrong.at(name).values) value *= factor;
+      }
+      for (const Deviation& deviation : compare(expected.gradients, wrong, runtime_.world())) {
+        if (zero_in_exact_arithmetic(deviation.name, test.model)) continue;
+        EXPECT_EQ(deviation.relative > kTolerance, deviation.name == name)
+            << name << " scaled by " << factor << ": " << deviation.name << " deviates by "
+            << deviation.relative;
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace trireme::test
