@@ -79,15 +79,20 @@ GridShape resolve_grid(const GridRequest& request, int world_size) {
   return shape;
 }
 
-ProcessGrid::ProcessGrid(Runtime& runtime, const GridShape& shape)
-    : runtime_(runtime),
-      shape_(shape),
-      data_index_(runtime.rank() / (shape.pipeline * shape.tensor)),
-      pipeline_index_(runtime.rank() / shape.tensor % shape.pipeline),
-      tensor_index_(runtime.rank() % shape.tensor) {
-  TRIREME_CHECK(
-      shape.ranks() == runtime.size(),
-      fmt::format("a grid of {} ranks over a world of {}", shape.ranks(), runtime.size()));
+ProcessGrid::ProcessGrid(Runtime& runtime, const GridShape& shape, std::vector<int> order)
+    : runtime_(runtime), shape_(shape), order_(std::move(order)) {
+  if (order_.empty()) {
+    order_.resize(static_cast<std::size_t>(runtime.size()));
+    std::iota(order_.begin(), order_.end(), 0);
+  }
+  TRIREME_CHECK(shape.ranks() == static_cast<int>(order_.size()),
+                fmt::format("a grid of {} ranks over {}", shape.ranks(), order_.size()));
+  const auto here = std::find(order_.begin(), order_.end(), runtime.rank());
+  TRIREME_CHECK(here != order_.end(), fmt::format("rank {} is not in the grid", runtime.rank()));
+  const int place = static_cast<int>(here - order_.begin());
+  data_index_ = place / (shape.pipeline * shape.tensor);
+  pipeline_index_ = place / shape.tensor % shape.pipeline;
+  tensor_index_ = place % shape.tensor;
   std::vector<int> data;
   std::vector<int> pipeline;
   std::vector<int> tensor;
@@ -101,6 +106,7 @@ ProcessGrid::ProcessGrid(Runtime& runtime, const GridShape& shape)
   for (int t = 0; t < shape.tensor; ++t) {
     tensor.push_back(world_rank(data_index_, pipeline_index_, t));
   }
+  world_ = runtime.group("world", order_);
   data_ = runtime.group("data", data);
   pipeline_ = runtime.group("pipeline", pipeline);
   tensor_ = runtime.group("tensor", tensor);
@@ -108,7 +114,8 @@ ProcessGrid::ProcessGrid(Runtime& runtime, const GridShape& shape)
 }
 
 int ProcessGrid::world_rank(int data_index, int pipeline_index, int tensor_index) const {
-  return (data_index * shape_.pipeline + pipeline_index) * shape_.tensor + tensor_index;
+  const int place = (data_index * shape_.pipeline + pipeline_index) * shape_.tensor + tensor_index;
+  return order_.at(static_cast<std::size_t>(place));
 }
 
 }  // namespace trireme

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
@@ -12,7 +13,7 @@
 #include <string>
 
 #include "support/equality.h"
-#include "support/mpi_main.h"
+#include "support/mpi_test.h"
 #include "trireme/base/log.h"
 
 namespace trireme::test {
@@ -97,7 +98,7 @@ class Equality : public ::testing::Test {
     return found->second;
   }
 
-  Runtime& runtime_ = mpi_runtime();
+  Runtime& runtime_ = trireme::testing::runtime();
   ops::Context ctx_ = ops::make_cpu_context(1);
   ProcessGrid alone_{runtime_, {1, 1, 1}, {runtime_.rank()}};
   std::map<std::string, Observed> references_;

@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "trireme/comm/runtime.h"
 
@@ -33,29 +34,31 @@ GridShape resolve_grid(const GridRequest& request, int world_size);
 // A dimension of size 1 is an identity: its communicator has one rank and costs nothing.
 class ProcessGrid {
  public:
-  // Collective over the world.
-  ProcessGrid(Runtime& runtime, const GridShape& shape);
+  // `order` lists the world ranks that form the grid, by place: order[i] is the rank at place i of the
+  // formula above. Left out: all ranks of the world, in their order. Collective over the listed ranks.
+  ProcessGrid(Runtime& runtime, const GridShape& shape, std::vector<int> order = {});
 
   const GridShape& shape() const { return shape_; }
   int data_index() const { return data_index_; }
   int pipeline_index() const { return pipeline_index_; }
   int tensor_index() const { return tensor_index_; }
 
-  Communicator& world() const { return runtime_.world(); }
+  Communicator& world() const { return *world_; }        // all ranks of the grid, by place
   Communicator& data() const { return *data_; }          // same place in the model, other data
   Communicator& pipeline() const { return *pipeline_; }  // the stages of this replica
   Communicator& tensor() const { return *tensor_; }      // the parts of this stage
   Communicator& model() const { return *model_; }        // pipeline x tensor: one replica
   Runtime& runtime() const { return runtime_; }
 
-  // World rank of a place in the grid.
+  // Rank in Runtime::world() of a place in the grid.
   int world_rank(int data_index, int pipeline_index, int tensor_index) const;
 
  private:
   Runtime& runtime_;
   GridShape shape_;
+  std::vector<int> order_;
   int data_index_, pipeline_index_, tensor_index_;
-  std::unique_ptr<Communicator> data_, pipeline_, tensor_, model_;
+  std::unique_ptr<Communicator> world_, data_, pipeline_, tensor_, model_;
 };
 
 }  // namespace trireme

@@ -1,0 +1,24 @@
+// Short names for the computations of a schedule, for the functions that build one.
+#pragma once
+
+#include <vector>
+
+#include "trireme/parallel/schedule.h"
+
+namespace trireme {
+
+using PipelineSteps = std::vector<PipelineStep>;
+
+// An empty schedule of one chunk. Throws InternalError for sizes below 1.
+PipelineSchedule empty_schedule(const char* name, int stages, int micro_batches);
+
+inline void add_forward(PipelineSteps& steps, int micro_batch, int chunk = 0) {
+  steps.push_back({PipelineStep::Kind::kForward, micro_batch, chunk, {}, {}});
+}
+
+inline void add_backward(PipelineSteps& steps, int micro_batch, int chunk = 0) {
+  steps.push_back({PipelineStep::Kind::kBackwardInput, micro_batch, chunk, {}, {}});
+  steps.push_back({PipelineStep::Kind::kBackwardWeight, micro_batch, chunk, {}, {}});
+}
+
+}  // namespace trireme
