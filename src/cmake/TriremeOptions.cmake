@@ -16,6 +16,9 @@ set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin)
 # Nothing is compiled for the build host's processor: files that need more than baseline x86-64
 # name their instruction sets per function or per file and are chosen at run time.
 add_compile_options(-Wall -Wextra -Wshadow -Wnon-virtual-dtor -Wvla -Werror)
+if(NOT TRIREME_OPENMP)
+  add_compile_options(-Wno-unknown-pragmas)
+endif()
 # Messages name a source file as it is named in the repository, not by the build machine's path.
 file(RELATIVE_PATH source_from_build ${CMAKE_BINARY_DIR} ${PROJECT_SOURCE_DIR})
 add_compile_options(-fmacro-prefix-map=${PROJECT_SOURCE_DIR}/=
