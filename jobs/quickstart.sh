@@ -96,7 +96,10 @@ download_package() {
   apt-get -qq -o APT::Sandbox::User= download "$1" 2>> apt.log && return
   # A fresh machine has no package lists yet.
   local as_root=()
-  [[ $(id -u) -eq 0 ]] || as_root=(sudo -n)
+  if [[ $(id -u) -ne 0 ]]; then
+    command -v sudo > /dev/null || return
+    as_root=(sudo -n)
+  fi
   "${as_root[@]}" apt-get -qq update 2>> apt.log
   apt-get -qq -o APT::Sandbox::User= download "$1" 2>> apt.log
 }
@@ -109,6 +112,7 @@ fetch_dictionary() {
   cd "$scratch"
   if ! download_package dict-gcide; then
     sed 's/^/  /' apt.log >&2
+    rm -rf "$scratch"
     fail 3 "the package dict-gcide cannot be downloaded; give any text with --text PATH"
   fi
   dpkg -x dict-gcide_*.deb unpacked
@@ -132,12 +136,12 @@ make_corpus() {
       fail 2 "$folder was begun with another corpus ($(< "$folder/corpus.source"));" \
         "give another --folder"
   fi
-  echo "$source, short: $kind" > "$folder/corpus.source"
 
   corpus=${text:-$folder/gcide.txt}
   if [[ -z $text && ! -e $corpus ]]; then
     fetch_dictionary "$corpus"
   fi
+  echo "$source, short: $kind" > "$folder/corpus.source"
   if $short; then
     if [[ ! -e $folder/short.txt ]]; then
       first_bytes "$corpus" 2000000 > "$folder/short.txt.partial"

@@ -16,18 +16,15 @@ find_package(dnnl REQUIRED CONFIG)
 if(TRIREME_OPENMP)
   find_package(OpenMP REQUIRED COMPONENTS CXX)
 elseif(NOT TARGET OpenMP::OpenMP_CXX)
-  # Layers link it in either case; without OpenMP its pragmas are ignored.
-  add_library(OpenMP::OpenMP_CXX INTERFACE IMPORTED)
-  set_property(TARGET OpenMP::OpenMP_CXX PROPERTY
-    INTERFACE_COMPILE_OPTIONS $<$<COMPILE_LANGUAGE:CXX>:-Wno-unknown-pragmas>)
+  add_library(OpenMP::OpenMP_CXX INTERFACE IMPORTED)  # layers link it in either case
 endif()
 
 # BLIS's OpenMP build: a second thread pool beside OpenMP's would fight it for the cores.
 find_library(BLIS_LIBRARY NAMES blis PATH_SUFFIXES blis-openmp REQUIRED)
 find_path(BLIS_INCLUDE_DIR blis.h PATH_SUFFIXES blis-openmp x86_64-linux-gnu/blis-openmp REQUIRED)
 mark_as_advanced(BLIS_LIBRARY BLIS_INCLUDE_DIR)
-if(NOT TARGET BLIS::blis)
-  add_library(BLIS::blis UNKNOWN IMPORTED)
-  set_target_properties(BLIS::blis PROPERTIES
+if(NOT TARGET Trireme::blis)
+  add_library(Trireme::blis UNKNOWN IMPORTED)
+  set_target_properties(Trireme::blis PROPERTIES
     IMPORTED_LOCATION ${BLIS_LIBRARY} INTERFACE_INCLUDE_DIRECTORIES ${BLIS_INCLUDE_DIR})
 endif()

@@ -16,8 +16,13 @@ set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin)
 # Nothing is compiled for the build host's processor: files that need more than baseline x86-64
 # name their instruction sets per function or per file and are chosen at run time.
 add_compile_options(-Wall -Wextra -Wshadow -Wnon-virtual-dtor -Wvla -Werror)
+if(NOT TRIREME_OPENMP)
+  add_compile_options(-Wno-unknown-pragmas)
+endif()
 # Messages name a source file as it is named in the repository, not by the build machine's path.
-add_compile_options(-fmacro-prefix-map=${PROJECT_SOURCE_DIR}/=)
+file(RELATIVE_PATH source_from_build ${CMAKE_BINARY_DIR} ${PROJECT_SOURCE_DIR})
+add_compile_options(-fmacro-prefix-map=${PROJECT_SOURCE_DIR}/=
+                    -fmacro-prefix-map=${source_from_build}=)
 if(TRIREME_SANITIZE)
   # Any finding ends the program: a test that only prints one would pass. The instrumented code
   # makes g++ 12 see uninitialised values that are not there.
@@ -26,7 +31,12 @@ if(TRIREME_SANITIZE)
   add_link_options(-fsanitize=${TRIREME_SANITIZE})
 endif()
 
+# Paths are relative to the source tree in what ccache compares, so one clone's objects serve all.
 find_program(CCACHE ccache)
 if(CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
-  set(CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE})
+  set(ccache_settings CCACHE_BASEDIR=${PROJECT_SOURCE_DIR})
+  if(TRIREME_SANITIZE)
+    list(APPEND ccache_settings CCACHE_NOHASHDIR=1)  # debug information only for stack traces
+  endif()
+  set(CMAKE_CXX_COMPILER_LAUNCHER env ${ccache_settings} ${CCACHE})
 endif()

@@ -33,7 +33,7 @@ for path in "$source_dir" "$build_dir" "$work/first"; do
 done
 
 cp -r "$here/consumer" "$work/consumer"
-cmake -S "$work/consumer" -B "$work/build" -DCMAKE_PREFIX_PATH="$prefix" \
+cmake -G Ninja -S "$work/consumer" -B "$work/build" -DCMAKE_PREFIX_PATH="$prefix" \
       -DCMAKE_BUILD_TYPE=Release > "$work/configure.log"
 cmake --build "$work/build" > "$work/build.log" || { cat "$work/build.log"; fail "the consumer does not build"; }
 

@@ -87,8 +87,10 @@ def check_include(path, layer, header):
         if target not in reachable(layer):
             return f"{path}: layer {layer} may not include {header}"
         return None
-    resolved = posixpath.normpath(posixpath.join(posixpath.dirname(path), header))
-    if header.startswith(".") and layer_of(resolved) != layer:
+    owner = header.split("/")[0] if "/" in header else layer
+    if header.startswith("."):
+        owner = layer_of(posixpath.normpath(posixpath.join(posixpath.dirname(path), header)))
+    if owner != layer and (header.startswith(".") or owner in LAYERS):
         return f"{path}: {header} is private to another layer"
     return None
 
@@ -167,6 +169,7 @@ class PlantedViolations(unittest.TestCase):
         self.expect({
             "src/parallel/a.cc": '#include "trireme/tensor/t.h"\n#include "own.h"\n#include <map>',
             "src/comm/mpi/a.cc": '#include <mpi.h>\n#include "../b.h"',
+            "src/ops/b.cc": '#include "ops/check.h"\n#include <sys/stat.h>',
             "src/cli/main.cc": '#include "trireme/io/dataset.h"',
             "src/ops/matmul_cpu.cc": "#include <oneapi/dnnl/dnnl.hpp>\n#include <blis.h>",
             "io/file.cc": "#include <hdf5.h>\n#include <sentencepiece_processor.h>",
@@ -185,6 +188,8 @@ class PlantedViolations(unittest.TestCase):
     def test_private_header_of_another_layer(self):
         self.expect({"src/nn/a.cc": '#include "../ops/b.h"'},
                     "src/nn/a.cc: ../ops/b.h is private to another layer")
+        self.expect({"src/nn/a.cc": '#include "ops/b.h"'},
+                    "src/nn/a.cc: ops/b.h is private to another layer")
 
     def test_foreign_header_outside_its_folder(self):
         for path, header, where in [

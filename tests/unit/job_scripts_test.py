@@ -123,6 +123,15 @@ class Scripts(unittest.TestCase):
         self.assertEqual((done.returncode, called), (2, []))
         self.assertIn("was begun with another corpus", done.stderr)
 
+    def test_quickstart_takes_a_text_where_the_dictionary_cannot_be_had(self):
+        self.stub("stubs/apt-get", STANDS_IN + "echo no such package >&2; exit 100\n")
+        done, called = self.run_script("quickstart.sh", "--folder", self.root / "run")
+        self.assertEqual((done.returncode, called), (3, []))
+        self.assertIn("no such package", done.stderr)
+        self.assertIn("give any text with --text PATH", done.stderr)
+        done, _ = self.quickstart()
+        self.assertEqual(done.returncode, 0, done.stderr)
+
     def test_install_packages_prints_the_command_without_rights(self):
         self.stub("stubs/id", STANDS_IN + "echo 1000\n")
         self.stub("stubs/sudo", STANDS_IN + "exit 1\n")
