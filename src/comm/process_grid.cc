@@ -1,5 +1,7 @@
 #include "trireme/comm/process_grid.h"
 
+#include <algorithm>
+#include <numeric>
 #include <utility>
 #include <vector>
 

@@ -9,7 +9,7 @@
 
 #include "trireme/parallel/schedule.h"
 
-namespace trireme {
+namespace trireme::parallel {
 namespace {
 
 using Kind = PipelineStep::Kind;
@@ -385,4 +385,4 @@ ScheduleReport check_schedule(const PipelineSchedule& schedule, const StepCosts&
   return report;
 }
 
-}  // namespace trireme
+}  // namespace trireme::parallel

@@ -5,7 +5,7 @@
 
 #include "trireme/parallel/schedule.h"
 
-namespace trireme {
+namespace trireme::parallel {
 
 using PipelineSteps = std::vector<PipelineStep>;
 
@@ -21,4 +21,4 @@ inline void add_backward(PipelineSteps& steps, int micro_batch, int chunk = 0) {
   steps.push_back({PipelineStep::Kind::kBackwardWeight, micro_batch, chunk, {}, {}});
 }
 
-}  // namespace trireme
+}  // namespace trireme::parallel

@@ -2,7 +2,7 @@
 
 #include "compute_steps.h"
 
-namespace trireme {
+namespace trireme::parallel {
 
 PipelineSchedule one_f_one_b_schedule(int stages, int micro_batches) {
   PipelineSchedule schedule = empty_schedule("1f1b", stages, micro_batches);
@@ -21,4 +21,4 @@ PipelineSchedule one_f_one_b_schedule(int stages, int micro_batches) {
   return schedule;
 }
 
-}  // namespace trireme
+}  // namespace trireme::parallel

@@ -8,7 +8,7 @@
 
 #include "compute_steps.h"
 
-namespace trireme {
+namespace trireme::parallel {
 namespace {
 
 using Kind = PipelineStep::Kind;
@@ -101,4 +101,4 @@ PipelineSchedule make_pipeline_schedule(const std::string& name, int stages, int
       fmt::format("there is no pipeline schedule '{}': it is one of gpipe, 1f1b", name));
 }
 
-}  // namespace trireme
+}  // namespace trireme::parallel

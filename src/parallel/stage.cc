@@ -4,20 +4,20 @@
 
 #include <fmt/format.h>
 
+#include "trireme/nn/tensor_parallel.h"
 #include "trireme/parallel/partition.h"
 
 namespace trireme::parallel {
 namespace {
 
 // The stages whose blocks use the tied parameter, in order.
-std::vector<int> tied_stages(const nn::ModelPlan& plan,
-                             const std::vector<std::pair<int, int>>& partition) {
+std::vector<int> tied_stages(const nn::ModelPlan& plan, const std::vector<int>& bounds) {
   std::vector<int> stages;
-  for (int stage = 0; stage < static_cast<int>(partition.size()); ++stage) {
-    const auto [begin, end] = partition[static_cast<std::size_t>(stage)];
-    const bool holds = std::any_of(plan.blocks.begin() + begin, plan.blocks.begin() + end,
+  for (std::size_t stage = 0; stage + 1 < bounds.size(); ++stage) {
+    const bool holds = std::any_of(plan.blocks.begin() + bounds[stage],
+                                   plan.blocks.begin() + bounds[stage + 1],
                                    [](const nn::BlockPlan& block) { return block.holds_tied; });
-    if (holds) stages.push_back(stage);
+    if (holds) stages.push_back(static_cast<int>(stage));
   }
   return stages;
 }
@@ -29,11 +29,11 @@ Stage::Stage(ops::Context& ctx, const ProcessGrid& grid, const nn::ModelPlan& pl
     : grid_(grid), options_(options), width_(plan.width) {
   std::vector<double> costs;
   for (const nn::BlockPlan& block : plan.blocks) costs.push_back(block.cost);
-  partition_ = partition_blocks(costs, grid.shape().pipeline);
+  bounds_ = partition_blocks(costs, grid.shape().pipeline);
 
   nn::BuildContext build{grid, options.sequence_parallel, {}, nullptr};
   const int here = grid.pipeline_index();
-  const std::vector<int> sharing = tied_stages(plan, partition_);
+  const std::vector<int> sharing = tied_stages(plan, bounds_);
   if (sharing.size() > 1 && std::find(sharing.begin(), sharing.end(), here) != sharing.end()) {
     std::vector<int> members;
     for (const int stage : sharing) {
@@ -43,8 +43,8 @@ Stage::Stage(ops::Context& ctx, const ProcessGrid& grid, const nn::ModelPlan& pl
     build.tied = {.counted = here == sharing.front(), .partial = tied_.get()};
   }
 
-  const auto [begin, end] = partition_[static_cast<std::size_t>(here)];
-  for (int i = begin; i < end; ++i) {
+  const auto first = static_cast<std::size_t>(here);
+  for (int i = bounds_[first]; i < bounds_[first + 1]; ++i) {
     const nn::BlockPlan& block = plan.blocks[static_cast<std::size_t>(i)];
     blocks_.push_back(block.build(build));
     blocks_.back()->parameters().materialize(block.name, ctx, options.compute, options.seed);

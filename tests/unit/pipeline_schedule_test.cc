@@ -5,7 +5,7 @@
 #include "trireme/base/error.h"
 #include "trireme/parallel/schedule.h"
 
-namespace trireme {
+namespace trireme::parallel {
 namespace {
 
 using Kind = PipelineStep::Kind;
@@ -271,4 +271,4 @@ TEST(PipelineSchedule, UnknownNamesAndSizesAreErrors) {
 }
 
 }  // namespace
-}  // namespace trireme
+}  // namespace trireme::parallel

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-namespace trireme {
+namespace trireme::parallel {
 
 // A value that crosses a stage boundary: the output of a micro-batch's forward, on its way to the
 // next stage, or the gradient of a micro-batch's input, on its way to the stage before.
@@ -57,6 +57,9 @@ PipelineSchedule gpipe_schedule(int stages, int micro_batches);
 // holds at most stages - s micro-batches.
 PipelineSchedule one_f_one_b_schedule(int stages, int micro_batches);
 
+// Forwards alone, for evaluation and generation.
+PipelineSchedule forward_schedule(int stages, int micro_batches);
+
 // By the name that grid.schedule takes: "gpipe" or "1f1b". Throws ConfigError for another.
 PipelineSchedule make_pipeline_schedule(const std::string& name, int stages, int micro_batches);
 
@@ -92,4 +95,4 @@ struct ScheduleReport {
 // are set where ok.
 ScheduleReport check_schedule(const PipelineSchedule& schedule, const StepCosts& costs = {});
 
-}  // namespace trireme
+}  // namespace trireme::parallel

@@ -22,8 +22,8 @@ class Stage {
   Stage(ops::Context& ctx, const ProcessGrid& grid, const nn::ModelPlan& plan,
         const StageOptions& options);
 
-  // First and last block of each stage, for the start-up table: [begin, end) in plan.blocks.
-  const std::vector<std::pair<int, int>>& partition() const { return partition_; }
+  // Stage s runs blocks [bounds[s], bounds[s + 1]) of the plan.
+  const std::vector<int>& bounds() const { return bounds_; }
   bool first() const { return grid_.pipeline_index() == 0; }
   bool last() const { return grid_.pipeline_index() == grid_.shape().pipeline - 1; }
 
@@ -43,7 +43,7 @@ class Stage {
   const ProcessGrid& grid_;
   StageOptions options_;
   std::int64_t width_;
-  std::vector<std::pair<int, int>> partition_;
+  std::vector<int> bounds_;
   std::unique_ptr<Communicator> tied_;  // the stages that hold the tied parameter
   std::vector<std::unique_ptr<nn::Block>> blocks_;
   std::vector<nn::FlatGroup*> groups_;
