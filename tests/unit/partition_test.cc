@@ -1,0 +1,103 @@
+#include "trireme/parallel/partition.h"
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "trireme/base/error.h"
+#include "trireme/base/philox.h"
+
+namespace trireme::parallel {
+namespace {
+
+double dearest(const std::vector<double>& costs, const std::vector<int>& bounds) {
+  double result = 0;
+  for (std::size_t s = 0; s + 1 < bounds.size(); ++s) {
+    double sum = 0;
+    for (int i = bounds[s]; i < bounds[s + 1]; ++i) sum += costs[static_cast<std::size_t>(i)];
+    result = std::max(result, sum);
+  }
+  return result;
+}
+
+// The least dearest stage over all splits, by trying each.
+double exhaustive(const std::vector<double>& costs, std::vector<int> bounds, int stages) {
+  const int blocks = static_cast<int>(costs.size());
+  if (stages == 1) {
+    bounds.push_back(blocks);
+    return dearest(costs, bounds);
+  }
+  double best = 1e300;
+  const int first = bounds.back();
+  for (int end = first + 1; end + stages - 1 <= blocks; ++end) {
+    bounds.push_back(end);
+    best = std::min(best, exhaustive(costs, bounds, stages - 1));
+    bounds.pop_back();
+  }
+  return best;
+}
+
+TEST(Partition, EqualBlocksAreSharedEvenlyTheLaterStagesTakeTheRest) {
+  EXPECT_EQ(partition_blocks(std::vector<double>(8, 1.0), 4), (std::vector<int>{0, 2, 4, 6, 8}));
+  EXPECT_EQ(partition_blocks(std::vector<double>(7, 0.1), 1), (std::vector<int>{0, 7}));
+  EXPECT_EQ(partition_blocks(std::vector<double>(7, 1.0), 3), (std::vector<int>{0, 2, 4, 7}));
+  EXPECT_EQ(partition_blocks(std::vector<double>(3, 1.0), 3), (std::vector<int>{0, 1, 2, 3}));
+}
+
+TEST(Partition, ADearHeadTakesBlocksOffItsStage) {
+  // Embedding, six blocks, a head that costs as much as three of them.
+  const std::vector<double> costs = {0, 1, 1, 1, 1, 1, 1, 3};
+  EXPECT_EQ(partition_blocks(costs, 3), (std::vector<int>{0, 4, 7, 8}));
+}
+
+TEST(Partition, StagesBelowTheDearestAreBalancedToo) {
+  // The last block decides the maximum; the others could lie anyhow.
+  EXPECT_EQ(partition_blocks(std::vector<double>{1, 1, 1, 1, 10}, 3),
+            (std::vector<int>{0, 2, 4, 5}));
+}
+
+TEST(Partition, BlocksThatCostNothingStillGiveEachStageOne) {
+  EXPECT_EQ(partition_blocks(std::vector<double>(4, 0.0), 3), (std::vector<int>{0, 1, 2, 4}));
+}
+
+TEST(Partition, IsExact) {
+  for (std::uint64_t trial = 0; trial < 200; ++trial) {
+    const int blocks = 1 + static_cast<int>(trial % 9);
+    std::vector<double> costs;
+    for (int i = 0; i < blocks; ++i) {
+      costs.push_back(std::round(10.0f * philox_uniform_at(trial, static_cast<std::uint64_t>(i))));
+    }
+    for (int stages = 1; stages <= blocks; ++stages) {
+      const std::vector<int> bounds = partition_blocks(costs, stages);
+      ASSERT_EQ(bounds.size(), static_cast<std::size_t>(stages) + 1);
+      EXPECT_EQ(bounds.front(), 0);
+      EXPECT_EQ(bounds.back(), blocks);
+      EXPECT_EQ(std::adjacent_find(bounds.begin(), bounds.end(), std::greater_equal<>()),
+                bounds.end());
+      EXPECT_EQ(dearest(costs, bounds), exhaustive(costs, {0}, stages)) << "trial " << trial;
+    }
+  }
+}
+
+TEST(Partition, MoreStagesThanBlocksIsAConfigError) {
+  try {
+    partition_blocks(std::vector<double>(3, 1.0), 4);
+    FAIL() << "accepted";
+  } catch (const ConfigError& error) {
+    EXPECT_STREQ(error.what(),
+                 "more stages than blocks: grid.pipeline is 4, but the model has 3 blocks; "
+                 "grid.pipeline can be 1 to 3");
+  }
+}
+
+TEST(Partition, CostsMustBeFiniteAndNotNegative) {
+  EXPECT_THROW(partition_blocks(std::vector<double>{1, -1}, 2), InternalError);
+  EXPECT_THROW(partition_blocks(std::vector<double>{1, 1.0 / 0.0}, 2), InternalError);
+  EXPECT_THROW(partition_blocks(std::vector<double>{1, 1}, 0), InternalError);
+}
+
+}  // namespace
+}  // namespace trireme::parallel
