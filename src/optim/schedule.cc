@@ -8,7 +8,7 @@
 
 #include "trireme/base/error.h"
 
-namespace trireme {
+namespace trireme::optim {
 namespace {
 
 std::int64_t default_decay(LearningRateCurve curve, std::int64_t after_warmup) {
@@ -77,4 +77,4 @@ double LearningRateSchedule::at(std::int64_t step) const {
   return peak_ * factor(step);
 }
 
-}  // namespace trireme
+}  // namespace trireme::optim

@@ -42,6 +42,8 @@ EqualityCase base_case(const GridShape& grid, bool llama, bool tied) {
     test.model.context = 18;
     test.batch.length = 18;
   }
+  // Not a multiple of the replicas, and enough for one each.
+  test.micro_batches = grid.data > 4 ? 9 : 5;
   test.model.tied = tied;
   test.model.dropout = tied ? static_cast<float>(kDropout) : 0.0f;
   return test;
@@ -86,7 +88,8 @@ class Equality : public ::testing::Test {
   // The reference of a case: trained on this rank alone, once for all grids that share it.
   const Observed& reference(const EqualityCase& test) {
     const std::string key =
-        fmt::format("{} {} {}", test.model.kv_heads, test.model.tied, test.model.bias);
+        fmt::format("{} {} {} {}", test.model.kv_heads, test.model.tied, test.model.bias,
+                                        test.micro_batches);
     auto found = references_.find(key);
     if (found == references_.end()) {
       EqualityCase alone = test;

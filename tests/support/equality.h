@@ -21,7 +21,7 @@ using LocalParts = std::map<std::string, LocalPart>;
 struct EqualityCase {
   models::GptConfig model;
   BatchShape batch;
-  int micro_batches = 9;  // of a step
+  int micro_batches = 5;  // of a step
   GridShape grid;
   std::string schedule = "1f1b";
   bool sequence_parallel = false;

@@ -5,7 +5,7 @@
 #include "trireme/base/error.h"
 #include "trireme/optim/schedule.h"
 
-namespace trireme {
+namespace trireme::optim {
 namespace {
 
 using Curve = LearningRateCurve;
@@ -110,4 +110,4 @@ TEST(LearningRate, WhatDoesNotFitTheRunIsAConfigError) {
 }
 
 }  // namespace
-}  // namespace trireme
+}  // namespace trireme::optim

@@ -5,7 +5,7 @@
 #include <optional>
 #include <string>
 
-namespace trireme {
+namespace trireme::optim {
 
 enum class LearningRateCurve { kConstant, kLinear, kCosine, kStep, kWsd };
 
@@ -54,4 +54,4 @@ class LearningRateSchedule {
   std::int64_t total_, warmup_, decay_;
 };
 
-}  // namespace trireme
+}  // namespace trireme::optim
