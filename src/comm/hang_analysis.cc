@@ -202,27 +202,34 @@ class Explanation {
  private:
   // ", missing from all_reduce 3 of tensor, where 2 ranks wait for it"
   std::string missing_from(int rank) const {
-    const WaitingFor* missed = nullptr;
-    int waiters = 0;
-    for (int other = 0; other < graph_.size(); ++other) {
-      for (const Edge& edge : graph_.edges(other)) {
-        if (edge.to != rank) continue;
-        const bool same = missed != nullptr && edge.operation->key.lane == missed->key.lane &&
-                          edge.operation->sequence == missed->sequence;
-        if (missed == nullptr || edge.operation->age_s > missed->age_s) missed = edge.operation;
-        waiters += same || waiters == 0 ? 1 : 0;
-      }
-    }
+    const WaitingFor* missed = nullptr;  // what has waited for it longest
+    for_each_edge_to(rank, [&](const WaitingFor& operation) {
+      if (missed == nullptr || operation.age_s > missed->age_s) missed = &operation;
+    });
     if (missed == nullptr) return "";
+    int waiters = 0;
+    for_each_edge_to(rank, [&](const WaitingFor& operation) {
+      const bool same = operation.key == missed->key && operation.sequence == missed->sequence;
+      waiters += same ? 1 : 0;
+    });
     const std::string count = waiters == 1 ? "1 rank waits" : fmt::format("{} ranks wait", waiters);
     const bool joined =
         missed->key.peer < 0 && graph_.has_begun(rank, missed->key, missed->sequence);
     if (joined) return fmt::format(", in which {} for it", count);
     if (missed->key.peer >= 0) {
-      return fmt::format(", and has not begun the {} for which {} in {}",
+      return fmt::format(", missing from the {} for which {} in {}",
                          missed->key.sends ? "receive" : "send", count, describe(*missed));
     }
     return fmt::format(", missing from {}, where {} for it", describe(*missed), count);
+  }
+
+  template <class Visit>
+  void for_each_edge_to(int rank, Visit visit) const {
+    for (int other = 0; other < graph_.size(); ++other) {
+      for (const Edge& edge : graph_.edges(other)) {
+        if (edge.to == rank) visit(*edge.operation);
+      }
+    }
   }
 
   std::string describe_with_peer(const WaitingFor& operation) const {
