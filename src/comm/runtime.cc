@@ -60,8 +60,6 @@ std::vector<Place> gather_places(int size) {
 class MpiSession {
  public:
   MpiSession() {
-    // Our own line says why a job is aborted.
-    setenv("MPIR_CVAR_SUPPRESS_ABORT_MESSAGE", "1", /*overwrite=*/0);
     int provided = MPI_THREAD_SINGLE;
     check_mpi(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided), "start");
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
