@@ -42,9 +42,9 @@ void gelu_backward(const float* x, const float* dy, float* dx, std::int64_t n) {
   for (std::int64_t i = 0; i < n; ++i) {
     const float v = x[i];
     const float u = kGeluScale * (v + kGeluCubic * v * v * v);
-    const float s = sigmoid_fp32(2.0f * u);
+    const Sigmoid s = sigmoid_pair(2.0f * u);
     const float du = kGeluScale * (1.0f + 3.0f * kGeluCubic * v * v);
-    dx[i] = dy[i] * (s + 2.0f * v * s * (1.0f - s) * du);
+    dx[i] = dy[i] * (s.value + 2.0f * v * s.value * s.rest * du);
   }
 }
 
@@ -58,10 +58,10 @@ void swiglu_backward(const float* gate, const float* up, const float* dy, float*
 #pragma omp simd
   for (std::int64_t i = 0; i < n; ++i) {
     const float g = gate[i];
-    const float s = sigmoid_fp32(g);
+    const Sigmoid s = sigmoid_pair(g);
     const float d = dy[i];
-    dgate[i] = d * up[i] * (s + g * s * (1.0f - s));
-    dup[i] = d * g * s;
+    dgate[i] = d * up[i] * (s.value + g * s.value * s.rest);
+    dup[i] = d * g * s.value;
   }
 }
 

@@ -45,6 +45,17 @@ TRIREME_INLINE float sigmoid_fp32(float x) {
   return 1.0f / (1.0f + exp_fp32(-x));
 }
 
+// sigmoid(x) and 1 - sigmoid(x), both to a relative error of 3e-7.
+struct Sigmoid {
+  float value, rest;
+};
+TRIREME_INLINE Sigmoid sigmoid_pair(float x) {
+  float e = exp_fp32(-x);
+  e = e > 1e30f ? 1e30f : e;  // infinity * 0 would be NaN
+  const float value = 1.0f / (1.0f + e);
+  return {value, e * value};
+}
+
 TRIREME_INLINE float bf16_to_fp32(std::uint16_t x) {
   return bits_to_float(static_cast<std::uint32_t>(x) << 16);
 }

@@ -1,0 +1,156 @@
+#include "support/ops_reference.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+namespace trireme::testing::reference {
+namespace {
+
+std::size_t at(std::int64_t row, std::int64_t columns, std::int64_t column) {
+  return static_cast<std::size_t>(row * columns + column);
+}
+
+}  // namespace
+
+Values matmul(const Values& a, bool transpose_a, const Values& b, bool transpose_b, std::int64_t m,
+              std::int64_t n, std::int64_t k) {
+  Values c(static_cast<std::size_t>(m * n));
+  for (std::int64_t i = 0; i < m; ++i) {
+    for (std::int64_t j = 0; j < n; ++j) {
+      double sum = 0.0;
+      for (std::int64_t p = 0; p < k; ++p) {
+        sum +=
+            a[transpose_a ? at(p, m, i) : at(i, k, p)] * b[transpose_b ? at(j, k, p) : at(p, n, j)];
+      }
+      c[at(i, n, j)] = sum;
+    }
+  }
+  return c;
+}
+
+double gelu(double x) {
+  return x / 2.0 * (1.0 + std::tanh(std::sqrt(2.0 / M_PI) * (x + 0.044715 * x * x * x)));
+}
+
+double sigmoid(double x) {
+  return 1.0 / (1.0 + std::exp(-x));
+}
+
+Values swiglu(const Values& gate_up, std::int64_t width) {
+  const auto rows = static_cast<std::int64_t>(gate_up.size()) / (2 * width);
+  Values y;
+  for (std::int64_t r = 0; r < rows; ++r) {
+    for (std::int64_t c = 0; c < width; ++c) {
+      const double gate = gate_up[at(r, 2 * width, c)];
+      y.push_back(gate * sigmoid(gate) * gate_up[at(r, 2 * width, width + c)]);
+    }
+  }
+  return y;
+}
+
+Values layer_norm(const Values& x, const Values& weight, const Values& bias, double epsilon) {
+  const auto n = static_cast<std::int64_t>(weight.size());
+  Values y(x.size());
+  for (std::int64_t r = 0; r < static_cast<std::int64_t>(x.size()) / n; ++r) {
+    double mean = 0.0;
+    double variance = 0.0;
+    for (std::int64_t c = 0; c < n; ++c) mean += x[at(r, n, c)] / static_cast<double>(n);
+    for (std::int64_t c = 0; c < n; ++c) {
+      variance += (x[at(r, n, c)] - mean) * (x[at(r, n, c)] - mean) / static_cast<double>(n);
+    }
+    for (std::int64_t c = 0; c < n; ++c) {
+      const auto i = static_cast<std::size_t>(c);
+      y[at(r, n, c)] = (x[at(r, n, c)] - mean) / std::sqrt(variance + epsilon) * weight[i] +
+                       (bias.empty() ? 0.0 : bias[i]);
+    }
+  }
+  return y;
+}
+
+Values rms_norm(const Values& x, const Values& weight, double epsilon) {
+  const auto n = static_cast<std::int64_t>(weight.size());
+  Values y(x.size());
+  for (std::int64_t r = 0; r < static_cast<std::int64_t>(x.size()) / n; ++r) {
+    double squares = 0.0;
+    for (std::int64_t c = 0; c < n; ++c) squares += x[at(r, n, c)] * x[at(r, n, c)];
+    for (std::int64_t c = 0; c < n; ++c) {
+      y[at(r, n, c)] = x[at(r, n, c)] / std::sqrt(squares / static_cast<double>(n) + epsilon) *
+                       weight[static_cast<std::size_t>(c)];
+    }
+  }
+  return y;
+}
+
+double cross_entropy(const Values& logits, const std::vector<std::int32_t>& targets,
+                     std::int64_t classes, std::int64_t valid) {
+  double loss = 0.0;
+  for (std::size_t r = 0; r < targets.size(); ++r) {
+    if (targets[r] < 0) continue;
+    const auto row = static_cast<std::int64_t>(r);
+    double largest = -std::numeric_limits<double>::infinity();
+    for (std::int64_t c = 0; c < valid; ++c)
+      largest = std::max(largest, logits[at(row, classes, c)]);
+    double sum = 0.0;
+    for (std::int64_t c = 0; c < valid; ++c) sum += std::exp(logits[at(row, classes, c)] - largest);
+    loss += std::log(sum) + largest - logits[at(row, classes, targets[r])];
+  }
+  return loss;
+}
+
+Values attention(const ops::AttentionShape& s, const Values& qkv,
+                 const std::vector<std::int32_t>& first_key) {
+  const std::int64_t D = s.head_size;
+  Values out(static_cast<std::size_t>(s.batch * s.length * s.heads * D), 0.0);
+  for (std::int64_t b = 0; b < s.batch; ++b) {
+    for (std::int64_t h = 0; h < s.heads; ++h) {
+      const std::int64_t key_head = s.heads + h / (s.heads / s.kv_heads);
+      const std::int64_t value_head = key_head + s.kv_heads;
+      for (std::int64_t t = 0; t < s.length; ++t) {
+        const std::int64_t row = b * s.length + t;
+        const std::int64_t first = first_key.empty() ? 0 : first_key[static_cast<std::size_t>(row)];
+        Values weights;
+        double sum = 0.0;
+        for (std::int64_t u = first; u <= t; ++u) {
+          double score = 0.0;
+          for (std::int64_t d = 0; d < D; ++d) {
+            score += qkv[at(row, s.row(), h * D + d)] *
+                     qkv[at(b * s.length + u, s.row(), key_head * D + d)];
+          }
+          weights.push_back(std::exp(score / std::sqrt(static_cast<double>(D))));
+          sum += weights.back();
+        }
+        for (std::int64_t u = first; u <= t; ++u) {
+          for (std::int64_t d = 0; d < D; ++d) {
+            out[at(row, s.heads * D, h * D + d)] +=
+                weights[static_cast<std::size_t>(u - first)] / sum *
+                qkv[at(b * s.length + u, s.row(), value_head * D + d)];
+          }
+        }
+      }
+    }
+  }
+  return out;
+}
+
+Values rotary(const ops::AttentionShape& s, const Values& qkv, std::int64_t first_position,
+              double theta) {
+  Values y = qkv;
+  const std::int64_t half = s.head_size / 2;
+  for (std::int64_t row = 0; row < s.batch * s.length; ++row) {
+    for (std::int64_t h = 0; h < s.heads + s.kv_heads; ++h) {
+      for (std::int64_t i = 0; i < half; ++i) {
+        const double angle =
+            static_cast<double>(first_position + row % s.length) *
+            std::pow(theta, -2.0 * static_cast<double>(i) / static_cast<double>(s.head_size));
+        const std::size_t low = at(row, s.row(), h * s.head_size + i);
+        const std::size_t high = low + static_cast<std::size_t>(half);
+        y[low] = qkv[low] * std::cos(angle) - qkv[high] * std::sin(angle);
+        y[high] = qkv[high] * std::cos(angle) + qkv[low] * std::sin(angle);
+      }
+    }
+  }
+  return y;
+}
+
+}  // namespace trireme::testing::reference

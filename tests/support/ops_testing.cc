@@ -1,0 +1,154 @@
+#include "support/ops_testing.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <map>
+
+#include "trireme/base/philox.h"
+
+namespace trireme::testing {
+
+Values random_values(std::uint64_t seed, std::int64_t n, double scale) {
+  Values values(static_cast<std::size_t>(n));
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    values[i] = scale * static_cast<double>(philox_normal_at(philox_key(seed, "test"), i));
+  }
+  return values;
+}
+
+Tensor make_tensor(ops::Context& ctx, const Values& values, const Shape& shape, DType dtype) {
+  Tensor x = ctx.allocate(shape, dtype);
+  TRIREME_CHECK(x.elements() == static_cast<std::int64_t>(values.size()),
+                "a test's shape is wrong");
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const auto value = static_cast<float>(values[i]);
+    if (dtype == DType::kF32) {
+      x.data<float>()[i] = value;
+    } else {
+      x.data<BFloat16>()[i] = BFloat16(value);
+    }
+  }
+  return x;
+}
+
+Tensor make_tensor(ops::Context& ctx, const std::vector<std::int32_t>& values) {
+  Tensor x = ctx.allocate({static_cast<std::int64_t>(values.size())}, DType::kI32);
+  std::copy(values.begin(), values.end(), x.data<std::int32_t>());
+  return x;
+}
+
+Tensor make_tensor(ops::Context& ctx, const std::vector<std::int64_t>& values) {
+  Tensor x = ctx.allocate({static_cast<std::int64_t>(values.size())}, DType::kI64);
+  std::copy(values.begin(), values.end(), x.data<std::int64_t>());
+  return x;
+}
+
+Tensor make_output(ops::Context& ctx, const Shape& shape, DType dtype) {
+  const Values nans(static_cast<std::size_t>(shape.elements()),
+                    std::numeric_limits<double>::quiet_NaN());
+  return make_tensor(ctx, nans, shape, dtype);
+}
+
+Tensor make_zeros(ops::Context& ctx, const Shape& shape, DType dtype) {
+  return make_tensor(ctx, Values(static_cast<std::size_t>(shape.elements()), 0.0), shape, dtype);
+}
+
+Values values_of(const Tensor& x) {
+  Values values(static_cast<std::size_t>(x.elements()));
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    values[i] = x.dtype() == DType::kF32
+                    ? static_cast<double>(x.data<float>()[i])
+                    : static_cast<double>(static_cast<float>(x.data<BFloat16>()[i]));
+  }
+  return values;
+}
+
+Values rounded(const Values& values, DType dtype) {
+  Values result = values;
+  for (double& value : result) {
+    const auto single = static_cast<float>(value);
+    value =
+        static_cast<double>(dtype == DType::kF32 ? single : static_cast<float>(BFloat16(single)));
+  }
+  return result;
+}
+
+double relative_error(const Values& a, const Values& b) {
+  double error = 0.0;
+  double largest = 0.0;
+  for (std::size_t i = 0; i < b.size(); ++i) {
+    const double difference = std::abs(a.at(i) - b[i]);
+    if (!std::isfinite(difference)) return std::numeric_limits<double>::infinity();
+    error = std::max(error, difference);
+    largest = std::max(largest, std::abs(b[i]));
+  }
+  return largest == 0.0 ? error : error / largest;
+}
+
+Values finite_differences(const std::function<double(const Values&)>& loss, Values x) {
+  constexpr double kStep = 1e-5;
+  Values gradient(x.size());
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    const double old = x[i];
+    x[i] = old + kStep;
+    const double above = loss(x);
+    x[i] = old - kStep;
+    const double below = loss(x);
+    x[i] = old;
+    gradient[i] = (above - below) / (2.0 * kStep);
+  }
+  return gradient;
+}
+
+double inner_product(const Values& a, const Values& b) {
+  double sum = 0.0;
+  for (std::size_t i = 0; i < a.size(); ++i) sum += a[i] * b.at(i);
+  return sum;
+}
+
+// In bf16 an output is rounded to 8 bits, which alone is 0.004 at most; "_weight" gradients are
+// fp32 sums of products of bf16 values, exact but for the order. Attention reads back its bf16
+// output in the backward, so its gradients carry that rounding too.
+double tolerance(const std::string& op, DType dtype) {
+  struct Pair {
+    double fp32, bf16;
+  };
+  static const std::map<std::string, Pair> kTable = {
+      {"matmul", {3e-6, 4e-3}},
+      {"matmul_fp32_out", {3e-6, 3e-6}},
+      {"linear", {1e-6, 8e-3}},
+      {"elementwise", {3e-7, 4e-3}},
+      {"gelu", {1e-6, 4e-3}},
+      {"column_sums", {1e-6, 1e-6}},
+      {"norm", {2e-6, 4e-3}},
+      {"norm_saved", {1e-6, 1e-6}},
+      {"norm_backward_input", {3e-6, 4e-3}},
+      {"norm_backward_weight", {2e-6, 2e-6}},
+      {"embedding", {1e-7, 4e-3}},
+      {"embedding_backward", {1e-6, 1e-6}},
+      {"softmax", {1e-6, 4e-3}},
+      {"attention", {2e-6, 4e-3}},
+      {"attention_backward", {5e-6, 1.2e-2}},
+      {"rotary", {1e-6, 4e-3}},
+      {"update", {1e-6, 4e-3}},
+  };
+  const Pair& pair = kTable.at(op);
+  return dtype == DType::kF32 ? pair.fp32 : pair.bf16;
+}
+
+std::string bits_of(const Tensor& x) {
+  return {static_cast<const char*>(x.raw()), x.bytes()};
+}
+
+void expect_close(const Tensor& x, const Values& reference, double tolerance,
+                  const std::string& what) {
+  const double error = relative_error(values_of(x), reference);
+  EXPECT_LE(error, tolerance) << what;
+}
+
+std::string dtype_name(const ::testing::TestParamInfo<DType>& info) {
+  return std::string(name_of(info.param));
+}
+
+}  // namespace trireme::testing

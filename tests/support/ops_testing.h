@@ -1,0 +1,69 @@
+// Helpers of the tests of operations: values in double, tensors made from them, tolerances.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "trireme/ops/context.h"
+
+namespace trireme::testing {
+
+using Values = std::vector<double>;
+
+// Normal values, the same for the same seed.
+Values random_values(std::uint64_t seed, std::int64_t n, double scale = 1.0);
+
+// A tensor of the values, rounded to its type.
+Tensor make_tensor(ops::Context& ctx, const Values& values, const Shape& shape, DType dtype);
+Tensor make_tensor(ops::Context& ctx, const std::vector<std::int32_t>& values);
+Tensor make_tensor(ops::Context& ctx, const std::vector<std::int64_t>& values);
+// Filled with NaN: what an operation must overwrite.
+Tensor make_output(ops::Context& ctx, const Shape& shape, DType dtype);
+Tensor make_zeros(ops::Context& ctx, const Shape& shape, DType dtype);
+Values values_of(const Tensor& x);
+// The values as a tensor of this type holds them.
+Values rounded(const Values& values, DType dtype);
+
+// max |a - b| / max |b|; infinite where a is not finite and b is.
+double relative_error(const Values& a, const Values& b);
+
+// Central differences of `loss` by each element of x.
+Values finite_differences(const std::function<double(const Values&)>& loss, Values x);
+double inner_product(const Values& a, const Values& b);
+
+// How far an operation may be from the reference in double, as relative_error. One table.
+double tolerance(const std::string& op, DType dtype);
+
+// The bytes of a tensor, to compare bit by bit.
+std::string bits_of(const Tensor& x);
+
+void expect_close(const Tensor& x, const Values& reference, double tolerance,
+                  const std::string& what);
+
+// Tests that run for each floating type.
+class OpsTest : public ::testing::TestWithParam<DType> {
+ protected:
+  DType dtype() const { return GetParam(); }
+  Tensor tensor(const Values& values, const Shape& shape) {
+    return make_tensor(ctx, values, shape, dtype());
+  }
+  Tensor output(const Shape& shape) { return make_output(ctx, shape, dtype()); }
+  // Random values that a tensor of this type holds exactly.
+  Values random(std::uint64_t seed, std::int64_t n, double scale = 1.0) {
+    return rounded(random_values(seed, n, scale), dtype());
+  }
+
+  ops::Context ctx = ops::make_cpu_context(2);
+};
+
+std::string dtype_name(const ::testing::TestParamInfo<DType>& info);
+
+#define TRIREME_FOR_EACH_DTYPE(Suite)                                                          \
+  INSTANTIATE_TEST_SUITE_P(Types, Suite,                                                       \
+                           ::testing::Values(::trireme::DType::kF32, ::trireme::DType::kBF16), \
+                           ::trireme::testing::dtype_name)
+
+}  // namespace trireme::testing

@@ -1,0 +1,207 @@
+#include <cmath>
+#include <limits>
+
+#include "trireme/ops/attention.h"
+
+#include "support/ops_reference.h"
+
+namespace trireme {
+namespace {
+
+using ops::AttentionShape;
+using testing::Values;
+
+class Attention : public testing::OpsTest {
+ protected:
+  struct Result {
+    Tensor out, log_sum;
+  };
+  Result forward(const AttentionShape& s, const Tensor& qkv, const Tensor& first_key) {
+    Result r = {output({s.batch * s.length, s.heads * s.head_size}),
+                testing::make_output(ctx, {s.batch * s.heads * s.length}, DType::kF32)};
+    ops::attention(ctx, s, qkv, first_key, r.out, r.log_sum);
+    return r;
+  }
+  Tensor qkv_tensor(const AttentionShape& s, const Values& values) {
+    return tensor(values, {s.batch * s.length, s.row()});
+  }
+  Values random_qkv(const AttentionShape& s, std::uint64_t seed = 1) {
+    return random(seed, s.batch * s.length * s.row());
+  }
+  Tensor first_key_tensor(const std::vector<std::int32_t>& first_key) {
+    return first_key.empty() ? Tensor() : testing::make_tensor(ctx, first_key);
+  }
+  void check_forward(const AttentionShape& s, const std::vector<std::int32_t>& first_key) {
+    const Values qkv = random_qkv(s);
+    const Result r = forward(s, qkv_tensor(s, qkv), first_key_tensor(first_key));
+    testing::expect_close(r.out, testing::reference::attention(s, qkv, first_key),
+                          testing::tolerance("attention", dtype()),
+                          "length " + std::to_string(s.length));
+  }
+  // The gradient by every element of qkv (or by every `stride`th), by finite differences.
+  void check_backward(const AttentionShape& s, const std::vector<std::int32_t>& first_key,
+                      std::size_t stride = 1) {
+    const Values qkv = random_qkv(s);
+    const Values dout = random(2, s.batch * s.length * s.heads * s.head_size);
+    const Tensor qkv_t = qkv_tensor(s, qkv), keys = first_key_tensor(first_key);
+    const Result r = forward(s, qkv_t, keys);
+    const Tensor dqkv = output(qkv_t.shape());
+    ops::attention_backward(ctx, s, qkv_t, keys, r.out, r.log_sum, tensor(dout, r.out.shape()),
+                            dqkv);
+    const Values actual = testing::values_of(dqkv);
+    Values some, expected;
+    for (std::size_t i = 0; i < qkv.size(); i += stride) {
+      some.push_back(actual[i]);
+      Values x = qkv;
+      const auto loss = [&](double value) {
+        x[i] = value;
+        return testing::inner_product(dout, testing::reference::attention(s, x, first_key));
+      };
+      expected.push_back((loss(qkv[i] + 1e-5) - loss(qkv[i] - 1e-5)) / 2e-5);
+    }
+    EXPECT_LE(testing::relative_error(some, expected),
+              testing::tolerance("attention_backward", dtype()));
+  }
+  // Documents that start at the given positions of each sample.
+  static std::vector<std::int32_t> documents(const AttentionShape& s,
+                                             const std::vector<std::int32_t>& starts) {
+    std::vector<std::int32_t> first;
+    for (std::int64_t row = 0; row < s.batch * s.length; ++row) {
+      std::int32_t start = 0;
+      for (const std::int32_t at : starts) start = at <= row % s.length ? at : start;
+      first.push_back(start);
+    }
+    return first;
+  }
+};
+
+TEST_P(Attention, OneTileAndSeveral) {
+  check_forward({2, 1, 1, 1, 3}, {});
+  check_forward({2, 7, 3, 3, 5}, {});
+  check_forward({1, 64, 2, 2, 16}, {});
+  check_forward({2, 67, 2, 2, 24}, {});
+  check_forward({1, 200, 1, 1, 64}, {});
+}
+
+TEST_P(Attention, GroupedHeads) {
+  check_forward({2, 19, 6, 2, 8}, {});
+  check_forward({1, 70, 4, 1, 16}, {});
+}
+
+TEST_P(Attention, DocumentsDoNotSeeEachOther) {
+  const AttentionShape s = {2, 150, 2, 1, 16};
+  check_forward(s, documents(s, {0, 3, 64, 100, 149}));
+  check_forward(s, documents(s, {130}));
+}
+
+TEST_P(Attention, Gradient) {
+  check_backward({1, 5, 2, 2, 3}, {});
+  check_backward({1, 9, 4, 2, 4}, {});
+  const AttentionShape s = {2, 11, 2, 1, 5};
+  check_backward(s, documents(s, {4, 9}));
+}
+
+TEST_P(Attention, GradientOverSeveralTiles) {
+  const AttentionShape s = {1, 131, 2, 1, 16};
+  check_backward(s, {}, 97);
+  check_backward(s, documents(s, {70, 129}), 97);
+}
+
+TEST_P(Attention, SameBitsAtAnyThreadCount) {
+  const AttentionShape s = {2, 90, 4, 2, 16};
+  const Tensor qkv = qkv_tensor(s, random_qkv(s));
+  const Tensor dout = tensor(random(2, 2 * 90 * 4 * 16), {2 * 90, 4 * 16});
+  std::string bits;
+  for (const int threads : {1, 2, 3}) {
+    ctx.threads = threads;
+    const Result r = forward(s, qkv, Tensor());
+    const Tensor dqkv = output(qkv.shape());
+    ops::attention_backward(ctx, s, qkv, Tensor(), r.out, r.log_sum, dout, dqkv);
+    const std::string now =
+        testing::bits_of(r.out) + testing::bits_of(r.log_sum) + testing::bits_of(dqkv);
+    if (!bits.empty()) {
+      EXPECT_TRUE(now == bits) << threads;
+    }
+    bits = now;
+  }
+}
+
+// Prefill of a prompt, then position by position, gives what the whole sequence gives at once.
+TEST_P(Attention, CachedFollowsTheWhole) {
+  const AttentionShape whole = {2, 75, 4, 2, 8};
+  const Values qkv = random_qkv(whole);
+  const Tensor qkv_t = qkv_tensor(whole, qkv);
+  const Values expected = testing::reference::attention(whole, qkv, {});
+  const Tensor keys = output({2, 80, 16}), values = output({2, 80, 16});
+  std::int64_t past = 0;
+  for (const std::int64_t count : {66, 1, 3, 1, 4}) {
+    AttentionShape part = whole;
+    part.length = count;
+    Values rows, wanted;
+    for (std::int64_t b = 0; b < 2; ++b) {
+      const auto row = static_cast<std::ptrdiff_t>(b * 75 + past);
+      rows.insert(rows.end(), qkv.begin() + row * whole.row(),
+                  qkv.begin() + (row + count) * whole.row());
+      wanted.insert(wanted.end(), expected.begin() + row * 32,
+                    expected.begin() + (row + count) * 32);
+    }
+    const Tensor out = output({2 * count, 32});
+    ops::attention_cached(ctx, part, qkv_tensor(part, rows), past, keys, values, out);
+    testing::expect_close(out, wanted, testing::tolerance("attention", dtype()),
+                          "past " + std::to_string(past));
+    past += count;
+  }
+  AttentionShape more = whole;
+  more.length = 6;
+  EXPECT_THROW(ops::attention_cached(ctx, more, output({12, more.row()}), past, keys, values,
+                                     output({12, 32})),
+               InternalError);
+}
+
+TEST_P(Attention, NotANumberReachesOnlyLaterPositions) {
+  const AttentionShape s = {1, 70, 1, 1, 16};
+  Values qkv = random_qkv(s);
+  qkv[static_cast<std::size_t>(40 * s.row() + 16)] =
+      std::numeric_limits<double>::quiet_NaN();  // a key
+  const Values out = testing::values_of(forward(s, qkv_tensor(s, qkv), Tensor()).out);
+  for (std::size_t t = 0; t < 70; ++t) EXPECT_EQ(std::isnan(out[t * 16]), t >= 40) << t;
+}
+
+TEST_P(Attention, LargeScoresDoNotOverflow) {
+  const AttentionShape s = {1, 70, 1, 1, 16};
+  const Values qkv = random(1, 70 * s.row(), 300.0);
+  const Values out = testing::values_of(forward(s, qkv_tensor(s, qkv), Tensor()).out);
+  for (const double value : out) EXPECT_TRUE(std::isfinite(value));
+}
+
+TEST_P(Attention, Rotary) {
+  const AttentionShape s = {2, 7, 4, 2, 6};
+  const Values qkv = random_qkv(s);
+  const Tensor qkv_t = qkv_tensor(s, qkv);
+  ops::rotary(ctx, s, qkv_t, 5, 10000.0f, false);
+  testing::expect_close(qkv_t, testing::reference::rotary(s, qkv, 5, 10000.0),
+                        testing::tolerance("rotary", dtype()), "rotated");
+  ops::rotary(ctx, s, qkv_t, 5, 10000.0f, true);
+  testing::expect_close(qkv_t, qkv, 2 * testing::tolerance("rotary", dtype()), "and back");
+  // A rotation is orthogonal, so its inverse is its transpose: the backward.
+  const AttentionShape odd = {2, 7, 4, 2, 5};
+  EXPECT_THROW(ops::rotary(ctx, odd, output({14, odd.row()}), 0, 10000.0f, false), InternalError);
+}
+
+TEST_P(Attention, RefusesWhatDoesNotFit) {
+  const AttentionShape s = {2, 4, 4, 2, 8};
+  const Tensor qkv = output({8, s.row()}), out = output({8, 32});
+  const Tensor log_sum = testing::make_output(ctx, {2 * 4 * 4}, DType::kF32);
+  EXPECT_THROW(ops::attention(ctx, {2, 4, 4, 3, 8}, qkv, Tensor(), out, log_sum), InternalError);
+  EXPECT_THROW(ops::attention(ctx, s, qkv.rows(0, 4), Tensor(), out, log_sum), InternalError);
+  EXPECT_THROW(ops::attention(ctx, s, qkv, Tensor(), out.rows(0, 4), log_sum), InternalError);
+  EXPECT_THROW(ops::attention(ctx, s, qkv, Tensor(), out, log_sum.flat_range(0, 3)), InternalError);
+  EXPECT_THROW(ops::attention(ctx, s, qkv, log_sum, out, log_sum), InternalError);
+  EXPECT_THROW(ops::attention_backward(ctx, s, qkv, Tensor(), out, log_sum, out, qkv),
+               InternalError);
+}
+
+TRIREME_FOR_EACH_DTYPE(Attention);
+
+}  // namespace
+}  // namespace trireme

@@ -1,0 +1,101 @@
+#include "trireme/ops/embedding.h"
+
+#include "support/ops_reference.h"
+
+namespace trireme {
+namespace {
+
+using testing::Values;
+
+class Embedding : public testing::OpsTest {
+ protected:
+  static constexpr std::int64_t kLocal = 6, kColumns = 1037, kFirst = 10;
+  // In the local part [10, 16) some of them, twice the same; below, above, and as far as it goes.
+  const std::vector<std::int32_t> numbers = {12, 10, 15, 12, 9, 16, 0, 2147483647, 12};
+  const Tensor tokens = testing::make_tensor(ctx, numbers);
+  const std::int64_t rows = static_cast<std::int64_t>(numbers.size());
+};
+
+TEST_P(Embedding, LooksUpItsPartOfTheVocabulary) {
+  const Values table = random(1, kLocal * kColumns);
+  const Tensor y = output({rows, kColumns});
+  ops::embedding(ctx, tokens, tensor(table, {kLocal, kColumns}), kFirst, y);
+  Values expected;
+  for (const std::int64_t token : numbers) {
+    for (std::int64_t c = 0; c < kColumns; ++c) {
+      const bool here = kFirst <= token && token < kFirst + kLocal;
+      expected.push_back(here ? table[static_cast<std::size_t>((token - kFirst) * kColumns + c)]
+                              : 0.0);
+    }
+  }
+  testing::expect_close(y, expected, 0.0, "y");
+}
+
+TEST_P(Embedding, GradientAddsUpAtAnyThreadCount) {
+  const Values dy = random(2, rows * kColumns);
+  Values expected(kLocal * kColumns, 0.25);
+  for (std::size_t i = 0; i < dy.size(); ++i) {
+    const std::int64_t row = numbers[i / kColumns] - kFirst;
+    if (0 <= row && row < kLocal) {
+      expected[static_cast<std::size_t>(row) * kColumns + i % kColumns] += dy[i];
+    }
+  }
+  std::string bits;
+  for (const int threads : {1, 2, 3}) {
+    ctx.threads = threads;
+    const Tensor dtable =
+        testing::make_tensor(ctx, Values(kLocal * kColumns, 0.25), {kLocal, kColumns}, DType::kF32);
+    ops::embedding_backward(ctx, tokens, tensor(dy, {rows, kColumns}), kFirst, dtable);
+    testing::expect_close(dtable, expected, testing::tolerance("embedding_backward", dtype()),
+                          "dtable");
+    if (!bits.empty()) {
+      EXPECT_EQ(testing::bits_of(dtable), bits);
+    }
+    bits = testing::bits_of(dtable);
+  }
+}
+
+TEST_P(Embedding, Positions) {
+  constexpr std::int64_t kPositions = 8, kLength = 5, kFirstRow = 3, kFirstPosition = 2, kRows = 12;
+  const Values x = random(1, kRows * kColumns), table = random(2, kPositions * kColumns);
+  const Tensor y = output({kRows, kColumns});
+  ops::add_positions(ctx, tensor(x, {kRows, kColumns}), tensor(table, {kPositions, kColumns}),
+                     kFirstRow, kLength, kFirstPosition, y);
+  Values expected = x, dtable(kPositions * kColumns, 0.5);
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    const std::size_t position = (kFirstRow + i / kColumns) % kLength;
+    expected[i] += table[(kFirstPosition + position) * kColumns + i % kColumns];
+    dtable[position * kColumns + i % kColumns] += x[i];
+  }
+  testing::expect_close(y, expected, testing::tolerance("embedding", dtype()) + 1e-7, "y");
+  const Tensor in_place = tensor(x, {kRows, kColumns});
+  ops::add_positions(ctx, in_place, tensor(table, {kPositions, kColumns}), kFirstRow, kLength,
+                     kFirstPosition, in_place);
+  EXPECT_EQ(testing::bits_of(in_place), testing::bits_of(y));
+  const Tensor gradient = testing::make_tensor(ctx, Values(kPositions * kColumns, 0.5),
+                                               {kPositions, kColumns}, DType::kF32);
+  ops::add_positions_backward(ctx, tensor(x, {kRows, kColumns}), kFirstRow, kLength, gradient);
+  testing::expect_close(gradient, dtable, testing::tolerance("embedding_backward", dtype()),
+                        "dtable");
+}
+
+TEST_P(Embedding, RefusesWhatDoesNotFit) {
+  const Tensor table = output({kLocal, kColumns}), y = output({rows, kColumns});
+  EXPECT_THROW(ops::embedding(ctx, tokens, table, 0, output({rows - 1, kColumns})), InternalError);
+  EXPECT_THROW(ops::embedding(ctx, tokens, table, 0, output({rows, kColumns - 1})), InternalError);
+  EXPECT_THROW(ops::embedding(ctx, y, table, 0, y), InternalError);
+  EXPECT_THROW(ops::embedding_backward(ctx, tokens, y, 0,
+                                       testing::make_zeros(ctx, {kLocal, kColumns}, DType::kBF16)),
+               InternalError);
+  EXPECT_THROW(ops::add_positions(ctx, y, table, 0, kLocal + 1, 0, y), InternalError);
+  EXPECT_THROW(ops::add_positions(ctx, y, table, 0, kLocal, 1, y), InternalError);
+  EXPECT_THROW(
+      ops::add_positions_backward(ctx, y, 0, kLocal + 1,
+                                  testing::make_zeros(ctx, {kLocal, kColumns}, DType::kF32)),
+      InternalError);
+}
+
+TRIREME_FOR_EACH_DTYPE(Embedding);
+
+}  // namespace
+}  // namespace trireme

@@ -1,0 +1,174 @@
+#include <cmath>
+#include <cstdlib>
+#include <limits>
+
+#include "trireme/ops/matmul.h"
+
+#include "support/ops_reference.h"
+
+namespace trireme {
+namespace {
+
+using ops::Transpose;
+using testing::Values;
+
+class Matmul : public testing::OpsTest {
+ protected:
+  // Every transposition, with and without accumulation, into fp32 and into the operands' type.
+  void check(std::int64_t m, std::int64_t n, std::int64_t k) {
+    for (const bool ta : {false, true}) {
+      for (const bool tb : {false, true}) {
+        for (const bool accumulate : {false, true}) {
+          for (const DType c_dtype : {DType::kF32, dtype()})
+            check(m, n, k, ta, tb, accumulate, c_dtype);
+        }
+      }
+    }
+  }
+
+  void check(std::int64_t m, std::int64_t n, std::int64_t k, bool ta, bool tb, bool accumulate,
+             DType c_dtype) {
+    const Values a = random(1, m * k);
+    const Values b = random(2, k * n);
+    const Values old = testing::rounded(testing::random_values(3, m * n), c_dtype);
+    const Tensor c = accumulate ? testing::make_tensor(ctx, old, {m, n}, c_dtype)
+                                : testing::make_output(ctx, {m, n}, c_dtype);
+    ops::matmul(ctx, tensor(a, ta ? Shape{k, m} : Shape{m, k}),
+                ta ? Transpose::kYes : Transpose::kNo, tensor(b, tb ? Shape{n, k} : Shape{k, n}),
+                tb ? Transpose::kYes : Transpose::kNo, accumulate ? 1.0f : 0.0f, c);
+    Values expected = testing::reference::matmul(a, ta, b, tb, m, n, k);
+    for (std::size_t i = 0; accumulate && i < expected.size(); ++i) expected[i] += old[i];
+    testing::expect_close(
+        c, expected,
+        testing::tolerance(c_dtype == DType::kF32 ? "matmul_fp32_out" : "matmul", dtype()),
+        "m " + std::to_string(m) + " ta " + std::to_string(ta) + " tb " + std::to_string(tb) +
+            " accumulate " + std::to_string(accumulate));
+  }
+};
+
+TEST_P(Matmul, OddShapes) {
+  check(37, 53, 29);
+  check(64, 128, 32);
+}
+TEST_P(Matmul, FewRows) {
+  check(1, 67, 45);
+  check(3, 130, 64);
+}
+TEST_P(Matmul, OneColumnAndOneTerm) {
+  check(19, 1, 7);
+  check(5, 6, 1);
+}
+TEST_P(Matmul, ManyTermsInSeveralBlocks) {
+  // More than the 2^20 elements that the converting path takes at once.
+  check(3, 130, 16400, false, true, true, DType::kF32);
+  check(130, 3, 16400, true, false, false, dtype());
+}
+
+TEST_P(Matmul, EmptyExtents) {
+  const Tensor c = output({3, 4});
+  ops::matmul(ctx, ctx.allocate({3, 0}, dtype()), Transpose::kNo, ctx.allocate({0, 4}, dtype()),
+              Transpose::kNo, 0.0f, c);
+  testing::expect_close(c, Values(12, 0.0), 0.0, "k = 0");
+  ops::matmul(ctx, ctx.allocate({0, 5}, dtype()), Transpose::kNo, ctx.allocate({5, 4}, dtype()),
+              Transpose::kNo, 0.0f, ctx.allocate({0, 4}, dtype()));
+}
+
+TEST_P(Matmul, NotANumberStaysOne) {
+  Values a = random(4, 6);
+  a[1] = std::numeric_limits<double>::quiet_NaN();
+  const Tensor c = output({2, 2});
+  ops::matmul(ctx, tensor(a, {2, 3}), Transpose::kNo, tensor(random(5, 6), {3, 2}), Transpose::kNo,
+              0.0f, c);
+  const Values values = testing::values_of(c);
+  EXPECT_TRUE(std::isnan(values[0]) && std::isnan(values[1]));
+  EXPECT_FALSE(std::isnan(values[2]) || std::isnan(values[3]));
+}
+
+TEST_P(Matmul, SameBitsEachTime) {
+  const Tensor a = tensor(random(6, 65 * 300), {65, 300});
+  const Tensor b = tensor(random(7, 70 * 300), {70, 300});
+  std::string bits;
+  for (int run = 0; run < 3; ++run) {
+    const Tensor c = output({65, 70});
+    ops::matmul(ctx, a, Transpose::kNo, b, Transpose::kYes, 0.0f, c);
+    if (run > 0) {
+      EXPECT_EQ(testing::bits_of(c), bits);
+    }
+    bits = testing::bits_of(c);
+  }
+}
+
+TEST_P(Matmul, RefusesWhatDoesNotFit) {
+  const Tensor a = output({3, 4});
+  const Tensor b = output({4, 5});
+  const Tensor c = output({3, 5});
+  const auto product = [&](const Tensor& x, const Tensor& y, float beta, const Tensor& z) {
+    ops::matmul(ctx, x, Transpose::kNo, y, Transpose::kNo, beta, z);
+  };
+  EXPECT_THROW(product(a, a, 0.0f, c), InternalError);
+  EXPECT_THROW(product(a, b, 0.5f, c), InternalError);
+  EXPECT_THROW(product(a, b, 0.0f, output({5, 3})), InternalError);
+  EXPECT_THROW(product(a, b.reshape({2, 2, 5}), 0.0f, c), InternalError);
+  EXPECT_THROW(product(a, Tensor(), 0.0f, c), InternalError);
+  EXPECT_THROW(product(a, ctx.allocate({4, 5}, DType::kI32), 0.0f, c), InternalError);
+  const DType other = dtype() == DType::kF32 ? DType::kBF16 : DType::kF32;
+  EXPECT_THROW(product(a, ctx.allocate({4, 5}, other), 0.0f, c), InternalError);
+}
+
+TEST_P(Matmul, LinearAndItsGradients) {
+  constexpr std::int64_t kRows = 13, kIn = 19, kOut = 23;
+  const Values x = random(1, kRows * kIn), weight = random(2, kOut * kIn), bias = random(3, kOut);
+  const Values dy = random(4, kRows * kOut);
+  const Tensor y = output({kRows, kOut});
+  const Tensor x_t = tensor(x, {kRows, kIn}), weight_t = tensor(weight, {kOut, kIn});
+  const Tensor dy_t = tensor(dy, {kRows, kOut});
+  const auto forward = [&](const Values& in, const Values& w, const Values& b) {
+    Values out = testing::reference::matmul(in, false, w, true, kRows, kOut, kIn);
+    for (std::size_t i = 0; i < out.size(); ++i) out[i] += b[i % b.size()];
+    return out;
+  };
+  ops::linear(ctx, x_t, weight_t, tensor(bias, {kOut}), y);
+  testing::expect_close(y, forward(x, weight, bias), testing::tolerance("linear", dtype()), "y");
+  ops::linear(ctx, x_t, weight_t, Tensor(), y);
+  testing::expect_close(y, forward(x, weight, Values(kOut, 0.0)),
+                        testing::tolerance("linear", dtype()), "y without bias");
+
+  const Tensor dx = output({kRows, kIn});
+  ops::linear_backward_input(ctx, dy_t, weight_t, dx);
+  testing::expect_close(
+      dx,
+      testing::finite_differences(
+          [&](const Values& in) { return testing::inner_product(dy, forward(in, weight, bias)); },
+          x),
+      testing::tolerance("linear", dtype()), "dx");
+  const Values old(kOut * kIn, 1.5), old_bias(kOut, -2.5);
+  const Tensor dweight = testing::make_tensor(ctx, old, {kOut, kIn}, DType::kF32);
+  const Tensor dbias = testing::make_tensor(ctx, old_bias, {kOut}, DType::kF32);
+  ops::linear_backward_weight(ctx, dy_t, x_t, dweight, dbias);
+  Values expected = testing::finite_differences(
+      [&](const Values& w) { return testing::inner_product(dy, forward(x, w, bias)); }, weight);
+  for (double& value : expected) value += 1.5;
+  testing::expect_close(dweight, expected, testing::tolerance("matmul_fp32_out", dtype()),
+                        "dweight");
+  expected = testing::finite_differences(
+      [&](const Values& b) { return testing::inner_product(dy, forward(x, weight, b)); }, bias);
+  for (double& value : expected) value -= 2.5;
+  testing::expect_close(dbias, expected, testing::tolerance("column_sums", dtype()), "dbias");
+}
+
+TRIREME_FOR_EACH_DTYPE(Matmul);
+
+TEST(MatmulEngine, NamesItsLibrary) {
+  const ops::Context ctx = ops::make_cpu_context(1);
+  EXPECT_FALSE(ops::matmul_description(ctx, DType::kF32).empty());
+  EXPECT_FALSE(ops::matmul_description(ctx, DType::kBF16).empty());
+  RecordProperty("fp32", std::string(ops::matmul_description(ctx, DType::kF32)));
+  const char* asked = std::getenv("TRIREME_MATMUL");
+  if (asked != nullptr) {
+    const std::string library = std::string(asked) == "blis" ? "BLIS" : "oneDNN";
+    EXPECT_EQ(ops::matmul_description(ctx, DType::kF32).substr(0, library.size()), library);
+  }
+}
+
+}  // namespace
+}  // namespace trireme

@@ -1,0 +1,146 @@
+#include <cmath>
+#include <limits>
+
+#include "trireme/ops/norm.h"
+
+#include "support/ops_reference.h"
+
+namespace trireme {
+namespace {
+
+using testing::Values;
+
+constexpr float kEpsilon = 1e-5f;
+
+class Norm : public testing::OpsTest {
+ protected:
+  static constexpr std::int64_t kRows = 37, kColumns = 43;
+  const Values x = random(1, kRows*kColumns), weight = random(2, kColumns),
+               bias = random(3, kColumns), dy = random(4, kRows*kColumns);
+  const Tensor x_t = tensor(x, {kRows, kColumns}), weight_t = tensor(weight, {kColumns}),
+               bias_t = tensor(bias, {kColumns}), dy_t = tensor(dy, {kRows, kColumns});
+  const Tensor y = output({kRows, kColumns}), dx = output({kRows, kColumns});
+  const Tensor mean = testing::make_output(ctx, {kRows}, DType::kF32);
+  const Tensor rstd = testing::make_output(ctx, {kRows}, DType::kF32);
+  const Tensor dweight = testing::make_zeros(ctx, {kColumns}, DType::kF32);
+  const Tensor dbias = testing::make_zeros(ctx, {kColumns}, DType::kF32);
+
+  double tolerance(const std::string& op) const { return testing::tolerance(op, dtype()); }
+};
+
+TEST_P(Norm, LayerNorm) {
+  ops::layer_norm(ctx, x_t, weight_t, bias_t, kEpsilon, y, mean, rstd);
+  testing::expect_close(y, testing::reference::layer_norm(x, weight, bias, kEpsilon),
+                        tolerance("norm"), "y");
+  Values means(kRows, 0.0);
+  for (std::size_t i = 0; i < x.size(); ++i) means[i / kColumns] += x[i] / kColumns;
+  testing::expect_close(mean, means, tolerance("norm_saved"), "mean");
+  ops::layer_norm(ctx, x_t, weight_t, Tensor(), kEpsilon, y, mean, rstd);
+  testing::expect_close(y, testing::reference::layer_norm(x, weight, {}, kEpsilon),
+                        tolerance("norm"), "y without bias");
+}
+
+TEST_P(Norm, LayerNormGradients) {
+  ops::layer_norm(ctx, x_t, weight_t, bias_t, kEpsilon, y, mean, rstd);
+  const auto loss = [&](const Values& in, const Values& w, const Values& b) {
+    return testing::inner_product(dy, testing::reference::layer_norm(in, w, b, kEpsilon));
+  };
+  ops::layer_norm_backward_input(ctx, dy_t, x_t, weight_t, mean, rstd, dx);
+  testing::expect_close(
+      dx, testing::finite_differences([&](const Values& v) { return loss(v, weight, bias); }, x),
+      tolerance("norm_backward_input"), "dx");
+  ops::layer_norm_backward_weight(ctx, dy_t, x_t, mean, rstd, dweight, dbias);
+  testing::expect_close(
+      dweight,
+      testing::finite_differences([&](const Values& v) { return loss(x, v, bias); }, weight),
+      tolerance("norm_backward_weight"), "dweight");
+  const Values expected_bias =
+      testing::finite_differences([&](const Values& v) { return loss(x, weight, v); }, bias);
+  testing::expect_close(dbias, expected_bias, tolerance("norm_backward_weight"), "dbias");
+  ops::layer_norm_backward_weight(ctx, dy_t, x_t, mean, rstd, dweight, dbias);
+  Values twice = expected_bias;
+  for (double& value : twice) value *= 2.0;
+  testing::expect_close(dbias, twice, tolerance("norm_backward_weight"), "dbias is added to");
+  ops::layer_norm_backward_weight(ctx, dy_t, x_t, mean, rstd, dweight, Tensor());
+}
+
+TEST_P(Norm, RmsNorm) {
+  ops::rms_norm(ctx, x_t, weight_t, kEpsilon, y, rstd);
+  testing::expect_close(y, testing::reference::rms_norm(x, weight, kEpsilon), tolerance("norm"),
+                        "y");
+  const auto loss = [&](const Values& in, const Values& w) {
+    return testing::inner_product(dy, testing::reference::rms_norm(in, w, kEpsilon));
+  };
+  ops::rms_norm_backward_input(ctx, dy_t, x_t, weight_t, rstd, dx);
+  testing::expect_close(
+      dx, testing::finite_differences([&](const Values& v) { return loss(v, weight); }, x),
+      tolerance("norm_backward_input"), "dx");
+  ops::rms_norm_backward_weight(ctx, dy_t, x_t, rstd, dweight);
+  testing::expect_close(
+      dweight, testing::finite_differences([&](const Values& v) { return loss(x, v); }, weight),
+      tolerance("norm_backward_weight"), "dweight");
+}
+
+TEST_P(Norm, LargeMeanDoesNotCancel) {
+  Values shifted = x;
+  for (double& value : shifted) value = value + 512.0;
+  shifted = testing::rounded(shifted, dtype());
+  ops::layer_norm(ctx, tensor(shifted, {kRows, kColumns}), weight_t, bias_t, kEpsilon, y, mean,
+                  rstd);
+  // The mean itself is rounded to 2^-15, against values of order 1.
+  testing::expect_close(y, testing::reference::layer_norm(shifted, weight, bias, kEpsilon),
+                        dtype() == DType::kF32 ? 1e-4 : 5e-3, "y");
+}
+
+TEST_P(Norm, WeightGradientsDoNotFollowTheThreads) {
+  // As many rows as make several parts.
+  constexpr std::int64_t kMany = 1500;
+  const Tensor many = tensor(random(7, kMany * kColumns), {kMany, kColumns});
+  const Tensor d = tensor(random(8, kMany * kColumns), {kMany, kColumns});
+  const Tensor out = output({kMany, kColumns});
+  const Tensor m = testing::make_output(ctx, {kMany}, DType::kF32);
+  const Tensor r = testing::make_output(ctx, {kMany}, DType::kF32);
+  std::string bits;
+  for (const int threads : {1, 2, 7}) {
+    ctx.threads = threads;
+    const Tensor dw = testing::make_zeros(ctx, {kColumns}, DType::kF32);
+    const Tensor db = testing::make_zeros(ctx, {kColumns}, DType::kF32);
+    ops::layer_norm(ctx, many, weight_t, bias_t, kEpsilon, out, m, r);
+    ops::layer_norm_backward_weight(ctx, d, many, m, r, dw, db);
+    const std::string now = testing::bits_of(dw) + testing::bits_of(db) + testing::bits_of(out);
+    if (!bits.empty()) {
+      EXPECT_EQ(now, bits) << threads;
+    }
+    bits = now;
+  }
+}
+
+TEST_P(Norm, NotANumberStaysInItsRow) {
+  Values bad = x;
+  bad[kColumns + 3] = std::numeric_limits<double>::quiet_NaN();
+  ops::layer_norm(ctx, tensor(bad, {kRows, kColumns}), weight_t, bias_t, kEpsilon, y, mean, rstd);
+  const Values values = testing::values_of(y);
+  EXPECT_TRUE(std::isnan(values[kColumns]));
+  EXPECT_FALSE(std::isnan(values[0]) || std::isnan(values[2 * kColumns]));
+}
+
+TEST_P(Norm, RefusesWhatDoesNotFit) {
+  const Tensor short_weight = output({kColumns - 1}), short_rows = mean.flat_range(0, 3);
+  EXPECT_THROW(ops::layer_norm(ctx, x_t, short_weight, bias_t, kEpsilon, y, mean, rstd),
+               InternalError);
+  EXPECT_THROW(ops::layer_norm(ctx, x_t, weight_t, short_weight, kEpsilon, y, mean, rstd),
+               InternalError);
+  EXPECT_THROW(ops::layer_norm(ctx, x_t, weight_t, bias_t, kEpsilon, y, short_rows, rstd),
+               InternalError);
+  EXPECT_THROW(ops::rms_norm(ctx, x_t, weight_t, kEpsilon, y, short_rows), InternalError);
+  EXPECT_THROW(ops::rms_norm(ctx, x_t, weight_t, kEpsilon, dweight, rstd), InternalError);
+  const Tensor wrong_type = testing::make_zeros(ctx, {kColumns}, DType::kBF16);
+  EXPECT_THROW(ops::rms_norm_backward_weight(ctx, dy_t, x_t, rstd, wrong_type), InternalError);
+  EXPECT_THROW(ops::layer_norm_backward_input(ctx, dy_t.rows(0, 3), x_t, weight_t, mean, rstd, dx),
+               InternalError);
+}
+
+TRIREME_FOR_EACH_DTYPE(Norm);
+
+}  // namespace
+}  // namespace trireme

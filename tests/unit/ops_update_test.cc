@@ -1,0 +1,170 @@
+#include <cmath>
+#include <limits>
+
+#include "trireme/ops/update.h"
+
+#include "support/ops_reference.h"
+
+namespace trireme {
+namespace {
+
+using testing::Values;
+
+// dtype() is that of the weights; everything else is fp32.
+class Update : public testing::OpsTest {
+ protected:
+  // Added to what is there: the sum of nothing first.
+  double sum_of_squares(const Tensor& x) {
+    const Tensor sum = testing::make_zeros(ctx, {1}, DType::kF64);
+    ops::add_sum_of_squares(ctx, x, sum);
+    return sum.data<double>()[0];
+  }
+  Tensor fp32(const Values& values) {
+    return testing::make_tensor(ctx, values, {kCount}, DType::kF32);
+  }
+
+  static constexpr std::int64_t kCount = 16384 + 77;
+  ops::StepState& state = (*ctx.step_state = ops::StepState{
+      .step = 3, .learning_rate = 0.01f, .gradient_scale = 0.25f, .clip_factor = 0.5f});
+  const Values gradient = testing::rounded(testing::random_values(2, kCount), DType::kF32);
+  const Tensor master = fp32(testing::random_values(1, kCount));
+  const Tensor gradient_t = fp32(gradient);
+  const Tensor exp_avg = fp32(testing::random_values(3, kCount, 0.1));
+  const Tensor exp_avg_sq = fp32([] {
+    Values v = testing::random_values(4, kCount, 0.1);
+    for (double& value : v) value *= value;
+    return v;
+  }());
+  const Tensor weights = output({kCount});
+};
+
+TEST_P(Update, AdamW) {
+  const ops::AdamW rule = {.beta1 = 0.9f, .beta2 = 0.95f, .epsilon = 1e-8f, .weight_decay = 0.1f};
+  Values p = testing::values_of(master), m = testing::values_of(exp_avg),
+         v = testing::values_of(exp_avg_sq);
+  for (; state.step < 6; ++state.step) {
+    ops::adamw_step(ctx, rule, master, gradient_t, exp_avg, exp_avg_sq, weights);
+    const auto t = static_cast<double>(state.step);
+    for (std::size_t i = 0; i < p.size(); ++i) {
+      const double g = gradient[i] * 0.125;
+      m[i] = 0.9f * m[i] + (1.0 - 0.9f) * g;
+      v[i] = 0.95f * v[i] + (1.0 - 0.95f) * g * g;
+      const double first = m[i] / (1.0 - std::pow(0.9f, t));
+      const double second = v[i] / (1.0 - std::pow(0.95f, t));
+      p[i] -= 0.01f * 0.1f * p[i];
+      p[i] -= 0.01f * first / (std::sqrt(second) + 1e-8);
+    }
+  }
+  const double bound = testing::tolerance("update", DType::kF32);
+  testing::expect_close(master, p, bound, "master");
+  testing::expect_close(exp_avg, m, bound, "exp_avg");
+  testing::expect_close(exp_avg_sq, v, bound, "exp_avg_sq");
+  testing::expect_close(weights, testing::rounded(testing::values_of(master), dtype()), 0.0,
+                        "weights");
+}
+
+TEST_P(Update, Sgd) {
+  const ops::Sgd rule = {.momentum = 0.9f, .weight_decay = 0.1f};
+  Values p = testing::values_of(master), v(kCount, 0.0);
+  const Tensor velocity = testing::make_zeros(ctx, {kCount}, DType::kF32);
+  for (int step = 0; step < 3; ++step) {
+    ops::sgd_step(ctx, rule, master, gradient_t, velocity, weights);
+    for (std::size_t i = 0; i < p.size(); ++i) {
+      v[i] = 0.9f * v[i] + gradient[i] * 0.125;
+      p[i] -= 0.01f * (v[i] + 0.1f * p[i]);
+    }
+  }
+  testing::expect_close(master, p, testing::tolerance("update", DType::kF32), "master");
+  testing::expect_close(velocity, v, testing::tolerance("update", DType::kF32), "velocity");
+  ops::sgd_step(ctx, {}, master, gradient_t, Tensor(), weights);
+  for (std::size_t i = 0; i < p.size(); ++i) p[i] -= 0.01f * gradient[i] * 0.125;
+  testing::expect_close(master, p, testing::tolerance("update", DType::kF32), "without momentum");
+  testing::expect_close(weights, testing::rounded(testing::values_of(master), dtype()), 0.0,
+                        "weights");
+}
+
+TEST_P(Update, WeightsMayBeTheMaster) {
+  const Tensor copy = fp32(testing::values_of(master));
+  const Tensor m = fp32(testing::values_of(exp_avg)), v = fp32(testing::values_of(exp_avg_sq));
+  ops::adamw_step(ctx, {}, master, gradient_t, exp_avg, exp_avg_sq, weights);
+  ctx.threads = 1;
+  ops::adamw_step(ctx, {}, copy, gradient_t, m, v, copy);
+  EXPECT_EQ(testing::bits_of(copy), testing::bits_of(master));
+}
+
+TEST_P(Update, NotFiniteChangesNothing) {
+  state.finite = 0;
+  const std::string before = testing::bits_of(master) + testing::bits_of(exp_avg) +
+                             testing::bits_of(exp_avg_sq) + testing::bits_of(weights);
+  ops::adamw_step(ctx, {}, master, gradient_t, exp_avg, exp_avg_sq, weights);
+  ops::sgd_step(ctx, {.momentum = 0.9f}, master, gradient_t, exp_avg, weights);
+  EXPECT_EQ(testing::bits_of(master) + testing::bits_of(exp_avg) + testing::bits_of(exp_avg_sq) +
+                testing::bits_of(weights),
+            before);
+}
+
+TEST_P(Update, SumOfSquares) {
+  const double expected = testing::inner_product(gradient, gradient);
+  const double sum = sum_of_squares(gradient_t);
+  EXPECT_NEAR(sum, expected, 1e-12 * expected);
+  for (const int threads : {1, 3}) {
+    ctx.threads = threads;
+    EXPECT_EQ(sum_of_squares(gradient_t), sum);
+  }
+  for (const std::int64_t at : {std::int64_t{0}, std::int64_t{16384}, kCount - 1}) {
+    for (const float bad :
+         {std::numeric_limits<float>::quiet_NaN(), -std::numeric_limits<float>::infinity()}) {
+      const Tensor x = fp32(gradient);
+      x.data<float>()[at] = bad;
+      EXPECT_FALSE(std::isfinite(sum_of_squares(x))) << at;
+    }
+  }
+  const Tensor large = testing::make_tensor(ctx, {3e38, 3e38}, {2}, DType::kF32);
+  EXPECT_TRUE(std::isfinite(sum_of_squares(large)));  // in double
+}
+
+TEST_P(Update, GradientNormClipsAndFlags) {
+  const auto finish = [&](double sum, float clip) {
+    const Tensor sum_t = Tensor::wrap(std::span<double>(&sum, 1));
+    const Tensor norm = testing::make_zeros(ctx, {1}, DType::kF64);
+    ops::finish_gradient_norm(ctx, sum_t, clip, norm);
+    return norm.data<double>()[0];
+  };
+  state.gradient_scale = 0.5f;
+  EXPECT_EQ(finish(64.0, 1.0f), 4.0);
+  EXPECT_EQ(state.clip_factor, 0.25f);
+  EXPECT_EQ(state.finite, 1);
+  finish(64.0, 5.0f);  // below the limit
+  EXPECT_EQ(state.clip_factor, 1.0f);
+  finish(64.0, 0.0f);  // no limit
+  EXPECT_EQ(state.clip_factor, 1.0f);
+  for (const double bad : {std::numeric_limits<double>::quiet_NaN(),
+                           std::numeric_limits<double>::infinity()}) {
+    finish(bad, 1.0f);
+    EXPECT_EQ(state.finite, 0);
+  }
+  finish(4.0, 1.0f);  // the flag is that of this step
+  EXPECT_EQ(state.finite, 1);
+}
+
+TEST_P(Update, RefusesWhatDoesNotFit) {
+  const Tensor part = master.flat_range(0, 3);
+  EXPECT_THROW(ops::adamw_step(ctx, {}, master, part, exp_avg, exp_avg_sq, weights), InternalError);
+  EXPECT_THROW(ops::adamw_step(ctx, {}, master, gradient_t, exp_avg, part, weights), InternalError);
+  EXPECT_THROW(ops::adamw_step(ctx, {}, master, gradient_t, exp_avg, exp_avg_sq, part),
+               InternalError);
+  EXPECT_THROW(ops::sgd_step(ctx, {.momentum = 0.9f}, master, gradient_t, Tensor(), weights),
+               InternalError);
+  EXPECT_THROW(sum_of_squares(testing::make_zeros(ctx, {3}, DType::kBF16)),
+               InternalError);
+  state.step = 0;
+  EXPECT_THROW(ops::adamw_step(ctx, {}, master, gradient_t, exp_avg, exp_avg_sq, weights),
+               InternalError);
+  ctx.step_state = nullptr;
+  EXPECT_THROW(ops::sgd_step(ctx, {}, master, gradient_t, Tensor(), weights), InternalError);
+}
+
+TRIREME_FOR_EACH_DTYPE(Update);
+
+}  // namespace
+}  // namespace trireme
