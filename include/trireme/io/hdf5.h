@@ -1,0 +1,201 @@
+// HDF5 files: a small layer over parallel HDF5 whose handles release themselves, which checks every
+// size that it reads, and whose errors carry the library's own words.
+//
+// Thread-safe: all calls of a process go through one lock, because the parallel HDF5 of most
+// systems is not thread-safe. One object is still used by one thread at a time.
+//
+// Errors: what is wrong with a file that is read (missing, foreign, truncated, of another type) is
+// a DataError; a call that fails for another reason (disk full, ...) is an Hdf5Error.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace trireme {
+class Communicator;
+}
+
+namespace trireme::hdf5 {
+
+// What an element of a file's dataset is. kOther: something that this program does not read.
+enum class ElementType { kU8, kU16, kU32, kU64, kI32, kI64, kF32, kF64, kOther };
+std::string_view name_of(ElementType type);  // "uint16", "float32", ...
+std::size_t size_of(ElementType type);       // bytes; not for kOther
+
+template <class T>
+constexpr ElementType element_type_of();
+template <>
+constexpr ElementType element_type_of<std::uint8_t>() {
+  return ElementType::kU8;
+}
+template <>
+constexpr ElementType element_type_of<std::uint16_t>() {
+  return ElementType::kU16;
+}
+template <>
+constexpr ElementType element_type_of<std::uint32_t>() {
+  return ElementType::kU32;
+}
+template <>
+constexpr ElementType element_type_of<std::uint64_t>() {
+  return ElementType::kU64;
+}
+template <>
+constexpr ElementType element_type_of<std::int32_t>() {
+  return ElementType::kI32;
+}
+template <>
+constexpr ElementType element_type_of<std::int64_t>() {
+  return ElementType::kI64;
+}
+template <>
+constexpr ElementType element_type_of<float>() {
+  return ElementType::kF32;
+}
+template <>
+constexpr ElementType element_type_of<double>() {
+  return ElementType::kF64;
+}
+
+using Extents = std::vector<std::int64_t>;
+
+// A hyperrectangle of a dataset: elements [start[d], start[d] + count[d]) of each dimension d.
+struct Box {
+  Extents start;
+  Extents count;
+
+  std::int64_t elements() const;  // 1 for no dimensions
+};
+
+// How the dataset's elements lie in the file.
+struct Layout {
+  // 0: contiguous, of fixed size, its space allocated at once, never filled. Otherwise: elements
+  // per chunk of a one-dimensional dataset that may grow.
+  std::int64_t chunk = 0;
+  int deflate = 0;  // 1..9: compressed by zlib at that level; only where chunk > 0
+};
+
+// How the ranks of a parallel file take part in a transfer.
+enum class Transfer {
+  kIndependent,  // each rank when it likes
+  kCollective,   // all ranks of the file at once; those with nothing to transfer give no boxes
+};
+
+class File;
+
+// Shares the file: the file stays open in HDF5 until its last dataset is gone.
+class Dataset {
+ public:
+  const std::string& name() const;  // the path inside the file
+  ElementType type() const;
+  const Extents& extents() const;
+  std::int64_t elements() const;
+
+  // Byte offset in the file of the first element, where all elements lie contiguous, unfiltered,
+  // little-endian and within the file's present size: what pread needs. Otherwise nothing.
+  std::optional<std::int64_t> contiguous_offset() const;
+
+  // All elements, in row-major order; T must be the dataset's own type.
+  template <class T>
+  std::vector<T> read() const {
+    check_type(element_type_of<T>());
+    std::vector<T> values(checked_size());
+    read_all(values.data());
+    return values;
+  }
+  // Elements [begin, begin + values.size()) of a one-dimensional dataset.
+  template <class T>
+  void read(std::int64_t begin, std::span<T> values) const {
+    check_type(element_type_of<T>());
+    read_raw({{begin}, {static_cast<std::int64_t>(values.size())}}, values.data());
+  }
+  template <class T>
+  void write(std::int64_t begin, std::span<const T> values) {
+    check_type(element_type_of<T>());
+    write_raw({{{begin}, {static_cast<std::int64_t>(values.size())}}}, values.data(),
+              Transfer::kIndependent);
+  }
+  // Makes a one-dimensional, extendible dataset longer by the values.
+  template <class T>
+  void append(std::span<const T> values) {
+    check_type(element_type_of<T>());
+    append_raw(values.data(), static_cast<std::int64_t>(values.size()));
+  }
+
+  // One box, densely packed and row-major in memory, of the dataset's own element type.
+  void read_raw(const Box& box, void* values) const;
+  // Disjoint boxes; in memory their elements lie densely packed in the order in which they lie in
+  // the dataset. "Collective over the file's communicator" with Transfer::kCollective.
+  void write_raw(const std::vector<Box>& boxes, const void* values, Transfer transfer);
+
+  // Throws DataError where the dataset is not one-dimensional / not of this type.
+  void check_one_dimensional() const;
+  void check_type(ElementType type) const;
+
+  struct Impl;
+
+ private:
+  friend class File;
+  explicit Dataset(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
+  std::size_t checked_size() const;
+  void read_all(void* values) const;
+  void append_raw(const void* values, std::int64_t count);
+
+  std::shared_ptr<Impl> impl_;
+};
+
+// Paths inside a file are written "/tokens", "/parameters/blocks.0.norm.weight".
+class File {
+ public:
+  // Files are created in the latest format, whose metadata carries checksums. An old file of that
+  // name is replaced. Throws Hdf5Error.
+  static File create(const std::string& path);
+  // For reading. Throws DataError where there is no such file or it is not HDF5.
+  static File open(const std::string& path);
+  static File open_to_write(const std::string& path);
+
+  // Collective over comm. All ranks must have agreed to come here. The file belongs to all ranks:
+  // create_* and close are collective too. comm outlives the file.
+  static File create(const std::string& path, Communicator& comm);
+  static File open_to_write(const std::string& path, Communicator& comm);
+
+  const std::string& path() const;
+
+  bool exists(const std::string& name) const;  // a dataset or group
+  // The datasets at or below a group, as full paths in alphabetical order.
+  std::vector<std::string> datasets_below(const std::string& group) const;
+
+  // Groups on the way are made.
+  Dataset create_dataset(const std::string& name, ElementType type, const Extents& extents,
+                         const Layout& layout = {});
+  Dataset dataset(const std::string& name) const;
+
+  // Attributes of the object at `name`; "/" is the file itself. Writing replaces an old one.
+  void set_attribute(const std::string& object, const std::string& name, const std::string& value);
+  void set_attribute(const std::string& object, const std::string& name, std::int64_t value);
+  void set_attribute(const std::string& object, const std::string& name, double value);
+  bool has_attribute(const std::string& object, const std::string& name) const;
+  std::vector<std::string> attributes(const std::string& object) const;  // names, alphabetical
+  // Throw DataError where the attribute is missing, of another kind or not a single value.
+  std::string string_attribute(const std::string& object, const std::string& name) const;
+  std::int64_t integer_attribute(const std::string& object, const std::string& name) const;
+  double real_attribute(const std::string& object, const std::string& name) const;
+
+  // Writes everything to the operating system (not: to the disk) and closes, with all datasets.
+  // Throws Hdf5Error where that fails; the destructor closes too, but cannot say so, and leaves a
+  // parallel file open while an exception is in flight.
+  void close();
+
+  struct Impl;
+
+ private:
+  explicit File(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
+  std::shared_ptr<Impl> impl_;
+};
+
+}  // namespace trireme::hdf5

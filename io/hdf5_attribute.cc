@@ -1,0 +1,175 @@
+#include <algorithm>
+#include <cstring>
+
+#include <fmt/format.h>
+
+#include "trireme/base/error.h"
+
+#include "hdf5_internal.h"
+
+namespace trireme::hdf5 {
+namespace {
+
+constexpr std::size_t kMaxString = std::size_t{64} << 20;
+
+Handle open_object(const File& file, hid_t id, const std::string& name) {
+  Handle object(file.exists(name) ? H5Oopen(id, name.c_str(), H5P_DEFAULT) : -1, H5Oclose);
+  if (!object.valid()) throw DataError(fmt::format("{}: there is no {}", file.path(), name));
+  return object;
+}
+
+Handle string_type() {
+  Handle type(H5Tcopy(H5T_C_S1), H5Tclose);
+  H5Tset_size(type.get(), H5T_VARIABLE);
+  H5Tset_cset(type.get(), H5T_CSET_UTF8);
+  return type;
+}
+
+void write_attribute(const File& file, hid_t id, const std::string& object, const std::string& name,
+                     hid_t type, hid_t memory, const void* value) {
+  const Handle owner = open_object(file, id, object);
+  if (H5Aexists(owner.get(), name.c_str()) > 0) H5Adelete(owner.get(), name.c_str());
+  const Handle space(H5Screate(H5S_SCALAR), H5Sclose);
+  const Handle attribute(
+      H5Acreate2(owner.get(), name.c_str(), type, space.get(), H5P_DEFAULT, H5P_DEFAULT), H5Aclose);
+  if (!attribute.valid() || H5Awrite(attribute.get(), memory, value) < 0) {
+    throw Hdf5Error(fmt::format("{}: attribute {} of {} cannot be written: {}", file.path(), name,
+                                object, library_words()));
+  }
+}
+
+struct Opened {
+  Handle attribute, type, space;
+};
+
+Opened open_attribute(const File& file, hid_t id, const std::string& object,
+                      const std::string& name) {
+  const Handle owner = open_object(file, id, object);
+  Opened opened{{H5Aopen(owner.get(), name.c_str(), H5P_DEFAULT), H5Aclose}, {}, {}};
+  if (!opened.attribute.valid()) {
+    H5Eclear2(H5E_DEFAULT);
+    throw DataError(fmt::format("{}: {} has no attribute {}", file.path(), object, name));
+  }
+  opened.type = Handle(H5Aget_type(opened.attribute.get()), H5Tclose);
+  opened.space = Handle(H5Aget_space(opened.attribute.get()), H5Sclose);
+  if (!opened.type.valid() || H5Sget_simple_extent_npoints(opened.space.get()) != 1) {
+    throw DataError(
+        fmt::format("{}: attribute {} of {} is not a single value", file.path(), name, object));
+  }
+  return opened;
+}
+
+[[noreturn]] void refuse_kind(const File& file, const std::string& object, const std::string& name,
+                              std::string_view wanted) {
+  throw DataError(
+      fmt::format("{}: attribute {} of {} is not {}", file.path(), name, object, wanted));
+}
+
+// Either kind of HDF5 string; other programs write both.
+std::string read_string(const File& file, const std::string& what, const Opened& opened) {
+  std::string text;
+  bool ok = true;
+  if (H5Tis_variable_str(opened.type.get()) > 0) {
+    char* value = nullptr;
+    const Handle memory = string_type();
+    H5Tset_cset(memory.get(), H5Tget_cset(opened.type.get()));  // HDF5 converts none
+    ok = H5Aread(opened.attribute.get(), memory.get(), &value) >= 0;
+    if (value) {
+      text.assign(value, ::strnlen(value, kMaxString));
+      H5Dvlen_reclaim(memory.get(), opened.space.get(), H5P_DEFAULT, &value);
+    }
+  } else {
+    const std::size_t size = H5Tget_size(opened.type.get());
+    if (size > kMaxString) throw DataError(fmt::format("{}: {} is too long", file.path(), what));
+    text.resize(size);
+    ok = H5Aread(opened.attribute.get(), opened.type.get(), text.data()) >= 0;
+    text.resize(::strnlen(text.data(), text.size()));
+  }
+  if (!ok) {
+    throw DataError(fmt::format("{}: {} cannot be read: {}", file.path(), what, library_words()));
+  }
+  return text;
+}
+
+herr_t add_name(hid_t, const char* name, const H5A_info_t*, void* names) {
+  try {
+    static_cast<std::vector<std::string>*>(names)->emplace_back(name);
+  } catch (const std::bad_alloc&) {
+    return -1;  // no exception may pass through the library
+  }
+  return 0;
+}
+
+}  // namespace
+
+void File::set_attribute(const std::string& object, const std::string& name,
+                         const std::string& value) {
+  const Locked lock;
+  TRIREME_CHECK(value.find('\0') == std::string::npos,
+                fmt::format("{}: attribute {} would hold a zero byte", path(), name));
+  const Handle type = string_type();
+  const char* text = value.c_str();
+  write_attribute(*this, impl_->id, object, name, type.get(), type.get(), &text);
+}
+
+void File::set_attribute(const std::string& object, const std::string& name, std::int64_t value) {
+  const Locked lock;
+  write_attribute(*this, impl_->id, object, name, H5T_STD_I64LE, H5T_NATIVE_INT64, &value);
+}
+
+void File::set_attribute(const std::string& object, const std::string& name, double value) {
+  const Locked lock;
+  write_attribute(*this, impl_->id, object, name, H5T_IEEE_F64LE, H5T_NATIVE_DOUBLE, &value);
+}
+
+bool File::has_attribute(const std::string& object, const std::string& name) const {
+  const Locked lock;
+  if (!exists(object)) return false;
+  const Handle owner = open_object(*this, impl_->id, object);
+  return H5Aexists(owner.get(), name.c_str()) > 0;
+}
+
+std::vector<std::string> File::attributes(const std::string& object) const {
+  const Locked lock;
+  const Handle owner = open_object(*this, impl_->id, object);
+  std::vector<std::string> names;
+  hsize_t position = 0;
+  if (H5Aiterate2(owner.get(), H5_INDEX_NAME, H5_ITER_NATIVE, &position, add_name, &names) < 0) {
+    throw DataError(
+        fmt::format("{}: attributes of {} cannot be listed: {}", path(), object, library_words()));
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+std::string File::string_attribute(const std::string& object, const std::string& name) const {
+  const Locked lock;
+  const Opened opened = open_attribute(*this, impl_->id, object, name);
+  if (H5Tget_class(opened.type.get()) != H5T_STRING) refuse_kind(*this, object, name, "a string");
+  return read_string(*this, fmt::format("attribute {} of {}", name, object), opened);
+}
+
+std::int64_t File::integer_attribute(const std::string& object, const std::string& name) const {
+  const Locked lock;
+  const Opened opened = open_attribute(*this, impl_->id, object, name);
+  std::int64_t value = 0;
+  if (H5Tget_class(opened.type.get()) != H5T_INTEGER || H5Tget_size(opened.type.get()) > 8 ||
+      H5Aread(opened.attribute.get(), H5T_NATIVE_INT64, &value) < 0) {
+    refuse_kind(*this, object, name, "an integer");
+  }
+  return value;
+}
+
+double File::real_attribute(const std::string& object, const std::string& name) const {
+  const Locked lock;
+  const Opened opened = open_attribute(*this, impl_->id, object, name);
+  const H5T_class_t kind = H5Tget_class(opened.type.get());
+  double value = 0;
+  if ((kind != H5T_FLOAT && kind != H5T_INTEGER) || H5Tget_size(opened.type.get()) > 8 ||
+      H5Aread(opened.attribute.get(), H5T_NATIVE_DOUBLE, &value) < 0) {
+    refuse_kind(*this, object, name, "a number");
+  }
+  return value;
+}
+
+}  // namespace trireme::hdf5

@@ -1,0 +1,154 @@
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <exception>
+
+#include <fmt/format.h>
+#include <mpi.h>
+#include <sys/stat.h>
+
+#include "trireme/base/error.h"
+#include "trireme/comm/communicator.h"
+
+#include "hdf5_internal.h"
+
+namespace trireme::hdf5 {
+namespace {
+
+Handle access_list(Communicator* comm) {
+  Handle list(H5Pcreate(H5P_FILE_ACCESS), H5Pclose);
+  bool ok = H5Pset_libver_bounds(list.get(), H5F_LIBVER_LATEST, H5F_LIBVER_LATEST) >= 0;
+  // Closing the file closes what is open in it: a forgotten dataset must not keep it.
+  ok = ok && H5Pset_fclose_degree(list.get(), H5F_CLOSE_STRONG) >= 0;
+  if (comm) {
+    const auto native = *static_cast<const MPI_Comm*>(comm->native_mpi());
+    ok = ok && H5Pset_fapl_mpio(list.get(), native, MPI_INFO_NULL) >= 0;
+  }
+  if (!ok) throw Hdf5Error("HDF5 refuses its access properties: " + library_words());
+  return list;
+}
+
+// HDF5's own words for a missing or foreign file are long and name its source lines.
+void check_is_hdf5(const std::string& path) {
+  struct stat status {};
+  if (::stat(path.c_str(), &status) != 0) {
+    throw DataError(fmt::format("{}: {}", path, std::strerror(errno)));
+  }
+  if (!S_ISREG(status.st_mode)) throw DataError(path + ": not a file");
+  const htri_t is_hdf5 = H5Fis_hdf5(path.c_str());
+  if (is_hdf5 == 0) throw DataError(path + ": not an HDF5 file");
+  if (is_hdf5 < 0) throw DataError(fmt::format("{}: cannot be read: {}", path, library_words()));
+}
+
+std::shared_ptr<File::Impl> open_file(const std::string& path, unsigned flags, Communicator* comm) {
+  const Locked lock;
+  if (!comm) check_is_hdf5(path);
+  const Handle access = access_list(comm);
+  const hid_t id = H5Fopen(path.c_str(), flags, access.get());
+  if (id < 0) {
+    throw DataError(fmt::format("{}: cannot be opened as HDF5: {}", path, library_words()));
+  }
+  auto file = std::make_shared<File::Impl>();
+  file->path = path;
+  file->id = id;
+  file->parallel = comm != nullptr;
+  return file;
+}
+
+std::shared_ptr<File::Impl> create_file(const std::string& path, Communicator* comm) {
+  const Locked lock;
+  const Handle access = access_list(comm);
+  const hid_t id = H5Fcreate(path.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, access.get());
+  if (id < 0) throw Hdf5Error(fmt::format("{}: cannot be created: {}", path, library_words()));
+  auto file = std::make_shared<File::Impl>();
+  file->path = path;
+  file->id = id;
+  file->parallel = comm != nullptr;
+  return file;
+}
+
+herr_t add_dataset(hid_t, const char* name, const H5O_info_t* info, void* names) {
+  if (info->type != H5O_TYPE_DATASET) return 0;
+  try {
+    static_cast<std::vector<std::string>*>(names)->emplace_back(name);
+  } catch (const std::bad_alloc&) {
+    return -1;  // no exception may pass through the library
+  }
+  return 0;
+}
+
+}  // namespace
+
+File::Impl::~Impl() {
+  // Closing a parallel file is collective. While an exception is in flight the other ranks may be
+  // elsewhere, and the close would wait for them for ever: rather leak it, the process is ending.
+  if (id < 0 || (parallel && std::uncaught_exceptions() > 0)) return;
+  const Locked lock;
+  H5Fclose(id);
+}
+
+void File::Impl::close() {
+  if (id < 0) return;
+  const Locked lock;
+  const hid_t closing = std::exchange(id, -1);
+  if (H5Fclose(closing) < 0) {
+    throw Hdf5Error(fmt::format("{}: closing fails: {}", path, library_words()));
+  }
+}
+
+File File::create(const std::string& path) {
+  return File(create_file(path, nullptr));
+}
+
+File File::open(const std::string& path) {
+  return File(open_file(path, H5F_ACC_RDONLY, nullptr));
+}
+
+File File::open_to_write(const std::string& path) {
+  return File(open_file(path, H5F_ACC_RDWR, nullptr));
+}
+
+File File::create(const std::string& path, Communicator& comm) {
+  return File(create_file(path, &comm));
+}
+
+File File::open_to_write(const std::string& path, Communicator& comm) {
+  return File(open_file(path, H5F_ACC_RDWR, &comm));
+}
+
+const std::string& File::path() const {
+  return impl_->path;
+}
+
+void File::close() {
+  impl_->close();
+}
+
+bool File::exists(const std::string& name) const {
+  const Locked lock;
+  if (name.empty() || name == "/") return true;
+  // H5Lexists wants every group on the way to exist.
+  for (std::size_t slash = name.find('/', 1);; slash = name.find('/', slash + 1)) {
+    const std::string part = name.substr(0, slash);
+    if (H5Lexists(impl_->id, part.c_str(), H5P_DEFAULT) <= 0) return false;
+    if (slash == std::string::npos) break;
+  }
+  return H5Oexists_by_name(impl_->id, name.c_str(), H5P_DEFAULT) > 0;
+}
+
+std::vector<std::string> File::datasets_below(const std::string& group) const {
+  const Locked lock;
+  std::vector<std::string> names;
+  if (!exists(group)) return names;
+  const Handle top(H5Gopen2(impl_->id, group.c_str(), H5P_DEFAULT), H5Gclose);
+  if (!top.valid() || H5Ovisit2(top.get(), H5_INDEX_NAME, H5_ITER_NATIVE, add_dataset, &names,
+                                H5O_INFO_BASIC) < 0) {
+    throw DataError(fmt::format("{}: {} cannot be listed: {}", path(), group, library_words()));
+  }
+  const std::string prefix = group == "/" ? "/" : group + "/";
+  for (std::string& name : names) name = prefix + name;
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+}  // namespace trireme::hdf5
