@@ -1,0 +1,77 @@
+// Text to tokens and back, without loss: decode(encode(x)) == x for every byte string x.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace trireme {
+
+// Immutable once made; every member may be called from several threads at once.
+//
+// Encoding is local to lines: encode(a + b) == encode(a), encode(b) where a ends with a newline, or
+// where a ends a multiple of kSegmentBytes after its last newline (or after its start). So a text
+// of any length can be encoded in pieces, with the same result as in one.
+class Tokenizer {
+ public:
+  // A line longer than this is encoded in segments of this many bytes.
+  static constexpr std::size_t kSegmentBytes = 16384;
+
+  virtual ~Tokenizer() = default;
+
+  virtual std::string_view kind() const = 0;    // "byte" or "sentencepiece"
+  virtual std::string description() const = 0;  // for the user: "SentencePiece, 4096 tokens"
+  // What make_tokenizer needs to make this tokenizer again; stored inside every token shard.
+  virtual const std::string& model() const = 0;
+
+  // Appends the tokens of `bytes`. Never yields end_of_text().
+  virtual void encode(std::string_view bytes, std::vector<std::int32_t>& tokens) const = 0;
+  std::vector<std::int32_t> encode(std::string_view bytes) const;
+
+  // The bytes that a token stands for, whatever its neighbours: decoding is concatenation, so
+  // generated text can be written token by token (a token may end inside a UTF-8 character).
+  // Empty for end of text and for other control tokens. Throws InternalError unless
+  // 0 <= token < vocabulary().
+  std::string_view bytes_of(std::int32_t token) const;
+  std::string decode(std::span<const std::int32_t> tokens) const;
+
+  std::int32_t vocabulary() const { return static_cast<std::int32_t>(bytes_.size()); }
+  std::int32_t end_of_text() const { return end_of_text_; }
+
+ protected:
+  Tokenizer() = default;
+  void set_vocabulary(std::vector<std::string> bytes, std::int32_t end_of_text);
+
+ private:
+  std::vector<std::string> bytes_;  // by token
+  std::int32_t end_of_text_ = 0;
+};
+
+using TokenizerPtr = std::shared_ptr<const Tokenizer>;
+
+// The tokenizer that a shard names: kind and model as Tokenizer gives them. Throws DataError for an
+// unknown kind or a malformed model.
+TokenizerPtr make_tokenizer(std::string_view kind, std::string_view model);
+
+// 256 bytes and end of text: token b is byte b, token 256 ends a text.
+TokenizerPtr make_byte_tokenizer();
+
+// A SentencePiece model file made by others, read without its normalisation and dummy prefix, both
+// of which lose bytes. Throws DataError unless it holds the 256 byte pieces (byte_fallback) and an
+// end-of-text, begin-of-text or padding piece, which then ends texts.
+TokenizerPtr load_sentencepiece(const std::string& path);
+
+struct SentencePieceTraining {
+  enum class Algorithm { kBpe, kUnigram };
+  Algorithm algorithm = Algorithm::kBpe;
+  std::int32_t vocabulary = 4096;  // all tokens: 256 bytes, end of text, unknown, and the pieces
+};
+
+// Trains on the lines of `sample`; a pure function of its arguments. Throws ConfigError for a
+// vocabulary below 300, DataError where the sample is too small for the vocabulary.
+TokenizerPtr train_sentencepiece(std::string_view sample, const SentencePieceTraining& training);
+
+}  // namespace trireme

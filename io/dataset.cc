@@ -1,0 +1,216 @@
+#include "trireme/io/dataset.h"
+
+#include <algorithm>
+#include <limits>
+
+#include <fmt/format.h>
+
+#include "trireme/base/error.h"
+#include "trireme/base/philox.h"
+#include "trireme/comm/communicator.h"
+
+#include "dataset_headers.h"
+#include "token_file.h"
+
+namespace trireme {
+namespace {
+
+constexpr std::int64_t kMaxContext = std::int64_t{1} << 30;
+
+std::uint64_t samples_of(const TokenShardInfo& info, const DatasetOptions& options) {
+  const std::int64_t T = options.context;
+  const std::int64_t count =
+      options.order == SampleOrder::kShuffled ? (info.tokens - 1) / T : (info.tokens + T - 1) / T;
+  if (count == 0) {
+    throw DataError(fmt::format("{}: {} tokens are less than one sample; a context of {} needs {}",
+                                info.path, info.tokens, T, T + 1));
+  }
+  return static_cast<std::uint64_t>(count);
+}
+
+void check_options(const DatasetOptions& options) {
+  if (options.context < 1 || options.context > kMaxContext) {
+    throw ConfigError(
+        fmt::format("a context of {} tokens; expected 1 to {}", options.context, kMaxContext));
+  }
+}
+
+std::vector<std::uint64_t> weights_of(const DatasetHeaders& headers) {
+  std::vector<std::uint64_t> weights;
+  for (const auto& part : headers.parts) weights.push_back(part.weight);
+  return weights;
+}
+
+}  // namespace
+
+class TokenDataset::Impl {
+ public:
+  Impl(DatasetHeaders headers, DatasetOptions options)
+      : options_(std::move(options)),
+        headers_(std::move(headers)),
+        mixture_(weights_of(headers_)),
+        key_(philox_key(options_.seed, "data.order")) {
+    for (const TokenShardInfo& info : headers_.shards) {
+      samples_.push_back(samples_of(info, options_));
+      files_.push_back(std::make_unique<TokenFile>(info));
+    }
+    for (const auto& part : headers_.parts) {
+      std::uint64_t count = 0;
+      for (const std::size_t shard : part.shards) count += samples_[shard];
+      part_samples_.push_back(count);
+    }
+    const TokenShardInfo& first = headers_.shards.front();
+    tokenizer_ = make_tokenizer(first.tokenizer_kind, first.tokenizer_model);
+    if (tokenizer_->vocabulary() != first.vocabulary) {
+      throw DataError(
+          fmt::format("{}: the header promises a vocabulary of {}, its tokenizer has {}",
+                      first.path, first.vocabulary, tokenizer_->vocabulary()));
+    }
+  }
+
+  Place place_of(std::uint64_t n) const {
+    if (options_.order == SampleOrder::kSequential) {
+      for (std::size_t shard = 0; shard < samples_.size(); ++shard) {
+        if (n < samples_[shard]) return {shard, n};
+        n -= samples_[shard];
+      }
+      throw InternalError("a sample index past the end of a sequential dataset");
+    }
+    const Mixture::Draw draw = mixture_.draw(n);
+    const std::uint64_t count = part_samples_[draw.part];
+    const std::uint64_t epoch = draw.count / count;
+    std::uint64_t sample = permuted_index(epoch_key(draw.part, epoch), count, draw.count % count);
+    for (const std::size_t shard : headers_.parts[draw.part].shards) {
+      if (sample < samples_[shard]) return {shard, sample};
+      sample -= samples_[shard];
+    }
+    throw InternalError("a permuted sample index past the end of its dataset");
+  }
+
+  // Fills one row.
+  void read(std::uint64_t sample, std::span<std::int32_t> tokens,
+            std::span<std::int32_t> targets) const {
+    const Place place = place_of(sample);
+    const std::int64_t T = options_.context;
+    const std::int64_t all = headers_.shards[place.shard].tokens;
+    std::vector<std::int32_t> run(static_cast<std::size_t>(T) + 1, end_of_text());
+    const std::int64_t begin = static_cast<std::int64_t>(place.sample) * T;
+    if (options_.order == SampleOrder::kShuffled) {
+      files_[place.shard]->read(begin, run);
+    } else {
+      // One token back: the inputs stand before what they predict.
+      const std::int64_t from = std::max<std::int64_t>(begin - 1, 0);
+      const std::int64_t to = std::min(begin + T, all);
+      files_[place.shard]->read(from,
+                                std::span(run).subspan(static_cast<std::size_t>(from - begin + 1),
+                                                       static_cast<std::size_t>(to - from)));
+    }
+    std::copy(run.begin(), run.end() - 1, tokens.begin());
+    std::copy(run.begin() + 1, run.end(), targets.begin());
+    const std::int64_t real =
+        std::min(T, options_.order == SampleOrder::kShuffled ? T : all - begin);
+    std::fill(targets.begin() + real, targets.end(), -1);
+    if (real < T) std::fill(tokens.begin() + real, tokens.end(), end_of_text());
+  }
+
+  std::int32_t end_of_text() const { return tokenizer_->end_of_text(); }
+  std::uint64_t samples() const {
+    std::uint64_t count = 0;
+    for (const std::uint64_t samples : samples_) count += samples;
+    return count;
+  }
+  std::int64_t sum(std::int64_t TokenShardInfo::*member) const {
+    std::int64_t total = 0;
+    for (const TokenShardInfo& info : headers_.shards) total += info.*member;
+    return total;
+  }
+  const DatasetOptions& options() const { return options_; }
+  const TokenizerPtr& tokenizer() const { return tokenizer_; }
+  const std::vector<TokenShardInfo>& shards() const { return headers_.shards; }
+
+ private:
+  std::uint64_t epoch_key(std::size_t part, std::uint64_t epoch) const {
+    const Philox4 draw =
+        philox4x32({static_cast<std::uint32_t>(epoch), static_cast<std::uint32_t>(epoch >> 32),
+                    static_cast<std::uint32_t>(part), 0},
+                   key_);
+    return (std::uint64_t{draw[1]} << 32) | draw[0];
+  }
+
+  DatasetOptions options_;
+  DatasetHeaders headers_;
+  Mixture mixture_;
+  std::uint64_t key_;
+  std::vector<std::uint64_t> samples_;       // by shard
+  std::vector<std::uint64_t> part_samples_;  // by part
+  std::vector<std::unique_ptr<TokenFile>> files_;
+  TokenizerPtr tokenizer_;
+};
+
+TokenDataset::TokenDataset(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+TokenDataset::~TokenDataset() = default;
+
+std::shared_ptr<const TokenDataset> TokenDataset::open(const DatasetOptions& options) {
+  check_options(options);
+  return std::shared_ptr<const TokenDataset>(
+      new TokenDataset(std::make_unique<Impl>(read_dataset_headers(options), options)));
+}
+
+std::shared_ptr<const TokenDataset> TokenDataset::open(const DatasetOptions& options,
+                                                       Communicator& comm) {
+  check_options(options);
+  const std::string packed = comm.broadcast_text(comm.rank() == 0 ? pack_headers(options) : "");
+  return std::shared_ptr<const TokenDataset>(
+      new TokenDataset(std::make_unique<Impl>(unpack_headers(packed), options)));
+}
+
+std::uint64_t TokenDataset::samples() const {
+  return impl_->samples();
+}
+std::int64_t TokenDataset::context() const {
+  return impl_->options().context;
+}
+std::int64_t TokenDataset::tokens() const {
+  return impl_->sum(&TokenShardInfo::tokens);
+}
+std::int64_t TokenDataset::original_bytes() const {
+  return impl_->sum(&TokenShardInfo::original_bytes);
+}
+std::int32_t TokenDataset::vocabulary() const {
+  return impl_->tokenizer()->vocabulary();
+}
+std::int32_t TokenDataset::end_of_text() const {
+  return impl_->end_of_text();
+}
+TokenizerPtr TokenDataset::tokenizer() const {
+  return impl_->tokenizer();
+}
+const std::vector<TokenShardInfo>& TokenDataset::shards() const {
+  return impl_->shards();
+}
+TokenDataset::Place TokenDataset::place_of(std::uint64_t sample) const {
+  return impl_->place_of(sample);
+}
+
+TokenBatch TokenDataset::read(std::span<const std::uint64_t> samples, bool with_first_key) const {
+  const auto T = static_cast<std::size_t>(context());
+  TokenBatch batch;
+  batch.samples.assign(samples.begin(), samples.end());
+  batch.tokens.resize(samples.size() * T);
+  batch.targets.resize(samples.size() * T);
+  if (with_first_key) batch.first_key.resize(samples.size() * T);
+  for (std::size_t row = 0; row < samples.size(); ++row) {
+    const auto tokens = std::span(batch.tokens).subspan(row * T, T);
+    impl_->read(samples[row], tokens, std::span(batch.targets).subspan(row * T, T));
+    if (!with_first_key) continue;
+    // A document starts behind an end of text, which belongs to the document that it ends.
+    std::int32_t first = 0;
+    for (std::size_t i = 0; i < T; ++i) {
+      batch.first_key[row * T + i] = first;
+      if (tokens[i] == end_of_text()) first = static_cast<std::int32_t>(i) + 1;
+    }
+  }
+  return batch;
+}
+
+}  // namespace trireme

@@ -1,0 +1,69 @@
+// From files to documents, to a split, to pieces that are tokenised one by one. Each stage hands
+// what it makes to the next through a function; finish() flushes what is still held.
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "trireme/io/prepare.h"
+
+#include "text_source.h"
+
+namespace trireme {
+
+using ChunkSink = std::function<void(TextChunk&&)>;
+
+// Cuts files at a separator, which belongs to no document, and leaves out empty documents.
+class DocumentCutter {
+ public:
+  DocumentCutter(std::string separator, ChunkSink sink)
+      : separator_(std::move(separator)), sink_(std::move(sink)) {}
+  void add(TextChunk&& chunk);
+
+ private:
+  void emit(std::string bytes, bool ends);
+
+  std::string separator_;
+  ChunkSink sink_;
+  std::string carry_;  // may be the beginning of a separator
+  bool open_ = false;  // a document has begun
+};
+
+// Marks which chunks are validation.
+class Splitter {
+ public:
+  virtual ~Splitter() = default;
+  virtual void add(TextChunk&& chunk) = 0;
+  virtual void finish() = 0;
+};
+std::unique_ptr<Splitter> make_splitter(const ValidationSplit& split, std::uint64_t seed,
+                                        ChunkSink sink);
+
+// A list of pieces, about 1 MiB in all, that one thread tokenises at a time.
+using PieceBatch = std::vector<TextChunk>;
+
+// Cuts long documents where tokenizers may be cut: behind the last newline of 1 MiB, or, where
+// there is none, at 1 MiB, a multiple of Tokenizer::kSegmentBytes. So the tokens of a document do
+// not depend on how it arrived.
+class PieceMaker {
+ public:
+  static constexpr std::size_t kPieceBytes = std::size_t{1} << 20;
+  static_assert(kPieceBytes % Tokenizer::kSegmentBytes == 0);
+
+  explicit PieceMaker(std::function<void(PieceBatch&&)> sink) : sink_(std::move(sink)) {}
+  void add(TextChunk&& chunk);
+  void finish();
+
+ private:
+  void push(TextChunk&& piece);
+
+  std::function<void(PieceBatch&&)> sink_;
+  TextChunk piece_;
+  PieceBatch batch_;
+  std::size_t batch_bytes_ = 0;
+};
+
+}  // namespace trireme

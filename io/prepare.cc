@@ -1,0 +1,216 @@
+#include "trireme/io/prepare.h"
+
+#include <deque>
+#include <filesystem>
+#include <future>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <unistd.h>
+
+#include "trireme/base/clock.h"
+#include "trireme/base/error.h"
+
+#include "document_stream.h"
+#include "text_source.h"
+
+namespace trireme {
+namespace {
+
+namespace fs = std::filesystem;
+
+// One side of the split.
+struct SideTokens {
+  std::vector<std::int32_t> tokens;
+  std::vector<std::uint64_t> document_starts;
+  std::uint64_t original_bytes = 0;
+};
+struct BatchTokens {
+  SideTokens train, validation;
+};
+
+BatchTokens tokenise(const Tokenizer& tokenizer, const PieceBatch& batch) {
+  BatchTokens result;
+  for (const TextChunk& piece : batch) {
+    SideTokens& side = piece.validation ? result.validation : result.train;
+    if (piece.starts) side.document_starts.push_back(side.tokens.size());
+    tokenizer.encode(piece.bytes, side.tokens);
+    if (piece.ends) side.tokens.push_back(tokenizer.end_of_text());
+    side.original_bytes += piece.bytes.size();
+  }
+  return result;
+}
+
+// Tokenises up to `threads` batches at once and hands the results on in the batches' order.
+class OrderedTokenizer {
+ public:
+  OrderedTokenizer(const Tokenizer& tokenizer, int threads,
+                   std::function<void(const BatchTokens&)> sink)
+      : tokenizer_(tokenizer),
+        threads_(static_cast<std::size_t>(threads)),
+        sink_(std::move(sink)) {}
+
+  void add(PieceBatch&& batch) {
+    if (in_flight_.size() == threads_) take();
+    in_flight_.push_back(std::async(
+        std::launch::async, [this, own = std::move(batch)] { return tokenise(tokenizer_, own); }));
+  }
+  void finish() {
+    while (!in_flight_.empty()) take();
+  }
+
+ private:
+  void take() {
+    const BatchTokens tokens = in_flight_.front().get();
+    in_flight_.pop_front();
+    sink_(tokens);
+  }
+
+  const Tokenizer& tokenizer_;
+  std::size_t threads_;
+  std::function<void(const BatchTokens&)> sink_;
+  std::deque<std::future<BatchTokens>> in_flight_;
+};
+
+void check_options(const PrepareOptions& options) {
+  if (options.threads < 1) {
+    throw ConfigError(fmt::format("prepare with {} threads; at least 1", options.threads));
+  }
+  if (options.sample_bytes == 0) throw ConfigError("a tokenizer's sample of 0 bytes");
+  if (options.output.empty()) throw ConfigError("prepare needs an output folder");
+}
+
+// The folder exists and takes files.
+void make_output_folder(const std::string& folder) {
+  std::error_code error;
+  fs::create_directories(folder, error);
+  if (error || !fs::is_directory(folder, error)) {
+    throw RunFolderError(fmt::format("cannot make the output folder {}: {}", folder,
+                                     error ? error.message() : "not a folder"));
+  }
+}
+
+TokenizerPtr choose_tokenizer(const PrepareOptions& options, TextSource& source) {
+  const TokenizerChoice& choice = options.tokenizer;
+  if (choice.kind == TokenizerChoice::Kind::kByte) return make_byte_tokenizer();
+  if (choice.kind == TokenizerChoice::Kind::kLoad) return load_sentencepiece(choice.path);
+  const bool has_tail = options.validation.rule == ValidationSplit::Rule::kTail;
+  const std::string sample =
+      source.sample(options.sample_bytes, has_tail ? options.validation.bytes : 0, options.seed);
+  if (sample.find_first_not_of('\n') == std::string::npos) {
+    throw DataError(fmt::format("there is no text in {}", fmt::join(options.inputs, ", ")));
+  }
+  return train_sentencepiece(sample, choice.training);
+}
+
+class Preparation {
+ public:
+  explicit Preparation(const PrepareOptions& options)
+      : options_(options), source_(options.inputs, options.input_limit, options.standard_input) {}
+
+  PrepareResult run() {
+    make_output_folder(options_.output);
+    report("training the tokenizer");
+    tokenizer_ = choose_tokenizer(options_, source_);
+    tokenizer_seconds_ = watch_.seconds();
+    open_writers();
+    tokenise_all();
+    check_sides();
+    return commit();
+  }
+
+ private:
+  std::string path_of(const char* split) const {
+    return (fs::path(options_.output) / fmt::format("{}.h5", split)).string();
+  }
+
+  void open_writers() {
+    const std::string source = fmt::format("{}", fmt::join(options_.inputs, ", "));
+    train_ = std::make_unique<TokenShardWriter>(path_of("train"), tokenizer_, "train", source);
+    if (options_.validation.rule == ValidationSplit::Rule::kNone) return;
+    validation_ =
+        std::make_unique<TokenShardWriter>(path_of("validation"), tokenizer_, "validation", source);
+  }
+
+  // source -> documents -> split -> pieces -> tokens -> shards
+  void tokenise_all() {
+    OrderedTokenizer ordered(*tokenizer_, options_.threads, [&](const BatchTokens& batch) {
+      const auto append = [](TokenShardWriter& writer, const SideTokens& side) {
+        writer.append(side.tokens, side.document_starts, side.original_bytes);
+      };
+      append(*train_, batch.train);
+      if (validation_) append(*validation_, batch.validation);
+      report("tokenising");
+    });
+    PieceMaker pieces([&](PieceBatch&& batch) { ordered.add(std::move(batch)); });
+    const auto splitter = make_splitter(options_.validation, options_.seed,
+                                        [&](TextChunk&& chunk) { pieces.add(std::move(chunk)); });
+    DocumentCutter documents(options_.document_separator,
+                             [&](TextChunk&& chunk) { splitter->add(std::move(chunk)); });
+    TextChunk chunk;
+    while (source_.next(chunk)) documents.add(std::move(chunk));
+    splitter->finish();
+    pieces.finish();
+    ordered.finish();
+  }
+
+  void check_sides() const {
+    const std::int64_t held_out = validation_ ? validation_->documents() : 0;
+    if (train_->documents() + held_out == 0) {
+      throw DataError(fmt::format("there is no text in {}", fmt::join(options_.inputs, ", ")));
+    }
+    if (train_->documents() == 0) {
+      throw DataError(
+          fmt::format("the validation split takes all of the text ({} bytes), nothing "
+                      "is left to train on",
+                      source_.bytes_read()));
+    }
+    if (validation_ && held_out == 0) {
+      throw DataError(
+          fmt::format("hash:{} draws none of the {} documents for validation; "
+                      "tail:BYTES holds out a part of the text",
+                      options_.validation.fraction, train_->documents()));
+    }
+  }
+
+  PrepareResult commit() {
+    report("writing");
+    PrepareResult result;
+    if (validation_) {
+      result.validation = validation_->commit();
+    } else {
+      // One of an earlier call belongs to other tokens.
+      std::error_code ignored;
+      fs::remove(path_of("validation"), ignored);
+    }
+    result.train = train_->commit();
+    result.tokenizer = tokenizer_;
+    result.tokenizer_seconds = tokenizer_seconds_;
+    result.seconds = watch_.seconds();
+    return result;
+  }
+
+  void report(const char* phase) const {
+    if (!options_.progress) return;
+    const std::int64_t tokens =
+        (train_ ? train_->tokens() : 0) + (validation_ ? validation_->tokens() : 0);
+    options_.progress({phase, source_.bytes_read(), source_.bytes_total(),
+                       static_cast<std::uint64_t>(tokens), watch_.seconds()});
+  }
+
+  const PrepareOptions& options_;
+  Stopwatch watch_;
+  TextSource source_;
+  TokenizerPtr tokenizer_;
+  std::unique_ptr<TokenShardWriter> train_, validation_;
+  double tokenizer_seconds_ = 0.0;
+};
+
+}  // namespace
+
+PrepareResult prepare(const PrepareOptions& options) {
+  check_options(options);
+  return Preparation(options).run();
+}
+
+}  // namespace trireme

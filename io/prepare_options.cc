@@ -1,0 +1,68 @@
+#include <charconv>
+#include <filesystem>
+#include <string_view>
+
+#include <fmt/format.h>
+
+#include "trireme/base/error.h"
+#include "trireme/io/prepare.h"
+
+namespace trireme {
+namespace {
+
+template <class T>
+bool parse_all(std::string_view text, T& value) {
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  return error == std::errc() && end == text.data() + text.size();
+}
+
+}  // namespace
+
+ValidationSplit parse_validation_split(const std::string& text) {
+  ValidationSplit split;
+  const std::string_view view = text;
+  if (text == "none") return split;
+  if (view.starts_with("hash:") && parse_all(view.substr(5), split.fraction) &&
+      split.fraction > 0.0 && split.fraction < 1.0) {
+    split.rule = ValidationSplit::Rule::kHash;
+    return split;
+  }
+  if (view.starts_with("tail:") && parse_all(view.substr(5), split.bytes) && split.bytes > 0) {
+    split.rule = ValidationSplit::Rule::kTail;
+    return split;
+  }
+  throw ConfigError(
+      fmt::format("validation split '{}': expected none, hash:FRACTION with a "
+                  "fraction between 0 and 1, or tail:BYTES",
+                  text));
+}
+
+TokenizerChoice parse_tokenizer_choice(const std::string& text) {
+  TokenizerChoice choice;
+  if (text == "byte") return choice;
+  const std::string_view view = text;
+  for (const auto& [prefix, algorithm] :
+       {std::pair(std::string_view("bpe:"), SentencePieceTraining::Algorithm::kBpe),
+        std::pair(std::string_view("unigram:"), SentencePieceTraining::Algorithm::kUnigram)}) {
+    if (!view.starts_with(prefix)) continue;
+    choice.kind = TokenizerChoice::Kind::kTrain;
+    choice.training.algorithm = algorithm;
+    if (!parse_all(view.substr(prefix.size()), choice.training.vocabulary) ||
+        choice.training.vocabulary <= 0) {
+      throw ConfigError(
+          fmt::format("tokenizer '{}': expected a vocabulary, as in {}4096", text, prefix));
+    }
+    return choice;
+  }
+  if (!std::filesystem::is_regular_file(text)) {
+    throw ConfigError(
+        fmt::format("tokenizer '{}': expected byte, bpe:VOCABULARY, "
+                    "unigram:VOCABULARY or a SentencePiece model file",
+                    text));
+  }
+  choice.kind = TokenizerChoice::Kind::kLoad;
+  choice.path = text;
+  return choice;
+}
+
+}  // namespace trireme

@@ -1,0 +1,109 @@
+#include <fstream>
+#include <iterator>
+#include <unordered_map>
+
+#include <fmt/format.h>
+#include <sentencepiece_trainer.h>
+
+#include "trireme/base/error.h"
+
+#include "sentencepiece_tokenizer.h"
+#include "utf8.h"
+
+namespace trireme {
+namespace {
+
+constexpr std::size_t kMaxSentenceBytes = 4096;  // SentencePiece drops sentences above 4192
+constexpr std::int32_t kSmallestVocabulary = 300;
+
+// Valid UTF-8 runs of the sample's lines, none longer than SentencePiece takes.
+std::vector<std::string> sentences_of(std::string_view sample) {
+  std::vector<std::string> sentences;
+  std::string sentence;
+  const auto flush = [&] {
+    if (!sentence.empty()) sentences.push_back(std::move(sentence));
+    sentence.clear();
+  };
+  while (!sample.empty()) {
+    const std::size_t length = utf8_length(sample);
+    const bool ends = length == 0 || sample.front() == '\n' || sample.front() == '\0';
+    if (ends || sentence.size() + length > kMaxSentenceBytes) flush();
+    if (!ends) sentence += sample.substr(0, length);
+    sample.remove_prefix(std::max<std::size_t>(length, 1));
+  }
+  flush();
+  return sentences;
+}
+
+class Sentences final : public sentencepiece::SentenceIterator {
+ public:
+  explicit Sentences(std::vector<std::string> sentences) : sentences_(std::move(sentences)) {}
+  bool done() const override { return at_ >= sentences_.size(); }
+  void Next() override { ++at_; }
+  const std::string& value() const override { return sentences_[at_]; }
+  sentencepiece::util::Status status() const override { return {}; }
+
+ private:
+  std::vector<std::string> sentences_;
+  std::size_t at_ = 0;
+};
+
+// A NormalizerSpec (sentencepiece_model.proto, field 3 of ModelProto) that keeps every byte: name
+// "identity" (1), no character map (2), no dummy prefix (3), no removal of extra spaces (4), spaces
+// escaped (5). Protocol buffers merge what is appended into what stands before, later values win.
+constexpr std::string_view kIdentityNormalizer(
+    "\x1a\x12"
+    "\x0a\x08identity"
+    "\x12\x00"
+    "\x18\x00"
+    "\x20\x00"
+    "\x28\x01",
+    20);
+
+}  // namespace
+
+TokenizerPtr load_sentencepiece(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) throw DataError(fmt::format("cannot read the tokenizer model {}", path));
+  std::string model{std::istreambuf_iterator<char>(file), {}};
+  if (model.empty()) throw DataError(fmt::format("{}: the tokenizer model is empty", path));
+  model += kIdentityNormalizer;
+  return std::make_shared<SentencePieceTokenizer>(std::move(model), path);
+}
+
+TokenizerPtr train_sentencepiece(std::string_view sample, const SentencePieceTraining& training) {
+  if (training.vocabulary < kSmallestVocabulary) {
+    throw ConfigError(fmt::format("a SentencePiece vocabulary of {} is too small; at least {}",
+                                  training.vocabulary, kSmallestVocabulary));
+  }
+  const std::unordered_map<std::string, std::string> options = {
+      {"model_type",
+       training.algorithm == SentencePieceTraining::Algorithm::kBpe ? "bpe" : "unigram"},
+      {"vocab_size", std::to_string(training.vocabulary)},
+      {"normalization_rule_name", "identity"},
+      {"add_dummy_prefix", "false"},
+      {"remove_extra_whitespaces", "false"},
+      {"byte_fallback", "true"},
+      {"allow_whitespace_only_pieces", "true"},
+      {"unk_id", "0"},
+      {"bos_id", "-1"},
+      {"eos_id", "1"},
+      {"pad_id", "-1"},
+      {"eos_piece", "<|endoftext|>"},
+      // Unigram sums its expectations thread by thread: another count is another vocabulary.
+      {"num_threads", "2"},
+      {"minloglevel", "3"},
+  };
+  Sentences sentences(sentences_of(sample));
+  std::string model;
+  const auto status = sentencepiece::SentencePieceTrainer::Train(options, &sentences, &model);
+  if (!status.ok()) {
+    throw DataError(fmt::format(
+        "cannot train a vocabulary of {} tokens on {} bytes of text; a smaller vocabulary or more "
+        "text is needed (SentencePiece: {})",
+        training.vocabulary, sample.size(), status.error_message()));
+  }
+  return std::make_shared<SentencePieceTokenizer>(std::move(model), "the trained model");
+}
+
+}  // namespace trireme

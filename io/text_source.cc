@@ -1,0 +1,190 @@
+#include "text_source.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <limits>
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include "trireme/base/error.h"
+#include "trireme/base/philox.h"
+
+namespace trireme {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::uint64_t kBlockBytes = 65536;  // of a sample
+
+[[noreturn]] void unreadable(const std::string& path, int error) {
+  throw DataError(fmt::format("cannot read {}: {}", path, std::strerror(error)));
+}
+
+std::size_t read_some(const std::string& path, int descriptor, char* to, std::size_t count) {
+  for (;;) {
+    const ssize_t got = ::read(descriptor, to, count);
+    if (got >= 0) return static_cast<std::size_t>(got);
+    if (errno != EINTR) unreadable(path, errno);
+  }
+}
+
+// The whole lines of a block; all of it where it holds no two line ends.
+std::string_view whole_lines(std::string_view block, bool from_start) {
+  const std::size_t first = from_start ? 0 : block.find('\n') + 1;
+  const std::size_t last = block.rfind('\n');
+  if (last == std::string_view::npos || last + 1 <= first) return block;
+  return block.substr(first, last + 1 - first);
+}
+
+}  // namespace
+
+TextSource::TextSource(const std::vector<std::string>& inputs, std::uint64_t limit,
+                       int standard_input)
+    : left_(limit == 0 ? std::numeric_limits<std::uint64_t>::max() : limit),
+      standard_input_(standard_input) {
+  if (inputs.empty()) throw DataError("no input: name text files, folders, or - for stdin");
+  for (const std::string& input : inputs) add(input);
+  if (inputs_.empty()) throw DataError(fmt::format("there are no files in {}", inputs.front()));
+  for (const Input& input : inputs_) all_regular_ = all_regular_ && input.regular;
+  if (!all_regular_) return;
+  for (const Input& input : inputs_) bytes_total_ += input.size;
+  bytes_total_ = std::min(bytes_total_, left_);
+}
+
+TextSource::~TextSource() {
+  close();
+}
+
+void TextSource::add(const std::string& path) {
+  if (path == "-") {
+    inputs_.push_back({path});
+    return;
+  }
+  std::error_code error;
+  const fs::file_status status = fs::status(path, error);
+  if (!fs::exists(status)) unreadable(path, error ? error.value() : ENOENT);
+  if (!fs::is_directory(status)) {
+    const bool regular = fs::is_regular_file(status);
+    inputs_.push_back({path, regular ? fs::file_size(path) : 0, regular});
+    return;
+  }
+  std::vector<std::string> files;
+  fs::recursive_directory_iterator entry(path, error);
+  for (; !error && entry != fs::recursive_directory_iterator(); entry.increment(error)) {
+    if (entry->is_regular_file()) files.push_back(entry->path().string());
+  }
+  if (error) unreadable(path, error.value());
+  std::sort(files.begin(), files.end());
+  for (std::string& file : files) inputs_.push_back({file, fs::file_size(file), true});
+}
+
+void TextSource::open_next() {
+  const std::string& path = inputs_[next_input_].path;
+  descriptor_ = path == "-" ? ::dup(standard_input_) : ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (descriptor_ < 0) unreadable(path, errno);
+}
+
+void TextSource::close() {
+  if (descriptor_ >= 0) ::close(descriptor_);
+  descriptor_ = -1;
+}
+
+// A file ends with an empty chunk.
+bool TextSource::read_chunk(TextChunk& chunk) {
+  chunk = {};
+  if (descriptor_ < 0) {
+    if (next_input_ == inputs_.size() || left_ == 0) return false;
+    open_next();
+    chunk.starts = true;
+  }
+  const std::string& path = inputs_[next_input_].path;
+  const std::size_t wanted = std::min<std::uint64_t>(kChunkBytes, left_);
+  chunk.bytes.resize(wanted);
+  std::size_t size = 0;
+  while (size < wanted) {  // pipes give little at a time
+    const std::size_t got = read_some(path, descriptor_, chunk.bytes.data() + size, wanted - size);
+    if (got == 0) break;
+    size += got;
+  }
+  chunk.bytes.resize(size);
+  left_ -= size;
+  if (size < wanted || left_ == 0) {
+    chunk.ends = true;
+    close();
+    ++next_input_;
+  }
+  return true;
+}
+
+bool TextSource::next(TextChunk& chunk) {
+  if (replay_.empty()) {
+    if (!read_chunk(chunk)) return false;
+  } else {
+    chunk = std::move(replay_.front());
+    replay_.pop_front();
+  }
+  bytes_read_ += chunk.bytes.size();
+  return true;
+}
+
+std::string TextSource::sample(std::uint64_t bytes, std::uint64_t tail, std::uint64_t seed) {
+  if (!all_regular_) return beginning(bytes);
+  const std::uint64_t end = bytes_total_ > tail ? bytes_total_ - tail : bytes_total_;
+  if (end <= bytes) return read_range(0, end);
+  const std::uint64_t blocks = end / kBlockBytes;
+  const std::uint64_t count = std::clamp<std::uint64_t>(bytes / kBlockBytes, 1, blocks);
+  const std::uint64_t key = philox_key(seed, "tokenizer.sample");
+  std::vector<std::uint64_t> chosen(count);
+  for (std::uint64_t i = 0; i < count; ++i) chosen[i] = permuted_index(key, blocks, i);
+  std::sort(chosen.begin(), chosen.end());
+  std::string text;
+  for (const std::uint64_t block : chosen) {
+    const std::string raw = read_range(block * kBlockBytes, (block + 1) * kBlockBytes);
+    text += whole_lines(raw, block == 0);
+    text += '\n';
+  }
+  return text;
+}
+
+// Bytes of the concatenated files.
+std::string TextSource::read_range(std::uint64_t begin, std::uint64_t end) const {
+  std::string text;
+  std::uint64_t file_begin = 0;
+  for (const Input& input : inputs_) {
+    const std::uint64_t file_end = file_begin + input.size;
+    const std::uint64_t from = std::max(begin, file_begin);
+    const std::uint64_t to = std::min(end, file_end);
+    if (from < to) {
+      const int descriptor = ::open(input.path.c_str(), O_RDONLY | O_CLOEXEC);
+      if (descriptor < 0) unreadable(input.path, errno);
+      const std::size_t at = text.size();
+      text.resize(at + (to - from));
+      const ssize_t got =
+          ::pread(descriptor, text.data() + at, to - from, static_cast<off_t>(from - file_begin));
+      const int error = errno;
+      ::close(descriptor);
+      if (got < 0) unreadable(input.path, error);
+      text.resize(at + static_cast<std::size_t>(got));
+    }
+    file_begin = file_end;
+  }
+  return text;
+}
+
+std::string TextSource::beginning(std::uint64_t bytes) {
+  std::string text;
+  TextChunk chunk;
+  while (text.size() < bytes && read_chunk(chunk)) {
+    text += chunk.bytes;
+    if (chunk.ends) text += '\n';
+    replay_.push_back(std::move(chunk));
+  }
+  text.resize(std::min<std::uint64_t>(text.size(), bytes));
+  return text;
+}
+
+}  // namespace trireme

@@ -1,0 +1,63 @@
+// The inputs of a corpus as one stream of bytes.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <string>
+#include <vector>
+
+namespace trireme {
+
+// A stretch of one document (or, before documents are cut, of one file).
+struct TextChunk {
+  std::string bytes;
+  bool starts = false;  // the document starts here
+  bool ends = false;    // and ends here; the chunk may be empty
+  bool validation = false;
+};
+
+class TextSource {
+ public:
+  static constexpr std::size_t kChunkBytes = std::size_t{1} << 20;
+
+  // Inputs, limit and standard_input as in PrepareOptions. Throws DataError naming the input.
+  TextSource(const std::vector<std::string>& inputs, std::uint64_t limit, int standard_input);
+  ~TextSource();
+  TextSource(const TextSource&) = delete;
+  TextSource& operator=(const TextSource&) = delete;
+
+  // False at the end of the last input.
+  bool next(TextChunk& chunk);
+  std::uint64_t bytes_read() const { return bytes_read_; }
+  std::uint64_t bytes_total() const { return bytes_total_; }  // 0: not known
+
+  // At most `bytes` of the text, to train a tokenizer on: whole lines of blocks drawn from all of
+  // it but the last `tail` bytes; the beginning where an input is not a regular file. next() still
+  // gives all.
+  std::string sample(std::uint64_t bytes, std::uint64_t tail, std::uint64_t seed);
+
+ private:
+  struct Input {
+    std::string path;
+    std::uint64_t size = 0;
+    bool regular = false;
+  };
+  void add(const std::string& path);
+  bool read_chunk(TextChunk& chunk);
+  void open_next();
+  void close();
+  std::string read_range(std::uint64_t begin, std::uint64_t end) const;
+  std::string beginning(std::uint64_t bytes);
+
+  std::vector<Input> inputs_;
+  std::uint64_t left_;  // of the limit
+  int standard_input_;
+  bool all_regular_ = true;
+  std::uint64_t bytes_total_ = 0;
+  std::uint64_t bytes_read_ = 0;
+  std::size_t next_input_ = 0;
+  int descriptor_ = -1;
+  std::deque<TextChunk> replay_;  // read for a sample, not yet given out
+};
+
+}  // namespace trireme

@@ -1,0 +1,69 @@
+#include "trireme/io/tokenizer.h"
+
+#include <fmt/format.h>
+
+#include "trireme/base/error.h"
+
+#include "sentencepiece_tokenizer.h"
+
+namespace trireme {
+namespace {
+
+class ByteTokenizer final : public Tokenizer {
+ public:
+  ByteTokenizer() {
+    std::vector<std::string> bytes(257);
+    for (std::size_t b = 0; b < 256; ++b) bytes[b] = std::string(1, static_cast<char>(b));
+    set_vocabulary(std::move(bytes), 256);
+  }
+
+  std::string_view kind() const override { return "byte"; }
+  std::string description() const override { return "byte level, 257 tokens"; }
+  const std::string& model() const override { return model_; }
+  void encode(std::string_view bytes, std::vector<std::int32_t>& tokens) const override {
+    tokens.reserve(tokens.size() + bytes.size());
+    for (const char c : bytes) tokens.push_back(static_cast<unsigned char>(c));
+  }
+
+ private:
+  std::string model_;
+};
+
+}  // namespace
+
+std::vector<std::int32_t> Tokenizer::encode(std::string_view bytes) const {
+  std::vector<std::int32_t> tokens;
+  encode(bytes, tokens);
+  return tokens;
+}
+
+std::string_view Tokenizer::bytes_of(std::int32_t token) const {
+  TRIREME_CHECK(token >= 0 && token < vocabulary(),
+                fmt::format("token {} of a vocabulary of {}", token, vocabulary()));
+  return bytes_[static_cast<std::size_t>(token)];
+}
+
+std::string Tokenizer::decode(std::span<const std::int32_t> tokens) const {
+  std::string text;
+  for (const std::int32_t token : tokens) text += bytes_of(token);
+  return text;
+}
+
+void Tokenizer::set_vocabulary(std::vector<std::string> bytes, std::int32_t end_of_text) {
+  bytes_ = std::move(bytes);
+  end_of_text_ = end_of_text;
+}
+
+TokenizerPtr make_byte_tokenizer() {
+  return std::make_shared<ByteTokenizer>();
+}
+
+TokenizerPtr make_tokenizer(std::string_view kind, std::string_view model) {
+  if (kind == "byte") return make_byte_tokenizer();
+  if (kind == "sentencepiece") {
+    return std::make_shared<SentencePieceTokenizer>(std::string(model), "the stored tokenizer");
+  }
+  throw DataError(fmt::format("unknown tokenizer kind '{}'; known: byte, sentencepiece", kind));
+}
+
+}  // namespace trireme
