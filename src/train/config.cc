@@ -1,5 +1,7 @@
 #include "trireme/train/config.h"
 
+#include <set>
+
 #include <fmt/format.h>
 
 #include "trireme/base/error.h"
@@ -24,9 +26,9 @@ void check_batch(const Config::Batch& batch) {
 void check_divides(const char* part_name, std::optional<int> part, const char* whole_name,
                    std::optional<int> whole) {
   if (!part || !whole || *whole % *part == 0) return;
-  std::vector<int> divisors;
-  for (int i = 1; i <= *whole; ++i) {
-    if (*whole % i == 0) divisors.push_back(i);
+  std::set<int> divisors;
+  for (int i = 1; i <= *whole / i; ++i) {
+    if (*whole % i == 0) divisors.insert({i, *whole / i});
   }
   throw ConfigError(fmt::format("{} ({}) does not divide {} ({}): one of {} would", part_name,
                                 *part, whole_name, *whole, fmt::join(divisors, ", ")));
