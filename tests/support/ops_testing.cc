@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <map>
 
@@ -51,7 +52,9 @@ Tensor make_output(ops::Context& ctx, const Shape& shape, DType dtype) {
 }
 
 Tensor make_zeros(ops::Context& ctx, const Shape& shape, DType dtype) {
-  return make_tensor(ctx, Values(static_cast<std::size_t>(shape.elements()), 0.0), shape, dtype);
+  const Tensor zeros = ctx.allocate(shape, dtype);
+  std::memset(zeros.raw(), 0, zeros.bytes());
+  return zeros;
 }
 
 Values values_of(const Tensor& x) {

@@ -1,0 +1,60 @@
+// The text of --help.
+#include <fmt/format.h>
+
+#include "trireme/train/options.h"
+
+namespace trireme {
+namespace {
+
+constexpr std::size_t kIndent = 34, kWidth = 100;
+
+// `left`, then the words of `right` from column kIndent on, in lines of at most kWidth.
+std::string two_columns(const std::string& left, const std::string& right) {
+  std::string text, line = "  " + left;
+  if (line.size() + 2 > kIndent) {
+    text = line + '\n';
+    line.clear();
+  }
+  line.resize(kIndent, ' ');
+  bool line_has_words = false;
+  for (std::size_t at = 0; at < right.size();) {
+    const std::size_t end = std::min(right.find(' ', at), right.size());
+    const std::string word = right.substr(at, end - at);
+    at = end + 1;
+    if (line_has_words && line.size() + 1 + word.size() > kWidth) {
+      text += line + '\n';
+      line.assign(kIndent, ' ');
+      line_has_words = false;
+    }
+    line += (line_has_words ? " " : "") + word;
+    line_has_words = true;
+  }
+  return text + line + '\n';
+}
+
+}  // namespace
+
+std::string Options::help() const {
+  std::string text = "usage: " + usage_ + "\n\n";
+  if (positional_) text += two_columns(positional_->name, positional_->help);
+  text += two_columns("--help", "show this text");
+  std::string section;
+  for (const Key& key : keys_) {
+    const std::size_t dot = key.name.find('.');
+    const std::string own = dot == std::string::npos ? "" : key.name.substr(0, dot);
+    if (own != section) text += fmt::format("\n{}:\n", own);
+    section = own;
+    std::string right = key.help;
+    if (!key.choices.empty()) right += fmt::format(": {}", fmt::join(key.choices, ", "));
+    const std::string unit = key.unit.empty() ? "" : key.unit + "; ";
+    const std::string value = key.default_text.empty() ? "none" : key.default_text;
+    right += fmt::format(" [{}default {}]", unit, value);
+    for (const Alias& alias : aliases_) {
+      if (alias.key == key.name) right += fmt::format(" (also --{})", alias.name);
+    }
+    text += two_columns(fmt::format("--{} {}", key.name, key.placeholder), right);
+  }
+  return text;
+}
+
+}  // namespace trireme

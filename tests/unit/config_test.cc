@@ -1,0 +1,296 @@
+#include "trireme/train/config.h"
+
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <sstream>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include "trireme/base/error.h"
+
+namespace trireme {
+namespace {
+
+using Arguments = std::vector<std::string>;
+
+std::string message_of(const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const ConfigError& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+// What `trireme train --data.train a.h5 ARGUMENTS` is refused with.
+std::string refusal(Arguments arguments) {
+  arguments.insert(arguments.begin(), {"--data.train", "a.h5"});
+  return message_of([&] { parse_config(arguments); });
+}
+
+Config parsed(Arguments arguments) {
+  arguments.insert(arguments.begin(), {"--data.train", "a.h5"});
+  return parse_config(arguments).config;
+}
+
+// A folder that goes with the test.
+class ConfigFile : public testing::Test {
+ protected:
+  void SetUp() override {
+    std::string name = (std::filesystem::temp_directory_path() / "trireme-config-XXXXXX").string();
+    ASSERT_NE(mkdtemp(name.data()), nullptr);
+    folder_ = name;
+  }
+  void TearDown() override { std::filesystem::remove_all(folder_); }
+
+  std::string write(const std::string& text) {
+    const std::string path = (folder_ / "run.ini").string();
+    std::ofstream(path) << text;
+    return path;
+  }
+
+  std::filesystem::path folder_;
+};
+
+// Every key with another value than its default.
+Config every_key_changed() {
+  Config config;
+  config.run = {"out folder", 7, 3, 2, "a/step.h5", "cuda", "bf16"};
+  config.model = {"gpt2-124m", 3, 48, 6, 2, 500, 32, "rms", "swiglu", "rotary", true, false, 0.125};
+  config.data = {{{"a.h5", 1}, {"b,c.h5", 0.1}}, {{"v.h5", 1}}, true};
+  config.batch = {24, 8};
+  config.optim = {"sgd", 0.1 + 0.2, 0.01, 0.8, 0.999, 1e-6, 0, 0.5};
+  config.schedule = {"wsd", 2, 3};
+  config.grid = {2, 3, 4, "gpipe", true};
+  config.eval = {5, 6};
+  config.log = {11};
+  config.checkpoint = {12, 13};
+  config.comm = {"nccl", 2.5};
+  return config;
+}
+
+TEST(Config, RoundTripThroughIni) {
+  for (const Config& config : {Config(), every_key_changed()}) {
+    EXPECT_EQ(config_from_ini(config_to_ini(config), "x.ini"), config) << config_to_ini(config);
+  }
+}
+
+TEST(Config, EveryKeyIsWrittenOnce) {
+  const std::string ini = config_to_ini(every_key_changed());
+  Config config;
+  Options options("");
+  add_config_keys(options, config);
+  std::size_t assignments = 0;
+  for (std::size_t at = 0; (at = ini.find(" = ", at)) != std::string::npos; ++at) ++assignments;
+  EXPECT_EQ(assignments, options.names().size());
+  EXPECT_EQ(options.names().size(), 48u);
+}
+
+TEST(Config, ModelKeysStayUnsetUntilGiven) {
+  const Config config = parsed({"--model.layers", "12"});
+  EXPECT_EQ(config.model.layers, 12);
+  EXPECT_EQ(config.model.width, std::nullopt);
+  EXPECT_EQ(config_to_ini(config).find("width"), std::string::npos);
+}
+
+TEST(Config, AliasesStandForKeysOfRun) {
+  const Config config = parsed({"--threads", "3", "--resume", "never", "--device", "cpu"});
+  EXPECT_EQ(config.run.threads, 3);
+  EXPECT_EQ(config.run.resume, "never");
+}
+
+TEST_F(ConfigFile, FlagsWinOverTheFileOverTheBase) {
+  const std::string path = write("[run]\nsteps = 20\nseed = 5\n[model]\nlayers=12\n");
+  Config base;
+  base.run.seed = 9;
+  base.log.every = 77;
+  // Before or after --config makes no difference.
+  for (const Arguments& arguments : {Arguments{"--run.steps", "30", "--config", path},
+                                     Arguments{"--config", path, "--run.steps", "30"}}) {
+    Arguments all = arguments;
+    all.insert(all.end(), {"--data.train", "a.h5"});
+    const Config config = parse_config(all, base).config;
+    EXPECT_EQ(config.run.steps, 30);
+    EXPECT_EQ(config.run.seed, 5);
+    EXPECT_EQ(config.model.layers, 12);
+    EXPECT_EQ(config.log.every, 77);
+  }
+}
+
+TEST_F(ConfigFile, ErrorsNameFileAndLine) {
+  const std::string path = write("[run]\nstep = 20\n");
+  EXPECT_EQ(refusal({"--config", path}),
+            path + ":2: unknown key run.step; did you mean run.steps?");
+  EXPECT_EQ(refusal({"--config", write("[optim]\nlr = fast\n")}),
+            path + ":2: optim.lr = fast: is not a number");
+  const std::string missing = (folder_ / "no.ini").string();
+  EXPECT_EQ(refusal({"--config", missing}),
+            "--config " + missing + ": cannot be read: No such file or directory");
+  EXPECT_EQ(refusal({"--config", folder_.string()}),
+            "--config " + folder_.string() + ": cannot be read: Is a directory");
+  EXPECT_EQ(refusal({"--config", write("")}), "no error");
+}
+
+TEST(Config, UnknownFlags) {
+  EXPECT_EQ(refusal({"--optim.rl", "1"}), "unknown flag --optim.rl; did you mean --optim.lr?");
+  EXPECT_EQ(refusal({"--lr", "1"}), "unknown flag --lr; did you mean --optim.lr?");
+  EXPECT_EQ(refusal({"--thread", "1"}), "unknown flag --thread; did you mean --threads?");
+  EXPECT_EQ(refusal({"--model.head", "1"}),
+            "unknown flag --model.head; did you mean --model.heads?");
+  EXPECT_EQ(refusal({"--frobnicate", "1"}), "unknown flag --frobnicate; --help lists them all");
+}
+
+TEST(Config, WordsNameTheirChoices) {
+  EXPECT_EQ(refusal({"--optim.name", "adam"}),
+            "--optim.name adam: is not one of adamw, sgd; did you mean adamw?");
+  EXPECT_EQ(refusal({"--model.norm", "batch"}), "--model.norm batch: is not one of layer, rms");
+  EXPECT_EQ(refusal({"--schedule.name", "cos"}),
+            "--schedule.name cos: is not one of constant, linear, cosine, step, wsd");
+  for (const char* key : {"run.device", "run.precision", "model.activation", "model.positions",
+                          "grid.schedule", "comm.backend"}) {
+    EXPECT_NE(refusal({fmt::format("--{}", key), "nonsense"}).find("nonsense: is not one of "),
+              std::string::npos)
+        << key;
+  }
+}
+
+TEST(Config, SizesMustBePositive) {
+  for (const char* key : {"run.steps", "run.threads", "model.layers", "model.width", "model.heads",
+                          "model.kv_heads", "model.vocabulary", "model.context", "batch.global",
+                          "batch.micro", "grid.data", "grid.pipeline", "grid.tensor",
+                          "schedule.decay", "eval.batches", "log.every", "checkpoint.keep"}) {
+    for (const char* value : {"0", "-4"}) {
+      EXPECT_EQ(refusal({fmt::format("--{}", key), value}),
+                fmt::format("--{} {}: must be at least 1", key, value));
+    }
+  }
+  for (const char* key : {"run.seed", "schedule.warmup", "eval.every", "checkpoint.every",
+                          "optim.clip", "optim.weight_decay"}) {
+    EXPECT_EQ(refusal({fmt::format("--{}", key), "-1"}),
+              fmt::format("--{} -1: must be at least 0", key));
+    EXPECT_EQ(refusal({fmt::format("--{}", key), "0"}), "no error");
+  }
+  for (const char* key : {"optim.lr", "optim.eps", "comm.timeout"}) {
+    EXPECT_EQ(refusal({fmt::format("--{}", key), "0"}),
+              fmt::format("--{} 0: must be above 0", key));
+  }
+}
+
+TEST(Config, ProbabilitiesAreBelowOne) {
+  for (const char* key : {"model.dropout", "optim.beta1", "optim.beta2", "optim.momentum"}) {
+    for (const char* value : {"1", "-0.1", "1.5"}) {
+      EXPECT_EQ(refusal({fmt::format("--{}", key), value}),
+                fmt::format("--{} {}: must be at least 0 and below 1", key, value));
+    }
+    EXPECT_EQ(refusal({fmt::format("--{}", key), "0"}), "no error");
+  }
+}
+
+TEST(Config, TextsMustNotBeEmpty) {
+  EXPECT_EQ(message_of([] { config_from_ini("[run]\nfolder =\n", "a.ini"); }),
+            "a.ini:2: run.folder = : must not be empty");
+}
+
+TEST(Config, TheDataMustBeNamed) {
+  EXPECT_EQ(message_of([] { parse_config({}); }),
+            "data.train is missing: name what to train on, as in --data.train train.h5");
+}
+
+TEST(Config, TheGlobalBatchIsWholeMicroBatches) {
+  EXPECT_EQ(refusal({"--batch.global", "10", "--batch.micro", "4"}),
+            "batch.global (10) is not divisible by batch.micro (4); 8 or 12 would be");
+  EXPECT_EQ(refusal({"--batch.global", "3", "--batch.micro", "4"}),
+            "batch.global (3) is not divisible by batch.micro (4); 4 would be");
+}
+
+TEST(Config, HeadsDivideTheWidth) {
+  EXPECT_EQ(refusal({"--model.heads", "5", "--model.width", "12"}),
+            "model.heads (5) does not divide model.width (12): one of 1, 2, 3, 4, 6, 12 would");
+  EXPECT_EQ(refusal({"--model.kv_heads", "4", "--model.heads", "6"}),
+            "model.kv_heads (4) does not divide model.heads (6): one of 1, 2, 3, 6 would");
+  EXPECT_EQ(refusal({"--model.heads", "4", "--model.width", "12", "--model.positions", "rotary"}),
+            "model.positions = rotary turns pairs of channels, but model.width (12) / model.heads "
+            "(4) is 3, an odd number");
+  EXPECT_EQ(refusal({"--model.heads", "4", "--model.width", "12"}), "no error");
+  EXPECT_EQ(refusal({"--model.heads", "5"}), "no error");  // the preset may fit
+}
+
+TEST(Config, TheScheduleFitsTheRun) {
+  EXPECT_EQ(refusal({"--run.steps", "10", "--schedule.warmup", "11"}),
+            "schedule.warmup is 11 steps: 0 to run.steps (10) is possible");
+  EXPECT_EQ(refusal({"--run.steps", "10", "--schedule.warmup", "4", "--schedule.name", "wsd",
+                     "--schedule.decay", "7"}),
+            "schedule.decay is 7 steps, but the warm-up leaves 6 of run.steps (10)");
+  EXPECT_EQ(refusal({"--run.steps", "1"}), "no error");
+}
+
+TEST(Config, NcclNeedsADevice) {
+  EXPECT_EQ(refusal({"--comm.backend", "nccl"}),
+            "comm.backend = nccl needs run.device = cuda, but it is cpu");
+}
+
+// The text of one key in --help, with single spaces.
+std::string help_of(const std::string& name) {
+  const std::string help = config_help();
+  const std::size_t at = help.find("\n  --" + name + " ");
+  if (at == std::string::npos) return "";
+  std::istringstream words(help.substr(at, help.find("\n  --", at + 1) - at));
+  std::string text, word;
+  while (words >> word) text += word + ' ';
+  return text;
+}
+
+TEST(Config, HelpNamesEveryKeyWithItsDefault) {
+  EXPECT_TRUE(parse_config({"--help"}).help);
+  Config config;
+  Options options("");
+  add_config_keys(options, config);
+  for (const std::string& name : options.names()) {
+    EXPECT_NE(help_of(name).find("default "), std::string::npos) << name << ": " << help_of(name);
+  }
+  // The defaults are those that a configuration starts with.
+  std::istringstream lines(config_to_ini(config));
+  std::string section;
+  for (std::string line; std::getline(lines, line);) {
+    if (line.starts_with('[')) section = line.substr(1, line.size() - 2);
+    const std::size_t equals = line.find(" = ");
+    if (equals == std::string::npos) continue;
+    const std::string key = section + "." + line.substr(0, equals);
+    const std::string value = line.substr(equals + 3);
+    const std::string expected = fmt::format("default {}]", value == "\"\"" ? "none" : value);
+    EXPECT_NE(help_of(key).find(expected), std::string::npos) << help_of(key);
+  }
+}
+
+TEST(Config, HelpNamesUnitsAndChoices) {
+  for (const auto& [key, unit] :
+       std::vector<std::pair<std::string, std::string>>{{"run.steps", "steps"},
+                                                        {"model.width", "channels"},
+                                                        {"model.context", "tokens"},
+                                                        {"batch.global", "sequences"},
+                                                        {"grid.pipeline", "stages"},
+                                                        {"comm.timeout", "seconds"},
+                                                        {"schedule.warmup", "steps"},
+                                                        {"checkpoint.keep", "checkpoints"},
+                                                        {"data.train", "HDF5 shards"},
+                                                        {"run.threads", "threads per rank"}}) {
+    EXPECT_NE(help_of(key).find(fmt::format("[{}; default ", unit)), std::string::npos)
+        << help_of(key);
+  }
+  EXPECT_EQ(help_of("grid.schedule"),
+            "--grid.schedule TEXT pipeline schedule: gpipe, 1f1b [default 1f1b] ");
+  EXPECT_EQ(help_of("run.device"),
+            "--run.device TEXT where to compute: cpu, cuda [default cpu] (also --device) ");
+  EXPECT_NE(help_of("config"), "");
+}
+
+TEST(Config, HelpFitsATerminalOf100Columns) {
+  std::istringstream lines(config_help());
+  for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 100u) << line;
+}
+
+}  // namespace
+}  // namespace trireme

@@ -1,0 +1,228 @@
+#include "trireme/train/options.h"
+
+#include <functional>
+
+#include <gtest/gtest.h>
+
+#include "trireme/base/error.h"
+
+namespace trireme {
+namespace {
+
+std::string message_of(const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const ConfigError& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+// The options of some other command than train.
+struct Command {
+  double temperature = 1.0;
+  std::int64_t tokens = 64;
+  bool stream = false;
+  std::string prompt;
+  std::optional<int> top_k;
+  std::vector<std::string> inputs;
+  Options options{"trireme sample [INPUT]..."};
+
+  explicit Command(bool positionals = false) {
+    options.add("sample.temperature", temperature, "", "sharpness", above(0));
+    options.add("sample.tokens", tokens, "tokens", "length of the text", at_least(1));
+    options.add("sample.top_k", top_k, "tokens", "most likely tokens to draw from", at_least(1));
+    options.add("sample.stream", stream, "", "print as it comes");
+    options.add("sample.prompt", prompt, "", "how the text starts");
+    options.alias("prompt", "sample.prompt");
+    if (positionals) options.add_positional("INPUT", inputs, "files to go on from");
+  }
+  std::string parse(const std::vector<std::string>& arguments) {
+    return message_of([&] { options.parse(arguments); });
+  }
+};
+
+TEST(Options, FlagsTakeTheNextArgumentOrAnEqualsSign) {
+  Command command;
+  EXPECT_EQ(command.parse({"--sample.tokens", "7", "--sample.temperature=0.5", "--prompt", "a b"}),
+            "no error");
+  EXPECT_EQ(command.tokens, 7);
+  EXPECT_EQ(command.temperature, 0.5);
+  EXPECT_EQ(command.prompt, "a b");
+}
+
+TEST(Options, ASwitchNeedsNoValueButTakesOne) {
+  Command command;
+  EXPECT_EQ(command.parse({"--sample.stream", "--sample.tokens", "7"}), "no error");
+  EXPECT_TRUE(command.stream);
+  EXPECT_EQ(command.parse({"--sample.stream", "false"}), "no error");
+  EXPECT_FALSE(command.stream);
+  EXPECT_EQ(command.parse({"--sample.stream=true"}), "no error");
+  EXPECT_TRUE(command.stream);
+  EXPECT_EQ(command.parse({"--sample.stream", "yes"}),
+            "--sample.stream yes: is neither true nor false");
+}
+
+TEST(Options, AutoUnsetsAnOptionalValue) {
+  Command command;
+  EXPECT_EQ(command.parse({"--sample.top_k", "5"}), "no error");
+  EXPECT_EQ(command.top_k, 5);
+  EXPECT_EQ(command.parse({"--sample.top_k", "auto"}), "no error");
+  EXPECT_EQ(command.top_k, std::nullopt);
+  EXPECT_EQ(command.parse({"--sample.tokens", "auto"}),
+            "--sample.tokens auto: is not a whole number");
+}
+
+TEST(Options, PositionalsAreErrorsUnlessDeclared) {
+  Command without, with(true);
+  EXPECT_EQ(without.parse({"a.txt"}),
+            "unexpected argument 'a.txt': values follow a flag, as in --KEY VALUE");
+  EXPECT_EQ(without.parse({"-x"}),
+            "unexpected argument '-x': values follow a flag, as in --KEY VALUE");
+  EXPECT_EQ(with.parse({"a.txt", "--sample.tokens", "3", "b.txt", "--", "--help"}), "no error");
+  EXPECT_EQ(with.inputs, (std::vector<std::string>{"a.txt", "b.txt", "--help"}));
+  EXPECT_FALSE(with.options.help_requested());
+}
+
+TEST(Options, UnknownFlagsSuggestTheNearest) {
+  Command command;
+  EXPECT_EQ(command.parse({"--sample.token", "3"}),
+            "unknown flag --sample.token; did you mean --sample.tokens?");
+  EXPECT_EQ(command.parse({"--tokens=3"}), "unknown flag --tokens; did you mean --sample.tokens?");
+  EXPECT_EQ(command.parse({"--promt", "x"}), "unknown flag --promt; did you mean --prompt?");
+  EXPECT_EQ(command.parse({"--generate.tokens", "3"}),
+            "unknown flag --generate.tokens; did you mean --sample.tokens?");
+  EXPECT_EQ(command.parse({"--colour", "red"}), "unknown flag --colour; --help lists them all");
+  // A shortened name is not guessed.
+  EXPECT_EQ(command.parse({"--sample.temp", "3"}),
+            "unknown flag --sample.temp; --help lists them all");
+  EXPECT_EQ(command.parse({"--config", "x"}), "unknown flag --config; --help lists them all");
+}
+
+TEST(Options, MissingAndRepeatedValuesAreErrors) {
+  Command command;
+  EXPECT_EQ(command.parse({"--sample.tokens"}), "--sample.tokens: a value must follow");
+  EXPECT_EQ(command.parse({"--sample.tokens="}), "--sample.tokens: a value must follow");
+  EXPECT_EQ(command.parse({"--sample.tokens", "--sample.stream"}),
+            "--sample.tokens: a value must follow");
+  EXPECT_EQ(command.parse({"--prompt", "--sample.tokens=3"}), "--prompt: a value must follow");
+  EXPECT_EQ(command.parse({"--prompt=--x"}), "no error");
+  EXPECT_EQ(command.prompt, "--x");
+  EXPECT_EQ(command.parse({"--prompt", "a", "--sample.prompt", "b"}),
+            "--sample.prompt is given twice");
+}
+
+TEST(Options, NumbersAreReadWhole) {
+  Command command;
+  const auto tokens = [&](const std::string& text) {
+    return command.parse({"--sample.tokens", text});
+  };
+  EXPECT_EQ(tokens("7x"), "--sample.tokens 7x: is not a whole number");
+  EXPECT_EQ(tokens("7.5"), "--sample.tokens 7.5: is not a whole number");
+  EXPECT_EQ(tokens(" 7"), "--sample.tokens  7: is not a whole number");
+  EXPECT_EQ(tokens("0"), "--sample.tokens 0: must be at least 1");
+  EXPECT_EQ(tokens("-3"), "--sample.tokens -3: must be at least 1");
+  EXPECT_EQ(tokens("99999999999999999999"),
+            "--sample.tokens 99999999999999999999: is out of range");
+  EXPECT_EQ(command.parse({"--sample.temperature", "nan"}),
+            "--sample.temperature nan: is not a number");
+  EXPECT_EQ(command.parse({"--sample.temperature", "inf"}),
+            "--sample.temperature inf: is not a number");
+  EXPECT_EQ(command.parse({"--sample.temperature", "0"}),
+            "--sample.temperature 0: must be above 0");
+  EXPECT_EQ(command.parse({"--sample.temperature", "1e-3"}), "no error");
+  EXPECT_EQ(command.temperature, 1e-3);
+}
+
+TEST(Options, HelpWinsOverEverythingElse) {
+  Command command;
+  EXPECT_EQ(command.parse({"--nonsense", "--help"}), "no error");
+  EXPECT_TRUE(command.options.help_requested());
+}
+
+TEST(Options, HelpText) {
+  Command command(true);
+  EXPECT_EQ(command.options.help(),
+            "usage: trireme sample [INPUT]...\n"
+            "\n"
+            "  INPUT                           files to go on from\n"
+            "  --help                          show this text\n"
+            "\n"
+            "sample:\n"
+            "  --sample.temperature X          sharpness [default 1]\n"
+            "  --sample.tokens N               length of the text [tokens; default 64]\n"
+            "  --sample.top_k N                most likely tokens to draw from [tokens; default "
+            "auto]\n"
+            "  --sample.stream true|false      print as it comes [default false]\n"
+            "  --sample.prompt TEXT            how the text starts [default none] (also "
+            "--prompt)\n");
+}
+
+TEST(Options, IniSyntax) {
+  Command command;
+  command.options.parse_ini(
+      "# comment\r\n; another\n\n[sample]\n tokens = 9 # nine\ntop_k=3\nprompt = \"a # b \\\"c\\\" "
+      "\" "
+      "; quoted\nstream = true\r\n[]\nsample.temperature = 2",
+      "a.ini");
+  EXPECT_EQ(command.tokens, 9);
+  EXPECT_EQ(command.top_k, 3);
+  EXPECT_EQ(command.prompt, "a # b \"c\" ");
+  EXPECT_TRUE(command.stream);
+  EXPECT_EQ(command.temperature, 2);
+}
+
+TEST(Options, IniErrorsNameFileAndLine) {
+  Command command;
+  const auto ini = [&](const std::string& text) {
+    return message_of([&] { command.options.parse_ini(text, "a.ini"); });
+  };
+  EXPECT_EQ(ini("[sample]\n\ntoken = 3\n"),
+            "a.ini:3: unknown key sample.token; did you mean sample.tokens?");
+  EXPECT_EQ(ini("[simple]\ntokens = 3\n"),
+            "a.ini:2: unknown key simple.tokens; did you mean sample.tokens?");
+  EXPECT_EQ(ini("tokens = 3\n"), "a.ini:1: unknown key tokens; did you mean sample.tokens?");
+  EXPECT_EQ(ini("prompt = 3\n"), "a.ini:1: unknown key prompt; did you mean sample.prompt?");
+  EXPECT_EQ(ini("[sample]\ntokens = 0\n"), "a.ini:2: sample.tokens = 0: must be at least 1");
+  EXPECT_EQ(ini("[sample]\ntokens 3\n"),
+            "a.ini:2: 'tokens 3' is neither 'key = value' nor '[section]'");
+  EXPECT_EQ(ini("[sample\n"), "a.ini:1: '[sample' is neither 'key = value' nor '[section]'");
+  EXPECT_EQ(ini("[sample]\ntokens = 3\n\ntokens = 4\n"),
+            "a.ini:4: sample.tokens was set in line 2 already");
+  EXPECT_EQ(ini("[sample]\nprompt = \"abc\n"), "a.ini:2: sample.prompt: the quotes do not close");
+}
+
+TEST(Options, AnyTextSurvivesTheIniWriter) {
+  for (const std::string text : {"", " ", "a # b", "#", "\"", "\"a\"", "a\\b", "\\\"", "line\nline",
+                                 " end ", "a = b", "[x]", "auto", ";", "tab\t"}) {
+    Command written, read;
+    written.prompt = text;
+    read.options.parse_ini(written.options.to_ini(), "a.ini");
+    EXPECT_EQ(read.prompt, text) << written.options.to_ini();
+  }
+}
+
+TEST(Options, WeightedPaths) {
+  std::vector<WeightedPath> paths;
+  EXPECT_EQ(read_value("a.h5,b/c.h5=2.5,d\\,e\\=f=0.5", paths, {}), "");
+  const std::vector<WeightedPath> expected = {{"a.h5", 1}, {"b/c.h5", 2.5}, {"d,e=f", 0.5}};
+  EXPECT_EQ(paths, expected);
+  EXPECT_EQ(write_value(paths), "a.h5,b/c.h5=2.5,d\\,e\\=f=0.5");
+  EXPECT_EQ(read_value("a,,b", paths, {}), "holds an empty path");
+  EXPECT_EQ(read_value("a,", paths, {}), "holds an empty path");
+  EXPECT_EQ(read_value("=2", paths, {}), "holds an empty path");
+  EXPECT_EQ(read_value("a=two", paths, {}), "holds the weight 'two', which is not a number");
+  EXPECT_EQ(read_value("a=0", paths, {}), "holds the weight '0', which must be above 0");
+  EXPECT_EQ(paths, expected);  // what is refused changes nothing
+  EXPECT_EQ(read_value("", paths, {}), "");
+  EXPECT_TRUE(paths.empty());
+}
+
+TEST(Options, DeclaringTwiceIsAFaultOfTheProgram) {
+  Command command;
+  EXPECT_THROW(command.options.add("sample.tokens", command.tokens, "", ""), InternalError);
+  EXPECT_THROW(command.options.alias("t", "sample.nothing"), InternalError);
+}
+
+}  // namespace
+}  // namespace trireme
