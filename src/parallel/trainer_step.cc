@@ -16,22 +16,31 @@ std::vector<optim::FlatShard> shards_of(const Stage& stage) {
   return shards;
 }
 
-// Sum of losses and count of targets over all replicas, on every rank. Each replica's last stage
-// speaks for it, through one of its tensor ranks.
-EvaluationResult total(const ProcessGrid& grid, const Stage& stage,
-                       std::span<const nn::MicroBatch> mine) {
-  std::array<double, 2> sums{};
-  if (stage.last() && grid.tensor_index() == 0) {
-    for (const nn::MicroBatch& batch : mine) {
-      sums[0] += batch.loss_sum.data<double>()[0];
-      const auto targets = batch.targets.span<std::int32_t>();
-      sums[1] += static_cast<double>(
-          std::count_if(targets.begin(), targets.end(), [](std::int32_t target) { return target >= 0; }));
-    }
-  }
-  grid.world().all_reduce_host(std::span<double>(sums), ReduceOp::kSum);
-  return {sums[0], static_cast<std::int64_t>(sums[1])};
+// What a pass over micro-batches adds up to.
+struct Sums {
+  double loss = 0.0;
+  double targets = 0.0;
+  double stop = 0.0;  // ranks that want to stop
+};
+
+void add(Sums& sums, const nn::MicroBatch& batch) {
+  sums.loss += batch.loss_sum.data<double>()[0];
+  const auto targets = batch.targets.span<std::int32_t>();
+  sums.targets += static_cast<double>(std::count_if(
+      targets.begin(), targets.end(), [](std::int32_t target) { return target >= 0; }));
 }
+
+// Over all ranks, on every rank. Each replica's last stage speaks for it, through one of its tensor
+// ranks.
+Sums total(const ProcessGrid& grid, const Stage& stage, Sums mine) {
+  if (!stage.last() || grid.tensor_index() != 0) mine.loss = mine.targets = 0.0;
+  std::array<double, 3> values{mine.loss, mine.targets, mine.stop};
+  grid.world().all_reduce_host(std::span<double>(values), ReduceOp::kSum);
+  return {values[0], values[1], values[2]};
+}
+
+// Micro-batches of an evaluation that are on their way through the stages at one time.
+constexpr int kEvaluationWave = 8;
 
 }  // namespace
 
@@ -54,22 +63,29 @@ TrainerStep::TrainerStep(ops::Context& ctx, const ProcessGrid& grid, const nn::M
       norm_sum_(ctx.allocate({1}, DType::kF64, MemoryUse::kWorkspace)),
       norm_(ctx.allocate({1}, DType::kF64, MemoryUse::kWorkspace)) {}
 
-StepResult TrainerStep::accumulate(std::span<const nn::MicroBatch> mine) {
+StepResult TrainerStep::accumulate(std::span<const nn::MicroBatch> mine, bool wants_stop) {
   const int count = static_cast<int>(mine.size());
   reducer_.begin_step(count);
   executor_.train(make_pipeline_schedule(options_.schedule, grid_.shape().pipeline, count), mine, reducer_);
   reducer_.finish_step();
-  const EvaluationResult sums = total(grid_, stage_, mine);
-  return {sums.loss_sum / static_cast<double>(sums.targets), 0.0, sums.targets, true};
+  Sums sums;
+  for (const nn::MicroBatch& batch : mine) add(sums, batch);
+  sums.stop = wants_stop ? 1.0 : 0.0;
+  sums = total(grid_, stage_, sums);
+  StepResult result;
+  result.loss = sums.loss / sums.targets;
+  result.targets = static_cast<std::int64_t>(sums.targets);
+  result.stop = sums.stop > 0.0;
+  return result;
 }
 
 StepResult TrainerStep::train(std::span<const nn::MicroBatch> mine, std::int64_t step,
-                              float learning_rate, std::uint64_t random_key) {
+                              float learning_rate, std::uint64_t random_key, bool wants_stop) {
   ops::StepState& state = *ctx_.step_state;
   state.step = step;
   state.learning_rate = learning_rate;
   state.random_key = random_key;
-  StepResult result = accumulate(mine);
+  StepResult result = accumulate(mine, wants_stop);
   state.gradient_scale = 1.0f / static_cast<float>(result.targets);
   sum_of_squared_gradients(ctx_, stage_, norm_sum_);
   ops::finish_gradient_norm(ctx_, norm_sum_, options_.clip, norm_);
@@ -79,9 +95,16 @@ StepResult TrainerStep::train(std::span<const nn::MicroBatch> mine, std::int64_t
   return result;
 }
 
-EvaluationResult TrainerStep::evaluate(std::span<const nn::MicroBatch> mine) {
-  executor_.forward(mine);
-  return total(grid_, stage_, mine);
+EvaluationResult TrainerStep::evaluate(int count, const std::function<nn::MicroBatch(int)>& make) {
+  Sums sums;
+  for (int begin = 0; begin < count; begin += kEvaluationWave) {
+    std::vector<nn::MicroBatch> wave;
+    for (int i = begin; i < std::min(begin + kEvaluationWave, count); ++i) wave.push_back(make(i));
+    executor_.forward(wave);
+    for (const nn::MicroBatch& batch : wave) add(sums, batch);
+  }
+  sums = total(grid_, stage_, sums);
+  return {sums.loss, static_cast<std::int64_t>(sums.targets)};
 }
 
 }  // namespace trireme::parallel

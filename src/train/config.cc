@@ -54,7 +54,7 @@ void check_config(const Config& config) {
   }
   check_batch(config.batch);
   check_model(config.model);
-  LearningRateSchedule({.curve = learning_rate_curve(config.schedule.name),
+  optim::LearningRateSchedule({.curve = optim::learning_rate_curve(config.schedule.name),
                         .peak = config.optim.lr,
                         .total_steps = config.run.steps,
                         .warmup = config.schedule.warmup,

@@ -15,8 +15,8 @@ namespace {
 class ModelGradient : public ::testing::TestWithParam<bool> {
  protected:
   double loss(parallel::TrainerStep& step) {
-    auto batches = make_batches(ctx_, shape_, 0, 2, false);
-    return step.evaluate(batches).loss_sum;
+    const auto batches = make_batches(ctx_, shape_, 0, 2, false);
+    return step.evaluate(2, [&](int i) { return batches[static_cast<std::size_t>(i)]; }).loss_sum;
   }
 
   BatchShape shape_;

@@ -94,7 +94,10 @@ Observed observe(ops::Context& ctx, const ProcessGrid& grid, const EqualityCase&
                                     philox_key(kSeed, fmt::format("step {}", step)));
     observed.losses.push_back(result.loss);
   }
-  observed.evaluation = adamw.evaluate(share(ctx, grid, test, kSteps, false)).loss_sum;
+  const auto held_out = share(ctx, grid, test, kSteps, false);
+  observed.evaluation = adamw.evaluate(static_cast<int>(held_out.size()), [&](int i) {
+                               return held_out[static_cast<std::size_t>(i)];
+                             }).loss_sum;
   return observed;
 }
 

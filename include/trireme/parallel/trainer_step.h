@@ -1,6 +1,7 @@
 // One optimizer step over the whole grid: the part of training that is neither data nor bookkeeping.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <span>
 
@@ -22,6 +23,7 @@ struct StepResult {
   double gradient_norm = 0.0;  // before clipping
   std::int64_t targets = 0;
   bool finite = true;        // false: the step changed nothing
+  bool stop = false;         // some rank wants to stop after this step
 };
 
 struct EvaluationResult {
@@ -45,10 +47,12 @@ class TrainerStep {
 
   // `mine` is this replica's share, the same on all ranks of the replica; `step` counts from 1.
   // Collective over the grid.
+  // `wants_stop` reaches every rank as StepResult::stop, at no cost of its own.
   StepResult train(std::span<const nn::MicroBatch> mine, std::int64_t step, float learning_rate,
-                   std::uint64_t random_key);
-  // `mine` may be empty on some replicas. Collective over the grid.
-  EvaluationResult evaluate(std::span<const nn::MicroBatch> mine);
+                   std::uint64_t random_key, bool wants_stop = false);
+  // Forward alone over this replica's `count` micro-batches, which may be none; `make` makes the i-th.
+  // Collective over the grid.
+  EvaluationResult evaluate(int count, const std::function<nn::MicroBatch(int i)>& make);
 
   Stage& stage() { return stage_; }
   const optim::Optimizer& optimizer() const { return *optimizer_; }
@@ -56,7 +60,7 @@ class TrainerStep {
 
   // Gradients of the last step's sum of losses, before division by the targets, reduced over all
   // copies: train() without the optimizer. For tests and for reports on gradients.
-  StepResult accumulate(std::span<const nn::MicroBatch> mine);
+  StepResult accumulate(std::span<const nn::MicroBatch> mine, bool wants_stop = false);
 
  private:
   ops::Context& ctx_;

@@ -1,0 +1,45 @@
+// From a configuration to the objects that train it: shared by train, eval and generate.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "trireme/io/checkpoint.h"
+#include "trireme/io/dataset.h"
+#include "trireme/models/gpt.h"
+#include "trireme/parallel/trainer_step.h"
+#include "trireme/train/config.h"
+
+namespace trireme {
+
+// The model that model.* asks for: the preset, explicit keys over it, and built-in values for the
+// rest. With data, the vocabulary is the data's; an explicit model.vocabulary that differs is a
+// ConfigError, and a preset's own counts only without data.
+models::GptConfig resolve_model(const Config::Model& model, std::optional<int> data_vocabulary);
+
+// model.* with every value written out, so that a checkpoint needs no preset.
+Config::Model written_out(const models::GptConfig& model);
+
+parallel::StepOptions step_options(const Config& config);
+
+// The data list as TokenDataset takes it.
+std::string data_list(const std::vector<WeightedPath>& paths);
+
+// Parameters, and the optimizer's state where `optimizer` is given, as slices of a checkpoint. With
+// `owned_only`, those that this rank writes: each element of the model is on exactly one rank's list.
+std::vector<TensorSlice> checkpoint_slices(const parallel::Stage& stage,
+                                           const optim::Optimizer* optimizer, bool owned_only);
+
+// Samples [begin, begin + micro) of a batch of data as a micro-batch; those past the end of `data` are
+// padded with masked targets.
+nn::MicroBatch make_micro_batch(ops::Context& ctx, const TokenBatch& data, std::int64_t context,
+                                std::size_t begin, std::int64_t micro, bool training);
+
+// Sum of the losses over all of `data`, in windows without overlap, on any grid; `limit` bounds the
+// number of micro-batches of the whole evaluation (none: all). Collective over the grid.
+parallel::EvaluationResult evaluate(ops::Context& ctx, parallel::TrainerStep& step,
+                                    const TokenDataset& data, std::int64_t micro,
+                                    bool mask_documents, std::optional<std::int64_t> limit);
+
+}  // namespace trireme

@@ -1,0 +1,190 @@
+#include "trireme/train/setup.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "trireme/ops/softmax_loss.h"
+
+namespace trireme {
+namespace {
+
+// Without a preset and without keys: a small model that trains in minutes.
+models::GptConfig built_in_model() {
+  models::GptConfig model;
+  model.layers = 6;
+  model.width = 256;
+  model.heads = 8;
+  model.context = 128;
+  return model;
+}
+
+nn::NormKind norm_kind(const std::string& word) {
+  return word == "rms" ? nn::NormKind::kRms : nn::NormKind::kLayer;
+}
+nn::ActivationKind activation_kind(const std::string& word) {
+  return word == "swiglu" ? nn::ActivationKind::kSwiglu : nn::ActivationKind::kGelu;
+}
+nn::PositionKind position_kind(const std::string& word) {
+  return word == "rotary" ? nn::PositionKind::kRotary : nn::PositionKind::kLearned;
+}
+
+std::int64_t resolve_vocabulary(const Config::Model& model, std::int64_t preset,
+                                std::optional<int> data) {
+  if (data && model.vocabulary && *model.vocabulary != *data) {
+    throw ConfigError(fmt::format("model.vocabulary is {}, but the data has {} tokens: leave it out, "
+                                  "and it follows the data",
+                                  *model.vocabulary, *data));
+  }
+  if (data) return *data;
+  return model.vocabulary.value_or(static_cast<int>(preset));
+}
+
+}  // namespace
+
+models::GptConfig resolve_model(const Config::Model& model, std::optional<int> data_vocabulary) {
+  const models::GptConfig preset = model.preset ? models::gpt_preset(*model.preset) : built_in_model();
+  models::GptConfig result = preset;
+  result.layers = model.layers.value_or(static_cast<int>(preset.layers));
+  result.width = model.width.value_or(static_cast<int>(preset.width));
+  result.heads = model.heads.value_or(static_cast<int>(preset.heads));
+  result.context = model.context.value_or(static_cast<int>(preset.context));
+  if (model.norm) result.norm = norm_kind(*model.norm);
+  if (model.activation) result.activation = activation_kind(*model.activation);
+  if (model.positions) result.positions = position_kind(*model.positions);
+  result.tied = model.tied.value_or(preset.tied);
+  result.bias = model.bias.value_or(preset.bias);
+  result.dropout = static_cast<float>(model.dropout.value_or(static_cast<double>(preset.dropout)));
+  // A preset's grouping of heads and feed-forward width go with its own sizes alone.
+  const bool own_heads = model.preset && result.heads == preset.heads;
+  result.kv_heads = model.kv_heads.value_or(
+      static_cast<int>(own_heads ? preset.kv_heads : result.heads));
+  const bool own_width =
+      model.preset && result.width == preset.width && result.activation == preset.activation;
+  result.hidden = own_width ? preset.hidden : models::default_hidden(result.activation, result.width);
+  result.vocabulary = resolve_vocabulary(model, preset.vocabulary, data_vocabulary);
+  models::check(result);
+  return result;
+}
+
+Config::Model written_out(const models::GptConfig& model) {
+  Config::Model written;
+  written.layers = static_cast<int>(model.layers);
+  written.width = static_cast<int>(model.width);
+  written.heads = static_cast<int>(model.heads);
+  written.kv_heads = static_cast<int>(model.kv_heads);
+  written.vocabulary = static_cast<int>(model.vocabulary);
+  written.context = static_cast<int>(model.context);
+  written.norm = model.norm == nn::NormKind::kRms ? "rms" : "layer";
+  written.activation = model.activation == nn::ActivationKind::kSwiglu ? "swiglu" : "gelu";
+  written.positions = model.positions == nn::PositionKind::kRotary ? "rotary" : "learned";
+  written.tied = model.tied;
+  written.bias = model.bias;
+  written.dropout = static_cast<double>(model.dropout);
+  return written;
+}
+
+parallel::StepOptions step_options(const Config& config) {
+  parallel::StepOptions options;
+  options.stage.sequence_parallel = config.grid.sequence_parallel;
+  options.stage.compute = config.run.precision == "bf16" ? DType::kBF16 : DType::kF32;
+  options.stage.seed = static_cast<std::uint64_t>(config.run.seed);
+  options.schedule = config.grid.schedule;
+  options.clip = static_cast<float>(config.optim.clip);
+  optim::OptimizerConfig& rule = options.optimizer;
+  rule.kind = config.optim.name == "sgd" ? optim::OptimizerConfig::Kind::kSgd
+                                         : optim::OptimizerConfig::Kind::kAdamW;
+  rule.beta1 = static_cast<float>(config.optim.beta1);
+  rule.beta2 = static_cast<float>(config.optim.beta2);
+  rule.epsilon = static_cast<float>(config.optim.eps);
+  rule.weight_decay = static_cast<float>(config.optim.weight_decay);
+  rule.momentum = static_cast<float>(config.optim.momentum);
+  return options;
+}
+
+std::string data_list(const std::vector<WeightedPath>& paths) {
+  const bool weighted = std::any_of(paths.begin(), paths.end(),
+                                    [](const WeightedPath& path) { return path.weight != 1.0; });
+  std::string list;
+  for (const WeightedPath& path : paths) {
+    if (!list.empty()) list += ",";
+    list += weighted ? fmt::format("{}:{}", path.path, path.weight) : path.path;
+  }
+  return list;
+}
+
+std::vector<TensorSlice> checkpoint_slices(const parallel::Stage& stage,
+                                           const optim::Optimizer* optimizer, bool owned_only) {
+  std::vector<TensorSlice> slices;
+  const bool writes = stage.grid().data_index() == 0;
+  for (std::size_t i = 0; i < stage.groups().size(); ++i) {
+    const nn::FlatGroup& group = *stage.groups()[i];
+    for (const nn::Parameter* parameter : group.parameters()) {
+      if (owned_only && !(writes && parameter->spec().copies.counted)) continue;
+      const nn::Placement& placement = parameter->placement();
+      const auto add = [&](std::string name, const Tensor& flat) {
+        slices.push_back({std::move(name), placement.global, placement.offset, placement.extent,
+                          std::nullopt, group.view(flat, *parameter)});
+      };
+      add("parameters/" + parameter->name(), group.master());
+      if (optimizer == nullptr) continue;
+      for (const auto& [state, flat] : optimizer->states(i)) {
+        add(fmt::format("optimizer/{}/{}", parameter->name(), state), flat);
+      }
+    }
+  }
+  return slices;
+}
+
+nn::MicroBatch make_micro_batch(ops::Context& ctx, const TokenBatch& data, std::int64_t context,
+                                std::size_t begin, std::int64_t micro, bool training) {
+  const std::int64_t rows = micro * context;
+  nn::MicroBatch batch;
+  batch.batch = micro;
+  batch.length = context;
+  batch.training = training;
+  batch.tokens = ctx.allocate({rows}, DType::kI32);
+  batch.targets = ctx.allocate({rows}, DType::kI32);
+  batch.samples = ctx.allocate({micro}, DType::kI64);
+  batch.loss_sum = ctx.allocate({1}, DType::kF64);
+  batch.loss_sum.data<double>()[0] = 0.0;
+  const auto real = static_cast<std::int64_t>(
+      std::min(data.samples.size() - begin, static_cast<std::size_t>(micro)));
+  const auto copy = [&](const std::vector<std::int32_t>& from, const Tensor& to, std::int32_t rest) {
+    const auto first = from.begin() + static_cast<std::ptrdiff_t>(begin) * context;
+    std::copy(first, first + real * context, to.data<std::int32_t>());
+    std::fill(to.data<std::int32_t>() + real * context, to.data<std::int32_t>() + rows, rest);
+  };
+  copy(data.tokens, batch.tokens, 0);
+  copy(data.targets, batch.targets, ops::kMaskedTarget);
+  if (!data.first_key.empty()) {
+    batch.first_key = ctx.allocate({rows}, DType::kI32);
+    copy(data.first_key, batch.first_key, 0);
+  }
+  for (std::int64_t b = 0; b < micro; ++b) {
+    batch.samples.data<std::int64_t>()[b] =
+        b < real ? static_cast<std::int64_t>(data.samples[begin + static_cast<std::size_t>(b)]) : 0;
+  }
+  return batch;
+}
+
+parallel::EvaluationResult evaluate(ops::Context& ctx, parallel::TrainerStep& step,
+                                    const TokenDataset& data, std::int64_t micro,
+                                    bool mask_documents, std::optional<std::int64_t> limit) {
+  const auto samples = static_cast<std::int64_t>(data.samples());
+  std::int64_t count = (samples + micro - 1) / micro;
+  if (limit) count = std::min(count, *limit);
+  const ProcessGrid& grid = step.stage().grid();
+  const parallel::MicroBatchShare mine =
+      parallel::share_of(static_cast<int>(count), grid.shape().data, grid.data_index());
+  return step.evaluate(mine.count, [&](int i) {
+    const auto first = static_cast<std::uint64_t>((mine.first + i) * micro);
+    std::vector<std::uint64_t> wanted(
+        std::min(static_cast<std::uint64_t>(micro), data.samples() - first));
+    std::iota(wanted.begin(), wanted.end(), first);
+    return make_micro_batch(ctx, data.read(wanted, mask_documents), data.context(), 0, micro, false);
+  });
+}
+
+}  // namespace trireme
