@@ -11,9 +11,6 @@
 namespace trireme {
 namespace {
 
-// MPI counts are ints: a longer message travels in pieces.
-constexpr std::size_t kPiece = std::size_t{1} << 30;
-
 std::byte* bytes_of(const Tensor& tensor) {
   return static_cast<std::byte*>(tensor.raw());
 }
@@ -23,14 +20,14 @@ class Messages {
  public:
   void send(const Wire& wire, const std::byte* data, std::size_t bytes, int peer) {
     const auto post = wire.synchronous ? MPI_Issend : MPI_Isend;
-    for (std::size_t begin = 0; begin < bytes; begin += kPiece) {
-      const int count = static_cast<int>(std::min(kPiece, bytes - begin));
+    for (std::size_t begin = 0; begin < bytes; begin += wire.piece_bytes) {
+      const int count = static_cast<int>(std::min(wire.piece_bytes, bytes - begin));
       check_mpi(post(data + begin, count, MPI_BYTE, peer, wire.tag, wire.comm, &add()), "send");
     }
   }
   void receive(const Wire& wire, std::byte* data, std::size_t bytes, int peer) {
-    for (std::size_t begin = 0; begin < bytes; begin += kPiece) {
-      const int count = static_cast<int>(std::min(kPiece, bytes - begin));
+    for (std::size_t begin = 0; begin < bytes; begin += wire.piece_bytes) {
+      const int count = static_cast<int>(std::min(wire.piece_bytes, bytes - begin));
       check_mpi(MPI_Irecv(data + begin, count, MPI_BYTE, peer, wire.tag, wire.comm, &add()),
                 "receive");
     }
