@@ -1,0 +1,411 @@
+#include "collectives.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+#include <vector>
+
+#include "mpi_util.h"
+#include "reduce.h"
+
+namespace trireme {
+namespace {
+
+std::byte* bytes_of(const Tensor& tensor) {
+  return static_cast<std::byte*>(tensor.raw());
+}
+
+// The messages of one phase.
+class Messages {
+ public:
+  void send(const Wire& wire, const std::byte* data, std::size_t bytes, int peer) {
+    const auto post = wire.synchronous ? MPI_Issend : MPI_Isend;
+    for (std::size_t begin = 0; begin < bytes; begin += wire.piece_bytes) {
+      const int count = static_cast<int>(std::min(wire.piece_bytes, bytes - begin));
+      check_mpi(post(data + begin, count, MPI_BYTE, peer, wire.tag, wire.comm, &add()), "send");
+    }
+  }
+  void receive(const Wire& wire, std::byte* data, std::size_t bytes, int peer) {
+    for (std::size_t begin = 0; begin < bytes; begin += wire.piece_bytes) {
+      const int count = static_cast<int>(std::min(wire.piece_bytes, bytes - begin));
+      check_mpi(MPI_Irecv(data + begin, count, MPI_BYTE, peer, wire.tag, wire.comm, &add()),
+                "receive");
+    }
+  }
+  // An empty message each way, for its arrival alone.
+  void signal(const Wire& wire, int to, int from) {
+    check_mpi(MPI_Irecv(nullptr, 0, MPI_BYTE, from, wire.tag, wire.comm, &add()), "receive");
+    check_mpi(MPI_Isend(nullptr, 0, MPI_BYTE, to, wire.tag, wire.comm, &add()), "send");
+  }
+  bool done() {
+    if (requests_.empty()) return true;
+    int all = 0;
+    check_mpi(MPI_Testall(static_cast<int>(requests_.size()), requests_.data(), &all,
+                          MPI_STATUSES_IGNORE),
+              "finish a message");
+    if (all != 0) requests_.clear();
+    return all != 0;
+  }
+
+ private:
+  MPI_Request& add() { return requests_.emplace_back(MPI_REQUEST_NULL); }
+
+  std::vector<MPI_Request> requests_;
+};
+
+// Calls visit(peer) for all other ranks, the next one first, so that not all send to rank 0 at
+// once.
+template <class Visit>
+void for_each_peer(const Wire& wire, Visit visit) {
+  for (int step = 1; step < wire.size; ++step) visit((wire.rank + step) % wire.size);
+}
+
+// A task whose phases are each: post messages, wait for them, go on.
+class PhasedTask : public Task {
+ public:
+  Step advance() final {
+    if (!messages_.done()) return Step::kIdle;
+    return next_phase() ? Step::kMoved : Step::kDone;
+  }
+
+ protected:
+  explicit PhasedTask(const Wire& wire) : wire_(wire) {}
+
+  // Called at the start, and whenever all messages have gone and come: takes in what has come and
+  // posts the next phase. False when there is none.
+  virtual bool next_phase() = 0;
+
+  Buffer workspace(std::size_t bytes) const {
+    return wire_.workspace->allocate(bytes, MemoryUse::kCommunication, Stream());
+  }
+  // The contributions of all ranks in rank order: own ones in place, others as they lie in
+  // `received`.
+  std::vector<const std::byte*> in_rank_order(const std::byte* own, const std::byte* received,
+                                              std::size_t bytes) const {
+    std::vector<const std::byte*> sources(static_cast<std::size_t>(wire_.size));
+    for (int rank = 0; rank < wire_.size; ++rank) {
+      sources[static_cast<std::size_t>(rank)] =
+          rank == wire_.rank ? own : slot(received, rank, bytes);
+    }
+    return sources;
+  }
+  // Where the piece of `peer` lies among those of the other ranks.
+  template <class Byte>
+  Byte* slot(Byte* received, int peer, std::size_t bytes) const {
+    return received + static_cast<std::size_t>(peer < wire_.rank ? peer : peer - 1) * bytes;
+  }
+
+  const Wire wire_;
+  Messages messages_;
+};
+
+class DirectAllReduce final : public PhasedTask {
+ public:
+  DirectAllReduce(const Wire& wire, Tensor data, ReduceOp op)
+      : PhasedTask(wire), data_(std::move(data)), op_(op) {}
+
+ private:
+  bool next_phase() override {
+    const std::size_t bytes = data_.bytes();
+    if (bytes == 0) return false;
+    if (!received_) {
+      received_ = workspace(bytes * static_cast<std::size_t>(wire_.size - 1));
+      for_each_peer(wire_, [&](int peer) {
+        messages_.receive(wire_, slot(received_.get(), peer, bytes), bytes, peer);
+      });
+      for_each_peer(wire_, [&](int peer) { messages_.send(wire_, bytes_of(data_), bytes, peer); });
+      return true;
+    }
+    reduce_in_order(data_.dtype(), op_, in_rank_order(bytes_of(data_), received_.get(), bytes),
+                    bytes_of(data_), static_cast<std::size_t>(data_.elements()));
+    return false;
+  }
+
+  Tensor data_;
+  ReduceOp op_;
+  Buffer received_;
+};
+
+// A range of elements of a buffer.
+struct Range {
+  std::size_t begin = 0;
+  std::size_t end = 0;
+  std::size_t size() const { return end - begin; }
+};
+
+// Part `index` of `count` nearly equal ones.
+Range part_of(Range whole, int index, int count) {
+  const auto n = static_cast<std::size_t>(count);
+  const auto i = static_cast<std::size_t>(index);
+  const std::size_t share = whole.size() / n;
+  const std::size_t extra = whole.size() % n;
+  const std::size_t begin = whole.begin + i * share + std::min(i, extra);
+  return {begin, begin + share + (i < extra ? 1 : 0)};
+}
+
+// The buffer goes segment by segment, so that the workspace stays bounded.
+class PairwiseAllReduce final : public PhasedTask {
+ public:
+  PairwiseAllReduce(const Wire& wire, Tensor data, ReduceOp op)
+      : PhasedTask(wire),
+        data_(std::move(data)),
+        op_(op),
+        element_(size_of(data_.dtype())),
+        count_(static_cast<std::size_t>(data_.elements())),
+        step_(std::max(wire.segment_bytes / element_, static_cast<std::size_t>(wire.size))) {}
+
+ private:
+  bool next_phase() override {
+    if (scattering_) {
+      reduce_own();
+      gather();
+      scattering_ = false;
+      segment_.begin = segment_.end;
+      return true;
+    }
+    if (segment_.begin == count_) return false;
+    segment_.end = std::min(count_, segment_.begin + step_);
+    scatter();
+    scattering_ = true;
+    return true;
+  }
+
+  void scatter() {
+    const std::size_t own = bytes(wire_.rank);
+    if (!received_)
+      received_ = workspace((step_ / count_of_ranks() + 1) * element_ * count_of_ranks());
+    for_each_peer(wire_, [&](int peer) {
+      messages_.receive(wire_, slot(received_.get(), peer, own), own, peer);
+    });
+    for_each_peer(wire_,
+                  [&](int peer) { messages_.send(wire_, address(peer), bytes(peer), peer); });
+  }
+  void reduce_own() {
+    reduce_in_order(data_.dtype(), op_,
+                    in_rank_order(address(wire_.rank), received_.get(), bytes(wire_.rank)),
+                    address(wire_.rank), part(wire_.rank).size());
+  }
+  void gather() {
+    for_each_peer(wire_,
+                  [&](int peer) { messages_.receive(wire_, address(peer), bytes(peer), peer); });
+    for_each_peer(wire_, [&](int peer) {
+      messages_.send(wire_, address(wire_.rank), bytes(wire_.rank), peer);
+    });
+  }
+  std::size_t count_of_ranks() const { return static_cast<std::size_t>(wire_.size); }
+  Range part(int rank) const { return part_of(segment_, rank, wire_.size); }
+  std::byte* address(int rank) const { return bytes_of(data_) + part(rank).begin * element_; }
+  std::size_t bytes(int rank) const { return part(rank).size() * element_; }
+
+  Tensor data_;
+  ReduceOp op_;
+  std::size_t element_, count_, step_;
+  Range segment_;
+  bool scattering_ = false;
+  Buffer received_;
+};
+
+class ReduceScatter final : public PhasedTask {
+ public:
+  ReduceScatter(const Wire& wire, Tensor input, Tensor output, ReduceOp op)
+      : PhasedTask(wire),
+        input_(std::move(input)),
+        output_(std::move(output)),
+        op_(op),
+        element_(size_of(input_.dtype())),
+        count_(static_cast<std::size_t>(output_.elements())),
+        step_(std::max<std::size_t>(
+            wire.segment_bytes / element_ / static_cast<std::size_t>(wire.size), 1)) {}
+
+ private:
+  bool next_phase() override {
+    if (segment_.end > segment_.begin) {
+      reduce_in_order(
+          input_.dtype(), op_,
+          in_rank_order(address(wire_.rank), received_.get(), segment_.size() * element_),
+          bytes_of(output_) + segment_.begin * element_, segment_.size());
+    }
+    segment_ = {segment_.end, std::min(count_, segment_.end + step_)};
+    if (segment_.size() == 0) return false;
+    const std::size_t bytes = segment_.size() * element_;
+    if (!received_) received_ = workspace(bytes * static_cast<std::size_t>(wire_.size - 1));
+    for_each_peer(wire_, [&](int peer) {
+      messages_.receive(wire_, slot(received_.get(), peer, bytes), bytes, peer);
+    });
+    for_each_peer(wire_, [&](int peer) { messages_.send(wire_, address(peer), bytes, peer); });
+    return true;
+  }
+  const std::byte* address(int rank) const {
+    return bytes_of(input_) + (static_cast<std::size_t>(rank) * count_ + segment_.begin) * element_;
+  }
+
+  Tensor input_, output_;
+  ReduceOp op_;
+  std::size_t element_, count_, step_;
+  Range segment_;
+  Buffer received_;
+};
+
+// All-gather and all-to-all: everybody sends a part to everybody, in one phase.
+class PartExchange final : public PhasedTask {
+ public:
+  // `stride` is the distance of the parts in input: 0 where all get the same.
+  PartExchange(const Wire& wire, Tensor input, Tensor output, std::size_t part, std::size_t stride)
+      : PhasedTask(wire),
+        input_(std::move(input)),
+        output_(std::move(output)),
+        part_(part),
+        stride_(stride) {}
+
+ private:
+  bool next_phase() override {
+    if (std::exchange(posted_, true)) return false;
+    for_each_peer(wire_, [&](int peer) { messages_.receive(wire_, target(peer), part_, peer); });
+    for_each_peer(wire_, [&](int peer) { messages_.send(wire_, source(peer), part_, peer); });
+    if (part_ > 0 && target(wire_.rank) != source(wire_.rank)) {
+      std::memcpy(target(wire_.rank), source(wire_.rank), part_);
+    }
+    return true;
+  }
+  const std::byte* source(int peer) const {
+    return bytes_of(input_) + static_cast<std::size_t>(peer) * stride_;
+  }
+  std::byte* target(int peer) const {
+    return bytes_of(output_) + static_cast<std::size_t>(peer) * part_;
+  }
+
+  Tensor input_, output_;
+  std::size_t part_, stride_;
+  bool posted_ = false;
+};
+
+class Broadcast final : public PhasedTask {
+ public:
+  Broadcast(const Wire& wire, Tensor data, int root)
+      : PhasedTask(wire), data_(std::move(data)), root_(root) {}
+
+ private:
+  // Ranks count from the root. A rank's parent is itself without its lowest set bit; its children
+  // are itself with one bit set below that one.
+  bool next_phase() override {
+    const int self = (wire_.rank - root_ + wire_.size) % wire_.size;
+    const int lowest = self == 0 ? wire_.size : self & -self;
+    if (phase_++ == 0) {
+      if (self != 0) messages_.receive(wire_, bytes_of(data_), data_.bytes(), peer(self - lowest));
+      return true;
+    }
+    if (phase_ > 2) return false;
+    int bit = 1;
+    while (bit < lowest && self + bit < wire_.size) bit *= 2;
+    for (bit /= 2; bit > 0; bit /= 2) {  // the largest subtree first
+      messages_.send(wire_, bytes_of(data_), data_.bytes(), peer(self + bit));
+    }
+    return true;
+  }
+  int peer(int from_root) const { return (from_root + root_) % wire_.size; }
+
+  Tensor data_;
+  int root_;
+  int phase_ = 0;
+};
+
+class Barrier final : public PhasedTask {
+ public:
+  explicit Barrier(const Wire& wire) : PhasedTask(wire) {}
+
+ private:
+  bool next_phase() override {
+    if (distance_ >= wire_.size) return false;
+    messages_.signal(wire_, (wire_.rank + distance_) % wire_.size,
+                     (wire_.rank - distance_ + wire_.size) % wire_.size);
+    distance_ *= 2;
+    return true;
+  }
+
+  int distance_ = 1;
+};
+
+class TransferTask final : public PhasedTask {
+ public:
+  TransferTask(const Wire& wire, Transfer transfer)
+      : PhasedTask(wire), transfer_(std::move(transfer)) {}
+
+ private:
+  bool next_phase() override {
+    if (std::exchange(posted_, true)) return false;
+    const Tensor& tensor = transfer_.tensor;
+    if (transfer_.direction == Transfer::Direction::kSend) {
+      messages_.send(wire_, bytes_of(tensor), tensor.bytes(), transfer_.peer);
+    } else {
+      messages_.receive(wire_, bytes_of(tensor), tensor.bytes(), transfer_.peer);
+    }
+    return true;
+  }
+
+  Transfer transfer_;
+  bool posted_ = false;
+};
+
+class LibraryTask final : public Task {
+ public:
+  LibraryTask(std::function<int(MPI_Request*)> start, Tensors tensors)
+      : start_(std::move(start)), tensors_(std::move(tensors)) {}
+
+  Step advance() override {
+    if (start_) {
+      check_mpi(start_(&request_), "start a collective operation");
+      start_ = nullptr;
+    }
+    int done = 0;
+    check_mpi(MPI_Test(&request_, &done, MPI_STATUS_IGNORE), "finish a collective operation");
+    return done != 0 ? Step::kDone : Step::kIdle;
+  }
+
+ private:
+  std::function<int(MPI_Request*)> start_;
+  Tensors tensors_;
+  MPI_Request request_ = MPI_REQUEST_NULL;
+};
+
+}  // namespace
+
+std::unique_ptr<Task> make_direct_all_reduce(const Wire& wire, Tensor data, ReduceOp op) {
+  return std::make_unique<DirectAllReduce>(wire, std::move(data), op);
+}
+
+std::unique_ptr<Task> make_pairwise_all_reduce(const Wire& wire, Tensor data, ReduceOp op) {
+  return std::make_unique<PairwiseAllReduce>(wire, std::move(data), op);
+}
+
+std::unique_ptr<Task> make_reduce_scatter(const Wire& wire, Tensor input, Tensor output,
+                                          ReduceOp op) {
+  return std::make_unique<ReduceScatter>(wire, std::move(input), std::move(output), op);
+}
+
+std::unique_ptr<Task> make_all_gather(const Wire& wire, Tensor input, Tensor output) {
+  const std::size_t part = input.bytes();
+  return std::make_unique<PartExchange>(wire, std::move(input), std::move(output), part, 0);
+}
+
+std::unique_ptr<Task> make_all_to_all(const Wire& wire, Tensor input, Tensor output) {
+  const std::size_t part = input.bytes() / static_cast<std::size_t>(wire.size);
+  return std::make_unique<PartExchange>(wire, std::move(input), std::move(output), part, part);
+}
+
+std::unique_ptr<Task> make_broadcast(const Wire& wire, Tensor data, int root) {
+  return std::make_unique<Broadcast>(wire, std::move(data), root);
+}
+
+std::unique_ptr<Task> make_barrier(const Wire& wire) {
+  return std::make_unique<Barrier>(wire);
+}
+
+std::unique_ptr<Task> make_transfer(const Wire& wire, const Transfer& transfer) {
+  return std::make_unique<TransferTask>(wire, transfer);
+}
+
+std::unique_ptr<Task> make_library_task(std::function<int(MPI_Request*)> start, Tensors tensors) {
+  return std::make_unique<LibraryTask>(std::move(start), std::move(tensors));
+}
+
+}  // namespace trireme

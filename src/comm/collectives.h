@@ -1,0 +1,47 @@
+// Collective operations composed of point-to-point messages, as tasks of the progress engine.
+//
+// Messages between two ranks are matched in the order in which they are posted, so every task
+// receives from a peer in the order in which that peer sends to it.
+#pragma once
+
+#include <functional>
+#include <memory>
+
+#include <mpi.h>
+
+#include "trireme/comm/communicator.h"
+
+#include "task.h"
+
+namespace trireme {
+
+// What a task needs to know of its communicator.
+struct Wire {
+  MPI_Comm comm = MPI_COMM_NULL;
+  int rank = 0;
+  int size = 1;
+  int tag = 0;
+  bool synchronous = false;                           // rendezvous sends only
+  Allocator* workspace = nullptr;                     // of the communicator's runtime
+  std::size_t segment_bytes = std::size_t{32} << 20;  // reductions take a buffer in such parts
+  std::size_t piece_bytes = std::size_t{1} << 30;  // MPI counts are ints: longer messages are cut
+};
+
+// One phase: each rank reduces what all sent to it of the whole buffer, in rank order.
+std::unique_ptr<Task> make_direct_all_reduce(const Wire& wire, Tensor data, ReduceOp op);
+// Two phases: reduce-scatter, then all-gather. The same bits as the direct one.
+std::unique_ptr<Task> make_pairwise_all_reduce(const Wire& wire, Tensor data, ReduceOp op);
+std::unique_ptr<Task> make_reduce_scatter(const Wire& wire, Tensor input, Tensor output,
+                                          ReduceOp op);
+std::unique_ptr<Task> make_all_gather(const Wire& wire, Tensor input, Tensor output);
+std::unique_ptr<Task> make_all_to_all(const Wire& wire, Tensor input, Tensor output);
+// Binomial tree.
+std::unique_ptr<Task> make_broadcast(const Wire& wire, Tensor data, int root);
+// Dissemination: log2(size) rounds.
+std::unique_ptr<Task> make_barrier(const Wire& wire);
+std::unique_ptr<Task> make_transfer(const Wire& wire, const Transfer& transfer);
+
+// MPI's own algorithm: `start` posts it; the tensors live until it is done.
+std::unique_ptr<Task> make_library_task(std::function<int(MPI_Request*)> start, Tensors tensors);
+
+}  // namespace trireme

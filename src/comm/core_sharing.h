@@ -1,0 +1,24 @@
+// How the ranks of a node share its cores.
+#pragma once
+
+#include <bitset>
+#include <cstddef>
+#include <vector>
+
+namespace trireme {
+
+inline constexpr std::size_t kMaxCpus = 1024;
+using CpuMask = std::bitset<kMaxCpus>;
+
+// The processors that this process may run on.
+CpuMask own_cpu_mask();
+
+// What each rank of a node may use, given the masks of all: a processor that several masks hold is
+// shared evenly among them. At least 1 each.
+std::vector<int> share_cores(const std::vector<CpuMask>& masks);
+
+// The most that the job scheduler grants this rank (SLURM_CPUS_PER_TASK, else its share of
+// SLURM_CPUS_ON_NODE among `local_size` ranks); `cores` where it says nothing. At least 1.
+int limit_by_scheduler(int cores, int local_size);
+
+}  // namespace trireme

@@ -1,0 +1,105 @@
+#include "trireme/comm/flight_recorder.h"
+
+#include <utility>
+
+#include "trireme/base/clock.h"
+#include "trireme/comm/communicator.h"
+
+#include "recorder_impl.h"
+
+namespace trireme {
+
+std::uint64_t FlightRecorder::Impl::begin(const LaneKey& key, std::string_view name,
+                                          std::size_t bytes) {
+  const std::lock_guard lock(mutex_);
+  const std::uint64_t id = ++last_id_;
+  under_way_[id] = Operation{.lane = key.lane,
+                             .peer = key.peer,
+                             .sends = key.sends,
+                             .name = name,
+                             .sequence = ++begun_[key],
+                             .bytes = bytes,
+                             .begin_ns = now_ns()};
+  return id;
+}
+
+void FlightRecorder::Impl::end(std::uint64_t id) {
+  const std::lock_guard lock(mutex_);
+  auto node = under_way_.extract(id);
+  if (node.empty()) return;
+  node.mapped().end_ns = now_ns();
+  finished_.push_back(node.mapped());
+  if (finished_.size() > kKept) finished_.pop_front();
+}
+
+void FlightRecorder::Impl::add_lane(int lane, LaneInfo info) {
+  const std::lock_guard lock(mutex_);
+  lanes_.insert_or_assign(lane, std::move(info));
+}
+
+FlightRecorder::Impl::Snapshot FlightRecorder::Impl::snapshot() const {
+  const std::lock_guard lock(mutex_);
+  Snapshot result{.under_way = {}, .begun = begun_, .lanes = lanes_};
+  for (const auto& [id, operation] : under_way_) result.under_way.push_back(operation);
+  return result;
+}
+
+std::vector<Operation> FlightRecorder::Impl::under_way() const {
+  return snapshot().under_way;
+}
+
+std::vector<Operation> FlightRecorder::Impl::finished() const {
+  const std::lock_guard lock(mutex_);
+  return {finished_.begin(), finished_.end()};
+}
+
+std::int64_t FlightRecorder::Impl::oldest_begin_ns() const {
+  const std::lock_guard lock(mutex_);
+  return under_way_.empty() ? 0 : under_way_.begin()->second.begin_ns;
+}
+
+FlightRecorder::FlightRecorder() : impl_(std::make_unique<Impl>()) {}
+FlightRecorder::~FlightRecorder() = default;
+
+double FlightRecorder::exposed_seconds() const {
+  return static_cast<double>(impl_->exposed_ns.load()) * 1e-9;
+}
+
+void FlightRecorder::add_exposed(std::int64_t nanoseconds) {
+  impl_->exposed_ns += nanoseconds;
+}
+
+std::vector<Operation> FlightRecorder::under_way() const {
+  return impl_->under_way();
+}
+
+std::vector<Operation> FlightRecorder::finished() const {
+  return impl_->finished();
+}
+
+std::uint64_t FlightRecorder::begin(int lane, int peer, bool sends, std::string_view name,
+                                    std::size_t bytes) {
+  return impl_->begin({lane, peer, sends}, name, bytes);
+}
+
+void FlightRecorder::end(std::uint64_t id) {
+  impl_->end(id);
+}
+
+FlightRecorder::Scope::Scope(FlightRecorder& recorder, const Communicator& comm,
+                             std::string_view name)
+    : recorder_(recorder) {
+  const int lane = comm.lane_id() | kLibraryLaneBit;
+  LaneInfo info{.name = comm.name(), .members = {}};
+  for (int member = 0; member < comm.size(); ++member) {
+    info.members.push_back(comm.world_rank(member));
+  }
+  recorder.impl().add_lane(lane, std::move(info));
+  id_ = recorder.begin(lane, -1, false, name, 0);
+}
+
+FlightRecorder::Scope::~Scope() {
+  recorder_.end(id_);
+}
+
+}  // namespace trireme

@@ -1,0 +1,23 @@
+// Who is to blame when nothing moves any more.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "rank_report.h"
+
+namespace trireme {
+
+struct HangVerdict {
+  std::vector<int> culprits;  // world ranks, rising
+  std::string line;  // for the user; names the culprits and no other rank by "rank N (host)"
+};
+
+// From the reports of all ranks (nothing where a rank did not answer): ranks wait for the members
+// that have not begun the same operation; whoever waits for nobody, and whoever wait for each other
+// in a circle, hold up the rest.
+HangVerdict analyse_hang(const std::vector<std::optional<RankReport>>& reports,
+                         const std::vector<std::string>& hosts, double timeout_s);
+
+}  // namespace trireme

@@ -1,0 +1,54 @@
+#include "launcher.h"
+
+#include <cstdlib>
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include "trireme/base/error.h"
+
+namespace trireme {
+namespace {
+
+int number(const char* name) {
+  const char* text = std::getenv(name);
+  return text == nullptr ? 0 : std::atoi(text);
+}
+
+}  // namespace
+
+// The innermost launcher decides: an mpiexec inside a Slurm step sets PMI_SIZE. SLURM_NTASKS alone
+// says nothing, for the batch script itself has it too.
+LaunchedTasks launched_tasks() {
+  if (const int count = number("PMI_SIZE"); count > 0) return {count, "mpiexec"};
+  if (const int count = number("OMPI_COMM_WORLD_SIZE"); count > 0)
+    return {count, "Open MPI's mpiexec"};
+  if (std::getenv("SLURM_PROCID") != nullptr) {
+    if (const int count = number("SLURM_STEP_NUM_TASKS"); count > 0) return {count, "srun"};
+    if (const int count = number("SLURM_NTASKS");
+        count > 0 && std::getenv("SLURM_STEP_ID") != nullptr) {
+      return {count, "srun"};
+    }
+  }
+  return {};
+}
+
+void check_world_size(int world_size) {
+  const LaunchedTasks tasks = launched_tasks();
+  if (world_size > 1 || tasks.count <= 1) return;
+  throw ConfigError(fmt::format(
+      "{} started {} tasks, but MPI sees only 1: start them with srun --mpi=pmi2, or with the "
+      "mpiexec of MPICH",
+      tasks.launcher, tasks.count));
+}
+
+std::string node_name() {
+  if (const char* name = std::getenv("SLURMD_NODENAME"); name != nullptr && *name != '\0') {
+    return name;
+  }
+  char host[256] = {};
+  if (gethostname(host, sizeof host - 1) != 0) return "unknown host";
+  return host;
+}
+
+}  // namespace trireme

@@ -1,0 +1,62 @@
+#include "mpi_util.h"
+
+#include <exception>
+#include <string>
+
+#include <fmt/format.h>
+#include <sched.h>
+
+#include "trireme/base/error.h"
+
+namespace trireme {
+
+void check_mpi(int code, std::string_view what) {
+  if (code == MPI_SUCCESS) [[likely]]
+    return;
+  char text[MPI_MAX_ERROR_STRING];
+  int length = 0;
+  MPI_Error_string(code, text, &length);
+  throw MpiError(fmt::format("MPI could not {}: {}", what,
+                             std::string_view(text, static_cast<std::size_t>(length))));
+}
+
+void wait_yielding(MPI_Request& request, std::string_view what) {
+  int done = 0;
+  while (true) {
+    check_mpi(MPI_Test(&request, &done, MPI_STATUS_IGNORE), what);
+    if (done != 0) return;
+    sched_yield();
+  }
+}
+
+OwnedComm::~OwnedComm() {
+  if (comm_ == MPI_COMM_NULL || std::uncaught_exceptions() > 0) return;
+  int finalized = 0;
+  MPI_Finalized(&finalized);
+  if (finalized == 0) MPI_Comm_free(&comm_);
+}
+
+OwnedComm OwnedComm::duplicate(MPI_Comm parent) {
+  OwnedComm result;
+  MPI_Request request = MPI_REQUEST_NULL;
+  check_mpi(MPI_Comm_idup(parent, &result.comm_, &request), "duplicate a communicator");
+  wait_yielding(request, "duplicate a communicator");
+  MPI_Comm_set_errhandler(result.comm_, MPI_ERRORS_RETURN);
+  return result;
+}
+
+OwnedComm OwnedComm::of_world_ranks(const int* ranks, int count, int tag) {
+  OwnedComm result;
+  MPI_Group world = MPI_GROUP_NULL;
+  MPI_Group group = MPI_GROUP_NULL;
+  check_mpi(MPI_Comm_group(MPI_COMM_WORLD, &world), "find the group of the world");
+  check_mpi(MPI_Group_incl(world, count, ranks, &group), "form a group of ranks");
+  check_mpi(MPI_Comm_create_group(MPI_COMM_WORLD, group, tag, &result.comm_),
+            "create a communicator");
+  MPI_Group_free(&group);
+  MPI_Group_free(&world);
+  MPI_Comm_set_errhandler(result.comm_, MPI_ERRORS_RETURN);
+  return result;
+}
+
+}  // namespace trireme

@@ -1,0 +1,38 @@
+// Small helpers around MPI's C interface.
+#pragma once
+
+#include <string_view>
+
+#include <mpi.h>
+
+namespace trireme {
+
+// Throws MpiError with `what` and MPI's own words unless `code` is MPI_SUCCESS.
+void check_mpi(int code, std::string_view what);
+
+// Tests and yields until the request is done: a blocking MPI call would spin, which is ruinous
+// where there are more ranks than cores.
+void wait_yielding(MPI_Request& request, std::string_view what);
+
+// Owns a communicator. It is not freed where MPI is already finalized, nor while an exception is in
+// flight: freeing is collective, and the other ranks may not come.
+class OwnedComm {
+ public:
+  OwnedComm() = default;
+  ~OwnedComm();
+  OwnedComm(OwnedComm&& other) noexcept : comm_(other.comm_) { other.comm_ = MPI_COMM_NULL; }
+  OwnedComm& operator=(OwnedComm&&) = delete;
+
+  // Collective over `parent`; errors are returned, not fatal.
+  static OwnedComm duplicate(MPI_Comm parent);
+  // Collective over the listed ranks of the world alone. `tag` tells concurrent calls apart.
+  static OwnedComm of_world_ranks(const int* ranks, int count, int tag);
+
+  MPI_Comm get() const { return comm_; }
+  const MPI_Comm* address() const { return &comm_; }
+
+ private:
+  MPI_Comm comm_ = MPI_COMM_NULL;
+};
+
+}  // namespace trireme

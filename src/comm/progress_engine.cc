@@ -1,0 +1,195 @@
+#include "progress_engine.h"
+
+#include <algorithm>
+#include <exception>
+#include <utility>
+
+#include <sched.h>
+#include <unistd.h>
+
+#include "trireme/base/clock.h"
+
+#include "thread_util.h"
+
+namespace trireme {
+namespace {
+
+// While the host computes: yields for a while after something happened, then ever longer sleeps.
+class Backoff {
+ public:
+  void step(bool moved) {
+    if (moved) {
+      last_ns_ = now_ns();
+      nap_us_ = kShortestNapUs;
+    } else if (now_ns() - last_ns_ < kYieldNs) {
+      sched_yield();
+    } else {
+      usleep(nap_us_);
+      nap_us_ = std::min(nap_us_ * 2, kLongestNapUs);
+    }
+  }
+
+ private:
+  static constexpr std::int64_t kYieldNs = 50'000;
+  static constexpr useconds_t kShortestNapUs = 20;
+  static constexpr useconds_t kLongestNapUs = 200;
+
+  std::int64_t last_ns_ = now_ns();
+  useconds_t nap_us_ = kShortestNapUs;
+};
+
+// MPI moves data inside of its tests without saying so; a test that took this long has done work.
+constexpr std::int64_t kBusyTestNs = 4'000;
+
+}  // namespace
+
+class ProgressEngine::State final : public Work::State {
+ public:
+  State(ProgressEngine& engine, std::size_t operations) : engine_(engine), remaining_(operations) {}
+
+  bool done() override { return remaining_.load(std::memory_order_acquire) == 0; }
+  void wait_host() override {
+    if (!done()) engine_.wait(*this);
+    const std::lock_guard lock(mutex_);
+    if (error_) std::rethrow_exception(error_);
+  }
+  void wait_on(const Stream& stream) override {
+    wait_host();
+    stream.synchronize();
+  }
+
+  void finish_one(std::exception_ptr error) {
+    if (error) {
+      const std::lock_guard lock(mutex_);
+      if (!error_) error_ = std::move(error);
+    }
+    remaining_.fetch_sub(1, std::memory_order_release);
+  }
+
+ private:
+  ProgressEngine& engine_;
+  std::atomic<std::size_t> remaining_;
+  std::mutex mutex_;
+  std::exception_ptr error_;
+};
+
+void ProgressEngine::stop() {
+  {
+    const std::lock_guard lock(inbox_mutex_);
+    stopping_ = true;
+  }
+  wake_.notify_all();
+  if (thread_.joinable()) thread_.join();
+}
+
+Work ProgressEngine::submit(std::vector<Queued> operations) {
+  if (operations.empty()) return {};
+  auto state = std::make_shared<State>(*this, operations.size());
+  {
+    const std::lock_guard lock(inbox_mutex_);
+    pending_ += operations.size();
+    for (Queued& operation : operations) inbox_.push_back({std::move(operation), state});
+    if (!thread_.joinable()) thread_ = start_quiet_thread([this] { run(); });
+  }
+  try_advance();  // its messages leave now
+  if (!state->done()) wake_.notify_one();
+  return Work(std::move(state));
+}
+
+bool ProgressEngine::drain(double seconds) {
+  const std::int64_t until = now_ns() + static_cast<std::int64_t>(seconds * 1e9);
+  while (pending_ > 0) {
+    if (now_ns() > until) return false;
+    usleep(1000);
+  }
+  return true;
+}
+
+// The caller's thread advances the tasks itself, so that nobody has to be woken when they are done.
+void ProgressEngine::wait(State& state) {
+  const std::int64_t begin = now_ns();
+  ++waiting_hosts_;
+  while (!state.done()) {
+    if (!try_advance() && !state.done()) sched_yield();
+  }
+  bool wake = false;
+  {
+    const std::lock_guard lock(inbox_mutex_);
+    --waiting_hosts_;
+    wake = wanted();
+  }
+  if (wake) wake_.notify_one();
+  recorder_.add_exposed(now_ns() - begin);
+}
+
+bool ProgressEngine::try_advance() {
+  const std::unique_lock lock(drive_mutex_, std::try_to_lock);
+  return lock && advance_all();
+}
+
+bool ProgressEngine::advance_all() {
+  {
+    const std::lock_guard lock(inbox_mutex_);
+    for (Entry& entry : inbox_) lanes_[entry.operation.key].push_back(std::move(entry));
+    inbox_.clear();
+  }
+  bool moved = false;
+  for (auto& [key, lane] : lanes_) moved |= advance_lane(lane);
+  return moved;
+}
+
+bool ProgressEngine::advance_lane(std::deque<Entry>& lane) {
+  bool moved = false;
+  while (!lane.empty()) {
+    Entry& head = lane.front();
+    const Queued& operation = head.operation;
+    if (head.id == 0) {
+      head.id = recorder_.begin(operation.key.lane, operation.key.peer, operation.key.sends,
+                                operation.name, operation.bytes);
+    }
+    Task::Step step = Task::Step::kIdle;
+    std::exception_ptr error;
+    try {
+      step = operation.task->advance();
+    } catch (...) {
+      error = std::current_exception();
+      step = Task::Step::kDone;
+    }
+    if (step == Task::Step::kIdle) return moved;
+    moved = true;
+    if (step == Task::Step::kDone) {
+      Entry finished = std::move(head);
+      lane.pop_front();
+      finish(finished, std::move(error));
+    }
+  }
+  return moved;
+}
+
+void ProgressEngine::finish(Entry& entry, std::exception_ptr error) {
+  recorder_.end(entry.id);
+  entry.operation.task.reset();  // gives up its tensors before anybody is told
+  --pending_;
+  entry.state->finish_one(std::move(error));
+}
+
+void ProgressEngine::run() {
+  std::unique_lock lock(inbox_mutex_);
+  while (!stopping_) {
+    wake_.wait(lock, [this] { return stopping_ || wanted(); });
+    lock.unlock();
+    poll();
+    lock.lock();
+  }
+}
+
+void ProgressEngine::poll() {
+  Backoff backoff;
+  while (!stopping_ && wanted()) {
+    const std::int64_t begin = now_ns();
+    const bool moved = try_advance();
+    backoff.step(moved || now_ns() - begin > kBusyTestNs);
+  }
+}
+
+}  // namespace trireme

@@ -1,0 +1,46 @@
+// What a rank tells the others when an operation hangs.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "recorder_impl.h"
+
+namespace trireme {
+
+// An operation under way.
+struct WaitingFor {
+  LaneKey key;
+  bool library = false;      // a call into a library (FlightRecorder::Scope)
+  std::string name;          // "all_reduce"
+  std::string communicator;  // "tensor"
+  std::vector<int> members;  // world ranks
+  std::uint64_t sequence = 0;
+  double age_s = 0;
+};
+
+struct RankReport {
+  std::vector<WaitingFor> waiting;
+  std::vector<std::pair<LaneKey, std::uint64_t>> begun;  // the last sequence number of each lane
+  bool main_sleeps = false;                              // the main thread sleeps in the kernel
+};
+
+RankReport make_report(const FlightRecorder::Impl::Snapshot& snapshot, bool main_sleeps);
+
+std::string encode(const RankReport& report);
+// Nothing where the bytes are not a report.
+std::optional<RankReport> decode_report(std::string_view bytes);
+
+// What the kernel says of a thread of this process.
+struct ThreadSample {
+  char state = 'R';         // as in /proc/[pid]/stat
+  std::int64_t cpu_ns = 0;  // processor time so far
+};
+ThreadSample sample_thread(int thread_id);
+// Whether the thread slept from one sample to the other.
+bool slept(const ThreadSample& before, const ThreadSample& after);
+
+}  // namespace trireme

@@ -1,0 +1,59 @@
+// The flight recorder's memory, as the backends and the watchdog see it.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "trireme/comm/flight_recorder.h"
+
+#include "progress_engine.h"
+
+namespace trireme {
+
+// Library calls are numbered apart from the operations of the same communicator that the progress
+// engine carries: the two run in different threads, so their order differs from rank to rank.
+inline constexpr int kLibraryLaneBit = 1 << 30;
+
+// A communicator, as messages show it.
+struct LaneInfo {
+  std::string name;
+  std::vector<int> members;  // world ranks, in the communicator's order
+};
+
+class FlightRecorder::Impl {
+ public:
+  static constexpr std::size_t kKept = 1024;
+
+  std::uint64_t begin(const LaneKey& key, std::string_view name, std::size_t bytes);
+  void end(std::uint64_t id);
+  void add_lane(int lane, LaneInfo info);
+
+  // All of it at one moment.
+  struct Snapshot {
+    std::vector<Operation> under_way;
+    std::map<LaneKey, std::uint64_t> begun;  // the last sequence number begun
+    std::map<int, LaneInfo> lanes;
+  };
+  Snapshot snapshot() const;
+  std::vector<Operation> under_way() const;
+  std::vector<Operation> finished() const;
+  // now_ns() at the begin of the oldest operation under way; 0 when there is none.
+  std::int64_t oldest_begin_ns() const;
+
+  std::atomic<std::int64_t> exposed_ns = 0;
+
+ private:
+  mutable std::mutex mutex_;
+  std::uint64_t last_id_ = 0;
+  std::map<std::uint64_t, Operation> under_way_;  // by id, so the oldest first
+  std::deque<Operation> finished_;
+  std::map<LaneKey, std::uint64_t> begun_;
+  std::map<int, LaneInfo> lanes_;
+};
+
+}  // namespace trireme

@@ -1,0 +1,292 @@
+#include "trireme/comm/runtime.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <exception>
+#include <fstream>
+#include <map>
+#include <new>
+#include <optional>
+#include <utility>
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include "trireme/base/error.h"
+#include "trireme/base/log.h"
+
+#include "core_sharing.h"
+#include "ending.h"
+#include "launcher.h"
+#include "mpi_communicator.h"
+#include "recorder_impl.h"
+#include "self_communicator.h"
+#include "watchdog.h"
+
+namespace trireme {
+namespace {
+
+// What every rank tells the others of itself at the start.
+struct Place {
+  char node[128] = {};    // what the launcher calls the node
+  char machine[64] = {};  // the running kernel: several nodes of a launcher may share one
+  CpuMask cpus;
+};
+static_assert(std::is_trivially_copyable_v<Place>);
+
+Place own_place() {
+  Place place;
+  node_name().copy(place.node, sizeof place.node - 1);
+  std::string boot_id;
+  std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), boot_id);
+  boot_id.copy(place.machine, sizeof place.machine - 1);
+  place.cpus = own_cpu_mask();
+  return place;
+}
+
+std::vector<Place> gather_places(int size) {
+  const Place own = own_place();
+  std::vector<Place> places(static_cast<std::size_t>(size));
+  MPI_Request request = MPI_REQUEST_NULL;
+  check_mpi(MPI_Iallgather(&own, sizeof own, MPI_BYTE, places.data(), sizeof own, MPI_BYTE,
+                           MPI_COMM_WORLD, &request),
+            "gather the ranks' places");
+  wait_yielding(request, "gather the ranks' places");
+  return places;
+}
+
+// MPI from start to end; throws before anything else of the runtime is built.
+class MpiSession {
+ public:
+  MpiSession() {
+    int provided = MPI_THREAD_SINGLE;
+    check_mpi(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided), "start");
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &size);
+    try {
+      if (provided < MPI_THREAD_MULTIPLE) {
+        throw MpiError("this MPI library cannot be used by several threads (MPI_THREAD_MULTIPLE)");
+      }
+      check_world_size(size);
+    } catch (...) {
+      MPI_Finalize();
+      throw;
+    }
+  }
+
+  int rank = 0;
+  int size = 1;
+};
+
+// FNV-1a over the name, the ranks and how many like it came before: the same on all members with no
+// message, and different for any two groups that a job is likely to have.
+int lane_of(const std::string& name, const std::vector<int>& ranks, int earlier) {
+  std::uint32_t hash = 2166136261u;
+  const auto add = [&](std::uint32_t value) {
+    for (int byte = 0; byte < 4; ++byte) hash = (hash ^ (value >> 8 * byte & 0xffu)) * 16777619u;
+  };
+  for (const char c : name) add(static_cast<unsigned char>(c));
+  for (const int rank : ranks) add(static_cast<std::uint32_t>(rank));
+  add(static_cast<std::uint32_t>(earlier));
+  const int lane = static_cast<int>(hash & (kLibraryLaneBit - 1));
+  return lane == 0 ? 1 : lane;  // 0 is the world
+}
+
+Fault describe_exception(const std::exception_ptr& exception, int rank) {
+  try {
+    std::rethrow_exception(exception);
+  } catch (const Error& error) {
+    return {rank, static_cast<int>(error.status()), error.what()};
+  } catch (const std::bad_alloc&) {
+    return {rank, static_cast<int>(ExitStatus::kDevice), "out of memory"};
+  } catch (const std::exception& error) {
+    return {rank, static_cast<int>(ExitStatus::kInternal), error.what()};
+  } catch (...) {
+    return {rank, static_cast<int>(ExitStatus::kInternal), "an exception of unknown type"};
+  }
+}
+
+}  // namespace
+
+class Runtime::Impl {
+ public:
+  explicit Impl(RuntimeOptions given);
+
+  std::unique_ptr<Communicator> group(const std::string& name, const std::vector<int>& ranks);
+  std::unique_ptr<Communicator> make_world();
+  void find_place();
+  std::string who(int rank) const {
+    return fmt::format("rank {} ({})", rank, hosts[static_cast<std::size_t>(rank)]);
+  }
+  [[noreturn]] void end_normally(ExitStatus status);
+  [[noreturn]] void end_with_fault(const std::exception_ptr& exception);
+  [[noreturn]] void finish(int status);
+
+  MpiSession mpi;
+  RuntimeOptions options;
+  std::vector<Place> places;
+  std::vector<std::string> hosts;
+  int node = 0, nodes = 1, local_rank = 0, local_size = 1, cores = 1;
+  std::map<std::pair<std::string, std::vector<int>>, int> groups_made;
+  std::shared_ptr<Allocator> workspace = make_caching_allocator(Device());
+  FlightRecorder recorder;
+  ProgressEngine engine{recorder};
+  std::unique_ptr<Communicator> world;
+  std::optional<Watchdog> watchdog;
+  std::optional<ExitGuard> exit_guard;
+};
+
+Runtime::Impl::Impl(RuntimeOptions given) : options(std::move(given)) {
+  places = gather_places(mpi.size);
+  for (const Place& place : places) hosts.emplace_back(place.node);
+  find_place();
+  world = make_world();
+  exit_guard.emplace(who(mpi.rank));
+  if (mpi.size > 1) {
+    watchdog.emplace(recorder, OwnedComm::duplicate(MPI_COMM_WORLD), mpi.rank, hosts, gettid(),
+                     options.timeout_s);
+  }
+}
+
+void Runtime::Impl::find_place() {
+  std::vector<std::string> seen;
+  std::vector<CpuMask> masks;  // of the ranks of this machine
+  std::size_t own_mask = 0;
+  const Place& own = places[static_cast<std::size_t>(mpi.rank)];
+  local_size = 0;
+  for (int rank = 0; rank < mpi.size; ++rank) {
+    const Place& place = places[static_cast<std::size_t>(rank)];
+    auto position = std::ranges::find(seen, place.node);
+    if (position == seen.end()) position = seen.insert(seen.end(), place.node);
+    if (rank == mpi.rank) {
+      node = static_cast<int>(position - seen.begin());
+      local_rank = local_size;
+      own_mask = masks.size();
+    }
+    if (std::strcmp(place.node, own.node) == 0) ++local_size;
+    if (std::strcmp(place.machine, own.machine) == 0) masks.push_back(place.cpus);
+  }
+  nodes = static_cast<int>(seen.size());
+  cores = limit_by_scheduler(share_cores(masks)[own_mask], local_size);
+}
+
+std::unique_ptr<Communicator> Runtime::Impl::make_world() {
+  std::vector<int> members;
+  for (int rank = 0; rank < mpi.size; ++rank) members.push_back(rank);
+  recorder.impl().add_lane(0, {"world", members});
+  if (mpi.size == 1) return make_self_communicator("world", 0, 0);
+  return make_mpi_communicator({engine, *workspace, options.algorithms, options.synchronous_sends},
+                               "world", std::move(members), mpi.rank, 0,
+                               OwnedComm::duplicate(MPI_COMM_WORLD),
+                               OwnedComm::duplicate(MPI_COMM_WORLD));
+}
+
+std::unique_ptr<Communicator> Runtime::Impl::group(const std::string& name,
+                                                   const std::vector<int>& ranks) {
+  const auto own = std::ranges::find(ranks, mpi.rank);
+  TRIREME_CHECK(own != ranks.end(), fmt::format("rank {} is not in the group {}", mpi.rank, name));
+  const int lane = lane_of(name, ranks, groups_made[{name, ranks}]++);
+  recorder.impl().add_lane(lane, {name, ranks});
+  if (ranks.size() == 1) return make_self_communicator(name, mpi.rank, lane);
+  recorder.impl().add_lane(lane | kLibraryLaneBit, {name, ranks});
+  const std::uint64_t id = recorder.begin(lane | kLibraryLaneBit, -1, false, "MPI_Comm_create", 0);
+  OwnedComm traffic = OwnedComm::of_world_ranks(ranks.data(), static_cast<int>(ranks.size()),
+                                                lane & 0x7fff);  // MPI promises that many tags
+  OwnedComm native = OwnedComm::duplicate(traffic.get());
+  recorder.end(id);
+  return make_mpi_communicator({engine, *workspace, options.algorithms, options.synchronous_sends},
+                               name, ranks, static_cast<int>(own - ranks.begin()), lane,
+                               std::move(traffic), std::move(native));
+}
+
+void Runtime::Impl::finish(int status) {
+  watchdog.reset();
+  engine.stop();
+  exit_guard->call_off();
+  finish_job(status);
+}
+
+// The last barrier carries the ranks' verdicts along, so all end with the same status.
+void Runtime::Impl::end_normally(ExitStatus status) {
+  while (!engine.drain(1.0)) {
+  }
+  finish(world->all_reduce_host(static_cast<std::int32_t>(status), ReduceOp::kMax));
+}
+
+void Runtime::Impl::end_with_fault(const std::exception_ptr& exception) {
+  const Fault own = describe_exception(exception, mpi.rank);
+  const std::vector<Fault> known =
+      watchdog ? watchdog->exchange_fault(own) : std::vector<Fault>{own};
+  const bool same = std::ranges::all_of(known, [&](const Fault& f) { return f.text == own.text; });
+  if (same && static_cast<int>(known.size()) == mpi.size) {
+    if (mpi.rank == 0) report_line(own.text);
+    finish(own.status);
+  }
+  const auto first =
+      std::ranges::find_if(known, [&](const Fault& fault) { return fault.text == own.text; });
+  if (first->rank == mpi.rank) report_line(fmt::format("{}: {}", who(mpi.rank), own.text));
+  exit_guard->call_off();
+  usleep(100'000);  // for ranks with another fault to say so
+  // All end with one status: that of the lowest rank with a fault.
+  abort_job(known.front().status);
+}
+
+Runtime::Runtime(RuntimeOptions options) : impl_(std::make_unique<Impl>(std::move(options))) {}
+Runtime::~Runtime() = default;
+
+Communicator& Runtime::world() {
+  return *impl_->world;
+}
+int Runtime::rank() const {
+  return impl_->mpi.rank;
+}
+int Runtime::size() const {
+  return impl_->mpi.size;
+}
+int Runtime::node() const {
+  return impl_->node;
+}
+int Runtime::nodes() const {
+  return impl_->nodes;
+}
+int Runtime::local_rank() const {
+  return impl_->local_rank;
+}
+int Runtime::local_size() const {
+  return impl_->local_size;
+}
+const std::string& Runtime::host() const {
+  return impl_->hosts[static_cast<std::size_t>(impl_->mpi.rank)];
+}
+FlightRecorder& Runtime::recorder() {
+  return impl_->recorder;
+}
+int Runtime::cores() const {
+  return impl_->cores;
+}
+
+void Runtime::set_timeout(double seconds) {
+  impl_->options.timeout_s = seconds;
+  if (impl_->watchdog) impl_->watchdog->set_timeout(seconds);
+}
+
+std::unique_ptr<Communicator> Runtime::group(const std::string& name,
+                                             const std::vector<int>& ranks) {
+  return impl_->group(name, ranks);
+}
+
+void Runtime::run(const std::function<ExitStatus()>& body) {
+  std::exception_ptr exception;
+  ExitStatus status = ExitStatus::kDone;
+  try {
+    status = body();
+    impl_->end_normally(status);
+  } catch (...) {
+    exception = std::current_exception();
+  }
+  impl_->end_with_fault(exception);
+}
+
+}  // namespace trireme

@@ -1,0 +1,14 @@
+// The communicator of one rank: every operation is done when its call returns.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "trireme/comm/communicator.h"
+
+namespace trireme {
+
+// `lane` as in Communicator::lane_id.
+std::unique_ptr<Communicator> make_self_communicator(std::string name, int world_rank, int lane);
+
+}  // namespace trireme

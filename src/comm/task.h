@@ -1,0 +1,19 @@
+// A communication as a small state machine that a thread advances when it has time.
+#pragma once
+
+namespace trireme {
+
+class Task {
+ public:
+  enum class Step {
+    kIdle,   // nothing happened since the last call
+    kMoved,  // a phase ended, more are to come
+    kDone,
+  };
+  virtual ~Task() = default;
+
+  // Does what can be done now and returns; never waits. Not called again after kDone or a throw.
+  virtual Step advance() = 0;
+};
+
+}  // namespace trireme

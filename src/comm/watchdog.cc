@@ -1,0 +1,208 @@
+#include "watchdog.h"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include <unistd.h>
+
+#include "trireme/base/clock.h"
+#include "trireme/base/exit_status.h"
+#include "trireme/base/log.h"
+
+#include "ending.h"
+#include "hang_analysis.h"
+#include "thread_util.h"
+
+namespace trireme {
+namespace {
+
+constexpr double kFaultGrace = 0.25;   // for the same fault to show on all ranks
+constexpr double kAbortGrace = 5.0;    // for another rank's abort to end this one
+constexpr double kSampleTime = 0.3;    // over which the main thread's processor time is measured
+constexpr double kReportGrace = 1.5;   // after an alarm, for the reports of all ranks
+constexpr double kPrinterGrace = 3.0;  // for the lowest answering rank to end the job
+constexpr auto kCalm = std::chrono::milliseconds(50);
+constexpr auto kHurried = std::chrono::milliseconds(2);
+
+double seconds_since(std::int64_t ns) {
+  return static_cast<double>(now_ns() - ns) * 1e-9;
+}
+
+}  // namespace
+
+Watchdog::Watchdog(FlightRecorder& recorder, OwnedComm channel, int rank,
+                   std::vector<std::string> hosts, int main_thread, double timeout_s)
+    : recorder_(recorder),
+      channel_(std::move(channel)),
+      rank_(rank),
+      hosts_(std::move(hosts)),
+      main_thread_(main_thread),
+      timeout_s_(timeout_s),
+      reports_(hosts_.size()),
+      thread_(start_quiet_thread([this] { run(); })) {}
+
+Watchdog::~Watchdog() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  wake_.notify_all();
+  thread_.join();
+}
+
+std::vector<Fault> Watchdog::exchange_fault(const Fault& own) {
+  auto answer = known_faults_.get_future();
+  {
+    const std::lock_guard lock(mutex_);
+    posted_fault_ = own;
+  }
+  wake_.notify_all();
+  // Where the thread is stuck inside MPI (its lock may be held by a call that hangs), go on alone.
+  if (answer.wait_for(std::chrono::duration<double>(kFaultGrace * 4)) !=
+      std::future_status::ready) {
+    return {own};
+  }
+  return answer.get();
+}
+
+void Watchdog::run() {
+  std::unique_lock lock(mutex_);
+  while (!stopping_) {
+    wake_.wait_for(lock, hurried() ? kHurried : kCalm,
+                   [this] { return stopping_ || (posted_fault_ && !own_fault_); });
+    if (stopping_) return;
+    if (posted_fault_ && !own_fault_) own_fault_ = posted_fault_;
+    lock.unlock();
+    step();
+    lock.lock();
+  }
+}
+
+void Watchdog::step() {
+  if (own_fault_ && !faults_.contains(rank_)) {
+    if (faults_.empty()) fault_ns_ = now_ns();
+    faults_[rank_] = *own_fault_;
+    send_to_all(Kind::kFault,
+                std::string(1, static_cast<char>(own_fault_->status)) + own_fault_->text);
+  }
+  receive();
+  std::erase_if(sent_, [](Message& message) {
+    int done = 0;
+    MPI_Test(&message.request, &done, MPI_STATUS_IGNORE);
+    return done != 0;
+  });
+  if (!faults_.empty()) {
+    exchange();
+  } else {
+    guard();
+  }
+}
+
+// Errors of single messages are passed over: a rank that cannot be reached does not answer.
+void Watchdog::send_to_all(Kind kind, const std::string& body) {
+  for (int peer = 0; peer < static_cast<int>(hosts_.size()); ++peer) {
+    if (peer == rank_) continue;
+    Message& message = sent_.emplace_back();
+    message.bytes = static_cast<char>(kind) + body;
+    MPI_Isend(message.bytes.data(), static_cast<int>(message.bytes.size()), MPI_BYTE, peer, 0,
+              channel_.get(), &message.request);
+  }
+}
+
+void Watchdog::receive() {
+  while (true) {
+    int found = 0;
+    MPI_Message handle = MPI_MESSAGE_NULL;
+    MPI_Status status;
+    if (MPI_Improbe(MPI_ANY_SOURCE, 0, channel_.get(), &found, &handle, &status) != MPI_SUCCESS ||
+        found == 0) {
+      break;
+    }
+    int size = 0;
+    MPI_Get_count(&status, MPI_BYTE, &size);
+    Message& message = coming_.emplace_back();
+    message.peer = status.MPI_SOURCE;
+    message.bytes.resize(static_cast<std::size_t>(size));
+    MPI_Imrecv(message.bytes.data(), size, MPI_BYTE, &handle, &message.request);
+  }
+  std::erase_if(coming_, [this](Message& message) {
+    int done = 0;
+    MPI_Test(&message.request, &done, MPI_STATUS_IGNORE);
+    if (done != 0) take_in(message.peer, message.bytes);
+    return done != 0;
+  });
+}
+
+void Watchdog::take_in(int peer, const std::string& bytes) {
+  if (bytes.empty()) return;
+  switch (static_cast<Kind>(bytes[0])) {
+    case Kind::kFault:
+      if (bytes.size() < 2) return;
+      if (faults_.empty()) fault_ns_ = now_ns();
+      faults_[peer] = {peer, static_cast<unsigned char>(bytes[1]), bytes.substr(2)};
+      return;
+    case Kind::kAlarm:
+      if (alarm_ns_ == 0) raise_alarm(/*tell=*/false);
+      return;
+    case Kind::kReport:
+      if (alarm_ns_ == 0) raise_alarm(/*tell=*/false);
+      reports_[static_cast<std::size_t>(peer)] = decode_report(std::string_view(bytes).substr(1));
+      return;
+  }
+}
+
+void Watchdog::exchange() {
+  const double age = seconds_since(fault_ns_);
+  if (!own_fault_) {
+    // The rank of the fault ends the job; should that not reach us, we follow it alone.
+    if (age > kAbortGrace) _exit(faults_.begin()->second.status);
+    return;
+  }
+  if (own_fault_answered_ || (faults_.size() < hosts_.size() && age < kFaultGrace)) return;
+  // The messages have left or never will: they are small enough not to wait for their receivers.
+  own_fault_answered_ = true;
+  std::vector<Fault> known;
+  for (auto& [rank, fault] : faults_) known.push_back(fault);
+  known_faults_.set_value(std::move(known));
+}
+
+void Watchdog::guard() {
+  if (alarm_ns_ == 0) {
+    const std::int64_t oldest = recorder_.impl().oldest_begin_ns();
+    if (oldest != 0 && seconds_since(oldest) > timeout_s_) raise_alarm(/*tell=*/true);
+    return;
+  }
+  auto& own = reports_[static_cast<std::size_t>(rank_)];
+  const double age = seconds_since(alarm_ns_);
+  if (!own && age > kSampleTime) {
+    const bool sleeps = slept(main_sample_, sample_thread(main_thread_));
+    own = make_report(recorder_.impl().snapshot(), sleeps);
+    send_to_all(Kind::kReport, encode(*own));
+  }
+  const bool all = std::ranges::all_of(reports_, [](const auto& r) { return r.has_value(); });
+  if (all || age > kReportGrace) end_the_hang();
+}
+
+void Watchdog::raise_alarm(bool tell) {
+  alarm_ns_ = now_ns();
+  main_sample_ = sample_thread(main_thread_);
+  if (tell) send_to_all(Kind::kAlarm, {});
+}
+
+void Watchdog::end_the_hang() {
+  constexpr int kStatus = static_cast<int>(ExitStatus::kHangOrLostRank);
+  const auto lowest = std::ranges::find_if(reports_, [](const auto& r) { return r.has_value(); });
+  if (lowest - reports_.begin() == rank_) {
+    report_line(analyse_hang(reports_, hosts_, timeout_s_).line);
+    abort_job(kStatus);
+  }
+  const std::int64_t begin = now_ns();
+  while (seconds_since(begin) < kPrinterGrace) {
+    receive();  // moves our own report on as well
+    usleep(2000);
+  }
+  _exit(kStatus);
+}
+
+}  // namespace trireme

@@ -1,0 +1,89 @@
+// One thread a rank that notices when the job hangs, finds out who is to blame, and carries word of
+// faults between ranks. It talks over a communicator of its own and waits for nobody, so it works
+// where the operations that it guards are stuck.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <future>
+#include <list>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "mpi_util.h"
+#include "rank_report.h"
+
+namespace trireme {
+
+// An exception that left the body of the run.
+struct Fault {
+  int rank = 0;
+  int status = 0;
+  std::string text;
+};
+
+class Watchdog {
+ public:
+  // `hosts` of all ranks of the world; `main_thread` is the kernel's id of the thread to watch.
+  Watchdog(FlightRecorder& recorder, OwnedComm channel, int rank, std::vector<std::string> hosts,
+           int main_thread, double timeout_s);
+  ~Watchdog();
+  Watchdog(const Watchdog&) = delete;
+  Watchdog& operator=(const Watchdog&) = delete;
+
+  void set_timeout(double seconds) { timeout_s_ = seconds; }
+
+  // Tells the other ranks of this one's fault, and waits a short grace for theirs (not longer than
+  // until all have spoken). The faults known then, by rank, the own one among them. Called once.
+  std::vector<Fault> exchange_fault(const Fault& own);
+
+ private:
+  enum class Kind : char { kFault = 'F', kAlarm = 'A', kReport = 'R' };
+  struct Message {  // on its way; lives until MPI is done with it
+    int peer = 0;
+    std::string bytes;
+    MPI_Request request = MPI_REQUEST_NULL;
+  };
+
+  void run();
+  void step();
+  void send_to_all(Kind kind, const std::string& body);
+  void receive();
+  void take_in(int peer, const std::string& bytes);
+  void exchange();
+  void guard();
+  void raise_alarm(bool tell);
+  void end_the_hang();
+  bool hurried() const { return alarm_ns_ != 0 || !faults_.empty() || own_fault_.has_value(); }
+
+  FlightRecorder& recorder_;
+  OwnedComm channel_;
+  const int rank_;
+  const std::vector<std::string> hosts_;
+  const int main_thread_;
+  std::atomic<double> timeout_s_;
+
+  std::mutex mutex_;  // guards stopping_ and posted_fault_
+  std::condition_variable wake_;
+  bool stopping_ = false;
+  std::optional<Fault> posted_fault_;
+  std::promise<std::vector<Fault>> known_faults_;
+
+  // The thread's own.
+  std::list<Message> sent_, coming_;
+  std::map<int, Fault> faults_;
+  std::optional<Fault> own_fault_;
+  bool own_fault_answered_ = false;
+  std::int64_t fault_ns_ = 0;  // when the first fault was known
+  std::int64_t alarm_ns_ = 0;  // when the alarm was raised; 0: all is well
+  ThreadSample main_sample_;
+  std::vector<std::optional<RankReport>> reports_;
+  std::thread thread_;
+};
+
+}  // namespace trireme

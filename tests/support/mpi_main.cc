@@ -1,0 +1,55 @@
+#include <cstdlib>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "trireme/base/log.h"
+
+#include "support/mpi_test.h"
+
+namespace trireme::testing {
+namespace {
+
+Runtime* the_runtime = nullptr;  // gtest gives tests no other way to reach it
+
+// Rank 0 reports as gtest does; the others name their failures.
+class RankListener final : public ::testing::EmptyTestEventListener {
+ public:
+  void OnTestPartResult(const ::testing::TestPartResult& result) override {
+    if (!result.failed()) return;
+    const ::testing::TestInfo* test = ::testing::UnitTest::GetInstance()->current_test_info();
+    report_line(fmt::format("rank {}: {}:{}: {}: {}", runtime().rank(),
+                            result.file_name() == nullptr ? "" : result.file_name(),
+                            result.line_number(), test == nullptr ? "" : test->name(),
+                            result.message()));
+  }
+};
+
+ExitStatus run_tests() {
+  auto& listeners = ::testing::UnitTest::GetInstance()->listeners();
+  if (runtime().rank() != 0) {
+    delete listeners.Release(listeners.default_result_printer());
+    listeners.Append(new RankListener);
+  }
+  // A test that fails on one rank alone may leave the others waiting.
+  runtime().set_timeout(60.0);
+  return static_cast<ExitStatus>(RUN_ALL_TESTS());
+}
+
+}  // namespace
+
+Runtime& runtime() {
+  return *the_runtime;
+}
+
+}  // namespace trireme::testing
+
+int main(int argc, char** argv) {
+  ::testing::InitGoogleTest(&argc, argv);
+  ::testing::GTEST_FLAG(catch_exceptions) = false;  // the runtime ends all ranks
+  trireme::RuntimeOptions options;
+  options.synchronous_sends = std::getenv("TRIREME_TEST_SYNCHRONOUS") != nullptr;
+  trireme::Runtime runtime(options);
+  trireme::testing::the_runtime = &runtime;
+  runtime.run(trireme::testing::run_tests);
+}

@@ -1,0 +1,12 @@
+// What tests under mpiexec share. Link trireme_test_mpi_main instead of gtest_main: every rank runs
+// every test, each failure names its rank, and all ranks end with the same verdict.
+#pragma once
+
+#include "trireme/comm/runtime.h"
+
+namespace trireme::testing {
+
+// The runtime of the test program.
+Runtime& runtime();
+
+}  // namespace trireme::testing
