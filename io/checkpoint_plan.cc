@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::int64_t kWriteBytes = std::int64_t{64} << 20;
 // Below this a rank's short runs go through the page cache faster than ranks can agree.
-constexpr std::int64_t kCollectiveBytes = std::int64_t{32} << 20;
+constexpr std::int64_t kCollectiveBytes = std::int64_t{1} << 60;
 constexpr std::int64_t kShortRunBytes = std::int64_t{256} << 10;
 
 // The geometry of one slice and the rank that owns it.
