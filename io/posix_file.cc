@@ -76,15 +76,12 @@ void PosixFile::reserve(std::int64_t bytes) {
   // way to reserve; there the free space is compared instead.
   const std::int64_t free = free_bytes(descriptor_);
   int reason = 0;
-  while (::fallocate(descriptor_, 0, 0, bytes) != 0) {
-    reason = errno;
-    if (reason == EINTR) continue;
-    break;
-  }
+  do {
+    reason = ::fallocate(descriptor_, 0, 0, bytes) == 0 ? 0 : errno;
+  } while (reason == EINTR);
   if (reason == EOPNOTSUPP || reason == ENOSYS) {
     reason = free >= 0 && free < bytes - size() ? ENOSPC : 0;
   }
-  if (reason == EINTR) reason = 0;
   if (reason != 0) {
     throw RunFolderError(fmt::format("{}: no space for {} bytes ({} are free): {}", path_, bytes,
                                      free, std::strerror(reason)));

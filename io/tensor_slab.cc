@@ -157,8 +157,8 @@ void for_each_run(const TensorSlice& slice, const hdf5::Box& box,
 
 void check_slice(const TensorSlice& slice) {
   const auto refuse = [&](std::string_view reason) {
-    throw InternalError(fmt::format("slice of tensor {} {}: {}", slice.name,
-                                    slice.global.to_string(), reason));
+    throw InternalError(
+        fmt::format("slice of tensor {} {}: {}", slice.name, slice.global.to_string(), reason));
   };
   const int rank = slice.global.rank();
   if (slice.extent.rank() != rank || slice.start.size() != index(rank)) {

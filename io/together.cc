@@ -28,9 +28,8 @@ std::optional<Fault> attempt_together(Communicator& comm, const std::function<vo
   } catch (const std::exception& error) {
     mine = Fault{ExitStatus::kInternal, error.what()};
   }
-  const auto failed = static_cast<int>(
-      comm.all_reduce_host(static_cast<std::int64_t>(mine ? comm.rank() : comm.size()),
-                           ReduceOp::kMin));
+  const auto failed = static_cast<int>(comm.all_reduce_host(
+      static_cast<std::int64_t>(mine ? comm.rank() : comm.size()), ReduceOp::kMin));
   if (failed == comm.size()) return std::nullopt;
   const std::string words = comm.broadcast_text(
       mine ? fmt::format("{} {}", static_cast<int>(mine->status), mine->message) : "", failed);
@@ -45,8 +44,7 @@ void run_together(Communicator& comm, const std::function<void()>& body) {
 }
 
 std::vector<std::string> gather_text(Communicator& comm, const std::string& text) {
-  const auto longest =
-      comm.all_reduce_host(static_cast<std::int64_t>(text.size()), ReduceOp::kMax);
+  const auto longest = comm.all_reduce_host(static_cast<std::int64_t>(text.size()), ReduceOp::kMax);
   const auto size = static_cast<std::size_t>(longest) + 8;
   std::vector<std::uint8_t> mine(size), all(size * static_cast<std::size_t>(comm.size()));
   for (int byte = 0; byte < 8; ++byte) {

@@ -33,10 +33,10 @@ struct CheckpointOptions {
 
 // Collective over comm. Each rank gives the slices that it owns: every element of every tensor is
 // owned by exactly one rank. Writes FOLDER/step-00001000.h5, under that name only once it is
-// complete, on the disk and verified; older checkpoints stay untouched until then. Returns the path.
-// The same on all ranks: RunFolderError where the folder is unwritable or full, CheckpointError
-// where what was written does not read back, InternalError where the slices do not cover each
-// tensor exactly once.
+// complete, on the disk and verified; older checkpoints stay untouched until then. Returns the
+// path. The same on all ranks: RunFolderError where the folder is unwritable or full,
+// CheckpointError where what was written does not read back, InternalError where the slices do not
+// cover each tensor exactly once.
 std::string write_checkpoint(Communicator& comm, FlightRecorder& recorder,
                              const std::string& folder, const CheckpointInfo& info,
                              std::span<const TensorSlice> owned,

@@ -17,8 +17,8 @@ struct FlatRange {
   std::int64_t end = 0;
 };
 
-// The elements of the box [start, start + extent) of a tensor of shape `global`, and of these, where
-// `range` is given, the ones at [range.begin, range.end) in the box's own row-major order.
+// The elements of the box [start, start + extent) of a tensor of shape `global`, and of these,
+// where `range` is given, the ones at [range.begin, range.end) in the box's own row-major order.
 struct TensorSlice {
   std::string name;  // "parameters/blocks.0.norm.weight", "optimizer/NAME/exp_avg", "state/NAME"
   Shape global;
