@@ -67,9 +67,7 @@ void attend(const ForwardHead& head, std::int64_t first_query, const ThreadScrat
     score_tile(tile, size, scratch.piece(kQueriesT), keys, key, count, scores);
     k.softmax(scores, count, tile.lanes, maximum, sum, rescale);
     const bool first = key == tile.keys_begin;
-    for (std::int64_t j = 0; j < tile.count && !first; ++j) {
-      if (rescale[j] != 1.0f) kernels().elementwise.scale(out + j * width, rescale[j], width);
-    }
+    if (!first) k.scale_rows(out, tile.count, width, rescale);
     k.product({.m = tile.count,
                .n = width,
                .k = count,

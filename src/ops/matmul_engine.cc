@@ -96,6 +96,9 @@ class CpuMatmul : public MatmulEngine {
       : fp32_(std::move(fp32)), bf16_(std::move(bf16)) {}
 
   void run(Context& ctx, const MatmulCall& call) override { engine(call.dtype).run(ctx, call); }
+  bool fuses_bias(const MatmulCall& call) const override {
+    return engine(call.dtype).fuses_bias(call);
+  }
   std::string_view description(DType dtype) const override {
     return engine(dtype).description(dtype);
   }
@@ -120,7 +123,11 @@ Library best_fp32_library() {
     if (name == "blis") return Library::kBlis;
     throw ConfigError(fmt::format("TRIREME_MATMUL is '{}'; it may be onednn or blis", name));
   }
+#ifdef _OPENMP
   return __builtin_cpu_supports("avx512f") ? Library::kOneDnn : Library::kBlis;
+#else
+  return Library::kBlis;  // oneDNN would start OpenMP's threads by itself
+#endif
 }
 
 }  // namespace

@@ -19,6 +19,8 @@ struct MatmulCall {
   DType dtype = DType::kF32;
   DType c_dtype = DType::kF32;
   bool accumulate = false;
+  const void* bias = nullptr;  // (n) of bias_dtype, added to every row; only where fuses_bias
+  DType bias_dtype = DType::kF32;
 };
 
 // Serves one call at a time.
@@ -26,6 +28,8 @@ class MatmulEngine {
  public:
   virtual ~MatmulEngine() = default;
   virtual void run(Context& ctx, const MatmulCall& call) = 0;
+  // Whether this call's bias can be added on the way.
+  virtual bool fuses_bias(const MatmulCall&) const { return false; }
   // "oneDNN 2.6.3 (AVX-512)": for a person, of products of this type.
   virtual std::string_view description(DType dtype) const = 0;
   // Whether such products run on instructions of their own type.

@@ -1,6 +1,7 @@
 #include <map>
 #include <mutex>
 #include <tuple>
+#include <unordered_map>
 
 #include <fmt/format.h>
 #include <oneapi/dnnl/dnnl.hpp>
@@ -63,13 +64,18 @@ class OneDnnMatmul : public MatmulEngine {
   void run(Context& ctx, const MatmulCall& call) override try {
     const std::lock_guard lock(mutex_);
     use_threads(ctx.threads);
-    if (call.dtype == DType::kF32 && call.m <= kFewRows) return run_sgemm(call);
+    if (takes_sgemm(call)) return run_sgemm(call);
     Plan& plan = plan_for(call, ctx.threads);
     plan.a.set_data_handle(const_cast<void*>(call.a));
     plan.b.set_data_handle(const_cast<void*>(call.b));
     plan.c.set_data_handle(call.c);
-    plan.product.execute(
-        stream_, {{DNNL_ARG_SRC, plan.a}, {DNNL_ARG_WEIGHTS, plan.b}, {DNNL_ARG_DST, plan.c}});
+    std::unordered_map<int, dnnl::memory> arguments = {
+        {DNNL_ARG_SRC, plan.a}, {DNNL_ARG_WEIGHTS, plan.b}, {DNNL_ARG_DST, plan.c}};
+    if (call.bias != nullptr) {
+      plan.bias.set_data_handle(const_cast<void*>(call.bias));
+      arguments.emplace(DNNL_ARG_BIAS, plan.bias);
+    }
+    plan.product.execute(stream_, arguments);
     stream_.wait();
   } catch (const dnnl::error& error) {
     throw InternalError(fmt::format("oneDNN could not multiply ({}, {}) by ({}, {}) in {}: {}",
@@ -77,20 +83,30 @@ class OneDnnMatmul : public MatmulEngine {
                                     error.what()));
   }
 
+  bool fuses_bias(const MatmulCall& call) const override {
+    return !takes_sgemm(call) && (call.bias_dtype == DType::kF32 || call.bias_dtype == call.dtype);
+  }
+
   std::string_view description(DType) const override { return description_; }
 
  private:
+  static bool takes_sgemm(const MatmulCall& call) {
+    return call.dtype == DType::kF32 && call.m <= kFewRows;
+  }
+
   // A product is planned (and its code generated) once for each shape.
-  using Key =
-      std::tuple<std::int64_t, std::int64_t, std::int64_t, bool, bool, DType, DType, bool, int>;
+  using Key = std::tuple<std::int64_t, std::int64_t, std::int64_t, bool, bool, DType, DType, bool,
+                         bool, DType, int>;
   struct Plan {
     dnnl::matmul product;
-    dnnl::memory a, b, c;
+    dnnl::memory a, b, c, bias;
   };
 
   Plan& plan_for(const MatmulCall& call, int threads) {
-    const Key key = {call.m,     call.n,       call.k,          call.transpose_a, call.transpose_b,
-                     call.dtype, call.c_dtype, call.accumulate, threads};
+    const bool with_bias = call.bias != nullptr;
+    const Key key = {call.m,           call.n,          call.k,       call.transpose_a,
+                     call.transpose_b, call.dtype,      call.c_dtype, call.accumulate,
+                     with_bias,        call.bias_dtype, threads};
     const auto found = plans_.find(key);
     if (found != plans_.end()) return found->second;
     const auto a = matrix(call.m, call.k, call.transpose_a, call.dtype);
@@ -102,9 +118,13 @@ class OneDnnMatmul : public MatmulEngine {
       sum.append_sum(1.0f);
       attributes.set_post_ops(sum);
     }
-    const dnnl::matmul::primitive_desc described({a, b, c}, attributes, engine_);
+    const auto bias = matrix(1, call.n, false, call.bias_dtype);
+    const dnnl::matmul::desc wanted =
+        with_bias ? dnnl::matmul::desc(a, b, bias, c) : dnnl::matmul::desc(a, b, c);
+    const dnnl::matmul::primitive_desc described(wanted, attributes, engine_);
     Plan plan = {dnnl::matmul(described), dnnl::memory(a, engine_, nullptr),
-                 dnnl::memory(b, engine_, nullptr), dnnl::memory(c, engine_, nullptr)};
+                 dnnl::memory(b, engine_, nullptr), dnnl::memory(c, engine_, nullptr),
+                 dnnl::memory(bias, engine_, nullptr)};
     return plans_.emplace(key, std::move(plan)).first->second;
   }
 

@@ -156,6 +156,23 @@ TEST_P(Matmul, LinearAndItsGradients) {
   testing::expect_close(dbias, expected, testing::tolerance("column_sums", dtype()), "dbias");
 }
 
+TEST_P(Matmul, LinearWithFewRowsAndBiasOfAnotherType) {
+  for (const std::int64_t rows : {1, 3, 11}) {
+    for (const DType bias_dtype : {DType::kF32, DType::kBF16}) {
+      const Values x = random(1, rows * 19), weight = random(2, 23 * 19);
+      const Values bias = testing::rounded(testing::random_values(3, 23), bias_dtype);
+      const Tensor y = output({rows, 23});
+      ops::linear(ctx, tensor(x, {rows, 19}), tensor(weight, {23, 19}),
+                  testing::make_tensor(ctx, bias, {23}, bias_dtype), y);
+      Values expected = testing::reference::matmul(x, false, weight, true, rows, 23, 19);
+      for (std::size_t i = 0; i < expected.size(); ++i) expected[i] += bias[i % 23];
+      testing::expect_close(y, expected, testing::tolerance("linear", dtype()), "y");
+    }
+  }
+  EXPECT_THROW(ops::linear(ctx, output({2, 4}), output({3, 4}), output({4}), output({2, 3})),
+               InternalError);
+}
+
 TRIREME_FOR_EACH_DTYPE(Matmul);
 
 TEST(MatmulEngine, NamesItsLibrary) {

@@ -52,6 +52,7 @@ struct NormKernels {
 };
 
 struct SoftmaxKernels {
+  // For both, no x exceeds maximum.
   // The row's maximum and the sum of exp(x - maximum).
   void (*statistics)(const float* x, std::int64_t n, float* maximum, float* sum);
   // y = exp(x - maximum) / sum.
@@ -116,6 +117,8 @@ struct AttentionKernels {
   // weights * (dweights - delta) * factor.
   void (*softmax_backward)(float* scores, float* dweights, std::int64_t keys, std::int64_t queries,
                            const float* log_sum, const float* delta, float factor);
+  // Row r of x (rows, columns) is multiplied by factors[r].
+  void (*scale_rows)(float* x, std::int64_t rows, std::int64_t columns, const float* factors);
   float (*dot)(const float* a, const float* b, std::int64_t n);
 };
 

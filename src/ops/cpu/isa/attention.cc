@@ -26,9 +26,13 @@ TRIREME_INLINE void register_block(const TileProduct& p, const float* a, const f
     }
   }
   for (std::int64_t k = 0; k < p.k; ++k) {
+    Vector row[vectors];
     for (int j = 0; j < vectors; ++j) {
-      const Vector row = *reinterpret_cast<const Vector*>(b + k * p.b_row + j * kWidth);
-      for (int i = 0; i < rows; ++i) sum[i][j] += a[i * p.a_row + k * p.a_column] * row;
+      row[j] = *reinterpret_cast<const Vector*>(b + k * p.b_row + j * kWidth);
+    }
+    for (int i = 0; i < rows; ++i) {
+      const float factor = a[i * p.a_row + k * p.a_column];
+      for (int j = 0; j < vectors; ++j) sum[i][j] += factor * row[j];
     }
   }
   for (int i = 0; i < rows; ++i) {
@@ -59,10 +63,38 @@ void product(const TileProduct& p) {
   for (; column < p.n; column += kLane) stripe<kLane / kWidth>(p, column);
 }
 
+typedef float Four __attribute__((vector_size(16), aligned(4), may_alias));
+
+// y (4, 4) = factor * transpose of x (4, 4).
+TRIREME_INLINE void transpose_four(const float* x, std::int64_t x_row, float factor, float* y,
+                                   std::int64_t y_row) {
+  const Four a = *reinterpret_cast<const Four*>(x) * factor;
+  const Four b = *reinterpret_cast<const Four*>(x + x_row) * factor;
+  const Four c = *reinterpret_cast<const Four*>(x + 2 * x_row) * factor;
+  const Four d = *reinterpret_cast<const Four*>(x + 3 * x_row) * factor;
+  const Four ab_low = __builtin_shufflevector(a, b, 0, 4, 1, 5);
+  const Four ab_high = __builtin_shufflevector(a, b, 2, 6, 3, 7);
+  const Four cd_low = __builtin_shufflevector(c, d, 0, 4, 1, 5);
+  const Four cd_high = __builtin_shufflevector(c, d, 2, 6, 3, 7);
+  *reinterpret_cast<Four*>(y) = __builtin_shufflevector(ab_low, cd_low, 0, 1, 4, 5);
+  *reinterpret_cast<Four*>(y + y_row) = __builtin_shufflevector(ab_low, cd_low, 2, 3, 6, 7);
+  *reinterpret_cast<Four*>(y + 2 * y_row) = __builtin_shufflevector(ab_high, cd_high, 0, 1, 4, 5);
+  *reinterpret_cast<Four*>(y + 3 * y_row) = __builtin_shufflevector(ab_high, cd_high, 2, 3, 6, 7);
+}
+
 void transpose(const float* x, std::int64_t x_row, std::int64_t rows, std::int64_t columns,
                float factor, float* y, std::int64_t rows_padded) {
+  const std::int64_t rows4 = rows / 4 * 4;
+  const std::int64_t columns4 = columns / 4 * 4;
+  for (std::int64_t r = 0; r < rows4; r += 4) {
+    for (std::int64_t c = 0; c < columns4; c += 4) {
+      transpose_four(x + r * x_row + c, x_row, factor, y + c * rows_padded + r, rows_padded);
+    }
+  }
   for (std::int64_t c = 0; c < columns; ++c) {
-    for (std::int64_t r = 0; r < rows; ++r) y[c * rows_padded + r] = factor * x[r * x_row + c];
+    for (std::int64_t r = c < columns4 ? rows4 : 0; r < rows; ++r) {
+      y[c * rows_padded + r] = factor * x[r * x_row + c];
+    }
     for (std::int64_t r = rows; r < rows_padded; ++r) y[c * rows_padded + r] = 0.0f;
   }
 }
@@ -98,14 +130,14 @@ void softmax(float* scores, std::int64_t keys, std::int64_t queries, float* maxi
     for (std::int64_t j = 0; j < kLane; ++j) {
       // A query that has seen no key yet: any finite base gives weights of 0, not NaN.
       base[j] = top[j] == -__builtin_inff() ? 0.0f : top[j];
-      rescale[begin + j] = exp_fp32(maximum[begin + j] - base[j]);
+      rescale[begin + j] = exp_of_difference(maximum[begin + j] - base[j]);
       maximum[begin + j] = top[j];
     }
     for (std::int64_t i = 0; i < keys; ++i) {
       float* row = scores + i * queries + begin;
 #pragma omp simd
       for (std::int64_t j = 0; j < kLane; ++j) {
-        const float weight = exp_fp32(row[j] - base[j]);
+        const float weight = exp_of_difference(row[j] - base[j]);
         row[j] = weight;
         total[j] += weight;
       }
@@ -124,10 +156,18 @@ void softmax_backward(float* scores, float* dweights, std::int64_t keys, std::in
     float* drow = dweights + i * queries;
 #pragma omp simd
     for (std::int64_t j = 0; j < queries; ++j) {
-      const float weight = exp_fp32(row[j] - log_sum[j]);
+      const float weight = exp_of_difference(row[j] - log_sum[j]);
       row[j] = weight;
       drow[j] = weight * (drow[j] - delta[j]) * factor;
     }
+  }
+}
+
+void scale_rows(float* x, std::int64_t rows, std::int64_t columns, const float* factors) {
+  for (std::int64_t r = 0; r < rows; ++r) {
+    const float factor = factors[r];
+#pragma omp simd
+    for (std::int64_t c = 0; c < columns; ++c) x[r * columns + c] *= factor;
   }
 }
 
@@ -140,7 +180,7 @@ float dot(const float* a, const float* b, std::int64_t n) {
 
 }  // namespace
 
-extern const AttentionKernels kAttention = {product, transpose,        mask,
-                                            softmax, softmax_backward, dot};
+extern const AttentionKernels kAttention = {product,          transpose,  mask, softmax,
+                                            softmax_backward, scale_rows, dot};
 
 }  // namespace trireme::ops::cpu::TRIREME_ISA

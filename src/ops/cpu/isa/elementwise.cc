@@ -65,50 +65,60 @@ void swiglu_backward(const float* gate, const float* up, const float* dy, float*
   }
 }
 
-struct Draw {
-  std::uint32_t word[4];
-};
+constexpr int kDraws = 64;  // counters drawn at a time, four columns each
 
 // Philox4x32-10 as in trireme/base/philox.h, written again because an inline function of another
-// header must not be compiled here (kernels.h).
-TRIREME_INLINE Draw philox(std::uint32_t c0, std::uint32_t c1, std::uint32_t c2, std::uint32_t c3,
-                           std::uint64_t key) {
-  auto k0 = static_cast<std::uint32_t>(key);
-  auto k1 = static_cast<std::uint32_t>(key >> 32);
+// header must not be compiled here (kernels.h), and with the rounds outside so that the loop over
+// counters becomes vector instructions. Counter i is (first + i, position, sample, layer).
+void draw(const DropoutRow& row, std::uint32_t first, std::uint32_t (&words)[4][kDraws]) {
+  std::uint32_t* __restrict c0 = words[0];
+  std::uint32_t* __restrict c1 = words[1];
+  std::uint32_t* __restrict c2 = words[2];
+  std::uint32_t* __restrict c3 = words[3];
+  for (int i = 0; i < kDraws; ++i) {
+    c0[i] = first + static_cast<std::uint32_t>(i);
+    c1[i] = row.position;
+    c2[i] = row.sample;
+    c3[i] = row.layer;
+  }
+  auto k0 = static_cast<std::uint32_t>(row.key);
+  auto k1 = static_cast<std::uint32_t>(row.key >> 32);
   for (int round = 0; round < 10; ++round) {
-    const std::uint64_t p0 = std::uint64_t{0xD2511F53u} * c0;
-    const std::uint64_t p1 = std::uint64_t{0xCD9E8D57u} * c2;
-    c0 = static_cast<std::uint32_t>(p1 >> 32) ^ c1 ^ k0;
-    c2 = static_cast<std::uint32_t>(p0 >> 32) ^ c3 ^ k1;
-    c1 = static_cast<std::uint32_t>(p1);
-    c3 = static_cast<std::uint32_t>(p0);
+#pragma omp simd
+    for (int i = 0; i < kDraws; ++i) {
+      const std::uint64_t p0 = std::uint64_t{0xD2511F53u} * c0[i];
+      const std::uint64_t p1 = std::uint64_t{0xCD9E8D57u} * c2[i];
+      c0[i] = static_cast<std::uint32_t>(p1 >> 32) ^ c1[i] ^ k0;
+      c2[i] = static_cast<std::uint32_t>(p0 >> 32) ^ c3[i] ^ k1;
+      c1[i] = static_cast<std::uint32_t>(p1);
+      c3[i] = static_cast<std::uint32_t>(p0);
+    }
     k0 += 0x9E3779B9u;
     k1 += 0xBB67AE85u;
   }
-  return {{c0, c1, c2, c3}};
 }
 
+// philox_uniform(bits) > rate: kept, scaled.
 TRIREME_INLINE float keep_factor(std::uint32_t bits, float rate, float kept) {
   const float uniform =
       (static_cast<float>(static_cast<std::int32_t>(bits >> 8)) + 1.0f) * 0x1p-24f;
   return uniform > rate ? kept : 0.0f;
 }
 
-// One draw serves four columns. Factors first, in an order that vectorises, then the product.
 void dropout(const DropoutRow& row, const float* x, float* y, std::int64_t n) {
-  constexpr std::int64_t kGroups = 64;
-  alignas(64) float factor[4 * kGroups];
+  alignas(64) std::uint32_t words[4][kDraws];
+  alignas(64) float factor[4 * kDraws];
   const float rate = row.rate;
   const float kept = 1.0f / (1.0f - rate);
-  for (std::int64_t begin = 0; begin < n; begin += 4 * kGroups) {
-    const auto first = static_cast<std::uint32_t>(begin / 4);
-#pragma omp simd
-    for (std::int32_t g = 0; g < kGroups; ++g) {
-      const Draw draw = philox(first + static_cast<std::uint32_t>(g), row.position, row.sample,
-                               row.layer, row.key);
-      for (int i = 0; i < 4; ++i) factor[4 * g + i] = keep_factor(draw.word[i], rate, kept);
+  for (std::int64_t begin = 0; begin < n; begin += 4 * kDraws) {
+    draw(row, static_cast<std::uint32_t>(begin / 4), words);
+    for (int i = 0; i < kDraws; ++i) {
+      factor[4 * i] = keep_factor(words[0][i], rate, kept);
+      factor[4 * i + 1] = keep_factor(words[1][i], rate, kept);
+      factor[4 * i + 2] = keep_factor(words[2][i], rate, kept);
+      factor[4 * i + 3] = keep_factor(words[3][i], rate, kept);
     }
-    const std::int64_t count = n - begin < 4 * kGroups ? n - begin : 4 * kGroups;
+    const std::int64_t count = n - begin < 4 * kDraws ? n - begin : 4 * kDraws;
     // A dropped element is 0 even where it was not finite.
 #pragma omp simd
     for (std::int64_t i = 0; i < count; ++i) {

@@ -14,15 +14,16 @@ TRIREME_INLINE std::uint32_t float_to_bits(float x) {
   return __builtin_bit_cast(std::uint32_t, x);
 }
 
-// e^x to a relative error of 2e-7; 0 below -87.3 (where the result would be denormal), infinity
-// above 88.72, NaN for NaN. x = n ln 2 + r with |r| <= ln 2 / 2, and e^r by its Taylor series,
-// whose eighth term is below 1e-8.
-TRIREME_INLINE float exp_fp32(float x) {
+// x = n ln 2 + r with |r| <= ln 2 / 2; power is e^r by its Taylor series, whose eighth term is
+// below 1e-8. For -88 <= x <= 89, or NaN, which then is in power.
+struct ExpParts {
+  std::int32_t n;
+  float power;
+};
+TRIREME_INLINE ExpParts exp_parts(float x) {
   constexpr float kRound = 12582912.0f;  // 1.5 * 2^23: adding it rounds to an integer
-  float clamped = x > 89.0f ? 89.0f : x;
-  clamped = clamped < -88.0f ? -88.0f : clamped;
-  const float n = (clamped * 1.44269504f + kRound) - kRound;
-  float r = clamped - n * 0.693359375f;  // ln 2 in two parts: the first is exact in n * part
+  const float n = (x * 1.44269504f + kRound) - kRound;
+  float r = x - n * 0.693359375f;  // ln 2 in two parts: the first is exact in n * part
   r = r + n * 2.12194440e-4f;
   float p = 1.0f / 5040;
   p = p * r + 1.0f / 720;
@@ -32,13 +33,29 @@ TRIREME_INLINE float exp_fp32(float x) {
   p = p * r + 0.5f;
   p = p * r + 1.0f;
   p = p * r + 1.0f;
-  // 2^n in two factors: n may be 128, whose power alone is not finite.
-  const auto whole = static_cast<std::int32_t>(n);
-  const std::int32_t half = whole >> 1;
-  const float scale1 = bits_to_float(static_cast<std::uint32_t>(half + 127) << 23);
-  const float scale2 = bits_to_float(static_cast<std::uint32_t>(whole - half + 127) << 23);
-  const float result = p * scale1 * scale2;
+  return {static_cast<std::int32_t>(n), p};
+}
+
+TRIREME_INLINE float power_of_two(std::int32_t n) {
+  return bits_to_float(static_cast<std::uint32_t>(n + 127) << 23);
+}
+
+// e^x to a relative error of 2e-7; 0 below -87.3 (where the result would be denormal), infinity
+// above 88.72, NaN for NaN.
+TRIREME_INLINE float exp_fp32(float x) {
+  float clamped = x > 89.0f ? 89.0f : x;
+  clamped = clamped < -88.0f ? -88.0f : clamped;
+  const ExpParts e = exp_parts(clamped);
+  // Two factors: n may be 128, whose power of two alone is not finite.
+  const std::int32_t half = e.n >> 1;
+  const float result = e.power * power_of_two(half) * power_of_two(e.n - half);
   return x < -87.3f ? 0.0f : result;
+}
+
+// The same for x <= 80, in fewer steps: of the softmax, where x is a score less the maximum.
+TRIREME_INLINE float exp_of_difference(float x) {
+  const ExpParts e = exp_parts(x < -87.3f ? -87.3f : x);
+  return x < -87.3f ? 0.0f : e.power * power_of_two(e.n);
 }
 
 TRIREME_INLINE float sigmoid_fp32(float x) {

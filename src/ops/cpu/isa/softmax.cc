@@ -11,7 +11,7 @@ void statistics(const float* x, std::int64_t n, float* maximum, float* sum) {
   for (std::int64_t i = 0; i < n; ++i) m = x[i] > m ? x[i] : m;
   float s = 0.0f;
 #pragma omp simd reduction(+ : s)
-  for (std::int64_t i = 0; i < n; ++i) s += exp_fp32(x[i] - m);
+  for (std::int64_t i = 0; i < n; ++i) s += exp_of_difference(x[i] - m);
   *maximum = m;
   *sum = s;
 }
@@ -19,7 +19,7 @@ void statistics(const float* x, std::int64_t n, float* maximum, float* sum) {
 void normalize(const float* x, float maximum, float sum, float* y, std::int64_t n) {
   const float inverse = 1.0f / sum;
 #pragma omp simd
-  for (std::int64_t i = 0; i < n; ++i) y[i] = exp_fp32(x[i] - maximum) * inverse;
+  for (std::int64_t i = 0; i < n; ++i) y[i] = exp_of_difference(x[i] - maximum) * inverse;
 }
 
 }  // namespace

@@ -38,13 +38,24 @@ void sgd(const SgdFactors& f, float* master, const float* gradient, float* veloc
   }
 }
 
+// 32 sums side by side: one alone would wait for each addition.
 double sum_of_squares(const float* x, std::int64_t n) {
-  double sum = 0.0;
-#pragma omp simd reduction(+ : sum)
-  for (std::int64_t i = 0; i < n; ++i) {
-    const double v = static_cast<double>(x[i]);
-    sum += v * v;
+  constexpr std::int64_t kSums = 32;
+  double sums[kSums] = {};
+  std::int64_t i = 0;
+  for (; i + kSums <= n; i += kSums) {
+#pragma omp simd
+    for (std::int64_t j = 0; j < kSums; ++j) {
+      const auto v = static_cast<double>(x[i + j]);
+      sums[j] += v * v;
+    }
   }
+  for (std::int64_t j = 0; i + j < n; ++j) {
+    const auto v = static_cast<double>(x[i + j]);
+    sums[j] += v * v;
+  }
+  double sum = 0.0;
+  for (const double part : sums) sum += part;
   return sum;
 }
 
