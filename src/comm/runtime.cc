@@ -15,10 +15,10 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/log.h"
+#include "trireme/comm/launcher.h"
 
 #include "core_sharing.h"
 #include "ending.h"
-#include "launcher.h"
 #include "mpi_communicator.h"
 #include "recorder_impl.h"
 #include "self_communicator.h"
