@@ -11,6 +11,7 @@ namespace trireme::cli {
 const std::vector<Command>& commands() {
   static const std::vector<Command> table = {
       {"prepare", "turn text into token shards", parse_prepare},
+      {"checkpoint", "list, inspect or verify checkpoints", parse_checkpoint},
       {"version", "what this program was built with and what it uses here", parse_version},
   };
   return table;
