@@ -55,6 +55,7 @@ class TrainerStep {
   EvaluationResult evaluate(int count, const std::function<nn::MicroBatch(int i)>& make);
 
   Stage& stage() { return stage_; }
+  const Stage& stage() const { return stage_; }
   const optim::Optimizer& optimizer() const { return *optimizer_; }
   PipelineExecutor& executor() { return executor_; }
 
