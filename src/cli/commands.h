@@ -37,6 +37,7 @@ void require_single_process(std::string_view command);
 
 Work parse_checkpoint(const Arguments& arguments);
 Work parse_prepare(const Arguments& arguments);
+Work parse_train(const Arguments& arguments);
 Work parse_version(const Arguments& arguments);
 
 }  // namespace trireme::cli
