@@ -11,6 +11,8 @@ namespace trireme::cli {
 const std::vector<Command>& commands() {
   static const std::vector<Command> table = {
       {"prepare", "turn text into token shards", parse_prepare},
+      {"train", "train a model on all ranks, from the newest checkpoint on", parse_train},
+      {"checkpoint", "list, inspect or verify checkpoints", parse_checkpoint},
       {"version", "what this program was built with and what it uses here", parse_version},
   };
   return table;

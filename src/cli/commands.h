@@ -35,7 +35,9 @@ Work show(std::string text);
 // Throws ConfigError where a launcher started several processes for a command that is one.
 void require_single_process(std::string_view command);
 
+Work parse_checkpoint(const Arguments& arguments);
 Work parse_prepare(const Arguments& arguments);
+Work parse_train(const Arguments& arguments);
 Work parse_version(const Arguments& arguments);
 
 }  // namespace trireme::cli
