@@ -30,6 +30,10 @@ nn::PositionKind position_kind(const std::string& word) {
   return word == "rotary" ? nn::PositionKind::kRotary : nn::PositionKind::kLearned;
 }
 
+models::GptConfig preset_of(const Config::Model& model) {
+  return model.preset ? models::gpt_preset(*model.preset) : built_in_model();
+}
+
 std::int64_t resolve_vocabulary(const Config::Model& model, std::int64_t preset,
                                 std::optional<int> data) {
   if (data && model.vocabulary && *model.vocabulary != *data) {
@@ -43,13 +47,17 @@ std::int64_t resolve_vocabulary(const Config::Model& model, std::int64_t preset,
 
 }  // namespace
 
+std::int64_t resolve_context(const Config::Model& model) {
+  return model.context.value_or(static_cast<int>(preset_of(model).context));
+}
+
 models::GptConfig resolve_model(const Config::Model& model, std::optional<int> data_vocabulary) {
-  const models::GptConfig preset = model.preset ? models::gpt_preset(*model.preset) : built_in_model();
+  const models::GptConfig preset = preset_of(model);
   models::GptConfig result = preset;
   result.layers = model.layers.value_or(static_cast<int>(preset.layers));
   result.width = model.width.value_or(static_cast<int>(preset.width));
   result.heads = model.heads.value_or(static_cast<int>(preset.heads));
-  result.context = model.context.value_or(static_cast<int>(preset.context));
+  result.context = resolve_context(model);
   if (model.norm) result.norm = norm_kind(*model.norm);
   if (model.activation) result.activation = activation_kind(*model.activation);
   if (model.positions) result.positions = position_kind(*model.positions);

@@ -83,9 +83,10 @@ class Trainer {
         signals_(signals),
         config_(config),
         grid_(runtime, grid_of(config, runtime.size())),
-        ctx_(ops::make_cpu_context(config.run.threads.value_or(runtime.cores()))),
-        folder_(runtime.world(), config.run.folder) {
+        ctx_(ops::make_cpu_context(config.run.threads.value_or(runtime.cores()))) {
     open_model_and_data();
+    // Last: what the configuration or the data lack leaves no folder behind.
+    folder_.emplace(runtime.world(), config.run.folder);
   }
 
   ExitStatus run() {
@@ -95,7 +96,7 @@ class Trainer {
       write_config();
     }
     narrator_.emplace(leads(), step_number_, config_.run.steps, config_.log.every);
-    if (leads()) metrics_.emplace(folder_.file("metrics.jsonl"), step_number_);
+    if (leads()) metrics_.emplace(folder_->file("metrics.jsonl"), step_number_);
     if (step_number_ >= config_.run.steps) {
       narrator_->say(fmt::format("all {} steps are done: nothing to train", config_.run.steps));
       return ExitStatus::kDone;
@@ -108,9 +109,9 @@ class Trainer {
 
   void open_model_and_data() {
     // The context decides what a sample is, and the data the vocabulary.
-    models::GptConfig model = resolve_model(config_.model, std::nullopt);
-    train_data_ = open_data(config_, config_.data.train, model.context, true, runtime_.world());
-    model = resolve_model(config_.model, train_data_->vocabulary());
+    train_data_ = open_data(config_, config_.data.train, resolve_context(config_.model), true,
+                            runtime_.world());
+    const models::GptConfig model = resolve_model(config_.model, train_data_->vocabulary());
     check_sequence_parallel(config_, model, grid_.shape());
     if (!config_.data.validation.empty()) {
       validation_data_ =
@@ -144,7 +145,7 @@ class Trainer {
     if (from == "never") return;
     std::optional<Checkpoint> checkpoint;
     if (from == "auto") {
-      LatestCheckpoint latest = open_latest_checkpoint(runtime_.world(), folder_.checkpoints());
+      LatestCheckpoint latest = open_latest_checkpoint(runtime_.world(), folder_->checkpoints());
       if (leads()) {
         for (const std::string& refused : latest.refused) report_line(refused + "; the one before is used");
       }
@@ -178,9 +179,9 @@ class Trainer {
   }
 
   void write_config() const {
-    std::ofstream file(folder_.file("config.ini"), std::ios::trunc);
+    std::ofstream file(folder_->file("config.ini"), std::ios::trunc);
     file << config_to_ini(config_) << std::flush;
-    if (!file) throw RunFolderError(fmt::format("{} cannot be written", folder_.file("config.ini")));
+    if (!file) throw RunFolderError(fmt::format("{} cannot be written", folder_->file("config.ini")));
   }
 
   // This replica's samples of each step to come.
@@ -305,9 +306,9 @@ class Trainer {
     info.extra = recorded_choices();
     CheckpointOptions options;
     options.keep = config_.checkpoint.keep;
-    options.before_rename = [this] { folder_.check_still_ours(); };
+    options.before_rename = [this] { folder_->check_still_ours(); };
     const std::string path =
-        write_checkpoint(runtime_.world(), runtime_.recorder(), folder_.checkpoints(), info,
+        write_checkpoint(runtime_.world(), runtime_.recorder(), folder_->checkpoints(), info,
                          checkpoint_slices(step_->stage(), &step_->optimizer(), true), options);
     narrator_->say(fmt::format("checkpoint {} ({:.1f} s)", path, watch.seconds()));
   }
@@ -317,7 +318,7 @@ class Trainer {
   Config config_;
   ProcessGrid grid_;
   ops::Context ctx_;
-  RunFolder folder_;
+  std::optional<RunFolder> folder_;
   std::shared_ptr<const TokenDataset> train_data_, validation_data_;
   nn::ModelPlan plan_;
   std::optional<parallel::TrainerStep> step_;

@@ -18,6 +18,9 @@ namespace trireme {
 // ConfigError, and a preset's own counts only without data.
 models::GptConfig resolve_model(const Config::Model& model, std::optional<int> data_vocabulary);
 
+// The context alone, which decides what a sample is before the data and its vocabulary are known.
+std::int64_t resolve_context(const Config::Model& model);
+
 // model.* with every value written out, so that a checkpoint needs no preset.
 Config::Model written_out(const models::GptConfig& model);
 
