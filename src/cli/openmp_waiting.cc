@@ -1,6 +1,8 @@
 #include "cli/openmp_waiting.h"
 
 #include <cstdlib>
+#include <filesystem>
+#include <system_error>
 
 #include <unistd.h>
 
@@ -15,7 +17,10 @@ namespace trireme::cli {
 void choose_openmp_waiting(char** argv) {
   if (std::getenv("OMP_WAIT_POLICY") != nullptr || std::getenv("GOMP_SPINCOUNT") != nullptr) return;
   if (setenv("OMP_WAIT_POLICY", "passive", 1) != 0) return;
-  execv("/proc/self/exe", argv);  // where that fails, all is as it was: slower, not wrong
+  // By its path, not as /proc/self/exe, which would be the name that ps and top show.
+  std::error_code error;
+  const auto program = std::filesystem::read_symlink("/proc/self/exe", error);
+  if (!error) execv(program.c_str(), argv);  // where that fails, all is as it was: slower, not wrong
 }
 
 }  // namespace trireme::cli

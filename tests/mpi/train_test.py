@@ -1,0 +1,218 @@
+#!/usr/bin/env python3
+"""`trireme train` as a user starts it: the same bits twice, across stop and resume, and after a kill; the
+same losses on another grid; the documented statuses.
+
+usage: train_test.py TRIREME
+"""
+
+import json
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+PROGRAM = pathlib.Path(sys.argv.pop(1)).resolve()
+STEPS = 60
+MODEL = ("--model.layers 2 --model.width 32 --model.heads 4 --model.context 16 --batch.global 12 "
+         "--batch.micro 2 --model.dropout 0.1 --optim.lr 3e-3 --checkpoint.every 20 --log.every 1000 "
+         "--eval.every 30 --comm.timeout 60 --threads 1").split()
+
+
+def launch(ranks, *arguments):
+    return ["mpiexec", "-n", str(ranks), str(PROGRAM), *arguments]
+
+
+class Train(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = pathlib.Path(tempfile.mkdtemp())
+        words = [f"{a}{b}" for a in ("ro", "sa", "mi", "te", "lu") for b in ("wing", "ls", "st", "r")]
+        text = " ".join(words[(i * i + i // 7) % len(words)] for i in range(6000))
+        (cls.folder / "text.txt").write_text(text)
+        subprocess.run([PROGRAM, "prepare", "--input", cls.folder / "text.txt", "--output",
+                        cls.folder / "data", "--tokenizer", "byte", "--validation", "tail:2000"],
+                       check=True, capture_output=True)
+        cls.whole = cls.train("whole", 2, "--grid.data", "2")
+
+    @classmethod
+    def tearDownClass(cls):
+        shutil.rmtree(cls.folder, ignore_errors=True)
+
+    @classmethod
+    def arguments(cls, run, *more):
+        flags = ["--data.train", str(cls.folder / "data/train.h5"), "--data.validation",
+                 str(cls.folder / "data/validation.h5"), "--run.folder", str(cls.folder / run),
+                 "--run.steps", str(STEPS), *MODEL, *more]
+        last = dict(zip(flags[::2], flags[1::2]))  # a flag may be given once only
+        return ["train", *(word for pair in last.items() for word in pair)]
+
+    @classmethod
+    def train(cls, run, ranks, *more, status=0):
+        done = subprocess.run(launch(ranks, *cls.arguments(run, *more)), capture_output=True, text=True,
+                              timeout=120)
+        assert done.returncode == status, (done.returncode, done.stdout, done.stderr)
+        cls.output = done.stdout + done.stderr
+        return cls.metrics(run)
+
+    @classmethod
+    def metrics(cls, run):
+        """What does not depend on the clock, by step."""
+        keys = ("step", "loss", "eval_loss", "grad_norm", "lr", "tokens")
+        lines = (cls.folder / run / "metrics.jsonl").read_text().splitlines()
+        return [{k: v for k, v in json.loads(line).items() if k in keys} for line in lines]
+
+    def checkpoint(self, run, step):
+        return self.folder / run / "checkpoints" / f"step-{step:08d}.h5"
+
+    def start_over_from(self, run, step):
+        """A copy of the whole run whose newest checkpoint is that of `step`."""
+        shutil.copytree(self.folder / "whole", self.folder / run)
+        for path in (self.folder / run / "checkpoints").iterdir():
+            if path != self.checkpoint(run, step):
+                path.unlink()
+
+    def losses_agree(self, metrics, first_step, tolerance):
+        mine = {(m["step"], "eval_loss" in m): m.get("loss", m.get("eval_loss")) for m in metrics}
+        for expected in self.whole:
+            if expected["step"] < first_step:
+                continue
+            got = mine[(expected["step"], "eval_loss" in expected)]
+            want = expected.get("loss", expected.get("eval_loss"))
+            self.assertLessEqual(abs(got / want - 1), tolerance, expected)
+
+    def test_learns_and_reports(self):
+        steps = [m for m in self.whole if "loss" in m]
+        self.assertEqual([m["step"] for m in steps], list(range(1, STEPS + 1)))
+        self.assertLess(steps[-1]["loss"], 0.6 * steps[0]["loss"])
+        self.assertEqual(steps[-1]["tokens"], STEPS * 12 * 16)
+        self.assertEqual([m["step"] for m in self.whole if "eval_loss" in m], [30, 60])
+        first = json.loads((self.folder / "whole/metrics.jsonl").read_text().splitlines()[0])
+        for key in ("step", "loss", "lr", "grad_norm", "tokens", "tokens_per_s", "step_s", "wait_data_s",
+                    "comm_s", "memory_bytes"):
+            self.assertIn(key, first)
+
+    def test_same_run_twice_has_the_same_bits(self):
+        self.assertEqual(self.train("twice", 2, "--grid.data", "2"), self.whole)
+
+    def test_resume_has_the_same_bits(self):
+        self.start_over_from("resumed", 20)
+        self.assertEqual(self.train("resumed", 2, "--grid.data", "2"), self.whole)
+        self.assertIn("going on from", self.output)
+
+    def test_resume_on_other_grids(self):
+        for ranks, grid in ((1, []), (2, ["--grid.tensor", "2"]), (2, ["--grid.pipeline", "2"]),
+                            (4, ["--grid.tensor", "2", "--grid.pipeline", "2"])):
+            run = "grid-" + "".join(grid).replace("--grid.", "") + str(ranks)
+            with self.subTest(grid=grid):
+                self.start_over_from(run, 20)
+                self.losses_agree(self.train(run, ranks, *grid), 21, 2e-5)
+                self.assertIn("agree to rounding", self.output)
+
+    def test_done_already(self):
+        self.start_over_from("done", 60)
+        self.assertEqual(self.train("done", 2, "--grid.data", "2"), self.whole)
+        self.assertIn("nothing to train", self.output)
+
+    def wait_for_steps(self, run, process, count):
+        path = self.folder / run / "metrics.jsonl"
+        while not path.exists() or path.read_text().count("\n") < count:
+            self.assertIsNone(process.poll(), "training ended early")
+            time.sleep(0.005)
+
+    def ranks_of(self, process):
+        """Process ids of the ranks below mpiexec."""
+        below = {}
+        for stat in pathlib.Path("/proc").glob("[0-9]*/stat"):
+            try:
+                fields = stat.read_text().rsplit(")", 1)
+            except OSError:
+                continue
+            below.setdefault(int(fields[1].split()[1]), []).append(
+                (int(fields[0].split()[0]), fields[0].split("(")[1]))
+        found, queue = [], [process.pid]
+        while queue:
+            for pid, name in below.get(queue.pop(), []):
+                queue.append(pid)
+                if name == PROGRAM.name:
+                    found.append(pid)
+        return sorted(found)
+
+    def test_signal_on_one_rank_stops_all_with_a_checkpoint(self):
+        for number, name in ((signal.SIGTERM, "term"), (signal.SIGUSR1, "usr1")):
+            with self.subTest(signal=name):
+                # Enough steps that it cannot end first; the curve of the learning rate stays the same.
+                more = ["--grid.data", "2", "--run.steps", "100000", "--schedule.name", "constant",
+                        "--schedule.warmup", "5"]
+                process = subprocess.Popen(launch(2, *self.arguments(name, *more)),
+                                           stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+                self.addCleanup(process.kill)
+                self.wait_for_steps(name, process, 5)
+                os.kill(self.ranks_of(process)[-1], number)
+                output, errors = process.communicate(timeout=60)
+                self.assertEqual(process.returncode, 75, output + errors)
+                stopped = self.metrics(name)[-1]["step"]
+                self.assertIn(f"stopped by a signal after step {stopped}", output)
+                self.assertTrue(self.checkpoint(name, stopped).exists())
+
+    def test_kill_loses_nothing_before_the_last_checkpoint(self):
+        process = subprocess.Popen(launch(2, *self.arguments("killed", "--grid.data", "2")),
+                                   stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        self.addCleanup(process.kill)
+        self.wait_for_steps("killed", process, 25)
+        os.kill(self.ranks_of(process)[-1], signal.SIGKILL)
+        self.assertNotEqual(process.wait(timeout=60), 0)
+        self.assertEqual(self.train("killed", 2, "--grid.data", "2"), self.whole)
+
+    def test_divergence_ends_with_6(self):
+        self.train("diverged", 2, "--grid.data", "2", "--optim.lr", "1e30", "--optim.clip", "0", status=6)
+        self.assertIn("non-finite gradients", self.output)
+
+    def refused(self, ranks, *more, status=2):
+        done = subprocess.run(launch(ranks, *self.arguments("refused", *more)), capture_output=True,
+                              text=True, timeout=60)
+        self.assertEqual(done.returncode, status, done.stdout + done.stderr)
+        self.assertFalse((self.folder / "refused").exists(), "a refused run left a folder behind")
+        lines = done.stderr.strip().splitlines()
+        self.assertEqual(len(lines), 1, done.stderr)
+        return lines[0]
+
+    def test_refusals(self):
+        for ranks, more, status, words in (
+                (4, ["--grid.data", "3", "--grid.tensor", "1", "--grid.pipeline", "1"], 2, "needs 3 ranks"),
+                (4, ["--grid.tensor", "4", "--model.heads", "2"], 2, "heads"),
+                (4, ["--grid.pipeline", "4", "--model.layers", "1"], 2, "more stages than blocks"),
+                (2, ["--model.vocabulary", "300"], 2, "model.vocabulary is 300"),
+                (4, ["--grid.data", "4", "--batch.global", "6", "--batch.micro", "2"], 2, "replicas"),
+                (2, ["--batch.global", "7"], 2, "batch.global"),
+                (2, ["--data.train", str(self.folder / "no.h5")], 3, "no.h5"),
+                (2, ["--data.train", str(self.folder / "text.txt")], 3, "text.txt"),
+                (2, ["--device", "cuda"], 2, "no CUDA"),
+                (2, ["--model.width", "-3"], 2, "model.width"),
+                (2, ["--modle.width", "3"], 2, "model.width")):
+            with self.subTest(arguments=more):
+                self.assertIn(words, self.refused(ranks, *more, status=status))
+
+    def test_checkpoint_of_another_model_or_seed(self):
+        for name, more, status in (("model", ["--model.width", "64"], 4), ("seed", ["--run.seed", "9"], 2)):
+            with self.subTest(name):
+                self.start_over_from("other-" + name, 20)
+                self.train("other-" + name, 2, "--grid.data", "2", *more, status=status)
+
+    def test_damaged_checkpoint_is_passed_over(self):
+        shutil.copytree(self.folder / "whole", self.folder / "damaged")
+        path = self.checkpoint("damaged", 60)
+        content = bytearray(path.read_bytes())
+        content[len(content) // 2] ^= 1
+        path.write_bytes(content)
+        self.assertEqual(self.train("damaged", 2, "--grid.data", "2"), self.whole)
+        self.assertIn("step-00000060.h5", self.output)
+        self.assertIn("step-00000040.h5, step 40", self.output)
+
+
+if __name__ == "__main__":
+    unittest.main()
