@@ -254,7 +254,8 @@ void Writer::publish(const CheckpointOptions& options) {
   const std::vector<CheckpointFile> files = list_checkpoints(folder_);
   const auto keep = static_cast<std::size_t>(options.keep);
   for (std::size_t i = 0; i + keep < files.size(); ++i) {
-    if (files[i].path != path_) fs::remove(files[i].path);
+    std::error_code ignored;  // the new one is complete: an old one that stays is no fault
+    if (files[i].path != path_) fs::remove(files[i].path, ignored);
   }
 }
 
