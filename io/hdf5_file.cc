@@ -20,6 +20,10 @@ Handle access_list(Communicator* comm) {
   bool ok = H5Pset_libver_bounds(list.get(), H5F_LIBVER_LATEST, H5F_LIBVER_LATEST) >= 0;
   // Closing the file closes what is open in it: a forgotten dataset must not keep it.
   ok = ok && H5Pset_fclose_degree(list.get(), H5F_CLOSE_STRONG) >= 0;
+  // Large data starts at a page; file locks fail on many parallel file systems, and the run folder
+  // has a lease instead.
+  ok = ok && H5Pset_alignment(list.get(), 64 << 10, 4096) >= 0;
+  ok = ok && H5Pset_file_locking(list.get(), false, true) >= 0;
   if (comm) {
     const auto native = *static_cast<const MPI_Comm*>(comm->native_mpi());
     ok = ok && H5Pset_fapl_mpio(list.get(), native, MPI_INFO_NULL) >= 0;

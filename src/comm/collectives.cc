@@ -5,56 +5,16 @@
 #include <utility>
 #include <vector>
 
+#include "messages.h"
 #include "mpi_util.h"
 #include "reduce.h"
 
 namespace trireme {
 namespace {
 
-// MPI counts are ints: a longer message travels in pieces.
-constexpr std::size_t kPiece = std::size_t{1} << 30;
-
 std::byte* bytes_of(const Tensor& tensor) {
   return static_cast<std::byte*>(tensor.raw());
 }
-
-// The messages of one phase.
-class Messages {
- public:
-  void send(const Wire& wire, const std::byte* data, std::size_t bytes, int peer) {
-    const auto post = wire.synchronous ? MPI_Issend : MPI_Isend;
-    for (std::size_t begin = 0; begin < bytes; begin += kPiece) {
-      const int count = static_cast<int>(std::min(kPiece, bytes - begin));
-      check_mpi(post(data + begin, count, MPI_BYTE, peer, wire.tag, wire.comm, &add()), "send");
-    }
-  }
-  void receive(const Wire& wire, std::byte* data, std::size_t bytes, int peer) {
-    for (std::size_t begin = 0; begin < bytes; begin += kPiece) {
-      const int count = static_cast<int>(std::min(kPiece, bytes - begin));
-      check_mpi(MPI_Irecv(data + begin, count, MPI_BYTE, peer, wire.tag, wire.comm, &add()),
-                "receive");
-    }
-  }
-  // An empty message each way, for its arrival alone.
-  void signal(const Wire& wire, int to, int from) {
-    check_mpi(MPI_Irecv(nullptr, 0, MPI_BYTE, from, wire.tag, wire.comm, &add()), "receive");
-    check_mpi(MPI_Isend(nullptr, 0, MPI_BYTE, to, wire.tag, wire.comm, &add()), "send");
-  }
-  bool done() {
-    if (requests_.empty()) return true;
-    int all = 0;
-    check_mpi(MPI_Testall(static_cast<int>(requests_.size()), requests_.data(), &all,
-                          MPI_STATUSES_IGNORE),
-              "finish a message");
-    if (all != 0) requests_.clear();
-    return all != 0;
-  }
-
- private:
-  MPI_Request& add() { return requests_.emplace_back(MPI_REQUEST_NULL); }
-
-  std::vector<MPI_Request> requests_;
-};
 
 // Calls visit(peer) for all other ranks, the next one first, so that not all send to rank 0 at
 // once.

@@ -24,6 +24,7 @@ struct Wire {
   bool synchronous = false;                           // rendezvous sends only
   Allocator* workspace = nullptr;                     // of the communicator's runtime
   std::size_t segment_bytes = std::size_t{32} << 20;  // reductions take a buffer in such parts
+  std::size_t piece_bytes = std::size_t{1} << 30;  // MPI counts are ints: longer messages are cut
 };
 
 // One phase: each rank reduces what all sent to it of the whole buffer, in rank order.

@@ -170,36 +170,55 @@ class Explanation {
     return fmt::format("rank {} ({})", rank, hosts_[static_cast<std::size_t>(rank)]);
   }
 
-  // One rank that waits for nobody.
-  std::string of_one(int rank) const {
-    const auto& report = graph_.report(rank);
-    std::string state = "does not answer";
-    if (report) {
-      const auto call = std::ranges::find_if(report->waiting, &WaitingFor::library);
-      state = call != report->waiting.end() ? "hangs inside " + describe(*call)
-              : report->waiting.empty()     ? "waits for nothing"
-                                            : "is in " + describe(report->waiting.front()) +
-                                              ", which all its members have begun";
+  // What is wrong with a rank that waits for nobody, and who misses it.
+  std::string of_one(int rank) const { return state(rank) + missing_from(rank); }
+
+  // "rank 3 (node1), rank 4 (node1)"; a long list is cut.
+  std::string names(const std::vector<int>& ranks) const {
+    std::vector<std::string> parts;
+    for (const int rank : ranks) {
+      if (parts.size() == kShown) {
+        parts.push_back(fmt::format("{} more", ranks.size() - kShown));
+        break;
+      }
+      parts.push_back(name(rank));
     }
-    return fmt::format("{} {}{}", name(rank), state, missing_from(rank));
+    return fmt::format("{}", fmt::join(parts, ", "));
   }
 
   // Several that wait for each other, or one that waits for itself.
   std::string of_circle(const std::vector<int>& ranks) const {
     std::vector<std::string> parts;
     for (const int rank : ranks) {
+      if (parts.size() == kShown) {
+        parts.push_back(fmt::format("{} more", ranks.size() - kShown));
+        break;
+      }
       for (const Edge& edge : graph_.edges(rank)) {
         if (!std::ranges::binary_search(ranks, edge.to)) continue;
         parts.push_back(fmt::format("{} in {}", name(rank), describe_with_peer(*edge.operation)));
         break;
       }
     }
-    return fmt::format("{} {}",
-                       ranks.size() == 1 ? "waits for itself:" : "these wait for each other:",
-                       fmt::join(parts, ", "));
+    return fmt::format(
+        "{} {}", ranks.size() == 1 ? "this one waits for itself:" : "these wait for each other:",
+        fmt::join(parts, ", "));
   }
 
  private:
+  static constexpr std::size_t kShown = 16;  // of a long list of ranks
+
+  std::string state(int rank) const {
+    const auto& report = graph_.report(rank);
+    if (!report) return "does not answer";
+    const auto& waiting = report->waiting;
+    if (waiting.empty()) return "waits for nothing";
+    const auto call = std::ranges::find_if(waiting, &WaitingFor::library);
+    if (call != waiting.end()) return "hangs inside " + describe(*call);
+    return fmt::format("is in {}, which {} begun", describe_with_peer(waiting.front()),
+                       waiting.front().key.peer < 0 ? "all its members have" : "its peer has");
+  }
+
   // ", missing from all_reduce 3 of tensor, where 2 ranks wait for it"
   std::string missing_from(int rank) const {
     const WaitingFor* missed = nullptr;  // what has waited for it longest
@@ -266,11 +285,19 @@ HangVerdict analyse_hang(const std::vector<std::optional<RankReport>>& reports,
   const Explanation explanation(graph, hosts);
   HangVerdict verdict;
   std::vector<std::string> parts;
+  std::map<std::string, std::vector<int>> alone;  // by what is wrong with them
   for (const auto& component : TerminalComponents(graph, overdue_ranks(graph, timeout_s)).take()) {
-    const bool circle = component.size() > 1 || !graph.edges(component.front()).empty();
-    parts.push_back(circle ? explanation.of_circle(component)
-                           : explanation.of_one(component.front()));
+    const int first = component.front();
+    if (component.size() > 1 || !graph.edges(first).empty()) {
+      parts.push_back(explanation.of_circle(component));
+    } else {
+      alone[explanation.of_one(first)].push_back(first);
+    }
     verdict.culprits.insert(verdict.culprits.end(), component.begin(), component.end());
+  }
+  for (const auto& [what, ranks] : alone) {
+    parts.push_back(
+        fmt::format("{} {}{}", explanation.names(ranks), ranks.size() > 1 ? "each " : "", what));
   }
   std::ranges::sort(verdict.culprits);
   if (parts.empty()) parts.push_back("the operation went on while the ranks were asked");

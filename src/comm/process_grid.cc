@@ -1,5 +1,7 @@
 #include "trireme/comm/process_grid.h"
 
+#include <algorithm>
+#include <cstdint>
 #include <utility>
 #include <vector>
 
@@ -25,10 +27,32 @@ std::string fixed_dimensions(const GridRequest& request) {
   return fmt::format("{}", fmt::join(parts, " and "));
 }
 
-// The largest multiple of `unit` below `size` (where there is one) and the smallest above it.
-std::string sizes_around(int unit, int size) {
-  const int below = size / unit * unit;
+// The multiples of `unit` around `size`: "3 or 6", "4".
+std::string sizes_around(std::int64_t unit, std::int64_t size) {
+  const std::int64_t below = size / unit * unit;
   return below == 0 ? fmt::format("{}", unit) : fmt::format("{} or {}", below, below + unit);
+}
+
+std::string started(int ranks) {
+  return ranks == 1 ? "1 was started" : fmt::format("{} were started", ranks);
+}
+
+// A product of three ints, where more than kMany is all the same.
+std::int64_t ranks_of(std::int64_t a, std::int64_t b, std::int64_t c) {
+  constexpr std::int64_t kMany = std::int64_t{1} << 31;
+  return std::min(std::min(a * b, kMany) * c, kMany);
+}
+
+[[noreturn]] void refuse_complete(const GridRequest& request, std::int64_t ranks, int world_size) {
+  const std::int64_t model = ranks_of(*request.pipeline, *request.tensor, 1);
+  const std::string instead =
+      world_size % model == 0
+          ? fmt::format("set grid.data={}", world_size / model)
+          : fmt::format("with pipeline={} and tensor={} left as they are {} ranks would fit",
+                        *request.pipeline, *request.tensor, sizes_around(model, world_size));
+  throw ConfigError(fmt::format("grid {} x {} x {} needs {} ranks, but {}: start {}, or {}",
+                                *request.data, *request.pipeline, *request.tensor, ranks,
+                                started(world_size), ranks, instead));
 }
 
 }  // namespace
@@ -41,29 +65,14 @@ GridShape resolve_grid(const GridRequest& request, int world_size) {
   check_positive("data", request.data);
   check_positive("pipeline", request.pipeline);
   check_positive("tensor", request.tensor);
-  const std::int64_t fixed = std::int64_t{request.data.value_or(1)} * request.pipeline.value_or(1) *
-                             request.tensor.value_or(1);
-  const std::string started =
-      world_size == 1 ? "1 was started" : fmt::format("{} were started", world_size);
-  const bool complete = request.data && request.pipeline && request.tensor;
-  if (complete && fixed != world_size) {
-    const int model = *request.pipeline * *request.tensor;
-    std::string fits = fixed > (1 << 30) ? std::string() : fmt::format("; start {} ranks", fixed);
-    if (model <= world_size && world_size % model == 0) {
-      fits += fmt::format(", or set data={}", world_size / model);
-    } else if (fixed <= (1 << 30)) {
-      fits += fmt::format("; with pipeline={} and tensor={} left as they are, {} ranks would fit",
-                          *request.pipeline, *request.tensor, sizes_around(model, world_size));
-    }
-    throw ConfigError(fmt::format("grid {} x {} x {} needs {} ranks, but {}{}", *request.data,
-                                  *request.pipeline, *request.tensor, fixed, started, fits));
-  }
-  if (!complete && world_size % fixed != 0) {
-    throw ConfigError(
-        fmt::format("a grid with {} needs a multiple of {} ranks, but {}; {}would fit",
-                    fixed_dimensions(request), fixed, started,
-                    fixed > (1 << 30) ? "fewer parts "
-                                      : sizes_around(static_cast<int>(fixed), world_size) + " "));
+  const std::int64_t fixed =
+      ranks_of(request.data.value_or(1), request.pipeline.value_or(1), request.tensor.value_or(1));
+  if (request.data && request.pipeline && request.tensor) {
+    if (fixed != world_size) refuse_complete(request, fixed, world_size);
+  } else if (world_size % fixed != 0) {
+    throw ConfigError(fmt::format(
+        "a grid with {} needs a multiple of {} ranks, but {}: {} would fit",
+        fixed_dimensions(request), fixed, started(world_size), sizes_around(fixed, world_size)));
   }
   const int rest = static_cast<int>(world_size / fixed);
   GridShape shape{.data = request.data.value_or(1),

@@ -60,8 +60,6 @@ std::vector<Place> gather_places(int size) {
 class MpiSession {
  public:
   MpiSession() {
-    // Our own line says why a job is aborted.
-    setenv("MPIR_CVAR_SUPPRESS_ABORT_MESSAGE", "1", /*overwrite=*/0);
     int provided = MPI_THREAD_SINGLE;
     check_mpi(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided), "start");
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
@@ -218,6 +216,7 @@ void Runtime::Impl::end_normally(ExitStatus status) {
 }
 
 void Runtime::Impl::end_with_fault(const std::exception_ptr& exception) {
+  engine.stop();  // the buffers of what is in flight may be gone
   const Fault own = describe_exception(exception, mpi.rank);
   const std::vector<Fault> known =
       watchdog ? watchdog->exchange_fault(own) : std::vector<Fault>{own};

@@ -6,7 +6,7 @@
 #include <stdexcept>
 #include <string>
 
-namespace trireme::test {
+namespace trireme::testing {
 
 class TemporaryFolder {
  public:
@@ -28,4 +28,4 @@ class TemporaryFolder {
   std::filesystem::path path_;
 };
 
-}  // namespace trireme::test
+}  // namespace trireme::testing

@@ -16,10 +16,10 @@
 namespace trireme::hdf5 {
 namespace {
 
-class Hdf5Test : public testing::Test {
+class Hdf5Test : public ::testing::Test {
  protected:
   std::string path(const std::string& name) const { return (folder_.path() / name).string(); }
-  test::TemporaryFolder folder_;
+  trireme::testing::TemporaryFolder folder_;
 };
 
 TEST_F(Hdf5Test, AttributesOfAllKinds) {

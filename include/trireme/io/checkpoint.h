@@ -1,0 +1,109 @@
+// Checkpoints: one HDF5 file with whole tensors, whatever grid wrote it (format: io/README.md).
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "trireme/comm/communicator.h"
+#include "trireme/comm/flight_recorder.h"
+#include "trireme/io/tensor_slice.h"
+
+namespace trireme {
+
+struct CheckpointInfo {
+  std::int64_t format_version = 1;
+  std::int64_t step = 0;
+  std::int64_t samples = 0;  // consumed so far: the position in the data
+  std::uint64_t seed = 0;
+  std::string config;                        // the resolved configuration, as an INI text
+  std::map<std::string, std::string> extra;  // further attributes of the file
+};
+
+struct CheckpointOptions {
+  int keep = 0;  // afterwards only the newest `keep` checkpoints stay; 0: all
+  // Called on rank 0 right before the finished file gets its name; throws to give it up.
+  std::function<void()> before_rename;
+};
+
+// Collective over comm. Each rank gives the slices that it owns: every element of every tensor is
+// owned by exactly one rank. Writes FOLDER/step-00001000.h5, under that name only once it is
+// complete, on the disk and verified; older checkpoints stay untouched until then. Returns the
+// path. The same on all ranks: RunFolderError where the folder is unwritable or full,
+// CheckpointError where what was written does not read back, InternalError where the slices do not
+// cover each tensor exactly once.
+std::string write_checkpoint(Communicator& comm, FlightRecorder& recorder,
+                             const std::string& folder, const CheckpointInfo& info,
+                             std::span<const TensorSlice> owned,
+                             const CheckpointOptions& options = {});
+
+// One tensor of a checkpoint.
+struct CheckpointTensor {
+  std::string name;
+  Shape shape;
+  DType dtype = DType::kF32;
+  std::int64_t offset = 0;  // of its first byte in the file
+  std::uint64_t checksum = 0;
+
+  std::int64_t bytes() const;
+};
+
+// What a checkpoint says about itself; the bytes of the tensors are not looked at.
+struct CheckpointContents {
+  CheckpointInfo info;
+  std::vector<CheckpointTensor> tensors;  // by name
+  std::int64_t file_bytes = 0;
+
+  const CheckpointTensor* find(const std::string& name) const;  // nullptr: there is none
+};
+
+// Checks everything but the tensors' own bytes. Throws CheckpointError.
+CheckpointContents inspect_checkpoint(const std::string& path);
+
+// A checkpoint of which every byte was checked, open for reading.
+class Checkpoint {
+ public:
+  // Collective over comm: each rank checks an equal share of the bytes. Throws CheckpointError, the
+  // same on all ranks, that says what is wrong.
+  static Checkpoint open(Communicator& comm, const std::string& path);
+
+  const std::string& path() const;
+  const CheckpointInfo& info() const;
+  const CheckpointContents& contents() const;
+
+  // Collective over comm. Fills the slices, any slices on any grid. Throws CheckpointError, the
+  // same on all ranks, that names the first tensor that is missing or of another shape or type.
+  void read(Communicator& comm, std::span<const TensorSlice> wanted) const;
+
+ private:
+  struct Impl;
+  explicit Checkpoint(std::shared_ptr<const Impl> impl) : impl_(std::move(impl)) {}
+  std::shared_ptr<const Impl> impl_;
+};
+
+struct CheckpointFile {
+  std::int64_t step = 0;
+  std::string path;
+  std::int64_t bytes = 0;
+};
+
+// The complete checkpoints of a folder, oldest first; none where there is no such folder.
+std::vector<CheckpointFile> list_checkpoints(const std::string& folder);
+
+// Path of the checkpoint of a step.
+std::string checkpoint_path(const std::string& folder, std::int64_t step);
+
+struct LatestCheckpoint {
+  std::optional<Checkpoint> checkpoint;  // none: no good one is there
+  std::vector<std::string> refused;      // newer ones that are damaged, each with the reason
+};
+
+// Collective over comm. The newest checkpoint of the folder that is good.
+LatestCheckpoint open_latest_checkpoint(Communicator& comm, const std::string& folder);
+
+}  // namespace trireme

@@ -1,0 +1,75 @@
+#include <algorithm>
+#include <charconv>
+#include <filesystem>
+
+#include <fmt/format.h>
+
+#include "trireme/base/error.h"
+#include "trireme/io/checkpoint.h"
+
+#include "together.h"
+
+namespace trireme {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view kPrefix = "step-", kSuffix = ".h5";
+
+// The step in a name "step-00001000.h5".
+std::optional<std::int64_t> step_of(std::string_view name) {
+  if (!name.starts_with(kPrefix) || !name.ends_with(kSuffix)) return {};
+  name.remove_prefix(kPrefix.size());
+  name.remove_suffix(std::min(kSuffix.size(), name.size()));
+  std::int64_t step = 0;
+  const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), step);
+  if (error != std::errc() || end != name.data() + name.size() || step < 0) return {};
+  return step;
+}
+
+}  // namespace
+
+std::string checkpoint_path(const std::string& folder, std::int64_t step) {
+  return fmt::format("{}/{}{:08}{}", folder, kPrefix, step, kSuffix);
+}
+
+std::vector<CheckpointFile> list_checkpoints(const std::string& folder) {
+  std::vector<CheckpointFile> files;
+  std::error_code error;
+  if (!fs::exists(folder, error)) return files;
+  fs::directory_iterator entries(folder, error);
+  if (error) throw RunFolderError(fmt::format("{}: {}", folder, error.message()));
+  for (const fs::directory_entry& entry : entries) {
+    const auto step = step_of(entry.path().filename().string());
+    if (!step || !entry.is_regular_file(error)) continue;
+    const auto bytes = entry.file_size(error);
+    files.push_back({*step, entry.path().string(), error ? 0 : static_cast<std::int64_t>(bytes)});
+  }
+  std::sort(files.begin(), files.end(), [](const CheckpointFile& a, const CheckpointFile& b) {
+    return a.step != b.step ? a.step < b.step : a.path < b.path;
+  });
+  return files;
+}
+
+LatestCheckpoint open_latest_checkpoint(Communicator& comm, const std::string& folder) {
+  // Rank 0 looks: another node may see the folder a moment later.
+  std::string names;
+  run_together(comm, [&] {
+    if (comm.rank() != 0) return;
+    for (const CheckpointFile& file : list_checkpoints(folder)) names.insert(0, file.path + '\n');
+  });
+  names = comm.broadcast_text(std::move(names));
+  LatestCheckpoint latest;
+  for (std::size_t at = 0; at < names.size(); at = names.find('\n', at) + 1) {
+    const std::string path = names.substr(at, names.find('\n', at) - at);
+    try {
+      latest.checkpoint = Checkpoint::open(comm, path);
+      break;
+    } catch (const CheckpointError& error) {
+      latest.refused.emplace_back(error.what());
+    }
+  }
+  return latest;
+}
+
+}  // namespace trireme

@@ -1,0 +1,185 @@
+#include <algorithm>
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "trireme/base/error.h"
+
+#include "checkpoint_file.h"
+#include "tensor_checksum.h"
+#include "tensor_slab.h"
+#include "together.h"
+
+namespace trireme {
+namespace {
+
+constexpr std::size_t kBlockWords = std::size_t{1} << 20;
+
+// Rank 0 reads the headers for all; the others get them as text.
+std::string to_text(const CheckpointContents& contents) {
+  const CheckpointInfo& info = contents.info;
+  nlohmann::json text = {{"format_version", info.format_version},
+                         {"step", info.step},
+                         {"samples", info.samples},
+                         {"seed", info.seed},
+                         {"config", info.config},
+                         {"extra", info.extra},
+                         {"file_bytes", contents.file_bytes},
+                         {"tensors", nlohmann::json::array()}};
+  for (const CheckpointTensor& tensor : contents.tensors) {
+    const auto extents = tensor.shape.extents();
+    text["tensors"].push_back({tensor.name, std::vector(extents.begin(), extents.end()),
+                               static_cast<int>(tensor.dtype), tensor.offset, tensor.checksum});
+  }
+  // CBOR and not JSON: a configuration may hold bytes that are not UTF-8.
+  const std::vector<std::uint8_t> bytes = nlohmann::json::to_cbor(text);
+  return {bytes.begin(), bytes.end()};
+}
+
+CheckpointContents from_text(const std::string& bytes) {
+  const nlohmann::json text = nlohmann::json::from_cbor(bytes);
+  CheckpointContents contents;
+  contents.info.format_version = text.at("format_version");
+  contents.info.step = text.at("step");
+  contents.info.samples = text.at("samples");
+  contents.info.seed = text.at("seed");
+  contents.info.config = text.at("config");
+  contents.info.extra = text.at("extra").get<std::map<std::string, std::string>>();
+  contents.file_bytes = text.at("file_bytes");
+  for (const nlohmann::json& entry : text.at("tensors")) {
+    const auto extents = entry.at(1).get<std::vector<std::int64_t>>();
+    contents.tensors.push_back({entry.at(0), Shape(std::span<const std::int64_t>(extents)),
+                                static_cast<DType>(entry.at(2).get<int>()), entry.at(3),
+                                entry.at(4)});
+  }
+  return contents;
+}
+
+PosixFile open_checkpoint(const std::string& path) {
+  try {
+    return PosixFile(path, O_RDONLY);
+  } catch (const RunFolderError& error) {
+    throw CheckpointError(error.what());
+  }
+}
+
+// The checksums of this rank's share of all the words of all tensors.
+std::vector<std::uint64_t> partial_sums(const Communicator& comm, const PosixFile& file,
+                                        const CheckpointContents& contents) {
+  std::int64_t total = 0;
+  for (const CheckpointTensor& tensor : contents.tensors) total += tensor.bytes() / 4;
+  const std::int64_t share = total / comm.size() + 1;
+  const std::int64_t begin = std::min(total, share * comm.rank());
+  const std::int64_t end = std::min(total, begin + share);
+
+  std::vector<std::uint32_t> block(kBlockWords);
+  std::vector<std::uint64_t> sums;
+  std::int64_t before = 0;  // words of the tensors so far
+  for (const CheckpointTensor& tensor : contents.tensors) {
+    const std::int64_t words = tensor.bytes() / 4;
+    std::int64_t at = std::clamp<std::int64_t>(begin - before, 0, words);
+    const std::int64_t stop = std::clamp<std::int64_t>(end - before, 0, words);
+    std::uint64_t sum = 0;
+    while (at < stop) {
+      const auto count =
+          static_cast<std::size_t>(std::min<std::int64_t>(stop - at, std::ssize(block)));
+      file.read(tensor.offset + at * 4, block.data(), count * 4);
+      sum += tensor_checksum({block.data(), count}, static_cast<std::uint64_t>(at));
+      at += static_cast<std::int64_t>(count);
+    }
+    sums.push_back(sum);
+    before += words;
+  }
+  return sums;
+}
+
+void fill(const PosixFile& file, const CheckpointTensor& tensor, const TensorSlice& slice) {
+  const auto size = static_cast<std::int64_t>(size_of(tensor.dtype));
+  auto* memory = static_cast<char*>(slice.local.raw());
+  for (const hdf5::Box& box : boxes_of(slice)) {
+    if (box.elements() == 0) continue;
+    for_each_run(slice, box, [&](const Run& run) {
+      file.read(tensor.offset + run.global * size, memory + run.memory * size,
+                static_cast<std::size_t>(run.count * size));
+    });
+  }
+}
+
+const CheckpointTensor& find_for(const CheckpointContents& contents, const std::string& path,
+                                 const TensorSlice& slice) {
+  const CheckpointTensor* tensor = contents.find(slice.name);
+  if (!tensor) {
+    throw CheckpointError(fmt::format("{}: holds no tensor {}; the model wants one of shape {}",
+                                      path, slice.name, slice.global.to_string()));
+  }
+  if (tensor->shape != slice.global || tensor->dtype != slice.local.dtype()) {
+    throw CheckpointError(fmt::format("{}: tensor {} is {} {}, the model wants {} {}", path,
+                                      slice.name, name_of(tensor->dtype), tensor->shape.to_string(),
+                                      name_of(slice.local.dtype()), slice.global.to_string()));
+  }
+  return *tensor;
+}
+
+}  // namespace
+
+struct Checkpoint::Impl {
+  PosixFile file;
+  CheckpointContents contents;
+};
+
+Checkpoint Checkpoint::open(Communicator& comm, const std::string& path) {
+  CheckpointContents contents;
+  std::string text;
+  run_together(comm, [&] {
+    if (comm.rank() == 0) text = to_text(inspect_checkpoint(path));
+  });
+  contents = from_text(comm.broadcast_text(std::move(text)));
+  std::shared_ptr<const Impl> impl;
+  std::vector<std::uint64_t> sums;
+  run_together(comm, [&] {
+    impl = std::make_shared<const Impl>(Impl{open_checkpoint(path), std::move(contents)});
+    try {
+      sums = partial_sums(comm, impl->file, impl->contents);
+    } catch (const RunFolderError& error) {
+      throw CheckpointError(error.what());
+    }
+  });
+  sum_modular(comm, sums);
+  for (std::size_t i = 0; i < sums.size(); ++i) {
+    const CheckpointTensor& tensor = impl->contents.tensors[i];
+    if (sums[i] != tensor.checksum) {
+      throw CheckpointError(
+          fmt::format("{}: damaged: tensor {} does not match its checksum", path, tensor.name));
+    }
+  }
+  return Checkpoint(std::move(impl));
+}
+
+const std::string& Checkpoint::path() const {
+  return impl_->file.path();
+}
+const CheckpointInfo& Checkpoint::info() const {
+  return impl_->contents.info;
+}
+const CheckpointContents& Checkpoint::contents() const {
+  return impl_->contents;
+}
+
+void Checkpoint::read(Communicator& comm, std::span<const TensorSlice> wanted) const {
+  run_together(comm, [&] {
+    for (const TensorSlice& slice : wanted) {
+      check_slice(slice);
+      find_for(impl_->contents, path(), slice);
+    }
+    try {
+      for (const TensorSlice& slice : wanted) {
+        fill(impl_->file, find_for(impl_->contents, path(), slice), slice);
+      }
+    } catch (const RunFolderError& error) {
+      throw CheckpointError(error.what());
+    }
+  });
+}
+
+}  // namespace trireme

@@ -1,0 +1,297 @@
+#include <algorithm>
+#include <cstring>
+#include <filesystem>
+
+#include <fcntl.h>
+#include <fmt/format.h>
+
+#include "trireme/base/error.h"
+
+#include "checkpoint_file.h"
+#include "checkpoint_plan.h"
+#include "regroup.h"
+#include "tensor_checksum.h"
+#include "tensor_slab.h"
+#include "together.h"
+
+namespace trireme {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kPartial = ".partial";
+
+hdf5::ElementType element_type(DType dtype) {
+  switch (dtype) {
+    case DType::kF32:
+      return hdf5::ElementType::kF32;
+    case DType::kF64:
+      return hdf5::ElementType::kF64;
+    case DType::kI32:
+      return hdf5::ElementType::kI32;
+    case DType::kI64:
+      return hdf5::ElementType::kI64;
+    default:
+      throw InternalError(fmt::format("a checkpoint does not keep {}", name_of(dtype)));
+  }
+}
+
+// What a call into HDF5 or the file system says about a folder that cannot take the file.
+void blame_folder(const std::function<void()>& body) {
+  try {
+    body();
+  } catch (const Hdf5Error& error) {
+    throw RunFolderError(error.what());
+  } catch (const DataError& error) {
+    throw RunFolderError(error.what());
+  } catch (const fs::filesystem_error& error) {
+    throw RunFolderError(fmt::format("{}: {}", error.path1().string(), error.code().message()));
+  }
+}
+
+// One checkpoint on its way to the disk.
+class Writer {
+ public:
+  Writer(Communicator& comm, FlightRecorder& recorder, std::string folder,
+         const CheckpointInfo& info, std::span<const TensorSlice> owned)
+      : comm_(comm),
+        recorder_(recorder),
+        folder_(std::move(folder)),
+        info_(info),
+        owned_(owned),
+        path_(checkpoint_path(folder_, info.step)),
+        partial_(path_ + kPartial) {}
+
+  std::string write(const CheckpointOptions& options);
+
+ private:
+  void reserve_space();
+  void make_file();
+  void fill_file();
+  void write_tensors(hdf5::File& file);
+  void write_box(hdf5::Dataset& dataset, const TensorSlice& slice, const hdf5::Box& box);
+  std::vector<std::uint64_t> checksums();
+  void finish_file(const std::vector<std::uint64_t>& checksums);
+  void publish(const CheckpointOptions& options);
+
+  bool first() const { return comm_.rank() == 0; }
+  std::vector<TensorSlice> slices_of(const std::string& name) const;
+
+  Communicator& comm_;
+  FlightRecorder& recorder_;
+  const std::string folder_;
+  const CheckpointInfo& info_;
+  std::span<const TensorSlice> owned_;
+  const std::string path_, partial_;
+  CheckpointPlan plan_;
+  std::vector<char> packed_;  // elements of a box that do not lie dense in memory
+};
+
+std::vector<TensorSlice> Writer::slices_of(const std::string& name) const {
+  std::vector<TensorSlice> found;
+  for (const TensorSlice& slice : owned_) {
+    if (slice.name == name) found.push_back(slice);
+  }
+  return found;
+}
+
+// Before HDF5 comes near the file: a disk that fills up while HDF5 closes a file leaves the library
+// in a state in which MPI_Finalize crashes.
+void Writer::reserve_space() {
+  std::int64_t bytes = std::int64_t{64} << 10;
+  bytes += std::ssize(info_.config);
+  for (const PlannedTensor& tensor : plan_) {
+    bytes += tensor.elements() * static_cast<std::int64_t>(size_of(tensor.dtype));
+    bytes += 4096 + 4 * std::ssize(tensor.name);  // alignment and header
+  }
+  PosixFile(partial_, O_RDWR | O_CREAT | O_TRUNC).reserve(bytes);
+}
+
+// One rank makes groups, datasets and attributes: no rank then needs to agree with the others about
+// metadata. The file gets its full size and all its blocks here, before the first byte of data.
+void Writer::make_file() {
+  fs::create_directories(folder_);
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder_)) {
+    // What a killed run left; nobody else writes here (run_folder.h).
+    if (entry.path().extension() == kPartial) fs::remove(entry.path());
+  }
+  reserve_space();
+  hdf5::File file = hdf5::File::create(partial_);
+  file.set_attribute("/", "format_version", info_.format_version);
+  file.set_attribute("/", "step", info_.step);
+  file.set_attribute("/", "samples", info_.samples);
+  file.set_attribute("/", "seed", static_cast<std::int64_t>(info_.seed));
+  file.set_attribute("/", "config", info_.config);
+  for (const auto& [name, value] : info_.extra) {
+    TRIREME_CHECK(!file.has_attribute("/", name), "two attributes of a checkpoint named " + name);
+    file.set_attribute("/", name, value);
+  }
+  std::string names;
+  for (const PlannedTensor& tensor : plan_) {
+    const auto extents = tensor.shape.extents();
+    file.create_dataset("/" + tensor.name, element_type(tensor.dtype),
+                        hdf5::Extents(extents.begin(), extents.end()));
+    names += tensor.name + "\n";
+  }
+  file.create_dataset(kChecksumsName, hdf5::ElementType::kU64, {std::ssize(plan_)});
+  file.set_attribute(kChecksumsName, kTensorNamesAttribute, names);
+  file.close();
+  PosixFile raw(partial_, O_RDWR);
+  raw.reserve(raw.size());
+}
+
+// Opening and closing are collective; in between all ranks take the same path, also when one of
+// them fails.
+void Writer::fill_file() {
+  std::optional<hdf5::File> file;
+  {
+    const FlightRecorder::Scope scope(recorder_, comm_, "H5Fopen");
+    blame_folder([&] { file.emplace(hdf5::File::open_to_write(partial_, comm_)); });
+  }
+  const std::optional<Fault> fault = attempt_together(comm_, [&] { write_tensors(*file); });
+  {
+    const FlightRecorder::Scope scope(recorder_, comm_, "H5Fclose");
+    blame_folder([&] { file->close(); });
+  }
+  if (fault) fault->raise();
+  // The other nodes' ranks hold pages of the file too: each rank brings its own to the disk.
+  run_together(comm_, [&] { PosixFile(partial_, O_RDWR).sync(); });
+}
+
+// A rank that fails still takes part in the exchanges that the others wait for.
+void Writer::write_tensors(hdf5::File& file) {
+  std::exception_ptr failure;
+  std::vector<char> memory;
+  for (const PlannedTensor& tensor : plan_) {
+    std::vector<TensorSlice> slices = slices_of(tensor.name);
+    if (tensor.scattered) slices = {regroup(comm_, tensor, slices, memory)};
+    if (failure || slices.empty()) continue;
+    try {
+      blame_folder([&] {
+        hdf5::Dataset dataset = file.dataset("/" + tensor.name);
+        for (const TensorSlice& slice : slices) {
+          for (const hdf5::Box& box : writes_of(slice)) write_box(dataset, slice, box);
+        }
+      });
+    } catch (const Error&) {
+      failure = std::current_exception();
+    }
+  }
+  if (failure) std::rethrow_exception(failure);
+}
+
+void Writer::write_box(hdf5::Dataset& dataset, const TensorSlice& slice, const hdf5::Box& box) {
+  const std::size_t size = size_of(slice.local.dtype());
+  const char* memory = static_cast<const char*>(slice.local.raw());
+  std::int64_t first = -1, next = -1;
+  bool dense = true;
+  for_each_run(slice, box, [&](const Run& run) {
+    if (first < 0) first = next = run.memory;
+    dense = dense && run.memory == next;
+    next = run.memory + run.count;
+  });
+  const char* values = memory + static_cast<std::size_t>(first) * size;
+  if (!dense) {
+    packed_.resize(static_cast<std::size_t>(box.elements()) * size);
+    char* to = packed_.data();
+    for_each_run(slice, box, [&](const Run& run) {
+      const std::size_t bytes = static_cast<std::size_t>(run.count) * size;
+      std::memcpy(to, memory + static_cast<std::size_t>(run.memory) * size, bytes);
+      to += bytes;
+    });
+    values = packed_.data();
+  }
+  dataset.write_raw({globally(slice, box)}, values, hdf5::Transfer::kIndependent);
+}
+
+// From memory, not from the file: the file is compared with them.
+std::vector<std::uint64_t> Writer::checksums() {
+  std::vector<std::uint64_t> sums(plan_.size(), 0);
+  for (const TensorSlice& slice : owned_) {
+    const auto at = std::lower_bound(
+        plan_.begin(), plan_.end(), slice.name,
+        [](const PlannedTensor& tensor, const std::string& name) { return tensor.name < name; });
+    std::uint64_t& sum = sums[static_cast<std::size_t>(at - plan_.begin())];
+    const std::size_t words = size_of(slice.local.dtype()) / sizeof(std::uint32_t);
+    const auto* memory = static_cast<const std::uint32_t*>(slice.local.raw());
+    for (const hdf5::Box& box : boxes_of(slice)) {
+      if (box.elements() == 0) continue;
+      for_each_run(slice, box, [&](const Run& run) {
+        sum += tensor_checksum({memory + static_cast<std::size_t>(run.memory) * words,
+                                static_cast<std::size_t>(run.count) * words},
+                               static_cast<std::uint64_t>(run.global) * words);
+      });
+    }
+  }
+  sum_modular(comm_, sums);
+  return sums;
+}
+
+void Writer::finish_file(const std::vector<std::uint64_t>& checksums) {
+  hdf5::File file = hdf5::File::open_to_write(partial_);
+  if (!checksums.empty()) {
+    file.dataset(kChecksumsName).write(0, std::span<const std::uint64_t>(checksums));
+  }
+  std::vector<ByteRange> data;
+  for (const PlannedTensor& tensor : plan_) {
+    const hdf5::Dataset dataset = file.dataset("/" + tensor.name);
+    if (tensor.elements() == 0) continue;
+    const auto offset = dataset.contiguous_offset();
+    TRIREME_CHECK(offset, partial_ + ": " + tensor.name + " has no place in the file");
+    data.push_back({*offset, tensor.elements() * static_cast<std::int64_t>(size_of(tensor.dtype))});
+  }
+  file.close();
+  PosixFile raw(partial_, O_RDWR);
+  append_record(raw, std::move(data));
+  raw.sync();
+}
+
+void Writer::publish(const CheckpointOptions& options) {
+  if (options.before_rename) options.before_rename();
+  fs::rename(partial_, path_);
+  sync_folder(folder_);
+  if (options.keep <= 0) return;
+  const std::vector<CheckpointFile> files = list_checkpoints(folder_);
+  const auto keep = static_cast<std::size_t>(options.keep);
+  for (std::size_t i = 0; i + keep < files.size(); ++i) {
+    std::error_code ignored;  // the new one is complete: an old one that stays is no fault
+    if (files[i].path != path_) fs::remove(files[i].path, ignored);
+  }
+}
+
+std::string Writer::write(const CheckpointOptions& options) {
+  plan_ = agree_on_plan(comm_, owned_);
+  const auto by_first = [&](const std::function<void()>& body) {
+    return attempt_together(comm_, [&] {
+      if (first()) blame_folder(body);
+    });
+  };
+  std::optional<Fault> fault = by_first([&] { make_file(); });
+  if (!fault) {
+    fault = attempt_together(comm_, [&] { fill_file(); });
+  }
+  if (!fault) {
+    const std::vector<std::uint64_t> sums = checksums();
+    fault = by_first([&] { finish_file(sums); });
+  }
+  if (!fault) {
+    fault = attempt_together(comm_, [&] { Checkpoint::open(comm_, partial_); });
+  }
+  if (!fault) fault = by_first([&] { publish(options); });
+  if (!fault) return path_;
+  if (first()) {  // a full disk should not stay full because of it
+    std::error_code ignored;
+    fs::remove(partial_, ignored);
+  }
+  fault->raise();
+}
+
+}  // namespace
+
+std::string write_checkpoint(Communicator& comm, FlightRecorder& recorder,
+                             const std::string& folder, const CheckpointInfo& info,
+                             std::span<const TensorSlice> owned, const CheckpointOptions& options) {
+  return Writer(comm, recorder, folder, info, owned).write(options);
+}
+
+}  // namespace trireme

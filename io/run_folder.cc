@@ -1,0 +1,315 @@
+#include "trireme/io/run_folder.h"
+
+#include <cerrno>
+#include <chrono>
+#include <condition_variable>
+#include <csignal>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <mutex>
+#include <sstream>
+#include <thread>
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include "trireme/base/error.h"
+
+#include "posix_file.h"
+#include "together.h"
+
+namespace trireme {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::int64_t kHeartbeatSeconds = 15;
+
+std::int64_t seconds_now() {
+  return std::chrono::duration_cast<std::chrono::seconds>(
+             std::chrono::system_clock::now().time_since_epoch())
+      .count();
+}
+
+std::string host_name() {
+  char name[256] = {};
+  ::gethostname(name, sizeof(name) - 1);
+  return name;
+}
+
+std::string environment(const char* name) {
+  const char* value = std::getenv(name);
+  return value ? value : "";
+}
+
+// When a process of this host started, in the kernel's ticks since boot; 0: there is none.
+std::int64_t start_of(std::int64_t pid) {
+  std::ifstream file(fmt::format("/proc/{}/stat", pid));
+  std::string text((std::istreambuf_iterator<char>(file)), {});
+  const std::size_t name_end = text.rfind(')');  // the name may hold anything
+  if (name_end == std::string::npos) return 0;
+  std::istringstream fields(text.substr(name_end + 1));
+  std::string field;
+  // The state is field 3 and the start field 22 (proc(5)).
+  for (int i = 3; i <= 22; ++i) {
+    fields >> field;
+    if (i == 3 && (field == "Z" || field == "X")) return 0;
+  }
+  return std::strtoll(field.c_str(), nullptr, 10);
+}
+
+std::string lease_path(const std::string& folder) {
+  return folder + "/lease";
+}
+
+std::string to_text(const Lease& lease) {
+  const nlohmann::json text = {{"job", lease.job},
+                               {"restarts", lease.restarts},
+                               {"host", lease.host},
+                               {"pid", lease.pid},
+                               {"process_start", lease.process_start},
+                               {"heartbeat", lease.heartbeat},
+                               {"generation", lease.generation}};
+  return text.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+}
+
+// Written beside the old one and renamed, so that a reader sees one or the other.
+void write_lease(const std::string& folder, const Lease& lease) {
+  const std::string path = lease_path(folder);
+  const std::string next = fmt::format("{}.{}.{}", path, lease.host, lease.pid);
+  const std::string text = to_text(lease);
+  {
+    PosixFile file(next, O_WRONLY | O_CREAT | O_TRUNC);
+    file.write(0, text.data(), text.size());
+    file.sync();
+  }
+  std::error_code error;
+  fs::rename(next, path, error);
+  if (error) throw RunFolderError(fmt::format("{}: {}", path, error.message()));
+}
+
+Lease own_lease() {
+  Lease lease;
+  lease.job = environment("SLURM_JOB_ID");
+  lease.restarts = std::strtoll(environment("SLURM_RESTART_COUNT").c_str(), nullptr, 10);
+  lease.host = host_name();
+  lease.pid = ::getpid();
+  lease.process_start = start_of(lease.pid);
+  lease.heartbeat = seconds_now();
+  return lease;
+}
+
+bool same_process(const Lease& a, const Lease& b) {
+  return a.host == b.host && a.pid == b.pid && a.process_start == b.process_start;
+}
+
+// Whether the holder of `held` may still write into the folder.
+bool may_be_alive(const Lease& held, const Lease& mine) {
+  // The scheduler runs a job once at a time. Within one start of it an earlier step may still run,
+  // which shows where it ran here; elsewhere the job is ours to judge, and it says: go on.
+  const bool same_job = !held.job.empty() && held.job == mine.job;
+  if (same_job && (held.restarts < mine.restarts || held.host != mine.host)) return false;
+  if (held.host == mine.host) return start_of(held.pid) == held.process_start;
+  return mine.heartbeat - held.heartbeat <= RunFolder::kDeadAfterSeconds;
+}
+
+[[noreturn]] void refuse_in_use(const std::string& folder, const Lease& held) {
+  const std::string job = held.job.empty() ? "another run" : "job " + held.job;
+  const std::string elsewhere =
+      held.host == host_name()
+          ? ""
+          : fmt::format("; taken over once it was silent for {} s, last seen {} s ago",
+                        RunFolder::kDeadAfterSeconds, seconds_now() - held.heartbeat);
+  throw RunFolderError(fmt::format("{}: in use by {} on host {}, process {}{}", folder, job,
+                                   held.host, held.pid, elsewhere));
+}
+
+// A folder that holds something else is not made a run by accident.
+void check_is_run(const std::string& folder) {
+  bool empty = true;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
+    const std::string name = entry.path().filename().string();
+    if (name == "config.ini" || name.starts_with("lease") || name == "checkpoints") return;
+    empty = empty && name.starts_with(".");
+  }
+  if (!empty) {
+    throw RunFolderError(folder +
+                         ": not a run folder: it holds other files; give an empty or new folder");
+  }
+}
+
+// Creating a file shows what permissions alone do not: read-only file systems, quotas, full disks.
+void check_writable(const std::string& folder) {
+  const std::string path = fmt::format("{}/.writable.{}.{}", folder, host_name(), ::getpid());
+  const auto remove = [&] { ::unlink(path.c_str()); };
+  try {
+    PosixFile file(path, O_RDWR | O_CREAT | O_TRUNC);
+    file.reserve(4096);
+    const char page[4096] = {};
+    file.write(0, page, sizeof(page));
+    file.sync();
+  } catch (const RunFolderError&) {
+    remove();
+    throw;
+  }
+  remove();
+}
+
+// Held while the lease is read and replaced, so that of two jobs that start at once only one gets
+// it. Where the file system knows no locks the generation still tells them apart.
+class TakingLock {
+ public:
+  explicit TakingLock(const std::string& folder)
+      : descriptor_(
+            ::open((lease_path(folder) + ".lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644)) {
+    if (descriptor_ >= 0) ::flock(descriptor_, LOCK_EX);
+  }
+  ~TakingLock() {
+    if (descriptor_ >= 0) ::close(descriptor_);
+  }
+  TakingLock(const TakingLock&) = delete;
+  TakingLock& operator=(const TakingLock&) = delete;
+
+ private:
+  int descriptor_;
+};
+
+}  // namespace
+
+std::optional<Lease> read_lease(const std::string& folder) {
+  std::ifstream file(lease_path(folder));
+  if (!file) return {};
+  try {
+    const nlohmann::json text = nlohmann::json::parse(file);
+    Lease lease;
+    lease.job = text.at("job");
+    lease.restarts = text.at("restarts");
+    lease.host = text.at("host");
+    lease.pid = text.at("pid");
+    lease.process_start = text.at("process_start");
+    lease.heartbeat = text.at("heartbeat");
+    lease.generation = text.at("generation");
+    return lease;
+  } catch (const nlohmann::json::exception&) {
+    throw RunFolderError(lease_path(folder) +
+                         ": not a lease; remove it if no job writes into this folder");
+  }
+}
+
+class RunFolder::Holder {
+ public:
+  Holder(std::string folder, Lease lease) : folder_(std::move(folder)), lease_(std::move(lease)) {
+    // Signals are for the main thread.
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    heart_ = std::thread([this] { beat(); });
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  }
+  ~Holder() {
+    {
+      const std::lock_guard lock(mutex_);
+      ending_ = true;
+    }
+    wake_.notify_all();
+    heart_.join();
+    try {
+      const TakingLock lock(folder_);
+      if (is_ours()) ::unlink(lease_path(folder_).c_str());
+    } catch (const Error&) {
+      // It is the next job's to judge what the lease says.
+    }
+  }
+
+  void check() const {
+    const std::optional<Lease> held = read_lease(folder_);
+    if (held && held->generation == lease_.generation && same_process(*held, lease_)) return;
+    if (!held) throw RunFolderError(folder_ + ": somebody removed this run's lease; ending");
+    throw RunFolderError(fmt::format("{}: taken over by {} on host {}, process {}; ending", folder_,
+                                     held->job.empty() ? "another run" : "job " + held->job,
+                                     held->host, held->pid));
+  }
+
+ private:
+  bool is_ours() const {
+    const std::optional<Lease> held = read_lease(folder_);
+    return held && held->generation == lease_.generation && same_process(*held, lease_);
+  }
+
+  void beat() {
+    std::unique_lock lock(mutex_);
+    const auto end = [this] { return ending_; };
+    while (!wake_.wait_for(lock, std::chrono::seconds(kHeartbeatSeconds), end)) {
+      try {
+        const TakingLock taking(folder_);
+        if (!is_ours()) return;  // the main thread finds out before it renames anything
+        lease_.heartbeat = seconds_now();
+        write_lease(folder_, lease_);
+      } catch (const Error&) {
+        // A file system that is away for a moment; the next beat tries again.
+      }
+    }
+  }
+
+  std::string folder_;
+  Lease lease_;
+  std::mutex mutex_;
+  std::condition_variable wake_;
+  bool ending_ = false;
+  std::thread heart_;
+};
+
+namespace {
+
+Lease take_lease(const std::string& folder) {
+  std::error_code error;
+  fs::create_directories(folder, error);
+  if (error || !fs::is_directory(folder, error)) {
+    throw RunFolderError(fmt::format("{}: cannot be made: {}", folder,
+                                     error ? error.message() : "there is a file of that name"));
+  }
+  check_is_run(folder);
+  check_writable(folder);
+  const TakingLock lock(folder);
+  Lease mine = own_lease();
+  const std::optional<Lease> held = read_lease(folder);
+  if (held && !same_process(*held, mine) && may_be_alive(*held, mine)) refuse_in_use(folder, *held);
+  if (held && same_process(*held, mine)) refuse_in_use(folder, *held);
+  // Generations go on where the last holder gave its lease back, too.
+  const std::string counter = folder + "/lease.generation";
+  std::int64_t last = held ? held->generation : 0;
+  std::ifstream(counter) >> last;
+  mine.generation = std::max(last, held ? held->generation : 0) + 1;
+  std::ofstream(counter, std::ios::trunc) << mine.generation << "\n";
+  write_lease(folder, mine);
+  fs::create_directories(folder + "/checkpoints", error);
+  return mine;
+}
+
+}  // namespace
+
+RunFolder::RunFolder(Communicator& comm, const std::string& folder) : path_(folder) {
+  run_together(comm, [&] {
+    if (comm.rank() != 0) return;
+    try {
+      const Lease lease = take_lease(folder);
+      generation_ = lease.generation;
+      holder_ = std::make_unique<Holder>(folder, lease);
+    } catch (const fs::filesystem_error& error) {
+      throw RunFolderError(fmt::format("{}: {}", folder, error.code().message()));
+    }
+  });
+  generation_ = comm.all_reduce_host(generation_, ReduceOp::kMax);
+}
+
+RunFolder::~RunFolder() = default;
+
+void RunFolder::check_still_ours() const {
+  if (holder_) holder_->check();
+}
+
+}  // namespace trireme

@@ -1,0 +1,35 @@
+// Phases that all ranks finish, or none.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "trireme/base/exit_status.h"
+#include "trireme/comm/communicator.h"
+
+namespace trireme {
+
+// What went wrong, in a form that travels.
+struct Fault {
+  ExitStatus status = ExitStatus::kInternal;
+  std::string message;
+
+  [[noreturn]] void raise() const;  // as the Error class of the status
+};
+
+// Collective over comm. Runs the body; where it throws on some ranks, returns the fault of the
+// lowest of them on all, so that all ranks leave the phase in the same way.
+std::optional<Fault> attempt_together(Communicator& comm, const std::function<void()>& body);
+
+// The same, raising the fault.
+void run_together(Communicator& comm, const std::function<void()>& body);
+
+// Collective over comm. Every rank's text on every rank, in rank order.
+std::vector<std::string> gather_text(Communicator& comm, const std::string& text);
+
+// Collective over comm, in place: sums modulo 2^64.
+void sum_modular(Communicator& comm, std::vector<std::uint64_t>& values);
+
+}  // namespace trireme

@@ -1,0 +1,43 @@
+// Tensors with known values, dealt to the ranks in several ways: what checkpoint tests write and
+// read.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "trireme/comm/communicator.h"
+#include "trireme/io/tensor_slice.h"
+
+namespace trireme::testing {
+
+enum class Split {
+  kWhole,        // each tensor on one rank, in turn
+  kRows,         // first dimension; memory padded to equal parts
+  kColumns,      // last dimension; memory padded to equal parts
+  kFlat,         // ranges of the flattened tensor, in equal parts
+  kFlatColumns,  // columns over pairs of ranks, and flat ranges of each half
+};
+inline constexpr Split kSplits[] = {Split::kWhole, Split::kRows, Split::kColumns, Split::kFlat,
+                                    Split::kFlatColumns};
+
+struct NamedTensor {
+  std::string name;
+  Shape shape;
+  DType dtype = DType::kF32;
+};
+
+// Several ranks and types: padded rows, three dimensions, a scalar, no elements.
+std::vector<NamedTensor> small_model();
+
+// The slices that a rank holds; `version` tells the values of one checkpoint from another's.
+// Where `filled`, with their values; otherwise with a pattern that is none.
+std::vector<TensorSlice> deal(const std::vector<NamedTensor>& tensors, Split split, int rank,
+                              int ranks, std::uint64_t version, bool filled);
+
+// Number of bytes of the slices that are not what they should be: values in the extent, the pattern
+// of unfilled memory in the padding.
+std::int64_t wrong_bytes(const std::vector<TensorSlice>& slices, std::uint64_t version);
+
+}  // namespace trireme::testing

@@ -1,0 +1,244 @@
+// Whom the watchdog blames, in scripted hangs.
+#include "comm/hang_analysis.h"
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+namespace trireme {
+namespace {
+
+constexpr double kTimeout = 10.0;
+constexpr int kWorld = 0, kTensor = 7, kPipeline = 9;
+
+// Ranks begin and end operations in the order of the calls; the reports are what they say then.
+class Script {
+ public:
+  explicit Script(int ranks) : reports_(static_cast<std::size_t>(ranks), RankReport()) {
+    for (int rank = 0; rank < ranks; ++rank)
+      hosts_.push_back(std::string(1, 'n').append(std::to_string(rank / 2)));
+  }
+
+  void begin(int rank, const std::string& name, int lane, std::vector<int> members,
+             double age_s = kTimeout + 1, bool library = false) {
+    start(rank, {lane | (library ? kLibraryLaneBit : 0)}, name, std::move(members), age_s, library);
+  }
+  void call(int rank, const std::string& name, std::vector<int> members) {
+    begin(rank, name, kWorld, std::move(members), kTimeout + 1, /*library=*/true);
+  }
+  void send(int rank, int peer) {
+    start(rank, {kPipeline, peer, true}, "send", {}, kTimeout, false);
+  }
+  void receive(int rank, int peer) {
+    start(rank, {kPipeline, peer, false}, "receive", {}, kTimeout, false);
+  }
+  void end(int rank) { report(rank).waiting.pop_back(); }
+  void silent(int rank) { reports_[static_cast<std::size_t>(rank)].reset(); }
+  void sleeps(int rank) { report(rank).main_sleeps = true; }
+
+  HangVerdict verdict() const {
+    // As it arrives at the rank that judges.
+    std::vector<std::optional<RankReport>> received;
+    for (const auto& report : reports_) {
+      received.push_back(report ? decode_report(encode(*report)) : std::nullopt);
+    }
+    return analyse_hang(received, hosts_, kTimeout);
+  }
+
+ private:
+  RankReport& report(int rank) { return *reports_[static_cast<std::size_t>(rank)]; }
+
+  void start(int rank, const LaneKey& key, const std::string& name, std::vector<int> members,
+             double age_s, bool library) {
+    auto& begun = report(rank).begun;
+    auto entry = std::ranges::find(begun, key, &std::pair<LaneKey, std::uint64_t>::first);
+    if (entry == begun.end()) entry = begun.insert(begun.end(), {key, 0});
+    ++entry->second;
+    const std::string communicator = (key.lane & ~kLibraryLaneBit) == kWorld ? "world"
+                                     : key.lane == kTensor                   ? "tensor"
+                                                                             : "pipeline";
+    report(rank).waiting.push_back({.key = key,
+                                    .library = library,
+                                    .name = name,
+                                    .communicator = communicator,
+                                    .members = std::move(members),
+                                    .sequence = entry->second,
+                                    .age_s = age_s});
+  }
+
+  std::vector<std::optional<RankReport>> reports_;
+  std::vector<std::string> hosts_;
+};
+
+using Ranks = std::vector<int>;
+const Ranks kFour = {0, 1, 2, 3};
+
+bool says(const HangVerdict& verdict, const std::string& words) {
+  return verdict.line.find(words) != std::string::npos;
+}
+
+TEST(HangAnalysis, ARankThatNeverCame) {
+  Script script(4);
+  for (const int rank : {0, 1, 3}) script.begin(rank, "all_reduce", kWorld, kFour);
+  const auto verdict = script.verdict();
+  EXPECT_EQ(verdict.culprits, Ranks({2}));
+  EXPECT_EQ(verdict.line,
+            "no progress for 10 s: rank 2 (n1) waits for nothing, missing from all_reduce 1 of "
+            "world, where 3 ranks wait for it");
+}
+
+TEST(HangAnalysis, ARankThatIsOneOperationBehind) {
+  Script script(4);
+  for (const int rank : kFour) script.begin(rank, "all_reduce", kWorld, kFour);
+  for (const int rank : kFour) script.end(rank);
+  for (const int rank : {0, 2, 3}) script.begin(rank, "barrier", kWorld, kFour);
+  const auto verdict = script.verdict();
+  EXPECT_EQ(verdict.culprits, Ranks({1}));
+  EXPECT_TRUE(says(verdict, "missing from barrier 2 of world")) << verdict.line;
+}
+
+TEST(HangAnalysis, ARankThatDoesNotAnswer) {
+  Script script(4);
+  for (const int rank : {0, 1, 2}) script.begin(rank, "all_reduce", kWorld, kFour);
+  script.silent(3);
+  const auto verdict = script.verdict();
+  EXPECT_EQ(verdict.culprits, Ranks({3}));
+  EXPECT_TRUE(says(verdict, "rank 3 (n1) does not answer")) << verdict.line;
+}
+
+TEST(HangAnalysis, VictimsOfVictimsAreSilent) {
+  Script script(4);
+  script.receive(0, 1);
+  script.begin(1, "all_reduce", kTensor, {1, 2});
+  script.begin(3, "barrier", kWorld, kFour, /*age_s=*/0.5);
+  const auto verdict = script.verdict();
+  EXPECT_EQ(verdict.culprits, Ranks({2}));
+  EXPECT_TRUE(says(verdict, "all_reduce 1 of tensor")) << verdict.line;
+}
+
+TEST(HangAnalysis, AReceiveThatNobodySends) {
+  Script script(4);
+  script.receive(2, 0);
+  for (const int rank : {0, 1, 3}) script.begin(rank, "barrier", kWorld, kFour);
+  const auto verdict = script.verdict();
+  EXPECT_EQ(verdict.culprits, Ranks({0, 2}));
+  EXPECT_EQ(verdict.line,
+            "no progress for 10 s: these wait for each other: rank 0 (n0) in barrier 1 of world, "
+            "rank 2 (n1) in receive 1 from 0 of pipeline");
+}
+
+TEST(HangAnalysis, ASendMeetsTheReceiveOfTheSameNumber) {
+  Script script(2);
+  script.send(0, 1);
+  script.receive(1, 0);
+  script.end(0);
+  script.end(1);
+  script.send(0, 1);  // the second, which rank 1 does not receive
+  const auto verdict = script.verdict();
+  EXPECT_EQ(verdict.culprits, Ranks({1}));
+  EXPECT_TRUE(says(verdict, "missing from the receive for which 1 rank waits in send 2"))
+      << verdict.line;
+}
+
+TEST(HangAnalysis, AMessageThatTheNetworkDoesNotCarry) {
+  Script script(3);
+  script.send(0, 1);
+  script.receive(1, 0);
+  const auto verdict = script.verdict();
+  EXPECT_EQ(verdict.culprits, Ranks({0, 1}));
+  EXPECT_TRUE(says(verdict, "send 1 to 1 of pipeline, which its peer has begun")) << verdict.line;
+}
+
+TEST(HangAnalysis, ACircleOfSends) {
+  Script script(3);
+  for (int rank = 0; rank < 3; ++rank) script.send(rank, (rank + 1) % 3);
+  EXPECT_EQ(script.verdict().culprits, Ranks({0, 1, 2}));
+}
+
+TEST(HangAnalysis, ARankThatWaitsForItself) {
+  Script script(2);
+  script.receive(1, 1);
+  const auto verdict = script.verdict();
+  EXPECT_EQ(verdict.culprits, Ranks({1}));
+  EXPECT_TRUE(says(verdict, "waits for itself")) << verdict.line;
+}
+
+TEST(HangAnalysis, ALibraryCallThatTheOthersHaveLeft) {
+  Script script(4);
+  for (const int rank : kFour) script.call(rank, "H5Dwrite", kFour);
+  for (const int rank : {0, 2, 3}) script.end(rank);
+  for (const int rank : {0, 2, 3}) script.begin(rank, "all_reduce", kWorld, kFour);
+  const auto verdict = script.verdict();
+  EXPECT_EQ(verdict.culprits, Ranks({1}));
+  EXPECT_TRUE(says(verdict, "hangs inside H5Dwrite 1 of world")) << verdict.line;
+}
+
+TEST(HangAnalysis, ALibraryCallInWhichOneSleeps) {
+  Script script(4);
+  for (const int rank : kFour) script.call(rank, "H5Dwrite", kFour);
+  script.sleeps(3);
+  const auto verdict = script.verdict();
+  EXPECT_EQ(verdict.culprits, Ranks({3}));
+  EXPECT_TRUE(says(verdict, "in which 3 ranks wait for it")) << verdict.line;
+}
+
+TEST(HangAnalysis, ALibraryCallThatOneHasNotEntered) {
+  Script script(4);
+  for (const int rank : {0, 1, 2}) script.call(rank, "H5Fclose", kFour);
+  script.sleeps(1);
+  EXPECT_EQ(script.verdict().culprits, Ranks({3}));
+}
+
+TEST(HangAnalysis, ALibraryCallInWhichAllAreAlike) {
+  Script script(4);
+  for (const int rank : kFour) script.call(rank, "H5Dwrite", kFour);
+  const auto verdict = script.verdict();
+  EXPECT_EQ(verdict.culprits, kFour);
+  EXPECT_TRUE(says(verdict, "each hangs inside H5Dwrite")) << verdict.line;
+}
+
+TEST(HangAnalysis, TwoHangsAtOnce) {
+  Script script(4);
+  script.begin(0, "all_reduce", kTensor, {0, 1});
+  script.begin(2, "all_reduce", kTensor, {2, 3});
+  script.silent(3);
+  const auto verdict = script.verdict();
+  EXPECT_EQ(verdict.culprits, Ranks({1, 3}));
+}
+
+// Rank 3 computes; that rank 2 has just begun to wait for it is no fault.
+TEST(HangAnalysis, AFreshWaitIsNoFault) {
+  Script script(4);
+  script.begin(0, "all_reduce", kTensor, {0, 1});
+  script.begin(2, "all_reduce", kTensor, {2, 3}, /*age_s=*/0.1);
+  EXPECT_EQ(script.verdict().culprits, Ranks({1}));
+}
+
+TEST(HangAnalysis, LongListsAreCut) {
+  Script script(100);
+  Ranks all;
+  for (int rank = 0; rank < 100; ++rank) all.push_back(rank);
+  script.begin(0, "barrier", kWorld, all);
+  for (int rank = 1; rank < 100; ++rank) script.silent(rank);
+  const auto verdict = script.verdict();
+  EXPECT_EQ(verdict.culprits.size(), 99u);
+  EXPECT_TRUE(says(verdict, "rank 16 (n8), 83 more each does not answer")) << verdict.line;
+}
+
+TEST(RankReport, DamagedBytesAreNoReport) {
+  Script script(2);
+  RankReport report;
+  report.waiting.push_back(
+      {.key = {1, 2, true}, .name = "send", .communicator = "pipeline", .members = {0, 1}});
+  const std::string bytes = encode(report);
+  ASSERT_TRUE(decode_report(bytes).has_value());
+  for (std::size_t size = 0; size < bytes.size(); ++size) {
+    EXPECT_FALSE(decode_report(bytes.substr(0, size)).has_value()) << size;
+  }
+  EXPECT_FALSE(decode_report(bytes + "x").has_value());
+}
+
+}  // namespace
+}  // namespace trireme
