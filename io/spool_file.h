@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "posix_file.h"
+
 namespace trireme {
 
 // Errors are RunFolderError with the path and the system's words. The file is gone with the object.
@@ -24,8 +26,7 @@ class SpoolFile {
  private:
   void flush();
 
-  std::string path_;
-  int descriptor_;
+  PosixFile file_;
   std::uint64_t written_ = 0;
   std::vector<std::byte> buffer_;
 };

@@ -9,15 +9,14 @@
 #include "trireme/io/hdf5.h"
 #include "trireme/io/token_shard.h"
 
+#include "posix_file.h"
+
 namespace trireme {
 
 // Thread-safe. The file is opened at the first read: a rank opens only what it reads.
 class TokenFile {
  public:
   explicit TokenFile(const TokenShardInfo& info);
-  ~TokenFile();
-  TokenFile(const TokenFile&) = delete;
-  TokenFile& operator=(const TokenFile&) = delete;
 
   // Tokens [begin, begin + tokens.size()). Throws DataError: gone, truncated, or a token outside
   // the vocabulary.
@@ -26,11 +25,11 @@ class TokenFile {
  private:
   template <class T>
   void read_as(std::int64_t begin, std::span<std::int32_t> tokens);
-  int descriptor();
+  const PosixFile& file();
 
   TokenShardInfo info_;
   std::mutex mutex_;
-  int descriptor_ = -1;                   // contiguous tokens: pread
+  std::optional<PosixFile> file_;         // contiguous tokens: pread
   std::optional<hdf5::Dataset> dataset_;  // chunked or compressed ones: HDF5
 };
 

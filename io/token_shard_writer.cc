@@ -1,7 +1,5 @@
 #include <cerrno>
 #include <cstring>
-#include <filesystem>
-#include <optional>
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -12,6 +10,7 @@
 #include "trireme/io/hdf5.h"
 #include "trireme/io/token_shard.h"
 
+#include "posix_file.h"
 #include "spool_file.h"
 #include "token_shard_format.h"
 
@@ -19,16 +18,6 @@ namespace trireme {
 namespace {
 
 constexpr std::size_t kCopyElements = std::size_t{1} << 20;
-
-// Brings a file or folder to the disk.
-void sync_path(const std::string& path) {
-  const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  const bool ok = descriptor >= 0 && ::fsync(descriptor) == 0;
-  const int error = errno;
-  if (descriptor >= 0) ::close(descriptor);
-  if (!ok)
-    throw RunFolderError(fmt::format("{}: cannot be synced: {}", path, std::strerror(error)));
-}
 
 template <class T>
 void copy(SpoolFile& from, hdf5::Dataset to) {
@@ -86,14 +75,13 @@ class TokenShardWriter::Impl {
     } catch (const Hdf5Error& error) {
       throw RunFolderError(error.what());
     }
-    sync_path(partial_);
+    PosixFile(partial_, O_RDWR).sync();
     if (::rename(partial_.c_str(), path_.c_str()) != 0) {
       throw RunFolderError(
           fmt::format("{}: cannot be renamed: {}", partial_, std::strerror(errno)));
     }
     created_ = false;
-    const std::string folder = std::filesystem::path(path_).parent_path().string();
-    sync_path(folder.empty() ? "." : folder);
+    sync_folder(folder_of(path_));
     return read_token_shard_info(path_);
   }
 

@@ -291,17 +291,37 @@ TEST_F(Dataset, RefusesHeadersThatContradictTheFile) {
   expect_fault<DataError>(altered("format_version", 9), "version 9");
 }
 
+// Stands for another tokenizer: only its header is read.
+class OtherTokenizer final : public Tokenizer {
+ public:
+  OtherTokenizer(std::string kind, std::size_t vocabulary, std::int32_t end, std::string model)
+      : kind_(std::move(kind)), model_(std::move(model)) {
+    set_vocabulary(std::vector<std::string>(vocabulary, "x"), end);
+  }
+  std::string_view kind() const override { return kind_; }
+  std::string description() const override { return kind_; }
+  const std::string& model() const override { return model_; }
+  void encode(std::string_view, std::vector<std::int32_t>&) const override {}
+
+ private:
+  std::string kind_, model_;
+};
+
 TEST_F(Dataset, RefusesShardsThatDoNotBelongTogether) {
   const std::string bytes = shard("a.h5", {50});
-  const std::string pieces = (folder_.path() / "b.h5").string();
-  const std::string text = "some words and some more words for a small vocabulary of words\n";
-  const auto tokenizer = train_sentencepiece(text, {SentencePieceTraining::Algorithm::kBpe, 300});
-  TokenShardWriter writer(pieces, tokenizer, "train", "test");
-  std::vector<std::int32_t> tokens = tokenizer->encode(text);
-  tokens.push_back(tokenizer->end_of_text());
-  writer.append(tokens, std::vector<std::uint64_t>{0}, text.size());
-  writer.commit();
-  expect_fault<DataError>({bytes + "," + pieces, "train", 4}, "vocabularies of 257 and 300");
+  const auto with = [&](const OtherTokenizer& other) {
+    const std::string path = (folder_.path() / "b.h5").string();
+    TokenShardWriter writer(path, std::make_shared<OtherTokenizer>(other), "train", "test");
+    writer.append(std::vector<std::int32_t>(50, 1), std::vector<std::uint64_t>{0}, 50);
+    writer.commit();
+    return DatasetOptions{bytes + "," + path, "train", 4};
+  };
+  EXPECT_NO_THROW(TokenDataset::open(with({"byte", 257, 256, ""})));
+  expect_fault<DataError>(with({"byte", 300, 256, ""}), "vocabularies of 257 and 300");
+  expect_fault<DataError>(with({"byte", 70000, 256, ""}), "257 and 70000");
+  expect_fault<DataError>(with({"byte", 257, 3, ""}), "end of text is 256 and 3");
+  expect_fault<DataError>(with({"sentencepiece", 257, 256, ""}), "byte and sentencepiece");
+  expect_fault<DataError>(with({"byte", 257, 256, "a model"}), "two models");
 }
 
 TEST_F(Dataset, RefusesBadOptions) {

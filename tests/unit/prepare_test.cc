@@ -114,12 +114,11 @@ TEST_F(Prepare, SeparatorsCutDocuments) {
 }
 
 TEST_F(Prepare, SeparatorsAreFoundWhereverChunksEnd) {
-  // Chunks are 1 MiB: separators lie before, across and behind the border.
+  // Chunks are 1 MiB: the k-th separator begins k bytes before a chunk ends.
   Texts expected;
   std::string text;
-  for (int i = 0; i < 40; ++i) {
-    expected.push_back(std::string((1 << 20) / 8 - 5 + static_cast<std::size_t>(i % 3), 'a') +
-                       fmt::format("{:02}", i));
+  for (std::size_t k = 1; k <= 6; ++k) {
+    expected.push_back(std::string((k << 20) - k - text.size(), static_cast<char>('a' + k)));
     text += expected.back() + "<sep>";
   }
   PrepareOptions options = this->options({write("a.txt", text)});

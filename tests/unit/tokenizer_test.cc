@@ -1,7 +1,9 @@
 // Every tokenizer gives back every byte string.
 #include "trireme/io/tokenizer.h"
 
+#include <cstdlib>
 #include <fstream>
+#include <iterator>
 #include <random>
 
 #include <fmt/format.h>
@@ -76,6 +78,20 @@ TEST(Tokenizer, LosesNothing) {
     std::string wide;
     for (int i = 0; i < 30000; ++i) wide += "\xe6\x97\xa5";
     expect_lossless(*tokenizer, wide, "a long line of wide characters");
+  }
+}
+
+// A real text, where one is given: TRIREME_TEST_TEXT=FILE.
+TEST(Tokenizer, LosesNothingOfARealText) {
+  const char* path = std::getenv("TRIREME_TEST_TEXT");
+  if (!path) GTEST_SKIP() << "TRIREME_TEST_TEXT names no file";
+  std::ifstream file(path, std::ios::binary);
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  ASSERT_FALSE(text.empty()) << path;
+  for (const Algorithm algorithm : {Algorithm::kBpe, Algorithm::kUnigram}) {
+    const auto tokenizer = train_sentencepiece(text.substr(0, 1000000), {algorithm, 1000});
+    expect_lossless(*tokenizer, text, path);
+    EXPECT_LT(tokenizer->encode(text).size(), text.size() / 2);
   }
 }
 
