@@ -13,6 +13,7 @@ namespace trireme::ops {
 
 Context make_cpu_context(int threads) {
   TRIREME_CHECK(threads >= 1, fmt::format("{} threads were asked for", threads));
+  cpu::kernels();  // chosen here, so that a wrong choice is said before any thread runs one
   Context ctx;
 #ifdef _OPENMP
   omp_set_num_threads(threads);

@@ -8,6 +8,7 @@
 #include "trireme/ops/elementwise.h"
 
 #include "ops/cpu/kernels.h"
+#include "ops/cpu/parallel.h"
 #include "ops/cpu/staging.h"
 
 namespace trireme::ops {
@@ -50,11 +51,13 @@ class ConvertingMatmul : public MatmulEngine {
       cast(ctx, Tensor::wrap(from, {extent, k}, DType::kBF16).rows(first, first + count), block);
       return block;
     }
-    for (std::int64_t row = 0; row < k; ++row) {
-      cpu::kernels().elementwise.to_fp32(
-          static_cast<const std::uint16_t*>(data) + row * extent + first,
-          block.data<float>() + row * count, count);
-    }
+    cpu::parallel_ranges(ctx, k, cpu::row_grain(count), [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t row = begin; row < end; ++row) {
+        cpu::kernels().elementwise.to_fp32(
+            static_cast<const std::uint16_t*>(data) + row * extent + first,
+            block.data<float>() + row * count, count);
+      }
+    });
     return block;
   }
 
@@ -64,9 +67,17 @@ class ConvertingMatmul : public MatmulEngine {
     const Tensor c = Tensor::wrap(call.c, {call.m * call.n}, call.c_dtype);
     auto at = [&](std::int64_t row) { return (i + row) * call.n + j; };
     auto line = [&](std::int64_t row) { return product.data<float>() + row * columns; };
-    for (std::int64_t row = 0; call.accumulate && row < rows; ++row) {
-      const float* old = cpu::read_fp32(c, at(row), columns, line(row));
-      if (old != line(row)) std::copy_n(old, columns, line(row));
+    const auto for_lines = [&](const auto& body) {
+      cpu::parallel_ranges(ctx, rows, cpu::row_grain(columns),
+                           [&](std::int64_t begin, std::int64_t end) {
+                             for (std::int64_t row = begin; row < end; ++row) body(row);
+                           });
+    };
+    if (call.accumulate) {
+      for_lines([&](std::int64_t row) {
+        const float* old = cpu::read_fp32(c, at(row), columns, line(row));
+        if (old != line(row)) std::copy_n(old, columns, line(row));
+      });
     }
     fp32_->run(ctx, {.m = rows,
                      .n = columns,
@@ -77,13 +88,13 @@ class ConvertingMatmul : public MatmulEngine {
                      .b = b.raw(),
                      .c = product.raw(),
                      .accumulate = call.accumulate});
-    for (std::int64_t row = 0; row < rows; ++row) {
+    for_lines([&](std::int64_t row) {
       if (call.c_dtype == DType::kF32) {
         std::copy_n(line(row), columns, c.data<float>() + at(row));
       } else {
         cpu::write_back(c, at(row), columns, line(row));
       }
-    }
+    });
   }
 
   std::shared_ptr<MatmulEngine> fp32_;

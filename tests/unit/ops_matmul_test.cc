@@ -175,6 +175,18 @@ TEST_P(Matmul, LinearWithFewRowsAndBiasOfAnotherType) {
 
 TRIREME_FOR_EACH_DTYPE(Matmul);
 
+TEST(MatmulEngine, RefusesALibraryThatItDoesNotKnow) {
+  const char* asked = std::getenv("TRIREME_MATMUL");
+  const std::string before = asked == nullptr ? "" : asked;
+  setenv("TRIREME_MATMUL", "mkl", 1);
+  EXPECT_THROW(ops::make_cpu_context(1), ConfigError);
+  if (asked == nullptr) {
+    unsetenv("TRIREME_MATMUL");
+  } else {
+    setenv("TRIREME_MATMUL", before.c_str(), 1);
+  }
+}
+
 TEST(MatmulEngine, NamesItsLibrary) {
   const ops::Context ctx = ops::make_cpu_context(1);
   EXPECT_FALSE(ops::matmul_description(ctx, DType::kF32).empty());

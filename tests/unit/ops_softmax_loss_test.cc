@@ -142,6 +142,29 @@ TEST_P(SoftmaxLoss, LargeLogitsStayFiniteAndNotANumberShows) {
       std::isnan(loss_sum(targets_t, s)));
 }
 
+// exp itself, element by element: a target of another rank, a maximum of 0 and a sum of 1 leave it
+// alone.
+TEST_P(SoftmaxLoss, ExponentialIsAccurateOverItsRange) {
+  constexpr std::int64_t kPoints = 8800;
+  Values x;
+  for (std::int64_t i = 0; i < kPoints; ++i) x.push_back(static_cast<double>(-i) * 0.01);
+  x = testing::rounded(x, DType::kF32);
+  const Tensor target = testing::make_tensor(ctx, std::vector<std::int32_t>{1 << 30});
+  const Tensor y = testing::make_output(ctx, {1, kPoints}, DType::kF32);
+  ops::softmax_gradient(ctx, logits_of(x, kPoints), target, 0, kPoints,
+                        testing::make_zeros(ctx, {1}, DType::kF32),
+                        testing::make_tensor(ctx, {1.0}, {1}, DType::kF32), y);
+  const Values values = testing::values_of(y);
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const double expected = std::exp(x[i]);
+    if (x[i] < static_cast<double>(-87.3f)) {
+      EXPECT_EQ(values[i], 0.0) << x[i];
+    } else {
+      EXPECT_LE(std::abs(values[i] - expected), 2e-7 * expected) << x[i];
+    }
+  }
+}
+
 TEST_P(SoftmaxLoss, SameBitsAtAnyThreadCount) {
   constexpr std::int64_t kMany = 6 * 200;
   const Tensor wide = logits_of(testing::random_values(3, kRows * kMany, 2.0), kMany);

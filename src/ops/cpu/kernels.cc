@@ -3,6 +3,10 @@
 #include <cstdlib>
 #include <string_view>
 
+#include <fmt/format.h>
+
+#include "trireme/base/error.h"
+
 #include "ops/cpu/isa/tables.h"
 
 namespace trireme::ops::cpu {
@@ -29,7 +33,11 @@ bool has_avx512() {
 
 const Kernels& choose() {
   const char* asked = std::getenv("TRIREME_ISA");
-  const std::string_view limit = asked == nullptr ? "" : asked;
+  const std::string_view limit = asked == nullptr ? "avx512" : asked;
+  if (limit != "baseline" && limit != "avx2" && limit != "avx512") {
+    throw ConfigError(
+        fmt::format("TRIREME_ISA is '{}'; it may be baseline, avx2 or avx512", limit));
+  }
   if (limit == "baseline" || !has_avx2()) return kBaseline;
   if (limit == "avx2" || !has_avx512()) return kAvx2;
   return kAvx512;

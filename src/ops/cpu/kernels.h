@@ -132,7 +132,8 @@ struct Kernels {
 };
 
 // Those of the best instruction set that this processor has; TRIREME_ISA=baseline|avx2|avx512 in
-// the environment asks for a lesser one. The same for the life of the process.
+// the environment asks for a lesser one; ConfigError for any other value. The same for the life of
+// the process.
 const Kernels& kernels();
 
 }  // namespace trireme::ops::cpu
