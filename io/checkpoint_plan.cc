@@ -16,20 +16,14 @@ namespace trireme {
 namespace {
 
 constexpr std::int64_t kWriteBytes = std::int64_t{64} << 20;
-// Below this a rank's short runs go through the page cache faster than ranks can agree.
-constexpr std::int64_t kCollectiveBytes = std::int64_t{32} << 20;
+// Below this the short runs of a rank go through the page cache faster than ranks can agree.
+constexpr std::int64_t kScatteredBytes = std::int64_t{1} << 20;
 constexpr std::int64_t kShortRunBytes = std::int64_t{256} << 10;
-
-// The geometry of one slice and the rank that owns it.
-struct Part {
-  int rank = 0;
-  TensorSlice slice;  // without memory
-};
 
 struct Gathered {
   Shape shape;
   DType dtype = DType::kF32;
-  std::vector<Part> parts;
+  std::vector<OwnedPart> parts;
 };
 
 // "name dtype dimensions global... start... extent... begin end", one line a slice. Names hold no
@@ -46,7 +40,7 @@ std::string describe(const TensorSlice& slice) {
 
 void add_line(const std::string& line, int rank, std::map<std::string, Gathered>& tensors) {
   std::istringstream words(line);
-  Part part;
+  OwnedPart part;
   part.rank = rank;
   int dtype = 0, dimensions = 0;
   words >> part.slice.name >> dtype >> dimensions;
@@ -94,7 +88,7 @@ void check_cover(const std::string& name, const Gathered& tensor) {
   };
   std::vector<Owned> all;
   std::int64_t covered = 0;
-  for (const Part& part : tensor.parts) {
+  for (const OwnedPart& part : tensor.parts) {
     for (const hdf5::Box& box : boxes_of(part.slice)) {
       all.push_back({part.rank, globally(part.slice, box)});
       covered += box.elements();
@@ -117,7 +111,7 @@ void check_cover(const std::string& name, const Gathered& tensor) {
 }
 
 // Whether a slice lies in the file in short runs.
-bool is_scattered(const Part& part, DType dtype) {
+bool is_scattered(const OwnedPart& part, DType dtype) {
   TensorSlice slice = part.slice;
   for (const hdf5::Box& box : boxes_of(slice)) {
     if (box.elements() == 0) continue;
@@ -133,27 +127,14 @@ bool is_scattered(const Part& part, DType dtype) {
   return false;
 }
 
-std::vector<hdf5::Box> writes_of(const TensorSlice& slice, DType dtype) {
-  std::vector<hdf5::Box> writes;
-  for (const hdf5::Box& box : boxes_of(slice)) {
-    if (box.elements() == 0) continue;
-    const auto limit = kWriteBytes / static_cast<std::int64_t>(size_of(dtype));
-    for (hdf5::Box& part : cut(box, limit)) writes.push_back(std::move(part));
+PlannedTensor planned(const std::string& name, Gathered&& tensor, int ranks) {
+  PlannedTensor plan{name, tensor.shape, tensor.dtype, false, std::move(tensor.parts)};
+  const auto bytes = plan.elements() * static_cast<std::int64_t>(size_of(plan.dtype));
+  if (ranks > 1 && bytes >= kScatteredBytes) {
+    plan.scattered = std::any_of(plan.parts.begin(), plan.parts.end(), [&](const OwnedPart& part) {
+      return is_scattered(part, plan.dtype);
+    });
   }
-  return writes;
-}
-
-PlannedTensor planned(const std::string& name, const Gathered& tensor) {
-  PlannedTensor plan{name, tensor.shape, tensor.dtype};
-  const auto bytes = tensor.shape.elements() * static_cast<std::int64_t>(size_of(tensor.dtype));
-  std::map<int, std::size_t> writes;
-  for (const Part& part : tensor.parts) {
-    if (bytes >= kCollectiveBytes) {
-      plan.collective = plan.collective || is_scattered(part, tensor.dtype);
-    }
-    writes[part.rank] += writes_of(part.slice, tensor.dtype).size();
-  }
-  for (const auto& [rank, count] : writes) plan.rounds = std::max(plan.rounds, count);
   return plan;
 }
 
@@ -170,7 +151,13 @@ void check_name(const std::string& name) {
 }  // namespace
 
 std::vector<hdf5::Box> writes_of(const TensorSlice& slice) {
-  return writes_of(slice, slice.local.dtype());
+  const auto limit = kWriteBytes / static_cast<std::int64_t>(size_of(slice.local.dtype()));
+  std::vector<hdf5::Box> writes;
+  for (const hdf5::Box& box : boxes_of(slice)) {
+    if (box.elements() == 0) continue;
+    for (hdf5::Box& part : cut(box, limit)) writes.push_back(std::move(part));
+  }
+  return writes;
 }
 
 CheckpointPlan agree_on_plan(Communicator& comm, std::span<const TensorSlice> owned) {
@@ -191,9 +178,9 @@ CheckpointPlan agree_on_plan(Communicator& comm, std::span<const TensorSlice> ow
       for (std::string line; std::getline(lines, line);) add_line(line, rank, tensors);
     }
     int number = 0;
-    for (const auto& [name, tensor] : tensors) {
-      plan.push_back(planned(name, tensor));
+    for (auto& [name, tensor] : tensors) {
       if (number++ % comm.size() == comm.rank()) check_cover(name, tensor);  // shared out
+      plan.push_back(planned(name, std::move(tensor), comm.size()));
     }
   });
   return plan;

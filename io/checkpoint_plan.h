@@ -12,14 +12,20 @@
 
 namespace trireme {
 
+// A slice without memory and the rank that owns it.
+struct OwnedPart {
+  int rank = 0;
+  TensorSlice slice;
+};
+
 struct PlannedTensor {
   std::string name;
   Shape shape;
   DType dtype = DType::kF32;
-  // Some rank's part is made of short runs of the file, and the tensor is large: then all ranks
-  // write at once, so that MPI-IO can put their parts together.
-  bool collective = false;
-  std::size_t rounds = 0;  // most writes that one rank has
+  // Some rank's part lies in the file in short runs, and the tensor is not small: then the ranks
+  // hand the elements around first, and each writes one long run.
+  bool scattered = false;
+  std::vector<OwnedPart> parts;  // of all ranks, in rank order
 
   std::int64_t elements() const { return shape.elements(); }
 };

@@ -64,13 +64,13 @@ PosixFile open_checkpoint(const std::string& path) {
   }
 }
 
-// The checksums of this rank's share of all the words of all tensors.
-std::vector<std::uint64_t> partial_sums(const Communicator& comm, const PosixFile& file,
-                                        const CheckpointContents& contents) {
+// The checksums of one rank's share of all the words of all tensors.
+std::vector<std::uint64_t> partial_sums(int rank, int ranks, const PosixFile& file,
+                                        const CheckpointContents& contents) try {
   std::int64_t total = 0;
   for (const CheckpointTensor& tensor : contents.tensors) total += tensor.bytes() / 4;
-  const std::int64_t share = total / comm.size() + 1;
-  const std::int64_t begin = std::min(total, share * comm.rank());
+  const std::int64_t share = total / ranks + 1;
+  const std::int64_t begin = std::min(total, share * rank);
   const std::int64_t end = std::min(total, begin + share);
 
   std::vector<std::uint32_t> block(kBlockWords);
@@ -92,6 +92,19 @@ std::vector<std::uint64_t> partial_sums(const Communicator& comm, const PosixFil
     before += words;
   }
   return sums;
+} catch (const RunFolderError& error) {
+  throw CheckpointError(error.what());
+}
+
+void check_sums(const std::string& path, const CheckpointContents& contents,
+                const std::vector<std::uint64_t>& sums) {
+  for (std::size_t i = 0; i < sums.size(); ++i) {
+    const CheckpointTensor& tensor = contents.tensors[i];
+    if (sums[i] != tensor.checksum) {
+      throw CheckpointError(
+          fmt::format("{}: damaged: tensor {} does not match its checksum", path, tensor.name));
+    }
+  }
 }
 
 void fill(const PosixFile& file, const CheckpointTensor& tensor, const TensorSlice& slice) {
@@ -139,21 +152,17 @@ Checkpoint Checkpoint::open(Communicator& comm, const std::string& path) {
   std::vector<std::uint64_t> sums;
   run_together(comm, [&] {
     impl = std::make_shared<const Impl>(Impl{open_checkpoint(path), std::move(contents)});
-    try {
-      sums = partial_sums(comm, impl->file, impl->contents);
-    } catch (const RunFolderError& error) {
-      throw CheckpointError(error.what());
-    }
+    sums = partial_sums(comm.rank(), comm.size(), impl->file, impl->contents);
   });
   sum_modular(comm, sums);
-  for (std::size_t i = 0; i < sums.size(); ++i) {
-    const CheckpointTensor& tensor = impl->contents.tensors[i];
-    if (sums[i] != tensor.checksum) {
-      throw CheckpointError(
-          fmt::format("{}: damaged: tensor {} does not match its checksum", path, tensor.name));
-    }
-  }
+  check_sums(path, impl->contents, sums);
   return Checkpoint(std::move(impl));
+}
+
+CheckpointContents verify_checkpoint(const std::string& path) {
+  CheckpointContents contents = inspect_checkpoint(path);
+  check_sums(path, contents, partial_sums(0, 1, open_checkpoint(path), contents));
+  return contents;
 }
 
 const std::string& Checkpoint::path() const {

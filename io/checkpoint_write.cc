@@ -9,6 +9,7 @@
 
 #include "checkpoint_file.h"
 #include "checkpoint_plan.h"
+#include "regroup.h"
 #include "tensor_checksum.h"
 #include "tensor_slab.h"
 #include "together.h"
@@ -67,15 +68,14 @@ class Writer {
   void reserve_space();
   void make_file();
   void fill_file();
-  void write_tensor(hdf5::File& file, const PlannedTensor& tensor);
-  void write_box(hdf5::Dataset& dataset, const TensorSlice& slice, const hdf5::Box& box,
-                 hdf5::Transfer transfer);
+  void write_tensors(hdf5::File& file);
+  void write_box(hdf5::Dataset& dataset, const TensorSlice& slice, const hdf5::Box& box);
   std::vector<std::uint64_t> checksums();
   void finish_file(const std::vector<std::uint64_t>& checksums);
   void publish(const CheckpointOptions& options);
 
   bool first() const { return comm_.rank() == 0; }
-  std::vector<const TensorSlice*> slices_of(const std::string& name) const;
+  std::vector<TensorSlice> slices_of(const std::string& name) const;
 
   Communicator& comm_;
   FlightRecorder& recorder_;
@@ -87,10 +87,10 @@ class Writer {
   std::vector<char> packed_;  // elements of a box that do not lie dense in memory
 };
 
-std::vector<const TensorSlice*> Writer::slices_of(const std::string& name) const {
-  std::vector<const TensorSlice*> found;
+std::vector<TensorSlice> Writer::slices_of(const std::string& name) const {
+  std::vector<TensorSlice> found;
   for (const TensorSlice& slice : owned_) {
-    if (slice.name == name) found.push_back(&slice);
+    if (slice.name == name) found.push_back(slice);
   }
   return found;
 }
@@ -148,13 +148,7 @@ void Writer::fill_file() {
     const FlightRecorder::Scope scope(recorder_, comm_, "H5Fopen");
     blame_folder([&] { file.emplace(hdf5::File::open_to_write(partial_, comm_)); });
   }
-  const std::optional<Fault> fault = attempt_together(comm_, [&] {
-    for (const PlannedTensor& tensor : plan_) {
-      std::optional<FlightRecorder::Scope> scope;
-      if (tensor.collective) scope.emplace(recorder_, comm_, "H5Dwrite");
-      blame_folder([&] { write_tensor(*file, tensor); });
-    }
-  });
+  const std::optional<Fault> fault = attempt_together(comm_, [&] { write_tensors(*file); });
   {
     const FlightRecorder::Scope scope(recorder_, comm_, "H5Fclose");
     blame_folder([&] { file->close(); });
@@ -164,34 +158,29 @@ void Writer::fill_file() {
   run_together(comm_, [&] { PosixFile(partial_, O_RDWR).sync(); });
 }
 
-void Writer::write_tensor(hdf5::File& file, const PlannedTensor& tensor) {
-  const std::vector<const TensorSlice*> slices = slices_of(tensor.name);
-  if (slices.empty() && !tensor.collective) return;
-  hdf5::Dataset dataset = file.dataset("/" + tensor.name);
-  const auto transfer =
-      tensor.collective ? hdf5::Transfer::kCollective : hdf5::Transfer::kIndependent;
-  // A rank that fails still takes part in the collective writes that the others wait for.
-  std::size_t writes = 0;
+// A rank that fails still takes part in the exchanges that the others wait for.
+void Writer::write_tensors(hdf5::File& file) {
   std::exception_ptr failure;
-  for (const TensorSlice* slice : slices) {
-    for (const hdf5::Box& box : writes_of(*slice)) {
-      try {
-        write_box(dataset, *slice, box, transfer);
-      } catch (const Error&) {
-        if (!tensor.collective) throw;
-        failure = std::current_exception();
-      }
-      ++writes;
+  std::vector<char> memory;
+  for (const PlannedTensor& tensor : plan_) {
+    std::vector<TensorSlice> slices = slices_of(tensor.name);
+    if (tensor.scattered) slices = {regroup(comm_, tensor, slices, memory)};
+    if (failure || slices.empty()) continue;
+    try {
+      blame_folder([&] {
+        hdf5::Dataset dataset = file.dataset("/" + tensor.name);
+        for (const TensorSlice& slice : slices) {
+          for (const hdf5::Box& box : writes_of(slice)) write_box(dataset, slice, box);
+        }
+      });
+    } catch (const Error&) {
+      failure = std::current_exception();
     }
-  }
-  for (; tensor.collective && writes < tensor.rounds; ++writes) {
-    dataset.write_raw({}, nullptr, transfer);
   }
   if (failure) std::rethrow_exception(failure);
 }
 
-void Writer::write_box(hdf5::Dataset& dataset, const TensorSlice& slice, const hdf5::Box& box,
-                       hdf5::Transfer transfer) {
+void Writer::write_box(hdf5::Dataset& dataset, const TensorSlice& slice, const hdf5::Box& box) {
   const std::size_t size = size_of(slice.local.dtype());
   const char* memory = static_cast<const char*>(slice.local.raw());
   std::int64_t first = -1, next = -1;
@@ -212,7 +201,7 @@ void Writer::write_box(hdf5::Dataset& dataset, const TensorSlice& slice, const h
     });
     values = packed_.data();
   }
-  dataset.write_raw({globally(slice, box)}, values, transfer);
+  dataset.write_raw({globally(slice, box)}, values, hdf5::Transfer::kIndependent);
 }
 
 // From memory, not from the file: the file is compared with them.

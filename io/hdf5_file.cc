@@ -62,7 +62,9 @@ std::shared_ptr<File::Impl> open_file(const std::string& path, unsigned flags, C
 std::shared_ptr<File::Impl> create_file(const std::string& path, Communicator* comm) {
   const Locked lock;
   const Handle access = access_list(comm);
-  const hid_t id = H5Fcreate(path.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, access.get());
+  const Handle creation(H5Pcreate(H5P_FILE_CREATE), H5Pclose);
+  H5Pset_obj_track_times(creation.get(), false);  // the same contents are the same file
+  const hid_t id = H5Fcreate(path.c_str(), H5F_ACC_TRUNC, creation.get(), access.get());
   if (id < 0) throw Hdf5Error(fmt::format("{}: cannot be created: {}", path, library_words()));
   auto file = std::make_shared<File::Impl>();
   file->path = path;

@@ -54,6 +54,13 @@ herr_t collect(unsigned, const H5E_error2_t* entry, void* words) {
 
 }  // namespace
 
+std::string library_version() {
+  const Locked locked;
+  unsigned major = 0, minor = 0, release = 0;
+  H5get_libversion(&major, &minor, &release);
+  return fmt::format("HDF5 {}.{}.{}", major, minor, release);
+}
+
 Locked::Locked() : lock_(library_lock()) {
   static const bool prepared = (prepare_library(), true);
   (void)prepared;

@@ -1,5 +1,7 @@
 #include "sentencepiece_tokenizer.h"
 
+#include <charconv>
+
 #include <fmt/format.h>
 #include <sentencepiece_processor.h>
 
@@ -25,6 +27,15 @@ std::string unescaped(std::string_view piece) {
     }
   }
   return bytes;
+}
+
+// The byte that a piece "<0x41>" stands for; -1 where it is spelt otherwise.
+int byte_of(std::string_view piece) {
+  int byte = -1;
+  if (piece.size() != 6 || !piece.starts_with("<0x") || piece[5] != '>') return -1;
+  const char* end = piece.data() + 5;
+  const auto result = std::from_chars(piece.data() + 3, end, byte, 16);
+  return result.ec == std::errc() && result.ptr == end ? byte : -1;
 }
 
 // True where a space follows another character: the piece spans words.
@@ -84,9 +95,10 @@ void SentencePieceTokenizer::find_special_tokens(const std::string& origin) {
     std::string& own = bytes[static_cast<std::size_t>(id)];
     if (processor_->IsControl(id) || processor_->IsUnknown(id)) continue;
     const std::string& piece = processor_->IdToPiece(id);
-    if (processor_->IsByte(id)) {  // "<0x41>"
-      const auto byte = static_cast<unsigned char>(std::stoi(piece.substr(3, 2), nullptr, 16));
-      byte_token_[byte] = id;
+    if (processor_->IsByte(id)) {
+      const int byte = byte_of(piece);
+      if (byte < 0) throw DataError(fmt::format("{}: '{}' names no byte", origin, piece));
+      byte_token_[static_cast<std::size_t>(byte)] = id;
       own = std::string(1, static_cast<char>(byte));
     } else {
       own = unescaped(piece);

@@ -68,6 +68,11 @@ TokenShardInfo read_token_shard_info(const std::string& path) {
   info.checksum = file.string_attribute("/", "checksum");
   const auto model = file.dataset("/tokenizer").read<std::uint8_t>();
   info.tokenizer_model.assign(model.begin(), model.end());
+  // A damaged model would decode to other text without a word.
+  if (file.has_attribute("/tokenizer", "checksum") &&
+      file.string_attribute("/tokenizer", "checksum") != checksum_of_model(info.tokenizer_model)) {
+    throw DataError(path + ": the tokenizer inside is damaged: its checksum differs");
+  }
   const hdf5::Dataset tokens = file.dataset("/tokens");
   check_counts(info, tokens, file.dataset("/documents"));
   info.token_bytes = static_cast<std::int64_t>(hdf5::size_of(tokens.type()));
@@ -100,6 +105,10 @@ std::string checksum_of(const hdf5::Dataset& tokens, const TokenShardInfo& info)
 
 std::string checksum_text(std::uint64_t digest) {
   return fmt::format("xxh64:{:016x}", digest);
+}
+
+std::string checksum_of_model(const std::string& model) {
+  return checksum_text(XXH64(model.data(), model.size(), 0));
 }
 
 void verify_token_shard(const std::string& path) {

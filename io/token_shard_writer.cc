@@ -124,6 +124,7 @@ class TokenShardWriter::Impl {
       const auto* bytes = reinterpret_cast<const std::uint8_t*>(model.data());
       stored.write(0, std::span(bytes, model.size()));
     }
+    file.set_attribute("/tokenizer", "checksum", checksum_of_model(model));
     write_attributes(file);
     file.close();
   }

@@ -18,24 +18,37 @@ std::byte* bytes_of(const Tensor& tensor) {
 // The messages of one phase.
 class Messages {
  public:
+  Messages() = default;
+  // Where a fault ends the task early, nothing may arrive in buffers that are about to go.
+  ~Messages() {
+    for (std::size_t i = 0; i < requests_.size(); ++i) {
+      if (requests_[i] == MPI_REQUEST_NULL) continue;
+      if (receives_[i]) MPI_Cancel(&requests_[i]);
+      MPI_Request_free(&requests_[i]);
+    }
+  }
+  Messages(const Messages&) = delete;
+  Messages& operator=(const Messages&) = delete;
+
   void send(const Wire& wire, const std::byte* data, std::size_t bytes, int peer) {
     const auto post = wire.synchronous ? MPI_Issend : MPI_Isend;
     for (std::size_t begin = 0; begin < bytes; begin += wire.piece_bytes) {
       const int count = static_cast<int>(std::min(wire.piece_bytes, bytes - begin));
-      check_mpi(post(data + begin, count, MPI_BYTE, peer, wire.tag, wire.comm, &add()), "send");
+      check_mpi(post(data + begin, count, MPI_BYTE, peer, wire.tag, wire.comm, &add(false)),
+                "send");
     }
   }
   void receive(const Wire& wire, std::byte* data, std::size_t bytes, int peer) {
     for (std::size_t begin = 0; begin < bytes; begin += wire.piece_bytes) {
       const int count = static_cast<int>(std::min(wire.piece_bytes, bytes - begin));
-      check_mpi(MPI_Irecv(data + begin, count, MPI_BYTE, peer, wire.tag, wire.comm, &add()),
+      check_mpi(MPI_Irecv(data + begin, count, MPI_BYTE, peer, wire.tag, wire.comm, &add(true)),
                 "receive");
     }
   }
   // An empty message each way, for its arrival alone.
   void signal(const Wire& wire, int to, int from) {
-    check_mpi(MPI_Irecv(nullptr, 0, MPI_BYTE, from, wire.tag, wire.comm, &add()), "receive");
-    check_mpi(MPI_Isend(nullptr, 0, MPI_BYTE, to, wire.tag, wire.comm, &add()), "send");
+    check_mpi(MPI_Irecv(nullptr, 0, MPI_BYTE, from, wire.tag, wire.comm, &add(true)), "receive");
+    check_mpi(MPI_Isend(nullptr, 0, MPI_BYTE, to, wire.tag, wire.comm, &add(false)), "send");
   }
   bool done() {
     if (requests_.empty()) return true;
@@ -43,14 +56,21 @@ class Messages {
     check_mpi(MPI_Testall(static_cast<int>(requests_.size()), requests_.data(), &all,
                           MPI_STATUSES_IGNORE),
               "finish a message");
-    if (all != 0) requests_.clear();
+    if (all != 0) {
+      requests_.clear();
+      receives_.clear();
+    }
     return all != 0;
   }
 
  private:
-  MPI_Request& add() { return requests_.emplace_back(MPI_REQUEST_NULL); }
+  MPI_Request& add(bool receive) {
+    receives_.push_back(receive);
+    return requests_.emplace_back(MPI_REQUEST_NULL);
+  }
 
   std::vector<MPI_Request> requests_;
+  std::vector<bool> receives_;  // which of them
 };
 
 // Calls visit(peer) for all other ranks, the next one first, so that not all send to rank 0 at

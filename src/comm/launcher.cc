@@ -1,4 +1,4 @@
-#include "launcher.h"
+#include "trireme/comm/launcher.h"
 
 #include <cstdlib>
 
@@ -20,14 +20,18 @@ int number(const char* name) {
 // The innermost launcher decides: an mpiexec inside a Slurm step sets PMI_SIZE. SLURM_NTASKS alone
 // says nothing, for the batch script itself has it too.
 LaunchedTasks launched_tasks() {
-  if (const int count = number("PMI_SIZE"); count > 0) return {count, "mpiexec"};
-  if (const int count = number("OMPI_COMM_WORLD_SIZE"); count > 0)
-    return {count, "Open MPI's mpiexec"};
+  if (const int count = number("PMI_SIZE"); count > 0) {
+    return {count, number("PMI_RANK"), "mpiexec"};
+  }
+  if (const int count = number("OMPI_COMM_WORLD_SIZE"); count > 0) {
+    return {count, number("OMPI_COMM_WORLD_RANK"), "Open MPI's mpiexec"};
+  }
   if (std::getenv("SLURM_PROCID") != nullptr) {
-    if (const int count = number("SLURM_STEP_NUM_TASKS"); count > 0) return {count, "srun"};
+    if (const int count = number("SLURM_STEP_NUM_TASKS"); count > 0)
+      return {count, number("SLURM_PROCID"), "srun"};
     if (const int count = number("SLURM_NTASKS");
         count > 0 && std::getenv("SLURM_STEP_ID") != nullptr) {
-      return {count, "srun"};
+      return {count, number("SLURM_PROCID"), "srun"};
     }
   }
   return {};

@@ -80,6 +80,9 @@ void ProgressEngine::stop() {
   }
   wake_.notify_all();
   if (thread_.joinable()) thread_.join();
+  const std::scoped_lock lock(drive_mutex_, inbox_mutex_);
+  inbox_.clear();
+  lanes_.clear();
 }
 
 Work ProgressEngine::submit(std::vector<Queued> operations) {

@@ -46,7 +46,7 @@ class ProgressEngine {
   // throw, wait_host rethrows the first. Thread-safe.
   Work submit(std::vector<Queued> operations);
 
-  // Ends the thread; what is still queued stays undone. Before MPI is finalized.
+  // Ends the thread and drops what is still queued; it stays undone. Before MPI is finalized.
   void stop();
 
   // Blocks until pending operations of all lanes are done, or `seconds` have passed; true if done.

@@ -15,10 +15,10 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/log.h"
+#include "trireme/comm/launcher.h"
 
 #include "core_sharing.h"
 #include "ending.h"
-#include "launcher.h"
 #include "mpi_communicator.h"
 #include "recorder_impl.h"
 #include "self_communicator.h"
@@ -216,6 +216,7 @@ void Runtime::Impl::end_normally(ExitStatus status) {
 }
 
 void Runtime::Impl::end_with_fault(const std::exception_ptr& exception) {
+  engine.stop();  // the buffers of what is in flight may be gone
   const Fault own = describe_exception(exception, mpi.rank);
   const std::vector<Fault> known =
       watchdog ? watchdog->exchange_fault(own) : std::vector<Fault>{own};

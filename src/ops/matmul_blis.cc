@@ -9,8 +9,8 @@ namespace {
 class BlisMatmul : public MatmulEngine {
  public:
   BlisMatmul()
-      : description_(fmt::format("BLIS {} ({})", bli_info_get_version_str(),
-                                 bli_arch_string(bli_arch_query_id()))) {}
+      : description_(fmt::format("{} ({})", blis_version(), bli_arch_string(bli_arch_query_id()))) {
+  }
 
   void run(Context& ctx, const MatmulCall& call) override {
     TRIREME_CHECK(call.dtype == DType::kF32, "BLIS multiplies fp32 only");
@@ -34,6 +34,10 @@ class BlisMatmul : public MatmulEngine {
 };
 
 }  // namespace
+
+std::string blis_version() {
+  return fmt::format("BLIS {}", bli_info_get_version_str());
+}
 
 std::unique_ptr<MatmulEngine> make_blis_matmul() {
   return std::make_unique<BlisMatmul>();

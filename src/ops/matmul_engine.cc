@@ -35,6 +35,7 @@ class ConvertingMatmul : public MatmulEngine {
   }
 
   std::string_view description(DType) const override { return description_; }
+  bool is_native(DType) const override { return false; }
 
  private:
   static constexpr std::int64_t kBlockElements = std::int64_t{1} << 20;
@@ -101,6 +102,7 @@ class CpuMatmul : public MatmulEngine {
   std::string_view description(DType dtype) const override {
     return engine(dtype).description(dtype);
   }
+  bool is_native(DType dtype) const override { return engine(dtype).is_native(dtype); }
 
  private:
   MatmulEngine& engine(DType dtype) const { return dtype == DType::kF32 ? *fp32_ : *bf16_; }

@@ -32,6 +32,8 @@ class MatmulEngine {
   virtual bool fuses_bias(const MatmulCall&) const { return false; }
   // "oneDNN 2.6.3 (AVX-512)": for a person, of products of this type.
   virtual std::string_view description(DType dtype) const = 0;
+  // Whether such products run on instructions of their own type.
+  virtual bool is_native(DType) const { return true; }
 };
 
 // oneDNN: fp32 everywhere, bf16 where the processor has instructions for it.
@@ -45,5 +47,9 @@ std::unique_ptr<MatmulEngine> make_converting_matmul(std::shared_ptr<MatmulEngin
 // The best for this processor, by type (policy in the .cc). TRIREME_MATMUL=onednn|blis in the
 // environment asks for one library; ConfigError for any other value.
 std::shared_ptr<MatmulEngine> make_cpu_matmul_engine();
+
+// "BLIS 0.9.0" and the like: what is linked, whether or not this processor uses it.
+std::string onednn_version();
+std::string blis_version();
 
 }  // namespace trireme::ops

@@ -58,9 +58,7 @@ std::string_view isa_name() {
 class OneDnnMatmul : public MatmulEngine {
  public:
   OneDnnMatmul() : engine_(dnnl::engine::kind::cpu, 0), stream_(engine_) {
-    const dnnl_version_t* version = dnnl_version();
-    description_ = fmt::format("oneDNN {}.{}.{} ({})", version->major, version->minor,
-                               version->patch, isa_name());
+    description_ = fmt::format("{} ({})", onednn_version(), isa_name());
   }
 
   void run(Context& ctx, const MatmulCall& call) override try {
@@ -150,6 +148,11 @@ class OneDnnMatmul : public MatmulEngine {
 
 std::unique_ptr<MatmulEngine> make_onednn_matmul() {
   return std::make_unique<OneDnnMatmul>();
+}
+
+std::string onednn_version() {
+  const dnnl_version_t* version = dnnl_version();
+  return fmt::format("oneDNN {}.{}.{}", version->major, version->minor, version->patch);
 }
 
 bool onednn_has_native_bf16() {

@@ -106,13 +106,22 @@ TEST_F(CheckpointTest, ChecksumsDoNotDependOnTheSplit) {
   }
 }
 
-TEST_F(CheckpointTest, LargeTensorInColumnsIsWrittenByAllTogether) {
-  const std::vector<NamedTensor> tensors = {{"parameters/large", {4097, 2050}}};
-  const auto owned = deal_here(tensors, Split::kColumns, 5, true);
-  const std::string path = write_checkpoint(world_, runtime().recorder(), folder_, info(1), owned);
-  const auto wanted = deal_here(tensors, Split::kFlat, 5, false);
-  Checkpoint::open(world_, path).read(world_, wanted);
-  EXPECT_EQ(wrong_bytes(wanted, 5), 0);
+TEST_F(CheckpointTest, ShortRunsOfALargerTensorAreRegrouped) {
+  const std::vector<NamedTensor> tensors = {{"parameters/large", {613, 1030}},
+                                            {"parameters/small", {3, 5}},
+                                            {"parameters/wide", {2, 61, 5003}},
+                                            {"state/wide", {153, 1030}, DType::kI64}};
+  for (const Split split : {Split::kColumns, Split::kFlatColumns}) {
+    const auto owned = deal_here(tensors, split, 5, true);
+    const std::string path =
+        write_checkpoint(world_, runtime().recorder(), folder_, info(1), owned);
+    const Checkpoint checkpoint = Checkpoint::open(world_, path);
+    for (const Split reading : {Split::kFlat, Split::kColumns}) {
+      const auto wanted = deal_here(tensors, reading, 5, false);
+      checkpoint.read(world_, wanted);
+      EXPECT_EQ(wrong_bytes(wanted, 5), 0);
+    }
+  }
 }
 
 TEST_F(CheckpointTest, EveryRankMayReadTheWhole) {

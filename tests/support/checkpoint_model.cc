@@ -1,6 +1,7 @@
 #include "support/checkpoint_model.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 
 #include "trireme/base/philox.h"
@@ -24,17 +25,16 @@ Tensor memory(const Shape& shape, DType dtype) {
 }
 
 // Any bits at all, also those of no number.
-std::uint32_t word_of(const std::string& name, std::uint64_t version, std::int64_t element,
-                      std::size_t word) {
-  const std::uint64_t key = philox_key(version, name);
+std::uint32_t word_of(std::uint64_t key, std::int64_t element, std::size_t word) {
+  const auto index = static_cast<std::uint64_t>(element);
   return philox4x32(
-      {static_cast<std::uint32_t>(element), static_cast<std::uint32_t>(element >> 32), 0, 0},
+      {static_cast<std::uint32_t>(index), static_cast<std::uint32_t>(index >> 32), 0, 0},
       key)[word];
 }
 
 // The coordinates of element `index` of a row-major shape.
-std::vector<std::int64_t> coordinates(const Shape& shape, std::int64_t index) {
-  std::vector<std::int64_t> at(static_cast<std::size_t>(shape.rank()));
+std::array<std::int64_t, Shape::kMaxRank> coordinates(const Shape& shape, std::int64_t index) {
+  std::array<std::int64_t, Shape::kMaxRank> at{};
   for (int d = shape.rank() - 1; d >= 0; --d) {
     at[static_cast<std::size_t>(d)] = index % shape[d];
     index /= shape[d];
@@ -44,7 +44,7 @@ std::vector<std::int64_t> coordinates(const Shape& shape, std::int64_t index) {
 
 // The element of the whole tensor that an element of the slice's memory is; -1: padding.
 std::int64_t global_element(const TensorSlice& slice, std::int64_t memory_element) {
-  std::vector<std::int64_t> at;
+  std::array<std::int64_t, Shape::kMaxRank> at{};
   if (slice.range) {
     if (memory_element >= slice.elements()) return -1;
     at = coordinates(slice.extent, slice.range->begin + memory_element);
@@ -111,11 +111,12 @@ std::vector<TensorSlice> deal(const std::vector<NamedTensor>& tensors, Split spl
     }
     if (filled) {
       const std::size_t words = size_of(tensor.dtype) / 4;
+      const std::uint64_t key = philox_key(version, tensor.name);
       auto* to = static_cast<std::uint32_t*>(slice.local.raw());
       for (std::int64_t e = 0; e < slice.local.elements(); ++e) {
         const std::int64_t element = global_element(slice, e);
         for (std::size_t w = 0; w < words; ++w, ++to) {
-          if (element >= 0) *to = word_of(tensor.name, version, element, w);
+          if (element >= 0) *to = word_of(key, element, w);
         }
       }
     }
@@ -128,12 +129,13 @@ std::int64_t wrong_bytes(const std::vector<TensorSlice>& slices, std::uint64_t v
   std::int64_t wrong = 0;
   for (const TensorSlice& slice : slices) {
     const std::size_t words = size_of(slice.local.dtype()) / 4;
+    const std::uint64_t key = philox_key(version, slice.name);
     const auto* at = static_cast<const std::uint32_t*>(slice.local.raw());
     for (std::int64_t e = 0; e < slice.local.elements(); ++e) {
       const std::int64_t element = global_element(slice, e);
       for (std::size_t w = 0; w < words; ++w, ++at) {
         const std::uint32_t right =
-            element >= 0 ? word_of(slice.name, version, element, w) : 0x01010101u * kPattern;
+            element >= 0 ? word_of(key, element, w) : 0x01010101u * kPattern;
         if (*at != right) wrong += 4;
       }
     }

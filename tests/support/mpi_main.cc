@@ -1,4 +1,5 @@
 #include <cstdlib>
+#include <string>
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -15,14 +16,19 @@ Runtime* the_runtime = nullptr;  // gtest gives tests no other way to reach it
 // Rank 0 reports as gtest does; the others name their failures.
 class RankListener final : public ::testing::EmptyTestEventListener {
  public:
+  void OnTestStart(const ::testing::TestInfo& test) override {
+    test_ = fmt::format("{}.{}", test.test_suite_name(), test.name());
+  }
+  // gtest holds its lock here: nothing may be asked of it.
   void OnTestPartResult(const ::testing::TestPartResult& result) override {
     if (!result.failed()) return;
-    const ::testing::TestInfo* test = ::testing::UnitTest::GetInstance()->current_test_info();
-    report_line(fmt::format("rank {}: {}:{}: {}: {}", runtime().rank(),
-                            result.file_name() == nullptr ? "" : result.file_name(),
-                            result.line_number(), test == nullptr ? "" : test->name(),
-                            result.message()));
+    const char* file = result.file_name() == nullptr ? "" : result.file_name();
+    report_line(fmt::format("rank {}: {}: {}:{}: {}", runtime().rank(), test_, file,
+                            result.line_number(), result.message()));
   }
+
+ private:
+  std::string test_;
 };
 
 ExitStatus run_tests() {

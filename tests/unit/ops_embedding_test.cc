@@ -43,11 +43,14 @@ TEST_P(Embedding, GradientAddsUpAtAnyThreadCount) {
   std::string bits;
   for (const int threads : {1, 2, 3}) {
     ctx.threads = threads;
-    const Tensor dtable =
-        testing::make_tensor(ctx, Values(kLocal * kColumns, 0.25), {kLocal, kColumns}, DType::kF32);
+    // One more row in memory, which nothing may touch.
+    const Tensor memory = testing::make_tensor(ctx, Values((kLocal + 1) * kColumns, 0.25),
+                                               {kLocal + 1, kColumns}, DType::kF32);
+    const Tensor dtable = memory.rows(0, kLocal);
     ops::embedding_backward(ctx, tokens, tensor(dy, {rows, kColumns}), kFirst, dtable);
     testing::expect_close(dtable, expected, testing::tolerance("embedding_backward", dtype()),
                           "dtable");
+    testing::expect_close(memory.rows(kLocal, kLocal + 1), Values(kColumns, 0.25), 0.0, "beyond");
     if (!bits.empty()) {
       EXPECT_EQ(testing::bits_of(dtable), bits);
     }

@@ -73,14 +73,16 @@ TEST_P(SoftmaxLoss, GradientOfTheLoss) {
   }
 }
 
-// Two ranks hold classes [0, 20) and [20, 33), the second with padding.
+// Two ranks hold classes [0, 20) and [20, 33), each with padding; the target 20 is where the first
+// has its padding.
 TEST_P(SoftmaxLoss, TwoPartsMakeTheWhole) {
-  constexpr std::int64_t kCut = 20, kSecond = kClasses - kCut;
+  constexpr std::int64_t kCut = 20, kFirst = kCut + 3, kSecond = kClasses - kCut;
   Values left, right;
   for (std::size_t i = 0; i < logits.size(); ++i) {
     (i % kClasses < kCut ? left : right).push_back(logits[i]);
+    if (i % kClasses == kCut - 1) left.insert(left.end(), kFirst - kCut, 50.0);
   }
-  const Tensor left_t = logits_of(left, kCut), right_t = logits_of(right, kSecond);
+  const Tensor left_t = logits_of(left, kFirst), right_t = logits_of(right, kSecond);
   const Statistics a = statistics(left_t, 0, kCut), b = statistics(right_t, kCut, kValid - kCut);
   const Tensor tops = testing::make_zeros(ctx, {kRows}, DType::kF32);
   for (std::int64_t r = 0; r < kRows; ++r) {  // as the ranks would combine them
@@ -98,11 +100,17 @@ TEST_P(SoftmaxLoss, TwoPartsMakeTheWhole) {
   const double expected = testing::reference::cross_entropy(logits, targets, kClasses, kValid);
   EXPECT_NEAR(loss, expected, 1e-6 * expected);
   const Tensor whole = output({kRows, kClasses}), part = output({kRows, kSecond});
+  const Tensor first_part = output({kRows, kFirst});
+  ops::softmax_gradient(ctx, left_t, targets_t, 0, kCut, a.row_max, a.row_sum, first_part);
   ops::softmax_gradient(ctx, logits_of(logits, kClasses), targets_t, 0, kValid, a.row_max,
                         a.row_sum, whole);
   ops::softmax_gradient(ctx, right_t, targets_t, kCut, kValid - kCut, a.row_max, a.row_sum, part);
   const Values all = testing::values_of(whole), some = testing::values_of(part);
+  const Values before = testing::values_of(first_part);
   for (std::size_t r = 0; r < kRows; ++r) {
+    for (std::size_t c = 0; c < kFirst; ++c) {
+      EXPECT_NEAR(before[r * kFirst + c], c < kCut ? all[r * kClasses + c] : 0.0, 1e-6);
+    }
     for (std::size_t c = 0; c < kSecond; ++c) {
       EXPECT_NEAR(some[r * kSecond + c], all[r * kClasses + kCut + c], 1e-6);
     }

@@ -4,12 +4,14 @@
 #include <algorithm>
 #include <atomic>
 #include <functional>
+#include <memory>
 #include <stdexcept>
 #include <thread>
 
 #include <gtest/gtest.h>
 #include <sched.h>
 
+#include "trireme/base/clock.h"
 #include "trireme/base/error.h"
 
 namespace trireme {
@@ -57,6 +59,19 @@ TEST_F(ProgressEngineTest, WakesUpAfterBeingIdle) {
         engine_.submit(one({}, [&] { return ++steps > 3 ? Step::kDone : Step::kIdle; }));
     while (!work.done()) sched_yield();
   }
+}
+
+// A waiting host drives all lanes and sends the engine's thread to sleep; when it leaves, what
+// other lanes hold must go on.
+TEST_F(ProgressEngineTest, TakesOverFromAHostThatHasWaited) {
+  std::atomic<bool> gate = false;
+  const Work other = engine_.submit(one({1}, [&] { return gate ? Step::kDone : Step::kIdle; }));
+  const std::int64_t begin = now_ns();
+  engine_
+      .submit(one({2}, [&] { return now_ns() - begin > 20'000'000 ? Step::kDone : Step::kIdle; }))
+      .wait_host();
+  gate = true;
+  while (!other.done()) sched_yield();
 }
 
 TEST_F(ProgressEngineTest, WaitingIsExposed) {
@@ -141,10 +156,12 @@ TEST_F(ProgressEngineTest, ManyHostThreads) {
 }
 
 TEST_F(ProgressEngineTest, WhatIsQueuedWhenItStopsStaysUndone) {
-  const Work work = engine_.submit(one({}, [] { return Step::kIdle; }));
+  const auto held = std::make_shared<int>(0);
+  const Work work = engine_.submit(one({}, [held] { return Step::kIdle; }));
   EXPECT_FALSE(engine_.drain(0.01));
   engine_.stop();
   EXPECT_FALSE(work.done());
+  EXPECT_EQ(held.use_count(), 1);  // the task is gone
 }
 
 TEST(FlightRecorder, KeepsTheLast1024AndNumbersEachLane) {

@@ -65,6 +65,9 @@ struct CheckpointContents {
 // Checks everything but the tensors' own bytes. Throws CheckpointError.
 CheckpointContents inspect_checkpoint(const std::string& path);
 
+// Checks everything, by this process alone. Throws CheckpointError.
+CheckpointContents verify_checkpoint(const std::string& path);
+
 // A checkpoint of which every byte was checked, open for reading.
 class Checkpoint {
  public:

@@ -22,6 +22,8 @@ class Communicator;
 
 namespace trireme::hdf5 {
 
+std::string library_version();  // "HDF5 1.10.8", of the library in use
+
 // What an element of a file's dataset is. kOther: something that this program does not read.
 enum class ElementType { kU8, kU16, kU32, kU64, kI32, kI64, kF32, kF64, kOther };
 std::string_view name_of(ElementType type);  // "uint16", "float32", ...

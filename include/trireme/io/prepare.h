@@ -50,7 +50,7 @@ struct PrepareOptions {
   int standard_input = 0;
   std::string output;  // folder for train.h5 and validation.h5; made where it is missing
   TokenizerChoice tokenizer;
-  std::uint64_t sample_bytes = std::uint64_t{8} << 20;  // that a tokenizer is trained on, at most
+  std::uint64_t sample_bytes = std::uint64_t{4} << 20;  // that a tokenizer is trained on, at most
   std::string document_separator;  // cuts files into documents; empty: a file is a document
   ValidationSplit validation;
   std::uint64_t input_limit = 0;  // only the first bytes of all inputs together; 0: all

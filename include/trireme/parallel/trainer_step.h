@@ -61,6 +61,7 @@ class TrainerStep {
   }
 
   Stage& stage() { return stage_; }
+  const Stage& stage() const { return stage_; }
   const optim::Optimizer& optimizer() const { return *optimizer_; }
   PipelineExecutor& executor() { return executor_; }
 

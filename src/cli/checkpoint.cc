@@ -1,0 +1,159 @@
+#include "trireme/io/checkpoint.h"
+
+#include <filesystem>
+#include <map>
+
+#include <fmt/format.h>
+
+#include "trireme/base/error.h"
+#include "trireme/base/log.h"
+#include "trireme/train/options.h"
+
+#include "cli/commands.h"
+#include "cli/text.h"
+
+namespace trireme::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+// A file is itself; a folder holds checkpoints, or is a run whose checkpoints are one level below.
+std::vector<CheckpointFile> files_at(const std::string& path) {
+  std::error_code error;
+  const fs::file_status status = fs::status(path, error);
+  if (!fs::exists(status)) {
+    throw CheckpointError(fmt::format("{}: {}; expected a checkpoint, or a run's folder", path,
+                                      error ? error.message() : "no such file"));
+  }
+  if (!fs::is_directory(status)) {
+    const CheckpointContents contents = inspect_checkpoint(path);
+    return {{contents.info.step, path, contents.file_bytes}};
+  }
+  std::vector<CheckpointFile> files = list_checkpoints(path);
+  if (files.empty()) files = list_checkpoints((fs::path(path) / "checkpoints").string());
+  if (files.empty()) {
+    throw CheckpointError(fmt::format(
+        "{}: there are no checkpoints, neither there nor in its folder checkpoints", path));
+  }
+  return files;
+}
+
+ExitStatus list(const std::string& path) {
+  print_line(fmt::format("{:>10} {:>10}  {}", "step", "size", "file"));
+  for (const CheckpointFile& file : files_at(path)) {
+    print_line(fmt::format("{:>10} {:>10}  {}", file.step,
+                           size_text(static_cast<std::uint64_t>(file.bytes)), file.path));
+  }
+  return ExitStatus::kDone;
+}
+
+// "parameters" of "parameters/blocks.0.norm.weight".
+std::string group_of(const CheckpointTensor& tensor) {
+  return tensor.name.substr(0, tensor.name.find('/'));
+}
+
+std::string tensor_lines(const CheckpointContents& contents) {
+  struct Group {
+    std::int64_t tensors = 0, elements = 0, bytes = 0;
+  };
+  std::map<std::string, Group> groups;
+  std::string text;
+  for (const CheckpointTensor& tensor : contents.tensors) {
+    Group& group = groups[group_of(tensor)];
+    ++group.tensors;
+    group.elements += tensor.shape.elements();
+    group.bytes += tensor.bytes();
+    text += fmt::format("  {:<48} {:<5} {}\n", tensor.name, name_of(tensor.dtype),
+                        tensor.shape.to_string());
+  }
+  std::string sums;
+  for (const auto& [name, group] : groups) {
+    sums += fmt::format("{:<18}{} tensors, {} elements, {}\n", name, group.tensors, group.elements,
+                        size_text(static_cast<std::uint64_t>(group.bytes)));
+  }
+  return sums + "\ntensors\n" + text;
+}
+
+// Of several the newest.
+ExitStatus inspect(const std::string& path) {
+  const std::string file = files_at(path).back().path;
+  const CheckpointContents contents = inspect_checkpoint(file);
+  const CheckpointInfo& info = contents.info;
+  std::string text;
+  const auto add = [&](std::string_view what, const std::string& value) {
+    text += fmt::format("{:<18}{}\n", what, value);
+  };
+  add("file", file);
+  add("size", size_text(static_cast<std::uint64_t>(contents.file_bytes)));
+  add("format version", std::to_string(info.format_version));
+  add("step", std::to_string(info.step));
+  add("samples", std::to_string(info.samples));
+  add("seed", std::to_string(info.seed));
+  for (const auto& [name, value] : info.extra) {
+    // A tokenizer's model, and the like.
+    const bool short_text = value.size() <= 80 && value.find('\n') == std::string::npos;
+    add(name, short_text ? value : size_text(value.size()));
+  }
+  text += tensor_lines(contents);
+  text += "\nconfiguration\n" + info.config;
+  while (text.ends_with('\n')) text.pop_back();
+  print_line(text);
+  return ExitStatus::kDone;
+}
+
+ExitStatus verify(const std::string& path) {
+  ExitStatus status = ExitStatus::kDone;
+  for (const CheckpointFile& file : files_at(path)) {
+    try {
+      const CheckpointContents contents = verify_checkpoint(file.path);
+      print_line(fmt::format("{}: good, step {}, {}", file.path, contents.info.step,
+                             size_text(static_cast<std::uint64_t>(contents.file_bytes))));
+    } catch (const CheckpointError& error) {
+      report_line(error.what());
+      status = error.status();
+    }
+  }
+  return status;
+}
+
+struct Action {
+  std::string name;
+  ExitStatus (*run)(const std::string& path);
+};
+
+const Action& find_action(const std::vector<Action>& actions, const std::string& name) {
+  std::vector<std::string> names;
+  for (const Action& action : actions) {
+    if (action.name == name) return action;
+    names.push_back(action.name);
+  }
+  const auto nearest = nearest_name(name, names);
+  throw ConfigError(fmt::format("checkpoint {}: unknown; {}", name,
+                                nearest ? fmt::format("did you mean {}?", *nearest)
+                                        : fmt::format("there are {}", fmt::join(names, ", "))));
+}
+
+}  // namespace
+
+Work parse_checkpoint(const Arguments& arguments) {
+  std::vector<std::string> words;
+  Options options("trireme checkpoint list|inspect|verify PATH");
+  options.add_positional("PATH", words,
+                         "a run's folder, its folder of checkpoints, or one checkpoint; inspect "
+                         "takes the newest, verify checks every byte and ends with 4 where one "
+                         "file is bad");
+  options.parse(arguments);
+  if (options.help_requested()) return show(options.help());
+  require_single_process("checkpoint");
+  if (words.empty()) throw ConfigError("checkpoint list|inspect|verify PATH: nothing is given");
+  static const std::vector<Action> actions = {
+      {"list", list}, {"inspect", inspect}, {"verify", verify}};
+  const Action& action = find_action(actions, words[0]);
+  if (words.size() != 2) {
+    throw ConfigError(fmt::format("checkpoint {} takes one PATH, not {}: a run's folder or a file",
+                                  action.name, words.size() - 1));
+  }
+  return {.alone = [&action, path = words[1]] { return action.run(path); }, .on_ranks = {}};
+}
+
+}  // namespace trireme::cli

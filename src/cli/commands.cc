@@ -1,0 +1,38 @@
+#include "cli/commands.h"
+
+#include <fmt/format.h>
+
+#include "trireme/base/error.h"
+#include "trireme/base/log.h"
+#include "trireme/comm/launcher.h"
+
+namespace trireme::cli {
+
+const std::vector<Command>& commands() {
+  static const std::vector<Command> table = {
+      {"prepare", "turn text into token shards", parse_prepare},
+      {"train", "train a model on all ranks, from the newest checkpoint on", parse_train},
+      {"checkpoint", "list, inspect or verify checkpoints", parse_checkpoint},
+      {"version", "what this program was built with and what it uses here", parse_version},
+  };
+  return table;
+}
+
+Work show(std::string text) {
+  while (text.ends_with('\n')) text.pop_back();
+  return {.alone =
+              [text = std::move(text)] {
+                if (launched_tasks().index == 0) print_line(text);
+                return ExitStatus::kDone;
+              },
+          .on_ranks = {}};
+}
+
+void require_single_process(std::string_view command) {
+  const LaunchedTasks tasks = launched_tasks();
+  if (tasks.count == 1) return;
+  throw ConfigError(fmt::format("trireme {} is one process, but {} started {}; start it alone",
+                                command, tasks.launcher, tasks.count));
+}
+
+}  // namespace trireme::cli

@@ -1,0 +1,43 @@
+// The subcommands of `trireme`. Each reads its arguments and hands back the work that is left, so
+// that a slip of the pen is told before MPI starts.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "trireme/base/exit_status.h"
+#include "trireme/comm/runtime.h"
+
+namespace trireme::cli {
+
+using Arguments = std::vector<std::string>;  // those after the command's name
+
+// Exactly one of the two is set.
+struct Work {
+  std::function<ExitStatus()> alone;             // by this process; MPI is never started
+  std::function<ExitStatus(Runtime&)> on_ranks;  // by all processes that the launcher started
+};
+
+struct Command {
+  std::string_view name;
+  std::string_view summary;         // one line for --help
+  Work (*parse)(const Arguments&);  // throws ConfigError
+};
+
+// In the order of --help.
+const std::vector<Command>& commands();
+
+// Work that prints a text, once where several processes were started together.
+Work show(std::string text);
+
+// Throws ConfigError where a launcher started several processes for a command that is one.
+void require_single_process(std::string_view command);
+
+Work parse_checkpoint(const Arguments& arguments);
+Work parse_prepare(const Arguments& arguments);
+Work parse_train(const Arguments& arguments);
+Work parse_version(const Arguments& arguments);
+
+}  // namespace trireme::cli

@@ -1,0 +1,41 @@
+#include "trireme/ops/libraries.h"
+
+#include <cstdlib>
+
+#include <fmt/format.h>
+
+#include "ops/matmul_engine.h"
+
+namespace trireme::ops {
+namespace {
+
+std::string openmp_version() {
+#ifdef _OPENMP
+  // _OPENMP is the month of the standard.
+  constexpr int kMonth = _OPENMP;
+  if (kMonth >= 201811) return "OpenMP 5.0";
+  return kMonth >= 201511 ? "OpenMP 4.5" : fmt::format("OpenMP of {}", kMonth);
+#else
+  return "no OpenMP";
+#endif
+}
+
+}  // namespace
+
+std::vector<std::string> library_versions() {
+  return {onednn_version(), blis_version(), openmp_version()};
+}
+
+std::string matmul_reason() {
+  if (const char* asked = std::getenv("TRIREME_MATMUL"); asked != nullptr) {
+    return fmt::format("TRIREME_MATMUL={} asks for it", asked);
+  }
+  return __builtin_cpu_supports("avx512f") ? "the processor has AVX-512"
+                                           : "the processor has no AVX-512";
+}
+
+bool has_native_bf16(const Context& ctx) {
+  return ctx.matmul->is_native(DType::kBF16);
+}
+
+}  // namespace trireme::ops

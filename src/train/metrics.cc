@@ -1,0 +1,66 @@
+#include "train/metrics.h"
+
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "trireme/base/error.h"
+
+namespace trireme {
+namespace {
+
+// The lines that belong to steps up to `step`. A line that a killed run left half written is dropped.
+std::string lines_up_to(const std::string& path, std::int64_t step) {
+  std::ifstream file(path);
+  std::string kept, line;
+  while (std::getline(file, line)) {
+    const auto object = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
+    if (!object.is_object() || !object.contains("step") || !object["step"].is_number_integer()) continue;
+    if (object["step"].get<std::int64_t>() <= step) kept += line + "\n";
+  }
+  return kept;
+}
+
+}  // namespace
+
+MetricsLog::MetricsLog(const std::string& path, std::int64_t step) : path_(path) {
+  const std::string kept = std::filesystem::exists(path) ? lines_up_to(path, step) : std::string();
+  const std::string partial = path + ".partial";
+  {
+    std::ofstream rewritten(partial, std::ios::trunc);
+    rewritten << kept;
+    rewritten.flush();
+    if (!rewritten) throw RunFolderError(fmt::format("{} cannot be written", partial));
+  }
+  std::error_code error;
+  std::filesystem::rename(partial, path, error);
+  if (error) throw RunFolderError(fmt::format("{} cannot be renamed: {}", partial, error.message()));
+  file_.open(path, std::ios::app);
+}
+
+void MetricsLog::write(const StepMetrics& m) {
+  nlohmann::ordered_json object = {{"step", m.step},
+                                   {"loss", m.loss},
+                                   {"lr", m.learning_rate},
+                                   {"grad_norm", m.gradient_norm},
+                                   {"tokens", m.tokens},
+                                   {"tokens_per_s", m.tokens_per_second},
+                                   {"step_s", m.step_seconds},
+                                   {"wait_data_s", m.wait_data_seconds},
+                                   {"comm_s", m.exposed_comm_seconds},
+                                   {"memory_bytes", static_cast<std::int64_t>(m.memory_bytes)}};
+  if (m.skipped) object["skipped"] = true;
+  append(object.dump());
+}
+
+void MetricsLog::write_evaluation(std::int64_t step, double loss) {
+  append(nlohmann::ordered_json{{"step", step}, {"eval_loss", loss}}.dump());
+}
+
+void MetricsLog::append(const std::string& line) {
+  file_ << line << '\n' << std::flush;
+  if (!file_) throw RunFolderError(fmt::format("{} cannot be written: is the disk full?", path_));
+}
+
+}  // namespace trireme

@@ -1,0 +1,128 @@
+#include "train/narrator.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "trireme/base/log.h"
+
+namespace trireme {
+namespace {
+
+std::string duration(double seconds) {
+  const auto whole = static_cast<std::int64_t>(seconds);
+  if (whole >= 3600) return fmt::format("{} h {:02} min", whole / 3600, whole / 60 % 60);
+  if (whole >= 60) return fmt::format("{} min {:02} s", whole / 60, whole % 60);
+  return fmt::format("{} s", whole);
+}
+
+std::string count(double value) {
+  if (value >= 1e9) return fmt::format("{:.2f} G", value / 1e9);
+  if (value >= 1e6) return fmt::format("{:.2f} M", value / 1e6);
+  if (value >= 1e4) return fmt::format("{:.1f} k", value / 1e3);
+  return fmt::format("{:.0f}", value);
+}
+
+// Which blocks each stage holds: "embedding to blocks.2 | blocks.3 to head".
+std::string stages(const nn::ModelPlan& plan, const std::vector<int>& bounds) {
+  std::string text;
+  for (std::size_t s = 0; s + 1 < bounds.size(); ++s) {
+    const auto name = [&](int block) { return plan.blocks[static_cast<std::size_t>(block)].name; };
+    text += fmt::format("{}{} to {}", s == 0 ? "" : " | ", name(bounds[s]), name(bounds[s + 1] - 1));
+  }
+  return text;
+}
+
+}  // namespace
+
+Narrator::Narrator(bool speaks, std::int64_t first_step, std::int64_t total_steps, std::int64_t every)
+    : speaks_(speaks),
+      terminal_(isatty(STDOUT_FILENO) != 0),
+      first_step_(first_step),
+      total_steps_(total_steps),
+      every_(every) {}
+
+void Narrator::say(const std::string& line) {
+  if (!speaks_) return;
+  print_line((line_open_ ? "\r\x1b[K" : "") + line);
+  line_open_ = false;
+}
+
+std::string Narrator::describe(const StepMetrics& m) const {
+  const double per_step = since_start_.seconds() / static_cast<double>(m.step - first_step_);
+  return fmt::format(
+      "step {:>{}}/{}  loss {:.4f}  lr {:.2e}  norm {:.2f}  {:.0f} tokens/s  {:.0f} MiB  {} left{}",
+      m.step, std::to_string(total_steps_).size(), total_steps_, m.loss, m.learning_rate,
+      m.gradient_norm, m.tokens_per_second, m.memory_bytes / 1048576.0,
+      duration(per_step * static_cast<double>(total_steps_ - m.step)),
+      m.skipped ? "  SKIPPED: non-finite gradients" : "");
+}
+
+void Narrator::step(const StepMetrics& m) {
+  ++steps_;
+  step_seconds_ += m.step_seconds;
+  wait_seconds_ += m.wait_data_seconds;
+  comm_seconds_ += m.exposed_comm_seconds;
+  tokens_ += m.tokens_per_second * m.step_seconds;
+  if (!speaks_) return;
+  if (terminal_ && !m.skipped) {
+    const std::string line = "\r\x1b[K" + describe(m);
+    [[maybe_unused]] const auto ignored = ::write(STDOUT_FILENO, line.data(), line.size());
+    line_open_ = true;
+  } else if (m.skipped || m.step % every_ == 0 || m.step == total_steps_) {
+    say(describe(m));
+  }
+}
+
+void Narrator::close(const StepMetrics& last) {
+  if (steps_ == 0) return;
+  say(fmt::format("{} steps in {}, loss {:.4f}; {:.0f} tokens/s; of the step time {:.1f} % waited for "
+                  "data, {:.1f} % for communication; peak memory {:.0f} MiB a rank",
+                  steps_, duration(since_start_.seconds()), last.loss, tokens_ / step_seconds_,
+                  100.0 * wait_seconds_ / step_seconds_, 100.0 * comm_seconds_ / step_seconds_,
+                  last.memory_bytes / 1048576.0));
+}
+
+std::string startup_table(const Config& config, const nn::ModelPlan& plan,
+                          const parallel::TrainerStep& step, const ops::Context& ctx,
+                          const TokenDataset& data) {
+  const parallel::Stage& stage = step.stage();
+  const MemoryStats memory = ctx.allocator->stats();
+  const auto mib = [&](MemoryUse use) {
+    return static_cast<double>(memory.live[static_cast<std::size_t>(use)]) / 1048576.0;
+  };
+  const GridShape& grid = stage.grid().shape();
+  const int micro_batches = config.batch.global / config.batch.micro;
+  std::string table;
+  const auto row = [&](const char* name, const std::string& value) {
+    table += fmt::format("{}{:<10} {}", table.empty() ? "" : "\n", name, value);
+  };
+  row("model", fmt::format("{}; {} parameters", plan.description,
+                           count(static_cast<double>(plan.parameters))));
+  row("grid", fmt::format("{}; {} threads a rank{}", grid.to_string(), ctx.threads,
+                          config.grid.sequence_parallel ? "; sequence parallel" : ""));
+  if (grid.pipeline > 1) {
+    row("stages", fmt::format("{}; schedule {}", stages(plan, stage.bounds()), config.grid.schedule));
+  }
+  row("batch", fmt::format("{} sequences of {} = {} tokens a step: {} micro-batches of {}, over {} "
+                           "data replica{}",
+                           config.batch.global, plan.context,
+                           std::int64_t{config.batch.global} * plan.context, micro_batches,
+                           config.batch.micro, grid.data, grid.data == 1 ? "" : "s"));
+  row("data", fmt::format("{} tokens, vocabulary {}; the run reads {:.2f} epochs",
+                          count(static_cast<double>(data.tokens())), data.vocabulary(),
+                          static_cast<double>(config.run.steps) * config.batch.global /
+                              static_cast<double>(data.samples())));
+  row("memory", fmt::format("rank 0 holds {:.0f} MiB of parameters, {:.0f} of gradients, {:.0f} of "
+                            "optimizer state; activations come on top",
+                            mib(MemoryUse::kParameters), mib(MemoryUse::kGradients),
+                            mib(MemoryUse::kOptimizer)));
+  const DType compute = stage.options().compute;
+  row("compute", fmt::format("{}, {}; products by {}", name_of(compute), ops::instruction_set(ctx),
+                             ops::matmul_description(ctx, compute)));
+  row("run", config.run.folder);
+  return table;
+}
+
+}  // namespace trireme

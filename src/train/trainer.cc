@@ -1,0 +1,339 @@
+#include "trireme/train/trainer.h"
+
+#include <fmt/format.h>
+#include <sys/resource.h>
+
+#include <array>
+#include <cmath>
+#include <fstream>
+#include <limits>
+#include <map>
+#include <numeric>
+
+#include "train/metrics.h"
+#include "train/narrator.h"
+#include "trireme/base/log.h"
+#include "trireme/base/philox.h"
+#include "trireme/io/batch_reader.h"
+#include "trireme/io/run_folder.h"
+#include "trireme/optim/schedule.h"
+#include "trireme/train/setup.h"
+
+namespace trireme {
+namespace {
+
+// So many steps with non-finite gradients in a row, and the run has diverged.
+constexpr int kMostSkippedSteps = 10;
+
+void check_backends(const Config& config) {
+  if (config.run.device != "cpu") {
+    throw ConfigError(fmt::format("run.device is {}, but this build has no CUDA: use cpu",
+                                  config.run.device));
+  }
+  if (config.comm.backend != "mpi") {
+    throw ConfigError(fmt::format("comm.backend is {}, but this build has no NCCL: use mpi",
+                                  config.comm.backend));
+  }
+}
+
+GridShape grid_of(const Config& config, int ranks) {
+  const GridShape grid =
+      resolve_grid({config.grid.data, config.grid.pipeline, config.grid.tensor}, ranks);
+  const int micro_batches = config.batch.global / config.batch.micro;
+  if (micro_batches < grid.data) {
+    throw ConfigError(fmt::format("{} micro-batches a step (batch.global {} / batch.micro {}) are fewer "
+                                  "than {} data replicas: each needs one at least",
+                                  micro_batches, config.batch.global, config.batch.micro, grid.data));
+  }
+  return grid;
+}
+
+void check_sequence_parallel(const Config& config, const models::GptConfig& model,
+                             const GridShape& grid) {
+  const std::int64_t rows = config.batch.micro * model.context;
+  if (config.grid.sequence_parallel && rows % grid.tensor != 0) {
+    throw ConfigError(fmt::format("grid.sequence_parallel splits the {} positions of a micro-batch "
+                                  "(batch.micro x model.context), which {} tensor ranks do not divide",
+                                  rows, grid.tensor));
+  }
+}
+
+std::shared_ptr<const TokenDataset> open_data(const Config& config,
+                                              const std::vector<WeightedPath>& paths,
+                                              std::int64_t context, bool training, Communicator& comm) {
+  DatasetOptions options;
+  options.data = data_list(paths);
+  options.split = training ? "train" : "validation";
+  options.context = context;
+  options.seed = static_cast<std::uint64_t>(config.run.seed);
+  options.order = training ? SampleOrder::kShuffled : SampleOrder::kSequential;
+  return TokenDataset::open(options, comm);
+}
+
+double peak_resident_bytes() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return static_cast<double>(usage.ru_maxrss) * 1024.0;
+}
+
+class Trainer {
+ public:
+  Trainer(Runtime& runtime, const Config& config, const StopSignals& signals)
+      : runtime_(runtime),
+        signals_(signals),
+        config_(config),
+        grid_(runtime, grid_of(config, runtime.size())),
+        ctx_(ops::make_cpu_context(config.run.threads.value_or(runtime.cores()))),
+        folder_(runtime.world(), config.run.folder) {
+    open_model_and_data();
+  }
+
+  ExitStatus run() {
+    resume();
+    if (leads()) {
+      print_line(startup_table(config_, plan_, *step_, ctx_, *train_data_));
+      write_config();
+    }
+    narrator_.emplace(leads(), step_number_, config_.run.steps, config_.log.every);
+    if (leads()) metrics_.emplace(folder_.file("metrics.jsonl"), step_number_);
+    if (step_number_ >= config_.run.steps) {
+      narrator_->say(fmt::format("all {} steps are done: nothing to train", config_.run.steps));
+      return ExitStatus::kDone;
+    }
+    return loop();
+  }
+
+ private:
+  bool leads() const { return runtime_.rank() == 0; }
+
+  void open_model_and_data() {
+    // The context decides what a sample is, and the data the vocabulary.
+    models::GptConfig model = resolve_model(config_.model, std::nullopt);
+    train_data_ = open_data(config_, config_.data.train, model.context, true, runtime_.world());
+    model = resolve_model(config_.model, train_data_->vocabulary());
+    check_sequence_parallel(config_, model, grid_.shape());
+    if (!config_.data.validation.empty()) {
+      validation_data_ =
+          open_data(config_, config_.data.validation, model.context, false, runtime_.world());
+      if (validation_data_->vocabulary() != train_data_->vocabulary()) {
+        throw DataError(fmt::format("data.validation has a vocabulary of {} tokens, data.train of {}: "
+                                    "prepare both with one tokenizer",
+                                    validation_data_->vocabulary(), train_data_->vocabulary()));
+      }
+    }
+    plan_ = models::gpt_plan(model);
+    step_.emplace(ctx_, grid_, plan_, step_options(config_));
+    const auto preset = config_.model.preset;
+    config_.model = written_out(model);
+    config_.model.preset = preset;  // sizes that no key names follow from it
+    config_.grid.data = grid_.shape().data;
+    config_.grid.pipeline = grid_.shape().pipeline;
+    config_.grid.tensor = grid_.shape().tensor;
+  }
+
+  // What a run used that can change bits: compared on resume.
+  std::map<std::string, std::string> recorded_choices() const {
+    return {{"grid", grid_.shape().to_string()},
+            {"threads", std::to_string(ctx_.threads)},
+            {"instruction_set", std::string(ops::instruction_set(ctx_))},
+            {"matmul", std::string(ops::matmul_description(ctx_, step_->stage().options().compute))}};
+  }
+
+  void resume() {
+    const std::string& from = config_.run.resume;
+    if (from == "never") return;
+    std::optional<Checkpoint> checkpoint;
+    if (from == "auto") {
+      LatestCheckpoint latest = open_latest_checkpoint(runtime_.world(), folder_.checkpoints());
+      if (leads()) {
+        for (const std::string& refused : latest.refused) report_line(refused + "; the one before is used");
+      }
+      checkpoint = std::move(latest.checkpoint);
+    } else {
+      checkpoint = Checkpoint::open(runtime_.world(), from);
+    }
+    if (!checkpoint) return;
+    const CheckpointInfo& info = checkpoint->info();
+    if (info.seed != static_cast<std::uint64_t>(config_.run.seed)) {
+      throw ConfigError(fmt::format("{} was trained with run.seed {}, not {}: the order of the data would "
+                                    "change",
+                                    checkpoint->path(), info.seed, config_.run.seed));
+    }
+    checkpoint->read(runtime_.world(), checkpoint_slices(step_->stage(), &step_->optimizer(), false));
+    for (const nn::FlatGroup* group : step_->stage().groups()) group->refresh_weights(ctx_);
+    step_number_ = info.step;
+    samples_ = info.samples;
+    if (leads()) say_resumed(*checkpoint);
+  }
+
+  void say_resumed(const Checkpoint& checkpoint) const {
+    print_line(fmt::format("going on from {}, step {}", checkpoint.path(), checkpoint.info().step));
+    std::string changed;
+    for (const auto& [key, value] : recorded_choices()) {
+      const auto before = checkpoint.info().extra.find(key);
+      if (before == checkpoint.info().extra.end() || before->second == value) continue;
+      changed += fmt::format("{}{} was {}, is {}", changed.empty() ? "" : "; ", key, before->second, value);
+    }
+    if (!changed.empty()) print_line("results will agree to rounding, not to the bit: " + changed);
+  }
+
+  void write_config() const {
+    std::ofstream file(folder_.file("config.ini"), std::ios::trunc);
+    file << config_to_ini(config_) << std::flush;
+    if (!file) throw RunFolderError(fmt::format("{} cannot be written", folder_.file("config.ini")));
+  }
+
+  // This replica's samples of each step to come.
+  BatchPlan plan_of_samples() const {
+    const parallel::MicroBatchShare mine = parallel::share_of(
+        config_.batch.global / config_.batch.micro, grid_.shape().data, grid_.data_index());
+    const auto global = static_cast<std::uint64_t>(config_.batch.global);
+    const auto micro = static_cast<std::uint64_t>(config_.batch.micro);
+    const auto steps = static_cast<std::uint64_t>(config_.run.steps - step_number_);
+    const std::uint64_t begin =
+        static_cast<std::uint64_t>(samples_) + static_cast<std::uint64_t>(mine.first) * micro;
+    const std::uint64_t count = static_cast<std::uint64_t>(mine.count) * micro;
+    return [=](std::uint64_t step) -> std::optional<std::vector<std::uint64_t>> {
+      if (step >= steps) return std::nullopt;
+      std::vector<std::uint64_t> samples(count);
+      std::iota(samples.begin(), samples.end(), begin + step * global);
+      return samples;
+    };
+  }
+
+  ExitStatus loop() {
+    const optim::LearningRateSchedule rate({.curve = optim::learning_rate_curve(config_.schedule.name),
+                                            .peak = config_.optim.lr,
+                                            .total_steps = config_.run.steps,
+                                            .warmup = config_.schedule.warmup,
+                                            .decay = config_.schedule.decay});
+    BatchReader reader(train_data_, plan_of_samples(),
+                       {.with_first_key = config_.data.mask_documents});
+    int skipped_in_a_row = 0;
+    StepMetrics metrics;
+    while (step_number_ < config_.run.steps) {
+      metrics = train_step(reader, rate.at(step_number_));
+      narrator_->step(metrics);
+      if (metrics_) metrics_->write(metrics);
+      skipped_in_a_row = metrics.skipped ? skipped_in_a_row + 1 : 0;
+      if (skipped_in_a_row == kMostSkippedSteps) {
+        throw DivergedError(fmt::format("the last {} steps had non-finite gradients (loss {}): lower "
+                                        "optim.lr, or go on from an earlier checkpoint",
+                                        kMostSkippedSteps, metrics.loss));
+      }
+      if (due(config_.eval.every)) evaluate_now();
+      if (stop_ && step_number_ < config_.run.steps) {
+        save();
+        narrator_->say(fmt::format("stopped by a signal after step {}; the same command goes on from "
+                                   "there",
+                                   step_number_));
+        return ExitStatus::kRequeue;
+      }
+      if (due(config_.checkpoint.every)) save();
+    }
+    narrator_->close(metrics);
+    return ExitStatus::kDone;
+  }
+
+  // After every `every`-th step, and after the last one; 0: after the last alone.
+  bool due(std::int64_t every) const {
+    return step_number_ == config_.run.steps || (every > 0 && step_number_ % every == 0);
+  }
+
+  StepMetrics train_step(BatchReader& reader, double learning_rate) {
+    const Stopwatch watch;
+    const double waited_before = reader.wait_seconds();
+    const double exposed_before = runtime_.recorder().exposed_seconds();
+    const std::optional<TokenBatch> data = reader.next();
+    TRIREME_CHECK(data.has_value(), "the reader ended before the run");
+    std::vector<nn::MicroBatch> batches;
+    const auto micro = static_cast<std::size_t>(config_.batch.micro);
+    for (std::size_t begin = 0; begin < data->samples.size(); begin += micro) {
+      batches.push_back(
+          make_micro_batch(ctx_, *data, plan_.context, begin, config_.batch.micro, true));
+    }
+    const std::uint64_t key = philox_key(static_cast<std::uint64_t>(config_.run.seed),
+                                         fmt::format("dropout of step {}", step_number_));
+    const parallel::StepResult result =
+        step_->train(batches, step_number_ + 1, static_cast<float>(learning_rate), key,
+                     signals_.arrived());
+    stop_ = stop_ || result.stop;
+    ++step_number_;
+    samples_ += config_.batch.global;
+
+    std::array<double, 4> most = {watch.seconds(), reader.wait_seconds() - waited_before,
+                                  runtime_.recorder().exposed_seconds() - exposed_before,
+                                  peak_resident_bytes()};
+    runtime_.world().all_reduce_host(std::span<double>(most), ReduceOp::kMax);
+    const double tokens = static_cast<double>(config_.batch.global) * static_cast<double>(plan_.context);
+    return {.step = step_number_,
+            .loss = result.loss,
+            .learning_rate = learning_rate,
+            .gradient_norm = result.gradient_norm,
+            .tokens = samples_ * plan_.context,
+            .tokens_per_second = tokens / most[0],
+            .step_seconds = most[0],
+            .wait_data_seconds = most[1],
+            .exposed_comm_seconds = most[2],
+            .memory_bytes = most[3],
+            .skipped = !result.finite};
+  }
+
+  void evaluate_now() {
+    if (!validation_data_ || config_.eval.every == 0) return;
+    const Stopwatch watch;
+    std::optional<std::int64_t> micro_batches;
+    if (config_.eval.batches) {
+      micro_batches = *config_.eval.batches * (config_.batch.global / config_.batch.micro);
+    }
+    const parallel::EvaluationResult result =
+        evaluate(ctx_, *step_, *validation_data_, config_.batch.micro, config_.data.mask_documents,
+                 micro_batches);
+    const double loss = result.loss_sum / static_cast<double>(result.targets);
+    if (metrics_) metrics_->write_evaluation(step_number_, loss);
+    narrator_->say(fmt::format("step {}: evaluation loss {:.4f} over {} tokens, perplexity {:.2f} ({:.1f} s)",
+                               step_number_, loss, result.targets, std::exp(loss), watch.seconds()));
+  }
+
+  void save() {
+    const Stopwatch watch;
+    CheckpointInfo info;
+    info.step = step_number_;
+    info.samples = samples_;
+    info.seed = static_cast<std::uint64_t>(config_.run.seed);
+    info.config = config_to_ini(config_);
+    info.extra = recorded_choices();
+    CheckpointOptions options;
+    options.keep = config_.checkpoint.keep;
+    options.before_rename = [this] { folder_.check_still_ours(); };
+    const std::string path =
+        write_checkpoint(runtime_.world(), runtime_.recorder(), folder_.checkpoints(), info,
+                         checkpoint_slices(step_->stage(), &step_->optimizer(), true), options);
+    narrator_->say(fmt::format("checkpoint {} ({:.1f} s)", path, watch.seconds()));
+  }
+
+  Runtime& runtime_;
+  const StopSignals& signals_;
+  Config config_;
+  ProcessGrid grid_;
+  ops::Context ctx_;
+  RunFolder folder_;
+  std::shared_ptr<const TokenDataset> train_data_, validation_data_;
+  nn::ModelPlan plan_;
+  std::optional<parallel::TrainerStep> step_;
+  std::optional<Narrator> narrator_;
+  std::optional<MetricsLog> metrics_;
+  std::int64_t step_number_ = 0;  // steps done
+  std::int64_t samples_ = 0;      // consumed by them
+  bool stop_ = false;             // a signal arrived at some rank
+};
+
+}  // namespace
+
+ExitStatus train(Runtime& runtime, const Config& config, const StopSignals& signals) {
+  check_backends(config);
+  runtime.set_timeout(config.comm.timeout);
+  return Trainer(runtime, config, signals).run();
+}
+
+}  // namespace trireme

@@ -1,0 +1,85 @@
+// A data set opened by several ranks: rank 0 reads the headers, all know them, all fail alike.
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <numeric>
+#include <optional>
+
+#include <gtest/gtest.h>
+
+#include "trireme/base/error.h"
+#include "trireme/io/dataset.h"
+#include "trireme/io/prepare.h"
+
+#include "support/mpi_test.h"
+#include "support/sample_text.h"
+#include "support/temporary_folder.h"
+
+namespace trireme {
+namespace {
+
+using testing::runtime;
+
+// One folder for all ranks, rank 0's.
+class DatasetOnRanks : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (runtime().rank() == 0) folder_.emplace();
+    path_ = runtime().world().broadcast_text(folder_ ? folder_->path().string() : "");
+  }
+  void TearDown() override { runtime().world().barrier().wait_host(); }
+
+  std::optional<test::TemporaryFolder> folder_;
+  std::string path_;
+};
+
+TEST_F(DatasetOnRanks, AllKnowWhatRankZeroRead) {
+  if (runtime().rank() == 0) {
+    PrepareOptions options;
+    options.inputs = {path_ + "/text"};
+    std::ofstream(options.inputs[0]) << test::sample_text(100000, 1);
+    options.output = path_;
+    options.tokenizer = parse_tokenizer_choice("bpe:350");  // a model with zero bytes in it
+    options.validation = parse_validation_split("tail:10000");
+    prepare(options);
+  }
+  runtime().world().barrier().wait_host();
+  const DatasetOptions options{path_ + "/train.h5:0.7," + path_ + "/validation.h5:0.3", "", 32};
+  const auto shared = TokenDataset::open(options, runtime().world());
+  const auto alone = TokenDataset::open(options);
+  ASSERT_EQ(shared->shards().size(), 2u);
+  for (std::size_t i = 0; i < 2; ++i) {
+    const TokenShardInfo &a = shared->shards()[i], &b = alone->shards()[i];
+    EXPECT_EQ(a.path, b.path);
+    EXPECT_EQ(a.token_bytes, b.token_bytes);
+    EXPECT_EQ(a.tokens, b.tokens);
+    EXPECT_EQ(a.documents, b.documents);
+    EXPECT_EQ(a.original_bytes, b.original_bytes);
+    EXPECT_EQ(a.data_offset, b.data_offset);
+    EXPECT_EQ(a.vocabulary, b.vocabulary);
+    EXPECT_EQ(a.end_of_text, b.end_of_text);
+    EXPECT_EQ(a.tokenizer_kind, b.tokenizer_kind);
+    EXPECT_EQ(a.tokenizer_model, b.tokenizer_model);
+    EXPECT_EQ(a.source, b.source);
+    EXPECT_EQ(a.split, b.split);
+    EXPECT_EQ(a.checksum, b.checksum);
+  }
+  std::vector<std::uint64_t> samples(200);
+  std::iota(samples.begin(), samples.end(), 50 * static_cast<std::uint64_t>(runtime().rank()));
+  EXPECT_EQ(shared->read(samples).tokens, alone->read(samples).tokens);
+}
+
+TEST_F(DatasetOnRanks, AllFailAlike) {
+  const DatasetOptions missing{path_ + "/no.h5", "train", 32};
+  try {
+    TokenDataset::open(missing, runtime().world());
+    ADD_FAILURE() << "accepted";
+  } catch (const DataError& error) {
+    EXPECT_NE(std::string(error.what()).find("no.h5"), std::string::npos) << error.what();
+  }
+  const DatasetOptions malformed{"a.h5:0.5,b.h5", "train", 32};
+  EXPECT_THROW(TokenDataset::open(malformed, runtime().world()), ConfigError);
+}
+
+}  // namespace
+}  // namespace trireme

@@ -1,0 +1,411 @@
+// Text into shards: what stands in them, whatever the threads, and what bad input gets.
+#include "trireme/io/prepare.h"
+
+#include <csignal>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "trireme/base/error.h"
+#include "trireme/io/hdf5.h"
+
+#include "support/sample_text.h"
+#include "support/temporary_folder.h"
+
+namespace trireme {
+namespace {
+
+namespace fs = std::filesystem;
+
+class Prepare : public ::testing::Test {
+ protected:
+  std::string write(const std::string& name, const std::string& text) {
+    const fs::path path = folder_.path() / name;
+    fs::create_directories(path.parent_path());
+    std::ofstream(path, std::ios::binary) << text;
+    return path.string();
+  }
+  std::string output(const std::string& name = "out") const {
+    return (folder_.path() / name).string();
+  }
+  PrepareOptions options(const std::vector<std::string>& inputs) const {
+    PrepareOptions options;
+    options.inputs = inputs;
+    options.output = output();
+    return options;
+  }
+
+  test::TemporaryFolder folder_;
+};
+
+// The documents of a shard as text, by /documents.
+std::vector<std::string> documents(const TokenShardInfo& info) {
+  verify_token_shard(info.path);
+  const hdf5::File file = hdf5::File::open(info.path);
+  std::vector<std::int32_t> tokens;
+  if (info.token_bytes == 2) {
+    const auto raw = file.dataset("/tokens").read<std::uint16_t>();
+    tokens.assign(raw.begin(), raw.end());
+  } else {
+    const auto raw = file.dataset("/tokens").read<std::uint32_t>();
+    tokens.assign(raw.begin(), raw.end());
+  }
+  const auto starts = file.dataset("/documents").read<std::uint64_t>();
+  const TokenizerPtr tokenizer = make_tokenizer(info.tokenizer_kind, info.tokenizer_model);
+  std::vector<std::string> texts;
+  for (std::size_t d = 0; d < starts.size(); ++d) {
+    const std::uint64_t end = d + 1 < starts.size() ? starts[d + 1] : tokens.size();
+    EXPECT_EQ(tokens[end - 1], tokenizer->end_of_text());
+    texts.push_back(tokenizer->decode(std::span(tokens).subspan(starts[d], end - 1 - starts[d])));
+  }
+  return texts;
+}
+
+std::uint64_t bytes_of(const std::vector<std::string>& texts) {
+  std::uint64_t bytes = 0;
+  for (const std::string& text : texts) bytes += text.size();
+  return bytes;
+}
+
+std::string contents(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+using Texts = std::vector<std::string>;
+
+TEST_F(Prepare, AFileIsADocument) {
+  PrepareOptions options = this->options({write("a.txt", "first\n"), write("b.txt", "second")});
+  const PrepareResult result = prepare(options);
+  EXPECT_EQ(documents(result.train), (Texts{"first\n", "second"}));
+  EXPECT_EQ(result.train.tokens, 6 + 1 + 6 + 1);
+  EXPECT_EQ(result.train.original_bytes, 12);
+  EXPECT_EQ(result.train.token_bytes, 2);
+  EXPECT_EQ(result.train.vocabulary, 257);
+  EXPECT_EQ(result.train.end_of_text, 256);
+  EXPECT_EQ(result.train.split, "train");
+  EXPECT_GT(result.train.data_offset, 0);
+  EXPECT_FALSE(result.validation.has_value());
+  for (const auto& entry : fs::directory_iterator(options.output)) {
+    EXPECT_EQ(entry.path().filename(), "train.h5");  // nothing partial is left
+  }
+}
+
+TEST_F(Prepare, FoldersAreReadInOrderOfPaths) {
+  write("in/b/2.txt", "two");
+  write("in/a/1.txt", "one");
+  write("in/c.txt", "three");
+  write("in/empty.txt", "");
+  EXPECT_EQ(documents(prepare(options({(folder_.path() / "in").string()})).train),
+            (Texts{"one", "two", "three"}));
+}
+
+TEST_F(Prepare, SeparatorsCutDocuments) {
+  PrepareOptions options =
+      this->options({write("a.txt", "==one==two====three="), write("b", "=x==")});
+  options.document_separator = "==";
+  EXPECT_EQ(documents(prepare(options).train), (Texts{"one", "two", "three=", "=x"}));
+}
+
+TEST_F(Prepare, SeparatorsAreFoundWhereverChunksEnd) {
+  // Chunks are 1 MiB: separators lie before, across and behind the border.
+  Texts expected;
+  std::string text;
+  for (int i = 0; i < 40; ++i) {
+    expected.push_back(std::string((1 << 20) / 8 - 5 + static_cast<std::size_t>(i % 3), 'a') +
+                       fmt::format("{:02}", i));
+    text += expected.back() + "<sep>";
+  }
+  PrepareOptions options = this->options({write("a.txt", text)});
+  options.document_separator = "<sep>";
+  EXPECT_EQ(documents(prepare(options).train), expected);
+}
+
+TEST_F(Prepare, StandardInputIsStreamed) {
+  const std::string text = test::sample_text(3000000, 1);
+  const std::string path = write("a.txt", text);
+  std::FILE* pipe = ::popen(("cat " + path).c_str(), "r");
+  ASSERT_NE(pipe, nullptr);
+  PrepareOptions options = this->options({"-"});
+  options.standard_input = ::fileno(pipe);
+  options.tokenizer = parse_tokenizer_choice("bpe:320");
+  options.sample_bytes = 50000;
+  options.validation = parse_validation_split("tail:100000");
+  const PrepareResult result = prepare(options);
+  ::pclose(pipe);
+  EXPECT_EQ(documents(result.train), Texts{text.substr(0, 2900000)});
+  EXPECT_EQ(documents(*result.validation), Texts{text.substr(2900000)});
+}
+
+TEST_F(Prepare, PiecesDoNotShow) {
+  // Lines short, long, and longer than a piece.
+  const std::string text = test::sample_text(2500000, 2) + std::string(3000000, 'e') + "\n" +
+                           test::sample_text(1200000, 3);
+  PrepareOptions options = this->options({write("a.txt", text)});
+  options.tokenizer = parse_tokenizer_choice("bpe:400");
+  options.sample_bytes = 100000;
+  const PrepareResult result = prepare(options);
+  std::vector<std::int32_t> expected = result.tokenizer->encode(text);
+  expected.push_back(result.tokenizer->end_of_text());
+  const auto raw = hdf5::File::open(result.train.path).dataset("/tokens").read<std::uint16_t>();
+  EXPECT_TRUE(std::vector<std::int32_t>(raw.begin(), raw.end()) == expected);
+}
+
+TEST_F(Prepare, ThreadsDoNotShow) {
+  std::string text;
+  for (unsigned i = 0; i < 300; ++i) text += test::sample_text(100 + 97 * i, i) + "\x01";
+  PrepareOptions options = this->options({write("a.txt", text)});
+  options.document_separator = "\x01";
+  options.tokenizer = parse_tokenizer_choice("unigram:350");
+  options.sample_bytes = 150000;
+  options.validation = parse_validation_split("hash:0.2");
+  for (const int threads : {1, 2, 5}) {
+    options.threads = threads;
+    options.output = output(fmt::format("out{}", threads));
+    prepare(options);
+  }
+  for (const char* name : {"train.h5", "validation.h5"}) {
+    const std::string first = contents(output("out1") + "/" + name);
+    EXPECT_FALSE(first.empty());
+    EXPECT_TRUE(contents(output("out2") + "/" + name) == first) << name;
+    EXPECT_TRUE(contents(output("out5") + "/" + name) == first) << name;
+  }
+}
+
+TEST_F(Prepare, HashSplitDrawsDocumentsByContentAndSeed) {
+  std::string text;
+  Texts all;
+  for (int i = 0; i < 2000; ++i)
+    text += (all.emplace_back(fmt::format("document {}", i)), all.back() + "\n");
+  PrepareOptions options = this->options({write("a.txt", text)});
+  options.document_separator = "\n";
+  options.validation = parse_validation_split("hash:0.1");
+  const PrepareResult first = prepare(options);
+  Texts train = documents(first.train), held = documents(*first.validation);
+  EXPECT_NEAR(static_cast<double>(held.size()), 200, 60);  // 4.5 standard deviations
+  EXPECT_EQ(first.validation->split, "validation");
+
+  // The same documents whatever their order; other ones with another seed.
+  std::string reversed;
+  for (auto text_of = all.rbegin(); text_of != all.rend(); ++text_of) reversed += *text_of + "\n";
+  options.inputs = {write("b.txt", reversed)};
+  Texts again = documents(*prepare(options).validation);
+  std::reverse(again.begin(), again.end());
+  EXPECT_EQ(again, held);
+  options.seed = 2;
+  Texts other = documents(*prepare(options).validation);
+  std::reverse(other.begin(), other.end());
+  EXPECT_NE(other, held);
+
+  Texts both = train;
+  both.insert(both.end(), held.begin(), held.end());
+  std::sort(both.begin(), both.end());
+  std::sort(all.begin(), all.end());
+  EXPECT_EQ(both, all);
+}
+
+TEST_F(Prepare, HashSplitKeepsLongDocumentsWhole) {
+  std::string text;
+  for (unsigned i = 0; i < 12; ++i) text += test::sample_text(200000 + 100000 * i, i) + "\x01";
+  PrepareOptions options = this->options({write("a.txt", text)});
+  options.document_separator = "\x01";
+  options.validation = parse_validation_split("hash:0.4");
+  const PrepareResult result = prepare(options);
+  Texts both = documents(result.train);
+  EXPECT_EQ(both.size(), static_cast<std::size_t>(12 - result.validation->documents));
+  for (const std::string& document : documents(*result.validation)) both.push_back(document);
+  for (unsigned i = 0; i < 12; ++i) {
+    const std::string document = test::sample_text(200000 + 100000 * i, i);
+    EXPECT_EQ(std::count(both.begin(), both.end(), document), 1) << i;
+  }
+}
+
+TEST_F(Prepare, TailBeginsAtADocumentInItsFirstHalfElseExactly) {
+  const auto split = [&](const std::string& text, const std::string& tail) {
+    PrepareOptions options = this->options({write("a.txt", text)});
+    options.document_separator = "|";
+    options.validation = parse_validation_split("tail:" + tail);
+    const PrepareResult result = prepare(options);
+    EXPECT_EQ(result.train.original_bytes,
+              static_cast<std::int64_t>(bytes_of(documents(result.train))));
+    return std::pair(documents(result.train), documents(*result.validation));
+  };
+  EXPECT_EQ(split("aaaaaaaa|bbbb|cccccc", "8"),
+            (std::pair(Texts{"aaaaaaaa", "bbbb"}, Texts{"cccccc"})));
+  EXPECT_EQ(split("aaaaaaaa|bbbb|cccccc", "10"),  // a document starts right there
+            (std::pair(Texts{"aaaaaaaa"}, Texts{"bbbb", "cccccc"})));
+  EXPECT_EQ(split("aaaaaaaaa|bbbb|c", "11"),  // the nearest start is too late for half of it
+            (std::pair(Texts{"aaa"}, Texts{"aaaaaa", "bbbb", "c"})));
+  EXPECT_EQ(split("abcdefgh", "3"), (std::pair(Texts{"abcde"}, Texts{"fgh"})));
+  EXPECT_EQ(split("abcdefgh|", "1"), (std::pair(Texts{"abcdefg"}, Texts{"h"})));
+}
+
+TEST_F(Prepare, TailOfALongDocumentIsExact) {
+  const std::string text = test::sample_text(5000000, 4);
+  for (const char* tail : {"1", "1048576", "1048577", "2097152", "3000001", "4999999"}) {
+    PrepareOptions options = this->options({write("a.txt", text)});
+    options.validation = parse_validation_split(fmt::format("tail:{}", tail));
+    const PrepareResult result = prepare(options);
+    const std::size_t cut = text.size() - std::strtoull(tail, nullptr, 10);
+    EXPECT_TRUE(documents(result.train) == Texts{text.substr(0, cut)}) << tail;
+    EXPECT_TRUE(documents(*result.validation) == Texts{text.substr(cut)}) << tail;
+  }
+}
+
+TEST_F(Prepare, LimitTakesTheFirstBytesOfAllInputs) {
+  PrepareOptions options = this->options({write("a", "aaaa"), write("b", "bbbb"), write("c", "c")});
+  options.input_limit = 6;
+  EXPECT_EQ(documents(prepare(options).train), (Texts{"aaaa", "bb"}));
+  options.input_limit = 8;
+  EXPECT_EQ(documents(prepare(options).train), (Texts{"aaaa", "bbbb"}));
+}
+
+TEST_F(Prepare, ReportsProgress) {
+  const std::string text = test::sample_text(3000000, 1);
+  PrepareOptions options = this->options({write("a.txt", text)});
+  std::vector<PrepareProgress> reports;
+  options.progress = [&](const PrepareProgress& report) { reports.push_back(report); };
+  prepare(options);
+  ASSERT_GE(reports.size(), 4u);
+  EXPECT_EQ(reports.back().bytes_read, text.size());
+  EXPECT_EQ(reports.back().bytes_total, text.size());
+  EXPECT_EQ(reports.back().tokens, text.size() + 1);
+}
+
+TEST_F(Prepare, AnOlderValidationShardDoesNotStay) {
+  PrepareOptions options = this->options({write("a", "some text")});
+  options.validation = parse_validation_split("tail:4");
+  prepare(options);
+  EXPECT_TRUE(fs::exists(output() + "/validation.h5"));
+  options.validation = {};
+  prepare(options);
+  EXPECT_FALSE(fs::exists(output() + "/validation.h5"));
+}
+
+TEST_F(Prepare, LargeVocabulariesTakeFourBytes) {
+  // A vocabulary above 65536 by hand: byte tokens plus many pieces would take minutes to train.
+  class Wide final : public Tokenizer {
+   public:
+    Wide() { set_vocabulary(std::vector<std::string>(70000, "x"), 69999); }
+    std::string_view kind() const override { return "byte"; }
+    std::string description() const override { return "wide"; }
+    const std::string& model() const override { return model_; }
+    void encode(std::string_view, std::vector<std::int32_t>&) const override {}
+
+   private:
+    std::string model_;
+  };
+  TokenShardWriter writer(output() + ".h5", std::make_shared<Wide>(), "train", "test");
+  const std::vector<std::int32_t> tokens = {0, 65535, 65536, 69998, 69999};
+  const std::vector<std::uint64_t> starts = {0};
+  writer.append(tokens, starts, 4);
+  const TokenShardInfo info = writer.commit();
+  EXPECT_EQ(info.token_bytes, 4);
+  verify_token_shard(info.path);
+  EXPECT_EQ(hdf5::File::open(info.path).dataset("/tokens").read<std::uint32_t>(),
+            (std::vector<std::uint32_t>{0, 65535, 65536, 69998, 69999}));
+}
+
+TEST_F(Prepare, DamageIsFound) {
+  const std::string text = test::sample_text(5000, 1);
+  PrepareOptions options = this->options({write("a", text)});
+  const TokenShardInfo info = prepare(options).train;
+  std::fstream file(info.path, std::ios::binary | std::ios::in | std::ios::out);
+  file.seekp(info.data_offset + 2 * 1234);
+  file.put(static_cast<char>(text[1234] ^ 1));
+  file.close();
+  EXPECT_THROW(verify_token_shard(info.path), DataError);
+}
+
+// What bad input gets: the class of the error, and a line that names the culprit.
+template <class Fault>
+void expect_fault(const PrepareOptions& options, const std::string& words) {
+  try {
+    prepare(options);
+    FAIL() << "accepted, expected: " << words;
+  } catch (const Fault& fault) {
+    const std::string what = fault.what();
+    EXPECT_NE(what.find(words), std::string::npos) << what;
+    EXPECT_EQ(what.find('\n'), std::string::npos) << what;
+  }
+}
+
+TEST_F(Prepare, RefusesBadInput) {
+  const std::string missing = output("missing.txt");
+  expect_fault<DataError>(options({missing}), missing);
+  expect_fault<DataError>(options({}), "no input");
+  const std::string empty = write("empty.txt", "");
+  expect_fault<DataError>(options({empty}), "no text in " + empty);
+  fs::create_directories(folder_.path() / "nothing");
+  expect_fault<DataError>(options({output("nothing")}), "no files in");
+  PrepareOptions trained = options({empty});
+  trained.tokenizer = parse_tokenizer_choice("bpe:400");
+  expect_fault<DataError>(trained, "no text");
+  EXPECT_FALSE(fs::exists(output() + "/train.h5"));
+
+  const std::string text = write("text.txt", "some text");
+  if (::geteuid() != 0) {  // root reads everything
+    fs::permissions(text, fs::perms::none);
+    expect_fault<DataError>(options({text}), text);
+    fs::permissions(text, fs::perms::owner_all);
+  }
+  PrepareOptions split = options({text});
+  split.validation = parse_validation_split("tail:9");
+  expect_fault<DataError>(split, "takes all");
+  split.validation = parse_validation_split("hash:0.000001");
+  expect_fault<DataError>(split, "draws none");
+  PrepareOptions threads = options({text});
+  threads.threads = 0;
+  expect_fault<ConfigError>(threads, "threads");
+  EXPECT_TRUE(fs::is_empty(output()));  // nothing partial is left
+}
+
+TEST_F(Prepare, RefusesBadOutput) {
+  PrepareOptions options = this->options({write("a", test::sample_text(300000, 1))});
+  options.output = write("file", "");
+  expect_fault<RunFolderError>(options, options.output);
+  options.output = "/proc/no/such";
+  expect_fault<RunFolderError>(options, "/proc/no/such");
+}
+
+TEST_F(Prepare, RefusesAFullOutput) {
+  PrepareOptions options = this->options({write("a", test::sample_text(3000000, 1))});
+  // A file size limit stands in for a full disk: the spooled tokens, or the shard itself, end
+  // there.
+  for (const rlim_t limit : {rlim_t{1} << 20, rlim_t{6} * 1000 * 1000 + 1000}) {
+    std::signal(SIGXFSZ, SIG_IGN);
+    rlimit old{};
+    ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &old), 0);
+    const rlimit small{limit, old.rlim_max};
+    ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &small), 0);
+    expect_fault<RunFolderError>(options, "train.h5");
+    ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &old), 0);
+    EXPECT_TRUE(fs::is_empty(output()));
+  }
+}
+
+TEST(PrepareOptions, AreParsed) {
+  EXPECT_EQ(parse_validation_split("none").rule, ValidationSplit::Rule::kNone);
+  EXPECT_EQ(parse_validation_split("hash:0.25").fraction, 0.25);
+  EXPECT_EQ(parse_validation_split("tail:2000000").bytes, 2000000u);
+  for (const char* bad : {"", "hash", "hash:", "hash:0", "hash:1", "hash:-0.1", "hash:x",
+                          "tail:", "tail:0", "tail:-1", "tail:1.5", "tail:5x", "head:3"}) {
+    EXPECT_THROW(parse_validation_split(bad), ConfigError) << bad;
+  }
+  EXPECT_EQ(parse_tokenizer_choice("byte").kind, TokenizerChoice::Kind::kByte);
+  EXPECT_EQ(parse_tokenizer_choice("bpe:4096").training.vocabulary, 4096);
+  EXPECT_EQ(parse_tokenizer_choice("unigram:500").training.algorithm,
+            SentencePieceTraining::Algorithm::kUnigram);
+  for (const char* bad : {"", "bpe", "bpe:", "bpe:0", "bpe:-5", "bpe:4k", "/no/such.model"}) {
+    EXPECT_THROW(parse_tokenizer_choice(bad), ConfigError) << bad;
+  }
+}
+
+}  // namespace
+}  // namespace trireme

@@ -1,0 +1,201 @@
+// Every tokenizer gives back every byte string.
+#include "trireme/io/tokenizer.h"
+
+#include <fstream>
+#include <random>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "trireme/base/error.h"
+
+#include "support/sample_text.h"
+#include "support/temporary_folder.h"
+
+namespace trireme {
+namespace {
+
+using Algorithm = SentencePieceTraining::Algorithm;
+
+// Trained once for the whole program: it takes most of the time.
+const TokenizerPtr& trained(Algorithm algorithm) {
+  static const std::string text = test::sample_text(200000, 1);
+  static const TokenizerPtr bpe = train_sentencepiece(text, {Algorithm::kBpe, 500});
+  static const TokenizerPtr unigram = train_sentencepiece(text, {Algorithm::kUnigram, 400});
+  return algorithm == Algorithm::kBpe ? bpe : unigram;
+}
+
+std::vector<TokenizerPtr> all_tokenizers() {
+  return {make_byte_tokenizer(), trained(Algorithm::kBpe), trained(Algorithm::kUnigram)};
+}
+
+void expect_lossless(const Tokenizer& tokenizer, const std::string& text, const std::string& what) {
+  const std::vector<std::int32_t> tokens = tokenizer.encode(text);
+  EXPECT_EQ(tokenizer.decode(tokens), text) << tokenizer.description() << ": " << what;
+  for (const std::int32_t token : tokens) {
+    ASSERT_GE(token, 0);
+    ASSERT_LT(token, tokenizer.vocabulary());
+    ASSERT_NE(token, tokenizer.end_of_text()) << what;
+  }
+}
+
+std::string random_bytes(std::size_t count, unsigned seed) {
+  std::mt19937 random(seed);
+  std::string text(count, '\0');
+  for (char& c : text) c = static_cast<char>(random());
+  return text;
+}
+
+TEST(Tokenizer, LosesNothing) {
+  const std::vector<std::pair<const char*, std::string>> texts = {
+      {"nothing", ""},
+      {"words", "The quick brown fox jumps over the lazy dog."},
+      {"newlines", "\n\na\r\n\n\nb\n"},
+      {"runs of spaces", "  a   b    \n     c \t\t  d  "},
+      {"zero bytes", std::string("\0a\0\0b \0", 7)},
+      {"a literal U+2581",
+       "a\xe2\x96\x81"
+       "b \xe2\x96\x81\xe2\x96\x81 c"},
+      {"halves of U+2581", "a\xe2\x96 \x96\x81 \xe2\x81"},
+      {"a stray byte", "caf\xc3 \xff\xfe caf\xc3\xa9"},
+      {"overlong, surrogate, too large", "\xc0\xaf \xe0\x80\xaf \xed\xa0\x80 \xf4\x90\x80\x80"},
+      {"truncated at the end", "abc\xf0\x9f\x98"},
+      {"other scripts",
+       "\xe6\x97\xa5\xe6\x9c\xac \xf0\x9f\x98\x80 \xd0\x96 \xef\xbb\xbf x\xcc\x81"},
+      {"names of special pieces", "<s></s><unk><pad><0x41><|endoftext|>\xe2\x96\x85"},
+      {"replacement character", "\xef\xbf\xbd"},
+  };
+  for (const TokenizerPtr& tokenizer : all_tokenizers()) {
+    for (const auto& [what, text] : texts) expect_lossless(*tokenizer, text, what);
+    for (unsigned seed = 0; seed < 200; ++seed) {
+      expect_lossless(*tokenizer, random_bytes(seed * 3, seed), "random bytes");
+    }
+    expect_lossless(*tokenizer, random_bytes(100000, 7), "many random bytes");
+    expect_lossless(*tokenizer, std::string(100000, 'x'), "a long line");
+    expect_lossless(*tokenizer, std::string(100000, ' '), "a long line of spaces");
+    std::string wide;
+    for (int i = 0; i < 30000; ++i) wide += "\xe6\x97\xa5";
+    expect_lossless(*tokenizer, wide, "a long line of wide characters");
+  }
+}
+
+TEST(Tokenizer, EveryByteAlone) {
+  for (const TokenizerPtr& tokenizer : all_tokenizers()) {
+    for (int b = 0; b < 256; ++b) {
+      expect_lossless(*tokenizer, std::string(1, static_cast<char>(b)), fmt::format("byte {}", b));
+    }
+  }
+}
+
+TEST(Tokenizer, MayBeCutAtNewlinesAndSegments) {
+  std::string text = test::sample_text(50000, 2);
+  text += std::string(Tokenizer::kSegmentBytes * 3 + 5, 'e');  // one line
+  for (const TokenizerPtr& tokenizer : all_tokenizers()) {
+    const std::vector<std::int32_t> whole = tokenizer->encode(text);
+    const std::size_t line = text.rfind('\n') + 1;
+    for (const std::size_t cut :
+         {text.find('\n', 20000) + 1, line, line + Tokenizer::kSegmentBytes * 2}) {
+      std::vector<std::int32_t> parts = tokenizer->encode(text.substr(0, cut));
+      tokenizer->encode(std::string_view(text).substr(cut), parts);
+      EXPECT_EQ(parts, whole) << tokenizer->description() << " cut at " << cut;
+    }
+  }
+}
+
+TEST(Tokenizer, ComesBackFromItsModel) {
+  const std::string text = test::sample_text(5000, 3);
+  for (const TokenizerPtr& tokenizer : all_tokenizers()) {
+    const TokenizerPtr again = make_tokenizer(tokenizer->kind(), tokenizer->model());
+    EXPECT_EQ(again->vocabulary(), tokenizer->vocabulary());
+    EXPECT_EQ(again->end_of_text(), tokenizer->end_of_text());
+    EXPECT_EQ(again->encode(text), tokenizer->encode(text));
+  }
+}
+
+TEST(Tokenizer, HasTheVocabularyAskedForAndUsesIt) {
+  EXPECT_EQ(make_byte_tokenizer()->vocabulary(), 257);
+  EXPECT_EQ(trained(Algorithm::kBpe)->vocabulary(), 500);
+  EXPECT_EQ(trained(Algorithm::kUnigram)->vocabulary(), 400);
+  const std::string text = test::sample_text(20000, 4);
+  for (const Algorithm algorithm : {Algorithm::kBpe, Algorithm::kUnigram}) {
+    EXPECT_LT(trained(algorithm)->encode(text).size(), text.size() / 2);
+  }
+}
+
+TEST(Tokenizer, TrainingIsAFunctionOfTheSample) {
+  const std::string text = test::sample_text(100000, 5);
+  for (const Algorithm algorithm : {Algorithm::kBpe, Algorithm::kUnigram}) {
+    EXPECT_EQ(train_sentencepiece(text, {algorithm, 350})->model(),
+              train_sentencepiece(text, {algorithm, 350})->model());
+  }
+}
+
+TEST(Tokenizer, LoadsAModelFile) {
+  const test::TemporaryFolder folder;
+  const std::string path = (folder.path() / "x.model").string();
+  std::ofstream(path, std::ios::binary) << trained(Algorithm::kBpe)->model();
+  const TokenizerPtr loaded = load_sentencepiece(path);
+  const std::string text = "  two  spaces and\xff\n";
+  EXPECT_EQ(loaded->encode(text), trained(Algorithm::kBpe)->encode(text));
+  expect_lossless(*loaded, text, "a loaded model");
+}
+
+// Models made by others often add a space in front and fold characters.
+TEST(Tokenizer, LoadsAModelWithoutItsNormalisation) {
+  const test::TemporaryFolder folder;
+  const std::string path = (folder.path() / "x.model").string();
+  // NormalizerSpec: add_dummy_prefix, remove_extra_whitespaces.
+  const std::string lossy("\x1a\x04\x18\x01\x20\x01", 6);
+  std::ofstream(path, std::ios::binary) << trained(Algorithm::kBpe)->model() << lossy;
+  const TokenizerPtr loaded = load_sentencepiece(path);
+  const std::string text = "word  two  spaces ";
+  EXPECT_EQ(loaded->encode(text), trained(Algorithm::kBpe)->encode(text));
+  const TokenizerPtr raw =
+      make_tokenizer("sentencepiece", trained(Algorithm::kBpe)->model() + lossy);
+  EXPECT_NE(raw->encode(text), loaded->encode(text));  // so the model did have them
+  expect_lossless(*raw, text, "normalisation left in");
+}
+
+TEST(Tokenizer, RefusesAModelWithoutBytes) {
+  const test::TemporaryFolder folder;
+  const std::string path = (folder.path() / "x.model").string();
+  // ModelProto with the pieces <unk> (unknown) and "a" (normal).
+  std::ofstream(path, std::ios::binary) << std::string(
+      "\x0a\x09\x0a\x05<unk>\x18\x02\x0a\x03\x0a\x01"
+      "a",
+      16);
+  try {
+    load_sentencepiece(path);
+    FAIL() << "accepted";
+  } catch (const DataError& error) {
+    EXPECT_NE(std::string(error.what()).find("byte"), std::string::npos) << error.what();
+  }
+}
+
+TEST(Tokenizer, RefusesWhatIsNoModel) {
+  const test::TemporaryFolder folder;
+  const std::string path = (folder.path() / "x.model").string();
+  EXPECT_THROW(load_sentencepiece(path), DataError);
+  std::ofstream(path) << "";
+  EXPECT_THROW(load_sentencepiece(path), DataError);
+  std::ofstream(path) << "this is not a model";
+  EXPECT_THROW(load_sentencepiece(path), DataError);
+  EXPECT_THROW(make_tokenizer("morse", ""), DataError);
+  EXPECT_THROW(make_tokenizer("sentencepiece", "rubbish"), DataError);
+  EXPECT_THROW(make_tokenizer("sentencepiece", ""), DataError);
+  EXPECT_THROW(train_sentencepiece("text", {Algorithm::kBpe, 299}), ConfigError);
+  EXPECT_THROW(train_sentencepiece("too short", {Algorithm::kBpe, 4096}), DataError);
+  EXPECT_THROW(train_sentencepiece("too short", {Algorithm::kUnigram, 4096}), DataError);
+  EXPECT_THROW(train_sentencepiece("", {Algorithm::kBpe, 400}), DataError);
+}
+
+TEST(Tokenizer, ChecksTokens) {
+  const TokenizerPtr tokenizer = make_byte_tokenizer();
+  EXPECT_EQ(tokenizer->bytes_of(65), "A");
+  EXPECT_EQ(tokenizer->bytes_of(256), "");
+  EXPECT_THROW(tokenizer->bytes_of(257), InternalError);
+  EXPECT_THROW(tokenizer->bytes_of(-1), InternalError);
+}
+
+}  // namespace
+}  // namespace trireme
