@@ -23,14 +23,16 @@ EvaluationReport evaluation_report(double loss_sum, std::int64_t tokens, std::in
 std::shared_ptr<const TokenDataset> open_evaluation_data(Communicator& comm,
                                                          const InferenceModel& model,
                                                          const std::vector<WeightedPath>& paths) {
-  if (paths.empty()) {
-    throw ConfigError("--data is missing: name what to evaluate on, as in --data validation.h5");
-  }
   // Every token counts once, so weights have no meaning here.
-  std::vector<WeightedPath> unweighted = paths;
+  std::vector<WeightedPath> unweighted = paths.empty() ? model.training().data.validation : paths;
+  if (unweighted.empty()) {
+    throw ConfigError(
+        "--data is missing, and the model was trained without held-out data: name what to evaluate "
+        "on, as in --data validation.h5");
+  }
   for (WeightedPath& path : unweighted) path.weight = 1.0;
   auto data = TokenDataset::open({.data = data_list(unweighted),
-                                  .split = "",
+                                  .split = paths.empty() ? "validation" : "",
                                   .context = model.config().context,
                                   .order = SampleOrder::kSequential},
                                  comm);

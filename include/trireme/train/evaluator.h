@@ -22,7 +22,8 @@ struct EvaluationReport {
 // `loss_sum` in nats over `tokens` tokens, behind which stand `bytes` bytes of text.
 EvaluationReport evaluation_report(double loss_sum, std::int64_t tokens, std::int64_t bytes);
 
-// The data in the windows of the model's context, without overlap. Collective over comm. Throws
+// The data in the windows of the model's context, without overlap; no paths: the held-out data that
+// the model was trained with. Collective over comm. Throws
 // DataError, ConfigError as TokenDataset::open does, and as InferenceModel::check_tokenizer does.
 std::shared_ptr<const TokenDataset> open_evaluation_data(Communicator& comm,
                                                          const InferenceModel& model,
