@@ -140,66 +140,87 @@ class Writer {
   Utf8Stream characters_;
 };
 
-std::vector<std::vector<std::int32_t>> encode(const Tokenizer& tokenizer,
-                                              const std::vector<std::string>& prompts) {
-  std::vector<std::vector<std::int32_t>> encoded;
-  for (const std::string& prompt : prompts) encoded.push_back(tokenizer.encode(prompt));
-  return encoded;
-}
+// From the first prompt to the last.
+class Session {
+ public:
+  Session(Runtime& runtime, const GenerateArguments& given)
+      : runtime_(runtime),
+        given_(given),
+        grid_(runtime, resolve_grid(given.inference.grid, runtime.size())),
+        ctx_(inference_context(given.inference, runtime)),
+        model_(ctx_, grid_, open_checkpoint_or_run(runtime.world(), given.inference.checkpoint),
+               given.inference.precision),
+        tokenizer_(open_tokenizer(runtime.world(), model_, given.tokenizer)),
+        writer_(tokenizer_, runtime.rank() == 0) {}
+
+  void run() {
+    Generator generator(ctx_, model_.stage(), model_.config().context, options());
+    Prompts source(runtime_.world(), given_.prompt, grid_.shape().data);
+    for (auto prompts = source.next(); !prompts.empty(); prompts = source.next()) {
+      continue_texts(generator, prompts);
+    }
+    if (runtime_.rank() != 0) return;
+    report_line(fmt::format("{} tokens in {:.1f} s, {:.1f} tokens/s", tokens_, seconds_,
+                            static_cast<double>(tokens_) / seconds_));
+  }
+
+ private:
+  GenerationOptions options() const {
+    GenerationOptions options{.sampling = given_.sampling,
+                              .seed = static_cast<std::uint64_t>(given_.seed),
+                              .tokens = given_.tokens};
+    if (given_.stop_at_end_of_text) options.stop_token = tokenizer_->end_of_text();
+    return options;
+  }
+
+  void continue_texts(Generator& generator, const std::vector<std::string>& prompts) {
+    std::vector<std::vector<std::int32_t>> encoded;
+    for (const std::string& prompt : prompts) {
+      encoded.push_back(tokenizer_->encode(prompt));
+      say_if_too_long(std::ssize(encoded.back()));
+    }
+    const Stopwatch watch;
+    writer_.begin(prompts[0]);
+    const auto texts = generator.generate_on_replicas(
+        encoded, number_, [this](std::int32_t token) { writer_.token(token); });
+    writer_.end();
+    // The first was written as it came.
+    for (std::size_t i = 1; i < texts.size(); ++i) {
+      writer_.begin(prompts[i]);
+      for (const std::int32_t token : texts[i]) writer_.token(token);
+      writer_.end();
+    }
+    seconds_ += watch.seconds();
+    for (const auto& text : texts) tokens_ += std::ssize(text);
+    number_ += prompts.size();
+  }
+
+  void say_if_too_long(std::int64_t tokens) {
+    const std::int64_t context = model_.config().context;
+    if (tokens <= context || said_too_long_) return;
+    said_too_long_ = true;
+    if (runtime_.rank() != 0) return;
+    report_line(fmt::format(
+        "a prompt of {} tokens is longer than the model's context of {}: its last {} count", tokens,
+        context, context));
+  }
+
+  Runtime& runtime_;
+  const GenerateArguments& given_;
+  ProcessGrid grid_;
+  ops::Context ctx_;
+  InferenceModel model_;
+  TokenizerPtr tokenizer_;
+  Writer writer_;
+  bool said_too_long_ = false;
+  std::uint64_t number_ = 0;  // of the next prompt
+  std::int64_t tokens_ = 0;
+  double seconds_ = 0.0;
+};
 
 ExitStatus generate_on_ranks(Runtime& runtime, const GenerateArguments& given) {
   runtime.set_timeout(given.inference.timeout);
-  const ProcessGrid grid(runtime, resolve_grid(given.inference.grid, runtime.size()));
-  ops::Context ctx = inference_context(given.inference, runtime);
-  const bool speaks = runtime.rank() == 0;
-  const InferenceModel model(ctx, grid,
-                             open_checkpoint_or_run(runtime.world(), given.inference.checkpoint),
-                             given.inference.precision);
-  const TokenizerPtr tokenizer = open_tokenizer(runtime.world(), model, given.tokenizer);
-  GenerationOptions options{.sampling = given.sampling,
-                            .seed = static_cast<std::uint64_t>(given.seed),
-                            .tokens = given.tokens};
-  if (given.stop_at_end_of_text) options.stop_token = tokenizer->end_of_text();
-  Generator generator(ctx, model.stage(), model.config().context, options);
-  Writer writer(tokenizer, speaks);
-  Prompts source(runtime.world(), given.prompt, grid.shape().data);
-
-  const std::int64_t context = model.config().context;
-  bool said_long = false;
-  std::uint64_t number = 0;
-  std::int64_t tokens = 0;
-  double seconds = 0.0;
-  for (std::vector<std::string> prompts = source.next(); !prompts.empty();
-       prompts = source.next()) {
-    const auto encoded = encode(*tokenizer, prompts);
-    for (const auto& prompt : encoded) {
-      if (std::ssize(prompt) <= context || said_long) continue;
-      said_long = true;
-      if (!speaks) continue;
-      report_line(
-          fmt::format("a prompt of {} tokens is longer than the model's context of {}: its "
-                      "last {} count",
-                      prompt.size(), context, context));
-    }
-    const Stopwatch watch;
-    writer.begin(prompts[0]);
-    const auto texts = generator.generate_on_replicas(
-        encoded, number, [&](std::int32_t token) { writer.token(token); });
-    writer.end();
-    for (std::size_t i = 0; i < texts.size(); ++i) {
-      tokens += std::ssize(texts[i]);
-      if (i == 0) continue;  // written as it came
-      writer.begin(prompts[i]);
-      for (const std::int32_t token : texts[i]) writer.token(token);
-      writer.end();
-    }
-    seconds += watch.seconds();
-    number += prompts.size();
-  }
-  if (speaks) {
-    report_line(fmt::format("{} tokens in {:.1f} s, {:.1f} tokens/s", tokens, seconds,
-                            static_cast<double>(tokens) / seconds));
-  }
+  Session(runtime, given).run();
   return ExitStatus::kDone;
 }
 
