@@ -1,5 +1,6 @@
 #include "trireme/io/checkpoint.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <map>
 
@@ -52,26 +53,36 @@ std::string group_of(const CheckpointTensor& tensor) {
   return tensor.name.substr(0, tensor.name.find('/'));
 }
 
-std::string tensor_lines(const CheckpointContents& contents) {
+std::string group_lines(const CheckpointContents& contents) {
   struct Group {
     std::int64_t tensors = 0, elements = 0, bytes = 0;
   };
   std::map<std::string, Group> groups;
-  std::string text;
   for (const CheckpointTensor& tensor : contents.tensors) {
     Group& group = groups[group_of(tensor)];
     ++group.tensors;
     group.elements += tensor.shape.elements();
     group.bytes += tensor.bytes();
-    text += fmt::format("  {:<48} {:<5} {}\n", tensor.name, name_of(tensor.dtype),
-                        tensor.shape.to_string());
   }
-  std::string sums;
+  std::string text;
   for (const auto& [name, group] : groups) {
-    sums += fmt::format("{:<18}{} tensors, {} elements, {}\n", name, group.tensors, group.elements,
+    text += fmt::format("{:<18}{} tensors, {} elements, {}\n", name, group.tensors, group.elements,
                         size_text(static_cast<std::uint64_t>(group.bytes)));
   }
-  return sums + "\ntensors\n" + text;
+  return text;
+}
+
+std::string tensor_lines(const CheckpointContents& contents) {
+  std::size_t width = 0;
+  for (const CheckpointTensor& tensor : contents.tensors) {
+    width = std::max(width, tensor.name.size());
+  }
+  std::string text;
+  for (const CheckpointTensor& tensor : contents.tensors) {
+    text += fmt::format("  {:<{}}  {} {}\n", tensor.name, width, name_of(tensor.dtype),
+                        tensor.shape.to_string());
+  }
+  return text;
 }
 
 // Of several the newest.
@@ -94,9 +105,11 @@ ExitStatus inspect(const std::string& path) {
     const bool short_text = value.size() <= 80 && value.find('\n') == std::string::npos;
     add(name, short_text ? value : size_text(value.size()));
   }
-  text += tensor_lines(contents);
+  text += group_lines(contents);
   text += "\nconfiguration\n" + info.config;
-  while (text.ends_with('\n')) text.pop_back();
+  if (!text.ends_with('\n')) text += '\n';
+  text += "\ntensors\n" + tensor_lines(contents);
+  text.pop_back();
   print_line(text);
   return ExitStatus::kDone;
 }

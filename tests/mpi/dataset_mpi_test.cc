@@ -29,7 +29,7 @@ class DatasetOnRanks : public ::testing::Test {
   }
   void TearDown() override { runtime().world().barrier().wait_host(); }
 
-  std::optional<test::TemporaryFolder> folder_;
+  std::optional<testing::TemporaryFolder> folder_;
   std::string path_;
 };
 
@@ -37,7 +37,7 @@ TEST_F(DatasetOnRanks, AllKnowWhatRankZeroRead) {
   if (runtime().rank() == 0) {
     PrepareOptions options;
     options.inputs = {path_ + "/text"};
-    std::ofstream(options.inputs[0]) << test::sample_text(100000, 1);
+    std::ofstream(options.inputs[0]) << testing::sample_text(100000, 1);
     options.output = path_;
     options.tokenizer = parse_tokenizer_choice("bpe:350");  // a model with zero bytes in it
     options.validation = parse_validation_split("tail:10000");

@@ -16,7 +16,7 @@
 #include "support/mpi_test.h"
 #include "trireme/base/log.h"
 
-namespace trireme::test {
+namespace trireme::testing {
 namespace {
 
 constexpr double kTolerance = 1e-5;          // relative, fp32
@@ -186,4 +186,4 @@ TEST_F(Equality, NamesAWrongGradient) {
 }
 
 }  // namespace
-}  // namespace trireme::test
+}  // namespace trireme::testing

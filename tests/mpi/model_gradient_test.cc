@@ -9,7 +9,7 @@
 #include "support/equality.h"
 #include "support/mpi_test.h"
 
-namespace trireme::test {
+namespace trireme::testing {
 namespace {
 
 class ModelGradient : public ::testing::TestWithParam<bool> {
@@ -63,4 +63,4 @@ INSTANTIATE_TEST_SUITE_P(Families, ModelGradient, ::testing::Values(false, true)
                          [](const auto& family) { return family.param ? "llama" : "gpt2"; });
 
 }  // namespace
-}  // namespace trireme::test
+}  // namespace trireme::testing

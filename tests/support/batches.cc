@@ -3,7 +3,7 @@
 #include "trireme/base/philox.h"
 #include "trireme/ops/softmax_loss.h"
 
-namespace trireme::test {
+namespace trireme::testing {
 namespace {
 
 nn::MicroBatch make_batch(ops::Context& ctx, const BatchShape& shape, int number, bool training) {
@@ -45,4 +45,4 @@ std::vector<nn::MicroBatch> make_batches(ops::Context& ctx, const BatchShape& sh
   return batches;
 }
 
-}  // namespace trireme::test
+}  // namespace trireme::testing

@@ -5,7 +5,7 @@
 
 #include "trireme/nn/block.h"
 
-namespace trireme::test {
+namespace trireme::testing {
 
 struct BatchShape {
   std::int64_t vocabulary = 67;
@@ -17,4 +17,4 @@ struct BatchShape {
 std::vector<nn::MicroBatch> make_batches(ops::Context& ctx, const BatchShape& shape, int first,
                                          int count, bool training);
 
-}  // namespace trireme::test
+}  // namespace trireme::testing

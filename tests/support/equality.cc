@@ -7,7 +7,7 @@
 
 #include "trireme/base/philox.h"
 
-namespace trireme::test {
+namespace trireme::testing {
 namespace {
 
 constexpr std::uint64_t kSeed = 11;
@@ -140,4 +140,4 @@ bool zero_in_exact_arithmetic(const std::string& name, const models::GptConfig& 
          name.find("attention.key.bias") != std::string::npos;
 }
 
-}  // namespace trireme::test
+}  // namespace trireme::testing

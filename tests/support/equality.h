@@ -9,7 +9,7 @@
 #include "trireme/models/gpt.h"
 #include "trireme/parallel/trainer_step.h"
 
-namespace trireme::test {
+namespace trireme::testing {
 
 // The part of a named tensor that lies on this rank, copied.
 struct LocalPart {
@@ -53,4 +53,4 @@ std::vector<Deviation> compare(const LocalParts& reference, const LocalParts& he
 // nothing, so with positions outside the attention the key bias has none.
 bool zero_in_exact_arithmetic(const std::string& name, const models::GptConfig& model);
 
-}  // namespace trireme::test
+}  // namespace trireme::testing

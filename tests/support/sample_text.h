@@ -6,7 +6,7 @@
 #include <random>
 #include <string>
 
-namespace trireme::test {
+namespace trireme::testing {
 
 inline std::string sample_text(std::size_t bytes, unsigned seed) {
   static constexpr std::array<const char*, 24> kSyllables = {
@@ -26,4 +26,4 @@ inline std::string sample_text(std::size_t bytes, unsigned seed) {
   return text;
 }
 
-}  // namespace trireme::test
+}  // namespace trireme::testing

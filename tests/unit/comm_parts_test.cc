@@ -10,7 +10,7 @@
 #include "trireme/comm/process_grid.h"
 
 #include "comm/core_sharing.h"
-#include "comm/launcher.h"
+#include "trireme/comm/launcher.h"
 #include "comm/reduce.h"
 
 namespace trireme {

@@ -60,7 +60,7 @@ class Dataset : public ::testing::Test {
     return {raw.begin(), raw.end()};
   }
 
-  test::TemporaryFolder folder_;
+  testing::TemporaryFolder folder_;
 };
 
 std::vector<std::uint64_t> range(std::uint64_t begin, std::uint64_t end) {

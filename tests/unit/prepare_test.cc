@@ -41,7 +41,7 @@ class Prepare : public ::testing::Test {
     return options;
   }
 
-  test::TemporaryFolder folder_;
+  testing::TemporaryFolder folder_;
 };
 
 // The documents of a shard as text, by /documents.
@@ -128,7 +128,7 @@ TEST_F(Prepare, SeparatorsAreFoundWhereverChunksEnd) {
 }
 
 TEST_F(Prepare, StandardInputIsStreamed) {
-  const std::string text = test::sample_text(3000000, 1);
+  const std::string text = testing::sample_text(3000000, 1);
   const std::string path = write("a.txt", text);
   std::FILE* pipe = ::popen(("cat " + path).c_str(), "r");
   ASSERT_NE(pipe, nullptr);
@@ -145,8 +145,8 @@ TEST_F(Prepare, StandardInputIsStreamed) {
 
 TEST_F(Prepare, PiecesDoNotShow) {
   // Lines short, long, and longer than a piece.
-  const std::string text = test::sample_text(2500000, 2) + std::string(3000000, 'e') + "\n" +
-                           test::sample_text(1200000, 3);
+  const std::string text = testing::sample_text(2500000, 2) + std::string(3000000, 'e') + "\n" +
+                           testing::sample_text(1200000, 3);
   PrepareOptions options = this->options({write("a.txt", text)});
   options.tokenizer = parse_tokenizer_choice("bpe:400");
   options.sample_bytes = 100000;
@@ -159,7 +159,7 @@ TEST_F(Prepare, PiecesDoNotShow) {
 
 TEST_F(Prepare, ThreadsDoNotShow) {
   std::string text;
-  for (unsigned i = 0; i < 300; ++i) text += test::sample_text(100 + 97 * i, i) + "\x01";
+  for (unsigned i = 0; i < 300; ++i) text += testing::sample_text(100 + 97 * i, i) + "\x01";
   PrepareOptions options = this->options({write("a.txt", text)});
   options.document_separator = "\x01";
   options.tokenizer = parse_tokenizer_choice("unigram:350");
@@ -212,7 +212,7 @@ TEST_F(Prepare, HashSplitDrawsDocumentsByContentAndSeed) {
 
 TEST_F(Prepare, HashSplitKeepsLongDocumentsWhole) {
   std::string text;
-  for (unsigned i = 0; i < 12; ++i) text += test::sample_text(200000 + 100000 * i, i) + "\x01";
+  for (unsigned i = 0; i < 12; ++i) text += testing::sample_text(200000 + 100000 * i, i) + "\x01";
   PrepareOptions options = this->options({write("a.txt", text)});
   options.document_separator = "\x01";
   options.validation = parse_validation_split("hash:0.4");
@@ -221,7 +221,7 @@ TEST_F(Prepare, HashSplitKeepsLongDocumentsWhole) {
   EXPECT_EQ(both.size(), static_cast<std::size_t>(12 - result.validation->documents));
   for (const std::string& document : documents(*result.validation)) both.push_back(document);
   for (unsigned i = 0; i < 12; ++i) {
-    const std::string document = test::sample_text(200000 + 100000 * i, i);
+    const std::string document = testing::sample_text(200000 + 100000 * i, i);
     EXPECT_EQ(std::count(both.begin(), both.end(), document), 1) << i;
   }
 }
@@ -247,7 +247,7 @@ TEST_F(Prepare, TailBeginsAtADocumentInItsFirstHalfElseExactly) {
 }
 
 TEST_F(Prepare, TailOfALongDocumentIsExact) {
-  const std::string text = test::sample_text(5000000, 4);
+  const std::string text = testing::sample_text(5000000, 4);
   for (const char* tail : {"1", "1048576", "1048577", "2097152", "3000001", "4999999"}) {
     PrepareOptions options = this->options({write("a.txt", text)});
     options.validation = parse_validation_split(fmt::format("tail:{}", tail));
@@ -267,7 +267,7 @@ TEST_F(Prepare, LimitTakesTheFirstBytesOfAllInputs) {
 }
 
 TEST_F(Prepare, ReportsProgress) {
-  const std::string text = test::sample_text(3000000, 1);
+  const std::string text = testing::sample_text(3000000, 1);
   PrepareOptions options = this->options({write("a.txt", text)});
   std::vector<PrepareProgress> reports;
   options.progress = [&](const PrepareProgress& report) { reports.push_back(report); };
@@ -313,7 +313,7 @@ TEST_F(Prepare, LargeVocabulariesTakeFourBytes) {
 }
 
 TEST_F(Prepare, DamageIsFound) {
-  const std::string text = test::sample_text(5000, 1);
+  const std::string text = testing::sample_text(5000, 1);
   PrepareOptions options = this->options({write("a", text)});
   const TokenShardInfo info = prepare(options).train;
   std::fstream file(info.path, std::ios::binary | std::ios::in | std::ios::out);
@@ -367,7 +367,7 @@ TEST_F(Prepare, RefusesBadInput) {
 }
 
 TEST_F(Prepare, RefusesBadOutput) {
-  PrepareOptions options = this->options({write("a", test::sample_text(300000, 1))});
+  PrepareOptions options = this->options({write("a", testing::sample_text(300000, 1))});
   options.output = write("file", "");
   expect_fault<RunFolderError>(options, options.output);
   options.output = "/proc/no/such";
@@ -375,7 +375,7 @@ TEST_F(Prepare, RefusesBadOutput) {
 }
 
 TEST_F(Prepare, RefusesAFullOutput) {
-  PrepareOptions options = this->options({write("a", test::sample_text(3000000, 1))});
+  PrepareOptions options = this->options({write("a", testing::sample_text(3000000, 1))});
   // A file size limit stands in for a full disk: the spooled tokens, or the shard itself, end
   // there.
   for (const rlim_t limit : {rlim_t{1} << 20, rlim_t{6} * 1000 * 1000 + 1000}) {

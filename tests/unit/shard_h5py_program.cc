@@ -15,7 +15,7 @@ int main(int argc, char** argv) {
   try {
     PrepareOptions options;
     options.inputs = {folder + "/text.txt"};
-    std::ofstream(options.inputs[0], std::ios::binary) << test::sample_text(300000, 11);
+    std::ofstream(options.inputs[0], std::ios::binary) << testing::sample_text(300000, 11);
     options.tokenizer = parse_tokenizer_choice("bpe:400");
     options.output = folder + "/pieces";
     prepare(options);

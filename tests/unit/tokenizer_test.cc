@@ -19,7 +19,7 @@ using Algorithm = SentencePieceTraining::Algorithm;
 
 // Trained once for the whole program: it takes most of the time.
 const TokenizerPtr& trained(Algorithm algorithm) {
-  static const std::string text = test::sample_text(200000, 1);
+  static const std::string text = testing::sample_text(200000, 1);
   static const TokenizerPtr bpe = train_sentencepiece(text, {Algorithm::kBpe, 500});
   static const TokenizerPtr unigram = train_sentencepiece(text, {Algorithm::kUnigram, 400});
   return algorithm == Algorithm::kBpe ? bpe : unigram;
@@ -88,7 +88,7 @@ TEST(Tokenizer, EveryByteAlone) {
 }
 
 TEST(Tokenizer, MayBeCutAtNewlinesAndSegments) {
-  std::string text = test::sample_text(50000, 2);
+  std::string text = testing::sample_text(50000, 2);
   text += std::string(Tokenizer::kSegmentBytes * 3 + 5, 'e');  // one line
   for (const TokenizerPtr& tokenizer : all_tokenizers()) {
     const std::vector<std::int32_t> whole = tokenizer->encode(text);
@@ -103,7 +103,7 @@ TEST(Tokenizer, MayBeCutAtNewlinesAndSegments) {
 }
 
 TEST(Tokenizer, ComesBackFromItsModel) {
-  const std::string text = test::sample_text(5000, 3);
+  const std::string text = testing::sample_text(5000, 3);
   for (const TokenizerPtr& tokenizer : all_tokenizers()) {
     const TokenizerPtr again = make_tokenizer(tokenizer->kind(), tokenizer->model());
     EXPECT_EQ(again->vocabulary(), tokenizer->vocabulary());
@@ -116,14 +116,14 @@ TEST(Tokenizer, HasTheVocabularyAskedForAndUsesIt) {
   EXPECT_EQ(make_byte_tokenizer()->vocabulary(), 257);
   EXPECT_EQ(trained(Algorithm::kBpe)->vocabulary(), 500);
   EXPECT_EQ(trained(Algorithm::kUnigram)->vocabulary(), 400);
-  const std::string text = test::sample_text(20000, 4);
+  const std::string text = testing::sample_text(20000, 4);
   for (const Algorithm algorithm : {Algorithm::kBpe, Algorithm::kUnigram}) {
     EXPECT_LT(trained(algorithm)->encode(text).size(), text.size() / 2);
   }
 }
 
 TEST(Tokenizer, TrainingIsAFunctionOfTheSample) {
-  const std::string text = test::sample_text(100000, 5);
+  const std::string text = testing::sample_text(100000, 5);
   for (const Algorithm algorithm : {Algorithm::kBpe, Algorithm::kUnigram}) {
     EXPECT_EQ(train_sentencepiece(text, {algorithm, 350})->model(),
               train_sentencepiece(text, {algorithm, 350})->model());
@@ -131,7 +131,7 @@ TEST(Tokenizer, TrainingIsAFunctionOfTheSample) {
 }
 
 TEST(Tokenizer, LoadsAModelFile) {
-  const test::TemporaryFolder folder;
+  const testing::TemporaryFolder folder;
   const std::string path = (folder.path() / "x.model").string();
   std::ofstream(path, std::ios::binary) << trained(Algorithm::kBpe)->model();
   const TokenizerPtr loaded = load_sentencepiece(path);
@@ -142,7 +142,7 @@ TEST(Tokenizer, LoadsAModelFile) {
 
 // Models made by others often add a space in front and fold characters.
 TEST(Tokenizer, LoadsAModelWithoutItsNormalisation) {
-  const test::TemporaryFolder folder;
+  const testing::TemporaryFolder folder;
   const std::string path = (folder.path() / "x.model").string();
   // NormalizerSpec: add_dummy_prefix, remove_extra_whitespaces.
   const std::string lossy("\x1a\x04\x18\x01\x20\x01", 6);
@@ -157,7 +157,7 @@ TEST(Tokenizer, LoadsAModelWithoutItsNormalisation) {
 }
 
 TEST(Tokenizer, RefusesAModelWithoutBytes) {
-  const test::TemporaryFolder folder;
+  const testing::TemporaryFolder folder;
   const std::string path = (folder.path() / "x.model").string();
   // ModelProto with the pieces <unk> (unknown) and "a" (normal).
   std::ofstream(path, std::ios::binary) << std::string(
@@ -173,7 +173,7 @@ TEST(Tokenizer, RefusesAModelWithoutBytes) {
 }
 
 TEST(Tokenizer, RefusesWhatIsNoModel) {
-  const test::TemporaryFolder folder;
+  const testing::TemporaryFolder folder;
   const std::string path = (folder.path() / "x.model").string();
   EXPECT_THROW(load_sentencepiece(path), DataError);
   std::ofstream(path) << "";

@@ -1,0 +1,42 @@
+#!/usr/bin/env python3
+"""Runs the program on several ranks with input that is wrong: each fault is told once.
+
+    python3 cli_ranks_test.py TRIREME MPIEXEC
+"""
+import sys
+import unittest
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "support"))
+from cli_testing import ProgramTest  # noqa: E402
+
+
+class Ranks(ProgramTest):
+    mpiexec = ""
+
+    def refuse(self, status, message, *arguments):
+        return self.expect_refusal(status, message, *arguments, before=[self.mpiexec, "-n", 4])
+
+    def test_tells_wrong_arguments_once(self):
+        self.refuse(2, "unknown command 'trian'; did you mean train?", "trian")
+        self.refuse(2, "did you mean --model.width?", "train", "--model.widht", 3)
+        self.refuse(2, "trireme prepare is one process, but mpiexec started 4", "prepare", "x",
+                    "--output", "y")
+        text = self.expect_done("train", "--help", before=[self.mpiexec, "-n", 4])
+        self.assertEqual(text.count("usage: trireme train"), 1)
+
+    def test_tells_wrong_input_once(self):
+        data = self.prepare() / "train.h5"
+        model = ["--model.preset", "test-gpt", "--model.vocabulary", 257]
+        self.refuse(2, "tensor=3 needs a multiple of 3 ranks, but 4 were started: 3 or 6 would fit",
+                    "train", *model, "--data.train", data, "--grid.tensor", 3)
+        self.refuse(2, "needs", "train", *model, "--data.train", data, "--grid.data", 2,
+                    "--grid.tensor", 1, "--grid.pipeline", 1)
+        self.refuse(3, "nowhere.h5", "train", *model, "--data.train", "nowhere.h5")
+        self.refuse(2, "cuda", "train", *model, "--data.train", data, "--run.device", "cuda")
+
+
+if __name__ == "__main__":
+    ProgramTest.program = Path(sys.argv.pop(1)).resolve()
+    Ranks.mpiexec = sys.argv.pop(1)
+    unittest.main()

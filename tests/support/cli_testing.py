@@ -1,0 +1,51 @@
+"""What the tests of the program `trireme` share."""
+import os
+import subprocess
+import tempfile
+import unittest
+from pathlib import Path
+
+LAUNCHER = ("PMI_", "PMIX_", "OMPI_", "SLURM_")
+OPENMP = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT")
+
+
+class ProgramTest(unittest.TestCase):
+    """Each test has a folder of its own, `self.folder`, in which the program runs."""
+    program = Path()
+
+    def setUp(self):
+        scratch = tempfile.TemporaryDirectory()
+        self.addCleanup(scratch.cleanup)
+        self.folder = Path(scratch.name)
+        self.folder.chmod(0o755)
+
+    def run_program(self, *arguments, before=(), text=b"", environment=(), **options):
+        """The finished process, its output decoded; `before` stands in front of the program."""
+        own = {name: value for name, value in os.environ.items()
+               if not name.startswith(LAUNCHER) and name not in OPENMP}
+        done = subprocess.run(
+            [*map(str, before), str(self.program), *map(str, arguments)], input=text,
+            env={**own, **dict(environment)}, cwd=self.folder, capture_output=True, timeout=100,
+            check=False, **options)
+        done.stdout, done.stderr = done.stdout.decode(), done.stderr.decode()
+        return done
+
+    def expect_done(self, *arguments, **options):
+        done = self.run_program(*arguments, **options)
+        self.assertEqual((done.returncode, done.stderr), (0, ""), done.stdout)
+        return done.stdout
+
+    def expect_refusal(self, status, message, *arguments, **options):
+        """The status, and one line for the user with the message in it."""
+        done = self.run_program(*arguments, **options)
+        self.assertEqual(done.returncode, status, done.stderr)
+        self.assertRegex(done.stderr, r"\Atrireme: [^\n]+\n\Z")
+        self.assertIn(message, done.stderr)
+        return done
+
+    def prepare(self, name="data", *arguments):
+        """A folder of byte-level shards of the text below."""
+        text = "".join(f"Line {i} of a text that stands for a corpus.\n" for i in range(400))
+        (self.folder / "text.txt").write_text(text, encoding="utf-8")
+        self.expect_done("prepare", "text.txt", "--output", name, "--tokenizer", "byte", *arguments)
+        return self.folder / name

@@ -1,0 +1,251 @@
+#!/usr/bin/env python3
+"""Runs the program as its users do, most of all with input that is wrong.
+
+    python3 cli_test.py TRIREME
+"""
+import os
+import pwd
+import re
+import shutil
+import subprocess
+import sys
+import unittest
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "support"))
+from cli_testing import ProgramTest  # noqa: E402
+
+
+def nobody():
+    """The user that may read nothing of ours; none where we are not root."""
+    if os.geteuid() != 0:
+        return None
+    try:
+        return pwd.getpwnam("nobody").pw_uid
+    except KeyError:
+        return None
+
+
+class Commands(ProgramTest):
+    def test_lists_the_commands(self):
+        text = self.expect_done()
+        self.assertEqual(text, self.expect_done("--help"))
+        for command in ("train", "prepare", "checkpoint", "version"):
+            self.assertRegex(text, rf"(?m)^  {command} +\S")
+            self.assertIn("usage: trireme " + command, self.expect_done(command, "--help"))
+
+    def test_version_says_what_is_used(self):
+        text = self.expect_done("version")
+        for line in (r"^trireme \d+\.\d+", "^compiler .*GCC|Clang", r"^MPI .*\d", r"^files .*HDF5 \d",
+                     r"oneDNN \d", r"BLIS \d", "^CUDA +no$", "^NCCL +no$", r"^instructions +\S",
+                     r"^fp32 products +.*: ", "^bf16 products +.*: (native|storage bf16, compute fp32)"):
+            self.assertRegex(text, f"(?m){line}")
+        forced = self.expect_done("version", environment={"TRIREME_MATMUL": "blis",
+                                                          "TRIREME_ISA": "baseline"})
+        self.assertRegex(forced, "instructions +baseline")
+        self.assertRegex(forced, r"fp32 products +BLIS .*: TRIREME_MATMUL=blis asks for it")
+        self.assertRegex(forced, r"bf16 products +BLIS .*: storage bf16, compute fp32")
+
+    def test_refuses_what_it_does_not_know(self):
+        self.expect_refusal(2, "unknown command 'trian'; did you mean train?", "trian")
+        self.expect_refusal(2, "unknown command 'frobnicate'; there are prepare, ", "frobnicate")
+        self.expect_refusal(2, "unknown flag --verbos; --help lists them all", "version", "--verbos")
+        self.expect_refusal(2, "unknown flag --model.widht; did you mean --model.width?",
+                            "train", "--model.widht", "3")
+        self.expect_refusal(2, "unexpected argument 'now'", "version", "now")
+        self.expect_refusal(2, "TRIREME_MATMUL is 'fast'", "version",
+                            environment={"TRIREME_MATMUL": "fast"})
+
+    def test_only_the_first_of_several_processes_speaks(self):
+        second = {"PMI_RANK": "1", "PMI_SIZE": "2"}
+        for arguments, status in ((["trian"], 2), (["train", "--x"], 2), (["--help"], 0)):
+            done = self.run_program(*arguments, environment=second)
+            self.assertEqual((done.returncode, done.stdout, done.stderr), (status, "", ""))
+        for first in ({"PMI_RANK": "0", "PMI_SIZE": "2"},
+                      {"SLURM_PROCID": "0", "SLURM_STEP_NUM_TASKS": "2"}):
+            self.expect_refusal(2, "started 2; start it alone", "prepare", "x", "--output", "y",
+                                environment=first)
+
+    def test_starts_no_mpi_where_it_needs_none(self):
+        # MPI would fail on a connection to a launcher that is not there.
+        launched = {"PMI_RANK": "0", "PMI_SIZE": "1", "PMI_FD": "77"}
+        self.expect_done("version", environment=launched)
+        (self.folder / "text").write_text("text\n", encoding="utf-8")
+        self.expect_done("prepare", "text", "--output", "data", "--tokenizer", "byte",
+                         environment=launched)
+        self.assertNotEqual(self.run_program("train", environment=launched).returncode, 0)
+
+    def test_openmp_threads_do_not_spin(self):
+        def shown(**environment):
+            done = self.run_program("version", environment={**environment, "OMP_DISPLAY_ENV": "verbose"})
+            self.assertEqual(done.returncode, 0, done.stderr)
+            return re.findall("GOMP_SPINCOUNT = '(.*)'", done.stderr)
+        # Once as it is started, and once as it starts itself anew.
+        self.assertEqual((len(shown()), shown()[-1]), (2, "0"))
+        self.assertEqual(shown(GOMP_SPINCOUNT="7"), ["7"])
+        self.assertEqual(len(shown(OMP_WAIT_POLICY="ACTIVE")), 1)
+
+
+class Prepare(ProgramTest):
+    def refuse(self, status, message, *arguments, **options):
+        return self.expect_refusal(status, message, "prepare", *arguments, **options)
+
+    def text(self, name, content="a line\nanother line\n"):
+        path = self.folder / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(content, encoding="utf-8")
+        return path
+
+    def test_makes_shards_and_a_summary(self):
+        self.text("corpus/a", "one\n\ntwo\n\n")
+        self.text("b", "three\n\nfour")
+        for inputs in (["--input", "corpus,b"], ["corpus", "b"], ["--input", "corpus", "b"]):
+            text = self.expect_done("prepare", *inputs, "--output", "out", "--tokenizer", "byte",
+                                    "--document-separator", r"\n\x0a", "--threads", 2)
+            self.assertRegex(text, "(?m)^documents +4 in train$")
+            self.assertRegex(text, "(?m)^bytes of text +15 in train$")
+            self.assertRegex(text, "(?m)^tokens +19 in train$")
+            self.assertRegex(text, "(?m)^bytes per token +0.789$")
+            self.assertTrue((self.folder / "out/train.h5").exists())
+        self.assertFalse((self.folder / "out/validation.h5").exists())
+
+    def test_reads_standard_input_and_holds_out(self):
+        text = self.expect_done("prepare", "-", "--output", "out", "--tokenizer", "byte",
+                                "--validation", "tail:300", "--limit", 1000, text=b"some text\n" * 200)
+        self.assertRegex(text, "(?m)^bytes of text +700 in train, 300 in validation$")
+        self.assertRegex(text, "(?m)^files +out/train.h5, out/validation.h5$")
+
+    def test_refuses_flags(self):
+        self.text("t")
+        good = ["t", "--output", "out"]
+        self.refuse(2, "unknown flag --inptu; did you mean --input?", "--inptu", "t")
+        self.refuse(2, "--tokenizer: a value must follow", *good, "--tokenizer")
+        self.refuse(2, "prepare needs text: --input PATH", "--output", "out")
+        self.refuse(2, "prepare needs a folder to write to: --output DIR", "t")
+        self.refuse(2, "standard input (-) is given twice", "-", "-", "--output", "out")
+        for flag in ("--limit", "--threads"):
+            for value in ("0", "-1"):
+                self.refuse(2, f"{flag} {value}: ", *good, flag, value)
+        self.refuse(2, "--seed -1: ", *good, "--seed", "-1")
+        self.refuse(2, "--limit many: ", *good, "--limit", "many")
+        for split in ("tail:0", "tail:-5", "hash:0", "hash:1.5", "half"):
+            self.refuse(2, f"validation split '{split}': expected none, ", *good, "--validation", split)
+        for tokenizer in ("word", "bpe", "no/such/model"):
+            self.refuse(2, f"tokenizer '{tokenizer}': expected byte, ", *good, "--tokenizer", tokenizer)
+        for tokenizer in ("bpe:0", "bpe:-3", "unigram:many"):
+            self.refuse(2, f"tokenizer '{tokenizer}': expected a vocabulary", *good,
+                        "--tokenizer", tokenizer)
+        for separator in (r"\q", r"\x1", r"\xg0", "\\"):
+            self.refuse(2, r"stands for nothing; \n, \t, \0, \\ and \xNN do", *good,
+                        "--document-separator", separator)
+        self.assertFalse((self.folder / "out").exists())
+        self.refuse(2, "300", *good, "--tokenizer", "bpe:299")
+
+    def test_refuses_texts(self):
+        byte = ["--output", "out", "--tokenizer", "byte"]
+        self.refuse(3, "missing.txt", "missing.txt", *byte)
+        self.text("empty", "")
+        self.refuse(3, "there is no text in empty", "empty", *byte)
+        (self.folder / "folder").mkdir()
+        self.refuse(3, "folder", "folder", *byte)
+        self.refuse(3, "there is no text in -", "-", *byte)
+        self.text("small")
+        self.refuse(3, "vocabulary", "small", "--output", "out", "--tokenizer", "bpe:4096")
+        self.refuse(2, "byte, bpe", "small", "--output", "out", "--tokenizer", "folder")
+        self.refuse(3, "SentencePiece", "small", "--output", "out", "--tokenizer", "small")
+        self.refuse(3, "the validation split takes all of the text", "small", *byte,
+                    "--validation", "tail:999")
+        self.assertEqual(list(self.folder.glob("out/*")), [])
+
+    def as_other_user(self):
+        """Options that run the program as somebody who may write nothing here."""
+        if os.geteuid() != 0:
+            return {}
+        if nobody() is None:
+            self.skipTest("root may read and write everything, and there is no user nobody")
+        self.program = shutil.copy(self.program, self.folder / "trireme")
+        return {"user": nobody(), "extra_groups": []}
+
+    def test_refuses_an_unreadable_file(self):
+        options = self.as_other_user()
+        self.text("secret").chmod(0)
+        (self.folder / "out").mkdir()
+        (self.folder / "out").chmod(0o777)
+        self.refuse(3, "cannot read secret: Permission denied", "secret", "--output", "out", "--tokenizer", "byte", **options)
+
+    def test_refuses_an_unwritable_output(self):
+        options = self.as_other_user()
+        self.text("t")
+        self.refuse(5, "cannot make the output folder t: ", "t", "--output", "t")
+        (self.folder / "out").mkdir()
+        (self.folder / "out").chmod(0o555)
+        self.refuse(5, "out", "t", "--output", "out", "--tokenizer", "byte", **options)
+        self.refuse(5, "cannot make the output folder out/below: Permission denied", "t",
+                    "--output", "out/below", "--tokenizer", "byte", **options)
+
+    def test_refuses_a_full_output(self):
+        (self.folder / "full").mkdir()
+        mount = ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", self.folder / "full"]
+        if os.geteuid() != 0 or subprocess.run(mount, capture_output=True, check=False).returncode != 0:
+            self.skipTest("only who may mount a file system can make a full one")
+        self.addCleanup(subprocess.run, ["umount", self.folder / "full"], check=True)
+        self.text("t", "a line of text\n" * 100000)
+        self.refuse(5, "No space left on device", "t", "--output", "full", "--tokenizer", "byte")
+        self.assertEqual(list((self.folder / "full").iterdir()), [])
+
+
+class Checkpoint(ProgramTest):
+    def train(self):
+        data = self.prepare()
+        self.expect_done("train", "--data.train", data / "train.h5", "--model.preset", "test-gpt",
+                         "--model.vocabulary", 257, "--model.context", 16, "--batch.global", 2,
+                         "--batch.micro", 2, "--run.steps", 2, "--checkpoint.every", 1)
+        return self.folder / "run/checkpoints/step-00000002.h5"
+
+    def refuse(self, status, message, *arguments):
+        return self.expect_refusal(status, message, "checkpoint", *arguments)
+
+    def test_looks_at_good_ones(self):
+        newest = self.train()
+        for path in ("run", "run/checkpoints"):
+            lines = self.expect_done("checkpoint", "list", path).splitlines()
+            self.assertEqual([line.split()[0] for line in lines], ["step", "1", "2"])
+            self.assertEqual(self.expect_done("checkpoint", "verify", path).count(": good, step "), 2)
+        for path in ("run", newest):
+            text = self.expect_done("checkpoint", "inspect", path)
+            for line in ("^step +2$", "^samples +4$", "^parameters +[0-9]+ tensors", r"^layers = 7$",
+                         r"^  parameters/\S+ +fp32 \("):
+                self.assertRegex(text, f"(?m){line}")
+        self.assertIn("good, step 2", self.expect_done("checkpoint", "verify", newest))
+
+    def test_refuses_words(self):
+        self.refuse(2, "checkpoint list|inspect|verify PATH")
+        self.refuse(2, "checkpoint verfy: unknown; did you mean verify?", "verfy", "run")
+        self.refuse(2, "checkpoint list takes one PATH, not 0", "list")
+        self.refuse(2, "checkpoint list takes one PATH, not 2", "list", "a", "b")
+
+    def test_refuses_what_is_no_checkpoint(self):
+        shard = self.prepare() / "train.h5"
+        for action in ("list", "inspect", "verify"):
+            self.refuse(4, "nowhere: No such file or directory; expected a checkpoint", action, "nowhere")
+            self.refuse(4, "there are no checkpoints", action, ".")
+            self.refuse(4, "train.h5: ", action, shard)
+            self.refuse(4, "text.txt: ", action, "text.txt")
+
+    def test_finds_damage(self):
+        newest = self.train()
+        whole = newest.read_bytes()
+        middle = len(whole) // 2
+        for damaged, message in ((whole[:middle], "step-00000002.h5: "),
+                                 (b"", "step-00000002.h5: "),
+                                 (whole[:middle] + bytes([whole[middle] ^ 1]) + whole[middle + 1:],
+                                  "does not match its checksum")):
+            newest.write_bytes(damaged)
+            done = self.refuse(4, message, "verify", "run")
+            self.assertIn("step-00000001.h5: good, step 1", done.stdout)
+            self.assertNotIn("step-00000002.h5", done.stdout)
+
+
+if __name__ == "__main__":
+    ProgramTest.program = Path(sys.argv.pop(1)).resolve()
+    unittest.main()
