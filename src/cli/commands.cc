@@ -12,6 +12,8 @@ const std::vector<Command>& commands() {
   static const std::vector<Command> table = {
       {"prepare", "turn text into token shards", parse_prepare},
       {"train", "train a model on all ranks, from the newest checkpoint on", parse_train},
+      {"eval", "measure how well a model predicts a text", parse_eval},
+      {"generate", "continue texts with a model", parse_generate},
       {"checkpoint", "list, inspect or verify checkpoints", parse_checkpoint},
       {"version", "what this program was built with and what it uses here", parse_version},
   };

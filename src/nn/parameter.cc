@@ -94,16 +94,22 @@ FlatGroup::FlatGroup(std::string name, std::vector<Parameter*> parameters)
   }
 }
 
-void FlatGroup::materialize(ops::Context& ctx, DType compute, std::uint64_t seed) {
+void FlatGroup::materialize(ops::Context& ctx, const ParameterUse& use) {
   master_ = ctx.allocate({elements_}, DType::kF32, MemoryUse::kParameters);
-  weights_ =
-      compute == DType::kF32 ? master_ : ctx.allocate({elements_}, compute, MemoryUse::kParameters);
-  gradients_ = ctx.allocate({elements_}, DType::kF32, MemoryUse::kGradients);
-  ops::fill(ctx, gradients_, 0.0f);
+  weights_ = use.compute == DType::kF32
+                 ? master_
+                 : ctx.allocate({elements_}, use.compute, MemoryUse::kParameters);
+  if (use.trains) {
+    gradients_ = ctx.allocate({elements_}, DType::kF32, MemoryUse::kGradients);
+    ops::fill(ctx, gradients_, 0.0f);
+  } else {
+    ops::fill(ctx, master_, 0.0f);
+  }
   for (Parameter* parameter : parameters_) {
     parameter->weight_ = view(weights_, *parameter);
+    if (!use.trains) continue;
     parameter->gradient_ = view(gradients_, *parameter);
-    initialize(*parameter, view(master_, *parameter), seed);
+    initialize(*parameter, view(master_, *parameter), use.seed);
   }
   refresh_weights(ctx);
 }
@@ -123,8 +129,8 @@ Parameter& ParameterSet::add(ParameterSpec spec) {
   return *parameters_.emplace_back(std::make_unique<Parameter>(std::move(spec)));
 }
 
-void ParameterSet::materialize(const std::string& block, ops::Context& ctx, DType compute,
-                               std::uint64_t seed) {
+void ParameterSet::materialize(const std::string& block, ops::Context& ctx,
+                               const ParameterUse& use) {
   // A group is known by what its members have in common.
   struct Key {
     bool decay;
@@ -142,7 +148,7 @@ void ParameterSet::materialize(const std::string& block, ops::Context& ctx, DTyp
   for (auto& [key, parameters] : members) {
     const char* kind = key.tied ? "tied" : key.decay ? "matrices" : "vectors";
     groups_.push_back(std::make_unique<FlatGroup>(fmt::format("{}.{}", block, kind), parameters));
-    groups_.back()->materialize(ctx, compute, seed);
+    groups_.back()->materialize(ctx, use);
   }
 }
 

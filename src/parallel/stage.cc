@@ -47,7 +47,8 @@ Stage::Stage(ops::Context& ctx, const ProcessGrid& grid, const nn::ModelPlan& pl
   for (int i = bounds_[first]; i < bounds_[first + 1]; ++i) {
     const nn::BlockPlan& block = plan.blocks[static_cast<std::size_t>(i)];
     blocks_.push_back(block.build(build));
-    blocks_.back()->parameters().materialize(block.name, ctx, options.compute, options.seed);
+    blocks_.back()->parameters().materialize(
+        block.name, ctx, {options.compute, options.seed, options.trains});
     for (const auto& group : blocks_.back()->parameters().groups()) groups_.push_back(group.get());
   }
 }

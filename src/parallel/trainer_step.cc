@@ -95,15 +95,17 @@ StepResult TrainerStep::train(std::span<const nn::MicroBatch> mine, std::int64_t
   return result;
 }
 
-EvaluationResult TrainerStep::evaluate(int count, const std::function<nn::MicroBatch(int)>& make) {
+EvaluationResult evaluate(ops::Context& ctx, const Stage& stage, int count,
+                          const std::function<nn::MicroBatch(int)>& make) {
+  PipelineExecutor executor(ctx, stage);
   Sums sums;
   for (int begin = 0; begin < count; begin += kEvaluationWave) {
     std::vector<nn::MicroBatch> wave;
     for (int i = begin; i < std::min(begin + kEvaluationWave, count); ++i) wave.push_back(make(i));
-    executor_.forward(wave);
+    executor.forward(wave);
     for (const nn::MicroBatch& batch : wave) add(sums, batch);
   }
-  sums = total(grid_, stage_, sums);
+  sums = total(stage.grid(), stage, sums);
   return {sums.loss, static_cast<std::int64_t>(sums.targets)};
 }
 

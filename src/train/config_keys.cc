@@ -35,6 +35,9 @@ void add_model_keys(Options& options, Config::Model& model) {
   options.add("model.kv_heads", model.kv_heads, "heads",
               "key and value heads, each shared by several query heads; auto: as many as heads",
               at_least(1));
+  options.add("model.hidden", model.hidden, "channels",
+              "width inside the MLP; auto: the usual one for the width and the activation",
+              at_least(1));
   options.add("model.vocabulary", model.vocabulary, "tokens",
               "size of the vocabulary; auto: that of the data", at_least(1));
   options.add("model.context", model.context, "tokens", "length of a training sequence",
@@ -47,6 +50,8 @@ void add_model_keys(Options& options, Config::Model& model) {
   options.add("model.bias", model.bias, "", "biases in linear layers and layer norms");
   options.add("model.dropout", model.dropout, "probability",
               "share of activations zeroed in training", at_least_and_below(0, 1));
+  options.add("model.rotary_theta", model.rotary_theta, "", "base of the rotary positions' angles",
+              above(0));
 }
 
 void add_data_keys(Options& options, Config::Data& data) {

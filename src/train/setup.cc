@@ -70,7 +70,9 @@ models::GptConfig resolve_model(const Config::Model& model, std::optional<int> d
       static_cast<int>(own_heads ? preset.kv_heads : result.heads));
   const bool own_width =
       model.preset && result.width == preset.width && result.activation == preset.activation;
-  result.hidden = own_width ? preset.hidden : models::default_hidden(result.activation, result.width);
+  const std::int64_t usual = models::default_hidden(result.activation, result.width);
+  result.hidden = model.hidden ? *model.hidden : own_width ? preset.hidden : usual;
+  if (model.rotary_theta) result.rotary_theta = static_cast<float>(*model.rotary_theta);
   result.vocabulary = resolve_vocabulary(model, preset.vocabulary, data_vocabulary);
   models::check(result);
   return result;
@@ -82,6 +84,7 @@ Config::Model written_out(const models::GptConfig& model) {
   written.width = static_cast<int>(model.width);
   written.heads = static_cast<int>(model.heads);
   written.kv_heads = static_cast<int>(model.kv_heads);
+  written.hidden = static_cast<int>(model.hidden);
   written.vocabulary = static_cast<int>(model.vocabulary);
   written.context = static_cast<int>(model.context);
   written.norm = model.norm == nn::NormKind::kRms ? "rms" : "layer";
@@ -90,6 +93,7 @@ Config::Model written_out(const models::GptConfig& model) {
   written.tied = model.tied;
   written.bias = model.bias;
   written.dropout = static_cast<double>(model.dropout);
+  written.rotary_theta = static_cast<double>(model.rotary_theta);
   return written;
 }
 
@@ -177,16 +181,16 @@ nn::MicroBatch make_micro_batch(ops::Context& ctx, const TokenBatch& data, std::
   return batch;
 }
 
-parallel::EvaluationResult evaluate(ops::Context& ctx, parallel::TrainerStep& step,
+parallel::EvaluationResult evaluate(ops::Context& ctx, const parallel::Stage& stage,
                                     const TokenDataset& data, std::int64_t micro,
                                     bool mask_documents, std::optional<std::int64_t> limit) {
   const auto samples = static_cast<std::int64_t>(data.samples());
   std::int64_t count = (samples + micro - 1) / micro;
   if (limit) count = std::min(count, *limit);
-  const ProcessGrid& grid = step.stage().grid();
+  const ProcessGrid& grid = stage.grid();
   const parallel::MicroBatchShare mine =
       parallel::share_of(static_cast<int>(count), grid.shape().data, grid.data_index());
-  return step.evaluate(mine.count, [&](int i) {
+  return parallel::evaluate(ctx, stage, mine.count, [&](int i) {
     const auto first = static_cast<std::uint64_t>((mine.first + i) * micro);
     std::vector<std::uint64_t> wanted(
         std::min(static_cast<std::uint64_t>(micro), data.samples() - first));

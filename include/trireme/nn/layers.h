@@ -95,7 +95,7 @@ class Attention {
     PositionKind positions;
     float rotary_theta;
     float deviation, output_deviation;  // of the initial values
-    int layer;                          // of this stage's KeyValueCache
+    int layer;                          // of the model: its place in the KeyValueCache
   };
   // Throws ConfigError where the tensor ranks cannot split the heads. The communicator that adds up
   // copied key and value heads is made here: collective over the tensor dimension.

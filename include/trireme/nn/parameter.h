@@ -25,6 +25,14 @@ struct Placement {
   static Placement split(const Shape& global, int dimension, int parts, int index);
 };
 
+// What parameters are held for.
+struct ParameterUse {
+  DType compute = DType::kF32;
+  std::uint64_t seed = 1;  // of the initial values
+  // False: no gradients, and zeroes for initial values, since all come from a checkpoint.
+  bool trains = true;
+};
+
 // How a parameter gets its first values: from seed, name and global index, so equal on every grid.
 struct Initializer {
   enum class Kind { kConstant, kNormal };
@@ -64,7 +72,8 @@ class Parameter {
   const ParameterSpec& spec() const { return spec_; }
 
   const Tensor& weight() const { return weight_; }      // compute type, local extents
-  const Tensor& gradient() const { return gradient_; }  // fp32, local extents; contributions add up
+  // fp32, local extents; contributions add up. Undefined where nothing trains.
+  const Tensor& gradient() const { return gradient_; }
   FlatGroup& group() const { return *group_; }
   std::int64_t offset_in_group() const { return offset_; }  // elements
   // Operations of a micro-batch that contribute to the gradient: more than one where blocks share
@@ -89,7 +98,7 @@ class FlatGroup {
 
   // Allocates, gives the parameters their views, and fills in the initial values. fp32 compute
   // shares weights and master values.
-  void materialize(ops::Context& ctx, DType compute, std::uint64_t seed);
+  void materialize(ops::Context& ctx, const ParameterUse& use);
 
   const std::string& name() const { return name_; }
   const std::vector<Parameter*>& parameters() const { return parameters_; }
@@ -99,7 +108,7 @@ class FlatGroup {
 
   const Tensor& weights() const { return weights_; }      // (elements), compute type
   const Tensor& master() const { return master_; }        // (elements), fp32
-  const Tensor& gradients() const { return gradients_; }  // (elements), fp32
+  const Tensor& gradients() const { return gradients_; }  // (elements), fp32; or undefined
   // This parameter's part of a flat tensor of the group, as its local extents.
   Tensor view(const Tensor& flat, const Parameter& parameter) const;
   // Master values to compute type, after the master values were read from elsewhere.
@@ -118,7 +127,7 @@ class ParameterSet {
  public:
   Parameter& add(ParameterSpec spec);
   // Forms the flat groups. Called once, when all parameters are declared.
-  void materialize(const std::string& block, ops::Context& ctx, DType compute, std::uint64_t seed);
+  void materialize(const std::string& block, ops::Context& ctx, const ParameterUse& use);
 
   const std::vector<std::unique_ptr<Parameter>>& parameters() const { return parameters_; }
   const std::vector<std::unique_ptr<FlatGroup>>& groups() const { return groups_; }

@@ -39,6 +39,11 @@ struct MicroBatchShare {
 };
 MicroBatchShare share_of(int micro_batches, int replicas, int replica);
 
+// Forward alone over this replica's `count` micro-batches, which may be none; `make` makes the
+// i-th. Equal on every rank. Collective over the grid.
+EvaluationResult evaluate(ops::Context& ctx, const Stage& stage, int count,
+                          const std::function<nn::MicroBatch(int i)>& make);
+
 class TrainerStep {
  public:
   // Collective over the grid. `ctx` outlives this object.
@@ -50,9 +55,10 @@ class TrainerStep {
   // `wants_stop` reaches every rank as StepResult::stop, at no cost of its own.
   StepResult train(std::span<const nn::MicroBatch> mine, std::int64_t step, float learning_rate,
                    std::uint64_t random_key, bool wants_stop = false);
-  // Forward alone over this replica's `count` micro-batches, which may be none; `make` makes the i-th.
-  // Collective over the grid.
-  EvaluationResult evaluate(int count, const std::function<nn::MicroBatch(int i)>& make);
+  // The same for the model in training.
+  EvaluationResult evaluate(int count, const std::function<nn::MicroBatch(int i)>& make) {
+    return parallel::evaluate(ctx_, stage_, count, make);
+  }
 
   Stage& stage() { return stage_; }
   const Stage& stage() const { return stage_; }

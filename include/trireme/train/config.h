@@ -28,10 +28,10 @@ struct Config {
 
   struct Model {
     std::optional<std::string> preset;
-    std::optional<int> layers, width, heads, kv_heads, vocabulary, context;
+    std::optional<int> layers, width, heads, kv_heads, hidden, vocabulary, context;
     std::optional<std::string> norm, activation, positions;
     std::optional<bool> tied, bias;
-    std::optional<double> dropout;
+    std::optional<double> dropout, rotary_theta;
     bool operator==(const Model&) const = default;
   } model;
 

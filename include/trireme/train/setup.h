@@ -41,8 +41,14 @@ nn::MicroBatch make_micro_batch(ops::Context& ctx, const TokenBatch& data, std::
 
 // Sum of the losses over all of `data`, in windows without overlap, on any grid; `limit` bounds the
 // number of micro-batches of the whole evaluation (none: all). Collective over the grid.
-parallel::EvaluationResult evaluate(ops::Context& ctx, parallel::TrainerStep& step,
+parallel::EvaluationResult evaluate(ops::Context& ctx, const parallel::Stage& stage,
                                     const TokenDataset& data, std::int64_t micro,
                                     bool mask_documents, std::optional<std::int64_t> limit);
+inline parallel::EvaluationResult evaluate(ops::Context& ctx, parallel::TrainerStep& step,
+                                           const TokenDataset& data, std::int64_t micro,
+                                           bool mask_documents,
+                                           std::optional<std::int64_t> limit) {
+  return evaluate(ctx, step.stage(), data, micro, mask_documents, limit);
+}
 
 }  // namespace trireme

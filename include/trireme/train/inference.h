@@ -1,0 +1,53 @@
+// A trained model on any grid, for evaluation and generation: weights alone, no gradients.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "trireme/io/checkpoint.h"
+#include "trireme/io/tokenizer.h"
+#include "trireme/models/gpt.h"
+#include "trireme/parallel/stage.h"
+#include "trireme/train/config.h"
+
+namespace trireme {
+
+// Collective over comm. `where` is a checkpoint, a folder of checkpoints, or a run folder; of a
+// folder the newest good one is opened, and rank 0 reports the newer ones that are damaged. Throws
+// CheckpointError, the same on all ranks.
+Checkpoint open_checkpoint_or_run(Communicator& comm, const std::string& where);
+
+// Names a tokenizer: "xxh64:0123456789abcdef", of its kind and model. Checkpoints carry it as their
+// extra attribute kTokenizerAttribute, so that a model is not used with another tokenizer.
+std::string tokenizer_checksum(const Tokenizer& tokenizer);
+inline constexpr const char* kTokenizerAttribute = "tokenizer";
+
+class InferenceModel {
+ public:
+  // Collective over the grid. The checkpoint's own configuration says what the model is;
+  // `precision` ("fp32", "bf16") overrides its run.precision. Throws CheckpointError where that
+  // configuration and the tensors do not fit together, ConfigError where the model does not fit the
+  // grid.
+  InferenceModel(ops::Context& ctx, const ProcessGrid& grid, const Checkpoint& checkpoint,
+                 const std::optional<std::string>& precision = std::nullopt);
+
+  const parallel::Stage& stage() const { return *stage_; }
+  const models::GptConfig& config() const { return model_; }
+  // With which the model was trained.
+  const Config& training() const { return training_; }
+
+  // Throws DataError unless the model was trained with this tokenizer, as far as its checkpoint
+  // tells: the size of the vocabulary, and the checksum where there is one. `origin` is where the
+  // tokenizer comes from.
+  void check_tokenizer(const Tokenizer& tokenizer, const std::string& origin) const;
+
+ private:
+  std::string path_;
+  std::optional<std::string> tokenizer_checksum_;
+  Config training_;
+  models::GptConfig model_;
+  std::unique_ptr<parallel::Stage> stage_;
+};
+
+}  // namespace trireme

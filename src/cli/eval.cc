@@ -1,0 +1,70 @@
+#include <fmt/format.h>
+
+#include "trireme/base/log.h"
+#include "trireme/train/evaluator.h"
+
+#include "cli/commands.h"
+#include "cli/inference_arguments.h"
+
+namespace trireme::cli {
+namespace {
+
+struct EvalArguments {
+  InferenceArguments inference;
+  std::vector<WeightedPath> data;
+  int micro = 4;
+};
+
+std::string table(const InferenceModel& model, const Checkpoint& checkpoint,
+                  const TokenDataset& data, const EvaluationReport& report, const GridShape& grid) {
+  std::string text;
+  const auto add = [&](std::string_view what, const std::string& value) {
+    text += fmt::format("{}{:<15}{}", text.empty() ? "" : "\n", what, value);
+  };
+  add("checkpoint", fmt::format("{}, step {}", checkpoint.path(), checkpoint.info().step));
+  std::string paths;
+  for (const TokenShardInfo& shard : data.shards()) {
+    paths += fmt::format("{}{}", paths.empty() ? "" : ", ", shard.path);
+  }
+  add("data", paths);
+  add("grid", grid.to_string());
+  add("loss", fmt::format("{:.6f}", report.loss));
+  add("perplexity", fmt::format("{:.4f}", report.perplexity));
+  add("bits per byte", fmt::format("{:.6f}", report.bits_per_byte));
+  add("tokens", fmt::format("{}, of {} bytes, in windows of {}", report.tokens, report.bytes,
+                            model.config().context));
+  add("tokens/s", fmt::format("{:.0f} ({:.1f} s)", report.tokens_per_second(), report.seconds));
+  return text;
+}
+
+ExitStatus evaluate_on_ranks(Runtime& runtime, const EvalArguments& given) {
+  runtime.set_timeout(given.inference.timeout);
+  const ProcessGrid grid(runtime, resolve_grid(given.inference.grid, runtime.size()));
+  ops::Context ctx = inference_context(given.inference, runtime);
+  const Checkpoint checkpoint = open_checkpoint_or_run(runtime.world(), given.inference.checkpoint);
+  const InferenceModel model(ctx, grid, checkpoint, given.inference.precision);
+  const auto data = open_evaluation_data(runtime.world(), model, given.data);
+  const EvaluationReport report =
+      evaluate_on(ctx, model.stage(), *data, given.micro, model.training().data.mask_documents);
+  if (runtime.rank() == 0) print_line(table(model, checkpoint, *data, report, grid.shape()));
+  return ExitStatus::kDone;
+}
+
+}  // namespace
+
+Work parse_eval(const Arguments& arguments) {
+  EvalArguments given;
+  Options options("trireme eval --checkpoint RUN_OR_FILE [--data PATH,...] [--KEY VALUE]...");
+  declare_inference(options, given.inference);
+  options.add("data", given.data, "HDF5 shards",
+              "what to predict: files or folders; default: the held-out data of the training");
+  options.add("batch.micro", given.micro, "sequences", "what one replica computes at a time",
+              at_least(1));
+  options.parse(arguments);
+  if (options.help_requested()) return show(options.help());
+  check_inference(given.inference);
+  return {.alone = {},
+          .on_ranks = [given](Runtime& runtime) { return evaluate_on_ranks(runtime, given); }};
+}
+
+}  // namespace trireme::cli

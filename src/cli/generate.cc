@@ -1,0 +1,240 @@
+#include <cstdio>
+#include <iostream>
+
+#include <fmt/format.h>
+
+#include "trireme/base/clock.h"
+#include "trireme/base/log.h"
+#include "trireme/io/dataset.h"
+#include "trireme/train/generator.h"
+#include "trireme/train/inference.h"
+#include "trireme/train/setup.h"
+
+#include "cli/commands.h"
+#include "cli/inference_arguments.h"
+
+namespace trireme::cli {
+namespace {
+
+struct GenerateArguments {
+  InferenceArguments inference;
+  std::string prompt = "-";
+  std::string tokenizer;
+  SamplingOptions sampling{.temperature = 0.8};
+  std::int64_t tokens = 200;
+  std::int64_t seed = 1;
+  bool stop_at_end_of_text = false;
+};
+
+void declare(Options& options, GenerateArguments& given) {
+  declare_inference(options, given.inference);
+  options.add("prompt", given.prompt, "",
+              "the text to continue; -: each line of standard input is one");
+  options.add("tokens", given.tokens, "tokens", "how many to add", at_least(1));
+  options.add("temperature", given.sampling.temperature, "",
+              "below 1 likely tokens get likelier, above 1 less so; 0: always the likeliest",
+              at_least(0));
+  options.add("top-k", given.sampling.top_k, "tokens", "draw from the likeliest alone; 0: from all",
+              at_least(0));
+  options.add("top-p", given.sampling.top_p, "probability",
+              "draw from the likeliest tokens that together reach it",
+              {.least = 0, .most = 1, .excludes_least = true, .choices = {}});
+  options.add("seed", given.seed, "", "of the draws", at_least(0));
+  options.add("stop-at-end-of-text", given.stop_at_end_of_text, "",
+              "end a text where the model ends it");
+  options.add("tokenizer", given.tokenizer, "",
+              "a shard of the data that the model was trained on; default: the one named in the "
+              "checkpoint");
+}
+
+// The tokenizer lies in the shards; their tokens are not read.
+TokenizerPtr open_tokenizer(Communicator& comm, const InferenceModel& model,
+                            const std::string& shard) {
+  const std::string data = shard.empty() ? data_list(model.training().data.train) : shard;
+  const auto open = [&] {
+    return TokenDataset::open(
+        {.data = data, .split = "", .context = 1, .order = SampleOrder::kSequential}, comm);
+  };
+  std::shared_ptr<const TokenDataset> shards;
+  try {
+    shards = open();
+  } catch (const DataError& error) {
+    if (!shard.empty()) throw;
+    throw DataError(fmt::format("{}; --tokenizer SHARD names any shard of the model's tokenizer",
+                                error.what()));
+  }
+  model.check_tokenizer(*shards->tokenizer(), shards->shards().front().path);
+  return shards->tokenizer();
+}
+
+// The prompts, as many at a time as there are replicas; rank 0 reads, every rank gets them.
+class Prompts {
+ public:
+  Prompts(Communicator& comm, const std::string& prompt, int replicas)
+      : comm_(comm), prompt_(prompt), replicas_(replicas) {}
+
+  // None: no more. Throws ConfigError for an empty one, and where some replicas have none at all.
+  std::vector<std::string> next() {
+    std::vector<std::string> prompts;
+    while (static_cast<int>(prompts.size()) < replicas_) {
+      // The first byte says whether there is one.
+      const std::string read = comm_.broadcast_text(comm_.rank() == 0 ? read_one() : "");
+      if (read[0] == kEnd) break;
+      ++count_;
+      if (read.size() == 1) {
+        throw ConfigError(prompt_ == "-"
+                              ? fmt::format("line {} of standard input is empty: a prompt is at "
+                                            "least one character",
+                                            count_)
+                              : "--prompt is empty: give at least one character");
+      }
+      prompts.push_back(read.substr(1));
+    }
+    if (count_ == 0) throw ConfigError("standard input holds no prompt; give one by --prompt TEXT");
+    if (count_ < replicas_) {
+      throw ConfigError(fmt::format(
+          "grid.data is {}, but there {}: each replica continues a prompt of its own; "
+          "use more pipeline stages (--grid.pipeline) or tensor ranks (--grid.tensor)",
+          replicas_, count_ == 1 ? "is 1 prompt" : fmt::format("are {} prompts", count_)));
+    }
+    return prompts;
+  }
+
+ private:
+  static constexpr char kEnd = 'e';
+  static constexpr char kPrompt = 'p';
+
+  std::string read_one() {
+    if (prompt_ != "-") return count_ == 0 ? kPrompt + prompt_ : std::string(1, kEnd);
+    std::string line;
+    return std::getline(std::cin, line) ? kPrompt + line : std::string(1, kEnd);
+  }
+
+  Communicator& comm_;
+  std::string prompt_;
+  int replicas_;
+  int count_ = 0;
+};
+
+void write_text(std::string_view text) {
+  std::fwrite(text.data(), 1, text.size(), stdout);
+  std::fflush(stdout);
+}
+
+// Writes prompts and their continuations, on the rank that speaks.
+class Writer {
+ public:
+  Writer(TokenizerPtr tokenizer, bool speaks) : tokenizer_(std::move(tokenizer)), speaks_(speaks) {}
+
+  void begin(const std::string& prompt) { write(prompt); }
+  void token(std::int32_t token) { write(characters_.add(tokenizer_->bytes_of(token))); }
+  void end() { write(characters_.rest() + "\n"); }
+
+ private:
+  void write(std::string_view text) const {
+    if (speaks_) write_text(text);
+  }
+
+  TokenizerPtr tokenizer_;
+  bool speaks_;
+  Utf8Stream characters_;
+};
+
+// From the first prompt to the last.
+class Session {
+ public:
+  Session(Runtime& runtime, const GenerateArguments& given)
+      : runtime_(runtime),
+        given_(given),
+        grid_(runtime, resolve_grid(given.inference.grid, runtime.size())),
+        ctx_(inference_context(given.inference, runtime)),
+        model_(ctx_, grid_, open_checkpoint_or_run(runtime.world(), given.inference.checkpoint),
+               given.inference.precision),
+        tokenizer_(open_tokenizer(runtime.world(), model_, given.tokenizer)),
+        writer_(tokenizer_, runtime.rank() == 0) {}
+
+  void run() {
+    Generator generator(ctx_, model_.stage(), model_.config().context, options());
+    Prompts source(runtime_.world(), given_.prompt, grid_.shape().data);
+    for (auto prompts = source.next(); !prompts.empty(); prompts = source.next()) {
+      continue_texts(generator, prompts);
+    }
+    if (runtime_.rank() != 0) return;
+    report_line(fmt::format("{} tokens in {:.1f} s, {:.1f} tokens/s", tokens_, seconds_,
+                            static_cast<double>(tokens_) / seconds_));
+  }
+
+ private:
+  GenerationOptions options() const {
+    GenerationOptions options{.sampling = given_.sampling,
+                              .seed = static_cast<std::uint64_t>(given_.seed),
+                              .tokens = given_.tokens};
+    if (given_.stop_at_end_of_text) options.stop_token = tokenizer_->end_of_text();
+    return options;
+  }
+
+  void continue_texts(Generator& generator, const std::vector<std::string>& prompts) {
+    std::vector<std::vector<std::int32_t>> encoded;
+    for (const std::string& prompt : prompts) {
+      encoded.push_back(tokenizer_->encode(prompt));
+      say_if_too_long(std::ssize(encoded.back()));
+    }
+    const Stopwatch watch;
+    writer_.begin(prompts[0]);
+    const auto texts = generator.generate_on_replicas(
+        encoded, number_, [this](std::int32_t token) { writer_.token(token); });
+    writer_.end();
+    // The first was written as it came.
+    for (std::size_t i = 1; i < texts.size(); ++i) {
+      writer_.begin(prompts[i]);
+      for (const std::int32_t token : texts[i]) writer_.token(token);
+      writer_.end();
+    }
+    seconds_ += watch.seconds();
+    for (const auto& text : texts) tokens_ += std::ssize(text);
+    number_ += prompts.size();
+  }
+
+  void say_if_too_long(std::int64_t tokens) {
+    const std::int64_t context = model_.config().context;
+    if (tokens <= context || said_too_long_) return;
+    said_too_long_ = true;
+    if (runtime_.rank() != 0) return;
+    report_line(fmt::format(
+        "a prompt of {} tokens is longer than the model's context of {}: its last {} count", tokens,
+        context, context));
+  }
+
+  Runtime& runtime_;
+  const GenerateArguments& given_;
+  ProcessGrid grid_;
+  ops::Context ctx_;
+  InferenceModel model_;
+  TokenizerPtr tokenizer_;
+  Writer writer_;
+  bool said_too_long_ = false;
+  std::uint64_t number_ = 0;  // of the next prompt
+  std::int64_t tokens_ = 0;
+  double seconds_ = 0.0;
+};
+
+ExitStatus generate_on_ranks(Runtime& runtime, const GenerateArguments& given) {
+  runtime.set_timeout(given.inference.timeout);
+  Session(runtime, given).run();
+  return ExitStatus::kDone;
+}
+
+}  // namespace
+
+Work parse_generate(const Arguments& arguments) {
+  GenerateArguments given;
+  Options options("trireme generate --checkpoint RUN_OR_FILE [--prompt TEXT] [--KEY VALUE]...");
+  declare(options, given);
+  options.parse(arguments);
+  if (options.help_requested()) return show(options.help());
+  check_inference(given.inference);
+  return {.alone = {},
+          .on_ranks = [given](Runtime& runtime) { return generate_on_ranks(runtime, given); }};
+}
+
+}  // namespace trireme::cli

@@ -1,0 +1,57 @@
+#include "trireme/train/evaluator.h"
+
+#include <cmath>
+#include <numbers>
+
+#include <fmt/format.h>
+
+#include "trireme/base/clock.h"
+#include "trireme/train/setup.h"
+
+namespace trireme {
+
+EvaluationReport evaluation_report(double loss_sum, std::int64_t tokens, std::int64_t bytes) {
+  EvaluationReport report;
+  report.loss = loss_sum / static_cast<double>(tokens);
+  report.perplexity = std::exp(report.loss);
+  report.bits_per_byte = loss_sum / std::numbers::ln2 / static_cast<double>(bytes);
+  report.tokens = tokens;
+  report.bytes = bytes;
+  return report;
+}
+
+std::shared_ptr<const TokenDataset> open_evaluation_data(Communicator& comm,
+                                                         const InferenceModel& model,
+                                                         const std::vector<WeightedPath>& paths) {
+  // Every token counts once, so weights have no meaning here.
+  std::vector<WeightedPath> unweighted = paths.empty() ? model.training().data.validation : paths;
+  if (unweighted.empty()) {
+    throw ConfigError(
+        "--data is missing, and the model was trained without held-out data: name what to evaluate "
+        "on, as in --data validation.h5");
+  }
+  for (WeightedPath& path : unweighted) path.weight = 1.0;
+  auto data = TokenDataset::open({.data = data_list(unweighted),
+                                  .split = paths.empty() ? "validation" : "",
+                                  .context = model.config().context,
+                                  .order = SampleOrder::kSequential},
+                                 comm);
+  model.check_tokenizer(*data->tokenizer(), data->shards().front().path);
+  return data;
+}
+
+EvaluationReport evaluate_on(ops::Context& ctx, const parallel::Stage& stage,
+                             const TokenDataset& data, std::int64_t micro, bool mask_documents) {
+  const Stopwatch watch;
+  const parallel::EvaluationResult result =
+      evaluate(ctx, stage, data, micro, mask_documents, std::nullopt);
+  TRIREME_CHECK(result.targets == data.tokens(),
+                fmt::format("{} of {} tokens were predicted", result.targets, data.tokens()));
+  EvaluationReport report =
+      evaluation_report(result.loss_sum, result.targets, data.original_bytes());
+  // The slowest rank's, so that all ranks say the same.
+  report.seconds = stage.grid().world().all_reduce_host(watch.seconds(), ReduceOp::kMax);
+  return report;
+}
+
+}  // namespace trireme

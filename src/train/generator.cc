@@ -1,0 +1,133 @@
+#include "trireme/train/generator.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "trireme/parallel/pipeline_executor.h"
+
+namespace trireme {
+namespace {
+
+// What the choosing rank sends where the logits are not finite.
+constexpr std::int32_t kNotFinite = -1;
+
+// How many bytes at the end of `text` begin a character that is not complete.
+std::size_t incomplete_tail(std::string_view text) {
+  for (std::size_t back = 1; back <= std::min<std::size_t>(3, text.size()); ++back) {
+    const auto byte = static_cast<unsigned char>(text[text.size() - back]);
+    if ((byte & 0xc0) == 0x80) continue;  // inside a character: its first byte stands before
+    const std::size_t length = byte >= 0xf0 ? 4 : byte >= 0xe0 ? 3 : byte >= 0xc0 ? 2 : 1;
+    return length > back ? back : 0;
+  }
+  return 0;
+}
+
+}  // namespace
+
+Generator::Generator(ops::Context& ctx, const parallel::Stage& stage, std::int64_t context,
+                     const GenerationOptions& options)
+    : ctx_(ctx), stage_(stage), context_(context), options_(options) {
+  if (stage.options().sequence_parallel) {
+    throw ConfigError(
+        "generation goes position by position, which grid.sequence_parallel cannot "
+        "split: leave it off");
+  }
+  cache_.capacity = context;
+}
+
+std::vector<std::int32_t> Generator::generate(std::span<const std::int32_t> prompt,
+                                              std::uint64_t number, const OnToken& on_token) {
+  TRIREME_CHECK(!prompt.empty(), "an empty prompt");
+  std::vector<std::int32_t> text(prompt.begin(), prompt.end());
+  const auto last = [&text](std::int64_t count) {
+    return std::span<const std::int32_t>(text).last(
+        std::min(text.size(), static_cast<std::size_t>(count)));
+  };
+  cache_.past = 0;
+  std::span<const std::int32_t> next = last(context_);
+  for (std::int64_t i = 0; i < options_.tokens; ++i) {
+    const std::int32_t token = choose(forward(next), number, i);
+    if (token == options_.stop_token) break;
+    text.push_back(token);
+    if (on_token) on_token(token);
+    // No place left: keys and values carry their positions, so the last half starts anew.
+    const bool full = cache_.past == context_;
+    if (full) cache_.past = 0;
+    next = last(full ? std::max<std::int64_t>(context_ / 2, 1) : 1);
+  }
+  return {text.begin() + std::ssize(prompt), text.end()};
+}
+
+std::vector<std::vector<std::int32_t>> Generator::generate_on_replicas(
+    std::span<const std::vector<std::int32_t>> prompts, std::uint64_t first_number,
+    const OnToken& on_token) {
+  const ProcessGrid& grid = stage_.grid();
+  const auto here = static_cast<std::size_t>(grid.data_index());
+  const auto replicas = static_cast<std::size_t>(grid.shape().data);
+  TRIREME_CHECK(prompts.size() <= replicas, "more prompts than replicas at one time");
+  std::vector<std::int32_t> mine;
+  if (here < prompts.size()) {
+    mine = generate(prompts[here], first_number + here, here == 0 ? on_token : OnToken());
+  }
+  // One row for each replica: how many tokens, and the tokens.
+  const std::size_t row = static_cast<std::size_t>(options_.tokens) + 1;
+  std::vector<std::int32_t> all(replicas * row);
+  const std::span<std::int32_t> own = std::span(all).subspan(here * row, row);
+  own[0] = static_cast<std::int32_t>(mine.size());
+  std::copy(mine.begin(), mine.end(), own.begin() + 1);
+  grid.data().all_gather(Stream(), Tensor::wrap(own), Tensor::wrap(std::span(all))).wait_host();
+  std::vector<std::vector<std::int32_t>> texts;
+  for (std::size_t d = 0; d < prompts.size(); ++d) {
+    const auto begin = all.begin() + static_cast<std::ptrdiff_t>(d * row);
+    texts.emplace_back(begin + 1, begin + 1 + *begin);
+  }
+  return texts;
+}
+
+Tensor Generator::forward(std::span<const std::int32_t> tokens) {
+  nn::MicroBatch batch;
+  batch.batch = 1;
+  batch.length = std::ssize(tokens);
+  batch.tokens = ctx_.allocate({batch.length}, DType::kI32);
+  std::copy(tokens.begin(), tokens.end(), batch.tokens.data<std::int32_t>());
+  batch.cache = &cache_;
+  const std::vector<nn::Values> outputs =
+      parallel::PipelineExecutor(ctx_, stage_).forward({&batch, 1});
+  cache_.past += batch.length;
+  return stage_.last() ? outputs[0][0].tensor() : Tensor();
+}
+
+std::int32_t Generator::choose(const Tensor& logits, std::uint64_t number, std::int64_t position) {
+  const ProcessGrid& grid = stage_.grid();
+  std::int32_t token = 0;
+  // One rank chooses for all: processors of different kinds may round differently.
+  if (stage_.last() && grid.tensor_index() == 0) {
+    const auto values = logits.span<float>();
+    const bool finite =
+        std::all_of(values.begin(), values.end(), [](float x) { return std::isfinite(x); });
+    token = finite ? sample_token(values, options_.sampling,
+                                  sampling_uniform(options_.seed, number,
+                                                   static_cast<std::uint64_t>(position)))
+                   : kNotFinite;
+  }
+  const int chooser = (grid.shape().pipeline - 1) * grid.shape().tensor;
+  grid.model().broadcast(Stream(), Tensor::wrap(std::span(&token, 1)), chooser).wait_host();
+  if (token == kNotFinite) {
+    throw CheckpointError("the model's probabilities are not finite: its training diverged");
+  }
+  return token;
+}
+
+std::string Utf8Stream::add(std::string_view bytes) {
+  held_ += bytes;
+  std::string shown = held_.substr(0, held_.size() - incomplete_tail(held_));
+  held_.erase(0, shown.size());
+  return shown;
+}
+
+std::string Utf8Stream::rest() {
+  return std::exchange(held_, {});
+}
+
+}  // namespace trireme

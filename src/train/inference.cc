@@ -1,0 +1,112 @@
+#include "trireme/train/inference.h"
+
+#include <filesystem>
+
+#include <fmt/format.h>
+#include <xxhash.h>
+
+#include "trireme/base/log.h"
+#include "trireme/train/setup.h"
+
+namespace trireme {
+namespace {
+
+namespace fs = std::filesystem;
+
+// The folder that holds checkpoints, or nothing where `where` is none.
+std::string checkpoint_folder(const std::string& where) {
+  std::error_code ignored;
+  if (!fs::is_directory(where, ignored)) return "";
+  const fs::path inside = fs::path(where) / "checkpoints";
+  return fs::is_directory(inside, ignored) ? inside.string() : where;
+}
+
+models::GptConfig model_of(const Config& training, const std::string& path) {
+  try {
+    return resolve_model(training.model, std::nullopt);
+  } catch (const ConfigError& error) {
+    throw CheckpointError(
+        fmt::format("{}: its configuration describes no model: {}", path, error.what()));
+  }
+}
+
+Config training_config(const Checkpoint& checkpoint) {
+  try {
+    return config_from_ini(checkpoint.info().config, checkpoint.path());
+  } catch (const ConfigError& error) {
+    throw CheckpointError(error.what());
+  }
+}
+
+}  // namespace
+
+Checkpoint open_checkpoint_or_run(Communicator& comm, const std::string& where) {
+  // One rank looks, so that all go the same way.
+  const std::string kind = comm.broadcast_text(comm.rank() != 0          ? ""
+                                               : !fs::exists(where)      ? "none"
+                                               : fs::is_directory(where) ? "folder"
+                                                                         : "file");
+  if (kind == "none") {
+    throw CheckpointError(fmt::format(
+        "{}: there is no such file or folder; name a checkpoint (step-00001000.h5) or a run folder",
+        where));
+  }
+  if (kind == "file") return Checkpoint::open(comm, where);
+  const std::string folder =
+      comm.broadcast_text(comm.rank() == 0 ? checkpoint_folder(where) : std::string());
+  LatestCheckpoint latest = open_latest_checkpoint(comm, folder);
+  if (!latest.checkpoint) {
+    throw CheckpointError(
+        latest.refused.empty()
+            ? fmt::format("{}: no checkpoint is there; a run writes its first after "
+                          "checkpoint.every steps",
+                          folder)
+            : fmt::format("{}: no good checkpoint is there; the newest is {}", folder,
+                          latest.refused.front()));
+  }
+  if (comm.rank() == 0) {
+    for (const std::string& reason : latest.refused) report_line("damaged, not used: " + reason);
+  }
+  return *latest.checkpoint;
+}
+
+std::string tokenizer_checksum(const Tokenizer& tokenizer) {
+  const std::string text = fmt::format("{}\n{}", tokenizer.kind(), tokenizer.model());
+  return fmt::format("xxh64:{:016x}", XXH64(text.data(), text.size(), 0));
+}
+
+InferenceModel::InferenceModel(ops::Context& ctx, const ProcessGrid& grid,
+                               const Checkpoint& checkpoint,
+                               const std::optional<std::string>& precision)
+    : path_(checkpoint.path()),
+      training_(training_config(checkpoint)),
+      model_(model_of(training_, path_)) {
+  const auto& extra = checkpoint.info().extra;
+  if (const auto found = extra.find(kTokenizerAttribute); found != extra.end()) {
+    tokenizer_checksum_ = found->second;
+  }
+  parallel::StageOptions options;
+  options.compute =
+      precision.value_or(training_.run.precision) == "bf16" ? DType::kBF16 : DType::kF32;
+  options.trains = false;
+  stage_ = std::make_unique<parallel::Stage>(ctx, grid, models::gpt_plan(model_), options);
+  checkpoint.read(grid.world(), checkpoint_slices(*stage_, nullptr, false));
+  for (const nn::FlatGroup* group : stage_->groups()) group->refresh_weights(ctx);
+}
+
+void InferenceModel::check_tokenizer(const Tokenizer& tokenizer, const std::string& origin) const {
+  if (tokenizer.vocabulary() != model_.vocabulary) {
+    throw DataError(
+        fmt::format("{} has a vocabulary of {} tokens, the model of {} one of {}: use "
+                    "data of the tokenizer that the model was trained with",
+                    origin, tokenizer.vocabulary(), path_, model_.vocabulary));
+  }
+  if (tokenizer_checksum_ && *tokenizer_checksum_ != tokenizer_checksum(tokenizer)) {
+    throw DataError(
+        fmt::format("{} has another tokenizer ({}) than the model of {} was trained "
+                    "with, though as many tokens",
+                    origin, tokenizer.description(), path_));
+  }
+}
+
+}  // namespace trireme

@@ -1,0 +1,141 @@
+// Evaluation on every grid equals evaluation on one rank, and counts every token once.
+#include <cmath>
+#include <optional>
+
+#include <gtest/gtest.h>
+
+#include "trireme/io/token_shard.h"
+#include "trireme/train/evaluator.h"
+#include "trireme/train/setup.h"
+
+#include "support/mpi_test.h"
+#include "support/temporary_folder.h"
+
+namespace trireme::test {
+namespace {
+
+using trireme::testing::runtime;
+using trireme::testing::TemporaryFolder;
+
+class Evaluate : public ::testing::Test {
+ protected:
+  Evaluate() {
+    model_.vocabulary = 257;
+    if (runtime().rank() == 0) made_.emplace();
+    folder_ = runtime().world().broadcast_text(made_ ? made_->path().string() : "");
+  }
+  ~Evaluate() override { runtime().world().barrier().wait_host(); }
+
+  // A shard of `count` tokens: letters, cut into two documents; its text is `bytes` long.
+  std::string shard(const std::string& name, int count, std::uint64_t bytes) {
+    const std::string path = folder_ + "/" + name;
+    if (runtime().rank() == 0) {
+      TokenShardWriter writer(path, make_byte_tokenizer(), "validation", "made up");
+      std::vector<std::int32_t> tokens;
+      for (int i = 0; i < count; ++i) tokens.push_back('a' + i * i % 23);
+      tokens[static_cast<std::size_t>(count / 2)] = 256;
+      tokens.back() = 256;
+      const std::vector<std::uint64_t> starts = {0, static_cast<std::uint64_t>(count / 2 + 1)};
+      writer.append(tokens, starts, bytes);
+      writer.commit();
+    }
+    runtime().world().barrier().wait_host();
+    return path;
+  }
+  std::shared_ptr<const TokenDataset> open(const std::string& list) {
+    return TokenDataset::open(
+        {.data = list, .split = "", .context = model_.context, .order = SampleOrder::kSequential},
+        runtime().world());
+  }
+  EvaluationReport on(const ProcessGrid& grid, const TokenDataset& data, std::int64_t micro,
+                      bool mask_documents = false) {
+    parallel::Stage stage(ctx_, grid, models::gpt_plan(model_), {.seed = 3});
+    return evaluate_on(ctx_, stage, data, micro, mask_documents);
+  }
+
+  models::GptConfig model_ = models::gpt_preset("test-llama");
+  ops::Context ctx_ = ops::make_cpu_context(1);
+  ProcessGrid alone_{runtime(), {1, 1, 1}, {runtime().rank()}};
+  std::optional<TemporaryFolder> made_;
+  std::string folder_;
+};
+
+TEST(EvaluationReport, BitsPerByteDivideByTheBytesOfTheText) {
+  // Three tokens of probability 1/2, 1/4 and 1/8 for two bytes: 6 bits.
+  const EvaluationReport report = evaluation_report(6 * std::log(2.0), 3, 2);
+  EXPECT_DOUBLE_EQ(report.loss, 2 * std::log(2.0));
+  EXPECT_DOUBLE_EQ(report.perplexity, 4.0);
+  EXPECT_DOUBLE_EQ(report.bits_per_byte, 3.0);
+  EXPECT_EQ(report.tokens, 3);
+  EXPECT_EQ(report.bytes, 2);
+}
+
+// With all weights 0 every token has probability 1/257, wherever it stands.
+TEST_F(Evaluate, UniformModelNeedsTheLogarithmOfTheVocabulary) {
+  const auto data = open(shard("a.h5", 101, 99) + "," + shard("b.h5", 35, 31));
+  const ProcessGrid grid(runtime(), {1, 1, runtime().size()});
+  const parallel::Stage stage(ctx_, grid, models::gpt_plan(model_), {.trains = false});
+  const EvaluationReport report = evaluate_on(ctx_, stage, *data, 3, false);
+  EXPECT_EQ(report.tokens, 136);
+  EXPECT_EQ(report.bytes, 130);
+  EXPECT_NEAR(report.loss, std::log(257.0), 1e-6);
+  EXPECT_NEAR(report.bits_per_byte, 136 * std::log2(257.0) / 130, 1e-5);
+  EXPECT_GT(report.seconds, 0.0);
+}
+
+// 7 + 3 windows, the last of each shard partial; the micro-batches of 1, 3 and 4 divide among the
+// replicas unevenly, and the last holds fewer windows.
+TEST_F(Evaluate, EveryGridAgreesWithOneRank) {
+  const auto data = open(shard("a.h5", 101, 99) + "," + shard("b.h5", 35, 31));
+  ASSERT_EQ(data->samples(), 10u);
+  const int ranks = runtime().size();
+  for (const bool mask : {false, true}) {
+    const EvaluationReport reference = on(alone_, *data, 1, mask);
+    EXPECT_EQ(reference.tokens, 136);
+    for (const std::int64_t micro : {1, 3, 4, 16}) {
+      for (const GridShape& shape : {GridShape{ranks, 1, 1}, GridShape{1, ranks, 1},
+                                     GridShape{1, 1, ranks}, GridShape{ranks / 2, 1, 2}}) {
+        if (shape.ranks() != ranks) continue;
+        const ProcessGrid grid(runtime(), shape);
+        const EvaluationReport report = on(grid, *data, micro, mask);
+        EXPECT_EQ(report.tokens, 136) << shape.to_string();
+        EXPECT_NEAR(report.loss / reference.loss, 1.0, 1e-6) << shape.to_string() << ", " << micro;
+      }
+    }
+  }
+}
+
+// The order of the windows does not matter, what is in them does: a window's inputs begin with the
+// token before it.
+TEST_F(Evaluate, WindowsGoThroughTheWholeText) {
+  const std::string path = shard("a.h5", 40, 38);
+  const auto data = open(path);
+  const parallel::Stage stage(ctx_, alone_, models::gpt_plan(model_), {.seed = 3});
+  const double whole = evaluate_on(ctx_, stage, *data, 8, false).loss;
+  std::vector<std::int32_t> text;
+  for (std::uint64_t i = 0; i < 3; ++i) {
+    const TokenBatch window = data->read(std::vector<std::uint64_t>{i});
+    EXPECT_EQ(window.tokens[0], i == 0 ? 256 : text.back());
+    for (const std::int32_t target : window.targets) {
+      if (target >= 0) text.push_back(target);
+    }
+  }
+  EXPECT_EQ(text.size(), 40u);
+  EXPECT_EQ(text[0], 'a');
+  EXPECT_EQ(text[20], 256);
+  double sum = 0.0;
+  for (std::size_t i = 0; i < 3; ++i) {
+    TokenBatch window{.samples = {i}, .tokens = {}, .targets = {}, .first_key = {}};
+    for (std::size_t t = i * 16; t < i * 16 + 16; ++t) {
+      window.tokens.push_back(t == 0 || t > 40 ? 256 : text[t - 1]);
+      window.targets.push_back(t < 40 ? text[t] : -1);
+    }
+    sum += parallel::evaluate(ctx_, stage, 1, [&](int) {
+             return make_micro_batch(ctx_, window, 16, 0, 1, false);
+           }).loss_sum;
+  }
+  EXPECT_NEAR(whole, sum / 40, 1e-6);
+}
+
+}  // namespace
+}  // namespace trireme::test

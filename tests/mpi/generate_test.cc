@@ -1,0 +1,297 @@
+// Generation on every grid equals generation on one rank, and the cache changes nothing.
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <limits>
+#include <memory>
+#include <optional>
+#include <set>
+
+#include <gtest/gtest.h>
+
+#include "trireme/parallel/pipeline_executor.h"
+#include "trireme/train/generator.h"
+#include "trireme/train/inference.h"
+#include "trireme/train/setup.h"
+
+#include "support/mpi_test.h"
+#include "support/temporary_folder.h"
+
+namespace trireme::test {
+namespace {
+
+using Tokens = std::vector<std::int32_t>;
+using trireme::testing::runtime;
+using trireme::testing::TemporaryFolder;
+
+const Tokens kPrompt = {3, 14, 15, 9, 26, 5};
+
+models::GptConfig model_of(bool llama) {
+  return models::gpt_preset(llama ? "test-llama" : "test-gpt");
+}
+
+// Random weights, larger than a fresh model's, so that tokens depend on the text before them and
+// probabilities are far from equal.
+std::unique_ptr<parallel::Stage> make_stage(ops::Context& ctx, const ProcessGrid& grid,
+                                            const models::GptConfig& model) {
+  auto stage = std::make_unique<parallel::Stage>(ctx, grid, models::gpt_plan(model),
+                                                 parallel::StageOptions{.seed = 11});
+  for (const nn::FlatGroup* group : stage->groups()) {
+    // A tied embedding takes the part of the text that is near to the token last read: less of it.
+    const float scale = !group->decay() ? 1.0f : group->tied() ? 4.0f : 25.0f;
+    for (float& value : group->master().span<float>()) value *= scale;
+    group->refresh_weights(ctx);
+  }
+  return stage;
+}
+
+std::vector<GridShape> grids(int ranks) {
+  std::vector<GridShape> found;
+  for (const int tensor : {1, 2, 4}) {
+    if (ranks % tensor == 0) found.push_back({1, ranks / tensor, tensor});
+  }
+  return found;
+}
+
+class Generate : public ::testing::TestWithParam<bool> {
+ protected:
+  Tensor logits_of(const parallel::Stage& stage, std::span<const std::int32_t> tokens,
+                   std::int64_t capacity) {
+    nn::KeyValueCache fresh;
+    fresh.capacity = capacity;
+    nn::MicroBatch batch;
+    batch.batch = 1;
+    batch.length = std::ssize(tokens);
+    batch.tokens = ctx_.allocate({batch.length}, DType::kI32);
+    std::copy(tokens.begin(), tokens.end(), batch.tokens.data<std::int32_t>());
+    batch.cache = &fresh;
+    return parallel::PipelineExecutor(ctx_, stage).forward({&batch, 1})[0][0].tensor();
+  }
+
+  // Greedy, each token from a pass over the whole text; the window of the context as Generator has
+  // it. Also the smallest distance between the likeliest token and the next.
+  Tokens without_cache(const Tokens& prompt, std::int64_t count, double& smallest_gap) {
+    const auto stage = make_stage(ctx_, alone_, model_);
+    Tokens text = prompt;
+    std::size_t begin = text.size() - std::min<std::size_t>(text.size(), context());
+    smallest_gap = std::numeric_limits<double>::infinity();
+    for (std::int64_t i = 0; i < count; ++i) {
+      if (text.size() - begin > context()) begin = text.size() - context() / 2;
+      const Tensor logits = logits_of(*stage, std::span(text).subspan(begin), model_.context);
+      const auto values = logits.span<float>();
+      const auto best = std::max_element(values.begin(), values.end());
+      double second = -std::numeric_limits<double>::infinity();
+      for (auto it = values.begin(); it != values.end(); ++it) {
+        if (it != best) second = std::max(second, double{*it});
+      }
+      smallest_gap = std::min(smallest_gap, *best - second);
+      text.push_back(static_cast<std::int32_t>(best - values.begin()));
+    }
+    return {text.begin() + std::ssize(prompt), text.end()};
+  }
+
+  Tokens with_cache(const parallel::Stage& stage, const GenerationOptions& options,
+                    const Tokens& prompt, std::uint64_t number = 0) {
+    Tokens streamed;
+    const Tokens tokens =
+        Generator(ctx_, stage, model_.context, options)
+            .generate(prompt, number, [&](std::int32_t token) { streamed.push_back(token); });
+    EXPECT_EQ(streamed, tokens);
+    return tokens;
+  }
+
+  std::size_t context() const { return static_cast<std::size_t>(model_.context); }
+
+  models::GptConfig model_ = model_of(GetParam());
+  ops::Context ctx_ = ops::make_cpu_context(1);
+  ProcessGrid alone_{runtime(), {1, 1, 1}, {runtime().rank()}};
+};
+
+constexpr SamplingOptions kGreedy{.temperature = 0.0};
+
+TEST_P(Generate, GreedyEqualsFullPassesOnEveryGrid) {
+  // Within the context of 16, past it, and from a prompt that is longer than it.
+  Tokens longer;
+  for (std::int32_t i = 0; i < 40; ++i) longer.push_back(i * i % 67);
+  for (const auto& [prompt, count] :
+       {std::pair{kPrompt, 10}, std::pair{kPrompt, 40}, std::pair{longer, 12}}) {
+    double gap = 0.0;
+    const Tokens expected = without_cache(prompt, count, gap);
+    EXPECT_GT(gap, 1e-3) << "a near tie: choose other weights";
+    EXPECT_GT(std::set<std::int32_t>(expected.begin(), expected.end()).size(), 4u);
+    for (const GridShape& shape : grids(runtime().size())) {
+      const ProcessGrid grid(runtime(), shape);
+      const auto stage = make_stage(ctx_, grid, model_);
+      EXPECT_EQ(with_cache(*stage, {.sampling = kGreedy, .tokens = count}, prompt), expected)
+          << shape.to_string() << ", prompt of " << prompt.size();
+    }
+  }
+}
+
+TEST_P(Generate, SamplesDependOnSeedAndPromptNotOnTheGrid) {
+  GenerationOptions options{
+      .sampling = {.temperature = 1.5, .top_k = 40, .top_p = 0.95}, .seed = 3, .tokens = 24};
+  const auto stage = make_stage(ctx_, alone_, model_);
+  const Tokens expected = with_cache(*stage, options, kPrompt);
+  EXPECT_EQ(with_cache(*stage, options, kPrompt), expected);
+  EXPECT_NE(with_cache(*stage, options, kPrompt, 1), expected);
+  options.seed = 4;
+  EXPECT_NE(with_cache(*stage, options, kPrompt), expected);
+  options.seed = 3;
+  for (const GridShape& shape : grids(runtime().size())) {
+    const ProcessGrid grid(runtime(), shape);
+    EXPECT_EQ(with_cache(*make_stage(ctx_, grid, model_), options, kPrompt), expected)
+        << shape.to_string();
+  }
+  options.sampling = {.temperature = 2.0, .top_k = 1};
+  const Tokens one = with_cache(*stage, options, kPrompt);
+  options.sampling = kGreedy;
+  EXPECT_EQ(with_cache(*stage, options, kPrompt), one);
+}
+
+TEST_P(Generate, StopsAtTheStopToken) {
+  const auto stage = make_stage(ctx_, alone_, model_);
+  GenerationOptions options{.sampling = kGreedy, .tokens = 20};
+  const Tokens all = with_cache(*stage, options, kPrompt);
+  const auto at = std::find(all.begin(), all.end(), all[5]);
+  options.stop_token = all[5];
+  EXPECT_EQ(with_cache(*stage, options, kPrompt), Tokens(all.begin(), at));
+}
+
+TEST_P(Generate, PromptsAreDealtToReplicas) {
+  const int ranks = runtime().size();
+  if (ranks % 2 != 0) GTEST_SKIP() << "one rank is one replica";
+  const ProcessGrid grid(runtime(), {2, ranks / 2, 1});
+  const auto stage = make_stage(ctx_, grid, model_);
+  const GenerationOptions options{.sampling = {.temperature = 1.5}, .seed = 9, .tokens = 12};
+  const std::vector<Tokens> prompts = {kPrompt, {1, 2, 3}};
+  Tokens streamed;
+  Generator generator(ctx_, *stage, model_.context, options);
+  const auto texts = generator.generate_on_replicas(
+      prompts, 4, [&](std::int32_t token) { streamed.push_back(token); });
+  const auto last = generator.generate_on_replicas({prompts.data(), 1}, 6);
+  const auto reference = make_stage(ctx_, alone_, model_);
+  ASSERT_EQ(texts.size(), 2u);
+  EXPECT_EQ(texts[0], with_cache(*reference, options, prompts[0], 4));
+  EXPECT_EQ(texts[1], with_cache(*reference, options, prompts[1], 5));
+  EXPECT_EQ(streamed, grid.data_index() == 0 ? texts[0] : Tokens());
+  ASSERT_EQ(last.size(), 1u);
+  EXPECT_EQ(last[0], with_cache(*reference, options, prompts[0], 6));
+}
+
+TEST_P(Generate, LogitsAreThoseOfTraining) {
+  const auto stage = make_stage(ctx_, alone_, model_);
+  const Tensor logits = logits_of(*stage, kPrompt, model_.context);
+  double sum = 0.0;
+  for (const float x : logits.span<float>()) sum += std::exp(double{x});
+  for (const std::int32_t target : {0, 7, 66}) {
+    TokenBatch data{
+        .samples = {0}, .tokens = kPrompt, .targets = Tokens(kPrompt.size(), -1), .first_key = {}};
+    data.targets.back() = target;
+    const auto length = std::ssize(kPrompt);
+    const double loss = parallel::evaluate(ctx_, *stage, 1, [&](int) {
+                          return make_micro_batch(ctx_, data, length, 0, 1, false);
+                        }).loss_sum;
+    EXPECT_NEAR(
+        loss, std::log(sum) - double{logits.span<float>()[static_cast<std::size_t>(target)]}, 1e-4);
+  }
+}
+
+TEST_P(Generate, NotFiniteLogitsAreOneErrorOnAllRanks) {
+  const ProcessGrid grid(runtime(), {1, runtime().size(), 1});
+  const auto stage = make_stage(ctx_, grid, model_);
+  for (const nn::FlatGroup* group : stage->groups()) {
+    group->master().span<float>()[0] = std::numeric_limits<float>::quiet_NaN();
+  }
+  Generator generator(ctx_, *stage, model_.context, {.tokens = 2});
+  EXPECT_THROW(generator.generate(Tokens{0, 1}, 0), CheckpointError);
+}
+
+// A model in a run folder, loaded on another grid than the one that wrote it.
+class FromRunFolder : public Generate {
+ protected:
+  FromRunFolder() {
+    if (runtime().rank() == 0) made_.emplace();
+    run_ = runtime().world().broadcast_text(made_ ? made_->path().string() : "");
+  }
+  ~FromRunFolder() override { runtime().world().barrier().wait_host(); }
+
+  std::string write(const ProcessGrid& grid, std::int64_t step,
+                    const std::map<std::string, std::string>& extra = {}) {
+    const auto stage = make_stage(ctx_, grid, model_);
+    Config config;
+    config.model = written_out(model_);
+    CheckpointInfo info{.step = step, .config = config_to_ini(config), .extra = extra};
+    return write_checkpoint(runtime().world(), runtime().recorder(), run_ + "/checkpoints", info,
+                            checkpoint_slices(*stage, nullptr, true));
+  }
+  template <class E, class Body>
+  std::string message_of(const Body& body) {
+    try {
+      body();
+    } catch (const E& error) {
+      return error.what();
+    }
+    return "no error";
+  }
+
+  std::optional<TemporaryFolder> made_;
+  std::string run_;
+};
+
+TEST_P(FromRunFolder, LoadsOnEveryGridWithoutGradients) {
+  const std::vector<GridShape> shapes = grids(runtime().size());
+  const ProcessGrid writing(runtime(), shapes.front());
+  const std::string path = write(writing, 5);
+  const GenerationOptions options{.sampling = kGreedy, .tokens = 12};
+  const Tokens expected = with_cache(*make_stage(ctx_, alone_, model_), options, kPrompt);
+  for (const GridShape& shape : shapes) {
+    const ProcessGrid grid(runtime(), shape);
+    for (const std::string& where : {path, run_, run_ + "/checkpoints"}) {
+      const Checkpoint checkpoint = open_checkpoint_or_run(runtime().world(), where);
+      const InferenceModel model(ctx_, grid, checkpoint);
+      EXPECT_EQ(model.config().hidden, model_.hidden);
+      EXPECT_EQ(with_cache(model.stage(), options, kPrompt), expected) << shape.to_string();
+      for (const nn::FlatGroup* group : model.stage().groups()) {
+        EXPECT_FALSE(group->gradients().defined());
+      }
+    }
+  }
+}
+
+TEST_P(FromRunFolder, WhatIsMissingOrForeignIsNamed) {
+  Communicator& world = runtime().world();
+  const auto refused = [&](const std::string& where) {
+    return message_of<CheckpointError>([&] { open_checkpoint_or_run(world, where); });
+  };
+  EXPECT_NE(refused(run_ + "/nothing").find("nothing: there is no such file or folder"),
+            std::string::npos);
+  EXPECT_NE(refused(run_).find("no checkpoint is there"), std::string::npos);
+
+  const TokenizerPtr bytes = make_byte_tokenizer();  // 257 tokens
+  model_.vocabulary = 257;
+  const ProcessGrid grid(runtime(), {1, 1, runtime().size()});
+  const auto load = [&](const std::string& path) {
+    return InferenceModel(ctx_, grid, Checkpoint::open(world, path));
+  };
+  load(write(grid, 1)).check_tokenizer(*bytes, "shard.h5");
+  load(write(grid, 2, {{kTokenizerAttribute, tokenizer_checksum(*bytes)}}))
+      .check_tokenizer(*bytes, "shard.h5");
+  const auto with_other = write(grid, 3, {{kTokenizerAttribute, "xxh64:0123456789abcdef"}});
+  EXPECT_NE(message_of<DataError>([&] {
+              load(with_other).check_tokenizer(*bytes, "shard.h5");
+            }).find("shard.h5 has another tokenizer"),
+            std::string::npos);
+  model_.vocabulary = 67;
+  EXPECT_NE(message_of<DataError>([&] {
+              load(write(grid, 4)).check_tokenizer(*bytes, "s.h5");
+            }).find("s.h5 has a vocabulary of 257 tokens, the model of"),
+            std::string::npos);
+}
+
+const auto kName = [](const auto& family) { return family.param ? "llama" : "gpt2"; };
+INSTANTIATE_TEST_SUITE_P(Families, Generate, ::testing::Values(false, true), kName);
+INSTANTIATE_TEST_SUITE_P(Families, FromRunFolder, ::testing::Values(false, true), kName);
+
+}  // namespace
+}  // namespace trireme::test
