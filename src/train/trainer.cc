@@ -124,9 +124,7 @@ class Trainer {
     }
     plan_ = models::gpt_plan(model);
     step_.emplace(ctx_, grid_, plan_, step_options(config_));
-    const auto preset = config_.model.preset;
     config_.model = written_out(model);
-    config_.model.preset = preset;  // sizes that no key names follow from it
     config_.grid.data = grid_.shape().data;
     config_.grid.pipeline = grid_.shape().pipeline;
     config_.grid.tensor = grid_.shape().tensor;
@@ -288,7 +286,7 @@ class Trainer {
       micro_batches = *config_.eval.batches * (config_.batch.global / config_.batch.micro);
     }
     const parallel::EvaluationResult result =
-        evaluate(ctx_, *step_, *validation_data_, config_.batch.micro, config_.data.mask_documents,
+        evaluate(ctx_, step_->stage(), *validation_data_, config_.batch.micro, config_.data.mask_documents,
                  micro_batches);
     const double loss = result.loss_sum / static_cast<double>(result.targets);
     if (metrics_) metrics_->write_evaluation(step_number_, loss);

@@ -44,11 +44,5 @@ nn::MicroBatch make_micro_batch(ops::Context& ctx, const TokenBatch& data, std::
 parallel::EvaluationResult evaluate(ops::Context& ctx, const parallel::Stage& stage,
                                     const TokenDataset& data, std::int64_t micro,
                                     bool mask_documents, std::optional<std::int64_t> limit);
-inline parallel::EvaluationResult evaluate(ops::Context& ctx, parallel::TrainerStep& step,
-                                           const TokenDataset& data, std::int64_t micro,
-                                           bool mask_documents,
-                                           std::optional<std::int64_t> limit) {
-  return evaluate(ctx, step.stage(), data, micro, mask_documents, limit);
-}
 
 }  // namespace trireme
