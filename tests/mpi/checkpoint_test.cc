@@ -97,7 +97,8 @@ TEST_F(CheckpointTest, ChecksumsDoNotDependOnTheSplit) {
   for (const Split split : kSplits) {
     const std::string path = write(7, split);  // replaces
     std::vector<std::uint64_t> sums;
-    for (const CheckpointTensor& tensor : Checkpoint::open(world_, path).contents().tensors) {
+    const Checkpoint checkpoint = Checkpoint::open(world_, path);
+    for (const CheckpointTensor& tensor : checkpoint.contents().tensors) {
       sums.push_back(tensor.checksum);
     }
     if (reference.empty()) reference = sums;
