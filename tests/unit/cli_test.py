@@ -150,9 +150,9 @@ class Prepare(ProgramTest):
         self.refuse(3, "folder", "folder", *byte)
         self.refuse(3, "there is no text in -", "-", *byte)
         self.text("small")
-        self.refuse(3, "vocabulary", "small", "--output", "out", "--tokenizer", "bpe:4096")
+        self.refuse(3, "cannot train a vocabulary of 4096 tokens on 20 bytes", "small", "--output", "out", "--tokenizer", "bpe:4096")
         self.refuse(2, "byte, bpe", "small", "--output", "out", "--tokenizer", "folder")
-        self.refuse(3, "SentencePiece", "small", "--output", "out", "--tokenizer", "small")
+        self.refuse(3, "small: not a SentencePiece model", "small", "--output", "out", "--tokenizer", "small")
         self.refuse(3, "the validation split takes all of the text", "small", *byte,
                     "--validation", "tail:999")
         self.assertEqual(list(self.folder.glob("out/*")), [])
@@ -229,8 +229,8 @@ class Checkpoint(ProgramTest):
         for action in ("list", "inspect", "verify"):
             self.refuse(4, "nowhere: No such file or directory; expected a checkpoint", action, "nowhere")
             self.refuse(4, "there are no checkpoints", action, ".")
-            self.refuse(4, "train.h5: ", action, shard)
-            self.refuse(4, "text.txt: ", action, "text.txt")
+            self.refuse(4, "train.h5: not a complete checkpoint: ", action, shard)
+            self.refuse(4, "text.txt: not a complete checkpoint: ", action, "text.txt")
 
     def test_finds_damage(self):
         newest = self.train()
