@@ -59,7 +59,8 @@ class ConfigFile : public testing::Test {
 Config every_key_changed() {
   Config config;
   config.run = {"out folder", 7, 3, 2, "a/step.h5", "cuda", "bf16"};
-  config.model = {"gpt2-124m", 3, 48, 6, 2, 500, 32, "rms", "swiglu", "rotary", true, false, 0.125};
+  config.model = {"gpt2-124m", 3,        48,       6,    2,     96,    500,     32,
+                  "rms",       "swiglu", "rotary", true, false, 0.125, 500000.0};
   config.data = {{{"a.h5", 1}, {"b,c.h5", 0.1}}, {{"v.h5", 1}}, true};
   config.batch = {24, 8};
   config.optim = {"sgd", 0.1 + 0.2, 0.01, 0.8, 0.999, 1e-6, 0, 0.5};
