@@ -55,9 +55,9 @@ ExitStatus evaluate_on_ranks(Runtime& runtime, const EvalArguments& given) {
 Work parse_eval(const Arguments& arguments) {
   EvalArguments given;
   Options options("trireme eval --checkpoint RUN_OR_FILE [--data PATH,...] [--KEY VALUE]...");
-  declare_inference(options, given.inference);
   options.add("data", given.data, "HDF5 shards",
               "what to predict: files or folders; default: the held-out data of the training");
+  declare_inference(options, given.inference);
   options.add("batch.micro", given.micro, "sequences", "what one replica computes at a time",
               at_least(1));
   options.parse(arguments);

@@ -27,7 +27,6 @@ struct GenerateArguments {
 };
 
 void declare(Options& options, GenerateArguments& given) {
-  declare_inference(options, given.inference);
   options.add("prompt", given.prompt, "",
               "the text to continue; -: each line of standard input is one");
   options.add("tokens", given.tokens, "tokens", "how many to add", at_least(1));
@@ -45,6 +44,7 @@ void declare(Options& options, GenerateArguments& given) {
   options.add("tokenizer", given.tokenizer, "",
               "a shard of the data that the model was trained on; default: the one named in the "
               "checkpoint");
+  declare_inference(options, given.inference);
 }
 
 // The tokenizer lies in the shards; their tokens are not read.

@@ -2,7 +2,7 @@
 """`trireme train` as a user starts it: the same bits twice, across stop and resume, and after a kill; the
 same losses on another grid; the documented statuses.
 
-usage: train_test.py TRIREME
+usage: train_test.py TRIREME MPIEXEC
 """
 
 import json
@@ -17,6 +17,7 @@ import time
 import unittest
 
 PROGRAM = pathlib.Path(sys.argv.pop(1)).resolve()
+MPIEXEC = sys.argv.pop(1)
 STEPS = 60
 MODEL = ("--model.layers 2 --model.width 32 --model.heads 4 --model.context 16 --batch.global 12 "
          "--batch.micro 2 --model.dropout 0.1 --optim.lr 3e-3 --checkpoint.every 20 --log.every 1000 "
@@ -24,7 +25,7 @@ MODEL = ("--model.layers 2 --model.width 32 --model.heads 4 --model.context 16 -
 
 
 def launch(ranks, *arguments):
-    return ["mpiexec", "-n", str(ranks), str(PROGRAM), *arguments]
+    return [MPIEXEC, "-n", str(ranks), str(PROGRAM), *arguments]
 
 
 class Train(unittest.TestCase):
