@@ -17,6 +17,7 @@
 #include "trireme/io/batch_reader.h"
 #include "trireme/io/run_folder.h"
 #include "trireme/optim/schedule.h"
+#include "trireme/train/inference.h"
 #include "trireme/train/setup.h"
 
 namespace trireme {
@@ -135,7 +136,8 @@ class Trainer {
     return {{"grid", grid_.shape().to_string()},
             {"threads", std::to_string(ctx_.threads)},
             {"instruction_set", std::string(ops::instruction_set(ctx_))},
-            {"matmul", std::string(ops::matmul_description(ctx_, step_->stage().options().compute))}};
+            {"matmul", std::string(ops::matmul_description(ctx_, step_->stage().options().compute))},
+            {kTokenizerAttribute, tokenizer_checksum(*train_data_->tokenizer())}};
   }
 
   void resume() {
