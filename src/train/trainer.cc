@@ -136,8 +136,7 @@ class Trainer {
     return {{"grid", grid_.shape().to_string()},
             {"threads", std::to_string(ctx_.threads)},
             {"instruction_set", std::string(ops::instruction_set(ctx_))},
-            {"matmul", std::string(ops::matmul_description(ctx_, step_->stage().options().compute))},
-            {kTokenizerAttribute, tokenizer_checksum(*train_data_->tokenizer())}};
+            {"matmul", std::string(ops::matmul_description(ctx_, step_->stage().options().compute))}};
   }
 
   void resume() {
@@ -159,6 +158,12 @@ class Trainer {
       throw ConfigError(fmt::format("{} was trained with run.seed {}, not {}: the order of the data would "
                                     "change",
                                     checkpoint->path(), info.seed, config_.run.seed));
+    }
+    const auto tokenizer = info.extra.find(kTokenizerAttribute);
+    if (tokenizer != info.extra.end() &&
+        tokenizer->second != tokenizer_checksum(*train_data_->tokenizer())) {
+      throw DataError(fmt::format("{} was trained on another tokenizer's tokens than those of data.train",
+                                  checkpoint->path()));
     }
     checkpoint->read(runtime_.world(), checkpoint_slices(step_->stage(), &step_->optimizer(), false));
     for (const nn::FlatGroup* group : step_->stage().groups()) group->refresh_weights(ctx_);
@@ -304,6 +309,7 @@ class Trainer {
     info.seed = static_cast<std::uint64_t>(config_.run.seed);
     info.config = config_to_ini(config_);
     info.extra = recorded_choices();
+    info.extra[kTokenizerAttribute] = tokenizer_checksum(*train_data_->tokenizer());
     CheckpointOptions options;
     options.keep = config_.checkpoint.keep;
     options.before_rename = [this] { folder_->check_still_ours(); };
