@@ -1,6 +1,7 @@
-// Seconds of a training step of a preset model on made-up tokens: forward, backward, clipping, AdamW.
-// Started alone, or by mpiexec for a grid: train_step_bench PRESET BATCH CONTEXT fp32|bf16 STEPS
-// [MICRO [DATA PIPELINE TENSOR]]. Prints one line: median step time, tokens/s, matrix products' GFLOP/s.
+// Seconds of a training step of a preset model on made-up tokens: forward, backward, clipping,
+// AdamW. Started alone, or by mpiexec for a grid: train_step_bench PRESET BATCH CONTEXT fp32|bf16
+// STEPS [MICRO [DATA PIPELINE TENSOR]]. Prints one line: median step time, tokens/s, matrix
+// products' GFLOP/s.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -30,8 +31,9 @@ struct Settings {
 
 Settings settings_of(std::span<char*> arguments) {
   if (arguments.size() < 6) {
-    throw ConfigError("usage: train_step_bench PRESET BATCH CONTEXT fp32|bf16 STEPS [MICRO [DATA "
-                      "PIPELINE TENSOR]]");
+    throw ConfigError(
+        "usage: train_step_bench PRESET BATCH CONTEXT fp32|bf16 STEPS [MICRO [DATA "
+        "PIPELINE TENSOR]]");
   }
   const auto number = [&](std::size_t i, int fallback) {
     return i < arguments.size() ? std::atoi(arguments[i]) : fallback;
@@ -48,8 +50,8 @@ Settings settings_of(std::span<char*> arguments) {
 
 std::vector<nn::MicroBatch> made_up_batches(ops::Context& ctx, const Settings& s,
                                             const ProcessGrid& grid, std::int64_t vocabulary) {
-  const parallel::MicroBatchShare mine = parallel::share_of(
-      static_cast<int>(s.batch / s.micro), grid.shape().data, grid.data_index());
+  const parallel::MicroBatchShare mine =
+      parallel::share_of(static_cast<int>(s.batch / s.micro), grid.shape().data, grid.data_index());
   std::vector<nn::MicroBatch> batches;
   for (int m = mine.first; m < mine.first + mine.count; ++m) {
     nn::MicroBatch batch;
@@ -62,7 +64,8 @@ std::vector<nn::MicroBatch> made_up_batches(ops::Context& ctx, const Settings& s
     batch.samples = ctx.allocate({s.micro}, DType::kI64);
     batch.loss_sum = ctx.allocate({1}, DType::kF64);
     batch.loss_sum.data<double>()[0] = 0.0;
-    for (std::int64_t i = 0; i < s.micro; ++i) batch.samples.data<std::int64_t>()[i] = m * s.micro + i;
+    for (std::int64_t i = 0; i < s.micro; ++i)
+      batch.samples.data<std::int64_t>()[i] = m * s.micro + i;
     for (std::int64_t i = 0; i < rows; ++i) {
       const auto token = [&](std::int64_t at) {
         const auto index = static_cast<std::uint64_t>(m * rows + at);

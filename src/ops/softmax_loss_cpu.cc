@@ -69,7 +69,8 @@ void softmax_loss_sum(const Tensor& targets, const Tensor& row_max, const Tensor
 
 void softmax_rescale(const Tensor& local_max, const Tensor& row_max, const Tensor& row_sum) {
   for (std::int64_t row = 0; row < row_sum.elements(); ++row) {
-    row_sum.data<float>()[row] *= std::exp(local_max.data<float>()[row] - row_max.data<float>()[row]);
+    row_sum.data<float>()[row] *=
+        std::exp(local_max.data<float>()[row] - row_max.data<float>()[row]);
   }
 }
 

@@ -11,7 +11,7 @@ using Payload = PipelineMessage::Payload;
 
 // What a stage holds of a micro-batch between its forward and the end of its backward.
 struct InFlight {
-  Tensors input, output;              // at the stage's boundaries
+  Tensors input, output;  // at the stage's boundaries
   Tensors input_gradient, output_gradient;
   Work input_arrives, gradient_arrives;
   nn::Values input_values, output_values;
@@ -34,10 +34,18 @@ class Pass {
   void run(const std::vector<PipelineStep>& steps) {
     for (const PipelineStep& step : steps) {
       switch (step.kind) {
-        case PipelineStep::Kind::kForward: forward(step.micro_batch); break;
-        case PipelineStep::Kind::kBackwardInput: backward_input(step.micro_batch); break;
-        case PipelineStep::Kind::kBackwardWeight: backward_weight(step.micro_batch); break;
-        case PipelineStep::Kind::kExchange: exchange(step); break;
+        case PipelineStep::Kind::kForward:
+          forward(step.micro_batch);
+          break;
+        case PipelineStep::Kind::kBackwardInput:
+          backward_input(step.micro_batch);
+          break;
+        case PipelineStep::Kind::kBackwardWeight:
+          backward_weight(step.micro_batch);
+          break;
+        case PipelineStep::Kind::kExchange:
+          exchange(step);
+          break;
       }
     }
     for (const Work& work : sending_) work.wait_host();
@@ -92,7 +100,8 @@ class Pass {
     std::vector<Transfer> transfers;
     for (const PipelineMessage& message : step.sends) {
       InFlight& live = at(message.micro_batch);
-      Tensors& tensors = message.payload == Payload::kActivation ? live.output : live.input_gradient;
+      Tensors& tensors =
+          message.payload == Payload::kActivation ? live.output : live.input_gradient;
       for (const Tensor& tensor : tensors) {
         transfers.push_back({Transfer::Direction::kSend, message.peer, tensor});
       }
@@ -101,7 +110,8 @@ class Pass {
     for (const PipelineMessage& message : step.receives) {
       const nn::MicroBatch& batch = batches_[static_cast<std::size_t>(message.micro_batch)];
       InFlight& live = at(message.micro_batch);
-      Tensors& tensors = message.payload == Payload::kActivation ? live.input : live.output_gradient;
+      Tensors& tensors =
+          message.payload == Payload::kActivation ? live.input : live.output_gradient;
       for (const nn::BoundaryTensor& boundary : stage_.boundary(batch.batch, batch.length)) {
         tensors.push_back(ctx_.allocate(boundary.shape, boundary.dtype));
         transfers.push_back({Transfer::Direction::kReceive, message.peer, tensors.back()});
@@ -126,7 +136,8 @@ class Pass {
 
 }  // namespace
 
-void PipelineExecutor::train(const PipelineSchedule& schedule, std::span<const nn::MicroBatch> batches,
+void PipelineExecutor::train(const PipelineSchedule& schedule,
+                             std::span<const nn::MicroBatch> batches,
                              nn::GradientListener& listener) {
   TRIREME_CHECK(schedule.micro_batches == static_cast<int>(batches.size()),
                 "a schedule for another number of micro-batches");

@@ -14,9 +14,9 @@ namespace {
 std::vector<int> tied_stages(const nn::ModelPlan& plan, const std::vector<int>& bounds) {
   std::vector<int> stages;
   for (std::size_t stage = 0; stage + 1 < bounds.size(); ++stage) {
-    const bool holds = std::any_of(plan.blocks.begin() + bounds[stage],
-                                   plan.blocks.begin() + bounds[stage + 1],
-                                   [](const nn::BlockPlan& block) { return block.holds_tied; });
+    const bool holds =
+        std::any_of(plan.blocks.begin() + bounds[stage], plan.blocks.begin() + bounds[stage + 1],
+                    [](const nn::BlockPlan& block) { return block.holds_tied; });
     if (holds) stages.push_back(static_cast<int>(stage));
   }
   return stages;
@@ -47,8 +47,8 @@ Stage::Stage(ops::Context& ctx, const ProcessGrid& grid, const nn::ModelPlan& pl
   for (int i = bounds_[first]; i < bounds_[first + 1]; ++i) {
     const nn::BlockPlan& block = plan.blocks[static_cast<std::size_t>(i)];
     blocks_.push_back(block.build(build));
-    blocks_.back()->parameters().materialize(
-        block.name, ctx, {options.compute, options.seed, options.trains});
+    blocks_.back()->parameters().materialize(block.name, ctx,
+                                             {options.compute, options.seed, options.trains});
     for (const auto& group : blocks_.back()->parameters().groups()) groups_.push_back(group.get());
   }
 }

@@ -66,7 +66,8 @@ TrainerStep::TrainerStep(ops::Context& ctx, const ProcessGrid& grid, const nn::M
 StepResult TrainerStep::accumulate(std::span<const nn::MicroBatch> mine, bool wants_stop) {
   const int count = static_cast<int>(mine.size());
   reducer_.begin_step(count);
-  executor_.train(make_pipeline_schedule(options_.schedule, grid_.shape().pipeline, count), mine, reducer_);
+  executor_.train(make_pipeline_schedule(options_.schedule, grid_.shape().pipeline, count), mine,
+                  reducer_);
   reducer_.finish_step();
   Sums sums;
   for (const nn::MicroBatch& batch : mine) add(sums, batch);

@@ -55,10 +55,10 @@ void check_config(const Config& config) {
   check_batch(config.batch);
   check_model(config.model);
   optim::LearningRateSchedule({.curve = optim::learning_rate_curve(config.schedule.name),
-                        .peak = config.optim.lr,
-                        .total_steps = config.run.steps,
-                        .warmup = config.schedule.warmup,
-                        .decay = config.schedule.decay});
+                               .peak = config.optim.lr,
+                               .total_steps = config.run.steps,
+                               .warmup = config.schedule.warmup,
+                               .decay = config.schedule.decay});
   if (config.comm.backend == "nccl" && config.run.device != "cuda") {
     throw ConfigError(fmt::format("comm.backend = nccl needs run.device = cuda, but it is {}",
                                   config.run.device));

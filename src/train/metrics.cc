@@ -1,8 +1,8 @@
 #include "train/metrics.h"
 
-#include <fmt/format.h>
-
 #include <filesystem>
+
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "trireme/base/error.h"
@@ -10,13 +10,15 @@
 namespace trireme {
 namespace {
 
-// The lines that belong to steps up to `step`. A line that a killed run left half written is dropped.
+// The lines that belong to steps up to `step`. A line that a killed run left half written is
+// dropped.
 std::string lines_up_to(const std::string& path, std::int64_t step) {
   std::ifstream file(path);
   std::string kept, line;
   while (std::getline(file, line)) {
     const auto object = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
-    if (!object.is_object() || !object.contains("step") || !object["step"].is_number_integer()) continue;
+    if (!object.is_object() || !object.contains("step") || !object["step"].is_number_integer())
+      continue;
     if (object["step"].get<std::int64_t>() <= step) kept += line + "\n";
   }
   return kept;
@@ -35,7 +37,8 @@ MetricsLog::MetricsLog(const std::string& path, std::int64_t step) : path_(path)
   }
   std::error_code error;
   std::filesystem::rename(partial, path, error);
-  if (error) throw RunFolderError(fmt::format("{} cannot be renamed: {}", partial, error.message()));
+  if (error)
+    throw RunFolderError(fmt::format("{} cannot be renamed: {}", partial, error.message()));
   file_.open(path, std::ios::app);
 }
 

@@ -12,20 +12,20 @@ struct StepMetrics {
   double loss = 0.0;
   double learning_rate = 0.0;
   double gradient_norm = 0.0;
-  std::int64_t tokens = 0;        // since the start of training
+  std::int64_t tokens = 0;  // since the start of training
   double tokens_per_second = 0.0;
-  double step_seconds = 0.0;      // this and the next three: the most of all ranks
+  double step_seconds = 0.0;  // this and the next three: the most of all ranks
   double wait_data_seconds = 0.0;
   double exposed_comm_seconds = 0.0;
-  double memory_bytes = 0.0;      // peak resident
-  bool skipped = false;           // non-finite gradients: the step changed nothing
+  double memory_bytes = 0.0;  // peak resident
+  bool skipped = false;       // non-finite gradients: the step changed nothing
 };
 
 // Written by rank 0 alone.
 class MetricsLog {
  public:
-  // Cuts the file back to the lines of steps up to `step`, so that a resumed run tells its story once.
-  // Throws RunFolderError.
+  // Cuts the file back to the lines of steps up to `step`, so that a resumed run tells its story
+  // once. Throws RunFolderError.
   MetricsLog(const std::string& path, std::int64_t step);
 
   void write(const StepMetrics& metrics);

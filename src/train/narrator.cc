@@ -1,9 +1,9 @@
 #include "train/narrator.h"
 
+#include <algorithm>
+
 #include <fmt/format.h>
 #include <unistd.h>
-
-#include <algorithm>
 
 #include "trireme/base/log.h"
 
@@ -29,14 +29,16 @@ std::string stages(const nn::ModelPlan& plan, const std::vector<int>& bounds) {
   std::string text;
   for (std::size_t s = 0; s + 1 < bounds.size(); ++s) {
     const auto name = [&](int block) { return plan.blocks[static_cast<std::size_t>(block)].name; };
-    text += fmt::format("{}{} to {}", s == 0 ? "" : " | ", name(bounds[s]), name(bounds[s + 1] - 1));
+    text +=
+        fmt::format("{}{} to {}", s == 0 ? "" : " | ", name(bounds[s]), name(bounds[s + 1] - 1));
   }
   return text;
 }
 
 }  // namespace
 
-Narrator::Narrator(bool speaks, std::int64_t first_step, std::int64_t total_steps, std::int64_t every)
+Narrator::Narrator(bool speaks, std::int64_t first_step, std::int64_t total_steps,
+                   std::int64_t every)
     : speaks_(speaks),
       terminal_(isatty(STDOUT_FILENO) != 0),
       first_step_(first_step),
@@ -77,11 +79,12 @@ void Narrator::step(const StepMetrics& m) {
 
 void Narrator::close(const StepMetrics& last) {
   if (steps_ == 0) return;
-  say(fmt::format("{} steps in {}, loss {:.4f}; {:.0f} tokens/s; of the step time {:.1f} % waited for "
-                  "data, {:.1f} % for communication; peak memory {:.0f} MiB a rank",
-                  steps_, duration(since_start_.seconds()), last.loss, tokens_ / step_seconds_,
-                  100.0 * wait_seconds_ / step_seconds_, 100.0 * comm_seconds_ / step_seconds_,
-                  last.memory_bytes / 1048576.0));
+  say(fmt::format(
+      "{} steps in {}, loss {:.4f}; {:.0f} tokens/s; of the step time {:.1f} % waited for "
+      "data, {:.1f} % for communication; peak memory {:.0f} MiB a rank",
+      steps_, duration(since_start_.seconds()), last.loss, tokens_ / step_seconds_,
+      100.0 * wait_seconds_ / step_seconds_, 100.0 * comm_seconds_ / step_seconds_,
+      last.memory_bytes / 1048576.0));
 }
 
 std::string startup_table(const Config& config, const nn::ModelPlan& plan,
@@ -103,7 +106,8 @@ std::string startup_table(const Config& config, const nn::ModelPlan& plan,
   row("grid", fmt::format("{}; {} threads a rank{}", grid.to_string(), ctx.threads,
                           config.grid.sequence_parallel ? "; sequence parallel" : ""));
   if (grid.pipeline > 1) {
-    row("stages", fmt::format("{}; schedule {}", stages(plan, stage.bounds()), config.grid.schedule));
+    row("stages",
+        fmt::format("{}; schedule {}", stages(plan, stage.bounds()), config.grid.schedule));
   }
   row("batch", fmt::format("{} sequences of {} = {} tokens a step: {} micro-batches of {}, over {} "
                            "data replica{}",

@@ -4,9 +4,10 @@
 #include <cstdint>
 #include <string>
 
-#include "train/metrics.h"
 #include "trireme/base/clock.h"
 #include "trireme/train/setup.h"
+
+#include "train/metrics.h"
 
 namespace trireme {
 

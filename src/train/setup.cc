@@ -1,9 +1,9 @@
 #include "trireme/train/setup.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <numeric>
+
+#include <fmt/format.h>
 
 #include "trireme/ops/softmax_loss.h"
 
@@ -37,9 +37,10 @@ models::GptConfig preset_of(const Config::Model& model) {
 std::int64_t resolve_vocabulary(const Config::Model& model, std::int64_t preset,
                                 std::optional<int> data) {
   if (data && model.vocabulary && *model.vocabulary != *data) {
-    throw ConfigError(fmt::format("model.vocabulary is {}, but the data has {} tokens: leave it out, "
-                                  "and it follows the data",
-                                  *model.vocabulary, *data));
+    throw ConfigError(
+        fmt::format("model.vocabulary is {}, but the data has {} tokens: leave it out, "
+                    "and it follows the data",
+                    *model.vocabulary, *data));
   }
   if (data) return *data;
   return model.vocabulary.value_or(static_cast<int>(preset));
@@ -66,8 +67,8 @@ models::GptConfig resolve_model(const Config::Model& model, std::optional<int> d
   result.dropout = static_cast<float>(model.dropout.value_or(static_cast<double>(preset.dropout)));
   // A preset's grouping of heads and feed-forward width go with its own sizes alone.
   const bool own_heads = model.preset && result.heads == preset.heads;
-  result.kv_heads = model.kv_heads.value_or(
-      static_cast<int>(own_heads ? preset.kv_heads : result.heads));
+  result.kv_heads =
+      model.kv_heads.value_or(static_cast<int>(own_heads ? preset.kv_heads : result.heads));
   const bool own_width =
       model.preset && result.width == preset.width && result.activation == preset.activation;
   const std::int64_t usual = models::default_hidden(result.activation, result.width);
@@ -163,7 +164,8 @@ nn::MicroBatch make_micro_batch(ops::Context& ctx, const TokenBatch& data, std::
   batch.loss_sum.data<double>()[0] = 0.0;
   const auto real = static_cast<std::int64_t>(
       std::min(data.samples.size() - begin, static_cast<std::size_t>(micro)));
-  const auto copy = [&](const std::vector<std::int32_t>& from, const Tensor& to, std::int32_t rest) {
+  const auto copy = [&](const std::vector<std::int32_t>& from, const Tensor& to,
+                        std::int32_t rest) {
     const auto first = from.begin() + static_cast<std::ptrdiff_t>(begin) * context;
     std::copy(first, first + real * context, to.data<std::int32_t>());
     std::fill(to.data<std::int32_t>() + real * context, to.data<std::int32_t>() + rows, rest);
@@ -195,7 +197,8 @@ parallel::EvaluationResult evaluate(ops::Context& ctx, const parallel::Stage& st
     std::vector<std::uint64_t> wanted(
         std::min(static_cast<std::uint64_t>(micro), data.samples() - first));
     std::iota(wanted.begin(), wanted.end(), first);
-    return make_micro_batch(ctx, data.read(wanted, mask_documents), data.context(), 0, micro, false);
+    return make_micro_batch(ctx, data.read(wanted, mask_documents), data.context(), 0, micro,
+                            false);
   });
 }
 

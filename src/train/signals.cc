@@ -26,7 +26,9 @@ StopSignals::StopSignals() {
   TRIREME_CHECK(descriptor_ >= 0, "signalfd failed");
 }
 
-StopSignals::~StopSignals() { close(descriptor_); }
+StopSignals::~StopSignals() {
+  close(descriptor_);
+}
 
 bool StopSignals::arrived() const {
   signalfd_siginfo info;

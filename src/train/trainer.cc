@@ -1,8 +1,5 @@
 #include "trireme/train/trainer.h"
 
-#include <fmt/format.h>
-#include <sys/resource.h>
-
 #include <array>
 #include <cmath>
 #include <fstream>
@@ -10,8 +7,9 @@
 #include <map>
 #include <numeric>
 
-#include "train/metrics.h"
-#include "train/narrator.h"
+#include <fmt/format.h>
+#include <sys/resource.h>
+
 #include "trireme/base/log.h"
 #include "trireme/base/philox.h"
 #include "trireme/io/batch_reader.h"
@@ -19,6 +17,9 @@
 #include "trireme/optim/schedule.h"
 #include "trireme/train/inference.h"
 #include "trireme/train/setup.h"
+
+#include "train/metrics.h"
+#include "train/narrator.h"
 
 namespace trireme {
 namespace {
@@ -28,8 +29,8 @@ constexpr int kMostSkippedSteps = 10;
 
 void check_backends(const Config& config) {
   if (config.run.device != "cpu") {
-    throw ConfigError(fmt::format("run.device is {}, but this build has no CUDA: use cpu",
-                                  config.run.device));
+    throw ConfigError(
+        fmt::format("run.device is {}, but this build has no CUDA: use cpu", config.run.device));
   }
   if (config.comm.backend != "mpi") {
     throw ConfigError(fmt::format("comm.backend is {}, but this build has no NCCL: use mpi",
@@ -42,9 +43,10 @@ GridShape grid_of(const Config& config, int ranks) {
       resolve_grid({config.grid.data, config.grid.pipeline, config.grid.tensor}, ranks);
   const int micro_batches = config.batch.global / config.batch.micro;
   if (micro_batches < grid.data) {
-    throw ConfigError(fmt::format("{} micro-batches a step (batch.global {} / batch.micro {}) are fewer "
-                                  "than {} data replicas: each needs one at least",
-                                  micro_batches, config.batch.global, config.batch.micro, grid.data));
+    throw ConfigError(
+        fmt::format("{} micro-batches a step (batch.global {} / batch.micro {}) are fewer "
+                    "than {} data replicas: each needs one at least",
+                    micro_batches, config.batch.global, config.batch.micro, grid.data));
   }
   return grid;
 }
@@ -53,15 +55,17 @@ void check_sequence_parallel(const Config& config, const models::GptConfig& mode
                              const GridShape& grid) {
   const std::int64_t rows = config.batch.micro * model.context;
   if (config.grid.sequence_parallel && rows % grid.tensor != 0) {
-    throw ConfigError(fmt::format("grid.sequence_parallel splits the {} positions of a micro-batch "
-                                  "(batch.micro x model.context), which {} tensor ranks do not divide",
-                                  rows, grid.tensor));
+    throw ConfigError(
+        fmt::format("grid.sequence_parallel splits the {} positions of a micro-batch "
+                    "(batch.micro x model.context), which {} tensor ranks do not divide",
+                    rows, grid.tensor));
   }
 }
 
 std::shared_ptr<const TokenDataset> open_data(const Config& config,
                                               const std::vector<WeightedPath>& paths,
-                                              std::int64_t context, bool training, Communicator& comm) {
+                                              std::int64_t context, bool training,
+                                              Communicator& comm) {
   DatasetOptions options;
   options.data = data_list(paths);
   options.split = training ? "train" : "validation";
@@ -118,9 +122,10 @@ class Trainer {
       validation_data_ =
           open_data(config_, config_.data.validation, model.context, false, runtime_.world());
       if (validation_data_->vocabulary() != train_data_->vocabulary()) {
-        throw DataError(fmt::format("data.validation has a vocabulary of {} tokens, data.train of {}: "
-                                    "prepare both with one tokenizer",
-                                    validation_data_->vocabulary(), train_data_->vocabulary()));
+        throw DataError(
+            fmt::format("data.validation has a vocabulary of {} tokens, data.train of {}: "
+                        "prepare both with one tokenizer",
+                        validation_data_->vocabulary(), train_data_->vocabulary()));
       }
     }
     plan_ = models::gpt_plan(model);
@@ -133,10 +138,11 @@ class Trainer {
 
   // What a run used that can change bits: compared on resume.
   std::map<std::string, std::string> recorded_choices() const {
-    return {{"grid", grid_.shape().to_string()},
-            {"threads", std::to_string(ctx_.threads)},
-            {"instruction_set", std::string(ops::instruction_set(ctx_))},
-            {"matmul", std::string(ops::matmul_description(ctx_, step_->stage().options().compute))}};
+    return {
+        {"grid", grid_.shape().to_string()},
+        {"threads", std::to_string(ctx_.threads)},
+        {"instruction_set", std::string(ops::instruction_set(ctx_))},
+        {"matmul", std::string(ops::matmul_description(ctx_, step_->stage().options().compute))}};
   }
 
   void resume() {
@@ -146,7 +152,8 @@ class Trainer {
     if (from == "auto") {
       LatestCheckpoint latest = open_latest_checkpoint(runtime_.world(), folder_->checkpoints());
       if (leads()) {
-        for (const std::string& refused : latest.refused) report_line(refused + "; the one before is used");
+        for (const std::string& refused : latest.refused)
+          report_line(refused + "; the one before is used");
       }
       checkpoint = std::move(latest.checkpoint);
     } else {
@@ -155,17 +162,20 @@ class Trainer {
     if (!checkpoint) return;
     const CheckpointInfo& info = checkpoint->info();
     if (info.seed != static_cast<std::uint64_t>(config_.run.seed)) {
-      throw ConfigError(fmt::format("{} was trained with run.seed {}, not {}: the order of the data would "
-                                    "change",
-                                    checkpoint->path(), info.seed, config_.run.seed));
+      throw ConfigError(
+          fmt::format("{} was trained with run.seed {}, not {}: the order of the data would "
+                      "change",
+                      checkpoint->path(), info.seed, config_.run.seed));
     }
     const auto tokenizer = info.extra.find(kTokenizerAttribute);
     if (tokenizer != info.extra.end() &&
         tokenizer->second != tokenizer_checksum(*train_data_->tokenizer())) {
-      throw DataError(fmt::format("{} was trained on another tokenizer's tokens than those of data.train",
-                                  checkpoint->path()));
+      throw DataError(
+          fmt::format("{} was trained on another tokenizer's tokens than those of data.train",
+                      checkpoint->path()));
     }
-    checkpoint->read(runtime_.world(), checkpoint_slices(step_->stage(), &step_->optimizer(), false));
+    checkpoint->read(runtime_.world(),
+                     checkpoint_slices(step_->stage(), &step_->optimizer(), false));
     for (const nn::FlatGroup* group : step_->stage().groups()) group->refresh_weights(ctx_);
     step_number_ = info.step;
     samples_ = info.samples;
@@ -178,7 +188,8 @@ class Trainer {
     for (const auto& [key, value] : recorded_choices()) {
       const auto before = checkpoint.info().extra.find(key);
       if (before == checkpoint.info().extra.end() || before->second == value) continue;
-      changed += fmt::format("{}{} was {}, is {}", changed.empty() ? "" : "; ", key, before->second, value);
+      changed += fmt::format("{}{} was {}, is {}", changed.empty() ? "" : "; ", key, before->second,
+                             value);
     }
     if (!changed.empty()) print_line("results will agree to rounding, not to the bit: " + changed);
   }
@@ -186,7 +197,8 @@ class Trainer {
   void write_config() const {
     std::ofstream file(folder_->file("config.ini"), std::ios::trunc);
     file << config_to_ini(config_) << std::flush;
-    if (!file) throw RunFolderError(fmt::format("{} cannot be written", folder_->file("config.ini")));
+    if (!file)
+      throw RunFolderError(fmt::format("{} cannot be written", folder_->file("config.ini")));
   }
 
   // This replica's samples of each step to come.
@@ -208,11 +220,12 @@ class Trainer {
   }
 
   ExitStatus loop() {
-    const optim::LearningRateSchedule rate({.curve = optim::learning_rate_curve(config_.schedule.name),
-                                            .peak = config_.optim.lr,
-                                            .total_steps = config_.run.steps,
-                                            .warmup = config_.schedule.warmup,
-                                            .decay = config_.schedule.decay});
+    const optim::LearningRateSchedule rate(
+        {.curve = optim::learning_rate_curve(config_.schedule.name),
+         .peak = config_.optim.lr,
+         .total_steps = config_.run.steps,
+         .warmup = config_.schedule.warmup,
+         .decay = config_.schedule.decay});
     BatchReader reader(train_data_, plan_of_samples(),
                        {.with_first_key = config_.data.mask_documents});
     int skipped_in_a_row = 0;
@@ -223,16 +236,18 @@ class Trainer {
       if (metrics_) metrics_->write(metrics);
       skipped_in_a_row = metrics.skipped ? skipped_in_a_row + 1 : 0;
       if (skipped_in_a_row == kMostSkippedSteps) {
-        throw DivergedError(fmt::format("the last {} steps had non-finite gradients (loss {}): lower "
-                                        "optim.lr, or go on from an earlier checkpoint",
-                                        kMostSkippedSteps, metrics.loss));
+        throw DivergedError(
+            fmt::format("the last {} steps had non-finite gradients (loss {}): lower "
+                        "optim.lr, or go on from an earlier checkpoint",
+                        kMostSkippedSteps, metrics.loss));
       }
       if (due(config_.eval.every)) evaluate_now();
       if (stop_ && step_number_ < config_.run.steps) {
         save();
-        narrator_->say(fmt::format("stopped by a signal after step {}; the same command goes on from "
-                                   "there",
-                                   step_number_));
+        narrator_->say(
+            fmt::format("stopped by a signal after step {}; the same command goes on from "
+                        "there",
+                        step_number_));
         return ExitStatus::kRequeue;
       }
       if (due(config_.checkpoint.every)) save();
@@ -260,9 +275,8 @@ class Trainer {
     }
     const std::uint64_t key = philox_key(static_cast<std::uint64_t>(config_.run.seed),
                                          fmt::format("dropout of step {}", step_number_));
-    const parallel::StepResult result =
-        step_->train(batches, step_number_ + 1, static_cast<float>(learning_rate), key,
-                     signals_.arrived());
+    const parallel::StepResult result = step_->train(
+        batches, step_number_ + 1, static_cast<float>(learning_rate), key, signals_.arrived());
     stop_ = stop_ || result.stop;
     ++step_number_;
     samples_ += config_.batch.global;
@@ -271,7 +285,8 @@ class Trainer {
                                   runtime_.recorder().exposed_seconds() - exposed_before,
                                   peak_resident_bytes()};
     runtime_.world().all_reduce_host(std::span<double>(most), ReduceOp::kMax);
-    const double tokens = static_cast<double>(config_.batch.global) * static_cast<double>(plan_.context);
+    const double tokens =
+        static_cast<double>(config_.batch.global) * static_cast<double>(plan_.context);
     return {.step = step_number_,
             .loss = result.loss,
             .learning_rate = learning_rate,
@@ -293,12 +308,13 @@ class Trainer {
       micro_batches = *config_.eval.batches * (config_.batch.global / config_.batch.micro);
     }
     const parallel::EvaluationResult result =
-        evaluate(ctx_, step_->stage(), *validation_data_, config_.batch.micro, config_.data.mask_documents,
-                 micro_batches);
+        evaluate(ctx_, step_->stage(), *validation_data_, config_.batch.micro,
+                 config_.data.mask_documents, micro_batches);
     const double loss = result.loss_sum / static_cast<double>(result.targets);
     if (metrics_) metrics_->write_evaluation(step_number_, loss);
-    narrator_->say(fmt::format("step {}: evaluation loss {:.4f} over {} tokens, perplexity {:.2f} ({:.1f} s)",
-                               step_number_, loss, result.targets, std::exp(loss), watch.seconds()));
+    narrator_->say(
+        fmt::format("step {}: evaluation loss {:.4f} over {} tokens, perplexity {:.2f} ({:.1f} s)",
+                    step_number_, loss, result.targets, std::exp(loss), watch.seconds()));
   }
 
   void save() {

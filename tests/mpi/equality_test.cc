@@ -1,10 +1,8 @@
 // On every grid, gradients, weights and losses equal those of one rank.
 //
-// One launch per number of ranks. Each rank trains the reference on its own, then all train together.
-// By default a cover of the factors' pairs; TRIREME_EQUALITY=full takes the full product.
-#include <fmt/format.h>
-#include <gtest/gtest.h>
-
+// One launch per number of ranks. Each rank trains the reference on its own, then all train
+// together. By default a cover of the factors' pairs; TRIREME_EQUALITY=full takes the full product.
+#include "support/equality.h"
 
 #include <algorithm>
 #include <cmath>
@@ -12,15 +10,18 @@
 #include <map>
 #include <string>
 
-#include "support/equality.h"
-#include "support/mpi_test.h"
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
 #include "trireme/base/log.h"
+
+#include "support/mpi_test.h"
 
 namespace trireme::testing {
 namespace {
 
-constexpr double kTolerance = 1e-5;          // relative, fp32
-constexpr double kZeroTolerance = 1e-7;      // absolute, for gradients that are zero but for rounding
+constexpr double kTolerance = 1e-5;      // relative, fp32
+constexpr double kZeroTolerance = 1e-7;  // absolute, for gradients that are zero but for rounding
 constexpr double kDropout = 0.1;
 
 bool full_product() {
@@ -64,15 +65,15 @@ std::vector<EqualityCase> cases(int ranks) {
   std::vector<EqualityCase> all;
   int number = 0;
   for (const GridShape& grid : factorizations(ranks)) {
-    // Rows of an orthogonal array over (family, tied, schedule, sequence parallel): a grid takes two
-    // of its four, the next grid the other two.
+    // Rows of an orthogonal array over (family, tied, schedule, sequence parallel): a grid takes
+    // two of its four, the next grid the other two.
     for (int bits = 0; bits < 16; ++bits) {
       const bool llama = bits & 1, tied = bits & 2, gpipe = bits & 4, sequence = bits & 8;
       const int row = (llama ? 1 : 0) + (tied ? 2 : 0);
       const bool in_cover = gpipe == (llama != tied) && sequence == llama && row / 2 == number % 2;
       if (!full_product() && !in_cover) continue;
-      if (gpipe && grid.pipeline == 1 && full_product()) continue;     // the same as 1f1b
-      if (sequence && grid.tensor == 1 && full_product()) continue;    // the same as without
+      if (gpipe && grid.pipeline == 1 && full_product()) continue;   // the same as 1f1b
+      if (sequence && grid.tensor == 1 && full_product()) continue;  // the same as without
       EqualityCase test = base_case(grid, llama, tied);
       test.schedule = gpipe ? "gpipe" : "1f1b";
       test.sequence_parallel = sequence;
@@ -87,9 +88,8 @@ class Equality : public ::testing::Test {
  protected:
   // The reference of a case: trained on this rank alone, once for all grids that share it.
   const Observed& reference(const EqualityCase& test) {
-    const std::string key =
-        fmt::format("{} {} {} {}", test.model.kv_heads, test.model.tied, test.model.bias,
-                                        test.micro_batches);
+    const std::string key = fmt::format("{} {} {} {}", test.model.kv_heads, test.model.tied,
+                                        test.model.bias, test.micro_batches);
     auto found = references_.find(key);
     if (found == references_.end()) {
       EqualityCase alone = test;
@@ -147,10 +147,11 @@ TEST_F(Equality, EveryGridFollowsOneRank) {
     ++count;
   }
   if (runtime_.rank() == 0) {
-    print_line(fmt::format("{} cases on {} ranks; largest relative deviations: gradient {:.1e} ({}), "
-                           "weight {:.1e} ({}), loss {:.1e}",
-                           count, runtime_.size(), largest_gradient_, where_gradient_, largest_weight_,
-                           where_weight_, largest_loss_));
+    print_line(
+        fmt::format("{} cases on {} ranks; largest relative deviations: gradient {:.1e} ({}), "
+                    "weight {:.1e} ({}), loss {:.1e}",
+                    count, runtime_.size(), largest_gradient_, where_gradient_, largest_weight_,
+                    where_weight_, largest_loss_));
   }
 }
 
@@ -158,10 +159,13 @@ TEST_F(Equality, EveryGridFollowsOneRank) {
 // one rank that holds it, and must be named, alone.
 TEST_F(Equality, NamesAWrongGradient) {
   const std::vector<GridShape> grids = factorizations(runtime_.size());
-  const GridShape shape = *std::max_element(grids.begin(), grids.end(), [](const auto& a, const auto& b) {
-    const auto dimensions = [](const GridShape& g) { return (g.data > 1) + (g.pipeline > 1) + (g.tensor > 1); };
-    return dimensions(a) < dimensions(b);
-  });
+  const GridShape shape =
+      *std::max_element(grids.begin(), grids.end(), [](const auto& a, const auto& b) {
+        const auto dimensions = [](const GridShape& g) {
+          return (g.data > 1) + (g.pipeline > 1) + (g.tensor > 1);
+        };
+        return dimensions(a) < dimensions(b);
+      });
   const EqualityCase test = base_case(shape, false, true);
   const Observed& expected = reference(test);
   const ProcessGrid grid(runtime_, test.grid);

@@ -1,10 +1,10 @@
-// The gradient of the loss with respect to every parameter, against central differences of the loss.
-// That the ops are right is shown in double precision by their own tests; this shows that the tape and
-// the layers put them together rightly, so a tolerance of two percent is enough to tell.
-#include <gtest/gtest.h>
-
+// The gradient of the loss with respect to every parameter, against central differences of the
+// loss. That the ops are right is shown in double precision by their own tests; this shows that the
+// tape and the layers put them together rightly, so a tolerance of two percent is enough to tell.
 #include <algorithm>
 #include <cmath>
+
+#include <gtest/gtest.h>
 
 #include "support/equality.h"
 #include "support/mpi_test.h"

@@ -9,7 +9,7 @@ namespace trireme::testing {
 
 struct BatchShape {
   std::int64_t vocabulary = 67;
-  std::int64_t micro = 2;   // sequences per micro-batch
+  std::int64_t micro = 2;  // sequences per micro-batch
   std::int64_t length = 16;
 };
 

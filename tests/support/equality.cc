@@ -1,9 +1,9 @@
 #include "support/equality.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cmath>
+
+#include <fmt/format.h>
 
 #include "trireme/base/philox.h"
 
@@ -12,8 +12,8 @@ namespace {
 
 constexpr std::uint64_t kSeed = 11;
 constexpr int kSteps = 10;
-// Small enough that ten steps do not magnify rounding (at 0.1 the norm behind a fresh embedding does so a
-// hundredfold), large enough that each weight moves by far more than the tolerance.
+// Small enough that ten steps do not magnify rounding (at 0.1 the norm behind a fresh embedding
+// does so a hundredfold), large enough that each weight moves by far more than the tolerance.
 constexpr float kSgdRate = 0.02f;
 
 parallel::StepOptions step_options(const EqualityCase& test, optim::OptimizerConfig::Kind kind) {
@@ -31,7 +31,8 @@ std::vector<nn::MicroBatch> share(ops::Context& ctx, const ProcessGrid& grid,
                                   const EqualityCase& test, int step, bool training) {
   const parallel::MicroBatchShare mine =
       parallel::share_of(test.micro_batches, grid.shape().data, grid.data_index());
-  return make_batches(ctx, test.batch, step * test.micro_batches + mine.first, mine.count, training);
+  return make_batches(ctx, test.batch, step * test.micro_batches + mine.first, mine.count,
+                      training);
 }
 
 enum class Which { kGradient, kWeight };
@@ -41,7 +42,8 @@ LocalParts parts_of(const parallel::Stage& stage, Which which, double scale) {
     const Tensor tensor = which == Which::kGradient
                               ? parameter->gradient()
                               : parameter->group().view(parameter->group().master(), *parameter);
-    LocalPart part{parameter->placement(), {tensor.data<float>(), tensor.data<float>() + tensor.elements()}};
+    LocalPart part{parameter->placement(),
+                   {tensor.data<float>(), tensor.data<float>() + tensor.elements()}};
     for (float& value : part.values) value = static_cast<float>(value * scale);
     parts.emplace(parameter->name(), std::move(part));
   }
@@ -69,20 +71,21 @@ void for_each_element(const LocalPart& part, const Visit& visit) {
 }  // namespace
 
 std::string EqualityCase::to_string() const {
-  return fmt::format("{} {}{}{}{}", grid.to_string(),
-                     schedule,
-                     sequence_parallel ? ", sequence parallel" : "", model.tied ? ", tied" : ", untied",
-                     model.norm == nn::NormKind::kRms ? ", llama" : ", gpt2");
+  return fmt::format(
+      "{} {}{}{}{}", grid.to_string(), schedule, sequence_parallel ? ", sequence parallel" : "",
+      model.tied ? ", tied" : ", untied", model.norm == nn::NormKind::kRms ? ", llama" : ", gpt2");
 }
 
 Observed observe(ops::Context& ctx, const ProcessGrid& grid, const EqualityCase& test) {
   Observed observed;
   const nn::ModelPlan plan = models::gpt_plan(test.model);
   {
-    parallel::TrainerStep sgd(ctx, grid, plan, step_options(test, optim::OptimizerConfig::Kind::kSgd));
+    parallel::TrainerStep sgd(ctx, grid, plan,
+                              step_options(test, optim::OptimizerConfig::Kind::kSgd));
     ctx.step_state->random_key = philox_key(kSeed, "step 0");
     const auto first = sgd.accumulate(share(ctx, grid, test, 0, true));
-    observed.gradients = parts_of(sgd.stage(), Which::kGradient, 1.0 / static_cast<double>(first.targets));
+    observed.gradients =
+        parts_of(sgd.stage(), Which::kGradient, 1.0 / static_cast<double>(first.targets));
     for (int step = 0; step < kSteps; ++step) {
       sgd.train(share(ctx, grid, test, step, true), step + 1, kSgdRate,
                 philox_key(kSeed, fmt::format("step {}", step)));
@@ -98,9 +101,10 @@ Observed observe(ops::Context& ctx, const ProcessGrid& grid, const EqualityCase&
     observed.losses.push_back(result.loss);
   }
   const auto held_out = share(ctx, grid, test, kSteps, false);
-  observed.evaluation = adamw.evaluate(static_cast<int>(held_out.size()), [&](int i) {
-                               return held_out[static_cast<std::size_t>(i)];
-                             }).loss_sum;
+  observed.evaluation = adamw
+                            .evaluate(static_cast<int>(held_out.size()),
+                                      [&](int i) { return held_out[static_cast<std::size_t>(i)]; })
+                            .loss_sum;
   return observed;
 }
 
@@ -118,9 +122,8 @@ std::vector<Deviation> compare(const LocalParts& reference, const LocalParts& he
       });
     }
     largest.push_back(deviation);
-    covered.push_back(found == here.end()
-                          ? 0.0
-                          : static_cast<double>(found->second.placement.extent.elements()));
+    covered.push_back(
+        found == here.end() ? 0.0 : static_cast<double>(found->second.placement.extent.elements()));
   }
   world.all_reduce_host(std::span<double>(largest), ReduceOp::kMax);
   world.all_reduce_host(std::span<double>(covered), ReduceOp::kSum);

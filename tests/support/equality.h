@@ -5,9 +5,10 @@
 #include <string>
 #include <vector>
 
-#include "support/batches.h"
 #include "trireme/models/gpt.h"
 #include "trireme/parallel/trainer_step.h"
+
+#include "support/batches.h"
 
 namespace trireme::testing {
 
@@ -43,7 +44,7 @@ struct Deviation {
   std::string name;
   double relative = 0.0;  // max |x - reference| / max |reference|, over all ranks
   double absolute = 0.0;
-  bool covered = true;    // whether the ranks hold every element, copies equally often
+  bool covered = true;  // whether the ranks hold every element, copies equally often
 };
 // `reference` holds whole tensors. The result is the same on every rank. Collective over `world`.
 std::vector<Deviation> compare(const LocalParts& reference, const LocalParts& here,

@@ -7,10 +7,10 @@
 
 #include <gtest/gtest.h>
 
+#include "trireme/comm/launcher.h"
 #include "trireme/comm/process_grid.h"
 
 #include "comm/core_sharing.h"
-#include "trireme/comm/launcher.h"
 #include "comm/reduce.h"
 
 namespace trireme {

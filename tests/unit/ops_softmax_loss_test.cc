@@ -138,8 +138,7 @@ TEST_P(SoftmaxLoss, LargeLogitsStayFiniteAndNotANumberShows) {
   EXPECT_EQ(s.row_sum.data<float>()[0], 1.0f);
   EXPECT_TRUE(std::isnan(s.row_sum.data<float>()[4]));
   EXPECT_TRUE(std::isnan(s.row_sum.data<float>()[5]));
-  EXPECT_TRUE(
-      std::isnan(loss_sum(targets_t, s)));
+  EXPECT_TRUE(std::isnan(loss_sum(targets_t, s)));
 }
 
 // exp itself, element by element: a target of another rank, a maximum of 0 and a sum of 1 leave it
@@ -185,8 +184,7 @@ TEST_P(SoftmaxLoss, RefusesWhatDoesNotFit) {
   EXPECT_THROW(ops::softmax_gradient(ctx, x, targets_t, 0, kValid, s.row_max, s.row_sum,
                                      output({kRows, kValid})),
                InternalError);
-  EXPECT_THROW(loss_sum(s.row_max, s),
-               InternalError);
+  EXPECT_THROW(loss_sum(s.row_max, s), InternalError);
 }
 
 TRIREME_FOR_EACH_DTYPE(SoftmaxLoss);

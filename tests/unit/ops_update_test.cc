@@ -24,8 +24,9 @@ class Update : public testing::OpsTest {
   }
 
   static constexpr std::int64_t kCount = 16384 + 77;
-  ops::StepState& state = (*ctx.step_state = ops::StepState{
-      .step = 3, .learning_rate = 0.01f, .gradient_scale = 0.25f, .clip_factor = 0.5f});
+  ops::StepState& state =
+      (*ctx.step_state = ops::StepState{
+           .step = 3, .learning_rate = 0.01f, .gradient_scale = 0.25f, .clip_factor = 0.5f});
   const Values gradient = testing::rounded(testing::random_values(2, kCount), DType::kF32);
   const Tensor master = fp32(testing::random_values(1, kCount));
   const Tensor gradient_t = fp32(gradient);
@@ -138,8 +139,8 @@ TEST_P(Update, GradientNormClipsAndFlags) {
   EXPECT_EQ(state.clip_factor, 1.0f);
   finish(64.0, 0.0f);  // no limit
   EXPECT_EQ(state.clip_factor, 1.0f);
-  for (const double bad : {std::numeric_limits<double>::quiet_NaN(),
-                           std::numeric_limits<double>::infinity()}) {
+  for (const double bad :
+       {std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity()}) {
     finish(bad, 1.0f);
     EXPECT_EQ(state.finite, 0);
   }
@@ -155,8 +156,7 @@ TEST_P(Update, RefusesWhatDoesNotFit) {
                InternalError);
   EXPECT_THROW(ops::sgd_step(ctx, {.momentum = 0.9f}, master, gradient_t, Tensor(), weights),
                InternalError);
-  EXPECT_THROW(sum_of_squares(testing::make_zeros(ctx, {3}, DType::kBF16)),
-               InternalError);
+  EXPECT_THROW(sum_of_squares(testing::make_zeros(ctx, {3}, DType::kBF16)), InternalError);
   state.step = 0;
   EXPECT_THROW(ops::adamw_step(ctx, {}, master, gradient_t, exp_avg, exp_avg_sq, weights),
                InternalError);

@@ -34,8 +34,9 @@ GridShape resolve_grid(const GridRequest& request, int world_size);
 // A dimension of size 1 is an identity: its communicator has one rank and costs nothing.
 class ProcessGrid {
  public:
-  // `order` lists the world ranks that form the grid, by place: order[i] is the rank at place i of the
-  // formula above. Left out: all ranks of the world, in their order. Collective over the listed ranks.
+  // `order` lists the world ranks that form the grid, by place: order[i] is the rank at place i of
+  // the formula above. Left out: all ranks of the world, in their order. Collective over the listed
+  // ranks.
   ProcessGrid(Runtime& runtime, const GridShape& shape, std::vector<int> order = {});
 
   const GridShape& shape() const { return shape_; }

@@ -71,7 +71,7 @@ class Parameter {
   const Placement& placement() const { return spec_.placement; }
   const ParameterSpec& spec() const { return spec_; }
 
-  const Tensor& weight() const { return weight_; }      // compute type, local extents
+  const Tensor& weight() const { return weight_; }  // compute type, local extents
   // fp32, local extents; contributions add up. Undefined where nothing trains.
   const Tensor& gradient() const { return gradient_; }
   FlatGroup& group() const { return *group_; }

@@ -13,7 +13,8 @@ struct StageOptions {
   bool sequence_parallel = false;
   DType compute = DType::kF32;
   std::uint64_t seed = 1;
-  // False for evaluation and generation: no gradients, and weights that are zero until they are read.
+  // False for evaluation and generation: no gradients, and weights that are zero until they are
+  // read.
   bool trains = true;
 };
 

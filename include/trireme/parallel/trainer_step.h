@@ -1,4 +1,5 @@
-// One optimizer step over the whole grid: the part of training that is neither data nor bookkeeping.
+// One optimizer step over the whole grid: the part of training that is neither data nor
+// bookkeeping.
 #pragma once
 
 #include <functional>
@@ -13,17 +14,17 @@ namespace trireme::parallel {
 struct StepOptions {
   StageOptions stage;
   optim::OptimizerConfig optimizer;
-  float clip = 0.0f;  // largest global gradient norm; 0: no clipping
+  float clip = 0.0f;              // largest global gradient norm; 0: no clipping
   std::string schedule = "1f1b";  // of the pipeline: as grid.schedule
 };
 
 // Equal on every rank.
 struct StepResult {
-  double loss = 0.0;         // mean over the targets of the global batch
+  double loss = 0.0;           // mean over the targets of the global batch
   double gradient_norm = 0.0;  // before clipping
   std::int64_t targets = 0;
-  bool finite = true;        // false: the step changed nothing
-  bool stop = false;         // some rank wants to stop after this step
+  bool finite = true;  // false: the step changed nothing
+  bool stop = false;   // some rank wants to stop after this step
 };
 
 struct EvaluationResult {

@@ -30,12 +30,13 @@ parallel::StepOptions step_options(const Config& config);
 std::string data_list(const std::vector<WeightedPath>& paths);
 
 // Parameters, and the optimizer's state where `optimizer` is given, as slices of a checkpoint. With
-// `owned_only`, those that this rank writes: each element of the model is on exactly one rank's list.
+// `owned_only`, those that this rank writes: each element of the model is on exactly one rank's
+// list.
 std::vector<TensorSlice> checkpoint_slices(const parallel::Stage& stage,
                                            const optim::Optimizer* optimizer, bool owned_only);
 
-// Samples [begin, begin + micro) of a batch of data as a micro-batch; those past the end of `data` are
-// padded with masked targets.
+// Samples [begin, begin + micro) of a batch of data as a micro-batch; those past the end of `data`
+// are padded with masked targets.
 nn::MicroBatch make_micro_batch(ops::Context& ctx, const TokenBatch& data, std::int64_t context,
                                 std::size_t begin, std::int64_t micro, bool training);
 

@@ -3,8 +3,8 @@
 
 namespace trireme {
 
-// Built before any thread starts, so that all inherit the blocked signals. Slurm sends the one before
-// it preempts a job, the other when a job asked for it with --signal.
+// Built before any thread starts, so that all inherit the blocked signals. Slurm sends the one
+// before it preempts a job, the other when a job asked for it with --signal.
 class StopSignals {
  public:
   StopSignals();
