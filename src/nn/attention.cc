@@ -1,7 +1,6 @@
 #include <fmt/format.h>
 
 #include "trireme/nn/layers.h"
-#include "trireme/ops/elementwise.h"
 
 namespace trireme::nn {
 namespace {
@@ -76,11 +75,7 @@ Value Attention::rotate(Tape& tape, const MicroBatch& batch, const Value& qkv) c
   // In place: nothing else needs the rows as they were before.
   ops::rotary(tape.context(), s, qkv.tensor(), first, theta, false);
   return tape.record(qkv.tensor(), {qkv}, [qkv, s, first, theta](Tape& t, const Tensor& dy) {
-    Tensor own = dy;
-    if (dy.shared()) {
-      own = t.context().allocate(dy.shape(), dy.dtype());
-      ops::cast(t.context(), dy, own);
-    }
+    const Tensor own = t.writable(dy);
     ops::rotary(t.context(), s, own, first, theta, true);
     t.add_gradient(qkv, own);
   });

@@ -9,13 +9,6 @@ namespace {
 
 constexpr float kNormEpsilon = 1e-5f;
 
-// Outside the tensor-parallel parts every tensor rank holds these weights. Where ranks see
-// different rows, their gradients are partial sums.
-Copies outside_copies(const TensorParallel& parallel) {
-  return {.counted = parallel.rank() == 0,
-          .partial = parallel.splits_rows() ? parallel.comm : nullptr};
-}
-
 Parameter& add_outside_vector(const LayerContext& context, const std::string& name,
                               std::int64_t extent, float value) {
   return context.parameters.add({.name = context.child(name).name,

@@ -46,6 +46,13 @@ void Tape::add_gradient(const Value& value, Tensor gradient, Work pending) {
   slot.gradient = sum;
 }
 
+Tensor Tape::writable(const Tensor& dy) const {
+  if (!dy.shared()) return dy;
+  const Tensor copy = ctx_.allocate(dy.shape(), dy.dtype());
+  ops::cast(ctx_, dy, copy);
+  return copy;
+}
+
 Tensor Tape::take_gradient(int id) {
   Slot slot = std::exchange(slots_[static_cast<std::size_t>(id)], {});
   slot.pending.wait_on(ctx_.stream);

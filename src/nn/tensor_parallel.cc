@@ -1,7 +1,5 @@
 #include "trireme/nn/tensor_parallel.h"
 
-#include "trireme/ops/elementwise.h"
-
 namespace trireme::nn {
 namespace {
 
@@ -25,16 +23,17 @@ Tensor all_rows(ops::Context& ctx, const TensorParallel& parallel, const Tensor&
 
 }  // namespace
 
+Copies outside_copies(const TensorParallel& parallel) {
+  return {.counted = parallel.rank() == 0,
+          .partial = parallel.splits_rows() ? parallel.comm : nullptr};
+}
+
 Value enter(Tape& tape, const TensorParallel& parallel, const Value& x) {
   if (parallel.size() == 1) return x;
   return tape.record(all_rows(tape.context(), parallel, x.tensor()), {x},
                      [x, parallel](Tape& t, const Tensor& dy) {
-                       // Added up in place, unless other values of the tape have the same gradient.
-                       Tensor own = dy;
-                       if (!parallel.splits_rows() && dy.shared()) {
-                         own = t.context().allocate(dy.shape(), dy.dtype());
-                         ops::cast(t.context(), dy, own);
-                       }
+                       // The sum is made in place; a share of its rows is made elsewhere.
+                       const Tensor own = parallel.splits_rows() ? dy : t.writable(dy);
                        auto [sum, work] = start_sum(t.context(), parallel, own);
                        t.add_gradient(x, sum, work);
                      });

@@ -16,7 +16,9 @@ class ModelGradient : public ::testing::TestWithParam<bool> {
  protected:
   double loss(parallel::TrainerStep& step) {
     const auto batches = make_batches(ctx_, shape_, 0, 2, false);
-    return step.evaluate(2, [&](int i) { return batches[static_cast<std::size_t>(i)]; }).loss_sum;
+    return parallel::evaluate(ctx_, step.stage(), 2,
+                              [&](int i) { return batches[static_cast<std::size_t>(i)]; })
+        .loss_sum;
   }
 
   BatchShape shape_;

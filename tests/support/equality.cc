@@ -101,10 +101,10 @@ Observed observe(ops::Context& ctx, const ProcessGrid& grid, const EqualityCase&
     observed.losses.push_back(result.loss);
   }
   const auto held_out = share(ctx, grid, test, kSteps, false);
-  observed.evaluation = adamw
-                            .evaluate(static_cast<int>(held_out.size()),
-                                      [&](int i) { return held_out[static_cast<std::size_t>(i)]; })
-                            .loss_sum;
+  observed.evaluation =
+      parallel::evaluate(ctx, adamw.stage(), static_cast<int>(held_out.size()), [&](int i) {
+        return held_out[static_cast<std::size_t>(i)];
+      }).loss_sum;
   return observed;
 }
 

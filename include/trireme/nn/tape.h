@@ -66,6 +66,9 @@ class Tape {
   // waited for before the gradient is read.
   void add_gradient(const Value& value, Tensor gradient, Work pending = {});
 
+  // For InputGradient: dy to be written over, a copy where other values have the same gradient.
+  Tensor writable(const Tensor& dy) const;
+
   // Starts from the gradients of `outputs` (may be empty: the losses on this tape alone). With
   // `defer_weights` the weight gradients wait for backward_weights; else each follows its input's.
   void backward(const Values& outputs, const Tensors& gradients, bool defer_weights = false);

@@ -26,6 +26,10 @@ struct TensorParallel {
   }
 };
 
+// Of a parameter that is used outside those parts: every tensor rank holds it, and where the ranks
+// see different rows, their gradients are partial sums.
+Copies outside_copies(const TensorParallel& parallel);
+
 // x (outside rows, C) -> (rows, C). Backward: each rank's partial gradient is added up.
 Value enter(Tape& tape, const TensorParallel& parallel, const Value& x);
 // Adds up each rank's partial x (rows, C) -> (outside rows, C). Backward: the gradient of all rows.

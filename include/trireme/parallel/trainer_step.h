@@ -56,15 +56,10 @@ class TrainerStep {
   // `wants_stop` reaches every rank as StepResult::stop, at no cost of its own.
   StepResult train(std::span<const nn::MicroBatch> mine, std::int64_t step, float learning_rate,
                    std::uint64_t random_key, bool wants_stop = false);
-  // The same for the model in training.
-  EvaluationResult evaluate(int count, const std::function<nn::MicroBatch(int i)>& make) {
-    return parallel::evaluate(ctx_, stage_, count, make);
-  }
 
   Stage& stage() { return stage_; }
   const Stage& stage() const { return stage_; }
   const optim::Optimizer& optimizer() const { return *optimizer_; }
-  PipelineExecutor& executor() { return executor_; }
 
   // Gradients of the last step's sum of losses, before division by the targets, reduced over all
   // copies: train() without the optimizer. For tests and for reports on gradients.
