@@ -155,35 +155,51 @@ TEST_F(Equality, EveryGridFollowsOneRank) {
   }
 }
 
-// A comparison that cannot fail would show nothing: one parameter's gradient at a time is scaled on
-// one rank that holds it, and must be named, alone.
+// The ranks' grid with the most dimensions above 1.
+GridShape most_dimensions(int ranks) {
+  const std::vector<GridShape> grids = factorizations(ranks);
+  return *std::max_element(grids.begin(), grids.end(), [](const auto& a, const auto& b) {
+    const auto dimensions = [](const GridShape& g) {
+      return (g.data > 1) + (g.pipeline > 1) + (g.tensor > 1);
+    };
+    return dimensions(a) < dimensions(b);
+  });
+}
+
+// A comparison that cannot fail would show nothing: what one rank adds to one parameter's gradient
+// is scaled before the reductions over ranks. That parameter must be named, alone, and deviate by
+// what the rank's contribution was.
 TEST_F(Equality, NamesAWrongGradient) {
-  const std::vector<GridShape> grids = factorizations(runtime_.size());
-  const GridShape shape =
-      *std::max_element(grids.begin(), grids.end(), [](const auto& a, const auto& b) {
-        const auto dimensions = [](const GridShape& g) {
-          return (g.data > 1) + (g.pipeline > 1) + (g.tensor > 1);
-        };
-        return dimensions(a) < dimensions(b);
-      });
-  const EqualityCase test = base_case(shape, false, true);
-  const Observed& expected = reference(test);
+  Communicator& world = runtime_.world();
+  const EqualityCase test = base_case(most_dimensions(runtime_.size()), false, true);
+  EqualityCase alone = test;
+  alone.grid = {1, 1, 1};
+  const LocalParts expected = GradientObserver(ctx_, alone_, alone).gradients();
   const ProcessGrid grid(runtime_, test.grid);
-  const Observed observed = observe(ctx_, grid, test);
-  for (const auto& [name, whole] : expected.gradients) {
+  GradientObserver observer(ctx_, grid, test);
+  check_parts(expected, observer.gradients(), test, "gradient", largest_gradient_, where_gradient_);
+  const std::map<std::string, double> contributions = observer.contributions();
+  for (const auto& [name, whole] : expected) {
     if (zero_in_exact_arithmetic(name, test.model)) continue;
-    const int holders = runtime_.world().all_reduce_host(
-        observed.gradients.contains(name) ? runtime_.rank() : -1, ReduceOp::kMax);
+    // On the rank that contributes most: some see no target at all for some parameter.
+    const auto found = contributions.find(name);
+    const double here = found == contributions.end() ? -1.0 : found->second;
+    const double most = world.all_reduce_host(here, ReduceOp::kMax);
+    const int rank =
+        world.all_reduce_host(here == most ? runtime_.rank() : runtime_.size(), ReduceOp::kMin);
     for (const float factor : {0.0f, 2.0f}) {
-      LocalParts wrong = observed.gradients;
-      if (runtime_.rank() == holders) {
-        for (float& value : wrong.at(name).values) value *= factor;
-      }
-      for (const Deviation& deviation : compare(expected.gradients, wrong, runtime_.world())) {
+      const Tampering tampering{runtime_.rank() == rank ? name : "", factor};
+      for (const Deviation& deviation : compare(expected, observer.gradients(tampering), world)) {
         if (zero_in_exact_arithmetic(deviation.name, test.model)) continue;
-        EXPECT_EQ(deviation.relative > kTolerance, deviation.name == name)
-            << name << " scaled by " << factor << ": " << deviation.name << " deviates by "
-            << deviation.relative;
+        const bool wrong = deviation.name == name;
+        EXPECT_EQ(deviation.relative > kTolerance, wrong)
+            << name << " scaled by " << factor << " on rank " << rank << ": " << deviation.name
+            << " deviates by " << deviation.relative;
+        // Both factors are one contribution away from the right sum.
+        if (wrong) {
+          const double scale = deviation.absolute / deviation.relative;
+          EXPECT_NEAR(deviation.absolute / scale, most / scale, kTolerance) << name;
+        }
       }
     }
   }
