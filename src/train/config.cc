@@ -7,6 +7,8 @@
 #include "trireme/base/error.h"
 #include "trireme/optim/schedule.h"
 
+#include "train/tracer.h"
+
 namespace trireme {
 namespace {
 
@@ -59,6 +61,7 @@ void check_config(const Config& config) {
                                .total_steps = config.run.steps,
                                .warmup = config.schedule.warmup,
                                .decay = config.schedule.decay});
+  if (config.log.trace) parse_step_range(*config.log.trace);
   if (config.comm.backend == "nccl" && config.run.device != "cuda") {
     throw ConfigError(fmt::format("comm.backend = nccl needs run.device = cuda, but it is {}",
                                   config.run.device));
