@@ -60,8 +60,9 @@ void add_ends(StageLoad& load, const Sizes& z, const models::GptConfig& m, bool 
   }
 }
 
-double working_bytes(const Sizes& z, bool last) {
-  double bytes = z.bytes * z.rows * (3 * z.width + z.up / z.tensor);
+double working_bytes(const Sizes& z, const Config& config, bool last) {
+  const double gathered = config.grid.sequence_parallel ? 2 : 0;
+  double bytes = z.bytes * z.rows * ((3 + gathered) * z.width + z.up / z.tensor);
   if (last) {
     const double logits = std::min(kLogitBytes, 4.0 * z.rows * z.vocabulary / z.tensor);
     bytes += z.bytes == 4.0 ? logits : 1.5 * logits;
@@ -106,7 +107,7 @@ MemoryEstimate estimate_memory(const Config& config, const models::GptConfig& mo
     here.optimizer = load.elements * (config.optim.name == "adamw"  ? 8.0
                                       : config.optim.momentum > 0.0 ? 4.0
                                                                     : 0.0);
-    here.activations = load.activations * live[stage] + working_bytes(sizes, last);
+    here.activations = load.activations * live[stage] + working_bytes(sizes, config, last);
     if (here.total() > most.total()) most = here;
   }
   return most;
