@@ -82,7 +82,7 @@ void add_job_keys(Options& options, JobRequest& request) {
   options.add("job.counts", request.counts, "nodes",
               "scaling: node counts to try, 1,2,4; default: powers of two up to job.nodes");
   for (const char* name : {"nodes", "tasks_per_node", "cpus_per_task", "memory", "time", "name",
-                           "log", "sweep", "counts"}) {
+                           "log", "grace", "sweep", "counts"}) {
     std::string alias = name;
     std::replace(alias.begin(), alias.end(), '_', '-');
     options.alias(alias, fmt::format("job.{}", name));

@@ -63,7 +63,8 @@ std::string site_sbatch(const Site& site) {
   add("account", site.account);
   add("qos", site.qos);
   add("constraint", site.constraint);
-  for (const std::string& option : words_of(site.extra)) lines += fmt::format("#SBATCH {}\n", option);
+  for (const std::string& option : words_of(site.extra))
+    lines += fmt::format("#SBATCH {}\n", option);
   return lines;
 }
 

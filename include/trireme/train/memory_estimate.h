@@ -29,8 +29,9 @@ struct MemoryEstimate {
 //   of the ends           s R' C each; the head's rows and their gradient 2 s R C
 // The activations count as often as the pipeline schedule holds micro-batches at once on the stage
 // (parallel::check_schedule). On top, once: the gradients of the layer under way (3 s R C,
-// under sequence parallelism 5, and s R H_up / t) and the slice of logits (at most 32 MiB in fp32, half as much again in bf16).
-// Not in it: the program and its libraries, kProcessBytes a rank; buffers of the collectives.
+// under sequence parallelism 5, and s R H_up / t) and the slice of logits (at most 32 MiB in fp32,
+// half as much again in bf16). Not in it: the program and its libraries, kProcessBytes a rank;
+// buffers of the collectives.
 MemoryEstimate estimate_memory(const Config& config, const models::GptConfig& model,
                                const GridShape& grid);
 
