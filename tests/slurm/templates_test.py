@@ -1,32 +1,36 @@
 #!/usr/bin/env python3
 """Submits every job template for real, through `trireme job --submit`, to a cluster on this host.
 
-    python3 templates_test.py TRIREME CLUSTER_SH
-
-Starts itself again inside the cluster that CLUSTER_SH runs; 77 where the means for it are missing.
+    python3 templates_test.py TRIREME
 """
 import json
 import os
 import re
 import subprocess
 import sys
-import time
 import unittest
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "support"))
 from cli_testing import ProgramTest  # noqa: E402
+from slurm_testing import ENDED, Cluster  # noqa: E402
 
-INSIDE = "TRIREME_TEMPLATES_TEST_INSIDE"
 NODES = 3
 # Writes down which device a task was given, before the task starts.
 PROLOG = """#!/bin/sh
 echo "$SLURMD_NODENAME $SLURM_LOCALID $CUDA_VISIBLE_DEVICES" > "{folder}/gpu-$SLURM_PROCID"
 """
-LONG_SECONDS = 60
+GPUS = 2 if os.geteuid() == 0 else 0  # stand-ins: device files, which only root makes
 
 
 class Templates(ProgramTest):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.cluster = cls.enterClassContext(
+            Cluster("--nodes", str(NODES), "--gpus", str(GPUS), "--leaves", "1"))
+        cls.on_cluster = {"SLURM_CONF": cls.cluster.environment["SLURM_CONF"]}
+
     def setUp(self):
         super().setUp()
         self.prepare()
@@ -42,20 +46,15 @@ class Templates(ProgramTest):
         path.write_text(text, encoding="utf-8")
         return path
 
-    def slurm(self, *command):
-        return subprocess.run(command, capture_output=True, text=True, timeout=30,
-                              check=False).stdout
-
     def submit(self, template, *arguments):
-        # The variables of the cluster, which run_program takes away with all of Slurm's.
         text = self.expect_done("job", template, "--config", "run.ini", "--site", "site.ini",
                                 "--submit", "--name", template, *arguments,
-                                environment={"SLURM_CONF": os.environ["SLURM_CONF"]})
+                                environment=self.on_cluster)
         return re.fullmatch(r"Submitted batch job (\d+)\n", text).group(1)
 
     def fields(self, job):
         """What Slurm says of each task of a job: the job itself, or those of an array."""
-        text = self.slurm("scontrol", "show", "job", "-o", job)
+        text = self.cluster.call("scontrol", "show", "job", "-o", job)
         return [dict(word.split("=", 1) for word in line.split() if "=" in word)
                 for line in text.splitlines() if line]
 
@@ -64,19 +63,12 @@ class Templates(ProgramTest):
                        for path in sorted(self.folder.glob("*.out")))
 
     def wait_until(self, condition, what):
-        end = time.monotonic() + LONG_SECONDS
-        while not condition():
-            if time.monotonic() > end:
-                self.fail(f"{what}: not in {LONG_SECONDS} s\n{self.slurm('squeue')}{self.logs()}")
-            time.sleep(0.1)
+        return self.cluster.wait_for(what, condition, show=self.logs)
 
     def wait(self, job, state="COMPLETED"):
         """Until the job is over; the last that Slurm says of it."""
-        def over():
-            return all(one["JobState"] not in ("PENDING", "CONFIGURING", "RUNNING", "COMPLETING",
-                                               "REQUEUED", "SUSPENDED")
-                       for one in self.fields(job))
-        self.wait_until(over, f"the end of job {job}")
+        self.wait_until(lambda: all(one["JobState"] in ENDED for one in self.fields(job)),
+                        f"the end of job {job}")
         told = self.fields(job)
         self.assertEqual({one["JobState"] for one in told}, {state}, self.logs())
         return told
@@ -105,6 +97,7 @@ class Templates(ProgramTest):
         self.assertEqual(self.steps(), list(range(1, 7)))
         self.assertIn("grid       2 x 1 x 2", self.logs())
 
+    @unittest.skipIf(GPUS == 0, "only root makes device files")
     def test_several_nodes_gpu(self):
         told = self.wait(self.submit("several_nodes_gpu", "--nodes", "2", "--tasks-per-node", "2"))
         self.assertEqual(told[0]["TresPerNode"], "gres:gpu:2")
@@ -128,7 +121,7 @@ class Templates(ProgramTest):
         for restarts in range(2):
             before = len(self.steps())
             self.wait_until(lambda: len(self.steps()) > before + 20, "some steps")
-            self.slurm("scancel", "--signal=USR1", job)
+            self.cluster.call("scancel", "--signal=USR1", job)
             self.wait_until(lambda: int(self.fields(job)[0]["Restarts"]) > restarts, "a requeue")
         told = self.wait(job)
         self.assertEqual(told[0]["Restarts"], "2")
@@ -158,26 +151,17 @@ class Templates(ProgramTest):
         self.expect_refusal(2, "sbatch refused the job: sbatch: error: ", "job", "single_node",
                             "--config", "run.ini", "--site", self.write(
                                 "other.ini", "[slurm]\npartition = none\n"), "--submit",
-                            environment={"SLURM_CONF": os.environ["SLURM_CONF"]})
+                            environment=self.on_cluster)
 
     def test_asks_slurm_for_a_nodes_memory(self):
         self.expect_refusal(2, "a node has 2000: fewer tasks a node", "job", "single_node",
                             "--config", "run.ini", "--site", "site.ini", "--tasks-per-node", "20",
                             "--batch.global", "40",
-                            environment={"SLURM_CONF": os.environ["SLURM_CONF"]})
-
-
-def main():
-    if len(sys.argv) != 3:
-        sys.exit("usage: templates_test.py TRIREME CLUSTER_SH")
-    if INSIDE not in os.environ:
-        os.environ[INSIDE] = "1"
-        os.execv(sys.argv[2], [sys.argv[2], "run", "--nodes", str(NODES), "--gpus", "2", "--",
-                               sys.executable, *sys.argv])
-    sys.argv.pop()
-    ProgramTest.program = Path(sys.argv.pop())
-    unittest.main(verbosity=2)
+                            environment=self.on_cluster)
 
 
 if __name__ == "__main__":
-    main()
+    if len(sys.argv) != 2:
+        sys.exit("usage: templates_test.py TRIREME")
+    ProgramTest.program = Path(sys.argv.pop()).resolve()
+    unittest.main()
