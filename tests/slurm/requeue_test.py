@@ -7,6 +7,7 @@ the time limit, preemption.
 One cluster for all cases. The job with the time limit has a node of its own and runs beside the others, for
 Slurm knows no limit below a minute.
 """
+import re
 import shutil
 import sys
 import tempfile
@@ -15,9 +16,10 @@ from pathlib import Path
 
 from slurm_testing import Cluster, Program
 
-STEPS = 600
-# Stops on purpose (75): requeue. Slurm's SIGTERM also reaches srun, which would kill the step at once, and this
-# shell: so srun runs where Slurm's signals to the batch script do not reach it.
+STEPS = 250
+ENDLESS = 10_000_000
+# Stopped on purpose (75): requeue. Slurm's SIGTERM reaches this shell too, which must live on until the ranks
+# have written their checkpoint.
 SCRIPT = """#!/bin/bash
 #SBATCH --requeue
 #SBATCH --open-mode=append
@@ -44,7 +46,7 @@ exit "$status"
 """
 # A step that takes a while, so that there is time to act before the run is through.
 MODEL = ("--run.steps", STEPS, "--model.width", "64", "--model.context", "32", "--batch.global", "16",
-         "--checkpoint.every", "50", "--eval.every", "0")
+         "--checkpoint.every", "50", "--checkpoint.keep", "1000")
 
 
 class Requeue(unittest.TestCase):
@@ -54,14 +56,14 @@ class Requeue(unittest.TestCase):
         cls.folder = Path(tempfile.mkdtemp(prefix="trireme_slurm."))
         cls.addClassCleanup(shutil.rmtree, cls.folder, True)
         cls.trireme = Program(cls.program, cls.folder)
-        cls.limited = cls.submit("limited", "-N1", "-w", "n4", "--time=1", STEPS=10_000_000)
+        cls.limited = cls.submit("limited", "-N1", "-w", "n4", "--time=1", steps=ENDLESS)
         cls.cluster.call("srun", "--mpi=pmi2", "-w", "n1,n2", *cls.trireme.train("whole", *MODEL))
         cls.whole = cls.trireme.curve("whole")
         assert len(cls.whole) == STEPS
 
     @classmethod
-    def submit(cls, run, *options, STEPS=STEPS):
-        command = cls.trireme.train(run, *MODEL, "--run.steps", STEPS)
+    def submit(cls, run, *options, steps=STEPS):
+        command = cls.trireme.train(run, *MODEL, "--run.steps", steps)
         return cls.cluster.sbatch(SCRIPT.replace("COMMAND", " ".join(command)), "--job-name", run, *options)
 
     def wait_for_steps(self, run, job, count):
@@ -76,35 +78,43 @@ class Requeue(unittest.TestCase):
 
     def test_requeue_by_hand(self):
         job = self.submit("by_hand", "-N2", "--exclude=n4")
-        self.wait_for_steps("by_hand", job, 120)
+        self.wait_for_steps("by_hand", job, 60)
         self.cluster.call("scontrol", "requeue", job)
         self.cluster.wait_for_state(job, "COMPLETED")
-        print(self.cluster.log(job))
         self.expect_same_curve("by_hand", job, 1)
 
     def test_signal(self):
         job = self.submit("signal", "-N2", "--exclude=n4")
-        self.wait_for_steps("signal", job, 120)
+        self.wait_for_steps("signal", job, 60)
         self.cluster.call("scancel", "--signal=USR1", job)
         self.cluster.wait_for_state(job, "COMPLETED")
-        print(self.cluster.log(job))
+        self.assertIn("stopped by a signal after step", self.cluster.log(job))
         self.expect_same_curve("signal", job, 1)
 
     def test_preemption(self):
         job = self.submit("preempted", "-N2", "-w", "n1,n2")
-        self.wait_for_steps("preempted", job, 120)
+        self.wait_for_steps("preempted", job, 60)
         other = self.cluster.sbatch("#!/bin/sh\nsleep 1\n", "-p", "urgent", "-N2", "-w", "n1,n2", "--exclusive")
         self.cluster.wait_for_state(other, "COMPLETED")
         self.cluster.wait_for_state(job, "COMPLETED")
-        print(self.cluster.log(job))
         self.expect_same_curve("preempted", job, 1)
 
     def test_time_limit(self):
         log = lambda: self.cluster.log(self.limited)
-        self.cluster.wait_for("the restart", lambda: "going on from" in log(), show=log)
+        self.cluster.wait_for("the restart", lambda: "going on from" in log(), 150, show=log)
+        found = re.search(r"stopped before the job's time limit after step (\d+);", log())
+        self.assertIsNotNone(found, log())
+        stopped = int(found[1])
+        self.assertIn(f"step-{stopped:08d}.h5, step {stopped}\n", log())
+        self.wait_for_steps("limited", self.limited, stopped + 20)
         self.cluster.call("scancel", self.limited)
-        print(self.cluster.log(self.limited))
-        self.assertRegex(log(), r"stopped before the job's time limit after step (\d+)")
+        # The same steps without a stop, from a checkpoint before it.
+        before = (stopped - 1) // 50 * 50
+        self.cluster.call("srun", "--mpi=pmi2", "-w", "n3", *self.trireme.train(
+            "unlimited", *MODEL, "--run.steps", stopped + 20, "--run.resume",
+            self.folder / f"limited/checkpoints/step-{before:08d}.h5"))
+        self.assertEqual(self.trireme.curve("limited")[before:stopped + 20],
+                         self.trireme.curve("unlimited"))
 
 
 if __name__ == "__main__":
