@@ -1,6 +1,7 @@
 #include "trireme/train/trainer.h"
 
 #include <array>
+#include <chrono>
 #include <cmath>
 #include <fstream>
 #include <limits>
@@ -15,6 +16,7 @@
 #include "trireme/io/batch_reader.h"
 #include "trireme/io/run_folder.h"
 #include "trireme/optim/schedule.h"
+#include "trireme/train/deadline.h"
 #include "trireme/train/inference.h"
 #include "trireme/train/setup.h"
 
@@ -39,6 +41,11 @@ std::shared_ptr<const TokenDataset> open_data(const Config& config,
   options.seed = static_cast<std::uint64_t>(config.run.seed);
   options.order = training ? SampleOrder::kShuffled : SampleOrder::kSequential;
   return TokenDataset::open(options, comm);
+}
+
+double unix_seconds() {
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  return std::chrono::duration<double>(now).count();
 }
 
 double peak_resident_bytes() {
@@ -75,6 +82,7 @@ class Trainer {
       narrator_->say(fmt::format("all {} steps are done: nothing to train", config_.run.steps));
       return ExitStatus::kDone;
     }
+    if (leads()) deadline_.emplace(job_end_time(), guessed_checkpoint_seconds());
     return loop();
   }
 
@@ -215,10 +223,9 @@ class Trainer {
       if (stop_ && step_number_ < config_.run.steps) {
         save();
         trace_done(/*last=*/true);
-        narrator_->say(
-            fmt::format("stopped by a signal after step {}; the same command goes on from "
-                        "there",
-                        step_number_));
+        narrator_->say(fmt::format("stopped {} after step {}; the same command goes on from there",
+                                   late_ ? "before the job's time limit" : "by a signal",
+                                   step_number_));
         return ExitStatus::kRequeue;
       }
       if (due(config_.checkpoint.every)) save();
@@ -235,8 +242,28 @@ class Trainer {
   }
 
   // After every `every`-th step, and after the last one; 0: after the last alone.
-  bool due(std::int64_t every) const {
-    return step_number_ == config_.run.steps || (every > 0 && step_number_ % every == 0);
+  bool due(std::int64_t every) const { return due(every, step_number_); }
+  bool due(std::int64_t every, std::int64_t step) const {
+    return step == config_.run.steps || (every > 0 && step % every == 0);
+  }
+
+  // Until one is measured: fp32 weights and two moments, to a disk that is not fast.
+  double guessed_checkpoint_seconds() const {
+    constexpr double kBytesPerSecond = 200e6;
+    return 1.0 + 3 * sizeof(float) * static_cast<double>(plan_.parameters) / kBytesPerSecond;
+  }
+
+  // Whether this rank wants the step that now begins to be the last. Rank 0 alone looks at the
+  // time.
+  bool wants_stop() {
+    const bool evaluates = validation_data_ && config_.eval.every > 0;
+    const Deadline::Ahead ahead = {
+        .evaluations = evaluates ? due(config_.eval.every, step_number_ + 1) +
+                                       due(config_.eval.every, step_number_ + 2)
+                                 : 0,
+        .checkpoint = due(config_.checkpoint.every, step_number_ + 1)};
+    late_ = late_ || (deadline_ && deadline_->wants_stop(unix_seconds(), ahead));
+    return late_ || signals_.arrived();
   }
 
   std::optional<TokenBatch> next_batch(BatchReader& reader) {
@@ -260,7 +287,7 @@ class Trainer {
     const std::uint64_t key = philox_key(static_cast<std::uint64_t>(config_.run.seed),
                                          fmt::format("dropout of step {}", step_number_));
     const parallel::StepResult result = step_->train(
-        batches, step_number_ + 1, static_cast<float>(learning_rate), key, signals_.arrived());
+        batches, step_number_ + 1, static_cast<float>(learning_rate), key, wants_stop());
     stop_ = stop_ || result.stop;
     ++step_number_;
     samples_ += config_.batch.global;
@@ -269,6 +296,7 @@ class Trainer {
                                   runtime_.recorder().exposed_seconds() - exposed_before,
                                   peak_resident_bytes()};
     runtime_.world().all_reduce_host(std::span<double>(most), ReduceOp::kMax);
+    if (deadline_) deadline_->step_took(most[0]);
     const double tokens =
         static_cast<double>(config_.batch.global) * static_cast<double>(plan_.context);
     return {.step = step_number_,
@@ -297,6 +325,7 @@ class Trainer {
                  config_.data.mask_documents, micro_batches);
     const double loss = result.loss_sum / static_cast<double>(result.targets);
     if (metrics_) metrics_->write_evaluation(step_number_, loss);
+    if (deadline_) deadline_->evaluation_took(watch.seconds());
     narrator_->say(
         fmt::format("step {}: evaluation loss {:.4f} over {} tokens, perplexity {:.2f} ({:.1f} s)",
                     step_number_, loss, result.targets, std::exp(loss), watch.seconds()));
@@ -318,6 +347,7 @@ class Trainer {
     const std::string path =
         write_checkpoint(runtime_.world(), runtime_.recorder(), folder_->checkpoints(), info,
                          checkpoint_slices(step_->stage(), &step_->optimizer(), true), options);
+    if (deadline_) deadline_->checkpoint_took(watch.seconds());
     narrator_->say(fmt::format("checkpoint {} ({:.1f} s)", path, watch.seconds()));
   }
 
@@ -333,9 +363,11 @@ class Trainer {
   std::optional<Narrator> narrator_;
   std::optional<MetricsLog> metrics_;
   std::optional<Tracer> tracer_;
-  std::int64_t step_number_ = 0;  // steps done
-  std::int64_t samples_ = 0;      // consumed by them
-  bool stop_ = false;             // a signal arrived at some rank
+  std::optional<Deadline> deadline_;  // on rank 0
+  std::int64_t step_number_ = 0;      // steps done
+  std::int64_t samples_ = 0;          // consumed by them
+  bool stop_ = false;                 // some rank wants to stop
+  bool late_ = false;                 // this one does, for the job's end is near
 };
 
 }  // namespace
