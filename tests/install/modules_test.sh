@@ -66,6 +66,11 @@ check_loaded() {
   [[ $CMAKE_PREFIX_PATH == "$prefix" ]] || fail "CMAKE_PREFIX_PATH is '$CMAKE_PREFIX_PATH'"
   [[ $(command -v trireme) == "$prefix/bin/trireme" ]] || fail "trireme is $(command -v trireme)"
   [[ $(env -u LD_LIBRARY_PATH trireme version | head -n 1) == "trireme $version" ]] || fail "trireme version"
+  if command -v man > /dev/null; then
+    [[ $(env -u LD_LIBRARY_PATH man -w trireme) == "$prefix/share/man/man1/trireme.1" ]] || fail "man -w trireme"
+  else
+    echo "skipped: man is not installed"
+  fi
   [[ :$MANPATH: == *":$prefix/share/man:"* ]] || fail "MANPATH is '$MANPATH'"
   [[ $MANPATH == *: || $MANPATH == :* || $MANPATH == *::* ]] ||
     fail "MANPATH '$MANPATH' leaves out the system's pages"

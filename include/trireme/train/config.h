@@ -113,6 +113,7 @@ ParsedConfig parse_config(const std::vector<std::string>& arguments, const Confi
 
 // What `trireme train --help` shows: every key with its default and unit.
 std::string config_help();
+CommandDescription describe_config();
 
 // The resolved configuration as INI text; config_from_ini gives back an equal Config.
 std::string config_to_ini(const Config& config);
