@@ -39,7 +39,6 @@ file(GET_RUNTIME_DEPENDENCIES
 if(missing)
   message(FATAL_ERROR "libraries that are not found: ${missing}")
 endif()
-# The compiler's library is loaded by name when a thread is cancelled.
 foreach(library IN LISTS needed)
   get_filename_component(name ${library} NAME)
   file(REAL_PATH ${library} file)
@@ -55,6 +54,10 @@ foreach(transport IN LISTS transports)
   get_filename_component(name ${transport} NAME)
   file(REAL_PATH ${transport} file)
   file(COPY_FILE ${file} ${libraries}/ucx/${name})
+  if(EXISTS ${libraries}/${name})  # another needs it too: two copies would both be loaded
+    file(REMOVE ${libraries}/${name})
+    file(CREATE_LINK ucx/${name} ${libraries}/${name} SYMBOLIC)
+  endif()
   string(REGEX REPLACE "\\.0$" "" link ${name})
   file(CREATE_LINK ${name} ${libraries}/ucx/${link} SYMBOLIC)
 endforeach()

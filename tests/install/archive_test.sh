@@ -42,6 +42,15 @@ for libc in system archive; do
   said=$(TRIREME_LIBC=$libc "$here/bin/trireme" version) || fail "trireme version with TRIREME_LIBC=$libc"
   [[ ${said%%$'\n'*} == "trireme $version" ]] || fail "TRIREME_LIBC=$libc: trireme version says $said"
 done
+# refuses MESSAGE VARIABLE=VALUE
+refuses() {
+  local status=0 said
+  said=$(env "$2" "$here/bin/trireme" version 2>&1) || status=$?
+  [[ $status -eq 2 && $said == "trireme: "*"$1"* ]] || fail "$2: status $status, $said"
+}
+refuses "TRIREME_LIBC is 'other'; it may be archive or system" TRIREME_LIBC=other
+refuses "there is no $root/libmpi.so.12; name libmpi.so.12 or its folder" "TRIREME_MPI=$root"
+
 # Another MPI of the same ABI: here a copy, seen in the process's maps.
 cp "$here/lib/libmpi.so.12" "$work/libmpi.so.12"
 mpi_in_use() {
