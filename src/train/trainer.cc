@@ -12,14 +12,17 @@
 
 #include "trireme/base/log.h"
 #include "trireme/base/philox.h"
+#include "trireme/comm/launcher.h"
 #include "trireme/io/batch_reader.h"
 #include "trireme/io/run_folder.h"
 #include "trireme/optim/schedule.h"
 #include "trireme/train/inference.h"
+#include "trireme/train/run_events.h"
 #include "trireme/train/setup.h"
 
 #include "train/metrics.h"
 #include "train/narrator.h"
+#include "train/run_report.h"
 
 namespace trireme {
 namespace {
@@ -101,11 +104,17 @@ class Trainer {
       write_config();
     }
     narrator_.emplace(leads(), step_number_, config_.run.steps, config_.log.every);
-    if (leads()) metrics_.emplace(folder_->file("metrics.jsonl"), step_number_);
+    if (leads()) {
+      metrics_.emplace(folder_->file("metrics.jsonl"), step_number_);
+      events_.emplace(folder_->file("events.jsonl"));
+      report_.emplace(folder_->path());
+    }
     if (step_number_ >= config_.run.steps) {
       narrator_->say(fmt::format("all {} steps are done: nothing to train", config_.run.steps));
       return ExitStatus::kDone;
     }
+    note("start", 0.0,
+         fmt::format("grid {}, first rank on {}", grid_.shape().to_string(), node_name()));
     return loop();
   }
 
@@ -248,11 +257,14 @@ class Trainer {
             fmt::format("stopped by a signal after step {}; the same command goes on from "
                         "there",
                         step_number_));
+        note("stop", 0.0, "by a signal");
+        write_report("stopped by a signal, with a checkpoint");
         return ExitStatus::kRequeue;
       }
       if (due(config_.checkpoint.every)) save();
     }
     narrator_->close(metrics);
+    write_report("finished");
     return ExitStatus::kDone;
   }
 
@@ -315,6 +327,15 @@ class Trainer {
     narrator_->say(
         fmt::format("step {}: evaluation loss {:.4f} over {} tokens, perplexity {:.2f} ({:.1f} s)",
                     step_number_, loss, result.targets, std::exp(loss), watch.seconds()));
+    write_report();
+  }
+
+  // For who looks on; neither of these two can end the run.
+  void note(std::string_view kind, double seconds, const std::string& detail) {
+    if (events_) events_->write(step_number_, kind, seconds, detail);
+  }
+  void write_report(const std::optional<std::string>& ended = {}) {
+    if (report_) report_->write(ended);
   }
 
   void save() {
@@ -332,7 +353,10 @@ class Trainer {
     const std::string path =
         write_checkpoint(runtime_.world(), runtime_.recorder(), folder_->checkpoints(), info,
                          checkpoint_slices(step_->stage(), &step_->optimizer(), true), options);
-    narrator_->say(fmt::format("checkpoint {} ({:.1f} s)", path, watch.seconds()));
+    const double seconds = watch.seconds();
+    note("checkpoint", seconds, path);
+    write_report();
+    narrator_->say(fmt::format("checkpoint {} ({:.1f} s)", path, seconds));
   }
 
   Runtime& runtime_;
@@ -346,6 +370,8 @@ class Trainer {
   std::optional<parallel::TrainerStep> step_;
   std::optional<Narrator> narrator_;
   std::optional<MetricsLog> metrics_;
+  std::optional<EventLog> events_;
+  std::optional<RunReport> report_;
   std::int64_t step_number_ = 0;  // steps done
   std::int64_t samples_ = 0;      // consumed by them
   bool stop_ = false;             // a signal arrived at some rank
