@@ -25,14 +25,6 @@ constexpr const char* kStyle = R"(
 @media (prefers-color-scheme: dark) { :root { --paper: #16181c; --ink: #e8eaed; --faint: #a5abb3;
   --rule: #3a3f47; --c0: #5bb4f0; --c1: #ff9a5c; --c2: #45d3a4; --c3: #f0a5d0; --c4: #ffcc55;
   --c5: #9bd7ff; --on: #111; } }
-@media print { :root { --paper: #fff; --ink: #000; --faint: #444; --rule: #bbb; --c0: #0072b2;
-  --c1: #c8500a; --c2: #00805c; --c3: #b0568f; --c4: #b07d00; --c5: #2b8fc7; --on: #fff;
-  color-scheme: light; }
-  .wide { overflow: visible; } table { font-size: 7.5pt; }
-  .plots { grid-template-columns: 1fr 1fr; }
-  body { max-width: none; margin: 0; font-size: 10pt; }
-  figure, table, tr, h2 { break-inside: avoid; } h2 { break-after: avoid; }
-  * { print-color-adjust: exact; -webkit-print-color-adjust: exact; } }
 @page { margin: 15mm; }
 body { font: 16px/1.5 system-ui, sans-serif; max-width: 66rem; margin: 2rem auto; padding: 0 1rem;
   background: var(--paper); color: var(--ink); }
@@ -57,6 +49,18 @@ svg .dashed { stroke-dasharray: 6 4; } svg .event { stroke-dasharray: 2 3; strok
 svg .hit { fill: transparent; } svg .hit:hover { fill: var(--ink); }
 )";
 
+// Last, so that it wins over the rules before.
+constexpr const char* kPrint = R"(@media print { :root { --paper: #fff; --ink: #000; --faint: #444; --rule: #bbb; --c0: #0072b2;
+  --c1: #c8500a; --c2: #00805c; --c3: #b0568f; --c4: #b07d00; --c5: #2b8fc7; --on: #fff;
+  color-scheme: light; }
+  .wide { overflow: visible; } table { font-size: 7pt; }
+  th, td { padding: .15rem .2rem; }
+  .plots { grid-template-columns: 1fr 1fr; }
+  body { max-width: none; margin: 0; font-size: 10pt; }
+  figure, table, tr, h2 { break-inside: avoid; } h2 { break-after: avoid; }
+  * { print-color-adjust: exact; -webkit-print-color-adjust: exact; } }
+)";
+
 std::string colour_rules() {
   std::string rules;
   for (int i = 0; i < 6; ++i) {
@@ -65,7 +69,7 @@ std::string colour_rules() {
         "}}\n",
         i);
   }
-  return rules + "svg .thin { stroke-width: 1; }\n";
+  return rules + "svg .thin { stroke-width: 1; }\n" + kPrint;
 }
 
 std::string time_now() {
