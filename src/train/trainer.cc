@@ -30,41 +30,6 @@ namespace {
 // So many steps with non-finite gradients in a row, and the run has diverged.
 constexpr int kMostSkippedSteps = 10;
 
-void check_backends(const Config& config) {
-  if (config.run.device != "cpu") {
-    throw ConfigError(
-        fmt::format("run.device is {}, but this build has no CUDA: use cpu", config.run.device));
-  }
-  if (config.comm.backend != "mpi") {
-    throw ConfigError(fmt::format("comm.backend is {}, but this build has no NCCL: use mpi",
-                                  config.comm.backend));
-  }
-}
-
-GridShape grid_of(const Config& config, int ranks) {
-  const GridShape grid =
-      resolve_grid({config.grid.data, config.grid.pipeline, config.grid.tensor}, ranks);
-  const int micro_batches = config.batch.global / config.batch.micro;
-  if (micro_batches < grid.data) {
-    throw ConfigError(
-        fmt::format("{} micro-batches a step (batch.global {} / batch.micro {}) are fewer "
-                    "than {} data replicas: each needs one at least",
-                    micro_batches, config.batch.global, config.batch.micro, grid.data));
-  }
-  return grid;
-}
-
-void check_sequence_parallel(const Config& config, const models::GptConfig& model,
-                             const GridShape& grid) {
-  const std::int64_t rows = config.batch.micro * model.context;
-  if (config.grid.sequence_parallel && rows % grid.tensor != 0) {
-    throw ConfigError(
-        fmt::format("grid.sequence_parallel splits the {} positions of a micro-batch "
-                    "(batch.micro x model.context), which {} tensor ranks do not divide",
-                    rows, grid.tensor));
-  }
-}
-
 std::shared_ptr<const TokenDataset> open_data(const Config& config,
                                               const std::vector<WeightedPath>& paths,
                                               std::int64_t context, bool training,
@@ -90,7 +55,7 @@ class Trainer {
       : runtime_(runtime),
         signals_(signals),
         config_(config),
-        grid_(runtime, grid_of(config, runtime.size())),
+        grid_(runtime, resolve_run_grid(config, runtime.size())),
         ctx_(ops::make_cpu_context(config.run.threads.value_or(runtime.cores()))) {
     open_model_and_data();
     // Last: what the configuration or the data lack leaves no folder behind.
@@ -126,7 +91,7 @@ class Trainer {
     train_data_ = open_data(config_, config_.data.train, resolve_context(config_.model), true,
                             runtime_.world());
     const models::GptConfig model = resolve_model(config_.model, train_data_->vocabulary());
-    check_sequence_parallel(config_, model, grid_.shape());
+    check_model_fits_grid(config_, model, grid_.shape());
     if (!config_.data.validation.empty()) {
       validation_data_ =
           open_data(config_, config_.data.validation, model.context, false, runtime_.world());
