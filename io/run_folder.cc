@@ -107,14 +107,13 @@ bool same_process(const Lease& a, const Lease& b) {
   return a.host == b.host && a.pid == b.pid && a.process_start == b.process_start;
 }
 
-// Whether the holder of `held` may still write into the folder.
-bool may_be_alive(const Lease& held, const Lease& mine) {
+// Whether the holder of `held` may still write into the folder that `mine` wants.
+bool may_still_write(const Lease& held, const Lease& mine) {
   // The scheduler runs a job once at a time. Within one start of it an earlier step may still run,
   // which shows where it ran here; elsewhere the job is ours to judge, and it says: go on.
   const bool same_job = !held.job.empty() && held.job == mine.job;
   if (same_job && (held.restarts < mine.restarts || held.host != mine.host)) return false;
-  if (held.host == mine.host) return start_of(held.pid) == held.process_start;
-  return mine.heartbeat - held.heartbeat <= RunFolder::kDeadAfterSeconds;
+  return may_be_alive(held);
 }
 
 [[noreturn]] void refuse_in_use(const std::string& folder, const Lease& held) {
@@ -200,6 +199,11 @@ std::optional<Lease> read_lease(const std::string& folder) {
   }
 }
 
+bool may_be_alive(const Lease& held) {
+  if (held.host == host_name()) return start_of(held.pid) == held.process_start;
+  return seconds_now() - held.heartbeat <= RunFolder::kDeadAfterSeconds;
+}
+
 class RunFolder::Holder {
  public:
   Holder(std::string folder, Lease lease) : folder_(std::move(folder)), lease_(std::move(lease)) {
@@ -277,7 +281,8 @@ Lease take_lease(const std::string& folder) {
   const TakingLock lock(folder);
   Lease mine = own_lease();
   const std::optional<Lease> held = read_lease(folder);
-  if (held && !same_process(*held, mine) && may_be_alive(*held, mine)) refuse_in_use(folder, *held);
+  if (held && !same_process(*held, mine) && may_still_write(*held, mine))
+    refuse_in_use(folder, *held);
   if (held && same_process(*held, mine)) refuse_in_use(folder, *held);
   // Generations go on where the last holder gave its lease back, too.
   const std::string counter = folder + "/lease.generation";

@@ -13,15 +13,18 @@
 
 #include "trireme/base/log.h"
 #include "trireme/base/philox.h"
+#include "trireme/comm/launcher.h"
 #include "trireme/io/batch_reader.h"
 #include "trireme/io/run_folder.h"
 #include "trireme/optim/schedule.h"
 #include "trireme/train/deadline.h"
 #include "trireme/train/inference.h"
+#include "trireme/train/run_events.h"
 #include "trireme/train/setup.h"
 
 #include "train/metrics.h"
 #include "train/narrator.h"
+#include "train/run_report.h"
 #include "train/tracer.h"
 
 namespace trireme {
@@ -74,7 +77,11 @@ class Trainer {
       write_config();
     }
     narrator_.emplace(leads(), step_number_, config_.run.steps, config_.log.every);
-    if (leads()) metrics_.emplace(folder_->file("metrics.jsonl"), step_number_);
+    if (leads()) {
+      metrics_.emplace(folder_->file("metrics.jsonl"), step_number_);
+      events_.emplace(folder_->file("events.jsonl"));
+      report_.emplace(folder_->path());
+    }
     if (config_.log.trace) {
       tracer_.emplace(grid_, parse_step_range(*config_.log.trace), folder_->file("trace.json"));
     }
@@ -83,6 +90,8 @@ class Trainer {
       return ExitStatus::kDone;
     }
     if (leads()) deadline_.emplace(job_end_time(), guessed_checkpoint_seconds());
+    note("start", 0.0,
+         fmt::format("grid {}, first rank on {}", grid_.shape().to_string(), node_name()));
     return loop();
   }
 
@@ -223,15 +232,18 @@ class Trainer {
       if (stop_ && step_number_ < config_.run.steps) {
         save();
         trace_done(/*last=*/true);
+        const std::string why = late_ ? "before the job's time limit" : "by a signal";
         narrator_->say(fmt::format("stopped {} after step {}; the same command goes on from there",
-                                   late_ ? "before the job's time limit" : "by a signal",
-                                   step_number_));
+                                   why, step_number_));
+        note("stop", 0.0, why);
+        write_report(fmt::format("stopped {}, with a checkpoint", why));
         return ExitStatus::kRequeue;
       }
       if (due(config_.checkpoint.every)) save();
       trace_done(/*last=*/step_number_ == config_.run.steps);
     }
     narrator_->close(metrics);
+    write_report("finished");
     return ExitStatus::kDone;
   }
 
@@ -329,6 +341,15 @@ class Trainer {
     narrator_->say(
         fmt::format("step {}: evaluation loss {:.4f} over {} tokens, perplexity {:.2f} ({:.1f} s)",
                     step_number_, loss, result.targets, std::exp(loss), watch.seconds()));
+    write_report();
+  }
+
+  // For who looks on; neither of these two can end the run.
+  void note(std::string_view kind, double seconds, const std::string& detail) {
+    if (events_) events_->write(step_number_, kind, seconds, detail);
+  }
+  void write_report(const std::optional<std::string>& ended = {}) {
+    if (report_) report_->write(ended);
   }
 
   void save() {
@@ -347,8 +368,11 @@ class Trainer {
     const std::string path =
         write_checkpoint(runtime_.world(), runtime_.recorder(), folder_->checkpoints(), info,
                          checkpoint_slices(step_->stage(), &step_->optimizer(), true), options);
-    if (deadline_) deadline_->checkpoint_took(watch.seconds());
-    narrator_->say(fmt::format("checkpoint {} ({:.1f} s)", path, watch.seconds()));
+    const double seconds = watch.seconds();
+    if (deadline_) deadline_->checkpoint_took(seconds);
+    note("checkpoint", seconds, path);
+    write_report();
+    narrator_->say(fmt::format("checkpoint {} ({:.1f} s)", path, seconds));
   }
 
   Runtime& runtime_;
@@ -363,6 +387,8 @@ class Trainer {
   std::optional<Narrator> narrator_;
   std::optional<MetricsLog> metrics_;
   std::optional<Tracer> tracer_;
+  std::optional<EventLog> events_;
+  std::optional<RunReport> report_;
   std::optional<Deadline> deadline_;  // on rank 0
   std::int64_t step_number_ = 0;      // steps done
   std::int64_t samples_ = 0;          // consumed by them

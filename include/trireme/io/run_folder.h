@@ -25,6 +25,10 @@ struct Lease {
 // The lease of a folder; nothing where none is held. Throws RunFolderError.
 std::optional<Lease> read_lease(const std::string& folder);
 
+// Whether the holder may still be alive, as far as this host can tell: where it is on this host its
+// process is there, elsewhere it was seen in the last RunFolder::kDeadAfterSeconds.
+bool may_be_alive(const Lease& held);
+
 // A run folder that this job holds. It is held by rank 0; while the object lives a thread there
 // renews the heartbeat.
 class RunFolder {

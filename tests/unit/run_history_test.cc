@@ -1,0 +1,268 @@
+#include "trireme/train/run_history.h"
+
+#include <chrono>
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include "trireme/base/error.h"
+
+#include "support/temporary_folder.h"
+
+namespace trireme {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string step_line(std::int64_t step, double loss = 2.5) {
+  return fmt::format(
+      R"({{"step":{},"loss":{},"lr":0.001,"grad_norm":0.5,"tokens":{},"tokens_per_s":1000.0,)"
+      R"("step_s":0.5,"wait_data_s":0.05,"comm_s":0.1,"memory_bytes":1048576}})"
+      "\n",
+      step, loss, step * 500);
+}
+
+std::int64_t seconds_now() {
+  return std::chrono::duration_cast<std::chrono::seconds>(
+             std::chrono::system_clock::now().time_since_epoch())
+      .count();
+}
+
+std::string this_host() {
+  char name[256] = {};
+  ::gethostname(name, sizeof(name) - 1);
+  return name;
+}
+
+// A run folder as a run of 10 steps would write it.
+class RunHistoryTest : public ::testing::Test {
+ protected:
+  RunHistoryTest() { write("config.ini", "[run]\nsteps = 10\n"); }
+
+  std::string run() const { return scratch_.path().string(); }
+  void write(const std::string& name, const std::string& text) {
+    fs::create_directories((scratch_.path() / name).parent_path());
+    std::ofstream(scratch_.path() / name, std::ios::trunc) << text;
+  }
+  void append(const std::string& text) {
+    std::ofstream(scratch_.path() / "metrics.jsonl", std::ios::app) << text;
+  }
+  void hold(const std::string& host, std::int64_t pid, std::int64_t heartbeat) {
+    write("lease",
+          fmt::format(R"({{"job":"17","restarts":2,"host":"{}","pid":{},"process_start":1,)"
+                      R"("heartbeat":{},"generation":3}})",
+                      host, pid, heartbeat));
+  }
+  void remove(const std::string& name) { fs::remove_all(scratch_.path() / name); }
+  void set_age(const std::string& name, int seconds) {
+    fs::last_write_time(scratch_.path() / name,
+                        fs::file_time_type::clock::now() - std::chrono::seconds(seconds));
+  }
+
+  testing::TemporaryFolder scratch_;
+};
+
+TEST_F(RunHistoryTest, ReadsEveryFieldOfAStep) {
+  append(step_line(1) + R"({"step":1,"eval_loss":3.25})" + "\n" +
+         R"({"step":2,"loss":null,"grad_norm":null,"skipped":true})" + "\n");
+  const RunHistory history(run());
+  ASSERT_EQ(history.steps().size(), 2u);
+  const StepMetrics& first = history.steps()[0];
+  EXPECT_EQ(first.step, 1);
+  EXPECT_EQ(first.loss, 2.5);
+  EXPECT_EQ(first.learning_rate, 0.001);
+  EXPECT_EQ(first.gradient_norm, 0.5);
+  EXPECT_EQ(first.tokens, 500);
+  EXPECT_EQ(first.tokens_per_second, 1000.0);
+  EXPECT_EQ(first.step_seconds, 0.5);
+  EXPECT_EQ(first.wait_data_seconds, 0.05);
+  EXPECT_EQ(first.exposed_comm_seconds, 0.1);
+  EXPECT_EQ(first.memory_bytes, 1048576.0);
+  EXPECT_FALSE(first.skipped);
+  EXPECT_TRUE(history.steps()[1].skipped);
+  EXPECT_TRUE(std::isnan(history.steps()[1].loss));
+  ASSERT_EQ(history.evaluations().size(), 1u);
+  EXPECT_EQ(history.evaluations()[0].step, 1);
+  EXPECT_EQ(history.evaluations()[0].loss, 3.25);
+  EXPECT_EQ(history.total_steps(), 10);
+}
+
+TEST_F(RunHistoryTest, TakesALineOnceItIsComplete) {
+  const std::string line = step_line(2);
+  append(step_line(1) + line.substr(0, 20));
+  RunHistory history(run());
+  EXPECT_EQ(history.step(), 1);
+  append(line.substr(20, line.size() - 21));
+  history.update();
+  EXPECT_EQ(history.step(), 1);
+  append("\n" + step_line(3));
+  history.update();
+  EXPECT_EQ(history.steps().size(), 3u);
+  EXPECT_EQ(history.step(), 3);
+  EXPECT_EQ(history.rewrites(), 0);
+}
+
+TEST_F(RunHistoryTest, LeavesOutWhatIsNoLineOfOurs) {
+  append("{\"step\":1,\"lo\n\n[]\n7\n{\"step\":\"one\",\"loss\":1}\n\xff\xfe\n" + step_line(2));
+  const RunHistory history(run());
+  ASSERT_EQ(history.steps().size(), 1u);
+  EXPECT_EQ(history.step(), 2);
+}
+
+TEST_F(RunHistoryTest, ReadsOnlyWhatWasAppended) {
+  append(step_line(1, 5.0) + step_line(2));
+  RunHistory history(run());
+  // The first line in the file changes; who reads on from the second never sees it.
+  write("metrics.jsonl", step_line(1, 6.0) + step_line(2) + step_line(3));
+  history.update();
+  ASSERT_EQ(history.steps().size(), 3u);
+  EXPECT_EQ(history.steps()[0].loss, 5.0);
+}
+
+TEST_F(RunHistoryTest, StartsAnewWhereAResumedRunCutsBack) {
+  append(step_line(1) + step_line(2) + step_line(3) + R"({"step":3,"eval_loss":3.0})" + "\n");
+  RunHistory history(run());
+  write("metrics.jsonl", step_line(1));  // shorter
+  history.update();
+  EXPECT_EQ(history.step(), 1);
+  EXPECT_TRUE(history.evaluations().empty());
+  EXPECT_EQ(history.rewrites(), 1);
+  // Longer than before: it went on since.
+  write("metrics.jsonl", step_line(1, 7.25) + step_line(2, 8.25) + step_line(3, 9.25));
+  history.update();
+  ASSERT_EQ(history.steps().size(), 3u);
+  EXPECT_EQ(history.steps()[0].loss, 7.25);
+  EXPECT_EQ(history.rewrites(), 2);
+}
+
+TEST_F(RunHistoryTest, StepsToldTwiceCountAsToldLast) {
+  append(step_line(1) + step_line(2, 1.0) + step_line(3) + step_line(2, 4.0));
+  const RunHistory history(run());
+  ASSERT_EQ(history.steps().size(), 2u);
+  EXPECT_EQ(history.steps()[1].loss, 4.0);
+}
+
+TEST_F(RunHistoryTest, AveragesBySecondsNotBySteps) {
+  StepMetrics fast, slow;
+  fast.step_seconds = 1.0;
+  fast.tokens_per_second = 400.0;
+  slow.step_seconds = 3.0;
+  slow.tokens_per_second = 200.0;
+  slow.wait_data_seconds = 1.0;
+  slow.exposed_comm_seconds = 0.5;
+  const std::vector<StepMetrics> steps = {fast, slow};
+  const StepAverages averages = average(steps);
+  EXPECT_EQ(averages.steps, 2);
+  EXPECT_EQ(averages.step_seconds, 2.0);
+  EXPECT_EQ(averages.tokens_per_second, 250.0);
+  EXPECT_EQ(averages.wait_data_share, 0.25);
+  EXPECT_EQ(averages.exposed_comm_share, 0.125);
+  EXPECT_EQ(average({}).step_seconds, 0.0);
+}
+
+TEST_F(RunHistoryTest, SaysWhatBecomesOfTheRun) {
+  append(step_line(1) + step_line(2));
+  RunHistory history(run());
+  EXPECT_EQ(history.state(), RunState::kStopped);
+  EXPECT_FALSE(history.seconds_left());
+  EXPECT_FALSE(history.heartbeat_age());
+
+  hold("elsewhere", 42, seconds_now() - 60);
+  history.update();
+  EXPECT_EQ(history.state(), RunState::kRunning);
+  EXPECT_EQ(history.seconds_left(), 8 * 0.5);
+  EXPECT_EQ(history.lease()->job, "17");
+  EXPECT_NEAR(*history.heartbeat_age(), 60.0, 30.0);
+
+  hold("elsewhere", 42, seconds_now() - 2 * RunFolder::kDeadAfterSeconds);
+  history.update();
+  EXPECT_EQ(history.state(), RunState::kSilent);
+  EXPECT_FALSE(history.seconds_left());
+
+  hold(this_host(), ::getpid(), seconds_now());  // but it says that another process had this number
+  history.update();
+  EXPECT_EQ(history.state(), RunState::kSilent);
+
+  // A clock ahead of ours.
+  hold("elsewhere", 42, seconds_now() + 1000);
+  history.update();
+  EXPECT_EQ(history.state(), RunState::kRunning);
+  EXPECT_EQ(history.heartbeat_age(), 0.0);
+
+  remove("lease");
+  for (int step = 3; step <= 10; ++step) append(step_line(step));
+  history.update();
+  EXPECT_EQ(history.state(), RunState::kFinished);
+  write("checkpoints/step-00000005.h5", "");
+  history.update();
+  EXPECT_EQ(history.state(), RunState::kStopped);  // it ended before it could save the last one
+  write("checkpoints/step-00000010.h5", "");
+  history.update();
+  EXPECT_EQ(history.state(), RunState::kFinished);
+  // More steps were asked for.
+  write("config.ini", "[run]\nsteps = 20\n");
+  history.update();
+  EXPECT_EQ(history.state(), RunState::kStopped);
+}
+
+TEST_F(RunHistoryTest, FindsTheNewestCheckpointWithoutOpeningIt) {
+  RunHistory history(run());
+  EXPECT_FALSE(history.checkpoint());
+  write("checkpoints/step-00000002.h5", "not HDF5");
+  write("checkpoints/step-00000004.h5", "nor this");
+  write("checkpoints/step-00000006.h5.partial", "");
+  set_age("checkpoints/step-00000004.h5", 5000);
+  history.update();
+  ASSERT_TRUE(history.checkpoint());
+  EXPECT_EQ(history.checkpoint()->step, 4);
+  EXPECT_EQ(history.checkpoint()->path, run() + "/checkpoints/step-00000004.h5");
+  EXPECT_EQ(history.checkpoint()->bytes, 8);
+  EXPECT_NEAR(history.checkpoint()->age, 5000.0, 60.0);
+  EXPECT_EQ(history.step(), 4);  // all there is to tell by
+  append(step_line(1));
+  set_age("metrics.jsonl", 300);
+  history.update();
+  EXPECT_NEAR(*history.metrics_age(), 300.0, 60.0);
+}
+
+TEST_F(RunHistoryTest, KeepsWhatItKnowsWhereAFileCannotBeRead) {
+  hold("elsewhere", 42, seconds_now());
+  append(step_line(1));
+  RunHistory history(run());
+  write("lease", "{");
+  write("config.ini", "[run]\nst");
+  remove("metrics.jsonl");
+  history.update();
+  EXPECT_EQ(history.total_steps(), 10);
+  EXPECT_EQ(history.lease()->pid, 42);
+  EXPECT_EQ(history.steps().size(), 1u);
+}
+
+TEST_F(RunHistoryTest, RefusesWhatIsNoRun) {
+  const auto message = [](const std::string& folder) -> std::string {
+    try {
+      RunHistory history(folder);
+    } catch (const RunFolderError& error) {
+      return error.what();
+    }
+    return "none";
+  };
+  EXPECT_EQ(message(run() + "/none"),
+            run() + "/none: there is no such folder; expected the folder of a run");
+  EXPECT_EQ(message(run() + "/config.ini"),
+            run() + "/config.ini: not a folder; expected the folder of a run");
+  fs::create_directories(scratch_.path() / "other");
+  EXPECT_EQ(message(run() + "/other"),
+            run() + "/other: not a run folder: it holds neither config.ini nor metrics.jsonl");
+  RunHistory history(run());
+  for (const fs::directory_entry& entry : fs::directory_iterator(scratch_.path()))
+    fs::remove_all(entry.path());
+  EXPECT_THROW(history.update(), RunFolderError);
+}
+
+}  // namespace
+}  // namespace trireme
