@@ -50,7 +50,8 @@ svg .hit { fill: transparent; } svg .hit:hover { fill: var(--ink); }
 )";
 
 // Last, so that it wins over the rules before.
-constexpr const char* kPrint = R"(@media print { :root { --paper: #fff; --ink: #000; --faint: #444; --rule: #bbb; --c0: #0072b2;
+constexpr const char* kPrint =
+    R"(@media print { :root { --paper: #fff; --ink: #000; --faint: #444; --rule: #bbb; --c0: #0072b2;
   --c1: #c8500a; --c2: #00805c; --c3: #b0568f; --c4: #b07d00; --c5: #2b8fc7; --on: #fff;
   color-scheme: light; }
   .wide { overflow: visible; } table { font-size: 7pt; }
