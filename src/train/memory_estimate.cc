@@ -39,11 +39,10 @@ void add_layer(StageLoad& load, const Sizes& z, const Config& config, const mode
   const double matrices = z.width * (2 * z.width + 2 * z.kv_width) + z.width * (z.up + z.hidden);
   const double biases = m.bias ? (z.width + 2 * z.kv_width + z.up) / z.tensor + 2 * z.width : 0.0;
   load.elements += matrices / z.tensor + biases + 4 * z.width;
-  const double outside = m.dropout > 0.0f ? 8 : 6;
-  load.activations += z.bytes * (outside * z.outside_rows * z.width +
+  const double norm_rows = config.grid.sequence_parallel ? z.rows : z.outside_rows;
+  load.activations += z.bytes * (2 * (z.outside_rows + norm_rows) * z.width +
                                  z.rows * (2 * z.width + 2 * z.kv_width) / z.tensor +
                                  z.rows * (z.up + z.hidden) / z.tensor);
-  if (config.grid.sequence_parallel) load.activations += z.bytes * 2 * z.rows * z.width;
 }
 
 void add_ends(StageLoad& load, const Sizes& z, const models::GptConfig& m, bool first, bool last) {

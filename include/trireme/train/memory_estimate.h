@@ -24,8 +24,8 @@ struct MemoryEstimate {
 //   of the ends           V C / t, once where both are tied and on one stage; context x C
 //   parameters            elements x (4, and 2 more in bf16); gradients 4; AdamW 8
 //   activations of a layer, a micro-batch
-//     s (6 R' C + R (2C + 2K) / t + R (H_up + H) / t), 2 R C s more for the rows gathered under
-//     sequence parallelism, 2 R' C s more with dropout
+//     s (4 R' C + R (2C + 2K) / t + R (H_up + H) / t); under sequence parallelism the norms'
+//     outputs are kept as gathered, so 2 R' C + 2 R C in place of 4 R' C
 //   of the ends           s R' C each; the head's rows and their gradient 2 s R C
 // The activations count as often as the pipeline schedule holds micro-batches at once on the stage
 // (parallel::check_schedule). On top, once: the gradients of the layer under way (3 s R C,
@@ -35,7 +35,8 @@ struct MemoryEstimate {
 MemoryEstimate estimate_memory(const Config& config, const models::GptConfig& model,
                                const GridShape& grid);
 
-// What a rank holds before it has a model: the program, MPI, buffers. Measured at 60 to 110 MiB.
+// What a rank holds besides: the program, MPI, buffers. On one and two ranks 54 to 65 MiB were seen
+// (perf/RESULTS.md, memory of a rank: resident, less tensors).
 inline constexpr double kProcessBytes = 128.0 * 1048576.0;
 
 }  // namespace trireme
