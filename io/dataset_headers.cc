@@ -1,6 +1,7 @@
 #include "dataset_headers.h"
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 
 #include <fmt/format.h>
@@ -14,31 +15,7 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
-// A decimal number, exactly: digits * 10^-decimals.
-struct Decimal {
-  std::uint64_t digits = 0;
-  int decimals = 0;
-};
-
-constexpr std::size_t kMaxDigits = 9;
-
-bool parse_decimal(std::string_view text, Decimal& value) {
-  value = {};
-  bool has_point = false;
-  std::size_t digits = 0;
-  for (const char c : text) {
-    if (c == '.' && !has_point) {
-      has_point = true;
-    } else if (c >= '0' && c <= '9' && digits < kMaxDigits) {
-      value.digits = value.digits * 10 + static_cast<std::uint64_t>(c - '0');
-      value.decimals += has_point;
-      ++digits;
-    } else {
-      return false;
-    }
-  }
-  return digits > 0;
-}
+constexpr double kLeastWeight = 1e-6, kMostWeight = 1e6;
 
 std::vector<std::string> shards_in_folder(const std::string& folder) {
   std::vector<std::string> paths;
@@ -105,48 +82,37 @@ TokenShardInfo from_json(const Json& json) {
 
 }  // namespace
 
-std::vector<DatasetEntry> parse_dataset_list(const std::string& data) {
-  std::vector<DatasetEntry> entries;
-  std::vector<Decimal> weights;
-  for (std::size_t begin = 0; begin <= data.size();) {
-    const std::size_t end = std::min(data.find(',', begin), data.size());
-    const std::string entry = data.substr(begin, end - begin);
-    begin = end + 1;
-    const std::size_t colon = entry.rfind(':');
-    Decimal weight;
-    const bool weighted = colon != std::string::npos &&
-                          parse_decimal(std::string_view(entry).substr(colon + 1), weight);
-    entries.push_back({weighted ? entry.substr(0, colon) : entry, 0});
-    if (entries.back().path.empty()) {
-      throw ConfigError(fmt::format("data '{}': expected paths, separated by commas", data));
+std::vector<std::uint64_t> whole_weights(std::span<const WeightedPath> paths) {
+  for (const WeightedPath& path : paths) {
+    if (!(path.weight >= kLeastWeight && path.weight <= kMostWeight)) {
+      throw ConfigError(fmt::format("data '{}': a weight of {}; expected {} to {}", path.path,
+                                    path.weight, kLeastWeight, kMostWeight));
     }
-    if (!weighted) continue;
-    if (weight.digits == 0) throw ConfigError(fmt::format("data '{}': a weight of zero", data));
-    weights.push_back(weight);
   }
-  if (weights.empty()) return entries;
-  if (weights.size() != entries.size()) {
-    throw ConfigError(
-        fmt::format("data '{}': give every path a weight (PATH:0.7) or none of them", data));
+  const auto whole = [&](double scale) {
+    return std::all_of(paths.begin(), paths.end(), [scale](const WeightedPath& path) {
+      const double scaled = path.weight * scale;
+      return std::abs(scaled - std::round(scaled)) <= 1e-9 * scaled;
+    });
+  };
+  double scale = 1.0;
+  while (!whole(scale) && scale * kLeastWeight < 1.0) scale *= 10.0;
+  std::vector<std::uint64_t> weights;
+  for (const WeightedPath& path : paths) {
+    weights.push_back(static_cast<std::uint64_t>(std::round(path.weight * scale)));
   }
-  int decimals = 0;
-  for (const Decimal& weight : weights) decimals = std::max(decimals, weight.decimals);
-  for (std::size_t i = 0; i < entries.size(); ++i) {
-    entries[i].weight = weights[i].digits;
-    for (int d = weights[i].decimals; d < decimals; ++d) entries[i].weight *= 10;
-  }
-  return entries;
+  return weights;
 }
 
 DatasetHeaders read_dataset_headers(const DatasetOptions& options) {
-  const std::vector<DatasetEntry> entries = parse_dataset_list(options.data);
-  const bool mixed = entries.front().weight > 0;
+  if (options.data.empty()) throw ConfigError("data: no path is given");
+  const std::vector<std::uint64_t> weights = whole_weights(options.data);
+  const bool mixed = std::any_of(options.data.begin(), options.data.end(),
+                                 [](const WeightedPath& path) { return path.weight != 1.0; });
   DatasetHeaders headers;
-  for (const DatasetEntry& entry : entries) {
-    if (mixed || headers.parts.empty()) {
-      headers.parts.push_back({std::max<std::uint64_t>(entry.weight, 1), {}});
-    }
-    for (TokenShardInfo& info : shards_of(entry.path, options.split)) {
+  for (std::size_t i = 0; i < options.data.size(); ++i) {
+    if (mixed || headers.parts.empty()) headers.parts.push_back({weights[i], {}});
+    for (TokenShardInfo& info : shards_of(options.data[i].path, options.split)) {
       headers.parts.back().shards.push_back(headers.shards.size());
       headers.shards.push_back(std::move(info));
     }
@@ -166,7 +132,8 @@ std::string pack_headers(const DatasetOptions& options) {
   } catch (const Error& error) {
     json = {{"error", error.what()}, {"status", static_cast<int>(error.status())}};
   } catch (const std::exception& error) {
-    json = {{"error", fmt::format("{}: {}", options.data, error.what())},
+    const std::string where = options.data.empty() ? "data" : options.data.front().path;
+    json = {{"error", fmt::format("{}: {}", where, error.what())},
             {"status", static_cast<int>(ExitStatus::kData)}};
   }
   const std::vector<std::uint8_t> bytes = Json::to_cbor(json);

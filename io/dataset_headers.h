@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -19,12 +20,9 @@ struct DatasetHeaders {
   std::vector<TokenShardInfo> shards;  // agree in element type and tokenizer
 };
 
-struct DatasetEntry {
-  std::string path;
-  std::uint64_t weight = 0;  // in a unit common to all entries; 0: none given
-};
-// "a.h5:0.7,b.h5:0.3" -> {a.h5, 7}, {b.h5, 3}. Throws ConfigError.
-std::vector<DatasetEntry> parse_dataset_list(const std::string& data);
+// The weights in the largest power of ten that makes all of them whole numbers: 0.7 and 0.3 are 7
+// and 3. Throws ConfigError for one outside of 1e-6 to 1e6.
+std::vector<std::uint64_t> whole_weights(std::span<const WeightedPath> paths);
 
 DatasetHeaders read_dataset_headers(const DatasetOptions& options);
 

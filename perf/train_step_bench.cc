@@ -1,7 +1,7 @@
 // Seconds of a training step of a preset model on made-up tokens: forward, backward, clipping,
 // AdamW. Started alone, or by mpiexec for a grid: train_step_bench PRESET BATCH CONTEXT fp32|bf16
-// STEPS [MICRO [DATA PIPELINE TENSOR]]. Prints one line: median step time, tokens/s, matrix
-// products' GFLOP/s.
+// STEPS [MICRO [DATA PIPELINE TENSOR]]. Prints two lines: median step time, tokens/s, matrix
+// products' GFLOP/s; and the largest peak of each kind of memory on any rank.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -10,6 +10,7 @@
 #include <vector>
 
 #include <fmt/format.h>
+#include <sys/resource.h>
 
 #include "trireme/base/clock.h"
 #include "trireme/base/error.h"
@@ -80,6 +81,24 @@ std::vector<nn::MicroBatch> made_up_batches(ops::Context& ctx, const Settings& s
   return batches;
 }
 
+// Collective over the world.
+void print_memory(Runtime& runtime, const ops::Context& ctx) {
+  const MemoryStats stats = ctx.allocator->stats();
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  std::vector<double> mib;
+  for (const std::size_t bytes : stats.peak) mib.push_back(static_cast<double>(bytes) / 1048576.0);
+  mib.push_back(static_cast<double>(stats.total_peak) / 1048576.0);
+  mib.push_back(static_cast<double>(usage.ru_maxrss) / 1024.0);
+  runtime.world().all_reduce_host(std::span<double>(mib), ReduceOp::kMax);
+  if (runtime.rank() != 0) return;
+  print_line(fmt::format(
+      "memory of the largest rank, MiB: parameters {:.0f}, gradients {:.0f}, optimizer {:.0f}, "
+      "activations {:.0f}, workspace {:.0f}, communication {:.0f}; together at once {:.0f}; "
+      "resident {:.0f}",
+      mib[0], mib[1], mib[2], mib[3], mib[4], mib[5], mib[6], mib[7]));
+}
+
 ExitStatus measure(Runtime& runtime, const Settings& s) {
   ops::Context ctx = ops::make_cpu_context(runtime.cores());
   models::GptConfig model = models::gpt_preset(s.preset);
@@ -108,12 +127,12 @@ ExitStatus measure(Runtime& runtime, const Settings& s) {
   if (runtime.rank() == 0) {
     print_line(fmt::format(
         "trireme {} B={} T={} {} {}, {} threads: {:.3f} s/step, {:.1f} tokens/s, {:.0f} GFLOP/s, "
-        "loss {:.3f}; {}; peak {:.0f} MiB of tensors",
+        "loss {:.3f}; {}",
         s.preset, s.batch, s.context, name_of(s.compute), s.grid.to_string(), ctx.threads, median,
         tokens / median, plan.flops_per_token * tokens / median * 1e-9, loss,
-        ops::matmul_description(ctx, s.compute),
-        static_cast<double>(ctx.allocator->stats().total_peak) / 1048576.0));
+        ops::matmul_description(ctx, s.compute)));
   }
+  print_memory(runtime, ctx);
   return ExitStatus::kDone;
 }
 

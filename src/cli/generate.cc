@@ -50,7 +50,8 @@ void declare(Options& options, GenerateArguments& given) {
 // The tokenizer lies in the shards; their tokens are not read.
 TokenizerPtr open_tokenizer(Communicator& comm, const InferenceModel& model,
                             const std::string& shard) {
-  const std::string data = shard.empty() ? data_list(model.training().data.train) : shard;
+  const std::vector<WeightedPath> data =
+      shard.empty() ? model.training().data.train : std::vector<WeightedPath>{{shard}};
   const auto open = [&] {
     return TokenDataset::open(
         {.data = data, .split = "", .context = 1, .order = SampleOrder::kSequential}, comm);

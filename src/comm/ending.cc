@@ -1,5 +1,7 @@
 #include "ending.h"
 
+#include <array>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <utility>
@@ -27,6 +29,36 @@ void on_exit_in_the_run(int status, void* argument) {
   abort_job(static_cast<int>(ExitStatus::kHangOrLostRank));
 }
 
+// What to do where MPI's last call crashes; a signal handler has no other way to know it.
+struct LastWords {
+  std::array<char, 64> text{};  // for the launcher, in PMI's first wire protocol
+  std::size_t length = 0;
+  int socket = -1;
+  int status = 0;
+};
+LastWords last_words;
+
+void end_after_crash(int) {
+  if (last_words.socket < 0) _exit(last_words.status);
+  // mpiexec reads the status and ends all ranks with it; it would call our own end an accident.
+  if (write(last_words.socket, last_words.text.data(), last_words.length) < 0) {
+    _exit(last_words.status);
+  }
+  while (true) pause();  // until the deadline at the latest
+}
+
+// A library that failed before (a file whose close met a full disk) may leave MPI with state that
+// it stumbles over at its end. The run is over, and its status is what counts.
+void keep_status_in_crashes(int status) {
+  const char* socket = std::getenv("PMI_FD");
+  last_words.socket = socket == nullptr ? -1 : std::atoi(socket);
+  last_words.status = status;
+  const auto end = fmt::format_to_n(last_words.text.data(), last_words.text.size(),
+                                    "cmd=abort exitcode={}\n", status);
+  last_words.length = end.size;
+  for (const int signal : {SIGSEGV, SIGBUS, SIGABRT, SIGFPE}) std::signal(signal, end_after_crash);
+}
+
 }  // namespace
 
 Deadline::Deadline(double seconds, int status) : off_(std::make_shared<std::atomic<bool>>(false)) {
@@ -49,6 +81,7 @@ void abort_job(int status) {
 void finish_job(int status) {
   std::fflush(nullptr);
   Deadline deadline(kLastCallsSeconds, status);
+  keep_status_in_crashes(status);
   MPI_Finalize();
   deadline.call_off();
   std::exit(status);

@@ -74,11 +74,12 @@ Value Attention::rotate(Tape& tape, const MicroBatch& batch, const Value& qkv) c
   const std::int64_t first = batch.cache ? batch.cache->past : 0;
   // In place: nothing else needs the rows as they were before.
   ops::rotary(tape.context(), s, qkv.tensor(), first, theta, false);
-  return tape.record(qkv.tensor(), {qkv}, [qkv, s, first, theta](Tape& t, const Tensor& dy) {
-    const Tensor own = t.writable(dy);
-    ops::rotary(t.context(), s, own, first, theta, true);
-    t.add_gradient(qkv, own);
-  });
+  return tape.record(qkv.tensor(), {qkv},
+                     [qkv = qkv.slot(), s, first, theta](Tape& t, const Tensor& dy) {
+                       const Tensor own = t.writable(dy);
+                       ops::rotary(t.context(), s, own, first, theta, true);
+                       t.add_gradient(qkv, own);
+                     });
 }
 
 Value Attention::attend(Tape& tape, const MicroBatch& batch, const Value& qkv) const {
@@ -91,7 +92,7 @@ Value Attention::attend(Tape& tape, const MicroBatch& batch, const Value& qkv) c
   return tape.record(out, {qkv}, [=](Tape& t, const Tensor& dy) {
     const Tensor dqkv = t.context().allocate(qkv.shape(), dy.dtype());
     ops::attention_backward(t.context(), s, qkv.tensor(), first_key, out, log_sum, dy, dqkv);
-    t.add_gradient(qkv, dqkv);
+    t.add_gradient(qkv.slot(), dqkv);
   });
 }
 

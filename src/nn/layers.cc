@@ -38,7 +38,7 @@ Value add(Tape& tape, const Value& a, const Value& b) {
   ops::Context& ctx = tape.context();
   const Tensor y = ctx.allocate(a.shape(), a.tensor().dtype());
   ops::add(ctx, a.tensor(), b.tensor(), y);
-  return tape.record(y, {a, b}, [a, b](Tape& t, const Tensor& dy) {
+  return tape.record(y, {a, b}, [a = a.slot(), b = b.slot()](Tape& t, const Tensor& dy) {
     t.add_gradient(a, dy);
     t.add_gradient(b, dy);
   });
@@ -52,7 +52,7 @@ Value dropout(Tape& tape, const TensorParallel& parallel, const MicroBatch& batc
   ops::Context& ctx = tape.context();
   const Tensor y = ctx.allocate(x.shape(), x.tensor().dtype());
   ops::dropout(ctx, x.tensor(), rate, place, y);
-  return tape.record(y, {x}, [x, rate, place](Tape& t, const Tensor& dy) {
+  return tape.record(y, {x}, [x = x.slot(), rate, place](Tape& t, const Tensor& dy) {
     const Tensor dx = t.context().allocate(dy.shape(), dy.dtype());
     ops::dropout(t.context(), dy, rate, place, dx);
     t.add_gradient(x, dx);
@@ -83,7 +83,7 @@ Value Norm::layer_norm(Tape& tape, const Value& x) const {
         const Tensor dx = t.context().allocate(dy.shape(), dy.dtype());
         ops::layer_norm_backward_input(t.context(), dy, x.tensor(), weight_->weight(), mean, rstd,
                                        dx);
-        t.add_gradient(x, dx);
+        t.add_gradient(x.slot(), dx);
       },
       parameters,
       [x, mean, rstd, this](Tape& t, const Tensor& dy) {
@@ -102,7 +102,7 @@ Value Norm::rms_norm(Tape& tape, const Value& x) const {
       [x, rstd, this](Tape& t, const Tensor& dy) {
         const Tensor dx = t.context().allocate(dy.shape(), dy.dtype());
         ops::rms_norm_backward_input(t.context(), dy, x.tensor(), weight_->weight(), rstd, dx);
-        t.add_gradient(x, dx);
+        t.add_gradient(x.slot(), dx);
       },
       {weight_},
       [x, rstd, this](Tape& t, const Tensor& dy) {
@@ -147,7 +147,7 @@ Value ColumnParallelLinear::forward(Tape& tape, const Value& x) const {
   parameters.insert(parameters.end(), biases_.begin(), biases_.end());
   return tape.record(
       y, {x},
-      [x, this](Tape& t, const Tensor& dy) {
+      [x = x.slot(), this](Tape& t, const Tensor& dy) {
         t.add_gradient(x, input_gradient(t.context(), dy, side_by_side_weight(weights_)));
       },
       parameters,
@@ -175,7 +175,7 @@ Value RowParallelLinear::forward(Tape& tape, const Value& x) const {
   ops::linear(ctx, x.tensor(), weight, Tensor(), partial);
   const Value product = tape.record(
       partial, {x},
-      [x, this](Tape& t, const Tensor& dy) {
+      [x = x.slot(), this](Tape& t, const Tensor& dy) {
         t.add_gradient(x, input_gradient(t.context(), dy, weight_->weight()));
       },
       {weight_},
@@ -187,7 +187,8 @@ Value RowParallelLinear::forward(Tape& tape, const Value& x) const {
   // In place: nothing else needs the sum without its bias.
   ops::add_bias(ctx, sum.tensor(), bias_->weight());
   return tape.record(
-      sum.tensor(), {sum}, [sum](Tape& t, const Tensor& dy) { t.add_gradient(sum, dy); }, {bias_},
+      sum.tensor(), {sum},
+      [sum = sum.slot()](Tape& t, const Tensor& dy) { t.add_gradient(sum, dy); }, {bias_},
       [this](Tape& t, const Tensor& dy) {
         ops::add_column_sums(t.context(), dy, bias_->gradient());
       });
@@ -218,7 +219,7 @@ Value Mlp::forward(Tape& tape, const Value& x) const {
     const Tensor dup = t.context().allocate(up.shape(), dy.dtype());
     gated ? ops::swiglu_backward(t.context(), up.tensor(), dy, dup)
           : ops::gelu_backward(t.context(), up.tensor(), dy, dup);
-    t.add_gradient(up, dup);
+    t.add_gradient(up.slot(), dup);
   });
   return down_->forward(tape, active);
 }

@@ -20,8 +20,8 @@ Value Tape::record(Tensor y, const Values& inputs, InputGradient input_gradient,
   if (!recording_ || (!wanted && parameters.empty())) return {std::move(y), -1};
   if (!wanted) input_gradient = {};
   Value value = input(std::move(y), true);
-  nodes_.push_back(
-      {value.id_, std::move(input_gradient), std::move(weight_gradient), std::move(parameters)});
+  nodes_.push_back({value.slot_.id_, std::move(input_gradient), std::move(weight_gradient),
+                    std::move(parameters)});
   return value;
 }
 
@@ -30,14 +30,14 @@ void Tape::record_loss(const Values&, InputGradient input_gradient,
   if (recording_) nodes_.push_back({-1, std::move(input_gradient), {}, std::move(parameters)});
 }
 
-void Tape::add_gradient(const Value& value, Tensor gradient, Work pending) {
-  if (!value.needs_gradient()) return;
-  Slot& slot = slots_[static_cast<std::size_t>(value.id_)];
+void Tape::add_gradient(GradientSlot to, Tensor gradient, Work pending) {
+  if (to.id_ < 0) return;
+  Slot& slot = slots_[static_cast<std::size_t>(to.id_)];
   if (!slot.gradient.defined()) {
     slot = {std::move(gradient), std::move(pending)};
     return;
   }
-  const Tensor first = take_gradient(value.id_);
+  const Tensor first = take_gradient(to.id_);
   pending.wait_on(ctx_.stream);
   // Added up in place, unless other values have the same gradient (the gradient of a sum is
   // shared).
@@ -61,7 +61,7 @@ Tensor Tape::take_gradient(int id) {
 
 void Tape::backward(const Values& outputs, const Tensors& gradients, bool defer_weights) {
   TRIREME_CHECK(outputs.size() == gradients.size(), "one gradient for each output");
-  for (std::size_t i = 0; i < outputs.size(); ++i) add_gradient(outputs[i], gradients[i]);
+  for (std::size_t i = 0; i < outputs.size(); ++i) add_gradient(outputs[i].slot(), gradients[i]);
   // Nodes are dropped as they are done: what they saved is free for the rest of the pass.
   while (!nodes_.empty()) {
     Node node = std::move(nodes_.back());
@@ -98,7 +98,7 @@ void Tape::run_weights(Node& node, const Tensor& dy) {
 
 Tensor Tape::gradient(const Value& value) const {
   TRIREME_CHECK(value.needs_gradient(), "this value has no gradient");
-  const Slot& slot = slots_[static_cast<std::size_t>(value.id_)];
+  const Slot& slot = slots_[static_cast<std::size_t>(value.slot_.id_)];
   slot.pending.wait_on(ctx_.stream);
   return slot.gradient;
 }

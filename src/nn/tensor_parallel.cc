@@ -31,7 +31,7 @@ Copies outside_copies(const TensorParallel& parallel) {
 Value enter(Tape& tape, const TensorParallel& parallel, const Value& x) {
   if (parallel.size() == 1) return x;
   return tape.record(all_rows(tape.context(), parallel, x.tensor()), {x},
-                     [x, parallel](Tape& t, const Tensor& dy) {
+                     [x = x.slot(), parallel](Tape& t, const Tensor& dy) {
                        // The sum is made in place; a share of its rows is made elsewhere.
                        const Tensor own = parallel.splits_rows() ? dy : t.writable(dy);
                        auto [sum, work] = start_sum(t.context(), parallel, own);
@@ -44,7 +44,7 @@ Value leave(Tape& tape, const TensorParallel& parallel, const Value& x) {
   // The partial product is used up by the sum: adding up in place is safe.
   auto [sum, work] = start_sum(tape.context(), parallel, x.tensor());
   work.wait_on(tape.context().stream);
-  return tape.record(sum, {x}, [x, parallel](Tape& t, const Tensor& dy) {
+  return tape.record(sum, {x}, [x = x.slot(), parallel](Tape& t, const Tensor& dy) {
     t.add_gradient(x, all_rows(t.context(), parallel, dy));
   });
 }

@@ -114,7 +114,8 @@ Value LearnedPositions::forward(Tape& tape, const MicroBatch& batch, const Value
   ops::add_positions(tape.context(), x.tensor(), table_->weight(), first_row, length,
                      batch.cache ? batch.cache->past : 0, x.tensor());
   return tape.record(
-      x.tensor(), {x}, [x](Tape& t, const Tensor& dy) { t.add_gradient(x, dy); }, {table_},
+      x.tensor(), {x}, [x = x.slot()](Tape& t, const Tensor& dy) { t.add_gradient(x, dy); },
+      {table_},
       [first_row, length, this](Tape& t, const Tensor& dy) {
         ops::add_positions_backward(t.context(), dy, first_row, length, table_->gradient());
       });
@@ -128,7 +129,7 @@ void vocabulary_loss(Tape& tape, const TensorParallel& parallel, const MicroBatc
   if (tape.recording()) dx = ctx.allocate(inside.shape(), inside.tensor().dtype());
   loss_by_slices(ctx, parallel, batch, inside.tensor(), table, dx);
   tape.record_loss({inside},
-                   [inside, dx = std::move(dx)](Tape& t, const Tensor&) mutable {
+                   [inside = inside.slot(), dx = std::move(dx)](Tape& t, const Tensor&) mutable {
                      t.add_gradient(inside, std::move(dx));
                    },
                    {&table});

@@ -19,10 +19,19 @@ namespace {
 constexpr std::size_t kAlignment = 64;
 constexpr std::size_t kHugePage = std::size_t{2} << 20;
 
-// Eight classes per power of two: at most an eighth of a block is wasted.
-std::size_t size_class(std::size_t bytes) {
+bool lives_as_long_as_the_model(MemoryUse use) {
+  return use == MemoryUse::kParameters || use == MemoryUse::kGradients ||
+         use == MemoryUse::kOptimizer;
+}
+
+// Of what comes and goes there are eight classes per power of two, and 32 of large blocks: at most
+// an eighth, and a 32nd, of a block is wasted. What stays is not rounded up.
+std::size_t size_class(std::size_t bytes, MemoryUse use) {
   bytes = std::max(bytes, kAlignment);
-  const std::size_t step = std::max(std::bit_floor(bytes) / 8, kAlignment);
+  const std::size_t classes = bytes < kHugePage ? 8 : 32;
+  const std::size_t step = lives_as_long_as_the_model(use)
+                               ? kAlignment
+                               : std::max(std::bit_floor(bytes) / classes, kAlignment);
   return (bytes + step - 1) / step * step;
 }
 
@@ -37,7 +46,7 @@ class CachingAllocator : public Allocator, public std::enable_shared_from_this<C
   }
 
   Buffer allocate(std::size_t bytes, MemoryUse use, const Stream&) override {
-    const std::size_t size = size_class(bytes);
+    const std::size_t size = size_class(bytes, use);
     auto* block = static_cast<std::byte*>(take(size, use));
     // The allocator lives until its last block is back.
     return {block, [self = shared_from_this(), size, use](std::byte* returned) {

@@ -31,7 +31,7 @@ std::shared_ptr<const TokenDataset> open_evaluation_data(Communicator& comm,
         "on, as in --data validation.h5");
   }
   for (WeightedPath& path : unweighted) path.weight = 1.0;
-  auto data = TokenDataset::open({.data = data_list(unweighted),
+  auto data = TokenDataset::open({.data = unweighted,
                                   .split = paths.empty() ? "validation" : "",
                                   .context = model.config().context,
                                   .order = SampleOrder::kSequential},

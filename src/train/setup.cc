@@ -116,17 +116,6 @@ parallel::StepOptions step_options(const Config& config) {
   return options;
 }
 
-std::string data_list(const std::vector<WeightedPath>& paths) {
-  const bool weighted = std::any_of(paths.begin(), paths.end(),
-                                    [](const WeightedPath& path) { return path.weight != 1.0; });
-  std::string list;
-  for (const WeightedPath& path : paths) {
-    if (!list.empty()) list += ",";
-    list += weighted ? fmt::format("{}:{}", path.path, path.weight) : path.path;
-  }
-  return list;
-}
-
 std::vector<TensorSlice> checkpoint_slices(const parallel::Stage& stage,
                                            const optim::Optimizer* optimizer, bool owned_only) {
   std::vector<TensorSlice> slices;

@@ -67,7 +67,7 @@ std::shared_ptr<const TokenDataset> open_data(const Config& config,
                                               std::int64_t context, bool training,
                                               Communicator& comm) {
   DatasetOptions options;
-  options.data = data_list(paths);
+  options.data = paths;
   options.split = training ? "train" : "validation";
   options.context = context;
   options.seed = static_cast<std::uint64_t>(config.run.seed);

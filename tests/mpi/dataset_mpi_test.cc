@@ -44,7 +44,8 @@ TEST_F(DatasetOnRanks, AllKnowWhatRankZeroRead) {
     prepare(options);
   }
   runtime().world().barrier().wait_host();
-  const DatasetOptions options{path_ + "/train.h5:0.7," + path_ + "/validation.h5:0.3", "", 32};
+  const DatasetOptions options{
+      {{path_ + "/train.h5", 0.7}, {path_ + "/validation.h5", 0.3}}, "", 32};
   const auto shared = TokenDataset::open(options, runtime().world());
   const auto alone = TokenDataset::open(options);
   ASSERT_EQ(shared->shards().size(), 2u);
@@ -70,14 +71,14 @@ TEST_F(DatasetOnRanks, AllKnowWhatRankZeroRead) {
 }
 
 TEST_F(DatasetOnRanks, AllFailAlike) {
-  const DatasetOptions missing{path_ + "/no.h5", "train", 32};
+  const DatasetOptions missing{{{path_ + "/no.h5"}}, "train", 32};
   try {
     TokenDataset::open(missing, runtime().world());
     ADD_FAILURE() << "accepted";
   } catch (const DataError& error) {
     EXPECT_NE(std::string(error.what()).find("no.h5"), std::string::npos) << error.what();
   }
-  const DatasetOptions malformed{"a.h5:0.5,b.h5", "train", 32};
+  const DatasetOptions malformed{{{"a.h5", -1.0}}, "train", 32};
   EXPECT_THROW(TokenDataset::open(malformed, runtime().world()), ConfigError);
 }
 

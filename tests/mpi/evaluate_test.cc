@@ -42,7 +42,7 @@ class Evaluate : public ::testing::Test {
     runtime().world().barrier().wait_host();
     return path;
   }
-  std::shared_ptr<const TokenDataset> open(const std::string& list) {
+  std::shared_ptr<const TokenDataset> open(const std::vector<WeightedPath>& list) {
     return TokenDataset::open(
         {.data = list, .split = "", .context = model_.context, .order = SampleOrder::kSequential},
         runtime().world());
@@ -72,7 +72,7 @@ TEST(EvaluationReport, BitsPerByteDivideByTheBytesOfTheText) {
 
 // With all weights 0 every token has probability 1/257, wherever it stands.
 TEST_F(Evaluate, UniformModelNeedsTheLogarithmOfTheVocabulary) {
-  const auto data = open(shard("a.h5", 101, 99) + "," + shard("b.h5", 35, 31));
+  const auto data = open({{shard("a.h5", 101, 99)}, {shard("b.h5", 35, 31)}});
   const ProcessGrid grid(runtime(), {1, 1, runtime().size()});
   const parallel::Stage stage(ctx_, grid, models::gpt_plan(model_), {.trains = false});
   const EvaluationReport report = evaluate_on(ctx_, stage, *data, 3, false);
@@ -86,7 +86,7 @@ TEST_F(Evaluate, UniformModelNeedsTheLogarithmOfTheVocabulary) {
 // 7 + 3 windows, the last of each shard partial; the micro-batches of 1, 3 and 4 divide among the
 // replicas unevenly, and the last holds fewer windows.
 TEST_F(Evaluate, EveryGridAgreesWithOneRank) {
-  const auto data = open(shard("a.h5", 101, 99) + "," + shard("b.h5", 35, 31));
+  const auto data = open({{shard("a.h5", 101, 99)}, {shard("b.h5", 35, 31)}});
   ASSERT_EQ(data->samples(), 10u);
   const int ranks = runtime().size();
   for (const bool mask : {false, true}) {
@@ -109,7 +109,7 @@ TEST_F(Evaluate, EveryGridAgreesWithOneRank) {
 // token before it.
 TEST_F(Evaluate, WindowsGoThroughTheWholeText) {
   const std::string path = shard("a.h5", 40, 38);
-  const auto data = open(path);
+  const auto data = open({{path}});
   const parallel::Stage stage(ctx_, alone_, models::gpt_plan(model_), {.seed = 3});
   const double whole = evaluate_on(ctx_, stage, *data, 8, false).loss;
   std::vector<std::int32_t> text;

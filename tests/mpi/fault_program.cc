@@ -95,6 +95,15 @@ void write_collectively(const ProcessGrid& grid, const std::string& path, int vi
   std::exit(1);  // not reached: the write hangs
 }
 
+// MPI frees what hangs on its own communicator first of all in MPI_Finalize.
+void crash_in_finalize(bool here) {
+  if (!here) return;
+  int key = MPI_KEYVAL_INVALID;
+  const auto crash = [](MPI_Comm, int, void*, void*) { return raise(SIGSEGV); };
+  MPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, crash, &key, nullptr);
+  MPI_Comm_set_attr(MPI_COMM_SELF, key, nullptr);
+}
+
 ExitStatus train(Runtime& runtime, const std::string& fault, const std::string& folder) {
   runtime.set_timeout(2.0);
   const ProcessGrid grid(runtime, {2, 2, 2});
@@ -133,12 +142,14 @@ ExitStatus train(Runtime& runtime, const std::string& fault, const std::string& 
        [&] {
          if (rank == 1) std::exit(3);
        }},
+      {"crash_in_finalize", [&] { crash_in_finalize(rank == 4); }},
       {"kill",
        [&] {
          if (rank == 7) raise(SIGKILL);
        }},
   };
   faults.at(fault)();
+  if (fault == "crash_in_finalize") return ExitStatus::kRunFolder;
   for (int step = 0; step < 3; ++step) communicate(grid);
   return fault == "requeue" ? ExitStatus::kRequeue : ExitStatus::kDone;
 }

@@ -26,6 +26,7 @@ EXPECTED = {
     "hdf5": (76, 1, {4}, []),
     "hdf5_aggregator": (76, 1, {0}, ["H5Dwrite"]),
     "exit": (76, 1, {1}, ["exit(3)"]),
+    "crash_in_finalize": (5, 0, set(), []),
     # Hydra kills the other ranks at once: nobody is left to speak.
     "kill": (None, 0, set(), []),
 }

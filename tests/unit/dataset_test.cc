@@ -50,7 +50,8 @@ class Dataset : public ::testing::Test {
     writer.commit();
     return path.string();
   }
-  static std::shared_ptr<const TokenDataset> open(const std::string& data, std::int64_t context,
+  static std::shared_ptr<const TokenDataset> open(const std::vector<WeightedPath>& data,
+                                                  std::int64_t context,
                                                   SampleOrder order = SampleOrder::kShuffled,
                                                   std::uint64_t seed = 1) {
     return TokenDataset::open({data, "train", context, seed, order});
@@ -76,7 +77,7 @@ TEST_F(Dataset, ASampleIsARunOfTokensAndTheOneBehindIt) {
   const std::string path = shard("a.h5", {5, 6});
   const Ints all = tokens_of(path);
   ASSERT_EQ(all.size(), 13u);
-  const auto dataset = open(path, 4);
+  const auto dataset = open({{path}}, 4);
   EXPECT_EQ(dataset->samples(), 3u);
   EXPECT_EQ(dataset->tokens(), 13);
   EXPECT_EQ(dataset->original_bytes(), 11);
@@ -93,15 +94,15 @@ TEST_F(Dataset, ASampleIsARunOfTokensAndTheOneBehindIt) {
   }
   EXPECT_EQ(seen.size(), 3u);
   // One token less, and the third sample would lack its last target.
-  EXPECT_EQ(open(shard("b.h5", {5, 5}), 4)->samples(), 2u);
-  EXPECT_EQ(open(shard("c.h5", {4}), 4)->samples(), 1u);
+  EXPECT_EQ(open({{shard("b.h5", {5, 5})}}, 4)->samples(), 2u);
+  EXPECT_EQ(open({{shard("c.h5", {4})}}, 4)->samples(), 1u);
 }
 
 TEST_F(Dataset, FirstKeyIsTheDocumentsStart) {
   // Tokens: 0 1 E 2 3 4 E E 5; the second E ends an empty document.
   const std::string path =
       shard_of("a.h5", {0, 1, kEnd, 2, 3, 4, kEnd, kEnd, 5, 6, kEnd}, {0, 3, 7, 8}, "train");
-  const TokenBatch batch = open(path, 10)->read(std::vector<std::uint64_t>{0}, true);
+  const TokenBatch batch = open({{path}}, 10)->read(std::vector<std::uint64_t>{0}, true);
   EXPECT_EQ(batch.first_key, (Ints{0, 0, 0, 3, 3, 3, 3, 7, 8, 8}));
   EXPECT_EQ(batch.targets, (Ints{1, kEnd, 2, 3, 4, kEnd, kEnd, 5, 6, kEnd}));
 }
@@ -109,7 +110,7 @@ TEST_F(Dataset, FirstKeyIsTheDocumentsStart) {
 TEST_F(Dataset, SequentialSamplesPredictEveryTokenOnce) {
   const std::string a = shard("a.h5", {5, 6}), b = shard("b.h5", {7}, 100);
   for (const std::int64_t context : {1, 3, 4, 13, 50}) {
-    const auto dataset = open(a + "," + b, context, SampleOrder::kSequential);
+    const auto dataset = open({{a}, {b}}, context, SampleOrder::kSequential);
     const TokenBatch batch = dataset->read(range(0, dataset->samples()));
     Ints targets = batch.targets;
     targets.erase(std::remove(targets.begin(), targets.end(), -1), targets.end());
@@ -120,7 +121,7 @@ TEST_F(Dataset, SequentialSamplesPredictEveryTokenOnce) {
     EXPECT_EQ(static_cast<std::int64_t>(targets.size()), dataset->tokens());
     EXPECT_THROW(dataset->read(range(dataset->samples(), dataset->samples() + 1)), InternalError);
   }
-  const auto dataset = open(b, 3, SampleOrder::kSequential);
+  const auto dataset = open({{b}}, 3, SampleOrder::kSequential);
   EXPECT_EQ(dataset->samples(), 3u);
   const TokenBatch batch = dataset->read(range(0, 3));
   EXPECT_EQ(batch.tokens, (Ints{kEnd, 100, 101, 102, 103, 104, 105, 106, kEnd}));
@@ -128,8 +129,8 @@ TEST_F(Dataset, SequentialSamplesPredictEveryTokenOnce) {
 }
 
 TEST_F(Dataset, EveryEpochVisitsEverySampleOnceInItsOwnOrder) {
-  const std::string data =
-      shard("a.h5", {400}) + "," + shard("b.h5", {230}) + "," + shard("c.h5", {7});
+  const std::vector<WeightedPath> data = {
+      {shard("a.h5", {400})}, {shard("b.h5", {230})}, {shard("c.h5", {7})}};
   const auto dataset = open(data, 6);
   const std::uint64_t count = dataset->samples();
   EXPECT_EQ(count, 66u + 38u + 1u);
@@ -179,7 +180,7 @@ TEST(Mixture, KeepsTheWeightsExactly) {
 }
 
 TEST_F(Dataset, MixesByWeightAndEachPartHasItsOwnEpochs) {
-  const auto dataset = open(shard("a.h5", {40}) + ":0.75," + shard("b.h5", {400}) + ":0.25", 4);
+  const auto dataset = open({{shard("a.h5", {40}), 0.75}, {shard("b.h5", {400}), 0.25}}, 4);
   std::map<std::size_t, std::vector<std::uint64_t>> seen;
   for (std::uint64_t n = 0; n < 400; ++n) {
     const auto place = dataset->place_of(n);
@@ -200,12 +201,12 @@ TEST_F(Dataset, FoldersGiveTheShardsOfTheSplit) {
   shard("in/v.h5", {30}, 30, "validation");
   std::ofstream(folder_.path() / "in" / "readme.txt") << "not a shard";
   const std::string folder = (folder_.path() / "in").string();
-  const auto train = open(folder, 4);
+  const auto train = open({{folder}}, 4);
   ASSERT_EQ(train->shards().size(), 2u);
   EXPECT_EQ(train->shards()[0].path, folder + "/a.h5");
-  EXPECT_EQ(TokenDataset::open({folder, "validation", 4})->tokens(), 31);
-  EXPECT_EQ(TokenDataset::open({folder, "", 4})->tokens(), 31 + 21 + 11);
-  EXPECT_THROW(TokenDataset::open({folder, "test", 4}), DataError);
+  EXPECT_EQ(TokenDataset::open({{{folder}}, "validation", 4})->tokens(), 31);
+  EXPECT_EQ(TokenDataset::open({{{folder}}, "", 4})->tokens(), 31 + 21 + 11);
+  EXPECT_THROW(TokenDataset::open({{{folder}}, "test", 4}), DataError);
 }
 
 // The shard as another program may write it: compressed, with tokens of any type.
@@ -237,7 +238,7 @@ TEST_F(Dataset, ChunkedAndCompressedTokensReadTheSame) {
   rewrite<std::uint16_t>(path, other, hdf5::ElementType::kU16, raw);
   EXPECT_EQ(read_token_shard_info(other).data_offset, -1);
   verify_token_shard(other);
-  const auto a = open(path, 16), b = open(other, 16);
+  const auto a = open({{path}}, 16), b = open({{other}}, 16);
   EXPECT_EQ(a->read(range(0, 300)).tokens, b->read(range(0, 300)).tokens);
 }
 
@@ -255,7 +256,7 @@ void expect_fault(const DatasetOptions& options, const std::string& words) {
 
 TEST_F(Dataset, RefusesBadFiles) {
   const std::string path = shard("a.h5", {50});
-  const auto with = [](const std::string& data) { return DatasetOptions{data, "train", 4}; };
+  const auto with = [](const std::string& data) { return DatasetOptions{{{data}}, "train", 4}; };
   expect_fault<DataError>(with((folder_.path() / "no.h5").string()), "no.h5");
   const std::string text = (folder_.path() / "text.h5").string();
   std::ofstream(text) << "this is not HDF5, but text";
@@ -273,7 +274,7 @@ TEST_F(Dataset, RefusesBadFiles) {
   const std::string real = (folder_.path() / "real.h5").string();
   rewrite<float>(path, real, hdf5::ElementType::kF32, std::vector<float>(51, 1.0f));
   expect_fault<DataError>(with(real), "/tokens is float32, not uint16 or uint32");
-  expect_fault<DataError>({path, "train", 51}, "less than one sample");
+  expect_fault<DataError>({{{path}}, "train", 51}, "less than one sample");
   fs::create_directories(folder_.path() / "none");
   expect_fault<DataError>(with((folder_.path() / "none").string()), "no shards");
 }
@@ -284,7 +285,7 @@ TEST_F(Dataset, RefusesHeadersThatContradictTheFile) {
     hdf5::File file = hdf5::File::open_to_write(path);
     file.set_attribute("/", name, value);
     file.close();
-    return DatasetOptions{path, "train", 4};
+    return DatasetOptions{{{path}}, "train", 4};
   };
   EXPECT_NO_THROW(TokenDataset::open(altered("tokens", 51)));
   expect_fault<DataError>(altered("tokens", 52), "51");
@@ -320,7 +321,7 @@ TEST_F(Dataset, RefusesShardsThatDoNotBelongTogether) {
     TokenShardWriter writer(path, std::make_shared<OtherTokenizer>(other), "train", "test");
     writer.append(std::vector<std::int32_t>(50, 1), std::vector<std::uint64_t>{0}, 50);
     writer.commit();
-    return DatasetOptions{bytes + "," + path, "train", 4};
+    return DatasetOptions{{{bytes}, {path}}, "train", 4};
   };
   EXPECT_NO_THROW(TokenDataset::open(with({"byte", 257, 256, ""})));
   expect_fault<DataError>(with({"byte", 300, 256, ""}), "vocabularies of 257 and 300");
@@ -332,11 +333,12 @@ TEST_F(Dataset, RefusesShardsThatDoNotBelongTogether) {
 
 TEST_F(Dataset, RefusesBadOptions) {
   const std::string path = shard("a.h5", {50});
-  for (const std::string data : {"", ",", "a.h5,", "a.h5:0.5,b.h5", "a.h5:0,b.h5:1", ":1"}) {
-    EXPECT_THROW(TokenDataset::open({data, "train", 4}), ConfigError) << data;
+  EXPECT_THROW(TokenDataset::open({{}, "train", 4}), ConfigError);
+  for (const double weight : {0.0, -1.0, 1e-7, 2e6, std::nan("")}) {
+    EXPECT_THROW(TokenDataset::open({{{path}, {path, weight}}, "train", 4}), ConfigError) << weight;
   }
-  EXPECT_THROW(TokenDataset::open({path, "train", 0}), ConfigError);
-  EXPECT_THROW(TokenDataset::open({path, "train", -4}), ConfigError);
+  EXPECT_THROW(TokenDataset::open({{{path}}, "train", 0}), ConfigError);
+  EXPECT_THROW(TokenDataset::open({{{path}}, "train", -4}), ConfigError);
 }
 
 TEST_F(Dataset, RefusesTokensOutsideTheVocabulary) {
@@ -345,7 +347,7 @@ TEST_F(Dataset, RefusesTokensOutsideTheVocabulary) {
   const std::vector<std::uint16_t> bad = {257};
   file.dataset("/tokens").write(17, std::span<const std::uint16_t>(bad));
   file.close();
-  EXPECT_THROW(open(path, 50)->read(std::vector<std::uint64_t>{0}), DataError);
+  EXPECT_THROW(open({{path}}, 50)->read(std::vector<std::uint64_t>{0}), DataError);
 }
 
 // Reading ahead.
@@ -355,7 +357,7 @@ std::vector<std::uint64_t> plan(std::uint64_t step) {
 }
 
 TEST_F(Dataset, ReadingAheadGivesWhatReadingGives) {
-  const auto dataset = open(shard("a.h5", {900, 90}), 7);
+  const auto dataset = open({{shard("a.h5", {900, 90})}}, 7);
   for (const int ahead : {1, 2, 7}) {
     BatchReader reader(
         dataset,
@@ -377,7 +379,7 @@ TEST_F(Dataset, ReadingAheadGivesWhatReadingGives) {
 }
 
 TEST_F(Dataset, AReaderStopsWhereverItIs) {
-  const auto dataset = open(shard("a.h5", {900}), 7);
+  const auto dataset = open({{shard("a.h5", {900})}}, 7);
   for (int taken = 0; taken < 20; ++taken) {
     BatchReader reader(dataset, [](std::uint64_t step) { return std::optional(plan(step)); });
     for (int i = 0; i < taken; ++i) ASSERT_TRUE(reader.next().has_value());
@@ -385,7 +387,7 @@ TEST_F(Dataset, AReaderStopsWhereverItIs) {
 }
 
 TEST_F(Dataset, AReadersFaultComesFromNextAtItsStep) {
-  const auto dataset = open(shard("a.h5", {900}), 7);
+  const auto dataset = open({{shard("a.h5", {900})}}, 7);
   BatchReader reader(dataset, [](std::uint64_t step) -> std::optional<std::vector<std::uint64_t>> {
     if (step == 4) throw DataError("the plan ends here");
     return plan(step);
@@ -396,7 +398,7 @@ TEST_F(Dataset, AReadersFaultComesFromNextAtItsStep) {
 }
 
 TEST_F(Dataset, WaitingIsCounted) {
-  const auto dataset = open(shard("a.h5", {900}), 7);
+  const auto dataset = open({{shard("a.h5", {900})}}, 7);
   std::atomic<bool> asked = false;
   BatchReader reader(dataset, [&](std::uint64_t step) {
     asked.wait(false);
@@ -410,14 +412,14 @@ TEST_F(Dataset, WaitingIsCounted) {
 }
 
 TEST_F(Dataset, SeveralThreadsReadAtOnce) {
-  const auto dataset = open(shard("a.h5", {3000}), 7);
+  const auto dataset = open({{shard("a.h5", {3000})}}, 7);
   const TokenBatch expected = dataset->read(range(0, 400));
   std::vector<std::thread> threads;
   std::vector<TokenBatch> got(4);
   for (TokenBatch& batch : got) {
     threads.emplace_back([&] {
       batch = dataset->read(range(0, 400));
-      if (open(dataset->shards()[0].path, 7)->samples() != dataset->samples()) batch = {};
+      if (open({{dataset->shards()[0].path}}, 7)->samples() != dataset->samples()) batch = {};
     });
   }
   const TokenBatch shared = dataset->read(range(0, 400));

@@ -27,10 +27,18 @@ enum class SampleOrder {
   kSequential,
 };
 
+// A path and its share in a mixture, relative to the other weights.
+struct WeightedPath {
+  std::string path;
+  double weight = 1;
+
+  bool operator==(const WeightedPath&) const = default;
+};
+
 struct DatasetOptions {
-  // Shard files and folders of them, separated by commas; or a mixture, each with a weight:
-  // "web.h5:0.7,books:0.3". Shards without weights are one dataset.
-  std::string data;
+  // Shard files and folders of them. Where all weights are 1 the shards are one dataset; otherwise
+  // each path is a part of a mixture.
+  std::vector<WeightedPath> data;
   // Of a folder, only the shards of this split; empty: all.
   std::string split = "train";
   std::int64_t context = 0;  // T, tokens of a sample
@@ -51,7 +59,8 @@ class TokenDataset {
  public:
   // Collective over comm: rank 0 alone reads the headers. Throws on every rank alike: DataError
   // where a file is missing, foreign, truncated, shorter than a sample, or unlike the others in
-  // element type or tokenizer; ConfigError for a malformed list or context.
+  // element type or tokenizer; ConfigError for an empty list, a weight outside of 1e-6 to 1e6, or
+  // a context that is not positive.
   static std::shared_ptr<const TokenDataset> open(const DatasetOptions& options,
                                                   Communicator& comm);
   // The same for a process alone.

@@ -15,19 +15,33 @@ class GradientListener {
   virtual void contributed(const Parameter& parameter) = 0;
 };
 
+// Where a value's gradient adds up. Unlike the value it keeps no tensor alive, so it is what a
+// gradient function holds of an input that it does not read.
+class GradientSlot {
+ public:
+  GradientSlot() = default;
+
+ private:
+  friend class Tape;
+  friend class Value;
+  explicit GradientSlot(int id) : id_(id) {}
+  int id_ = -1;  // none: the value needs no gradient
+};
+
 // A tensor on the tape. Copies are the same value.
 class Value {
  public:
   Value() = default;
   const Tensor& tensor() const { return tensor_; }
   const Shape& shape() const { return tensor_.shape(); }
-  bool needs_gradient() const { return id_ >= 0; }
+  bool needs_gradient() const { return slot_.id_ >= 0; }
+  GradientSlot slot() const { return slot_; }
 
  private:
   friend class Tape;
-  Value(Tensor tensor, int id) : tensor_(std::move(tensor)), id_(id) {}
+  Value(Tensor tensor, int id) : tensor_(std::move(tensor)), slot_(id) {}
   Tensor tensor_;
-  int id_ = -1;  // slot of its gradient
+  GradientSlot slot_;
 };
 using Values = std::vector<Value>;
 
@@ -62,9 +76,9 @@ class Tape {
   void record_loss(const Values& inputs, InputGradient input_gradient,
                    std::vector<const Parameter*> parameters = {});
 
-  // For InputGradient: adds to the gradient of `value`, if it needs one. `pending`, if any, is
-  // waited for before the gradient is read.
-  void add_gradient(const Value& value, Tensor gradient, Work pending = {});
+  // For InputGradient: adds to a value's gradient, if it needs one. `pending`, if any, is waited
+  // for before the gradient is read.
+  void add_gradient(GradientSlot to, Tensor gradient, Work pending = {});
 
   // For InputGradient: dy to be written over, a copy where other values have the same gradient.
   Tensor writable(const Tensor& dy) const;

@@ -10,16 +10,9 @@
 #include <string_view>
 #include <vector>
 
+#include "trireme/io/dataset.h"
+
 namespace trireme {
-
-// A path and its share in a mixture, relative to the other weights. As text: "PATH" (weight 1) or
-// "PATH=WEIGHT"; a list is joined by commas. A backslash takes its meaning from the next character.
-struct WeightedPath {
-  std::string path;
-  double weight = 1;
-
-  bool operator==(const WeightedPath&) const = default;
-};
 
 // What a value must satisfy beyond its type.
 struct Limit {
@@ -38,6 +31,8 @@ Limit not_empty();
 
 // Turn text into a value and back. read_value returns what is wrong, in words that go on after
 // "NAME VALUE: ", or nothing and sets `value`. write_value of a value reads back as the same value.
+// A list of paths is "PATH" (weight 1) or "PATH=WEIGHT", joined by commas; a backslash takes its
+// meaning from the next character.
 std::string read_value(std::string_view text, bool& value, const Limit& limit);
 std::string read_value(std::string_view text, int& value, const Limit& limit);
 std::string read_value(std::string_view text, std::int64_t& value, const Limit& limit);

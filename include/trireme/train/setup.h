@@ -26,9 +26,6 @@ Config::Model written_out(const models::GptConfig& model);
 
 parallel::StepOptions step_options(const Config& config);
 
-// The data list as TokenDataset takes it.
-std::string data_list(const std::vector<WeightedPath>& paths);
-
 // Parameters, and the optimizer's state where `optimizer` is given, as slices of a checkpoint. With
 // `owned_only`, those that this rank writes: each element of the model is on exactly one rank's
 // list.
