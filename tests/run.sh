@@ -2,12 +2,14 @@
 # Builds what is out of date and runs the tests.
 usage() {
   cat << 'TEXT'
-usage: tests/run.sh [--sanitizers] [label...]
+usage: tests/run.sh [--sanitizers[=thread]] [label...]
 
-  label          only tests of these labels: unit mpi gpu slurm install
-  --sanitizers   build/asan instead of build/release: address and undefined-behaviour sanitizers;
-                 without a label the unit tests
-  --help         this text
+  label                only tests of these labels: unit mpi gpu slurm install threads
+  --sanitizers         build/asan instead of build/release: address and undefined-behaviour
+                       sanitizers; without a label the unit tests
+  --sanitizers=thread  build/tsan, without OpenMP: the thread sanitizer; without a label the tests
+                       of our own threads (threads)
+  --help               this text
 
 Ends with a line "N passed, N failed, N skipped". Status 0 when none failed, 1 when one did or
 the build broke, 2 for a label that no test has.
@@ -17,10 +19,12 @@ set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 preset=release
+unnamed=()  # the labels where none is given
 labels=()
 for argument in "$@"; do
   case $argument in
-    --sanitizers) preset=asan ;;
+    --sanitizers) preset=asan unnamed=(unit) ;;
+    --sanitizers=thread) preset=tsan unnamed=(threads) ;;
     --help)
       usage
       exit 0
@@ -32,15 +36,15 @@ for argument in "$@"; do
     *) labels+=("$argument") ;;
   esac
 done
-if [[ $preset == asan && ${#labels[@]} -eq 0 ]]; then
-  labels=(unit)
+if [[ ${#labels[@]} -eq 0 ]]; then
+  labels=("${unnamed[@]}")
 fi
 
 cd "$root"
 build=build/$preset
 cores=$(nproc)
 targets=(all)
-if [[ $preset == asan ]]; then
+if [[ $preset != release ]]; then
   # Only what runs: the instrumented build takes its time.
   targets=("${labels[@]/#/tests_}")
 fi

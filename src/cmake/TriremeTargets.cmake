@@ -50,6 +50,24 @@ function(trireme_test name)
   add_dependencies(tests_${ARG_LABEL} ${name})
 endfunction()
 
+# trireme_threads_tests(PROGRAMS target... TESTS name...)
+# These tests run our own threads: they get the label threads besides their own, the target
+# tests_threads builds their programs, and they are fit for the thread sanitizer.
+function(trireme_threads_tests)
+  cmake_parse_arguments(ARG "" "" "PROGRAMS;TESTS" ${ARGN})
+  if(NOT TARGET tests_threads)
+    add_custom_target(tests_threads)
+  endif()
+  add_dependencies(tests_threads ${ARG_PROGRAMS})
+  set_property(TEST ${ARG_TESTS} APPEND PROPERTY LABELS threads)
+  if(TRIREME_SANITIZE MATCHES thread)
+    # UCX's hooks into memory mapping run after the sanitizer has left a thread. A finding ends the
+    # program: by default it goes on, and one that is killed later would not tell.
+    set_property(TEST ${ARG_TESTS} APPEND PROPERTY ENVIRONMENT
+      UCX_MEM_MMAP_HOOK_MODE=none TSAN_OPTIONS=halt_on_error=1)
+  endif()
+endfunction()
+
 # trireme_script_test(NAME LABEL label TIMEOUT seconds COMMAND program arg...)
 # A test that is a script.
 function(trireme_script_test name)
