@@ -37,6 +37,8 @@ class Inference(ProgramTest):
         self.assertEqual(self.run_program(*generate, before=two, text=b"Line\nLine\n").stdout,
                          2 * alone.stdout)
 
+        self.check_draws(alone.stdout, two)
+
         self.expect_refusal(4, "nothing: there is no such file or folder", "eval", "--checkpoint",
                             "nothing", before=two)
         self.expect_refusal(2, "grid.data is 2, but there is 1 prompt", *generate, "--prompt", "a",
@@ -47,6 +49,27 @@ class Inference(ProgramTest):
         self.expect_done("prepare", "text.txt", "--output", "other", "--tokenizer", "bpe:300")
         self.expect_refusal(3, "other/train.h5 has a vocabulary of 300 tokens, the model of",
                             "eval", "--checkpoint", "run", "--data", "other/train.h5", before=two)
+
+    def check_draws(self, greedy, two):
+        """Each flag of the draws reaches them; prompts and their draws do not depend on ranks."""
+        def text_of(*flags, before=(), text=b""):
+            done = self.run_program("generate", "--checkpoint", "run", "--tokens", 5, *flags,
+                                    before=before, text=text)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            return done.stdout
+
+        line = ("--prompt", "Line", "--top-k", 20)
+        texts = [text_of(*line), text_of(*line, "--seed", 2), text_of(*line, "--temperature", 9),
+                 greedy]
+        self.assertEqual(len(set(texts)), len(texts), texts)
+        for flags in (("--top-k", 1), ("--top-p", 1e-6), ("--temperature", 1e-6)):
+            self.assertEqual(text_of("--prompt", "Line", *flags), greedy, flags)
+        # A last round in which one replica has no prompt.
+        prompts = {"text": b"Line 1\nof\na corpus that\nLine 1\nLine 1\n"}
+        texts = text_of("--top-k", 20, **prompts)
+        self.assertEqual(text_of("--top-k", 20, before=two, **prompts), texts)
+        self.assertEqual(text_of("--top-k", 20, "--grid.tensor", 2, before=two, **prompts), texts)
+        self.assertEqual(len(set(texts.split("Line 1"))), 4, "the same draws for several prompts")
 
 
 if __name__ == "__main__":

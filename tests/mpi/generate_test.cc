@@ -68,26 +68,40 @@ class Generate : public ::testing::TestWithParam<bool> {
     return parallel::PipelineExecutor(ctx_, stage).forward({&batch, 1})[0][0].tensor();
   }
 
-  // Greedy, each token from a pass over the whole text; the window of the context as Generator has
-  // it. Also the smallest distance between the likeliest token and the next.
-  Tokens without_cache(const Tokens& prompt, std::int64_t count, double& smallest_gap) {
+  // Each token from a pass over the whole text; the window of the context as Generator has it.
+  template <class Choose>
+  Tokens without_cache(const Tokens& prompt, std::int64_t count, const Choose& choose) {
     const auto stage = make_stage(ctx_, alone_, model_);
     Tokens text = prompt;
     std::size_t begin = text.size() - std::min<std::size_t>(text.size(), context());
-    smallest_gap = std::numeric_limits<double>::infinity();
     for (std::int64_t i = 0; i < count; ++i) {
       if (text.size() - begin > context()) begin = text.size() - context() / 2;
       const Tensor logits = logits_of(*stage, std::span(text).subspan(begin), model_.context);
-      const auto values = logits.span<float>();
+      text.push_back(choose(logits.span<float>(), i));
+    }
+    return {text.begin() + std::ssize(prompt), text.end()};
+  }
+  // Also the smallest distance between the likeliest token and the next.
+  Tokens greedy_without_cache(const Tokens& prompt, std::int64_t count, double& smallest_gap) {
+    smallest_gap = std::numeric_limits<double>::infinity();
+    return without_cache(prompt, count, [&](std::span<const float> values, std::int64_t) {
       const auto best = std::max_element(values.begin(), values.end());
       double second = -std::numeric_limits<double>::infinity();
       for (auto it = values.begin(); it != values.end(); ++it) {
         if (it != best) second = std::max(second, double{*it});
       }
       smallest_gap = std::min(smallest_gap, *best - second);
-      text.push_back(static_cast<std::int32_t>(best - values.begin()));
-    }
-    return {text.begin() + std::ssize(prompt), text.end()};
+      return static_cast<std::int32_t>(best - values.begin());
+    });
+  }
+  Tokens drawn_without_cache(const GenerationOptions& options, const Tokens& prompt,
+                             std::uint64_t number) {
+    return without_cache(
+        prompt, options.tokens, [&](std::span<const float> values, std::int64_t position) {
+          return sample_token(
+              values, options.sampling,
+              sampling_uniform(options.seed, number, static_cast<std::uint64_t>(position)));
+        });
   }
 
   Tokens with_cache(const parallel::Stage& stage, const GenerationOptions& options,
@@ -116,7 +130,7 @@ TEST_P(Generate, GreedyEqualsFullPassesOnEveryGrid) {
   for (const auto& [prompt, count] :
        {std::pair{kPrompt, 10}, std::pair{kPrompt, 40}, std::pair{longer, 12}}) {
     double gap = 0.0;
-    const Tokens expected = without_cache(prompt, count, gap);
+    const Tokens expected = greedy_without_cache(prompt, count, gap);
     EXPECT_GT(gap, 1e-3) << "a near tie: choose other weights";
     EXPECT_GT(std::set<std::int32_t>(expected.begin(), expected.end()).size(), 4u);
     for (const GridShape& shape : grids(runtime().size())) {
@@ -149,6 +163,40 @@ TEST_P(Generate, SamplesDependOnSeedAndPromptNotOnTheGrid) {
   EXPECT_EQ(with_cache(*stage, options, kPrompt), one);
 }
 
+// Each option alone: where one is not heeded, two of the texts are the same.
+TEST_P(Generate, DrawsEqualFullPassesOnEveryGrid) {
+  std::vector<GenerationOptions> options;
+  for (const SamplingOptions& sampling :
+       std::initializer_list<SamplingOptions>{{},
+                                              {.temperature = 0.5},
+                                              {.temperature = 2.5},
+                                              {.top_k = 2},
+                                              {.top_p = 0.4},
+                                              {.temperature = 2.5, .top_k = 9, .top_p = 0.7}}) {
+    options.push_back({.sampling = sampling, .seed = 3, .tokens = 24});
+  }
+  std::vector<Tokens> expected;
+  for (const auto& each : options) expected.push_back(drawn_without_cache(each, kPrompt, 2));
+  EXPECT_EQ(std::set<Tokens>(expected.begin(), expected.end()).size(), options.size());
+  for (const GridShape& shape : grids(runtime().size())) {
+    const ProcessGrid grid(runtime(), shape);
+    const auto stage = make_stage(ctx_, grid, model_);
+    for (std::size_t i = 0; i < options.size(); ++i) {
+      EXPECT_EQ(with_cache(*stage, options[i], kPrompt, 2), expected[i])
+          << shape.to_string() << ", options " << i;
+    }
+  }
+}
+
+TEST_P(Generate, TextsOneAfterTheOtherShareNothing) {
+  const auto stage = make_stage(ctx_, alone_, model_);
+  const GenerationOptions options{.sampling = kGreedy, .tokens = 12};
+  Generator one(ctx_, *stage, model_.context, options);
+  for (const Tokens& prompt : {kPrompt, Tokens{1, 2, 3}, kPrompt}) {
+    EXPECT_EQ(one.generate(prompt, 0), with_cache(*stage, options, prompt));
+  }
+}
+
 TEST_P(Generate, StopsAtTheStopToken) {
   const auto stage = make_stage(ctx_, alone_, model_);
   GenerationOptions options{.sampling = kGreedy, .tokens = 20};
@@ -161,22 +209,27 @@ TEST_P(Generate, StopsAtTheStopToken) {
 TEST_P(Generate, PromptsAreDealtToReplicas) {
   const int ranks = runtime().size();
   if (ranks % 2 != 0) GTEST_SKIP() << "one rank is one replica";
-  const ProcessGrid grid(runtime(), {2, ranks / 2, 1});
-  const auto stage = make_stage(ctx_, grid, model_);
-  const GenerationOptions options{.sampling = {.temperature = 1.5}, .seed = 9, .tokens = 12};
+  GenerationOptions options{.sampling = {.temperature = 1.5}, .seed = 9, .tokens = 12};
   const std::vector<Tokens> prompts = {kPrompt, {1, 2, 3}};
-  Tokens streamed;
-  Generator generator(ctx_, *stage, model_.context, options);
-  const auto texts = generator.generate_on_replicas(
-      prompts, 4, [&](std::int32_t token) { streamed.push_back(token); });
-  const auto last = generator.generate_on_replicas({prompts.data(), 1}, 6);
   const auto reference = make_stage(ctx_, alone_, model_);
-  ASSERT_EQ(texts.size(), 2u);
-  EXPECT_EQ(texts[0], with_cache(*reference, options, prompts[0], 4));
-  EXPECT_EQ(texts[1], with_cache(*reference, options, prompts[1], 5));
-  EXPECT_EQ(streamed, grid.data_index() == 0 ? texts[0] : Tokens());
-  ASSERT_EQ(last.size(), 1u);
-  EXPECT_EQ(last[0], with_cache(*reference, options, prompts[0], 6));
+  const auto alone = [&](std::size_t prompt, std::uint64_t number) {
+    return with_cache(*reference, options, prompts[prompt], number);
+  };
+  // Two texts of different lengths.
+  options.stop_token = alone(1, 5)[7];
+  ASSERT_NE(alone(0, 4).size(), alone(1, 5).size());
+  for (const GridShape& shape : {GridShape{2, ranks / 2, 1}, GridShape{2, 1, ranks / 2}}) {
+    const ProcessGrid grid(runtime(), shape);
+    const auto stage = make_stage(ctx_, grid, model_);
+    Tokens streamed;
+    Generator generator(ctx_, *stage, model_.context, options);
+    const auto texts = generator.generate_on_replicas(
+        prompts, 4, [&](std::int32_t token) { streamed.push_back(token); });
+    const auto last = generator.generate_on_replicas({prompts.data(), 1}, 6);
+    EXPECT_EQ(texts, (std::vector<Tokens>{alone(0, 4), alone(1, 5)})) << shape.to_string();
+    EXPECT_EQ(streamed, grid.data_index() == 0 ? alone(0, 4) : Tokens()) << shape.to_string();
+    EXPECT_EQ(last, std::vector<Tokens>{alone(0, 6)}) << shape.to_string();
+  }
 }
 
 TEST_P(Generate, LogitsAreThoseOfTraining) {

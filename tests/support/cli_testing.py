@@ -27,7 +27,9 @@ class ProgramTest(unittest.TestCase):
             [*map(str, before), str(self.program), *map(str, arguments)], input=text,
             env={**own, **dict(environment)}, cwd=self.folder, capture_output=True, timeout=100,
             check=False, **options)
-        done.stdout, done.stderr = done.stdout.decode(), done.stderr.decode()
+        # A model may write bytes that are no UTF-8.
+        done.stdout = done.stdout.decode(errors="surrogateescape")
+        done.stderr = done.stderr.decode()
         return done
 
     def expect_done(self, *arguments, **options):

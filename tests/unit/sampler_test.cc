@@ -71,8 +71,10 @@ TEST(Sampler, TopPKeepsTheFewestThatReachIt) {
   expect_shares(kLogits, {.top_p = 0.69}, {{1, 0.4 / 0.7}, {3, 0.3 / 0.7}});
   expect_shares(kLogits, {.top_p = 0.71}, {{1, 0.4 / 0.85}, {3, 0.3 / 0.85}, {4, 0.15 / 0.85}});
   expect_shares(kLogits, {.top_p = 0.01}, {{1, 1.0}});
-  // After top_k the probabilities are those of its tokens: 4/7 reach a half.
-  expect_shares(kLogits, {.top_k = 2, .top_p = 0.5}, {{1, 1.0}});
+  // After top_k the probabilities are those of its tokens: 4/7 reach 0.57, which 0.4 does not.
+  expect_shares(kLogits, {.top_k = 2, .top_p = 0.57}, {{1, 1.0}});
+  // After the temperature too: of the squares, 0.16 / 0.285 reach a half.
+  expect_shares(kLogits, {.temperature = 0.5, .top_p = 0.5}, {{1, 1.0}});
 }
 
 TEST(Sampler, GreedyTakesTheLowestOfEquals) {
