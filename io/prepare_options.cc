@@ -52,6 +52,11 @@ TokenizerChoice parse_tokenizer_choice(const std::string& text) {
       throw ConfigError(
           fmt::format("tokenizer '{}': expected a vocabulary, as in {}4096", text, prefix));
     }
+    // Before prepare() makes a folder.
+    if (choice.training.vocabulary < kSmallestSentencePieceVocabulary) {
+      throw ConfigError(fmt::format("tokenizer '{}': a vocabulary needs at least {} tokens", text,
+                                    kSmallestSentencePieceVocabulary));
+    }
     return choice;
   }
   if (!std::filesystem::is_regular_file(text)) {

@@ -14,7 +14,6 @@ namespace trireme {
 namespace {
 
 constexpr std::size_t kMaxSentenceBytes = 4096;  // SentencePiece drops sentences above 4192
-constexpr std::int32_t kSmallestVocabulary = 300;
 
 // Valid UTF-8 runs of the sample's lines, none longer than SentencePiece takes.
 std::vector<std::string> sentences_of(std::string_view sample) {
@@ -72,9 +71,9 @@ TokenizerPtr load_sentencepiece(const std::string& path) {
 }
 
 TokenizerPtr train_sentencepiece(std::string_view sample, const SentencePieceTraining& training) {
-  if (training.vocabulary < kSmallestVocabulary) {
+  if (training.vocabulary < kSmallestSentencePieceVocabulary) {
     throw ConfigError(fmt::format("a SentencePiece vocabulary of {} is too small; at least {}",
-                                  training.vocabulary, kSmallestVocabulary));
+                                  training.vocabulary, kSmallestSentencePieceVocabulary));
   }
   const std::unordered_map<std::string, std::string> options = {
       {"model_type",

@@ -16,6 +16,7 @@ const std::vector<Command>& commands() {
       {"generate", "continue texts with a model", parse_generate},
       {"checkpoint", "list, inspect or verify checkpoints", parse_checkpoint},
       {"top", "watch a run from its folder", parse_top},
+      {"job", "write or submit a Slurm job that trains", parse_job},
       {"version", "what this program was built with and what it uses here", parse_version},
   };
   return table;

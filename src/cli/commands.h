@@ -38,6 +38,7 @@ void require_single_process(std::string_view command);
 Work parse_checkpoint(const Arguments& arguments);
 Work parse_eval(const Arguments& arguments);
 Work parse_generate(const Arguments& arguments);
+Work parse_job(const Arguments& arguments);
 Work parse_prepare(const Arguments& arguments);
 Work parse_top(const Arguments& arguments);
 Work parse_train(const Arguments& arguments);

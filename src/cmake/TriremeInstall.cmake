@@ -13,6 +13,10 @@ if(TARGET trireme)
 endif()
 install(DIRECTORY include/trireme DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
         FILES_MATCHING PATTERN *.h)
+# What `trireme job` fills in: found beside the program, wherever the prefix is moved to.
+file(GLOB job_templates CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/jobs/*.sbatch)
+install(FILES ${job_templates} jobs/step.sh jobs/site.ini
+        DESTINATION ${CMAKE_INSTALL_DATAROOTDIR}/trireme/jobs)
 install(FILES LICENSE README.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
 
 install(EXPORT TriremeTargets NAMESPACE Trireme:: DESTINATION ${package_dir})

@@ -28,6 +28,7 @@ void FlightRecorder::Impl::end(std::uint64_t id) {
   auto node = under_way_.extract(id);
   if (node.empty()) return;
   node.mapped().end_ns = now_ns();
+  if (tracing) trace_.operations.push_back(node.mapped());
   finished_.push_back(node.mapped());
   if (finished_.size() > kKept) finished_.pop_front();
 }
@@ -35,6 +36,38 @@ void FlightRecorder::Impl::end(std::uint64_t id) {
 void FlightRecorder::Impl::add_lane(int lane, LaneInfo info) {
   const std::lock_guard lock(mutex_);
   lanes_.insert_or_assign(lane, std::move(info));
+}
+
+void FlightRecorder::Impl::add_activity(Activity activity) {
+  if (!tracing) return;
+  const std::lock_guard lock(mutex_);
+  trace_.activities.push_back(std::move(activity));
+}
+
+void FlightRecorder::Impl::add_wait(int lane, std::string_view operation, std::int64_t begin_ns,
+                                    std::int64_t end_ns) {
+  exposed_ns += end_ns - begin_ns;
+  if (!tracing) return;
+  const std::lock_guard lock(mutex_);
+  const auto info = lanes_.find(lane);
+  const std::string of = info == lanes_.end() ? "" : " of " + info->second.name;
+  trace_.activities.push_back({.kind = Activity::Kind::kWait,
+                               .name = std::string(operation) + of,
+                               .begin_ns = begin_ns,
+                               .end_ns = end_ns});
+}
+
+void FlightRecorder::Impl::start_trace() {
+  const std::lock_guard lock(mutex_);
+  trace_ = {};
+  tracing = true;
+}
+
+Trace FlightRecorder::Impl::take_trace() {
+  const std::lock_guard lock(mutex_);
+  tracing = false;
+  for (const auto& [lane, info] : lanes_) trace_.lanes.emplace(lane, info.name);
+  return std::exchange(trace_, {});
 }
 
 FlightRecorder::Impl::Snapshot FlightRecorder::Impl::snapshot() const {
@@ -65,8 +98,32 @@ double FlightRecorder::exposed_seconds() const {
   return static_cast<double>(impl_->exposed_ns.load()) * 1e-9;
 }
 
-void FlightRecorder::add_exposed(std::int64_t nanoseconds) {
-  impl_->exposed_ns += nanoseconds;
+void FlightRecorder::add_exposed(int lane, std::string_view operation, std::int64_t begin_ns,
+                                 std::int64_t end_ns) {
+  impl_->add_wait(lane, operation, begin_ns, end_ns);
+}
+
+void FlightRecorder::start_trace() {
+  impl_->start_trace();
+}
+
+Trace FlightRecorder::take_trace() {
+  return impl_->take_trace();
+}
+
+FlightRecorder::Phase::Phase(FlightRecorder& recorder, std::string_view name, std::int64_t number)
+    : recorder_(recorder),
+      name_(name),
+      number_(number),
+      begin_ns_(recorder.impl().tracing ? now_ns() : 0) {}
+
+FlightRecorder::Phase::~Phase() {
+  if (begin_ns_ == 0) return;
+  recorder_.impl().add_activity({.kind = Activity::Kind::kCompute,
+                                 .name = std::string(name_),
+                                 .number = number_,
+                                 .begin_ns = begin_ns_,
+                                 .end_ns = now_ns()});
 }
 
 std::vector<Operation> FlightRecorder::under_way() const {

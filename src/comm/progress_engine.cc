@@ -45,7 +45,9 @@ constexpr std::int64_t kBusyTestNs = 4'000;
 
 class ProgressEngine::State final : public Work::State {
  public:
-  State(ProgressEngine& engine, std::size_t operations) : engine_(engine), remaining_(operations) {}
+  // `first` stands for all operations where a wait is told of.
+  State(ProgressEngine& engine, std::size_t operations, const Queued& first)
+      : engine_(engine), remaining_(operations), lane_(first.key.lane), name_(first.name) {}
 
   bool done() override { return remaining_.load(std::memory_order_acquire) == 0; }
   void wait_host() override {
@@ -58,6 +60,9 @@ class ProgressEngine::State final : public Work::State {
     stream.synchronize();
   }
 
+  int lane() const { return lane_; }
+  std::string_view name() const { return name_; }
+
   void finish_one(std::exception_ptr error) {
     if (error) {
       const std::lock_guard lock(mutex_);
@@ -69,6 +74,8 @@ class ProgressEngine::State final : public Work::State {
  private:
   ProgressEngine& engine_;
   std::atomic<std::size_t> remaining_;
+  const int lane_;
+  const std::string_view name_;
   std::mutex mutex_;
   std::exception_ptr error_;
 };
@@ -87,7 +94,7 @@ void ProgressEngine::stop() {
 
 Work ProgressEngine::submit(std::vector<Queued> operations) {
   if (operations.empty()) return {};
-  auto state = std::make_shared<State>(*this, operations.size());
+  auto state = std::make_shared<State>(*this, operations.size(), operations.front());
   {
     const std::lock_guard lock(inbox_mutex_);
     pending_ += operations.size();
@@ -122,7 +129,7 @@ void ProgressEngine::wait(State& state) {
     wake = wanted();
   }
   if (wake) wake_.notify_one();
-  recorder_.add_exposed(now_ns() - begin);
+  recorder_.add_exposed(state.lane(), state.name(), begin, now_ns());
 }
 
 bool ProgressEngine::try_advance() {

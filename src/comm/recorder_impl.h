@@ -45,7 +45,13 @@ class FlightRecorder::Impl {
   // now_ns() at the begin of the oldest operation under way; 0 when there is none.
   std::int64_t oldest_begin_ns() const;
 
+  void add_activity(Activity activity);  // kept while a trace is taken
+  void add_wait(int lane, std::string_view operation, std::int64_t begin_ns, std::int64_t end_ns);
+  void start_trace();
+  Trace take_trace();
+
   std::atomic<std::int64_t> exposed_ns = 0;
+  std::atomic<bool> tracing = false;
 
  private:
   mutable std::mutex mutex_;
@@ -54,6 +60,7 @@ class FlightRecorder::Impl {
   std::deque<Operation> finished_;
   std::map<LaneKey, std::uint64_t> begun_;
   std::map<int, LaneInfo> lanes_;
+  Trace trace_;
 };
 
 }  // namespace trireme

@@ -3,30 +3,25 @@
 #include "trireme/nn/layers.h"
 
 namespace trireme::nn {
-namespace {
-
-void check_heads(const LayerContext& context, const Attention::Options& options) {
-  const int ranks = context.parallel.size();
-  if (options.heads % ranks != 0) {
+void check_heads_fit(std::int64_t heads, std::int64_t kv_heads, int tensor_ranks) {
+  if (heads % tensor_ranks != 0) {
     throw ConfigError(
         fmt::format("{} heads cannot be split over {} tensor ranks: grid.tensor must "
                     "divide model.heads",
-                    options.heads, ranks));
+                    heads, tensor_ranks));
   }
-  if (options.kv_heads % ranks != 0 && ranks % options.kv_heads != 0) {
+  if (kv_heads % tensor_ranks != 0 && tensor_ranks % kv_heads != 0) {
     throw ConfigError(
         fmt::format("{} key and value heads fit {} tensor ranks neither split nor "
                     "copied: one of grid.tensor and model.kv_heads must divide the other",
-                    options.kv_heads, ranks));
+                    kv_heads, tensor_ranks));
   }
 }
 
-}  // namespace
-
 Attention::Attention(const LayerContext& context, const BuildContext& build, const Options& options)
     : options_(options), parallel_(context.parallel) {
-  check_heads(context, options);
   const int ranks = parallel_.size();
+  check_heads_fit(options.heads, options.kv_heads, ranks);
   const std::int64_t head_size = options.width / options.heads;
   local_heads_ = options.heads / ranks;
   local_kv_heads_ = std::max<std::int64_t>(options.kv_heads / ranks, 1);

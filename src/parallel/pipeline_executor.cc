@@ -61,7 +61,10 @@ class Pass {
  private:
   InFlight& at(int micro_batch) { return live_[static_cast<std::size_t>(micro_batch)]; }
 
+  FlightRecorder& recorder() const { return stage_.grid().runtime().recorder(); }
+
   void forward(int m) {
+    const FlightRecorder::Phase phase(recorder(), "forward", m);
     InFlight& live = at(m);
     live.input_arrives.wait_on(ctx_.stream);
     live.tape.emplace(ctx_, listener_ != nullptr, listener_);
@@ -77,6 +80,7 @@ class Pass {
   }
 
   void backward_input(int m) {
+    const FlightRecorder::Phase phase(recorder(), "backward", m);
     InFlight& live = at(m);
     live.gradient_arrives.wait_on(ctx_.stream);
     // The last stage's outputs are losses, which the tape holds itself.

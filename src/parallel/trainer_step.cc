@@ -68,7 +68,10 @@ StepResult TrainerStep::accumulate(std::span<const nn::MicroBatch> mine, bool wa
   reducer_.begin_step(count);
   executor_.train(make_pipeline_schedule(options_.schedule, grid_.shape().pipeline, count), mine,
                   reducer_);
-  reducer_.finish_step();
+  {
+    const FlightRecorder::Phase phase(grid_.runtime().recorder(), "last gradients");
+    reducer_.finish_step();
+  }
   Sums sums;
   for (const nn::MicroBatch& batch : mine) add(sums, batch);
   sums.stop = wants_stop ? 1.0 : 0.0;
@@ -87,6 +90,7 @@ StepResult TrainerStep::train(std::span<const nn::MicroBatch> mine, std::int64_t
   state.learning_rate = learning_rate;
   state.random_key = random_key;
   StepResult result = accumulate(mine, wants_stop);
+  const FlightRecorder::Phase phase(grid_.runtime().recorder(), "optimizer");
   state.gradient_scale = 1.0f / static_cast<float>(result.targets);
   sum_of_squared_gradients(ctx_, stage_, norm_sum_);
   ops::finish_gradient_norm(ctx_, norm_sum_, options_.clip, norm_);

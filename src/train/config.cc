@@ -7,6 +7,8 @@
 #include "trireme/base/error.h"
 #include "trireme/optim/schedule.h"
 
+#include "train/tracer.h"
+
 namespace trireme {
 namespace {
 
@@ -59,6 +61,7 @@ void check_config(const Config& config) {
                                .total_steps = config.run.steps,
                                .warmup = config.schedule.warmup,
                                .decay = config.schedule.decay});
+  if (config.log.trace) parse_step_range(*config.log.trace);
   if (config.comm.backend == "nccl" && config.run.device != "cuda") {
     throw ConfigError(fmt::format("comm.backend = nccl needs run.device = cuda, but it is {}",
                                   config.run.device));
@@ -69,6 +72,7 @@ ParsedConfig parse_config(const std::vector<std::string>& arguments, const Confi
   ParsedConfig result{base};
   Options options(kUsage, true);
   add_config_keys(options, result.config);
+  options.ignore_section("job");  // for `trireme job`
   options.parse(arguments);
   result.help = options.help_requested();
   if (!result.help) check_config(result.config);
@@ -87,6 +91,14 @@ std::string config_to_ini(const Config& config) {
   Options options(kUsage);
   add_config_keys(options, copy);
   return options.to_ini();
+}
+
+std::vector<std::string> config_to_flags(const Config& config) {
+  Config copy;
+  Options options(kUsage);
+  add_config_keys(options, copy);
+  copy = config;
+  return options.to_flags();
 }
 
 Config config_from_ini(std::string_view text, const std::string& origin) {

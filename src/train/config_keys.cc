@@ -113,6 +113,9 @@ void add_loop_keys(Options& options, Config& config) {
               "how much an evaluation reads; auto: all held-out data", at_least(1));
   options.add("log.every", config.log.every, "steps", "a line this often, off a terminal",
               at_least(1));
+  options.add("log.trace", config.log.trace, "",
+              "steps to trace, 12 or 10-12: what every rank computed, sent and waited for, as "
+              "trace.json in the run folder; auto: none");
   options.add("checkpoint.every", config.checkpoint.every, "steps",
               "checkpoint this often, and at the end; 0: only at the end", at_least(0));
   options.add("checkpoint.keep", config.checkpoint.keep, "checkpoints",

@@ -97,6 +97,7 @@ void Options::parse_ini(std::string_view text, const std::string& origin) {
     }
     const std::string key_text(trim(line.substr(0, equals)));
     const std::string name = section.empty() ? key_text : section + "." + key_text;
+    if (!section.empty() && section == ignored_section_) continue;
     const auto key = find(name);
     if (!key || section_of(name).empty()) refuse_ini_key(name, where);
     const auto value = ini_value(trim(line.substr(equals + 1)));
@@ -108,6 +109,16 @@ void Options::parse_ini(std::string_view text, const std::string& origin) {
     }
     apply({*key, *value, fmt::format("{}: {} = {}", where, name, *value)});
   }
+}
+
+std::vector<std::string> Options::to_flags() const {
+  std::vector<std::string> flags;
+  for (const Key& key : keys_) {
+    const auto value = key.written();
+    if (section_of(key.name).empty() || !value || *value == key.default_text) continue;
+    flags.push_back(fmt::format("--{}={}", key.name, *value));
+  }
+  return flags;
 }
 
 std::string Options::to_ini() const {

@@ -98,6 +98,42 @@ Config::Model written_out(const models::GptConfig& model) {
   return written;
 }
 
+void check_backends(const Config& config) {
+  if (config.run.device != "cpu") {
+    throw ConfigError(
+        fmt::format("run.device is {}, but this build has no CUDA: use cpu", config.run.device));
+  }
+  if (config.comm.backend != "mpi") {
+    throw ConfigError(fmt::format("comm.backend is {}, but this build has no NCCL: use mpi",
+                                  config.comm.backend));
+  }
+}
+
+GridShape resolve_run_grid(const Config& config, int ranks) {
+  const GridShape grid =
+      resolve_grid({config.grid.data, config.grid.pipeline, config.grid.tensor}, ranks);
+  const int micro_batches = config.batch.global / config.batch.micro;
+  if (micro_batches < grid.data) {
+    throw ConfigError(
+        fmt::format("{} micro-batches a step (batch.global {} / batch.micro {}) are fewer "
+                    "than {} data replicas: each needs one at least",
+                    micro_batches, config.batch.global, config.batch.micro, grid.data));
+  }
+  return grid;
+}
+
+void check_model_fits_grid(const Config& config, const models::GptConfig& model,
+                           const GridShape& grid) {
+  nn::check_heads_fit(model.heads, model.kv_heads, grid.tensor);
+  const std::int64_t rows = config.batch.micro * model.context;
+  if (config.grid.sequence_parallel && rows % grid.tensor != 0) {
+    throw ConfigError(
+        fmt::format("grid.sequence_parallel splits the {} positions of a micro-batch "
+                    "(batch.micro x model.context), which {} tensor ranks do not divide",
+                    rows, grid.tensor));
+  }
+}
+
 parallel::StepOptions step_options(const Config& config) {
   parallel::StepOptions options;
   options.stage.sequence_parallel = config.grid.sequence_parallel;

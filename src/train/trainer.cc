@@ -20,47 +20,13 @@
 
 #include "train/metrics.h"
 #include "train/narrator.h"
+#include "train/tracer.h"
 
 namespace trireme {
 namespace {
 
 // So many steps with non-finite gradients in a row, and the run has diverged.
 constexpr int kMostSkippedSteps = 10;
-
-void check_backends(const Config& config) {
-  if (config.run.device != "cpu") {
-    throw ConfigError(
-        fmt::format("run.device is {}, but this build has no CUDA: use cpu", config.run.device));
-  }
-  if (config.comm.backend != "mpi") {
-    throw ConfigError(fmt::format("comm.backend is {}, but this build has no NCCL: use mpi",
-                                  config.comm.backend));
-  }
-}
-
-GridShape grid_of(const Config& config, int ranks) {
-  const GridShape grid =
-      resolve_grid({config.grid.data, config.grid.pipeline, config.grid.tensor}, ranks);
-  const int micro_batches = config.batch.global / config.batch.micro;
-  if (micro_batches < grid.data) {
-    throw ConfigError(
-        fmt::format("{} micro-batches a step (batch.global {} / batch.micro {}) are fewer "
-                    "than {} data replicas: each needs one at least",
-                    micro_batches, config.batch.global, config.batch.micro, grid.data));
-  }
-  return grid;
-}
-
-void check_sequence_parallel(const Config& config, const models::GptConfig& model,
-                             const GridShape& grid) {
-  const std::int64_t rows = config.batch.micro * model.context;
-  if (config.grid.sequence_parallel && rows % grid.tensor != 0) {
-    throw ConfigError(
-        fmt::format("grid.sequence_parallel splits the {} positions of a micro-batch "
-                    "(batch.micro x model.context), which {} tensor ranks do not divide",
-                    rows, grid.tensor));
-  }
-}
 
 std::shared_ptr<const TokenDataset> open_data(const Config& config,
                                               const std::vector<WeightedPath>& paths,
@@ -87,7 +53,7 @@ class Trainer {
       : runtime_(runtime),
         signals_(signals),
         config_(config),
-        grid_(runtime, grid_of(config, runtime.size())),
+        grid_(runtime, resolve_run_grid(config, runtime.size())),
         ctx_(ops::make_cpu_context(config.run.threads.value_or(runtime.cores()))) {
     open_model_and_data();
     // Last: what the configuration or the data lack leaves no folder behind.
@@ -102,6 +68,9 @@ class Trainer {
     }
     narrator_.emplace(leads(), step_number_, config_.run.steps, config_.log.every);
     if (leads()) metrics_.emplace(folder_->file("metrics.jsonl"), step_number_);
+    if (config_.log.trace) {
+      tracer_.emplace(grid_, parse_step_range(*config_.log.trace), folder_->file("trace.json"));
+    }
     if (step_number_ >= config_.run.steps) {
       narrator_->say(fmt::format("all {} steps are done: nothing to train", config_.run.steps));
       return ExitStatus::kDone;
@@ -117,7 +86,7 @@ class Trainer {
     train_data_ = open_data(config_, config_.data.train, resolve_context(config_.model), true,
                             runtime_.world());
     const models::GptConfig model = resolve_model(config_.model, train_data_->vocabulary());
-    check_sequence_parallel(config_, model, grid_.shape());
+    check_model_fits_grid(config_, model, grid_.shape());
     if (!config_.data.validation.empty()) {
       validation_data_ =
           open_data(config_, config_.data.validation, model.context, false, runtime_.world());
@@ -231,6 +200,7 @@ class Trainer {
     int skipped_in_a_row = 0;
     StepMetrics metrics;
     while (step_number_ < config_.run.steps) {
+      if (tracer_) tracer_->before(step_number_ + 1);
       metrics = train_step(reader, rate.at(step_number_));
       narrator_->step(metrics);
       if (metrics_) metrics_->write(metrics);
@@ -244,6 +214,7 @@ class Trainer {
       if (due(config_.eval.every)) evaluate_now();
       if (stop_ && step_number_ < config_.run.steps) {
         save();
+        trace_done(/*last=*/true);
         narrator_->say(
             fmt::format("stopped by a signal after step {}; the same command goes on from "
                         "there",
@@ -251,9 +222,16 @@ class Trainer {
         return ExitStatus::kRequeue;
       }
       if (due(config_.checkpoint.every)) save();
+      trace_done(/*last=*/step_number_ == config_.run.steps);
     }
     narrator_->close(metrics);
     return ExitStatus::kDone;
+  }
+
+  void trace_done(bool last = false) {
+    if (!tracer_) return;
+    const std::string said = tracer_->after(step_number_, last);
+    if (!said.empty()) narrator_->say(said);
   }
 
   // After every `every`-th step, and after the last one; 0: after the last alone.
@@ -261,11 +239,17 @@ class Trainer {
     return step_number_ == config_.run.steps || (every > 0 && step_number_ % every == 0);
   }
 
+  std::optional<TokenBatch> next_batch(BatchReader& reader) {
+    const FlightRecorder::Phase phase(runtime_.recorder(), "read data");
+    return reader.next();
+  }
+
   StepMetrics train_step(BatchReader& reader, double learning_rate) {
     const Stopwatch watch;
     const double waited_before = reader.wait_seconds();
     const double exposed_before = runtime_.recorder().exposed_seconds();
-    const std::optional<TokenBatch> data = reader.next();
+    const FlightRecorder::Phase phase(runtime_.recorder(), "step", step_number_ + 1);
+    const std::optional<TokenBatch> data = next_batch(reader);
     TRIREME_CHECK(data.has_value(), "the reader ended before the run");
     std::vector<nn::MicroBatch> batches;
     const auto micro = static_cast<std::size_t>(config_.batch.micro);
@@ -302,6 +286,7 @@ class Trainer {
 
   void evaluate_now() {
     if (!validation_data_ || config_.eval.every == 0) return;
+    const FlightRecorder::Phase phase(runtime_.recorder(), "evaluation");
     const Stopwatch watch;
     std::optional<std::int64_t> micro_batches;
     if (config_.eval.batches) {
@@ -318,6 +303,7 @@ class Trainer {
   }
 
   void save() {
+    const FlightRecorder::Phase phase(runtime_.recorder(), "checkpoint");
     const Stopwatch watch;
     CheckpointInfo info;
     info.step = step_number_;
@@ -346,6 +332,7 @@ class Trainer {
   std::optional<parallel::TrainerStep> step_;
   std::optional<Narrator> narrator_;
   std::optional<MetricsLog> metrics_;
+  std::optional<Tracer> tracer_;
   std::int64_t step_number_ = 0;  // steps done
   std::int64_t samples_ = 0;      // consumed by them
   bool stop_ = false;             // a signal arrived at some rank

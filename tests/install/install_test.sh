@@ -43,5 +43,12 @@ for program in consumer links_all; do
 done
 if [[ -e $build_dir/bin/trireme ]]; then
   "$prefix/bin/trireme" version
+  (
+    cd "$work"
+    "$prefix/bin/trireme" job chain --data.train train.h5 --model.preset test-gpt \
+      --site "$prefix/share/trireme/jobs/site.ini" > job.sh
+    bash -n job.sh
+    grep -qF -- "$prefix/bin/trireme train" job.sh || fail "the job does not start the program"
+  )
 fi
 echo "installed, moved, found, linked and run"

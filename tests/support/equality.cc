@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 
 #include <fmt/format.h>
 
@@ -20,6 +21,7 @@ parallel::StepOptions step_options(const EqualityCase& test, optim::OptimizerCon
   parallel::StepOptions options;
   options.stage.sequence_parallel = test.sequence_parallel;
   options.stage.seed = kSeed;
+  options.stage.compute = test.compute;
   options.optimizer.kind = kind;
   options.schedule = test.schedule;
   if (kind == optim::OptimizerConfig::Kind::kSgd) options.optimizer.weight_decay = 0.0f;
@@ -50,6 +52,34 @@ LocalParts parts_of(const parallel::Stage& stage, Which which, double scale) {
   return parts;
 }
 
+// Stands before the reducer: sees each gradient when this rank's last contribution of the step is
+// in it, and may change it, before the reducer hears of that contribution.
+class Interceptor : public nn::GradientListener {
+ public:
+  using Complete = std::function<void(const nn::Parameter&)>;
+  Interceptor(nn::GradientListener& next, int micro_batches, Complete complete)
+      : next_(next), micro_batches_(micro_batches), complete_(std::move(complete)) {}
+  void contributed(const nn::Parameter& parameter) override {
+    if (++seen_[&parameter] == parameter.uses() * micro_batches_) complete_(parameter);
+    next_.contributed(parameter);
+  }
+
+ private:
+  nn::GradientListener& next_;
+  int micro_batches_;
+  Complete complete_;
+  std::map<const nn::Parameter*, int> seen_;
+};
+
+double targets_of(const std::vector<nn::MicroBatch>& batches) {
+  std::int64_t count = 0;
+  for (const nn::MicroBatch& batch : batches) {
+    const auto targets = batch.targets.span<std::int32_t>();
+    count += std::count_if(targets.begin(), targets.end(), [](std::int32_t t) { return t >= 0; });
+  }
+  return static_cast<double>(count);
+}
+
 // Visits the elements of a part with their place in the global tensor, row-major.
 template <class Visit>
 void for_each_element(const LocalPart& part, const Visit& visit) {
@@ -72,8 +102,9 @@ void for_each_element(const LocalPart& part, const Visit& visit) {
 
 std::string EqualityCase::to_string() const {
   return fmt::format(
-      "{} {}{}{}{}", grid.to_string(), schedule, sequence_parallel ? ", sequence parallel" : "",
-      model.tied ? ", tied" : ", untied", model.norm == nn::NormKind::kRms ? ", llama" : ", gpt2");
+      "{} {}{}{}{}{}", grid.to_string(), schedule, sequence_parallel ? ", sequence parallel" : "",
+      model.tied ? ", tied" : ", untied", model.norm == nn::NormKind::kRms ? ", llama" : ", gpt2",
+      compute == DType::kBF16 ? ", bf16" : "");
 }
 
 Observed observe(ops::Context& ctx, const ProcessGrid& grid, const EqualityCase& test) {
@@ -106,6 +137,37 @@ Observed observe(ops::Context& ctx, const ProcessGrid& grid, const EqualityCase&
         return held_out[static_cast<std::size_t>(i)];
       }).loss_sum;
   return observed;
+}
+
+GradientObserver::GradientObserver(ops::Context& ctx, const ProcessGrid& grid,
+                                   const EqualityCase& test)
+    : ctx_(ctx),
+      grid_(grid),
+      test_(test),
+      scale_(1.0 / targets_of(make_batches(ctx, test.batch, 0, test.micro_batches, true))),
+      stage_(ctx, grid, models::gpt_plan(test.model),
+             step_options(test, optim::OptimizerConfig::Kind::kSgd).stage),
+      reducer_(ctx, stage_),
+      executor_(ctx, stage_) {}
+
+LocalParts GradientObserver::gradients(const Tampering& here) {
+  const auto mine = share(ctx_, grid_, test_, 0, true);
+  const int count = static_cast<int>(mine.size());
+  contributions_.clear();
+  Interceptor interceptor(reducer_, count, [&](const nn::Parameter& parameter) {
+    double largest = 0.0;
+    for (float& value : parameter.gradient().span<float>()) {
+      largest = std::max(largest, std::abs(double{value}));
+      if (parameter.name() == here.parameter) value *= here.factor;
+    }
+    contributions_[parameter.name()] = largest * scale_;
+  });
+  ctx_.step_state->random_key = philox_key(kSeed, "step 0");
+  reducer_.begin_step(count);
+  executor_.train(parallel::make_pipeline_schedule(test_.schedule, grid_.shape().pipeline, count),
+                  mine, interceptor);
+  reducer_.finish_step();
+  return parts_of(stage_, Which::kGradient, scale_);
 }
 
 std::vector<Deviation> compare(const LocalParts& reference, const LocalParts& here,

@@ -26,6 +26,7 @@ struct EqualityCase {
   GridShape grid;
   std::string schedule = "1f1b";
   bool sequence_parallel = false;
+  DType compute = DType::kF32;
 
   std::string to_string() const;
 };
@@ -39,6 +40,35 @@ struct Observed {
 
 // Trains as the case says on `grid`. Collective over it.
 Observed observe(ops::Context& ctx, const ProcessGrid& grid, const EqualityCase& test);
+
+// One rank's contribution to one parameter's gradient, made wrong.
+struct Tampering {
+  std::string parameter;
+  float factor = 1.0f;
+};
+
+// The first step's gradients alone, as often as wanted. Collective over the grid throughout.
+class GradientObserver {
+ public:
+  GradientObserver(ops::Context& ctx, const ProcessGrid& grid, const EqualityCase& test);
+
+  // As Observed::gradients. What this rank alone has added to the named parameter's gradient is
+  // multiplied by the factor after its last contribution and before anything is reduced.
+  LocalParts gradients(const Tampering& here = {});
+  // Largest magnitude of what this rank alone has added to each parameter's gradient, untampered,
+  // in the measure of gradients().
+  const std::map<std::string, double>& contributions() const { return contributions_; }
+
+ private:
+  ops::Context& ctx_;
+  const ProcessGrid& grid_;
+  EqualityCase test_;
+  double scale_;  // of a gradient of the sum of losses to that of their mean
+  parallel::Stage stage_;
+  parallel::GradientReducer reducer_;
+  parallel::PipelineExecutor executor_;
+  std::map<std::string, double> contributions_;
+};
 
 struct Deviation {
   std::string name;

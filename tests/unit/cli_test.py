@@ -135,11 +135,13 @@ class Prepare(ProgramTest):
         for tokenizer in ("bpe:0", "bpe:-3", "unigram:many"):
             self.refuse(2, f"tokenizer '{tokenizer}': expected a vocabulary", *good,
                         "--tokenizer", tokenizer)
+        for tokenizer in ("bpe:299", "unigram:1"):
+            self.refuse(2, f"tokenizer '{tokenizer}': a vocabulary needs at least 300 tokens", *good,
+                        "--tokenizer", tokenizer)
         for separator in (r"\q", r"\x1", r"\xg0", "\\"):
             self.refuse(2, r"stands for nothing; \n, \t, \0, \\ and \xNN do", *good,
                         "--document-separator", separator)
         self.assertFalse((self.folder / "out").exists())
-        self.refuse(2, "300", *good, "--tokenizer", "bpe:299")
 
     def test_refuses_texts(self):
         byte = ["--output", "out", "--tokenizer", "byte"]

@@ -209,30 +209,33 @@ TEST_F(Dataset, FoldersGiveTheShardsOfTheSplit) {
   EXPECT_THROW(TokenDataset::open({{{folder}}, "test", 4}), DataError);
 }
 
+// The shard as another program may write it: compressed, with tokens of any type.
+template <class T>
+void rewrite(const std::string& path, const std::string& to, hdf5::ElementType type,
+             const std::vector<T>& tokens) {
+  hdf5::File file = hdf5::File::create(to);
+  const hdf5::File from = hdf5::File::open(path);
+  file.create_dataset("/tokens", type, {0}, {100, 4}).append(std::span<const T>(tokens));
+  const std::vector<std::uint64_t> starts = {0};
+  file.create_dataset("/documents", hdf5::ElementType::kU64, {1})
+      .write(0, std::span<const std::uint64_t>(starts));
+  file.create_dataset("/tokenizer", hdf5::ElementType::kU8, {0});
+  for (const std::string& name : from.attributes("/")) {
+    if (name == "tokenizer" || name == "source" || name == "split" || name == "checksum") {
+      file.set_attribute("/", name, from.string_attribute("/", name));
+    } else {
+      file.set_attribute("/", name, from.integer_attribute("/", name));
+    }
+  }
+  file.close();
+}
+
 TEST_F(Dataset, ChunkedAndCompressedTokensReadTheSame) {
   const std::string path = shard("a.h5", {5000});
   const Ints tokens = tokens_of(path);
   const std::vector<std::uint16_t> raw(tokens.begin(), tokens.end());
-  // The same shard as another program may write it.
   const std::string other = (folder_.path() / "b.h5").string();
-  {
-    hdf5::File file = hdf5::File::create(other);
-    const hdf5::File from = hdf5::File::open(path);
-    file.create_dataset("/tokens", hdf5::ElementType::kU16, {0}, {100, 4})
-        .append(std::span<const std::uint16_t>(raw));
-    const std::vector<std::uint64_t> starts = {0};
-    file.create_dataset("/documents", hdf5::ElementType::kU64, {1})
-        .write(0, std::span<const std::uint64_t>(starts));
-    file.create_dataset("/tokenizer", hdf5::ElementType::kU8, {0});
-    for (const std::string& name : from.attributes("/")) {
-      if (name == "tokenizer" || name == "source" || name == "split" || name == "checksum") {
-        file.set_attribute("/", name, from.string_attribute("/", name));
-      } else {
-        file.set_attribute("/", name, from.integer_attribute("/", name));
-      }
-    }
-    file.close();
-  }
+  rewrite<std::uint16_t>(path, other, hdf5::ElementType::kU16, raw);
   EXPECT_EQ(read_token_shard_info(other).data_offset, -1);
   verify_token_shard(other);
   const auto a = open({{path}}, 16), b = open({{other}}, 16);
@@ -268,6 +271,9 @@ TEST_F(Dataset, RefusesBadFiles) {
                     static_cast<std::uintmax_t>(part * static_cast<double>(fs::file_size(path))));
     expect_fault<DataError>(with(cut), "cut.h5");
   }
+  const std::string real = (folder_.path() / "real.h5").string();
+  rewrite<float>(path, real, hdf5::ElementType::kF32, std::vector<float>(51, 1.0f));
+  expect_fault<DataError>(with(real), "/tokens is float32, not uint16 or uint32");
   expect_fault<DataError>({{{path}}, "train", 51}, "less than one sample");
   fs::create_directories(folder_.path() / "none");
   expect_fault<DataError>(with((folder_.path() / "none").string()), "no shards");

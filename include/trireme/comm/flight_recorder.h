@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -24,6 +25,23 @@ struct Operation {
   std::int64_t end_ns = 0;  // 0 while it is under way
 };
 
+// What the computing thread did from one moment to another.
+struct Activity {
+  enum class Kind { kCompute, kWait };  // a wait: for communication that computation needed
+  Kind kind = Kind::kCompute;
+  std::string name;          // "forward", or of a wait the operation: "all_reduce of tensor"
+  std::int64_t number = -1;  // of a micro-batch or step; -1: none
+  std::int64_t begin_ns = 0;
+  std::int64_t end_ns = 0;
+};
+
+// All that a rank did in a stretch of time.
+struct Trace {
+  std::vector<Operation> operations;
+  std::vector<Activity> activities;  // nested where their times are
+  std::map<int, std::string> lanes;  // the names of the communicators
+};
+
 // Thread-safe. Keeps the last 1,024 finished operations and all that are under way.
 class FlightRecorder {
  public:
@@ -32,10 +50,30 @@ class FlightRecorder {
 
   // Where a wait for communication held up the computation: exposed communication, in total.
   double exposed_seconds() const;
-  void add_exposed(std::int64_t nanoseconds);
+  void add_exposed(int lane, std::string_view operation, std::int64_t begin_ns,
+                   std::int64_t end_ns);
 
   std::vector<Operation> under_way() const;
   std::vector<Operation> finished() const;
+
+  // From start to take everything is kept, however much it is.
+  void start_trace();
+  Trace take_trace();
+
+  // Names what the calling thread does while it lives. Costs nothing unless a trace is being taken.
+  class Phase {
+   public:
+    Phase(FlightRecorder& recorder, std::string_view name, std::int64_t number = -1);
+    ~Phase();
+    Phase(const Phase&) = delete;
+    Phase& operator=(const Phase&) = delete;
+
+   private:
+    FlightRecorder& recorder_;
+    std::string_view name_;
+    std::int64_t number_;
+    std::int64_t begin_ns_;  // 0: no trace
+  };
 
   // Marks a blocking call into a library (collective HDF5, say) as one operation of `comm`, so that
   // the watchdog guards it. `name` is a string literal.

@@ -64,6 +64,8 @@ TokenizerPtr make_byte_tokenizer();
 // end-of-text, begin-of-text or padding piece, which then ends texts.
 TokenizerPtr load_sentencepiece(const std::string& path);
 
+constexpr std::int32_t kSmallestSentencePieceVocabulary = 300;
+
 struct SentencePieceTraining {
   enum class Algorithm { kBpe, kUnigram };
   Algorithm algorithm = Algorithm::kBpe;
@@ -71,7 +73,7 @@ struct SentencePieceTraining {
 };
 
 // Trains on the lines of `sample`; a pure function of its arguments. Throws ConfigError for a
-// vocabulary below 300, DataError where the sample is too small for the vocabulary.
+// vocabulary below the smallest, DataError where the sample is too small for the vocabulary.
 TokenizerPtr train_sentencepiece(std::string_view sample, const SentencePieceTraining& training);
 
 }  // namespace trireme

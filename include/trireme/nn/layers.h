@@ -86,6 +86,9 @@ class RowParallelLinear {
   Parameter* bias_ = nullptr;
 };
 
+// Throws ConfigError where attention with so many heads cannot be shared by the tensor ranks.
+void check_heads_fit(std::int64_t heads, std::int64_t kv_heads, int tensor_ranks);
+
 // Causal self-attention, heads split over the tensor ranks.
 class Attention {
  public:

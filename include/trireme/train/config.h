@@ -80,6 +80,7 @@ struct Config {
 
   struct Log {
     std::int64_t every = 10;
+    std::optional<std::string> trace;  // "12" or "10-12"; the steps to trace
     bool operator==(const Log&) const = default;
   } log;
 
@@ -113,6 +114,9 @@ ParsedConfig parse_config(const std::vector<std::string>& arguments, const Confi
 
 // What `trireme train --help` shows: every key with its default and unit.
 std::string config_help();
+
+// What differs from the built-in values, as flags of `trireme train`: "--model.layers=8".
+std::vector<std::string> config_to_flags(const Config& config);
 
 // The resolved configuration as INI text; config_from_ini gives back an equal Config.
 std::string config_to_ini(const Config& config);

@@ -96,6 +96,10 @@ class Options {
   // comment that starts with # or ;. A value ends at a # after a space; "..." keeps all, with \",
   // \\ and \n inside.
   void parse_ini(std::string_view text, const std::string& origin);
+  // Keys of this section in INI files belong to another command: they are passed over.
+  void ignore_section(const std::string& section) { ignored_section_ = section; }
+  // The values that are not the defaults, as flags: "--model.layers=8".
+  std::vector<std::string> to_flags() const;
   // The values now, as INI text that parses back to them. Values that follow from elsewhere are
   // left out.
   std::string to_ini() const;
@@ -141,7 +145,7 @@ class Options {
 
   std::string usage_;
   bool takes_config_file_;
-  std::string config_file_;
+  std::string config_file_, ignored_section_;
   bool help_requested_ = false;
   std::vector<Key> keys_;
   std::vector<Alias> aliases_;

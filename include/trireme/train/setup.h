@@ -24,6 +24,18 @@ std::int64_t resolve_context(const Config::Model& model);
 // model.* with every value written out, so that a checkpoint needs no preset.
 Config::Model written_out(const models::GptConfig& model);
 
+// Throws ConfigError where this build lacks run.device or comm.backend.
+void check_backends(const Config& config);
+
+// grid.* over so many ranks. Throws ConfigError where the ranks do not fill the grid, or a step has
+// fewer micro-batches than the grid has replicas.
+GridShape resolve_run_grid(const Config& config, int ranks);
+
+// Throws ConfigError where the tensor ranks cannot split the model's heads, or, with sequence
+// parallelism, the positions of a micro-batch.
+void check_model_fits_grid(const Config& config, const models::GptConfig& model,
+                           const GridShape& grid);
+
 parallel::StepOptions step_options(const Config& config);
 
 // Parameters, and the optimizer's state where `optimizer` is given, as slices of a checkpoint. With

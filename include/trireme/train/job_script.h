@@ -1,0 +1,105 @@
+// From a configuration, a site file and a template to a job script for Slurm: `trireme job`.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "trireme/train/config.h"
+#include "trireme/train/memory_estimate.h"
+
+namespace trireme {
+
+// What a site file says (jobs/site.ini documents each key). Empty: left to Slurm.
+struct Site {
+  std::string partition, account, qos, constraint;
+  std::string mpi = "pmi2";
+  std::string gres_name = "gpu";
+  std::optional<std::int64_t> memory;  // of a node, in MiB
+  std::string extra;                   // options of sbatch, separated by spaces
+  std::string modules, variables;      // lists separated by spaces
+  std::string setup;                   // lines of shell
+};
+
+// `origin` names the text in errors. Throws ConfigError for an unknown key, or a value that cannot
+// stand in a script.
+Site site_from_ini(std::string_view text, const std::string& origin);
+
+// The keys job.*.
+struct JobRequest {
+  int nodes = 1;
+  int tasks_per_node = 1;
+  int cpus_per_task = 1;
+  std::optional<std::string> memory;  // of a node: "1500", "1500M", "2G"
+  std::string time = "01:00:00";
+  std::string name = "trireme";
+  std::optional<std::string> log;
+  int grace = 120;      // seconds
+  int restarts = 1000;  // times
+  std::string sweep;    // "optim.lr=1e-3,3e-4 run.seed=1,2"
+  std::string counts;   // "1,2,4"
+};
+
+// Declares job.*, and the aliases without "job.".
+void add_job_keys(Options& options, JobRequest& request);
+
+// Throws ConfigError for a value that cannot stand in a script.
+void check_job_keys(const JobRequest& request);
+
+// One run of a job: a point of a sweep or of a scaling study, or the only one.
+struct JobPoint {
+  Config config;
+  std::vector<std::string> flags;  // what this point adds to the job's own
+  int nodes = 1;
+  GridShape grid;
+  MemoryEstimate memory;
+};
+
+struct JobPlan {
+  std::vector<JobPoint> points;
+  std::int64_t memory_mib = 0;  // of a node, to ask Slurm for
+};
+
+// A template's text and the name that errors call it by.
+struct JobTemplate {
+  std::string name, text;
+  bool uses(std::string_view placeholder) const;  // "GRES"
+};
+
+// The vocabulary of data.train, where the data can be read from here.
+using VocabularyOf = std::function<std::optional<int>(const Config&)>;
+
+// What the job will run. `node_mib` is a node's memory, where it is known. Throws ConfigError, of
+// one line, for what cannot run: the same checks as `trireme train`, and those of memory.
+JobPlan plan_job(const JobTemplate& job_template, const Config& config, const JobRequest& request,
+                 std::optional<std::int64_t> node_mib, const VocabularyOf& vocabulary);
+
+// Where things are, on the machine that fills in the script.
+struct JobSources {
+  std::string program;         // absolute path of trireme
+  std::string step_functions;  // text of jobs/step.sh
+};
+
+// The complete script. Throws ConfigError for a placeholder that is unknown, or has no value.
+std::string job_script(const JobTemplate& job_template, const Config& config,
+                       const JobRequest& request, const Site& site, const JobPlan& plan,
+                       const JobSources& sources);
+
+// Replaces @NAME@ by its value; a line "# @NAME@" by the value's lines, indented alike. Values are
+// not searched again, except that @STEP_FUNCTIONS@ is. A name that `values` lacks is a ConfigError
+// that suggests the nearest; so is one whose entry is none.
+using Placeholders = std::map<std::string, std::optional<std::string>, std::less<>>;
+std::string fill_template(std::string_view text, const std::string& origin,
+                          const Placeholders& values);
+
+// As one word of a shell's command line, quoted where it must be.
+std::string shell_word(std::string_view text);
+
+// "1500", "1500M", "2G" (powers of 1024; MiB where no unit stands) as MiB. Throws ConfigError.
+std::int64_t read_mib(std::string_view text, const std::string& key);
+
+}  // namespace trireme

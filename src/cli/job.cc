@@ -1,0 +1,164 @@
+#include <algorithm>
+#include <charconv>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include <fmt/format.h>
+
+#include "trireme/base/error.h"
+#include "trireme/base/log.h"
+#include "trireme/io/token_shard.h"
+#include "trireme/train/job_script.h"
+
+#include "cli/commands.h"
+#include "cli/subprocess.h"
+
+namespace trireme::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct JobArguments {
+  std::vector<std::string> templates;
+  std::string site, output;
+  bool submit = false;
+  JobRequest request;
+  Config config;
+};
+
+void declare(Options& options, JobArguments& given) {
+  options.add_positional("TEMPLATE", given.templates,
+                         "one that came with the program (single_node, several_nodes, "
+                         "several_nodes_gpu, sweep, chain, scaling), or a file");
+  options.add("site", given.site, "file",
+              "what is particular to the cluster; share/trireme/jobs/"
+              "site.ini shows all keys");
+  options.add("output", given.output, "file", "write the script there and not to the terminal");
+  options.add("submit", given.submit, "", "hand it to sbatch");
+  add_job_keys(options, given.request);
+  add_config_keys(options, given.config);
+}
+
+std::string text_of(const fs::path& path, const std::string& what) {
+  std::ifstream file(path, std::ios::binary);
+  std::ostringstream text;
+  if (fs::is_directory(path) || !(text << file.rdbuf())) {
+    throw ConfigError(fmt::format("{} {} cannot be read", what, path.string()));
+  }
+  return text.str();
+}
+
+// Beside the installed program, or in the source tree that it was built in.
+fs::path jobs_folder(const fs::path& program) {
+  for (fs::path folder = program.parent_path(); folder != folder.root_path();
+       folder = folder.parent_path()) {
+    for (const char* name : {"share/trireme/jobs", "jobs"}) {
+      if (fs::exists(folder / name / "step.sh")) return folder / name;
+    }
+  }
+  throw ConfigError(fmt::format("the job templates are missing: no share/trireme/jobs beside {}",
+                                program.string()));
+}
+
+JobTemplate find_template(const std::vector<std::string>& given, const fs::path& folder) {
+  std::vector<std::string> known;
+  for (const auto& entry : fs::directory_iterator(folder)) {
+    if (entry.path().extension() == ".sbatch") known.push_back(entry.path().stem().string());
+  }
+  std::sort(known.begin(), known.end());
+  const std::string list = fmt::format("{}", fmt::join(known, ", "));
+  if (given.size() != 1) {
+    throw ConfigError(fmt::format("job takes one template: one of {}, or a file", list));
+  }
+  const std::string& name = given[0];
+  if (std::find(known.begin(), known.end(), name) != known.end()) {
+    return {name, text_of(folder / (name + ".sbatch"), "the template")};
+  }
+  if (fs::exists(name)) return {name, text_of(name, "the template")};
+  const auto nearest = nearest_name(name, known);
+  throw ConfigError(fmt::format("template '{}' is neither a file nor one of {}{}", name, list,
+                                nearest ? fmt::format("; did you mean {}?", *nearest) : ""));
+}
+
+// Of the first shard, where it can be read from here: the nodes may see other file systems.
+std::optional<int> data_vocabulary(const Config& config) {
+  for (const WeightedPath& path : config.data.train) {
+    if (fs::is_regular_file(path.path)) {
+      return static_cast<int>(read_token_shard_info(path.path).vocabulary);
+    }
+  }
+  return {};
+}
+
+// The smallest node of the partition, as Slurm counts it; none without Slurm.
+std::optional<std::int64_t> node_memory(const Site& site) {
+  if (site.memory) return site.memory;
+  std::vector<std::string> command{"sinfo", "-h", "-o", "%m"};
+  if (!site.partition.empty()) command.push_back("--partition=" + site.partition);
+  const auto done = run_program(command, "");
+  if (!done || done->status != 0) return {};
+  std::optional<std::int64_t> least;
+  std::istringstream lines(done->output);
+  for (std::int64_t mib; lines >> mib; lines.ignore(1, '+'))
+    least = std::min(mib, least.value_or(mib));
+  return least;
+}
+
+std::string one_line(std::string text) {
+  while (text.ends_with('\n')) text.pop_back();
+  std::replace(text.begin(), text.end(), '\n', ';');
+  return text;
+}
+
+void submit(const std::string& script) {
+  const auto done = run_program({"sbatch"}, script);
+  if (!done)
+    throw ConfigError("there is no sbatch in the PATH: leave --submit out to see the script");
+  if (done->status != 0) {
+    throw ConfigError(fmt::format("sbatch refused the job: {}", one_line(done->errors)));
+  }
+  if (!done->errors.empty()) report_line(one_line(done->errors));
+  print_line(one_line(done->output));
+}
+
+ExitStatus write_job(const JobArguments& given) {
+  const fs::path program = fs::read_symlink("/proc/self/exe");
+  const fs::path folder = jobs_folder(program);
+  const JobTemplate job_template = find_template(given.templates, folder);
+  const Site site =
+      given.site.empty() ? Site() : site_from_ini(text_of(given.site, "--site"), given.site);
+  check_job_keys(given.request);
+  const JobPlan plan =
+      plan_job(job_template, given.config, given.request, node_memory(site), data_vocabulary);
+  std::string script =
+      job_script(job_template, given.config, given.request, site, plan,
+                 {program.string(), text_of(folder / "step.sh", "the template's part")});
+  if (!given.output.empty()) {
+    std::ofstream file(given.output, std::ios::binary | std::ios::trunc);
+    file << script << std::flush;
+    if (!file) throw RunFolderError(fmt::format("--output {}: cannot be written", given.output));
+  }
+  if (given.submit) {
+    submit(script);
+  } else if (given.output.empty()) {
+    script.pop_back();
+    print_line(script);
+  }
+  return ExitStatus::kDone;
+}
+
+}  // namespace
+
+Work parse_job(const Arguments& arguments) {
+  JobArguments given;
+  Options options("trireme job TEMPLATE [--config FILE] [--site FILE] [--SECTION.KEY VALUE]...",
+                  true);
+  declare(options, given);
+  options.parse(arguments);
+  if (options.help_requested()) return show(options.help());
+  require_single_process("job");
+  return {.alone = [given = std::move(given)] { return write_job(given); }, .on_ranks = {}};
+}
+
+}  // namespace trireme::cli

@@ -1,0 +1,20 @@
+// Starts another program and waits for it.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace trireme::cli {
+
+struct Finished {
+  int status = 0;      // as a shell counts it: 128 + N after signal N
+  std::string output;  // standard output
+  std::string errors;  // standard error
+};
+
+// Without a shell; `input` is its standard input. None where there is no such program in the PATH.
+std::optional<Finished> run_program(const std::vector<std::string>& command,
+                                    const std::string& input);
+
+}  // namespace trireme::cli

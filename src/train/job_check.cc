@@ -1,0 +1,172 @@
+// What a job will run, and whether it can.
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+
+#include <fmt/format.h>
+
+#include "trireme/base/error.h"
+#include "trireme/train/job_script.h"
+#include "trireme/train/setup.h"
+
+namespace trireme {
+namespace {
+
+constexpr double kMib = 1048576.0;
+constexpr std::size_t kMostPoints = 1000;  // Slurm's default MaxArraySize is 1001
+
+std::vector<std::string> split(std::string_view text, char separator) {
+  std::vector<std::string> parts;
+  while (!text.empty()) {
+    const std::size_t end = std::min(text.find(separator), text.size());
+    if (end > 0) parts.emplace_back(text.substr(0, end));
+    text.remove_prefix(std::min(end + 1, text.size()));
+  }
+  return parts;
+}
+
+// Every value of the one with every value of the other; the first key varies slowest.
+std::vector<std::vector<std::string>> sweep_points(const std::string& sweep) {
+  std::vector<std::vector<std::string>> points{{}};
+  for (const std::string& part : split(sweep, ' ')) {
+    const std::size_t equals = part.find('=');
+    const std::vector<std::string> values =
+        equals == std::string::npos ? std::vector<std::string>()
+                                    : split(std::string_view(part).substr(equals + 1), ',');
+    if (values.empty() || equals == 0) {
+      throw ConfigError(
+          fmt::format("job.sweep '{}': expected key=value,value, as in optim.lr=1e-3,3e-4", part));
+    }
+    const std::string key = part.substr(0, equals);
+    std::vector<std::vector<std::string>> longer;
+    for (const auto& point : points) {
+      for (const std::string& value : values) {
+        longer.push_back(point);
+        longer.back().push_back(fmt::format("--{}={}", key, value));
+      }
+    }
+    points = std::move(longer);
+    if (points.size() > kMostPoints) {
+      throw ConfigError(fmt::format("job.sweep has more than {} points", kMostPoints));
+    }
+  }
+  return points;
+}
+
+std::vector<int> node_counts(const JobRequest& request) {
+  std::vector<int> counts;
+  if (request.counts.empty()) {
+    for (int n = 1; n < request.nodes; n *= 2) counts.push_back(n);
+    counts.push_back(request.nodes);
+    return counts;
+  }
+  for (const std::string& part : split(request.counts, ',')) {
+    int count = 0;
+    const auto [end, error] = std::from_chars(part.data(), part.data() + part.size(), count);
+    if (error != std::errc() || end != part.data() + part.size() || count < 1 ||
+        count > request.nodes) {
+      throw ConfigError(fmt::format("job.counts {}: '{}' is not a number of nodes from 1 to {}",
+                                    request.counts, part, request.nodes));
+    }
+    counts.push_back(count);
+  }
+  return counts;
+}
+
+// What each run changes, before it is checked.
+std::vector<JobPoint> points_of(const JobTemplate& job_template, const Config& config,
+                                const JobRequest& request) {
+  const bool sweeps = job_template.uses("POINTS");
+  if (sweeps && request.sweep.empty()) {
+    throw ConfigError(
+        fmt::format("template {} needs --sweep KEY=VALUE,VALUE: what to vary", job_template.name));
+  }
+  if (!sweeps && !request.sweep.empty()) {
+    throw ConfigError(
+        fmt::format("--sweep is given, but template {} is one run: use sweep", job_template.name));
+  }
+  std::vector<JobPoint> points;
+  if (job_template.uses("NODE_COUNTS")) {
+    for (const int nodes : node_counts(request)) {
+      points.push_back({.config = config, .flags = {}, .nodes = nodes, .grid = {}, .memory = {}});
+    }
+    return points;
+  }
+  for (std::vector<std::string>& flags : sweep_points(request.sweep)) {
+    JobPoint point{.config = config, .flags = {}, .nodes = request.nodes, .grid = {}, .memory = {}};
+    if (sweeps) {
+      point.config = parse_config(flags, config).config;
+      point.config.run.folder = fmt::format("{}/point-{}", point.config.run.folder, points.size());
+      flags.push_back("--run.folder=" + point.config.run.folder);
+    }
+    point.flags = std::move(flags);
+    points.push_back(std::move(point));
+  }
+  return points;
+}
+
+std::int64_t mib_of(double bytes) {
+  return static_cast<std::int64_t>(std::ceil(bytes / kMib));
+}
+
+void check_point(JobPoint& point, const JobRequest& request, std::optional<std::int64_t> node_mib,
+                 const VocabularyOf& vocabulary) {
+  const Config& config = point.config;
+  check_config(config);
+  check_backends(config);
+  const std::int64_t ranks = std::int64_t{point.nodes} * request.tasks_per_node;
+  constexpr std::int64_t kMostRanks = 1 << 24;
+  if (ranks > kMostRanks) throw ConfigError(fmt::format("{} ranks are too many", ranks));
+  const models::GptConfig model = resolve_model(config.model, vocabulary(config));
+  try {
+    point.grid = resolve_run_grid(config, static_cast<int>(ranks));
+  } catch (const ConfigError& error) {
+    throw ConfigError(fmt::format("{} node{} x {} tasks: {}", point.nodes,
+                                  point.nodes == 1 ? "" : "s", request.tasks_per_node,
+                                  error.what()));
+  }
+  check_model_fits_grid(config, model, point.grid);
+  point.memory = estimate_memory(config, model, point.grid);
+  if (!node_mib) return;
+  const double rank = point.memory.total() + kProcessBytes;
+  const std::int64_t needed = mib_of(rank * request.tasks_per_node);
+  if (needed <= *node_mib) return;
+  const auto mib = [](double bytes) { return mib_of(bytes); };
+  throw ConfigError(fmt::format(
+      "memory: {} ranks a node need about {} MiB ({} each: {} parameters, {} gradients, {} "
+      "optimizer, {} activations, {} program), a node has {}: fewer tasks a node, a smaller "
+      "batch.micro, or more grid.tensor or grid.pipeline",
+      request.tasks_per_node, needed, mib(rank), mib(point.memory.parameters),
+      mib(point.memory.gradients), mib(point.memory.optimizer), mib(point.memory.activations),
+      mib(kProcessBytes), *node_mib));
+}
+
+}  // namespace
+
+JobPlan plan_job(const JobTemplate& job_template, const Config& config, const JobRequest& request,
+                 std::optional<std::int64_t> node_mib, const VocabularyOf& vocabulary) {
+  if (!job_template.uses("NODES") && request.nodes != 1) {
+    throw ConfigError(
+        fmt::format("template {} is for one node, but --nodes is {}: use several_nodes",
+                    job_template.name, request.nodes));
+  }
+  const std::optional<std::int64_t> asked =
+      request.memory ? std::optional(read_mib(*request.memory, "--job.memory")) : std::nullopt;
+  if (asked && node_mib && *asked > *node_mib) {
+    throw ConfigError(
+        fmt::format("--job.memory {}: a node has {} MiB", *request.memory, *node_mib));
+  }
+  if (asked) node_mib = asked;
+  JobPlan plan{.points = points_of(job_template, config, request), .memory_mib = 0};
+  double most = 0.0;
+  for (JobPoint& point : plan.points) {
+    check_point(point, request, node_mib, vocabulary);
+    most = std::max(most, point.memory.total());
+  }
+  plan.memory_mib = mib_of(2.0 * (most + kProcessBytes) * request.tasks_per_node);
+  if (node_mib) plan.memory_mib = std::min(plan.memory_mib, *node_mib);
+  if (asked) plan.memory_mib = *asked;
+  return plan;
+}
+
+}  // namespace trireme

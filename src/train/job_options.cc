@@ -1,0 +1,116 @@
+#include <algorithm>
+#include <charconv>
+
+#include <fmt/format.h>
+
+#include "trireme/base/error.h"
+#include "trireme/train/job_script.h"
+
+namespace trireme {
+namespace {
+
+// Characters that neither a shell nor sbatch takes for anything but themselves.
+bool is_plain(char c) {
+  constexpr std::string_view kPlain = "_-+=.,:/%@[]";
+  const bool letter = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+  return letter || (c >= '0' && c <= '9') || kPlain.find(c) != std::string_view::npos;
+}
+
+// For values of #SBATCH lines, where no quoting is the same for every version of Slurm.
+void check_plain(const std::string& key, std::string_view text, std::string_view also = "") {
+  for (const char c : text) {
+    if (is_plain(c) || also.find(c) != std::string_view::npos) continue;
+    throw ConfigError(fmt::format(
+        "{} = {}: the character '{}' cannot stand there; letters, digits and _-+=.,:/%@[] can", key,
+        text, c == '\n' ? std::string("\\n") : std::string(1, c)));
+  }
+}
+
+}  // namespace
+
+Site site_from_ini(std::string_view text, const std::string& origin) {
+  Site site;
+  Options options("");
+  options.add("slurm.partition", site.partition, "", "partition");
+  options.add("slurm.account", site.account, "", "account");
+  options.add("slurm.qos", site.qos, "", "quality of service");
+  options.add("slurm.constraint", site.constraint, "", "features of the nodes");
+  options.add("slurm.mpi", site.mpi, "", "srun --mpi", not_empty());
+  options.add("slurm.gres_name", site.gres_name, "", "the GPUs' name", not_empty());
+  options.add("slurm.memory", site.memory, "MiB", "memory of a node", at_least(1));
+  options.add("slurm.extra", site.extra, "", "more options of sbatch");
+  options.add("environment.modules", site.modules, "", "modules to load");
+  options.add("environment.variables", site.variables, "", "variables to export");
+  options.add("environment.setup", site.setup, "", "shell to run before the step");
+  options.parse_ini(text, origin);
+  const std::pair<const char*, const std::string*> plain[] = {{"slurm.partition", &site.partition},
+                                                              {"slurm.account", &site.account},
+                                                              {"slurm.qos", &site.qos},
+                                                              {"slurm.mpi", &site.mpi},
+                                                              {"slurm.gres_name", &site.gres_name}};
+  for (const auto& [key, value] : plain) check_plain(fmt::format("{}: {}", origin, key), *value);
+  check_plain(origin + ": slurm.constraint", site.constraint, "&|*()");
+  check_plain(origin + ": slurm.extra", site.extra, " &|*()");
+  return site;
+}
+
+void check_job_keys(const JobRequest& request) {
+  check_plain("job.name", request.name);
+  check_plain("job.time", request.time);
+  if (request.log) check_plain("job.log", *request.log);
+}
+
+void add_job_keys(Options& options, JobRequest& request) {
+  options.add("job.nodes", request.nodes, "nodes", "to ask for", at_least(1));
+  options.add("job.tasks_per_node", request.tasks_per_node, "ranks",
+              "on each node; with GPUs one for each", at_least(1));
+  options.add("job.cpus_per_task", request.cpus_per_task, "cores", "of each rank", at_least(1));
+  options.add("job.memory", request.memory, "MiB a node",
+              "to ask for: 1500, 1500M, 2G; auto: twice the estimate, at most what a node has",
+              not_empty());
+  options.add("job.time", request.time, "", "limit, as sbatch takes it", not_empty());
+  options.add("job.name", request.name, "", "of the job", not_empty());
+  options.add("job.log", request.log, "file",
+              "%x is the job's name, %j its number; auto: %x-%j.out, of a sweep %x-%A_%a.out",
+              not_empty());
+  options.add("job.grace", request.grace, "seconds",
+              "chain: so long before the limit the checkpoint is asked for", at_least(1));
+  options.add("job.restarts", request.restarts, "times",
+              "the job may queue itself again, so that no job does so for ever", at_least(0));
+  options.add("job.sweep", request.sweep, "",
+              "sweep: what to vary, every value with every other: optim.lr=1e-3,3e-4 run.seed=1,2");
+  options.add("job.counts", request.counts, "nodes",
+              "scaling: node counts to try, 1,2,4; default: powers of two up to job.nodes");
+  for (const char* name : {"nodes", "tasks_per_node", "cpus_per_task", "memory", "time", "name",
+                           "log", "grace", "sweep", "counts"}) {
+    std::string alias = name;
+    std::replace(alias.begin(), alias.end(), '_', '-');
+    options.alias(alias, fmt::format("job.{}", name));
+  }
+}
+
+std::int64_t read_mib(std::string_view text, const std::string& key) {
+  std::int64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  const std::string_view unit(end, static_cast<std::size_t>(text.data() + text.size() - end));
+  constexpr std::int64_t kMost = std::int64_t{1} << 40;
+  if (error == std::errc() && value >= 1 && value <= kMost) {
+    if (unit.empty() || unit == "M") return value;
+    if (unit == "G") return value * 1024;
+    if (unit == "T") return value * 1024 * 1024;
+  }
+  throw ConfigError(
+      fmt::format("{} {}: expected memory of a node, as in 1500M, 64G or 1T", key, text));
+}
+
+std::string shell_word(std::string_view text) {
+  if (!text.empty() && std::all_of(text.begin(), text.end(), is_plain) &&
+      text.find_first_of("[]") == std::string_view::npos) {
+    return std::string(text);
+  }
+  std::string word = "'";
+  for (const char c : text) word += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return word + "'";
+}
+
+}  // namespace trireme

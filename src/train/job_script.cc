@@ -1,0 +1,218 @@
+#include "trireme/train/job_script.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "trireme/base/error.h"
+
+namespace trireme {
+namespace {
+
+// The name between two @ that begins at text[at] == '@', or nothing.
+std::string_view placeholder_at(std::string_view text, std::size_t at) {
+  std::size_t end = at + 1;
+  while (end < text.size() && ((text[end] >= 'A' && text[end] <= 'Z') || text[end] == '_')) ++end;
+  const bool closed = end > at + 1 && end < text.size() && text[end] == '@';
+  return closed ? text.substr(at + 1, end - at - 1) : std::string_view();
+}
+
+const std::string& value_of(std::string_view name, const std::string& where,
+                            const Placeholders& values) {
+  const auto found = values.find(name);
+  if (found == values.end()) {
+    std::vector<std::string> known;
+    for (const auto& [key, value] : values) known.push_back(key);
+    const auto nearest = nearest_name(name, known);
+    throw ConfigError(fmt::format("{}: unknown placeholder @{}@; {}", where, name,
+                                  nearest ? fmt::format("did you mean @{}@?", *nearest)
+                                          : fmt::format("there are {}", fmt::join(known, ", "))));
+  }
+  if (!found->second) {
+    throw ConfigError(fmt::format("{}: nothing is known to put in the place of @{}@", where, name));
+  }
+  return *found->second;
+}
+
+std::vector<std::string_view> lines_of(std::string_view text) {
+  std::vector<std::string_view> lines;
+  while (!text.empty()) {
+    const std::size_t end = std::min(text.find('\n'), text.size());
+    lines.push_back(text.substr(0, end));
+    text.remove_prefix(std::min(end + 1, text.size()));
+  }
+  return lines;
+}
+
+std::vector<std::string> words_of(std::string_view text) {
+  std::vector<std::string> words;
+  while (!text.empty()) {
+    const std::size_t end = std::min(text.find(' '), text.size());
+    if (end > 0) words.emplace_back(text.substr(0, end));
+    text.remove_prefix(std::min(end + 1, text.size()));
+  }
+  return words;
+}
+
+std::string site_sbatch(const Site& site) {
+  std::string lines;
+  const auto add = [&](const char* option, const std::string& value) {
+    if (!value.empty()) lines += fmt::format("#SBATCH --{}={}\n", option, value);
+  };
+  add("partition", site.partition);
+  add("account", site.account);
+  add("qos", site.qos);
+  add("constraint", site.constraint);
+  for (const std::string& option : words_of(site.extra))
+    lines += fmt::format("#SBATCH {}\n", option);
+  return lines;
+}
+
+std::string site_setup(const Site& site) {
+  std::string lines;
+  for (const std::string& module : words_of(site.modules)) {
+    lines += fmt::format("module load {}\n", shell_word(module));
+  }
+  for (const std::string& variable : words_of(site.variables)) {
+    const std::size_t equals = variable.find('=');
+    const auto is_letter = [](char c) {
+      return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
+    };
+    const bool named =
+        equals != std::string::npos && equals > 0 && is_letter(variable[0]) &&
+        std::all_of(variable.begin(), variable.begin() + static_cast<std::ptrdiff_t>(equals),
+                    [&](char c) { return is_letter(c) || (c >= '0' && c <= '9'); });
+    if (!named) {
+      throw ConfigError(fmt::format(
+          "environment.variables: '{}' is not NAME=VALUE, as in UCX_TLS=tcp,self", variable));
+    }
+    lines += fmt::format("export {}={}\n", variable.substr(0, equals),
+                         shell_word(std::string_view(variable).substr(equals + 1)));
+  }
+  return lines + site.setup;
+}
+
+std::string facts(const JobRequest& request, const JobPlan& plan) {
+  std::string lines;
+  for (std::size_t i = 0; i < plan.points.size(); ++i) {
+    const JobPoint& point = plan.points[i];
+    const std::string which = point.nodes == 1 ? "1 node" : fmt::format("{} nodes", point.nodes);
+    lines += fmt::format("# {}{} x {} ranks of {} cores: grid {}, about {:.0f} MiB a rank\n",
+                         plan.points.size() > 1 ? fmt::format("{}: ", i) : "", which,
+                         request.tasks_per_node, request.cpus_per_task, point.grid.to_string(),
+                         (point.memory.total() + kProcessBytes) / 1048576.0);
+  }
+  return lines;
+}
+
+std::string points_text(const JobPlan& plan) {
+  std::string lines;
+  for (std::size_t i = 0; i < plan.points.size(); ++i) {
+    std::string words;
+    for (const std::string& flag : plan.points[i].flags) {
+      words += fmt::format("{}{}", words.empty() ? "" : " ", shell_word(flag));
+    }
+    lines += fmt::format("{}) point=({}) ;;\n", i, words);
+  }
+  return lines;
+}
+
+// The flags that all points share. Data parallelism stays open unless it was asked for, so that the
+// job can go on on fewer nodes; the other two dimensions are part of what the run computes with.
+std::string options_text(const Config& config, const JobRequest& request, const JobTemplate& given,
+                         const JobPlan& plan) {
+  Config resolved = config;
+  if (!given.uses("POINTS") && !given.uses("NODE_COUNTS")) {
+    resolved.grid.pipeline = plan.points.front().grid.pipeline;
+    resolved.grid.tensor = plan.points.front().grid.tensor;
+  }
+  if (!resolved.run.threads) resolved.run.threads = request.cpus_per_task;
+  std::vector<std::string> flags = config_to_flags(resolved);
+  // A flag may be given once; where it comes later in the template it is left out here.
+  const auto later = [&](const std::string& flag) {
+    const std::string name = flag.substr(0, flag.find('=') + 1);
+    if (given.uses("RUN_FOLDER") && name == "--run.folder=") return true;
+    return std::any_of(plan.points.begin(), plan.points.end(), [&](const JobPoint& point) {
+      return std::any_of(point.flags.begin(), point.flags.end(),
+                         [&](const std::string& own) { return own.starts_with(name); });
+    });
+  };
+  std::string lines;
+  for (const std::string& flag : flags) {
+    if (!later(flag)) lines += fmt::format("{}\n", shell_word(flag));
+  }
+  return lines;
+}
+
+}  // namespace
+
+bool JobTemplate::uses(std::string_view placeholder) const {
+  return text.find(fmt::format("@{}@", placeholder)) != std::string::npos;
+}
+
+std::string fill_template(std::string_view text, const std::string& origin,
+                          const Placeholders& values) {
+  std::string result;
+  int number = 0;
+  for (const std::string_view line : lines_of(text)) {
+    const std::string where = fmt::format("{}:{}", origin, ++number);
+    const std::size_t indent = std::min(line.find_first_not_of(' '), line.size());
+    const std::string_view rest = line.substr(indent);
+    const std::string_view block =
+        rest.starts_with("# @") ? placeholder_at(rest, 2) : std::string_view();
+    if (!block.empty() && rest.size() == block.size() + 4) {
+      for (const std::string_view own : lines_of(value_of(block, where, values))) {
+        if (!own.empty()) result += line.substr(0, indent);
+        result.append(own).append("\n");
+      }
+      continue;
+    }
+    for (std::size_t at = 0; at < line.size(); ++at) {
+      const std::string_view name = line[at] == '@' ? placeholder_at(line, at) : "";
+      if (name.empty()) {
+        result += line[at];
+      } else {
+        result += value_of(name, where, values);
+        at += name.size() + 1;
+      }
+    }
+    result += '\n';
+  }
+  return result;
+}
+
+std::string job_script(const JobTemplate& job_template, const Config& config,
+                       const JobRequest& request, const Site& site, const JobPlan& plan,
+                       const JobSources& sources) {
+  const bool sweeps = job_template.uses("POINTS");
+  std::string counts;
+  for (const JobPoint& point : plan.points) {
+    counts += fmt::format("{}{}", counts.empty() ? "" : " ", point.nodes);
+  }
+  Placeholders values = {
+      {"NAME", request.name},
+      {"LOG", request.log.value_or(sweeps ? "%x-%A_%a.out" : "%x-%j.out")},
+      {"NODES", std::to_string(request.nodes)},
+      {"TASKS_PER_NODE", std::to_string(request.tasks_per_node)},
+      {"CPUS_PER_TASK", std::to_string(request.cpus_per_task)},
+      {"MEMORY", fmt::format("{}M", plan.memory_mib)},
+      {"TIME", request.time},
+      {"GRACE", std::to_string(request.grace)},
+      {"RESTARTS", std::to_string(request.restarts)},
+      {"MPI", site.mpi},
+      {"GRES", site.gres_name},
+      {"TRIREME", shell_word(sources.program)},
+      {"RUN_FOLDER", shell_word(config.run.folder)},
+      {"LAST_POINT", std::to_string(plan.points.size() - 1)},
+      {"NODE_COUNTS", counts},
+      {"FACTS", facts(request, plan)},
+      {"SITE_SBATCH", site_sbatch(site)},
+      {"SITE_SETUP", site_setup(site)},
+      {"OPTIONS", options_text(config, request, job_template, plan)},
+      {"POINTS", sweeps ? std::optional(points_text(plan)) : std::nullopt},
+  };
+  values["STEP_FUNCTIONS"] = fill_template(sources.step_functions, "step.sh", values);
+  return fill_template(job_template.text, job_template.name, values);
+}
+
+}  // namespace trireme

@@ -1,0 +1,116 @@
+#include "trireme/train/memory_estimate.h"
+
+#include <algorithm>
+
+#include "trireme/parallel/partition.h"
+#include "trireme/parallel/schedule.h"
+#include "trireme/parallel/trainer_step.h"
+
+namespace trireme {
+namespace {
+
+constexpr double kLogitBytes = 32.0 * 1048576.0;  // as in src/nn/vocabulary.cc
+
+// The sizes of the formula in the header.
+struct Sizes {
+  double rows, outside_rows, width, up, hidden, kv_width, tensor, vocabulary, context, bytes;
+
+  Sizes(const Config& config, const models::GptConfig& m, const GridShape& grid)
+      : rows(static_cast<double>(config.batch.micro) * static_cast<double>(m.context)),
+        outside_rows(config.grid.sequence_parallel ? rows / grid.tensor : rows),
+        width(static_cast<double>(m.width)),
+        up(static_cast<double>(m.hidden) *
+           (m.activation == nn::ActivationKind::kSwiglu ? 2.0 : 1.0)),
+        hidden(static_cast<double>(m.hidden)),
+        kv_width(std::max(static_cast<double>(m.width / m.heads * m.kv_heads),
+                          static_cast<double>(m.width / m.heads * grid.tensor))),
+        tensor(grid.tensor),
+        vocabulary(static_cast<double>(m.vocabulary)),
+        context(static_cast<double>(m.context)),
+        bytes(config.run.precision == "bf16" ? 2.0 : 4.0) {}
+};
+
+struct StageLoad {
+  double elements = 0.0;     // of parameters
+  double activations = 0.0;  // bytes, a micro-batch
+};
+
+void add_layer(StageLoad& load, const Sizes& z, const Config& config, const models::GptConfig& m) {
+  const double matrices = z.width * (2 * z.width + 2 * z.kv_width) + z.width * (z.up + z.hidden);
+  const double biases = m.bias ? (z.width + 2 * z.kv_width + z.up) / z.tensor + 2 * z.width : 0.0;
+  load.elements += matrices / z.tensor + biases + 4 * z.width;
+  const double outside = m.dropout > 0.0f ? 8 : 6;
+  load.activations += z.bytes * (outside * z.outside_rows * z.width +
+                                 z.rows * (2 * z.width + 2 * z.kv_width) / z.tensor +
+                                 z.rows * (z.up + z.hidden) / z.tensor);
+  if (config.grid.sequence_parallel) load.activations += z.bytes * 2 * z.rows * z.width;
+}
+
+void add_ends(StageLoad& load, const Sizes& z, const models::GptConfig& m, bool first, bool last) {
+  const double table = z.vocabulary * z.width / z.tensor;
+  if (first) {
+    load.elements += table;
+    if (m.positions == nn::PositionKind::kLearned) load.elements += z.context * z.width;
+    load.activations += z.bytes * z.outside_rows * z.width;
+  }
+  if (last) {
+    if (!first || !m.tied) load.elements += table;
+    load.elements += 2 * z.width;
+    load.activations += z.bytes * (z.outside_rows + 2 * z.rows) * z.width;
+  }
+}
+
+double working_bytes(const Sizes& z, const Config& config, bool last) {
+  const double gathered = config.grid.sequence_parallel ? 2 : 0;
+  double bytes = z.bytes * z.rows * ((3 + gathered) * z.width + z.up / z.tensor);
+  if (last) {
+    const double logits = std::min(kLogitBytes, 4.0 * z.rows * z.vocabulary / z.tensor);
+    bytes += z.bytes == 4.0 ? logits : 1.5 * logits;
+  }
+  return bytes;
+}
+
+std::vector<int> live_micro_batches(const Config& config, const GridShape& grid) {
+  const int all = config.batch.global / config.batch.micro;
+  int most = 1;
+  for (int replica = 0; replica < grid.data; ++replica) {
+    most = std::max(most, parallel::share_of(all, grid.data, replica).count);
+  }
+  // A longer step of 1F1B holds no more, and a schedule of it would only be slow to check.
+  if (config.grid.schedule == "1f1b") most = std::min(most, 4 * grid.pipeline);
+  if (grid.pipeline == 1 && config.grid.schedule == "1f1b") return {1};
+  return parallel::check_schedule(
+             parallel::make_pipeline_schedule(config.grid.schedule, grid.pipeline, most))
+      .peak_live;
+}
+
+}  // namespace
+
+MemoryEstimate estimate_memory(const Config& config, const models::GptConfig& model,
+                               const GridShape& grid) {
+  const Sizes sizes(config, model, grid);
+  std::vector<double> costs;
+  for (const nn::BlockPlan& block : models::gpt_plan(model).blocks) costs.push_back(block.cost);
+  const std::vector<int> bounds = parallel::partition_blocks(costs, grid.pipeline);
+  const std::vector<int> live = live_micro_batches(config, grid);
+  const int head = static_cast<int>(costs.size()) - 1;
+  MemoryEstimate most;
+  for (std::size_t stage = 0; stage + 1 < bounds.size(); ++stage) {
+    const bool first = stage == 0, last = bounds[stage + 1] == head + 1;
+    StageLoad load;
+    for (int block = std::max(bounds[stage], 1); block < std::min(bounds[stage + 1], head); ++block)
+      add_layer(load, sizes, config, model);
+    add_ends(load, sizes, model, first, last);
+    MemoryEstimate here;
+    here.parameters = load.elements * (sizes.bytes == 2.0 ? 6.0 : 4.0);
+    here.gradients = load.elements * 4.0;
+    here.optimizer = load.elements * (config.optim.name == "adamw"  ? 8.0
+                                      : config.optim.momentum > 0.0 ? 4.0
+                                                                    : 0.0);
+    here.activations = load.activations * live[stage] + working_bytes(sizes, config, last);
+    if (here.total() > most.total()) most = here;
+  }
+  return most;
+}
+
+}  // namespace trireme

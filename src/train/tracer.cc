@@ -1,0 +1,271 @@
+#include "train/tracer.h"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <filesystem>
+#include <fstream>
+#include <limits>
+#include <map>
+#include <tuple>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "trireme/base/clock.h"
+#include "trireme/base/error.h"
+
+namespace trireme {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr int kRoundTrips = 8;  // to find out a clock
+constexpr std::size_t kNamedWaits = 3;
+
+// A rank's tracks, in the order in which a viewer shows them.
+enum Track { kComputation, kWaiting, kFirstLane };
+
+void exchange_number(Communicator& world, Transfer::Direction direction, int peer,
+                     std::int64_t& number) {
+  world.exchange(Stream(), {{direction, peer, Tensor::wrap(std::span(&number, 1))}}).wait_host();
+}
+
+// On rank 0: how far its clock is ahead of that of `peer`, which calls answer_clock.
+std::int64_t ask_clock(Communicator& world, int peer) {
+  std::int64_t shortest = std::numeric_limits<std::int64_t>::max(), offset = 0;
+  for (int i = 0; i < kRoundTrips; ++i) {
+    std::int64_t asked = now_ns(), theirs = 0;
+    exchange_number(world, Transfer::Direction::kSend, peer, asked);
+    exchange_number(world, Transfer::Direction::kReceive, peer, theirs);
+    const std::int64_t answered = now_ns();
+    if (answered - asked < shortest) {
+      shortest = answered - asked;
+      offset = asked + shortest / 2 - theirs;
+    }
+  }
+  return offset;
+}
+
+void answer_clock(Communicator& world) {
+  for (int i = 0; i < kRoundTrips; ++i) {
+    std::int64_t number = 0;
+    exchange_number(world, Transfer::Direction::kReceive, 0, number);
+    number = now_ns();
+    exchange_number(world, Transfer::Direction::kSend, 0, number);
+  }
+}
+
+// Turns one rank's trace into events.
+class Events {
+ public:
+  Events(const ProcessGrid& grid, std::int64_t offset_ns, std::int64_t origin_ns)
+      : grid_(grid), shift_ns_(offset_ns - origin_ns) {}
+
+  Json of(const Trace& trace) {
+    Runtime& runtime = grid_.runtime();
+    metadata("process_name", 0, "name",
+             fmt::format("rank {}: data {}, pipeline {}, tensor {} ({})", runtime.rank(),
+                         grid_.data_index(), grid_.pipeline_index(), grid_.tensor_index(),
+                         runtime.host()));
+    metadata("process_sort_index", 0, "sort_index", runtime.rank());
+    metadata("thread_name", kComputation, "name", "computation");
+    metadata("thread_name", kWaiting, "name", "waits for communication");
+    for (const Activity& activity : trace.activities) {
+      const bool waits = activity.kind == Activity::Kind::kWait;
+      Json arguments = Json::object();
+      if (activity.number >= 0) arguments["number"] = activity.number;
+      complete(activity.name, waits ? kWaiting : kComputation, activity.begin_ns, activity.end_ns,
+               std::move(arguments));
+    }
+    for (const Operation& operation : trace.operations) {
+      complete(std::string(operation.name), track_of(operation, trace), operation.begin_ns,
+               operation.end_ns, {{"bytes", operation.bytes}, {"sequence", operation.sequence}});
+    }
+    return std::move(events_);
+  }
+
+ private:
+  // Operations of a communicator follow each other; to and from each peer they do so on their own.
+  int track_of(const Operation& operation, const Trace& trace) {
+    const auto key = std::make_tuple(operation.lane, operation.peer, operation.sends);
+    const auto [found, added] = tracks_.emplace(key, kFirstLane + static_cast<int>(tracks_.size()));
+    if (added) {
+      const auto lane = trace.lanes.find(operation.lane);
+      std::string name = lane == trace.lanes.end() ? "communication" : lane->second;
+      if (operation.peer >= 0) {
+        name += fmt::format(" {} rank {}", operation.sends ? "to" : "from", operation.peer);
+      }
+      metadata("thread_name", found->second, "name", name);
+    }
+    return found->second;
+  }
+
+  void metadata(const std::string& name, int track, const std::string& key, const Json& value) {
+    events_.push_back({{"name", name},
+                       {"ph", "M"},
+                       {"pid", grid_.runtime().rank()},
+                       {"tid", track},
+                       {"args", {{key, value}}}});
+  }
+
+  void complete(const std::string& name, int track, std::int64_t begin_ns, std::int64_t end_ns,
+                Json arguments) {
+    events_.push_back({{"name", name},
+                       {"ph", "X"},
+                       {"pid", grid_.runtime().rank()},
+                       {"tid", track},
+                       {"ts", static_cast<double>(begin_ns + shift_ns_) * 1e-3},
+                       {"dur", static_cast<double>(end_ns - begin_ns) * 1e-3},
+                       {"args", std::move(arguments)}});
+  }
+
+  const ProcessGrid& grid_;
+  const std::int64_t shift_ns_;
+  Json events_ = Json::array();
+  std::map<std::tuple<int, int, bool>, int> tracks_;
+};
+
+// What a rank waited for, in seconds by operation.
+std::map<std::string, double> waits_of(const Trace& trace) {
+  std::map<std::string, double> waits;
+  for (const Activity& activity : trace.activities) {
+    if (activity.kind != Activity::Kind::kWait) continue;
+    waits[activity.name] += static_cast<double>(activity.end_ns - activity.begin_ns) * 1e-9;
+  }
+  return waits;
+}
+
+// Each rank's text in turn, on rank 0 alone, so that it never holds more than one.
+template <class Use>
+void for_each_text(Communicator& world, std::string mine, const Use& use) {
+  const auto bytes_of = [](std::string& text) {
+    return Tensor::wrap(text.data(), {static_cast<std::int64_t>(text.size())}, DType::kU8);
+  };
+  if (world.rank() == 0) use(mine);
+  for (int rank = 1; rank < world.size(); ++rank) {
+    if (world.rank() != 0 && world.rank() != rank) continue;
+    const auto direction =
+        world.rank() == 0 ? Transfer::Direction::kReceive : Transfer::Direction::kSend;
+    const int peer = world.rank() == 0 ? rank : 0;
+    auto size = static_cast<std::int64_t>(mine.size());
+    exchange_number(world, direction, peer, size);
+    mine.resize(static_cast<std::size_t>(size));
+    world.exchange(Stream(), {{direction, peer, bytes_of(mine)}}).wait_host();
+    if (world.rank() == 0) use(mine);
+  }
+}
+
+// The file and, over all ranks, the longest waits.
+class TraceFile {
+ public:
+  explicit TraceFile(const std::string& path) : path_(path), file_(partial(), std::ios::trunc) {
+    file_ << "{\"displayTimeUnit\": \"ms\", \"traceEvents\": [";
+  }
+
+  void add(const Json& rank) {
+    for (const Json& event : rank["events"]) {
+      file_ << (first_ ? "\n" : ",\n") << event.dump();
+      first_ = false;
+    }
+    for (const auto& [name, seconds] : rank["waits"].items()) {
+      double& most = waits_[name];
+      most = std::max(most, seconds.get<double>());
+    }
+  }
+
+  void close() {
+    file_ << "\n]}\n" << std::flush;
+    std::error_code error;
+    if (file_) std::filesystem::rename(partial(), path_, error);
+    if (!file_ || error) throw RunFolderError(fmt::format("{} cannot be written", path_));
+  }
+
+  std::string longest_waits() const {
+    std::vector<std::pair<double, std::string>> sorted;
+    for (const auto& [name, seconds] : waits_) sorted.emplace_back(-seconds, name);
+    std::sort(sorted.begin(), sorted.end());
+    if (sorted.size() > kNamedWaits) sorted.resize(kNamedWaits);
+    std::string text;
+    for (const auto& [seconds, name] : sorted) {
+      text += fmt::format("{}{} {:.1f} ms", text.empty() ? "" : ", ", name, -seconds * 1e3);
+    }
+    return text.empty() ? "nothing" : text;
+  }
+
+ private:
+  std::string partial() const { return path_ + ".partial"; }
+
+  std::string path_;
+  std::ofstream file_;
+  bool first_ = true;
+  std::map<std::string, double> waits_;
+};
+
+}  // namespace
+
+StepRange parse_step_range(std::string_view text) {
+  StepRange range;
+  const char* end = text.data() + text.size();
+  auto result = std::from_chars(text.data(), end, range.first);
+  range.last = range.first;
+  if (result.ec == std::errc() && result.ptr != end && *result.ptr == '-') {
+    result = std::from_chars(result.ptr + 1, end, range.last);
+  }
+  if (result.ec != std::errc() || result.ptr != end || range.first < 1 ||
+      range.last < range.first) {
+    throw ConfigError(fmt::format(
+        "log.trace {}: expected a step, as in 12, or the first and the last of several, "
+        "as in 10-12",
+        text));
+  }
+  return range;
+}
+
+std::vector<std::int64_t> clock_offsets(Runtime& runtime) {
+  Communicator& world = runtime.world();
+  // The ranks that speak for their nodes, known to rank 0.
+  std::vector<std::int64_t> speakers(static_cast<std::size_t>(runtime.nodes()), 0);
+  const auto node = static_cast<std::size_t>(runtime.node());
+  if (runtime.local_rank() == 0) speakers[node] = runtime.rank();
+  world.all_reduce_host(std::span<std::int64_t>(speakers), ReduceOp::kMax);
+  std::vector<std::int64_t> offsets(speakers.size(), 0);
+  for (std::size_t i = 0; i < speakers.size(); ++i) {
+    const int speaker = static_cast<int>(speakers[i]);
+    if (speaker == 0) continue;
+    if (runtime.rank() == 0) offsets[i] = ask_clock(world, speaker);
+    if (runtime.rank() == speaker) answer_clock(world);
+  }
+  world.broadcast(Stream(), Tensor::wrap(std::span<std::int64_t>(offsets)), 0).wait_host();
+  return offsets;
+}
+
+void Tracer::before(std::int64_t step) {
+  if (begun_ != 0 || step < steps_.first || step > steps_.last) return;
+  begun_ = step;
+  begin_ns_ = now_ns();
+  grid_.runtime().recorder().start_trace();
+}
+
+std::string Tracer::after(std::int64_t step, bool last) {
+  if (begun_ == 0 || (step < steps_.last && !last)) return "";
+  Runtime& runtime = grid_.runtime();
+  const Trace trace = runtime.recorder().take_trace();
+  const auto offset = clock_offsets(runtime)[static_cast<std::size_t>(runtime.node())];
+  std::int64_t origin = begin_ns_;  // rank 0's
+  runtime.world().broadcast(Stream(), Tensor::wrap(std::span(&origin, 1)), 0).wait_host();
+  Json mine;
+  mine["events"] = Events(grid_, offset, origin).of(trace);
+  mine["waits"] = waits_of(trace);
+  std::optional<TraceFile> file;
+  if (runtime.rank() == 0) file.emplace(path_);
+  for_each_text(runtime.world(), mine.dump(),
+                [&](const std::string& text) { file->add(Json::parse(text)); });
+  const std::int64_t first = std::exchange(begun_, 0);
+  if (!file) return "";
+  file->close();
+  return fmt::format("trace of steps {} to {}: {}; the longest waits of any rank: {}", first, step,
+                     path_, file->longest_waits());
+}
+
+}  // namespace trireme

@@ -1,0 +1,167 @@
+#!/usr/bin/env python3
+"""Submits every job template for real, through `trireme job --submit`, to a cluster on this host.
+
+    python3 templates_test.py TRIREME
+"""
+import json
+import os
+import re
+import subprocess
+import sys
+import unittest
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "support"))
+from cli_testing import ProgramTest  # noqa: E402
+from slurm_testing import ENDED, Cluster  # noqa: E402
+
+NODES = 3
+# Writes down which device a task was given, before the task starts.
+PROLOG = """#!/bin/sh
+echo "$SLURMD_NODENAME $SLURM_LOCALID $CUDA_VISIBLE_DEVICES" > "{folder}/gpu-$SLURM_PROCID"
+"""
+GPUS = 2 if os.geteuid() == 0 else 0  # stand-ins: device files, which only root makes
+
+
+class Templates(ProgramTest):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.cluster = cls.enterClassContext(
+            Cluster("--nodes", str(NODES), "--gpus", str(GPUS), "--leaves", "1"))
+        cls.on_cluster = {"SLURM_CONF": cls.cluster.environment["SLURM_CONF"]}
+
+    def setUp(self):
+        super().setUp()
+        self.prepare()
+        self.write("run.ini", "[run]\nsteps = 6\n[model]\npreset = test-gpt\ntied = true\n"
+                   "[data]\ntrain = data/train.h5\n[batch]\nglobal = 8\nmicro = 2\n"
+                   "[eval]\nevery = 0\n[log]\nevery = 100\n")
+        self.write("site.ini", "[slurm]\npartition = batch\nmpi = pmi2\n[environment]\n"
+                   f"variables = SLURM_TASK_PROLOG={self.folder}/prolog.sh OMP_NUM_THREADS=1\n")
+        self.write("prolog.sh", PROLOG.format(folder=self.folder)).chmod(0o755)
+
+    def write(self, name, text):
+        path = self.folder / name
+        path.write_text(text, encoding="utf-8")
+        return path
+
+    def submit(self, template, *arguments):
+        text = self.expect_done("job", template, "--config", "run.ini", "--site", "site.ini",
+                                "--submit", "--name", template, *arguments,
+                                environment=self.on_cluster)
+        return re.fullmatch(r"Submitted batch job (\d+)\n", text).group(1)
+
+    def fields(self, job):
+        """What Slurm says of each task of a job: the job itself, or those of an array."""
+        text = self.cluster.call("scontrol", "show", "job", "-o", job)
+        return [dict(word.split("=", 1) for word in line.split() if "=" in word)
+                for line in text.splitlines() if line]
+
+    def logs(self):
+        return "".join(f"--- {path.name}\n{path.read_text(encoding='utf-8')}"
+                       for path in sorted(self.folder.glob("*.out")))
+
+    def wait_until(self, condition, what):
+        return self.cluster.wait_for(what, condition, show=self.logs)
+
+    def wait(self, job, state="COMPLETED"):
+        """Until the job is over; the last that Slurm says of it."""
+        self.wait_until(lambda: all(one["JobState"] in ENDED for one in self.fields(job)),
+                        f"the end of job {job}")
+        told = self.fields(job)
+        self.assertEqual({one["JobState"] for one in told}, {state}, self.logs())
+        return told
+
+    def steps(self, run="run"):
+        path = self.folder / run / "metrics.jsonl"
+        if not path.exists():
+            return []
+        found = []
+        for line in path.read_text(encoding="utf-8").splitlines():
+            try:
+                found.append(json.loads(line)["step"])
+            except ValueError:
+                pass  # being written
+        return found
+
+    def test_single_node(self):
+        self.wait(self.submit("single_node", "--tasks-per-node", "2"))
+        self.assertEqual(self.steps(), list(range(1, 7)))
+        self.assertIn("grid       2 x 1 x 1", self.logs())
+
+    def test_several_nodes(self):
+        told = self.wait(self.submit("several_nodes", "--nodes", "2", "--tasks-per-node", "2",
+                                     "--grid.tensor", "2"))
+        self.assertEqual((told[0]["NumNodes"], told[0]["NumTasks"]), ("2", "4"))
+        self.assertEqual(self.steps(), list(range(1, 7)))
+        self.assertIn("grid       2 x 1 x 2", self.logs())
+
+    @unittest.skipIf(GPUS == 0, "only root makes device files")
+    def test_several_nodes_gpu(self):
+        told = self.wait(self.submit("several_nodes_gpu", "--nodes", "2", "--tasks-per-node", "2"))
+        self.assertEqual(told[0]["TresPerNode"], "gres:gpu:2")
+        given = sorted(path.read_text(encoding="utf-8").split()
+                       for path in self.folder.glob("gpu-*"))
+        self.assertEqual(len({node for node, _, _ in given}), 2, given)
+        self.assertEqual([(local, gpu) for _, local, gpu in given], [("0", "0"), ("1", "1")] * 2)
+        self.assertEqual(self.steps(), list(range(1, 7)))
+
+    def test_sweep(self):
+        job = self.submit("sweep", "--sweep", "optim.lr=1e-3,3e-4 run.seed=5")
+        self.wait(job)
+        for point, rate in enumerate(("0.001", "0.0003")):
+            self.assertEqual(self.steps(f"run/point-{point}"), list(range(1, 7)))
+            config = (self.folder / f"run/point-{point}/config.ini").read_text(encoding="utf-8")
+            self.assertIn(f"lr = {rate}\n", config)
+            self.assertIn("seed = 5\n", config)
+
+    def test_chain_goes_on_until_the_steps_are_done(self):
+        job = self.submit("chain", "--nodes", "2", "--run.steps", "400", "--time", "10")
+        for restarts in range(2):
+            before = len(self.steps())
+            self.wait_until(lambda: len(self.steps()) > before + 20, "some steps")
+            self.cluster.call("scancel", "--signal=USR1", job)
+            self.wait_until(lambda: int(self.fields(job)[0]["Restarts"]) > restarts, "a requeue")
+        told = self.wait(job)
+        self.assertEqual(told[0]["Restarts"], "2")
+        self.assertEqual(self.steps(), list(range(1, 401)))
+        self.assertEqual(self.logs().count("stopped by a signal after step"), 2)
+
+    def test_scaling(self):
+        self.wait(self.submit("scaling", "--nodes", str(NODES), "--counts", "1,3",
+                              "--batch.global", "12"))
+        for nodes in (1, 3):
+            self.assertEqual(self.steps(f"run/nodes-{nodes}"), list(range(1, 7)))
+            self.assertIn(f"== {nodes} of the nodes", self.logs())
+        self.assertIn("grid       3 x 1 x 1", self.logs())
+
+    def test_a_killed_task_is_named(self):
+        job = self.submit("several_nodes", "--nodes", "2", "--run.steps", "1000000")
+        self.wait_until(lambda: len(self.steps()) > 3, "some steps")
+        ranks = subprocess.run(["pgrep", "-f", f"^{self.program} train"], capture_output=True,
+                               text=True, check=False).stdout.split()
+        own = [pid for pid in ranks if os.readlink(f"/proc/{pid}/cwd") == str(self.folder)]
+        os.kill(int(own[0]), 9)
+        told = self.wait(job, "FAILED")
+        self.assertEqual(told[0]["ExitCode"], "76:0", self.logs())
+        self.assertEqual(len(re.findall(r"(?m)^trireme: .*n[123]", self.logs())), 1, self.logs())
+
+    def test_what_sbatch_refuses_is_told_in_its_words(self):
+        self.expect_refusal(2, "sbatch refused the job: sbatch: error: ", "job", "single_node",
+                            "--config", "run.ini", "--site", self.write(
+                                "other.ini", "[slurm]\npartition = none\n"), "--submit",
+                            environment=self.on_cluster)
+
+    def test_asks_slurm_for_a_nodes_memory(self):
+        self.expect_refusal(2, "a node has 2000: fewer tasks a node", "job", "single_node",
+                            "--config", "run.ini", "--site", "site.ini", "--tasks-per-node", "20",
+                            "--batch.global", "40",
+                            environment=self.on_cluster)
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        sys.exit("usage: templates_test.py TRIREME")
+    ProgramTest.program = Path(sys.argv.pop()).resolve()
+    unittest.main()

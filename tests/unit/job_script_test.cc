@@ -1,0 +1,265 @@
+#include "trireme/train/job_script.h"
+
+#include <functional>
+
+#include <gtest/gtest.h>
+
+#include "trireme/base/error.h"
+
+namespace trireme {
+namespace {
+
+std::string message_of(const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const ConfigError& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+TEST(FillTemplate, ReplacesWordsAndBlocks) {
+  const Placeholders values = {{"NODES", "4"}, {"GRACE", "120"}, {"LINES", "a\n\nb @NODES@\n"}};
+  EXPECT_EQ(fill_template("#SBATCH --nodes=@NODES@\nUSR1@@GRACE@ a@b @ @nodes@\n", "t", values),
+            "#SBATCH --nodes=4\nUSR1@120 a@b @ @nodes@\n");
+  // A value is not searched again; its lines are indented like the placeholder.
+  EXPECT_EQ(fill_template("x=(\n  # @LINES@\n)\n", "t", values), "x=(\n  a\n\n  b @NODES@\n)\n");
+  EXPECT_EQ(fill_template("# @LINES@ more", "t", {{"LINES", "a"}}), "# a more\n");
+  EXPECT_EQ(fill_template("# @LINES@\nend", "t", {{"LINES", ""}}), "end\n");
+}
+
+TEST(FillTemplate, RefusesWhatItDoesNotKnow) {
+  const Placeholders values = {{"NODES", "4"}, {"POINTS", std::nullopt}};
+  EXPECT_EQ(message_of([&] { fill_template("\n@NODE@", "chain", values); }),
+            "chain:2: unknown placeholder @NODE@; did you mean @NODES@?");
+  EXPECT_EQ(message_of([&] { fill_template("# @QUEUE@", "chain", values); }),
+            "chain:1: unknown placeholder @QUEUE@; there are NODES, POINTS");
+  EXPECT_EQ(message_of([&] { fill_template("# @POINTS@", "chain", values); }),
+            "chain:1: nothing is known to put in the place of @POINTS@");
+}
+
+TEST(ShellWord, QuotesWhatAShellWouldTakeApart) {
+  EXPECT_EQ(shell_word("--optim.lr=1e-3"), "--optim.lr=1e-3");
+  EXPECT_EQ(shell_word("--run.folder=my run"), "'--run.folder=my run'");
+  EXPECT_EQ(shell_word("it's $HOME"), "'it'\\''s $HOME'");
+  EXPECT_EQ(shell_word("a[1]*"), "'a[1]*'");
+  EXPECT_EQ(shell_word(""), "''");
+}
+
+TEST(ReadMib, TakesUnits) {
+  EXPECT_EQ(read_mib("1500", "--memory"), 1500);
+  EXPECT_EQ(read_mib("1500M", "--memory"), 1500);
+  EXPECT_EQ(read_mib("2G", "--memory"), 2048);
+  EXPECT_EQ(read_mib("1T", "--memory"), 1 << 20);
+  for (const char* text : {"", "0", "-1", "2g", "2GB", "G", "99999999999999999999"}) {
+    EXPECT_EQ(
+        message_of([&] { read_mib(text, "--memory"); }),
+        "--memory " + std::string(text) + ": expected memory of a node, as in 1500M, 64G or 1T");
+  }
+}
+
+TEST(SiteFile, RefusesWhatCannotStandInAScript) {
+  EXPECT_EQ(message_of([] { site_from_ini("[slurm]\npartitoin = long\n", "site.ini"); }),
+            "site.ini:2: unknown key slurm.partitoin; did you mean slurm.partition?");
+  EXPECT_EQ(message_of([] { site_from_ini("[slurm]\naccount = a; b\n", "site.ini"); }),
+            "site.ini: slurm.account = a; b: the character ';' cannot stand there; letters, digits "
+            "and _-+=.,:/%@[] can");
+  EXPECT_EQ(message_of([] { site_from_ini("[slurm]\nextra = \"--x\\n--y\"\n", "site.ini"); }),
+            "site.ini: slurm.extra = --x\n--y: the character '\\n' cannot stand there; letters, "
+            "digits and _-+=.,:/%@[] can");
+  EXPECT_EQ(message_of([] { site_from_ini("[slurm]\nmemory = 0\n", "site.ini"); }),
+            "site.ini:2: slurm.memory = 0: must be at least 1");
+}
+
+class Job : public ::testing::Test {
+ protected:
+  Job() {
+    config_.model.preset = "test-gpt";
+    config_.data.train = {{"train.h5", 1}};
+    config_.batch.global = 8;
+    config_.batch.micro = 2;
+    request_.nodes = 2;
+    request_.tasks_per_node = 2;
+  }
+
+  JobPlan plan(const std::string& text = "@NODES@") const {
+    return plan_job({"chain", text}, config_, request_, node_mib_,
+                    [](const Config&) { return std::optional<int>(67); });
+  }
+  std::string refusal(const std::string& text = "@NODES@") const {
+    return message_of([&] { plan(text); });
+  }
+  std::string script(const std::string& text) const {
+    const JobTemplate job_template{"chain", text};
+    return job_script(job_template, config_, request_, site_, plan(text),
+                      {"/opt/my tools/trireme", "mpi=@MPI@\n"});
+  }
+
+  Config config_;
+  JobRequest request_;
+  Site site_;
+  std::optional<std::int64_t> node_mib_ = 4000;
+};
+
+TEST_F(Job, TakesWhatFits) {
+  EXPECT_EQ(refusal(), "no error");
+  EXPECT_EQ(plan().points.at(0).grid, (GridShape{4, 1, 1}));
+  // Twice what two ranks need, at most what the node has.
+  EXPECT_GT(plan().memory_mib, 2 * 2 * 128);
+  EXPECT_LT(plan().memory_mib, 2 * 2 * 140);
+  node_mib_ = 300;
+  EXPECT_EQ(plan().memory_mib, 300);
+  request_.memory = "290M";
+  EXPECT_EQ(plan().memory_mib, 290);
+}
+
+TEST_F(Job, RefusesGridsThatTheTasksDoNotFill) {
+  config_.grid.tensor = 3;
+  EXPECT_EQ(refusal(),
+            "2 nodes x 2 tasks: a grid with tensor=3 needs a multiple of 3 ranks, but 4 were "
+            "started: 3 or 6 would fit");
+  config_.grid.tensor = 8;
+  request_.nodes = 4;
+  request_.tasks_per_node = 4;
+  config_.model.heads = 4;
+  EXPECT_EQ(refusal(),
+            "4 heads cannot be split over 8 tensor ranks: grid.tensor must divide model.heads");
+}
+
+TEST_F(Job, RefusesModelsAndBatchesThatDoNotFit) {
+  request_.nodes = 8;
+  EXPECT_EQ(refusal(),
+            "8 nodes x 2 tasks: 4 micro-batches a step (batch.global 8 / batch.micro 2) are fewer "
+            "than 16 data replicas: each needs one at least");
+  config_.grid.pipeline = 16;
+  EXPECT_EQ(refusal(),
+            "more stages than blocks: grid.pipeline is 16, but the model has 9 blocks; "
+            "grid.pipeline can be 1 to 9");
+  config_.grid.pipeline = 1;
+  config_.batch.global = 9;
+  EXPECT_EQ(refusal(), "batch.global (9) is not divisible by batch.micro (2); 8 or 10 would be");
+  config_.batch.global = 8;
+  config_.data.train.clear();
+  EXPECT_EQ(refusal(), "data.train is missing: name what to train on, as in --data.train train.h5");
+  config_.data.train = {{"train.h5", 1}};
+  config_.model.vocabulary = 100;
+  EXPECT_EQ(refusal(),
+            "model.vocabulary is 100, but the data has 67 tokens: leave it out, and it follows "
+            "the data");
+  config_.run.device = "cuda";
+  EXPECT_EQ(refusal(), "run.device is cuda, but this build has no CUDA: use cpu");
+}
+
+TEST_F(Job, RefusesMoreMemoryThanANodeHas) {
+  node_mib_ = 200;
+  EXPECT_EQ(refusal(),
+            "memory: 2 ranks a node need about 260 MiB (130 each: 1 parameters, 1 gradients, 1 "
+            "optimizer, 1 activations, 128 program), a node has 200: fewer tasks a node, a smaller "
+            "batch.micro, or more grid.tensor or grid.pipeline");
+  request_.memory = "1G";
+  EXPECT_EQ(refusal(), "--job.memory 1G: a node has 200 MiB");
+  node_mib_.reset();
+  EXPECT_EQ(refusal(), "no error");
+  config_.model.preset = "gpt2-1.5b";
+  EXPECT_NE(refusal().find("a node has 1024:"), std::string::npos) << refusal();
+  request_.memory.reset();
+  EXPECT_EQ(refusal(), "no error");  // nothing is known of the nodes
+}
+
+TEST_F(Job, RefusesSweepsThatAreNone) {
+  EXPECT_EQ(refusal("@NODES@ @POINTS@"),
+            "template chain needs --sweep KEY=VALUE,VALUE: what to vary");
+  for (const char* sweep : {"optim.lr", "optim.lr=", "=1", "run.seed=1 x"}) {
+    request_.sweep = sweep;
+    EXPECT_NE(refusal("@NODES@ @POINTS@").find("expected key=value,value, as in"),
+              std::string::npos)
+        << refusal("@NODES@ @POINTS@");
+  }
+  request_.sweep = "optim.lrr=1";
+  EXPECT_EQ(refusal("@NODES@ @POINTS@"), "unknown flag --optim.lrr; did you mean --optim.lr?");
+  request_.sweep = "grid.tensor=1,3";
+  EXPECT_NE(refusal("@NODES@ @POINTS@").find("a grid with tensor=3 needs"), std::string::npos);
+  EXPECT_EQ(refusal("@NODES@"), "--sweep is given, but template chain is one run: use sweep");
+  request_.sweep = "run.seed=";
+  for (int i = 0; i < 1001; ++i) request_.sweep += std::to_string(i) + ",";
+  EXPECT_EQ(refusal("@NODES@ @POINTS@"), "job.sweep has more than 1000 points");
+}
+
+TEST_F(Job, RefusesNodeCountsAndNodesThatTheTemplateCannotUse) {
+  for (const char* counts : {"0", "3", "1,x", "-1"}) {
+    request_.counts = counts;
+    EXPECT_NE(refusal("@NODES@ @NODE_COUNTS@").find("is not a number of nodes from 1 to 2"),
+              std::string::npos);
+  }
+  EXPECT_EQ(refusal("one"), "template chain is for one node, but --nodes is 2: use several_nodes");
+}
+
+TEST_F(Job, RefusesValuesThatCannotStandInAScript) {
+  request_.name = "my job";
+  EXPECT_EQ(message_of([&] { check_job_keys(request_); }),
+            "job.name = my job: the character ' ' cannot stand there; letters, digits and "
+            "_-+=.,:/%@[] can");
+  site_.variables = "UCX_TLS";
+  EXPECT_EQ(message_of([&] { script("@NODES@"); }),
+            "environment.variables: 'UCX_TLS' is not NAME=VALUE, as in UCX_TLS=tcp,self");
+}
+
+TEST_F(Job, WritesOutTheRun) {
+  config_.run.folder = "my run";
+  config_.grid.tensor = 2;
+  EXPECT_EQ(script("@NODES@ @TRIREME@\n  # @OPTIONS@\n# @STEP_FUNCTIONS@\n"),
+            "2 '/opt/my tools/trireme'\n"
+            "  '--run.folder=my run'\n  --run.threads=1\n  --model.preset=test-gpt\n"
+            "  --data.train=train.h5\n  --batch.global=8\n  --batch.micro=2\n"
+            "  --grid.pipeline=1\n  --grid.tensor=2\nmpi=pmi2\n");
+}
+
+TEST_F(Job, WritesOutTheSite) {
+  site_ = site_from_ini(
+      "[slurm]\npartition = long\nconstraint = a&b\nextra = --exclusive --mail-type=END\n"
+      "[environment]\nmodules = gcc/12 mpich\nvariables = UCX_TLS=tcp,self A=$x\n"
+      "setup = \"ulimit -s unlimited\\nsource my.sh\"\n",
+      "site.ini");
+  EXPECT_EQ(script("@NODES@\n# @SITE_SBATCH@\n# @SITE_SETUP@\n"),
+            "2\n#SBATCH --partition=long\n#SBATCH --constraint=a&b\n#SBATCH --exclusive\n"
+            "#SBATCH --mail-type=END\nmodule load gcc/12\nmodule load mpich\n"
+            "export UCX_TLS=tcp,self\nexport A='$x'\nulimit -s unlimited\nsource my.sh\n");
+}
+
+TEST_F(Job, WritesOutASweep) {
+  request_.sweep = "run.seed=1,2 data.train=a.h5,b.h5";
+  const std::string text = script("@NODES@ @LAST_POINT@ @LOG@\n# @POINTS@\n# @OPTIONS@\n");
+  EXPECT_NE(text.find("2 3 %x-%A_%a.out\n"
+                      "0) point=(--run.seed=1 --data.train=a.h5 --run.folder=run/point-0) ;;\n"),
+            std::string::npos)
+      << text;
+  EXPECT_NE(text.find("3) point=(--run.seed=2 --data.train=b.h5 --run.folder=run/point-3) ;;\n"),
+            std::string::npos)
+      << text;
+  // A flag may be given once.
+  EXPECT_EQ(text.find("\n--data.train"), std::string::npos) << text;
+}
+
+TEST_F(Job, WritesOutAScalingStudy) {
+  config_.batch.global = 12;
+  request_.nodes = 3;
+  const std::string text = script("@NODES@ (@NODE_COUNTS@) @RUN_FOLDER@\n# @OPTIONS@\n");
+  EXPECT_TRUE(text.starts_with("3 (1 2 3) run\n")) << text;
+  EXPECT_EQ(text.find("--grid"), std::string::npos) << text;
+}
+
+TEST(JobKeys, AreNoMatterForTraining) {
+  Config config;
+  Options options("trireme train", true);
+  add_config_keys(options, config);
+  options.ignore_section("job");
+  options.parse_ini("[job]\nnodes = 2\nwhatever = 1\n[run]\nsteps = 5\n", "run.ini");
+  EXPECT_EQ(config.run.steps, 5);
+  EXPECT_NE(message_of([&] {
+              options.parse_ini("[jobs]\nnodes = 2\n", "run.ini");
+            }).find("unknown key jobs.nodes"),
+            std::string::npos);
+}
+
+}  // namespace
+}  // namespace trireme
