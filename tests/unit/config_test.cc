@@ -67,7 +67,7 @@ Config every_key_changed() {
   config.schedule = {"wsd", 2, 3};
   config.grid = {2, 3, 4, "gpipe", true};
   config.eval = {5, 6};
-  config.log = {11, "3-4"};
+  config.log = {11, "3-4", true};
   config.checkpoint = {12, 13};
   config.comm = {"nccl", 2.5};
   return config;
