@@ -15,6 +15,7 @@ const std::vector<Command>& commands() {
       {"eval", "measure how well a model predicts a text", parse_eval},
       {"generate", "continue texts with a model", parse_generate},
       {"checkpoint", "list, inspect or verify checkpoints", parse_checkpoint},
+      {"top", "watch a run from its folder", parse_top},
       {"job", "write or submit a Slurm job that trains", parse_job},
       {"completion", "write a shell's completion or the manual page", parse_completion},
       {"version", "what this program was built with and what it uses here", parse_version},

@@ -12,5 +12,6 @@ namespace trireme::cli {
 std::string unescaped(std::string_view text, std::string_view flag);
 
 std::string size_text(std::uint64_t bytes);  // "12.3 MB"
+std::string duration_text(double seconds);   // "4 s", "2 min 05 s", "1 h 30 min", "3 d 04 h"
 
 }  // namespace trireme::cli

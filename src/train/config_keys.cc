@@ -116,6 +116,9 @@ void add_loop_keys(Options& options, Config& config) {
   options.add("log.trace", config.log.trace, "",
               "steps to trace, 12 or 10-12: what every rank computed, sent and waited for, as "
               "trace.json in the run folder; auto: none");
+  options.add("log.tensorboard", config.log.tensorboard, "",
+              "also write what metrics.jsonl tells as TensorBoard's event files, into the run "
+              "folder's tensorboard/");
   options.add("checkpoint.every", config.checkpoint.every, "steps",
               "checkpoint this often, and at the end; 0: only at the end", at_least(0));
   options.add("checkpoint.keep", config.checkpoint.keep, "checkpoints",

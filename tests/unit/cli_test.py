@@ -30,7 +30,7 @@ class Commands(ProgramTest):
     def test_lists_the_commands(self):
         text = self.expect_done()
         self.assertEqual(text, self.expect_done("--help"))
-        for command in ("train", "prepare", "checkpoint", "version"):
+        for command in ("train", "prepare", "checkpoint", "top", "version"):
             self.assertRegex(text, rf"(?m)^  {command} +\S")
             self.assertIn("usage: trireme " + command, self.expect_done(command, "--help"))
 

@@ -67,7 +67,7 @@ Config every_key_changed() {
   config.schedule = {"wsd", 2, 3};
   config.grid = {2, 3, 4, "gpipe", true};
   config.eval = {5, 6};
-  config.log = {11, "3-4"};
+  config.log = {11, "3-4", true};
   config.checkpoint = {12, 13};
   config.comm = {"nccl", 2.5};
   return config;
@@ -87,7 +87,7 @@ TEST(Config, EveryKeyIsWrittenOnce) {
   std::size_t assignments = 0;
   for (std::size_t at = 0; (at = ini.find(" = ", at)) != std::string::npos; ++at) ++assignments;
   EXPECT_EQ(assignments, options.names().size());
-  EXPECT_EQ(options.names().size(), 50u);
+  EXPECT_EQ(options.names().size(), 52u);
 }
 
 TEST(Config, ModelKeysStayUnsetUntilGiven) {

@@ -81,6 +81,7 @@ struct Config {
   struct Log {
     std::int64_t every = 10;
     std::optional<std::string> trace;  // "12" or "10-12"; the steps to trace
+    bool tensorboard = false;
     bool operator==(const Log&) const = default;
   } log;
 

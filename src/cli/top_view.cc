@@ -1,0 +1,162 @@
+#include "cli/top_view.h"
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+
+#include <fmt/format.h>
+
+#include "cli/plot.h"
+#include "cli/text.h"
+
+namespace trireme::cli {
+namespace {
+
+constexpr std::size_t kRecentSteps = 50;
+constexpr std::size_t kMostPlotRows = 16;
+
+// Names of hosts and folders may hold anything; on a terminal a control character is a command.
+std::string printable(std::string text) {
+  for (char& c : text) {
+    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = '?';
+  }
+  return text;
+}
+
+// The first `columns` characters of UTF-8 text.
+std::string cut(const std::string& text, std::size_t columns) {
+  std::size_t characters = 0;
+  for (std::size_t at = 0; at < text.size(); ++at) {
+    const bool starts = (static_cast<unsigned char>(text[at]) & 0xc0) != 0x80;
+    if (starts && characters++ == columns) return text.substr(0, at);
+  }
+  return text;
+}
+
+std::string row(std::string_view name, const std::string& value) {
+  return fmt::format("{:<12}{}", name, value);
+}
+
+std::string state_text(const RunHistory& history) {
+  const RunState state = history.state();
+  std::string text(name_of(state));
+  if (state == RunState::kRunning && history.steps().empty()) text += ", no step yet";
+  if (state == RunState::kSilent) text += ": no sign of life of its process";
+  return text;
+}
+
+std::string progress(const RunHistory& history, std::size_t columns, bool utf8) {
+  const std::int64_t step = history.step();
+  if (!history.total_steps()) return row("step", std::to_string(step));
+  const std::int64_t total = *history.total_steps();
+  const double share = static_cast<double>(step) / static_cast<double>(total);
+  const std::string before = row("step", fmt::format("{} of {}  ", step, total));
+  std::string after = fmt::format("  {:.1f} %", 100.0 * share);
+  if (history.seconds_left())
+    after += fmt::format(", {} left", duration_text(*history.seconds_left()));
+  const std::size_t used = before.size() + after.size();
+  const std::size_t width = columns > used ? std::min<std::size_t>(columns - used, 50) : 0;
+  return before + (width >= 5 ? bar(share, width, utf8) : "") + after;
+}
+
+std::string step_time(double seconds) {
+  if (seconds >= 60.0) return duration_text(seconds);
+  return seconds < 1.0 ? fmt::format("{:.1f} ms", 1000.0 * seconds)
+                       : fmt::format("{:.2f} s", seconds);
+}
+
+std::string loss(const RunHistory& history) {
+  const StepMetrics& last = history.steps().back();
+  std::string text = fmt::format("{:.4f}  lr {:.2e}  gradient norm {:.2f}", last.loss,
+                                 last.learning_rate, last.gradient_norm);
+  const auto skipped = std::count_if(history.steps().begin(), history.steps().end(),
+                                     [](const StepMetrics& step) { return step.skipped; });
+  if (skipped > 0) text += fmt::format("  {} skipped: gradients not finite", skipped);
+  return row("loss", text);
+}
+
+std::vector<std::string> step_rows(const RunHistory& history) {
+  const StepMetrics& last = history.steps().back();
+  const StepAverages recent = average(history.last_steps(kRecentSteps));
+  return {loss(history),
+          row("speed", fmt::format("{:.0f} tokens/s, {} a step, over the last {} step{}",
+                                   recent.tokens_per_second, step_time(recent.step_seconds),
+                                   recent.steps, recent.steps == 1 ? "" : "s")),
+          row("waiting",
+              fmt::format("{:.1f} % of the step time for data, {:.1f} % for communication",
+                          100.0 * recent.wait_data_share, 100.0 * recent.exposed_comm_share)),
+          row("memory", fmt::format("{} in the rank that needs most",
+                                    size_text(static_cast<std::uint64_t>(last.memory_bytes))))};
+}
+
+std::string evaluation(const RunHistory& history) {
+  if (history.evaluations().empty()) return row("evaluation", "none yet");
+  const Evaluation& last = history.evaluations().back();
+  return row("evaluation", fmt::format("loss {:.4f}, perplexity {:.2f}, at step {}", last.loss,
+                                       std::exp(last.loss), last.step));
+}
+
+std::string checkpoint(const RunHistory& history) {
+  if (!history.checkpoint()) return row("checkpoint", "none yet");
+  const RunHistory::NewestCheckpoint& newest = *history.checkpoint();
+  return row(
+      "checkpoint",
+      fmt::format("{}, {}, written {} ago",
+                  printable(std::filesystem::path(newest.path).filename().string()),
+                  size_text(static_cast<std::uint64_t>(newest.bytes)), duration_text(newest.age)));
+}
+
+std::string holder(const RunHistory& history) {
+  if (!history.lease()) return row("held by", "nobody");
+  const Lease& lease = *history.lease();
+  std::string who = lease.job.empty() ? std::string("no job") : "job " + printable(lease.job);
+  if (lease.restarts > 0) who += fmt::format(", restart {}", lease.restarts);
+  return row("held by",
+             fmt::format("{}, host {}, process {}", who, printable(lease.host), lease.pid));
+}
+
+std::vector<std::string> loss_curve(const RunHistory& history, std::size_t columns,
+                                    std::size_t rows, bool utf8) {
+  std::vector<double> losses;
+  losses.reserve(history.steps().size());
+  for (const StepMetrics& step : history.steps()) losses.push_back(step.loss);
+  std::vector<std::string> lines = plot(losses, columns, rows, utf8);
+  if (lines.empty()) return {};
+  const std::string first = std::to_string(history.steps().front().step);
+  const std::string last = std::to_string(history.steps().back().step);
+  const std::string title = "    loss  " + first;
+  lines.push_back(fmt::format("{}{:>{}}", title, last, columns - title.size()));
+  return lines;
+}
+
+}  // namespace
+
+std::vector<std::string> top_view(const RunHistory& history, const ViewSize& size, bool utf8) {
+  std::vector<std::string> lines = {
+      fmt::format("{}: {}", printable(history.folder()), state_text(history)),
+      progress(history, size.columns, utf8)};
+  if (!history.steps().empty()) {
+    for (std::string& line : step_rows(history)) lines.push_back(std::move(line));
+  }
+  lines.push_back(evaluation(history));
+  lines.push_back(checkpoint(history));
+  lines.push_back(holder(history));
+  if (history.lease()) {
+    lines.push_back(row("heartbeat", duration_text(*history.heartbeat_age()) + " ago"));
+  }
+  if (history.metrics_age() && !history.steps().empty()) {
+    lines.push_back(row("last step", duration_text(*history.metrics_age()) + " ago"));
+  }
+  // A blank line and the curve's own last line stand around it.
+  if (size.rows > lines.size() + 2 && !history.steps().empty()) {
+    const std::size_t rows = std::min(size.rows - lines.size() - 2, kMostPlotRows);
+    const std::vector<std::string> curve = loss_curve(history, size.columns, rows, utf8);
+    if (!curve.empty()) lines.emplace_back();
+    lines.insert(lines.end(), curve.begin(), curve.end());
+  }
+  if (lines.size() > size.rows) lines.resize(size.rows);
+  for (std::string& line : lines) line = cut(line, size.columns);
+  return lines;
+}
+
+}  // namespace trireme::cli

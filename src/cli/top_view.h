@@ -1,0 +1,20 @@
+// What `trireme top` shows, as text.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "trireme/train/run_history.h"
+
+namespace trireme::cli {
+
+struct ViewSize {
+  std::size_t columns = 80;
+  std::size_t rows = 24;
+};
+
+// At most size.rows lines of at most size.columns characters, without control characters. The loss
+// curve takes the room that is left.
+std::vector<std::string> top_view(const RunHistory& history, const ViewSize& size, bool utf8);
+
+}  // namespace trireme::cli

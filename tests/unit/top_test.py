@@ -1,0 +1,324 @@
+#!/usr/bin/env python3
+"""`trireme top` on run folders in every state, printed and on a (pseudo-)terminal.
+
+    python3 top_test.py TRIREME
+"""
+import fcntl
+import json
+import os
+import pty
+import re
+import select
+import signal
+import struct
+import subprocess
+import sys
+import termios
+import time
+import unittest
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "support"))
+from cli_testing import ProgramTest  # noqa: E402
+
+UTF8 = {"LC_ALL": "C.UTF-8"}
+ENTER, LEAVE = "\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l"
+
+
+class RunFolderTest(ProgramTest):
+    def setUp(self):
+        super().setUp()
+        self.run_folder = self.folder / "run"
+        (self.run_folder / "checkpoints").mkdir(parents=True)
+        self.configure(100)
+
+    def configure(self, steps):
+        (self.run_folder / "config.ini").write_text(f"[run]\nsteps = {steps}\n", encoding="utf-8")
+
+    def add_steps(self, first, last, **values):
+        with open(self.run_folder / "metrics.jsonl", "a", encoding="utf-8") as file:
+            for step in range(first, last + 1):
+                line = {"step": step, "loss": 2.0 + 3.0 / step, "lr": 0.001, "grad_norm": 0.75,
+                        "tokens": step * 64, "tokens_per_s": 128.0, "step_s": 0.5, "wait_data_s": 0.05,
+                        "comm_s": 0.125, "memory_bytes": 123456789}
+                file.write(json.dumps({**line, **values}) + "\n")
+
+    def add_evaluation(self, step, loss):
+        with open(self.run_folder / "metrics.jsonl", "a", encoding="utf-8") as file:
+            file.write(json.dumps({"step": step, "eval_loss": loss}) + "\n")
+
+    def add_checkpoint(self, step, age=0):
+        path = self.run_folder / f"checkpoints/step-{step:08d}.h5"
+        path.write_bytes(b"x" * 2000)
+        os.utime(path, (time.time() - age, time.time() - age))
+
+    def hold(self, silent_for=0, **values):
+        lease = {"job": "4711", "restarts": 2, "host": "elsewhere", "pid": 42, "process_start": 1,
+                 "heartbeat": int(time.time()) - silent_for, "generation": 3, **values}
+        path = self.run_folder / "lease.next"
+        path.write_text(json.dumps(lease), encoding="utf-8")
+        path.rename(self.run_folder / "lease")
+
+
+class Printed(RunFolderTest):
+    def top(self, *arguments, **options):
+        return self.expect_done("top", "run", *arguments, **options)
+
+    def test_a_running_one(self):
+        self.add_steps(1, 25)
+        self.add_evaluation(20, 2.5)
+        self.add_checkpoint(10)
+        self.add_checkpoint(20, age=7300)
+        self.hold()
+        text = self.top(environment=UTF8)
+        for line in (r"run: running", r"step +25 of 100  █+▌?─+  25\.0 %, 37 s left",
+                     r"loss +2\.1200  lr 1\.00e-03  gradient norm 0\.75",
+                     r"speed +128 tokens/s, 500\.0 ms a step, over the last 25 steps",
+                     r"waiting +10\.0 % of the step time for data, 25\.0 % for communication",
+                     r"memory +123\.5 MB in the rank that needs most",
+                     r"evaluation +loss 2\.5000, perplexity 12\.18, at step 20",
+                     r"checkpoint +step-00000020\.h5, 2\.0 kB, written 2 h 01 min ago",
+                     r"held by +job 4711, restart 2, host elsewhere, process 42",
+                     r"heartbeat +\d.* ago", r"last step +\d.* ago", r" +5 ┤⠉.*", r" +2\.12 ┤.+",
+                     r" +loss  1 +25"):
+            self.assertRegex(text, f"(?m)^{line}$")
+        self.assertTrue(all(len(line) <= 80 for line in text.splitlines()), text)
+        self.assertNotIn("\x1b", text)
+        self.assertEqual(text, self.top("--once", environment=UTF8))
+
+    def test_without_utf8_all_is_ascii(self):
+        self.add_steps(1, 25)
+        text = self.top(environment={"LC_ALL": "C"})
+        self.assertTrue(text.isascii(), text)
+        self.assertRegex(text, r"(?m)^step +25 of 100  #+-+  25\.0 %$")
+        self.assertRegex(text, r"(?m)^ +5 \+\*")
+
+    def test_states(self):
+        self.assertRegex(self.top(), r"\Arun: stopped\nstep +0 of 100 ")
+        self.hold()
+        self.assertIn("run: running, no step yet\n", self.top())
+        self.hold(silent_for=1000)
+        self.assertRegex(self.top(), r"(?s)run: silent: no sign of life .*\nheartbeat +1[678] min \d\d s ago")
+        self.hold(host=os.uname().nodename, pid=os.getpid())  # this process started at another time
+        self.assertIn("run: silent", self.top())
+        (self.run_folder / "lease").unlink()
+        self.add_steps(1, 99)
+        self.assertIn("run: stopped\n", self.top())
+        self.add_steps(100, 100)
+        self.add_checkpoint(50)
+        self.assertIn("run: stopped\n", self.top())
+        self.add_checkpoint(100)
+        self.assertIn("run: finished\n", self.top())
+
+    def test_odd_metrics(self):
+        self.add_steps(1, 3)
+        self.add_steps(4, 4, loss=None, grad_norm=None, skipped=True)
+        with open(self.run_folder / "metrics.jsonl", "a", encoding="utf-8") as file:
+            file.write('{"step": 5, "lo')
+        text = self.top()
+        self.assertRegex(text, r"(?m)^step +4 of 100")
+        self.assertRegex(text, r"(?m)^loss +nan .* 1 skipped: gradients not finite$")
+
+    def test_names_send_nothing_to_the_terminal(self):
+        self.hold(host="\x1b[2Jnode\n", job="\x07")
+        self.assertIn("job ?, restart 2, host ?[2Jnode?, process 42", self.top())
+
+    def test_a_run_that_was_trained(self):
+        data = self.prepare()
+        self.expect_done("train", "--data.train", data / "train.h5", "--model.preset", "test-gpt",
+                         "--model.context", 16, "--batch.global", 2, "--batch.micro", 2, "--run.steps", 3,
+                         "--run.folder", "trained", "--threads", 1)
+        before = sorted(path.name for path in (self.folder / "trained").iterdir())
+        text = self.expect_done("top", "trained/")
+        self.assertRegex(text, r"\Atrained/: finished\nstep +3 of 3 .* 100\.0 %\n")
+        self.assertRegex(text, r"(?m)^held by +nobody$")
+        self.assertEqual(sorted(path.name for path in (self.folder / "trained").iterdir()), before)
+
+    def test_refusals(self):
+        self.expect_refusal(5, "nowhere: there is no such folder; expected the folder of a run",
+                            "top", "nowhere")
+        self.expect_refusal(5, "config.ini: not a folder", "top", "run/config.ini")
+        (self.folder / "other").mkdir()
+        (self.folder / "other/notes").touch()
+        self.expect_refusal(5, "other: not a run folder: it holds neither config.ini nor metrics.jsonl",
+                            "top", "other")
+        self.expect_refusal(2, "top takes the folder of one run, as in trireme top run, not 0", "top")
+        self.expect_refusal(2, "not 2", "top", "run", "run")
+        for value in ("0", "-1", "often"):
+            self.expect_refusal(2, f"--every {value}: ", "top", "run", "--every", value)
+        self.expect_refusal(2, "started 2; start it alone", "top", "run",
+                            environment={"PMI_RANK": "0", "PMI_SIZE": "2"})
+
+
+class Screen:
+    """As much of a terminal as is needed: what a frame leaves on it."""
+    TOKEN = re.compile(r"\x1b\[([?\d]*)([A-Za-z])|(\r)|(\n)|([^\x1b\r\n])")
+
+    def __init__(self, columns, rows):
+        self.cells = [[" "] * columns for _ in range(rows)]
+        self.x = self.y = 0
+
+    def feed(self, text):
+        for argument, command, carriage, newline, character in self.TOKEN.findall(text):
+            if character:
+                self.cells[self.y][self.x] = character
+                self.x += 1
+            elif carriage:
+                self.x = 0
+            elif newline:
+                self.y += 1  # an IndexError: it would scroll
+            elif command == "H":
+                assert argument == "", argument
+                self.x = self.y = 0
+            elif command in "KJ":
+                self.cells[self.y][self.x:] = [" "] * (len(self.cells[0]) - self.x)
+                for row in self.cells[self.y + 1:] if command == "J" else ():
+                    row[:] = [" "] * len(row)
+            else:
+                assert command in "hl", command
+
+    def lines(self):
+        return ["".join(row).rstrip() for row in self.cells]
+
+
+class OnATerminal(RunFolderTest):
+    def setUp(self):
+        super().setUp()
+        self.add_steps(1, 25)
+        self.hold()
+
+    def start(self, *arguments, columns=100, rows=30, every=0.1):
+        self.terminal, inner = pty.openpty()
+        self.addCleanup(os.close, self.terminal)
+        self.addCleanup(os.close, inner)  # stays open here: what is set there can be looked at
+        self.inner = inner
+        self.resize(columns, rows)
+        self.before = termios.tcgetattr(inner)
+
+        def own_terminal():
+            os.setsid()
+            fcntl.ioctl(inner, termios.TIOCSCTTY, 0)
+        environment = {name: value for name, value in os.environ.items()
+                       if not name.startswith(("PMI_", "PMIX_", "SLURM_"))}
+        self.process = subprocess.Popen(
+            [self.program, "top", "run", "--every", str(every), *arguments], stdin=inner, stdout=inner,
+            stderr=inner, cwd=self.folder, env={**environment, **UTF8, "TERM": "xterm"},
+            preexec_fn=own_terminal)
+        self.addCleanup(self.process.wait)
+        self.addCleanup(self.process.kill)
+        self.output = ""
+
+    def resize(self, columns, rows):
+        self.size = columns, rows
+        fcntl.ioctl(self.inner, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+
+    def read(self):
+        """What comes until the next pause."""
+        if select.select([self.terminal], [], [], 0.05)[0]:
+            self.output += os.read(self.terminal, 1 << 16).decode(errors="ignore")
+
+    def wait_for(self, condition):
+        """The screen after the first frame since now that meets the condition."""
+        begin = len(self.output)
+        while True:
+            self.read()
+            for frame in re.findall(r"(?s)\x1b\[H.*?\x1b\[J", self.output[begin:]):
+                screen = Screen(*self.size)
+                try:
+                    screen.feed(frame)
+                except IndexError:
+                    continue  # drawn for another size
+                if condition(screen.lines()):
+                    return screen.lines()
+            self.assertIsNone(self.process.poll(), self.output)
+
+    def expect_ended(self, status=0):
+        while self.process.poll() is None:
+            self.read()
+        while select.select([self.terminal], [], [], 0.05)[0]:
+            self.read()
+        self.assertEqual(self.process.returncode, status, self.output)
+        self.assertEqual(self.output.count(ENTER), self.output.count(LEAVE))
+        self.assertEqual(termios.tcgetattr(self.inner), self.before)
+        return self.output.rsplit(LEAVE, 1)[1]
+
+    def test_follows_the_run_and_the_window(self):
+        self.start()
+        lines = self.wait_for(lambda lines: lines[0] == "run: running")
+        self.assertRegex(lines[1], "^step +25 of 100 ")
+        self.assertTrue(self.output.startswith(ENTER), self.output)
+        self.add_steps(26, 30)
+        self.hold(job="12")
+        self.wait_for(lambda lines: lines[1].startswith("step        30 of 100"))
+        self.wait_for(lambda lines: any("job 12," in line for line in lines))
+        for columns, rows in ((50, 12), (30, 5), (8, 3), (200, 50)):
+            self.resize(columns, rows)
+            lines = self.wait_for(lambda lines: lines[0].startswith("run: "))
+            # As much as fits, beside the row and the column that stay free.
+            self.assertLessEqual(max(map(len, lines)), columns - 1)
+            self.assertEqual(lines[-1], "")
+            if rows < 10:
+                self.assertNotEqual(lines[-2], "")
+        os.write(self.terminal, b"q")
+        self.assertIn("run: running\r\nstep        30 of 100", self.expect_ended())
+
+    def test_draws_anew_as_soon_as_the_window_changes(self):
+        self.start(every=80000)
+        for columns in (60, 90, 50):
+            self.resize(columns, 20)
+            self.wait_for(lambda lines: lines[0] == "run: running")
+        os.write(self.terminal, b"q")
+        self.expect_ended()
+
+    def test_gives_the_terminal_back(self):
+        for end in (lambda: os.write(self.terminal, b"\x03"),
+                    lambda: self.process.send_signal(signal.SIGTERM),
+                    lambda: self.process.send_signal(signal.SIGHUP)):
+            self.start()
+            self.wait_for(lambda lines: lines[0] == "run: running")
+            self.assertFalse(termios.tcgetattr(self.inner)[3] & termios.ECHO)
+            end()
+            self.assertIn("run: running\r\n", self.expect_ended())
+
+    def test_gives_the_terminal_back_while_stopped(self):
+        self.start()
+        self.wait_for(lambda lines: lines[0] == "run: running")
+        os.write(self.terminal, b"\x1a")
+        os.waitid(os.P_PID, self.process.pid, os.WSTOPPED | os.WNOWAIT)
+        while select.select([self.terminal], [], [], 0.05)[0]:
+            self.read()
+        self.assertTrue(self.output.endswith(LEAVE))
+        self.assertEqual(termios.tcgetattr(self.inner), self.before)
+        self.process.send_signal(signal.SIGCONT)
+        self.wait_for(lambda lines: lines[0] == "run: running")
+        os.write(self.terminal, b"q")
+        self.expect_ended()
+
+    def test_ends_with_the_run(self):
+        self.start()
+        self.wait_for(lambda lines: lines[0] == "run: running")
+        self.add_steps(26, 100)
+        self.add_checkpoint(100)
+        (self.run_folder / "lease").unlink()
+        self.assertIn("run: finished\r\nstep        100 of 100", self.expect_ended())
+
+    def test_a_folder_that_goes_away(self):
+        self.start()
+        self.wait_for(lambda lines: lines[0] == "run: running")
+        self.run_folder.rename(self.folder / "moved")
+        self.assertEqual(self.expect_ended(status=5),
+                         "trireme: run: there is no such folder; expected the folder of a run\r\n")
+
+    def test_once_writes_plainly(self):
+        self.start("--once", columns=60)
+        while self.process.poll() is None:
+            self.read()
+        self.read()
+        self.assertEqual(self.process.returncode, 0)
+        self.assertNotIn("\x1b", self.output)
+        self.assertLessEqual(max(map(len, self.output.split("\r\n"))), 59)
+
+
+if __name__ == "__main__":
+    ProgramTest.program = Path(sys.argv.pop(1)).resolve()
+    unittest.main()
