@@ -16,6 +16,7 @@ const std::vector<Command>& commands() {
       {"generate", "continue texts with a model", parse_generate},
       {"checkpoint", "list, inspect or verify checkpoints", parse_checkpoint},
       {"job", "write or submit a Slurm job that trains", parse_job},
+      {"scale", "measure how training scales over nodes, and report it", parse_scale},
       {"version", "what this program was built with and what it uses here", parse_version},
   };
   return table;
