@@ -17,6 +17,7 @@ const std::vector<Command>& commands() {
       {"checkpoint", "list, inspect or verify checkpoints", parse_checkpoint},
       {"top", "watch a run from its folder", parse_top},
       {"job", "write or submit a Slurm job that trains", parse_job},
+      {"scale", "measure how training scales over nodes, and report it", parse_scale},
       {"completion", "write a shell's completion or the manual page", parse_completion},
       {"version", "what this program was built with and what it uses here", parse_version},
   };

@@ -1,0 +1,195 @@
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <sstream>
+#include <thread>
+
+#include <fmt/format.h>
+
+#include "trireme/base/error.h"
+#include "trireme/base/log.h"
+#include "trireme/comm/launcher.h"
+#include "trireme/train/scaling_study.h"
+#include "trireme/train/signals.h"
+
+#include "cli/commands.h"
+#include "cli/scale_launch.h"
+
+namespace trireme::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct ScaleArguments {
+  std::string nodes = "1,2", mode = "strong", output, site, time = "00:30:00", point;
+  std::optional<std::string> grids, launcher;
+  std::optional<int> warmup, cpus_per_rank;
+  int ranks_per_node = 1, repeats = 3, steps = 20;
+  bool dry_run = false;
+  Config config;
+};
+
+void declare(Options& options, ScaleArguments& given) {
+  options.add("output", given.output, "folder", "of the study; the same command goes on in it");
+  options.add("nodes", given.nodes, "nodes", "numbers of them to try", not_empty());
+  options.add("ranks-per-node", given.ranks_per_node, "ranks", "on each node", at_least(1));
+  options.add("mode", given.mode, "",
+              "strong: the same batch.global on all numbers of nodes; weak: batch.global on the "
+              "fewest, and more in proportion; or strong,weak",
+              not_empty());
+  options.add("grids", given.grids, "",
+              "PIPELINExTENSOR, as in 1x1,1x2: a curve for each, data parallelism is what they "
+              "leave; auto: that of grid.pipeline and grid.tensor",
+              not_empty());
+  options.add("repeats", given.repeats, "runs", "of each point, for the confidence", at_least(1));
+  options.add("steps", given.steps, "steps", "of each run", at_least(2));
+  options.add("warmup", given.warmup, "steps", "the first of them, not measured; auto: a quarter",
+              at_least(1));
+  options.add(
+      "launcher", given.launcher, "",
+      "mpiexec: on this host, a node is ranks-per-node processes of it; srun: inside of this "
+      "allocation; sbatch: a job for each run; auto: srun in an allocation, else mpiexec",
+      one_of({"mpiexec", "srun", "sbatch"}));
+  options.add("site", given.site, "file", "what is particular to the cluster (jobs/site.ini)");
+  options.add("time", given.time, "", "limit of each job, as sbatch takes it", not_empty());
+  options.add("cpus-per-rank", given.cpus_per_rank, "cores",
+              "of each rank, for srun and sbatch; auto: run.threads", at_least(1));
+  options.add("dry-run", given.dry_run, "", "show the points and start nothing");
+  options.add("point", given.point, "folder", "run one point of a study: what the launchers start");
+  add_config_keys(options, given.config);
+}
+
+Site read_site(const std::string& path) {
+  if (path.empty()) return {};
+  std::ifstream file(path);
+  std::ostringstream text;
+  if (fs::is_directory(path) || !(text << file.rdbuf())) {
+    throw ConfigError(fmt::format("--site {} cannot be read", path));
+  }
+  return site_from_ini(text.str(), path);
+}
+
+scaling::StudyPlan plan_of(const ScaleArguments& given, const ScaleLaunch& launch) {
+  scaling::StudyPlan plan;
+  plan.config = given.config;
+  plan.nodes = scaling::read_counts(given.nodes);
+  plan.ranks_per_node = given.ranks_per_node;
+  plan.modes = scaling::read_modes(given.mode);
+  plan.repeats = given.repeats;
+  plan.steps = given.steps;
+  plan.warmup = given.warmup.value_or(std::max(1, given.steps / 4));
+  const Config::Grid& grid = given.config.grid;
+  if (grid.data) {
+    throw ConfigError(fmt::format(
+        "grid.data is {}, but in a study it follows from the number of nodes: leave it out",
+        *grid.data));
+  }
+  plan.grids = given.grids
+                   ? scaling::read_grids(*given.grids)
+                   : std::vector{std::pair{grid.pipeline.value_or(1), grid.tensor.value_or(1)}};
+  if (plan.warmup >= plan.steps) {
+    throw ConfigError(
+        fmt::format("--warmup {} leaves none of --steps {} to measure", plan.warmup, plan.steps));
+  }
+  // A node that has fewer ranks beside it must not have more cores: it would be no node.
+  if (launch.launcher == "mpiexec" && !plan.config.run.threads) {
+    const int cores = static_cast<int>(std::thread::hardware_concurrency());
+    plan.config.run.threads = std::max(1, cores / (plan.nodes.back() * plan.ranks_per_node));
+  }
+  const char* job = std::getenv("SLURM_JOB_ID");
+  plan.ran = launch.launcher == "mpiexec"
+                 ? fmt::format("mpiexec on {} alone: its {} cores stand for all nodes", node_name(),
+                               std::thread::hardware_concurrency())
+             : job != nullptr && launch.launcher == "srun" ? fmt::format("srun in job {}", job)
+                                                           : launch.launcher;
+  return plan;
+}
+
+// The checks of `trireme train` and of memory, before anything is started.
+void check_points(const scaling::StudyPlan& plan, const std::vector<scaling::Point>& points,
+                  const ScaleLaunch& launch) {
+  for (const scaling::Point& point : points) {
+    if (point.repeat > 1) continue;
+    JobRequest request;
+    request.nodes = point.nodes;
+    request.tasks_per_node = plan.ranks_per_node;
+    const VocabularyOf vocabulary = vocabulary_to_estimate;
+    plan_job({"scale", "@NODES@"}, scaling::config_of(plan, point, "run"), request,
+             launch.site.memory, vocabulary);
+  }
+}
+
+void show_points(const scaling::StudyPlan& plan, const std::vector<scaling::Point>& points,
+                 const ScaleLaunch& launch, const std::string& output) {
+  for (const scaling::Point& point : points) {
+    const std::string folder = fmt::format("{}/points/{}", output, point.name());
+    const bool done = fs::exists(folder + "/result.json");
+    print_line(fmt::format(
+        "{}{}: {}", point.name(), done ? " (done)" : "",
+        launch.launcher == "sbatch"
+            ? fmt::format("a job of {} nodes", point.nodes)
+            : fmt::format(
+                  "{}",
+                  fmt::join(launch_command(launch, point, plan.ranks_per_node, folder), " "))));
+  }
+  print_line(fmt::format("{} points of {} steps", points.size(), plan.steps));
+}
+
+ExitStatus run_study(const ScaleArguments& given) {
+  ScaleLaunch launch;
+  launch.launcher =
+      given.launcher.value_or(std::getenv("SLURM_JOB_NUM_NODES") != nullptr ? "srun" : "mpiexec");
+  launch.program = fs::read_symlink("/proc/self/exe").string();
+  launch.site = read_site(given.site);
+  launch.time = given.time;
+  launch.cpus_given = given.cpus_per_rank || given.config.run.threads;
+  launch.cpus_per_rank = given.cpus_per_rank.value_or(given.config.run.threads.value_or(1));
+  check_config(given.config);
+  const scaling::StudyPlan plan = plan_of(given, launch);
+  const std::vector<scaling::Point> points = scaling::points_of(plan);
+  check_points(plan, points, launch);
+  if (given.output.empty()) {
+    throw ConfigError("scale needs a folder to keep the study in: --output FOLDER");
+  }
+  const std::string output = fs::absolute(given.output).lexically_normal().string();
+  if (given.dry_run) {
+    show_points(plan, points, launch, output);
+    return ExitStatus::kDone;
+  }
+  check_launcher(launch, plan.nodes.back());
+  const scaling::StudyFolder study(output, plan);
+  const bool whole = launch.launcher == "sbatch" ? run_as_jobs(launch, study, plan, points)
+                                                 : run_here(launch, study, plan, points);
+  print_line(study.report(points));
+  if (whole) {
+    print_line(fmt::format("report: {}/report.html", output));
+    return ExitStatus::kDone;
+  }
+  print_line(fmt::format("stopped by a signal; the same command goes on{}",
+                         launch.launcher == "sbatch" ? ", the jobs that are queued too" : ""));
+  return ExitStatus::kRequeue;
+}
+
+}  // namespace
+
+Work parse_scale(const Arguments& arguments) {
+  ScaleArguments given;
+  Options options("trireme scale --output FOLDER [--config FILE] [--nodes N,N...] [--KEY VALUE]...",
+                  true);
+  declare(options, given);
+  options.parse(arguments);
+  if (options.help_requested()) return show_help(options.description());
+  if (given.point.empty()) {
+    require_single_process("scale");
+    return {.alone = [given = std::move(given)] { return run_study(given); }, .on_ranks = {}};
+  }
+  Config config = scaling::read_point(given.point);
+  const auto signals = std::make_shared<const StopSignals>();
+  return {
+      .alone = {},
+      .on_ranks = [config = std::move(config), folder = given.point, signals](Runtime& runtime) {
+        return scaling::run_point(runtime, folder, config, *signals);
+      }};
+}
+
+}  // namespace trireme::cli

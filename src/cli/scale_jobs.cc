@@ -1,0 +1,141 @@
+// The points of a study as jobs of their own.
+#include <filesystem>
+#include <fstream>
+
+#include <fmt/format.h>
+
+#include "trireme/base/error.h"
+#include "trireme/base/log.h"
+#include "trireme/io/token_shard.h"
+
+#include "cli/scale_launch.h"
+#include "cli/subprocess.h"
+
+namespace trireme::cli {
+namespace {
+
+// The points of a study share the job's name, and singleton runs them one at a time: they would
+// disturb each other on the network.
+constexpr const char* kTemplate = R"(#!/usr/bin/env bash
+#SBATCH --job-name=@NAME@
+#SBATCH --output=@LOG@
+#SBATCH --time=@TIME@
+#SBATCH --mem=@MEMORY@
+#SBATCH --no-requeue
+#SBATCH --dependency=singleton
+#SBATCH --nodes=@NODES@
+#SBATCH --ntasks-per-node=@TASKS_PER_NODE@
+#SBATCH --cpus-per-task=@CPUS_PER_TASK@
+# @SITE_SBATCH@
+# One point of a scaling study.
+# @FACTS@
+
+# @SITE_SETUP@
+exec srun -K1 --mpi=@MPI@ --cpus-per-task=@CPUS_PER_TASK@ @TRIREME@ scale --point @RUN_FOLDER@
+)";
+
+constexpr std::int64_t kTriadMib = 256;  // what measuring memory takes of each rank, and a margin
+
+std::string one_line(std::string text) {
+  while (text.ends_with('\n')) text.pop_back();
+  for (char& c : text) c = c == '\n' ? ';' : c;
+  return text;
+}
+
+std::string script_of(const ScaleLaunch& launch, const scaling::StudyFolder& study,
+                      const scaling::StudyPlan& plan, const scaling::Point& point) {
+  const std::string folder = study.folder_of(point);
+  const Config config = scaling::config_of(plan, point, folder);
+  JobRequest request;
+  request.nodes = point.nodes;
+  request.tasks_per_node = plan.ranks_per_node;
+  request.cpus_per_task = launch.cpus_per_rank;
+  request.time = launch.time;
+  const std::size_t key = std::hash<std::string>()(study.path()) % 0x1000000;
+  request.name = fmt::format("trireme-scale-{:06x}", key);
+  request.log = folder + "/log";
+  check_job_keys(request);
+  const JobTemplate job_template{"scale", kTemplate};
+  const VocabularyOf vocabulary = vocabulary_to_estimate;
+  JobPlan job = plan_job(job_template, config, request, launch.site.memory, vocabulary);
+  job.memory_mib += kTriadMib * plan.ranks_per_node;
+  if (launch.site.memory) job.memory_mib = std::min(job.memory_mib, *launch.site.memory);
+  return job_script(job_template, config, request, launch.site, job, {launch.program, ""});
+}
+
+std::string submit(const std::string& script, const std::string& folder) {
+  const auto done = run_program({"sbatch", "--parsable"}, script);
+  if (!done) throw ConfigError("--launcher sbatch: there is no sbatch in the PATH");
+  if (done->status != 0) {
+    throw ConfigError(fmt::format("sbatch refused the job: {}", one_line(done->errors)));
+  }
+  std::string job = one_line(done->output);
+  job = job.substr(0, job.find(';'));  // of a federation it names the cluster too
+  std::ofstream(folder + "/job") << job << "\n";
+  return job;
+}
+
+// A controller that does not answer for a while says nothing of its jobs.
+bool in_queue(const std::string& job) {
+  const auto done = run_program({"squeue", "-h", "-j", job, "-o", "%T"}, "");
+  if (!done) return false;
+  if (done->status != 0) return done->errors.find("Invalid job id") == std::string::npos;
+  return !done->output.empty();
+}
+
+std::string job_of(const std::string& folder) {
+  std::ifstream file(folder + "/job");
+  std::string job;
+  file >> job;
+  return job;
+}
+
+}  // namespace
+
+int vocabulary_to_estimate(const Config& config) {
+  constexpr int kUsual = 50257;
+  for (const WeightedPath& path : config.data.train) {
+    if (std::filesystem::is_regular_file(path.path)) {
+      return static_cast<int>(read_token_shard_info(path.path).vocabulary);
+    }
+  }
+  return config.model.vocabulary.value_or(kUsual);
+}
+
+bool run_as_jobs(const ScaleLaunch& launch, const scaling::StudyFolder& study,
+                 const scaling::StudyPlan& plan, const std::vector<scaling::Point>& points) {
+  StudySignals signals;
+  for (const scaling::Point& point : points) {
+    if (study.result_of(point)) continue;
+    const std::string folder = study.folder_of(point);
+    const std::string before = job_of(folder);
+    if (!before.empty() && in_queue(before)) continue;  // of an earlier start, still under way
+    study.begin(point);
+    print_line(fmt::format("{}: job {}", point.name(),
+                           submit(script_of(launch, study, plan, point), folder)));
+  }
+  std::size_t number = 0;
+  for (const scaling::Point& point : points) {
+    ++number;
+    bool waited = false;
+    for (int absent = 0; !study.result_of(point);) {
+      if (signals.arrived()) return false;
+      waited = true;
+      // A file may show later here than where it was written.
+      absent = in_queue(job_of(study.folder_of(point))) ? 0 : absent + 1;
+      if (absent > 3) {
+        study.report(points);
+        throw_failed(study, point, static_cast<int>(ExitStatus::kInternal));
+      }
+      signals.wait(1.0);
+    }
+    study.report(points);
+    if (!waited) continue;
+    const auto result = study.result_of(point);
+    print_line(fmt::format("{}/{} {}: {:.0f} tokens/s, {:.4g} s a step", number, points.size(),
+                           point.name(), result->tokens_per_second, result->step_seconds));
+  }
+  return true;
+}
+
+}  // namespace trireme::cli

@@ -1,0 +1,169 @@
+#!/usr/bin/env python3
+"""`trireme scale` as a user starts it, through mpiexec: a study and what it leaves; going on after an
+interruption and after a fault; --dry-run; what it refuses.
+
+usage: scale_test.py TRIREME
+"""
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import unittest
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "support"))
+from cli_testing import ProgramTest  # noqa: E402
+
+MODEL = ("--model.layers 1 --model.width 16 --model.heads 2 --model.context 16 --batch.global 8 "
+         "--batch.micro 2 --threads 1 --steps 6 --warmup 2").split()
+NAMES = ("strong-n1-d1p1t1", "strong-n2-d2p1t1", "weak-n1-d1p1t1", "weak-n2-d2p1t1")
+
+
+class Scale(ProgramTest):
+    def setUp(self):
+        super().setUp()
+        self.prepare()
+        self.study = self.folder / "study"
+
+    def arguments(self, *more):
+        flags = ["--data.train", "data/train.h5", "--output", "study", "--nodes", "1,2", *MODEL, *more]
+        last = dict(zip(flags[::2], flags[1::2]))  # a flag may be given once only
+        return ["scale", *(word for pair in last.items() for word in pair)]
+
+    def results(self):
+        return {path.parent.name: path.stat().st_mtime_ns for path in self.study.glob("points/*/result.json")}
+
+    def table(self, name):
+        with open(self.study / name, encoding="utf-8", newline="") as file:
+            return list(csv.DictReader(file))
+
+    def test_a_study(self):
+        output = self.expect_done(*self.arguments("--mode", "strong,weak", "--repeats", "2"))
+        self.assertEqual(set(self.results()), {f"{name}-r{r}" for name in NAMES for r in (1, 2)})
+        # Rounds through all points, not one point after the other.
+        order = [line.split()[1].rstrip(":") for line in output.splitlines() if "/8 " in line]
+        self.assertEqual(order, [f"{name}-r{r}" for r in (1, 2) for name in NAMES])
+        for words in ("strong, pipeline 1 x tensor 1", "weak, pipeline 1 x tensor 1", "Amdahl's law",
+                      "report.html"):
+            self.assertIn(words, output)
+        points = self.table("points.csv")
+        self.assertEqual(len(points), 8)
+        for point in points:
+            self.assertEqual(point["steps"], "4")
+            for key in ("tokens_per_s", "step_s", "checkpoint_s", "memory_bytes_per_s"):
+                self.assertGreater(float(point[key]), 0, key)
+            batch = 8 * (int(point["nodes"]) if point["mode"] == "weak" else 1)
+            self.assertAlmostEqual(float(point["tokens_per_s"]) * float(point["step_s"]) / (batch * 16), 1,
+                                   places=3)
+        summary = self.table("summary.csv")
+        self.assertEqual([(row["mode"], row["nodes"], row["repeats"]) for row in summary],
+                         [("strong", "1", "2"), ("strong", "2", "2"), ("weak", "1", "2"), ("weak", "2", "2")])
+        for row in summary:
+            shares = sum(float(row[key]) for key in ("computation", "communication", "data", "checkpoint"))
+            self.assertAlmostEqual(shares, 1, places=3)
+            self.assertAlmostEqual(float(row["efficiency"]) * int(row["nodes"]), float(row["speedup"]), places=4)
+        mean = sum(float(p["tokens_per_s"]) for p in points[1::4]) / 2
+        self.assertAlmostEqual(float(summary[1]["tokens_per_s"]) / mean, 1, places=4)
+        page = ElementTree.fromstring((self.study / "report.html").read_text(encoding="utf-8"))
+        self.assertIn("8 of 8 points", "".join(page.itertext()))
+        self.assertEqual([], list(self.study.glob("points/*/run/checkpoints")))
+        # Once more: all is done, so nothing runs; more repeats run only what is new.
+        before = self.results()
+        self.expect_done(*self.arguments("--mode", "strong,weak", "--repeats", "2"))
+        self.assertEqual(self.results(), before)
+        self.expect_done(*self.arguments("--mode", "strong", "--repeats", "3"))
+        after = self.results()
+        self.assertEqual({name: after[name] for name in before}, before)
+        self.assertEqual(set(after) - set(before), {"strong-n1-d1p1t1-r3", "strong-n2-d2p1t1-r3"})
+
+    def test_grids(self):
+        self.expect_done(*self.arguments("--nodes", "2", "--grids", "1x1,1x2,2x1", "--repeats", "1",
+                                         "--model.layers", "2"))
+        self.assertEqual(set(self.results()), {f"strong-n2-{grid}-r1" for grid in ("d2p1t1", "d1p1t2", "d1p2t1")})
+
+    def test_interrupted_and_continued(self):
+        for number in (signal.SIGTERM, signal.SIGINT):
+            with self.subTest(signal=number):
+                output = f"study{number}"
+                # So many steps that the second point cannot end before the signal.
+                more = ["--output", output, "--repeats", "1", "--steps", "1000000"]
+                self.study = self.folder / output
+                process = subprocess.Popen([self.program, *self.arguments(*more)], cwd=self.folder,
+                                           stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+                self.addCleanup(process.kill)
+                metrics = self.study / "points/strong-n1-d1p1t1-r1/run/metrics.jsonl"
+                while not metrics.exists() or not metrics.read_text():
+                    self.assertIsNone(process.poll(), "the study ended early")
+                    time.sleep(0.01)
+                os.kill(process.pid, number)
+                said, errors = process.communicate(timeout=60)
+                self.assertEqual((process.returncode, errors), (75, ""))
+                self.assertIn("stopped by a signal", said)
+                self.assertEqual(self.results(), {})
+                self.expect_refusal(2, "steps is 6, it was 1000000", *self.arguments("--output", output))
+
+    def test_goes_on_at_the_first_point_without_a_result(self):
+        self.expect_done(*self.arguments("--repeats", "1"))
+        (self.study / "points/strong-n2-d2p1t1-r1/result.json").write_text('{"tokens_per_s": 12')  # half a file
+        before = self.results()
+        self.expect_done(*self.arguments("--repeats", "1"))
+        changed = {name for name, moment in self.results().items() if moment != before[name]}
+        self.assertEqual(changed, {"strong-n2-d2p1t1-r1"})
+        json.loads((self.study / "points/strong-n2-d2p1t1-r1/result.json").read_text())
+
+    def test_a_point_that_fails(self):
+        more = ("--repeats", "1", "--optim.lr", "1e30", "--optim.clip", "0", "--steps", "40")
+        done = self.run_program(*self.arguments(*more))
+        self.assertEqual(done.returncode, 6, done.stderr)
+        self.assertRegex(done.stderr, r"\Atrireme: point strong-n1-d1p1t1-r1 ended with status 6: the last 10 "
+                                      r"steps had non-finite gradients[^\n]*\n\Z")
+
+    def test_dry_run(self):
+        output = self.expect_done(*self.arguments("--mode", "weak"), "--dry-run")
+        self.assertIn("6 points of 6 steps", output)
+        self.assertIn("weak-n2-d2p1t1-r3: ", output)
+        self.assertRegex(output, r"mpiexec\S* -n 2 \S+ scale --point \S+/study/points/weak-n2-d2p1t1-r1")
+        self.assertFalse(self.study.exists())
+
+    def test_two_at_once(self):
+        process = subprocess.Popen([self.program, *self.arguments("--steps", "1000000")], cwd=self.folder,
+                                   stdout=subprocess.DEVNULL)
+        self.addCleanup(process.kill)
+        while not list(self.study.glob("points/*/log")):
+            self.assertIsNone(process.poll())
+            time.sleep(0.01)
+        self.expect_refusal(5, "in use by another trireme scale", *self.arguments("--steps", "1000000"))
+        process.terminate()
+        self.assertEqual(process.wait(timeout=60), 75)
+
+    def test_refusals(self):
+        for words, more in (
+                ("--nodes 1,x: expected counts", ["--nodes", "1,x"]),
+                ("--nodes 0: expected counts", ["--nodes", "0"]),
+                ("--mode strongly: expected strong", ["--mode", "strongly"]),
+                ("--grids 2: expected PIPELINExTENSOR", ["--grids", "2"]),
+                ("--grids 1x2 needs a multiple of 2 ranks, but 1 nodes have 1", ["--grids", "1x2"]),
+                ("--warmup 6 leaves none of --steps 6", ["--warmup", "6"]),
+                ("grid.data is 2, but in a study", ["--grid.data", "2"]),
+                ("4 micro-batches a step", ["--nodes", "8"]),
+                ("does not grow to whole micro-batches", ["--nodes", "3,4", "--mode", "weak"]),
+                ("--launcher slurm: is not one of", ["--launcher", "slurm"]),
+                ("--launcher srun needs an allocation", ["--launcher", "srun"]),
+                ("--site none.ini cannot be read", ["--site", "none.ini"]),
+                ("heads", ["--nodes", "4", "--grids", "1x4"]),
+                ("--point none: no point of a study is there", ["--point", "none"]),
+                ("batch.global (7)", ["--batch.global", "7"])):
+            with self.subTest(more):
+                self.expect_refusal(2, words, *self.arguments(*more))
+                self.assertFalse(self.study.exists(), "a refused study left a folder behind")
+        self.expect_refusal(2, "--output FOLDER", "scale", "--data.train", "data/train.h5")
+        self.expect_refusal(2, "data.train is missing", "scale", "--output", "study")
+
+
+if __name__ == "__main__":
+    Scale.program = Path(sys.argv.pop(1)).resolve()
+    unittest.main()

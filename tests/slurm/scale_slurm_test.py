@@ -1,0 +1,80 @@
+#!/usr/bin/env python3
+"""`trireme scale` on a cluster: inside of an allocation through srun, and as a job for each point.
+
+    python3 scale_slurm_test.py TRIREME
+"""
+import csv
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+from slurm_testing import Cluster, Program
+
+STUDY = ("--nodes 1,2 --mode strong,weak --repeats 1 --steps 6 --model.layers 1 --model.width 16 "
+         "--model.heads 2 --model.context 16 --batch.global 8 --batch.micro 2 --threads 1").split()
+NAMES = ["strong-n1-d1p1t1-r1", "strong-n2-d2p1t1-r1", "weak-n1-d1p1t1-r1", "weak-n2-d2p1t1-r1"]
+
+
+class ScaleOnSlurm(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = Path(tempfile.mkdtemp(prefix="trireme_slurm."))
+        cls.addClassCleanup(shutil.rmtree, cls.folder, True)
+        cls.trireme = Program(cls.program, cls.folder)
+        cls.cluster = cls.enterClassContext(Cluster("--nodes", "2", "--leaves", "1"))
+
+    def scale(self, study, *more):
+        return [str(self.trireme.path), "scale", "--data.train", str(self.folder / "data/train.h5"),
+                "--output", str(self.folder / study), *STUDY, *more]
+
+    def check(self, study):
+        with open(self.folder / study / "points.csv", encoding="utf-8", newline="") as file:
+            points = list(csv.DictReader(file))
+        self.assertEqual([f"{p['mode']}-n{p['nodes']}-d{p['data']}p1t1-r1" for p in points], NAMES)
+        page = (self.folder / study / "report.html").read_text(encoding="utf-8")
+        self.assertIn("4 of 4 points", page)
+        return page
+
+    def test_inside_of_an_allocation(self):
+        script = "#!/bin/sh\nexec " + " ".join(self.scale("allocation")) + "\n"
+        job = self.cluster.sbatch(script, "--nodes=2", "--ntasks-per-node=1")
+        self.cluster.wait_for_state(job, "COMPLETED")
+        self.assertIn("4/4 weak-n2-d2p1t1-r1: ", self.cluster.log(job))
+        self.assertIn(f"srun in job {job}", self.check("allocation"))
+
+    def test_more_nodes_than_the_allocation_has(self):
+        job = self.cluster.sbatch("#!/bin/sh\nexec " + " ".join(self.scale("small")) + "\n", "--nodes=1")
+        self.cluster.wait_for_state(job, "FAILED")
+        self.assertIn("--nodes asks for 2 nodes, but the allocation has 1", self.cluster.log(job))
+
+    def test_a_job_for_each_point(self):
+        (self.folder / "site.ini").write_text("[slurm]\nmpi = pmi2\n[environment]\nvariables = SEEN=yes\n")
+        arguments = self.scale("jobs", "--launcher", "sbatch", "--time", "5", "--site",
+                               str(self.folder / "site.ini"))
+        # Interrupted once all are queued: the jobs go on, and the same command waits for them.
+        process = subprocess.Popen(arguments, env=self.cluster.environment, stdout=subprocess.PIPE,
+                                   stderr=subprocess.PIPE, text=True, cwd=self.cluster.scratch)
+        self.addCleanup(process.kill)
+        first = [process.stdout.readline() for _ in NAMES]
+        process.terminate()
+        rest, errors = process.communicate(timeout=60)
+        self.assertEqual(errors, "")
+        self.assertEqual([line.split(":")[0] for line in first], NAMES)
+        self.assertEqual(process.returncode, 75, rest)
+        jobs = [line.split()[-1] for line in first]
+        again = self.cluster.call(*arguments, timeout=120)
+        self.assertNotIn(": job ", again)
+        self.assertIn("run by</dt><dd>sbatch", self.check("jobs"))
+        for name, job in zip(NAMES, jobs):
+            known = self.cluster.job(job)
+            self.assertEqual((known["JobState"], known["NumNodes"]), ("COMPLETED", name[name.index("-n") + 2]))
+
+
+if __name__ == "__main__":
+    with Cluster("--nodes", "1", "--leaves", "1"):
+        pass  # skips where none can be made
+    ScaleOnSlurm.program = sys.argv.pop(1)
+    unittest.main()
