@@ -154,9 +154,10 @@ Work parse_checkpoint(const Arguments& arguments) {
   options.add_positional("PATH", words,
                          "a run's folder, its folder of checkpoints, or one checkpoint; inspect "
                          "takes the newest, verify checks every byte and ends with 4 where one "
-                         "file is bad");
+                         "file is bad",
+                         {"list", "inspect", "verify"});
   options.parse(arguments);
-  if (options.help_requested()) return show(options.help());
+  if (options.help_requested()) return show_help(options.description());
   require_single_process("checkpoint");
   if (words.empty()) throw ConfigError("checkpoint list|inspect|verify PATH: nothing is given");
   static const std::vector<Action> actions = {

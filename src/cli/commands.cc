@@ -17,6 +17,7 @@ const std::vector<Command>& commands() {
       {"checkpoint", "list, inspect or verify checkpoints", parse_checkpoint},
       {"top", "watch a run from its folder", parse_top},
       {"job", "write or submit a Slurm job that trains", parse_job},
+      {"completion", "write a shell's completion or the manual page", parse_completion},
       {"version", "what this program was built with and what it uses here", parse_version},
   };
   return table;
@@ -30,6 +31,12 @@ Work show(std::string text) {
                 return ExitStatus::kDone;
               },
           .on_ranks = {}};
+}
+
+Work show_help(CommandDescription command) {
+  Work work = show(help_text(command));
+  work.described = std::move(command);
+  return work;
 }
 
 void require_single_process(std::string_view command) {

@@ -3,12 +3,14 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "trireme/base/exit_status.h"
 #include "trireme/comm/runtime.h"
+#include "trireme/train/options.h"
 
 namespace trireme::cli {
 
@@ -18,6 +20,9 @@ using Arguments = std::vector<std::string>;  // those after the command's name
 struct Work {
   std::function<ExitStatus()> alone;             // by this process; MPI is never started
   std::function<ExitStatus(Runtime&)> on_ranks;  // by all processes that the launcher started
+
+  // Of a command that was asked for --help: what it would say, for a manual page and the like.
+  std::optional<CommandDescription> described = {};
 };
 
 struct Command {
@@ -32,10 +37,14 @@ const std::vector<Command>& commands();
 // Work that prints a text, once where several processes were started together.
 Work show(std::string text);
 
+// Work that prints the text of --help. Every command hands this back when it is asked for help.
+Work show_help(CommandDescription command);
+
 // Throws ConfigError where a launcher started several processes for a command that is one.
 void require_single_process(std::string_view command);
 
 Work parse_checkpoint(const Arguments& arguments);
+Work parse_completion(const Arguments& arguments);
 Work parse_eval(const Arguments& arguments);
 Work parse_generate(const Arguments& arguments);
 Work parse_job(const Arguments& arguments);

@@ -61,7 +61,7 @@ Work parse_eval(const Arguments& arguments) {
   options.add("batch.micro", given.micro, "sequences", "what one replica computes at a time",
               at_least(1));
   options.parse(arguments);
-  if (options.help_requested()) return show(options.help());
+  if (options.help_requested()) return show_help(options.description());
   check_inference(given.inference);
   return {.alone = {},
           .on_ranks = [given](Runtime& runtime) { return evaluate_on_ranks(runtime, given); }};

@@ -232,7 +232,7 @@ Work parse_generate(const Arguments& arguments) {
   Options options("trireme generate --checkpoint RUN_OR_FILE [--prompt TEXT] [--KEY VALUE]...");
   declare(options, given);
   options.parse(arguments);
-  if (options.help_requested()) return show(options.help());
+  if (options.help_requested()) return show_help(options.description());
   check_inference(given.inference);
   return {.alone = {},
           .on_ranks = [given](Runtime& runtime) { return generate_on_ranks(runtime, given); }};

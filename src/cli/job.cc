@@ -156,7 +156,7 @@ Work parse_job(const Arguments& arguments) {
                   true);
   declare(options, given);
   options.parse(arguments);
-  if (options.help_requested()) return show(options.help());
+  if (options.help_requested()) return show_help(options.description());
   require_single_process("job");
   return {.alone = [given = std::move(given)] { return write_job(given); }, .on_ranks = {}};
 }

@@ -119,7 +119,7 @@ Work parse_prepare(const Arguments& arguments) {
   Options options("trireme prepare PATH... --output DIR [--KEY VALUE]...");
   declare(options, given);
   options.parse(arguments);
-  if (options.help_requested()) return show(options.help());
+  if (options.help_requested()) return show_help(options.description());
   require_single_process("prepare");
   return {.alone =
               [prepare_options = options_from(given)]() mutable {

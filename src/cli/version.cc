@@ -47,7 +47,8 @@ std::string version_text() {
 Work parse_version(const Arguments& arguments) {
   Options options("trireme version");
   options.parse(arguments);
-  return show(options.help_requested() ? options.help() : version_text());
+  if (options.help_requested()) return show_help(options.description());
+  return show(version_text());
 }
 
 }  // namespace trireme::cli

@@ -7,19 +7,24 @@ get_property(libraries GLOBAL PROPERTY TRIREME_LIBRARIES)
 set(CMAKE_INSTALL_DOCDIR ${CMAKE_INSTALL_DATAROOTDIR}/doc/trireme)
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/Trireme)
 
-install(TARGETS ${libraries} EXPORT TriremeTargets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
+# Two components: Runtime is what a package of the program holds.
+install(TARGETS ${libraries} EXPORT TriremeTargets
+        ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT Development)
 if(TARGET trireme)
-  install(TARGETS trireme RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+  # Libraries outside the system's folders are found where the build has found them.
+  set_target_properties(trireme PROPERTIES INSTALL_RPATH_USE_LINK_PATH ON)
+  install(TARGETS trireme RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT Runtime)
 endif()
 install(DIRECTORY include/trireme DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
-        FILES_MATCHING PATTERN *.h)
+        COMPONENT Development FILES_MATCHING PATTERN *.h)
 # What `trireme job` fills in: found beside the program, wherever the prefix is moved to.
 file(GLOB job_templates CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/jobs/*.sbatch)
 install(FILES ${job_templates} jobs/step.sh jobs/site.ini
-        DESTINATION ${CMAKE_INSTALL_DATAROOTDIR}/trireme/jobs)
-install(FILES LICENSE README.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
+        DESTINATION ${CMAKE_INSTALL_DATAROOTDIR}/trireme/jobs COMPONENT Runtime)
+install(FILES LICENSE README.md DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT Runtime)
 
-install(EXPORT TriremeTargets NAMESPACE Trireme:: DESTINATION ${package_dir})
+install(EXPORT TriremeTargets NAMESPACE Trireme:: DESTINATION ${package_dir}
+        COMPONENT Development)
 list(TRANSFORM libraries REPLACE "^trireme_" "Trireme::" OUTPUT_VARIABLE TRIREME_PACKAGE_TARGETS)
 configure_package_config_file(src/cmake/TriremeConfig.cmake.in TriremeConfig.cmake
   INSTALL_DESTINATION ${package_dir} NO_SET_AND_CHECK_MACRO)
@@ -27,4 +32,4 @@ write_basic_package_version_file(TriremeConfigVersion.cmake COMPATIBILITY SameMi
 install(FILES src/cmake/TriremeDependencies.cmake
               ${PROJECT_BINARY_DIR}/TriremeConfig.cmake
               ${PROJECT_BINARY_DIR}/TriremeConfigVersion.cmake
-        DESTINATION ${package_dir})
+        DESTINATION ${package_dir} COMPONENT Development)

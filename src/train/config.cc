@@ -79,11 +79,15 @@ ParsedConfig parse_config(const std::vector<std::string>& arguments, const Confi
   return result;
 }
 
-std::string config_help() {
+CommandDescription describe_config() {
   Config config;
   Options options(kUsage, true);
   add_config_keys(options, config);
-  return options.help();
+  return options.description();
+}
+
+std::string config_help() {
+  return help_text(describe_config());
 }
 
 std::string config_to_ini(const Config& config) {

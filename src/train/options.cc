@@ -58,8 +58,15 @@ void Options::alias(const std::string& name, const std::string& key) {
 }
 
 void Options::add_positional(const std::string& name, std::vector<std::string>& target,
-                             const std::string& help) {
-  positional_ = Positional{name, help, &target};
+                             const std::string& help, std::vector<std::string> first_choices) {
+  positional_ = Positional{{name, help, std::move(first_choices)}, &target};
+}
+
+CommandDescription Options::description() const {
+  CommandDescription result{usage_, positional_, {keys_.begin(), keys_.end()}};
+  for (const Alias& alias : aliases_)
+    result.options[*find(alias.key)].aliases.push_back(alias.name);
+  return result;
 }
 
 std::optional<std::size_t> Options::find(std::string_view flag) const {

@@ -34,12 +34,12 @@ std::string two_columns(const std::string& left, const std::string& right) {
 
 }  // namespace
 
-std::string Options::help() const {
-  std::string text = "usage: " + usage_ + "\n\n";
-  if (positional_) text += two_columns(positional_->name, positional_->help);
+std::string help_text(const CommandDescription& command) {
+  std::string text = "usage: " + command.usage + "\n\n";
+  if (command.positional) text += two_columns(command.positional->name, command.positional->help);
   text += two_columns("--help", "show this text");
   std::string section;
-  for (const Key& key : keys_) {
+  for (const OptionDescription& key : command.options) {
     const std::size_t dot = key.name.find('.');
     const std::string own = dot == std::string::npos ? "" : key.name.substr(0, dot);
     if (own != section) text += fmt::format("\n{}:\n", own);
@@ -49,9 +49,7 @@ std::string Options::help() const {
     const std::string unit = key.unit.empty() ? "" : key.unit + "; ";
     const std::string value = key.default_text.empty() ? "none" : key.default_text;
     right += fmt::format(" [{}default {}]", unit, value);
-    for (const Alias& alias : aliases_) {
-      if (alias.key == key.name) right += fmt::format(" (also --{})", alias.name);
-    }
+    for (const std::string& alias : key.aliases) right += fmt::format(" (also --{})", alias);
     text += two_columns(fmt::format("--{} {}", key.name, key.placeholder), right);
   }
   return text;

@@ -1,6 +1,7 @@
 #include "trireme/train/trainer.h"
 
 #include <array>
+#include <chrono>
 #include <cmath>
 #include <fstream>
 #include <limits>
@@ -12,14 +13,18 @@
 
 #include "trireme/base/log.h"
 #include "trireme/base/philox.h"
+#include "trireme/comm/launcher.h"
 #include "trireme/io/batch_reader.h"
 #include "trireme/io/run_folder.h"
 #include "trireme/optim/schedule.h"
+#include "trireme/train/deadline.h"
 #include "trireme/train/inference.h"
+#include "trireme/train/run_events.h"
 #include "trireme/train/setup.h"
 
 #include "train/metrics.h"
 #include "train/narrator.h"
+#include "train/run_report.h"
 #include "train/tensorboard.h"
 #include "train/tracer.h"
 
@@ -40,6 +45,11 @@ std::shared_ptr<const TokenDataset> open_data(const Config& config,
   options.seed = static_cast<std::uint64_t>(config.run.seed);
   options.order = training ? SampleOrder::kShuffled : SampleOrder::kSequential;
   return TokenDataset::open(options, comm);
+}
+
+double unix_seconds() {
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  return std::chrono::duration<double>(now).count();
 }
 
 double peak_resident_bytes() {
@@ -68,7 +78,10 @@ class Trainer {
       write_config();
     }
     narrator_.emplace(leads(), step_number_, config_.run.steps, config_.log.every);
-    if (leads()) open_logs();
+    if (leads()) {
+      open_logs();
+      report_.emplace(folder_->path());
+    }
     if (config_.log.trace) {
       tracer_.emplace(grid_, parse_step_range(*config_.log.trace), folder_->file("trace.json"));
     }
@@ -76,6 +89,9 @@ class Trainer {
       narrator_->say(fmt::format("all {} steps are done: nothing to train", config_.run.steps));
       return ExitStatus::kDone;
     }
+    if (leads()) deadline_.emplace(job_end_time(), guessed_checkpoint_seconds());
+    note("start", 0.0,
+         fmt::format("grid {}, first rank on {}", grid_.shape().to_string(), node_name()));
     return loop();
   }
 
@@ -174,6 +190,7 @@ class Trainer {
   // Behind what earlier starts have written of the steps that are done.
   void open_logs() {
     metrics_.emplace(folder_->file("metrics.jsonl"), step_number_);
+    events_.emplace(folder_->file("events.jsonl"));
     const std::string events = folder_->file("tensorboard");
     cut_back_event_files(events, step_number_);
     if (config_.log.tensorboard && step_number_ < config_.run.steps)
@@ -226,16 +243,18 @@ class Trainer {
       if (stop_ && step_number_ < config_.run.steps) {
         save();
         trace_done(/*last=*/true);
-        narrator_->say(
-            fmt::format("stopped by a signal after step {}; the same command goes on from "
-                        "there",
-                        step_number_));
+        const std::string why = late_ ? "before the job's time limit" : "by a signal";
+        narrator_->say(fmt::format("stopped {} after step {}; the same command goes on from there",
+                                   why, step_number_));
+        note("stop", 0.0, why);
+        write_report(fmt::format("stopped {}, with a checkpoint", why));
         return ExitStatus::kRequeue;
       }
       if (due(config_.checkpoint.every)) save();
       trace_done(/*last=*/step_number_ == config_.run.steps);
     }
     narrator_->close(metrics);
+    write_report("finished");
     return ExitStatus::kDone;
   }
 
@@ -246,8 +265,28 @@ class Trainer {
   }
 
   // After every `every`-th step, and after the last one; 0: after the last alone.
-  bool due(std::int64_t every) const {
-    return step_number_ == config_.run.steps || (every > 0 && step_number_ % every == 0);
+  bool due(std::int64_t every) const { return due(every, step_number_); }
+  bool due(std::int64_t every, std::int64_t step) const {
+    return step == config_.run.steps || (every > 0 && step % every == 0);
+  }
+
+  // Until one is measured: fp32 weights and two moments, to a disk that is not fast.
+  double guessed_checkpoint_seconds() const {
+    constexpr double kBytesPerSecond = 200e6;
+    return 1.0 + 3 * sizeof(float) * static_cast<double>(plan_.parameters) / kBytesPerSecond;
+  }
+
+  // Whether this rank wants the step that now begins to be the last. Rank 0 alone looks at the
+  // time.
+  bool wants_stop() {
+    const bool evaluates = validation_data_ && config_.eval.every > 0;
+    const Deadline::Ahead ahead = {
+        .evaluations = evaluates ? due(config_.eval.every, step_number_ + 1) +
+                                       due(config_.eval.every, step_number_ + 2)
+                                 : 0,
+        .checkpoint = due(config_.checkpoint.every, step_number_ + 1)};
+    late_ = late_ || (deadline_ && deadline_->wants_stop(unix_seconds(), ahead));
+    return late_ || signals_.arrived();
   }
 
   std::optional<TokenBatch> next_batch(BatchReader& reader) {
@@ -271,7 +310,7 @@ class Trainer {
     const std::uint64_t key = philox_key(static_cast<std::uint64_t>(config_.run.seed),
                                          fmt::format("dropout of step {}", step_number_));
     const parallel::StepResult result = step_->train(
-        batches, step_number_ + 1, static_cast<float>(learning_rate), key, signals_.arrived());
+        batches, step_number_ + 1, static_cast<float>(learning_rate), key, wants_stop());
     stop_ = stop_ || result.stop;
     ++step_number_;
     samples_ += config_.batch.global;
@@ -280,6 +319,7 @@ class Trainer {
                                   runtime_.recorder().exposed_seconds() - exposed_before,
                                   peak_resident_bytes()};
     runtime_.world().all_reduce_host(std::span<double>(most), ReduceOp::kMax);
+    if (deadline_) deadline_->step_took(most[0]);
     const double tokens =
         static_cast<double>(config_.batch.global) * static_cast<double>(plan_.context);
     return {.step = step_number_,
@@ -309,9 +349,19 @@ class Trainer {
     const double loss = result.loss_sum / static_cast<double>(result.targets);
     if (metrics_) metrics_->write_evaluation(step_number_, loss);
     if (tensorboard_) tensorboard_->write_evaluation({step_number_, loss});
+    if (deadline_) deadline_->evaluation_took(watch.seconds());
     narrator_->say(
         fmt::format("step {}: evaluation loss {:.4f} over {} tokens, perplexity {:.2f} ({:.1f} s)",
                     step_number_, loss, result.targets, std::exp(loss), watch.seconds()));
+    write_report();
+  }
+
+  // For who looks on; neither of these two can end the run.
+  void note(std::string_view kind, double seconds, const std::string& detail) {
+    if (events_) events_->write(step_number_, kind, seconds, detail);
+  }
+  void write_report(const std::optional<std::string>& ended = {}) {
+    if (report_) report_->write(ended);
   }
 
   void save() {
@@ -330,7 +380,11 @@ class Trainer {
     const std::string path =
         write_checkpoint(runtime_.world(), runtime_.recorder(), folder_->checkpoints(), info,
                          checkpoint_slices(step_->stage(), &step_->optimizer(), true), options);
-    narrator_->say(fmt::format("checkpoint {} ({:.1f} s)", path, watch.seconds()));
+    const double seconds = watch.seconds();
+    if (deadline_) deadline_->checkpoint_took(seconds);
+    note("checkpoint", seconds, path);
+    write_report();
+    narrator_->say(fmt::format("checkpoint {} ({:.1f} s)", path, seconds));
   }
 
   Runtime& runtime_;
@@ -346,9 +400,13 @@ class Trainer {
   std::optional<MetricsLog> metrics_;
   std::optional<TensorBoardLog> tensorboard_;
   std::optional<Tracer> tracer_;
-  std::int64_t step_number_ = 0;  // steps done
-  std::int64_t samples_ = 0;      // consumed by them
-  bool stop_ = false;             // a signal arrived at some rank
+  std::optional<EventLog> events_;
+  std::optional<RunReport> report_;
+  std::optional<Deadline> deadline_;  // on rank 0
+  std::int64_t step_number_ = 0;      // steps done
+  std::int64_t samples_ = 0;          // consumed by them
+  bool stop_ = false;                 // some rank wants to stop
+  bool late_ = false;                 // this one does, for the job's end is near
 };
 
 }  // namespace

@@ -19,7 +19,9 @@ cmake --install "$build_dir" --prefix "$work/first" > "$work/install.log"
 prefix=$work/moved
 mv "$work/first" "$prefix"
 
-for file in include/trireme/tensor/tensor.h share/doc/trireme/LICENSE share/doc/trireme/README.md; do
+for file in include/trireme/tensor/tensor.h share/doc/trireme/LICENSE share/doc/trireme/README.md \
+            share/man/man1/trireme.1 share/bash-completion/completions/trireme \
+            share/zsh/site-functions/_trireme; do
   [[ -s $prefix/$file ]] || fail "$file was not installed"
 done
 

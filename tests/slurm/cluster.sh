@@ -40,7 +40,7 @@ fail() {
 
 # ---- what was asked
 
-nodes=4 cpus=2 memory=2000 gpus=0 leaves=2 mode=plain host_rate=2gbit uplink_rate=1gbit folder=
+nodes=4 cpus=2 memory=2000 gpus=0 leaves=2 mode=plain host_rate=2gbit uplink_rate=1gbit folder='' made=0
 command=${1-}
 case $command in
   up | down | status | run) shift ;;
@@ -194,7 +194,7 @@ down() {
   name_links
   end_members
   remove_links
-  if [[ -e $folder/.cluster ]]; then
+  if [[ -e $folder/.cluster || $made -eq 1 ]]; then
     rm -rf -- "$folder"
   fi
 }
@@ -224,17 +224,19 @@ may_make_network() {
     fail 77 "network mode needs namespaces, bridges and tbf, and may not make them here: ${said//$'\n'/; }"
 }
 
+# From here on there is something to clear away.
 make_folder() {
   if [[ -z $folder ]]; then
-    folder=$(mktemp -d /tmp/trireme_cluster.XXXXXX)
+    folder=$(mktemp -u /tmp/trireme_cluster.XXXXXX)
   elif [[ -e $folder/.cluster ]]; then
     fail 2 "$folder holds a cluster; end it: cluster.sh down --folder $folder"
   elif [[ -d $folder && -n $(ls -A "$folder") ]]; then
     fail 2 "$folder is not empty"
   fi
+  name_links
+  made=1
   mkdir -p "$folder"
   touch "$folder/.cluster"
-  name_links
   chmod 755 "$folder"
   mkdir -m 700 "$folder/munge"
   mkdir "$folder/spool" "$folder/state" "$folder/log" "$folder/dev"
@@ -424,7 +426,7 @@ give_up() {
   local status=$?
   trap - EXIT
   trap '' HUP INT TERM
-  if [[ -n $folder ]]; then
+  if [[ $made -eq 1 ]]; then
     if [[ $status -eq 1 && -d $folder/log ]]; then
       tail -n 20 "$folder"/log/*.log >&2 || true
     fi

@@ -105,6 +105,9 @@ class ClusterTest(unittest.TestCase):
         up = cluster("up", "--folder", folder, "--nodes", "2")
         self.assertEqual(up.stdout, f"export SLURM_CONF={folder}/slurm.conf\n", up.stderr)
         environment = {**clean_environment(), "SLURM_CONF": f"{folder}/slurm.conf"}
+        again = cluster("up", "--folder", folder)
+        self.assertEqual((again.returncode, again.stderr), (
+            2, f"cluster.sh: {folder} holds a cluster; end it: cluster.sh down --folder {folder}\n"))
         # A batch job, one of its children that has left its process group, and a waiting srun.
         subprocess.run(["sbatch", "-o", "/dev/null", "--wrap", "setsid sleep 1000 & srun sleep 1000"],
                        env=environment, cwd=self.folder, check=True, capture_output=True)

@@ -46,6 +46,10 @@ class Commands(ProgramTest):
         self.assertRegex(forced, r"fp32 products +BLIS .*: TRIREME_MATMUL=blis asks for it")
         self.assertRegex(forced, r"bf16 products +BLIS .*: storage bf16, compute fp32")
 
+    def test_refuses_a_completion_of_nothing(self):
+        self.expect_refusal(2, "completion takes one word, bash or zsh or man, not ''", "completion")
+        self.expect_refusal(2, "bash or zsh or man, not 'fish'", "completion", "fish")
+
     def test_refuses_what_it_does_not_know(self):
         self.expect_refusal(2, "unknown command 'trian'; did you mean train?", "trian")
         self.expect_refusal(2, "unknown command 'frobnicate'; there are prepare, ", "frobnicate")

@@ -1,19 +1,36 @@
 // The statuses with which every trireme command ends (documented in README.md).
 #pragma once
 
+#include <array>
+#include <utility>
+
 namespace trireme {
 
 enum class ExitStatus : int {
   kDone = 0,
-  kUsage = 2,       // usage or configuration
-  kData = 3,        // a data set is missing, malformed or of another kind
-  kCheckpoint = 4,  // a checkpoint is missing, malformed or of another model
-  kRunFolder = 5,   // unwritable, full, or in use by another job
-  kDiverged = 6,    // too many steps with non-finite gradients
-  kInternal = 70,   // a fault of the program itself
-  kDevice = 71,     // device fault or out of memory
-  kRequeue = 75,    // stopped on purpose, with a checkpoint: requeue me
+  kUsage = 2,
+  kData = 3,
+  kCheckpoint = 4,
+  kRunFolder = 5,
+  kDiverged = 6,
+  kInternal = 70,
+  kDevice = 71,
+  kRequeue = 75,
   kHangOrLostRank = 76,
+};
+
+// In the words of README.md.
+inline constexpr std::array kExitStatusMeanings = {
+    std::pair{ExitStatus::kDone, "done"},
+    std::pair{ExitStatus::kUsage, "usage or configuration"},
+    std::pair{ExitStatus::kData, "data: a dataset is missing, malformed or of another kind"},
+    std::pair{ExitStatus::kCheckpoint, "checkpoint: missing, malformed or of another model"},
+    std::pair{ExitStatus::kRunFolder, "run folder: unwritable, full, or in use by another job"},
+    std::pair{ExitStatus::kDiverged, "diverged: too many steps with gradients that are not finite"},
+    std::pair{ExitStatus::kInternal, "a fault of the program itself"},
+    std::pair{ExitStatus::kDevice, "device fault, or out of memory"},
+    std::pair{ExitStatus::kRequeue, "stopped on purpose, with a checkpoint: requeue me"},
+    std::pair{ExitStatus::kHangOrLostRank, "a rank hangs or is lost"},
 };
 
 }  // namespace trireme

@@ -115,6 +115,7 @@ ParsedConfig parse_config(const std::vector<std::string>& arguments, const Confi
 
 // What `trireme train --help` shows: every key with its default and unit.
 std::string config_help();
+CommandDescription describe_config();
 
 // What differs from the built-in values, as flags of `trireme train`: "--model.layers=8".
 std::vector<std::string> config_to_flags(const Config& config);

@@ -46,6 +46,29 @@ std::string write_value(double value);
 std::string write_value(const std::string& value);
 std::string write_value(const std::vector<WeightedPath>& value);
 
+// What a user is told of a key. `default_text` is "auto" where the value follows from elsewhere.
+struct OptionDescription {
+  std::string name, unit, help, default_text;
+  std::string placeholder;  // what stands for the value: "N", "X", "TEXT", "true|false", ...
+  std::vector<std::string> choices = {};  // empty: any value
+  std::vector<std::string> aliases = {};
+};
+
+// What a user is told of a command: --help, the manual page and the shells' completions are written
+// from it.
+struct CommandDescription {
+  struct Positional {
+    std::string name, help;
+    std::vector<std::string> first_choices;  // of the first such argument; empty: any
+  };
+  std::string usage;
+  std::optional<Positional> positional;
+  std::vector<OptionDescription> options;
+};
+
+// The text of --help.
+std::string help_text(const CommandDescription& command);
+
 // All errors are ConfigErrors of one line: where the value stands ("--run.steps 0", or
 // "run.ini:3: run.steps = 0"), what is wrong, what would be right.
 class Options {
@@ -60,7 +83,7 @@ class Options {
   template <class T>
   void add(const std::string& name, T& target, const std::string& unit, const std::string& help,
            const Limit& limit = {}) {
-    add_key({name, unit, help, write_value(target), placeholder(target), limit.choices,
+    add_key({{name, unit, help, write_value(target), placeholder(target), limit.choices},
              [&target, limit](std::string_view text) { return read_value(text, target, limit); },
              [&target] { return std::optional<std::string>(write_value(target)); }});
   }
@@ -68,8 +91,8 @@ class Options {
   template <class T>
   void add(const std::string& name, std::optional<T>& target, const std::string& unit,
            const std::string& help, const Limit& limit = {}) {
-    add_key({name, unit, help, target ? write_value(*target) : "auto", placeholder(T()),
-             limit.choices,
+    add_key({{name, unit, help, target ? write_value(*target) : "auto", placeholder(T()),
+              limit.choices},
              [&target, limit](std::string_view text) {
                T value{};
                const bool automatic = text == "auto";
@@ -83,9 +106,10 @@ class Options {
   }
   // A second name for the flag of a key: alias("threads", "run.threads").
   void alias(const std::string& name, const std::string& key);
-  // Arguments that are not flags; without this they are errors.
+  // Arguments that are not flags; without this they are errors. `first_choices` are words that the
+  // first of them may be: they are told to the user, and not checked here.
   void add_positional(const std::string& name, std::vector<std::string>& target,
-                      const std::string& help);
+                      const std::string& help, std::vector<std::string> first_choices = {});
 
   // Reads the arguments after the command's name, and the file of --config before it applies them.
   // Where --help is among them nothing else is read or checked.
@@ -104,21 +128,19 @@ class Options {
   // left out.
   std::string to_ini() const;
 
-  std::string help() const;
+  CommandDescription description() const;
+  std::string help() const { return help_text(description()); }
   std::vector<std::string> names() const;  // of all keys, in order of declaration
 
  private:
-  struct Key {
-    std::string name, unit, help, default_text, placeholder;
-    std::vector<std::string> choices;
+  struct Key : OptionDescription {
     std::function<std::string(std::string_view)> read;    // what is wrong, or nothing
     std::function<std::optional<std::string>()> written;  // none: follows from elsewhere
   };
   struct Alias {
     std::string name, key;
   };
-  struct Positional {
-    std::string name, help;
+  struct Positional : CommandDescription::Positional {
     std::vector<std::string>* target;
   };
   struct Setting {

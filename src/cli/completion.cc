@@ -1,0 +1,65 @@
+// `trireme completion`: what the program says of itself, for shells and for man.
+#include <fmt/format.h>
+
+#include "trireme/base/error.h"
+
+#include "cli/commands.h"
+#include "cli/program_description.h"
+
+namespace trireme::cli {
+namespace {
+
+std::vector<DescribedCommand> described_commands() {
+  std::vector<DescribedCommand> result;
+  for (const Command& command : commands()) {
+    Work work = command.parse({"--help"});
+    TRIREME_CHECK(work.described, fmt::format("{} --help is not from show_help", command.name));
+    result.push_back(
+        {std::string(command.name), std::string(command.summary), std::move(*work.described)});
+  }
+  return result;
+}
+
+struct Format {
+  std::string name;
+  std::string (*write)(const std::vector<DescribedCommand>&);
+};
+
+const std::vector<Format>& formats() {
+  static const std::vector<Format> table = {
+      {"bash", bash_completion}, {"zsh", zsh_completion}, {"man", manual_page}};
+  return table;
+}
+
+}  // namespace
+
+std::vector<std::string> value_words(const OptionDescription& option) {
+  std::vector<std::string> words = option.choices;
+  if (option.placeholder == "true|false") words = {"true", "false"};
+  if (!words.empty() && option.default_text == "auto") words.emplace_back("auto");
+  return words;
+}
+
+bool takes_text(const OptionDescription& option) {
+  return option.choices.empty() && option.placeholder != "N" && option.placeholder != "X" &&
+         option.placeholder != "true|false";
+}
+
+Work parse_completion(const Arguments& arguments) {
+  std::vector<std::string> words, names;
+  for (const Format& format : formats()) names.push_back(format.name);
+  Options options("trireme completion bash|zsh|man");
+  options.add_positional("FORMAT", words,
+                         "bash, zsh: the shell's completion of commands, flags and values; man: "
+                         "the manual page",
+                         names);
+  options.parse(arguments);
+  if (options.help_requested()) return show_help(options.description());
+  for (const Format& format : formats()) {
+    if (words == std::vector{format.name}) return show(format.write(described_commands()));
+  }
+  throw ConfigError(fmt::format("completion takes one word, {}, not '{}'", fmt::join(names, " or "),
+                                fmt::join(words, " ")));
+}
+
+}  // namespace trireme::cli

@@ -1,0 +1,92 @@
+#include "trireme/train/deadline.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cstdio>
+#include <cstdlib>
+#include <ctime>
+#include <memory>
+
+#include <fmt/format.h>
+
+namespace trireme {
+namespace {
+
+std::string environment(const char* name) {
+  const char* value = std::getenv(name);
+  return value ? value : "";
+}
+
+bool is_number(const std::string& text) {
+  return !text.empty() && text.find_first_not_of("0123456789") == std::string::npos;
+}
+
+// The first line that a command prints.
+std::string first_line_of(const std::string& command) {
+  const std::unique_ptr<FILE, int (*)(FILE*)> pipe(popen(command.c_str(), "re"), &pclose);
+  if (!pipe) return "";
+  char line[256] = "";
+  if (!std::fgets(line, sizeof line, pipe.get())) return "";
+  std::string text = line;
+  text.erase(std::find(text.begin(), text.end(), '\n'), text.end());
+  return text;
+}
+
+}  // namespace
+
+std::optional<double> parse_end_time(const std::string& text) {
+  std::tm time{};
+  int used = 0;
+  if (std::sscanf(text.c_str(), "%4d-%2d-%2dT%2d:%2d:%2d%n", &time.tm_year, &time.tm_mon,
+                  &time.tm_mday, &time.tm_hour, &time.tm_min, &time.tm_sec, &used) != 6 ||
+      static_cast<std::size_t>(used) != text.size()) {
+    return std::nullopt;
+  }
+  time.tm_year -= 1900;
+  time.tm_mon -= 1;
+  time.tm_isdst = -1;
+  const std::time_t seconds = std::mktime(&time);
+  if (seconds == -1) return std::nullopt;
+  return static_cast<double>(seconds);
+}
+
+std::optional<double> job_end_time() {
+  const std::string job = environment("SLURM_JOB_ID");
+  if (!is_number(job)) return std::nullopt;
+  const std::string end = environment("SLURM_JOB_END_TIME");
+  if (is_number(end)) {
+    double seconds = 0.0;
+    std::from_chars(end.data(), end.data() + end.size(), seconds);
+    return seconds;
+  }
+  // KILL: signals that stop a run are blocked here, and in what we start.
+  return parse_end_time(
+      first_line_of(fmt::format("timeout -s KILL 10 squeue -h -j {} -o %e 2> /dev/null", job)));
+}
+
+Deadline::Deadline(std::optional<double> end, double checkpoint_seconds)
+    : end_(end), expected_checkpoint_(checkpoint_seconds) {}
+
+void Deadline::step_took(double seconds) {
+  step_ = std::max(step_, seconds);
+}
+
+void Deadline::evaluation_took(double seconds) {
+  evaluation_ = std::max(evaluation_, seconds);
+}
+
+void Deadline::checkpoint_took(double seconds) {
+  checkpoint_ = std::max(checkpoint_, seconds);
+}
+
+double Deadline::checkpoint_seconds() const {
+  return kCheckpointFactor * (checkpoint_ > 0.0 ? checkpoint_ : expected_checkpoint_);
+}
+
+bool Deadline::wants_stop(double now, const Ahead& ahead) const {
+  if (!end_) return false;
+  const double checkpoints = checkpoint_seconds() * (ahead.checkpoint ? 2 : 1);
+  return now + 2 * step_ + ahead.evaluations * evaluation_ + checkpoints + kMarginSeconds > *end_;
+}
+
+}  // namespace trireme

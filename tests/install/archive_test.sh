@@ -1,0 +1,111 @@
+#!/usr/bin/env bash
+# Builds the relocatable archive, unpacks it into a root folder with nothing else but /proc, /dev and
+# /tmp, and trains there on 2 ranks.
+#
+#     archive_test.sh SOURCE_FOLDER BUILD_FOLDER VERSION
+set -euo pipefail
+source_dir=$1 build_dir=$2 version=$3
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+fail() {
+  echo "archive_test: $*" >&2
+  exit 1
+}
+
+command -v patchelf > /dev/null || { echo "skipped: there is no patchelf"; exit 77; }
+cpack --config "$build_dir/CPackConfig.cmake" -G TGZ -B "$work" > "$work/log" 2>&1 ||
+  { cat "$work/log"; fail "cpack"; }
+name=trireme-$version-linux-x86_64
+archive=$work/$name.tar.gz
+size=$(stat -c %s "$archive")
+[[ $size -lt 60000000 ]] || fail "the archive takes $size bytes"
+rm -rf "$work/_CPack_Packages"
+root=$work/root
+mkdir -p "$root"/{opt,proc,dev,tmp,data}
+tar -xzf "$archive" -C "$root/opt"
+here=$root/opt/$name
+
+if grep -rlF -e "$source_dir" -e "$build_dir" -e "$work" "$here"; then
+  fail "the files above hold a path of the build"
+fi
+for file in "$here"/lib/*.so.* "$here"/libexec/trireme/*; do
+  [[ -f $file ]] || continue
+  if readelf -d "$file" | grep -q 'NEEDED.*\[libmpich.so'; then
+    fail "${file##*/} asks for libmpich.so, which no other MPI is called"
+  fi
+done
+[[ -e $here/share/doc/trireme/licenses/libmpich12 ]] || fail "the licence of MPICH is missing"
+
+# With the C library of this system, and with its own.
+for libc in system archive; do
+  said=$(TRIREME_LIBC=$libc "$here/bin/trireme" version) || fail "trireme version with TRIREME_LIBC=$libc"
+  [[ ${said%%$'\n'*} == "trireme $version" ]] || fail "TRIREME_LIBC=$libc: trireme version says $said"
+done
+# refuses MESSAGE VARIABLE=VALUE
+refuses() {
+  local status=0 said
+  said=$(env "$2" "$here/bin/trireme" version 2>&1) || status=$?
+  [[ $status -eq 2 && $said == "trireme: "*"$1"* ]] || fail "$2: status $status, $said"
+}
+refuses "TRIREME_LIBC is 'other'; it may be archive or system" TRIREME_LIBC=other
+refuses "there is no $root/libmpi.so.12; name libmpi.so.12 or its folder" "TRIREME_MPI=$root"
+
+# Another MPI of the same ABI: here a copy, seen in the process's maps.
+cp "$here/lib/libmpi.so.12" "$work/libmpi.so.12"
+mpi_in_use() {
+  local maps
+  # The launcher becomes the program, whose maps are read while it waits for text.
+  mkfifo "$work/input"
+  "$here/bin/trireme" prepare - --output "$work/out" --tokenizer byte < "$work/input" > /dev/null &
+  exec 8> "$work/input"
+  for _ in $(seq 100); do
+    maps=$(grep -o '/.*libmpi\.so.*' "/proc/$!/maps" 2> /dev/null | sort -u) || true
+    [[ -n $maps ]] && break
+    sleep 0.05
+  done
+  echo "some text" >&8
+  exec 8>&-
+  wait $! || fail "prepare"
+  rm -r "$work/input" "$work/out"
+  echo "$maps"
+}
+for libc in system archive; do
+  export TRIREME_LIBC=$libc
+  [[ $(mpi_in_use) == "$here/lib/libmpi.so.12" ]] || fail "$libc: the archive's MPI is not used"
+  [[ $(TRIREME_MPI=$work mpi_in_use) == "$work/libmpi.so.12" ]] || fail "$libc: TRIREME_MPI is not used alone"
+  ln -s "$work/libmpi.so.12" "$here/mpi/"
+  used=$(mpi_in_use)
+  [[ $used == */libmpi.so.12 && $used != "$here/lib/"* ]] || fail "$libc: the folder mpi does not come first: $used"
+  rm "$here/mpi/libmpi.so.12"
+done
+unset TRIREME_LIBC
+
+if ! unshare --mount --pid --fork true 2> /dev/null; then
+  echo "an empty root cannot be made without the rights to; the rest was checked"
+  exit 0
+fi
+# in_root COMMAND...: nothing of this system but its kernel.
+in_root() {
+  unshare --mount --pid --fork bash -c '
+    set -e
+    mount -t proc proc "$0/proc"
+    mount -t tmpfs tmpfs "$0/dev"
+    mkdir "$0/dev/shm"
+    for device in null zero urandom random; do
+      touch "$0/dev/$device"
+      mount --bind "/dev/$device" "$0/dev/$device"
+    done
+    exec env -i "$(command -v chroot)" "$0" "$@"' "$root" "$@"
+}
+for i in $(seq 400); do echo "the $i trees stand in row $((i % 7)), and the birds sing"; done > "$root/data/text"
+bin=/opt/$name/bin
+in_root $bin/trireme prepare /data/text --output /data --tokenizer byte --validation tail:2000 \
+  > "$work/prepare.log" 2>&1 || { cat "$work/prepare.log"; fail "prepare in an empty root"; }
+in_root $bin/mpiexec -n 2 $bin/trireme train --data.train /data/train.h5 --run.folder /data/run \
+  --run.steps 3 --model.layers 1 --model.width 32 --model.heads 2 --model.context 32 --batch.global 4 \
+  --batch.micro 2 --grid.data 2 --threads 1 --log.every 1 > "$work/train.log" 2>&1 ||
+  { cat "$work/train.log"; fail "train in an empty root"; }
+grep -q '"step":3' "$root/data/run/metrics.jsonl" || fail "no third step: $(cat "$work/train.log")"
+compgen -G "$root/data/run/checkpoints/*.h5" > /dev/null || fail "no checkpoint was written"
+echo "built ($((size / 1000000)) MB), unpacked, trained on 2 ranks in an empty root"

@@ -1,0 +1,122 @@
+#!/usr/bin/env python3
+"""A run that Slurm stops goes on by itself, with the bits of a run that was never stopped: requeue, a signal,
+the time limit, preemption.
+
+    python3 requeue_test.py TRIREME
+
+One cluster for all cases. The job with the time limit has a node of its own and runs beside the others, for
+Slurm knows no limit below a minute.
+"""
+import re
+import shutil
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+from slurm_testing import Cluster, Program
+
+STEPS = 250
+ENDLESS = 10_000_000
+# Stopped on purpose (75): requeue. Slurm's SIGTERM reaches this shell too, which must live on until the ranks
+# have written their checkpoint.
+SCRIPT = """#!/bin/bash
+#SBATCH --requeue
+#SBATCH --open-mode=append
+#SBATCH --ntasks-per-node=1
+#SBATCH --cpus-per-task=1
+#SBATCH --mem=500
+echo "start ${SLURM_RESTART_COUNT:-0} on $SLURM_JOB_NODELIST"
+trap 'echo "asked to stop"; kill -USR1 "$step"' USR1
+trap 'echo "being ended"' TERM
+srun --mpi=pmi2 COMMAND &
+step=$!
+status=0
+wait "$step" || status=$?
+while kill -0 "$step" 2> /dev/null; do
+  status=0
+  wait "$step" || status=$?
+done
+echo "status $status"
+if [[ $status -eq 75 ]]; then
+  scontrol requeue "$SLURM_JOB_ID"
+  sleep 60
+fi
+exit "$status"
+"""
+# A step that takes a while, so that there is time to act before the run is through.
+MODEL = ("--run.steps", STEPS, "--model.width", "64", "--model.context", "32", "--batch.global", "16",
+         "--checkpoint.every", "50", "--checkpoint.keep", "1000")
+
+
+class Requeue(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.cluster = cls.enterClassContext(Cluster("--nodes", "4", "--cpus", "4"))
+        cls.folder = Path(tempfile.mkdtemp(prefix="trireme_slurm."))
+        cls.addClassCleanup(shutil.rmtree, cls.folder, True)
+        cls.trireme = Program(cls.program, cls.folder)
+        cls.limited = cls.submit("limited", "-N1", "-w", "n4", "--time=1", steps=ENDLESS)
+        cls.cluster.call("srun", "--mpi=pmi2", "-w", "n1,n2", *cls.trireme.train("whole", *MODEL))
+        cls.whole = cls.trireme.curve("whole")
+        assert len(cls.whole) == STEPS
+
+    @classmethod
+    def submit(cls, run, *options, steps=STEPS):
+        command = cls.trireme.train(run, *MODEL, "--run.steps", steps)
+        return cls.cluster.sbatch(SCRIPT.replace("COMMAND", " ".join(command)), "--job-name", run, *options)
+
+    def wait_for_steps(self, run, job, count):
+        self.cluster.wait_for(f"{count} steps of {run}", lambda: self.trireme.steps(run) >= count,
+                              show=lambda: self.cluster.log(job))
+
+    def expect_same_curve(self, run, job, restarts):
+        log = self.cluster.log(job)
+        self.assertEqual(self.trireme.curve(run), self.whole, log)
+        self.assertEqual(log.count("\nstart ") + log.startswith("start "), restarts + 1, log)
+        self.assertEqual(log.count("going on from "), restarts, log)
+
+    def test_requeue_by_hand(self):
+        job = self.submit("by_hand", "-N2", "--exclude=n4")
+        self.wait_for_steps("by_hand", job, 60)
+        self.cluster.call("scontrol", "requeue", job)
+        self.cluster.wait_for_state(job, "COMPLETED")
+        self.expect_same_curve("by_hand", job, 1)
+
+    def test_signal(self):
+        job = self.submit("signal", "-N2", "--exclude=n4")
+        self.wait_for_steps("signal", job, 60)
+        self.cluster.call("scancel", "--signal=USR1", job)
+        self.cluster.wait_for_state(job, "COMPLETED")
+        self.assertIn("stopped by a signal after step", self.cluster.log(job))
+        self.expect_same_curve("signal", job, 1)
+
+    def test_preemption(self):
+        job = self.submit("preempted", "-N2", "-w", "n1,n2")
+        self.wait_for_steps("preempted", job, 60)
+        other = self.cluster.sbatch("#!/bin/sh\nsleep 1\n", "-p", "urgent", "-N2", "-w", "n1,n2", "--exclusive")
+        self.cluster.wait_for_state(other, "COMPLETED")
+        self.cluster.wait_for_state(job, "COMPLETED")
+        self.expect_same_curve("preempted", job, 1)
+
+    def test_time_limit(self):
+        log = lambda: self.cluster.log(self.limited)
+        self.cluster.wait_for("the restart", lambda: "going on from" in log(), 150, show=log)
+        found = re.search(r"stopped before the job's time limit after step (\d+);", log())
+        self.assertIsNotNone(found, log())
+        stopped = int(found[1])
+        self.assertIn(f"step-{stopped:08d}.h5, step {stopped}\n", log())
+        self.wait_for_steps("limited", self.limited, stopped + 20)
+        self.cluster.call("scancel", self.limited)
+        # The same steps without a stop, from a checkpoint before it.
+        before = (stopped - 1) // 50 * 50
+        self.cluster.call("srun", "--mpi=pmi2", "-w", "n3", *self.trireme.train(
+            "unlimited", *MODEL, "--run.steps", stopped + 20, "--run.resume",
+            self.folder / f"limited/checkpoints/step-{before:08d}.h5"))
+        self.assertEqual(self.trireme.curve("limited")[before:stopped + 20],
+                         self.trireme.curve("unlimited"))
+
+
+if __name__ == "__main__":
+    Requeue.program = sys.argv.pop(1)
+    unittest.main()

@@ -1,0 +1,92 @@
+// Writes report pages of made-up studies and runs: report_program FOLDER. report_test.py reads
+// them.
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include "train/report.h"
+#include "train/run_report.h"
+
+namespace trireme {
+namespace {
+
+using scaling::Mode;
+using scaling::PointResult;
+
+std::vector<PointResult> study_results(int repeats) {
+  std::vector<PointResult> results;
+  for (int repeat = 1; repeat <= repeats; ++repeat) {
+    for (const int nodes : {1, 2, 4, 8, 16}) {
+      for (const Mode mode : {Mode::kStrong, Mode::kWeak}) {
+        const double loss = mode == Mode::kStrong ? 0.05 : 0.01, wave = 1 + 0.01 * (repeat - 2);
+        const double slower = 1 + loss * (nodes - 1) + 0.002 * nodes * (nodes - 1);
+        const double step = mode == Mode::kStrong ? slower / nodes : slower;
+        results.push_back({{mode, nodes, 2 * nodes, {nodes, 1, 2}, repeat},
+                           {.tokens_per_second = 1e5 * nodes * wave / slower,
+                            .step_seconds = step,
+                            .communication_seconds = step * (slower - 1) / slower,
+                            .data_seconds = 0.01 * step,
+                            .checkpoint_seconds = 0.02,
+                            .memory_bandwidth = 2.1e10 * nodes * wave,
+                            .steps = 20}});
+      }
+    }
+  }
+  return results;
+}
+
+void write_study(const std::string& folder) {
+  const Facts facts = {{"model", "gpt2-124m, \"quoted\" <b>&amp;"},
+                       {"steps", "25, the first 5 left out"}};
+  write_whole_file(folder + "/study.html",
+                   page_of_study({facts, 30, 30, scaling::analyse(study_results(3))}));
+  write_whole_file(folder + "/study_empty.html", page_of_study({facts, 0, 30, {}}));
+  std::vector<PointResult> one = study_results(1);
+  one.resize(1);
+  write_whole_file(folder + "/study_one.html",
+                   page_of_study({facts, 1, 30, scaling::analyse(one)}));
+}
+
+// A run of `steps` steps in a folder of its own, and its page.
+void write_run(const std::string& run, int steps, const std::optional<std::string>& ended) {
+  std::filesystem::remove_all(run);
+  std::filesystem::create_directories(run);
+  std::ofstream(run + "/config.ini") << "[run]\nsteps = 1000\n[model]\npreset = gpt2-124m\n";
+  std::ofstream metrics(run + "/metrics.jsonl");
+  for (int step = 1; step <= steps; ++step) {
+    const double loss = 3 + 6 * std::exp(-step / 150.0) + 0.1 * std::sin(step * 12.9898);
+    const double seconds = step % 200 == 0 ? 0.9 : 0.5 + 0.02 * std::sin(step * 78.233);
+    metrics << R"({"step": )" << step << R"(, "loss": )"
+            << (step == 7 ? "null" : std::to_string(loss))
+            << R"(, "lr": 0.001, "grad_norm": 1, "tokens_per_s": )" << 16384 / seconds
+            << R"(, "step_s": )" << seconds << R"(, "wait_data_s": 0.01, "comm_s": 0.06, )"
+            << R"("memory_bytes": )" << 2000000000 + 100000LL * step
+            << (step == 7 ? R"(, "skipped": true})" : "}") << "\n";
+    if (step % 100 == 0) {
+      metrics << R"({"step": )" << step << R"(, "eval_loss": )" << loss + 0.15 << "}\n";
+    }
+  }
+  metrics.close();
+  EventLog events(run + "/events.jsonl");
+  events.write(0, "start", 0.0, "grid 4 x 1 x 2 (data x pipeline x tensor), first rank on n1");
+  if (steps > 0) {
+    events.write(250, "checkpoint", 1.25, run + "/checkpoints/step-00000250.h5");
+    events.write(250, "start", 0.0, "grid 3 x 1 x 2 (data x pipeline x tensor), <n2> & n3");
+    events.write(500, "checkpoint", 1.5, run + "/checkpoints/step-00000500.h5");
+  }
+  RunReport(run).write(ended);
+}
+
+}  // namespace
+}  // namespace trireme
+
+int main(int count, char** arguments) {
+  if (count != 2) return 2;
+  const std::string folder = arguments[1];
+  trireme::write_study(folder);
+  trireme::write_run(folder + "/run", 1000, "finished");
+  trireme::write_run(folder + "/run_new", 0, {});
+  trireme::RunReport(folder + "/no_such_run").write();  // one line, and that is all
+  return 0;
+}

@@ -1,0 +1,166 @@
+#!/usr/bin/env python3
+"""The report pages: well-formed, complete in themselves, with the plots that they promise; and, where
+there is a Chromium, what it makes of them: no message on its console, and a picture that is not empty.
+
+usage: report_test.py REPORT_PROGRAM [--keep FOLDER]
+"""
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+import xml.etree.ElementTree as ElementTree
+import zlib
+
+PROGRAM = pathlib.Path(sys.argv.pop(1)).resolve()
+KEEP = pathlib.Path(sys.argv.pop(2)).resolve() if sys.argv[1:2] == ["--keep"] else None
+if KEEP:
+    sys.argv.pop(1)
+HTML = "{http://www.w3.org/1999/xhtml}"
+SVG = "{http://www.w3.org/2000/svg}"
+BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+
+
+def text_of(element):
+    return " ".join("".join(element.itertext()).split())
+
+
+class Pages(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.scratch = tempfile.TemporaryDirectory()
+        cls.folder = KEEP or pathlib.Path(cls.scratch.name)
+        cls.done = subprocess.run([PROGRAM, cls.folder], capture_output=True, text=True, check=True)
+        cls.pages = {name: cls.folder / path for name, path in (
+            ("study", "study.html"), ("one", "study_one.html"), ("empty", "study_empty.html"),
+            ("run", "run/report.html"), ("new", "run_new/report.html"))}
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.scratch.cleanup()
+
+    def tree(self, name):
+        return ElementTree.fromstring(self.pages[name].read_text(encoding="utf-8"))
+
+    def plots(self, name):
+        return {svg.get("aria-label"): svg for svg in self.tree(name).iter(SVG + "svg")}
+
+    def test_pages_need_nothing_beside_themselves(self):
+        for name, path in self.pages.items():
+            with self.subTest(name):
+                text = path.read_text(encoding="utf-8")
+                for element in self.tree(name).iter():
+                    self.assertNotIn(element.tag.split("}")[1],
+                                     ("script", "link", "img", "iframe", "object", "image", "use"))
+                    for attribute in element.attrib:
+                        self.assertNotRegex(attribute, r"^(on|src|href)|}href")
+                self.assertEqual([], re.findall(r"@import|url\(|@font-face", text))
+                outside = set(re.findall(r"https?://[^\"' ]*", text))
+                self.assertLessEqual(outside, {"http://www.w3.org/1999/xhtml",
+                                               "http://www.w3.org/2000/svg"})
+                for needed in ("prefers-color-scheme: dark", "@media print"):
+                    self.assertIn(needed, text)
+
+    def test_numbers_are_finite(self):
+        for name, path in self.pages.items():
+            with self.subTest(name):
+                self.assertNotRegex(path.read_text(encoding="utf-8"), r"[\"> ,-](nan|inf)\b")
+
+    def test_plots_of_a_study(self):
+        tree = self.tree("study")
+        self.assertEqual([text_of(h) for h in tree.iter(HTML + "h2")],
+                         ["strong, pipeline 1 x tensor 2", "weak, pipeline 1 x tensor 2"])
+        plots = self.plots("study")
+        self.assertEqual(set(plots), {"Speedup", "Parallel efficiency", "Tokens/s gained",
+                                      "Memory bandwidth gained", "Where the time goes"})
+        for title, plot in plots.items():
+            self.assertGreaterEqual(len(list(plot.iter(SVG + "title"))), 4, title)
+        words = {text_of(t) for t in plots["Speedup"].iter(SVG + "text")}
+        self.assertLessEqual({"Speedup", "nodes", "measured", "ideal", "Amdahl", "universal law", "1",
+                              "16"}, words)
+        page = text_of(tree)
+        self.assertIn("30 of 30 points", page)
+        self.assertIn('gpt2-124m, "quoted" <b>&amp;', page)
+        # sqrt((1 - 0.05) / 0.002) nodes, as the results were made.
+        self.assertIn("0.0500 0.002000", " ".join(
+            text_of(cell) for cell in tree.iter(HTML + "td")))
+        self.assertIn("21.8", page)
+
+    def test_a_study_with_little(self):
+        self.assertIn("Nothing is measured yet", text_of(self.tree("empty")))
+        self.assertIn("no law can be fitted", text_of(self.tree("one")))
+        self.assertIn('content="30"', self.pages["one"].read_text())
+
+    def test_the_page_of_a_run(self):
+        tree = self.tree("run")
+        plots = self.plots("run")
+        self.assertEqual(set(plots), {"Loss", "Throughput", "Time of a step", "Peak memory of a rank",
+                                      "Where the time went"})
+        titles = [t.text for t in plots["Loss"].iter(SVG + "title")]
+        self.assertTrue(any(t.startswith("steps 1 to 3: ") for t in titles), titles[:3])
+        self.assertTrue(any(t.startswith("started again at step 250") for t in titles))
+        self.assertFalse(any("started again at step 0" in t for t in titles))
+        self.assertEqual(sum("evaluation loss" in t for t in titles), 10)
+        rows = [[text_of(cell) for cell in row] for row in tree.iter(HTML + "tr")]
+        self.assertEqual(len(rows), 1 + 4)
+        self.assertEqual(rows[2][1:4], ["250", "checkpoint", "1.25"])
+        page = text_of(tree)
+        self.assertIn("1 step was skipped", page)
+        self.assertIn("1000 of 1000", page)
+        self.assertNotIn("http-equiv", self.pages["run"].read_text())
+
+    def test_a_run_without_a_step(self):
+        self.assertIn("No step is done yet", text_of(self.tree("new")))
+
+    def test_a_fault_is_one_line(self):
+        self.assertRegex(self.done.stderr, r"\Atrireme: no report: [^\n]*no_such_run[^\n]*\n\Z")
+
+    @unittest.skipUnless(BROWSER, "there is no Chromium here")
+    def test_a_browser_draws_them(self):
+        for name in ("study", "run"):
+            path = self.pages[name]
+            for scheme in ("light", "dark"):
+                with self.subTest(page=name, scheme=scheme):
+                    picture = self.folder / f"{name}_{scheme}.png"
+                    flags = ["--force-dark-mode"] if scheme == "dark" else []
+                    done = self.browse(*flags, f"--screenshot={picture}", "--window-size=1100,2400", path)
+                    self.assertNotIn("CONSOLE", done.stderr)
+                    self.assertEqual(self.brightness(picture) > 128, scheme == "light", done.stderr)
+
+    def test_printing(self):
+        if not BROWSER:
+            self.skipTest("there is no Chromium here")
+        for name in ("study", "run"):
+            target = self.folder / f"{name}.pdf"
+            self.browse("--no-pdf-header-footer", f"--print-to-pdf={target}", self.pages[name])
+            self.assertTrue(target.read_bytes().startswith(b"%PDF"))
+
+    def browse(self, *arguments):
+        *flags, page = arguments
+        return subprocess.run(
+            [BROWSER, "--headless", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr",
+             f"--user-data-dir={self.scratch.name}/browser", *flags, page.as_uri()],
+            capture_output=True, text=True, timeout=100, check=True,
+            env={**os.environ, "HOME": self.scratch.name})
+
+    def brightness(self, picture):
+        """Of the top left pixel, 0 to 255: the paper."""
+        data = picture.read_bytes()
+        width, height, depth, kind = (int.from_bytes(data[16:20], "big"), int.from_bytes(data[20:24], "big"),
+                                      data[24], data[25])
+        self.assertEqual((width, height, depth), (1100, 2400, 8))
+        self.assertIn(kind, (2, 6))
+        packed, at = b"", 8
+        while at < len(data):
+            size = int.from_bytes(data[at:at + 4], "big")
+            if data[at + 4:at + 8] == b"IDAT":
+                packed += data[at + 8:at + 8 + size]
+            at += size + 12
+        return sum(zlib.decompress(packed)[1:4]) / 3  # whatever the filter: nothing is left of it or above
+
+
+if __name__ == "__main__":
+    unittest.main()
