@@ -176,6 +176,7 @@ Work parse_scale(const Arguments& arguments) {
   ScaleArguments given;
   Options options("trireme scale --output FOLDER [--config FILE] [--nodes N,N...] [--KEY VALUE]...",
                   true);
+  options.ignore_section("job");  // for `trireme job`
   declare(options, given);
   options.parse(arguments);
   if (options.help_requested()) return show_help(options.description());

@@ -81,7 +81,9 @@ class Scale(ProgramTest):
         self.assertEqual(set(after) - set(before), {"strong-n1-d1p1t1-r3", "strong-n2-d2p1t1-r3"})
 
     def test_grids(self):
-        self.expect_done(*self.arguments("--nodes", "2", "--grids", "1x1,1x2,2x1", "--repeats", "1",
+        # A configuration that says what job to make of it, too.
+        (self.folder / "run.ini").write_text("[job]\nnodes = 7\n", encoding="utf-8")
+        self.expect_done(*self.arguments("--config", "run.ini", "--nodes", "2", "--grids", "1x1,1x2,2x1", "--repeats", "1",
                                          "--model.layers", "2"))
         self.assertEqual(set(self.results()), {f"strong-n2-{grid}-r1" for grid in ("d2p1t1", "d1p1t2", "d1p2t1")})
 
