@@ -26,9 +26,11 @@ std::string lines_up_to(const std::string& path, std::int64_t step) {
 
 }  // namespace
 
-MetricsLog::MetricsLog(const std::string& path, std::int64_t step) : path_(path) {
-  const std::string kept = std::filesystem::exists(path) ? lines_up_to(path, step) : std::string();
-  const std::string partial = path + ".partial";
+MetricsLog::MetricsLog(const std::string& folder, std::int64_t step, bool tensorboard)
+    : path_(folder + "/metrics.jsonl") {
+  const std::string kept =
+      std::filesystem::exists(path_) ? lines_up_to(path_, step) : std::string();
+  const std::string partial = path_ + ".partial";
   {
     std::ofstream rewritten(partial, std::ios::trunc);
     rewritten << kept;
@@ -36,10 +38,13 @@ MetricsLog::MetricsLog(const std::string& path, std::int64_t step) : path_(path)
     if (!rewritten) throw RunFolderError(fmt::format("{} cannot be written", partial));
   }
   std::error_code error;
-  std::filesystem::rename(partial, path, error);
+  std::filesystem::rename(partial, path_, error);
   if (error)
     throw RunFolderError(fmt::format("{} cannot be renamed: {}", partial, error.message()));
-  file_.open(path, std::ios::app);
+  file_.open(path_, std::ios::app);
+  const std::string events = folder + "/tensorboard";
+  cut_back_event_files(events, step);
+  if (tensorboard) tensorboard_.emplace(events, step);
 }
 
 void MetricsLog::write(const StepMetrics& m) {
@@ -55,10 +60,12 @@ void MetricsLog::write(const StepMetrics& m) {
                                    {"memory_bytes", static_cast<std::int64_t>(m.memory_bytes)}};
   if (m.skipped) object["skipped"] = true;
   append(object.dump());
+  if (tensorboard_) tensorboard_->write(m);
 }
 
 void MetricsLog::write_evaluation(std::int64_t step, double loss) {
   append(nlohmann::ordered_json{{"step", step}, {"eval_loss", loss}}.dump());
+  if (tensorboard_) tensorboard_->write_evaluation({step, loss});
 }
 
 void MetricsLog::append(const std::string& line) {

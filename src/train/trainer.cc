@@ -25,7 +25,6 @@
 #include "train/metrics.h"
 #include "train/narrator.h"
 #include "train/run_report.h"
-#include "train/tensorboard.h"
 #include "train/tracer.h"
 
 namespace trireme {
@@ -78,7 +77,12 @@ class Trainer {
       write_config();
     }
     narrator_.emplace(leads(), step_number_, config_.run.steps, config_.log.every);
-    if (leads()) open_logs();
+    if (leads()) {
+      const bool more = step_number_ < config_.run.steps;
+      metrics_.emplace(folder_->path(), step_number_, config_.log.tensorboard && more);
+      events_.emplace(folder_->file("events.jsonl"));
+      report_.emplace(folder_->path());
+    }
     if (config_.log.trace) {
       tracer_.emplace(grid_, parse_step_range(*config_.log.trace), folder_->file("trace.json"));
     }
@@ -184,17 +188,6 @@ class Trainer {
       throw RunFolderError(fmt::format("{} cannot be written", folder_->file("config.ini")));
   }
 
-  // Behind what earlier starts have written of the steps that are done.
-  void open_logs() {
-    metrics_.emplace(folder_->file("metrics.jsonl"), step_number_);
-    events_.emplace(folder_->file("events.jsonl"));
-    report_.emplace(folder_->path());
-    const std::string events = folder_->file("tensorboard");
-    cut_back_event_files(events, step_number_);
-    if (config_.log.tensorboard && step_number_ < config_.run.steps)
-      tensorboard_.emplace(events, step_number_);
-  }
-
   // This replica's samples of each step to come.
   BatchPlan plan_of_samples() const {
     const parallel::MicroBatchShare mine = parallel::share_of(
@@ -229,7 +222,6 @@ class Trainer {
       metrics = train_step(reader, rate.at(step_number_));
       narrator_->step(metrics);
       if (metrics_) metrics_->write(metrics);
-      if (tensorboard_) tensorboard_->write(metrics);
       skipped_in_a_row = metrics.skipped ? skipped_in_a_row + 1 : 0;
       if (skipped_in_a_row == kMostSkippedSteps) {
         throw DivergedError(
@@ -347,7 +339,6 @@ class Trainer {
     const double loss = result.loss_sum / static_cast<double>(result.targets);
     if (metrics_) metrics_->write_evaluation(step_number_, loss);
     if (deadline_) deadline_->evaluation_took(watch.seconds());
-    if (tensorboard_) tensorboard_->write_evaluation({step_number_, loss});
     narrator_->say(
         fmt::format("step {}: evaluation loss {:.4f} over {} tokens, perplexity {:.2f} ({:.1f} s)",
                     step_number_, loss, result.targets, std::exp(loss), watch.seconds()));
@@ -396,7 +387,6 @@ class Trainer {
   std::optional<parallel::TrainerStep> step_;
   std::optional<Narrator> narrator_;
   std::optional<MetricsLog> metrics_;
-  std::optional<TensorBoardLog> tensorboard_;
   std::optional<Tracer> tracer_;
   std::optional<EventLog> events_;
   std::optional<RunReport> report_;

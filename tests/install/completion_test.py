@@ -61,7 +61,7 @@ class Bash(unittest.TestCase):
 
     def test_every_flag_of_every_command(self):
         for command in COMMANDS:
-            aliases = set(re.findall(r"\(also (--[-\w]+)\)", output(TRIREME, command, "--help")))
+            aliases = set(re.findall(r"\(also\s+(--[-\w]+)\)", output(TRIREME, command, "--help")))
             self.assertEqual(self.complete("trireme", command, "--"), keys(command) | aliases)
         self.assertEqual(self.complete("trireme", "train", "--optim.b"),
                          {"--optim.beta1", "--optim.beta2"})
