@@ -82,7 +82,7 @@ Facts facts_of(const RunHistory& history) {
   const auto total = history.total_steps();
   facts.emplace_back("steps", total ? fmt::format("{} of {}", history.step(), *total)
                                     : std::to_string(history.step()));
-  if (const auto left = history.seconds_left()) {
+  if (const auto left = history.seconds_left(); left && *left > 0.0) {
     facts.emplace_back("time left", fmt::format("{:.0f} s", *left));
   }
   if (const auto& config = history.config()) {

@@ -60,19 +60,20 @@ std::string model_text(const Config& config) {
 }
 
 Facts facts_of(const StudyPlan& plan) {
-  return {{"model", model_text(plan.config)},
-          {"batch",
-           fmt::format("{} sequences a step{}, micro-batches of {}", plan.config.batch.global,
-                       fmt::format(" ({} nodes; weak: as many more as nodes)", plan.nodes.front()),
-                       plan.config.batch.micro)},
-          {"precision", plan.config.run.precision},
-          {"ranks", fmt::format("{} a node", plan.ranks_per_node)},
-          {"steps", fmt::format("{} a point, the first {} left out; {} repeats", plan.steps,
-                                plan.warmup, plan.repeats)},
-          {"checkpoints", plan.config.checkpoint.every == 0
-                              ? std::string("at the end alone: not counted")
-                              : fmt::format("one in {} steps", plan.config.checkpoint.every)},
-          {"run by", plan.ran}};
+  return {
+      {"model", model_text(plan.config)},
+      {"batch",
+       fmt::format("{} sequences a step, in weak scaling for each {} of the nodes; micro-batches "
+                   "of {}",
+                   plan.config.batch.global, plan.nodes.front(), plan.config.batch.micro)},
+      {"precision", plan.config.run.precision},
+      {"ranks", fmt::format("{} a node", plan.ranks_per_node)},
+      {"steps", fmt::format("{} a point, the first {} left out; {} repeats", plan.steps,
+                            plan.warmup, plan.repeats)},
+      {"checkpoints", plan.config.checkpoint.every == 0
+                          ? std::string("at the end alone: not counted")
+                          : fmt::format("one in {} steps", plan.config.checkpoint.every)},
+      {"run by", plan.ran}};
 }
 
 }  // namespace

@@ -83,7 +83,8 @@ Axis y_axis(const Plot& plot) {
     for (const PlotMark& mark : line.marks) {
       if (!drawable(mark)) continue;
       const double half = std::isfinite(mark.half_width) ? mark.half_width : 0.0;
-      range.add(mark.y - half);
+      // What cannot be negative is not drawn so, however wide its confidence.
+      range.add(plot.from_zero && mark.y >= 0.0 ? std::max(0.0, mark.y - half) : mark.y - half);
       range.add(mark.y + half);
     }
   }
