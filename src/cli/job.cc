@@ -8,7 +8,6 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/log.h"
-#include "trireme/io/token_shard.h"
 #include "trireme/train/job_script.h"
 
 #include "cli/commands.h"
@@ -81,16 +80,6 @@ JobTemplate find_template(const std::vector<std::string>& given, const fs::path&
                                 nearest ? fmt::format("; did you mean {}?", *nearest) : ""));
 }
 
-// Of the first shard, where it can be read from here: the nodes may see other file systems.
-std::optional<int> data_vocabulary(const Config& config) {
-  for (const WeightedPath& path : config.data.train) {
-    if (fs::is_regular_file(path.path)) {
-      return static_cast<int>(read_token_shard_info(path.path).vocabulary);
-    }
-  }
-  return {};
-}
-
 // The smallest node of the partition, as Slurm counts it; none without Slurm.
 std::optional<std::int64_t> node_memory(const Site& site) {
   if (site.memory) return site.memory;
@@ -130,7 +119,7 @@ ExitStatus write_job(const JobArguments& given) {
       given.site.empty() ? Site() : site_from_ini(text_of(given.site, "--site"), given.site);
   check_job_keys(given.request);
   const JobPlan plan =
-      plan_job(job_template, given.config, given.request, node_memory(site), data_vocabulary);
+      plan_job(job_template, given.config, given.request, node_memory(site), vocabulary_to_check);
   std::string script =
       job_script(job_template, given.config, given.request, site, plan,
                  {program.string(), text_of(folder / "step.sh", "the template's part")});

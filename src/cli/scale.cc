@@ -113,9 +113,8 @@ void check_points(const scaling::StudyPlan& plan, const std::vector<scaling::Poi
     JobRequest request;
     request.nodes = point.nodes;
     request.tasks_per_node = plan.ranks_per_node;
-    const VocabularyOf vocabulary = vocabulary_to_estimate;
     plan_job({"scale", "@NODES@"}, scaling::config_of(plan, point, "run"), request,
-             launch.site.memory, vocabulary);
+             launch.site.memory, vocabulary_to_check);
   }
 }
 

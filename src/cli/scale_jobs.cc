@@ -6,7 +6,6 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/log.h"
-#include "trireme/io/token_shard.h"
 
 #include "cli/scale_launch.h"
 #include "cli/subprocess.h"
@@ -56,8 +55,7 @@ std::string script_of(const ScaleLaunch& launch, const scaling::StudyFolder& stu
   request.log = folder + "/log";
   check_job_keys(request);
   const JobTemplate job_template{"scale", kTemplate};
-  const VocabularyOf vocabulary = vocabulary_to_estimate;
-  JobPlan job = plan_job(job_template, config, request, launch.site.memory, vocabulary);
+  JobPlan job = plan_job(job_template, config, request, launch.site.memory, vocabulary_to_check);
   job.memory_mib += kTriadMib * plan.ranks_per_node;
   if (launch.site.memory) job.memory_mib = std::min(job.memory_mib, *launch.site.memory);
   return job_script(job_template, config, request, launch.site, job, {launch.program, ""});
@@ -91,16 +89,6 @@ std::string job_of(const std::string& folder) {
 }
 
 }  // namespace
-
-int vocabulary_to_estimate(const Config& config) {
-  constexpr int kUsual = 50257;
-  for (const WeightedPath& path : config.data.train) {
-    if (std::filesystem::is_regular_file(path.path)) {
-      return static_cast<int>(read_token_shard_info(path.path).vocabulary);
-    }
-  }
-  return config.model.vocabulary.value_or(kUsual);
-}
 
 bool run_as_jobs(const ScaleLaunch& launch, const scaling::StudyFolder& study,
                  const scaling::StudyPlan& plan, const std::vector<scaling::Point>& points) {

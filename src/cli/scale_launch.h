@@ -31,10 +31,6 @@ class StudySignals {
   bool arrived_ = false;
 };
 
-// The vocabulary that the memory is estimated with: of the first shard, where it can be read from
-// here, for the nodes may see other file systems.
-int vocabulary_to_estimate(const Config& config);
-
 // Throws ConfigError where the launcher is not there, or cannot start so many nodes from here.
 void check_launcher(const ScaleLaunch& launch, int most_nodes);
 

@@ -2,10 +2,12 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <filesystem>
 
 #include <fmt/format.h>
 
 #include "trireme/base/error.h"
+#include "trireme/io/token_shard.h"
 #include "trireme/train/job_script.h"
 #include "trireme/train/setup.h"
 
@@ -142,6 +144,17 @@ void check_point(JobPoint& point, const JobRequest& request, std::optional<std::
 }
 
 }  // namespace
+
+std::optional<int> vocabulary_to_check(const Config& config) {
+  constexpr int kUsual = 50257;
+  for (const WeightedPath& path : config.data.train) {
+    if (std::filesystem::is_regular_file(path.path)) {
+      return static_cast<int>(read_token_shard_info(path.path).vocabulary);
+    }
+  }
+  if (config.model.vocabulary || config.model.preset) return {};
+  return kUsual;
+}
 
 JobPlan plan_job(const JobTemplate& job_template, const Config& config, const JobRequest& request,
                  std::optional<std::int64_t> node_mib, const VocabularyOf& vocabulary) {

@@ -150,6 +150,20 @@ TEST_F(Job, RefusesModelsAndBatchesThatDoNotFit) {
   EXPECT_EQ(refusal(), "run.device is cuda, but this build has no CUDA: use cpu");
 }
 
+TEST_F(Job, TheDataMayBeOutOfSight) {
+  config_.data.train = {{"/no/such/folder/train.h5", 1}};
+  config_.model.vocabulary.reset();
+  config_.model.preset.reset();
+  EXPECT_GT(vocabulary_to_check(config_).value_or(0), 0);
+  EXPECT_NO_THROW(
+      plan_job({"own", "@NODES@"}, config_, request_, std::nullopt, vocabulary_to_check));
+  config_.model.vocabulary = 100;
+  EXPECT_EQ(vocabulary_to_check(config_), std::nullopt);
+  config_.model.vocabulary.reset();
+  config_.model.preset = "gpt2-124m";
+  EXPECT_EQ(vocabulary_to_check(config_), std::nullopt);
+}
+
 TEST_F(Job, RefusesMoreMemoryThanANodeHas) {
   node_mib_ = 200;
   EXPECT_EQ(refusal(),

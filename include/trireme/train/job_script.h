@@ -70,8 +70,12 @@ struct JobTemplate {
   bool uses(std::string_view placeholder) const;  // "GRES"
 };
 
-// The vocabulary of data.train, where the data can be read from here.
+// The vocabulary of data.train, where it is known here.
 using VocabularyOf = std::function<std::optional<int>(const Config&)>;
+
+// That of the first shard, where it can be read from here: the nodes may see other file systems. Where
+// it cannot, and neither the configuration nor a preset says it, one of usual size for the estimate.
+std::optional<int> vocabulary_to_check(const Config& config);
 
 // What the job will run. `node_mib` is a node's memory, where it is known. Throws ConfigError, of
 // one line, for what cannot run: the same checks as `trireme train`, and those of memory.
