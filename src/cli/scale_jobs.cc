@@ -1,5 +1,4 @@
 // The points of a study as jobs of their own.
-#include <filesystem>
 #include <fstream>
 
 #include <fmt/format.h>
