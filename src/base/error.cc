@@ -2,7 +2,7 @@
 
 namespace trireme {
 
-Error::Error(ExitStatus status, const std::string& what, std::source_location where)
+Error::Error(ExitStatus status, const std::string& what, SourceLocation where)
     : std::runtime_error(what), status_(status), where_(where) {}
 
 }  // namespace trireme

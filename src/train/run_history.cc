@@ -114,7 +114,7 @@ StepAverages average(std::span<const StepMetrics> steps) {
   return averages;
 }
 
-RunHistory::RunHistory(const std::string& folder) : folder_(folder) {
+RunHistory::RunHistory(std::string folder) : folder_(std::move(folder)) {
   update();
 }
 

@@ -159,7 +159,7 @@ void for_each_text(Communicator& world, std::string mine, const Use& use) {
 // The file and, over all ranks, the longest waits.
 class TraceFile {
  public:
-  explicit TraceFile(const std::string& path) : path_(path), file_(partial(), std::ios::trunc) {
+  explicit TraceFile(std::string path) : path_(std::move(path)), file_(partial(), std::ios::trunc) {
     file_ << "{\"displayTimeUnit\": \"ms\", \"traceEvents\": [";
   }
 

@@ -69,12 +69,15 @@ TEST(Shape, CountsAndPrints) {
 }
 
 TEST(Error, CarriesStatusAndPlace) {
+  int line = 0;
   try {
+    line = __LINE__ + 1;
     throw DataError("no such file");
   } catch (const Error& error) {
     EXPECT_EQ(error.status(), ExitStatus::kData);
     EXPECT_STREQ(error.what(), "no such file");
-    EXPECT_NE(std::string(error.where().file_name()).find("base_test.cc"), std::string::npos);
+    EXPECT_NE(std::string(error.where().file).find("base_test.cc"), std::string::npos);
+    EXPECT_EQ(error.where().line, line);
   }
 }
 

@@ -2,7 +2,6 @@
 // status with which the program ends.
 #pragma once
 
-#include <source_location>
 #include <stdexcept>
 #include <string>
 
@@ -10,28 +9,39 @@
 
 namespace trireme {
 
+// A place in the source. As std::source_location, which Debian 12's clang and clang-tidy do not
+// have.
+struct SourceLocation {
+  const char* file = "";
+  int line = 0;
+
+  static constexpr SourceLocation current(const char* file = __builtin_FILE(),
+                                          int line = __builtin_LINE()) {
+    return {file, line};
+  }
+};
+
 // what() is one line for the user: what failed, where in the input, and what would be right.
 // where() is the place in the source that noticed.
 class Error : public std::runtime_error {
  public:
   Error(ExitStatus status, const std::string& what,
-        std::source_location where = std::source_location::current());
+        SourceLocation where = SourceLocation::current());
 
   ExitStatus status() const { return status_; }
-  const std::source_location& where() const { return where_; }
+  const SourceLocation& where() const { return where_; }
 
  private:
   ExitStatus status_;
-  std::source_location where_;
+  SourceLocation where_;
 };
 
 // One class per cause, so that a handler can tell them apart by type.
-#define TRIREME_ERROR_CLASS(Name, kStatus)                                      \
-  class Name : public Error {                                                   \
-   public:                                                                      \
-    explicit Name(const std::string& what,                                      \
-                  std::source_location where = std::source_location::current()) \
-        : Error(ExitStatus::kStatus, what, where) {}                            \
+#define TRIREME_ERROR_CLASS(Name, kStatus)                                                   \
+  class Name : public Error {                                                                \
+   public:                                                                                   \
+    explicit Name(const std::string& what, SourceLocation where = SourceLocation::current()) \
+        : Error(ExitStatus::kStatus, what, where) {}                                         \
   }
 
 TRIREME_ERROR_CLASS(ConfigError, kUsage);

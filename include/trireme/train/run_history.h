@@ -43,7 +43,7 @@ class RunHistory {
   };
 
   // Reads the folder. Throws RunFolderError where there is none, or it is not a run's.
-  explicit RunHistory(const std::string& folder);
+  explicit RunHistory(std::string folder);
 
   // Reads what the run has written since. Of metrics.jsonl that is what was appended; where a
   // resumed run has cut it back it is read anew. What cannot be read for the moment stays as it
