@@ -69,8 +69,9 @@ class ScaleOnSlurm(unittest.TestCase):
         self.assertNotIn(": job ", again)
         self.assertIn("run by</dt><dd>sbatch", self.check("jobs"))
         for name, job in zip(NAMES, jobs):
-            known = self.cluster.job(job)
-            self.assertEqual((known["JobState"], known["NumNodes"]), ("COMPLETED", name[name.index("-n") + 2]))
+            # A point's result is there a moment before Slurm calls its job completed.
+            known = self.cluster.wait_for_state(job, "COMPLETED")
+            self.assertEqual(known["NumNodes"], name[name.index("-n") + 2])
 
 
 if __name__ == "__main__":

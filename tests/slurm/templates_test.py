@@ -117,15 +117,17 @@ class Templates(ProgramTest):
             self.assertIn("seed = 5\n", config)
 
     def test_chain_goes_on_until_the_steps_are_done(self):
-        job = self.submit("chain", "--nodes", "2", "--run.steps", "400", "--time", "10")
+        # A checkpoint at each step keeps the run from being done before it is stopped twice.
+        job = self.submit("chain", "--nodes", "2", "--run.steps", "160", "--time", "10",
+                          "--checkpoint.every", "1", "--checkpoint.keep", "2")
         for restarts in range(2):
             before = len(self.steps())
-            self.wait_until(lambda: len(self.steps()) > before + 20, "some steps")
+            self.wait_until(lambda: len(self.steps()) > before + 5, "some steps")
             self.cluster.call("scancel", "--signal=USR1", job)
             self.wait_until(lambda: int(self.fields(job)[0]["Restarts"]) > restarts, "a requeue")
         told = self.wait(job)
         self.assertEqual(told[0]["Restarts"], "2")
-        self.assertEqual(self.steps(), list(range(1, 401)))
+        self.assertEqual(self.steps(), list(range(1, 161)))
         self.assertEqual(self.logs().count("stopped by a signal after step"), 2)
 
     def test_scaling(self):
