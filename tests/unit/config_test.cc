@@ -2,7 +2,6 @@
 
 #include <filesystem>
 #include <fstream>
-#include <functional>
 #include <sstream>
 
 #include <fmt/format.h>
@@ -11,19 +10,14 @@
 
 #include "trireme/base/error.h"
 
+#include "support/message_of.h"
+
 namespace trireme {
 namespace {
 
-using Arguments = std::vector<std::string>;
+using testing::message_of;
 
-std::string message_of(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const ConfigError& error) {
-    return error.what();
-  }
-  return "no error";
-}
+using Arguments = std::vector<std::string>;
 
 // What `trireme train --data.train a.h5 ARGUMENTS` is refused with.
 std::string refusal(Arguments arguments) {
@@ -37,7 +31,7 @@ Config parsed(Arguments arguments) {
 }
 
 // A folder that goes with the test.
-class ConfigFile : public testing::Test {
+class ConfigFile : public ::testing::Test {
  protected:
   void SetUp() override {
     std::string name = (std::filesystem::temp_directory_path() / "trireme-config-XXXXXX").string();

@@ -1,22 +1,15 @@
 #include "trireme/train/job_script.h"
 
-#include <functional>
-
 #include <gtest/gtest.h>
 
 #include "trireme/base/error.h"
 
+#include "support/message_of.h"
+
 namespace trireme {
 namespace {
 
-std::string message_of(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const ConfigError& error) {
-    return error.what();
-  }
-  return "no error";
-}
+using testing::message_of;
 
 TEST(FillTemplate, ReplacesWordsAndBlocks) {
   const Placeholders values = {{"NODES", "4"}, {"GRACE", "120"}, {"LINES", "a\n\nb @NODES@\n"}};

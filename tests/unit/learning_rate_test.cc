@@ -1,12 +1,15 @@
-#include <functional>
 
 #include <gtest/gtest.h>
 
 #include "trireme/base/error.h"
 #include "trireme/optim/schedule.h"
 
+#include "support/message_of.h"
+
 namespace trireme::optim {
 namespace {
+
+using trireme::testing::message_of;
 
 using Curve = LearningRateCurve;
 
@@ -84,15 +87,6 @@ TEST(LearningRate, AWarmUpOfTheWholeRunIsPossible) {
        {Curve::kConstant, Curve::kLinear, Curve::kCosine, Curve::kStep, Curve::kWsd}) {
     EXPECT_DOUBLE_EQ(make(curve, {}, 100).at(99), 2.0);
   }
-}
-
-std::string message_of(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const ConfigError& error) {
-    return error.what();
-  }
-  return "no error";
 }
 
 TEST(LearningRate, WhatDoesNotFitTheRunIsAConfigError) {

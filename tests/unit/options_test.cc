@@ -1,22 +1,15 @@
 #include "trireme/train/options.h"
 
-#include <functional>
-
 #include <gtest/gtest.h>
 
 #include "trireme/base/error.h"
 
+#include "support/message_of.h"
+
 namespace trireme {
 namespace {
 
-std::string message_of(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const ConfigError& error) {
-    return error.what();
-  }
-  return "no error";
-}
+using testing::message_of;
 
 // The options of some other command than train.
 struct Command {
