@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "trireme/base/error.h"
+#include "trireme/base/wall_clock.h"
 
 #include "posix_file.h"
 #include "together.h"
@@ -30,9 +31,7 @@ namespace fs = std::filesystem;
 constexpr std::int64_t kHeartbeatSeconds = 15;
 
 std::int64_t seconds_now() {
-  return std::chrono::duration_cast<std::chrono::seconds>(
-             std::chrono::system_clock::now().time_since_epoch())
-      .count();
+  return static_cast<std::int64_t>(unix_seconds());
 }
 
 std::string host_name() {

@@ -7,6 +7,8 @@
 
 #include "trireme/base/error.h"
 
+#include "train/whole_file.h"
+
 namespace trireme {
 namespace {
 
@@ -28,19 +30,7 @@ std::string lines_up_to(const std::string& path, std::int64_t step) {
 
 MetricsLog::MetricsLog(const std::string& folder, std::int64_t step, bool tensorboard)
     : path_(folder + "/metrics.jsonl") {
-  const std::string kept =
-      std::filesystem::exists(path_) ? lines_up_to(path_, step) : std::string();
-  const std::string partial = path_ + ".partial";
-  {
-    std::ofstream rewritten(partial, std::ios::trunc);
-    rewritten << kept;
-    rewritten.flush();
-    if (!rewritten) throw RunFolderError(fmt::format("{} cannot be written", partial));
-  }
-  std::error_code error;
-  std::filesystem::rename(partial, path_, error);
-  if (error)
-    throw RunFolderError(fmt::format("{} cannot be renamed: {}", partial, error.message()));
+  write_whole_file(path_, std::filesystem::exists(path_) ? lines_up_to(path_, step) : "");
   file_.open(path_, std::ios::app);
   const std::string events = folder + "/tensorboard";
   cut_back_event_files(events, step);

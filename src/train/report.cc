@@ -114,18 +114,4 @@ std::string html_table(const std::vector<std::string>& head,
   return html + "</tbody></table></div>\n";
 }
 
-void write_whole_file(const std::string& path, const std::string& text) {
-  const std::string partial = path + ".partial";
-  {
-    std::ofstream file(partial, std::ios::binary | std::ios::trunc);
-    file << text << std::flush;
-    if (!file) throw RunFolderError(fmt::format("{} cannot be written", partial));
-  }
-  std::error_code error;
-  std::filesystem::rename(partial, path, error);
-  if (error) {
-    throw RunFolderError(fmt::format("{} cannot be renamed: {}", partial, error.message()));
-  }
-}
-
 }  // namespace trireme

@@ -33,7 +33,4 @@ std::string html_facts(const Facts& facts);
 std::string html_table(const std::vector<std::string>& head,
                        const std::vector<std::vector<std::string>>& rows);
 
-// A file that is complete whenever it is there. Throws RunFolderError.
-void write_whole_file(const std::string& path, const std::string& text);
-
 }  // namespace trireme

@@ -1,22 +1,19 @@
 #include "trireme/train/run_events.h"
 
-#include <chrono>
 #include <fstream>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "trireme/base/log.h"
+#include "trireme/base/wall_clock.h"
 
 namespace trireme {
 
 void EventLog::write(std::int64_t step, std::string_view kind, double seconds,
                      const std::string& detail) {
-  const auto now = std::chrono::system_clock::now().time_since_epoch();
   nlohmann::ordered_json object = {
-      {"time", std::chrono::duration_cast<std::chrono::seconds>(now).count()},
-      {"step", step},
-      {"event", kind}};
+      {"time", static_cast<std::int64_t>(unix_seconds())}, {"step", step}, {"event", kind}};
   if (seconds > 0.0) object["seconds"] = seconds;
   if (!detail.empty()) object["detail"] = detail;
   using nlohmann::json;

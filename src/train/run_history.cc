@@ -1,7 +1,6 @@
 #include "trireme/train/run_history.h"
 
 #include <algorithm>
-#include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <limits>
@@ -12,6 +11,7 @@
 #include <sys/stat.h>
 
 #include "trireme/base/error.h"
+#include "trireme/base/wall_clock.h"
 #include "trireme/io/checkpoint.h"
 
 namespace trireme {
@@ -21,10 +21,6 @@ namespace fs = std::filesystem;
 
 constexpr std::size_t kStepsForEstimate = 50;
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
-
-double seconds_now() {
-  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
-}
 
 // When a file was last written, in seconds since 1970.
 std::optional<double> time_of(const std::string& path) {
@@ -126,7 +122,7 @@ void RunHistory::update() {
   read_config();
   read_checkpoint();
   read_metrics();
-  now_ = seconds_now();
+  now_ = unix_seconds();
 }
 
 void RunHistory::read_metrics() {
@@ -188,8 +184,8 @@ void RunHistory::read_checkpoint() {
     checkpoint_.reset();
     if (files.empty()) return;
     const CheckpointFile& newest = files.back();
-    const double written = time_of(newest.path).value_or(seconds_now());
-    checkpoint_ = {newest.step, newest.path, newest.bytes, std::max(0.0, seconds_now() - written)};
+    const double written = time_of(newest.path).value_or(unix_seconds());
+    checkpoint_ = {newest.step, newest.path, newest.bytes, std::max(0.0, unix_seconds() - written)};
   } catch (const RunFolderError&) {
     // Away for a moment.
   }

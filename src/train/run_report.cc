@@ -7,6 +7,7 @@
 #include "trireme/base/log.h"
 
 #include "train/report.h"
+#include "train/whole_file.h"
 
 namespace trireme {
 

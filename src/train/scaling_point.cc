@@ -13,6 +13,7 @@
 
 #include "train/report.h"
 #include "train/scaling_files.h"
+#include "train/whole_file.h"
 
 namespace trireme::scaling {
 namespace {

@@ -15,6 +15,7 @@
 
 #include "train/report.h"
 #include "train/scaling_files.h"
+#include "train/whole_file.h"
 
 namespace trireme::scaling {
 namespace {

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -14,6 +13,7 @@
 #include <unistd.h>
 
 #include "trireme/base/error.h"
+#include "trireme/base/wall_clock.h"
 
 namespace trireme {
 namespace {
@@ -23,10 +23,6 @@ namespace fs = std::filesystem;
 static_assert(std::endian::native == std::endian::little);  // as the files are
 
 constexpr std::string_view kPrefix = "events.out.tfevents.";
-
-double seconds_now() {
-  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
-}
 
 template <class Value>
 void put_fixed(std::string& out, Value value) {
@@ -57,7 +53,7 @@ void put_bytes(std::string& out, std::uint64_t field, std::string_view bytes) {
 std::string event(std::int64_t step) {
   std::string message;
   put_tag(message, 1, kFixed64);
-  put_fixed(message, seconds_now());
+  put_fixed(message, unix_seconds());
   put_tag(message, 2, kVarint);
   put_varint(message, static_cast<std::uint64_t>(step));
   return message;
@@ -156,7 +152,7 @@ std::vector<fs::path> event_files(const std::string& folder) {
 // TensorBoard reads a folder's files in the order of their names, which begin with a time; a new
 // one stands behind the others even where it begins in the same second.
 std::string next_name(const std::string& folder) {
-  auto time = static_cast<std::int64_t>(seconds_now());
+  auto time = static_cast<std::int64_t>(unix_seconds());
   for (const fs::path& file : event_files(folder)) {
     const std::string number = file.filename().string().substr(kPrefix.size(), 10);
     time = std::max<std::int64_t>(time, std::strtoll(number.c_str(), nullptr, 10) + 1);

@@ -1,7 +1,6 @@
 #include "trireme/train/trainer.h"
 
 #include <array>
-#include <chrono>
 #include <cmath>
 #include <fstream>
 #include <limits>
@@ -13,6 +12,7 @@
 
 #include "trireme/base/log.h"
 #include "trireme/base/philox.h"
+#include "trireme/base/wall_clock.h"
 #include "trireme/comm/launcher.h"
 #include "trireme/io/batch_reader.h"
 #include "trireme/io/run_folder.h"
@@ -44,11 +44,6 @@ std::shared_ptr<const TokenDataset> open_data(const Config& config,
   options.seed = static_cast<std::uint64_t>(config.run.seed);
   options.order = training ? SampleOrder::kShuffled : SampleOrder::kSequential;
   return TokenDataset::open(options, comm);
-}
-
-double unix_seconds() {
-  const auto now = std::chrono::system_clock::now().time_since_epoch();
-  return std::chrono::duration<double>(now).count();
 }
 
 double peak_resident_bytes() {

@@ -7,6 +7,7 @@
 
 #include "train/report.h"
 #include "train/run_report.h"
+#include "train/whole_file.h"
 
 namespace trireme {
 namespace {
