@@ -10,7 +10,7 @@
 
 #include "trireme/base/exit_status.h"
 #include "trireme/comm/runtime.h"
-#include "trireme/train/options.h"
+#include "trireme/config/options.h"
 
 namespace trireme::cli {
 
@@ -43,8 +43,10 @@ Work show_help(CommandDescription command);
 // Throws ConfigError where a launcher started several processes for a command that is one.
 void require_single_process(std::string_view command);
 
+Work parse_bench(const Arguments& arguments);
 Work parse_checkpoint(const Arguments& arguments);
 Work parse_completion(const Arguments& arguments);
+Work parse_doctor(const Arguments& arguments);
 Work parse_eval(const Arguments& arguments);
 Work parse_generate(const Arguments& arguments);
 Work parse_job(const Arguments& arguments);

@@ -5,8 +5,8 @@
 #include <string>
 
 #include "trireme/comm/process_grid.h"
+#include "trireme/config/options.h"
 #include "trireme/ops/context.h"
-#include "trireme/train/options.h"
 
 namespace trireme::cli {
 

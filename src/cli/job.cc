@@ -11,6 +11,7 @@
 #include "trireme/train/job_script.h"
 
 #include "cli/commands.h"
+#include "cli/node_memory.h"
 #include "cli/subprocess.h"
 
 namespace trireme::cli {
@@ -78,20 +79,6 @@ JobTemplate find_template(const std::vector<std::string>& given, const fs::path&
   const auto nearest = nearest_name(name, known);
   throw ConfigError(fmt::format("template '{}' is neither a file nor one of {}{}", name, list,
                                 nearest ? fmt::format("; did you mean {}?", *nearest) : ""));
-}
-
-// The smallest node of the partition, as Slurm counts it; none without Slurm.
-std::optional<std::int64_t> node_memory(const Site& site) {
-  if (site.memory) return site.memory;
-  std::vector<std::string> command{"sinfo", "-h", "-o", "%m"};
-  if (!site.partition.empty()) command.push_back("--partition=" + site.partition);
-  const auto done = run_program(command, "");
-  if (!done || done->status != 0) return {};
-  std::optional<std::int64_t> least;
-  std::istringstream lines(done->output);
-  for (std::int64_t mib; lines >> mib; lines.ignore(1, '+'))
-    least = std::min(mib, least.value_or(mib));
-  return least;
 }
 
 std::string one_line(std::string text) {

@@ -8,7 +8,7 @@
 #include "trireme/base/error.h"
 #include "trireme/base/log.h"
 #include "trireme/comm/launcher.h"
-#include "trireme/train/options.h"
+#include "trireme/config/options.h"
 
 #include "cli/commands.h"
 #include "cli/openmp_waiting.h"

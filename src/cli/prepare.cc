@@ -7,7 +7,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/log.h"
-#include "trireme/train/options.h"
+#include "trireme/config/options.h"
 
 #include "cli/commands.h"
 #include "cli/prepare_progress.h"

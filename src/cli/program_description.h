@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "trireme/train/options.h"
+#include "trireme/config/options.h"
 
 namespace trireme::cli {
 

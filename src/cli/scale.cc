@@ -9,10 +9,11 @@
 #include "trireme/base/error.h"
 #include "trireme/base/log.h"
 #include "trireme/comm/launcher.h"
-#include "trireme/train/scaling_study.h"
+#include "trireme/study/scaling_study.h"
 #include "trireme/train/signals.h"
 
 #include "cli/commands.h"
+#include "cli/node_memory.h"
 #include "cli/scale_launch.h"
 
 namespace trireme::cli {
@@ -140,6 +141,7 @@ ExitStatus run_study(const ScaleArguments& given) {
       given.launcher.value_or(std::getenv("SLURM_JOB_NUM_NODES") != nullptr ? "srun" : "mpiexec");
   launch.program = fs::read_symlink("/proc/self/exe").string();
   launch.site = read_site(given.site);
+  if (launch.launcher == "sbatch") launch.site.memory = node_memory(launch.site);
   launch.time = given.time;
   launch.cpus_given = given.cpus_per_rank || given.config.run.threads;
   launch.cpus_per_rank = given.cpus_per_rank.value_or(given.config.run.threads.value_or(1));
@@ -183,13 +185,11 @@ Work parse_scale(const Arguments& arguments) {
     require_single_process("scale");
     return {.alone = [given = std::move(given)] { return run_study(given); }, .on_ranks = {}};
   }
-  Config config = scaling::read_point(given.point);
   const auto signals = std::make_shared<const StopSignals>();
-  return {
-      .alone = {},
-      .on_ranks = [config = std::move(config), folder = given.point, signals](Runtime& runtime) {
-        return scaling::run_point(runtime, folder, config, *signals);
-      }};
+  return {.alone = {}, .on_ranks = [folder = given.point, signals](Runtime& runtime) {
+            const Config config = scaling::read_point(runtime.world(), folder);
+            return scaling::run_point(runtime, folder, config, *signals);
+          }};
 }
 
 }  // namespace trireme::cli

@@ -2,8 +2,8 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/log.h"
-#include "trireme/train/options.h"
-#include "trireme/train/run_history.h"
+#include "trireme/config/options.h"
+#include "trireme/report/run_history.h"
 
 #include "cli/commands.h"
 #include "cli/live_screen.h"

@@ -14,6 +14,7 @@ namespace {
 
 constexpr std::size_t kRecentSteps = 50;
 constexpr std::size_t kMostPlotRows = 16;
+constexpr std::size_t kLatestEvents = 3, kMostStragglers = 3;
 
 // Names of hosts and folders may hold anything; on a terminal a control character is a command.
 std::string printable(std::string text) {
@@ -89,6 +90,37 @@ std::vector<std::string> step_rows(const RunHistory& history) {
                                     size_text(static_cast<std::uint64_t>(last.memory_bytes))))};
 }
 
+std::vector<std::string> rank_rows(const RankTable& table) {
+  const std::size_t slowest = slowest_rank(table);
+  const RankTimes& rank = table.ranks[slowest];
+  const std::string host = table.nodes[static_cast<std::size_t>(rank.node)].host;
+  std::string text = fmt::format("rank {} on {}", slowest, printable(host));
+  if (rank.times_peers > 0.0) text += fmt::format(", {:.2f} x its peers", rank.times_peers);
+  text += fmt::format(": {} computing", step_time(rank.compute_seconds));
+  if (rank.wait_data_seconds > 0.0) {
+    text += fmt::format(", {} data", step_time(rank.wait_data_seconds));
+  }
+  std::vector<std::string> rows = {row("slowest", text)};
+  for (std::size_t i = 0; i < std::min(table.stragglers.size(), kMostStragglers); ++i) {
+    rows.push_back(row("straggler", printable(table.stragglers[i])));
+  }
+  return rows;
+}
+
+std::vector<std::string> event_rows(const RunHistory& history) {
+  const std::vector<RunEvent>& events = history.events();
+  std::vector<std::string> rows;
+  for (std::size_t i = events.size() - std::min(events.size(), kLatestEvents); i < events.size();
+       ++i) {
+    const RunEvent& event = events[i];
+    rows.push_back(
+        row("event", fmt::format("{} ago, step {}: {}{}{}", duration_text(history.age(event)),
+                                 event.step, printable(event.kind),
+                                 event.detail.empty() ? "" : ", ", printable(event.detail))));
+  }
+  return rows;
+}
+
 std::string evaluation(const RunHistory& history) {
   if (history.evaluations().empty()) return row("evaluation", "none yet");
   const Evaluation& last = history.evaluations().back();
@@ -135,9 +167,11 @@ std::vector<std::string> top_view(const RunHistory& history, const ViewSize& siz
   std::vector<std::string> lines = {
       fmt::format("{}: {}", printable(history.folder()), state_text(history)),
       progress(history, size.columns, utf8)};
-  if (!history.steps().empty()) {
-    for (std::string& line : step_rows(history)) lines.push_back(std::move(line));
-  }
+  const auto add = [&](std::vector<std::string> rows) {
+    for (std::string& line : rows) lines.push_back(std::move(line));
+  };
+  if (!history.steps().empty()) add(step_rows(history));
+  if (history.ranks()) add(rank_rows(*history.ranks()));
   lines.push_back(evaluation(history));
   lines.push_back(checkpoint(history));
   lines.push_back(holder(history));
@@ -147,6 +181,7 @@ std::vector<std::string> top_view(const RunHistory& history, const ViewSize& siz
   if (history.metrics_age() && !history.steps().empty()) {
     lines.push_back(row("last step", duration_text(*history.metrics_age()) + " ago"));
   }
+  add(event_rows(history));
   // A blank line and the curve's own last line stand around it.
   if (size.rows > lines.size() + 2 && !history.steps().empty()) {
     const std::size_t rows = std::min(size.rows - lines.size() - 2, kMostPlotRows);

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "trireme/train/run_history.h"
+#include "trireme/report/run_history.h"
 
 namespace trireme::cli {
 

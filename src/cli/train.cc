@@ -1,6 +1,7 @@
 #include <memory>
 
-#include "trireme/train/config.h"
+#include "trireme/comm/launcher.h"
+#include "trireme/config/config.h"
 #include "trireme/train/signals.h"
 #include "trireme/train/trainer.h"
 
@@ -9,6 +10,16 @@
 namespace trireme::cli {
 
 Work parse_train(const Arguments& arguments) {
+  // One rank reads the file for all, which takes MPI: a slip in a flag is told before that.
+  if (launched_tasks().count > 1 && config_file_of(arguments)) {
+    const auto signals = std::make_shared<const StopSignals>();
+    return {.alone = {}, .on_ranks = [arguments, signals](Runtime& runtime) {
+              const auto read = [&](const std::string& path) {
+                return runtime.world().read_once([&] { return read_config_file(path); });
+              };
+              return train(runtime, parse_config(arguments, {}, read).config, *signals);
+            }};
+  }
   ParsedConfig parsed = parse_config(arguments);
   if (parsed.help) return show_help(describe_config());
   // Now, and not with the work: MPI starts threads, which must inherit the blocked signals.

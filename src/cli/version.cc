@@ -2,9 +2,10 @@
 
 #include <fmt/format.h>
 
+#include "trireme/config/options.h"
 #include "trireme/io/hdf5.h"
 #include "trireme/ops/libraries.h"
-#include "trireme/train/options.h"
+#include "trireme/tensor/cuda.h"
 
 #include "cli/commands.h"
 
@@ -19,19 +20,49 @@ std::string compiler() {
 #endif
 }
 
+std::string or_no(const std::string& version) {
+  return version.empty() ? "no" : version;
+}
+
+std::string line(std::string_view what, const std::string& value) {
+  return fmt::format("{:<18}{}\n", what, value);
+}
+
+// What a program with CUDA inside has found; it says so on any machine.
+std::string gpu_text(cuda::Runtime& runtime) {
+  const cuda::Devices devices = runtime.devices();
+  const int driver = runtime.driver_version();
+  std::string text = line("driver", driver == 0 ? "no" : "CUDA " + cuda::version_text(driver));
+  if (devices.count == 0) return text + line("GPUs", "none: " + devices.why_none);
+  for (int i = 0; i < devices.count; ++i) {
+    const cuda::DeviceProperties gpu = runtime.properties(i);
+    text += line(fmt::format("cuda:{}", i),
+                 fmt::format("{}, {:.0f} GiB, compute capability {}.{}", gpu.name,
+                             static_cast<double>(gpu.memory) / 1073741824.0, gpu.major, gpu.minor));
+  }
+  for (const cuda::LibraryInfo& library : cuda::find_libraries()) {
+    text += line(library.name, library.version.empty() ? "no: " + library.path : library.version);
+  }
+  return text;
+}
+
 std::string version_text() {
   const ops::Context ctx = ops::make_cpu_context(1);
   const bool native = ops::has_native_bf16(ctx);
   std::string text = fmt::format("trireme {}\n\n", TRIREME_VERSION);
   const auto add = [&](std::string_view what, const std::string& value) {
-    text += fmt::format("{:<18}{}\n", what, value);
+    text += line(what, value);
   };
   add("compiler", fmt::format("{}, {}", compiler(), TRIREME_BUILD_TYPE));
   add("MPI", mpi_library_version());
   add("files", hdf5::library_version());
   add("libraries", fmt::format("{}", fmt::join(ops::library_versions(), ", ")));
-  add("CUDA", "no");
-  add("NCCL", "no");
+  const cuda::BuildInfo built = cuda::build_info();
+  add("CUDA", built.toolkit.empty()
+                  ? "no"
+                  : fmt::format("{} for {}; cuBLASLt {}, cuDNN {}", built.toolkit,
+                                built.architectures, built.cublaslt, or_no(built.cudnn)));
+  add("NCCL", or_no(built.nccl));
   text += "\non this processor\n";
   add("instructions", std::string(ops::instruction_set(ctx)));
   add("fp32 products",
@@ -39,6 +70,7 @@ std::string version_text() {
   add("bf16 products",
       fmt::format("{}: {}", ops::matmul_description(ctx, DType::kBF16),
                   native ? "native" : "storage bf16, compute fp32; no bf16 instructions in use"));
+  if (!built.toolkit.empty()) text += "\non GPUs here\n" + gpu_text(*cuda::make_runtime());
   return text;
 }
 

@@ -85,18 +85,17 @@ StepResult TrainerStep::accumulate(std::span<const nn::MicroBatch> mine, bool wa
 
 StepResult TrainerStep::train(std::span<const nn::MicroBatch> mine, std::int64_t step,
                               float learning_rate, std::uint64_t random_key, bool wants_stop) {
-  ops::StepState& state = *ctx_.step_state;
-  state.step = step;
-  state.learning_rate = learning_rate;
-  state.random_key = random_key;
+  ops::StepState state = {.step = step, .random_key = random_key, .learning_rate = learning_rate};
+  ops::write_step_state(ctx_, state);
   StepResult result = accumulate(mine, wants_stop);
   const FlightRecorder::Phase phase(grid_.runtime().recorder(), "optimizer");
   state.gradient_scale = 1.0f / static_cast<float>(result.targets);
+  ops::write_step_state(ctx_, state);
   sum_of_squared_gradients(ctx_, stage_, norm_sum_);
   ops::finish_gradient_norm(ctx_, norm_sum_, options_.clip, norm_);
   optimizer_->step(ctx_);
   result.gradient_norm = norm_.data<double>()[0];
-  result.finite = state.finite != 0;
+  result.finite = ops::read_step_state(ctx_).finite != 0;
   return result;
 }
 

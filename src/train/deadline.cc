@@ -64,8 +64,8 @@ std::optional<double> job_end_time() {
       first_line_of(fmt::format("timeout -s KILL 10 squeue -h -j {} -o %e 2> /dev/null", job)));
 }
 
-Deadline::Deadline(std::optional<double> end, double checkpoint_seconds)
-    : end_(end), expected_checkpoint_(checkpoint_seconds) {}
+Deadline::Deadline(std::optional<double> end, double checkpoint_seconds, double margin_seconds)
+    : end_(end), expected_checkpoint_(checkpoint_seconds), margin_(margin_seconds) {}
 
 void Deadline::step_took(double seconds) {
   step_ = std::max(step_, seconds);
@@ -86,7 +86,7 @@ double Deadline::checkpoint_seconds() const {
 bool Deadline::wants_stop(double now, const Ahead& ahead) const {
   if (!end_) return false;
   const double checkpoints = checkpoint_seconds() * (ahead.checkpoint ? 2 : 1);
-  return now + 2 * step_ + ahead.evaluations * evaluation_ + checkpoints + kMarginSeconds > *end_;
+  return now + 2 * step_ + ahead.evaluations * evaluation_ + checkpoints + margin_ > *end_;
 }
 
 }  // namespace trireme

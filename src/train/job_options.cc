@@ -77,12 +77,17 @@ void add_job_keys(Options& options, JobRequest& request) {
               "chain: so long before the limit the checkpoint is asked for", at_least(1));
   options.add("job.restarts", request.restarts, "times",
               "the job may queue itself again, so that no job does so for ever", at_least(0));
+  options.add("job.failures", request.failures, "in a row",
+              "the job ends after so many failures without a new checkpoint between", at_least(1));
+  options.add("job.min_nodes", request.min_nodes, "nodes",
+              "to go on with where some are lost; with fewer the job waits for all of them again",
+              at_least(1));
   options.add("job.sweep", request.sweep, "",
               "sweep: what to vary, every value with every other: optim.lr=1e-3,3e-4 run.seed=1,2");
   options.add("job.counts", request.counts, "nodes",
               "scaling: node counts to try, 1,2,4; default: powers of two up to job.nodes");
   for (const char* name : {"nodes", "tasks_per_node", "cpus_per_task", "memory", "time", "name",
-                           "log", "grace", "sweep", "counts"}) {
+                           "log", "grace", "sweep", "counts", "min_nodes"}) {
     std::string alias = name;
     std::replace(alias.begin(), alias.end(), '_', '-');
     options.alias(alias, fmt::format("job.{}", name));

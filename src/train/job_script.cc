@@ -1,6 +1,7 @@
 #include "trireme/train/job_script.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include <fmt/format.h>
 
@@ -117,6 +118,23 @@ std::string points_text(const JobPlan& plan) {
   return lines;
 }
 
+// Ranks of a replica; of several points with different grids a number that fits all.
+int model_ranks(const JobPlan& plan) {
+  int ranks = 1;
+  for (const JobPoint& point : plan.points) {
+    ranks = std::lcm(ranks, point.grid.pipeline * point.grid.tensor);
+  }
+  return ranks;
+}
+
+// A data dimension that was asked for does not shrink.
+int fewest_nodes(const JobRequest& request, const Config& config, const JobPlan& plan) {
+  const bool fixed =
+      config.grid.data || std::any_of(plan.points.begin(), plan.points.end(),
+                                      [](const JobPoint& point) { return point.config.grid.data; });
+  return fixed ? request.nodes : std::min(request.min_nodes, request.nodes);
+}
+
 // The flags that all points share. Data parallelism stays open unless it was asked for, so that the
 // job can go on on fewer nodes; the other two dimensions are part of what the run computes with.
 std::string options_text(const Config& config, const JobRequest& request, const JobTemplate& given,
@@ -199,6 +217,9 @@ std::string job_script(const JobTemplate& job_template, const Config& config,
       {"TIME", request.time},
       {"GRACE", std::to_string(request.grace)},
       {"RESTARTS", std::to_string(request.restarts)},
+      {"FAILURES", std::to_string(request.failures)},
+      {"FEWEST_NODES", std::to_string(fewest_nodes(request, config, plan))},
+      {"MODEL_RANKS", std::to_string(model_ranks(plan))},
       {"MPI", site.mpi},
       {"GRES", site.gres_name},
       {"TRIREME", shell_word(sources.program)},

@@ -5,9 +5,8 @@
 #include <string>
 
 #include "trireme/base/clock.h"
+#include "trireme/report/step_metrics.h"
 #include "trireme/train/setup.h"
-
-#include "train/metrics.h"
 
 namespace trireme {
 

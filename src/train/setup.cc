@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "trireme/ops/softmax_loss.h"
+#include "trireme/tensor/cuda.h"
 
 namespace trireme {
 namespace {
@@ -99,9 +100,11 @@ Config::Model written_out(const models::GptConfig& model) {
 }
 
 void check_backends(const Config& config) {
-  if (config.run.device != "cpu") {
-    throw ConfigError(
-        fmt::format("run.device is {}, but this build has no CUDA: use cpu", config.run.device));
+  if (config.run.device == "cuda") {
+    throw ConfigError(fmt::format("run.device is cuda, but {}: use cpu or auto",
+                                  cuda::build_info().toolkit.empty()
+                                      ? "this program was built without CUDA"
+                                      : "this version trains on CPUs only"));
   }
   if (config.comm.backend != "mpi") {
     throw ConfigError(fmt::format("comm.backend is {}, but this build has no NCCL: use mpi",

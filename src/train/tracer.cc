@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <filesystem>
 #include <fstream>
 #include <limits>
@@ -203,24 +202,6 @@ class TraceFile {
 };
 
 }  // namespace
-
-StepRange parse_step_range(std::string_view text) {
-  StepRange range;
-  const char* end = text.data() + text.size();
-  auto result = std::from_chars(text.data(), end, range.first);
-  range.last = range.first;
-  if (result.ec == std::errc() && result.ptr != end && *result.ptr == '-') {
-    result = std::from_chars(result.ptr + 1, end, range.last);
-  }
-  if (result.ec != std::errc() || result.ptr != end || range.first < 1 ||
-      range.last < range.first) {
-    throw ConfigError(fmt::format(
-        "log.trace {}: expected a step, as in 12, or the first and the last of several, "
-        "as in 10-12",
-        text));
-  }
-  return range;
-}
 
 std::vector<std::int64_t> clock_offsets(Runtime& runtime) {
   Communicator& world = runtime.world();

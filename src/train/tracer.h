@@ -4,18 +4,12 @@
 
 #include <cstdint>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "trireme/comm/process_grid.h"
+#include "trireme/config/step_range.h"
 
 namespace trireme {
-
-struct StepRange {
-  std::int64_t first = 0, last = 0;  // both traced; steps count from 1
-};
-// "12" or "10-12". Throws ConfigError.
-StepRange parse_step_range(std::string_view text);
 
 // What to add to a rank's clock to have the clock of rank 0, in nanoseconds, for each node: half a
 // round trip is taken off the answer that came back fastest. Ranks of a node share a clock.

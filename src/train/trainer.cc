@@ -1,14 +1,11 @@
 #include "trireme/train/trainer.h"
 
 #include <array>
-#include <cmath>
 #include <fstream>
-#include <limits>
 #include <map>
 #include <numeric>
 
 #include <fmt/format.h>
-#include <sys/resource.h>
 
 #include "trireme/base/log.h"
 #include "trireme/base/philox.h"
@@ -17,14 +14,14 @@
 #include "trireme/io/batch_reader.h"
 #include "trireme/io/run_folder.h"
 #include "trireme/optim/schedule.h"
+#include "trireme/train/checkpoint_cadence.h"
 #include "trireme/train/deadline.h"
 #include "trireme/train/inference.h"
-#include "trireme/train/run_events.h"
 #include "trireme/train/setup.h"
 
-#include "train/metrics.h"
-#include "train/narrator.h"
-#include "train/run_report.h"
+#include "train/rank_watch.h"
+#include "train/run_journal.h"
+#include "train/startup_phases.h"
 #include "train/tracer.h"
 
 namespace trireme {
@@ -46,48 +43,55 @@ std::shared_ptr<const TokenDataset> open_data(const Config& config,
   return TokenDataset::open(options, comm);
 }
 
-double peak_resident_bytes() {
-  rusage usage{};
-  getrusage(RUSAGE_SELF, &usage);
-  return static_cast<double>(usage.ru_maxrss) * 1024.0;
-}
-
 class Trainer {
  public:
   Trainer(Runtime& runtime, const Config& config, const StopSignals& signals)
-      : runtime_(runtime),
+      : phases_(runtime.startup()),
+        runtime_(runtime),
         signals_(signals),
         config_(config),
         grid_(runtime, resolve_run_grid(config, runtime.size())),
         ctx_(ops::make_cpu_context(config.run.threads.value_or(runtime.cores()))) {
+    phases_.done("grid");
     open_model_and_data();
     // Last: what the configuration or the data lack leaves no folder behind.
     folder_.emplace(runtime.world(), config.run.folder);
+    phases_.done("folder");
   }
 
   ExitStatus run() {
     resume();
+    phases_.done("checkpoint");
     if (leads()) {
       print_line(startup_table(config_, plan_, *step_, ctx_, *train_data_));
       write_config();
     }
-    narrator_.emplace(leads(), step_number_, config_.run.steps, config_.log.every);
-    if (leads()) {
-      const bool more = step_number_ < config_.run.steps;
-      metrics_.emplace(folder_->path(), step_number_, config_.log.tensorboard && more);
-      events_.emplace(folder_->file("events.jsonl"));
-      report_.emplace(folder_->path());
-    }
+    journal_.emplace(RunJournal::Setting{.leads = leads(),
+                                         .folder = folder_->path(),
+                                         .first_step = step_number_,
+                                         .total_steps = config_.run.steps,
+                                         .log_every = config_.log.every,
+                                         .tensorboard = config_.log.tensorboard,
+                                         .goes_on = config_.run.resume != "never"});
+    rank_watch_.emplace(grid_, RankWatch::Setting{.every = config_.log.stragglers,
+                                                  .micro_batches = share().count,
+                                                  .file = folder_->file("ranks.json")});
     if (config_.log.trace) {
       tracer_.emplace(grid_, parse_step_range(*config_.log.trace), folder_->file("trace.json"));
     }
     if (step_number_ >= config_.run.steps) {
-      narrator_->say(fmt::format("all {} steps are done: nothing to train", config_.run.steps));
+      journal_->say(fmt::format("all {} steps are done: nothing to train", config_.run.steps));
       return ExitStatus::kDone;
     }
-    if (leads()) deadline_.emplace(job_end_time(), guessed_checkpoint_seconds());
-    note("start", 0.0,
-         fmt::format("grid {}, first rank on {}", grid_.shape().to_string(), node_name()));
+    if (leads()) {
+      deadline_.emplace(job_end_time(), guessed_checkpoint_seconds(), config_.checkpoint.margin);
+    }
+    cadence_.emplace(config_.checkpoint.every, config_.checkpoint.mtbf.value_or(0.0) * 3600.0,
+                     guessed_checkpoint_seconds(), step_number_);
+    phases_.done("journal");
+    journal_->note(step_number_, "start", phases_.seconds(),
+                   fmt::format("grid {}, first rank on {}; {}", grid_.shape().to_string(),
+                               node_name(), phases_.text()));
     return loop();
   }
 
@@ -110,8 +114,10 @@ class Trainer {
                         validation_data_->vocabulary(), train_data_->vocabulary()));
       }
     }
+    phases_.done("data");
     plan_ = models::gpt_plan(model);
     step_.emplace(ctx_, grid_, plan_, step_options(config_));
+    phases_.done("model");
     config_.model = written_out(model);
     config_.grid.data = grid_.shape().data;
     config_.grid.pipeline = grid_.shape().pipeline;
@@ -183,10 +189,15 @@ class Trainer {
       throw RunFolderError(fmt::format("{} cannot be written", folder_->file("config.ini")));
   }
 
+  // This replica's micro-batches of a step.
+  parallel::MicroBatchShare share() const {
+    return parallel::share_of(config_.batch.global / config_.batch.micro, grid_.shape().data,
+                              grid_.data_index());
+  }
+
   // This replica's samples of each step to come.
   BatchPlan plan_of_samples() const {
-    const parallel::MicroBatchShare mine = parallel::share_of(
-        config_.batch.global / config_.batch.micro, grid_.shape().data, grid_.data_index());
+    const parallel::MicroBatchShare mine = share();
     const auto global = static_cast<std::uint64_t>(config_.batch.global);
     const auto micro = static_cast<std::uint64_t>(config_.batch.micro);
     const auto steps = static_cast<std::uint64_t>(config_.run.steps - step_number_);
@@ -215,8 +226,10 @@ class Trainer {
     while (step_number_ < config_.run.steps) {
       if (tracer_) tracer_->before(step_number_ + 1);
       metrics = train_step(reader, rate.at(step_number_));
-      narrator_->step(metrics);
-      if (metrics_) metrics_->write(metrics);
+      journal_->step(metrics);
+      for (const std::string& said : rank_watch_->look(step_number_)) {
+        journal_->straggler(step_number_, said);
+      }
       skipped_in_a_row = metrics.skipped ? skipped_in_a_row + 1 : 0;
       if (skipped_in_a_row == kMostSkippedSteps) {
         throw DivergedError(
@@ -228,25 +241,20 @@ class Trainer {
       if (stop_ && step_number_ < config_.run.steps) {
         save();
         trace_done(/*last=*/true);
-        const std::string why = late_ ? "before the job's time limit" : "by a signal";
-        narrator_->say(fmt::format("stopped {} after step {}; the same command goes on from there",
-                                   why, step_number_));
-        note("stop", 0.0, why);
-        write_report(fmt::format("stopped {}, with a checkpoint", why));
+        journal_->stopped(step_number_, late_ ? "before the job's time limit" : "by a signal");
         return ExitStatus::kRequeue;
       }
-      if (due(config_.checkpoint.every)) save();
+      if (cadence_->due() || step_number_ == config_.run.steps) save();
       trace_done(/*last=*/step_number_ == config_.run.steps);
     }
-    narrator_->close(metrics);
-    write_report("finished");
+    journal_->finished(metrics);
     return ExitStatus::kDone;
   }
 
   void trace_done(bool last = false) {
     if (!tracer_) return;
     const std::string said = tracer_->after(step_number_, last);
-    if (!said.empty()) narrator_->say(said);
+    if (!said.empty()) journal_->say(said);
   }
 
   // After every `every`-th step, and after the last one; 0: after the last alone.
@@ -269,7 +277,7 @@ class Trainer {
         .evaluations = evaluates ? due(config_.eval.every, step_number_ + 1) +
                                        due(config_.eval.every, step_number_ + 2)
                                  : 0,
-        .checkpoint = due(config_.checkpoint.every, step_number_ + 1)};
+        .checkpoint = cadence_->due(1) || step_number_ + 1 == config_.run.steps};
     late_ = late_ || (deadline_ && deadline_->wants_stop(unix_seconds(), ahead));
     return late_ || signals_.arrived();
   }
@@ -303,7 +311,10 @@ class Trainer {
     std::array<double, 4> most = {watch.seconds(), reader.wait_seconds() - waited_before,
                                   runtime_.recorder().exposed_seconds() - exposed_before,
                                   peak_resident_bytes()};
+    const std::array<double, 4> mine = most;
     runtime_.world().all_reduce_host(std::span<double>(most), ReduceOp::kMax);
+    rank_watch_->add(mine[0], mine[1], mine[2], most[0]);
+    cadence_->step_took(most[0]);
     if (deadline_) deadline_->step_took(most[0]);
     const double tokens =
         static_cast<double>(config_.batch.global) * static_cast<double>(plan_.context);
@@ -331,21 +342,10 @@ class Trainer {
     const parallel::EvaluationResult result =
         evaluate(ctx_, step_->stage(), *validation_data_, config_.batch.micro,
                  config_.data.mask_documents, micro_batches);
-    const double loss = result.loss_sum / static_cast<double>(result.targets);
-    if (metrics_) metrics_->write_evaluation(step_number_, loss);
-    if (deadline_) deadline_->evaluation_took(watch.seconds());
-    narrator_->say(
-        fmt::format("step {}: evaluation loss {:.4f} over {} tokens, perplexity {:.2f} ({:.1f} s)",
-                    step_number_, loss, result.targets, std::exp(loss), watch.seconds()));
-    write_report();
-  }
-
-  // For who looks on; neither of these two can end the run.
-  void note(std::string_view kind, double seconds, const std::string& detail) {
-    if (events_) events_->write(step_number_, kind, seconds, detail);
-  }
-  void write_report(const std::optional<std::string>& ended = {}) {
-    if (report_) report_->write(ended);
+    const double seconds = watch.seconds();
+    if (deadline_) deadline_->evaluation_took(seconds);
+    journal_->evaluation(step_number_, result.loss_sum / static_cast<double>(result.targets),
+                         result.targets, seconds);
   }
 
   void save() {
@@ -360,17 +360,20 @@ class Trainer {
     info.extra[kTokenizerAttribute] = tokenizer_checksum(*train_data_->tokenizer());
     CheckpointOptions options;
     options.keep = config_.checkpoint.keep;
-    options.before_rename = [this] { folder_->check_still_ours(); };
+    options.generation = folder_->generation();
+    options.check_still_ours = [this] { folder_->check_still_ours(); };
     const std::string path =
         write_checkpoint(runtime_.world(), runtime_.recorder(), folder_->checkpoints(), info,
                          checkpoint_slices(step_->stage(), &step_->optimizer(), true), options);
-    const double seconds = watch.seconds();
+    const double seconds = runtime_.world().all_reduce_host(watch.seconds(), ReduceOp::kMax);
+    cadence_->checkpoint_took(seconds);
     if (deadline_) deadline_->checkpoint_took(seconds);
-    note("checkpoint", seconds, path);
-    write_report();
-    narrator_->say(fmt::format("checkpoint {} ({:.1f} s)", path, seconds));
+    const bool more = step_number_ < config_.run.steps;
+    journal_->checkpoint(step_number_, path, seconds,
+                         more ? cadence_->steps_between() : std::nullopt);
   }
 
+  StartupPhases phases_;
   Runtime& runtime_;
   const StopSignals& signals_;
   Config config_;
@@ -380,11 +383,10 @@ class Trainer {
   std::shared_ptr<const TokenDataset> train_data_, validation_data_;
   nn::ModelPlan plan_;
   std::optional<parallel::TrainerStep> step_;
-  std::optional<Narrator> narrator_;
-  std::optional<MetricsLog> metrics_;
+  std::optional<RunJournal> journal_;
+  std::optional<RankWatch> rank_watch_;
   std::optional<Tracer> tracer_;
-  std::optional<EventLog> events_;
-  std::optional<RunReport> report_;
+  std::optional<CheckpointCadence> cadence_;
   std::optional<Deadline> deadline_;  // on rank 0
   std::int64_t step_number_ = 0;      // steps done
   std::int64_t samples_ = 0;          // consumed by them

@@ -16,14 +16,13 @@ std::optional<double> parse_end_time(const std::string& text);
 
 class Deadline {
  public:
-  // Between the last checkpoint and the end of the job: the ranks end, the script requeues.
-  static constexpr double kMarginSeconds = 10.0;
   // A checkpoint may take so much longer than the longest so far.
   static constexpr double kCheckpointFactor = 1.5;
 
   // `end` in seconds since 1970; nothing: there is no end. `checkpoint_seconds`: what a checkpoint
-  // is thought to take until one has been measured.
-  Deadline(std::optional<double> end, double checkpoint_seconds);
+  // is thought to take until one has been measured. `margin_seconds`: what is kept free between the
+  // last checkpoint and the end, in which the ranks end and the script requeues.
+  Deadline(std::optional<double> end, double checkpoint_seconds, double margin_seconds);
 
   // What was measured, in seconds.
   void step_took(double seconds);
@@ -45,7 +44,7 @@ class Deadline {
   double checkpoint_seconds() const;
 
   std::optional<double> end_;
-  double expected_checkpoint_;
+  double expected_checkpoint_, margin_;
   double step_ = 0.0, evaluation_ = 0.0, checkpoint_ = 0.0;  // the longest so far
 };
 

@@ -5,11 +5,11 @@
 #include <string>
 #include <vector>
 
+#include "trireme/config/config.h"
 #include "trireme/io/checkpoint.h"
 #include "trireme/io/tokenizer.h"
 #include "trireme/models/gpt.h"
 #include "trireme/parallel/stage.h"
-#include "trireme/train/config.h"
 
 namespace trireme {
 

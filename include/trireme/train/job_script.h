@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "trireme/train/config.h"
+#include "trireme/config/config.h"
 #include "trireme/train/memory_estimate.h"
 
 namespace trireme {
@@ -40,8 +40,10 @@ struct JobRequest {
   std::optional<std::string> log;
   int grace = 120;      // seconds
   int restarts = 1000;  // times
-  std::string sweep;    // "optim.lr=1e-3,3e-4 run.seed=1,2"
-  std::string counts;   // "1,2,4"
+  int failures = 5;     // in a row
+  int min_nodes = 1;
+  std::string sweep;   // "optim.lr=1e-3,3e-4 run.seed=1,2"
+  std::string counts;  // "1,2,4"
 };
 
 // Declares job.*, and the aliases without "job.".
@@ -73,8 +75,9 @@ struct JobTemplate {
 // The vocabulary of data.train, where it is known here.
 using VocabularyOf = std::function<std::optional<int>(const Config&)>;
 
-// That of the first shard, where it can be read from here: the nodes may see other file systems. Where
-// it cannot, and neither the configuration nor a preset says it, one of usual size for the estimate.
+// That of the first shard, where it can be read from here: the nodes may see other file systems.
+// Where it cannot, and neither the configuration nor a preset says it, one of usual size for the
+// estimate.
 std::optional<int> vocabulary_to_check(const Config& config);
 
 // What the job will run. `node_mib` is a node's memory, where it is known. Throws ConfigError, of

@@ -1,8 +1,8 @@
 // How much memory a rank will need, before anything is built.
 #pragma once
 
+#include "trireme/config/config.h"
 #include "trireme/models/gpt.h"
-#include "trireme/train/config.h"
 
 namespace trireme {
 

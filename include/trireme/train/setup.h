@@ -5,11 +5,11 @@
 #include <optional>
 #include <vector>
 
+#include "trireme/config/config.h"
 #include "trireme/io/checkpoint.h"
 #include "trireme/io/dataset.h"
 #include "trireme/models/gpt.h"
 #include "trireme/parallel/trainer_step.h"
-#include "trireme/train/config.h"
 
 namespace trireme {
 

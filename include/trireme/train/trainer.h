@@ -2,7 +2,7 @@
 #pragma once
 
 #include "trireme/comm/runtime.h"
-#include "trireme/train/config.h"
+#include "trireme/config/config.h"
 #include "trireme/train/signals.h"
 
 namespace trireme {

@@ -1,0 +1,141 @@
+// The configuration of a training run: every key, where it comes from, and what is checked.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "trireme/config/options.h"
+
+namespace trireme {
+
+// One member per key "section.key"; src/train/config_keys.cc says what each means, with its unit.
+// What has no value follows from elsewhere: model.* from the preset, the data and built-in values,
+// grid.* from the number of ranks, run.threads from the cores, schedule.* from run.steps.
+struct Config {
+  struct Run {
+    std::string folder = "run";
+    std::int64_t steps = 1000;
+    std::int64_t seed = 1;
+    std::optional<int> threads;
+    std::string resume = "auto";  // or "never", or the path of a checkpoint
+    std::string device = "auto";
+    std::string precision = "fp32";
+    bool operator==(const Run&) const = default;
+  } run;
+
+  struct Model {
+    std::optional<std::string> preset;
+    std::optional<int> layers, width, heads, kv_heads, hidden, vocabulary, context;
+    std::optional<std::string> norm, activation, positions;
+    std::optional<bool> tied, bias;
+    std::optional<double> dropout, rotary_theta;
+    bool operator==(const Model&) const = default;
+  } model;
+
+  struct Data {
+    std::vector<WeightedPath> train, validation;
+    bool mask_documents = false;
+    bool operator==(const Data&) const = default;
+  } data;
+
+  struct Batch {
+    int global = 32;
+    int micro = 4;
+    bool operator==(const Batch&) const = default;
+  } batch;
+
+  struct Optim {
+    std::string name = "adamw";
+    double lr = 1e-3;
+    double weight_decay = 0.1;
+    double beta1 = 0.9;
+    double beta2 = 0.95;
+    double eps = 1e-8;
+    double clip = 1.0;
+    double momentum = 0.9;
+    bool operator==(const Optim&) const = default;
+  } optim;
+
+  struct Schedule {
+    std::string name = "cosine";
+    std::optional<std::int64_t> warmup, decay;
+    bool operator==(const Schedule&) const = default;
+  } schedule;
+
+  struct Grid {
+    std::optional<int> data, pipeline, tensor;
+    std::string schedule = "1f1b";
+    bool sequence_parallel = false;
+    bool operator==(const Grid&) const = default;
+  } grid;
+
+  struct Eval {
+    std::int64_t every = 100;
+    std::optional<std::int64_t> batches;
+    bool operator==(const Eval&) const = default;
+  } eval;
+
+  struct Log {
+    std::int64_t every = 10;
+    std::optional<std::string> trace;  // "12" or "10-12"; the steps to trace
+    bool tensorboard = false;
+    double stragglers = 60.0;  // seconds; 0: never
+    bool operator==(const Log&) const = default;
+  } log;
+
+  struct Checkpoint {
+    std::optional<std::int64_t> every = 500;  // nothing: as often as is best for mtbf
+    std::optional<double> mtbf;               // hours
+    int keep = 3;
+    double margin = 10;
+    bool operator==(const Checkpoint&) const = default;
+  } checkpoint;
+
+  struct Comm {
+    std::string backend = "mpi";
+    double timeout = 600;
+    bool operator==(const Comm&) const = default;
+  } comm;
+
+  bool operator==(const Config&) const = default;
+};
+
+// Declares every key of the configuration, bound to `config`, and the aliases --threads, --resume,
+// --device. The defaults are the values in `config` now.
+void add_config_keys(Options& options, Config& config);
+
+struct ParsedConfig {
+  Config config;
+  bool help = false;  // --help was given, nothing else was read or checked
+};
+
+// The arguments of `trireme train` after its name: --config FILE, flags (which win), --help.
+// `base` holds the values of keys that neither gives. Throws ConfigError; checks with check_config.
+// `read` reads the file.
+ParsedConfig parse_config(const std::vector<std::string>& arguments, const Config& base = {},
+                          const ConfigReader& read = read_config_file);
+
+// Checks each of these flags, but not the file that --config names: that is what it returns, to be
+// read later. Nothing where none is named, or --help is among them.
+std::optional<std::string> config_file_of(const std::vector<std::string>& arguments);
+
+// What `trireme train --help` shows: every key with its default and unit.
+std::string config_help();
+CommandDescription describe_config();
+
+// What differs from the built-in values, as flags of `trireme train`: "--model.layers=8".
+std::vector<std::string> config_to_flags(const Config& config);
+
+// The resolved configuration as INI text; config_from_ini gives back an equal Config.
+std::string config_to_ini(const Config& config);
+// `origin` names the text in errors. Checks each value, but not the keys against each other.
+Config config_from_ini(std::string_view text, const std::string& origin);
+
+// Checks across keys that need neither ranks nor data. What has no value is not checked, so call it
+// again once a preset has filled in the model. Throws ConfigError.
+void check_config(const Config& config);
+
+}  // namespace trireme

@@ -1,0 +1,39 @@
+// Event files as TensorBoard reads them: scalars of each step and each evaluation.
+#pragma once
+
+#include <cstdint>
+#include <fstream>
+#include <initializer_list>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "trireme/report/step_metrics.h"
+
+namespace trireme {
+
+// Cuts the event files of a folder back to the steps up to `step`, so that a resumed run tells its
+// story once; records that a killed run left half written go too. Nothing where there is no such
+// folder. Throws RunFolderError.
+void cut_back_event_files(const std::string& folder, std::int64_t step);
+
+// Written by rank 0 alone.
+class TensorBoardLog {
+ public:
+  // Makes the folder where there is none and begins a new file behind those that are there; the
+  // first step to come is `step` + 1. Throws RunFolderError.
+  TensorBoardLog(const std::string& folder, std::int64_t step);
+
+  void write(const StepMetrics& metrics);
+  void write_evaluation(const Evaluation& evaluation);
+
+ private:
+  using Scalar = std::pair<std::string_view, double>;
+  void write_scalars(std::int64_t step, std::initializer_list<Scalar> scalars);
+  void append(const std::string& event);
+
+  std::string path_;
+  std::ofstream file_;
+};
+
+}  // namespace trireme

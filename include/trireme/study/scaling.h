@@ -1,0 +1,114 @@
+// A scaling study as data: what was run, what was measured, and what follows from it.
+#pragma once
+
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "trireme/comm/process_grid.h"
+#include "trireme/report/time_shares.h"
+
+namespace trireme::scaling {
+
+// Strong: the same global batch on every number of nodes. Weak: a batch that grows with them.
+enum class Mode { kStrong, kWeak };
+std::string_view name_of(Mode mode);  // "strong"
+
+// One run of a study.
+struct Point {
+  Mode mode = Mode::kStrong;
+  int nodes = 1;
+  int ranks = 1;
+  GridShape grid;
+  int repeat = 1;  // from 1
+
+  std::string name() const;  // "strong-n2-d4p1t1-r1": its folder's
+  bool operator==(const Point&) const = default;
+};
+
+// What one run took: means over its measured steps, in seconds a step. Communication counts where
+// a rank waited for it, data likewise; each is that of the slowest rank.
+struct Measurement {
+  double tokens_per_second = 0.0;  // of the whole run, without checkpoints
+  double step_seconds = 0.0;
+  double communication_seconds = 0.0;
+  double data_seconds = 0.0;
+  double checkpoint_seconds = 0.0;  // of one checkpoint, divided by the steps between two
+  double memory_bandwidth = 0.0;    // bytes/s, sum over the ranks, all at once
+  int steps = 0;
+
+  bool operator==(const Measurement&) const = default;
+};
+
+struct PointResult {
+  Point point;
+  Measurement measured;
+};
+
+// Mean of repeats. half_width: that of the 95 % confidence interval by Student's t; none for a
+// single repeat, which says nothing of its own spread.
+struct Estimate {
+  double mean = 0.0;
+  std::optional<double> half_width;
+};
+Estimate estimate(std::span<const double> repeats);
+
+// The two-sided 95 % quantile of Student's t distribution; degrees >= 1.
+double student_t(int degrees);
+
+// All repeats at one number of nodes. Speedup and efficiency are per node, against the fewest nodes
+// of the series: speedup = rate / rate there, efficiency = speedup / (nodes / nodes there).
+struct NodeCount {
+  int nodes = 1;
+  int ranks = 1;
+  GridShape grid;
+  int repeats = 0;
+  Estimate rate;              // tokens/s
+  Estimate memory_bandwidth;  // bytes/s
+  Estimate speedup, efficiency;
+  TimeShares shares;  // of the time between two steps
+  // Gained by each node added since the count before; none for the first.
+  std::optional<double> added_rate, added_bandwidth;
+};
+
+// rate(n) = one_node * n / (1 + contention * (n - 1) + coherency * n * (n - 1)): Gunther's
+// universal scalability law (Guerrilla Capacity Planning, 2007, chapter 4); with coherency = 0 it
+// is Amdahl's, and contention its serial part. n counts nodes.
+struct Law {
+  double one_node = 0.0;  // tokens/s
+  double contention = 0.0;
+  double coherency = 0.0;
+  double error = 0.0;  // root mean square of (fitted / measured - 1)
+
+  double rate(double nodes) const;
+  // The knee: where one more node makes it slower. None without coherency.
+  std::optional<double> peak() const;
+  // Where the nodes reach half of what one node reaches. None for a law without loss.
+  std::optional<double> half_efficiency() const;
+};
+
+// Least squares of relative errors, with contention and coherency of at least 0. None with fewer
+// than two different numbers of nodes (universal: three).
+struct RateAt {
+  double nodes = 1.0, rate = 0.0;
+};
+std::optional<Law> fit_amdahl(std::span<const RateAt> measured);
+std::optional<Law> fit_universal(std::span<const RateAt> measured);
+
+// One mode and one way to cut the model, over the numbers of nodes.
+struct Series {
+  Mode mode = Mode::kStrong;
+  int pipeline = 1, tensor = 1;
+  std::vector<NodeCount> counts;  // by nodes
+  std::optional<Law> amdahl, universal;
+  std::vector<std::string> remarks;  // why a fit is missing, or what to make of it
+
+  std::string name() const;  // "strong, pipeline 1 x tensor 2"
+};
+
+// In the order in which their first points appear. Points that were not measured are simply absent.
+std::vector<Series> analyse(std::span<const PointResult> results);
+
+}  // namespace trireme::scaling

@@ -1,0 +1,19 @@
+// What report.html says of a scaling study.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "trireme/report/html_page.h"
+#include "trireme/study/scaling.h"
+
+namespace trireme::scaling {
+
+struct StudyPage {
+  Facts facts;  // what was measured, and on what
+  int done = 0, planned = 0;
+  std::vector<Series> series;
+};
+std::string page_of_study(const StudyPage& study);
+
+}  // namespace trireme::scaling

@@ -1,0 +1,76 @@
+// `trireme doctor`: what of this node would keep a run from starting or make it slow. Facts are
+// gathered in one place and judged in another, so that a test can bring its own.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "trireme/comm/device_choice.h"
+#include "trireme/comm/launcher.h"
+#include "trireme/tensor/cuda.h"
+#include "trireme/tensor/nvml.h"
+
+namespace trireme {
+
+struct GpuFacts {
+  cuda::DeviceProperties properties;
+  std::vector<int> unreachable;  // other visible GPUs whose memory it cannot address
+  DevicePlace place;
+  std::optional<cuda::GpuHealth> health;
+};
+
+struct NodeFacts {
+  std::string node;
+
+  std::string mpi, hdf5, instructions;
+  bool hdf5_thread_safe = false;
+  LaunchedTasks launched;
+  bool process_manager = false;  // the launcher speaks PMI or PMIx with MPI
+  std::vector<int> own_cpus, online_cpus;
+  std::int64_t memory = 0, memory_available = 0;  // bytes
+  std::optional<std::int64_t> memory_limit;       // of this process's control group
+  std::int64_t shared_memory = 0;                 // bytes of /dev/shm; 0: there is none
+  std::optional<std::int64_t> lockable_memory;    // not set: any amount
+  std::int64_t open_files = 0;                    // limit
+  std::vector<std::string> rdma_devices;          // "mlx5_0"
+
+  cuda::BuildInfo build;
+  std::vector<cuda::LibraryInfo> libraries;
+  int pci_gpus = 0;           // NVIDIA's, with or without a driver
+  std::string driver_module;  // as it names itself; empty where it is not loaded
+  int driver_cuda = 0, runtime_cuda = 0;
+  cuda::Devices devices;
+  GpuEnvironment gpu_environment;
+  std::string health_why_not;
+  std::vector<GpuFacts> gpus;
+  bool peer_memory_module = false;  // nvidia_peermem
+  bool nccl_plugin = false;         // libnccl-net.so
+};
+
+// Of the node that this process runs on; `root` is "/" but for tests. Throws nothing that a node
+// without GPUs or rights would cause.
+NodeFacts gather_node_facts(cuda::Runtime& runtime, const std::filesystem::path& root = "/");
+
+enum class Verdict { kOk, kWarning, kProblem, kNotHere };
+std::string_view name_of(Verdict verdict);  // "ok", "warning", "problem", "not here"
+
+struct Finding {
+  Verdict verdict;
+  std::string subject;
+  std::string what;
+  std::string remedy;  // empty where there is nothing to do
+};
+
+// In the order in which they are shown: the node, then its GPUs.
+std::vector<Finding> diagnose(const NodeFacts& facts);
+
+// A line each, and a count.
+std::string doctor_text(const std::string& node, const std::vector<Finding>& findings);
+
+// Whether machine code or PTX for these architectures ("80, 90a, 120 PTX") runs on such a GPU.
+bool runs_on(const std::string& architectures, int major, int minor);
+
+}  // namespace trireme

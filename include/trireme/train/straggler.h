@@ -1,0 +1,83 @@
+// Which ranks, nodes and links hold up a run. In a synchronous step all ranks take the same time;
+// the one that the others wait for is the one that waits least. So ranks are judged by the time
+// that is their own (computing, waiting for data) against ranks that do the same work.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "trireme/report/rank_table.h"
+
+namespace trireme {
+
+// Links are measured between neighbours on the ring of nodes, pair by pair: `to_previous[i]` and
+// `to_next[i]` are the seconds that node i measured for `bytes` each way; 0: not measured. Of a
+// pair the shorter counts, for the other may have waited for its partner; of a node's two pairs
+// the faster, for what is slow in both is the node's own. Bytes a second by node; 0: not measured.
+std::vector<double> link_rates(std::span<const double> to_previous, std::span<const double> to_next,
+                               double bytes);
+
+class StragglerDetector {
+ public:
+  // Told after so many windows running, and back to normal after as many.
+  static constexpr int kWindows = 2;
+  // A rank: its own time over the median of its peers', the others of its pipeline stage with as
+  // many micro-batches; and this part of a step at least is lost to it.
+  static constexpr double kSlow = 1.2, kNormal = 1.1, kLostPart = 0.05;
+  // The same over the median of its own earlier windows, where all its peers are on its node, or
+  // it has none.
+  static constexpr double kSlowerThanBefore = 1.5, kAsBefore = 1.25;
+  // A link: how often it goes into the median of the other nodes'; of two nodes, into that of
+  // earlier windows.
+  static constexpr double kSlowLink = 2.0, kNormalLink = 1.5;
+
+  // Takes the next window, fills in times_peers and stragglers, and returns lines for what has
+  // changed.
+  std::vector<std::string> look(RankTable& table);
+
+ private:
+  struct Suspicion {
+    int slow_windows = 0, normal_windows = 0;
+    bool slow = false;
+    std::int64_t since = 0;  // first step of the first slow window
+    std::string text;        // of the latest slow window
+    double times = 0.0;      // in it
+    void see(bool is_slow, bool is_normal, std::int64_t first_step);
+  };
+  struct Past {  // of windows that were not slow
+    std::deque<double> values;
+    void add(double value);
+    double median() const;  // 0: too few
+  };
+  struct Comparison {
+    double times = 0.0;      // 0: nothing to compare with
+    double reference = 0.0;  // seconds
+    bool with_past = false;
+  };
+  struct Subject {
+    std::string who, text;
+    int node = 0;
+    bool is_rank = false;
+  };
+  using Subjects = std::map<std::string, Subject>;
+
+  void judge_ranks(RankTable& table);
+  void judge_links(const RankTable& table);
+  Comparison compare_rank(const RankTable& table, std::size_t rank, double with_peers) const;
+  void judge_link(const RankTable& table, std::size_t node, const std::vector<double>& rates);
+  bool has_slow_rank(const RankTable& table, std::size_t node) const;
+  void add_ranks(const RankTable& table, Subjects& subjects) const;
+  void add_links(const RankTable& table, Subjects& subjects) const;
+  std::vector<std::string> changes(const Subjects& now, std::int64_t step);
+
+  std::vector<Suspicion> ranks_, links_;
+  std::vector<Past> ranks_past_, links_past_;
+  Subjects told_;
+};
+
+}  // namespace trireme

@@ -1,0 +1,275 @@
+// trireme bench comm|ops|step: the tables of study/bench.h.
+#include "trireme/study/bench.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "trireme/base/error.h"
+#include "trireme/base/log.h"
+#include "trireme/ops/context.h"
+#include "trireme/report/whole_file.h"
+#include "trireme/train/setup.h"
+
+#include "cli/commands.h"
+
+namespace trireme::cli {
+namespace {
+
+constexpr std::int64_t kContext = 256;  // unless asked for; a model may have less
+
+struct BenchArguments {
+  std::string from = "1K", to = "16M", only, preset = "gpt2-124m", dtype = "fp32", json;
+  std::optional<int> repeats, context, micro, threads, pipeline, tensor;
+  int warmup = 5, batch = 4;
+};
+
+// A measurement, and which flags it takes.
+struct Bench {
+  std::string_view name;
+  std::vector<std::string_view> flags;
+  ExitStatus (*run)(Runtime& runtime, const BenchArguments& given);
+};
+
+std::string or_dash(double value, std::string_view format) {
+  return value > 0.0 ? fmt::format(fmt::runtime(format), value) : "-";
+}
+
+void print_on_first(const Runtime& runtime, const std::string& line) {
+  if (runtime.rank() == 0) print_line(line);
+}
+
+// Collective over the world.
+void write_json(Runtime& runtime, const std::string& path, const std::string& text) {
+  if (path.empty()) return;
+  runtime.world().read_once([&] {
+    write_whole_file(path, text);
+    return std::string();
+  });
+}
+
+models::GptConfig model_of(const BenchArguments& given) {
+  models::GptConfig model = models::gpt_preset(given.preset);
+  model.context = given.context.value_or(std::min(kContext, model.context));
+  return model;
+}
+
+DType compute_type(const BenchArguments& given) {
+  return given.dtype == "bf16" ? DType::kBF16 : DType::kF32;
+}
+
+std::string roof_text(const bench::Roof& roof, std::string_view dtype) {
+  return fmt::format("roof: {:.1f} GFLOP/s in a {} product, {:.1f} GB/s in a triad",
+                     roof.flops * 1e-9, dtype, roof.bandwidth * 1e-9);
+}
+
+ExitStatus bench_comm(Runtime& runtime, const BenchArguments& given) {
+  bench::CommOptions options;
+  options.sizes = bench::sizes_between(bench::read_bytes(given.from, "--from"),
+                                       bench::read_bytes(given.to, "--to"));
+  options.only = given.only;
+  options.warmup = given.warmup;
+  options.repeats = given.repeats.value_or(options.repeats);
+  const int ranks = runtime.size();
+  print_on_first(runtime, fmt::format("{} ranks on {} nodes, fp32, {} repeats", ranks,
+                                      runtime.nodes(), options.repeats));
+  print_on_first(runtime, fmt::format("{:<16}{:>12}{:>12}{:>12}{:>12}{:>8}", "op", "bytes",
+                                      "time us", "algbw GB/s", "busbw GB/s", "#wrong"));
+  std::vector<bench::CommRow> rows;
+  bench::measure_comm(runtime.world(), options, [&](const bench::CommRow& row) {
+    const double bandwidth = row.algorithm_bandwidth() * 1e-9;
+    print_on_first(runtime, fmt::format("{:<16}{:>12}{:>12.1f}{:>12.3f}{:>12.3f}{:>8}",
+                                        name_of(row.op), row.bytes, row.seconds * 1e6, bandwidth,
+                                        bandwidth * bench::bus_factor(row.op, ranks), row.wrong));
+    rows.push_back(row);
+  });
+  write_json(runtime, given.json, bench::comm_json(rows, ranks));
+  for (const bench::CommRow& row : rows) {
+    if (row.wrong == 0) continue;
+    throw InternalError(fmt::format("{} of {} bytes left {} wrong elements", name_of(row.op),
+                                    row.bytes, row.wrong));
+  }
+  return ExitStatus::kDone;
+}
+
+ExitStatus bench_ops(Runtime& runtime, const BenchArguments& given) {
+  ops::Context ctx = ops::make_cpu_context(given.threads.value_or(runtime.cores()));
+  bench::OpsOptions options;
+  options.model = model_of(given);
+  options.batch = given.batch;
+  options.dtype = compute_type(given);
+  options.only = given.only;
+  options.repeats = given.repeats.value_or(options.repeats);
+  const bench::Roof roof = bench::measure_roof(runtime.world(), ctx, options.dtype);
+  print_line(fmt::format("{}, {} sequences of {}, {}, {} threads, {}, {}", given.preset,
+                         options.batch, options.model.context, given.dtype, ctx.threads,
+                         ops::instruction_set(ctx), ops::matmul_description(ctx, options.dtype)));
+  print_line(roof_text(roof, given.dtype));
+  print_line(fmt::format("{:<22}{:>24}{:>12}{:>10}{:>10}{:>8}", "op", "shape", "ms", "GFLOP/s",
+                         "GB/s", "roof %"));
+  std::vector<bench::OpRow> rows;
+  bench::measure_ops(ctx, options, [&](const bench::OpRow& row) {
+    print_line(fmt::format("{:<22}{:>24}{:>12.3f}{:>10}{:>10.1f}{:>8.0f}", row.op, row.shape,
+                           row.seconds * 1e3, or_dash(row.flops / row.seconds * 1e-9, "{:.1f}"),
+                           row.bytes / row.seconds * 1e-9,
+                           100.0 * roof.floor(row.flops, row.bytes) / row.seconds));
+    rows.push_back(row);
+  });
+  write_json(runtime, given.json, bench::ops_json(rows, roof, ctx.threads));
+  return ExitStatus::kDone;
+}
+
+void print_step(const bench::StepTimes& times, const bench::Roof& roof) {
+  const double whole =
+      times.forward + times.backward + times.communication + times.optimizer + times.other;
+  print_line(fmt::format("{:.1f} tokens/s, {:.3f} ms a step, loss {:.3f}", times.tokens_per_second,
+                         times.step * 1e3, times.loss));
+  print_line(fmt::format("{:.1f} GFLOP/s in products, {:.1f} % of the roof (MFU)",
+                         times.flops * 1e-9, 100.0 * times.flops / roof.flops));
+  print_line(fmt::format("{:<16}{:>12}{:>8}", "phase", "ms", "%"));
+  const auto phase = [&](std::string_view name, double seconds) {
+    print_line(
+        fmt::format("{:<16}{:>12.3f}{:>8.1f}", name, seconds * 1e3, 100.0 * seconds / whole));
+  };
+  phase("forward", times.forward);
+  phase("backward", times.backward);
+  phase("communication", times.communication);
+  phase("optimizer", times.optimizer);
+  phase("other", times.other);
+  print_line(fmt::format("{:<16}{:>12}", "memory", "MiB"));
+  const auto memory = [&](std::string_view name, double bytes) {
+    print_line(fmt::format("{:<16}{:>12.1f}", name, bytes / 1048576.0));
+  };
+  for (std::size_t i = 0; i < kMemoryUses; ++i) {
+    memory(name_of(static_cast<MemoryUse>(i)), times.memory[i]);
+  }
+  memory("at once", times.memory_at_once);
+  memory("resident", times.resident);
+}
+
+ExitStatus bench_step(Runtime& runtime, const BenchArguments& given) {
+  ops::Context ctx = ops::make_cpu_context(given.threads.value_or(runtime.cores()));
+  bench::StepBenchOptions options;
+  options.model = model_of(given);
+  options.batch = given.batch;
+  options.micro = given.micro.value_or(given.batch);
+  options.grid = resolve_grid({{}, given.pipeline, given.tensor}, runtime.size());
+  check_model_fits_grid(Config(), options.model, options.grid);
+  options.dtype = compute_type(given);
+  options.repeats = given.repeats.value_or(options.repeats);
+  print_on_first(runtime,
+                 fmt::format("{}, {} sequences of {} in micro-batches of {}, {}, {}, {} threads "
+                             "each, {}",
+                             given.preset, options.batch, options.model.context, options.micro,
+                             given.dtype, options.grid.to_string(), ctx.threads,
+                             ops::matmul_description(ctx, options.dtype)));
+  // The step first: what the roof takes stays cached and would count as resident.
+  const bench::StepTimes times = bench::measure_step(runtime, ctx, options);
+  const bench::Roof roof = bench::measure_roof(runtime.world(), ctx, options.dtype);
+  print_on_first(runtime, roof_text(roof, given.dtype));
+  if (runtime.rank() == 0) print_step(times, roof);
+  write_json(runtime, given.json, bench::step_json(times, roof, options.grid));
+  return ExitStatus::kDone;
+}
+
+const std::vector<Bench>& benches() {
+  static const std::vector<Bench> table = {
+      {"comm", {"from", "to", "warmup", "only", "repeats", "json"}, bench_comm},
+      {"ops",
+       {"preset", "batch", "context", "dtype", "threads", "only", "repeats", "json"},
+       bench_ops},
+      {"step",
+       {"preset", "batch", "context", "dtype", "threads", "micro", "pipeline", "tensor", "repeats",
+        "json"},
+       bench_step},
+  };
+  return table;
+}
+
+void declare(Options& options, BenchArguments& given) {
+  options.add("from", given.from, "bytes", "comm: smallest size; each next is 4 times as much",
+              not_empty());
+  options.add("to", given.to, "bytes", "comm: largest size", not_empty());
+  options.add("warmup", given.warmup, "", "comm: of each size, not measured", at_least(0));
+  options.add("only", given.only, "", "comm, ops: operations whose name holds this; empty: all");
+  options.add("repeats", given.repeats, "",
+              "the median counts; auto: 20 for comm, 10 for ops, 5 for step", at_least(1));
+  std::vector<std::string> presets;
+  for (const std::string_view name : models::gpt_preset_names()) presets.emplace_back(name);
+  options.add("preset", given.preset, "", "ops, step: the model that gives the shapes",
+              one_of(presets));
+  options.add("batch", given.batch, "sequences", "ops: at once; step: of a step", at_least(1));
+  options.add("context", given.context, "tokens",
+              "ops, step: of a sequence; auto: 256, or the model's where that is less",
+              at_least(1));
+  options.add("dtype", given.dtype, "", "ops, step: computing type", one_of({"fp32", "bf16"}));
+  options.add("threads", given.threads, "", "ops, step: of each rank; auto: its cores",
+              at_least(1));
+  options.add("micro", given.micro, "sequences", "step: of a micro-batch; auto: all of the batch",
+              at_least(1));
+  options.add("pipeline", given.pipeline, "ranks",
+              "step: stages of the model; auto: 1, data takes the ranks that are left",
+              at_least(1));
+  options.add("tensor", given.tensor, "ranks", "step: parts of each stage; auto: 1", at_least(1));
+  options.add("json", given.json, "file", "the same figures for programs; empty: none");
+}
+
+const Bench& find_bench(const std::vector<std::string>& words) {
+  std::vector<std::string> names;
+  for (const Bench& one : benches()) {
+    if (words.size() == 1 && one.name == words[0]) return one;
+    names.emplace_back(one.name);
+  }
+  if (words.size() != 1) {
+    throw ConfigError(fmt::format("bench takes one word, {}, not '{}'", fmt::join(names, " or "),
+                                  fmt::join(words, " ")));
+  }
+  const auto nearest = nearest_name(words[0], names);
+  throw ConfigError(fmt::format("bench {}: unknown; {}", words[0],
+                                nearest ? fmt::format("did you mean {}?", *nearest)
+                                        : fmt::format("there are {}", fmt::join(names, ", "))));
+}
+
+void refuse_flags_of_others(const Bench& bench, const Options& options,
+                            const Arguments& arguments) {
+  for (const std::string& name : options.names()) {
+    if (std::find(bench.flags.begin(), bench.flags.end(), name) != bench.flags.end()) continue;
+    for (const std::string& argument : arguments) {
+      if (argument != "--" + name && !argument.starts_with("--" + name + "=")) continue;
+      throw ConfigError(fmt::format("bench {} takes no --{}; it takes --{}", bench.name, name,
+                                    fmt::join(bench.flags, ", --")));
+    }
+  }
+}
+
+// What no rank can do, told before any is started.
+void check(const Bench& bench, const BenchArguments& given) {
+  if (bench.name == "comm" &&
+      bench::read_bytes(given.from, "--from") > bench::read_bytes(given.to, "--to")) {
+    throw ConfigError(fmt::format("--from {} is more than --to {}", given.from, given.to));
+  }
+  if (bench.name == "ops") require_single_process("bench ops");
+}
+
+}  // namespace
+
+Work parse_bench(const Arguments& arguments) {
+  BenchArguments given;
+  std::vector<std::string> words;
+  Options options("trireme bench comm|ops|step [--KEY VALUE]...");
+  options.add_positional("WHAT", words,
+                         "comm: collectives of the ranks that the launcher started; ops: the "
+                         "operations of a model, alone; step: a training step on made-up tokens",
+                         {"comm", "ops", "step"});
+  declare(options, given);
+  options.parse(arguments);
+  if (options.help_requested()) return show_help(options.description());
+  const Bench& bench = find_bench(words);
+  refuse_flags_of_others(bench, options, arguments);
+  check(bench, given);
+  return {.alone = {}, .on_ranks = [&bench, given = std::move(given)](Runtime& runtime) {
+            return bench.run(runtime, given);
+          }};
+}
+
+}  // namespace trireme::cli

@@ -1,0 +1,133 @@
+#include "trireme/config/config.h"
+
+#include <set>
+
+#include <fmt/format.h>
+
+#include "trireme/base/error.h"
+#include "trireme/config/step_range.h"
+#include "trireme/optim/schedule.h"
+
+namespace trireme {
+namespace {
+
+constexpr const char* kUsage = "trireme train [--config FILE] [--SECTION.KEY VALUE]...";
+
+void check_batch(const Config::Batch& batch) {
+  if (batch.global % batch.micro == 0) return;
+  const int below = batch.global / batch.micro * batch.micro;
+  const std::string fits =
+      below == 0 ? fmt::format("{} would be", batch.micro)
+                 : fmt::format("{} or {} would be", below, std::int64_t{below} + batch.micro);
+  throw ConfigError(fmt::format("batch.global ({}) is not divisible by batch.micro ({}); {}",
+                                batch.global, batch.micro, fits));
+}
+
+// `part` must divide `whole`; the message lists what would.
+void check_divides(const char* part_name, std::optional<int> part, const char* whole_name,
+                   std::optional<int> whole) {
+  if (!part || !whole || *whole % *part == 0) return;
+  std::set<int> divisors;
+  for (int i = 1; i <= *whole / i; ++i) {
+    if (*whole % i == 0) divisors.insert({i, *whole / i});
+  }
+  throw ConfigError(fmt::format("{} ({}) does not divide {} ({}): one of {} would", part_name,
+                                *part, whole_name, *whole, fmt::join(divisors, ", ")));
+}
+
+void check_model(const Config::Model& model) {
+  check_divides("model.heads", model.heads, "model.width", model.width);
+  check_divides("model.kv_heads", model.kv_heads, "model.heads", model.heads);
+  const bool rotary = model.positions == "rotary";
+  if (rotary && model.heads && model.width && *model.width / *model.heads % 2 != 0) {
+    throw ConfigError(
+        fmt::format("model.positions = rotary turns pairs of channels, but model.width ({}) / "
+                    "model.heads ({}) is {}, an odd number",
+                    *model.width, *model.heads, *model.width / *model.heads));
+  }
+}
+
+}  // namespace
+
+void check_config(const Config& config) {
+  if (config.data.train.empty()) {
+    throw ConfigError("data.train is missing: name what to train on, as in --data.train train.h5");
+  }
+  check_batch(config.batch);
+  check_model(config.model);
+  optim::LearningRateSchedule({.curve = optim::learning_rate_curve(config.schedule.name),
+                               .peak = config.optim.lr,
+                               .total_steps = config.run.steps,
+                               .warmup = config.schedule.warmup,
+                               .decay = config.schedule.decay});
+  if (!config.checkpoint.every && !config.checkpoint.mtbf) {
+    throw ConfigError(
+        "checkpoint.every = auto needs checkpoint.mtbf: the mean time between failures of the "
+        "whole job, in hours, as in --checkpoint.mtbf 24");
+  }
+  if (config.log.trace) parse_step_range(*config.log.trace);
+  if (config.comm.backend == "nccl" && config.run.device != "cuda") {
+    throw ConfigError(fmt::format("comm.backend = nccl needs run.device = cuda, but it is {}",
+                                  config.run.device));
+  }
+}
+
+ParsedConfig parse_config(const std::vector<std::string>& arguments, const Config& base,
+                          const ConfigReader& read) {
+  ParsedConfig result{base};
+  Options options(kUsage, true);
+  add_config_keys(options, result.config);
+  options.ignore_section("job");  // for `trireme job`
+  options.parse(arguments, read);
+  result.help = options.help_requested();
+  if (!result.help) check_config(result.config);
+  return result;
+}
+
+std::optional<std::string> config_file_of(const std::vector<std::string>& arguments) {
+  Config scratch;
+  Options options(kUsage, true);
+  add_config_keys(options, scratch);
+  std::optional<std::string> file;
+  options.parse(arguments, [&](const std::string& path) {
+    file = path;
+    return std::string();
+  });
+  return file;
+}
+
+CommandDescription describe_config() {
+  Config config;
+  Options options(kUsage, true);
+  add_config_keys(options, config);
+  return options.description();
+}
+
+std::string config_help() {
+  return help_text(describe_config());
+}
+
+std::string config_to_ini(const Config& config) {
+  Config copy = config;
+  Options options(kUsage);
+  add_config_keys(options, copy);
+  return options.to_ini();
+}
+
+std::vector<std::string> config_to_flags(const Config& config) {
+  Config copy;
+  Options options(kUsage);
+  add_config_keys(options, copy);
+  copy = config;
+  return options.to_flags();
+}
+
+Config config_from_ini(std::string_view text, const std::string& origin) {
+  Config config;
+  Options options(kUsage);
+  add_config_keys(options, config);
+  options.parse_ini(text, origin);
+  return config;
+}
+
+}  // namespace trireme

@@ -1,0 +1,182 @@
+#include "trireme/config/options.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <set>
+#include <sstream>
+
+#include <boost/program_options.hpp>
+#include <fmt/format.h>
+
+#include "trireme/base/error.h"
+
+namespace trireme {
+namespace {
+
+namespace po = boost::program_options;
+
+// The option that Boost complains about, without its dashes.
+std::string name_in(const po::error_with_option_name& fault) {
+  std::string name = fault.get_option_name();
+  name.erase(0, name.find_first_not_of('-'));
+  return name.substr(0, name.find('='));
+}
+
+}  // namespace
+
+std::string read_config_file(const std::string& path) {
+  errno = 0;
+  std::ifstream file(path, std::ios::binary);
+  // A folder opens, and fails only when it is read.
+  if (!file || (file.peek() == std::ifstream::traits_type::eof() && errno != 0)) {
+    throw ConfigError(fmt::format("--config {}: cannot be read: {}", path, std::strerror(errno)));
+  }
+  std::ostringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+Options::Options(std::string usage, bool takes_config_file)
+    : usage_(std::move(usage)), takes_config_file_(takes_config_file) {
+  if (takes_config_file_) {
+    add("config", config_file_, "", "INI file to read before the flags, which win over it",
+        not_empty());
+    keys_.back().default_text = "none";
+  }
+}
+
+void Options::add_key(Key key) {
+  TRIREME_CHECK(!find(key.name), fmt::format("the option {} is declared twice", key.name));
+  keys_.push_back(std::move(key));
+}
+
+void Options::alias(const std::string& name, const std::string& key) {
+  TRIREME_CHECK(find(key) && !find(name), fmt::format("{} cannot stand for {}", name, key));
+  aliases_.push_back({name, key});
+}
+
+void Options::add_positional(const std::string& name, std::vector<std::string>& target,
+                             const std::string& help, std::vector<std::string> first_choices) {
+  positional_ = Positional{{name, help, std::move(first_choices)}, &target};
+}
+
+CommandDescription Options::description() const {
+  CommandDescription result{usage_, positional_, {keys_.begin(), keys_.end()}};
+  for (const Alias& alias : aliases_)
+    result.options[*find(alias.key)].aliases.push_back(alias.name);
+  return result;
+}
+
+std::optional<std::size_t> Options::find(std::string_view flag) const {
+  for (const Alias& alias : aliases_) {
+    if (alias.name == flag) flag = alias.key;
+  }
+  for (std::size_t i = 0; i < keys_.size(); ++i) {
+    if (keys_[i].name == flag) return i;
+  }
+  return {};
+}
+
+std::vector<std::string> Options::names() const {
+  std::vector<std::string> result;
+  for (const Key& key : keys_) result.push_back(key.name);
+  return result;
+}
+
+std::vector<std::string> Options::flag_names() const {
+  std::vector<std::string> result{"help"};
+  for (const Alias& alias : aliases_) result.push_back(alias.name);
+  const std::vector<std::string> keys = names();
+  result.insert(result.end(), keys.begin(), keys.end());
+  return result;
+}
+
+std::string Options::suggestion(std::string_view unknown, std::string_view prefix,
+                                const std::vector<std::string>& known) const {
+  const auto nearest = nearest_name(unknown, known);
+  return nearest ? fmt::format("did you mean {}{}?", prefix, *nearest) : "--help lists them all";
+}
+
+// A switch needs no value: "--model.tied" is "--model.tied=true".
+std::vector<std::string> Options::complete_switches(
+    const std::vector<std::string>& arguments) const {
+  std::vector<std::string> result = arguments;
+  for (std::size_t i = 0; i < result.size() && arguments[i] != "--"; ++i) {
+    const auto key = arguments[i].starts_with("--") ? find(arguments[i].substr(2)) : std::nullopt;
+    if (!key || keys_[*key].placeholder != placeholder(bool())) continue;
+    const bool value_follows = i + 1 < arguments.size() && !arguments[i + 1].starts_with("--");
+    if (!value_follows) result[i] += "=true";
+  }
+  return result;
+}
+
+std::vector<Options::Setting> Options::read_flags(const std::vector<std::string>& arguments) {
+  po::options_description description;
+  for (const std::string& name : flag_names()) {
+    description.add_options()(name.c_str(), po::value<std::string>());
+  }
+  std::vector<Setting> settings;
+  std::vector<std::string> positionals;
+  std::set<std::size_t> seen;
+  using Style = po::command_line_style::style_t;
+  // No guessing of shortened names: what a command line means must not change with the next key.
+  constexpr int kStyle = Style::allow_long | Style::long_allow_next | Style::long_allow_adjacent;
+  try {
+    const auto parsed = po::command_line_parser(complete_switches(arguments))
+                            .options(description)
+                            .style(kStyle)
+                            .run();
+    for (const auto& option : parsed.options) {
+      if (option.position_key >= 0) {
+        positionals.insert(positionals.end(), option.value.begin(), option.value.end());
+        continue;
+      }
+      // Boost takes "--other=value" for a value; a text that does start so is given with "=".
+      if (option.original_tokens.size() > 1 && option.value.at(0).starts_with("--")) {
+        throw ConfigError(fmt::format("--{}: a value must follow", option.string_key));
+      }
+      const std::size_t key = *find(option.string_key);
+      if (!seen.insert(key).second) {
+        throw ConfigError(fmt::format("--{} is given twice", keys_[key].name));
+      }
+      settings.push_back(
+          {key, option.value.at(0), fmt::format("--{} {}", option.string_key, option.value.at(0))});
+    }
+  } catch (const po::unknown_option& fault) {
+    const std::string name = name_in(fault);
+    throw ConfigError(
+        fmt::format("unknown flag --{}; {}", name, suggestion(name, "--", flag_names())));
+  } catch (const po::invalid_syntax& fault) {
+    throw ConfigError(fmt::format("--{}: a value must follow", name_in(fault)));
+  } catch (const po::error& fault) {
+    throw ConfigError(fault.what());
+  }
+  if (!positional_ && !positionals.empty()) {
+    throw ConfigError(fmt::format(
+        "unexpected argument '{}': values follow a flag, as in --KEY VALUE", positionals.front()));
+  }
+  if (positional_) *positional_->target = std::move(positionals);
+  return settings;
+}
+
+void Options::parse(const std::vector<std::string>& arguments, const ConfigReader& read) {
+  const auto end = std::find(arguments.begin(), arguments.end(), "--");
+  help_requested_ = std::find(arguments.begin(), end, "--help") != end;
+  if (help_requested_) return;
+  const std::vector<Setting> settings = read_flags(arguments);
+  for (const Setting& setting : settings) {
+    if (!takes_config_file_ || keys_[setting.key].name != "config") continue;
+    apply(setting);
+    parse_ini(read(config_file_), config_file_);
+  }
+  for (const Setting& setting : settings) apply(setting);
+}
+
+void Options::apply(const Setting& setting) {
+  const std::string problem = keys_[setting.key].read(setting.value);
+  if (!problem.empty()) throw ConfigError(fmt::format("{}: {}", setting.where, problem));
+}
+
+}  // namespace trireme

@@ -1,0 +1,139 @@
+// INI text. Boost's own reader knows no line numbers and cuts values at any #.
+#include <map>
+
+#include <fmt/format.h>
+
+#include "trireme/base/error.h"
+#include "trireme/config/options.h"
+
+namespace trireme {
+namespace {
+
+std::string_view trim(std::string_view text) {
+  constexpr std::string_view kSpace = " \t\r";
+  const std::size_t first = text.find_first_not_of(kSpace);
+  if (first == std::string_view::npos) return {};
+  return text.substr(first, text.find_last_not_of(kSpace) - first + 1);
+}
+
+bool is_comment(std::string_view text) {
+  return text.empty() || text.front() == '#' || text.front() == ';';
+}
+
+// The inside of "..."; none where the quotes do not close or more follows than a comment.
+std::optional<std::string> unquote(std::string_view text) {
+  std::string result;
+  for (std::size_t i = 1; i < text.size(); ++i) {
+    if (text[i] == '"') {
+      if (!is_comment(trim(text.substr(i + 1)))) return {};
+      return result;
+    }
+    if (text[i] == '\\' && i + 1 < text.size()) {
+      ++i;
+      result += text[i] == 'n' ? '\n' : text[i];
+    } else {
+      result += text[i];
+    }
+  }
+  return {};
+}
+
+std::optional<std::string> ini_value(std::string_view text) {
+  if (text.starts_with('"')) return unquote(text);
+  if (text.starts_with('#')) return "";
+  for (std::size_t i = 1; i < text.size(); ++i) {
+    const bool after_space = text[i - 1] == ' ' || text[i - 1] == '\t';
+    if (text[i] == '#' && after_space) return std::string(trim(text.substr(0, i)));
+  }
+  return std::string(text);
+}
+
+std::string quote_if_needed(const std::string& value) {
+  const bool plain = !value.empty() && trim(value) == value && value.front() != '"' &&
+                     value.find_first_of("#\n") == std::string::npos;
+  if (plain) return value;
+  std::string result = "\"";
+  for (const char c : value) {
+    if (c == '"' || c == '\\') result += '\\';
+    result += c == '\n' ? std::string("\\n") : std::string(1, c);
+  }
+  return result + '"';
+}
+
+std::string section_of(const std::string& name) {
+  const std::size_t dot = name.find('.');
+  return dot == std::string::npos ? "" : name.substr(0, dot);
+}
+
+}  // namespace
+
+void Options::refuse_ini_key(const std::string& name, const std::string& where) const {
+  std::vector<std::string> known;
+  for (const Key& key : keys_) {
+    if (!section_of(key.name).empty()) known.push_back(key.name);
+  }
+  throw ConfigError(
+      fmt::format("{}: unknown key {}; {}", where, name, suggestion(name, "", known)));
+}
+
+void Options::parse_ini(std::string_view text, const std::string& origin) {
+  std::string section;
+  std::map<std::size_t, int> lines;  // where each key was set
+  int line_number = 0;
+  while (!text.empty()) {
+    const std::size_t newline = std::min(text.find('\n'), text.size());
+    const std::string_view line = trim(text.substr(0, newline));
+    text.remove_prefix(std::min(newline + 1, text.size()));
+    const std::string where = fmt::format("{}:{}", origin, ++line_number);
+    if (is_comment(line)) continue;
+    if (line.front() == '[' && line.back() == ']') {
+      section = trim(line.substr(1, line.size() - 2));
+      continue;
+    }
+    const std::size_t equals = line.find('=');
+    if (equals == std::string_view::npos || equals == 0) {
+      throw ConfigError(
+          fmt::format("{}: '{}' is neither 'key = value' nor '[section]'", where, line));
+    }
+    const std::string key_text(trim(line.substr(0, equals)));
+    const std::string name = section.empty() ? key_text : section + "." + key_text;
+    if (!section.empty() && section == ignored_section_) continue;
+    const auto key = find(name);
+    if (!key || section_of(name).empty()) refuse_ini_key(name, where);
+    const auto value = ini_value(trim(line.substr(equals + 1)));
+    if (!value) throw ConfigError(fmt::format("{}: {}: the quotes do not close", where, name));
+    const auto [first, is_new] = lines.emplace(*key, line_number);
+    if (!is_new) {
+      throw ConfigError(
+          fmt::format("{}: {} was set in line {} already", where, name, first->second));
+    }
+    apply({*key, *value, fmt::format("{}: {} = {}", where, name, *value)});
+  }
+}
+
+std::vector<std::string> Options::to_flags() const {
+  std::vector<std::string> flags;
+  for (const Key& key : keys_) {
+    const auto value = key.written();
+    if (section_of(key.name).empty() || !value || *value == key.default_text) continue;
+    flags.push_back(fmt::format("--{}={}", key.name, *value));
+  }
+  return flags;
+}
+
+std::string Options::to_ini() const {
+  std::string text, section;
+  for (const Key& key : keys_) {
+    const std::string own = section_of(key.name);
+    const auto value = key.written();
+    if (own.empty() || !value) continue;
+    if (own != section) {
+      text += fmt::format("{}[{}]\n", text.empty() ? "" : "\n", own);
+      section = own;
+    }
+    text += fmt::format("{} = {}\n", key.name.substr(own.size() + 1), quote_if_needed(*value));
+  }
+  return text;
+}
+
+}  // namespace trireme

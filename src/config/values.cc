@@ -1,0 +1,170 @@
+// Values of options to text and back.
+#include <charconv>
+#include <cmath>
+
+#include <fmt/format.h>
+
+#include "trireme/config/options.h"
+
+namespace trireme {
+namespace {
+
+// "at least 0 and below 1"
+std::string describe(const Limit& limit) {
+  std::string text;
+  if (std::isfinite(limit.least)) {
+    text = fmt::format("{} {}", limit.excludes_least ? "above" : "at least", limit.least);
+  }
+  if (std::isfinite(limit.most)) {
+    text += fmt::format("{}{} {}", text.empty() ? "" : " and ",
+                        limit.excludes_most ? "below" : "at most", limit.most);
+  }
+  return text;
+}
+
+std::string check_limit(double value, const Limit& limit) {
+  const bool too_low = limit.excludes_least ? value <= limit.least : value < limit.least;
+  const bool too_high = limit.excludes_most ? value >= limit.most : value > limit.most;
+  return too_low || too_high ? "must be " + describe(limit) : "";
+}
+
+template <class T>
+std::string read_number(std::string_view text, T& value, const Limit& limit, const char* kind) {
+  T number{};
+  const char* end = text.data() + text.size();
+  const auto [stop, fault] = std::from_chars(text.data(), end, number);
+  if (fault == std::errc::result_out_of_range) return "is out of range";
+  if (fault != std::errc() || stop != end || !std::isfinite(static_cast<double>(number))) {
+    return fmt::format("is not a {}", kind);
+  }
+  const std::string problem = check_limit(static_cast<double>(number), limit);
+  if (problem.empty()) value = number;
+  return problem;
+}
+
+}  // namespace
+
+Limit at_least(double least) {
+  Limit limit;
+  limit.least = least;
+  return limit;
+}
+
+Limit above(double least) {
+  Limit limit;
+  limit.least = least;
+  limit.excludes_least = true;
+  return limit;
+}
+
+Limit at_least_and_below(double least, double most) {
+  Limit limit;
+  limit.least = least;
+  limit.most = most;
+  limit.excludes_most = true;
+  return limit;
+}
+
+Limit one_of(std::vector<std::string> choices) {
+  Limit limit;
+  limit.choices = std::move(choices);
+  return limit;
+}
+
+Limit not_empty() {
+  Limit limit;
+  limit.not_empty = true;
+  return limit;
+}
+
+std::string read_value(std::string_view text, bool& value, const Limit&) {
+  if (text != "true" && text != "false") return "is neither true nor false";
+  value = text == "true";
+  return "";
+}
+
+std::string read_value(std::string_view text, int& value, const Limit& limit) {
+  return read_number(text, value, limit, "whole number");
+}
+
+std::string read_value(std::string_view text, std::int64_t& value, const Limit& limit) {
+  return read_number(text, value, limit, "whole number");
+}
+
+std::string read_value(std::string_view text, double& value, const Limit& limit) {
+  return read_number(text, value, limit, "number");
+}
+
+std::string read_value(std::string_view text, std::string& value, const Limit& limit) {
+  if (limit.not_empty && text.empty()) return "must not be empty";
+  bool known = limit.choices.empty();
+  for (const std::string& choice : limit.choices) known = known || choice == text;
+  if (!known) {
+    const auto nearest = nearest_name(text, limit.choices);
+    return fmt::format("is not one of {}{}", fmt::join(limit.choices, ", "),
+                       nearest ? fmt::format("; did you mean {}?", *nearest) : "");
+  }
+  value = text;
+  return "";
+}
+
+std::string read_value(std::string_view text, std::vector<WeightedPath>& value, const Limit&) {
+  std::vector<WeightedPath> paths;
+  std::size_t at = 0;
+  // Up to `,` or `=` or the end, without the backslashes.
+  const auto component = [&](std::string_view ends) {
+    std::string part;
+    for (; at < text.size() && ends.find(text[at]) == std::string_view::npos; ++at) {
+      if (text[at] == '\\' && at + 1 < text.size()) ++at;
+      part += text[at];
+    }
+    return part;
+  };
+  while (at < text.size()) {
+    WeightedPath entry{component(",=")};
+    if (entry.path.empty()) return "holds an empty path";
+    if (at < text.size() && text[at] == '=') {
+      ++at;
+      const std::string weight = component(",");
+      if (const std::string problem = read_value(weight, entry.weight, above(0));
+          !problem.empty()) {
+        return fmt::format("holds the weight '{}', which {}", weight, problem);
+      }
+    }
+    paths.push_back(std::move(entry));
+    if (at < text.size() && ++at == text.size()) return "holds an empty path";
+  }
+  value = std::move(paths);
+  return "";
+}
+
+std::string write_value(bool value) {
+  return value ? "true" : "false";
+}
+std::string write_value(int value) {
+  return fmt::format("{}", value);
+}
+std::string write_value(std::int64_t value) {
+  return fmt::format("{}", value);
+}
+std::string write_value(double value) {
+  return fmt::format("{}", value);
+}
+std::string write_value(const std::string& value) {
+  return value;
+}
+
+std::string write_value(const std::vector<WeightedPath>& value) {
+  std::string text;
+  for (const WeightedPath& entry : value) {
+    if (!text.empty()) text += ',';
+    for (const char c : entry.path) {
+      if (c == ',' || c == '=' || c == '\\') text += '\\';
+      text += c;
+    }
+    if (entry.weight != 1) text += fmt::format("={}", entry.weight);
+  }
+  return text;
+}
+
+}  // namespace trireme

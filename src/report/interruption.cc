@@ -1,0 +1,65 @@
+#include "trireme/report/interruption.h"
+
+#include <algorithm>
+#include <fstream>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+#include <sys/stat.h>
+
+#include "trireme/report/run_events.h"
+
+namespace trireme {
+namespace {
+
+// The step of the last line that is whole. Read from the end: the file grows with the run.
+std::int64_t last_step_in(const std::string& path) {
+  constexpr std::streamoff kTail = 64 << 10;
+  std::ifstream file(path, std::ios::binary | std::ios::ate);
+  if (!file) return 0;
+  file.seekg(std::max<std::streamoff>(0, file.tellg() - kTail));
+  std::int64_t step = 0;
+  for (std::string line; std::getline(file, line);) {
+    const auto object = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
+    if (!object.is_object() || !object.contains("step")) continue;
+    if (object["step"].is_number_integer()) step = object["step"].get<std::int64_t>();
+  }
+  return step;
+}
+
+double changed_at(const std::string& path) {
+  struct stat status {};
+  if (::stat(path.c_str(), &status) != 0) return 0.0;
+  return static_cast<double>(status.st_mtim.tv_sec) +
+         1e-9 * static_cast<double>(status.st_mtim.tv_nsec);
+}
+
+}  // namespace
+
+std::optional<Interruption> read_interruption(const std::string& folder) {
+  Interruption found;
+  const std::string metrics = folder + "/metrics.jsonl";
+  found.last_step = last_step_in(metrics);
+  if (found.last_step == 0) return std::nullopt;
+  found.last_time = changed_at(metrics);
+  const std::vector<RunEvent> events = read_events(folder + "/events.jsonl");
+  if (!events.empty()) {
+    const RunEvent& last = events.back();
+    found.on_purpose = last.kind == "stop" || last.kind == "finish";
+    if (last.kind == "failure") found.cause = last.detail;
+  }
+  return found;
+}
+
+std::string cost_of(const Interruption& interruption, std::int64_t step, double seconds) {
+  const std::int64_t repeated = std::max<std::int64_t>(0, interruption.last_step - step);
+  const std::string cause =
+      interruption.cause.empty() ? "" : fmt::format(" ({})", interruption.cause);
+  return fmt::format("{}{} cost {:.1f} s until the next step; {}",
+                     interruption.on_purpose ? "a stop" : "a failure", cause, seconds,
+                     repeated == 0   ? "no step is repeated"
+                     : repeated == 1 ? "1 step is repeated"
+                                     : fmt::format("{} steps are repeated", repeated));
+}
+
+}  // namespace trireme

@@ -1,0 +1,65 @@
+#include "trireme/report/metrics_log.h"
+
+#include <filesystem>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "trireme/base/error.h"
+#include "trireme/report/whole_file.h"
+
+namespace trireme {
+namespace {
+
+// The lines that belong to steps up to `step`. A line that a killed run left half written is
+// dropped.
+std::string lines_up_to(const std::string& path, std::int64_t step) {
+  std::ifstream file(path);
+  std::string kept, line;
+  while (std::getline(file, line)) {
+    const auto object = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
+    if (!object.is_object() || !object.contains("step") || !object["step"].is_number_integer())
+      continue;
+    if (object["step"].get<std::int64_t>() <= step) kept += line + "\n";
+  }
+  return kept;
+}
+
+}  // namespace
+
+MetricsLog::MetricsLog(const std::string& folder, std::int64_t step, bool tensorboard)
+    : path_(folder + "/metrics.jsonl") {
+  write_whole_file(path_, std::filesystem::exists(path_) ? lines_up_to(path_, step) : "");
+  file_.open(path_, std::ios::app);
+  const std::string events = folder + "/tensorboard";
+  cut_back_event_files(events, step);
+  if (tensorboard) tensorboard_.emplace(events, step);
+}
+
+void MetricsLog::write(const StepMetrics& m) {
+  nlohmann::ordered_json object = {{"step", m.step},
+                                   {"loss", m.loss},
+                                   {"lr", m.learning_rate},
+                                   {"grad_norm", m.gradient_norm},
+                                   {"tokens", m.tokens},
+                                   {"tokens_per_s", m.tokens_per_second},
+                                   {"step_s", m.step_seconds},
+                                   {"wait_data_s", m.wait_data_seconds},
+                                   {"comm_s", m.exposed_comm_seconds},
+                                   {"memory_bytes", static_cast<std::int64_t>(m.memory_bytes)}};
+  if (m.skipped) object["skipped"] = true;
+  append(object.dump());
+  if (tensorboard_) tensorboard_->write(m);
+}
+
+void MetricsLog::write_evaluation(std::int64_t step, double loss) {
+  append(nlohmann::ordered_json{{"step", step}, {"eval_loss", loss}}.dump());
+  if (tensorboard_) tensorboard_->write_evaluation({step, loss});
+}
+
+void MetricsLog::append(const std::string& line) {
+  file_ << line << '\n' << std::flush;
+  if (!file_) throw RunFolderError(fmt::format("{} cannot be written: is the disk full?", path_));
+}
+
+}  // namespace trireme

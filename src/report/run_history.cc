@@ -1,0 +1,247 @@
+#include "trireme/report/run_history.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <limits>
+#include <sstream>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+#include <sys/stat.h>
+
+#include "trireme/base/error.h"
+#include "trireme/base/wall_clock.h"
+#include "trireme/io/checkpoint.h"
+
+namespace trireme {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::size_t kStepsForEstimate = 50;
+constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+
+// When a file was last written, in seconds since 1970.
+std::optional<double> time_of(const std::string& path) {
+  struct stat status {};
+  if (::stat(path.c_str(), &status) != 0) return {};
+  return static_cast<double>(status.st_mtim.tv_sec) +
+         1e-9 * static_cast<double>(status.st_mtim.tv_nsec);
+}
+
+void check_is_run(const std::string& folder) {
+  std::error_code error;
+  const fs::file_status status = fs::status(folder, error);
+  if (!fs::is_directory(status)) {
+    const std::string reason = status.type() == fs::file_type::not_found ? "there is no such folder"
+                               : error                                   ? error.message()
+                                                                         : "not a folder";
+    throw RunFolderError(fmt::format("{}: {}; expected the folder of a run", folder, reason));
+  }
+  for (const char* name : {"config.ini", "metrics.jsonl", "lease", "checkpoints"}) {
+    if (fs::exists(folder + "/" + name, error)) return;
+  }
+  throw RunFolderError(
+      fmt::format("{}: not a run folder: {}", folder,
+                  error ? error.message() : "it holds neither config.ini nor metrics.jsonl"));
+}
+
+// JSON knows no NaN: it is written as null.
+double number(const nlohmann::json& object, const char* key, double otherwise) {
+  const auto found = object.find(key);
+  return found != object.end() && found->is_number() ? found->get<double>() : otherwise;
+}
+
+StepMetrics step_of(const nlohmann::json& object, std::int64_t step) {
+  StepMetrics metrics;
+  metrics.step = step;
+  metrics.loss = number(object, "loss", kNan);
+  metrics.learning_rate = number(object, "lr", 0.0);
+  metrics.gradient_norm = number(object, "grad_norm", kNan);
+  metrics.tokens = static_cast<std::int64_t>(number(object, "tokens", 0.0));
+  metrics.tokens_per_second = number(object, "tokens_per_s", 0.0);
+  metrics.step_seconds = number(object, "step_s", 0.0);
+  metrics.wait_data_seconds = number(object, "wait_data_s", 0.0);
+  metrics.exposed_comm_seconds = number(object, "comm_s", 0.0);
+  metrics.memory_bytes = number(object, "memory_bytes", 0.0);
+  metrics.skipped = object.value("skipped", false);
+  return metrics;
+}
+
+// What is told twice counts as it was told last.
+template <class Entry>
+void put(std::vector<Entry>& entries, const Entry& entry) {
+  while (!entries.empty() && entries.back().step >= entry.step) entries.pop_back();
+  entries.push_back(entry);
+}
+
+}  // namespace
+
+std::string_view name_of(RunState state) {
+  switch (state) {
+    case RunState::kRunning:
+      return "running";
+    case RunState::kFinished:
+      return "finished";
+    case RunState::kStopped:
+      return "stopped";
+    case RunState::kSilent:
+      return "silent";
+  }
+  throw InternalError("a run state without a name");
+}
+
+StepAverages average(std::span<const StepMetrics> steps) {
+  StepAverages averages;
+  double seconds = 0.0, tokens = 0.0, waited = 0.0, communicated = 0.0;
+  for (const StepMetrics& step : steps) {
+    seconds += step.step_seconds;
+    tokens += step.tokens_per_second * step.step_seconds;
+    waited += step.wait_data_seconds;
+    communicated += step.exposed_comm_seconds;
+  }
+  averages.steps = static_cast<std::int64_t>(steps.size());
+  if (seconds <= 0.0) return averages;
+  averages.step_seconds = seconds / static_cast<double>(steps.size());
+  averages.tokens_per_second = tokens / seconds;
+  averages.wait_data_share = waited / seconds;
+  averages.exposed_comm_share = communicated / seconds;
+  return averages;
+}
+
+RunHistory::RunHistory(std::string folder) : folder_(std::move(folder)) {
+  update();
+}
+
+void RunHistory::update() {
+  check_is_run(folder_);
+  // The lease first: a run that ends in between has written the rest before it gives the lease
+  // back, so what comes here after "nobody holds it" is complete.
+  read_lease_of_run();
+  read_config();
+  read_checkpoint();
+  read_metrics();
+  if (auto ranks = read_rank_table(folder_ + "/ranks.json")) ranks_ = std::move(ranks);
+  if (auto events = read_events(folder_ + "/events.jsonl"); !events.empty()) {
+    events_ = std::move(events);
+  }
+  now_ = unix_seconds();
+}
+
+void RunHistory::read_metrics() {
+  const std::string path = folder_ + "/metrics.jsonl";
+  metrics_written_ = time_of(path);
+  std::ifstream file(path, std::ios::binary);
+  if (!file) return;
+  // The same file as before still has the last line that was read where it stood.
+  std::string before(last_line_.size(), '\0');
+  file.seekg(offset_ - static_cast<std::int64_t>(before.size()));
+  file.read(before.data(), static_cast<std::streamsize>(before.size()));
+  if (!file || before != last_line_) {
+    steps_.clear();
+    evaluations_.clear();
+    last_line_.clear();
+    offset_ = 0;
+    ++rewrites_;
+    file.clear();
+    file.seekg(0);
+  }
+  std::string line;
+  while (std::getline(file, line) && !file.eof()) {  // at the end of the file: not complete yet
+    take_line(line);
+    offset_ += static_cast<std::int64_t>(line.size()) + 1;
+    last_line_ = line + "\n";
+  }
+}
+
+void RunHistory::take_line(std::string_view line) {
+  try {
+    const nlohmann::json object = nlohmann::json::parse(line);
+    const std::int64_t step = object.at("step");
+    if (object.contains("eval_loss")) {
+      put(evaluations_, {step, number(object, "eval_loss", kNan)});
+    } else if (object.contains("loss")) {
+      put(steps_, step_of(object, step));
+    }
+  } catch (const nlohmann::json::exception&) {
+    // A killed run left it half written, and the next one appended to it.
+  }
+}
+
+void RunHistory::read_config() {
+  std::ifstream file(folder_ + "/config.ini");
+  std::ostringstream text;
+  text << file.rdbuf();
+  if (!file || text.str() == config_text_) return;
+  config_text_ = text.str();
+  try {
+    config_ = config_from_ini(config_text_, folder_ + "/config.ini");
+  } catch (const ConfigError&) {
+    // Half written, or another version's: the last good one stays.
+  }
+}
+
+void RunHistory::read_checkpoint() {
+  try {
+    const std::vector<CheckpointFile> files = list_checkpoints(folder_ + "/checkpoints");
+    checkpoint_.reset();
+    if (files.empty()) return;
+    const CheckpointFile& newest = files.back();
+    const double written = time_of(newest.path).value_or(unix_seconds());
+    checkpoint_ = {newest.step, newest.path, newest.bytes, std::max(0.0, unix_seconds() - written)};
+  } catch (const RunFolderError&) {
+    // Away for a moment.
+  }
+}
+
+void RunHistory::read_lease_of_run() {
+  try {
+    lease_ = read_lease(folder_);
+    holder_alive_ = lease_ && may_be_alive(*lease_);
+  } catch (const RunFolderError&) {
+    // It is the next job's to judge what the lease says.
+  }
+}
+
+std::span<const StepMetrics> RunHistory::last_steps(std::size_t count) const {
+  return std::span<const StepMetrics>(steps_).last(std::min(count, steps_.size()));
+}
+
+RunState RunHistory::state() const {
+  if (lease_) return holder_alive_ ? RunState::kRunning : RunState::kSilent;
+  // A run is done when its last checkpoint is written; somebody may have removed them all since.
+  const std::int64_t saved = checkpoint_ ? checkpoint_->step : step();
+  return total_steps() && saved >= *total_steps() ? RunState::kFinished : RunState::kStopped;
+}
+
+std::int64_t RunHistory::step() const {
+  if (!steps_.empty()) return steps_.back().step;
+  return checkpoint_ ? checkpoint_->step : 0;
+}
+
+std::optional<std::int64_t> RunHistory::total_steps() const {
+  return config_ ? std::optional(config_->run.steps) : std::nullopt;
+}
+
+std::optional<double> RunHistory::metrics_age() const {
+  if (!metrics_written_) return {};
+  return std::max(0.0, now_ - *metrics_written_);
+}
+
+double RunHistory::age(const RunEvent& event) const {
+  return std::max(0.0, now_ - static_cast<double>(event.time));
+}
+
+std::optional<double> RunHistory::heartbeat_age() const {
+  if (!lease_) return {};
+  return std::max(0.0, now_ - static_cast<double>(lease_->heartbeat));
+}
+
+std::optional<double> RunHistory::seconds_left() const {
+  if (state() != RunState::kRunning || !total_steps() || steps_.empty()) return {};
+  const auto left = static_cast<double>(std::max<std::int64_t>(0, *total_steps() - step()));
+  return left * average(last_steps(kStepsForEstimate)).step_seconds;
+}
+
+}  // namespace trireme

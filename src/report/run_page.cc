@@ -1,0 +1,284 @@
+#include "report/run_page.h"
+
+#include <algorithm>
+#include <cmath>
+#include <ctime>
+#include <numeric>
+
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+
+#include "trireme/report/html_page.h"
+#include "trireme/report/svg_plot.h"
+#include "trireme/report/time_shares.h"
+
+namespace trireme {
+namespace {
+
+constexpr std::size_t kMostMarks = 400;   // of one line; more steps are drawn as means of several
+constexpr std::size_t kLatest = 50;       // steps of the figure "now"
+constexpr std::size_t kMostEvents = 100;  // in the table
+constexpr std::size_t kMostRanks = 32;    // in the table
+constexpr double kMib = 1048576.0;
+
+// The mean of something over each run of neighbouring steps.
+template <class Value>
+std::vector<PlotMark> marks_of(const std::vector<StepMetrics>& steps, const std::string& unit,
+                               const Value& value) {
+  std::vector<PlotMark> marks;
+  const std::size_t width = (steps.size() + kMostMarks - 1) / kMostMarks;
+  for (std::size_t begin = 0; begin < steps.size(); begin += width) {
+    const std::size_t end = std::min(steps.size(), begin + width);
+    double sum = 0.0;
+    int count = 0;
+    for (std::size_t i = begin; i < end; ++i) {
+      const double y = value(steps[i]);
+      if (!std::isfinite(y)) continue;
+      sum += y;
+      ++count;
+    }
+    if (count == 0) continue;
+    const auto first = steps[begin].step, last = steps[end - 1].step;
+    const double y = sum / count;
+    const std::string where =
+        first == last ? fmt::format("step {}", first) : fmt::format("steps {} to {}", first, last);
+    marks.push_back({static_cast<double>(last), y, fmt::format("{}: {:.4g}{}", where, y, unit)});
+  }
+  return marks;
+}
+
+std::string clock_time(std::int64_t seconds) {
+  return fmt::format("{:%Y-%m-%d %H:%M:%S}", fmt::gmtime(static_cast<std::time_t>(seconds)));
+}
+
+// Checkpoints are marked below; starts that are not the first are what a reader looks for.
+std::vector<PlotEvent> event_lines(const std::vector<RunEvent>& events) {
+  std::vector<PlotEvent> lines;
+  bool first_start = true;
+  for (const RunEvent& event : events) {
+    if (event.kind == "start" && std::exchange(first_start, false)) continue;
+    const std::string title = fmt::format(
+        "{} at step {}, {}{}{}", event.kind == "start" ? "started again" : event.kind, event.step,
+        clock_time(event.time), event.detail.empty() ? "" : ": ", event.detail);
+    lines.push_back({static_cast<double>(event.step), title, event.kind == "checkpoint" ? 2 : 3});
+  }
+  return lines;
+}
+
+std::string model_of(const Config& config) {
+  std::string text = config.model.preset.value_or("");
+  const auto add = [&](const char* name, const std::optional<int>& value) {
+    if (value) text += fmt::format("{}{} {}", text.empty() ? "" : ", ", *value, name);
+  };
+  add("layers", config.model.layers);
+  add("wide", config.model.width);
+  add("heads", config.model.heads);
+  add("tokens of context", config.model.context);
+  return text;
+}
+
+std::string share(double part) {
+  return fmt::format("{:.1f} %", 100 * part);
+}
+
+Facts facts_of(const RunHistory& history) {
+  Facts facts;
+  const auto total = history.total_steps();
+  facts.emplace_back("steps", total ? fmt::format("{} of {}", history.step(), *total)
+                                    : std::to_string(history.step()));
+  if (const auto left = history.seconds_left(); left && *left > 0.0) {
+    facts.emplace_back("time left", fmt::format("{:.0f} s", *left));
+  }
+  if (const auto& config = history.config()) {
+    facts.emplace_back("model", model_of(*config));
+    facts.emplace_back(
+        "grid",
+        fmt::format("{} x {} x {} (data x pipeline x tensor)", config->grid.data.value_or(1),
+                    config->grid.pipeline.value_or(1), config->grid.tensor.value_or(1)));
+    facts.emplace_back("batch", fmt::format("{} sequences a step, micro-batches of {}",
+                                            config->batch.global, config->batch.micro));
+    facts.emplace_back("precision", config->run.precision);
+  }
+  if (!history.steps().empty()) {
+    const StepMetrics& last = history.steps().back();
+    facts.emplace_back("loss", fmt::format("{:.4f}", last.loss));
+    const StepAverages now = average(history.last_steps(kLatest));
+    facts.emplace_back(fmt::format("last {} steps", now.steps),
+                       fmt::format("{} tokens/s, {:.3g} s a step; {} exposed communication, {} "
+                                   "waiting for data",
+                                   short_number(now.tokens_per_second), now.step_seconds,
+                                   share(now.exposed_comm_share), share(now.wait_data_share)));
+    facts.emplace_back("peak memory", fmt::format("{:.0f} MiB a rank", last.memory_bytes / kMib));
+  }
+  if (!history.evaluations().empty()) {
+    const Evaluation& last = history.evaluations().back();
+    facts.emplace_back("evaluation loss", fmt::format("{:.4f} at step {}", last.loss, last.step));
+  }
+  if (history.checkpoint()) {
+    facts.emplace_back("last checkpoint",
+                       fmt::format("step {}, {:.1f} MiB", history.checkpoint()->step,
+                                   static_cast<double>(history.checkpoint()->bytes) / kMib));
+  }
+  return facts;
+}
+
+std::string plots_of(const RunHistory& history, const std::vector<RunEvent>& events) {
+  const std::vector<StepMetrics>& steps = history.steps();
+  const std::vector<PlotEvent> marks = event_lines(events);
+  PlotLine training{"training", marks_of(steps, "", [](const auto& m) { return m.loss; }), 0};
+  PlotLine evaluation{"evaluation", {}, 1};
+  training.dots = false;
+  for (const Evaluation& e : history.evaluations()) {
+    evaluation.marks.push_back({static_cast<double>(e.step), e.loss,
+                                fmt::format("step {}: evaluation loss {:.4f}", e.step, e.loss)});
+  }
+  const auto line = [&](const char* name, const std::string& unit, int colour, auto value) {
+    PlotLine result{name, marks_of(steps, unit, value), colour};
+    result.dots = false;
+    return result;
+  };
+  std::vector<PlotLine> losses = {training};
+  if (!evaluation.marks.empty()) losses.push_back(evaluation);
+  std::string html = "<div class=\"plots\">\n";
+  const auto add = [&](const Plot& plot) { html += "<figure>" + svg_of(plot) + "</figure>\n"; };
+  add({.title = "Loss",
+       .x_label = "step",
+       .y_label = "nats a token",
+       .lines = losses,
+       .events = marks});
+  add({.title = "Throughput",
+       .x_label = "step",
+       .y_label = "tokens/s",
+       .lines = {line("", " tokens/s", 0, [](const auto& m) { return m.tokens_per_second; })},
+       .events = marks,
+       .from_zero = true});
+  add({.title = "Time of a step",
+       .x_label = "step",
+       .y_label = "seconds",
+       .lines = {line("computation", " s", 0,
+                      [](const auto& m) {
+                        return std::max(
+                            0.0, m.step_seconds - m.wait_data_seconds - m.exposed_comm_seconds);
+                      }),
+                 line("exposed communication", " s", 1,
+                      [](const auto& m) { return m.exposed_comm_seconds; }),
+                 line("data", " s", 2, [](const auto& m) { return m.wait_data_seconds; })},
+       .events = marks,
+       .from_zero = true});
+  add({.title = "Peak memory of a rank",
+       .x_label = "step",
+       .y_label = "MiB",
+       .lines = {line("", " MiB", 0, [](const auto& m) { return m.memory_bytes / kMib; })},
+       .events = marks,
+       .from_zero = true});
+  html += "</div>\n";
+  if (!marks.empty()) {
+    html +=
+        "<p class=\"remark\">Dotted lines: checkpoints, stragglers, and where the run started "
+        "again or stopped; each says so when the pointer rests on it.</p>\n";
+  }
+  return html;
+}
+
+std::string phases_of(const RunHistory& history, const std::vector<RunEvent>& events) {
+  double step = 0.0, communication = 0.0, data = 0.0, checkpoint = 0.0;
+  for (const StepMetrics& m : history.steps()) {
+    step += m.step_seconds;
+    communication += m.exposed_comm_seconds;
+    data += m.wait_data_seconds;
+  }
+  for (const RunEvent& event : events) {
+    if (event.kind == "checkpoint") checkpoint += event.seconds;
+  }
+  if (step <= 0.0) return "";
+  const TimeShares shares = shares_of({.step_seconds = step,
+                                       .communication_seconds = communication,
+                                       .data_seconds = data,
+                                       .checkpoint_seconds = checkpoint});
+  return "<figure class=\"shares\">" +
+         svg_of_shares(
+             "Where the time went", {"computation", "exposed communication", "data", "checkpoint"},
+             {{"whole run",
+               {shares.computation, shares.communication, shares.data, shares.checkpoint}}}) +
+         "</figure>\n";
+}
+
+std::string table_of(const std::vector<RunEvent>& events) {
+  if (events.empty()) return "";
+  std::vector<std::vector<std::string>> rows;
+  const std::size_t begin = events.size() > kMostEvents ? events.size() - kMostEvents : 0;
+  for (std::size_t i = begin; i < events.size(); ++i) {
+    const RunEvent& event = events[i];
+    rows.push_back({clock_time(event.time), std::to_string(event.step), event.kind,
+                    event.seconds > 0.0 ? fmt::format("{:.2f}", event.seconds) : "", event.detail});
+  }
+  return fmt::format("<h2>Events{}</h2>\n",
+                     begin > 0 ? fmt::format(", the last {}", kMostEvents) : "") +
+         html_table({"time (UTC)", "step", "event", "seconds", ""}, rows);
+}
+
+std::string bytes_rate(double bytes_per_second) {
+  return bytes_per_second > 0.0 ? short_number(bytes_per_second * 1e-6) : "";
+}
+
+// The last window: all ranks, or of many those that the others wait for most.
+std::string ranks_of(const RankTable& table) {
+  std::vector<std::size_t> order(table.ranks.size());
+  std::iota(order.begin(), order.end(), 0);
+  if (order.size() > kMostRanks) {
+    const auto slower = [&](std::size_t a, std::size_t b) {
+      return table.ranks[a].times_peers > table.ranks[b].times_peers;
+    };
+    std::partial_sort(order.begin(), order.begin() + kMostRanks, order.end(), slower);
+    order.resize(kMostRanks);
+  }
+  std::vector<std::vector<std::string>> rows;
+  for (const std::size_t i : order) {
+    const RankTimes& r = table.ranks[i];
+    const NodeLink& node = table.nodes[static_cast<std::size_t>(r.node)];
+    rows.push_back(
+        {std::to_string(i), node.host, fmt::format("{}, {}, {}", r.data, r.pipeline, r.tensor),
+         fmt::format("{:.3g}", r.compute_seconds), fmt::format("{:.3g}", r.wait_data_seconds),
+         fmt::format("{:.3g}", r.comm_seconds),
+         r.times_peers > 0.0 ? fmt::format("{:.2f}", r.times_peers) : "",
+         fmt::format("{:.0f}", r.memory_bytes / kMib), bytes_rate(node.bytes_per_second)});
+  }
+  std::string html = fmt::format(
+      "<h2>Ranks, steps {} to {}{}</h2>\n", table.first_step, table.last_step,
+      order.size() < table.ranks.size() ? fmt::format(", the {} slowest", order.size()) : "");
+  for (const std::string& straggler : table.stragglers) {
+    html += fmt::format("<p class=\"remark\">Straggler: {}.</p>\n", escape_html(straggler));
+  }
+  return html + html_table({"rank", "node", "data, pipeline, tensor", "computation, s a step",
+                            "data, s", "exposed communication, s", "times its peers", "MiB",
+                            "link of the node, MB/s"},
+                           rows);
+}
+
+}  // namespace
+
+std::string page_of_run(const RunHistory& history, const std::optional<std::string>& ended) {
+  const std::vector<RunEvent>& events = history.events();
+  const bool goes_on = !ended && history.state() == RunState::kRunning;
+  const std::string state = ended.value_or(std::string(name_of(history.state())));
+  std::string body = fmt::format("<h1>Training run</h1>\n<p class=\"state\">{}: {}</p>\n",
+                                 escape_html(history.folder()), escape_html(state));
+  body += html_facts(facts_of(history));
+  const auto skipped = std::count_if(history.steps().begin(), history.steps().end(),
+                                     [](const StepMetrics& m) { return m.skipped; });
+  if (skipped > 0) {
+    body += fmt::format(
+        "<p class=\"remark\">{} {} skipped: gradients were not "
+        "finite.</p>\n",
+        skipped, skipped == 1 ? "step was" : "steps were");
+  }
+  if (history.steps().empty()) {
+    body += "<p class=\"remark\">No step is done yet.</p>\n";
+  } else {
+    body += plots_of(history, events) + phases_of(history, events);
+  }
+  if (history.ranks()) body += ranks_of(*history.ranks());
+  return html_page(fmt::format("Run {}", history.folder()), goes_on, body + table_of(events));
+}
+
+}  // namespace trireme

@@ -1,0 +1,218 @@
+#include <algorithm>
+#include <charconv>
+
+#include <fmt/format.h>
+
+#include "trireme/base/clock.h"
+#include "trireme/base/error.h"
+#include "trireme/study/bench.h"
+
+namespace trireme::bench {
+namespace {
+
+constexpr std::array kCollectives = {Collective::kAllReduce, Collective::kReduceScatter,
+                                     Collective::kAllGather, Collective::kBroadcast,
+                                     Collective::kAllToAll,  Collective::kExchange};
+constexpr std::int64_t kElementBytes = 4;
+constexpr std::int64_t kPeriod = 17;
+constexpr int kRoot = 0;
+
+// Element i of what a rank puts in: whole numbers, so small that sums over all ranks are exact.
+float element(int rank, std::int64_t i) {
+  return static_cast<float>((rank * 31 + i * 7) % kPeriod);
+}
+
+// One operation at one size: its buffers, how it is run, and what must come out.
+class Trial {
+ public:
+  Trial(Communicator& comm, Collective op, std::int64_t bytes) : comm_(comm), op_(op) {
+    const auto ranks = static_cast<std::int64_t>(comm.size());
+    part_ = std::max<std::int64_t>(1, bytes / (kElementBytes * ranks));
+    whole_ = part_ * ranks;
+    const auto make = [](std::int64_t n) {
+      return std::vector<float>(static_cast<std::size_t>(n), -1.0f);
+    };
+    source_ = make(op == Collective::kAllGather ? part_ : whole_);
+    result_ = make(op == Collective::kReduceScatter ? part_ : whole_);
+    for (std::size_t i = 0; i < source_.size(); ++i) {
+      source_[i] = element(comm.rank(), static_cast<std::int64_t>(i));
+    }
+    for (int rank = 0; rank < comm.size(); ++rank) {
+      for (std::int64_t i = 0; i < kPeriod; ++i) {
+        sums_[static_cast<std::size_t>(i)] += element(rank, i);
+      }
+    }
+  }
+
+  std::int64_t bytes() const { return whole_ * kElementBytes; }
+
+  // Brings the buffer of an operation in place to its first values: repeated sums would grow.
+  void prepare() {
+    if (op_ == Collective::kAllReduce) result_ = source_;
+    if (op_ == Collective::kBroadcast && comm_.rank() == kRoot) result_ = source_;
+  }
+
+  void run() {
+    const Tensor in = Tensor::wrap(std::span<float>(source_));
+    const Tensor out = Tensor::wrap(std::span<float>(result_));
+    start(in, out).wait_host();
+  }
+
+  std::int64_t wrong() const {
+    std::int64_t count = 0;
+    for (std::size_t i = 0; i < result_.size(); ++i) {
+      if (result_[i] != expected(static_cast<std::int64_t>(i))) ++count;
+    }
+    return comm_.all_reduce_host(count, ReduceOp::kSum);
+  }
+
+ private:
+  Work start(const Tensor& in, const Tensor& out) {
+    const int n = comm_.size();
+    switch (op_) {
+      case Collective::kAllReduce:
+        return comm_.all_reduce(Stream(), out, ReduceOp::kSum);
+      case Collective::kReduceScatter:
+        return comm_.reduce_scatter(Stream(), in, out, ReduceOp::kSum);
+      case Collective::kAllGather:
+        return comm_.all_gather(Stream(), in, out);
+      case Collective::kBroadcast:
+        return comm_.broadcast(Stream(), out, kRoot);
+      case Collective::kAllToAll:
+        return comm_.all_to_all(Stream(), in, out);
+      case Collective::kExchange:
+        break;
+    }
+    return comm_.exchange(Stream(),
+                          {{Transfer::Direction::kSend, (comm_.rank() + 1) % n, in},
+                           {Transfer::Direction::kReceive, (comm_.rank() + n - 1) % n, out}});
+  }
+
+  float sum(std::int64_t i) const { return sums_[static_cast<std::size_t>(i % kPeriod)]; }
+
+  float expected(std::int64_t i) const {
+    const int n = comm_.size(), me = comm_.rank();
+    switch (op_) {
+      case Collective::kAllReduce:
+        return sum(i);
+      case Collective::kReduceScatter:
+        return sum(me * part_ + i);
+      case Collective::kAllGather:
+        return element(static_cast<int>(i / part_), i % part_);
+      case Collective::kBroadcast:
+        return element(kRoot, i);
+      case Collective::kAllToAll:
+        return element(static_cast<int>(i / part_), me * part_ + i % part_);
+      case Collective::kExchange:
+        break;
+    }
+    return element((me + n - 1) % n, i);
+  }
+
+  Communicator& comm_;
+  Collective op_;
+  std::int64_t part_ = 0, whole_ = 0;  // elements
+  std::vector<float> source_, result_;
+  std::array<float, kPeriod> sums_{};  // over all ranks, of element i % kPeriod
+};
+
+// 0: unknown.
+std::int64_t unit_of(std::string_view suffix) {
+  if (suffix.empty()) return 1;
+  const std::size_t power = suffix.size() == 1 ? std::string_view("KMG").find(suffix[0]) : 3;
+  return power < 3 ? std::int64_t{1024} << (10 * power) : 0;
+}
+
+CommRow measure(Communicator& comm, Collective op, std::int64_t bytes, const CommOptions& options) {
+  Trial trial(comm, op, bytes);
+  trial.prepare();
+  trial.run();
+  CommRow row{.op = op, .bytes = trial.bytes(), .wrong = trial.wrong()};
+  std::vector<double> seconds;
+  for (int i = 0; i < options.warmup + options.repeats; ++i) {
+    trial.prepare();
+    comm.barrier().wait_host();
+    const Stopwatch watch;
+    trial.run();
+    if (i >= options.warmup) seconds.push_back(watch.seconds());
+  }
+  comm.all_reduce_host(std::span<double>(seconds), ReduceOp::kMax);
+  row.seconds = median(std::move(seconds));
+  return row;
+}
+
+}  // namespace
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  const std::size_t middle = values.size() / 2;
+  return values.size() % 2 == 1 ? values[middle] : 0.5 * (values[middle - 1] + values[middle]);
+}
+
+std::span<const Collective> collectives() {
+  return kCollectives;
+}
+
+std::string_view name_of(Collective op) {
+  switch (op) {
+    case Collective::kAllReduce:
+      return "all_reduce";
+    case Collective::kReduceScatter:
+      return "reduce_scatter";
+    case Collective::kAllGather:
+      return "all_gather";
+    case Collective::kBroadcast:
+      return "broadcast";
+    case Collective::kAllToAll:
+      return "all_to_all";
+    case Collective::kExchange:
+      break;
+  }
+  return "exchange";
+}
+
+double bus_factor(Collective op, int ranks) {
+  const double n = ranks;
+  switch (op) {
+    case Collective::kAllReduce:
+      return 2.0 * (n - 1.0) / n;
+    case Collective::kReduceScatter:
+    case Collective::kAllGather:
+    case Collective::kAllToAll:
+      return (n - 1.0) / n;
+    case Collective::kBroadcast:
+    case Collective::kExchange:
+      break;
+  }
+  return 1.0;
+}
+
+std::int64_t read_bytes(const std::string& text, std::string_view flag) {
+  constexpr std::int64_t kMost = std::int64_t{1} << 40;
+  std::int64_t value = 0;
+  const char* const end = text.data() + text.size();
+  const auto [rest, error] = std::from_chars(text.data(), end, value);
+  const std::int64_t unit = unit_of({rest, static_cast<std::size_t>(end - rest)});
+  const bool good = error == std::errc() && unit > 0 && value > 0 && value <= kMost / unit;
+  if (!good || value * unit < kElementBytes) {
+    throw ConfigError(fmt::format(
+        "{} {}: expected bytes, at least 4 and at most 1024G, as in 512, 64K or 16M", flag, text));
+  }
+  return value * unit;
+}
+
+std::vector<std::int64_t> sizes_between(std::int64_t from, std::int64_t to) {
+  std::vector<std::int64_t> sizes;
+  for (std::int64_t size = from; size <= to; size *= 4) sizes.push_back(size);
+  return sizes;
+}
+
+void measure_comm(Communicator& comm, const CommOptions& options,
+                  const std::function<void(const CommRow&)>& report) {
+  for (const Collective op : kCollectives) {
+    if (name_of(op).find(options.only) == std::string_view::npos) continue;
+    for (const std::int64_t bytes : options.sizes) report(measure(comm, op, bytes, options));
+  }
+}
+
+}  // namespace trireme::bench

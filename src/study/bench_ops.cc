@@ -1,0 +1,284 @@
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "trireme/base/clock.h"
+#include "trireme/ops/attention.h"
+#include "trireme/ops/elementwise.h"
+#include "trireme/ops/embedding.h"
+#include "trireme/ops/matmul.h"
+#include "trireme/ops/norm.h"
+#include "trireme/ops/softmax_loss.h"
+#include "trireme/ops/update.h"
+#include "trireme/study/bench.h"
+#include "trireme/study/scaling_study.h"
+
+namespace trireme::bench {
+namespace {
+
+using Body = std::function<void()>;
+
+constexpr std::int64_t kLogitBytes = std::int64_t{32} << 20;   // as in src/nn/vocabulary.cc
+constexpr std::int64_t kMostUpdated = std::int64_t{16} << 20;  // elements: past any cache
+
+// Small random-looking values: neither denormal nor growing when a product is repeated.
+void fill_in(const Tensor& x) {
+  for (std::int64_t i = 0; i < x.elements(); ++i) {
+    const float value = static_cast<float>((i * 7919) % 1009) / 1009.0f - 0.5f;
+    if (x.dtype() == DType::kF32) {
+      x.data<float>()[i] = value;
+    } else {
+      x.data<BFloat16>()[i] = BFloat16(value);
+    }
+  }
+}
+
+double bytes_of(std::initializer_list<Tensor> tensors) {
+  double bytes = 0.0;
+  for (const Tensor& tensor : tensors) bytes += static_cast<double>(tensor.bytes());
+  return bytes;
+}
+
+class OpsBench {
+ public:
+  OpsBench(ops::Context& ctx, const OpsOptions& options,
+           const std::function<void(const OpRow&)>& report)
+      : ctx_(ctx),
+        options_(options),
+        report_(report),
+        model_(options.model),
+        shape_{options.batch, model_.context, model_.heads, model_.kv_heads,
+               model_.width / model_.heads},
+        rows_(options.batch * model_.context) {
+    ops::write_step_state(ctx_, {.step = 1, .random_key = 1, .learning_rate = 1e-6f});
+  }
+
+  void run() {
+    const bool gated = model_.activation == nn::ActivationKind::kSwiglu;
+    linear("query_key_value", rows_, model_.width, shape_.row());
+    attention();
+    linear("attention_output", rows_, model_.width, model_.width);
+    norm();
+    linear("feed_forward_up", rows_, model_.width, gated ? 2 * model_.hidden : model_.hidden);
+    activation(gated);
+    linear("feed_forward_down", rows_, model_.hidden, model_.width);
+    residual();
+    embedding();
+    loss();
+    update();
+  }
+
+ private:
+  Tensor tensor(const Shape& shape, DType type) {
+    const Tensor x = ctx_.allocate(shape, type);
+    fill_in(x);
+    return x;
+  }
+  Tensor tensor(const Shape& shape) { return tensor(shape, options_.dtype); }
+  Tensor floats(const Shape& shape) { return tensor(shape, DType::kF32); }
+
+  bool wanted(const std::string& op) const { return op.find(options_.only) != std::string::npos; }
+  // Whether any of these is: else their tensors need not be made.
+  bool any_wanted(std::initializer_list<std::string> names) const {
+    return std::any_of(names.begin(), names.end(),
+                       [&](const std::string& name) { return wanted(name); });
+  }
+
+  void measure(OpRow row, const Body& body) {
+    if (!wanted(row.op)) return;
+    body();
+    std::vector<double> seconds;
+    for (int i = 0; i < options_.repeats; ++i) {
+      const Stopwatch watch;
+      body();
+      ctx_.stream.synchronize();
+      seconds.push_back(watch.seconds());
+    }
+    row.seconds = median(std::move(seconds));
+    report_(row);
+  }
+
+  void linear(const std::string& name, std::int64_t rows, std::int64_t in, std::int64_t out,
+              bool float_output = false) {
+    if (!any_wanted({name, name + "_dx", name + "_dw"})) return;
+    const Tensor x = tensor({rows, in}), w = tensor({out, in}), dx = tensor({rows, in});
+    const Tensor y = float_output ? floats({rows, out}) : tensor({rows, out});
+    const Tensor dy = tensor({rows, out}), dw = floats({out, in});
+    const std::string shape = fmt::format("{} x {} x {}", rows, in, out);
+    const double flops = 2.0 * static_cast<double>(rows * in * out);
+    measure({name, shape, 0.0, flops, bytes_of({x, w, y})},
+            [&] { ops::linear(ctx_, x, w, Tensor(), y); });
+    measure({name + "_dx", shape, 0.0, flops, bytes_of({dy, w, dx})},
+            [&] { ops::linear_backward_input(ctx_, dy, w, dx); });
+    measure({name + "_dw", shape, 0.0, flops, bytes_of({dy, x, dw, dw})},
+            [&] { ops::linear_backward_weight(ctx_, dy, x, dw, Tensor()); });
+  }
+
+  // Only the visible half counts: 2 products forward, 5 backward, of 2 T T D / 2 operations each.
+  void attention() {
+    if (!any_wanted({"attention", "attention_backward", "rotary"})) return;
+    const std::int64_t out_row = shape_.heads * shape_.head_size;
+    const Tensor qkv = tensor({rows_, shape_.row()}), dqkv = tensor({rows_, shape_.row()});
+    const Tensor out = tensor({rows_, out_row}), dout = tensor({rows_, out_row});
+    const Tensor log_sum = floats({shape_.batch * shape_.heads * shape_.length});
+    const std::string shape = fmt::format("{} x {} x {} x {}", shape_.batch, shape_.length,
+                                          shape_.heads, shape_.head_size);
+    const double product = static_cast<double>(rows_ * shape_.length * out_row);
+    // First, as the backward reads what it leaves.
+    ops::attention(ctx_, shape_, qkv, Tensor(), out, log_sum);
+    measure({"attention", shape, 0.0, 2 * product, bytes_of({qkv, out, log_sum})},
+            [&] { ops::attention(ctx_, shape_, qkv, Tensor(), out, log_sum); });
+    measure(
+        {"attention_backward", shape, 0.0, 5 * product, bytes_of({qkv, out, log_sum, dout, dqkv})},
+        [&] { ops::attention_backward(ctx_, shape_, qkv, Tensor(), out, log_sum, dout, dqkv); });
+    if (model_.positions != nn::PositionKind::kRotary) return;
+    const double turned = static_cast<double>(shape_.heads + shape_.kv_heads) /
+                          static_cast<double>(shape_.heads + 2 * shape_.kv_heads);
+    measure({"rotary", shape, 0.0, 0.0, turned * bytes_of({qkv, qkv})},
+            [&] { ops::rotary(ctx_, shape_, qkv, 0, model_.rotary_theta, false); });
+  }
+
+  void norm() {
+    const bool rms = model_.norm == nn::NormKind::kRms;
+    const std::string name = rms ? "rms_norm" : "layer_norm";
+    if (!any_wanted({name, name + "_dx", name + "_dw"})) return;
+    const std::int64_t c = model_.width;
+    const Tensor x = tensor({rows_, c}), y = tensor({rows_, c}), dy = tensor({rows_, c});
+    const Tensor w = tensor({c}), b = tensor({c}), mean = floats({rows_}), rstd = floats({rows_});
+    const Tensor dw = floats({c}), db = floats({c});
+    const std::string shape = fmt::format("{} x {}", rows_, c);
+    measure({name, shape, 0.0, 0.0, bytes_of({x, y})}, [&] {
+      rms ? ops::rms_norm(ctx_, x, w, 1e-5f, y, rstd)
+          : ops::layer_norm(ctx_, x, w, b, 1e-5f, y, mean, rstd);
+    });
+    measure({name + "_dx", shape, 0.0, 0.0, bytes_of({dy, x, y})}, [&] {
+      rms ? ops::rms_norm_backward_input(ctx_, dy, x, w, rstd, y)
+          : ops::layer_norm_backward_input(ctx_, dy, x, w, mean, rstd, y);
+    });
+    measure({name + "_dw", shape, 0.0, 0.0, bytes_of({dy, x})}, [&] {
+      rms ? ops::rms_norm_backward_weight(ctx_, dy, x, rstd, dw)
+          : ops::layer_norm_backward_weight(ctx_, dy, x, mean, rstd, dw, db);
+    });
+  }
+
+  void activation(bool gated) {
+    const std::string name = gated ? "swiglu" : "gelu";
+    if (!any_wanted({name, name + "_backward"})) return;
+    const std::int64_t in = gated ? 2 * model_.hidden : model_.hidden;
+    const Tensor x = tensor({rows_, in}), dx = tensor({rows_, in});
+    const Tensor y = tensor({rows_, model_.hidden});
+    const std::string shape = fmt::format("{} x {}", rows_, model_.hidden);
+    measure({name, shape, 0.0, 0.0, bytes_of({x, y})},
+            [&] { gated ? ops::swiglu(ctx_, x, y) : ops::gelu(ctx_, x, y); });
+    measure({name + "_backward", shape, 0.0, 0.0, bytes_of({x, y, dx})}, [&] {
+      gated ? ops::swiglu_backward(ctx_, x, y, dx) : ops::gelu_backward(ctx_, x, y, dx);
+    });
+  }
+
+  void residual() {
+    if (!wanted("add")) return;
+    const Shape shape{rows_, model_.width};
+    const Tensor a = tensor(shape), b = tensor(shape), y = tensor(shape);
+    measure({"add", fmt::format("{} x {}", rows_, model_.width), 0.0, 0.0, bytes_of({a, b, y})},
+            [&] { ops::add(ctx_, a, b, y); });
+  }
+
+  Tensor tokens(std::int64_t rows) {
+    const Tensor numbers = ctx_.allocate({rows}, DType::kI32);
+    for (std::int64_t i = 0; i < rows; ++i) {
+      numbers.data<std::int32_t>()[i] = static_cast<std::int32_t>(i * 7919 % model_.vocabulary);
+    }
+    return numbers;
+  }
+
+  void embedding() {
+    if (!any_wanted({"embedding", "embedding_backward"})) return;
+    const Tensor table = tensor({model_.vocabulary, model_.width});
+    const Tensor dtable = floats({model_.vocabulary, model_.width});
+    const Tensor y = tensor({rows_, model_.width}), numbers = tokens(rows_);
+    const std::string shape = fmt::format("{} x {}", rows_, model_.width);
+    const double gradient = 2.0 * sizeof(float) * static_cast<double>(y.elements());
+    measure({"embedding", shape, 0.0, 0.0, bytes_of({y, y})},
+            [&] { ops::embedding(ctx_, numbers, table, 0, y); });
+    measure({"embedding_backward", shape, 0.0, 0.0, bytes_of({y}) + gradient},
+            [&] { ops::embedding_backward(ctx_, numbers, y, 0, dtable); });
+  }
+
+  // A slice of rows, as the loss takes them.
+  void loss() {
+    const std::int64_t classes = model_.vocabulary;
+    const std::int64_t rows = std::clamp<std::int64_t>(kLogitBytes / (classes * 4), 1, rows_);
+    linear("head", rows, model_.width, classes, /*float_output=*/true);
+    if (!any_wanted({"softmax_statistics", "softmax_gradient"})) return;
+    const Tensor logits = floats({rows, classes}), dlogits = tensor({rows, classes});
+    const Tensor top = floats({rows}), sum = floats({rows}), target = floats({rows});
+    const Tensor targets = tokens(rows);
+    const std::string shape = fmt::format("{} x {}", rows, classes);
+    ops::softmax_statistics(ctx_, logits, targets, 0, classes, top, sum, target);
+    measure({"softmax_statistics", shape, 0.0, 0.0, bytes_of({logits})},
+            [&] { ops::softmax_statistics(ctx_, logits, targets, 0, classes, top, sum, target); });
+    measure({"softmax_gradient", shape, 0.0, 0.0, bytes_of({logits, dlogits})},
+            [&] { ops::softmax_gradient(ctx_, logits, targets, 0, classes, top, sum, dlogits); });
+  }
+
+  void update() {
+    if (!any_wanted({"adamw_step", "add_sum_of_squares"})) return;
+    const std::int64_t n =
+        std::min(kMostUpdated, models::gpt_plan(model_).parameters / model_.layers);
+    const Tensor master = floats({n}), gradient = floats({n}), first = floats({n});
+    const Tensor second = floats({n}), sum = ctx_.allocate({1}, DType::kF64);
+    const bool copies = options_.dtype != DType::kF32;
+    const Tensor weights = copies ? tensor({n}) : master;
+    ops::fill(ctx_, second, 0.5f);
+    ops::fill(ctx_, sum, 0.0f);
+    const double copied = copies ? bytes_of({weights}) : 0.0;
+    measure({"adamw_step", fmt::format("{}", n), 0.0, 0.0,
+             bytes_of({master, master, gradient, first, first, second, second}) + copied},
+            [&] { ops::adamw_step(ctx_, {}, master, gradient, first, second, weights); });
+    measure({"add_sum_of_squares", fmt::format("{}", n), 0.0, 0.0, bytes_of({gradient})},
+            [&] { ops::add_sum_of_squares(ctx_, gradient, sum); });
+  }
+
+  ops::Context& ctx_;
+  const OpsOptions& options_;
+  const std::function<void(const OpRow&)>& report_;
+  const models::GptConfig& model_;
+  ops::AttentionShape shape_;
+  std::int64_t rows_;
+};
+
+}  // namespace
+
+double Roof::floor(double operations, double bytes) const {
+  return std::max(operations / flops, bytes / bandwidth);
+}
+
+Roof measure_roof(Communicator& comm, ops::Context& ctx, DType dtype) {
+  constexpr std::int64_t kSide = 2048;
+  constexpr int kRounds = 3;
+  const Shape square{kSide, kSide};
+  const Tensor a = ctx.allocate(square, dtype, MemoryUse::kWorkspace);
+  const Tensor b = ctx.allocate(square, dtype, MemoryUse::kWorkspace);
+  const Tensor c = ctx.allocate(square, dtype, MemoryUse::kWorkspace);
+  fill_in(a);
+  fill_in(b);
+  double least = 0.0;
+  for (int round = 0; round <= kRounds; ++round) {
+    comm.barrier().wait_host();
+    const Stopwatch watch;
+    ops::matmul(ctx, a, ops::Transpose::kNo, b, ops::Transpose::kYes, 0.0f, c);
+    ctx.stream.synchronize();
+    const double slowest = comm.all_reduce_host(watch.seconds(), ReduceOp::kMax);
+    if (round == 1 || slowest < least) least = slowest;  // the first round is a warm-up
+  }
+  const double side = kSide;
+  return {2.0 * side * side * side * comm.size() / least,
+          scaling::measure_memory_bandwidth(comm, ctx.threads)};
+}
+
+void measure_ops(ops::Context& ctx, const OpsOptions& options,
+                 const std::function<void(const OpRow&)>& report) {
+  OpsBench(ctx, options, report).run();
+}
+
+}  // namespace trireme::bench

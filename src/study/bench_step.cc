@@ -1,0 +1,155 @@
+#include <algorithm>
+
+#include <fmt/format.h>
+#include <sys/resource.h>
+
+#include "trireme/base/clock.h"
+#include "trireme/base/error.h"
+#include "trireme/base/philox.h"
+#include "trireme/parallel/trainer_step.h"
+#include "trireme/study/bench.h"
+
+namespace trireme::bench {
+namespace {
+
+constexpr float kLearningRate = 1e-4f;
+
+nn::MicroBatch made_up_batch(ops::Context& ctx, const StepBenchOptions& options, int number) {
+  const std::int64_t rows = options.micro * options.model.context;
+  nn::MicroBatch batch;
+  batch.batch = options.micro;
+  batch.length = options.model.context;
+  batch.training = true;
+  batch.tokens = ctx.allocate({rows}, DType::kI32);
+  batch.targets = ctx.allocate({rows}, DType::kI32);
+  batch.samples = ctx.allocate({options.micro}, DType::kI64);
+  batch.loss_sum = ctx.allocate({1}, DType::kF64);
+  batch.loss_sum.data<double>()[0] = 0.0;
+  for (std::int64_t i = 0; i < options.micro; ++i) {
+    batch.samples.data<std::int64_t>()[i] = number * options.micro + i;
+  }
+  const auto token = [&](std::int64_t at) {
+    const auto index = static_cast<std::uint64_t>(number * rows + at);
+    return static_cast<std::int32_t>(philox_uniform_at(1, index) * 0.999f *
+                                     static_cast<float>(options.model.vocabulary));
+  };
+  for (std::int64_t i = 0; i < rows; ++i) {
+    batch.tokens.data<std::int32_t>()[i] = token(i);
+    batch.targets.data<std::int32_t>()[i] = token(i + 1);
+  }
+  return batch;
+}
+
+void check_batch(const StepBenchOptions& options) {
+  if (options.batch % options.micro != 0) {
+    throw ConfigError(fmt::format("--batch {} is no multiple of --micro {}: give one that is",
+                                  options.batch, options.micro));
+  }
+  if (options.batch / options.micro < options.grid.data) {
+    throw ConfigError(fmt::format(
+        "--batch {} is {} micro-batches of {}, fewer than {} data replicas: give a greater --batch "
+        "or a smaller --micro",
+        options.batch, options.batch / options.micro, options.micro, options.grid.data));
+  }
+}
+
+// Seconds of this rank's step, by phase.
+struct Phases {
+  double forward = 0.0, backward = 0.0, communication = 0.0, optimizer = 0.0;
+
+  double* find(std::string_view name) {
+    if (name == "forward") return &forward;
+    if (name == "backward") return &backward;
+    return name == "optimizer" ? &optimizer : nullptr;
+  }
+};
+
+void add(Phases& phases, const Trace& trace) {
+  const auto seconds = [](const Activity& a) {
+    return static_cast<double>(a.end_ns - a.begin_ns) * 1e-9;
+  };
+  for (const Activity& activity : trace.activities) {
+    if (activity.kind == Activity::Kind::kWait) {
+      phases.communication += seconds(activity);
+      continue;
+    }
+    double* const phase = phases.find(activity.name);
+    if (phase == nullptr) continue;
+    *phase += seconds(activity);
+    for (const Activity& wait : trace.activities) {
+      const bool inside = wait.kind == Activity::Kind::kWait &&
+                          wait.begin_ns >= activity.begin_ns && wait.end_ns <= activity.end_ns;
+      if (inside) *phase -= seconds(wait);
+    }
+  }
+}
+
+// Collective over the world.
+void fill_in_memory(Runtime& runtime, const ops::Context& ctx, StepTimes& times) {
+  const MemoryStats stats = ctx.allocator->stats();
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  std::vector<double> most(stats.peak.begin(), stats.peak.end());
+  most.push_back(static_cast<double>(stats.total_peak));
+  most.push_back(static_cast<double>(usage.ru_maxrss) * 1024.0);
+  runtime.world().all_reduce_host(std::span<double>(most), ReduceOp::kMax);
+  std::copy_n(most.begin(), kMemoryUses, times.memory.begin());
+  times.memory_at_once = most[kMemoryUses];
+  times.resident = most[kMemoryUses + 1];
+}
+
+// Collective over the world.
+void fill_in_times(Runtime& runtime, std::vector<double> seconds, const Phases& phases,
+                   StepTimes& times) {
+  const double steps = static_cast<double>(seconds.size()) * runtime.size();
+  std::array<double, 5> sums{phases.forward, phases.backward, phases.communication,
+                             phases.optimizer, 0.0};
+  for (const double one : seconds) sums[4] += one;
+  runtime.world().all_reduce_host(std::span<double>(sums), ReduceOp::kSum);
+  times.forward = sums[0] / steps;
+  times.backward = sums[1] / steps;
+  times.communication = sums[2] / steps;
+  times.optimizer = sums[3] / steps;
+  times.other = std::max(0.0, (sums[4] - sums[0] - sums[1] - sums[2] - sums[3]) / steps);
+  runtime.world().all_reduce_host(std::span<double>(seconds), ReduceOp::kMax);
+  times.step = median(std::move(seconds));
+}
+
+}  // namespace
+
+StepTimes measure_step(Runtime& runtime, ops::Context& ctx, const StepBenchOptions& options) {
+  check_batch(options);
+  const nn::ModelPlan plan = models::gpt_plan(options.model);
+  const ProcessGrid grid(runtime, options.grid);
+  parallel::StepOptions step_options;
+  step_options.stage.compute = options.dtype;
+  step_options.clip = 1.0f;
+  parallel::TrainerStep trainer(ctx, grid, plan, step_options);
+  const parallel::MicroBatchShare mine = parallel::share_of(
+      static_cast<int>(options.batch / options.micro), options.grid.data, grid.data_index());
+  StepTimes times;
+  Phases phases;
+  std::vector<double> seconds;
+  for (int step = 0; step <= options.repeats; ++step) {
+    std::vector<nn::MicroBatch> batches;
+    for (int m = 0; m < mine.count; ++m) {
+      batches.push_back(made_up_batch(ctx, options, mine.first + m));
+    }
+    runtime.world().barrier().wait_host();
+    runtime.recorder().start_trace();
+    const Stopwatch watch;
+    times.loss = trainer.train(batches, step + 1, kLearningRate, 1).loss;
+    const double took = watch.seconds();
+    const Trace trace = runtime.recorder().take_trace();
+    if (step == 0) continue;  // it allocates
+    seconds.push_back(took);
+    add(phases, trace);
+  }
+  fill_in_times(runtime, std::move(seconds), phases, times);
+  times.tokens_per_second = static_cast<double>(options.batch * options.model.context) / times.step;
+  times.flops = plan.flops_per_token * times.tokens_per_second;
+  fill_in_memory(runtime, ctx, times);
+  return times;
+}
+
+}  // namespace trireme::bench

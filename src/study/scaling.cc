@@ -1,0 +1,190 @@
+#include "trireme/study/scaling.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include <fmt/format.h>
+
+#include "trireme/base/error.h"
+
+namespace trireme::scaling {
+namespace {
+
+// What a single repeat may be off by before its rate is taken at its word.
+constexpr double kUnknownSpread = 0.05;
+
+// Of a quotient of independent estimates: relative half widths add in squares (first order).
+std::optional<double> half_width_of_quotient(double quotient, const Estimate& over,
+                                             const Estimate& under) {
+  if (!over.half_width || !under.half_width) return {};
+  const double a = *over.half_width / over.mean, b = *under.half_width / under.mean;
+  return std::abs(quotient) * std::sqrt(a * a + b * b);
+}
+
+struct Repeats {
+  NodeCount count;
+  std::vector<double> rates, bandwidths;
+  std::vector<TimeShares> shares;
+};
+
+TimeShares mean_of(const std::vector<TimeShares>& all) {
+  TimeShares mean{0.0, 0.0, 0.0, 0.0};
+  const double n = static_cast<double>(all.size());
+  for (const TimeShares& shares : all) {
+    mean.computation += shares.computation / n;
+    mean.communication += shares.communication / n;
+    mean.data += shares.data / n;
+    mean.checkpoint += shares.checkpoint / n;
+  }
+  return mean;
+}
+
+NodeCount summary_of(Repeats repeats) {
+  NodeCount count = repeats.count;
+  count.repeats = static_cast<int>(repeats.rates.size());
+  count.rate = estimate(repeats.rates);
+  count.memory_bandwidth = estimate(repeats.bandwidths);
+  count.shares = mean_of(repeats.shares);
+  return count;
+}
+
+void compare(std::vector<NodeCount>& counts) {
+  const NodeCount base = counts.front();
+  for (std::size_t i = 0; i < counts.size(); ++i) {
+    NodeCount& count = counts[i];
+    count.speedup.mean = count.rate.mean / base.rate.mean;
+    const double more = static_cast<double>(count.nodes) / base.nodes;
+    if (i == 0) {
+      // What everything is measured against is 1 by definition.
+      count.speedup.half_width = count.efficiency.half_width = 0.0;
+    } else {
+      count.speedup.half_width = half_width_of_quotient(count.speedup.mean, count.rate, base.rate);
+      if (count.speedup.half_width) {
+        count.efficiency.half_width = *count.speedup.half_width / more;
+      }
+      const NodeCount& before = counts[i - 1];
+      const double added = count.nodes - before.nodes;
+      count.added_rate = (count.rate.mean - before.rate.mean) / added;
+      count.added_bandwidth = (count.memory_bandwidth.mean - before.memory_bandwidth.mean) / added;
+    }
+    count.efficiency.mean = count.speedup.mean / more;
+  }
+}
+
+void fit(Series& series, std::span<const RateAt> rates) {
+  series.amdahl = fit_amdahl(rates);
+  series.universal = fit_universal(rates);
+  const std::size_t counts = series.counts.size();
+  if (counts < 2) {
+    series.remarks.emplace_back("no law can be fitted to one number of nodes");
+  } else if (counts == 2) {
+    series.remarks.emplace_back(
+        "two numbers of nodes: Amdahl's law passes through both and its error means nothing; the "
+        "universal law needs three");
+  } else if (counts == 3) {
+    series.remarks.emplace_back(
+        "three numbers of nodes are as many as the universal law has unknowns: its error says "
+        "little, and its knee is a guess");
+  }
+  for (const NodeCount& count : series.counts) {
+    if (count.efficiency.mean - count.efficiency.half_width.value_or(kUnknownSpread) <= 1.0)
+      continue;
+    series.remarks.push_back(fmt::format(
+        "superlinear at {} nodes (efficiency {:.2f}): caches or a slow first point; neither law "
+        "can say this, their losses are held at 0 or above",
+        count.nodes, count.efficiency.mean));
+    break;
+  }
+}
+
+}  // namespace
+
+std::string_view name_of(Mode mode) {
+  return mode == Mode::kStrong ? "strong" : "weak";
+}
+
+std::string Point::name() const {
+  return fmt::format("{}-n{}-d{}p{}t{}-r{}", name_of(mode), nodes, grid.data, grid.pipeline,
+                     grid.tensor, repeat);
+}
+
+double student_t(int degrees) {
+  TRIREME_CHECK(degrees >= 1, "Student's t needs a degree of freedom");
+  constexpr std::array<double, 10> kFirst = {12.7062, 4.3027, 3.1824, 2.7764, 2.5706,
+                                             2.4469,  2.3646, 2.3060, 2.2622, 2.2281};
+  if (degrees <= 10) return kFirst[static_cast<std::size_t>(degrees - 1)];
+  // Cornish and Fisher's expansion (Abramowitz and Stegun 26.7.5), good to 1e-4 from here on.
+  constexpr double z = 1.959963984540054;
+  const double n = degrees, z3 = z * z * z, z5 = z3 * z * z, z7 = z5 * z * z;
+  return z + (z3 + z) / (4 * n) + (5 * z5 + 16 * z3 + 3 * z) / (96 * n * n) +
+         (3 * z7 + 19 * z5 + 17 * z3 - 15 * z) / (384 * n * n * n);
+}
+
+Estimate estimate(std::span<const double> repeats) {
+  TRIREME_CHECK(!repeats.empty(), "a mean of nothing");
+  const double n = static_cast<double>(repeats.size());
+  Estimate result;
+  for (const double value : repeats) result.mean += value / n;
+  if (repeats.size() < 2) return result;
+  double squares = 0.0;
+  for (const double value : repeats) squares += (value - result.mean) * (value - result.mean);
+  const double deviation = std::sqrt(squares / (n - 1));
+  result.half_width = student_t(static_cast<int>(repeats.size()) - 1) * deviation / std::sqrt(n);
+  return result;
+}
+
+std::string Series::name() const {
+  return fmt::format("{}, pipeline {} x tensor {}", name_of(mode), pipeline, tensor);
+}
+
+std::vector<Series> analyse(std::span<const PointResult> results) {
+  struct Group {
+    Series series;
+    std::vector<Repeats> counts;
+    std::vector<RateAt> rates;
+  };
+  std::vector<Group> groups;
+  for (const auto& [point, measured] : results) {
+    auto group = std::find_if(groups.begin(), groups.end(), [&](const Group& g) {
+      return g.series.mode == point.mode && g.series.pipeline == point.grid.pipeline &&
+             g.series.tensor == point.grid.tensor;
+    });
+    if (group == groups.end()) {
+      groups.push_back({});
+      group = std::prev(groups.end());
+      group->series.mode = point.mode;
+      group->series.pipeline = point.grid.pipeline;
+      group->series.tensor = point.grid.tensor;
+    }
+    auto count = std::find_if(group->counts.begin(), group->counts.end(),
+                              [&](const Repeats& r) { return r.count.nodes == point.nodes; });
+    if (count == group->counts.end()) {
+      group->counts.push_back({});
+      count = std::prev(group->counts.end());
+      count->count.nodes = point.nodes;
+      count->count.ranks = point.ranks;
+      count->count.grid = point.grid;
+    }
+    count->rates.push_back(measured.tokens_per_second);
+    count->bandwidths.push_back(measured.memory_bandwidth);
+    count->shares.push_back(
+        shares_of(TimeSpent{measured.step_seconds, measured.communication_seconds,
+                            measured.data_seconds, measured.checkpoint_seconds}));
+    group->rates.push_back({static_cast<double>(point.nodes), measured.tokens_per_second});
+  }
+  std::vector<Series> all;
+  for (Group& group : groups) {
+    std::sort(group.counts.begin(), group.counts.end(),
+              [](const Repeats& a, const Repeats& b) { return a.count.nodes < b.count.nodes; });
+    for (Repeats& repeats : group.counts) {
+      group.series.counts.push_back(summary_of(std::move(repeats)));
+    }
+    compare(group.series.counts);
+    fit(group.series, group.rates);
+    all.push_back(std::move(group.series));
+  }
+  return all;
+}
+
+}  // namespace trireme::scaling

@@ -1,0 +1,93 @@
+// What a study shows, as CSV and on the terminal.
+#include <fmt/format.h>
+
+#include "study/scaling_files.h"
+
+namespace trireme::scaling {
+namespace {
+
+std::string cell(const std::optional<double>& value) {
+  return value ? fmt::format("{:.6g}", *value) : std::string();
+}
+
+std::string told(const Estimate& estimate, double scale, int digits) {
+  if (!estimate.half_width) return fmt::format("{:.{}f}", estimate.mean / scale, digits);
+  return fmt::format("{:.{}f} ± {:.{}f}", estimate.mean / scale, digits,
+                     *estimate.half_width / scale, digits);
+}
+
+// fmt counts ± as one column.
+std::string line_of(const NodeCount& count) {
+  const TimeShares& s = count.shares;
+  return fmt::format(
+      "{:>5} {:>5} {:>9} {:>17} {:>12} {:>12} {:>5.1f} {:>5.1f} {:>5.1f} {:>5.1f} {:>9}\n",
+      count.nodes, count.ranks,
+      fmt::format("{}x{}x{}", count.grid.data, count.grid.pipeline, count.grid.tensor),
+      told(count.rate, 1, 0), told(count.speedup, 1, 2), told(count.efficiency, 1, 2),
+      100 * s.computation, 100 * s.communication, 100 * s.data, 100 * s.checkpoint,
+      fmt::format("{:.1f}", count.memory_bandwidth.mean / 1e9));
+}
+
+std::string law_line(const char* name, const Law& law) {
+  std::string text = fmt::format("{}: contention {:.4f}, coherency {:.6f}, error {:.1f} %", name,
+                                 law.contention, law.coherency, 100 * law.error);
+  if (law.peak()) text += fmt::format("; knee at {:.1f} nodes", *law.peak());
+  if (law.half_efficiency())
+    text += fmt::format("; half efficiency at {:.1f} nodes", *law.half_efficiency());
+  return text + "\n";
+}
+
+}  // namespace
+
+std::string points_csv(const std::vector<PointResult>& results) {
+  std::string csv =
+      "mode,nodes,ranks,data,pipeline,tensor,repeat,steps,tokens_per_s,step_s,comm_s,wait_data_s,"
+      "checkpoint_s,memory_bytes_per_s\n";
+  for (const auto& [point, m] : results) {
+    csv += fmt::format("{},{},{},{},{},{},{},{},{:.6g},{:.6g},{:.6g},{:.6g},{:.6g},{:.6g}\n",
+                       name_of(point.mode), point.nodes, point.ranks, point.grid.data,
+                       point.grid.pipeline, point.grid.tensor, point.repeat, m.steps,
+                       m.tokens_per_second, m.step_seconds, m.communication_seconds, m.data_seconds,
+                       m.checkpoint_seconds, m.memory_bandwidth);
+  }
+  return csv;
+}
+
+std::string summary_csv(const std::vector<Series>& series) {
+  std::string csv =
+      "mode,pipeline,tensor,nodes,ranks,repeats,tokens_per_s,tokens_per_s_ci95,speedup,"
+      "speedup_ci95,efficiency,efficiency_ci95,computation,communication,data,checkpoint,"
+      "memory_bytes_per_s,added_tokens_per_s,added_memory_bytes_per_s\n";
+  for (const Series& one : series) {
+    for (const NodeCount& c : one.counts) {
+      csv += fmt::format(
+          "{},{},{},{},{},{},{:.6g},{},{:.6g},{},{:.6g},{},{:.4f},{:.4f},{:.4f},{:.4f},{:.6g},{},"
+          "{}\n",
+          name_of(one.mode), one.pipeline, one.tensor, c.nodes, c.ranks, c.repeats, c.rate.mean,
+          cell(c.rate.half_width), c.speedup.mean, cell(c.speedup.half_width), c.efficiency.mean,
+          cell(c.efficiency.half_width), c.shares.computation, c.shares.communication,
+          c.shares.data, c.shares.checkpoint, c.memory_bandwidth.mean, cell(c.added_rate),
+          cell(c.added_bandwidth));
+    }
+  }
+  return csv;
+}
+
+std::string table_of(const std::vector<Series>& series) {
+  std::string text;
+  for (const Series& one : series) {
+    text +=
+        fmt::format("{}\n{:>5} {:>5} {:>9} {:>17} {:>12} {:>12} {:>5} {:>5} {:>5} {:>5} {:>9}\n",
+                    one.name(), "nodes", "ranks", "grid", "tokens/s", "speedup", "efficiency",
+                    "comp%", "comm%", "data%", "ckpt%", "mem GB/s");
+    for (const NodeCount& count : one.counts) text += line_of(count);
+    if (one.amdahl) text += law_line("Amdahl's law", *one.amdahl);
+    if (one.universal) text += law_line("universal law", *one.universal);
+    for (const std::string& remark : one.remarks) text += remark + "\n";
+    text += '\n';
+  }
+  while (text.ends_with('\n')) text.pop_back();
+  return text;
+}
+
+}  // namespace trireme::scaling

@@ -1,0 +1,144 @@
+// Which points a study has, and what each of them trains.
+#include <algorithm>
+#include <charconv>
+
+#include <fmt/format.h>
+
+#include "trireme/base/error.h"
+#include "trireme/study/scaling_study.h"
+
+namespace trireme::scaling {
+namespace {
+
+std::vector<std::string_view> parts_of(std::string_view text, char separator) {
+  std::vector<std::string_view> parts;
+  for (std::size_t begin = 0; begin <= text.size();) {
+    const std::size_t end = std::min(text.find(separator, begin), text.size());
+    parts.push_back(text.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return parts;
+}
+
+std::optional<int> count_in(std::string_view text) {
+  int value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size() || value < 1 || value > 1 << 20) {
+    return {};
+  }
+  return value;
+}
+
+// Sequences a step at a point: in weak scaling as many more as there are more nodes.
+int batch_of(const StudyPlan& plan, const Point& point) {
+  const int fewest = plan.nodes.front();
+  const std::int64_t base = plan.config.batch.global;
+  const std::int64_t batch = point.mode == Mode::kStrong ? base : base * point.nodes / fewest;
+  if (point.mode == Mode::kWeak &&
+      (base * point.nodes % fewest != 0 || batch % plan.config.batch.micro != 0)) {
+    throw ConfigError(fmt::format(
+        "weak scaling to {} nodes: batch.global {} of {} nodes does not grow to whole "
+        "micro-batches "
+        "of {}: give a multiple of {}",
+        point.nodes, base, fewest, plan.config.batch.micro, fewest * plan.config.batch.micro));
+  }
+  return static_cast<int>(batch);
+}
+
+void check_fits(const StudyPlan& plan, const Point& point) {
+  const int model_ranks = point.grid.pipeline * point.grid.tensor;
+  if (point.ranks % model_ranks != 0) {
+    throw ConfigError(fmt::format(
+        "--grids {}x{} needs a multiple of {} ranks, but {} nodes have {}: give other --nodes or "
+        "--ranks-per-node",
+        point.grid.pipeline, point.grid.tensor, model_ranks, point.nodes, point.ranks));
+  }
+  const int micro_batches = batch_of(plan, point) / plan.config.batch.micro;
+  if (micro_batches < point.grid.data) {
+    throw ConfigError(fmt::format(
+        "{} scaling to {} nodes: {} micro-batches a step (batch.global / batch.micro) are fewer "
+        "than {} data replicas: give a greater batch.global",
+        name_of(point.mode), point.nodes, micro_batches, point.grid.data));
+  }
+}
+
+}  // namespace
+
+std::vector<int> read_counts(const std::string& text) {
+  std::vector<int> counts;
+  for (const std::string_view part : parts_of(text, ',')) {
+    const auto count = count_in(part);
+    if (!count) throw ConfigError(fmt::format("--nodes {}: expected counts, as in 1,2,4", text));
+    counts.push_back(*count);
+  }
+  std::sort(counts.begin(), counts.end());
+  counts.erase(std::unique(counts.begin(), counts.end()), counts.end());
+  return counts;
+}
+
+std::vector<Mode> read_modes(const std::string& text) {
+  std::vector<Mode> modes;
+  for (const std::string_view part : parts_of(text, ',')) {
+    if (part != "strong" && part != "weak") {
+      throw ConfigError(fmt::format("--mode {}: expected strong, weak or strong,weak", text));
+    }
+    const Mode mode = part == "strong" ? Mode::kStrong : Mode::kWeak;
+    if (std::find(modes.begin(), modes.end(), mode) == modes.end()) modes.push_back(mode);
+  }
+  return modes;
+}
+
+std::vector<std::pair<int, int>> read_grids(const std::string& text) {
+  std::vector<std::pair<int, int>> grids;
+  for (const std::string_view part : parts_of(text, ',')) {
+    const auto sides = parts_of(part, 'x');
+    const auto pipeline = count_in(sides[0]);
+    const auto tensor = sides.size() == 2 ? count_in(sides[1]) : std::nullopt;
+    if (!pipeline || !tensor) {
+      throw ConfigError(fmt::format(
+          "--grids {}: expected PIPELINExTENSOR, as in 1x1,1x2,2x1; data is what they leave",
+          text));
+    }
+    const std::pair grid{*pipeline, *tensor};
+    if (std::find(grids.begin(), grids.end(), grid) == grids.end()) grids.push_back(grid);
+  }
+  return grids;
+}
+
+std::vector<Point> points_of(const StudyPlan& plan) {
+  std::vector<Point> points;
+  for (int repeat = 1; repeat <= plan.repeats; ++repeat) {
+    for (const Mode mode : plan.modes) {
+      for (const auto& [pipeline, tensor] : plan.grids) {
+        for (const int nodes : plan.nodes) {
+          const int ranks = nodes * plan.ranks_per_node;
+          const GridShape grid{std::max(1, ranks / (pipeline * tensor)), pipeline, tensor};
+          points.push_back({mode, nodes, ranks, grid, repeat});
+          check_fits(plan, points.back());
+        }
+      }
+    }
+  }
+  return points;
+}
+
+Config config_of(const StudyPlan& plan, const Point& point, const std::string& run_folder) {
+  Config config = plan.config;
+  config.run.folder = run_folder;
+  config.run.steps = plan.steps;
+  config.run.resume = "never";
+  config.batch.global = batch_of(plan, point);
+  config.grid.data = point.grid.data;
+  config.grid.pipeline = point.grid.pipeline;
+  config.grid.tensor = point.grid.tensor;
+  config.data.validation.clear();
+  config.eval.every = 0;
+  config.log.every = std::max(1, plan.steps);
+  config.checkpoint.every = 0;
+  config.checkpoint.keep = 1;
+  config.schedule = {.name = "constant", .warmup = 0, .decay = {}};
+  check_config(config);
+  return config;
+}
+
+}  // namespace trireme::scaling

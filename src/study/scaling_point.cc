@@ -1,0 +1,123 @@
+// One point of a study, on the ranks that a launcher has started for it.
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "trireme/base/error.h"
+#include "trireme/report/run_events.h"
+#include "trireme/report/run_history.h"
+#include "trireme/report/whole_file.h"
+#include "trireme/train/checkpoint_cadence.h"
+#include "trireme/train/trainer.h"
+
+#include "study/scaling_files.h"
+
+namespace trireme::scaling {
+namespace {
+
+using nlohmann::ordered_json;
+
+// The time of one checkpoint, shared by the steps between two: those of the study's configuration.
+double checkpoint_seconds_a_step(const std::string& run, const PointRequest& request, double step) {
+  double seconds = 0.0;
+  for (const RunEvent& event : read_events(run + "/events.jsonl")) {
+    if (event.kind == "checkpoint") seconds = event.seconds;
+  }
+  if (request.checkpoint_mtbf_hours > 0.0) {
+    return seconds * step /
+           best_checkpoint_interval(seconds, 3600.0 * request.checkpoint_mtbf_hours);
+  }
+  return request.checkpoint_every > 0 ? seconds / static_cast<double>(request.checkpoint_every)
+                                      : 0.0;
+}
+
+Measurement measured_in(const std::string& run, const PointRequest& request, double bandwidth) {
+  const RunHistory history(run);
+  const auto& all = history.steps();
+  const auto warmup = static_cast<std::size_t>(request.warmup);
+  TRIREME_CHECK(all.size() > warmup, "a point of a study without a measured step");
+  const StepAverages mean = average(std::span(all).subspan(warmup));
+  return {.tokens_per_second = mean.tokens_per_second,
+          .step_seconds = mean.step_seconds,
+          .communication_seconds = mean.exposed_comm_share * mean.step_seconds,
+          .data_seconds = mean.wait_data_share * mean.step_seconds,
+          .checkpoint_seconds = checkpoint_seconds_a_step(run, request, mean.step_seconds),
+          .memory_bandwidth = bandwidth,
+          .steps = static_cast<int>(mean.steps)};
+}
+
+}  // namespace
+
+std::string result_text(const Measurement& m) {
+  return ordered_json{{"tokens_per_s", m.tokens_per_second},
+                      {"step_s", m.step_seconds},
+                      {"comm_s", m.communication_seconds},
+                      {"wait_data_s", m.data_seconds},
+                      {"checkpoint_s", m.checkpoint_seconds},
+                      {"memory_bytes_per_s", m.memory_bandwidth},
+                      {"steps", m.steps}}
+             .dump(2) +
+         "\n";
+}
+
+std::optional<Measurement> read_result(const std::string& path) {
+  std::ifstream file(path);
+  const auto object = ordered_json::parse(file, nullptr, /*allow_exceptions=*/false);
+  try {
+    return Measurement{.tokens_per_second = object.at("tokens_per_s"),
+                       .step_seconds = object.at("step_s"),
+                       .communication_seconds = object.at("comm_s"),
+                       .data_seconds = object.at("wait_data_s"),
+                       .checkpoint_seconds = object.at("checkpoint_s"),
+                       .memory_bandwidth = object.at("memory_bytes_per_s"),
+                       .steps = object.at("steps")};
+  } catch (const nlohmann::json::exception&) {
+    return {};  // not there, or not complete
+  }
+}
+
+std::string request_text(const PointRequest& request) {
+  return ordered_json{{"warmup", request.warmup},
+                      {"checkpoint_every", request.checkpoint_every},
+                      {"checkpoint_mtbf_hours", request.checkpoint_mtbf_hours}}
+             .dump() +
+         "\n";
+}
+
+Config read_point(Communicator& comm, const std::string& folder) {
+  const std::string path = folder + "/config.ini";
+  Config config = config_from_ini(comm.read_once([&] {
+    std::ifstream file(path);
+    std::ostringstream text;
+    if (!file || !(text << file.rdbuf())) {
+      throw ConfigError(
+          fmt::format("--point {}: no point of a study is there: {} cannot be read", folder, path));
+    }
+    return text.str();
+  }),
+                                  path);
+  check_config(config);
+  return config;
+}
+
+ExitStatus run_point(Runtime& runtime, const std::string& folder, const Config& config,
+                     const StopSignals& signals) {
+  const double bandwidth =
+      measure_memory_bandwidth(runtime.world(), config.run.threads.value_or(runtime.cores()));
+  const ExitStatus status = train(runtime, config, signals);
+  if (status != ExitStatus::kDone || runtime.rank() != 0) return status;
+  std::ifstream file(folder + "/point.json");
+  const auto object = ordered_json::parse(file);
+  const PointRequest request{object.at("warmup"), object.at("checkpoint_every"),
+                             object.at("checkpoint_mtbf_hours")};
+  const Measurement measured = measured_in(config.run.folder, request, bandwidth);
+  write_whole_file(folder + "/result.json", result_text(measured));
+  std::error_code ignored;  // it was written to be timed
+  std::filesystem::remove_all(config.run.folder + "/checkpoints", ignored);
+  return status;
+}
+
+}  // namespace trireme::scaling

@@ -1,0 +1,150 @@
+#include "trireme/study/scaling_study.h"
+
+#include <filesystem>
+#include <fstream>
+#include <map>
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include "trireme/base/error.h"
+#include "trireme/comm/launcher.h"
+#include "trireme/report/whole_file.h"
+#include "trireme/study/study_page.h"
+
+#include "study/scaling_files.h"
+
+namespace trireme::scaling {
+namespace {
+
+namespace fs = std::filesystem;
+
+// What must be the same for points to be compared: more nodes, grids or repeats may come later.
+std::map<std::string, std::string> identity_of(const StudyPlan& plan) {
+  return {{"config", config_to_ini(plan.config)},
+          {"ranks_per_node", std::to_string(plan.ranks_per_node)},
+          {"fewest_nodes", std::to_string(plan.nodes.front())},
+          {"steps", std::to_string(plan.steps)},
+          {"warmup", std::to_string(plan.warmup)}};
+}
+
+// The first line in which two texts differ, of the second.
+std::string first_difference(const std::string& before, const std::string& now) {
+  std::istringstream a(before), b(now);
+  for (std::string x, y; std::getline(b, y);) {
+    if (!std::getline(a, x)) x.clear();
+    if (x != y) return fmt::format("'{}', it was '{}'", y, x);
+  }
+  return "a shorter configuration";
+}
+
+void check_same_study(const std::string& path, const StudyPlan& plan) {
+  std::ifstream file(path + "/study.json");
+  const auto before = nlohmann::json::parse(file, nullptr, /*allow_exceptions=*/false);
+  for (const auto& [key, value] : identity_of(plan)) {
+    const std::string was = before.is_object() ? before.value(key, "") : "";
+    if (was == value) continue;
+    throw ConfigError(
+        fmt::format("--output {}: another study was begun there: {}; give another folder", path,
+                    key == "config" ? first_difference(was, value)
+                                    : fmt::format("{} is {}, it was {}", key, value, was)));
+  }
+}
+
+std::string model_text(const Config& config) {
+  if (config.model.preset) return *config.model.preset;
+  return fmt::format("{} layers, {} wide", config.model.layers.value_or(6),
+                     config.model.width.value_or(256));
+}
+
+std::string checkpoints_text(const Config::Checkpoint& checkpoint) {
+  if (!checkpoint.every) {
+    return fmt::format("as often as is best for a failure in {:g} h", checkpoint.mtbf.value_or(0));
+  }
+  if (*checkpoint.every == 0) return "at the end alone: not counted";
+  return fmt::format("one in {} steps", *checkpoint.every);
+}
+
+Facts facts_of(const StudyPlan& plan) {
+  return {
+      {"model", model_text(plan.config)},
+      {"batch",
+       fmt::format("{} sequences a step, in weak scaling for each {} of the nodes; micro-batches "
+                   "of {}",
+                   plan.config.batch.global, plan.nodes.front(), plan.config.batch.micro)},
+      {"precision", plan.config.run.precision},
+      {"ranks", fmt::format("{} a node", plan.ranks_per_node)},
+      {"steps", fmt::format("{} a point, the first {} left out; {} repeats", plan.steps,
+                            plan.warmup, plan.repeats)},
+      {"checkpoints", checkpoints_text(plan.config.checkpoint)},
+      {"run by", plan.ran}};
+}
+
+}  // namespace
+
+StudyFolder::StudyFolder(std::string path, const StudyPlan& plan)
+    : path_(std::move(path)), plan_(plan) {
+  std::error_code error;
+  fs::create_directories(path_ + "/points", error);
+  if (error) throw RunFolderError(fmt::format("cannot make {}: {}", path_, error.message()));
+  lock_ = ::open((path_ + "/lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+  if (lock_ < 0) throw RunFolderError(fmt::format("{}/lock cannot be written", path_));
+  try {
+    if (::flock(lock_, LOCK_EX | LOCK_NB) != 0) {
+      throw RunFolderError(fmt::format("{}: in use by another trireme scale", path_));
+    }
+    if (fs::exists(path_ + "/study.json")) {
+      check_same_study(path_, plan);
+    } else {
+      write_whole_file(path_ + "/study.json", nlohmann::json(identity_of(plan)).dump(2) + "\n");
+    }
+  } catch (...) {
+    ::close(lock_);
+    throw;
+  }
+}
+
+StudyFolder::~StudyFolder() {
+  ::close(lock_);
+}
+
+std::string StudyFolder::folder_of(const Point& point) const {
+  return path_ + "/points/" + point.name();
+}
+
+void StudyFolder::begin(const Point& point) const {
+  const std::string folder = folder_of(point);
+  std::error_code error;
+  fs::remove_all(folder, error);
+  fs::create_directories(folder, error);
+  if (error) throw RunFolderError(fmt::format("cannot make {}: {}", folder, error.message()));
+  write_whole_file(folder + "/config.ini", config_to_ini(config_of(plan_, point, folder + "/run")));
+  write_whole_file(
+      folder + "/point.json",
+      request_text(
+          {plan_.warmup, plan_.config.checkpoint.every.value_or(0),
+           plan_.config.checkpoint.every ? 0.0 : plan_.config.checkpoint.mtbf.value_or(0.0)}));
+}
+
+std::optional<Measurement> StudyFolder::result_of(const Point& point) const {
+  return read_result(folder_of(point) + "/result.json");
+}
+
+std::string StudyFolder::report(const std::vector<Point>& points) const {
+  std::vector<PointResult> results;
+  for (const Point& point : points) {
+    if (const auto measured = result_of(point)) results.push_back({point, *measured});
+  }
+  const std::vector<Series> series = analyse(results);
+  write_whole_file(path_ + "/points.csv", points_csv(results));
+  write_whole_file(path_ + "/summary.csv", summary_csv(series));
+  write_whole_file(path_ + "/report.html",
+                   page_of_study({facts_of(plan_), static_cast<int>(results.size()),
+                                  static_cast<int>(points.size()), series}));
+  return table_of(series);
+}
+
+}  // namespace trireme::scaling

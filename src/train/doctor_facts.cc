@@ -1,0 +1,155 @@
+// What the node says of itself.
+#include <algorithm>
+#include <cstdlib>
+#include <fstream>
+#include <sstream>
+
+#include <sys/resource.h>
+#include <sys/statvfs.h>
+
+#include "trireme/base/dynamic_library.h"
+#include "trireme/base/error.h"
+#include "trireme/comm/version.h"
+#include "trireme/io/hdf5.h"
+#include "trireme/io/version.h"
+#include "trireme/ops/context.h"
+#include "trireme/train/doctor.h"
+
+namespace trireme {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string first_line(const fs::path& path) {
+  std::ifstream file(path);
+  std::string line;
+  std::getline(file, line);
+  return line;
+}
+
+// A line "MemTotal:  16384 kB" of /proc/meminfo, in bytes.
+std::int64_t memory_entry(const fs::path& root, const std::string& name) {
+  std::ifstream file(root / "proc/meminfo");
+  for (std::string line; std::getline(file, line);) {
+    if (line.starts_with(name + ":")) {
+      return std::atoll(line.c_str() + name.size() + 1) * 1024;
+    }
+  }
+  return 0;
+}
+
+// The least that this process's control group, or one above it, allows.
+std::optional<std::int64_t> memory_limit(const fs::path& root) {
+  std::ifstream groups(root / "proc/self/cgroup");
+  std::string group;
+  for (std::string line; std::getline(groups, line);) {
+    if (line.starts_with("0::/")) group = line.substr(4);
+  }
+  std::optional<std::int64_t> least;
+  for (fs::path part = group;; part = part.parent_path()) {
+    const std::string text = first_line(root / "sys/fs/cgroup" / part / "memory.max");
+    if (!text.empty() && text != "max") {
+      const std::int64_t limit = std::atoll(text.c_str());
+      least = std::min(limit, least.value_or(limit));
+    }
+    if (part.empty() || part == part.parent_path()) break;
+  }
+  return least;
+}
+
+std::vector<std::string> entries_of(const fs::path& folder) {
+  std::vector<std::string> names;
+  std::error_code none;
+  for (const auto& entry : fs::directory_iterator(folder, none)) {
+    names.push_back(entry.path().filename().string());
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+// Display and 3D controllers of NVIDIA.
+int pci_gpus(const fs::path& root) {
+  const fs::path devices = root / "sys/bus/pci/devices";
+  int count = 0;
+  for (const std::string& device : entries_of(devices)) {
+    const std::string kind = first_line(devices / device / "class");
+    count += first_line(devices / device / "vendor") == "0x10de" && kind.starts_with("0x03");
+  }
+  return count;
+}
+
+bool any_set(std::initializer_list<const char*> variables) {
+  return std::any_of(variables.begin(), variables.end(),
+                     [](const char* name) { return std::getenv(name) != nullptr; });
+}
+
+void gather_node(NodeFacts& facts, const fs::path& root) {
+  facts.node = node_name();
+  facts.mpi = mpi_library_version();
+  facts.hdf5 = hdf5::library_version();
+  facts.hdf5_thread_safe = hdf5::library_is_thread_safe();
+  facts.instructions = ops::instruction_set(ops::make_cpu_context(1));
+  facts.launched = launched_tasks();
+  facts.process_manager = any_set({"PMI_RANK", "PMI_FD", "PMIX_RANK", "PMIX_NAMESPACE"});
+  facts.own_cpus = own_cpus();
+  facts.online_cpus = online_cpus(root / "sys");
+  facts.memory = memory_entry(root, "MemTotal");
+  facts.memory_available = memory_entry(root, "MemAvailable");
+  facts.memory_limit = memory_limit(root);
+  struct statvfs shm {};
+  if (statvfs((root / "dev/shm").c_str(), &shm) == 0) {
+    facts.shared_memory =
+        static_cast<std::int64_t>(shm.f_blocks) * static_cast<std::int64_t>(shm.f_frsize);
+  }
+  rlimit limit{};
+  if (getrlimit(RLIMIT_MEMLOCK, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY) {
+    facts.lockable_memory = static_cast<std::int64_t>(limit.rlim_cur);
+  }
+  if (getrlimit(RLIMIT_NOFILE, &limit) == 0) {
+    facts.open_files = static_cast<std::int64_t>(limit.rlim_cur);
+  }
+  facts.rdma_devices = entries_of(root / "sys/class/infiniband");
+}
+
+void gather_gpus(NodeFacts& facts, cuda::Runtime& runtime, const fs::path& root) {
+  const cuda::HealthReport health = cuda::gpu_health();
+  facts.health_why_not = health.why_not;
+  for (int device = 0; device < facts.devices.count; ++device) {
+    GpuFacts gpu;
+    gpu.properties = runtime.properties(device);
+    for (int peer = 0; peer < facts.devices.count; ++peer) {
+      if (peer != device && !runtime.can_access_peer(device, peer)) gpu.unreachable.push_back(peer);
+    }
+    gpu.place = place_of_device(root / "sys", gpu.properties.pci_bus_id);
+    for (const cuda::GpuHealth& found : health.gpus) {
+      if (found.pci_bus_id == gpu.properties.pci_bus_id) gpu.health = found;
+    }
+    facts.gpus.push_back(std::move(gpu));
+  }
+}
+
+}  // namespace
+
+NodeFacts gather_node_facts(cuda::Runtime& runtime, const fs::path& root) {
+  NodeFacts facts;
+  gather_node(facts, root);
+  facts.build = cuda::build_info();
+  facts.pci_gpus = pci_gpus(root);
+  facts.driver_module = first_line(root / "proc/driver/nvidia/version");
+  facts.driver_cuda = runtime.driver_version();
+  facts.runtime_cuda = runtime.runtime_version();
+  facts.devices = runtime.devices();
+  facts.gpu_environment = gpu_environment();
+  facts.peer_memory_module = fs::exists(root / "sys/module/nvidia_peermem");
+  if (facts.devices.count == 0) return facts;
+  facts.libraries = cuda::find_libraries();
+  facts.nccl_plugin = DynamicLibrary({"libnccl-net.so"}).found();
+  try {
+    gather_gpus(facts, runtime, root);
+  } catch (const Error& error) {
+    facts.devices = {0, error.what()};
+  }
+  return facts;
+}
+
+}  // namespace trireme

@@ -1,0 +1,236 @@
+// What doctor says of a node's GPUs.
+#include <algorithm>
+#include <charconv>
+#include <functional>
+#include <sstream>
+
+#include <fmt/format.h>
+
+#include "train/doctor_checks.h"
+
+namespace trireme {
+
+bool runs_on(const std::string& architectures, int major, int minor) {
+  std::istringstream entries(architectures);
+  for (std::string entry; std::getline(entries, entry, ',');) {
+    const char* first = entry.data() + std::min(entry.find_first_not_of(' '), entry.size());
+    const char* end = entry.data() + entry.size();
+    int number = 0;
+    const char* rest = std::from_chars(first, end, number).ptr;
+    const std::string kind(rest, end);
+    const int here = 10 * major + minor;
+    if (kind == "a" && here == number) return true;
+    if (kind.empty() && number / 10 == major && number % 10 <= minor) return true;
+    if (kind == " PTX" && here >= number) return true;
+  }
+  return false;
+}
+
+namespace doctor {
+namespace {
+
+// "cuda:0, cuda:2": the GPUs of which something is true.
+std::string gpus_where(const NodeFacts& facts, const std::function<bool(const GpuFacts&)>& holds) {
+  std::string names;
+  for (std::size_t i = 0; i < facts.gpus.size(); ++i) {
+    if (holds(facts.gpus[i])) names += fmt::format("{}cuda:{}", names.empty() ? "" : ", ", i);
+  }
+  return names;
+}
+
+// False: there is nothing to look at beyond it.
+bool check_driver(const NodeFacts& facts, std::vector<Finding>& findings) {
+  const auto add = [&](Verdict verdict, std::string what, std::string remedy) {
+    findings.push_back({verdict, "GPU driver", std::move(what), std::move(remedy)});
+  };
+  if (facts.pci_gpus == 0 && facts.devices.count == 0 && facts.driver_module.empty()) {
+    findings.push_back({Verdict::kNotHere, "GPUs", "no GPU of NVIDIA", ""});
+    return false;
+  }
+  if (facts.build.toolkit.empty()) {
+    findings.push_back(
+        {Verdict::kWarning, "GPUs",
+         fmt::format("{} here, but this program was built without CUDA",
+                     facts.pci_gpus == 1 ? "one is" : fmt::format("{} are", facts.pci_gpus)),
+         "build with TRIREME_CUDA=ON to use them"});
+    return false;
+  }
+  const std::string toolkit = cuda::version_text(facts.runtime_cuda);
+  const std::string driver = cuda::version_text(facts.driver_cuda);
+  if (facts.driver_cuda == 0) {
+    add(Verdict::kProblem, "there is a GPU, but no driver that CUDA can open",
+        "have NVIDIA's driver installed and loaded; in a container, pass it through");
+    return false;
+  }
+  if (facts.driver_cuda / 1000 < facts.runtime_cuda / 1000) {
+    add(Verdict::kProblem,
+        fmt::format("it knows CUDA {}, this program was built with {}", driver, toolkit),
+        "have a newer driver installed, or build with an older toolkit");
+    return false;
+  }
+  if (facts.driver_cuda < facts.runtime_cuda) {
+    add(Verdict::kWarning,
+        fmt::format("it knows CUDA {}, this program was built with {}", driver, toolkit),
+        "kernels that come as PTX do not run: have a newer driver installed");
+    return true;
+  }
+  add(Verdict::kOk,
+      fmt::format("it knows CUDA {}, this program was built with {}", driver, toolkit), "");
+  return true;
+}
+
+bool check_devices(const NodeFacts& facts, std::vector<Finding>& findings) {
+  if (facts.devices.count == 0) {
+    const auto& visible = facts.gpu_environment.cuda_visible_devices;
+    findings.push_back(
+        {Verdict::kProblem, "GPUs", "none can be used: " + facts.devices.why_none,
+         visible ? fmt::format("CUDA_VISIBLE_DEVICES is '{}': unset it, or ask Slurm for GPUs with "
+                               "--gpus-per-node",
+                               *visible)
+                 : "ask Slurm for GPUs with --gpus-per-node; see what nvidia-smi says"});
+    return false;
+  }
+  for (std::size_t i = 0; i < facts.gpus.size(); ++i) {
+    const cuda::DeviceProperties& gpu = facts.gpus[i].properties;
+    const std::string what =
+        fmt::format("{}, {:.0f} GiB, compute capability {}.{}", gpu.name,
+                    static_cast<double>(gpu.memory) / 1073741824.0, gpu.major, gpu.minor);
+    const std::string subject = fmt::format("cuda:{}", i);
+    if (!runs_on(facts.build.architectures, gpu.major, gpu.minor)) {
+      findings.push_back(
+          {Verdict::kProblem, subject,
+           fmt::format("{}; this program has code for {}", what, facts.build.architectures),
+           fmt::format("build with TRIREME_CUDA_ARCHITECTURES={}{}", gpu.major, gpu.minor)});
+    } else if (!gpu.memory_pools) {
+      findings.push_back({Verdict::kProblem, subject, what + "; it has no memory pools",
+                          "use a GPU, or a virtual GPU's profile, with cudaMallocAsync"});
+    } else {
+      findings.push_back({Verdict::kOk, subject, what, ""});
+    }
+  }
+  return true;
+}
+
+void check_links(const NodeFacts& facts, std::vector<Finding>& findings) {
+  if (facts.gpus.size() < 2) return;
+  std::string pairs;
+  for (std::size_t i = 0; i < facts.gpus.size(); ++i) {
+    for (const int peer : facts.gpus[i].unreachable) {
+      pairs += fmt::format("{}{}-{}", pairs.empty() ? "" : ", ", i, peer);
+    }
+  }
+  findings.push_back(
+      pairs.empty()
+          ? Finding{Verdict::kOk, "peer access", "every GPU reaches every other", ""}
+          : Finding{Verdict::kWarning, "peer access", "not between GPUs " + pairs,
+                    "their traffic goes through the host: have the IOMMU and PCI's access control "
+                    "(ACS) off"});
+  const bool told = std::any_of(facts.gpus.begin(), facts.gpus.end(),
+                                [](const GpuFacts& gpu) { return gpu.health.has_value(); });
+  if (!told) return;
+  const std::string without =
+      gpus_where(facts, [](const GpuFacts& gpu) { return gpu.health && gpu.health->nvlinks == 0; });
+  const std::string with =
+      gpus_where(facts, [](const GpuFacts& gpu) { return gpu.health && gpu.health->nvlinks > 0; });
+  if (with.empty()) {
+    findings.push_back({Verdict::kNotHere, "NVLink", "no link is up", ""});
+  } else if (!without.empty()) {
+    findings.push_back({Verdict::kWarning, "NVLink", "no link is up on " + without,
+                        "others have some: have the GPU and the fabric manager looked at"});
+  } else {
+    findings.push_back({Verdict::kOk, "NVLink",
+                        fmt::format("{} links up on cuda:0", facts.gpus[0].health->nvlinks), ""});
+  }
+}
+
+void check_health(const NodeFacts& facts, std::vector<Finding>& findings) {
+  if (!facts.health_why_not.empty()) {
+    findings.push_back({Verdict::kWarning, "GPU state", "not known: " + facts.health_why_not,
+                        "have libnvidia-ml.so.1 of the driver installed"});
+    return;
+  }
+  using Health = cuda::GpuHealth;
+  const auto where = [&](const std::function<bool(const Health&)>& holds) {
+    return gpus_where(facts, [&](const GpuFacts& gpu) { return gpu.health && holds(*gpu.health); });
+  };
+  const auto check = [&](const char* subject, Verdict verdict, const std::string& gpus,
+                         const std::string& what, const std::string& remedy,
+                         const std::string& fine) {
+    findings.push_back(gpus.empty() ? Finding{Verdict::kOk, subject, fine, ""}
+                                    : Finding{verdict, subject, what + gpus, remedy});
+  };
+  check("persistence", Verdict::kWarning,
+        where([](const Health& gpu) { return gpu.persistence == false; }), "off on ",
+        "starting takes seconds longer: have nvidia-persistenced started", "on");
+  const std::string damaged =
+      where([](const Health& gpu) { return gpu.uncorrected_errors.value_or(0) > 0; });
+  if (!damaged.empty()) {
+    findings.push_back({Verdict::kProblem, "ECC", "memory errors beyond repair on " + damaged,
+                        "have the node drained and the GPU reset or replaced"});
+  } else {
+    check("ECC", Verdict::kWarning, where([](const Health& gpu) { return gpu.ecc == false; }),
+          "off on ", "flipped bits go unseen: have it switched on", "on, no errors");
+  }
+  const std::string hot = where([](const Health& gpu) { return gpu.slowed_by_heat; });
+  check("clocks", Verdict::kWarning,
+        hot.empty() ? where([](const Health& gpu) { return gpu.slowed_by_power; }) : hot,
+        hot.empty() ? "held down by the power supply on " : "held down by heat on ",
+        "have cooling and power looked at", "not held down");
+}
+
+void check_libraries(const NodeFacts& facts, std::vector<Finding>& findings) {
+  for (const cuda::LibraryInfo& library : facts.libraries) {
+    if (!library.version.empty()) {
+      findings.push_back({Verdict::kOk, library.name, library.version + ", " + library.path, ""});
+      continue;
+    }
+    const bool needed = library.name == "cuBLASLt" || facts.devices.count > 1;
+    findings.push_back({needed ? Verdict::kProblem : Verdict::kWarning, library.name, library.path,
+                        "load the site's module of CUDA, or set LD_LIBRARY_PATH or CUDA_HOME"});
+  }
+}
+
+// The network between nodes reads and writes GPU memory by itself.
+void check_gpu_network(const NodeFacts& facts, std::vector<Finding>& findings) {
+  if (facts.rdma_devices.empty()) {
+    findings.push_back({Verdict::kNotHere, "GPUDirect RDMA", "no InfiniBand or RoCE device", ""});
+  } else if (facts.peer_memory_module) {
+    findings.push_back({Verdict::kOk, "GPUDirect RDMA", "nvidia_peermem is loaded", ""});
+  } else if (facts.driver_module.find("Open Kernel Module") != std::string::npos) {
+    findings.push_back({Verdict::kOk, "GPUDirect RDMA", "by DMA-BUF, with the open driver", ""});
+  } else {
+    findings.push_back({Verdict::kWarning, "GPUDirect RDMA", "no kernel module for it",
+                        "messages take a detour through the host: have nvidia_peermem loaded"});
+  }
+  findings.push_back(facts.nccl_plugin
+                         ? Finding{Verdict::kOk, "NCCL network", "libnccl-net.so is here", ""}
+                         : Finding{Verdict::kNotHere, "NCCL network",
+                                   "no plugin: NCCL itself serves InfiniBand and sockets", ""});
+}
+
+void check_places(const NodeFacts& facts, std::vector<Finding>& findings) {
+  const std::string far = gpus_where(facts, [&](const GpuFacts& gpu) {
+    const std::vector<int>& near = gpu.place.cpus;
+    return !near.empty() && std::none_of(near.begin(), near.end(), [&](int cpu) {
+      return std::find(facts.own_cpus.begin(), facts.own_cpus.end(), cpu) != facts.own_cpus.end();
+    });
+  });
+  if (far.empty()) return;
+  findings.push_back({Verdict::kWarning, "GPU affinity",
+                      "this process may run on no processor next to " + far,
+                      "ask Slurm for --gpu-bind=closest, or for more processors"});
+}
+
+}  // namespace
+
+void check_gpus(const NodeFacts& facts, std::vector<Finding>& findings) {
+  if (!check_driver(facts, findings) || !check_devices(facts, findings)) return;
+  check_links(facts, findings);
+  check_health(facts, findings);
+  check_libraries(facts, findings);
+  check_gpu_network(facts, findings);
+  check_places(facts, findings);
+}
+
+}  // namespace doctor
+}  // namespace trireme

@@ -1,0 +1,78 @@
+#include "train/run_journal.h"
+
+#include <cmath>
+
+#include <fmt/format.h>
+
+#include "trireme/base/wall_clock.h"
+
+namespace trireme {
+
+RunJournal::RunJournal(const Setting& setting)
+    : narrator_(setting.leads, setting.first_step, setting.total_steps, setting.log_every) {
+  if (!setting.leads) return;
+  // A run that has nothing left to do begins no new file of events.
+  const bool more = setting.first_step < setting.total_steps;
+  if (setting.goes_on && more) interruption_ = read_interruption(setting.folder);
+  metrics_.emplace(setting.folder, setting.first_step, setting.tensorboard && more);
+  events_.emplace(setting.folder + "/events.jsonl");
+  report_.emplace(setting.folder);
+}
+
+void RunJournal::note(std::int64_t step, std::string_view kind, double seconds,
+                      const std::string& detail) {
+  if (events_) events_->write(step, kind, seconds, detail);
+}
+
+void RunJournal::tell_interruption(const StepMetrics& first) {
+  const double seconds = unix_seconds() - interruption_->last_time;
+  const std::string cost = cost_of(*interruption_, first.step - 1, seconds);
+  if (!interruption_->on_purpose) say(cost);
+  note(first.step, "restart", seconds, cost);
+  interruption_.reset();
+}
+
+void RunJournal::step(const StepMetrics& metrics) {
+  if (interruption_) tell_interruption(metrics);
+  narrator_.step(metrics);
+  if (metrics_) metrics_->write(metrics);
+}
+
+void RunJournal::evaluation(std::int64_t step, double loss, std::int64_t tokens, double seconds) {
+  if (metrics_) metrics_->write_evaluation(step, loss);
+  say(fmt::format("step {}: evaluation loss {:.4f} over {} tokens, perplexity {:.2f} ({:.1f} s)",
+                  step, loss, tokens, std::exp(loss), seconds));
+  write_report();
+}
+
+void RunJournal::checkpoint(std::int64_t step, const std::string& path, double seconds,
+                            std::optional<std::int64_t> next) {
+  note(step, "checkpoint", seconds, path);
+  write_report();
+  const std::string then = next ? fmt::format(", the next in about {} steps", *next) : "";
+  say(fmt::format("checkpoint {} ({:.1f} s){}", path, seconds, then));
+}
+
+void RunJournal::straggler(std::int64_t step, const std::string& what) {
+  note(step, "straggler", 0.0, what);
+  say("straggler: " + what);
+  write_report();
+}
+
+void RunJournal::stopped(std::int64_t step, const std::string& why) {
+  say(fmt::format("stopped {} after step {}; the same command goes on from there", why, step));
+  note(step, "stop", 0.0, why);
+  write_report(fmt::format("stopped {}, with a checkpoint", why));
+}
+
+void RunJournal::finished(const StepMetrics& last) {
+  narrator_.close(last);
+  note(last.step, "finish", 0.0, "");
+  write_report("finished");
+}
+
+void RunJournal::write_report(const std::optional<std::string>& ended) {
+  if (report_) report_->write(ended);
+}
+
+}  // namespace trireme

@@ -1,0 +1,58 @@
+// What a run tells of itself while it goes on: lines for the user, metrics.jsonl, events.jsonl and
+// report.html.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "trireme/report/interruption.h"
+#include "trireme/report/metrics_log.h"
+#include "trireme/report/run_events.h"
+#include "trireme/report/run_report.h"
+#include "trireme/report/step_metrics.h"
+
+#include "train/narrator.h"
+
+namespace trireme {
+
+// On every rank; only the one that leads says and writes anything. Metrics that cannot be written
+// end the run (RunFolderError); events and the report are for who looks on and do not.
+class RunJournal {
+ public:
+  struct Setting {
+    bool leads = false;
+    std::string folder;
+    std::int64_t first_step = 0, total_steps = 0;  // done already; in all
+    std::int64_t log_every = 1;
+    bool tensorboard = false;
+    bool goes_on = true;  // with what the folder holds, where it holds a run
+  };
+  explicit RunJournal(const Setting& setting);
+
+  void say(const std::string& line) { narrator_.say(line); }
+  // Something that is no step; `seconds`: what it took, 0: a moment.
+  void note(std::int64_t step, std::string_view kind, double seconds, const std::string& detail);
+
+  void step(const StepMetrics& metrics);
+  void evaluation(std::int64_t step, double loss, std::int64_t tokens, double seconds);
+  // `next`: after so many steps, where that follows from what was measured.
+  void checkpoint(std::int64_t step, const std::string& path, double seconds,
+                  std::optional<std::int64_t> next);
+  void straggler(std::int64_t step, const std::string& what);
+  void stopped(std::int64_t step, const std::string& why);  // on purpose, after a checkpoint
+  void finished(const StepMetrics& last);
+
+ private:
+  void tell_interruption(const StepMetrics& first);
+  void write_report(const std::optional<std::string>& ended = {});
+
+  Narrator narrator_;
+  std::optional<Interruption> interruption_;  // until its cost is told
+  std::optional<MetricsLog> metrics_;
+  std::optional<EventLog> events_;
+  std::optional<RunReport> report_;
+};
+
+}  // namespace trireme
