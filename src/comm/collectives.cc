@@ -5,62 +5,11 @@
 #include <utility>
 #include <vector>
 
-#include "messages.h"
-#include "mpi_util.h"
+#include "phased_task.h"
 #include "reduce.h"
 
 namespace trireme {
 namespace {
-
-std::byte* bytes_of(const Tensor& tensor) {
-  return static_cast<std::byte*>(tensor.raw());
-}
-
-// Calls visit(peer) for all other ranks, the next one first, so that not all send to rank 0 at
-// once.
-template <class Visit>
-void for_each_peer(const Wire& wire, Visit visit) {
-  for (int step = 1; step < wire.size; ++step) visit((wire.rank + step) % wire.size);
-}
-
-// A task whose phases are each: post messages, wait for them, go on.
-class PhasedTask : public Task {
- public:
-  Step advance() final {
-    if (!messages_.done()) return Step::kIdle;
-    return next_phase() ? Step::kMoved : Step::kDone;
-  }
-
- protected:
-  explicit PhasedTask(const Wire& wire) : wire_(wire) {}
-
-  // Called at the start, and whenever all messages have gone and come: takes in what has come and
-  // posts the next phase. False when there is none.
-  virtual bool next_phase() = 0;
-
-  Buffer workspace(std::size_t bytes) const {
-    return wire_.workspace->allocate(bytes, MemoryUse::kCommunication, Stream());
-  }
-  // The contributions of all ranks in rank order: own ones in place, others as they lie in
-  // `received`.
-  std::vector<const std::byte*> in_rank_order(const std::byte* own, const std::byte* received,
-                                              std::size_t bytes) const {
-    std::vector<const std::byte*> sources(static_cast<std::size_t>(wire_.size));
-    for (int rank = 0; rank < wire_.size; ++rank) {
-      sources[static_cast<std::size_t>(rank)] =
-          rank == wire_.rank ? own : slot(received, rank, bytes);
-    }
-    return sources;
-  }
-  // Where the piece of `peer` lies among those of the other ranks.
-  template <class Byte>
-  Byte* slot(Byte* received, int peer, std::size_t bytes) const {
-    return received + static_cast<std::size_t>(peer < wire_.rank ? peer : peer - 1) * bytes;
-  }
-
-  const Wire wire_;
-  Messages messages_;
-};
 
 class DirectAllReduce final : public PhasedTask {
  public:

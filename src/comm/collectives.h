@@ -31,9 +31,17 @@ struct Wire {
 std::unique_ptr<Task> make_direct_all_reduce(const Wire& wire, Tensor data, ReduceOp op);
 // Two phases: reduce-scatter, then all-gather. The same bits as the direct one.
 std::unique_ptr<Task> make_pairwise_all_reduce(const Wire& wire, Tensor data, ReduceOp op);
+// log2(size) rounds, which bring every rank the whole buffers of all; reduced there in rank order:
+// the same bits again.
+std::unique_ptr<Task> make_bruck_all_reduce(const Wire& wire, Tensor data, ReduceOp op);
+// A binomial tree up and down, which carries the buffer once each way. Not in rank order: for
+// integers, whose reductions have the same bits in any order.
+std::unique_ptr<Task> make_tree_all_reduce(const Wire& wire, Tensor data, ReduceOp op);
 std::unique_ptr<Task> make_reduce_scatter(const Wire& wire, Tensor input, Tensor output,
                                           ReduceOp op);
 std::unique_ptr<Task> make_all_gather(const Wire& wire, Tensor input, Tensor output);
+// log2(size) rounds.
+std::unique_ptr<Task> make_bruck_all_gather(const Wire& wire, Tensor input, Tensor output);
 std::unique_ptr<Task> make_all_to_all(const Wire& wire, Tensor input, Tensor output);
 // Binomial tree.
 std::unique_ptr<Task> make_broadcast(const Wire& wire, Tensor data, int root);

@@ -1,6 +1,10 @@
 #include "trireme/comm/communicator.h"
 
 #include <cstdint>
+#include <exception>
+#include <utility>
+
+#include "trireme/base/error.h"
 
 namespace trireme {
 
@@ -16,6 +20,26 @@ std::string Communicator::broadcast_text(std::string text, int root) {
     broadcast(Stream(), Tensor::wrap(text.data(), {length}, DType::kU8), root).wait_host();
   }
   return text;
+}
+
+std::string Communicator::read_once(const std::function<std::string()>& read) {
+  std::string status_and_text;
+  const auto pack = [&](ExitStatus status, const std::string& text) {
+    status_and_text = static_cast<char>(status) + text;
+  };
+  if (rank() == 0) {
+    try {
+      pack(ExitStatus::kDone, read());
+    } catch (const Error& error) {
+      pack(error.status(), error.what());
+    } catch (const std::exception& error) {
+      pack(ExitStatus::kInternal, error.what());
+    }
+  }
+  status_and_text = broadcast_text(std::move(status_and_text));
+  const auto status = static_cast<ExitStatus>(status_and_text.at(0));
+  if (status != ExitStatus::kDone) rethrow(status, status_and_text.substr(1));
+  return status_and_text.substr(1);
 }
 
 }  // namespace trireme

@@ -21,8 +21,8 @@ class Deadline {
 // MPI_Abort with `status` under a deadline, then _exit.
 [[noreturn]] void abort_job(int status);
 
-// MPI_Finalize under a deadline of one second, then exit. A hang or a crash in there ends the process
-// with the run's own status too. All ranks have passed a last barrier before.
+// MPI_Finalize under a deadline of one second, then exit. A hang or a crash in there ends the
+// process with the run's own status too. All ranks have passed a last barrier before.
 [[noreturn]] void finish_job(int status);
 
 // While one lives, a call of exit() is a fault: it ends the whole job with kHangOrLostRank and a

@@ -1,6 +1,7 @@
 #include "mpi_communicator.h"
 
 #include <limits>
+#include <optional>
 #include <utility>
 
 #include <fmt/format.h>
@@ -47,14 +48,13 @@ bool countable(std::size_t count) {
 class MpiCommunicator final : public Communicator {
  public:
   MpiCommunicator(const CommServices& services, std::string name, std::vector<int> members,
-                  int rank, int lane, OwnedComm traffic, OwnedComm native)
+                  int rank, int lane, OwnedComm traffic)
       : services_(services),
         name_(std::move(name)),
         members_(std::move(members)),
         rank_(rank),
         lane_(lane),
-        traffic_(std::move(traffic)),
-        native_(std::move(native)) {}
+        traffic_(std::move(traffic)) {}
 
   int rank() const override { return rank_; }
   int size() const override { return static_cast<int>(members_.size()); }
@@ -67,13 +67,21 @@ class MpiCommunicator final : public Communicator {
   Work all_reduce(const Stream& ready, Tensor data, ReduceOp op) override {
     check_reducible(data.dtype());
     const std::size_t bytes = data.bytes();
+    const Algorithm algorithm = choose(Collective::kAllReduce, bytes, data);
     std::unique_ptr<Task> task;
-    switch (choose(Collective::kAllReduce, bytes, data)) {
+    if (algorithm != Algorithm::kLibrary && suits_tree(data.dtype())) {
+      task = make_tree_all_reduce(wire(), std::move(data), op);
+      return submit(ready, "all_reduce", bytes, std::move(task));
+    }
+    switch (algorithm) {
       case Algorithm::kDirect:
         task = make_direct_all_reduce(wire(), std::move(data), op);
         break;
       case Algorithm::kPairwise:
         task = make_pairwise_all_reduce(wire(), std::move(data), op);
+        break;
+      case Algorithm::kBruck:
+        task = make_bruck_all_reduce(wire(), std::move(data), op);
         break;
       case Algorithm::kLibrary:
         task = make_library_task(
@@ -110,7 +118,8 @@ class MpiCommunicator final : public Communicator {
     check_parts("all_gather", output, input);
     const std::size_t bytes = output.bytes();
     std::unique_ptr<Task> task;
-    if (choose(Collective::kAllGather, bytes) == Algorithm::kLibrary) {
+    const Algorithm algorithm = choose(Collective::kAllGather, bytes);
+    if (algorithm == Algorithm::kLibrary) {
       const bool in_place = overlap(output, input);
       task = make_library_task(
           [=, this](MPI_Request* request) {
@@ -119,6 +128,8 @@ class MpiCommunicator final : public Communicator {
                                   output.raw(), part, MPI_BYTE, traffic_.get(), request);
           },
           {input, output});
+    } else if (algorithm == Algorithm::kBruck) {
+      task = make_bruck_all_gather(wire(), std::move(input), std::move(output));
     } else {
       task = make_all_gather(wire(), std::move(input), std::move(output));
     }
@@ -180,7 +191,10 @@ class MpiCommunicator final : public Communicator {
 
   Work barrier() override { return submit(Stream(), "barrier", 0, make_barrier(wire())); }
 
-  const void* native_mpi() const override { return native_.address(); }
+  const void* native_mpi() const override {
+    if (!native_) native_.emplace(OwnedComm::duplicate(traffic_.get()));
+    return native_->address();
+  }
 
  private:
   Wire wire() const {
@@ -193,13 +207,14 @@ class MpiCommunicator final : public Communicator {
   }
   // The table's choice, as far as MPI's own algorithms can carry it.
   Algorithm choose(Collective collective, std::size_t bytes) const {
-    const Algorithm algorithm = services_.algorithms.choose(collective, bytes);
+    const Algorithm algorithm = services_.algorithms.choose(collective, bytes, size());
     return algorithm == Algorithm::kLibrary && !countable(bytes) ? Algorithm::kPairwise : algorithm;
   }
   Algorithm choose(Collective collective, std::size_t bytes, const Tensor& reduced) const {
     const Algorithm algorithm = choose(collective, bytes);
     const bool unknown = mpi_type(reduced.dtype()) == MPI_DATATYPE_NULL;
-    return algorithm == Algorithm::kLibrary && unknown ? Algorithm::kPairwise : algorithm;
+    if (algorithm == Algorithm::kLibrary) return unknown ? Algorithm::kPairwise : algorithm;
+    return algorithm;
   }
   Work submit(const Stream& ready, std::string_view name, std::size_t bytes,
               std::unique_ptr<Task> task) {
@@ -208,6 +223,12 @@ class MpiCommunicator final : public Communicator {
     operations.push_back(
         {.key = {.lane = lane_}, .name = name, .bytes = bytes, .task = std::move(task)});
     return services_.engine.submit(std::move(operations));
+  }
+  // What ranks agree on is integers (verdicts, sizes, checksums), which reduce to the same bits in
+  // any order.
+  bool suits_tree(DType dtype) const {
+    const bool integer = dtype == DType::kI32 || dtype == DType::kI64 || dtype == DType::kU8;
+    return integer && size() > AlgorithmTable::kFewRanks;
   }
   void check_member(int member) const {
     TRIREME_CHECK(0 <= member && member < size(),
@@ -230,16 +251,16 @@ class MpiCommunicator final : public Communicator {
   int rank_;
   int lane_;
   OwnedComm traffic_;
-  OwnedComm native_;
+  mutable std::optional<OwnedComm> native_;
 };
 
 }  // namespace
 
 std::unique_ptr<Communicator> make_mpi_communicator(const CommServices& services, std::string name,
                                                     std::vector<int> members, int rank, int lane,
-                                                    OwnedComm traffic, OwnedComm native) {
+                                                    OwnedComm traffic) {
   return std::make_unique<MpiCommunicator>(services, std::move(name), std::move(members), rank,
-                                           lane, std::move(traffic), std::move(native));
+                                           lane, std::move(traffic));
 }
 
 }  // namespace trireme

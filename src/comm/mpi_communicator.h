@@ -21,10 +21,10 @@ struct CommServices {
   bool synchronous_sends;
 };
 
-// `traffic` and `native` are of the same group, whose world ranks `members` lists in order; rank
-// `rank` of it is this one.
+// `traffic` is of the group whose world ranks `members` lists in order; rank `rank` of it is this
+// one.
 std::unique_ptr<Communicator> make_mpi_communicator(const CommServices& services, std::string name,
                                                     std::vector<int> members, int rank, int lane,
-                                                    OwnedComm traffic, OwnedComm native);
+                                                    OwnedComm traffic);
 
 }  // namespace trireme

@@ -10,14 +10,48 @@
 
 namespace trireme {
 
-void check_mpi(int code, std::string_view what) {
-  if (code == MPI_SUCCESS) [[likely]]
-    return;
+namespace {
+
+// MPICH says where it was in many lines, and in the last one what happened: "MPIDI_UCX_send(83).:
+// returned failed request in UCX netmod(ucx_send.h 83 MPIDI_UCX_send Endpoint timeout)".
+std::string words_of(int code) {
   char text[MPI_MAX_ERROR_STRING];
   int length = 0;
   MPI_Error_string(code, text, &length);
-  throw MpiError(fmt::format("MPI could not {}: {}", what,
-                             std::string_view(text, static_cast<std::size_t>(length))));
+  std::string_view words(text, static_cast<std::size_t>(length));
+  while (words.ends_with('\n')) words.remove_suffix(1);
+  if (const auto line = words.rfind('\n'); line != words.npos) words.remove_prefix(line + 1);
+  if (const auto place = words.find("): "); place != words.npos) words.remove_prefix(place + 3);
+  if (const auto place = words.find(".: "); place != words.npos) words.remove_prefix(place + 3);
+  while (words.starts_with(' ')) words.remove_prefix(1);
+  return std::string(words);
+}
+
+int world_rank_of(MPI_Comm comm, int rank) {
+  MPI_Group group = MPI_GROUP_NULL;
+  MPI_Group world = MPI_GROUP_NULL;
+  int found = MPI_UNDEFINED;
+  MPI_Comm_group(comm, &group);
+  MPI_Comm_group(MPI_COMM_WORLD, &world);
+  MPI_Group_translate_ranks(group, 1, &rank, world, &found);
+  MPI_Group_free(&group);
+  MPI_Group_free(&world);
+  return found;
+}
+
+}  // namespace
+
+void check_mpi(int code, std::string_view what) {
+  if (code == MPI_SUCCESS) [[likely]]
+    return;
+  throw MpiError(fmt::format("MPI could not {}: {}", what, words_of(code)));
+}
+
+void check_message(int code, std::string_view what, MPI_Comm comm, int peer) {
+  if (code == MPI_SUCCESS) [[likely]]
+    return;
+  throw LostRankError(fmt::format("the connection to rank {} is lost: MPI could not {}: {}",
+                                  world_rank_of(comm, peer), what, words_of(code)));
 }
 
 void wait_yielding(MPI_Request& request, std::string_view what) {

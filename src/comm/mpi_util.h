@@ -10,6 +10,10 @@ namespace trireme {
 // Throws MpiError with `what` and MPI's own words unless `code` is MPI_SUCCESS.
 void check_mpi(int code, std::string_view what);
 
+// The same for a message to or from rank `peer` of `comm`: throws LostRankError, for between two
+// ranks nothing but a lost connection can fail.
+void check_message(int code, std::string_view what, MPI_Comm comm, int peer);
+
 // Tests and yields until the request is done: a blocking MPI call would spin, which is ruinous
 // where there are more ranks than cores.
 void wait_yielding(MPI_Request& request, std::string_view what);

@@ -8,11 +8,13 @@
 #include <map>
 #include <new>
 #include <optional>
+#include <unordered_map>
 #include <utility>
 
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include "trireme/base/clock.h"
 #include "trireme/base/error.h"
 #include "trireme/base/log.h"
 #include "trireme/comm/launcher.h"
@@ -45,14 +47,13 @@ Place own_place() {
   return place;
 }
 
-std::vector<Place> gather_places(int size) {
-  const Place own = own_place();
-  std::vector<Place> places(static_cast<std::size_t>(size));
-  MPI_Request request = MPI_REQUEST_NULL;
-  check_mpi(MPI_Iallgather(&own, sizeof own, MPI_BYTE, places.data(), sizeof own, MPI_BYTE,
-                           MPI_COMM_WORLD, &request),
-            "gather the ranks' places");
-  wait_yielding(request, "gather the ranks' places");
+std::vector<Place> gather_places(Communicator& world) {
+  Place own = own_place();
+  std::vector<Place> places(static_cast<std::size_t>(world.size()));
+  const auto bytes = [](Place* place, std::size_t count) {
+    return Tensor::wrap(place, {static_cast<std::int64_t>(count * sizeof(Place))}, DType::kU8);
+  };
+  world.all_gather(Stream(), bytes(&own, 1), bytes(places.data(), places.size())).wait_host();
   return places;
 }
 
@@ -124,6 +125,7 @@ class Runtime::Impl {
   [[noreturn]] void end_with_fault(const std::exception_ptr& exception);
   [[noreturn]] void finish(int status);
 
+  Startup startup{.program = process_seconds()};  // before MPI
   MpiSession mpi;
   RuntimeOptions options;
   std::vector<Place> places;
@@ -139,29 +141,30 @@ class Runtime::Impl {
 };
 
 Runtime::Impl::Impl(RuntimeOptions given) : options(std::move(given)) {
-  places = gather_places(mpi.size);
+  startup.mpi = process_seconds() - startup.program;
+  world = make_world();
+  places = gather_places(*world);
   for (const Place& place : places) hosts.emplace_back(place.node);
   find_place();
-  world = make_world();
   exit_guard.emplace(who(mpi.rank));
   if (mpi.size > 1) {
     watchdog.emplace(recorder, OwnedComm::duplicate(MPI_COMM_WORLD), mpi.rank, hosts, gettid(),
                      options.timeout_s);
   }
+  startup.world = process_seconds() - startup.program - startup.mpi;
 }
 
 void Runtime::Impl::find_place() {
-  std::vector<std::string> seen;
+  std::unordered_map<std::string_view, int> seen;
   std::vector<CpuMask> masks;  // of the ranks of this machine
   std::size_t own_mask = 0;
   const Place& own = places[static_cast<std::size_t>(mpi.rank)];
   local_size = 0;
   for (int rank = 0; rank < mpi.size; ++rank) {
     const Place& place = places[static_cast<std::size_t>(rank)];
-    auto position = std::ranges::find(seen, place.node);
-    if (position == seen.end()) position = seen.insert(seen.end(), place.node);
+    const auto position = seen.emplace(place.node, static_cast<int>(seen.size())).first;
     if (rank == mpi.rank) {
-      node = static_cast<int>(position - seen.begin());
+      node = position->second;
       local_rank = local_size;
       own_mask = masks.size();
     }
@@ -179,7 +182,6 @@ std::unique_ptr<Communicator> Runtime::Impl::make_world() {
   if (mpi.size == 1) return make_self_communicator("world", 0, 0);
   return make_mpi_communicator({engine, *workspace, options.algorithms, options.synchronous_sends},
                                "world", std::move(members), mpi.rank, 0,
-                               OwnedComm::duplicate(MPI_COMM_WORLD),
                                OwnedComm::duplicate(MPI_COMM_WORLD));
 }
 
@@ -192,13 +194,16 @@ std::unique_ptr<Communicator> Runtime::Impl::group(const std::string& name,
   if (ranks.size() == 1) return make_self_communicator(name, mpi.rank, lane);
   recorder.impl().add_lane(lane | kLibraryLaneBit, {name, ranks});
   const std::uint64_t id = recorder.begin(lane | kLibraryLaneBit, -1, false, "MPI_Comm_create", 0);
-  OwnedComm traffic = OwnedComm::of_world_ranks(ranks.data(), static_cast<int>(ranks.size()),
-                                                lane & 0x7fff);  // MPI promises that many tags
-  OwnedComm native = OwnedComm::duplicate(traffic.get());
+  // All ranks in their order: a copy, for which one can wait without spinning.
+  const bool all = static_cast<int>(ranks.size()) == mpi.size && std::ranges::is_sorted(ranks);
+  OwnedComm traffic =
+      all ? OwnedComm::duplicate(MPI_COMM_WORLD)
+          : OwnedComm::of_world_ranks(ranks.data(), static_cast<int>(ranks.size()),
+                                      lane & 0x7fff);  // MPI promises that many tags
   recorder.end(id);
   return make_mpi_communicator({engine, *workspace, options.algorithms, options.synchronous_sends},
                                name, ranks, static_cast<int>(own - ranks.begin()), lane,
-                               std::move(traffic), std::move(native));
+                               std::move(traffic));
 }
 
 void Runtime::Impl::finish(int status) {
@@ -260,6 +265,9 @@ int Runtime::local_size() const {
 }
 const std::string& Runtime::host() const {
   return impl_->hosts[static_cast<std::size_t>(impl_->mpi.rank)];
+}
+const Runtime::Startup& Runtime::startup() const {
+  return impl_->startup;
 }
 FlightRecorder& Runtime::recorder() {
   return impl_->recorder;

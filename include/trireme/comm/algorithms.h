@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <limits>
 #include <string_view>
 #include <vector>
 
@@ -13,6 +14,7 @@ enum class Collective { kAllReduce, kReduceScatter, kAllGather, kBroadcast, kAll
 enum class Algorithm {
   kDirect,    // every rank exchanges with every other at once; fewest steps for small messages
   kPairwise,  // reduce-scatter by direct exchange, then all-gather: each byte moves twice
+  kBruck,     // log2(ranks) rounds; fewest messages for what is small and among many
   kLibrary,   // MPI's own algorithm; its order of reduction is the library's
 };
 std::string_view name_of(Algorithm algorithm);
@@ -23,12 +25,18 @@ class AlgorithmTable {
     Collective collective;
     std::size_t up_to_bytes;  // of the whole buffer; rules of one collective stand in rising order
     Algorithm algorithm;
+    int up_to_ranks = std::numeric_limits<int>::max();
   };
 
-  AlgorithmTable();  // kDirect up to 32 KiB, kPairwise above
+  // Among so few all messages at once are done sooner than rounds that wait for each other.
+  static constexpr int kFewRanks = 8;
+
+  // Up to 32 KiB (gathered: 4 MiB) kDirect among few ranks and kBruck among more; kPairwise above.
+  AlgorithmTable();
   explicit AlgorithmTable(std::vector<Rule> rules) : rules_(std::move(rules)) {}
 
-  Algorithm choose(Collective collective, std::size_t bytes) const;
+  // The first rule that fits.
+  Algorithm choose(Collective collective, std::size_t bytes, int ranks) const;
   const std::vector<Rule>& rules() const { return rules_; }
 
  private:

@@ -1,6 +1,7 @@
 // A group of ranks that act together. One interface; backends `self` (one rank), `mpi`, `nccl`.
 #pragma once
 
+#include <functional>
 #include <span>
 #include <string>
 #include <vector>
@@ -66,7 +67,12 @@ class Communicator {
   // Blocking; `text` of the root on every rank.
   std::string broadcast_text(std::string text, int root = 0);
 
-  // Points at an MPI_Comm of this group that carries no other traffic (for parallel HDF5).
+  // Blocking. What `read` gives on rank 0, where alone it runs, on every rank; what it throws there
+  // is thrown on all, alike. For files that all ranks need and one reads.
+  std::string read_once(const std::function<std::string()>& read);
+
+  // Points at an MPI_Comm of this group that carries no other traffic (for parallel HDF5). Made
+  // when it is first asked for: collective then.
   virtual const void* native_mpi() const = 0;
 };
 

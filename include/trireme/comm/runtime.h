@@ -41,6 +41,13 @@ class Runtime {
   const std::string& host() const;
   FlightRecorder& recorder();
 
+  // What the start took, in seconds: from the process's start until here, MPI's own, the world of
+  // ranks.
+  struct Startup {
+    double program = 0.0, mpi = 0.0, world = 0.0;
+  };
+  const Startup& startup() const;
+
   // Cores that this rank may use: what Slurm or the affinity mask grants, divided among the ranks
   // of the node whose masks overlap; at least 1.
   int cores() const;
