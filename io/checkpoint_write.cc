@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <charconv>
 #include <cstring>
 #include <filesystem>
 
@@ -53,16 +54,18 @@ void blame_folder(const std::function<void()>& body) {
 class Writer {
  public:
   Writer(Communicator& comm, FlightRecorder& recorder, std::string folder,
-         const CheckpointInfo& info, std::span<const TensorSlice> owned)
+         const CheckpointInfo& info, std::span<const TensorSlice> owned,
+         const CheckpointOptions& options)
       : comm_(comm),
         recorder_(recorder),
         folder_(std::move(folder)),
         info_(info),
         owned_(owned),
+        options_(options),
         path_(checkpoint_path(folder_, info.step)),
-        partial_(path_ + kPartial) {}
+        partial_(fmt::format("{}.{}{}", path_, options.generation, kPartial)) {}
 
-  std::string write(const CheckpointOptions& options);
+  std::string write();
 
  private:
   void reserve_space();
@@ -72,7 +75,9 @@ class Writer {
   void write_box(hdf5::Dataset& dataset, const TensorSlice& slice, const hdf5::Box& box);
   std::vector<std::uint64_t> checksums();
   void finish_file(const std::vector<std::uint64_t>& checksums);
-  void publish(const CheckpointOptions& options);
+  void remove_leftovers() const;
+  void check_still_ours() const;
+  void publish();
 
   bool first() const { return comm_.rank() == 0; }
   std::vector<TensorSlice> slices_of(const std::string& name) const;
@@ -82,6 +87,7 @@ class Writer {
   const std::string folder_;
   const CheckpointInfo& info_;
   std::span<const TensorSlice> owned_;
+  const CheckpointOptions& options_;
   const std::string path_, partial_;
   CheckpointPlan plan_;
   std::vector<char> packed_;  // elements of a box that do not lie dense in memory
@@ -107,14 +113,28 @@ void Writer::reserve_space() {
   PosixFile(partial_, O_RDWR | O_CREAT | O_TRUNC).reserve(bytes);
 }
 
+// What killed runs left. A later holder's file is none of ours, even if we do not know of him yet.
+void Writer::remove_leftovers() const {
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder_)) {
+    if (entry.path().extension() != kPartial) continue;
+    const std::string generation = entry.path().stem().extension();  // ".7"
+    std::int64_t number = 0;
+    std::from_chars(generation.data() + std::min<std::size_t>(1, generation.size()),
+                    generation.data() + generation.size(), number);
+    if (number <= options_.generation) fs::remove(entry.path());
+  }
+}
+
+void Writer::check_still_ours() const {
+  if (options_.check_still_ours) options_.check_still_ours();
+}
+
 // One rank makes groups, datasets and attributes: no rank then needs to agree with the others about
 // metadata. The file gets its full size and all its blocks here, before the first byte of data.
 void Writer::make_file() {
+  check_still_ours();
   fs::create_directories(folder_);
-  for (const fs::directory_entry& entry : fs::directory_iterator(folder_)) {
-    // What a killed run left; nobody else writes here (run_folder.h).
-    if (entry.path().extension() == kPartial) fs::remove(entry.path());
-  }
+  remove_leftovers();
   reserve_space();
   hdf5::File file = hdf5::File::create(partial_);
   file.set_attribute("/", "format_version", info_.format_version);
@@ -246,20 +266,20 @@ void Writer::finish_file(const std::vector<std::uint64_t>& checksums) {
   raw.sync();
 }
 
-void Writer::publish(const CheckpointOptions& options) {
-  if (options.before_rename) options.before_rename();
+void Writer::publish() {
+  check_still_ours();
   fs::rename(partial_, path_);
   sync_folder(folder_);
-  if (options.keep <= 0) return;
+  if (options_.keep <= 0) return;
   const std::vector<CheckpointFile> files = list_checkpoints(folder_);
-  const auto keep = static_cast<std::size_t>(options.keep);
+  const auto keep = static_cast<std::size_t>(options_.keep);
   for (std::size_t i = 0; i + keep < files.size(); ++i) {
     std::error_code ignored;  // the new one is complete: an old one that stays is no fault
     if (files[i].path != path_) fs::remove(files[i].path, ignored);
   }
 }
 
-std::string Writer::write(const CheckpointOptions& options) {
+std::string Writer::write() {
   plan_ = agree_on_plan(comm_, owned_);
   const auto by_first = [&](const std::function<void()>& body) {
     return attempt_together(comm_, [&] {
@@ -277,7 +297,7 @@ std::string Writer::write(const CheckpointOptions& options) {
   if (!fault) {
     fault = attempt_together(comm_, [&] { Checkpoint::open(comm_, partial_); });
   }
-  if (!fault) fault = by_first([&] { publish(options); });
+  if (!fault) fault = by_first([&] { publish(); });
   if (!fault) return path_;
   if (first()) {  // a full disk should not stay full because of it
     std::error_code ignored;
@@ -291,7 +311,7 @@ std::string Writer::write(const CheckpointOptions& options) {
 std::string write_checkpoint(Communicator& comm, FlightRecorder& recorder,
                              const std::string& folder, const CheckpointInfo& info,
                              std::span<const TensorSlice> owned, const CheckpointOptions& options) {
-  return Writer(comm, recorder, folder, info, owned).write(options);
+  return Writer(comm, recorder, folder, info, owned, options).write();
 }
 
 }  // namespace trireme

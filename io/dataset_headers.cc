@@ -143,15 +143,7 @@ std::string pack_headers(const DatasetOptions& options) {
 DatasetHeaders unpack_headers(const std::string& packed) {
   const Json json = Json::from_cbor(packed.begin(), packed.end());
   if (json.contains("error")) {
-    const std::string what = json["error"].get<std::string>();
-    switch (const auto status = static_cast<ExitStatus>(json["status"].get<int>())) {
-      case ExitStatus::kData:
-        throw DataError(what);
-      case ExitStatus::kUsage:
-        throw ConfigError(what);
-      default:
-        throw Error(status, what);
-    }
+    rethrow(static_cast<ExitStatus>(json["status"].get<int>()), json["error"].get<std::string>());
   }
   DatasetHeaders headers;
   for (const Json& part : json["parts"]) {

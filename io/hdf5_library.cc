@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "trireme/base/error.h"
+#include "trireme/io/version.h"
 
 #include "hdf5_internal.h"
 
@@ -59,6 +60,12 @@ std::string library_version() {
   unsigned major = 0, minor = 0, release = 0;
   H5get_libversion(&major, &minor, &release);
   return fmt::format("HDF5 {}.{}.{}", major, minor, release);
+}
+
+bool library_is_thread_safe() {
+  const Locked locked;
+  hbool_t safe = false;
+  return H5is_library_threadsafe(&safe) >= 0 && safe;
 }
 
 Locked::Locked() : lock_(library_lock()) {

@@ -7,16 +7,7 @@
 namespace trireme {
 
 void Fault::raise() const {
-  switch (status) {
-    case ExitStatus::kCheckpoint:
-      throw CheckpointError(message);
-    case ExitStatus::kRunFolder:
-      throw RunFolderError(message);
-    case ExitStatus::kData:
-      throw DataError(message);
-    default:
-      throw InternalError(message);
-  }
+  rethrow(status, message);
 }
 
 std::optional<Fault> attempt_together(Communicator& comm, const std::function<void()>& body) {

@@ -27,8 +27,12 @@ struct CheckpointInfo {
 
 struct CheckpointOptions {
   int keep = 0;  // afterwards only the newest `keep` checkpoints stay; 0: all
-  // Called on rank 0 right before the finished file gets its name; throws to give it up.
-  std::function<void()> before_rename;
+  // Of the run folder's holder (run_folder.h). It is part of the unfinished file's name, so that
+  // ranks that outlived an earlier start of the run never meet the files of a later one.
+  std::int64_t generation = 0;
+  // Called on rank 0 before the file is begun and right before it gets its name; throws to give it
+  // up.
+  std::function<void()> check_still_ours;
 };
 
 // Collective over comm. Each rank gives the slices that it owns: every element of every tensor is
