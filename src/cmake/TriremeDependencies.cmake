@@ -20,6 +20,11 @@ elseif(NOT TARGET OpenMP::OpenMP_CXX)
   add_library(OpenMP::OpenMP_CXX INTERFACE IMPORTED)  # layers link it in either case
 endif()
 
+# The runtime alone, as a static library; the rest of CUDA is opened where it is used.
+if(TRIREME_HAVE_CUDA)
+  find_package(CUDAToolkit REQUIRED)
+endif()
+
 # BLIS's OpenMP build: a second thread pool beside OpenMP's would fight it for the cores.
 find_library(BLIS_LIBRARY NAMES blis PATH_SUFFIXES blis-openmp REQUIRED)
 find_path(BLIS_INCLUDE_DIR blis.h PATH_SUFFIXES blis-openmp x86_64-linux-gnu/blis-openmp REQUIRED)

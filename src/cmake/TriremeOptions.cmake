@@ -1,6 +1,12 @@
 option(TRIREME_TESTS "Build the tests" ON)
 option(TRIREME_BENCHMARKS "Build the benchmarks in perf/" ON)
 option(TRIREME_OPENMP "Run operations on several threads with OpenMP" ON)
+set(TRIREME_CUDA AUTO CACHE STRING "Run on NVIDIA GPUs: AUTO (where the toolkit is found), ON or OFF")
+set(TRIREME_NCCL AUTO CACHE STRING "NCCL's communicators: AUTO, ON or OFF")
+set(TRIREME_CUDNN AUTO CACHE STRING "Attention by cuDNN: AUTO, ON or OFF")
+set(TRIREME_CUDA_ARCHITECTURES 90a CACHE STRING
+    "Compute capabilities to compile for, as in 80;90a, or release: all that packages carry")
+set_property(CACHE TRIREME_CUDA TRIREME_NCCL TRIREME_CUDNN PROPERTY STRINGS AUTO ON OFF)
 set(TRIREME_SANITIZE "" CACHE STRING "Sanitizers, as given to -fsanitize=, e.g. address,undefined")
 
 if(NOT CMAKE_BUILD_TYPE)
@@ -15,19 +21,24 @@ set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin)
 
 # Nothing is compiled for the build host's processor: files that need more than baseline x86-64
 # name their instruction sets per function or per file and are chosen at run time.
-add_compile_options(-Wall -Wextra -Wshadow -Wnon-virtual-dtor -Wvla -Werror)
+set(warnings -Wall -Wextra -Wshadow -Wnon-virtual-dtor -Wvla -Werror)
 if(NOT TRIREME_OPENMP)
-  add_compile_options(-Wno-unknown-pragmas)
+  list(APPEND warnings -Wno-unknown-pragmas)
 endif()
 # Messages name a source file as it is named in the repository, not by the build machine's path.
 file(RELATIVE_PATH source_from_build ${CMAKE_BINARY_DIR} ${PROJECT_SOURCE_DIR})
-add_compile_options(-fmacro-prefix-map=${PROJECT_SOURCE_DIR}/=
-                    -fmacro-prefix-map=${source_from_build}=)
+set(names -fmacro-prefix-map=${PROJECT_SOURCE_DIR}/= -fmacro-prefix-map=${source_from_build}=)
+# nvcc has warnings of its own, and what its host compiler is told stands in one option.
+list(JOIN names "," host_options)
+set(nvcc_options -Werror=all-warnings --compiler-options=-Wall,-Wextra,-Wno-unknown-pragmas,${host_options})
+add_compile_options("$<$<COMPILE_LANGUAGE:C,CXX>:${warnings};${names}>"
+                    "$<$<COMPILE_LANGUAGE:CUDA>:${nvcc_options}>")
 if(TRIREME_SANITIZE)
   # Any finding ends the program: a test that only prints one would pass. The instrumented code
   # makes g++ 12 see uninitialised values that are not there.
-  add_compile_options(-fsanitize=${TRIREME_SANITIZE} -fno-sanitize-recover=all
-                      -fno-omit-frame-pointer -Wno-maybe-uninitialized)
+  set(instrumented -fsanitize=${TRIREME_SANITIZE} -fno-sanitize-recover=all
+                   -fno-omit-frame-pointer -Wno-maybe-uninitialized)
+  add_compile_options("$<$<COMPILE_LANGUAGE:C,CXX>:${instrumented}>")
   add_link_options(-fsanitize=${TRIREME_SANITIZE})
 endif()
 
@@ -39,4 +50,5 @@ if(CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
     list(APPEND ccache_settings CCACHE_NOHASHDIR=1)  # debug information only for stack traces
   endif()
   set(CMAKE_CXX_COMPILER_LAUNCHER env ${ccache_settings} ${CCACHE})
+  set(CMAKE_CUDA_COMPILER_LAUNCHER ${CMAKE_CXX_COMPILER_LAUNCHER})
 endif()

@@ -3,14 +3,10 @@
 #include <fmt/format.h>
 
 #include "ops/check.h"
-#include "ops/cpu/ops.h"
+#include "ops/device_ops.h"
 
 namespace trireme::ops {
 namespace {
-
-bool on_cpu(const Context& ctx) {
-  return ctx.device.kind == DeviceKind::kCpu;
-}
 
 void check_like_qkv(std::string_view op, std::string_view name, const AttentionShape& shape,
                     const Tensor& qkv) {
@@ -46,7 +42,7 @@ void attention(Context& ctx, const AttentionShape& shape, const Tensor& qkv,
   check_like_out("attention", "out", shape, out);
   check_saved("attention", shape, first_key, log_sum);
   if (on_cpu(ctx)) return cpu::attention(ctx, shape, qkv, first_key, out, log_sum);
-  throw no_device("attention", ctx);
+  gpu::attention(ctx, shape, qkv, first_key, out, log_sum);
 }
 
 void attention_backward(Context& ctx, const AttentionShape& shape, const Tensor& qkv,
@@ -61,7 +57,7 @@ void attention_backward(Context& ctx, const AttentionShape& shape, const Tensor&
   if (on_cpu(ctx)) {
     return cpu::attention_backward(ctx, shape, qkv, first_key, out, log_sum, dout, dqkv);
   }
-  throw no_device("attention_backward", ctx);
+  gpu::attention_backward(ctx, shape, qkv, first_key, out, log_sum, dout, dqkv);
 }
 
 void attention_cached(Context& ctx, const AttentionShape& shape, const Tensor& qkv,
@@ -80,7 +76,7 @@ void attention_cached(Context& ctx, const AttentionShape& shape, const Tensor& q
                 fmt::format("attention_cached: {} past and {} new positions, of a cache of {}",
                             past, shape.length, capacity));
   if (on_cpu(ctx)) return cpu::attention_cached(ctx, shape, qkv, past, keys, values, out);
-  throw no_device("attention_cached", ctx);
+  gpu::attention_cached(ctx, shape, qkv, past, keys, values, out);
 }
 
 void rotary(Context& ctx, const AttentionShape& shape, const Tensor& qkv,
@@ -89,7 +85,7 @@ void rotary(Context& ctx, const AttentionShape& shape, const Tensor& qkv,
   TRIREME_CHECK(shape.head_size % 2 == 0,
                 fmt::format("rotary: head size {} is odd", shape.head_size));
   if (on_cpu(ctx)) return cpu::rotary(ctx, shape, qkv, first_position, theta, inverse);
-  throw no_device("rotary", ctx);
+  gpu::rotary(ctx, shape, qkv, first_position, theta, inverse);
 }
 
 }  // namespace trireme::ops

@@ -5,8 +5,8 @@
 #include <limits>
 
 #include "ops/cpu/attention_tiles.h"
-#include "ops/cpu/ops.h"
 #include "ops/cpu/parallel.h"
+#include "ops/device_ops.h"
 
 namespace trireme::ops::cpu {
 namespace {

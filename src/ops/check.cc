@@ -52,9 +52,8 @@ void check_fp32(std::string_view op, std::string_view name, const Tensor& x, con
   check_shape(op, name, x, shape);
 }
 
-const StepState& check_step_state(std::string_view op, const Context& ctx) {
+void check_step_state(std::string_view op, const Context& ctx) {
   TRIREME_CHECK(ctx.step_state != nullptr, fmt::format("{}: the context has no StepState", op));
-  return *ctx.step_state;
 }
 
 InternalError no_device(std::string_view op, const Context& ctx) {

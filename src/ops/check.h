@@ -20,7 +20,7 @@ void check_floating(std::string_view op, std::string_view name, const Tensor& x)
 // fp32 of this shape; what gradients of weights, statistics and optimizer state are.
 void check_fp32(std::string_view op, std::string_view name, const Tensor& x, const Shape& shape);
 // The context carries a StepState, which this operation reads.
-const StepState& check_step_state(std::string_view op, const Context& ctx);
+void check_step_state(std::string_view op, const Context& ctx);
 
 // What an operation throws on a device for which this build has no implementation.
 InternalError no_device(std::string_view op, const Context& ctx);

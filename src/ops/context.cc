@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 
+#include "ops/check.h"
 #include "ops/cpu/kernels.h"
+#include "ops/device_ops.h"
 #include "ops/matmul_engine.h"
 
 #ifdef _OPENMP
@@ -23,6 +25,47 @@ Context make_cpu_context(int threads) {
   ctx.matmul = make_cpu_matmul_engine();
   ctx.step_state = std::make_shared<StepState>();
   return ctx;
+}
+
+Context make_cuda_context(std::shared_ptr<cuda::Runtime> runtime, int device,
+                          std::shared_ptr<MatmulEngine> matmul) {
+  // The allocator shares the runtime, so what it shares may as well own the stream: blocks end on
+  // it.
+  const auto stream = std::make_shared<const cuda::OwnedStream>(runtime, device);
+  Context ctx;
+  ctx.stream = stream->get();
+  ctx.device = ctx.stream.device();
+  ctx.allocator =
+      cuda::make_device_allocator(std::shared_ptr<cuda::Runtime>(stream, runtime.get()), device);
+  ctx.matmul = std::move(matmul);
+  ctx.step_state = make_step_state(*ctx.allocator, ctx.stream);
+  const StepState fresh;
+  runtime->copy(ctx.step_state.get(), &fresh, sizeof(fresh), cuda::CopyDirection::kToDevice,
+                ctx.stream.native());
+  ctx.stream.synchronize();
+  return ctx;
+}
+
+Context make_cuda_context(std::shared_ptr<cuda::Runtime> runtime, int device, bool tf32) {
+  runtime->set_device(device);
+  const cuda::DeviceProperties properties = runtime->properties(device);
+  return make_cuda_context(std::move(runtime), device, make_cublaslt_matmul(properties, tf32));
+}
+
+std::shared_ptr<StepState> make_step_state(Allocator& allocator, const Stream& stream) {
+  const Buffer memory = allocator.allocate(sizeof(StepState), MemoryUse::kWorkspace, stream);
+  return {memory, reinterpret_cast<StepState*>(memory.get())};
+}
+
+void write_step_state(Context& ctx, const StepState& state) {
+  check_step_state("write_step_state", ctx);
+  if (!on_cpu(ctx)) return gpu::write_step_state(ctx, state);
+  *ctx.step_state = state;
+}
+
+StepState read_step_state(Context& ctx) {
+  check_step_state("read_step_state", ctx);
+  return on_cpu(ctx) ? *ctx.step_state : gpu::read_step_state(ctx);
 }
 
 std::string_view matmul_description(const Context& ctx, DType dtype) {

@@ -3,14 +3,10 @@
 #include <fmt/format.h>
 
 #include "ops/check.h"
-#include "ops/cpu/ops.h"
+#include "ops/device_ops.h"
 
 namespace trireme::ops {
 namespace {
-
-bool on_cpu(const Context& ctx) {
-  return ctx.device.kind == DeviceKind::kCpu;
-}
 
 void check_alike(std::string_view op, std::string_view name, const Tensor& x,
                  std::int64_t elements) {
@@ -30,14 +26,14 @@ void check_pair(std::string_view op, std::string_view name, const Tensor& x, con
 void fill(Context& ctx, const Tensor& x, float value) {
   check_dtype("fill", "x", x, {DType::kF32, DType::kBF16, DType::kF64});
   if (on_cpu(ctx)) return cpu::fill(ctx, x, value);
-  throw no_device("fill", ctx);
+  gpu::fill(ctx, x, value);
 }
 
 void cast(Context& ctx, const Tensor& x, const Tensor& y) {
   check_floating("cast", "x", x);
   check_alike("cast", "y", y, x.elements());
   if (on_cpu(ctx)) return cpu::cast(ctx, x, y);
-  throw no_device("cast", ctx);
+  gpu::cast(ctx, x, y);
 }
 
 void add(Context& ctx, const Tensor& a, const Tensor& b, const Tensor& y) {
@@ -45,13 +41,13 @@ void add(Context& ctx, const Tensor& a, const Tensor& b, const Tensor& y) {
   check_alike("add", "b", b, a.elements());
   check_alike("add", "y", y, a.elements());
   if (on_cpu(ctx)) return cpu::add(ctx, a, b, y);
-  throw no_device("add", ctx);
+  gpu::add(ctx, a, b, y);
 }
 
 void scale(Context& ctx, const Tensor& x, float factor) {
   check_floating("scale", "x", x);
   if (on_cpu(ctx)) return cpu::scale(ctx, x, factor);
-  throw no_device("scale", ctx);
+  gpu::scale(ctx, x, factor);
 }
 
 void add_bias(Context& ctx, const Tensor& x, const Tensor& bias) {
@@ -60,7 +56,7 @@ void add_bias(Context& ctx, const Tensor& x, const Tensor& bias) {
   check_floating("add_bias", "bias", bias);
   check_shape("add_bias", "bias", bias, {x.shape()[1]});
   if (on_cpu(ctx)) return cpu::add_bias(ctx, x, bias);
-  throw no_device("add_bias", ctx);
+  gpu::add_bias(ctx, x, bias);
 }
 
 void add_column_sums(Context& ctx, const Tensor& x, const Tensor& sums) {
@@ -68,14 +64,14 @@ void add_column_sums(Context& ctx, const Tensor& x, const Tensor& sums) {
   check_rank("add_column_sums", "x", x, 2);
   check_fp32("add_column_sums", "sums", sums, {x.shape()[1]});
   if (on_cpu(ctx)) return cpu::add_column_sums(ctx, x, sums);
-  throw no_device("add_column_sums", ctx);
+  gpu::add_column_sums(ctx, x, sums);
 }
 
 void gelu(Context& ctx, const Tensor& x, const Tensor& y) {
   check_floating("gelu", "x", x);
   check_alike("gelu", "y", y, x.elements());
   if (on_cpu(ctx)) return cpu::gelu(ctx, x, y);
-  throw no_device("gelu", ctx);
+  gpu::gelu(ctx, x, y);
 }
 
 void gelu_backward(Context& ctx, const Tensor& x, const Tensor& dy, const Tensor& dx) {
@@ -83,14 +79,14 @@ void gelu_backward(Context& ctx, const Tensor& x, const Tensor& dy, const Tensor
   check_alike("gelu_backward", "dy", dy, x.elements());
   check_alike("gelu_backward", "dx", dx, x.elements());
   if (on_cpu(ctx)) return cpu::gelu_backward(ctx, x, dy, dx);
-  throw no_device("gelu_backward", ctx);
+  gpu::gelu_backward(ctx, x, dy, dx);
 }
 
 void swiglu(Context& ctx, const Tensor& gate_up, const Tensor& y) {
   check_floating("swiglu", "y", y);
   check_pair("swiglu", "gate_up", gate_up, y);
   if (on_cpu(ctx)) return cpu::swiglu(ctx, gate_up, y);
-  throw no_device("swiglu", ctx);
+  gpu::swiglu(ctx, gate_up, y);
 }
 
 void swiglu_backward(Context& ctx, const Tensor& gate_up, const Tensor& dy,
@@ -99,7 +95,7 @@ void swiglu_backward(Context& ctx, const Tensor& gate_up, const Tensor& dy,
   check_pair("swiglu_backward", "gate_up", gate_up, dy);
   check_pair("swiglu_backward", "dgate_up", dgate_up, dy);
   if (on_cpu(ctx)) return cpu::swiglu_backward(ctx, gate_up, dy, dgate_up);
-  throw no_device("swiglu_backward", ctx);
+  gpu::swiglu_backward(ctx, gate_up, dy, dgate_up);
 }
 
 void dropout(Context& ctx, const Tensor& x, float rate, const DropoutPlace& place,
@@ -118,7 +114,7 @@ void dropout(Context& ctx, const Tensor& x, float rate, const DropoutPlace& plac
       fmt::format("dropout: rows {} to {} of {} samples of {} positions", place.first_row, end,
                   place.samples.elements(), place.length));
   if (on_cpu(ctx)) return cpu::dropout(ctx, x, rate, place, y);
-  throw no_device("dropout", ctx);
+  gpu::dropout(ctx, x, rate, place, y);
 }
 
 }  // namespace trireme::ops

@@ -3,14 +3,10 @@
 #include <fmt/format.h>
 
 #include "ops/check.h"
-#include "ops/cpu/ops.h"
+#include "ops/device_ops.h"
 
 namespace trireme::ops {
 namespace {
-
-bool on_cpu(const Context& ctx) {
-  return ctx.device.kind == DeviceKind::kCpu;
-}
 
 void check_matrix(std::string_view op, std::string_view name, const Tensor& x) {
   check_floating(op, name, x);
@@ -31,7 +27,7 @@ void embedding(Context& ctx, const Tensor& tokens, const Tensor& table, std::int
   check_matrix("embedding", "table", table);
   check_shape("embedding", "table", table, {table.shape()[0], y.shape()[1]});
   if (on_cpu(ctx)) return cpu::embedding(ctx, tokens, table, first_token, y);
-  throw no_device("embedding", ctx);
+  gpu::embedding(ctx, tokens, table, first_token, y);
 }
 
 void embedding_backward(Context& ctx, const Tensor& tokens, const Tensor& dy,
@@ -41,7 +37,7 @@ void embedding_backward(Context& ctx, const Tensor& tokens, const Tensor& dy,
   check_rank("embedding_backward", "dtable", dtable, 2);
   check_fp32("embedding_backward", "dtable", dtable, {dtable.shape()[0], dy.shape()[1]});
   if (on_cpu(ctx)) return cpu::embedding_backward(ctx, tokens, dy, first_token, dtable);
-  throw no_device("embedding_backward", ctx);
+  gpu::embedding_backward(ctx, tokens, dy, first_token, dtable);
 }
 
 void add_positions(Context& ctx, const Tensor& x, const Tensor& table, std::int64_t first_row,
@@ -58,7 +54,7 @@ void add_positions(Context& ctx, const Tensor& x, const Tensor& table, std::int6
   if (on_cpu(ctx)) {
     return cpu::add_positions(ctx, x, table, first_row, length, first_position, y);
   }
-  throw no_device("add_positions", ctx);
+  gpu::add_positions(ctx, x, table, first_row, length, first_position, y);
 }
 
 void add_positions_backward(Context& ctx, const Tensor& dy, std::int64_t first_row,
@@ -71,7 +67,7 @@ void add_positions_backward(Context& ctx, const Tensor& dy, std::int64_t first_r
                 fmt::format("add_positions_backward: {} positions of a table of {}", length,
                             dtable.shape()[0]));
   if (on_cpu(ctx)) return cpu::add_positions_backward(ctx, dy, first_row, length, dtable);
-  throw no_device("add_positions_backward", ctx);
+  gpu::add_positions_backward(ctx, dy, first_row, length, dtable);
 }
 
 }  // namespace trireme::ops

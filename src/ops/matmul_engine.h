@@ -5,6 +5,7 @@
 #include <string>
 
 #include "trireme/ops/context.h"
+#include "trireme/tensor/cuda.h"
 
 namespace trireme::ops {
 
@@ -47,6 +48,14 @@ std::unique_ptr<MatmulEngine> make_converting_matmul(std::shared_ptr<MatmulEngin
 // The best for this processor, by type (policy in the .cc). TRIREME_MATMUL=onednn|blis in the
 // environment asks for one library; ConfigError for any other value.
 std::shared_ptr<MatmulEngine> make_cpu_matmul_engine();
+
+// cuBLASLt on the calling thread's device, whose properties these are: fp32 and bf16, sums in fp32.
+// tf32: fp32 operands are rounded to TF32, for its speed. Opens the library; CudaError where it is
+// not here, or where this build has no CUDA.
+std::unique_ptr<MatmulEngine> make_cublaslt_matmul(const cuda::DeviceProperties& device, bool tf32);
+// What the public namesake returns, with this engine.
+Context make_cuda_context(std::shared_ptr<cuda::Runtime> runtime, int device,
+                          std::shared_ptr<MatmulEngine> matmul);
 
 // "BLIS 0.9.0" and the like: what is linked, whether or not this processor uses it.
 std::string onednn_version();

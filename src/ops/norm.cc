@@ -1,14 +1,10 @@
 #include "trireme/ops/norm.h"
 
 #include "ops/check.h"
-#include "ops/cpu/ops.h"
+#include "ops/device_ops.h"
 
 namespace trireme::ops {
 namespace {
-
-bool on_cpu(const Context& ctx) {
-  return ctx.device.kind == DeviceKind::kCpu;
-}
 
 // x, and everything that has a row for each of its rows.
 void check_rows(std::string_view op, const Tensor& x, std::string_view name, const Tensor& y) {
@@ -35,7 +31,7 @@ void layer_norm(Context& ctx, const Tensor& x, const Tensor& weight, const Tenso
   check_fp32("layer_norm", "mean", mean, {x.shape()[0]});
   check_fp32("layer_norm", "rstd", rstd, {x.shape()[0]});
   if (on_cpu(ctx)) return cpu::layer_norm(ctx, x, weight, bias, epsilon, y, mean, rstd);
-  throw no_device("layer_norm", ctx);
+  gpu::layer_norm(ctx, x, weight, bias, epsilon, y, mean, rstd);
 }
 
 void layer_norm_backward_input(Context& ctx, const Tensor& dy, const Tensor& x,
@@ -47,7 +43,7 @@ void layer_norm_backward_input(Context& ctx, const Tensor& dy, const Tensor& x,
   check_fp32("layer_norm_backward_input", "mean", mean, {x.shape()[0]});
   check_fp32("layer_norm_backward_input", "rstd", rstd, {x.shape()[0]});
   if (on_cpu(ctx)) return cpu::layer_norm_backward_input(ctx, dy, x, weight, mean, rstd, dx);
-  throw no_device("layer_norm_backward_input", ctx);
+  gpu::layer_norm_backward_input(ctx, dy, x, weight, mean, rstd, dx);
 }
 
 void layer_norm_backward_weight(Context& ctx, const Tensor& dy, const Tensor& x, const Tensor& mean,
@@ -58,7 +54,7 @@ void layer_norm_backward_weight(Context& ctx, const Tensor& dy, const Tensor& x,
   check_fp32("layer_norm_backward_weight", "dweight", dweight, {x.shape()[1]});
   if (dbias.defined()) check_fp32("layer_norm_backward_weight", "dbias", dbias, {x.shape()[1]});
   if (on_cpu(ctx)) return cpu::layer_norm_backward_weight(ctx, dy, x, mean, rstd, dweight, dbias);
-  throw no_device("layer_norm_backward_weight", ctx);
+  gpu::layer_norm_backward_weight(ctx, dy, x, mean, rstd, dweight, dbias);
 }
 
 void rms_norm(Context& ctx, const Tensor& x, const Tensor& weight, float epsilon, const Tensor& y,
@@ -67,7 +63,7 @@ void rms_norm(Context& ctx, const Tensor& x, const Tensor& weight, float epsilon
   check_weight("rms_norm", "weight", weight, x);
   check_fp32("rms_norm", "rstd", rstd, {x.shape()[0]});
   if (on_cpu(ctx)) return cpu::rms_norm(ctx, x, weight, epsilon, y, rstd);
-  throw no_device("rms_norm", ctx);
+  gpu::rms_norm(ctx, x, weight, epsilon, y, rstd);
 }
 
 void rms_norm_backward_input(Context& ctx, const Tensor& dy, const Tensor& x, const Tensor& weight,
@@ -77,7 +73,7 @@ void rms_norm_backward_input(Context& ctx, const Tensor& dy, const Tensor& x, co
   check_weight("rms_norm_backward_input", "weight", weight, x);
   check_fp32("rms_norm_backward_input", "rstd", rstd, {x.shape()[0]});
   if (on_cpu(ctx)) return cpu::rms_norm_backward_input(ctx, dy, x, weight, rstd, dx);
-  throw no_device("rms_norm_backward_input", ctx);
+  gpu::rms_norm_backward_input(ctx, dy, x, weight, rstd, dx);
 }
 
 void rms_norm_backward_weight(Context& ctx, const Tensor& dy, const Tensor& x, const Tensor& rstd,
@@ -86,7 +82,7 @@ void rms_norm_backward_weight(Context& ctx, const Tensor& dy, const Tensor& x, c
   check_fp32("rms_norm_backward_weight", "rstd", rstd, {x.shape()[0]});
   check_fp32("rms_norm_backward_weight", "dweight", dweight, {x.shape()[1]});
   if (on_cpu(ctx)) return cpu::rms_norm_backward_weight(ctx, dy, x, rstd, dweight);
-  throw no_device("rms_norm_backward_weight", ctx);
+  gpu::rms_norm_backward_weight(ctx, dy, x, rstd, dweight);
 }
 
 }  // namespace trireme::ops

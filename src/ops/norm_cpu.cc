@@ -1,6 +1,6 @@
-#include "ops/cpu/ops.h"
 #include "ops/cpu/parallel.h"
 #include "ops/cpu/staging.h"
+#include "ops/device_ops.h"
 
 namespace trireme::ops::cpu {
 namespace {

@@ -1,8 +1,8 @@
 #include <cmath>
 
-#include "ops/cpu/ops.h"
 #include "ops/cpu/parallel.h"
 #include "ops/cpu/staging.h"
+#include "ops/device_ops.h"
 
 namespace trireme::ops::cpu {
 

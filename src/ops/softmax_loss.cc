@@ -3,14 +3,10 @@
 #include <fmt/format.h>
 
 #include "ops/check.h"
-#include "ops/cpu/ops.h"
+#include "ops/device_ops.h"
 
 namespace trireme::ops {
 namespace {
-
-bool on_cpu(const Context& ctx) {
-  return ctx.device.kind == DeviceKind::kCpu;
-}
 
 void check_logits(std::string_view op, const Tensor& logits, const Tensor& targets,
                   std::int64_t valid) {
@@ -35,7 +31,7 @@ void softmax_statistics(Context& ctx, const Tensor& logits, const Tensor& target
     return cpu::softmax_statistics(ctx, logits, targets, first_class, valid, row_max, row_sum,
                                    target_logit);
   }
-  throw no_device("softmax_statistics", ctx);
+  gpu::softmax_statistics(ctx, logits, targets, first_class, valid, row_max, row_sum, target_logit);
 }
 
 void softmax_gradient(Context& ctx, const Tensor& logits, const Tensor& targets,
@@ -50,7 +46,7 @@ void softmax_gradient(Context& ctx, const Tensor& logits, const Tensor& targets,
     return cpu::softmax_gradient(ctx, logits, targets, first_class, valid, row_max, row_sum,
                                  dlogits);
   }
-  throw no_device("softmax_gradient", ctx);
+  gpu::softmax_gradient(ctx, logits, targets, first_class, valid, row_max, row_sum, dlogits);
 }
 
 void softmax_loss_sum(Context& ctx, const Tensor& targets, const Tensor& row_max,
@@ -61,8 +57,8 @@ void softmax_loss_sum(Context& ctx, const Tensor& targets, const Tensor& row_max
   check_fp32("softmax_loss_sum", "target_logit", target_logit, targets.shape());
   check_dtype("softmax_loss_sum", "sum", sum, {DType::kF64});
   check_shape("softmax_loss_sum", "sum", sum, {1});
-  if (on_cpu(ctx)) return cpu::softmax_loss_sum(targets, row_max, row_sum, target_logit, sum);
-  throw no_device("softmax_loss_sum", ctx);
+  if (on_cpu(ctx)) return cpu::softmax_loss_sum(ctx, targets, row_max, row_sum, target_logit, sum);
+  gpu::softmax_loss_sum(ctx, targets, row_max, row_sum, target_logit, sum);
 }
 
 void softmax_rescale(Context& ctx, const Tensor& local_max, const Tensor& row_max,
@@ -70,8 +66,8 @@ void softmax_rescale(Context& ctx, const Tensor& local_max, const Tensor& row_ma
   check_fp32("softmax_rescale", "row_max", row_max, local_max.shape());
   check_fp32("softmax_rescale", "row_sum", row_sum, local_max.shape());
   check_fp32("softmax_rescale", "local_max", local_max, local_max.shape());
-  if (on_cpu(ctx)) return cpu::softmax_rescale(local_max, row_max, row_sum);
-  throw no_device("softmax_rescale", ctx);
+  if (on_cpu(ctx)) return cpu::softmax_rescale(ctx, local_max, row_max, row_sum);
+  gpu::softmax_rescale(ctx, local_max, row_max, row_sum);
 }
 
 }  // namespace trireme::ops

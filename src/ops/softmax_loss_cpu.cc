@@ -1,9 +1,9 @@
 #include <cmath>
 #include <limits>
 
-#include "ops/cpu/ops.h"
 #include "ops/cpu/parallel.h"
 #include "ops/cpu/staging.h"
+#include "ops/device_ops.h"
 
 namespace trireme::ops::cpu {
 
@@ -55,7 +55,7 @@ void softmax_gradient(Context& ctx, const Tensor& logits, const Tensor& targets,
                   });
 }
 
-void softmax_loss_sum(const Tensor& targets, const Tensor& row_max, const Tensor& row_sum,
+void softmax_loss_sum(Context&, const Tensor& targets, const Tensor& row_max, const Tensor& row_sum,
                       const Tensor& target_logit, const Tensor& total) {
   double sum = 0.0;
   for (std::int64_t row = 0; row < targets.elements(); ++row) {
@@ -67,7 +67,8 @@ void softmax_loss_sum(const Tensor& targets, const Tensor& row_max, const Tensor
   total.data<double>()[0] += sum;
 }
 
-void softmax_rescale(const Tensor& local_max, const Tensor& row_max, const Tensor& row_sum) {
+void softmax_rescale(Context&, const Tensor& local_max, const Tensor& row_max,
+                     const Tensor& row_sum) {
   for (std::int64_t row = 0; row < row_sum.elements(); ++row) {
     row_sum.data<float>()[row] *=
         std::exp(local_max.data<float>()[row] - row_max.data<float>()[row]);

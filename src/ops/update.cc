@@ -3,14 +3,10 @@
 #include <fmt/format.h>
 
 #include "ops/check.h"
-#include "ops/cpu/ops.h"
+#include "ops/device_ops.h"
 
 namespace trireme::ops {
 namespace {
-
-bool on_cpu(const Context& ctx) {
-  return ctx.device.kind == DeviceKind::kCpu;
-}
 
 void check_flat(std::string_view op, const Tensor& master, const Tensor& gradient,
                 const Tensor& weights) {
@@ -35,7 +31,7 @@ void adamw_step(Context& ctx, const AdamW& rule, const Tensor& master, const Ten
         fmt::format("adamw_step: the step is {}; it counts from 1", ctx.step_state->step));
     return cpu::adamw_step(ctx, rule, master, gradient, exp_avg, exp_avg_sq, weights);
   }
-  throw no_device("adamw_step", ctx);
+  gpu::adamw_step(ctx, rule, master, gradient, exp_avg, exp_avg_sq, weights);
 }
 
 void sgd_step(Context& ctx, const Sgd& rule, const Tensor& master, const Tensor& gradient,
@@ -46,7 +42,7 @@ void sgd_step(Context& ctx, const Sgd& rule, const Tensor& master, const Tensor&
   }
   check_step_state("sgd_step", ctx);
   if (on_cpu(ctx)) return cpu::sgd_step(ctx, rule, master, gradient, velocity, weights);
-  throw no_device("sgd_step", ctx);
+  gpu::sgd_step(ctx, rule, master, gradient, velocity, weights);
 }
 
 void add_sum_of_squares(Context& ctx, const Tensor& x, const Tensor& sum) {
@@ -54,7 +50,7 @@ void add_sum_of_squares(Context& ctx, const Tensor& x, const Tensor& sum) {
   check_dtype("add_sum_of_squares", "sum", sum, {DType::kF64});
   check_shape("add_sum_of_squares", "sum", sum, {1});
   if (on_cpu(ctx)) return cpu::add_sum_of_squares(ctx, x, sum);
-  throw no_device("add_sum_of_squares", ctx);
+  gpu::add_sum_of_squares(ctx, x, sum);
 }
 
 void finish_gradient_norm(Context& ctx, const Tensor& sum, float clip, const Tensor& norm) {
@@ -62,7 +58,7 @@ void finish_gradient_norm(Context& ctx, const Tensor& sum, float clip, const Ten
   check_dtype("finish_gradient_norm", "norm", norm, {DType::kF64});
   check_step_state("finish_gradient_norm", ctx);
   if (on_cpu(ctx)) return cpu::finish_gradient_norm(ctx, sum, clip, norm);
-  throw no_device("finish_gradient_norm", ctx);
+  gpu::finish_gradient_norm(ctx, sum, clip, norm);
 }
 
 }  // namespace trireme::ops

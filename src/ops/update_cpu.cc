@@ -1,9 +1,9 @@
 #include <cmath>
 #include <vector>
 
-#include "ops/cpu/ops.h"
 #include "ops/cpu/parallel.h"
 #include "ops/cpu/staging.h"
+#include "ops/device_ops.h"
 
 namespace trireme::ops::cpu {
 namespace {

@@ -8,6 +8,10 @@ namespace trireme {
 // Nanoseconds since an arbitrary origin (CLOCK_MONOTONIC; the same for all processes of a host).
 std::int64_t now_ns();
 
+// Seconds since this process was started, before any exec; its start is known to 10 ms, differences
+// are exact. 0 where the system does not say.
+double process_seconds();
+
 // Seconds since construction or the last restart.
 class Stopwatch {
  public:

@@ -51,12 +51,16 @@ TRIREME_ERROR_CLASS(RunFolderError, kRunFolder);
 TRIREME_ERROR_CLASS(DivergedError, kDiverged);
 TRIREME_ERROR_CLASS(InternalError, kInternal);
 TRIREME_ERROR_CLASS(MpiError, kInternal);
+TRIREME_ERROR_CLASS(LostRankError, kHangOrLostRank);
 TRIREME_ERROR_CLASS(Hdf5Error, kInternal);
 TRIREME_ERROR_CLASS(NcclError, kDevice);
 TRIREME_ERROR_CLASS(CudaError, kDevice);
 TRIREME_ERROR_CLASS(OutOfMemoryError, kDevice);
 
 #undef TRIREME_ERROR_CLASS
+
+// Throws an error that came from elsewhere, as the class of its status.
+[[noreturn]] void rethrow(ExitStatus status, const std::string& what);
 
 // Throws InternalError: a promise between two parts of the program was broken.
 // The message is built only when the check fails.

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 
+#include "trireme/tensor/cuda.h"
 #include "trireme/tensor/tensor.h"
 
 namespace trireme::ops {
@@ -29,7 +30,7 @@ struct Context {
   Stream stream;
   std::shared_ptr<Allocator> allocator;
   std::shared_ptr<MatmulEngine> matmul;
-  std::shared_ptr<StepState> step_state;  // in device memory
+  std::shared_ptr<StepState> step_state;  // in device memory: see write_step_state
   int threads = 1;
 
   Tensor allocate(const Shape& shape, DType dtype, MemoryUse use = MemoryUse::kActivations) {
@@ -37,10 +38,24 @@ struct Context {
   }
 };
 
+// Memory for the state on the allocator's device, contents undefined.
+std::shared_ptr<StepState> make_step_state(Allocator& allocator, const Stream& stream);
+// Brings a state to where operations read it, behind the work that the stream holds: on a CPU it
+// may as well be written in place, on a GPU only so.
+void write_step_state(Context& ctx, const StepState& state);
+// What operations left there. Waits for the stream.
+StepState read_step_state(Context& ctx);
+
 // A CPU context with its own allocator; sets OpenMP's thread count for the calling thread.
 Context make_cpu_context(int threads);
 
-// The matrix-product library in use for a type on this processor, and why, in one line
+// A context on a GPU, which becomes the calling thread's: a stream of its own, which lives until
+// the last block of the context's allocator is back, device memory, cuBLASLt, and a state of a
+// fresh run. tf32: products of fp32 round their operands to TF32. CudaError where the device or
+// cuBLASLt is not to be had; waits for the device.
+Context make_cuda_context(std::shared_ptr<cuda::Runtime> runtime, int device, bool tf32 = false);
+
+// The matrix-product library in use for a type on this device, and why, in one line
 // ("oneDNN 2.6.3 (AVX-512)"); for `trireme version`.
 std::string_view matmul_description(const Context& ctx, DType dtype);
 

@@ -26,6 +26,11 @@ std::string_view name_of(MemoryUse use);
 // Shared ownership of a block; the last owner gives it back to its allocator. 64-byte aligned.
 using Buffer = std::shared_ptr<std::byte>;
 
+// Work on `stream` that is queued by now uses the block too: given back, it is handed out again
+// only after that work. The stream that it was allocated on needs no such word. Nothing happens for
+// memory that no allocator of ours owns, or for a stream of the CPU.
+void record_use(const Buffer& buffer, const Stream& stream);
+
 struct MemoryStats {
   std::array<std::size_t, kMemoryUses> live{};  // bytes in use now, by MemoryUse
   std::array<std::size_t, kMemoryUses> peak{};  // the most there was of each
@@ -40,7 +45,8 @@ class Allocator {
   virtual ~Allocator() = default;
 
   // A block of at least `bytes`, contents undefined. `stream` orders its first use after the
-  // block's earlier life. Throws OutOfMemoryError, whose message says what each MemoryUse holds.
+  // block's earlier life; uses on other streams are for record_use. Throws OutOfMemoryError, whose
+  // message says what each MemoryUse holds.
   virtual Buffer allocate(std::size_t bytes, MemoryUse use, const Stream& stream) = 0;
   virtual MemoryStats stats() const = 0;
   virtual Device device() const = 0;
@@ -48,6 +54,7 @@ class Allocator {
 
 // Keeps freed blocks by size class and hands them out again, so that a training step that repeats
 // itself asks the system for nothing. `limit` bounds what it takes from the system (0: no bound).
+// `device` is the CPU; that of a GPU is cuda::make_device_allocator.
 std::shared_ptr<Allocator> make_caching_allocator(Device device, std::size_t limit = 0);
 
 }  // namespace trireme

@@ -5,6 +5,10 @@
 
 namespace trireme {
 
+namespace cuda {
+class Runtime;
+}
+
 enum class DeviceKind { kCpu, kCuda };
 
 struct Device {
@@ -16,19 +20,23 @@ struct Device {
 };
 
 // An ordered queue of work on a device. Work on the CPU is done when its call returns, so a CPU
-// stream is always idle; a CUDA stream is a cudaStream_t.
+// stream is always idle; a CUDA stream is a cudaStream_t, which someone else owns
+// (cuda::OwnedStream).
 class Stream {
  public:
-  explicit Stream(Device device = {}, void* native = nullptr) : device_(device), native_(native) {}
+  explicit Stream(Device device = {}, void* native = nullptr, cuda::Runtime* runtime = nullptr)
+      : device_(device), native_(native), runtime_(runtime) {}
 
   Device device() const { return device_; }
   void* native() const { return native_; }  // cudaStream_t, or nullptr on the CPU
-  // Blocks the host until all work queued so far is done.
+  cuda::Runtime& runtime() const;           // of a CUDA stream
+  // Blocks the host until all work queued so far is done. Throws CudaError if it failed.
   void synchronize() const;
 
  private:
   Device device_;
   void* native_;
+  cuda::Runtime* runtime_;
 };
 
 }  // namespace trireme

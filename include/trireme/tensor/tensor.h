@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "trireme/base/error.h"
@@ -39,9 +40,16 @@ class Tensor {
   // Whether another tensor shares the memory: if not, its holder may overwrite it.
   bool shared() const { return data_.use_count() > 1; }
 
-  // The elements, on the host; T must be the tensor's element type.
+  // The elements of a tensor on the host; T must be the tensor's element type.
   template <class T>
   T* data() const {
+    TRIREME_CHECK(device_.kind == DeviceKind::kCpu,
+                  "a tensor on " + device_.to_string() + " was read by the host");
+    return address<T>();
+  }
+  // Where the elements are, on whatever device: for kernels and libraries.
+  template <class T>
+  T* address() const {
     TRIREME_CHECK(dtype_of<T>() == dtype_, "a tensor was read as another element type");
     return reinterpret_cast<T*>(data_.get());
   }
@@ -49,6 +57,9 @@ class Tensor {
   std::span<T> span() const {
     return {data<T>(), static_cast<std::size_t>(elements())};
   }
+
+  // Of its memory; see allocator.h.
+  void record_use(const Stream& stream) const { trireme::record_use(data_, stream); }
 
   // Views of the same memory.
   Tensor reshape(const Shape& shape) const;                       // as many elements

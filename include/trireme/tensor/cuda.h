@@ -1,0 +1,151 @@
+// CUDA as the host sees it: the few calls of its runtime that the program makes, behind a class, so
+// that a test can put a scripted one in its place. No type of CUDA's appears here, and everything
+// here exists in a build without CUDA too.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "trireme/tensor/allocator.h"
+#include "trireme/tensor/device.h"
+
+namespace trireme::cuda {
+
+using StreamHandle = void*;  // a cudaStream_t; never the default stream
+using EventHandle = void*;   // a cudaEvent_t
+
+struct Devices {
+  int count = 0;
+  std::string why_none;  // one line, where count is 0
+};
+
+struct DeviceProperties {
+  std::string name;          // "NVIDIA H200"
+  std::string uuid;          // of the GPU, or of its part under MIG; unique
+  std::string pci_bus_id;    // "0000:19:00.0", as sysfs writes it
+  int major = 0, minor = 0;  // compute capability
+  std::size_t memory = 0;    // bytes
+  int multiprocessors = 0;
+  bool memory_pools = false;  // cudaMallocAsync
+};
+
+struct MemoryInfo {
+  std::size_t free = 0, total = 0;  // bytes
+};
+
+enum class CopyDirection { kToDevice, kToHost, kOnDevice };
+
+// Thread-safe, as CUDA's is. A call that fails throws CudaError with CUDA's words. What releases
+// something throws nothing: a fault there is the device's, and the next call tells it.
+class Runtime {
+ public:
+  virtual ~Runtime() = default;
+
+  virtual Devices devices() = 0;      // throws nothing; needs no driver
+  virtual int driver_version() = 0;   // the newest CUDA that the driver knows, 13000 for 13.0;
+                                      // 0 without a driver
+  virtual int runtime_version() = 0;  // as this program was built; 0 without CUDA
+  virtual DeviceProperties properties(int device) = 0;
+  virtual bool can_access_peer(int device, int peer) = 0;
+  virtual MemoryInfo memory_info(int device) = 0;
+  // Of the calling thread; a thread that launches kernels or opens a library's handle needs it.
+  virtual void set_device(int device) = 0;
+
+  // Memory of the stream's device, ordered by the stream; nullptr where there is not enough.
+  virtual void* allocate(std::size_t bytes, StreamHandle stream) = 0;
+  virtual void free(void* memory, StreamHandle stream) noexcept = 0;
+  // Waits for the device and gives all memory that was freed back to it.
+  virtual void release_freed(int device) noexcept = 0;
+  // Memory of the host that the device can reach; nullptr where there is not enough.
+  virtual void* allocate_pinned(std::size_t bytes) = 0;
+  virtual void free_pinned(void* memory) noexcept = 0;
+
+  // Queued. The host's side of a copy should be pinned: for other memory the call waits.
+  virtual void copy(void* to, const void* from, std::size_t bytes, CopyDirection direction,
+                    StreamHandle stream) = 0;
+  virtual void fill(void* memory, int byte, std::size_t bytes, StreamHandle stream) = 0;
+
+  virtual StreamHandle create_stream(int device, bool urgent) = 0;  // urgent: of high priority
+  virtual void destroy_stream(StreamHandle stream) noexcept = 0;    // its work is still done
+  virtual void synchronize(StreamHandle stream) = 0;
+  // Work queued on `stream` from now on waits for what `event` marks; nothing if never recorded.
+  virtual void wait(StreamHandle stream, EventHandle event) = 0;
+
+  virtual EventHandle create_event(int device) = 0;
+  virtual void destroy_event(EventHandle event) noexcept = 0;
+  virtual void record(EventHandle event, StreamHandle stream) = 0;
+  virtual bool done(EventHandle event) = 0;  // also if never recorded
+  virtual void synchronize_event(EventHandle event) = 0;
+};
+
+// CUDA itself. Where this build has none, devices() says so and the other calls throw.
+std::shared_ptr<Runtime> make_runtime();
+
+// Device memory, stream-ordered: freed blocks are kept and handed out again as on the CPU. One that
+// goes to another stream waits for the first by an event, never on the host; see record_use.
+// Streams that blocks were allocated on must outlive the allocator. `limit` as on the CPU.
+std::shared_ptr<Allocator> make_device_allocator(std::shared_ptr<Runtime> runtime, int device,
+                                                 std::size_t limit = 0);
+
+// Pinned memory of the host, for copies. A freed block is handed out again when the copies that
+// use it are done; copy() says which. Its device() is the CPU.
+std::shared_ptr<Allocator> make_pinned_allocator(std::shared_ptr<Runtime> runtime, int device,
+                                                 std::size_t limit = 0);
+
+// A stream of its own on a device, ended with the object. Work that is queued is still done.
+class OwnedStream {
+ public:
+  OwnedStream(std::shared_ptr<Runtime> runtime, int device, bool urgent = false);
+  ~OwnedStream();
+  OwnedStream(const OwnedStream&) = delete;
+  OwnedStream& operator=(const OwnedStream&) = delete;
+
+  const Stream& get() const { return stream_; }
+
+ private:
+  std::shared_ptr<Runtime> runtime_;
+  Stream stream_;
+};
+
+// A place in a stream that other streams, or the host, can wait for.
+class Event {
+ public:
+  Event(std::shared_ptr<Runtime> runtime, int device);
+  ~Event();
+  Event(const Event&) = delete;
+  Event& operator=(const Event&) = delete;
+
+  void record(const Stream& stream);           // marks what is queued there by now
+  void make_wait(const Stream& stream) const;  // its later work waits for the mark
+  bool done() const;                           // also if never recorded
+  void synchronize() const;                    // blocks the host
+  EventHandle native() const { return handle_; }
+
+ private:
+  std::shared_ptr<Runtime> runtime_;
+  EventHandle handle_;
+};
+
+// What this program was built with; empty strings for what it lacks.
+struct BuildInfo {
+  std::string toolkit;                // "13.0.88"
+  std::string architectures;          // "90a", "80, 90a, 100, 120, 120 PTX"
+  std::string cublaslt, cudnn, nccl;  // versions of the headers
+};
+BuildInfo build_info();
+
+// A library that is opened when it is first used, as it is on this machine.
+struct LibraryInfo {
+  std::string name;     // "cuBLASLt"
+  std::string version;  // "13.1.0"; empty where it was not found
+  std::string path;     // the file; where it was not found, why
+};
+// cuBLASLt, cuDNN, NCCL, as far as this build uses them. Opens them; needs no driver.
+std::vector<LibraryInfo> find_libraries();
+
+// 13000 as "13.0".
+std::string version_text(int cuda_version);
+
+}  // namespace trireme::cuda

@@ -1,0 +1,180 @@
+// What the kernels of attention share: tiles of queries and keys in shared memory, as fp32, and
+// their products by blocks of 16 x 16 threads. Plain arithmetic, no tensor cores: for where cuDNN
+// is missing, and for reference.
+#pragma once
+
+#include "trireme/ops/attention.h"
+
+#include "ops/gpu/math.h"
+#include "ops/gpu/reduce.h"
+
+namespace trireme::ops::gpu {
+
+inline constexpr int kAttentionThreads = 256;
+
+// How a kernel is built for head sizes up to kDepth. A tile is kTile rows; each thread takes kRows
+// of them, and as many columns of a score, and kColumns columns of a head.
+template <int columns, int rows>
+struct AttentionTile {
+  static constexpr int kRows = rows, kColumns = columns;
+  static constexpr int kTile = 16 * rows, kDepth = 16 * columns;
+  static constexpr int kStride = kDepth + 1;      // of a row of a head: no two rows in one bank
+  static constexpr int kScoreStride = kTile + 1;  // of a row of scores
+  static constexpr int kPanel = kTile * kStride;  // floats
+  static constexpr int kScores = kTile * kScoreStride;
+};
+
+// The element (sample, head, position, d) of queries, keys, values or their gradients.
+struct Heads {
+  View<Any> data;
+  std::int64_t offset, sample, row, head;  // strides, in elements
+
+  __device__ std::int64_t first(std::int64_t b, std::int64_t h) const {
+    return offset + b * sample + h * head;
+  }
+};
+inline Heads heads_of_qkv(const Tensor& qkv, const AttentionShape& s, std::int64_t first_head) {
+  return {View<Any>(qkv), first_head * s.head_size, s.length * s.row(), s.row(), s.head_size};
+}
+inline Heads heads_of_out(const Tensor& out, const AttentionShape& s) {
+  const std::int64_t row = s.heads * s.head_size;
+  return {View<Any>(out), 0, s.length * row, row, s.head_size};
+}
+
+struct AttentionProblem {
+  std::int64_t length, past;  // queries, and keys before query 0
+  std::int64_t heads, group;  // query heads, and how many share a key head
+  int head_size;
+  float factor;
+  const std::int32_t* first_key;  // or null
+};
+inline AttentionProblem problem_of(const AttentionShape& s, std::int64_t past,
+                                   const Tensor& first_key) {
+  return {s.length,
+          past,
+          s.heads,
+          s.heads / s.kv_heads,
+          static_cast<int>(s.head_size),
+          1.0f / sqrtf(static_cast<float>(s.head_size)),
+          device_data<std::int32_t>(first_key)};
+}
+
+__device__ inline int tile_x() {
+  return static_cast<int>(threadIdx.x % 16);
+}
+__device__ inline int tile_y() {
+  return static_cast<int>(threadIdx.x / 16);
+}
+
+// Rows [begin, end) of a head, at most a tile; 0 beyond.
+template <class Tile>
+__device__ inline void load_tile(const Heads& heads, std::int64_t first, std::int64_t begin,
+                                 std::int64_t end, int head_size, float* panel) {
+  for (int i = static_cast<int>(threadIdx.x); i < Tile::kTile * Tile::kDepth;
+       i += kAttentionThreads) {
+    const int row = i / Tile::kDepth, d = i % Tile::kDepth;
+    const bool inside = begin + row < end && d < head_size;
+    panel[row * Tile::kStride + d] =
+        inside ? heads.data.at(first + (begin + row) * heads.row + d) : 0.0f;
+  }
+}
+
+// The thread's part of a tile of a head: rows tile_y() + 16 i, columns tile_x() + 16 j.
+template <class Tile>
+__device__ inline void store_tile(const Heads& heads, std::int64_t first, std::int64_t begin,
+                                  std::int64_t end, int head_size,
+                                  const float (&values)[Tile::kRows][Tile::kColumns]) {
+#pragma unroll
+  for (int i = 0; i < Tile::kRows; ++i) {
+    const std::int64_t row = begin + tile_y() + 16 * i;
+#pragma unroll
+    for (int j = 0; j < Tile::kColumns; ++j) {
+      const int d = tile_x() + 16 * j;
+      if (row < end && d < head_size) heads.data.set(first + row * heads.row + d, values[i][j]);
+    }
+  }
+}
+
+// scores[i][j] = the dot product of rows tile_y() + 16 i of a and tile_x() + 16 j of b.
+template <class Tile>
+__device__ inline void dot_rows(const float* a, const float* b,
+                                float (&scores)[Tile::kRows][Tile::kRows]) {
+#pragma unroll
+  for (int i = 0; i < Tile::kRows; ++i) {
+#pragma unroll
+    for (int j = 0; j < Tile::kRows; ++j) scores[i][j] = 0.0f;
+  }
+#pragma unroll 4
+  for (int d = 0; d < Tile::kDepth; ++d) {
+    float left[Tile::kRows], right[Tile::kRows];
+#pragma unroll
+    for (int i = 0; i < Tile::kRows; ++i) {
+      left[i] = a[(tile_y() + 16 * i) * Tile::kStride + d];
+      right[i] = b[(tile_x() + 16 * i) * Tile::kStride + d];
+    }
+#pragma unroll
+    for (int i = 0; i < Tile::kRows; ++i) {
+#pragma unroll
+      for (int j = 0; j < Tile::kRows; ++j) scores[i][j] += left[i] * right[j];
+    }
+  }
+}
+
+// sums[i][j] += sum over k of scores(tile_y() + 16 i, k) * rows(k, tile_x() + 16 j), the scores
+// read across (kTransposed: down a column).
+template <class Tile, bool kTransposed>
+__device__ inline void add_weighted(const float* scores, const float* rows,
+                                    float (&sums)[Tile::kRows][Tile::kColumns]) {
+#pragma unroll 4
+  for (int k = 0; k < Tile::kTile; ++k) {
+    float weight[Tile::kRows];
+#pragma unroll
+    for (int i = 0; i < Tile::kRows; ++i) {
+      const int mine = tile_y() + 16 * i;
+      weight[i] = kTransposed ? scores[k * Tile::kScoreStride + mine]
+                              : scores[mine * Tile::kScoreStride + k];
+    }
+#pragma unroll
+    for (int j = 0; j < Tile::kColumns; ++j) {
+      const float value = rows[k * Tile::kStride + tile_x() + 16 * j];
+#pragma unroll
+      for (int i = 0; i < Tile::kRows; ++i) sums[i][j] += weight[i] * value;
+    }
+  }
+}
+
+// The first key that query t of sample b may see, and whether it sees key u.
+__device__ inline std::int64_t first_key_of(const AttentionProblem& p, std::int64_t b,
+                                            std::int64_t t) {
+  return p.first_key == nullptr ? 0 : p.first_key[b * p.length + t];
+}
+__device__ inline bool sees(const AttentionProblem& p, std::int64_t b, std::int64_t t,
+                            std::int64_t u) {
+  return t < p.length && u <= p.past + t && u >= first_key_of(p, b, t);
+}
+// The first key that any query of [begin, end) may see.
+__device__ inline std::int64_t lowest_key(const AttentionProblem& p, std::int64_t b,
+                                          std::int64_t begin, std::int64_t end) {
+  if (p.first_key == nullptr) return 0;
+  std::int64_t lowest = first_key_of(p, b, begin);
+  for (std::int64_t t = begin + 1; t < end; ++t) {
+    const std::int64_t key = first_key_of(p, b, t);
+    lowest = key < lowest ? key : lowest;
+  }
+  return lowest;
+}
+
+// Calls body(AttentionTile) with the tiles for a head size. Larger heads have smaller tiles, so
+// that shared memory suffices: 100 KiB up to 128, which every GPU has.
+template <class Body>
+void with_tile(std::int64_t head_size, const Body& body) {
+  if (head_size <= 16) return body(AttentionTile<1, 4>());
+  if (head_size <= 32) return body(AttentionTile<2, 4>());
+  if (head_size <= 64) return body(AttentionTile<4, 4>());
+  if (head_size <= 128) return body(AttentionTile<8, 2>());
+  TRIREME_CHECK(head_size <= 256, "attention on a GPU without cuDNN: the head size is " +
+                                      std::to_string(head_size) + ", above 256");
+  body(AttentionTile<16, 2>());
+}
+
+}  // namespace trireme::ops::gpu

@@ -1,0 +1,108 @@
+// Sums and maxima over threads, in an order that the shape alone fixes: the same bits from run to
+// run, on every device.
+#pragma once
+
+#include "ops/gpu/view.h"
+
+namespace trireme::ops::gpu {
+
+inline constexpr unsigned kAllLanes = 0xffffffffu;
+
+template <class T>
+__device__ inline T warp_sum(T value) {
+#pragma unroll
+  for (int offset = 16; offset > 0; offset /= 2) {
+    value += __shfl_xor_sync(kAllLanes, value, offset);
+  }
+  return value;
+}
+
+// The sum over a block of kWarps warps, the same in all threads.
+template <int kWarps, class T>
+__device__ inline T block_sum(T value) {
+  value = warp_sum(value);
+  if constexpr (kWarps == 1) {
+    return value;
+  } else {
+    TRIREME_SHARED(T, sums, kWarps);
+    __syncthreads();  // an earlier sum has been read
+    if (threadIdx.x % 32 == 0) sums[threadIdx.x / 32] = value;
+    __syncthreads();
+    T total = sums[0];
+#pragma unroll
+    for (int warp = 1; warp < kWarps; ++warp) total += sums[warp];
+    return total;
+  }
+}
+
+// Sums over rows go in two steps: a block sums a part of the rows over 256 columns, then the parts
+// are added in order. How many rows make a part follows from their number alone.
+inline std::int64_t rows_of_part(std::int64_t rows) {
+  constexpr std::int64_t kFewest = 64, kMostParts = 256;
+  const std::int64_t share = blocks_for(rows, kMostParts);
+  return share > kFewest ? share : kFewest;
+}
+
+// Sums kSums values for each column over this block's part of the rows: term(row, column, values)
+// gives those of one chunk. parts (kSums, parts, columns).
+template <int kSums, class Term>
+__device__ inline void sum_part(std::int64_t rows, std::int64_t columns, std::int64_t per_part,
+                                float* parts, const Term& term) {
+  constexpr int kWidth = 32 * kChunk;
+  const std::int64_t column = chunk_column();
+  const std::int64_t first = blockIdx.y * per_part;
+  const std::int64_t end = first + per_part < rows ? first + per_part : rows;
+  float sums[kSums][kChunk] = {};
+  if (column < columns) {
+    for (std::int64_t row = first + threadIdx.y; row < end; row += kRowsAtOnce) {
+      float values[kSums][kChunk];
+      term(row, column, values);
+#pragma unroll
+      for (int s = 0; s < kSums; ++s) {
+#pragma unroll
+        for (int i = 0; i < kChunk; ++i) sums[s][i] += values[s][i];
+      }
+    }
+  }
+  TRIREME_SHARED(float, shared, kRowsAtOnce* kWidth);
+  const int thread = static_cast<int>(threadIdx.y * 32 + threadIdx.x);
+  for (int s = 0; s < kSums; ++s) {
+    __syncthreads();
+    for (int i = 0; i < kChunk; ++i) {
+      shared[threadIdx.y * kWidth + threadIdx.x * kChunk + i] = sums[s][i];
+    }
+    __syncthreads();
+    const std::int64_t mine = static_cast<std::int64_t>(blockIdx.x) * kWidth + thread;
+    if (mine >= columns) continue;
+    float total = 0.0f;
+    for (int y = 0; y < kRowsAtOnce; ++y) total += shared[y * kWidth + thread];
+    parts[(static_cast<std::int64_t>(s) * gridDim.y + blockIdx.y) * columns + mine] = total;
+  }
+}
+
+// target (columns) += the parts (count, columns) in order.
+static __global__ void __launch_bounds__(256)
+    add_parts_kernel(const float* parts, std::int64_t count, std::int64_t columns, float* target) {
+  const std::int64_t column = static_cast<std::int64_t>(blockIdx.x) * 32 + threadIdx.x;
+  TRIREME_SHARED(float, sums, 32 * kRowsAtOnce);
+  float sum = 0.0f;
+  if (column < columns) {
+#pragma unroll 4
+    for (std::int64_t part = threadIdx.y; part < count; part += kRowsAtOnce) {
+      sum += parts[part * columns + column];
+    }
+  }
+  sums[threadIdx.y * 32 + threadIdx.x] = sum;
+  __syncthreads();
+  if (threadIdx.y != 0 || column >= columns) return;
+  for (int y = 1; y < kRowsAtOnce; ++y) sum += sums[y * 32 + threadIdx.x];
+  target[column] += sum;
+}
+
+inline void add_parts(const Stream& stream, const float* parts, std::int64_t count,
+                      std::int64_t columns, float* target) {
+  launch(add_parts_kernel, dim3(extent(blocks_for(columns, 32))), dim3(32, kRowsAtOnce), 0, stream,
+         parts, count, columns, target);
+}
+
+}  // namespace trireme::ops::gpu

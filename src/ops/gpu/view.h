@@ -1,0 +1,207 @@
+// How kernels see tensors: as fp32, read and written in chunks of eight elements, by 16-byte
+// accesses where addresses allow.
+#pragma once
+
+#include <initializer_list>
+
+#include "trireme/tensor/tensor.h"
+
+#include "ops/gpu/device_code.h"
+
+namespace trireme::ops::gpu {
+
+inline constexpr int kChunk = 8;
+
+// The elements, for kernels alone: T must be the tensor's element type. Null where undefined.
+template <class T>
+T* device_data(const Tensor& x) {
+  TRIREME_CHECK(!x.defined() || dtype_of<T>() == x.dtype(), "a tensor was read as another type");
+  return static_cast<T*>(x.raw());
+}
+
+// Stands for an element type that is known at run time only: fp32 or bf16. For tensors that are
+// small beside the others, and for calls that mix types.
+struct Any {};
+
+__device__ inline float low_half(unsigned pair) {
+  return __uint_as_float(pair << 16);
+}
+__device__ inline float high_half(unsigned pair) {
+  return __uint_as_float(pair & 0xffff0000u);
+}
+// Rounded to nearest even, as BFloat16 does.
+__device__ inline unsigned pack_bf16(float low, float high) {
+#if defined(__CUDA_ARCH__)
+  const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
+  unsigned word;
+  memcpy(&word, &pair, sizeof(word));
+  return word;
+#else
+  return BFloat16(low).bits | static_cast<unsigned>(BFloat16(high).bits) << 16;
+#endif
+}
+
+__device__ inline float to_float(float x) {
+  return x;
+}
+__device__ inline float to_float(BFloat16 x) {
+  return __uint_as_float(static_cast<unsigned>(x.bits) << 16);
+}
+__device__ inline void assign(float& to, float value) {
+  to = value;
+}
+__device__ inline void assign(BFloat16& to, float value) {
+  to.bits = static_cast<std::uint16_t>(pack_bf16(value, 0.0f));
+}
+
+__device__ inline void load_vector(const float* from, float (&values)[kChunk]) {
+  const float4 a = reinterpret_cast<const float4*>(from)[0];
+  const float4 b = reinterpret_cast<const float4*>(from)[1];
+  values[0] = a.x, values[1] = a.y, values[2] = a.z, values[3] = a.w;
+  values[4] = b.x, values[5] = b.y, values[6] = b.z, values[7] = b.w;
+}
+__device__ inline void load_vector(const BFloat16* from, float (&values)[kChunk]) {
+  const uint4 words = *reinterpret_cast<const uint4*>(from);
+  values[0] = low_half(words.x), values[1] = high_half(words.x);
+  values[2] = low_half(words.y), values[3] = high_half(words.y);
+  values[4] = low_half(words.z), values[5] = high_half(words.z);
+  values[6] = low_half(words.w), values[7] = high_half(words.w);
+}
+__device__ inline void store_vector(float* to, const float (&v)[kChunk]) {
+  reinterpret_cast<float4*>(to)[0] = make_float4(v[0], v[1], v[2], v[3]);
+  reinterpret_cast<float4*>(to)[1] = make_float4(v[4], v[5], v[6], v[7]);
+}
+__device__ inline void store_vector(BFloat16* to, const float (&v)[kChunk]) {
+  *reinterpret_cast<uint4*>(to) = make_uint4(pack_bf16(v[0], v[1]), pack_bf16(v[2], v[3]),
+                                             pack_bf16(v[4], v[5]), pack_bf16(v[6], v[7]));
+}
+
+// `vector`: the address is a multiple of 16 bytes wherever a whole chunk is left. Elements beyond
+// `left` are read as 0 and not written.
+template <class T>
+__device__ inline void load_chunk(const T* from, std::int64_t left, bool vector,
+                                  float (&values)[kChunk]) {
+  if (vector && left >= kChunk) return load_vector(from, values);
+#pragma unroll
+  for (int i = 0; i < kChunk; ++i) values[i] = i < left ? to_float(from[i]) : 0.0f;
+}
+template <class T>
+__device__ inline void store_chunk(T* to, std::int64_t left, bool vector,
+                                   const float (&values)[kChunk]) {
+  if (vector && left >= kChunk) return store_vector(to, values);
+#pragma unroll
+  for (int i = 0; i < kChunk; ++i) {
+    if (i < left) assign(to[i], values[i]);
+  }
+}
+
+// A tensor of element type T (or Any) in a kernel.
+template <class T>
+struct View {
+  T* data = nullptr;
+
+  View() = default;
+  explicit View(const Tensor& x) : data(device_data<T>(x)) {}
+
+  __device__ bool defined() const { return data != nullptr; }
+  __device__ float at(std::int64_t i) const { return to_float(data[i]); }
+  __device__ void set(std::int64_t i, float value) const { assign(data[i], value); }
+  __device__ void load(std::int64_t i, std::int64_t left, bool vector,
+                       float (&values)[kChunk]) const {
+    load_chunk(data + i, left, vector, values);
+  }
+  __device__ void store(std::int64_t i, std::int64_t left, bool vector,
+                        const float (&values)[kChunk]) const {
+    store_chunk(data + i, left, vector, values);
+  }
+};
+
+template <>
+struct View<Any> {
+  void* data = nullptr;
+  bool bf16 = false;
+
+  View() = default;
+  explicit View(const Tensor& x) : data(x.raw()), bf16(x.dtype() == DType::kBF16) {}
+
+  __device__ bool defined() const { return data != nullptr; }
+  __device__ float* floats() const { return static_cast<float*>(data); }
+  __device__ BFloat16* halves() const { return static_cast<BFloat16*>(data); }
+  __device__ float at(std::int64_t i) const { return bf16 ? to_float(halves()[i]) : floats()[i]; }
+  __device__ void set(std::int64_t i, float value) const {
+    if (bf16) {
+      assign(halves()[i], value);
+    } else {
+      floats()[i] = value;
+    }
+  }
+  __device__ void load(std::int64_t i, std::int64_t left, bool vector,
+                       float (&values)[kChunk]) const {
+    if (bf16) {
+      load_chunk(halves() + i, left, vector, values);
+    } else {
+      load_chunk(floats() + i, left, vector, values);
+    }
+  }
+  __device__ void store(std::int64_t i, std::int64_t left, bool vector,
+                        const float (&values)[kChunk]) const {
+    if (bf16) {
+      store_chunk(halves() + i, left, vector, values);
+    } else {
+      store_chunk(floats() + i, left, vector, values);
+    }
+  }
+};
+
+// Whether chunks of all these tensors, rows of `columns` elements, begin at multiples of 16 bytes.
+// Undefined ones do not matter.
+inline bool vectors_fit(std::initializer_list<const Tensor*> tensors, std::int64_t columns) {
+  if (columns % kChunk != 0) return false;
+  for (const Tensor* x : tensors) {
+    if (reinterpret_cast<std::uintptr_t>(x->raw()) % 16 != 0) return false;
+  }
+  return true;
+}
+
+// Calls body(T()) with the element type that all tensors share, fp32 or bf16, otherwise with Any.
+template <class Body>
+void with_type(std::initializer_list<const Tensor*> tensors, const Body& body) {
+  const DType first = (*tensors.begin())->dtype();
+  for (const Tensor* x : tensors) {
+    if (x->dtype() != first) return body(Any());
+  }
+  if (first == DType::kF32) return body(float());
+  body(BFloat16());
+}
+
+inline std::int64_t blocks_for(std::int64_t work, std::int64_t per_block) {
+  return (work + per_block - 1) / per_block;
+}
+inline unsigned extent(std::int64_t n) {
+  return static_cast<unsigned>(n);
+}
+
+// Work on rows in chunks of columns: a warp side by side in a row, kRowsAtOnce rows in a block.
+inline constexpr int kRowsAtOnce = 8;
+inline dim3 chunk_block() {
+  return dim3(32, kRowsAtOnce);
+}
+inline dim3 chunk_grid(std::int64_t rows, std::int64_t columns) {
+  constexpr std::int64_t kMostRowBlocks = 4096;  // then each takes several rows
+  const std::int64_t row_blocks = blocks_for(rows, kRowsAtOnce);
+  return dim3(extent(blocks_for(columns, 32 * kChunk)),
+              extent(row_blocks < kMostRowBlocks ? row_blocks : kMostRowBlocks));
+}
+__device__ inline std::int64_t chunk_column() {
+  return (static_cast<std::int64_t>(blockIdx.x) * 32 + threadIdx.x) * kChunk;
+}
+// Calls body(row) for each row of the thread. Launched with chunk_grid and chunk_block.
+template <class Body>
+__device__ inline void for_chunk_rows(std::int64_t rows, const Body& body) {
+  const std::int64_t step = static_cast<std::int64_t>(gridDim.y) * kRowsAtOnce;
+  for (std::int64_t row = blockIdx.y * kRowsAtOnce + threadIdx.y; row < rows; row += step) {
+    body(row);
+  }
+}
+
+}  // namespace trireme::ops::gpu

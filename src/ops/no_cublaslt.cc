@@ -1,0 +1,11 @@
+// Stands in for cuBLASLt in a build without CUDA. Apart from no_cuda.cc, which tests replace.
+#include "ops/matmul_engine.h"
+#include "trireme/base/error.h"
+
+namespace trireme::ops {
+
+std::unique_ptr<MatmulEngine> make_cublaslt_matmul(const cuda::DeviceProperties&, bool) {
+  throw CudaError("this program was built without CUDA, so it has no cuBLASLt");
+}
+
+}  // namespace trireme::ops

@@ -1,0 +1,289 @@
+// A team of warps takes a row: one warp for up to 1024 columns, a block of four or eight for more.
+// A row of whole chunks, up to 1024 columns a warp, stays in registers, so that it is read once.
+#include "ops/device_ops.h"
+#include "ops/gpu/reduce.h"
+
+namespace trireme::ops::gpu {
+namespace {
+
+constexpr int kHeld = 4;         // chunks of a row that a thread holds
+constexpr int kRowsOfBlock = 4;  // where a warp takes a row
+constexpr std::int64_t kWarpHolds = 32 * kHeld * kChunk;
+
+// The threads that share a row.
+template <int kWarps>
+struct Team {
+  static constexpr int kThreads = kWarps * 32;
+  static constexpr int kBlock = kWarps == 1 ? kRowsOfBlock * 32 : kThreads;
+  static constexpr int kRows = kBlock / kThreads;
+
+  __device__ static std::int64_t row() {
+    return static_cast<std::int64_t>(blockIdx.x) * kRows + threadIdx.x / kThreads;
+  }
+  __device__ static int rank() { return static_cast<int>(threadIdx.x) % kThreads; }
+};
+
+struct NormRows {
+  std::int64_t rows, columns;
+  bool vector;  // chunks are aligned
+};
+
+// What a thread holds of a row, or with kHolds false reads again each time. each(body) calls
+// body(k, column, left, values) for the thread's chunks. A held row is aligned and made of whole
+// chunks, so nothing needs to be asked about it.
+template <class T, int kWarps, bool kHolds>
+struct RowPart {
+  View<T> x;
+  std::int64_t begin, columns;
+  bool vector;
+  float held[kHolds ? kHeld : 1][kChunk];
+
+  __device__ RowPart(View<T> view, std::int64_t row, const NormRows& shape)
+      : x(view), begin(row * shape.columns), columns(shape.columns), vector(shape.vector) {
+    if constexpr (kHolds) {
+#pragma unroll
+      for (int k = 0; k < kHeld; ++k) {
+        const std::int64_t column = column_of(k);
+        if (column < columns) x.load(begin + column, kChunk, true, held[k]);
+      }
+    }
+  }
+
+  __device__ static std::int64_t column_of(int k) {
+    return (static_cast<std::int64_t>(k) * Team<kWarps>::kThreads + Team<kWarps>::rank()) * kChunk;
+  }
+  template <class Body>
+  __device__ void each(const Body& body) {
+    if constexpr (kHolds) {
+#pragma unroll
+      for (int k = 0; k < kHeld; ++k) {
+        const std::int64_t column = column_of(k);
+        if (column < columns) body(k, column, static_cast<std::int64_t>(kChunk), held[k]);
+      }
+    } else {
+      constexpr std::int64_t kStep = Team<kWarps>::kThreads * kChunk;
+      for (std::int64_t column = column_of(0); column < columns; column += kStep) {
+        x.load(begin + column, columns - column, vector, held[0]);
+        body(0, column, columns - column, held[0]);
+      }
+    }
+  }
+};
+
+// y = (x - mean) rstd weight + bias; without kCenter the mean is 0: RMS norm.
+template <class T, int kWarps, bool kHolds, bool kCenter>
+__global__ void __launch_bounds__(Team<kWarps>::kBlock, 1)
+    norm_kernel(View<T> x, View<T> weight, View<T> bias, float epsilon, View<T> y, float* mean,
+                float* rstd, NormRows shape) {
+  const std::int64_t row = Team<kWarps>::row();
+  if (row >= shape.rows) return;
+  const bool vector = kHolds || shape.vector;
+  const auto inverse = 1.0f / static_cast<float>(shape.columns);
+  RowPart<T, kWarps, kHolds> part(x, row, shape);
+  float m = 0.0f;
+  if constexpr (kCenter) {
+    float sum = 0.0f;
+    part.each([&](int, std::int64_t, std::int64_t, const float(&v)[kChunk]) {
+#pragma unroll
+      for (int i = 0; i < kChunk; ++i) sum += v[i];  // 0 beyond the row
+    });
+    m = block_sum<kWarps>(sum) * inverse;
+  }
+  float squares = 0.0f;
+  part.each([&](int, std::int64_t, std::int64_t left, const float(&v)[kChunk]) {
+#pragma unroll
+    for (int i = 0; i < kChunk; ++i) squares += i < left ? (v[i] - m) * (v[i] - m) : 0.0f;
+  });
+  const float r = 1.0f / sqrtf(block_sum<kWarps>(squares) * inverse + epsilon);
+  part.each([&](int, std::int64_t column, std::int64_t left, const float(&v)[kChunk]) {
+    float w[kChunk], b[kChunk] = {};
+    weight.load(column, left, vector, w);
+    if (bias.defined()) bias.load(column, left, vector, b);
+#pragma unroll
+    for (int i = 0; i < kChunk; ++i) w[i] = (v[i] - m) * r * w[i] + b[i];
+    y.store(row * shape.columns + column, left, vector, w);
+  });
+  if (Team<kWarps>::rank() != 0) return;
+  if (kCenter) mean[row] = m;
+  rstd[row] = r;
+}
+
+// With h = (x - mean) rstd and g = dy weight: dx = rstd (g - mean(g) - h mean(g h)), without the
+// mean of g for RMS norm.
+template <class T, int kWarps, bool kHolds, bool kCenter>
+__global__ void __launch_bounds__(Team<kWarps>::kBlock, 1)
+    norm_backward_kernel(View<T> dy, View<T> x, View<T> weight, const float* mean,
+                         const float* rstd, View<T> dx, NormRows shape) {
+  const std::int64_t row = Team<kWarps>::row();
+  if (row >= shape.rows) return;
+  const bool vector = kHolds || shape.vector;
+  const float m = kCenter ? mean[row] : 0.0f, r = rstd[row];
+  const std::int64_t begin = row * shape.columns;
+  RowPart<T, kWarps, kHolds> part(dy, row, shape);
+  RowPart<T, kWarps, kHolds> input(x, row, shape);
+  float sum_g = 0.0f, sum_gh = 0.0f;
+  part.each([&](int k, std::int64_t column, std::int64_t left, float(&d)[kChunk]) {
+    float w[kChunk];
+    weight.load(column, left, vector, w);
+    float(&h)[kChunk] = input.held[k];
+    if constexpr (!kHolds) x.load(begin + column, left, vector, h);
+#pragma unroll
+    for (int i = 0; i < kChunk; ++i) {
+      h[i] = (h[i] - m) * r;
+      d[i] *= w[i];  // 0 beyond the row
+      sum_g += d[i];
+      sum_gh += d[i] * h[i];
+    }
+  });
+  const auto inverse = 1.0f / static_cast<float>(shape.columns);
+  const float mean_g = kCenter ? block_sum<kWarps>(sum_g) * inverse : 0.0f;
+  const float mean_gh = block_sum<kWarps>(sum_gh) * inverse;
+  part.each([&](int k, std::int64_t column, std::int64_t left, float(&d)[kChunk]) {
+    float(&h)[kChunk] = input.held[k];
+    if constexpr (!kHolds) {
+      float w[kChunk];
+      weight.load(column, left, vector, w);
+      x.load(begin + column, left, vector, h);
+#pragma unroll
+      for (int i = 0; i < kChunk; ++i) h[i] = (h[i] - m) * r, d[i] *= w[i];
+    }
+#pragma unroll
+    for (int i = 0; i < kChunk; ++i) d[i] = r * (d[i] - mean_g - h[i] * mean_gh);
+    dx.store(begin + column, left, vector, d);
+  });
+}
+
+// Parts of dweight = sum of dy h and, for layer norm, dbias = sum of dy.
+template <class T, bool kCenter>
+__global__ void __launch_bounds__(256)
+    norm_weight_kernel(View<T> dy, View<T> x, const float* mean, const float* rstd, float* parts,
+                       std::int64_t per_part, NormRows shape) {
+  constexpr int kSums = kCenter ? 2 : 1;
+  sum_part<kSums>(shape.rows, shape.columns, per_part, parts,
+                  [&](std::int64_t row, std::int64_t column, float(&values)[kSums][kChunk]) {
+                    const std::int64_t left = shape.columns - column;
+                    const std::int64_t at = row * shape.columns + column;
+                    const float m = kCenter ? mean[row] : 0.0f, r = rstd[row];
+                    float d[kChunk], h[kChunk];
+                    dy.load(at, left, shape.vector, d);
+                    x.load(at, left, shape.vector, h);
+#pragma unroll
+                    for (int i = 0; i < kChunk; ++i) {
+                      values[0][i] = d[i] * ((h[i] - m) * r);
+                      if constexpr (kCenter) values[1][i] = d[i];
+                    }
+                  });
+}
+
+template <int n>
+struct Warps {
+  static constexpr int value = n;
+};
+
+// Calls body(type, warps, holds) with the kernel for rows of these tensors: a fast one for whole
+// aligned chunks of one type; anything else is read as it comes.
+template <class Body>
+void with_team(std::initializer_list<const Tensor*> tensors, const NormRows& shape,
+               const Body& body) {
+  with_type(tensors, [&](auto type) {
+    if constexpr (!std::is_same_v<decltype(type), Any>) {
+      if (shape.vector && shape.columns <= kWarpHolds) {
+        return body(type, Warps<1>(), std::true_type());
+      }
+      if (shape.vector && shape.columns <= 4 * kWarpHolds) {
+        return body(type, Warps<4>(), std::true_type());
+      }
+      if (shape.vector && shape.columns <= 8 * kWarpHolds) {
+        return body(type, Warps<8>(), std::true_type());
+      }
+    }
+    body(Any(), Warps<4>(), std::false_type());
+  });
+}
+
+template <bool kCenter>
+void norm(Context& ctx, const Tensor& x, const Tensor& weight, const Tensor& bias, float epsilon,
+          const Tensor& y, float* mean, float* rstd) {
+  const Tensor& shift = bias.defined() ? bias : weight;  // for its type
+  const NormRows shape = {x.shape()[0], x.shape()[1],
+                          vectors_fit({&x, &weight, &bias, &y}, x.shape()[1])};
+  with_team({&x, &weight, &shift, &y}, shape, [&](auto type, auto warps, auto holds) {
+    using T = decltype(type);
+    using Rows = Team<decltype(warps)::value>;
+    launch(norm_kernel<T, decltype(warps)::value, decltype(holds)::value, kCenter>,
+           extent(blocks_for(shape.rows, Rows::kRows)), Rows::kBlock, 0, ctx.stream, View<T>(x),
+           View<T>(weight), bias.defined() ? View<T>(bias) : View<T>(), epsilon, View<T>(y), mean,
+           rstd, shape);
+  });
+}
+
+template <bool kCenter>
+void norm_backward(Context& ctx, const Tensor& dy, const Tensor& x, const Tensor& weight,
+                   const float* mean, const float* rstd, const Tensor& dx) {
+  const NormRows shape = {x.shape()[0], x.shape()[1],
+                          vectors_fit({&dy, &x, &weight, &dx}, x.shape()[1])};
+  with_team({&dy, &x, &weight, &dx}, shape, [&](auto type, auto warps, auto holds) {
+    using T = decltype(type);
+    using Rows = Team<decltype(warps)::value>;
+    launch(norm_backward_kernel<T, decltype(warps)::value, decltype(holds)::value, kCenter>,
+           extent(blocks_for(shape.rows, Rows::kRows)), Rows::kBlock, 0, ctx.stream, View<T>(dy),
+           View<T>(x), View<T>(weight), mean, rstd, View<T>(dx), shape);
+  });
+}
+
+template <bool kCenter>
+void norm_weight(Context& ctx, const Tensor& dy, const Tensor& x, const float* mean,
+                 const float* rstd, float* dweight, float* dbias) {
+  const std::int64_t rows = x.shape()[0], columns = x.shape()[1];
+  const std::int64_t per_part = rows_of_part(rows), count = blocks_for(rows, per_part);
+  if (count == 0) return;
+  const NormRows shape = {rows, columns, vectors_fit({&dy, &x}, columns)};
+  const Tensor parts =
+      ctx.allocate({kCenter ? 2 : 1, count, columns}, DType::kF32, MemoryUse::kWorkspace);
+  float* sums = device_data<float>(parts);
+  with_type({&dy, &x}, [&](auto type) {
+    using T = decltype(type);
+    launch(norm_weight_kernel<T, kCenter>,
+           dim3(extent(blocks_for(columns, 32 * kChunk)), extent(count)), chunk_block(), 0,
+           ctx.stream, View<T>(dy), View<T>(x), mean, rstd, sums, per_part, shape);
+  });
+  add_parts(ctx.stream, sums, count, columns, dweight);
+  if (dbias != nullptr) add_parts(ctx.stream, sums + count * columns, count, columns, dbias);
+}
+
+}  // namespace
+
+void layer_norm(Context& ctx, const Tensor& x, const Tensor& weight, const Tensor& bias,
+                float epsilon, const Tensor& y, const Tensor& mean, const Tensor& rstd) {
+  norm<true>(ctx, x, weight, bias, epsilon, y, device_data<float>(mean), device_data<float>(rstd));
+}
+
+void layer_norm_backward_input(Context& ctx, const Tensor& dy, const Tensor& x,
+                               const Tensor& weight, const Tensor& mean, const Tensor& rstd,
+                               const Tensor& dx) {
+  norm_backward<true>(ctx, dy, x, weight, device_data<float>(mean), device_data<float>(rstd), dx);
+}
+
+void layer_norm_backward_weight(Context& ctx, const Tensor& dy, const Tensor& x, const Tensor& mean,
+                                const Tensor& rstd, const Tensor& dweight, const Tensor& dbias) {
+  norm_weight<true>(ctx, dy, x, device_data<float>(mean), device_data<float>(rstd),
+                    device_data<float>(dweight), device_data<float>(dbias));
+}
+
+void rms_norm(Context& ctx, const Tensor& x, const Tensor& weight, float epsilon, const Tensor& y,
+              const Tensor& rstd) {
+  norm<false>(ctx, x, weight, Tensor(), epsilon, y, nullptr, device_data<float>(rstd));
+}
+
+void rms_norm_backward_input(Context& ctx, const Tensor& dy, const Tensor& x, const Tensor& weight,
+                             const Tensor& rstd, const Tensor& dx) {
+  norm_backward<false>(ctx, dy, x, weight, nullptr, device_data<float>(rstd), dx);
+}
+
+void rms_norm_backward_weight(Context& ctx, const Tensor& dy, const Tensor& x, const Tensor& rstd,
+                              const Tensor& dweight) {
+  norm_weight<false>(ctx, dy, x, nullptr, device_data<float>(rstd), device_data<float>(dweight),
+                     nullptr);
+}
+
+}  // namespace trireme::ops::gpu

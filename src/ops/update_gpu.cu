@@ -1,0 +1,191 @@
+// Bound by memory: AdamW reads 16 and writes 12 bytes per element, and the new weight.
+#include "ops/device_ops.h"
+#include "ops/gpu/reduce.h"
+
+namespace trireme::ops::gpu {
+namespace {
+
+constexpr int kThreads = 256;
+
+unsigned blocks_of_chunks(std::int64_t elements) {
+  return extent(blocks_for(elements, kThreads * kChunk));
+}
+__device__ std::int64_t chunk_of_thread() {
+  return (static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x) * kChunk;
+}
+
+// A kernel's arguments are copied when it is queued: no staging memory that could be overwritten
+// before the device has read it.
+__global__ void write_step_state_kernel(StepState* to, StepState state) {
+  *to = state;
+}
+
+struct AdamWFactors {
+  float gradient_factor;     // gradient_scale * clip_factor
+  float step_size;           // learning_rate / (1 - beta1^t)
+  float inverse_root_bias2;  // 1 / sqrt(1 - beta2^t)
+  float keep;                // 1 - learning_rate * weight_decay
+};
+
+__device__ AdamWFactors adamw_factors(const AdamW& rule, const StepState& state) {
+  const auto t = static_cast<double>(state.step);
+  const double bias1 = 1.0 - pow(static_cast<double>(rule.beta1), t);
+  const double bias2 = 1.0 - pow(static_cast<double>(rule.beta2), t);
+  return {state.gradient_scale * state.clip_factor,
+          static_cast<float>(static_cast<double>(state.learning_rate) / bias1),
+          static_cast<float>(1.0 / sqrt(bias2)), 1.0f - state.learning_rate * rule.weight_decay};
+}
+
+template <class T>
+__global__ void __launch_bounds__(kThreads)
+    adamw_kernel(AdamW rule, const StepState* state, float* master, const float* gradient,
+                 float* exp_avg, float* exp_avg_sq, View<T> weights, std::int64_t elements,
+                 bool vector) {
+  if (state->finite == 0) return;
+  const std::int64_t at = chunk_of_thread();
+  const std::int64_t left = elements - at;
+  float p[kChunk], g[kChunk], m[kChunk], v[kChunk];
+  load_chunk(master + at, left, vector, p);
+  load_chunk(gradient + at, left, vector, g);
+  load_chunk(exp_avg + at, left, vector, m);
+  load_chunk(exp_avg_sq + at, left, vector, v);
+  TRIREME_SHARED(AdamWFactors, factors, 1);
+  if (threadIdx.x == 0) factors[0] = adamw_factors(rule, *state);
+  __syncthreads();
+  const AdamWFactors f = factors[0];
+  if (left <= 0) return;
+#pragma unroll
+  for (int i = 0; i < kChunk; ++i) {
+    const float d = g[i] * f.gradient_factor;
+    m[i] = rule.beta1 * m[i] + (1.0f - rule.beta1) * d;
+    v[i] = rule.beta2 * v[i] + (1.0f - rule.beta2) * d * d;
+    const float denominator = sqrtf(v[i]) * f.inverse_root_bias2 + rule.epsilon;
+    p[i] = p[i] * f.keep - f.step_size * m[i] / denominator;
+  }
+  store_chunk(exp_avg + at, left, vector, m);
+  store_chunk(exp_avg_sq + at, left, vector, v);
+  store_chunk(master + at, left, vector, p);
+  if (weights.defined()) weights.store(at, left, vector, p);
+}
+
+template <class T>
+__global__ void __launch_bounds__(kThreads)
+    sgd_kernel(Sgd rule, const StepState* state, float* master, const float* gradient,
+               float* velocity, View<T> weights, std::int64_t elements, bool vector) {
+  if (state->finite == 0) return;
+  const std::int64_t at = chunk_of_thread();
+  const std::int64_t left = elements - at;
+  if (left <= 0) return;
+  const float gradient_factor = state->gradient_scale * state->clip_factor;
+  const float learning_rate = state->learning_rate;
+  float p[kChunk], g[kChunk], v[kChunk] = {};
+  load_chunk(master + at, left, vector, p);
+  load_chunk(gradient + at, left, vector, g);
+  if (velocity != nullptr) load_chunk(velocity + at, left, vector, v);
+#pragma unroll
+  for (int i = 0; i < kChunk; ++i) {
+    v[i] = rule.momentum * v[i] + g[i] * gradient_factor;
+    p[i] -= learning_rate * (v[i] + rule.weight_decay * p[i]);
+  }
+  if (velocity != nullptr) store_chunk(velocity + at, left, vector, v);
+  store_chunk(master + at, left, vector, p);
+  if (weights.defined()) weights.store(at, left, vector, p);
+}
+
+constexpr std::int64_t kPart = 16384;  // elements that a block squares
+
+__global__ void __launch_bounds__(kThreads)
+    squares_kernel(const float* x, std::int64_t elements, double* parts, bool vector) {
+  const std::int64_t first = blockIdx.x * kPart;
+  const std::int64_t end = first + kPart < elements ? first + kPart : elements;
+  double sum = 0.0;
+#pragma unroll 2
+  for (std::int64_t at = first + threadIdx.x * kChunk; at < end; at += kThreads * kChunk) {
+    float values[kChunk];
+    load_chunk(x + at, end - at, vector, values);
+#pragma unroll
+    for (const float value : values) {
+      sum += static_cast<double>(value) * static_cast<double>(value);
+    }
+  }
+  sum = block_sum<kThreads / 32>(sum);
+  if (threadIdx.x == 0) parts[blockIdx.x] = sum;
+}
+
+__global__ void __launch_bounds__(kThreads)
+    add_doubles_kernel(const double* parts, std::int64_t count, double* total) {
+  double sum = 0.0;
+  for (std::int64_t i = threadIdx.x; i < count; i += kThreads) sum += parts[i];
+  sum = block_sum<kThreads / 32>(sum);
+  if (threadIdx.x == 0) *total += sum;
+}
+
+__global__ void finish_norm_kernel(const double* sum, float clip, double* norm, StepState* state) {
+  const double value = sqrt(*sum) * static_cast<double>(state->gradient_scale);
+  *norm = value;
+  state->finite = isfinite(value) ? 1 : 0;
+  const bool clips = clip > 0.0f && value > static_cast<double>(clip);
+  state->clip_factor = clips ? static_cast<float>(static_cast<double>(clip) / value) : 1.0f;
+}
+
+// Where new weights go; nowhere when they are the master values themselves.
+Tensor apart_from(const Tensor& weights, const Tensor& master) {
+  return weights.raw() == master.raw() ? Tensor() : weights;
+}
+
+}  // namespace
+
+void write_step_state(Context& ctx, const StepState& state) {
+  launch(write_step_state_kernel, 1, 1, 0, ctx.stream, ctx.step_state.get(), state);
+}
+
+StepState read_step_state(Context& ctx) {
+  StepState state;
+  copy_to_host(&state, ctx.step_state.get(), sizeof(state), ctx.stream);
+  return state;
+}
+
+void adamw_step(Context& ctx, const AdamW& rule, const Tensor& master, const Tensor& gradient,
+                const Tensor& exp_avg, const Tensor& exp_avg_sq, const Tensor& weights) {
+  const Tensor published = apart_from(weights, master);
+  const std::int64_t elements = master.elements();
+  with_type({&weights}, [&](auto type) {
+    using T = decltype(type);
+    View<T> to = published.defined() ? View<T>(published) : View<T>();
+    launch(adamw_kernel<T>, blocks_of_chunks(elements), kThreads, 0, ctx.stream, rule,
+           ctx.step_state.get(), device_data<float>(master), device_data<float>(gradient),
+           device_data<float>(exp_avg), device_data<float>(exp_avg_sq), to, elements,
+           vectors_fit({&master, &gradient, &exp_avg, &exp_avg_sq, &weights}, kChunk));
+  });
+}
+
+void sgd_step(Context& ctx, const Sgd& rule, const Tensor& master, const Tensor& gradient,
+              const Tensor& velocity, const Tensor& weights) {
+  const Tensor published = apart_from(weights, master);
+  const std::int64_t elements = master.elements();
+  with_type({&weights}, [&](auto type) {
+    using T = decltype(type);
+    View<T> to = published.defined() ? View<T>(published) : View<T>();
+    launch(sgd_kernel<T>, blocks_of_chunks(elements), kThreads, 0, ctx.stream, rule,
+           ctx.step_state.get(), device_data<float>(master), device_data<float>(gradient),
+           device_data<float>(velocity), to, elements,
+           vectors_fit({&master, &gradient, &velocity, &weights}, kChunk));
+  });
+}
+
+void add_sum_of_squares(Context& ctx, const Tensor& x, const Tensor& sum) {
+  const std::int64_t count = blocks_for(x.elements(), kPart);
+  if (count == 0) return;
+  const Tensor parts = ctx.allocate({count}, DType::kF64, MemoryUse::kWorkspace);
+  launch(squares_kernel, extent(count), kThreads, 0, ctx.stream, device_data<float>(x),
+         x.elements(), device_data<double>(parts), vectors_fit({&x}, kChunk));
+  launch(add_doubles_kernel, 1, kThreads, 0, ctx.stream, device_data<double>(parts), count,
+         device_data<double>(sum));
+}
+
+void finish_gradient_norm(Context& ctx, const Tensor& sum, float clip, const Tensor& norm) {
+  launch(finish_norm_kernel, 1, 1, 0, ctx.stream, device_data<double>(sum), clip,
+         device_data<double>(norm), ctx.step_state.get());
+}
+
+}  // namespace trireme::ops::gpu

@@ -1,0 +1,145 @@
+#include "tensor/caching_allocator.h"
+
+#include <algorithm>
+#include <bit>
+
+#include <fmt/format.h>
+
+#include "trireme/base/error.h"
+
+namespace trireme {
+namespace {
+
+bool lives_as_long_as_the_model(MemoryUse use) {
+  return use == MemoryUse::kParameters || use == MemoryUse::kGradients ||
+         use == MemoryUse::kOptimizer;
+}
+
+// Of what comes and goes there are eight classes per power of two, and 32 of large blocks: at most
+// an eighth, and a 32nd, of a block is wasted. What stays is not rounded up.
+std::size_t size_class(std::size_t bytes, MemoryUse use) {
+  bytes = std::max(bytes, kBlockAlignment);
+  const std::size_t classes = bytes < kHugePage ? 8 : 32;
+  const std::size_t step = lives_as_long_as_the_model(use)
+                               ? kBlockAlignment
+                               : std::max(std::bit_floor(bytes) / classes, kBlockAlignment);
+  return (bytes + step - 1) / step * step;
+}
+
+}  // namespace
+
+CachingAllocator::~CachingAllocator() {
+  release_cached();
+}
+
+Buffer CachingAllocator::allocate(std::size_t bytes, MemoryUse use, const Stream& stream) {
+  Block block = take(size_class(bytes, use), use, stream);
+  std::byte* data = block.data;
+  return {data, Return{shared_from_this(), std::move(block), use}};
+}
+
+MemoryStats CachingAllocator::stats() const {
+  const std::lock_guard lock(mutex_);
+  return stats_;
+}
+
+void CachingAllocator::record_use(Block& block, const Stream& stream) {
+  const std::lock_guard lock(mutex_);
+  if (stream.native() == nullptr || stream.native() == block.home) return;
+  const auto known = std::find(block.used_on.begin(), block.used_on.end(), stream.native());
+  if (known == block.used_on.end()) block.used_on.push_back(stream.native());
+}
+
+Block CachingAllocator::take(std::size_t size, MemoryUse use, const Stream& stream) {
+  const std::lock_guard lock(mutex_);
+  Block block = from_cache(size, stream);
+  if (block.data == nullptr) {
+    block = from_system(size, stream);
+    if (block.data == nullptr) throw OutOfMemoryError(out_of_memory_message(size));
+    stats_.reserved += size;
+  }
+  const auto index = static_cast<std::size_t>(use);
+  stats_.live[index] += size;
+  stats_.peak[index] = std::max(stats_.peak[index], stats_.live[index]);
+  stats_.total_live += size;
+  stats_.total_peak = std::max(stats_.total_peak, stats_.total_live);
+  return block;
+}
+
+// Of several blocks the newest of the same stream, whose order alone makes it ready; of those of
+// other streams the one that has been idle for longest.
+Block CachingAllocator::from_cache(std::size_t size, const Stream& stream) {
+  const auto cached = free_.find(size);
+  if (cached == free_.end()) return {};
+  std::vector<Block>& blocks = cached->second;
+  const auto hand_out = [&](std::size_t index) {
+    Block block = std::move(blocks[index]);
+    blocks.erase(blocks.begin() + static_cast<std::ptrdiff_t>(index));
+    return block;
+  };
+  for (std::size_t i = blocks.size(); i-- > 0;) {
+    if (blocks[i].home == stream.native() && source_->make_ready(blocks[i], stream)) {
+      return hand_out(i);
+    }
+  }
+  for (std::size_t i = 0; i < blocks.size(); ++i) {
+    if (blocks[i].home != stream.native() && source_->make_ready(blocks[i], stream)) {
+      return hand_out(i);
+    }
+  }
+  return {};
+}
+
+Block CachingAllocator::from_system(std::size_t size, const Stream& stream) {
+  const auto over_limit = [&] { return limit_ != 0 && stats_.reserved + size > limit_; };
+  if (over_limit()) release_cached();
+  if (over_limit()) return {};
+  Block block = source_->take(size, stream);
+  if (block.data == nullptr) {
+    release_cached();
+    block = source_->take(size, stream);
+  }
+  return block;
+}
+
+void CachingAllocator::give_back(Block block, MemoryUse use) {
+  const std::lock_guard lock(mutex_);
+  stats_.live[static_cast<std::size_t>(use)] -= block.size;
+  stats_.total_live -= block.size;
+  source_->mark_uses(block);
+  free_[block.size].push_back(std::move(block));
+}
+
+void CachingAllocator::release_cached() {
+  for (auto& [size, blocks] : free_) {
+    for (Block& block : blocks) {
+      source_->give_back(block);
+      stats_.reserved -= size;
+    }
+    blocks.clear();
+  }
+  source_->settle();
+}
+
+std::string CachingAllocator::out_of_memory_message(std::size_t size) const {
+  constexpr double kMiB = 1048576.0;
+  std::string held;
+  for (std::size_t i = 0; i < kMemoryUses; ++i) {
+    held += fmt::format("{}{} {:.0f} MiB", i == 0 ? "" : ", ", name_of(static_cast<MemoryUse>(i)),
+                        static_cast<double>(stats_.live[i]) / kMiB);
+  }
+  const std::string state = source_->state();
+  return fmt::format(
+      "out of memory on {}: {:.1f} MiB more were asked for; in use: {}{}{}; a smaller "
+      "--batch.micro "
+      "or more --grid.tensor or --grid.pipeline would need less",
+      device().to_string(), static_cast<double>(size) / kMiB, held, state.empty() ? "" : "; ",
+      state);
+}
+
+void record_use(const Buffer& buffer, const Stream& stream) {
+  auto* end = std::get_deleter<CachingAllocator::Return>(buffer);
+  if (end != nullptr) end->owner->record_use(end->block, stream);
+}
+
+}  // namespace trireme

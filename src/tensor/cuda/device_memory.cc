@@ -1,0 +1,196 @@
+// Memory of a device, and pinned memory of the host, for the caching allocator.
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "trireme/base/error.h"
+#include "trireme/tensor/cuda.h"
+
+#include "tensor/caching_allocator.h"
+
+namespace trireme::cuda {
+namespace {
+
+// Events of one device that are used again and again.
+class EventPool {
+ public:
+  EventPool(std::shared_ptr<Runtime> runtime, int device)
+      : runtime_(std::move(runtime)), device_(device) {}
+  ~EventPool() {
+    for (EventHandle event : idle_) runtime_->destroy_event(event);
+  }
+  EventPool(const EventPool&) = delete;
+  EventPool& operator=(const EventPool&) = delete;
+
+  // Marks what is queued on the stream by now. What waits for an event keeps to the mark that it
+  // found, so the event may be used again at once.
+  EventHandle record(StreamHandle stream) {
+    EventHandle event = nullptr;
+    if (idle_.empty()) {
+      idle_.reserve(++made_);  // so that put() needs no memory
+      event = runtime_->create_event(device_);
+    } else {
+      event = idle_.back();
+      idle_.pop_back();
+    }
+    try {
+      runtime_->record(event, stream);
+    } catch (...) {
+      put(event);
+      throw;
+    }
+    return event;
+  }
+  void put(EventHandle event) noexcept { idle_.push_back(event); }
+  void put_all(std::vector<EventHandle>& events) noexcept {
+    for (EventHandle event : events) put(event);
+    events.clear();
+  }
+
+ private:
+  std::shared_ptr<Runtime> runtime_;
+  const int device_;
+  std::size_t made_ = 0;
+  std::vector<EventHandle> idle_;
+};
+
+// What device memory and pinned memory have in common.
+class CudaSource : public MemorySource {
+ public:
+  CudaSource(std::shared_ptr<Runtime> runtime, int device)
+      : runtime_(std::move(runtime)), device_(device), events_(runtime_, device) {}
+
+  void mark_uses(Block& block) noexcept override {
+    for (StreamHandle stream : block.used_on) {
+      try {
+        block.pending.push_back(events_.record(stream));
+      } catch (...) {
+        wait_for(stream);
+      }
+    }
+    block.used_on.clear();
+  }
+
+ protected:
+  // Where a mark cannot be set: a stream that fails too holds work that will never run.
+  void wait_for(StreamHandle stream) noexcept {
+    try {
+      runtime_->synchronize(stream);
+    } catch (...) {
+    }
+  }
+
+  const std::shared_ptr<Runtime> runtime_;
+  const int device_;
+  EventPool events_;
+};
+
+class DeviceMemory : public CudaSource {
+ public:
+  using CudaSource::CudaSource;
+
+  Device device() const override { return {DeviceKind::kCuda, device_}; }
+
+  Block take(std::size_t size, const Stream& stream) override {
+    TRIREME_CHECK(stream.device() == device() && stream.native() != nullptr,
+                  fmt::format("memory of {} was asked for on a stream of {}", device().to_string(),
+                              stream.device().to_string()));
+    Block block;
+    block.data = static_cast<std::byte*>(runtime_->allocate(size, stream.native()));
+    block.size = size;
+    block.home = stream.native();
+    return block;
+  }
+
+  void give_back(Block& block) noexcept override {
+    for (EventHandle event : block.pending) {
+      try {
+        runtime_->wait(block.home, event);
+      } catch (...) {
+        try {
+          runtime_->synchronize_event(event);
+        } catch (...) {
+        }
+      }
+    }
+    events_.put_all(block.pending);
+    runtime_->free(block.data, block.home);
+  }
+
+  void settle() noexcept override { runtime_->release_freed(device_); }
+
+  std::string state() noexcept override {
+    constexpr double kMiB = 1048576.0;
+    try {
+      const MemoryInfo memory = runtime_->memory_info(device_);
+      return fmt::format("the device has {:.0f} of {:.0f} MiB free",
+                         static_cast<double>(memory.free) / kMiB,
+                         static_cast<double>(memory.total) / kMiB);
+    } catch (...) {
+      return {};
+    }
+  }
+
+  // The marks stay with the block until all waits are queued: after a failure halfway it may go to
+  // another stream.
+  bool make_ready(Block& block, const Stream& stream) override {
+    if (block.home != stream.native()) {
+      block.pending.reserve(block.pending.size() + 1);
+      const EventHandle earlier = events_.record(block.home);
+      block.pending.push_back(earlier);
+    }
+    for (EventHandle event : block.pending) runtime_->wait(stream.native(), event);
+    events_.put_all(block.pending);
+    block.home = stream.native();
+    return true;
+  }
+};
+
+class PinnedMemory : public CudaSource {
+ public:
+  using CudaSource::CudaSource;
+
+  Device device() const override { return {}; }
+
+  Block take(std::size_t size, const Stream&) override {
+    Block block;
+    block.data = static_cast<std::byte*>(runtime_->allocate_pinned(size));
+    block.size = size;
+    return block;
+  }
+
+  // The host writes to the block as soon as it has it.
+  bool make_ready(Block& block, const Stream&) override {
+    const auto done = [&](EventHandle event) { return runtime_->done(event); };
+    if (!std::all_of(block.pending.begin(), block.pending.end(), done)) return false;
+    events_.put_all(block.pending);
+    return true;
+  }
+
+  void give_back(Block& block) noexcept override {
+    for (EventHandle event : block.pending) {
+      try {
+        runtime_->synchronize_event(event);
+      } catch (...) {
+      }
+    }
+    events_.put_all(block.pending);
+    runtime_->free_pinned(block.data);
+  }
+};
+
+}  // namespace
+
+std::shared_ptr<Allocator> make_device_allocator(std::shared_ptr<Runtime> runtime, int device,
+                                                 std::size_t limit) {
+  return std::make_shared<CachingAllocator>(
+      std::make_unique<DeviceMemory>(std::move(runtime), device), limit);
+}
+
+std::shared_ptr<Allocator> make_pinned_allocator(std::shared_ptr<Runtime> runtime, int device,
+                                                 std::size_t limit) {
+  return std::make_shared<CachingAllocator>(
+      std::make_unique<PinnedMemory>(std::move(runtime), device), limit);
+}
+
+}  // namespace trireme::cuda

@@ -1,0 +1,38 @@
+#include "trireme/base/error.h"
+#include "trireme/tensor/cuda.h"
+
+namespace trireme::cuda {
+
+OwnedStream::OwnedStream(std::shared_ptr<Runtime> runtime, int device, bool urgent)
+    : runtime_(std::move(runtime)),
+      stream_({DeviceKind::kCuda, device}, runtime_->create_stream(device, urgent),
+              runtime_.get()) {}
+
+OwnedStream::~OwnedStream() {
+  runtime_->destroy_stream(stream_.native());
+}
+
+Event::Event(std::shared_ptr<Runtime> runtime, int device)
+    : runtime_(std::move(runtime)), handle_(runtime_->create_event(device)) {}
+
+Event::~Event() {
+  runtime_->destroy_event(handle_);
+}
+
+void Event::record(const Stream& stream) {
+  runtime_->record(handle_, stream.native());
+}
+
+void Event::make_wait(const Stream& stream) const {
+  runtime_->wait(stream.native(), handle_);
+}
+
+bool Event::done() const {
+  return runtime_->done(handle_);
+}
+
+void Event::synchronize() const {
+  runtime_->synchronize_event(handle_);
+}
+
+}  // namespace trireme::cuda
