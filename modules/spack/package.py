@@ -12,23 +12,21 @@ class Trireme(CMakePackage):
     """Train neural networks on Slurm clusters from one C++ program: data, pipeline and tensor
     parallelism over MPI, HDF5 datasets, checkpoints that every process grid can continue."""
 
-    # There is no archive of a release yet: build a working copy, with `spack dev-build` or
+    # No homepage, url or maintainers: there is no public page, no archive whose checksum could stand
+    # here, and no account to notify. Build a working copy, with `spack dev-build` or
     # `spack develop`, under this version.
     version("0.1.0")
 
     license("Apache-2.0")
 
-    variant("tests", default=False, description="Build the tests")
-
     depends_on("c", type="build")
     depends_on("cxx", type="build")
     depends_on("cmake@3.25:", type="build")
-    depends_on("ninja", type="build")
     depends_on("pkgconfig", type="build")
 
     # Found as pkg-config's mpich: its launchers, and the levels of threads that it gives, are what
-    # the tests cover.
-    depends_on("mpich@4:")
+    # the tests cover. mpiexec is for users, too.
+    depends_on("mpich@4:", type=("build", "link", "run"))
     depends_on("hdf5@1.10.8:1.14+mpi")
     # The interface of version 2; with the threads of OpenMP, as BLIS.
     depends_on("onednn@2.6:2 cpu_runtime=omp")
@@ -39,16 +37,18 @@ class Trireme(CMakePackage):
     depends_on("sentencepiece@0.1.97:")
     depends_on("xxhash@0.8:")
     depends_on("zlib-api")
-    depends_on("googletest@1.12:+gtest", when="+tests", type=("build", "link"))
+    depends_on("googletest@1.12:+gtest", type="test")
 
     conflicts("%gcc@:11", msg="Trireme is written in C++20")
-    conflicts("target=aarch64:", msg="the instruction sets of its kernels are x86-64's")
+    requires("target=x86_64:", msg="the instruction sets of its kernels are x86-64's")
 
     generator("ninja")
 
+    sanity_check_is_file = [join_path("bin", "trireme")]
+
     def cmake_args(self):
         return [
-            self.define_from_variant("TRIREME_TESTS", "tests"),
+            self.define("TRIREME_TESTS", self.run_tests),
             self.define("TRIREME_BENCHMARKS", False),
         ]
 
@@ -58,4 +58,4 @@ class Trireme(CMakePackage):
     def test_version(self):
         """the program starts and says what it was built with"""
         trireme = which(self.prefix.bin.trireme)
-        assert "trireme {0}".format(self.spec.version) in trireme("version", output=str)
+        assert "trireme {0}".format(self.spec.version) in trireme("version", output=str.split, error=str.split)
