@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# The recipes of EasyBuild and Spack: EasyBuild reads its own and finds every dependency; Spack's is
-# compiled, and names the same version.
+# The recipes of EasyBuild and Spack: EasyBuild checks the style of its own, those of a release's
+# archive as contributions, and finds every dependency; Spack's is compiled, and names the same
+# version.
 #
 #     recipes_test.sh SOURCE_FOLDER BUILD_FOLDER VERSION
 set -euo pipefail
@@ -22,7 +23,7 @@ recipe=$(echo "$source_dir/modules/easybuild/Trireme-$version"-*.eb)
 # EasyBuild wants a real module tool.
 tools=$build_dir/debian_tcl
 "$source_dir/tests/support/debian_packages.sh" "$tools" environment-modules tcl8.6 libtcl8.6 || exit $?
-"$source_dir/tests/support/venv.sh" "$build_dir/venv_easybuild" easybuild || exit $?
+"$source_dir/tests/support/venv.sh" "$build_dir/venv_easybuild" easybuild pycodestyle || exit $?
 cat > "$work/modulecmd.tcl" << TEXT
 #!/bin/sh
 LD_LIBRARY_PATH=$tools/usr/lib/x86_64-linux-gnu TCL_LIBRARY=$tools/usr/share/tcltk/tcl8.6 \\
@@ -34,8 +35,15 @@ export EASYBUILD_PREFIX=$work/easybuild EASYBUILD_MODULES_TOOL=EnvironmentModule
 export EASYBUILD_MODULE_SYNTAX=Tcl EASYBUILD_ALLOW_MODULES_TOOL_MISMATCH=1
 module() { eval "$("$MODULES_CMD" bash "$@")"; }
 export -f module
-"$build_dir/venv_easybuild/bin/python" -m easybuild.main --dry-run --allow-use-as-root-and-accept-consequences \
-  --robot "$source_dir/modules/easybuild:$build_dir/venv_easybuild/easybuild/easyconfigs" "$recipe" > "$work/log" 2>&1 || { cat "$work/log"; fail "eb --dry-run"; }
+eb() {
+  "$build_dir/venv_easybuild/bin/python" -m easybuild.main --allow-use-as-root-and-accept-consequences \
+    --robot "$source_dir/modules/easybuild:$build_dir/venv_easybuild/easybuild/easyconfigs" "$@" > "$work/log" 2>&1 ||
+    { cat "$work/log"; fail "eb $*"; }
+}
+eb --check-style "$source_dir"/modules/easybuild/*.eb
+# Trireme's own has no checksum: git archive writes the source.
+eb --check-contrib "$source_dir"/modules/easybuild/[!T]*.eb
+eb --dry-run "$recipe"
 for name in "Trireme-$version-gmpich" HDF5-1.14.0-gmpich oneDNN-2 BLIS- SentencePiece- MPICH-; do
   grep -q "/$name.*(module:" "$work/log" || { cat "$work/log"; fail "eb does not plan $name"; }
 done

@@ -61,7 +61,7 @@ bool same_bits(const std::vector<T>& a, const std::vector<T>& b, std::size_t fir
          std::memcmp(a.data() + first, b.data(), b.size() * sizeof(T)) == 0;
 }
 
-TEST_F(AlgorithmsTest, DirectPairwiseAndReduceScatterGiveTheSameBits) {
+TEST_F(AlgorithmsTest, DirectPairwiseBruckAndReduceScatterGiveTheSameBits) {
   const auto check = [&]<class T>(T) {
     for (const std::size_t part : {1, 2, 61, 500, 1024}) {
       const std::size_t count = part * static_cast<std::size_t>(runtime().size());
@@ -70,6 +70,9 @@ TEST_F(AlgorithmsTest, DirectPairwiseAndReduceScatterGiveTheSameBits) {
       auto pairwise = contribution<T>(count);
       run(make_pairwise_all_reduce(wire(), wrap(pairwise), ReduceOp::kSum));
       EXPECT_TRUE(same_bits(direct, pairwise)) << count;
+      auto bruck = contribution<T>(count);
+      run(make_bruck_all_reduce(wire(), wrap(bruck), ReduceOp::kSum));
+      EXPECT_TRUE(same_bits(direct, bruck)) << count;
       auto input = contribution<T>(count);
       std::vector<T> own(part);
       run(make_reduce_scatter(wire(), wrap(input), wrap(own), ReduceOp::kSum));
@@ -80,6 +83,33 @@ TEST_F(AlgorithmsTest, DirectPairwiseAndReduceScatterGiveTheSameBits) {
   check(float());
   check(BFloat16());
   check(double());
+}
+
+TEST_F(AlgorithmsTest, ATreeReducesIntegers) {
+  for (const ReduceOp op : {ReduceOp::kSum, ReduceOp::kMax, ReduceOp::kMin}) {
+    for (const std::size_t count : {0, 1, 7, 1000}) {
+      std::vector<std::int64_t> direct(count);
+      for (std::size_t i = 0; i < count; ++i) {
+        const auto scattered = (i + 1) * 2654435761u * static_cast<unsigned>(runtime().rank() + 1);
+        direct[i] = static_cast<std::int64_t>(scattered % 1000) - 500;
+      }
+      auto tree = direct;
+      run(make_direct_all_reduce(wire(), wrap(direct), op));
+      run(make_tree_all_reduce(wire(), wrap(tree), op));
+      EXPECT_EQ(tree, direct);
+    }
+  }
+}
+
+TEST_F(AlgorithmsTest, BruckGathersInRankOrder) {
+  for (const std::size_t part : {0, 1, 500}) {
+    auto own = contribution<float>(part);
+    std::vector<float> expected(part * static_cast<std::size_t>(runtime().size()));
+    auto gathered = expected;
+    run(make_all_gather(wire(), wrap(own), wrap(expected)));
+    run(make_bruck_all_gather(wire(), wrap(own), wrap(gathered)));
+    EXPECT_EQ(gathered, expected);
+  }
 }
 
 TEST_F(AlgorithmsTest, MessagesAreCutIntoPieces) {
@@ -106,9 +136,9 @@ TEST_F(AlgorithmsTest, TheLibrarysOwn) {
   const AlgorithmTable table(rules);
   std::vector<int> members(static_cast<std::size_t>(runtime().size()));
   std::iota(members.begin(), members.end(), 0);
-  const auto library = make_mpi_communicator(
-      {engine, *allocator_, table, false}, "library", members, runtime().rank(), 77,
-      OwnedComm::duplicate(MPI_COMM_WORLD), OwnedComm::duplicate(MPI_COMM_WORLD));
+  const auto library =
+      make_mpi_communicator({engine, *allocator_, table, false}, "library", members,
+                            runtime().rank(), 77, OwnedComm::duplicate(MPI_COMM_WORLD));
   Communicator& ours = runtime().world();
 
   const auto size = static_cast<std::size_t>(runtime().size());

@@ -49,11 +49,16 @@ ExitStatus write_and_die(Runtime& runtime, const std::string& folder, const std:
   CheckpointOptions options;
   options.keep = 1;
   write(runtime, folder, 1, options);
-  const std::string partial = checkpoint_path(folder, 2) + ".partial";
+  const std::string partial = checkpoint_path(folder, 2) + ".0.partial";
   const bool last = runtime.rank() == runtime.size() - 1;
   if (when == "begin" && last) kill_at_size(partial, 0);
   if (when == "middle" && last) kill_at_size(partial, 24'000'000);
-  if (when == "rename") options.before_rename = [] { ::kill(::getpid(), SIGKILL); };
+  int calls = 0;
+  if (when == "rename") {
+    options.check_still_ours = [&calls] {
+      if (++calls == 2) ::kill(::getpid(), SIGKILL);
+    };
+  }
   write(runtime, folder, 2, options);
   return ExitStatus::kDone;
 }

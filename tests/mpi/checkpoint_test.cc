@@ -2,6 +2,7 @@
 
 #include <csignal>
 #include <filesystem>
+#include <fstream>
 #include <optional>
 #include <string>
 #include <vector>
@@ -174,10 +175,11 @@ TEST_F(CheckpointTest, GapsOverlapsAndContradictionsAreRefused) {
 TEST_F(CheckpointTest, KeepsTheNewestAndClearsWhatAKilledRunLeft) {
   CheckpointOptions options;
   options.keep = 2;
+  options.generation = 4;
   write(1, Split::kRows, options);
   write(2, Split::kRows, options);
   if (world_.rank() == 0) {
-    fs::copy(checkpoint_path(folder_, 1), checkpoint_path(folder_, 9) + ".partial");
+    fs::copy(checkpoint_path(folder_, 1), checkpoint_path(folder_, 9) + ".3.partial");
   }
   world_.barrier().wait_host();
   write(3, Split::kRows, options);
@@ -192,11 +194,34 @@ TEST_F(CheckpointTest, GivenUpBeforeTheRenameLeavesNothingAndSaysWhy) {
   write(1, Split::kRows);
   CheckpointOptions options;
   options.keep = 1;
-  options.before_rename = [] { throw RunFolderError("taken over by another job"); };
-  EXPECT_EQ(message_of<RunFolderError>([&] { write(2, Split::kRows, options); }),
-            "taken over by another job");
-  world_.barrier().wait_host();
-  EXPECT_EQ(files(), std::vector<std::string>{"step-00000001.h5"});
+  for (const int last : {1, 2}) {  // before the file is begun, before it is renamed
+    int calls = 0;
+    options.check_still_ours = [&] {
+      if (++calls == last) throw RunFolderError("taken over by another job");
+    };
+    EXPECT_EQ(message_of<RunFolderError>([&] { write(2, Split::kRows, options); }),
+              "taken over by another job");
+    world_.barrier().wait_host();
+    EXPECT_EQ(files(), std::vector<std::string>{"step-00000001.h5"});
+  }
+}
+
+// Ranks that outlived their step write the same step's checkpoint while a later holder of the
+// folder does: neither touches the other's unfinished file.
+TEST_F(CheckpointTest, AnEarlierHolderLeavesALaterOnesFileAlone) {
+  const std::string later = checkpoint_path(folder_, 1) + ".10.partial";
+  CheckpointOptions options;
+  options.generation = 9;
+  options.check_still_ours = [&] {
+    fs::create_directories(folder_);
+    std::ofstream(later) << "being written";
+  };
+  write(1, Split::kRows, options);
+  EXPECT_EQ(files(), (std::vector<std::string>{"step-00000001.h5", fs::path(later).filename()}));
+  options.generation = 10;
+  options.check_still_ours = {};
+  write(2, Split::kRows, options);
+  EXPECT_EQ(files(), (std::vector<std::string>{"step-00000001.h5", "step-00000002.h5"}));
 }
 
 TEST_F(CheckpointTest, LatestFallsBackToTheLastGoodOneAndSaysSo) {

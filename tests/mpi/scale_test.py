@@ -131,6 +131,21 @@ class Scale(ProgramTest):
         self.assertRegex(output, r"mpiexec\S* -n 2 \S+ scale --point \S+/study/points/weak-n2-d2p1t1-r1")
         self.assertFalse(self.study.exists())
 
+    def test_a_node_s_memory_is_what_sinfo_says(self):
+        sinfo = self.folder / "sinfo"
+        sinfo.write_text('#!/bin/sh\necho "$@" > asked\nprintf "64000\\n100+\\n"\n', encoding="utf-8")
+        sinfo.chmod(0o755)
+        (self.folder / "site.ini").write_text("[slurm]\npartition = long\n", encoding="utf-8")
+        path = {"PATH": f"{self.folder}:{os.environ['PATH']}"}
+        flags = self.arguments("--launcher", "sbatch", "--site", "site.ini")
+        self.expect_refusal(2, "a node has 100", *flags, "--dry-run", environment=path)
+        self.assertIn("--partition=long", (self.folder / "asked").read_text(encoding="utf-8"))
+        with open(self.folder / "site.ini", "a", encoding="utf-8") as site:
+            site.write("memory = 64000\n")
+        self.expect_done(*flags, "--dry-run", environment=path)
+        # Where no job is made of a point, nobody asks.
+        self.expect_done(*self.arguments("--launcher", "mpiexec"), "--dry-run", environment=path)
+
     def test_two_at_once(self):
         process = subprocess.Popen([self.program, *self.arguments("--steps", "1000000")], cwd=self.folder,
                                    stdout=subprocess.DEVNULL)

@@ -77,6 +77,24 @@ class Train(unittest.TestCase):
             if path != self.checkpoint(run, step):
                 path.unlink()
 
+    def test_watching_the_ranks_changes_no_bit(self):
+        self.assertEqual(self.train("watched", 2, "--grid.data", "2", "--log.stragglers", "0.001"), self.whole)
+        ranks = json.loads((self.folder / "watched/ranks.json").read_text())
+        self.assertEqual(ranks["last_step"], STEPS)
+        self.assertEqual([row[:5] for row in ranks["ranks"]], [[0, 0, 0, 0, 3], [0, 1, 0, 0, 3]])
+        times = [dict(zip(ranks["columns"], row)) for row in ranks["ranks"]]
+        self.assertTrue(all(rank["compute_s"] > 0 and rank["memory_bytes"] > 1e6 for rank in times), times)
+        # Of two, each is the other's only peer.
+        self.assertAlmostEqual(times[0]["times_peers"] * times[1]["times_peers"], 1, delta=0.01)
+        self.assertFalse((self.folder / "whole/ranks.json").exists())
+
+    def test_a_run_goes_on_where_ranks_json_cannot_be_written(self):
+        for name in ("checkpoints", "ranks.json.partial"):
+            (self.folder / "unwatched" / name).mkdir(parents=True)
+        self.train("unwatched", 2, "--grid.data", "2", "--run.steps", "8", "--log.stragglers", "0.001")
+        self.assertEqual(self.output.count("unwatched/ranks.json.partial cannot be written; the run goes on "
+                                           "without it"), 1, self.output)
+
     def losses_agree(self, metrics, first_step, tolerance):
         mine = {(m["step"], "eval_loss" in m): m.get("loss", m.get("eval_loss")) for m in metrics}
         for expected in self.whole:
@@ -192,7 +210,7 @@ class Train(unittest.TestCase):
                 (2, ["--batch.global", "7"], 2, "batch.global"),
                 (2, ["--data.train", str(self.folder / "no.h5")], 3, "no.h5"),
                 (2, ["--data.train", str(self.folder / "text.txt")], 3, "text.txt"),
-                (2, ["--device", "cuda"], 2, "no CUDA"),
+                (2, ["--device", "cuda"], 2, "run.device is cuda, but this "),
                 (2, ["--model.width", "-3"], 2, "model.width"),
                 (2, ["--modle.width", "3"], 2, "model.width")):
             with self.subTest(arguments=more):

@@ -57,6 +57,8 @@ class Requeue(unittest.TestCase):
         cls.addClassCleanup(shutil.rmtree, cls.folder, True)
         cls.trireme = Program(cls.program, cls.folder)
         cls.limited = cls.submit("limited", "-N1", "-w", "n4", "--time=1", steps=ENDLESS)
+        # Slurm itself sends this one, some time after the first twenty seconds.
+        cls.asked = cls.submit("asked", "-N1", "-w", "n4", "--time=2", "--signal=USR1@100", steps=ENDLESS)
         cls.cluster.call("srun", "--mpi=pmi2", "-w", "n1,n2", *cls.trireme.train("whole", *MODEL))
         cls.whole = cls.trireme.curve("whole")
         assert len(cls.whole) == STEPS
@@ -83,6 +85,20 @@ class Requeue(unittest.TestCase):
         self.cluster.wait_for_state(job, "COMPLETED")
         self.expect_same_curve("by_hand", job, 1)
 
+    def test_requeue_to_other_nodes(self):
+        job = self.submit("elsewhere", "-N2", "--exclude=n4")
+        self.wait_for_steps("elsewhere", job, 60)
+        nodes = self.cluster.call("scontrol", "show", "hostnames", self.cluster.job(job)["NodeList"]).split()
+        # The first one: rank 0 moves too, and with it who holds the run folder.
+        self.cluster.call("scontrol", "update", f"NodeName={nodes[0]}", "State=DRAIN", "Reason=test")
+        self.addCleanup(self.cluster.call, "scontrol", "update", f"NodeName={nodes[0]}", "State=RESUME")
+        self.cluster.call("scontrol", "requeue", job)
+        self.cluster.wait_for_state(job, "COMPLETED")
+        starts = re.findall(r"(?m)^start \d on (\S+)$", self.cluster.log(job))
+        self.assertEqual(len(set(starts)), 2, self.cluster.log(job))
+        self.assertNotIn(nodes[0], self.cluster.call("scontrol", "show", "hostnames", starts[1]).split())
+        self.expect_same_curve("elsewhere", job, 1)
+
     def test_signal(self):
         job = self.submit("signal", "-N2", "--exclude=n4")
         self.wait_for_steps("signal", job, 60)
@@ -98,6 +114,14 @@ class Requeue(unittest.TestCase):
         self.cluster.wait_for_state(other, "COMPLETED")
         self.cluster.wait_for_state(job, "COMPLETED")
         self.expect_same_curve("preempted", job, 1)
+
+    def test_signal_before_the_time_limit(self):
+        log = lambda: self.cluster.log(self.asked)
+        self.cluster.wait_for("the restart", lambda: "going on from" in log(), 150, show=log)
+        found = re.search(r"stopped by a signal after step (\d+);", log())
+        self.assertIsNotNone(found, log())
+        self.assertIn(f"step-{int(found[1]):08d}.h5, step {found[1]}\n", log())
+        self.cluster.call("scancel", self.asked)
 
     def test_time_limit(self):
         log = lambda: self.cluster.log(self.limited)

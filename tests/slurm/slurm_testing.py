@@ -82,7 +82,17 @@ class Cluster:
             if value := condition():
                 return value
             time.sleep(0.1)
-        raise AssertionError(f"waited {seconds} s for {what}\n{show()}")
+        raise AssertionError(f"waited {seconds} s for {what}\n{show()}\n{self.describe()}")
+
+    def describe(self):
+        """What Slurm thinks, and the end of what its controller wrote down."""
+        said = ""
+        for command in (["sinfo", "-N", "-h"], ["squeue"], ["squeue", "--steps"]):
+            done = subprocess.run(command, env=self.environment, capture_output=True, text=True, timeout=30,
+                                  check=False)
+            said += done.stdout + done.stderr
+        log = self.folder / "log/slurmctld.log"
+        return said + "\n".join(log.read_text(encoding="utf-8", errors="replace").splitlines()[-30:])
 
     def wait_for_state(self, job, states, seconds=90):
         """What is known of the job once it is in one of these states."""

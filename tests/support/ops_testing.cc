@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <limits>
 #include <map>
 
@@ -22,27 +21,47 @@ Tensor make_tensor(ops::Context& ctx, const Values& values, const Shape& shape, 
   Tensor x = ctx.allocate(shape, dtype);
   TRIREME_CHECK(x.elements() == static_cast<std::int64_t>(values.size()),
                 "a test's shape is wrong");
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    const auto value = static_cast<float>(values[i]);
-    if (dtype == DType::kF32) {
-      x.data<float>()[i] = value;
-    } else {
-      x.data<BFloat16>()[i] = BFloat16(value);
-    }
+  if (dtype == DType::kF32) {
+    const std::vector<float> host(values.begin(), values.end());
+    upload(ctx, host.data(), x);
+  } else {
+    std::vector<BFloat16> host;
+    for (const double value : values) host.emplace_back(static_cast<float>(value));
+    upload(ctx, host.data(), x);
   }
   return x;
 }
 
-Tensor make_tensor(ops::Context& ctx, const std::vector<std::int32_t>& values) {
-  Tensor x = ctx.allocate({static_cast<std::int64_t>(values.size())}, DType::kI32);
-  std::copy(values.begin(), values.end(), x.data<std::int32_t>());
+namespace {
+
+template <class T>
+Tensor make_copy(ops::Context& ctx, const std::vector<T>& values) {
+  Tensor x = ctx.allocate({static_cast<std::int64_t>(values.size())}, dtype_of<T>());
+  upload(ctx, values.data(), x);
   return x;
 }
 
+template <class T>
+Values read_values(const Tensor& x) {
+  std::vector<T> host(static_cast<std::size_t>(x.elements()));
+  download(x, host.data());
+  Values values;
+  for (const T value : host) values.push_back(static_cast<double>(static_cast<float>(value)));
+  return values;
+}
+
+}  // namespace
+
+Tensor make_tensor(ops::Context& ctx, const std::vector<std::int32_t>& values) {
+  return make_copy(ctx, values);
+}
+
 Tensor make_tensor(ops::Context& ctx, const std::vector<std::int64_t>& values) {
-  Tensor x = ctx.allocate({static_cast<std::int64_t>(values.size())}, DType::kI64);
-  std::copy(values.begin(), values.end(), x.data<std::int64_t>());
-  return x;
+  return make_copy(ctx, values);
+}
+
+Tensor make_tensor(ops::Context& ctx, double value) {
+  return make_copy(ctx, std::vector<double>{value});
 }
 
 Tensor make_output(ops::Context& ctx, const Shape& shape, DType dtype) {
@@ -53,17 +72,16 @@ Tensor make_output(ops::Context& ctx, const Shape& shape, DType dtype) {
 
 Tensor make_zeros(ops::Context& ctx, const Shape& shape, DType dtype) {
   const Tensor zeros = ctx.allocate(shape, dtype);
-  std::memset(zeros.raw(), 0, zeros.bytes());
+  upload(ctx, std::string(zeros.bytes(), '\0').data(), zeros);
   return zeros;
 }
 
 Values values_of(const Tensor& x) {
+  if (x.dtype() == DType::kF32) return read_values<float>(x);
+  if (x.dtype() == DType::kBF16) return read_values<BFloat16>(x);
   Values values(static_cast<std::size_t>(x.elements()));
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    values[i] = x.dtype() == DType::kF32
-                    ? static_cast<double>(x.data<float>()[i])
-                    : static_cast<double>(static_cast<float>(x.data<BFloat16>()[i]));
-  }
+  TRIREME_CHECK(x.dtype() == DType::kF64, "a test reads values of another type");
+  download(x, values.data());
   return values;
 }
 
@@ -141,7 +159,9 @@ double tolerance(const std::string& op, DType dtype) {
 }
 
 std::string bits_of(const Tensor& x) {
-  return {static_cast<const char*>(x.raw()), x.bytes()};
+  std::string bits(x.bytes(), '\0');
+  download(x, bits.data());
+  return bits;
 }
 
 void expect_close(const Tensor& x, const Values& reference, double tolerance,

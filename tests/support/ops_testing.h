@@ -9,6 +9,8 @@
 
 #include "trireme/ops/context.h"
 
+#include "support/ops_device.h"
+
 namespace trireme::testing {
 
 using Values = std::vector<double>;
@@ -23,6 +25,8 @@ Tensor make_tensor(ops::Context& ctx, const std::vector<std::int64_t>& values);
 // Filled with NaN: what an operation must overwrite.
 Tensor make_output(ops::Context& ctx, const Shape& shape, DType dtype);
 Tensor make_zeros(ops::Context& ctx, const Shape& shape, DType dtype);
+Tensor make_tensor(ops::Context& ctx, double value);  // (1) fp64
+// Of fp32, bf16 or fp64.
 Values values_of(const Tensor& x);
 // The values as a tensor of this type holds them.
 Values rounded(const Values& values, DType dtype);
@@ -43,7 +47,7 @@ std::string bits_of(const Tensor& x);
 void expect_close(const Tensor& x, const Values& reference, double tolerance,
                   const std::string& what);
 
-// Tests that run for each floating type.
+// Tests that run for each floating type, on the device of the program (ops_device.h).
 class OpsTest : public ::testing::TestWithParam<DType> {
  protected:
   DType dtype() const { return GetParam(); }
@@ -56,7 +60,10 @@ class OpsTest : public ::testing::TestWithParam<DType> {
     return rounded(random_values(seed, n, scale), dtype());
   }
 
-  ops::Context ctx = ops::make_cpu_context(2);
+  // Sets the state that operations read.
+  void set(const ops::StepState& state) { ops::write_step_state(ctx, state); }
+
+  ops::Context ctx = make_test_context();
 };
 
 std::string dtype_name(const ::testing::TestParamInfo<DType>& info);

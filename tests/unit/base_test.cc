@@ -1,8 +1,10 @@
 #include <cmath>
+#include <cstring>
 #include <set>
 
 #include <gtest/gtest.h>
 
+#include "trireme/base/dynamic_library.h"
 #include "trireme/base/error.h"
 #include "trireme/base/philox.h"
 #include "trireme/base/shape.h"
@@ -79,6 +81,31 @@ TEST(Error, CarriesStatusAndPlace) {
     EXPECT_NE(std::string(error.where().file).find("base_test.cc"), std::string::npos);
     EXPECT_EQ(error.where().line, line);
   }
+}
+
+TEST(DynamicLibrary, OpensTheFirstThatIsThere) {
+  const DynamicLibrary library({"libnot_there.so.1", "libc.so.6"});
+  ASSERT_TRUE(library.found()) << library.why_not();
+  EXPECT_EQ(library.name(), "libc.so.6");
+  EXPECT_EQ(library.path().front(), '/');
+  EXPECT_EQ(library.required<std::size_t(const char*)>("strlen")("four"), 4u);
+  EXPECT_EQ(library.function<void()>("no_such_function"), nullptr);
+  try {
+    library.required<void()>("no_such_function");
+    FAIL() << "it was found";
+  } catch (const CudaError& error) {
+    EXPECT_STREQ(error.what(), "libc.so.6 has no function no_such_function");
+  }
+}
+
+TEST(DynamicLibrary, SaysWhyItIsNotThere) {
+  const DynamicLibrary library({"libnot_there.so.1", "/nowhere/libnot_there.so"});
+  EXPECT_FALSE(library.found());
+  EXPECT_EQ(library.path(), "");
+  EXPECT_NE(library.why_not().find("libnot_there.so.1"), std::string::npos) << library.why_not();
+  EXPECT_EQ(library.function<void()>("strlen"), nullptr);
+  EXPECT_THROW(library.required<void()>("strlen"), CudaError);
+  EXPECT_EQ(cuda_library_names("cublasLt", 13).front(), "libcublasLt.so.13");
 }
 
 }  // namespace

@@ -30,14 +30,15 @@ class Commands(ProgramTest):
     def test_lists_the_commands(self):
         text = self.expect_done()
         self.assertEqual(text, self.expect_done("--help"))
-        for command in ("train", "prepare", "checkpoint", "top", "version"):
+        for command in ("train", "prepare", "checkpoint", "top", "bench", "version"):
             self.assertRegex(text, rf"(?m)^  {command} +\S")
             self.assertIn("usage: trireme " + command, self.expect_done(command, "--help"))
 
     def test_version_says_what_is_used(self):
         text = self.expect_done("version")
         for line in (r"^trireme \d+\.\d+", "^compiler .*GCC|Clang", r"^MPI .*\d", r"^files .*HDF5 \d",
-                     r"oneDNN \d", r"BLIS \d", "^CUDA +no$", "^NCCL +no$", r"^instructions +\S",
+                     r"oneDNN \d", r"BLIS \d", r"^CUDA +(no|\d+\.\d\S* for \S+.*; cuBLASLt \d.*)$",
+                     r"^NCCL +(no|\d\S+)$", r"^instructions +\S",
                      r"^fp32 products +.*: ", "^bf16 products +.*: (native|storage bf16, compute fp32)"):
             self.assertRegex(text, f"(?m){line}")
         forced = self.expect_done("version", environment={"TRIREME_MATMUL": "blis",
@@ -46,9 +47,37 @@ class Commands(ProgramTest):
         self.assertRegex(forced, r"fp32 products +BLIS .*: TRIREME_MATMUL=blis asks for it")
         self.assertRegex(forced, r"bf16 products +BLIS .*: storage bf16, compute fp32")
 
+    def test_doctor_gives_a_verdict_on_everything(self):
+        done = self.run_program("doctor")
+        text = done.stdout
+        self.assertEqual(done.returncode, 71 if "\nproblem " in text else 0, text)
+        *lines, blank, count = text.splitlines()[2:]
+        self.assertEqual(blank, "")
+        for line in lines:
+            self.assertRegex(line, r"^(ok|warning|problem|not here) +\S")
+        for subject in ("launch", "HDF5", "processors", "memory", "RDMA network", "GPU"):
+            self.assertRegex(text, rf"(?m)^(ok|warning|problem|not here) +{subject}")
+        self.assertRegex(count, r"^\d+ ok, \d+ warnings?, \d+ problems?, \d+ not here$")
+        rank = {"PMI_SIZE": "2", "PMI_RANK": "1", "MPI_LOCALRANKID": "1"}
+        self.assertEqual(self.expect_done("doctor", environment=rank), "")
+        rank["MPI_LOCALRANKID"] = "0"  # the first of its node
+        self.assertIn("2 tasks by mpiexec", self.run_program("doctor", environment=rank).stdout)
+
     def test_refuses_a_completion_of_nothing(self):
         self.expect_refusal(2, "completion takes one word, bash or zsh or man, not ''", "completion")
         self.expect_refusal(2, "bash or zsh or man, not 'fish'", "completion", "fish")
+
+    def test_refuses_a_bench_of_nothing(self):
+        self.expect_refusal(2, "bench takes one word, comm or ops or step, not ''", "bench")
+        self.expect_refusal(2, "bench takes one word, comm or ops or step, not 'comm ops'", "bench", "comm", "ops")
+        self.expect_refusal(2, "bench com: unknown; did you mean comm?", "bench", "com")
+        self.expect_refusal(2, "bench comm takes no --dtype; it takes --from, ", "bench", "comm", "--dtype", "bf16")
+        self.expect_refusal(2, "bench step takes no --from; it takes --preset, ", "bench", "step", "--from=1K")
+        self.expect_refusal(2, "--from 1KB: expected bytes, ", "bench", "comm", "--from", "1KB")
+        self.expect_refusal(2, "--from 4M is more than --to 1M", "bench", "comm", "--from", "4M", "--to", "1M")
+        self.expect_refusal(2, "--repeats 0: must be at least 1", "bench", "ops", "--repeats", 0)
+        self.expect_refusal(2, "--preset gpt3", "bench", "ops", "--preset", "gpt3")
+        self.expect_refusal(2, "--dtype fp64", "bench", "step", "--dtype", "fp64")
 
     def test_refuses_what_it_does_not_know(self):
         self.expect_refusal(2, "unknown command 'trian'; did you mean train?", "trian")

@@ -101,23 +101,29 @@ TEST(Launcher, SlurmNamesTheNode) {
 }
 
 TEST(AlgorithmTable, TheFirstRuleThatFitsDecides) {
-  const AlgorithmTable table({{Collective::kAllReduce, 100, Algorithm::kDirect},
+  const AlgorithmTable table({{Collective::kAllReduce, 100, Algorithm::kDirect, 4},
+                              {Collective::kAllReduce, 100, Algorithm::kBruck},
                               {Collective::kAllGather, 5, Algorithm::kDirect},
                               {Collective::kAllReduce, 1000, Algorithm::kLibrary}});
-  EXPECT_EQ(table.choose(Collective::kAllReduce, 100), Algorithm::kDirect);
-  EXPECT_EQ(table.choose(Collective::kAllReduce, 101), Algorithm::kLibrary);
-  EXPECT_EQ(table.choose(Collective::kAllReduce, 1001), Algorithm::kPairwise);
-  EXPECT_EQ(table.choose(Collective::kAllGather, 6), Algorithm::kPairwise);
+  EXPECT_EQ(table.choose(Collective::kAllReduce, 100, 4), Algorithm::kDirect);
+  EXPECT_EQ(table.choose(Collective::kAllReduce, 100, 5), Algorithm::kBruck);
+  EXPECT_EQ(table.choose(Collective::kAllReduce, 101, 4), Algorithm::kLibrary);
+  EXPECT_EQ(table.choose(Collective::kAllReduce, 1001, 4), Algorithm::kPairwise);
+  EXPECT_EQ(table.choose(Collective::kAllGather, 6, 4), Algorithm::kPairwise);
 }
 
-TEST(AlgorithmTable, TheDefaultTurnsAt32KiB) {
+TEST(AlgorithmTable, TheDefaultTurnsAt32KiBAndAtEightRanks) {
   const AlgorithmTable table;
   for (const Collective collective :
        {Collective::kAllReduce, Collective::kReduceScatter, Collective::kAllGather,
         Collective::kBroadcast, Collective::kAllToAll}) {
-    EXPECT_EQ(table.choose(collective, 32 << 10), Algorithm::kDirect);
-    EXPECT_EQ(table.choose(collective, (32 << 10) + 1), Algorithm::kPairwise);
+    EXPECT_EQ(table.choose(collective, 32 << 10, 8), Algorithm::kDirect);
+    EXPECT_EQ(table.choose(collective, 32 << 10, 9), Algorithm::kBruck);
+    EXPECT_EQ(table.choose(collective, (32 << 10) + 1, 8), Algorithm::kPairwise);
   }
+  EXPECT_EQ(table.choose(Collective::kAllReduce, (32 << 10) + 1, 9), Algorithm::kPairwise);
+  EXPECT_EQ(table.choose(Collective::kAllGather, 4 << 20, 9), Algorithm::kBruck);
+  EXPECT_EQ(table.choose(Collective::kAllGather, (4 << 20) + 1, 9), Algorithm::kPairwise);
   EXPECT_EQ(name_of(Algorithm::kLibrary), "library");
 }
 

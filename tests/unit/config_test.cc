@@ -1,4 +1,4 @@
-#include "trireme/train/config.h"
+#include "trireme/config/config.h"
 
 #include <filesystem>
 #include <fstream>
@@ -61,8 +61,8 @@ Config every_key_changed() {
   config.schedule = {"wsd", 2, 3};
   config.grid = {2, 3, 4, "gpipe", true};
   config.eval = {5, 6};
-  config.log = {11, "3-4", true};
-  config.checkpoint = {12, 13};
+  config.log = {11, "3-4", true, 1.5};
+  config.checkpoint = {12, 7.25, 13, 4.5};
   config.comm = {"nccl", 2.5};
   return config;
 }
@@ -81,7 +81,7 @@ TEST(Config, EveryKeyIsWrittenOnce) {
   std::size_t assignments = 0;
   for (std::size_t at = 0; (at = ini.find(" = ", at)) != std::string::npos; ++at) ++assignments;
   EXPECT_EQ(assignments, options.names().size());
-  EXPECT_EQ(options.names().size(), 52u);
+  EXPECT_EQ(options.names().size(), 55u);
 }
 
 TEST(Config, ModelKeysStayUnsetUntilGiven) {
@@ -163,12 +163,12 @@ TEST(Config, SizesMustBePositive) {
     }
   }
   for (const char* key : {"run.seed", "schedule.warmup", "eval.every", "checkpoint.every",
-                          "optim.clip", "optim.weight_decay"}) {
+                          "checkpoint.margin", "optim.clip", "optim.weight_decay"}) {
     EXPECT_EQ(refusal({fmt::format("--{}", key), "-1"}),
               fmt::format("--{} -1: must be at least 0", key));
     EXPECT_EQ(refusal({fmt::format("--{}", key), "0"}), "no error");
   }
-  for (const char* key : {"optim.lr", "optim.eps", "comm.timeout"}) {
+  for (const char* key : {"optim.lr", "optim.eps", "comm.timeout", "checkpoint.mtbf"}) {
     EXPECT_EQ(refusal({fmt::format("--{}", key), "0"}),
               fmt::format("--{} 0: must be above 0", key));
   }
@@ -192,6 +192,13 @@ TEST(Config, TextsMustNotBeEmpty) {
 TEST(Config, TheDataMustBeNamed) {
   EXPECT_EQ(message_of([] { parse_config({}); }),
             "data.train is missing: name what to train on, as in --data.train train.h5");
+}
+
+TEST(Config, CheckpointsAsOftenAsIsBestNeedTheTimeBetweenFailures) {
+  EXPECT_EQ(refusal({"--checkpoint.every", "auto"}),
+            "checkpoint.every = auto needs checkpoint.mtbf: the mean time between failures of the "
+            "whole job, in hours, as in --checkpoint.mtbf 24");
+  EXPECT_EQ(refusal({"--checkpoint.every", "auto", "--checkpoint.mtbf", "24"}), "no error");
 }
 
 TEST(Config, TheGlobalBatchIsWholeMicroBatches) {
@@ -224,7 +231,7 @@ TEST(Config, TheScheduleFitsTheRun) {
 
 TEST(Config, NcclNeedsADevice) {
   EXPECT_EQ(refusal({"--comm.backend", "nccl"}),
-            "comm.backend = nccl needs run.device = cuda, but it is cpu");
+            "comm.backend = nccl needs run.device = cuda, but it is auto");
 }
 
 // The text of one key in --help, with single spaces.
@@ -277,8 +284,10 @@ TEST(Config, HelpNamesUnitsAndChoices) {
   }
   EXPECT_EQ(help_of("grid.schedule"),
             "--grid.schedule TEXT pipeline schedule: gpipe, 1f1b [default 1f1b] ");
-  EXPECT_EQ(help_of("run.device"),
-            "--run.device TEXT where to compute: cpu, cuda [default cpu] (also --device) ");
+  EXPECT_EQ(
+      help_of("run.device"),
+      "--run.device TEXT where to compute; auto: the CPU, until this program can train on GPUs: "
+      "auto, cpu, cuda [default auto] (also --device) ");
   EXPECT_NE(help_of("config"), "");
 }
 

@@ -8,7 +8,7 @@ namespace trireme {
 namespace {
 
 constexpr double kEnd = 10'000.0;
-constexpr double kMargin = Deadline::kMarginSeconds;
+constexpr double kMargin = 30.0;
 constexpr double kFactor = Deadline::kCheckpointFactor;
 
 // The last moment at which another step is begun, found by asking.
@@ -24,13 +24,13 @@ double last_moment(const Deadline& deadline, const Deadline::Ahead& ahead = {}) 
 }
 
 TEST(Deadline, WithoutAnEndNothingStops) {
-  Deadline deadline(std::nullopt, 1e9);
+  Deadline deadline(std::nullopt, 1e9, kMargin);
   deadline.step_took(1e9);
   EXPECT_FALSE(deadline.wants_stop(1e18, {.evaluations = 2, .checkpoint = true}));
 }
 
 TEST(Deadline, LeavesTimeForTwoStepsAndACheckpoint) {
-  Deadline deadline(kEnd, 40.0);
+  Deadline deadline(kEnd, 40.0, kMargin);
   EXPECT_NEAR(last_moment(deadline), kEnd - kMargin - kFactor * 40, 0.01);
   deadline.step_took(7.0);
   EXPECT_NEAR(last_moment(deadline), kEnd - kMargin - kFactor * 40 - 14, 0.01);
@@ -40,7 +40,7 @@ TEST(Deadline, LeavesTimeForTwoStepsAndACheckpoint) {
 }
 
 TEST(Deadline, CountsTheLongestOfEach) {
-  Deadline deadline(kEnd, 0.0);
+  Deadline deadline(kEnd, 0.0, kMargin);
   for (const double seconds : {2.0, 5.0, 3.0}) deadline.step_took(seconds);
   for (const double seconds : {20.0, 50.0, 30.0}) deadline.evaluation_took(seconds);
   for (const double seconds : {200.0, 500.0, 300.0}) deadline.checkpoint_took(seconds);
@@ -52,7 +52,7 @@ TEST(Deadline, CountsTheLongestOfEach) {
 
 // Asked at every step, with durations up to the longest, the run always ends in time.
 TEST(Deadline, TheCheckpointIsThereBeforeTheEnd) {
-  Deadline deadline(kEnd, 1.0);
+  Deadline deadline(kEnd, 1.0, kMargin);
   double now = 0.0;
   deadline.step_took(9.0);
   deadline.evaluation_took(33.0);

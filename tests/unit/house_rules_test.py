@@ -30,8 +30,11 @@ LAYERS = {
     "optim": ["ops", "comm"],
     "parallel": ["nn", "optim"],
     "plan": ["models", "parallel", "topology"],
-    "train": ["io", "models", "parallel", "topology", "plan"],
-    "cli": ["train"],
+    "config": ["io", "optim"],
+    "report": ["config"],
+    "train": ["config", "report", "models", "parallel", "topology", "plan"],
+    "study": ["train"],
+    "cli": ["study"],
 }
 
 # Headers of others, and the folders that alone may include them. No public header does.

@@ -3,6 +3,8 @@
 
     python3 job_templates_test.py TRIREME REPOSITORY
 """
+import json
+import re
 import shutil
 import subprocess
 import sys
@@ -30,13 +32,36 @@ train = train.h5
 [job]
 tasks_per_node = 2
 """
-# What stands in place of srun: its words on standard error, and a status.
+# What stands in place of Slurm. The steps end as the lines of the file STEPS say, status and words on
+# standard error; the nodes in DEAD start nothing.
 SRUN = """#!/bin/sh
-echo "$*" >> "$CALLS"
-printf "$SRUN_WORDS" >&2
-exit "$SRUN_STATUS"
+case $* in
+  *--job-name=watch*) exec sleep 60 ;;
+  *--job-name=ask*)
+    for node; do :; done
+    case " $DEAD " in *" $node "*) exit 1 ;; esac
+    echo "$node"
+    exit ;;
+esac
+echo "srun $*" >> "$CALLS"
+read -r status words < "$STEPS"
+sed -i 1d "$STEPS"
+printf "$words" >&2
+exit "${status:-0}"
 """
-SCONTROL = '#!/bin/sh\necho "scontrol $*" >> "$CALLS"\n'
+SCONTROL = """#!/bin/sh
+case $* in
+  "show hostnames "*) echo "$3" | tr , '\\n' ;;
+  "show config") echo "KillWait = 30 sec" ;;
+  *) echo "scontrol $*" >> "$CALLS" ;;
+esac
+"""
+SQUEUE = """#!/bin/sh
+case $* in
+  *%N*) echo n1,n2,n3 ;;
+  *%T*) echo "${STATE-RUNNING}" ;;
+esac
+"""
 
 
 class Templates(ProgramTest):
@@ -94,28 +119,47 @@ class Templates(ProgramTest):
         self.assertTrue(text.startswith("n=1\n'--run.folder=my run'\\''s'\n"), text)
         self.assertIn("\n--model.tied=false\n", text)
 
-    def run_job(self, status, words="", **environment):
-        for name, text in (("srun", SRUN), ("scontrol", SCONTROL), ("module", "#!/bin/sh\n")):
+    def run_job(self, *steps, dead="", flags=(), **environment):
+        """The job `chain` on n1 to n3, two tasks on each: what became of it, and the commands it gave."""
+        for name, text in (("srun", SRUN), ("scontrol", SCONTROL), ("squeue", SQUEUE),
+                           ("module", "#!/bin/sh\n")):
             (self.folder / name).write_text(text, encoding="utf-8")
             (self.folder / name).chmod(0o755)
         calls = self.folder / "calls"
         calls.write_text("", encoding="utf-8")
-        done = subprocess.run(
-            ["bash", self.fill("chain", "--job.restarts", "3")], capture_output=True, text=True,
-            cwd=self.folder, check=False, env={
-                "PATH": f"{self.folder}:/usr/bin:/bin", "CALLS": str(calls),
-                "SRUN_STATUS": str(status), "SRUN_WORDS": words, "SLURM_JOB_ID": "7", **environment})
+        (self.folder / "steps").write_text("".join(f"{step}\n" for step in steps), encoding="utf-8")
+        script = self.fill("chain", "--job.restarts", "3", *flags)
+        done = subprocess.run(["bash", script], capture_output=True, text=True, cwd=self.folder, check=False, env={
+            "PATH": f"{self.folder}:/usr/bin:/bin", "CALLS": str(calls), "STEPS": str(self.folder / "steps"),
+            "DEAD": dead, "SLURM_JOB_ID": "7", "SLURM_JOB_NUM_NODES": "3", "SLURM_JOB_NODELIST": "n1,n2,n3",
+            "SLURMD_NODENAME": "n1", **environment})
         return done, calls.read_text(encoding="utf-8")
 
+    def nodes_of(self, calls):
+        """Nodes, ranks and names of each step."""
+        return re.findall(r"(?m)^srun .*--nodes=(\d+) --ntasks=(\d+) --nodelist=(\S+) ", calls)
+
+    def begin_run(self, *events):
+        run = self.folder / "my run's"
+        run.mkdir(exist_ok=True)
+        (run / "metrics.jsonl").write_text('{"step":8,"step_s":1}\n{"step":9,"step_s":1}\n', encoding="utf-8")
+        (run / "events.jsonl").write_text("".join(json.dumps(event, separators=(",", ":")) + "\n"
+                                                  for event in events), encoding="utf-8")
+        return run / "events.jsonl"
+
     def test_statuses_end_the_job_or_queue_it_again(self):
-        for status in (0, 2, 70, 76):
+        for status in (0, 2, 70):
             done, calls = self.run_job(status)
             self.assertEqual((done.returncode, done.stderr), (status, ""))
             self.assertNotIn("scontrol", calls)
         done, calls = self.run_job(75)
         self.assertEqual(done.returncode, 75)
-        self.assertIn("-K1 --mpi=pmi2 --cpus-per-task=1 ", calls)
+        self.assertIn("-K1 --wait=60 --overlap --job-name=step --mpi=pmi2 --cpus-per-task=1 ", calls)
+        self.assertEqual(self.nodes_of(calls), [("3", "6", "n1,n2,n3")])
         self.assertIn("\nscontrol requeue 7\n", calls)
+        done, calls = self.run_job(75, STATE="COMPLETING")  # scancel: SIGTERM, then as on any signal
+        self.assertEqual(done.returncode, 75)
+        self.assertNotIn("requeue", calls)
         done, calls = self.run_job(75, SLURM_RESTART_COUNT="3")
         self.assertEqual(done.returncode, 75)
         self.assertNotIn("scontrol", calls)
@@ -123,17 +167,65 @@ class Templates(ProgramTest):
 
     def test_a_killed_step_is_told_once(self):
         words = "srun: error: n2: task 1: Killed\\nsrun: error: n1: task 0: Terminated\\n"
-        done, _ = self.run_job(137, words)
-        self.assertEqual(done.returncode, 76)
+        done, _ = self.run_job(f"137 {words}", 0)
+        self.assertEqual(done.returncode, 0)
         self.assertEqual(done.stderr.splitlines()[2:], [
             "trireme: the step was killed, status 137, before a rank could speak: "
             "srun: error: n2: task 1: Killed"])
-        done, _ = self.run_job(143)
+        done, _ = self.run_job(143, 0)
         self.assertIn("before a rank could speak: srun named no task", done.stderr)
         # A rank has said it already.
-        done, _ = self.run_job(137, "trireme: rank 1 (host n2) is lost\\n" + words)
-        self.assertEqual(done.returncode, 76)
+        done, _ = self.run_job(f"137 trireme: rank 1 (n2) is lost\\n{words}", 0)
         self.assertNotIn("before a rank could speak", done.stderr)
+
+    def test_a_lost_rank_is_written_down_and_the_step_begins_again(self):
+        events = self.begin_run()
+        done, calls = self.run_job("137 srun: error: n2: task 1: Killed \"core\\\\dump\"\\n", 0)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(self.nodes_of(calls), [("3", "6", "n1,n2,n3")] * 2)
+        event = json.loads(events.read_text(encoding="utf-8"))
+        del event["time"]
+        self.assertEqual(event, {"step": 9, "event": "failure", "nodes": "n2", "job": "7",
+                                 "detail": "srun: error: n2: task 1: Killed coredump"})
+
+    def test_nodes_that_do_not_answer_are_left_out(self):
+        events = self.begin_run()
+        done, calls = self.run_job("76 trireme: rank 0 (n1): the connection to rank 2 is lost\\n", 0, dead="n2")
+        self.assertEqual(self.nodes_of(calls), [("3", "6", "n1,n2,n3"), ("2", "4", "n1,n3")])
+        self.assertIn("trireme: n2 does not answer\ntrireme: goes on on 2 of 3 nodes: n1 n3\n", done.stderr)
+        self.assertEqual(json.loads(events.read_text(encoding="utf-8"))["nodes"], "n2")
+
+    def test_a_node_that_was_lost_twice_is_left_out(self):
+        failure = {"event": "failure", "nodes": "n3", "job": "7"}
+        self.begin_run(failure, {"event": "checkpoint"}, {**failure, "nodes": "n1 n3"},
+                       {**failure, "nodes": "n1", "job": "6"})
+        done, calls = self.run_job(0)
+        self.assertEqual(self.nodes_of(calls), [("2", "4", "n1,n2")])
+        self.assertIn("trireme: n3 is left out: it was lost twice\n", done.stderr)
+
+    def test_ranks_stay_a_multiple_of_a_replica(self):
+        _, calls = self.run_job(76, 0, dead="n2", flags=("--grid.tensor", "2", "--grid.pipeline", "3"))
+        self.assertEqual(self.nodes_of(calls), [("3", "6", "n1,n2,n3")])  # no smaller number of nodes fits
+
+    def test_with_too_few_nodes_the_job_waits_for_all(self):
+        for flags, fewest in ((("--min-nodes", "3"), 3), (("--grid.data", "6", "--batch.global", "24"), 3)):
+            done, calls = self.run_job(76, 0, dead="n2", flags=flags)
+            self.assertEqual(done.returncode, 76)
+            self.assertIn(f"2 nodes are left, {fewest} are needed: the job waits for all of its nodes", done.stderr)
+            self.assertEqual(len(self.nodes_of(calls)), 1)
+            self.assertIn("\nscontrol requeue 7\n", calls)
+
+    def test_failures_in_a_row_end_the_job(self):
+        done, calls = self.run_job(*[76] * 9)  # before the run has a folder
+        self.assertEqual(len(self.nodes_of(calls)), 5)
+        failure = {"event": "failure", "nodes": "", "job": "7"}
+        for before, steps in (([failure] * 3, 2), ([failure] * 3 + [{"event": "checkpoint"}], 5),
+                              ([{**failure, "job": "6"}] * 9, 5)):
+            self.begin_run(*before)
+            done, calls = self.run_job(*[76] * 9)
+            self.assertEqual((done.returncode, len(self.nodes_of(calls))), (76, steps), done.stderr)
+            self.assertIn("5 failures in a row without a new checkpoint (job.failures): the job ends", done.stderr)
+            self.assertNotIn("requeue", calls)
 
     def test_refusals(self):
         run = ["--config", "run.ini"]

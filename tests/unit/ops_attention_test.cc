@@ -83,6 +83,12 @@ TEST_P(Attention, OneTileAndSeveral) {
   check_forward({1, 200, 1, 1, 64}, {});
 }
 
+TEST_P(Attention, LargeHeads) {
+  check_forward({1, 40, 1, 1, 128}, {});
+  check_forward({1, 37, 2, 1, 200}, {});
+  check_backward({1, 35, 2, 1, 80}, {}, 57);
+}
+
 TEST_P(Attention, GroupedHeads) {
   check_forward({2, 19, 6, 2, 8}, {});
   check_forward({1, 70, 4, 1, 16}, {});
@@ -183,6 +189,12 @@ TEST_P(Attention, Rotary) {
                         testing::tolerance("rotary", dtype()), "rotated");
   ops::rotary(ctx, s, qkv_t, 5, 10000.0f, true);
   testing::expect_close(qkv_t, qkv, 2 * testing::tolerance("rotary", dtype()), "and back");
+  const AttentionShape wide = {2, 5, 2, 1, 32};  // halves of whole chunks
+  const Values more = random_qkv(wide);
+  const Tensor more_t = qkv_tensor(wide, more);
+  ops::rotary(ctx, wide, more_t, 5, 10000.0f, false);
+  testing::expect_close(more_t, testing::reference::rotary(wide, more, 5, 10000.0),
+                        testing::tolerance("rotary", dtype()), "wide");
   // A rotation is orthogonal, so its inverse is its transpose: the backward.
   const AttentionShape odd = {2, 7, 4, 2, 5};
   EXPECT_THROW(ops::rotary(ctx, odd, output({14, odd.row()}), 0, 10000.0f, false), InternalError);

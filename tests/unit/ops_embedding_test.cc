@@ -58,6 +58,34 @@ TEST_P(Embedding, GradientAddsUpAtAnyThreadCount) {
   }
 }
 
+// More rows than the GPU looks through at once, columns in whole chunks, one token far more
+// frequent than the others.
+TEST_P(Embedding, GradientOfManyRows) {
+  constexpr std::int64_t kMany = 2500, kTable = 70, kWide = 16;
+  const Values dy = random(2, kMany * kWide);
+  std::vector<std::int32_t> many;
+  Values expected(kTable * kWide, 0.0);
+  for (std::int64_t row = 0; row < kMany; ++row) {
+    many.push_back(static_cast<std::int32_t>(row % 3 == 0 ? 40 : row * 31 % (kTable + 5)));
+    if (many.back() >= kTable) continue;
+    for (std::int64_t c = 0; c < kWide; ++c) {
+      expected[static_cast<std::size_t>(many.back() * kWide + c)] +=
+          dy[static_cast<std::size_t>(row * kWide + c)];
+    }
+  }
+  const Tensor dtable = testing::make_zeros(ctx, {kTable, kWide}, DType::kF32);
+  ops::embedding_backward(ctx, testing::make_tensor(ctx, many), tensor(dy, {kMany, kWide}), 0,
+                          dtable);
+  testing::expect_close(dtable, expected, testing::tolerance("embedding_backward", dtype()),
+                        "dtable");
+  // Each sum is in row order, on every device.
+  ops::Context cpu = ops::make_cpu_context(1);
+  const Tensor there = testing::make_zeros(cpu, {kTable, kWide}, DType::kF32);
+  ops::embedding_backward(cpu, testing::make_tensor(cpu, many),
+                          testing::make_tensor(cpu, dy, {kMany, kWide}, dtype()), 0, there);
+  EXPECT_TRUE(testing::bits_of(dtable) == testing::bits_of(there));
+}
+
 TEST_P(Embedding, Positions) {
   constexpr std::int64_t kPositions = 8, kLength = 5, kFirstRow = 3, kFirstPosition = 2, kRows = 12;
   const Values x = random(1, kRows * kColumns), table = random(2, kPositions * kColumns);

@@ -81,6 +81,72 @@ TEST_P(Norm, RmsNorm) {
       tolerance("norm_backward_weight"), "dweight");
 }
 
+// Rows of whole chunks, in the lengths at which a GPU takes other teams of threads, and of none.
+TEST_P(Norm, LongRows) {
+  for (const std::int64_t columns : {8, 264, 1024, 1032, 4104, 8200}) {
+    constexpr std::int64_t kFew = 5;
+    const Values in = random(1, kFew * columns), w = random(2, columns), b = random(3, columns);
+    const Values d = random(4, kFew * columns);
+    const Shape shape = {kFew, columns};
+    const Tensor in_t = tensor(in, shape), w_t = tensor(w, {columns}), d_t = tensor(d, shape);
+    const Tensor out = output(shape), din = output(shape);
+    const Tensor m = testing::make_output(ctx, {kFew}, DType::kF32);
+    const Tensor r = testing::make_output(ctx, {kFew}, DType::kF32);
+    const Tensor dw = testing::make_zeros(ctx, {columns}, DType::kF32);
+    const Tensor db = testing::make_zeros(ctx, {columns}, DType::kF32);
+    ops::layer_norm(ctx, in_t, w_t, tensor(b, {columns}), kEpsilon, out, m, r);
+    testing::expect_close(out, testing::reference::layer_norm(in, w, b, kEpsilon),
+                          tolerance("norm"), "y, columns " + std::to_string(columns));
+    ops::layer_norm_backward_input(ctx, d_t, in_t, w_t, m, r, din);
+    ops::layer_norm_backward_weight(ctx, d_t, in_t, m, r, dw, db);
+    Values dx_sum(kFew * columns), dw_sum(static_cast<std::size_t>(columns), 0.0), db_sum = dw_sum;
+    const Values means = testing::values_of(m), rstds = testing::values_of(r);
+    for (std::size_t row = 0; row < kFew; ++row) {
+      const auto n = static_cast<std::size_t>(columns);
+      double g_sum = 0.0, gh_sum = 0.0;
+      for (std::size_t c = 0; c < n; ++c) {
+        const double h = (in[row * n + c] - means[row]) * rstds[row], g = d[row * n + c] * w[c];
+        g_sum += g / static_cast<double>(n);
+        gh_sum += g * h / static_cast<double>(n);
+        dw_sum[c] += d[row * n + c] * h;
+        db_sum[c] += d[row * n + c];
+      }
+      for (std::size_t c = 0; c < n; ++c) {
+        const double h = (in[row * n + c] - means[row]) * rstds[row], g = d[row * n + c] * w[c];
+        dx_sum[row * n + c] = rstds[row] * (g - g_sum - h * gh_sum);
+      }
+    }
+    testing::expect_close(din, dx_sum, tolerance("norm_backward_input"), "dx");
+    testing::expect_close(dw, dw_sum, tolerance("norm_backward_weight"), "dweight");
+    testing::expect_close(db, db_sum, tolerance("norm_backward_weight"), "dbias");
+    ops::rms_norm(ctx, in_t, w_t, kEpsilon, out, r);
+    testing::expect_close(out, testing::reference::rms_norm(in, w, kEpsilon), tolerance("norm"),
+                          "rms_norm");
+    const Values rms = testing::values_of(r);
+    for (std::size_t row = 0; row < kFew; ++row) {
+      const auto n = static_cast<std::size_t>(columns);
+      double gh_sum = 0.0;
+      for (std::size_t c = 0; c < n; ++c) {
+        gh_sum += d[row * n + c] * w[c] * in[row * n + c] * rms[row] / static_cast<double>(n);
+      }
+      for (std::size_t c = 0; c < n; ++c) {
+        dx_sum[row * n + c] =
+            rms[row] * (d[row * n + c] * w[c] - in[row * n + c] * rms[row] * gh_sum);
+      }
+    }
+    ops::rms_norm_backward_input(ctx, d_t, in_t, w_t, r, din);
+    testing::expect_close(din, dx_sum, tolerance("norm_backward_input"), "dx of rms_norm");
+  }
+}
+
+TEST_P(Norm, TypesMayDiffer) {
+  const Tensor w32 = testing::make_tensor(ctx, weight, {kColumns}, DType::kF32);
+  const Tensor b32 = testing::make_tensor(ctx, bias, {kColumns}, DType::kF32);
+  ops::layer_norm(ctx, x_t, w32, b32, kEpsilon, y, mean, rstd);
+  testing::expect_close(y, testing::reference::layer_norm(x, weight, bias, kEpsilon),
+                        tolerance("norm"), "y");
+}
+
 TEST_P(Norm, LargeMeanDoesNotCancel) {
   Values shifted = x;
   for (double& value : shifted) value = value + 512.0;

@@ -28,7 +28,7 @@ class SoftmaxLoss : public testing::OpsTest {
   double loss_sum(const Tensor& of_targets, const Statistics& s) {
     const Tensor sum = testing::make_zeros(ctx, {1}, DType::kF64);
     ops::softmax_loss_sum(ctx, of_targets, s.row_max, s.row_sum, s.target_logit, sum);
-    return sum.data<double>()[0];
+    return testing::values_of(sum)[0];
   }
   Tensor logits_of(const Values& values, std::int64_t classes) {
     return testing::make_tensor(
@@ -73,6 +73,31 @@ TEST_P(SoftmaxLoss, GradientOfTheLoss) {
   }
 }
 
+// Rows of whole chunks, longer than a block of a GPU takes at once.
+TEST_P(SoftmaxLoss, ManyClasses) {
+  constexpr std::int64_t kMany = 4 * 2048, kUsed = kMany - 13;
+  const std::vector<std::int32_t> some = {5, kUsed - 1, ops::kMaskedTarget};
+  const Values x = testing::rounded(testing::random_values(5, 3 * kMany, 3.0), DType::kF32);
+  const Tensor x_t = logits_of(x, kMany), some_t = testing::make_tensor(ctx, some);
+  Statistics s = {testing::make_output(ctx, {3}, DType::kF32),
+                  testing::make_output(ctx, {3}, DType::kF32),
+                  testing::make_output(ctx, {3}, DType::kF32)};
+  ops::softmax_statistics(ctx, x_t, some_t, 0, kUsed, s.row_max, s.row_sum, s.target_logit);
+  const double expected = testing::reference::cross_entropy(x, some, kMany, kUsed);
+  EXPECT_NEAR(loss_sum(some_t, s), expected, 1e-6 * expected);
+  const Tensor dx = output({3, kMany});
+  ops::softmax_gradient(ctx, x_t, some_t, 0, kUsed, s.row_max, s.row_sum, dx);
+  Values gradient(3 * kMany, 0.0);
+  const Values tops = testing::values_of(s.row_max), sums = testing::values_of(s.row_sum);
+  for (std::size_t r = 0; r < 2; ++r) {
+    for (std::size_t c = 0; c < kUsed; ++c) {
+      gradient[r * kMany + c] = std::exp(x[r * kMany + c] - tops[r]) / sums[r];
+    }
+    gradient[r * kMany + static_cast<std::size_t>(some[r])] -= 1.0;
+  }
+  testing::expect_close(dx, gradient, testing::tolerance("softmax", dtype()), "dlogits");
+}
+
 // Two ranks hold classes [0, 20) and [20, 33), each with padding; the target 20 is where the first
 // has its padding.
 TEST_P(SoftmaxLoss, TwoPartsMakeTheWhole) {
@@ -83,19 +108,21 @@ TEST_P(SoftmaxLoss, TwoPartsMakeTheWhole) {
     if (i % kClasses == kCut - 1) left.insert(left.end(), kFirst - kCut, 50.0);
   }
   const Tensor left_t = logits_of(left, kFirst), right_t = logits_of(right, kSecond);
-  const Statistics a = statistics(left_t, 0, kCut), b = statistics(right_t, kCut, kValid - kCut);
-  const Tensor tops = testing::make_zeros(ctx, {kRows}, DType::kF32);
-  for (std::int64_t r = 0; r < kRows; ++r) {  // as the ranks would combine them
-    const float top = std::max(a.row_max.data<float>()[r], b.row_max.data<float>()[r]);
-    tops.data<float>()[r] = top;
-    a.target_logit.data<float>()[r] += b.target_logit.data<float>()[r];
-  }
+  Statistics a = statistics(left_t, 0, kCut);
+  const Statistics b = statistics(right_t, kCut, kValid - kCut);
+  const auto combined = [&](const Tensor& left_part, const Tensor& right_part,
+                            const auto& combine) {  // as the ranks would
+    Values values = testing::values_of(left_part);
+    const Values others = testing::values_of(right_part);
+    for (std::size_t r = 0; r < kRows; ++r) values[r] = combine(values[r], others[r]);
+    return testing::make_tensor(ctx, values, {kRows}, DType::kF32);
+  };
+  const auto sum = [](double x, double y) { return x + y; };
+  const Tensor tops =
+      combined(a.row_max, b.row_max, [](double x, double y) { return std::max(x, y); });
   ops::softmax_rescale(ctx, a.row_max, tops, a.row_sum);
   ops::softmax_rescale(ctx, b.row_max, tops, b.row_sum);
-  for (std::int64_t r = 0; r < kRows; ++r) {
-    a.row_sum.data<float>()[r] += b.row_sum.data<float>()[r];
-    a.row_max.data<float>()[r] = tops.data<float>()[r];
-  }
+  a = {tops, combined(a.row_sum, b.row_sum, sum), combined(a.target_logit, b.target_logit, sum)};
   const double loss = loss_sum(targets_t, a);
   const double expected = testing::reference::cross_entropy(logits, targets, kClasses, kValid);
   EXPECT_NEAR(loss, expected, 1e-6 * expected);
@@ -121,12 +148,11 @@ TEST_P(SoftmaxLoss, TwoPartsMakeTheWhole) {
 TEST_P(SoftmaxLoss, AnEmptyPartAddsNothing) {
   const Tensor whole = logits_of(logits, kClasses);
   const Statistics all = statistics(whole, 0, kValid), none = statistics(whole, kValid, 0);
-  for (std::int64_t r = 0; r < kRows; ++r) {
-    EXPECT_EQ(none.row_max.data<float>()[r], -std::numeric_limits<float>::infinity());
-    EXPECT_EQ(none.target_logit.data<float>()[r], 0.0f);
-  }
+  EXPECT_EQ(testing::values_of(none.row_max),
+            Values(kRows, -std::numeric_limits<double>::infinity()));
+  EXPECT_EQ(testing::values_of(none.target_logit), Values(kRows, 0.0));
   ops::softmax_rescale(ctx, none.row_max, all.row_max, none.row_sum);
-  for (std::int64_t r = 0; r < kRows; ++r) EXPECT_EQ(none.row_sum.data<float>()[r], 0.0f);
+  EXPECT_EQ(testing::values_of(none.row_sum), Values(kRows, 0.0));
 }
 
 TEST_P(SoftmaxLoss, LargeLogitsStayFiniteAndNotANumberShows) {
@@ -135,9 +161,10 @@ TEST_P(SoftmaxLoss, LargeLogitsStayFiniteAndNotANumberShows) {
   x[4 * kClasses + 2] = std::numeric_limits<double>::quiet_NaN();
   x[5 * kClasses + 2] = std::numeric_limits<double>::infinity();
   const Statistics s = statistics(logits_of(x, kClasses), 0, kValid);
-  EXPECT_EQ(s.row_sum.data<float>()[0], 1.0f);
-  EXPECT_TRUE(std::isnan(s.row_sum.data<float>()[4]));
-  EXPECT_TRUE(std::isnan(s.row_sum.data<float>()[5]));
+  const Values row_sum = testing::values_of(s.row_sum);
+  EXPECT_EQ(row_sum[0], 1.0);
+  EXPECT_TRUE(std::isnan(row_sum[4]));
+  EXPECT_TRUE(std::isnan(row_sum[5]));
   EXPECT_TRUE(std::isnan(loss_sum(targets_t, s)));
 }
 

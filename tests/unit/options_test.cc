@@ -1,4 +1,4 @@
-#include "trireme/train/options.h"
+#include "trireme/config/options.h"
 
 #include <gtest/gtest.h>
 

@@ -5,9 +5,11 @@
 #include <fstream>
 #include <string>
 
-#include "train/report.h"
-#include "train/run_report.h"
-#include "train/whole_file.h"
+#include "trireme/report/rank_table.h"
+#include "trireme/report/run_events.h"
+#include "trireme/report/run_report.h"
+#include "trireme/report/whole_file.h"
+#include "trireme/study/study_page.h"
 
 namespace trireme {
 namespace {
@@ -41,12 +43,12 @@ void write_study(const std::string& folder) {
   const Facts facts = {{"model", "gpt2-124m, \"quoted\" <b>&amp;"},
                        {"steps", "25, the first 5 left out"}};
   write_whole_file(folder + "/study.html",
-                   page_of_study({facts, 30, 30, scaling::analyse(study_results(3))}));
-  write_whole_file(folder + "/study_empty.html", page_of_study({facts, 0, 30, {}}));
+                   scaling::page_of_study({facts, 30, 30, scaling::analyse(study_results(3))}));
+  write_whole_file(folder + "/study_empty.html", scaling::page_of_study({facts, 0, 30, {}}));
   std::vector<PointResult> one = study_results(1);
   one.resize(1);
   write_whole_file(folder + "/study_one.html",
-                   page_of_study({facts, 1, 30, scaling::analyse(one)}));
+                   scaling::page_of_study({facts, 1, 30, scaling::analyse(one)}));
 }
 
 // A run of `steps` steps in a folder of its own, and its page.
@@ -75,6 +77,21 @@ void write_run(const std::string& run, int steps, const std::optional<std::strin
     events.write(250, "checkpoint", 1.25, run + "/checkpoints/step-00000250.h5");
     events.write(250, "start", 0.0, "grid 3 x 1 x 2 (data x pipeline x tensor), <n2> & n3");
     events.write(500, "checkpoint", 1.5, run + "/checkpoints/step-00000500.h5");
+  }
+  if (steps > 0) {
+    RankTable ranks;
+    ranks.first_step = 981;
+    ranks.last_step = 1000;
+    ranks.nodes = {{"n1", 1.2e9}, {"<n2>", 3e8}};
+    ranks.stragglers = {"rank 39 on <n2> computes 1.6 x as long as its peers"};
+    for (int i = 0; i < 40; ++i) {
+      ranks.ranks.push_back({.node = i / 20,
+                             .data = i,
+                             .compute_seconds = 0.4 + 0.001 * i,
+                             .memory_bytes = 2e9,
+                             .times_peers = 1.0 + 0.01 * i});
+    }
+    write_whole_file(run + "/ranks.json", to_json(ranks));
   }
   RunReport(run).write(ended);
 }

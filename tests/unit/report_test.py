@@ -104,10 +104,17 @@ class Pages(unittest.TestCase):
         self.assertTrue(any(t.startswith("started again at step 250") for t in titles))
         self.assertFalse(any("started again at step 0" in t for t in titles))
         self.assertEqual(sum("evaluation loss" in t for t in titles), 10)
-        rows = [[text_of(cell) for cell in row] for row in tree.iter(HTML + "tr")]
+        ranks, events = tree.iter(HTML + "table")
+        rows = [[text_of(cell) for cell in row] for row in events.iter(HTML + "tr")]
         self.assertEqual(len(rows), 1 + 4)
         self.assertEqual(rows[2][1:4], ["250", "checkpoint", "1.25"])
+        rows = [[text_of(cell) for cell in row] for row in ranks.iter(HTML + "tr")]
+        self.assertEqual(len(rows), 1 + 32)  # the slowest
+        self.assertEqual(rows[1], ["39", "<n2>", "39, 0, 0", "0.439", "0", "0", "1.39", "1907", "300"])
+        self.assertEqual(rows[32][0], "8")
         page = text_of(tree)
+        self.assertIn("Ranks, steps 981 to 1000, the 32 slowest", page)
+        self.assertIn("Straggler: rank 39 on <n2> computes 1.6 x", page)
         self.assertIn("1 step was skipped", page)
         self.assertIn("1000 of 1000", page)
         self.assertNotIn("http-equiv", self.pages["run"].read_text())

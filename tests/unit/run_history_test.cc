@@ -1,4 +1,4 @@
-#include "trireme/train/run_history.h"
+#include "trireme/report/run_history.h"
 
 #include <chrono>
 #include <cmath>
@@ -214,7 +214,7 @@ TEST_F(RunHistoryTest, FindsTheNewestCheckpointWithoutOpeningIt) {
   EXPECT_FALSE(history.checkpoint());
   write("checkpoints/step-00000002.h5", "not HDF5");
   write("checkpoints/step-00000004.h5", "nor this");
-  write("checkpoints/step-00000006.h5.partial", "");
+  write("checkpoints/step-00000006.h5.1.partial", "");
   set_age("checkpoints/step-00000004.h5", 5000);
   history.update();
   ASSERT_TRUE(history.checkpoint());

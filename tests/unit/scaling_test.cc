@@ -1,4 +1,4 @@
-#include "trireme/train/scaling.h"
+#include "trireme/study/scaling.h"
 
 #include <cmath>
 #include <limits>
@@ -170,23 +170,23 @@ TEST(Scaling, RemarksSayWhatAFitIsWorth) {
 }
 
 TEST(Scaling, SharesOfTimeAddUpToOne) {
-  const auto sum = [](const Shares& s) {
+  const auto sum = [](const TimeShares& s) {
     return s.computation + s.communication + s.data + s.checkpoint;
   };
-  const Shares usual = shares_of({.step_seconds = 0.9,
-                                  .communication_seconds = 0.2,
-                                  .data_seconds = 0.05,
-                                  .checkpoint_seconds = 0.1});
+  const TimeShares usual = shares_of({.step_seconds = 0.9,
+                                      .communication_seconds = 0.2,
+                                      .data_seconds = 0.05,
+                                      .checkpoint_seconds = 0.1});
   EXPECT_DOUBLE_EQ(usual.communication, 0.2);
   EXPECT_DOUBLE_EQ(usual.data, 0.05);
   EXPECT_DOUBLE_EQ(usual.checkpoint, 0.1);
   EXPECT_NEAR(usual.computation, 0.65, 1e-12);
   // The slowest ranks of two kinds, added.
-  const Shares crowded =
+  const TimeShares crowded =
       shares_of({.step_seconds = 1.0, .communication_seconds = 0.9, .data_seconds = 0.9});
   EXPECT_NEAR(sum(crowded), 1.0, 1e-12);
   EXPECT_DOUBLE_EQ(crowded.communication, 0.5);
-  EXPECT_DOUBLE_EQ(sum(shares_of({})), 1.0);
+  EXPECT_DOUBLE_EQ(sum(shares_of(TimeSpent{})), 1.0);
 }
 
 TEST(Scaling, NamesOfPoints) {

@@ -84,7 +84,33 @@ class Printed(RunFolderTest):
             self.assertRegex(text, f"(?m)^{line}$")
         self.assertTrue(all(len(line) <= 80 for line in text.splitlines()), text)
         self.assertNotIn("\x1b", text)
-        self.assertEqual(text, self.top("--once", environment=UTF8))
+        again = self.top("--once", environment=UTF8)
+        self.assertEqual(*(re.sub(r"\d+ s ago", "a while ago", each) for each in (text, again)))
+
+    def test_the_slowest_rank_and_the_latest_events(self):
+        self.add_steps(1, 25)
+        head = {"first_step": 11, "last_step": 20, "gather_s": 0.01, "stragglers": ["rank 1 on n2 \x1b"],
+                "nodes": [{"host": "n1", "link_bytes_per_s": 0}, {"host": "n2", "link_bytes_per_s": 0}]}
+        ranks = [[0, 0, 0, 0, 2, 0.25, 0, 0.25, 1e8, 0.5], [1, 1, 0, 0, 2, 0.4, 0.1, 0, 1e8, 2.0]]
+        (self.run_folder / "ranks.json").write_text(json.dumps({**head, "ranks": ranks}), encoding="utf-8")
+        for step, event in enumerate(("start", "checkpoint", "start", "straggler")):
+            with open(self.run_folder / "events.jsonl", "a", encoding="utf-8") as file:
+                file.write(json.dumps({"time": int(time.time()) - 100, "step": step, "event": event,
+                                       "detail": f"detail {step}\n"}) + "\n")
+        text = self.top()
+        self.assertRegex(text, r"(?m)^slowest +rank 1 on n2, 2\.00 x its peers: 400\.0 ms computing, "
+                               r"100\.0 ms data$")
+        self.assertRegex(text, r"(?m)^straggler +rank 1 on n2 \?$")
+        events = re.findall(r"(?m)^event +1 min 4\d s ago, step (\d): (.*)$", text)
+        self.assertEqual(events, [("1", "checkpoint, detail 1?"), ("2", "start, detail 2?"),
+                                  ("3", "straggler, detail 3?")])
+        self.assertIn("loss  1 ", text)  # there is room for the curve
+        # One rank has no peers; nobody is slow.
+        alone = {**head, "stragglers": [], "ranks": [[0, 0, 0, 0, 2, 0.25, 0, 0, 1e8, 0]]}
+        (self.run_folder / "ranks.json").write_text(json.dumps(alone), encoding="utf-8")
+        text = self.top()
+        self.assertRegex(text, r"(?m)^slowest +rank 0 on n1: 250\.0 ms computing$")
+        self.assertNotIn("straggler  ", text)
 
     def test_without_utf8_all_is_ascii(self):
         self.add_steps(1, 25)

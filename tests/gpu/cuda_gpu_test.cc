@@ -1,0 +1,132 @@
+// What the tests on a scripted runtime take for granted of CUDA, on a GPU: memory, streams, events
+// and copies. Every value is checked, so work that overtakes other work is seen.
+#include <cstdio>
+#include <random>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "trireme/base/error.h"
+#include "trireme/tensor/copy.h"
+#include "trireme/tensor/cuda.h"
+
+namespace trireme {
+namespace {
+
+constexpr auto kUse = MemoryUse::kActivations;
+
+class Gpu : public ::testing::Test {
+ protected:
+  Tensor on_device(std::int64_t n, const Stream& stream) {
+    return Tensor::allocate(*allocator_, stream, {n}, DType::kI32, kUse);
+  }
+  Tensor pinned(std::int64_t n) {
+    return Tensor::allocate(*pinned_, Stream(), {n}, DType::kI32, kUse);
+  }
+
+  const std::shared_ptr<cuda::Runtime> runtime_ = cuda::make_runtime();
+  const cuda::OwnedStream first_{runtime_, 0}, second_{runtime_, 0, true};
+  std::shared_ptr<Allocator> allocator_ = cuda::make_device_allocator(runtime_, 0);
+  std::shared_ptr<Allocator> pinned_ = cuda::make_pinned_allocator(runtime_, 0);
+};
+
+TEST_F(Gpu, SaysWhatItIs) {
+  const cuda::DeviceProperties gpu = runtime_->properties(0);
+  const cuda::MemoryInfo memory = runtime_->memory_info(0);
+  std::printf("%s, compute capability %d.%d, %s, %zu of %zu MiB free\n", gpu.name.c_str(),
+              gpu.major, gpu.minor, gpu.pci_bus_id.c_str(), memory.free >> 20, memory.total >> 20);
+  EXPECT_FALSE(gpu.name.empty());
+  EXPECT_EQ(gpu.uuid.size(), 32u);
+  EXPECT_EQ(gpu.pci_bus_id.size(), 12u) << gpu.pci_bus_id;
+  EXPECT_TRUE(gpu.memory_pools);
+  EXPECT_LE(memory.free, memory.total);
+  EXPECT_GE(runtime_->driver_version() / 1000, runtime_->runtime_version() / 1000);
+  EXPECT_THROW(runtime_->properties(1000), CudaError);
+}
+
+TEST_F(Gpu, WorkOnTwoStreamsKeepsItsOrder) {
+  std::mt19937_64 random(1);
+  struct Copied {
+    Tensor host;
+    std::int32_t value;
+  };
+  std::vector<Copied> all;
+  for (int step = 0; step < 400; ++step) {
+    const Stream& stream = (random() % 2 ? first_ : second_).get();
+    const Stream& other = (random() % 2 ? first_ : second_).get();
+    const auto n = static_cast<std::int64_t>(1 + random() % 200000);
+    const Tensor source = pinned(n);
+    std::fill_n(source.data<std::int32_t>(), n, step);
+    const Tensor data = on_device(n, stream);
+    const Tensor doubled = on_device(n, stream);
+    runtime_->fill(data.raw(), 0xff, data.bytes(), stream.native());
+    copy_to_device(source, data, stream);
+    copy(data, doubled, stream);
+    cuda::Event ready(runtime_, 0);
+    ready.record(stream);
+    ready.make_wait(other);
+    all.push_back({pinned(n), step});
+    copy_to_host(doubled, all.back().host, other);
+    if (all.size() < 40) continue;
+    first_.get().synchronize();
+    second_.get().synchronize();
+    for (const Copied& copied : all) {
+      for (const std::int32_t value : copied.host.span<std::int32_t>()) {
+        ASSERT_EQ(value, copied.value);
+      }
+    }
+    all.clear();
+  }
+  first_.get().synchronize();
+  second_.get().synchronize();
+  EXPECT_EQ(allocator_->stats().total_live, 0u);
+}
+
+TEST_F(Gpu, AStreamReusesItsBlockAtOnce) {
+  const void* before = nullptr;
+  {
+    const Tensor block = on_device(1000, first_.get());
+    before = block.raw();
+    EXPECT_EQ(reinterpret_cast<std::uintptr_t>(before) % 256, 0u);
+  }
+  EXPECT_EQ(on_device(1000, first_.get()).raw(), before);
+}
+
+TEST_F(Gpu, MemoryThatIsShortIsAnErrorAndNoEnd) {
+  const std::size_t total = runtime_->memory_info(0).total;
+  { const Buffer block = allocator_->allocate(total / 4, kUse, first_.get()); }
+  try {
+    allocator_->allocate(2 * total, kUse, first_.get());
+    FAIL() << "there was more than the device has";
+  } catch (const OutOfMemoryError& error) {
+    EXPECT_NE(std::string(error.what()).find("MiB free"), std::string::npos) << error.what();
+  }
+  EXPECT_EQ(allocator_->stats().reserved, 0u);  // what was cached has been given back
+  const Tensor small = on_device(4, first_.get());
+  const Tensor back = pinned(4);
+  runtime_->fill(small.raw(), 1, small.bytes(), first_.get().native());
+  copy_to_host(small, back, first_.get());
+  first_.get().synchronize();
+  EXPECT_EQ(back.data<std::int32_t>()[3], 0x01010101);
+}
+
+TEST_F(Gpu, ADoneEventSaysSo) {
+  cuda::Event event(runtime_, 0);
+  EXPECT_TRUE(event.done());
+  event.record(first_.get());
+  event.synchronize();
+  EXPECT_TRUE(event.done());
+}
+
+}  // namespace
+}  // namespace trireme
+
+int main(int argc, char** argv) {
+  const trireme::cuda::Devices found = trireme::cuda::make_runtime()->devices();
+  if (found.count == 0) {
+    std::printf("skipped: there is no GPU: %s\n", found.why_none.c_str());
+    return 77;
+  }
+  ::testing::InitGoogleTest(&argc, argv);
+  return RUN_ALL_TESTS();
+}

@@ -1,0 +1,107 @@
+#!/usr/bin/env python3
+"""trireme bench: its tables on several ranks, at tiny sizes. Nothing is asserted of times.
+
+    python3 bench_test.py TRIREME MPIEXEC
+"""
+import json
+import re
+import sys
+import unittest
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "support"))
+from cli_testing import ProgramTest  # noqa: E402
+
+COLLECTIVES = ("all_reduce", "reduce_scatter", "all_gather", "broadcast", "all_to_all", "exchange")
+FACTORS = {1: (0, 0, 0, 1, 0, 1), 2: (1, 1 / 2, 1 / 2, 1, 1 / 2, 1), 4: (3 / 2, 3 / 4, 3 / 4, 1, 3 / 4, 1)}
+STEP = ("--preset", "test-gpt", "--repeats", 2)
+
+
+class Bench(ProgramTest):
+    mpiexec = ""
+
+    def ranks(self, number):
+        return [self.mpiexec, "-n", number]
+
+    def read(self, name):
+        return json.loads((self.folder / name).read_text())
+
+    def test_comm(self):
+        for ranks, factors in FACTORS.items():
+            with self.subTest(ranks=ranks):
+                text = self.expect_done("bench", "comm", "--from", "1K", "--to", "16K", "--repeats", 2,
+                                        "--warmup", 1, "--json", "comm.json", before=self.ranks(ranks))
+                title, columns, *lines = text.splitlines()
+                self.assertEqual(title, f"{ranks} ranks on 1 nodes, fp32, 2 repeats")
+                self.assertEqual(re.split(r"  +", columns),
+                                 ["op", "bytes", "time us", "algbw GB/s", "busbw GB/s", "#wrong"])
+                rows = [line.split() for line in lines]
+                self.assertEqual([(row[0], row[1], row[5]) for row in rows],
+                                 [(op, size, "0") for op in COLLECTIVES for size in ("1024", "4096", "16384")])
+                data = self.read("comm.json")
+                self.assertEqual(data["ranks"], ranks)
+                for i, row in enumerate(data["rows"]):
+                    self.assertEqual((row["op"], str(row["bytes"])), tuple(rows[i][:2]))
+                    self.assertAlmostEqual(row["algorithm_bandwidth"] * row["seconds"], row["bytes"], 3)
+                    self.assertAlmostEqual(row["bus_bandwidth"] / row["algorithm_bandwidth"], factors[i // 3])
+
+    def test_comm_rounds_to_whole_parts(self):
+        text = self.expect_done("bench", "comm", "--from", 4, "--to", 64, "--repeats", 1, "--only", "gather",
+                                before=self.ranks(3))
+        self.assertEqual([line.split()[:2] for line in text.splitlines()[2:]],
+                         [["all_gather", "12"], ["all_gather", "12"], ["all_gather", "60"]])
+
+    def test_ops(self):
+        for preset, dtype in (("test-gpt", "fp32"), ("test-llama", "bf16")):
+            text = self.expect_done("bench", "ops", "--preset", preset, "--dtype", dtype, "--batch", 1,
+                                    "--context", 8, "--repeats", 1, "--threads", 1, "--json", "ops.json")
+            title, roof, columns, *lines = text.splitlines()
+            self.assertIn(f"{preset}, 1 sequences of 8, {dtype}, 1 threads", title)
+            self.assertRegex(roof, rf"^roof: [\d.]+ GFLOP/s in a {dtype} product, [\d.]+ GB/s in a triad$")
+            self.assertEqual(re.split(r"  +", columns), ["op", "shape", "ms", "GFLOP/s", "GB/s", "roof %"])
+            data = self.read("ops.json")
+            self.assertEqual([line.split()[0] for line in lines], [row["op"] for row in data["rows"]])
+            for row in data["rows"]:
+                floor = max(row["flop"] / data["roof"]["flops"], row["bytes"] / data["roof"]["bandwidth"])
+                self.assertAlmostEqual(row["roof_share"], floor / row["seconds"])
+
+    def test_ops_are_one_process(self):
+        self.expect_refusal(2, "trireme bench ops is one process, but mpiexec started 2", "bench", "ops",
+                            before=self.ranks(2))
+
+    def test_step(self):
+        grids = {1: ((), [1, 1, 1]), 2: (("--tensor", 2), [1, 1, 2]), 4: (("--pipeline", 2), [2, 2, 1])}
+        for ranks, (flags, grid) in grids.items():
+            with self.subTest(ranks=ranks):
+                text = self.expect_done("bench", "step", *STEP, "--micro", 1, *flags, "--json", "step.json",
+                                        before=self.ranks(ranks))
+                for line in (r"tokens/s, ", r"% of the roof \(MFU\)$", r"^forward +[\d.]+ +[\d.]+$", "^backward ",
+                             "^communication ", "^optimizer ", "^other ", r"^activations +[\d.]+$", "^resident "):
+                    self.assertRegex(text, f"(?m){line}")
+                data = self.read("step.json")
+                self.assertEqual(data["grid"], grid)
+                self.assertAlmostEqual(data["loss"], 4.2, delta=0.3)  # of 67 tokens drawn evenly: log 67
+                for phase in ("forward", "backward", "optimizer"):
+                    self.assertGreater(data[f"{phase}_seconds"], 0)
+                self.assertEqual(data["communication_seconds"] > 0, ranks > 1)
+                self.assertAlmostEqual(data["mfu"], data["flops"] / data["roof"]["flops"])
+                self.assertAlmostEqual(data["tokens_per_second"] * data["step_seconds"], 4 * 16)
+                self.assertGreater(data["memory_bytes"]["parameters"], 0)
+
+    def test_step_refuses_what_does_not_fit(self):
+        two = {"before": self.ranks(2)}
+        self.expect_refusal(2, "--batch 4 is no multiple of --micro 3", "bench", "step", *STEP, "--micro", 3, **two)
+        self.expect_refusal(2, "fewer than 2 data replicas", "bench", "step", *STEP, **two)
+        self.expect_refusal(2, "tensor=3 needs a multiple of 3 ranks", "bench", "step", *STEP, "--tensor", 3, **two)
+        self.expect_refusal(2, "8 heads cannot be split over 3", "bench", "step", *STEP, "--tensor", 3,
+                            before=self.ranks(3))
+
+    def test_a_file_that_cannot_be_written(self):
+        self.expect_refusal(5, "none/comm.json", "bench", "comm", "--to", "1K", "--repeats", 1,
+                            "--json", "none/comm.json", before=self.ranks(2))
+
+
+if __name__ == "__main__":
+    ProgramTest.program = Path(sys.argv.pop(1)).resolve()
+    Bench.mpiexec = sys.argv.pop(1)
+    unittest.main()

@@ -1,0 +1,78 @@
+// A cuBLASLt for tests without a GPU: it multiplies on the host exactly what it is told,
+// column-major as the real one, so that a wrong layout, order or transposition is a wrong number. A
+// descriptor that it does not know, an attribute of the wrong size, a pointer less aligned than was
+// promised are CUBLAS_STATUS_INVALID_VALUE.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "ops/matmul_cublaslt.h"
+
+namespace trireme::testing {
+
+class FakeCublasLt {
+ public:
+  struct Operation {
+    cublasComputeType_t compute = CUBLAS_COMPUTE_32F;
+    cudaDataType_t scale = CUDA_R_32F;
+    std::int32_t transpose_a = CUBLAS_OP_N, transpose_b = CUBLAS_OP_N;
+    std::uint32_t epilogue = CUBLASLT_EPILOGUE_DEFAULT;
+    std::int32_t bias_type = -1;
+    const void* bias = nullptr;
+  };
+  struct Layout {
+    cudaDataType_t type = CUDA_R_32F;
+    std::uint64_t rows = 0, columns = 0;
+    std::int64_t leading = 0;
+    bool operator==(const Layout&) const = default;
+  };
+  struct Preference {
+    std::uint64_t workspace = 0;
+    std::uint32_t reductions = CUBLASLT_REDUCTION_SCHEME_MASK;
+    std::array<std::uint32_t, 4> alignment = {256, 256, 256, 256};  // a, b, c, d
+  };
+  // What an algorithm was chosen for.
+  struct Query {
+    Operation operation;
+    std::array<Layout, 4> layouts;  // a, b, c, d
+    Preference preference;
+  };
+
+  FakeCublasLt();  // one at a time: its functions have no other way to find it
+  ~FakeCublasLt();
+  FakeCublasLt(const FakeCublasLt&) = delete;
+  FakeCublasLt& operator=(const FakeCublasLt&) = delete;
+
+  ops::CublasLt table();
+
+  // The n-th call from now (1: the next) fails; 0: none does. What destroys does not count.
+  void fail_call(std::size_t n) { fails_at_ = n == 0 ? 0 : calls_ + n; }
+  std::size_t calls() const { return calls_; }
+  std::size_t products() const { return products_; }
+  std::size_t alive() const;  // handles and descriptors
+  const std::vector<Query>& queries() const { return queries_; }
+
+  std::size_t workspace = 0;  // bytes that each algorithm asks for
+  bool has_algorithm = true;  // or none fits
+  // Work of a stream; empty: done at once.
+  std::function<void(cudaStream_t, std::function<void()>)> enqueue;
+
+ private:
+  struct Functions;  // the table's
+  friend struct Functions;
+
+  bool fails();
+
+  std::size_t calls_ = 0, fails_at_ = 0, products_ = 0, handles_ = 0;
+  std::map<const void*, Operation> operations_;
+  std::map<const void*, Layout> layouts_;
+  std::map<const void*, Preference> preferences_;
+  std::vector<Query> queries_;
+};
+
+}  // namespace trireme::testing

@@ -1,0 +1,109 @@
+// A CUDA runtime for tests without a GPU. Device memory is host memory; work queued on a stream
+// runs only when something waits for it, or at random moments chosen by a seed; the n-th call can
+// be made to fail. What a real device would do silently (work on memory that was freed) is written
+// down.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "trireme/tensor/cuda.h"
+
+namespace trireme::testing {
+
+class FakeCuda : public cuda::Runtime {
+ public:
+  // Seed 0: streams move only when they are waited for. Another: also at random moments.
+  explicit FakeCuda(std::uint64_t seed = 0, std::size_t memory = std::size_t{1} << 30);
+  ~FakeCuda() override;
+
+  // The n-th call from now (1: the next) that can fail throws CudaError; 0: none does.
+  void fail_call(std::size_t n);
+  // From now on every such call fails, as after an illegal access.
+  void fail_all(bool fail);
+  std::size_t calls() const { return calls_; }  // that could fail, since the beginning
+
+  // Work of a kernel.
+  void enqueue(const Stream& stream, std::function<void()> work);
+  void run_all();  // everything that is queued
+
+  // What is alive now; queued work on memory that is freed keeps that memory alive.
+  std::size_t device_blocks() const { return device_.size(); }
+  std::size_t pinned_blocks() const { return pinned_.size(); }
+  std::size_t streams() const { return streams_.size() - destroyed_; }
+  std::size_t events() const { return events_.size(); }
+  std::size_t host_waits() const { return host_waits_; }  // calls that made the host wait
+  const std::vector<std::string>& faults() const { return faults_; }
+
+  cuda::Devices devices() override { return {device_count, device_count == 0 ? "none" : ""}; }
+  int driver_version() override { return 13000; }
+  int runtime_version() override { return 13000; }
+  cuda::DeviceProperties properties(int device) override;
+  bool can_access_peer(int, int) override { return true; }
+  cuda::MemoryInfo memory_info(int device) override;
+  void set_device(int) override { call("set_device"); }
+
+  void* allocate(std::size_t bytes, cuda::StreamHandle stream) override;
+  void free(void* memory, cuda::StreamHandle stream) noexcept override;
+  void release_freed(int device) noexcept override;
+  void* allocate_pinned(std::size_t bytes) override;
+  void free_pinned(void* memory) noexcept override;
+  void copy(void* to, const void* from, std::size_t bytes, cuda::CopyDirection direction,
+            cuda::StreamHandle stream) override;
+  void fill(void* memory, int byte, std::size_t bytes, cuda::StreamHandle stream) override;
+  cuda::StreamHandle create_stream(int device, bool urgent) override;
+  void destroy_stream(cuda::StreamHandle stream) noexcept override;
+  void synchronize(cuda::StreamHandle stream) override;
+  void wait(cuda::StreamHandle stream, cuda::EventHandle event) override;
+  cuda::EventHandle create_event(int device) override;
+  void destroy_event(cuda::EventHandle event) noexcept override;
+  void record(cuda::EventHandle event, cuda::StreamHandle stream) override;
+  bool done(cuda::EventHandle event) override;
+  void synchronize_event(cuda::EventHandle event) override;
+
+  int device_count = 1;
+
+ private:
+  struct EventState {
+    int recorded = 0, finished = 0;  // how often
+  };
+  struct Operation {
+    std::function<void()> run;          // or, where empty:
+    std::shared_ptr<EventState> event;  // wait until it was finished so often
+    int times = 0;
+  };
+  struct StreamState {
+    std::deque<Operation> queue;
+    bool destroyed = false;
+  };
+  using Memory = std::map<const std::byte*, std::vector<std::byte>>;
+
+  void call(const char* name);
+  void move_a_little();
+  bool run_one(StreamState& stream);
+  void run_until(const std::function<bool()>& reached, const std::string& what);
+  void check_access(const void* address, std::size_t bytes, const char* what);
+  StreamState& state(cuda::StreamHandle stream);
+  static void* add(Memory& memory, std::size_t bytes);
+  static bool inside(const Memory& memory, const void* address, std::size_t bytes);
+
+  mutable std::recursive_mutex mutex_;
+  std::mt19937_64 random_;
+  const bool eager_;
+  const std::size_t memory_;
+  std::size_t used_ = 0, calls_ = 0, fails_at_ = 0, destroyed_ = 0, host_waits_ = 0;
+  bool fails_ = false;
+  Memory device_, pinned_;
+  std::vector<std::unique_ptr<StreamState>> streams_;
+  std::map<void*, std::shared_ptr<EventState>> events_;
+  std::vector<std::string> faults_;
+};
+
+}  // namespace trireme::testing

@@ -1,0 +1,51 @@
+// A GPU whose kernels run on the CPU and whose memory is the host's.
+#include <cstdlib>
+#include <cstring>
+
+#include "support/block_emulator.h"
+#include "support/ops_device.h"
+
+namespace trireme::testing {
+namespace {
+
+// Every block exactly as long as asked for and returned at once, so that the address sanitizer sees
+// what reaches beyond it or comes too late.
+class ExactAllocator : public Allocator {
+ public:
+  Buffer allocate(std::size_t bytes, MemoryUse, const Stream&) override {
+    void* block = nullptr;
+    if (posix_memalign(&block, 64, bytes == 0 ? 1 : bytes) != 0) {
+      throw OutOfMemoryError("no host memory for the emulated device");
+    }
+    std::memset(block, 0xff, bytes);  // NaN: what an operation reads before it wrote it
+    return {static_cast<std::byte*>(block), [](std::byte* returned) { std::free(returned); }};
+  }
+  MemoryStats stats() const override { return {}; }
+  Device device() const override { return {DeviceKind::kCuda, 0}; }
+};
+
+}  // namespace
+
+// TRIREME_EMULATOR_SEED in the environment: the order of threads and blocks, 0 as they are
+// numbered.
+ops::Context make_test_context() {
+  const char* seed = std::getenv("TRIREME_EMULATOR_SEED");
+  emulator::set_order(seed == nullptr ? 0 : std::strtoull(seed, nullptr, 10));
+  ops::Context ctx;
+  ctx.device = {DeviceKind::kCuda, 0};
+  ctx.stream = Stream(ctx.device);
+  ctx.allocator = std::make_shared<ExactAllocator>();
+  ctx.matmul = make_emulated_matmul();
+  ctx.step_state = ops::make_step_state(*ctx.allocator, ctx.stream);
+  ops::write_step_state(ctx, {});
+  return ctx;
+}
+
+void upload(ops::Context&, const void* from, const Tensor& to) {
+  if (to.bytes() != 0) std::memcpy(to.raw(), from, to.bytes());
+}
+void download(const Tensor& from, void* to) {
+  if (from.bytes() != 0) std::memcpy(to, from.raw(), from.bytes());
+}
+
+}  // namespace trireme::testing

@@ -1,0 +1,278 @@
+// What doctor makes of facts, and the facts that it gathers from a made-up root folder.
+#include "trireme/train/doctor.h"
+
+#include <fstream>
+
+#include <gtest/gtest.h>
+
+#include "support/fake_cuda.h"
+#include "support/temporary_folder.h"
+
+namespace trireme {
+namespace {
+
+// A good node with two GPUs.
+NodeFacts good_node() {
+  NodeFacts facts;
+  facts.node = "n1";
+  facts.mpi = "MPICH 4.0.2";
+  facts.hdf5 = "HDF5 1.10.8";
+  facts.instructions = "AVX-512";
+  facts.launched = {4, 0, "srun"};
+  facts.process_manager = true;
+  facts.own_cpus = facts.online_cpus = {0, 1, 2, 3};
+  facts.memory = std::int64_t{64} << 30;
+  facts.memory_available = std::int64_t{60} << 30;
+  facts.shared_memory = std::int64_t{32} << 30;
+  facts.open_files = 4096;
+  facts.rdma_devices = {"mlx5_0", "mlx5_1"};
+  facts.build = {"13.0.88", "80, 90a, 120, 120 PTX", "13.1.0", "9.19.0", "2.28.9"};
+  facts.libraries = {{"cuBLASLt", "13.1.0", "/lib/libcublasLt.so.13"}};
+  facts.pci_gpus = 2;
+  facts.driver_module = "NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.65.06";
+  facts.driver_cuda = facts.runtime_cuda = 13000;
+  facts.devices.count = 2;
+  facts.peer_memory_module = true;
+  facts.nccl_plugin = true;
+  for (int i = 0; i < 2; ++i) {
+    GpuFacts gpu;
+    gpu.properties = {"NVIDIA H200", std::to_string(i), "", 9, 0, std::size_t{141} << 30, 132,
+                      true};
+    gpu.place = {0, {0, 1}};
+    gpu.health = cuda::GpuHealth{"NVIDIA H200", "", true, true, 0, 1980, 1980, false, false, 18};
+    facts.gpus.push_back(gpu);
+  }
+  return facts;
+}
+
+// The finding on a subject; an empty one where there is none.
+Finding on(const NodeFacts& facts, const std::string& subject) {
+  for (const Finding& finding : diagnose(facts)) {
+    if (finding.subject == subject) return finding;
+  }
+  return {Verdict::kNotHere, "", "", ""};
+}
+
+void expect(const NodeFacts& facts, const std::string& subject, Verdict verdict,
+            const std::string& words) {
+  const Finding found = on(facts, subject);
+  EXPECT_EQ(found.subject, subject);
+  EXPECT_EQ(name_of(found.verdict), name_of(verdict)) << subject << ": " << found.what;
+  EXPECT_NE((found.what + "; " + found.remedy).find(words), std::string::npos)
+      << subject << ": " << found.what << "; " << found.remedy;
+}
+
+TEST(Doctor, AGoodNodeIsWell) {
+  for (const Finding& finding : diagnose(good_node())) {
+    EXPECT_EQ(finding.verdict, Verdict::kOk) << finding.subject << ": " << finding.what;
+    EXPECT_EQ(finding.remedy, "") << finding.subject;
+  }
+  const std::string text = doctor_text("n1", diagnose(good_node()));
+  EXPECT_NE(text.find("ok        launch          MPICH 4.0.2; 4 tasks by srun\n"),
+            std::string::npos)
+      << text;
+  EXPECT_NE(text.find("\n\n16 ok, 0 warnings, 0 problems, 0 not here\n"), std::string::npos)
+      << text;
+}
+
+TEST(Doctor, ANodeWithoutGpusIsWellToo) {
+  NodeFacts facts = good_node();
+  facts.pci_gpus = facts.devices.count = facts.driver_cuda = 0;
+  facts.driver_module.clear();
+  facts.gpus.clear();
+  expect(facts, "GPUs", Verdict::kNotHere, "no GPU of NVIDIA");
+  EXPECT_EQ(on(facts, "GPU driver").subject, "");
+  facts.rdma_devices.clear();
+  expect(facts, "RDMA network", Verdict::kNotHere, "no InfiniBand");
+}
+
+TEST(Doctor, WhatIsWrongWithANodeHasARemedy) {
+  struct Case {
+    void (*change)(NodeFacts&);
+    const char* subject;
+    Verdict verdict;
+    const char* words;
+  };
+  using enum Verdict;
+  const std::vector<Case> cases = {
+      {[](NodeFacts& f) { f.process_manager = false; }, "launch", kProblem, "srun --mpi=pmi2"},
+      {[](NodeFacts& f) { f.launched = {}; }, "launch", kOk, "started alone"},
+      {[](NodeFacts& f) { f.hdf5_thread_safe = true; }, "HDF5", kOk, "1.10.8, thread-safe"},
+      {[](NodeFacts& f) { f.open_files = 256; }, "open files", kWarning, "ulimit -n"},
+      {[](NodeFacts& f) { f.own_cpus = {3}; }, "processors", kWarning, "--cpus-per-task"},
+      {[](NodeFacts& f) { f.instructions = "baseline"; }, "processors", kWarning, "AVX2"},
+      {[](NodeFacts& f) { f.memory_available = 1 << 20; }, "memory", kWarning, "--mem"},
+      {[](NodeFacts& f) { f.memory_limit = 512 << 20; }, "memory", kWarning, "0.5 GiB allowed"},
+      {[](NodeFacts& f) { f.shared_memory = 64 << 20; }, "shared memory", kWarning, "--shm-size"},
+      {[](NodeFacts& f) { f.shared_memory = 0; }, "shared memory", kWarning, "no /dev/shm"},
+      {[](NodeFacts& f) { f.lockable_memory = 8 << 20; }, "RDMA network", kWarning, "ulimit -l"},
+  };
+  for (const Case& each : cases) {
+    NodeFacts facts = good_node();
+    each.change(facts);
+    expect(facts, each.subject, each.verdict, each.words);
+  }
+}
+
+TEST(Doctor, WhatIsWrongWithGpusHasARemedy) {
+  struct Case {
+    void (*change)(NodeFacts&);
+    const char* subject;
+    Verdict verdict;
+    const char* words;
+  };
+  using enum Verdict;
+  const std::vector<Case> cases = {
+      {[](NodeFacts& f) { f.build = {}; }, "GPUs", kWarning, "2 are here, but this program was"},
+      {[](NodeFacts& f) { f.driver_cuda = 0; }, "GPU driver", kProblem, "driver installed"},
+      {[](NodeFacts& f) { f.driver_cuda = 12080; }, "GPU driver", kProblem, "knows CUDA 12.8"},
+      {[](NodeFacts& f) { f.runtime_cuda = 13010; }, "GPU driver", kWarning, "PTX"},
+      {[](NodeFacts& f) {
+         f.devices = {0, "no device"};
+       },
+       "GPUs", kProblem, "--gpus-per-node"},
+      {[](NodeFacts& f) {
+         f.devices = {0, "no device"};
+         f.gpu_environment.cuda_visible_devices = "";
+       },
+       "GPUs", kProblem, "CUDA_VISIBLE_DEVICES is '': unset it"},
+      {[](NodeFacts& f) { f.gpus[1].properties.major = 7; }, "cuda:1", kProblem,
+       "TRIREME_CUDA_ARCHITECTURES=70"},
+      {[](NodeFacts& f) { f.gpus[1].properties.memory_pools = false; }, "cuda:1", kProblem,
+       "pools"},
+      {[](NodeFacts& f) { f.gpus[1].unreachable = {0}; }, "peer access", kWarning, "GPUs 1-0"},
+      {[](NodeFacts& f) { f.gpus[1].health->nvlinks = 0; }, "NVLink", kWarning, "on cuda:1"},
+      {[](NodeFacts& f) {
+         for (GpuFacts& gpu : f.gpus) gpu.health->nvlinks = 0;
+       },
+       "NVLink", kNotHere, "no link"},
+      {[](NodeFacts& f) { f.health_why_not = "no NVML"; }, "GPU state", kWarning, "no NVML"},
+      {[](NodeFacts& f) { f.gpus[0].health->persistence = false; }, "persistence", kWarning,
+       "off on cuda:0; starting takes seconds longer: have nvidia-persistenced"},
+      {[](NodeFacts& f) { f.gpus[0].health->ecc = false; }, "ECC", kWarning, "off on cuda:0"},
+      {[](NodeFacts& f) { f.gpus[1].health->uncorrected_errors = 1; }, "ECC", kProblem, "drained"},
+      {[](NodeFacts& f) { f.gpus[1].health->slowed_by_heat = true; }, "clocks", kWarning, "heat"},
+      {[](NodeFacts& f) { f.gpus[1].health->slowed_by_power = true; }, "clocks", kWarning, "power"},
+      {[](NodeFacts& f) {
+         f.libraries[0] = {"cuBLASLt", "", "no file"};
+       },
+       "cuBLASLt", kProblem, "no file; load"},
+      {[](NodeFacts& f) { f.peer_memory_module = false; }, "GPUDirect RDMA", kWarning,
+       "have nvidia_peermem loaded"},
+      {[](NodeFacts& f) {
+         f.peer_memory_module = false;
+         f.driver_module = "NVIDIA UNIX Open Kernel Module for x86_64";
+       },
+       "GPUDirect RDMA", kOk, "DMA-BUF"},
+      {[](NodeFacts& f) { f.nccl_plugin = false; }, "NCCL network", kNotHere, "no plugin"},
+      {[](NodeFacts& f) { f.gpus[1].place.cpus = {7}; }, "GPU affinity", kWarning, "cuda:1"},
+  };
+  for (const Case& each : cases) {
+    NodeFacts facts = good_node();
+    each.change(facts);
+    expect(facts, each.subject, each.verdict, each.words);
+  }
+}
+
+TEST(Doctor, EveryProblemAndWarningHasARemedy) {
+  NodeFacts facts = good_node();
+  facts.rdma_devices.clear();
+  expect(facts, "GPUDirect RDMA", Verdict::kNotHere, "no InfiniBand");
+  facts = {};
+  facts.pci_gpus = 1;
+  facts.launched = {2, 0, "srun"};
+  for (const Finding& finding : diagnose(facts)) {
+    const bool bad = finding.verdict == Verdict::kWarning || finding.verdict == Verdict::kProblem;
+    EXPECT_EQ(bad, !finding.remedy.empty()) << finding.subject;
+  }
+}
+
+TEST(Doctor, KnowsWhichCodeRunsWhere) {
+  EXPECT_TRUE(runs_on("80", 8, 0));
+  EXPECT_TRUE(runs_on("80", 8, 9));
+  EXPECT_FALSE(runs_on("86", 8, 0));
+  EXPECT_FALSE(runs_on("80", 9, 0));
+  EXPECT_TRUE(runs_on("80, 90a", 9, 0));
+  EXPECT_FALSE(runs_on("90a", 10, 0));
+  EXPECT_TRUE(runs_on("80, 90a, 100, 120", 10, 3));
+  EXPECT_TRUE(runs_on("120, 120 PTX", 13, 0));
+  EXPECT_FALSE(runs_on("120 PTX", 10, 0));
+  EXPECT_FALSE(runs_on("", 9, 0));
+}
+
+TEST(Doctor, GathersFactsFromTheSystemsFiles) {
+  const testing::TemporaryFolder root;
+  const auto write = [&](const std::string& file, const std::string& text) {
+    const std::filesystem::path path = root.path() / file;
+    std::filesystem::create_directories(path.parent_path());
+    std::ofstream(path) << text << "\n";
+  };
+  write("proc/meminfo", "MemTotal:        8388608 kB\nMemFree: 1 kB\nMemAvailable:    4194304 kB");
+  write("proc/self/cgroup", "0::/slurm/job_7/step_0");
+  write("sys/fs/cgroup/slurm/job_7/step_0/memory.max", "max");
+  write("sys/fs/cgroup/slurm/job_7/memory.max", "1073741824");
+  write("sys/fs/cgroup/slurm/memory.max", "2147483648");
+  write("sys/devices/system/cpu/online", "0-3");
+  write("sys/class/infiniband/mlx5_1/x", "");
+  write("sys/class/infiniband/mlx5_0/x", "");
+  write("sys/bus/pci/devices/0000:00:00.0/vendor", "0x10de");
+  write("sys/bus/pci/devices/0000:00:00.0/class", "0x030200");
+  write("sys/bus/pci/devices/0000:00:00.0/local_cpulist", "2-3");
+  write("sys/bus/pci/devices/0000:00:00.0/numa_node", "1");
+  write("sys/bus/pci/devices/0000:00:01.0/vendor", "0x10de");
+  write("sys/bus/pci/devices/0000:00:01.0/class", "0x040300");  // its sound
+  write("sys/module/nvidia_peermem/refcnt", "0");
+  write("proc/driver/nvidia/version", "NVRM version: 580");
+  testing::FakeCuda cuda;
+  const NodeFacts facts = gather_node_facts(cuda, root.path());
+  EXPECT_EQ(facts.memory, std::int64_t{8} << 30);
+  EXPECT_EQ(facts.memory_available, std::int64_t{4} << 30);
+  EXPECT_EQ(facts.memory_limit, std::int64_t{1} << 30);
+  EXPECT_EQ(facts.online_cpus.size(), 4u);
+  EXPECT_EQ(facts.rdma_devices, (std::vector<std::string>{"mlx5_0", "mlx5_1"}));
+  EXPECT_EQ(facts.shared_memory, 0);
+  EXPECT_EQ(facts.pci_gpus, 1);
+  EXPECT_TRUE(facts.peer_memory_module);
+  EXPECT_EQ(facts.driver_module, "NVRM version: 580");
+  EXPECT_EQ(facts.libraries.empty(), facts.build.toolkit.empty());
+  for (const cuda::LibraryInfo& library : facts.libraries) {
+    EXPECT_FALSE(library.path.empty()) << library.name;  // the file, or why there is none
+    EXPECT_EQ(library.version.find("unknown"), std::string::npos) << library.name;
+  }
+  ASSERT_EQ(facts.gpus.size(), 1u);
+  EXPECT_EQ(facts.gpus[0].place.numa_node, 1);
+  EXPECT_EQ(facts.gpus[0].place.cpus, (std::vector{2, 3}));
+
+  cuda.fail_all(true);  // a GPU that does not answer is a finding, no end
+  const NodeFacts broken = gather_node_facts(cuda, root.path());
+  EXPECT_EQ(broken.devices.count, 0);
+  EXPECT_EQ(broken.devices.why_none, "properties: scripted failure");
+}
+
+TEST(GpuHealth, IsAskedOfNvml) {
+  const cuda::HealthReport report = cuda::gpu_health({TRIREME_FAKE_NVML});
+  EXPECT_EQ(report.why_not, "");
+  EXPECT_EQ(report.driver, "580.65.06");
+  ASSERT_EQ(report.gpus.size(), 2u);
+  const cuda::GpuHealth& well = report.gpus[0];
+  EXPECT_EQ(well.name, "NVIDIA H200");
+  EXPECT_EQ(well.pci_bus_id, "0000:19:00.0");
+  EXPECT_EQ(well.persistence, true);
+  EXPECT_EQ(well.ecc, true);
+  EXPECT_EQ(well.uncorrected_errors, 2u);
+  EXPECT_EQ(well.clock, 345u);
+  EXPECT_EQ(well.max_clock, 1980u);
+  EXPECT_FALSE(well.slowed_by_heat || well.slowed_by_power);
+  EXPECT_EQ(well.nvlinks, 3);
+  const cuda::GpuHealth& ill = report.gpus[1];
+  EXPECT_EQ(ill.pci_bus_id, "0000:cb:00.0");
+  EXPECT_EQ(ill.persistence, false);
+  EXPECT_EQ(ill.ecc, false);
+  EXPECT_FALSE(ill.uncorrected_errors.has_value());
+  EXPECT_TRUE(ill.slowed_by_heat && ill.slowed_by_power);
+  EXPECT_EQ(ill.nvlinks, 0);
+  EXPECT_NE(cuda::gpu_health({"libnot_there.so"}).why_not, "");
+}
+
+}  // namespace
+}  // namespace trireme
