@@ -72,10 +72,11 @@ int main(int, char** argv) {
       CheckpointInfo info;
       info.step = round;
       std::string path;
-      write_s = std::min(
-          write_s, timed(world, [&] {
-            path = write_checkpoint(world, runtime.recorder(), folder, info, slices, {1, {}});
-          }));
+      write_s =
+          std::min(write_s, timed(world, [&] {
+                     path = write_checkpoint(world, runtime.recorder(), folder, info, slices,
+                                             {.keep = 1, .generation = 0, .check_still_ours = {}});
+                   }));
       std::optional<Checkpoint> checkpoint;
       open_s = std::min(open_s, timed(world, [&] { checkpoint = Checkpoint::open(world, path); }));
       read_s = std::min(read_s, timed(world, [&] { checkpoint->read(world, slices); }));

@@ -1,20 +1,31 @@
 #!/usr/bin/env python3
-"""Seconds from the launcher's start to the first finished step of a tiny model: mpiexec and Trireme beside
-torchrun and PyTorch (DDP over gloo), in turn.
+"""Seconds from the launcher's start to the first finished step of a tiny model, and where they go.
 
-usage: startup.py [TORCH_PYTHON]   (default: build/venv-torch/bin/python, made by perf/train_step.sh)
+usage: startup.py [--launcher mpiexec|srun] [--ranks N,N,...] [--repeats N] [--torch PYTHON]
+
+srun wants an allocation or a cluster with as many free CPUs as ranks:
+    tests/slurm/cluster.sh run --cpus 16 -- perf/startup.py --launcher srun
+--torch: beside torchrun and PyTorch (DDP over gloo) of that Python, as perf/train_step.sh makes it.
+
+Columns: total, the median; of that run: launch (the launcher, until rank 0's process starts, and its line's way
+back), then what the run says of itself: program (until main, twice loaded), MPI, world (ranks' places), grid
+(communicators), data, model, folder and checkpoint together, step (of the slowest rank). cpu: seconds of processor time of all
+processes to the end of the run, divided by the ranks (mpiexec alone: srun's ranks are not its children).
 """
 
+import argparse
+import json
 import os
 import pathlib
+import re
 import statistics
 import subprocess
-import sys
 import tempfile
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-BENCH = ROOT / "build/release/perf/train_step_bench"
+PROGRAM = ROOT / "build/release/bin/trireme"
+PHASES = ("program", "MPI", "world", "grid", "data", "model")
 PEER = """
 import torch, torch.distributed as dist
 from torch import nn
@@ -28,37 +39,77 @@ loss.backward()
 optimizer.step()
 dist.barrier()
 if dist.get_rank() == 0:
-    print("first step done", flush=True)
+    print("step 1/ done", flush=True)
 dist.destroy_process_group()
 """
 
 
 def seconds_to_first_step(command):
+    """Wall time until the line of the first step, and the processor time of all to the end."""
     begin = time.perf_counter()
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+    process = subprocess.Popen([str(word) for word in command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                                env={**os.environ, "OMP_NUM_THREADS": "1"})
     seconds = None
     for line in process.stdout:
-        if "first step done" in line:
+        if re.match(r"step +1/", line):
             seconds = time.perf_counter() - begin
-    if process.wait() != 0 or seconds is None:
-        raise SystemExit(f"failed: {command}")
-    return seconds
+    errors = process.stderr.read()
+    _, status, usage = os.wait4(process.pid, 0)
+    if status != 0 or seconds is None:
+        raise SystemExit(f"failed: {command}\n{errors}")
+    return seconds, usage.ru_utime + usage.ru_stime
+
+
+def trireme(launcher, ranks, folder, number):
+    launch = ["mpiexec", "-n", ranks]
+    if launcher == "srun":
+        launch = ["srun", "--mpi=pmi2", f"--nodes={min(ranks, 4)}", f"--ntasks={ranks}"]
+    run = folder / f"run-{ranks}-{number}"
+    seconds, cpu = seconds_to_first_step([*launch, PROGRAM, "train", "--config", folder / "run.ini", "--run.folder", run])
+    start = json.loads((run / "events.jsonl").read_text().splitlines()[0])
+    phases = {name: float(value) for name, value in re.findall(r"(\w+) (\d+\.\d+) s", start["detail"])}
+    step = json.loads((run / "metrics.jsonl").read_text().splitlines()[0])["step_s"]
+    row = [seconds, seconds - start["seconds"] - step, *(phases[name] for name in PHASES)]
+    row += [start["seconds"] - sum(phases[name] for name in PHASES), step, cpu / ranks]
+    return row
+
+
+def write_configuration(folder):
+    text = "".join(f"Line {i} of a text that stands for a corpus.\n" for i in range(2000))
+    (folder / "text.txt").write_text(text)
+    subprocess.run([PROGRAM, "prepare", folder / "text.txt", "--output", folder / "data", "--tokenizer", "byte"],
+                   check=True, stdout=subprocess.DEVNULL)
+    (folder / "run.ini").write_text(
+        "[model]\nlayers = 2\nwidth = 32\nheads = 2\ncontext = 16\n[batch]\nglobal = 64\nmicro = 1\n"
+        f"[data]\ntrain = {folder}/data/train.h5\n[run]\nsteps = 2\nthreads = 1\n[log]\nevery = 1\n")
 
 
 def main():
-    python = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else ROOT / "build/venv-torch/bin/python")
-    with tempfile.TemporaryDirectory() as folder:
-        peer = pathlib.Path(folder) / "peer.py"
-        peer.write_text(PEER)
-        print("ranks  trireme   torchrun   (median of 5 and of 3, seconds)")
-        for ranks in (1, 2, 4, 8):
-            ours = [seconds_to_first_step(["mpiexec", "-n", str(ranks), str(BENCH), "test-gpt", str(ranks),
-                                           "16", "fp32", "1", "1", str(ranks), "1", "1"])
-                    for _ in range(5)]
-            theirs = [seconds_to_first_step([str(python), "-m", "torch.distributed.run", "--standalone",
-                                             f"--nproc-per-node={ranks}", str(peer)]) for _ in range(3)]
-            print(f"{ranks:5}  {statistics.median(ours):7.2f}  {statistics.median(theirs):9.2f}", flush=True)
+    parser = argparse.ArgumentParser(usage=__doc__.split("\n\n")[1].removeprefix("usage: "))
+    parser.add_argument("--launcher", choices=("mpiexec", "srun"), default="mpiexec")
+    parser.add_argument("--ranks", default="1,2,4,8,16,32,64")
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--torch")
+    given = parser.parse_args()
+    names = ("total", "launch", *PHASES, "folder", "step", "cpu")
+    print("| ranks | " + " | ".join(names) + (" | torchrun |" if given.torch else " |"))
+    print("|---" * (len(names) + (2 if given.torch else 1)) + "|")
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        write_configuration(folder)
+        (folder / "peer.py").write_text(PEER)
+        for ranks in map(int, given.ranks.split(",")):
+            rows = sorted(trireme(given.launcher, ranks, folder, i) for i in range(given.repeats))
+            row = rows[len(rows) // 2]
+            row[-1] = statistics.median(one[-1] for one in rows)
+            cells = [f"{value:.2f}" for value in row]
+            if given.launcher == "srun":
+                cells[-1] = ""
+            if given.torch:
+                peer = [given.torch, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
+                theirs = [seconds_to_first_step([*peer, folder / "peer.py"])[0] for _ in range(given.repeats)]
+                cells.append(f"{statistics.median(theirs):.2f}")
+            print(f"| {ranks} | " + " | ".join(cells) + " |", flush=True)
 
 
 main()

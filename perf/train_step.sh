@@ -17,7 +17,7 @@ precisions=(fp32)
 if grep -qE 'avx512_bf16|amx_bf16' /proc/cpuinfo; then precisions+=(bf16); fi
 for precision in "${precisions[@]}"; do
   for context in "${contexts[@]}"; do
-    OMP_WAIT_POLICY=passive build/release/perf/train_step_bench gpt2-124m 4 "$context" "$precision" "$steps"
+    build/release/bin/trireme bench step --preset gpt2-124m --batch 4 --context "$context" --dtype "$precision" --repeats "$steps"
     "$python" perf/train_step_torch.py 4 "$context" "$precision" "$steps" "$threads" eager
     "$python" perf/train_step_torch.py 4 "$context" "$precision" "$steps" "$threads" compiled
   done

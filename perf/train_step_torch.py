@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The peer of train_step_bench: one PyTorch training step of GPT-2 on made-up tokens, eager and compiled.
+"""The peer of `trireme bench step`: one PyTorch training step of GPT-2 on made-up tokens, eager and compiled.
 
 usage: train_step_torch.py BATCH CONTEXT fp32|bf16 STEPS THREADS [eager|compiled]
 """

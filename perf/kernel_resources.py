@@ -1,0 +1,187 @@
+#!/usr/bin/env python3
+"""Writes perf/KERNELS.md: what the compiler says of each kernel, and what each operation must move.
+
+    perf/kernel_resources.py [--arch 90a] [--output FILE]
+
+Needs nvcc (in the PATH, below CUDA_HOME, or in /usr/local/cuda) and no GPU. Kernels for a type that
+is known at run time only (Any) are left out, but for attention's: they serve calls that mix types.
+"""
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+FLAGS = ["-std=c++20", "-O3", "-DNDEBUG", "--expt-relaxed-constexpr", "-cubin", "-Xptxas=-v",
+         f"-I{ROOT}/include", f"-I{ROOT}/src"]
+
+# Bytes of device memory per element and arithmetic per element, e the bytes of the type (2 or 4).
+# "Element" is what the second column counts.
+OPERATIONS = [
+    ("fill", "element", "e", "0"),
+    ("cast", "element", "e + e'", "0"),
+    ("add", "element", "3e", "1"),
+    ("scale", "element", "2e", "1"),
+    ("add_bias", "element", "2e", "1"),
+    ("add_column_sums", "element", "e", "1"),
+    ("gelu / backward", "element", "2e / 3e", "about 20 / 30"),
+    ("swiglu / backward", "element of y", "3e / 5e", "about 15 / 20"),
+    ("dropout", "element", "2e", "about 25, integer"),
+    ("layer_norm, rms_norm", "element of x", "2e", "8"),
+    ("their backward, input", "element of x", "3e", "10"),
+    ("their backward, weight", "element of x", "2e", "4"),
+    ("embedding", "element of y", "2e", "0"),
+    ("embedding_backward", "element of dy", "e + 8 for each row of the table that occurs", "1"),
+    ("add_positions", "element of x", "2e, the table once", "1"),
+    ("add_positions_backward", "element of dy", "e + 8 / samples", "1"),
+    ("softmax_statistics", "logit", "4", "about 12"),
+    ("softmax_gradient", "logit", "4 + e", "about 12"),
+    ("softmax_loss_sum", "row", "16", "a logarithm in double"),
+    ("rotary", "element of queries and keys", "2e", "3"),
+    ("adamw_step", "parameter", "28 + e", "about 30"),
+    ("sgd_step", "parameter", "20 + e (12 + e without momentum)", "6"),
+    ("add_sum_of_squares", "element", "4", "2, in double"),
+    ("attention", "(query, visible key, head)", "4e x head size per query row",
+     "4 x head size"),
+    ("attention_backward", "(query, visible key, head)", "8e x head size per query row",
+     "14 x head size: 7 products, where 5 would do if a kernel could own keys and queries"),
+]
+
+# Operation, what it works on, elements, bytes per element: a step of GPT-2 124M, bf16, B=64, T=1024.
+ROWS = 64 * 1024
+FLOORS = [
+    ("layer_norm", "65536 x 768, bf16", ROWS * 768, 4),
+    ("layer_norm_backward_input", "65536 x 768, bf16", ROWS * 768, 6),
+    ("layer_norm_backward_weight", "65536 x 768, bf16", ROWS * 768, 4),
+    ("gelu", "65536 x 3072, bf16", ROWS * 3072, 4),
+    ("gelu_backward", "65536 x 3072, bf16", ROWS * 3072, 6),
+    ("add", "65536 x 768, bf16", ROWS * 768, 6),
+    ("add_column_sums", "65536 x 3072, bf16", ROWS * 3072, 2),
+    ("softmax_statistics", "8192 x 50304, fp32", 8192 * 50304, 4),
+    ("softmax_gradient", "8192 x 50304, fp32 to bf16", 8192 * 50304, 6),
+    ("embedding_backward", "65536 x 768, bf16, every row of 50304", ROWS * 768 + 50304 * 768 * 4, 2),
+    ("adamw_step", "124 million, bf16 weights", 124_439_808, 30),
+    ("add_sum_of_squares", "124 million", 124_439_808, 4),
+]
+COPY = 4.3e12  # bytes per second of an H200, read plus written
+
+
+def find_nvcc():
+    found = shutil.which("nvcc")
+    for home in (os.environ.get("CUDA_HOME"), "/usr/local/cuda"):
+        if not found and home and Path(home, "bin/nvcc").exists():
+            found = str(Path(home, "bin/nvcc"))
+    return found
+
+
+def compiler_report(nvcc, arch, source, folder):
+    command = [nvcc, *FLAGS, f"-gencode=arch=compute_{arch},code=sm_{arch}", str(source), "-o",
+               str(Path(folder, source.stem + ".cubin"))]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        sys.exit(f"{source.name} does not compile:\n{done.stdout}{done.stderr}")
+    return done.stdout + done.stderr
+
+
+def short_name(symbol):
+    """attention_kernel<AttentionTile<4, 4> > of the demangled symbol."""
+    name = re.sub(r"\(anonymous namespace\)::|\w+::", "", symbol)
+    depth, end = 0, len(name)
+    for at, letter in enumerate(name):
+        depth += (letter == "<") - (letter == ">")
+        if letter == "(" and depth == 0:
+            end = at
+            break
+    return re.sub(r"^void ", "", name[:end]).replace("BFloat16", "bf16").replace("float", "fp32")
+
+
+def kernels_of(report):
+    """(name, registers, shared bytes, stack, spilled bytes) of each kernel of a report."""
+    symbols, facts = [], []
+    for part in report.split("Compiling entry function '")[1:]:
+        symbols.append(part.split("'")[0])
+        stack = re.search(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill",
+                          part)
+        used = re.search(r"Used (\d+) registers", part)
+        shared = re.search(r"(\d+) bytes smem", part)
+        facts.append((int(used[1]), int(shared[1]) if shared else 0, int(stack[1]),
+                      int(stack[2]) + int(stack[3])))
+    plain = subprocess.run(["c++filt"], input="\n".join(symbols), capture_output=True, text=True,
+                           check=True).stdout.splitlines()
+    return sorted((short_name(name), *fact) for name, fact in zip(plain, facts))
+
+
+def resources(reports):
+    seen = set()  # one of a header is in several files
+    for source, report in reports:
+        for name, registers, shared, stack, spilled in kernels_of(report):
+            if "Any" in name or name in seen:
+                continue
+            seen.add(name)
+            yield f"| {source} | `{name}` | {registers} | {shared} | {stack} | {spilled} |"
+
+
+def page(arch, version, reports):
+    yield "# Kernels"
+    yield ""
+    yield "Written by `perf/kernel_resources.py`; nothing here was run on a GPU (see RESULTS.md)."
+    yield ""
+    yield "## What an operation must move and compute"
+    yield ""
+    yield ("`e` is the size of the element type, 2 or 4 bytes. All but attention are bound by "
+           "memory: their floor is bytes over the copy bandwidth.")
+    yield ""
+    yield "| Operation | per | bytes | arithmetic |"
+    yield "|---|---|---|---|"
+    for row in OPERATIONS:
+        yield "| " + " | ".join(row) + " |"
+    yield ""
+    yield "## Floors on an H200"
+    yield ""
+    yield ("At 4.3 TB/s, the copy bandwidth that was reported for such a card, on the shapes of "
+           "GPT-2 124M with B=64, T=1024; the loss in slices of 8192 rows. The aim is 85 % of it.")
+    yield ""
+    yield "| Operation | on | MB | floor, us |"
+    yield "|---|---|---|---|"
+    for name, shape, elements, size in FLOORS:
+        moved = elements * size
+        yield f"| {name} | {shape} | {moved / 1e6:.0f} | {moved / COPY * 1e6:.0f} |"
+    yield ""
+    yield "## Registers, shared memory, spills"
+    yield ""
+    yield (f"{version}, sm_{arch}; bytes of static shared memory, of stack per thread, and of "
+           "spills, which break the build (`src/ops/CMakeLists.txt`). Attention's tiles lie in "
+           "dynamic shared memory: for a head size of 64, 67 KB forward and 100 KB backward. The "
+           "stack of `rotary_table_kernel` is that of sin and cos in double.")
+    yield ""
+    yield "| File | Kernel | registers | shared | stack | spills |"
+    yield "|---|---|---|---|---|---|"
+    yield from resources(reports)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
+    parser.add_argument("--arch", default="90a")
+    parser.add_argument("--output", default=str(ROOT / "perf/KERNELS.md"))
+    options = parser.parse_args()
+    nvcc = find_nvcc()
+    if nvcc is None:
+        print("there is no nvcc in the PATH, below CUDA_HOME or in /usr/local/cuda")
+        sys.exit(77)
+    version = subprocess.run([nvcc, "--version"], capture_output=True, text=True, check=True)
+    version = "nvcc " + re.search(r"V([\d.]+)", version.stdout)[1]
+    sources = sorted((ROOT / "src/ops").glob("*_gpu.cu"))
+    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(2) as pool:
+        texts = list(pool.map(lambda s: compiler_report(nvcc, options.arch, s, folder), sources))
+    reports = [(source.name, text) for source, text in zip(sources, texts)]
+    Path(options.output).write_text("\n".join(page(options.arch, version, reports)) + "\n",
+                                    encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
