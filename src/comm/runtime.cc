@@ -117,6 +117,7 @@ class Runtime::Impl {
 
   std::unique_ptr<Communicator> group(const std::string& name, const std::vector<int>& ranks);
   std::unique_ptr<Communicator> make_world();
+  void use_device(std::shared_ptr<cuda::Runtime> cuda, int device, DeviceBackend backend);
   void find_place();
   std::string who(int rank) const {
     return fmt::format("rank {} ({})", rank, hosts[static_cast<std::size_t>(rank)]);
@@ -135,6 +136,8 @@ class Runtime::Impl {
   std::shared_ptr<Allocator> workspace = make_caching_allocator(Device());
   FlightRecorder recorder;
   ProgressEngine engine{recorder};
+  std::shared_ptr<cuda::Runtime> cuda;  // none: tensors of the host alone
+  int device = 0;
   std::unique_ptr<Communicator> world;
   std::optional<Watchdog> watchdog;
   std::optional<ExitGuard> exit_guard;
@@ -183,6 +186,12 @@ std::unique_ptr<Communicator> Runtime::Impl::make_world() {
   return make_mpi_communicator({engine, *workspace, options.algorithms, options.synchronous_sends},
                                "world", std::move(members), mpi.rank, 0,
                                OwnedComm::duplicate(MPI_COMM_WORLD));
+}
+
+void Runtime::Impl::use_device(std::shared_ptr<cuda::Runtime> given, int index, DeviceBackend) {
+  TRIREME_CHECK(mpi.size == 1, "no backend carries tensors of a GPU between ranks");
+  cuda = std::move(given);
+  device = index;
 }
 
 std::unique_ptr<Communicator> Runtime::Impl::group(const std::string& name,
@@ -279,6 +288,10 @@ int Runtime::cores() const {
 void Runtime::set_timeout(double seconds) {
   impl_->options.timeout_s = seconds;
   if (impl_->watchdog) impl_->watchdog->set_timeout(seconds);
+}
+
+void Runtime::use_device(std::shared_ptr<cuda::Runtime> cuda, int device, DeviceBackend backend) {
+  impl_->use_device(std::move(cuda), device, backend);
 }
 
 std::unique_ptr<Communicator> Runtime::group(const std::string& name,

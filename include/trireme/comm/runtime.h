@@ -10,8 +10,12 @@
 #include "trireme/comm/algorithms.h"
 #include "trireme/comm/communicator.h"
 #include "trireme/comm/flight_recorder.h"
+#include "trireme/tensor/cuda.h"
 
 namespace trireme {
+
+// What carries tensors of a GPU between ranks: NCCL, or MPI by way of pinned memory of the host.
+enum class DeviceBackend { kMpi, kNccl };
 
 struct RuntimeOptions {
   // Seconds that an operation may be under way before the watchdog asks who is missing.
@@ -53,6 +57,10 @@ class Runtime {
   int cores() const;
 
   void set_timeout(double seconds);
+
+  // From now on the world and the communicators that group() makes carry tensors of this GPU, by
+  // `backend`, as well as those of the host. Collective over all ranks, once, before any such group.
+  void use_device(std::shared_ptr<cuda::Runtime> cuda, int device, DeviceBackend backend);
 
   // A communicator of the listed world ranks; ranks count in the listed order. Collective over the
   // listed ranks alone; `name` and `ranks` are the same on all of them.
