@@ -189,6 +189,7 @@ main() {
 
   begin_phase packages "what is missing is installed through apt"
   "$root/jobs/install_packages.sh"
+  "$root/jobs/install_cudnn_frontend.sh"
   mpiexec=$(command -v mpiexec.mpich || command -v mpiexec)
 
   begin_phase build "$root/build/release"

@@ -83,7 +83,11 @@ else()
   find_path(TRIREME_CUBLASLT_INCLUDE_DIR cublasLt.h HINTS ${headers} REQUIRED)
   find_path(TRIREME_NCCL_INCLUDE_DIR nccl.h HINTS ${headers})
   find_path(TRIREME_CUDNN_INCLUDE_DIR cudnn_version.h HINTS ${headers})
-  mark_as_advanced(TRIREME_CUBLASLT_INCLUDE_DIR TRIREME_NCCL_INCLUDE_DIR TRIREME_CUDNN_INCLUDE_DIR)
+  # A package of PyPI's; jobs/install_cudnn_frontend.sh puts it there.
+  find_path(TRIREME_CUDNN_FRONTEND_INCLUDE_DIR cudnn_frontend.h
+            HINTS ${headers} ${PROJECT_SOURCE_DIR}/build/cudnn_frontend/include)
+  mark_as_advanced(TRIREME_CUBLASLT_INCLUDE_DIR TRIREME_NCCL_INCLUDE_DIR TRIREME_CUDNN_INCLUDE_DIR
+                   TRIREME_CUDNN_FRONTEND_INCLUDE_DIR)
   _trireme_header_version(${TRIREME_CUBLASLT_INCLUDE_DIR}/cublas_api.h
     CUBLAS_VER_MAJOR CUBLAS_VER_MINOR CUBLAS_VER_PATCH TRIREME_CUBLASLT_VERSION)
   if(TRIREME_NCCL STREQUAL OFF)
@@ -99,6 +103,8 @@ else()
     message(STATUS "cuDNN: off, as TRIREME_CUDNN says")
   elseif(NOT TRIREME_CUDNN_INCLUDE_DIR)
     _trireme_missing(CUDNN "cudnn_version.h was not found")
+  elseif(NOT TRIREME_CUDNN_FRONTEND_INCLUDE_DIR)
+    _trireme_missing(CUDNN "cudnn_frontend.h was not found: jobs/install_cudnn_frontend.sh brings it")
   else()
     set(TRIREME_HAVE_CUDNN ON)
     _trireme_header_version(${TRIREME_CUDNN_INCLUDE_DIR}/cudnn_version.h

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "ops/attention_engine.h"
 #include "ops/check.h"
 #include "ops/device_ops.h"
 
@@ -34,6 +35,11 @@ void check_saved(std::string_view op, const AttentionShape& shape, const Tensor&
   check_elements(op, "first_key", first_key, shape.batch * shape.length);
 }
 
+// Whether the context's library computes this call.
+bool by_library(const Context& ctx, const AttentionKind& kind, const Tensor& out) {
+  return ctx.attention && out.dtype() == kind.dtype && ctx.attention->why_not(kind).empty();
+}
+
 }  // namespace
 
 void attention(Context& ctx, const AttentionShape& shape, const Tensor& qkv,
@@ -42,6 +48,8 @@ void attention(Context& ctx, const AttentionShape& shape, const Tensor& qkv,
   check_like_out("attention", "out", shape, out);
   check_saved("attention", shape, first_key, log_sum);
   if (on_cpu(ctx)) return cpu::attention(ctx, shape, qkv, first_key, out, log_sum);
+  const AttentionKind kind{shape, qkv.dtype(), first_key.defined()};
+  if (by_library(ctx, kind, out)) return ctx.attention->forward(ctx, kind, qkv, out, log_sum);
   gpu::attention(ctx, shape, qkv, first_key, out, log_sum);
 }
 
@@ -57,7 +65,19 @@ void attention_backward(Context& ctx, const AttentionShape& shape, const Tensor&
   if (on_cpu(ctx)) {
     return cpu::attention_backward(ctx, shape, qkv, first_key, out, log_sum, dout, dqkv);
   }
+  const AttentionKind kind{shape, qkv.dtype(), first_key.defined()};
+  if (by_library(ctx, kind, out) && dout.dtype() == kind.dtype && dqkv.dtype() == kind.dtype) {
+    return ctx.attention->backward(ctx, kind, qkv, out, log_sum, dout, dqkv);
+  }
   gpu::attention_backward(ctx, shape, qkv, first_key, out, log_sum, dout, dqkv);
+}
+
+std::string attention_description(const Context& ctx, const AttentionShape& shape, DType dtype,
+                                  bool masks_documents) {
+  if (!ctx.attention) return "own kernel";
+  const std::string& why_not = ctx.attention->why_not({shape, dtype, masks_documents});
+  if (why_not.empty()) return std::string(ctx.attention->description());
+  return fmt::format("own kernel ({}: {})", ctx.attention->description(), why_not);
 }
 
 void attention_cached(Context& ctx, const AttentionShape& shape, const Tensor& qkv,

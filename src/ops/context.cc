@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "ops/attention_engine.h"
 #include "ops/check.h"
 #include "ops/cpu/kernels.h"
 #include "ops/device_ops.h"
@@ -49,7 +50,10 @@ Context make_cuda_context(std::shared_ptr<cuda::Runtime> runtime, int device,
 Context make_cuda_context(std::shared_ptr<cuda::Runtime> runtime, int device, bool tf32) {
   runtime->set_device(device);
   const cuda::DeviceProperties properties = runtime->properties(device);
-  return make_cuda_context(std::move(runtime), device, make_cublaslt_matmul(properties, tf32));
+  Context ctx =
+      make_cuda_context(std::move(runtime), device, make_cublaslt_matmul(properties, tf32));
+  ctx.attention = make_cudnn_attention(properties);
+  return ctx;
 }
 
 std::shared_ptr<StepState> make_step_state(Allocator& allocator, const Stream& stream) {

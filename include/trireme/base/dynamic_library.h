@@ -26,6 +26,7 @@ class DynamicLibrary {
   Function* required(const char* symbol) const {
     return reinterpret_cast<Function*>(required_address(symbol));
   }
+  void* native() const { return handle_; }  // as dlopen gave it; nullptr where not found
   // The file that was opened, as the loader knows it; empty where none was.
   std::string path() const;
 

@@ -2,6 +2,9 @@
 // qkv (batch * length, (heads + 2 * kv_heads) * head_size), heads first, then keys, then values.
 #pragma once
 
+#include <compare>
+#include <string>
+
 #include "trireme/ops/context.h"
 
 namespace trireme::ops {
@@ -13,6 +16,7 @@ struct AttentionShape {
   std::int64_t kv_heads = 0;  // query head h reads key and value head h / (heads / kv_heads)
   std::int64_t head_size = 0;
 
+  auto operator<=>(const AttentionShape&) const = default;
   std::int64_t row() const { return (heads + 2 * kv_heads) * head_size; }
 };
 
@@ -26,6 +30,11 @@ void attention(Context& ctx, const AttentionShape& shape, const Tensor& qkv,
 void attention_backward(Context& ctx, const AttentionShape& shape, const Tensor& qkv,
                         const Tensor& first_key, const Tensor& out, const Tensor& log_sum,
                         const Tensor& dout, const Tensor& dqkv);
+
+// Who computes the two above, in one line for a person, "cuDNN 9.19.0" or "own kernel (cuDNN: ...)"
+// with the reason; it decides bits. dtype: of qkv. Compiles what a first call would.
+std::string attention_description(const Context& ctx, const AttentionShape& shape, DType dtype,
+                                  bool masks_documents);
 
 // Generation: `shape.length` new positions follow `past` cached ones. Appends the new keys and
 // values to keys, values (batch, capacity, kv_heads * head_size) and attends over past + new.

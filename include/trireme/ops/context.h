@@ -9,7 +9,8 @@
 
 namespace trireme::ops {
 
-class MatmulEngine;  // src/ops: the library behind ops::matmul
+class MatmulEngine;     // src/ops: the library behind ops::matmul
+class AttentionEngine;  // and one behind ops::attention
 
 // What changes from step to step, read by operations from device memory and never passed by value,
 // so that a whole step can be captured and replayed.
@@ -30,7 +31,8 @@ struct Context {
   Stream stream;
   std::shared_ptr<Allocator> allocator;
   std::shared_ptr<MatmulEngine> matmul;
-  std::shared_ptr<StepState> step_state;  // in device memory: see write_step_state
+  std::shared_ptr<AttentionEngine> attention;  // none: our own kernels compute every shape
+  std::shared_ptr<StepState> step_state;       // in device memory: see write_step_state
   int threads = 1;
 
   Tensor allocate(const Shape& shape, DType dtype, MemoryUse use = MemoryUse::kActivations) {

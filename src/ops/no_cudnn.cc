@@ -1,0 +1,17 @@
+// Stands in for cuDNN in a build without it: attention is our own kernels' work.
+#include "trireme/base/error.h"
+
+#include "ops/attention_engine.h"
+
+namespace trireme::ops {
+
+std::shared_ptr<AttentionEngine> make_cudnn_attention(const cuda::DeviceProperties&) {
+  return nullptr;
+}
+
+std::shared_ptr<AttentionEngine> make_cudnn_attention_for(const cuda::DeviceProperties&,
+                                                          const std::string&) {
+  throw CudaError("this program was built without cuDNN");
+}
+
+}  // namespace trireme::ops
