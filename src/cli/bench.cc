@@ -55,7 +55,7 @@ models::GptConfig model_of(const BenchArguments& given) {
 }
 
 DType compute_type(const BenchArguments& given) {
-  return given.dtype == "bf16" ? DType::kBF16 : DType::kF32;
+  return trireme::compute_type(given.dtype);
 }
 
 std::string roof_text(const bench::Roof& roof, std::string_view dtype) {
@@ -202,7 +202,8 @@ void declare(Options& options, BenchArguments& given) {
   options.add("context", given.context, "tokens",
               "ops, step: of a sequence; auto: 256, or the model's where that is less",
               at_least(1));
-  options.add("dtype", given.dtype, "", "ops, step: computing type", one_of({"fp32", "bf16"}));
+  options.add("dtype", given.dtype, "", "ops, step: computing type",
+              one_of({"fp32", "bf16", "fp16"}));
   options.add("threads", given.threads, "", "ops, step: of each rank; auto: its cores",
               at_least(1));
   options.add("micro", given.micro, "sequences", "step: of a micro-batch; auto: all of the batch",

@@ -11,7 +11,7 @@ void declare_inference(Options& options, InferenceArguments& given) {
               "auto: the cores that this rank was granted", at_least(1));
   options.add("precision", given.precision, "",
               "type of activations and matrix products; auto: as in training",
-              one_of({"fp32", "bf16"}));
+              one_of({"fp32", "tf32", "bf16", "fp16"}));
   options.add("grid.data", given.grid.data, "replicas",
               "data parallelism; auto: what the other two leave of the ranks", at_least(1));
   options.add("grid.pipeline", given.grid.pipeline, "stages", "pipeline parallelism", at_least(1));

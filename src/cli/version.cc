@@ -70,6 +70,8 @@ std::string version_text() {
   add("bf16 products",
       fmt::format("{}: {}", ops::matmul_description(ctx, DType::kBF16),
                   native ? "native" : "storage bf16, compute fp32; no bf16 instructions in use"));
+  add("fp16 products",
+      fmt::format("{}: storage fp16, compute fp32", ops::matmul_description(ctx, DType::kF16)));
   if (!built.toolkit.empty()) text += "\non GPUs here\n" + gpu_text(*cuda::make_runtime());
   return text;
 }

@@ -30,6 +30,7 @@ MPI_Datatype mpi_type(DType dtype) {
     case DType::kU8:
       return MPI_UINT8_T;
     case DType::kBF16:
+    case DType::kF16:
     case DType::kU16:
       break;
   }

@@ -17,6 +17,10 @@ template <>
 struct AccumulatorOf<BFloat16> {
   using Type = float;
 };
+template <>
+struct AccumulatorOf<Half> {
+  using Type = float;
+};
 
 struct Sum {
   template <class A>
@@ -85,6 +89,8 @@ void reduce_in_order(DType dtype, ReduceOp op, std::span<const std::byte* const>
       return reduce_typed<float>(op, sources, out, count);
     case DType::kBF16:
       return reduce_typed<BFloat16>(op, sources, out, count);
+    case DType::kF16:
+      return reduce_typed<Half>(op, sources, out, count);
     case DType::kF64:
       return reduce_typed<double>(op, sources, out, count);
     case DType::kI32:

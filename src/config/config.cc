@@ -47,7 +47,28 @@ void check_model(const Config::Model& model) {
   }
 }
 
+void check_loss_scale(const Config& config) {
+  const bool fixed = fixed_loss_scale(config.optim.loss_scale).has_value();
+  if (fixed && config.run.precision != "fp16") {
+    throw ConfigError(fmt::format(
+        "optim.loss_scale is {}, but run.precision is {}: only fp16 needs one, so leave it out",
+        config.optim.loss_scale, config.run.precision));
+  }
+}
+
 }  // namespace
+
+std::optional<double> fixed_loss_scale(const std::string& loss_scale) {
+  if (loss_scale == "dynamic") return std::nullopt;
+  double value = 0.0;
+  const std::string problem = read_value(loss_scale, value, above(0));
+  constexpr double kLargest = 32768.0;  // the next power of two is infinite in fp16
+  if (!problem.empty() || value > kLargest) {
+    throw ConfigError(fmt::format("optim.loss_scale {}: must be dynamic, or above 0 and at most {}",
+                                  loss_scale, kLargest));
+  }
+  return value;
+}
 
 void check_config(const Config& config) {
   if (config.data.train.empty()) {
@@ -55,6 +76,7 @@ void check_config(const Config& config) {
   }
   check_batch(config.batch);
   check_model(config.model);
+  check_loss_scale(config);
   optim::LearningRateSchedule({.curve = optim::learning_rate_curve(config.schedule.name),
                                .peak = config.optim.lr,
                                .total_steps = config.run.steps,

@@ -19,9 +19,12 @@ void add_run_keys(Options& options, Config::Run& run) {
   options.add("run.device", run.device, "",
               "where to compute; auto: the CPU, until this program can train on GPUs",
               one_of({"auto", "cpu", "cuda"}));
-  options.add("run.precision", run.precision, "",
-              "type of activations and matrix products (weights and sums stay in fp32)",
-              one_of({"fp32", "bf16"}));
+  options.add(
+      "run.precision", run.precision, "",
+      "type of activations and matrix products (weights and sums stay in fp32); tf32: fp32, "
+      "but products on a GPU round their operands to TF32 (on a CPU the same as fp32); fp16: "
+      "with loss scaling",
+      one_of({"fp32", "tf32", "bf16", "fp16"}));
   options.alias("threads", "run.threads");
   options.alias("resume", "run.resume");
   options.alias("device", "run.device");
@@ -85,6 +88,14 @@ void add_optim_keys(Options& options, Config::Optim& optim) {
   options.add("optim.clip", optim.clip, "global norm",
               "longer gradients are scaled down to this; 0: never", at_least(0));
   options.add("optim.momentum", optim.momentum, "", "SGD: momentum", at_least_and_below(0, 1));
+  options.add(
+      "optim.loss_scale", optim.loss_scale, "",
+      "fp16: factor on the gradient of each token's loss, against underflow; dynamic: "
+      "searched for, halved where gradients overflow (that step is skipped) and doubled after "
+      "optim.loss_scale_interval steps; or a number",
+      not_empty());
+  options.add("optim.loss_scale_interval", optim.loss_scale_interval, "steps",
+              "steps without overflow after which a dynamic loss scale is doubled", at_least(1));
 }
 
 void add_schedule_keys(Options& options, Config::Schedule& schedule) {

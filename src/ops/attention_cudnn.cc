@@ -43,6 +43,7 @@ void check(fe::error_t result) {
 
 fe::DataType_t type_of(DType dtype) {
   if (dtype == DType::kBF16) return fe::DataType_t::BFLOAT16;
+  if (dtype == DType::kF16) return fe::DataType_t::HALF;
   throw Refusal(fmt::format("not in {}", name_of(dtype)));
 }
 

@@ -44,7 +44,7 @@ void check_dtype(std::string_view op, std::string_view name, const Tensor& x,
 }
 
 void check_floating(std::string_view op, std::string_view name, const Tensor& x) {
-  check_dtype(op, name, x, {DType::kF32, DType::kBF16});
+  check_dtype(op, name, x, {DType::kF32, DType::kBF16, DType::kF16});
 }
 
 void check_fp32(std::string_view op, std::string_view name, const Tensor& x, const Shape& shape) {

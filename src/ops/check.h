@@ -15,7 +15,7 @@ void check_elements(std::string_view op, std::string_view name, const Tensor& x,
 void check_rank(std::string_view op, std::string_view name, const Tensor& x, int rank);
 void check_dtype(std::string_view op, std::string_view name, const Tensor& x,
                  std::initializer_list<DType> allowed);
-// Defined, and fp32 or bf16.
+// Defined, and fp32, bf16 or fp16.
 void check_floating(std::string_view op, std::string_view name, const Tensor& x);
 // fp32 of this shape; what gradients of weights, statistics and optimizer state are.
 void check_fp32(std::string_view op, std::string_view name, const Tensor& x, const Shape& shape);

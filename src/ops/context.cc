@@ -67,6 +67,15 @@ void write_step_state(Context& ctx, const StepState& state) {
   *ctx.step_state = state;
 }
 
+void write_step_inputs(Context& ctx, const StepInputs& inputs) {
+  check_step_state("write_step_inputs", ctx);
+  if (!on_cpu(ctx)) return gpu::write_step_inputs(ctx, inputs);
+  ctx.step_state->step = inputs.step;
+  ctx.step_state->random_key = inputs.random_key;
+  ctx.step_state->learning_rate = inputs.learning_rate;
+  ctx.step_state->gradient_scale = inputs.gradient_scale;
+}
+
 StepState read_step_state(Context& ctx) {
   check_step_state("read_step_state", ctx);
   return on_cpu(ctx) ? *ctx.step_state : gpu::read_step_state(ctx);

@@ -17,6 +17,7 @@ namespace trireme::ops::gpu {
 #include "ops/each_op.inc"
 
 void write_step_state(Context& ctx, const StepState& state);
+void write_step_inputs(Context& ctx, const StepInputs& inputs);
 StepState read_step_state(Context& ctx);
 }  // namespace trireme::ops::gpu
 #undef TRIREME_EACH_OP

@@ -69,13 +69,9 @@ void cast(Context& ctx, const Tensor& x, const Tensor& y) {
     });
     return;
   }
-  const ElementwiseKernels& k = kernels().elementwise;
   for_stages(ctx, x.elements(), [&](std::int64_t begin, std::int64_t n) {
-    if (x.dtype() == DType::kF32) {
-      k.to_bf16(x.data<float>() + begin, static_cast<std::uint16_t*>(y.raw()) + begin, n);
-    } else {
-      k.to_fp32(static_cast<const std::uint16_t*>(x.raw()) + begin, y.data<float>() + begin, n);
-    }
+    Stage stage;
+    write_back(y, begin, n, read_fp32(x, begin, n, write_place(y, begin, stage.values)));
   });
 }
 

@@ -27,9 +27,16 @@ using Layout = Owned<cublasLtMatrixLayoutOpaque_t>;
 using Preference = Owned<cublasLtMatmulPreferenceOpaque_t>;
 
 cudaDataType_t type_of(DType dtype) {
-  TRIREME_CHECK(dtype == DType::kF32 || dtype == DType::kBF16,
-                fmt::format("cuBLASLt was asked for products of {}", name_of(dtype)));
-  return dtype == DType::kF32 ? CUDA_R_32F : CUDA_R_16BF;
+  switch (dtype) {
+    case DType::kF32:
+      return CUDA_R_32F;
+    case DType::kBF16:
+      return CUDA_R_16BF;
+    case DType::kF16:
+      return CUDA_R_16F;
+    default:
+      throw InternalError(fmt::format("cuBLASLt was asked for products of {}", name_of(dtype)));
+  }
 }
 
 std::uint32_t alignment_of(const void* pointer) {

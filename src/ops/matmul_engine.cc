@@ -14,8 +14,8 @@
 namespace trireme::ops {
 namespace {
 
-// Storage in bf16, compute in fp32. Cut so that the converted blocks stay within a few MiB; k is
-// never cut, so that a sum is rounded to bf16 once.
+// Storage in bf16 or fp16, compute in fp32. Cut so that the converted blocks stay within a few MiB;
+// k is never cut, so that a sum is rounded once.
 class ConvertingMatmul : public MatmulEngine {
  public:
   explicit ConvertingMatmul(std::shared_ptr<MatmulEngine> fp32)
@@ -26,10 +26,12 @@ class ConvertingMatmul : public MatmulEngine {
     const std::int64_t block = std::max<std::int64_t>(64, kBlockElements / call.k / 64 * 64);
     for (std::int64_t i = 0; i < call.m; i += block) {
       const std::int64_t rows = std::min(block, call.m - i);
-      const Tensor a = converted(ctx, call.a, call.transpose_a, call.m, call.k, i, rows);
+      const Tensor a =
+          converted(ctx, call.dtype, call.a, call.transpose_a, call.m, call.k, i, rows);
       for (std::int64_t j = 0; j < call.n; j += block) {
         const std::int64_t columns = std::min(block, call.n - j);
-        const Tensor b = converted(ctx, call.b, !call.transpose_b, call.n, call.k, j, columns);
+        const Tensor b =
+            converted(ctx, call.dtype, call.b, !call.transpose_b, call.n, call.k, j, columns);
         multiply_block(ctx, call, a, b, i, rows, j, columns);
       }
     }
@@ -42,20 +44,19 @@ class ConvertingMatmul : public MatmulEngine {
   static constexpr std::int64_t kBlockElements = std::int64_t{1} << 20;
 
   // Rows `first` on of a (extent, k) operand, or, where it lies transposed as (k, extent), columns.
-  static Tensor converted(Context& ctx, const void* data, bool transposed, std::int64_t extent,
-                          std::int64_t k, std::int64_t first, std::int64_t count) {
-    auto* from = const_cast<void*>(data);
+  static Tensor converted(Context& ctx, DType dtype, const void* data, bool transposed,
+                          std::int64_t extent, std::int64_t k, std::int64_t first,
+                          std::int64_t count) {
+    const Tensor from = Tensor::wrap(const_cast<void*>(data), {extent, k}, dtype);
     const Shape shape = transposed ? Shape{k, count} : Shape{count, k};
     const Tensor block = ctx.allocate(shape, DType::kF32, MemoryUse::kWorkspace);
     if (!transposed) {
-      cast(ctx, Tensor::wrap(from, {extent, k}, DType::kBF16).rows(first, first + count), block);
+      cast(ctx, from.rows(first, first + count), block);
       return block;
     }
     cpu::parallel_ranges(ctx, k, cpu::row_grain(count), [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t row = begin; row < end; ++row) {
-        cpu::kernels().elementwise.to_fp32(
-            static_cast<const std::uint16_t*>(data) + row * extent + first,
-            block.data<float>() + row * count, count);
+        cpu::read_fp32(from, row * extent + first, count, block.data<float>() + row * count);
       }
     });
     return block;
@@ -103,8 +104,9 @@ class ConvertingMatmul : public MatmulEngine {
 
 class CpuMatmul : public MatmulEngine {
  public:
-  CpuMatmul(std::shared_ptr<MatmulEngine> fp32, std::shared_ptr<MatmulEngine> bf16)
-      : fp32_(std::move(fp32)), bf16_(std::move(bf16)) {}
+  CpuMatmul(std::shared_ptr<MatmulEngine> fp32, std::shared_ptr<MatmulEngine> bf16,
+            std::shared_ptr<MatmulEngine> fp16)
+      : fp32_(std::move(fp32)), bf16_(std::move(bf16)), fp16_(std::move(fp16)) {}
 
   void run(Context& ctx, const MatmulCall& call) override { engine(call.dtype).run(ctx, call); }
   bool fuses_bias(const MatmulCall& call) const override {
@@ -116,9 +118,11 @@ class CpuMatmul : public MatmulEngine {
   bool is_native(DType dtype) const override { return engine(dtype).is_native(dtype); }
 
  private:
-  MatmulEngine& engine(DType dtype) const { return dtype == DType::kF32 ? *fp32_ : *bf16_; }
+  MatmulEngine& engine(DType dtype) const {
+    return dtype == DType::kF32 ? *fp32_ : dtype == DType::kBF16 ? *bf16_ : *fp16_;
+  }
 
-  std::shared_ptr<MatmulEngine> fp32_, bf16_;
+  std::shared_ptr<MatmulEngine> fp32_, bf16_, fp16_;
 };
 
 enum class Library { kOneDnn, kBlis };
@@ -148,15 +152,12 @@ std::unique_ptr<MatmulEngine> make_converting_matmul(std::shared_ptr<MatmulEngin
 }
 
 std::shared_ptr<MatmulEngine> make_cpu_matmul_engine() {
-  std::shared_ptr<MatmulEngine> fp32, bf16;
-  if (best_fp32_library() == Library::kOneDnn) {
-    fp32 = make_onednn_matmul();
-    bf16 = onednn_has_native_bf16() ? fp32 : make_converting_matmul(fp32);
-  } else {
-    fp32 = make_blis_matmul();
-    bf16 = make_converting_matmul(fp32);
-  }
-  return std::make_shared<CpuMatmul>(std::move(fp32), std::move(bf16));
+  const bool onednn = best_fp32_library() == Library::kOneDnn;
+  const std::shared_ptr<MatmulEngine> fp32 = onednn ? make_onednn_matmul() : make_blis_matmul();
+  // oneDNN 2.6 has no products of fp16 on a CPU.
+  const std::shared_ptr<MatmulEngine> converting = make_converting_matmul(fp32);
+  const bool native = onednn && onednn_has_native_bf16();
+  return std::make_shared<CpuMatmul>(fp32, native ? fp32 : converting, converting);
 }
 
 }  // namespace trireme::ops

@@ -42,16 +42,17 @@ std::unique_ptr<MatmulEngine> make_onednn_matmul();
 bool onednn_has_native_bf16();
 // BLIS, fp32 only.
 std::unique_ptr<MatmulEngine> make_blis_matmul();
-// bf16 through fp32: converts blocks of the operands and gives them to `fp32`, which it shares.
+// bf16 and fp16 through fp32: converts blocks of the operands and gives them to `fp32`, which it
+// shares.
 std::unique_ptr<MatmulEngine> make_converting_matmul(std::shared_ptr<MatmulEngine> fp32);
 
 // The best for this processor, by type (policy in the .cc). TRIREME_MATMUL=onednn|blis in the
 // environment asks for one library; ConfigError for any other value.
 std::shared_ptr<MatmulEngine> make_cpu_matmul_engine();
 
-// cuBLASLt on the calling thread's device, whose properties these are: fp32 and bf16, sums in fp32.
-// tf32: fp32 operands are rounded to TF32, for its speed. Opens the library; CudaError where it is
-// not here, or where this build has no CUDA.
+// cuBLASLt on the calling thread's device, whose properties these are: fp32, bf16 and fp16, sums in
+// fp32. tf32: fp32 operands are rounded to TF32, for its speed. Opens the library; CudaError where
+// it is not here, or where this build has no CUDA.
 std::unique_ptr<MatmulEngine> make_cublaslt_matmul(const cuda::DeviceProperties& device, bool tf32);
 // What the public namesake returns, with this engine.
 Context make_cuda_context(std::shared_ptr<cuda::Runtime> runtime, int device,

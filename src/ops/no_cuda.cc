@@ -16,6 +16,9 @@ namespace trireme::ops::gpu {
 void write_step_state(Context& ctx, const StepState&) {
   throw no_device("write_step_state", ctx);
 }
+void write_step_inputs(Context& ctx, const StepInputs&) {
+  throw no_device("write_step_inputs", ctx);
+}
 StepState read_step_state(Context& ctx) {
   throw no_device("read_step_state", ctx);
 }

@@ -42,6 +42,7 @@ void softmax_gradient(Context& ctx, const Tensor& logits, const Tensor& targets,
   check_fp32("softmax_gradient", "row_sum", row_sum, targets.shape());
   check_floating("softmax_gradient", "dlogits", dlogits);
   check_shape("softmax_gradient", "dlogits", dlogits, logits.shape());
+  check_step_state("softmax_gradient", ctx);
   if (on_cpu(ctx)) {
     return cpu::softmax_gradient(ctx, logits, targets, first_class, valid, row_max, row_sum,
                                  dlogits);

@@ -35,6 +35,7 @@ void softmax_gradient(Context& ctx, const Tensor& logits, const Tensor& targets,
                       const Tensor& row_sum, const Tensor& dlogits) {
   const std::int64_t classes = logits.shape()[1];
   const auto* target = targets.data<std::int32_t>();
+  const float scale = ctx.step_state->loss_scale;
   const ThreadRows out(ctx, classes);
   parallel_ranges(ctx, logits.shape()[0], row_grain(classes),
                   [&](std::int64_t begin, std::int64_t end) {
@@ -49,6 +50,7 @@ void softmax_gradient(Context& ctx, const Tensor& logits, const Tensor& targets,
                         std::fill_n(dx + valid, classes - valid, 0.0f);
                         const std::int64_t local = target[row] - first_class;
                         if (0 <= local && local < valid) dx[local] -= 1.0f;
+                        if (scale != 1.0f) kernels().elementwise.scale(dx, scale, valid);
                       }
                       write_back(dlogits, row * classes, classes, dx);
                     }

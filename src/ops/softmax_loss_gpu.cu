@@ -78,11 +78,12 @@ __global__ void __launch_bounds__(kThreads)
 template <class T>
 __global__ void __launch_bounds__(kThreads)
     gradient_kernel(const float* logits, const std::int32_t* targets, Classes classes,
-                    const float* row_max, const float* row_sum, View<T> dlogits, std::int64_t rows,
-                    bool vector) {
+                    const float* row_max, const float* row_sum, const StepState* state,
+                    View<T> dlogits, std::int64_t rows, bool vector) {
   const std::int64_t column = chunk_column();
   const std::int64_t left = classes.count - column;
   if (left <= 0) return;
+  const float scale = state->loss_scale;
   for_chunk_rows(rows, [&](std::int64_t row) {
     float values[kChunk] = {};
     const std::int32_t target = targets[row];
@@ -94,7 +95,7 @@ __global__ void __launch_bounds__(kThreads)
       for (int i = 0; i < kChunk; ++i) {
         const std::int64_t at = column + i;
         const float weight = exp_of_difference(values[i] - maximum) * inverse;
-        values[i] = at < classes.valid ? weight - (at == local ? 1.0f : 0.0f) : 0.0f;
+        values[i] = at < classes.valid ? (weight - (at == local ? 1.0f : 0.0f)) * scale : 0.0f;
       }
     }
     dlogits.store(row * classes.count + column, left, vector, values);
@@ -146,7 +147,8 @@ void softmax_gradient(Context& ctx, const Tensor& logits, const Tensor& targets,
     using T = decltype(type);
     launch(gradient_kernel<T>, chunk_grid(rows, classes.count), chunk_block(), 0, ctx.stream,
            device_data<float>(logits), device_data<std::int32_t>(targets), classes,
-           device_data<float>(row_max), device_data<float>(row_sum), View<T>(dlogits), rows,
+           device_data<float>(row_max), device_data<float>(row_sum),
+           static_cast<const StepState*>(ctx.step_state.get()), View<T>(dlogits), rows,
            vectors_fit({&logits, &dlogits}, classes.count));
   });
 }

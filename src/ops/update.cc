@@ -61,4 +61,13 @@ void finish_gradient_norm(Context& ctx, const Tensor& sum, float clip, const Ten
   gpu::finish_gradient_norm(ctx, sum, clip, norm);
 }
 
+void update_loss_scale(Context& ctx, const LossScaling& rule) {
+  check_step_state("update_loss_scale", ctx);
+  TRIREME_CHECK(0.0f < rule.smallest && rule.smallest <= rule.largest && rule.interval >= 1,
+                fmt::format("update_loss_scale: from {} to {}, doubled after {} steps",
+                            rule.smallest, rule.largest, rule.interval));
+  if (on_cpu(ctx)) return cpu::update_loss_scale(ctx, rule);
+  gpu::update_loss_scale(ctx, rule);
+}
+
 }  // namespace trireme::ops

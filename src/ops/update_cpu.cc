@@ -4,6 +4,7 @@
 #include "ops/cpu/parallel.h"
 #include "ops/cpu/staging.h"
 #include "ops/device_ops.h"
+#include "ops/loss_scaling.h"
 
 namespace trireme::ops::cpu {
 namespace {
@@ -21,6 +22,10 @@ void publish(const Tensor& master, const Tensor& weights, std::int64_t begin, st
   }
 }
 
+float gradient_factor(const StepState& state) {
+  return state.gradient_scale / state.loss_scale * state.clip_factor;
+}
+
 }  // namespace
 
 void adamw_step(Context& ctx, const AdamW& rule, const Tensor& master, const Tensor& gradient,
@@ -34,7 +39,7 @@ void adamw_step(Context& ctx, const AdamW& rule, const Tensor& master, const Ten
       .beta1 = rule.beta1,
       .beta2 = rule.beta2,
       .epsilon = rule.epsilon,
-      .gradient_factor = state.gradient_scale * state.clip_factor,
+      .gradient_factor = gradient_factor(state),
       .step_size = static_cast<float>(static_cast<double>(state.learning_rate) / bias1),
       .inverse_root_bias2 = static_cast<float>(1.0 / std::sqrt(bias2)),
       .keep = 1.0f - state.learning_rate * rule.weight_decay,
@@ -51,8 +56,8 @@ void sgd_step(Context& ctx, const Sgd& rule, const Tensor& master, const Tensor&
               const Tensor& velocity, const Tensor& weights) {
   const StepState& state = *ctx.step_state;
   if (state.finite == 0) return;
-  const SgdFactors factors = {rule.momentum, state.gradient_scale * state.clip_factor,
-                              state.learning_rate, rule.weight_decay};
+  const SgdFactors factors = {rule.momentum, gradient_factor(state), state.learning_rate,
+                              rule.weight_decay};
   parallel_ranges(ctx, master.elements(), kGrain, [&](std::int64_t begin, std::int64_t end) {
     float* v = velocity.defined() ? velocity.data<float>() + begin : nullptr;
     kernels().update.sgd(factors, master.data<float>() + begin, gradient.data<float>() + begin, v,
@@ -75,11 +80,16 @@ void add_sum_of_squares(Context& ctx, const Tensor& x, const Tensor& total) {
 
 void finish_gradient_norm(Context& ctx, const Tensor& sum, float clip, const Tensor& norm) {
   StepState& state = *ctx.step_state;
-  const double value = std::sqrt(sum.data<double>()[0]) * static_cast<double>(state.gradient_scale);
+  const double value = std::sqrt(sum.data<double>()[0]) *
+                       static_cast<double>(state.gradient_scale / state.loss_scale);
   norm.data<double>()[0] = value;
   state.finite = std::isfinite(value) ? 1 : 0;
   const bool clips = clip > 0.0f && value > static_cast<double>(clip);
   state.clip_factor = clips ? static_cast<float>(static_cast<double>(clip) / value) : 1.0f;
+}
+
+void update_loss_scale(Context& ctx, const LossScaling& rule) {
+  next_loss_scale(rule, *ctx.step_state);
 }
 
 }  // namespace trireme::ops::cpu

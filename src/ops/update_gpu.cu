@@ -1,6 +1,7 @@
 // Bound by memory: AdamW reads 16 and writes 12 bytes per element, and the new weight.
 #include "ops/device_ops.h"
 #include "ops/gpu/reduce.h"
+#include "ops/loss_scaling.h"
 
 namespace trireme::ops::gpu {
 namespace {
@@ -19,9 +20,19 @@ __device__ std::int64_t chunk_of_thread() {
 __global__ void write_step_state_kernel(StepState* to, StepState state) {
   *to = state;
 }
+__global__ void write_step_inputs_kernel(StepState* to, StepInputs inputs) {
+  to->step = inputs.step;
+  to->random_key = inputs.random_key;
+  to->learning_rate = inputs.learning_rate;
+  to->gradient_scale = inputs.gradient_scale;
+}
+
+__device__ float gradient_factor(const StepState& state) {
+  return state.gradient_scale / state.loss_scale * state.clip_factor;
+}
 
 struct AdamWFactors {
-  float gradient_factor;     // gradient_scale * clip_factor
+  float gradient_factor;
   float step_size;           // learning_rate / (1 - beta1^t)
   float inverse_root_bias2;  // 1 / sqrt(1 - beta2^t)
   float keep;                // 1 - learning_rate * weight_decay
@@ -31,7 +42,7 @@ __device__ AdamWFactors adamw_factors(const AdamW& rule, const StepState& state)
   const auto t = static_cast<double>(state.step);
   const double bias1 = 1.0 - pow(static_cast<double>(rule.beta1), t);
   const double bias2 = 1.0 - pow(static_cast<double>(rule.beta2), t);
-  return {state.gradient_scale * state.clip_factor,
+  return {gradient_factor(state),
           static_cast<float>(static_cast<double>(state.learning_rate) / bias1),
           static_cast<float>(1.0 / sqrt(bias2)), 1.0f - state.learning_rate * rule.weight_decay};
 }
@@ -76,7 +87,7 @@ __global__ void __launch_bounds__(kThreads)
   const std::int64_t at = chunk_of_thread();
   const std::int64_t left = elements - at;
   if (left <= 0) return;
-  const float gradient_factor = state->gradient_scale * state->clip_factor;
+  const float factor = gradient_factor(*state);
   const float learning_rate = state->learning_rate;
   float p[kChunk], g[kChunk], v[kChunk] = {};
   load_chunk(master + at, left, vector, p);
@@ -84,7 +95,7 @@ __global__ void __launch_bounds__(kThreads)
   if (velocity != nullptr) load_chunk(velocity + at, left, vector, v);
 #pragma unroll
   for (int i = 0; i < kChunk; ++i) {
-    v[i] = rule.momentum * v[i] + g[i] * gradient_factor;
+    v[i] = rule.momentum * v[i] + g[i] * factor;
     p[i] -= learning_rate * (v[i] + rule.weight_decay * p[i]);
   }
   if (velocity != nullptr) store_chunk(velocity + at, left, vector, v);
@@ -121,11 +132,15 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 __global__ void finish_norm_kernel(const double* sum, float clip, double* norm, StepState* state) {
-  const double value = sqrt(*sum) * static_cast<double>(state->gradient_scale);
+  const double value = sqrt(*sum) * static_cast<double>(state->gradient_scale / state->loss_scale);
   *norm = value;
   state->finite = isfinite(value) ? 1 : 0;
   const bool clips = clip > 0.0f && value > static_cast<double>(clip);
   state->clip_factor = clips ? static_cast<float>(static_cast<double>(clip) / value) : 1.0f;
+}
+
+__global__ void loss_scale_kernel(LossScaling rule, StepState* state) {
+  next_loss_scale(rule, *state);
 }
 
 // Where new weights go; nowhere when they are the master values themselves.
@@ -137,6 +152,10 @@ Tensor apart_from(const Tensor& weights, const Tensor& master) {
 
 void write_step_state(Context& ctx, const StepState& state) {
   launch(write_step_state_kernel, 1, 1, 0, ctx.stream, ctx.step_state.get(), state);
+}
+
+void write_step_inputs(Context& ctx, const StepInputs& inputs) {
+  launch(write_step_inputs_kernel, 1, 1, 0, ctx.stream, ctx.step_state.get(), inputs);
 }
 
 StepState read_step_state(Context& ctx) {
@@ -186,6 +205,10 @@ void add_sum_of_squares(Context& ctx, const Tensor& x, const Tensor& sum) {
 void finish_gradient_norm(Context& ctx, const Tensor& sum, float clip, const Tensor& norm) {
   launch(finish_norm_kernel, 1, 1, 0, ctx.stream, device_data<double>(sum), clip,
          device_data<double>(norm), ctx.step_state.get());
+}
+
+void update_loss_scale(Context& ctx, const LossScaling& rule) {
+  launch(loss_scale_kernel, 1, 1, 0, ctx.stream, rule, ctx.step_state.get());
 }
 
 }  // namespace trireme::ops::gpu

@@ -61,7 +61,9 @@ TrainerStep::TrainerStep(ops::Context& ctx, const ProcessGrid& grid, const nn::M
       executor_(ctx, stage_),
       optimizer_(optim::make_optimizer(options.optimizer, ctx, shards_of(stage_))),
       norm_sum_(ctx.allocate({1}, DType::kF64, MemoryUse::kWorkspace)),
-      norm_(ctx.allocate({1}, DType::kF64, MemoryUse::kWorkspace)) {}
+      norm_(ctx.allocate({1}, DType::kF64, MemoryUse::kWorkspace)) {
+  ops::write_step_state(ctx_, {.loss_scale = options.loss_scaling.initial});
+}
 
 StepResult TrainerStep::accumulate(std::span<const nn::MicroBatch> mine, bool wants_stop) {
   const int count = static_cast<int>(mine.size());
@@ -85,17 +87,20 @@ StepResult TrainerStep::accumulate(std::span<const nn::MicroBatch> mine, bool wa
 
 StepResult TrainerStep::train(std::span<const nn::MicroBatch> mine, std::int64_t step,
                               float learning_rate, std::uint64_t random_key, bool wants_stop) {
-  ops::StepState state = {.step = step, .random_key = random_key, .learning_rate = learning_rate};
-  ops::write_step_state(ctx_, state);
+  ops::StepInputs inputs = {.step = step, .random_key = random_key, .learning_rate = learning_rate};
+  ops::write_step_inputs(ctx_, inputs);
   StepResult result = accumulate(mine, wants_stop);
   const FlightRecorder::Phase phase(grid_.runtime().recorder(), "optimizer");
-  state.gradient_scale = 1.0f / static_cast<float>(result.targets);
-  ops::write_step_state(ctx_, state);
+  inputs.gradient_scale = 1.0f / static_cast<float>(result.targets);
+  ops::write_step_inputs(ctx_, inputs);
   sum_of_squared_gradients(ctx_, stage_, norm_sum_);
   ops::finish_gradient_norm(ctx_, norm_sum_, options_.clip, norm_);
   optimizer_->step(ctx_);
+  if (!options_.loss_scaling.is_fixed()) ops::update_loss_scale(ctx_, options_.loss_scaling);
   result.gradient_norm = norm_.data<double>()[0];
-  result.finite = ops::read_step_state(ctx_).finite != 0;
+  const ops::StepState left = ops::read_step_state(ctx_);
+  result.finite = left.finite != 0;
+  result.loss_scale = static_cast<double>(left.loss_scale);
   return result;
 }
 

@@ -47,6 +47,7 @@ void MetricsLog::write(const StepMetrics& m) {
                                    {"wait_data_s", m.wait_data_seconds},
                                    {"comm_s", m.exposed_comm_seconds},
                                    {"memory_bytes", static_cast<std::int64_t>(m.memory_bytes)}};
+  if (m.loss_scale) object["loss_scale"] = *m.loss_scale;
   if (m.skipped) object["skipped"] = true;
   append(object.dump());
   if (tensorboard_) tensorboard_->write(m);

@@ -208,6 +208,7 @@ void TensorBoardLog::write(const StepMetrics& m) {
                          {"tokens_per_s", m.tokens_per_second},
                          {"step_s", m.step_seconds},
                          {"memory_bytes", m.memory_bytes}});
+  if (m.loss_scale) write_scalars(m.step, {{"loss_scale", *m.loss_scale}});
 }
 
 void TensorBoardLog::write_evaluation(const Evaluation& evaluation) {

@@ -27,8 +27,10 @@ void fill_in(const Tensor& x) {
     const float value = static_cast<float>((i * 7919) % 1009) / 1009.0f - 0.5f;
     if (x.dtype() == DType::kF32) {
       x.data<float>()[i] = value;
-    } else {
+    } else if (x.dtype() == DType::kBF16) {
       x.data<BFloat16>()[i] = BFloat16(value);
+    } else {
+      x.data<Half>()[i] = Half(value);
     }
   }
 }

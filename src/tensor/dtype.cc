@@ -9,6 +9,7 @@ std::size_t size_of(DType dtype) {
     case DType::kU8:
       return 1;
     case DType::kBF16:
+    case DType::kF16:
     case DType::kU16:
       return 2;
     case DType::kF32:
@@ -27,6 +28,8 @@ std::string_view name_of(DType dtype) {
       return "fp32";
     case DType::kBF16:
       return "bf16";
+    case DType::kF16:
+      return "fp16";
     case DType::kF64:
       return "fp64";
     case DType::kI32:

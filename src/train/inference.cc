@@ -86,8 +86,7 @@ InferenceModel::InferenceModel(ops::Context& ctx, const ProcessGrid& grid,
     tokenizer_checksum_ = found->second;
   }
   parallel::StageOptions options;
-  options.compute =
-      precision.value_or(training_.run.precision) == "bf16" ? DType::kBF16 : DType::kF32;
+  options.compute = compute_type(precision.value_or(training_.run.precision));
   options.trains = false;
   stage_ = std::make_unique<parallel::Stage>(ctx, grid, models::gpt_plan(model_), options);
   checkpoint.read(grid.world(), checkpoint_slices(*stage_, nullptr, false));

@@ -5,6 +5,7 @@
 #include "trireme/parallel/partition.h"
 #include "trireme/parallel/schedule.h"
 #include "trireme/parallel/trainer_step.h"
+#include "trireme/train/setup.h"
 
 namespace trireme {
 namespace {
@@ -27,7 +28,7 @@ struct Sizes {
         tensor(grid.tensor),
         vocabulary(static_cast<double>(m.vocabulary)),
         context(static_cast<double>(m.context)),
-        bytes(config.run.precision == "bf16" ? 2.0 : 4.0) {}
+        bytes(static_cast<double>(size_of(compute_type(config.run.precision)))) {}
 };
 
 struct StageLoad {

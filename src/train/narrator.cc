@@ -24,6 +24,12 @@ std::string count(double value) {
   return fmt::format("{:.0f}", value);
 }
 
+std::string skipped(const StepMetrics& m) {
+  if (!m.skipped) return "";
+  if (!m.loss_scale) return "  SKIPPED: non-finite gradients";
+  return fmt::format("  SKIPPED: gradients overflow fp16; loss scale now {:g}", *m.loss_scale);
+}
+
 // Which blocks each stage holds: "embedding to blocks.2 | blocks.3 to head".
 std::string stages(const nn::ModelPlan& plan, const std::vector<int>& bounds) {
   std::string text;
@@ -57,8 +63,7 @@ std::string Narrator::describe(const StepMetrics& m) const {
       "step {:>{}}/{}  loss {:.4f}  lr {:.2e}  norm {:.2f}  {:.0f} tokens/s  {:.0f} MiB  {} left{}",
       m.step, std::to_string(total_steps_).size(), total_steps_, m.loss, m.learning_rate,
       m.gradient_norm, m.tokens_per_second, m.memory_bytes / 1048576.0,
-      duration(per_step * static_cast<double>(total_steps_ - m.step)),
-      m.skipped ? "  SKIPPED: non-finite gradients" : "");
+      duration(per_step * static_cast<double>(total_steps_ - m.step)), skipped(m));
 }
 
 void Narrator::step(const StepMetrics& m) {
@@ -123,8 +128,10 @@ std::string startup_table(const Config& config, const nn::ModelPlan& plan,
                             mib(MemoryUse::kParameters), mib(MemoryUse::kGradients),
                             mib(MemoryUse::kOptimizer)));
   const DType compute = stage.options().compute;
-  row("compute", fmt::format("{}, {}; products by {}", name_of(compute), ops::instruction_set(ctx),
-                             ops::matmul_description(ctx, compute)));
+  const bool on_cpu = ctx.device.kind == DeviceKind::kCpu;
+  row("compute", fmt::format("{}{}, {}; products by {}", name_of(compute),
+                             config.run.precision == "tf32" && on_cpu ? " (tf32 is for GPUs)" : "",
+                             ops::instruction_set(ctx), ops::matmul_description(ctx, compute)));
   row("run", config.run.folder);
   return table;
 }

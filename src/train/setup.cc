@@ -137,13 +137,26 @@ void check_model_fits_grid(const Config& config, const models::GptConfig& model,
   }
 }
 
+DType compute_type(const std::string& precision) {
+  return precision == "bf16" ? DType::kBF16 : precision == "fp16" ? DType::kF16 : DType::kF32;
+}
+
+ops::LossScaling loss_scaling(const Config& config) {
+  if (config.run.precision != "fp16") return ops::LossScaling::fixed(1.0f);
+  if (const std::optional<double> scale = fixed_loss_scale(config.optim.loss_scale)) {
+    return ops::LossScaling::fixed(static_cast<float>(*scale));
+  }
+  return {.interval = config.optim.loss_scale_interval};
+}
+
 parallel::StepOptions step_options(const Config& config) {
   parallel::StepOptions options;
   options.stage.sequence_parallel = config.grid.sequence_parallel;
-  options.stage.compute = config.run.precision == "bf16" ? DType::kBF16 : DType::kF32;
+  options.stage.compute = compute_type(config.run.precision);
   options.stage.seed = static_cast<std::uint64_t>(config.run.seed);
   options.schedule = config.grid.schedule;
   options.clip = static_cast<float>(config.optim.clip);
+  options.loss_scaling = loss_scaling(config);
   optim::OptimizerConfig& rule = options.optimizer;
   rule.kind = config.optim.name == "sgd" ? optim::OptimizerConfig::Kind::kSgd
                                          : optim::OptimizerConfig::Kind::kAdamW;
@@ -176,6 +189,12 @@ std::vector<TensorSlice> checkpoint_slices(const parallel::Stage& stage,
     }
   }
   return slices;
+}
+
+std::vector<TensorSlice> loss_scale_slices(ops::StepState& state) {
+  return {TensorSlice::whole("state/loss_scale", Tensor::wrap(std::span(&state.loss_scale, 1))),
+          TensorSlice::whole("state/loss_scale_good_steps",
+                             Tensor::wrap(std::span(&state.good_steps, 1)))};
 }
 
 nn::MicroBatch make_micro_batch(ops::Context& ctx, const TokenBatch& data, std::int64_t context,

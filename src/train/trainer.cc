@@ -124,6 +124,13 @@ class Trainer {
     config_.grid.tensor = grid_.shape().tensor;
   }
 
+  bool scales_dynamically() const { return !loss_scaling(config_).is_fixed(); }
+  // Whether overflow is what the search for a loss scale expects, for it can still go down.
+  bool searches_scale(const StepMetrics& metrics) const {
+    return scales_dynamically() &&
+           *metrics.loss_scale > static_cast<double>(loss_scaling(config_).smallest);
+  }
+
   // What a run used that can change bits: compared on resume.
   std::map<std::string, std::string> recorded_choices() const {
     return {
@@ -162,8 +169,14 @@ class Trainer {
           fmt::format("{} was trained on another tokenizer's tokens than those of data.train",
                       checkpoint->path()));
     }
-    checkpoint->read(runtime_.world(),
-                     checkpoint_slices(step_->stage(), &step_->optimizer(), false));
+    std::vector<TensorSlice> slices = checkpoint_slices(step_->stage(), &step_->optimizer(), false);
+    ops::StepState state = ops::read_step_state(ctx_);
+    for (TensorSlice& slice : loss_scale_slices(state)) {
+      // A run of another precision has left none.
+      if (scales_dynamically() && checkpoint->contents().find(slice.name)) slices.push_back(slice);
+    }
+    checkpoint->read(runtime_.world(), slices);
+    ops::write_step_state(ctx_, state);
     for (const nn::FlatGroup* group : step_->stage().groups()) group->refresh_weights(ctx_);
     step_number_ = info.step;
     samples_ = info.samples;
@@ -230,7 +243,7 @@ class Trainer {
       for (const std::string& said : rank_watch_->look(step_number_)) {
         journal_->straggler(step_number_, said);
       }
-      skipped_in_a_row = metrics.skipped ? skipped_in_a_row + 1 : 0;
+      skipped_in_a_row = metrics.skipped && !searches_scale(metrics) ? skipped_in_a_row + 1 : 0;
       if (skipped_in_a_row == kMostSkippedSteps) {
         throw DivergedError(
             fmt::format("the last {} steps had non-finite gradients (loss {}): lower "
@@ -328,7 +341,9 @@ class Trainer {
             .wait_data_seconds = most[1],
             .exposed_comm_seconds = most[2],
             .memory_bytes = most[3],
-            .skipped = !result.finite};
+            .skipped = !result.finite,
+            .loss_scale =
+                config_.run.precision == "fp16" ? std::optional(result.loss_scale) : std::nullopt};
   }
 
   void evaluate_now() {
@@ -362,9 +377,13 @@ class Trainer {
     options.keep = config_.checkpoint.keep;
     options.generation = folder_->generation();
     options.check_still_ours = [this] { folder_->check_still_ours(); };
-    const std::string path =
-        write_checkpoint(runtime_.world(), runtime_.recorder(), folder_->checkpoints(), info,
-                         checkpoint_slices(step_->stage(), &step_->optimizer(), true), options);
+    std::vector<TensorSlice> slices = checkpoint_slices(step_->stage(), &step_->optimizer(), true);
+    ops::StepState state = ops::read_step_state(ctx_);
+    if (leads() && scales_dynamically()) {
+      for (TensorSlice& slice : loss_scale_slices(state)) slices.push_back(std::move(slice));
+    }
+    const std::string path = write_checkpoint(runtime_.world(), runtime_.recorder(),
+                                              folder_->checkpoints(), info, slices, options);
     const double seconds = runtime_.world().all_reduce_host(watch.seconds(), ReduceOp::kMax);
     cadence_->checkpoint_took(seconds);
     if (deadline_) deadline_->checkpoint_took(seconds);

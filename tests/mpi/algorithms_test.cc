@@ -165,12 +165,17 @@ TEST_F(AlgorithmsTest, TheLibrarysOwn) {
   ours.broadcast(Stream(), wrap(expected), 1).wait_host();
   EXPECT_EQ(result, expected);
 
-  // MPI knows no bf16: ours carries it.
+  // MPI knows no bf16 and no fp16: ours carry them.
   auto bf16 = contribution<BFloat16>(100);
   auto expected_bf16 = bf16;
   library->all_reduce(Stream(), wrap(bf16), ReduceOp::kSum).wait_host();
   ours.all_reduce(Stream(), wrap(expected_bf16), ReduceOp::kSum).wait_host();
   EXPECT_TRUE(same_bits(bf16, expected_bf16));
+  auto fp16 = contribution<Half>(100);
+  auto expected_fp16 = fp16;
+  library->all_reduce(Stream(), wrap(fp16), ReduceOp::kSum).wait_host();
+  ours.all_reduce(Stream(), wrap(expected_fp16), ReduceOp::kSum).wait_host();
+  EXPECT_TRUE(same_bits(fp16, expected_fp16));
 }
 
 }  // namespace

@@ -28,6 +28,7 @@ template <class T>
 T value_of(int rank, std::int64_t i) {
   const std::int64_t hash = (rank * 7919 + i * 104729) % 2003 - 1001;
   if constexpr (std::is_same_v<T, BFloat16>) return BFloat16(static_cast<float>(hash) / 7.0f);
+  if constexpr (std::is_same_v<T, Half>) return Half(static_cast<float>(hash) / 7.0f);
   if constexpr (std::is_floating_point_v<T>) return static_cast<T>(hash) / T{7};
   if constexpr (std::is_same_v<T, std::uint8_t>) return static_cast<T>((hash + 1001) % 31);
   if constexpr (std::is_integral_v<T>) return static_cast<T>(hash);
@@ -42,10 +43,10 @@ std::vector<T> values(int rank, std::int64_t count, std::int64_t first = 0) {
   return result;
 }
 
-// What the contract says: rank order, fp32 for bf16, rounded once.
+// What the contract says: rank order, fp32 for bf16 and fp16, rounded once.
 template <class T>
 T reduced(int ranks, std::int64_t i, ReduceOp op) {
-  using Accumulator = std::conditional_t<std::is_same_v<T, BFloat16>, float, T>;
+  using Accumulator = std::conditional_t<sizeof(T) == 2, float, T>;
   auto result = static_cast<Accumulator>(value_of<T>(0, i));
   for (int rank = 1; rank < ranks; ++rank) {
     const auto x = static_cast<Accumulator>(value_of<T>(rank, i));
@@ -78,7 +79,8 @@ Tensor wrap(std::vector<T>& data) {
 
 template <class T>
 class Collectives : public ::testing::Test {};
-using Types = ::testing::Types<float, BFloat16, double, std::int32_t, std::int64_t, std::uint8_t>;
+using Types =
+    ::testing::Types<float, BFloat16, Half, double, std::int32_t, std::int64_t, std::uint8_t>;
 TYPED_TEST_SUITE(Collectives, Types);
 
 TYPED_TEST(Collectives, AllReduce) {

@@ -63,7 +63,7 @@ class Train(unittest.TestCase):
     @classmethod
     def metrics(cls, run):
         """What does not depend on the clock, by step."""
-        keys = ("step", "loss", "eval_loss", "grad_norm", "lr", "tokens")
+        keys = ("step", "loss", "eval_loss", "grad_norm", "lr", "tokens", "loss_scale")
         lines = (cls.folder / run / "metrics.jsonl").read_text().splitlines()
         return [{k: v for k, v in json.loads(line).items() if k in keys} for line in lines]
 
@@ -131,6 +131,36 @@ class Train(unittest.TestCase):
                 self.start_over_from(run, 20)
                 self.losses_agree(self.train(run, ranks, *grid), 21, 2e-5)
                 self.assertIn("agree to rounding", self.output)
+
+    def test_tf32_is_fp32_on_a_cpu(self):
+        self.assertEqual(self.train("tf32", 2, "--grid.data", "2", "--run.precision", "tf32"), self.whole)
+        self.assertRegex(self.output, r"compute +fp32 \(tf32 is for GPUs\), ")
+
+    def test_fp16_resumes_with_its_loss_scale(self):
+        more = ["--grid.data", "2", "--run.precision", "fp16", "--optim.loss_scale_interval", "15"]
+        half = self.train("half", 2, *more)
+        self.losses_agree(half, 1, 2e-2)
+        steps = [m for m in half if "loss" in m]
+        self.assertEqual([m["loss_scale"] for m in steps[:30]], [1024] * 14 + [2048] * 15 + [4096])
+        for step in (40, 60):
+            self.checkpoint("half", step).unlink()
+        self.assertEqual(self.train("half", 2, *more), half)
+        self.assertIn("step 20", self.output)
+        # Of a checkpoint of another precision, which has no scale, a new one begins.
+        self.start_over_from("to-half", 20)
+        metrics = self.train("to-half", 2, *more)
+        scales = [m.get("loss_scale") for m in metrics if "loss" in m]
+        self.assertEqual(scales[:35], [None] * 20 + [1024] * 14 + [2048])
+        fixed = self.train("fixed", 2, *more, "--optim.loss_scale", "512", "--run.steps", "3")
+        self.assertEqual([m["loss_scale"] for m in fixed if "loss" in m], [512] * 3)
+
+    def test_fp16_skips_what_overflows_and_ends_where_no_scale_helps(self):
+        self.train("overflows", 2, "--grid.data", "2", "--run.precision", "fp16", "--optim.lr", "1e30",
+                   "--optim.clip", "0", status=6)
+        self.assertIn("SKIPPED: gradients overflow fp16; loss scale now 1\n", self.output)
+        steps = [json.loads(line) for line in (self.folder / "overflows/metrics.jsonl").read_text().splitlines()]
+        skipped = [m["loss_scale"] for m in steps if m.get("skipped")]
+        self.assertEqual(skipped, [2.0 ** n for n in range(9, 0, -1)] + [1] * 10)
 
     def test_done_already(self):
         self.start_over_from("done", 60)

@@ -25,6 +25,7 @@ parallel::StepOptions step_options(const EqualityCase& test, optim::OptimizerCon
   options.optimizer.kind = kind;
   options.schedule = test.schedule;
   if (kind == optim::OptimizerConfig::Kind::kSgd) options.optimizer.weight_decay = 0.0f;
+  if (test.compute == DType::kF16) options.loss_scaling = {};
   return options;
 }
 
@@ -104,7 +105,7 @@ std::string EqualityCase::to_string() const {
   return fmt::format(
       "{} {}{}{}{}{}", grid.to_string(), schedule, sequence_parallel ? ", sequence parallel" : "",
       model.tied ? ", tied" : ", untied", model.norm == nn::NormKind::kRms ? ", llama" : ", gpt2",
-      compute == DType::kBF16 ? ", bf16" : "");
+      compute == DType::kF32 ? "" : fmt::format(", {}", name_of(compute)));
 }
 
 Observed observe(ops::Context& ctx, const ProcessGrid& grid, const EqualityCase& test) {
@@ -116,7 +117,8 @@ Observed observe(ops::Context& ctx, const ProcessGrid& grid, const EqualityCase&
     ctx.step_state->random_key = philox_key(kSeed, "step 0");
     const auto first = sgd.accumulate(share(ctx, grid, test, 0, true));
     observed.gradients =
-        parts_of(sgd.stage(), Which::kGradient, 1.0 / static_cast<double>(first.targets));
+        parts_of(sgd.stage(), Which::kGradient,
+                 1.0 / (static_cast<double>(first.targets) * double{ctx.step_state->loss_scale}));
     for (int step = 0; step < kSteps; ++step) {
       sgd.train(share(ctx, grid, test, step, true), step + 1, kSgdRate,
                 philox_key(kSeed, fmt::format("step {}", step)));

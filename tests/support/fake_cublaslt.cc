@@ -41,12 +41,15 @@ float read(const void* data, int type, std::uint64_t at, bool tf32) {
     const float value = static_cast<const float*>(data)[at];
     return tf32 ? std::bit_cast<float>(std::bit_cast<std::uint32_t>(value) & 0xffffe000u) : value;
   }
+  if (type == CUDA_R_16F) return static_cast<float>(static_cast<const Half*>(data)[at]);
   return static_cast<float>(static_cast<const BFloat16*>(data)[at]);
 }
 void write(void* data, int type, std::uint64_t at, double value) {
   const auto rounded = static_cast<float>(value);
   if (type == CUDA_R_32F) {
     static_cast<float*>(data)[at] = rounded;
+  } else if (type == CUDA_R_16F) {
+    static_cast<Half*>(data)[at] = Half(rounded);
   } else {
     static_cast<BFloat16*>(data)[at] = BFloat16(rounded);
   }

@@ -17,17 +17,40 @@ Values random_values(std::uint64_t seed, std::int64_t n, double scale) {
   return values;
 }
 
+namespace {
+
+template <class T>
+void upload_values(ops::Context& ctx, const Values& values, const Tensor& x) {
+  std::vector<T> host;
+  for (const double value : values) host.emplace_back(static_cast<float>(value));
+  upload(ctx, host.data(), x);
+}
+
+double rounded(double value, DType dtype) {
+  const auto single = static_cast<float>(value);
+  switch (dtype) {
+    case DType::kBF16:
+      return static_cast<double>(static_cast<float>(BFloat16(single)));
+    case DType::kF16:
+      return static_cast<double>(static_cast<float>(Half(single)));
+    default:
+      return static_cast<double>(single);
+  }
+}
+
+}  // namespace
+
 Tensor make_tensor(ops::Context& ctx, const Values& values, const Shape& shape, DType dtype) {
-  Tensor x = ctx.allocate(shape, dtype);
+  const Tensor x = ctx.allocate(shape, dtype);
   TRIREME_CHECK(x.elements() == static_cast<std::int64_t>(values.size()),
                 "a test's shape is wrong");
   if (dtype == DType::kF32) {
-    const std::vector<float> host(values.begin(), values.end());
-    upload(ctx, host.data(), x);
+    upload_values<float>(ctx, values, x);
+  } else if (dtype == DType::kBF16) {
+    upload_values<BFloat16>(ctx, values, x);
   } else {
-    std::vector<BFloat16> host;
-    for (const double value : values) host.emplace_back(static_cast<float>(value));
-    upload(ctx, host.data(), x);
+    TRIREME_CHECK(dtype == DType::kF16, "a test makes values of another type");
+    upload_values<Half>(ctx, values, x);
   }
   return x;
 }
@@ -79,6 +102,7 @@ Tensor make_zeros(ops::Context& ctx, const Shape& shape, DType dtype) {
 Values values_of(const Tensor& x) {
   if (x.dtype() == DType::kF32) return read_values<float>(x);
   if (x.dtype() == DType::kBF16) return read_values<BFloat16>(x);
+  if (x.dtype() == DType::kF16) return read_values<Half>(x);
   Values values(static_cast<std::size_t>(x.elements()));
   TRIREME_CHECK(x.dtype() == DType::kF64, "a test reads values of another type");
   download(x, values.data());
@@ -87,11 +111,7 @@ Values values_of(const Tensor& x) {
 
 Values rounded(const Values& values, DType dtype) {
   Values result = values;
-  for (double& value : result) {
-    const auto single = static_cast<float>(value);
-    value =
-        static_cast<double>(dtype == DType::kF32 ? single : static_cast<float>(BFloat16(single)));
-  }
+  for (double& value : result) value = rounded(value, dtype);
   return result;
 }
 
@@ -130,7 +150,8 @@ double inner_product(const Values& a, const Values& b) {
 
 // In bf16 an output is rounded to 8 bits, which alone is 0.004 at most; "_weight" gradients are
 // fp32 sums of products of bf16 values, exact but for the order. Attention reads back its bf16
-// output in the backward, so its gradients carry that rounding too.
+// output in the backward, so its gradients carry that rounding too. fp16 has 3 bits more, so it is
+// allowed an eighth wherever rounding to the type is what bf16's figure stands for.
 double tolerance(const std::string& op, DType dtype) {
   struct Pair {
     double fp32, bf16;
@@ -155,6 +176,7 @@ double tolerance(const std::string& op, DType dtype) {
       {"update", {1e-6, 4e-3}},
   };
   const Pair& pair = kTable.at(op);
+  if (dtype == DType::kF16) return std::max(pair.fp32, pair.bf16 / 8.0);
   return dtype == DType::kF32 ? pair.fp32 : pair.bf16;
 }
 

@@ -26,7 +26,7 @@ Tensor make_tensor(ops::Context& ctx, const std::vector<std::int64_t>& values);
 Tensor make_output(ops::Context& ctx, const Shape& shape, DType dtype);
 Tensor make_zeros(ops::Context& ctx, const Shape& shape, DType dtype);
 Tensor make_tensor(ops::Context& ctx, double value);  // (1) fp64
-// Of fp32, bf16 or fp64.
+// Of fp32, bf16, fp16 or fp64.
 Values values_of(const Tensor& x);
 // The values as a tensor of this type holds them.
 Values rounded(const Values& values, DType dtype);
@@ -68,9 +68,10 @@ class OpsTest : public ::testing::TestWithParam<DType> {
 
 std::string dtype_name(const ::testing::TestParamInfo<DType>& info);
 
-#define TRIREME_FOR_EACH_DTYPE(Suite)                                                          \
-  INSTANTIATE_TEST_SUITE_P(Types, Suite,                                                       \
-                           ::testing::Values(::trireme::DType::kF32, ::trireme::DType::kBF16), \
-                           ::trireme::testing::dtype_name)
+#define TRIREME_FOR_EACH_DTYPE(Suite)                                                             \
+  INSTANTIATE_TEST_SUITE_P(                                                                       \
+      Types, Suite,                                                                               \
+      ::testing::Values(::trireme::DType::kF32, ::trireme::DType::kBF16, ::trireme::DType::kF16), \
+      ::trireme::testing::dtype_name)
 
 }  // namespace trireme::testing

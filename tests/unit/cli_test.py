@@ -39,7 +39,8 @@ class Commands(ProgramTest):
         for line in (r"^trireme \d+\.\d+", "^compiler .*GCC|Clang", r"^MPI .*\d", r"^files .*HDF5 \d",
                      r"oneDNN \d", r"BLIS \d", r"^CUDA +(no|\d+\.\d\S* for \S+.*; cuBLASLt \d.*)$",
                      r"^NCCL +(no|\d\S+)$", r"^instructions +\S",
-                     r"^fp32 products +.*: ", "^bf16 products +.*: (native|storage bf16, compute fp32)"):
+                     r"^fp32 products +.*: ", "^bf16 products +.*: (native|storage bf16, compute fp32)",
+                     "^fp16 products +.*: storage fp16, compute fp32$"):
             self.assertRegex(text, f"(?m){line}")
         forced = self.expect_done("version", environment={"TRIREME_MATMUL": "blis",
                                                           "TRIREME_ISA": "baseline"})

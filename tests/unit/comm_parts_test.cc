@@ -139,6 +139,18 @@ TEST(Reduce, BF16AddsInFp32AndRoundsOnce) {
   for (const BFloat16 x : sum) EXPECT_EQ(static_cast<float>(x), 1.0f + 0x1p-7f);
 }
 
+// 40000 + 40000 is infinite in fp16, but not in fp32, where 20000 comes out in the end.
+TEST(Reduce, FP16AddsInFp32AndRoundsOnce) {
+  const std::vector<Half> big(5, Half(40000.0f)), less(5, Half(-60000.0f));
+  const std::vector<const std::byte*> sources = {reinterpret_cast<const std::byte*>(big.data()),
+                                                 reinterpret_cast<const std::byte*>(big.data()),
+                                                 reinterpret_cast<const std::byte*>(less.data())};
+  std::vector<Half> sum(5);
+  reduce_in_order(DType::kF16, ReduceOp::kSum, sources, reinterpret_cast<std::byte*>(sum.data()),
+                  5);
+  for (const Half x : sum) EXPECT_EQ(static_cast<float>(x), 20000.0f);
+}
+
 // In fp32, (1e8 + 1) - 1e8 is 0 and (1e8 - 1e8) + 1 is 1.
 TEST(Reduce, TheOrderIsTheSources) {
   const float big = 1e8f;

@@ -52,12 +52,12 @@ class ConfigFile : public ::testing::Test {
 // Every key with another value than its default.
 Config every_key_changed() {
   Config config;
-  config.run = {"out folder", 7, 3, 2, "a/step.h5", "cuda", "bf16"};
+  config.run = {"out folder", 7, 3, 2, "a/step.h5", "cuda", "fp16"};
   config.model = {"gpt2-124m", 3,        48,       6,    2,     96,    500,     32,
                   "rms",       "swiglu", "rotary", true, false, 0.125, 500000.0};
   config.data = {{{"a.h5", 1}, {"b,c.h5", 0.1}}, {{"v.h5", 1}}, true};
   config.batch = {24, 8};
-  config.optim = {"sgd", 0.1 + 0.2, 0.01, 0.8, 0.999, 1e-6, 0, 0.5};
+  config.optim = {"sgd", 0.1 + 0.2, 0.01, 0.8, 0.999, 1e-6, 0, 0.5, "128", 50};
   config.schedule = {"wsd", 2, 3};
   config.grid = {2, 3, 4, "gpipe", true};
   config.eval = {5, 6};
@@ -81,7 +81,7 @@ TEST(Config, EveryKeyIsWrittenOnce) {
   std::size_t assignments = 0;
   for (std::size_t at = 0; (at = ini.find(" = ", at)) != std::string::npos; ++at) ++assignments;
   EXPECT_EQ(assignments, options.names().size());
-  EXPECT_EQ(options.names().size(), 55u);
+  EXPECT_EQ(options.names().size(), 57u);
 }
 
 TEST(Config, ModelKeysStayUnsetUntilGiven) {
@@ -150,6 +150,21 @@ TEST(Config, WordsNameTheirChoices) {
               std::string::npos)
         << key;
   }
+}
+
+TEST(Config, LossScalesAreForFp16) {
+  EXPECT_EQ(refusal({"--run.precision", "fp16"}), "no error");
+  EXPECT_EQ(refusal({"--run.precision", "fp16", "--optim.loss_scale", "128"}), "no error");
+  for (const char* wrong : {"-1", "0", "65536", "many", "nan"}) {
+    EXPECT_EQ(
+        refusal({"--run.precision", "fp16", "--optim.loss_scale", wrong}),
+        fmt::format("optim.loss_scale {}: must be dynamic, or above 0 and at most 32768", wrong));
+  }
+  EXPECT_EQ(refusal({"--run.precision", "bf16", "--optim.loss_scale", "128"}),
+            "optim.loss_scale is 128, but run.precision is bf16: only fp16 needs one, so leave it "
+            "out");
+  EXPECT_EQ(fixed_loss_scale("dynamic"), std::nullopt);
+  EXPECT_EQ(fixed_loss_scale("0.5"), 0.5);
 }
 
 TEST(Config, SizesMustBePositive) {

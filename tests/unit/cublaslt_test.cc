@@ -44,8 +44,10 @@ class CublasLt : public ::testing::Test {
       const auto value = static_cast<float>(i + 1);
       if (dtype == DType::kF32) {
         x.address<float>()[i] = value;
-      } else {
+      } else if (dtype == DType::kBF16) {
         x.address<BFloat16>()[i] = BFloat16(value);
+      } else {
+        x.address<Half>()[i] = Half(value);
       }
     }
     return x;
@@ -101,6 +103,8 @@ TEST_F(CublasLt, FusesABiasOfTheResultsTypeAlone) {
   EXPECT_TRUE(engine->fuses_bias({.dtype = kBF16, .c_dtype = kF32, .bias_dtype = kF32}));
   EXPECT_FALSE(engine->fuses_bias({.dtype = kBF16, .c_dtype = kBF16, .bias_dtype = kF32}));
   EXPECT_FALSE(engine->fuses_bias({.dtype = kBF16, .c_dtype = kF32, .bias_dtype = kBF16}));
+  EXPECT_TRUE(engine->fuses_bias({.dtype = kF16, .c_dtype = kF16, .bias_dtype = kF16}));
+  EXPECT_FALSE(engine->fuses_bias({.dtype = kF16, .c_dtype = kF16, .bias_dtype = kBF16}));
 }
 
 TEST_F(CublasLt, ABiasMayMoveBetweenCalls) {
@@ -164,7 +168,7 @@ TEST_F(CublasLt, AnAlgorithmIsChosenForTheAlignmentOfItsOperands) {
 
 TEST_F(CublasLt, AlgorithmsMayOnlySplitASumInOrderAndInFp32) {
   ops::Context ctx = context();
-  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+  for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
     product(ctx, 3, 4, 5, dtype);
     const FakeCublasLt::Query& query = library_.queries().back();
     EXPECT_EQ(query.preference.reductions, CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE);
@@ -300,7 +304,7 @@ TEST(CublasLtLibrary, ItsDescriptorsTakeWhatTheyAreGiven) {
   const std::vector<float> data(64);
   std::vector<float> result(64);
   ops::Context ctx;
-  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+  for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
     engine->run(ctx, {.m = 3,
                       .n = 4,
                       .k = 5,

@@ -58,7 +58,10 @@ TEST_F(CudnnAttention, TakesTheModels) {
             "");
   EXPECT_EQ(why_not({.batch = 8, .length = 2048, .heads = 32, .kv_heads = 8, .head_size = 128}),
             "");
-  EXPECT_EQ(why_not({.batch = 2, .length = 100, .heads = 4, .kv_heads = 1, .head_size = 48}), "");
+  const ops::AttentionShape odd = {
+      .batch = 2, .length = 100, .heads = 4, .kv_heads = 1, .head_size = 48};
+  EXPECT_EQ(why_not(odd), "");
+  EXPECT_EQ(why_not(odd, DType::kF16), "");
 }
 
 TEST_F(CudnnAttention, SaysWhatItDoesNotTake) {

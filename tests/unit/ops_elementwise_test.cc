@@ -39,7 +39,7 @@ TEST_P(Elementwise, FillAddScale) {
 
 TEST_P(Elementwise, Cast) {
   const Values x = random(1, kMany);
-  for (const DType to : {DType::kF32, DType::kBF16}) {
+  for (const DType to : {DType::kF32, DType::kBF16, DType::kF16}) {
     const Tensor y = testing::make_output(ctx, {kMany}, to);
     ops::cast(ctx, tensor(x, {kMany}), y);
     testing::expect_close(y, testing::rounded(x, to), 0.0, "cast");
@@ -58,6 +58,21 @@ TEST_P(Elementwise, CastRoundsAndKeepsNotFinite) {
   EXPECT_EQ(values[3], kInfinity);
   EXPECT_EQ(values[4], -kInfinity);
   EXPECT_EQ(values[5], kInfinity);
+}
+
+// Half way cases, subnormal values, and from where on fp16 is infinite.
+TEST_P(Elementwise, CastRoundsToFp16) {
+  const Values x = {1.0 + 0x1p-11, 1.0 + 3 * 0x1p-11, 65519.0,   65520.0,  -65520.0,
+                    0x1p-24,       0x1p-25,           0x1.8p-25, -0x1p-30, kNan};
+  const Tensor y = testing::make_output(ctx, {10}, DType::kF16);
+  const Tensor back = testing::make_output(ctx, {10}, DType::kF32);
+  ops::cast(ctx, testing::make_tensor(ctx, x, {10}, DType::kF32), y);
+  ops::cast(ctx, y, back);
+  const Values expected = {1.0, 1.0 + 4 * 0x1p-11, 65504.0, kInfinity, -kInfinity, 0x1p-24,
+                           0.0, 0x1p-24,           -0.0,    kNan};
+  const Values values = testing::values_of(back);
+  for (std::size_t i = 0; i < 9; ++i) EXPECT_EQ(values[i], expected[i]) << i;
+  EXPECT_TRUE(std::isnan(values[9]));
 }
 
 TEST_P(Elementwise, BiasAndColumnSums) {
@@ -232,18 +247,18 @@ TEST_P(Elementwise, RoundsAsOnACpu) {
   EXPECT_TRUE(testing::bits_of(y) == testing::bits_of(expected));
 }
 
-// fp32 and bf16 in one call, and views that begin at no multiple of 16 bytes.
+// Two types in one call, and views that begin at no multiple of 16 bytes.
 TEST_P(Elementwise, MixedTypesAndOddAddresses) {
   const Values a = random(1, kMany), b = random(2, kMany);
   Values sum(kMany - 1);
   for (std::size_t i = 0; i < sum.size(); ++i) sum[i] = a[i + 1] + b[i + 1];
-  for (const DType other : {DType::kF32, DType::kBF16}) {
+  for (const DType other : {DType::kF32, DType::kBF16, DType::kF16}) {
     const Tensor y = testing::make_output(ctx, {kMany}, other);
     ops::add(ctx, tensor(a, {kMany}).flat_range(1, kMany),
              testing::make_tensor(ctx, b, {kMany}, other).flat_range(1, kMany),
              y.flat_range(0, kMany - 1));
     Values expected = sum;
-    if (other == DType::kBF16) {  // b is rounded to it first
+    if (other != DType::kF32) {  // b is rounded to it first
       const Values b16 = testing::rounded(b, other);
       for (std::size_t i = 0; i < sum.size(); ++i) expected[i] = a[i + 1] + b16[i + 1];
     }

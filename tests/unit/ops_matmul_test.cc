@@ -158,7 +158,7 @@ TEST_P(Matmul, LinearAndItsGradients) {
 
 TEST_P(Matmul, LinearWithFewRowsAndBiasOfAnotherType) {
   for (const std::int64_t rows : {1, 3, 11}) {
-    for (const DType bias_dtype : {DType::kF32, DType::kBF16}) {
+    for (const DType bias_dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
       const Values x = random(1, rows * 19), weight = random(2, 23 * 19);
       const Values bias = testing::rounded(testing::random_values(3, 23), bias_dtype);
       const Tensor y = output({rows, 23});
@@ -191,6 +191,7 @@ TEST(MatmulEngine, NamesItsLibrary) {
   const ops::Context ctx = ops::make_cpu_context(1);
   EXPECT_FALSE(ops::matmul_description(ctx, DType::kF32).empty());
   EXPECT_FALSE(ops::matmul_description(ctx, DType::kBF16).empty());
+  EXPECT_FALSE(ops::matmul_description(ctx, DType::kF16).empty());
   RecordProperty("fp32", std::string(ops::matmul_description(ctx, DType::kF32)));
   const char* asked = std::getenv("TRIREME_MATMUL");
   if (asked != nullptr) {

@@ -22,6 +22,7 @@ TEST(NoCuda, OperationsSayWhatIsMissing) {
   }
   EXPECT_EQ(message, "gelu has no implementation for cuda:1 in this build");
   EXPECT_THROW(ops::write_step_state(ctx, {}), InternalError);
+  EXPECT_THROW(ops::write_step_inputs(ctx, {}), InternalError);
   EXPECT_THROW(ops::read_step_state(ctx), InternalError);
 }
 

@@ -49,6 +49,24 @@ TEST_P(SoftmaxLoss, LossOfTheWholeVocabulary) {
   EXPECT_NEAR(loss, expected, 1e-6 * expected);
 }
 
+// A power of two moves nothing but the exponent, so long as no gradient is subnormal.
+TEST_P(SoftmaxLoss, GradientIsMultipliedByTheLossScale) {
+  const Tensor logits_t = logits_of(logits, kClasses);
+  const Statistics s = statistics(logits_t, 0, kValid);
+  const Tensor plain = testing::make_output(ctx, {kRows, kClasses}, DType::kF32);
+  const Tensor scaled = output({kRows, kClasses});
+  ops::softmax_gradient(ctx, logits_t, targets_t, 0, kValid, s.row_max, s.row_sum, plain);
+  set({.loss_scale = 1024.0f});
+  ops::softmax_gradient(ctx, logits_t, targets_t, 0, kValid, s.row_max, s.row_sum, scaled);
+  Values expected = testing::values_of(plain);
+  for (double& value : expected) value *= 1024.0;
+  testing::expect_close(scaled, testing::rounded(expected, dtype()), 0.0, "scaled");
+  if (dtype() != DType::kF16) return;
+  set({.loss_scale = 131072.0f});  // beyond fp16
+  ops::softmax_gradient(ctx, logits_t, targets_t, 0, kValid, s.row_max, s.row_sum, scaled);
+  EXPECT_EQ(testing::values_of(scaled)[0], -std::numeric_limits<double>::infinity());
+}
+
 TEST_P(SoftmaxLoss, GradientOfTheLoss) {
   const Tensor logits_t = logits_of(logits, kClasses);
   const Statistics s = statistics(logits_t, 0, kValid);

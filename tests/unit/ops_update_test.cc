@@ -150,6 +150,59 @@ TEST_P(Update, GradientNormClipsAndFlags) {
   EXPECT_EQ(finish(4.0, 1.0f).finite, 1);  // the flag is that of this step
 }
 
+// Scaled gradients under the same scale are the same step, to the bit for a power of two.
+TEST_P(Update, DividesByTheLossScale) {
+  const Tensor copy = fp32(testing::values_of(master)), other = output({kCount});
+  const Tensor m = fp32(testing::values_of(exp_avg)), v = fp32(testing::values_of(exp_avg_sq));
+  ops::adamw_step(ctx, {}, master, gradient_t, exp_avg, exp_avg_sq, weights);
+  ops::sgd_step(ctx, {}, master, gradient_t, Tensor(), weights);
+  state.loss_scale = 4096.0f;
+  set(state);
+  Values scaled = gradient;
+  for (double& value : scaled) value *= 4096.0;
+  ops::adamw_step(ctx, {}, copy, fp32(scaled), m, v, other);
+  ops::sgd_step(ctx, {}, copy, fp32(scaled), Tensor(), other);
+  EXPECT_EQ(testing::bits_of(copy), testing::bits_of(master));
+  EXPECT_EQ(testing::bits_of(other), testing::bits_of(weights));
+  const Tensor norm = testing::make_zeros(ctx, {1}, DType::kF64);
+  ops::finish_gradient_norm(ctx, testing::make_tensor(ctx, 64.0 * 4096 * 4096), 1.0f, norm);
+  EXPECT_EQ(testing::values_of(norm)[0], 2.0);  // gradient_scale is 1/4
+  EXPECT_EQ(ops::read_step_state(ctx).clip_factor, 0.5f);
+}
+
+TEST_P(Update, LossScaleIsHalvedOnOverflowAndDoubledAfterGoodSteps) {
+  const ops::LossScaling rule = {.initial = 8, .smallest = 2, .largest = 16, .interval = 3};
+  state.loss_scale = 8;
+  set(state);
+  const auto after = [&](std::vector<int> steps) {
+    for (const int finite : steps) {
+      ops::StepState now = ops::read_step_state(ctx);
+      now.finite = finite;
+      set(now);
+      ops::update_loss_scale(ctx, rule);
+    }
+    return ops::read_step_state(ctx).loss_scale;
+  };
+  EXPECT_EQ(after({1, 1}), 8.0f);
+  EXPECT_EQ(after({0}), 4.0f);  // and the count begins anew
+  EXPECT_EQ(after({1, 1}), 4.0f);
+  EXPECT_EQ(after({1}), 8.0f);
+  EXPECT_EQ(after({1, 1, 1, 1, 1, 1}), 16.0f);  // not above the largest
+  EXPECT_EQ(after({0, 0, 0, 0, 0}), 2.0f);      // not below the smallest
+  EXPECT_EQ(ops::read_step_state(ctx).good_steps, 0);
+  ops::write_step_inputs(ctx, {.step = 9, .random_key = 3, .learning_rate = 0.5f});
+  const ops::StepState left = ops::read_step_state(ctx);
+  EXPECT_EQ(left.loss_scale, 2.0f);  // the host brings a step's inputs, and leaves the scale alone
+  EXPECT_EQ(left.step, 9);
+  EXPECT_EQ(left.random_key, 3u);
+  EXPECT_EQ(left.learning_rate, 0.5f);
+  EXPECT_EQ(left.gradient_scale, 1.0f);
+  set({.loss_scale = 7.0f, .finite = 0});
+  ops::update_loss_scale(ctx, ops::LossScaling::fixed(7.0f));
+  EXPECT_EQ(ops::read_step_state(ctx).loss_scale, 7.0f);
+  EXPECT_THROW(ops::update_loss_scale(ctx, {.smallest = 0.0f}), InternalError);
+}
+
 TEST_P(Update, RefusesWhatDoesNotFit) {
   const Tensor part = master.flat_range(0, 3);
   EXPECT_THROW(ops::adamw_step(ctx, {}, master, part, exp_avg, exp_avg_sq, weights), InternalError);

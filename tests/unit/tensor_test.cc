@@ -17,6 +17,44 @@ TEST(BFloat16, RoundsToNearestEven) {
   EXPECT_TRUE(std::isnan(static_cast<float>(BFloat16(std::bit_cast<float>(0x7f800001u)))));
 }
 
+// Every half, and every place where rounding to one may go either way.
+TEST(Half, RoundsToNearestEven) {
+  const auto value_of = [](unsigned bits) {  // from the definition
+    const int exponent = static_cast<int>(bits >> 10 & 31u);
+    const double fraction = static_cast<double>(bits & 1023u) / 1024.0;
+    const double size =
+        exponent == 0 ? std::ldexp(fraction, -14) : std::ldexp(1.0 + fraction, exponent - 15);
+    return bits & 0x8000u ? -size : size;
+  };
+  for (unsigned bits = 0; bits < 0x7c00u; ++bits) {
+    for (const unsigned sign : {0u, 0x8000u}) {
+      Half half;
+      half.bits = static_cast<std::uint16_t>(bits | sign);
+      const auto value = static_cast<float>(half);
+      ASSERT_EQ(static_cast<double>(value), value_of(bits | sign)) << bits;
+      ASSERT_EQ(Half(value).bits, bits | sign);
+      // The next half is 2^16 where it would be infinite: that is where rounding to it begins.
+      const auto next = static_cast<float>(bits == 0x7bffu ? (sign ? -65536.0 : 65536.0)
+                                                           : value_of((bits + 1) | sign));
+      const float middle = (value + next) / 2.0f;
+      ASSERT_EQ(Half(middle).bits, (bits % 2 == 0 ? bits : bits + 1) | sign) << bits;
+      ASSERT_EQ(Half(std::nextafter(middle, value)).bits, bits | sign) << bits;
+      ASSERT_EQ(Half(std::nextafter(middle, next)).bits, (bits + 1) | sign) << bits;
+    }
+  }
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  EXPECT_EQ(Half(kInfinity).bits, 0x7c00);
+  EXPECT_EQ(Half(-kInfinity).bits, 0xfc00);
+  EXPECT_EQ(Half(std::numeric_limits<float>::max()).bits, 0x7c00);
+  EXPECT_EQ(static_cast<float>(Half(-kInfinity)), -kInfinity);
+  EXPECT_EQ(Half(-0.0f).bits, 0x8000);
+  EXPECT_TRUE(std::signbit(static_cast<float>(Half(-0.0f))));
+  EXPECT_EQ(Half(std::numeric_limits<float>::denorm_min()).bits, 0);
+  for (const std::uint32_t nan : {0x7f800001u, 0xffc00000u, 0x7fffffffu}) {
+    EXPECT_TRUE(std::isnan(static_cast<float>(Half(std::bit_cast<float>(nan)))));
+  }
+}
+
 TEST(Allocator, ReusesAndCounts) {
   const auto allocator = make_caching_allocator({});
   const Stream stream;

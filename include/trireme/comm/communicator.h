@@ -26,9 +26,9 @@ struct Transfer {
 // returns at once; `ready` is the stream after whose work so far the input may be read and the
 // output written. Tensors stay untouched by the caller until the Work is done.
 //
-// Reductions add in rank order 0, 1, ..., size-1, in fp32 for bf16 and in the own type otherwise,
-// and round once: the result has the same bits on every rank, wherever the ranks run, and whichever
-// of our algorithms the table names.
+// Reductions add in rank order 0, 1, ..., size-1, in fp32 for bf16 and fp16, and in the own type
+// otherwise, and round once: the result has the same bits on every rank, wherever the ranks run,
+// and whichever of our algorithms the table names.
 class Communicator {
  public:
   virtual ~Communicator() = default;

@@ -56,6 +56,8 @@ struct Config {
     double eps = 1e-8;
     double clip = 1.0;
     double momentum = 0.9;
+    std::string loss_scale = "dynamic";  // or a number: see fixed_loss_scale
+    int loss_scale_interval = 2000;      // steps
     bool operator==(const Optim&) const = default;
   } optim;
 
@@ -133,6 +135,10 @@ std::vector<std::string> config_to_flags(const Config& config);
 std::string config_to_ini(const Config& config);
 // `origin` names the text in errors. Checks each value, but not the keys against each other.
 Config config_from_ini(std::string_view text, const std::string& origin);
+
+// The number that optim.loss_scale is, or nothing where it is dynamic. Throws ConfigError where it
+// is neither, or beyond what fp16 can take.
+std::optional<double> fixed_loss_scale(const std::string& loss_scale);
 
 // Checks across keys that need neither ranks nor data. What has no value is not checked, so call it
 // again once a preset has filled in the model. Throws ConfigError.

@@ -18,10 +18,19 @@ struct StepState {
   std::int64_t step = 0;         // counts from 1; the t of AdamW
   std::uint64_t random_key = 0;  // of this step's dropout draws
   float learning_rate = 0.0f;
-  float gradient_scale = 1.0f;  // 1 / (loss scale * targets of the step)
+  float gradient_scale = 1.0f;  // 1 / targets of the step
   float clip_factor = 1.0f;     // min(1, clip / norm)
-  float loss_scale = 1.0f;
-  std::int32_t finite = 1;  // 0: the optimizer leaves everything as it is
+  float loss_scale = 1.0f;      // the loss's gradient is multiplied by it, the weights' divided
+  std::int32_t good_steps = 0;  // with this loss scale, finite ones: see update_loss_scale
+  std::int32_t finite = 1;      // 0: the optimizer leaves everything as it is
+};
+
+// What the host says of a step. The rest of the state stays as operations left it.
+struct StepInputs {
+  std::int64_t step = 0;
+  std::uint64_t random_key = 0;
+  float learning_rate = 0.0f;
+  float gradient_scale = 1.0f;
 };
 
 // Passed by reference through a step. One context serves one stream; operations of one context run
@@ -45,6 +54,7 @@ std::shared_ptr<StepState> make_step_state(Allocator& allocator, const Stream& s
 // Brings a state to where operations read it, behind the work that the stream holds: on a CPU it
 // may as well be written in place, on a GPU only so.
 void write_step_state(Context& ctx, const StepState& state);
+void write_step_inputs(Context& ctx, const StepInputs& inputs);
 // What operations left there. Waits for the stream.
 StepState read_step_state(Context& ctx);
 

@@ -1,5 +1,5 @@
-// Operations element by element. All tensors of a call have as many elements; types fp32 or bf16,
-// arithmetic in fp32.
+// Operations element by element. All tensors of a call have as many elements; types fp32, bf16
+// or fp16, arithmetic in fp32.
 #pragma once
 
 #include "trireme/ops/context.h"
@@ -8,7 +8,7 @@ namespace trireme::ops {
 
 // Also for fp64.
 void fill(Context& ctx, const Tensor& x, float value);
-// y = x, converted to y's type (fp32 or bf16; rounds to nearest even). Same type: a plain copy.
+// y = x, converted to y's type (rounds to nearest even). Same type: a plain copy.
 void cast(Context& ctx, const Tensor& x, const Tensor& y);
 // y = a + b; y may be a or b.
 void add(Context& ctx, const Tensor& a, const Tensor& b, const Tensor& y);

@@ -1,4 +1,4 @@
-// Matrix products. Operands fp32 or bf16 (both the same); accumulation in fp32.
+// Matrix products. Operands fp32, bf16 or fp16 (both the same); accumulation in fp32.
 #pragma once
 
 #include "trireme/ops/context.h"

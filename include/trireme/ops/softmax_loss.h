@@ -15,9 +15,9 @@ inline constexpr std::int32_t kMaskedTarget = -1;
 void softmax_statistics(Context& ctx, const Tensor& logits, const Tensor& targets,
                         std::int64_t first_class, std::int64_t valid, const Tensor& row_max,
                         const Tensor& row_sum, const Tensor& target_logit);
-// dlogits (rows, classes), fp32 or bf16 = exp(logit - row_max) / row_sum - [class is the target],
-// from the statistics of the whole vocabulary; zero for padding and for rows whose target is
-// masked. dlogits may be logits.
+// dlogits (rows, classes), fp32, bf16 or fp16 = exp(logit - row_max) / row_sum - [class is the
+// target], times StepState::loss_scale, from the statistics of the whole vocabulary; zero for
+// padding and for rows whose target is masked. dlogits may be logits.
 void softmax_gradient(Context& ctx, const Tensor& logits, const Tensor& targets,
                       std::int64_t first_class, std::int64_t valid, const Tensor& row_max,
                       const Tensor& row_sum, const Tensor& dlogits);

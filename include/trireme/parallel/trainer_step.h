@@ -16,6 +16,7 @@ struct StepOptions {
   optim::OptimizerConfig optimizer;
   float clip = 0.0f;              // largest global gradient norm; 0: no clipping
   std::string schedule = "1f1b";  // of the pipeline: as grid.schedule
+  ops::LossScaling loss_scaling = ops::LossScaling::fixed(1.0f);
 };
 
 // Equal on every rank.
@@ -23,8 +24,9 @@ struct StepResult {
   double loss = 0.0;           // mean over the targets of the global batch
   double gradient_norm = 0.0;  // before clipping
   std::int64_t targets = 0;
-  bool finite = true;  // false: the step changed nothing
-  bool stop = false;   // some rank wants to stop after this step
+  bool finite = true;       // false: the step changed nothing but, perhaps, the loss scale
+  double loss_scale = 1.0;  // for the next step
+  bool stop = false;        // some rank wants to stop after this step
 };
 
 struct EvaluationResult {
@@ -47,7 +49,8 @@ EvaluationResult evaluate(ops::Context& ctx, const Stage& stage, int count,
 
 class TrainerStep {
  public:
-  // Collective over the grid. `ctx` outlives this object.
+  // Collective over the grid. `ctx` outlives this object; its StepState is as at the beginning of a
+  // run from now on.
   TrainerStep(ops::Context& ctx, const ProcessGrid& grid, const nn::ModelPlan& plan,
               const StepOptions& options);
 
@@ -61,8 +64,9 @@ class TrainerStep {
   const Stage& stage() const { return stage_; }
   const optim::Optimizer& optimizer() const { return *optimizer_; }
 
-  // Gradients of the last step's sum of losses, before division by the targets, reduced over all
-  // copies: train() without the optimizer. For tests and for reports on gradients.
+  // Gradients of the last step's sum of losses times the loss scale, before division by the
+  // targets, reduced over all copies: train() without the optimizer. For tests and for reports on
+  // gradients.
   StepResult accumulate(std::span<const nn::MicroBatch> mine, bool wants_stop = false);
 
  private:

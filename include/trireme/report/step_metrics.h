@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 namespace trireme {
 
@@ -15,8 +16,9 @@ struct StepMetrics {
   double step_seconds = 0.0;  // this and the next three: the most of all ranks
   double wait_data_seconds = 0.0;
   double exposed_comm_seconds = 0.0;
-  double memory_bytes = 0.0;  // peak resident
-  bool skipped = false;       // non-finite gradients: the step changed nothing
+  double memory_bytes = 0.0;              // peak resident
+  bool skipped = false;                   // non-finite gradients: the step changed nothing
+  std::optional<double> loss_scale = {};  // fp16: for the next step
 };
 
 struct Evaluation {

@@ -8,10 +8,10 @@
 
 namespace trireme {
 
-enum class DType : std::uint8_t { kF32, kBF16, kF64, kI32, kI64, kU16, kU8 };
+enum class DType : std::uint8_t { kF32, kBF16, kF16, kF64, kI32, kI64, kU16, kU8 };
 
 std::size_t size_of(DType dtype);       // bytes per element
-std::string_view name_of(DType dtype);  // "fp32", "bf16", ...
+std::string_view name_of(DType dtype);  // "fp32", "bf16", "fp16", ...
 
 // bfloat16: the upper half of a float, rounded to nearest even; NaN stays NaN.
 struct BFloat16 {
@@ -30,6 +30,39 @@ struct BFloat16 {
 };
 static_assert(sizeof(BFloat16) == 2);
 
+// IEEE binary16: 5 bits of exponent, 10 of fraction. Rounded to nearest even, also where the result
+// is subnormal (below 2^-14); from 65520 on a value is infinite; NaN stays NaN. Without branches:
+// all cases are computed, so that loops over conversions become vector instructions.
+struct Half {
+  std::uint16_t bits;
+
+  Half() = default;
+  explicit constexpr Half(float value) {
+    const auto word = std::bit_cast<std::uint32_t>(value);
+    const std::uint32_t size = word & 0x7fffffffu;
+    // The exponent's bias is 15, not 127; a carry from rounding moves up into it.
+    std::uint32_t half = (size - (112u << 23) + 0xfffu + ((size >> 13) & 1u)) >> 13;
+    // Below 2^-14. The last place of a sum with 1/2 is that of a subnormal: the addition rounds.
+    const std::uint32_t small = std::bit_cast<std::uint32_t>(std::bit_cast<float>(size) + 0.5f) -
+                                std::bit_cast<std::uint32_t>(0.5f);
+    half = size < 0x38800000u ? small : half;
+    half = size >= 0x47800000u ? 0x7c00u : half;  // 2^16
+    half = size > 0x7f800000u ? 0x7e00u : half;   // NaN
+    bits = static_cast<std::uint16_t>(half | (word >> 16 & 0x8000u));
+  }
+  explicit constexpr operator float() const {
+    const std::uint32_t shifted = (bits & 0x7fffu) << 13;
+    // Zero and subnormal: 2^-14 + x, less 2^-14.
+    const auto small =
+        std::bit_cast<std::uint32_t>(std::bit_cast<float>(shifted + (113u << 23)) - 0x1p-14f);
+    std::uint32_t size = shifted + (112u << 23);
+    size = shifted >= 0x0f800000u ? shifted + (224u << 23) : size;  // infinity and NaN
+    size = shifted < 0x00800000u ? small : size;
+    return std::bit_cast<float>(size | (bits & 0x8000u) << 16);
+  }
+};
+static_assert(sizeof(Half) == 2);
+
 // dtype_of<float>() == DType::kF32, and so on.
 template <class T>
 constexpr DType dtype_of();
@@ -40,6 +73,10 @@ constexpr DType dtype_of<float>() {
 template <>
 constexpr DType dtype_of<BFloat16>() {
   return DType::kBF16;
+}
+template <>
+constexpr DType dtype_of<Half>() {
+  return DType::kF16;
 }
 template <>
 constexpr DType dtype_of<double>() {

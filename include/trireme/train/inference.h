@@ -26,7 +26,7 @@ inline constexpr const char* kTokenizerAttribute = "tokenizer";
 class InferenceModel {
  public:
   // Collective over the grid. The checkpoint's own configuration says what the model is;
-  // `precision` ("fp32", "bf16") overrides its run.precision. Throws CheckpointError where that
+  // `precision` ("fp32", "fp16") overrides its run.precision. Throws CheckpointError where that
   // configuration and the tensors do not fit together, ConfigError where the model does not fit the
   // grid.
   InferenceModel(ops::Context& ctx, const ProcessGrid& grid, const Checkpoint& checkpoint,

@@ -22,7 +22,7 @@ struct MemoryEstimate {
 // rows, R / t of them under sequence parallelism.
 //   elements of a layer   (C (2C + 2K) + C (H_up + H)) / t, biases and norms
 //   of the ends           V C / t, once where both are tied and on one stage; context x C
-//   parameters            elements x (4, and 2 more in bf16); gradients 4; AdamW 8
+//   parameters            elements x (4, and 2 more in bf16 and fp16); gradients 4; AdamW 8
 //   activations of a layer, a micro-batch
 //     s (4 R' C + R (2C + 2K) / t + R (H_up + H) / t); under sequence parallelism the norms'
 //     outputs are kept as gathered, so 2 R' C + 2 R C in place of 4 R' C
@@ -30,8 +30,8 @@ struct MemoryEstimate {
 // The activations count as often as the pipeline schedule holds micro-batches at once on the stage
 // (parallel::check_schedule). On top, once: the gradients of the layer under way (3 s R C,
 // under sequence parallelism 5, and s R H_up / t) and the slice of logits (at most 32 MiB in fp32,
-// half as much again in bf16). Not in it: the program and its libraries, kProcessBytes a rank;
-// buffers of the collectives.
+// half as much again in bf16 and fp16). Not in it: the program and its libraries, kProcessBytes a
+// rank; buffers of the collectives.
 MemoryEstimate estimate_memory(const Config& config, const models::GptConfig& model,
                                const GridShape& grid);
 

@@ -36,6 +36,12 @@ GridShape resolve_run_grid(const Config& config, int ranks);
 void check_model_fits_grid(const Config& config, const models::GptConfig& model,
                            const GridShape& grid);
 
+// The type of activations that run.precision means. tf32 is fp32: it is for the GPU's context.
+DType compute_type(const std::string& precision);
+
+// Fixed at 1 but for fp16.
+ops::LossScaling loss_scaling(const Config& config);
+
 parallel::StepOptions step_options(const Config& config);
 
 // Parameters, and the optimizer's state where `optimizer` is given, as slices of a checkpoint. With
@@ -43,6 +49,10 @@ parallel::StepOptions step_options(const Config& config);
 // list.
 std::vector<TensorSlice> checkpoint_slices(const parallel::Stage& stage,
                                            const optim::Optimizer* optimizer, bool owned_only);
+
+// The loss scaler's part of `state`, which outlives them: the same on every rank, so that one
+// writes it.
+std::vector<TensorSlice> loss_scale_slices(ops::StepState& state);
 
 // Samples [begin, begin + micro) of a batch of data as a micro-batch; those past the end of `data`
 // are padded with masked targets.

@@ -22,8 +22,10 @@ struct DropoutRow {
 
 // y may be any of the inputs, unless said otherwise.
 struct ElementwiseKernels {
-  void (*to_fp32)(const std::uint16_t* x, float* y, std::int64_t n);  // no overlap
-  void (*to_bf16)(const float* x, std::uint16_t* y, std::int64_t n);  // no overlap
+  void (*from_bf16)(const std::uint16_t* x, float* y, std::int64_t n);  // these four: no overlap
+  void (*to_bf16)(const float* x, std::uint16_t* y, std::int64_t n);
+  void (*from_fp16)(const std::uint16_t* x, float* y, std::int64_t n);
+  void (*to_fp16)(const float* x, std::uint16_t* y, std::int64_t n);
   void (*add)(const float* a, const float* b, float* y, std::int64_t n);
   void (*scale)(float* x, float factor, std::int64_t n);
   void (*gelu)(const float* x, float* y, std::int64_t n);
@@ -61,7 +63,7 @@ struct SoftmaxKernels {
 
 struct AdamWFactors {
   float beta1, beta2, epsilon;
-  float gradient_factor;     // gradient_scale * clip_factor
+  float gradient_factor;     // gradient_scale / loss_scale * clip_factor
   float step_size;           // learning_rate / (1 - beta1^t)
   float inverse_root_bias2;  // 1 / sqrt(1 - beta2^t)
   float keep;                // 1 - learning_rate * weight_decay

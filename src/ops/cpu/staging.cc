@@ -20,7 +20,9 @@ int thread_number() {
 
 const float* read_fp32(const Tensor& x, std::int64_t begin, std::int64_t n, float* stage) {
   if (x.dtype() == DType::kF32) return static_cast<const float*>(x.raw()) + begin;
-  kernels().elementwise.to_fp32(static_cast<const std::uint16_t*>(x.raw()) + begin, stage, n);
+  const ElementwiseKernels& k = kernels().elementwise;
+  const auto convert = x.dtype() == DType::kBF16 ? k.from_bf16 : k.from_fp16;
+  convert(static_cast<const std::uint16_t*>(x.raw()) + begin, stage, n);
   return stage;
 }
 
@@ -30,7 +32,9 @@ float* write_place(const Tensor& y, std::int64_t begin, float* stage) {
 
 void write_back(const Tensor& y, std::int64_t begin, std::int64_t n, const float* stage) {
   if (y.dtype() == DType::kF32) return;
-  kernels().elementwise.to_bf16(stage, static_cast<std::uint16_t*>(y.raw()) + begin, n);
+  const ElementwiseKernels& k = kernels().elementwise;
+  const auto convert = y.dtype() == DType::kBF16 ? k.to_bf16 : k.to_fp16;
+  convert(stage, static_cast<std::uint16_t*>(y.raw()) + begin, n);
 }
 
 Tensor as_fp32(Context& ctx, const Tensor& x) {

@@ -1,5 +1,5 @@
-// All arithmetic is fp32: a range of a bf16 tensor is converted on its way into and out of a
-// kernel, through a small buffer that stays in the cache. A range of an fp32 tensor is used where
+// All arithmetic is fp32: a range of a bf16 or fp16 tensor is converted on its way into and out of
+// a kernel, through a small buffer that stays in the cache. A range of an fp32 tensor is used where
 // it lies.
 #pragma once
 
@@ -15,7 +15,7 @@ struct Stage {
   alignas(64) float values[kStageElements];
 };
 
-// n elements from `begin` as fp32; `stage` holds them where x is bf16.
+// n elements from `begin` as fp32; `stage` holds them where x is of another type.
 const float* read_fp32(const Tensor& x, std::int64_t begin, std::int64_t n, float* stage);
 
 // Where a kernel may write elements from `begin` of y; write_back must follow, with the same

@@ -15,6 +15,7 @@
 
 #if defined(__CUDACC__)
 #include <cuda_bf16.h>
+#include <cuda_fp16.h>
 #include <cuda_runtime.h>
 
 #define TRIREME_SHARED(type, name, count) __shared__ type name[count]

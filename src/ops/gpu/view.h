@@ -19,14 +19,14 @@ T* device_data(const Tensor& x) {
   return static_cast<T*>(x.raw());
 }
 
-// Stands for an element type that is known at run time only: fp32 or bf16. For tensors that are
-// small beside the others, and for calls that mix types.
+// Stands for an element type that is known at run time only: fp32, bf16 or fp16. For tensors that
+// are small beside the others, and for calls that mix types.
 struct Any {};
 
-__device__ inline float low_half(unsigned pair) {
+__device__ inline float low_bf16(unsigned pair) {
   return __uint_as_float(pair << 16);
 }
-__device__ inline float high_half(unsigned pair) {
+__device__ inline float high_bf16(unsigned pair) {
   return __uint_as_float(pair & 0xffff0000u);
 }
 // Rounded to nearest even, as BFloat16 does.
@@ -40,6 +40,17 @@ __device__ inline unsigned pack_bf16(float low, float high) {
   return BFloat16(low).bits | static_cast<unsigned>(BFloat16(high).bits) << 16;
 #endif
 }
+// Rounded to nearest even, as Half does.
+__device__ inline unsigned pack_fp16(float low, float high) {
+#if defined(__CUDA_ARCH__)
+  const __half2 pair = __floats2half2_rn(low, high);
+  unsigned word;
+  memcpy(&word, &pair, sizeof(word));
+  return word;
+#else
+  return Half(low).bits | static_cast<unsigned>(Half(high).bits) << 16;
+#endif
+}
 
 __device__ inline float to_float(float x) {
   return x;
@@ -47,11 +58,21 @@ __device__ inline float to_float(float x) {
 __device__ inline float to_float(BFloat16 x) {
   return __uint_as_float(static_cast<unsigned>(x.bits) << 16);
 }
+__device__ inline float to_float(Half x) {
+#if defined(__CUDA_ARCH__)
+  return __half2float(__ushort_as_half(x.bits));
+#else
+  return static_cast<float>(x);
+#endif
+}
 __device__ inline void assign(float& to, float value) {
   to = value;
 }
 __device__ inline void assign(BFloat16& to, float value) {
   to.bits = static_cast<std::uint16_t>(pack_bf16(value, 0.0f));
+}
+__device__ inline void assign(Half& to, float value) {
+  to.bits = static_cast<std::uint16_t>(pack_fp16(value, 0.0f));
 }
 
 __device__ inline void load_vector(const float* from, float (&values)[kChunk]) {
@@ -62,10 +83,24 @@ __device__ inline void load_vector(const float* from, float (&values)[kChunk]) {
 }
 __device__ inline void load_vector(const BFloat16* from, float (&values)[kChunk]) {
   const uint4 words = *reinterpret_cast<const uint4*>(from);
-  values[0] = low_half(words.x), values[1] = high_half(words.x);
-  values[2] = low_half(words.y), values[3] = high_half(words.y);
-  values[4] = low_half(words.z), values[5] = high_half(words.z);
-  values[6] = low_half(words.w), values[7] = high_half(words.w);
+  values[0] = low_bf16(words.x), values[1] = high_bf16(words.x);
+  values[2] = low_bf16(words.y), values[3] = high_bf16(words.y);
+  values[4] = low_bf16(words.z), values[5] = high_bf16(words.z);
+  values[6] = low_bf16(words.w), values[7] = high_bf16(words.w);
+}
+__device__ inline void unpack_fp16(unsigned pair, float& low, float& high) {
+  Half half;
+  half.bits = static_cast<std::uint16_t>(pair & 0xffffu);
+  low = to_float(half);
+  half.bits = static_cast<std::uint16_t>(pair >> 16);
+  high = to_float(half);
+}
+__device__ inline void load_vector(const Half* from, float (&values)[kChunk]) {
+  const uint4 words = *reinterpret_cast<const uint4*>(from);
+  unpack_fp16(words.x, values[0], values[1]);
+  unpack_fp16(words.y, values[2], values[3]);
+  unpack_fp16(words.z, values[4], values[5]);
+  unpack_fp16(words.w, values[6], values[7]);
 }
 __device__ inline void store_vector(float* to, const float (&v)[kChunk]) {
   reinterpret_cast<float4*>(to)[0] = make_float4(v[0], v[1], v[2], v[3]);
@@ -74,6 +109,10 @@ __device__ inline void store_vector(float* to, const float (&v)[kChunk]) {
 __device__ inline void store_vector(BFloat16* to, const float (&v)[kChunk]) {
   *reinterpret_cast<uint4*>(to) = make_uint4(pack_bf16(v[0], v[1]), pack_bf16(v[2], v[3]),
                                              pack_bf16(v[4], v[5]), pack_bf16(v[6], v[7]));
+}
+__device__ inline void store_vector(Half* to, const float (&v)[kChunk]) {
+  *reinterpret_cast<uint4*>(to) = make_uint4(pack_fp16(v[0], v[1]), pack_fp16(v[2], v[3]),
+                                             pack_fp16(v[4], v[5]), pack_fp16(v[6], v[7]));
 }
 
 // `vector`: the address is a multiple of 16 bytes wherever a whole chunk is left. Elements beyond
@@ -119,37 +158,45 @@ struct View {
 template <>
 struct View<Any> {
   void* data = nullptr;
-  bool bf16 = false;
+  DType type = DType::kF32;
 
   View() = default;
-  explicit View(const Tensor& x) : data(x.raw()), bf16(x.dtype() == DType::kBF16) {}
+  explicit View(const Tensor& x) : data(x.raw()), type(x.dtype()) {}
 
   __device__ bool defined() const { return data != nullptr; }
-  __device__ float* floats() const { return static_cast<float*>(data); }
-  __device__ BFloat16* halves() const { return static_cast<BFloat16*>(data); }
-  __device__ float at(std::int64_t i) const { return bf16 ? to_float(halves()[i]) : floats()[i]; }
-  __device__ void set(std::int64_t i, float value) const {
-    if (bf16) {
-      assign(halves()[i], value);
+  // Calls body(pointer to the elements).
+  template <class Body>
+  __device__ void with_elements(const Body& body) const {
+    if (type == DType::kF32) {
+      body(static_cast<float*>(data));
+    } else if (type == DType::kBF16) {
+      body(static_cast<BFloat16*>(data));
     } else {
-      floats()[i] = value;
+      body(static_cast<Half*>(data));
+    }
+  }
+  // One access for both types of two bytes: three of everything costs attention its registers.
+  __device__ float at(std::int64_t i) const {
+    if (type == DType::kF32) return static_cast<const float*>(data)[i];
+    Half half;
+    half.bits = static_cast<const std::uint16_t*>(data)[i];
+    return type == DType::kBF16 ? low_bf16(half.bits) : to_float(half);
+  }
+  __device__ void set(std::int64_t i, float value) const {
+    if (type == DType::kF32) {
+      static_cast<float*>(data)[i] = value;
+    } else {
+      static_cast<std::uint16_t*>(data)[i] = static_cast<std::uint16_t>(
+          type == DType::kBF16 ? pack_bf16(value, 0.0f) : pack_fp16(value, 0.0f));
     }
   }
   __device__ void load(std::int64_t i, std::int64_t left, bool vector,
                        float (&values)[kChunk]) const {
-    if (bf16) {
-      load_chunk(halves() + i, left, vector, values);
-    } else {
-      load_chunk(floats() + i, left, vector, values);
-    }
+    with_elements([&](const auto* elements) { load_chunk(elements + i, left, vector, values); });
   }
   __device__ void store(std::int64_t i, std::int64_t left, bool vector,
                         const float (&values)[kChunk]) const {
-    if (bf16) {
-      store_chunk(halves() + i, left, vector, values);
-    } else {
-      store_chunk(floats() + i, left, vector, values);
-    }
+    with_elements([&](auto* elements) { store_chunk(elements + i, left, vector, values); });
   }
 };
 
@@ -163,7 +210,8 @@ inline bool vectors_fit(std::initializer_list<const Tensor*> tensors, std::int64
   return true;
 }
 
-// Calls body(T()) with the element type that all tensors share, fp32 or bf16, otherwise with Any.
+// Calls body(T()) with the element type that all tensors share, fp32, bf16 or fp16, otherwise with
+// Any.
 template <class Body>
 void with_type(std::initializer_list<const Tensor*> tensors, const Body& body) {
   const DType first = (*tensors.begin())->dtype();
@@ -171,7 +219,8 @@ void with_type(std::initializer_list<const Tensor*> tensors, const Body& body) {
     if (x->dtype() != first) return body(Any());
   }
   if (first == DType::kF32) return body(float());
-  body(BFloat16());
+  if (first == DType::kBF16) return body(BFloat16());
+  body(Half());
 }
 
 inline std::int64_t blocks_for(std::int64_t work, std::int64_t per_block) {

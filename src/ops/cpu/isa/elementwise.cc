@@ -7,7 +7,7 @@ namespace {
 constexpr float kGeluScale = 0.7978845608f;  // sqrt(2 / pi)
 constexpr float kGeluCubic = 0.044715f;
 
-void to_fp32(const std::uint16_t* x, float* y, std::int64_t n) {
+void from_bf16(const std::uint16_t* x, float* y, std::int64_t n) {
 #pragma omp simd
   for (std::int64_t i = 0; i < n; ++i) y[i] = bf16_to_fp32(x[i]);
 }
@@ -15,6 +15,16 @@ void to_fp32(const std::uint16_t* x, float* y, std::int64_t n) {
 void to_bf16(const float* x, std::uint16_t* y, std::int64_t n) {
 #pragma omp simd
   for (std::int64_t i = 0; i < n; ++i) y[i] = fp32_to_bf16(x[i]);
+}
+
+void from_fp16(const std::uint16_t* x, float* y, std::int64_t n) {
+#pragma omp simd
+  for (std::int64_t i = 0; i < n; ++i) y[i] = fp16_to_fp32(x[i]);
+}
+
+void to_fp16(const float* x, std::uint16_t* y, std::int64_t n) {
+#pragma omp simd
+  for (std::int64_t i = 0; i < n; ++i) y[i] = fp32_to_fp16(x[i]);
 }
 
 void add(const float* a, const float* b, float* y, std::int64_t n) {
@@ -140,6 +150,7 @@ void rotate(float* low, float* high, const float* cosine, const float* sine, std
 }  // namespace
 
 extern const ElementwiseKernels kElementwise = {
-    to_fp32, to_bf16, add, scale, gelu, gelu_backward, swiglu, swiglu_backward, dropout, rotate};
+    from_bf16, to_bf16,       from_fp16, to_fp16,         add,     scale,
+    gelu,      gelu_backward, swiglu,    swiglu_backward, dropout, rotate};
 
 }  // namespace trireme::ops::cpu::TRIREME_ISA

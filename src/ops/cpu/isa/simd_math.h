@@ -86,4 +86,25 @@ TRIREME_INLINE std::uint16_t fp32_to_bf16(float x) {
   return static_cast<std::uint16_t>(nan ? quiet : rounded);
 }
 
+// As Half does, which says why.
+TRIREME_INLINE float fp16_to_fp32(std::uint16_t x) {
+  const std::uint32_t shifted = (x & 0x7fffu) << 13;
+  const std::uint32_t small = float_to_bits(bits_to_float(shifted + (113u << 23)) - 0x1p-14f);
+  std::uint32_t size = shifted + (112u << 23);
+  size = shifted >= 0x0f800000u ? shifted + (224u << 23) : size;
+  size = shifted < 0x00800000u ? small : size;
+  return bits_to_float(size | (x & 0x8000u) << 16);
+}
+
+TRIREME_INLINE std::uint16_t fp32_to_fp16(float x) {
+  const std::uint32_t word = float_to_bits(x);
+  const std::uint32_t size = word & 0x7fffffffu;
+  const std::uint32_t small = float_to_bits(bits_to_float(size) + 0.5f) - float_to_bits(0.5f);
+  std::uint32_t half = (size - (112u << 23) + 0xfffu + ((size >> 13) & 1u)) >> 13;
+  half = size < 0x38800000u ? small : half;
+  half = size >= 0x47800000u ? 0x7c00u : half;
+  half = size > 0x7f800000u ? 0x7e00u : half;
+  return static_cast<std::uint16_t>(half | (word >> 16 & 0x8000u));
+}
+
 }  // namespace trireme::ops::cpu::TRIREME_ISA

@@ -1,0 +1,29 @@
+// The rule of dynamic loss scaling, the same on every device.
+#pragma once
+
+#include "trireme/ops/update.h"
+
+#if defined(__CUDACC__)
+#define TRIREME_ON_DEVICE __host__ __device__
+#else
+#define TRIREME_ON_DEVICE
+#endif
+
+namespace trireme::ops {
+
+// What update_loss_scale does to the state of a step.
+TRIREME_ON_DEVICE inline void next_loss_scale(const LossScaling& rule, StepState& state) {
+  if (state.finite == 0) {
+    const float half = state.loss_scale / 2.0f;
+    state.loss_scale = half > rule.smallest ? half : rule.smallest;
+    state.good_steps = 0;
+  } else if (++state.good_steps >= rule.interval) {
+    const float twice = state.loss_scale * 2.0f;
+    state.loss_scale = twice < rule.largest ? twice : rule.largest;
+    state.good_steps = 0;
+  }
+}
+
+}  // namespace trireme::ops
+
+#undef TRIREME_ON_DEVICE
