@@ -7,8 +7,11 @@ namespace trireme::cli {
 void declare_inference(Options& options, InferenceArguments& given) {
   options.add("checkpoint", given.checkpoint, "",
               "a run's folder (its newest good checkpoint), or one checkpoint");
-  options.add("threads", given.threads, "threads per rank",
+  options.add("threads", given.device.threads, "threads per rank",
               "auto: the cores that this rank was granted", at_least(1));
+  options.add("device", given.device.device, "",
+              "where to compute; auto: on GPUs where every rank sees one, else on CPUs",
+              one_of({"auto", "cpu", "cuda"}));
   options.add("precision", given.precision, "",
               "type of activations and matrix products; auto: as in training",
               one_of({"fp32", "bf16"}));
@@ -17,6 +20,9 @@ void declare_inference(Options& options, InferenceArguments& given) {
   options.add("grid.pipeline", given.grid.pipeline, "stages", "pipeline parallelism", at_least(1));
   options.add("grid.tensor", given.grid.tensor, "ranks per stage", "tensor parallelism",
               at_least(1));
+  options.add("comm.backend", given.device.backend, "",
+              "what carries tensors between ranks; as in training",
+              one_of({"auto", "mpi", "nccl"}));
   options.add("comm.timeout", given.timeout, "seconds",
               "an operation under way for longer is a hang", above(0));
 }
@@ -28,8 +34,8 @@ void check_inference(const InferenceArguments& given) {
   }
 }
 
-ops::Context inference_context(const InferenceArguments& given, const Runtime& runtime) {
-  return ops::make_cpu_context(given.threads.value_or(runtime.cores()));
+ops::Context inference_context(const InferenceArguments& given, Runtime& runtime) {
+  return choose_compute_device(runtime, given.device).context;
 }
 
 }  // namespace trireme::cli

@@ -1,7 +1,10 @@
 // What is recorded of a training step and of an evaluation: the lines of metrics.jsonl.
 #pragma once
 
+#include <array>
 #include <cstdint>
+
+#include "trireme/tensor/allocator.h"
 
 namespace trireme {
 
@@ -16,7 +19,16 @@ struct StepMetrics {
   double wait_data_seconds = 0.0;
   double exposed_comm_seconds = 0.0;
   double memory_bytes = 0.0;  // peak resident
-  bool skipped = false;       // non-finite gradients: the step changed nothing
+  // High-water marks of the device's memory (on CPUs: of what tensors take of the host's), the most
+  // of all ranks: all of it at one time, 0 on CPUs; and each MemoryUse.
+  double device_memory_bytes = 0.0;
+  std::array<double, kMemoryUses> memory_peak{};
+  bool skipped = false;  // non-finite gradients: the step changed nothing
+
+  // Of what a run is short of first: of a GPU, or of the host.
+  double needed_memory() const {
+    return device_memory_bytes > 0.0 ? device_memory_bytes : memory_bytes;
+  }
 };
 
 struct Evaluation {
