@@ -7,6 +7,7 @@
 #include "trireme/base/error.h"
 
 #include "checkpoint_file.h"
+#include "host_copy.h"
 #include "tensor_checksum.h"
 #include "tensor_slab.h"
 #include "together.h"
@@ -107,7 +108,8 @@ void check_sums(const std::string& path, const CheckpointContents& contents,
   }
 }
 
-void fill(const PosixFile& file, const CheckpointTensor& tensor, const TensorSlice& slice) {
+void fill(const PosixFile& file, const CheckpointTensor& tensor, const TensorSlice& wanted) {
+  const TensorSlice slice = on_host(wanted);  // with its padding
   const auto size = static_cast<std::int64_t>(size_of(tensor.dtype));
   auto* memory = static_cast<char*>(slice.local.raw());
   for (const hdf5::Box& box : boxes_of(slice)) {
@@ -117,6 +119,7 @@ void fill(const PosixFile& file, const CheckpointTensor& tensor, const TensorSli
                 static_cast<std::size_t>(run.count * size));
     });
   }
+  bring_back(slice, wanted);
 }
 
 const CheckpointTensor& find_for(const CheckpointContents& contents, const std::string& path,

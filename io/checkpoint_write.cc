@@ -10,6 +10,7 @@
 
 #include "checkpoint_file.h"
 #include "checkpoint_plan.h"
+#include "host_copy.h"
 #include "regroup.h"
 #include "tensor_checksum.h"
 #include "tensor_slab.h"
@@ -80,7 +81,7 @@ class Writer {
   void publish();
 
   bool first() const { return comm_.rank() == 0; }
-  std::vector<TensorSlice> slices_of(const std::string& name) const;
+  std::vector<TensorSlice> slices_of(const std::string& name) const;  // on the host
 
   Communicator& comm_;
   FlightRecorder& recorder_;
@@ -96,7 +97,7 @@ class Writer {
 std::vector<TensorSlice> Writer::slices_of(const std::string& name) const {
   std::vector<TensorSlice> found;
   for (const TensorSlice& slice : owned_) {
-    if (slice.name == name) found.push_back(slice);
+    if (slice.name == name) found.push_back(on_host(slice));
   }
   return found;
 }
@@ -227,7 +228,8 @@ void Writer::write_box(hdf5::Dataset& dataset, const TensorSlice& slice, const h
 // From memory, not from the file: the file is compared with them.
 std::vector<std::uint64_t> Writer::checksums() {
   std::vector<std::uint64_t> sums(plan_.size(), 0);
-  for (const TensorSlice& slice : owned_) {
+  for (const TensorSlice& owned : owned_) {
+    const TensorSlice slice = on_host(owned);
     const auto at = std::lower_bound(
         plan_.begin(), plan_.end(), slice.name,
         [](const PlannedTensor& tensor, const std::string& name) { return tensor.name < name; });

@@ -170,8 +170,9 @@ void check_slice(const TensorSlice& slice) {
     }
   }
   if (slice.elements() == 0) return;
-  if (!slice.local.defined() || slice.local.device().kind != DeviceKind::kCpu) {
-    refuse("it is not in host memory");
+  if (!slice.local.defined()) refuse("it has no memory");
+  if (slice.local.device() != slice.stream.device()) {
+    refuse("it is on " + slice.local.device().to_string() + ", and its stream is not");
   }
   const std::size_t size = size_of(slice.local.dtype());
   if (size != 4 && size != 8) refuse("only 4- and 8-byte elements are kept");

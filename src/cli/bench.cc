@@ -7,8 +7,8 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/log.h"
-#include "trireme/ops/context.h"
 #include "trireme/report/whole_file.h"
+#include "trireme/train/compute_device.h"
 #include "trireme/train/setup.h"
 
 #include "cli/commands.h"
@@ -20,7 +20,8 @@ constexpr std::int64_t kContext = 256;  // unless asked for; a model may have le
 
 struct BenchArguments {
   std::string from = "1K", to = "16M", only, preset = "gpt2-124m", dtype = "fp32", json;
-  std::optional<int> repeats, context, micro, threads, pipeline, tensor;
+  DeviceRequest device;
+  std::optional<int> repeats, context, micro, pipeline, tensor;
   int warmup = 5, batch = 4;
 };
 
@@ -93,7 +94,7 @@ ExitStatus bench_comm(Runtime& runtime, const BenchArguments& given) {
 }
 
 ExitStatus bench_ops(Runtime& runtime, const BenchArguments& given) {
-  ops::Context ctx = ops::make_cpu_context(given.threads.value_or(runtime.cores()));
+  ops::Context ctx = choose_compute_device(runtime, given.device).context;
   bench::OpsOptions options;
   options.model = model_of(given);
   options.batch = given.batch;
@@ -148,7 +149,7 @@ void print_step(const bench::StepTimes& times, const bench::Roof& roof) {
 }
 
 ExitStatus bench_step(Runtime& runtime, const BenchArguments& given) {
-  ops::Context ctx = ops::make_cpu_context(given.threads.value_or(runtime.cores()));
+  ops::Context ctx = choose_compute_device(runtime, given.device).context;
   bench::StepBenchOptions options;
   options.model = model_of(given);
   options.batch = given.batch;
@@ -176,11 +177,11 @@ const std::vector<Bench>& benches() {
   static const std::vector<Bench> table = {
       {"comm", {"from", "to", "warmup", "only", "repeats", "json"}, bench_comm},
       {"ops",
-       {"preset", "batch", "context", "dtype", "threads", "only", "repeats", "json"},
+       {"preset", "batch", "context", "dtype", "threads", "device", "only", "repeats", "json"},
        bench_ops},
       {"step",
-       {"preset", "batch", "context", "dtype", "threads", "micro", "pipeline", "tensor", "repeats",
-        "json"},
+       {"preset", "batch", "context", "dtype", "threads", "device", "micro", "pipeline", "tensor",
+        "repeats", "json"},
        bench_step},
   };
   return table;
@@ -204,8 +205,11 @@ void declare(Options& options, BenchArguments& given) {
               at_least(1));
   options.add("dtype", given.dtype, "", "ops, step: computing type",
               one_of({"fp32", "bf16", "fp16"}));
-  options.add("threads", given.threads, "", "ops, step: of each rank; auto: its cores",
+  options.add("threads", given.device.threads, "", "ops, step: of each rank; auto: its cores",
               at_least(1));
+  options.add("device", given.device.device, "",
+              "ops, step: where to compute; auto: on GPUs where every rank sees one, else on CPUs",
+              one_of({"auto", "cpu", "cuda"}));
   options.add("micro", given.micro, "sequences", "step: of a micro-batch; auto: all of the batch",
               at_least(1));
   options.add("pipeline", given.pipeline, "ranks",

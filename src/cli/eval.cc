@@ -39,8 +39,9 @@ std::string table(const InferenceModel& model, const Checkpoint& checkpoint,
 
 ExitStatus evaluate_on_ranks(Runtime& runtime, const EvalArguments& given) {
   runtime.set_timeout(given.inference.timeout);
-  const ProcessGrid grid(runtime, resolve_grid(given.inference.grid, runtime.size()));
+  const GridShape shape = resolve_grid(given.inference.grid, runtime.size());
   ops::Context ctx = inference_context(given.inference, runtime);
+  const ProcessGrid grid(runtime, shape);
   const Checkpoint checkpoint = open_checkpoint_or_run(runtime.world(), given.inference.checkpoint);
   const InferenceModel model(ctx, grid, checkpoint, given.inference.precision);
   const auto data = open_evaluation_data(runtime.world(), model, given.data);

@@ -147,8 +147,8 @@ class Session {
   Session(Runtime& runtime, const GenerateArguments& given)
       : runtime_(runtime),
         given_(given),
-        grid_(runtime, resolve_grid(given.inference.grid, runtime.size())),
         ctx_(inference_context(given.inference, runtime)),
+        grid_(runtime, resolve_grid(given.inference.grid, runtime.size())),
         model_(ctx_, grid_, open_checkpoint_or_run(runtime.world(), given.inference.checkpoint),
                given.inference.precision),
         tokenizer_(open_tokenizer(runtime.world(), model_, given.tokenizer)),
@@ -208,8 +208,8 @@ class Session {
 
   Runtime& runtime_;
   const GenerateArguments& given_;
-  ProcessGrid grid_;
   ops::Context ctx_;
+  ProcessGrid grid_;
   InferenceModel model_;
   TokenizerPtr tokenizer_;
   Writer writer_;

@@ -7,16 +7,22 @@ namespace trireme::cli {
 void declare_inference(Options& options, InferenceArguments& given) {
   options.add("checkpoint", given.checkpoint, "",
               "a run's folder (its newest good checkpoint), or one checkpoint");
-  options.add("threads", given.threads, "threads per rank",
+  options.add("threads", given.device.threads, "threads per rank",
               "auto: the cores that this rank was granted", at_least(1));
+  options.add("device", given.device.device, "",
+              "where to compute; auto: on GPUs where every rank sees one, else on CPUs",
+              one_of({"auto", "cpu", "cuda"}));
   options.add("precision", given.precision, "",
-              "type of activations and matrix products; auto: as in training",
+              "type of activations and matrix products; auto: as in training (after tf32: fp32)",
               one_of({"fp32", "tf32", "bf16", "fp16"}));
   options.add("grid.data", given.grid.data, "replicas",
               "data parallelism; auto: what the other two leave of the ranks", at_least(1));
   options.add("grid.pipeline", given.grid.pipeline, "stages", "pipeline parallelism", at_least(1));
   options.add("grid.tensor", given.grid.tensor, "ranks per stage", "tensor parallelism",
               at_least(1));
+  options.add("comm.backend", given.device.backend, "",
+              "what carries tensors between ranks; as in training",
+              one_of({"auto", "mpi", "nccl"}));
   options.add("comm.timeout", given.timeout, "seconds",
               "an operation under way for longer is a hang", above(0));
 }
@@ -28,8 +34,10 @@ void check_inference(const InferenceArguments& given) {
   }
 }
 
-ops::Context inference_context(const InferenceArguments& given, const Runtime& runtime) {
-  return ops::make_cpu_context(given.threads.value_or(runtime.cores()));
+ops::Context inference_context(const InferenceArguments& given, Runtime& runtime) {
+  DeviceRequest request = given.device;
+  request.tf32 = given.precision == "tf32";
+  return choose_compute_device(runtime, request).context;
 }
 
 }  // namespace trireme::cli

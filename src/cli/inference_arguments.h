@@ -6,14 +6,14 @@
 
 #include "trireme/comm/process_grid.h"
 #include "trireme/config/options.h"
-#include "trireme/ops/context.h"
+#include "trireme/train/compute_device.h"
 
 namespace trireme::cli {
 
 struct InferenceArguments {
   std::string checkpoint;
   GridRequest grid;
-  std::optional<int> threads;
+  DeviceRequest device;
   std::optional<std::string> precision;
   double timeout = 600;
 };
@@ -22,6 +22,7 @@ void declare_inference(Options& options, InferenceArguments& given);
 // Throws ConfigError where no checkpoint is given.
 void check_inference(const InferenceArguments& given);
 
-ops::Context inference_context(const InferenceArguments& given, const Runtime& runtime);
+// Collective over the world, before any group of ranks is made.
+ops::Context inference_context(const InferenceArguments& given, Runtime& runtime);
 
 }  // namespace trireme::cli

@@ -87,7 +87,7 @@ std::vector<std::string> step_rows(const RunHistory& history) {
               fmt::format("{:.1f} % of the step time for data, {:.1f} % for communication",
                           100.0 * recent.wait_data_share, 100.0 * recent.exposed_comm_share)),
           row("memory", fmt::format("{} in the rank that needs most",
-                                    size_text(static_cast<std::uint64_t>(last.memory_bytes))))};
+                                    size_text(static_cast<std::uint64_t>(last.needed_memory()))))};
 }
 
 std::vector<std::string> rank_rows(const RankTable& table) {

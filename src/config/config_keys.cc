@@ -17,7 +17,8 @@ void add_run_keys(Options& options, Config::Run& run) {
               "anew; or the path of a checkpoint",
               not_empty());
   options.add("run.device", run.device, "",
-              "where to compute; auto: the CPU, until this program can train on GPUs",
+              "where to compute; cuda: each rank on a GPU; auto: cuda where every rank sees a GPU, "
+              "else cpu",
               one_of({"auto", "cpu", "cuda"}));
   options.add(
       "run.precision", run.precision, "",
@@ -148,8 +149,11 @@ void add_loop_keys(Options& options, Config& config) {
   options.add("checkpoint.margin", config.checkpoint.margin, "seconds",
               "to keep free between the last checkpoint before the job's time limit and the limit",
               at_least(0));
-  options.add("comm.backend", config.comm.backend, "", "communication library",
-              one_of({"mpi", "nccl"}));
+  options.add(
+      "comm.backend", config.comm.backend, "",
+      "what carries tensors between ranks; on CPUs always mpi; auto: on GPUs nccl, where it "
+      "is built in and no two ranks share a GPU, else mpi",
+      one_of({"auto", "mpi", "nccl"}));
   options.add("comm.timeout", config.comm.timeout, "seconds",
               "an operation under way for longer is a hang", above(0));
 }

@@ -7,6 +7,7 @@
 
 #include "trireme/base/philox.h"
 #include "trireme/ops/elementwise.h"
+#include "trireme/tensor/copy.h"
 
 namespace trireme::nn {
 namespace {
@@ -36,7 +37,8 @@ void for_each_row(const Placement& placement, const Use& use) {
   }
 }
 
-void initialize(const Parameter& parameter, const Tensor& master, std::uint64_t seed) {
+// `master` is on the host.
+void fill_in(const Parameter& parameter, const Tensor& master, std::uint64_t seed) {
   const Initializer& initial = parameter.spec().initial;
   const std::uint64_t key = philox_key(seed, parameter.name());
   auto* values = master.data<float>();
@@ -50,6 +52,16 @@ void initialize(const Parameter& parameter, const Tensor& master, std::uint64_t 
                   : initial.value * philox_normal_at(key, static_cast<std::uint64_t>(global + i));
         }
       });
+}
+
+// Parameter by parameter, so that the host never holds more than one of a model on a GPU.
+void initialize(ops::Context& ctx, const Parameter& parameter, const Tensor& master,
+                std::uint64_t seed) {
+  if (master.device().kind == DeviceKind::kCpu) return fill_in(parameter, master, seed);
+  std::vector<float> values(static_cast<std::size_t>(master.elements()));
+  const Tensor host = Tensor::wrap(std::span(values));
+  fill_in(parameter, host, seed);
+  copy(host, master, ctx.stream);  // waits: the values are not in pinned memory
 }
 
 Tensor side_by_side(const std::vector<Parameter*>& parameters, const Tensor& flat) {
@@ -109,7 +121,7 @@ void FlatGroup::materialize(ops::Context& ctx, const ParameterUse& use) {
     parameter->weight_ = view(weights_, *parameter);
     if (!use.trains) continue;
     parameter->gradient_ = view(gradients_, *parameter);
-    initialize(*parameter, view(master_, *parameter), use.seed);
+    initialize(ctx, *parameter, view(master_, *parameter), use.seed);
   }
   refresh_weights(ctx);
 }

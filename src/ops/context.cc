@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "trireme/tensor/copy.h"
+
 #include "ops/attention_engine.h"
 #include "ops/check.h"
 #include "ops/cpu/kernels.h"
@@ -23,6 +25,7 @@ Context make_cpu_context(int threads) {
   ctx.threads = threads;
 #endif
   ctx.allocator = make_caching_allocator(ctx.device);
+  ctx.host_allocator = ctx.allocator;
   ctx.matmul = make_cpu_matmul_engine();
   ctx.step_state = std::make_shared<StepState>();
   return ctx;
@@ -36,8 +39,9 @@ Context make_cuda_context(std::shared_ptr<cuda::Runtime> runtime, int device,
   Context ctx;
   ctx.stream = stream->get();
   ctx.device = ctx.stream.device();
-  ctx.allocator =
-      cuda::make_device_allocator(std::shared_ptr<cuda::Runtime>(stream, runtime.get()), device);
+  ctx.cuda = std::shared_ptr<cuda::Runtime>(stream, runtime.get());
+  ctx.allocator = cuda::make_device_allocator(ctx.cuda, device);
+  ctx.host_allocator = cuda::make_pinned_allocator(ctx.cuda, device);
   ctx.matmul = std::move(matmul);
   ctx.step_state = make_step_state(*ctx.allocator, ctx.stream);
   const StepState fresh;
@@ -54,6 +58,13 @@ Context make_cuda_context(std::shared_ptr<cuda::Runtime> runtime, int device, bo
       make_cuda_context(std::move(runtime), device, make_cublaslt_matmul(properties, tf32));
   ctx.attention = make_cudnn_attention(properties);
   return ctx;
+}
+
+Tensor to_device(Context& ctx, const Tensor& host) {
+  if (on_cpu(ctx)) return host;
+  const Tensor device = ctx.allocate(host.shape(), host.dtype());
+  copy(host, device, ctx.stream);
+  return device;
 }
 
 std::shared_ptr<StepState> make_step_state(Allocator& allocator, const Stream& stream) {
@@ -79,6 +90,16 @@ void write_step_inputs(Context& ctx, const StepInputs& inputs) {
 StepState read_step_state(Context& ctx) {
   check_step_state("read_step_state", ctx);
   return on_cpu(ctx) ? *ctx.step_state : gpu::read_step_state(ctx);
+}
+
+void queue_step_state_read(Context& ctx, StepState* to) {
+  check_step_state("queue_step_state_read", ctx);
+  if (on_cpu(ctx)) {
+    *to = *ctx.step_state;
+    return;
+  }
+  ctx.stream.runtime().copy(to, ctx.step_state.get(), sizeof(StepState),
+                            cuda::CopyDirection::kToHost, ctx.stream.native());
 }
 
 std::string_view matmul_description(const Context& ctx, DType dtype) {

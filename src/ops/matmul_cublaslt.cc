@@ -13,8 +13,6 @@
 namespace trireme::ops {
 namespace {
 
-constexpr std::size_t kMiB = std::size_t{1} << 20;
-
 // No kernel asks for more: a vector load and a bulk copy take 16 bytes. Every block of an allocator
 // is alike then, so that the algorithm, and with it the bits, do not follow from where a block is.
 constexpr std::uintptr_t kMostAlignment = 16;
@@ -262,13 +260,6 @@ CublasLt load_cublaslt(const std::vector<std::string>& names) {
 std::unique_ptr<MatmulEngine> make_cublaslt_matmul(const CublasLt& library, std::size_t workspace,
                                                    bool tf32) {
   return std::make_unique<CublasLtMatmul>(library, workspace, tf32);
-}
-
-// The workspace is what NVIDIA recommends.
-std::unique_ptr<MatmulEngine> make_cublaslt_matmul(const cuda::DeviceProperties& device,
-                                                   bool tf32) {
-  return make_cublaslt_matmul(load_cublaslt(cuda_library_names("cublasLt", CUBLAS_VER_MAJOR)),
-                              device.major >= 9 ? 32 * kMiB : 4 * kMiB, tf32);
 }
 
 }  // namespace trireme::ops

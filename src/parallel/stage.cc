@@ -26,7 +26,7 @@ std::vector<int> tied_stages(const nn::ModelPlan& plan, const std::vector<int>& 
 
 Stage::Stage(ops::Context& ctx, const ProcessGrid& grid, const nn::ModelPlan& plan,
              const StageOptions& options)
-    : grid_(grid), options_(options), width_(plan.width) {
+    : grid_(grid), options_(options), stream_(ctx.stream), width_(plan.width) {
   std::vector<double> costs;
   for (const nn::BlockPlan& block : plan.blocks) costs.push_back(block.cost);
   bounds_ = partition_blocks(costs, grid.shape().pipeline);

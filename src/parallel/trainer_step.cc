@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <array>
+#include <numeric>
+#include <optional>
+#include <utility>
 
 #include "trireme/ops/update.h"
 
@@ -16,27 +19,15 @@ std::vector<optim::FlatShard> shards_of(const Stage& stage) {
   return shards;
 }
 
-// What a pass over micro-batches adds up to.
-struct Sums {
-  double loss = 0.0;
-  double targets = 0.0;
-  double stop = 0.0;  // ranks that want to stop
-};
-
-void add(Sums& sums, const nn::MicroBatch& batch) {
-  sums.loss += batch.loss_sum.data<double>()[0];
-  const auto targets = batch.targets.span<std::int32_t>();
-  sums.targets += static_cast<double>(std::count_if(
-      targets.begin(), targets.end(), [](std::int32_t target) { return target >= 0; }));
+// Each replica's last stage speaks for it, through one of its tensor ranks.
+bool speaks_for_replica(const Stage& stage) {
+  return stage.last() && stage.grid().tensor_index() == 0;
 }
 
-// Over all ranks, on every rank. Each replica's last stage speaks for it, through one of its tensor
-// ranks.
-Sums total(const ProcessGrid& grid, const Stage& stage, Sums mine) {
-  if (!stage.last() || grid.tensor_index() != 0) mine.loss = mine.targets = 0.0;
-  std::array<double, 3> values{mine.loss, mine.targets, mine.stop};
-  grid.world().all_reduce_host(std::span<double>(values), ReduceOp::kSum);
-  return {values[0], values[1], values[2]};
+std::int64_t targets_of(std::span<const nn::MicroBatch> batches) {
+  return std::accumulate(
+      batches.begin(), batches.end(), std::int64_t{0},
+      [](std::int64_t sum, const nn::MicroBatch& batch) { return sum + batch.target_count; });
 }
 
 // Micro-batches of an evaluation that are on their way through the stages at one time.
@@ -65,57 +56,96 @@ TrainerStep::TrainerStep(ops::Context& ctx, const ProcessGrid& grid, const nn::M
   ops::write_step_state(ctx_, {.loss_scale = options.loss_scaling.initial});
 }
 
-StepResult TrainerStep::accumulate(std::span<const nn::MicroBatch> mine, bool wants_stop) {
+// What the hosts know before anything is computed: the number of targets, by which gradients are
+// divided, and who wants to stop.
+QueuedStep TrainerStep::begin(std::span<const nn::MicroBatch> mine, bool wants_stop) const {
+  QueuedStep queued;
+  queued.counts_loss_ = speaks_for_replica(stage_);
+  std::array<std::int64_t, 2> sums{queued.counts_loss_ ? targets_of(mine) : 0, wants_stop ? 1 : 0};
+  grid_.world().all_reduce_host(std::span<std::int64_t>(sums), ReduceOp::kSum);
+  queued.targets_ = sums[0];
+  queued.stop_ = sums[1] > 0;
+  return queued;
+}
+
+StepResult QueuedStep::result(const ProcessGrid& grid) const {
+  numbers_.wait();
+  StepResult result;
+  result.loss = grid.world().all_reduce_host(counts_loss_ ? numbers_.add_losses_to(0.0) : 0.0,
+                                             ReduceOp::kSum) /
+                static_cast<double>(targets_);
+  result.targets = targets_;
+  result.stop = stop_;
+  if (numbers_.has_optimizer()) {
+    result.gradient_norm = numbers_.gradient_norm();
+    result.finite = numbers_.state().finite != 0;
+    result.loss_scale = static_cast<double>(numbers_.state().loss_scale);
+  }
+  return result;
+}
+
+void TrainerStep::add_up_gradients(std::span<const nn::MicroBatch> mine) {
   const int count = static_cast<int>(mine.size());
   reducer_.begin_step(count);
   executor_.train(make_pipeline_schedule(options_.schedule, grid_.shape().pipeline, count), mine,
                   reducer_);
-  {
-    const FlightRecorder::Phase phase(grid_.runtime().recorder(), "last gradients");
-    reducer_.finish_step();
-  }
-  Sums sums;
-  for (const nn::MicroBatch& batch : mine) add(sums, batch);
-  sums.stop = wants_stop ? 1.0 : 0.0;
-  sums = total(grid_, stage_, sums);
-  StepResult result;
-  result.loss = sums.loss / sums.targets;
-  result.targets = static_cast<std::int64_t>(sums.targets);
-  result.stop = sums.stop > 0.0;
-  return result;
+  const FlightRecorder::Phase phase(grid_.runtime().recorder(), "last gradients");
+  reducer_.finish_step();
 }
 
-StepResult TrainerStep::train(std::span<const nn::MicroBatch> mine, std::int64_t step,
+StepResult TrainerStep::accumulate(std::span<const nn::MicroBatch> mine, bool wants_stop) {
+  QueuedStep queued = begin(mine, wants_stop);
+  add_up_gradients(mine);
+  queued.numbers_ = StepNumbers(ctx_, mine);
+  return queued.result(grid_);
+}
+
+QueuedStep TrainerStep::queue(std::span<const nn::MicroBatch> mine, std::int64_t step,
                               float learning_rate, std::uint64_t random_key, bool wants_stop) {
-  ops::StepInputs inputs = {.step = step, .random_key = random_key, .learning_rate = learning_rate};
-  ops::write_step_inputs(ctx_, inputs);
-  StepResult result = accumulate(mine, wants_stop);
+  QueuedStep queued = begin(mine, wants_stop);
+  ops::write_step_inputs(ctx_, {.step = step,
+                                .random_key = random_key,
+                                .learning_rate = learning_rate,
+                                .gradient_scale = 1.0f / static_cast<float>(queued.targets_)});
+  add_up_gradients(mine);
   const FlightRecorder::Phase phase(grid_.runtime().recorder(), "optimizer");
-  inputs.gradient_scale = 1.0f / static_cast<float>(result.targets);
-  ops::write_step_inputs(ctx_, inputs);
   sum_of_squared_gradients(ctx_, stage_, norm_sum_);
   ops::finish_gradient_norm(ctx_, norm_sum_, options_.clip, norm_);
   optimizer_->step(ctx_);
   if (!options_.loss_scaling.is_fixed()) ops::update_loss_scale(ctx_, options_.loss_scaling);
-  result.gradient_norm = norm_.data<double>()[0];
-  const ops::StepState left = ops::read_step_state(ctx_);
-  result.finite = left.finite != 0;
-  result.loss_scale = static_cast<double>(left.loss_scale);
-  return result;
+  queued.numbers_ = StepNumbers(ctx_, mine, norm_);
+  return queued;
+}
+
+StepResult TrainerStep::train(std::span<const nn::MicroBatch> mine, std::int64_t step,
+                              float learning_rate, std::uint64_t random_key, bool wants_stop) {
+  return queue(mine, step, learning_rate, random_key, wants_stop).result(grid_);
 }
 
 EvaluationResult evaluate(ops::Context& ctx, const Stage& stage, int count,
                           const std::function<nn::MicroBatch(int)>& make) {
   PipelineExecutor executor(ctx, stage);
-  Sums sums;
+  double loss_sum = 0.0;
+  std::int64_t targets = 0;
+  const auto take = [&](const StepNumbers& wave) {
+    wave.wait();
+    loss_sum = wave.add_losses_to(loss_sum);
+  };
+  // Asked for when the next wave is queued, so that a GPU always has work.
+  std::optional<StepNumbers> queued;
   for (int begin = 0; begin < count; begin += kEvaluationWave) {
     std::vector<nn::MicroBatch> wave;
     for (int i = begin; i < std::min(begin + kEvaluationWave, count); ++i) wave.push_back(make(i));
     executor.forward(wave);
-    for (const nn::MicroBatch& batch : wave) add(sums, batch);
+    targets += targets_of(wave);
+    const std::optional<StepNumbers> before = std::exchange(queued, StepNumbers(ctx, wave));
+    if (before) take(*before);
   }
-  sums = total(stage.grid(), stage, sums);
-  return {sums.loss, static_cast<std::int64_t>(sums.targets)};
+  if (queued) take(*queued);
+  std::array<double, 2> sums{};
+  if (speaks_for_replica(stage)) sums = {loss_sum, static_cast<double>(targets)};
+  stage.grid().world().all_reduce_host(std::span<double>(sums), ReduceOp::kSum);
+  return {sums[0], static_cast<std::int64_t>(sums[1])};
 }
 
 }  // namespace trireme::parallel

@@ -47,6 +47,13 @@ void MetricsLog::write(const StepMetrics& m) {
                                    {"wait_data_s", m.wait_data_seconds},
                                    {"comm_s", m.exposed_comm_seconds},
                                    {"memory_bytes", static_cast<std::int64_t>(m.memory_bytes)}};
+  if (m.device_memory_bytes > 0.0) {
+    object["device_memory_bytes"] = static_cast<std::int64_t>(m.device_memory_bytes);
+  }
+  for (std::size_t use = 0; use < kMemoryUses; ++use) {
+    object["memory"][name_of(static_cast<MemoryUse>(use))] =
+        static_cast<std::int64_t>(m.memory_peak[use]);
+  }
   if (m.loss_scale) object["loss_scale"] = *m.loss_scale;
   if (m.skipped) object["skipped"] = true;
   append(object.dump());

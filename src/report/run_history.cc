@@ -65,6 +65,13 @@ StepMetrics step_of(const nlohmann::json& object, std::int64_t step) {
   metrics.wait_data_seconds = number(object, "wait_data_s", 0.0);
   metrics.exposed_comm_seconds = number(object, "comm_s", 0.0);
   metrics.memory_bytes = number(object, "memory_bytes", 0.0);
+  metrics.device_memory_bytes = number(object, "device_memory_bytes", 0.0);
+  if (const auto memory = object.find("memory"); memory != object.end() && memory->is_object()) {
+    for (std::size_t use = 0; use < kMemoryUses; ++use) {
+      metrics.memory_peak[use] =
+          number(*memory, std::string(name_of(static_cast<MemoryUse>(use))).c_str(), 0.0);
+    }
+  }
   metrics.skipped = object.value("skipped", false);
   return metrics;
 }

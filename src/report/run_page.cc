@@ -77,6 +77,17 @@ std::string model_of(const Config& config) {
   return text;
 }
 
+// "parameters 12 MiB, gradients 12 MiB"; empty where the run did not say.
+std::string kinds_of_memory(const StepMetrics& metrics) {
+  std::string text;
+  for (std::size_t use = 0; use < kMemoryUses; ++use) {
+    if (metrics.memory_peak[use] <= 0.0) continue;
+    text += fmt::format("{}{} {:.0f} MiB", text.empty() ? "" : ", ",
+                        name_of(static_cast<MemoryUse>(use)), metrics.memory_peak[use] / kMib);
+  }
+  return text;
+}
+
 std::string share(double part) {
   return fmt::format("{:.1f} %", 100 * part);
 }
@@ -108,7 +119,11 @@ Facts facts_of(const RunHistory& history) {
                                    "waiting for data",
                                    short_number(now.tokens_per_second), now.step_seconds,
                                    share(now.exposed_comm_share), share(now.wait_data_share)));
-    facts.emplace_back("peak memory", fmt::format("{:.0f} MiB a rank", last.memory_bytes / kMib));
+    facts.emplace_back("peak memory",
+                       fmt::format("{:.0f} MiB a rank", last.needed_memory() / kMib));
+    if (const std::string kinds = kinds_of_memory(last); !kinds.empty()) {
+      facts.emplace_back("of tensors", kinds);
+    }
   }
   if (!history.evaluations().empty()) {
     const Evaluation& last = history.evaluations().back();
@@ -168,7 +183,7 @@ std::string plots_of(const RunHistory& history, const std::vector<RunEvent>& eve
   add({.title = "Peak memory of a rank",
        .x_label = "step",
        .y_label = "MiB",
-       .lines = {line("", " MiB", 0, [](const auto& m) { return m.memory_bytes / kMib; })},
+       .lines = {line("", " MiB", 0, [](const auto& m) { return m.needed_memory() / kMib; })},
        .events = marks,
        .from_zero = true});
   html += "</div>\n";

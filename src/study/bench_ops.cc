@@ -12,6 +12,7 @@
 #include "trireme/ops/update.h"
 #include "trireme/study/bench.h"
 #include "trireme/study/scaling_study.h"
+#include "trireme/tensor/copy.h"
 
 namespace trireme::bench {
 namespace {
@@ -22,10 +23,11 @@ constexpr std::int64_t kLogitBytes = std::int64_t{32} << 20;   // as in src/nn/v
 constexpr std::int64_t kMostUpdated = std::int64_t{16} << 20;  // elements: past any cache
 
 // Small random-looking values: neither denormal nor growing when a product is repeated.
-void fill_in(const Tensor& x) {
+Tensor small_values(ops::Context& ctx, const Shape& shape, DType dtype) {
+  const Tensor x = ctx.allocate_host(shape, dtype);
   for (std::int64_t i = 0; i < x.elements(); ++i) {
     const float value = static_cast<float>((i * 7919) % 1009) / 1009.0f - 0.5f;
-    if (x.dtype() == DType::kF32) {
+    if (dtype == DType::kF32) {
       x.data<float>()[i] = value;
     } else if (x.dtype() == DType::kBF16) {
       x.data<BFloat16>()[i] = BFloat16(value);
@@ -33,6 +35,25 @@ void fill_in(const Tensor& x) {
       x.data<Half>()[i] = Half(value);
     }
   }
+  return ops::to_device(ctx, x);
+}
+
+// Bytes a second that a copy on the device reads and writes.
+double device_bandwidth(ops::Context& ctx) {
+  constexpr std::int64_t kBytes = std::int64_t{256} << 20;
+  constexpr int kRounds = 5;
+  const Tensor from = ctx.allocate({kBytes / 4}, DType::kF32, MemoryUse::kWorkspace);
+  const Tensor to = ctx.allocate({kBytes / 4}, DType::kF32, MemoryUse::kWorkspace);
+  double least = 0.0;
+  for (int round = 0; round <= kRounds; ++round) {
+    ctx.stream.synchronize();
+    const Stopwatch watch;
+    copy(from, to, ctx.stream);
+    ctx.stream.synchronize();
+    const double seconds = watch.seconds();
+    if (round == 1 || seconds < least) least = seconds;  // the first round is a warm-up
+  }
+  return 2.0 * static_cast<double>(kBytes) / least;
 }
 
 double bytes_of(std::initializer_list<Tensor> tensors) {
@@ -71,11 +92,7 @@ class OpsBench {
   }
 
  private:
-  Tensor tensor(const Shape& shape, DType type) {
-    const Tensor x = ctx_.allocate(shape, type);
-    fill_in(x);
-    return x;
-  }
+  Tensor tensor(const Shape& shape, DType type) { return small_values(ctx_, shape, type); }
   Tensor tensor(const Shape& shape) { return tensor(shape, options_.dtype); }
   Tensor floats(const Shape& shape) { return tensor(shape, DType::kF32); }
 
@@ -89,6 +106,7 @@ class OpsBench {
   void measure(OpRow row, const Body& body) {
     if (!wanted(row.op)) return;
     body();
+    ctx_.stream.synchronize();
     std::vector<double> seconds;
     for (int i = 0; i < options_.repeats; ++i) {
       const Stopwatch watch;
@@ -186,11 +204,11 @@ class OpsBench {
   }
 
   Tensor tokens(std::int64_t rows) {
-    const Tensor numbers = ctx_.allocate({rows}, DType::kI32);
+    const Tensor numbers = ctx_.allocate_host({rows}, DType::kI32);
     for (std::int64_t i = 0; i < rows; ++i) {
       numbers.data<std::int32_t>()[i] = static_cast<std::int32_t>(i * 7919 % model_.vocabulary);
     }
-    return numbers;
+    return ops::to_device(ctx_, numbers);
   }
 
   void embedding() {
@@ -259,11 +277,10 @@ Roof measure_roof(Communicator& comm, ops::Context& ctx, DType dtype) {
   constexpr std::int64_t kSide = 2048;
   constexpr int kRounds = 3;
   const Shape square{kSide, kSide};
-  const Tensor a = ctx.allocate(square, dtype, MemoryUse::kWorkspace);
-  const Tensor b = ctx.allocate(square, dtype, MemoryUse::kWorkspace);
+  const Tensor a = small_values(ctx, square, dtype);
+  const Tensor b = small_values(ctx, square, dtype);
   const Tensor c = ctx.allocate(square, dtype, MemoryUse::kWorkspace);
-  fill_in(a);
-  fill_in(b);
+  ctx.stream.synchronize();
   double least = 0.0;
   for (int round = 0; round <= kRounds; ++round) {
     comm.barrier().wait_host();
@@ -274,8 +291,9 @@ Roof measure_roof(Communicator& comm, ops::Context& ctx, DType dtype) {
     if (round == 1 || slowest < least) least = slowest;  // the first round is a warm-up
   }
   const double side = kSide;
-  return {2.0 * side * side * side * comm.size() / least,
-          scaling::measure_memory_bandwidth(comm, ctx.threads)};
+  const double bandwidth = ctx.cuda ? comm.all_reduce_host(device_bandwidth(ctx), ReduceOp::kSum)
+                                    : scaling::measure_memory_bandwidth(comm, ctx.threads);
+  return {2.0 * side * side * side * comm.size() / least, bandwidth};
 }
 
 void measure_ops(ops::Context& ctx, const OpsOptions& options,

@@ -6,6 +6,7 @@
 #include "trireme/base/clock.h"
 #include "trireme/base/error.h"
 #include "trireme/base/philox.h"
+#include "trireme/ops/elementwise.h"
 #include "trireme/parallel/trainer_step.h"
 #include "trireme/study/bench.h"
 
@@ -20,13 +21,11 @@ nn::MicroBatch made_up_batch(ops::Context& ctx, const StepBenchOptions& options,
   batch.batch = options.micro;
   batch.length = options.model.context;
   batch.training = true;
-  batch.tokens = ctx.allocate({rows}, DType::kI32);
-  batch.targets = ctx.allocate({rows}, DType::kI32);
-  batch.samples = ctx.allocate({options.micro}, DType::kI64);
-  batch.loss_sum = ctx.allocate({1}, DType::kF64);
-  batch.loss_sum.data<double>()[0] = 0.0;
+  const Tensor tokens = ctx.allocate_host({rows}, DType::kI32);
+  const Tensor targets = ctx.allocate_host({rows}, DType::kI32);
+  const Tensor samples = ctx.allocate_host({options.micro}, DType::kI64);
   for (std::int64_t i = 0; i < options.micro; ++i) {
-    batch.samples.data<std::int64_t>()[i] = number * options.micro + i;
+    samples.data<std::int64_t>()[i] = number * options.micro + i;
   }
   const auto token = [&](std::int64_t at) {
     const auto index = static_cast<std::uint64_t>(number * rows + at);
@@ -34,9 +33,15 @@ nn::MicroBatch made_up_batch(ops::Context& ctx, const StepBenchOptions& options,
                                      static_cast<float>(options.model.vocabulary));
   };
   for (std::int64_t i = 0; i < rows; ++i) {
-    batch.tokens.data<std::int32_t>()[i] = token(i);
-    batch.targets.data<std::int32_t>()[i] = token(i + 1);
+    tokens.data<std::int32_t>()[i] = token(i);
+    targets.data<std::int32_t>()[i] = token(i + 1);
   }
+  batch.tokens = ops::to_device(ctx, tokens);
+  batch.targets = ops::to_device(ctx, targets);
+  batch.target_count = rows;
+  batch.samples = ops::to_device(ctx, samples);
+  batch.loss_sum = ctx.allocate({1}, DType::kF64);
+  ops::fill(ctx, batch.loss_sum, 0.0f);
   return batch;
 }
 

@@ -26,6 +26,15 @@ std::size_t size_class(std::size_t bytes, MemoryUse use) {
   return (bytes + step - 1) / step * step;
 }
 
+// What a user can do about it. Parameters, gradients and the optimizer's state do not follow the
+// batch.
+std::string_view remedy(MemoryUse use) {
+  return lives_as_long_as_the_model(use)
+             ? "more --grid.tensor or --grid.pipeline"
+             : "a smaller --batch.micro, --run.precision bf16, or more --grid.tensor or "
+               "--grid.pipeline";
+}
+
 }  // namespace
 
 CachingAllocator::~CachingAllocator() {
@@ -55,7 +64,7 @@ Block CachingAllocator::take(std::size_t size, MemoryUse use, const Stream& stre
   Block block = from_cache(size, stream);
   if (block.data == nullptr) {
     block = from_system(size, stream);
-    if (block.data == nullptr) throw OutOfMemoryError(out_of_memory_message(size));
+    if (block.data == nullptr) throw OutOfMemoryError(out_of_memory_message(size, use));
     stats_.reserved += size;
   }
   const auto index = static_cast<std::size_t>(use);
@@ -121,7 +130,7 @@ void CachingAllocator::release_cached() {
   source_->settle();
 }
 
-std::string CachingAllocator::out_of_memory_message(std::size_t size) const {
+std::string CachingAllocator::out_of_memory_message(std::size_t size, MemoryUse use) const {
   constexpr double kMiB = 1048576.0;
   std::string held;
   for (std::size_t i = 0; i < kMemoryUses; ++i) {
@@ -130,11 +139,10 @@ std::string CachingAllocator::out_of_memory_message(std::size_t size) const {
   }
   const std::string state = source_->state();
   return fmt::format(
-      "out of memory on {}: {:.1f} MiB more were asked for; in use: {}{}{}; a smaller "
-      "--batch.micro "
-      "or more --grid.tensor or --grid.pipeline would need less",
-      device().to_string(), static_cast<double>(size) / kMiB, held, state.empty() ? "" : "; ",
-      state);
+      "out of memory on {}: {:.1f} MiB more were asked for, for {}; in use: {}{}{}; {} would need "
+      "less",
+      device().to_string(), static_cast<double>(size) / kMiB, name_of(use), held,
+      state.empty() ? "" : "; ", state, remedy(use));
 }
 
 void record_use(const Buffer& buffer, const Stream& stream) {

@@ -41,7 +41,7 @@ class CachingAllocator : public Allocator, public std::enable_shared_from_this<C
   Block from_system(std::size_t size, const Stream& stream);  // without data: none is left
   void give_back(Block block, MemoryUse use);
   void release_cached();
-  std::string out_of_memory_message(std::size_t size) const;
+  std::string out_of_memory_message(std::size_t size, MemoryUse use) const;
 
   const std::unique_ptr<MemorySource> source_;
   const std::size_t limit_;

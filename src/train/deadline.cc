@@ -86,7 +86,9 @@ double Deadline::checkpoint_seconds() const {
 bool Deadline::wants_stop(double now, const Ahead& ahead) const {
   if (!end_) return false;
   const double checkpoints = checkpoint_seconds() * (ahead.checkpoint ? 2 : 1);
-  return now + 2 * step_ + ahead.evaluations * evaluation_ + checkpoints + margin_ > *end_;
+  return now + (2 + ahead.queued_steps) * step_ + ahead.evaluations * evaluation_ + checkpoints +
+             margin_ >
+         *end_;
 }
 
 }  // namespace trireme

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "trireme/parallel/pipeline_executor.h"
+#include "trireme/tensor/copy.h"
 
 namespace trireme {
 namespace {
@@ -89,8 +90,9 @@ Tensor Generator::forward(std::span<const std::int32_t> tokens) {
   nn::MicroBatch batch;
   batch.batch = 1;
   batch.length = std::ssize(tokens);
-  batch.tokens = ctx_.allocate({batch.length}, DType::kI32);
-  std::copy(tokens.begin(), tokens.end(), batch.tokens.data<std::int32_t>());
+  const Tensor given = ctx_.allocate_host({batch.length}, DType::kI32);
+  std::copy(tokens.begin(), tokens.end(), given.data<std::int32_t>());
+  batch.tokens = ops::to_device(ctx_, given);
   batch.cache = &cache_;
   const std::vector<nn::Values> outputs =
       parallel::PipelineExecutor(ctx_, stage_).forward({&batch, 1});
@@ -103,7 +105,9 @@ std::int32_t Generator::choose(const Tensor& logits, std::uint64_t number, std::
   std::int32_t token = 0;
   // One rank chooses for all: processors of different kinds may round differently.
   if (stage_.last() && grid.tensor_index() == 0) {
-    const auto values = logits.span<float>();
+    std::vector<float> values(static_cast<std::size_t>(logits.elements()));
+    copy(logits, Tensor::wrap(std::span(values)), ctx_.stream);
+    ctx_.stream.synchronize();
     const bool finite =
         std::all_of(values.begin(), values.end(), [](float x) { return std::isfinite(x); });
     token = finite ? sample_token(values, options_.sampling,

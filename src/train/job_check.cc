@@ -8,6 +8,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/io/token_shard.h"
+#include "trireme/train/compute_device.h"
 #include "trireme/train/job_script.h"
 #include "trireme/train/setup.h"
 
@@ -115,7 +116,7 @@ void check_point(JobPoint& point, const JobRequest& request, std::optional<std::
                  const VocabularyOf& vocabulary) {
   const Config& config = point.config;
   check_config(config);
-  check_backends(config);
+  check_backends(device_request(config));
   const std::int64_t ranks = std::int64_t{point.nodes} * request.tasks_per_node;
   constexpr std::int64_t kMostRanks = 1 << 24;
   if (ranks > kMostRanks) throw ConfigError(fmt::format("{} ranks are too many", ranks));

@@ -62,7 +62,7 @@ std::string Narrator::describe(const StepMetrics& m) const {
   return fmt::format(
       "step {:>{}}/{}  loss {:.4f}  lr {:.2e}  norm {:.2f}  {:.0f} tokens/s  {:.0f} MiB  {} left{}",
       m.step, std::to_string(total_steps_).size(), total_steps_, m.loss, m.learning_rate,
-      m.gradient_norm, m.tokens_per_second, m.memory_bytes / 1048576.0,
+      m.gradient_norm, m.tokens_per_second, m.needed_memory() / 1048576.0,
       duration(per_step * static_cast<double>(total_steps_ - m.step)), skipped(m));
 }
 
@@ -89,12 +89,13 @@ void Narrator::close(const StepMetrics& last) {
       "data, {:.1f} % for communication; peak memory {:.0f} MiB a rank",
       steps_, duration(since_start_.seconds()), last.loss, tokens_ / step_seconds_,
       100.0 * wait_seconds_ / step_seconds_, 100.0 * comm_seconds_ / step_seconds_,
-      last.memory_bytes / 1048576.0));
+      last.needed_memory() / 1048576.0));
 }
 
 std::string startup_table(const Config& config, const nn::ModelPlan& plan,
-                          const parallel::TrainerStep& step, const ops::Context& ctx,
+                          const parallel::TrainerStep& step, const ComputeDevice& device,
                           const TokenDataset& data) {
+  const ops::Context& ctx = device.context;
   const parallel::Stage& stage = step.stage();
   const MemoryStats memory = ctx.allocator->stats();
   const auto mib = [&](MemoryUse use) {
@@ -132,6 +133,7 @@ std::string startup_table(const Config& config, const nn::ModelPlan& plan,
   row("compute", fmt::format("{}{}, {}; products by {}", name_of(compute),
                              config.run.precision == "tf32" && on_cpu ? " (tf32 is for GPUs)" : "",
                              ops::instruction_set(ctx), ops::matmul_description(ctx, compute)));
+  if (!device.description.empty()) row("device", device.description);
   row("run", config.run.folder);
   return table;
 }

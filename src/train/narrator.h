@@ -6,6 +6,7 @@
 
 #include "trireme/base/clock.h"
 #include "trireme/report/step_metrics.h"
+#include "trireme/train/compute_device.h"
 #include "trireme/train/setup.h"
 
 namespace trireme {
@@ -35,7 +36,7 @@ class Narrator {
 
 // The table that a run begins with: model, grid, batch arithmetic, memory, libraries.
 std::string startup_table(const Config& config, const nn::ModelPlan& plan,
-                          const parallel::TrainerStep& step, const ops::Context& ctx,
+                          const parallel::TrainerStep& step, const ComputeDevice& device,
                           const TokenDataset& data);
 
 }  // namespace trireme

@@ -5,8 +5,8 @@
 
 #include <fmt/format.h>
 
+#include "trireme/ops/elementwise.h"
 #include "trireme/ops/softmax_loss.h"
-#include "trireme/tensor/cuda.h"
 
 namespace trireme {
 namespace {
@@ -99,19 +99,6 @@ Config::Model written_out(const models::GptConfig& model) {
   return written;
 }
 
-void check_backends(const Config& config) {
-  if (config.run.device == "cuda") {
-    throw ConfigError(fmt::format("run.device is cuda, but {}: use cpu or auto",
-                                  cuda::build_info().toolkit.empty()
-                                      ? "this program was built without CUDA"
-                                      : "this version trains on CPUs only"));
-  }
-  if (config.comm.backend != "mpi") {
-    throw ConfigError(fmt::format("comm.backend is {}, but this build has no NCCL: use mpi",
-                                  config.comm.backend));
-  }
-}
-
 GridShape resolve_run_grid(const Config& config, int ranks) {
   const GridShape grid =
       resolve_grid({config.grid.data, config.grid.pipeline, config.grid.tensor}, ranks);
@@ -179,7 +166,7 @@ std::vector<TensorSlice> checkpoint_slices(const parallel::Stage& stage,
       const nn::Placement& placement = parameter->placement();
       const auto add = [&](std::string name, const Tensor& flat) {
         slices.push_back({std::move(name), placement.global, placement.offset, placement.extent,
-                          std::nullopt, group.view(flat, *parameter)});
+                          std::nullopt, group.view(flat, *parameter), stage.stream()});
       };
       add("parameters/" + parameter->name(), group.master());
       if (optimizer == nullptr) continue;
@@ -199,34 +186,35 @@ std::vector<TensorSlice> loss_scale_slices(ops::StepState& state) {
 
 nn::MicroBatch make_micro_batch(ops::Context& ctx, const TokenBatch& data, std::int64_t context,
                                 std::size_t begin, std::int64_t micro, bool training) {
-  const std::int64_t rows = micro * context;
+  const auto real = static_cast<std::int64_t>(
+      std::min(data.samples.size() - begin, static_cast<std::size_t>(micro)));
+  const auto rows_of = [&](const std::vector<std::int32_t>& from, std::int32_t rest) {
+    const Tensor rows = ctx.allocate_host({micro * context}, DType::kI32);
+    const auto first = from.begin() + static_cast<std::ptrdiff_t>(begin) * context;
+    std::copy(first, first + real * context, rows.data<std::int32_t>());
+    std::fill(rows.data<std::int32_t>() + real * context,
+              rows.data<std::int32_t>() + micro * context, rest);
+    return rows;
+  };
   nn::MicroBatch batch;
   batch.batch = micro;
   batch.length = context;
   batch.training = training;
-  batch.tokens = ctx.allocate({rows}, DType::kI32);
-  batch.targets = ctx.allocate({rows}, DType::kI32);
-  batch.samples = ctx.allocate({micro}, DType::kI64);
-  batch.loss_sum = ctx.allocate({1}, DType::kF64);
-  batch.loss_sum.data<double>()[0] = 0.0;
-  const auto real = static_cast<std::int64_t>(
-      std::min(data.samples.size() - begin, static_cast<std::size_t>(micro)));
-  const auto copy = [&](const std::vector<std::int32_t>& from, const Tensor& to,
-                        std::int32_t rest) {
-    const auto first = from.begin() + static_cast<std::ptrdiff_t>(begin) * context;
-    std::copy(first, first + real * context, to.data<std::int32_t>());
-    std::fill(to.data<std::int32_t>() + real * context, to.data<std::int32_t>() + rows, rest);
-  };
-  copy(data.tokens, batch.tokens, 0);
-  copy(data.targets, batch.targets, ops::kMaskedTarget);
-  if (!data.first_key.empty()) {
-    batch.first_key = ctx.allocate({rows}, DType::kI32);
-    copy(data.first_key, batch.first_key, 0);
-  }
+  batch.tokens = ops::to_device(ctx, rows_of(data.tokens, 0));
+  const Tensor targets = rows_of(data.targets, ops::kMaskedTarget);
+  const auto values = targets.span<std::int32_t>();
+  batch.target_count =
+      std::count_if(values.begin(), values.end(), [](std::int32_t target) { return target >= 0; });
+  batch.targets = ops::to_device(ctx, targets);
+  if (!data.first_key.empty()) batch.first_key = ops::to_device(ctx, rows_of(data.first_key, 0));
+  const Tensor samples = ctx.allocate_host({micro}, DType::kI64);
   for (std::int64_t b = 0; b < micro; ++b) {
-    batch.samples.data<std::int64_t>()[b] =
+    samples.data<std::int64_t>()[b] =
         b < real ? static_cast<std::int64_t>(data.samples[begin + static_cast<std::size_t>(b)]) : 0;
   }
+  batch.samples = ops::to_device(ctx, samples);
+  batch.loss_sum = ctx.allocate({1}, DType::kF64);
+  ops::fill(ctx, batch.loss_sum, 0.0f);
   return batch;
 }
 

@@ -1,6 +1,6 @@
 #include "trireme/train/trainer.h"
 
-#include <array>
+#include <algorithm>
 #include <fstream>
 #include <map>
 #include <numeric>
@@ -13,8 +13,10 @@
 #include "trireme/comm/launcher.h"
 #include "trireme/io/batch_reader.h"
 #include "trireme/io/run_folder.h"
+#include "trireme/ops/attention.h"
 #include "trireme/optim/schedule.h"
 #include "trireme/train/checkpoint_cadence.h"
+#include "trireme/train/compute_device.h"
 #include "trireme/train/deadline.h"
 #include "trireme/train/inference.h"
 #include "trireme/train/setup.h"
@@ -22,6 +24,7 @@
 #include "train/rank_watch.h"
 #include "train/run_journal.h"
 #include "train/startup_phases.h"
+#include "train/step_queue.h"
 #include "train/tracer.h"
 
 namespace trireme {
@@ -50,8 +53,8 @@ class Trainer {
         runtime_(runtime),
         signals_(signals),
         config_(config),
-        grid_(runtime, resolve_run_grid(config, runtime.size())),
-        ctx_(ops::make_cpu_context(config.run.threads.value_or(runtime.cores()))) {
+        device_(choose_compute_device(runtime, device_request(config))),
+        grid_(runtime, resolve_run_grid(config, runtime.size())) {
     phases_.done("grid");
     open_model_and_data();
     // Last: what the configuration or the data lack leaves no folder behind.
@@ -63,7 +66,7 @@ class Trainer {
     resume();
     phases_.done("checkpoint");
     if (leads()) {
-      print_line(startup_table(config_, plan_, *step_, ctx_, *train_data_));
+      print_line(startup_table(config_, plan_, *step_, device_, *train_data_));
       write_config();
     }
     journal_.emplace(RunJournal::Setting{.leads = leads(),
@@ -117,6 +120,7 @@ class Trainer {
     phases_.done("data");
     plan_ = models::gpt_plan(model);
     step_.emplace(ctx_, grid_, plan_, step_options(config_));
+    queue_.emplace(ctx_, grid_, config_.batch.global * plan_.context);
     phases_.done("model");
     config_.model = written_out(model);
     config_.grid.data = grid_.shape().data;
@@ -131,9 +135,24 @@ class Trainer {
            *metrics.loss_scale > static_cast<double>(loss_scaling(config_).smallest);
   }
 
+  std::string attention_library() const {
+    const Config::Model& model = config_.model;  // written out
+    const int tensor = grid_.shape().tensor;
+    return ops::attention_description(ctx_,
+                                      {.batch = config_.batch.micro,
+                                       .length = plan_.context,
+                                       .heads = *model.heads / tensor,
+                                       .kv_heads = std::max(*model.kv_heads / tensor, 1),
+                                       .head_size = *model.width / *model.heads},
+                                      step_->stage().options().compute,
+                                      config_.data.mask_documents);
+  }
+
   // What a run used that can change bits: compared on resume.
   std::map<std::string, std::string> recorded_choices() const {
     return {
+        {"attention", attention_library()},
+        {"device", device_.name},
         {"grid", grid_.shape().to_string()},
         {"threads", std::to_string(ctx_.threads)},
         {"instruction_set", std::string(ops::instruction_set(ctx_))},
@@ -234,34 +253,54 @@ class Trainer {
          .decay = config_.schedule.decay});
     BatchReader reader(train_data_, plan_of_samples(),
                        {.with_first_key = config_.data.mask_documents});
-    int skipped_in_a_row = 0;
-    StepMetrics metrics;
     while (step_number_ < config_.run.steps) {
       if (tracer_) tracer_->before(step_number_ + 1);
-      metrics = train_step(reader, rate.at(step_number_));
-      journal_->step(metrics);
-      for (const std::string& said : rank_watch_->look(step_number_)) {
-        journal_->straggler(step_number_, said);
-      }
-      skipped_in_a_row = metrics.skipped && !searches_scale(metrics) ? skipped_in_a_row + 1 : 0;
-      if (skipped_in_a_row == kMostSkippedSteps) {
-        throw DivergedError(
-            fmt::format("the last {} steps had non-finite gradients (loss {}): lower "
-                        "optim.lr, or go on from an earlier checkpoint",
-                        kMostSkippedSteps, metrics.loss));
-      }
-      if (due(config_.eval.every)) evaluate_now();
+      for (const StepQueue::Known& step : train_step(reader, rate.at(step_number_))) tell(step);
+      if (evaluates_now()) evaluate_now();
       if (stop_ && step_number_ < config_.run.steps) {
         save();
         trace_done(/*last=*/true);
         journal_->stopped(step_number_, late_ ? "before the job's time limit" : "by a signal");
         return ExitStatus::kRequeue;
       }
-      if (cadence_->due() || step_number_ == config_.run.steps) save();
+      if (saves_now()) save();
       trace_done(/*last=*/step_number_ == config_.run.steps);
     }
-    journal_->finished(metrics);
+    journal_->finished(last_);
     return ExitStatus::kDone;
+  }
+
+  // What a step came to, in the order of steps.
+  void tell(const StepQueue::Known& step) {
+    const StepMetrics& metrics = last_ = step.metrics;
+    rank_watch_->add(step.seconds, step.wait_data_seconds, step.comm_seconds, metrics.step_seconds);
+    cadence_->step_took(metrics.step_seconds);
+    if (deadline_) deadline_->step_took(metrics.step_seconds);
+    journal_->step(metrics);
+    for (const std::string& said : rank_watch_->look(metrics.step)) {
+      journal_->straggler(metrics.step, said);
+    }
+    skipped_in_a_row_ = metrics.skipped && !searches_scale(metrics) ? skipped_in_a_row_ + 1 : 0;
+    if (skipped_in_a_row_ == kMostSkippedSteps) {
+      throw DivergedError(
+          fmt::format("the last {} steps had non-finite gradients (loss {}): lower "
+                      "optim.lr, or go on from an earlier checkpoint",
+                      kMostSkippedSteps, metrics.loss));
+    }
+  }
+
+  void settle_all() {
+    for (const StepQueue::Known& step : queue_->settle(0)) tell(step);
+  }
+
+  // That do not count for what is due yet.
+  std::int64_t queued_steps() const { return static_cast<std::int64_t>(queue_->size()); }
+
+  bool evaluates_now() const {
+    return validation_data_ && config_.eval.every > 0 && due(config_.eval.every);
+  }
+  bool saves_now() const {
+    return cadence_->due(queued_steps()) || step_number_ == config_.run.steps;
   }
 
   void trace_done(bool last = false) {
@@ -290,7 +329,8 @@ class Trainer {
         .evaluations = evaluates ? due(config_.eval.every, step_number_ + 1) +
                                        due(config_.eval.every, step_number_ + 2)
                                  : 0,
-        .checkpoint = cadence_->due(1) || step_number_ + 1 == config_.run.steps};
+        .checkpoint = cadence_->due(1 + queued_steps()) || step_number_ + 1 == config_.run.steps,
+        .queued_steps = static_cast<int>(queued_steps())};
     late_ = late_ || (deadline_ && deadline_->wants_stop(unix_seconds(), ahead));
     return late_ || signals_.arrived();
   }
@@ -300,54 +340,43 @@ class Trainer {
     return reader.next();
   }
 
-  StepMetrics train_step(BatchReader& reader, double learning_rate) {
-    const Stopwatch watch;
-    const double waited_before = reader.wait_seconds();
-    const double exposed_before = runtime_.recorder().exposed_seconds();
+  // Queues a step. Returns the steps that became known.
+  std::vector<StepQueue::Known> train_step(BatchReader& reader, double learning_rate) {
     const FlightRecorder::Phase phase(runtime_.recorder(), "step", step_number_ + 1);
+    queue_step(reader, learning_rate);
+    const bool pauses = stop_ || evaluates_now() || saves_now();
+    return queue_->settle(pauses ? 0 : queue_->ahead());
+  }
+
+  void queue_step(BatchReader& reader, double learning_rate) {
+    const StepQueue::Mark begin = queue_->mark();
+    const double waited_before = reader.wait_seconds();
     const std::optional<TokenBatch> data = next_batch(reader);
     TRIREME_CHECK(data.has_value(), "the reader ended before the run");
     std::vector<nn::MicroBatch> batches;
     const auto micro = static_cast<std::size_t>(config_.batch.micro);
-    for (std::size_t begin = 0; begin < data->samples.size(); begin += micro) {
+    for (std::size_t first = 0; first < data->samples.size(); first += micro) {
       batches.push_back(
-          make_micro_batch(ctx_, *data, plan_.context, begin, config_.batch.micro, true));
+          make_micro_batch(ctx_, *data, plan_.context, first, config_.batch.micro, true));
     }
     const std::uint64_t key = philox_key(static_cast<std::uint64_t>(config_.run.seed),
                                          fmt::format("dropout of step {}", step_number_));
-    const parallel::StepResult result = step_->train(
+    const parallel::QueuedStep step = step_->queue(
         batches, step_number_ + 1, static_cast<float>(learning_rate), key, wants_stop());
-    stop_ = stop_ || result.stop;
+    stop_ = stop_ || step.stop();
     ++step_number_;
     samples_ += config_.batch.global;
-
-    std::array<double, 4> most = {watch.seconds(), reader.wait_seconds() - waited_before,
-                                  runtime_.recorder().exposed_seconds() - exposed_before,
-                                  peak_resident_bytes()};
-    const std::array<double, 4> mine = most;
-    runtime_.world().all_reduce_host(std::span<double>(most), ReduceOp::kMax);
-    rank_watch_->add(mine[0], mine[1], mine[2], most[0]);
-    cadence_->step_took(most[0]);
-    if (deadline_) deadline_->step_took(most[0]);
-    const double tokens =
-        static_cast<double>(config_.batch.global) * static_cast<double>(plan_.context);
-    return {.step = step_number_,
-            .loss = result.loss,
-            .learning_rate = learning_rate,
-            .gradient_norm = result.gradient_norm,
-            .tokens = samples_ * plan_.context,
-            .tokens_per_second = tokens / most[0],
-            .step_seconds = most[0],
-            .wait_data_seconds = most[1],
-            .exposed_comm_seconds = most[2],
-            .memory_bytes = most[3],
-            .skipped = !result.finite,
-            .loss_scale =
-                config_.run.precision == "fp16" ? std::optional(result.loss_scale) : std::nullopt};
+    StepMetrics metrics;
+    metrics.step = step_number_;
+    metrics.learning_rate = learning_rate;
+    if (config_.run.precision == "fp16") metrics.loss_scale.emplace();
+    metrics.tokens = samples_ * plan_.context;
+    metrics.wait_data_seconds = reader.wait_seconds() - waited_before;
+    queue_->push(begin, step, metrics);
   }
 
   void evaluate_now() {
-    if (!validation_data_ || config_.eval.every == 0) return;
+    settle_all();
     const FlightRecorder::Phase phase(runtime_.recorder(), "evaluation");
     const Stopwatch watch;
     std::optional<std::int64_t> micro_batches;
@@ -364,6 +393,7 @@ class Trainer {
   }
 
   void save() {
+    settle_all();
     const FlightRecorder::Phase phase(runtime_.recorder(), "checkpoint");
     const Stopwatch watch;
     CheckpointInfo info;
@@ -396,8 +426,9 @@ class Trainer {
   Runtime& runtime_;
   const StopSignals& signals_;
   Config config_;
+  ComputeDevice device_;
+  ops::Context& ctx_ = device_.context;
   ProcessGrid grid_;
-  ops::Context ctx_;
   std::optional<RunFolder> folder_;
   std::shared_ptr<const TokenDataset> train_data_, validation_data_;
   nn::ModelPlan plan_;
@@ -407,16 +438,18 @@ class Trainer {
   std::optional<Tracer> tracer_;
   std::optional<CheckpointCadence> cadence_;
   std::optional<Deadline> deadline_;  // on rank 0
-  std::int64_t step_number_ = 0;      // steps done
-  std::int64_t samples_ = 0;          // consumed by them
-  bool stop_ = false;                 // some rank wants to stop
-  bool late_ = false;                 // this one does, for the job's end is near
+  std::optional<StepQueue> queue_;
+  int skipped_in_a_row_ = 0;
+  StepMetrics last_;              // of the last step that is known
+  std::int64_t step_number_ = 0;  // steps queued
+  std::int64_t samples_ = 0;      // consumed by them
+  bool stop_ = false;             // some rank wants to stop
+  bool late_ = false;             // this one does, for the job's end is near
 };
 
 }  // namespace
 
 ExitStatus train(Runtime& runtime, const Config& config, const StopSignals& signals) {
-  check_backends(config);
   runtime.set_timeout(config.comm.timeout);
   return Trainer(runtime, config, signals).run();
 }

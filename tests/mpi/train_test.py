@@ -240,7 +240,7 @@ class Train(unittest.TestCase):
                 (2, ["--batch.global", "7"], 2, "batch.global"),
                 (2, ["--data.train", str(self.folder / "no.h5")], 3, "no.h5"),
                 (2, ["--data.train", str(self.folder / "text.txt")], 3, "text.txt"),
-                (2, ["--device", "cuda"], 2, "run.device is cuda, but this "),
+                (2, ["--device", "cuda"], 2, "run.device is cuda, but "),
                 (2, ["--model.width", "-3"], 2, "model.width"),
                 (2, ["--modle.width", "3"], 2, "model.width")):
             with self.subTest(arguments=more):

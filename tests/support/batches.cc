@@ -30,6 +30,7 @@ nn::MicroBatch make_batch(ops::Context& ctx, const BatchShape& shape, int number
       const std::int64_t row = b * shape.length + t;
       const bool masked = (sample * 3 + t) % 11 == 0 || (sample % 3 == 0 && t < 4);
       batch.tokens.data<std::int32_t>()[row] = token(sample, t);
+      batch.target_count += masked ? 0 : 1;
       batch.targets.data<std::int32_t>()[row] = masked ? ops::kMaskedTarget : token(sample, t + 1);
     }
   }

@@ -139,6 +139,7 @@ class Block {
 
 thread_local Block* current_block = nullptr;
 thread_local std::uint64_t order_seed = 0;
+trireme::emulator::Queue kernel_queue;
 thread_local std::uint64_t launch_count = 0;
 
 void Block::entry(context::transfer_t from) {
@@ -370,6 +371,14 @@ void set_order(std::uint64_t seed) {
 }
 std::uint64_t launches() {
   return launch_count;
+}
+
+void set_queue(Queue queue) {
+  kernel_queue = std::move(queue);
+}
+void queue(void* stream, std::function<void()> kernel) {
+  if (!kernel_queue) return kernel();
+  kernel_queue(stream, std::move(kernel));
 }
 
 void run_grid(dim3 grid, dim3 shape, std::size_t shared_bytes,

@@ -175,6 +175,12 @@ void set_order(std::uint64_t seed);
 // Number of kernels that this host thread ran; for tests that a launch took place.
 std::uint64_t launches();
 
+// Where a kernel that is launched goes. Without a queue, set for the whole process before the first
+// launch, it runs at once.
+using Queue = std::function<void(void* stream, std::function<void()> kernel)>;
+void set_queue(Queue queue);
+void queue(void* stream, std::function<void()> kernel);
+
 // Runs `thread` once for each thread of each block. Throws KernelError, and what a thread threw.
 void run_grid(dim3 grid, dim3 block, std::size_t shared_bytes, const std::function<void()>& thread);
 

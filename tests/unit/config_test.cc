@@ -301,8 +301,8 @@ TEST(Config, HelpNamesUnitsAndChoices) {
             "--grid.schedule TEXT pipeline schedule: gpipe, 1f1b [default 1f1b] ");
   EXPECT_EQ(
       help_of("run.device"),
-      "--run.device TEXT where to compute; auto: the CPU, until this program can train on GPUs: "
-      "auto, cpu, cuda [default auto] (also --device) ");
+      "--run.device TEXT where to compute; cuda: each rank on a GPU; auto: cuda where every rank "
+      "sees a GPU, else cpu: auto, cpu, cuda [default auto] (also --device) ");
   EXPECT_NE(help_of("config"), "");
 }
 

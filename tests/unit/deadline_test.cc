@@ -60,7 +60,8 @@ TEST(Deadline, TheCheckpointIsThereBeforeTheEnd) {
   for (int step = 1;; ++step) {
     const bool evaluates = step % 10 == 0;
     const bool saves = step % 7 == 0;
-    const bool stop = deadline.wants_stop(now, {evaluates + ((step + 1) % 10 == 0), saves});
+    const bool stop = deadline.wants_stop(
+        now, {.evaluations = evaluates + ((step + 1) % 10 == 0), .checkpoint = saves});
     now += 9.0 + (evaluates ? 33.0 : 0.0);
     if (stop) break;
     now += saves ? 21.0 : 0.0;

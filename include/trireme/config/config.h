@@ -97,7 +97,7 @@ struct Config {
   } checkpoint;
 
   struct Comm {
-    std::string backend = "mpi";
+    std::string backend = "auto";
     double timeout = 600;
     bool operator==(const Comm&) const = default;
   } comm;

@@ -26,10 +26,12 @@ struct TensorSlice {
   Shape extent;
   std::optional<FlatRange> range;
 
-  // Host memory of 4- or 8-byte elements, kept alive by the slice. With a range: its elements, one
-  // after the other, from the first on. Without: a tensor of as many dimensions as the extent, none
-  // shorter; what is beyond the extent (padding) is neither written nor read into.
+  // Memory of 4- or 8-byte elements, kept alive by the slice. With a range: its elements, one after
+  // the other, from the first on. Without: a tensor of as many dimensions as the extent, none
+  // shorter; what is beyond the extent (padding) is neither written nor read into. Of a tensor on a
+  // GPU the host holds a copy while the slice is written or read, of one slice at a time.
   Tensor local;
+  Stream stream = Stream();  // of the GPU, in whose order `local` is read and written
 
   static TensorSlice whole(std::string name, Tensor tensor);
 

@@ -25,6 +25,7 @@ struct MicroBatch {
   std::int64_t length = 0;
   Tensor tokens;   // (rows) int32; undefined where this stage has no use for them
   Tensor targets;  // (rows) int32, ops::kMaskedTarget where there is none; undefined in generation
+  std::int64_t target_count = 0;  // of those that are not masked: what the host knows of them
   Tensor first_key;  // (rows) int32, or undefined: attention reaches back to the sample's start
   Tensor samples;    // (batch) int64: global sample numbers, for random draws
   bool training = false;

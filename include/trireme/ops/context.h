@@ -39,6 +39,9 @@ struct Context {
   Device device;
   Stream stream;
   std::shared_ptr<Allocator> allocator;
+  // Of the host, for what is copied to the device or comes from it: pinned. On a CPU the allocator.
+  std::shared_ptr<Allocator> host_allocator;
+  std::shared_ptr<cuda::Runtime> cuda;  // of a GPU's context
   std::shared_ptr<MatmulEngine> matmul;
   std::shared_ptr<AttentionEngine> attention;  // none: our own kernels compute every shape
   std::shared_ptr<StepState> step_state;       // in device memory: see write_step_state
@@ -47,7 +50,17 @@ struct Context {
   Tensor allocate(const Shape& shape, DType dtype, MemoryUse use = MemoryUse::kActivations) {
     return Tensor::allocate(*allocator, stream, shape, dtype, use);
   }
+  // Memory that the host may read and write.
+  Tensor allocate_host(const Shape& shape, DType dtype,
+                       MemoryUse use = MemoryUse::kActivations) const {
+    return Tensor::allocate(*host_allocator, Stream(), shape, dtype, use);
+  }
 };
+
+// The same elements where operations of the context read them: the tensor itself on a CPU; on a GPU
+// a copy, queued on the context's stream, after which the host must not write to a tensor of
+// allocate_host any more.
+Tensor to_device(Context& ctx, const Tensor& host);
 
 // Memory for the state on the allocator's device, contents undefined.
 std::shared_ptr<StepState> make_step_state(Allocator& allocator, const Stream& stream);
@@ -57,6 +70,9 @@ void write_step_state(Context& ctx, const StepState& state);
 void write_step_inputs(Context& ctx, const StepInputs& inputs);
 // What operations left there. Waits for the stream.
 StepState read_step_state(Context& ctx);
+// The same without a wait: what the work that the stream holds leaves there arrives in `to`, of the
+// host, with the stream. At once on a CPU.
+void queue_step_state_read(Context& ctx, StepState* to);
 
 // A CPU context with its own allocator; sets OpenMP's thread count for the calling thread.
 Context make_cpu_context(int threads);

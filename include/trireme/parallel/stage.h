@@ -38,6 +38,8 @@ class Stage {
   const ProcessGrid& grid() const { return grid_; }
   const StageOptions& options() const { return options_; }
   std::int64_t width() const { return width_; }
+  // Of the context that it was built with: orders all use of the parameters.
+  const Stream& stream() const { return stream_; }
   // Of all blocks here, in block order.
   const std::vector<nn::FlatGroup*>& groups() const { return groups_; }
   std::vector<nn::Parameter*> parameters() const;
@@ -45,6 +47,7 @@ class Stage {
  private:
   const ProcessGrid& grid_;
   StageOptions options_;
+  Stream stream_;
   std::int64_t width_;
   std::vector<int> bounds_;
   std::unique_ptr<Communicator> tied_;  // the stages that hold the tied parameter

@@ -8,6 +8,7 @@
 
 #include "trireme/optim/optimizer.h"
 #include "trireme/parallel/pipeline_executor.h"
+#include "trireme/parallel/step_numbers.h"
 
 namespace trireme::parallel {
 
@@ -47,6 +48,24 @@ MicroBatchShare share_of(int micro_batches, int replicas, int replica);
 EvaluationResult evaluate(ops::Context& ctx, const Stage& stage, int count,
                           const std::function<nn::MicroBatch(int i)>& make);
 
+// A step that was queued. On a GPU it is still to be computed; on a CPU it is done.
+class QueuedStep {
+ public:
+  std::int64_t targets() const { return targets_; }  // of the global batch
+  bool stop() const { return stop_; }                // some rank wants to stop after this step
+
+  // Waits until the step is computed. Collective over the grid: all ranks ask for the results of
+  // their steps at the same places. `grid`: of the TrainerStep.
+  StepResult result(const ProcessGrid& grid) const;
+
+ private:
+  friend class TrainerStep;
+  std::int64_t targets_ = 0;
+  bool stop_ = false;
+  bool counts_loss_ = false;  // this rank speaks for its replica
+  StepNumbers numbers_;
+};
+
 class TrainerStep {
  public:
   // Collective over the grid. `ctx` outlives this object; its StepState is as at the beginning of a
@@ -56,7 +75,15 @@ class TrainerStep {
 
   // `mine` is this replica's share, the same on all ranks of the replica; `step` counts from 1.
   // Collective over the grid.
-  // `wants_stop` reaches every rank as StepResult::stop, at no cost of its own.
+  // `wants_stop` reaches every rank as QueuedStep::stop, at no cost of its own.
+  // The host waits for other hosts, never for a GPU. What the GPU is given follows from shapes and
+  // addresses alone: step, learning rate, random key and number of targets go through the
+  // StepState, which is written first, and a step whose gradients are not finite is skipped on the
+  // GPU.
+  QueuedStep queue(std::span<const nn::MicroBatch> mine, std::int64_t step, float learning_rate,
+                   std::uint64_t random_key, bool wants_stop = false);
+
+  // queue() and its result.
   StepResult train(std::span<const nn::MicroBatch> mine, std::int64_t step, float learning_rate,
                    std::uint64_t random_key, bool wants_stop = false);
 
@@ -70,6 +97,9 @@ class TrainerStep {
   StepResult accumulate(std::span<const nn::MicroBatch> mine, bool wants_stop = false);
 
  private:
+  QueuedStep begin(std::span<const nn::MicroBatch> mine, bool wants_stop) const;
+  void add_up_gradients(std::span<const nn::MicroBatch> mine);
+
   ops::Context& ctx_;
   const ProcessGrid& grid_;
   StepOptions options_;

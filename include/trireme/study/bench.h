@@ -58,12 +58,12 @@ void measure_comm(Communicator& comm, const CommOptions& options,
 // What all ranks together reach at one time (Williams, Waterman and Patterson 2009).
 struct Roof {
   double flops = 0.0;      // per second, in a square product of the computing type
-  double bandwidth = 0.0;  // bytes/s, in the triad of measure_memory_bandwidth
+  double bandwidth = 0.0;  // bytes/s, in the triad of measure_memory_bandwidth; on GPUs in a copy
 
   // Seconds that an operation takes at least.
   double floor(double operations, double bytes) const;
 };
-// Collective over comm. 192 MiB on each rank meanwhile.
+// Collective over comm. 192 MiB on each rank meanwhile, 512 MiB of a GPU.
 Roof measure_roof(Communicator& comm, ops::Context& ctx, DType dtype);
 
 // ---- Operations --------------------------------------------------------------------------------

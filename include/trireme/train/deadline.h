@@ -33,6 +33,7 @@ class Deadline {
   struct Ahead {
     int evaluations = 0;
     bool checkpoint = false;  // after the first of the two
+    int queued_steps = 0;     // that are still to be computed before them
   };
 
   // Asked at the start of a step, at `now`, seconds since 1970: whether this step must be the last.

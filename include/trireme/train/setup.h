@@ -24,9 +24,6 @@ std::int64_t resolve_context(const Config::Model& model);
 // model.* with every value written out, so that a checkpoint needs no preset.
 Config::Model written_out(const models::GptConfig& model);
 
-// Throws ConfigError where this build lacks run.device or comm.backend.
-void check_backends(const Config& config);
-
 // grid.* over so many ranks. Throws ConfigError where the ranks do not fill the grid, or a step has
 // fewer micro-batches than the grid has replicas.
 GridShape resolve_run_grid(const Config& config, int ranks);

@@ -69,13 +69,16 @@ inline void copy_to_host(void* to, const void* from, std::size_t bytes, const St
 
 template <class... Parameters, class... Arguments>
 void launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, std::size_t shared_bytes,
-            const Stream&, const Arguments&... arguments) {
+            const Stream& stream, const Arguments&... arguments) {
   if (grid.x == 0 || grid.y == 0 || grid.z == 0) return;
   std::tuple<std::remove_const_t<Parameters>...> values(arguments...);
-  emulator::run_grid(grid, block, shared_bytes, [&] { std::apply(kernel, values); });
+  emulator::queue(stream.native(), [=] {
+    emulator::run_grid(grid, block, shared_bytes, [&] { std::apply(kernel, values); });
+  });
 }
 
-inline void copy_to_host(void* to, const void* from, std::size_t bytes, const Stream&) {
+inline void copy_to_host(void* to, const void* from, std::size_t bytes, const Stream& stream) {
+  if (stream.native() != nullptr) stream.synchronize();
   std::memcpy(to, from, bytes);
 }
 

@@ -1,0 +1,16 @@
+// The cuBLASLt of this machine. A file of its own, so that a program of tests can bring another.
+#include "trireme/base/dynamic_library.h"
+
+#include "ops/matmul_cublaslt.h"
+
+namespace trireme::ops {
+
+// The workspace is what NVIDIA recommends.
+std::unique_ptr<MatmulEngine> make_cublaslt_matmul(const cuda::DeviceProperties& device,
+                                                   bool tf32) {
+  constexpr std::size_t kMiB = std::size_t{1} << 20;
+  return make_cublaslt_matmul(load_cublaslt(cuda_library_names("cublasLt", CUBLAS_VER_MAJOR)),
+                              device.major >= 9 ? 32 * kMiB : 4 * kMiB, tf32);
+}
+
+}  // namespace trireme::ops

@@ -1,0 +1,166 @@
+#include "trireme/train/compute_device.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cstring>
+#include <filesystem>
+#include <set>
+#include <vector>
+
+#include <fmt/format.h>
+#include <sched.h>
+
+#include "trireme/comm/device_choice.h"
+#include "trireme/tensor/cuda.h"
+
+namespace trireme {
+namespace {
+
+// Every rank's lines, on every rank. Collective over comm.
+std::vector<std::vector<std::string>> gather_lines(Communicator& comm,
+                                                   const std::vector<std::string>& mine) {
+  std::string text;
+  for (const std::string& line : mine) text += line + '\n';
+  const auto longest = comm.all_reduce_host(static_cast<std::int64_t>(text.size()), ReduceOp::kMax);
+  const auto words = static_cast<std::size_t>(longest / 4 + 1);
+  std::vector<std::int32_t> own(words), all(words * static_cast<std::size_t>(comm.size()));
+  std::memcpy(own.data(), text.data(), text.size());
+  comm.all_gather(Stream(), Tensor::wrap(std::span(own)), Tensor::wrap(std::span(all))).wait_host();
+  std::vector<std::vector<std::string>> lines;
+  for (std::size_t rank = 0; rank < static_cast<std::size_t>(comm.size()); ++rank) {
+    std::string_view rest = reinterpret_cast<const char*>(all.data() + rank * words);
+    std::vector<std::string>& of_rank = lines.emplace_back();
+    for (std::size_t end = 0; (end = rest.find('\n')) != rest.npos; rest.remove_prefix(end + 1)) {
+      of_rank.emplace_back(rest.substr(0, end));
+    }
+  }
+  return lines;
+}
+
+// The GPUs, by their unique ids, that CUDA shows to each rank of this node. Collective over the
+// world.
+std::vector<std::vector<std::string>> visible_on_node(Runtime& runtime, cuda::Runtime& cuda,
+                                                      int count) {
+  std::vector<std::string> mine = {std::to_string(runtime.node())};
+  for (int i = 0; i < count; ++i) mine.push_back(cuda.properties(i).uuid);
+  std::vector<std::vector<std::string>> visible;
+  for (std::vector<std::string>& lines : gather_lines(runtime.world(), mine)) {
+    if (lines.front() != mine.front()) continue;
+    lines.erase(lines.begin());
+    visible.push_back(std::move(lines));
+  }
+  return visible;
+}
+
+// Collective over the world.
+bool any_gpu_is_shared(Runtime& runtime, const std::vector<std::vector<std::string>>& visible,
+                       const std::vector<int>& chosen) {
+  std::set<std::string> taken;
+  for (std::size_t i = 0; i < chosen.size(); ++i) {
+    taken.insert(visible[i][static_cast<std::size_t>(chosen[i])]);
+  }
+  return runtime.world().all_reduce_host(taken.size() < chosen.size() ? 1 : 0, ReduceOp::kMax) != 0;
+}
+
+// "0-3,8" as sysfs writes it.
+std::string list_of(const std::vector<int>& cpus) {
+  std::string text;
+  for (std::size_t i = 0; i < cpus.size();) {
+    std::size_t last = i;
+    while (last + 1 < cpus.size() && cpus[last + 1] == cpus[last] + 1) ++last;
+    text += fmt::format("{}{}", text.empty() ? "" : ",", cpus[i]);
+    if (last > i) text += fmt::format("-{}", cpus[last]);
+    i = last + 1;
+  }
+  return text;
+}
+
+// All threads that this process has by now; later ones inherit it.
+void keep_to(const std::vector<int>& cpus) {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  for (const int cpu : cpus) CPU_SET(static_cast<unsigned>(cpu), &set);
+  std::error_code ignored;  // a thread may end meanwhile; binding is for speed alone
+  for (const auto& task : std::filesystem::directory_iterator("/proc/self/task", ignored)) {
+    const std::string name = task.path().filename();
+    int id = 0;
+    std::from_chars(name.data(), name.data() + name.size(), id);
+    sched_setaffinity(id, sizeof set, &set);
+  }
+}
+
+// What was done, for the user; empty where nothing was.
+std::string bind_next_to(const std::string& pci_bus_id) {
+  const auto cpus =
+      cpus_to_bind(own_cpus(), online_cpus("/sys"), place_of_device("/sys", pci_bus_id));
+  if (!cpus) return "";
+  keep_to(*cpus);
+  return "; kept to processors " + list_of(*cpus);
+}
+
+DeviceBackend backend_of(const DeviceRequest& request, int ranks, bool shared) {
+  if (request.backend == "nccl") return DeviceBackend::kNccl;
+  const bool nccl = !cuda::build_info().nccl.empty() && !shared && ranks > 1;
+  return request.backend == "auto" && nccl ? DeviceBackend::kNccl : DeviceBackend::kMpi;
+}
+
+ComputeDevice on_gpu(Runtime& runtime, const std::shared_ptr<cuda::Runtime>& cuda, int count,
+                     const DeviceRequest& request) {
+  const auto visible = visible_on_node(runtime, *cuda, count);
+  const std::vector<int> chosen =
+      choose_devices(visible, request.backend != "nccl", gpu_environment());
+  const int device = chosen[static_cast<std::size_t>(runtime.local_rank())];
+  const bool shared = any_gpu_is_shared(runtime, visible, chosen);
+  const cuda::DeviceProperties properties = cuda->properties(device);
+  const std::string bound = bind_next_to(properties.pci_bus_id);
+  runtime.use_device(cuda, device, backend_of(request, runtime.size(), shared));
+  return {.context = ops::make_cuda_context(cuda, device, request.tf32),
+          .name = properties.name,
+          .description = fmt::format("{} (cuda:{}), {:.0f} GiB{}{}", properties.name, device,
+                                     static_cast<double>(properties.memory) / 1073741824.0,
+                                     shared ? ", shared with other ranks" : "", bound)};
+}
+
+}  // namespace
+
+DeviceRequest device_request(const Config& config) {
+  return {config.run.device, config.comm.backend, config.run.threads,
+          config.run.precision == "tf32"};
+}
+
+void check_backends(const DeviceRequest& request) {
+  if (request.device == "cuda" && cuda::build_info().toolkit.empty()) {
+    throw ConfigError(
+        "run.device is cuda, but this program was built without CUDA: use cpu or auto");
+  }
+  if (request.backend == "nccl" && cuda::build_info().nccl.empty()) {
+    throw ConfigError(
+        "comm.backend is nccl, but this program was built without NCCL: use mpi or auto");
+  }
+}
+
+ComputeDevice choose_compute_device(Runtime& runtime, const DeviceRequest& request) {
+  check_backends(request);
+  std::string description;
+  if (request.device != "cpu" && !cuda::build_info().toolkit.empty()) {
+    const auto cuda = cuda::make_runtime();
+    const cuda::Devices found = cuda->devices();
+    Communicator& world = runtime.world();
+    const int blind =
+        world.all_reduce_host(found.count > 0 ? world.size() : world.rank(), ReduceOp::kMin);
+    if (blind == world.size()) return on_gpu(runtime, cuda, found.count, request);
+    if (request.device == "cuda") {
+      throw ConfigError(fmt::format(
+          "run.device is cuda, but rank {} sees no GPU ({}): use cpu or auto, or ask the launcher "
+          "for GPUs (Slurm: --gpus-per-task=1)",
+          blind, world.broadcast_text(found.why_none, blind)));
+    }
+    const bool some = world.all_reduce_host(found.count, ReduceOp::kMax) > 0;
+    if (some) description = fmt::format("cpu, for rank {} sees no GPU and others do", blind);
+  }
+  return {.context = ops::make_cpu_context(request.threads.value_or(runtime.cores())),
+          .name = "cpu",
+          .description = description};
+}
+
+}  // namespace trireme

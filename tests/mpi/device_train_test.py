@@ -1,0 +1,196 @@
+#!/usr/bin/env python3
+"""Whole runs of the program with `--device cuda`: what a GPU computes equals what the CPU does. By the
+program with an emulated GPU, whose kernels run on the CPU when the host waits for their stream, or by
+`trireme` itself on a GPU (status 77, skipped, where there is none).
+
+usage: device_train_test.py emulated TRIREME_EMULATED CHECKPOINT_DIFFERENCE
+       device_train_test.py real TRIREME CHECKPOINT_DIFFERENCE
+       device_train_test.py none   (a build without CUDA: skipped)
+"""
+import json
+import re
+import subprocess
+import sys
+import unittest
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "support"))
+from cli_testing import ProgramTest  # noqa: E402
+
+STEPS = 6
+COMMON = ("--model.layers 2 --model.width 24 --model.heads 2 --model.context 12 --batch.global 4 "
+          "--batch.micro 2 --model.dropout 0.1 --optim.clip 0.5 --checkpoint.every 3 --log.every 100 "
+          "--eval.every 4 --eval.batches 1 --threads 1").split()
+# SGD where weights are compared: AdamW turns the rounding of a gradient that is zero into a step.
+GPT = "--model.norm layer --model.activation gelu --model.positions learned --optim.name sgd --optim.lr 0.1".split()
+LLAMA = ("--model.norm rms --model.activation swiglu --model.positions rotary --model.bias false "
+         "--model.kv_heads 1 --model.tied false --optim.name sgd --optim.lr 0.1").split()
+
+
+def needs_emulation(test):
+    return lambda self: test(self) if self.emulated else self.skipTest("for the emulated GPU")
+
+
+class OnADevice(ProgramTest):
+    difference = Path()
+    emulated = True
+
+    def setUp(self):
+        super().setUp()
+        self.data = self.prepare("data", "--validation", "tail:1000")
+
+    def arguments(self, run, device, *more):
+        flags = ["--data.train", self.data / "train.h5", "--data.validation",
+                 self.data / "validation.h5", "--run.folder", self.folder / run, "--run.steps", STEPS,
+                 *COMMON, "--device", device, *more]
+        last = dict(zip(map(str, flags[::2]), map(str, flags[1::2])))  # a flag may be given once only
+        return ["train", *(word for pair in last.items() for word in pair)]
+
+    def train(self, run, device, *more, **options):
+        self.output = self.expect_done(*self.arguments(run, device, *more), **options)
+        return self.metrics(run)
+
+    def metrics(self, run):
+        """What does not depend on the clock."""
+        keys = ("step", "loss", "eval_loss", "grad_norm", "lr", "tokens", "skipped")
+        lines = (self.folder / run / "metrics.jsonl").read_text().splitlines()
+        return [{k: v for k, v in json.loads(line).items() if k in keys} for line in lines]
+
+    def checkpoint(self, run, step=STEPS):
+        return self.folder / run / "checkpoints" / f"step-{step:08d}.h5"
+
+    def expect_close(self, got, expected, tolerance):
+        self.assertEqual([line.keys() for line in got], [line.keys() for line in expected])
+        for mine, wanted in zip(got, expected):
+            for key, value in wanted.items():
+                self.assertLessEqual(abs(mine[key] / value - 1), tolerance, (key, mine, wanted))
+
+    def expect_close_weights(self, run, other, tolerance):
+        words = subprocess.run([self.difference, self.checkpoint(run), self.checkpoint(other)],
+                               capture_output=True, text=True, check=True).stdout.split()
+        self.assertLessEqual(float(words[0]), tolerance, words)
+
+    def test_trains_as_the_cpu_does(self):
+        for name, model in (("gpt", GPT), ("llama", LLAMA)):
+            with self.subTest(name):
+                cpu = self.train(name + "-cpu", "cpu", *model)
+                self.assertNotIn("cuda:0", self.output)
+                gpu = self.train(name + "-gpu", "cuda", *model)
+                self.assertRegex(self.output, r"(?m)^device +.+ \(cuda:0\), [0-9]+ GiB")
+                self.assertEqual([m["step"] for m in gpu if "loss" in m], list(range(1, STEPS + 1)))
+                self.expect_close(gpu, cpu, 1e-4)
+                self.expect_close_weights(name + "-gpu", name + "-cpu", 1e-4)
+                # Streams, blocks and threads in another order: the same bits.
+                again = self.train(name + "-again", "auto", *model,
+                                   environment={"TRIREME_EMULATOR_SEED": "3"})
+                self.assertEqual(again, gpu)
+                self.expect_close_weights(name + "-again", name + "-gpu", 0.0)
+
+    def test_bf16_and_adamw(self):
+        more = (*LLAMA, "--run.precision", "bf16", "--optim.name", "adamw", "--optim.lr", "3e-3")
+        cpu = self.train("cpu", "cpu", *more)
+        # Eight bits of every product are kept: norms differ by more than losses.
+        gpu = self.train("gpu", "cuda", *more)
+        losses = lambda run: [{"loss": m["loss"]} for m in run if "loss" in m]
+        self.expect_close(losses(gpu), losses(cpu), 5e-3)
+
+    def test_stops_and_goes_on(self):
+        whole = self.train("whole", "cuda", *GPT)
+        self.train("half", "cuda", *GPT)
+        self.checkpoint("half").unlink()
+        self.assertEqual(self.train("half", "cuda", *GPT), whole)
+        self.assertIn("step-00000003.h5, step 3", self.output)
+        self.assertNotIn("agree to rounding", self.output)
+        self.expect_close_weights("half", "whole", 0.0)
+
+    def test_changes_devices_on_the_way(self):
+        whole = self.train("cpu", "cpu", *GPT)
+        for first, second in (("cpu", "cuda"), ("cuda", "cpu")):
+            with self.subTest(second):
+                run = f"{first}-{second}"
+                self.train(run, first, *GPT)
+                self.checkpoint(run).unlink()
+                self.expect_close(self.train(run, second, *GPT), whole, 1e-4)
+                self.assertRegex(self.output, r"results will agree to rounding, not to the bit: "
+                                              r"device was (cpu, is .+|.+, is cpu)")
+                self.expect_close_weights(run, "cpu", 1e-4)
+
+    def test_eval_and_generate(self):
+        self.train("run", "cuda", *LLAMA)
+        losses, texts = [], []
+        for device in ("cpu", "cuda"):
+            text = self.expect_done("eval", "--checkpoint", "run", "--device", device)
+            losses.append(float(re.search(r"(?m)^loss +(\S+)$", text)[1]))
+            done = self.run_program("generate", "--checkpoint", "run", "--tokens", 16, "--prompt", "Line",
+                                    "--temperature", 0, "--device", device)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            texts.append(done.stdout)
+        self.assertAlmostEqual(losses[0], losses[1], delta=1e-4)
+        self.assertEqual(texts[0], texts[1])
+
+    def test_a_step_that_is_not_finite_is_skipped_on_the_device(self):
+        # The first update makes the weights so large that the next gradients overflow.
+        more = (*GPT, "--optim.lr", "1e30", "--schedule.warmup", "0", "--optim.clip", "0", "--eval.every", "0")
+        for device in ("cpu", "cuda"):
+            metrics = self.train(device, device, *more)
+            self.assertEqual([m["step"] for m in metrics if m.get("skipped")], list(range(2, STEPS + 1)), device)
+
+    def test_memory_is_told_by_what_it_is_for(self):
+        self.train("run", "cuda", *GPT, "--eval.every", "0")
+        line = json.loads((self.folder / "run/metrics.jsonl").read_text().splitlines()[-1])
+        for use in ("parameters", "gradients", "activations", "workspace"):
+            self.assertGreater(line["memory"][use], 0, line)
+        self.assertGreaterEqual(line["device_memory_bytes"], line["memory"]["parameters"])
+
+    @needs_emulation
+    def test_a_missing_wait_shows(self):
+        cpu = self.train("cpu", "cpu", *GPT)
+        done = self.run_program(*self.arguments("gpu", "cuda", *GPT),
+                                environment={"TRIREME_EMULATED_FAULT": "no-event-wait"})
+        if done.returncode == 0:
+            with self.assertRaises(AssertionError):
+                self.expect_close(self.metrics("gpu"), cpu, 1e-4)
+
+    def test_bench(self):
+        if self.emulated:
+            self.skipTest("its roof is a product of 2048 x 2048, which takes the emulated GPU minutes")
+        for what, more in (("step", ("--batch", 1)), ("ops", ("--only", "add"))):
+            output = self.expect_done("bench", what, "--preset", "test-gpt", "--context", 8, "--repeats", 1,
+                                      "--device", "cuda", *more)
+            self.assertIn("roof: ", output)
+
+    @needs_emulation
+    def test_the_host_waits_once_a_step(self):
+        def waits(steps):
+            file = self.folder / f"waits-{steps}"
+            self.train(f"run-{steps}", "cuda", *GPT, "--run.steps", steps, "--checkpoint.every", "0",
+                       "--eval.every", "0", environment={"TRIREME_EMULATED_WAITS": str(file)})
+            return int(file.read_text())
+
+        # Not from fewer: at the end the host also waits for each pinned block that is idle.
+        self.assertEqual(waits(11) - waits(6), 5)
+
+    @needs_emulation
+    def test_without_a_gpu(self):
+        none = {"TRIREME_EMULATED_GPUS": "0"}
+        self.expect_refusal(2, "run.device is cuda, but rank 0 sees no GPU (the emulated machine has none): "
+                            "use cpu or auto", *self.arguments("run", "cuda"), environment=none)
+        self.assertFalse((self.folder / "run").exists())
+        self.train("run", "auto", *GPT, environment=none)
+        self.assertNotIn("fake GPU", self.output)
+
+
+if __name__ == "__main__":
+    kind = sys.argv.pop(1)
+    if kind == "none":
+        print("SKIPPED: a build without CUDA")
+        sys.exit(77)
+    OnADevice.emulated = kind == "emulated"
+    OnADevice.difference = Path(sys.argv.pop(2)).resolve()
+    OnADevice.program = Path(sys.argv.pop(1)).resolve()
+    if kind == "real":
+        version = subprocess.run([OnADevice.program, "version"], capture_output=True, text=True, check=True)
+        if "cuda:0" not in version.stdout:
+            print("SKIPPED: no GPU here")
+            sys.exit(77)
+    unittest.main()

@@ -1,0 +1,102 @@
+// The GPU of the program `trireme_emulated`: CUDA and cuBLASLt as the program finds them, with
+// memory, streams and kernels on the host. Work that is queued runs when something waits for it, so
+// that a wait that is missing shows.
+#include <cstdlib>
+#include <fstream>
+#include <functional>
+#include <string>
+
+#include "trireme/base/log.h"
+
+#include "support/fake_cublaslt.h"
+#include "support/fake_cuda.h"
+#include "support/kernel_queue.h"
+
+namespace trireme {
+namespace {
+
+// In the environment:
+//   TRIREME_EMULATED_GPUS    how many there are; 1 where it is not set
+//   TRIREME_EMULATOR_SEED    streams, blocks and threads move in an order drawn from it
+//   TRIREME_EMULATED_WAITS   a file that says how often the host has waited for the GPU
+//   TRIREME_EMULATED_FAULT   what a test plants: no-event-wait, the host does not wait for events
+std::string setting(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
+std::uint64_t number(const char* name, std::uint64_t otherwise) {
+  const std::string text = setting(name);
+  return text.empty() ? otherwise : std::strtoull(text.c_str(), nullptr, 10);
+}
+
+class EmulatedGpu : public testing::FakeCuda {
+ public:
+  EmulatedGpu()
+      : FakeCuda(number("TRIREME_EMULATOR_SEED", 0)),
+        waits_(setting("TRIREME_EMULATED_FAULT") != "no-event-wait") {
+    device_count = static_cast<int>(number("TRIREME_EMULATED_GPUS", 1));
+    emulator::set_order(number("TRIREME_EMULATOR_SEED", 0));
+    emulator::set_queue(
+        [this](void* stream, std::function<void()> kernel) { queue(stream, std::move(kernel)); });
+    library_.workspace = 4096;
+    library_.enqueue = [this](cudaStream_t stream, std::function<void()> product) {
+      queue(stream, std::move(product));
+    };
+  }
+  cuda::Devices devices() override {
+    return {device_count, device_count == 0 ? "the emulated machine has none" : ""};
+  }
+  void synchronize(cuda::StreamHandle stream) override {
+    FakeCuda::synchronize(stream);
+    report();
+  }
+  void synchronize_event(cuda::EventHandle event) override {
+    if (waits_) FakeCuda::synchronize_event(event);
+    report();
+  }
+
+  ops::CublasLt library() { return library_.table(); }
+
+ private:
+  void queue(void* stream, std::function<void()> work) {
+    enqueue(Stream({DeviceKind::kCuda, 0}, stream, this), std::move(work));
+  }
+
+  // Of work on memory that was freed, and the like; not at the end, where the program just exits.
+  void report() {
+    for (; reported_ < faults().size(); ++reported_) {
+      report_line("emulated GPU: " + faults()[reported_]);
+    }
+    if (!waits_file_.empty()) std::ofstream(waits_file_) << host_waits() << '\n';
+  }
+
+  const bool waits_;
+  const std::string waits_file_ = setting("TRIREME_EMULATED_WAITS");
+  std::size_t reported_ = 0;
+  testing::FakeCublasLt library_;
+};
+
+// The one of this process. Never ends before what was made with it.
+std::shared_ptr<EmulatedGpu> emulated_gpu() {
+  static const auto gpu = std::make_shared<EmulatedGpu>();
+  return gpu;
+}
+
+}  // namespace
+
+namespace cuda {
+
+std::shared_ptr<Runtime> make_runtime() {
+  return emulated_gpu();
+}
+
+}  // namespace cuda
+
+namespace ops {
+
+std::unique_ptr<MatmulEngine> make_cublaslt_matmul(const cuda::DeviceProperties&, bool tf32) {
+  return make_cublaslt_matmul(emulated_gpu()->library(), std::size_t{1} << 20, tf32);
+}
+
+}  // namespace ops
+}  // namespace trireme
