@@ -47,6 +47,10 @@ bool countable(std::size_t count) {
 }
 
 class MpiCommunicator final : public Communicator {
+  using Use = Part::Use;
+  using Staged = std::unique_ptr<StagedTask>;
+  static constexpr bool kMessages = true;  // nothing is computed on the way
+
  public:
   MpiCommunicator(const CommServices& services, std::string name, std::vector<int> members,
                   int rank, int lane, OwnedComm traffic)
@@ -68,11 +72,12 @@ class MpiCommunicator final : public Communicator {
   Work all_reduce(const Stream& ready, Tensor data, ReduceOp op) override {
     check_reducible(data.dtype());
     const std::size_t bytes = data.bytes();
+    Staged staged = stage({.lane = lane_}, ready, {{data, Use::kBoth}});
     const Algorithm algorithm = choose(Collective::kAllReduce, bytes, data);
     std::unique_ptr<Task> task;
     if (algorithm != Algorithm::kLibrary && suits_tree(data.dtype())) {
       task = make_tree_all_reduce(wire(), std::move(data), op);
-      return submit(ready, "all_reduce", bytes, std::move(task));
+      return submit(std::move(staged), "all_reduce", bytes, std::move(task));
     }
     switch (algorithm) {
       case Algorithm::kDirect:
@@ -92,13 +97,14 @@ class MpiCommunicator final : public Communicator {
             },
             {data});
     }
-    return submit(ready, "all_reduce", bytes, std::move(task));
+    return submit(std::move(staged), "all_reduce", bytes, std::move(task));
   }
 
   Work reduce_scatter(const Stream& ready, Tensor input, Tensor output, ReduceOp op) override {
     check_reducible(input.dtype());
     check_parts("reduce_scatter", input, output);
     const std::size_t bytes = input.bytes();
+    Staged staged = stage({.lane = lane_}, ready, {{input, Use::kRead}, {output, Use::kWrite}});
     std::unique_ptr<Task> task;
     if (choose(Collective::kReduceScatter, bytes, input) == Algorithm::kLibrary &&
         !overlap(input, output)) {
@@ -112,12 +118,13 @@ class MpiCommunicator final : public Communicator {
     } else {
       task = make_reduce_scatter(wire(), std::move(input), std::move(output), op);
     }
-    return submit(ready, "reduce_scatter", bytes, std::move(task));
+    return submit(std::move(staged), "reduce_scatter", bytes, std::move(task));
   }
 
   Work all_gather(const Stream& ready, Tensor input, Tensor output) override {
     check_parts("all_gather", output, input);
     const std::size_t bytes = output.bytes();
+    Staged staged = stage({.lane = lane_}, ready, {{input, Use::kRead}, {output, Use::kWrite}});
     std::unique_ptr<Task> task;
     const Algorithm algorithm = choose(Collective::kAllGather, bytes);
     if (algorithm == Algorithm::kLibrary) {
@@ -134,12 +141,14 @@ class MpiCommunicator final : public Communicator {
     } else {
       task = make_all_gather(wire(), std::move(input), std::move(output));
     }
-    return submit(ready, "all_gather", bytes, std::move(task));
+    return submit(std::move(staged), "all_gather", bytes, std::move(task));
   }
 
   Work broadcast(const Stream& ready, Tensor data, int root) override {
     check_member(root);
     const std::size_t bytes = data.bytes();
+    Staged staged = stage({.lane = lane_}, ready,
+                          {{data, rank_ == root ? Use::kRead : Use::kWrite}}, kMessages);
     std::unique_ptr<Task> task;
     if (choose(Collective::kBroadcast, bytes) == Algorithm::kLibrary) {
       task = make_library_task(
@@ -151,7 +160,7 @@ class MpiCommunicator final : public Communicator {
     } else {
       task = make_broadcast(wire(), std::move(data), root);
     }
-    return submit(ready, "broadcast", bytes, std::move(task));
+    return submit(std::move(staged), "broadcast", bytes, std::move(task));
   }
 
   Work all_to_all(const Stream& ready, Tensor input, Tensor output) override {
@@ -159,6 +168,7 @@ class MpiCommunicator final : public Communicator {
                   fmt::format("all_to_all of {} into {} among {} ranks", input.shape().to_string(),
                               output.shape().to_string(), size()));
     const std::size_t bytes = input.bytes();
+    Staged staged = stage({.lane = lane_}, ready, {{input, Use::kRead}, {output, Use::kWrite}});
     std::unique_ptr<Task> task;
     if (choose(Collective::kAllToAll, bytes) == Algorithm::kLibrary) {
       task = make_library_task(
@@ -171,26 +181,31 @@ class MpiCommunicator final : public Communicator {
     } else {
       task = make_all_to_all(wire(), std::move(input), std::move(output));
     }
-    return submit(ready, "all_to_all", bytes, std::move(task));
+    return submit(std::move(staged), "all_to_all", bytes, std::move(task));
   }
 
   Work exchange(const Stream& ready, std::vector<Transfer> transfers) override {
-    ready.synchronize();
     Wire wire = this->wire();
     wire.tag = kTransferTag;
+    check_transfers(ready, transfers);
     std::vector<ProgressEngine::Queued> operations;
-    for (const Transfer& transfer : transfers) {
-      check_member(transfer.peer);
+    Events arrivals;
+    for (Transfer& transfer : transfers) {
       const bool sends = transfer.direction == Transfer::Direction::kSend;
-      operations.push_back({.key = {lane_, world_rank(transfer.peer), sends},
-                            .name = sends ? "send" : "receive",
-                            .bytes = transfer.tensor.bytes(),
-                            .task = make_transfer(wire, transfer)});
+      const LaneKey key = {lane_, world_rank(transfer.peer), sends};
+      const std::size_t bytes = transfer.tensor.bytes();
+      Staged staged =
+          stage(key, ready, {{transfer.tensor, sends ? Use::kRead : Use::kWrite}}, kMessages);
+      operations.push_back(
+          {.key = key,
+           .name = sends ? "send" : "receive",
+           .bytes = bytes,
+           .task = carry(std::move(staged), make_transfer(wire, transfer), arrivals)});
     }
-    return services_.engine.submit(std::move(operations));
+    return make_device_work(services_.engine.submit(std::move(operations)), std::move(arrivals));
   }
 
-  Work barrier() override { return submit(Stream(), "barrier", 0, make_barrier(wire())); }
+  Work barrier() override { return submit(nullptr, "barrier", 0, make_barrier(wire())); }
 
   const void* native_mpi() const override {
     if (!native_) native_.emplace(OwnedComm::duplicate(traffic_.get()));
@@ -217,13 +232,34 @@ class MpiCommunicator final : public Communicator {
     if (algorithm == Algorithm::kLibrary) return unknown ? Algorithm::kPairwise : algorithm;
     return algorithm;
   }
-  Work submit(const Stream& ready, std::string_view name, std::size_t bytes,
-              std::unique_ptr<Task> task) {
+  // Before an operation's task is made: tensors of a device give way to those that MPI shall use;
+  // those of the host may be used when this returns, and there is no staged task.
+  Staged stage(const LaneKey& key, const Stream& ready, const std::vector<Part>& parts,
+               bool messages = false) {
+    DeviceStaging* staging = services_.staging == nullptr ? nullptr : services_.staging->get();
+    if (on_one_device(ready, parts)) {
+      TRIREME_CHECK(staging != nullptr,
+                    fmt::format("communicator {} carries no tensors of a GPU", name_));
+      return staging->stage(key, ready, parts, messages);
+    }
+    if (staging != nullptr) staging->throw_fault();
     ready.synchronize();
+    return nullptr;
+  }
+  static std::unique_ptr<Task> carry(Staged staged, std::unique_ptr<Task> task, Events& arrivals) {
+    if (!staged) return task;
+    arrivals.push_back(staged->arrival());
+    staged->set_host_part(std::move(task));
+    return staged;
+  }
+  Work submit(Staged staged, std::string_view name, std::size_t bytes, std::unique_ptr<Task> task) {
+    Events arrivals;
     std::vector<ProgressEngine::Queued> operations;
-    operations.push_back(
-        {.key = {.lane = lane_}, .name = name, .bytes = bytes, .task = std::move(task)});
-    return services_.engine.submit(std::move(operations));
+    operations.push_back({.key = {.lane = lane_},
+                          .name = name,
+                          .bytes = bytes,
+                          .task = carry(std::move(staged), std::move(task), arrivals)});
+    return make_device_work(services_.engine.submit(std::move(operations)), std::move(arrivals));
   }
   // What ranks agree on is integers (verdicts, sizes, checksums), which reduce to the same bits in
   // any order.
@@ -234,6 +270,14 @@ class MpiCommunicator final : public Communicator {
   void check_member(int member) const {
     TRIREME_CHECK(0 <= member && member < size(),
                   fmt::format("rank {} of communicator {} of {}", member, name_, size()));
+  }
+  void check_transfers(const Stream& ready, std::vector<Transfer>& transfers) const {
+    std::vector<Part> parts;
+    for (Transfer& transfer : transfers) {
+      check_member(transfer.peer);
+      parts.push_back({transfer.tensor, Use::kBoth});
+    }
+    on_one_device(ready, parts);
   }
   void check_parts(std::string_view what, const Tensor& whole, const Tensor& part) const {
     TRIREME_CHECK(whole.dtype() == part.dtype() && whole.elements() == part.elements() * size(),

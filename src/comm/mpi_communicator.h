@@ -8,6 +8,7 @@
 #include "trireme/comm/algorithms.h"
 #include "trireme/comm/communicator.h"
 
+#include "device_staging.h"
 #include "mpi_util.h"
 #include "progress_engine.h"
 
@@ -19,6 +20,8 @@ struct CommServices {
   Allocator& workspace;
   const AlgorithmTable& algorithms;
   bool synchronous_sends;
+  // Carries tensors of a device, from the moment on that it is there.
+  const std::shared_ptr<DeviceStaging>* staging = nullptr;
 };
 
 // `traffic` is of the group whose world ranks `members` lists in order; rank `rank` of it is this

@@ -106,6 +106,11 @@ Work ProgressEngine::submit(std::vector<Queued> operations) {
   return Work(std::move(state));
 }
 
+void ProgressEngine::prepare_thread(std::function<void()> prepare) {
+  const std::lock_guard lock(inbox_mutex_);
+  prepare_ = std::move(prepare);
+}
+
 bool ProgressEngine::drain(double seconds) {
   const std::int64_t until = now_ns() + static_cast<std::int64_t>(seconds * 1e9);
   while (pending_ > 0) {
@@ -152,15 +157,10 @@ bool ProgressEngine::advance_lane(std::deque<Entry>& lane) {
   bool moved = false;
   while (!lane.empty()) {
     Entry& head = lane.front();
-    const Queued& operation = head.operation;
-    if (head.id == 0) {
-      head.id = recorder_.begin(operation.key.lane, operation.key.peer, operation.key.sends,
-                                operation.name, operation.bytes);
-    }
     Task::Step step = Task::Step::kIdle;
     std::exception_ptr error;
     try {
-      step = operation.task->advance();
+      step = advance_head(head);
     } catch (...) {
       error = std::current_exception();
       step = Task::Step::kDone;
@@ -176,6 +176,16 @@ bool ProgressEngine::advance_lane(std::deque<Entry>& lane) {
   return moved;
 }
 
+Task::Step ProgressEngine::advance_head(Entry& head) {
+  const Queued& operation = head.operation;
+  if (head.id == 0) {
+    if (!operation.task->may_begin()) return Task::Step::kIdle;
+    head.id = recorder_.begin(operation.key.lane, operation.key.peer, operation.key.sends,
+                              operation.name, operation.bytes);
+  }
+  return operation.task->advance();
+}
+
 void ProgressEngine::finish(Entry& entry, std::exception_ptr error) {
   recorder_.end(entry.id);
   entry.operation.task.reset();  // gives up its tensors before anybody is told
@@ -187,7 +197,9 @@ void ProgressEngine::run() {
   std::unique_lock lock(inbox_mutex_);
   while (!stopping_) {
     wake_.wait(lock, [this] { return stopping_ || wanted(); });
+    const std::function<void()> prepare = std::exchange(prepare_, nullptr);
     lock.unlock();
+    if (prepare) prepare();
     poll();
     lock.lock();
   }

@@ -6,6 +6,7 @@
 #include <compare>
 #include <condition_variable>
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -46,6 +47,10 @@ class ProgressEngine {
   // throw, wait_host rethrows the first. Thread-safe.
   Work submit(std::vector<Queued> operations);
 
+  // The engine's thread calls `prepare` before it next carries anything on: for what belongs to a
+  // thread, such as its device. Throws nothing.
+  void prepare_thread(std::function<void()> prepare);
+
   // Ends the thread and drops what is still queued; it stays undone. Before MPI is finalized.
   void stop();
 
@@ -63,6 +68,7 @@ class ProgressEngine {
   void wait(State& state);
   bool advance_all();  // true when anything moved; drive_mutex_ is held
   bool advance_lane(std::deque<Entry>& lane);
+  Task::Step advance_head(Entry& head);
   void finish(Entry& entry, std::exception_ptr error);
   bool try_advance();  // advance_all unless another thread is at it
   void run();          // the thread
@@ -74,10 +80,11 @@ class ProgressEngine {
   std::atomic<int> waiting_hosts_ = 0;  // host threads that drive progress themselves
   std::atomic<bool> stopping_ = false;
 
-  std::mutex inbox_mutex_;  // guards inbox_ and thread_, and sleeping on wake_
+  std::mutex inbox_mutex_;  // guards inbox_, thread_ and prepare_, and sleeping on wake_
   std::condition_variable wake_;
   std::deque<Entry> inbox_;
   std::thread thread_;  // started with the first operation
+  std::function<void()> prepare_;
 
   std::mutex drive_mutex_;  // guards lanes_ and the tasks in them
   std::map<LaneKey, std::deque<Entry>> lanes_;

@@ -20,8 +20,10 @@
 #include "trireme/comm/launcher.h"
 
 #include "core_sharing.h"
+#include "device_staging.h"
 #include "ending.h"
 #include "mpi_communicator.h"
+#include "mpi_device_support.h"
 #include "recorder_impl.h"
 #include "self_communicator.h"
 #include "watchdog.h"
@@ -55,6 +57,12 @@ std::vector<Place> gather_places(Communicator& world) {
   };
   world.all_gather(Stream(), bytes(&own, 1), bytes(places.data(), places.size())).wait_host();
   return places;
+}
+
+// Bytes; pages that are pinned are taken from all that runs on the node.
+std::size_t memory_of_host() {
+  return static_cast<std::size_t>(sysconf(_SC_PHYS_PAGES)) *
+         static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
 }
 
 // MPI from start to end; throws before anything else of the runtime is built.
@@ -117,8 +125,15 @@ class Runtime::Impl {
 
   std::unique_ptr<Communicator> group(const std::string& name, const std::vector<int>& ranks);
   std::unique_ptr<Communicator> make_world();
+  CommServices services() {
+    return {engine, *workspace, options.algorithms, options.synchronous_sends, &staging};
+  }
   void use_device(std::shared_ptr<cuda::Runtime> cuda, int device, DeviceBackend backend);
   void find_place();
+  void drain() {  // until all operations are done
+    while (!engine.drain(1.0)) {
+    }
+  }
   std::string who(int rank) const {
     return fmt::format("rank {} ({})", rank, hosts[static_cast<std::size_t>(rank)]);
   }
@@ -134,10 +149,9 @@ class Runtime::Impl {
   int node = 0, nodes = 1, local_rank = 0, local_size = 1, cores = 1;
   std::map<std::pair<std::string, std::vector<int>>, int> groups_made;
   std::shared_ptr<Allocator> workspace = make_caching_allocator(Device());
+  std::shared_ptr<DeviceStaging> staging;  // none: tensors of the host alone
   FlightRecorder recorder;
   ProgressEngine engine{recorder};
-  std::shared_ptr<cuda::Runtime> cuda;  // none: tensors of the host alone
-  int device = 0;
   std::unique_ptr<Communicator> world;
   std::optional<Watchdog> watchdog;
   std::optional<ExitGuard> exit_guard;
@@ -183,15 +197,27 @@ std::unique_ptr<Communicator> Runtime::Impl::make_world() {
   for (int rank = 0; rank < mpi.size; ++rank) members.push_back(rank);
   recorder.impl().add_lane(0, {"world", members});
   if (mpi.size == 1) return make_self_communicator("world", 0, 0);
-  return make_mpi_communicator({engine, *workspace, options.algorithms, options.synchronous_sends},
-                               "world", std::move(members), mpi.rank, 0,
+  return make_mpi_communicator(services(), "world", std::move(members), mpi.rank, 0,
                                OwnedComm::duplicate(MPI_COMM_WORLD));
 }
 
-void Runtime::Impl::use_device(std::shared_ptr<cuda::Runtime> given, int index, DeviceBackend) {
-  TRIREME_CHECK(mpi.size == 1, "no backend carries tensors of a GPU between ranks");
-  cuda = std::move(given);
-  device = index;
+void Runtime::Impl::use_device(std::shared_ptr<cuda::Runtime> cuda, int device,
+                               DeviceBackend backend) {
+  TRIREME_CHECK(backend == DeviceBackend::kMpi || mpi.size == 1,
+                "no backend carries tensors of a GPU between ranks");
+  if (mpi.size == 1) return;  // communicators of one rank find all in the stream
+  engine.prepare_thread([cuda, device] {
+    try {
+      cuda->set_device(device);
+    } catch (const Error&) {  // the next call tells it
+    }
+  });
+  const char* waits = std::getenv("TRIREME_STREAM_WAITS");
+  staging = std::make_shared<DeviceStaging>(
+      std::move(cuda), device,
+      StagingOptions{.pinned_limit = memory_of_host() / 2 / static_cast<std::size_t>(local_size),
+                     .stream_waits = waits == nullptr || std::string_view(waits) != "0",
+                     .direct = mpi_device_support().direct});
 }
 
 std::unique_ptr<Communicator> Runtime::Impl::group(const std::string& name,
@@ -210,8 +236,7 @@ std::unique_ptr<Communicator> Runtime::Impl::group(const std::string& name,
           : OwnedComm::of_world_ranks(ranks.data(), static_cast<int>(ranks.size()),
                                       lane & 0x7fff);  // MPI promises that many tags
   recorder.end(id);
-  return make_mpi_communicator({engine, *workspace, options.algorithms, options.synchronous_sends},
-                               name, ranks, static_cast<int>(own - ranks.begin()), lane,
+  return make_mpi_communicator(services(), name, ranks, static_cast<int>(own - ranks.begin()), lane,
                                std::move(traffic));
 }
 
@@ -224,8 +249,8 @@ void Runtime::Impl::finish(int status) {
 
 // The last barrier carries the ranks' verdicts along, so all end with the same status.
 void Runtime::Impl::end_normally(ExitStatus status) {
-  while (!engine.drain(1.0)) {
-  }
+  drain();
+  if (staging) staging->throw_fault();
   finish(world->all_reduce_host(static_cast<std::int32_t>(status), ReduceOp::kMax));
 }
 
@@ -292,6 +317,19 @@ void Runtime::set_timeout(double seconds) {
 
 void Runtime::use_device(std::shared_ptr<cuda::Runtime> cuda, int device, DeviceBackend backend) {
   impl_->use_device(std::move(cuda), device, backend);
+}
+
+Runtime::DeviceUse::DeviceUse(Runtime& runtime)
+    : runtime_(runtime), exceptions_(std::uncaught_exceptions()) {}
+
+Runtime::DeviceUse::~DeviceUse() {
+  Impl& impl = *runtime_.impl_;
+  if (std::uncaught_exceptions() == exceptions_) {
+    impl.drain();
+    return;
+  }
+  if (impl.staging) impl.staging->release_streams();
+  impl.engine.stop();
 }
 
 std::unique_ptr<Communicator> Runtime::group(const std::string& name,

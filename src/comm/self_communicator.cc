@@ -5,12 +5,23 @@
 
 #include <mpi.h>
 
+#include "trireme/tensor/copy.h"
+
+#include "device_staging.h"
+#include "device_work.h"
+
 namespace trireme {
 namespace {
 
-void copy(const Tensor& from, const Tensor& to) {
+// Tensors of a device are copied there, in the order of `stream`.
+void copy_message(const Tensor& from, const Tensor& to, const Stream& stream) {
   TRIREME_CHECK(from.bytes() == to.bytes(), "a message and its receiver differ in size");
-  if (from.bytes() > 0 && from.raw() != to.raw()) std::memmove(to.raw(), from.raw(), from.bytes());
+  if (from.bytes() == 0 || from.raw() == to.raw()) return;
+  if (from.device().kind == DeviceKind::kCpu) {
+    std::memmove(to.raw(), from.raw(), from.bytes());
+  } else {
+    copy(from, to, stream);
+  }
 }
 
 class SelfCommunicator final : public Communicator {
@@ -24,41 +35,50 @@ class SelfCommunicator final : public Communicator {
   int world_rank(int /*member*/) const override { return world_rank_; }
   int lane_id() const override { return lane_; }
 
-  Work all_reduce(const Stream& /*ready*/, Tensor /*data*/, ReduceOp /*op*/) override { return {}; }
+  Work all_reduce(const Stream& ready, Tensor data, ReduceOp /*op*/) override {
+    return stay(ready, std::move(data));
+  }
   Work reduce_scatter(const Stream& ready, Tensor input, Tensor output, ReduceOp /*op*/) override {
-    ready.synchronize();
-    copy(input, output);
-    return {};
+    return move(ready, {std::move(input)}, {std::move(output)});
   }
   Work all_gather(const Stream& ready, Tensor input, Tensor output) override {
-    ready.synchronize();
-    copy(input, output);
-    return {};
+    return move(ready, {std::move(input)}, {std::move(output)});
   }
-  Work broadcast(const Stream& /*ready*/, Tensor /*data*/, int /*root*/) override { return {}; }
+  Work broadcast(const Stream& ready, Tensor data, int /*root*/) override {
+    return stay(ready, std::move(data));
+  }
   Work all_to_all(const Stream& ready, Tensor input, Tensor output) override {
-    ready.synchronize();
-    copy(input, output);
-    return {};
+    return move(ready, {std::move(input)}, {std::move(output)});
   }
   // The first send goes to the first receive, and so on.
   Work exchange(const Stream& ready, std::vector<Transfer> transfers) override {
-    ready.synchronize();
-    std::vector<Tensor> sent;
-    std::vector<Tensor> received;
+    Tensors sent;
+    Tensors received;
     for (Transfer& transfer : transfers) {
       const bool sends = transfer.direction == Transfer::Direction::kSend;
       (sends ? sent : received).push_back(std::move(transfer.tensor));
     }
     TRIREME_CHECK(sent.size() == received.size(),
                   "an exchange of a rank with itself holds as many sends as receives");
-    for (std::size_t i = 0; i < sent.size(); ++i) copy(sent[i], received[i]);
-    return {};
+    return move(ready, std::move(sent), std::move(received));
   }
   Work barrier() override { return {}; }
   const void* native_mpi() const override { return &native_; }
 
  private:
+  static Work stay(const Stream& ready, Tensor data) {
+    return on_one_device(ready, {{data, Part::Use::kBoth}}) ? mark_device_work(ready) : Work();
+  }
+  static Work move(const Stream& ready, Tensors from, Tensors to) {
+    std::vector<Part> parts;
+    for (Tensor& tensor : from) parts.push_back({tensor, Part::Use::kRead});
+    for (Tensor& tensor : to) parts.push_back({tensor, Part::Use::kWrite});
+    const bool on_device = on_one_device(ready, parts);
+    if (!on_device) ready.synchronize();
+    for (std::size_t i = 0; i < from.size(); ++i) copy_message(from[i], to[i], ready);
+    return on_device ? mark_device_work(ready) : Work();
+  }
+
   std::string name_;
   int world_rank_;
   int lane_;

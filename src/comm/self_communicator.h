@@ -1,4 +1,5 @@
-// The communicator of one rank: every operation is done when its call returns.
+// The communicator of one rank: on tensors of the host every operation is done when its call
+// returns; on those of a device, of any, it is queued on `ready`.
 #pragma once
 
 #include <memory>

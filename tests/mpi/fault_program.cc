@@ -4,6 +4,7 @@
 // fault_program FAULT FOLDER
 #include <csignal>
 #include <cstdlib>
+#include <cstring>
 #include <functional>
 #include <map>
 #include <string>
@@ -15,6 +16,8 @@
 #include <unistd.h>
 
 #include "trireme/comm/process_grid.h"
+
+#include "support/fake_cuda.h"
 
 namespace {
 
@@ -95,6 +98,39 @@ void write_collectively(const ProcessGrid& grid, const std::string& path, int vi
   std::exit(1);  // not reached: the write hangs
 }
 
+// Sums on a (scripted) device, whose streams wait for other ranks, and the host for the streams.
+// "device_throw": rank 5 throws while its stream waits for what nobody joins. "device_stuck": what
+// the stream of rank 3 is to sum never comes.
+void communicate_on_device(Runtime& runtime, const ProcessGrid& grid, const std::string& fault) {
+  const auto fake =
+      std::make_shared<testing::FakeCuda>(static_cast<std::uint64_t>(runtime.rank() + 1));
+  fake->deadlock_seconds = 1e6;  // as patient as a GPU
+  runtime.use_device(fake, 0, DeviceBackend::kMpi);
+  const cuda::OwnedStream compute(fake, 0);
+  const auto memory = cuda::make_device_allocator(fake, 0);
+  const auto pinned = cuda::make_pinned_allocator(fake, 0);
+  const Runtime::DeviceUse use(runtime);
+  const Buffer never = pinned->allocate(64, MemoryUse::kWorkspace, compute.get());
+  std::memset(never.get(), 0, 64);
+  const auto sum = [&](Communicator& comm) {
+    const Tensor data =
+        Tensor::allocate(*memory, compute.get(), {kElements}, DType::kI32, MemoryUse::kGradients);
+    fake->fill(data.raw(), 1, data.bytes(), compute.get().native());
+    comm.all_reduce(compute.get(), data, ReduceOp::kSum).wait_on(compute.get());
+  };
+  for (int step = 0; step < 3; ++step) sum(grid.world());
+  compute.get().synchronize();
+  if (fault == "device_throw" && runtime.rank() == 5) {
+    sum(grid.tensor());
+    throw DataError("shard 3 is truncated");
+  }
+  if (fault == "device_stuck" && runtime.rank() == 3) {
+    fake->wait_value(compute.get().native(), reinterpret_cast<std::uint32_t*>(never.get()), 1);
+  }
+  sum(grid.world());
+  compute.get().synchronize();
+}
+
 // MPI frees what hangs on its own communicator first of all in MPI_Finalize.
 void crash_in_finalize(bool here) {
   if (!here) return;
@@ -138,6 +174,9 @@ ExitStatus train(Runtime& runtime, const std::string& fault, const std::string& 
       {"receive", [&] { communicate(grid, /*send=*/rank != 0); }},
       {"hdf5", [&] { write_collectively(grid, folder + "/hang.h5", 4, "disable"); }},
       {"hdf5_aggregator", [&] { write_collectively(grid, folder + "/hang.h5", 0, "enable"); }},
+      {"device", [&] { communicate_on_device(runtime, grid, fault); }},
+      {"device_throw", [&] { communicate_on_device(runtime, grid, fault); }},
+      {"device_stuck", [&] { communicate_on_device(runtime, grid, fault); }},
       {"exit",
        [&] {
          if (rank == 1) std::exit(3);

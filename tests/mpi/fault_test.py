@@ -25,6 +25,9 @@ EXPECTED = {
     "receive": (76, 1, {0, 2}, ["wait for each other", "receive 4 from 0 of pipeline"]),
     "hdf5": (76, 1, {4}, []),
     "hdf5_aggregator": (76, 1, {0}, ["H5Dwrite"]),
+    "device": (0, 0, set(), []),
+    "device_throw": (3, 1, {5}, ["shard 3 is truncated"]),
+    "device_stuck": (76, 1, {3}, ["waits for nothing"]),
     "exit": (76, 1, {1}, ["exit(3)"]),
     "crash_in_finalize": (5, 0, set(), []),
     # Hydra kills the other ranks at once: nobody is left to speak.

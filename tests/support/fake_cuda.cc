@@ -1,9 +1,13 @@
 #include "support/fake_cuda.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <utility>
 
+#include <unistd.h>
+
+#include "trireme/base/clock.h"
 #include "trireme/base/error.h"
 
 namespace trireme::testing {
@@ -42,21 +46,48 @@ void FakeCuda::move_a_little() {
 bool FakeCuda::run_one(StreamState& stream) {
   if (stream.queue.empty()) return false;
   Operation& head = stream.queue.front();
-  if (!head.run && head.event->finished < head.times) return false;
+  if (!head.run && !may_pass(head)) return false;
   const Operation operation = std::move(head);
   stream.queue.pop_front();
   if (operation.run) operation.run();
   return true;
 }
 
+bool FakeCuda::may_pass(const Operation& wait) {
+  if (wait.event) return wait.event->finished >= wait.times;
+  if (!inside(pinned_, wait.word, sizeof *wait.word)) {
+    faults_.push_back("a wait for freed pinned memory");
+    return true;
+  }
+  std::atomic_ref<std::uint32_t> word(*const_cast<std::uint32_t*>(wait.word));
+  return static_cast<std::int32_t>(word.load(std::memory_order_acquire) - wait.value) >= 0;
+}
+
+bool FakeCuda::a_word_is_waited_for() const {
+  return std::any_of(streams_.begin(), streams_.end(), [](const auto& stream) {
+    return !stream->queue.empty() && stream->queue.front().word != nullptr;
+  });
+}
+
 void FakeCuda::run_until(const std::function<bool()>& reached, const std::string& what) {
+  std::int64_t last_move_ns = now_ns();
   while (!reached()) {
     const std::size_t first = eager_ ? random_() % streams_.size() : 0;
     bool moved = false;
     for (std::size_t i = 0; i < streams_.size() && !moved; ++i) {
       moved = run_one(*streams_[(first + i) % streams_.size()]);
     }
-    if (!moved) throw CudaError(what + " waits for ever: no stream can move");
+    if (moved) {
+      last_move_ns = now_ns();
+      continue;
+    }
+    const bool too_long = static_cast<double>(now_ns() - last_move_ns) > 1e9 * deadlock_seconds;
+    if (!a_word_is_waited_for() || too_long) {
+      throw CudaError(what + " waits for ever: no stream can move");
+    }
+    mutex_.unlock();
+    usleep(50);
+    mutex_.lock();
   }
 }
 
@@ -114,6 +145,11 @@ cuda::DeviceProperties FakeCuda::properties(int device) {
           true};
 }
 
+void FakeCuda::set_device(int) {
+  const Lock lock(mutex_);
+  call("set_device");
+}
+
 cuda::MemoryInfo FakeCuda::memory_info(int) {
   const Lock lock(mutex_);
   call("memory_info");
@@ -144,13 +180,14 @@ void FakeCuda::free(void* memory, cuda::StreamHandle stream) noexcept {
 }
 
 void FakeCuda::release_freed(int) noexcept {
-  const Lock lock(mutex_);
-  ++host_waits_;
   try {
     run_all();
   } catch (const Error& error) {
+    const Lock lock(mutex_);
     faults_.push_back(error.what());
   }
+  const Lock lock(mutex_);
+  ++host_waits_;
 }
 
 void* FakeCuda::allocate_pinned(std::size_t bytes) {
@@ -226,6 +263,19 @@ void FakeCuda::wait(cuda::StreamHandle stream, cuda::EventHandle event) {
   const std::shared_ptr<EventState>& marked = events_.at(event);
   if (marked->recorded == 0) return;
   state(stream).queue.push_back({nullptr, marked, marked->recorded});
+}
+
+bool FakeCuda::wait_value(cuda::StreamHandle stream, const std::uint32_t* word,
+                          std::uint32_t value) {
+  const Lock lock(mutex_);
+  call("wait_value");
+  if (!waits_for_memory) return false;
+  if (!inside(pinned_, word, sizeof *word)) faults_.push_back("a wait for memory not pinned");
+  Operation wait;
+  wait.word = word;
+  wait.value = value;
+  state(stream).queue.push_back(std::move(wait));
+  return true;
 }
 
 cuda::EventHandle FakeCuda::create_event(int) {

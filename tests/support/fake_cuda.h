@@ -32,7 +32,7 @@ class FakeCuda : public cuda::Runtime {
 
   // Work of a kernel.
   void enqueue(const Stream& stream, std::function<void()> work);
-  void run_all();  // everything that is queued
+  void run_all();  // everything that is queued; waits for words that other threads write
 
   // What is alive now; queued work on memory that is freed keeps that memory alive.
   std::size_t device_blocks() const { return device_.size(); }
@@ -48,7 +48,7 @@ class FakeCuda : public cuda::Runtime {
   cuda::DeviceProperties properties(int device) override;
   bool can_access_peer(int, int) override { return true; }
   cuda::MemoryInfo memory_info(int device) override;
-  void set_device(int) override { call("set_device"); }
+  void set_device(int device) override;
 
   void* allocate(std::size_t bytes, cuda::StreamHandle stream) override;
   void free(void* memory, cuda::StreamHandle stream) noexcept override;
@@ -62,6 +62,8 @@ class FakeCuda : public cuda::Runtime {
   void destroy_stream(cuda::StreamHandle stream) noexcept override;
   void synchronize(cuda::StreamHandle stream) override;
   void wait(cuda::StreamHandle stream, cuda::EventHandle event) override;
+  bool wait_value(cuda::StreamHandle stream, const std::uint32_t* word,
+                  std::uint32_t value) override;
   cuda::EventHandle create_event(int device) override;
   void destroy_event(cuda::EventHandle event) noexcept override;
   void record(cuda::EventHandle event, cuda::StreamHandle stream) override;
@@ -69,6 +71,9 @@ class FakeCuda : public cuda::Runtime {
   void synchronize_event(cuda::EventHandle event) override;
 
   int device_count = 1;
+  bool waits_for_memory = true;  // what wait_value says
+  // How long a wait of the host lasts for a word that nobody writes before it is called a deadlock.
+  double deadlock_seconds = 30.0;
 
  private:
   struct EventState {
@@ -76,8 +81,10 @@ class FakeCuda : public cuda::Runtime {
   };
   struct Operation {
     std::function<void()> run;          // or, where empty:
-    std::shared_ptr<EventState> event;  // wait until it was finished so often
+    std::shared_ptr<EventState> event;  // wait until it was finished so often, or, where empty:
     int times = 0;
+    const std::uint32_t* word = nullptr;  // wait until it holds so much
+    std::uint32_t value = 0;
   };
   struct StreamState {
     std::deque<Operation> queue;
@@ -88,6 +95,9 @@ class FakeCuda : public cuda::Runtime {
   void call(const char* name);
   void move_a_little();
   bool run_one(StreamState& stream);
+  bool may_pass(const Operation& wait);
+  bool a_word_is_waited_for() const;
+  // With the lock held, which it lets go of while only another thread can move a stream.
   void run_until(const std::function<bool()>& reached, const std::string& what);
   void check_access(const void* address, std::size_t bytes, const char* what);
   StreamState& state(cuda::StreamHandle stream);

@@ -9,4 +9,7 @@ namespace trireme::testing {
 // The runtime of the test program.
 Runtime& runtime();
 
+// Runs all tests; ends the process.
+[[noreturn]] void mpi_test_main(int argc, char** argv);
+
 }  // namespace trireme::testing

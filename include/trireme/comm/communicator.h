@@ -24,7 +24,9 @@ struct Transfer {
 
 // Every operation is collective over the communicator, called by its ranks in the same order, and
 // returns at once; `ready` is the stream after whose work so far the input may be read and the
-// output written. Tensors stay untouched by the caller until the Work is done.
+// output written. Tensors stay untouched by the caller until the Work is done. The tensors of an
+// operation are all of the host or all of the GPU that Runtime::use_device names, whose stream
+// `ready` is then; anything else throws InternalError.
 //
 // Reductions add in rank order 0, 1, ..., size-1, in fp32 for bf16 and fp16, and in the own type
 // otherwise, and round once: the result has the same bits on every rank, wherever the ranks run,

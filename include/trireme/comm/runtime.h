@@ -59,8 +59,25 @@ class Runtime {
   void set_timeout(double seconds);
 
   // From now on the world and the communicators that group() makes carry tensors of this GPU, by
-  // `backend`, as well as those of the host. Collective over all ranks, once, before any such group.
+  // `backend`, as well as those of the host. Collective over all ranks, once, before any such
+  // group. Throws CudaError, ConfigError.
   void use_device(std::shared_ptr<cuda::Runtime> cuda, int device, DeviceBackend backend);
+
+  // Made by whoever owns streams and allocators of the device, after them, so that it ends first,
+  // when no operation holds memory of theirs any more: it waits until all are done. Where a fault
+  // ends it, it drops them instead, and no stream waits for another rank any more, so that what
+  // waits for the device on the way out comes to its end.
+  class DeviceUse {
+   public:
+    explicit DeviceUse(Runtime& runtime);
+    ~DeviceUse();
+    DeviceUse(const DeviceUse&) = delete;
+    DeviceUse& operator=(const DeviceUse&) = delete;
+
+   private:
+    Runtime& runtime_;
+    const int exceptions_;  // that were under way before
+  };
 
   // A communicator of the listed world ranks; ranks count in the listed order. Collective over the
   // listed ranks alone; `name` and `ranks` are the same on all of them.

@@ -28,7 +28,9 @@ class Work {
   void wait_host() const {
     if (state_) state_->wait_host();
   }
-  // Work queued on `stream` from now on sees the result. On a CPU stream the same as wait_host.
+  // Work queued on `stream` from now on sees the result. On a CPU stream, and for tensors of the
+  // host, the same as wait_host. Else the host goes on, and a fault that comes later is thrown by
+  // the next operation: results that only streams have waited for are worth nothing then.
   void wait_on(const Stream& stream) const {
     if (state_) state_->wait_on(stream);
   }

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
@@ -72,6 +73,11 @@ class Runtime {
   virtual void synchronize(StreamHandle stream) = 0;
   // Work queued on `stream` from now on waits for what `event` marks; nothing if never recorded.
   virtual void wait(StreamHandle stream, EventHandle event) = 0;
+  // The same until the host has stored at least `value` in `word`, which is pinned memory and stays
+  // until then. False, and nothing is queued, where the device or its driver cannot wait so. CUDA
+  // does not see this order: where streams share a connection to the device
+  // (CUDA_DEVICE_MAX_CONNECTIONS), later work of another stream may wait too.
+  virtual bool wait_value(StreamHandle stream, const std::uint32_t* word, std::uint32_t value) = 0;
 
   virtual EventHandle create_event(int device) = 0;
   virtual void destroy_event(EventHandle event) noexcept = 0;

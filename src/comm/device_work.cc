@@ -1,0 +1,57 @@
+#include "device_work.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace trireme {
+namespace {
+
+class DeviceWork final : public Work::State {
+ public:
+  DeviceWork(Work host, Events events) : host_(std::move(host)), events_(std::move(events)) {}
+
+  bool done() override { return host_.done(); }
+  void wait_host() override { host_.wait_host(); }
+  void wait_on(const Stream& stream) override {
+    const bool host_must_wait =
+        stream.device().kind == DeviceKind::kCpu || std::ranges::count(events_, nullptr) > 0;
+    if (host_must_wait || host_.done()) return host_.wait_host();
+    for (const auto& event : events_) event->make_wait(stream);
+  }
+
+ private:
+  Work host_;
+  Events events_;
+};
+
+class MarkedWork final : public Work::State {
+ public:
+  // The runtime of a stream outlives what is queued there.
+  explicit MarkedWork(const Stream& stream)
+      : event_({&stream.runtime(), [](cuda::Runtime*) {}}, stream.device().index) {
+    event_.record(stream);
+  }
+
+  bool done() override { return event_.done(); }
+  void wait_host() override { event_.synchronize(); }
+  void wait_on(const Stream& stream) override {
+    if (stream.device().kind == DeviceKind::kCpu) return wait_host();
+    event_.make_wait(stream);
+  }
+
+ private:
+  cuda::Event event_;
+};
+
+}  // namespace
+
+Work make_device_work(Work host, Events events) {
+  if (events.empty()) return host;
+  return Work(std::make_shared<DeviceWork>(std::move(host), std::move(events)));
+}
+
+Work mark_device_work(const Stream& stream) {
+  return Work(std::make_shared<MarkedWork>(stream));
+}
+
+}  // namespace trireme

@@ -1,0 +1,61 @@
+#include "support/mpi_test.h"
+
+#include <cstdlib>
+#include <string>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "trireme/base/log.h"
+
+namespace trireme::testing {
+namespace {
+
+Runtime* the_runtime = nullptr;  // gtest gives tests no other way to reach it
+
+// Rank 0 reports as gtest does; the others name their failures.
+class RankListener final : public ::testing::EmptyTestEventListener {
+ public:
+  void OnTestStart(const ::testing::TestInfo& test) override {
+    test_ = fmt::format("{}.{}", test.test_suite_name(), test.name());
+  }
+  // gtest holds its lock here: nothing may be asked of it.
+  void OnTestPartResult(const ::testing::TestPartResult& result) override {
+    if (!result.failed()) return;
+    const char* file = result.file_name() == nullptr ? "" : result.file_name();
+    report_line(fmt::format("rank {}: {}: {}:{}: {}", runtime().rank(), test_, file,
+                            result.line_number(), result.message()));
+  }
+
+ private:
+  std::string test_;
+};
+
+ExitStatus run_tests() {
+  auto& listeners = ::testing::UnitTest::GetInstance()->listeners();
+  if (runtime().rank() != 0) {
+    delete listeners.Release(listeners.default_result_printer());
+    listeners.Append(new RankListener);
+  }
+  // A test that fails on one rank alone may leave the others waiting.
+  runtime().set_timeout(60.0);
+  return static_cast<ExitStatus>(RUN_ALL_TESTS());
+}
+
+}  // namespace
+
+Runtime& runtime() {
+  return *the_runtime;
+}
+
+void mpi_test_main(int argc, char** argv) {
+  ::testing::InitGoogleTest(&argc, argv);
+  ::testing::GTEST_FLAG(catch_exceptions) = false;  // the runtime ends all ranks
+  RuntimeOptions options;
+  options.synchronous_sends = std::getenv("TRIREME_TEST_SYNCHRONOUS") != nullptr;
+  Runtime runtime(options);
+  the_runtime = &runtime;
+  runtime.run(run_tests);
+}
+
+}  // namespace trireme::testing
