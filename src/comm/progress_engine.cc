@@ -153,13 +153,14 @@ bool ProgressEngine::advance_lane(std::deque<Entry>& lane) {
   while (!lane.empty()) {
     Entry& head = lane.front();
     const Queued& operation = head.operation;
-    if (head.id == 0) {
-      head.id = recorder_.begin(operation.key.lane, operation.key.peer, operation.key.sends,
-                                operation.name, operation.bytes);
-    }
     Task::Step step = Task::Step::kIdle;
     std::exception_ptr error;
     try {
+      if (head.id == 0) {
+        if (!operation.task->begun()) return moved;
+        head.id = recorder_.begin(operation.key.lane, operation.key.peer, operation.key.sends,
+                                  operation.name, operation.bytes);
+      }
       step = operation.task->advance();
     } catch (...) {
       error = std::current_exception();

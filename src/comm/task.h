@@ -12,6 +12,10 @@ class Task {
   };
   virtual ~Task() = default;
 
+  // Whether it is under way: until it says so, once it is the head of its lane, it is not recorded
+  // as begun, and not advanced. What it throws ends it.
+  virtual bool begun() { return true; }
+
   // Does what can be done now and returns; never waits. Not called again after kDone or a throw.
   virtual Step advance() = 0;
 };
