@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <thread>
 #include <utility>
 
 #include "trireme/base/error.h"
@@ -42,7 +43,11 @@ void FakeCuda::move_a_little() {
 bool FakeCuda::run_one(StreamState& stream) {
   if (stream.queue.empty()) return false;
   Operation& head = stream.queue.front();
-  if (!head.run && head.event->finished < head.times) return false;
+  if (head.ended) {
+    if (!head.ended()) return false;
+  } else if (!head.run && head.event->finished < head.times) {
+    return false;
+  }
   const Operation operation = std::move(head);
   stream.queue.pop_front();
   if (operation.run) operation.run();
@@ -56,7 +61,14 @@ void FakeCuda::run_until(const std::function<bool()>& reached, const std::string
     for (std::size_t i = 0; i < streams_.size() && !moved; ++i) {
       moved = run_one(*streams_[(first + i) % streams_.size()]);
     }
-    if (!moved) throw CudaError(what + " waits for ever: no stream can move");
+    if (moved) continue;
+    const bool others = std::any_of(streams_.begin(), streams_.end(), [](const auto& stream) {
+      return !stream->queue.empty() && stream->queue.front().ended;
+    });
+    if (!others) throw CudaError(what + " waits for ever: no stream can move");
+    mutex_.unlock();  // as CUDA does, which waits in no other thread's way
+    std::this_thread::yield();
+    mutex_.lock();
   }
 }
 
@@ -78,7 +90,18 @@ FakeCuda::StreamState& FakeCuda::state(cuda::StreamHandle stream) {
 
 void FakeCuda::enqueue(const Stream& stream, std::function<void()> work) {
   const Lock lock(mutex_);
-  state(stream.native()).queue.push_back({std::move(work), nullptr});
+  state(stream.native()).queue.push_back({std::move(work), nullptr, nullptr});
+  move_a_little();
+}
+
+void FakeCuda::enqueue_until(const Stream& stream, std::function<bool()> ended) {
+  const Lock lock(mutex_);
+  state(stream.native()).queue.push_back({nullptr, std::move(ended), nullptr});
+  move_a_little();
+}
+
+void FakeCuda::move() {
+  const Lock lock(mutex_);
   move_a_little();
 }
 
@@ -98,6 +121,7 @@ bool FakeCuda::inside(const Memory& memory, const void* address, std::size_t byt
 }
 
 void FakeCuda::check_access(const void* address, std::size_t bytes, const char* what) {
+  const Lock lock(mutex_);
   if (!inside(device_, address, bytes)) faults_.push_back(std::string(what) + " of freed memory");
 }
 
@@ -105,7 +129,7 @@ cuda::DeviceProperties FakeCuda::properties(int device) {
   const Lock lock(mutex_);
   call("properties");
   return {"fake GPU",
-          "fake " + std::to_string(device),
+          uuid + " " + std::to_string(device),
           "0000:0" + std::to_string(device) + ":00.0",
           9,
           0,
@@ -140,7 +164,7 @@ void FakeCuda::free(void* memory, cuda::StreamHandle stream) noexcept {
                                    used_ -= block->second.size();
                                    device_.erase(block);
                                  },
-                                 nullptr});
+                                 nullptr, nullptr});
 }
 
 void FakeCuda::release_freed(int) noexcept {
@@ -183,7 +207,7 @@ void FakeCuda::copy(void* to, const void* from, std::size_t bytes, cuda::CopyDir
                                    }
                                    std::memmove(to, from, bytes);
                                  },
-                                 nullptr});
+                                 nullptr, nullptr});
   if (!pinned) {  // as CUDA does with memory that it cannot reach by itself
     ++host_waits_;
     run_until([&] { return state(stream).queue.empty(); }, "copy");
@@ -197,7 +221,7 @@ void FakeCuda::fill(void* memory, int byte, std::size_t bytes, cuda::StreamHandl
                                    check_access(memory, bytes, "a fill");
                                    std::memset(memory, byte, bytes);
                                  },
-                                 nullptr});
+                                 nullptr, nullptr});
 }
 
 cuda::StreamHandle FakeCuda::create_stream(int, bool) {
@@ -225,7 +249,7 @@ void FakeCuda::wait(cuda::StreamHandle stream, cuda::EventHandle event) {
   call("wait");
   const std::shared_ptr<EventState>& marked = events_.at(event);
   if (marked->recorded == 0) return;
-  state(stream).queue.push_back({nullptr, marked, marked->recorded});
+  state(stream).queue.push_back({nullptr, nullptr, marked, marked->recorded});
 }
 
 cuda::EventHandle FakeCuda::create_event(int) {
@@ -248,7 +272,8 @@ void FakeCuda::record(cuda::EventHandle event, cuda::StreamHandle stream) {
   const std::shared_ptr<EventState> marked = events_.at(event);
   const int times = ++marked->recorded;
   state(stream).queue.push_back(
-      {[marked, times] { marked->finished = std::max(marked->finished, times); }, nullptr});
+      {[marked, times] { marked->finished = std::max(marked->finished, times); }, nullptr,
+       nullptr});
 }
 
 bool FakeCuda::done(cuda::EventHandle event) {

@@ -32,7 +32,13 @@ class FakeCuda : public cuda::Runtime {
 
   // Work of a kernel.
   void enqueue(const Stream& stream, std::function<void()> work);
+  // The same for work that ends when it says so, as a kernel that waits for others. It is asked
+  // again and again, and streams behind it wait.
+  void enqueue_until(const Stream& stream, std::function<bool()> ended);
   void run_all();  // everything that is queued
+  void move();     // a little of it, where a seed was given
+  // Of work on device memory: writes down where it was freed.
+  void check_access(const void* address, std::size_t bytes, const char* what);
 
   // What is alive now; queued work on memory that is freed keeps that memory alive.
   std::size_t device_blocks() const { return device_.size(); }
@@ -69,6 +75,7 @@ class FakeCuda : public cuda::Runtime {
   void synchronize_event(cuda::EventHandle event) override;
 
   int device_count = 1;
+  std::string uuid = "fake";  // of the machine's GPUs, which a number follows
 
  private:
   struct EventState {
@@ -76,6 +83,7 @@ class FakeCuda : public cuda::Runtime {
   };
   struct Operation {
     std::function<void()> run;          // or, where empty:
+    std::function<bool()> ended;        // ask until it says so; or, where empty:
     std::shared_ptr<EventState> event;  // wait until it was finished so often
     int times = 0;
   };
@@ -89,7 +97,6 @@ class FakeCuda : public cuda::Runtime {
   void move_a_little();
   bool run_one(StreamState& stream);
   void run_until(const std::function<bool()>& reached, const std::string& what);
-  void check_access(const void* address, std::size_t bytes, const char* what);
   StreamState& state(cuda::StreamHandle stream);
   static void* add(Memory& memory, std::size_t bytes);
   static bool inside(const Memory& memory, const void* address, std::size_t bytes);
