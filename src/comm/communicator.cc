@@ -12,6 +12,10 @@ bool Communicator::agree(bool ok) {
   return all_reduce_host(std::int32_t{ok ? 1 : 0}, ReduceOp::kMin) == 1;
 }
 
+std::shared_ptr<void> Communicator::register_buffer(const Tensor& /*data*/) {
+  return nullptr;
+}
+
 std::string Communicator::broadcast_text(std::string text, int root) {
   auto length = static_cast<std::int64_t>(text.size());
   broadcast(Stream(), Tensor::wrap(std::span(&length, 1)), root).wait_host();

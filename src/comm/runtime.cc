@@ -20,6 +20,7 @@
 #include "trireme/comm/launcher.h"
 
 #include "core_sharing.h"
+#include "device_carrier.h"
 #include "device_staging.h"
 #include "ending.h"
 #include "mpi_communicator.h"
@@ -30,6 +31,8 @@
 
 namespace trireme {
 namespace {
+
+constexpr double kFaultSeconds = 10.0;  // from a fault to the end, at most
 
 // What every rank tells the others of itself at the start.
 struct Place {
@@ -122,12 +125,16 @@ Fault describe_exception(const std::exception_ptr& exception, int rank) {
 class Runtime::Impl {
  public:
   explicit Impl(RuntimeOptions given);
+  ~Impl() {
+    if (carrier) carrier->abort();  // with no other rank
+  }
 
   std::unique_ptr<Communicator> group(const std::string& name, const std::vector<int>& ranks);
   std::unique_ptr<Communicator> make_world();
   CommServices services() {
     return {engine, *workspace, options.algorithms, options.synchronous_sends, &staging};
   }
+  std::unique_ptr<Communicator> with_device(std::unique_ptr<Communicator> host, int earlier);
   void use_device(std::shared_ptr<cuda::Runtime> cuda, int device, DeviceBackend backend);
   void find_place();
   void drain() {  // until all operations are done
@@ -152,6 +159,7 @@ class Runtime::Impl {
   std::shared_ptr<DeviceStaging> staging;  // none: tensors of the host alone
   FlightRecorder recorder;
   ProgressEngine engine{recorder};
+  std::unique_ptr<DeviceCarrier> carrier;  // none: nothing but MPI
   std::unique_ptr<Communicator> world;
   std::optional<Watchdog> watchdog;
   std::optional<ExitGuard> exit_guard;
@@ -203,8 +211,6 @@ std::unique_ptr<Communicator> Runtime::Impl::make_world() {
 
 void Runtime::Impl::use_device(std::shared_ptr<cuda::Runtime> cuda, int device,
                                DeviceBackend backend) {
-  TRIREME_CHECK(backend == DeviceBackend::kMpi || mpi.size == 1,
-                "no backend carries tensors of a GPU between ranks");
   if (mpi.size == 1) return;  // communicators of one rank find all in the stream
   engine.prepare_thread([cuda, device] {
     try {
@@ -212,6 +218,17 @@ void Runtime::Impl::use_device(std::shared_ptr<cuda::Runtime> cuda, int device,
     } catch (const Error&) {  // the next call tells it
     }
   });
+  if (backend == DeviceBackend::kNccl) {
+    carrier = make_nccl_carrier({.cuda = std::move(cuda),
+                                 .device = device,
+                                 .engine = &engine,
+                                 .recorder = &recorder,
+                                 .timeout_s = options.timeout_s},
+                                *world, hosts);
+    watchdog->set_last_act([this] { carrier->abort(); });
+    world = with_device(std::move(world), 0);
+    return;
+  }
   const char* waits = std::getenv("TRIREME_STREAM_WAITS");
   staging = std::make_shared<DeviceStaging>(
       std::move(cuda), device,
@@ -220,11 +237,27 @@ void Runtime::Impl::use_device(std::shared_ptr<cuda::Runtime> cuda, int device,
                      .direct = mpi_device_support().direct});
 }
 
+// What happens on GPUs has a lane of its own: its order is not that of MPI's operations. `earlier`
+// as in lane_of.
+std::unique_ptr<Communicator> Runtime::Impl::with_device(std::unique_ptr<Communicator> host,
+                                                         int earlier) {
+  if (!carrier || host->size() == 1) return host;
+  std::vector<int> members;
+  for (int member = 0; member < host->size(); ++member) {
+    members.push_back(host->world_rank(member));
+  }
+  const std::string name = host->name() + " on GPUs";
+  const int lane = lane_of(name, members, earlier);
+  recorder.impl().add_lane(lane, {name, members});
+  return carrier->extend(std::move(host), lane);
+}
+
 std::unique_ptr<Communicator> Runtime::Impl::group(const std::string& name,
                                                    const std::vector<int>& ranks) {
   const auto own = std::ranges::find(ranks, mpi.rank);
   TRIREME_CHECK(own != ranks.end(), fmt::format("rank {} is not in the group {}", mpi.rank, name));
-  const int lane = lane_of(name, ranks, groups_made[{name, ranks}]++);
+  const int earlier = groups_made[{name, ranks}]++;
+  const int lane = lane_of(name, ranks, earlier);
   recorder.impl().add_lane(lane, {name, ranks});
   if (ranks.size() == 1) return make_self_communicator(name, mpi.rank, lane);
   recorder.impl().add_lane(lane | kLibraryLaneBit, {name, ranks});
@@ -236,8 +269,9 @@ std::unique_ptr<Communicator> Runtime::Impl::group(const std::string& name,
           : OwnedComm::of_world_ranks(ranks.data(), static_cast<int>(ranks.size()),
                                       lane & 0x7fff);  // MPI promises that many tags
   recorder.end(id);
-  return make_mpi_communicator(services(), name, ranks, static_cast<int>(own - ranks.begin()), lane,
-                               std::move(traffic));
+  auto made = make_mpi_communicator(services(), name, ranks, static_cast<int>(own - ranks.begin()),
+                                    lane, std::move(traffic));
+  return with_device(std::move(made), earlier + 1);
 }
 
 void Runtime::Impl::finish(int status) {
@@ -251,26 +285,41 @@ void Runtime::Impl::finish(int status) {
 void Runtime::Impl::end_normally(ExitStatus status) {
   drain();
   if (staging) staging->throw_fault();
-  finish(world->all_reduce_host(static_cast<std::int32_t>(status), ReduceOp::kMax));
+  if (carrier) carrier->check();
+  const int highest = world->all_reduce_host(static_cast<std::int32_t>(status), ReduceOp::kMax);
+  if (carrier) carrier->close();
+  finish(highest);
 }
 
 void Runtime::Impl::end_with_fault(const std::exception_ptr& exception) {
-  engine.stop();  // the buffers of what is in flight may be gone
   const Fault own = describe_exception(exception, mpi.rank);
+  // NCCL and CUDA may not return once they have failed.
+  std::optional<Deadline> deadline;
+  if (carrier) deadline.emplace(kFaultSeconds, own.status);
+  engine.stop();  // the buffers of what is in flight may be gone
   const std::vector<Fault> known =
       watchdog ? watchdog->exchange_fault(own) : std::vector<Fault>{own};
   const bool same = std::ranges::all_of(known, [&](const Fault& f) { return f.text == own.text; });
   if (same && static_cast<int>(known.size()) == mpi.size) {
     if (mpi.rank == 0) report_line(own.text);
+    if (carrier) carrier->abort();
     finish(own.status);
   }
+  // Who lost a rank is a victim, where another rank says what happened.
+  constexpr int kLost = static_cast<int>(ExitStatus::kHangOrLostRank);
+  const auto cause =
+      std::ranges::find_if(known, [](const Fault& fault) { return fault.status != kLost; });
+  const bool victim = own.status == kLost && cause != known.end();
   const auto first =
       std::ranges::find_if(known, [&](const Fault& fault) { return fault.text == own.text; });
-  if (first->rank == mpi.rank) report_line(fmt::format("{}: {}", who(mpi.rank), own.text));
+  if (first->rank == mpi.rank && !victim) {
+    report_line(fmt::format("{}: {}", who(mpi.rank), own.text));
+  }
   exit_guard->call_off();
   usleep(100'000);  // for ranks with another fault to say so
+  if (carrier) carrier->abort();
   // All end with one status: that of the lowest rank with a fault.
-  abort_job(known.front().status);
+  abort_job(cause == known.end() ? known.front().status : cause->status);
 }
 
 Runtime::Runtime(RuntimeOptions options) : impl_(std::make_unique<Impl>(std::move(options))) {}
@@ -313,6 +362,7 @@ int Runtime::cores() const {
 void Runtime::set_timeout(double seconds) {
   impl_->options.timeout_s = seconds;
   if (impl_->watchdog) impl_->watchdog->set_timeout(seconds);
+  if (impl_->carrier) impl_->carrier->set_timeout(seconds);
 }
 
 void Runtime::use_device(std::shared_ptr<cuda::Runtime> cuda, int device, DeviceBackend backend) {
@@ -329,6 +379,7 @@ Runtime::DeviceUse::~DeviceUse() {
     return;
   }
   if (impl.staging) impl.staging->release_streams();
+  if (impl.carrier) impl.carrier->abort();
   impl.engine.stop();
 }
 

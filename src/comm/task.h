@@ -12,8 +12,9 @@ class Task {
   };
   virtual ~Task() = default;
 
-  // Asked until it says yes, before the first call of advance; never waits. The operation counts as
-  // begun then: one that a device has no data for yet is missing, and not under way.
+  // Asked, once it is the head of its lane, until it says yes; never waits. The operation counts as
+  // begun then, and is advanced: one that a device has no data for yet is missing, and not under
+  // way. What it throws ends it.
   virtual bool may_begin() { return true; }
 
   // Does what can be done now and returns; never waits. Not called again after kDone or a throw.

@@ -51,6 +51,11 @@ Watchdog::~Watchdog() {
   thread_.join();
 }
 
+void Watchdog::set_last_act(std::function<void()> act) {
+  const std::lock_guard lock(mutex_);
+  last_act_ = std::move(act);
+}
+
 std::vector<Fault> Watchdog::exchange_fault(const Fault& own) {
   auto answer = known_faults_.get_future();
   {
@@ -195,6 +200,7 @@ void Watchdog::end_the_hang() {
   const auto lowest = std::ranges::find_if(reports_, [](const auto& r) { return r.has_value(); });
   if (lowest - reports_.begin() == rank_) {
     report_line(analyse_hang(reports_, hosts_, timeout_s_).line);
+    act_at_last();
     abort_job(kStatus);
   }
   const std::int64_t begin = now_ns();
@@ -202,7 +208,14 @@ void Watchdog::end_the_hang() {
     receive();  // moves our own report on as well
     usleep(2000);
   }
+  act_at_last();
   _exit(kStatus);
+}
+
+void Watchdog::act_at_last() {
+  const Deadline deadline(1.0, static_cast<int>(ExitStatus::kHangOrLostRank));
+  const std::lock_guard lock(mutex_);
+  if (last_act_) last_act_();
 }
 
 }  // namespace trireme

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
+#include <functional>
 #include <future>
 #include <list>
 #include <map>
@@ -37,6 +38,8 @@ class Watchdog {
   Watchdog& operator=(const Watchdog&) = delete;
 
   void set_timeout(double seconds) { timeout_s_ = seconds; }
+  // What to do, in the watchdog's thread and for a second at most, before a hang ends the process.
+  void set_last_act(std::function<void()> act);
 
   // Tells the other ranks of this one's fault, and waits a short grace for theirs (not longer than
   // until all have spoken). The faults known then, by rank, the own one among them. Called once.
@@ -59,6 +62,7 @@ class Watchdog {
   void guard();
   void raise_alarm(bool tell);
   void end_the_hang();
+  void act_at_last();
   bool hurried() const { return alarm_ns_ != 0 || !faults_.empty() || own_fault_.has_value(); }
 
   FlightRecorder& recorder_;
@@ -68,11 +72,12 @@ class Watchdog {
   const int main_thread_;
   std::atomic<double> timeout_s_;
 
-  std::mutex mutex_;  // guards stopping_ and posted_fault_
+  std::mutex mutex_;  // guards stopping_, posted_fault_ and last_act_
   std::condition_variable wake_;
   bool stopping_ = false;
   std::optional<Fault> posted_fault_;
   std::promise<std::vector<Fault>> known_faults_;
+  std::function<void()> last_act_;
 
   // The thread's own.
   std::list<Message> sent_, coming_;

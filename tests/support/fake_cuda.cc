@@ -54,6 +54,7 @@ bool FakeCuda::run_one(StreamState& stream) {
 }
 
 bool FakeCuda::may_pass(const Operation& wait) {
+  if (wait.ended) return wait.ended();
   if (wait.event) return wait.event->finished >= wait.times;
   if (!inside(pinned_, wait.word, sizeof *wait.word)) {
     faults_.push_back("a wait for freed pinned memory");
@@ -63,9 +64,11 @@ bool FakeCuda::may_pass(const Operation& wait) {
   return static_cast<std::int32_t>(word.load(std::memory_order_acquire) - wait.value) >= 0;
 }
 
-bool FakeCuda::a_word_is_waited_for() const {
+bool FakeCuda::others_can_move() const {
   return std::any_of(streams_.begin(), streams_.end(), [](const auto& stream) {
-    return !stream->queue.empty() && stream->queue.front().word != nullptr;
+    if (stream->queue.empty()) return false;
+    const Operation& head = stream->queue.front();
+    return head.word != nullptr || head.ended;
   });
 }
 
@@ -82,10 +85,10 @@ void FakeCuda::run_until(const std::function<bool()>& reached, const std::string
       continue;
     }
     const bool too_long = static_cast<double>(now_ns() - last_move_ns) > 1e9 * deadlock_seconds;
-    if (!a_word_is_waited_for() || too_long) {
+    if (!others_can_move() || too_long) {
       throw CudaError(what + " waits for ever: no stream can move");
     }
-    mutex_.unlock();
+    mutex_.unlock();  // as CUDA does, which waits in no other thread's way
     usleep(50);
     mutex_.lock();
   }
@@ -109,7 +112,18 @@ FakeCuda::StreamState& FakeCuda::state(cuda::StreamHandle stream) {
 
 void FakeCuda::enqueue(const Stream& stream, std::function<void()> work) {
   const Lock lock(mutex_);
-  state(stream.native()).queue.push_back({std::move(work), nullptr});
+  state(stream.native()).queue.push_back({std::move(work), nullptr, nullptr});
+  move_a_little();
+}
+
+void FakeCuda::enqueue_until(const Stream& stream, std::function<bool()> ended) {
+  const Lock lock(mutex_);
+  state(stream.native()).queue.push_back({nullptr, std::move(ended), nullptr});
+  move_a_little();
+}
+
+void FakeCuda::move() {
+  const Lock lock(mutex_);
   move_a_little();
 }
 
@@ -129,6 +143,7 @@ bool FakeCuda::inside(const Memory& memory, const void* address, std::size_t byt
 }
 
 void FakeCuda::check_access(const void* address, std::size_t bytes, const char* what) {
+  const Lock lock(mutex_);
   if (!inside(device_, address, bytes)) faults_.push_back(std::string(what) + " of freed memory");
 }
 
@@ -136,7 +151,7 @@ cuda::DeviceProperties FakeCuda::properties(int device) {
   const Lock lock(mutex_);
   call("properties");
   return {"fake GPU",
-          "fake " + std::to_string(device),
+          uuid + " " + std::to_string(device),
           "0000:0" + std::to_string(device) + ":00.0",
           9,
           0,
@@ -176,7 +191,7 @@ void FakeCuda::free(void* memory, cuda::StreamHandle stream) noexcept {
                                    used_ -= block->second.size();
                                    device_.erase(block);
                                  },
-                                 nullptr});
+                                 nullptr, nullptr});
 }
 
 void FakeCuda::release_freed(int) noexcept {
@@ -220,7 +235,7 @@ void FakeCuda::copy(void* to, const void* from, std::size_t bytes, cuda::CopyDir
                                    }
                                    std::memmove(to, from, bytes);
                                  },
-                                 nullptr});
+                                 nullptr, nullptr});
   if (!pinned) {  // as CUDA does with memory that it cannot reach by itself
     ++host_waits_;
     run_until([&] { return state(stream).queue.empty(); }, "copy");
@@ -234,7 +249,7 @@ void FakeCuda::fill(void* memory, int byte, std::size_t bytes, cuda::StreamHandl
                                    check_access(memory, bytes, "a fill");
                                    std::memset(memory, byte, bytes);
                                  },
-                                 nullptr});
+                                 nullptr, nullptr});
 }
 
 cuda::StreamHandle FakeCuda::create_stream(int, bool) {
@@ -262,7 +277,7 @@ void FakeCuda::wait(cuda::StreamHandle stream, cuda::EventHandle event) {
   call("wait");
   const std::shared_ptr<EventState>& marked = events_.at(event);
   if (marked->recorded == 0) return;
-  state(stream).queue.push_back({nullptr, marked, marked->recorded});
+  state(stream).queue.push_back({nullptr, nullptr, marked, marked->recorded});
 }
 
 bool FakeCuda::wait_value(cuda::StreamHandle stream, const std::uint32_t* word,
@@ -298,7 +313,8 @@ void FakeCuda::record(cuda::EventHandle event, cuda::StreamHandle stream) {
   const std::shared_ptr<EventState> marked = events_.at(event);
   const int times = ++marked->recorded;
   state(stream).queue.push_back(
-      {[marked, times] { marked->finished = std::max(marked->finished, times); }, nullptr});
+      {[marked, times] { marked->finished = std::max(marked->finished, times); }, nullptr,
+       nullptr});
 }
 
 bool FakeCuda::done(cuda::EventHandle event) {

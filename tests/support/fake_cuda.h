@@ -32,7 +32,13 @@ class FakeCuda : public cuda::Runtime {
 
   // Work of a kernel.
   void enqueue(const Stream& stream, std::function<void()> work);
+  // The same for work that ends when it says so, as a kernel that waits for others. It is asked
+  // again and again, and streams behind it wait.
+  void enqueue_until(const Stream& stream, std::function<bool()> ended);
   void run_all();  // everything that is queued; waits for words that other threads write
+  void move();     // a little of it, where a seed was given
+  // Of work on device memory: writes down where it was freed.
+  void check_access(const void* address, std::size_t bytes, const char* what);
 
   // What is alive now; queued work on memory that is freed keeps that memory alive.
   std::size_t device_blocks() const { return device_.size(); }
@@ -72,8 +78,10 @@ class FakeCuda : public cuda::Runtime {
 
   int device_count = 1;
   bool waits_for_memory = true;  // what wait_value says
-  // How long a wait of the host lasts for a word that nobody writes before it is called a deadlock.
+  // How long a wait of the host lasts, while only others can move a stream and do not, before it is
+  // called a deadlock.
   double deadlock_seconds = 30.0;
+  std::string uuid = "fake";  // of the machine's GPUs, which a number follows
 
  private:
   struct EventState {
@@ -81,6 +89,7 @@ class FakeCuda : public cuda::Runtime {
   };
   struct Operation {
     std::function<void()> run;          // or, where empty:
+    std::function<bool()> ended;        // ask until it says so, or, where empty:
     std::shared_ptr<EventState> event;  // wait until it was finished so often, or, where empty:
     int times = 0;
     const std::uint32_t* word = nullptr;  // wait until it holds so much
@@ -96,10 +105,9 @@ class FakeCuda : public cuda::Runtime {
   void move_a_little();
   bool run_one(StreamState& stream);
   bool may_pass(const Operation& wait);
-  bool a_word_is_waited_for() const;
+  bool others_can_move() const;  // other threads or ranks, a stream of this one
   // With the lock held, which it lets go of while only another thread can move a stream.
   void run_until(const std::function<bool()>& reached, const std::string& what);
-  void check_access(const void* address, std::size_t bytes, const char* what);
   StreamState& state(cuda::StreamHandle stream);
   static void* add(Memory& memory, std::size_t bytes);
   static bool inside(const Memory& memory, const void* address, std::size_t bytes);

@@ -8,10 +8,11 @@
 
 namespace trireme::testing {
 
-inline std::string message_of(const std::function<void()>& call) {
+template <class Refusal = ConfigError>
+std::string message_of(const std::function<void()>& call) {
   try {
     call();
-  } catch (const ConfigError& error) {
+  } catch (const Refusal& error) {
     return error.what();
   }
   return "no error";

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -30,7 +31,12 @@ struct Transfer {
 //
 // Reductions add in rank order 0, 1, ..., size-1, in fp32 for bf16 and fp16, and in the own type
 // otherwise, and round once: the result has the same bits on every rank, wherever the ranks run,
-// and whichever of our algorithms the table names.
+// and whichever of our algorithms the table names. Of tensors on a GPU that NCCL carries less holds:
+// the same bits on every rank, and from run to run on the same grid, GPUs and links with the same
+// NCCL and its algorithm; the order, and where bf16 is rounded on the way, are NCCL's.
+//
+// Where NCCL carries tensors, hosts enter operations on the GPU and wait for MPI in the same program
+// order on all ranks, from one thread: both need the peers' hosts (src/comm/README.md).
 class Communicator {
  public:
   virtual ~Communicator() = default;
@@ -53,6 +59,11 @@ class Communicator {
   // Sends and receives as one fused operation: none waits for another of the same call.
   virtual Work exchange(const Stream& ready, std::vector<Transfer> transfers) = 0;
   virtual Work barrier() = 0;
+
+  // Tells the backend of long-lived memory that operations will use often, so that it may send from
+  // there without a copy of its own. Lasts until let go of, before the communicator; nothing where
+  // the backend has no use for it. Collective.
+  virtual std::shared_ptr<void> register_buffer(const Tensor& data);
 
   // Blocking. True where every rank said true: all ranks reach the same verdict.
   bool agree(bool ok);

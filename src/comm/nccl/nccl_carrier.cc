@@ -1,0 +1,118 @@
+// What the ranks tell each other before NCCL starts, and what all its communicators share.
+#include <cstring>
+#include <type_traits>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "trireme/base/error.h"
+
+#include "../device_carrier.h"
+#include "nccl_communicator.h"
+
+namespace trireme {
+namespace {
+
+using nccl::version_text;
+
+// What each rank says of itself.
+struct Own {
+  int version = 0;         // of the library that it opened
+  char problem[256] = {};  // where it could not
+  char gpu[64] = {};       // unique
+  char gpu_name[64] = {};
+};
+static_assert(std::is_trivially_copyable_v<Own>);
+
+template <std::size_t size>
+void put(char (&to)[size], const std::string& text) {
+  text.copy(to, size - 1);
+}
+
+std::vector<Own> gather(Communicator& world, Own own) {
+  std::vector<Own> all(static_cast<std::size_t>(world.size()));
+  const auto bytes = [](Own* first, std::size_t count) {
+    return Tensor::wrap(first, {static_cast<std::int64_t>(count * sizeof(Own))}, DType::kU8);
+  };
+  world.all_gather(Stream(), bytes(&own, 1), bytes(all.data(), all.size())).wait_host();
+  return all;
+}
+
+// All ranks find the same, so the job ends in one line.
+void check_versions(const std::vector<Own>& all, const std::vector<std::string>& hosts) {
+  for (std::size_t rank = 0; rank < all.size(); ++rank) {
+    const Own& own = all[rank];
+    const std::string who = fmt::format("rank {} ({})", rank, hosts[rank]);
+    if (own.problem[0] != '\0') throw NcclError(fmt::format("{}: {}", who, own.problem));
+    if (own.version < nccl::kOldestVersion) {
+      throw NcclError(
+          fmt::format("{} has NCCL {}, but {} or newer is needed; --comm.backend mpi "
+                      "does without",
+                      who, version_text(own.version), version_text(nccl::kOldestVersion)));
+    }
+    if (own.version != all[0].version) {
+      throw NcclError(
+          fmt::format("{} has NCCL {}, but rank 0 ({}) has {}: all ranks need the same "
+                      "(LD_LIBRARY_PATH may differ between nodes)",
+                      who, version_text(own.version), hosts[0], version_text(all[0].version)));
+    }
+  }
+}
+
+void check_gpus(const std::vector<Own>& all, const std::vector<std::string>& hosts) {
+  for (std::size_t rank = 0; rank < all.size(); ++rank) {
+    for (std::size_t before = 0; before < rank; ++before) {
+      if (std::strcmp(all[rank].gpu, all[before].gpu) != 0) continue;
+      throw ConfigError(fmt::format(
+          "ranks {} and {} on {} share one GPU ({}), which NCCL refuses: --comm.backend mpi lets "
+          "them, or give each rank a GPU of its own (srun --gpus-per-task=1)",
+          before, rank, hosts[rank], all[rank].gpu_name));
+    }
+  }
+}
+
+class NcclCarrier final : public DeviceCarrier {
+ public:
+  NcclCarrier(std::shared_ptr<nccl::Library> library, const DeviceCarrierParts& parts)
+      : session_(std::move(library), parts) {}
+
+  std::unique_ptr<Communicator> extend(std::unique_ptr<Communicator> host, int lane) override {
+    return nccl::make_communicator(session_, std::move(host), lane);
+  }
+  void set_timeout(double seconds) override { session_.set_timeout(bound(seconds)); }
+  void check() override { session_.check(); }
+  void close() noexcept override { session_.close(); }
+  void abort() noexcept override { session_.abort(); }
+
+  // The watchdog speaks first, for it can name who is missing.
+  static double bound(double timeout_s) { return timeout_s + 15.0; }
+
+ private:
+  nccl::Session session_;
+};
+
+}  // namespace
+
+std::unique_ptr<DeviceCarrier> make_nccl_carrier(const DeviceCarrierParts& parts,
+                                                 Communicator& world,
+                                                 const std::vector<std::string>& hosts) {
+  Own own;
+  std::shared_ptr<nccl::Library> library;
+  try {
+    const cuda::DeviceProperties gpu = parts.cuda->properties(parts.device);
+    put(own.gpu, gpu.uuid);
+    put(own.gpu_name, gpu.name);
+    library = nccl::load_library();
+    own.version = library->version();
+  } catch (const Error& error) {
+    put(own.problem, error.what());
+  }
+  const std::vector<Own> all = gather(world, own);
+  check_versions(all, hosts);
+  check_gpus(all, hosts);
+  DeviceCarrierParts bounded = parts;
+  bounded.timeout_s = NcclCarrier::bound(parts.timeout_s);
+  return std::make_unique<NcclCarrier>(std::move(library), bounded);
+}
+
+}  // namespace trireme

@@ -1,0 +1,279 @@
+#include "nccl_communicator.h"
+
+#include <algorithm>
+#include <exception>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "../reduce.h"
+#include "device_operation.h"
+
+namespace trireme::nccl {
+namespace {
+
+bool on_host(const Tensor& tensor) {
+  return tensor.device().kind == DeviceKind::kCpu;
+}
+
+// The unique id is made by the first rank of the group and told to its others alone, over MPI. A
+// split of the world's communicator would need all ranks of the world to come, but a group is made
+// by its own ranks; and what a split could share we do not share.
+UniqueId agree_on_id(Session& session, Communicator& host) {
+  struct Told {
+    Result result = Result::kSuccess;
+    UniqueId id = {};
+  } told;
+  if (host.rank() == 0) told.result = session.library().make_unique_id(told.id);
+  constexpr auto kBytes = static_cast<std::int64_t>(sizeof told);
+  host.broadcast(Stream(), Tensor::wrap(&told, {kBytes}, DType::kU8), 0).wait_host();
+  if (told.result != Result::kSuccess) {
+    throw_fault(session.library(), nullptr, "make an id for " + host.name(), told.result);
+  }
+  return told.id;
+}
+
+// A call that all ranks make, as an operation for the watchdog.
+class Recorded {
+ public:
+  Recorded(FlightRecorder& recorder, int lane, std::string_view name)
+      : recorder_(recorder), id_(recorder.begin(lane, -1, false, name, 0)) {}
+  ~Recorded() { recorder_.end(id_); }
+  Recorded(const Recorded&) = delete;
+  Recorded& operator=(const Recorded&) = delete;
+
+ private:
+  FlightRecorder& recorder_;
+  std::uint64_t id_;
+};
+
+class NcclCommunicator final : public Communicator {
+ public:
+  NcclCommunicator(Session& session, std::unique_ptr<Communicator> host, int lane)
+      : session_(session),
+        host_(std::move(host)),
+        lane_(lane),
+        stream_(session.lend_stream()),
+        connection_(std::make_shared<Connection>(session, host_->name())) {
+    session_.check();
+    const UniqueId id = agree_on_id(session_, *host_);
+    session_.add(connection_);
+    const Recorded recorded(*session_.parts().recorder, lane_, "ncclCommInitRank");
+    connection_->open(size(), id, rank());
+  }
+  // Closing is collective: where an exception is in flight the other ranks may not come.
+  ~NcclCommunicator() override {
+    if (std::uncaught_exceptions() > 0) {
+      connection_->abort();
+    } else {
+      connection_->close();
+    }
+  }
+  NcclCommunicator(const NcclCommunicator&) = delete;
+  NcclCommunicator& operator=(const NcclCommunicator&) = delete;
+
+  int rank() const override { return host_->rank(); }
+  int size() const override { return host_->size(); }
+  const std::string& name() const override { return host_->name(); }
+  int world_rank(int member) const override { return host_->world_rank(member); }
+  int lane_id() const override { return host_->lane_id(); }
+
+  Work all_reduce(const Stream& ready, Tensor data, ReduceOp op) override {
+    if (on_host(data)) return by_mpi("all_reduce", host_->all_reduce(ready, std::move(data), op));
+    check_reducible(data.dtype());
+    return collective(
+        ready, "all_reduce", data.bytes(), {data}, [&](Library& nccl, CommHandle comm) {
+          return nccl.all_reduce(data.raw(), count_of(data), data.dtype(), op, comm, native());
+        });
+  }
+
+  Work reduce_scatter(const Stream& ready, Tensor input, Tensor output, ReduceOp op) override {
+    if (on_host(input)) {
+      return by_mpi("reduce_scatter",
+                    host_->reduce_scatter(ready, std::move(input), std::move(output), op));
+    }
+    check_reducible(input.dtype());
+    check_parts("reduce_scatter", input, output);
+    return collective(ready, "reduce_scatter", input.bytes(), {input, output},
+                      [&](Library& nccl, CommHandle comm) {
+                        return nccl.reduce_scatter(input.raw(), output.raw(), count_of(output),
+                                                   input.dtype(), op, comm, native());
+                      });
+  }
+
+  Work all_gather(const Stream& ready, Tensor input, Tensor output) override {
+    if (on_host(input)) {
+      return by_mpi("all_gather", host_->all_gather(ready, std::move(input), std::move(output)));
+    }
+    check_parts("all_gather", output, input);
+    return collective(
+        ready, "all_gather", output.bytes(), {input, output}, [&](Library& nccl, CommHandle comm) {
+          return nccl.all_gather(input.raw(), output.raw(), input.bytes(), comm, native());
+        });
+  }
+
+  Work broadcast(const Stream& ready, Tensor data, int root) override {
+    check_member(root);
+    if (on_host(data)) return by_mpi("broadcast", host_->broadcast(ready, std::move(data), root));
+    return collective(ready, "broadcast", data.bytes(), {data},
+                      [&](Library& nccl, CommHandle comm) {
+                        return nccl.broadcast(data.raw(), data.bytes(), root, comm, native());
+                      });
+  }
+
+  // As one group of sends and receives, which every version of NCCL has.
+  Work all_to_all(const Stream& ready, Tensor input, Tensor output) override {
+    if (on_host(input)) {
+      return by_mpi("all_to_all", host_->all_to_all(ready, std::move(input), std::move(output)));
+    }
+    TRIREME_CHECK(input.bytes() == output.bytes() && input.elements() % size() == 0,
+                  fmt::format("all_to_all of {} into {} among {} ranks", input.shape().to_string(),
+                              output.shape().to_string(), size()));
+    const std::size_t part = input.bytes() / static_cast<std::size_t>(size());
+    const auto at = [part](const Tensor& tensor, int rank) {
+      return static_cast<std::byte*>(tensor.raw()) + static_cast<std::size_t>(rank) * part;
+    };
+    return collective(ready, "all_to_all", input.bytes(), {input, output},
+                      [&](Library& nccl, CommHandle comm) {
+                        return grouped(nccl, [&](auto add) {
+                          for (int rank = 0; rank < size(); ++rank) {
+                            add(nccl.send(at(input, rank), part, rank, comm, native()));
+                            add(nccl.receive(at(output, rank), part, rank, comm, native()));
+                          }
+                        });
+                      });
+  }
+
+  Work exchange(const Stream& ready, std::vector<Transfer> transfers) override {
+    const auto of_host = [](const Transfer& transfer) { return on_host(transfer.tensor); };
+    if (std::ranges::all_of(transfers, of_host)) {
+      return by_mpi("exchange", host_->exchange(ready, std::move(transfers)));
+    }
+    TRIREME_CHECK(std::ranges::none_of(transfers, of_host),
+                  "an exchange holds tensors of the host and of the GPU");
+    std::vector<Part> parts;
+    std::vector<Tensor> tensors;
+    for (const Transfer& transfer : transfers) {
+      check_member(transfer.peer);
+      if (transfer.tensor.bytes() == 0) continue;  // on neither side
+      const bool sends = transfer.direction == Transfer::Direction::kSend;
+      parts.push_back({{lane_, world_rank(transfer.peer), sends},
+                       sends ? "send" : "receive",
+                       transfer.tensor.bytes()});
+      tensors.push_back(transfer.tensor);
+    }
+    return enter(ready, "exchange", parts, tensors, [&](Library& nccl, CommHandle comm) {
+      return grouped(nccl, [&](auto add) {
+        for (const Transfer& transfer : transfers) {
+          const Tensor& tensor = transfer.tensor;
+          if (tensor.bytes() == 0) continue;
+          const bool sends = transfer.direction == Transfer::Direction::kSend;
+          add(sends ? nccl.send(tensor.raw(), tensor.bytes(), transfer.peer, comm, native())
+                    : nccl.receive(tensor.raw(), tensor.bytes(), transfer.peer, comm, native()));
+        }
+      });
+    });
+  }
+
+  Work barrier() override { return by_mpi("barrier", host_->barrier()); }
+
+  const void* native_mpi() const override { return host_->native_mpi(); }
+
+  std::shared_ptr<void> register_buffer(const Tensor& data) override {
+    if (on_host(data) || data.bytes() == 0) return host_->register_buffer(data);
+    void* made = nullptr;
+    connection_->call("register_buffer", [&](Library& nccl, CommHandle comm) {
+      return nccl.register_buffer(comm, data.raw(), data.bytes(), made);
+    });
+    return {made, [connection = connection_](void* registration) {
+              connection->deregister(registration);
+            }};
+  }
+
+ private:
+  // An operation as the recorder sees it.
+  struct Part {
+    LaneKey key;
+    std::string_view name;
+    std::size_t bytes;
+  };
+  using Call = std::function<Result(Library&, CommHandle)>;
+
+  cuda::StreamHandle native() const { return stream_->get().native(); }
+  static std::size_t count_of(const Tensor& tensor) {
+    return static_cast<std::size_t>(tensor.elements());
+  }
+
+  Work by_mpi(const char* what, Work work) const {
+    return make_host_work(session_, fmt::format("{} of {}", what, name()), std::move(work));
+  }
+
+  Work collective(const Stream& ready, const char* what, std::size_t bytes,
+                  const std::vector<Tensor>& tensors, const Call& call) {
+    if (bytes == 0) return {};
+    return enter(ready, what, {{{.lane = lane_}, what, bytes}}, tensors, call);
+  }
+
+  Work enter(const Stream& ready, const char* what, const std::vector<Part>& parts,
+             const std::vector<Tensor>& tensors, const Call& call) {
+    if (parts.empty()) return {};
+    session_.check();
+    const Stream& stream = stream_->get();
+    const auto operation = std::make_shared<DeviceOperation>(session_, connection_);
+    for (const Tensor& tensor : tensors) tensor.record_use(stream);
+    std::vector<ProgressEngine::Queued> queued;
+    for (const Part& part : parts) {
+      queued.push_back({part.key, part.name, part.bytes, make_device_task(operation)});
+    }
+    // Queued before it is entered: where peers are missing there, the watchdog is to know of it.
+    Work polled = session_.parts().engine->submit(std::move(queued));
+    try {
+      operation->prepare(ready, stream);
+      connection_->call(what, call);
+      operation->entered(stream);
+    } catch (...) {
+      operation->failed(std::current_exception());
+      session_.fail(std::current_exception());
+      throw;
+    }
+    return make_device_work(session_, operation, std::move(polled));
+  }
+
+  // What `body` adds is one operation. The first error counts; a group is ended in any case.
+  template <class Body>
+  static Result grouped(Library& nccl, const Body& body) {
+    Result first = nccl.group_start();
+    if (first != Result::kSuccess) return first;
+    body([&first](Result result) {
+      const bool fine = result == Result::kSuccess || result == Result::kInProgress;
+      if (first == Result::kSuccess && !fine) first = result;
+    });
+    const Result end = nccl.group_end();
+    return first == Result::kSuccess ? end : first;
+  }
+
+  void check_member(int member) const {
+    TRIREME_CHECK(0 <= member && member < size(),
+                  fmt::format("rank {} of communicator {} of {}", member, name(), size()));
+  }
+  void check_parts(const char* what, const Tensor& whole, const Tensor& part) const {
+    TRIREME_CHECK(whole.dtype() == part.dtype() && whole.elements() == part.elements() * size(),
+                  fmt::format("{} among {} ranks between {} and {}", what, size(),
+                              whole.shape().to_string(), part.shape().to_string()));
+  }
+
+  Session& session_;
+  const std::unique_ptr<Communicator> host_;
+  const int lane_;
+  const Session::LentStream stream_;
+  const std::shared_ptr<Connection> connection_;
+};
+
+}  // namespace
+
+std::unique_ptr<Communicator> make_communicator(Session& session,
+                                                std::unique_ptr<Communicator> host, int lane) {
+  return std::make_unique<NcclCommunicator>(session, std::move(host), lane);
+}
+
+}  // namespace trireme::nccl

@@ -1,0 +1,187 @@
+#include "nccl_connection.h"
+
+#include <utility>
+
+#include <fmt/format.h>
+#include <sched.h>
+
+#include "trireme/base/clock.h"
+#include "trireme/base/error.h"
+
+namespace trireme::nccl {
+
+std::string version_text(int version) {
+  return fmt::format("{}.{}.{}", version / 10000, version % 10000 / 100, version % 100);
+}
+
+void throw_fault(Library& library, CommHandle comm, const std::string& what, Result result) {
+  const std::string text = fmt::format("NCCL could not {}: {}", what, library.words(result, comm));
+  // Of a peer that is gone; the rank of the fault tells its own.
+  if (result == Result::kRemoteError) throw LostRankError(text);
+  throw NcclError(text);
+}
+
+void Session::add(const std::shared_ptr<Connection>& connection) {
+  const std::lock_guard lock(mutex_);
+  std::erase_if(connections_, [](const auto& known) { return known.expired(); });
+  connections_.push_back(connection);
+}
+
+void Session::check() const {
+  const std::lock_guard lock(mutex_);
+  if (fault_) std::rethrow_exception(fault_);
+}
+
+void Session::before_waiting(const std::string& what) const {
+  check();
+  guard_.before_waiting(what);
+}
+
+void Session::fail(std::exception_ptr fault) noexcept {
+  {
+    const std::lock_guard lock(mutex_);
+    if (fault_) return;
+    fault_ = std::move(fault);
+  }
+  abort();
+}
+
+Session::LentStream Session::lend_stream() {
+  const std::lock_guard lock(mutex_);
+  std::unique_ptr<cuda::OwnedStream> stream;
+  if (idle_streams_.empty()) {
+    stream = std::make_unique<cuda::OwnedStream>(parts_.cuda, parts_.device, /*urgent=*/true);
+  } else {
+    stream = std::move(idle_streams_.back());
+    idle_streams_.pop_back();
+  }
+  return {stream.release(), [this](cuda::OwnedStream* lent) {
+            const std::lock_guard again(mutex_);
+            idle_streams_.emplace_back(lent);
+          }};
+}
+
+std::vector<std::shared_ptr<Connection>> Session::open_connections() const {
+  const std::lock_guard lock(mutex_);
+  std::vector<std::shared_ptr<Connection>> open;
+  for (const auto& known : connections_) {
+    if (auto connection = known.lock()) open.push_back(std::move(connection));
+  }
+  return open;
+}
+
+void Session::abort() noexcept {
+  for (const auto& connection : open_connections()) connection->abort();
+}
+
+void Session::close() noexcept {
+  for (const auto& connection : open_connections()) connection->close();
+}
+
+void Connection::open(int ranks, const UniqueId& id, int rank) {
+  const OrderGuard::Entry entry(session_.guard(), "the start of " + name_);
+  const DeviceCarrierParts& parts = session_.parts();
+  parts.cuda->set_device(parts.device);
+  Result result = Result::kSuccess;
+  {
+    const std::lock_guard lock(mutex_);
+    result = session_.library().init_rank(handle_, ranks, id, rank);
+  }
+  settle("start", result);
+}
+
+void Connection::call(const char* what,
+                      const std::function<Result(Library&, CommHandle)>& function) {
+  const OrderGuard::Entry entry(session_.guard(), fmt::format("{} of {}", what, name_));
+  settle(what, make(function));
+}
+
+Result Connection::make(const std::function<Result(Library&, CommHandle)>& function) {
+  session_.check();  // whoever aborted it had a reason
+  const std::lock_guard lock(mutex_);
+  if (gone_) session_.check();  // aborted since
+  TRIREME_CHECK(!gone_, fmt::format("communicator {} of NCCL was used after its end", name_));
+  return function(session_.library(), handle_);
+}
+
+Result Connection::state() {
+  return make([](Library& library, CommHandle comm) {
+    Result state = Result::kSuccess;
+    const Result result = library.async_error(comm, state);
+    return result == Result::kSuccess ? state : result;
+  });
+}
+
+void Connection::settle(const char* what, Result result) {
+  const Stopwatch watch;
+  while (result == Result::kInProgress) {
+    if (watch.seconds() > session_.timeout_s()) {
+      const auto fault = std::make_exception_ptr(LostRankError(
+          fmt::format("NCCL did not get through with {} of {} in {:g} s: a rank of it is missing",
+                      what, name_, session_.timeout_s())));
+      session_.fail(fault);
+      std::rethrow_exception(fault);
+    }
+    sched_yield();
+    result = state();
+  }
+  if (result != Result::kSuccess) fail(what, result);
+}
+
+void Connection::fail(const char* what, Result result) {
+  std::exception_ptr fault;
+  try {
+    const std::lock_guard lock(mutex_);
+    throw_fault(session_.library(), handle_, fmt::format("carry out {} of {}", what, name_),
+                result);
+  } catch (...) {
+    fault = std::current_exception();
+  }
+  session_.fail(fault);
+  session_.check();  // the first fault, which may be another's
+  std::rethrow_exception(fault);
+}
+
+void Connection::check() {
+  Result result = Result::kSuccess;
+  {
+    const std::lock_guard lock(mutex_);
+    if (gone_) return;
+    Result state = Result::kSuccess;
+    result = session_.library().async_error(handle_, state);
+    if (result == Result::kSuccess) result = state;
+  }
+  // In progress: the main thread enters an operation right now.
+  if (result != Result::kSuccess && result != Result::kInProgress) fail("what runs", result);
+}
+
+void Connection::close() noexcept {
+  {
+    const std::lock_guard lock(mutex_);
+    if (gone_) return;
+  }
+  try {
+    call("finalize", [](Library& library, CommHandle comm) { return library.finalize(comm); });
+    const std::lock_guard lock(mutex_);
+    if (gone_) return;
+    gone_ = true;
+    session_.library().destroy(std::exchange(handle_, nullptr));
+  } catch (...) {
+    abort();
+  }
+}
+
+void Connection::deregister(void* registration) noexcept {
+  const std::lock_guard lock(mutex_);
+  if (!gone_ && registration != nullptr) {
+    session_.library().deregister_buffer(handle_, registration);
+  }
+}
+
+void Connection::abort() noexcept {
+  const std::lock_guard lock(mutex_);
+  gone_ = true;
+  if (handle_ != nullptr) session_.library().abort(std::exchange(handle_, nullptr));
+}
+
+}  // namespace trireme::nccl

@@ -1,0 +1,101 @@
+// One communicator of NCCL, and what all of a process share.
+#pragma once
+
+#include <atomic>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "../device_carrier.h"
+#include "nccl_library.h"
+#include "order_guard.h"
+
+namespace trireme::nccl {
+
+class Connection;
+
+// What the communicators of a process share. The first fault in any of them ends them all: a kernel
+// that waits for a peer would never end otherwise, nor would a host that waits for the kernel.
+class Session {
+ public:
+  Session(std::shared_ptr<Library> library, const DeviceCarrierParts& parts)
+      : library_(std::move(library)), parts_(parts), timeout_s_(parts.timeout_s) {}
+
+  Library& library() const { return *library_; }
+  const DeviceCarrierParts& parts() const { return parts_; }
+  OrderGuard& guard() { return guard_; }
+  double timeout_s() const { return timeout_s_; }
+  void set_timeout(double seconds) { timeout_s_ = seconds; }
+
+  void add(const std::shared_ptr<Connection>& connection);
+  // Throws the first fault, if there was one.
+  void check() const;
+  // The same, and the rule of the order: the calling thread is about to wait for `what` of MPI.
+  void before_waiting(const std::string& what) const;
+  // Keeps `fault` if it is the first, and aborts every communicator.
+  void fail(std::exception_ptr fault) noexcept;
+  void abort() noexcept;
+  void close() noexcept;
+
+  // A stream for a communicator. Tensors that were used on it may outlive the communicator, and
+  // their memory refers to the stream until it is let go of: so it goes back to the session, which
+  // ends it.
+  using LentStream = std::unique_ptr<cuda::OwnedStream, std::function<void(cuda::OwnedStream*)>>;
+  LentStream lend_stream();
+
+ private:
+  std::vector<std::shared_ptr<Connection>> open_connections() const;
+
+  const std::shared_ptr<Library> library_;
+  const DeviceCarrierParts parts_;
+  std::atomic<double> timeout_s_;
+  OrderGuard guard_;
+  mutable std::mutex mutex_;  // guards the rest
+  std::exception_ptr fault_;
+  std::vector<std::weak_ptr<Connection>> connections_;
+  std::vector<std::unique_ptr<cuda::OwnedStream>> idle_streams_;
+};
+
+// Thread-safe: a fault may be found, and everything aborted, by another thread.
+class Connection {
+ public:
+  // `name` of the communicator, for messages. Not open yet.
+  Connection(Session& session, std::string name) : session_(session), name_(std::move(name)) {}
+  ~Connection() { abort(); }
+  Connection(const Connection&) = delete;
+  Connection& operator=(const Connection&) = delete;
+
+  // Collective over the ranks. Throws NcclError; then the session has failed.
+  void open(int ranks, const UniqueId& id, int rank);
+  // Makes a call and waits, testing and yielding, until it has settled: what it queues is on its
+  // stream then. `what` as "all_reduce". Throws as open does.
+  void call(const char* what, const std::function<Result(Library&, CommHandle)>& function);
+  // Throws what went wrong since; the session has failed then. Nothing once it is closed.
+  void check();
+  // Collective. Ends it in good order; what is queued is still done. Where that fails, aborts.
+  void close() noexcept;
+  void deregister(void* registration) noexcept;  // see Library::register_buffer
+  // From any thread, with no other rank; kernels end. Once: later calls do nothing.
+  void abort() noexcept;
+
+ private:
+  Result make(const std::function<Result(Library&, CommHandle)>& function);
+  Result state();
+  void settle(const char* what, Result result);
+  [[noreturn]] void fail(const char* what, Result result);
+
+  Session& session_;
+  const std::string name_;
+  std::mutex mutex_;  // guards handle_, and that nobody calls NCCL with one that is gone
+  CommHandle handle_ = nullptr;
+  bool gone_ = false;  // closed or aborted
+};
+
+// Throws as the fault of a call that answered `result`, which is an error.
+[[noreturn]] void throw_fault(Library& library, CommHandle comm, const std::string& what,
+                              Result result);
+
+}  // namespace trireme::nccl

@@ -1,0 +1,220 @@
+// NCCL's own functions.
+#include "nccl_library.h"
+
+#include <cstring>
+#include <string_view>
+#include <type_traits>
+
+#include <fmt/format.h>
+#include <nccl.h>
+
+#include "trireme/base/dynamic_library.h"
+#include "trireme/base/error.h"
+
+namespace trireme::nccl {
+namespace {
+
+static_assert(sizeof(UniqueId) == sizeof(ncclUniqueId));
+static_assert(NCCL_VERSION_CODE >= kOldestVersion);
+static_assert(static_cast<int>(Result::kSystemError) == ncclSystemError &&
+              static_cast<int>(Result::kRemoteError) == ncclRemoteError &&
+              static_cast<int>(Result::kInProgress) == ncclInProgress);
+
+ncclComm_t comm_of(CommHandle handle) {
+  return static_cast<ncclComm_t>(handle);
+}
+cudaStream_t stream_of(cuda::StreamHandle handle) {
+  return static_cast<cudaStream_t>(handle);
+}
+Result result_of(ncclResult_t result) {
+  return static_cast<Result>(result);
+}
+
+ncclDataType_t type_of(DType dtype) {
+  switch (dtype) {
+    case DType::kF32:
+      return ncclFloat32;
+    case DType::kF64:
+      return ncclFloat64;
+    case DType::kBF16:
+      return ncclBfloat16;
+    case DType::kI32:
+      return ncclInt32;
+    case DType::kI64:
+      return ncclInt64;
+    case DType::kU8:
+      return ncclUint8;
+    case DType::kU16:
+      break;
+  }
+  throw InternalError(fmt::format("NCCL was asked to reduce {}", name_of(dtype)));
+}
+
+ncclRedOp_t op_of(ReduceOp op) {
+  return op == ReduceOp::kSum ? ncclSum : op == ReduceOp::kMax ? ncclMax : ncclMin;
+}
+
+// The functions by their names in the library.
+struct Functions {
+  decltype(&ncclGetVersion) get_version;
+  decltype(&ncclGetErrorString) error_string;
+  decltype(&ncclGetLastError) last_error;
+  decltype(&ncclGetUniqueId) get_unique_id;
+  decltype(&ncclCommInitRankConfig) init_rank;
+  decltype(&ncclCommGetAsyncError) async_error;
+  decltype(&ncclCommFinalize) finalize;
+  decltype(&ncclCommDestroy) destroy;
+  decltype(&ncclCommAbort) abort;
+  decltype(&ncclGroupStart) group_start;
+  decltype(&ncclGroupEnd) group_end;
+  decltype(&ncclAllReduce) all_reduce;
+  decltype(&ncclReduceScatter) reduce_scatter;
+  decltype(&ncclAllGather) all_gather;
+  decltype(&ncclBroadcast) broadcast;
+  decltype(&ncclSend) send;
+  decltype(&ncclRecv) receive;
+  decltype(&ncclCommRegister) register_buffer;
+  decltype(&ncclCommDeregister) deregister_buffer;
+};
+
+Functions find_functions(const DynamicLibrary& library) {
+  Functions found = {};
+  const auto load = [&](auto& function, const char* symbol) {
+    using Pointer = std::remove_reference_t<decltype(function)>;
+    function = library.required<std::remove_pointer_t<Pointer>>(symbol);
+  };
+  load(found.get_version, "ncclGetVersion");
+  load(found.error_string, "ncclGetErrorString");
+  load(found.last_error, "ncclGetLastError");
+  load(found.get_unique_id, "ncclGetUniqueId");
+  load(found.init_rank, "ncclCommInitRankConfig");
+  load(found.async_error, "ncclCommGetAsyncError");
+  load(found.finalize, "ncclCommFinalize");
+  load(found.destroy, "ncclCommDestroy");
+  load(found.abort, "ncclCommAbort");
+  load(found.group_start, "ncclGroupStart");
+  load(found.group_end, "ncclGroupEnd");
+  load(found.all_reduce, "ncclAllReduce");
+  load(found.reduce_scatter, "ncclReduceScatter");
+  load(found.all_gather, "ncclAllGather");
+  load(found.broadcast, "ncclBroadcast");
+  load(found.send, "ncclSend");
+  load(found.receive, "ncclRecv");
+  load(found.register_buffer, "ncclCommRegister");
+  load(found.deregister_buffer, "ncclCommDeregister");
+  return found;
+}
+
+class RealLibrary final : public Library {
+ public:
+  explicit RealLibrary(const Functions& functions) : nccl_(functions) {}
+
+  int version() override {
+    int version = 0;
+    return nccl_.get_version(&version) == ncclSuccess ? version : 0;
+  }
+
+  // NCCL's last error is often empty, and may end with a line feed.
+  std::string words(Result result, CommHandle comm) override {
+    std::string text = nccl_.error_string(static_cast<ncclResult_t>(result));
+    const char* more = nccl_.last_error(comm_of(comm));
+    std::string_view last = more == nullptr ? "" : more;
+    while (last.ends_with('\n') || last.ends_with(' ')) last.remove_suffix(1);
+    if (!last.empty()) text += fmt::format(" ({})", last);
+    for (char& c : text) c = c == '\n' ? ' ' : c;
+    return text;
+  }
+
+  Result make_unique_id(UniqueId& id) override {
+    ncclUniqueId made;
+    const ncclResult_t result = nccl_.get_unique_id(&made);
+    std::memcpy(id.data(), &made, sizeof made);
+    return result_of(result);
+  }
+
+  // Not blocking; nothing is shared with another communicator, so that they overlap.
+  Result init_rank(CommHandle& comm, int ranks, const UniqueId& id, int rank) override {
+    ncclUniqueId given;
+    std::memcpy(&given, id.data(), sizeof given);
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    config.blocking = 0;
+    config.splitShare = 0;
+    ncclComm_t made = nullptr;
+    const ncclResult_t result = nccl_.init_rank(&made, ranks, given, rank, &config);
+    comm = made;
+    return result_of(result);
+  }
+
+  Result async_error(CommHandle comm, Result& state) override {
+    ncclResult_t found = ncclSuccess;
+    const ncclResult_t result = nccl_.async_error(comm_of(comm), &found);
+    state = result_of(found);
+    return result_of(result);
+  }
+  Result finalize(CommHandle comm) override { return result_of(nccl_.finalize(comm_of(comm))); }
+  Result destroy(CommHandle comm) override { return result_of(nccl_.destroy(comm_of(comm))); }
+  Result abort(CommHandle comm) override { return result_of(nccl_.abort(comm_of(comm))); }
+
+  Result group_start() override { return result_of(nccl_.group_start()); }
+  Result group_end() override { return result_of(nccl_.group_end()); }
+
+  Result all_reduce(void* data, std::size_t count, DType dtype, ReduceOp op, CommHandle comm,
+                    cuda::StreamHandle stream) override {
+    return result_of(nccl_.all_reduce(data, data, count, type_of(dtype), op_of(op), comm_of(comm),
+                                      stream_of(stream)));
+  }
+  Result reduce_scatter(const void* input, void* output, std::size_t part_count, DType dtype,
+                        ReduceOp op, CommHandle comm, cuda::StreamHandle stream) override {
+    return result_of(nccl_.reduce_scatter(input, output, part_count, type_of(dtype), op_of(op),
+                                          comm_of(comm), stream_of(stream)));
+  }
+  Result all_gather(const void* input, void* output, std::size_t part_bytes, CommHandle comm,
+                    cuda::StreamHandle stream) override {
+    return result_of(
+        nccl_.all_gather(input, output, part_bytes, ncclUint8, comm_of(comm), stream_of(stream)));
+  }
+  Result broadcast(void* data, std::size_t bytes, int root, CommHandle comm,
+                   cuda::StreamHandle stream) override {
+    return result_of(
+        nccl_.broadcast(data, data, bytes, ncclUint8, root, comm_of(comm), stream_of(stream)));
+  }
+  Result send(const void* data, std::size_t bytes, int peer, CommHandle comm,
+              cuda::StreamHandle stream) override {
+    return result_of(nccl_.send(data, bytes, ncclUint8, peer, comm_of(comm), stream_of(stream)));
+  }
+  Result receive(void* data, std::size_t bytes, int peer, CommHandle comm,
+                 cuda::StreamHandle stream) override {
+    return result_of(nccl_.receive(data, bytes, ncclUint8, peer, comm_of(comm), stream_of(stream)));
+  }
+
+  Result register_buffer(CommHandle comm, void* data, std::size_t bytes,
+                         void*& registration) override {
+    return result_of(nccl_.register_buffer(comm_of(comm), data, bytes, &registration));
+  }
+  Result deregister_buffer(CommHandle comm, void* registration) override {
+    return result_of(nccl_.deregister_buffer(comm_of(comm), registration));
+  }
+
+ private:
+  const Functions nccl_;
+};
+
+}  // namespace
+
+std::shared_ptr<Library> load_library() {
+  const auto names = cuda_library_names("nccl", NCCL_MAJOR);
+  const DynamicLibrary library(names);
+  if (!library.found()) {
+    throw NcclError(
+        fmt::format("NCCL, which carries tensors between GPUs, is not here: {} (tried {}); "
+                    "--comm.backend mpi does without",
+                    library.why_not(), fmt::join(names, ", ")));
+  }
+  try {
+    return std::make_shared<RealLibrary>(find_functions(library));
+  } catch (const CudaError& error) {
+    throw NcclError(error.what());
+  }
+}
+
+}  // namespace trireme::nccl

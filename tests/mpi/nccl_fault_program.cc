@@ -1,0 +1,114 @@
+// A small "training run" on a 2 x 1 x 2 grid whose tensors are on GPUs, with a GPU and a NCCL that
+// are scripted, in which something goes wrong on purpose; see nccl_fault_test.py for what each
+// fault must lead to.
+//
+// nccl_fault_program FAULT
+#include <algorithm>
+#include <cstdlib>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <unistd.h>
+
+#include "trireme/base/error.h"
+#include "trireme/comm/process_grid.h"
+
+#include "support/fake_cuda.h"
+#include "support/fake_nccl.h"
+
+namespace trireme {
+namespace {
+
+using testing::FakeCuda;
+using testing::FakeNccl;
+
+class Run {
+ public:
+  Run(Runtime& runtime, std::shared_ptr<FakeCuda> cuda)
+      : grid_(runtime, {2, 1, 2}),
+        cuda_(std::move(cuda)),
+        stream_(cuda_, 0),
+        allocator_(cuda::make_device_allocator(cuda_, 0)) {}
+
+  // Sums along tensor, then over data, and a verdict by MPI. Rank `missing` leaves the second out.
+  void step(int missing = -1) {
+    const Tensor data =
+        Tensor::allocate(*allocator_, stream_.get(), {100}, DType::kF32, MemoryUse::kActivations);
+    float* values = data.address<float>();
+    cuda_->enqueue(stream_.get(), [values] { std::fill_n(values, 100, 1.0f); });
+    grid_.tensor().all_reduce(stream_.get(), data, ReduceOp::kSum).wait_on(stream_.get());
+    if (grid_.runtime().rank() == missing) return;
+    grid_.data().all_reduce(stream_.get(), data, ReduceOp::kSum).wait_on(stream_.get());
+    float first = 0;
+    cuda_->enqueue(stream_.get(), [values, &first] { first = values[0]; });
+    stream_.get().synchronize();
+    TRIREME_CHECK(first == 4.0f, "a wrong sum: " + std::to_string(first));
+    grid_.world().agree(true);
+  }
+
+  const ProcessGrid& grid() const { return grid_; }
+
+ private:
+  const ProcessGrid grid_;
+  std::shared_ptr<FakeCuda> cuda_;
+  const cuda::OwnedStream stream_;
+  std::shared_ptr<Allocator> allocator_;
+};
+
+ExitStatus train(Runtime& runtime, FakeNccl& nccl, std::shared_ptr<FakeCuda> cuda,
+                 const std::string& fault) {
+  const int rank = runtime.rank();
+  cuda->uuid = fault == "shared" ? "one" : "fake " + std::to_string(rank);
+  if (fault == "version" && rank == 2) nccl.reported_version = 22703;
+  runtime.set_timeout(2.0);
+  runtime.use_device(cuda, 0, DeviceBackend::kNccl);
+  {
+    Run run(runtime, std::move(cuda));
+    for (int step = 0; step < 3; ++step) run.step();
+    const std::map<std::string, std::function<void()>> faults = {
+        {"none", [] {}},
+        {"call",
+         [&] {
+           if (rank == 1) nccl.fail_call(1, FakeNccl::Result::kSystemError, false);
+         }},
+        {"state",
+         [&] {
+           if (rank == 3) nccl.set_state(FakeNccl::Result::kSystemError);
+         }},
+        {"throw",
+         [&] {
+           if (rank == 2) throw DataError("shard 3 is truncated");
+         }},
+        {"missing",
+         [&] {
+           run.step(/*missing=*/3);
+           while (rank == 3) sleep(1000);
+         }},
+        {"sleep",
+         [&] {
+           while (rank == 0) sleep(1000);
+         }},
+    };
+    faults.at(fault)();
+    for (int step = 0; step < 3; ++step) run.step();
+  }
+  // The world's is left, which the runtime ends.
+  TRIREME_CHECK(nccl.alive() == 1 && nccl.aborted() == 0, "communicators were not ended");
+  TRIREME_CHECK(nccl.faults().empty(), nccl.faults().front());
+  return ExitStatus::kDone;
+}
+
+}  // namespace
+}  // namespace trireme
+
+int main(int argc, char** argv) {
+  if (argc != 2) return 2;
+  trireme::Runtime runtime;
+  const auto seed = static_cast<std::uint64_t>(runtime.rank()) + 1;
+  auto cuda = std::make_shared<trireme::testing::FakeCuda>(seed);
+  trireme::testing::FakeNccl nccl(*cuda, seed);
+  runtime.run([&] { return trireme::train(runtime, nccl, cuda, argv[1]); });
+}
