@@ -94,7 +94,8 @@ ExitStatus bench_comm(Runtime& runtime, const BenchArguments& given) {
 }
 
 ExitStatus bench_ops(Runtime& runtime, const BenchArguments& given) {
-  ops::Context ctx = choose_compute_device(runtime, given.device).context;
+  ComputeDevice device = choose_compute_device(runtime, given.device);
+  ops::Context& ctx = device.context;
   bench::OpsOptions options;
   options.model = model_of(given);
   options.batch = given.batch;
@@ -149,7 +150,8 @@ void print_step(const bench::StepTimes& times, const bench::Roof& roof) {
 }
 
 ExitStatus bench_step(Runtime& runtime, const BenchArguments& given) {
-  ops::Context ctx = choose_compute_device(runtime, given.device).context;
+  ComputeDevice device = choose_compute_device(runtime, given.device);
+  ops::Context& ctx = device.context;
   bench::StepBenchOptions options;
   options.model = model_of(given);
   options.batch = given.batch;

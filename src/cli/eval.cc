@@ -40,7 +40,8 @@ std::string table(const InferenceModel& model, const Checkpoint& checkpoint,
 ExitStatus evaluate_on_ranks(Runtime& runtime, const EvalArguments& given) {
   runtime.set_timeout(given.inference.timeout);
   const GridShape shape = resolve_grid(given.inference.grid, runtime.size());
-  ops::Context ctx = inference_context(given.inference, runtime);
+  ComputeDevice device = inference_device(given.inference, runtime);
+  ops::Context& ctx = device.context;
   const ProcessGrid grid(runtime, shape);
   const Checkpoint checkpoint = open_checkpoint_or_run(runtime.world(), given.inference.checkpoint);
   const InferenceModel model(ctx, grid, checkpoint, given.inference.precision);

@@ -147,7 +147,7 @@ class Session {
   Session(Runtime& runtime, const GenerateArguments& given)
       : runtime_(runtime),
         given_(given),
-        ctx_(inference_context(given.inference, runtime)),
+        device_(inference_device(given.inference, runtime)),
         grid_(runtime, resolve_grid(given.inference.grid, runtime.size())),
         model_(ctx_, grid_, open_checkpoint_or_run(runtime.world(), given.inference.checkpoint),
                given.inference.precision),
@@ -208,7 +208,8 @@ class Session {
 
   Runtime& runtime_;
   const GenerateArguments& given_;
-  ops::Context ctx_;
+  ComputeDevice device_;
+  ops::Context& ctx_ = device_.context;
   ProcessGrid grid_;
   InferenceModel model_;
   TokenizerPtr tokenizer_;

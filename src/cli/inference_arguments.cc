@@ -34,10 +34,10 @@ void check_inference(const InferenceArguments& given) {
   }
 }
 
-ops::Context inference_context(const InferenceArguments& given, Runtime& runtime) {
+ComputeDevice inference_device(const InferenceArguments& given, Runtime& runtime) {
   DeviceRequest request = given.device;
   request.tf32 = given.precision == "tf32";
-  return choose_compute_device(runtime, request).context;
+  return choose_compute_device(runtime, request);
 }
 
 }  // namespace trireme::cli

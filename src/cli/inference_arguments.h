@@ -23,6 +23,6 @@ void declare_inference(Options& options, InferenceArguments& given);
 void check_inference(const InferenceArguments& given);
 
 // Collective over the world, before any group of ranks is made.
-ops::Context inference_context(const InferenceArguments& given, Runtime& runtime);
+ComputeDevice inference_device(const InferenceArguments& given, Runtime& runtime);
 
 }  // namespace trireme::cli

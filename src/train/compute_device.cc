@@ -114,11 +114,13 @@ ComputeDevice on_gpu(Runtime& runtime, const std::shared_ptr<cuda::Runtime>& cud
   const cuda::DeviceProperties properties = cuda->properties(device);
   const std::string bound = bind_next_to(properties.pci_bus_id);
   runtime.use_device(cuda, device, backend_of(request, runtime.size(), shared));
-  return {.context = ops::make_cuda_context(cuda, device, request.tf32),
+  ops::Context context = ops::make_cuda_context(cuda, device, request.tf32);
+  return {.context = std::move(context),
           .name = properties.name,
           .description = fmt::format("{} (cuda:{}), {:.0f} GiB{}{}", properties.name, device,
                                      static_cast<double>(properties.memory) / 1073741824.0,
-                                     shared ? ", shared with other ranks" : "", bound)};
+                                     shared ? ", shared with other ranks" : "", bound),
+          .use = std::make_unique<Runtime::DeviceUse>(runtime)};
 }
 
 }  // namespace

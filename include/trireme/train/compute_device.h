@@ -1,6 +1,7 @@
 // Where the ranks of a job compute: on CPUs, or each on a GPU.
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <string>
 
@@ -25,6 +26,9 @@ struct ComputeDevice {
   ops::Context context;
   std::string name = "cpu";  // or "NVIDIA H200": it decides bits, so a run records it
   std::string description;   // a line for the start-up table; empty where there is nothing to say
+  // Ends before the context: see there. None on CPUs. Whoever keeps tensors of the context keeps
+  // this object, and longer.
+  std::unique_ptr<Runtime::DeviceUse> use = {};
 };
 
 // "auto" is a GPU where every rank sees one, otherwise the CPU. On GPUs: chooses this rank's
