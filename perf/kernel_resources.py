@@ -97,7 +97,10 @@ def short_name(symbol):
         if letter == "(" and depth == 0:
             end = at
             break
-    return re.sub(r"^void ", "", name[:end]).replace("BFloat16", "bf16").replace("float", "fp32")
+    name = re.sub(r"^void ", "", name[:end])
+    for cpp, short in (("BFloat16", "bf16"), ("Half", "fp16"), ("float", "fp32")):
+        name = name.replace(cpp, short)
+    return name
 
 
 def kernels_of(report):
