@@ -98,6 +98,12 @@ void write_collectively(const ProcessGrid& grid, const std::string& path, int vi
   std::exit(1);  // not reached: the write hangs
 }
 
+// What owns memory of a device waits for it at its end, also on the way out of a fault.
+struct WaitAtTheEnd {
+  const Stream& stream;
+  ~WaitAtTheEnd() { stream.synchronize(); }
+};
+
 // Sums on a (scripted) device, whose streams wait for other ranks, and the host for the streams.
 // "device_throw": rank 5 throws while its stream waits for what nobody joins. "device_stuck": what
 // the stream of rank 3 is to sum never comes.
@@ -109,6 +115,7 @@ void communicate_on_device(Runtime& runtime, const ProcessGrid& grid, const std:
   const cuda::OwnedStream compute(fake, 0);
   const auto memory = cuda::make_device_allocator(fake, 0);
   const auto pinned = cuda::make_pinned_allocator(fake, 0);
+  const WaitAtTheEnd wait{compute.get()};
   const Runtime::DeviceUse use(runtime);
   const Buffer never = pinned->allocate(64, MemoryUse::kWorkspace, compute.get());
   std::memset(never.get(), 0, 64);
