@@ -140,6 +140,7 @@ TEST_F(Job, RefusesModelsAndBatchesThatDoNotFit) {
   EXPECT_EQ(refusal(),
             "model.vocabulary is 100, but the data has 67 tokens: leave it out, and it follows "
             "the data");
+  config_.model.vocabulary.reset();
   config_.run.device = "cuda";
   const std::string refused = refusal();
   // The login node needs no GPU; a program that has no CUDA is told apart.
