@@ -133,7 +133,8 @@ Tensor host(std::vector<T>& values) {
 
 template <class T>
 class NcclCollectives : public ::testing::Test {};
-using Types = ::testing::Types<float, BFloat16, double, std::int32_t, std::int64_t, std::uint8_t>;
+using Types =
+    ::testing::Types<float, BFloat16, Half, double, std::int32_t, std::int64_t, std::uint8_t>;
 TYPED_TEST_SUITE(NcclCollectives, Types);
 
 TYPED_TEST(NcclCollectives, EqualThoseOfMpi) {

@@ -315,6 +315,7 @@ Result FakeNccl::abort(CommHandle handle) {
   const auto comm = find(handle, "abort");
   if (!comm) return kInvalidArgument;
   comm->cancel();
+  comm->settled = nullptr;  // what it holds refers to the communicator
   comm->aborted = true;
   registered_ -= comm->registered;
   comms_.erase(handle);

@@ -38,6 +38,8 @@ ncclDataType_t type_of(DType dtype) {
       return ncclFloat64;
     case DType::kBF16:
       return ncclBfloat16;
+    case DType::kF16:
+      return ncclFloat16;
     case DType::kI32:
       return ncclInt32;
     case DType::kI64:
