@@ -140,14 +140,15 @@ TEST_F(Job, RefusesModelsAndBatchesThatDoNotFit) {
   EXPECT_EQ(refusal(),
             "model.vocabulary is 100, but the data has 67 tokens: leave it out, and it follows "
             "the data");
-  config_.model.vocabulary.reset();
+}
+
+// The login node needs none itself.
+TEST_F(Job, GpusTakeAProgramWithCuda) {
   config_.run.device = "cuda";
-  const std::string refused = refusal();
-  // The login node needs no GPU; a program that has no CUDA is told apart.
-  EXPECT_EQ(refused, cuda::build_info().toolkit.empty()
-                         ? "run.device is cuda, but this program was built without CUDA: use cpu "
-                           "or auto"
-                         : "no error");
+  EXPECT_EQ(refusal(), cuda::build_info().toolkit.empty()
+                           ? "run.device is cuda, but this program was built without CUDA: use cpu "
+                             "or auto"
+                           : "no error");
 }
 
 TEST_F(Job, TheDataMayBeOutOfSight) {
