@@ -3,8 +3,8 @@
 program with an emulated GPU, whose kernels run on the CPU when the host waits for their stream, or by
 `trireme` itself on a GPU (status 77, skipped, where there is none).
 
-usage: device_train_test.py emulated TRIREME_EMULATED CHECKPOINT_DIFFERENCE
-       device_train_test.py real TRIREME CHECKPOINT_DIFFERENCE
+usage: device_train_test.py emulated TRIREME_EMULATED CHECKPOINT_DIFFERENCE MPIEXEC
+       device_train_test.py real TRIREME CHECKPOINT_DIFFERENCE MPIEXEC
        device_train_test.py none   (a build without CUDA: skipped)
 """
 import json
@@ -33,6 +33,7 @@ def needs_emulation(test):
 
 class OnADevice(ProgramTest):
     difference = Path()
+    mpiexec = "mpiexec"
     emulated = True
 
     def setUp(self):
@@ -85,6 +86,31 @@ class OnADevice(ProgramTest):
                                    environment={"TRIREME_EMULATOR_SEED": "3"})
                 self.assertEqual(again, gpu)
                 self.expect_close_weights(name + "-again", name + "-gpu", 0.0)
+
+    def test_ranks_share_a_gpu(self):
+        whole = self.train("one", "cpu", *GPT, "--grid.sequence_parallel", "false")
+        grids = {(2, 1, 2): GPT, (1, 2, 2): (*GPT, "--grid.sequence_parallel", "true"), (2, 2, 1): GPT}
+        for (data, pipeline, tensor), model in grids.items():
+            with self.subTest(f"{data}x{pipeline}x{tensor}"):
+                run = f"grid-{data}{pipeline}{tensor}"
+                grid = ("--grid.data", data, "--grid.pipeline", pipeline, "--grid.tensor", tensor)
+                ranks = {"before": (self.mpiexec, "-n", data * pipeline * tensor)}
+                got = self.train(run, "cuda", *model, *grid, **ranks)
+                self.assertRegex(self.output, r"(?m)^device .*, shared with other ranks")
+                self.expect_close(got, whole, 1e-4)
+                self.expect_close_weights(run, "one", 1e-4)
+                # Two replicas that hear of each other in another order: the same bits.
+                again = self.train(run + "-again", "cuda", *model, *grid, **ranks,
+                                   environment={"TRIREME_EMULATOR_SEED": "5", "TRIREME_STREAM_WAITS": "0"})
+                self.assertEqual(again, got)
+
+    @needs_emulation
+    def test_nccl_wants_a_gpu_a_rank(self):
+        done = self.run_program(*self.arguments("run", "cuda", "--comm.backend", "nccl", "--grid.data", 2),
+                                before=(self.mpiexec, "-n", 2))
+        self.assertEqual(done.returncode, 2, done.stderr)
+        self.assertEqual(done.stderr.count("trireme: "), 1, done.stderr)
+        self.assertIn("comm.backend", done.stderr)
 
     def test_bf16_and_adamw(self):
         more = (*LLAMA, "--run.precision", "bf16", "--optim.name", "adamw", "--optim.lr", "3e-3")
@@ -188,6 +214,7 @@ if __name__ == "__main__":
     OnADevice.emulated = kind == "emulated"
     OnADevice.difference = Path(sys.argv.pop(2)).resolve()
     OnADevice.program = Path(sys.argv.pop(1)).resolve()
+    OnADevice.mpiexec = sys.argv.pop(1)
     if kind == "real":
         version = subprocess.run([OnADevice.program, "version"], capture_output=True, text=True, check=True)
         if "cuda:0" not in version.stdout:
