@@ -128,11 +128,12 @@ void print_step(const bench::StepTimes& times, const bench::Roof& roof) {
                          times.step * 1e3, times.loss));
   print_line(fmt::format("{:.1f} GFLOP/s in products, {:.1f} % of the roof (MFU)",
                          times.flops * 1e-9, 100.0 * times.flops / roof.flops));
-  print_line(fmt::format("{:<16}{:>12}{:>8}", "phase", "ms", "%"));
   const auto phase = [&](std::string_view name, double seconds) {
+    if (!times.has_phases) return;
     print_line(
         fmt::format("{:<16}{:>12.3f}{:>8.1f}", name, seconds * 1e3, 100.0 * seconds / whole));
   };
+  if (times.has_phases) print_line(fmt::format("{:<16}{:>12}{:>8}", "phase", "ms", "%"));
   phase("forward", times.forward);
   phase("backward", times.backward);
   phase("communication", times.communication);

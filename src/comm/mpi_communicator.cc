@@ -91,9 +91,9 @@ class MpiCommunicator final : public Communicator {
         break;
       case Algorithm::kLibrary:
         task = make_library_task(
-            [=, this](MPI_Request* request) {
+            [=, comm = traffic_.get()](MPI_Request* request) {
               return MPI_Iallreduce(MPI_IN_PLACE, data.raw(), static_cast<int>(data.elements()),
-                                    mpi_type(data.dtype()), mpi_op(op), traffic_.get(), request);
+                                    mpi_type(data.dtype()), mpi_op(op), comm, request);
             },
             {data});
     }
@@ -109,10 +109,10 @@ class MpiCommunicator final : public Communicator {
     if (choose(Collective::kReduceScatter, bytes, input) == Algorithm::kLibrary &&
         !overlap(input, output)) {
       task = make_library_task(
-          [=, this](MPI_Request* request) {
-            return MPI_Ireduce_scatter_block(
-                input.raw(), output.raw(), static_cast<int>(output.elements()),
-                mpi_type(input.dtype()), mpi_op(op), traffic_.get(), request);
+          [=, comm = traffic_.get()](MPI_Request* request) {
+            return MPI_Ireduce_scatter_block(input.raw(), output.raw(),
+                                             static_cast<int>(output.elements()),
+                                             mpi_type(input.dtype()), mpi_op(op), comm, request);
           },
           {input, output});
     } else {
@@ -130,10 +130,10 @@ class MpiCommunicator final : public Communicator {
     if (algorithm == Algorithm::kLibrary) {
       const bool in_place = overlap(output, input);
       task = make_library_task(
-          [=, this](MPI_Request* request) {
+          [=, comm = traffic_.get()](MPI_Request* request) {
             const int part = static_cast<int>(input.bytes());
             return MPI_Iallgather(in_place ? MPI_IN_PLACE : input.raw(), part, MPI_BYTE,
-                                  output.raw(), part, MPI_BYTE, traffic_.get(), request);
+                                  output.raw(), part, MPI_BYTE, comm, request);
           },
           {input, output});
     } else if (algorithm == Algorithm::kBruck) {
@@ -152,9 +152,8 @@ class MpiCommunicator final : public Communicator {
     std::unique_ptr<Task> task;
     if (choose(Collective::kBroadcast, bytes) == Algorithm::kLibrary) {
       task = make_library_task(
-          [=, this](MPI_Request* request) {
-            return MPI_Ibcast(data.raw(), static_cast<int>(bytes), MPI_BYTE, root, traffic_.get(),
-                              request);
+          [=, comm = traffic_.get()](MPI_Request* request) {
+            return MPI_Ibcast(data.raw(), static_cast<int>(bytes), MPI_BYTE, root, comm, request);
           },
           {data});
     } else {
@@ -171,11 +170,11 @@ class MpiCommunicator final : public Communicator {
     Staged staged = stage({.lane = lane_}, ready, {{input, Use::kRead}, {output, Use::kWrite}});
     std::unique_ptr<Task> task;
     if (choose(Collective::kAllToAll, bytes) == Algorithm::kLibrary) {
+      const int part = static_cast<int>(bytes) / size();
       task = make_library_task(
-          [=, this](MPI_Request* request) {
-            const int part = static_cast<int>(bytes) / size();
-            return MPI_Ialltoall(input.raw(), part, MPI_BYTE, output.raw(), part, MPI_BYTE,
-                                 traffic_.get(), request);
+          [=, comm = traffic_.get()](MPI_Request* request) {
+            return MPI_Ialltoall(input.raw(), part, MPI_BYTE, output.raw(), part, MPI_BYTE, comm,
+                                 request);
           },
           {input, output});
     } else {

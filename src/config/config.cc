@@ -63,8 +63,9 @@ std::optional<double> fixed_loss_scale(const std::string& loss_scale) {
   double value = 0.0;
   const std::string problem = read_value(loss_scale, value, above(0));
   constexpr double kLargest = 32768.0;  // the next power of two is infinite in fp16
-  if (!problem.empty() || value > kLargest) {
-    throw ConfigError(fmt::format("optim.loss_scale {}: must be dynamic, or above 0 and at most {}",
+  constexpr double kSmallest = 1e-30;   // what fp32 still holds with ease
+  if (!problem.empty() || value < kSmallest || value > kLargest) {
+    throw ConfigError(fmt::format("optim.loss_scale {}: must be dynamic, or from 1e-30 to {}",
                                   loss_scale, kLargest));
   }
   return value;

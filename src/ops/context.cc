@@ -106,7 +106,8 @@ std::string_view matmul_description(const Context& ctx, DType dtype) {
   return ctx.matmul->description(dtype);
 }
 
-std::string_view instruction_set(const Context&) {
+std::string_view instruction_set(const Context& ctx) {
+  if (!on_cpu(ctx)) return "CUDA";
   return cpu::kernels().name;
 }
 

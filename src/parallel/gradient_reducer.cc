@@ -13,8 +13,12 @@ GradientReducer::GradientReducer(ops::Context& ctx, const Stage& stage) : ctx_(c
   groups_.reserve(stage.groups().size());
   for (nn::FlatGroup* flat : stage.groups()) {
     int uses = 0;
-    for (const nn::Parameter* parameter : flat->parameters()) uses += parameter->uses();
-    groups_.push_back({flat, uses, 0, {}});
+    bool has_partial = false;
+    for (const nn::Parameter* parameter : flat->parameters()) {
+      uses += parameter->uses();
+      has_partial = has_partial || parameter->spec().copies.partial != nullptr;
+    }
+    groups_.push_back({flat, uses, has_partial, 0, {}});
     by_flat_[flat] = &groups_.back();
   }
 }
@@ -29,8 +33,12 @@ void GradientReducer::begin_step(int micro_batches) {
 void GradientReducer::contributed(const nn::Parameter& parameter) {
   Group& group = *by_flat_.at(&parameter.group());
   if (--group.missing == 0) {
-    start_partial(group);
-    waiting_.push_back(&group);
+    if (group.has_partial && ctx_.device.kind != DeviceKind::kCpu) {
+      late_.push_back(&group);
+    } else {
+      start_partial(group);
+      waiting_.push_back(&group);
+    }
   }
   advance(false);
 }
@@ -65,6 +73,11 @@ void GradientReducer::finish_step() {
     TRIREME_CHECK(group.missing == 0, fmt::format("{} still misses {} gradient contributions",
                                                   group.flat->name(), group.missing));
   }
+  for (Group* group : late_) {
+    start_partial(*group);
+    waiting_.push_back(group);
+  }
+  late_.clear();
   advance(true);
   for (const Work& work : reducing_) work.wait_on(ctx_.stream);
   reducing_.clear();

@@ -48,6 +48,8 @@ class Pass {
           break;
       }
     }
+    // What is sent from a GPU is held until it is gone; there the host waits for nothing.
+    if (ctx_.device.kind != DeviceKind::kCpu) return;
     for (const Work& work : sending_) work.wait_host();
   }
 

@@ -151,6 +151,7 @@ StepTimes measure_step(Runtime& runtime, ops::Context& ctx, const StepBenchOptio
     add(phases, trace);
   }
   fill_in_times(runtime, std::move(seconds), phases, times);
+  times.has_phases = ctx.device.kind == DeviceKind::kCpu;
   times.tokens_per_second = static_cast<double>(options.batch * options.model.context) / times.step;
   times.flops = plan.flops_per_token * times.tokens_per_second;
   fill_in_memory(runtime, ctx, times);

@@ -52,14 +52,11 @@ std::vector<std::vector<std::string>> visible_on_node(Runtime& runtime, cuda::Ru
   return visible;
 }
 
-// Collective over the world.
-bool any_gpu_is_shared(Runtime& runtime, const std::vector<std::vector<std::string>>& visible,
-                       const std::vector<int>& chosen) {
+// Over the whole world: several nodes of a launcher may be one machine. Collective over it.
+bool any_gpu_is_shared(Runtime& runtime, const std::string& uuid) {
   std::set<std::string> taken;
-  for (std::size_t i = 0; i < chosen.size(); ++i) {
-    taken.insert(visible[i][static_cast<std::size_t>(chosen[i])]);
-  }
-  return runtime.world().all_reduce_host(taken.size() < chosen.size() ? 1 : 0, ReduceOp::kMax) != 0;
+  for (const auto& lines : gather_lines(runtime.world(), {uuid})) taken.insert(lines.front());
+  return static_cast<int>(taken.size()) < runtime.size();
 }
 
 // "0-3,8" as sysfs writes it.
@@ -104,23 +101,35 @@ DeviceBackend backend_of(const DeviceRequest& request, int ranks, bool shared) {
   return request.backend == "auto" && nccl ? DeviceBackend::kNccl : DeviceBackend::kMpi;
 }
 
+std::string nccl_name() {
+  for (const cuda::LibraryInfo& library : cuda::find_libraries()) {
+    if (library.name == "NCCL") return "NCCL " + library.version;
+  }
+  return "NCCL";
+}
+
 ComputeDevice on_gpu(Runtime& runtime, const std::shared_ptr<cuda::Runtime>& cuda, int count,
                      const DeviceRequest& request) {
   const auto visible = visible_on_node(runtime, *cuda, count);
   const std::vector<int> chosen =
       choose_devices(visible, request.backend != "nccl", gpu_environment());
   const int device = chosen[static_cast<std::size_t>(runtime.local_rank())];
-  const bool shared = any_gpu_is_shared(runtime, visible, chosen);
   const cuda::DeviceProperties properties = cuda->properties(device);
+  const bool shared = any_gpu_is_shared(runtime, properties.uuid);
   const std::string bound = bind_next_to(properties.pci_bus_id);
-  runtime.use_device(cuda, device, backend_of(request, runtime.size(), shared));
+  const DeviceBackend backend = backend_of(request, runtime.size(), shared);
+  runtime.use_device(cuda, device, backend);
+  const std::string carrier = backend == DeviceBackend::kNccl ? nccl_name() : "mpi";
   ops::Context context = ops::make_cuda_context(cuda, device, request.tf32);
-  return {.context = std::move(context),
-          .name = properties.name,
-          .description = fmt::format("{} (cuda:{}), {:.0f} GiB{}{}", properties.name, device,
-                                     static_cast<double>(properties.memory) / 1073741824.0,
-                                     shared ? ", shared with other ranks" : "", bound),
-          .use = std::make_unique<Runtime::DeviceUse>(runtime)};
+  return {
+      .context = std::move(context),
+      .name = properties.name,
+      .carrier = carrier,
+      .description = fmt::format("{} (cuda:{}), {:.0f} GiB{}{}{}", properties.name, device,
+                                 static_cast<double>(properties.memory) / 1073741824.0,
+                                 shared ? ", shared with other ranks" : "",
+                                 runtime.size() > 1 ? "; tensors travel by " + carrier : "", bound),
+      .use = std::make_unique<Runtime::DeviceUse>(runtime)};
 }
 
 }  // namespace
@@ -158,7 +167,11 @@ ComputeDevice choose_compute_device(Runtime& runtime, const DeviceRequest& reque
           blind, world.broadcast_text(found.why_none, blind)));
     }
     const bool some = world.all_reduce_host(found.count, ReduceOp::kMax) > 0;
-    if (some) description = fmt::format("cpu, for rank {} sees no GPU and others do", blind);
+    if (some) {
+      description = fmt::format("cpu, for rank {} sees no GPU and others do", blind);
+    } else if (!gpu_environment().slurm_gpus_on_node.empty()) {
+      description = "cpu, though Slurm granted GPUs: " + found.why_none;
+    }
   }
   return {.context = ops::make_cpu_context(request.threads.value_or(runtime.cores())),
           .name = "cpu",

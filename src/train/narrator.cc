@@ -27,7 +27,7 @@ std::string count(double value) {
 std::string skipped(const StepMetrics& m) {
   if (!m.skipped) return "";
   if (!m.loss_scale) return "  SKIPPED: non-finite gradients";
-  return fmt::format("  SKIPPED: gradients overflow fp16; loss scale now {:g}", *m.loss_scale);
+  return fmt::format("  SKIPPED: gradients overflow fp16; loss scale {:g}", *m.loss_scale);
 }
 
 // Which blocks each stage holds: "embedding to blocks.2 | blocks.3 to head".

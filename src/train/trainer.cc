@@ -76,7 +76,9 @@ class Trainer {
                                          .log_every = config_.log.every,
                                          .tensorboard = config_.log.tensorboard,
                                          .goes_on = config_.run.resume != "never"});
-    rank_watch_.emplace(grid_, RankWatch::Setting{.every = config_.log.stragglers,
+    // On GPUs the host's times are those of queueing: they name nobody.
+    const bool on_cpu = ctx_.device.kind == DeviceKind::kCpu;
+    rank_watch_.emplace(grid_, RankWatch::Setting{.every = on_cpu ? config_.log.stragglers : 0,
                                                   .micro_batches = share().count,
                                                   .file = folder_->file("ranks.json")});
     if (config_.log.trace) {
@@ -152,6 +154,7 @@ class Trainer {
   std::map<std::string, std::string> recorded_choices() const {
     return {
         {"attention", attention_library()},
+        {"carrier", device_.carrier},
         {"device", device_.name},
         {"grid", grid_.shape().to_string()},
         {"threads", std::to_string(ctx_.threads)},

@@ -8,6 +8,7 @@
 
 #include "trireme/base/log.h"
 
+#include "ops/attention_engine.h"
 #include "support/fake_cublaslt.h"
 #include "support/fake_cuda.h"
 #include "support/kernel_queue.h"
@@ -49,6 +50,12 @@ class EmulatedGpu : public testing::FakeCuda {
   void synchronize(cuda::StreamHandle stream) override {
     FakeCuda::synchronize(stream);
     report();
+  }
+  // A GPU goes on by itself. Here it does when somebody looks: another rank may wait for what this
+  // one's streams hold, while its host waits for MPI.
+  bool done(cuda::EventHandle event) override {
+    step();
+    return FakeCuda::done(event);
   }
   void synchronize_event(cuda::EventHandle event) override {
     if (waits_) FakeCuda::synchronize_event(event);
@@ -96,6 +103,10 @@ namespace ops {
 
 std::unique_ptr<MatmulEngine> make_cublaslt_matmul(const cuda::DeviceProperties&, bool tf32) {
   return make_cublaslt_matmul(emulated_gpu()->library(), std::size_t{1} << 20, tf32);
+}
+
+std::shared_ptr<AttentionEngine> make_cudnn_attention(const cuda::DeviceProperties&) {
+  return nullptr;  // our own kernels
 }
 
 }  // namespace ops

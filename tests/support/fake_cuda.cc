@@ -94,6 +94,11 @@ void FakeCuda::run_until(const std::function<bool()>& reached, const std::string
   }
 }
 
+void FakeCuda::step() {
+  const Lock lock(mutex_);
+  for (const auto& stream : streams_) run_one(*stream);
+}
+
 void FakeCuda::run_all() {
   const Lock lock(mutex_);
   run_until(

@@ -37,6 +37,7 @@ class FakeCuda : public cuda::Runtime {
   void enqueue_until(const Stream& stream, std::function<bool()> ended);
   void run_all();  // everything that is queued; waits for words that other threads write
   void move();     // a little of it, where a seed was given
+  void step();     // what comes next in each stream, where it can
   // Of work on device memory: writes down where it was freed.
   void check_access(const void* address, std::size_t bytes, const char* what);
 

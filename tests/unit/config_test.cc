@@ -158,7 +158,7 @@ TEST(Config, LossScalesAreForFp16) {
   for (const char* wrong : {"-1", "0", "65536", "many", "nan"}) {
     EXPECT_EQ(
         refusal({"--run.precision", "fp16", "--optim.loss_scale", wrong}),
-        fmt::format("optim.loss_scale {}: must be dynamic, or above 0 and at most 32768", wrong));
+        fmt::format("optim.loss_scale {}: must be dynamic, or from 1e-30 to 32768", wrong));
   }
   EXPECT_EQ(refusal({"--run.precision", "bf16", "--optim.loss_scale", "128"}),
             "optim.loss_scale is 128, but run.precision is bf16: only fp16 needs one, so leave it "

@@ -87,7 +87,7 @@ Context make_cuda_context(std::shared_ptr<cuda::Runtime> runtime, int device, bo
 // ("oneDNN 2.6.3 (AVX-512)"); for `trireme version`.
 std::string_view matmul_description(const Context& ctx, DType dtype);
 
-// The instruction set that all other operations run on ("AVX-512"); it decides bits, so a run
+// The instruction set that all other operations run on ("AVX-512", "CUDA"); it decides bits, so a run
 // records it. TRIREME_ISA=baseline|avx2|avx512 in the environment asks for a lesser one.
 std::string_view instruction_set(const Context& ctx);
 

@@ -13,7 +13,10 @@ namespace trireme::parallel {
 // A group is complete when each of its parameters has received its contributions from every
 // micro-batch of the step. Then partial sums are added up within the replica, and after them the
 // whole group over the data dimension. Groups enter the data dimension in the order in which they
-// were completed, which is the same on all replicas.
+// were completed, which is the same on all replicas. On GPUs those with partial sums wait for the
+// end of the backward pass: the ranks of a replica complete them at different places of their
+// passes, and hosts must enter operations of several communicators in an order that timing does not
+// decide (src/comm/README.md).
 class GradientReducer : public nn::GradientListener {
  public:
   GradientReducer(ops::Context& ctx, const Stage& stage);
@@ -29,8 +32,9 @@ class GradientReducer : public nn::GradientListener {
  private:
   struct Group {
     nn::FlatGroup* flat;
-    int uses;         // contributions per micro-batch
-    int missing = 0;  // contributions still to come in this step
+    int uses;          // contributions per micro-batch
+    bool has_partial;  // some parameter has partial sums within the replica
+    int missing = 0;   // contributions still to come in this step
     std::vector<Work> partial;
   };
 
@@ -43,6 +47,7 @@ class GradientReducer : public nn::GradientListener {
   std::vector<Group> groups_;
   std::map<const nn::FlatGroup*, Group*> by_flat_;
   std::deque<Group*> waiting_;
+  std::vector<Group*> late_;
   std::vector<Work> reducing_;
 };
 

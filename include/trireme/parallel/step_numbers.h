@@ -25,7 +25,7 @@ class StepNumbers {
   double add_losses_to(double sum) const;  // micro-batch after micro-batch
   bool has_optimizer() const { return norm_.defined(); }
   double gradient_norm() const;
-  const ops::StepState& state() const;  // as the optimizer found it
+  const ops::StepState& state() const;  // as the step leaves it: the next one's loss scale
 
  private:
   void queue_optimizer(ops::Context& ctx, const Tensor& norm);

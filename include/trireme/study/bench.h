@@ -104,7 +104,9 @@ struct StepTimes {
   double loss = 0.0;
 
   // Means over repeats and ranks, in seconds a step; their sum is the mean step. Each without the
-  // waits for communication that fell into it, which are `communication`.
+  // waits for communication that fell into it, which are `communication`. Of CPUs alone: on a GPU
+  // the host's phases are those of queueing.
+  bool has_phases = true;
   double forward = 0.0, backward = 0.0, communication = 0.0, optimizer = 0.0, other = 0.0;
 
   // The most of any rank, bytes.

@@ -25,7 +25,9 @@ void check_backends(const DeviceRequest& request);
 struct ComputeDevice {
   ops::Context context;
   std::string name = "cpu";  // or "NVIDIA H200": it decides bits, so a run records it
-  std::string description;   // a line for the start-up table; empty where there is nothing to say
+  // What carries tensors between ranks, "mpi" or "NCCL 2.28.9"; it decides bits too.
+  std::string carrier = "mpi";
+  std::string description;  // a line for the start-up table; empty where there is nothing to say
   // Ends before the context: see there. None on CPUs. Whoever keeps tensors of the context keeps
   // this object, and longer.
   std::unique_ptr<Runtime::DeviceUse> use = {};
