@@ -1,5 +1,6 @@
 #include "mpi_communicator.h"
 
+#include <exception>
 #include <limits>
 #include <optional>
 #include <utility>
@@ -60,6 +61,15 @@ class MpiCommunicator final : public Communicator {
         rank_(rank),
         lane_(lane),
         traffic_(std::move(traffic)) {}
+
+  // What a device has kept from starting is still to be sent.
+  ~MpiCommunicator() override {
+    if (std::uncaught_exceptions() > 0 || !services_.staging || !*services_.staging) return;
+    while (!services_.engine.drain(1.0)) {
+    }
+  }
+  MpiCommunicator(const MpiCommunicator&) = delete;
+  MpiCommunicator& operator=(const MpiCommunicator&) = delete;
 
   int rank() const override { return rank_; }
   int size() const override { return static_cast<int>(members_.size()); }

@@ -55,10 +55,7 @@ class ProgressEngine::State final : public Work::State {
     const std::lock_guard lock(mutex_);
     if (error_) std::rethrow_exception(error_);
   }
-  void wait_on(const Stream& stream) override {
-    wait_host();
-    stream.synchronize();
-  }
+  void wait_on(const Stream&) override { wait_host(); }
 
   int lane() const { return lane_; }
   std::string_view name() const { return name_; }
@@ -90,6 +87,7 @@ void ProgressEngine::stop() {
   const std::scoped_lock lock(drive_mutex_, inbox_mutex_);
   inbox_.clear();
   lanes_.clear();
+  pending_ = 0;
 }
 
 Work ProgressEngine::submit(std::vector<Queued> operations) {

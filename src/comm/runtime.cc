@@ -212,6 +212,7 @@ std::unique_ptr<Communicator> Runtime::Impl::make_world() {
 void Runtime::Impl::use_device(std::shared_ptr<cuda::Runtime> cuda, int device,
                                DeviceBackend backend) {
   if (mpi.size == 1) return;  // communicators of one rank find all in the stream
+  cuda->set_device(device);   // of this thread: what follows allocates
   engine.prepare_thread([cuda, device] {
     try {
       cuda->set_device(device);

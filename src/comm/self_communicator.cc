@@ -67,7 +67,9 @@ class SelfCommunicator final : public Communicator {
 
  private:
   static Work stay(const Stream& ready, Tensor data) {
-    return on_one_device(ready, {{data, Part::Use::kBoth}}) ? mark_device_work(ready) : Work();
+    if (on_one_device(ready, {{data, Part::Use::kBoth}})) return mark_device_work(ready);
+    ready.synchronize();
+    return {};
   }
   static Work move(const Stream& ready, Tensors from, Tensors to) {
     std::vector<Part> parts;

@@ -39,6 +39,7 @@ std::string_view remedy(MemoryUse use) {
 
 CachingAllocator::~CachingAllocator() {
   release_cached();
+  source_->settle();
 }
 
 Buffer CachingAllocator::allocate(std::size_t bytes, MemoryUse use, const Stream& stream) {
@@ -60,10 +61,10 @@ void CachingAllocator::record_use(Block& block, const Stream& stream) {
 }
 
 Block CachingAllocator::take(std::size_t size, MemoryUse use, const Stream& stream) {
-  const std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_);
   Block block = from_cache(size, stream);
   if (block.data == nullptr) {
-    block = from_system(size, stream);
+    block = from_system(size, stream, lock);
     if (block.data == nullptr) throw OutOfMemoryError(out_of_memory_message(size, use));
     stats_.reserved += size;
   }
@@ -99,13 +100,21 @@ Block CachingAllocator::from_cache(std::size_t size, const Stream& stream) {
   return {};
 }
 
-Block CachingAllocator::from_system(std::size_t size, const Stream& stream) {
+Block CachingAllocator::from_system(std::size_t size, const Stream& stream,
+                                    std::unique_lock<std::mutex>& lock) {
+  // The device may be waiting for a thread that has blocks to give back first.
+  const auto flush = [&] {
+    release_cached();
+    lock.unlock();
+    source_->settle();
+    lock.lock();
+  };
   const auto over_limit = [&] { return limit_ != 0 && stats_.reserved + size > limit_; };
-  if (over_limit()) release_cached();
+  if (over_limit()) flush();
   if (over_limit()) return {};
   Block block = source_->take(size, stream);
   if (block.data == nullptr) {
-    release_cached();
+    flush();
     block = source_->take(size, stream);
   }
   return block;
@@ -127,7 +136,6 @@ void CachingAllocator::release_cached() {
     }
     blocks.clear();
   }
-  source_->settle();
 }
 
 std::string CachingAllocator::out_of_memory_message(std::size_t size, MemoryUse use) const {

@@ -37,10 +37,11 @@ class CachingAllocator : public Allocator, public std::enable_shared_from_this<C
 
  private:
   Block take(std::size_t size, MemoryUse use, const Stream& stream);
-  Block from_cache(std::size_t size, const Stream& stream);   // without data: none fits
-  Block from_system(std::size_t size, const Stream& stream);  // without data: none is left
+  Block from_cache(std::size_t size, const Stream& stream);  // without data: none fits
+  // Without data: none is left. Lets go of the lock while the device is waited for.
+  Block from_system(std::size_t size, const Stream& stream, std::unique_lock<std::mutex>& lock);
   void give_back(Block block, MemoryUse use);
-  void release_cached();
+  void release_cached();  // for settle() of the source to make available
   std::string out_of_memory_message(std::size_t size, MemoryUse use) const;
 
   const std::unique_ptr<MemorySource> source_;

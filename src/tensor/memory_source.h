@@ -18,7 +18,7 @@ struct Block {
   std::vector<void*> pending;  // of a block that is free: events, after each of which it is idle
 };
 
-// Called by one thread at a time.
+// Called by one thread at a time, but for settle(), which may run beside the other calls.
 class MemorySource {
  public:
   virtual ~MemorySource() = default;

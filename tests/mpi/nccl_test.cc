@@ -362,7 +362,6 @@ TEST(Nccl, AnAsynchronousErrorFreesTheHostThatWaitsForTheDevice) {
   if (runtime().size() == 1) GTEST_SKIP() << "needs a peer that does not come";
   Machine machine(11);
   const auto comm = machine.communicator();
-  Work barrier;
   if (comm->rank() == 0) {
     const Tensor data = machine.on_device(std::vector<float>(64, 1.0f));
     const Work work = comm->all_reduce(machine.stream(), data, ReduceOp::kSum);
@@ -376,14 +375,21 @@ TEST(Nccl, AnAsynchronousErrorFreesTheHostThatWaitsForTheDevice) {
     const auto fault = message_of<LostRankError>([&] { work.wait_host(); });
     EXPECT_NE(fault.find("scripted error 6"), std::string::npos) << fault;
     EXPECT_THROW(comm->all_reduce(machine.stream(), data, ReduceOp::kSum), LostRankError);
-    barrier = comm->barrier();
-    EXPECT_THROW(barrier.wait_host(), LostRankError);
+    // Before anything of it is under way.
+    EXPECT_THROW(comm->barrier(), LostRankError);
     EXPECT_EQ(machine.nccl().aborted(), 1u);
   } else {
     machine.session().abort();
-    barrier = comm->barrier();
   }
-  while (!barrier.done()) usleep(100);  // a communicator lives until its work is done
+}
+
+TEST(Nccl, AnOperationIsOnOneDevice) {
+  Machine machine(15);
+  const auto comm = machine.communicator();
+  const Tensor there = machine.on_device(std::vector<float>(8, 1.0f));
+  std::vector<float> values(8 * static_cast<std::size_t>(comm->size()));
+  EXPECT_THROW(comm->all_gather(machine.stream(), there, host(values)), InternalError);
+  EXPECT_THROW(comm->all_reduce(Stream(), there, ReduceOp::kSum), InternalError);
 }
 
 TEST(Nccl, APeerThatDoesNotComeToTheStartEndsByTheTimeout) {

@@ -48,11 +48,11 @@ class HostWork final : public Work::State {
 
   bool done() override { return work_.done(); }
   void wait_host() override {
-    session_.before_waiting(what_);
+    session_.guard().before_waiting(what_);
     work_.wait_host();
   }
   void wait_on(const Stream& stream) override {
-    session_.before_waiting(what_);
+    session_.guard().before_waiting(what_);
     work_.wait_on(stream);
   }
 
@@ -73,10 +73,8 @@ DeviceOperation::DeviceOperation(Session& session, std::shared_ptr<Connection> c
       made_ns_(now_ns()) {}
 
 void DeviceOperation::prepare(const Stream& ready, const Stream& stream) {
-  if (ready.device().kind == DeviceKind::kCuda) {
-    ready_.record(ready);
-    ready_.make_wait(stream);
-  }
+  ready_.record(ready);
+  ready_.make_wait(stream);
   begin_.record(stream);
 }
 

@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <exception>
+#include <functional>
 #include <utility>
 
 #include <fmt/format.h>
 
+#include "../device_staging.h"
 #include "../reduce.h"
 #include "device_operation.h"
 
@@ -14,6 +16,14 @@ namespace {
 
 bool on_host(const Tensor& tensor) {
   return tensor.device().kind == DeviceKind::kCpu;
+}
+
+// Whether an operation is one of the host. Throws where its tensors, or `ready`, are not all of one
+// device.
+bool all_on_host(const Stream& ready, std::vector<std::reference_wrapper<Tensor>> tensors) {
+  std::vector<trireme::Part> parts;
+  for (Tensor& tensor : tensors) parts.push_back({tensor, trireme::Part::Use::kBoth});
+  return !on_one_device(ready, parts);
 }
 
 // The unique id is made by the first rank of the group and told to its others alone, over MPI. A
@@ -79,7 +89,8 @@ class NcclCommunicator final : public Communicator {
   int lane_id() const override { return host_->lane_id(); }
 
   Work all_reduce(const Stream& ready, Tensor data, ReduceOp op) override {
-    if (on_host(data)) return by_mpi("all_reduce", host_->all_reduce(ready, std::move(data), op));
+    if (all_on_host(ready, {data}))
+      return by_mpi("all_reduce", [&] { return host_->all_reduce(ready, std::move(data), op); });
     check_reducible(data.dtype());
     return collective(
         ready, "all_reduce", data.bytes(), {data}, [&](Library& nccl, CommHandle comm) {
@@ -88,9 +99,10 @@ class NcclCommunicator final : public Communicator {
   }
 
   Work reduce_scatter(const Stream& ready, Tensor input, Tensor output, ReduceOp op) override {
-    if (on_host(input)) {
-      return by_mpi("reduce_scatter",
-                    host_->reduce_scatter(ready, std::move(input), std::move(output), op));
+    if (all_on_host(ready, {input, output})) {
+      return by_mpi("reduce_scatter", [&] {
+        return host_->reduce_scatter(ready, std::move(input), std::move(output), op);
+      });
     }
     check_reducible(input.dtype());
     check_parts("reduce_scatter", input, output);
@@ -102,8 +114,9 @@ class NcclCommunicator final : public Communicator {
   }
 
   Work all_gather(const Stream& ready, Tensor input, Tensor output) override {
-    if (on_host(input)) {
-      return by_mpi("all_gather", host_->all_gather(ready, std::move(input), std::move(output)));
+    if (all_on_host(ready, {input, output})) {
+      return by_mpi("all_gather",
+                    [&] { return host_->all_gather(ready, std::move(input), std::move(output)); });
     }
     check_parts("all_gather", output, input);
     return collective(
@@ -114,7 +127,8 @@ class NcclCommunicator final : public Communicator {
 
   Work broadcast(const Stream& ready, Tensor data, int root) override {
     check_member(root);
-    if (on_host(data)) return by_mpi("broadcast", host_->broadcast(ready, std::move(data), root));
+    if (all_on_host(ready, {data}))
+      return by_mpi("broadcast", [&] { return host_->broadcast(ready, std::move(data), root); });
     return collective(ready, "broadcast", data.bytes(), {data},
                       [&](Library& nccl, CommHandle comm) {
                         return nccl.broadcast(data.raw(), data.bytes(), root, comm, native());
@@ -123,8 +137,9 @@ class NcclCommunicator final : public Communicator {
 
   // As one group of sends and receives, which every version of NCCL has.
   Work all_to_all(const Stream& ready, Tensor input, Tensor output) override {
-    if (on_host(input)) {
-      return by_mpi("all_to_all", host_->all_to_all(ready, std::move(input), std::move(output)));
+    if (all_on_host(ready, {input, output})) {
+      return by_mpi("all_to_all",
+                    [&] { return host_->all_to_all(ready, std::move(input), std::move(output)); });
     }
     TRIREME_CHECK(input.bytes() == output.bytes() && input.elements() % size() == 0,
                   fmt::format("all_to_all of {} into {} among {} ranks", input.shape().to_string(),
@@ -145,12 +160,11 @@ class NcclCommunicator final : public Communicator {
   }
 
   Work exchange(const Stream& ready, std::vector<Transfer> transfers) override {
-    const auto of_host = [](const Transfer& transfer) { return on_host(transfer.tensor); };
-    if (std::ranges::all_of(transfers, of_host)) {
-      return by_mpi("exchange", host_->exchange(ready, std::move(transfers)));
+    std::vector<std::reference_wrapper<Tensor>> exchanged;
+    for (Transfer& transfer : transfers) exchanged.push_back(transfer.tensor);
+    if (all_on_host(ready, exchanged)) {
+      return by_mpi("exchange", [&] { return host_->exchange(ready, std::move(transfers)); });
     }
-    TRIREME_CHECK(std::ranges::none_of(transfers, of_host),
-                  "an exchange holds tensors of the host and of the GPU");
     std::vector<Part> parts;
     std::vector<Tensor> tensors;
     for (const Transfer& transfer : transfers) {
@@ -175,7 +189,9 @@ class NcclCommunicator final : public Communicator {
     });
   }
 
-  Work barrier() override { return by_mpi("barrier", host_->barrier()); }
+  Work barrier() override {
+    return by_mpi("barrier", [&] { return host_->barrier(); });
+  }
 
   const void* native_mpi() const override { return host_->native_mpi(); }
 
@@ -204,8 +220,11 @@ class NcclCommunicator final : public Communicator {
     return static_cast<std::size_t>(tensor.elements());
   }
 
-  Work by_mpi(const char* what, Work work) const {
-    return make_host_work(session_, fmt::format("{} of {}", what, name()), std::move(work));
+  // A fault that is known is told before anything is on its way into the caller's memory.
+  template <class Start>
+  Work by_mpi(const char* what, const Start& start) const {
+    session_.check();
+    return make_host_work(session_, fmt::format("{} of {}", what, name()), start());
   }
 
   Work collective(const Stream& ready, const char* what, std::size_t bytes,

@@ -32,11 +32,6 @@ void Session::check() const {
   if (fault_) std::rethrow_exception(fault_);
 }
 
-void Session::before_waiting(const std::string& what) const {
-  check();
-  guard_.before_waiting(what);
-}
-
 void Session::fail(std::exception_ptr fault) noexcept {
   {
     const std::lock_guard lock(mutex_);

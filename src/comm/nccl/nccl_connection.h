@@ -33,8 +33,6 @@ class Session {
   void add(const std::shared_ptr<Connection>& connection);
   // Throws the first fault, if there was one.
   void check() const;
-  // The same, and the rule of the order: the calling thread is about to wait for `what` of MPI.
-  void before_waiting(const std::string& what) const;
   // Keeps `fault` if it is the first, and aborts every communicator.
   void fail(std::exception_ptr fault) noexcept;
   void abort() noexcept;
