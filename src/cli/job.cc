@@ -105,8 +105,8 @@ ExitStatus write_job(const JobArguments& given) {
   const Site site =
       given.site.empty() ? Site() : site_from_ini(text_of(given.site, "--site"), given.site);
   check_job_keys(given.request);
-  const JobPlan plan =
-      plan_job(job_template, given.config, given.request, node_memory(site), vocabulary_to_check);
+  const JobPlan plan = plan_job(job_template, given.config, given.request,
+                                {node_memory(site), site.gpu_memory}, vocabulary_to_check);
   std::string script =
       job_script(job_template, given.config, given.request, site, plan,
                  {program.string(), text_of(folder / "step.sh", "the template's part")});

@@ -112,8 +112,31 @@ std::int64_t mib_of(double bytes) {
   return static_cast<std::int64_t>(std::ceil(bytes / kMib));
 }
 
-void check_point(JobPoint& point, const JobRequest& request, std::optional<std::int64_t> node_mib,
-                 const VocabularyOf& vocabulary) {
+std::string by_use(const MemoryEstimate& memory) {
+  return fmt::format("{} parameters, {} gradients, {} optimizer, {} activations",
+                     mib_of(memory.parameters), mib_of(memory.gradients), mib_of(memory.optimizer),
+                     mib_of(memory.activations));
+}
+
+void check_node_memory(const MemoryEstimate& memory, int tasks, std::int64_t node_mib) {
+  const double rank = memory.total() + kProcessBytes;
+  const std::int64_t needed = mib_of(rank * tasks);
+  if (needed <= node_mib) return;
+  throw ConfigError(fmt::format(
+      "memory: {} ranks a node need about {} MiB ({} each: {}, {} program), a node has {}: fewer "
+      "tasks a node, a smaller batch.micro, or more grid.tensor or grid.pipeline",
+      tasks, needed, mib_of(rank), by_use(memory), mib_of(kProcessBytes), node_mib));
+}
+
+void check_gpu_memory(const MemoryEstimate& memory, std::int64_t gpu_mib) {
+  if (mib_of(memory.total()) <= gpu_mib) return;
+  throw ConfigError(fmt::format(
+      "memory: a rank needs about {} MiB of its GPU ({}), which has {}: a smaller batch.micro, or "
+      "more grid.tensor or grid.pipeline",
+      mib_of(memory.total()), by_use(memory), gpu_mib));
+}
+
+void check_point(JobPoint& point, const JobRequest& request, const VocabularyOf& vocabulary) {
   const Config& config = point.config;
   check_config(config);
   check_backends(device_request(config));
@@ -130,18 +153,6 @@ void check_point(JobPoint& point, const JobRequest& request, std::optional<std::
   }
   check_model_fits_grid(config, model, point.grid);
   point.memory = estimate_memory(config, model, point.grid);
-  if (!node_mib) return;
-  const double rank = point.memory.total() + kProcessBytes;
-  const std::int64_t needed = mib_of(rank * request.tasks_per_node);
-  if (needed <= *node_mib) return;
-  const auto mib = [](double bytes) { return mib_of(bytes); };
-  throw ConfigError(fmt::format(
-      "memory: {} ranks a node need about {} MiB ({} each: {} parameters, {} gradients, {} "
-      "optimizer, {} activations, {} program), a node has {}: fewer tasks a node, a smaller "
-      "batch.micro, or more grid.tensor or grid.pipeline",
-      request.tasks_per_node, needed, mib(rank), mib(point.memory.parameters),
-      mib(point.memory.gradients), mib(point.memory.optimizer), mib(point.memory.activations),
-      mib(kProcessBytes), *node_mib));
 }
 
 }  // namespace
@@ -158,12 +169,13 @@ std::optional<int> vocabulary_to_check(const Config& config) {
 }
 
 JobPlan plan_job(const JobTemplate& job_template, const Config& config, const JobRequest& request,
-                 std::optional<std::int64_t> node_mib, const VocabularyOf& vocabulary) {
+                 const MemoryLimits& limits, const VocabularyOf& vocabulary) {
   if (!job_template.uses("NODES") && request.nodes != 1) {
     throw ConfigError(
         fmt::format("template {} is for one node, but --nodes is {}: use several_nodes",
                     job_template.name, request.nodes));
   }
+  std::optional<std::int64_t> node_mib = limits.node;
   const std::optional<std::int64_t> asked =
       request.memory ? std::optional(read_mib(*request.memory, "--job.memory")) : std::nullopt;
   if (asked && node_mib && *asked > *node_mib) {
@@ -174,7 +186,10 @@ JobPlan plan_job(const JobTemplate& job_template, const Config& config, const Jo
   JobPlan plan{.points = points_of(job_template, config, request), .memory_mib = 0};
   double most = 0.0;
   for (JobPoint& point : plan.points) {
-    check_point(point, request, node_mib, vocabulary);
+    check_point(point, request, vocabulary);
+    const bool on_gpus = job_template.uses("GRES") && point.config.run.device != "cpu";
+    if (on_gpus && limits.gpu) check_gpu_memory(point.memory, *limits.gpu);
+    if (!on_gpus && node_mib) check_node_memory(point.memory, request.tasks_per_node, *node_mib);
     most = std::max(most, point.memory.total());
   }
   plan.memory_mib = mib_of(2.0 * (most + kProcessBytes) * request.tasks_per_node);

@@ -38,6 +38,7 @@ Site site_from_ini(std::string_view text, const std::string& origin) {
   options.add("slurm.mpi", site.mpi, "", "srun --mpi", not_empty());
   options.add("slurm.gres_name", site.gres_name, "", "the GPUs' name", not_empty());
   options.add("slurm.memory", site.memory, "MiB", "memory of a node", at_least(1));
+  options.add("slurm.gpu_memory", site.gpu_memory, "MiB", "memory of a GPU", at_least(1));
   options.add("slurm.extra", site.extra, "", "more options of sbatch");
   options.add("environment.modules", site.modules, "", "modules to load");
   options.add("environment.variables", site.variables, "", "variables to export");

@@ -77,7 +77,7 @@ class Job : public ::testing::Test {
   }
 
   JobPlan plan(const std::string& text = "@NODES@") const {
-    return plan_job({"chain", text}, config_, request_, node_mib_,
+    return plan_job({"chain", text}, config_, request_, {node_mib_, gpu_mib_},
                     [](const Config&) { return std::optional<int>(67); });
   }
   std::string refusal(const std::string& text = "@NODES@") const {
@@ -92,7 +92,7 @@ class Job : public ::testing::Test {
   Config config_;
   JobRequest request_;
   Site site_;
-  std::optional<std::int64_t> node_mib_ = 4000;
+  std::optional<std::int64_t> node_mib_ = 4000, gpu_mib_;
 };
 
 TEST_F(Job, TakesWhatFits) {
@@ -156,8 +156,7 @@ TEST_F(Job, TheDataMayBeOutOfSight) {
   config_.model.vocabulary.reset();
   config_.model.preset.reset();
   EXPECT_GT(vocabulary_to_check(config_).value_or(0), 0);
-  EXPECT_NO_THROW(
-      plan_job({"own", "@NODES@"}, config_, request_, std::nullopt, vocabulary_to_check));
+  EXPECT_NO_THROW(plan_job({"own", "@NODES@"}, config_, request_, {}, vocabulary_to_check));
   config_.model.vocabulary = 100;
   EXPECT_EQ(vocabulary_to_check(config_), std::nullopt);
   config_.model.vocabulary.reset();
@@ -179,6 +178,21 @@ TEST_F(Job, RefusesMoreMemoryThanANodeHas) {
   EXPECT_NE(refusal().find("a node has 1024:"), std::string::npos) << refusal();
   request_.memory.reset();
   EXPECT_EQ(refusal(), "no error");  // nothing is known of the nodes
+}
+
+TEST_F(Job, RefusesMoreMemoryThanAGpuHas) {
+  const char* text = "@NODES@ @GRES@";
+  node_mib_ = 200;  // of the host, where little lies then
+  EXPECT_EQ(refusal(text), "no error");
+  gpu_mib_ = 1;
+  EXPECT_EQ(refusal(text),
+            "memory: a rank needs about 2 MiB of its GPU (1 parameters, 1 gradients, 1 optimizer, "
+            "1 activations), which has 1: a smaller batch.micro, or more grid.tensor or "
+            "grid.pipeline");
+  gpu_mib_ = 100;
+  EXPECT_EQ(refusal(text), "no error");
+  config_.run.device = "cpu";
+  EXPECT_NE(refusal(text).find("a node has 200:"), std::string::npos) << refusal(text);
 }
 
 TEST_F(Job, RefusesSweepsThatAreNone) {

@@ -19,10 +19,11 @@ struct Site {
   std::string partition, account, qos, constraint;
   std::string mpi = "pmi2";
   std::string gres_name = "gpu";
-  std::optional<std::int64_t> memory;  // of a node, in MiB
-  std::string extra;                   // options of sbatch, separated by spaces
-  std::string modules, variables;      // lists separated by spaces
-  std::string setup;                   // lines of shell
+  std::optional<std::int64_t> memory;      // of a node, in MiB
+  std::optional<std::int64_t> gpu_memory;  // of a GPU, in MiB
+  std::string extra;                       // options of sbatch, separated by spaces
+  std::string modules, variables;          // lists separated by spaces
+  std::string setup;                       // lines of shell
 };
 
 // `origin` names the text in errors. Throws ConfigError for an unknown key, or a value that cannot
@@ -80,10 +81,15 @@ using VocabularyOf = std::function<std::optional<int>(const Config&)>;
 // estimate.
 std::optional<int> vocabulary_to_check(const Config& config);
 
-// What the job will run. `node_mib` is a node's memory, where it is known. Throws ConfigError, of
-// one line, for what cannot run: the same checks as `trireme train`, and those of memory.
+// What is known of the memory that ranks will have, in MiB.
+struct MemoryLimits {
+  std::optional<std::int64_t> node, gpu;
+};
+
+// What the job will run. Throws ConfigError, of one line, for what cannot run: the same checks as
+// `trireme train`, and those of memory: the node's, or, of a template that asks for GPUs, a GPU's.
 JobPlan plan_job(const JobTemplate& job_template, const Config& config, const JobRequest& request,
-                 std::optional<std::int64_t> node_mib, const VocabularyOf& vocabulary);
+                 const MemoryLimits& limits, const VocabularyOf& vocabulary);
 
 // Where things are, on the machine that fills in the script.
 struct JobSources {
