@@ -1,8 +1,6 @@
 #include "trireme/train/trainer.h"
 
-#include <algorithm>
 #include <fstream>
-#include <map>
 #include <numeric>
 
 #include <fmt/format.h>
@@ -13,15 +11,14 @@
 #include "trireme/comm/launcher.h"
 #include "trireme/io/batch_reader.h"
 #include "trireme/io/run_folder.h"
-#include "trireme/ops/attention.h"
 #include "trireme/optim/schedule.h"
 #include "trireme/train/checkpoint_cadence.h"
 #include "trireme/train/compute_device.h"
 #include "trireme/train/deadline.h"
-#include "trireme/train/inference.h"
 #include "trireme/train/setup.h"
 
 #include "train/rank_watch.h"
+#include "train/run_checkpoints.h"
 #include "train/run_journal.h"
 #include "train/startup_phases.h"
 #include "train/step_queue.h"
@@ -63,7 +60,16 @@ class Trainer {
   }
 
   ExitStatus run() {
-    resume();
+    checkpoints_.emplace(RunCheckpoints::Run{.runtime = runtime_,
+                                             .config = config_,
+                                             .device = device_,
+                                             .grid = grid_,
+                                             .step = *step_,
+                                             .data = *train_data_,
+                                             .folder = *folder_});
+    const RunCheckpoints::Position position = checkpoints_->resume();
+    step_number_ = position.step;
+    samples_ = position.samples;
     phases_.done("checkpoint");
     if (leads()) {
       print_line(startup_table(config_, plan_, *step_, device_, *train_data_));
@@ -135,86 +141,6 @@ class Trainer {
   bool searches_scale(const StepMetrics& metrics) const {
     return scales_dynamically() &&
            *metrics.loss_scale > static_cast<double>(loss_scaling(config_).smallest);
-  }
-
-  std::string attention_library() const {
-    const Config::Model& model = config_.model;  // written out
-    const int tensor = grid_.shape().tensor;
-    return ops::attention_description(ctx_,
-                                      {.batch = config_.batch.micro,
-                                       .length = plan_.context,
-                                       .heads = *model.heads / tensor,
-                                       .kv_heads = std::max(*model.kv_heads / tensor, 1),
-                                       .head_size = *model.width / *model.heads},
-                                      step_->stage().options().compute,
-                                      config_.data.mask_documents);
-  }
-
-  // What a run used that can change bits: compared on resume.
-  std::map<std::string, std::string> recorded_choices() const {
-    return {
-        {"attention", attention_library()},
-        {"carrier", device_.carrier},
-        {"device", device_.name},
-        {"grid", grid_.shape().to_string()},
-        {"threads", std::to_string(ctx_.threads)},
-        {"instruction_set", std::string(ops::instruction_set(ctx_))},
-        {"matmul", std::string(ops::matmul_description(ctx_, step_->stage().options().compute))}};
-  }
-
-  void resume() {
-    const std::string& from = config_.run.resume;
-    if (from == "never") return;
-    std::optional<Checkpoint> checkpoint;
-    if (from == "auto") {
-      LatestCheckpoint latest = open_latest_checkpoint(runtime_.world(), folder_->checkpoints());
-      if (leads()) {
-        for (const std::string& refused : latest.refused)
-          report_line(refused + "; the one before is used");
-      }
-      checkpoint = std::move(latest.checkpoint);
-    } else {
-      checkpoint = Checkpoint::open(runtime_.world(), from);
-    }
-    if (!checkpoint) return;
-    const CheckpointInfo& info = checkpoint->info();
-    if (info.seed != static_cast<std::uint64_t>(config_.run.seed)) {
-      throw ConfigError(
-          fmt::format("{} was trained with run.seed {}, not {}: the order of the data would "
-                      "change",
-                      checkpoint->path(), info.seed, config_.run.seed));
-    }
-    const auto tokenizer = info.extra.find(kTokenizerAttribute);
-    if (tokenizer != info.extra.end() &&
-        tokenizer->second != tokenizer_checksum(*train_data_->tokenizer())) {
-      throw DataError(
-          fmt::format("{} was trained on another tokenizer's tokens than those of data.train",
-                      checkpoint->path()));
-    }
-    std::vector<TensorSlice> slices = checkpoint_slices(step_->stage(), &step_->optimizer(), false);
-    ops::StepState state = ops::read_step_state(ctx_);
-    for (TensorSlice& slice : loss_scale_slices(state)) {
-      // A run of another precision has left none.
-      if (scales_dynamically() && checkpoint->contents().find(slice.name)) slices.push_back(slice);
-    }
-    checkpoint->read(runtime_.world(), slices);
-    ops::write_step_state(ctx_, state);
-    for (const nn::FlatGroup* group : step_->stage().groups()) group->refresh_weights(ctx_);
-    step_number_ = info.step;
-    samples_ = info.samples;
-    if (leads()) say_resumed(*checkpoint);
-  }
-
-  void say_resumed(const Checkpoint& checkpoint) const {
-    print_line(fmt::format("going on from {}, step {}", checkpoint.path(), checkpoint.info().step));
-    std::string changed;
-    for (const auto& [key, value] : recorded_choices()) {
-      const auto before = checkpoint.info().extra.find(key);
-      if (before == checkpoint.info().extra.end() || before->second == value) continue;
-      changed += fmt::format("{}{} was {}, is {}", changed.empty() ? "" : "; ", key, before->second,
-                             value);
-    }
-    if (!changed.empty()) print_line("results will agree to rounding, not to the bit: " + changed);
   }
 
   void write_config() const {
@@ -399,24 +325,7 @@ class Trainer {
     settle_all();
     const FlightRecorder::Phase phase(runtime_.recorder(), "checkpoint");
     const Stopwatch watch;
-    CheckpointInfo info;
-    info.step = step_number_;
-    info.samples = samples_;
-    info.seed = static_cast<std::uint64_t>(config_.run.seed);
-    info.config = config_to_ini(config_);
-    info.extra = recorded_choices();
-    info.extra[kTokenizerAttribute] = tokenizer_checksum(*train_data_->tokenizer());
-    CheckpointOptions options;
-    options.keep = config_.checkpoint.keep;
-    options.generation = folder_->generation();
-    options.check_still_ours = [this] { folder_->check_still_ours(); };
-    std::vector<TensorSlice> slices = checkpoint_slices(step_->stage(), &step_->optimizer(), true);
-    ops::StepState state = ops::read_step_state(ctx_);
-    if (leads() && scales_dynamically()) {
-      for (TensorSlice& slice : loss_scale_slices(state)) slices.push_back(std::move(slice));
-    }
-    const std::string path = write_checkpoint(runtime_.world(), runtime_.recorder(),
-                                              folder_->checkpoints(), info, slices, options);
+    const std::string path = checkpoints_->save({step_number_, samples_});
     const double seconds = runtime_.world().all_reduce_host(watch.seconds(), ReduceOp::kMax);
     cadence_->checkpoint_took(seconds);
     if (deadline_) deadline_->checkpoint_took(seconds);
@@ -436,6 +345,7 @@ class Trainer {
   std::shared_ptr<const TokenDataset> train_data_, validation_data_;
   nn::ModelPlan plan_;
   std::optional<parallel::TrainerStep> step_;
+  std::optional<RunCheckpoints> checkpoints_;
   std::optional<RunJournal> journal_;
   std::optional<RankWatch> rank_watch_;
   std::optional<Tracer> tracer_;

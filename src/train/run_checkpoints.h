@@ -1,0 +1,54 @@
+// The checkpoints of a run: what it goes on from, and what it leaves behind.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+
+#include "trireme/config/config.h"
+#include "trireme/io/checkpoint.h"
+#include "trireme/io/dataset.h"
+#include "trireme/io/run_folder.h"
+#include "trireme/parallel/trainer_step.h"
+#include "trireme/train/compute_device.h"
+
+namespace trireme {
+
+class RunCheckpoints {
+ public:
+  // The parts of a run that a checkpoint is made of, or that decide its bits; all outlive this
+  // object. The configuration has every value of the model written out.
+  struct Run {
+    Runtime& runtime;
+    const Config& config;
+    ComputeDevice& device;
+    const ProcessGrid& grid;
+    parallel::TrainerStep& step;
+    const TokenDataset& data;
+    RunFolder& folder;
+  };
+  explicit RunCheckpoints(const Run& run) : run_(run) {}
+
+  struct Position {
+    std::int64_t step = 0, samples = 0;  // done and consumed
+  };
+  // Brings back what run.resume says; the beginning where there is nothing to go on from. Rank 0
+  // says what is done, and what has changed since. Collective over the world. Throws ConfigError
+  // and DataError where the checkpoint is of other data, CheckpointError.
+  Position resume();
+
+  // Returns the file's path. Collective over the world.
+  std::string save(const Position& position);
+
+ private:
+  std::optional<Checkpoint> open() const;
+  void check_data(const Checkpoint& checkpoint) const;
+  void say_resumed(const Checkpoint& checkpoint) const;
+  std::map<std::string, std::string> recorded_choices() const;
+  std::string attention_library() const;
+
+  Run run_;
+};
+
+}  // namespace trireme
