@@ -111,6 +111,20 @@ else()
       CUDNN_MAJOR CUDNN_MINOR CUDNN_PATCHLEVEL TRIREME_CUDNN_VERSION)
   endif()
   message(STATUS "CUDA: ${CUDAToolkit_VERSION} for ${TRIREME_CUDA_BUILT_FOR}")
+
+  # What the program opens, and where it may be, for a package of it (TriremePackage.cmake).
+  string(REGEX MATCH "^[0-9]+" _cuda_major ${CUDAToolkit_VERSION})
+  string(REGEX MATCH "^[0-9]+" _cublaslt_major ${TRIREME_CUBLASLT_VERSION})
+  set(TRIREME_CUDA_LIBRARIES libcudart.so.${_cuda_major} libcublasLt.so.${_cublaslt_major})
+  if(TRIREME_HAVE_CUDNN)  # compiles by NVRTC
+    list(APPEND TRIREME_CUDA_LIBRARIES libcudnn.so.9 libcudnn_*.so.9 libnvrtc.so.${_cuda_major}
+         libnvrtc-builtins.so.${_cuda_major}.*)
+  endif()
+  if(TRIREME_HAVE_NCCL)
+    list(APPEND TRIREME_CUDA_LIBRARIES libnccl.so.2)
+  endif()
+  set(TRIREME_CUDA_FOLDERS ${CUDAToolkit_LIBRARY_DIR} /usr/local/cuda/lib64
+      /usr/lib/x86_64-linux-gnu)
 endif()
 
 # trireme_cuda_sources(TARGET CUDA file... [WITHOUT file...])

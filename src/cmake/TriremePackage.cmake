@@ -40,3 +40,14 @@ else()
 endif()
 ]])
 include(CPack)
+
+# cmake --build build/release --target package_cuda: what the archive lacks where a node has no CUDA
+# libraries. Some 700 MB, so no part of `package`.
+if(TRIREME_HAVE_CUDA)
+  add_custom_target(package_cuda
+    COMMAND ${CMAKE_COMMAND} "-DNAMES=${TRIREME_CUDA_LIBRARIES}" "-DFOLDERS=${TRIREME_CUDA_FOLDERS}"
+            -D STAGE=${PROJECT_BINARY_DIR}/package_cuda/stage -D TOP=${CPACK_PACKAGE_FILE_NAME}
+            -D OUTPUT=${PROJECT_BINARY_DIR}/${CPACK_PACKAGE_FILE_NAME}-cuda.tar.gz
+            -P ${PROJECT_SOURCE_DIR}/modules/archive/cuda_libraries.cmake
+    VERBATIM)
+endif()

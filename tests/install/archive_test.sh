@@ -2,9 +2,13 @@
 # Builds the relocatable archive, unpacks it into a root folder with nothing else but /proc, /dev and
 # /tmp, and trains there on 2 ranks.
 #
-#     archive_test.sh SOURCE_FOLDER BUILD_FOLDER VERSION
+# With CUDA in the build, also that what its libraries need is all in the second archive.
+#
+#     archive_test.sh SOURCE_FOLDER BUILD_FOLDER VERSION [CUDA_LIBRARIES CUDA_FOLDERS]
+#
+# The last two are lists with colons, and empty without CUDA.
 set -euo pipefail
-source_dir=$1 build_dir=$2 version=$3
+source_dir=$1 build_dir=$2 version=$3 cuda_libraries=${4:-} cuda_folders=${5:-}
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
@@ -80,6 +84,27 @@ for libc in system archive; do
   rm "$here/mpi/libmpi.so.12"
 done
 unset TRIREME_LIBC
+
+# The CUDA libraries, unpacked over it: by its own loader, without this system's.
+if [[ -n $cuda_libraries ]]; then
+  cp -a "$here" "$work/with_cuda"
+  cmake -D "NAMES=${cuda_libraries//:/;}" -D "FOLDERS=${cuda_folders//:/;}" -D STAGE="$work/with_cuda" \
+    -P "$source_dir/modules/archive/cuda_libraries.cmake" > "$work/log" 2>&1 ||
+    { cat "$work/log"; fail "cuda_libraries.cmake"; }
+  lib=$work/with_cuda/lib
+  checked=0
+  for file in "$lib"/lib{cu,nv,nccl}*.so.*; do
+    needed=$("$lib/glibc/ld-linux-x86-64.so.2" --inhibit-cache --library-path "$lib:$lib/glibc" \
+      --list "$file") || fail "the loader on ${file##*/}: $needed"
+    others=$(grep -F '=>' <<< "$needed" | grep -vF "=> $work/with_cuda" || true)
+    [[ -z $others ]] || fail "${file##*/} needs what the archive has not: $others"
+    checked=$((checked + 1))
+  done
+  [[ $checked -ge 2 && -e $lib/${cuda_libraries%%:*} ]] || fail "CUDA libraries are missing: $(ls "$lib")"
+  TRIREME_LIBC=archive "$work/with_cuda/bin/trireme" version > /dev/null ||
+    fail "trireme version with the CUDA libraries"
+  rm -rf "$work/with_cuda"
+fi
 
 if ! unshare --mount --pid --fork true 2> /dev/null; then
   echo "an empty root cannot be made without the rights to; the rest was checked"
