@@ -25,42 +25,59 @@ namespace {
 using testing::FakeCuda;
 using testing::FakeNccl;
 
+// What owns memory of a device waits for it at its end, also on the way out of a fault.
+struct WaitAtTheEnd {
+  const Stream& stream;
+  ~WaitAtTheEnd() { stream.synchronize(); }
+};
+
 class Run {
  public:
   Run(Runtime& runtime, std::shared_ptr<FakeCuda> cuda)
       : grid_(runtime, {2, 1, 2}),
         cuda_(std::move(cuda)),
         stream_(cuda_, 0),
-        allocator_(cuda::make_device_allocator(cuda_, 0)) {}
+        allocator_(cuda::make_device_allocator(cuda_, 0)),
+        wait_{stream_.get()},
+        use_(runtime) {}
 
   // Sums along tensor, then over data, and a verdict by MPI. Rank `missing` leaves the second out.
   void step(int missing = -1) {
-    const Tensor data =
-        Tensor::allocate(*allocator_, stream_.get(), {100}, DType::kF32, MemoryUse::kActivations);
-    float* values = data.address<float>();
-    cuda_->enqueue(stream_.get(), [values] { std::fill_n(values, 100, 1.0f); });
-    grid_.tensor().all_reduce(stream_.get(), data, ReduceOp::kSum).wait_on(stream_.get());
+    const Tensor data = sum_along_tensor();
+    const float* values = data.address<float>();
     if (grid_.runtime().rank() == missing) return;
     grid_.data().all_reduce(stream_.get(), data, ReduceOp::kSum).wait_on(stream_.get());
     float first = 0;
     cuda_->enqueue(stream_.get(), [values, &first] { first = values[0]; });
     stream_.get().synchronize();
     TRIREME_CHECK(first == 4.0f, "a wrong sum: " + std::to_string(first));
-    grid_.world().agree(true);
+    agree();
   }
+  void agree() { grid_.world().agree(true); }
 
-  const ProcessGrid& grid() const { return grid_; }
+  // Queues it; the stream waits for the other rank.
+  Tensor sum_along_tensor() {
+    Tensor data =
+        Tensor::allocate(*allocator_, stream_.get(), {100}, DType::kF32, MemoryUse::kActivations);
+    float* values = data.address<float>();
+    cuda_->enqueue(stream_.get(), [values] { std::fill_n(values, 100, 1.0f); });
+    grid_.tensor().all_reduce(stream_.get(), data, ReduceOp::kSum).wait_on(stream_.get());
+    return data;
+  }
 
  private:
   const ProcessGrid grid_;
   std::shared_ptr<FakeCuda> cuda_;
   const cuda::OwnedStream stream_;
   std::shared_ptr<Allocator> allocator_;
+  const WaitAtTheEnd wait_;
+  const Runtime::DeviceUse use_;
 };
 
 ExitStatus train(Runtime& runtime, FakeNccl& nccl, std::shared_ptr<FakeCuda> cuda,
                  const std::string& fault) {
   const int rank = runtime.rank();
+  cuda->deadlock_seconds = 1e6;  // as patient as a GPU
   cuda->uuid = fault == "shared" ? "one" : "fake " + std::to_string(rank);
   if (fault == "version" && rank == 2) nccl.reported_version = 22703;
   runtime.set_timeout(2.0);
@@ -81,6 +98,12 @@ ExitStatus train(Runtime& runtime, FakeNccl& nccl, std::shared_ptr<FakeCuda> cud
         {"throw",
          [&] {
            if (rank == 2) throw DataError("shard 3 is truncated");
+         }},
+        {"throw_stuck",
+         [&] {
+           if (rank != 2) run.agree();  // not joined: the others wait in MPI
+           run.sum_along_tensor();
+           throw DataError("shard 3 is truncated");
          }},
         {"missing",
          [&] {

@@ -17,6 +17,7 @@ EXPECTED = {
     "call": (71, 1, {1}, ["NCCL could not", "all_reduce of tensor", "scripted error 2"]),
     "state": (71, 1, {3}, ["NCCL could not", "scripted error 2"]),
     "throw": (3, 1, {2}, ["shard 3 is truncated"]),
+    "throw_stuck": (3, 1, {2}, ["shard 3 is truncated"]),
     "missing": (76, 1, {3}, ["waits for nothing"]),
     "sleep": (76, 1, {0}, ["waits for nothing", "on GPUs"]),
     "version": (71, 1, {0, 2}, ["2.27.3", "2.28.9"]),
