@@ -32,8 +32,6 @@
 namespace trireme {
 namespace {
 
-constexpr double kFaultSeconds = 10.0;  // from a fault to the end, at most
-
 // What every rank tells the others of itself at the start.
 struct Place {
   char node[128] = {};    // what the launcher calls the node
@@ -144,6 +142,7 @@ class Runtime::Impl {
   std::string who(int rank) const {
     return fmt::format("rank {} ({})", rank, hosts[static_cast<std::size_t>(rank)]);
   }
+  std::exception_ptr first_fault(std::exception_ptr exception) const;
   [[noreturn]] void end_normally(ExitStatus status);
   [[noreturn]] void end_with_fault(const std::exception_ptr& exception);
   [[noreturn]] void finish(int status);
@@ -292,8 +291,19 @@ void Runtime::Impl::end_normally(ExitStatus status) {
   finish(highest);
 }
 
+// Where NCCL has failed, sums are wrong that the host took for right, and what threw since may
+// follow from them.
+std::exception_ptr Runtime::Impl::first_fault(std::exception_ptr exception) const {
+  try {
+    if (carrier) carrier->check();
+  } catch (...) {
+    return std::current_exception();
+  }
+  return exception;
+}
+
 void Runtime::Impl::end_with_fault(const std::exception_ptr& exception) {
-  const Fault own = describe_exception(exception, mpi.rank);
+  const Fault own = describe_exception(first_fault(exception), mpi.rank);
   // NCCL and CUDA may not return once they have failed.
   std::optional<Deadline> deadline;
   if (carrier) deadline.emplace(kFaultSeconds, own.status);
@@ -307,10 +317,8 @@ void Runtime::Impl::end_with_fault(const std::exception_ptr& exception) {
     finish(own.status);
   }
   // Who lost a rank is a victim, where another rank says what happened.
-  constexpr int kLost = static_cast<int>(ExitStatus::kHangOrLostRank);
-  const auto cause =
-      std::ranges::find_if(known, [](const Fault& fault) { return fault.status != kLost; });
-  const bool victim = own.status == kLost && cause != known.end();
+  const Fault& cause = cause_of(known);
+  const bool victim = own.lost_rank() && !cause.lost_rank();
   const auto first =
       std::ranges::find_if(known, [&](const Fault& fault) { return fault.text == own.text; });
   if (first->rank == mpi.rank && !victim) {
@@ -319,8 +327,7 @@ void Runtime::Impl::end_with_fault(const std::exception_ptr& exception) {
   exit_guard->call_off();
   usleep(100'000);  // for ranks with another fault to say so
   if (carrier) carrier->abort();
-  // All end with one status: that of the lowest rank with a fault.
-  abort_job(cause == known.end() ? known.front().status : cause->status);
+  abort_job(cause.status);  // the same on all
 }
 
 Runtime::Runtime(RuntimeOptions options) : impl_(std::make_unique<Impl>(std::move(options))) {}
@@ -379,9 +386,11 @@ Runtime::DeviceUse::~DeviceUse() {
     impl.drain();
     return;
   }
-  if (impl.staging) impl.staging->release_streams();
-  if (impl.carrier) impl.carrier->abort();
-  impl.engine.stop();
+  end_after_fault(impl.who(impl.mpi.rank), [&impl] {
+    if (impl.staging) impl.staging->release_streams();
+    if (impl.carrier) impl.carrier->abort();
+    impl.engine.stop();
+  });
 }
 
 std::unique_ptr<Communicator> Runtime::group(const std::string& name,

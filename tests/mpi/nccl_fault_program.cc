@@ -25,10 +25,15 @@ namespace {
 using testing::FakeCuda;
 using testing::FakeNccl;
 
-// What owns memory of a device waits for it at its end, also on the way out of a fault.
+// What owns memory of a device waits for it at its end, also on the way out of a fault, and may take
+// its time.
 struct WaitAtTheEnd {
   const Stream& stream;
-  ~WaitAtTheEnd() { stream.synchronize(); }
+  useconds_t longer = 0;
+  ~WaitAtTheEnd() {
+    stream.synchronize();
+    usleep(longer);
+  }
 };
 
 class Run {
@@ -38,7 +43,7 @@ class Run {
         cuda_(std::move(cuda)),
         stream_(cuda_, 0),
         allocator_(cuda::make_device_allocator(cuda_, 0)),
-        wait_{stream_.get()},
+        wait_{.stream = stream_.get()},
         use_(runtime) {}
 
   // Sums along tensor, then over data, and a verdict by MPI. Rank `missing` leaves the second out.
@@ -53,6 +58,7 @@ class Run {
     TRIREME_CHECK(first == 4.0f, "a wrong sum: " + std::to_string(first));
     agree();
   }
+  void end_slowly() { wait_.longer = 1'000'000; }
   void agree() { grid_.world().agree(true); }
 
   // Queues it; the stream waits for the other rank.
@@ -70,7 +76,7 @@ class Run {
   std::shared_ptr<FakeCuda> cuda_;
   const cuda::OwnedStream stream_;
   std::shared_ptr<Allocator> allocator_;
-  const WaitAtTheEnd wait_;
+  WaitAtTheEnd wait_;
   const Runtime::DeviceUse use_;
 };
 
@@ -98,6 +104,28 @@ ExitStatus train(Runtime& runtime, FakeNccl& nccl, std::shared_ptr<FakeCuda> cud
         {"throw",
          [&] {
            if (rank == 2) throw DataError("shard 3 is truncated");
+         }},
+        {"throw_slowly",
+         [&] {
+           nccl.abort_reaches_peers = true;
+           if (rank != 2) return;
+           run.end_slowly();
+           throw DataError("shard 3 is truncated");
+         }},
+        {"abort_stuck",
+         [&] {
+           runtime.set_timeout(600.0);
+           if (rank != 2) run.agree();
+           nccl.on_abort = [] { sleep(1000); };
+           throw DataError("shard 3 is truncated");
+         }},
+        {"group_abort_stuck",
+         [&] {
+           runtime.set_timeout(600.0);
+           const ProcessGrid more(runtime, {4, 1, 1});  // ends before the use of the device
+           if (rank != 2) run.agree();
+           nccl.on_abort = [] { sleep(1000); };
+           throw DataError("shard 3 is truncated");
          }},
         {"throw_stuck",
          [&] {
