@@ -9,6 +9,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <unistd.h>
@@ -25,8 +26,8 @@ namespace {
 using testing::FakeCuda;
 using testing::FakeNccl;
 
-// What owns memory of a device waits for it at its end, also on the way out of a fault, and may take
-// its time.
+// What owns memory of a device waits for it at its end, also on the way out of a fault, and may
+// take its time.
 struct WaitAtTheEnd {
   const Stream& stream;
   useconds_t longer = 0;
@@ -59,6 +60,7 @@ class Run {
     agree();
   }
   void end_slowly() { wait_.longer = 1'000'000; }
+  void synchronize() { stream_.get().synchronize(); }
   void agree() { grid_.world().agree(true); }
 
   // Queues it; the stream waits for the other rank.
@@ -100,6 +102,23 @@ ExitStatus train(Runtime& runtime, FakeNccl& nccl, std::shared_ptr<FakeCuda> cud
         {"state",
          [&] {
            if (rank == 3) nccl.set_state(FakeNccl::Result::kSystemError);
+         }},
+        {"state_in_mpi",  // rank 3 waits there, rank 2 on the device for what rank 3 has given up
+         [&] {
+           std::jthread later;  // when rank 3 has come there
+           if (rank == 3) {
+             run.sum_along_tensor();
+             later = std::jthread([&] {
+               usleep(200'000);
+               nccl.set_state(FakeNccl::Result::kSystemError);
+             });
+           }
+           if (rank == 2) {
+             usleep(500'000);
+             run.sum_along_tensor();
+             run.synchronize();
+           }
+           run.agree();
          }},
         {"throw",
          [&] {

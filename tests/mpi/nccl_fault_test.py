@@ -16,6 +16,7 @@ EXPECTED = {
     "none": (0, 0, set(), []),
     "call": (71, 1, {1}, ["NCCL could not", "all_reduce of tensor", "scripted error 2"]),
     "state": (71, 1, {3}, ["NCCL could not", "scripted error 2"]),
+    "state_in_mpi": (71, 1, {3}, ["NCCL could not", "scripted error 2"]),
     "throw": (3, 1, {2}, ["shard 3 is truncated"]),
     "throw_slowly": (3, 1, {2}, ["shard 3 is truncated"]),
     "abort_stuck": (76, 1, {2}, ["did not end"]),

@@ -328,16 +328,19 @@ Result FakeNccl::destroy(CommHandle handle) {
 
 Result FakeNccl::abort(CommHandle handle) {
   if (on_abort) on_abort();
-  const std::lock_guard lock(mutex_);
-  const auto comm = find(handle, "abort");
-  if (!comm) return kInvalidArgument;
-  if (abort_reaches_peers) comm->tell_of_abort();
-  comm->cancel();
-  comm->settled = nullptr;  // what it holds refers to the communicator
-  comm->aborted = true;
-  registered_ -= comm->registered;
-  comms_.erase(handle);
-  ++aborted_;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto comm = find(handle, "abort");
+    if (!comm) return kInvalidArgument;
+    if (abort_reaches_peers) comm->tell_of_abort();
+    comm->cancel();
+    comm->settled = nullptr;  // what it holds refers to the communicator
+    comm->aborted = true;
+    registered_ -= comm->registered;
+    comms_.erase(handle);
+    ++aborted_;
+  }
+  cuda_.step();  // kernels end by themselves: nothing reaches a peer from now on
   return Result::kSuccess;
 }
 
