@@ -1,6 +1,8 @@
 // What makes communicators carry tensors of a GPU.
 #pragma once
 
+#include <exception>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -38,6 +40,9 @@ struct DeviceCarrierParts {
   ProgressEngine* engine = nullptr;  // outlives the carrier
   FlightRecorder* recorder = nullptr;
   double timeout_s = 600.0;
+  // Told of the first fault, at once, by the thread that found it. That thread may be the engine's,
+  // and the main thread may wait in MPI for ever. Empty: nobody is.
+  std::function<void(std::exception_ptr)> on_fault = nullptr;
 };
 
 // NCCL. Collective over `world`, with the names of its ranks' hosts. Throws alike on all ranks:

@@ -78,6 +78,20 @@ void abort_job(int status) {
   _exit(status);
 }
 
+void end_after_fault(const std::string& who, const std::function<void()>& act) {
+  const auto ended = std::make_shared<std::atomic<bool>>(false);
+  start_quiet_thread([ended, who] {
+    usleep(static_cast<useconds_t>(kFaultSeconds * 1e6));
+    if (*ended) return;
+    report_line(
+        fmt::format("{}: after a fault, communication between GPUs did not end within {:g} s", who,
+                    kFaultSeconds));
+    abort_job(static_cast<int>(ExitStatus::kHangOrLostRank));
+  }).detach();
+  act();
+  *ended = true;
+}
+
 void finish_job(int status) {
   std::fflush(nullptr);
   Deadline deadline(kLastCallsSeconds, status);

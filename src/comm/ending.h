@@ -2,10 +2,13 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <string>
 
 namespace trireme {
+
+inline constexpr double kFaultSeconds = 10.0;  // from a fault to the end, at most
 
 // Ends the process with `status` unless it is called off within the time. MPI's last calls may
 // never return; a thread of its own needs no signal handler.
@@ -20,6 +23,10 @@ class Deadline {
 
 // MPI_Abort with `status` under a deadline, then _exit.
 [[noreturn]] void abort_job(int status);
+
+// Calls `act`, which ends what a fault has left behind and may never return. Where it does not
+// within kFaultSeconds, the job ends with kHangOrLostRank and a line that starts with `who`.
+void end_after_fault(const std::string& who, const std::function<void()>& act);
 
 // MPI_Finalize under a deadline of one second, then exit. A hang or a crash in there ends the
 // process with the run's own status too. All ranks have passed a last barrier before.

@@ -105,8 +105,9 @@ Work ProgressEngine::submit(std::vector<Queued> operations) {
 }
 
 void ProgressEngine::prepare_thread(std::function<void()> prepare) {
-  const std::lock_guard lock(inbox_mutex_);
+  const std::scoped_lock lock(drive_mutex_, inbox_mutex_);  // the thread is not at it right now
   prepare_ = std::move(prepare);
+  unprepared_ = true;
 }
 
 bool ProgressEngine::drain(double seconds) {
@@ -196,6 +197,7 @@ void ProgressEngine::run() {
   while (!stopping_) {
     wake_.wait(lock, [this] { return stopping_ || wanted(); });
     const std::function<void()> prepare = std::exchange(prepare_, nullptr);
+    unprepared_ = false;
     lock.unlock();
     if (prepare) prepare();
     poll();
@@ -207,7 +209,12 @@ void ProgressEngine::poll() {
   Backoff backoff;
   while (!stopping_ && wanted()) {
     const std::int64_t begin = now_ns();
-    const bool moved = try_advance();
+    bool moved = false;
+    {
+      const std::unique_lock lock(drive_mutex_, std::try_to_lock);
+      if (unprepared_) return;  // to run(), which prepares
+      moved = lock && advance_all();
+    }
     backoff.step(moved || now_ns() - begin > kBusyTestNs);
   }
 }

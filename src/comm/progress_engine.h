@@ -72,7 +72,7 @@ class ProgressEngine {
   void finish(Entry& entry, std::exception_ptr error);
   bool try_advance();  // advance_all unless another thread is at it
   void run();          // the thread
-  void poll();         // until nothing is pending or a host thread takes over
+  void poll();         // until nothing is pending, a host thread takes over or prepare_ is set
   bool wanted() const { return pending_ > 0 && waiting_hosts_ == 0; }
 
   FlightRecorder& recorder_;
@@ -85,6 +85,7 @@ class ProgressEngine {
   std::deque<Entry> inbox_;
   std::thread thread_;  // started with the first operation
   std::function<void()> prepare_;
+  std::atomic<bool> unprepared_ = false;  // prepare_ is to be called; set under both mutexes
 
   std::mutex drive_mutex_;  // guards lanes_ and the tasks in them
   std::map<LaneKey, std::deque<Entry>> lanes_;

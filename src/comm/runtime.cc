@@ -1,6 +1,7 @@
 #include "trireme/comm/runtime.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstdlib>
 #include <cstring>
 #include <exception>
@@ -27,12 +28,15 @@
 #include "mpi_device_support.h"
 #include "recorder_impl.h"
 #include "self_communicator.h"
+#include "thread_util.h"
 #include "watchdog.h"
 
 namespace trireme {
 namespace {
 
-constexpr double kFaultSeconds = 10.0;  // from a fault to the end, at most
+// For the main thread to come and tell a fault of NCCL. Other ranks, which that fault made lose
+// this one, wait longer for it (watchdog.cc).
+constexpr double kMainComesSeconds = 1.0;
 
 // What every rank tells the others of itself at the start.
 struct Place {
@@ -126,6 +130,7 @@ class Runtime::Impl {
  public:
   explicit Impl(RuntimeOptions given);
   ~Impl() {
+    *ending = true;
     if (carrier) carrier->abort();  // with no other rank
   }
 
@@ -144,8 +149,13 @@ class Runtime::Impl {
   std::string who(int rank) const {
     return fmt::format("rank {} ({})", rank, hosts[static_cast<std::size_t>(rank)]);
   }
+  std::exception_ptr first_fault(std::exception_ptr exception) const;
   [[noreturn]] void end_normally(ExitStatus status);
+  void claim_ending();
+  void end_unless_main_does(const std::exception_ptr& fault);
   [[noreturn]] void end_with_fault(const std::exception_ptr& exception);
+  std::vector<Fault> exchange_fault(const Fault& own);
+  [[noreturn]] void tell_and_abort(const Fault& own, const std::vector<Fault>& known);
   [[noreturn]] void finish(int status);
 
   Startup startup{.program = process_seconds()};  // before MPI
@@ -156,6 +166,8 @@ class Runtime::Impl {
   int node = 0, nodes = 1, local_rank = 0, local_size = 1, cores = 1;
   std::map<std::pair<std::string, std::vector<int>>, int> groups_made;
   std::shared_ptr<Allocator> workspace = make_caching_allocator(Device());
+  // A thread has set about ending the run. A thread that waits to do so may outlive this object.
+  std::shared_ptr<std::atomic<bool>> ending = std::make_shared<std::atomic<bool>>(false);
   std::shared_ptr<DeviceStaging> staging;  // none: tensors of the host alone
   FlightRecorder recorder;
   ProgressEngine engine{recorder};
@@ -224,7 +236,8 @@ void Runtime::Impl::use_device(std::shared_ptr<cuda::Runtime> cuda, int device,
                                  .device = device,
                                  .engine = &engine,
                                  .recorder = &recorder,
-                                 .timeout_s = options.timeout_s},
+                                 .timeout_s = options.timeout_s,
+                                 .on_fault = [this](const auto& f) { end_unless_main_does(f); }},
                                 *world, hosts);
     watchdog->set_last_act([this] { carrier->abort(); });
     world = with_device(std::move(world), 0);
@@ -288,29 +301,65 @@ void Runtime::Impl::end_normally(ExitStatus status) {
   if (staging) staging->throw_fault();
   if (carrier) carrier->check();
   const int highest = world->all_reduce_host(static_cast<std::int32_t>(status), ReduceOp::kMax);
+  claim_ending();
   if (carrier) carrier->close();
   finish(highest);
 }
 
+// Where NCCL has failed, sums are wrong that the host took for right, and what threw since may
+// follow from them.
+std::exception_ptr Runtime::Impl::first_fault(std::exception_ptr exception) const {
+  try {
+    if (carrier) carrier->check();
+  } catch (...) {
+    return std::current_exception();
+  }
+  return exception;
+}
+
+// The run ends once: who comes second waits for that.
+void Runtime::Impl::claim_ending() {
+  while (ending->exchange(true)) pause();
+}
+
+// The main thread may wait in MPI for what no rank sends any more. A thread of its own, for the
+// engine's and the watchdog's are needed.
+void Runtime::Impl::end_unless_main_does(const std::exception_ptr& fault) {
+  start_quiet_thread([this, fault, ending = ending] {
+    usleep(static_cast<useconds_t>(kMainComesSeconds * 1e6));
+    if (ending->exchange(true)) return;
+    const Fault own = describe_exception(fault, mpi.rank);
+    const Deadline deadline(kFaultSeconds, own.status);
+    tell_and_abort(own, exchange_fault(own));
+  }).detach();
+}
+
+std::vector<Fault> Runtime::Impl::exchange_fault(const Fault& own) {
+  return watchdog ? watchdog->exchange_fault(own) : std::vector<Fault>{own};
+}
+
 void Runtime::Impl::end_with_fault(const std::exception_ptr& exception) {
-  const Fault own = describe_exception(exception, mpi.rank);
+  claim_ending();
+  const Fault own = describe_exception(first_fault(exception), mpi.rank);
   // NCCL and CUDA may not return once they have failed.
   std::optional<Deadline> deadline;
   if (carrier) deadline.emplace(kFaultSeconds, own.status);
   engine.stop();  // the buffers of what is in flight may be gone
-  const std::vector<Fault> known =
-      watchdog ? watchdog->exchange_fault(own) : std::vector<Fault>{own};
+  const std::vector<Fault> known = exchange_fault(own);
   const bool same = std::ranges::all_of(known, [&](const Fault& f) { return f.text == own.text; });
   if (same && static_cast<int>(known.size()) == mpi.size) {
     if (mpi.rank == 0) report_line(own.text);
     if (carrier) carrier->abort();
     finish(own.status);
   }
+  tell_and_abort(own, known);
+}
+
+// From any thread.
+void Runtime::Impl::tell_and_abort(const Fault& own, const std::vector<Fault>& known) {
   // Who lost a rank is a victim, where another rank says what happened.
-  constexpr int kLost = static_cast<int>(ExitStatus::kHangOrLostRank);
-  const auto cause =
-      std::ranges::find_if(known, [](const Fault& fault) { return fault.status != kLost; });
-  const bool victim = own.status == kLost && cause != known.end();
+  const Fault& cause = cause_of(known);
+  const bool victim = own.lost_rank() && !cause.lost_rank();
   const auto first =
       std::ranges::find_if(known, [&](const Fault& fault) { return fault.text == own.text; });
   if (first->rank == mpi.rank && !victim) {
@@ -319,8 +368,7 @@ void Runtime::Impl::end_with_fault(const std::exception_ptr& exception) {
   exit_guard->call_off();
   usleep(100'000);  // for ranks with another fault to say so
   if (carrier) carrier->abort();
-  // All end with one status: that of the lowest rank with a fault.
-  abort_job(cause == known.end() ? known.front().status : cause->status);
+  abort_job(cause.status);  // the same on all
 }
 
 Runtime::Runtime(RuntimeOptions options) : impl_(std::make_unique<Impl>(std::move(options))) {}
@@ -379,9 +427,11 @@ Runtime::DeviceUse::~DeviceUse() {
     impl.drain();
     return;
   }
-  if (impl.staging) impl.staging->release_streams();
-  if (impl.carrier) impl.carrier->abort();
-  impl.engine.stop();
+  end_after_fault(impl.who(impl.mpi.rank), [&impl] {
+    if (impl.staging) impl.staging->release_streams();
+    if (impl.carrier) impl.carrier->abort();
+    impl.engine.stop();
+  });
 }
 
 std::unique_ptr<Communicator> Runtime::group(const std::string& name,

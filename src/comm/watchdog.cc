@@ -18,6 +18,7 @@ namespace trireme {
 namespace {
 
 constexpr double kFaultGrace = 0.25;   // for the same fault to show on all ranks
+constexpr double kLostGrace = 4.0;     // for the cause, where only lost ranks are known
 constexpr double kAbortGrace = 5.0;    // for another rank's abort to end this one
 constexpr double kSampleTime = 0.3;    // over which the main thread's processor time is measured
 constexpr double kReportGrace = 1.5;   // after an alarm, for the reports of all ranks
@@ -30,6 +31,11 @@ double seconds_since(std::int64_t ns) {
 }
 
 }  // namespace
+
+const Fault& cause_of(const std::vector<Fault>& known) {
+  const auto cause = std::ranges::find_if_not(known, &Fault::lost_rank);
+  return cause == known.end() ? known.front() : *cause;
+}
 
 Watchdog::Watchdog(FlightRecorder& recorder, OwnedComm channel, int rank,
                    std::vector<std::string> hosts, int main_thread, double timeout_s)
@@ -64,8 +70,8 @@ std::vector<Fault> Watchdog::exchange_fault(const Fault& own) {
   }
   wake_.notify_all();
   // Where the thread is stuck inside MPI (its lock may be held by a call that hangs), go on alone.
-  if (answer.wait_for(std::chrono::duration<double>(kFaultGrace * 4)) !=
-      std::future_status::ready) {
+  const double grace = kFaultGrace * 4 + (own.lost_rank() ? kLostGrace : 0.0);
+  if (answer.wait_for(std::chrono::duration<double>(grace)) != std::future_status::ready) {
     return {own};
   }
   return answer.get();
@@ -86,8 +92,7 @@ void Watchdog::run() {
 
 void Watchdog::step() {
   if (own_fault_ && !faults_.contains(rank_)) {
-    if (faults_.empty()) fault_ns_ = now_ns();
-    faults_[rank_] = *own_fault_;
+    add_fault(*own_fault_);
     send_to_all(Kind::kFault,
                 std::string(1, static_cast<char>(own_fault_->status)) + own_fault_->text);
   }
@@ -144,8 +149,7 @@ void Watchdog::take_in(int peer, const std::string& bytes) {
   switch (static_cast<Kind>(bytes[0])) {
     case Kind::kFault:
       if (bytes.size() < 2) return;
-      if (faults_.empty()) fault_ns_ = now_ns();
-      faults_[peer] = {peer, static_cast<unsigned char>(bytes[1]), bytes.substr(2)};
+      add_fault({peer, static_cast<unsigned char>(bytes[1]), bytes.substr(2)});
       return;
     case Kind::kAlarm:
       if (alarm_ns_ == 0) raise_alarm(/*tell=*/false);
@@ -157,19 +161,32 @@ void Watchdog::take_in(int peer, const std::string& bytes) {
   }
 }
 
+// With the first cause the time starts anew: its rank speaks before any other ends the job.
+void Watchdog::add_fault(Fault fault) {
+  const bool first_cause = !cause_known_ && !fault.lost_rank();
+  if (faults_.empty() || first_cause) fault_ns_ = now_ns();
+  cause_known_ = cause_known_ || first_cause;
+  faults_[fault.rank] = std::move(fault);
+}
+
+std::vector<Fault> Watchdog::known() const {
+  std::vector<Fault> known;
+  for (const auto& [rank, fault] : faults_) known.push_back(fault);
+  return known;
+}
+
 void Watchdog::exchange() {
   const double age = seconds_since(fault_ns_);
   if (!own_fault_) {
     // The rank of the fault ends the job; should that not reach us, we follow it alone.
-    if (age > kAbortGrace) _exit(faults_.begin()->second.status);
+    if (age > kAbortGrace) _exit(cause_of(known()).status);
     return;
   }
-  if (own_fault_answered_ || (faults_.size() < hosts_.size() && age < kFaultGrace)) return;
+  const double grace = cause_known_ ? kFaultGrace : kLostGrace;
+  if (own_fault_answered_ || (faults_.size() < hosts_.size() && age < grace)) return;
   // The messages have left or never will: they are small enough not to wait for their receivers.
   own_fault_answered_ = true;
-  std::vector<Fault> known;
-  for (auto& [rank, fault] : faults_) known.push_back(fault);
-  known_faults_.set_value(std::move(known));
+  known_faults_.set_value(known());
 }
 
 void Watchdog::guard() {

@@ -16,6 +16,8 @@
 #include <thread>
 #include <vector>
 
+#include "trireme/base/exit_status.h"
+
 #include "mpi_util.h"
 #include "rank_report.h"
 
@@ -26,7 +28,14 @@ struct Fault {
   int rank = 0;
   int status = 0;
   std::string text;
+
+  // Its cause may be another rank's fault.
+  bool lost_rank() const { return status == static_cast<int>(ExitStatus::kHangOrLostRank); }
 };
+
+// With which the job ends, of what is known (something): the lowest rank's that is a cause, or the
+// lowest rank's.
+const Fault& cause_of(const std::vector<Fault>& known);
 
 class Watchdog {
  public:
@@ -42,7 +51,8 @@ class Watchdog {
   void set_last_act(std::function<void()> act);
 
   // Tells the other ranks of this one's fault, and waits a short grace for theirs (not longer than
-  // until all have spoken). The faults known then, by rank, the own one among them. Called once.
+  // until all have spoken); a longer one while ranks are lost and nobody has said why. The faults
+  // known then, by rank, the own one among them. Called once.
   std::vector<Fault> exchange_fault(const Fault& own);
 
  private:
@@ -58,6 +68,8 @@ class Watchdog {
   void send_to_all(Kind kind, const std::string& body);
   void receive();
   void take_in(int peer, const std::string& bytes);
+  void add_fault(Fault fault);
+  std::vector<Fault> known() const;
   void exchange();
   void guard();
   void raise_alarm(bool tell);
@@ -84,7 +96,8 @@ class Watchdog {
   std::map<int, Fault> faults_;
   std::optional<Fault> own_fault_;
   bool own_fault_answered_ = false;
-  std::int64_t fault_ns_ = 0;  // when the first fault was known
+  bool cause_known_ = false;   // a fault that is not a lost rank
+  std::int64_t fault_ns_ = 0;  // when the first fault was known, and again the first cause
   std::int64_t alarm_ns_ = 0;  // when the alarm was raised; 0: all is well
   ThreadSample main_sample_;
   std::vector<std::optional<RankReport>> reports_;

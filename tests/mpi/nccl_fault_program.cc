@@ -9,6 +9,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <unistd.h>
@@ -25,42 +26,66 @@ namespace {
 using testing::FakeCuda;
 using testing::FakeNccl;
 
+// What owns memory of a device waits for it at its end, also on the way out of a fault, and may
+// take its time.
+struct WaitAtTheEnd {
+  const Stream& stream;
+  useconds_t longer = 0;
+  ~WaitAtTheEnd() {
+    stream.synchronize();
+    usleep(longer);
+  }
+};
+
 class Run {
  public:
   Run(Runtime& runtime, std::shared_ptr<FakeCuda> cuda)
       : grid_(runtime, {2, 1, 2}),
         cuda_(std::move(cuda)),
         stream_(cuda_, 0),
-        allocator_(cuda::make_device_allocator(cuda_, 0)) {}
+        allocator_(cuda::make_device_allocator(cuda_, 0)),
+        wait_{.stream = stream_.get()},
+        use_(runtime) {}
 
   // Sums along tensor, then over data, and a verdict by MPI. Rank `missing` leaves the second out.
   void step(int missing = -1) {
-    const Tensor data =
-        Tensor::allocate(*allocator_, stream_.get(), {100}, DType::kF32, MemoryUse::kActivations);
-    float* values = data.address<float>();
-    cuda_->enqueue(stream_.get(), [values] { std::fill_n(values, 100, 1.0f); });
-    grid_.tensor().all_reduce(stream_.get(), data, ReduceOp::kSum).wait_on(stream_.get());
+    const Tensor data = sum_along_tensor();
+    const float* values = data.address<float>();
     if (grid_.runtime().rank() == missing) return;
     grid_.data().all_reduce(stream_.get(), data, ReduceOp::kSum).wait_on(stream_.get());
     float first = 0;
     cuda_->enqueue(stream_.get(), [values, &first] { first = values[0]; });
     stream_.get().synchronize();
     TRIREME_CHECK(first == 4.0f, "a wrong sum: " + std::to_string(first));
-    grid_.world().agree(true);
+    agree();
   }
+  void end_slowly() { wait_.longer = 1'000'000; }
+  void synchronize() { stream_.get().synchronize(); }
+  void agree() { grid_.world().agree(true); }
 
-  const ProcessGrid& grid() const { return grid_; }
+  // Queues it; the stream waits for the other rank.
+  Tensor sum_along_tensor() {
+    Tensor data =
+        Tensor::allocate(*allocator_, stream_.get(), {100}, DType::kF32, MemoryUse::kActivations);
+    float* values = data.address<float>();
+    cuda_->enqueue(stream_.get(), [values] { std::fill_n(values, 100, 1.0f); });
+    grid_.tensor().all_reduce(stream_.get(), data, ReduceOp::kSum).wait_on(stream_.get());
+    return data;
+  }
 
  private:
   const ProcessGrid grid_;
   std::shared_ptr<FakeCuda> cuda_;
   const cuda::OwnedStream stream_;
   std::shared_ptr<Allocator> allocator_;
+  WaitAtTheEnd wait_;
+  const Runtime::DeviceUse use_;
 };
 
 ExitStatus train(Runtime& runtime, FakeNccl& nccl, std::shared_ptr<FakeCuda> cuda,
                  const std::string& fault) {
   const int rank = runtime.rank();
+  cuda->deadlock_seconds = 1e6;  // as patient as a GPU
   cuda->uuid = fault == "shared" ? "one" : "fake " + std::to_string(rank);
   if (fault == "version" && rank == 2) nccl.reported_version = 22703;
   runtime.set_timeout(2.0);
@@ -78,9 +103,54 @@ ExitStatus train(Runtime& runtime, FakeNccl& nccl, std::shared_ptr<FakeCuda> cud
          [&] {
            if (rank == 3) nccl.set_state(FakeNccl::Result::kSystemError);
          }},
+        {"state_in_mpi",  // rank 3 waits there, rank 2 on the device for what rank 3 has given up
+         [&] {
+           std::jthread later;  // when rank 3 has come there
+           if (rank == 3) {
+             run.sum_along_tensor();
+             later = std::jthread([&] {
+               usleep(200'000);
+               nccl.set_state(FakeNccl::Result::kSystemError);
+             });
+           }
+           if (rank == 2) {
+             usleep(500'000);
+             run.sum_along_tensor();
+             run.synchronize();
+           }
+           run.agree();
+         }},
         {"throw",
          [&] {
            if (rank == 2) throw DataError("shard 3 is truncated");
+         }},
+        {"throw_slowly",
+         [&] {
+           nccl.abort_reaches_peers = true;
+           if (rank != 2) return;
+           run.end_slowly();
+           throw DataError("shard 3 is truncated");
+         }},
+        {"abort_stuck",
+         [&] {
+           runtime.set_timeout(600.0);
+           if (rank != 2) run.agree();
+           nccl.on_abort = [] { sleep(1000); };
+           throw DataError("shard 3 is truncated");
+         }},
+        {"group_abort_stuck",
+         [&] {
+           runtime.set_timeout(600.0);
+           const ProcessGrid more(runtime, {4, 1, 1});  // ends before the use of the device
+           if (rank != 2) run.agree();
+           nccl.on_abort = [] { sleep(1000); };
+           throw DataError("shard 3 is truncated");
+         }},
+        {"throw_stuck",
+         [&] {
+           if (rank != 2) run.agree();  // not joined: the others wait in MPI
+           run.sum_along_tensor();
+           throw DataError("shard 3 is truncated");
          }},
         {"missing",
          [&] {

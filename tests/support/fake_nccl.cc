@@ -24,6 +24,7 @@ struct Id {  // what a unique id holds
   int serial;  // below kIds
 };
 constexpr int kIds = 32, kMakers = 16;
+constexpr int kAbortTag = 1 << 18;  // added to a communicator's own
 
 // Of a message that is not to be waited for any more. MPI cannot take a send back.
 void give_up(MPI_Request& request, bool receives) {
@@ -38,7 +39,8 @@ void give_up(MPI_Request& request, bool receives) {
 struct FakeNccl::Comm {
   MPI_Comm channel = MPI_COMM_NULL;
   int tag = 0, ranks = 1, rank = 0, maker = 0;
-  std::vector<int> places;               // ranks of the channel, by rank
+  static constexpr int kNowhere = -1;
+  std::vector<int> places;               // ranks of the channel, by rank, once they have met
   std::vector<std::array<int, 2>> told;  // (rank, place), at the maker
   std::array<int, 2> own = {};
   std::vector<MPI_Request> requests;
@@ -85,6 +87,19 @@ struct FakeNccl::Comm {
       }
     }
     return phase == 2 && all_done();
+  }
+  void tell_of_abort() {
+    for (const int place : places) {
+      if (place == own[1] || place == kNowhere) continue;
+      MPI_Request request = MPI_REQUEST_NULL;
+      MPI_Isend(nullptr, 0, MPI_BYTE, place, tag + kAbortTag, channel, &request);
+      MPI_Request_free(&request);
+    }
+  }
+  bool peer_has_aborted() const {
+    int found = 0;
+    MPI_Iprobe(MPI_ANY_SOURCE, tag + kAbortTag, channel, &found, MPI_STATUS_IGNORE);
+    return found != 0;
   }
   // Where it is given up.
   void cancel() {
@@ -260,7 +275,7 @@ Result FakeNccl::init_rank(CommHandle& handle, int ranks, const nccl::UniqueId& 
   comm->ranks = ranks;
   comm->rank = rank;
   comm->maker = given.maker;
-  comm->places.resize(static_cast<std::size_t>(ranks));
+  comm->places.resize(static_cast<std::size_t>(ranks), Comm::kNowhere);
   comm->told.resize(static_cast<std::size_t>(ranks - 1));
   comm->own = {rank, 0};
   MPI_Comm_rank(channel_, &comm->own[1]);
@@ -277,6 +292,7 @@ Result FakeNccl::async_error(CommHandle handle, Result& state) {
     const std::lock_guard lock(mutex_);
     const auto comm = find(handle, "async_error");
     if (!comm) return kInvalidArgument;
+    if (abort_reaches_peers && comm->peer_has_aborted()) comm->fails_with = Result::kRemoteError;
     state = state_ == Result::kSuccess ? comm->fails_with : state_.load();
     if (state != Result::kSuccess || !comm->settled) return Result::kSuccess;
     if (comm->polls > 0) {
@@ -311,15 +327,20 @@ Result FakeNccl::destroy(CommHandle handle) {
 }
 
 Result FakeNccl::abort(CommHandle handle) {
-  const std::lock_guard lock(mutex_);
-  const auto comm = find(handle, "abort");
-  if (!comm) return kInvalidArgument;
-  comm->cancel();
-  comm->settled = nullptr;  // what it holds refers to the communicator
-  comm->aborted = true;
-  registered_ -= comm->registered;
-  comms_.erase(handle);
-  ++aborted_;
+  if (on_abort) on_abort();
+  {
+    const std::lock_guard lock(mutex_);
+    const auto comm = find(handle, "abort");
+    if (!comm) return kInvalidArgument;
+    if (abort_reaches_peers) comm->tell_of_abort();
+    comm->cancel();
+    comm->settled = nullptr;  // what it holds refers to the communicator
+    comm->aborted = true;
+    registered_ -= comm->registered;
+    comms_.erase(handle);
+    ++aborted_;
+  }
+  cuda_.step();  // kernels end by themselves: nothing reaches a peer from now on
   return Result::kSuccess;
 }
 

@@ -48,6 +48,10 @@ class FakeNccl : public nccl::Library {
   bool found = true;  // on this machine
   int reported_version = 22809;
   std::function<void()> on_poll;  // called from async_error while something is in progress
+  // What a communicator's peers find when it is aborted: a remote error, as over a network, or
+  // nothing at all, as within a node.
+  bool abort_reaches_peers = false;
+  std::function<void()> on_abort;  // called from abort, before anything is done
 
   int version() override { return reported_version; }
   std::string words(Result result, CommHandle comm) override;

@@ -74,6 +74,28 @@ TEST_F(ProgressEngineTest, TakesOverFromAHostThatHasWaited) {
   while (!other.done()) sched_yield();
 }
 
+thread_local bool prepared = false;
+
+TEST_F(ProgressEngineTest, AThreadAtWorkIsPreparedBeforeTheNextOperation) {
+  const std::thread::id host = std::this_thread::get_id();
+  std::atomic<bool> gate = false, at_it = false, found = false;
+  const Work first = engine_.submit(one({1}, [&] {
+    if (std::this_thread::get_id() != host) at_it = true;
+    return gate ? Step::kDone : Step::kIdle;
+  }));
+  while (!at_it) sched_yield();
+  engine_.prepare_thread([] { prepared = true; });
+  const Work second = engine_.submit(one({2}, [&] {
+    if (std::this_thread::get_id() == host) return Step::kIdle;
+    found = prepared;
+    return Step::kDone;
+  }));
+  while (!second.done()) sched_yield();
+  EXPECT_TRUE(found);
+  gate = true;
+  while (!first.done()) sched_yield();
+}
+
 TEST_F(ProgressEngineTest, WaitingIsExposed) {
   std::atomic<int> steps = 0;
   engine_.submit(one({}, [&] { return ++steps > 1000 ? Step::kDone : Step::kIdle; })).wait_host();

@@ -7,7 +7,10 @@
 
 #include <fmt/format.h>
 
+#include "trireme/comm/launcher.h"
+
 #include "../device_staging.h"
+#include "../ending.h"
 #include "../reduce.h"
 #include "device_operation.h"
 
@@ -74,7 +77,8 @@ class NcclCommunicator final : public Communicator {
   // Closing is collective: where an exception is in flight the other ranks may not come.
   ~NcclCommunicator() override {
     if (std::uncaught_exceptions() > 0) {
-      connection_->abort();
+      end_after_fault(fmt::format("rank {} ({})", host_->world_rank(rank()), node_name()),
+                      [this] { connection_->abort(); });
     } else {
       connection_->close();
     }

@@ -36,8 +36,9 @@ void Session::fail(std::exception_ptr fault) noexcept {
   {
     const std::lock_guard lock(mutex_);
     if (fault_) return;
-    fault_ = std::move(fault);
+    fault_ = fault;
   }
+  if (parts_.on_fault) parts_.on_fault(std::move(fault));  // an abort may not return
   abort();
 }
 

@@ -33,7 +33,7 @@ class Session {
   void add(const std::shared_ptr<Connection>& connection);
   // Throws the first fault, if there was one.
   void check() const;
-  // Keeps `fault` if it is the first, and aborts every communicator.
+  // Keeps `fault` if it is the first, tells of it (on_fault), and aborts every communicator.
   void fail(std::exception_ptr fault) noexcept;
   void abort() noexcept;
   void close() noexcept;
