@@ -424,7 +424,7 @@ TEST(Nccl, AWaitForMpiOutOfOrderIsCaught) {
     comm->all_reduce(machine.stream(), data, ReduceOp::kSum).wait_host();
   }
   machine.nccl().on_poll = nullptr;
-  EXPECT_TRUE(comm->agree(true));  // the one before is done too, then
+  EXPECT_TRUE(comm->agree(true));  // the one that was refused is not on its way
   EXPECT_NE(fault.find("wait for MPI (all_reduce of all) while all_reduce of all"),
             std::string::npos)
       << fault;

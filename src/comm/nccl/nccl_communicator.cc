@@ -224,11 +224,14 @@ class NcclCommunicator final : public Communicator {
     return static_cast<std::size_t>(tensor.elements());
   }
 
-  // A fault that is known is told before anything is on its way into the caller's memory.
+  // A fault that is known is told before anything is on its way into the caller's memory, and so is
+  // an order that would hang.
   template <class Start>
   Work by_mpi(const char* what, const Start& start) const {
+    const std::string name_of_it = fmt::format("{} of {}", what, name());
     session_.check();
-    return make_host_work(session_, fmt::format("{} of {}", what, name()), start());
+    session_.guard().before_waiting(name_of_it);
+    return make_host_work(session_, name_of_it, start());
   }
 
   Work collective(const Stream& ready, const char* what, std::size_t bytes,
