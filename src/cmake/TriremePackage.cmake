@@ -4,7 +4,8 @@ set(CPACK_PACKAGE_NAME trireme)
 set(CPACK_PACKAGE_VENDOR "The Trireme authors")
 set(CPACK_PACKAGE_CONTACT "The Trireme authors <trireme@localhost>")
 set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "${PROJECT_DESCRIPTION}")
-set(CPACK_PACKAGE_FILE_NAME trireme-${PROJECT_VERSION}-linux-x86_64)
+set(archive_name trireme-${PROJECT_VERSION}-linux-x86_64)  # CPack changes its own
+set(CPACK_PACKAGE_FILE_NAME ${archive_name})
 set(CPACK_RESOURCE_FILE_LICENSE ${PROJECT_SOURCE_DIR}/LICENSE)
 set(CPACK_GENERATOR DEB TGZ)
 set(CPACK_STRIP_FILES ON)
@@ -42,12 +43,12 @@ endif()
 include(CPack)
 
 # cmake --build build/release --target package_cuda: what the archive lacks where a node has no CUDA
-# libraries. Some 700 MB, so no part of `package`.
+# libraries. Some 1 GB, so no part of `package`.
 if(TRIREME_HAVE_CUDA)
   add_custom_target(package_cuda
     COMMAND ${CMAKE_COMMAND} "-DNAMES=${TRIREME_CUDA_LIBRARIES}" "-DFOLDERS=${TRIREME_CUDA_FOLDERS}"
-            -D STAGE=${PROJECT_BINARY_DIR}/package_cuda/stage -D TOP=${CPACK_PACKAGE_FILE_NAME}
-            -D OUTPUT=${PROJECT_BINARY_DIR}/${CPACK_PACKAGE_FILE_NAME}-cuda.tar.gz
+            -D STAGE=${PROJECT_BINARY_DIR}/package_cuda/stage -D TOP=${archive_name}
+            -D OUTPUT=${PROJECT_BINARY_DIR}/${archive_name}-cuda.tar.gz
             -P ${PROJECT_SOURCE_DIR}/modules/archive/cuda_libraries.cmake
     VERBATIM)
 endif()
