@@ -65,8 +65,7 @@ class MpiCommunicator final : public Communicator {
   // What a device has kept from starting is still to be sent.
   ~MpiCommunicator() override {
     if (std::uncaught_exceptions() > 0 || !services_.staging || !*services_.staging) return;
-    while (!services_.engine.drain(1.0)) {
-    }
+    services_.engine.drain();
   }
   MpiCommunicator(const MpiCommunicator&) = delete;
   MpiCommunicator& operator=(const MpiCommunicator&) = delete;

@@ -110,6 +110,11 @@ void ProgressEngine::prepare_thread(std::function<void()> prepare) {
   unprepared_ = true;
 }
 
+void ProgressEngine::drain() {
+  while (!drain(1.0)) {
+  }
+}
+
 bool ProgressEngine::drain(double seconds) {
   const std::int64_t until = now_ns() + static_cast<std::int64_t>(seconds * 1e9);
   while (pending_ > 0) {

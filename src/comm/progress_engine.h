@@ -56,6 +56,7 @@ class ProgressEngine {
 
   // Blocks until pending operations of all lanes are done, or `seconds` have passed; true if done.
   bool drain(double seconds);
+  void drain();  // the same, however long it takes
 
  private:
   class State;

@@ -142,10 +142,6 @@ class Runtime::Impl {
   std::unique_ptr<Communicator> with_device(std::unique_ptr<Communicator> host, int earlier);
   void use_device(std::shared_ptr<cuda::Runtime> cuda, int device, DeviceBackend backend);
   void find_place();
-  void drain() {  // until all operations are done
-    while (!engine.drain(1.0)) {
-    }
-  }
   std::string who(int rank) const {
     return fmt::format("rank {} ({})", rank, hosts[static_cast<std::size_t>(rank)]);
   }
@@ -297,7 +293,7 @@ void Runtime::Impl::finish(int status) {
 
 // The last barrier carries the ranks' verdicts along, so all end with the same status.
 void Runtime::Impl::end_normally(ExitStatus status) {
-  drain();
+  engine.drain();
   if (staging) staging->throw_fault();
   if (carrier) carrier->check();
   const int highest = world->all_reduce_host(static_cast<std::int32_t>(status), ReduceOp::kMax);
@@ -424,7 +420,7 @@ Runtime::DeviceUse::DeviceUse(Runtime& runtime)
 Runtime::DeviceUse::~DeviceUse() {
   Impl& impl = *runtime_.impl_;
   if (std::uncaught_exceptions() == exceptions_) {
-    impl.drain();
+    impl.engine.drain();
     return;
   }
   end_after_fault(impl.who(impl.mpi.rank), [&impl] {

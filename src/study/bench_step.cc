@@ -1,11 +1,11 @@
 #include <algorithm>
 
 #include <fmt/format.h>
-#include <sys/resource.h>
 
 #include "trireme/base/clock.h"
 #include "trireme/base/error.h"
 #include "trireme/base/philox.h"
+#include "trireme/base/resident_memory.h"
 #include "trireme/ops/elementwise.h"
 #include "trireme/parallel/trainer_step.h"
 #include "trireme/study/bench.h"
@@ -92,11 +92,9 @@ void add(Phases& phases, const Trace& trace) {
 // Collective over the world.
 void fill_in_memory(Runtime& runtime, const ops::Context& ctx, StepTimes& times) {
   const MemoryStats stats = ctx.allocator->stats();
-  rusage usage{};
-  getrusage(RUSAGE_SELF, &usage);
   std::vector<double> most(stats.peak.begin(), stats.peak.end());
   most.push_back(static_cast<double>(stats.total_peak));
-  most.push_back(static_cast<double>(usage.ru_maxrss) * 1024.0);
+  most.push_back(peak_resident_bytes());
   runtime.world().all_reduce_host(std::span<double>(most), ReduceOp::kMax);
   std::copy_n(most.begin(), kMemoryUses, times.memory.begin());
   times.memory_at_once = most[kMemoryUses];

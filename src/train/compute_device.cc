@@ -1,6 +1,7 @@
 #include "trireme/train/compute_device.h"
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <cstring>
 #include <filesystem>
@@ -157,8 +158,12 @@ ComputeDevice choose_compute_device(Runtime& runtime, const DeviceRequest& reque
     const auto cuda = cuda::make_runtime();
     const cuda::Devices found = cuda->devices();
     Communicator& world = runtime.world();
-    const int blind =
-        world.all_reduce_host(found.count > 0 ? world.size() : world.rank(), ReduceOp::kMin);
+    // The lowest ranks that see none, and that see some; the number of ranks where there is none.
+    const bool sees = found.count > 0;
+    std::array<int, 2> lowest{sees ? world.size() : world.rank(),
+                              sees ? world.rank() : world.size()};
+    world.all_reduce_host(std::span<int>(lowest), ReduceOp::kMin);
+    const auto [blind, seeing] = lowest;
     if (blind == world.size()) return on_gpu(runtime, cuda, found.count, request);
     if (request.device == "cuda") {
       throw ConfigError(fmt::format(
@@ -166,8 +171,7 @@ ComputeDevice choose_compute_device(Runtime& runtime, const DeviceRequest& reque
           "for GPUs (Slurm: --gpus-per-task=1)",
           blind, world.broadcast_text(found.why_none, blind)));
     }
-    const bool some = world.all_reduce_host(found.count, ReduceOp::kMax) > 0;
-    if (some) {
+    if (seeing < world.size()) {
       description = fmt::format("cpu, for rank {} sees no GPU and others do", blind);
     } else if (!gpu_environment().slurm_gpus_on_node.empty()) {
       description = "cpu, though Slurm granted GPUs: " + found.why_none;

@@ -5,11 +5,11 @@
 #include <type_traits>
 
 #include <fmt/format.h>
-#include <sys/resource.h>
 
 #include "trireme/base/clock.h"
 #include "trireme/base/error.h"
 #include "trireme/base/log.h"
+#include "trireme/base/resident_memory.h"
 #include "trireme/comm/launcher.h"
 #include "trireme/report/whole_file.h"
 
@@ -46,12 +46,6 @@ std::vector<T> gather(Communicator& world, T mine) {
 }
 
 }  // namespace
-
-double peak_resident_bytes() {
-  rusage usage{};
-  getrusage(RUSAGE_SELF, &usage);
-  return static_cast<double>(usage.ru_maxrss) * 1024.0;
-}
 
 // What a rank tells of itself once.
 struct RankWatch::Place {

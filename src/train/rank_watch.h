@@ -12,8 +12,6 @@
 
 namespace trireme {
 
-double peak_resident_bytes();  // of this process
-
 class RankWatch {
  public:
   struct Setting {

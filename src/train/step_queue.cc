@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "train/rank_watch.h"
+#include "trireme/base/resident_memory.h"
 
 namespace trireme {
 

@@ -86,15 +86,24 @@ TEST(Doctor, ANodeWithoutGpusIsWellToo) {
   expect(facts, "RDMA network", Verdict::kNotHere, "no InfiniBand");
 }
 
+// What a good node has become, and what is then said of it.
+struct Case {
+  void (*change)(NodeFacts&);
+  const char* subject;
+  Verdict verdict;
+  const char* words;
+};
+void expect_each(const std::vector<Case>& cases) {
+  for (const Case& each : cases) {
+    NodeFacts facts = good_node();
+    each.change(facts);
+    expect(facts, each.subject, each.verdict, each.words);
+  }
+}
+
 TEST(Doctor, WhatIsWrongWithANodeHasARemedy) {
-  struct Case {
-    void (*change)(NodeFacts&);
-    const char* subject;
-    Verdict verdict;
-    const char* words;
-  };
   using enum Verdict;
-  const std::vector<Case> cases = {
+  expect_each({
       {[](NodeFacts& f) { f.process_manager = false; }, "launch", kProblem, "srun --mpi=pmi2"},
       {[](NodeFacts& f) { f.launched = {}; }, "launch", kOk, "started alone"},
       {[](NodeFacts& f) { f.hdf5_thread_safe = true; }, "HDF5", kOk, "1.10.8, thread-safe"},
@@ -106,23 +115,12 @@ TEST(Doctor, WhatIsWrongWithANodeHasARemedy) {
       {[](NodeFacts& f) { f.shared_memory = 64 << 20; }, "shared memory", kWarning, "--shm-size"},
       {[](NodeFacts& f) { f.shared_memory = 0; }, "shared memory", kWarning, "no /dev/shm"},
       {[](NodeFacts& f) { f.lockable_memory = 8 << 20; }, "RDMA network", kWarning, "ulimit -l"},
-  };
-  for (const Case& each : cases) {
-    NodeFacts facts = good_node();
-    each.change(facts);
-    expect(facts, each.subject, each.verdict, each.words);
-  }
+  });
 }
 
 TEST(Doctor, WhatIsWrongWithGpusHasARemedy) {
-  struct Case {
-    void (*change)(NodeFacts&);
-    const char* subject;
-    Verdict verdict;
-    const char* words;
-  };
   using enum Verdict;
-  const std::vector<Case> cases = {
+  expect_each({
       {[](NodeFacts& f) { f.build = {}; }, "GPUs", kWarning, "2 are here, but this program was"},
       {[](NodeFacts& f) { f.driver_cuda = 0; }, "GPU driver", kProblem, "driver installed"},
       {[](NodeFacts& f) { f.driver_cuda = 12080; }, "GPU driver", kProblem, "knows CUDA 12.8"},
@@ -166,12 +164,7 @@ TEST(Doctor, WhatIsWrongWithGpusHasARemedy) {
        "GPUDirect RDMA", kOk, "DMA-BUF"},
       {[](NodeFacts& f) { f.nccl_plugin = false; }, "NCCL network", kNotHere, "no plugin"},
       {[](NodeFacts& f) { f.gpus[1].place.cpus = {7}; }, "GPU affinity", kWarning, "cuda:1"},
-  };
-  for (const Case& each : cases) {
-    NodeFacts facts = good_node();
-    each.change(facts);
-    expect(facts, each.subject, each.verdict, each.words);
-  }
+  });
 }
 
 TEST(Doctor, EveryProblemAndWarningHasARemedy) {
