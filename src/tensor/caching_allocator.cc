@@ -43,9 +43,10 @@ CachingAllocator::~CachingAllocator() {
 }
 
 Buffer CachingAllocator::allocate(std::size_t bytes, MemoryUse use, const Stream& stream) {
-  Block block = take(size_class(bytes, use), use, stream);
+  std::shared_ptr<Arena> arena;
+  Block block = take(size_class(bytes, use), use, stream, arena);
   std::byte* data = block.data;
-  return {data, Return{shared_from_this(), std::move(block), use}};
+  return {data, Return{shared_from_this(), std::move(block), use, std::move(arena)}};
 }
 
 MemoryStats CachingAllocator::stats() const {
@@ -60,11 +61,14 @@ void CachingAllocator::record_use(Block& block, const Stream& stream) {
   if (known == block.used_on.end()) block.used_on.push_back(stream.native());
 }
 
-Block CachingAllocator::take(std::size_t size, MemoryUse use, const Stream& stream) {
+Block CachingAllocator::take(std::size_t size, MemoryUse use, const Stream& stream,
+                             std::shared_ptr<Arena>& arena) {
   std::unique_lock lock(mutex_);
-  Block block = from_cache(size, stream);
+  arena = open_;
+  Block block = from_cache(arena ? arena->free : free_, size, stream);
   if (block.data == nullptr) {
-    block = from_system(size, stream, lock);
+    const bool captures = arena && arena->setup;
+    block = captures ? for_capture(size, stream) : from_system(size, stream, lock);
     if (block.data == nullptr) throw OutOfMemoryError(out_of_memory_message(size, use));
     stats_.reserved += size;
   }
@@ -78,9 +82,9 @@ Block CachingAllocator::take(std::size_t size, MemoryUse use, const Stream& stre
 
 // Of several blocks the newest of the same stream, whose order alone makes it ready; of those of
 // other streams the one that has been idle for longest.
-Block CachingAllocator::from_cache(std::size_t size, const Stream& stream) {
-  const auto cached = free_.find(size);
-  if (cached == free_.end()) return {};
+Block CachingAllocator::from_cache(FreeBlocks& free, std::size_t size, const Stream& stream) {
+  const auto cached = free.find(size);
+  if (cached == free.end()) return {};
   std::vector<Block>& blocks = cached->second;
   const auto hand_out = [&](std::size_t index) {
     Block block = std::move(blocks[index]);
@@ -120,12 +124,67 @@ Block CachingAllocator::from_system(std::size_t size, const Stream& stream,
   return block;
 }
 
-void CachingAllocator::give_back(Block block, MemoryUse use) {
+Block CachingAllocator::for_capture(std::size_t size, const Stream& stream) {
+  if (limit_ != 0 && stats_.reserved + size > limit_) return {};
+  Block block = source_->take(size, *open_->setup);
+  block.home = stream.native();
+  return block;
+}
+
+void CachingAllocator::give_back(Block block, MemoryUse use, Arena* arena) {
   const std::lock_guard lock(mutex_);
   stats_.live[static_cast<std::size_t>(use)] -= block.size;
   stats_.total_live -= block.size;
+  if (arena == nullptr && open_ && open_->setup) {
+    open_->kept.push_back(std::move(block));
+    return;
+  }
   source_->mark_uses(block);
-  free_[block.size].push_back(std::move(block));
+  if (arena != nullptr && arena->ended) block.home = arena->stream.native();
+  FreeBlocks& free = arena == nullptr || arena->ended ? free_ : arena->free;
+  free[block.size].push_back(std::move(block));
+}
+
+void CachingAllocator::open(const std::shared_ptr<Arena>& arena) {
+  const std::lock_guard lock(mutex_);
+  TRIREME_CHECK(!open_, "an arena was opened while another one was");
+  open_ = arena;
+}
+
+void CachingAllocator::open_for_capture(const std::shared_ptr<Arena>& arena, const Stream& setup) {
+  open(arena);
+  const std::lock_guard lock(mutex_);
+  for (auto& [size, blocks] : arena->free) {
+    for (Block& block : blocks) source_->make_ready(block, arena->stream);
+  }
+  arena->setup = setup;
+}
+
+// What marks uses in captured work means nothing outside of it, where the whole of it comes first.
+void CachingAllocator::close(Arena& arena) noexcept {
+  const std::lock_guard lock(mutex_);
+  open_.reset();
+  if (!arena.setup) return;
+  for (auto& [size, blocks] : arena.free) {
+    for (Block& block : blocks) source_->forget_uses(block);
+  }
+  arena.setup.reset();
+}
+
+void CachingAllocator::end(Arena& arena) noexcept {
+  const std::lock_guard lock(mutex_);
+  arena.ended = true;
+  const auto release = [&](Block& block) {
+    block.home = arena.stream.native();
+    free_[block.size].push_back(std::move(block));
+  };
+  for (auto& [size, blocks] : arena.free) std::ranges::for_each(blocks, release);
+  for (Block& block : arena.kept) {
+    source_->mark_uses(block);
+    release(block);
+  }
+  arena.free.clear();
+  arena.kept.clear();
 }
 
 void CachingAllocator::release_cached() {

@@ -4,6 +4,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <vector>
 
 #include "trireme/tensor/allocator.h"
@@ -27,27 +28,53 @@ class CachingAllocator : public Allocator, public std::enable_shared_from_this<C
 
   void record_use(Block& block, const Stream& stream);
 
+  using FreeBlocks = std::map<std::size_t, std::vector<Block>>;  // by size class, as they came back
+
+  // Blocks set apart for work that is captured once and replayed on `stream`: between two replays
+  // nobody else gets them. What is allocated while an arena is open comes from it and stays with
+  // it; one is open at a time.
+  struct Arena {
+    explicit Arena(Stream given) : stream(given) {}
+    const Stream stream;
+    // While work is captured: new blocks come in the order of this stream, which is not.
+    std::optional<Stream> setup;
+    FreeBlocks free;
+    std::vector<Block> kept;  // others', given back while work was captured that may use them
+    bool ended = false;
+  };
+  void open(const std::shared_ptr<Arena>& arena);
+  // From now on what is allocated is for work that is captured: free blocks are ready for it on any
+  // stream, for they come after all that the arena's stream holds by now.
+  void open_for_capture(const std::shared_ptr<Arena>& arena, const Stream& setup);
+  void close(Arena& arena) noexcept;
+  // Its blocks are anybody's, after what its stream holds by now.
+  void end(Arena& arena) noexcept;
+
   // What a Buffer of ours does at its end; record_use finds the block by it.
   struct Return {
     std::shared_ptr<CachingAllocator> owner;  // lives until its last block is back
     Block block;
     MemoryUse use;
-    void operator()(std::byte*) { owner->give_back(std::move(block), use); }
+    std::shared_ptr<Arena> arena;  // none: it is nobody's in particular
+    void operator()(std::byte*) { owner->give_back(std::move(block), use, arena.get()); }
   };
 
  private:
-  Block take(std::size_t size, MemoryUse use, const Stream& stream);
-  Block from_cache(std::size_t size, const Stream& stream);  // without data: none fits
+  // `arena` becomes the one that the block comes from.
+  Block take(std::size_t size, MemoryUse use, const Stream& stream, std::shared_ptr<Arena>& arena);
+  Block from_cache(FreeBlocks& free, std::size_t size, const Stream& stream);  // no data: none fits
   // Without data: none is left. Lets go of the lock while the device is waited for.
   Block from_system(std::size_t size, const Stream& stream, std::unique_lock<std::mutex>& lock);
-  void give_back(Block block, MemoryUse use);
+  Block for_capture(std::size_t size, const Stream& stream);  // likewise; waits for nothing
+  void give_back(Block block, MemoryUse use, Arena* arena);
   void release_cached();  // for settle() of the source to make available
   std::string out_of_memory_message(std::size_t size, MemoryUse use) const;
 
   const std::unique_ptr<MemorySource> source_;
   const std::size_t limit_;
   mutable std::mutex mutex_;
-  std::map<std::size_t, std::vector<Block>> free_;  // by size class, in the order of their return
+  FreeBlocks free_;
+  std::shared_ptr<Arena> open_;
   MemoryStats stats_;
 };
 

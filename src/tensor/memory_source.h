@@ -35,6 +35,8 @@ class MemorySource {
 
   // The owner has let go: turns used_on into pending.
   virtual void mark_uses(Block&) noexcept {}
+  // All that pending stands for is known to come first: it need not be waited for.
+  virtual void forget_uses(Block&) noexcept {}
   // Lets the next owner's work on `stream` come after all earlier use. False: not yet, as the host
   // would have to wait. If it throws, the block is as it was.
   virtual bool make_ready(Block&, const Stream&) { return true; }

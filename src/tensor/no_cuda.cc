@@ -41,6 +41,11 @@ class NoCuda : public Runtime {
   void record(EventHandle, StreamHandle) override { refuse(); }
   bool done(EventHandle) override { refuse(); }
   void synchronize_event(EventHandle) override { refuse(); }
+
+  void begin_capture(StreamHandle) override { refuse(); }
+  Graph end_capture(StreamHandle) override { refuse(); }
+  void launch(GraphHandle, StreamHandle) override { refuse(); }
+  void destroy_graph(GraphHandle) noexcept override {}
 };
 
 }  // namespace

@@ -36,6 +36,24 @@ void FakeCuda::call(const char* name) {
   move_a_little();
 }
 
+void FakeCuda::call_outside_of_capture(const char* name) {
+  call(name);
+  if (capture_.number != 0 && capture_.thread == std::this_thread::get_id()) {
+    throw CudaError(std::string(name) + ": not permitted while a stream is captured");
+  }
+}
+
+void FakeCuda::push(cuda::StreamHandle stream, Operation operation) {
+  StreamState& to = state(stream);
+  if (!to.captured) {
+    if (operation.start) operation.ended = operation.start();
+    to.queue.push_back(std::move(operation));
+    return;
+  }
+  capture_.nodes.push_back({std::move(operation), to.last});
+  to.last = {capture_.nodes.size() - 1};
+}
+
 void FakeCuda::move_a_little() {
   if (!eager_ || streams_.empty()) return;
   for (auto turns = random_() % 4; turns > 0; --turns) {
@@ -50,6 +68,7 @@ bool FakeCuda::run_one(StreamState& stream) {
   const Operation operation = std::move(head);
   stream.queue.pop_front();
   if (operation.run) operation.run();
+  ++moves_;
   return true;
 }
 
@@ -76,11 +95,11 @@ void FakeCuda::run_until(const std::function<bool()>& reached, const std::string
   std::int64_t last_move_ns = now_ns();
   while (!reached()) {
     const std::size_t first = eager_ ? random_() % streams_.size() : 0;
-    bool moved = false;
-    for (std::size_t i = 0; i < streams_.size() && !moved; ++i) {
-      moved = run_one(*streams_[(first + i) % streams_.size()]);
+    const std::size_t moves = moves_;
+    for (std::size_t i = 0; i < streams_.size() && moves_ == moves; ++i) {
+      run_one(*streams_[(first + i) % streams_.size()]);
     }
-    if (moved) {
+    if (moves_ != moves) {
       last_move_ns = now_ns();
       continue;
     }
@@ -117,13 +136,13 @@ FakeCuda::StreamState& FakeCuda::state(cuda::StreamHandle stream) {
 
 void FakeCuda::enqueue(const Stream& stream, std::function<void()> work) {
   const Lock lock(mutex_);
-  state(stream.native()).queue.push_back({std::move(work), nullptr, nullptr});
+  push(stream.native(), {.run = std::move(work)});
   move_a_little();
 }
 
-void FakeCuda::enqueue_until(const Stream& stream, std::function<bool()> ended) {
+void FakeCuda::enqueue_until(const Stream& stream, std::function<std::function<bool()>()> start) {
   const Lock lock(mutex_);
-  state(stream.native()).queue.push_back({nullptr, std::move(ended), nullptr});
+  push(stream.native(), {.start = std::move(start)});
   move_a_little();
 }
 
@@ -179,7 +198,7 @@ cuda::MemoryInfo FakeCuda::memory_info(int) {
 void* FakeCuda::allocate(std::size_t bytes, cuda::StreamHandle stream) {
   const Lock lock(mutex_);
   call("allocate");
-  state(stream);
+  if (state(stream).captured) throw CudaError("allocate: on a stream that is captured");
   if (used_ + bytes > memory_) return nullptr;
   used_ += bytes;
   return add(device_, bytes);
@@ -187,16 +206,16 @@ void* FakeCuda::allocate(std::size_t bytes, cuda::StreamHandle stream) {
 
 void FakeCuda::free(void* memory, cuda::StreamHandle stream) noexcept {
   const Lock lock(mutex_);
-  state(stream).queue.push_back({[this, memory] {
-                                   const auto block = device_.find(static_cast<std::byte*>(memory));
-                                   if (block == device_.end()) {
-                                     faults_.push_back("freed twice");
-                                     return;
-                                   }
-                                   used_ -= block->second.size();
-                                   device_.erase(block);
-                                 },
-                                 nullptr, nullptr});
+  if (state(stream).captured) faults_.push_back("memory was freed on a stream that is captured");
+  push(stream, {.run = [this, memory] {
+         const auto block = device_.find(static_cast<std::byte*>(memory));
+         if (block == device_.end()) {
+           faults_.push_back("freed twice");
+           return;
+         }
+         used_ -= block->second.size();
+         device_.erase(block);
+       }});
 }
 
 void FakeCuda::release_freed(int) noexcept {
@@ -212,7 +231,7 @@ void FakeCuda::release_freed(int) noexcept {
 
 void* FakeCuda::allocate_pinned(std::size_t bytes) {
   const Lock lock(mutex_);
-  call("allocate_pinned");
+  call_outside_of_capture("allocate_pinned");
   return add(pinned_, bytes);
 }
 
@@ -227,20 +246,22 @@ void FakeCuda::copy(void* to, const void* from, std::size_t bytes, cuda::CopyDir
   call("copy");
   const void* host = direction == cuda::CopyDirection::kToDevice ? from : to;
   const bool pinned = direction == cuda::CopyDirection::kOnDevice || inside(pinned_, host, bytes);
-  state(stream).queue.push_back({[=, this] {
-                                   if (direction != cuda::CopyDirection::kToHost) {
-                                     check_access(to, bytes, "a copy to");
-                                   }
-                                   if (direction != cuda::CopyDirection::kToDevice) {
-                                     check_access(from, bytes, "a copy from");
-                                   }
-                                   if (pinned && direction != cuda::CopyDirection::kOnDevice &&
-                                       !inside(pinned_, host, bytes)) {
-                                     faults_.push_back("a copy of freed pinned memory");
-                                   }
-                                   std::memmove(to, from, bytes);
-                                 },
-                                 nullptr, nullptr});
+  if (!pinned && state(stream).captured) {
+    throw CudaError("copy: of memory that is not pinned, while a stream is captured");
+  }
+  push(stream, {.run = [=, this] {
+         if (direction != cuda::CopyDirection::kToHost) {
+           check_access(to, bytes, "a copy to");
+         }
+         if (direction != cuda::CopyDirection::kToDevice) {
+           check_access(from, bytes, "a copy from");
+         }
+         if (pinned && direction != cuda::CopyDirection::kOnDevice &&
+             !inside(pinned_, host, bytes)) {
+           faults_.push_back("a copy of freed pinned memory");
+         }
+         std::memmove(to, from, bytes);
+       }});
   if (!pinned) {  // as CUDA does with memory that it cannot reach by itself
     ++host_waits_;
     run_until([&] { return state(stream).queue.empty(); }, "copy");
@@ -250,11 +271,10 @@ void FakeCuda::copy(void* to, const void* from, std::size_t bytes, cuda::CopyDir
 void FakeCuda::fill(void* memory, int byte, std::size_t bytes, cuda::StreamHandle stream) {
   const Lock lock(mutex_);
   call("fill");
-  state(stream).queue.push_back({[=, this] {
-                                   check_access(memory, bytes, "a fill");
-                                   std::memset(memory, byte, bytes);
-                                 },
-                                 nullptr, nullptr});
+  push(stream, {.run = [=, this] {
+         check_access(memory, bytes, "a fill");
+         std::memset(memory, byte, bytes);
+       }});
 }
 
 cuda::StreamHandle FakeCuda::create_stream(int, bool) {
@@ -273,6 +293,7 @@ void FakeCuda::destroy_stream(cuda::StreamHandle stream) noexcept {
 void FakeCuda::synchronize(cuda::StreamHandle stream) {
   const Lock lock(mutex_);
   call("synchronize");
+  if (state(stream).captured) throw CudaError("synchronize: the stream is captured");
   ++host_waits_;
   run_until([&] { return state(stream).queue.empty(); }, "synchronize");
 }
@@ -281,8 +302,18 @@ void FakeCuda::wait(cuda::StreamHandle stream, cuda::EventHandle event) {
   const Lock lock(mutex_);
   call("wait");
   const std::shared_ptr<EventState>& marked = events_.at(event);
+  StreamState& waiting = state(stream);
+  if (marked->capture != 0) {
+    if (marked->capture != capture_.number) throw CudaError("wait: for an event of a capture");
+    waiting.captured = true;
+    waiting.last.insert(marked->marks.begin(), marked->marks.end());
+    return;
+  }
   if (marked->recorded == 0) return;
-  state(stream).queue.push_back({nullptr, nullptr, marked, marked->recorded});
+  if (waiting.captured) {
+    throw CudaError("wait: a captured stream waits for an event that is not");
+  }
+  push(stream, {.event = marked, .times = marked->recorded});
 }
 
 bool FakeCuda::wait_value(cuda::StreamHandle stream, const std::uint32_t* word,
@@ -290,11 +321,9 @@ bool FakeCuda::wait_value(cuda::StreamHandle stream, const std::uint32_t* word,
   const Lock lock(mutex_);
   call("wait_value");
   if (!waits_for_memory) return false;
+  if (state(stream).captured) throw CudaError("wait_value: the stream is captured");
   if (!inside(pinned_, word, sizeof *word)) faults_.push_back("a wait for memory not pinned");
-  Operation wait;
-  wait.word = word;
-  wait.value = value;
-  state(stream).queue.push_back(std::move(wait));
+  push(stream, {.word = word, .value = value});
   return true;
 }
 
@@ -316,16 +345,21 @@ void FakeCuda::record(cuda::EventHandle event, cuda::StreamHandle stream) {
   const Lock lock(mutex_);
   call("record");
   const std::shared_ptr<EventState> marked = events_.at(event);
+  const StreamState& from = state(stream);
+  marked->capture = from.captured ? capture_.number : 0;
+  if (from.captured) {
+    marked->marks = from.last;
+    return;
+  }
   const int times = ++marked->recorded;
-  state(stream).queue.push_back(
-      {[marked, times] { marked->finished = std::max(marked->finished, times); }, nullptr,
-       nullptr});
+  push(stream, {.run = [marked, times] { marked->finished = std::max(marked->finished, times); }});
 }
 
 bool FakeCuda::done(cuda::EventHandle event) {
   const Lock lock(mutex_);
   call("done");
   const EventState& marked = *events_.at(event);
+  if (marked.capture != 0) throw CudaError("done: asked of an event of a capture");
   return marked.finished >= marked.recorded;
 }
 
@@ -334,7 +368,126 @@ void FakeCuda::synchronize_event(cuda::EventHandle event) {
   call("synchronize_event");
   ++host_waits_;
   const std::shared_ptr<EventState> marked = events_.at(event);
+  if (marked->capture != 0) throw CudaError("synchronize_event: asked of an event of a capture");
   run_until([&] { return marked->finished >= marked->recorded; }, "synchronize_event");
+}
+
+// Runs what has nothing left to wait for, in an order drawn from the seed where there is one.
+class FakeCuda::Launch {
+ public:
+  Launch(FakeCuda& cuda, std::shared_ptr<const Nodes> nodes)
+      : cuda_(cuda), nodes_(std::move(nodes)), operations_(nodes_->size()), left_(nodes_->size()) {
+    for (std::size_t i = 0; i < left_; ++i) {
+      const Node& node = (*nodes_)[i];
+      operations_[i].missing = node.after.size();
+      for (const std::size_t earlier : node.after) operations_[earlier].before.push_back(i);
+      if (node.after.empty()) ready_.push_back(i);
+    }
+  }
+  bool ended() {
+    for (bool moved = true; moved;) {
+      moved = false;
+      if (cuda_.eager_) std::shuffle(ready_.begin(), ready_.end(), cuda_.random_);
+      for (const std::size_t place : std::exchange(ready_, {})) {
+        if (!run(place)) {
+          ready_.push_back(place);
+          continue;
+        }
+        moved = true;
+        ++cuda_.moves_;
+        --left_;
+        for (const std::size_t later : operations_[place].before) {
+          if (--operations_[later].missing == 0) ready_.push_back(later);
+        }
+      }
+    }
+    return left_ == 0;
+  }
+
+ private:
+  bool run(std::size_t place) {
+    const Operation& operation = (*nodes_)[place].operation;
+    if (operation.run) {
+      operation.run();
+      return true;
+    }
+    std::function<bool()>& ended = operations_[place].ended;
+    if (!ended) ended = operation.start();
+    return ended();
+  }
+
+  struct Running {
+    std::size_t missing = 0;
+    std::vector<std::size_t> before;
+    std::function<bool()> ended;
+  };
+  FakeCuda& cuda_;
+  const std::shared_ptr<const Nodes> nodes_;
+  std::vector<Running> operations_;
+  std::vector<std::size_t> ready_;
+  std::size_t left_;
+};
+
+void FakeCuda::begin_capture(cuda::StreamHandle stream) {
+  const Lock lock(mutex_);
+  call_outside_of_capture("begin_capture");
+  StreamState& origin = state(stream);
+  if (capture_.number != 0) throw CudaError("begin_capture: a stream is captured already");
+  capture_ = {++captures_, std::this_thread::get_id(), &origin, {}};
+  origin.captured = true;
+}
+
+// Every operation must come before the end of the stream where the capture began.
+void FakeCuda::check_joined() const {
+  Places found = capture_.origin->last;
+  for (auto next = found.rbegin(); next != found.rend(); ++next) {
+    const Places& after = capture_.nodes[*next].after;
+    found.insert(after.begin(), after.end());  // all of them lower: the walk goes downwards
+  }
+  if (found.size() != capture_.nodes.size()) {
+    throw CudaError("end_capture: work on another stream was not waited for");
+  }
+}
+
+void FakeCuda::drop_capture() {
+  for (const auto& stream : streams_) {
+    stream->captured = false;
+    stream->last.clear();
+  }
+  capture_ = {};
+}
+
+cuda::Runtime::Graph FakeCuda::end_capture(cuda::StreamHandle stream) {
+  const Lock lock(mutex_);
+  if (capture_.number == 0 || capture_.origin != &state(stream)) {
+    throw CudaError("end_capture: no capture began here");
+  }
+  try {
+    call("end_capture");
+    check_joined();
+  } catch (...) {
+    drop_capture();
+    throw;
+  }
+  const auto nodes = std::make_shared<const Nodes>(std::move(capture_.nodes));
+  drop_capture();
+  void* handle = const_cast<Nodes*>(nodes.get());
+  graphs_.emplace(handle, nodes);
+  return {handle, nodes->size()};
+}
+
+void FakeCuda::launch(cuda::GraphHandle graph, cuda::StreamHandle stream) {
+  const Lock lock(mutex_);
+  call("launch");
+  if (state(stream).captured) throw CudaError("launch: the stream is captured");
+  ++launches_;
+  const auto launched = std::make_shared<Launch>(*this, graphs_.at(graph));
+  push(stream, {.ended = [launched] { return launched->ended(); }});
+}
+
+void FakeCuda::destroy_graph(cuda::GraphHandle graph) noexcept {
+  const Lock lock(mutex_);
+  if (graph != nullptr && graphs_.erase(graph) == 0) faults_.push_back("a graph was ended twice");
 }
 
 }  // namespace trireme::testing

@@ -11,7 +11,9 @@
 #include <memory>
 #include <mutex>
 #include <random>
+#include <set>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "trireme/tensor/cuda.h"
@@ -33,11 +35,12 @@ class FakeCuda : public cuda::Runtime {
   // Work of a kernel.
   void enqueue(const Stream& stream, std::function<void()> work);
   // The same for work that ends when it says so, as a kernel that waits for others. It is asked
-  // again and again, and streams behind it wait.
-  void enqueue_until(const Stream& stream, std::function<bool()> ended);
-  void run_all();  // everything that is queued; waits for words that other threads write
-  void move();     // a little of it, where a seed was given
-  void step();     // what comes next in each stream, where it can
+  // again and again, and streams behind it wait. `start` gives what is asked, each time that the
+  // work is queued: once, or with every launch of a graph.
+  void enqueue_until(const Stream& stream, std::function<std::function<bool()>()> start);
+  void run_all();       // everything that is queued; waits for words that other threads write
+  virtual void move();  // a little of it, where a seed was given
+  void step();          // what comes next in each stream, where it can
   // Of work on device memory: writes down where it was freed.
   void check_access(const void* address, std::size_t bytes, const char* what);
 
@@ -46,6 +49,8 @@ class FakeCuda : public cuda::Runtime {
   std::size_t pinned_blocks() const { return pinned_.size(); }
   std::size_t streams() const { return streams_.size() - destroyed_; }
   std::size_t events() const { return events_.size(); }
+  std::size_t graphs() const { return graphs_.size(); }
+  std::size_t launches() const { return launches_; }      // of graphs
   std::size_t host_waits() const { return host_waits_; }  // calls that made the host wait
   const std::vector<std::string>& faults() const { return faults_; }
 
@@ -76,6 +81,10 @@ class FakeCuda : public cuda::Runtime {
   void record(cuda::EventHandle event, cuda::StreamHandle stream) override;
   bool done(cuda::EventHandle event) override;
   void synchronize_event(cuda::EventHandle event) override;
+  void begin_capture(cuda::StreamHandle stream) override;
+  Graph end_capture(cuda::StreamHandle stream) override;
+  void launch(cuda::GraphHandle graph, cuda::StreamHandle stream) override;
+  void destroy_graph(cuda::GraphHandle graph) noexcept override;
 
   int device_count = 1;
   bool waits_for_memory = true;  // what wait_value says
@@ -85,13 +94,18 @@ class FakeCuda : public cuda::Runtime {
   std::string uuid = "fake";  // of the machine's GPUs, which a number follows
 
  private:
+  // Operations of a graph, by their places in it.
+  using Places = std::set<std::size_t>;
   struct EventState {
     int recorded = 0, finished = 0;  // how often
+    int capture = 0;                 // in which it was recorded last; 0: in none
+    Places marks;                    // what it stands for there
   };
   struct Operation {
-    std::function<void()> run;          // or, where empty:
-    std::function<bool()> ended;        // ask until it says so, or, where empty:
-    std::shared_ptr<EventState> event;  // wait until it was finished so often, or, where empty:
+    std::function<void()> run = nullptr;                     // or, where empty:
+    std::function<std::function<bool()>()> start = nullptr;  // makes, when queued or launched,
+    std::function<bool()> ended = nullptr;        // ask until it says so, or, where empty:
+    std::shared_ptr<EventState> event = nullptr;  // wait until it was finished so often, or:
     int times = 0;
     const std::uint32_t* word = nullptr;  // wait until it holds so much
     std::uint32_t value = 0;
@@ -99,10 +113,29 @@ class FakeCuda : public cuda::Runtime {
   struct StreamState {
     std::deque<Operation> queue;
     bool destroyed = false;
+    bool captured = false;  // what is queued goes to the graph
+    Places last;            // that the next one there comes after
+  };
+  struct Node {
+    Operation operation;
+    Places after;
+  };
+  using Nodes = std::vector<Node>;
+  class Launch;  // a graph under way
+  struct Capture {
+    int number = 0;  // 0: nothing is captured
+    std::thread::id thread;
+    StreamState* origin = nullptr;
+    Nodes nodes;
   };
   using Memory = std::map<const std::byte*, std::vector<std::byte>>;
 
   void call(const char* name);
+  // A call that the thread that captures must not make.
+  void call_outside_of_capture(const char* name);
+  void push(cuda::StreamHandle stream, Operation operation);
+  void check_joined() const;
+  void drop_capture();
   void move_a_little();
   bool run_one(StreamState& stream);
   bool may_pass(const Operation& wait);
@@ -122,6 +155,10 @@ class FakeCuda : public cuda::Runtime {
   Memory device_, pinned_;
   std::vector<std::unique_ptr<StreamState>> streams_;
   std::map<void*, std::shared_ptr<EventState>> events_;
+  std::map<void*, std::shared_ptr<const Nodes>> graphs_;
+  Capture capture_;
+  int captures_ = 0;
+  std::size_t launches_ = 0, moves_ = 0;
   std::vector<std::string> faults_;
 };
 

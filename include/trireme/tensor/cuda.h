@@ -16,6 +16,7 @@ namespace trireme::cuda {
 
 using StreamHandle = void*;  // a cudaStream_t; never the default stream
 using EventHandle = void*;   // a cudaEvent_t
+using GraphHandle = void*;   // a cudaGraphExec_t
 
 struct Devices {
   int count = 0;
@@ -84,6 +85,20 @@ class Runtime {
   virtual void record(EventHandle event, StreamHandle stream) = 0;
   virtual bool done(EventHandle event) = 0;  // also if never recorded
   virtual void synchronize_event(EventHandle event) = 0;
+
+  // What is queued on `stream` from now on does not run: it becomes a graph. So does what is queued
+  // on streams that wait for it, until `stream` has waited for them again. By the calling thread;
+  // meanwhile no memory of these streams is allocated or freed, and the host waits for nothing of
+  // theirs.
+  virtual void begin_capture(StreamHandle stream) = 0;
+  struct Graph {
+    GraphHandle handle = nullptr;
+    std::size_t operations = 0;
+  };
+  // By the same thread. In any case the streams are as before.
+  virtual Graph end_capture(StreamHandle stream) = 0;
+  virtual void launch(GraphHandle graph, StreamHandle stream) = 0;
+  virtual void destroy_graph(GraphHandle graph) noexcept = 0;  // launches are still done
 };
 
 // CUDA itself. Where this build has none, devices() says so and the other calls throw.

@@ -222,6 +222,32 @@ class CudaRuntime : public Runtime {
     TRIREME_CUDA(cudaEventSynchronize, event_of(event));
   }
 
+  // Other threads go on as they are: only what this one must not do now is refused.
+  void begin_capture(StreamHandle stream) override {
+    TRIREME_CUDA(cudaStreamBeginCapture, stream_of(stream), cudaStreamCaptureModeThreadLocal);
+  }
+
+  Graph end_capture(StreamHandle stream) override {
+    cudaGraph_t captured = nullptr;
+    TRIREME_CUDA(cudaStreamEndCapture, stream_of(stream), &captured);
+    const std::unique_ptr<CUgraph_st, cudaError_t (*)(cudaGraph_t)> owner(captured,
+                                                                          cudaGraphDestroy);
+    Graph graph;
+    TRIREME_CUDA(cudaGraphGetNodes, captured, nullptr, &graph.operations);
+    cudaGraphExec_t made = nullptr;
+    TRIREME_CUDA(cudaGraphInstantiate, &made, captured, 0ull);
+    graph.handle = made;
+    return graph;
+  }
+
+  void launch(GraphHandle graph, StreamHandle stream) override {
+    TRIREME_CUDA(cudaGraphLaunch, static_cast<cudaGraphExec_t>(graph), stream_of(stream));
+  }
+
+  void destroy_graph(GraphHandle graph) noexcept override {
+    cudaGraphExecDestroy(static_cast<cudaGraphExec_t>(graph));
+  }
+
  private:
   using WaitValue = CUresult(CUstream, CUdeviceptr, cuuint32_t, unsigned int);
 

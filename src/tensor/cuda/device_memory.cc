@@ -70,6 +70,7 @@ class CudaSource : public MemorySource {
     }
     block.used_on.clear();
   }
+  void forget_uses(Block& block) noexcept override { events_.put_all(block.pending); }
 
  protected:
   // Where a mark cannot be set: a stream that fails too holds work that will never run.

@@ -1,0 +1,113 @@
+#include "trireme/tensor/captured_work.h"
+
+#include <exception>
+#include <utility>
+
+#include "trireme/base/error.h"
+
+#include "tensor/caching_allocator.h"
+
+namespace trireme::cuda {
+
+// The arena of the work, and the stream that its memory comes on while others are captured.
+class CapturedWork::Memory {
+ public:
+  Memory(const std::shared_ptr<Runtime>& runtime, const Stream& stream,
+         const std::shared_ptr<Allocator>& allocator)
+      : allocator_(std::dynamic_pointer_cast<CachingAllocator>(allocator)),
+        arena_(std::make_shared<CachingAllocator::Arena>(stream)),
+        setup_(runtime, stream.device().index),
+        setup_done_(runtime, stream.device().index) {
+    TRIREME_CHECK(allocator_ != nullptr, "captured work needs a caching allocator");
+  }
+  ~Memory() { allocator_->end(*arena_); }
+  Memory(const Memory&) = delete;
+  Memory& operator=(const Memory&) = delete;
+
+  // While it lives, what is allocated is the work's.
+  class Open {
+   public:
+    Open(Memory& memory, bool captures) : memory_(memory) {
+      if (captures) {
+        memory.allocator_->open_for_capture(memory.arena_, memory.setup_.get());
+      } else {
+        memory.allocator_->open(memory.arena_);
+      }
+    }
+    ~Open() { memory_.allocator_->close(*memory_.arena_); }
+    Open(const Open&) = delete;
+    Open& operator=(const Open&) = delete;
+
+   private:
+    Memory& memory_;
+  };
+
+  // Work on `stream` from now on comes after the memory.
+  void make_wait(const Stream& stream) {
+    setup_done_.record(setup_.get());
+    setup_done_.make_wait(stream);
+  }
+
+ private:
+  const std::shared_ptr<CachingAllocator> allocator_;
+  const std::shared_ptr<CachingAllocator::Arena> arena_;
+  const OwnedStream setup_;
+  Event setup_done_;
+};
+
+CapturedWork::CapturedWork(std::shared_ptr<Runtime> runtime, const Stream& stream,
+                           const std::shared_ptr<Allocator>& allocator)
+    : runtime_(std::move(runtime)),
+      stream_(stream),
+      memory_(std::make_unique<Memory>(runtime_, stream, allocator)) {}
+
+CapturedWork::~CapturedWork() {
+  if (!captured()) return;
+  if (std::uncaught_exceptions() == 0) {
+    try {
+      stream_.synchronize();
+    } catch (const Error&) {  // the next call tells it
+    }
+  }
+  runtime_->destroy_graph(graph_.handle);
+}
+
+void CapturedWork::rehearse(const std::function<void()>& queue_work) {
+  const Memory::Open open(*memory_, /*captures=*/false);
+  queue_work();
+}
+
+void CapturedWork::capture(const std::function<void()>& queue_work) {
+  TRIREME_CHECK(!captured(), "work was captured twice");
+  {
+    const Memory::Open open(*memory_, /*captures=*/true);
+    runtime_->begin_capture(stream_.native());
+    try {
+      queue_work();
+      graph_ = runtime_->end_capture(stream_.native());
+    } catch (...) {
+      abandon();
+      throw;
+    }
+  }
+  memory_->make_wait(stream_);
+}
+
+// After a fault, which is told: these two may fail for the same reason.
+void CapturedWork::abandon() noexcept {
+  try {
+    runtime_->destroy_graph(runtime_->end_capture(stream_.native()).handle);
+  } catch (const Error&) {
+  }
+  try {
+    memory_->make_wait(stream_);
+  } catch (const Error&) {
+  }
+}
+
+void CapturedWork::replay() {
+  TRIREME_CHECK(captured(), "work was replayed before it was captured");
+  runtime_->launch(graph_.handle, stream_.native());
+}
+
+}  // namespace trireme::cuda
