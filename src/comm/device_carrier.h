@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "trireme/comm/captured_communication.h"
 #include "trireme/comm/communicator.h"
 #include "trireme/tensor/cuda.h"
 
@@ -22,6 +23,10 @@ class DeviceCarrier {
   // which it owns; references to `host` stay good for what is on the host. `lane` is the number
   // under which the recorder keeps what happens on the GPU. Collective over the members.
   virtual std::unique_ptr<Communicator> extend(std::unique_ptr<Communicator> host, int lane) = 0;
+
+  // As Runtime::capture.
+  virtual std::unique_ptr<CapturedCommunication> capture(const Stream& stream,
+                                                         const std::int64_t* number) = 0;
 
   // Bounds what the host itself waits for; the watchdog bounds the rest.
   virtual void set_timeout(double seconds) = 0;

@@ -414,6 +414,17 @@ void Runtime::use_device(std::shared_ptr<cuda::Runtime> cuda, int device, Device
   impl_->use_device(std::move(cuda), device, backend);
 }
 
+std::string Runtime::why_no_capture() const {
+  if (!impl_->staging) return "";
+  return "MPI carries tensors of the GPU by way of the host (--comm.backend nccl does not)";
+}
+
+std::unique_ptr<CapturedCommunication> Runtime::capture(const Stream& stream,
+                                                        const std::int64_t* number) {
+  if (!impl_->carrier) return std::make_unique<CapturedCommunication>();
+  return impl_->carrier->capture(stream, number);
+}
+
 Runtime::DeviceUse::DeviceUse(Runtime& runtime)
     : runtime_(runtime), exceptions_(std::uncaught_exceptions()) {}
 

@@ -16,8 +16,10 @@
 #include <unistd.h>
 
 #include "trireme/base/error.h"
+#include "trireme/tensor/captured_work.h"
 
 #include "comm/device_carrier.h"
+#include "comm/nccl/captured_operations.h"
 #include "comm/nccl/nccl_communicator.h"
 #include "comm/recorder_impl.h"
 #include "support/fake_cuda.h"
@@ -96,6 +98,9 @@ class Machine {
   }
 
   FakeCuda& cuda() { return *cuda_; }
+  const std::shared_ptr<FakeCuda>& shared_cuda() { return cuda_; }
+  const std::shared_ptr<Allocator>& allocator() { return allocator_; }
+  void drain() { engine_.drain(); }
   FakeNccl& nccl() { return nccl_; }
   nccl::Session& session() { return *session_; }
   FlightRecorder& recorder() { return recorder_; }
@@ -282,7 +287,7 @@ TEST(Nccl, TheRecorderKnowsWhatHappensOnTheDevice) {
   Machine machine(8);
   const auto comm = machine.communicator();
   std::atomic<bool> computed = false;
-  machine.cuda().enqueue_until(machine.stream(), [&] { return computed.load(); });
+  machine.cuda().enqueue_until(machine.stream(), [&] { return [&] { return computed.load(); }; });
   const Tensor data = machine.on_device(std::vector<float>(100, 1.0f));
   const Work work = comm->all_reduce(machine.stream(), data, ReduceOp::kSum);
   for (int i = 0; i < 100; ++i) EXPECT_FALSE(work.done());
@@ -300,6 +305,102 @@ TEST(Nccl, TheRecorderKnowsWhatHappensOnTheDevice) {
   EXPECT_EQ(finished[0].lane, kLane);
   EXPECT_EQ(finished[0].bytes, 400u);
   EXPECT_LE(finished[0].begin_ns, finished[0].end_ns);
+}
+
+// Rank r + 1 has what rank r sends it, and all have the sum, in the order of the replays.
+TEST(NcclCapture, ReplaysCommunicationWithNewNumbers) {
+  for (const std::uint64_t seed : {20u, 21u, 22u}) {
+    Machine machine(seed);
+    const auto comm = machine.communicator();
+    const int ranks = comm->size();
+    const auto next = (comm->rank() + 1) % ranks, before = (comm->rank() + ranks - 1) % ranks;
+    const Stream& stream = machine.stream();
+    const Tensor number = machine.on_device(std::vector<std::int64_t>{0});
+    const Tensor data = machine.on_device(std::vector<float>(10, 0.0f));
+    const Tensor received = machine.on_device(std::vector<float>(10, 0.0f));
+    const auto start_step = [&](std::int64_t step) {
+      machine.cuda().enqueue(stream, [=, rank = comm->rank(), to = number.address<std::int64_t>(),
+                                      values = data.address<float>()] {
+        *to = step;
+        std::fill_n(values, 10, static_cast<float>(step * 100 + rank));
+      });
+    };
+    std::vector<Work> works;
+    const auto step = [&] {
+      using Direction = Transfer::Direction;
+      works.push_back(comm->exchange(
+          stream, {{Direction::kSend, next, data}, {Direction::kReceive, before, received}}));
+      works.back().wait_on(stream);
+      works.push_back(comm->all_reduce(stream, data, ReduceOp::kSum));
+    };
+    cuda::CapturedWork captured(machine.shared_cuda(), stream, machine.allocator());
+    start_step(1);
+    captured.rehearse(step);
+    works.back().wait_host();
+    nccl::CapturedOperations communication(machine.session(), stream,
+                                           number.address<std::int64_t>());
+    captured.capture([&] {
+      step();
+      communication.join();  // the sum, which nobody has waited for
+    });
+    EXPECT_FALSE(works.back().done());
+    EXPECT_NE(message_of<InternalError>([&] { works.back().wait_host(); }).find("captured"),
+              std::string::npos);
+    for (std::int64_t replay = 2; replay < 6; ++replay) {
+      start_step(replay);
+      communication.replay(replay);
+      captured.replay();
+      const auto from = static_cast<float>(replay * 100 + before);
+      const auto sum = static_cast<float>(replay * 100 * ranks + ranks * (ranks - 1) / 2);
+      EXPECT_EQ(machine.read<float>({}, received), std::vector<float>(10, from));
+      EXPECT_EQ(machine.read<float>({}, data), std::vector<float>(10, sum));
+      // What is not captured may come in between.
+      const Tensor other = machine.on_device(std::vector<float>(5, 1.0f));
+      EXPECT_EQ(machine.read<float>(comm->all_reduce(stream, other, ReduceOp::kSum), other),
+                std::vector<float>(5, static_cast<float>(ranks)));
+    }
+    machine.drain();
+    const auto finished = machine.recorder().finished();
+    const auto sums = std::ranges::count_if(
+        finished, [](const Operation& operation) { return operation.name == "all_reduce"; });
+    EXPECT_EQ(sums, 9);  // one, and four replays, each with another behind it
+  }
+}
+
+// The watchdog is to name what a rank waits for in a captured step too.
+TEST(NcclCapture, TheRecorderKnowsWhatAReplayWaitsFor) {
+  Machine machine(23);
+  const auto comm = machine.communicator();
+  const Stream& stream = machine.stream();
+  const Tensor number = machine.on_device(std::vector<std::int64_t>{0});
+  const Tensor data = machine.on_device(std::vector<float>(10, 1.0f));
+  comm->all_reduce(stream, data, ReduceOp::kSum).wait_host();
+  cuda::CapturedWork captured(machine.shared_cuda(), stream, machine.allocator());
+  nccl::CapturedOperations communication(machine.session(), stream, number.address<std::int64_t>());
+  captured.capture([&] {
+    comm->all_reduce(stream, data, ReduceOp::kSum);
+    communication.join();
+  });
+  const auto replay = [&] {
+    machine.cuda().enqueue(stream, [to = number.address<std::int64_t>()] { *to = 1; });
+    communication.replay(1);
+    captured.replay();
+  };
+  const auto waits_for_sum = [&] {
+    const auto under_way = machine.recorder().under_way();
+    return std::ranges::any_of(under_way,
+                               [](const Operation& o) { return o.name == "all_reduce"; });
+  };
+  EXPECT_FALSE(waits_for_sum());
+  if (comm->rank() == 0 && comm->size() > 1) {
+    replay();
+    while (!waits_for_sum()) usleep(100);
+  }
+  runtime().world().barrier().wait_host();
+  if (comm->rank() != 0 || comm->size() == 1) replay();
+  stream.synchronize();
+  machine.drain();
+  EXPECT_FALSE(waits_for_sum());
 }
 
 // Everything that NCCL does in a little run. Returns what the fault was.

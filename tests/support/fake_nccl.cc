@@ -367,9 +367,12 @@ Result FakeNccl::group_end() {
 // On the stream when it has settled.
 Result FakeNccl::launch(const std::shared_ptr<Comm>& comm, std::shared_ptr<Operation> operation) {
   return begin(comm, [this, operation = std::move(operation)] {
-    ++operation->comm->running;
-    cuda_.enqueue_until(Stream({DeviceKind::kCuda, 0}, operation->stream, &cuda_),
-                        [operation] { return operation->ended(); });
+    const auto start = [operation] {
+      const auto running = std::make_shared<Operation>(*operation);  // of a graph, many times
+      ++running->comm->running;
+      return [running] { return running->ended(); };
+    };
+    cuda_.enqueue_until(Stream({DeviceKind::kCuda, 0}, operation->stream, &cuda_), start);
     return true;
   });
 }
@@ -499,14 +502,3 @@ FakeNccl* current_fake_nccl() {
 }
 
 }  // namespace trireme::testing
-
-// In the place of nccl/nccl_library.cc.
-namespace trireme::nccl {
-
-std::shared_ptr<Library> load_library() {
-  testing::FakeNccl* fake = testing::current_fake_nccl();
-  if (fake == nullptr || !fake->found) throw NcclError("no NCCL is here");
-  return {std::shared_ptr<Library>(), fake};
-}
-
-}  // namespace trireme::nccl

@@ -8,6 +8,7 @@
 
 #include "trireme/base/exit_status.h"
 #include "trireme/comm/algorithms.h"
+#include "trireme/comm/captured_communication.h"
 #include "trireme/comm/communicator.h"
 #include "trireme/comm/flight_recorder.h"
 #include "trireme/tensor/cuda.h"
@@ -62,6 +63,14 @@ class Runtime {
   // `backend`, as well as those of the host. Collective over all ranks, once, before any such
   // group. Throws CudaError, ConfigError.
   void use_device(std::shared_ptr<cuda::Runtime> cuda, int device, DeviceBackend backend);
+
+  // Why a GPU's work with communication in it cannot be captured; empty where it can. The same on
+  // all ranks.
+  std::string why_no_capture() const;
+  // Communication is captured from now on, with what the caller captures on `stream`, until its
+  // join(). `number` is the device's, and greater in each replay. Collective over all ranks, whose
+  // captures hold the same operations.
+  std::unique_ptr<CapturedCommunication> capture(const Stream& stream, const std::int64_t* number);
 
   // Made by whoever owns streams and allocators of the device, after them, so that it ends first,
   // when no operation holds memory of theirs any more: it waits until all are done. Where a fault

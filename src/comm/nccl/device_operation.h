@@ -13,6 +13,13 @@
 
 namespace trireme::nccl {
 
+// An operation, or a message of an exchange, as the recorder sees it.
+struct OperationPart {
+  LaneKey key;
+  std::string_view name;  // a string literal
+  std::size_t bytes;
+};
+
 // Shared by the host that enters it, the Work, and the engine's thread, which sees it begin and end
 // and so feeds the flight recorder. Memory that it uses is the stream's business (record_use).
 class DeviceOperation {

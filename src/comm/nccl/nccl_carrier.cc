@@ -8,6 +8,7 @@
 #include "trireme/base/error.h"
 
 #include "../device_carrier.h"
+#include "captured_operations.h"
 #include "nccl_communicator.h"
 
 namespace trireme {
@@ -78,6 +79,10 @@ class NcclCarrier final : public DeviceCarrier {
 
   std::unique_ptr<Communicator> extend(std::unique_ptr<Communicator> host, int lane) override {
     return nccl::make_communicator(session_, std::move(host), lane);
+  }
+  std::unique_ptr<CapturedCommunication> capture(const Stream& stream,
+                                                 const std::int64_t* number) override {
+    return std::make_unique<nccl::CapturedOperations>(session_, stream, number);
   }
   void set_timeout(double seconds) override { session_.set_timeout(bound(seconds)); }
   void check() override { session_.check(); }

@@ -12,7 +12,7 @@
 #include "../device_staging.h"
 #include "../ending.h"
 #include "../reduce.h"
-#include "device_operation.h"
+#include "captured_operations.h"
 
 namespace trireme::nccl {
 namespace {
@@ -169,7 +169,7 @@ class NcclCommunicator final : public Communicator {
     if (all_on_host(ready, exchanged)) {
       return by_mpi("exchange", [&] { return host_->exchange(ready, std::move(transfers)); });
     }
-    std::vector<Part> parts;
+    std::vector<OperationPart> parts;
     std::vector<Tensor> tensors;
     for (const Transfer& transfer : transfers) {
       check_member(transfer.peer);
@@ -211,12 +211,6 @@ class NcclCommunicator final : public Communicator {
   }
 
  private:
-  // An operation as the recorder sees it.
-  struct Part {
-    LaneKey key;
-    std::string_view name;
-    std::size_t bytes;
-  };
   using Call = std::function<Result(Library&, CommHandle)>;
 
   cuda::StreamHandle native() const { return stream_->get().native(); }
@@ -240,15 +234,19 @@ class NcclCommunicator final : public Communicator {
     return enter(ready, what, {{{.lane = lane_}, what, bytes}}, tensors, call);
   }
 
-  Work enter(const Stream& ready, const char* what, const std::vector<Part>& parts,
+  Work enter(const Stream& ready, const char* what, const std::vector<OperationPart>& parts,
              const std::vector<Tensor>& tensors, const Call& call) {
     if (parts.empty()) return {};
     session_.check();
     const Stream& stream = stream_->get();
-    const auto operation = std::make_shared<DeviceOperation>(session_, connection_);
     for (const Tensor& tensor : tensors) tensor.record_use(stream);
+    if (session_.capture() != nullptr) {
+      return session_.capture()->add(ready, stream, connection_, parts,
+                                     [&] { connection_->call(what, call); });
+    }
+    const auto operation = std::make_shared<DeviceOperation>(session_, connection_);
     std::vector<ProgressEngine::Queued> queued;
-    for (const Part& part : parts) {
+    for (const OperationPart& part : parts) {
       queued.push_back({part.key, part.name, part.bytes, make_device_task(operation)});
     }
     // Queued before it is entered: where peers are missing there, the watchdog is to know of it.

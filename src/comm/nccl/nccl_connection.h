@@ -16,6 +16,7 @@
 namespace trireme::nccl {
 
 class Connection;
+class CapturedOperations;
 
 // What the communicators of a process share. The first fault in any of them ends them all: a kernel
 // that waits for a peer would never end otherwise, nor would a host that waits for the kernel.
@@ -38,6 +39,11 @@ class Session {
   void abort() noexcept;
   void close() noexcept;
 
+  // What takes the operations that are entered now, from the thread that enters them; nullptr:
+  // nothing is captured.
+  CapturedOperations* capture() const { return capture_; }
+  void set_capture(CapturedOperations* capture) { capture_ = capture; }
+
   // A stream for a communicator. Tensors that were used on it may outlive the communicator, and
   // their memory refers to the stream until it is let go of: so it goes back to the session, which
   // ends it.
@@ -51,6 +57,7 @@ class Session {
   const DeviceCarrierParts parts_;
   std::atomic<double> timeout_s_;
   OrderGuard guard_;
+  CapturedOperations* capture_ = nullptr;
   mutable std::mutex mutex_;  // guards the rest
   std::exception_ptr fault_;
   std::vector<std::weak_ptr<Connection>> connections_;
