@@ -120,6 +120,11 @@ void add_grid_keys(Options& options, Config::Grid& grid) {
               "tensor ranks share the activations between layers by position");
 }
 
+void add_cuda_keys(Options& options, Config::Cuda& cuda) {
+  options.add("cuda.graphs", cuda.graphs, "",
+              "on GPUs: capture the training step as a CUDA graph and replay it");
+}
+
 void add_loop_keys(Options& options, Config& config) {
   options.add("eval.every", config.eval.every, "steps", "evaluate this often; 0: never",
               at_least(0));
@@ -168,6 +173,7 @@ void add_config_keys(Options& options, Config& config) {
   add_optim_keys(options, config.optim);
   add_schedule_keys(options, config.schedule);
   add_grid_keys(options, config.grid);
+  add_cuda_keys(options, config.cuda);
   add_loop_keys(options, config);
 }
 

@@ -24,9 +24,14 @@ GradientReducer::GradientReducer(ops::Context& ctx, const Stage& stage) : ctx_(c
 }
 
 void GradientReducer::begin_step(int micro_batches) {
+  // Of a step that was given up.
+  waiting_.clear();
+  late_.clear();
+  reducing_.clear();
   for (Group& group : groups_) {
     ops::fill(ctx_, group.flat->gradients(), 0.0f);
     group.missing = group.uses * micro_batches;
+    group.partial.clear();
   }
 }
 

@@ -8,6 +8,8 @@
 
 #include "trireme/ops/update.h"
 
+#include "parallel/step_capture.h"
+
 namespace trireme::parallel {
 namespace {
 
@@ -52,9 +54,12 @@ TrainerStep::TrainerStep(ops::Context& ctx, const ProcessGrid& grid, const nn::M
       executor_(ctx, stage_),
       optimizer_(optim::make_optimizer(options.optimizer, ctx, shards_of(stage_))),
       norm_sum_(ctx.allocate({1}, DType::kF64, MemoryUse::kWorkspace)),
-      norm_(ctx.allocate({1}, DType::kF64, MemoryUse::kWorkspace)) {
+      norm_(ctx.allocate({1}, DType::kF64, MemoryUse::kWorkspace)),
+      capture_(std::make_unique<StepCapture>(ctx, grid, options.cuda_graphs)) {
   ops::write_step_state(ctx_, {.loss_scale = options.loss_scaling.initial});
 }
+
+TrainerStep::~TrainerStep() = default;
 
 // What the hosts know before anything is computed: the number of targets, by which gradients are
 // divided, and who wants to stop.
@@ -107,14 +112,19 @@ QueuedStep TrainerStep::queue(std::span<const nn::MicroBatch> mine, std::int64_t
                                 .random_key = random_key,
                                 .learning_rate = learning_rate,
                                 .gradient_scale = 1.0f / static_cast<float>(queued.targets_)});
+  const auto computed = capture_->run(mine, step, [this](auto batches) { compute(batches); });
+  queued.numbers_ = StepNumbers(ctx_, computed, norm_);
+  queued.news_ = capture_->take_news();
+  return queued;
+}
+
+void TrainerStep::compute(std::span<const nn::MicroBatch> mine) {
   add_up_gradients(mine);
   const FlightRecorder::Phase phase(grid_.runtime().recorder(), "optimizer");
   sum_of_squared_gradients(ctx_, stage_, norm_sum_);
   ops::finish_gradient_norm(ctx_, norm_sum_, options_.clip, norm_);
   optimizer_->step(ctx_);
   if (!options_.loss_scaling.is_fixed()) ops::update_loss_scale(ctx_, options_.loss_scaling);
-  queued.numbers_ = StepNumbers(ctx_, mine, norm_);
-  return queued;
 }
 
 StepResult TrainerStep::train(std::span<const nn::MicroBatch> mine, std::int64_t step,

@@ -144,6 +144,7 @@ parallel::StepOptions step_options(const Config& config) {
   options.schedule = config.grid.schedule;
   options.clip = static_cast<float>(config.optim.clip);
   options.loss_scaling = loss_scaling(config);
+  options.cuda_graphs = config.cuda.graphs;
   optim::OptimizerConfig& rule = options.optimizer;
   rule.kind = config.optim.name == "sgd" ? optim::OptimizerConfig::Kind::kSgd
                                          : optim::OptimizerConfig::Kind::kAdamW;

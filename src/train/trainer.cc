@@ -292,6 +292,7 @@ class Trainer {
                                          fmt::format("dropout of step {}", step_number_));
     const parallel::QueuedStep step = step_->queue(
         batches, step_number_ + 1, static_cast<float>(learning_rate), key, wants_stop());
+    if (!step.news().empty()) journal_->say(step.news());
     stop_ = stop_ || step.stop();
     ++step_number_;
     samples_ += config_.batch.global;

@@ -104,6 +104,57 @@ class OnADevice(ProgramTest):
                                    environment={"TRIREME_EMULATOR_SEED": "5", "TRIREME_STREAM_WAITS": "0"})
                 self.assertEqual(again, got)
 
+    def test_graphs_give_the_same_bits(self):
+        fp16 = (*LLAMA, "--run.precision", "fp16", "--optim.loss_scale_interval", "2")
+        for name, model in (("gpt", GPT), ("llama", LLAMA), ("fp16", fp16)):
+            with self.subTest(name):
+                plain = self.train(name + "-plain", "cuda", *model)
+                self.assertNotIn("cuda.graphs", self.output)
+                for seed in ("0", "4"):
+                    run = f"{name}-graphs-{seed}"
+                    graphs = self.train(run, "cuda", *model, "--cuda.graphs", "true",
+                                        environment={"TRIREME_EMULATOR_SEED": seed})
+                    self.assertRegex(self.output, r"(?m)^cuda\.graphs: the step is captured, [0-9]{3,} "
+                                                  r"operations; replayed from step 2 on$")
+                    self.assertEqual(graphs, plain)
+                    self.expect_close_weights(run, name + "-plain", 0.0)
+                # Stopped and gone on with: captured anew.
+                self.checkpoint(run).unlink()
+                self.assertEqual(self.train(run, "cuda", *model, "--cuda.graphs", "true"), plain)
+                self.assertIn("replayed from step 5 on", self.output)
+                self.expect_close_weights(run, name + "-plain", 0.0)
+
+    @needs_emulation
+    def test_graphs_hold_the_communication_of_nccl(self):
+        for data, pipeline, tensor in ((2, 1, 2), (1, 2, 2), (2, 2, 1)):
+            with self.subTest(f"{data}x{pipeline}x{tensor}"):
+                run = f"nccl-{data}{pipeline}{tensor}"
+                grid = ("--grid.data", data, "--grid.pipeline", pipeline, "--grid.tensor", tensor,
+                        "--comm.backend", "nccl", "--grid.sequence_parallel", str(tensor > 1).lower())
+                ranks = (self.mpiexec, "-n", data * pipeline * tensor)
+                gpus = {"TRIREME_EMULATED_GPUS": "4"}
+                plain = self.train(run, "cuda", *GPT, *grid, before=ranks, environment=gpus)
+                graphs = self.train(run + "-graphs", "cuda", *GPT, *grid, "--cuda.graphs", "true",
+                                    before=ranks, environment={**gpus, "TRIREME_EMULATOR_SEED": "6"})
+                self.assertEqual(self.output.count("cuda.graphs: the step is captured"), 1)
+                self.assertEqual(graphs, plain)
+                self.expect_close_weights(run + "-graphs", run, 0.0)
+
+    @needs_emulation
+    def test_what_cannot_be_captured_is_said(self):
+        why = r"(?m)^cuda\.graphs: steps are queued as they are, not captured, because {}$"
+        plain = self.train("cpu", "cpu", *GPT)
+        self.assertEqual(self.train("cpu-graphs", "cpu", *GPT, "--cuda.graphs", "true"), plain)
+        self.assertRegex(self.output, why.format("a CPU has nothing to capture"))
+        self.train("mpi", "cuda", *GPT, "--cuda.graphs", "true", "--grid.data", 2, before=(self.mpiexec, "-n", 2))
+        self.assertRegex(self.output, why.format("MPI carries tensors of the GPU by way of the host .*"))
+        plain = self.train("gpu", "cuda", *GPT)
+        refused = self.train("refused", "cuda", *GPT, "--cuda.graphs", "true",
+                             environment={"TRIREME_EMULATED_FAULT": "no-capture"})
+        self.assertRegex(self.output, why.format(".*not supported.*"))
+        self.assertEqual(refused, plain)
+        self.expect_close_weights("refused", "gpu", 0.0)
+
     @needs_emulation
     def test_nccl_wants_a_gpu_a_rank(self):
         done = self.run_program(*self.arguments("run", "cuda", "--comm.backend", "nccl", "--grid.data", 2),

@@ -81,7 +81,7 @@ TEST(Config, EveryKeyIsWrittenOnce) {
   std::size_t assignments = 0;
   for (std::size_t at = 0; (at = ini.find(" = ", at)) != std::string::npos; ++at) ++assignments;
   EXPECT_EQ(assignments, options.names().size());
-  EXPECT_EQ(options.names().size(), 57u);
+  EXPECT_EQ(options.names().size(), 58u);
 }
 
 TEST(Config, ModelKeysStayUnsetUntilGiven) {
@@ -156,9 +156,8 @@ TEST(Config, LossScalesAreForFp16) {
   EXPECT_EQ(refusal({"--run.precision", "fp16"}), "no error");
   EXPECT_EQ(refusal({"--run.precision", "fp16", "--optim.loss_scale", "128"}), "no error");
   for (const char* wrong : {"-1", "0", "65536", "many", "nan"}) {
-    EXPECT_EQ(
-        refusal({"--run.precision", "fp16", "--optim.loss_scale", wrong}),
-        fmt::format("optim.loss_scale {}: must be dynamic, or from 1e-30 to 32768", wrong));
+    EXPECT_EQ(refusal({"--run.precision", "fp16", "--optim.loss_scale", wrong}),
+              fmt::format("optim.loss_scale {}: must be dynamic, or from 1e-30 to 32768", wrong));
   }
   EXPECT_EQ(refusal({"--run.precision", "bf16", "--optim.loss_scale", "128"}),
             "optim.loss_scale is 128, but run.precision is bf16: only fp16 needs one, so leave it "

@@ -74,6 +74,11 @@ struct Config {
     bool operator==(const Grid&) const = default;
   } grid;
 
+  struct Cuda {
+    bool graphs = false;
+    bool operator==(const Cuda&) const = default;
+  } cuda;
+
   struct Eval {
     std::int64_t every = 100;
     std::optional<std::int64_t> batches;

@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <span>
+#include <string>
 
 #include "trireme/optim/optimizer.h"
 #include "trireme/parallel/pipeline_executor.h"
@@ -18,6 +19,8 @@ struct StepOptions {
   float clip = 0.0f;              // largest global gradient norm; 0: no clipping
   std::string schedule = "1f1b";  // of the pipeline: as grid.schedule
   ops::LossScaling loss_scaling = ops::LossScaling::fixed(1.0f);
+  // On a GPU: steps become a CUDA graph, for which their micro-batches must be of the same shapes.
+  bool cuda_graphs = false;
 };
 
 // Equal on every rank.
@@ -53,6 +56,8 @@ class QueuedStep {
  public:
   std::int64_t targets() const { return targets_; }  // of the global batch
   bool stop() const { return stop_; }                // some rank wants to stop after this step
+  // What became of cuda_graphs, for the user, in the step where it did; empty: nothing.
+  const std::string& news() const { return news_; }
 
   // Waits until the step is computed. Collective over the grid: all ranks ask for the results of
   // their steps at the same places. `grid`: of the TrainerStep.
@@ -63,8 +68,11 @@ class QueuedStep {
   std::int64_t targets_ = 0;
   bool stop_ = false;
   bool counts_loss_ = false;  // this rank speaks for its replica
+  std::string news_;
   StepNumbers numbers_;
 };
+
+class StepCapture;  // src/parallel
 
 class TrainerStep {
  public:
@@ -72,6 +80,7 @@ class TrainerStep {
   // run from now on.
   TrainerStep(ops::Context& ctx, const ProcessGrid& grid, const nn::ModelPlan& plan,
               const StepOptions& options);
+  ~TrainerStep();
 
   // `mine` is this replica's share, the same on all ranks of the replica; `step` counts from 1.
   // Collective over the grid.
@@ -79,7 +88,8 @@ class TrainerStep {
   // The host waits for other hosts, never for a GPU. What the GPU is given follows from shapes and
   // addresses alone: step, learning rate, random key and number of targets go through the
   // StepState, which is written first, and a step whose gradients are not finite is skipped on the
-  // GPU.
+  // GPU. So with cuda_graphs the first step is queued as it is, and the later ones replay the
+  // second: the same bits.
   QueuedStep queue(std::span<const nn::MicroBatch> mine, std::int64_t step, float learning_rate,
                    std::uint64_t random_key, bool wants_stop = false);
 
@@ -99,6 +109,7 @@ class TrainerStep {
  private:
   QueuedStep begin(std::span<const nn::MicroBatch> mine, bool wants_stop) const;
   void add_up_gradients(std::span<const nn::MicroBatch> mine);
+  void compute(std::span<const nn::MicroBatch> mine);
 
   ops::Context& ctx_;
   const ProcessGrid& grid_;
@@ -108,6 +119,7 @@ class TrainerStep {
   PipelineExecutor executor_;
   std::unique_ptr<optim::Optimizer> optimizer_;
   Tensor norm_sum_, norm_;  // (1) fp64
+  std::unique_ptr<StepCapture> capture_;
 };
 
 }  // namespace trireme::parallel
