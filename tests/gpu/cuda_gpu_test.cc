@@ -2,12 +2,14 @@
 // and copies. Every value is checked, so work that overtakes other work is seen.
 #include <atomic>
 #include <cstdio>
+#include <functional>
 #include <random>
 #include <vector>
 
 #include <gtest/gtest.h>
 
 #include "trireme/base/error.h"
+#include "trireme/tensor/captured_work.h"
 #include "trireme/tensor/copy.h"
 #include "trireme/tensor/cuda.h"
 
@@ -130,6 +132,72 @@ TEST_F(Gpu, AStreamWaitsForAWordThatTheHostWrites) {
   std::atomic_ref<std::int32_t>(*word.data<std::int32_t>()).store(1, std::memory_order_release);
   arrived.synchronize();
   EXPECT_EQ(*back.data<std::int32_t>(), 7);
+}
+
+// input to output through memory of its own, part of the way on the second stream.
+TEST_F(Gpu, CapturedWorkIsReplayedWithNewInput) {
+  constexpr std::int64_t kElements = 100000;
+  const Stream& stream = first_.get();
+  const Tensor input = on_device(kElements, stream), output = on_device(kElements, stream);
+  const auto work = [&] {
+    cuda::Event ready(runtime_, 0), done(runtime_, 0);
+    const Tensor a = on_device(kElements, stream);
+    copy(input, a, stream);
+    ready.record(stream);
+    ready.make_wait(second_.get());
+    const Tensor b = on_device(kElements, second_.get());
+    copy(a, b, second_.get());
+    done.record(second_.get());
+    done.make_wait(stream);
+    copy(b, output, stream);
+  };
+  cuda::CapturedWork captured(runtime_, stream, allocator_);
+  for (std::int32_t step = 0; step < 5; ++step) {
+    const Tensor given = pinned(kElements), back = pinned(kElements);
+    std::fill_n(given.data<std::int32_t>(), kElements, step);
+    copy_to_device(given, input, stream);
+    if (step == 0) captured.rehearse(work);
+    if (step == 1) captured.capture(work);
+    if (step > 0) captured.replay();
+    // What others do with memory meanwhile.
+    for (const Stream& other : {stream, second_.get()}) {
+      const Tensor scratch = on_device(kElements, other);
+      runtime_->fill(scratch.raw(), 0xff, scratch.bytes(), other.native());
+    }
+    copy_to_host(output, back, stream);
+    stream.synchronize();
+    for (const std::int32_t value : back.span<std::int32_t>()) ASSERT_EQ(value, step);
+  }
+  EXPECT_EQ(captured.operations(), 3u);
+}
+
+TEST_F(Gpu, WhatCannotBeCapturedLeavesTheStreamAsItWas) {
+  const Stream& stream = first_.get();
+  const Tensor data = on_device(4, stream), back = pinned(4);
+  const auto fill = [&](int byte) {
+    runtime_->fill(data.raw(), byte, data.bytes(), stream.native());
+  };
+  const std::vector<std::function<void()>> wrong = {[&] { stream.synchronize(); },
+                                                    [&] {  // and nobody waits for it
+                                                      cuda::Event ready(runtime_, 0);
+                                                      ready.record(stream);
+                                                      ready.make_wait(second_.get());
+                                                      runtime_->fill(data.raw(), 9, data.bytes(),
+                                                                     second_.get().native());
+                                                    }};
+  for (const auto& body : wrong) {
+    cuda::CapturedWork captured(runtime_, stream, allocator_);
+    EXPECT_THROW(captured.capture([&] {
+      fill(2);
+      body();
+    }),
+                 CudaError);
+    fill(1);
+    copy_to_host(data, back, stream);
+    stream.synchronize();
+    second_.get().synchronize();
+    EXPECT_EQ(back.data<std::int32_t>()[3], 0x01010101);
+  }
 }
 
 TEST_F(Gpu, ADoneEventSaysSo) {

@@ -1,4 +1,5 @@
 // NCCL itself, in a world of one rank on a GPU: what the tests on a scripted one take for granted.
+#include <algorithm>
 #include <cstdio>
 #include <memory>
 #include <thread>
@@ -8,9 +9,11 @@
 
 #include "trireme/base/error.h"
 #include "trireme/comm/runtime.h"
+#include "trireme/tensor/captured_work.h"
 #include "trireme/tensor/copy.h"
 
 #include "comm/device_carrier.h"
+#include "comm/nccl/captured_operations.h"
 #include "comm/nccl/nccl_communicator.h"
 
 namespace trireme {
@@ -77,6 +80,44 @@ TEST_F(NcclGpu, GoesThroughItsWholeLife) {
     comm->all_reduce(stream, data, ReduceOp::kSum).wait_host();
     EXPECT_TRUE(comm->agree(true));
   }
+  session_.check();
+}
+
+TEST_F(NcclGpu, IsCapturedAndReplayed) {
+  const auto comm = communicator();
+  const Stream& stream = stream_.get();
+  const Tensor host_number =
+      Tensor::allocate(*pinned_, Stream(), {1}, DType::kI64, MemoryUse::kWorkspace);
+  const Tensor number =
+      Tensor::allocate(*allocator_, stream, {1}, DType::kI64, MemoryUse::kWorkspace);
+  const Tensor data = ones(1000), other = ones(1000);
+  const auto step = [&] {
+    comm->all_reduce(stream, data, ReduceOp::kSum).wait_on(stream);
+    comm->exchange(
+        stream, {{Transfer::Direction::kSend, 0, data}, {Transfer::Direction::kReceive, 0, other}});
+  };
+  cuda::CapturedWork captured(cuda_, stream, allocator_);
+  captured.rehearse(step);
+  nccl::CapturedOperations communication(session_, stream, number.address<std::int64_t>());
+  captured.capture([&] {
+    step();
+    communication.join();
+  });
+  for (std::int64_t replay = 1; replay < 4; ++replay) {
+    *host_number.data<std::int64_t>() = replay;
+    copy(host_number, number, stream);
+    cuda_->fill(data.raw(), static_cast<int>(replay), data.bytes(), stream.native());
+    communication.replay(replay);
+    captured.replay();
+    EXPECT_EQ(read({}, other), read({}, data));
+    // What is not captured may come in between.
+    EXPECT_EQ(read(comm->all_reduce(stream, ones(1000), ReduceOp::kSum), ones(1000)),
+              std::vector<float>(1000, 1.0f));
+  }
+  engine_.drain();
+  const auto finished = recorder_.finished();
+  EXPECT_EQ(std::ranges::count_if(finished, [](const Operation& o) { return o.name == "send"; }),
+            4);
   session_.check();
 }
 
