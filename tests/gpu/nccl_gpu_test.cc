@@ -111,7 +111,8 @@ TEST_F(NcclGpu, IsCapturedAndReplayed) {
     captured.replay();
     EXPECT_EQ(read({}, other), read({}, data));
     // What is not captured may come in between.
-    EXPECT_EQ(read(comm->all_reduce(stream, ones(1000), ReduceOp::kSum), ones(1000)),
+    const Tensor plain = ones(1000);
+    EXPECT_EQ(read(comm->all_reduce(stream, plain, ReduceOp::kSum), plain),
               std::vector<float>(1000, 1.0f));
   }
   engine_.drain();

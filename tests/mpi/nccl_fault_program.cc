@@ -16,6 +16,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/comm/process_grid.h"
+#include "trireme/tensor/captured_work.h"
 
 #include "support/fake_cuda.h"
 #include "support/fake_nccl.h"
@@ -58,6 +59,29 @@ class Run {
     stream_.get().synchronize();
     TRIREME_CHECK(first == 4.0f, "a wrong sum: " + std::to_string(first));
     agree();
+  }
+  // A captured step, replayed twice: the second time where `comes` says so.
+  void replay_twice(const std::function<bool()>& comes) {
+    const Stream& stream = stream_.get();
+    const Tensor number =
+        Tensor::allocate(*allocator_, stream, {1}, DType::kI64, MemoryUse::kWorkspace);
+    const Tensor data =
+        Tensor::allocate(*allocator_, stream, {100}, DType::kF32, MemoryUse::kActivations);
+    auto* step = number.address<std::int64_t>();
+    cuda::CapturedWork captured(cuda_, stream, allocator_);
+    const auto communication = grid_.runtime().capture(stream, step);
+    captured.capture([&] {
+      grid_.tensor().all_reduce(stream, data, ReduceOp::kSum).wait_on(stream);
+      grid_.data().all_reduce(stream, data, ReduceOp::kSum);
+      communication->join();
+    });
+    for (std::int64_t replay = 1; replay <= 2; ++replay) {
+      if (replay == 2 && !comes()) return;
+      cuda_->enqueue(stream, [step, replay] { *step = replay; });
+      communication->replay(replay);
+      captured.replay();
+      stream.synchronize();
+    }
   }
   void end_slowly() { wait_.longer = 1'000'000; }
   void synchronize() { stream_.get().synchronize(); }
@@ -156,6 +180,19 @@ ExitStatus train(Runtime& runtime, FakeNccl& nccl, std::shared_ptr<FakeCuda> cud
          [&] {
            run.step(/*missing=*/3);
            while (rank == 3) sleep(1000);
+         }},
+        {"missing_replay",
+         [&] {
+           run.replay_twice([&] { return rank != 3; });
+           while (rank == 3) sleep(1000);
+         }},
+        {"replay_state",
+         [&] {
+           run.replay_twice([&] {
+             if (rank == 3) nccl.set_state(FakeNccl::Result::kSystemError);
+             return rank != 2;
+           });
+           run.agree();
          }},
         {"sleep",
          [&] {

@@ -419,6 +419,18 @@ std::string little_run(Machine& machine) {
     first->all_to_all(stream, data, other).wait_host();
     const auto registration = first->register_buffer(data);
     second->all_reduce(stream, data, ReduceOp::kSum).wait_host();
+    const Tensor number = machine.on_device(std::vector<std::int64_t>{1});
+    cuda::CapturedWork captured(machine.shared_cuda(), stream, machine.allocator());
+    nccl::CapturedOperations communication(machine.session(), stream,
+                                           number.address<std::int64_t>());
+    captured.capture([&] {
+      first->all_reduce(stream, data, ReduceOp::kSum);
+      second->broadcast(stream, data, 0);
+      communication.join();
+    });
+    communication.replay(1);
+    captured.replay();
+    stream.synchronize();
   });
 }
 
