@@ -32,16 +32,21 @@ Tensor input_gradient(ops::Context& ctx, const Tensor& dy, const Tensor& weight)
   return dx;
 }
 
+// y = a + b, both of which get its gradient.
+Value record_sum(Tape& tape, const Value& a, const Value& b, const Tensor& y) {
+  return tape.record(y, {a, b}, [a = a.slot(), b = b.slot()](Tape& t, const Tensor& dy) {
+    t.add_gradient(a, dy);
+    t.add_gradient(b, dy);
+  });
+}
+
 }  // namespace
 
 Value add(Tape& tape, const Value& a, const Value& b) {
   ops::Context& ctx = tape.context();
   const Tensor y = ctx.allocate(a.shape(), a.tensor().dtype());
   ops::add(ctx, a.tensor(), b.tensor(), y);
-  return tape.record(y, {a, b}, [a = a.slot(), b = b.slot()](Tape& t, const Tensor& dy) {
-    t.add_gradient(a, dy);
-    t.add_gradient(b, dy);
-  });
+  return record_sum(tape, a, b, y);
 }
 
 Value dropout(Tape& tape, const TensorParallel& parallel, const MicroBatch& batch, const Value& x,
@@ -65,48 +70,61 @@ Norm::Norm(const LayerContext& context, NormKind kind, std::int64_t width, bool 
 }
 
 Value Norm::forward(Tape& tape, const Value& x) const {
-  return kind_ == NormKind::kLayer ? layer_norm(tape, x) : rms_norm(tape, x);
-}
-
-Value Norm::layer_norm(Tape& tape, const Value& x) const {
   ops::Context& ctx = tape.context();
   const Tensor y = ctx.allocate(x.shape(), x.tensor().dtype());  // (rows, C)
-  const Tensor mean = ctx.allocate({x.shape()[0]}, DType::kF32);
-  const Tensor rstd = ctx.allocate({x.shape()[0]}, DType::kF32);
-  ops::layer_norm(ctx, x.tensor(), weight_->weight(), bias_ ? bias_->weight() : Tensor(),
-                  kNormEpsilon, y, mean, rstd);
+  const Statistics rows = allocate_statistics(ctx, x.shape()[0]);
+  kind_ == NormKind::kLayer
+      ? ops::layer_norm(ctx, x.tensor(), weight_->weight(), bias(), kNormEpsilon, y, rows.mean,
+                        rows.rstd)
+      : ops::rms_norm(ctx, x.tensor(), weight_->weight(), kNormEpsilon, y, rows.rstd);
+  return record(tape, x, y, rows);
+}
+
+Norm::Added Norm::forward_added(Tape& tape, const Value& x, const Value& branch) const {
+  ops::Context& ctx = tape.context();
+  const Tensor sum = ctx.allocate(x.shape(), x.tensor().dtype());  // (rows, C)
+  const Tensor y = ctx.allocate(x.shape(), x.tensor().dtype());
+  const Statistics rows = allocate_statistics(ctx, x.shape()[0]);
+  kind_ == NormKind::kLayer
+      ? ops::add_layer_norm(ctx, x.tensor(), branch.tensor(), weight_->weight(), bias(),
+                            kNormEpsilon, sum, y, rows.mean, rows.rstd)
+      : ops::add_rms_norm(ctx, x.tensor(), branch.tensor(), weight_->weight(), kNormEpsilon, sum, y,
+                          rows.rstd);
+  const Value added = record_sum(tape, x, branch, sum);
+  return {added, record(tape, added, y, rows)};
+}
+
+Norm::Statistics Norm::allocate_statistics(ops::Context& ctx, std::int64_t rows) const {
+  return {kind_ == NormKind::kLayer ? ctx.allocate({rows}, DType::kF32) : Tensor(),
+          ctx.allocate({rows}, DType::kF32)};
+}
+
+Value Norm::record(Tape& tape, const Value& x, const Tensor& y, const Statistics& rows) const {
   std::vector<const Parameter*> parameters = {weight_};
   if (bias_) parameters.push_back(bias_);
   return tape.record(
       y, {x},
-      [x, mean, rstd, this](Tape& t, const Tensor& dy) {
-        const Tensor dx = t.context().allocate(dy.shape(), dy.dtype());
-        ops::layer_norm_backward_input(t.context(), dy, x.tensor(), weight_->weight(), mean, rstd,
-                                       dx);
+      [x, rows, this](Tape& t, const Tensor& dy) {
+        ops::Context& ctx = t.context();
+        // What else goes to x, past the norm, is there already: added up in one pass, and in place
+        // unless other values have the same gradient.
+        const Tensor rest = t.take_gradient(x.slot());
+        const Tensor dx =
+            rest.defined() && !rest.shared() ? rest : ctx.allocate(dy.shape(), dy.dtype());
+        kind_ == NormKind::kLayer
+            ? ops::layer_norm_backward_input(ctx, dy, x.tensor(), weight_->weight(), rows.mean,
+                                             rows.rstd, rest, dx)
+            : ops::rms_norm_backward_input(ctx, dy, x.tensor(), weight_->weight(), rows.rstd, rest,
+                                           dx);
         t.add_gradient(x.slot(), dx);
       },
       parameters,
-      [x, mean, rstd, this](Tape& t, const Tensor& dy) {
-        ops::layer_norm_backward_weight(t.context(), dy, x.tensor(), mean, rstd,
-                                        weight_->gradient(), bias_ ? bias_->gradient() : Tensor());
-      });
-}
-
-Value Norm::rms_norm(Tape& tape, const Value& x) const {
-  ops::Context& ctx = tape.context();
-  const Tensor y = ctx.allocate(x.shape(), x.tensor().dtype());  // (rows, C)
-  const Tensor rstd = ctx.allocate({x.shape()[0]}, DType::kF32);
-  ops::rms_norm(ctx, x.tensor(), weight_->weight(), kNormEpsilon, y, rstd);
-  return tape.record(
-      y, {x},
-      [x, rstd, this](Tape& t, const Tensor& dy) {
-        const Tensor dx = t.context().allocate(dy.shape(), dy.dtype());
-        ops::rms_norm_backward_input(t.context(), dy, x.tensor(), weight_->weight(), rstd, dx);
-        t.add_gradient(x.slot(), dx);
-      },
-      {weight_},
-      [x, rstd, this](Tape& t, const Tensor& dy) {
-        ops::rms_norm_backward_weight(t.context(), dy, x.tensor(), rstd, weight_->gradient());
+      [x, rows, this](Tape& t, const Tensor& dy) {
+        kind_ == NormKind::kLayer ? ops::layer_norm_backward_weight(
+                                        t.context(), dy, x.tensor(), rows.mean, rows.rstd,
+                                        weight_->gradient(), bias_ ? bias_->gradient() : Tensor())
+                                  : ops::rms_norm_backward_weight(t.context(), dy, x.tensor(),
+                                                                  rows.rstd, weight_->gradient());
       });
 }
 

@@ -161,19 +161,25 @@ class OpsBench {
   void norm() {
     const bool rms = model_.norm == nn::NormKind::kRms;
     const std::string name = rms ? "rms_norm" : "layer_norm";
-    if (!any_wanted({name, name + "_dx", name + "_dw"})) return;
+    if (!any_wanted({name, "add_" + name, name + "_dx", name + "_dw"})) return;
     const std::int64_t c = model_.width;
     const Tensor x = tensor({rows_, c}), y = tensor({rows_, c}), dy = tensor({rows_, c});
     const Tensor w = tensor({c}), b = tensor({c}), mean = floats({rows_}), rstd = floats({rows_});
+    const Tensor branch = tensor({rows_, c}), sum = tensor({rows_, c});
     const Tensor dw = floats({c}), db = floats({c});
     const std::string shape = fmt::format("{} x {}", rows_, c);
     measure({name, shape, 0.0, 0.0, bytes_of({x, y})}, [&] {
       rms ? ops::rms_norm(ctx_, x, w, 1e-5f, y, rstd)
           : ops::layer_norm(ctx_, x, w, b, 1e-5f, y, mean, rstd);
     });
-    measure({name + "_dx", shape, 0.0, 0.0, bytes_of({dy, x, y})}, [&] {
-      rms ? ops::rms_norm_backward_input(ctx_, dy, x, w, rstd, y)
-          : ops::layer_norm_backward_input(ctx_, dy, x, w, mean, rstd, y);
+    measure({"add_" + name, shape, 0.0, 0.0, bytes_of({x, branch, sum, y})}, [&] {
+      rms ? ops::add_rms_norm(ctx_, x, branch, w, 1e-5f, sum, y, rstd)
+          : ops::add_layer_norm(ctx_, x, branch, w, b, 1e-5f, sum, y, mean, rstd);
+    });
+    // As in a block, onto what else goes to x.
+    measure({name + "_dx", shape, 0.0, 0.0, bytes_of({dy, x, branch, y})}, [&] {
+      rms ? ops::rms_norm_backward_input(ctx_, dy, x, w, rstd, branch, y)
+          : ops::layer_norm_backward_input(ctx_, dy, x, w, mean, rstd, branch, y);
     });
     measure({name + "_dw", shape, 0.0, 0.0, bytes_of({dy, x})}, [&] {
       rms ? ops::rms_norm_backward_weight(ctx_, dy, x, rstd, dw)

@@ -41,9 +41,19 @@ class Norm {
   Norm(const LayerContext& context, NormKind kind, std::int64_t width, bool bias);
   Value forward(Tape& tape, const Value& x) const;
 
+  // x + branch, and the norm of it.
+  struct Added {
+    Value sum, normed;
+  };
+  Added forward_added(Tape& tape, const Value& x, const Value& branch) const;
  private:
-  Value layer_norm(Tape& tape, const Value& x) const;
-  Value rms_norm(Tape& tape, const Value& x) const;
+  // The rows' statistics, which the backward needs; RMS norm has no mean.
+  struct Statistics {
+    Tensor mean, rstd;
+  };
+  Statistics allocate_statistics(ops::Context& ctx, std::int64_t rows) const;
+  Value record(Tape& tape, const Value& x, const Tensor& y, const Statistics& statistics) const;
+  Tensor bias() const { return bias_ ? bias_->weight() : Tensor(); }
 
   NormKind kind_;
   Parameter* weight_;
