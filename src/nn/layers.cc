@@ -156,23 +156,47 @@ ColumnParallelLinear::ColumnParallelLinear(const LayerContext& context,
   }
 }
 
+std::vector<const Parameter*> ColumnParallelLinear::parameters() const {
+  std::vector<const Parameter*> all(weights_.begin(), weights_.end());
+  all.insert(all.end(), biases_.begin(), biases_.end());
+  return all;
+}
+
 Value ColumnParallelLinear::forward(Tape& tape, const Value& x) const {
   ops::Context& ctx = tape.context();
   const Tensor weight = side_by_side_weight(weights_);  // (local out, in)
   const Tensor y = ctx.allocate({x.shape()[0], weight.shape()[0]}, x.tensor().dtype());
   ops::linear(ctx, x.tensor(), weight, bias_of(biases_), y);
-  std::vector<const Parameter*> parameters(weights_.begin(), weights_.end());
-  parameters.insert(parameters.end(), biases_.begin(), biases_.end());
   return tape.record(
       y, {x},
       [x = x.slot(), this](Tape& t, const Tensor& dy) {
         t.add_gradient(x, input_gradient(t.context(), dy, side_by_side_weight(weights_)));
       },
-      parameters,
+      parameters(),
       [x, this](Tape& t, const Tensor& dy) {
         ops::linear_backward_weight(t.context(), dy, x.tensor(), side_by_side_gradient(weights_),
                                     bias_gradient_of(biases_));
       });
+}
+
+ColumnParallelLinear::Activated ColumnParallelLinear::forward_gelu(Tape& tape,
+                                                                   const Value& x) const {
+  ops::Context& ctx = tape.context();
+  const Tensor weight = side_by_side_weight(weights_);  // (local out, in)
+  const Tensor pre = ctx.allocate({x.shape()[0], weight.shape()[0]}, x.tensor().dtype());
+  const Tensor y = ctx.allocate(pre.shape(), pre.dtype());
+  ops::linear_gelu(ctx, x.tensor(), weight, bias_of(biases_), pre, y);
+  const Value recorded = tape.record(
+      pre, {x},
+      [x = x.slot(), this](Tape& t, const Tensor& dpre) {
+        t.add_gradient(x, input_gradient(t.context(), dpre, side_by_side_weight(weights_)));
+      },
+      parameters(),
+      [x, this](Tape& t, const Tensor& dpre) {
+        ops::linear_backward_weight(t.context(), dpre, x.tensor(), side_by_side_gradient(weights_),
+                                    Tensor());
+      });
+  return {recorded, y, [this] { return bias_gradient_of(biases_); }};
 }
 
 RowParallelLinear::RowParallelLinear(const LayerContext& context, std::int64_t out, std::int64_t in,
@@ -187,19 +211,33 @@ RowParallelLinear::RowParallelLinear(const LayerContext& context, std::int64_t o
 }
 
 Value RowParallelLinear::forward(Tape& tape, const Value& x) const {
+  return forward(tape, x.tensor(), x, [x = x.slot(), this](Tape& t, const Tensor& dy) {
+    t.add_gradient(x, input_gradient(t.context(), dy, weight_->weight()));
+  });
+}
+
+Value RowParallelLinear::forward(Tape& tape, const ColumnParallelLinear::Activated& x) const {
+  const auto to_pre = [pre = x.pre, bias_gradient = x.bias_gradient, this](Tape& t,
+                                                                           const Tensor& dy) {
+    const Tensor dpre = t.context().allocate(pre.shape(), dy.dtype());
+    ops::linear_backward_input_gelu(t.context(), dy, weight_->weight(), pre.tensor(), dpre,
+                                    bias_gradient());
+    t.add_gradient(pre.slot(), dpre);
+  };
+  return forward(tape, x.y, x.pre, to_pre);
+}
+
+Value RowParallelLinear::forward(Tape& tape, const Tensor& x, const Value& source,
+                                 Tape::InputGradient input_gradient) const {
   ops::Context& ctx = tape.context();
   const Tensor& weight = weight_->weight();  // (out, local in)
-  const Tensor partial = ctx.allocate({x.shape()[0], weight.shape()[0]}, x.tensor().dtype());
-  ops::linear(ctx, x.tensor(), weight, Tensor(), partial);
-  const Value product = tape.record(
-      partial, {x},
-      [x = x.slot(), this](Tape& t, const Tensor& dy) {
-        t.add_gradient(x, input_gradient(t.context(), dy, weight_->weight()));
-      },
-      {weight_},
-      [x, this](Tape& t, const Tensor& dy) {
-        ops::linear_backward_weight(t.context(), dy, x.tensor(), weight_->gradient(), Tensor());
-      });
+  const Tensor partial = ctx.allocate({x.shape()[0], weight.shape()[0]}, x.dtype());
+  ops::linear(ctx, x, weight, Tensor(), partial);
+  const Value product =
+      tape.record(partial, {source}, std::move(input_gradient), {weight_},
+                  [x, this](Tape& t, const Tensor& dy) {
+                    ops::linear_backward_weight(t.context(), dy, x, weight_->gradient(), Tensor());
+                  });
   const Value sum = leave(tape, parallel_, product);
   if (!bias_) return sum;
   // In place: nothing else needs the sum without its bias.
@@ -226,18 +264,19 @@ Mlp::Mlp(const LayerContext& context, ActivationKind activation, std::int64_t wi
 }
 
 Value Mlp::forward(Tape& tape, const Value& x) const {
+  const Value inside = enter(tape, parallel_, x);  // (rows, C)
+  if (activation_ == ActivationKind::kGelu) {
+    return down_->forward(tape, up_->forward_gelu(tape, inside));
+  }
   ops::Context& ctx = tape.context();
-  const Value up =
-      up_->forward(tape, enter(tape, parallel_, x));  // (rows, local hidden), twice for SwiGLU
-  const bool gated = activation_ == ActivationKind::kSwiglu;
-  const std::int64_t hidden = up.shape()[1] / (gated ? 2 : 1);
-  const Tensor y = ctx.allocate({up.shape()[0], hidden}, up.tensor().dtype());
-  gated ? ops::swiglu(ctx, up.tensor(), y) : ops::gelu(ctx, up.tensor(), y);
-  const Value active = tape.record(y, {up}, [up, gated](Tape& t, const Tensor& dy) {
-    const Tensor dup = t.context().allocate(up.shape(), dy.dtype());
-    gated ? ops::swiglu_backward(t.context(), up.tensor(), dy, dup)
-          : ops::gelu_backward(t.context(), up.tensor(), dy, dup);
-    t.add_gradient(up.slot(), dup);
+  const Value gate_up = up_->forward(tape, inside);  // (rows, 2 x local hidden)
+  const Tensor y =
+      ctx.allocate({gate_up.shape()[0], gate_up.shape()[1] / 2}, gate_up.tensor().dtype());
+  ops::swiglu(ctx, gate_up.tensor(), y);
+  const Value active = tape.record(y, {gate_up}, [gate_up](Tape& t, const Tensor& dy) {
+    const Tensor dgate_up = t.context().allocate(gate_up.shape(), dy.dtype());
+    ops::swiglu_backward(t.context(), gate_up.tensor(), dy, dgate_up);
+    t.add_gradient(gate_up.slot(), dgate_up);
   });
   return down_->forward(tape, active);
 }
