@@ -33,8 +33,9 @@ OPERATIONS = [
     ("swiglu / backward", "element of y", "3e / 5e", "about 15 / 20"),
     ("dropout", "element", "2e", "about 25, integer"),
     ("layer_norm, rms_norm", "element of x", "2e", "8"),
-    ("their backward, input", "element of x", "3e", "10"),
+    ("their backward, input", "element of x", "3e, onto what else goes to x 4e", "10"),
     ("their backward, weight", "element of x", "2e", "4"),
+    ("add_layer_norm, add_rms_norm", "element of x", "4e", "9"),
     ("embedding", "element of y", "2e", "0"),
     ("embedding_backward", "element of dy", "e + 8 for each row of the table that occurs", "1"),
     ("add_positions", "element of x", "2e, the table once", "1"),
@@ -56,7 +57,9 @@ OPERATIONS = [
 ROWS = 64 * 1024
 FLOORS = [
     ("layer_norm", "65536 x 768, bf16", ROWS * 768, 4),
+    ("add_layer_norm", "65536 x 768, bf16", ROWS * 768, 8),
     ("layer_norm_backward_input", "65536 x 768, bf16", ROWS * 768, 6),
+    ("the same, onto a gradient", "65536 x 768, bf16", ROWS * 768, 8),
     ("layer_norm_backward_weight", "65536 x 768, bf16", ROWS * 768, 4),
     ("gelu", "65536 x 3072, bf16", ROWS * 3072, 4),
     ("gelu_backward", "65536 x 3072, bf16", ROWS * 3072, 6),

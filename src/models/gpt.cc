@@ -80,10 +80,11 @@ class TransformerBlock : public nn::Block {
                          {parameters_, tensor_parallel(build), fmt::format("blocks.{}", layer)}) {}
 
   Values forward(Tape& tape, const MicroBatch& batch, Values in) const override {
-    Value x = in[0];  // (B T, C)
-    x = nn::add(tape, x,
-                drop(tape, batch, attention_.forward(tape, batch, norm1_.forward(tape, x)), 0));
-    return {nn::add(tape, x, drop(tape, batch, mlp_.forward(tape, norm2_.forward(tape, x)), 1))};
+    const Value& x = in[0];  // (B T, C)
+    const Value attended =
+        drop(tape, batch, attention_.forward(tape, batch, norm1_.forward(tape, x)), 0);
+    const auto [sum, normed] = norm2_.forward_added(tape, x, attended);
+    return {nn::add(tape, sum, drop(tape, batch, mlp_.forward(tape, normed), 1))};
   }
 
  private:

@@ -32,16 +32,21 @@ Tensor input_gradient(ops::Context& ctx, const Tensor& dy, const Tensor& weight)
   return dx;
 }
 
+// y = a + b, both of which get its gradient.
+Value record_sum(Tape& tape, const Value& a, const Value& b, const Tensor& y) {
+  return tape.record(y, {a, b}, [a = a.slot(), b = b.slot()](Tape& t, const Tensor& dy) {
+    t.add_gradient(a, dy);
+    t.add_gradient(b, dy);
+  });
+}
+
 }  // namespace
 
 Value add(Tape& tape, const Value& a, const Value& b) {
   ops::Context& ctx = tape.context();
   const Tensor y = ctx.allocate(a.shape(), a.tensor().dtype());
   ops::add(ctx, a.tensor(), b.tensor(), y);
-  return tape.record(y, {a, b}, [a = a.slot(), b = b.slot()](Tape& t, const Tensor& dy) {
-    t.add_gradient(a, dy);
-    t.add_gradient(b, dy);
-  });
+  return record_sum(tape, a, b, y);
 }
 
 Value dropout(Tape& tape, const TensorParallel& parallel, const MicroBatch& batch, const Value& x,
@@ -65,48 +70,61 @@ Norm::Norm(const LayerContext& context, NormKind kind, std::int64_t width, bool 
 }
 
 Value Norm::forward(Tape& tape, const Value& x) const {
-  return kind_ == NormKind::kLayer ? layer_norm(tape, x) : rms_norm(tape, x);
-}
-
-Value Norm::layer_norm(Tape& tape, const Value& x) const {
   ops::Context& ctx = tape.context();
   const Tensor y = ctx.allocate(x.shape(), x.tensor().dtype());  // (rows, C)
-  const Tensor mean = ctx.allocate({x.shape()[0]}, DType::kF32);
-  const Tensor rstd = ctx.allocate({x.shape()[0]}, DType::kF32);
-  ops::layer_norm(ctx, x.tensor(), weight_->weight(), bias_ ? bias_->weight() : Tensor(),
-                  kNormEpsilon, y, mean, rstd);
+  const Statistics rows = allocate_statistics(ctx, x.shape()[0]);
+  kind_ == NormKind::kLayer
+      ? ops::layer_norm(ctx, x.tensor(), weight_->weight(), bias(), kNormEpsilon, y, rows.mean,
+                        rows.rstd)
+      : ops::rms_norm(ctx, x.tensor(), weight_->weight(), kNormEpsilon, y, rows.rstd);
+  return record(tape, x, y, rows);
+}
+
+Norm::Added Norm::forward_added(Tape& tape, const Value& x, const Value& branch) const {
+  ops::Context& ctx = tape.context();
+  const Tensor sum = ctx.allocate(x.shape(), x.tensor().dtype());  // (rows, C)
+  const Tensor y = ctx.allocate(x.shape(), x.tensor().dtype());
+  const Statistics rows = allocate_statistics(ctx, x.shape()[0]);
+  kind_ == NormKind::kLayer
+      ? ops::add_layer_norm(ctx, x.tensor(), branch.tensor(), weight_->weight(), bias(),
+                            kNormEpsilon, sum, y, rows.mean, rows.rstd)
+      : ops::add_rms_norm(ctx, x.tensor(), branch.tensor(), weight_->weight(), kNormEpsilon, sum, y,
+                          rows.rstd);
+  const Value added = record_sum(tape, x, branch, sum);
+  return {added, record(tape, added, y, rows)};
+}
+
+Norm::Statistics Norm::allocate_statistics(ops::Context& ctx, std::int64_t rows) const {
+  return {kind_ == NormKind::kLayer ? ctx.allocate({rows}, DType::kF32) : Tensor(),
+          ctx.allocate({rows}, DType::kF32)};
+}
+
+Value Norm::record(Tape& tape, const Value& x, const Tensor& y, const Statistics& rows) const {
   std::vector<const Parameter*> parameters = {weight_};
   if (bias_) parameters.push_back(bias_);
   return tape.record(
       y, {x},
-      [x, mean, rstd, this](Tape& t, const Tensor& dy) {
-        const Tensor dx = t.context().allocate(dy.shape(), dy.dtype());
-        ops::layer_norm_backward_input(t.context(), dy, x.tensor(), weight_->weight(), mean, rstd,
-                                       dx);
+      [x, rows, this](Tape& t, const Tensor& dy) {
+        ops::Context& ctx = t.context();
+        // What else goes to x, past the norm, is there already: added up in one pass, and in place
+        // unless other values have the same gradient.
+        const Tensor rest = t.take_gradient(x.slot());
+        const Tensor dx =
+            rest.defined() && !rest.shared() ? rest : ctx.allocate(dy.shape(), dy.dtype());
+        kind_ == NormKind::kLayer
+            ? ops::layer_norm_backward_input(ctx, dy, x.tensor(), weight_->weight(), rows.mean,
+                                             rows.rstd, rest, dx)
+            : ops::rms_norm_backward_input(ctx, dy, x.tensor(), weight_->weight(), rows.rstd, rest,
+                                           dx);
         t.add_gradient(x.slot(), dx);
       },
       parameters,
-      [x, mean, rstd, this](Tape& t, const Tensor& dy) {
-        ops::layer_norm_backward_weight(t.context(), dy, x.tensor(), mean, rstd,
-                                        weight_->gradient(), bias_ ? bias_->gradient() : Tensor());
-      });
-}
-
-Value Norm::rms_norm(Tape& tape, const Value& x) const {
-  ops::Context& ctx = tape.context();
-  const Tensor y = ctx.allocate(x.shape(), x.tensor().dtype());  // (rows, C)
-  const Tensor rstd = ctx.allocate({x.shape()[0]}, DType::kF32);
-  ops::rms_norm(ctx, x.tensor(), weight_->weight(), kNormEpsilon, y, rstd);
-  return tape.record(
-      y, {x},
-      [x, rstd, this](Tape& t, const Tensor& dy) {
-        const Tensor dx = t.context().allocate(dy.shape(), dy.dtype());
-        ops::rms_norm_backward_input(t.context(), dy, x.tensor(), weight_->weight(), rstd, dx);
-        t.add_gradient(x.slot(), dx);
-      },
-      {weight_},
-      [x, rstd, this](Tape& t, const Tensor& dy) {
-        ops::rms_norm_backward_weight(t.context(), dy, x.tensor(), rstd, weight_->gradient());
+      [x, rows, this](Tape& t, const Tensor& dy) {
+        kind_ == NormKind::kLayer ? ops::layer_norm_backward_weight(
+                                        t.context(), dy, x.tensor(), rows.mean, rows.rstd,
+                                        weight_->gradient(), bias_ ? bias_->gradient() : Tensor())
+                                  : ops::rms_norm_backward_weight(t.context(), dy, x.tensor(),
+                                                                  rows.rstd, weight_->gradient());
       });
 }
 
@@ -138,23 +156,47 @@ ColumnParallelLinear::ColumnParallelLinear(const LayerContext& context,
   }
 }
 
+std::vector<const Parameter*> ColumnParallelLinear::parameters() const {
+  std::vector<const Parameter*> all(weights_.begin(), weights_.end());
+  all.insert(all.end(), biases_.begin(), biases_.end());
+  return all;
+}
+
 Value ColumnParallelLinear::forward(Tape& tape, const Value& x) const {
   ops::Context& ctx = tape.context();
   const Tensor weight = side_by_side_weight(weights_);  // (local out, in)
   const Tensor y = ctx.allocate({x.shape()[0], weight.shape()[0]}, x.tensor().dtype());
   ops::linear(ctx, x.tensor(), weight, bias_of(biases_), y);
-  std::vector<const Parameter*> parameters(weights_.begin(), weights_.end());
-  parameters.insert(parameters.end(), biases_.begin(), biases_.end());
   return tape.record(
       y, {x},
       [x = x.slot(), this](Tape& t, const Tensor& dy) {
         t.add_gradient(x, input_gradient(t.context(), dy, side_by_side_weight(weights_)));
       },
-      parameters,
+      parameters(),
       [x, this](Tape& t, const Tensor& dy) {
         ops::linear_backward_weight(t.context(), dy, x.tensor(), side_by_side_gradient(weights_),
                                     bias_gradient_of(biases_));
       });
+}
+
+ColumnParallelLinear::Activated ColumnParallelLinear::forward_gelu(Tape& tape,
+                                                                   const Value& x) const {
+  ops::Context& ctx = tape.context();
+  const Tensor weight = side_by_side_weight(weights_);  // (local out, in)
+  const Tensor pre = ctx.allocate({x.shape()[0], weight.shape()[0]}, x.tensor().dtype());
+  const Tensor y = ctx.allocate(pre.shape(), pre.dtype());
+  ops::linear_gelu(ctx, x.tensor(), weight, bias_of(biases_), pre, y);
+  const Value recorded = tape.record(
+      pre, {x},
+      [x = x.slot(), this](Tape& t, const Tensor& dpre) {
+        t.add_gradient(x, input_gradient(t.context(), dpre, side_by_side_weight(weights_)));
+      },
+      parameters(),
+      [x, this](Tape& t, const Tensor& dpre) {
+        ops::linear_backward_weight(t.context(), dpre, x.tensor(), side_by_side_gradient(weights_),
+                                    Tensor());
+      });
+  return {recorded, y, [this] { return bias_gradient_of(biases_); }};
 }
 
 RowParallelLinear::RowParallelLinear(const LayerContext& context, std::int64_t out, std::int64_t in,
@@ -169,19 +211,33 @@ RowParallelLinear::RowParallelLinear(const LayerContext& context, std::int64_t o
 }
 
 Value RowParallelLinear::forward(Tape& tape, const Value& x) const {
+  return forward(tape, x.tensor(), x, [x = x.slot(), this](Tape& t, const Tensor& dy) {
+    t.add_gradient(x, input_gradient(t.context(), dy, weight_->weight()));
+  });
+}
+
+Value RowParallelLinear::forward(Tape& tape, const ColumnParallelLinear::Activated& x) const {
+  const auto to_pre = [pre = x.pre, bias_gradient = x.bias_gradient, this](Tape& t,
+                                                                           const Tensor& dy) {
+    const Tensor dpre = t.context().allocate(pre.shape(), dy.dtype());
+    ops::linear_backward_input_gelu(t.context(), dy, weight_->weight(), pre.tensor(), dpre,
+                                    bias_gradient());
+    t.add_gradient(pre.slot(), dpre);
+  };
+  return forward(tape, x.y, x.pre, to_pre);
+}
+
+Value RowParallelLinear::forward(Tape& tape, const Tensor& x, const Value& source,
+                                 Tape::InputGradient input_gradient) const {
   ops::Context& ctx = tape.context();
   const Tensor& weight = weight_->weight();  // (out, local in)
-  const Tensor partial = ctx.allocate({x.shape()[0], weight.shape()[0]}, x.tensor().dtype());
-  ops::linear(ctx, x.tensor(), weight, Tensor(), partial);
-  const Value product = tape.record(
-      partial, {x},
-      [x = x.slot(), this](Tape& t, const Tensor& dy) {
-        t.add_gradient(x, input_gradient(t.context(), dy, weight_->weight()));
-      },
-      {weight_},
-      [x, this](Tape& t, const Tensor& dy) {
-        ops::linear_backward_weight(t.context(), dy, x.tensor(), weight_->gradient(), Tensor());
-      });
+  const Tensor partial = ctx.allocate({x.shape()[0], weight.shape()[0]}, x.dtype());
+  ops::linear(ctx, x, weight, Tensor(), partial);
+  const Value product =
+      tape.record(partial, {source}, std::move(input_gradient), {weight_},
+                  [x, this](Tape& t, const Tensor& dy) {
+                    ops::linear_backward_weight(t.context(), dy, x, weight_->gradient(), Tensor());
+                  });
   const Value sum = leave(tape, parallel_, product);
   if (!bias_) return sum;
   // In place: nothing else needs the sum without its bias.
@@ -208,18 +264,19 @@ Mlp::Mlp(const LayerContext& context, ActivationKind activation, std::int64_t wi
 }
 
 Value Mlp::forward(Tape& tape, const Value& x) const {
+  const Value inside = enter(tape, parallel_, x);  // (rows, C)
+  if (activation_ == ActivationKind::kGelu) {
+    return down_->forward(tape, up_->forward_gelu(tape, inside));
+  }
   ops::Context& ctx = tape.context();
-  const Value up =
-      up_->forward(tape, enter(tape, parallel_, x));  // (rows, local hidden), twice for SwiGLU
-  const bool gated = activation_ == ActivationKind::kSwiglu;
-  const std::int64_t hidden = up.shape()[1] / (gated ? 2 : 1);
-  const Tensor y = ctx.allocate({up.shape()[0], hidden}, up.tensor().dtype());
-  gated ? ops::swiglu(ctx, up.tensor(), y) : ops::gelu(ctx, up.tensor(), y);
-  const Value active = tape.record(y, {up}, [up, gated](Tape& t, const Tensor& dy) {
-    const Tensor dup = t.context().allocate(up.shape(), dy.dtype());
-    gated ? ops::swiglu_backward(t.context(), up.tensor(), dy, dup)
-          : ops::gelu_backward(t.context(), up.tensor(), dy, dup);
-    t.add_gradient(up.slot(), dup);
+  const Value gate_up = up_->forward(tape, inside);  // (rows, 2 x local hidden)
+  const Tensor y =
+      ctx.allocate({gate_up.shape()[0], gate_up.shape()[1] / 2}, gate_up.tensor().dtype());
+  ops::swiglu(ctx, gate_up.tensor(), y);
+  const Value active = tape.record(y, {gate_up}, [gate_up](Tape& t, const Tensor& dy) {
+    const Tensor dgate_up = t.context().allocate(gate_up.shape(), dy.dtype());
+    ops::swiglu_backward(t.context(), gate_up.tensor(), dy, dgate_up);
+    t.add_gradient(gate_up.slot(), dgate_up);
   });
   return down_->forward(tape, active);
 }

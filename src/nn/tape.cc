@@ -37,7 +37,7 @@ void Tape::add_gradient(GradientSlot to, Tensor gradient, Work pending) {
     slot = {std::move(gradient), std::move(pending)};
     return;
   }
-  const Tensor first = take_gradient(to.id_);
+  const Tensor first = take_gradient(to);
   pending.wait_on(ctx_.stream);
   // Added up in place, unless other values have the same gradient (the gradient of a sum is
   // shared).
@@ -53,8 +53,9 @@ Tensor Tape::writable(const Tensor& dy) const {
   return copy;
 }
 
-Tensor Tape::take_gradient(int id) {
-  Slot slot = std::exchange(slots_[static_cast<std::size_t>(id)], {});
+Tensor Tape::take_gradient(GradientSlot from) {
+  if (from.id_ < 0) return {};
+  Slot slot = std::exchange(slots_[static_cast<std::size_t>(from.id_)], {});
   slot.pending.wait_on(ctx_.stream);
   return std::move(slot.gradient);
 }
@@ -68,7 +69,7 @@ void Tape::backward(const Values& outputs, const Tensors& gradients, bool defer_
     nodes_.pop_back();
     Tensor dy;
     if (node.output >= 0) {
-      dy = take_gradient(node.output);
+      dy = take_gradient(GradientSlot(node.output));
       // A value that nothing used. Its parameters take part all the same, with nothing to add.
       if (!dy.defined()) {
         run_weights(node, dy);

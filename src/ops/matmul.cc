@@ -47,6 +47,29 @@ MatmulCall checked_call(const Tensor& a, Transpose transpose_a, const Tensor& b,
   return call;
 }
 
+void set_bias(MatmulCall& call, std::string_view op, const Tensor& bias) {
+  if (!bias.defined()) return;
+  check_floating(op, "bias", bias);
+  check_shape(op, "bias", bias, {call.n});
+  call.bias = bias.raw();
+  call.bias_dtype = bias.dtype();
+}
+
+void set_gelu(MatmulCall& call, std::string_view op, Epilogue epilogue, const Tensor& pre,
+              const Tensor& c) {
+  check_shape(op, "pre", pre, c.shape());
+  check_dtype(op, "pre", pre, {c.dtype()});
+  call.epilogue = epilogue;
+  call.auxiliary = pre.raw();
+}
+
+// Whether the engine did the call with all that it asks for.
+bool run_fused(Context& ctx, const MatmulCall& call) {
+  if (call.m * call.n * call.k == 0 || !ctx.matmul->fuses(call)) return false;
+  ctx.matmul->run(ctx, call);
+  return true;
+}
+
 }  // namespace
 
 void matmul(Context& ctx, const Tensor& a, Transpose transpose_a, const Tensor& b,
@@ -64,20 +87,43 @@ void linear(Context& ctx, const Tensor& x, const Tensor& weight, const Tensor& b
             const Tensor& y) {
   if (!bias.defined()) return matmul(ctx, x, Transpose::kNo, weight, Transpose::kYes, 0.0f, y);
   MatmulCall call = checked_call(x, Transpose::kNo, weight, Transpose::kYes, 0.0f, y);
-  check_floating("linear", "bias", bias);
-  check_shape("linear", "bias", bias, {call.n});
-  call.bias = bias.raw();
-  call.bias_dtype = bias.dtype();
-  if (call.m * call.n * call.k != 0 && ctx.matmul->fuses_bias(call)) {
-    ctx.matmul->run(ctx, call);
-  } else {
-    matmul(ctx, x, Transpose::kNo, weight, Transpose::kYes, 0.0f, y);
-    add_bias(ctx, y, bias);
-  }
+  set_bias(call, "linear", bias);
+  if (run_fused(ctx, call)) return;
+  matmul(ctx, x, Transpose::kNo, weight, Transpose::kYes, 0.0f, y);
+  add_bias(ctx, y, bias);
+}
+
+void linear_gelu(Context& ctx, const Tensor& x, const Tensor& weight, const Tensor& bias,
+                 const Tensor& pre, const Tensor& y) {
+  MatmulCall call = checked_call(x, Transpose::kNo, weight, Transpose::kYes, 0.0f, y);
+  set_bias(call, "linear_gelu", bias);
+  set_gelu(call, "linear_gelu", Epilogue::kGelu, pre, y);
+  if (run_fused(ctx, call)) return;
+  linear(ctx, x, weight, bias, pre);
+  gelu(ctx, pre, y);
 }
 
 void linear_backward_input(Context& ctx, const Tensor& dy, const Tensor& weight, const Tensor& dx) {
   matmul(ctx, dy, Transpose::kNo, weight, Transpose::kNo, 0.0f, dx);
+}
+
+void linear_backward_input_gelu(Context& ctx, const Tensor& dy, const Tensor& weight,
+                                const Tensor& pre, const Tensor& dpre, const Tensor& dbias) {
+  MatmulCall call = checked_call(dy, Transpose::kNo, weight, Transpose::kNo, 0.0f, dpre);
+  set_gelu(call, "linear_backward_input_gelu", Epilogue::kGeluBackward, pre, dpre);
+  if (dbias.defined()) {
+    check_fp32("linear_backward_input_gelu", "dbias", dbias, {call.n});
+    // An engine writes the sums; they are to be added.
+    const Tensor sums = ctx.allocate({call.n}, DType::kF32, MemoryUse::kWorkspace);
+    call.bias_gradient = static_cast<float*>(sums.raw());
+    if (run_fused(ctx, call)) return add(ctx, dbias, sums, dbias);
+    call.bias_gradient = nullptr;
+  }
+  if (!run_fused(ctx, call)) {
+    linear_backward_input(ctx, dy, weight, dpre);
+    gelu_backward(ctx, pre, dpre, dpre);
+  }
+  if (dbias.defined()) add_column_sums(ctx, dpre, dbias);
 }
 
 void linear_backward_weight(Context& ctx, const Tensor& dy, const Tensor& x, const Tensor& dweight,

@@ -1,9 +1,11 @@
 #include "ops/matmul_cublaslt.h"
 
 #include <algorithm>
+#include <array>
+#include <compare>
 #include <map>
 #include <mutex>
-#include <tuple>
+#include <optional>
 #include <type_traits>
 
 #include <fmt/format.h>
@@ -50,14 +52,35 @@ std::string text_of(const MatmulCall& call) {
     return transposed ? fmt::format("({}, {})^T", columns, rows)
                       : fmt::format("({}, {})", rows, columns);
   };
-  return fmt::format("{} by {} in {} into {}{}", operand(call.m, call.k, call.transpose_a),
+  const char* then = call.epilogue == Epilogue::kGelu           ? ", then GELU"
+                     : call.epilogue == Epilogue::kGeluBackward ? ", then GELU's gradient"
+                                                                : "";
+  return fmt::format("{} by {} in {} into {}{}{}", operand(call.m, call.k, call.transpose_a),
                      operand(call.k, call.n, call.transpose_b), name_of(call.dtype),
-                     name_of(call.c_dtype), call.bias == nullptr ? "" : " with a bias");
+                     name_of(call.c_dtype), call.bias == nullptr ? "" : " with a bias", then);
+}
+
+cublasLtEpilogue_t epilogue_of(const MatmulCall& call) {
+  switch (call.epilogue) {
+    case Epilogue::kGelu:
+      return call.bias == nullptr ? CUBLASLT_EPILOGUE_GELU_AUX : CUBLASLT_EPILOGUE_GELU_AUX_BIAS;
+    case Epilogue::kGeluBackward:
+      return call.bias_gradient == nullptr ? CUBLASLT_EPILOGUE_DGELU
+                                           : CUBLASLT_EPILOGUE_DGELU_BGRAD;
+    default:
+      return call.bias == nullptr ? CUBLASLT_EPILOGUE_DEFAULT : CUBLASLT_EPILOGUE_BIAS;
+  }
+}
+
+// What cuBLASLt reads or writes by the one pointer: a bias, or the gradient of one.
+const void* bias_of(const MatmulCall& call) {
+  return call.bias_gradient == nullptr ? call.bias : call.bias_gradient;
 }
 
 // cuBLASLt's matrices are column-major: what lies row-major as x is x^T to it. So c = op(a) op(b)
 // is asked for as c^T = op(b)^T op(a)^T: its A is our b, its B our a, and whether an operand is
-// transposed stays as it is.
+// transposed stays as it is. A bias has an element for each of its rows, our columns, and the
+// gradient of one is a sum over its columns, our rows. Its GELU is the tanh form, as ours.
 class CublasLtMatmul : public MatmulEngine {
  public:
   CublasLtMatmul(const CublasLt& library, std::size_t workspace, bool tf32)
@@ -76,8 +99,10 @@ class CublasLtMatmul : public MatmulEngine {
 
   void run(Context& ctx, const MatmulCall& call) override {
     const std::lock_guard lock(mutex_);
-    const Plan& plan = plan_for(call);
-    if (call.bias != nullptr) set_bias(plan.operation, call);
+    const std::optional<Plan>& found = plan_for(call);
+    if (!found) check("cublasLtMatmulAlgoGetHeuristic", call, CUBLAS_STATUS_NOT_SUPPORTED);
+    const Plan& plan = *found;
+    set_pointers(plan.operation, call);
     Buffer workspace;
     if (plan.workspace != 0) {
       workspace = ctx.allocator->allocate(plan.workspace, MemoryUse::kWorkspace, ctx.stream);
@@ -91,8 +116,15 @@ class CublasLtMatmul : public MatmulEngine {
                           static_cast<cudaStream_t>(ctx.stream.native())));
   }
 
-  // cuBLASLt takes a bias of the result's type alone.
-  bool fuses_bias(const MatmulCall& call) const override { return call.bias_dtype == call.c_dtype; }
+  // A bias and the gradient of one have the result's type, and what is of bf16 is no fp32 sum. Rows
+  // of the auxiliary matrix begin at multiples of 8 elements. The rest the library knows.
+  bool fuses(const MatmulCall& call) override {
+    if (call.bias != nullptr && call.bias_dtype != call.c_dtype) return false;
+    if (call.bias_gradient != nullptr && call.c_dtype != DType::kF32) return false;
+    if (call.epilogue != Epilogue::kNone && call.n % 8 != 0) return false;
+    const std::lock_guard lock(mutex_);
+    return plan_for(call).has_value();
+  }
 
   std::string_view description(DType dtype) const override {
     return dtype == DType::kF32 ? fp32_description_ : description_;
@@ -100,8 +132,14 @@ class CublasLtMatmul : public MatmulEngine {
 
  private:
   // Everything that an algorithm is chosen by.
-  using Key = std::tuple<std::int64_t, std::int64_t, std::int64_t, bool, bool, DType, DType, bool,
-                         bool, DType, std::uint32_t, std::uint32_t, std::uint32_t, std::uint32_t>;
+  struct Key {
+    std::int64_t m, n, k;
+    bool transpose_a, transpose_b, accumulate;
+    DType dtype, c_dtype;
+    cublasLtEpilogue_t epilogue;
+    std::array<std::uint32_t, 5> alignment;  // a, b, c, bias, auxiliary
+    auto operator<=>(const Key&) const = default;
+  };
   struct Plan {
     Operation operation;
     Layout a, b, c;
@@ -109,27 +147,25 @@ class CublasLtMatmul : public MatmulEngine {
     std::size_t workspace;  // bytes
   };
 
-  const Plan& plan_for(const MatmulCall& call) {
+  // Empty where the library has no algorithm, which is asked for once, too.
+  const std::optional<Plan>& plan_for(const MatmulCall& call) {
     const Key key = {call.m,
                      call.n,
                      call.k,
                      call.transpose_a,
                      call.transpose_b,
+                     call.accumulate,
                      call.dtype,
                      call.c_dtype,
-                     call.accumulate,
-                     call.bias != nullptr,
-                     call.bias_dtype,
-                     alignment_of(call.a),
-                     alignment_of(call.b),
-                     alignment_of(call.c),
-                     alignment_of(call.bias)};
+                     epilogue_of(call),
+                     {alignment_of(call.a), alignment_of(call.b), alignment_of(call.c),
+                      alignment_of(bias_of(call)), alignment_of(call.auxiliary)}};
     const auto found = plans_.find(key);
     if (found != plans_.end()) return found->second;
     return plans_.emplace(key, make_plan(call)).first->second;
   }
 
-  Plan make_plan(const MatmulCall& call) const {
+  std::optional<Plan> make_plan(const MatmulCall& call) const {
     Plan plan = {make_operation(call),
                  make_layout(call, call.m, call.k, call.transpose_a, call.dtype),
                  make_layout(call, call.k, call.n, call.transpose_b, call.dtype),
@@ -139,11 +175,17 @@ class CublasLtMatmul : public MatmulEngine {
     const Preference preference = make_preference(call);
     cublasLtMatmulHeuristicResult_t best = {};
     int count = 0;
-    check("cublasLtMatmulAlgoGetHeuristic", call,
-          library_.heuristic(handle_.get(), plan.operation.get(), plan.b.get(), plan.a.get(),
-                             plan.c.get(), plan.c.get(), preference.get(), 1, &best, &count));
-    if (count == 0) best.state = CUBLAS_STATUS_NOT_SUPPORTED;
-    check("cublasLtMatmulAlgoGetHeuristic", call, best.state);
+    cublasStatus_t status =
+        library_.heuristic(handle_.get(), plan.operation.get(), plan.b.get(), plan.a.get(),
+                           plan.c.get(), plan.c.get(), preference.get(), 1, &best, &count);
+    if (status == CUBLAS_STATUS_SUCCESS) {
+      status = count == 0 ? CUBLAS_STATUS_NOT_SUPPORTED : best.state;
+    }
+    // An epilogue that a type does not have may also be called an impossible configuration.
+    const bool impossible =
+        status == CUBLAS_STATUS_INVALID_VALUE && call.epilogue != Epilogue::kNone;
+    if (status == CUBLAS_STATUS_NOT_SUPPORTED || impossible) return std::nullopt;
+    check("cublasLtMatmulAlgoGetHeuristic", call, status);
     plan.algorithm = best.algo;
     plan.workspace = best.workspaceSize;
     return plan;
@@ -165,18 +207,25 @@ class CublasLtMatmul : public MatmulEngine {
     };
     set(CUBLASLT_MATMUL_DESC_TRANSA, transposed(call.transpose_b));
     set(CUBLASLT_MATMUL_DESC_TRANSB, transposed(call.transpose_a));
-    if (call.bias != nullptr) {
-      set(CUBLASLT_MATMUL_DESC_EPILOGUE, std::uint32_t{CUBLASLT_EPILOGUE_BIAS});
-      set(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, static_cast<std::int32_t>(type_of(call.bias_dtype)));
-      set_bias(operation, call);  // the heuristic sees how it is aligned
+    if (epilogue_of(call) != CUBLASLT_EPILOGUE_DEFAULT) {
+      set(CUBLASLT_MATMUL_DESC_EPILOGUE, static_cast<std::uint32_t>(epilogue_of(call)));
     }
+    if (bias_of(call) != nullptr) {
+      set(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, static_cast<std::int32_t>(type_of(call.c_dtype)));
+    }
+    if (call.auxiliary != nullptr) set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, call.n);
+    set_pointers(operation, call);  // the heuristic sees how they are aligned
     return operation;
   }
 
-  void set_bias(const Operation& operation, const MatmulCall& call) const {
-    check("cublasLtMatmulDescSetAttribute", call,
-          library_.operation_set(operation.get(), CUBLASLT_MATMUL_DESC_BIAS_POINTER, &call.bias,
-                                 sizeof(call.bias)));
+  void set_pointers(const Operation& operation, const MatmulCall& call) const {
+    const auto set = [&](cublasLtMatmulDescAttributes_t attribute, const void* pointer) {
+      if (pointer == nullptr) return;
+      check("cublasLtMatmulDescSetAttribute", call,
+            library_.operation_set(operation.get(), attribute, &pointer, sizeof(pointer)));
+    };
+    set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias_of(call));
+    set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, call.auxiliary);
   }
 
   // Of a matrix that is (rows, columns) once transposed where it says so.
@@ -222,7 +271,7 @@ class CublasLtMatmul : public MatmulEngine {
   std::string description_, fp32_description_;
   std::mutex mutex_;
   Handle handle_;
-  std::map<Key, Plan> plans_;
+  std::map<Key, std::optional<Plan>> plans_;
 };
 
 }  // namespace

@@ -109,9 +109,7 @@ class CpuMatmul : public MatmulEngine {
       : fp32_(std::move(fp32)), bf16_(std::move(bf16)), fp16_(std::move(fp16)) {}
 
   void run(Context& ctx, const MatmulCall& call) override { engine(call.dtype).run(ctx, call); }
-  bool fuses_bias(const MatmulCall& call) const override {
-    return engine(call.dtype).fuses_bias(call);
-  }
+  bool fuses(const MatmulCall& call) override { return engine(call.dtype).fuses(call); }
   std::string_view description(DType dtype) const override {
     return engine(dtype).description(dtype);
   }

@@ -9,8 +9,16 @@
 
 namespace trireme::ops {
 
+// What becomes of a product and its bias on the way to c.
+enum class Epilogue {
+  kNone,
+  kGelu,          // `auxiliary` receives it, c its GELU
+  kGeluBackward,  // c = it * gelu'(auxiliary)
+};
+
 // c (m, n) = op(a) op(b), or c += with accumulate; row-major and contiguous. a and b are of
-// `dtype`, c of `c_dtype`. No extent is 0.
+// `dtype`, c of `c_dtype`. No extent is 0. What follows `accumulate` excludes it and is asked for
+// only where the engine fuses it.
 struct MatmulCall {
   std::int64_t m = 0, n = 0, k = 0;
   bool transpose_a = false, transpose_b = false;
@@ -20,8 +28,11 @@ struct MatmulCall {
   DType dtype = DType::kF32;
   DType c_dtype = DType::kF32;
   bool accumulate = false;
-  const void* bias = nullptr;  // (n) of bias_dtype, added to every row; only where fuses_bias
+  const void* bias = nullptr;  // (n) of bias_dtype, added to every row
   DType bias_dtype = DType::kF32;
+  Epilogue epilogue = Epilogue::kNone;
+  void* auxiliary = nullptr;       // (m, n) of c_dtype
+  float* bias_gradient = nullptr;  // (n), with kGeluBackward: receives c's column sums
 };
 
 // Serves one call at a time.
@@ -29,8 +40,8 @@ class MatmulEngine {
  public:
   virtual ~MatmulEngine() = default;
   virtual void run(Context& ctx, const MatmulCall& call) = 0;
-  // Whether this call's bias can be added on the way.
-  virtual bool fuses_bias(const MatmulCall&) const { return false; }
+  // Whether all that this call asks for beyond the product can be done on the way.
+  virtual bool fuses(const MatmulCall&) { return false; }
   // "oneDNN 2.6.3 (AVX-512)": for a person, of products of this type.
   virtual std::string_view description(DType dtype) const = 0;
   // Whether such products run on instructions of their own type.

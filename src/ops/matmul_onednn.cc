@@ -83,8 +83,9 @@ class OneDnnMatmul : public MatmulEngine {
                                     error.what()));
   }
 
-  bool fuses_bias(const MatmulCall& call) const override {
-    return !takes_sgemm(call) && (call.bias_dtype == DType::kF32 || call.bias_dtype == call.dtype);
+  bool fuses(const MatmulCall& call) override {
+    return call.epilogue == Epilogue::kNone && !takes_sgemm(call) &&
+           (call.bias_dtype == DType::kF32 || call.bias_dtype == call.dtype);
   }
 
   std::string_view description(DType) const override { return description_; }

@@ -34,16 +34,35 @@ void layer_norm(Context& ctx, const Tensor& x, const Tensor& weight, const Tenso
   gpu::layer_norm(ctx, x, weight, bias, epsilon, y, mean, rstd);
 }
 
+void add_layer_norm(Context& ctx, const Tensor& x, const Tensor& branch, const Tensor& weight,
+                    const Tensor& bias, float epsilon, const Tensor& sum, const Tensor& y,
+                    const Tensor& mean, const Tensor& rstd) {
+  check_rows("add_layer_norm", x, "branch", branch);
+  check_rows("add_layer_norm", x, "sum", sum);
+  check_rows("add_layer_norm", x, "y", y);
+  check_weight("add_layer_norm", "weight", weight, x);
+  if (bias.defined()) check_weight("add_layer_norm", "bias", bias, x);
+  check_fp32("add_layer_norm", "mean", mean, {x.shape()[0]});
+  check_fp32("add_layer_norm", "rstd", rstd, {x.shape()[0]});
+  if (on_cpu(ctx)) {
+    return cpu::add_layer_norm(ctx, x, branch, weight, bias, epsilon, sum, y, mean, rstd);
+  }
+  gpu::add_layer_norm(ctx, x, branch, weight, bias, epsilon, sum, y, mean, rstd);
+}
+
 void layer_norm_backward_input(Context& ctx, const Tensor& dy, const Tensor& x,
                                const Tensor& weight, const Tensor& mean, const Tensor& rstd,
-                               const Tensor& dx) {
+                               const Tensor& residual, const Tensor& dx) {
   check_rows("layer_norm_backward_input", x, "dy", dy);
+  if (residual.defined()) check_rows("layer_norm_backward_input", x, "residual", residual);
   check_rows("layer_norm_backward_input", x, "dx", dx);
   check_weight("layer_norm_backward_input", "weight", weight, x);
   check_fp32("layer_norm_backward_input", "mean", mean, {x.shape()[0]});
   check_fp32("layer_norm_backward_input", "rstd", rstd, {x.shape()[0]});
-  if (on_cpu(ctx)) return cpu::layer_norm_backward_input(ctx, dy, x, weight, mean, rstd, dx);
-  gpu::layer_norm_backward_input(ctx, dy, x, weight, mean, rstd, dx);
+  if (on_cpu(ctx)) {
+    return cpu::layer_norm_backward_input(ctx, dy, x, weight, mean, rstd, residual, dx);
+  }
+  gpu::layer_norm_backward_input(ctx, dy, x, weight, mean, rstd, residual, dx);
 }
 
 void layer_norm_backward_weight(Context& ctx, const Tensor& dy, const Tensor& x, const Tensor& mean,
@@ -66,14 +85,26 @@ void rms_norm(Context& ctx, const Tensor& x, const Tensor& weight, float epsilon
   gpu::rms_norm(ctx, x, weight, epsilon, y, rstd);
 }
 
+void add_rms_norm(Context& ctx, const Tensor& x, const Tensor& branch, const Tensor& weight,
+                  float epsilon, const Tensor& sum, const Tensor& y, const Tensor& rstd) {
+  check_rows("add_rms_norm", x, "branch", branch);
+  check_rows("add_rms_norm", x, "sum", sum);
+  check_rows("add_rms_norm", x, "y", y);
+  check_weight("add_rms_norm", "weight", weight, x);
+  check_fp32("add_rms_norm", "rstd", rstd, {x.shape()[0]});
+  if (on_cpu(ctx)) return cpu::add_rms_norm(ctx, x, branch, weight, epsilon, sum, y, rstd);
+  gpu::add_rms_norm(ctx, x, branch, weight, epsilon, sum, y, rstd);
+}
+
 void rms_norm_backward_input(Context& ctx, const Tensor& dy, const Tensor& x, const Tensor& weight,
-                             const Tensor& rstd, const Tensor& dx) {
+                             const Tensor& rstd, const Tensor& residual, const Tensor& dx) {
   check_rows("rms_norm_backward_input", x, "dy", dy);
+  if (residual.defined()) check_rows("rms_norm_backward_input", x, "residual", residual);
   check_rows("rms_norm_backward_input", x, "dx", dx);
   check_weight("rms_norm_backward_input", "weight", weight, x);
   check_fp32("rms_norm_backward_input", "rstd", rstd, {x.shape()[0]});
-  if (on_cpu(ctx)) return cpu::rms_norm_backward_input(ctx, dy, x, weight, rstd, dx);
-  gpu::rms_norm_backward_input(ctx, dy, x, weight, rstd, dx);
+  if (on_cpu(ctx)) return cpu::rms_norm_backward_input(ctx, dy, x, weight, rstd, residual, dx);
+  gpu::rms_norm_backward_input(ctx, dy, x, weight, rstd, residual, dx);
 }
 
 void rms_norm_backward_weight(Context& ctx, const Tensor& dy, const Tensor& x, const Tensor& rstd,

@@ -39,17 +39,49 @@ void sum_rows(Context& ctx, const Tensor& x, std::initializer_list<float*> targe
   }
 }
 
-}  // namespace
-
-void layer_norm(Context& ctx, const Tensor& x, const Tensor& weight, const Tensor& bias,
-                float epsilon, const Tensor& y, const Tensor& mean, const Tensor& rstd) {
+// Null where x is undefined.
+const float* read_row(const Tensor& x, std::int64_t row, const ThreadRows& stage) {
+  if (!x.defined()) return nullptr;
   const std::int64_t n = x.shape()[-1];
+  return read_fp32(x, row * n, n, stage.mine());
+}
+
+// The rows of x + branch: each is still in the cache when it is read again.
+class RowSums {
+ public:
+  RowSums(Context& ctx, const Tensor& x, const Tensor& branch, const Tensor& sum)
+      : x_(x),
+        branch_(branch),
+        sum_(sum),
+        in_x_(ctx, x.shape()[-1]),
+        in_branch_(ctx, x.shape()[-1]),
+        out_(ctx, x.shape()[-1]) {}
+
+  // Makes a row and returns it, as rounded.
+  const float* operator()(std::int64_t row) const {
+    const std::int64_t n = x_.shape()[-1];
+    float* to = write_place(sum_, row * n, out_.mine());
+    kernels().elementwise.add(read_row(x_, row, in_x_), read_row(branch_, row, in_branch_), to, n);
+    write_back(sum_, row * n, n, to);
+    return read_row(sum_, row, out_);
+  }
+
+ private:
+  const Tensor &x_, &branch_, &sum_;
+  ThreadRows in_x_, in_branch_, out_;
+};
+
+// row_of(row): the row to normalize, in fp32.
+template <class RowOf>
+void layer_norm_rows(Context& ctx, const RowOf& row_of, const Tensor& weight, const Tensor& bias,
+                     float epsilon, const Tensor& y, const Tensor& mean, const Tensor& rstd) {
+  const std::int64_t n = y.shape()[-1];
   const Tensor w = as_fp32(ctx, weight);
   const Tensor b = as_fp32(ctx, bias);
   const float* shift = b.defined() ? b.data<float>() : nullptr;
-  const ThreadRows in(ctx, n), out(ctx, n);
-  for_rows(ctx, x, [&](std::int64_t row) {
-    const float* from = read_fp32(x, row * n, n, in.mine());
+  const ThreadRows out(ctx, n);
+  for_rows(ctx, y, [&](std::int64_t row) {
+    const float* from = row_of(row);
     float* to = write_place(y, row * n, out.mine());
     kernels().norm.layer_norm(from, w.data<float>(), shift, epsilon, to, mean.data<float>() + row,
                               rstd.data<float>() + row, n);
@@ -57,17 +89,48 @@ void layer_norm(Context& ctx, const Tensor& x, const Tensor& weight, const Tenso
   });
 }
 
+template <class RowOf>
+void rms_norm_rows(Context& ctx, const RowOf& row_of, const Tensor& weight, float epsilon,
+                   const Tensor& y, const Tensor& rstd) {
+  const std::int64_t n = y.shape()[-1];
+  const Tensor w = as_fp32(ctx, weight);
+  const ThreadRows out(ctx, n);
+  for_rows(ctx, y, [&](std::int64_t row) {
+    const float* from = row_of(row);
+    float* to = write_place(y, row * n, out.mine());
+    kernels().norm.rms_norm(from, w.data<float>(), epsilon, to, rstd.data<float>() + row, n);
+    write_back(y, row * n, n, to);
+  });
+}
+
+}  // namespace
+
+void layer_norm(Context& ctx, const Tensor& x, const Tensor& weight, const Tensor& bias,
+                float epsilon, const Tensor& y, const Tensor& mean, const Tensor& rstd) {
+  const ThreadRows in(ctx, x.shape()[-1]);
+  layer_norm_rows(
+      ctx, [&](std::int64_t row) { return read_row(x, row, in); }, weight, bias, epsilon, y, mean,
+      rstd);
+}
+
+void add_layer_norm(Context& ctx, const Tensor& x, const Tensor& branch, const Tensor& weight,
+                    const Tensor& bias, float epsilon, const Tensor& sum, const Tensor& y,
+                    const Tensor& mean, const Tensor& rstd) {
+  const RowSums sums(ctx, x, branch, sum);
+  layer_norm_rows(ctx, sums, weight, bias, epsilon, y, mean, rstd);
+}
+
 void layer_norm_backward_input(Context& ctx, const Tensor& dy, const Tensor& x,
                                const Tensor& weight, const Tensor& mean, const Tensor& rstd,
-                               const Tensor& dx) {
+                               const Tensor& residual, const Tensor& dx) {
   const std::int64_t n = x.shape()[-1];
   const Tensor w = as_fp32(ctx, weight);
-  const ThreadRows in_x(ctx, n), in_dy(ctx, n), out(ctx, n);
+  const ThreadRows in_x(ctx, n), in_dy(ctx, n), in_residual(ctx, n), out(ctx, n);
   for_rows(ctx, x, [&](std::int64_t row) {
     float* to = write_place(dx, row * n, out.mine());
     kernels().norm.layer_norm_backward_input(
-        read_fp32(dy, row * n, n, in_dy.mine()), read_fp32(x, row * n, n, in_x.mine()),
-        w.data<float>(), mean.data<float>()[row], rstd.data<float>()[row], to, n);
+        read_row(dy, row, in_dy), read_row(x, row, in_x), w.data<float>(), mean.data<float>()[row],
+        rstd.data<float>()[row], read_row(residual, row, in_residual), to, n);
     write_back(dx, row * n, n, to);
   });
 }
@@ -80,35 +143,34 @@ void layer_norm_backward_weight(Context& ctx, const Tensor& dy, const Tensor& x,
   sum_rows(ctx, x, {dweight.data<float>(), shift},
            [&](std::int64_t row, float* part, std::int64_t stride) {
              kernels().norm.layer_norm_backward_weight(
-                 read_fp32(dy, row * n, n, in_dy.mine()), read_fp32(x, row * n, n, in_x.mine()),
-                 mean.data<float>()[row], rstd.data<float>()[row], part,
-                 shift == nullptr ? nullptr : part + stride, n);
+                 read_row(dy, row, in_dy), read_row(x, row, in_x), mean.data<float>()[row],
+                 rstd.data<float>()[row], part, shift == nullptr ? nullptr : part + stride, n);
            });
 }
 
 void rms_norm(Context& ctx, const Tensor& x, const Tensor& weight, float epsilon, const Tensor& y,
               const Tensor& rstd) {
-  const std::int64_t n = x.shape()[-1];
-  const Tensor w = as_fp32(ctx, weight);
-  const ThreadRows in(ctx, n), out(ctx, n);
-  for_rows(ctx, x, [&](std::int64_t row) {
-    const float* from = read_fp32(x, row * n, n, in.mine());
-    float* to = write_place(y, row * n, out.mine());
-    kernels().norm.rms_norm(from, w.data<float>(), epsilon, to, rstd.data<float>() + row, n);
-    write_back(y, row * n, n, to);
-  });
+  const ThreadRows in(ctx, x.shape()[-1]);
+  rms_norm_rows(
+      ctx, [&](std::int64_t row) { return read_row(x, row, in); }, weight, epsilon, y, rstd);
+}
+
+void add_rms_norm(Context& ctx, const Tensor& x, const Tensor& branch, const Tensor& weight,
+                  float epsilon, const Tensor& sum, const Tensor& y, const Tensor& rstd) {
+  const RowSums sums(ctx, x, branch, sum);
+  rms_norm_rows(ctx, sums, weight, epsilon, y, rstd);
 }
 
 void rms_norm_backward_input(Context& ctx, const Tensor& dy, const Tensor& x, const Tensor& weight,
-                             const Tensor& rstd, const Tensor& dx) {
+                             const Tensor& rstd, const Tensor& residual, const Tensor& dx) {
   const std::int64_t n = x.shape()[-1];
   const Tensor w = as_fp32(ctx, weight);
-  const ThreadRows in_x(ctx, n), in_dy(ctx, n), out(ctx, n);
+  const ThreadRows in_x(ctx, n), in_dy(ctx, n), in_residual(ctx, n), out(ctx, n);
   for_rows(ctx, x, [&](std::int64_t row) {
     float* to = write_place(dx, row * n, out.mine());
-    kernels().norm.rms_norm_backward_input(read_fp32(dy, row * n, n, in_dy.mine()),
-                                           read_fp32(x, row * n, n, in_x.mine()), w.data<float>(),
-                                           rstd.data<float>()[row], to, n);
+    kernels().norm.rms_norm_backward_input(read_row(dy, row, in_dy), read_row(x, row, in_x),
+                                           w.data<float>(), rstd.data<float>()[row],
+                                           read_row(residual, row, in_residual), to, n);
     write_back(dx, row * n, n, to);
   });
 }
@@ -118,8 +180,7 @@ void rms_norm_backward_weight(Context& ctx, const Tensor& dy, const Tensor& x, c
   const std::int64_t n = x.shape()[-1];
   const ThreadRows in_x(ctx, n), in_dy(ctx, n);
   sum_rows(ctx, x, {dweight.data<float>()}, [&](std::int64_t row, float* part, std::int64_t) {
-    kernels().norm.rms_norm_backward_weight(read_fp32(dy, row * n, n, in_dy.mine()),
-                                            read_fp32(x, row * n, n, in_x.mine()),
+    kernels().norm.rms_norm_backward_weight(read_row(dy, row, in_dy), read_row(x, row, in_x),
                                             rstd.data<float>()[row], part, n);
   });
 }

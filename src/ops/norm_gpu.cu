@@ -49,6 +49,19 @@ struct RowPart {
     }
   }
 
+  // Adds the row of `branch` and stores the sum, of which this is the part from then on.
+  __device__ void add(const View<T>& branch, const View<T>& sum) {
+    each([&](int, std::int64_t column, std::int64_t left, float(&v)[kChunk]) {
+      const bool aligned = kHolds || vector;
+      float other[kChunk];
+      branch.load(begin + column, left, aligned, other);
+#pragma unroll
+      for (int i = 0; i < kChunk; ++i) v[i] = sum.rounded(v[i] + other[i]);
+      sum.store(begin + column, left, aligned, v);
+    });
+    x = sum;
+  }
+
   __device__ static std::int64_t column_of(int k) {
     return (static_cast<std::int64_t>(k) * Team<kWarps>::kThreads + Team<kWarps>::rank()) * kChunk;
   }
@@ -70,24 +83,26 @@ struct RowPart {
   }
 };
 
-// y = (x - mean) rstd weight + bias; without kCenter the mean is 0: RMS norm.
+// y = (x - mean) rstd weight + bias; without kCenter the mean is 0: RMS norm. With a branch the
+// same of sum = x + branch.
 template <class T, int kWarps, bool kHolds, bool kCenter>
 __global__ void __launch_bounds__(Team<kWarps>::kBlock, 1)
-    norm_kernel(View<T> x, View<T> weight, View<T> bias, float epsilon, View<T> y, float* mean,
-                float* rstd, NormRows shape) {
+    norm_kernel(View<T> x, View<T> branch, View<T> weight, View<T> bias, float epsilon, View<T> sum,
+                View<T> y, float* mean, float* rstd, NormRows shape) {
   const std::int64_t row = Team<kWarps>::row();
   if (row >= shape.rows) return;
   const bool vector = kHolds || shape.vector;
   const auto inverse = 1.0f / static_cast<float>(shape.columns);
   RowPart<T, kWarps, kHolds> part(x, row, shape);
+  if (branch.defined()) part.add(branch, sum);
   float m = 0.0f;
   if constexpr (kCenter) {
-    float sum = 0.0f;
+    float total = 0.0f;
     part.each([&](int, std::int64_t, std::int64_t, const float(&v)[kChunk]) {
 #pragma unroll
-      for (int i = 0; i < kChunk; ++i) sum += v[i];  // 0 beyond the row
+      for (int i = 0; i < kChunk; ++i) total += v[i];  // 0 beyond the row
     });
-    m = block_sum<kWarps>(sum) * inverse;
+    m = block_sum<kWarps>(total) * inverse;
   }
   float squares = 0.0f;
   part.each([&](int, std::int64_t, std::int64_t left, const float(&v)[kChunk]) {
@@ -108,12 +123,12 @@ __global__ void __launch_bounds__(Team<kWarps>::kBlock, 1)
   rstd[row] = r;
 }
 
-// With h = (x - mean) rstd and g = dy weight: dx = rstd (g - mean(g) - h mean(g h)), without the
-// mean of g for RMS norm.
+// With h = (x - mean) rstd and g = dy weight: dx = rstd (g - mean(g) - h mean(g h)) + residual,
+// without the mean of g for RMS norm. dx may be residual: a thread reads a chunk before it writes.
 template <class T, int kWarps, bool kHolds, bool kCenter>
 __global__ void __launch_bounds__(Team<kWarps>::kBlock, 1)
     norm_backward_kernel(View<T> dy, View<T> x, View<T> weight, const float* mean,
-                         const float* rstd, View<T> dx, NormRows shape) {
+                         const float* rstd, View<T> residual, View<T> dx, NormRows shape) {
   const std::int64_t row = Team<kWarps>::row();
   if (row >= shape.rows) return;
   const bool vector = kHolds || shape.vector;
@@ -147,8 +162,10 @@ __global__ void __launch_bounds__(Team<kWarps>::kBlock, 1)
 #pragma unroll
       for (int i = 0; i < kChunk; ++i) h[i] = (h[i] - m) * r, d[i] *= w[i];
     }
+    float rest[kChunk] = {};
+    if (residual.defined()) residual.load(begin + column, left, vector, rest);
 #pragma unroll
-    for (int i = 0; i < kChunk; ++i) d[i] = r * (d[i] - mean_g - h[i] * mean_gh);
+    for (int i = 0; i < kChunk; ++i) d[i] = r * (d[i] - mean_g - h[i] * mean_gh) + rest[i];
     dx.store(begin + column, left, vector, d);
   });
 }
@@ -201,33 +218,46 @@ void with_team(std::initializer_list<const Tensor*> tensors, const NormRows& sha
   });
 }
 
+// An undefined tensor has the type of any other.
+const Tensor& or_else(const Tensor& x, const Tensor& other) {
+  return x.defined() ? x : other;
+}
+template <class T>
+View<T> view_if_any(const Tensor& x) {
+  return x.defined() ? View<T>(x) : View<T>();
+}
+
+// branch and sum are undefined where nothing is added to x.
 template <bool kCenter>
-void norm(Context& ctx, const Tensor& x, const Tensor& weight, const Tensor& bias, float epsilon,
-          const Tensor& y, float* mean, float* rstd) {
-  const Tensor& shift = bias.defined() ? bias : weight;  // for its type
+void norm(Context& ctx, const Tensor& x, const Tensor& branch, const Tensor& weight,
+          const Tensor& bias, float epsilon, const Tensor& sum, const Tensor& y, float* mean,
+          float* rstd) {
   const NormRows shape = {x.shape()[0], x.shape()[1],
-                          vectors_fit({&x, &weight, &bias, &y}, x.shape()[1])};
-  with_team({&x, &weight, &shift, &y}, shape, [&](auto type, auto warps, auto holds) {
+                          vectors_fit({&x, &branch, &weight, &bias, &sum, &y}, x.shape()[1])};
+  const std::initializer_list<const Tensor*> types = {
+      &x, &or_else(branch, x), &weight, &or_else(bias, x), &or_else(sum, x), &y};
+  with_team(types, shape, [&](auto type, auto warps, auto holds) {
     using T = decltype(type);
     using Rows = Team<decltype(warps)::value>;
     launch(norm_kernel<T, decltype(warps)::value, decltype(holds)::value, kCenter>,
            extent(blocks_for(shape.rows, Rows::kRows)), Rows::kBlock, 0, ctx.stream, View<T>(x),
-           View<T>(weight), bias.defined() ? View<T>(bias) : View<T>(), epsilon, View<T>(y), mean,
-           rstd, shape);
+           view_if_any<T>(branch), View<T>(weight), view_if_any<T>(bias), epsilon,
+           view_if_any<T>(sum), View<T>(y), mean, rstd, shape);
   });
 }
 
 template <bool kCenter>
 void norm_backward(Context& ctx, const Tensor& dy, const Tensor& x, const Tensor& weight,
-                   const float* mean, const float* rstd, const Tensor& dx) {
+                   const float* mean, const float* rstd, const Tensor& residual, const Tensor& dx) {
   const NormRows shape = {x.shape()[0], x.shape()[1],
-                          vectors_fit({&dy, &x, &weight, &dx}, x.shape()[1])};
-  with_team({&dy, &x, &weight, &dx}, shape, [&](auto type, auto warps, auto holds) {
+                          vectors_fit({&dy, &x, &weight, &residual, &dx}, x.shape()[1])};
+  const std::initializer_list<const Tensor*> types = {&dy, &x, &weight, &or_else(residual, x), &dx};
+  with_team(types, shape, [&](auto type, auto warps, auto holds) {
     using T = decltype(type);
     using Rows = Team<decltype(warps)::value>;
     launch(norm_backward_kernel<T, decltype(warps)::value, decltype(holds)::value, kCenter>,
            extent(blocks_for(shape.rows, Rows::kRows)), Rows::kBlock, 0, ctx.stream, View<T>(dy),
-           View<T>(x), View<T>(weight), mean, rstd, View<T>(dx), shape);
+           View<T>(x), View<T>(weight), mean, rstd, view_if_any<T>(residual), View<T>(dx), shape);
   });
 }
 
@@ -255,13 +285,22 @@ void norm_weight(Context& ctx, const Tensor& dy, const Tensor& x, const float* m
 
 void layer_norm(Context& ctx, const Tensor& x, const Tensor& weight, const Tensor& bias,
                 float epsilon, const Tensor& y, const Tensor& mean, const Tensor& rstd) {
-  norm<true>(ctx, x, weight, bias, epsilon, y, device_data<float>(mean), device_data<float>(rstd));
+  norm<true>(ctx, x, Tensor(), weight, bias, epsilon, Tensor(), y, device_data<float>(mean),
+             device_data<float>(rstd));
+}
+
+void add_layer_norm(Context& ctx, const Tensor& x, const Tensor& branch, const Tensor& weight,
+                    const Tensor& bias, float epsilon, const Tensor& sum, const Tensor& y,
+                    const Tensor& mean, const Tensor& rstd) {
+  norm<true>(ctx, x, branch, weight, bias, epsilon, sum, y, device_data<float>(mean),
+             device_data<float>(rstd));
 }
 
 void layer_norm_backward_input(Context& ctx, const Tensor& dy, const Tensor& x,
                                const Tensor& weight, const Tensor& mean, const Tensor& rstd,
-                               const Tensor& dx) {
-  norm_backward<true>(ctx, dy, x, weight, device_data<float>(mean), device_data<float>(rstd), dx);
+                               const Tensor& residual, const Tensor& dx) {
+  norm_backward<true>(ctx, dy, x, weight, device_data<float>(mean), device_data<float>(rstd),
+                      residual, dx);
 }
 
 void layer_norm_backward_weight(Context& ctx, const Tensor& dy, const Tensor& x, const Tensor& mean,
@@ -272,12 +311,18 @@ void layer_norm_backward_weight(Context& ctx, const Tensor& dy, const Tensor& x,
 
 void rms_norm(Context& ctx, const Tensor& x, const Tensor& weight, float epsilon, const Tensor& y,
               const Tensor& rstd) {
-  norm<false>(ctx, x, weight, Tensor(), epsilon, y, nullptr, device_data<float>(rstd));
+  norm<false>(ctx, x, Tensor(), weight, Tensor(), epsilon, Tensor(), y, nullptr,
+              device_data<float>(rstd));
+}
+
+void add_rms_norm(Context& ctx, const Tensor& x, const Tensor& branch, const Tensor& weight,
+                  float epsilon, const Tensor& sum, const Tensor& y, const Tensor& rstd) {
+  norm<false>(ctx, x, branch, weight, Tensor(), epsilon, sum, y, nullptr, device_data<float>(rstd));
 }
 
 void rms_norm_backward_input(Context& ctx, const Tensor& dy, const Tensor& x, const Tensor& weight,
-                             const Tensor& rstd, const Tensor& dx) {
-  norm_backward<false>(ctx, dy, x, weight, nullptr, device_data<float>(rstd), dx);
+                             const Tensor& rstd, const Tensor& residual, const Tensor& dx) {
+  norm_backward<false>(ctx, dy, x, weight, nullptr, device_data<float>(rstd), residual, dx);
 }
 
 void rms_norm_backward_weight(Context& ctx, const Tensor& dy, const Tensor& x, const Tensor& rstd,

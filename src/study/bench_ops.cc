@@ -84,6 +84,7 @@ class OpsBench {
     norm();
     linear("feed_forward_up", rows_, model_.width, gated ? 2 * model_.hidden : model_.hidden);
     activation(gated);
+    if (!gated) linear_gelu();
     linear("feed_forward_down", rows_, model_.hidden, model_.width);
     residual();
     embedding();
@@ -161,9 +162,10 @@ class OpsBench {
   void norm() {
     const bool rms = model_.norm == nn::NormKind::kRms;
     const std::string name = rms ? "rms_norm" : "layer_norm";
-    if (!any_wanted({name, name + "_dx", name + "_dw"})) return;
+    if (!any_wanted({name, "add_" + name, name + "_dx", name + "_dw"})) return;
     const std::int64_t c = model_.width;
     const Tensor x = tensor({rows_, c}), y = tensor({rows_, c}), dy = tensor({rows_, c});
+    const Tensor branch = tensor({rows_, c}), sum = tensor({rows_, c});
     const Tensor w = tensor({c}), b = tensor({c}), mean = floats({rows_}), rstd = floats({rows_});
     const Tensor dw = floats({c}), db = floats({c});
     const std::string shape = fmt::format("{} x {}", rows_, c);
@@ -171,9 +173,14 @@ class OpsBench {
       rms ? ops::rms_norm(ctx_, x, w, 1e-5f, y, rstd)
           : ops::layer_norm(ctx_, x, w, b, 1e-5f, y, mean, rstd);
     });
-    measure({name + "_dx", shape, 0.0, 0.0, bytes_of({dy, x, y})}, [&] {
-      rms ? ops::rms_norm_backward_input(ctx_, dy, x, w, rstd, y)
-          : ops::layer_norm_backward_input(ctx_, dy, x, w, mean, rstd, y);
+    measure({"add_" + name, shape, 0.0, 0.0, bytes_of({x, branch, sum, y})}, [&] {
+      rms ? ops::add_rms_norm(ctx_, x, branch, w, 1e-5f, sum, y, rstd)
+          : ops::add_layer_norm(ctx_, x, branch, w, b, 1e-5f, sum, y, mean, rstd);
+    });
+    // As in a block, onto what else goes to x.
+    measure({name + "_dx", shape, 0.0, 0.0, bytes_of({dy, x, branch, y})}, [&] {
+      rms ? ops::rms_norm_backward_input(ctx_, dy, x, w, rstd, branch, y)
+          : ops::layer_norm_backward_input(ctx_, dy, x, w, mean, rstd, branch, y);
     });
     measure({name + "_dw", shape, 0.0, 0.0, bytes_of({dy, x})}, [&] {
       rms ? ops::rms_norm_backward_weight(ctx_, dy, x, rstd, dw)
@@ -193,6 +200,22 @@ class OpsBench {
     measure({name + "_backward", shape, 0.0, 0.0, bytes_of({x, y, dx})}, [&] {
       gated ? ops::swiglu_backward(ctx_, x, y, dx) : ops::gelu_backward(ctx_, x, y, dx);
     });
+  }
+
+  // The two products between which GELU stands, with all that goes with it.
+  void linear_gelu() {
+    if (!any_wanted({"linear_gelu", "linear_gelu_dx"})) return;
+    const std::int64_t in = model_.width, out = model_.hidden;
+    const Tensor x = tensor({rows_, in}), w = tensor({out, in}), b = tensor({out});
+    const Tensor pre = tensor({rows_, out}), y = tensor({rows_, out}), db = floats({out});
+    const Tensor w_down = tensor({in, out});
+    const double flops = 2.0 * static_cast<double>(rows_ * in * out);
+    measure({"linear_gelu", fmt::format("{} x {} x {}", rows_, in, out), 0.0, flops,
+             bytes_of({x, w, pre, y})},
+            [&] { ops::linear_gelu(ctx_, x, w, b, pre, y); });
+    measure({"linear_gelu_dx", fmt::format("{} x {} x {}", rows_, out, in), 0.0, flops,
+             bytes_of({x, w_down, pre, y})},
+            [&] { ops::linear_backward_input_gelu(ctx_, x, w_down, pre, y, db); });
   }
 
   void residual() {

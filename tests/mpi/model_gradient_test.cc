@@ -3,11 +3,16 @@
 // tape and the layers put them together rightly, so a tolerance of two percent is enough to tell.
 #include <algorithm>
 #include <cmath>
+#include <set>
 
 #include <gtest/gtest.h>
 
+#include "trireme/nn/layers.h"
+#include "trireme/ops/norm.h"
+
 #include "support/equality.h"
 #include "support/mpi_test.h"
+#include "support/ops_testing.h"
 
 namespace trireme::testing {
 namespace {
@@ -63,6 +68,89 @@ TEST_P(ModelGradient, EqualsCentralDifferences) {
 
 INSTANTIATE_TEST_SUITE_P(Families, ModelGradient, ::testing::Values(false, true),
                          [](const auto& family) { return family.param ? "llama" : "gpt2"; });
+
+// Layers alone on a tape.
+class Layers : public ::testing::Test {
+ protected:
+  static constexpr std::int64_t kRows = 6, kWidth = 16, kHidden = 24;
+
+  Tensor random(std::uint64_t seed) {
+    return make_tensor(ctx_, random_values(seed, kRows * kWidth), {kRows, kWidth}, DType::kF32);
+  }
+  nn::LayerContext layer(nn::ParameterSet& parameters) {
+    return {parameters, {&grid_.tensor(), false}, "layer"};
+  }
+
+  ops::Context ctx_ = ops::make_cpu_context(1);
+  ProcessGrid grid_{trireme::testing::runtime(), {1, 1, 1}, {trireme::testing::runtime().rank()}};
+};
+
+// x + norm(x): the gradient that goes past the norm is also the one that goes into it, and the
+// caller's, so nothing may be added up in place.
+TEST_F(Layers, ANormAddsToWhatGoesPastItAndSparesWhatOthersHold) {
+  for (const nn::NormKind kind : {nn::NormKind::kLayer, nn::NormKind::kRms}) {
+    nn::ParameterSet parameters;
+    const nn::Norm norm(layer(parameters), kind, kWidth, true);
+    parameters.materialize("layer", ctx_, {});
+    const Tensor x = random(1), dy = random(2), dy_before = random(2);
+    nn::Tape tape(ctx_, true);
+    const nn::Value in = tape.input(x, true);
+    tape.backward({nn::add(tape, in, norm.forward(tape, in))}, {dy});
+
+    const nn::Parameter& weight = *parameters.parameters().front();
+    const Tensor y = ctx_.allocate(x.shape(), DType::kF32),
+                 dx = ctx_.allocate(x.shape(), DType::kF32);
+    const Tensor mean = ctx_.allocate({kRows}, DType::kF32);
+    const Tensor rstd = ctx_.allocate({kRows}, DType::kF32);
+    const Tensor dweight = make_zeros(ctx_, {kWidth}, DType::kF32);
+    if (kind == nn::NormKind::kLayer) {
+      ops::layer_norm(ctx_, x, weight.weight(), Tensor(), 1e-5f, y, mean, rstd);
+      ops::layer_norm_backward_input(ctx_, dy_before, x, weight.weight(), mean, rstd, dy_before,
+                                     dx);
+      ops::layer_norm_backward_weight(ctx_, dy_before, x, mean, rstd, dweight, Tensor());
+    } else {
+      ops::rms_norm(ctx_, x, weight.weight(), 1e-5f, y, rstd);
+      ops::rms_norm_backward_input(ctx_, dy_before, x, weight.weight(), rstd, dy_before, dx);
+      ops::rms_norm_backward_weight(ctx_, dy_before, x, rstd, dweight);
+    }
+    EXPECT_EQ(bits_of(tape.gradient(in)), bits_of(dx));
+    EXPECT_EQ(bits_of(weight.gradient()), bits_of(dweight));
+    EXPECT_EQ(bits_of(dy), bits_of(dy_before));
+  }
+}
+
+struct Contributions : nn::GradientListener {
+  void contributed(const nn::Parameter& parameter) override { names.insert(parameter.name()); }
+  std::multiset<std::string> names;
+};
+
+// The bias of up has its gradient from down's input gradient, and still counts with up's weight.
+TEST_F(Layers, DeferredWeightGradientsOfAFeedForwardAreTheSame) {
+  for (const auto activation : {nn::ActivationKind::kGelu, nn::ActivationKind::kSwiglu}) {
+    std::vector<std::string> bits;
+    for (const bool defer : {false, true}) {
+      nn::ParameterSet parameters;
+      const nn::Mlp mlp(layer(parameters), activation, kWidth, kHidden, true, 0.5f, 0.5f);
+      parameters.materialize("layer", ctx_, {});
+      Contributions contributions;
+      nn::Tape tape(ctx_, true, &contributions);
+      const nn::Value x = tape.input(random(1), true);
+      tape.backward({mlp.forward(tape, x)}, {random(2)}, defer);
+      if (defer) {
+        EXPECT_TRUE(contributions.names.empty());
+        tape.backward_weights();
+      }
+      EXPECT_EQ(contributions.names.size(), parameters.parameters().size());
+      std::string all = bits_of(tape.gradient(x));
+      for (const auto& parameter : parameters.parameters()) {
+        EXPECT_EQ(contributions.names.count(parameter->name()), 1u) << parameter->name();
+        all += bits_of(parameter->gradient());
+      }
+      bits.push_back(all);
+    }
+    EXPECT_EQ(bits[0], bits[1]);
+  }
+}
 
 }  // namespace
 }  // namespace trireme::testing

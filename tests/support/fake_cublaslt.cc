@@ -1,6 +1,7 @@
 #include "support/fake_cublaslt.h"
 
 #include <bit>
+#include <cmath>
 #include <cstring>
 #include <utility>
 
@@ -55,6 +56,23 @@ void write(void* data, int type, std::uint64_t at, double value) {
   }
 }
 
+// GELU's tanh form and its derivative.
+double gelu(double x) {
+  return 0.5 * x * (1.0 + std::tanh(std::sqrt(2.0 / M_PI) * (x + 0.044715 * x * x * x)));
+}
+double gelu_slope(double x) {
+  const double t = std::tanh(std::sqrt(2.0 / M_PI) * (x + 0.044715 * x * x * x));
+  return 0.5 * (1.0 + t) +
+         0.5 * x * (1.0 - t * t) * std::sqrt(2.0 / M_PI) * (1.0 + 3.0 * 0.044715 * x * x);
+}
+
+// The parts of an epilogue: its numbers are sums of these.
+constexpr std::uint32_t kBias = CUBLASLT_EPILOGUE_BIAS, kGelu = CUBLASLT_EPILOGUE_GELU;
+constexpr std::uint32_t kGeluSlope = 64, kAuxiliary = 128, kBiasGradient = 16;
+bool has(const FakeCublasLt::Operation& operation, std::uint32_t parts) {
+  return (operation.epilogue & parts) != 0;
+}
+
 // One product, as it was told.
 struct Product {
   FakeCublasLt::Operation operation;
@@ -78,7 +96,23 @@ struct Product {
       return layout.leading >= static_cast<std::int64_t>(layout.rows);
     };
     return k == k_too && m == layout_d.rows && n == layout_d.columns &&
-           layout_a.type == layout_b.type && dense(layout_a) && dense(layout_b) && dense(layout_d);
+           layout_a.type == layout_b.type && dense(layout_a) && dense(layout_b) &&
+           dense(layout_d) &&
+           (!has(operation, kAuxiliary) ||
+            (operation.auxiliary_leading % 8 == 0 &&
+             operation.auxiliary_leading >= static_cast<std::int64_t>(layout_d.rows)));
+  }
+
+  // What an element becomes on its way to d.
+  double after(double value, std::uint64_t i, std::uint64_t j) const {
+    const std::uint64_t at = i + j * static_cast<std::uint64_t>(operation.auxiliary_leading);
+    if (has(operation, kBias)) value += double{read(operation.bias, operation.bias_type, i, false)};
+    if (has(operation, kGelu)) {
+      write(operation.auxiliary, layout_d.type, at, value);
+      return gelu(value);
+    }
+    if (!has(operation, kGeluSlope)) return value;
+    return value * gelu_slope(double{read(operation.auxiliary, layout_d.type, at, false)});
   }
 
   void run() const {
@@ -88,6 +122,7 @@ struct Product {
       return double{
           read(data, layout.type, row + column * static_cast<std::uint64_t>(layout.leading), tf32)};
     };
+    std::vector<double> row_sums(layout_d.rows, 0.0);
     for (std::uint64_t j = 0; j < layout_d.columns; ++j) {
       for (std::uint64_t i = 0; i < layout_d.rows; ++i) {
         double sum = 0.0;
@@ -100,11 +135,13 @@ struct Product {
         double value = double{alpha} * sum;
         const std::uint64_t at = i + j * static_cast<std::uint64_t>(layout_d.leading);
         if (beta != 0.0f) value += double{beta} * double{read(d, layout_d.type, at, false)};
-        if (operation.epilogue == CUBLASLT_EPILOGUE_BIAS) {
-          value += double{read(operation.bias, operation.bias_type, i, false)};
-        }
+        value = after(value, i, j);
+        row_sums[i] += value;
         write(d, layout_d.type, at, value);
       }
+    }
+    for (std::uint64_t i = 0; i < layout_d.rows && has(operation, kBiasGradient); ++i) {
+      write(operation.bias, operation.bias_type, i, row_sums[i]);
     }
   }
 };
@@ -168,7 +205,9 @@ struct FakeCublasLt::Functions {
                   {CUBLASLT_MATMUL_DESC_TRANSB, &to.transpose_b, 4},
                   {CUBLASLT_MATMUL_DESC_EPILOGUE, &to.epilogue, 4},
                   {CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, &to.bias_type, 4},
-                  {CUBLASLT_MATMUL_DESC_BIAS_POINTER, &to.bias, 8}},
+                  {CUBLASLT_MATMUL_DESC_BIAS_POINTER, &to.bias, 8},
+                  {CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, &to.auxiliary_leading, 8},
+                  {CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &to.auxiliary, 8}},
                  attribute, value, bytes);
   }
   static cublasStatus_t operation_destroy(cublasLtMatmulDesc_t operation) {
@@ -218,6 +257,9 @@ struct FakeCublasLt::Functions {
     current->queries_.push_back({current->operations_.at(operation),
                                  {layouts.at(a), layouts.at(b), layouts.at(c), layouts.at(d)},
                                  current->preferences_.at(preference)});
+    if (has(current->queries_.back().operation, kAuxiliary) && current->gelu_status != kOk) {
+      return current->gelu_status;
+    }
     *found = current->has_algorithm && wanted > 0 ? 1 : 0;
     results[0] = {};
     results[0].algo.data[0] = current->queries_.size();
@@ -231,11 +273,16 @@ struct FakeCublasLt::Functions {
     for (std::size_t i = 0; i < 4; ++i) {
       if (!aligned(pointers[i], query.preference.alignment[i])) return false;
     }
-    if (operation.epilogue != CUBLASLT_EPILOGUE_BIAS) return operation.bias == nullptr;
-    // The bias that the heuristic saw stood for how the bias is aligned.
-    const auto seen = reinterpret_cast<std::uintptr_t>(query.operation.bias);
-    return operation.bias != nullptr && operation.bias_type == query.layouts[3].type &&
-           aligned(operation.bias, seen % 16 == 0 ? 16 : static_cast<std::uint32_t>(seen & -seen));
+    // There, or not, as the epilogue says; and what the heuristic saw stood for how it is aligned.
+    const auto fits = [](bool needed, const void* now, const void* then) {
+      if (!needed || now == nullptr) return !needed && now == nullptr;
+      const auto seen = reinterpret_cast<std::uintptr_t>(then);
+      return aligned(now, seen % 16 == 0 ? 16 : static_cast<std::uint32_t>(seen & -seen));
+    };
+    const bool bias = has(operation, kBias | kBiasGradient);
+    return fits(bias, operation.bias, query.operation.bias) &&
+           (!bias || operation.bias_type == query.layouts[3].type) &&
+           fits(has(operation, kAuxiliary), operation.auxiliary, query.operation.auxiliary);
   }
 
   static cublasStatus_t matmul(cublasLtHandle_t, cublasLtMatmulDesc_t operation_handle,

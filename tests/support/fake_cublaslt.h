@@ -23,7 +23,9 @@ class FakeCublasLt {
     std::int32_t transpose_a = CUBLAS_OP_N, transpose_b = CUBLAS_OP_N;
     std::uint32_t epilogue = CUBLASLT_EPILOGUE_DEFAULT;
     std::int32_t bias_type = -1;
-    const void* bias = nullptr;
+    void* bias = nullptr;  // or the gradient of one
+    std::int64_t auxiliary_leading = 0;
+    void* auxiliary = nullptr;
   };
   struct Layout {
     cudaDataType_t type = CUDA_R_32F;
@@ -59,6 +61,8 @@ class FakeCublasLt {
 
   std::size_t workspace = 0;  // bytes that each algorithm asks for
   bool has_algorithm = true;  // or none fits
+  // What the heuristic says of an epilogue with GELU.
+  cublasStatus_t gelu_status = CUBLAS_STATUS_SUCCESS;
   // Work of a stream; empty: done at once.
   std::function<void(cudaStream_t, std::function<void()>)> enqueue;
 

@@ -85,11 +85,13 @@ TEST(Bench, MeasuresTheOperationsThatTheModelHas) {
     EXPECT_TRUE(gpt.contains(name)) << name;
     EXPECT_TRUE(llama.contains(name)) << name;
   }
-  for (const char* name : {"layer_norm", "layer_norm_dw", "gelu", "gelu_backward"}) {
+  for (const char* name : {"layer_norm", "add_layer_norm", "layer_norm_dw", "gelu", "gelu_backward",
+                           "linear_gelu", "linear_gelu_dx"}) {
     EXPECT_TRUE(gpt.contains(name)) << name;
     EXPECT_FALSE(llama.contains(name)) << name;
   }
-  for (const char* name : {"rms_norm", "rms_norm_dx", "swiglu", "swiglu_backward", "rotary"}) {
+  for (const char* name :
+       {"rms_norm", "add_rms_norm", "rms_norm_dx", "swiglu", "swiglu_backward", "rotary"}) {
     EXPECT_TRUE(llama.contains(name)) << name;
     EXPECT_FALSE(gpt.contains(name)) << name;
   }

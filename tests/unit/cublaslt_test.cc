@@ -1,7 +1,7 @@
 // Matrix products by cuBLASLt, on a GPU and a library that are scripted. That the numbers are right
 // for every transposition, type and shape is for ops_matmul_test.cc, which ops_emulated_test runs
 // on the same scripted library; here is what numbers do not show.
-#include <cstring>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -70,6 +70,40 @@ class CublasLt : public ::testing::Test {
     EXPECT_TRUE(cuda_->faults().empty()) << cuda_->faults().front();
   }
 
+  // Each call of the library fails in turn while `run` is done in a new context.
+  void expect_errors_of_every_call(const std::string& what,
+                                   const std::function<void(ops::Context&)>& run) {
+    std::vector<std::string> messages;
+    bool succeeded = false;
+    for (std::size_t n = 1; !succeeded; ++n) {
+      ASSERT_LT(n, 100u);
+      library_.fail_call(n);
+      try {
+        ops::Context ctx = context();
+        try {
+          run(ctx);
+          succeeded = true;
+        } catch (const CudaError&) {
+          run(ctx);  // what failed once is asked for again
+          throw;
+        }
+      } catch (const CudaError& error) {
+        messages.emplace_back(error.what());
+      }
+      expect_nothing_left();
+    }
+    library_.fail_call(0);
+    const std::string suffix =
+        ": CUBLAS_STATUS_INTERNAL_ERROR, multiplying (2, 3) by (8, 3)^T in bf16 into bf16 " + what;
+    ASSERT_GE(messages.size(), 15u);
+    EXPECT_EQ(messages.front(), "cublasLtCreate: CUBLAS_STATUS_INTERNAL_ERROR");
+    EXPECT_EQ(messages.back(), "cublasLtMatmul" + suffix);
+    for (std::size_t i = 1; i < messages.size(); ++i) {
+      EXPECT_EQ(messages[i].find(suffix), messages[i].size() - suffix.size()) << messages[i];
+      EXPECT_EQ(messages[i].rfind("cublasLtM", 0), 0u) << messages[i];
+    }
+  }
+
   FakeCublasLt library_;
   std::shared_ptr<FakeCuda> cuda_ = std::make_shared<FakeCuda>();
 };
@@ -96,15 +130,122 @@ TEST_F(CublasLt, QueuesTheProductWithItsBiasOnTheContextsStream) {
   expect_nothing_left();
 }
 
+// A call that could be made: (16, 8) by (8, 8), all operands in one place.
+ops::MatmulCall some_call(DType dtype, DType c_dtype) {
+  static float numbers[128];
+  return {.m = 16,
+          .n = 8,
+          .k = 8,
+          .a = numbers,
+          .b = numbers,
+          .c = numbers,
+          .dtype = dtype,
+          .c_dtype = c_dtype};
+}
+ops::MatmulCall with_bias(ops::MatmulCall call, DType bias_dtype) {
+  call.bias = call.a;
+  call.bias_dtype = bias_dtype;
+  return call;
+}
+ops::MatmulCall with_gelu(ops::MatmulCall call, ops::Epilogue epilogue) {
+  call.epilogue = epilogue;
+  call.auxiliary = call.c;
+  return call;
+}
+
 TEST_F(CublasLt, FusesABiasOfTheResultsTypeAlone) {
   const auto engine = ops::make_cublaslt_matmul(library_.table(), 0, false);
   using enum DType;
-  EXPECT_TRUE(engine->fuses_bias({.dtype = kBF16, .c_dtype = kBF16, .bias_dtype = kBF16}));
-  EXPECT_TRUE(engine->fuses_bias({.dtype = kBF16, .c_dtype = kF32, .bias_dtype = kF32}));
-  EXPECT_FALSE(engine->fuses_bias({.dtype = kBF16, .c_dtype = kBF16, .bias_dtype = kF32}));
-  EXPECT_FALSE(engine->fuses_bias({.dtype = kBF16, .c_dtype = kF32, .bias_dtype = kBF16}));
-  EXPECT_TRUE(engine->fuses_bias({.dtype = kF16, .c_dtype = kF16, .bias_dtype = kF16}));
-  EXPECT_FALSE(engine->fuses_bias({.dtype = kF16, .c_dtype = kF16, .bias_dtype = kBF16}));
+  EXPECT_TRUE(engine->fuses(with_bias(some_call(kBF16, kBF16), kBF16)));
+  EXPECT_TRUE(engine->fuses(with_bias(some_call(kBF16, kF32), kF32)));
+  EXPECT_FALSE(engine->fuses(with_bias(some_call(kBF16, kBF16), kF32)));
+  EXPECT_FALSE(engine->fuses(with_bias(some_call(kBF16, kF32), kBF16)));
+  EXPECT_TRUE(engine->fuses(with_bias(some_call(kF16, kF16), kF16)));
+  EXPECT_FALSE(engine->fuses(with_bias(some_call(kF16, kF16), kBF16)));
+}
+
+TEST_F(CublasLt, GeluIsAnEpilogueWithWhatItNeeds) {
+  const auto engine = ops::make_cublaslt_matmul(library_.table(), 0, false);
+  using enum DType;
+  using enum ops::Epilogue;
+  const auto epilogue = [&] { return library_.queries().back().operation.epilogue; };
+  for (const DType dtype : {kF32, kBF16, kF16}) {
+    EXPECT_TRUE(engine->fuses(with_gelu(some_call(dtype, dtype), kGelu)));
+    EXPECT_EQ(epilogue(), CUBLASLT_EPILOGUE_GELU_AUX);
+    EXPECT_EQ(library_.queries().back().operation.auxiliary_leading, 8);
+    EXPECT_EQ(library_.queries().back().preference.reductions,
+              CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE);
+    EXPECT_TRUE(engine->fuses(with_gelu(with_bias(some_call(dtype, dtype), dtype), kGelu)));
+    EXPECT_EQ(epilogue(), CUBLASLT_EPILOGUE_GELU_AUX_BIAS);
+    ops::MatmulCall backward = with_gelu(some_call(dtype, dtype), kGeluBackward);
+    EXPECT_TRUE(engine->fuses(backward));
+    EXPECT_EQ(epilogue(), CUBLASLT_EPILOGUE_DGELU);
+    // The library would give a bias's gradient in the result's type, where a sum is ours to round.
+    backward.bias_gradient = static_cast<float*>(backward.c);
+    EXPECT_EQ(engine->fuses(backward), dtype == kF32);
+    if (dtype == kF32) {
+      EXPECT_EQ(epilogue(), CUBLASLT_EPILOGUE_DGELU_BGRAD);
+    }
+  }
+  // Rows of the auxiliary matrix that do not begin at multiples of 8 elements.
+  const std::size_t asked = library_.queries().size();
+  ops::MatmulCall narrow = with_gelu(some_call(kBF16, kBF16), kGelu);
+  narrow.n = 4;
+  EXPECT_FALSE(engine->fuses(narrow));
+  EXPECT_EQ(library_.queries().size(), asked);
+}
+
+TEST_F(CublasLt, WhereGeluHasNoAlgorithmItIsAskedOnceAndNotFused) {
+  for (const cublasStatus_t status : {CUBLAS_STATUS_NOT_SUPPORTED, CUBLAS_STATUS_INVALID_VALUE}) {
+    const auto engine = ops::make_cublaslt_matmul(library_.table(), 0, false);
+    const std::size_t before = library_.queries().size();
+    library_.gelu_status = status;
+    const auto call = with_gelu(some_call(DType::kBF16, DType::kBF16), ops::Epilogue::kGelu);
+    for (int step = 0; step < 3; ++step) EXPECT_FALSE(engine->fuses(call));
+    EXPECT_EQ(library_.queries().size(), before + 1);
+    EXPECT_TRUE(engine->fuses(with_bias(some_call(DType::kBF16, DType::kBF16), DType::kBF16)));
+  }
+}
+
+// The gradient of a bias is a sum over rows: over columns of the library's transposed view.
+TEST_F(CublasLt, ABiasGradientSumsOverRows) {
+  ops::Context ctx = context();
+  const Tensor dy = numbers(ctx, {2, 1}, DType::kF32);      // 1, 2
+  const Tensor weight = numbers(ctx, {1, 8}, DType::kF32);  // 1 .. 8
+  const Tensor pre = numbers(ctx, {2, 8}, DType::kF32), dpre = numbers(ctx, {2, 8}, DType::kF32);
+  const Tensor sums = numbers(ctx, {8}, DType::kF32);
+  for (int i = 0; i < 16; ++i) pre.address<float>()[i] = 20.0f;  // where GELU's slope is 1
+  const ops::MatmulCall call = {.m = 2,
+                                .n = 8,
+                                .k = 1,
+                                .a = dy.raw(),
+                                .b = weight.raw(),
+                                .c = dpre.raw(),
+                                .epilogue = ops::Epilogue::kGeluBackward,
+                                .auxiliary = pre.raw(),
+                                .bias_gradient = sums.address<float>()};
+  ASSERT_TRUE(ctx.matmul->fuses(call));
+  ctx.matmul->run(ctx, call);
+  ctx.stream.synchronize();
+  for (int i = 0; i < 8; ++i) {
+    const auto column = static_cast<float>(i + 1);
+    EXPECT_EQ(dpre.address<float>()[i], column);
+    EXPECT_EQ(dpre.address<float>()[8 + i], 2.0f * column);
+    EXPECT_EQ(sums.address<float>()[i], 3.0f * column);
+  }
+}
+
+TEST_F(CublasLt, AnAuxiliaryMatrixMayMoveBetweenCalls) {
+  ops::Context ctx = context();
+  const Tensor x = numbers(ctx, {1, 1}, DType::kF32), weight = numbers(ctx, {8, 1}, DType::kF32);
+  const Tensor pres = numbers(ctx, {2, 8}, DType::kF32), y = numbers(ctx, {1, 8}, DType::kF32);
+  for (const std::int64_t row : {0, 1}) {
+    ops::linear_gelu(ctx, x, weight, Tensor(), pres.rows(row, row + 1), y);
+    ctx.stream.synchronize();
+    EXPECT_EQ(pres.address<float>()[8 * row + 7], 8.0f);
+    EXPECT_EQ(y.address<float>()[7], 8.0f);
+  }
+  EXPECT_EQ(library_.queries().size(), 1u);
 }
 
 TEST_F(CublasLt, ABiasMayMoveBetweenCalls) {
@@ -191,47 +332,25 @@ TEST_F(CublasLt, Tf32OnRequestAndForFp32Alone) {
 
 TEST_F(CublasLt, AnErrorAtAnyCallNamesItAndTheShapeAndLeavesNothing) {
   library_.workspace = 256;
-  std::vector<std::string> messages;
-  bool succeeded = false;
-  for (std::size_t n = 1; !succeeded; ++n) {
-    ASSERT_LT(n, 100u);
-    {
-      library_.fail_call(n);
-      try {
-        ops::Context ctx = context();
-        const Tensor x = numbers(ctx, {2, 3}, DType::kBF16);
-        const Tensor weight = numbers(ctx, {5, 3}, DType::kBF16);
-        const Tensor bias = numbers(ctx, {5}, DType::kBF16);
-        const Tensor y = numbers(ctx, {2, 5}, DType::kBF16);
-        const auto run = [&] {
-          ops::linear(ctx, x, weight, bias, y);
-          ctx.stream.synchronize();
-          EXPECT_EQ(static_cast<float>(y.address<BFloat16>()[0]), 14.0f + 1.0f);
-        };
-        try {
-          run();
-          succeeded = true;
-        } catch (const CudaError&) {
-          run();  // what failed once is asked for again
-          throw;
-        }
-      } catch (const CudaError& error) {
-        messages.emplace_back(error.what());
-      }
-    }
-    expect_nothing_left();
-  }
-  library_.fail_call(0);
-  const std::string suffix =
-      ": CUBLAS_STATUS_INTERNAL_ERROR, multiplying (2, 3) by (5, 3)^T in bf16 into bf16 with a "
-      "bias";
-  ASSERT_GE(messages.size(), 15u);
-  EXPECT_EQ(messages.front(), "cublasLtCreate: CUBLAS_STATUS_INTERNAL_ERROR");
-  EXPECT_EQ(messages.back(), "cublasLtMatmul" + suffix);
-  for (std::size_t i = 1; i < messages.size(); ++i) {
-    EXPECT_EQ(messages[i].find(suffix), messages[i].size() - suffix.size()) << messages[i];
-    EXPECT_EQ(messages[i].rfind("cublasLtM", 0), 0u) << messages[i];
-  }
+  expect_errors_of_every_call("with a bias", [](ops::Context& ctx) {
+    const Tensor y = numbers(ctx, {2, 8}, DType::kBF16);
+    ops::linear(ctx, numbers(ctx, {2, 3}, DType::kBF16), numbers(ctx, {8, 3}, DType::kBF16),
+                numbers(ctx, {8}, DType::kBF16), y);
+    ctx.stream.synchronize();
+    EXPECT_EQ(static_cast<float>(y.address<BFloat16>()[0]), 14.0f + 1.0f);
+  });
+}
+
+TEST_F(CublasLt, AnErrorAtAnyCallOfAGeluToo) {
+  library_.workspace = 256;
+  expect_errors_of_every_call("with a bias, then GELU", [](ops::Context& ctx) {
+    const Tensor pre = numbers(ctx, {2, 8}, DType::kBF16), y = numbers(ctx, {2, 8}, DType::kBF16);
+    ops::linear_gelu(ctx, numbers(ctx, {2, 3}, DType::kBF16), numbers(ctx, {8, 3}, DType::kBF16),
+                     numbers(ctx, {8}, DType::kBF16), pre, y);
+    ctx.stream.synchronize();
+    EXPECT_EQ(static_cast<float>(pre.address<BFloat16>()[0]), 14.0f + 1.0f);
+    EXPECT_EQ(static_cast<float>(y.address<BFloat16>()[0]), 14.0f + 1.0f);
+  });
 }
 
 TEST_F(CublasLt, NoMemoryForTheWorkspaceIsSaidAndLeavesNothing) {
@@ -255,8 +374,8 @@ TEST_F(CublasLt, WhereNoAlgorithmFitsTheShapeIsNamed) {
                  "cublasLtMatmulAlgoGetHeuristic: CUBLAS_STATUS_NOT_SUPPORTED, multiplying (3, 5) "
                  "by (5, 4) in fp32 into fp32");
   }
-  library_.has_algorithm = true;
-  product(ctx, 3, 4, 5);
+  EXPECT_THROW(product(ctx, 3, 4, 5), CudaError);
+  EXPECT_EQ(library_.queries().size(), 1u) << "the answer does not change";
 }
 
 std::string refusal_of(const std::vector<std::string>& names) {
@@ -301,22 +420,17 @@ TEST(CublasLtLibrary, ItsDescriptorsTakeWhatTheyAreGiven) {
                       const cublasLtMatmulAlgo_t*, void*, std::size_t,
                       cudaStream_t) { return CUBLAS_STATUS_SUCCESS; };
   const auto engine = ops::make_cublaslt_matmul(library, kMostWorkspace, true);
-  const std::vector<float> data(64);
-  std::vector<float> result(64);
   ops::Context ctx;
-  for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
-    engine->run(ctx, {.m = 3,
-                      .n = 4,
-                      .k = 5,
-                      .transpose_b = true,
-                      .a = data.data(),
-                      .b = data.data(),
-                      .c = result.data(),
-                      .dtype = dtype,
-                      .c_dtype = dtype,
-                      .bias = data.data(),
-                      .bias_dtype = dtype});
+  using enum DType;
+  using enum ops::Epilogue;
+  for (const DType dtype : {kF32, kBF16, kF16}) {
+    engine->run(ctx, with_bias(some_call(dtype, dtype), dtype));
+    engine->run(ctx, with_gelu(with_bias(some_call(dtype, dtype), dtype), kGelu));
+    engine->run(ctx, with_gelu(some_call(dtype, dtype), kGeluBackward));
   }
+  ops::MatmulCall with_sums = with_gelu(some_call(kF32, kF32), kGeluBackward);
+  with_sums.bias_gradient = static_cast<float*>(with_sums.c);
+  engine->run(ctx, with_sums);
 }
 
 }  // namespace

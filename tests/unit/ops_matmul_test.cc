@@ -173,6 +173,70 @@ TEST_P(Matmul, LinearWithFewRowsAndBiasOfAnotherType) {
                InternalError);
 }
 
+// Widths that a library fuses on a GPU, and one that it does not.
+TEST_P(Matmul, LinearGelu) {
+  for (const std::int64_t out : {24, 64, 23}) {
+    constexpr std::int64_t kRows = 13, kIn = 19;
+    const Values x = random(1, kRows * kIn), weight = random(2, out * kIn, 0.3);
+    const Values bias = random(3, out);
+    const Tensor x_t = tensor(x, {kRows, kIn}), weight_t = tensor(weight, {out, kIn});
+    for (const bool biased : {true, false}) {
+      Values before = testing::reference::matmul(x, false, weight, true, kRows, out, kIn);
+      for (std::size_t i = 0; biased && i < before.size(); ++i) before[i] += bias[i % bias.size()];
+      Values after = before;
+      for (double& value : after) value = testing::reference::gelu(value);
+      const Tensor pre = output({kRows, out}), y = output({kRows, out});
+      ops::linear_gelu(ctx, x_t, weight_t, biased ? tensor(bias, {out}) : Tensor(), pre, y);
+      testing::expect_close(pre, before, testing::tolerance("linear", dtype()), "pre");
+      testing::expect_close(y, after, testing::tolerance("linear", dtype()), "y");
+    }
+  }
+}
+
+TEST_P(Matmul, LinearGeluGradients) {
+  for (const std::int64_t in : {24, 64, 23}) {
+    constexpr std::int64_t kRows = 13, kOut = 19;
+    const Values dy = random(1, kRows * kOut), weight = random(2, kOut * in);
+    const Values pre = random(3, kRows * in);
+    const Values slope = testing::finite_differences(
+        [](const Values& at) {
+          double sum = 0.0;
+          for (const double value : at) sum += testing::reference::gelu(value);
+          return sum;
+        },
+        pre);
+    Values expected = testing::reference::matmul(dy, false, weight, false, kRows, in, kOut);
+    for (std::size_t i = 0; i < expected.size(); ++i) expected[i] *= slope[i];
+    const Tensor dy_t = tensor(dy, {kRows, kOut}), weight_t = tensor(weight, {kOut, in});
+    const Tensor pre_t = tensor(pre, {kRows, in}), dpre = output({kRows, in});
+    const Tensor dbias = testing::make_tensor(ctx, Values(in, -2.5), {in}, DType::kF32);
+    ops::linear_backward_input_gelu(ctx, dy_t, weight_t, pre_t, dpre, dbias);
+    testing::expect_close(dpre, expected, testing::tolerance("linear", dtype()), "dpre");
+    // The sums of dpre as it is kept, in fp32 whatever its type.
+    Values sums(in, -2.5);
+    const Values kept = testing::values_of(dpre);
+    for (std::size_t i = 0; i < kept.size(); ++i) sums[i % sums.size()] += kept[i];
+    testing::expect_close(dbias, sums, testing::tolerance("column_sums", dtype()), "dbias");
+    const Tensor without = output({kRows, in});
+    ops::linear_backward_input_gelu(ctx, dy_t, weight_t, pre_t, without, Tensor());
+    EXPECT_EQ(testing::bits_of(without), testing::bits_of(dpre)) << in;
+  }
+}
+
+TEST_P(Matmul, LinearGeluRefusesWhatDoesNotFit) {
+  const Tensor x = output({3, 4}), weight = output({8, 4}), y = output({3, 8});
+  EXPECT_THROW(ops::linear_gelu(ctx, x, weight, Tensor(), output({3, 7}), y), InternalError);
+  EXPECT_THROW(ops::linear_gelu(ctx, x, weight, output({7}), output({3, 8}), y), InternalError);
+  const DType other = dtype() == DType::kF32 ? DType::kBF16 : DType::kF32;
+  EXPECT_THROW(ops::linear_gelu(ctx, x, weight, Tensor(), ctx.allocate({3, 8}, other), y),
+               InternalError);
+  const Tensor down = output({4, 8});
+  EXPECT_THROW(ops::linear_backward_input_gelu(ctx, x, down, output({4, 8}), y, Tensor()),
+               InternalError);
+  EXPECT_THROW(ops::linear_backward_input_gelu(ctx, x, down, y, output({3, 8}), output({7})),
+               InternalError);
+}
+
 TRIREME_FOR_EACH_DTYPE(Matmul);
 
 TEST(MatmulEngine, RefusesALibraryThatItDoesNotKnow) {

@@ -1,6 +1,7 @@
 #include <cmath>
 #include <limits>
 
+#include "trireme/ops/elementwise.h"
 #include "trireme/ops/norm.h"
 
 #include "support/ops_reference.h"
@@ -45,7 +46,7 @@ TEST_P(Norm, LayerNormGradients) {
   const auto loss = [&](const Values& in, const Values& w, const Values& b) {
     return testing::inner_product(dy, testing::reference::layer_norm(in, w, b, kEpsilon));
   };
-  ops::layer_norm_backward_input(ctx, dy_t, x_t, weight_t, mean, rstd, dx);
+  ops::layer_norm_backward_input(ctx, dy_t, x_t, weight_t, mean, rstd, Tensor(), dx);
   testing::expect_close(
       dx, testing::finite_differences([&](const Values& v) { return loss(v, weight, bias); }, x),
       tolerance("norm_backward_input"), "dx");
@@ -71,7 +72,7 @@ TEST_P(Norm, RmsNorm) {
   const auto loss = [&](const Values& in, const Values& w) {
     return testing::inner_product(dy, testing::reference::rms_norm(in, w, kEpsilon));
   };
-  ops::rms_norm_backward_input(ctx, dy_t, x_t, weight_t, rstd, dx);
+  ops::rms_norm_backward_input(ctx, dy_t, x_t, weight_t, rstd, Tensor(), dx);
   testing::expect_close(
       dx, testing::finite_differences([&](const Values& v) { return loss(v, weight); }, x),
       tolerance("norm_backward_input"), "dx");
@@ -97,7 +98,7 @@ TEST_P(Norm, LongRows) {
     ops::layer_norm(ctx, in_t, w_t, tensor(b, {columns}), kEpsilon, out, m, r);
     testing::expect_close(out, testing::reference::layer_norm(in, w, b, kEpsilon),
                           tolerance("norm"), "y, columns " + std::to_string(columns));
-    ops::layer_norm_backward_input(ctx, d_t, in_t, w_t, m, r, din);
+    ops::layer_norm_backward_input(ctx, d_t, in_t, w_t, m, r, Tensor(), din);
     ops::layer_norm_backward_weight(ctx, d_t, in_t, m, r, dw, db);
     Values dx_sum(kFew * columns), dw_sum(static_cast<std::size_t>(columns), 0.0), db_sum = dw_sum;
     const Values means = testing::values_of(m), rstds = testing::values_of(r);
@@ -134,8 +135,78 @@ TEST_P(Norm, LongRows) {
             rms[row] * (d[row * n + c] * w[c] - in[row * n + c] * rms[row] * gh_sum);
       }
     }
-    ops::rms_norm_backward_input(ctx, d_t, in_t, w_t, r, din);
+    ops::rms_norm_backward_input(ctx, d_t, in_t, w_t, r, Tensor(), din);
     testing::expect_close(din, dx_sum, tolerance("norm_backward_input"), "dx of rms_norm");
+  }
+}
+
+// Rows that a GPU gives to teams of one, four and eight warps, and those that it takes as they
+// come.
+constexpr std::int64_t kLengths[] = {8, 43, 264, 1032, 4104, 8200};
+
+TEST_P(Norm, WithASumOnTheWayItHasTheBitsOfBoth) {
+  constexpr std::int64_t kFew = 5;
+  for (const std::int64_t columns : kLengths) {
+    const Shape shape = {kFew, columns};
+    const Tensor a = tensor(random(1, kFew * columns), shape);
+    const Tensor b = tensor(random(5, kFew * columns, 0.3), shape);
+    const Tensor w = tensor(random(2, columns), {columns});
+    const Tensor shift = tensor(random(3, columns), {columns});
+    const auto row_output = [&] { return testing::make_output(ctx, {kFew}, DType::kF32); };
+    const Tensor sum = output(shape), out = output(shape), m = row_output(), r = row_output();
+    const Tensor sum_too = output(shape), out_too = output(shape);
+    const Tensor m_too = row_output(), r_too = row_output();
+    ops::add(ctx, a, b, sum);
+    const auto expect_same = [&](const std::string& what) {
+      EXPECT_EQ(testing::bits_of(sum_too), testing::bits_of(sum)) << what << columns;
+      EXPECT_EQ(testing::bits_of(out_too), testing::bits_of(out)) << what << columns;
+      EXPECT_EQ(testing::bits_of(r_too), testing::bits_of(r)) << what << columns;
+    };
+    for (const Tensor& bias_or_none : {shift, Tensor()}) {
+      ops::layer_norm(ctx, sum, w, bias_or_none, kEpsilon, out, m, r);
+      ops::add_layer_norm(ctx, a, b, w, bias_or_none, kEpsilon, sum_too, out_too, m_too, r_too);
+      expect_same("layer norm of ");
+      EXPECT_EQ(testing::bits_of(m_too), testing::bits_of(m)) << columns;
+    }
+    ops::rms_norm(ctx, sum, w, kEpsilon, out, r);
+    ops::add_rms_norm(ctx, a, b, w, kEpsilon, sum_too, out_too, r_too);
+    expect_same("RMS norm of ");
+  }
+}
+
+// In fp32 what else goes to x is added to the norm's own gradient; in the others the same is
+// rounded once, so its bits are those of fp32's result, cast.
+TEST_P(Norm, WhatElseGoesToItsInputIsAddedAndRoundedOnce) {
+  constexpr std::int64_t kFew = 5;
+  for (const std::int64_t columns : kLengths) {
+    const Shape shape = {kFew, columns};
+    const Values in = random(1, kFew * columns), w = random(2, columns);
+    const Values d = random(4, kFew * columns), rest = random(6, kFew * columns);
+    const Tensor m = testing::make_tensor(ctx, random(7, kFew, 0.1), {kFew}, DType::kF32);
+    const Tensor r = testing::make_tensor(ctx, Values(kFew, 1.25), {kFew}, DType::kF32);
+    const auto backward = [&](bool rms, DType type, const Tensor& residual, const Tensor& to) {
+      const auto typed = [&](const Values& values, const Shape& s) {
+        return testing::make_tensor(ctx, values, s, type);
+      };
+      const Tensor x_in = typed(in, shape), d_in = typed(d, shape), w_in = typed(w, {columns});
+      rms ? ops::rms_norm_backward_input(ctx, d_in, x_in, w_in, r, residual, to)
+          : ops::layer_norm_backward_input(ctx, d_in, x_in, w_in, m, r, residual, to);
+    };
+    for (const bool rms : {false, true}) {
+      const Tensor own = testing::make_output(ctx, shape, DType::kF32);
+      backward(rms, DType::kF32, Tensor(), own);
+      Values expected = testing::values_of(own);
+      for (std::size_t i = 0; i < expected.size(); ++i) expected[i] += rest[i];
+      const Tensor exact = testing::make_output(ctx, shape, DType::kF32);
+      backward(rms, DType::kF32, testing::make_tensor(ctx, rest, shape, DType::kF32), exact);
+      testing::expect_close(exact, expected, 1e-6, "columns " + std::to_string(columns));
+      const Tensor once = output(shape), got = output(shape), in_place = tensor(rest, shape);
+      ops::cast(ctx, exact, once);
+      backward(rms, dtype(), tensor(rest, shape), got);
+      EXPECT_EQ(testing::bits_of(got), testing::bits_of(once)) << columns;
+      backward(rms, dtype(), in_place, in_place);
+      EXPECT_EQ(testing::bits_of(in_place), testing::bits_of(once)) << columns;
+    }
   }
 }
 
@@ -145,6 +216,17 @@ TEST_P(Norm, TypesMayDiffer) {
   ops::layer_norm(ctx, x_t, w32, b32, kEpsilon, y, mean, rstd);
   testing::expect_close(y, testing::reference::layer_norm(x, weight, bias, kEpsilon),
                         tolerance("norm"), "y");
+  // The sum is rounded to its own type, and what is normalized is what it holds then.
+  const Values branch = random(5, kRows * kColumns, 0.3);
+  const Tensor sum = testing::make_output(ctx, {kRows, kColumns}, DType::kBF16);
+  ops::add_layer_norm(ctx, x_t, tensor(branch, {kRows, kColumns}), w32, b32, kEpsilon, sum, y, mean,
+                      rstd);
+  Values added = x;
+  for (std::size_t i = 0; i < added.size(); ++i) added[i] += branch[i];
+  added = testing::rounded(testing::rounded(added, DType::kF32), DType::kBF16);
+  testing::expect_close(sum, added, 0.0, "sum");
+  testing::expect_close(y, testing::reference::layer_norm(added, weight, bias, kEpsilon),
+                        tolerance("norm"), "y of the sum");
 }
 
 TEST_P(Norm, LargeMeanDoesNotCancel) {
@@ -202,7 +284,18 @@ TEST_P(Norm, RefusesWhatDoesNotFit) {
   EXPECT_THROW(ops::rms_norm(ctx, x_t, weight_t, kEpsilon, dweight, rstd), InternalError);
   const Tensor wrong_type = testing::make_zeros(ctx, {kColumns}, DType::kBF16);
   EXPECT_THROW(ops::rms_norm_backward_weight(ctx, dy_t, x_t, rstd, wrong_type), InternalError);
-  EXPECT_THROW(ops::layer_norm_backward_input(ctx, dy_t.rows(0, 3), x_t, weight_t, mean, rstd, dx),
+  EXPECT_THROW(
+      ops::layer_norm_backward_input(ctx, dy_t.rows(0, 3), x_t, weight_t, mean, rstd, Tensor(), dx),
+      InternalError);
+  EXPECT_THROW(
+      ops::layer_norm_backward_input(ctx, dy_t, x_t, weight_t, mean, rstd, dy_t.rows(0, 3), dx),
+      InternalError);
+  EXPECT_THROW(ops::rms_norm_backward_input(ctx, dy_t, x_t, weight_t, rstd, dy_t.rows(0, 3), dx),
+               InternalError);
+  EXPECT_THROW(
+      ops::add_layer_norm(ctx, x_t, dy_t.rows(0, 3), weight_t, bias_t, kEpsilon, dx, y, mean, rstd),
+      InternalError);
+  EXPECT_THROW(ops::add_rms_norm(ctx, x_t, dy_t, weight_t, kEpsilon, dx.rows(0, 3), y, rstd),
                InternalError);
 }
 

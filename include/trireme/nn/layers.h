@@ -3,6 +3,7 @@
 // samples: see MicroBatch.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -40,10 +41,20 @@ class Norm {
  public:
   Norm(const LayerContext& context, NormKind kind, std::int64_t width, bool bias);
   Value forward(Tape& tape, const Value& x) const;
+  // x + branch, and the norm of it.
+  struct Added {
+    Value sum, normed;
+  };
+  Added forward_added(Tape& tape, const Value& x, const Value& branch) const;
 
  private:
-  Value layer_norm(Tape& tape, const Value& x) const;
-  Value rms_norm(Tape& tape, const Value& x) const;
+  // The rows' statistics, which the backward needs; RMS norm has no mean.
+  struct Statistics {
+    Tensor mean, rstd;
+  };
+  Statistics allocate_statistics(ops::Context& ctx, std::int64_t rows) const;
+  Value record(Tape& tape, const Value& x, const Tensor& y, const Statistics& statistics) const;
+  Tensor bias() const { return bias_ ? bias_->weight() : Tensor(); }
 
   NormKind kind_;
   Parameter* weight_;
@@ -68,7 +79,18 @@ class ColumnParallelLinear {
   static Part split_part(const LayerContext& context, const std::string& name, std::int64_t rows);
   Value forward(Tape& tape, const Value& x) const;
 
+  // gelu(forward(x)). Who reads y gives the gradient of `pre`, and adds that of `bias` on the way,
+  // for which pre's gradient need not be read again.
+  struct Activated {
+    Value pre;
+    Tensor y;                               // gelu(pre)
+    std::function<Tensor()> bias_gradient;  // as it is at the time; undefined without a bias
+  };
+  Activated forward_gelu(Tape& tape, const Value& x) const;
+
  private:
+  std::vector<const Parameter*> parameters() const;
+
   std::vector<Parameter*> weights_, biases_;
 };
 
@@ -79,8 +101,13 @@ class RowParallelLinear {
   RowParallelLinear(const LayerContext& context, std::int64_t out, std::int64_t in, bool bias,
                     float deviation);
   Value forward(Tape& tape, const Value& x) const;
+  Value forward(Tape& tape, const ColumnParallelLinear::Activated& x) const;  // of x.y
 
  private:
+  // The gradient of x goes to `source`, by input_gradient.
+  Value forward(Tape& tape, const Tensor& x, const Value& source,
+                Tape::InputGradient input_gradient) const;
+
   TensorParallel parallel_;
   Parameter* weight_;
   Parameter* bias_ = nullptr;

@@ -80,6 +80,10 @@ class Tape {
   // for before the gradient is read.
   void add_gradient(GradientSlot to, Tensor gradient, Work pending = {});
 
+  // For InputGradient: what a value's gradient is so far, taken out of its slot; undefined where
+  // there is none. An operation that adds its own part on the way hands the sum to add_gradient.
+  Tensor take_gradient(GradientSlot from);
+
   // For InputGradient: dy to be written over, a copy where other values have the same gradient.
   Tensor writable(const Tensor& dy) const;
 
@@ -103,7 +107,6 @@ class Tape {
     Work pending;  // the communication that is still adding to it
   };
 
-  Tensor take_gradient(int slot);  // settled; the slot is empty afterwards
   void run_weights(Node& node, const Tensor& dy);
 
   ops::Context& ctx_;

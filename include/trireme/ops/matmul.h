@@ -15,8 +15,18 @@ void matmul(Context& ctx, const Tensor& a, Transpose transpose_a, const Tensor& 
 // y (rows, out) = x (rows, in) * weight (out, in)^T + bias (out); bias may be undefined.
 void linear(Context& ctx, const Tensor& x, const Tensor& weight, const Tensor& bias,
             const Tensor& y);
+// pre (rows, out) as linear's y, and y = gelu(pre) (elementwise.h), both of one type. On a GPU in
+// one product where cuBLASLt can, y then made from pre before it is rounded; elsewhere in two
+// steps.
+void linear_gelu(Context& ctx, const Tensor& x, const Tensor& weight, const Tensor& bias,
+                 const Tensor& pre, const Tensor& y);
 // dx (rows, in) = dy (rows, out) * weight (out, in).
 void linear_backward_input(Context& ctx, const Tensor& dy, const Tensor& weight, const Tensor& dx);
+// The same through gelu(pre), pre (rows, in), with which x was made: dpre (rows, in) = gelu'(pre) *
+// (dy * weight), and dbias (in), fp32, += column sums of dpre: the gradient of the bias that is in
+// pre; dbias may be undefined. Fused as linear_gelu is; the sums are fp32 on all ways.
+void linear_backward_input_gelu(Context& ctx, const Tensor& dy, const Tensor& weight,
+                                const Tensor& pre, const Tensor& dpre, const Tensor& dbias);
 // dweight (out, in) += dy^T * x and dbias (out) += column sums of dy, both fp32; dbias may be
 // undefined.
 void linear_backward_weight(Context& ctx, const Tensor& dy, const Tensor& x, const Tensor& dweight,

@@ -37,18 +37,19 @@ struct ElementwiseKernels {
   void (*rotate)(float* low, float* high, const float* cosine, const float* sine, std::int64_t n);
 };
 
-// One row each. bias may be null.
+// One row each. bias and residual may be null; dx may be residual.
 struct NormKernels {
   void (*layer_norm)(const float* x, const float* weight, const float* bias, float epsilon,
                      float* y, float* mean, float* rstd, std::int64_t n);
   void (*layer_norm_backward_input)(const float* dy, const float* x, const float* weight,
-                                    float mean, float rstd, float* dx, std::int64_t n);
+                                    float mean, float rstd, const float* residual, float* dx,
+                                    std::int64_t n);
   void (*layer_norm_backward_weight)(const float* dy, const float* x, float mean, float rstd,
                                      float* dweight, float* dbias, std::int64_t n);
   void (*rms_norm)(const float* x, const float* weight, float epsilon, float* y, float* rstd,
                    std::int64_t n);
   void (*rms_norm_backward_input)(const float* dy, const float* x, const float* weight, float rstd,
-                                  float* dx, std::int64_t n);
+                                  const float* residual, float* dx, std::int64_t n);
   void (*rms_norm_backward_weight)(const float* dy, const float* x, float rstd, float* dweight,
                                    std::int64_t n);
 };

@@ -145,6 +145,12 @@ struct View {
   __device__ bool defined() const { return data != nullptr; }
   __device__ float at(std::int64_t i) const { return to_float(data[i]); }
   __device__ void set(std::int64_t i, float value) const { assign(data[i], value); }
+  // As it would be read back.
+  __device__ static float rounded(float value) {
+    T element;
+    assign(element, value);
+    return to_float(element);
+  }
   __device__ void load(std::int64_t i, std::int64_t left, bool vector,
                        float (&values)[kChunk]) const {
     load_chunk(data + i, left, vector, values);
@@ -189,6 +195,10 @@ struct View<Any> {
       static_cast<std::uint16_t*>(data)[i] = static_cast<std::uint16_t>(
           type == DType::kBF16 ? pack_bf16(value, 0.0f) : pack_fp16(value, 0.0f));
     }
+  }
+  __device__ float rounded(float value) const {
+    if (type == DType::kF32) return value;
+    return type == DType::kBF16 ? View<BFloat16>::rounded(value) : View<Half>::rounded(value);
   }
   __device__ void load(std::int64_t i, std::int64_t left, bool vector,
                        float (&values)[kChunk]) const {

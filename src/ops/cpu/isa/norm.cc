@@ -27,9 +27,9 @@ void layer_norm(const float* x, const float* weight, const float* bias, float ep
   *rstd = r;
 }
 
-// With h = (x - mean) rstd and g = dy weight: dx = rstd (g - mean(g) - h mean(g h)).
+// With h = (x - mean) rstd and g = dy weight: dx = rstd (g - mean(g) - h mean(g h)) + residual.
 void layer_norm_backward_input(const float* dy, const float* x, const float* weight, float mean,
-                               float rstd, float* dx, std::int64_t n) {
+                               float rstd, const float* residual, float* dx, std::int64_t n) {
   float sum_g = 0.0f;
   float sum_gh = 0.0f;
 #pragma omp simd reduction(+ : sum_g, sum_gh)
@@ -40,6 +40,13 @@ void layer_norm_backward_input(const float* dy, const float* x, const float* wei
   }
   const float mean_g = sum_g / static_cast<float>(n);
   const float mean_gh = sum_gh / static_cast<float>(n);
+  if (residual != nullptr) {
+#pragma omp simd
+    for (std::int64_t i = 0; i < n; ++i) {
+      dx[i] = rstd * (dy[i] * weight[i] - mean_g - (x[i] - mean) * rstd * mean_gh) + residual[i];
+    }
+    return;
+  }
 #pragma omp simd
   for (std::int64_t i = 0; i < n; ++i) {
     dx[i] = rstd * (dy[i] * weight[i] - mean_g - (x[i] - mean) * rstd * mean_gh);
@@ -66,13 +73,20 @@ void rms_norm(const float* x, const float* weight, float epsilon, float* y, floa
   *rstd = r;
 }
 
-// With h = x rstd and g = dy weight: dx = rstd (g - h mean(g h)).
+// With h = x rstd and g = dy weight: dx = rstd (g - h mean(g h)) + residual.
 void rms_norm_backward_input(const float* dy, const float* x, const float* weight, float rstd,
-                             float* dx, std::int64_t n) {
+                             const float* residual, float* dx, std::int64_t n) {
   float sum_gh = 0.0f;
 #pragma omp simd reduction(+ : sum_gh)
   for (std::int64_t i = 0; i < n; ++i) sum_gh += dy[i] * weight[i] * (x[i] * rstd);
   const float mean_gh = sum_gh / static_cast<float>(n);
+  if (residual != nullptr) {
+#pragma omp simd
+    for (std::int64_t i = 0; i < n; ++i) {
+      dx[i] = rstd * (dy[i] * weight[i] - x[i] * rstd * mean_gh) + residual[i];
+    }
+    return;
+  }
 #pragma omp simd
   for (std::int64_t i = 0; i < n; ++i) {
     dx[i] = rstd * (dy[i] * weight[i] - x[i] * rstd * mean_gh);
