@@ -307,6 +307,24 @@ cuda::EventHandle FakeCuda::create_event(int) {
   return handle;
 }
 
+cuda::EventHandle FakeCuda::create_timed_event(int device) {
+  const Lock lock(mutex_);
+  const cuda::EventHandle made = create_event(device);
+  events_.at(made)->timed = true;
+  return made;
+}
+
+double FakeCuda::seconds_between(cuda::EventHandle begin, cuda::EventHandle end) {
+  const Lock lock(mutex_);
+  call("seconds_between");
+  for (const cuda::EventHandle event : {begin, end}) {
+    const EventState& marked = *events_.at(event);
+    const bool done = marked.recorded > 0 && marked.finished == marked.recorded;
+    if (!marked.timed || !done) throw CudaError("seconds_between: an event without a time");
+  }
+  return events_.at(end)->seconds - events_.at(begin)->seconds;
+}
+
 void FakeCuda::destroy_event(cuda::EventHandle event) noexcept {
   const Lock lock(mutex_);
   if (events_.erase(event) == 0) faults_.push_back("an event was ended twice");
@@ -317,9 +335,11 @@ void FakeCuda::record(cuda::EventHandle event, cuda::StreamHandle stream) {
   call("record");
   const std::shared_ptr<EventState> marked = events_.at(event);
   const int times = ++marked->recorded;
-  state(stream).queue.push_back(
-      {[marked, times] { marked->finished = std::max(marked->finished, times); }, nullptr,
-       nullptr});
+  state(stream).queue.push_back({[this, marked, times] {
+                                   marked->finished = std::max(marked->finished, times);
+                                   if (marked->timed) marked->seconds = device_seconds();
+                                 },
+                                 nullptr, nullptr});
 }
 
 bool FakeCuda::done(cuda::EventHandle event) {

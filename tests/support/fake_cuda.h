@@ -4,6 +4,7 @@
 // down.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -72,10 +73,17 @@ class FakeCuda : public cuda::Runtime {
   bool wait_value(cuda::StreamHandle stream, const std::uint32_t* word,
                   std::uint32_t value) override;
   cuda::EventHandle create_event(int device) override;
+  cuda::EventHandle create_timed_event(int device) override;
+  double seconds_between(cuda::EventHandle begin, cuda::EventHandle end) override;
   void destroy_event(cuda::EventHandle event) noexcept override;
   void record(cuda::EventHandle event, cuda::StreamHandle stream) override;
   bool done(cuda::EventHandle event) override;
   void synchronize_event(cuda::EventHandle event) override;
+
+  // The device's clock, in seconds: a timed event takes it down when a stream reaches it. It stands
+  // still unless a test, or work that it queues, moves it.
+  virtual double device_seconds() { return clock; }
+  std::atomic<double> clock = 0.0;
 
   int device_count = 1;
   bool waits_for_memory = true;  // what wait_value says
@@ -87,6 +95,8 @@ class FakeCuda : public cuda::Runtime {
  private:
   struct EventState {
     int recorded = 0, finished = 0;  // how often
+    bool timed = false;
+    double seconds = 0.0;  // of the device's clock, when it was last finished
   };
   struct Operation {
     std::function<void()> run;          // or, where empty:
