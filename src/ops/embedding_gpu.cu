@@ -11,10 +11,7 @@ __global__ void __launch_bounds__(kThreads)
     embedding_kernel(const std::int32_t* tokens, View<T> table, std::int64_t first_token,
                      std::int64_t local, View<T> y, std::int64_t rows, std::int64_t columns,
                      bool vector) {
-  const std::int64_t column = chunk_column();
-  const std::int64_t left = columns - column;
-  if (left <= 0) return;
-  for_chunk_rows(rows, [&](std::int64_t row) {
+  for_chunks(rows, columns, [&](std::int64_t row, std::int64_t column, std::int64_t left) {
     const std::int64_t from = tokens[row] - first_token;
     float values[kChunk] = {};
     if (0 <= from && from < local) table.load(from * columns + column, left, vector, values);
@@ -27,10 +24,7 @@ __global__ void __launch_bounds__(kThreads)
     add_positions_kernel(View<T> x, View<T> table, std::int64_t first_row, std::int64_t length,
                          std::int64_t first_position, View<T> y, std::int64_t rows,
                          std::int64_t columns, bool vector) {
-  const std::int64_t column = chunk_column();
-  const std::int64_t left = columns - column;
-  if (left <= 0) return;
-  for_chunk_rows(rows, [&](std::int64_t row) {
+  for_chunks(rows, columns, [&](std::int64_t row, std::int64_t column, std::int64_t left) {
     const std::int64_t position = first_position + (first_row + row) % length;
     float values[kChunk], shift[kChunk];
     x.load(row * columns + column, left, vector, values);
@@ -47,10 +41,7 @@ __global__ void __launch_bounds__(kThreads)
     add_positions_backward_kernel(View<T> dy, std::int64_t first_row, std::int64_t length,
                                   float* dtable, std::int64_t rows, std::int64_t columns,
                                   bool vector) {
-  const std::int64_t column = chunk_column();
-  const std::int64_t left = columns - column;
-  if (left <= 0) return;
-  for_chunk_rows(length, [&](std::int64_t position) {
+  for_chunks(length, columns, [&](std::int64_t position, std::int64_t column, std::int64_t left) {
     const std::int64_t offset = first_row % length;
     const std::int64_t first = position >= offset ? position - offset : position - offset + length;
     if (first >= rows) return;
@@ -100,11 +91,8 @@ template <class T>
 __global__ void __launch_bounds__(kThreads)
     embedding_backward_kernel(const KeyedRow* sorted, View<T> dy, float* dtable, std::int64_t local,
                               std::int64_t rows, std::int64_t columns, float* parts, bool vector) {
-  const std::int64_t column = chunk_column();
-  const std::int64_t left = columns - column;
-  if (left <= 0) return;
   const std::int64_t pieces = (rows + kPiece - 1) / kPiece;
-  for_chunk_rows(pieces, [&](std::int64_t piece) {
+  for_chunks(pieces, columns, [&](std::int64_t piece, std::int64_t column, std::int64_t left) {
     const std::int64_t begin = piece * kPiece;
     const std::int64_t end = begin + kPiece < rows ? begin + kPiece : rows;
     const SharedRuns shared = shared_runs(sorted, begin, end, rows);
