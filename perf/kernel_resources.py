@@ -158,11 +158,17 @@ def page(arch, version, reports):
         moved = elements * size
         yield f"| {name} | {shape} | {moved / 1e6:.0f} | {moved / COPY * 1e6:.0f} |"
     yield ""
+    yield ("embedding_backward sorts the rows by token, two kernels for each byte of the largest "
+           "token, cuts the sorted rows into pieces of 64, whatever tokens they hold, and adds up "
+           "what the pieces share in two levels: six launches for this vocabulary, and at most 16 MB "
+           "beyond its floor, whichever tokens a batch holds.")
+    yield ""
     yield "## Registers, shared memory, spills"
     yield ""
     yield (f"{version}, sm_{arch}; bytes of static shared memory, of stack per thread, and of "
            "spills, which break the build (`src/ops/CMakeLists.txt`). Attention's tiles lie in "
-           "dynamic shared memory: for a head size of 64, 67 KB forward and 100 KB backward. The "
+           "dynamic shared memory: for a head size of 64, 67 KB forward and 100 KB backward, the most of any head size "
+           "and less than the 99 KiB that every GPU since Ampere gives a block. The "
            "stack of `rotary_table_kernel` is that of sin and cos in double.")
     yield ""
     yield "| File | Kernel | registers | shared | stack | spills |"

@@ -1,24 +1,43 @@
 #!/usr/bin/env bash
-# GPT-2 124M, one training step, beside PyTorch in the same run: perf/train_step.sh [STEPS [CONTEXT...]]
+# GPT-2 124M, one training step, beside PyTorch in the same run:
+#   perf/train_step.sh [--device cpu] [STEPS [CONTEXT...]]    4 sequences a step of 64, 256, 1024 tokens
+#   perf/train_step.sh --device cuda [STEPS [CONTEXT...]]     64 sequences of 1024, bf16, on one GPU
 # PyTorch (the newest wheel of PyPI) lives in build/venv-torch; set TORCH_PYTHON to use another.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-steps=${1:-5}
+device=cpu
+if [[ ${1:-} == --device ]]; then
+  device=$2
+  shift 2
+fi
 contexts=("${@:2}")
-[[ ${#contexts[@]} -gt 0 ]] || contexts=(64 256 1024)
+case $device in
+  cpu)
+    steps=${1:-5} batch=4 precisions=(fp32)
+    [[ ${#contexts[@]} -gt 0 ]] || contexts=(64 256 1024)
+    if grep -qE 'avx512_bf16|amx_bf16' /proc/cpuinfo; then precisions+=(bf16); fi
+    grep -m1 'model name' /proc/cpuinfo
+    ;;
+  cuda)
+    steps=${1:-20} batch=64 precisions=(bf16)
+    [[ ${#contexts[@]} -gt 0 ]] || contexts=(1024)
+    ;;
+  *)
+    echo "train_step.sh: --device is cpu or cuda, not '$device'" >&2
+    exit 2
+    ;;
+esac
 python=${TORCH_PYTHON:-build/venv-torch/bin/python}
-if [[ ! -x $python ]]; then
+if [[ ! -x $(command -v "$python") ]]; then
   python3 -m venv build/venv-torch
   build/venv-torch/bin/pip install --quiet torch numpy
 fi
-threads=$(nproc)
-grep -m1 'model name' /proc/cpuinfo
-precisions=(fp32)
-if grep -qE 'avx512_bf16|amx_bf16' /proc/cpuinfo; then precisions+=(bf16); fi
+figures=$(mktemp)
+trap 'rm -f "$figures"' EXIT
 for precision in "${precisions[@]}"; do
   for context in "${contexts[@]}"; do
-    build/release/bin/trireme bench step --preset gpt2-124m --batch 4 --context "$context" --dtype "$precision" --repeats "$steps"
-    "$python" perf/train_step_torch.py 4 "$context" "$precision" "$steps" "$threads" eager
-    "$python" perf/train_step_torch.py 4 "$context" "$precision" "$steps" "$threads" compiled
+    step=(--batch "$batch" --context "$context" --dtype "$precision" --device "$device")
+    build/release/bin/trireme bench step --preset gpt2-124m "${step[@]}" --repeats "$steps" --json "$figures"
+    "$python" perf/train_step_torch.py --beside "$figures" "${step[@]}" --steps "$steps" --threads "$(nproc)"
   done
 done

@@ -1,16 +1,25 @@
 #!/usr/bin/env python3
-"""The peer of `trireme bench step`: one PyTorch training step of GPT-2 on made-up tokens, eager and compiled.
+"""The peer of `trireme bench step`: PyTorch's training step of GPT-2 on made-up tokens, eager and compiled,
+beside what `trireme bench step --json FILE` measured on the same machine just before.
 
-usage: train_step_torch.py BATCH CONTEXT fp32|bf16 STEPS THREADS [eager|compiled]
+    perf/train_step_torch.py --beside FILE --batch 4 --context 256 --dtype bf16 [--device cuda] [--help]
+
+Weights are fp32, products bf16 by autocast, AdamW fused, attention PyTorch's own (flash attention where
+it takes the shape); the vocabulary's matrix is padded to a multiple of 64 rows, as Trireme's is. MFU
+counts for both what FILE counts, matrix products alone, against the roof that FILE found.
 """
 
+import argparse
+import json
+import resource
 import statistics
-import sys
 import time
 
 import torch
 import torch.nn.functional as F
 from torch import nn
+
+PHASES = ("forward", "backward", "optimizer")
 
 
 class Block(nn.Module):
@@ -31,48 +40,166 @@ class Block(nn.Module):
 
 
 class Gpt2(nn.Module):
-    def __init__(self, context, vocabulary=50257, layers=12, width=768, heads=12):
+    def __init__(self, options):
         super().__init__()
-        self.tokens, self.positions = nn.Embedding(vocabulary, width), nn.Embedding(context, width)
-        self.blocks = nn.ModuleList(Block(width, heads) for _ in range(layers))
-        self.norm = nn.LayerNorm(width)
-        self.head = nn.Linear(width, vocabulary, bias=False)
+        rows = -(-options.vocabulary // 64) * 64
+        self.tokens = nn.Embedding(rows, options.width)
+        self.positions = nn.Embedding(options.context, options.width)
+        self.blocks = nn.ModuleList(Block(options.width, options.heads) for _ in range(options.layers))
+        self.norm = nn.LayerNorm(options.width)
+        self.head = nn.Linear(options.width, rows, bias=False)
         self.head.weight = self.tokens.weight
 
     def forward(self, tokens, targets):
-        x = self.tokens(tokens) + self.positions(torch.arange(tokens.shape[1]))
+        x = self.tokens(tokens) + self.positions(torch.arange(tokens.shape[1], device=tokens.device))
         for block in self.blocks:
             x = block(x)
         logits = self.head(self.norm(x))
         return F.cross_entropy(logits.view(-1, logits.shape[-1]).float(), targets.view(-1))
 
 
-def measure(batch, context, precision, steps, compiled):
-    torch.manual_seed(1)
-    model = Gpt2(context)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
-    step_model = torch.compile(model) if compiled else model
-    tokens = torch.randint(0, 50257, (batch, context + 1))
-    seconds = []
-    for step in range(steps + (2 if compiled else 1)):
+class Clock:
+    """Seconds from mark to mark: on a GPU those of its stream, by events that are read at the end."""
+
+    def __init__(self, on_gpu):
+        self.on_gpu, self.marks = on_gpu, []
+
+    def mark(self):
+        if self.on_gpu:
+            event = torch.cuda.Event(enable_timing=True)
+            event.record()
+            self.marks.append(event)
+        else:
+            self.marks.append(time.perf_counter())
+
+    def seconds(self):
+        if not self.on_gpu:
+            return [b - a for a, b in zip(self.marks, self.marks[1:])]
+        self.marks[-1].synchronize()
+        return [a.elapsed_time(b) * 1e-3 for a, b in zip(self.marks, self.marks[1:])]
+
+
+class Step:
+    def __init__(self, options, compiled):
+        torch.manual_seed(1)
+        self.options, self.on_gpu = options, options.device == "cuda"
+        self.parts = options.batch // options.micro
+        model = Gpt2(options).to(options.device)
+        self.parameters = list(model.parameters())
+        self.optimizer = torch.optim.AdamW(self.parameters, lr=1e-4, fused=True)
+        self.model = torch.compile(model) if compiled else model
+        tokens = torch.randint(0, options.vocabulary, (options.batch, options.context + 1)).to(options.device)
+        self.tokens, self.targets = tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous()
+
+    def forward(self, part):
+        rows = slice(part * self.options.micro, (part + 1) * self.options.micro)
+        with torch.autocast(self.options.device, dtype=torch.bfloat16, enabled=self.options.dtype == "bf16"):
+            return self.model(self.tokens[rows], self.targets[rows]) / self.parts
+
+    def run(self):
+        """Seconds of each phase, and of the step, at whose end the host has the loss."""
         begin = time.perf_counter()
-        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=precision == "bf16"):
-            loss = step_model(tokens[:, :-1], tokens[:, 1:].contiguous())
-        loss.backward()
-        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
-        seconds.append(time.perf_counter() - begin)
-    return statistics.median(seconds[-steps:])
+        phases, total = dict.fromkeys(PHASES, 0.0), 0.0
+        clocks = []
+        for part in range(self.parts):
+            clocks.append(Clock(self.on_gpu))
+            clocks[-1].mark()
+            loss = self.forward(part)
+            clocks[-1].mark()
+            loss.backward()
+            clocks[-1].mark()
+            total = total + loss.detach()
+        nn.utils.clip_grad_norm_(self.parameters, 1.0)
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        clocks[-1].mark()
+        total.item()
+        seconds = time.perf_counter() - begin
+        for clock in clocks:
+            for phase, took in zip(PHASES, clock.seconds()):
+                phases[phase] += took
+        return seconds, phases
+
+
+def peak_bytes(on_gpu):
+    if on_gpu:
+        return torch.cuda.max_memory_allocated()
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def measure(options, mode):
+    step = Step(options, mode == "compiled")
+    for _ in range(3 if mode == "compiled" else 1):
+        step.run()
+    runs = [step.run() for _ in range(options.steps)]
+    seconds = statistics.median(run[0] for run in runs)
+    figures = {f"{phase}_seconds": statistics.fmean(run[1][phase] for run in runs) for phase in PHASES}
+    figures.update(step_seconds=seconds, tokens_per_second=options.batch * options.context / seconds,
+                   peak_bytes=peak_bytes(step.on_gpu))
+    return figures
+
+
+def trireme_figures(path, on_gpu):
+    with open(path, encoding="utf-8") as file:
+        figures = json.load(file)
+    figures["peak_bytes"] = figures["memory_bytes"]["at_once" if on_gpu else "resident"]
+    return figures
+
+
+def table(columns, flops_per_token, roof):
+    """Lines of a row for each figure, a column for each program."""
+    def row(name, value, form):
+        cells = (value(figures) for figures in columns.values())
+        return f"{name:<18}" + "".join(f"{'-' if cell is None else format(cell, form):>14}" for cell in cells)
+
+    def milliseconds(name):
+        return lambda figures: None if name not in figures else figures[name] * 1e3
+
+    yield f"{'':<18}" + "".join(f"{name:>14}" for name in columns)
+    yield row("tokens/s", lambda f: f["tokens_per_second"], ".0f")
+    yield row("MFU %", lambda f: 100 * f["tokens_per_second"] * flops_per_token / roof, ".1f")
+    yield row("ms a step", milliseconds("step_seconds"), ".2f")
+    for phase in (*PHASES, "communication", "other"):
+        yield row(f"  {phase}", milliseconds(f"{phase}_seconds"), ".2f")
+    yield row("peak MiB", lambda f: f["peak_bytes"] / 2**20, ".0f")
+
+
+def arguments():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
+    parser.add_argument("--beside", required=True, help="what trireme bench step --json wrote")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--batch", type=int, default=4, help="sequences of a step")
+    parser.add_argument("--micro", type=int, help="of them in a micro-batch; all unless given")
+    parser.add_argument("--context", type=int, default=256)
+    parser.add_argument("--dtype", choices=("fp32", "bf16"), default="fp32")
+    parser.add_argument("--steps", type=int, default=5)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--modes", nargs="+", choices=("eager", "compiled"), default=("eager", "compiled"))
+    for name, value in (("layers", 12), ("width", 768), ("heads", 12), ("vocabulary", 50257)):
+        parser.add_argument(f"--{name}", type=int, default=value)
+    options = parser.parse_args()
+    options.micro = options.micro or options.batch
+    if options.batch % options.micro:
+        parser.error("--batch is no multiple of --micro")
+    return options
 
 
 def main():
-    batch, context, precision, steps, threads = (int(a) if a.isdigit() else a for a in sys.argv[1:6])
-    torch.set_num_threads(threads)
-    for mode in sys.argv[6:] or ("eager", "compiled"):
-        median = measure(batch, context, precision, steps, mode == "compiled")
-        print(f"torch {torch.__version__} {mode} B={batch} T={context} {precision}, {threads} threads: "
-              f"{median:.3f} s/step, {batch * context / median:.1f} tokens/s", flush=True)
+    options = arguments()
+    torch.set_num_threads(options.threads)
+    on_gpu = options.device == "cuda"
+    columns = {"trireme": trireme_figures(options.beside, on_gpu)}
+    for mode in options.modes:
+        if on_gpu:
+            torch.cuda.empty_cache()
+            torch.cuda.reset_peak_memory_stats()
+        columns[mode] = measure(options, mode)
+    name = torch.cuda.get_device_name() if on_gpu else f"{options.threads} threads"
+    ours = columns["trireme"]
+    print(f"torch {torch.__version__}, {name}, B={options.batch} T={options.context} {options.dtype}")
+    for line in table(columns, ours["flops"] / ours["tokens_per_second"], ours["roof"]["flops"]):
+        print(line, flush=True)
 
 
-main()
+if __name__ == "__main__":
+    main()

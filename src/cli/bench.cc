@@ -59,9 +59,9 @@ DType compute_type(const BenchArguments& given) {
   return trireme::compute_type(given.dtype);
 }
 
-std::string roof_text(const bench::Roof& roof, std::string_view dtype) {
-  return fmt::format("roof: {:.1f} GFLOP/s in a {} product, {:.1f} GB/s in a triad",
-                     roof.flops * 1e-9, dtype, roof.bandwidth * 1e-9);
+std::string roof_text(const bench::Roof& roof, std::string_view dtype, const ops::Context& ctx) {
+  return fmt::format("roof: {:.1f} GFLOP/s in a {} product, {:.1f} GB/s in a {}", roof.flops * 1e-9,
+                     dtype, roof.bandwidth * 1e-9, ctx.cuda ? "copy" : "triad");
 }
 
 ExitStatus bench_comm(Runtime& runtime, const BenchArguments& given) {
@@ -106,7 +106,7 @@ ExitStatus bench_ops(Runtime& runtime, const BenchArguments& given) {
   print_line(fmt::format("{}, {} sequences of {}, {}, {} threads, {}, {}", given.preset,
                          options.batch, options.model.context, given.dtype, ctx.threads,
                          ops::instruction_set(ctx), ops::matmul_description(ctx, options.dtype)));
-  print_line(roof_text(roof, given.dtype));
+  print_line(roof_text(roof, given.dtype, ctx));
   print_line(fmt::format("{:<22}{:>24}{:>12}{:>10}{:>10}{:>8}", "op", "shape", "ms", "GFLOP/s",
                          "GB/s", "roof %"));
   std::vector<bench::OpRow> rows;
@@ -129,11 +129,10 @@ void print_step(const bench::StepTimes& times, const bench::Roof& roof) {
   print_line(fmt::format("{:.1f} GFLOP/s in products, {:.1f} % of the roof (MFU)",
                          times.flops * 1e-9, 100.0 * times.flops / roof.flops));
   const auto phase = [&](std::string_view name, double seconds) {
-    if (!times.has_phases) return;
     print_line(
         fmt::format("{:<16}{:>12.3f}{:>8.1f}", name, seconds * 1e3, 100.0 * seconds / whole));
   };
-  if (times.has_phases) print_line(fmt::format("{:<16}{:>12}{:>8}", "phase", "ms", "%"));
+  print_line(fmt::format("{:<16}{:>12}{:>8}", "phase", "ms", "%"));
   phase("forward", times.forward);
   phase("backward", times.backward);
   phase("communication", times.communication);
@@ -170,7 +169,7 @@ ExitStatus bench_step(Runtime& runtime, const BenchArguments& given) {
   // The step first: what the roof takes stays cached and would count as resident.
   const bench::StepTimes times = bench::measure_step(runtime, ctx, options);
   const bench::Roof roof = bench::measure_roof(runtime.world(), ctx, options.dtype);
-  print_on_first(runtime, roof_text(roof, given.dtype));
+  print_on_first(runtime, roof_text(roof, given.dtype, ctx));
   if (runtime.rank() == 0) print_step(times, roof);
   write_json(runtime, given.json, bench::step_json(times, roof, options.grid));
   return ExitStatus::kDone;

@@ -8,11 +8,13 @@ namespace {
 
 class DeviceWork final : public Work::State {
  public:
-  DeviceWork(Work host, Events events) : host_(std::move(host)), events_(std::move(events)) {}
+  DeviceWork(Work host, Events events, FlightRecorder& recorder)
+      : host_(std::move(host)), events_(std::move(events)), recorder_(recorder) {}
 
   bool done() override { return host_.done(); }
   void wait_host() override { host_.wait_host(); }
   void wait_on(const Stream& stream) override {
+    const FlightRecorder::StreamWait wait(recorder_, stream);
     const bool host_must_wait =
         stream.device().kind == DeviceKind::kCpu || std::ranges::count(events_, nullptr) > 0;
     if (host_must_wait || host_.done()) return host_.wait_host();
@@ -22,6 +24,7 @@ class DeviceWork final : public Work::State {
  private:
   Work host_;
   Events events_;
+  FlightRecorder& recorder_;
 };
 
 class MarkedWork final : public Work::State {
@@ -45,9 +48,9 @@ class MarkedWork final : public Work::State {
 
 }  // namespace
 
-Work make_device_work(Work host, Events events) {
+Work make_device_work(Work host, Events events, FlightRecorder& recorder) {
   if (events.empty()) return host;
-  return Work(std::make_shared<DeviceWork>(std::move(host), std::move(events)));
+  return Work(std::make_shared<DeviceWork>(std::move(host), std::move(events), recorder));
 }
 
 Work mark_device_work(const Stream& stream) {

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "trireme/base/clock.h"
+#include "trireme/base/error.h"
 #include "trireme/comm/communicator.h"
 
 #include "recorder_impl.h"
@@ -38,17 +39,29 @@ void FlightRecorder::Impl::add_lane(int lane, LaneInfo info) {
   lanes_.insert_or_assign(lane, std::move(info));
 }
 
-void FlightRecorder::Impl::add_activity(Activity activity) {
-  if (!tracing) return;
+std::int64_t FlightRecorder::Impl::begin_activity() {
+  if (!tracing) return 0;
+  return stream_trace_ ? stream_trace_->mark() : now_ns();
+}
+
+// A device that fails says so at the next call, too.
+void FlightRecorder::Impl::end_activity(Activity::Kind kind, std::string_view name,
+                                        std::int64_t number, std::int64_t begin) noexcept try {
+  if (begin == 0 || !tracing) return;
+  Activity activity{.kind = kind, .name = std::string(name), .number = number};
+  if (stream_trace_) return stream_trace_->add(std::move(activity), begin, stream_trace_->mark());
+  activity.begin_ns = begin;
+  activity.end_ns = now_ns();
   const std::lock_guard lock(mutex_);
   trace_.activities.push_back(std::move(activity));
+} catch (const Error&) {
 }
 
 void FlightRecorder::Impl::add_wait(int lane, std::string_view operation, std::int64_t begin_ns,
                                     std::int64_t end_ns) {
   exposed_ns += end_ns - begin_ns;
-  if (!tracing) return;
   const std::lock_guard lock(mutex_);
+  if (!tracing || stream_trace_) return;  // a host that waits holds up no GPU by that
   const auto info = lanes_.find(lane);
   const std::string of = info == lanes_.end() ? "" : " of " + info->second.name;
   trace_.activities.push_back({.kind = Activity::Kind::kWait,
@@ -57,15 +70,23 @@ void FlightRecorder::Impl::add_wait(int lane, std::string_view operation, std::i
                                .end_ns = end_ns});
 }
 
-void FlightRecorder::Impl::start_trace() {
+void FlightRecorder::Impl::start_trace(const Stream& stream) {
+  std::unique_ptr<StreamTrace> of_stream;
+  if (stream.device().kind != DeviceKind::kCpu) of_stream = std::make_unique<StreamTrace>(stream);
   const std::lock_guard lock(mutex_);
   trace_ = {};
+  stream_trace_ = std::move(of_stream);
   tracing = true;
 }
 
 Trace FlightRecorder::Impl::take_trace() {
-  const std::lock_guard lock(mutex_);
   tracing = false;
+  // Without the lock: what the stream waits for may end by the hand of a thread that records it.
+  std::vector<Activity> of_stream;
+  if (stream_trace_) of_stream = stream_trace_->finish();
+  const std::lock_guard lock(mutex_);
+  if (stream_trace_) trace_.activities = std::move(of_stream);
+  stream_trace_.reset();
   for (const auto& [lane, info] : lanes_) trace_.lanes.emplace(lane, info.name);
   return std::exchange(trace_, {});
 }
@@ -103,8 +124,8 @@ void FlightRecorder::add_exposed(int lane, std::string_view operation, std::int6
   impl_->add_wait(lane, operation, begin_ns, end_ns);
 }
 
-void FlightRecorder::start_trace() {
-  impl_->start_trace();
+void FlightRecorder::start_trace(const Stream& stream) {
+  impl_->start_trace(stream);
 }
 
 Trace FlightRecorder::take_trace() {
@@ -112,18 +133,18 @@ Trace FlightRecorder::take_trace() {
 }
 
 FlightRecorder::Phase::Phase(FlightRecorder& recorder, std::string_view name, std::int64_t number)
-    : recorder_(recorder),
-      name_(name),
-      number_(number),
-      begin_ns_(recorder.impl().tracing ? now_ns() : 0) {}
+    : recorder_(recorder), name_(name), number_(number), begin_(recorder.impl().begin_activity()) {}
 
 FlightRecorder::Phase::~Phase() {
-  if (begin_ns_ == 0) return;
-  recorder_.impl().add_activity({.kind = Activity::Kind::kCompute,
-                                 .name = std::string(name_),
-                                 .number = number_,
-                                 .begin_ns = begin_ns_,
-                                 .end_ns = now_ns()});
+  recorder_.impl().end_activity(Activity::Kind::kCompute, name_, number_, begin_);
+}
+
+FlightRecorder::StreamWait::StreamWait(FlightRecorder& recorder, const Stream& stream)
+    : recorder_(recorder),
+      begin_(recorder.impl().traces(stream) ? recorder.impl().begin_activity() : 0) {}
+
+FlightRecorder::StreamWait::~StreamWait() {
+  recorder_.impl().end_activity(Activity::Kind::kWait, "communication", -1, begin_);
 }
 
 std::vector<Operation> FlightRecorder::under_way() const {

@@ -210,7 +210,8 @@ class MpiCommunicator final : public Communicator {
            .bytes = bytes,
            .task = carry(std::move(staged), make_transfer(wire, transfer), arrivals)});
     }
-    return make_device_work(services_.engine.submit(std::move(operations)), std::move(arrivals));
+    return make_device_work(services_.engine.submit(std::move(operations)), std::move(arrivals),
+                            services_.engine.recorder());
   }
 
   Work barrier() override { return submit(nullptr, "barrier", 0, make_barrier(wire())); }
@@ -267,7 +268,8 @@ class MpiCommunicator final : public Communicator {
                           .name = name,
                           .bytes = bytes,
                           .task = carry(std::move(staged), std::move(task), arrivals)});
-    return make_device_work(services_.engine.submit(std::move(operations)), std::move(arrivals));
+    return make_device_work(services_.engine.submit(std::move(operations)), std::move(arrivals),
+                            services_.engine.recorder());
   }
   // What ranks agree on is integers (verdicts, sizes, checksums), which reduce to the same bits in
   // any order.

@@ -39,6 +39,7 @@ class ProgressEngine {
   };
 
   explicit ProgressEngine(FlightRecorder& recorder) : recorder_(recorder) {}
+  FlightRecorder& recorder() const { return recorder_; }
   ~ProgressEngine() { stop(); }
   ProgressEngine(const ProgressEngine&) = delete;
   ProgressEngine& operator=(const ProgressEngine&) = delete;

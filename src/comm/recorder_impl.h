@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <deque>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <vector>
@@ -12,6 +13,7 @@
 #include "trireme/comm/flight_recorder.h"
 
 #include "progress_engine.h"
+#include "stream_trace.h"
 
 namespace trireme {
 
@@ -45,9 +47,15 @@ class FlightRecorder::Impl {
   // now_ns() at the begin of the oldest operation under way; 0 when there is none.
   std::int64_t oldest_begin_ns() const;
 
-  void add_activity(Activity activity);  // kept while a trace is taken
+  // Of what the calling thread does; 0 where no trace is being taken. And its end.
+  std::int64_t begin_activity();
+  void end_activity(Activity::Kind kind, std::string_view name, std::int64_t number,
+                    std::int64_t begin) noexcept;
+  bool traces(const Stream& stream) const {
+    return stream_trace_ && stream_trace_->follows(stream);
+  }
   void add_wait(int lane, std::string_view operation, std::int64_t begin_ns, std::int64_t end_ns);
-  void start_trace();
+  void start_trace(const Stream& stream);
   Trace take_trace();
 
   std::atomic<std::int64_t> exposed_ns = 0;
@@ -61,6 +69,7 @@ class FlightRecorder::Impl {
   std::map<LaneKey, std::uint64_t> begun_;
   std::map<int, LaneInfo> lanes_;
   Trace trace_;
+  std::unique_ptr<StreamTrace> stream_trace_;  // marked by the thread that computes, without a lock
 };
 
 }  // namespace trireme

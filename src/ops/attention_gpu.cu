@@ -129,10 +129,7 @@ __global__ void __launch_bounds__(256)
     append_kernel(View<T> qkv, std::int64_t qkv_row, std::int64_t first_column, View<T> cache,
                   std::int64_t length, std::int64_t capacity, std::int64_t past, std::int64_t rows,
                   std::int64_t width, bool vector) {
-  const std::int64_t column = chunk_column();
-  const std::int64_t left = width - column;
-  if (left <= 0) return;
-  for_chunk_rows(rows, [&](std::int64_t row) {
+  for_chunks(rows, width, [&](std::int64_t row, std::int64_t column, std::int64_t left) {
     const std::int64_t slot = row / length * capacity + past + row % length;
     float values[kChunk];
     qkv.load(row * qkv_row + first_column + column, left, vector, values);

@@ -147,10 +147,7 @@ __global__ void __launch_bounds__(kThreads)
 template <class T>
 __global__ void __launch_bounds__(kThreads)
     swiglu_kernel(View<T> gate_up, View<T> y, std::int64_t rows, std::int64_t width, bool vector) {
-  const std::int64_t column = chunk_column();
-  const std::int64_t left = width - column;
-  if (left <= 0) return;
-  for_chunk_rows(rows, [&](std::int64_t row) {
+  for_chunks(rows, width, [&](std::int64_t row, std::int64_t column, std::int64_t left) {
     float gate[kChunk], up[kChunk];
     gate_up.load(2 * row * width + column, left, vector, gate);
     gate_up.load((2 * row + 1) * width + column, left, vector, up);
@@ -164,10 +161,7 @@ template <class T>
 __global__ void __launch_bounds__(kThreads)
     swiglu_backward_kernel(View<T> gate_up, View<T> dy, View<T> dgate_up, std::int64_t rows,
                            std::int64_t width, bool vector) {
-  const std::int64_t column = chunk_column();
-  const std::int64_t left = width - column;
-  if (left <= 0) return;
-  for_chunk_rows(rows, [&](std::int64_t row) {
+  for_chunks(rows, width, [&](std::int64_t row, std::int64_t column, std::int64_t left) {
     float gate[kChunk], up[kChunk], d[kChunk];
     gate_up.load(2 * row * width + column, left, vector, gate);
     gate_up.load((2 * row + 1) * width + column, left, vector, up);
@@ -216,11 +210,8 @@ template <class T>
 __global__ void __launch_bounds__(kThreads)
     dropout_kernel(View<T> x, View<T> y, DropoutRows place, const StepState* state,
                    std::int64_t rows, std::int64_t columns, bool vector) {
-  const std::int64_t column = chunk_column();
-  const std::int64_t left = columns - column;
-  if (left <= 0) return;
   const std::uint64_t key = state->random_key;
-  for_chunk_rows(rows, [&](std::int64_t row) {
+  for_chunks(rows, columns, [&](std::int64_t row, std::int64_t column, std::int64_t left) {
     float values[kChunk], factors[kChunk];
     x.load(row * columns + column, left, vector, values);
     dropout_factors(place, key, row, column, factors);

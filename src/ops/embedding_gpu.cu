@@ -1,5 +1,5 @@
 #include "ops/device_ops.h"
-#include "ops/gpu/reduce.h"
+#include "ops/gpu/row_sort.h"
 
 namespace trireme::ops::gpu {
 namespace {
@@ -11,10 +11,7 @@ __global__ void __launch_bounds__(kThreads)
     embedding_kernel(const std::int32_t* tokens, View<T> table, std::int64_t first_token,
                      std::int64_t local, View<T> y, std::int64_t rows, std::int64_t columns,
                      bool vector) {
-  const std::int64_t column = chunk_column();
-  const std::int64_t left = columns - column;
-  if (left <= 0) return;
-  for_chunk_rows(rows, [&](std::int64_t row) {
+  for_chunks(rows, columns, [&](std::int64_t row, std::int64_t column, std::int64_t left) {
     const std::int64_t from = tokens[row] - first_token;
     float values[kChunk] = {};
     if (0 <= from && from < local) table.load(from * columns + column, left, vector, values);
@@ -27,10 +24,7 @@ __global__ void __launch_bounds__(kThreads)
     add_positions_kernel(View<T> x, View<T> table, std::int64_t first_row, std::int64_t length,
                          std::int64_t first_position, View<T> y, std::int64_t rows,
                          std::int64_t columns, bool vector) {
-  const std::int64_t column = chunk_column();
-  const std::int64_t left = columns - column;
-  if (left <= 0) return;
-  for_chunk_rows(rows, [&](std::int64_t row) {
+  for_chunks(rows, columns, [&](std::int64_t row, std::int64_t column, std::int64_t left) {
     const std::int64_t position = first_position + (first_row + row) % length;
     float values[kChunk], shift[kChunk];
     x.load(row * columns + column, left, vector, values);
@@ -47,10 +41,7 @@ __global__ void __launch_bounds__(kThreads)
     add_positions_backward_kernel(View<T> dy, std::int64_t first_row, std::int64_t length,
                                   float* dtable, std::int64_t rows, std::int64_t columns,
                                   bool vector) {
-  const std::int64_t column = chunk_column();
-  const std::int64_t left = columns - column;
-  if (left <= 0) return;
-  for_chunk_rows(length, [&](std::int64_t position) {
+  for_chunks(length, columns, [&](std::int64_t position, std::int64_t column, std::int64_t left) {
     const std::int64_t offset = first_row % length;
     const std::int64_t first = position >= offset ? position - offset : position - offset + length;
     if (first >= rows) return;
@@ -67,104 +58,117 @@ __global__ void __launch_bounds__(kThreads)
   });
 }
 
-// The gradient of the table without atomics: a block owns kRange rows of the table and a stretch of
-// columns, and looks for its tokens in tiles of the rows of dy. What a tile has of them is grouped
-// by table row, in row order, and added up in registers. So each sum is in row order.
-constexpr int kRange = 32;
-constexpr int kScan = 128;  // threads, of a chunk of columns each
-constexpr int kTokensOfThread = 8;
-constexpr int kTile = kScan * kTokensOfThread;
+// The gradient of the table without atomics. Rows of dy in the order of their tokens are cut into
+// pieces of kPiece, whatever runs of equal tokens they hold. A warp adds up what a piece has of
+// each run; a run that other pieces share is left in `parts` and added up from there. So a token
+// that is everywhere is the work of many warps too, and the order of each sum follows from the
+// tokens.
+constexpr int kPiece = 64;
+constexpr int kRowsLoaded = 4;  // at one time
 
-struct Matches {
-  int* row;    // in the tile
-  int* table;  // row of the table, counted from the block's first
+// Tokens that are not in the table come last, as `local`.
+struct TokenRows {
+  const std::int32_t* tokens;
+  std::int64_t first_token, local;
+  __device__ KeyedRow operator()(std::int64_t row) const {
+    const std::int64_t from = tokens[row] - first_token;
+    return keyed_row(0 <= from && from < local ? from : local, row);
+  }
 };
 
-// The tile's tokens in the block's range, in row order; their number.
-__device__ int find_matches(const std::int32_t* tokens, std::int64_t tile, std::int64_t rows,
-                            std::int64_t first, std::int64_t count, const Matches& found) {
-  TRIREME_SHARED(int, of_warp, kScan / 32);
-  const int lane = static_cast<int>(threadIdx.x % 32), warp = static_cast<int>(threadIdx.x / 32);
-  std::int64_t mine[kTokensOfThread];
-  bool any = false;
-#pragma unroll
-  for (int k = 0; k < kTokensOfThread; ++k) {
-    const std::int64_t row = tile + k * kScan + threadIdx.x;
-    mine[k] = row < rows ? tokens[row] - first : -1;
-    any = any || (0 <= mine[k] && mine[k] < count);
-  }
-  if (__syncthreads_or(any ? 1 : 0) == 0) return 0;
-  int total = 0;
-#pragma unroll
-  for (int k = 0; k < kTokensOfThread; ++k) {
-    const bool here = 0 <= mine[k] && mine[k] < count;
-    const unsigned votes = __ballot_sync(kAllLanes, here ? 1 : 0);
-    __syncthreads();
-    if (lane == 0) of_warp[warp] = __popc(votes);
-    __syncthreads();
-    int place = total + __popc(votes & ((1u << lane) - 1u));
-    for (int w = 0; w < kScan / 32; ++w) {
-      if (w < warp) place += of_warp[w];
-      total += of_warp[w];
-    }
-    if (!here) continue;
-    found.row[place] = k * kScan + static_cast<int>(threadIdx.x);
-    found.table[place] = static_cast<int>(mine[k]);
-  }
-  __syncthreads();
-  return total;
+// The first and the last run of a piece, where pieces beside it share them.
+struct SharedRuns {
+  std::int64_t before, after;  // their tokens; -1: not shared
+};
+__device__ inline SharedRuns shared_runs(const KeyedRow* sorted, std::int64_t begin,
+                                         std::int64_t end, std::int64_t rows) {
+  return {begin > 0 ? key_of(sorted[begin - 1]) : -1, end < rows ? key_of(sorted[end]) : -1};
 }
 
-// The same matches by table row, and in row order for each: a match's place is the number of those
-// that come before it.
-__device__ void group_matches(const Matches& found, int count, const Matches& grouped) {
-  for (int m = static_cast<int>(threadIdx.x); m < count; m += kScan) {
-    const int table = found.table[m];
-    int place = 0;
-    for (int n = 0; n < count; ++n) {
-      place += found.table[n] < table || (found.table[n] == table && n < m) ? 1 : 0;
-    }
-    grouped.row[place] = found.row[m];
-    grouped.table[place] = table;
-  }
-  __syncthreads();
-}
-
+// parts (2, pieces, columns): of the run that goes on from the piece before, and of that which
+// begins here and goes on in the next.
 template <class T>
-__global__ void __launch_bounds__(kScan)
-    embedding_backward_kernel(const std::int32_t* tokens, View<T> dy, std::int64_t first_token,
-                              float* dtable, std::int64_t local, std::int64_t rows,
-                              std::int64_t columns, bool vector) {
-  TRIREME_SHARED(int, found_row, kTile);
-  TRIREME_SHARED(int, found_table, kTile);
-  TRIREME_SHARED(int, grouped_row, kTile);
-  TRIREME_SHARED(int, grouped_table, kTile);
-  const Matches found = {found_row, found_table}, grouped = {grouped_row, grouped_table};
-  const std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * kRange;
-  const std::int64_t count = local - first < kRange ? local - first : kRange;
-  const std::int64_t column =
-      (static_cast<std::int64_t>(blockIdx.y) * kScan + threadIdx.x) * kChunk;
-  const std::int64_t left = columns - column;
-  for (std::int64_t tile = 0; tile < rows; tile += kTile) {
-    // Its first barrier comes when all threads have read the lists of the tile before.
-    const int matches = find_matches(tokens, tile, rows, first_token + first, count, found);
-    if (matches == 0) continue;
-    group_matches(found, matches, grouped);
-    for (int m = 0; m < matches && left > 0;) {
-      const int table = grouped.table[m];
-      float* target = dtable + (first + table) * columns + column;
-      float sums[kChunk];
-      load_chunk(target, left, vector, sums);
-#pragma unroll 4
-      for (; m < matches && grouped.table[m] == table; ++m) {
-        float values[kChunk];
-        dy.load((tile + grouped.row[m]) * columns + column, left, vector, values);
-#pragma unroll
-        for (int i = 0; i < kChunk; ++i) sums[i] += values[i];
+__global__ void __launch_bounds__(kThreads)
+    embedding_backward_kernel(const KeyedRow* sorted, View<T> dy, float* dtable, std::int64_t local,
+                              std::int64_t rows, std::int64_t columns, float* parts, bool vector) {
+  const std::int64_t pieces = (rows + kPiece - 1) / kPiece;
+  for_chunks(pieces, columns, [&](std::int64_t piece, std::int64_t column, std::int64_t left) {
+    const std::int64_t begin = piece * kPiece;
+    const std::int64_t end = begin + kPiece < rows ? begin + kPiece : rows;
+    const SharedRuns shared = shared_runs(sorted, begin, end, rows);
+    std::int64_t token = key_of(sorted[begin]);
+    float sums[kChunk] = {};
+    const auto finish_run = [&] {
+      if (token == local) return;
+      if (token == shared.before || token == shared.after) {
+        const std::int64_t part = token == shared.before ? piece : pieces + piece;
+        store_chunk(parts + part * columns + column, left, vector, sums);
+        return;
       }
-      store_chunk(target, left, vector, sums);
+      float* const target = dtable + token * columns + column;
+      float values[kChunk];
+      load_chunk(target, left, vector, values);
+#pragma unroll
+      for (int i = 0; i < kChunk; ++i) values[i] += sums[i];
+      store_chunk(target, left, vector, values);
+    };
+    for (std::int64_t first = begin; first < end; first += kRowsLoaded) {
+      std::int64_t tokens[kRowsLoaded];
+      float values[kRowsLoaded][kChunk];
+#pragma unroll
+      for (int r = 0; r < kRowsLoaded; ++r) {
+        const KeyedRow item = first + r < end ? sorted[first + r] : keyed_row(token, 0);
+        tokens[r] = key_of(item);
+        const bool counts = first + r < end && tokens[r] != local;
+        dy.load(row_of(item) * columns + column, counts ? left : 0, vector, values[r]);
+      }
+#pragma unroll
+      for (int r = 0; r < kRowsLoaded; ++r) {
+        if (first + r >= end) break;
+        if (tokens[r] != token) {
+          finish_run();
+          token = tokens[r];
+#pragma unroll
+          for (float& sum : sums) sum = 0.0f;
+        }
+#pragma unroll
+        for (int i = 0; i < kChunk; ++i) sums[i] += values[r][i];
+      }
+    }
+    finish_run();
+  });
+}
+
+// How many pieces behind this one begin with `token`, of those in [begin, pieces).
+__device__ inline std::int64_t pieces_of_run(const KeyedRow* sorted, std::int64_t token,
+                                             std::int64_t begin, std::int64_t pieces) {
+  std::int64_t low = begin, high = pieces;  // the first that does not is in [low, high]
+  while (low < high) {
+    const std::int64_t middle = (low + high) / 2;
+    if (key_of(sorted[middle * kPiece]) == token) {
+      low = middle + 1;
+    } else {
+      high = middle;
     }
   }
+  return low - begin;
+}
+
+// A run that begins in a piece and goes on: its parts in two levels, as add_parts.
+__global__ void __launch_bounds__(kThreads)
+    add_shared_runs_kernel(const KeyedRow* sorted, float* dtable, std::int64_t local,
+                           std::int64_t rows, std::int64_t columns, const float* parts) {
+  const std::int64_t piece = blockIdx.x, pieces = gridDim.x;
+  const std::int64_t begin = piece * kPiece, end = begin + kPiece;
+  if (end >= rows) return;
+  const SharedRuns shared = shared_runs(sorted, begin, end, rows);
+  const std::int64_t token = key_of(sorted[end - 1]);
+  if (token != shared.after || token == shared.before || token == local) return;
+  const std::int64_t count = pieces_of_run(sorted, token, piece + 1, pieces);
+  const std::int64_t column = static_cast<std::int64_t>(blockIdx.y) * 32 + threadIdx.x;
+  const float others = sum_of_parts(parts + (piece + 1) * columns, count, columns, column);
+  if (threadIdx.y != 0 || column >= columns) return;
+  dtable[token * columns + column] += parts[(pieces + piece) * columns + column] + others;
 }
 
 }  // namespace
@@ -183,13 +187,20 @@ void embedding(Context& ctx, const Tensor& tokens, const Tensor& table, std::int
 void embedding_backward(Context& ctx, const Tensor& tokens, const Tensor& dy,
                         std::int64_t first_token, const Tensor& dtable) {
   const std::int64_t rows = dy.shape()[0], columns = dy.shape()[1], local = dtable.shape()[0];
+  const Tensor sorted =
+      sort_rows(ctx, TokenRows{device_data<std::int32_t>(tokens), first_token, local}, rows, local);
+  const auto* items = device_data<KeyedRow>(sorted);
+  const std::int64_t pieces = blocks_for(rows, kPiece);
+  const Tensor parts = ctx.allocate({2, pieces, columns}, DType::kF32, MemoryUse::kWorkspace);
   with_type({&dy}, [&](auto type) {
     using T = decltype(type);
-    launch(embedding_backward_kernel<T>,
-           dim3(extent(blocks_for(local, kRange)), extent(blocks_for(columns, kScan * kChunk))),
-           kScan, 0, ctx.stream, device_data<std::int32_t>(tokens), View<T>(dy), first_token,
-           device_data<float>(dtable), local, rows, columns, vectors_fit({&dy, &dtable}, columns));
+    launch(embedding_backward_kernel<T>, chunk_grid(pieces, columns), chunk_block(), 0, ctx.stream,
+           items, View<T>(dy), device_data<float>(dtable), local, rows, columns,
+           device_data<float>(parts), vectors_fit({&dy, &dtable, &parts}, columns));
   });
+  launch(add_shared_runs_kernel, dim3(extent(pieces), extent(blocks_for(columns, 32))),
+         chunk_block(), 0, ctx.stream, items, device_data<float>(dtable), local, rows, columns,
+         device_data<float>(parts));
 }
 
 void add_positions(Context& ctx, const Tensor& x, const Tensor& table, std::int64_t first_row,

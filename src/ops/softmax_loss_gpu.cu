@@ -80,11 +80,8 @@ __global__ void __launch_bounds__(kThreads)
     gradient_kernel(const float* logits, const std::int32_t* targets, Classes classes,
                     const float* row_max, const float* row_sum, const StepState* state,
                     View<T> dlogits, std::int64_t rows, bool vector) {
-  const std::int64_t column = chunk_column();
-  const std::int64_t left = classes.count - column;
-  if (left <= 0) return;
   const float scale = state->loss_scale;
-  for_chunk_rows(rows, [&](std::int64_t row) {
+  for_chunks(rows, classes.count, [&](std::int64_t row, std::int64_t column, std::int64_t left) {
     float values[kChunk] = {};
     const std::int32_t target = targets[row];
     if (target != kMaskedTarget) {

@@ -46,22 +46,20 @@ std::string step_json(const StepTimes& times, const Roof& roof, const GridShape&
   for (std::size_t i = 0; i < kMemoryUses; ++i) {
     memory[std::string(name_of(static_cast<MemoryUse>(i)))] = times.memory[i];
   }
-  Json all = {{"bench", "step"},
-              {"grid", {grid.data, grid.pipeline, grid.tensor}},
-              {"roof", json_of(roof)},
-              {"step_seconds", times.step},
-              {"tokens_per_second", times.tokens_per_second},
-              {"flops", times.flops},
-              {"mfu", times.flops / roof.flops},
-              {"loss", times.loss},
-              {"memory_bytes", memory}};
-  if (times.has_phases) {
-    all.update({{"forward_seconds", times.forward},
-                {"backward_seconds", times.backward},
-                {"communication_seconds", times.communication},
-                {"optimizer_seconds", times.optimizer},
-                {"other_seconds", times.other}});
-  }
+  const Json all = {{"bench", "step"},
+                    {"grid", {grid.data, grid.pipeline, grid.tensor}},
+                    {"roof", json_of(roof)},
+                    {"step_seconds", times.step},
+                    {"tokens_per_second", times.tokens_per_second},
+                    {"flops", times.flops},
+                    {"mfu", times.flops / roof.flops},
+                    {"loss", times.loss},
+                    {"memory_bytes", memory},
+                    {"forward_seconds", times.forward},
+                    {"backward_seconds", times.backward},
+                    {"communication_seconds", times.communication},
+                    {"optimizer_seconds", times.optimizer},
+                    {"other_seconds", times.other}};
   return all.dump(1) + "\n";
 }
 

@@ -12,7 +12,6 @@
 #include "trireme/ops/update.h"
 #include "trireme/study/bench.h"
 #include "trireme/study/scaling_study.h"
-#include "trireme/tensor/copy.h"
 
 namespace trireme::bench {
 namespace {
@@ -36,24 +35,6 @@ Tensor small_values(ops::Context& ctx, const Shape& shape, DType dtype) {
     }
   }
   return ops::to_device(ctx, x);
-}
-
-// Bytes a second that a copy on the device reads and writes.
-double device_bandwidth(ops::Context& ctx) {
-  constexpr std::int64_t kBytes = std::int64_t{256} << 20;
-  constexpr int kRounds = 5;
-  const Tensor from = ctx.allocate({kBytes / 4}, DType::kF32, MemoryUse::kWorkspace);
-  const Tensor to = ctx.allocate({kBytes / 4}, DType::kF32, MemoryUse::kWorkspace);
-  double least = 0.0;
-  for (int round = 0; round <= kRounds; ++round) {
-    ctx.stream.synchronize();
-    const Stopwatch watch;
-    copy(from, to, ctx.stream);
-    ctx.stream.synchronize();
-    const double seconds = watch.seconds();
-    if (round == 1 || seconds < least) least = seconds;  // the first round is a warm-up
-  }
-  return 2.0 * static_cast<double>(kBytes) / least;
 }
 
 double bytes_of(std::initializer_list<Tensor> tensors) {
@@ -87,7 +68,9 @@ class OpsBench {
     if (!gated) linear_gelu();
     linear("feed_forward_down", rows_, model_.hidden, model_.width);
     residual();
+    elementwise();
     embedding();
+    positions();
     loss();
     update();
   }
@@ -109,14 +92,24 @@ class OpsBench {
     body();
     ctx_.stream.synchronize();
     std::vector<double> seconds;
-    for (int i = 0; i < options_.repeats; ++i) {
-      const Stopwatch watch;
-      body();
-      ctx_.stream.synchronize();
-      seconds.push_back(watch.seconds());
-    }
+    for (int i = 0; i < options_.repeats; ++i) seconds.push_back(seconds_of(body));
     row.seconds = median(std::move(seconds));
     report_(row);
+  }
+
+  // On a GPU without what it costs the host to start it and to hear of its end.
+  double seconds_of(const Body& body) {
+    if (!ctx_.cuda) {
+      const Stopwatch watch;
+      body();
+      return watch.seconds();
+    }
+    cuda::Event begin(ctx_.cuda, ctx_.device.index, true), end(ctx_.cuda, ctx_.device.index, true);
+    begin.record(ctx_.stream);
+    body();
+    end.record(ctx_.stream);
+    end.synchronize();
+    return end.seconds_since(begin);
   }
 
   void linear(const std::string& name, std::int64_t rows, std::int64_t in, std::int64_t out,
@@ -226,6 +219,24 @@ class OpsBench {
             [&] { ops::add(ctx_, a, b, y); });
   }
 
+  // What a model may have beside its blocks: dropout, the gradient of a bias, mixed types.
+  void elementwise() {
+    if (!any_wanted({"dropout", "add_column_sums", "cast"})) return;
+    const Shape shape{rows_, model_.width};
+    const std::string text = fmt::format("{} x {}", rows_, model_.width);
+    const Tensor x = tensor(shape), y = tensor(shape), whole = floats(shape);
+    const Tensor sums = floats({model_.width});
+    const Tensor samples = ctx_.allocate_host({options_.batch}, DType::kI64);
+    for (std::int64_t i = 0; i < options_.batch; ++i) samples.data<std::int64_t>()[i] = i;
+    const ops::DropoutPlace place{.length = model_.context,
+                                  .samples = ops::to_device(ctx_, samples)};
+    measure({"dropout", text, 0.0, 0.0, bytes_of({x, y})},
+            [&] { ops::dropout(ctx_, x, 0.1f, place, y); });
+    measure({"add_column_sums", text, 0.0, 0.0, bytes_of({x})},
+            [&] { ops::add_column_sums(ctx_, x, sums); });
+    measure({"cast", text, 0.0, 0.0, bytes_of({whole, y})}, [&] { ops::cast(ctx_, whole, y); });
+  }
+
   Tensor tokens(std::int64_t rows) {
     const Tensor numbers = ctx_.allocate_host({rows}, DType::kI32);
     for (std::int64_t i = 0; i < rows; ++i) {
@@ -240,11 +251,26 @@ class OpsBench {
     const Tensor dtable = floats({model_.vocabulary, model_.width});
     const Tensor y = tensor({rows_, model_.width}), numbers = tokens(rows_);
     const std::string shape = fmt::format("{} x {}", rows_, model_.width);
-    const double gradient = 2.0 * sizeof(float) * static_cast<double>(y.elements());
+    // Read and written where a token occurs; those above repeat only after the last one.
+    const double gradient = 2.0 * sizeof(float) * static_cast<double>(model_.width) *
+                            static_cast<double>(std::min(rows_, model_.vocabulary));
     measure({"embedding", shape, 0.0, 0.0, bytes_of({y, y})},
             [&] { ops::embedding(ctx_, numbers, table, 0, y); });
     measure({"embedding_backward", shape, 0.0, 0.0, bytes_of({y}) + gradient},
             [&] { ops::embedding_backward(ctx_, numbers, y, 0, dtable); });
+  }
+
+  void positions() {
+    if (model_.positions != nn::PositionKind::kLearned) return;
+    if (!any_wanted({"add_positions", "add_positions_backward"})) return;
+    const Tensor table = tensor({model_.context, model_.width});
+    const Tensor dtable = floats({model_.context, model_.width});
+    const Tensor x = tensor({rows_, model_.width}), y = tensor({rows_, model_.width});
+    const std::string shape = fmt::format("{} x {}", rows_, model_.width);
+    measure({"add_positions", shape, 0.0, 0.0, bytes_of({x, y, table})},
+            [&] { ops::add_positions(ctx_, x, table, 0, model_.context, 0, y); });
+    measure({"add_positions_backward", shape, 0.0, 0.0, bytes_of({y, dtable, dtable})},
+            [&] { ops::add_positions_backward(ctx_, y, 0, model_.context, dtable); });
   }
 
   // A slice of rows, as the loss takes them.
@@ -252,7 +278,7 @@ class OpsBench {
     const std::int64_t classes = model_.vocabulary;
     const std::int64_t rows = std::clamp<std::int64_t>(kLogitBytes / (classes * 4), 1, rows_);
     linear("head", rows, model_.width, classes, /*float_output=*/true);
-    if (!any_wanted({"softmax_statistics", "softmax_gradient"})) return;
+    if (!any_wanted({"softmax_statistics", "softmax_gradient", "softmax_loss_sum"})) return;
     const Tensor logits = floats({rows, classes}), dlogits = tensor({rows, classes});
     const Tensor top = floats({rows}), sum = floats({rows}), target = floats({rows});
     const Tensor targets = tokens(rows);
@@ -262,10 +288,15 @@ class OpsBench {
             [&] { ops::softmax_statistics(ctx_, logits, targets, 0, classes, top, sum, target); });
     measure({"softmax_gradient", shape, 0.0, 0.0, bytes_of({logits, dlogits})},
             [&] { ops::softmax_gradient(ctx_, logits, targets, 0, classes, top, sum, dlogits); });
+    const Tensor loss = ctx_.allocate({1}, DType::kF64);
+    ops::fill(ctx_, loss, 0.0f);
+    measure({"softmax_loss_sum", fmt::format("{}", rows), 0.0, 0.0,
+             bytes_of({targets, top, sum, target})},
+            [&] { ops::softmax_loss_sum(ctx_, targets, top, sum, target, loss); });
   }
 
   void update() {
-    if (!any_wanted({"adamw_step", "add_sum_of_squares"})) return;
+    if (!any_wanted({"adamw_step", "add_sum_of_squares", "fill"})) return;
     const std::int64_t n =
         std::min(kMostUpdated, models::gpt_plan(model_).parameters / model_.layers);
     const Tensor master = floats({n}), gradient = floats({n}), first = floats({n});
@@ -280,6 +311,8 @@ class OpsBench {
             [&] { ops::adamw_step(ctx_, {}, master, gradient, first, second, weights); });
     measure({"add_sum_of_squares", fmt::format("{}", n), 0.0, 0.0, bytes_of({gradient})},
             [&] { ops::add_sum_of_squares(ctx_, gradient, sum); });
+    measure({"fill", fmt::format("{}", n), 0.0, 0.0, bytes_of({gradient})},
+            [&] { ops::fill(ctx_, gradient, 0.0f); });
   }
 
   ops::Context& ctx_;
@@ -290,16 +323,10 @@ class OpsBench {
   std::int64_t rows_;
 };
 
-}  // namespace
-
-double Roof::floor(double operations, double bytes) const {
-  return std::max(operations / flops, bytes / bandwidth);
-}
-
-Roof measure_roof(Communicator& comm, ops::Context& ctx, DType dtype) {
-  constexpr std::int64_t kSide = 2048;
+// Of a square product, on the slowest rank; the best of a few rounds.
+double seconds_of_product(Communicator& comm, ops::Context& ctx, DType dtype, std::int64_t side) {
   constexpr int kRounds = 3;
-  const Shape square{kSide, kSide};
+  const Shape square{side, side};
   const Tensor a = small_values(ctx, square, dtype);
   const Tensor b = small_values(ctx, square, dtype);
   const Tensor c = ctx.allocate(square, dtype, MemoryUse::kWorkspace);
@@ -313,10 +340,26 @@ Roof measure_roof(Communicator& comm, ops::Context& ctx, DType dtype) {
     const double slowest = comm.all_reduce_host(watch.seconds(), ReduceOp::kMax);
     if (round == 1 || slowest < least) least = slowest;  // the first round is a warm-up
   }
-  const double side = kSide;
-  const double bandwidth = ctx.cuda ? comm.all_reduce_host(device_bandwidth(ctx), ReduceOp::kSum)
-                                    : scaling::measure_memory_bandwidth(comm, ctx.threads);
-  return {2.0 * side * side * side * comm.size() / least, bandwidth};
+  return least;
+}
+
+}  // namespace
+
+double Roof::floor(double operations, double bytes) const {
+  return std::max(operations / flops, bytes / bandwidth);
+}
+
+Roof measure_roof(Communicator& comm, ops::Context& ctx, DType dtype) {
+  constexpr std::int64_t kLargest = 8192;
+  constexpr double kLongEnough = 0.05;  // seconds
+  Roof roof{.flops = 0.0, .bandwidth = scaling::measure_memory_bandwidth(comm, ctx)};
+  double seconds = 0.0;
+  for (std::int64_t side = 256; side <= kLargest && seconds < kLongEnough; side *= 2) {
+    seconds = seconds_of_product(comm, ctx, dtype, side);
+    const double cube = static_cast<double>(side) * side * side;
+    roof.flops = std::max(roof.flops, 2.0 * cube * comm.size() / seconds);
+  }
+  return roof;
 }
 
 void measure_ops(ops::Context& ctx, const OpsOptions& options,

@@ -101,55 +101,90 @@ void fill_in_memory(Runtime& runtime, const ops::Context& ctx, StepTimes& times)
   times.resident = most[kMemoryUses + 1];
 }
 
+// Steps of one kind, and what they took.
+struct Series {
+  std::vector<double> seconds;
+  Phases phases;
+  double loss = 0.0;
+};
+
 // Collective over the world.
-void fill_in_times(Runtime& runtime, std::vector<double> seconds, const Phases& phases,
-                   StepTimes& times) {
-  const double steps = static_cast<double>(seconds.size()) * runtime.size();
+void fill_in_phases(Runtime& runtime, const Series& series, StepTimes& times) {
+  const double steps = static_cast<double>(series.seconds.size()) * runtime.size();
+  const Phases& phases = series.phases;
   std::array<double, 5> sums{phases.forward, phases.backward, phases.communication,
                              phases.optimizer, 0.0};
-  for (const double one : seconds) sums[4] += one;
+  for (const double one : series.seconds) sums[4] += one;
   runtime.world().all_reduce_host(std::span<double>(sums), ReduceOp::kSum);
   times.forward = sums[0] / steps;
   times.backward = sums[1] / steps;
   times.communication = sums[2] / steps;
   times.optimizer = sums[3] / steps;
   times.other = std::max(0.0, (sums[4] - sums[0] - sums[1] - sums[2] - sums[3]) / steps);
-  runtime.world().all_reduce_host(std::span<double>(seconds), ReduceOp::kMax);
-  times.step = median(std::move(seconds));
 }
+
+class StepBench {
+ public:
+  StepBench(Runtime& runtime, ops::Context& ctx, const StepBenchOptions& options,
+            const nn::ModelPlan& plan)
+      : runtime_(runtime),
+        ctx_(ctx),
+        options_(options),
+        grid_(runtime, options.grid),
+        trainer_(ctx, grid_, plan, step_options(options)),
+        mine_(parallel::share_of(static_cast<int>(options.batch / options.micro), options.grid.data,
+                                 grid_.data_index())) {}
+
+  // Collective over the world.
+  Series run(int steps, bool traced) {
+    Series series;
+    for (int i = 0; i < steps; ++i) {
+      std::vector<nn::MicroBatch> batches;
+      for (int m = 0; m < mine_.count; ++m) {
+        batches.push_back(made_up_batch(ctx_, options_, mine_.first + m));
+      }
+      runtime_.world().barrier().wait_host();
+      if (traced) runtime_.recorder().start_trace(ctx_.stream);
+      const Stopwatch watch;
+      series.loss = trainer_.train(batches, ++step_, kLearningRate, 1).loss;
+      series.seconds.push_back(watch.seconds());
+      if (traced) add(series.phases, runtime_.recorder().take_trace());
+    }
+    return series;
+  }
+
+ private:
+  static parallel::StepOptions step_options(const StepBenchOptions& options) {
+    parallel::StepOptions given;
+    given.stage.compute = options.dtype;
+    given.clip = 1.0f;
+    return given;
+  }
+
+  Runtime& runtime_;
+  ops::Context& ctx_;
+  const StepBenchOptions& options_;
+  const ProcessGrid grid_;
+  parallel::TrainerStep trainer_;
+  const parallel::MicroBatchShare mine_;
+  std::int64_t step_ = 0;
+};
 
 }  // namespace
 
 StepTimes measure_step(Runtime& runtime, ops::Context& ctx, const StepBenchOptions& options) {
   check_batch(options);
   const nn::ModelPlan plan = models::gpt_plan(options.model);
-  const ProcessGrid grid(runtime, options.grid);
-  parallel::StepOptions step_options;
-  step_options.stage.compute = options.dtype;
-  step_options.clip = 1.0f;
-  parallel::TrainerStep trainer(ctx, grid, plan, step_options);
-  const parallel::MicroBatchShare mine = parallel::share_of(
-      static_cast<int>(options.batch / options.micro), options.grid.data, grid.data_index());
+  StepBench bench(runtime, ctx, options, plan);
+  bench.run(1, false);  // it allocates
   StepTimes times;
-  Phases phases;
-  std::vector<double> seconds;
-  for (int step = 0; step <= options.repeats; ++step) {
-    std::vector<nn::MicroBatch> batches;
-    for (int m = 0; m < mine.count; ++m) {
-      batches.push_back(made_up_batch(ctx, options, mine.first + m));
-    }
-    runtime.world().barrier().wait_host();
-    runtime.recorder().start_trace();
-    const Stopwatch watch;
-    times.loss = trainer.train(batches, step + 1, kLearningRate, 1).loss;
-    const double took = watch.seconds();
-    const Trace trace = runtime.recorder().take_trace();
-    if (step == 0) continue;  // it allocates
-    seconds.push_back(took);
-    add(phases, trace);
-  }
-  fill_in_times(runtime, std::move(seconds), phases, times);
-  times.has_phases = ctx.device.kind == DeviceKind::kCpu;
+  const bool on_gpu = ctx.device.kind != DeviceKind::kCpu;
+  Series series = bench.run(options.repeats, !on_gpu);
+  times.loss = series.loss;
+  // Events between the work of a GPU cost time, so its phases are those of further steps.
+  fill_in_phases(runtime, on_gpu ? bench.run(options.repeats, true) : series, times);
+  runtime.world().all_reduce_host(std::span<double>(series.seconds), ReduceOp::kMax);
+  times.step = median(std::move(series.seconds));
   times.tokens_per_second = static_cast<double>(options.batch * options.model.context) / times.step;
   times.flops = plan.flops_per_token * times.tokens_per_second;
   fill_in_memory(runtime, ctx, times);

@@ -105,9 +105,9 @@ Config read_point(Communicator& comm, const std::string& folder) {
 
 ExitStatus run_point(Runtime& runtime, const std::string& folder, const Config& config,
                      const StopSignals& signals) {
-  const double bandwidth =
-      measure_memory_bandwidth(runtime.world(), config.run.threads.value_or(runtime.cores()));
-  const ExitStatus status = train(runtime, config, signals);
+  ComputeDevice device = choose_compute_device(runtime, device_request(config));
+  const double bandwidth = measure_memory_bandwidth(runtime.world(), device.context);
+  const ExitStatus status = train(runtime, config, signals, std::move(device));
   if (status != ExitStatus::kDone || runtime.rank() != 0) return status;
   std::ifstream file(folder + "/point.json");
   const auto object = ordered_json::parse(file);

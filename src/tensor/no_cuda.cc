@@ -37,6 +37,8 @@ class NoCuda : public Runtime {
   bool wait_value(StreamHandle, const std::uint32_t*, std::uint32_t) override { refuse(); }
 
   EventHandle create_event(int) override { refuse(); }
+  EventHandle create_timed_event(int) override { refuse(); }
+  double seconds_between(EventHandle, EventHandle) override { refuse(); }
   void destroy_event(EventHandle) noexcept override {}
   void record(EventHandle, StreamHandle) override { refuse(); }
   bool done(EventHandle) override { refuse(); }

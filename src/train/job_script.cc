@@ -145,6 +145,8 @@ std::string options_text(const Config& config, const JobRequest& request, const 
     resolved.grid.tensor = plan.points.front().grid.tensor;
   }
   if (!resolved.run.threads) resolved.run.threads = request.cpus_per_task;
+  // Where it gets no GPU, a job that asks for them shall say so, not compute on CPUs.
+  if (given.uses("GRES") && resolved.run.device == "auto") resolved.run.device = "cuda";
   std::vector<std::string> flags = config_to_flags(resolved);
   // A flag may be given once; where it comes later in the template it is left out here.
   const auto later = [&](const std::string& flag) {

@@ -45,12 +45,12 @@ std::shared_ptr<const TokenDataset> open_data(const Config& config,
 
 class Trainer {
  public:
-  Trainer(Runtime& runtime, const Config& config, const StopSignals& signals)
+  Trainer(Runtime& runtime, const Config& config, const StopSignals& signals, ComputeDevice device)
       : phases_(runtime.startup()),
         runtime_(runtime),
         signals_(signals),
         config_(config),
-        device_(choose_compute_device(runtime, device_request(config))),
+        device_(std::move(device)),
         grid_(runtime, resolve_run_grid(config, runtime.size())) {
     phases_.done("grid");
     open_model_and_data();
@@ -365,7 +365,13 @@ class Trainer {
 
 ExitStatus train(Runtime& runtime, const Config& config, const StopSignals& signals) {
   runtime.set_timeout(config.comm.timeout);
-  return Trainer(runtime, config, signals).run();
+  return train(runtime, config, signals, choose_compute_device(runtime, device_request(config)));
+}
+
+ExitStatus train(Runtime& runtime, const Config& config, const StopSignals& signals,
+                 ComputeDevice device) {
+  runtime.set_timeout(config.comm.timeout);
+  return Trainer(runtime, config, signals, std::move(device)).run();
 }
 
 }  // namespace trireme

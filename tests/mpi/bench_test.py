@@ -5,11 +5,15 @@
 """
 import json
 import re
+import runpy
 import sys
+import types
 import unittest
 from pathlib import Path
+from unittest import mock
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "support"))
+ROOT = Path(__file__).resolve().parent.parent.parent
+sys.path.insert(0, str(ROOT / "tests/support"))
 from cli_testing import ProgramTest  # noqa: E402
 
 COLLECTIVES = ("all_reduce", "reduce_scatter", "all_gather", "broadcast", "all_to_all", "exchange")
@@ -95,6 +99,29 @@ class Bench(ProgramTest):
         self.expect_refusal(2, "tensor=3 needs a multiple of 3 ranks", "bench", "step", *STEP, "--tensor", 3, **two)
         self.expect_refusal(2, "8 heads cannot be split over 3", "bench", "step", *STEP, "--tensor", 3,
                             before=self.ranks(3))
+
+    def test_the_figures_beside_pytorch(self):
+        """perf/train_step_torch.py reads what bench step writes, and counts both alike. Without PyTorch."""
+        self.expect_done("bench", "step", *STEP, "--json", "step.json")
+        torch = {name: types.ModuleType(name) for name in ("torch", "torch.nn", "torch.nn.functional")}
+        torch["torch"].nn, torch["torch.nn"].functional = torch["torch.nn"], torch["torch.nn.functional"]
+        torch["torch.nn"].Module = object
+        with mock.patch.dict(sys.modules, torch):
+            peer = runpy.run_path(str(ROOT / "perf/train_step_torch.py"))
+        ours = peer["trireme_figures"](self.folder / "step.json", False)
+        data = self.read("step.json")
+        theirs = {"tokens_per_second": 2 * data["tokens_per_second"], "step_seconds": data["step_seconds"] / 2,
+                  "peak_bytes": 2**20, **{f"{phase}_seconds": 0.001 for phase in peer["PHASES"]}}
+        head, *lines = peer["table"]({"trireme": ours, "eager": theirs},
+                                     data["flops"] / data["tokens_per_second"], data["roof"]["flops"])
+        self.assertEqual(head.split(), ["trireme", "eager"])
+        rows = {" ".join(words[:-2]): words[-2:] for words in (line.split() for line in lines)}
+        self.assertEqual(list(rows), ["tokens/s", "MFU %", "ms a step", "forward", "backward", "optimizer",
+                                      "communication", "other", "peak MiB"])
+        self.assertEqual(rows["MFU %"], [f"{100 * data['mfu']:.1f}", f"{200 * data['mfu']:.1f}"])
+        self.assertEqual(rows["backward"], [f"{1e3 * data['backward_seconds']:.2f}", "1.00"])
+        self.assertEqual(rows["communication"], ["0.00", "-"])
+        self.assertEqual(rows["peak MiB"], [f"{data['memory_bytes']['resident'] / 2**20:.0f}", "1"])
 
     def test_a_file_that_cannot_be_written(self):
         self.expect_refusal(5, "none/comm.json", "bench", "comm", "--to", "1K", "--repeats", 1,

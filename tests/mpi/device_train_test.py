@@ -71,6 +71,32 @@ class OnADevice(ProgramTest):
                                capture_output=True, text=True, check=True).stdout.split()
         self.assertLessEqual(float(words[0]), tolerance, words)
 
+    def test_bench_tells_what_the_device_does(self):
+        phases = ("forward", "backward", "communication", "optimizer", "other")
+        for ranks, flags in ((1, ()), (2, ("--tensor", 2))):
+            with self.subTest(ranks=ranks):
+                text = self.expect_done("bench", "step", "--preset", "test-gpt", "--batch", 2, "--micro", 1,
+                                        "--repeats", 2, "--threads", 1, "--device", "cuda", *flags,
+                                        "--json", "step.json", before=(self.mpiexec, "-n", ranks))
+                self.assertRegex(text, r"(?m)^roof: .* GB/s in a copy$")
+                data = json.loads((self.folder / "step.json").read_text())
+                for phase in phases:
+                    self.assertRegex(text, rf"(?m)^{phase} +[\d.]+ +[\d.]+$")
+                for phase in ("forward", "backward", "optimizer"):
+                    self.assertGreater(data[f"{phase}_seconds"], 0)
+                self.assertEqual(data["communication_seconds"] > 0, ranks > 1)
+        text = self.expect_done("bench", "ops", "--preset", "test-gpt", "--batch", 1, "--repeats", 1,
+                                "--threads", 1, "--device", "cuda", "--only", "embedding")
+        self.assertRegex(text, r"(?m)^embedding_backward +16 x \d+ +[\d.]+ ")
+
+    def test_a_scaling_study_measures_the_device(self):
+        self.expect_done("scale", "--data.train", self.data / "train.h5", "--output", "study", "--nodes", 1,
+                         "--repeats", 1, "--mode", "strong", "--steps", 3, "--warmup", 1, "--threads", 1,
+                         "--model.preset", "test-gpt", "--batch.global", 2, "--batch.micro", 2, "--device", "cuda")
+        point = next(self.folder.glob("study/points/*/result.json"))
+        self.assertGreater(json.loads(point.read_text())["memory_bytes_per_s"], 0)
+        self.assertRegex((point.parent / "log").read_text(), r"(?m)^device +.+ \(cuda:0\)")
+
     def test_trains_as_the_cpu_does(self):
         for name, model in (("gpt", GPT), ("llama", LLAMA)):
             with self.subTest(name):

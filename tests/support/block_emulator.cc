@@ -28,6 +28,9 @@ namespace context = boost::context::detail;
 constexpr std::size_t kStack = std::size_t{128} << 10;  // the sanitizer's frames are large
 constexpr unsigned kLargestBlock = 1024;
 constexpr unsigned kWarp = 32;
+// What every GPU since Ampere has: of arrays that a kernel declares, and of a block in all.
+constexpr std::size_t kDeclaredShared = std::size_t{48} << 10;
+constexpr std::size_t kShared = std::size_t{99} << 10;
 
 // Memory for the stacks of a block's threads; touched pages alone cost anything.
 class Stacks {
@@ -90,6 +93,7 @@ class Block {
                            static_cast<unsigned>(i / shape.x % shape.y),
                            static_cast<unsigned>(i / shape.x / shape.y)};
     }
+    take_shared(0, shared_bytes);
     if (shared_bytes != 0) dynamic_ = poisoned(shared_bytes);
   }
 
@@ -108,6 +112,7 @@ class Block {
     std::memset(memory.get(), 0xff, bytes);  // NaN in every floating type, -1 in integers
     return memory;
   }
+  void take_shared(std::size_t declared, std::size_t dynamic);
   static void entry(context::transfer_t from);
   void start(std::size_t thread);
   void resume(std::size_t thread);
@@ -126,6 +131,7 @@ class Block {
   std::vector<Thread> threads_;
   std::unique_ptr<std::byte[]> dynamic_;
   std::vector<SharedArray> arrays_;
+  std::size_t declared_shared_ = 0, dynamic_shared_ = 0;  // bytes
   std::vector<std::size_t> next_;  // released, to be resumed in the next round
   std::size_t running_ = 0;
   std::size_t finished_ = 0;
@@ -312,10 +318,19 @@ unsigned Block::active_mask() const {
   return mask;
 }
 
+void Block::take_shared(std::size_t declared, std::size_t dynamic) {
+  declared_shared_ += declared;
+  dynamic_shared_ += dynamic;
+  if (declared_shared_ <= kDeclaredShared && declared_shared_ + dynamic_shared_ <= kShared) return;
+  throw KernelError("a block takes " + std::to_string(declared_shared_) + " + " +
+                    std::to_string(dynamic_shared_) + " bytes of shared memory");
+}
+
 void* Block::shared_array(const char* file, int line, std::size_t bytes) {
   for (const SharedArray& array : arrays_) {
     if (array.line == line && std::strcmp(array.file, file) == 0) return array.memory.get();
   }
+  take_shared(bytes, 0);
   arrays_.push_back({file, line, poisoned(bytes)});
   return arrays_.back().memory.get();
 }

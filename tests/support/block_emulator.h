@@ -19,7 +19,7 @@
 namespace trireme::emulator {
 
 // What a kernel did that no kernel may do: a barrier that not all threads reach, a shuffle from a
-// lane that takes no part.
+// lane that takes no part, more shared memory than GPUs have.
 class KernelError : public std::logic_error {
  public:
   using std::logic_error::logic_error;

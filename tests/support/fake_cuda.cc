@@ -336,6 +336,24 @@ cuda::EventHandle FakeCuda::create_event(int) {
   return handle;
 }
 
+cuda::EventHandle FakeCuda::create_timed_event(int device) {
+  const Lock lock(mutex_);
+  const cuda::EventHandle made = create_event(device);
+  events_.at(made)->timed = true;
+  return made;
+}
+
+double FakeCuda::seconds_between(cuda::EventHandle begin, cuda::EventHandle end) {
+  const Lock lock(mutex_);
+  call("seconds_between");
+  for (const cuda::EventHandle event : {begin, end}) {
+    const EventState& marked = *events_.at(event);
+    const bool done = marked.recorded > 0 && marked.finished == marked.recorded;
+    if (!marked.timed || !done) throw CudaError("seconds_between: an event without a time");
+  }
+  return events_.at(end)->seconds - events_.at(begin)->seconds;
+}
+
 void FakeCuda::destroy_event(cuda::EventHandle event) noexcept {
   const Lock lock(mutex_);
   if (events_.erase(event) == 0) faults_.push_back("an event was ended twice");
@@ -352,7 +370,10 @@ void FakeCuda::record(cuda::EventHandle event, cuda::StreamHandle stream) {
     return;
   }
   const int times = ++marked->recorded;
-  push(stream, {.run = [marked, times] { marked->finished = std::max(marked->finished, times); }});
+  push(stream, {.run = [this, marked, times] {
+         marked->finished = std::max(marked->finished, times);
+         if (marked->timed) marked->seconds = device_seconds();
+       }});
 }
 
 bool FakeCuda::done(cuda::EventHandle event) {

@@ -4,6 +4,7 @@
 // down.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -77,6 +78,8 @@ class FakeCuda : public cuda::Runtime {
   bool wait_value(cuda::StreamHandle stream, const std::uint32_t* word,
                   std::uint32_t value) override;
   cuda::EventHandle create_event(int device) override;
+  cuda::EventHandle create_timed_event(int device) override;
+  double seconds_between(cuda::EventHandle begin, cuda::EventHandle end) override;
   void destroy_event(cuda::EventHandle event) noexcept override;
   void record(cuda::EventHandle event, cuda::StreamHandle stream) override;
   bool done(cuda::EventHandle event) override;
@@ -85,6 +88,11 @@ class FakeCuda : public cuda::Runtime {
   Graph end_capture(cuda::StreamHandle stream) override;
   void launch(cuda::GraphHandle graph, cuda::StreamHandle stream) override;
   void destroy_graph(cuda::GraphHandle graph) noexcept override;
+
+  // The device's clock, in seconds: a timed event takes it down when a stream reaches it. It stands
+  // still unless a test, or work that it queues, moves it.
+  virtual double device_seconds() { return clock; }
+  std::atomic<double> clock = 0.0;
 
   int device_count = 1;
   bool waits_for_memory = true;  // what wait_value says
@@ -100,6 +108,8 @@ class FakeCuda : public cuda::Runtime {
     int recorded = 0, finished = 0;  // how often
     int capture = 0;                 // in which it was recorded last; 0: in none
     Places marks;                    // what it stands for there
+    bool timed = false;
+    double seconds = 0.0;  // of the device's clock, when it was last finished
   };
   struct Operation {
     std::function<void()> run = nullptr;                     // or, where empty:

@@ -93,7 +93,7 @@ class DeviceStagingTest : public ::testing::Test {
     std::vector<ProgressEngine::Queued> operations;
     operations.push_back(
         {.key = {.lane = lane}, .name = "test", .bytes = 0, .task = std::move(task)});
-    return make_device_work(engine_->submit(std::move(operations)), arrivals);
+    return make_device_work(engine_->submit(std::move(operations)), arrivals, recorder_);
   }
   static void drive(Task& task) {
     while (!task.may_begin()) {

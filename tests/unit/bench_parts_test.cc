@@ -81,7 +81,8 @@ TEST(Bench, MeasuresTheOperationsThatTheModelHas) {
   for (const char* name :
        {"query_key_value", "attention", "attention_backward", "attention_output_dw",
         "feed_forward_up_dx", "feed_forward_down", "add", "embedding", "embedding_backward", "head",
-        "softmax_statistics", "softmax_gradient", "adamw_step"}) {
+        "softmax_statistics", "softmax_gradient", "softmax_loss_sum", "dropout", "add_column_sums",
+        "cast", "fill", "add_sum_of_squares", "adamw_step"}) {
     EXPECT_TRUE(gpt.contains(name)) << name;
     EXPECT_TRUE(llama.contains(name)) << name;
   }
@@ -95,6 +96,12 @@ TEST(Bench, MeasuresTheOperationsThatTheModelHas) {
     EXPECT_TRUE(llama.contains(name)) << name;
     EXPECT_FALSE(gpt.contains(name)) << name;
   }
+}
+
+TEST(Bench, MeasuresPositionsWhereTheyAreLearned) {
+  const std::set<std::string> both{"add_positions", "add_positions_backward"};
+  EXPECT_EQ(names_of(rows_of("test-gpt", DType::kBF16, "positions")), both);
+  EXPECT_TRUE(rows_of("test-llama", DType::kBF16, "positions").empty());
 }
 
 TEST(Bench, CountsArithmeticAndBytes) {

@@ -168,6 +168,21 @@ TEST_P(BlockEmulator, RefusesLaunchesThatNoDeviceTakes) {
   EXPECT_THROW(__syncthreads(), KernelError);
 }
 
+TEST_P(BlockEmulator, MoreSharedMemoryThanGpusHave) {
+  const auto declares = [](std::size_t bytes) {
+    return [bytes] {
+      TRIREME_SHARED(char, array, bytes);
+      array[0] = 1;
+    };
+  };
+  EXPECT_EQ(message_of([&] { emulator::run_grid(1, 1, 51 << 10, declares(48 << 10)); }),
+            "no error");
+  EXPECT_EQ(message_of([&] { emulator::run_grid(1, 1, (51 << 10) + 1, declares(48 << 10)); }),
+            "a block takes 49152 + 52225 bytes of shared memory");
+  EXPECT_EQ(message_of([&] { emulator::run_grid(1, 1, 0, declares((48 << 10) + 1)); }),
+            "a block takes 49153 + 0 bytes of shared memory");
+}
+
 INSTANTIATE_TEST_SUITE_P(Orders, BlockEmulator, ::testing::Values(0, 1, 2));
 
 TEST(BlockEmulatorOrder, SeedsGiveOtherOrders) {

@@ -277,6 +277,15 @@ TEST_F(Job, WritesOutAScalingStudy) {
   EXPECT_EQ(text.find("--grid"), std::string::npos) << text;
 }
 
+TEST_F(Job, AskingForGpusItComputesThere) {
+  const std::string text = "@NODES@ @GRES@\n# @OPTIONS@\n";
+  EXPECT_NE(script(text).find("\n--run.device=cuda\n"), std::string::npos) << script(text);
+  config_.run.device = "cpu";
+  EXPECT_NE(script(text).find("\n--run.device=cpu\n"), std::string::npos) << script(text);
+  config_.run.device = "auto";
+  EXPECT_EQ(script("@NODES@\n# @OPTIONS@\n").find("--run.device=cuda"), std::string::npos);
+}
+
 TEST(JobKeys, AreNoMatterForTraining) {
   Config config;
   Options options("trireme train", true);

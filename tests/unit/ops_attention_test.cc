@@ -86,7 +86,9 @@ TEST_P(Attention, OneTileAndSeveral) {
 TEST_P(Attention, LargeHeads) {
   check_forward({1, 40, 1, 1, 128}, {});
   check_forward({1, 37, 2, 1, 200}, {});
+  check_forward({1, 18, 1, 1, 256}, {});
   check_backward({1, 35, 2, 1, 80}, {}, 57);
+  check_backward({1, 18, 2, 1, 256}, {}, 57);
 }
 
 TEST_P(Attention, GroupedHeads) {

@@ -58,32 +58,52 @@ TEST_P(Embedding, GradientAddsUpAtAnyThreadCount) {
   }
 }
 
-// More rows than the GPU looks through at once, columns in whole chunks, one token far more
-// frequent than the others.
-TEST_P(Embedding, GradientOfManyRows) {
-  constexpr std::int64_t kMany = 2500, kTable = 70, kWide = 16;
-  const Values dy = random(2, kMany * kWide);
-  std::vector<std::int32_t> many;
-  Values expected(kTable * kWide, 0.0);
-  for (std::int64_t row = 0; row < kMany; ++row) {
-    many.push_back(static_cast<std::int32_t>(row % 3 == 0 ? 40 : row * 31 % (kTable + 5)));
-    if (many.back() >= kTable) continue;
-    for (std::int64_t c = 0; c < kWide; ++c) {
-      expected[static_cast<std::size_t>(many.back() * kWide + c)] +=
-          dy[static_cast<std::size_t>(row * kWide + c)];
+// Rows enough for several tiles of a GPU's sort and pieces of its sums; the bits are those of a
+// second run, in which the emulator's threads move in another order.
+class EmbeddingOfManyRows : public Embedding {
+ protected:
+  static constexpr std::int64_t kMany = 2500, kWide = 16;
+
+  // token_of(row) in [0, table) counts, others belong to no row of the table.
+  void check(std::int64_t table, const std::function<std::int64_t(std::int64_t)>& token_of) {
+    const Values dy = random(2, kMany * kWide);
+    std::vector<std::int32_t> many;
+    Values expected(static_cast<std::size_t>(table * kWide), 0.25);
+    for (std::int64_t row = 0; row < kMany; ++row) {
+      many.push_back(static_cast<std::int32_t>(kFirst + token_of(row)));
+      if (token_of(row) >= table) continue;
+      for (std::int64_t c = 0; c < kWide; ++c) {
+        expected[static_cast<std::size_t>(token_of(row) * kWide + c)] +=
+            dy[static_cast<std::size_t>(row * kWide + c)];
+      }
+    }
+    std::string bits;
+    for (int run = 0; run < 2; ++run) {
+      const Tensor dtable = testing::make_tensor(
+          ctx, Values(static_cast<std::size_t>(table * kWide), 0.25), {table, kWide}, DType::kF32);
+      ops::embedding_backward(ctx, testing::make_tensor(ctx, many), tensor(dy, {kMany, kWide}),
+                              kFirst, dtable);
+      testing::expect_close(dtable, expected, testing::tolerance("embedding_backward", dtype()),
+                            "dtable");
+      if (run == 0) bits = testing::bits_of(dtable);
+      EXPECT_TRUE(testing::bits_of(dtable) == bits);
     }
   }
-  const Tensor dtable = testing::make_zeros(ctx, {kTable, kWide}, DType::kF32);
-  ops::embedding_backward(ctx, testing::make_tensor(ctx, many), tensor(dy, {kMany, kWide}), 0,
-                          dtable);
-  testing::expect_close(dtable, expected, testing::tolerance("embedding_backward", dtype()),
-                        "dtable");
-  // Each sum is in row order, on every device.
-  ops::Context cpu = ops::make_cpu_context(1);
-  const Tensor there = testing::make_zeros(cpu, {kTable, kWide}, DType::kF32);
-  ops::embedding_backward(cpu, testing::make_tensor(cpu, many),
-                          testing::make_tensor(cpu, dy, {kMany, kWide}, dtype()), 0, there);
-  EXPECT_TRUE(testing::bits_of(dtable) == testing::bits_of(there));
+};
+
+TEST_P(EmbeddingOfManyRows, OneTokenIsFarMoreFrequent) {
+  check(70, [](std::int64_t row) { return row % 3 == 0 ? 40 : row * 31 % 75; });
+}
+TEST_P(EmbeddingOfManyRows, OneTokenIsEverywhere) {
+  check(3, [](std::int64_t) { return 1; });
+}
+TEST_P(EmbeddingOfManyRows, RunsEndWhereverPiecesDo) {
+  for (const std::int64_t length : {63, 64, 65, 128}) {
+    check(40, [length](std::int64_t row) { return row / length; });
+  }
+}
+TEST_P(EmbeddingOfManyRows, TokensOfThreeBytes) {
+  check(70000, [](std::int64_t row) { return row * 7919 % 71000; });
 }
 
 TEST_P(Embedding, Positions) {
@@ -127,6 +147,7 @@ TEST_P(Embedding, RefusesWhatDoesNotFit) {
 }
 
 TRIREME_FOR_EACH_DTYPE(Embedding);
+TRIREME_FOR_EACH_DTYPE(EmbeddingOfManyRows);
 
 }  // namespace
 }  // namespace trireme

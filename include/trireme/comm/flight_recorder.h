@@ -9,6 +9,8 @@
 #include <string_view>
 #include <vector>
 
+#include "trireme/tensor/device.h"
+
 namespace trireme {
 
 class Communicator;
@@ -56,8 +58,10 @@ class FlightRecorder {
   std::vector<Operation> under_way() const;
   std::vector<Operation> finished() const;
 
-  // From start to take everything is kept, however much it is.
-  void start_trace();
+  // From start to take everything is kept, however much it is. On a stream of a GPU activities are
+  // what the stream does, not its host: both calls wait for it, events are queued on it meanwhile,
+  // so its work must not be captured, and a wait is the stream's, for communication.
+  void start_trace(const Stream& stream = Stream());
   Trace take_trace();
 
   // Names what the calling thread does while it lives. Costs nothing unless a trace is being taken.
@@ -72,7 +76,20 @@ class FlightRecorder {
     FlightRecorder& recorder_;
     std::string_view name_;
     std::int64_t number_;
-    std::int64_t begin_ns_;  // 0: no trace
+    std::int64_t begin_;  // as Impl::begin_activity
+  };
+
+  // For the backends: while it lives, work that is queued on the stream will wait for an operation.
+  class StreamWait {
+   public:
+    StreamWait(FlightRecorder& recorder, const Stream& stream);
+    ~StreamWait();
+    StreamWait(const StreamWait&) = delete;
+    StreamWait& operator=(const StreamWait&) = delete;
+
+   private:
+    FlightRecorder& recorder_;
+    std::int64_t begin_;
   };
 
   // Marks a blocking call into a library (collective HDF5, say) as one operation of `comm`, so that

@@ -9,8 +9,8 @@ namespace trireme::ops {
 // C): a rank that holds a part of the vocabulary gets its part of the sum. tokens (rows) int32.
 void embedding(Context& ctx, const Tensor& tokens, const Tensor& table, std::int64_t first_token,
                const Tensor& y);
-// dtable (local, C) fp32 += dy rows, in row order for each token: the same bits at any thread
-// count.
+// dtable (local, C) fp32 += dy rows, for each token in an order that the tokens alone fix: the same
+// bits at any thread count.
 void embedding_backward(Context& ctx, const Tensor& tokens, const Tensor& dy,
                         std::int64_t first_token, const Tensor& dtable);
 

@@ -57,13 +57,15 @@ void measure_comm(Communicator& comm, const CommOptions& options,
 
 // What all ranks together reach at one time (Williams, Waterman and Patterson 2009).
 struct Roof {
-  double flops = 0.0;      // per second, in a square product of the computing type
+  // Per second, in the best of square products of the computing type, of growing size until one
+  // takes 50 ms or has 8192 rows.
+  double flops = 0.0;
   double bandwidth = 0.0;  // bytes/s, in the triad of measure_memory_bandwidth; on GPUs in a copy
 
   // Seconds that an operation takes at least.
   double floor(double operations, double bytes) const;
 };
-// Collective over comm. 192 MiB on each rank meanwhile, 512 MiB of a GPU.
+// Collective over comm. 192 MiB on each rank meanwhile, 768 MiB of a GPU.
 Roof measure_roof(Communicator& comm, ops::Context& ctx, DType dtype);
 
 // ---- Operations --------------------------------------------------------------------------------
@@ -104,9 +106,8 @@ struct StepTimes {
   double loss = 0.0;
 
   // Means over repeats and ranks, in seconds a step; their sum is the mean step. Each without the
-  // waits for communication that fell into it, which are `communication`. Of CPUs alone: on a GPU
-  // the host's phases are those of queueing.
-  bool has_phases = true;
+  // waits for communication that fell into it, which are `communication`. On a GPU they are what
+  // its stream does, by events, in as many further steps.
   double forward = 0.0, backward = 0.0, communication = 0.0, optimizer = 0.0, other = 0.0;
 
   // The most of any rank, bytes.

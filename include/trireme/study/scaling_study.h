@@ -11,6 +11,7 @@
 
 #include "trireme/comm/runtime.h"
 #include "trireme/config/config.h"
+#include "trireme/ops/context.h"
 #include "trireme/study/scaling.h"
 #include "trireme/train/signals.h"
 
@@ -75,8 +76,9 @@ Config read_point(Communicator& comm, const std::string& folder);
 ExitStatus run_point(Runtime& runtime, const std::string& folder, const Config& config,
                      const StopSignals& signals);
 
-// Bytes/s that all ranks together read and write in a[i] = b[i] + s c[i] (24 bytes an element, as
-// STREAM counts), the best of a few rounds. 192 MiB on each rank meanwhile. Collective over comm.
-double measure_memory_bandwidth(Communicator& comm, int threads);
+// Bytes/s that all ranks together read and write, the best of a few rounds: on CPUs in a[i] = b[i]
+// + s c[i] (24 bytes an element, as STREAM counts), on GPUs in a copy. 192 MiB on each rank
+// meanwhile, 512 MiB of a GPU. Collective over comm.
+double measure_memory_bandwidth(Communicator& comm, const ops::Context& ctx);
 
 }  // namespace trireme::scaling

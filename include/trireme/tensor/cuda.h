@@ -81,6 +81,10 @@ class Runtime {
   virtual bool wait_value(StreamHandle stream, const std::uint32_t* word, std::uint32_t value) = 0;
 
   virtual EventHandle create_event(int device) = 0;
+  // One whose time the device takes down.
+  virtual EventHandle create_timed_event(int device) = 0;
+  // From one timed event to another on the device; both are done.
+  virtual double seconds_between(EventHandle begin, EventHandle end) = 0;
   virtual void destroy_event(EventHandle event) noexcept = 0;
   virtual void record(EventHandle event, StreamHandle stream) = 0;
   virtual bool done(EventHandle event) = 0;  // also if never recorded
@@ -133,7 +137,7 @@ class OwnedStream {
 // A place in a stream that other streams, or the host, can wait for.
 class Event {
  public:
-  Event(std::shared_ptr<Runtime> runtime, int device);
+  Event(std::shared_ptr<Runtime> runtime, int device, bool timed = false);
   ~Event();
   Event(const Event&) = delete;
   Event& operator=(const Event&) = delete;
@@ -142,6 +146,8 @@ class Event {
   void make_wait(const Stream& stream) const;  // its later work waits for the mark
   bool done() const;                           // also if never recorded
   void synchronize() const;                    // blocks the host
+  // On the device. Both are timed and done.
+  double seconds_since(const Event& earlier) const;
   EventHandle native() const { return handle_; }
 
  private:

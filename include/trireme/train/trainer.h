@@ -3,6 +3,7 @@
 
 #include "trireme/comm/runtime.h"
 #include "trireme/config/config.h"
+#include "trireme/train/compute_device.h"
 #include "trireme/train/signals.h"
 
 namespace trireme {
@@ -12,5 +13,8 @@ namespace trireme {
 // checkpoint. Throws the Errors of what it uses; DivergedError after too many steps with non-finite
 // gradients.
 ExitStatus train(Runtime& runtime, const Config& config, const StopSignals& signals);
+// The same on the device that `config` asks for, where it has been chosen already.
+ExitStatus train(Runtime& runtime, const Config& config, const StopSignals& signals,
+                 ComputeDevice device);
 
 }  // namespace trireme

@@ -32,6 +32,7 @@ class DeviceWork final : public Work::State {
   void wait_on(const Stream& stream) override {
     if (stream.device().kind == DeviceKind::kCpu) return wait_host();
     session_.check();
+    const FlightRecorder::StreamWait wait(*session_.parts().recorder, stream);
     operation_->make_wait(stream);
   }
 

@@ -165,7 +165,7 @@ __device__ inline std::int64_t lowest_key(const AttentionProblem& p, std::int64_
 }
 
 // Calls body(AttentionTile) with the tiles for a head size. Larger heads have smaller tiles, so
-// that shared memory suffices: 100 KiB up to 128, which every GPU has.
+// that 99 KiB of shared memory suffice, which every GPU since Ampere gives a block.
 template <class Body>
 void with_tile(std::int64_t head_size, const Body& body) {
   if (head_size <= 16) return body(AttentionTile<1, 4>());
@@ -174,7 +174,7 @@ void with_tile(std::int64_t head_size, const Body& body) {
   if (head_size <= 128) return body(AttentionTile<8, 2>());
   TRIREME_CHECK(head_size <= 256, "attention on a GPU without cuDNN: the head size is " +
                                       std::to_string(head_size) + ", above 256");
-  body(AttentionTile<16, 2>());
+  body(AttentionTile<16, 1>());
 }
 
 }  // namespace trireme::ops::gpu

@@ -80,10 +80,10 @@ __device__ inline void sum_part(std::int64_t rows, std::int64_t columns, std::in
   }
 }
 
-// target (columns) += the parts (count, columns) in order.
-static __global__ void __launch_bounds__(256)
-    add_parts_kernel(const float* parts, std::int64_t count, std::int64_t columns, float* target) {
-  const std::int64_t column = static_cast<std::int64_t>(blockIdx.x) * 32 + threadIdx.x;
+// In threads of threadIdx.y 0 the sum of a column of parts (count, columns), in an order that
+// their number alone fixes. For blocks of 32 columns by kRowsAtOnce.
+__device__ inline float sum_of_parts(const float* parts, std::int64_t count, std::int64_t columns,
+                                     std::int64_t column) {
   TRIREME_SHARED(float, sums, 32 * kRowsAtOnce);
   float sum = 0.0f;
   if (column < columns) {
@@ -94,9 +94,17 @@ static __global__ void __launch_bounds__(256)
   }
   sums[threadIdx.y * 32 + threadIdx.x] = sum;
   __syncthreads();
-  if (threadIdx.y != 0 || column >= columns) return;
+  if (threadIdx.y != 0) return 0.0f;
   for (int y = 1; y < kRowsAtOnce; ++y) sum += sums[y * 32 + threadIdx.x];
-  target[column] += sum;
+  return sum;
+}
+
+// target (columns) += the parts (count, columns).
+static __global__ void __launch_bounds__(256)
+    add_parts_kernel(const float* parts, std::int64_t count, std::int64_t columns, float* target) {
+  const std::int64_t column = static_cast<std::int64_t>(blockIdx.x) * 32 + threadIdx.x;
+  const float sum = sum_of_parts(parts, count, columns, column);
+  if (threadIdx.y == 0 && column < columns) target[column] += sum;
 }
 
 inline void add_parts(const Stream& stream, const float* parts, std::int64_t count,

@@ -263,4 +263,14 @@ __device__ inline void for_chunk_rows(std::int64_t rows, const Body& body) {
   }
 }
 
+// Calls body(row, column, left) for each chunk of the thread: `left` of its row's elements from
+// `column` on.
+template <class Body>
+__device__ inline void for_chunks(std::int64_t rows, std::int64_t columns, const Body& body) {
+  const std::int64_t column = chunk_column();
+  const std::int64_t left = columns - column;
+  if (left <= 0) return;
+  for_chunk_rows(rows, [&](std::int64_t row) { body(row, column, left); });
+}
+
 }  // namespace trireme::ops::gpu

@@ -202,6 +202,19 @@ class CudaRuntime : public Runtime {
     return event;
   }
 
+  EventHandle create_timed_event(int device) override {
+    const OnDevice on(device);
+    cudaEvent_t event = nullptr;
+    TRIREME_CUDA(cudaEventCreateWithFlags, &event, cudaEventDefault);
+    return event;
+  }
+
+  double seconds_between(EventHandle begin, EventHandle end) override {
+    float milliseconds = 0.0f;
+    TRIREME_CUDA(cudaEventElapsedTime, &milliseconds, event_of(begin), event_of(end));
+    return static_cast<double>(milliseconds) * 1e-3;
+  }
+
   void destroy_event(EventHandle event) noexcept override { cudaEventDestroy(event_of(event)); }
 
   void record(EventHandle event, StreamHandle stream) override {

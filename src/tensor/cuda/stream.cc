@@ -12,8 +12,9 @@ OwnedStream::~OwnedStream() {
   runtime_->destroy_stream(stream_.native());
 }
 
-Event::Event(std::shared_ptr<Runtime> runtime, int device)
-    : runtime_(std::move(runtime)), handle_(runtime_->create_event(device)) {}
+Event::Event(std::shared_ptr<Runtime> runtime, int device, bool timed)
+    : runtime_(std::move(runtime)),
+      handle_(timed ? runtime_->create_timed_event(device) : runtime_->create_event(device)) {}
 
 Event::~Event() {
   runtime_->destroy_event(handle_);
@@ -33,6 +34,10 @@ bool Event::done() const {
 
 void Event::synchronize() const {
   runtime_->synchronize_event(handle_);
+}
+
+double Event::seconds_since(const Event& earlier) const {
+  return runtime_->seconds_between(earlier.handle_, handle_);
 }
 
 }  // namespace trireme::cuda
