@@ -23,6 +23,7 @@ struct BenchArguments {
   DeviceRequest device;
   std::optional<int> repeats, context, micro, pipeline, tensor;
   int warmup = 5, batch = 4;
+  bool graphs = false;
 };
 
 // A measurement, and which flags it takes.
@@ -160,6 +161,7 @@ ExitStatus bench_step(Runtime& runtime, const BenchArguments& given) {
   check_model_fits_grid(Config(), options.model, options.grid);
   options.dtype = compute_type(given);
   options.repeats = given.repeats.value_or(options.repeats);
+  options.graphs = given.graphs;
   print_on_first(runtime,
                  fmt::format("{}, {} sequences of {} in micro-batches of {}, {}, {}, {} threads "
                              "each, {}",
@@ -168,6 +170,7 @@ ExitStatus bench_step(Runtime& runtime, const BenchArguments& given) {
                              ops::matmul_description(ctx, options.dtype)));
   // The step first: what the roof takes stays cached and would count as resident.
   const bench::StepTimes times = bench::measure_step(runtime, ctx, options);
+  if (!times.graphs.empty()) print_on_first(runtime, times.graphs);
   const bench::Roof roof = bench::measure_roof(runtime.world(), ctx, options.dtype);
   print_on_first(runtime, roof_text(roof, given.dtype, ctx));
   if (runtime.rank() == 0) print_step(times, roof);
@@ -183,7 +186,7 @@ const std::vector<Bench>& benches() {
        bench_ops},
       {"step",
        {"preset", "batch", "context", "dtype", "threads", "device", "micro", "pipeline", "tensor",
-        "repeats", "json"},
+        "graphs", "repeats", "json"},
        bench_step},
   };
   return table;
@@ -197,6 +200,7 @@ void declare(Options& options, BenchArguments& given) {
   options.add("only", given.only, "", "comm, ops: operations whose name holds this; empty: all");
   options.add("repeats", given.repeats, "",
               "the median counts; auto: 20 for comm, 10 for ops, 5 for step", at_least(1));
+  options.add("graphs", given.graphs, "", "step: on a GPU, as a CUDA graph, but for its phases");
   std::vector<std::string> presets;
   for (const std::string_view name : models::gpt_preset_names()) presets.emplace_back(name);
   options.add("preset", given.preset, "", "ops, step: the model that gives the shapes",

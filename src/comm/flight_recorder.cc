@@ -132,6 +132,10 @@ Trace FlightRecorder::take_trace() {
   return impl_->take_trace();
 }
 
+bool FlightRecorder::tracing() const {
+  return impl_->tracing;
+}
+
 FlightRecorder::Phase::Phase(FlightRecorder& recorder, std::string_view name, std::int64_t number)
     : recorder_(recorder), name_(name), number_(number), begin_(recorder.impl().begin_activity()) {}
 

@@ -44,9 +44,9 @@ StepCapture::Batches StepCapture::run(Batches mine, std::int64_t step,
   }
   if (stage_ == Stage::kFirst) hold_place_for(mine);
   bring(mine);
-  if (stage_ == Stage::kFirst) {
+  if (stage_ == Stage::kFirst || grid_.runtime().recorder().tracing()) {
     graph_->rehearse([&] { work(batches_); });
-    stage_ = Stage::kSecond;
+    if (stage_ == Stage::kFirst) stage_ = Stage::kSecond;
     return batches_;
   }
   if (stage_ == Stage::kSecond && !capture(step, work)) {

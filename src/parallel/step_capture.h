@@ -15,7 +15,8 @@
 
 namespace trireme::parallel {
 
-// The first step runs as it is; the second one is captured and, like all that follow, replayed.
+// The first step runs as it is; the second one is captured and, like all that follow, replayed. A
+// step of which a trace is taken runs as it is too, for in a graph the recorder sees no phases.
 // What changes from step to step is not in the graph: StepState and micro-batches are written
 // before it, to the same place each time, and results are read behind it.
 class StepCapture {

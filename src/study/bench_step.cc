@@ -106,6 +106,7 @@ struct Series {
   std::vector<double> seconds;
   Phases phases;
   double loss = 0.0;
+  std::string news;  // of graphs
 };
 
 // Collective over the world.
@@ -146,7 +147,9 @@ class StepBench {
       runtime_.world().barrier().wait_host();
       if (traced) runtime_.recorder().start_trace(ctx_.stream);
       const Stopwatch watch;
-      series.loss = trainer_.train(batches, ++step_, kLearningRate, 1).loss;
+      const parallel::QueuedStep step = trainer_.queue(batches, ++step_, kLearningRate, 1);
+      series.loss = step.result(grid_).loss;
+      if (!step.news().empty()) series.news = step.news();
       series.seconds.push_back(watch.seconds());
       if (traced) add(series.phases, runtime_.recorder().take_trace());
     }
@@ -158,6 +161,7 @@ class StepBench {
     parallel::StepOptions given;
     given.stage.compute = options.dtype;
     given.clip = 1.0f;
+    given.cuda_graphs = options.graphs;
     return given;
   }
 
@@ -176,8 +180,8 @@ StepTimes measure_step(Runtime& runtime, ops::Context& ctx, const StepBenchOptio
   check_batch(options);
   const nn::ModelPlan plan = models::gpt_plan(options.model);
   StepBench bench(runtime, ctx, options, plan);
-  bench.run(1, false);  // it allocates
   StepTimes times;
+  times.graphs = bench.run(options.graphs ? 2 : 1, false).news;  // they allocate, and capture
   const bool on_gpu = ctx.device.kind != DeviceKind::kCpu;
   Series series = bench.run(options.repeats, !on_gpu);
   times.loss = series.loss;

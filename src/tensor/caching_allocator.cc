@@ -154,19 +154,27 @@ void CachingAllocator::open(const std::shared_ptr<Arena>& arena) {
 void CachingAllocator::open_for_capture(const std::shared_ptr<Arena>& arena, const Stream& setup) {
   open(arena);
   const std::lock_guard lock(mutex_);
-  for (auto& [size, blocks] : arena->free) {
-    for (Block& block : blocks) source_->make_ready(block, arena->stream);
-  }
   arena->setup = setup;
 }
 
-// What marks uses in captured work means nothing outside of it, where the whole of it comes first.
+void CachingAllocator::settle(Arena& arena) {
+  const std::lock_guard lock(mutex_);
+  for (auto& [size, blocks] : arena.free) {
+    for (Block& block : blocks) source_->make_ready(block, arena.stream);
+  }
+}
+
+// What orders uses in captured work means nothing outside of it: there the whole of it is work of
+// the arena's stream.
 void CachingAllocator::close(Arena& arena) noexcept {
   const std::lock_guard lock(mutex_);
   open_.reset();
   if (!arena.setup) return;
   for (auto& [size, blocks] : arena.free) {
-    for (Block& block : blocks) source_->forget_uses(block);
+    for (Block& block : blocks) {
+      source_->forget_uses(block);
+      block.home = arena.stream.native();
+    }
   }
   arena.setup.reset();
 }

@@ -43,10 +43,11 @@ class CachingAllocator : public Allocator, public std::enable_shared_from_this<C
     bool ended = false;
   };
   void open(const std::shared_ptr<Arena>& arena);
-  // From now on what is allocated is for work that is captured: free blocks are ready for it on any
-  // stream, for they come after all that the arena's stream holds by now.
+  // What is allocated is for work that is captured, which free blocks are ready for on any stream.
   void open_for_capture(const std::shared_ptr<Arena>& arena, const Stream& setup);
   void close(Arena& arena) noexcept;
+  // What the arena's stream holds from now on comes after all earlier use of free blocks.
+  void settle(Arena& arena);
   // Its blocks are anybody's, after what its stream holds by now.
   void end(Arena& arena) noexcept;
 

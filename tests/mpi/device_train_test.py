@@ -144,6 +144,10 @@ class OnADevice(ProgramTest):
                                                   r"operations; replayed from step 2 on$")
                     self.assertEqual(graphs, plain)
                     self.expect_close_weights(run, name + "-plain", 0.0)
+                # Steps that are traced are not replayed.
+                traced = self.train(f"{name}-traced", "cuda", *model, "--cuda.graphs", "true",
+                                    "--log.trace", "4-5", environment={"TRIREME_EMULATOR_SEED": "5"})
+                self.assertEqual(traced, plain)
                 # Stopped and gone on with: captured anew.
                 self.checkpoint(run).unlink()
                 self.assertEqual(self.train(run, "cuda", *model, "--cuda.graphs", "true"), plain)

@@ -132,12 +132,12 @@ TEST_F(Capture, ReplaysWithNewInputWhileOthersUseMemory) {
       EXPECT_EQ(fake_->host_waits(), waits);
       for (int value = 2; value < 6; ++value) {
         if (value > 2) set_input(value);
-        captured.replay();
+        value == 4 ? captured.rehearse([this] { work(); }) : captured.replay();
         allocate_and_scribble(value % 2 == 0 ? first() : second());
         if (value % 2 == 0) expect_output(16 * value + 15);
       }
       expect_output(16 * 5 + 15);
-      EXPECT_EQ(fake_->launches(), 4u);
+      EXPECT_EQ(fake_->launches(), 3u);
     }
     end();
   }

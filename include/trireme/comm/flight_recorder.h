@@ -63,6 +63,7 @@ class FlightRecorder {
   // so its work must not be captured, and a wait is the stream's, for communication.
   void start_trace(const Stream& stream = Stream());
   Trace take_trace();
+  bool tracing() const;
 
   // Names what the calling thread does while it lives. Costs nothing unless a trace is being taken.
   class Phase {

@@ -97,6 +97,7 @@ struct StepBenchOptions {
   GridShape grid;
   DType dtype = DType::kF32;
   int repeats = 5;
+  bool graphs = false;  // as cuda.graphs; phases are still those of steps that are not captured
 };
 
 struct StepTimes {
@@ -104,6 +105,7 @@ struct StepTimes {
   double tokens_per_second = 0.0;
   double flops = 0.0;  // per second, matrix products alone
   double loss = 0.0;
+  std::string graphs;  // what became of StepBenchOptions::graphs
 
   // Means over repeats and ranks, in seconds a step; their sum is the mean step. Each without the
   // waits for communication that fell into it, which are `communication`. On a GPU they are what

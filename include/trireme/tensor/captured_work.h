@@ -24,8 +24,8 @@ class CapturedWork {
   CapturedWork(const CapturedWork&) = delete;
   CapturedWork& operator=(const CapturedWork&) = delete;
 
-  // Queues the work once as it is. Libraries do what they do the first time, and the memory for
-  // capture() is found.
+  // Queues the work as it is, before capture() or between replays. The first time libraries do
+  // what they do once, and the memory for capture() is found.
   void rehearse(const std::function<void()>& queue_work);
   // Captures the work; nothing runs. CudaError where it cannot be captured: nothing is left of the
   // attempt then but what the host itself did.

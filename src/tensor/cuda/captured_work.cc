@@ -42,7 +42,8 @@ class CapturedWork::Memory {
     Memory& memory_;
   };
 
-  // Work on `stream` from now on comes after the memory.
+  void settle() { allocator_->settle(*arena_); }
+  // Work on `stream` from now on comes after the memory that was had while it was captured.
   void make_wait(const Stream& stream) {
     setup_done_.record(setup_.get());
     setup_done_.make_wait(stream);
@@ -75,6 +76,7 @@ CapturedWork::~CapturedWork() {
 void CapturedWork::rehearse(const std::function<void()>& queue_work) {
   const Memory::Open open(*memory_, /*captures=*/false);
   queue_work();
+  memory_->settle();
 }
 
 void CapturedWork::capture(const std::function<void()>& queue_work) {
