@@ -22,6 +22,7 @@ class CachingAllocator : public Allocator, public std::enable_shared_from_this<C
   ~CachingAllocator() override;
 
   Buffer allocate(std::size_t bytes, MemoryUse use, const Stream& stream) override;
+  Buffer adopt(Buffer memory, std::size_t bytes, MemoryUse use) override;
   MemoryStats stats() const override;
   Device device() const override { return source_->device(); }
 
@@ -41,6 +42,8 @@ class CachingAllocator : public Allocator, public std::enable_shared_from_this<C
   // Without data: none is left. Lets go of the lock while the device is waited for.
   Block from_system(std::size_t size, const Stream& stream, std::unique_lock<std::mutex>& lock);
   void give_back(Block block, MemoryUse use);
+  void count_live(std::size_t size, MemoryUse use);
+  void count_gone(std::size_t size, MemoryUse use);
   void release_cached();  // for settle() of the source to make available
   std::string out_of_memory_message(std::size_t size, MemoryUse use) const;
 

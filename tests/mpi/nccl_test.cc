@@ -59,7 +59,7 @@ class Machine {
     EXPECT_TRUE(cuda_->faults().empty()) << cuda_->faults().front();
     EXPECT_TRUE(nccl_.faults().empty()) << nccl_.faults().front();
     EXPECT_EQ(nccl_.alive(), 0u);
-    EXPECT_EQ(nccl_.registered(), 0u);
+    EXPECT_EQ(nccl_.memory(), 0u);
     EXPECT_EQ(cuda_->events(), 0u);
     EXPECT_EQ(cuda_->streams(), 1u);
     // All ranks are done with each other's NCCL.
@@ -84,6 +84,19 @@ class Machine {
     cuda_->enqueue(stream(), [values, to = tensor.address<T>()] { std::ranges::copy(values, to); });
     return tensor;
   }
+  // Ones, in memory that the communicators carry best.
+  Tensor carried(const std::vector<Communicator*>& carriers, std::int64_t n) {
+    const Tensor tensor =
+        allocate_carried(carriers, *allocator_, stream(), {n}, DType::kF32, MemoryUse::kGradients);
+    cuda_->enqueue(stream(), [n, to = tensor.address<float>()] { std::fill_n(to, n, 1.0f); });
+    return tensor;
+  }
+  std::size_t counted(MemoryUse use) const {
+    return allocator_->stats().live[static_cast<std::size_t>(use)];
+  }
+  std::size_t buffers() const { return nccl_.registered(FakeNccl::Registration::kBuffer); }
+  std::size_t windows() const { return nccl_.registered(FakeNccl::Registration::kWindow); }
+
   template <class T>
   std::vector<T> read(const Work& work, const Tensor& tensor) {
     std::vector<T> values(static_cast<std::size_t>(tensor.elements()));
@@ -239,16 +252,118 @@ TEST(Nccl, TheHostsTensorsAndVerdictsGoByMpi) {
   EXPECT_EQ(machine.nccl().calls(), before);
 }
 
-TEST(Nccl, LongLivedBuffersAreRegistered) {
-  Machine machine(5);
+// One of NCCL's own, in the window of the first communicator and a buffer of the second.
+TEST(Nccl, CarriedMemoryIsRegistered) {
+  struct Case {
+    bool windows, mapped;
+    std::size_t expected_windows, expected_buffers;
+  };
+  for (const Case& c : {Case{true, true, 1, 1}, Case{true, false, 0, 2}, Case{false, true, 0, 2}}) {
+    Machine machine(5);
+    machine.nccl().windows = c.windows;
+    machine.nccl().peers_are_mapped = c.mapped;
+    const auto first = machine.communicator("first");
+    const auto second = machine.communicator("second");
+    const std::size_t before = machine.counted(MemoryUse::kGradients);
+    Tensor data = machine.carried({first.get(), second.get()}, 100);
+    EXPECT_EQ(machine.nccl().memory(), 1u);
+    EXPECT_EQ(machine.windows(), c.expected_windows);
+    EXPECT_EQ(machine.buffers(), c.expected_buffers);
+    EXPECT_EQ(machine.counted(MemoryUse::kGradients), before + 400);
+    const auto sum = static_cast<float>(first->size() * first->size());
+    first->all_reduce(machine.stream(), data, ReduceOp::kSum).wait_on(machine.stream());
+    const Work work = second->all_reduce(machine.stream(), data, ReduceOp::kSum);
+    EXPECT_EQ(machine.read<float>(work, data), std::vector<float>(100, sum));
+    data = {};
+    EXPECT_EQ(machine.windows() + machine.buffers() + machine.nccl().memory(), 0u);
+    EXPECT_EQ(machine.counted(MemoryUse::kGradients), before);
+  }
+}
+
+// What is on its way is waited for; the scripted NCCL writes down what is let go of too early.
+TEST(Nccl, CarriedMemoryIsHeldUntilTheDeviceIsDone) {
+  Machine machine(16);
   const auto comm = machine.communicator();
-  const Tensor data = machine.on_device(std::vector<float>(100, 1.0f));
-  auto registration = comm->register_buffer(data);
-  EXPECT_EQ(machine.nccl().registered(), 1u);
-  registration.reset();
-  EXPECT_EQ(machine.nccl().registered(), 0u);
-  std::vector<float> values(10);
-  EXPECT_EQ(comm->register_buffer(host(values)), nullptr);
+  for (int round = 0; round < 10; ++round) {
+    const Tensor data = machine.carried({comm.get()}, 100);
+    comm->all_reduce(machine.stream(), data, ReduceOp::kSum);
+  }
+}
+
+TEST(Nccl, WhatTheHostCarriesNeedsNoRegistration) {
+  Machine machine(17);
+  const auto comm = machine.communicator();
+  const std::size_t before = machine.nccl().calls();
+  const auto allocator = make_caching_allocator(Device());
+  const Tensor data = allocate_carried({comm.get()}, *allocator, Stream(), {100}, DType::kF32,
+                                       MemoryUse::kGradients);
+  EXPECT_EQ(data.device(), Device());
+  EXPECT_EQ(machine.nccl().calls(), before);
+}
+
+// All ranks do without, and the run's rank 0 says so once.
+class NcclRefusal : public ::testing::Test {
+ protected:
+  void expect_one_line(const std::string& words) {
+    const auto first = machine_.communicator("first");
+    const auto second = machine_.communicator("second");
+    ::testing::internal::CaptureStderr();
+    for (int round = 0; round < 2; ++round) {
+      refuse_();
+      const Tensor data = machine_.carried({first.get(), second.get()}, 100);
+      EXPECT_LE(machine_.windows() + machine_.buffers(), 1u);  // with the second alone
+      EXPECT_EQ(machine_.counted(MemoryUse::kGradients), held_);
+      const Work work = first->all_reduce(machine_.stream(), data, ReduceOp::kSum);
+      EXPECT_EQ(machine_.read<float>(work, data),
+                std::vector<float>(100, static_cast<float>(first->size())));
+    }
+    const std::string said = ::testing::internal::GetCapturedStderr();
+    EXPECT_EQ(std::ranges::count(said, '\n'), runtime().rank() == 0 ? 1 : 0) << said;
+    if (runtime().rank() == 0) {
+      EXPECT_NE(said.find(words), std::string::npos) << said;
+    }
+    machine_.session().check();
+  }
+
+  Machine machine_{18};
+  bool last_ = runtime().rank() == runtime().size() - 1;
+  std::function<void()> refuse_ = [] {};
+  std::size_t held_ = 400;
+};
+
+TEST_F(NcclRefusal, OfMemory) {
+  if (last_) machine_.nccl().memory_limit = 100;
+  if (last_) held_ = 448;  // the allocator's, in whole classes of sizes
+  expect_one_line("does not register memory with first: there is too little memory");
+}
+
+TEST_F(NcclRefusal, OfAWindow) {
+  refuse_ = [this] { machine_.nccl().fail_call(2, FakeNccl::Result::kSystemError, false); };
+  expect_one_line("does not register memory with first: scripted error 2");
+}
+
+TEST_F(NcclRefusal, OfABufferOnOneRank) {
+  machine_.nccl().windows = false;
+  refuse_ = [this] {
+    if (last_) machine_.nccl().fail_call(2, FakeNccl::Result::kSystemError, false);
+  };
+  expect_one_line("does not register memory with first: scripted error 2");
+}
+
+// Nothing is ended by hand: the communicator is aborted with its registrations, and the memory goes
+// back after that.
+TEST(Nccl, CarriedMemoryOutlivesAFault) {
+  Machine machine(19);
+  EXPECT_THROW(
+      {
+        const auto comm = machine.communicator();
+        const Tensor data = machine.carried({comm.get()}, 100);
+        if (runtime().rank() == 0) comm->all_reduce(machine.stream(), data, ReduceOp::kSum);
+        throw DataError("something else");
+      },
+      DataError);
+  EXPECT_EQ(machine.nccl().memory(), 1u);
+  EXPECT_EQ(machine.windows(), 0u);
 }
 
 TEST(Nccl, EndsInGoodOrder) {
@@ -316,8 +431,8 @@ std::string little_run(Machine& machine) {
     second->all_gather(stream, part, data);
     first->broadcast(stream, data, 0);
     first->all_to_all(stream, data, other).wait_host();
-    const auto registration = first->register_buffer(data);
-    second->all_reduce(stream, data, ReduceOp::kSum).wait_host();
+    const Tensor carried = machine.carried({first.get(), second.get()}, 64);
+    second->all_reduce(stream, carried, ReduceOp::kSum).wait_host();
   });
 }
 
@@ -330,7 +445,7 @@ TEST(Nccl, AnErrorAtAnyCallIsOneFaultAndEndsEverything) {
     EXPECT_EQ(little_run(machine), "no error");
     calls = machine.nccl().calls() + (runtime().rank() == 0 ? 0 : 2);
   }
-  std::size_t faults = 0;
+  std::size_t faults = 0, refusals = 0;
   for (const bool later : {false, true}) {
     for (std::size_t n = 1; n <= calls; ++n) {
       Machine machine(10 + n);
@@ -341,7 +456,7 @@ TEST(Nccl, AnErrorAtAnyCallIsOneFaultAndEndsEverything) {
       // At the end of a communicator, which throws nothing itself.
       if (fault == "no error") fault = message_of<Error>([&] { machine.session().check(); });
       if (fault == "no error") {  // no state is behind the calls that only prepare something
-        EXPECT_TRUE(later);
+        if (!later) ++refusals;
         EXPECT_EQ(machine.nccl().aborted(), 0u) << n;
         continue;
       }
@@ -353,7 +468,8 @@ TEST(Nccl, AnErrorAtAnyCallIsOneFaultAndEndsEverything) {
       EXPECT_EQ(machine.nccl().destroyed(), n == calls ? 1u : 0u) << n;  // at the end of the second
     }
   }
-  EXPECT_GE(faults, calls + 8);
+  EXPECT_EQ(refusals, 3u);  // of memory, a window and a buffer: done without
+  EXPECT_GE(faults, calls + 6);
 }
 
 // A host that waits for the device, where a peer does not come: found by the engine's thread, which

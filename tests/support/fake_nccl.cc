@@ -1,18 +1,22 @@
 #include "support/fake_nccl.h"
 
+#include <algorithm>
 #include <cstring>
 #include <exception>
+#include <set>
 #include <utility>
 
 #include "trireme/base/error.h"
 
 #include "comm/reduce.h"
+#include "support/mpi_meeting.h"
 
 namespace trireme::testing {
 namespace {
 
 using nccl::Result;
 
+constexpr auto kUnhandledCuda = static_cast<Result>(1);
 constexpr auto kInvalidArgument = static_cast<Result>(4);
 constexpr auto kInvalidUsage = static_cast<Result>(5);
 
@@ -26,11 +30,8 @@ struct Id {  // what a unique id holds
 constexpr int kIds = 32, kMakers = 16;
 constexpr int kAbortTag = 1 << 18;  // added to a communicator's own
 
-// Of a message that is not to be waited for any more. MPI cannot take a send back.
-void give_up(MPI_Request& request, bool receives) {
-  if (request == MPI_REQUEST_NULL) return;
-  if (receives) MPI_Cancel(&request);
-  MPI_Request_free(&request);
+bool overlap(const std::byte* a, std::size_t a_bytes, const std::byte* b, std::size_t b_bytes) {
+  return a < b + b_bytes && b < a + a_bytes;
 }
 
 }  // namespace
@@ -51,7 +52,8 @@ struct FakeNccl::Comm {
   Result fails_with = Result::kSuccess;
   bool finalized = false;
   std::atomic<bool> aborted = false;
-  std::size_t registered = 0;    // buffers
+  bool connected = false;        // all ranks
+  std::set<int> linked;          // ranks that send to this one or receive from it
   std::atomic<int> running = 0;  // operations on streams
 
   bool all_done() {
@@ -59,6 +61,13 @@ struct FakeNccl::Comm {
     MPI_Testall(static_cast<int>(requests.size()), requests.data(), &done, MPI_STATUSES_IGNORE);
     if (done != 0) requests.clear();
     return done != 0;
+  }
+  std::vector<int> others() const {
+    std::vector<int> result;
+    for (const int place : places) {
+      if (place != own[1]) result.push_back(place);
+    }
+    return result;
   }
   bool met() {
     if (ranks == 1) return true;
@@ -130,7 +139,14 @@ struct FakeNccl::Operation {
   std::function<void(Operation&)> start, finish;
   std::vector<MPI_Request> requests;
   bool started = false;
+  bool point_to_point = false;
+  std::atomic<bool> over = false;
 
+  bool uses(const std::byte* data, std::size_t bytes) const {
+    return !over && !comm->aborted && std::ranges::any_of(memory, [&](const auto& used) {
+      return overlap(static_cast<const std::byte*>(used.first), used.second, data, bytes);
+    });
+  }
   void check() {
     for (const auto& [data, bytes] : memory) cuda.check_access(data, bytes, "NCCL's use");
   }
@@ -164,6 +180,10 @@ struct FakeNccl::Operation {
   }
   // What the stream asks.
   bool ended() {
+    over = advance();
+    return over;
+  }
+  bool advance() {
     if (comm->aborted) {
       for (std::size_t i = 0; i < requests.size(); ++i) {
         give_up(requests[i], !messages[i].sends);
@@ -189,13 +209,16 @@ struct FakeNccl::Operation {
 
 FakeNccl::FakeNccl(FakeCuda& cuda, std::uint64_t seed) : cuda_(cuda), random_(seed) {
   MPI_Comm_dup(MPI_COMM_WORLD, &channel_);
+  MPI_Comm_dup(MPI_COMM_WORLD, &meetings_);
   ++made;
   current = this;
 }
 
 FakeNccl::~FakeNccl() {
   if (current == this) current = nullptr;
-  if (std::uncaught_exceptions() == 0) MPI_Comm_free(&channel_);
+  if (std::uncaught_exceptions() > 0) return;
+  MPI_Comm_free(&channel_);
+  MPI_Comm_free(&meetings_);
 }
 
 void FakeNccl::fail_call(std::size_t n, Result result, bool later) {
@@ -208,6 +231,17 @@ void FakeNccl::fail_call(std::size_t n, Result result, bool later) {
 std::size_t FakeNccl::alive() const {
   const std::lock_guard lock(mutex_);
   return comms_.size();
+}
+
+std::size_t FakeNccl::registered(Registration kind) const {
+  const std::lock_guard lock(mutex_);
+  return static_cast<std::size_t>(std::ranges::count_if(
+      registered_, [&](const auto& entry) { return entry.second.kind == kind; }));
+}
+
+std::size_t FakeNccl::memory() const {
+  const std::lock_guard lock(mutex_);
+  return memory_.size();
 }
 
 std::vector<std::string> FakeNccl::faults() const {
@@ -321,6 +355,9 @@ Result FakeNccl::destroy(CommHandle handle) {
   const auto comm = find(handle, "destroy");
   if (!comm) return kInvalidArgument;
   if (!comm->finalized || comm->settled) write_down("destroyed before it was finalized");
+  if (std::erase_if(registered_, [&](const auto& e) { return e.second.comm == handle; }) > 0) {
+    write_down("destroyed while memory was registered with it");
+  }
   comms_.erase(handle);
   ++destroyed_;
   return Result::kSuccess;
@@ -336,7 +373,7 @@ Result FakeNccl::abort(CommHandle handle) {
     comm->cancel();
     comm->settled = nullptr;  // what it holds refers to the communicator
     comm->aborted = true;
-    registered_ -= comm->registered;
+    std::erase_if(registered_, [&](const auto& e) { return e.second.comm == handle; });
     comms_.erase(handle);
     ++aborted_;
   }
@@ -364,9 +401,35 @@ Result FakeNccl::group_end() {
   return launch(comm, operation);
 }
 
+// Whether the hosts that the operation needs have come.
+std::function<bool()> FakeNccl::connected(const std::shared_ptr<Comm>& comm,
+                                          const Operation& operation) {
+  const auto at_once = [] { return true; };
+  if (!connects) return at_once;
+  std::vector<std::shared_ptr<Meeting>> meetings;
+  if (!operation.point_to_point) {
+    if (std::exchange(comm->connected, true)) return at_once;
+    meetings.push_back(std::make_shared<Meeting>(meetings_, comm->tag, comm->others()));
+  }
+  for (const Operation::Message& message : operation.messages) {
+    if (!operation.point_to_point || message.peer == comm->rank) continue;
+    if (!comm->linked.insert(message.peer).second) continue;
+    const int place = comm->places[static_cast<std::size_t>(message.peer)];
+    meetings.push_back(
+        std::make_shared<Meeting>(meetings_, comm->tag + kAbortTag, std::vector{place}));
+  }
+  return [meetings] {
+    return std::ranges::all_of(meetings, [](const auto& m) { return m->all_are_here(); });
+  };
+}
+
 // On the stream when it has settled.
 Result FakeNccl::launch(const std::shared_ptr<Comm>& comm, std::shared_ptr<Operation> operation) {
-  return begin(comm, [this, operation = std::move(operation)] {
+  std::erase_if(operations_, [](const auto& known) { return known.expired(); });
+  operations_.push_back(operation);
+  return begin(comm, [this, comm = comm.get(), connected = connected(comm, *operation),
+                      operation = std::move(operation)] {
+    if (!connected()) return false;
     ++operation->comm->running;
     cuda_.enqueue_until(Stream({DeviceKind::kCuda, 0}, operation->stream, &cuda_),
                         [operation] { return operation->ended(); });
@@ -460,6 +523,7 @@ Result FakeNccl::send(const void* data, std::size_t bytes, int peer, CommHandle 
                       cuda::StreamHandle stream) {
   return add(comm, stream, "send", [=](Operation& operation) {
     auto* from = const_cast<std::byte*>(static_cast<const std::byte*>(data));
+    operation.point_to_point = true;
     operation.memory.emplace_back(data, bytes);
     operation.messages.push_back({from, bytes, peer, true});
   });
@@ -468,29 +532,105 @@ Result FakeNccl::send(const void* data, std::size_t bytes, int peer, CommHandle 
 Result FakeNccl::receive(void* data, std::size_t bytes, int peer, CommHandle comm,
                          cuda::StreamHandle stream) {
   return add(comm, stream, "receive", [=](Operation& operation) {
+    operation.point_to_point = true;
     operation.memory.emplace_back(data, bytes);
     operation.messages.push_back({static_cast<std::byte*>(data), bytes, peer, false});
   });
 }
 
-Result FakeNccl::register_buffer(CommHandle handle, void* data, std::size_t, void*& registration) {
+Result FakeNccl::allocate(void*& memory, std::size_t bytes) {
   const std::lock_guard lock(mutex_);
   Result result;
-  const auto comm = find(handle, "register_buffer");
-  if (!comm) return kInvalidArgument;
   if (scripted(result) && !fails_later_) return result;
-  registration = data;
-  ++registered_;
-  ++comm->registered;
+  std::size_t held = bytes;
+  for (const auto& [data, size] : memory_) held += size;
+  if (held > memory_limit) return kUnhandledCuda;
+  try {
+    if (memory_stream_ == nullptr) memory_stream_ = cuda_.create_stream(0, false);
+    memory = cuda_.allocate(bytes, memory_stream_);
+  } catch (const Error&) {
+    return kUnhandledCuda;
+  }
+  if (memory == nullptr) return kUnhandledCuda;
+  memory_.emplace(static_cast<std::byte*>(memory), bytes);
   return Result::kSuccess;
 }
 
-Result FakeNccl::deregister_buffer(CommHandle handle, void*) {
+// Nothing that uses it may be on a stream or registered.
+void FakeNccl::check_idle(const std::byte* data, std::size_t bytes, const char* what) {
+  for (const auto& known : operations_) {
+    const auto operation = known.lock();
+    if (operation && operation->uses(data, bytes)) {
+      write_down(std::string(what) + " while an operation uses it");
+    }
+  }
+}
+
+Result FakeNccl::free(void* memory) {
   const std::lock_guard lock(mutex_);
-  const auto comm = find(handle, "deregister_buffer");
+  const auto known = memory_.find(static_cast<std::byte*>(memory));
+  if (known == memory_.end()) {
+    write_down("memory was freed twice");
+    return kInvalidArgument;
+  }
+  const auto [data, bytes] = *known;
+  check_idle(data, bytes, "memory was freed");
+  for (const auto& [handle, registered] : registered_) {
+    if (overlap(registered.data, registered.bytes, data, bytes)) {
+      write_down("memory was freed while it was registered");
+    }
+  }
+  memory_.erase(known);
+  cuda_.free(memory, memory_stream_);
+  if (memory_.empty()) cuda_.destroy_stream(std::exchange(memory_stream_, nullptr));
+  return Result::kSuccess;
+}
+
+Result FakeNccl::register_memory(CommHandle handle, Registration kind, void* memory,
+                                 std::size_t bytes, void*& registration) {
+  const std::lock_guard lock(mutex_);
+  const auto comm = find(handle, "register_memory");
   if (!comm) return kInvalidArgument;
-  --registered_;
-  --comm->registered;
+  const auto* data = static_cast<const std::byte*>(memory);
+  registration = nullptr;
+  const auto done = [this, kind, data, bytes, handle, to = &registration] {
+    *to = reinterpret_cast<void*>(++registrations_);
+    registered_.emplace(*to, Registered{kind, data, bytes, handle});
+    return true;
+  };
+  if (kind == Registration::kBuffer) {
+    Result result;
+    if (scripted(result) && !fails_later_) return result;
+    cuda_.check_access(memory, bytes, "a registration");
+    done();
+    return Result::kSuccess;
+  }
+  const auto own = memory_.upper_bound(data);
+  if (!windows || own == memory_.begin() ||
+      data + bytes > std::prev(own)->first + std::prev(own)->second) {
+    write_down("a window of memory that ranks cannot share");
+    return kInvalidArgument;
+  }
+  for (const auto& [other, registered] : registered_) {
+    if (registered.kind == kind && overlap(registered.data, registered.bytes, data, bytes)) {
+      write_down("memory is in two windows");
+    }
+  }
+  if (!peers_are_mapped) return Result::kSuccess;
+  const auto meeting = std::make_shared<Meeting>(meetings_, comm->tag, comm->others());
+  return begin(comm, [meeting, done] { return meeting->all_are_here() && done(); });
+}
+
+Result FakeNccl::deregister_memory(CommHandle handle, Registration kind, void* registration) {
+  const std::lock_guard lock(mutex_);
+  if (!find(handle, "deregister_memory")) return kInvalidArgument;
+  const auto known = registered_.find(registration);
+  if (known == registered_.end() || known->second.kind != kind || known->second.comm != handle) {
+    write_down("memory was deregistered that is not registered so");
+    return kInvalidArgument;
+  }
+  check_idle(known->second.data, known->second.bytes, "memory was deregistered");
+  registered_.erase(known);
   return Result::kSuccess;
 }
 
