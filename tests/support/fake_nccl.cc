@@ -639,14 +639,3 @@ FakeNccl* current_fake_nccl() {
 }
 
 }  // namespace trireme::testing
-
-// In the place of nccl/nccl_library.cc.
-namespace trireme::nccl {
-
-std::shared_ptr<Library> load_library() {
-  testing::FakeNccl* fake = testing::current_fake_nccl();
-  if (fake == nullptr || !fake->found) throw NcclError("no NCCL is here");
-  return {std::shared_ptr<Library>(), fake};
-}
-
-}  // namespace trireme::nccl

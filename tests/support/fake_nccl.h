@@ -132,7 +132,7 @@ class FakeNccl : public nccl::Library {
   std::vector<std::string> faults_;
 };
 
-// What nccl::load_library gives in a program that links fake_nccl.cc. Not owned; the last one made.
+// The last one made, not owned: what nccl::load_library gives with fake_nccl_library.cc.
 FakeNccl* current_fake_nccl();
 
 }  // namespace trireme::testing
