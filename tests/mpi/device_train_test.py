@@ -104,6 +104,20 @@ class OnADevice(ProgramTest):
                                    environment={"TRIREME_EMULATOR_SEED": "5", "TRIREME_STREAM_WAITS": "0"})
                 self.assertEqual(again, got)
 
+    # Memory that is not let go of in order, or a call that would hang on a real one, is a line.
+    @needs_emulation
+    def test_nccl_carries_what_a_grid_computes(self):
+        whole = self.train("one", "cpu", *GPT, "--grid.sequence_parallel", "false")
+        for data, pipeline, tensor in ((2, 2, 1), (2, 1, 2)):
+            with self.subTest(f"{data}x{pipeline}x{tensor}"):
+                grid = ("--grid.data", data, "--grid.pipeline", pipeline, "--grid.tensor", tensor)
+                run = f"nccl-{data}{pipeline}{tensor}"
+                got = self.train(run, "cuda", *GPT, *grid, "--comm.backend", "nccl",
+                                 before=(self.mpiexec, "-n", data * pipeline * tensor),
+                                 environment={"TRIREME_EMULATED_GPUS": "4"})
+                self.expect_close(got, whole, 1e-4)
+                self.expect_close_weights(run, "one", 1e-4)
+
     @needs_emulation
     def test_nccl_wants_a_gpu_a_rank(self):
         done = self.run_program(*self.arguments("run", "cuda", "--comm.backend", "nccl", "--grid.data", 2),

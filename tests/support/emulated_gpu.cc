@@ -1,6 +1,6 @@
-// The GPU of the program `trireme_emulated`: CUDA and cuBLASLt as the program finds them, with
-// memory, streams and kernels on the host. Work that is queued runs when something waits for it, so
-// that a wait that is missing shows.
+// The GPU of the program `trireme_emulated`: CUDA, cuBLASLt and NCCL as the program finds them,
+// with memory, streams and kernels on the host. Work that is queued runs when something waits for
+// it, so that a wait that is missing shows.
 #include <cstdlib>
 #include <fstream>
 #include <functional>
@@ -11,6 +11,7 @@
 #include "ops/attention_engine.h"
 #include "support/fake_cublaslt.h"
 #include "support/fake_cuda.h"
+#include "support/fake_nccl.h"
 #include "support/kernel_queue.h"
 
 namespace trireme {
@@ -63,6 +64,14 @@ class EmulatedGpu : public testing::FakeCuda {
   }
 
   ops::CublasLt library() { return library_.table(); }
+  // Made where MPI has started; it never ends, as MPI may before.
+  testing::FakeNccl& nccl() {
+    if (nccl_ == nullptr) {
+      nccl_ = new testing::FakeNccl(*this, number("TRIREME_EMULATOR_SEED", 0));
+      nccl_->connects = true;
+    }
+    return *nccl_;
+  }
 
  private:
   void queue(void* stream, std::function<void()> work) {
@@ -74,12 +83,17 @@ class EmulatedGpu : public testing::FakeCuda {
     for (; reported_ < faults().size(); ++reported_) {
       report_line("emulated GPU: " + faults()[reported_]);
     }
+    const auto of_nccl = nccl_ == nullptr ? std::vector<std::string>() : nccl_->faults();
+    for (; reported_of_nccl_ < of_nccl.size(); ++reported_of_nccl_) {
+      report_line("emulated NCCL: " + of_nccl[reported_of_nccl_]);
+    }
     if (!waits_file_.empty()) std::ofstream(waits_file_) << host_waits() << '\n';
   }
 
   const bool waits_;
   const std::string waits_file_ = setting("TRIREME_EMULATED_WAITS");
-  std::size_t reported_ = 0;
+  std::size_t reported_ = 0, reported_of_nccl_ = 0;
+  testing::FakeNccl* nccl_ = nullptr;
   testing::FakeCublasLt library_;
 };
 
@@ -98,6 +112,14 @@ std::shared_ptr<Runtime> make_runtime() {
 }
 
 }  // namespace cuda
+
+namespace nccl {
+
+std::shared_ptr<Library> load_library() {
+  return {std::shared_ptr<Library>(), &emulated_gpu()->nccl()};
+}
+
+}  // namespace nccl
 
 namespace ops {
 
