@@ -295,6 +295,30 @@ TEST_F(ChunkedStagingTest, OneWay) {
   }
 }
 
+// What arrives early stays in its slot until the device is done with what was there before.
+TEST_F(ChunkedStagingTest, NothingLandsBeforeTheTensorIsReady) {
+  start(0, {.chunk_bytes = kChunk});
+  const Tensor data = empty();
+  auto* elements = data.address<std::int32_t>();
+  bool computed = false;
+  fake_->enqueue_until(compute(), [&computed] { return computed; });
+  fake_->enqueue(compute(), [elements] { std::fill_n(elements, kElements, 4); });
+  const auto task = adding(data, Part::Use::kWrite);
+  for (int i = 0; i < 20; ++i) {
+    fake_->step();
+    advance(*task);
+  }
+  EXPECT_EQ(chunks_, 3);
+  computed = true;
+  task->arrival()->make_wait(compute());
+  while (!task->arrival()->done()) {
+    fake_->step();
+    advance(*task);
+  }
+  EXPECT_EQ(chunks_, 7);
+  EXPECT_EQ(std::count(elements, elements + kElements, 4), 0);
+}
+
 // Two rows, of which the host is given the same columns.
 TEST_F(ChunkedStagingTest, StripsAreCutAtTheSamePlaces) {
   start(3, {.chunk_bytes = kChunk});
