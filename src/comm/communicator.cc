@@ -12,8 +12,43 @@ bool Communicator::agree(bool ok) {
   return all_reduce_host(std::int32_t{ok ? 1 : 0}, ReduceOp::kMin) == 1;
 }
 
-std::shared_ptr<void> Communicator::register_buffer(const Tensor& /*data*/) {
+Buffer Communicator::backend_memory(std::size_t /*bytes*/) {
   return nullptr;
+}
+
+std::shared_ptr<void> Communicator::register_memory(const Buffer& /*memory*/,
+                                                    std::size_t /*bytes*/) {
+  return nullptr;
+}
+
+Tensor allocate_carried(const std::vector<Communicator*>& carriers, Allocator& allocator,
+                        const Stream& stream, const Shape& shape, DType dtype, MemoryUse use) {
+  const std::size_t bytes = static_cast<std::size_t>(shape.elements()) * size_of(dtype);
+  const bool on_gpu = allocator.device().kind != DeviceKind::kCpu;
+  Buffer memory;
+  for (Communicator* carrier : carriers) {
+    if (!memory && on_gpu && bytes > 0) memory = carrier->backend_memory(bytes);
+  }
+  memory = memory ? allocator.adopt(std::move(memory), bytes, use)
+                  : allocator.allocate(bytes, use, stream);
+  if (!on_gpu || bytes == 0) {
+    return Tensor::over(std::move(memory), allocator.device(), shape, dtype);
+  }
+  std::vector<std::shared_ptr<void>> registrations;
+  for (Communicator* carrier : carriers) {
+    auto registration = carrier->register_memory(memory, bytes);
+    if (registration) registrations.push_back(std::move(registration));
+  }
+  if (registrations.empty()) {  // as the allocator made it, which follows its use on streams
+    return Tensor::over(std::move(memory), allocator.device(), shape, dtype);
+  }
+  std::byte* data = memory.get();
+  Buffer held(data, [memory = std::move(memory),
+                     registrations = std::move(registrations)](std::byte*) mutable {
+    registrations.clear();  // before the memory goes back
+    memory.reset();
+  });
+  return Tensor::over(std::move(held), allocator.device(), shape, dtype);
 }
 
 std::string Communicator::broadcast_text(std::string text, int root) {

@@ -9,14 +9,10 @@
 
 #include "trireme/base/error.h"
 
+#include "chunk_plan.h"
+
 namespace trireme {
 namespace {
-
-constexpr std::size_t kAlignment = 64;  // of what lies in a block: the word first
-
-std::size_t aligned(std::size_t bytes) {
-  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
-}
 
 // What was written before is seen by whoever sees the value.
 void write(std::uint32_t* word, std::uint32_t value) {
@@ -25,18 +21,18 @@ void write(std::uint32_t* word, std::uint32_t value) {
 
 // Whether streams of the device can wait for memory: one that does not have to is asked.
 bool try_waiting(cuda::Runtime& cuda, Allocator& pinned, const Stream& stream) {
-  const Buffer block = pinned.allocate(kAlignment, MemoryUse::kCommunication, stream);
+  const Buffer block = pinned.allocate(kSlotAlignment, MemoryUse::kCommunication, stream);
   auto* word = reinterpret_cast<std::uint32_t*>(block.get());
   write(word, 1);
   record_use(block, stream);
   return cuda.wait_value(stream.native(), word, 1);
 }
 
-bool reads(const Part& part) {
-  return part.use != Part::Use::kWrite;
+bool reads(Part::Use use) {
+  return use != Part::Use::kWrite;
 }
-bool writes(const Part& part) {
-  return part.use != Part::Use::kRead;
+bool writes(Part::Use use) {
+  return use != Part::Use::kRead;
 }
 
 }  // namespace
@@ -44,20 +40,32 @@ bool writes(const Part& part) {
 class DeviceStaging::StagedOperation final : public StagedTask {
  public:
   StagedOperation(std::shared_ptr<DeviceStaging> staging, const LaneKey& key,
-                  const std::vector<Part>& parts, bool direct)
+                  const std::vector<Part>& parts, HostPart host_part)
       : staging_(std::move(staging)),
-        direct_(direct),
-        comes_back_(direct || std::ranges::any_of(parts, writes)),
+        direct_(staging_->direct_ && host_part.messages),
+        make_(std::move(host_part.make)),
+        plan_(parts, staging_->chunk_bytes_, host_part.whole || direct_),
+        reads_(!direct_ && std::ranges::any_of(parts, reads, &Part::use)),
+        writes_(!direct_ && std::ranges::any_of(parts, writes, &Part::use)),
+        comes_back_(direct_ || writes_ || plan_.chunks() > plan_.slots()),
+        ready_(new_event()),
         arrival_(new_event()) {
     if (comes_back_) back_ = staging_->stream_back(key);
-    take_memory(parts);
+    for (const Part& part : parts) held_.push_back(part.tensor);
+    const std::size_t bytes = direct_ ? 0 : plan_.slots() * plan_.slot_bytes();
+    block_ = staging_->pinned_->allocate(kSlotAlignment + bytes, MemoryUse::kCommunication,
+                                         staging_->out_.get());
+    word_ = reinterpret_cast<std::uint32_t*>(block_.get());
+    write(word_, 0);
+    for (std::size_t i = 0; i < plan_.slots(); ++i) slots_.push_back({new_event(), new_event()});
   }
 
   ~StagedOperation() override {
     if (done_) return;  // the device is done with all memory
-    host_part_.reset();
+    task_.reset();
     if (flagged_) staging_->release_word(word_);
-    for (const Stream& stream : {staging_->out_.get(), back_}) {
+    for (const Stream& stream :
+         {staging_->out_.get(), staging_->later_out_.get(), staging_->later_in_.get(), back_}) {
       record_use(block_, stream);
       for (const Tensor& tensor : held_) tensor.record_use(stream);
     }
@@ -66,91 +74,129 @@ class DeviceStaging::StagedOperation final : public StagedTask {
   // Everything that can be queued before the host's part. What was queued before a throw ends with
   // the object.
   void queue(const Stream& ready) {
-    auto mark = new_event();
-    mark->record(ready);
-    if (direct_) {
-      beginning_ = mark;
-    } else if (!reads_.empty()) {
-      const Stream& out = staging_->out_.get();
-      mark->make_wait(out);
-      for (const Copy& copy : reads_) {
-        staging_->cuda_->copy(copy.host, copy.device, copy.bytes, cuda::CopyDirection::kToHost,
-                              out.native());
-      }
-      beginning_ = comes_back_ ? new_event() : arrival_;
-      beginning_->record(out);
+    ready_->record(ready);
+    if (reads_) {
+      ready_->make_wait(staging_->out_.get());
+      while (downs_ < plan_.slots()) queue_down(staging_->out_.get());
     }
-    if (!comes_back_) return;
+    if (!comes_back_) {
+      arrival_->record(reads_ ? staging_->out_.get() : ready);
+      return;
+    }
     // CUDA is to know this order, since it does not see that of the word.
-    (beginning_ ? beginning_ : mark)->make_wait(back_);
+    (reads_ ? slots_[0].down : ready_)->make_wait(back_);
     if (!staging_->stream_waits_) return;
     staging_->add_word(word_);
     flagged_ = true;
     TRIREME_CHECK(staging_->cuda_->wait_value(back_.native(), word_, 1),
                   "a stream that could wait for memory no longer can");
-    queue_copies_back();
+    queue_last_up();
   }
 
-  void set_host_part(std::unique_ptr<Task> task) override { host_part_ = std::move(task); }
   std::shared_ptr<cuda::Event> arrival() const override {
     return comes_back_ && !flagged_ ? nullptr : arrival_;
   }
 
   bool may_begin() override {
-    return keeping_faults([this] { return !beginning_ || beginning_->done(); });
+    return keeping_faults([this] { return is_here(0); });
   }
 
   Step advance() override {
-    return keeping_faults([this] { return host_part_ ? advance_host_part() : advance_arrival(); });
+    return keeping_faults([this] {
+      const bool moved = queue_copies();
+      if (chunk_ < plan_.chunks()) {
+        const Step step = advance_chunk();
+        if (step == Step::kIdle) return moved ? Step::kMoved : Step::kIdle;
+        if (step == Step::kMoved || chunk_ < plan_.chunks()) return Step::kMoved;
+      }
+      return landed_ ? advance_arrival() : land();
+    });
   }
 
  private:
-  struct Copy {
-    void* host;
-    void* device;
-    std::size_t bytes;
+  struct Slot {
+    std::shared_ptr<cuda::Event> down, up;  // the copies of the chunk that it holds now
   };
 
   std::shared_ptr<cuda::Event> new_event() const {
     return std::make_shared<cuda::Event>(staging_->cuda_, staging_->device_);
   }
-
-  // One block: the word, then what of each tensor lies on the host.
-  void take_memory(const std::vector<Part>& parts) {
-    for (const Part& part : parts) held_.push_back(part.tensor);
-    std::size_t bytes = kAlignment;
-    for (const Part& part : parts) bytes += direct_ ? 0 : aligned(part.tensor.bytes());
-    block_ = staging_->pinned_->allocate(bytes, MemoryUse::kCommunication, staging_->out_.get());
-    word_ = reinterpret_cast<std::uint32_t*>(block_.get());
-    write(word_, 0);
-    if (direct_) return;
-    std::byte* place = block_.get() + kAlignment;
-    for (const Part& part : parts) {
-      Tensor& tensor = part.tensor;
-      const Copy copy{place, tensor.raw(), tensor.bytes()};
-      if (copy.bytes > 0 && reads(part)) reads_.push_back(copy);
-      if (copy.bytes > 0 && writes(part)) writes_.push_back(copy);
-      tensor = Tensor::wrap(place, tensor.shape(), tensor.dtype());
-      place += aligned(copy.bytes);
-    }
+  Slot& slot(std::size_t chunk) { return slots_[chunk % slots_.size()]; }
+  std::byte* place(std::size_t chunk) const {
+    return block_.get() + kSlotAlignment + chunk % slots_.size() * plan_.slot_bytes();
   }
 
-  void queue_copies_back() {
-    for (const Copy& copy : writes_) {
-      staging_->cuda_->copy(copy.device, copy.host, copy.bytes, cuda::CopyDirection::kToDevice,
-                            back_.native());
+  // Copies that were not queued at once are when their slot and their data are there, on streams
+  // that never wait: behind another operation's `ready` they might wait for themselves.
+  bool queue_copies() {
+    bool moved = false;
+    for (; writes_ && ups_ < std::min(chunk_, plan_.chunks() - 1) && ready_->done(); moved = true) {
+      queue_up(ups_, staging_->later_in_.get());
+      slot(ups_).up->record(staging_->later_in_.get());
+      ++ups_;
     }
+    for (; reads_ && downs_ < plan_.chunks() && is_free(downs_); moved = true) {
+      queue_down(staging_->later_out_.get());
+    }
+    return moved;
+  }
+  void queue_down(const Stream& out) {
+    plan_.for_each_strip(downs_, place(downs_), reads,
+                         [&](std::byte* host, const std::byte* device, std::size_t bytes) {
+                           staging_->cuda_->copy(host, device, bytes, cuda::CopyDirection::kToHost,
+                                                 out.native());
+                         });
+    slot(downs_).down->record(out);
+    ++downs_;
+  }
+  void queue_up(std::size_t chunk, const Stream& stream) {
+    plan_.for_each_strip(chunk, place(chunk), writes,
+                         [&](const std::byte* host, std::byte* device, std::size_t bytes) {
+                           staging_->cuda_->copy(device, host, bytes,
+                                                 cuda::CopyDirection::kToDevice, stream.native());
+                         });
+  }
+  void queue_last_up() {
+    if (writes_) queue_up(plan_.chunks() - 1, back_);
     arrival_->record(back_);
   }
 
-  Step advance_host_part() {
-    const Step step = host_part_->advance();
+  // Whether a chunk's slot holds nothing any more of the one before.
+  bool is_free(std::size_t chunk) {
+    if (chunk < slots_.size()) return true;
+    const std::size_t before = chunk - slots_.size();
+    return before < chunk_ && (!writes_ || (before < ups_ && slot(before).up->done()));
+  }
+  // Whether the host's part of a chunk may begin.
+  bool is_here(std::size_t chunk) {
+    if (direct_) return ready_->done();
+    return reads_ ? chunk < downs_ && slot(chunk).down->done() : is_free(chunk);
+  }
+
+  Step advance_chunk() {
+    if (!task_) {
+      if (!is_here(chunk_)) return Step::kIdle;
+      task_ = make_(direct_ ? held_ : plan_.tensors(chunk_, place(chunk_)));
+    }
+    const Step step = task_->advance();
     if (step != Step::kDone) return step;
-    host_part_.reset();
+    task_.reset();
+    ++chunk_;
+    return Step::kDone;
+  }
+
+  // The host's part is done: lets the last copy be made when the others have been.
+  Step land() {
+    const bool missing =
+        writes_ && (ups_ + 1 < plan_.chunks() || std::ranges::any_of(slots_, [](const Slot& slot) {
+                      return !slot.up->done();  // where it was recorded
+                    }));
+    if (missing) return Step::kIdle;
+    landed_ = true;
     if (flagged_) {
       staging_->release_word(word_);
     } else if (comes_back_) {
-      queue_copies_back();
+      queue_last_up();
     }
     return Step::kMoved;
   }
@@ -172,17 +218,22 @@ class DeviceStaging::StagedOperation final : public StagedTask {
   }
 
   const std::shared_ptr<DeviceStaging> staging_;
-  const bool direct_, comes_back_;
+  const bool direct_;
+  const std::function<std::unique_ptr<Task>(const Tensors&)> make_;
+  const ChunkPlan plan_;
+  const bool reads_, writes_, comes_back_;
   Stream back_;  // of the CPU, where nothing comes back
   Tensors held_;
-  Buffer block_;
-  std::uint32_t* word_ = nullptr;  // 1: the copies back may be made
+  Buffer block_;                   // the word, then the slots
+  std::uint32_t* word_ = nullptr;  // 1: the last copies back may be made
   bool flagged_ = false;           // a stream waits for it
-  std::vector<Copy> reads_, writes_;
-  std::shared_ptr<cuda::Event> beginning_;  // the host's part may begin; none: it may at once
-  std::shared_ptr<cuda::Event> arrival_;    // the device has all
-  std::unique_ptr<Task> host_part_;
-  bool done_ = false;
+  std::shared_ptr<cuda::Event> ready_;
+  std::shared_ptr<cuda::Event> arrival_;  // the device has all
+  std::vector<Slot> slots_;
+  std::unique_ptr<Task> task_;          // of chunk_
+  std::size_t chunk_ = 0;               // of which the host's part is not done
+  std::size_t downs_ = 0, ups_ = 0;     // chunks whose copies are queued; the last up is another's
+  bool landed_ = false, done_ = false;  // all but the last copy is made; all is
 };
 
 DeviceStaging::DeviceStaging(std::shared_ptr<cuda::Runtime> cuda, int device,
@@ -190,18 +241,22 @@ DeviceStaging::DeviceStaging(std::shared_ptr<cuda::Runtime> cuda, int device,
     : cuda_(std::move(cuda)),
       device_(device),
       direct_(options.direct),
+      chunk_bytes_(options.chunk_bytes),
       pinned_(cuda::make_pinned_allocator(cuda_, device, options.pinned_limit)),
       out_(cuda_, device, true),
+      later_out_(cuda_, device, true),
+      later_in_(cuda_, device, true),
       stream_waits_(options.stream_waits && try_waiting(*cuda_, *pinned_, out_.get())) {}
 
 std::unique_ptr<StagedTask> DeviceStaging::stage(const LaneKey& key, const Stream& ready,
-                                                 const std::vector<Part>& parts, bool messages) {
+                                                 const std::vector<Part>& parts,
+                                                 HostPart host_part) {
   TRIREME_CHECK(ready.device().index == device_,
                 fmt::format("a tensor of {} was given to communicators of cuda:{}",
                             ready.device().to_string(), device_));
   throw_fault();
   auto task =
-      std::make_unique<StagedOperation>(shared_from_this(), key, parts, direct_ && messages);
+      std::make_unique<StagedOperation>(shared_from_this(), key, parts, std::move(host_part));
   task->queue(ready);
   return task;
 }

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <exception>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -17,12 +18,20 @@
 
 namespace trireme {
 
+// Large enough that what a copy and a message cost by their number does not count (a link of 25
+// GB/s is 0.16 ms at one), small enough that a tensor begins to arrive long before the last of it
+// leaves.
+inline constexpr std::size_t kChunkBytes = std::size_t{4} << 20;
+// One on its way to the host, one in MPI, one on its way back.
+inline constexpr std::size_t kChunksInFlight = 3;
+
 struct StagingOptions {
   std::size_t pinned_limit = 0;  // bytes of pinned memory; 0: no bound
   // Streams wait for a word that the host writes, where the device can; else the host queues the
   // copy back when it may be made, and waits where a stream should.
   bool stream_waits = true;
   bool direct = false;  // MPI takes addresses of the device
+  std::size_t chunk_bytes = kChunkBytes;
 };
 
 // What an operation does with a tensor.
@@ -30,14 +39,25 @@ struct Part {
   enum class Use { kRead, kWrite, kBoth };
   Tensor& tensor;
   Use use;
+  // Equal strips side by side, whose elements at one place belong together, whatever the place: all
+  // parts of an operation have strips of one length.
+  int strips = 1;
+};
+
+// How an operation travels.
+struct HostPart {
+  // The host's task for the same range of every strip, whose tensors it is given, packed.
+  std::function<std::unique_ptr<Task>(const Tensors&)> make;
+  bool whole = false;     // the task's bits depend on where a tensor begins and ends
+  bool messages = false;  // it only sends and receives: where MPI is `direct`, it does so on the
+                          // device's own memory
 };
 
 // The task of an operation on device tensors: when the data are in pinned memory it may begin; it
-// does the host's part there, and is done when the result is on the device. While it lives it holds
-// all memory; dropped before its end it lets go of the streams that wait for it.
+// does the host's part there, chunk by chunk, and is done when the result is on the device. While
+// it lives it holds all memory; dropped before its end it lets go of the streams that wait for it.
 class StagedTask : public Task {
  public:
-  virtual void set_host_part(std::unique_ptr<Task> task) = 0;
   // Of the result, for a stream to wait for; nullptr where it is not queued yet.
   virtual std::shared_ptr<cuda::Event> arrival() const = 0;
 };
@@ -49,12 +69,11 @@ class DeviceStaging : public std::enable_shared_from_this<DeviceStaging> {
   // Throws CudaError.
   DeviceStaging(std::shared_ptr<cuda::Runtime> cuda, int device, const StagingOptions& options);
 
-  // Queues the copies of an operation of lane `key` that may begin after what is on `ready` by now,
-  // and puts in the place of each tensor the one in pinned memory that the host's part shall use.
-  // `messages` says that this part only sends and receives: where MPI is `direct`, it keeps the
-  // device's own. Throws CudaError, OutOfMemoryError, and an earlier operation's fault.
+  // Queues what can be queued at once of an operation of lane `key` that may begin after what is on
+  // `ready` by now. Chunks follow from the parts alone, so that all ranks cut alike. Throws
+  // CudaError, OutOfMemoryError, and an earlier operation's fault.
   std::unique_ptr<StagedTask> stage(const LaneKey& key, const Stream& ready,
-                                    const std::vector<Part>& parts, bool messages);
+                                    const std::vector<Part>& parts, HostPart host_part);
 
   // Throws the first fault that an operation has met, if any: what only streams have waited for is
   // worth nothing since.
@@ -76,8 +95,12 @@ class DeviceStaging : public std::enable_shared_from_this<DeviceStaging> {
   const std::shared_ptr<cuda::Runtime> cuda_;
   const int device_;
   const bool direct_;
+  const std::size_t chunk_bytes_;
   const std::shared_ptr<Allocator> pinned_;
   const cuda::OwnedStream out_;  // copies to the host, which wait for nothing but `ready`
+  // Copies that may be made at once: to the host of later chunks, to the device of all but the
+  // last.
+  const cuda::OwnedStream later_out_, later_in_;
   const bool stream_waits_;
 
   mutable std::mutex mutex_;

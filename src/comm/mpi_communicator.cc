@@ -49,8 +49,6 @@ bool countable(std::size_t count) {
 
 class MpiCommunicator final : public Communicator {
   using Use = Part::Use;
-  using Staged = std::unique_ptr<StagedTask>;
-  static constexpr bool kMessages = true;  // nothing is computed on the way
 
  public:
   MpiCommunicator(const CommServices& services, std::string name, std::vector<int> members,
@@ -81,94 +79,75 @@ class MpiCommunicator final : public Communicator {
   Work all_reduce(const Stream& ready, Tensor data, ReduceOp op) override {
     check_reducible(data.dtype());
     const std::size_t bytes = data.bytes();
-    Staged staged = stage({.lane = lane_}, ready, {{data, Use::kBoth}});
     const Algorithm algorithm = choose(Collective::kAllReduce, bytes, data);
-    std::unique_ptr<Task> task;
-    if (algorithm != Algorithm::kLibrary && suits_tree(data.dtype())) {
-      task = make_tree_all_reduce(wire(), std::move(data), op);
-      return submit(std::move(staged), "all_reduce", bytes, std::move(task));
-    }
-    switch (algorithm) {
-      case Algorithm::kDirect:
-        task = make_direct_all_reduce(wire(), std::move(data), op);
-        break;
-      case Algorithm::kPairwise:
-        task = make_pairwise_all_reduce(wire(), std::move(data), op);
-        break;
-      case Algorithm::kBruck:
-        task = make_bruck_all_reduce(wire(), std::move(data), op);
-        break;
-      case Algorithm::kLibrary:
-        task = make_library_task(
-            [=, comm = traffic_.get()](MPI_Request* request) {
-              return MPI_Iallreduce(MPI_IN_PLACE, data.raw(), static_cast<int>(data.elements()),
-                                    mpi_type(data.dtype()), mpi_op(op), comm, request);
-            },
-            {data});
-    }
-    return submit(std::move(staged), "all_reduce", bytes, std::move(task));
+    const bool tree = algorithm != Algorithm::kLibrary && suits_tree(data.dtype());
+    return start(ready, "all_reduce", bytes, {{data, Use::kBoth}},
+                 {.make =
+                      [=, this](const Tensors& on_host) {
+                        return tree ? make_tree_all_reduce(wire(), on_host[0], op)
+                                    : make_all_reduce(algorithm, on_host[0], op);
+                      },
+                  .whole = algorithm == Algorithm::kLibrary});
   }
 
   Work reduce_scatter(const Stream& ready, Tensor input, Tensor output, ReduceOp op) override {
     check_reducible(input.dtype());
     check_parts("reduce_scatter", input, output);
     const std::size_t bytes = input.bytes();
-    Staged staged = stage({.lane = lane_}, ready, {{input, Use::kRead}, {output, Use::kWrite}});
-    std::unique_ptr<Task> task;
-    if (choose(Collective::kReduceScatter, bytes, input) == Algorithm::kLibrary &&
-        !overlap(input, output)) {
-      task = make_library_task(
+    const bool library = choose(Collective::kReduceScatter, bytes, input) == Algorithm::kLibrary;
+    const auto make = [=, this](const Tensors& on_host) {
+      const Tensor &from = on_host[0], &to = on_host[1];
+      if (!library || overlap(from, to)) return make_reduce_scatter(wire(), from, to, op);
+      return make_library_task(
           [=, comm = traffic_.get()](MPI_Request* request) {
-            return MPI_Ireduce_scatter_block(input.raw(), output.raw(),
-                                             static_cast<int>(output.elements()),
-                                             mpi_type(input.dtype()), mpi_op(op), comm, request);
+            return MPI_Ireduce_scatter_block(from.raw(), to.raw(), static_cast<int>(to.elements()),
+                                             mpi_type(from.dtype()), mpi_op(op), comm, request);
           },
-          {input, output});
-    } else {
-      task = make_reduce_scatter(wire(), std::move(input), std::move(output), op);
-    }
-    return submit(std::move(staged), "reduce_scatter", bytes, std::move(task));
+          on_host);
+    };
+    return start(ready, "reduce_scatter", bytes,
+                 {{input, Use::kRead, size()}, {output, Use::kWrite}},
+                 {.make = make, .whole = library});
   }
 
   Work all_gather(const Stream& ready, Tensor input, Tensor output) override {
     check_parts("all_gather", output, input);
     const std::size_t bytes = output.bytes();
-    Staged staged = stage({.lane = lane_}, ready, {{input, Use::kRead}, {output, Use::kWrite}});
-    std::unique_ptr<Task> task;
     const Algorithm algorithm = choose(Collective::kAllGather, bytes);
-    if (algorithm == Algorithm::kLibrary) {
-      const bool in_place = overlap(output, input);
-      task = make_library_task(
-          [=, comm = traffic_.get()](MPI_Request* request) {
-            const int part = static_cast<int>(input.bytes());
-            return MPI_Iallgather(in_place ? MPI_IN_PLACE : input.raw(), part, MPI_BYTE,
-                                  output.raw(), part, MPI_BYTE, comm, request);
+    const auto make = [=, this](const Tensors& on_host) {
+      const Tensor &from = on_host[0], &to = on_host[1];
+      if (algorithm == Algorithm::kBruck) return make_bruck_all_gather(wire(), from, to);
+      if (algorithm != Algorithm::kLibrary) {
+        return make_all_gather(wire(), from, to);
+      }
+      return make_library_task(
+          [=, in_place = overlap(to, from), comm = traffic_.get()](MPI_Request* request) {
+            const int part = static_cast<int>(from.bytes());
+            return MPI_Iallgather(in_place ? MPI_IN_PLACE : from.raw(), part, MPI_BYTE, to.raw(),
+                                  part, MPI_BYTE, comm, request);
           },
-          {input, output});
-    } else if (algorithm == Algorithm::kBruck) {
-      task = make_bruck_all_gather(wire(), std::move(input), std::move(output));
-    } else {
-      task = make_all_gather(wire(), std::move(input), std::move(output));
-    }
-    return submit(std::move(staged), "all_gather", bytes, std::move(task));
+          on_host);
+    };
+    return start(ready, "all_gather", bytes, {{input, Use::kRead}, {output, Use::kWrite, size()}},
+                 {.make = make, .whole = algorithm == Algorithm::kLibrary});
   }
 
   Work broadcast(const Stream& ready, Tensor data, int root) override {
     check_member(root);
     const std::size_t bytes = data.bytes();
-    Staged staged = stage({.lane = lane_}, ready,
-                          {{data, rank_ == root ? Use::kRead : Use::kWrite}}, kMessages);
-    std::unique_ptr<Task> task;
-    if (choose(Collective::kBroadcast, bytes) == Algorithm::kLibrary) {
-      task = make_library_task(
+    const bool library = choose(Collective::kBroadcast, bytes) == Algorithm::kLibrary;
+    const auto make = [=, this](const Tensors& on_host) {
+      const Tensor& message = on_host[0];
+      if (!library) return make_broadcast(wire(), message, root);
+      return make_library_task(
           [=, comm = traffic_.get()](MPI_Request* request) {
-            return MPI_Ibcast(data.raw(), static_cast<int>(bytes), MPI_BYTE, root, comm, request);
+            return MPI_Ibcast(message.raw(), static_cast<int>(message.bytes()), MPI_BYTE, root,
+                              comm, request);
           },
-          {data});
-    } else {
-      task = make_broadcast(wire(), std::move(data), root);
-    }
-    return submit(std::move(staged), "broadcast", bytes, std::move(task));
+          on_host);
+    };
+    return start(ready, "broadcast", bytes, {{data, rank_ == root ? Use::kRead : Use::kWrite}},
+                 {.make = make, .whole = library, .messages = true});
   }
 
   Work all_to_all(const Stream& ready, Tensor input, Tensor output) override {
@@ -176,45 +155,48 @@ class MpiCommunicator final : public Communicator {
                   fmt::format("all_to_all of {} into {} among {} ranks", input.shape().to_string(),
                               output.shape().to_string(), size()));
     const std::size_t bytes = input.bytes();
-    Staged staged = stage({.lane = lane_}, ready, {{input, Use::kRead}, {output, Use::kWrite}});
-    std::unique_ptr<Task> task;
-    if (choose(Collective::kAllToAll, bytes) == Algorithm::kLibrary) {
-      const int part = static_cast<int>(bytes) / size();
-      task = make_library_task(
-          [=, comm = traffic_.get()](MPI_Request* request) {
-            return MPI_Ialltoall(input.raw(), part, MPI_BYTE, output.raw(), part, MPI_BYTE, comm,
+    const bool library = choose(Collective::kAllToAll, bytes) == Algorithm::kLibrary;
+    const auto make = [=, this](const Tensors& on_host) {
+      const Tensor &from = on_host[0], &to = on_host[1];
+      if (!library) return make_all_to_all(wire(), from, to);
+      return make_library_task(
+          [=, ranks = size(), comm = traffic_.get()](MPI_Request* request) {
+            const int part = static_cast<int>(from.bytes()) / ranks;
+            return MPI_Ialltoall(from.raw(), part, MPI_BYTE, to.raw(), part, MPI_BYTE, comm,
                                  request);
           },
-          {input, output});
-    } else {
-      task = make_all_to_all(wire(), std::move(input), std::move(output));
-    }
-    return submit(std::move(staged), "all_to_all", bytes, std::move(task));
+          on_host);
+    };
+    return start(ready, "all_to_all", bytes,
+                 {{input, Use::kRead, size()}, {output, Use::kWrite, size()}},
+                 {.make = make, .whole = library});
   }
 
   Work exchange(const Stream& ready, std::vector<Transfer> transfers) override {
-    Wire wire = this->wire();
-    wire.tag = kTransferTag;
     check_transfers(ready, transfers);
     std::vector<ProgressEngine::Queued> operations;
     Events arrivals;
     for (Transfer& transfer : transfers) {
       const bool sends = transfer.direction == Transfer::Direction::kSend;
       const LaneKey key = {lane_, world_rank(transfer.peer), sends};
-      const std::size_t bytes = transfer.tensor.bytes();
-      Staged staged =
-          stage(key, ready, {{transfer.tensor, sends ? Use::kRead : Use::kWrite}}, kMessages);
+      const auto make = [this, direction = transfer.direction,
+                         peer = transfer.peer](const Tensors& on_host) {
+        Wire wire = this->wire();
+        wire.tag = kTransferTag;
+        return make_transfer(wire, {direction, peer, on_host[0]});
+      };
       operations.push_back(
           {.key = key,
            .name = sends ? "send" : "receive",
-           .bytes = bytes,
-           .task = carry(std::move(staged), make_transfer(wire, transfer), arrivals)});
+           .bytes = transfer.tensor.bytes(),
+           .task = make_task(key, ready, {{transfer.tensor, sends ? Use::kRead : Use::kWrite}},
+                             {.make = make, .messages = true}, arrivals)});
     }
     return make_device_work(services_.engine.submit(std::move(operations)), std::move(arrivals),
                             services_.engine.recorder());
   }
 
-  Work barrier() override { return submit(nullptr, "barrier", 0, make_barrier(wire())); }
+  Work barrier() override { return submit("barrier", 0, make_barrier(wire()), {}); }
 
   const void* native_mpi() const override {
     if (!native_) native_.emplace(OwnedComm::duplicate(traffic_.get()));
@@ -241,35 +223,58 @@ class MpiCommunicator final : public Communicator {
     if (algorithm == Algorithm::kLibrary) return unknown ? Algorithm::kPairwise : algorithm;
     return algorithm;
   }
-  // Before an operation's task is made: tensors of a device give way to those that MPI shall use;
-  // those of the host may be used when this returns, and there is no staged task.
-  Staged stage(const LaneKey& key, const Stream& ready, const std::vector<Part>& parts,
-               bool messages = false) {
+  // An operation's task: for tensors of the host, which may be used when this returns, the host's
+  // part itself; for those of a device one that brings them to it, and whose end is added to
+  // `arrivals`.
+  std::unique_ptr<Task> make_task(const LaneKey& key, const Stream& ready,
+                                  const std::vector<Part>& parts, HostPart host_part,
+                                  Events& arrivals) {
     DeviceStaging* staging = services_.staging == nullptr ? nullptr : services_.staging->get();
     if (on_one_device(ready, parts)) {
       TRIREME_CHECK(staging != nullptr,
                     fmt::format("communicator {} carries no tensors of a GPU", name_));
-      return staging->stage(key, ready, parts, messages);
+      auto staged = staging->stage(key, ready, parts, std::move(host_part));
+      arrivals.push_back(staged->arrival());
+      return staged;
     }
     if (staging != nullptr) staging->throw_fault();
     ready.synchronize();
-    return nullptr;
+    Tensors tensors;
+    for (const Part& part : parts) tensors.push_back(part.tensor);
+    return host_part.make(tensors);
   }
-  static std::unique_ptr<Task> carry(Staged staged, std::unique_ptr<Task> task, Events& arrivals) {
-    if (!staged) return task;
-    arrivals.push_back(staged->arrival());
-    staged->set_host_part(std::move(task));
-    return staged;
-  }
-  Work submit(Staged staged, std::string_view name, std::size_t bytes, std::unique_ptr<Task> task) {
+  Work start(const Stream& ready, std::string_view name, std::size_t bytes,
+             const std::vector<Part>& parts, HostPart host_part) {
     Events arrivals;
+    auto task = make_task({.lane = lane_}, ready, parts, std::move(host_part), arrivals);
+    return submit(name, bytes, std::move(task), std::move(arrivals));
+  }
+  Work submit(std::string_view name, std::size_t bytes, std::unique_ptr<Task> task,
+              Events arrivals) {
     std::vector<ProgressEngine::Queued> operations;
-    operations.push_back({.key = {.lane = lane_},
-                          .name = name,
-                          .bytes = bytes,
-                          .task = carry(std::move(staged), std::move(task), arrivals)});
+    operations.push_back(
+        {.key = {.lane = lane_}, .name = name, .bytes = bytes, .task = std::move(task)});
     return make_device_work(services_.engine.submit(std::move(operations)), std::move(arrivals),
                             services_.engine.recorder());
+  }
+  std::unique_ptr<Task> make_all_reduce(Algorithm algorithm, const Tensor& data,
+                                        ReduceOp op) const {
+    switch (algorithm) {
+      case Algorithm::kDirect:
+        return make_direct_all_reduce(wire(), data, op);
+      case Algorithm::kPairwise:
+        return make_pairwise_all_reduce(wire(), data, op);
+      case Algorithm::kBruck:
+        return make_bruck_all_reduce(wire(), data, op);
+      case Algorithm::kLibrary:
+        break;
+    }
+    return make_library_task(
+        [=, comm = traffic_.get()](MPI_Request* request) {
+          return MPI_Iallreduce(MPI_IN_PLACE, data.raw(), static_cast<int>(data.elements()),
+                                mpi_type(data.dtype()), mpi_op(op), comm, request);
+        },
+        {data});
   }
   // What ranks agree on is integers (verdicts, sizes, checksums), which reduce to the same bits in
   // any order.

@@ -4,10 +4,7 @@
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
-#include <exception>
-#include <fstream>
 #include <map>
-#include <new>
 #include <optional>
 #include <unordered_map>
 #include <utility>
@@ -20,12 +17,13 @@
 #include "trireme/base/log.h"
 #include "trireme/comm/launcher.h"
 
-#include "core_sharing.h"
 #include "device_carrier.h"
 #include "device_staging.h"
 #include "ending.h"
+#include "fault.h"
 #include "mpi_communicator.h"
 #include "mpi_device_support.h"
+#include "rank_place.h"
 #include "recorder_impl.h"
 #include "self_communicator.h"
 #include "thread_util.h"
@@ -37,40 +35,6 @@ namespace {
 // For the main thread to come and tell a fault of NCCL. Other ranks, which that fault made lose
 // this one, wait longer for it (watchdog.cc).
 constexpr double kMainComesSeconds = 1.0;
-
-// What every rank tells the others of itself at the start.
-struct Place {
-  char node[128] = {};    // what the launcher calls the node
-  char machine[64] = {};  // the running kernel: several nodes of a launcher may share one
-  CpuMask cpus;
-};
-static_assert(std::is_trivially_copyable_v<Place>);
-
-Place own_place() {
-  Place place;
-  node_name().copy(place.node, sizeof place.node - 1);
-  std::string boot_id;
-  std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), boot_id);
-  boot_id.copy(place.machine, sizeof place.machine - 1);
-  place.cpus = own_cpu_mask();
-  return place;
-}
-
-std::vector<Place> gather_places(Communicator& world) {
-  Place own = own_place();
-  std::vector<Place> places(static_cast<std::size_t>(world.size()));
-  const auto bytes = [](Place* place, std::size_t count) {
-    return Tensor::wrap(place, {static_cast<std::int64_t>(count * sizeof(Place))}, DType::kU8);
-  };
-  world.all_gather(Stream(), bytes(&own, 1), bytes(places.data(), places.size())).wait_host();
-  return places;
-}
-
-// Bytes; pages that are pinned are taken from all that runs on the node.
-std::size_t memory_of_host() {
-  return static_cast<std::size_t>(sysconf(_SC_PHYS_PAGES)) *
-         static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
-}
 
 // MPI from start to end; throws before anything else of the runtime is built.
 class MpiSession {
@@ -108,20 +72,6 @@ int lane_of(const std::string& name, const std::vector<int>& ranks, int earlier)
   add(static_cast<std::uint32_t>(earlier));
   const int lane = static_cast<int>(hash & (kLibraryLaneBit - 1));
   return lane == 0 ? 1 : lane;  // 0 is the world
-}
-
-Fault describe_exception(const std::exception_ptr& exception, int rank) {
-  try {
-    std::rethrow_exception(exception);
-  } catch (const Error& error) {
-    return {rank, static_cast<int>(error.status()), error.what()};
-  } catch (const std::bad_alloc&) {
-    return {rank, static_cast<int>(ExitStatus::kDevice), "out of memory"};
-  } catch (const std::exception& error) {
-    return {rank, static_cast<int>(ExitStatus::kInternal), error.what()};
-  } catch (...) {
-    return {rank, static_cast<int>(ExitStatus::kInternal), "an exception of unknown type"};
-  }
 }
 
 }  // namespace

@@ -32,11 +32,6 @@ double seconds_since(std::int64_t ns) {
 
 }  // namespace
 
-const Fault& cause_of(const std::vector<Fault>& known) {
-  const auto cause = std::ranges::find_if_not(known, &Fault::lost_rank);
-  return cause == known.end() ? known.front() : *cause;
-}
-
 Watchdog::Watchdog(FlightRecorder& recorder, OwnedComm channel, int rank,
                    std::vector<std::string> hosts, int main_thread, double timeout_s)
     : recorder_(recorder),

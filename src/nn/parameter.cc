@@ -106,13 +106,13 @@ FlatGroup::FlatGroup(std::string name, std::vector<Parameter*> parameters)
   }
 }
 
-void FlatGroup::materialize(ops::Context& ctx, const ParameterUse& use) {
+void FlatGroup::materialize(ops::Context& ctx, const ParameterUse& use, const Tensor& gradients) {
   master_ = ctx.allocate({elements_}, DType::kF32, MemoryUse::kParameters);
   weights_ = use.compute == DType::kF32
                  ? master_
                  : ctx.allocate({elements_}, use.compute, MemoryUse::kParameters);
   if (use.trains) {
-    gradients_ = ctx.allocate({elements_}, DType::kF32, MemoryUse::kGradients);
+    gradients_ = gradients;
     ops::fill(ctx, gradients_, 0.0f);
   } else {
     ops::fill(ctx, master_, 0.0f);
@@ -141,8 +141,7 @@ Parameter& ParameterSet::add(ParameterSpec spec) {
   return *parameters_.emplace_back(std::make_unique<Parameter>(std::move(spec)));
 }
 
-void ParameterSet::materialize(const std::string& block, ops::Context& ctx,
-                               const ParameterUse& use) {
+void ParameterSet::form_groups(const std::string& block) {
   // A group is known by what its members have in common.
   struct Key {
     bool decay;
@@ -160,7 +159,6 @@ void ParameterSet::materialize(const std::string& block, ops::Context& ctx,
   for (auto& [key, parameters] : members) {
     const char* kind = key.tied ? "tied" : key.decay ? "matrices" : "vectors";
     groups_.push_back(std::make_unique<FlatGroup>(fmt::format("{}.{}", block, kind), parameters));
-    groups_.back()->materialize(ctx, use);
   }
 }
 

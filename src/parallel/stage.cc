@@ -47,10 +47,44 @@ Stage::Stage(ops::Context& ctx, const ProcessGrid& grid, const nn::ModelPlan& pl
   for (int i = bounds_[first]; i < bounds_[first + 1]; ++i) {
     const nn::BlockPlan& block = plan.blocks[static_cast<std::size_t>(i)];
     blocks_.push_back(block.build(build));
-    blocks_.back()->parameters().materialize(block.name, ctx,
-                                             {options.compute, options.seed, options.trains});
+    blocks_.back()->parameters().form_groups(block.name);
     for (const auto& group : blocks_.back()->parameters().groups()) groups_.push_back(group.get());
   }
+  const Tensors gradients = allocate_gradients(ctx);
+  for (std::size_t i = 0; i < groups_.size(); ++i) {
+    groups_[i]->materialize(ctx, {options.compute, options.seed, options.trains}, gradients[i]);
+  }
+}
+
+// One block for all groups, since the carriers may round memory up to pages of megabytes. A tied
+// group has memory of its own, as large on the other stages that hold it.
+Tensors Stage::allocate_gradients(ops::Context& ctx) const {
+  Tensors gradients(groups_.size());
+  if (!options_.trains) return gradients;
+  const auto allocate = [&](const std::vector<Communicator*>& carriers, std::int64_t elements) {
+    return allocate_carried(carriers, *ctx.allocator, ctx.stream, {elements}, DType::kF32,
+                            MemoryUse::kGradients);
+  };
+  const auto padded = [](const nn::FlatGroup& group) {
+    constexpr std::int64_t kAligned = 16;  // elements: 64 bytes, as every block of memory
+    return (group.elements() + kAligned - 1) / kAligned * kAligned;
+  };
+  std::int64_t end = 0;
+  for (const nn::FlatGroup* group : groups_) end += group->tied() ? 0 : padded(*group);
+  const Tensor block = allocate({&grid_.data()}, end);
+  std::int64_t begin = 0;
+  for (std::size_t i = 0; i < groups_.size(); ++i) {
+    const nn::FlatGroup& group = *groups_[i];
+    if (group.tied()) {
+      std::vector<Communicator*> carriers{&grid_.data()};
+      if (tied_) carriers.push_back(tied_.get());
+      gradients[i] = allocate(carriers, group.elements());
+    } else {
+      gradients[i] = block.flat_range(begin, begin + group.elements());
+      begin += padded(group);
+    }
+  }
+  return gradients;
 }
 
 nn::Values Stage::forward(nn::Tape& tape, const nn::MicroBatch& batch, nn::Values in) const {

@@ -49,6 +49,22 @@ Buffer CachingAllocator::allocate(std::size_t bytes, MemoryUse use, const Stream
   return {data, Return{shared_from_this(), std::move(block), use, std::move(arena)}};
 }
 
+Buffer CachingAllocator::adopt(Buffer memory, std::size_t bytes, MemoryUse use) {
+  {
+    const std::lock_guard lock(mutex_);
+    stats_.reserved += bytes;
+    count_live(bytes, use);
+  }
+  std::byte* data = memory.get();
+  return {data,
+          [self = shared_from_this(), owned = std::move(memory), bytes, use](std::byte*) mutable {
+            owned.reset();
+            const std::lock_guard lock(self->mutex_);
+            self->stats_.reserved -= bytes;
+            self->count_gone(bytes, use);
+          }};
+}
+
 MemoryStats CachingAllocator::stats() const {
   const std::lock_guard lock(mutex_);
   return stats_;
@@ -72,12 +88,21 @@ Block CachingAllocator::take(std::size_t size, MemoryUse use, const Stream& stre
     if (block.data == nullptr) throw OutOfMemoryError(out_of_memory_message(size, use));
     stats_.reserved += size;
   }
+  count_live(size, use);
+  return block;
+}
+
+void CachingAllocator::count_live(std::size_t size, MemoryUse use) {
   const auto index = static_cast<std::size_t>(use);
   stats_.live[index] += size;
   stats_.peak[index] = std::max(stats_.peak[index], stats_.live[index]);
   stats_.total_live += size;
   stats_.total_peak = std::max(stats_.total_peak, stats_.total_live);
-  return block;
+}
+
+void CachingAllocator::count_gone(std::size_t size, MemoryUse use) {
+  stats_.live[static_cast<std::size_t>(use)] -= size;
+  stats_.total_live -= size;
 }
 
 // Of several blocks the newest of the same stream, whose order alone makes it ready; of those of
@@ -133,8 +158,7 @@ Block CachingAllocator::for_capture(std::size_t size, const Stream& stream) {
 
 void CachingAllocator::give_back(Block block, MemoryUse use, Arena* arena) {
   const std::lock_guard lock(mutex_);
-  stats_.live[static_cast<std::size_t>(use)] -= block.size;
-  stats_.total_live -= block.size;
+  count_gone(block.size, use);
   if (arena == nullptr && open_ && open_->setup) {
     open_->kept.push_back(std::move(block));
     return;

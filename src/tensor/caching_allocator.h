@@ -23,6 +23,7 @@ class CachingAllocator : public Allocator, public std::enable_shared_from_this<C
   ~CachingAllocator() override;
 
   Buffer allocate(std::size_t bytes, MemoryUse use, const Stream& stream) override;
+  Buffer adopt(Buffer memory, std::size_t bytes, MemoryUse use) override;
   MemoryStats stats() const override;
   Device device() const override { return source_->device(); }
 
@@ -68,6 +69,8 @@ class CachingAllocator : public Allocator, public std::enable_shared_from_this<C
   Block from_system(std::size_t size, const Stream& stream, std::unique_lock<std::mutex>& lock);
   Block for_capture(std::size_t size, const Stream& stream);  // likewise; waits for nothing
   void give_back(Block block, MemoryUse use, Arena* arena);
+  void count_live(std::size_t size, MemoryUse use);
+  void count_gone(std::size_t size, MemoryUse use);
   void release_cached();  // for settle() of the source to make available
   std::string out_of_memory_message(std::size_t size, MemoryUse use) const;
 

@@ -1,25 +1,29 @@
 #include "trireme/tensor/tensor.h"
 
+#include <utility>
+
 #include <fmt/format.h>
 
 namespace trireme {
 
 Tensor Tensor::allocate(Allocator& allocator, const Stream& stream, const Shape& shape, DType dtype,
                         MemoryUse use) {
+  const std::size_t bytes = static_cast<std::size_t>(shape.elements()) * size_of(dtype);
+  return over(allocator.allocate(bytes, use, stream), allocator.device(), shape, dtype);
+}
+
+Tensor Tensor::over(Buffer memory, Device device, const Shape& shape, DType dtype) {
   Tensor tensor;
   tensor.shape_ = shape;
   tensor.dtype_ = dtype;
-  tensor.device_ = allocator.device();
-  tensor.data_ = allocator.allocate(tensor.bytes(), use, stream);
+  tensor.device_ = device;
+  tensor.data_ = std::move(memory);
   return tensor;
 }
 
 Tensor Tensor::wrap(void* data, const Shape& shape, DType dtype) {
-  Tensor tensor;
-  tensor.shape_ = shape;
-  tensor.dtype_ = dtype;
-  tensor.data_ = Buffer(Buffer(), static_cast<std::byte*>(data));  // owns nothing
-  return tensor;
+  return over(Buffer(Buffer(), static_cast<std::byte*>(data)), Device(), shape,
+              dtype);  // owns nothing
 }
 
 Tensor Tensor::reshape(const Shape& shape) const {

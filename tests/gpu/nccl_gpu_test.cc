@@ -65,7 +65,9 @@ TEST_F(NcclGpu, GoesThroughItsWholeLife) {
   const auto second = communicator();
   const Tensor data = ones(1000);
   const Tensor other = ones(1000);
-  const auto registration = first->register_buffer(data);
+  const Tensor carried = allocate_carried({first.get(), second.get()}, *allocator_, stream_.get(),
+                                          {1000}, DType::kF32, MemoryUse::kGradients);
+  copy(data, carried, stream_.get());
   for (Communicator* comm : {first.get(), second.get()}) {
     const Stream& stream = stream_.get();
     EXPECT_EQ(read(comm->all_reduce(stream, data, ReduceOp::kSum), data), expected);
@@ -77,6 +79,7 @@ TEST_F(NcclGpu, GoesThroughItsWholeLife) {
                                            {Transfer::Direction::kReceive, 0, other}}),
                    other),
               expected);
+    EXPECT_EQ(read(comm->all_reduce(stream, carried, ReduceOp::kSum), carried), expected);
     comm->all_reduce(stream, data, ReduceOp::kSum).wait_host();
     EXPECT_TRUE(comm->agree(true));
   }

@@ -137,6 +137,17 @@ TEST(DeviceComm, ExchangeInARing) {
   });
 }
 
+// As long as chunks are in training: six of them, and the last one short.
+TEST(DeviceComm, LargeTensorsTravelInChunks) {
+  Site site;
+  Communicator& world = site.world();
+  const auto count = static_cast<std::int64_t>(kChunkBytes / sizeof(float) * 5 + 77);
+  const Tensor data = site.upload(values<float>(world.rank(), count));
+  site.expect(world.all_reduce(site.compute(), data, ReduceOp::kSum), data,
+              all_reduced<float>(world.size(), count, ReduceOp::kSum), "large");
+  site.check();
+}
+
 // A work that only the host waits for is done on the device too, and what was sent may be
 // overwritten.
 TEST(DeviceComm, TheHostWaitsForTheDevice) {

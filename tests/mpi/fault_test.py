@@ -6,10 +6,11 @@ fault_test.py PROGRAM [FAULT...]
 For each fault: the status of the job, the number of lines that say why, the exact set of ranks that
 these lines name, and words that they must hold. How long it took is bounded by the test's timeout.
 """
-import re
-import subprocess
 import sys
-import tempfile
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "support"))
+import fault_testing  # noqa: E402
 
 RANKS = 8
 # fault: (status, lines, ranks named, words)
@@ -34,43 +35,4 @@ EXPECTED = {
     "kill": (None, 0, set(), []),
 }
 
-
-def run(program, fault, folder):
-    """Status and the program's lines."""
-    done = subprocess.run(["mpiexec", "-n", str(RANKS), program, fault, folder],
-                          stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                          stderr=subprocess.STDOUT, text=True, errors="replace")
-    lines = [line for line in done.stdout.splitlines() if line.startswith("trireme: ")]
-    return done.returncode, lines, done.stdout
-
-
-def check(program, fault, folder):
-    status, count, ranks, words = EXPECTED[fault]
-    got_status, lines, output = run(program, fault, folder)
-    named = {int(rank) for rank in re.findall(r"rank (\d+) \(", "\n".join(lines))}
-    faults = []
-    if status is None and got_status == 0:
-        faults.append("status 0, expected a failure")
-    if status is not None and got_status != status:
-        faults.append(f"status {got_status}, expected {status}")
-    if len(lines) != count:
-        faults.append(f"{len(lines)} lines, expected {count}")
-    if named != ranks:
-        faults.append(f"ranks {sorted(named)} are named, expected {sorted(ranks)}")
-    if status is not None and len(output.splitlines()) != count:
-        faults.append("something else is printed")
-    faults += [f"no line says '{word}'" for word in words if word not in "\n".join(lines)]
-    print(f"{'ok  ' if not faults else 'FAIL'} {fault}: {'; '.join(faults or lines)}", flush=True)
-    if faults:
-        print(output, flush=True)
-    return not faults
-
-
-def main():
-    program, chosen = sys.argv[1], sys.argv[2:] or list(EXPECTED)
-    with tempfile.TemporaryDirectory() as folder:
-        results = [check(program, fault, folder) for fault in chosen]
-    sys.exit(0 if all(results) else 1)
-
-
-main()
+fault_testing.main(RANKS, EXPECTED)

@@ -2,7 +2,7 @@
 // are scripted, in which something goes wrong on purpose; see nccl_fault_test.py for what each
 // fault must lead to.
 //
-// nccl_fault_program FAULT
+// nccl_fault_program FAULT FOLDER (which it does not need)
 #include <algorithm>
 #include <cstdlib>
 #include <functional>
@@ -212,7 +212,7 @@ ExitStatus train(Runtime& runtime, FakeNccl& nccl, std::shared_ptr<FakeCuda> cud
 }  // namespace trireme
 
 int main(int argc, char** argv) {
-  if (argc != 2) return 2;
+  if (argc != 3) return 2;
   trireme::Runtime runtime;
   const auto seed = static_cast<std::uint64_t>(runtime.rank()) + 1;
   auto cuda = std::make_shared<trireme::testing::FakeCuda>(seed);

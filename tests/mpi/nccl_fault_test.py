@@ -6,9 +6,11 @@ nccl_fault_test.py PROGRAM [FAULT...]
 For each fault: the status of the job, the number of lines that say why, the exact set of ranks that
 these lines name, and words that they must hold. How long it took is bounded by the test's timeout.
 """
-import re
-import subprocess
 import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "support"))
+import fault_testing  # noqa: E402
 
 RANKS = 4
 # fault: (status, lines, ranks named, words)
@@ -30,32 +32,4 @@ EXPECTED = {
     "shared": (2, 1, set(), ["ranks 0 and 1", "--comm.backend mpi"]),
 }
 
-
-def check(program, fault):
-    status, count, ranks, words = EXPECTED[fault]
-    done = subprocess.run(["mpiexec", "-n", str(RANKS), program, fault], stdin=subprocess.DEVNULL,
-                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                          errors="replace", check=False)
-    lines = [line for line in done.stdout.splitlines() if line.startswith("trireme: ")]
-    named = {int(rank) for rank in re.findall(r"rank (\d+) \(", "\n".join(lines))}
-    faults = []
-    if done.returncode != status:
-        faults.append(f"status {done.returncode}, expected {status}")
-    if len(lines) != count or len(done.stdout.splitlines()) != count:
-        faults.append(f"{len(lines)} lines, expected {count}")
-    if named != ranks:
-        faults.append(f"ranks {sorted(named)} are named, expected {sorted(ranks)}")
-    faults += [f"no line says '{word}'" for word in words if word not in "\n".join(lines)]
-    print(f"{'ok  ' if not faults else 'FAIL'} {fault}: {'; '.join(faults or lines)}", flush=True)
-    if faults:
-        print(done.stdout, flush=True)
-    return not faults
-
-
-def main():
-    program, chosen = sys.argv[1], sys.argv[2:] or list(EXPECTED)
-    results = [check(program, fault) for fault in chosen]
-    sys.exit(0 if all(results) else 1)
-
-
-main()
+fault_testing.main(RANKS, EXPECTED)

@@ -36,6 +36,8 @@ inline const std::vector<Setting> kSettings = {
     {"direct without flags", {.stream_waits = false, .direct = true}},
     {"library", {}, true},
     {"rendezvous", {}, false, true},
+    {"chunks", {.chunk_bytes = 4096}},
+    {"chunks without flags", {.stream_waits = false, .chunk_bytes = 4096}, false, true},
 };
 
 inline AlgorithmTable library_table() {

@@ -1,6 +1,7 @@
 // The GPU of the program `trireme_emulated`: CUDA, cuBLASLt and NCCL as the program finds them,
 // with memory, streams and kernels on the host. Work that is queued runs when something waits for
 // it, so that a wait that is missing shows.
+#include <algorithm>
 #include <cstdlib>
 #include <fstream>
 #include <functional>
@@ -23,8 +24,8 @@ namespace {
 //   TRIREME_EMULATED_GPUS    how many there are; 1 where it is not set
 //   TRIREME_EMULATOR_SEED    streams, blocks and threads move in an order drawn from it
 //   TRIREME_EMULATED_WAITS   a file that says how often the host has waited for the GPU
-//   TRIREME_EMULATED_FAULT   what a test plants: no-event-wait, the host does not wait for events;
-//                            no-capture, a step cannot be captured, which shows at its end
+//   TRIREME_EMULATED_NCCL    a file that says how many windows and buffers a rank has had at most
+//   TRIREME_EMULATED_FAULT   what a test plants: no-event-wait, the host does not wait for events
 std::string setting(const char* name) {
   const char* value = std::getenv(name);
   return value == nullptr ? "" : value;
@@ -81,6 +82,7 @@ class EmulatedGpu : public testing::FakeCuda {
   testing::FakeNccl& nccl() {
     if (nccl_ == nullptr) {
       nccl_ = new testing::FakeNccl(*this, number("TRIREME_EMULATOR_SEED", 0));
+      nccl_->connects = true;
     }
     return *nccl_;
   }
@@ -100,12 +102,20 @@ class EmulatedGpu : public testing::FakeCuda {
       report_line("emulated NCCL: " + of_nccl[reported_of_nccl_]);
     }
     if (!waits_file_.empty()) std::ofstream(waits_file_) << host_waits() << '\n';
+    if (nccl_ != nullptr && !nccl_file_.empty()) {
+      using Kind = testing::FakeNccl::Registration;
+      windows_ = std::max(windows_, nccl_->registered(Kind::kWindow));
+      buffers_ = std::max(buffers_, nccl_->registered(Kind::kBuffer));
+      std::ofstream(nccl_file_) << windows_ << ' ' << buffers_ << '\n';
+    }
   }
 
   const bool waits_;
   const std::string waits_file_ = setting("TRIREME_EMULATED_WAITS");
+  const std::string nccl_file_ = setting("TRIREME_EMULATED_NCCL");
   std::size_t reported_ = 0, reported_of_nccl_ = 0;
   testing::FakeNccl* nccl_ = nullptr;
+  std::size_t windows_ = 0, buffers_ = 0;  // registered at one time, at most
   testing::FakeCublasLt library_;
 };
 

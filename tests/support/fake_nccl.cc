@@ -1,19 +1,21 @@
 #include "support/fake_nccl.h"
 
+#include <algorithm>
 #include <cstring>
 #include <exception>
+#include <set>
 #include <utility>
 
 #include "trireme/base/error.h"
 
 #include "comm/reduce.h"
+#include "support/fake_nccl_comm.h"
 
 namespace trireme::testing {
 namespace {
 
 using nccl::Result;
 
-constexpr auto kInvalidArgument = static_cast<Result>(4);
 constexpr auto kInvalidUsage = static_cast<Result>(5);
 
 FakeNccl* current = nullptr;
@@ -24,178 +26,21 @@ struct Id {  // what a unique id holds
   int serial;  // below kIds
 };
 constexpr int kIds = 32, kMakers = 16;
-constexpr int kAbortTag = 1 << 18;  // added to a communicator's own
-
-// Of a message that is not to be waited for any more. MPI cannot take a send back.
-void give_up(MPI_Request& request, bool receives) {
-  if (request == MPI_REQUEST_NULL) return;
-  if (receives) MPI_Cancel(&request);
-  MPI_Request_free(&request);
-}
 
 }  // namespace
 
-// Ranks find each other as they do in NCCL: each tells the maker of the id, who tells all.
-struct FakeNccl::Comm {
-  MPI_Comm channel = MPI_COMM_NULL;
-  int tag = 0, ranks = 1, rank = 0, maker = 0;
-  static constexpr int kNowhere = -1;
-  std::vector<int> places;               // ranks of the channel, by rank, once they have met
-  std::vector<std::array<int, 2>> told;  // (rank, place), at the maker
-  std::array<int, 2> own = {};
-  std::vector<MPI_Request> requests;
-  int phase = 0;
-
-  std::function<bool()> settled;  // empty: nothing is in progress
-  int polls = 0;                  // that are still answered with kInProgress
-  Result fails_with = Result::kSuccess;
-  bool finalized = false;
-  std::atomic<bool> aborted = false;
-  std::size_t registered = 0;    // buffers
-  std::atomic<int> running = 0;  // operations on streams
-
-  bool all_done() {
-    int done = 0;
-    MPI_Testall(static_cast<int>(requests.size()), requests.data(), &done, MPI_STATUSES_IGNORE);
-    if (done != 0) requests.clear();
-    return done != 0;
-  }
-  bool met() {
-    if (ranks == 1) return true;
-    const bool makes = rank == 0;
-    const int bytes = ranks * static_cast<int>(sizeof(int));
-    if (phase == 0) {
-      requests.resize(static_cast<std::size_t>(makes ? ranks - 1 : 2));
-      if (makes) {
-        for (std::size_t i = 0; i < requests.size(); ++i) {
-          MPI_Irecv(told[i].data(), 2, MPI_INT, MPI_ANY_SOURCE, tag, channel, &requests[i]);
-        }
-      } else {
-        MPI_Isend(own.data(), 2, MPI_INT, maker, tag, channel, &requests[0]);
-        MPI_Irecv(places.data(), bytes, MPI_BYTE, maker, tag, channel, &requests[1]);
-      }
-      ++phase;
-    }
-    if (phase == 1 && all_done()) {
-      ++phase;
-      if (!makes) return true;
-      places[0] = own[1];
-      for (const auto& [other, place] : told) places[static_cast<std::size_t>(other)] = place;
-      requests.resize(told.size());
-      for (std::size_t i = 0; i < requests.size(); ++i) {
-        MPI_Isend(places.data(), bytes, MPI_BYTE, told[i][1], tag, channel, &requests[i]);
-      }
-    }
-    return phase == 2 && all_done();
-  }
-  void tell_of_abort() {
-    for (const int place : places) {
-      if (place == own[1] || place == kNowhere) continue;
-      MPI_Request request = MPI_REQUEST_NULL;
-      MPI_Isend(nullptr, 0, MPI_BYTE, place, tag + kAbortTag, channel, &request);
-      MPI_Request_free(&request);
-    }
-  }
-  bool peer_has_aborted() const {
-    int found = 0;
-    MPI_Iprobe(MPI_ANY_SOURCE, tag + kAbortTag, channel, &found, MPI_STATUS_IGNORE);
-    return found != 0;
-  }
-  // Where it is given up.
-  void cancel() {
-    for (std::size_t i = 0; i < requests.size(); ++i) {
-      give_up(requests[i], phase == 1 && (rank == 0 || i == 1));
-    }
-    requests.clear();
-  }
-};
-
-// Messages that travel together, and what is done when all have come.
-struct FakeNccl::Operation {
-  struct Message {
-    std::byte* data;
-    std::size_t bytes;
-    int peer;
-    bool sends;
-  };
-  Operation(FakeCuda& given_cuda, std::shared_ptr<Comm> given_comm, cuda::StreamHandle given_stream)
-      : cuda(given_cuda), comm(std::move(given_comm)), stream(given_stream) {}
-
-  FakeCuda& cuda;
-  std::shared_ptr<Comm> comm;
-  cuda::StreamHandle stream;
-  std::vector<Message> messages;
-  std::vector<std::pair<const void*, std::size_t>> memory;  // that it uses
-  std::vector<std::vector<std::byte>> received;             // by rank, for a collective
-  std::function<void(Operation&)> start, finish;
-  std::vector<MPI_Request> requests;
-  bool started = false;
-
-  void check() {
-    for (const auto& [data, bytes] : memory) cuda.check_access(data, bytes, "NCCL's use");
-  }
-  // Everybody's `bytes` at `data`, by rank, when it has come.
-  void bring_all(const void* data, std::size_t bytes) {
-    received.resize(static_cast<std::size_t>(comm->ranks));
-    for (int rank = 0; rank < comm->ranks; ++rank) {
-      auto& part = received[static_cast<std::size_t>(rank)];
-      part.resize(bytes);
-      if (rank == comm->rank) {
-        std::memcpy(part.data(), data, bytes);
-        continue;
-      }
-      messages.push_back({part.data(), bytes, rank, false});
-      messages.push_back(
-          {const_cast<std::byte*>(static_cast<const std::byte*>(data)), bytes, rank, true});
-    }
-  }
-  void post() {
-    requests.resize(messages.size(), MPI_REQUEST_NULL);
-    for (std::size_t i = 0; i < messages.size(); ++i) {
-      const Message& message = messages[i];
-      const int place = comm->places[static_cast<std::size_t>(message.peer)];
-      const int bytes = static_cast<int>(message.bytes);
-      if (message.sends) {  // until the other has come for it
-        MPI_Issend(message.data, bytes, MPI_BYTE, place, comm->tag, comm->channel, &requests[i]);
-      } else {
-        MPI_Irecv(message.data, bytes, MPI_BYTE, place, comm->tag, comm->channel, &requests[i]);
-      }
-    }
-  }
-  // What the stream asks.
-  bool ended() {
-    if (comm->aborted) {
-      for (std::size_t i = 0; i < requests.size(); ++i) {
-        give_up(requests[i], !messages[i].sends);
-      }
-      --comm->running;
-      return true;
-    }
-    if (!started) {
-      started = true;
-      check();
-      if (start) start(*this);
-      post();
-    }
-    int done = 0;
-    MPI_Testall(static_cast<int>(requests.size()), requests.data(), &done, MPI_STATUSES_IGNORE);
-    if (done == 0) return false;
-    check();
-    if (finish) finish(*this);
-    --comm->running;
-    return true;
-  }
-};
-
 FakeNccl::FakeNccl(FakeCuda& cuda, std::uint64_t seed) : cuda_(cuda), random_(seed) {
   MPI_Comm_dup(MPI_COMM_WORLD, &channel_);
+  MPI_Comm_dup(MPI_COMM_WORLD, &meetings_);
   ++made;
   current = this;
 }
 
 FakeNccl::~FakeNccl() {
   if (current == this) current = nullptr;
-  if (std::uncaught_exceptions() == 0) MPI_Comm_free(&channel_);
+  if (std::uncaught_exceptions() > 0) return;
+  MPI_Comm_free(&channel_);
+  MPI_Comm_free(&meetings_);
 }
 
 void FakeNccl::fail_call(std::size_t n, Result result, bool later) {
@@ -208,6 +53,17 @@ void FakeNccl::fail_call(std::size_t n, Result result, bool later) {
 std::size_t FakeNccl::alive() const {
   const std::lock_guard lock(mutex_);
   return comms_.size();
+}
+
+std::size_t FakeNccl::registered(Registration kind) const {
+  const std::lock_guard lock(mutex_);
+  return static_cast<std::size_t>(std::ranges::count_if(
+      registered_, [&](const auto& entry) { return entry.second.kind == kind; }));
+}
+
+std::size_t FakeNccl::memory() const {
+  const std::lock_guard lock(mutex_);
+  return memory_.size();
 }
 
 std::vector<std::string> FakeNccl::faults() const {
@@ -321,6 +177,9 @@ Result FakeNccl::destroy(CommHandle handle) {
   const auto comm = find(handle, "destroy");
   if (!comm) return kInvalidArgument;
   if (!comm->finalized || comm->settled) write_down("destroyed before it was finalized");
+  if (std::erase_if(registered_, [&](const auto& e) { return e.second.comm == handle; }) > 0) {
+    write_down("destroyed while memory was registered with it");
+  }
   comms_.erase(handle);
   ++destroyed_;
   return Result::kSuccess;
@@ -336,7 +195,7 @@ Result FakeNccl::abort(CommHandle handle) {
     comm->cancel();
     comm->settled = nullptr;  // what it holds refers to the communicator
     comm->aborted = true;
-    registered_ -= comm->registered;
+    std::erase_if(registered_, [&](const auto& e) { return e.second.comm == handle; });
     comms_.erase(handle);
     ++aborted_;
   }
@@ -364,17 +223,43 @@ Result FakeNccl::group_end() {
   return launch(comm, operation);
 }
 
+// Whether the hosts that the operation needs have come.
+std::function<bool()> FakeNccl::connected(const std::shared_ptr<Comm>& comm,
+                                          const Operation& operation) {
+  const auto at_once = [] { return true; };
+  if (!connects) return at_once;
+  std::vector<std::shared_ptr<Meeting>> meetings;
+  if (!operation.point_to_point) {
+    if (std::exchange(comm->connected, true)) return at_once;
+    meetings.push_back(std::make_shared<Meeting>(meetings_, comm->tag, comm->others()));
+  }
+  for (const Operation::Message& message : operation.messages) {
+    if (!operation.point_to_point || message.peer == comm->rank) continue;
+    if (!comm->linked.insert(message.peer).second) continue;
+    const int place = comm->places[static_cast<std::size_t>(message.peer)];
+    meetings.push_back(
+        std::make_shared<Meeting>(meetings_, comm->tag + kAbortTag, std::vector{place}));
+  }
+  return [meetings] {
+    return std::ranges::all_of(meetings, [](const auto& m) { return m->all_are_here(); });
+  };
+}
+
 // On the stream when it has settled.
 Result FakeNccl::launch(const std::shared_ptr<Comm>& comm, std::shared_ptr<Operation> operation) {
-  return begin(comm, [this, operation = std::move(operation)] {
-    const auto start = [operation] {
-      const auto running = std::make_shared<Operation>(*operation);  // of a graph, many times
-      ++running->comm->running;
-      return [running] { return running->ended(); };
-    };
-    cuda_.enqueue_until(Stream({DeviceKind::kCuda, 0}, operation->stream, &cuda_), start);
-    return true;
-  });
+  std::erase_if(operations_, [](const auto& known) { return known.expired(); });
+  operations_.push_back(operation);
+  return begin(
+      comm, [this, connected = connected(comm, *operation), operation = std::move(operation)] {
+        if (!connected()) return false;
+        const auto start = [operation] {
+          const auto running = std::make_shared<Operation>(*operation);  // of a graph, many times
+          ++running->comm->running;
+          return [running] { return running->ended(); };
+        };
+        cuda_.enqueue_until(Stream({DeviceKind::kCuda, 0}, operation->stream, &cuda_), start);
+        return true;
+      });
 }
 
 Result FakeNccl::add(CommHandle handle, cuda::StreamHandle stream, const char* what,
@@ -463,6 +348,7 @@ Result FakeNccl::send(const void* data, std::size_t bytes, int peer, CommHandle 
                       cuda::StreamHandle stream) {
   return add(comm, stream, "send", [=](Operation& operation) {
     auto* from = const_cast<std::byte*>(static_cast<const std::byte*>(data));
+    operation.point_to_point = true;
     operation.memory.emplace_back(data, bytes);
     operation.messages.push_back({from, bytes, peer, true});
   });
@@ -471,30 +357,10 @@ Result FakeNccl::send(const void* data, std::size_t bytes, int peer, CommHandle 
 Result FakeNccl::receive(void* data, std::size_t bytes, int peer, CommHandle comm,
                          cuda::StreamHandle stream) {
   return add(comm, stream, "receive", [=](Operation& operation) {
+    operation.point_to_point = true;
     operation.memory.emplace_back(data, bytes);
     operation.messages.push_back({static_cast<std::byte*>(data), bytes, peer, false});
   });
-}
-
-Result FakeNccl::register_buffer(CommHandle handle, void* data, std::size_t, void*& registration) {
-  const std::lock_guard lock(mutex_);
-  Result result;
-  const auto comm = find(handle, "register_buffer");
-  if (!comm) return kInvalidArgument;
-  if (scripted(result) && !fails_later_) return result;
-  registration = data;
-  ++registered_;
-  ++comm->registered;
-  return Result::kSuccess;
-}
-
-Result FakeNccl::deregister_buffer(CommHandle handle, void*) {
-  const std::lock_guard lock(mutex_);
-  const auto comm = find(handle, "deregister_buffer");
-  if (!comm) return kInvalidArgument;
-  --registered_;
-  --comm->registered;
-  return Result::kSuccess;
 }
 
 FakeNccl* current_fake_nccl() {

@@ -26,6 +26,7 @@ class FakeNccl : public nccl::Library {
  public:
   using Result = nccl::Result;
   using CommHandle = nccl::CommHandle;
+  using Registration = nccl::Library::Registration;
 
   // Collective over all ranks, as the destructor; but not where an exception is in flight.
   FakeNccl(FakeCuda& cuda, std::uint64_t seed);
@@ -42,11 +43,18 @@ class FakeNccl : public nccl::Library {
   std::size_t alive() const;  // communicators
   std::size_t destroyed() const { return destroyed_; }
   std::size_t aborted() const { return aborted_; }
-  std::size_t registered() const { return registered_; }  // buffers
+  std::size_t registered(Registration kind) const;  // with communicators that are alive
+  std::size_t memory() const;                       // blocks of allocate()
   std::vector<std::string> faults() const;
 
   bool found = true;  // on this machine
   int reported_version = 22809;
+  bool windows = true;                              // this version has them
+  bool peers_are_mapped = true;                     // else a window is none
+  std::size_t memory_limit = std::size_t{1} << 30;  // of allocate(), bytes
+  // The first operation between ranks settles when the hosts of all of them have entered it, as
+  // where they have to connect first.
+  bool connects = false;
   std::function<void()> on_poll;  // called from async_error while something is in progress
   // What a communicator's peers find when it is aborted: a remote error, as over a network, or
   // nothing at all, as within a node.
@@ -75,13 +83,22 @@ class FakeNccl : public nccl::Library {
               cuda::StreamHandle stream) override;
   Result receive(void* data, std::size_t bytes, int peer, CommHandle comm,
                  cuda::StreamHandle stream) override;
-  Result register_buffer(CommHandle comm, void* data, std::size_t bytes,
+  Result allocate(void*& memory, std::size_t bytes) override;
+  Result free(void* memory) override;
+  bool has_windows() override { return windows; }
+  Result register_memory(CommHandle comm, Registration kind, void* data, std::size_t bytes,
                          void*& registration) override;
-  Result deregister_buffer(CommHandle comm, void* registration) override;
+  Result deregister_memory(CommHandle comm, Registration kind, void* registration) override;
 
  private:
   struct Comm;
   struct Operation;  // on a stream
+  struct Registered {
+    Registration kind;
+    const std::byte* data;
+    std::size_t bytes;
+    CommHandle comm;
+  };
 
   std::shared_ptr<Comm> find(CommHandle handle, const char* what);
   bool scripted(Result& result);  // whether this call is to fail
@@ -89,10 +106,12 @@ class FakeNccl : public nccl::Library {
              std::function<void(Operation&)> fill);
   Result launch(const std::shared_ptr<Comm>& comm, std::shared_ptr<Operation> operation);
   Result begin(const std::shared_ptr<Comm>& comm, std::function<bool()> settled);
+  std::function<bool()> connected(const std::shared_ptr<Comm>& comm, const Operation& operation);
+  void check_idle(const std::byte* data, std::size_t bytes, const char* what);
   void write_down(const std::string& fault);
 
   FakeCuda& cuda_;
-  MPI_Comm channel_ = MPI_COMM_NULL;
+  MPI_Comm channel_ = MPI_COMM_NULL, meetings_ = MPI_COMM_NULL;
   mutable std::mutex mutex_;  // guards all but the operations
   std::mt19937_64 random_;
   std::map<CommHandle, std::shared_ptr<Comm>> comms_;
@@ -100,7 +119,12 @@ class FakeNccl : public nccl::Library {
   std::shared_ptr<Comm> group_comm_;
   bool grouping_ = false;
   int ids_ = 0;
-  std::size_t calls_ = 0, fails_at_ = 0, destroyed_ = 0, registered_ = 0;
+  std::vector<std::weak_ptr<Operation>> operations_;
+  std::map<void*, Registered> registered_;
+  std::uintptr_t registrations_ = 0;  // so far
+  std::map<const std::byte*, std::size_t> memory_;
+  cuda::StreamHandle memory_stream_ = nullptr;  // while there is memory
+  std::size_t calls_ = 0, fails_at_ = 0, destroyed_ = 0;
   std::atomic<std::size_t> aborted_ = 0;
   Result fails_with_ = Result::kSuccess;
   bool fails_later_ = false;

@@ -74,19 +74,21 @@ class DeviceStagingTest : public ::testing::Test {
   }
   // An operation that doubles data in place on the host, `pace` steps after it has begun.
   std::unique_ptr<StagedTask> doubling(Tensor data, int lane = 1, int pace = 2) {
-    auto task = staging_->stage({.lane = lane}, compute(), {{data, Part::Use::kBoth}}, false);
-    task->set_host_part(std::make_unique<FunctionTask>([data, pace]() mutable {
-      if (pace-- > 0) return Task::Step::kIdle;
-      for (std::int32_t& element : data.span<std::int32_t>()) element *= 2;
-      return Task::Step::kDone;
-    }));
-    return task;
+    return staging_->stage(
+        {.lane = lane}, compute(), {{data, Part::Use::kBoth}},
+        {.make = [pace](const Tensors& on_host) {
+          return std::make_unique<FunctionTask>([on_host, left = pace]() mutable {
+            if (left-- > 0) return Task::Step::kIdle;
+            for (std::int32_t& element : on_host[0].span<std::int32_t>()) element *= 2;
+            return Task::Step::kDone;
+          });
+        }});
   }
   std::unique_ptr<StagedTask> with_host_part(Tensor data, std::function<Task::Step()> part,
                                              int lane = 1) {
-    auto task = staging_->stage({.lane = lane}, compute(), {{data, Part::Use::kBoth}}, false);
-    task->set_host_part(std::make_unique<FunctionTask>(std::move(part)));
-    return task;
+    return staging_->stage(
+        {.lane = lane}, compute(), {{data, Part::Use::kBoth}},
+        {.make = [part](const Tensors&) { return std::make_unique<FunctionTask>(part); }});
   }
   Work submit(std::unique_ptr<StagedTask> task, int lane = 1) {
     const Events arrivals{task->arrival()};

@@ -83,11 +83,11 @@ TEST_F(DeviceStagingTest, WhatIsStagedAndNotCarriedLetsGoOfStreams) {
 
 // Driven by hand, so that the calls are the same every time.
 TEST_F(DeviceStagingTest, EveryCallMayFail) {
-  for (const bool stream_waits : {true, false}) {
+  const std::vector<StagingOptions> all = {
+      {}, {.stream_waits = false}, {.chunk_bytes = 64}, {.stream_waits = false, .chunk_bytes = 64}};
+  for (const StagingOptions& options : all) {
     std::size_t total = 0;
     for (std::size_t n = 0; n == 0 || n <= total; ++n) {
-      StagingOptions options;
-      options.stream_waits = stream_waits;
       start(7, options);
       const std::size_t before = fake_->calls();
       int failed = 0;
@@ -117,7 +117,7 @@ TEST_F(DeviceStagingTest, EveryCallMayFail) {
 // The same with the engine's thread, and a call at any moment.
 TEST_F(DeviceStagingTest, ACallMayFailInAnyThread) {
   for (std::size_t n = 1; n <= 150; ++n) {
-    start(n);
+    start(n, {.chunk_bytes = n % 2 == 0 ? kChunkBytes : 64});
     fake_->fail_call(n);
     std::vector<Work> works;
     int failed = 0;

@@ -51,6 +51,7 @@ TEST_F(DeviceStagingTest, RoundsOfComputingAndCommunicatingWhateverTheDelays) {
   for (std::uint64_t seed = 1; seed <= 20; ++seed) {
     StagingOptions options;
     options.stream_waits = seed % 4 != 0;
+    if (seed % 2 == 1) options.chunk_bytes = 64;
     start(seed, options);
     wrong_ = consumed_ = 0;
     const std::size_t waits = fake_->host_waits();
@@ -159,14 +160,17 @@ TEST_F(DeviceStagingTest, MpiMayTakeTheDevicesOwnMemory) {
     for (int round = 0; round < 5; ++round) {
       const Tensor data = produced(round);
       Tensor given = data;
-      auto task = staging_->stage({.lane = 1}, compute(), {{given, Part::Use::kRead}}, true);
-      EXPECT_EQ(given.raw(), data.raw());
       auto* elements = data.address<std::int32_t>();
-      task->set_host_part(std::make_unique<FunctionTask>([elements, round, left = 3]() mutable {
-        if (left-- > 0) return Step::kIdle;
-        EXPECT_EQ(elements[kElements - 1], round);  // after `ready`
-        return Step::kDone;
-      }));
+      const auto make = [elements, round](const Tensors& on_host) {
+        EXPECT_EQ(on_host[0].raw(), elements);
+        return std::make_unique<FunctionTask>([elements, round, left = 3]() mutable {
+          if (left-- > 0) return Step::kIdle;
+          EXPECT_EQ(elements[kElements - 1], round);  // after `ready`
+          return Step::kDone;
+        });
+      };
+      auto task = staging_->stage({.lane = 1}, compute(), {{given, Part::Use::kRead}},
+                                  {.make = make, .messages = true});
       // What is read may not be overwritten before the host's part is done.
       submit(std::move(task)).wait_on(compute());
       fake_->enqueue(compute(), [=] { std::fill_n(elements, kElements, -1); });
@@ -178,10 +182,181 @@ TEST_F(DeviceStagingTest, MpiMayTakeTheDevicesOwnMemory) {
   }
   start(2, {.direct = true});
   Tensor data = produced(1);
-  const void* address = data.raw();
-  drive(*with_host_part(data, [] { return Step::kDone; }));
-  const auto task = staging_->stage({.lane = 1}, compute(), {{data, Part::Use::kBoth}}, false);
-  EXPECT_NE(data.raw(), address);  // one that computes goes by way of the host
+  const void* seen = nullptr;
+  drive(*staging_->stage({.lane = 1}, compute(), {{data, Part::Use::kBoth}},
+                         {.make = [&seen](const Tensors& on_host) {
+                           seen = on_host[0].raw();
+                           return std::make_unique<FunctionTask>([] { return Step::kDone; });
+                         }}));
+  EXPECT_NE(seen, nullptr);
+  EXPECT_NE(seen, data.raw());  // one that computes goes by way of the host
+}
+
+// What one operation does to its chunks, one after another: 7 of 16 elements and less.
+class ChunkedStagingTest : public DeviceStagingTest {
+ protected:
+  static constexpr std::size_t kChunk = 64;
+  std::unique_ptr<StagedTask> adding(Tensor data, Part::Use use = Part::Use::kBoth) {
+    return staging_->stage({.lane = 1}, compute(), {{data, use}},
+                           {.make = [this](const Tensors& on_host) {
+                             return std::make_unique<FunctionTask>([this, on_host] {
+                               for (std::int32_t& element : on_host[0].span<std::int32_t>())
+                                 element += 10;
+                               ++chunks_;
+                               return Step::kDone;
+                             });
+                           }});
+  }
+  // Until it says that nothing moves.
+  static void advance(Task& task) {
+    while (task.advance() == Step::kMoved) {
+    }
+  }
+
+  int chunks_ = 0;
+};
+
+TEST_F(ChunkedStagingTest, CopiesAndTheHostsPartOverlap) {
+  start(0, {.chunk_bytes = kChunk});
+  const Tensor data = produced(5);
+  const auto task = adding(data);
+  EXPECT_LE(staging_->pinned_memory().total_live, 64u + 3 * kChunk + 64);
+  const auto step = [this](int times) {
+    for (int i = 0; i < times; ++i) fake_->step();
+  };
+  step(12);  // the first three are on the host
+  EXPECT_TRUE(task->may_begin());
+  advance(*task);
+  advance(*task);
+  EXPECT_EQ(chunks_, 3);  // the fourth needs the place of the first, whose way back is queued alone
+  step(2);
+  advance(*task);
+  EXPECT_EQ(chunks_, 3);  // now the fourth is on its way, while those before go back
+  step(2);
+  advance(*task);
+  EXPECT_GE(chunks_, 4);
+  EXPECT_LT(chunks_, 7);
+  // The stream that waits for the last one has not moved.
+  task->arrival()->make_wait(compute());
+  consume(data, 15);
+  while (chunks_ < 7) {
+    fake_->step();
+    advance(*task);
+    EXPECT_EQ(consumed_, 0);
+  }
+  while (!task->arrival()->done()) {
+    fake_->step();
+    advance(*task);
+  }
+  compute().synchronize();
+  EXPECT_EQ(consumed_, 1);
+  EXPECT_EQ(wrong_, 0);
+}
+
+// What is only read, or only written, has one way; a slot that is filled waits for its emptying.
+TEST_F(ChunkedStagingTest, OneWay) {
+  for (std::uint64_t seed = 0; seed <= 12; ++seed) {
+    start(seed, {.stream_waits = seed % 3 != 2, .chunk_bytes = kChunk});
+    wrong_ = consumed_ = chunks_ = 0;
+    Tensor sent = produced(3), received = produced(4);
+    std::vector<std::int32_t> seen;
+    const auto sends = [&seen](const Tensors& on_host) {
+      return std::make_unique<FunctionTask>([&seen, on_host] {
+        const auto part = on_host[0].span<std::int32_t>();
+        seen.insert(seen.end(), part.begin(), part.end());
+        return Step::kDone;
+      });
+    };
+    const auto receives = [](const Tensors& on_host) {
+      return std::make_unique<FunctionTask>([on_host] {
+        std::ranges::fill(on_host[0].span<std::int32_t>(), 8);
+        return Step::kDone;
+      });
+    };
+    Work send = submit(
+        staging_->stage({.lane = 1}, compute(), {{sent, Part::Use::kRead}}, {.make = sends}));
+    Work receive = submit(staging_->stage({.lane = 2}, compute(), {{received, Part::Use::kWrite}},
+                                          {.make = receives}),
+                          2);
+    send.wait_on(compute());
+    // May be overwritten now.
+    fake_->enqueue(compute(), [to = sent.address<std::int32_t>()] { std::fill_n(to, 100, -1); });
+    receive.wait_on(compute());
+    consume(received, 8);
+    compute().synchronize();
+    send.wait_host();
+    receive.wait_host();
+    EXPECT_EQ(seen, std::vector<std::int32_t>(kElements, 3)) << "seed " << seed;
+    EXPECT_EQ(consumed_, 1);
+    EXPECT_EQ(wrong_, 0) << "seed " << seed;
+    sent = received = {};
+    send = receive = {};
+    end();
+  }
+}
+
+// What arrives early stays in its slot until the device is done with what was there before.
+TEST_F(ChunkedStagingTest, NothingLandsBeforeTheTensorIsReady) {
+  start(0, {.chunk_bytes = kChunk});
+  const Tensor data = empty();
+  auto* elements = data.address<std::int32_t>();
+  bool computed = false;
+  fake_->enqueue_until(compute(), [&computed] { return computed; });
+  fake_->enqueue(compute(), [elements] { std::fill_n(elements, kElements, 4); });
+  const auto task = adding(data, Part::Use::kWrite);
+  for (int i = 0; i < 20; ++i) {
+    fake_->step();
+    advance(*task);
+  }
+  EXPECT_EQ(chunks_, 3);
+  computed = true;
+  task->arrival()->make_wait(compute());
+  while (!task->arrival()->done()) {
+    fake_->step();
+    advance(*task);
+  }
+  EXPECT_EQ(chunks_, 7);
+  EXPECT_EQ(std::count(elements, elements + kElements, 4), 0);
+}
+
+// Two rows, of which the host is given the same columns.
+TEST_F(ChunkedStagingTest, StripsAreCutAtTheSamePlaces) {
+  start(3, {.chunk_bytes = kChunk});
+  Tensor rows = empty(), sums = Tensor::allocate(*memory_, compute(), {kElements / 2}, DType::kI32,
+                                                 MemoryUse::kActivations);
+  fake_->enqueue(compute(), [to = rows.address<std::int32_t>()] {
+    for (std::int32_t i = 0; i < kElements; ++i) to[i] = i;
+  });
+  const auto make = [](const Tensors& on_host) {
+    return std::make_unique<FunctionTask>([on_host] {
+      const auto both = on_host[0].span<std::int32_t>(), sum = on_host[1].span<std::int32_t>();
+      EXPECT_EQ(both.size(), 2 * sum.size());
+      EXPECT_LE(on_host[0].bytes(), kChunk);
+      for (std::size_t i = 0; i < sum.size(); ++i) sum[i] = both[i] + both[sum.size() + i];
+      return Step::kDone;
+    });
+  };
+  submit(staging_->stage({.lane = 1}, compute(),
+                         {{rows, Part::Use::kRead, 2}, {sums, Part::Use::kWrite}}, {.make = make}))
+      .wait_on(compute());
+  compute().synchronize();
+  for (std::int32_t i = 0; i < kElements / 2; ++i) {
+    EXPECT_EQ(sums.address<std::int32_t>()[i], 2 * i + kElements / 2);
+  }
+}
+
+TEST_F(ChunkedStagingTest, WhatMayNotBeCutTravelsWhole) {
+  start(1, {.chunk_bytes = kChunk});
+  Tensor data = produced(1);
+  std::int64_t given = 0;
+  const auto make = [&given](const Tensors& on_host) {
+    given = on_host[0].elements();
+    return std::make_unique<FunctionTask>([] { return Step::kDone; });
+  };
+  submit(staging_->stage({.lane = 1}, compute(), {{data, Part::Use::kBoth}},
+                         {.make = make, .whole = true}))
+      .wait_host();
+  EXPECT_EQ(given, kElements);
 }
 
 TEST_F(DeviceStagingTest, ARankAloneStaysInTheStream) {

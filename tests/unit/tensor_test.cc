@@ -71,6 +71,31 @@ TEST(Allocator, ReusesAndCounts) {
   EXPECT_LE(allocator->stats().reserved, 1024u);
 }
 
+TEST(Allocator, CountsMemoryOfAnotherOriginWhileItLives) {
+  const auto allocator = make_caching_allocator(Device());
+  bool freed = false;
+  Buffer adopted = allocator->adopt(Buffer(new std::byte[500],
+                                           [&freed](std::byte* memory) {
+                                             delete[] memory;
+                                             freed = true;
+                                           }),
+                                    500, MemoryUse::kGradients);
+  const auto live = [&] {
+    return allocator->stats().live[static_cast<std::size_t>(MemoryUse::kGradients)];
+  };
+  EXPECT_EQ(live(), 500u);
+  EXPECT_EQ(allocator->stats().reserved, 500u);
+  Tensor tensor = Tensor::over(adopted, Device(), {125}, DType::kF32);
+  adopted = {};
+  EXPECT_FALSE(freed);
+  EXPECT_EQ(tensor.bytes(), 500u);
+  tensor = {};
+  EXPECT_TRUE(freed);
+  EXPECT_EQ(live(), 0u);
+  EXPECT_EQ(allocator->stats().reserved, 0u);
+  EXPECT_EQ(allocator->stats().total_peak, 500u);
+}
+
 TEST(Allocator, SaysWhatHoldsTheMemory) {
   const auto allocator = make_caching_allocator({}, 8 << 20);
   const Buffer held = allocator->allocate(5 << 20, MemoryUse::kParameters, Stream());

@@ -31,12 +31,13 @@ struct Transfer {
 //
 // Reductions add in rank order 0, 1, ..., size-1, in fp32 for bf16 and fp16, and in the own type
 // otherwise, and round once: the result has the same bits on every rank, wherever the ranks run,
-// and whichever of our algorithms the table names. Of tensors on a GPU that NCCL carries less holds:
-// the same bits on every rank, and from run to run on the same grid, GPUs and links with the same
-// NCCL and its algorithm; the order, and where bf16 and fp16 are rounded on the way, are NCCL's.
+// and whichever of our algorithms the table names. Of tensors on a GPU that NCCL carries less
+// holds: the same bits on every rank, and from run to run on the same grid, GPUs and links with the
+// same NCCL and its algorithm; the order, and where bf16 and fp16 are rounded on the way, are
+// NCCL's.
 //
-// Where NCCL carries tensors, hosts enter operations on the GPU and wait for MPI in the same program
-// order on all ranks, from one thread: both need the peers' hosts (src/comm/README.md).
+// Where NCCL carries tensors, hosts enter operations on the GPU and wait for MPI in the same
+// program order on all ranks, from one thread: both need the peers' hosts (src/comm/README.md).
 class Communicator {
  public:
   virtual ~Communicator() = default;
@@ -60,10 +61,13 @@ class Communicator {
   virtual Work exchange(const Stream& ready, std::vector<Transfer> transfers) = 0;
   virtual Work barrier() = 0;
 
-  // Tells the backend of long-lived memory that operations will use often, so that it may send from
-  // there without a copy of its own. Lasts until let go of, before the communicator; nothing where
-  // the backend has no use for it. Collective.
-  virtual std::shared_ptr<void> register_buffer(const Tensor& data);
+  // For allocate_carried. Memory of the GPU, of the kind that the backend can share among ranks;
+  // nullptr where it has none of its own.
+  virtual Buffer backend_memory(std::size_t bytes);
+  // Tells the backend of such memory, so that it needs no copies of its own there. Lasts until let
+  // go of, before the communicator and the memory end. Collective: all ranks of the communicator
+  // register, or none does; nullptr then, as where the backend has no use for it.
+  virtual std::shared_ptr<void> register_memory(const Buffer& memory, std::size_t bytes);
 
   // Blocking. True where every rank said true: all ranks reach the same verdict.
   bool agree(bool ok);
@@ -88,5 +92,14 @@ class Communicator {
   // when it is first asked for: collective then.
   virtual const void* native_mpi() const = 0;
 };
+
+// A tensor, contents undefined, in memory that `carriers` carry best: where their backend can share
+// memory among ranks, of that kind and registered with each. For what lives long and is
+// communicated often; `allocator`, whose device it is on, counts it. Let go of before the carriers
+// end. The memory goes back when the device is done with it; with an exception in flight nobody is
+// waited for. Collective over each carrier in turn, with as many bytes on all of its ranks. Throws
+// OutOfMemoryError.
+Tensor allocate_carried(const std::vector<Communicator*>& carriers, Allocator& allocator,
+                        const Stream& stream, const Shape& shape, DType dtype, MemoryUse use);
 
 }  // namespace trireme

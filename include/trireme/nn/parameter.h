@@ -97,8 +97,8 @@ class FlatGroup {
   FlatGroup(std::string name, std::vector<Parameter*> parameters);
 
   // Allocates, gives the parameters their views, and fills in the initial values. fp32 compute
-  // shares weights and master values.
-  void materialize(ops::Context& ctx, const ParameterUse& use);
+  // shares weights and master values. `gradients`: (elements) fp32; undefined where nothing trains.
+  void materialize(ops::Context& ctx, const ParameterUse& use, const Tensor& gradients);
 
   const std::string& name() const { return name_; }
   const std::vector<Parameter*>& parameters() const { return parameters_; }
@@ -126,8 +126,8 @@ class FlatGroup {
 class ParameterSet {
  public:
   Parameter& add(ParameterSpec spec);
-  // Forms the flat groups. Called once, when all parameters are declared.
-  void materialize(const std::string& block, ops::Context& ctx, const ParameterUse& use);
+  // Forms the flat groups, without memory. Called once, when all parameters are declared.
+  void form_groups(const std::string& block);
 
   const std::vector<std::unique_ptr<Parameter>>& parameters() const { return parameters_; }
   const std::vector<std::unique_ptr<FlatGroup>>& groups() const { return groups_; }

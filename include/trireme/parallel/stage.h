@@ -45,6 +45,10 @@ class Stage {
   std::vector<nn::Parameter*> parameters() const;
 
  private:
+  // Of the groups, in their order; where nothing trains, undefined. Collective over the data
+  // dimension and the stages that share the tied parameter.
+  Tensors allocate_gradients(ops::Context& ctx) const;
+
   const ProcessGrid& grid_;
   StageOptions options_;
   Stream stream_;

@@ -48,6 +48,10 @@ class Allocator {
   // block's earlier life; uses on other streams are for record_use. Throws OutOfMemoryError, whose
   // message says what each MemoryUse holds.
   virtual Buffer allocate(std::size_t bytes, MemoryUse use, const Stream& stream) = 0;
+  // Memory of another origin on the same device, counted as the allocator's own while the buffer
+  // lives, which owns it. record_use knows nothing of it: its origin takes care that it outlives
+  // its use.
+  virtual Buffer adopt(Buffer memory, std::size_t bytes, MemoryUse use) = 0;
   virtual MemoryStats stats() const = 0;
   virtual Device device() const = 0;
 };

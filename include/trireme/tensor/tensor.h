@@ -23,6 +23,9 @@ class Tensor {
   static Tensor allocate(Allocator& allocator, const Stream& stream, const Shape& shape,
                          DType dtype, MemoryUse use);
 
+  // Over memory of `device` that is there already, which it shares.
+  static Tensor over(Buffer memory, Device device, const Shape& shape, DType dtype);
+
   // A view of host memory that the caller keeps alive and valid.
   static Tensor wrap(void* data, const Shape& shape, DType dtype);
   template <class T>

@@ -13,13 +13,10 @@
 #include "../ending.h"
 #include "../reduce.h"
 #include "captured_operations.h"
+#include "nccl_memory.h"
 
 namespace trireme::nccl {
 namespace {
-
-bool on_host(const Tensor& tensor) {
-  return tensor.device().kind == DeviceKind::kCpu;
-}
 
 // Whether an operation is one of the host. Throws where its tensors, or `ready`, are not all of one
 // device.
@@ -199,15 +196,13 @@ class NcclCommunicator final : public Communicator {
 
   const void* native_mpi() const override { return host_->native_mpi(); }
 
-  std::shared_ptr<void> register_buffer(const Tensor& data) override {
-    if (on_host(data) || data.bytes() == 0) return host_->register_buffer(data);
-    void* made = nullptr;
-    connection_->call("register_buffer", [&](Library& nccl, CommHandle comm) {
-      return nccl.register_buffer(comm, data.raw(), data.bytes(), made);
-    });
-    return {made, [connection = connection_](void* registration) {
-              connection->deregister(registration);
-            }};
+  Buffer backend_memory(std::size_t bytes) override {
+    session_.check();
+    return session_.allocate(bytes);
+  }
+  std::shared_ptr<void> register_memory(const Buffer& memory, std::size_t bytes) override {
+    const Recorded recorded(*session_.parts().recorder, lane_, "register_memory");
+    return nccl::register_memory(session_, connection_, *this, memory, bytes);
   }
 
  private:

@@ -57,6 +57,44 @@ Session::LentStream Session::lend_stream() {
           }};
 }
 
+Session::~Session() {
+  for (std::byte* memory : left_memory_) library_->free(memory);
+}
+
+Buffer Session::allocate(std::size_t bytes) {
+  parts_.cuda->set_device(parts_.device);
+  void* memory = nullptr;
+  if (library_->allocate(memory, bytes) != Result::kSuccess) return nullptr;
+  const std::lock_guard lock(mutex_);
+  memory_.emplace(static_cast<std::byte*>(memory), false);
+  return {static_cast<std::byte*>(memory), [this](std::byte* given) { give_back(given); }};
+}
+
+void Session::give_back(std::byte* memory) noexcept {
+  const bool may_wait = std::uncaught_exceptions() == 0;
+  if (may_wait) wait_for_device();
+  const std::lock_guard lock(mutex_);
+  memory_.erase(memory);
+  if (may_wait) {
+    library_->free(memory);
+  } else {
+    left_memory_.push_back(memory);
+  }
+}
+
+std::optional<Library::Registration> Session::kind_of(const Buffer& memory) const {
+  using Kind = Library::Registration;
+  const std::lock_guard lock(mutex_);
+  const auto known = memory_.find(memory.get());
+  if (known == memory_.end()) return std::nullopt;
+  return library_->has_windows() && !known->second ? Kind::kWindow : Kind::kBuffer;
+}
+
+void Session::set_in_window(const Buffer& memory, bool in_window) {
+  const std::lock_guard lock(mutex_);
+  memory_.at(memory.get()) = in_window;
+}
+
 std::vector<std::shared_ptr<Connection>> Session::open_connections() const {
   const std::lock_guard lock(mutex_);
   std::vector<std::shared_ptr<Connection>> open;
@@ -167,11 +205,26 @@ void Connection::close() noexcept {
   }
 }
 
-void Connection::deregister(void* registration) noexcept {
+Connection::Registration* Connection::register_memory(Library::Registration kind, std::byte* memory,
+                                                      std::size_t bytes, std::string& refusal) {
+  constexpr const char* kWhat = "register memory";
+  const OrderGuard::Entry entry(session_.guard(), fmt::format("{} of {}", kWhat, name_));
+  Registration& made = registrations_.emplace_back(kind);
+  const Result result = make([&](Library& library, CommHandle comm) {
+    const Result at_once = library.register_memory(comm, kind, memory, bytes, made.handle);
+    if (at_once != Result::kSuccess) refusal = library.words(at_once, comm);
+    return at_once;
+  });
+  const bool error = result != Result::kSuccess && result != Result::kInProgress;
+  if (error && state() == Result::kSuccess) return nullptr;
+  refusal.clear();
+  settle(kWhat, result);
+  return made.handle == nullptr ? nullptr : &made;
+}
+
+void Connection::deregister(Registration& registration) noexcept {
   const std::lock_guard lock(mutex_);
-  if (!gone_ && registration != nullptr) {
-    session_.library().deregister_buffer(handle_, registration);
-  }
+  if (!gone_) session_.library().deregister_memory(handle_, registration.kind, registration.handle);
 }
 
 void Connection::abort() noexcept {

@@ -2,10 +2,13 @@
 #pragma once
 
 #include <atomic>
+#include <deque>
 #include <exception>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -24,6 +27,9 @@ class Session {
  public:
   Session(std::shared_ptr<Library> library, const DeviceCarrierParts& parts)
       : library_(std::move(library)), parts_(parts), timeout_s_(parts.timeout_s) {}
+  ~Session();  // all communicators have ended
+  Session(const Session&) = delete;
+  Session& operator=(const Session&) = delete;
 
   Library& library() const { return *library_; }
   const DeviceCarrierParts& parts() const { return parts_; }
@@ -50,8 +56,21 @@ class Session {
   using LentStream = std::unique_ptr<cuda::OwnedStream, std::function<void(cuda::OwnedStream*)>>;
   LentStream lend_stream();
 
+  // Memory of NCCL's own, which goes back when the device is done with it; with an exception in
+  // flight, when the session ends, since kernels may wait for a peer. nullptr where there is not
+  // enough.
+  Buffer allocate(std::size_t bytes);
+  // How memory may be registered next: as a window, once, where it is of the session's own and this
+  // version has windows; as a buffer; or not at all, where it is not its own.
+  std::optional<Library::Registration> kind_of(const Buffer& memory) const;
+  void set_in_window(const Buffer& memory, bool in_window);
+  void wait_for_device() const { parts_.cuda->release_freed(parts_.device); }
+  // True the first time.
+  bool first_refusal() { return !refused_.exchange(true); }
+
  private:
   std::vector<std::shared_ptr<Connection>> open_connections() const;
+  void give_back(std::byte* memory) noexcept;
 
   const std::shared_ptr<Library> library_;
   const DeviceCarrierParts parts_;
@@ -62,6 +81,9 @@ class Session {
   std::exception_ptr fault_;
   std::vector<std::weak_ptr<Connection>> connections_;
   std::vector<std::unique_ptr<cuda::OwnedStream>> idle_streams_;
+  std::map<const std::byte*, bool> memory_;  // of NCCL's own, and whether a window holds it
+  std::vector<std::byte*> left_memory_;      // for the end
+  std::atomic<bool> refused_ = false;
 };
 
 // Thread-safe: a fault may be found, and everything aborted, by another thread.
@@ -82,7 +104,16 @@ class Connection {
   void check();
   // Collective. Ends it in good order; what is queued is still done. Where that fails, aborts.
   void close() noexcept;
-  void deregister(void* registration) noexcept;  // see Library::register_buffer
+  // Registers memory, as call() makes a call; but where NCCL refuses it at once, and nothing else
+  // is wrong, `refusal` says why. None where NCCL has no use for it.
+  struct Registration {
+    Library::Registration kind;
+    void* handle = nullptr;
+  };
+  Registration* register_memory(Library::Registration kind, std::byte* memory, std::size_t bytes,
+                                std::string& refusal);
+  // Nothing of it is in use. Does nothing once the communicator has ended.
+  void deregister(Registration& registration) noexcept;
   // From any thread, with no other rank; kernels end. Once: later calls do nothing.
   void abort() noexcept;
 
@@ -97,6 +128,8 @@ class Connection {
   std::mutex mutex_;  // guards handle_, and that nobody calls NCCL with one that is gone
   CommHandle handle_ = nullptr;
   bool gone_ = false;  // closed or aborted
+  // Stay where they are: NCCL may write a handle from a thread of its own until a call has settled.
+  std::deque<Registration> registrations_;
 };
 
 // Throws as the fault of a call that answered `result`, which is an error.

@@ -56,6 +56,10 @@ ncclRedOp_t op_of(ReduceOp op) {
   return op == ReduceOp::kSum ? ncclSum : op == ReduceOp::kMax ? ncclMax : ncclMin;
 }
 
+constexpr int kSymmetricWindow = 1;  // NCCL_WIN_COLL_SYMMETRIC
+using WindowRegister = ncclResult_t(ncclComm_t, void*, std::size_t, void** window, int flags);
+using WindowDeregister = ncclResult_t(ncclComm_t, void* window);
+
 // The functions by their names in the library.
 struct Functions {
   decltype(&ncclGetVersion) get_version;
@@ -77,6 +81,12 @@ struct Functions {
   decltype(&ncclRecv) receive;
   decltype(&ncclCommRegister) register_buffer;
   decltype(&ncclCommDeregister) deregister_buffer;
+  decltype(&ncclMemAlloc) allocate;
+  decltype(&ncclMemFree) free;
+  // As NCCL 2.27 and later declare them; none in an older library. This program may have been built
+  // with one of those.
+  WindowRegister* register_window;
+  WindowDeregister* deregister_window;
 };
 
 Functions find_functions(const DynamicLibrary& library) {
@@ -104,6 +114,10 @@ Functions find_functions(const DynamicLibrary& library) {
   load(found.receive, "ncclRecv");
   load(found.register_buffer, "ncclCommRegister");
   load(found.deregister_buffer, "ncclCommDeregister");
+  load(found.allocate, "ncclMemAlloc");
+  load(found.free, "ncclMemFree");
+  found.register_window = library.function<WindowRegister>("ncclCommWindowRegister");
+  found.deregister_window = library.function<WindowDeregister>("ncclCommWindowDeregister");
   return found;
 }
 
@@ -189,12 +203,25 @@ class RealLibrary final : public Library {
     return result_of(nccl_.receive(data, bytes, ncclUint8, peer, comm_of(comm), stream_of(stream)));
   }
 
-  Result register_buffer(CommHandle comm, void* data, std::size_t bytes,
-                         void*& registration) override {
-    return result_of(nccl_.register_buffer(comm_of(comm), data, bytes, &registration));
+  Result allocate(void*& memory, std::size_t bytes) override {
+    return result_of(nccl_.allocate(&memory, bytes));
   }
-  Result deregister_buffer(CommHandle comm, void* registration) override {
-    return result_of(nccl_.deregister_buffer(comm_of(comm), registration));
+  Result free(void* memory) override { return result_of(nccl_.free(memory)); }
+
+  bool has_windows() override {
+    return nccl_.register_window != nullptr && nccl_.deregister_window != nullptr;
+  }
+  Result register_memory(CommHandle comm, Registration kind, void* data, std::size_t bytes,
+                         void*& registration) override {
+    return result_of(
+        kind == Registration::kWindow
+            ? nccl_.register_window(comm_of(comm), data, bytes, &registration, kSymmetricWindow)
+            : nccl_.register_buffer(comm_of(comm), data, bytes, &registration));
+  }
+  Result deregister_memory(CommHandle comm, Registration kind, void* registration) override {
+    return result_of(kind == Registration::kWindow
+                         ? nccl_.deregister_window(comm_of(comm), registration)
+                         : nccl_.deregister_buffer(comm_of(comm), registration));
   }
 
  private:

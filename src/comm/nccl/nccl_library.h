@@ -20,7 +20,8 @@ using UniqueId = std::array<std::byte, 128>;
 // NCCL's own numbers; what is not named here is an error too.
 enum class Result : int { kSuccess = 0, kSystemError = 2, kRemoteError = 6, kInProgress = 7 };
 
-// The oldest NCCL that has all of the calls below (ncclCommRegister came last).
+// The oldest NCCL that has all of the calls below but windows, which are from 2.27
+// (ncclCommRegister came last).
 inline constexpr int kOldestVersion = 21900;
 
 // "2.28.9" of 22809.
@@ -65,9 +66,22 @@ class Library {
   virtual Result receive(void* data, std::size_t bytes, int peer, CommHandle comm,
                          cuda::StreamHandle stream) = 0;
 
-  virtual Result register_buffer(CommHandle comm, void* data, std::size_t bytes,
+  // Device memory of the kind that ranks can share, of the calling thread's device.
+  virtual Result allocate(void*& memory, std::size_t bytes) = 0;
+  virtual Result free(void* memory) = 0;  // nothing uses it any more
+
+  // How memory is made known to a communicator. Either way it is the same on all ranks, and nothing
+  // of it is in use when it ends. `registration` is set when the call has settled, so it stays
+  // where it is until then.
+  enum class Registration {
+    kBuffer,  // each rank its own (ncclCommRegister)
+    kWindow   // collective; mapped into all ranks (ncclCommWindowRegister). Of memory of allocate()
+  };
+  virtual bool has_windows() = 0;  // this version
+  // The registration is none where the library has no use for it.
+  virtual Result register_memory(CommHandle comm, Registration kind, void* data, std::size_t bytes,
                                  void*& registration) = 0;
-  virtual Result deregister_buffer(CommHandle comm, void* registration) = 0;
+  virtual Result deregister_memory(CommHandle comm, Registration kind, void* registration) = 0;
 };
 
 // NCCL itself, opened when this is first called. Throws NcclError where it is not found, lacks a
