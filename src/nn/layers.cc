@@ -73,10 +73,12 @@ Value Norm::forward(Tape& tape, const Value& x) const {
   ops::Context& ctx = tape.context();
   const Tensor y = ctx.allocate(x.shape(), x.tensor().dtype());  // (rows, C)
   const Statistics rows = allocate_statistics(ctx, x.shape()[0]);
-  kind_ == NormKind::kLayer
-      ? ops::layer_norm(ctx, x.tensor(), weight_->weight(), bias(), kNormEpsilon, y, rows.mean,
-                        rows.rstd)
-      : ops::rms_norm(ctx, x.tensor(), weight_->weight(), kNormEpsilon, y, rows.rstd);
+  if (kind_ == NormKind::kLayer) {
+    ops::layer_norm(ctx, x.tensor(), weight_->weight(), bias(), kNormEpsilon, y, rows.mean,
+                    rows.rstd);
+  } else {
+    ops::rms_norm(ctx, x.tensor(), weight_->weight(), kNormEpsilon, y, rows.rstd);
+  }
   return record(tape, x, y, rows);
 }
 
@@ -85,11 +87,13 @@ Norm::Added Norm::forward_added(Tape& tape, const Value& x, const Value& branch)
   const Tensor sum = ctx.allocate(x.shape(), x.tensor().dtype());  // (rows, C)
   const Tensor y = ctx.allocate(x.shape(), x.tensor().dtype());
   const Statistics rows = allocate_statistics(ctx, x.shape()[0]);
-  kind_ == NormKind::kLayer
-      ? ops::add_layer_norm(ctx, x.tensor(), branch.tensor(), weight_->weight(), bias(),
-                            kNormEpsilon, sum, y, rows.mean, rows.rstd)
-      : ops::add_rms_norm(ctx, x.tensor(), branch.tensor(), weight_->weight(), kNormEpsilon, sum, y,
-                          rows.rstd);
+  if (kind_ == NormKind::kLayer) {
+    ops::add_layer_norm(ctx, x.tensor(), branch.tensor(), weight_->weight(), bias(), kNormEpsilon,
+                        sum, y, rows.mean, rows.rstd);
+  } else {
+    ops::add_rms_norm(ctx, x.tensor(), branch.tensor(), weight_->weight(), kNormEpsilon, sum, y,
+                      rows.rstd);
+  }
   const Value added = record_sum(tape, x, branch, sum);
   return {added, record(tape, added, y, rows)};
 }
@@ -103,29 +107,34 @@ Value Norm::record(Tape& tape, const Value& x, const Tensor& y, const Statistics
   std::vector<const Parameter*> parameters = {weight_};
   if (bias_) parameters.push_back(bias_);
   return tape.record(
-      y, {x},
-      [x, rows, this](Tape& t, const Tensor& dy) {
-        ops::Context& ctx = t.context();
-        // What else goes to x, past the norm, is there already: added up in one pass, and in place
-        // unless other values have the same gradient.
-        const Tensor rest = t.take_gradient(x.slot());
-        const Tensor dx =
-            rest.defined() && !rest.shared() ? rest : ctx.allocate(dy.shape(), dy.dtype());
-        kind_ == NormKind::kLayer
-            ? ops::layer_norm_backward_input(ctx, dy, x.tensor(), weight_->weight(), rows.mean,
-                                             rows.rstd, rest, dx)
-            : ops::rms_norm_backward_input(ctx, dy, x.tensor(), weight_->weight(), rows.rstd, rest,
-                                           dx);
-        t.add_gradient(x.slot(), dx);
-      },
+      y, {x}, [x, rows, this](Tape& t, const Tensor& dy) { backward_input(t, x, rows, dy); },
       parameters,
       [x, rows, this](Tape& t, const Tensor& dy) {
-        kind_ == NormKind::kLayer ? ops::layer_norm_backward_weight(
-                                        t.context(), dy, x.tensor(), rows.mean, rows.rstd,
-                                        weight_->gradient(), bias_ ? bias_->gradient() : Tensor())
-                                  : ops::rms_norm_backward_weight(t.context(), dy, x.tensor(),
-                                                                  rows.rstd, weight_->gradient());
+        if (kind_ == NormKind::kLayer) {
+          ops::layer_norm_backward_weight(t.context(), dy, x.tensor(), rows.mean, rows.rstd,
+                                          weight_->gradient(),
+                                          bias_ ? bias_->gradient() : Tensor());
+        } else {
+          ops::rms_norm_backward_weight(t.context(), dy, x.tensor(), rows.rstd,
+                                        weight_->gradient());
+        }
       });
+}
+
+void Norm::backward_input(Tape& tape, const Value& x, const Statistics& rows,
+                          const Tensor& dy) const {
+  ops::Context& ctx = tape.context();
+  // What else goes to x, past the norm, is there already: added up in one pass, and in place unless
+  // other values have the same gradient.
+  const Tensor rest = tape.take_gradient(x.slot());
+  const Tensor dx = rest.defined() && !rest.shared() ? rest : ctx.allocate(dy.shape(), dy.dtype());
+  if (kind_ == NormKind::kLayer) {
+    ops::layer_norm_backward_input(ctx, dy, x.tensor(), weight_->weight(), rows.mean, rows.rstd,
+                                   rest, dx);
+  } else {
+    ops::rms_norm_backward_input(ctx, dy, x.tensor(), weight_->weight(), rows.rstd, rest, dx);
+  }
+  tape.add_gradient(x.slot(), dx);
 }
 
 ColumnParallelLinear::Part ColumnParallelLinear::split_part(const LayerContext& context,

@@ -54,6 +54,8 @@ class Norm {
   };
   Statistics allocate_statistics(ops::Context& ctx, std::int64_t rows) const;
   Value record(Tape& tape, const Value& x, const Tensor& y, const Statistics& statistics) const;
+  void backward_input(Tape& tape, const Value& x, const Statistics& statistics,
+                      const Tensor& dy) const;
   Tensor bias() const { return bias_ ? bias_->weight() : Tensor(); }
 
   NormKind kind_;
