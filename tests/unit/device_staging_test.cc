@@ -301,7 +301,7 @@ TEST_F(ChunkedStagingTest, NothingLandsBeforeTheTensorIsReady) {
   const Tensor data = empty();
   auto* elements = data.address<std::int32_t>();
   bool computed = false;
-  fake_->enqueue_until(compute(), [&computed] { return computed; });
+  fake_->enqueue_until(compute(), [&computed] { return [&computed] { return computed; }; });
   fake_->enqueue(compute(), [elements] { std::fill_n(elements, kElements, 4); });
   const auto task = adding(data, Part::Use::kWrite);
   for (int i = 0; i < 20; ++i) {
