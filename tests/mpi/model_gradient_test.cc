@@ -80,6 +80,12 @@ class Layers : public ::testing::Test {
   nn::LayerContext layer(nn::ParameterSet& parameters) {
     return {parameters, {&grid_.tensor(), false}, "layer"};
   }
+  void materialize(nn::ParameterSet& parameters) {
+    parameters.form_groups("layer");
+    for (const auto& group : parameters.groups()) {
+      group->materialize(ctx_, {}, ctx_.allocate({group->elements()}, DType::kF32));
+    }
+  }
 
   ops::Context ctx_ = ops::make_cpu_context(1);
   ProcessGrid grid_{trireme::testing::runtime(), {1, 1, 1}, {trireme::testing::runtime().rank()}};
@@ -91,7 +97,7 @@ TEST_F(Layers, ANormAddsToWhatGoesPastItAndSparesWhatOthersHold) {
   for (const nn::NormKind kind : {nn::NormKind::kLayer, nn::NormKind::kRms}) {
     nn::ParameterSet parameters;
     const nn::Norm norm(layer(parameters), kind, kWidth, true);
-    parameters.materialize("layer", ctx_, {});
+    materialize(parameters);
     const Tensor x = random(1), dy = random(2), dy_before = random(2);
     nn::Tape tape(ctx_, true);
     const nn::Value in = tape.input(x, true);
@@ -131,7 +137,7 @@ TEST_F(Layers, DeferredWeightGradientsOfAFeedForwardAreTheSame) {
     for (const bool defer : {false, true}) {
       nn::ParameterSet parameters;
       const nn::Mlp mlp(layer(parameters), activation, kWidth, kHidden, true, 0.5f, 0.5f);
-      parameters.materialize("layer", ctx_, {});
+      materialize(parameters);
       Contributions contributions;
       nn::Tape tape(ctx_, true, &contributions);
       const nn::Value x = tape.input(random(1), true);

@@ -128,10 +128,11 @@ struct FakeNccl::Operation {
   std::vector<MPI_Request> requests;
   bool started = false;
   bool point_to_point = false;
-  std::atomic<bool> over = false;
+  // One for all that a graph starts of it.
+  std::shared_ptr<std::atomic<bool>> over = std::make_shared<std::atomic<bool>>(false);
 
   bool uses(const std::byte* data, std::size_t bytes) const {
-    return !over && !comm->aborted && std::ranges::any_of(memory, [&](const auto& used) {
+    return !*over && !comm->aborted && std::ranges::any_of(memory, [&](const auto& used) {
       return overlap(static_cast<const std::byte*>(used.first), used.second, data, bytes);
     });
   }
@@ -168,8 +169,8 @@ struct FakeNccl::Operation {
   }
   // What the stream asks.
   bool ended() {
-    over = advance();
-    return over;
+    *over = advance();
+    return *over;
   }
   bool advance() {
     if (comm->aborted) {
