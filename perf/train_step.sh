@@ -11,6 +11,7 @@ if [[ ${1:-} == --device ]]; then
   shift 2
 fi
 contexts=("${@:2}")
+ours=()
 case $device in
   cpu)
     steps=${1:-5} batch=4 precisions=(fp32)
@@ -19,7 +20,7 @@ case $device in
     grep -m1 'model name' /proc/cpuinfo
     ;;
   cuda)
-    steps=${1:-20} batch=64 precisions=(bf16)
+    steps=${1:-20} batch=64 precisions=(bf16) ours=(--graphs true)
     [[ ${#contexts[@]} -gt 0 ]] || contexts=(1024)
     ;;
   *)
@@ -37,7 +38,7 @@ trap 'rm -f "$figures"' EXIT
 for precision in "${precisions[@]}"; do
   for context in "${contexts[@]}"; do
     step=(--batch "$batch" --context "$context" --dtype "$precision" --device "$device")
-    build/release/bin/trireme bench step --preset gpt2-124m "${step[@]}" --repeats "$steps" --json "$figures"
+    build/release/bin/trireme bench step --preset gpt2-124m "${step[@]}" "${ours[@]}" --repeats "$steps" --json "$figures"
     "$python" perf/train_step_torch.py --beside "$figures" "${step[@]}" --steps "$steps" --threads "$(nproc)"
   done
 done

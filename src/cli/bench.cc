@@ -66,6 +66,7 @@ std::string roof_text(const bench::Roof& roof, std::string_view dtype, const ops
 }
 
 ExitStatus bench_comm(Runtime& runtime, const BenchArguments& given) {
+  ComputeDevice device = choose_compute_device(runtime, given.device);
   bench::CommOptions options;
   options.sizes = bench::sizes_between(bench::read_bytes(given.from, "--from"),
                                        bench::read_bytes(given.to, "--to"));
@@ -73,12 +74,13 @@ ExitStatus bench_comm(Runtime& runtime, const BenchArguments& given) {
   options.warmup = given.warmup;
   options.repeats = given.repeats.value_or(options.repeats);
   const int ranks = runtime.size();
-  print_on_first(runtime, fmt::format("{} ranks on {} nodes, fp32, {} repeats", ranks,
-                                      runtime.nodes(), options.repeats));
+  print_on_first(runtime,
+                 fmt::format("{} ranks on {} nodes, fp32, {} repeats, {}, carried by {}", ranks,
+                             runtime.nodes(), options.repeats, device.name, device.carrier));
   print_on_first(runtime, fmt::format("{:<16}{:>12}{:>12}{:>12}{:>12}{:>8}", "op", "bytes",
                                       "time us", "algbw GB/s", "busbw GB/s", "#wrong"));
   std::vector<bench::CommRow> rows;
-  bench::measure_comm(runtime.world(), options, [&](const bench::CommRow& row) {
+  bench::measure_comm(runtime.world(), device.context, options, [&](const bench::CommRow& row) {
     const double bandwidth = row.algorithm_bandwidth() * 1e-9;
     print_on_first(runtime, fmt::format("{:<16}{:>12}{:>12.1f}{:>12.3f}{:>12.3f}{:>8}",
                                         name_of(row.op), row.bytes, row.seconds * 1e6, bandwidth,
@@ -180,13 +182,15 @@ ExitStatus bench_step(Runtime& runtime, const BenchArguments& given) {
 
 const std::vector<Bench>& benches() {
   static const std::vector<Bench> table = {
-      {"comm", {"from", "to", "warmup", "only", "repeats", "json"}, bench_comm},
+      {"comm",
+       {"from", "to", "warmup", "only", "device", "backend", "repeats", "json"},
+       bench_comm},
       {"ops",
        {"preset", "batch", "context", "dtype", "threads", "device", "only", "repeats", "json"},
        bench_ops},
       {"step",
-       {"preset", "batch", "context", "dtype", "threads", "device", "micro", "pipeline", "tensor",
-        "graphs", "repeats", "json"},
+       {"preset", "batch", "context", "dtype", "threads", "device", "backend", "micro", "pipeline",
+        "tensor", "graphs", "repeats", "json"},
        bench_step},
   };
   return table;
@@ -214,8 +218,11 @@ void declare(Options& options, BenchArguments& given) {
   options.add("threads", given.device.threads, "", "ops, step: of each rank; auto: its cores",
               at_least(1));
   options.add("device", given.device.device, "",
-              "ops, step: where to compute; auto: on GPUs where every rank sees one, else on CPUs",
+              "where to compute; auto: on GPUs where every rank sees one, else on CPUs",
               one_of({"auto", "cpu", "cuda"}));
+  options.add("backend", given.device.backend, "",
+              "comm, step: what carries tensors of GPUs between ranks; as comm.backend of train",
+              one_of({"auto", "mpi", "nccl"}));
   options.add("micro", given.micro, "sequences", "step: of a micro-batch; auto: all of the batch",
               at_least(1));
   options.add("pipeline", given.pipeline, "ranks",
@@ -259,6 +266,7 @@ void check(const Bench& bench, const BenchArguments& given) {
       bench::read_bytes(given.from, "--from") > bench::read_bytes(given.to, "--to")) {
     throw ConfigError(fmt::format("--from {} is more than --to {}", given.from, given.to));
   }
+  check_backends(given.device);
   if (bench.name == "ops") require_single_process("bench ops");
 }
 

@@ -5,7 +5,9 @@
 
 #include "trireme/base/clock.h"
 #include "trireme/base/error.h"
+#include "trireme/ops/elementwise.h"
 #include "trireme/study/bench.h"
+#include "trireme/tensor/copy.h"
 
 namespace trireme::bench {
 namespace {
@@ -25,18 +27,23 @@ float element(int rank, std::int64_t i) {
 // One operation at one size: its buffers, how it is run, and what must come out.
 class Trial {
  public:
-  Trial(Communicator& comm, Collective op, std::int64_t bytes) : comm_(comm), op_(op) {
+  Trial(Communicator& comm, ops::Context& ctx, Collective op, std::int64_t bytes)
+      : comm_(comm), ctx_(ctx), op_(op) {
     const auto ranks = static_cast<std::int64_t>(comm.size());
     part_ = std::max<std::int64_t>(1, bytes / (kElementBytes * ranks));
     whole_ = part_ * ranks;
-    const auto make = [](std::int64_t n) {
-      return std::vector<float>(static_cast<std::size_t>(n), -1.0f);
+    const auto make = [&](std::int64_t n) {
+      return allocate_carried({&comm}, *ctx.allocator, ctx.stream, {n}, DType::kF32,
+                              MemoryUse::kCommunication);
     };
     source_ = make(op == Collective::kAllGather ? part_ : whole_);
     result_ = make(op == Collective::kReduceScatter ? part_ : whole_);
-    for (std::size_t i = 0; i < source_.size(); ++i) {
-      source_[i] = element(comm.rank(), static_cast<std::int64_t>(i));
+    ops::fill(ctx, result_, -1.0f);
+    const Tensor first = ctx.allocate_host(source_.shape(), DType::kF32);
+    for (std::int64_t i = 0; i < first.elements(); ++i) {
+      first.data<float>()[i] = element(comm.rank(), i);
     }
+    copy(first, source_, ctx.stream);
     for (int rank = 0; rank < comm.size(); ++rank) {
       for (std::int64_t i = 0; i < kPeriod; ++i) {
         sums_[static_cast<std::size_t>(i)] += element(rank, i);
@@ -48,20 +55,25 @@ class Trial {
 
   // Brings the buffer of an operation in place to its first values: repeated sums would grow.
   void prepare() {
-    if (op_ == Collective::kAllReduce) result_ = source_;
-    if (op_ == Collective::kBroadcast && comm_.rank() == kRoot) result_ = source_;
+    const bool all = op_ == Collective::kAllReduce;
+    if (all || (op_ == Collective::kBroadcast && comm_.rank() == kRoot)) {
+      copy(source_, result_, ctx_.stream);
+    }
+    ctx_.stream.synchronize();
   }
 
   void run() {
-    const Tensor in = Tensor::wrap(std::span<float>(source_));
-    const Tensor out = Tensor::wrap(std::span<float>(result_));
-    start(in, out).wait_host();
+    start(source_, result_).wait_on(ctx_.stream);
+    ctx_.stream.synchronize();
   }
 
   std::int64_t wrong() const {
+    const Tensor got = ctx_.allocate_host(result_.shape(), DType::kF32);
+    copy(result_, got, ctx_.stream);
+    ctx_.stream.synchronize();
     std::int64_t count = 0;
-    for (std::size_t i = 0; i < result_.size(); ++i) {
-      if (result_[i] != expected(static_cast<std::int64_t>(i))) ++count;
+    for (std::int64_t i = 0; i < got.elements(); ++i) {
+      if (got.data<float>()[i] != expected(i)) ++count;
     }
     return comm_.all_reduce_host(count, ReduceOp::kSum);
   }
@@ -71,19 +83,19 @@ class Trial {
     const int n = comm_.size();
     switch (op_) {
       case Collective::kAllReduce:
-        return comm_.all_reduce(Stream(), out, ReduceOp::kSum);
+        return comm_.all_reduce(ctx_.stream, out, ReduceOp::kSum);
       case Collective::kReduceScatter:
-        return comm_.reduce_scatter(Stream(), in, out, ReduceOp::kSum);
+        return comm_.reduce_scatter(ctx_.stream, in, out, ReduceOp::kSum);
       case Collective::kAllGather:
-        return comm_.all_gather(Stream(), in, out);
+        return comm_.all_gather(ctx_.stream, in, out);
       case Collective::kBroadcast:
-        return comm_.broadcast(Stream(), out, kRoot);
+        return comm_.broadcast(ctx_.stream, out, kRoot);
       case Collective::kAllToAll:
-        return comm_.all_to_all(Stream(), in, out);
+        return comm_.all_to_all(ctx_.stream, in, out);
       case Collective::kExchange:
         break;
     }
-    return comm_.exchange(Stream(),
+    return comm_.exchange(ctx_.stream,
                           {{Transfer::Direction::kSend, (comm_.rank() + 1) % n, in},
                            {Transfer::Direction::kReceive, (comm_.rank() + n - 1) % n, out}});
   }
@@ -110,9 +122,10 @@ class Trial {
   }
 
   Communicator& comm_;
+  ops::Context& ctx_;
   Collective op_;
   std::int64_t part_ = 0, whole_ = 0;  // elements
-  std::vector<float> source_, result_;
+  Tensor source_, result_;
   std::array<float, kPeriod> sums_{};  // over all ranks, of element i % kPeriod
 };
 
@@ -123,8 +136,9 @@ std::int64_t unit_of(std::string_view suffix) {
   return power < 3 ? std::int64_t{1024} << (10 * power) : 0;
 }
 
-CommRow measure(Communicator& comm, Collective op, std::int64_t bytes, const CommOptions& options) {
-  Trial trial(comm, op, bytes);
+CommRow measure(Communicator& comm, ops::Context& ctx, Collective op, std::int64_t bytes,
+                const CommOptions& options) {
+  Trial trial(comm, ctx, op, bytes);
   trial.prepare();
   trial.run();
   CommRow row{.op = op, .bytes = trial.bytes(), .wrong = trial.wrong()};
@@ -207,11 +221,11 @@ std::vector<std::int64_t> sizes_between(std::int64_t from, std::int64_t to) {
   return sizes;
 }
 
-void measure_comm(Communicator& comm, const CommOptions& options,
+void measure_comm(Communicator& comm, ops::Context& ctx, const CommOptions& options,
                   const std::function<void(const CommRow&)>& report) {
   for (const Collective op : kCollectives) {
     if (name_of(op).find(options.only) == std::string_view::npos) continue;
-    for (const std::int64_t bytes : options.sizes) report(measure(comm, op, bytes, options));
+    for (const std::int64_t bytes : options.sizes) report(measure(comm, ctx, op, bytes, options));
   }
 }
 

@@ -224,8 +224,8 @@ std::vector<std::int64_t> clock_offsets(Runtime& runtime) {
 void Tracer::before(std::int64_t step) {
   if (begun_ != 0 || step < steps_.first || step > steps_.last) return;
   begun_ = step;
+  grid_.runtime().recorder().start_trace(stream_);
   begin_ns_ = now_ns();
-  grid_.runtime().recorder().start_trace();
 }
 
 std::string Tracer::after(std::int64_t step, bool last) {

@@ -18,8 +18,9 @@ std::vector<std::int64_t> clock_offsets(Runtime& runtime);
 
 class Tracer {
  public:
-  Tracer(const ProcessGrid& grid, StepRange steps, std::string path)
-      : grid_(grid), steps_(steps), path_(std::move(path)) {}
+  // `stream`: that computes; on a GPU its activities are traced, and not its host's.
+  Tracer(const ProcessGrid& grid, const Stream& stream, StepRange steps, std::string path)
+      : grid_(grid), stream_(stream), steps_(steps), path_(std::move(path)) {}
 
   void before(std::int64_t step);
   // After the last traced step, or any earlier one with `last`: rank 0 writes the file, and a line
@@ -28,6 +29,7 @@ class Tracer {
 
  private:
   const ProcessGrid& grid_;
+  const Stream stream_;
   StepRange steps_;
   std::string path_;
   std::int64_t begun_ = 0;  // the first step of the trace that is being taken; 0: none

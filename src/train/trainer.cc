@@ -88,7 +88,7 @@ class Trainer {
                                                   .micro_batches = share().count,
                                                   .file = folder_->file("ranks.json")});
     if (config_.log.trace) {
-      tracer_.emplace(grid_, parse_step_range(*config_.log.trace), folder_->file("trace.json"));
+      tracer_.emplace(grid_, ctx_.stream, parse_step_range(*config_.log.trace), folder_->file("trace.json"));
     }
     if (step_number_ >= config_.run.steps) {
       journal_->say(fmt::format("all {} steps are done: nothing to train", config_.run.steps));

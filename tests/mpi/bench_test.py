@@ -36,7 +36,7 @@ class Bench(ProgramTest):
                 text = self.expect_done("bench", "comm", "--from", "1K", "--to", "16K", "--repeats", 2,
                                         "--warmup", 1, "--json", "comm.json", before=self.ranks(ranks))
                 title, columns, *lines = text.splitlines()
-                self.assertEqual(title, f"{ranks} ranks on 1 nodes, fp32, 2 repeats")
+                self.assertEqual(title, f"{ranks} ranks on 1 nodes, fp32, 2 repeats, cpu, carried by mpi")
                 self.assertEqual(re.split(r"  +", columns),
                                  ["op", "bytes", "time us", "algbw GB/s", "busbw GB/s", "#wrong"])
                 rows = [line.split() for line in lines]

@@ -148,6 +148,8 @@ class OnADevice(ProgramTest):
                 traced = self.train(f"{name}-traced", "cuda", *model, "--cuda.graphs", "true",
                                     "--log.trace", "4-5", environment={"TRIREME_EMULATOR_SEED": "5"})
                 self.assertEqual(traced, plain)
+                events = json.loads((self.folder / f"{name}-traced/trace.json").read_text())["traceEvents"]
+                self.assertEqual(len([e for e in events if e.get("name", "").startswith("forward")]), 4)
                 # Stopped and gone on with: captured anew.
                 self.checkpoint(run).unlink()
                 self.assertEqual(self.train(run, "cuda", *model, "--cuda.graphs", "true"), plain)
@@ -269,6 +271,15 @@ class OnADevice(ProgramTest):
             output = self.expect_done("bench", what, "--preset", "test-gpt", "--context", 8, "--repeats", 1,
                                       "--device", "cuda", *more)
             self.assertIn("roof: ", output)
+
+    @needs_emulation
+    def test_bench_comm(self):
+        for backend, carrier in (("mpi", "mpi"), ("nccl", "NCCL")):
+            output = self.expect_done("bench", "comm", "--device", "cuda", "--backend", backend, "--from", "4K",
+                                      "--to", "16K", "--repeats", 1, "--warmup", 0,
+                                      before=(self.mpiexec, "-n", 2), environment={"TRIREME_EMULATED_GPUS": "2"})
+            self.assertRegex(output, rf"(?m)^2 ranks on 1 nodes, fp32, 1 repeats, fake GPU, carried by {carrier}")
+            self.assertEqual(len(re.findall(r"(?m)^\w+ +[0-9]+ +[0-9.]+ .* 0$", output)), 12, output)
 
     @needs_emulation
     def test_the_host_waits_once_a_step(self):

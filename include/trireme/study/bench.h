@@ -49,8 +49,9 @@ struct CommOptions {
   int warmup = 5;
   int repeats = 20;
 };
-// fp32, summed. Each row is handed over when it is there, on all ranks alike. Collective over comm.
-void measure_comm(Communicator& comm, const CommOptions& options,
+// fp32, summed, on the context's device, in memory as gradients have it. Each row is handed over
+// when it is there, on all ranks alike. Collective over comm.
+void measure_comm(Communicator& comm, ops::Context& ctx, const CommOptions& options,
                   const std::function<void(const CommRow&)>& report);
 
 // ---- Roofline ----------------------------------------------------------------------------------
