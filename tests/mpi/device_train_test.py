@@ -149,7 +149,7 @@ class OnADevice(ProgramTest):
                                     "--log.trace", "4-5", environment={"TRIREME_EMULATOR_SEED": "5"})
                 self.assertEqual(traced, plain)
                 events = json.loads((self.folder / f"{name}-traced/trace.json").read_text())["traceEvents"]
-                self.assertEqual(len([e for e in events if e.get("name", "").startswith("forward")]), 4)
+                self.assertEqual(len([e for e in events if e.get("name") == "backward"]), 4)
                 # Stopped and gone on with: captured anew.
                 self.checkpoint(run).unlink()
                 self.assertEqual(self.train(run, "cuda", *model, "--cuda.graphs", "true"), plain)
