@@ -29,10 +29,14 @@ case $device in
     ;;
 esac
 python=${TORCH_PYTHON:-build/venv-torch/bin/python}
-if [[ ! -x $(command -v "$python") ]]; then
+if [[ -z ${TORCH_PYTHON:-} ]] && ! "$python" -c 'import torch' 2>/dev/null; then
   python3 -m venv build/venv-torch
   build/venv-torch/bin/pip install --quiet torch numpy
 fi
+"$python" -c 'import torch' || {
+  echo "train_step.sh: $python has no PyTorch" >&2
+  exit 1
+}
 figures=$(mktemp)
 trap 'rm -f "$figures"' EXIT
 for precision in "${precisions[@]}"; do

@@ -10,6 +10,7 @@ counts for both what FILE counts, matrix products alone, against the roof that F
 """
 
 import argparse
+import gc
 import json
 import resource
 import statistics
@@ -191,6 +192,7 @@ def main():
     columns = {"trireme": trireme_figures(options.beside, on_gpu)}
     for mode in options.modes:
         if on_gpu:
+            gc.collect()
             torch.cuda.empty_cache()
             torch.cuda.reset_peak_memory_stats()
         columns[mode] = measure(options, mode)

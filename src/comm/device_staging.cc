@@ -85,7 +85,10 @@ class DeviceStaging::StagedOperation final : public StagedTask {
     }
     // CUDA is to know this order, since it does not see that of the word.
     (reads_ ? slots_[0].down : ready_)->make_wait(back_);
-    if (!staging_->stream_waits_) return;
+    // Copies that are queued later may share a connection with the stream back, behind the word
+    // that waits for them.
+    const bool all_queued = plan_.chunks() <= plan_.slots();
+    if (!staging_->stream_waits_ || !(all_queued || staging_->streams_are_apart())) return;
     staging_->add_word(word_);
     flagged_ = true;
     TRIREME_CHECK(staging_->cuda_->wait_value(back_.native(), word_, 1),
@@ -242,6 +245,7 @@ DeviceStaging::DeviceStaging(std::shared_ptr<cuda::Runtime> cuda, int device,
       device_(device),
       direct_(options.direct),
       chunk_bytes_(options.chunk_bytes),
+      connections_(static_cast<std::size_t>(options.connections)),
       pinned_(cuda::make_pinned_allocator(cuda_, device, options.pinned_limit)),
       out_(cuda_, device, true),
       later_out_(cuda_, device, true),
@@ -264,6 +268,12 @@ std::unique_ptr<StagedTask> DeviceStaging::stage(const LaneKey& key, const Strea
 const Stream& DeviceStaging::stream_back(const LaneKey& key) {
   const std::lock_guard lock(mutex_);
   return back_.try_emplace(key, cuda_, device_, true).first->second.get();
+}
+
+bool DeviceStaging::streams_are_apart() const {
+  constexpr std::size_t kOthers = 8;  // three of ours, the program's, and what libraries may have
+  const std::lock_guard lock(mutex_);
+  return back_.size() + kOthers <= connections_;
 }
 
 void DeviceStaging::throw_fault() const {

@@ -32,6 +32,7 @@ struct StagingOptions {
   bool stream_waits = true;
   bool direct = false;  // MPI takes addresses of the device
   std::size_t chunk_bytes = kChunkBytes;
+  int connections = 32;  // of the device, which its streams share where they are more
 };
 
 // What an operation does with a tensor.
@@ -88,6 +89,8 @@ class DeviceStaging : public std::enable_shared_from_this<DeviceStaging> {
   class StagedOperation;
 
   const Stream& stream_back(const LaneKey& key);
+  // Whether each stream has a connection of its own, so that none stands behind another's word.
+  bool streams_are_apart() const;
   void keep_fault(std::exception_ptr fault);
   void add_word(std::uint32_t* word);
   void release_word(std::uint32_t* word);  // the streams that wait for it go on
@@ -96,6 +99,7 @@ class DeviceStaging : public std::enable_shared_from_this<DeviceStaging> {
   const int device_;
   const bool direct_;
   const std::size_t chunk_bytes_;
+  const std::size_t connections_;
   const std::shared_ptr<Allocator> pinned_;
   const cuda::OwnedStream out_;  // copies to the host, which wait for nothing but `ready`
   // Copies that may be made at once: to the host of later chunks, to the device of all but the

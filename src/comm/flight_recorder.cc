@@ -80,10 +80,11 @@ void FlightRecorder::Impl::start_trace(const Stream& stream) {
 }
 
 Trace FlightRecorder::Impl::take_trace() {
-  tracing = false;
-  // Without the lock: what the stream waits for may end by the hand of a thread that records it.
+  // Without the lock: what the stream waits for may end by the hand of a thread that records it,
+  // which belongs to the trace.
   std::vector<Activity> of_stream;
   if (stream_trace_) of_stream = stream_trace_->finish();
+  tracing = false;
   const std::lock_guard lock(mutex_);
   if (stream_trace_) trace_.activities = std::move(of_stream);
   stream_trace_.reset();

@@ -194,7 +194,8 @@ void Runtime::Impl::use_device(std::shared_ptr<cuda::Runtime> cuda, int device,
       std::move(cuda), device,
       StagingOptions{.pinned_limit = memory_of_host() / 2 / static_cast<std::size_t>(local_size),
                      .stream_waits = waits == nullptr || std::string_view(waits) != "0",
-                     .direct = mpi_device_support().direct});
+                     .direct = world->agree(mpi_device_support().direct),
+                     .connections = cuda::connections()});
 }
 
 // What happens on GPUs has a lane of its own: its order is not that of MPI's operations. `earlier`

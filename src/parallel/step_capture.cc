@@ -86,6 +86,7 @@ bool StepCapture::capture(std::int64_t step, const std::function<void(Batches)>&
   std::optional<std::string> fault;
   try {
     communication_ = grid_.runtime().capture(ctx_.stream, &ctx_.step_state->step);
+    communication_->held_by(graph_->give_up());
     graph_->capture([&] {
       work(batches_);
       communication_->join();

@@ -38,7 +38,6 @@ class StepCapture {
 
   void hold_place_for(Batches mine);
   void bring(Batches mine);
-  void first(const std::function<void(Batches)>& work);
   // False: it cannot be done, on any rank. Nothing has run.
   bool capture(std::int64_t step, const std::function<void(Batches)>& work);
   // Why some rank failed; empty: all are well. The same on all ranks.

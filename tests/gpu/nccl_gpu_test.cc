@@ -102,6 +102,7 @@ TEST_F(NcclGpu, IsCapturedAndReplayed) {
   cuda::CapturedWork captured(cuda_, stream, allocator_);
   captured.rehearse(step);
   nccl::CapturedOperations communication(session_, stream, number.address<std::int64_t>());
+  communication.held_by(captured.give_up());
   captured.capture([&] {
     step();
     communication.join();

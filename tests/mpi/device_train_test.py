@@ -192,6 +192,24 @@ class OnADevice(ProgramTest):
         self.expect_close_weights("refused", "gpu", 0.0)
 
     @needs_emulation
+    def test_nccl_is_captured_on_all_ranks_or_on_none(self):
+        grid = (*GPT, "--grid.data", 2, "--comm.backend", "nccl")
+        ranks = (self.mpiexec, "-n", 2)
+        environment = {"TRIREME_EMULATED_GPUS": "2"}
+        plain = self.train("plain", "cuda", *grid, before=ranks, environment=environment)
+        environment["TRIREME_EMULATED_FAULT"] = "no-capture"
+        self.assertEqual(self.train("none", "cuda", *grid, "--cuda.graphs", "true", before=ranks,
+                                    environment=environment), plain)
+        self.assertIn("not captured, because end_capture: operation not supported", self.output)
+        environment["TRIREME_EMULATED_FAULT_RANK"] = "1"
+        done = self.run_program(*self.arguments("one", "cuda", *grid, "--cuda.graphs", "true"), before=ranks,
+                                environment=environment)
+        self.assertEqual(done.returncode, 71, done.stderr)
+        self.assertEqual(done.stderr.count("trireme: "), 1, done.stderr)
+        self.assertIn("rank 1 cannot capture the training step, though others can: end_capture: operation not "
+                      "supported; --cuda.graphs false goes on without", done.stderr)
+
+    @needs_emulation
     def test_nccl_wants_a_gpu_a_rank(self):
         done = self.run_program(*self.arguments("run", "cuda", "--comm.backend", "nccl", "--grid.data", 2),
                                 before=(self.mpiexec, "-n", 2))

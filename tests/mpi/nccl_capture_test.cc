@@ -52,6 +52,7 @@ TEST(NcclCapture, ReplaysCommunicationWithNewNumbers) {
     works.back().wait_host();
     nccl::CapturedOperations communication(machine.session(), stream,
                                            number.address<std::int64_t>());
+    communication.held_by(captured.give_up());
     captured.capture([&] {
       step();
       communication.join();  // the sum, which nobody has waited for
@@ -90,6 +91,7 @@ TEST(NcclCapture, TheRecorderKnowsWhatAReplayWaitsFor) {
   comm->all_reduce(stream, data, ReduceOp::kSum).wait_host();
   cuda::CapturedWork captured(machine.shared_cuda(), stream, machine.allocator());
   nccl::CapturedOperations communication(machine.session(), stream, number.address<std::int64_t>());
+  communication.held_by(captured.give_up());
   captured.capture([&] {
     comm->all_reduce(stream, data, ReduceOp::kSum);
     communication.join();

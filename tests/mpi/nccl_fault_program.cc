@@ -70,6 +70,7 @@ class Run {
     auto* step = number.address<std::int64_t>();
     cuda::CapturedWork captured(cuda_, stream, allocator_);
     const auto communication = grid_.runtime().capture(stream, step);
+    communication->held_by(captured.give_up());
     captured.capture([&] {
       grid_.tensor().all_reduce(stream, data, ReduceOp::kSum).wait_on(stream);
       grid_.data().all_reduce(stream, data, ReduceOp::kSum);
@@ -193,6 +194,13 @@ ExitStatus train(Runtime& runtime, FakeNccl& nccl, std::shared_ptr<FakeCuda> cud
              return rank != 2;
            });
            run.agree();
+         }},
+        {"replay_throw",  // while both communicators stand in the graph
+         [&] {
+           run.replay_twice([&] {
+             if (rank == 2) throw DataError("shard 3 is truncated");
+             return true;
+           });
          }},
         {"sleep",
          [&] {

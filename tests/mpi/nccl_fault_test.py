@@ -27,6 +27,7 @@ EXPECTED = {
     "missing": (76, 1, {3}, ["waits for nothing"]),
     "missing_replay": (76, 1, {3}, ["waits for nothing"]),
     "replay_state": (71, 1, {3}, ["NCCL could not", "scripted error 2"]),
+    "replay_throw": (3, 1, {2}, ["shard 3 is truncated"]),
     "sleep": (76, 1, {0}, ["waits for nothing", "on GPUs"]),
     "version": (71, 1, {0, 2}, ["2.27.3", "2.28.9"]),
     "shared": (2, 1, set(), ["ranks 0 and 1", "--comm.backend mpi"]),

@@ -210,6 +210,7 @@ std::string little_run(Machine& machine) {
     cuda::CapturedWork captured(machine.shared_cuda(), stream, machine.allocator());
     nccl::CapturedOperations communication(machine.session(), stream,
                                            number.address<std::int64_t>());
+    communication.held_by(captured.give_up());
     captured.capture([&] {
       first->all_reduce(stream, carried, ReduceOp::kSum);
       second->broadcast(stream, data, 0);

@@ -25,7 +25,9 @@ namespace {
 //   TRIREME_EMULATOR_SEED    streams, blocks and threads move in an order drawn from it
 //   TRIREME_EMULATED_WAITS   a file that says how often the host has waited for the GPU
 //   TRIREME_EMULATED_NCCL    a file that says how many windows and buffers a rank has had at most
-//   TRIREME_EMULATED_FAULT   what a test plants: no-event-wait, the host does not wait for events
+//   TRIREME_EMULATED_FAULT   what a test plants: no-event-wait, the host does not wait for events;
+//                            no-capture, a step cannot be captured, which shows at its end, on
+//                            TRIREME_EMULATED_FAULT_RANK alone where that is set
 std::string setting(const char* name) {
   const char* value = std::getenv(name);
   return value == nullptr ? "" : value;
@@ -65,7 +67,9 @@ class EmulatedGpu : public testing::FakeCuda {
   void move() override { step(); }
   Graph end_capture(cuda::StreamHandle stream) override {
     const Graph graph = FakeCuda::end_capture(stream);
-    if (setting("TRIREME_EMULATED_FAULT") != "no-capture") return graph;
+    const std::string rank = setting("TRIREME_EMULATED_FAULT_RANK");
+    const bool here = rank.empty() || rank == setting("PMI_RANK");
+    if (setting("TRIREME_EMULATED_FAULT") != "no-capture" || !here) return graph;
     destroy_graph(graph.handle);
     throw CudaError("end_capture: operation not supported");
   }

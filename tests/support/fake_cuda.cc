@@ -219,6 +219,8 @@ void FakeCuda::free(void* memory, cuda::StreamHandle stream) noexcept {
 }
 
 void FakeCuda::release_freed(int) noexcept {
+  if (capture_.number != 0)
+    faults_.push_back("the device was waited for while a stream was captured");
   try {
     run_all();
   } catch (const Error& error) {
@@ -292,8 +294,8 @@ void FakeCuda::destroy_stream(cuda::StreamHandle stream) noexcept {
 
 void FakeCuda::synchronize(cuda::StreamHandle stream) {
   const Lock lock(mutex_);
-  call("synchronize");
-  if (state(stream).captured) throw CudaError("synchronize: the stream is captured");
+  call_outside_of_capture("synchronize");
+
   ++host_waits_;
   run_until([&] { return state(stream).queue.empty(); }, "synchronize");
 }
@@ -378,7 +380,7 @@ void FakeCuda::record(cuda::EventHandle event, cuda::StreamHandle stream) {
 
 bool FakeCuda::done(cuda::EventHandle event) {
   const Lock lock(mutex_);
-  call("done");
+  call_outside_of_capture("done");
   const EventState& marked = *events_.at(event);
   if (marked.capture != 0) throw CudaError("done: asked of an event of a capture");
   return marked.finished >= marked.recorded;
@@ -386,7 +388,7 @@ bool FakeCuda::done(cuda::EventHandle event) {
 
 void FakeCuda::synchronize_event(cuda::EventHandle event) {
   const Lock lock(mutex_);
-  call("synchronize_event");
+  call_outside_of_capture("synchronize_event");
   ++host_waits_;
   const std::shared_ptr<EventState> marked = events_.at(event);
   if (marked->capture != 0) throw CudaError("synchronize_event: asked of an event of a capture");
@@ -456,6 +458,11 @@ void FakeCuda::begin_capture(cuda::StreamHandle stream) {
   if (capture_.number != 0) throw CudaError("begin_capture: a stream is captured already");
   capture_ = {++captures_, std::this_thread::get_id(), &origin, {}};
   origin.captured = true;
+}
+
+bool FakeCuda::captures(cuda::StreamHandle stream) {
+  const Lock lock(mutex_);
+  return state(stream).captured;
 }
 
 // Every operation must come before the end of the stream where the capture began.

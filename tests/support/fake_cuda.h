@@ -50,6 +50,7 @@ class FakeCuda : public cuda::Runtime {
   std::size_t pinned_blocks() const { return pinned_.size(); }
   std::size_t streams() const { return streams_.size() - destroyed_; }
   std::size_t events() const { return events_.size(); }
+  bool captures(cuda::StreamHandle stream);  // what is queued there
   std::size_t graphs() const { return graphs_.size(); }
   std::size_t launches() const { return launches_; }      // of graphs
   std::size_t host_waits() const { return host_waits_; }  // calls that made the host wait

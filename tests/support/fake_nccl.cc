@@ -6,6 +6,8 @@
 #include <set>
 #include <utility>
 
+#include <unistd.h>
+
 #include "trireme/base/error.h"
 
 #include "comm/reduce.h"
@@ -187,9 +189,10 @@ Result FakeNccl::destroy(CommHandle handle) {
 
 Result FakeNccl::abort(CommHandle handle) {
   if (on_abort) on_abort();
+  std::shared_ptr<Comm> comm;
   {
     const std::lock_guard lock(mutex_);
-    const auto comm = find(handle, "abort");
+    comm = find(handle, "abort");
     if (!comm) return kInvalidArgument;
     if (abort_reaches_peers) comm->tell_of_abort();
     comm->cancel();
@@ -200,7 +203,20 @@ Result FakeNccl::abort(CommHandle handle) {
     ++aborted_;
   }
   cuda_.step();  // kernels end by themselves: nothing reaches a peer from now on
+  // As the real one does, however long it takes.
+  while (is_in_graph(*comm)) {
+    cuda_.step();
+    usleep(100);
+  }
   return Result::kSuccess;
+}
+
+bool FakeNccl::is_in_graph(const Comm& comm) {
+  const std::lock_guard lock(mutex_);
+  return std::ranges::any_of(operations_, [&](const auto& known) {
+    const auto operation = known.lock();
+    return operation && operation->in_graph && operation->comm.get() == &comm;
+  });
 }
 
 Result FakeNccl::group_start() {
@@ -252,6 +268,7 @@ Result FakeNccl::launch(const std::shared_ptr<Comm>& comm, std::shared_ptr<Opera
   return begin(
       comm, [this, connected = connected(comm, *operation), operation = std::move(operation)] {
         if (!connected()) return false;
+        operation->in_graph = cuda_.captures(operation->stream);
         const auto start = [operation] {
           const auto running = std::make_shared<Operation>(*operation);  // of a graph, many times
           ++running->comm->running;

@@ -128,6 +128,7 @@ struct FakeNccl::Operation {
   std::vector<MPI_Request> requests;
   bool started = false;
   bool point_to_point = false;
+  bool in_graph = false;
   // One for all that a graph starts of it.
   std::shared_ptr<std::atomic<bool>> over = std::make_shared<std::atomic<bool>>(false);
 

@@ -217,7 +217,7 @@ TEST_F(Capture, SaysWhatCannotBeCapturedAndLeavesTheStreamAsItWas) {
   std::optional<cuda::Event> earlier(std::in_place, fake_, 0), ready(std::in_place, fake_, 0);
   earlier->record(second());
   const std::vector<std::pair<std::function<void()>, std::string>> wrong = {
-      {[&] { first().synchronize(); }, "the stream is captured"},
+      {[&] { first().synchronize(); }, "not permitted while a stream is captured"},
       {[&] { earlier->make_wait(first()); }, "waits for an event that is not"},
       {[&] { fake_->allocate_pinned(100); }, "not permitted while a stream is captured"},
       {[&] { fake_->allocate(100, first().native()); }, "on a stream that is captured"},

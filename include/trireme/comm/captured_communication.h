@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 
 namespace trireme {
 
@@ -18,6 +19,9 @@ class CapturedCommunication {
 
   // Closes it: the stream of the capture comes after all that it holds.
   virtual void join() {}
+  // `give_up` ends the graph that holds it, from any thread: what carries the communication cannot
+  // be aborted after a fault while one does.
+  virtual void held_by(std::function<void()> /*give_up*/) {}
   // Before each replay is queued: tells the flight recorder, and so the watchdog, what is to come.
   // `number`: what the number in device memory will be in it.
   virtual void replay(std::int64_t /*number*/) {}

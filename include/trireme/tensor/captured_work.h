@@ -30,20 +30,27 @@ class CapturedWork {
   // Captures the work; nothing runs. CudaError where it cannot be captured: nothing is left of the
   // attempt then but what the host itself did.
   void capture(const std::function<void()>& queue_work);
-  // Queues what was captured on the stream.
+  // Queues what was captured on the stream. CudaError where it was given up.
   void replay();
+  // For whoever must end what was captured while it may be running, from any thread, also when this
+  // object is gone: there are no more replays, and nothing is left of the graph once the last one
+  // ends.
+  std::function<void()> give_up() const;
 
-  bool captured() const { return graph_.handle != nullptr; }
-  std::size_t operations() const { return graph_.operations; }  // kernels, copies and the like
+  bool captured() const { return captured_; }
+  std::size_t operations() const { return operations_; }  // kernels, copies and the like
 
  private:
   class Memory;
+  class Graph;
   void abandon() noexcept;
 
   const std::shared_ptr<Runtime> runtime_;
   const Stream stream_;
   const std::unique_ptr<Memory> memory_;
-  Runtime::Graph graph_;
+  const std::shared_ptr<Graph> graph_;
+  bool captured_ = false;
+  std::size_t operations_ = 0;
 };
 
 }  // namespace trireme::cuda

@@ -105,6 +105,11 @@ class Runtime {
   virtual void destroy_graph(GraphHandle graph) noexcept = 0;  // launches are still done
 };
 
+// Hardware queues between the host and a GPU: streams beyond their number share them, in whose
+// order their work stands then. CUDA_DEVICE_MAX_CONNECTIONS in the environment, which CUDA reads
+// when it starts; make_runtime sets it to 32, the most there are, where it is not set.
+int connections();
+
 // CUDA itself. Where this build has none, devices() says so and the other calls throw.
 std::shared_ptr<Runtime> make_runtime();
 

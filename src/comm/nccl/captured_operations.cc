@@ -73,6 +73,15 @@ CapturedOperations::CapturedOperations(Session& session, const Stream& stream,
   session_.set_capture(this);
 }
 
+CapturedOperations::~CapturedOperations() {
+  session_.set_capture(nullptr);
+  session_.remove_graph(this);
+}
+
+void CapturedOperations::held_by(std::function<void()> give_up) {
+  session_.add_graph(this, std::move(give_up));
+}
+
 std::shared_ptr<cuda::Event> CapturedOperations::mark(const Stream& stream) const {
   auto event = std::make_shared<cuda::Event>(session_.parts().cuda, session_.parts().device);
   event->record(stream);

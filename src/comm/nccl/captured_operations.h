@@ -19,13 +19,14 @@ class CapturedOperations final : public CapturedCommunication {
  public:
   // Open, in `session`, until join(). `number` in device memory grows from replay to replay.
   CapturedOperations(Session& session, const Stream& stream, const std::int64_t* number);
-  ~CapturedOperations() override { session_.set_capture(nullptr); }
+  ~CapturedOperations() override;
 
   // Of a communicator: `enter` queues the operation on `own`, its stream.
   Work add(const Stream& ready, const Stream& own, const std::shared_ptr<Connection>& connection,
            std::vector<OperationPart> parts, const std::function<void()>& enter);
 
   void join() override;
+  void held_by(std::function<void()> give_up) override;
   void replay(std::int64_t number) override;
 
  private:

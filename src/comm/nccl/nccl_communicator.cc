@@ -75,7 +75,7 @@ class NcclCommunicator final : public Communicator {
   ~NcclCommunicator() override {
     if (std::uncaught_exceptions() > 0) {
       end_after_fault(fmt::format("rank {} ({})", host_->world_rank(rank()), node_name()),
-                      [this] { connection_->abort(); });
+                      [this] { session_.abort(*connection_); });
     } else {
       connection_->close();
     }

@@ -8,6 +8,8 @@
 #include "trireme/base/clock.h"
 #include "trireme/base/error.h"
 
+#include "../thread_util.h"
+
 namespace trireme::nccl {
 
 std::string version_text(int version) {
@@ -39,7 +41,9 @@ void Session::fail(std::exception_ptr fault) noexcept {
     fault_ = fault;
   }
   if (parts_.on_fault) parts_.on_fault(std::move(fault));  // an abort may not return
-  abort();
+  // A capture holds communicators as a graph does. Who captures meets the fault, ends that, and
+  // aborts on the way out.
+  if (capture_ == nullptr) abort();
 }
 
 Session::LentStream Session::lend_stream() {
@@ -104,8 +108,40 @@ std::vector<std::shared_ptr<Connection>> Session::open_connections() const {
   return open;
 }
 
+void Session::add_graph(const void* owner, std::function<void()> give_up) {
+  const std::lock_guard lock(mutex_);
+  held_by_graphs_ = true;
+  graphs_.insert_or_assign(owner, std::move(give_up));
+}
+
+void Session::remove_graph(const void* owner) {
+  const std::lock_guard lock(mutex_);
+  graphs_.erase(owner);
+}
+
+// ncclCommAbort returns when no graph holds an operation of the communicator any more: when graphs
+// are ended and their last launch is over. That may stand in an operation of another communicator,
+// so all are aborted at the same time.
 void Session::abort() noexcept {
-  for (const auto& connection : open_connections()) connection->abort();
+  std::map<const void*, std::function<void()>> graphs;
+  {
+    const std::lock_guard lock(mutex_);
+    graphs = graphs_;
+  }
+  for (const auto& [owner, give_up] : graphs) give_up();
+  const auto connections = open_connections();
+  std::vector<std::thread> others;
+  if (held_by_graphs_) {
+    for (const auto& connection : connections) {
+      others.push_back(start_quiet_thread([&connection] { connection->abort(); }));
+    }
+  }
+  for (std::thread& other : others) other.join();
+  for (const auto& connection : connections) connection->abort();
+}
+
+void Session::abort(Connection& connection) noexcept {
+  held_by_graphs_ ? abort() : connection.abort();
 }
 
 void Session::close() noexcept {
@@ -166,8 +202,11 @@ void Connection::fail(const char* what, Result result) {
   std::exception_ptr fault;
   try {
     const std::lock_guard lock(mutex_);
-    throw_fault(session_.library(), handle_, fmt::format("carry out {} of {}", what, name_),
-                result);
+    const std::string call =
+        session_.capture() == nullptr
+            ? fmt::format("carry out {} of {}", what, name_)
+            : fmt::format("capture {} of {} (--cuda.graphs false does without)", what, name_);
+    throw_fault(session_.library(), handle_, call, result);
   } catch (...) {
     fault = std::current_exception();
   }

@@ -43,12 +43,17 @@ class Session {
   // Keeps `fault` if it is the first, tells of it (on_fault), and aborts every communicator.
   void fail(std::exception_ptr fault) noexcept;
   void abort() noexcept;
+  // Of one communicator, and of all where graphs may hold it.
+  void abort(Connection& connection) noexcept;
   void close() noexcept;
 
   // What takes the operations that are entered now, from the thread that enters them; nullptr:
   // nothing is captured.
   CapturedOperations* capture() const { return capture_; }
   void set_capture(CapturedOperations* capture) { capture_ = capture; }
+  // Graphs that hold operations. An abort waits until none does, so it ends them first.
+  void add_graph(const void* owner, std::function<void()> give_up);
+  void remove_graph(const void* owner);
 
   // A stream for a communicator. Tensors that were used on it may outlive the communicator, and
   // their memory refers to the stream until it is let go of: so it goes back to the session, which
@@ -76,9 +81,11 @@ class Session {
   const DeviceCarrierParts parts_;
   std::atomic<double> timeout_s_;
   OrderGuard guard_;
-  CapturedOperations* capture_ = nullptr;
-  mutable std::mutex mutex_;  // guards the rest
+  std::atomic<CapturedOperations*> capture_ = nullptr;
+  std::atomic<bool> held_by_graphs_ = false;  // since some graph held an operation
+  mutable std::mutex mutex_;                  // guards the rest
   std::exception_ptr fault_;
+  std::map<const void*, std::function<void()>> graphs_;  // by owner: what ends it
   std::vector<std::weak_ptr<Connection>> connections_;
   std::vector<std::unique_ptr<cuda::OwnedStream>> idle_streams_;
   std::map<const std::byte*, bool> memory_;  // of NCCL's own, and whether a window holds it

@@ -1,6 +1,7 @@
 // NCCL's own functions.
 #include "nccl_library.h"
 
+#include <cstdlib>
 #include <cstring>
 #include <string_view>
 #include <type_traits>
@@ -231,6 +232,10 @@ class RealLibrary final : public Library {
 }  // namespace
 
 std::shared_ptr<Library> load_library() {
+  // Operations of different communicators start on the device in the order in which the host has
+  // entered them, within a graph too, whose branches have no order of their own. NCCL reads it when
+  // it starts.
+  setenv("NCCL_LAUNCH_ORDER_IMPLICIT", "1", /*overwrite=*/0);
   const auto names = cuda_library_names("nccl", NCCL_MAJOR);
   const DynamicLibrary library(names);
   if (!library.found()) {

@@ -16,7 +16,7 @@ namespace {
 using Kind = Library::Registration;
 
 // What a rank has to say of a registration, so that the least of all ranks' counts for all.
-enum class Verdict : std::int32_t { kRefused, kBuffer, kWindow };
+enum class Verdict : std::int32_t { kRefused, kNothingMade, kBuffer, kWindow };
 
 Verdict verdict_of(std::optional<Kind> kind) {
   if (!kind) return Verdict::kRefused;
@@ -27,12 +27,12 @@ Verdict least(Communicator& comm, Verdict own) {
   return static_cast<Verdict>(comm.all_reduce_host(static_cast<std::int32_t>(own), ReduceOp::kMin));
 }
 
-// Where some rank was refused: its reason, on all ranks; the world's rank 0 says it.
+// Where some rank was refused: its reason, on all ranks; the communicator's rank 0 says it.
 void tell(Session& session, Communicator& comm, const std::string& own_refusal) {
   const int refused = own_refusal.empty() ? comm.size() : comm.rank();
   const int first = comm.all_reduce_host(refused, ReduceOp::kMin);
   const std::string why = comm.broadcast_text(own_refusal, first);
-  if (comm.world_rank(comm.rank()) != 0 || !session.first_refusal()) return;
+  if (comm.rank() != 0 || !session.first_refusal()) return;
   report_line(
       fmt::format("NCCL does not register memory with {}: {}; tensors go by way of its own buffers",
                   comm.name(), why));
@@ -69,20 +69,23 @@ std::shared_ptr<void> register_memory(Session& session,
                                       Communicator& comm, const Buffer& memory, std::size_t bytes) {
   std::string refusal;
   Connection::Registration* made = nullptr;
-  const auto attempt = [&](Kind kind) {
+  const auto attempt = [&](Kind kind, Verdict success) {
     made = connection->register_memory(kind, memory.get(), bytes, refusal);
-    return least(comm, refusal.empty() ? Verdict::kBuffer : Verdict::kRefused);
+    const Verdict fine = made == nullptr ? Verdict::kNothingMade : success;
+    return least(comm, refusal.empty() ? fine : Verdict::kRefused);
   };
   const std::optional<Kind> kind = session.kind_of(memory);
   if (!kind) refusal = "there is too little memory of the kind that NCCL shares";
   Verdict verdict = least(comm, verdict_of(kind));
   if (verdict == Verdict::kWindow) {
-    verdict = attempt(Kind::kWindow);
-    session.set_in_window(memory, made != nullptr);
-    // Where GPUs cannot reach each other there are no windows, on all ranks alike.
-    if (verdict == Verdict::kBuffer && made == nullptr) verdict = attempt(Kind::kBuffer);
+    verdict = attempt(Kind::kWindow, Verdict::kWindow);
+    session.set_in_window(memory, verdict == Verdict::kWindow);
+    if (verdict == Verdict::kNothingMade) {                // where some GPU cannot reach another
+      if (made != nullptr) connection->deregister(*made);  // nothing has used it
+      verdict = attempt(Kind::kBuffer, Verdict::kBuffer);
+    }
   } else if (verdict == Verdict::kBuffer) {
-    verdict = attempt(Kind::kBuffer);
+    verdict = attempt(Kind::kBuffer, Verdict::kBuffer);
   }
   if (verdict == Verdict::kRefused) {
     if (made != nullptr) connection->deregister(*made);  // nothing has used it

@@ -1,6 +1,7 @@
 #include "trireme/tensor/captured_work.h"
 
 #include <exception>
+#include <mutex>
 #include <utility>
 
 #include "trireme/base/error.h"
@@ -56,11 +57,40 @@ class CapturedWork::Memory {
   Event setup_done_;
 };
 
+// The graph, which another thread may end.
+class CapturedWork::Graph {
+ public:
+  explicit Graph(std::shared_ptr<Runtime> runtime) : runtime_(std::move(runtime)) {}
+  ~Graph() { end(); }
+  Graph(const Graph&) = delete;
+  Graph& operator=(const Graph&) = delete;
+
+  void take(GraphHandle handle) {
+    const std::lock_guard lock(mutex_);
+    handle_ = handle;
+  }
+  void launch(const Stream& stream) {
+    const std::lock_guard lock(mutex_);
+    if (handle_ == nullptr) throw CudaError("captured work was given up");
+    runtime_->launch(handle_, stream.native());
+  }
+  void end() noexcept {
+    const std::lock_guard lock(mutex_);
+    if (handle_ != nullptr) runtime_->destroy_graph(std::exchange(handle_, nullptr));
+  }
+
+ private:
+  const std::shared_ptr<Runtime> runtime_;
+  std::mutex mutex_;
+  GraphHandle handle_ = nullptr;
+};
+
 CapturedWork::CapturedWork(std::shared_ptr<Runtime> runtime, const Stream& stream,
                            const std::shared_ptr<Allocator>& allocator)
     : runtime_(std::move(runtime)),
       stream_(stream),
-      memory_(std::make_unique<Memory>(runtime_, stream, allocator)) {}
+      memory_(std::make_unique<Memory>(runtime_, stream, allocator)),
+      graph_(std::make_shared<Graph>(runtime_)) {}
 
 CapturedWork::~CapturedWork() {
   if (!captured()) return;
@@ -70,7 +100,13 @@ CapturedWork::~CapturedWork() {
     } catch (const Error&) {  // the next call tells it
     }
   }
-  runtime_->destroy_graph(graph_.handle);
+  graph_->end();
+}
+
+std::function<void()> CapturedWork::give_up() const {
+  return [graph = std::weak_ptr(graph_)] {
+    if (const auto alive = graph.lock()) alive->end();
+  };
 }
 
 void CapturedWork::rehearse(const std::function<void()>& queue_work) {
@@ -86,7 +122,10 @@ void CapturedWork::capture(const std::function<void()>& queue_work) {
     runtime_->begin_capture(stream_.native());
     try {
       queue_work();
-      graph_ = runtime_->end_capture(stream_.native());
+      const Runtime::Graph graph = runtime_->end_capture(stream_.native());
+      graph_->take(graph.handle);
+      captured_ = true;
+      operations_ = graph.operations;
     } catch (...) {
       abandon();
       throw;
@@ -109,7 +148,7 @@ void CapturedWork::abandon() noexcept {
 
 void CapturedWork::replay() {
   TRIREME_CHECK(captured(), "work was replayed before it was captured");
-  runtime_->launch(graph_.handle, stream_.native());
+  graph_->launch(stream_);
 }
 
 }  // namespace trireme::cuda

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cctype>
 #include <cstdint>
+#include <cstdlib>
 #include <mutex>
 
 #include <cuda.h>
@@ -53,6 +54,18 @@ class OnDevice {
  private:
   int before_ = 0;
   bool changed_ = false;
+};
+
+// Lets this thread do for a while what it must not do while it captures, on another stream.
+class AlsoWhileCapturing {
+ public:
+  AlsoWhileCapturing() { cudaThreadExchangeStreamCaptureMode(&mode_); }
+  ~AlsoWhileCapturing() { cudaThreadExchangeStreamCaptureMode(&mode_); }
+  AlsoWhileCapturing(const AlsoWhileCapturing&) = delete;
+  AlsoWhileCapturing& operator=(const AlsoWhileCapturing&) = delete;
+
+ private:
+  cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
 };
 
 class CudaRuntime : public Runtime {
@@ -119,6 +132,7 @@ class CudaRuntime : public Runtime {
   void set_device(int device) override { TRIREME_CUDA(cudaSetDevice, device); }
 
   void* allocate(std::size_t bytes, StreamHandle stream) override {
+    const AlsoWhileCapturing permitted;
     void* memory = nullptr;
     return enough(cudaMallocAsync(&memory, bytes, stream_of(stream)), "cudaMallocAsync") ? memory
                                                                                          : nullptr;
@@ -248,7 +262,8 @@ class CudaRuntime : public Runtime {
     Graph graph;
     TRIREME_CUDA(cudaGraphGetNodes, captured, nullptr, &graph.operations);
     cudaGraphExec_t made = nullptr;
-    TRIREME_CUDA(cudaGraphInstantiate, &made, captured, 0ull);
+    // Communication keeps the priority of its stream.
+    TRIREME_CUDA(cudaGraphInstantiate, &made, captured, cudaGraphInstantiateFlagUseNodePriority);
     graph.handle = made;
     return graph;
   }
@@ -288,6 +303,7 @@ class CudaRuntime : public Runtime {
 }  // namespace
 
 std::shared_ptr<Runtime> make_runtime() {
+  setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", /*overwrite=*/0);
   return std::make_shared<CudaRuntime>();
 }
 
