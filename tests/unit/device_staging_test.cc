@@ -254,6 +254,25 @@ TEST_F(ChunkedStagingTest, CopiesAndTheHostsPartOverlap) {
 }
 
 // What is only read, or only written, has one way; a slot that is filled waits for its emptying.
+// A copy that is queued later could stand behind the word that waits for it.
+TEST_F(ChunkedStagingTest, WhereStreamsShareConnectionsNoneWaitsForWhatIsQueuedLater) {
+  start(4, {.chunk_bytes = kChunk, .connections = 8});
+  {
+    const Tensor data = produced(5);
+    auto large = adding(data);
+    EXPECT_EQ(large->arrival(), nullptr);
+    submit(std::move(large)).wait_on(compute());
+    consume(data, 15);
+    compute().synchronize();
+    EXPECT_EQ(wrong_, 0);
+  }
+  end();
+  start(4, {.connections = 8});
+  EXPECT_NE(doubling(produced(1))->arrival(), nullptr);  // in one chunk
+  fake_->run_all();
+  end();
+}
+
 TEST_F(ChunkedStagingTest, OneWay) {
   for (std::uint64_t seed = 0; seed <= 12; ++seed) {
     start(seed, {.stream_waits = seed % 3 != 2, .chunk_bytes = kChunk});
