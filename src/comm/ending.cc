@@ -20,6 +20,7 @@ namespace trireme {
 namespace {
 
 constexpr double kLastCallsSeconds = 1.0;
+constexpr double kReadsLinesSeconds = 0.1;
 
 void on_exit_in_the_run(int status, void* argument) {
   auto& state = *static_cast<ExitGuard::State*>(argument);
@@ -74,6 +75,8 @@ void abort_job(int status) {
   if (const int nowhere = open("/dev/null", O_WRONLY | O_CLOEXEC); nowhere >= 0) {
     dup2(nowhere, STDERR_FILENO);
   }
+  // The launcher reads lines and MPI's word from different pipes, and may see the latter first.
+  usleep(static_cast<useconds_t>(kReadsLinesSeconds * 1e6));
   MPI_Abort(MPI_COMM_WORLD, status);
   _exit(status);
 }
