@@ -16,6 +16,18 @@ namespace {
 using Lock = std::lock_guard<std::recursive_mutex>;
 constexpr int kPoison = 0xdd;
 
+// A word arrives as one, for whoever looks at it meanwhile.
+void transfer(void* to, const void* from, std::size_t bytes) {
+  using Word = std::uint64_t;
+  if (bytes != sizeof(Word) || reinterpret_cast<std::uintptr_t>(to) % alignof(Word) != 0) {
+    std::memmove(to, from, bytes);
+    return;
+  }
+  Word word;
+  std::memcpy(&word, from, sizeof word);
+  std::atomic_ref(*static_cast<Word*>(to)).store(word, std::memory_order_release);
+}
+
 }  // namespace
 
 FakeCuda::FakeCuda(std::uint64_t seed, std::size_t memory)
@@ -262,7 +274,7 @@ void FakeCuda::copy(void* to, const void* from, std::size_t bytes, cuda::CopyDir
              !inside(pinned_, host, bytes)) {
            faults_.push_back("a copy of freed pinned memory");
          }
-         std::memmove(to, from, bytes);
+         transfer(to, from, bytes);
        }});
   if (!pinned) {  // as CUDA does with memory that it cannot reach by itself
     ++host_waits_;

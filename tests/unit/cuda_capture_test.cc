@@ -34,6 +34,7 @@ class Capture : public ::testing::Test {
     allocator_ = cuda::make_device_allocator(fake_, 0);
     input_ = on_device();
     output_ = on_device();
+    set_input(0);
   }
   // All of it ended: nothing is left and nothing was touched after its end.
   void end() {
