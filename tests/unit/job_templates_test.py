@@ -123,8 +123,10 @@ class Templates(ProgramTest):
         """The job `chain` on n1 to n3, two tasks on each: what became of it, and the commands it gave."""
         for name, text in (("srun", SRUN), ("scontrol", SCONTROL), ("squeue", SQUEUE),
                            ("module", "#!/bin/sh\n")):
-            (self.folder / name).write_text(text, encoding="utf-8")
-            (self.folder / name).chmod(0o755)
+            command = self.folder / f"{name}.new"
+            command.write_text(text, encoding="utf-8")
+            command.chmod(0o755)
+            command.replace(self.folder / name)  # which the job before may still be running
         calls = self.folder / "calls"
         calls.write_text("", encoding="utf-8")
         (self.folder / "steps").write_text("".join(f"{step}\n" for step in steps), encoding="utf-8")
