@@ -367,6 +367,7 @@ TEST_F(NcclStart, GoesWellOtherwise) {
   const auto sum = static_cast<float>(comm->size());
   EXPECT_EQ(machine_.read<float>(comm->all_reduce(machine_.stream(), data, ReduceOp::kSum), data),
             std::vector<float>(10, sum));
+  machine_.drain();  // the engine asks the carrier's operations whether they have ended
 }
 
 }  // namespace

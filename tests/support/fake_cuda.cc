@@ -36,9 +36,11 @@ FakeCuda::FakeCuda(std::uint64_t seed, std::size_t memory)
 FakeCuda::~FakeCuda() = default;
 
 void FakeCuda::fail_call(std::size_t n) {
+  const Lock lock(mutex_);
   fails_at_ = n == 0 ? 0 : calls_ + n;
 }
 void FakeCuda::fail_all(bool fail) {
+  const Lock lock(mutex_);
   fails_ = fail;
 }
 

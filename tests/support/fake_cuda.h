@@ -161,7 +161,8 @@ class FakeCuda : public cuda::Runtime {
   std::mt19937_64 random_;
   const bool eager_;
   const std::size_t memory_;
-  std::size_t used_ = 0, calls_ = 0, fails_at_ = 0, destroyed_ = 0, host_waits_ = 0;
+  std::size_t used_ = 0, fails_at_ = 0, destroyed_ = 0;
+  std::atomic<std::size_t> calls_ = 0, host_waits_ = 0;
   bool fails_ = false;
   Memory device_, pinned_;
   std::vector<std::unique_ptr<StreamState>> streams_;
