@@ -8,8 +8,8 @@ namespace trireme::ops::gpu {
 namespace {
 
 // delta (batch, heads, length) = sum over d of out * dout. A warp takes a row of a head.
-__global__ void __launch_bounds__(kAttentionThreads)
-    delta_kernel(AttentionProblem p, Heads out, Heads dout, float* delta, std::int64_t rows) {
+__global__ void TRIREME_ATTENTION_BOUNDS delta_kernel(AttentionProblem p, Heads out, Heads dout,
+                                                      float* delta, std::int64_t rows) {
   const std::int64_t row =
       static_cast<std::int64_t>(blockIdx.x) * (kAttentionThreads / 32) + threadIdx.x / 32;
   if (row >= rows) return;
@@ -75,8 +75,8 @@ __device__ inline void weight_tile(const AttentionProblem& p, const BackwardHead
 
 // dK and dV of a tile of keys, over all query heads that share them.
 template <class Tile>
-__global__ void __launch_bounds__(kAttentionThreads)
-    attention_backward_keys_kernel(AttentionProblem p, BackwardHeads heads) {
+__global__ void TRIREME_ATTENTION_BOUNDS attention_backward_keys_kernel(AttentionProblem p,
+                                                                        BackwardHeads heads) {
   TRIREME_DYNAMIC_SHARED(float, shared);
   const Tiles<Tile> tiles(shared);
   const std::int64_t b = blockIdx.z, kv_head = blockIdx.y;
@@ -104,8 +104,8 @@ __global__ void __launch_bounds__(kAttentionThreads)
 
 // dQ of a tile of queries.
 template <class Tile>
-__global__ void __launch_bounds__(kAttentionThreads)
-    attention_backward_queries_kernel(AttentionProblem p, BackwardHeads heads) {
+__global__ void TRIREME_ATTENTION_BOUNDS attention_backward_queries_kernel(AttentionProblem p,
+                                                                           BackwardHeads heads) {
   TRIREME_DYNAMIC_SHARED(float, shared);
   const Tiles<Tile> tiles(shared);
   const std::int64_t b = blockIdx.z, h = blockIdx.y;

@@ -73,8 +73,8 @@ __device__ inline void finish_rows(const AttentionProblem& p, std::int64_t b, st
 }
 
 template <class Tile>
-__global__ void __launch_bounds__(kAttentionThreads)
-    attention_kernel(AttentionProblem p, Heads q, Heads k, Heads v, Heads out, float* log_sum) {
+__global__ void TRIREME_ATTENTION_BOUNDS attention_kernel(AttentionProblem p, Heads q, Heads k,
+                                                          Heads v, Heads out, float* log_sum) {
   TRIREME_DYNAMIC_SHARED(float, shared);
   float* queries = shared;
   float* keys = queries + Tile::kPanel;

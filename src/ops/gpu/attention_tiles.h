@@ -11,6 +11,12 @@
 namespace trireme::ops::gpu {
 
 inline constexpr int kAttentionThreads = 256;
+// Left alone, ptxas spills for a third block per multiprocessor of a B200.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ == 1000
+#define TRIREME_ATTENTION_BOUNDS __launch_bounds__(kAttentionThreads, 2)
+#else
+#define TRIREME_ATTENTION_BOUNDS __launch_bounds__(kAttentionThreads)
+#endif
 
 // How a kernel is built for head sizes up to kDepth. A tile is kTile rows; each thread takes kRows
 // of them, and as many columns of a score, and kColumns columns of a head.
