@@ -23,13 +23,13 @@ namespace {
 
 using testing::all_ranks;
 using testing::FakeNccl;
-using testing::host_tensor;
 using testing::kLane;
 using testing::Machine;
 using testing::message_of;
 using testing::numbers;
 using testing::runtime;
-using testing::same;
+using testing::same_bits;
+using testing::wrap;
 
 template <class T>
 class NcclCollectives : public ::testing::Test {};
@@ -48,34 +48,37 @@ TYPED_TEST(NcclCollectives, EqualThoseOfMpi) {
     const auto whole = numbers<T>(comm->rank(), n * ranks);
     for (const ReduceOp op : {ReduceOp::kSum, ReduceOp::kMax, ReduceOp::kMin}) {
       auto expected = part;
-      comm->all_reduce(Stream(), host_tensor(expected), op).wait_host();
+      comm->all_reduce(Stream(), wrap(expected), op).wait_host();
       const Tensor data = machine.on_device(part);
-      EXPECT_TRUE(same(machine.read<T>(comm->all_reduce(stream, data, op), data), expected));
+      EXPECT_TRUE(same_bits(machine.read<T>(comm->all_reduce(stream, data, op), data), expected));
 
       std::vector<T> scattered(n);
       auto input = whole;
-      comm->reduce_scatter(Stream(), host_tensor(input), host_tensor(scattered), op).wait_host();
+      comm->reduce_scatter(Stream(), wrap(input), wrap(scattered), op).wait_host();
       const Tensor from = machine.on_device(whole);
       const Tensor to = machine.on_device(part);
-      EXPECT_TRUE(same(machine.read<T>(comm->reduce_scatter(stream, from, to, op), to), scattered));
+      EXPECT_TRUE(
+          same_bits(machine.read<T>(comm->reduce_scatter(stream, from, to, op), to), scattered));
     }
     std::vector<T> gathered(n * ranks);
     auto own = part;
-    comm->all_gather(Stream(), host_tensor(own), host_tensor(gathered)).wait_host();
+    comm->all_gather(Stream(), wrap(own), wrap(gathered)).wait_host();
     const Tensor input = machine.on_device(part);
     const Tensor output = machine.on_device(whole);
-    EXPECT_TRUE(same(machine.read<T>(comm->all_gather(stream, input, output), output), gathered));
+    EXPECT_TRUE(
+        same_bits(machine.read<T>(comm->all_gather(stream, input, output), output), gathered));
 
     std::vector<T> exchanged(n * ranks);
     auto given = whole;
-    comm->all_to_all(Stream(), host_tensor(given), host_tensor(exchanged)).wait_host();
+    comm->all_to_all(Stream(), wrap(given), wrap(exchanged)).wait_host();
     const Tensor sent = machine.on_device(whole);
-    EXPECT_TRUE(same(machine.read<T>(comm->all_to_all(stream, sent, output), output), exchanged));
+    EXPECT_TRUE(
+        same_bits(machine.read<T>(comm->all_to_all(stream, sent, output), output), exchanged));
 
     for (int root = 0; root < comm->size(); ++root) {
       const Tensor data = machine.on_device(part);
-      EXPECT_TRUE(
-          same(machine.read<T>(comm->broadcast(stream, data, root), data), numbers<T>(root, n)));
+      EXPECT_TRUE(same_bits(machine.read<T>(comm->broadcast(stream, data, root), data),
+                            numbers<T>(root, n)));
     }
   }
 }
@@ -290,7 +293,7 @@ TEST(Nccl, AnOperationIsOnOneDevice) {
   const auto comm = machine.communicator();
   const Tensor there = machine.on_device(std::vector<float>(8, 1.0f));
   std::vector<float> values(8 * static_cast<std::size_t>(comm->size()));
-  EXPECT_THROW(comm->all_gather(machine.stream(), there, host_tensor(values)), InternalError);
+  EXPECT_THROW(comm->all_gather(machine.stream(), there, wrap(values)), InternalError);
   EXPECT_THROW(comm->all_reduce(Stream(), there, ReduceOp::kSum), InternalError);
 }
 

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <cstring>
 #include <memory>
 #include <numeric>
 #include <optional>
@@ -15,6 +14,7 @@
 #include "comm/device_carrier.h"
 #include "comm/nccl/nccl_communicator.h"
 #include "comm/recorder_impl.h"
+#include "support/comm_values.h"
 #include "support/fake_cuda.h"
 #include "support/fake_nccl.h"
 #include "support/mpi_test.h"
@@ -123,17 +123,6 @@ std::vector<T> numbers(int rank, std::size_t count) {
     result[i] = T(static_cast<float>(value));
   }
   return result;
-}
-
-template <class T>
-bool same(const std::vector<T>& a, const std::vector<T>& b) {
-  return a.size() == b.size() &&
-         (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0);
-}
-
-template <class T>
-Tensor host_tensor(std::vector<T>& values) {
-  return Tensor::wrap(std::span<T>(values));
 }
 
 }  // namespace trireme::testing

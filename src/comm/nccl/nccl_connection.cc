@@ -130,14 +130,15 @@ void Session::abort() noexcept {
   }
   for (const auto& [owner, give_up] : graphs) give_up();
   const auto connections = open_connections();
-  std::vector<std::thread> others;
-  if (held_by_graphs_) {
-    for (const auto& connection : connections) {
-      others.push_back(start_quiet_thread([&connection] { connection->abort(); }));
-    }
+  if (!held_by_graphs_) {
+    for (const auto& connection : connections) connection->abort();
+    return;
   }
-  for (std::thread& other : others) other.join();
-  for (const auto& connection : connections) connection->abort();
+  std::vector<std::thread> all;
+  for (const auto& connection : connections) {
+    all.push_back(start_quiet_thread([&connection] { connection->abort(); }));
+  }
+  for (std::thread& one : all) one.join();
 }
 
 void Session::abort(Connection& connection) noexcept {
