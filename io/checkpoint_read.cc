@@ -2,9 +2,9 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 #include "trireme/base/error.h"
+#include "trireme/base/json.h"
 
 #include "checkpoint_file.h"
 #include "host_copy.h"
@@ -20,39 +20,45 @@ constexpr std::size_t kBlockWords = std::size_t{1} << 20;
 // Rank 0 reads the headers for all; the others get them as text.
 std::string to_text(const CheckpointContents& contents) {
   const CheckpointInfo& info = contents.info;
-  nlohmann::json text = {{"format_version", info.format_version},
-                         {"step", info.step},
-                         {"samples", info.samples},
-                         {"seed", info.seed},
-                         {"config", info.config},
-                         {"extra", info.extra},
-                         {"file_bytes", contents.file_bytes},
-                         {"tensors", nlohmann::json::array()}};
+  Json extra = Json::object();
+  for (const auto& [key, value] : info.extra) extra[key] = value;
+  Json tensors = Json::array();
   for (const CheckpointTensor& tensor : contents.tensors) {
-    const auto extents = tensor.shape.extents();
-    text["tensors"].push_back({tensor.name, std::vector(extents.begin(), extents.end()),
-                               static_cast<int>(tensor.dtype), tensor.offset, tensor.checksum});
+    Json extents = Json::array();
+    for (const std::int64_t extent : tensor.shape.extents()) extents.push_back(extent);
+    tensors.push_back(Json::array({tensor.name, std::move(extents), static_cast<int>(tensor.dtype),
+                                   tensor.offset, tensor.checksum}));
   }
   // CBOR and not JSON: a configuration may hold bytes that are not UTF-8.
-  const std::vector<std::uint8_t> bytes = nlohmann::json::to_cbor(text);
-  return {bytes.begin(), bytes.end()};
+  return Json::object({{"format_version", info.format_version},
+                       {"step", info.step},
+                       {"samples", info.samples},
+                       {"seed", info.seed},
+                       {"config", info.config},
+                       {"extra", std::move(extra)},
+                       {"file_bytes", contents.file_bytes},
+                       {"tensors", std::move(tensors)}})
+      .to_cbor();
 }
 
 CheckpointContents from_text(const std::string& bytes) {
-  const nlohmann::json text = nlohmann::json::from_cbor(bytes);
+  const Json text = Json::from_cbor(bytes);
   CheckpointContents contents;
-  contents.info.format_version = text.at("format_version");
-  contents.info.step = text.at("step");
-  contents.info.samples = text.at("samples");
-  contents.info.seed = text.at("seed");
-  contents.info.config = text.at("config");
-  contents.info.extra = text.at("extra").get<std::map<std::string, std::string>>();
-  contents.file_bytes = text.at("file_bytes");
-  for (const nlohmann::json& entry : text.at("tensors")) {
-    const auto extents = entry.at(1).get<std::vector<std::int64_t>>();
-    contents.tensors.push_back({entry.at(0), Shape(std::span<const std::int64_t>(extents)),
-                                static_cast<DType>(entry.at(2).get<int>()), entry.at(3),
-                                entry.at(4)});
+  contents.info.format_version = text.at("format_version").small_integer();
+  contents.info.step = text.at("step").integer();
+  contents.info.samples = text.at("samples").integer();
+  contents.info.seed = text.at("seed").unsigned_integer();
+  contents.info.config = text.at("config").text();
+  for (const auto& [key, value] : text.at("extra").members()) {
+    contents.info.extra[key] = value.text();
+  }
+  contents.file_bytes = text.at("file_bytes").integer();
+  for (const Json& entry : text.at("tensors").items()) {
+    std::vector<std::int64_t> extents;
+    for (const Json& extent : entry.at(1).items()) extents.push_back(extent.integer());
+    contents.tensors.push_back({entry.at(0).text(), Shape(std::span<const std::int64_t>(extents)),
+                                static_cast<DType>(entry.at(2).small_integer()),
+                                entry.at(3).integer(), entry.at(4).unsigned_integer()});
   }
   return contents;
 }

@@ -5,15 +5,14 @@
 #include <filesystem>
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 #include "trireme/base/error.h"
+#include "trireme/base/json.h"
 
 namespace trireme {
 namespace {
 
 namespace fs = std::filesystem;
-using Json = nlohmann::json;
 
 constexpr double kLeastWeight = 1e-6, kMostWeight = 1e6;
 
@@ -73,10 +72,19 @@ Json to_json(const TokenShardInfo& info) {
 TokenShardInfo from_json(const Json& json) {
   TokenShardInfo info;
   std::size_t at = 0;
-  const auto take = [&](auto& member) { json.at(at++).get_to(member); };
-  take(info.path), take(info.token_bytes), take(info.tokens), take(info.documents);
-  take(info.original_bytes), take(info.data_offset), take(info.vocabulary), take(info.end_of_text);
-  take(info.tokenizer_kind), take(info.source), take(info.split), take(info.checksum);
+  const auto next = [&]() -> const Json& { return json.at(at++); };
+  info.path = next().text();
+  info.token_bytes = next().integer();
+  info.tokens = next().integer();
+  info.documents = next().integer();
+  info.original_bytes = next().integer();
+  info.data_offset = next().integer();
+  info.vocabulary = next().integer();
+  info.end_of_text = next().integer();
+  info.tokenizer_kind = next().text();
+  info.source = next().text();
+  info.split = next().text();
+  info.checksum = next().text();
   return info;
 }
 
@@ -125,35 +133,38 @@ std::string pack_headers(const DatasetOptions& options) {
   Json json;
   try {
     const DatasetHeaders headers = read_dataset_headers(options);
-    for (const auto& part : headers.parts) json["parts"].push_back({part.weight, part.shards});
+    for (const auto& part : headers.parts) {
+      Json shards = Json::array();
+      for (const std::size_t shard : part.shards) shards.push_back(shard);
+      json["parts"].push_back(Json::array({part.weight, std::move(shards)}));
+    }
     for (const auto& info : headers.shards) json["shards"].push_back(to_json(info));
-    const std::string& model = headers.shards.front().tokenizer_model;  // the same in all
-    json["model"] = Json::binary({model.begin(), model.end()});
+    json["model"] = headers.shards.front().tokenizer_model;  // the same in all
   } catch (const Error& error) {
-    json = {{"error", error.what()}, {"status", static_cast<int>(error.status())}};
+    json = Json::object({{"error", error.what()}, {"status", static_cast<int>(error.status())}});
   } catch (const std::exception& error) {
     const std::string where = options.data.empty() ? "data" : options.data.front().path;
-    json = {{"error", fmt::format("{}: {}", where, error.what())},
-            {"status", static_cast<int>(ExitStatus::kData)}};
+    json = Json::object({{"error", fmt::format("{}: {}", where, error.what())},
+                         {"status", static_cast<int>(ExitStatus::kData)}});
   }
-  const std::vector<std::uint8_t> bytes = Json::to_cbor(json);
-  return {bytes.begin(), bytes.end()};
+  return json.to_cbor();
 }
 
 DatasetHeaders unpack_headers(const std::string& packed) {
-  const Json json = Json::from_cbor(packed.begin(), packed.end());
-  if (json.contains("error")) {
-    rethrow(static_cast<ExitStatus>(json["status"].get<int>()), json["error"].get<std::string>());
+  const Json json = Json::from_cbor(packed);
+  if (const Json* error = json.find("error")) {
+    rethrow(static_cast<ExitStatus>(json.at("status").small_integer()), error->text());
   }
   DatasetHeaders headers;
-  for (const Json& part : json["parts"]) {
-    headers.parts.push_back(
-        {part.at(0).get<std::uint64_t>(), part.at(1).get<std::vector<std::size_t>>()});
+  for (const Json& part : json.at("parts").items()) {
+    headers.parts.push_back({part.at(0).unsigned_integer(), {}});
+    for (const Json& shard : part.at(1).items()) {
+      headers.parts.back().shards.push_back(shard.unsigned_integer());
+    }
   }
-  const auto& model = json["model"].get_binary();
-  for (const Json& shard : json["shards"]) {
+  for (const Json& shard : json.at("shards").items()) {
     headers.shards.push_back(from_json(shard));
-    headers.shards.back().tokenizer_model.assign(model.begin(), model.end());
+    headers.shards.back().tokenizer_model = json.at("model").text();
   }
   return headers;
 }

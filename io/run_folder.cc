@@ -13,11 +13,11 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 #include <sys/file.h>
 #include <unistd.h>
 
 #include "trireme/base/error.h"
+#include "trireme/base/json.h"
 #include "trireme/base/wall_clock.h"
 
 #include "posix_file.h"
@@ -66,14 +66,14 @@ std::string lease_path(const std::string& folder) {
 }
 
 std::string to_text(const Lease& lease) {
-  const nlohmann::json text = {{"job", lease.job},
-                               {"restarts", lease.restarts},
-                               {"host", lease.host},
-                               {"pid", lease.pid},
-                               {"process_start", lease.process_start},
-                               {"heartbeat", lease.heartbeat},
-                               {"generation", lease.generation}};
-  return text.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+  const Json text = Json::object({{"generation", lease.generation},
+                                  {"heartbeat", lease.heartbeat},
+                                  {"host", lease.host},
+                                  {"job", lease.job},
+                                  {"pid", lease.pid},
+                                  {"process_start", lease.process_start},
+                                  {"restarts", lease.restarts}});
+  return text.dump(2) + "\n";
 }
 
 // Written beside the old one and renamed, so that a reader sees one or the other.
@@ -182,17 +182,17 @@ std::optional<Lease> read_lease(const std::string& folder) {
   std::ifstream file(lease_path(folder));
   if (!file) return {};
   try {
-    const nlohmann::json text = nlohmann::json::parse(file);
+    const Json text = Json::parse(std::string(std::istreambuf_iterator<char>(file), {}));
     Lease lease;
-    lease.job = text.at("job");
-    lease.restarts = text.at("restarts");
-    lease.host = text.at("host");
-    lease.pid = text.at("pid");
-    lease.process_start = text.at("process_start");
-    lease.heartbeat = text.at("heartbeat");
-    lease.generation = text.at("generation");
+    lease.job = text.at("job").text();
+    lease.restarts = text.at("restarts").integer();
+    lease.host = text.at("host").text();
+    lease.pid = text.at("pid").integer();
+    lease.process_start = text.at("process_start").integer();
+    lease.heartbeat = text.at("heartbeat").integer();
+    lease.generation = text.at("generation").integer();
     return lease;
-  } catch (const nlohmann::json::exception&) {
+  } catch (const JsonError&) {
     throw RunFolderError(lease_path(folder) +
                          ": not a lease; remove it if no job writes into this folder");
   }

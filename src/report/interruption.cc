@@ -4,9 +4,9 @@
 #include <fstream>
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 #include <sys/stat.h>
 
+#include "trireme/base/json.h"
 #include "trireme/report/run_events.h"
 
 namespace trireme {
@@ -20,9 +20,9 @@ std::int64_t last_step_in(const std::string& path) {
   file.seekg(std::max<std::streamoff>(0, file.tellg() - kTail));
   std::int64_t step = 0;
   for (std::string line; std::getline(file, line);) {
-    const auto object = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
-    if (!object.is_object() || !object.contains("step")) continue;
-    if (object["step"].is_number_integer()) step = object["step"].get<std::int64_t>();
+    const Json object = Json::parse_or_null(line);
+    const Json* found = object.find("step");
+    if (found && found->is_integer()) step = found->integer();
   }
   return step;
 }

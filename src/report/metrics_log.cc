@@ -3,9 +3,9 @@
 #include <filesystem>
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 #include "trireme/base/error.h"
+#include "trireme/base/json.h"
 #include "trireme/report/whole_file.h"
 
 namespace trireme {
@@ -17,10 +17,9 @@ std::string lines_up_to(const std::string& path, std::int64_t step) {
   std::ifstream file(path);
   std::string kept, line;
   while (std::getline(file, line)) {
-    const auto object = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
-    if (!object.is_object() || !object.contains("step") || !object["step"].is_number_integer())
-      continue;
-    if (object["step"].get<std::int64_t>() <= step) kept += line + "\n";
+    const Json object = Json::parse_or_null(line);
+    const Json* found = object.find("step");
+    if (found && found->is_integer() && found->integer() <= step) kept += line + "\n";
   }
   return kept;
 }
@@ -37,16 +36,16 @@ MetricsLog::MetricsLog(const std::string& folder, std::int64_t step, bool tensor
 }
 
 void MetricsLog::write(const StepMetrics& m) {
-  nlohmann::ordered_json object = {{"step", m.step},
-                                   {"loss", m.loss},
-                                   {"lr", m.learning_rate},
-                                   {"grad_norm", m.gradient_norm},
-                                   {"tokens", m.tokens},
-                                   {"tokens_per_s", m.tokens_per_second},
-                                   {"step_s", m.step_seconds},
-                                   {"wait_data_s", m.wait_data_seconds},
-                                   {"comm_s", m.exposed_comm_seconds},
-                                   {"memory_bytes", static_cast<std::int64_t>(m.memory_bytes)}};
+  Json object = Json::object({{"step", m.step},
+                              {"loss", m.loss},
+                              {"lr", m.learning_rate},
+                              {"grad_norm", m.gradient_norm},
+                              {"tokens", m.tokens},
+                              {"tokens_per_s", m.tokens_per_second},
+                              {"step_s", m.step_seconds},
+                              {"wait_data_s", m.wait_data_seconds},
+                              {"comm_s", m.exposed_comm_seconds},
+                              {"memory_bytes", static_cast<std::int64_t>(m.memory_bytes)}});
   if (m.device_memory_bytes > 0.0) {
     object["device_memory_bytes"] = static_cast<std::int64_t>(m.device_memory_bytes);
   }
@@ -61,7 +60,7 @@ void MetricsLog::write(const StepMetrics& m) {
 }
 
 void MetricsLog::write_evaluation(std::int64_t step, double loss) {
-  append(nlohmann::ordered_json{{"step", step}, {"eval_loss", loss}}.dump());
+  append(Json::object({{"step", step}, {"eval_loss", loss}}).dump());
   if (tensorboard_) tensorboard_->write_evaluation({step, loss});
 }
 

@@ -7,10 +7,10 @@
 #include <sstream>
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 #include <sys/stat.h>
 
 #include "trireme/base/error.h"
+#include "trireme/base/json.h"
 #include "trireme/base/wall_clock.h"
 #include "trireme/io/checkpoint.h"
 
@@ -48,12 +48,12 @@ void check_is_run(const std::string& folder) {
 }
 
 // JSON knows no NaN: it is written as null.
-double number(const nlohmann::json& object, const char* key, double otherwise) {
-  const auto found = object.find(key);
-  return found != object.end() && found->is_number() ? found->get<double>() : otherwise;
+double number(const Json& object, std::string_view key, double otherwise) {
+  const Json* found = object.find(key);
+  return found && found->is_number() ? found->number() : otherwise;
 }
 
-StepMetrics step_of(const nlohmann::json& object, std::int64_t step) {
+StepMetrics step_of(const Json& object, std::int64_t step) {
   StepMetrics metrics;
   metrics.step = step;
   metrics.loss = number(object, "loss", kNan);
@@ -66,13 +66,13 @@ StepMetrics step_of(const nlohmann::json& object, std::int64_t step) {
   metrics.exposed_comm_seconds = number(object, "comm_s", 0.0);
   metrics.memory_bytes = number(object, "memory_bytes", 0.0);
   metrics.device_memory_bytes = number(object, "device_memory_bytes", 0.0);
-  if (const auto memory = object.find("memory"); memory != object.end() && memory->is_object()) {
+  if (const Json* memory = object.find("memory")) {
     for (std::size_t use = 0; use < kMemoryUses; ++use) {
-      metrics.memory_peak[use] =
-          number(*memory, std::string(name_of(static_cast<MemoryUse>(use))).c_str(), 0.0);
+      metrics.memory_peak[use] = number(*memory, name_of(static_cast<MemoryUse>(use)), 0.0);
     }
   }
-  metrics.skipped = object.value("skipped", false);
+  const Json* skipped = object.find("skipped");
+  metrics.skipped = skipped && skipped->boolean();
   return metrics;
 }
 
@@ -164,14 +164,14 @@ void RunHistory::read_metrics() {
 
 void RunHistory::take_line(std::string_view line) {
   try {
-    const nlohmann::json object = nlohmann::json::parse(line);
-    const std::int64_t step = object.at("step");
-    if (object.contains("eval_loss")) {
+    const Json object = Json::parse(line);
+    const std::int64_t step = object.at("step").integer();
+    if (object.find("eval_loss")) {
       put(evaluations_, {step, number(object, "eval_loss", kNan)});
-    } else if (object.contains("loss")) {
+    } else if (object.find("loss")) {
       put(steps_, step_of(object, step));
     }
-  } catch (const nlohmann::json::exception&) {
+  } catch (const JsonError&) {
     // A killed run left it half written, and the next one appended to it.
   }
 }

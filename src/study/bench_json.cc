@@ -1,14 +1,11 @@
-#include <nlohmann/json.hpp>
-
+#include "trireme/base/json.h"
 #include "trireme/study/bench.h"
 
 namespace trireme::bench {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
 Json json_of(const Roof& roof) {
-  return {{"flops", roof.flops}, {"bandwidth", roof.bandwidth}};
+  return Json::object({{"flops", roof.flops}, {"bandwidth", roof.bandwidth}});
 }
 
 }  // namespace
@@ -16,50 +13,51 @@ Json json_of(const Roof& roof) {
 std::string comm_json(std::span<const CommRow> rows, int ranks) {
   Json list = Json::array();
   for (const CommRow& row : rows) {
-    list.push_back({{"op", name_of(row.op)},
-                    {"bytes", row.bytes},
-                    {"seconds", row.seconds},
-                    {"algorithm_bandwidth", row.algorithm_bandwidth()},
-                    {"bus_bandwidth", row.algorithm_bandwidth() * bus_factor(row.op, ranks)},
-                    {"wrong", row.wrong}});
+    list.push_back(
+        Json::object({{"op", name_of(row.op)},
+                      {"bytes", row.bytes},
+                      {"seconds", row.seconds},
+                      {"algorithm_bandwidth", row.algorithm_bandwidth()},
+                      {"bus_bandwidth", row.algorithm_bandwidth() * bus_factor(row.op, ranks)},
+                      {"wrong", row.wrong}}));
   }
-  return Json{{"bench", "comm"}, {"ranks", ranks}, {"rows", list}}.dump(1) + "\n";
+  return Json::object({{"bench", "comm"}, {"ranks", ranks}, {"rows", list}}).dump(1) + "\n";
 }
 
 std::string ops_json(std::span<const OpRow> rows, const Roof& roof, int threads) {
   Json list = Json::array();
   for (const OpRow& row : rows) {
-    list.push_back({{"op", row.op},
-                    {"shape", row.shape},
-                    {"seconds", row.seconds},
-                    {"flop", row.flops},
-                    {"bytes", row.bytes},
-                    {"roof_share", roof.floor(row.flops, row.bytes) / row.seconds}});
+    list.push_back(Json::object({{"op", row.op},
+                                 {"shape", row.shape},
+                                 {"seconds", row.seconds},
+                                 {"flop", row.flops},
+                                 {"bytes", row.bytes},
+                                 {"roof_share", roof.floor(row.flops, row.bytes) / row.seconds}}));
   }
-  const Json all = {
-      {"bench", "ops"}, {"threads", threads}, {"roof", json_of(roof)}, {"rows", list}};
+  const Json all = Json::object(
+      {{"bench", "ops"}, {"threads", threads}, {"roof", json_of(roof)}, {"rows", list}});
   return all.dump(1) + "\n";
 }
 
 std::string step_json(const StepTimes& times, const Roof& roof, const GridShape& grid) {
-  Json memory = {{"at_once", times.memory_at_once}, {"resident", times.resident}};
+  Json memory = Json::object({{"at_once", times.memory_at_once}, {"resident", times.resident}});
   for (std::size_t i = 0; i < kMemoryUses; ++i) {
-    memory[std::string(name_of(static_cast<MemoryUse>(i)))] = times.memory[i];
+    memory[name_of(static_cast<MemoryUse>(i))] = times.memory[i];
   }
-  const Json all = {{"bench", "step"},
-                    {"grid", {grid.data, grid.pipeline, grid.tensor}},
-                    {"roof", json_of(roof)},
-                    {"step_seconds", times.step},
-                    {"tokens_per_second", times.tokens_per_second},
-                    {"flops", times.flops},
-                    {"mfu", times.flops / roof.flops},
-                    {"loss", times.loss},
-                    {"memory_bytes", memory},
-                    {"forward_seconds", times.forward},
-                    {"backward_seconds", times.backward},
-                    {"communication_seconds", times.communication},
-                    {"optimizer_seconds", times.optimizer},
-                    {"other_seconds", times.other}};
+  const Json all = Json::object({{"bench", "step"},
+                                 {"grid", Json::array({grid.data, grid.pipeline, grid.tensor})},
+                                 {"roof", json_of(roof)},
+                                 {"step_seconds", times.step},
+                                 {"tokens_per_second", times.tokens_per_second},
+                                 {"flops", times.flops},
+                                 {"mfu", times.flops / roof.flops},
+                                 {"loss", times.loss},
+                                 {"memory_bytes", memory},
+                                 {"forward_seconds", times.forward},
+                                 {"backward_seconds", times.backward},
+                                 {"communication_seconds", times.communication},
+                                 {"optimizer_seconds", times.optimizer},
+                                 {"other_seconds", times.other}});
   return all.dump(1) + "\n";
 }
 

@@ -4,9 +4,9 @@
 #include <sstream>
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 #include "trireme/base/error.h"
+#include "trireme/base/json.h"
 #include "trireme/report/run_events.h"
 #include "trireme/report/run_history.h"
 #include "trireme/report/whole_file.h"
@@ -17,8 +17,6 @@
 
 namespace trireme::scaling {
 namespace {
-
-using nlohmann::ordered_json;
 
 // The time of one checkpoint, shared by the steps between two: those of the study's configuration.
 double checkpoint_seconds_a_step(const std::string& run, const PointRequest& request, double step) {
@@ -52,37 +50,37 @@ Measurement measured_in(const std::string& run, const PointRequest& request, dou
 }  // namespace
 
 std::string result_text(const Measurement& m) {
-  return ordered_json{{"tokens_per_s", m.tokens_per_second},
-                      {"step_s", m.step_seconds},
-                      {"comm_s", m.communication_seconds},
-                      {"wait_data_s", m.data_seconds},
-                      {"checkpoint_s", m.checkpoint_seconds},
-                      {"memory_bytes_per_s", m.memory_bandwidth},
-                      {"steps", m.steps}}
+  return Json::object({{"tokens_per_s", m.tokens_per_second},
+                       {"step_s", m.step_seconds},
+                       {"comm_s", m.communication_seconds},
+                       {"wait_data_s", m.data_seconds},
+                       {"checkpoint_s", m.checkpoint_seconds},
+                       {"memory_bytes_per_s", m.memory_bandwidth},
+                       {"steps", m.steps}})
              .dump(2) +
          "\n";
 }
 
 std::optional<Measurement> read_result(const std::string& path) {
   std::ifstream file(path);
-  const auto object = ordered_json::parse(file, nullptr, /*allow_exceptions=*/false);
   try {
-    return Measurement{.tokens_per_second = object.at("tokens_per_s"),
-                       .step_seconds = object.at("step_s"),
-                       .communication_seconds = object.at("comm_s"),
-                       .data_seconds = object.at("wait_data_s"),
-                       .checkpoint_seconds = object.at("checkpoint_s"),
-                       .memory_bandwidth = object.at("memory_bytes_per_s"),
-                       .steps = object.at("steps")};
-  } catch (const nlohmann::json::exception&) {
+    const Json object = Json::parse(std::string(std::istreambuf_iterator<char>(file), {}));
+    return Measurement{.tokens_per_second = object.at("tokens_per_s").number(),
+                       .step_seconds = object.at("step_s").number(),
+                       .communication_seconds = object.at("comm_s").number(),
+                       .data_seconds = object.at("wait_data_s").number(),
+                       .checkpoint_seconds = object.at("checkpoint_s").number(),
+                       .memory_bandwidth = object.at("memory_bytes_per_s").number(),
+                       .steps = object.at("steps").small_integer()};
+  } catch (const JsonError&) {
     return {};  // not there, or not complete
   }
 }
 
 std::string request_text(const PointRequest& request) {
-  return ordered_json{{"warmup", request.warmup},
-                      {"checkpoint_every", request.checkpoint_every},
-                      {"checkpoint_mtbf_hours", request.checkpoint_mtbf_hours}}
+  return Json::object({{"warmup", request.warmup},
+                       {"checkpoint_every", request.checkpoint_every},
+                       {"checkpoint_mtbf_hours", request.checkpoint_mtbf_hours}})
              .dump() +
          "\n";
 }
@@ -110,9 +108,10 @@ ExitStatus run_point(Runtime& runtime, const std::string& folder, const Config& 
   const ExitStatus status = train(runtime, config, signals, std::move(device));
   if (status != ExitStatus::kDone || runtime.rank() != 0) return status;
   std::ifstream file(folder + "/point.json");
-  const auto object = ordered_json::parse(file);
-  const PointRequest request{object.at("warmup"), object.at("checkpoint_every"),
-                             object.at("checkpoint_mtbf_hours")};
+  const Json object = Json::parse(std::string(std::istreambuf_iterator<char>(file), {}));
+  const PointRequest request{object.at("warmup").small_integer(),
+                             object.at("checkpoint_every").integer(),
+                             object.at("checkpoint_mtbf_hours").number()};
   const Measurement measured = measured_in(config.run.folder, request, bandwidth);
   write_whole_file(folder + "/result.json", result_text(measured));
   std::error_code ignored;  // it was written to be timed

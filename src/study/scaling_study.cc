@@ -6,11 +6,11 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 #include <sys/file.h>
 #include <unistd.h>
 
 #include "trireme/base/error.h"
+#include "trireme/base/json.h"
 #include "trireme/comm/launcher.h"
 #include "trireme/report/whole_file.h"
 #include "trireme/study/study_page.h"
@@ -31,6 +31,12 @@ std::map<std::string, std::string> identity_of(const StudyPlan& plan) {
           {"warmup", std::to_string(plan.warmup)}};
 }
 
+std::string identity_text(const StudyPlan& plan) {
+  Json object = Json::object();
+  for (const auto& [key, value] : identity_of(plan)) object[key] = value;
+  return object.dump(2) + "\n";
+}
+
 // The first line in which two texts differ, of the second.
 std::string first_difference(const std::string& before, const std::string& now) {
   std::istringstream a(before), b(now);
@@ -43,9 +49,10 @@ std::string first_difference(const std::string& before, const std::string& now) 
 
 void check_same_study(const std::string& path, const StudyPlan& plan) {
   std::ifstream file(path + "/study.json");
-  const auto before = nlohmann::json::parse(file, nullptr, /*allow_exceptions=*/false);
+  const Json before = Json::parse_or_null(std::string(std::istreambuf_iterator<char>(file), {}));
   for (const auto& [key, value] : identity_of(plan)) {
-    const std::string was = before.is_object() ? before.value(key, "") : "";
+    const Json* found = before.find(key);
+    const std::string was = found && found->is_text() ? found->text() : "";
     if (was == value) continue;
     throw ConfigError(
         fmt::format("--output {}: another study was begun there: {}; give another folder", path,
@@ -99,7 +106,7 @@ StudyFolder::StudyFolder(std::string path, const StudyPlan& plan)
     if (fs::exists(path_ + "/study.json")) {
       check_same_study(path_, plan);
     } else {
-      write_whole_file(path_ + "/study.json", nlohmann::json(identity_of(plan)).dump(2) + "\n");
+      write_whole_file(path_ + "/study.json", identity_text(plan));
     }
   } catch (...) {
     ::close(lock_);

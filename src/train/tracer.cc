@@ -9,15 +9,13 @@
 #include <tuple>
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 #include "trireme/base/clock.h"
 #include "trireme/base/error.h"
+#include "trireme/base/json.h"
 
 namespace trireme {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 constexpr int kRoundTrips = 8;  // to find out a clock
 constexpr std::size_t kNamedWaits = 3;
@@ -79,7 +77,8 @@ class Events {
     }
     for (const Operation& operation : trace.operations) {
       complete(std::string(operation.name), track_of(operation, trace), operation.begin_ns,
-               operation.end_ns, {{"bytes", operation.bytes}, {"sequence", operation.sequence}});
+               operation.end_ns,
+               Json::object({{"bytes", operation.bytes}, {"sequence", operation.sequence}}));
     }
     return std::move(events_);
   }
@@ -101,22 +100,22 @@ class Events {
   }
 
   void metadata(const std::string& name, int track, const std::string& key, const Json& value) {
-    events_.push_back({{"name", name},
-                       {"ph", "M"},
-                       {"pid", grid_.runtime().rank()},
-                       {"tid", track},
-                       {"args", {{key, value}}}});
+    events_.push_back(Json::object({{"name", name},
+                                    {"ph", "M"},
+                                    {"pid", grid_.runtime().rank()},
+                                    {"tid", track},
+                                    {"args", Json::object({{key, value}})}}));
   }
 
   void complete(const std::string& name, int track, std::int64_t begin_ns, std::int64_t end_ns,
                 Json arguments) {
-    events_.push_back({{"name", name},
-                       {"ph", "X"},
-                       {"pid", grid_.runtime().rank()},
-                       {"tid", track},
-                       {"ts", static_cast<double>(begin_ns + shift_ns_) * 1e-3},
-                       {"dur", static_cast<double>(end_ns - begin_ns) * 1e-3},
-                       {"args", std::move(arguments)}});
+    events_.push_back(Json::object({{"name", name},
+                                    {"ph", "X"},
+                                    {"pid", grid_.runtime().rank()},
+                                    {"tid", track},
+                                    {"ts", static_cast<double>(begin_ns + shift_ns_) * 1e-3},
+                                    {"dur", static_cast<double>(end_ns - begin_ns) * 1e-3},
+                                    {"args", std::move(arguments)}}));
   }
 
   const ProcessGrid& grid_;
@@ -126,13 +125,15 @@ class Events {
 };
 
 // What a rank waited for, in seconds by operation.
-std::map<std::string, double> waits_of(const Trace& trace) {
+Json waits_of(const Trace& trace) {
   std::map<std::string, double> waits;
   for (const Activity& activity : trace.activities) {
     if (activity.kind != Activity::Kind::kWait) continue;
     waits[activity.name] += static_cast<double>(activity.end_ns - activity.begin_ns) * 1e-9;
   }
-  return waits;
+  Json object = Json::object();
+  for (const auto& [name, seconds] : waits) object[name] = seconds;
+  return object;
 }
 
 // Each rank's text in turn, on rank 0 alone, so that it never holds more than one.
@@ -163,13 +164,13 @@ class TraceFile {
   }
 
   void add(const Json& rank) {
-    for (const Json& event : rank["events"]) {
+    for (const Json& event : rank.at("events").items()) {
       file_ << (first_ ? "\n" : ",\n") << event.dump();
       first_ = false;
     }
-    for (const auto& [name, seconds] : rank["waits"].items()) {
+    for (const auto& [name, seconds] : rank.at("waits").members()) {
       double& most = waits_[name];
-      most = std::max(most, seconds.get<double>());
+      most = std::max(most, seconds.number());
     }
   }
 

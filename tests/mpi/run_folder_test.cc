@@ -8,11 +8,11 @@
 #include <string>
 
 #include <gtest/gtest.h>
-#include <nlohmann/json.hpp>
 #include <sys/mount.h>
 #include <unistd.h>
 
 #include "trireme/base/error.h"
+#include "trireme/base/json.h"
 
 #include "support/mpi_test.h"
 #include "support/temporary_folder.h"
@@ -39,14 +39,14 @@ class RunFolderTest : public ::testing::Test {
              const std::string& job = "", std::int64_t process_start = 0) {
     if (first()) {
       fs::create_directories(folder_);
-      nlohmann::json lease = {{"job", job},
-                              {"restarts", 0},
-                              {"host", host},
-                              {"pid", pid},
-                              {"process_start", process_start},
-                              {"heartbeat", ::time(nullptr) - heartbeat_age},
-                              {"generation", 7}};
-      std::ofstream(folder_ + "/lease") << lease;
+      const Json lease = Json::object({{"job", job},
+                                       {"restarts", 0},
+                                       {"host", host},
+                                       {"pid", pid},
+                                       {"process_start", process_start},
+                                       {"heartbeat", ::time(nullptr) - heartbeat_age},
+                                       {"generation", 7}});
+      std::ofstream(folder_ + "/lease") << lease.dump();
     }
     world_.barrier().wait_host();
   }

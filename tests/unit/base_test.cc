@@ -6,6 +6,7 @@
 
 #include "trireme/base/dynamic_library.h"
 #include "trireme/base/error.h"
+#include "trireme/base/json.h"
 #include "trireme/base/philox.h"
 #include "trireme/base/shape.h"
 
@@ -106,6 +107,59 @@ TEST(DynamicLibrary, SaysWhyItIsNotThere) {
   EXPECT_EQ(library.function<void()>("strlen"), nullptr);
   EXPECT_THROW(library.required<void()>("strlen"), CudaError);
   EXPECT_EQ(cuda_library_names("cublasLt", 13).front(), "libcublasLt.so.13");
+}
+
+TEST(Json, KeepsOrderAndDigits) {
+  const Json json = Json::object({{"z", 0.1},
+                                  {"a", Json::array({1, -2, std::uint64_t{1} << 63, 3.0})},
+                                  {"nothing", Json()},
+                                  {"lost", std::nan("")},
+                                  {"text", "a\"\n\xff"},
+                                  {"yes", true},
+                                  {"none", Json::object()}});
+  EXPECT_EQ(json.dump(),
+            "{\"z\":0.1,\"a\":[1,-2,9223372036854775808,3.0],\"nothing\":null,\"lost\":null,"
+            "\"text\":\"a\\\"\\n\xef\xbf\xbd\",\"yes\":true,\"none\":{}}");
+  EXPECT_EQ(Json::object({{"a", 1}}).dump(2), "{\n  \"a\": 1\n}");
+  EXPECT_EQ(Json::parse(json.dump()).dump(), json.dump());
+}
+
+TEST(Json, CborKeepsBytesThatAreNoText) {
+  const std::string bytes("\xff\x00\x80", 3);
+  const Json json = Json::array({bytes, std::uint64_t{0xffffffffffffffff}, -1, 0.5});
+  const Json back = Json::from_cbor(json.to_cbor());
+  EXPECT_EQ(back.at(0).text(), bytes);
+  EXPECT_EQ(back.at(1).unsigned_integer(), 0xffffffffffffffff);
+  EXPECT_EQ(back.at(2).integer(), -1);
+  EXPECT_EQ(back.at(3).number(), 0.5);
+  EXPECT_THROW(Json::from_cbor("\xff"), JsonError);
+}
+
+TEST(Json, RefusesWhatIsNotThere) {
+  const Json json = Json::parse(R"({"n": 1.5, "e": 1e3, "big": 18446744073709551615, "n2": -3,
+                                    "twice": 1, "twice": 2, "list": [true]})");
+  EXPECT_EQ(json.at("n").number(), 1.5);
+  EXPECT_EQ(json.at("e").integer(), 1000);
+  EXPECT_EQ(json.at("twice").integer(), 2);
+  EXPECT_TRUE(json.at("list").at(0).boolean());
+  EXPECT_EQ(json.find("none"), nullptr);
+  EXPECT_EQ(json.at("n").find("none"), nullptr);
+  EXPECT_THROW(json.at("none"), JsonError);
+  EXPECT_THROW(json.at("list").at(1), JsonError);
+  EXPECT_THROW(json.at("n").integer(), JsonError);
+  EXPECT_THROW(json.at("n").text(), JsonError);
+  EXPECT_THROW(json.at("n").items(), JsonError);
+  EXPECT_THROW(json.at("list").number(), JsonError);
+  EXPECT_THROW(json.at("big").integer(), JsonError);
+  EXPECT_THROW(json.at("n2").unsigned_integer(), JsonError);
+  EXPECT_THROW(Json::parse("5000000000").small_integer(), JsonError);
+  for (const char* text : {"", "{", "{\"a\":}", "[1] 2", "1e999", "'a'"}) {
+    EXPECT_THROW(Json::parse(text), JsonError) << text;
+    EXPECT_EQ(Json::parse_or_null(text).dump(), "null") << text;
+  }
+  // Deep nesting would end the process in the stack, far from where it was read.
+  EXPECT_NO_THROW(Json::parse(std::string(200, '[') + std::string(200, ']')));
+  EXPECT_THROW(Json::parse(std::string(100000, '[')), JsonError);
 }
 
 }  // namespace

@@ -45,6 +45,7 @@ FOREIGN = [
     (re.compile(r"(oneapi/)?dnnl|(blis|cblas|lapacke|mkl)\b"), ["src/ops"]),
     (re.compile(r"(cuda|cublas|cudnn|curand|nvml)"), ["src/tensor", "src/ops", "src/comm"]),
     (re.compile(r"sentencepiece"), ["io"]),
+    (re.compile(r"nlohmann"), ["src/base"]),
 ]
 
 TOP_LEVEL = {"CMakeLists.txt", "CMakePresets.json", "LICENSE", "README.md", "src", "include",
@@ -204,7 +205,8 @@ class PlantedViolations(unittest.TestCase):
                 ("io/a.cc", "cblas.h", "src/ops"),
                 ("src/nn/a.cc", "dnnl.hpp", "src/ops"),
                 ("src/nn/a.cu", "cuda_runtime.h", "src/tensor and src/ops and src/comm"),
-                ("src/cli/a.cc", "sentencepiece_trainer.h", "io")]:
+                ("src/cli/a.cc", "sentencepiece_trainer.h", "io"),
+                ("io/a.cc", "nlohmann/json.hpp", "src/base")]:
             self.expect({path: f'#include <{header}>'},
                         f"{path}: <{header}> may only be included in {where}")
 
