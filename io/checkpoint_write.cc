@@ -169,7 +169,7 @@ void Writer::fill_file() {
     const FlightRecorder::Scope scope(recorder_, comm_, "H5Fopen");
     blame_folder([&] { file.emplace(hdf5::File::open_to_write(partial_, comm_)); });
   }
-  const std::optional<Fault> fault = attempt_together(comm_, [&] { write_tensors(*file); });
+  const std::optional<PhaseFault> fault = attempt_together(comm_, [&] { write_tensors(*file); });
   {
     const FlightRecorder::Scope scope(recorder_, comm_, "H5Fclose");
     blame_folder([&] { file->close(); });
@@ -288,7 +288,7 @@ std::string Writer::write() {
       if (first()) blame_folder(body);
     });
   };
-  std::optional<Fault> fault = by_first([&] { make_file(); });
+  std::optional<PhaseFault> fault = by_first([&] { make_file(); });
   if (!fault) {
     fault = attempt_together(comm_, [&] { fill_file(); });
   }

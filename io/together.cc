@@ -6,18 +6,18 @@
 
 namespace trireme {
 
-void Fault::raise() const {
+void PhaseFault::raise() const {
   rethrow(status, message);
 }
 
-std::optional<Fault> attempt_together(Communicator& comm, const std::function<void()>& body) {
-  std::optional<Fault> mine;
+std::optional<PhaseFault> attempt_together(Communicator& comm, const std::function<void()>& body) {
+  std::optional<PhaseFault> mine;
   try {
     body();
   } catch (const Error& error) {
-    mine = Fault{error.status(), error.what()};
+    mine = PhaseFault{error.status(), error.what()};
   } catch (const std::exception& error) {
-    mine = Fault{ExitStatus::kInternal, error.what()};
+    mine = PhaseFault{ExitStatus::kInternal, error.what()};
   }
   const auto failed = static_cast<int>(comm.all_reduce_host(
       static_cast<std::int64_t>(mine ? comm.rank() : comm.size()), ReduceOp::kMin));
@@ -25,7 +25,7 @@ std::optional<Fault> attempt_together(Communicator& comm, const std::function<vo
   const std::string words = comm.broadcast_text(
       mine ? fmt::format("{} {}", static_cast<int>(mine->status), mine->message) : "", failed);
   const std::size_t space = words.find(' ');
-  Fault fault{static_cast<ExitStatus>(std::stoi(words)), words.substr(space + 1)};
+  PhaseFault fault{static_cast<ExitStatus>(std::stoi(words)), words.substr(space + 1)};
   if (failed != 0) fault.message += fmt::format(" (rank {})", comm.world_rank(failed));
   return fault;
 }

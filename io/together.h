@@ -12,7 +12,7 @@
 namespace trireme {
 
 // What went wrong, in a form that travels.
-struct Fault {
+struct PhaseFault {
   ExitStatus status = ExitStatus::kInternal;
   std::string message;
 
@@ -21,7 +21,7 @@ struct Fault {
 
 // Collective over comm. Runs the body; where it throws on some ranks, returns the fault of the
 // lowest of them on all, so that all ranks leave the phase in the same way.
-std::optional<Fault> attempt_together(Communicator& comm, const std::function<void()>& body);
+std::optional<PhaseFault> attempt_together(Communicator& comm, const std::function<void()>& body);
 
 // The same, raising the fault.
 void run_together(Communicator& comm, const std::function<void()>& body);

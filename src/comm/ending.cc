@@ -62,7 +62,8 @@ void keep_status_in_crashes(int status) {
 
 }  // namespace
 
-Deadline::Deadline(double seconds, int status) : off_(std::make_shared<std::atomic<bool>>(false)) {
+ExitTimer::ExitTimer(double seconds, int status)
+    : off_(std::make_shared<std::atomic<bool>>(false)) {
   start_quiet_thread([off = off_, seconds, status] {
     usleep(static_cast<useconds_t>(seconds * 1e6));
     if (!*off) _exit(status);
@@ -70,7 +71,7 @@ Deadline::Deadline(double seconds, int status) : off_(std::make_shared<std::atom
 }
 
 void abort_job(int status) {
-  const Deadline deadline(kLastCallsSeconds, status);
+  const ExitTimer deadline(kLastCallsSeconds, status);
   // The fault has been told; MPI's own words would come after it, and say less.
   if (const int nowhere = open("/dev/null", O_WRONLY | O_CLOEXEC); nowhere >= 0) {
     dup2(nowhere, STDERR_FILENO);
@@ -97,7 +98,7 @@ void end_after_fault(const std::string& who, const std::function<void()>& act) {
 
 void finish_job(int status) {
   std::fflush(nullptr);
-  Deadline deadline(kLastCallsSeconds, status);
+  ExitTimer deadline(kLastCallsSeconds, status);
   keep_status_in_crashes(status);
   MPI_Finalize();
   deadline.call_off();

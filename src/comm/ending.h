@@ -12,9 +12,9 @@ inline constexpr double kFaultSeconds = 10.0;  // from a fault to the end, at mo
 
 // Ends the process with `status` unless it is called off within the time. MPI's last calls may
 // never return; a thread of its own needs no signal handler.
-class Deadline {
+class ExitTimer {
  public:
-  Deadline(double seconds, int status);
+  ExitTimer(double seconds, int status);
   void call_off() { *off_ = true; }
 
  private:

@@ -276,7 +276,7 @@ void Runtime::Impl::end_unless_main_does(const std::exception_ptr& fault) {
     usleep(static_cast<useconds_t>(kMainComesSeconds * 1e6));
     if (ending->exchange(true)) return;
     const Fault own = describe_exception(fault, mpi.rank);
-    const Deadline deadline(kFaultSeconds, own.status);
+    const ExitTimer deadline(kFaultSeconds, own.status);
     tell_and_abort(own, exchange_fault(own));
   }).detach();
 }
@@ -289,7 +289,7 @@ void Runtime::Impl::end_with_fault(const std::exception_ptr& exception) {
   claim_ending();
   const Fault own = describe_exception(first_fault(exception), mpi.rank);
   // NCCL and CUDA may not return once they have failed.
-  std::optional<Deadline> deadline;
+  std::optional<ExitTimer> deadline;
   if (carrier) deadline.emplace(kFaultSeconds, own.status);
   engine.stop();  // the buffers of what is in flight may be gone
   const std::vector<Fault> known = exchange_fault(own);

@@ -225,7 +225,7 @@ void Watchdog::end_the_hang() {
 }
 
 void Watchdog::act_at_last() {
-  const Deadline deadline(1.0, static_cast<int>(ExitStatus::kHangOrLostRank));
+  const ExitTimer deadline(1.0, static_cast<int>(ExitStatus::kHangOrLostRank));
   const std::lock_guard lock(mutex_);
   if (last_act_) last_act_();
 }
