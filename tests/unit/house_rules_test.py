@@ -5,6 +5,7 @@
 
 - which layer includes which, and where the headers of MPI, HDF5, CUDA and their like may appear;
 - what stands at the top level, and that source files and folders are named in snake_case;
+- that no class, struct, union or enum and no function of our namespaces is defined twice;
 - that every relative link of a page points to something that exists.
 
 The planted violations below show that each rule can fail.
@@ -55,6 +56,17 @@ INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]', re.MULTILINE)
 SNAKE_CASE = re.compile(r"[a-z][a-z0-9_]*$")
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 SOURCE = {".h", ".cc", ".cu", ".cuh"}
+
+# What the search for definitions need not see: comments, texts, directives.
+NO_CODE = re.compile(r'//[^\n]*|/\*.*?\*/|R"(\w*)\(.*?\)\1"|"(?:\\.|[^"\\\n])*"'
+                     r"|(?<!\w)'(?:\\.|[^'\\\n])+'|^[ \t]*#(?:\\\n|[^\n])*", re.DOTALL | re.MULTILINE)
+NAMESPACE = re.compile(r"\bnamespace(?:\s+([\w:]+))?\s*$")
+TYPE = re.compile(r"(?:^|[\s>])(?:class|struct|union|enum(?:\s+(?:class|struct))?)"
+                  r"\s+([A-Za-z_][\w:]*(?:<[^{}()]*>)?)(?:\s+final)?\s*(?::[^:].*)?$", re.DOTALL)
+FUNCTION = re.compile(r"([~\w:]+\s*\([^{}]*\))[\w\s]*(?:->[^{]*|:[^:].*)?$", re.DOTALL)
+# Files that take the place of others in a program: stubs of a backend, and what stands in for one
+# in tests.
+STANDS_IN = re.compile(r"(.*/)?no_[a-z_]+\.cc$|tests/support/")
 
 
 def reachable(layer):
@@ -126,6 +138,50 @@ def check_names(files):
                 yield f"{path}: '{name}' is not snake_case"
 
 
+def definitions(text):
+    """(name, is a type) of each type and function that `text` defines in a named namespace."""
+    scopes = []  # the namespaces that are open: None for an unnamed one and for any other brace
+    head = ""
+    for piece in re.findall(r"[{};]|[^{};]+", NO_CODE.sub('""', text)):
+        if piece == "{":
+            namespace = NAMESPACE.search(head)
+            named = scopes and None not in scopes and not namespace
+            found = TYPE.search(head) if named else None
+            where = "::".join(scope or "" for scope in scopes)
+            if found:
+                yield f"{where}::{found.group(1)}", True
+            elif named and "static" not in head.split():
+                found = FUNCTION.search(head)
+                if found:
+                    yield f"{where}::{' '.join(found.group(1).split())}", False
+            scopes.append(namespace.group(1) if namespace else None)
+            head = ""
+        elif piece == "}":
+            if scopes:
+                scopes.pop()
+            head = ""
+        elif piece == ";":
+            head = ""
+        else:
+            head += piece
+
+
+def check_definitions(root, files):
+    """Two definitions of one name with different layouts break the one-definition rule: the linker
+    takes either, and the program does anything."""
+    places = {}
+    for path in files:
+        if Path(path).suffix not in SOURCE:
+            continue
+        for name, is_type in definitions((root / path).read_text(encoding="utf-8")):
+            if is_type or not STANDS_IN.match(path):
+                places.setdefault(name, set()).add(path)  # twice in one file: in two branches
+    for name, paths in places.items():
+        paths = sorted(paths)
+        if len(paths) > 1:
+            yield f"{paths[0]}: {name} is also defined in {' and '.join(paths[1:])}"
+
+
 def check_links(root, files):
     for path in files:
         if not path.endswith(".md"):
@@ -154,7 +210,8 @@ def files_of(root):
 
 def problems(root):
     files = files_of(root)
-    return [*check_includes(root, files), *check_names(files), *check_links(root, files)]
+    return [*check_includes(root, files), *check_names(files), *check_definitions(root, files),
+            *check_links(root, files)]
 
 
 class PlantedViolations(unittest.TestCase):
@@ -219,6 +276,27 @@ class PlantedViolations(unittest.TestCase):
         self.expect({"tests/unit/MyTest.cc": ""}, "tests/unit/MyTest.cc: 'MyTest' is not snake_case")
         self.expect({"jobs/quick-start.sh": ""},
                     "jobs/quick-start.sh: 'quick-start' is not snake_case")
+
+    def test_a_type_that_is_defined_twice(self):
+        for first, second in [
+                ("class Clock final : public Base<int> {\n int now_;\n};", "struct Clock {};"),
+                ("template <class T>\nclass Clock {};", "class Clock {};"),
+                ("enum class Clock : int { kWall };", "enum Clock { kWall };")]:
+            self.expect({"src/comm/a.h": f"namespace trireme {{\n{first}\n}}",
+                         "tests/support/b.cc": f"namespace trireme {{\n{second}\n}}"},
+                        "src/comm/a.h: trireme::Clock is also defined in tests/support/b.cc")
+        self.expect({"src/comm/a.h": "namespace trireme {\nclass A {};\nclass B;\n}",
+                     "io/a.h": "namespace trireme {\nnamespace {\nclass A {};\n}\nclass B {};\n}",
+                     "io/b.h": "namespace trireme::io {\nclass A {};\n}",
+                     "io/c.h": "namespace trireme {\nclass C {\n  class A {};\n};\n// class A {\n}"})
+
+    def test_a_function_that_is_defined_twice(self):
+        text = "namespace trireme {\nint add(int a, int b) { return a + b; }\n}"
+        self.expect({"src/comm/a.cc": text, "io/b.cc": text},
+                    "io/b.cc: trireme::add(int a, int b) is also defined in src/comm/a.cc")
+        self.expect({"src/comm/a.cc": text, "src/comm/no_gpu.cc": text, "tests/support/b.cc": text,
+                     "io/c.cc": text.replace("int b", "long b"),
+                     "io/d.cc": text.replace("int add", "static int add")})
 
     def test_link_to_a_missing_file(self):
         self.expect({"README.md": "see [it](src/none.md)"},
