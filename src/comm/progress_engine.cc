@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <iterator>
 #include <utility>
 
 #include <sched.h>
@@ -152,9 +153,19 @@ bool ProgressEngine::advance_all() {
     for (Entry& entry : inbox_) lanes_[entry.operation.key].push_back(std::move(entry));
     inbox_.clear();
   }
+  // An empty lane is forgotten: what a poll costs follows what is under way, not all the peers that
+  // this rank has ever met.
   bool moved = false;
-  for (auto& [key, lane] : lanes_) moved |= advance_lane(lane);
+  for (auto lane = lanes_.begin(); lane != lanes_.end();) {
+    moved |= advance_lane(lane->second);
+    lane = lane->second.empty() ? lanes_.erase(lane) : std::next(lane);
+  }
   return moved;
+}
+
+std::size_t ProgressEngine::lanes() {
+  const std::lock_guard lock(drive_mutex_);
+  return lanes_.size();
 }
 
 bool ProgressEngine::advance_lane(std::deque<Entry>& lane) {

@@ -59,6 +59,9 @@ class ProgressEngine {
   bool drain(double seconds);
   void drain();  // the same, however long it takes
 
+  // Lanes that the next poll will look at: those with operations under way or waiting behind them.
+  std::size_t lanes();
+
  private:
   class State;
   struct Entry {

@@ -154,6 +154,22 @@ TEST_F(ProgressEngineTest, AFaultIsThrownFromTheWaitAndTheLaneGoesOn) {
   next.wait_host();
 }
 
+// A rank of a large job meets thousands of peers, and a poll looks at none that is done.
+TEST_F(ProgressEngineTest, LanesThatAreDoneAreForgotten) {
+  std::atomic<bool> gate = false;
+  const Work held = engine_.submit(one({1}, [&] { return gate ? Step::kDone : Step::kIdle; }));
+  for (int peer = 0; peer < 4096; ++peer) {
+    engine_.submit(one({2, peer, true}, [] { return Step::kDone; })).wait_host();
+  }
+  EXPECT_EQ(engine_.lanes(), 1u);
+  gate = true;
+  held.wait_host();
+  EXPECT_EQ(engine_.lanes(), 0u);
+  // The recorder numbers the operations of a lane on, although the engine has forgotten it.
+  engine_.submit(one({2, 7, true}, [] { return Step::kDone; })).wait_host();
+  EXPECT_EQ(recorder_.finished().back().sequence, 2u);
+}
+
 TEST_F(ProgressEngineTest, ManyHostThreads) {
   std::atomic<int> done = 0;
   std::vector<std::thread> hosts;
