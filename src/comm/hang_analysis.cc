@@ -3,6 +3,10 @@
 #include <algorithm>
 #include <functional>
 #include <map>
+#include <numeric>
+#include <string_view>
+#include <tuple>
+#include <unordered_set>
 #include <utility>
 
 #include <fmt/format.h>
@@ -10,97 +14,125 @@
 namespace trireme {
 namespace {
 
-// Rank `from` waits for rank `to` in `operation`.
-struct Edge {
-  int to;
-  const WaitingFor* operation;
+// An operation that ranks wait in, and the ranks that they wait for. One node of the graph however
+// many wait: thousands that wait for thousands are not millions of edges.
+struct Awaited {
+  const WaitingFor* operation = nullptr;  // of the rank that has waited longest
+  int waiters = 0;
+  std::vector<int> missing;  // rising
 };
 
+// Ranks wait in operations, and operations wait for ranks.
 class WaitGraph {
  public:
   explicit WaitGraph(const std::vector<std::optional<RankReport>>& reports) : reports_(reports) {
-    edges_.resize(reports.size());
+    const auto ranks = reports.size();
+    operations_of_.resize(ranks);
+    operations_for_.resize(ranks);
     for (const auto& report : reports_) {
       auto& begun = begun_.emplace_back();
       if (report) begun.insert(report->begun.begin(), report->begun.end());
     }
+    std::map<Identity, std::vector<Waiter>> waiters;
     for (int rank = 0; rank < size(); ++rank) {
       if (!report(rank)) continue;
-      for (const WaitingFor& operation : report(rank)->waiting) add_edges(rank, operation);
+      for (const WaitingFor& operation : report(rank)->waiting) {
+        waiters[identity_of(rank, operation)].push_back({rank, &operation});
+      }
     }
+    for (const auto& [identity, of_one] : waiters) add(of_one);
   }
 
   int size() const { return static_cast<int>(reports_.size()); }
   const std::optional<RankReport>& report(int rank) const {
     return reports_[static_cast<std::size_t>(rank)];
   }
-  const std::vector<Edge>& edges(int rank) const { return edges_[static_cast<std::size_t>(rank)]; }
+  const std::vector<Awaited>& awaited() const { return awaited_; }
+  // Indices of `awaited`: what a rank waits in, and what waits for it.
+  const std::vector<int>& operations_of(int rank) const {
+    return operations_of_[static_cast<std::size_t>(rank)];
+  }
+  const std::vector<int>& operations_for(int rank) const {
+    return operations_for_[static_cast<std::size_t>(rank)];
+  }
 
   bool has_begun(int rank, const LaneKey& key, std::uint64_t sequence) const {
     const auto& begun = begun_[static_cast<std::size_t>(rank)];
     const auto found = begun.find(key);
     return found != begun.end() && found->second >= sequence;
   }
-  // The members that are still in the same operation.
-  std::vector<int> inside(const WaitingFor& operation) const {
-    std::vector<int> result;
-    for (const int member : operation.members) {
-      if (valid(member) && report(member) && find(member, operation)) result.push_back(member);
-    }
-    return result;
-  }
-  const WaitingFor* find(int rank, const WaitingFor& operation) const {
-    for (const WaitingFor& own : report(rank)->waiting) {
-      if (own.key == operation.key && own.sequence == operation.sequence) return &own;
-    }
-    return nullptr;
-  }
 
  private:
+  struct Waiter {
+    int rank;
+    const WaitingFor* operation;
+  };
+  // A message waits for a peer of its own; the members of a collective operation share one.
+  using Identity = std::tuple<LaneKey, std::uint64_t, int, RankList>;
+
+  static Identity identity_of(int rank, const WaitingFor& operation) {
+    const bool message = operation.key.peer >= 0;
+    return {operation.key, operation.sequence, message ? rank : -1, operation.members};
+  }
   bool valid(int rank) const { return 0 <= rank && rank < size(); }
 
-  void add_edges(int rank, const WaitingFor& operation) {
-    auto& edges = edges_[static_cast<std::size_t>(rank)];
-    if (const int peer = operation.key.peer; peer >= 0) {
-      // The k-th send to a peer meets its k-th receive from here.
-      const LaneKey match{operation.key.lane, rank, !operation.key.sends};
-      if (valid(peer) && !has_begun(peer, match, operation.sequence)) {
-        edges.push_back({peer, &operation});
+  void add(const std::vector<Waiter>& waiters) {
+    const WaitingFor& first = *waiters.front().operation;
+    std::vector<int> missing =
+        first.key.peer >= 0 ? missing_peer(waiters.front()) : missing_members(first);
+    std::vector<Waiter> waiting = waiters;
+    if (missing.empty() && first.library) {
+      // All members are in the same library call or have left it. Those that wait for others inside
+      // of it spin; the one that the call hangs on may sleep in the kernel.
+      const auto sleeps = [&](const Waiter& waiter) { return report(waiter.rank)->main_sleeps; };
+      for (const Waiter& waiter : waiters) {
+        if (sleeps(waiter)) missing.push_back(waiter.rank);
       }
-      return;
+      std::erase_if(waiting, sleeps);
     }
-    bool missing = false;
-    for (const int member : operation.members) {
-      if (!valid(member) || member == rank) continue;
-      if (has_begun(member, operation.key, operation.sequence)) continue;
-      edges.push_back({member, &operation});
-      missing = true;
+    if (missing.empty() || waiting.empty()) return;
+
+    const int index = static_cast<int>(awaited_.size());
+    const auto longest = std::ranges::max_element(
+        waiting, {}, [](const Waiter& waiter) { return waiter.operation->age_s; });
+    for (const Waiter& waiter : waiting) {
+      operations_of_[static_cast<std::size_t>(waiter.rank)].push_back(index);
     }
-    if (!missing && operation.library) add_edges_to_sleepers(rank, operation);
+    for (const int rank : missing) operations_for_[static_cast<std::size_t>(rank)].push_back(index);
+    awaited_.push_back({longest->operation, static_cast<int>(waiting.size()), std::move(missing)});
   }
 
-  // All members are in the same library call or have left it. Those that wait for others inside
-  // of it spin; the one that the call hangs on may sleep in the kernel.
-  void add_edges_to_sleepers(int rank, const WaitingFor& operation) {
-    if (report(rank)->main_sleeps) return;
-    for (const int member : inside(operation)) {
-      if (member != rank && report(member)->main_sleeps) {
-        edges_[static_cast<std::size_t>(rank)].push_back({member, &operation});
+  // The k-th send to a peer meets its k-th receive from here.
+  std::vector<int> missing_peer(const Waiter& waiter) const {
+    const LaneKey& key = waiter.operation->key;
+    const LaneKey match{key.lane, waiter.rank, !key.sends};
+    if (!valid(key.peer) || has_begun(key.peer, match, waiter.operation->sequence)) return {};
+    return {key.peer};
+  }
+
+  std::vector<int> missing_members(const WaitingFor& operation) const {
+    std::vector<int> missing;
+    operation.members.for_each([&](int member) {
+      if (valid(member) && !has_begun(member, operation.key, operation.sequence)) {
+        missing.push_back(member);
       }
-    }
+    });
+    std::ranges::sort(missing);
+    return missing;
   }
 
   const std::vector<std::optional<RankReport>>& reports_;
   std::vector<std::map<LaneKey, std::uint64_t>> begun_;
-  std::vector<std::vector<Edge>> edges_;
+  std::vector<Awaited> awaited_;
+  std::vector<std::vector<int>> operations_of_, operations_for_;
 };
 
-// Tarjan's strongly connected components of what can be reached from the given ranks; keeps those
-// that no edge leaves.
+// Tarjan's strongly connected components of what can be reached from the given ranks, over ranks
+// and the operations between them; keeps the ranks of those that no edge leaves.
 class TerminalComponents {
  public:
   TerminalComponents(const WaitGraph& graph, const std::vector<int>& starts)
-      : graph_(graph), nodes_(static_cast<std::size_t>(graph.size())) {
+      : graph_(graph), nodes_(static_cast<std::size_t>(graph.size()) + graph.awaited().size()) {
     for (const int rank : starts) {
       if (node(rank).index < 0) visit(rank);
     }
@@ -116,20 +148,34 @@ class TerminalComponents {
     int low = 0;
     int component = -1;
   };
-  Node& node(int rank) { return nodes_[static_cast<std::size_t>(rank)]; }
+  Node& node(int number) { return nodes_[static_cast<std::size_t>(number)]; }
+  bool is_rank(int number) const { return number < graph_.size(); }
 
-  void visit(int rank) {
-    node(rank).index = node(rank).low = next_index_++;
-    stack_.push_back(rank);
-    for (const Edge& edge : graph_.edges(rank)) {
-      if (node(edge.to).index < 0) {
-        visit(edge.to);
-        node(rank).low = std::min(node(rank).low, node(edge.to).low);
-      } else if (node(edge.to).component < 0) {
-        node(rank).low = std::min(node(rank).low, node(edge.to).index);
+  // Ranks are the first nodes, operations follow.
+  template <class Visit>
+  void for_each_edge(int from, Visit visit) const {
+    if (is_rank(from)) {
+      for (const int operation : graph_.operations_of(from)) visit(graph_.size() + operation);
+    } else {
+      for (const int rank :
+           graph_.awaited()[static_cast<std::size_t>(from - graph_.size())].missing) {
+        visit(rank);
       }
     }
-    if (node(rank).low == node(rank).index) close(rank);
+  }
+
+  void visit(int from) {
+    node(from).index = node(from).low = next_index_++;
+    stack_.push_back(from);
+    for_each_edge(from, [&](int to) {
+      if (node(to).index < 0) {
+        visit(to);
+        node(from).low = std::min(node(from).low, node(to).low);
+      } else if (node(to).component < 0) {
+        node(from).low = std::min(node(from).low, node(to).index);
+      }
+    });
+    if (node(from).low == node(from).index) close(from);
   }
 
   void close(int root) {
@@ -139,12 +185,12 @@ class TerminalComponents {
       node(stack_.back()).component = components_;
       stack_.pop_back();
     } while (members.back() != root);
-    const bool terminal = std::ranges::all_of(members, [&](int member) {
-      return std::ranges::all_of(graph_.edges(member), [&](const Edge& edge) {
-        return node(edge.to).component == components_;
-      });
-    });
+    bool terminal = true;
+    for (const int member : members) {
+      for_each_edge(member, [&](int to) { terminal &= node(to).component == components_; });
+    }
     ++components_;
+    std::erase_if(members, [&](int member) { return !is_rank(member); });
     std::ranges::sort(members);
     if (terminal) found_.push_back(std::move(members));
   }
@@ -194,10 +240,8 @@ class Explanation {
         parts.push_back(fmt::format("{} more", ranks.size() - kShown));
         break;
       }
-      for (const Edge& edge : graph_.edges(rank)) {
-        if (!std::ranges::binary_search(ranks, edge.to)) continue;
-        parts.push_back(fmt::format("{} in {}", name(rank), describe_with_peer(*edge.operation)));
-        break;
+      if (const WaitingFor* operation = waits_for_one_of(ranks, rank)) {
+        parts.push_back(fmt::format("{} in {}", name(rank), describe_with_peer(*operation)));
       }
     }
     return fmt::format(
@@ -207,6 +251,21 @@ class Explanation {
 
  private:
   static constexpr std::size_t kShown = 16;  // of a long list of ranks
+
+  const Awaited& awaited(int index) const {
+    return graph_.awaited()[static_cast<std::size_t>(index)];
+  }
+
+  // What the rank waits in for one of `ranks`, which rise.
+  const WaitingFor* waits_for_one_of(const std::vector<int>& ranks, int rank) const {
+    for (const int index : graph_.operations_of(rank)) {
+      const bool for_one = std::ranges::any_of(awaited(index).missing, [&](int missing) {
+        return std::ranges::binary_search(ranks, missing);
+      });
+      if (for_one) return awaited(index).operation;
+    }
+    return nullptr;
+  }
 
   std::string state(int rank) const {
     const auto& report = graph_.report(rank);
@@ -222,15 +281,17 @@ class Explanation {
   // ", missing from all_reduce 3 of tensor, where 2 ranks wait for it"
   std::string missing_from(int rank) const {
     const WaitingFor* missed = nullptr;  // what has waited for it longest
-    for_each_edge_to(rank, [&](const WaitingFor& operation) {
-      if (missed == nullptr || operation.age_s > missed->age_s) missed = &operation;
-    });
+    for (const int index : graph_.operations_for(rank)) {
+      const WaitingFor* operation = awaited(index).operation;
+      if (missed == nullptr || operation->age_s > missed->age_s) missed = operation;
+    }
     if (missed == nullptr) return "";
     int waiters = 0;
-    for_each_edge_to(rank, [&](const WaitingFor& operation) {
+    for (const int index : graph_.operations_for(rank)) {
+      const WaitingFor& operation = *awaited(index).operation;
       const bool same = operation.key == missed->key && operation.sequence == missed->sequence;
-      waiters += same ? 1 : 0;
-    });
+      waiters += same ? awaited(index).waiters : 0;
+    }
     const std::string count = waiters == 1 ? "1 rank waits" : fmt::format("{} ranks wait", waiters);
     const bool joined =
         missed->key.peer < 0 && graph_.has_begun(rank, missed->key, missed->sequence);
@@ -240,15 +301,6 @@ class Explanation {
                          missed->key.sends ? "receive" : "send", count, describe(*missed));
     }
     return fmt::format(", missing from {}, where {} for it", describe(*missed), count);
-  }
-
-  template <class Visit>
-  void for_each_edge_to(int rank, Visit visit) const {
-    for (int other = 0; other < graph_.size(); ++other) {
-      for (const Edge& edge : graph_.edges(other)) {
-        if (edge.to == rank) visit(*edge.operation);
-      }
-    }
   }
 
   std::string describe_with_peer(const WaitingFor& operation) const {
@@ -279,6 +331,26 @@ std::vector<int> overdue_ranks(const WaitGraph& graph, double timeout_s) {
 
 }  // namespace
 
+std::vector<int> choose_judges(const std::vector<std::string>& hosts) {
+  constexpr std::size_t kJudges = 4;
+  std::vector<int> candidates;  // the first rank of each node
+  std::unordered_set<std::string_view> seen;
+  for (int rank = 0; rank < static_cast<int>(hosts.size()); ++rank) {
+    if (seen.insert(hosts[static_cast<std::size_t>(rank)]).second) candidates.push_back(rank);
+  }
+  if (candidates.size() < kJudges) {
+    candidates.resize(hosts.size());
+    std::iota(candidates.begin(), candidates.end(), 0);
+  }
+  if (candidates.size() <= kJudges) return candidates;
+  std::vector<int> judges;  // the first and the last, and evenly between
+  for (std::size_t i = 0; i < kJudges; ++i) {
+    const std::size_t at = (i * (candidates.size() - 1) + (kJudges - 1) / 2) / (kJudges - 1);
+    judges.push_back(candidates[at]);
+  }
+  return judges;
+}
+
 HangVerdict analyse_hang(const std::vector<std::optional<RankReport>>& reports,
                          const std::vector<std::string>& hosts, double timeout_s) {
   const WaitGraph graph(reports);
@@ -288,7 +360,7 @@ HangVerdict analyse_hang(const std::vector<std::optional<RankReport>>& reports,
   std::map<std::string, std::vector<int>> alone;  // by what is wrong with them
   for (const auto& component : TerminalComponents(graph, overdue_ranks(graph, timeout_s)).take()) {
     const int first = component.front();
-    if (component.size() > 1 || !graph.edges(first).empty()) {
+    if (component.size() > 1 || !graph.operations_of(first).empty()) {
       parts.push_back(explanation.of_circle(component));
     } else {
       alone[explanation.of_one(first)].push_back(first);

@@ -14,6 +14,11 @@ struct HangVerdict {
   std::string line;  // for the user; names the culprits and no other rank by "rank N (host)"
 };
 
+// The ranks that hear of a hang from all others, and judge: a few, rising, on nodes far apart, so
+// that some are left where many nodes are lost at once. `hosts` of all ranks. Where there are fewer
+// nodes than judges, some share one.
+std::vector<int> choose_judges(const std::vector<std::string>& hosts);
+
 // From the reports of all ranks (nothing where a rank did not answer): ranks wait for the members
 // that have not begun the same operation; whoever waits for nobody, and whoever wait for each other
 // in a circle, hold up the rest.

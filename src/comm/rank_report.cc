@@ -81,6 +81,17 @@ class Reader {
   bool ok_ = true;
 };
 
+// Nothing where it leaves the world.
+std::optional<RankList::Run> read_run(Reader& reader, int world) {
+  const std::int64_t first = reader.number(), stride = reader.number(), count = reader.number();
+  const auto inside = [&](std::int64_t rank) { return 0 <= rank && rank < world; };
+  if (count < 1 || count > world || stride < -world || stride > world || !inside(first) ||
+      !inside(first + stride * (count - 1))) {
+    return std::nullopt;
+  }
+  return RankList::Run{static_cast<int>(first), static_cast<int>(stride), static_cast<int>(count)};
+}
+
 }  // namespace
 
 RankReport make_report(const FlightRecorder::Impl::Snapshot& snapshot, bool main_sleeps) {
@@ -118,15 +129,19 @@ std::string encode(const RankReport& report) {
     writer.number(waiting.library ? 1 : 0);
     writer.text(waiting.name);
     writer.text(waiting.communicator);
-    writer.number(static_cast<std::int64_t>(waiting.members.size()));
-    for (const int member : waiting.members) writer.number(member);
+    writer.number(static_cast<std::int64_t>(waiting.members.runs().size()));
+    for (const RankList::Run& run : waiting.members.runs()) {
+      writer.number(run.first);
+      writer.number(run.stride);
+      writer.number(run.count);
+    }
     writer.number(static_cast<std::int64_t>(waiting.sequence));
     writer.number(static_cast<std::int64_t>(waiting.age_s * 1e9));
   }
   return writer.take();
 }
 
-std::optional<RankReport> decode_report(std::string_view bytes) {
+std::optional<RankReport> decode_report(std::string_view bytes, int world) {
   Reader reader(bytes);
   RankReport report;
   report.main_sleeps = reader.number() != 0;
@@ -140,8 +155,10 @@ std::optional<RankReport> decode_report(std::string_view bytes) {
     waiting.library = reader.number() != 0;
     waiting.name = reader.text();
     waiting.communicator = reader.text();
-    for (std::size_t members = reader.count(); members > 0 && reader.ok(); --members) {
-      waiting.members.push_back(static_cast<int>(reader.number()));
+    for (std::size_t runs = reader.count(); runs > 0 && reader.ok(); --runs) {
+      const std::optional<RankList::Run> run = read_run(reader, world);
+      if (!run) return std::nullopt;
+      waiting.members.add(*run);
     }
     waiting.sequence = static_cast<std::uint64_t>(reader.number());
     waiting.age_s = static_cast<double>(reader.number()) * 1e-9;

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "rank_list.h"
 #include "recorder_impl.h"
 
 namespace trireme {
@@ -17,7 +18,7 @@ struct WaitingFor {
   bool library = false;      // a call into a library (FlightRecorder::Scope)
   std::string name;          // "all_reduce"
   std::string communicator;  // "tensor"
-  std::vector<int> members;  // world ranks
+  RankList members;          // world ranks
   std::uint64_t sequence = 0;
   double age_s = 0;
 };
@@ -28,11 +29,13 @@ struct RankReport {
   bool main_sleeps = false;                              // the main thread sleeps in the kernel
 };
 
+// Its bytes follow the lanes of the rank, not the ranks of the job: a list of members travels as
+// runs.
 RankReport make_report(const FlightRecorder::Impl::Snapshot& snapshot, bool main_sleeps);
 
 std::string encode(const RankReport& report);
-// Nothing where the bytes are not a report.
-std::optional<RankReport> decode_report(std::string_view bytes);
+// Nothing where the bytes are not a report, or one that names ranks beyond `world`.
+std::optional<RankReport> decode_report(std::string_view bytes, int world);
 
 // What the kernel says of a thread of this process.
 struct ThreadSample {

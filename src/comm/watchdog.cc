@@ -22,7 +22,7 @@ constexpr double kLostGrace = 4.0;     // for the cause, where only lost ranks a
 constexpr double kAbortGrace = 5.0;    // for another rank's abort to end this one
 constexpr double kSampleTime = 0.3;    // over which the main thread's processor time is measured
 constexpr double kReportGrace = 1.5;   // after an alarm, for the reports of all ranks
-constexpr double kPrinterGrace = 3.0;  // for the lowest answering rank to end the job
+constexpr double kPrinterGrace = 3.0;  // for the lowest answering judge to end the job
 constexpr auto kCalm = std::chrono::milliseconds(50);
 constexpr auto kHurried = std::chrono::milliseconds(2);
 
@@ -38,6 +38,7 @@ Watchdog::Watchdog(FlightRecorder& recorder, OwnedComm channel, int rank,
       channel_(std::move(channel)),
       rank_(rank),
       hosts_(std::move(hosts)),
+      judges_(choose_judges(hosts_)),
       main_thread_(main_thread),
       timeout_s_(timeout_s),
       reports_(hosts_.size()),
@@ -104,15 +105,21 @@ void Watchdog::step() {
   }
 }
 
-// Errors of single messages are passed over: a rank that cannot be reached does not answer.
 void Watchdog::send_to_all(Kind kind, const std::string& body) {
-  for (int peer = 0; peer < static_cast<int>(hosts_.size()); ++peer) {
-    if (peer == rank_) continue;
-    Message& message = sent_.emplace_back();
-    message.bytes = static_cast<char>(kind) + body;
-    MPI_Isend(message.bytes.data(), static_cast<int>(message.bytes.size()), MPI_BYTE, peer, 0,
-              channel_.get(), &message.request);
-  }
+  for (int peer = 0; peer < static_cast<int>(hosts_.size()); ++peer) send(kind, body, peer);
+}
+
+void Watchdog::send_to_judges(Kind kind, const std::string& body) {
+  for (const int judge : judges_) send(kind, body, judge);
+}
+
+// Errors of single messages are passed over: a rank that cannot be reached does not answer.
+void Watchdog::send(Kind kind, const std::string& body, int peer) {
+  if (peer == rank_) return;
+  Message& message = sent_.emplace_back();
+  message.bytes = static_cast<char>(kind) + body;
+  MPI_Isend(message.bytes.data(), static_cast<int>(message.bytes.size()), MPI_BYTE, peer, 0,
+            channel_.get(), &message.request);
 }
 
 void Watchdog::receive() {
@@ -147,11 +154,12 @@ void Watchdog::take_in(int peer, const std::string& bytes) {
       add_fault({peer, static_cast<unsigned char>(bytes[1]), bytes.substr(2)});
       return;
     case Kind::kAlarm:
-      if (alarm_ns_ == 0) raise_alarm(/*tell=*/false);
+      if (alarm_ns_ == 0) raise_alarm();
       return;
     case Kind::kReport:
-      if (alarm_ns_ == 0) raise_alarm(/*tell=*/false);
-      reports_[static_cast<std::size_t>(peer)] = decode_report(std::string_view(bytes).substr(1));
+      if (alarm_ns_ == 0) raise_alarm();
+      reports_[static_cast<std::size_t>(peer)] =
+          decode_report(std::string_view(bytes).substr(1), static_cast<int>(hosts_.size()));
       return;
   }
 }
@@ -187,30 +195,39 @@ void Watchdog::exchange() {
 void Watchdog::guard() {
   if (alarm_ns_ == 0) {
     const std::int64_t oldest = recorder_.impl().oldest_begin_ns();
-    if (oldest != 0 && seconds_since(oldest) > timeout_s_) raise_alarm(/*tell=*/true);
+    if (oldest != 0 && seconds_since(oldest) > timeout_s_) {
+      raise_alarm();
+      send_to_judges(Kind::kAlarm, {});
+    }
     return;
   }
-  auto& own = reports_[static_cast<std::size_t>(rank_)];
   const double age = seconds_since(alarm_ns_);
-  if (!own && age > kSampleTime) {
+  if (!reported_ && age > kSampleTime) {
+    reported_ = true;
     const bool sleeps = slept(main_sample_, sample_thread(main_thread_));
-    own = make_report(recorder_.impl().snapshot(), sleeps);
-    send_to_all(Kind::kReport, encode(*own));
+    const RankReport own = make_report(recorder_.impl().snapshot(), sleeps);
+    send_to_judges(Kind::kReport, encode(own));
+    if (judges()) reports_[static_cast<std::size_t>(rank_)] = own;
   }
   const bool all = std::ranges::all_of(reports_, [](const auto& r) { return r.has_value(); });
   if (all || age > kReportGrace) end_the_hang();
 }
 
-void Watchdog::raise_alarm(bool tell) {
+// A judge tells everybody: whoever finds the hang tells the judges alone.
+void Watchdog::raise_alarm() {
   alarm_ns_ = now_ns();
   main_sample_ = sample_thread(main_thread_);
-  if (tell) send_to_all(Kind::kAlarm, {});
+  if (judges()) send_to_all(Kind::kAlarm, {});
 }
 
+// The lowest judge that answers speaks. The others wait for it to end the job, then end alone.
 void Watchdog::end_the_hang() {
   constexpr int kStatus = static_cast<int>(ExitStatus::kHangOrLostRank);
-  const auto lowest = std::ranges::find_if(reports_, [](const auto& r) { return r.has_value(); });
-  if (lowest - reports_.begin() == rank_) {
+  const auto answers = [&](int judge) {
+    return reports_[static_cast<std::size_t>(judge)].has_value();
+  };
+  const auto speaker = std::ranges::find_if(judges_, answers);
+  if (speaker != judges_.end() && *speaker == rank_) {
     report_line(analyse_hang(reports_, hosts_, timeout_s_).line);
     act_at_last();
     abort_job(kStatus);

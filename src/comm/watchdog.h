@@ -3,6 +3,7 @@
 // where the operations that it guards are stuck.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
@@ -51,13 +52,16 @@ class Watchdog {
   void run();
   void step();
   void send_to_all(Kind kind, const std::string& body);
+  void send_to_judges(Kind kind, const std::string& body);
+  void send(Kind kind, const std::string& body, int peer);
   void receive();
   void take_in(int peer, const std::string& bytes);
   void add_fault(Fault fault);
   std::vector<Fault> known() const;
   void exchange();
   void guard();
-  void raise_alarm(bool tell);
+  void raise_alarm();
+  bool judges() const { return std::ranges::binary_search(judges_, rank_); }
   void end_the_hang();
   void act_at_last();
   bool hurried() const { return alarm_ns_ != 0 || !faults_.empty() || own_fault_.has_value(); }
@@ -66,6 +70,7 @@ class Watchdog {
   OwnedComm channel_;
   const int rank_;
   const std::vector<std::string> hosts_;
+  const std::vector<int> judges_;  // who hears the reports of a hang
   const int main_thread_;
   std::atomic<double> timeout_s_;
 
@@ -85,7 +90,8 @@ class Watchdog {
   std::int64_t fault_ns_ = 0;  // when the first fault was known, and again the first cause
   std::int64_t alarm_ns_ = 0;  // when the alarm was raised; 0: all is well
   ThreadSample main_sample_;
-  std::vector<std::optional<RankReport>> reports_;
+  bool reported_ = false;
+  std::vector<std::optional<RankReport>> reports_;  // of all ranks, on a judge
   std::thread thread_;
 };
 

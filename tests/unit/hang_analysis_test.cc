@@ -2,9 +2,12 @@
 #include "comm/hang_analysis.h"
 
 #include <algorithm>
+#include <iostream>
+#include <numeric>
 #include <string>
 #include <vector>
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 namespace trireme {
@@ -21,12 +24,12 @@ class Script {
       hosts_.push_back(std::string(1, 'n').append(std::to_string(rank / 2)));
   }
 
-  void begin(int rank, const std::string& name, int lane, std::vector<int> members,
+  void begin(int rank, const std::string& name, int lane, const std::vector<int>& members,
              double age_s = kTimeout + 1, bool library = false) {
-    start(rank, {lane | (library ? kLibraryLaneBit : 0)}, name, std::move(members), age_s, library);
+    start(rank, {lane | (library ? kLibraryLaneBit : 0)}, name, members, age_s, library);
   }
-  void call(int rank, const std::string& name, std::vector<int> members) {
-    begin(rank, name, kWorld, std::move(members), kTimeout + 1, /*library=*/true);
+  void call(int rank, const std::string& name, const std::vector<int>& members) {
+    begin(rank, name, kWorld, members, kTimeout + 1, /*library=*/true);
   }
   void send(int rank, int peer) {
     start(rank, {kPipeline, peer, true}, "send", {}, kTimeout, false);
@@ -42,7 +45,8 @@ class Script {
     // As it arrives at the rank that judges.
     std::vector<std::optional<RankReport>> received;
     for (const auto& report : reports_) {
-      received.push_back(report ? decode_report(encode(*report)) : std::nullopt);
+      const int world = static_cast<int>(reports_.size());
+      received.push_back(report ? decode_report(encode(*report), world) : std::nullopt);
     }
     return analyse_hang(received, hosts_, kTimeout);
   }
@@ -50,7 +54,7 @@ class Script {
  private:
   RankReport& report(int rank) { return *reports_[static_cast<std::size_t>(rank)]; }
 
-  void start(int rank, const LaneKey& key, const std::string& name, std::vector<int> members,
+  void start(int rank, const LaneKey& key, const std::string& name, const std::vector<int>& members,
              double age_s, bool library) {
     auto& begun = report(rank).begun;
     auto entry = std::ranges::find(begun, key, &std::pair<LaneKey, std::uint64_t>::first);
@@ -63,7 +67,7 @@ class Script {
                                     .library = library,
                                     .name = name,
                                     .communicator = communicator,
-                                    .members = std::move(members),
+                                    .members = members,
                                     .sequence = entry->second,
                                     .age_s = age_s});
   }
@@ -227,17 +231,129 @@ TEST(HangAnalysis, LongListsAreCut) {
   EXPECT_TRUE(says(verdict, "rank 16 (n8), 83 more each does not answer")) << verdict.line;
 }
 
+// Data 64 x pipeline 8 x tensor 8: rank 1234 hangs in its own work, its tensor group waits for it,
+// their pipelines for these, the data groups for those, and all others already stand in a barrier.
+TEST(HangAnalysis, OneOf4096) {
+  constexpr int kRanks = 4096, kStuck = 1234, kData = 11;
+  Script script(kRanks);
+  Ranks all(kRanks);
+  std::iota(all.begin(), all.end(), 0);
+  const int replica = kStuck / 64 * 64, stage = kStuck / 8 * 8;
+  for (int rank = 0; rank < kRanks; ++rank) {
+    if (rank == kStuck) continue;
+    Ranks data;
+    for (int member = rank % 64; member < kRanks; member += 64) data.push_back(member);
+    if (rank / 8 * 8 == stage) {
+      Ranks tensor(8);
+      std::iota(tensor.begin(), tensor.end(), stage);
+      script.begin(rank, "all_reduce", kTensor, tensor);
+    } else if (rank / 64 * 64 == replica) {
+      script.receive(rank, rank < stage ? rank + 8 : rank - 8);
+    } else if (rank % 64 / 8 * 8 == stage % 64) {
+      script.begin(rank, "all_reduce", kData, data, kTimeout - 1);
+    } else {
+      script.begin(rank, "barrier", kWorld, all, kTimeout - 2);
+    }
+  }
+  const auto verdict = script.verdict();
+  EXPECT_EQ(verdict.culprits, Ranks({kStuck}));
+  EXPECT_TRUE(says(verdict,
+                   "rank 1234 (n617) waits for nothing, missing from all_reduce 1 of tensor"
+                   ", where 7 ranks wait for it"))
+      << verdict.line;
+}
+
+TEST(HangAnalysis, AHalfOf4096WaitsForTheOther) {
+  constexpr int kRanks = 4096;
+  Script script(kRanks);
+  Ranks all(kRanks);
+  std::iota(all.begin(), all.end(), 0);
+  for (int rank = 0; rank < kRanks / 2; ++rank) script.begin(rank, "barrier", kWorld, all);
+  const auto verdict = script.verdict();
+  EXPECT_EQ(verdict.culprits.size(), 2048u);
+  EXPECT_TRUE(says(verdict,
+                   "rank 2063 (n1031), 2032 more each waits for nothing, missing from "
+                   "barrier 1 of world, where 2048 ranks wait for it"))
+      << verdict.line;
+}
+
 TEST(RankReport, DamagedBytesAreNoReport) {
   Script script(2);
   RankReport report;
   report.waiting.push_back(
-      {.key = {1, 2, true}, .name = "send", .communicator = "pipeline", .members = {0, 1}});
+      {.key = {1, 2, true}, .name = "send", .communicator = "pipeline", .members = Ranks{0, 1}});
   const std::string bytes = encode(report);
-  ASSERT_TRUE(decode_report(bytes).has_value());
+  ASSERT_TRUE(decode_report(bytes, 2).has_value());
   for (std::size_t size = 0; size < bytes.size(); ++size) {
-    EXPECT_FALSE(decode_report(bytes.substr(0, size)).has_value()) << size;
+    EXPECT_FALSE(decode_report(bytes.substr(0, size), 2).has_value()) << size;
   }
-  EXPECT_FALSE(decode_report(bytes + "x").has_value());
+  EXPECT_FALSE(decode_report(bytes + "x", 2).has_value());
+  EXPECT_FALSE(decode_report(bytes, 1).has_value());  // there is no rank 1
+}
+
+TEST(RankReport, MembersKeepTheirOrder) {
+  const std::vector<Ranks> lists = {
+      {}, {5}, {0, 1, 2, 3}, {6, 4, 2, 0}, {0, 8, 16, 3, 4, 5, 1}, {2, 2, 2}};
+  for (const Ranks& list : lists) {
+    RankReport report;
+    report.waiting.push_back(
+        {.key = {}, .name = "all_reduce", .communicator = "data", .members = list});
+    const auto decoded = decode_report(encode(report), 17);
+    ASSERT_TRUE(decoded.has_value());
+    Ranks got;
+    decoded->waiting.front().members.for_each([&](int rank) { got.push_back(rank); });
+    EXPECT_EQ(got, list);
+    EXPECT_EQ(decoded->waiting.front().members.size(), list.size());
+  }
+}
+
+// What a hang costs: bytes of a report and messages of all ranks, on nodes of eight ranks.
+struct HangTraffic {
+  std::size_t report_bytes = 0;
+  std::int64_t messages = 0;
+};
+
+HangTraffic traffic_of_a_hang(int ranks) {
+  std::vector<std::string> hosts;
+  Ranks all;
+  for (int rank = 0; rank < ranks; ++rank) {
+    hosts.push_back(fmt::format("n{}", rank / 8));
+    all.push_back(rank);
+  }
+  RankReport report;
+  report.waiting.push_back(
+      {.key = {}, .name = "all_reduce", .communicator = "world", .members = all});
+  for (int lane = 0; lane < 8; ++lane) report.begun.push_back({{lane}, 1});
+  const auto judges = static_cast<std::int64_t>(choose_judges(hosts).size());
+  // Everyone's alarm and report to the judges, and the alarm of each judge to everyone.
+  return {encode(report).size(), 3 * judges * ranks};
+}
+
+TEST(HangTraffic, GrowsWithTheRanksAndNotWithTheirSquare) {
+  for (const int ranks : {64, 4096}) {
+    const HangTraffic traffic = traffic_of_a_hang(ranks);
+    std::cout << ranks << " ranks: at most " << traffic.messages << " messages, "
+              << traffic.report_bytes << " bytes of a report\n";
+    EXPECT_LE(traffic.messages, 12 * ranks);
+    EXPECT_LE(traffic.report_bytes, 600u);
+  }
+}
+
+TEST(Judges, StandFarApart) {
+  const auto nodes = [](int count, int ranks_of_each) {
+    std::vector<std::string> hosts;
+    for (int node = 0; node < count; ++node) {
+      hosts.insert(hosts.end(), static_cast<std::size_t>(ranks_of_each),
+                   fmt::format("n{}", node));
+    }
+    return hosts;
+  };
+  EXPECT_EQ(choose_judges(nodes(1, 1)), Ranks({0}));
+  EXPECT_EQ(choose_judges(nodes(1, 3)), Ranks({0, 1, 2}));
+  EXPECT_EQ(choose_judges(nodes(1, 8)), Ranks({0, 2, 5, 7}));
+  EXPECT_EQ(choose_judges(nodes(2, 8)), Ranks({0, 5, 10, 15}));
+  EXPECT_EQ(choose_judges(nodes(4, 8)), Ranks({0, 8, 16, 24}));
+  EXPECT_EQ(choose_judges(nodes(512, 8)), Ranks({0, 8 * 170, 8 * 341, 8 * 511}));
 }
 
 }  // namespace
