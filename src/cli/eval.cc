@@ -38,13 +38,14 @@ std::string table(const InferenceModel& model, const Checkpoint& checkpoint,
 }
 
 ExitStatus evaluate_on_ranks(Runtime& runtime, const EvalArguments& given) {
-  runtime.set_timeout(given.inference.timeout);
+  allow_time_to_load(runtime, given.inference);
   const GridShape shape = resolve_grid(given.inference.grid, runtime.size());
   ComputeDevice device = inference_device(given.inference, runtime);
   ops::Context& ctx = device.context;
   const ProcessGrid grid(runtime, shape);
   const Checkpoint checkpoint = open_checkpoint_or_run(runtime.world(), given.inference.checkpoint);
   const InferenceModel model(ctx, grid, checkpoint, given.inference.precision);
+  runtime.set_timeout(given.inference.timeout);
   const auto data = open_evaluation_data(runtime.world(), model, given.data);
   const EvaluationReport report =
       evaluate_on(ctx, model.stage(), *data, given.micro, model.training().data.mask_documents);

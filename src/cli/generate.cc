@@ -221,8 +221,10 @@ class Session {
 };
 
 ExitStatus generate_on_ranks(Runtime& runtime, const GenerateArguments& given) {
+  allow_time_to_load(runtime, given.inference);
+  Session session(runtime, given);
   runtime.set_timeout(given.inference.timeout);
-  Session(runtime, given).run();
+  session.run();
   return ExitStatus::kDone;
 }
 

@@ -1,6 +1,8 @@
 #include "cli/inference_arguments.h"
 
 #include "trireme/base/error.h"
+#include "trireme/train/hang_limit.h"
+#include "trireme/train/inference.h"
 
 namespace trireme::cli {
 
@@ -23,8 +25,11 @@ void declare_inference(Options& options, InferenceArguments& given) {
   options.add("comm.backend", given.device.backend, "",
               "what carries tensors between ranks; as in training",
               one_of({"auto", "mpi", "nccl"}));
-  options.add("comm.timeout", given.timeout, "seconds",
-              "an operation under way for longer is a hang", above(0));
+  options.add(
+      "comm.timeout", given.timeout, "seconds",
+      "an operation under way for longer is a hang; while the checkpoint is read its bytes add "
+      "to that",
+      above(0));
 }
 
 void check_inference(const InferenceArguments& given) {
@@ -32,6 +37,12 @@ void check_inference(const InferenceArguments& given) {
     throw ConfigError(
         "--checkpoint is missing: name a run's folder or a checkpoint, as in --checkpoint run");
   }
+}
+
+void allow_time_to_load(Runtime& runtime, const InferenceArguments& given) {
+  runtime.set_timeout(given.timeout);
+  const std::int64_t bytes = largest_checkpoint_bytes(runtime.world(), given.checkpoint);
+  runtime.set_timeout(HangLimit(given.timeout).seconds_with_checkpoint(bytes));
 }
 
 ComputeDevice inference_device(const InferenceArguments& given, Runtime& runtime) {

@@ -160,7 +160,9 @@ void add_loop_keys(Options& options, Config& config) {
       "is built in and no two ranks share a GPU, else mpi",
       one_of({"auto", "mpi", "nccl"}));
   options.add("comm.timeout", config.comm.timeout, "seconds",
-              "an operation under way for longer is a hang", above(0));
+              "an operation under way for longer is a hang; while a checkpoint is written or read its "
+              "bytes add to that; auto: 20 of the longest steps, at least 120, and 600 until some "
+              "are measured", above(0));
 }
 
 }  // namespace

@@ -1,10 +1,12 @@
 #include "trireme/train/inference.h"
 
+#include <algorithm>
 #include <filesystem>
 
 #include <fmt/format.h>
 #include <xxhash.h>
 
+#include "trireme/base/error.h"
 #include "trireme/base/log.h"
 #include "trireme/train/setup.h"
 
@@ -68,6 +70,25 @@ Checkpoint open_checkpoint_or_run(Communicator& comm, const std::string& where) 
     for (const std::string& reason : latest.refused) report_line("damaged, not used: " + reason);
   }
   return *latest.checkpoint;
+}
+
+std::int64_t largest_checkpoint_bytes(Communicator& comm, const std::string& where) {
+  const auto largest = [&]() -> std::int64_t {
+    std::error_code none;
+    if (!fs::is_directory(where, none)) {
+      const auto bytes = fs::file_size(where, none);
+      return none ? 0 : static_cast<std::int64_t>(bytes);
+    }
+    std::int64_t bytes = 0;
+    try {
+      for (const CheckpointFile& file : list_checkpoints(checkpoint_folder(where))) {
+        bytes = std::max(bytes, file.bytes);
+      }
+    } catch (const RunFolderError&) {  // whoever opens it says so
+    }
+    return bytes;
+  };
+  return comm.all_reduce_host(comm.rank() == 0 ? largest() : std::int64_t{0}, ReduceOp::kMax);
 }
 
 std::string tokenizer_checksum(const Tokenizer& tokenizer) {

@@ -15,6 +15,7 @@
 #include "trireme/train/checkpoint_cadence.h"
 #include "trireme/train/compute_device.h"
 #include "trireme/train/deadline.h"
+#include "trireme/train/hang_limit.h"
 #include "trireme/train/setup.h"
 
 #include "train/rank_watch.h"
@@ -50,6 +51,7 @@ class Trainer {
         runtime_(runtime),
         signals_(signals),
         config_(config),
+        hang_limit_(config.comm.timeout),
         device_(std::move(device)),
         grid_(runtime, resolve_run_grid(config, runtime.size())) {
     phases_.done("grid");
@@ -67,7 +69,9 @@ class Trainer {
                                              .step = *step_,
                                              .data = *train_data_,
                                              .folder = *folder_});
+    runtime_.set_timeout(hang_limit_.seconds_with_checkpoint(checkpoint_bytes()));
     const RunCheckpoints::Position position = checkpoints_->resume();
+    runtime_.set_timeout(hang_limit_.seconds());
     step_number_ = position.step;
     samples_ = position.samples;
     phases_.done("checkpoint");
@@ -88,7 +92,8 @@ class Trainer {
                                                   .micro_batches = share().count,
                                                   .file = folder_->file("ranks.json")});
     if (config_.log.trace) {
-      tracer_.emplace(grid_, ctx_.stream, parse_step_range(*config_.log.trace), folder_->file("trace.json"));
+      tracer_.emplace(grid_, ctx_.stream, parse_step_range(*config_.log.trace),
+                      folder_->file("trace.json"));
     }
     if (step_number_ >= config_.run.steps) {
       journal_->say(fmt::format("all {} steps are done: nothing to train", config_.run.steps));
@@ -204,6 +209,8 @@ class Trainer {
     const StepMetrics& metrics = last_ = step.metrics;
     rank_watch_->add(step.seconds, step.wait_data_seconds, step.comm_seconds, metrics.step_seconds);
     cadence_->step_took(metrics.step_seconds);
+    hang_limit_.step_took(metrics.step_seconds);
+    runtime_.set_timeout(hang_limit_.seconds());
     if (deadline_) deadline_->step_took(metrics.step_seconds);
     journal_->step(metrics);
     for (const std::string& said : rank_watch_->look(metrics.step)) {
@@ -244,10 +251,14 @@ class Trainer {
     return step == config_.run.steps || (every > 0 && step % every == 0);
   }
 
-  // Until one is measured: fp32 weights and two moments, to a disk that is not fast.
+  // Until one is measured, to a disk that is not fast.
   double guessed_checkpoint_seconds() const {
     constexpr double kBytesPerSecond = 200e6;
-    return 1.0 + 3 * sizeof(float) * static_cast<double>(plan_.parameters) / kBytesPerSecond;
+    return 1.0 + static_cast<double>(checkpoint_bytes()) / kBytesPerSecond;
+  }
+  // Weights and two moments, in fp32.
+  std::int64_t checkpoint_bytes() const {
+    return 3 * static_cast<std::int64_t>(sizeof(float)) * plan_.parameters;
   }
 
   // Whether this rank wants the step that now begins to be the last. Rank 0 alone looks at the
@@ -326,8 +337,11 @@ class Trainer {
     settle_all();
     const FlightRecorder::Phase phase(runtime_.recorder(), "checkpoint");
     const Stopwatch watch;
+    runtime_.set_timeout(hang_limit_.seconds_with_checkpoint(checkpoint_bytes()));
     const std::string path = checkpoints_->save({step_number_, samples_});
     const double seconds = runtime_.world().all_reduce_host(watch.seconds(), ReduceOp::kMax);
+    hang_limit_.checkpoint_took(checkpoint_bytes(), seconds);
+    runtime_.set_timeout(hang_limit_.seconds());
     cadence_->checkpoint_took(seconds);
     if (deadline_) deadline_->checkpoint_took(seconds);
     const bool more = step_number_ < config_.run.steps;
@@ -339,6 +353,7 @@ class Trainer {
   Runtime& runtime_;
   const StopSignals& signals_;
   Config config_;
+  HangLimit hang_limit_;
   ComputeDevice device_;
   ops::Context& ctx_ = device_.context;
   ProcessGrid grid_;
@@ -364,13 +379,13 @@ class Trainer {
 }  // namespace
 
 ExitStatus train(Runtime& runtime, const Config& config, const StopSignals& signals) {
-  runtime.set_timeout(config.comm.timeout);
+  runtime.set_timeout(HangLimit(config.comm.timeout).seconds());
   return train(runtime, config, signals, choose_compute_device(runtime, device_request(config)));
 }
 
 ExitStatus train(Runtime& runtime, const Config& config, const StopSignals& signals,
                  ComputeDevice device) {
-  runtime.set_timeout(config.comm.timeout);
+  runtime.set_timeout(HangLimit(config.comm.timeout).seconds());
   return Trainer(runtime, config, signals, std::move(device)).run();
 }
 

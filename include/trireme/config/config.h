@@ -103,7 +103,7 @@ struct Config {
 
   struct Comm {
     std::string backend = "auto";
-    double timeout = 600;
+    std::optional<double> timeout;  // seconds; nothing: what HangLimit says
     bool operator==(const Comm&) const = default;
   } comm;
 

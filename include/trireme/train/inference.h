@@ -18,6 +18,10 @@ namespace trireme {
 // CheckpointError, the same on all ranks.
 Checkpoint open_checkpoint_or_run(Communicator& comm, const std::string& where);
 
+// Collective over comm. Size of the largest checkpoint that open_checkpoint_or_run may open there;
+// 0 where there is none.
+std::int64_t largest_checkpoint_bytes(Communicator& comm, const std::string& where);
+
 // Names a tokenizer: "xxh64:0123456789abcdef", of its kind and model. Checkpoints carry it as their
 // extra attribute kTokenizerAttribute, so that a model is not used with another tokenizer.
 std::string tokenizer_checksum(const Tokenizer& tokenizer);

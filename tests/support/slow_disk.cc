@@ -1,0 +1,22 @@
+// Preloaded into a program: a disk that takes its time. On rank 0 each fsync of a checkpoint that
+// is being written (*.partial) takes $SLOW_DISK_SECONDS longer.
+#include <cstdio>
+#include <cstdlib>
+#include <string_view>
+
+#include <dlfcn.h>
+#include <unistd.h>
+
+extern "C" int fsync(int file) {
+  static auto* const next = reinterpret_cast<int (*)(int)>(dlsym(RTLD_NEXT, "fsync"));
+  const char* seconds = std::getenv("SLOW_DISK_SECONDS");
+  const char* rank = std::getenv("PMI_RANK");
+  char link[64], path[4096];
+  std::snprintf(link, sizeof link, "/proc/self/fd/%d", file);
+  const ssize_t length = readlink(link, path, sizeof path);
+  if (seconds != nullptr && rank != nullptr && std::string_view(rank) == "0" && length > 0 &&
+      std::string_view(path, static_cast<std::size_t>(length)).ends_with(".partial")) {
+    usleep(static_cast<useconds_t>(std::atof(seconds) * 1e6));
+  }
+  return next(file);
+}
