@@ -28,8 +28,8 @@ class DirectAllReduce final : public PhasedTask {
       for_each_peer(wire_, [&](int peer) { messages_.send(wire_, bytes_of(data_), bytes, peer); });
       return true;
     }
-    reduce_in_order(data_.dtype(), op_, in_rank_order(bytes_of(data_), received_.get(), bytes),
-                    bytes_of(data_), static_cast<std::size_t>(data_.elements()));
+    reduce_tree(op_, data_.dtype(), by_rank(bytes_of(data_), received_.get(), bytes),
+                bytes_of(data_), static_cast<std::size_t>(data_.elements()));
     return false;
   }
 
@@ -93,9 +93,9 @@ class PairwiseAllReduce final : public PhasedTask {
                   [&](int peer) { messages_.send(wire_, address(peer), bytes(peer), peer); });
   }
   void reduce_own() {
-    reduce_in_order(data_.dtype(), op_,
-                    in_rank_order(address(wire_.rank), received_.get(), bytes(wire_.rank)),
-                    address(wire_.rank), part(wire_.rank).size());
+    reduce_tree(op_, data_.dtype(),
+                by_rank(address(wire_.rank), received_.get(), bytes(wire_.rank)),
+                address(wire_.rank), part(wire_.rank).size());
   }
   void gather() {
     for_each_peer(wire_,
@@ -132,10 +132,9 @@ class ReduceScatter final : public PhasedTask {
  private:
   bool next_phase() override {
     if (segment_.end > segment_.begin) {
-      reduce_in_order(
-          input_.dtype(), op_,
-          in_rank_order(address(wire_.rank), received_.get(), segment_.size() * element_),
-          bytes_of(output_) + segment_.begin * element_, segment_.size());
+      reduce_tree(op_, input_.dtype(),
+                  by_rank(address(wire_.rank), received_.get(), segment_.size() * element_),
+                  bytes_of(output_) + segment_.begin * element_, segment_.size());
     }
     segment_ = {segment_.end, std::min(count_, segment_.end + step_)};
     if (segment_.size() == 0) return false;

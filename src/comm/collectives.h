@@ -27,16 +27,17 @@ struct Wire {
   std::size_t piece_bytes = std::size_t{1} << 30;  // MPI counts are ints: longer messages are cut
 };
 
-// One phase: each rank reduces what all sent to it of the whole buffer, in rank order.
+// All reductions but the library's add along the tree T(size) (sum_tree.h): the same bits.
+//
+// One phase: each rank reduces what all sent to it of the whole buffer.
 std::unique_ptr<Task> make_direct_all_reduce(const Wire& wire, Tensor data, ReduceOp op);
-// Two phases: reduce-scatter, then all-gather. The same bits as the direct one.
+// Two phases: reduce-scatter, then all-gather.
 std::unique_ptr<Task> make_pairwise_all_reduce(const Wire& wire, Tensor data, ReduceOp op);
-// log2(size) rounds, which bring every rank the whole buffers of all; reduced there in rank order:
-// the same bits again.
+// log2(size) rounds, which bring every rank the whole buffers of all; reduced there.
 std::unique_ptr<Task> make_bruck_all_reduce(const Wire& wire, Tensor data, ReduceOp op);
-// A binomial tree up and down, which carries the buffer once each way. Not in rank order: for
-// integers, whose reductions have the same bits in any order.
-std::unique_ptr<Task> make_tree_all_reduce(const Wire& wire, Tensor data, ReduceOp op);
+// log2(size) rounds, in each of which two ranks exchange partial results of the whole buffer
+// (DoublingPlan).
+std::unique_ptr<Task> make_doubling_all_reduce(const Wire& wire, Tensor data, ReduceOp op);
 std::unique_ptr<Task> make_reduce_scatter(const Wire& wire, Tensor input, Tensor output,
                                           ReduceOp op);
 std::unique_ptr<Task> make_all_gather(const Wire& wire, Tensor input, Tensor output);

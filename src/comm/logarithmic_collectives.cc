@@ -1,12 +1,14 @@
 // Collectives whose messages grow with the logarithm of the ranks: what many ranks agree on costs
 // each of them a few messages and not one for every other.
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <utility>
 #include <vector>
 
 #include "phased_task.h"
 #include "reduce.h"
+#include "sum_tree.h"
 
 namespace trireme {
 namespace {
@@ -78,68 +80,97 @@ class BruckAllReduce final : public BruckGather {
   void finish() override {
     std::vector<const std::byte*> sources;
     for (int rank = 0; rank < wire_.size; ++rank) sources.push_back(part_of(rank));
-    reduce_in_order(data_.dtype(), op_, sources, bytes_of(data_),
-                    static_cast<std::size_t>(data_.elements()));
+    reduce_tree(op_, data_.dtype(), sources, bytes_of(data_),
+                static_cast<std::size_t>(data_.elements()));
   }
 
   Tensor data_;
   ReduceOp op_;
 };
 
-// Up a binomial tree to rank 0 and down again. A rank's parent is itself without its lowest set
-// bit; its children are itself with one bit set below that one.
-class TreeAllReduce final : public PhasedTask {
+// The steps are those of DoublingPlan. Contributions and results travel in the tensor's type,
+// partial results in its accumulator.
+class DoublingAllReduce final : public PhasedTask {
  public:
-  TreeAllReduce(const Wire& wire, Tensor data, ReduceOp op)
-      : PhasedTask(wire), data_(std::move(data)), op_(op) {
-    const int lowest = wire.rank == 0 ? wire.size : wire.rank & -wire.rank;
-    for (int bit = 1; bit < lowest && wire.rank + bit < wire.size; bit *= 2)
-      children_.push_back(wire.rank + bit);
-    parent_ = wire.rank - lowest;
-  }
+  DoublingAllReduce(const Wire& wire, Tensor data, ReduceOp op)
+      : PhasedTask(wire),
+        plan_(wire.rank, wire.size),
+        data_(std::move(data)),
+        op_(op),
+        partial_type_(accumulator_of(data_.dtype())),
+        partial_bytes_(static_cast<std::size_t>(data_.elements()) * size_of(partial_type_)) {}
 
  private:
-  enum class Phase { kFromChildren, kToParent, kFromParent, kToChildren, kDone };
-
   bool next_phase() override {
-    const std::size_t bytes = data_.bytes();
-    switch (std::exchange(phase_, static_cast<Phase>(static_cast<int>(phase_) + 1))) {
-      case Phase::kFromChildren:
-        received_ = workspace(bytes * children_.size());
-        for (std::size_t i = 0; i < children_.size(); ++i)
-          messages_.receive(wire_, received_.get() + i * bytes, bytes, children_[i]);
-        return bytes > 0;
-      case Phase::kToParent:
-        reduce();
-        if (wire_.rank != 0) messages_.send(wire_, bytes_of(data_), bytes, parent_);
-        return true;
-      case Phase::kFromParent:
-        if (wire_.rank != 0) messages_.receive(wire_, bytes_of(data_), bytes, parent_);
-        return true;
-      case Phase::kToChildren:
-        for (std::size_t i = children_.size(); i-- > 0;)  // the largest subtree first
-          messages_.send(wire_, bytes_of(data_), bytes, children_[i]);
-        return true;
-      case Phase::kDone:
-        break;
+    if (data_.bytes() == 0) return false;
+    const int phase = phase_++;
+    const int rounds = static_cast<int>(plan_.rounds.size());
+    if (phase == 0) {
+      start();
+    } else if (phase == 1) {
+      begin_partial();
+    } else if (phase <= rounds + 1) {
+      take_in(phase - 2);
     }
-    return false;
+    if (phase >= 1 && phase <= rounds) {
+      exchange(phase - 1);
+    } else if (phase == rounds + 1) {
+      finish();
+    }
+    return phase <= rounds + 1;
   }
 
-  void reduce() const {
+  // The pair's two contributions come to its even rank.
+  void start() {
+    if (!plan_.has_term) {
+      messages_.send(wire_, bytes_of(data_), data_.bytes(), plan_.partner);
+      return;
+    }
+    received_ = workspace(partial_bytes_);
+    if (partial_type_ != data_.dtype()) own_partial_ = workspace(partial_bytes_);
+    if (plan_.has_partner()) {
+      messages_.receive(wire_, received_.get(), data_.bytes(), plan_.partner);
+    }
+  }
+  void begin_partial() {
+    if (!plan_.has_term || (!plan_.has_partner() && !own_partial_)) return;
     std::vector<const std::byte*> sources{bytes_of(data_)};
-    for (std::size_t i = 0; i < children_.size(); ++i)
-      sources.push_back(received_.get() + i * data_.bytes());
-    reduce_in_order(data_.dtype(), op_, sources, bytes_of(data_),
-                    static_cast<std::size_t>(data_.elements()));
+    if (plan_.has_partner()) sources.push_back(received_.get());
+    reduce_tree(op_, data_.dtype(), sources, partial_type_, partial(), count());
   }
+  void exchange(int round) {
+    const int peer = plan_.rounds[static_cast<std::size_t>(round)].peer;
+    messages_.receive(wire_, received_.get(), partial_bytes_, peer);
+    messages_.send(wire_, partial(), partial_bytes_, peer);
+  }
+  void take_in(int round) {
+    const std::byte* own = partial();
+    const std::byte* other = received_.get();
+    const bool left = plan_.rounds[static_cast<std::size_t>(round)].is_left;
+    const std::array<const std::byte*, 2> sources{left ? own : other, left ? other : own};
+    const bool last = round + 1 == static_cast<int>(plan_.rounds.size());
+    reduce_tree(op_, partial_type_, sources, last ? data_.dtype() : partial_type_,
+                last ? bytes_of(data_) : partial(), count());
+  }
+  void finish() {
+    if (!plan_.has_partner()) return;
+    if (plan_.has_term) {
+      messages_.send(wire_, bytes_of(data_), data_.bytes(), plan_.partner);
+    } else {
+      messages_.receive(wire_, bytes_of(data_), data_.bytes(), plan_.partner);
+    }
+  }
+  std::byte* partial() const { return own_partial_ ? own_partial_.get() : bytes_of(data_); }
+  std::size_t count() const { return static_cast<std::size_t>(data_.elements()); }
 
+  const DoublingPlan plan_;
   Tensor data_;
   ReduceOp op_;
-  std::vector<int> children_;
-  int parent_ = 0;
-  Phase phase_ = Phase::kFromChildren;
+  DType partial_type_;
+  std::size_t partial_bytes_;
+  Buffer own_partial_;  // none where the tensor itself holds it
   Buffer received_;
+  int phase_ = 0;
 };
 
 }  // namespace
@@ -148,8 +179,8 @@ std::unique_ptr<Task> make_bruck_all_reduce(const Wire& wire, Tensor data, Reduc
   return std::make_unique<BruckAllReduce>(wire, std::move(data), op);
 }
 
-std::unique_ptr<Task> make_tree_all_reduce(const Wire& wire, Tensor data, ReduceOp op) {
-  return std::make_unique<TreeAllReduce>(wire, std::move(data), op);
+std::unique_ptr<Task> make_doubling_all_reduce(const Wire& wire, Tensor data, ReduceOp op) {
+  return std::make_unique<DoublingAllReduce>(wire, std::move(data), op);
 }
 
 std::unique_ptr<Task> make_bruck_all_gather(const Wire& wire, Tensor input, Tensor output) {

@@ -80,14 +80,11 @@ class MpiCommunicator final : public Communicator {
     check_reducible(data.dtype());
     const std::size_t bytes = data.bytes();
     const Algorithm algorithm = choose(Collective::kAllReduce, bytes, data);
-    const bool tree = algorithm != Algorithm::kLibrary && suits_tree(data.dtype());
+    const auto make = [=, this](const Tensors& on_host) {
+      return make_all_reduce(algorithm, on_host[0], op);
+    };
     return start(ready, "all_reduce", bytes, {{data, Use::kBoth}},
-                 {.make =
-                      [=, this](const Tensors& on_host) {
-                        return tree ? make_tree_all_reduce(wire(), on_host[0], op)
-                                    : make_all_reduce(algorithm, on_host[0], op);
-                      },
-                  .whole = algorithm == Algorithm::kLibrary});
+                 {.make = make, .whole = algorithm == Algorithm::kLibrary});
   }
 
   Work reduce_scatter(const Stream& ready, Tensor input, Tensor output, ReduceOp op) override {
@@ -266,6 +263,8 @@ class MpiCommunicator final : public Communicator {
         return make_pairwise_all_reduce(wire(), data, op);
       case Algorithm::kBruck:
         return make_bruck_all_reduce(wire(), data, op);
+      case Algorithm::kDoubling:
+        return make_doubling_all_reduce(wire(), data, op);
       case Algorithm::kLibrary:
         break;
     }
@@ -275,12 +274,6 @@ class MpiCommunicator final : public Communicator {
                                 mpi_type(data.dtype()), mpi_op(op), comm, request);
         },
         {data});
-  }
-  // What ranks agree on is integers (verdicts, sizes, checksums), which reduce to the same bits in
-  // any order.
-  bool suits_tree(DType dtype) const {
-    const bool integer = dtype == DType::kI32 || dtype == DType::kI64 || dtype == DType::kU8;
-    return integer && size() > AlgorithmTable::kFewRanks;
   }
   void check_member(int member) const {
     TRIREME_CHECK(0 <= member && member < size(),

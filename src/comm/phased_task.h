@@ -38,10 +38,10 @@ class PhasedTask : public Task {
   Buffer workspace(std::size_t bytes) const {
     return wire_.workspace->allocate(bytes, MemoryUse::kCommunication, Stream());
   }
-  // The contributions of all ranks in rank order: own ones in place, others as they lie in
+  // The contributions of all ranks, by rank: the own one in place, others as they lie in
   // `received`.
-  std::vector<const std::byte*> in_rank_order(const std::byte* own, const std::byte* received,
-                                              std::size_t bytes) const {
+  std::vector<const std::byte*> by_rank(const std::byte* own, const std::byte* received,
+                                        std::size_t bytes) const {
     std::vector<const std::byte*> sources(static_cast<std::size_t>(wire_.size));
     for (int rank = 0; rank < wire_.size; ++rank) {
       sources[static_cast<std::size_t>(rank)] =

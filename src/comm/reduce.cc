@@ -1,13 +1,19 @@
 #include "reduce.h"
 
 #include <algorithm>
+#include <bit>
 #include <string>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "sum_tree.h"
 
 namespace trireme {
 namespace {
 
-// Elements reduced at a time: the accumulators stay in the first-level cache.
-constexpr std::size_t kBlock = 1024;
+// Elements reduced at a time: the accumulators of a few levels stay in the first-level cache.
+constexpr std::size_t kBlock = 512;
 
 template <class T>
 struct AccumulatorOf {
@@ -42,35 +48,56 @@ struct Min {
   }
 };
 
-template <class T, class Op>
+// The terms of T(p) come one by one. Level l holds the result of 2^l neighbouring terms, or
+// nothing; when a second one of its kind is there, the two become one of the next level.
+template <class In, class Out, class Op>
 void reduce(std::span<const std::byte* const> sources, std::byte* out, std::size_t count) {
-  using Accumulator = typename AccumulatorOf<T>::Type;
-  Accumulator sum[kBlock];
-  for (std::size_t begin = 0; begin < count; begin += kBlock) {
-    const std::size_t n = std::min(kBlock, count - begin);
-    const T* first = reinterpret_cast<const T*>(sources[0]) + begin;
-    for (std::size_t i = 0; i < n; ++i) sum[i] = static_cast<Accumulator>(first[i]);
-    for (const std::byte* source : sources.subspan(1)) {
-      const T* x = reinterpret_cast<const T*>(source) + begin;
-      for (std::size_t i = 0; i < n; ++i) {
-        sum[i] = Op::combine(sum[i], static_cast<Accumulator>(x[i]));
+  using Accumulator = typename AccumulatorOf<In>::Type;
+  const SumTree tree(static_cast<int>(sources.size()));
+  const auto levels = static_cast<std::size_t>(std::bit_width(static_cast<unsigned>(tree.terms())));
+  const std::size_t block = std::min(kBlock, count);
+  std::vector<Accumulator> memory(levels * block);
+  const auto level = [&](std::size_t l) { return memory.data() + l * block; };
+  for (std::size_t begin = 0; begin < count; begin += block) {
+    const std::size_t n = std::min(block, count - begin);
+    const auto source = [&](int rank) {
+      return reinterpret_cast<const In*>(sources[static_cast<std::size_t>(rank)]) + begin;
+    };
+    for (int term = 0; term < tree.terms(); ++term) {
+      // Where terms wait on levels 0, 1, ..., this one ends on the level above them.
+      const auto to = static_cast<std::size_t>(std::countr_one(static_cast<unsigned>(term)));
+      Accumulator* value = level(to);
+      const In* first = source(tree.first_rank_of(term));
+      if (term < tree.pairs()) {
+        const In* second = source(tree.first_rank_of(term) + 1);
+        for (std::size_t i = 0; i < n; ++i) {
+          value[i] =
+              Op::combine(static_cast<Accumulator>(first[i]), static_cast<Accumulator>(second[i]));
+        }
+      } else {
+        for (std::size_t i = 0; i < n; ++i) value[i] = static_cast<Accumulator>(first[i]);
+      }
+      for (std::size_t l = 0; l < to; ++l) {
+        const Accumulator* left = level(l);
+        for (std::size_t i = 0; i < n; ++i) value[i] = Op::combine(left[i], value[i]);
       }
     }
-    T* result = reinterpret_cast<T*>(out) + begin;
-    for (std::size_t i = 0; i < n; ++i) result[i] = static_cast<T>(sum[i]);
+    const Accumulator* whole = level(levels - 1);
+    Out* result = reinterpret_cast<Out*>(out) + begin;
+    for (std::size_t i = 0; i < n; ++i) result[i] = static_cast<Out>(whole[i]);
   }
 }
 
-template <class T>
+template <class In, class Out = In>
 void reduce_typed(ReduceOp op, std::span<const std::byte* const> sources, std::byte* out,
                   std::size_t count) {
   switch (op) {
     case ReduceOp::kSum:
-      return reduce<T, Sum>(sources, out, count);
+      return reduce<In, Out, Sum>(sources, out, count);
     case ReduceOp::kMax:
-      return reduce<T, Max>(sources, out, count);
+      return reduce<In, Out, Max>(sources, out, count);
     case ReduceOp::kMin:
-      return reduce<T, Min>(sources, out, count);
+      return reduce<In, Out, Min>(sources, out, count);
   }
 }
 
@@ -81,15 +108,33 @@ void check_reducible(DType dtype) {
                 std::string("no reduction is defined for ").append(name_of(dtype)));
 }
 
-void reduce_in_order(DType dtype, ReduceOp op, std::span<const std::byte* const> sources,
-                     std::byte* out, std::size_t count) {
-  check_reducible(dtype);
-  switch (dtype) {
+DType accumulator_of(DType dtype) {
+  return dtype == DType::kBF16 || dtype == DType::kF16 ? DType::kF32 : dtype;
+}
+
+void reduce_tree(ReduceOp op, DType dtype, std::span<const std::byte* const> sources,
+                 std::byte* out, std::size_t count) {
+  reduce_tree(op, dtype, sources, dtype, out, count);
+}
+
+void reduce_tree(ReduceOp op, DType source_type, std::span<const std::byte* const> sources,
+                 DType out_type, std::byte* out, std::size_t count) {
+  check_reducible(source_type);
+  const bool narrows = out_type == DType::kBF16 || out_type == DType::kF16;
+  TRIREME_CHECK(source_type == out_type || accumulator_of(source_type) == out_type ||
+                    (source_type == DType::kF32 && narrows),
+                fmt::format("a reduction of {} into {}", name_of(source_type), name_of(out_type)));
+  const bool partial = out_type != source_type;
+  switch (source_type) {
     case DType::kF32:
+      if (out_type == DType::kBF16) return reduce_typed<float, BFloat16>(op, sources, out, count);
+      if (out_type == DType::kF16) return reduce_typed<float, Half>(op, sources, out, count);
       return reduce_typed<float>(op, sources, out, count);
     case DType::kBF16:
+      if (partial) return reduce_typed<BFloat16, float>(op, sources, out, count);
       return reduce_typed<BFloat16>(op, sources, out, count);
     case DType::kF16:
+      if (partial) return reduce_typed<Half, float>(op, sources, out, count);
       return reduce_typed<Half>(op, sources, out, count);
     case DType::kF64:
       return reduce_typed<double>(op, sources, out, count);

@@ -12,9 +12,6 @@
 namespace trireme::bench {
 namespace {
 
-constexpr std::array kCollectives = {Collective::kAllReduce, Collective::kReduceScatter,
-                                     Collective::kAllGather, Collective::kBroadcast,
-                                     Collective::kAllToAll,  Collective::kExchange};
 constexpr std::int64_t kElementBytes = 4;
 constexpr std::int64_t kPeriod = 17;
 constexpr int kRoot = 0;
@@ -161,28 +158,6 @@ double median(std::vector<double> values) {
   std::sort(values.begin(), values.end());
   const std::size_t middle = values.size() / 2;
   return values.size() % 2 == 1 ? values[middle] : 0.5 * (values[middle - 1] + values[middle]);
-}
-
-std::span<const Collective> collectives() {
-  return kCollectives;
-}
-
-std::string_view name_of(Collective op) {
-  switch (op) {
-    case Collective::kAllReduce:
-      return "all_reduce";
-    case Collective::kReduceScatter:
-      return "reduce_scatter";
-    case Collective::kAllGather:
-      return "all_gather";
-    case Collective::kBroadcast:
-      return "broadcast";
-    case Collective::kAllToAll:
-      return "all_to_all";
-    case Collective::kExchange:
-      break;
-  }
-  return "exchange";
 }
 
 double bus_factor(Collective op, int ranks) {

@@ -42,9 +42,7 @@ inline const std::vector<Setting> kSettings = {
 
 inline AlgorithmTable library_table() {
   std::vector<AlgorithmTable::Rule> rules;
-  for (const Collective collective :
-       {Collective::kAllReduce, Collective::kReduceScatter, Collective::kAllGather,
-        Collective::kBroadcast, Collective::kAllToAll}) {
+  for (const Collective collective : kCollectives) {
     rules.push_back({collective, std::size_t{1} << 40, Algorithm::kLibrary});
   }
   return AlgorithmTable(rules);

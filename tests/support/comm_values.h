@@ -7,6 +7,7 @@
 #include <cstring>
 #include <span>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "trireme/comm/communicator.h"
@@ -33,18 +34,40 @@ std::vector<T> values(int rank, std::int64_t count, std::int64_t first = 0) {
   return result;
 }
 
-// What the contract says: rank order, fp32 for bf16 and fp16, rounded once.
+// One operation, in the type that partial results have. NaN never comes here.
+template <class A>
+A combined(A left, A right, ReduceOp op) {
+  if (op == ReduceOp::kSum) return static_cast<A>(left + right);
+  return op == ReduceOp::kMax ? std::max(left, right) : std::min(left, right);
+}
+
+// What the contract says: along T(p), fp32 for bf16 and fp16, rounded once. By recursion over
+// vectors, where comm counts bits.
+template <class T>
+T reduced_along_tree(const std::vector<T>& contributions, ReduceOp op) {
+  using Accumulator = std::conditional_t<sizeof(T) == 2, float, T>;
+  std::vector<Accumulator> terms;
+  for (const T& one : contributions) terms.push_back(static_cast<Accumulator>(one));
+  const auto pair_up = [&](std::size_t pairs) {
+    std::vector<Accumulator> next;
+    for (std::size_t k = 0; k < pairs; ++k) {
+      next.push_back(combined(terms[2 * k], terms[2 * k + 1], op));
+    }
+    next.insert(next.end(), terms.begin() + static_cast<std::ptrdiff_t>(2 * pairs), terms.end());
+    terms = std::move(next);
+  };
+  std::size_t power = 1;
+  while (2 * power <= terms.size()) power *= 2;
+  pair_up(terms.size() - power);
+  while (terms.size() > 1) pair_up(terms.size() / 2);
+  return static_cast<T>(terms[0]);
+}
+
 template <class T>
 T reduced(int ranks, std::int64_t i, ReduceOp op) {
-  using Accumulator = std::conditional_t<sizeof(T) == 2, float, T>;
-  auto result = static_cast<Accumulator>(value_of<T>(0, i));
-  for (int rank = 1; rank < ranks; ++rank) {
-    const auto x = static_cast<Accumulator>(value_of<T>(rank, i));
-    if (op == ReduceOp::kSum) result = static_cast<Accumulator>(result + x);
-    if (op == ReduceOp::kMax) result = std::max(result, x);
-    if (op == ReduceOp::kMin) result = std::min(result, x);
-  }
-  return static_cast<T>(result);
+  std::vector<T> contributions;
+  for (int rank = 0; rank < ranks; ++rank) contributions.push_back(value_of<T>(rank, i));
+  return reduced_along_tree(contributions, op);
 }
 
 template <class T>

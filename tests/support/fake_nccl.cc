@@ -308,7 +308,7 @@ Result FakeNccl::all_reduce(void* data, std::size_t count, DType dtype, ReduceOp
     operation.finish = [=](Operation& self) {
       std::vector<const std::byte*> sources;
       for (const auto& part : self.received) sources.push_back(part.data());
-      reduce_in_order(dtype, op, sources, static_cast<std::byte*>(data), count);
+      reduce_tree(op, dtype, sources, static_cast<std::byte*>(data), count);
     };
   });
 }
@@ -326,7 +326,7 @@ Result FakeNccl::reduce_scatter(const void* input, void* output, std::size_t par
       for (const auto& from : self.received) {
         sources.push_back(from.data() + part * static_cast<std::size_t>(self.comm->rank));
       }
-      reduce_in_order(dtype, op, sources, static_cast<std::byte*>(output), part_count);
+      reduce_tree(op, dtype, sources, static_cast<std::byte*>(output), part_count);
     };
   });
 }

@@ -1,17 +1,25 @@
 // The parts of the communication layer that need no second rank.
+#include <algorithm>
+#include <bit>
 #include <cstdlib>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include "trireme/base/log.h"
+#include "trireme/comm/algorithms.h"
 #include "trireme/comm/launcher.h"
 #include "trireme/comm/process_grid.h"
 
 #include "comm/core_sharing.h"
 #include "comm/reduce.h"
+#include "comm/sum_tree.h"
+#include "support/comm_values.h"
 
 namespace trireme {
 namespace {
@@ -114,29 +122,177 @@ TEST(AlgorithmTable, TheFirstRuleThatFitsDecides) {
 
 TEST(AlgorithmTable, TheDefaultTurnsAt32KiBAndAtEightRanks) {
   const AlgorithmTable table;
-  for (const Collective collective :
-       {Collective::kAllReduce, Collective::kReduceScatter, Collective::kAllGather,
-        Collective::kBroadcast, Collective::kAllToAll}) {
+  for (const Collective collective : kCollectives) {
     EXPECT_EQ(table.choose(collective, 32 << 10, 8), Algorithm::kDirect);
-    EXPECT_EQ(table.choose(collective, 32 << 10, 9), Algorithm::kBruck);
     EXPECT_EQ(table.choose(collective, (32 << 10) + 1, 8), Algorithm::kPairwise);
   }
-  EXPECT_EQ(table.choose(Collective::kAllReduce, (32 << 10) + 1, 9), Algorithm::kPairwise);
+  EXPECT_EQ(table.choose(Collective::kAllReduce, 256 << 10, 9), Algorithm::kDoubling);
+  EXPECT_EQ(table.choose(Collective::kAllReduce, (256 << 10) + 1, 9), Algorithm::kPairwise);
   EXPECT_EQ(table.choose(Collective::kAllGather, 4 << 20, 9), Algorithm::kBruck);
   EXPECT_EQ(table.choose(Collective::kAllGather, (4 << 20) + 1, 9), Algorithm::kPairwise);
+  EXPECT_EQ(table.choose(Collective::kReduceScatter, 4, 9), Algorithm::kPairwise);
   EXPECT_EQ(name_of(Algorithm::kLibrary), "library");
+  EXPECT_EQ(name_of(Collective::kReduceScatter), "reduce_scatter");
 }
 
-// 1 + 2^-9 + 2^-9 + ... : bf16 sums would stay 1 for ever; fp32 rounded once does not.
-TEST(Reduce, BF16AddsInFp32AndRoundsOnce) {
-  const std::vector<BFloat16> one(5, BFloat16(1.0f));
-  const std::vector<BFloat16> small(5, BFloat16(0x1p-9f));
-  std::vector<const std::byte*> sources(5, reinterpret_cast<const std::byte*>(small.data()));
-  sources[0] = reinterpret_cast<const std::byte*>(one.data());
-  std::vector<BFloat16> sum(5);
-  reduce_in_order(DType::kBF16, ReduceOp::kSum, sources, reinterpret_cast<std::byte*>(sum.data()),
-                  5);
+// What the worst rank sends in an all-reduce of fp32 among so many ranks by recursive doubling.
+struct Sent {
+  std::size_t messages = 0, bytes = 0;
+};
+Sent sent_by_doubling(int ranks, std::size_t bytes) {
+  Sent worst;
+  for (int rank = 0; rank < ranks; ++rank) {
+    const DoublingPlan plan(rank, ranks);
+    const std::size_t messages = plan.rounds.size() + (plan.has_partner() ? 1 : 0);
+    worst = {std::max(worst.messages, messages), std::max(worst.bytes, messages * bytes)};
+  }
+  return worst;
+}
+
+// The norms of a block of width 4096 are 32 KiB. algorithms_test counts what is really sent.
+TEST(AlgorithmTable, NormsAmongManyRanksCostTheLogarithm) {
+  constexpr std::size_t kNorms = 2 * 4096 * sizeof(float);
+  for (const int ranks : {64, 1000, 1024, 4096}) {
+    EXPECT_EQ(AlgorithmTable().choose(Collective::kAllReduce, kNorms, ranks), Algorithm::kDoubling);
+    const Sent sent = sent_by_doubling(ranks, kNorms);
+    print_line(fmt::format(
+        "all_reduce of {} bytes among {} ranks: at most {} messages and {} bytes "
+        "from a rank; bytes x ranks would be {}",
+        kNorms, ranks, sent.messages, sent.bytes, kNorms * static_cast<std::size_t>(ranks - 1)));
+    const bool folds = !std::has_single_bit(static_cast<unsigned>(ranks));
+    const auto log2 = static_cast<std::size_t>(std::bit_width(static_cast<unsigned>(ranks)) - 1);
+    EXPECT_EQ(sent.messages, log2 + (folds ? 1 : 0));
+    EXPECT_EQ(sent.bytes, sent.messages * kNorms);
+  }
+}
+
+// Every message of recursive doubling has its receiver, in the same round, and every rank has the
+// whole sum in the end.
+TEST(SumTree, TheRanksOfRecursiveDoublingAgree) {
+  for (int ranks = 1; ranks <= 70; ++ranks) {
+    std::vector<DoublingPlan> plans;
+    std::vector<std::set<int>> known;  // whose contributions a rank's partial result holds
+    for (int rank = 0; rank < ranks; ++rank) {
+      plans.emplace_back(rank, ranks);
+      known.push_back({rank});
+    }
+    const auto at = [&](int rank) -> auto& {
+      return plans[static_cast<std::size_t>(rank)];
+    };
+    const auto known_at = [&](int rank) -> auto& {
+      return known[static_cast<std::size_t>(rank)];
+    };
+    for (int rank = 0; rank < ranks; ++rank) {
+      if (!at(rank).has_partner()) continue;
+      EXPECT_EQ(at(at(rank).partner).partner, rank);
+      EXPECT_NE(at(at(rank).partner).has_term, at(rank).has_term);
+      if (at(rank).has_term) known_at(rank).insert(at(rank).partner);
+    }
+    const std::size_t rounds = at(0).rounds.size();
+    for (std::size_t round = 0; round < rounds; ++round) {
+      const auto before = known;
+      for (int rank = 0; rank < ranks; ++rank) {
+        if (!at(rank).has_term) continue;
+        const DoublingPlan::Round& mine = at(rank).rounds.at(round);
+        EXPECT_EQ(at(mine.peer).rounds.at(round).peer, rank);
+        EXPECT_EQ(mine.is_left, rank < mine.peer);
+        const auto& theirs = before[static_cast<std::size_t>(mine.peer)];
+        known_at(rank).insert(theirs.begin(), theirs.end());
+      }
+    }
+    for (int rank = 0; rank < ranks; ++rank) {
+      if (!at(rank).has_term) continue;
+      EXPECT_EQ(at(rank).rounds.size(), rounds);
+      EXPECT_EQ(known_at(rank).size(), static_cast<std::size_t>(ranks)) << ranks;
+    }
+  }
+}
+
+// How the contributions of ranks 0, 1, ... are put together, as text.
+std::string tree_of(int ranks) {
+  const SumTree tree(ranks);
+  std::vector<std::string> terms;
+  for (int term = 0; term < tree.terms(); ++term) {
+    const int rank = tree.first_rank_of(term);
+    EXPECT_EQ(tree.term_of(rank), term);
+    EXPECT_TRUE(tree.stands_for_term(rank));
+    terms.push_back(term < tree.pairs() ? fmt::format("({} {})", rank, rank + 1)
+                                        : std::to_string(rank));
+  }
+  while (terms.size() > 1) {
+    std::vector<std::string> next;
+    for (std::size_t i = 0; i < terms.size(); i += 2) {
+      next.push_back(fmt::format("({} {})", terms[i], terms[i + 1]));
+    }
+    terms = next;
+  }
+  return terms[0];
+}
+
+TEST(SumTree, IsWhatThePageSays) {
+  EXPECT_EQ(tree_of(1), "0");
+  EXPECT_EQ(tree_of(3), "((0 1) 2)");
+  EXPECT_EQ(tree_of(5), "(((0 1) 2) (3 4))");
+  EXPECT_EQ(tree_of(6), "(((0 1) (2 3)) (4 5))");
+  EXPECT_EQ(tree_of(7), "(((0 1) (2 3)) ((4 5) 6))");
+  EXPECT_EQ(tree_of(8), "(((0 1) (2 3)) ((4 5) (6 7)))");
+}
+
+template <class T>
+class LocalTree : public ::testing::Test {};
+using Types =
+    ::testing::Types<float, BFloat16, Half, double, std::int32_t, std::int64_t, std::uint8_t>;
+TYPED_TEST_SUITE(LocalTree, Types);
+
+TYPED_TEST(LocalTree, IsFollowedForEveryNumberOfRanks) {
+  using T = TypeParam;
+  constexpr DType kType = dtype_of<T>();
+  for (int ranks = 1; ranks <= 17; ++ranks) {
+    for (const std::int64_t count : {1, 7, 511, 512, 1300}) {
+      std::vector<std::vector<T>> contributions;
+      std::vector<const std::byte*> sources;
+      for (int rank = 0; rank < ranks; ++rank) {
+        contributions.push_back(testing::values<T>(rank, count));
+      }
+      for (auto& one : contributions) {
+        sources.push_back(reinterpret_cast<const std::byte*>(one.data()));
+      }
+      for (const ReduceOp op : {ReduceOp::kSum, ReduceOp::kMax, ReduceOp::kMin}) {
+        std::vector<T> result(static_cast<std::size_t>(count));
+        reduce_tree(op, kType, sources, reinterpret_cast<std::byte*>(result.data()), result.size());
+        EXPECT_TRUE(testing::same_bits(result, testing::all_reduced<T>(ranks, count, op)))
+            << ranks << " ranks, " << count << " elements";
+      }
+      // In place, where an all-reduce does it.
+      const auto expected = testing::all_reduced<T>(ranks, count, ReduceOp::kSum);
+      std::vector<T>& last = contributions.back();
+      reduce_tree(ReduceOp::kSum, kType, sources, reinterpret_cast<std::byte*>(last.data()),
+                  last.size());
+      EXPECT_TRUE(testing::same_bits(last, expected)) << ranks;
+    }
+  }
+}
+
+// A block of bf16 that was added up on the way is not rounded before the end.
+TEST(Reduce, PartialResultsStayInFp32) {
+  const std::vector<BFloat16> one(3, BFloat16(1.0f)), small(3, BFloat16(0x1p-9f));
+  const auto at = [](const auto& x) { return reinterpret_cast<const std::byte*>(x.data()); };
+  std::vector<float> left(3), right(3);
+  const std::vector<const std::byte*> first = {at(one), at(small)}, second = {at(small), at(small)};
+  reduce_tree(ReduceOp::kSum, DType::kBF16, first, DType::kF32,
+              reinterpret_cast<std::byte*>(left.data()), 3);
+  EXPECT_EQ(left[0], 1.0f + 0x1p-9f);
+  reduce_tree(ReduceOp::kSum, DType::kBF16, second, DType::kF32,
+              reinterpret_cast<std::byte*>(right.data()), 3);
+  std::vector<BFloat16> sum(3);
+  const std::vector<const std::byte*> halves = {at(left), at(right)};
+  reduce_tree(ReduceOp::kSum, DType::kF32, halves, DType::kBF16,
+              reinterpret_cast<std::byte*>(sum.data()), 3);
   for (const BFloat16 x : sum) EXPECT_EQ(static_cast<float>(x), 1.0f + 0x1p-7f);
+  EXPECT_EQ(accumulator_of(DType::kF16), DType::kF32);
+  EXPECT_EQ(accumulator_of(DType::kF64), DType::kF64);
+  EXPECT_THROW(reduce_tree(ReduceOp::kSum, DType::kF64, halves, DType::kF32, nullptr, 0),
+               InternalError);
 }
 
 // 40000 + 40000 is infinite in fp16, but not in fp32, where 20000 comes out in the end.
@@ -146,24 +302,8 @@ TEST(Reduce, FP16AddsInFp32AndRoundsOnce) {
                                                  reinterpret_cast<const std::byte*>(big.data()),
                                                  reinterpret_cast<const std::byte*>(less.data())};
   std::vector<Half> sum(5);
-  reduce_in_order(DType::kF16, ReduceOp::kSum, sources, reinterpret_cast<std::byte*>(sum.data()),
-                  5);
+  reduce_tree(ReduceOp::kSum, DType::kF16, sources, reinterpret_cast<std::byte*>(sum.data()), 5);
   for (const Half x : sum) EXPECT_EQ(static_cast<float>(x), 20000.0f);
-}
-
-// In fp32, (1e8 + 1) - 1e8 is 0 and (1e8 - 1e8) + 1 is 1.
-TEST(Reduce, TheOrderIsTheSources) {
-  const float big = 1e8f;
-  const float one = 1.0f;
-  const float minus = -1e8f;
-  const auto at = [](const float& x) { return reinterpret_cast<const std::byte*>(&x); };
-  float sum = -1;
-  const std::vector<const std::byte*> left = {at(big), at(one), at(minus)};
-  reduce_in_order(DType::kF32, ReduceOp::kSum, left, reinterpret_cast<std::byte*>(&sum), 1);
-  EXPECT_EQ(sum, 0.0f);
-  const std::vector<const std::byte*> right = {at(big), at(minus), at(one)};
-  reduce_in_order(DType::kF32, ReduceOp::kSum, right, reinterpret_cast<std::byte*>(&sum), 1);
-  EXPECT_EQ(sum, 1.0f);
 }
 
 TEST(Reduce, TokensAreNotReduced) {

@@ -2,6 +2,7 @@
 // the default suits one node.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <limits>
 #include <string_view>
@@ -9,12 +10,17 @@
 
 namespace trireme {
 
-enum class Collective { kAllReduce, kReduceScatter, kAllGather, kBroadcast, kAllToAll };
+enum class Collective { kAllReduce, kReduceScatter, kAllGather, kBroadcast, kAllToAll, kExchange };
+inline constexpr std::array kCollectives = {Collective::kAllReduce, Collective::kReduceScatter,
+                                            Collective::kAllGather, Collective::kBroadcast,
+                                            Collective::kAllToAll,  Collective::kExchange};
+std::string_view name_of(Collective collective);  // as in Communicator
 
 enum class Algorithm {
   kDirect,    // every rank exchanges with every other at once; fewest steps for small messages
   kPairwise,  // reduce-scatter by direct exchange, then all-gather: each byte moves twice
-  kBruck,     // log2(ranks) rounds; fewest messages for what is small and among many
+  kBruck,     // log2(ranks) rounds that bring all to all: bytes x ranks, in the fewest messages
+  kDoubling,  // log2(ranks) rounds of recursive doubling: bytes x log2(ranks); all_reduce alone
   kLibrary,   // MPI's own algorithm; its order of reduction is the library's
 };
 std::string_view name_of(Algorithm algorithm);
@@ -31,7 +37,8 @@ class AlgorithmTable {
   // Among so few all messages at once are done sooner than rounds that wait for each other.
   static constexpr int kFewRanks = 8;
 
-  // Up to 32 KiB (gathered: 4 MiB) kDirect among few ranks and kBruck among more; kPairwise above.
+  // Among few ranks kDirect up to 32 KiB, kPairwise above. Among more kDoubling for an all_reduce
+  // of up to 256 KiB, kBruck for an all_gather of up to 4 MiB, and kPairwise above these.
   AlgorithmTable();
   explicit AlgorithmTable(std::vector<Rule> rules) : rules_(std::move(rules)) {}
 

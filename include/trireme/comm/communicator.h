@@ -29,12 +29,12 @@ struct Transfer {
 // operation are all of the host or all of the GPU that Runtime::use_device names, whose stream
 // `ready` is then; anything else throws InternalError.
 //
-// Reductions add in rank order 0, 1, ..., size-1, in fp32 for bf16 and fp16, and in the own type
-// otherwise, and round once: the result has the same bits on every rank, wherever the ranks run,
-// and whichever of our algorithms the table names. Of tensors on a GPU that NCCL carries less
-// holds: the same bits on every rank, and from run to run on the same grid, GPUs and links with the
-// same NCCL and its algorithm; the order, and where bf16 and fp16 are rounded on the way, are
-// NCCL's.
+// Reductions add along one tree over the ranks, T(size) (src/comm/README.md, "Order of sums"), in
+// fp32 for bf16 and fp16, and in the own type otherwise, and round once: the result has the same
+// bits on every rank, wherever the ranks run, and whichever of our algorithms the table names. Of
+// tensors on a GPU that NCCL carries less holds: the same bits on every rank, and from run to run
+// on the same grid, GPUs and links with the same NCCL and its algorithm; the order, and where bf16
+// and fp16 are rounded on the way, are NCCL's.
 //
 // Where NCCL carries tensors, hosts enter operations on the GPU and wait for MPI in the same
 // program order on all ranks, from one thread: both need the peers' hosts (src/comm/README.md).

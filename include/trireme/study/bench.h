@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "trireme/comm/algorithms.h"
 #include "trireme/comm/process_grid.h"
 #include "trireme/models/gpt.h"
 #include "trireme/ops/context.h"
@@ -20,13 +21,9 @@ double median(std::vector<double> values);
 
 // ---- Collectives -------------------------------------------------------------------------------
 
-// Point to point is a ring: each rank sends to the next and receives from the one before.
-enum class Collective { kAllReduce, kReduceScatter, kAllGather, kBroadcast, kAllToAll, kExchange };
-std::span<const Collective> collectives();
-std::string_view name_of(Collective op);  // as in Communicator
-
 // Bus bandwidth over algorithm bandwidth, as nccl-tests defines them: the bytes that cross each
-// rank's link over the bytes of the operation, in the best of algorithms.
+// rank's link over the bytes of the operation, in the best of algorithms. An exchange is a ring:
+// each rank sends to the next and receives from the one before.
 double bus_factor(Collective op, int ranks);
 
 // "512", "1K", "16M", "2G": bytes, in powers of 1024. Throws ConfigError that names the flag.

@@ -9,7 +9,7 @@
 // Reductions on the GPU are NCCL's. What holds of communicator.h's promise: the result has the same
 // bits on every rank, and from run to run on the same grid, GPUs and links with the same NCCL and
 // the same algorithm (NCCL_ALGO, NCCL_PROTO, NCCL_WIN_ENABLE, a tuner: choices to be recorded).
-// What does not: rank order, and one rounding; bf16 and fp16 are rounded at each step of a ring or
+// What does not: the order of sums, and one rounding; bf16 and fp16 are rounded at each step of a ring or
 // tree.
 #pragma once
 
