@@ -32,7 +32,7 @@ run_step() {
   # Standard error passes through, and is kept for what it says of tasks that were killed.
   {
     srun -K1 --wait=60 --overlap --job-name=step --mpi=@MPI@ --cpus-per-task=@CPUS_PER_TASK@ \
-      "${srun_options[@]}" "$@" 2>&1 >&3 3>&- | tee "$errors" >&2
+      "${srun_options[@]}" @SRUN_OPTIONS@ "$@" 2>&1 >&3 3>&- | tee "$errors" >&2
     status=${PIPESTATUS[0]}
   } 3>&1
   { kill -KILL "$watcher" && wait "$watcher"; } 2> /dev/null
@@ -56,17 +56,32 @@ end_what_is_lost() {
   done
   grace=$(scontrol show config 2> /dev/null | sed -n 's/^KillWait *= *\([0-9]*\) sec.*/\1/p')
   sleep $((${grace:-30} + 10))
-  step=$(squeue -h -s -j "$job" -o '%i %j' | sort -t. -k2 -n |
-    awk '$2 == "step" { last = $1 } END { print last }')
-  [[ -z $step ]] || scancel "$step"
+  # The controller may be out of reach for a while.
+  while sleep 1; do
+    step=$(squeue -h -s -j "$job" -o '%i %j' | sort -t. -k2 -n |
+      awk '$2 == "step" { last = $1 } END { print last }')
+    [[ -z $step ]] || scancel "$step"
+    [[ -z $step ]] || break
+  done
 }
 
-# The first that was said: by a rank, or by srun of the first task that was killed; the others srun
-# kills itself, or they lost their connection to it. Slurm's own "CANCELLED" says least.
+# Sets cause to what was said first: by a rank, or by srun of the first task that was killed; srun kills
+# the others itself, or they lost their connection to it. Slurm's own "CANCELLED" says least. Where the
+# network was cut in two, each part says that it cannot reach the other; the part of this node counts.
 find_cause() {
+  local line
+  while read -r line; do
+    if ! out_of_reach "$line" | grep -qxF "$SLURMD_NODENAME"; then
+      cause=$line
+      return
+    fi
+  done < <(grep -E '^trireme: .* cannot be reached from ' "$1")
   cause=$(grep -m1 -E '^trireme: .*(rank|host)|Killed|Node failure|NODE FAILURE|Segmentation|Aborted|Bus error|Out Of Memory|Terminated' "$1" ||
     grep -m1 -E 'CANCELLED|Exited with exit code|Communication' "$1")
 }
+
+# The nodes that a line "...: n3, n4 cannot be reached from n1 ..." names.
+out_of_reach() { sed -n 's/.*[:;] \([^:;]*\) cannot be reached from .*/\1/p' <<< "$1" | sed 's/, */\n/g'; }
 
 # The nodes that the job has now; Slurm takes lost ones away. The job's first ones where it is silent.
 job_nodes() {
@@ -75,13 +90,19 @@ job_nodes() {
   scontrol show hostnames "${nodes:-$SLURM_JOB_NODELIST}"
 }
 
+# The value of a field of `scontrol show job`; nothing where the controller is silent.
+job_field() { scontrol -o show job "$job" 2> /dev/null | sed -n "s/.* $1=\([^ ]*\).*/\1/p"; }
+
+# Lines of names as one line, "n1, n2".
+listed() { paste -sd, | sed 's/,/, /g'; }
+
 # run_to_end FOLDER SRUN_OPTION... -- COMMAND...: the step that trains in this run folder; where it
 # ends with 76, again, on the nodes that are left. Returns the last one's status. What was lost is
 # written into the folder's events.jsonl, and counted there, for it outlives this start of the job.
 run_to_end() {
   local folder=$1 status nodes=() answers='' early=0
   shift
-  keep_watch > /dev/null 2>&1 &
+  keep_watch "$folder" > /dev/null 2>&1 &
   watch=$!
   while :; do
     choose_nodes "$folder" || return 76
@@ -89,6 +110,7 @@ run_to_end() {
       --nodelist="$(IFS=, && echo "${nodes[*]}")" "$@"
     status=$?
     [[ $status -eq 76 ]] || return "$status"
+    wait_for_controller
     answers=$(job_nodes | ask)
     note_failure "$folder" || early=$((early + 1))
     if [[ $(failures_in_a_row "$folder") -ge $most_failures || $early -ge $most_failures ]]; then
@@ -96,6 +118,22 @@ run_to_end() {
       return 76
     fi
   done
+}
+
+# Without its controller nobody knows what is lost, nor can anything be started. This node may be the
+# one that is cut off: then the job is started anew elsewhere (keep_watch), and this start of it is over.
+wait_for_controller() {
+  local told='' start
+  until scontrol ping > /dev/null 2>&1; do
+    [[ -n $told ]] || say "Slurm's controller cannot be reached from $SLURMD_NODENAME: the job waits for it"
+    told=yes
+    sleep 5
+  done
+  start=$(job_field Restarts)
+  if [[ -n $start && $start -ne ${SLURM_RESTART_COUNT:-0} ]]; then
+    say "the job was started again without $SLURMD_NODENAME: this start of it ends"
+    end_job 76
+  fi
 }
 
 tasks_per_node=@TASKS_PER_NODE@
@@ -106,13 +144,13 @@ most_failures=@FAILURES@     # in a row
 # Sets nodes to those that the next step runs on. Until something was lost these are all of the job;
 # then those that answer, without any that this job has lost twice.
 choose_nodes() {
-  local all left_out node
-  mapfile -t all < <(job_nodes)
-  nodes=("${all[@]}")
+  local all left_out silent=() node
+  mapfile -t nodes < <(job_nodes)
   if [[ -n $answers ]] || failures_of_job "$1" > /dev/null; then
     left_out=$(failures_of_job "$1" | sed -n 's/.*"nodes":"\([^"]*\)".*/\1/p' | tr ' ' '\n' |
       sort | uniq -c | awk '$1 >= 2 { print $2 }')
     answers=${answers:-$(job_nodes | ask)}
+    mapfile -t all < <(scontrol show hostnames "$SLURM_JOB_NODELIST")  # also those that Slurm took away
     nodes=()
     for node in "${all[@]}"; do
       if grep -qxF "$node" <<< "$left_out"; then
@@ -120,9 +158,11 @@ choose_nodes() {
       elif grep -qxF "$node" <<< "$answers"; then
         nodes+=("$node")
       else
-        say "$node does not answer"
+        silent+=("$node")
       fi
     done
+    [[ ${#silent[@]} -eq 0 ]] || say "$(printf '%s\n' "${silent[@]}" | listed) cannot be reached"
+    name_drained "$1"
   fi
   while [[ $((${#nodes[@]} * tasks_per_node % model_ranks)) -ne 0 ]]; do
     unset "nodes[-1]"
@@ -137,38 +177,57 @@ choose_nodes() {
   fi
 }
 
-# Those of the nodes that start a task within 30 s.
+# Those of the nodes on standard input that start a task. One step asks all of them. A relay in Slurm's
+# tree of messages that is lost silences live nodes behind it, so whoever was silent is asked singly.
 ask() {
-  local node
-  while read -r node; do
-    timeout 30 srun --overlap --job-name=ask --mpi=none --gres=none --nodes=1 --ntasks=1 --nodelist="$node" \
-      echo "$node" < /dev/null 2> /dev/null &
-  done
-  wait
+  local nodes answers
+  local step=(timeout -k 5 30 srun --no-kill --overlap --job-name=ask --mpi=none --gres=none)
+  # shellcheck disable=SC2016
+  local name=(bash -c 'echo "$SLURMD_NODENAME"')
+  nodes=$(cat)
+  answers=$("${step[@]}" --nodes="$(wc -l <<< "$nodes")" --ntasks="$(wc -l <<< "$nodes")" \
+    --nodelist="$(paste -sd, <<< "$nodes")" "${name[@]}" < /dev/null 2> /dev/null)
+  echo "$answers"
+  grep -vxF "$answers" <<< "$nodes" | xargs -r -P 32 -I{} \
+    "${step[@]}" --nodes=1 --ntasks=1 --nodelist={} "${name[@]}" 2> /dev/null
 }
 
-# Who is to blame: nodes of the step that answer no more, otherwise the one that was named.
+# Slurm drains a node whose tasks do not end when they are killed (UnkillableStepTimeout), as those do
+# that nobody can reach. Names the nodes to which that happened since this job's first failure.
+name_drained() {
+  local since nodes
+  since=$(failures_of_job "$1" | sed -n '1s/.*"time":\([0-9]*\).*/\1/p')
+  [[ -n $since ]] || return
+  nodes=$(sinfo -h -N -p "$SLURM_JOB_PARTITION" -t drain -o '%N|%H|%E' 2> /dev/null |
+    awk -F'|' -v since="$(date -d "@$since" +%FT%T)" '$3 ~ /^Kill task failed/ && $2 >= since { print $1 }' | sort -u)
+  [[ -z $nodes ]] || say "$(listed <<< "$nodes"): drained by Slurm (Kill task failed); an administrator" \
+    "brings them back: scontrol update state=resume nodename=$(paste -sd, <<< "$nodes")"
+}
+
+# Who is to blame: nodes of the step that answer no more, otherwise those that were named.
 culprits() {
   local lost named
   lost=$(printf '%s\n' "${nodes[@]}" | grep -vxF "$answers")
   named=$(printf '%s\n' "${nodes[@]}" | grep -owF -f - <(echo "$cause") | sort -u)
   if [[ -n $lost ]]; then
     echo "$lost"
+  elif [[ $cause == *" cannot be reached from "* ]]; then
+    printf '%s\n' "${nodes[@]}" | grep -xF "$(out_of_reach "$cause")"
   elif [[ $cause != *CANCELLED* && $cause != *"connection to rank"* && $(wc -l <<< "$named") -eq 1 ]]; then
     echo "$named"
   fi
 }
 
-# One more line in events.jsonl; false where the run had not begun, and there is none.
-note_failure() {
+note_failure() { write_failure "$1" "${cause#trireme: }" "$(culprits | xargs)"; }
+# FOLDER WHAT NODES: one more line in events.jsonl; false where the run had not begun, and there is none.
+write_failure() {
   local step text
   [[ -w $1/events.jsonl ]] || return 1
   step=$(tail -c 4096 "$1/metrics.jsonl" 2> /dev/null | sed -n 's/.*"step":\([0-9]*\).*/\1/p' | tail -n 1)
   # Nothing that JSON would want escaped.
-  text=$(tr -cd '[:alnum:] _.,:;()/*=+-' <<< "${cause#trireme: }")
+  text=$(tr -cd '[:alnum:] _.,:;()/*=+-' <<< "$2")
   printf '{"time":%s,"step":%s,"event":"failure","detail":"%s","nodes":"%s","job":"%s"}\n' \
-    "$(date +%s)" "${step:-0}" "${text:-the step ended with 76}" "$(culprits | xargs)" \
-    "$job" >> "$1/events.jsonl"
+    "$(date +%s)" "${step:-0}" "${text:-the step ended with 76}" "$3" "$job" >> "$1/events.jsonl"
 }
 failures_of_job() {
   grep -s "\"event\":\"failure\".*\"job\":\"$job\"" "$1/events.jsonl"
@@ -180,31 +239,105 @@ failures_in_a_row() {
     END { print count + 0 }' "$1/events.jsonl" 2> /dev/null
 }
 
-# The job outlives its first node (--no-kill), but this script does not. So another node asks for a
-# new start of the job once Slurm has taken the first one away.
+# The job outlives its first node (--no-kill), but this script does not. So up to three other nodes, far
+# apart, ask for a new start of the job once Slurm has taken the first one away.
 keep_watch() {
+  local place watchers=()
+  [[ $SLURM_JOB_NUM_NODES -gt 1 ]] || return
+  trap : USR1
+  trap 'kill "${watchers[@]}"; exit' TERM
+  for place in 1 2 3; do
+    watch_from "$place" "$1" &
+    watchers+=($!)
+  done
+  for place in "${watchers[@]}"; do
+    while kill -0 "$place"; do
+      wait "$place"
+    done
+  done
+}
+# PLACE FOLDER: keeps one of them at work, another node where its own is lost.
+watch_from() {
   local node asked=
   trap : USR1
   trap '[[ -z $asked ]] || kill "$asked"; exit' TERM
-  while [[ $SLURM_JOB_NUM_NODES -gt 1 ]]; do
-    node=$(job_nodes | grep -vxF "$SLURMD_NODENAME" | head -n 1)
-    [[ -n $node ]] || return
-    # shellcheck disable=SC2016
-    srun --overlap --job-name=watch --mpi=none --gres=none --nodes=1 --ntasks=1 --nodelist="$node" bash -c '
-      trap "" USR1
-      while sleep 20; do
-        nodes=$(squeue -h -t RUNNING -j "$1" -o %N 2> /dev/null)
-        if [[ -n $nodes ]] && ! scontrol show hostnames "$nodes" | grep -qxF "$0"; then
-          scontrol requeue "$1"
-          exit
-        fi
-      done' "$SLURMD_NODENAME" "$job" &
+  while node=$(job_nodes | far_apart | sed -n "$1p") && [[ -n $node ]]; do
+    srun --overlap --job-name=watch --mpi=none --gres=none --nodes=1 --ntasks=1 --nodelist="$node" bash -c "
+      $(declare -f say listed job_field write_failure watch_host)
+      job=$job; watch_host $1 $SLURMD_NODENAME ${SLURM_RESTART_COUNT:-0} \"\$0\" $(job_nodes | xargs)" "$2" &
     asked=$!
     while kill -0 "$asked"; do
       wait "$asked"
     done
     sleep 5
   done
+}
+# PLACE HOST START FOLDER NODE...: on a watcher. Nodes that Slurm took from this start of the job, the
+# script's host among them, are named in the job's log and in events.jsonl. The first watcher acts at
+# once, the others only where it does not.
+# shellcheck disable=SC2317
+watch_host() {
+  local place=$1 host=$2 start=$3 folder=$4 seen=0 lost log
+  shift 4
+  trap '' USR1 TERM
+  while sleep 20; do
+    [[ $(job_field JobState) == RUNNING ]] || continue
+    [[ $(job_field Restarts) == "$start" ]] || exit
+    lost=$(printf '%s\n' "$@" | grep -vxF "$(scontrol show hostnames "$(job_field NodeList)")")
+    grep -qxF "$host" <<< "$lost" || continue
+    [[ $((++seen)) -ge $place ]] || continue
+    log=$(job_field StdOut)
+    if scontrol requeue "$job"; then
+      say "$(listed <<< "$lost") cannot be reached: $SLURMD_NODENAME has the job queued again" 2>> "$log"
+      write_failure "$folder" "$(listed <<< "$lost") cannot be reached" "$(xargs <<< "$lost")"
+    fi
+    exit
+  done
+}
+
+# Of the nodes on standard input up to three: each the one that is farthest from this host and from those
+# before it. Nodes are as near as the switches that they have in common, then as their places in the list.
+far_apart() {
+  local nodes switch members
+  nodes=$(cat)
+  {
+    echo "$nodes"
+    scontrol show topology 2> /dev/null | sed -n 's/^SwitchName=\([^ ]*\) .* Nodes=\([^ ]*\).*/\1 \2/p' |
+      while read -r switch members; do
+        scontrol show hostnames "$members" | sed "s/^/$switch /"
+      done
+  } | awk -v host="$SLURMD_NODENAME" '
+    NF == 1 { name[++count] = $1 }
+    NF == 2 { below[$2, $1] = 1; ++size[$1] }
+    function in_common(a, b, of, common) {
+      common = 0
+      for (of in size) common += ((a, of) in below) && ((b, of) in below)
+      return common
+    }
+    END {
+      for (i = 1; i <= count; ++i) if (name[i] == host) chosen[++many] = i
+      if (!many) chosen[++many] = 0
+      while (many > 0 && many < 4) {
+        best = 0
+        for (i = 1; i <= count; ++i) {
+          near = 0; gap = count
+          for (k = 1; k <= many; ++k) {
+            if (chosen[k] == i) near = -1
+            if (near < 0) break
+            common = in_common(name[i], name[chosen[k]])
+            if (common > near) near = common
+            away = i > chosen[k] ? i - chosen[k] : chosen[k] - i
+            if (away < gap) gap = away
+          }
+          if (near >= 0 && (!best || near < best_near || (near == best_near && gap > best_gap))) {
+            best = i; best_near = near; best_gap = gap
+          }
+        }
+        if (!best) break
+        print name[best]
+        chosen[++many] = best
+      }
+    }'
 }
 
 # Ends the job: 75, or nodes that are missing, ask for another start of it, which goes on from the

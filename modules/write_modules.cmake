@@ -4,6 +4,7 @@ execute_process(COMMAND ${PROGRAM} version OUTPUT_VARIABLE said COMMAND_ERROR_IS
 
 # What was built, not the processor that this is: a paragraph of its own.
 string(REGEX REPLACE "\n\non this processor.*" "" said "${said}")
+string(REPLACE ";" "," said "${said}")  # which separates the items of a list, as of these lines
 string(REGEX MATCHALL "\n[A-Za-z]+  +[^\n]*" lines "${said}")
 
 set(TCL_FACTS "module-whatis \"Name: Trireme\"

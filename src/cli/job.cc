@@ -2,7 +2,6 @@
 #include <charconv>
 #include <filesystem>
 #include <fstream>
-#include <sstream>
 
 #include <fmt/format.h>
 
@@ -10,8 +9,9 @@
 #include "trireme/base/log.h"
 #include "trireme/train/job_script.h"
 
+#include "cli/cluster_limits.h"
 #include "cli/commands.h"
-#include "cli/node_memory.h"
+#include "cli/site_file.h"
 #include "cli/subprocess.h"
 
 namespace trireme::cli {
@@ -32,33 +32,12 @@ void declare(Options& options, JobArguments& given) {
                          "one that came with the program (single_node, several_nodes, "
                          "several_nodes_gpu, sweep, chain, scaling), or a file");
   options.add("site", given.site, "file",
-              "what is particular to the cluster; share/trireme/jobs/"
-              "site.ini shows all keys");
+              "what is particular to the cluster; without it that of TRIREME_SITE, else "
+              "share/trireme/jobs/site.ini, which shows all keys");
   options.add("output", given.output, "file", "write the script there and not to the terminal");
   options.add("submit", given.submit, "", "hand it to sbatch");
   add_job_keys(options, given.request);
   add_config_keys(options, given.config);
-}
-
-std::string text_of(const fs::path& path, const std::string& what) {
-  std::ifstream file(path, std::ios::binary);
-  std::ostringstream text;
-  if (fs::is_directory(path) || !(text << file.rdbuf())) {
-    throw ConfigError(fmt::format("{} {} cannot be read", what, path.string()));
-  }
-  return text.str();
-}
-
-// Beside the installed program, or in the source tree that it was built in.
-fs::path jobs_folder(const fs::path& program) {
-  for (fs::path folder = program.parent_path(); folder != folder.root_path();
-       folder = folder.parent_path()) {
-    for (const char* name : {"share/trireme/jobs", "jobs"}) {
-      if (fs::exists(folder / name / "step.sh")) return folder / name;
-    }
-  }
-  throw ConfigError(fmt::format("the job templates are missing: no share/trireme/jobs beside {}",
-                                program.string()));
 }
 
 JobTemplate find_template(const std::vector<std::string>& given, const fs::path& folder) {
@@ -73,9 +52,9 @@ JobTemplate find_template(const std::vector<std::string>& given, const fs::path&
   }
   const std::string& name = given[0];
   if (std::find(known.begin(), known.end(), name) != known.end()) {
-    return {name, text_of(folder / (name + ".sbatch"), "the template")};
+    return {name, text_of_file(folder / (name + ".sbatch"), "the template")};
   }
-  if (fs::exists(name)) return {name, text_of(name, "the template")};
+  if (fs::exists(name)) return {name, text_of_file(name, "the template")};
   const auto nearest = nearest_name(name, known);
   throw ConfigError(fmt::format("template '{}' is neither a file nor one of {}{}", name, list,
                                 nearest ? fmt::format("; did you mean {}?", *nearest) : ""));
@@ -100,16 +79,23 @@ void submit(const std::string& script) {
 
 ExitStatus write_job(const JobArguments& given) {
   const fs::path program = fs::read_symlink("/proc/self/exe");
-  const fs::path folder = jobs_folder(program);
+  const std::optional<fs::path> found = find_jobs_folder();
+  if (!found) {
+    throw ConfigError(fmt::format("the job templates are missing: no share/trireme/jobs beside {}",
+                                  program.string()));
+  }
+  const fs::path& folder = *found;
   const JobTemplate job_template = find_template(given.templates, folder);
-  const Site site =
-      given.site.empty() ? Site() : site_from_ini(text_of(given.site, "--site"), given.site);
+  Site site = read_site(given.site);
   check_job_keys(given.request);
-  const JobPlan plan = plan_job(job_template, given.config, given.request,
-                                {node_memory(site), site.gpu_memory}, vocabulary_to_check);
+  site.partition = given.request.partition.value_or(site.partition);
+  site.account = given.request.account.value_or(site.account);
+  const JobPlan plan = plan_job(job_template, given.config, given.request, cluster_limits(site),
+                                vocabulary_to_check);
+  for (const std::string& remark : job_remarks(plan)) report_line(remark);
   std::string script =
       job_script(job_template, given.config, given.request, site, plan,
-                 {program.string(), text_of(folder / "step.sh", "the template's part")});
+                 {program.string(), text_of_file(folder / "step.sh", "the template's part")});
   if (!given.output.empty()) {
     std::ofstream file(given.output, std::ios::binary | std::ios::trunc);
     file << script << std::flush;

@@ -1,7 +1,5 @@
 #include <filesystem>
-#include <fstream>
 #include <memory>
-#include <sstream>
 #include <thread>
 
 #include <fmt/format.h>
@@ -12,9 +10,10 @@
 #include "trireme/study/scaling_study.h"
 #include "trireme/train/signals.h"
 
+#include "cli/cluster_limits.h"
 #include "cli/commands.h"
-#include "cli/node_memory.h"
 #include "cli/scale_launch.h"
+#include "cli/site_file.h"
 
 namespace trireme::cli {
 namespace {
@@ -51,23 +50,14 @@ void declare(Options& options, ScaleArguments& given) {
       "mpiexec: on this host, a node is ranks-per-node processes of it; srun: inside of this "
       "allocation; sbatch: a job for each run; auto: srun in an allocation, else mpiexec",
       one_of({"mpiexec", "srun", "sbatch"}));
-  options.add("site", given.site, "file", "what is particular to the cluster (jobs/site.ini)");
+  options.add("site", given.site, "file",
+              "what is particular to the cluster; without it as of trireme job");
   options.add("time", given.time, "", "limit of each job, as sbatch takes it", not_empty());
   options.add("cpus-per-rank", given.cpus_per_rank, "cores",
               "of each rank, for srun and sbatch; auto: run.threads", at_least(1));
   options.add("dry-run", given.dry_run, "", "show the points and start nothing");
   options.add("point", given.point, "folder", "run one point of a study: what the launchers start");
   add_config_keys(options, given.config);
-}
-
-Site read_site(const std::string& path) {
-  if (path.empty()) return {};
-  std::ifstream file(path);
-  std::ostringstream text;
-  if (fs::is_directory(path) || !(text << file.rdbuf())) {
-    throw ConfigError(fmt::format("--site {} cannot be read", path));
-  }
-  return site_from_ini(text.str(), path);
 }
 
 scaling::StudyPlan plan_of(const ScaleArguments& given, const ScaleLaunch& launch) {
@@ -115,7 +105,7 @@ void check_points(const scaling::StudyPlan& plan, const std::vector<scaling::Poi
     request.nodes = point.nodes;
     request.tasks_per_node = plan.ranks_per_node;
     plan_job({"scale", "@NODES@"}, scaling::config_of(plan, point, "run"), request,
-             {launch.site.memory, launch.site.gpu_memory}, vocabulary_to_check);
+             {launch.site.memory, launch.site.gpu_memory, {}}, vocabulary_to_check);
   }
 }
 
@@ -141,7 +131,9 @@ ExitStatus run_study(const ScaleArguments& given) {
       given.launcher.value_or(std::getenv("SLURM_JOB_NUM_NODES") != nullptr ? "srun" : "mpiexec");
   launch.program = fs::read_symlink("/proc/self/exe").string();
   launch.site = read_site(given.site);
-  if (launch.launcher == "sbatch") launch.site.memory = node_memory(launch.site);
+  if (launch.launcher == "sbatch") {
+    launch.site.memory = cluster_limits(launch.site).node_memory;
+  }
   launch.time = given.time;
   launch.cpus_given = given.cpus_per_rank || given.config.run.threads;
   launch.cpus_per_rank = given.cpus_per_rank.value_or(given.config.run.threads.value_or(1));

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <sstream>
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -139,6 +140,8 @@ std::vector<std::string> launch_command(const ScaleLaunch& launch, const scaling
                fmt::format("--ntasks-per-node={}", ranks_per_node)};
     if (launch.cpus_given)
       command.push_back(fmt::format("--cpus-per-task={}", launch.cpus_per_rank));
+    std::istringstream options(launch.site.srun);
+    for (std::string option; options >> option;) command.push_back(option);
   }
   command.insert(command.end(), {launch.program, "scale", "--point", folder});
   return command;

@@ -39,8 +39,7 @@ std::string no_gpu_message(std::size_t rank, const GpuEnvironment& given) {
   }
   if (!given.slurm_job.empty()) {
     return fmt::format(
-        "local rank {} sees no GPU: ask Slurm for some with --gpus-per-node or --gpus-per-task",
-        rank);
+        "local rank {} sees no GPU: ask Slurm for the node's GPUs with --gpus-per-node", rank);
   }
   return fmt::format("local rank {} sees no GPU: `trireme doctor` says why", rank);
 }
@@ -51,17 +50,14 @@ std::string too_few_message(std::size_t ranks, std::size_t gpus, const GpuEnviro
                   gpus == 1 ? "" : "s");
   const auto on_node = static_cast<std::size_t>(std::atoi(given.slurm_gpus_on_node.c_str()));
   if (on_node >= ranks && on_node > gpus) {
-    return head + fmt::format(
-                      "the job has {} here, so leave out what hides them{}, or use "
-                      "--gpus-per-task=1",
-                      on_node,
-                      given.slurm_gpu_bind.empty()
-                          ? std::string()
-                          : fmt::format(" (--gpu-bind={})", given.slurm_gpu_bind));
+    return head + fmt::format("the job has {} here, so leave out what hides them{}", on_node,
+                              given.slurm_gpu_bind.empty()
+                                  ? std::string()
+                                  : fmt::format(" (--gpu-bind={})", given.slurm_gpu_bind));
   }
   return head + fmt::format(
-                    "ask Slurm for --gpus-per-node={} or --gpus-per-task=1, start {} here, "
-                    "or let them share with --comm.backend mpi",
+                    "ask Slurm for --gpus-per-node={}, start {} here, or let them share with "
+                    "--comm.backend mpi",
                     ranks, gpus);
 }
 

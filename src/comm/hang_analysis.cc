@@ -222,35 +222,49 @@ class Explanation {
   // "rank 3 (node1), rank 4 (node1)"; a long list is cut.
   std::string names(const std::vector<int>& ranks) const {
     std::vector<std::string> parts;
+    for (const int rank : ranks) parts.push_back(name(rank));
+    return list(std::move(parts));
+  }
+
+  // Several ranks that do not answer, on hosts from which nobody does: the network or the hosts are
+  // gone, as the host of the rank that judges sees it. "node2, node3 cannot be reached from node1
+  // (ranks 4, 5, 6, 7)".
+  std::string of_lost_hosts(const std::vector<int>& ranks, int judge) const {
+    std::vector<std::string> hosts, numbers;
     for (const int rank : ranks) {
-      if (parts.size() == kShown) {
-        parts.push_back(fmt::format("{} more", ranks.size() - kShown));
-        break;
-      }
-      parts.push_back(name(rank));
+      const std::string& host = hosts_[static_cast<std::size_t>(rank)];
+      if (hosts.empty() || hosts.back() != host) hosts.push_back(host);
+      numbers.push_back(std::to_string(rank));
     }
-    return fmt::format("{}", fmt::join(parts, ", "));
+    std::string missing;  // from the first operation in which somebody waits for one of them
+    for (const int rank : ranks) missing = missing.empty() ? missing_from(rank) : missing;
+    return fmt::format("{} cannot be reached from {} (ranks {}){}", list(std::move(hosts)),
+                       hosts_[static_cast<std::size_t>(judge)], list(std::move(numbers)), missing);
   }
 
   // Several that wait for each other, or one that waits for itself.
   std::string of_circle(const std::vector<int>& ranks) const {
     std::vector<std::string> parts;
     for (const int rank : ranks) {
-      if (parts.size() == kShown) {
-        parts.push_back(fmt::format("{} more", ranks.size() - kShown));
-        break;
-      }
       if (const WaitingFor* operation = waits_for_one_of(ranks, rank)) {
         parts.push_back(fmt::format("{} in {}", name(rank), describe_with_peer(*operation)));
       }
     }
     return fmt::format(
         "{} {}", ranks.size() == 1 ? "this one waits for itself:" : "these wait for each other:",
-        fmt::join(parts, ", "));
+        list(std::move(parts)));
   }
 
  private:
-  static constexpr std::size_t kShown = 16;  // of a long list of ranks
+  static std::string list(std::vector<std::string> parts) {
+    constexpr std::size_t kShown = 16;
+    if (parts.size() > kShown) {
+      const std::string rest = fmt::format("{} more", parts.size() - kShown);
+      parts.resize(kShown);
+      parts.push_back(rest);
+    }
+    return fmt::format("{}", fmt::join(parts, ", "));
+  }
 
   const Awaited& awaited(int index) const {
     return graph_.awaited()[static_cast<std::size_t>(index)];
@@ -329,6 +343,28 @@ std::vector<int> overdue_ranks(const WaitGraph& graph, double timeout_s) {
   return overdue.empty() ? waiting : overdue;
 }
 
+// The ranks that do not answer, where nobody on their host does. One such rank alone may just hang:
+// then none is taken for lost.
+std::vector<int> ranks_of_lost_hosts(const WaitGraph& graph,
+                                     const std::vector<std::string>& hosts) {
+  std::unordered_set<std::string_view> answering;
+  for (int rank = 0; rank < graph.size(); ++rank) {
+    if (graph.report(rank)) answering.insert(hosts[static_cast<std::size_t>(rank)]);
+  }
+  std::vector<int> lost;
+  for (int rank = 0; rank < graph.size(); ++rank) {
+    if (!answering.contains(hosts[static_cast<std::size_t>(rank)])) lost.push_back(rank);
+  }
+  return lost.size() > 1 && !answering.empty() ? lost : std::vector<int>();
+}
+
+// The lowest judge that answers; the lowest rank that does, where no judge is left.
+int speaker_of(const WaitGraph& graph, const std::vector<std::string>& hosts) {
+  std::vector<int> ranks = choose_judges(hosts);
+  for (int rank = 0; rank < graph.size(); ++rank) ranks.push_back(rank);
+  return *std::ranges::find_if(ranks, [&](int rank) { return graph.report(rank).has_value(); });
+}
+
 }  // namespace
 
 std::vector<int> choose_judges(const std::vector<std::string>& hosts) {
@@ -358,14 +394,24 @@ HangVerdict analyse_hang(const std::vector<std::optional<RankReport>>& reports,
   HangVerdict verdict;
   std::vector<std::string> parts;
   std::map<std::string, std::vector<int>> alone;  // by what is wrong with them
+  const std::vector<int> lost = ranks_of_lost_hosts(graph, hosts);
+  bool lost_to_blame = false;
   for (const auto& component : TerminalComponents(graph, overdue_ranks(graph, timeout_s)).take()) {
     const int first = component.front();
     if (component.size() > 1 || !graph.operations_of(first).empty()) {
       parts.push_back(explanation.of_circle(component));
+    } else if (std::ranges::binary_search(lost, first)) {
+      lost_to_blame = true;
+      continue;
     } else {
       alone[explanation.of_one(first)].push_back(first);
     }
     verdict.culprits.insert(verdict.culprits.end(), component.begin(), component.end());
+  }
+  // All of them: whoever waits for one cannot know of the others, which are as lost.
+  if (lost_to_blame) {
+    parts.push_back(explanation.of_lost_hosts(lost, speaker_of(graph, hosts)));
+    verdict.culprits.insert(verdict.culprits.end(), lost.begin(), lost.end());
   }
   for (const auto& [what, ranks] : alone) {
     parts.push_back(

@@ -168,7 +168,7 @@ ComputeDevice choose_compute_device(Runtime& runtime, const DeviceRequest& reque
     if (request.device == "cuda") {
       throw ConfigError(fmt::format(
           "run.device is cuda, but rank {} sees no GPU ({}): use cpu or auto, or ask the launcher "
-          "for GPUs (Slurm: --gpus-per-task=1)",
+          "for GPUs (Slurm: --gpus-per-node)",
           blind, world.broadcast_text(found.why_none, blind)));
     }
     if (seeing < world.size()) {

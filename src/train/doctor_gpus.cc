@@ -1,6 +1,7 @@
 // What doctor says of a node's GPUs.
 #include <algorithm>
 #include <charconv>
+#include <cstdlib>
 #include <functional>
 #include <sstream>
 
@@ -111,6 +112,24 @@ bool check_devices(const NodeFacts& facts, std::vector<Finding>& findings) {
   return true;
 }
 
+// GPUs that are hidden from a rank cannot be reached from it either: NCCL sets up no direct links.
+void check_visibility(const NodeFacts& facts, std::vector<Finding>& findings) {
+  const auto& environment = facts.gpu_environment;
+  const int on_node = std::atoi(environment.slurm_gpus_on_node.c_str());
+  if (facts.devices.count >= on_node) return;
+  findings.push_back(
+      {Verdict::kWarning, "GPUs of the job",
+       fmt::format("this task sees {} of the {} that the job has here: NCCL cannot link GPUs that "
+                   "are hidden from each other",
+                   facts.devices.count, on_node),
+       fmt::format("ask Slurm for the node's GPUs (--gpus-per-node={}) without --gpus-per-task or "
+                   "--gpu-bind{}; each rank takes a GPU of its own",
+                   on_node,
+                   environment.slurm_gpu_bind.empty()
+                       ? std::string()
+                       : fmt::format(" (here {})", environment.slurm_gpu_bind))});
+}
+
 void check_links(const NodeFacts& facts, std::vector<Finding>& findings) {
   if (facts.gpus.size() < 2) return;
   std::string pairs;
@@ -218,13 +237,14 @@ void check_places(const NodeFacts& facts, std::vector<Finding>& findings) {
   if (far.empty()) return;
   findings.push_back({Verdict::kWarning, "GPU affinity",
                       "this process may run on no processor next to " + far,
-                      "ask Slurm for --gpu-bind=closest, or for more processors"});
+                      "ask Slurm for more of the node's processors: --cpus-per-task, --exclusive"});
 }
 
 }  // namespace
 
 void check_gpus(const NodeFacts& facts, std::vector<Finding>& findings) {
   if (!check_driver(facts, findings) || !check_devices(facts, findings)) return;
+  check_visibility(facts, findings);
   check_links(facts, findings);
   check_health(facts, findings);
   check_libraries(facts, findings);

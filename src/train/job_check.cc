@@ -3,6 +3,7 @@
 #include <charconv>
 #include <cmath>
 #include <filesystem>
+#include <numeric>
 
 #include <fmt/format.h>
 
@@ -11,6 +12,8 @@
 #include "trireme/train/compute_device.h"
 #include "trireme/train/job_script.h"
 #include "trireme/train/setup.h"
+
+#include "train/job_limits.h"
 
 namespace trireme {
 namespace {
@@ -136,6 +139,22 @@ void check_gpu_memory(const MemoryEstimate& memory, std::int64_t gpu_mib) {
       mib_of(memory.total()), by_use(memory), gpu_mib));
 }
 
+// "; 2 or 4 nodes would do": where the grid does not fill the nodes, numbers of them that it fills.
+std::string nodes_that_fit(const Config::Grid& grid, std::int64_t nodes, std::int64_t tasks) {
+  const std::int64_t unit =
+      std::int64_t{grid.data.value_or(1)} * grid.pipeline.value_or(1) * grid.tensor.value_or(1);
+  const bool complete = grid.data && grid.pipeline && grid.tensor;
+  const std::int64_t fewest = unit / std::gcd(unit, tasks);
+  if (complete) {
+    if (nodes * tasks == unit || unit % tasks != 0) return "";
+    return fmt::format("; {} node{} would do", fewest, fewest == 1 ? "" : "s");
+  }
+  if (nodes % fewest == 0) return "";
+  const std::int64_t below = nodes / fewest * fewest;
+  return below == 0 ? fmt::format("; {} nodes would do", fewest)
+                    : fmt::format("; {} or {} nodes would do", below, below + fewest);
+}
+
 void check_point(JobPoint& point, const JobRequest& request, const VocabularyOf& vocabulary) {
   const Config& config = point.config;
   check_config(config);
@@ -147,9 +166,10 @@ void check_point(JobPoint& point, const JobRequest& request, const VocabularyOf&
   try {
     point.grid = resolve_run_grid(config, static_cast<int>(ranks));
   } catch (const ConfigError& error) {
-    throw ConfigError(fmt::format("{} node{} x {} tasks: {}", point.nodes,
-                                  point.nodes == 1 ? "" : "s", request.tasks_per_node,
-                                  error.what()));
+    throw ConfigError(
+        fmt::format("{} node{} x {} tasks: {}{}", point.nodes, point.nodes == 1 ? "" : "s",
+                    request.tasks_per_node, error.what(),
+                    nodes_that_fit(config.grid, point.nodes, request.tasks_per_node)));
   }
   check_model_fits_grid(config, model, point.grid);
   point.memory = estimate_memory(config, model, point.grid);
@@ -169,13 +189,14 @@ std::optional<int> vocabulary_to_check(const Config& config) {
 }
 
 JobPlan plan_job(const JobTemplate& job_template, const Config& config, const JobRequest& request,
-                 const MemoryLimits& limits, const VocabularyOf& vocabulary) {
+                 const ClusterLimits& limits, const VocabularyOf& vocabulary) {
   if (!job_template.uses("NODES") && request.nodes != 1) {
     throw ConfigError(
         fmt::format("template {} is for one node, but --nodes is {}: use several_nodes",
                     job_template.name, request.nodes));
   }
-  std::optional<std::int64_t> node_mib = limits.node;
+  check_partition(request, limits.groups);
+  std::optional<std::int64_t> node_mib = limits.node_memory;
   const std::optional<std::int64_t> asked =
       request.memory ? std::optional(read_mib(*request.memory, "--job.memory")) : std::nullopt;
   if (asked && node_mib && *asked > *node_mib) {
@@ -187,8 +208,9 @@ JobPlan plan_job(const JobTemplate& job_template, const Config& config, const Jo
   double most = 0.0;
   for (JobPoint& point : plan.points) {
     check_point(point, request, vocabulary);
+    check_time(job_template, request, point.config);
     const bool on_gpus = job_template.uses("GRES") && point.config.run.device != "cpu";
-    if (on_gpus && limits.gpu) check_gpu_memory(point.memory, *limits.gpu);
+    if (on_gpus && limits.gpu_memory) check_gpu_memory(point.memory, *limits.gpu_memory);
     if (!on_gpus && node_mib) check_node_memory(point.memory, request.tasks_per_node, *node_mib);
     most = std::max(most, point.memory.total());
   }

@@ -40,6 +40,7 @@ Site site_from_ini(std::string_view text, const std::string& origin) {
   options.add("slurm.memory", site.memory, "MiB", "memory of a node", at_least(1));
   options.add("slurm.gpu_memory", site.gpu_memory, "MiB", "memory of a GPU", at_least(1));
   options.add("slurm.extra", site.extra, "", "more options of sbatch");
+  options.add("slurm.srun", site.srun, "", "more options of srun");
   options.add("environment.modules", site.modules, "", "modules to load");
   options.add("environment.variables", site.variables, "", "variables to export");
   options.add("environment.setup", site.setup, "", "shell to run before the step");
@@ -52,6 +53,7 @@ Site site_from_ini(std::string_view text, const std::string& origin) {
   for (const auto& [key, value] : plain) check_plain(fmt::format("{}: {}", origin, key), *value);
   check_plain(origin + ": slurm.constraint", site.constraint, "&|*()");
   check_plain(origin + ": slurm.extra", site.extra, " &|*()");
+  check_plain(origin + ": slurm.srun", site.srun, " &|*()");
   return site;
 }
 
@@ -59,6 +61,9 @@ void check_job_keys(const JobRequest& request) {
   check_plain("job.name", request.name);
   check_plain("job.time", request.time);
   if (request.log) check_plain("job.log", *request.log);
+  check_plain("job.partition", request.partition.value_or(""));
+  check_plain("job.account", request.account.value_or(""));
+  check_plain("job.srun", request.srun, " &|*()");
 }
 
 void add_job_keys(Options& options, JobRequest& request) {
@@ -83,12 +88,19 @@ void add_job_keys(Options& options, JobRequest& request) {
   options.add("job.min_nodes", request.min_nodes, "nodes",
               "to go on with where some are lost; with fewer the job waits for all of them again",
               at_least(1));
+  options.add("job.partition", request.partition, "", "of Slurm; auto: that of the site file",
+              not_empty());
+  options.add("job.account", request.account, "", "to charge; auto: that of the site file",
+              not_empty());
+  options.add("job.srun", request.srun, "",
+              "more options of srun, separated by spaces, after those of the site file");
   options.add("job.sweep", request.sweep, "",
               "sweep: what to vary, every value with every other: optim.lr=1e-3,3e-4 run.seed=1,2");
   options.add("job.counts", request.counts, "nodes",
               "scaling: node counts to try, 1,2,4; default: powers of two up to job.nodes");
-  for (const char* name : {"nodes", "tasks_per_node", "cpus_per_task", "memory", "time", "name",
-                           "log", "grace", "sweep", "counts", "min_nodes"}) {
+  for (const char* name :
+       {"nodes", "tasks_per_node", "cpus_per_task", "memory", "time", "name", "log", "grace",
+        "sweep", "counts", "min_nodes", "partition", "account", "srun"}) {
     std::string alias = name;
     std::replace(alias.begin(), alias.end(), '_', '-');
     options.alias(alias, fmt::format("job.{}", name));

@@ -69,6 +69,15 @@ std::string site_sbatch(const Site& site) {
   return lines;
 }
 
+// Options of srun as words of a command.
+std::string srun_words(const Site& site, const JobRequest& request) {
+  std::string words;
+  for (const std::string& option : words_of(site.srun + " " + request.srun)) {
+    words += fmt::format("{}{}", words.empty() ? "" : " ", shell_word(option));
+  }
+  return words;
+}
+
 std::string site_setup(const Site& site) {
   std::string lines;
   for (const std::string& module : words_of(site.modules)) {
@@ -223,6 +232,7 @@ std::string job_script(const JobTemplate& job_template, const Config& config,
       {"FEWEST_NODES", std::to_string(fewest_nodes(request, config, plan))},
       {"MODEL_RANKS", std::to_string(model_ranks(plan))},
       {"MPI", site.mpi},
+      {"SRUN_OPTIONS", srun_words(site, request)},
       {"GRES", site.gres_name},
       {"TRIREME", shell_word(sources.program)},
       {"RUN_FOLDER", shell_word(config.run.folder)},

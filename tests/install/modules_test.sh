@@ -57,12 +57,13 @@ else
   rm "$prefix/share/trireme/modules/trireme/$version"
 fi
 
-# check_loaded WHERE: everything that a module sets, and nothing after unloading it.
+# check_loaded WHERE [SITE_FILE]: everything that a module sets, and nothing after unloading it.
 check_loaded() {
   unset MANPATH CMAKE_PREFIX_PATH
   export MODULEPATH=$1
   module load trireme || fail "load from $1: $said"
   [[ $TRIREME_ROOT == "$prefix" ]] || fail "TRIREME_ROOT is '$TRIREME_ROOT', not $prefix"
+  [[ ${TRIREME_SITE-} == "${2-}" ]] || fail "TRIREME_SITE is '${TRIREME_SITE-}', not '${2-}'"
   [[ $CMAKE_PREFIX_PATH == "$prefix" ]] || fail "CMAKE_PREFIX_PATH is '$CMAKE_PREFIX_PATH'"
   [[ $(command -v trireme) == "$prefix/bin/trireme" ]] || fail "trireme is $(command -v trireme)"
   [[ $(env -u LD_LIBRARY_PATH trireme version | head -n 1) == "trireme $version" ]] || fail "trireme version"
@@ -75,7 +76,7 @@ check_loaded() {
   [[ $MANPATH == *: || $MANPATH == :* || $MANPATH == *::* ]] ||
     fail "MANPATH '$MANPATH' leaves out the system's pages"
   module unload trireme || fail "unload: $said"
-  [[ -z ${TRIREME_ROOT-} && -z ${CMAKE_PREFIX_PATH-} && $PATH != *"$prefix"* ]] ||
+  [[ -z ${TRIREME_ROOT-} && -z ${TRIREME_SITE-} && -z ${CMAKE_PREFIX_PATH-} && $PATH != *"$prefix"* ]] ||
     fail "unloading left TRIREME_ROOT='${TRIREME_ROOT-}' PATH=$PATH"
 }
 check_loaded "$prefix/share/trireme/modules"
@@ -86,6 +87,8 @@ for file in "$prefix"/share/trireme/modules/trireme/*; do
   cp "$file" "$work/copied/trireme/"
 done
 check_loaded "$work/site"
+echo "[slurm]" > "$work/site/trireme/site.ini"
+check_loaded "$work/site" "$work/site/trireme/site.ini"
 
 module help trireme
 [[ $said == *"trireme COMMAND --help"* ]] || fail "help says: $said"
@@ -94,6 +97,8 @@ for fact in "Version: $version" "MPI: MPICH [0-9]" "files: HDF5 [0-9]" "librarie
             "CUDA: " "compiler: "; do
   grep -Eq "$fact" <<< "$said" || fail "whatis does not say '$fact': $said"
 done
+cuda=$(env -u LD_LIBRARY_PATH "$prefix/bin/trireme" version | sed -n 's/^CUDA  *//p')
+[[ $said == *"CUDA: ${cuda//;/,} "* ]] || fail "whatis does not say all of 'CUDA: $cuda': $said"
 grep -q "instructions" <<< "$said" && fail "whatis tells of the processor of the build: $said"
 
 if [[ $kind == tcl ]]; then

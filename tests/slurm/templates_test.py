@@ -16,7 +16,7 @@ from cli_testing import ProgramTest  # noqa: E402
 from slurm_testing import ENDED, Cluster  # noqa: E402
 
 NODES = 3
-# Writes down which device a task was given, before the task starts.
+# Writes down which devices a task was given, before the task starts.
 PROLOG = """#!/bin/sh
 [ -z "$CUDA_VISIBLE_DEVICES" ] || echo "$SLURMD_NODENAME $SLURM_LOCALID $CUDA_VISIBLE_DEVICES" > "{folder}/gpu-$SLURM_PROCID"
 """
@@ -105,7 +105,8 @@ class Templates(ProgramTest):
         given = sorted(path.read_text(encoding="utf-8").split()
                        for path in self.folder.glob("gpu-*"))
         self.assertEqual(len({node for node, _, _ in given}), 2, given)
-        self.assertEqual([(local, gpu) for _, local, gpu in given], [("0", "0"), ("1", "1")] * 2)
+        # All of the node's, of which each rank takes its own.
+        self.assertEqual([(local, gpus) for _, local, gpus in given], [("0", "0,1"), ("1", "0,1")] * 2)
         self.assertEqual(self.steps(), list(range(1, 7)))
 
     def test_sweep(self):
@@ -159,10 +160,14 @@ class Templates(ProgramTest):
                                 "other.ini", "[slurm]\npartition = none\n"), "--submit",
                             environment=self.on_cluster)
 
-    def test_asks_slurm_for_a_nodes_memory(self):
-        self.expect_refusal(2, "a node has 2000: fewer tasks a node", "job", "single_node",
-                            "--config", "run.ini", "--site", "site.ini", "--tasks-per-node", "20",
-                            "--batch.global", "40",
+    def test_asks_slurm_what_a_node_and_a_partition_have(self):
+        job = ("job", "several_nodes", "--config", "run.ini", "--site", "site.ini")
+        self.expect_refusal(2, "a node has 2000: fewer tasks a node", *job, "--model.width", "2048",
+                            "--model.layers", "24", environment=self.on_cluster)
+        self.expect_refusal(2, f"--nodes 4: partition batch has {NODES} nodes", *job, "--nodes", "4",
+                            environment=self.on_cluster)
+        self.expect_refusal(2, "3 tasks of 1 core need 3 CPUs on a node, but no node of partition urgent has more "
+                            "than 2", *job, "--tasks-per-node", "3", "--partition", "urgent",
                             environment=self.on_cluster)
 
 

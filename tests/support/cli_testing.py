@@ -5,7 +5,7 @@ import tempfile
 import unittest
 from pathlib import Path
 
-LAUNCHER = ("PMI_", "PMIX_", "OMPI_", "SLURM_")
+LAUNCHER = ("PMI_", "PMIX_", "OMPI_", "SLURM_", "TRIREME_SITE")
 OPENMP = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT")
 
 

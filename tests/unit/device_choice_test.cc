@@ -40,8 +40,7 @@ TEST(ChooseDevices, RanksMayShareOnRequestAlone) {
               choose_devices({all, all, all, all}, false, {});
             }),
             "4 ranks on this node see 2 GPUs, and each needs its own: ask Slurm for "
-            "--gpus-per-node=4 or --gpus-per-task=1, start 2 here, or let them share with "
-            "--comm.backend mpi");
+            "--gpus-per-node=4, start 2 here, or let them share with --comm.backend mpi");
   GpuEnvironment slurm;
   slurm.slurm_job = "7";
   slurm.slurm_gpus_on_node = "4";
@@ -50,7 +49,7 @@ TEST(ChooseDevices, RanksMayShareOnRequestAlone) {
               choose_devices({{"a"}, {"a"}, {"a"}, {"a"}}, false, slurm);
             }),
             "4 ranks on this node see 1 GPU, and each needs its own: the job has 4 here, so leave "
-            "out what hides them (--gpu-bind=single:4), or use --gpus-per-task=1");
+            "out what hides them (--gpu-bind=single:4)");
   slurm.slurm_gpus_on_node = "2";
   EXPECT_NE(message_of([&] {
               choose_devices({{"a"}, {"a"}, {"a"}}, false, slurm);
@@ -66,7 +65,7 @@ TEST(ChooseDevices, SaysWhyARankSeesNone) {
   EXPECT_EQ(refusal(), "local rank 1 sees no GPU: `trireme doctor` says why");
   given.slurm_job = "7";
   EXPECT_EQ(refusal(),
-            "local rank 1 sees no GPU: ask Slurm for some with --gpus-per-node or --gpus-per-task");
+            "local rank 1 sees no GPU: ask Slurm for the node's GPUs with --gpus-per-node");
   given.cuda_visible_devices = "";
   EXPECT_EQ(refusal(),
             "local rank 1 sees no GPU, because CUDA_VISIBLE_DEVICES is '': unset it, or name one");

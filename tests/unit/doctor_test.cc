@@ -75,6 +75,12 @@ TEST(Doctor, AGoodNodeIsWell) {
       << text;
 }
 
+TEST(Doctor, ATaskThatSeesAllGpusOfItsJobIsWell) {
+  NodeFacts facts = good_node();
+  facts.gpu_environment.slurm_gpus_on_node = "2";
+  EXPECT_EQ(on(facts, "GPUs of the job").subject, "");
+}
+
 TEST(Doctor, ANodeWithoutGpusIsWellToo) {
   NodeFacts facts = good_node();
   facts.pci_gpus = facts.devices.count = facts.driver_cuda = 0;
@@ -138,6 +144,16 @@ TEST(Doctor, WhatIsWrongWithGpusHasARemedy) {
        "TRIREME_CUDA_ARCHITECTURES=70"},
       {[](NodeFacts& f) { f.gpus[1].properties.memory_pools = false; }, "cuda:1", kProblem,
        "pools"},
+      {[](NodeFacts& f) { f.gpu_environment.slurm_gpus_on_node = "4"; }, "GPUs of the job",
+       kWarning,
+       "sees 2 of the 4 that the job has here: NCCL cannot link GPUs that are hidden from each "
+       "other; ask Slurm for the node's GPUs (--gpus-per-node=4) without --gpus-per-task or "
+       "--gpu-bind; each rank"},
+      {[](NodeFacts& f) {
+         f.gpu_environment.slurm_gpus_on_node = "4";
+         f.gpu_environment.slurm_gpu_bind = "single:1";
+       },
+       "GPUs of the job", kWarning, "--gpu-bind (here single:1); each rank"},
       {[](NodeFacts& f) { f.gpus[1].unreachable = {0}; }, "peer access", kWarning, "GPUs 1-0"},
       {[](NodeFacts& f) { f.gpus[1].health->nvlinks = 0; }, "NVLink", kWarning, "on cuda:1"},
       {[](NodeFacts& f) {

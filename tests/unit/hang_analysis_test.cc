@@ -228,7 +228,36 @@ TEST(HangAnalysis, LongListsAreCut) {
   for (int rank = 1; rank < 100; ++rank) script.silent(rank);
   const auto verdict = script.verdict();
   EXPECT_EQ(verdict.culprits.size(), 99u);
-  EXPECT_TRUE(says(verdict, "rank 16 (n8), 83 more each does not answer")) << verdict.line;
+  EXPECT_TRUE(says(verdict,
+                   ": n1, n2, n3, n4, n5, n6, n7, n8, n9, n10, n11, n12, n13, n14, n15, "
+                   "n16, 33 more cannot be reached from n0 (ranks 2, 3,"))
+      << verdict.line;
+  EXPECT_TRUE(says(verdict, ", 17, 82 more), missing from")) << verdict.line;
+  EXPECT_TRUE(says(verdict, "; rank 1 (n0) does not answer")) << verdict.line;
+}
+
+// A switch fails: each half hears of the other half nothing.
+TEST(HangAnalysis, HostsThatCannotBeReached) {
+  Script script(8);
+  const Ranks all = {0, 1, 2, 3, 4, 5, 6, 7};
+  for (const int rank : all) script.begin(rank, "all_reduce", kWorld, all);
+  for (const int rank : {0, 1, 2, 3}) script.silent(rank);
+  const auto verdict = script.verdict();
+  EXPECT_EQ(verdict.culprits, Ranks({0, 1, 2, 3}));
+  EXPECT_EQ(verdict.line,
+            "no progress for 10 s: n0, n1 cannot be reached from n2 (ranks 0, 1, 2, 3), missing "
+            "from all_reduce 1 of world, where 4 ranks wait for it");
+}
+
+// Only rank 4 is waited for; that its neighbours are gone as well is said all the same.
+TEST(HangAnalysis, HostsThatCannotBeReachedAreNamedTogether) {
+  Script script(8);
+  script.receive(0, 4);
+  for (const int rank : {4, 5, 6, 7}) script.silent(rank);
+  const auto verdict = script.verdict();
+  EXPECT_EQ(verdict.culprits, Ranks({4, 5, 6, 7}));
+  EXPECT_TRUE(says(verdict, ": n2, n3 cannot be reached from n0 (ranks 4, 5, 6, 7), missing from"))
+      << verdict.line;
 }
 
 // Data 64 x pipeline 8 x tensor 8: rank 1234 hangs in its own work, its tensor group waits for it,

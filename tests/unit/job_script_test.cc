@@ -77,7 +77,7 @@ class Job : public ::testing::Test {
   }
 
   JobPlan plan(const std::string& text = "@NODES@") const {
-    return plan_job({"chain", text}, config_, request_, {node_mib_, gpu_mib_},
+    return plan_job({"chain", text}, config_, request_, {node_mib_, gpu_mib_, groups_},
                     [](const Config&) { return std::optional<int>(67); });
   }
   std::string refusal(const std::string& text = "@NODES@") const {
@@ -93,6 +93,7 @@ class Job : public ::testing::Test {
   JobRequest request_;
   Site site_;
   std::optional<std::int64_t> node_mib_ = 4000, gpu_mib_;
+  std::vector<NodeGroup> groups_;
 };
 
 TEST_F(Job, TakesWhatFits) {
@@ -111,7 +112,17 @@ TEST_F(Job, RefusesGridsThatTheTasksDoNotFill) {
   config_.grid.tensor = 3;
   EXPECT_EQ(refusal(),
             "2 nodes x 2 tasks: a grid with tensor=3 needs a multiple of 3 ranks, but 4 were "
-            "started: 3 or 6 would fit");
+            "started: 3 or 6 would fit; 3 nodes would do");
+  request_.nodes = 5;
+  EXPECT_EQ(refusal(),
+            "5 nodes x 2 tasks: a grid with tensor=3 needs a multiple of 3 ranks, but 10 were "
+            "started: 9 or 12 would fit; 3 or 6 nodes would do");
+  config_.grid = {.data = 2, .pipeline = 1, .tensor = 1};
+  request_.nodes = 4;
+  EXPECT_EQ(refusal(),
+            "4 nodes x 2 tasks: grid 2 x 1 x 1 needs 2 ranks, but 8 were started: start 2, or set "
+            "grid.data=8; 1 node would do");
+  config_.grid = {};
   config_.grid.tensor = 8;
   request_.nodes = 4;
   request_.tasks_per_node = 4;
@@ -195,6 +206,90 @@ TEST_F(Job, RefusesMoreMemoryThanAGpuHas) {
   EXPECT_NE(refusal(text).find("a node has 200:"), std::string::npos) << refusal(text);
 }
 
+TEST_F(Job, RefusesMoreThanAPartitionHas) {
+  groups_ = {{"batch", 3, 8, 4000}, {"batch", 1, 16, 4000}};
+  config_.batch.global = 24;
+  request_.nodes = 4;
+  request_.cpus_per_task = 4;
+  EXPECT_EQ(refusal(), "no error");
+  request_.nodes = 5;
+  EXPECT_EQ(refusal(), "--nodes 5: partition batch has 4 nodes");
+  request_.nodes = 2;
+  request_.cpus_per_task = 5;
+  EXPECT_EQ(refusal(), "--nodes 2: partition batch has 1 node of 10 CPUs or more");
+  request_.cpus_per_task = 9;
+  EXPECT_EQ(refusal(),
+            "2 tasks of 9 cores need 18 CPUs on a node, but no node of partition batch has more "
+            "than 16: fewer --tasks-per-node or --cpus-per-task");
+  groups_.push_back({"big", 2, 64, 4000});  // the job may go to either
+  EXPECT_EQ(refusal(), "no error");
+}
+
+TEST_F(Job, RefusesATimeLimitThatLeavesNoTime) {
+  const char* chain = "@NODES@ @GRACE@";
+  request_.time = "2";
+  EXPECT_EQ(refusal(chain),
+            "--grace 120: the job has only 120 seconds (--time 2), and would be stopped as it "
+            "starts: more --time, or less --grace");
+  EXPECT_EQ(refusal(), "no error");  // nothing is signalled there
+  request_.time = "0:10";
+  EXPECT_EQ(refusal(),
+            "checkpoint.margin 10: the job has only 10 seconds (--time 0:10), and would make one "
+            "step each time it starts: more --time, or less checkpoint.margin");
+  request_.time = "infinite";
+  EXPECT_EQ(refusal(chain), "no error");
+  request_.grace = 70000;
+  EXPECT_EQ(refusal(chain), "--grace 70000: Slurm takes at most 65535 seconds");
+  request_.time = "1h";
+  EXPECT_EQ(refusal(),
+            "--time 1h: expected minutes, minutes:seconds, hours:minutes:seconds, days-hours or "
+            "days-hours:minutes, as in 90 or 1-12:00");
+}
+
+TEST(ReadTimeLimit, TakesWhatSbatchTakes) {
+  const auto seconds = [](const std::string& text) {
+    return read_time_limit(text, "--time").value_or(-1);
+  };
+  EXPECT_EQ(seconds("90"), 5400);
+  EXPECT_EQ(seconds("1:30"), 90);
+  EXPECT_EQ(seconds("02:00:05"), 7205);
+  EXPECT_EQ(seconds("1-12"), 129600);
+  EXPECT_EQ(seconds("1-12:30"), 131400);
+  EXPECT_EQ(seconds("1-12:30:10"), 131410);
+  for (const char* none : {"0", "00:00:00", "UNLIMITED", "infinite"}) EXPECT_EQ(seconds(none), -1);
+  for (const char* bad :
+       {"", "1:2:3:4", "-1", "1-", "1-2:3:4:5", "1-1-1", "9999999999", "1:", "x"}) {
+    EXPECT_NE(message_of([&] { seconds(bad); }).find("expected minutes"), std::string::npos) << bad;
+  }
+}
+
+TEST_F(Job, RemarksWhatTheUserShouldKnow) {
+  const auto remarks = [&] { return job_remarks(plan()); };
+  config_.data.train = {{"/dev/train.h5", 1}};
+  EXPECT_EQ(message_of<DataError>(remarks),
+            "data.train /dev/train.h5: there is no such file in /dev; `trireme prepare` makes it");
+  config_.data.train = {{"/no/such/train.h5", 1}};
+  config_.data.validation = {{"/no/such/more.h5", 1}};
+  EXPECT_EQ(remarks(), std::vector<std::string>(
+                           {"data.train /no/such/train.h5: there is no folder /no/such on this "
+                            "host; the nodes must see it",
+                            "data.validation /no/such/more.h5: there is no folder /no/such on this "
+                            "host; the nodes must see it"}));
+  config_.data.train = {{"/dev/null", 1}};
+  config_.data.validation.clear();
+  EXPECT_EQ(remarks(), std::vector<std::string>());
+  config_.grid.data = 2;
+  EXPECT_EQ(remarks(), std::vector<std::string>(
+                           {"grid.data is 2, so the 4 ranks are used as a grid of 2 x 2 x "
+                            "1 (data x pipeline x tensor): grid.pipeline became 2; "
+                            "without grid.data there would be 4 replicas"}));
+  config_.grid.pipeline = 1;
+  EXPECT_NE(remarks().at(0).find("grid.tensor became 2; without grid.data there would be 4"),
+            std::string::npos);
+  config_.grid.tensor = 2;
+  EXPECT_EQ(remarks(), std::vector<std::string>());
+}
+
 TEST_F(Job, RefusesSweepsThatAreNone) {
   EXPECT_EQ(refusal("@NODES@ @POINTS@"),
             "template chain needs --sweep KEY=VALUE,VALUE: what to vary");
@@ -228,6 +323,15 @@ TEST_F(Job, RefusesValuesThatCannotStandInAScript) {
   EXPECT_EQ(message_of([&] { check_job_keys(request_); }),
             "job.name = my job: the character ' ' cannot stand there; letters, digits and "
             "_-+=.,:/%@[] can");
+  request_.name = "job";
+  request_.partition = "a;b";
+  EXPECT_NE(message_of([&] { check_job_keys(request_); }).find("job.partition = a;b"),
+            std::string::npos);
+  request_.partition.reset();
+  request_.srun = "--label; rm";
+  EXPECT_NE(message_of([&] { check_job_keys(request_); }).find("job.srun = --label; rm"),
+            std::string::npos);
+  request_.srun.clear();
   site_.variables = "UCX_TLS";
   EXPECT_EQ(message_of([&] { script("@NODES@"); }),
             "environment.variables: 'UCX_TLS' is not NAME=VALUE, as in UCX_TLS=tcp,self");
@@ -253,6 +357,14 @@ TEST_F(Job, WritesOutTheSite) {
             "2\n#SBATCH --partition=long\n#SBATCH --constraint=a&b\n#SBATCH --exclusive\n"
             "#SBATCH --mail-type=END\nmodule load gcc/12\nmodule load mpich\n"
             "export UCX_TLS=tcp,self\nexport A='$x'\nulimit -s unlimited\nsource my.sh\n");
+}
+
+TEST_F(Job, WritesOutOptionsOfSrun) {
+  EXPECT_EQ(script("@NODES@ srun @SRUN_OPTIONS@ x\n"), "2 srun  x\n");
+  site_ = site_from_ini("[slurm]\nsrun = --constraint=a|b --label\n", "site.ini");
+  request_.srun = "--cpu-bind=none";
+  EXPECT_EQ(script("@NODES@ srun @SRUN_OPTIONS@ x\n"),
+            "2 srun '--constraint=a|b' --label --cpu-bind=none x\n");
 }
 
 TEST_F(Job, WritesOutASweep) {

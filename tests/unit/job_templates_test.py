@@ -4,6 +4,7 @@
     python3 job_templates_test.py TRIREME REPOSITORY
 """
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -28,19 +29,23 @@ folder = my run's
 [model]
 preset = test-gpt
 [data]
-train = train.h5
+train = data/train.h5
 [job]
 tasks_per_node = 2
 """
 # What stands in place of Slurm. The steps end as the lines of the file STEPS say, status and words on
-# standard error; the nodes in DEAD start nothing.
-SRUN = """#!/bin/sh
+# standard error; the nodes in DEAD start nothing, those in MUTE only where they are asked alone.
+SRUN = """#!/bin/bash
+list=$(sed -n 's/.*--nodelist=\\([^ ]*\\).*/\\1/p' <<< "$*")
 case $* in
-  *--job-name=watch*) exec sleep 60 ;;
+  *--job-name=watch*)
+    exec sleep 60 ;;
   *--job-name=ask*)
-    for node; do :; done
-    case " $DEAD " in *" $node "*) exit 1 ;; esac
-    echo "$node"
+    echo "$list" >> "$ASKED"
+    [[ $list != *,* ]] || DEAD+=" $MUTE"
+    for node in ${list//,/ }; do
+      [[ " $DEAD " == *" $node "* ]] || SLURMD_NODENAME=$node bash -c "${!#}"
+    done
     exit ;;
 esac
 echo "srun $*" >> "$CALLS"
@@ -53,6 +58,10 @@ SCONTROL = """#!/bin/sh
 case $* in
   "show hostnames "*) echo "$3" | tr , '\\n' ;;
   "show config") echo "KillWait = 30 sec" ;;
+  "-o show job 7")
+    echo "JobId=7 JobState=RUNNING Restarts=${STARTS-0} ReqNodeList=(null) NodeList=${NODES-n1,n2,n3} StdOut=$PWD/log" ;;
+  "show topology") printf "$TOPOLOGY" ;;
+  ping) [ ! -e lost_controller ] || { rm lost_controller; exit 1; } ;;
   *) echo "scontrol $*" >> "$CALLS" ;;
 esac
 """
@@ -61,6 +70,9 @@ case $* in
   *%N*) echo n1,n2,n3 ;;
   *%T*) echo "${STATE-RUNNING}" ;;
 esac
+"""
+SINFO = """#!/bin/sh
+printf "$DRAINED"
 """
 
 
@@ -71,6 +83,7 @@ class Templates(ProgramTest):
         super().setUp()
         (self.folder / "site.ini").write_text(SITE, encoding="utf-8")
         (self.folder / "run.ini").write_text(RUN, encoding="utf-8")
+        self.prepare()
 
     def names(self):
         found = sorted(path.stem for path in (self.repository / "jobs").glob("*.sbatch"))
@@ -119,23 +132,40 @@ class Templates(ProgramTest):
         self.assertTrue(text.startswith("n=1\n'--run.folder=my run'\\''s'\n"), text)
         self.assertIn("\n--model.tied=false\n", text)
 
-    def run_job(self, *steps, dead="", flags=(), **environment):
-        """The job `chain` on n1 to n3, two tasks on each: what became of it, and the commands it gave."""
-        for name, text in (("srun", SRUN), ("scontrol", SCONTROL), ("squeue", SQUEUE),
-                           ("module", "#!/bin/sh\n")):
+    def stand_in(self, *commands):
+        for name, text in commands:
             command = self.folder / f"{name}.new"
             command.write_text(text, encoding="utf-8")
             command.chmod(0o755)
             command.replace(self.folder / name)  # which the job before may still be running
+
+    def run_job(self, *steps, dead="", mute="", flags=(), **environment):
+        """The job `chain` on n1 to n3, two tasks on each: what became of it, and the commands it gave."""
+        script = self.fill("chain", "--job.restarts", "3", *flags)
+        self.stand_in(("srun", SRUN), ("scontrol", SCONTROL), ("squeue", SQUEUE), ("sinfo", SINFO),
+                      ("module", "#!/bin/sh\n"))
         calls = self.folder / "calls"
         calls.write_text("", encoding="utf-8")
         (self.folder / "steps").write_text("".join(f"{step}\n" for step in steps), encoding="utf-8")
-        script = self.fill("chain", "--job.restarts", "3", *flags)
+        (self.folder / "asked").write_text("", encoding="utf-8")
         done = subprocess.run(["bash", script], capture_output=True, text=True, cwd=self.folder, check=False, env={
             "PATH": f"{self.folder}:/usr/bin:/bin", "CALLS": str(calls), "STEPS": str(self.folder / "steps"),
-            "DEAD": dead, "SLURM_JOB_ID": "7", "SLURM_JOB_NUM_NODES": "3", "SLURM_JOB_NODELIST": "n1,n2,n3",
+            "DEAD": dead, "MUTE": mute, "ASKED": str(self.folder / "asked"), "SLURM_JOB_PARTITION": "batch",
+            "SLURM_JOB_ID": "7", "SLURM_JOB_NUM_NODES": "3", "SLURM_JOB_NODELIST": "n1,n2,n3",
             "SLURMD_NODENAME": "n1", **environment})
         return done, calls.read_text(encoding="utf-8")
+
+    def run_functions(self, commands, **environment):
+        """The lines that commands print behind the functions of a job's script, where no time passes."""
+        text = self.fill("chain").read_text(encoding="utf-8")
+        script = self.folder / "functions.sh"
+        script.write_text(text[:text.index("\noptions=(")] + f"\n{commands}\n", encoding="utf-8")
+        self.stand_in(("scontrol", SCONTROL), ("sleep", "#!/bin/sh\n"), ("module", "#!/bin/sh\n"))
+        done = subprocess.run(["bash", script], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                              cwd=self.folder, check=False, timeout=60,
+                              env={"PATH": f"{self.folder}:/usr/bin:/bin", "CALLS": str(self.folder / "calls"),
+                                   "SLURM_JOB_ID": "7", "SLURMD_NODENAME": "n1", **environment})
+        return done.stdout.splitlines()
 
     def nodes_of(self, calls):
         """Nodes, ranks and names of each step."""
@@ -194,8 +224,66 @@ class Templates(ProgramTest):
         events = self.begin_run()
         done, calls = self.run_job("76 trireme: rank 0 (n1): the connection to rank 2 is lost\\n", 0, dead="n2")
         self.assertEqual(self.nodes_of(calls), [("3", "6", "n1,n2,n3"), ("2", "4", "n1,n3")])
-        self.assertIn("trireme: n2 does not answer\ntrireme: goes on on 2 of 3 nodes: n1 n3\n", done.stderr)
+        self.assertIn("trireme: n2 cannot be reached\ntrireme: goes on on 2 of 3 nodes: n1 n3\n", done.stderr)
         self.assertEqual(json.loads(events.read_text(encoding="utf-8"))["nodes"], "n2")
+
+    def test_one_step_asks_all_nodes_and_the_silent_ones_are_asked_singly(self):
+        _, calls = self.run_job(76, 0, dead="n2", mute="n2 n3")
+        asked = (self.folder / "asked").read_text(encoding="utf-8").splitlines()
+        self.assertEqual((asked[0], sorted(asked[1:])), ("n1,n2,n3", ["n2", "n3"]))
+        self.assertEqual(self.nodes_of(calls)[1], ("2", "4", "n1,n3"))
+
+    def test_of_a_network_in_two_parts_the_one_of_this_node_counts(self):
+        events = self.begin_run()
+        self.run_job("76 trireme: no progress for 6 s: n1 cannot be reached from n2 (ranks 0, 1)\\n"
+                     "trireme: no progress for 6 s: n2, n3 cannot be reached from n1 (ranks 2, 3, 4, 5), missing\\n", 0)
+        event = json.loads(events.read_text(encoding="utf-8"))
+        self.assertEqual((event["nodes"], event["detail"]), (
+            "n2 n3", "no progress for 6 s: n2, n3 cannot be reached from n1 (ranks 2, 3, 4, 5), missing"))
+
+    def test_nodes_that_slurm_drained_since_are_named(self):
+        self.begin_run()
+        done, _ = self.run_job(76, 0, DRAINED="n8|2001-01-01T00:00:00|Kill task failed\\n"
+                               "n3|2999-01-01T00:00:00|Kill task failed [root@now]\\nn4|2999-01-01T00:00:00|by hand\\n"
+                               "n5|2999-01-01T00:00:00|Kill task failed\\n")
+        self.assertIn("trireme: n3, n5: drained by Slurm (Kill task failed); an administrator brings them back: "
+                      "scontrol update state=resume nodename=n3,n5\n", done.stderr)
+        self.assertNotIn("n8", done.stderr)
+
+    def test_watchers_are_far_apart(self):
+        topology = "".join(f"SwitchName=leaf{i} Level=0 LinkSpeed=1 Nodes={nodes}\\n" for i, nodes in
+                           enumerate(("n1,n2", "n3,n4", "n5,n6", "n7,n8"))) + \
+            "SwitchName=a Level=1 LinkSpeed=1 Nodes=n1,n2,n3,n4 Switches=leaf[0-1]\\n" \
+            "SwitchName=b Level=1 LinkSpeed=1 Nodes=n5,n6,n7,n8 Switches=leaf[2-3]\\n"
+        for nodes, known, chosen in (("n1 n2 n3 n5 n6 n7", topology, ["n7", "n3", "n5"]),
+                                     ("n1 n2 n3 n4", topology, ["n4", "n2", "n3"]),
+                                     ("n1 n2 n3 n4 n5 n6 n7", "", ["n7", "n4", "n2"]),
+                                     ("n2 n1", topology, ["n2"]), ("n1", topology, []), ("n4 n5", "", ["n5", "n4"])):
+            self.assertEqual(self.run_functions(f"printf '%s\\n' {nodes} | far_apart", TOPOLOGY=known), chosen, nodes)
+
+    def test_a_watcher_has_the_job_queued_again(self):
+        events = self.begin_run()
+        (self.folder / "log").write_text("before\n", encoding="utf-8")
+        watch = 'watch_host 2 n1 0 "my run\'s" n1 n2 n3 n4'
+        # The nodes that the job has left, its starts; then whether it is queued again.
+        for nodes, starts, queued in (("n1,n2,n3", "0", False), ("n3,n4", "1", False), ("n3,n4", "0", True)):
+            (self.folder / "calls").write_text("", encoding="utf-8")
+            command = watch if starts == "1" or queued else f"SECONDS=0; sleep() {{ ((SECONDS++ < 5)); }}; {watch}"
+            self.run_functions(command, NODES=nodes, STARTS=starts, SLURMD_NODENAME="n4")
+            calls = (self.folder / "calls").read_text(encoding="utf-8")
+            self.assertEqual(calls, "scontrol requeue 7\n" if queued else "")
+        self.assertEqual((self.folder / "log").read_text(encoding="utf-8"),
+                         "before\ntrireme: n1, n2 cannot be reached: n4 has the job queued again\n")
+        event = json.loads(events.read_text(encoding="utf-8"))
+        self.assertEqual((event["nodes"], event["detail"], event["job"]), ("n1 n2", "n1, n2 cannot be reached", "7"))
+
+    def test_nobody_is_blamed_while_the_controller_is_out_of_reach(self):
+        (self.folder / "lost_controller").touch()
+        said = ["trireme: Slurm's controller cannot be reached from n1: the job waits for it"]
+        self.assertEqual(self.run_functions("wait_for_controller; echo goes on"), [*said, "goes on"])
+        (self.folder / "lost_controller").touch()
+        self.assertEqual(self.run_functions("wait_for_controller; echo goes on", STARTS="1"),
+                         [*said, "trireme: the job was started again without n1: this start of it ends"])
 
     def test_a_node_that_was_lost_twice_is_left_out(self):
         failure = {"event": "failure", "nodes": "n3", "job": "7"}
@@ -254,8 +342,44 @@ class Templates(ProgramTest):
         (self.folder / "own").write_text("@NODE@\n", encoding="utf-8")
         self.expect_refusal(2, "own:1: unknown placeholder @NODE@; did you mean @NODES@?",
                             "job", "own", *run)
-        (self.folder / "train.h5").write_text("text", encoding="utf-8")
+        self.expect_refusal(3, "data.train data/more.h5: there is no such file in ", "job", "chain", *run,
+                            "--data.train", "data/more.h5")
+        (self.folder / "data/train.h5").write_text("text", encoding="utf-8")
         self.expect_refusal(3, "train.h5", "job", "chain", *run)
+
+    def test_what_the_partition_does_not_have_is_refused(self):
+        self.stand_in(("sinfo", '#!/bin/sh\necho "$@" > asked_sinfo\nprintf "urgent|9|64|9000\\nlong*|2|8|9000\\n"\n'))
+        path = {"PATH": f"{self.folder}:{os.environ['PATH']}"}
+        chain = ["job", "chain", "--config", "run.ini", "--site", self.repository / "jobs/site.ini"]
+        self.expect_refusal(2, "--nodes 3: partition long has 2 nodes", *chain, "--nodes", "3", environment=path)
+        self.expect_refusal(2, "2 tasks of 5 cores need 10 CPUs on a node, but no node of partition long has more than 8",
+                            *chain, "--cpus-per-task", "5", environment=path)
+        self.expect_done(*chain, "--nodes", "2", environment=path)
+        self.expect_done(*chain, "--nodes", "3", "--partition", "urgent", environment=path)  # sinfo is asked for it
+        self.assertIn("--partition=urgent", (self.folder / "asked_sinfo").read_text(encoding="utf-8"))
+
+    def test_what_becomes_of_the_grid_is_told(self):
+        done = self.run_program("job", "chain", "--config", "run.ini", "--nodes", "2", "--grid.data", "2")
+        self.assertEqual(done.returncode, 0)
+        self.assertIn("trireme: grid.data is 2, so the 4 ranks are used as a grid of 2 x 2 x 1 (data x pipeline x tensor): "
+                      "grid.pipeline became 2; without grid.data there would be 4 replicas\n", done.stderr)
+        self.assertIn("\n  --grid.pipeline=2\n", done.stdout)
+
+    def test_the_site_file_and_what_stands_in_its_place(self):
+        chain = ["job", "chain", "--config", "run.ini"]
+        self.assertNotIn("--partition", self.expect_done(*chain))  # that of the installation
+        (self.folder / "site.ini").write_text(SITE + "[slurm]\nsrun = --label\n", encoding="utf-8")
+        of_environment = {"TRIREME_SITE": "site.ini"}
+        text = self.expect_done(*chain, environment=of_environment)
+        self.assertIn("#SBATCH --partition=long\n#SBATCH --account=me\n", text)
+        text = self.expect_done(*chain, "--partition", "short", "--account", "us", "--srun=--cpu-bind=none --quiet",
+                                environment=of_environment)
+        self.assertIn("#SBATCH --partition=short\n#SBATCH --account=us\n", text)
+        self.assertIn('"${srun_options[@]}" --label --cpu-bind=none --quiet "$@"', text)
+        (self.folder / "other.ini").write_text("[slurm]\npartition = other\n", encoding="utf-8")
+        self.assertIn("#SBATCH --partition=other\n", self.expect_done(*chain, "--site", "other.ini",
+                                                                      environment=of_environment))
+        self.expect_refusal(2, "TRIREME_SITE: none.ini cannot be read", *chain, environment={"TRIREME_SITE": "none.ini"})
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ struct Site {
   std::string gres_name = "gpu";
   std::optional<std::int64_t> memory;      // of a node, in MiB
   std::optional<std::int64_t> gpu_memory;  // of a GPU, in MiB
-  std::string extra;                       // options of sbatch, separated by spaces
+  std::string extra, srun;                 // options of sbatch and srun, separated by spaces
   std::string modules, variables;          // lists separated by spaces
   std::string setup;                       // lines of shell
 };
@@ -43,8 +43,10 @@ struct JobRequest {
   int restarts = 1000;  // times
   int failures = 5;     // in a row
   int min_nodes = 1;
-  std::string sweep;   // "optim.lr=1e-3,3e-4 run.seed=1,2"
-  std::string counts;  // "1,2,4"
+  std::optional<std::string> partition, account;  // in place of the site's
+  std::string srun;                               // options of srun, after the site's
+  std::string sweep;                              // "optim.lr=1e-3,3e-4 run.seed=1,2"
+  std::string counts;                             // "1,2,4"
 };
 
 // Declares job.*, and the aliases without "job.".
@@ -81,15 +83,30 @@ using VocabularyOf = std::function<std::optional<int>(const Config&)>;
 // estimate.
 std::optional<int> vocabulary_to_check(const Config& config);
 
-// What is known of the memory that ranks will have, in MiB.
-struct MemoryLimits {
-  std::optional<std::int64_t> node, gpu;
+// Nodes of a partition that are alike.
+struct NodeGroup {
+  std::string partition;
+  int nodes = 0;
+  int cpus = 0;             // of each, as Slurm counts them
+  std::int64_t memory = 0;  // of each, in MiB
+};
+
+// What is known of the cluster. What is not known is not checked.
+struct ClusterLimits {
+  std::optional<std::int64_t> node_memory, gpu_memory;  // in MiB
+  std::vector<NodeGroup> groups;                        // of each partition that the job may go to
 };
 
 // What the job will run. Throws ConfigError, of one line, for what cannot run: the same checks as
-// `trireme train`, and those of memory: the node's, or, of a template that asks for GPUs, a GPU's.
+// `trireme train`; nodes and CPUs that no partition has; a time limit that leaves no time to train;
+// and memory: the node's, or, of a template that asks for GPUs, a GPU's.
 JobPlan plan_job(const JobTemplate& job_template, const Config& config, const JobRequest& request,
-                 const MemoryLimits& limits, const VocabularyOf& vocabulary);
+                 const ClusterLimits& limits, const VocabularyOf& vocabulary);
+
+// What the user should know before the job is queued, a line each: data files in folders that are
+// not on this host, and a dimension of the grid that nobody asked for. Throws DataError for a file
+// that is missing from a folder that is here.
+std::vector<std::string> job_remarks(const JobPlan& plan);
 
 // Where things are, on the machine that fills in the script.
 struct JobSources {
@@ -111,6 +128,10 @@ std::string fill_template(std::string_view text, const std::string& origin,
 
 // As one word of a shell's command line, quoted where it must be.
 std::string shell_word(std::string_view text);
+
+// A time limit as sbatch takes it ("90", "1:30", "02:00:00", "1-12", "1-12:30") in seconds; nothing
+// where it stands for no limit ("0", "infinite"). Throws ConfigError.
+std::optional<std::int64_t> read_time_limit(const std::string& text, const std::string& key);
 
 // "1500", "1500M", "2G" (powers of 1024; MiB where no unit stands) as MiB. Throws ConfigError.
 std::int64_t read_mib(std::string_view text, const std::string& key);

@@ -66,7 +66,7 @@ void check_gpus(const std::vector<Own>& all, const std::vector<std::string>& hos
       if (std::strcmp(all[rank].gpu, all[before].gpu) != 0) continue;
       throw ConfigError(fmt::format(
           "ranks {} and {} on {} share one GPU ({}), which NCCL refuses: --comm.backend mpi lets "
-          "them, or give each rank a GPU of its own (srun --gpus-per-task=1)",
+          "them, or give each rank a GPU of its own (Slurm: --gpus-per-node, as many as ranks)",
           before, rank, hosts[rank], all[rank].gpu_name));
     }
   }
