@@ -6,6 +6,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/io/checkpoint.h"
+#include "trireme/io/run_branch.h"
 
 #include "together.h"
 
@@ -16,8 +17,9 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view kPrefix = "step-", kSuffix = ".h5";
 
-// The step in a name "step-00001000.h5".
-std::optional<std::int64_t> step_of(std::string_view name) {
+}  // namespace
+
+std::optional<std::int64_t> step_of_checkpoint(std::string_view name) {
   if (!name.starts_with(kPrefix) || !name.ends_with(kSuffix)) return {};
   name.remove_prefix(kPrefix.size());
   name.remove_suffix(std::min(kSuffix.size(), name.size()));
@@ -26,8 +28,6 @@ std::optional<std::int64_t> step_of(std::string_view name) {
   if (error != std::errc() || end != name.data() + name.size() || step < 0) return {};
   return step;
 }
-
-}  // namespace
 
 std::string checkpoint_path(const std::string& folder, std::int64_t step) {
   return fmt::format("{}/{}{:08}{}", folder, kPrefix, step, kSuffix);
@@ -39,9 +39,12 @@ std::vector<CheckpointFile> list_checkpoints(const std::string& folder) {
   if (!fs::exists(folder, error)) return files;
   fs::directory_iterator entries(folder, error);
   if (error) throw RunFolderError(fmt::format("{}: {}", folder, error.message()));
+  const std::optional<RunBranch> branch = read_branch(folder + "/..");
+  const bool leaving = branch && branch->unfinished;
   for (const fs::directory_entry& entry : entries) {
-    const auto step = step_of(entry.path().filename().string());
+    const auto step = step_of_checkpoint(entry.path().filename().string());
     if (!step || !entry.is_regular_file(error)) continue;
+    if (leaving && *step > branch->unfinished->after_step) continue;
     const auto bytes = entry.file_size(error);
     files.push_back({*step, entry.path().string(), error ? 0 : static_cast<std::int64_t>(bytes)});
   }
@@ -49,6 +52,23 @@ std::vector<CheckpointFile> list_checkpoints(const std::string& folder) {
     return a.step != b.step ? a.step < b.step : a.path < b.path;
   });
   return files;
+}
+
+// The name is step-00001000.h5.7.partial, 7 being the generation. A later holder's file is none of
+// ours, even if we do not know of that holder yet.
+void remove_unfinished_checkpoints(const std::string& folder, std::int64_t generation) {
+  std::error_code error;
+  fs::directory_iterator entries(folder, error);
+  for (; !error && entries != fs::directory_iterator(); entries.increment(error)) {
+    const fs::path path = entries->path();
+    if (path.extension() != ".partial" || !entries->is_regular_file()) continue;
+    const std::string number = path.stem().extension().string();
+    std::int64_t its = 0;
+    std::from_chars(number.data() + std::min<std::size_t>(1, number.size()),
+                    number.data() + number.size(), its);
+    if (its <= generation) fs::remove(path, error);
+  }
+  if (error) throw RunFolderError(fmt::format("{}: {}", folder, error.message()));
 }
 
 LatestCheckpoint open_latest_checkpoint(Communicator& comm, const std::string& folder) {

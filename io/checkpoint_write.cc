@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <charconv>
 #include <cstring>
 #include <filesystem>
 
@@ -76,9 +75,9 @@ class Writer {
   void write_box(hdf5::Dataset& dataset, const TensorSlice& slice, const hdf5::Box& box);
   std::vector<std::uint64_t> checksums();
   void finish_file(const std::vector<std::uint64_t>& checksums);
-  void remove_leftovers() const;
   void check_still_ours() const;
   void publish();
+  Fault gone_or(Fault fault);
 
   bool first() const { return comm_.rank() == 0; }
   std::vector<TensorSlice> slices_of(const std::string& name) const;  // on the host
@@ -114,18 +113,6 @@ void Writer::reserve_space() {
   PosixFile(partial_, O_RDWR | O_CREAT | O_TRUNC).reserve(bytes);
 }
 
-// What killed runs left. A later holder's file is none of ours, even if we do not know of him yet.
-void Writer::remove_leftovers() const {
-  for (const fs::directory_entry& entry : fs::directory_iterator(folder_)) {
-    if (entry.path().extension() != kPartial) continue;
-    const std::string generation = entry.path().stem().extension();  // ".7"
-    std::int64_t number = 0;
-    std::from_chars(generation.data() + std::min<std::size_t>(1, generation.size()),
-                    generation.data() + generation.size(), number);
-    if (number <= options_.generation) fs::remove(entry.path());
-  }
-}
-
 void Writer::check_still_ours() const {
   if (options_.check_still_ours) options_.check_still_ours();
 }
@@ -135,7 +122,7 @@ void Writer::check_still_ours() const {
 void Writer::make_file() {
   check_still_ours();
   fs::create_directories(folder_);
-  remove_leftovers();
+  remove_unfinished_checkpoints(folder_, options_.generation);
   reserve_space();
   hdf5::File file = hdf5::File::create(partial_);
   file.set_attribute("/", "format_version", info_.format_version);
@@ -281,6 +268,16 @@ void Writer::publish() {
   }
 }
 
+// A file that somebody removed while it was written reads as a damaged one: the folder is to blame.
+Fault Writer::gone_or(Fault fault) {
+  const std::optional<Fault> gone = attempt_together(comm_, [&] {
+    if (!first() || fault.status == ExitStatus::kRunFolder) return;
+    if (fs::exists(partial_) || fs::exists(path_)) return;
+    throw RunFolderError(partial_ + ": somebody removed it while it was being written");
+  });
+  return gone.value_or(std::move(fault));
+}
+
 std::string Writer::write() {
   plan_ = agree_on_plan(comm_, owned_);
   const auto by_first = [&](const std::function<void()>& body) {
@@ -301,6 +298,7 @@ std::string Writer::write() {
   }
   if (!fault) fault = by_first([&] { publish(); });
   if (!fault) return path_;
+  fault = gone_or(*std::move(fault));
   if (first()) {  // a full disk should not stay full because of it
     std::error_code ignored;
     fs::remove(partial_, ignored);

@@ -19,6 +19,9 @@
 #include "trireme/base/error.h"
 #include "trireme/base/json.h"
 #include "trireme/base/wall_clock.h"
+#include "trireme/io/checkpoint.h"
+#include "trireme/io/run_branch.h"
+#include "trireme/io/whole_file.h"
 
 #include "posix_file.h"
 #include "together.h"
@@ -76,19 +79,10 @@ std::string to_text(const Lease& lease) {
   return text.dump(2) + "\n";
 }
 
-// Written beside the old one and renamed, so that a reader sees one or the other.
+// Two processes that want the folder may write at the same time: each has a file of its own.
 void write_lease(const std::string& folder, const Lease& lease) {
   const std::string path = lease_path(folder);
-  const std::string next = fmt::format("{}.{}.{}", path, lease.host, lease.pid);
-  const std::string text = to_text(lease);
-  {
-    PosixFile file(next, O_WRONLY | O_CREAT | O_TRUNC);
-    file.write(0, text.data(), text.size());
-    file.sync();
-  }
-  std::error_code error;
-  fs::rename(next, path, error);
-  if (error) throw RunFolderError(fmt::format("{}: {}", path, error.message()));
+  write_whole_file(path, to_text(lease), fmt::format("{}.{}.{}", path, lease.host, lease.pid));
 }
 
 Lease own_lease() {
@@ -230,7 +224,14 @@ class RunFolder::Holder {
 
   void check() const {
     const std::optional<Lease> held = read_lease(folder_);
-    if (held && held->generation == lease_.generation && same_process(*held, lease_)) return;
+    const bool ours = held && held->generation == lease_.generation && same_process(*held, lease_);
+    for (const std::string& needed : {folder_, folder_ + "/checkpoints"}) {
+      const bool taken_over = held && !ours;
+      if (!taken_over && !fs::is_directory(needed)) {
+        throw RunFolderError(needed + ": somebody removed it while this run wrote there; ending");
+      }
+    }
+    if (ours) return;
     if (!held) throw RunFolderError(folder_ + ": somebody removed this run's lease; ending");
     throw RunFolderError(fmt::format("{}: taken over by {} on host {}, process {}; ending", folder_,
                                      held->job.empty() ? "another run" : "job " + held->job,
@@ -268,6 +269,35 @@ class RunFolder::Holder {
 
 namespace {
 
+// Greater than that of any holder before, also where somebody removed the counter: what stands in
+// superseded/ under a number must never meet the files of another holder.
+std::int64_t next_generation(const std::string& folder, const std::optional<Lease>& held) {
+  std::int64_t last = 0;
+  std::ifstream(folder + "/lease.generation") >> last;
+  if (held) last = std::max(last, held->generation);
+  if (const auto branch = read_branch(folder)) last = std::max(last, branch->generation);
+  for (const SupersededBranch& branch : list_superseded(folder)) {
+    last = std::max(last, branch.generation);
+  }
+  return last + 1;
+}
+
+// What holders left that were killed in the middle of writing.
+void remove_leftovers(const std::string& folder, std::int64_t generation) {
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
+    const std::string name = entry.path().filename().string();
+    // "lease.HOST.PID"
+    const bool lease =
+        name.starts_with("lease.") && name != "lease.generation" && name != "lease.lock";
+    if (!entry.is_regular_file()) continue;
+    if (lease || name.starts_with(".writable.") || name.ends_with(".partial")) {
+      std::error_code ignored;  // it does no harm
+      fs::remove(entry.path(), ignored);
+    }
+  }
+  remove_unfinished_checkpoints(folder + "/checkpoints", generation);
+}
+
 Lease take_lease(const std::string& folder) {
   std::error_code error;
   fs::create_directories(folder, error);
@@ -283,14 +313,11 @@ Lease take_lease(const std::string& folder) {
   if (held && !same_process(*held, mine) && may_still_write(*held, mine))
     refuse_in_use(folder, *held);
   if (held && same_process(*held, mine)) refuse_in_use(folder, *held);
-  // Generations go on where the last holder gave its lease back, too.
-  const std::string counter = folder + "/lease.generation";
-  std::int64_t last = held ? held->generation : 0;
-  std::ifstream(counter) >> last;
-  mine.generation = std::max(last, held ? held->generation : 0) + 1;
-  std::ofstream(counter, std::ios::trunc) << mine.generation << "\n";
+  mine.generation = next_generation(folder, held);
+  write_whole_file(folder + "/lease.generation", fmt::format("{}\n", mine.generation));
   write_lease(folder, mine);
   fs::create_directories(folder + "/checkpoints", error);
+  remove_leftovers(folder, mine.generation);
   return mine;
 }
 

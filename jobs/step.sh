@@ -15,6 +15,9 @@ watch=    # the process of keep_watch
 # As commands name it: the number alone may mean all tasks of a job array.
 job=${SLURM_ARRAY_JOB_ID:+${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID}
 job=${job:-$SLURM_JOB_ID}
+# All starts of the run that this job makes are one intent: --run.resume never or PATH holds for the
+# first of them, and the others go on from there.
+export TRIREME_JOB=${TRIREME_JOB:-$job}
 
 # run_step SRUN_OPTION... -- COMMAND...: on all tasks of the job, or on those that the options name.
 # Returns the step's status, and 76 where the launcher killed it; then one line says where. After 76

@@ -7,7 +7,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/log.h"
-#include "trireme/report/whole_file.h"
+#include "trireme/io/whole_file.h"
 #include "trireme/train/compute_device.h"
 #include "trireme/train/setup.h"
 

@@ -9,6 +9,7 @@
 #include "trireme/base/error.h"
 #include "trireme/base/log.h"
 #include "trireme/config/options.h"
+#include "trireme/io/run_branch.h"
 
 #include "cli/commands.h"
 #include "cli/text.h"
@@ -129,6 +130,38 @@ ExitStatus verify(const std::string& path) {
   return status;
 }
 
+// Removes what branches of the run have left behind; never what the run goes on from.
+ExitStatus prune(const std::string& path) {
+  std::error_code error;
+  if (!fs::is_directory(path, error)) {
+    throw RunFolderError(fmt::format("{}: {}; expected the folder of a run", path,
+                                     error ? error.message() : "not a folder"));
+  }
+  const std::optional<RunBranch> branch = read_branch(path);
+  if (branch && branch->unfinished) {
+    throw RunFolderError(fmt::format(
+        "{}: a start was interrupted while it moved files to superseded/{}; the next start of the "
+        "run completes that, prune afterwards",
+        path, branch->unfinished->generation));
+  }
+  const std::vector<SupersededBranch> superseded = list_superseded(path);
+  if (superseded.empty()) print_line(path + ": nothing is superseded");
+  const bool on_its_own = !list_checkpoints((fs::path(path) / "checkpoints").string()).empty();
+  for (const SupersededBranch& old : superseded) {
+    const std::string name = fmt::format("superseded/{}/", old.generation);
+    if (branch && branch->origin.starts_with(name) && !on_its_own) {
+      print_line(fmt::format("{}: kept, the run goes on from {} in it", old.path, branch->origin));
+      continue;
+    }
+    fs::remove_all(old.path, error);
+    if (error) throw RunFolderError(fmt::format("{}: {}", old.path, error.message()));
+    print_line(fmt::format("{}: removed, {} checkpoint{}, {}", old.path, old.checkpoints,
+                           old.checkpoints == 1 ? "" : "s",
+                           size_text(static_cast<std::uint64_t>(old.bytes))));
+  }
+  return ExitStatus::kDone;
+}
+
 struct Action {
   std::string name;
   ExitStatus (*run)(const std::string& path);
@@ -150,22 +183,32 @@ const Action& find_action(const std::vector<Action>& actions, const std::string&
 
 Work parse_checkpoint(const Arguments& arguments) {
   std::vector<std::string> words;
-  Options options("trireme checkpoint list|inspect|verify PATH");
+  bool superseded = false;
+  Options options("trireme checkpoint list|inspect|verify|prune PATH");
+  options.add("superseded", superseded, "",
+              "prune: remove what branches of the run have left in its folder superseded");
   options.add_positional("PATH", words,
                          "a run's folder, its folder of checkpoints, or one checkpoint; inspect "
                          "takes the newest, verify checks every byte and ends with 4 where one "
-                         "file is bad",
-                         {"list", "inspect", "verify"});
+                         "file is bad, prune takes a run's folder",
+                         {"list", "inspect", "verify", "prune"});
   options.parse(arguments);
   if (options.help_requested()) return show_help(options.description());
   require_single_process("checkpoint");
-  if (words.empty()) throw ConfigError("checkpoint list|inspect|verify PATH: nothing is given");
+  if (words.empty())
+    throw ConfigError("checkpoint list|inspect|verify|prune PATH: nothing is given");
   static const std::vector<Action> actions = {
-      {"list", list}, {"inspect", inspect}, {"verify", verify}};
+      {"list", list}, {"inspect", inspect}, {"verify", verify}, {"prune", prune}};
   const Action& action = find_action(actions, words[0]);
   if (words.size() != 2) {
     throw ConfigError(fmt::format("checkpoint {} takes one PATH, not {}: a run's folder or a file",
                                   action.name, words.size() - 1));
+  }
+  if (superseded != (action.run == prune)) {
+    throw ConfigError(
+        superseded ? fmt::format("checkpoint {} takes no --superseded; prune does", action.name)
+                   : "checkpoint prune removes nothing without --superseded: checkpoint prune "
+                     "--superseded RUN");
   }
   return {.alone = [&action, path = words[1]] { return action.run(path); }, .on_ranks = {}};
 }

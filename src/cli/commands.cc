@@ -14,7 +14,7 @@ const std::vector<Command>& commands() {
       {"train", "train a model on all ranks, from the newest checkpoint on", parse_train},
       {"eval", "measure how well a model predicts a text", parse_eval},
       {"generate", "continue texts with a model", parse_generate},
-      {"checkpoint", "list, inspect or verify checkpoints", parse_checkpoint},
+      {"checkpoint", "list, inspect, verify or prune checkpoints", parse_checkpoint},
       {"top", "watch a run from its folder", parse_top},
       {"job", "write or submit a Slurm job that trains", parse_job},
       {"scale", "measure how training scales over nodes, and report it", parse_scale},

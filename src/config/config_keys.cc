@@ -14,7 +14,7 @@ void add_run_keys(Options& options, Config::Run& run) {
               "computing threads; auto: the cores that this rank was granted", at_least(1));
   options.add("run.resume", run.resume, "",
               "auto: go on from the newest good checkpoint of the run folder, if any; never: start "
-              "anew; or the path of a checkpoint",
+              "anew; or the path of a checkpoint; what is no ancestor moves to superseded/",
               not_empty());
   options.add("run.device", run.device, "",
               "where to compute; cuda: each rank on a GPU; auto: cuda where every rank sees a GPU, "

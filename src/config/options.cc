@@ -99,14 +99,17 @@ std::string Options::suggestion(std::string_view unknown, std::string_view prefi
   return nearest ? fmt::format("did you mean {}{}?", prefix, *nearest) : "--help lists them all";
 }
 
-// A switch needs no value: "--model.tied" is "--model.tied=true".
+// A switch needs no value: "--model.tied" is "--model.tied=true". Where arguments without a flag
+// are taken, only true and false after it are its value: "prune --superseded run".
 std::vector<std::string> Options::complete_switches(
     const std::vector<std::string>& arguments) const {
   std::vector<std::string> result = arguments;
   for (std::size_t i = 0; i < result.size() && arguments[i] != "--"; ++i) {
     const auto key = arguments[i].starts_with("--") ? find(arguments[i].substr(2)) : std::nullopt;
     if (!key || keys_[*key].placeholder != placeholder(bool())) continue;
-    const bool value_follows = i + 1 < arguments.size() && !arguments[i + 1].starts_with("--");
+    const std::string next = i + 1 < arguments.size() ? arguments[i + 1] : "--";
+    const bool is_value = !positional_ || next == "true" || next == "false";
+    const bool value_follows = is_value && !next.starts_with("--");
     if (!value_follows) result[i] += "=true";
   }
   return result;

@@ -42,7 +42,9 @@ std::optional<Interruption> read_interruption(const std::string& folder) {
   found.last_step = last_step_in(metrics);
   if (found.last_step == 0) return std::nullopt;
   found.last_time = changed_at(metrics);
-  const std::vector<RunEvent> events = read_events(folder + "/events.jsonl");
+  std::vector<RunEvent> events = read_events(folder + "/events.jsonl");
+  // This start may have told of a branch already.
+  while (!events.empty() && events.back().kind == "branch") events.pop_back();
   if (!events.empty()) {
     const RunEvent& last = events.back();
     found.on_purpose = last.kind == "stop" || last.kind == "finish";

@@ -6,7 +6,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/json.h"
-#include "trireme/report/whole_file.h"
+#include "trireme/io/whole_file.h"
 
 namespace trireme {
 namespace {

@@ -290,7 +290,8 @@ std::string page_of_run(const RunHistory& history, const std::optional<std::stri
   if (history.steps().empty()) {
     body += "<p class=\"remark\">No step is done yet.</p>\n";
   } else {
-    body += plots_of(history, events) + phases_of(history, events);
+    const std::vector<RunEvent> of_branch = events_of_branch(events);
+    body += plots_of(history, of_branch) + phases_of(history, of_branch);
   }
   if (history.ranks()) body += ranks_of(*history.ranks());
   return html_page(fmt::format("Run {}", history.folder()), goes_on, body + table_of(events));

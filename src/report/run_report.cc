@@ -5,7 +5,7 @@
 #include <fmt/format.h>
 
 #include "trireme/base/log.h"
-#include "trireme/report/whole_file.h"
+#include "trireme/io/whole_file.h"
 
 #include "report/run_page.h"
 

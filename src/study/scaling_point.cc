@@ -7,9 +7,9 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/json.h"
+#include "trireme/io/whole_file.h"
 #include "trireme/report/run_events.h"
 #include "trireme/report/run_history.h"
-#include "trireme/report/whole_file.h"
 #include "trireme/train/checkpoint_cadence.h"
 #include "trireme/train/trainer.h"
 

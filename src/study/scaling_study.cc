@@ -12,7 +12,7 @@
 #include "trireme/base/error.h"
 #include "trireme/base/json.h"
 #include "trireme/comm/launcher.h"
-#include "trireme/report/whole_file.h"
+#include "trireme/io/whole_file.h"
 #include "trireme/study/study_page.h"
 
 #include "study/scaling_files.h"

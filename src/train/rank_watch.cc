@@ -11,7 +11,7 @@
 #include "trireme/base/log.h"
 #include "trireme/base/resident_memory.h"
 #include "trireme/comm/launcher.h"
-#include "trireme/report/whole_file.h"
+#include "trireme/io/whole_file.h"
 
 namespace trireme {
 namespace {

@@ -11,6 +11,8 @@
 #include "trireme/train/inference.h"
 #include "trireme/train/setup.h"
 
+#include "train/starting_point.h"
+
 namespace trireme {
 
 std::string RunCheckpoints::attention_library() const {
@@ -39,19 +41,6 @@ std::map<std::string, std::string> RunCheckpoints::recorded_choices() const {
       {"matmul", std::string(ops::matmul_description(ctx, run_.step.stage().options().compute))}};
 }
 
-std::optional<Checkpoint> RunCheckpoints::open() const {
-  const std::string& from = run_.config.run.resume;
-  if (from == "never") return {};
-  if (from != "auto") return Checkpoint::open(run_.runtime.world(), from);
-  LatestCheckpoint latest = open_latest_checkpoint(run_.runtime.world(), run_.folder.checkpoints());
-  if (run_.runtime.rank() == 0) {
-    for (const std::string& refused : latest.refused) {
-      report_line(refused + "; the one before is used");
-    }
-  }
-  return std::move(latest.checkpoint);
-}
-
 void RunCheckpoints::check_data(const Checkpoint& checkpoint) const {
   const CheckpointInfo& info = checkpoint.info();
   if (info.seed != static_cast<std::uint64_t>(run_.config.run.seed)) {
@@ -69,9 +58,17 @@ void RunCheckpoints::check_data(const Checkpoint& checkpoint) const {
 }
 
 RunCheckpoints::Position RunCheckpoints::resume() {
-  const std::optional<Checkpoint> checkpoint = open();
-  if (!checkpoint) return {};
-  check_data(*checkpoint);
+  StartingPoint start(run_.runtime.world(), run_.folder, run_.config.run.resume);
+  const std::optional<Checkpoint> checkpoint = start.open();
+  if (checkpoint) restore(*checkpoint);
+  // Last: a start that is refused leaves the folder as it is.
+  const bool continues = start.settle(checkpoint);
+  if (!checkpoint) return {.continues = continues};
+  return {checkpoint->info().step, checkpoint->info().samples, continues};
+}
+
+void RunCheckpoints::restore(const Checkpoint& checkpoint) {
+  check_data(checkpoint);
   const parallel::Stage& stage = run_.step.stage();
   ops::Context& ctx = run_.device.context;
   std::vector<TensorSlice> slices = checkpoint_slices(stage, &run_.step.optimizer(), false);
@@ -79,13 +76,12 @@ RunCheckpoints::Position RunCheckpoints::resume() {
   for (TensorSlice& slice : loss_scale_slices(state)) {
     // A run of another precision has left none.
     const bool scales = !loss_scaling(run_.config).is_fixed();
-    if (scales && checkpoint->contents().find(slice.name)) slices.push_back(std::move(slice));
+    if (scales && checkpoint.contents().find(slice.name)) slices.push_back(std::move(slice));
   }
-  checkpoint->read(run_.runtime.world(), slices);
+  checkpoint.read(run_.runtime.world(), slices);
   ops::write_step_state(ctx, state);
   for (const nn::FlatGroup* group : stage.groups()) group->refresh_weights(ctx);
-  if (run_.runtime.rank() == 0) say_resumed(*checkpoint);
-  return {checkpoint->info().step, checkpoint->info().samples};
+  if (run_.runtime.rank() == 0) say_resumed(checkpoint);
 }
 
 void RunCheckpoints::say_resumed(const Checkpoint& checkpoint) const {

@@ -32,17 +32,19 @@ class RunCheckpoints {
 
   struct Position {
     std::int64_t step = 0, samples = 0;  // done and consumed
+    bool continues = true;               // with what the folder holds; else a branch has begun
   };
-  // Brings back what run.resume says; the beginning where there is nothing to go on from. Rank 0
-  // says what is done, and what has changed since. Collective over the world. Throws ConfigError
-  // and DataError where the checkpoint is of other data, CheckpointError.
+  // Collective over the world. Brings back what run.resume says, or begins at step 0 where there is
+  // nothing to go on from; what is no ancestor of that point leaves the folder's history. Rank 0
+  // says what is done, and what has changed since. Throws ConfigError and DataError where the
+  // checkpoint is of other data, CheckpointError, RunFolderError.
   Position resume();
 
   // Returns the file's path. Collective over the world.
   std::string save(const Position& position);
 
  private:
-  std::optional<Checkpoint> open() const;
+  void restore(const Checkpoint& checkpoint);
   void check_data(const Checkpoint& checkpoint) const;
   void say_resumed(const Checkpoint& checkpoint) const;
   std::map<std::string, std::string> recorded_choices() const;

@@ -1,6 +1,5 @@
 #include "trireme/train/trainer.h"
 
-#include <fstream>
 #include <numeric>
 
 #include <fmt/format.h>
@@ -11,6 +10,7 @@
 #include "trireme/comm/launcher.h"
 #include "trireme/io/batch_reader.h"
 #include "trireme/io/run_folder.h"
+#include "trireme/io/whole_file.h"
 #include "trireme/optim/schedule.h"
 #include "trireme/train/checkpoint_cadence.h"
 #include "trireme/train/compute_device.h"
@@ -85,7 +85,7 @@ class Trainer {
                                          .total_steps = config_.run.steps,
                                          .log_every = config_.log.every,
                                          .tensorboard = config_.log.tensorboard,
-                                         .goes_on = config_.run.resume != "never"});
+                                         .goes_on = position.continues});
     // On GPUs the host's times are those of queueing: they name nobody.
     const bool on_cpu = ctx_.device.kind == DeviceKind::kCpu;
     rank_watch_.emplace(grid_, RankWatch::Setting{.every = on_cpu ? config_.log.stragglers : 0,
@@ -149,10 +149,8 @@ class Trainer {
   }
 
   void write_config() const {
-    std::ofstream file(folder_->file("config.ini"), std::ios::trunc);
-    file << config_to_ini(config_) << std::flush;
-    if (!file)
-      throw RunFolderError(fmt::format("{} cannot be written", folder_->file("config.ini")));
+    folder_->check_still_ours();
+    write_whole_file(folder_->file("config.ini"), config_to_ini(config_));
   }
 
   // This replica's micro-batches of a step.

@@ -79,7 +79,7 @@ class Bash(unittest.TestCase):
         self.assertIsNone(self.complete("trireme", "eval", "--checkpoint", "ru"))
 
     def test_arguments(self):
-        self.assertEqual(self.complete("trireme", "checkpoint", ""), {"list", "inspect", "verify"})
+        self.assertEqual(self.complete("trireme", "checkpoint", ""), {"list", "inspect", "verify", "prune"})
         self.assertIsNone(self.complete("trireme", "checkpoint", "list", ""))
         self.assertEqual(self.complete("trireme", "completion", "b"), {"bash"})
         self.assertIsNone(self.complete("trireme", "prepare", ""))

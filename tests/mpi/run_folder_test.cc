@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <fstream>
 #include <optional>
+#include <set>
 #include <sstream>
 #include <string>
 
@@ -180,6 +181,67 @@ TEST_F(RunFolderTest, GarbledLeaseIsNamed) {
   if (first()) std::ofstream(folder_ + "/lease") << "{\"job\": 3";
   world_.barrier().wait_host();
   EXPECT_NE(refusal().find("/lease: not a lease"), std::string::npos);
+}
+
+// Generations stand for folders in superseded/: none is given out twice, even where somebody
+// removed the counter, and a crash leaves the old counter or the new one.
+TEST_F(RunFolderTest, GenerationsNeverComeAgain) {
+  { const RunFolder folder(world_, folder_); }
+  world_.barrier().wait_host();
+  if (first()) fs::create_hard_link(folder_ + "/lease.generation", folder_ + "/before");
+  world_.barrier().wait_host();
+  EXPECT_EQ(RunFolder(world_, folder_).generation(), 2);
+  world_.barrier().wait_host();
+  if (first()) {
+    std::string counter;
+    std::ifstream(folder_ + "/before") >> counter;
+    EXPECT_EQ(counter, "1");  // replaced, not written over
+    fs::remove(folder_ + "/lease.generation");
+    fs::create_directories(folder_ + "/superseded/12");
+  }
+  world_.barrier().wait_host();
+  EXPECT_EQ(RunFolder(world_, folder_).generation(), 13);
+}
+
+TEST_F(RunFolderTest, WhatKilledHoldersLeftIsRemoved) {
+  if (first()) {
+    fs::create_directories(folder_ + "/checkpoints/mine.partial");
+    fs::create_directories(folder_ + "/mine.partial");
+    for (const char* name : {"lease.n3.77", ".writable.n3.77", "metrics.jsonl.partial",
+                             "checkpoints/step-00000002.h5.1.partial"}) {
+      std::ofstream(folder_ + "/" + name) << "half";
+    }
+    std::ofstream(folder_ + "/checkpoints/step-00000002.h5") << "whole";
+  }
+  world_.barrier().wait_host();
+  const RunFolder folder(world_, folder_);
+  if (!first()) return;
+  std::set<std::string> left;
+  for (const fs::directory_entry& entry : fs::recursive_directory_iterator(folder_)) {
+    left.insert(entry.path().lexically_relative(folder_).string());
+  }
+  EXPECT_EQ(left, (std::set<std::string>{"checkpoints", "checkpoints/mine.partial",
+                                         "checkpoints/step-00000002.h5", "lease",
+                                         "lease.generation", "lease.lock", "mine.partial"}));
+}
+
+TEST_F(RunFolderTest, AFolderThatIsGoneIsNamed) {
+  for (const char* gone : {"/checkpoints", ""}) {
+    const RunFolder folder(world_, folder_);
+    world_.barrier().wait_host();
+    if (first()) {
+      fs::remove_all(folder_ + gone);
+      try {
+        folder.check_still_ours();
+        ADD_FAILURE() << "did not see that the folder is gone";
+      } catch (const RunFolderError& error) {
+        EXPECT_NE(std::string(error.what()).find(folder_ + gone + ": somebody removed it"),
+                  std::string::npos)
+            << error.what();
+      }
+    }
+    world_.barrier().wait_host();
+  }
 }
 
 TEST_F(RunFolderTest, FullDiskIsFoundAtOnce) {

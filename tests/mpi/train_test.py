@@ -92,8 +92,8 @@ class Train(unittest.TestCase):
         for name in ("checkpoints", "ranks.json.partial"):
             (self.folder / "unwatched" / name).mkdir(parents=True)
         self.train("unwatched", 2, "--grid.data", "2", "--run.steps", "8", "--log.stragglers", "0.001")
-        self.assertEqual(self.output.count("unwatched/ranks.json.partial cannot be written; the run goes on "
-                                           "without it"), 1, self.output)
+        self.assertEqual(self.output.count("unwatched/ranks.json.partial: cannot be opened: Is a directory; the run "
+                                           "goes on without it"), 1, self.output)
 
     def losses_agree(self, metrics, first_step, tolerance):
         mine = {(m["step"], "eval_loss" in m): m.get("loss", m.get("eval_loss")) for m in metrics}
@@ -253,7 +253,7 @@ class Train(unittest.TestCase):
                 self.train("other-" + name, 2, "--grid.data", "2", *more, status=status)
 
     def test_damaged_checkpoint_is_passed_over(self):
-        shutil.copytree(self.folder / "whole", self.folder / "damaged")
+        self.copy_of_whole("damaged")
         path = self.checkpoint("damaged", 60)
         content = bytearray(path.read_bytes())
         content[len(content) // 2] ^= 1
@@ -261,6 +261,183 @@ class Train(unittest.TestCase):
         self.assertEqual(self.train("damaged", 2, "--grid.data", "2"), self.whole)
         self.assertIn("step-00000060.h5", self.output)
         self.assertIn("step-00000040.h5, step 40", self.output)
+        moved = self.superseded("damaged")
+        self.assertIn(f"the run goes on after step 40: 1 checkpoint (step 60), with metrics, moved to {moved}\n",
+                      self.output)
+        self.assertEqual((moved / "checkpoints/step-00000060.h5").read_bytes(), content)
+
+    # A run has one history: whatever is no ancestor of a start leaves it, and nothing is lost.
+
+    def copy_of_whole(self, run):
+        shutil.copytree(self.folder / "whole", self.folder / run)
+
+    def alone(self, run, *more, job=None, status=0, **environment):
+        """Trains on one rank without a launcher, as a start of a job where one is named."""
+        if job:
+            environment["TRIREME_JOB"] = job
+        done = subprocess.run([PROGRAM, *self.arguments(run, *more)], capture_output=True, text=True, timeout=120,
+                              check=False, env=os.environ | environment)
+        self.output = done.stdout + done.stderr
+        self.assertEqual(done.returncode, status, self.output)
+        return self.output
+
+    def steps_of(self, folder):
+        return [int(path.name[5:13]) for path in sorted((self.folder / folder / "checkpoints").glob("step-*.h5"))]
+
+    def superseded(self, run, count=1):
+        """The newest of so many folders in superseded/."""
+        folders = sorted((self.folder / run / "superseded").iterdir(), key=lambda path: int(path.name))
+        self.assertEqual(len(folders), count, folders)
+        return folders[-1]
+
+    def branches(self, run):
+        events = map(json.loads, (self.folder / run / "events.jsonl").read_text().splitlines())
+        return [(event["step"], event["detail"]) for event in events if event["event"] == "branch"]
+
+    def expect_whole_in(self, folder, steps):
+        """What the run `whole` held stands there, byte for byte."""
+        self.assertEqual(self.steps_of(folder), steps)
+        for step in steps:
+            self.assertEqual((folder / f"checkpoints/step-{step:08d}.h5").read_bytes(),
+                             self.checkpoint("whole", step).read_bytes())
+        for name in ("metrics.jsonl", "config.ini"):
+            self.assertEqual((folder / name).read_bytes(), (self.folder / "whole" / name).read_bytes())
+
+    def test_never_begins_a_branch(self):
+        self.copy_of_whole("anew")
+        os.link(self.folder / "anew/config.ini", self.folder / "anew-config")
+        short = ["--run.steps", "25", "--checkpoint.keep", "2"]
+        self.alone("anew", "--run.resume", "never", *short)
+        moved = self.superseded("anew")
+        line = f"a new branch begins at step 0: 3 checkpoints (steps 20 to 60), with metrics, moved to {moved}"
+        self.assertIn(line + "\n", self.output)
+        self.assertEqual(self.branches("anew"), [(0, line)])
+        self.expect_whole_in(moved, [20, 40, 60])
+        self.assertEqual((self.folder / "anew-config").read_bytes(),
+                         (self.folder / "whole/config.ini").read_bytes())  # replaced, not written over
+        # Who looks sees this branch alone, and it is this one that goes on.
+        self.assertEqual(self.steps_of("anew"), [20, 25])
+        self.assertEqual([m["step"] for m in self.metrics("anew") if "loss" in m], list(range(1, 26)))
+        evaluated = subprocess.run([PROGRAM, "eval", "--checkpoint", self.folder / "anew"], text=True,
+                                   capture_output=True, check=True, timeout=60)
+        self.assertIn("step-00000025.h5, step 25", evaluated.stdout)
+        self.assertIn("nothing to train", self.alone("anew", *short))
+        self.assertEqual(len(self.branches("anew")), 1)
+        # Every start outside of a job takes the flag literally.
+        self.alone("anew", "--run.resume", "never", *short, "--run.steps", "2")
+        self.assertEqual(self.steps_of(self.superseded("anew", 2)), [20, 25])
+        done = subprocess.run([PROGRAM, "checkpoint", "prune", "--superseded", self.folder / "anew"], text=True,
+                              capture_output=True, check=True, timeout=60)
+        self.assertIn(f"{moved}: removed, 3 checkpoints, ", done.stdout)
+        self.assertEqual(list((self.folder / "anew/superseded").iterdir()), [])
+        self.assertEqual(self.steps_of("anew"), [2])
+
+    def test_an_earlier_checkpoint_keeps_its_ancestors(self):
+        self.copy_of_whole("back")
+        again = ["--grid.data", "2", "--run.resume", str(self.checkpoint("back", 40))]
+        self.assertEqual(self.train("back", 2, *again), self.whole)
+        moved = self.superseded("back")
+        line = f"a new branch begins after step 40: 1 checkpoint (step 60), with metrics, moved to {moved}"
+        self.assertIn(line + "\n", self.output)
+        self.expect_whole_in(moved, [60])
+        self.assertEqual(self.steps_of("back"), [20, 40, 60])
+        self.assertEqual(self.branches("back"), [(40, line)])
+        # The newest one's path continues it.
+        self.train("back", 2, "--grid.data", "2", "--run.resume", str(self.checkpoint("back", 60)))
+        self.assertIn("nothing to train", self.output)
+        self.assertEqual(len(self.branches("back")), 1)
+
+    def test_a_checkpoint_from_elsewhere(self):
+        flags = ["--run.resume", str(self.checkpoint("whole", 20)), "--grid.data", "2"]
+        process = subprocess.Popen(launch(2, *self.arguments("tuned", *flags)), env=os.environ | {"TRIREME_JOB": "7"},
+                                   stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        self.addCleanup(process.kill)
+        self.wait_for_steps("tuned", process, 3)
+        os.kill(self.ranks_of(process)[-1], signal.SIGKILL)
+        self.assertNotEqual(process.wait(timeout=60), 0)
+        self.assertEqual(self.steps_of("tuned"), [])
+        # It has no checkpoint of its own yet: the run is still the one that began with that of another.
+        self.assertEqual(self.train("tuned", 2, "--grid.data", "2"), [m for m in self.whole if m["step"] > 20])
+        self.assertIn("step-00000020.h5, step 20\n", self.output)
+        self.assertFalse((self.folder / "tuned/superseded").exists())
+        # A retry or the next link of a chain repeats the flag, not what it began.
+        self.alone("tuned", *flags[:2], job="7")
+        self.assertIn("an earlier start of this job followed run.resume ", self.output)
+        self.assertIn("nothing to train", self.output)
+        # One of superseded/ is from elsewhere too.
+        self.alone("tuned", *flags[:2], "--run.steps", "21", job="8")
+        self.assertEqual(self.steps_of(self.superseded("tuned")), [40, 60])
+        old = self.superseded("tuned") / "checkpoints/step-00000040.h5"
+        self.alone("tuned", "--run.resume", str(old), "--run.steps", "41")
+        self.assertEqual(self.steps_of("tuned"), [41])
+        self.assertEqual(self.steps_of(self.superseded("tuned", 2)), [21])
+        # Its origin may be gone, and nothing of its own there: that is no reason to begin anew in silence.
+        self.checkpoint("tuned", 41).unlink()
+        old.unlink()
+        self.alone("tuned", "--run.steps", "41", status=4)
+        self.assertIn("step-00000040.h5", self.output)
+        self.assertIn("begin anew with --run.resume never", self.output)
+
+    def test_the_flag_holds_for_the_first_start_of_a_job(self):
+        short = ["--run.steps", "4", "--run.resume", "never", "--checkpoint.every", "2"]
+        first = {"SLURM_JOB_ID": "991", "SLURM_RESTART_COUNT": "0"}
+        self.alone("job", *short, **first)
+        self.alone("job", *short, **first | {"SLURM_RESTART_COUNT": "1"})
+        self.assertIn("an earlier start of this job followed run.resume never already: going on from there\n",
+                      self.output)
+        self.assertIn("nothing to train", self.output)
+        self.alone("job", *short, **first)  # another command in the same allocation
+        self.assertEqual(self.steps_of(self.superseded("job")), [2, 4])
+        self.assertNotIn("nothing to train", self.output)
+        # A job that names the newest checkpoint is followed too, when that is not the newest any more.
+        newest = ["--run.steps", "6", "--checkpoint.every", "2", "--run.resume", str(self.checkpoint("job", 4))]
+        for _ in range(2):
+            self.alone("job", *newest, job="chain")
+        self.assertIn("nothing to train", self.output)
+        self.assertEqual(len(self.branches("job")), 1)
+
+    def test_an_interrupted_move_is_completed(self):
+        self.copy_of_whole("interrupted")
+        (self.folder / "interrupted/branch.json").write_text(json.dumps(
+            {"generation": 9, "origin": "", "jobs": [], "unfinished": {"generation": 9, "after_step": 40}}))
+        listed = subprocess.run([PROGRAM, "checkpoint", "list", self.folder / "interrupted"], text=True,
+                                capture_output=True, check=True, timeout=60)
+        self.assertNotIn("step-00000060.h5", listed.stdout)
+        pruned = subprocess.run([PROGRAM, "checkpoint", "prune", "--superseded", self.folder / "interrupted"],
+                                text=True, capture_output=True, check=False, timeout=60)
+        self.assertEqual(pruned.returncode, 5)
+        self.assertIn("the next start of the run completes that", pruned.stderr)
+        self.assertEqual(self.train("interrupted", 2, "--grid.data", "2"), self.whole)
+        self.assertIn("what an interrupted start had begun is complete: 1 checkpoint (step 60)", self.output)
+        self.expect_whole_in(self.folder / "interrupted/superseded/9", [60])
+
+    def test_a_folder_of_an_earlier_version(self):
+        self.copy_of_whole("legacy")
+        (self.folder / "legacy/branch.json").unlink()
+        path = self.folder / "legacy/metrics.jsonl"
+        path.write_text("".join(path.read_text().splitlines(True)[:30]))
+        self.train("legacy", 2, "--grid.data", "2")
+        self.assertIn("step-00000060.h5 is beyond the steps of metrics.jsonl, which end with 30", self.output)
+        self.assertIn("nothing to train", self.output)
+        self.assertEqual(self.steps_of("legacy"), [20, 40, 60])
+        self.train("legacy", 2, "--grid.data", "2")
+        self.assertNotIn("beyond", self.output)
+
+    def test_a_record_that_is_none(self):
+        self.copy_of_whole("garbled")
+        (self.folder / "garbled/branch.json").write_text("{")
+        self.assertIn("garbled/branch.json: not a record of a branch", self.alone("garbled", status=5))
+
+    def test_a_folder_that_is_removed_under_a_run(self):
+        for run, gone in (("half-gone", "half-gone/checkpoints"), ("gone", "gone")):
+            process = subprocess.Popen(launch(2, *self.arguments(run, "--grid.data", "2", "--run.steps", "100000")),
+                                       stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+            self.addCleanup(process.kill)
+            self.wait_for_steps(run, process, 3)
+            (self.folder / gone).rename(self.folder / f"was-{run}")
+            output, errors = process.communicate(timeout=100)
+            self.assertEqual(process.returncode, 5, output + errors)
+            self.assertIn(f"/{gone}: somebody removed it while this run wrote there; ending\n", errors)
 
 
 if __name__ == "__main__":

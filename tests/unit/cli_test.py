@@ -3,6 +3,7 @@
 
     python3 cli_test.py TRIREME
 """
+import json
 import os
 import pwd
 import re
@@ -255,10 +256,34 @@ class Checkpoint(ProgramTest):
         self.assertIn("good, step 2", self.expect_done("checkpoint", "verify", newest))
 
     def test_refuses_words(self):
-        self.refuse(2, "checkpoint list|inspect|verify PATH")
+        self.refuse(2, "checkpoint list|inspect|verify|prune PATH")
         self.refuse(2, "checkpoint verfy: unknown; did you mean verify?", "verfy", "run")
         self.refuse(2, "checkpoint list takes one PATH, not 0", "list")
         self.refuse(2, "checkpoint list takes one PATH, not 2", "list", "a", "b")
+        self.refuse(2, "checkpoint prune removes nothing without --superseded", "prune", "run")
+        self.refuse(2, "checkpoint verify takes no --superseded; prune does", "verify", "--superseded", "run")
+        self.refuse(5, "nowhere: No such file or directory; expected the folder of a run", "prune", "--superseded", "nowhere")
+        self.assertIn(".: nothing is superseded", self.expect_done("checkpoint", "prune", "--superseded", "."))
+
+    def test_prunes_what_is_superseded_alone(self):
+        newest = self.train()
+        old = self.folder / "run/superseded/4/checkpoints"
+        old.mkdir(parents=True)
+        shutil.copy(newest, old)
+        kept = self.folder / "run/superseded/mine"
+        kept.mkdir()
+        text = self.expect_done("checkpoint", "prune", "run", "--superseded")
+        self.assertRegex(text, "run/superseded/4: removed, 1 checkpoint, [0-9.]+ [kM]i?B")
+        self.assertTrue(kept.exists() and newest.exists() and not old.exists())
+        # What the run goes on from is not removed under it.
+        shutil.copytree(kept, old)
+        origin = {"generation": 5, "origin": "superseded/4/checkpoints/step-00000002.h5", "jobs": []}
+        (self.folder / "run/branch.json").write_text(json.dumps(origin), encoding="utf-8")
+        for path in newest.parent.iterdir():
+            path.unlink()
+        self.assertIn("kept, the run goes on from superseded/4",
+                      self.expect_done("checkpoint", "prune", "run", "--superseded"))
+        self.assertTrue(old.exists())
 
     def test_refuses_what_is_no_checkpoint(self):
         shard = self.prepare() / "train.h5"

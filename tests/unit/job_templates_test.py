@@ -49,6 +49,7 @@ case $* in
     exit ;;
 esac
 echo "srun $*" >> "$CALLS"
+echo "job $TRIREME_JOB" >> "$CALLS"
 read -r status words < "$STEPS"
 sed -i 1d "$STEPS"
 printf "$words" >&2
@@ -219,6 +220,15 @@ class Templates(ProgramTest):
         del event["time"]
         self.assertEqual(event, {"step": 9, "event": "failure", "nodes": "n2", "job": "7",
                                  "detail": "srun: error: n2: task 1: Killed coredump"})
+
+    def test_all_steps_of_a_job_say_which_one_they_belong_to(self):
+        _, calls = self.run_job("137 srun: error: n2: task 1: Killed\\n", 0)
+        self.assertEqual(re.findall("(?m)^job (.*)$", calls), ["7", "7"])
+        _, calls = self.run_job(0, SLURM_ARRAY_JOB_ID="6", SLURM_ARRAY_TASK_ID="3")
+        self.assertEqual(re.findall("(?m)^job (.*)$", calls), ["6_3"])
+        # Of several jobs that are one chain the user says so.
+        _, calls = self.run_job(0, TRIREME_JOB="mine")
+        self.assertEqual(re.findall("(?m)^job (.*)$", calls), ["mine"])
 
     def test_nodes_that_do_not_answer_are_left_out(self):
         events = self.begin_run()

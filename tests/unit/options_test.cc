@@ -151,6 +151,17 @@ TEST(Options, HelpText) {
             "--prompt)\n");
 }
 
+TEST(Options, ASwitchTakesNoArgumentForItsValue) {
+  Command command(/*positionals=*/true);
+  command.options.parse({"--sample.stream", "a.txt"});
+  EXPECT_TRUE(command.stream);
+  EXPECT_EQ(command.inputs, std::vector<std::string>{"a.txt"});
+  Command off(/*positionals=*/true);
+  off.options.parse({"--sample.stream", "false", "b.txt"});
+  EXPECT_FALSE(off.stream);
+  EXPECT_EQ(off.inputs, std::vector<std::string>{"b.txt"});
+}
+
 TEST(Options, IniSyntax) {
   Command command;
   command.options.parse_ini(

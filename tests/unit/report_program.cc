@@ -5,10 +5,10 @@
 #include <fstream>
 #include <string>
 
+#include "trireme/io/whole_file.h"
 #include "trireme/report/rank_table.h"
 #include "trireme/report/run_events.h"
 #include "trireme/report/run_report.h"
-#include "trireme/report/whole_file.h"
 #include "trireme/study/study_page.h"
 
 namespace trireme {

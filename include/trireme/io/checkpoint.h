@@ -8,6 +8,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "trireme/comm/communicator.h"
@@ -99,8 +100,17 @@ struct CheckpointFile {
   std::int64_t bytes = 0;
 };
 
-// The complete checkpoints of a folder, oldest first; none where there is no such folder.
+// The complete checkpoints of a folder, oldest first; none where there is no such folder. Of a
+// run's folder those of its current branch: what an interrupted start was about to move to
+// superseded/ (run_branch.h) is left out. Throws RunFolderError.
 std::vector<CheckpointFile> list_checkpoints(const std::string& folder);
+
+// The step in a file's name "step-00001000.h5"; nothing where it is no checkpoint's name.
+std::optional<std::int64_t> step_of_checkpoint(std::string_view name);
+
+// Removes the unfinished files that holders of the run folder up to `generation` left. Throws
+// RunFolderError.
+void remove_unfinished_checkpoints(const std::string& folder, std::int64_t generation);
 
 // Path of the checkpoint of a step.
 std::string checkpoint_path(const std::string& folder, std::int64_t step);

@@ -29,6 +29,10 @@ class EventLog {
   bool failed_ = false;
 };
 
+// Those that belong to the branch on which the run is now: without what happened on others beyond
+// the step at which the run left them.
+std::vector<RunEvent> events_of_branch(std::vector<RunEvent> events);
+
 // In the order in which they were written. No file: none. What is no event is left out.
 std::vector<RunEvent> read_events(const std::string& path);
 

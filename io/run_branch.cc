@@ -1,0 +1,246 @@
+#include "trireme/io/run_branch.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+
+#include <fcntl.h>
+#include <fmt/format.h>
+
+#include "trireme/base/error.h"
+#include "trireme/base/json.h"
+#include "trireme/io/checkpoint.h"
+#include "trireme/io/whole_file.h"
+
+#include "posix_file.h"
+
+namespace trireme {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string environment(const char* name) {
+  const char* value = std::getenv(name);
+  return value ? value : "";
+}
+
+std::string record_path(const std::string& folder) {
+  return folder + "/branch.json";
+}
+
+std::string folder_of_superseded(const std::string& folder, std::int64_t generation) {
+  return fmt::format("{}/superseded/{}", folder, generation);
+}
+
+// What throws the standard library's errors throws ours.
+template <class Body>
+auto blame_folder(const Body& body) {
+  try {
+    return body();
+  } catch (const fs::filesystem_error& error) {
+    throw RunFolderError(fmt::format("{}: {}", error.path1().string(), error.code().message()));
+  }
+}
+
+// "3 checkpoints (steps 20 to 60), with metrics, moved to run/superseded/7"
+std::string what_lies_in(const std::string& superseded) {
+  const std::vector<CheckpointFile> files = list_checkpoints(superseded + "/checkpoints");
+  const std::string checkpoints = files.empty() ? "no checkpoint"
+                                  : files.size() == 1
+                                      ? fmt::format("1 checkpoint (step {})", files.front().step)
+                                      : fmt::format("{} checkpoints (steps {} to {})", files.size(),
+                                                    files.front().step, files.back().step);
+  const bool metrics = fs::exists(superseded + "/metrics.jsonl");
+  return fmt::format("{}{} moved to {}", checkpoints, metrics ? ", with metrics," : "", superseded);
+}
+
+// One move into superseded/, step by step; each step may find itself done already.
+class Mover {
+ public:
+  Mover(std::string folder, std::string target, const std::function<void()>& before_each)
+      : folder_(std::move(folder)), target_(std::move(target)), before_each_(before_each) {}
+
+  void make_folder(const std::string& path) {
+    if (fs::is_directory(path)) return;
+    before_each_();
+    fs::create_directory(path);
+    sync_folder(folder_of(path));
+  }
+
+  void take(const SupersededFile& file) {
+    const std::string from = folder_ + "/" + file.name, to = target_ + "/" + file.name;
+    make_folder(folder_of(to));
+    if (file.copied) {
+      copy(from, to);
+    } else {
+      move(from, to);
+    }
+  }
+
+ private:
+  void copy(const std::string& from, const std::string& to) {
+    if (fs::exists(to)) return;
+    const std::string partial = to + ".partial";
+    before_each_();
+    fs::copy_file(from, partial, fs::copy_options::overwrite_existing);
+    PosixFile(partial, O_RDWR).sync();
+    before_each_();
+    fs::rename(partial, to);
+    sync_folder(folder_of(to));
+  }
+
+  void move(const std::string& from, const std::string& to) {
+    if (fs::exists(to)) {
+      throw RunFolderError(
+          fmt::format("{} is to make room for a new branch, but {} is there already; remove the "
+                      "one that you do not need",
+                      from, to));
+    }
+    before_each_();
+    fs::rename(from, to);
+    sync_folder(folder_of(to));
+    sync_folder(folder_of(from));
+  }
+
+  const std::string folder_, target_;
+  const std::function<void()>& before_each_;
+};
+
+}  // namespace
+
+JobStart job_of_this_start() {
+  return {environment("TRIREME_JOB"), environment("SLURM_JOB_ID"),
+          std::strtoll(environment("SLURM_RESTART_COUNT").c_str(), nullptr, 10)};
+}
+
+bool RunBranch::follows(const JobStart& start) const {
+  return std::any_of(jobs.begin(), jobs.end(), [&](const JobStart& job) {
+    const bool same_name = !start.name.empty() && start.name == job.name;
+    const bool same_job = !start.slurm_job.empty() && start.slurm_job == job.slurm_job;
+    return same_name || (same_job && start.restarts > 0);
+  });
+}
+
+std::optional<RunBranch> read_branch(const std::string& folder) {
+  std::ifstream file(record_path(folder));
+  if (!file) return {};
+  try {
+    const Json text = Json::parse(std::string(std::istreambuf_iterator<char>(file), {}));
+    RunBranch branch;
+    branch.generation = text.at("generation").integer();
+    branch.origin = text.at("origin").text();
+    for (const Json& job : text.at("jobs").items()) {
+      branch.jobs.push_back({job.at("name").text(), job.at("slurm_job").text(), 0});
+    }
+    if (const Json* move = text.find("unfinished")) {
+      branch.unfinished = {move->at("generation").integer(), move->at("after_step").integer()};
+    }
+    return branch;
+  } catch (const JsonError&) {
+    throw RunFolderError(record_path(folder) +
+                         ": not a record of a branch; remove it, and the folder is one branch");
+  }
+}
+
+void write_branch(const std::string& folder, const RunBranch& branch) {
+  Json jobs = Json::array();
+  for (const JobStart& job : branch.jobs) {
+    jobs.push_back(Json::object({{"name", job.name}, {"slurm_job", job.slurm_job}}));
+  }
+  Json text = Json::object(
+      {{"generation", branch.generation}, {"origin", branch.origin}, {"jobs", std::move(jobs)}});
+  if (branch.unfinished) {
+    text["unfinished"] = Json::object({{"generation", branch.unfinished->generation},
+                                       {"after_step", branch.unfinished->after_step}});
+  }
+  write_whole_file(record_path(folder), text.dump(2) + "\n");
+}
+
+std::vector<SupersededFile> superseded_by(const std::vector<std::string>& names,
+                                          std::int64_t after_step) {
+  std::vector<SupersededFile> files;
+  for (const std::string& name : names) {
+    const fs::path path(name);
+    const std::string folder = path.parent_path().string();
+    if (folder == "checkpoints") {
+      const auto step = step_of_checkpoint(path.filename().string());
+      if (step && *step > after_step) files.push_back({name});
+    } else if (name == "metrics.jsonl" || folder == "tensorboard") {
+      files.push_back({name, after_step > 0});
+    } else if (name == "report.html" || name == "ranks.json" || name == "trace.json") {
+      files.push_back({name});  // about the whole of the branch; written anew
+    } else if (name == "config.ini") {
+      files.push_back({name, true});
+    }
+  }
+  return files;
+}
+
+std::vector<std::string> files_of_branch(const std::string& folder) {
+  return blame_folder([&] {
+    std::vector<std::string> names;
+    for (const char* below : {"", "checkpoints/", "tensorboard/"}) {
+      const std::string path = folder + "/" + below;
+      if (!fs::is_directory(path)) continue;
+      for (const fs::directory_entry& entry : fs::directory_iterator(path)) {
+        if (!entry.is_regular_file()) continue;
+        const std::string name = below + entry.path().filename().string();
+        if (name.ends_with(".partial")) continue;
+        if (entry.file_size() > 0 || name.starts_with("checkpoints/")) names.push_back(name);
+      }
+    }
+    std::sort(names.begin(), names.end());
+    return names;
+  });
+}
+
+void move_superseded(const std::string& folder, RunBranch branch,
+                     const std::function<void()>& before_each,
+                     const std::function<void(const std::string& what)>& told) {
+  TRIREME_CHECK(branch.unfinished, "nothing is to be moved");
+  const RunBranch::Move move = *branch.unfinished;
+  const std::string target = folder_of_superseded(folder, move.generation);
+  blame_folder([&] {
+    before_each();
+    write_branch(folder, branch);
+    Mover mover(folder, target, before_each);
+    mover.make_folder(folder + "/superseded");
+    mover.make_folder(target);
+    for (const SupersededFile& file : superseded_by(files_of_branch(folder), move.after_step)) {
+      mover.take(file);
+    }
+    told(what_lies_in(target));
+    branch.unfinished.reset();
+    before_each();
+    write_branch(folder, branch);
+  });
+}
+
+std::vector<SupersededBranch> list_superseded(const std::string& folder) {
+  return blame_folder([&] {
+    std::vector<SupersededBranch> branches;
+    const std::string path = folder + "/superseded";
+    if (!fs::is_directory(path)) return branches;
+    for (const fs::directory_entry& entry : fs::directory_iterator(path)) {
+      const std::string name = entry.path().filename().string();
+      SupersededBranch branch{.path = entry.path().string()};
+      const char* end = name.data() + name.size();
+      if (!entry.is_directory() ||
+          std::from_chars(name.data(), end, branch.generation).ptr != end) {
+        continue;
+      }
+      branch.checkpoints = std::ssize(list_checkpoints(branch.path + "/checkpoints"));
+      for (const fs::directory_entry& file : fs::recursive_directory_iterator(entry.path())) {
+        if (file.is_regular_file()) branch.bytes += static_cast<std::int64_t>(file.file_size());
+      }
+      branches.push_back(std::move(branch));
+    }
+    std::sort(branches.begin(), branches.end(),
+              [](const auto& a, const auto& b) { return a.generation < b.generation; });
+    return branches;
+  });
+}
+
+}  // namespace trireme

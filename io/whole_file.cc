@@ -1,0 +1,33 @@
+#include "trireme/io/whole_file.h"
+
+#include <filesystem>
+
+#include <fcntl.h>
+#include <fmt/format.h>
+
+#include "trireme/base/error.h"
+
+#include "posix_file.h"
+
+namespace trireme {
+
+void write_whole_file(const std::string& path, const std::string& text) {
+  write_whole_file(path, text, path + ".partial");
+}
+
+void write_whole_file(const std::string& path, const std::string& text,
+                      const std::string& partial) {
+  {
+    PosixFile file(partial, O_WRONLY | O_CREAT | O_TRUNC);
+    file.write(0, text.data(), text.size());
+    file.sync();
+  }
+  std::error_code error;
+  std::filesystem::rename(partial, path, error);
+  if (error) {
+    throw RunFolderError(fmt::format("{} cannot be renamed: {}", partial, error.message()));
+  }
+  sync_folder(folder_of(path));
+}
+
+}  // namespace trireme

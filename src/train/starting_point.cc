@@ -1,0 +1,152 @@
+#include "train/starting_point.h"
+
+#include <algorithm>
+#include <filesystem>
+
+#include <fmt/format.h>
+
+#include "trireme/base/error.h"
+#include "trireme/base/log.h"
+#include "trireme/report/interruption.h"
+#include "trireme/report/run_events.h"
+
+namespace trireme {
+namespace {
+
+namespace fs = std::filesystem;
+
+// As branch.json records it: it stays true where the run folder is moved as a whole.
+std::string origin_text(const std::string& checkpoint, const std::string& folder) {
+  const fs::path path = fs::weakly_canonical(checkpoint);
+  const fs::path inside = path.lexically_relative(fs::weakly_canonical(folder));
+  const bool lies_inside = !inside.empty() && *inside.begin() != "..";
+  return lies_inside ? inside.string() : path.string();
+}
+
+// Whether a checkpoint is one of the run's own, on the line of its history. A copy elsewhere in the
+// folder, or what lies in superseded/, is not.
+bool is_ancestor(const Checkpoint& checkpoint, const std::string& checkpoints) {
+  std::error_code missing;
+  return fs::equivalent(checkpoint.path(), checkpoint_path(checkpoints, checkpoint.info().step),
+                        missing);
+}
+
+// Whether a start that continues nothing would find anything of a branch.
+bool holds_a_branch(const std::vector<SupersededFile>& files) {
+  return std::any_of(files.begin(), files.end(),
+                     [](const SupersededFile& file) { return !file.copied; });
+}
+
+}  // namespace
+
+StartingPoint::StartingPoint(Communicator& world, const RunFolder& folder,
+                             const std::string& resume)
+    : world_(world), folder_(folder), resume_(resume) {
+  const std::string origin = world_.read_once([&] { return decide(); });
+  never_ = origin == "never";
+  if (origin == "path") path_ = resume_;
+  if (origin.starts_with("auto ")) origin_ = origin.substr(5);
+}
+
+// "never", "path", or "auto" with the origin of the branch behind it.
+std::string StartingPoint::decide() {
+  recorded_ = read_branch(folder_.path());
+  if (recorded_ && recorded_->unfinished) {
+    move(*recorded_, "what an interrupted start had begun is complete");
+    recorded_ = read_branch(folder_.path());
+  }
+  const bool literal = resume_ != "auto";
+  const bool follows = literal && recorded_ && recorded_->follows(job_of_this_start());
+  if (follows) {
+    print_line(fmt::format(
+        "an earlier start of this job followed run.resume {} already: going on from there",
+        resume_));
+  }
+  if (literal && !follows) return resume_ == "never" ? "never" : "path";
+  if (!recorded_) warn_of_old_mixture();
+  const std::string origin = recorded_ ? recorded_->origin : "";
+  return "auto " + (origin.empty() ? "" : (fs::path(folder_.path()) / origin).string());
+}
+
+// Versions without branch.json left the checkpoints of several branches side by side.
+void StartingPoint::warn_of_old_mixture() const {
+  if (!fs::exists(folder_.file("metrics.jsonl"))) return;
+  const auto last = read_interruption(folder_.path());
+  const std::int64_t step = last ? last->last_step : 0;
+  const std::vector<CheckpointFile> files = list_checkpoints(folder_.checkpoints());
+  if (files.empty() || files.back().step <= step) return;
+  report_line(
+      fmt::format("{} is beyond the steps of metrics.jsonl, which end with {}: an earlier version "
+                  "may have left it from another branch; --run.resume PATH names another one",
+                  files.back().path, step));
+}
+
+std::optional<Checkpoint> StartingPoint::open() {
+  if (never_) return {};
+  if (path_) return Checkpoint::open(world_, *path_);
+  LatestCheckpoint latest = open_latest_checkpoint(world_, folder_.checkpoints());
+  const bool from_origin = !latest.checkpoint && !origin_.empty();
+  if (world_.rank() == 0) {
+    const std::string instead = latest.checkpoint ? "the one before is used"
+                                : from_origin     ? "the run goes on from where it began"
+                                                  : "the run begins anew";
+    for (const std::string& refused : latest.refused) report_line(refused + "; " + instead);
+  }
+  if (!from_origin) return std::move(latest.checkpoint);
+  try {
+    return Checkpoint::open(world_, origin_);
+  } catch (const CheckpointError& error) {
+    throw CheckpointError(
+        fmt::format("{}: the run began with this checkpoint and has no good one of its own; give "
+                    "it back, or begin anew with --run.resume never",
+                    error.what()));
+  }
+}
+
+bool StartingPoint::settle(const std::optional<Checkpoint>& checkpoint) {
+  return world_.read_once([&] { return settle_folder(checkpoint) ? "continues" : ""; }) != "";
+}
+
+bool StartingPoint::settle_folder(const std::optional<Checkpoint>& checkpoint) {
+  const bool inside = checkpoint && is_ancestor(*checkpoint, folder_.checkpoints());
+  const std::int64_t after = inside ? checkpoint->info().step : 0;
+  const std::vector<CheckpointFile> files = list_checkpoints(folder_.checkpoints());
+  const bool beyond = !files.empty() && files.back().step > after;
+  const bool continues = !takes_flag() || (inside && !beyond);
+
+  RunBranch branch;
+  if (continues && recorded_) {
+    branch = *recorded_;
+  } else {
+    branch.generation = folder_.generation();
+    if (checkpoint && !inside) branch.origin = origin_text(checkpoint->path(), folder_.path());
+  }
+  const JobStart job = job_of_this_start();
+  const bool in_job = !job.name.empty() || !job.slurm_job.empty();
+  if (takes_flag() && in_job) branch.jobs.push_back(job);
+  const bool moves = beyond || (!continues && after == 0 &&
+                                holds_a_branch(superseded_by(files_of_branch(folder_.path()), 0)));
+  if (moves) {
+    branch.unfinished = {folder_.generation(), after};
+    move(branch, continues     ? fmt::format("the run goes on after step {}", after)
+                 : inside      ? fmt::format("a new branch begins after step {}", after)
+                 : !checkpoint ? "a new branch begins at step 0"
+                               : "a new branch begins with " + checkpoint->path());
+  } else if (!recorded_ || takes_flag()) {
+    folder_.check_still_ours();
+    write_branch(folder_.path(), branch);
+  }
+  return continues;
+}
+
+void StartingPoint::move(RunBranch branch, const std::string& why) {
+  const std::int64_t step = branch.unfinished->after_step;
+  move_superseded(
+      folder_.path(), std::move(branch), [&] { folder_.check_still_ours(); },
+      [&](const std::string& what) {
+        print_line(fmt::format("{}: {}", why, what));
+        EventLog(folder_.file("events.jsonl")).write(step, "branch", 0.0, why + ": " + what);
+      });
+}
+
+}  // namespace trireme
