@@ -8,6 +8,7 @@
 
 #include "checkpoint_file.h"
 #include "host_copy.h"
+#include "posix_file.h"
 #include "tensor_checksum.h"
 #include "tensor_slab.h"
 #include "together.h"

@@ -9,6 +9,7 @@
 
 #include "checkpoint_file.h"
 #include "checkpoint_plan.h"
+#include "closing_record.h"
 #include "host_copy.h"
 #include "regroup.h"
 #include "tensor_checksum.h"

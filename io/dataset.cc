@@ -49,10 +49,10 @@ class TokenDataset::Impl {
       : options_(std::move(options)),
         headers_(std::move(headers)),
         mixture_(weights_of(headers_)),
+        files_(headers_.shards),
         key_(philox_key(options_.seed, "data.order")) {
     for (const TokenShardInfo& info : headers_.shards) {
       samples_.push_back(samples_of(info, options_));
-      files_.push_back(std::make_unique<TokenFile>(info));
     }
     for (const auto& part : headers_.parts) {
       std::uint64_t count = 0;
@@ -65,6 +65,11 @@ class TokenDataset::Impl {
       throw DataError(
           fmt::format("{}: the header promises a vocabulary of {}, its tokenizer has {}",
                       first.path, first.vocabulary, tokenizer_->vocabulary()));
+    }
+    if (tokenizer_->end_of_text() != first.end_of_text) {
+      throw DataError(
+          fmt::format("{}: the header says that end of text is token {}, its tokenizer says {}",
+                      first.path, first.end_of_text, tokenizer_->end_of_text()));
     }
   }
 
@@ -96,14 +101,14 @@ class TokenDataset::Impl {
     std::vector<std::int32_t> run(static_cast<std::size_t>(T) + 1, end_of_text());
     const std::int64_t begin = static_cast<std::int64_t>(place.sample) * T;
     if (options_.order == SampleOrder::kShuffled) {
-      files_[place.shard]->read(begin, run);
+      files_.read(place.shard, begin, run);
     } else {
       // One token back: the inputs stand before what they predict.
       const std::int64_t from = std::max<std::int64_t>(begin - 1, 0);
       const std::int64_t to = std::min(begin + T, all);
-      files_[place.shard]->read(from,
-                                std::span(run).subspan(static_cast<std::size_t>(from - begin + 1),
-                                                       static_cast<std::size_t>(to - from)));
+      files_.read(place.shard, from,
+                  std::span(run).subspan(static_cast<std::size_t>(from - begin + 1),
+                                         static_cast<std::size_t>(to - from)));
     }
     std::copy(run.begin(), run.end() - 1, tokens.begin());
     std::copy(run.begin() + 1, run.end(), targets.begin());
@@ -140,10 +145,10 @@ class TokenDataset::Impl {
   DatasetOptions options_;
   DatasetHeaders headers_;
   Mixture mixture_;
+  mutable TokenFiles files_;
   std::uint64_t key_;
   std::vector<std::uint64_t> samples_;       // by shard
   std::vector<std::uint64_t> part_samples_;  // by part
-  std::vector<std::unique_ptr<TokenFile>> files_;
   TokenizerPtr tokenizer_;
 };
 

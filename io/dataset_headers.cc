@@ -16,30 +16,17 @@ namespace fs = std::filesystem;
 
 constexpr double kLeastWeight = 1e-6, kMostWeight = 1e6;
 
-std::vector<std::string> shards_in_folder(const std::string& folder) {
-  std::vector<std::string> paths;
-  for (const auto& entry : fs::directory_iterator(folder)) {
-    if (entry.is_regular_file() && entry.path().extension() == ".h5") {
-      paths.push_back(entry.path().string());
-    }
-  }
-  std::sort(paths.begin(), paths.end());
-  return paths;
-}
-
 std::vector<TokenShardInfo> shards_of(const std::string& path, const std::string& split) {
   std::error_code error;
-  if (!fs::is_directory(path, error)) return {read_token_shard_info(path)};
+  const bool folder = fs::is_directory(path, error);
   std::vector<TokenShardInfo> shards;
-  for (const std::string& file : shards_in_folder(path)) {
+  for (const std::string& file : token_shard_files(path)) {
     TokenShardInfo info = read_token_shard_info(file);
-    if (split.empty() || info.split == split) shards.push_back(std::move(info));
+    if (!folder || split.empty() || info.split == split) shards.push_back(std::move(info));
   }
   if (shards.empty()) {
     throw DataError(
-        split.empty()
-            ? fmt::format("{}: the folder holds no shards (*.h5)", path)
-            : fmt::format("{}: the folder holds no shards (*.h5) of the split '{}'", path, split));
+        fmt::format("{}: the folder holds no shards (*.h5) of the split '{}'", path, split));
   }
   return shards;
 }
@@ -64,8 +51,9 @@ void check_alike(const TokenShardInfo& a, const TokenShardInfo& b) {
 }
 
 Json to_json(const TokenShardInfo& info) {
-  return Json::array({info.path, info.token_bytes, info.tokens, info.documents, info.original_bytes,
-                      info.data_offset, info.vocabulary, info.end_of_text, info.tokenizer_kind,
+  return Json::array({info.path, info.format_version, info.has_record, info.token_bytes,
+                      info.tokens, info.documents, info.original_bytes, info.data_offset,
+                      info.checksum_offset, info.vocabulary, info.end_of_text, info.tokenizer_kind,
                       info.source, info.split, info.checksum});
 }
 
@@ -74,11 +62,14 @@ TokenShardInfo from_json(const Json& json) {
   std::size_t at = 0;
   const auto next = [&]() -> const Json& { return json.at(at++); };
   info.path = next().text();
+  info.format_version = next().integer();
+  info.has_record = next().boolean();
   info.token_bytes = next().integer();
   info.tokens = next().integer();
   info.documents = next().integer();
   info.original_bytes = next().integer();
   info.data_offset = next().integer();
+  info.checksum_offset = next().integer();
   info.vocabulary = next().integer();
   info.end_of_text = next().integer();
   info.tokenizer_kind = next().text();

@@ -10,18 +10,18 @@
 namespace trireme::hdf5 {
 namespace {
 
-constexpr std::size_t kMaxString = std::size_t{64} << 20;
-
 Handle open_object(const File& file, hid_t id, const std::string& name) {
   Handle object(file.exists(name) ? H5Oopen(id, name.c_str(), H5P_DEFAULT) : -1, H5Oclose);
   if (!object.valid()) throw DataError(fmt::format("{}: there is no {}", file.path(), name));
   return object;
 }
 
-Handle string_type() {
+// UTF-8 of `size` bytes, padded with zeros, or of variable length.
+Handle string_type(std::size_t size) {
   Handle type(H5Tcopy(H5T_C_S1), H5Tclose);
-  H5Tset_size(type.get(), H5T_VARIABLE);
+  H5Tset_size(type.get(), size);
   H5Tset_cset(type.get(), H5T_CSET_UTF8);
+  if (size != H5T_VARIABLE) H5Tset_strpad(type.get(), H5T_STR_NULLPAD);
   return type;
 }
 
@@ -65,29 +65,19 @@ Opened open_attribute(const File& file, hid_t id, const std::string& object,
       fmt::format("{}: attribute {} of {} is not {}", file.path(), name, object, wanted));
 }
 
-// Either kind of HDF5 string; other programs write both.
+// Either kind of HDF5 string; other programs write both. HDF5 itself never follows a string of
+// variable length: it trusts the heap that holds it.
 std::string read_string(const File& file, const std::string& what, const Opened& opened) {
-  std::string text;
-  bool ok = true;
   if (H5Tis_variable_str(opened.type.get()) > 0) {
-    char* value = nullptr;
-    const Handle memory = string_type();
-    H5Tset_cset(memory.get(), H5Tget_cset(opened.type.get()));  // HDF5 converts none
-    ok = H5Aread(opened.attribute.get(), memory.get(), &value) >= 0;
-    if (value) {
-      text.assign(value, ::strnlen(value, kMaxString));
-      H5Dvlen_reclaim(memory.get(), opened.space.get(), H5P_DEFAULT, &value);
-    }
-  } else {
-    const std::size_t size = H5Tget_size(opened.type.get());
-    if (size > kMaxString) throw DataError(fmt::format("{}: {} is too long", file.path(), what));
-    text.resize(size);
-    ok = H5Aread(opened.attribute.get(), opened.type.get(), text.data()) >= 0;
-    text.resize(::strnlen(text.data(), text.size()));
+    return read_heap_string(file.path(), what, opened.attribute.get());
   }
-  if (!ok) {
+  const std::size_t size = H5Tget_size(opened.type.get());
+  if (size > kMaxString) throw DataError(fmt::format("{}: {} is too long", file.path(), what));
+  std::string text(size, '\0');
+  if (H5Aread(opened.attribute.get(), opened.type.get(), text.data()) < 0) {
     throw DataError(fmt::format("{}: {} cannot be read: {}", file.path(), what, library_words()));
   }
+  text.resize(::strnlen(text.data(), text.size()));
   return text;
 }
 
@@ -103,13 +93,18 @@ herr_t add_name(hid_t, const char* name, const H5A_info_t*, void* names) {
 }  // namespace
 
 void File::set_attribute(const std::string& object, const std::string& name,
-                         const std::string& value) {
+                         const std::string& value, StringKind kind) {
   const Locked lock;
   TRIREME_CHECK(value.find('\0') == std::string::npos,
                 fmt::format("{}: attribute {} would hold a zero byte", path(), name));
-  const Handle type = string_type();
-  const char* text = value.c_str();
-  write_attribute(*this, impl_->id, object, name, type.get(), type.get(), &text);
+  const char* text = value.c_str();  // ends with a zero byte, so that even "" is one byte long
+  if (kind == StringKind::kVariable) {
+    const Handle type = string_type(H5T_VARIABLE);
+    write_attribute(*this, impl_->id, object, name, type.get(), type.get(), &text);
+  } else {
+    const Handle type = string_type(std::max<std::size_t>(value.size(), 1));
+    write_attribute(*this, impl_->id, object, name, type.get(), type.get(), text);
+  }
 }
 
 void File::set_attribute(const std::string& object, const std::string& name, std::int64_t value) {

@@ -14,6 +14,7 @@ namespace trireme::hdf5 {
 namespace {
 
 constexpr std::int64_t kMaxElements = std::numeric_limits<std::int64_t>::max() / 8;
+constexpr std::int64_t kMostCompression = 1100;  // deflate reaches 1032
 
 std::string label(const Dataset::Impl& dataset) {
   return fmt::format("{}: {}", dataset.file->path, dataset.name);
@@ -36,6 +37,7 @@ std::int64_t checked_product(const std::vector<hsize_t>& extents, const std::str
 }
 
 void describe(Dataset::Impl& dataset) {
+  check_storage(dataset.id, label(dataset));  // first: the extents of a virtual one are elsewhere
   const Handle type(H5Dget_type(dataset.id), H5Tclose);
   const Handle space(H5Dget_space(dataset.id), H5Sclose);
   const int rank = space.valid() ? H5Sget_simple_extent_ndims(space.get()) : -1;
@@ -175,15 +177,35 @@ void Dataset::check_one_dimensional() const {
 
 std::size_t Dataset::checked_size() const {
   // A corrupt header may claim any size; what lies in the file is bounded by the file, except where
-  // it is compressed (deflate at best 1032:1).
+  // it is compressed.
   struct stat status {};
   const bool known = ::stat(impl_->file->path.c_str(), &status) == 0;
   const auto bytes = impl_->elements * static_cast<std::int64_t>(size_of(impl_->type));
-  if (known && bytes / 1100 > static_cast<std::int64_t>(status.st_size)) {
+  if (known && bytes / kMostCompression > static_cast<std::int64_t>(status.st_size)) {
     throw DataError(fmt::format("{} claims {} bytes in a file of {}", label(*impl_), bytes,
                                 static_cast<std::int64_t>(status.st_size)));
   }
   return static_cast<std::size_t>(impl_->elements);
+}
+
+void Dataset::check_stored() const {
+  const Locked lock;
+  const Handle list(H5Dget_create_plist(impl_->id), H5Pclose);
+  const std::int64_t bytes = impl_->elements * static_cast<std::int64_t>(size_of(impl_->type));
+  const bool filtered = H5Pget_nfilters(list.get()) > 0;
+  struct stat status {};
+  const std::int64_t size = ::stat(impl_->file->path.c_str(), &status) == 0 ? status.st_size : 0;
+  std::int64_t stored = static_cast<std::int64_t>(
+      std::min<hsize_t>(H5Dget_storage_size(impl_->id), static_cast<hsize_t>(size)));
+  if (H5Pget_layout(list.get()) == H5D_CONTIGUOUS && bytes > 0) {
+    const haddr_t offset = H5Dget_offset(impl_->id);
+    const auto end = static_cast<haddr_t>(size);
+    stored = offset > end ? 0 : std::min(stored, static_cast<std::int64_t>(end - offset));
+  }
+  if ((filtered ? bytes / kMostCompression : bytes) > stored) {
+    throw DataError(fmt::format("{} claims {} bytes, of which the file holds {}", label(*impl_),
+                                bytes, stored));
+  }
 }
 
 std::optional<std::int64_t> Dataset::contiguous_offset() const {

@@ -44,6 +44,20 @@ void check_is_hdf5(const std::string& path) {
   if (is_hdf5 < 0) throw DataError(fmt::format("{}: cannot be read: {}", path, library_words()));
 }
 
+// Our own readers count on addresses of eight bytes from the beginning of the file.
+void check_addresses(const File::Impl& file) {
+  const Handle creation(H5Fget_create_plist(file.id), H5Pclose);
+  std::size_t address = 0, length = 0;
+  hsize_t user_block = 0;
+  if (!creation.valid() || H5Pget_sizes(creation.get(), &address, &length) < 0 ||
+      H5Pget_userblock(creation.get(), &user_block) < 0 || address != 8 || length != 8 ||
+      user_block != 0) {
+    throw DataError(file.path +
+                    ": has a user block, or addresses that are not eight bytes long; h5repack "
+                    "without options makes a file that can be read");
+  }
+}
+
 std::shared_ptr<File::Impl> open_file(const std::string& path, unsigned flags, Communicator* comm) {
   const Locked lock;
   if (!comm) check_is_hdf5(path);
@@ -56,6 +70,7 @@ std::shared_ptr<File::Impl> open_file(const std::string& path, unsigned flags, C
   file->path = path;
   file->id = id;
   file->parallel = comm != nullptr;
+  check_addresses(*file);
   return file;
 }
 
@@ -126,6 +141,15 @@ const std::string& File::path() const {
   return impl_->path;
 }
 
+std::int64_t File::hdf5_bytes() const {
+  const Locked lock;
+  haddr_t end = 0;
+  if (H5Fget_eoa(impl_->id, &end) < 0) {
+    throw DataError(fmt::format("{}: has no readable end: {}", path(), library_words()));
+  }
+  return static_cast<std::int64_t>(end);
+}
+
 void File::close() {
   impl_->close();
 }
@@ -137,6 +161,15 @@ bool File::exists(const std::string& name) const {
   for (std::size_t slash = name.find('/', 1);; slash = name.find('/', slash + 1)) {
     const std::string part = name.substr(0, slash);
     if (H5Lexists(impl_->id, part.c_str(), H5P_DEFAULT) <= 0) return false;
+    H5L_info_t link;
+    if (H5Lget_info(impl_->id, part.c_str(), &link, H5P_DEFAULT) < 0) return false;
+    if (link.type != H5L_TYPE_HARD) {
+      throw DataError(fmt::format(
+          "{}: {} is {} link, which is not followed; copy the object into the file", path(), part,
+          link.type == H5L_TYPE_SOFT       ? "a soft"
+          : link.type == H5L_TYPE_EXTERNAL ? "an external"
+                                           : "a user-defined"));
+    }
     if (slash == std::string::npos) break;
   }
   return H5Oexists_by_name(impl_->id, name.c_str(), H5P_DEFAULT) > 0;

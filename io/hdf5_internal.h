@@ -49,6 +49,17 @@ class Handle {
   Close close_ = nullptr;
 };
 
+// No text in a file may be longer, in bytes.
+inline constexpr std::size_t kMaxString = std::size_t{64} << 20;
+
+// The value of an attribute that is one string of variable length. `what` names it in errors.
+// Throws DataError where its heap is damaged.
+std::string read_heap_string(const std::string& path, const std::string& what, hid_t attribute);
+
+// Throws DataError where the dataset's elements do not lie in the file itself, or passed through a
+// filter that this program does not read.
+void check_storage(hid_t dataset, const std::string& what);
+
 struct File::Impl {
   ~Impl();
   void close();

@@ -103,7 +103,10 @@ ElementType classify(hid_t type) {
   const std::size_t size = H5Tget_size(type);
   for (const Known& known : kKnown) {
     if (known.kind != kind || known.size != size) continue;
-    if (kind == H5T_INTEGER && (H5Tget_sign(type) == H5T_SGN_2) != known.is_signed) continue;
+    if (kind == H5T_INTEGER && ((H5Tget_sign(type) == H5T_SGN_2) != known.is_signed ||
+                                H5Tget_precision(type) != 8 * size)) {
+      continue;
+    }
     // A float of a known size may still be another format (bfloat16 in 4 bytes, say).
     if (kind == H5T_FLOAT && H5Tequal(type, file_type(known.type)) <= 0 &&
         H5Tequal(type, known.type == ElementType::kF32 ? H5T_IEEE_F32BE : H5T_IEEE_F64BE) <= 0) {

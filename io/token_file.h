@@ -1,10 +1,13 @@
-// Random access to the tokens of one shard.
+// Random access to the tokens of shards.
 #pragma once
 
 #include <cstdint>
+#include <list>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <span>
+#include <vector>
 
 #include "trireme/io/hdf5.h"
 #include "trireme/io/token_shard.h"
@@ -13,24 +16,59 @@
 
 namespace trireme {
 
-// Thread-safe. The file is opened at the first read: a rank opens only what it reads.
+// An open shard. Thread-safe. All throw DataError: the file is gone or truncated, the tokens do not
+// match the checksums of their blocks (format version 2), or one is outside the vocabulary.
 class TokenFile {
  public:
   explicit TokenFile(const TokenShardInfo& info);
 
-  // Tokens [begin, begin + tokens.size()). Throws DataError: gone, truncated, or a token outside
-  // the vocabulary.
+  // Tokens [begin, begin + tokens.size()). Whole blocks around them are read and checked, each
+  // once.
   void read(std::int64_t begin, std::span<std::int32_t> tokens);
+  // The same as they lie in the file: T is uint16 or uint32, as the shard has it. What is returned
+  // lies in `blocks`.
+  template <class T>
+  std::span<const T> read(std::int64_t begin, std::int64_t count, std::vector<T>& blocks);
 
  private:
   template <class T>
-  void read_as(std::int64_t begin, std::span<std::int32_t> tokens);
-  const PosixFile& file();
+  std::span<const T> read_checked(std::int64_t begin, std::int64_t end, std::vector<T>& blocks);
+  template <class T>
+  void read_dataset(const char* name, std::int64_t offset, std::optional<hdf5::Dataset>& dataset,
+                    std::int64_t begin, std::span<T> values);
+  void check_blocks(std::int64_t first, std::span<const std::byte> bytes);
 
   TokenShardInfo info_;
-  std::mutex mutex_;
-  std::optional<PosixFile> file_;         // contiguous tokens: pread
-  std::optional<hdf5::Dataset> dataset_;  // chunked or compressed ones: HDF5
+  std::optional<PosixFile> file_;                    // contiguous datasets: pread
+  std::mutex mutex_;                                 // of the two below
+  std::optional<hdf5::Dataset> tokens_, checksums_;  // chunked or compressed ones: HDF5
+};
+
+// The shards of a dataset, of which the ones used last are open: a process may have fewer open
+// files than the data has shards. Thread-safe.
+class TokenFiles {
+ public:
+  // Keeps at most `most` shards open.
+  TokenFiles(std::vector<TokenShardInfo> shards, std::size_t most);
+  // As many as leave seven eighths of the files that the process may open to others.
+  explicit TokenFiles(std::vector<TokenShardInfo> shards);
+
+  // As TokenFile::read, of a shard.
+  void read(std::size_t shard, std::int64_t begin, std::span<std::int32_t> tokens);
+  std::size_t open() const;  // how many are open now
+
+ private:
+  struct Open {
+    std::size_t shard;
+    std::shared_ptr<TokenFile> file;
+  };
+  std::shared_ptr<TokenFile> use(std::size_t shard);
+
+  std::vector<TokenShardInfo> shards_;
+  std::size_t most_;
+  mutable std::mutex mutex_;
+  std::list<Open> open_;                                      // the one used last is in front
+  std::vector<std::optional<std::list<Open>::iterator>> at_;  // by shard
 };
 
 }  // namespace trireme

@@ -1,141 +1,258 @@
 #include "trireme/io/token_shard.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <limits>
+#include <optional>
+#include <vector>
 
+#include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/stat.h>
-#include <xxhash.h>
 
 #include "trireme/base/error.h"
 #include "trireme/io/hdf5.h"
 
+#include "closing_record.h"
+#include "token_file.h"
 #include "token_shard_format.h"
 
 namespace trireme {
 namespace {
 
+namespace fs = std::filesystem;
+
 constexpr std::int64_t kVerifyElements = std::int64_t{1} << 20;
+// Reading them takes no time; what a start checks of /documents.
+constexpr std::int64_t kCheckedDocuments = std::int64_t{1} << 17;
+constexpr std::int64_t kMaxTokenizerBytes = std::int64_t{64} << 20;
+
+void require(const TokenShardInfo& info, bool ok, const std::string& what) {
+  if (!ok) throw DataError(fmt::format("{}: {}", info.path, what));
+}
+
+struct Opened {
+  std::optional<std::vector<ByteRange>> record;  // other programs write none
+  hdf5::File file;
+};
+
+// Checks the record before HDF5 sees the file.
+Opened open_checked(const std::string& path) {
+  std::optional<std::vector<ByteRange>> record;
+  std::int64_t size = 0;
+  try {
+    const PosixFile raw(path, O_RDONLY);
+    size = raw.size();
+    record = check_record(raw);
+  } catch (const RunFolderError& error) {
+    throw DataError(error.what());  // it is the data that is to blame
+  }
+  Opened opened{std::move(record), hdf5::File::open(path)};
+  const std::int64_t rest = size - opened.file.hdf5_bytes();
+  if (!opened.record && rest != 0) {
+    throw DataError(fmt::format(
+        "{}: damaged: its last {} bytes are neither HDF5 nor a closing record", path, rest));
+  }
+  return opened;
+}
 
 // Every count is bounded by the file before it is used.
 void check_counts(const TokenShardInfo& info, const hdf5::Dataset& tokens,
                   const hdf5::Dataset& documents) {
-  const auto require = [&](bool ok, const std::string& what) {
-    if (!ok) throw DataError(fmt::format("{}: {}", info.path, what));
-  };
   tokens.check_one_dimensional();
   documents.check_one_dimensional();
   documents.check_type(hdf5::ElementType::kU64);
-  require(tokens.type() == hdf5::ElementType::kU16 || tokens.type() == hdf5::ElementType::kU32,
+  require(info,
+          tokens.type() == hdf5::ElementType::kU16 || tokens.type() == hdf5::ElementType::kU32,
           fmt::format("/tokens is {}, not uint16 or uint32", hdf5::name_of(tokens.type())));
-  require(info.tokens == tokens.elements(),
+  tokens.check_stored();
+  documents.check_stored();
+  require(info, info.tokens == tokens.elements(),
           fmt::format("the header promises {} tokens, the file holds {}", info.tokens,
                       tokens.elements()));
-  require(info.documents == documents.elements(),
+  require(info, info.documents == documents.elements(),
           fmt::format("the header promises {} documents, the file holds {}", info.documents,
                       documents.elements()));
-  require(info.tokens > 0, "there are no tokens");
-  require(info.original_bytes >= 0, "a negative number of original bytes");
-  require(info.vocabulary >= 2 && info.vocabulary <= std::numeric_limits<std::int32_t>::max(),
+  require(info, info.tokens > 0, "there are no tokens");
+  require(info, info.original_bytes >= 0, "a negative number of original bytes");
+  require(info, info.vocabulary >= 2 && info.vocabulary <= std::numeric_limits<std::int32_t>::max(),
           fmt::format("a vocabulary of {}", info.vocabulary));
-  require(info.end_of_text >= 0 && info.end_of_text < info.vocabulary,
+  require(info, info.end_of_text >= 0 && info.end_of_text < info.vocabulary,
           fmt::format("end of text is token {} of a vocabulary of {}", info.end_of_text,
                       info.vocabulary));
 }
 
-}  // namespace
+void check_block_checksums(const TokenShardInfo& info, const hdf5::File& file,
+                           const hdf5::Dataset& checksums) {
+  checksums.check_one_dimensional();
+  checksums.check_type(hdf5::ElementType::kU64);
+  checksums.check_stored();
+  const std::int64_t block = file.integer_attribute("/token_checksums", "block_bytes");
+  require(info, block == kBlockBytes,
+          fmt::format("a checksum for each {} bytes of tokens; this program reads one for each {}",
+                      block, kBlockBytes));
+  const std::int64_t blocks = blocks_of(info.tokens * info.token_bytes);
+  require(info, checksums.elements() == blocks,
+          fmt::format("{} checksums for {} blocks of tokens", checksums.elements(), blocks));
+}
 
-TokenShardInfo read_token_shard_info(const std::string& path) {
-  const hdf5::File file = hdf5::File::open(path);
-  if (!file.exists("/tokens") || !file.has_attribute("/", "format_version")) {
-    throw DataError(path + ": not a token shard (made by `trireme prepare`)");
+// Whether documents [begin, end) start at tokens that rise; `next` is the lowest place where the
+// first of them may start, and is moved on.
+void check_documents(const TokenShardInfo& info, const hdf5::Dataset& documents, std::int64_t begin,
+                     std::int64_t end, std::uint64_t& next, RunningChecksum* checksum = nullptr) {
+  std::vector<std::uint64_t> starts;
+  for (std::int64_t at = begin; at < end; at += kVerifyElements) {
+    starts.resize(static_cast<std::size_t>(std::min(kVerifyElements, end - at)));
+    documents.read(at, std::span<std::uint64_t>(starts));
+    if (checksum) checksum->add(starts.data(), starts.size() * sizeof(std::uint64_t));
+    for (std::size_t i = 0; i < starts.size(); ++i) {
+      const std::int64_t document = at + static_cast<std::int64_t>(i);
+      if (document == 0 && starts[i] != 0) {
+        throw DataError(fmt::format("{}: /documents is damaged: the first one starts at token {}",
+                                    info.path, starts[i]));
+      }
+      if (starts[i] < next || starts[i] >= static_cast<std::uint64_t>(info.tokens)) {
+        throw DataError(fmt::format(
+            "{}: /documents is damaged: number {} starts at token {}; expected {} to {}", info.path,
+            document, starts[i], next, info.tokens - 1));
+      }
+      next = starts[i] + 1;
+    }
   }
-  const std::int64_t version = file.integer_attribute("/", "format_version");
-  if (version != kTokenShardVersion) {
-    throw DataError(fmt::format("{}: token shard of format version {}; this program reads {}", path,
-                                version, kTokenShardVersion));
+}
+
+void check_some_documents(const TokenShardInfo& info, const hdf5::Dataset& documents) {
+  const std::int64_t count = std::min(info.documents, kCheckedDocuments);
+  std::uint64_t next = 0;
+  check_documents(info, documents, 0, count, next);
+  if (info.documents > count) {
+    check_documents(info, documents, info.documents - 1, info.documents, next);
   }
-  TokenShardInfo info;
-  info.path = path;
+}
+
+// What the record does not cover is what has checksums of its own.
+void check_ranges(const TokenShardInfo& info, const hdf5::File& file,
+                  const std::vector<ByteRange>& ranges) {
+  std::vector<ByteRange> expected;
+  for (const char* name : {"/tokens", "/documents", "/token_checksums"}) {
+    if (!file.exists(name)) continue;
+    const hdf5::Dataset dataset = file.dataset(name);
+    const std::int64_t bytes =
+        dataset.elements() * static_cast<std::int64_t>(hdf5::size_of(dataset.type()));
+    if (bytes > 0) expected.push_back({dataset.contiguous_offset().value_or(-1), bytes});
+  }
+  std::sort(expected.begin(), expected.end(),
+            [](const ByteRange& a, const ByteRange& b) { return a.offset < b.offset; });
+  require(info, expected == ranges, "its datasets do not lie where its closing record says");
+}
+
+void read_tokenizer(TokenShardInfo& info, const hdf5::File& file) {
+  info.tokenizer_kind = file.string_attribute("/", "tokenizer");
+  const hdf5::Dataset stored = file.dataset("/tokenizer");
+  require(info, stored.elements() <= kMaxTokenizerBytes,
+          fmt::format("a tokenizer of {} bytes; at most {} are read", stored.elements(),
+                      kMaxTokenizerBytes));
+  stored.check_type(hdf5::ElementType::kU8);
+  stored.check_stored();
+  const auto model = stored.read<std::uint8_t>();
+  info.tokenizer_model.assign(model.begin(), model.end());
+  // A damaged model would decode to other text without a word.
+  if (file.has_attribute("/tokenizer", "checksum") &&
+      file.string_attribute("/tokenizer", "checksum") != checksum_of_model(info.tokenizer_model)) {
+    throw DataError(info.path + ": the tokenizer inside is damaged: its checksum differs");
+  }
+}
+
+void read_attributes(TokenShardInfo& info, const hdf5::File& file) {
   info.tokens = file.integer_attribute("/", "tokens");
   info.documents = file.integer_attribute("/", "documents");
   info.original_bytes = file.integer_attribute("/", "original_bytes");
   info.vocabulary = file.integer_attribute("/", "vocabulary");
   info.end_of_text = file.integer_attribute("/", "end_of_text");
-  info.tokenizer_kind = file.string_attribute("/", "tokenizer");
   info.source = file.string_attribute("/", "source");
   info.split = file.string_attribute("/", "split");
   info.checksum = file.string_attribute("/", "checksum");
-  const auto model = file.dataset("/tokenizer").read<std::uint8_t>();
-  info.tokenizer_model.assign(model.begin(), model.end());
-  // A damaged model would decode to other text without a word.
-  if (file.has_attribute("/tokenizer", "checksum") &&
-      file.string_attribute("/tokenizer", "checksum") != checksum_of_model(info.tokenizer_model)) {
-    throw DataError(path + ": the tokenizer inside is damaged: its checksum differs");
-  }
-  const hdf5::Dataset tokens = file.dataset("/tokens");
-  check_counts(info, tokens, file.dataset("/documents"));
-  info.token_bytes = static_cast<std::int64_t>(hdf5::size_of(tokens.type()));
-  info.data_offset = tokens.contiguous_offset().value_or(-1);
-  return info;
 }
 
-namespace {
+std::int64_t version_of(const hdf5::File& file) {
+  if (!file.exists("/tokens") || !file.has_attribute("/", "format_version")) {
+    throw DataError(file.path() + ": not a token shard (made by `trireme prepare`)");
+  }
+  const std::int64_t version = file.integer_attribute("/", "format_version");
+  if (version < 1 || version > kTokenShardVersion) {
+    throw DataError(fmt::format("{}: token shard of format version {}; this program reads 1 to {}",
+                                file.path(), version, kTokenShardVersion));
+  }
+  return version;
+}
 
 template <class T>
-std::string checksum_of(const hdf5::Dataset& tokens, const TokenShardInfo& info) {
-  const std::unique_ptr<XXH64_state_t, decltype(&XXH64_freeState)> state(XXH64_createState(),
-                                                                         XXH64_freeState);
-  XXH64_reset(state.get(), 0);
-  std::vector<T> values;
+void check_tokens(const TokenShardInfo& info) {
+  TokenFile file(info);
+  RunningChecksum whole;
+  std::vector<T> blocks;
   for (std::int64_t at = 0; at < info.tokens; at += kVerifyElements) {
-    values.resize(static_cast<std::size_t>(std::min(kVerifyElements, info.tokens - at)));
-    tokens.read(at, std::span<T>(values));
-    XXH64_update(state.get(), values.data(), values.size() * sizeof(T));
-    const T largest = *std::max_element(values.begin(), values.end());
-    if (largest >= info.vocabulary) {
-      throw DataError(fmt::format("{}: token {} is outside the vocabulary of {}", info.path,
-                                  largest, info.vocabulary));
-    }
+    const auto tokens = file.read(at, std::min(kVerifyElements, info.tokens - at), blocks);
+    whole.add(tokens.data(), tokens.size_bytes());
   }
-  return checksum_text(XXH64_digest(state.get()));
+  require(info, whole.text() == info.checksum,
+          fmt::format("the tokens are damaged: their checksum is {}, the header says {}",
+                      whole.text(), info.checksum));
 }
 
 }  // namespace
 
-std::string checksum_text(std::uint64_t digest) {
-  return fmt::format("xxh64:{:016x}", digest);
-}
-
-std::string checksum_of_model(const std::string& model) {
-  return checksum_text(XXH64(model.data(), model.size(), 0));
-}
-
-void verify_token_shard(const std::string& path) {
-  const TokenShardInfo info = read_token_shard_info(path);
-  const hdf5::File file = hdf5::File::open(path);
-  const hdf5::Dataset tokens = file.dataset("/tokens");
-  const std::string checksum = info.token_bytes == 2 ? checksum_of<std::uint16_t>(tokens, info)
-                                                     : checksum_of<std::uint32_t>(tokens, info);
-  if (checksum != info.checksum) {
-    throw DataError(
-        fmt::format("{}: the tokens are damaged: their checksum is {}, the header says "
-                    "{}",
-                    path, checksum, info.checksum));
-  }
-  std::uint64_t next = 0;  // the lowest place where a document may start
-  const hdf5::Dataset documents = file.dataset("/documents");
-  std::vector<std::uint64_t> starts;
-  for (std::int64_t at = 0; at < info.documents; at += kVerifyElements) {
-    starts.resize(static_cast<std::size_t>(std::min(kVerifyElements, info.documents - at)));
-    documents.read(at, std::span<std::uint64_t>(starts));
-    for (const std::uint64_t start : starts) {
-      if (start < next || start >= static_cast<std::uint64_t>(info.tokens)) {
-        throw DataError(fmt::format("{}: /documents does not rise within the tokens", path));
-      }
-      next = start + 1;
+std::vector<std::string> token_shard_files(const std::string& path) {
+  std::error_code error;
+  if (!fs::is_directory(path, error)) return {path};
+  std::vector<std::string> files;
+  for (fs::directory_iterator entry(path, error), end; !error && entry != end;
+       entry.increment(error)) {
+    std::error_code ignored;
+    if (entry->is_regular_file(ignored) && entry->path().extension() == ".h5") {
+      files.push_back(entry->path().string());
     }
   }
+  if (error) throw DataError(fmt::format("{}: cannot be listed: {}", path, error.message()));
+  if (files.empty()) throw DataError(path + ": the folder holds no shards (*.h5)");
+  std::sort(files.begin(), files.end());
+  return files;
+}
+
+TokenShardInfo read_token_shard_info(const std::string& path) {
+  const auto [record, file] = open_checked(path);
+  TokenShardInfo info;
+  info.path = path;
+  info.format_version = version_of(file);
+  read_attributes(info, file);
+  read_tokenizer(info, file);
+  const hdf5::Dataset tokens = file.dataset("/tokens");
+  const hdf5::Dataset documents = file.dataset("/documents");
+  check_counts(info, tokens, documents);
+  info.token_bytes = static_cast<std::int64_t>(hdf5::size_of(tokens.type()));
+  info.data_offset = tokens.contiguous_offset().value_or(-1);
+  if (info.format_version >= 2) {
+    const hdf5::Dataset checksums = file.dataset("/token_checksums");
+    check_block_checksums(info, file, checksums);
+    info.checksum_offset = checksums.contiguous_offset().value_or(-1);
+  }
+  info.has_record = record.has_value();
+  if (record) check_ranges(info, file, *record);
+  check_some_documents(info, documents);
+  return info;
+}
+
+TokenShardInfo verify_token_shard(const std::string& path) {
+  TokenShardInfo info = read_token_shard_info(path);
+  info.token_bytes == 2 ? check_tokens<std::uint16_t>(info) : check_tokens<std::uint32_t>(info);
+  const hdf5::File file = hdf5::File::open(path);
+  std::uint64_t next = 0;
+  RunningChecksum starts;
+  check_documents(info, file.dataset("/documents"), 0, info.documents, next, &starts);
+  if (file.has_attribute("/documents", "checksum")) {
+    require(info, file.string_attribute("/documents", "checksum") == starts.text(),
+            "/documents is damaged: its checksum differs");
+  }
+  return info;
 }
 
 }  // namespace trireme

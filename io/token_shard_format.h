@@ -1,14 +1,37 @@
-// What writer and reader of token shards share.
+// What writer and readers of token shards share (format: io/README.md, "Token shards").
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 
 namespace trireme {
 
-inline constexpr std::int64_t kTokenShardVersion = 1;
+inline constexpr std::int64_t kTokenShardVersion = 2;
+
+// Of version 2: each block of so many bytes of /tokens has a checksum in /token_checksums.
+inline constexpr std::int64_t kBlockBytes = 4096;
+
+constexpr std::int64_t blocks_of(std::int64_t bytes) {
+  return (bytes + kBlockBytes - 1) / kBlockBytes;
+}
+std::uint64_t block_checksum(const void* bytes, std::size_t count);
 
 std::string checksum_text(std::uint64_t digest);  // "xxh64:0123456789abcdef"
 std::string checksum_of_model(const std::string& model);
+
+// XXH64 (seed 0) of bytes that come in parts.
+class RunningChecksum {
+ public:
+  RunningChecksum();
+  ~RunningChecksum();
+  void add(const void* bytes, std::size_t count);
+  std::string text() const;  // as checksum_text
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
 
 }  // namespace trireme

@@ -1,15 +1,16 @@
 #include <cerrno>
 #include <cstring>
+#include <functional>
 
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <unistd.h>
-#include <xxhash.h>
 
 #include "trireme/base/error.h"
 #include "trireme/io/hdf5.h"
 #include "trireme/io/token_shard.h"
 
+#include "closing_record.h"
 #include "posix_file.h"
 #include "spool_file.h"
 #include "token_shard_format.h"
@@ -19,16 +20,41 @@ namespace {
 
 constexpr std::size_t kCopyElements = std::size_t{1} << 20;
 
-template <class T>
-void copy(SpoolFile& from, hdf5::Dataset to) {
+// Copies the spooled values into a dataset, and hands each part to `look`.
+template <class T, class Look>
+void copy(SpoolFile& from, hdf5::Dataset to, const Look& look) {
   std::vector<T> values;
   const std::uint64_t count = from.size() / sizeof(T);
   for (std::uint64_t at = 0; at < count; at += kCopyElements) {
     values.resize(std::min<std::uint64_t>(kCopyElements, count - at));
     from.read(at * sizeof(T), std::as_writable_bytes(std::span(values)));
     to.write(static_cast<std::int64_t>(at), std::span<const T>(values));
+    look(std::as_bytes(std::span<const T>(values)));
   }
 }
+
+// Fills /token_checksums while the tokens come by, in parts of whole blocks.
+class BlockChecksums {
+ public:
+  explicit BlockChecksums(hdf5::Dataset to) : to_(std::move(to)) {}
+
+  void operator()(std::span<const std::byte> tokens) {
+    checksums_.clear();
+    while (!tokens.empty()) {
+      const auto block = tokens.first(std::min(tokens.size(), std::size_t{kBlockBytes}));
+      checksums_.push_back(block_checksum(block.data(), block.size()));
+      tokens = tokens.subspan(block.size());
+    }
+    to_.write(written_, std::span<const std::uint64_t>(checksums_));
+    written_ += std::ssize(checksums_);
+  }
+
+ private:
+  hdf5::Dataset to_;
+  std::vector<std::uint64_t> checksums_;
+  std::int64_t written_ = 0;
+};
+static_assert(kCopyElements % kBlockBytes == 0, "parts are whole blocks");
 
 }  // namespace
 
@@ -44,10 +70,7 @@ class TokenShardWriter::Impl {
         source_(std::move(source)),
         token_bytes_(tokenizer_->vocabulary() <= 65536 ? 2 : 4),
         tokens_(path_ + ".tokens.partial"),
-        documents_(path_ + ".documents.partial"),
-        checksum_(XXH64_createState(), XXH64_freeState) {
-    XXH64_reset(checksum_.get(), 0);
-  }
+        documents_(path_ + ".documents.partial") {}
 
   ~Impl() {
     if (created_) ::unlink(partial_.c_str());
@@ -57,6 +80,7 @@ class TokenShardWriter::Impl {
               std::uint64_t original_bytes) {
     std::vector<std::uint64_t> starts(document_starts.begin(), document_starts.end());
     for (std::uint64_t& start : starts) start += token_count_;
+    document_checksum_.add(starts.data(), starts.size() * sizeof(std::uint64_t));
     documents_.append(std::as_bytes(std::span(starts)));
     if (token_bytes_ == 2) {
       narrow_.assign(tokens.begin(), tokens.end());
@@ -75,7 +99,7 @@ class TokenShardWriter::Impl {
     } catch (const Hdf5Error& error) {
       throw RunFolderError(error.what());
     }
-    PosixFile(partial_, O_RDWR).sync();
+    close_with_record();
     if (::rename(partial_.c_str(), path_.c_str()) != 0) {
       throw RunFolderError(
           fmt::format("{}: cannot be renamed: {}", partial_, std::strerror(errno)));
@@ -90,7 +114,7 @@ class TokenShardWriter::Impl {
 
  private:
   void add(std::span<const std::byte> bytes) {
-    XXH64_update(checksum_.get(), bytes.data(), bytes.size());
+    checksum_.add(bytes.data(), bytes.size());
     tokens_.append(bytes);
   }
 
@@ -102,17 +126,24 @@ class TokenShardWriter::Impl {
     hdf5::File file = hdf5::File::create(partial_);
     created_ = true;
     const auto type = token_bytes_ == 2 ? ElementType::kU16 : ElementType::kU32;
+    const auto blocks = blocks_of(static_cast<std::int64_t>(tokens_.size()));
     const auto tokens = file.create_dataset("/tokens", type, extent(token_count_));
-    token_bytes_ == 2 ? copy<std::uint16_t>(tokens_, tokens) : copy<std::uint32_t>(tokens_, tokens);
-    copy<std::uint64_t>(
-        documents_, file.create_dataset("/documents", ElementType::kU64, extent(document_count_)));
+    const auto documents =
+        file.create_dataset("/documents", ElementType::kU64, extent(document_count_));
+    BlockChecksums checksums(
+        file.create_dataset("/token_checksums", ElementType::kU64, hdf5::Extents{blocks}));
+    token_bytes_ == 2 ? copy<std::uint16_t>(tokens_, tokens, std::ref(checksums))
+                      : copy<std::uint32_t>(tokens_, tokens, std::ref(checksums));
+    copy<std::uint64_t>(documents_, documents, [](std::span<const std::byte>) {});
+    file.set_attribute("/token_checksums", "block_bytes", kBlockBytes);
+    set_text(file, "/documents", "checksum", document_checksum_.text());
     const std::string& model = tokenizer_->model();
     auto stored = file.create_dataset("/tokenizer", ElementType::kU8, extent(model.size()));
     if (!model.empty()) {
       const auto* bytes = reinterpret_cast<const std::uint8_t*>(model.data());
       stored.write(0, std::span(bytes, model.size()));
     }
-    file.set_attribute("/tokenizer", "checksum", checksum_of_model(model));
+    set_text(file, "/tokenizer", "checksum", checksum_of_model(model));
     write_attributes(file);
     file.close();
   }
@@ -124,10 +155,34 @@ class TokenShardWriter::Impl {
     file.set_attribute("/", "original_bytes", static_cast<std::int64_t>(original_bytes_));
     file.set_attribute("/", "vocabulary", std::int64_t{tokenizer_->vocabulary()});
     file.set_attribute("/", "end_of_text", std::int64_t{tokenizer_->end_of_text()});
-    file.set_attribute("/", "tokenizer", std::string(tokenizer_->kind()));
-    file.set_attribute("/", "source", source_);
-    file.set_attribute("/", "split", split_);
-    file.set_attribute("/", "checksum", checksum_text(XXH64_digest(checksum_.get())));
+    set_text(file, "/", "tokenizer", std::string(tokenizer_->kind()));
+    set_text(file, "/", "source", source_);
+    set_text(file, "/", "split", split_);
+    set_text(file, "/", "checksum", checksum_.text());
+  }
+
+  // Of fixed length: a string of variable length would need a heap that no checksum covers.
+  static void set_text(hdf5::File& file, const char* object, const char* name,
+                       const std::string& text) {
+    file.set_attribute(object, name, text, hdf5::StringKind::kFixed);
+  }
+
+  void close_with_record() {
+    std::vector<ByteRange> data;
+    {
+      const hdf5::File file = hdf5::File::open(partial_);
+      for (const char* name : {"/tokens", "/documents", "/token_checksums"}) {
+        const hdf5::Dataset dataset = file.dataset(name);
+        if (dataset.elements() == 0) continue;
+        const auto offset = dataset.contiguous_offset();
+        TRIREME_CHECK(offset, fmt::format("{}: {} has no place in the file", partial_, name));
+        data.push_back({*offset, dataset.elements() *
+                                     static_cast<std::int64_t>(hdf5::size_of(dataset.type()))});
+      }
+    }
+    PosixFile file(partial_, O_RDWR);
+    append_record(file, std::move(data));
+    file.sync();
   }
 
   std::string path_, partial_;
@@ -135,7 +190,7 @@ class TokenShardWriter::Impl {
   std::string split_, source_;
   int token_bytes_;
   SpoolFile tokens_, documents_;
-  std::unique_ptr<XXH64_state_t, decltype(&XXH64_freeState)> checksum_;
+  RunningChecksum checksum_, document_checksum_;  // of /tokens, of /documents
   std::vector<std::uint16_t> narrow_;
   std::uint64_t token_count_ = 0, document_count_ = 0, original_bytes_ = 0;
   bool created_ = false;

@@ -11,6 +11,7 @@
 #include "trireme/train/compute_device.h"
 #include "trireme/train/setup.h"
 
+#include "cli/actions.h"
 #include "cli/commands.h"
 
 namespace trireme::cli {
@@ -233,19 +234,11 @@ void declare(Options& options, BenchArguments& given) {
 }
 
 const Bench& find_bench(const std::vector<std::string>& words) {
+  if (words.size() == 1) return find_action("bench", benches(), words[0]);
   std::vector<std::string> names;
-  for (const Bench& one : benches()) {
-    if (words.size() == 1 && one.name == words[0]) return one;
-    names.emplace_back(one.name);
-  }
-  if (words.size() != 1) {
-    throw ConfigError(fmt::format("bench takes one word, {}, not '{}'", fmt::join(names, " or "),
-                                  fmt::join(words, " ")));
-  }
-  const auto nearest = nearest_name(words[0], names);
-  throw ConfigError(fmt::format("bench {}: unknown; {}", words[0],
-                                nearest ? fmt::format("did you mean {}?", *nearest)
-                                        : fmt::format("there are {}", fmt::join(names, ", "))));
+  for (const Bench& one : benches()) names.emplace_back(one.name);
+  throw ConfigError(fmt::format("bench takes one word, {}, not '{}'", fmt::join(names, " or "),
+                                fmt::join(words, " ")));
 }
 
 void refuse_flags_of_others(const Bench& bench, const Options& options,

@@ -11,6 +11,7 @@
 #include "trireme/config/options.h"
 #include "trireme/io/run_branch.h"
 
+#include "cli/actions.h"
 #include "cli/commands.h"
 #include "cli/text.h"
 
@@ -167,18 +168,6 @@ struct Action {
   ExitStatus (*run)(const std::string& path);
 };
 
-const Action& find_action(const std::vector<Action>& actions, const std::string& name) {
-  std::vector<std::string> names;
-  for (const Action& action : actions) {
-    if (action.name == name) return action;
-    names.push_back(action.name);
-  }
-  const auto nearest = nearest_name(name, names);
-  throw ConfigError(fmt::format("checkpoint {}: unknown; {}", name,
-                                nearest ? fmt::format("did you mean {}?", *nearest)
-                                        : fmt::format("there are {}", fmt::join(names, ", "))));
-}
-
 }  // namespace
 
 Work parse_checkpoint(const Arguments& arguments) {
@@ -199,7 +188,7 @@ Work parse_checkpoint(const Arguments& arguments) {
     throw ConfigError("checkpoint list|inspect|verify|prune PATH: nothing is given");
   static const std::vector<Action> actions = {
       {"list", list}, {"inspect", inspect}, {"verify", verify}, {"prune", prune}};
-  const Action& action = find_action(actions, words[0]);
+  const Action& action = find_action("checkpoint", actions, words[0]);
   if (words.size() != 2) {
     throw ConfigError(fmt::format("checkpoint {} takes one PATH, not {}: a run's folder or a file",
                                   action.name, words.size() - 1));

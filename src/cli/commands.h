@@ -46,6 +46,7 @@ void require_single_process(std::string_view command);
 Work parse_bench(const Arguments& arguments);
 Work parse_checkpoint(const Arguments& arguments);
 Work parse_completion(const Arguments& arguments);
+Work parse_data(const Arguments& arguments);
 Work parse_doctor(const Arguments& arguments);
 Work parse_eval(const Arguments& arguments);
 Work parse_generate(const Arguments& arguments);

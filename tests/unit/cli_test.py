@@ -31,7 +31,7 @@ class Commands(ProgramTest):
     def test_lists_the_commands(self):
         text = self.expect_done()
         self.assertEqual(text, self.expect_done("--help"))
-        for command in ("train", "prepare", "checkpoint", "top", "bench", "version"):
+        for command in ("train", "prepare", "data", "checkpoint", "top", "bench", "version"):
             self.assertRegex(text, rf"(?m)^  {command} +\S")
             self.assertIn("usage: trireme " + command, self.expect_done(command, "--help"))
 
@@ -290,7 +290,7 @@ class Checkpoint(ProgramTest):
         for action in ("list", "inspect", "verify"):
             self.refuse(4, "nowhere: No such file or directory; expected a checkpoint", action, "nowhere")
             self.refuse(4, "there are no checkpoints", action, ".")
-            self.refuse(4, "train.h5: not a complete checkpoint: ", action, shard)
+            self.refuse(4, "train.h5: not a checkpoint", action, shard)
             self.refuse(4, "text.txt: not a complete checkpoint: ", action, "text.txt")
 
     def test_finds_damage(self):
@@ -305,6 +305,66 @@ class Checkpoint(ProgramTest):
             done = self.refuse(4, message, "verify", "run")
             self.assertIn("step-00000001.h5: good, step 1", done.stdout)
             self.assertNotIn("step-00000002.h5", done.stdout)
+
+
+class Data(ProgramTest):
+    def shards(self, count=2):
+        """Shards of some blocks each, in the folder many."""
+        text = self.folder / "long.txt"
+        text.write_text("a line of text that is repeated\n" * 1000, encoding="utf-8")
+        many = self.folder / "many"
+        many.mkdir()
+        for i in range(count):
+            self.expect_done("prepare", "--input", text, "--tokenizer", "byte", "--output", self.folder / f"p{i}")
+            (self.folder / f"p{i}/train.h5").rename(many / f"{i}.h5")
+        return [many / f"{i}.h5" for i in range(count)]
+
+    def refuse(self, status, message, *arguments):
+        return self.expect_refusal(status, message, "data", *arguments)
+
+    def test_looks_at_good_ones(self):
+        first, second = self.shards()
+        for words in (["many"], [first, second], [f"{first}=0.7,{second}=0.3"]):
+            lines = self.expect_done("data", "list", *words).splitlines()
+            self.assertEqual([line.split()[0] for line in lines], ["tokens", "32001", "32001", "64002"])
+            self.assertEqual(self.expect_done("data", "verify", *words).count(": good, 32001 tokens, "), 2)
+            text = self.expect_done("data", "inspect", *words)
+            for line in ("^format version +2$", "^tokens +32001 of 2 bytes, contiguous$", "^vocabulary +257$",
+                         "^checked +headers by the closing record, tokens as they are read$",
+                         "^checksum +xxh64:[0-9a-f]{16}$"):
+                self.assertRegex(text, f"(?m){line}")
+
+    def test_refuses_words(self):
+        self.refuse(2, "data list|inspect|verify PATH...: nothing is given")
+        self.refuse(2, "data verfy: unknown; did you mean verify?", "verfy", "many")
+        self.refuse(2, "data list needs a PATH", "list")
+        self.refuse(2, "data a.h5=x: ", "list", "a.h5=x")
+
+    def test_refuses_what_is_no_shard(self):
+        (self.folder / "none").mkdir()
+        (self.folder / "text.txt").write_text("no shard", encoding="utf-8")
+        for action in ("list", "inspect", "verify"):
+            self.refuse(3, "nowhere: ", action, "nowhere")
+            self.refuse(3, "none: the folder holds no shards (*.h5)", action, "none")
+            self.refuse(3, "text.txt: not an HDF5 file", action, "text.txt")
+
+    def test_finds_damage(self):
+        first, second = self.shards()
+        whole = first.read_bytes()
+        offset = whole.index(b"a\0 \0l\0i\0n\0e\0")
+        def flipped(at):
+            return whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1:]
+        for damaged, message in ((flipped(offset + 5000), "0.h5: damaged: tokens 2048 to 4095 (block 1) do not "
+                                                          "match their checksum"),
+                                 (flipped(100), "0.h5: damaged: its headers do not match their checksum"),
+                                 (flipped(len(whole) - 1), "0.h5: damaged: its closing record does not match"),
+                                 (whole[:-40], "neither HDF5 nor a closing record"),
+                                 (whole[:len(whole) // 2], "0.h5: "),
+                                 (b"", "0.h5: not an HDF5 file")):
+            first.write_bytes(damaged)
+            done = self.refuse(3, message, "verify", "many")
+            self.assertIn("1.h5: good, 32001 tokens", done.stdout)
+            self.assertNotIn("0.h5", done.stdout)
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include "trireme/base/error.h"
 #include "trireme/io/batch_reader.h"
@@ -209,13 +210,15 @@ TEST_F(Dataset, FoldersGiveTheShardsOfTheSplit) {
   EXPECT_THROW(TokenDataset::open({{{folder}}, "test", 4}), DataError);
 }
 
-// The shard as another program may write it: compressed, with tokens of any type.
+// The shard as another program may write it: compressed, with tokens of any type, strings of
+// variable length and no closing record. `missing` tokens before the others are claimed, but not
+// there.
 template <class T>
 void rewrite(const std::string& path, const std::string& to, hdf5::ElementType type,
-             const std::vector<T>& tokens) {
+             const std::vector<T>& tokens, std::int64_t version = 1, std::int64_t missing = 0) {
   hdf5::File file = hdf5::File::create(to);
   const hdf5::File from = hdf5::File::open(path);
-  file.create_dataset("/tokens", type, {0}, {100, 4}).append(std::span<const T>(tokens));
+  file.create_dataset("/tokens", type, {missing}, {100, 4}).append(std::span<const T>(tokens));
   const std::vector<std::uint64_t> starts = {0};
   file.create_dataset("/documents", hdf5::ElementType::kU64, {1})
       .write(0, std::span<const std::uint64_t>(starts));
@@ -227,6 +230,13 @@ void rewrite(const std::string& path, const std::string& to, hdf5::ElementType t
       file.set_attribute("/", name, from.integer_attribute("/", name));
     }
   }
+  file.set_attribute("/", "format_version", version);
+  if (version >= 2) {
+    const auto checksums = from.dataset("/token_checksums").read<std::uint64_t>();
+    file.create_dataset("/token_checksums", hdf5::ElementType::kU64, {0}, {64, 4})
+        .append(std::span<const std::uint64_t>(checksums));
+    file.set_attribute("/token_checksums", "block_bytes", std::int64_t{4096});
+  }
   file.close();
 }
 
@@ -235,11 +245,153 @@ TEST_F(Dataset, ChunkedAndCompressedTokensReadTheSame) {
   const Ints tokens = tokens_of(path);
   const std::vector<std::uint16_t> raw(tokens.begin(), tokens.end());
   const std::string other = (folder_.path() / "b.h5").string();
-  rewrite<std::uint16_t>(path, other, hdf5::ElementType::kU16, raw);
-  EXPECT_EQ(read_token_shard_info(other).data_offset, -1);
-  verify_token_shard(other);
-  const auto a = open({{path}}, 16), b = open({{other}}, 16);
-  EXPECT_EQ(a->read(range(0, 300)).tokens, b->read(range(0, 300)).tokens);
+  for (const std::int64_t version : {1, 2}) {
+    rewrite<std::uint16_t>(path, other, hdf5::ElementType::kU16, raw, version);
+    const TokenShardInfo info = verify_token_shard(other);
+    EXPECT_EQ(info.data_offset, -1);
+    EXPECT_EQ(info.format_version, version);
+    EXPECT_FALSE(info.has_record);
+    const auto a = open({{path}}, 16), b = open({{other}}, 16);
+    EXPECT_EQ(a->read(range(0, 300)).tokens, b->read(range(0, 300)).tokens);
+  }
+}
+
+// Changes one byte of a file.
+void flip(const std::string& path, std::int64_t at) {
+  std::fstream file(path, std::ios::binary | std::ios::in | std::ios::out);
+  file.seekg(at);
+  const char byte = static_cast<char>(file.get());
+  file.seekp(at);
+  file.put(static_cast<char>(byte ^ 1));
+}
+
+template <class Read>
+std::string fault_of(const Read& read) {
+  try {
+    read();
+    return "no fault";
+  } catch (const DataError& error) {
+    return error.what();
+  }
+}
+
+TEST_F(Dataset, AFlippedTokenIsFoundByWhoReadsIt) {
+  const std::string whole = shard("a.h5", {9000});  // 9001 tokens: blocks of 2048, the last of 809
+  const TokenShardInfo info = read_token_shard_info(whole);
+  EXPECT_EQ(info.format_version, 2);
+  EXPECT_TRUE(info.has_record);
+  for (const std::int64_t token : {0, 2047, 2048, 5000, 8192, 9000}) {
+    const std::string path = (folder_.path() / "b.h5").string();
+    fs::copy_file(whole, path, fs::copy_options::overwrite_existing);
+    flip(path, info.data_offset + 2 * token);
+    const std::int64_t block = token / 2048;
+    const std::string words =
+        fmt::format("b.h5: damaged: tokens {} to {} (block {}) do not match their checksum",
+                    block * 2048, std::min<std::int64_t>(block * 2048 + 2047, 9000), block);
+    const auto dataset = open({{path}}, 100, SampleOrder::kSequential);
+    for (std::uint64_t n = 0; n < dataset->samples(); ++n) {
+      const std::int64_t begin = std::max<std::int64_t>(100 * static_cast<std::int64_t>(n) - 1, 0);
+      const std::int64_t end =
+          std::min<std::int64_t>(100 * static_cast<std::int64_t>(n) + 99, 9000);
+      const bool touched = begin / 2048 <= block && block <= end / 2048;
+      const std::string what = fault_of([&] { dataset->read(std::vector{n}); });
+      if (touched) {
+        EXPECT_NE(what.find(words), std::string::npos) << what;
+      } else {
+        EXPECT_EQ(what, "no fault") << "token " << token << ", sample " << n;
+      }
+    }
+    EXPECT_NE(fault_of([&] { verify_token_shard(path); }).find(words), std::string::npos);
+  }
+}
+
+TEST_F(Dataset, AFlippedTokenIsFoundInOtherFormsOfAShard) {
+  const std::string path = shard("a.h5", {5000});
+  const Ints tokens = tokens_of(path);
+  std::vector<std::uint16_t> raw(tokens.begin(), tokens.end());
+  raw[3000] ^= 1;
+  const std::string other = (folder_.path() / "b.h5").string();
+  rewrite<std::uint16_t>(path, other, hdf5::ElementType::kU16, raw, 2);  // compressed
+  const auto row = std::vector<std::uint64_t>{187};                      // tokens 2992 to 3007
+  EXPECT_NE(fault_of([&] {
+              open({{other}}, 16, SampleOrder::kSequential)->read(row);
+            }).find("tokens 2048 to 4095 (block 1)"),
+            std::string::npos);
+  // Version 1 has no checksums of blocks: that of the whole finds it.
+  rewrite<std::uint16_t>(path, other, hdf5::ElementType::kU16, raw, 1);
+  EXPECT_NO_THROW(open({{other}}, 16, SampleOrder::kSequential)->read(row));
+  EXPECT_NE(fault_of([&] {
+              verify_token_shard(other);
+            }).find("the tokens are damaged: their checksum is"),
+            std::string::npos);
+}
+
+TEST_F(Dataset, MoreShardsThanFilesMayBeOpen) {
+  std::vector<WeightedPath> paths;
+  for (int i = 0; i < 200; ++i) {
+    paths.push_back({shard(fmt::format("many/{:03}.h5", i), {20}, i)});
+  }
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+  rlimit few = before;
+  few.rlim_cur = 64;
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &few), 0);
+  std::vector<Ints> rows;
+  const std::string fault = fault_of([&] {
+    const auto dataset = open(paths, 20, SampleOrder::kSequential);
+    for (int pass = 0; pass < 2; ++pass) {
+      for (std::uint64_t n = 0; n < dataset->samples(); ++n) {
+        rows.push_back(dataset->read(std::vector{n}).targets);
+      }
+    }
+    // Whoever else opens files still can.
+    std::vector<std::ifstream> others;
+    for (int i = 0; i < 32; ++i) {
+      others.emplace_back(paths[0].path);
+      EXPECT_TRUE(others.back().is_open()) << i;
+    }
+  });
+  ::setrlimit(RLIMIT_NOFILE, &before);
+  EXPECT_EQ(fault, "no fault");
+  ASSERT_EQ(rows.size(), 2u * 400u);  // 21 tokens: two samples each
+  EXPECT_EQ(rows[0][0], 0);
+  EXPECT_EQ(rows[2 * 150][0], 150);
+  EXPECT_EQ(rows[400 + 2 * 150][0], 150);
+}
+
+TEST_F(Dataset, DocumentsThatDoNotRiseAreRefused) {
+  const auto with = [&](const std::vector<std::uint64_t>& starts) {
+    const std::string path = shard("a.h5", {10, 10, 10});
+    hdf5::File file = hdf5::File::open_to_write(path);
+    file.dataset("/documents").write(0, std::span<const std::uint64_t>(starts));
+    file.close();
+    return fault_of([&] { open({{path}}, 4); });
+  };
+  EXPECT_EQ(with({0, 11, 22}), "no fault");
+  EXPECT_NE(with({1, 11, 22}).find("/documents is damaged: the first one starts at token 1"),
+            std::string::npos);
+  EXPECT_NE(with({0, 22, 11}).find("number 2 starts at token 11; expected 23 to 32"),
+            std::string::npos);
+  EXPECT_NE(with({0, 0, 22}).find("number 1 starts at token 0"), std::string::npos);
+  EXPECT_NE(with({0, 11, 33}).find("number 2 starts at token 33"), std::string::npos);
+  EXPECT_NE(with({0, 11, std::uint64_t{1} << 63}).find("number 2 starts at token"),
+            std::string::npos);
+}
+
+TEST_F(Dataset, SizesThatTheFileCannotHoldAreRefused) {
+  const std::string path = shard("a.h5", {50});
+  const std::string other = (folder_.path() / "b.h5").string();
+  const Ints tokens = tokens_of(path);
+  const std::int64_t many = std::int64_t{1} << 50;
+  rewrite<std::uint16_t>(path, other, hdf5::ElementType::kU16, {tokens.begin(), tokens.end()}, 1,
+                         many - std::ssize(tokens));
+  {
+    hdf5::File file = hdf5::File::open_to_write(other);
+    file.set_attribute("/", "tokens", many);
+    file.close();
+  }
+  const std::string what = fault_of([&] { open({{other}}, 4); });
+  EXPECT_NE(what.find("/tokens claims 2251799813685248 bytes"), std::string::npos) << what;
 }
 
 template <class Fault>
@@ -294,6 +446,7 @@ TEST_F(Dataset, RefusesHeadersThatContradictTheFile) {
   expect_fault<DataError>(altered("vocabulary", 0), "vocabulary");
   expect_fault<DataError>(altered("vocabulary", 300), "vocabulary");
   expect_fault<DataError>(altered("end_of_text", 257), "end of text");
+  expect_fault<DataError>(altered("end_of_text", 65), "its tokenizer says 256");
   expect_fault<DataError>(altered("original_bytes", -3), "original bytes");
   expect_fault<DataError>(altered("format_version", 9), "version 9");
 }
@@ -342,12 +495,14 @@ TEST_F(Dataset, RefusesBadOptions) {
 }
 
 TEST_F(Dataset, RefusesTokensOutsideTheVocabulary) {
-  const std::string path = shard("a.h5", {50});
-  hdf5::File file = hdf5::File::open_to_write(path);
-  const std::vector<std::uint16_t> bad = {257};
-  file.dataset("/tokens").write(17, std::span<const std::uint16_t>(bad));
-  file.close();
-  EXPECT_THROW(open({{path}}, 50)->read(std::vector<std::uint64_t>{0}), DataError);
+  const std::string path = shard("a.h5", {50}), other = (folder_.path() / "b.h5").string();
+  const Ints tokens = tokens_of(path);
+  std::vector<std::uint16_t> raw(tokens.begin(), tokens.end());
+  raw[17] = 257;
+  rewrite<std::uint16_t>(path, other, hdf5::ElementType::kU16, raw, 1);
+  const std::string what =
+      fault_of([&] { open({{other}}, 50)->read(std::vector<std::uint64_t>{0}); });
+  EXPECT_NE(what.find("token 17 is 257, outside the vocabulary of 257"), std::string::npos) << what;
 }
 
 // Reading ahead.

@@ -1,11 +1,19 @@
-"""Reads token shards with h5py and compares them with the text that they were made from."""
+"""Reads token shards with h5py and compares them with the text that they were made from; has trireme
+read what h5py and h5repack write.
+
+usage: shard_h5py_test.py FOLDER SHARD_MUTATION_TEST TRIREME
+"""
 import pathlib
+import shutil
+import subprocess
 import sys
 
 import h5py
+import numpy
 import xxhash
 
 folder = pathlib.Path(sys.argv[1])
+mutations, trireme = sys.argv[2:]
 text = (folder / "text.txt").read_bytes()
 documents = [document for document in text.split(b"\n\n") if document]
 
@@ -18,15 +26,22 @@ def shard_documents(path):
         assert tokens.dtype == "<u2", tokens.dtype
         assert starts.dtype == "<u8", starts.dtype
         assert shard["tokens"].chunks is None
-        assert shard.attrs["format_version"] == 1
+        assert shard.attrs["format_version"] == 2
+        assert shard["token_checksums"].attrs["block_bytes"] == 4096
+        assert shard["token_checksums"].dtype == "<u8"
+        raw = tokens.tobytes()
+        blocks = [raw[at : at + 4096] for at in range(0, len(raw), 4096)]
+        assert list(shard["token_checksums"]) == [xxhash.xxh3_64_intdigest(block) for block in blocks]
+        documents = xxhash.xxh64(starts.tobytes()).hexdigest().encode()
+        assert shard["documents"].attrs["checksum"] == b"xxh64:" + documents
         assert shard.attrs["tokens"] == len(tokens)
         assert shard.attrs["documents"] == len(starts)
         assert shard.attrs["vocabulary"] == 257
-        assert shard.attrs["tokenizer"] == "byte"
-        assert shard.attrs["source"] == str(folder / "text.txt")
-        assert shard.attrs["split"] == path.stem
+        assert shard.attrs["tokenizer"] == b"byte"
+        assert shard.attrs["source"].decode() == str(folder / "text.txt")
+        assert shard.attrs["split"].decode() == path.stem
         digest = xxhash.xxh64(tokens.tobytes(), seed=0).hexdigest()
-        assert shard.attrs["checksum"] == "xxh64:" + digest, digest
+        assert shard.attrs["checksum"].decode() == "xxh64:" + digest, digest
         end_of_text = shard.attrs["end_of_text"]
         ends = list(starts[1:]) + [len(tokens)]
         found = []
@@ -44,9 +59,109 @@ assert sorted(train + validation) == sorted(documents)
 
 with h5py.File(folder / "pieces/train.h5") as shard:
     model = shard["tokenizer"][:].tobytes()
-    assert shard.attrs["tokenizer"] == "sentencepiece"
-    assert shard["tokenizer"].attrs["checksum"] == "xxh64:" + xxhash.xxh64(model).hexdigest()
+    assert shard.attrs["tokenizer"] == b"sentencepiece"
+    assert shard["tokenizer"].attrs["checksum"].decode() == "xxh64:" + xxhash.xxh64(model).hexdigest()
     assert 0 < shard["tokens"].size < len(text)
     assert shard["tokens"][:].max() < shard.attrs["vocabulary"]
     assert shard.attrs["original_bytes"] == len(text)
 print("h5py reads what was written")
+
+
+def look(path, status=0, message=": good, "):
+    """Has trireme verify a shard: the status, and one line with these words."""
+    done = subprocess.run([trireme, "data", "verify", path], capture_output=True, text=True, timeout=60)
+    line = done.stdout if status == 0 else done.stderr
+    assert done.returncode == status, (path, done)
+    assert line.count("\n") == 1 and message in line, (path, done)
+
+
+def small(path, tokens=None, text=str, **options):
+    """A shard of version 1 as another program may write it; `tokens` adds /tokens in another way."""
+    values = numpy.array(list(b"one") + [256] + list(b"and two") + [256], dtype="<u2")
+    with h5py.File(path, "w", **options) as shard:
+        if tokens is None:
+            shard["tokens"] = values
+        else:
+            tokens(shard, values)
+        shard["documents"] = numpy.array([0, 4], dtype="<u8")
+        shard["tokenizer"] = numpy.zeros(0, dtype="u1")
+        checksum = "xxh64:" + xxhash.xxh64(values.tobytes()).hexdigest()
+        for name, value in {"tokenizer": "byte", "source": "here", "split": "train",
+                            "checksum": checksum}.items():
+            shard.attrs[name] = text(value)
+        for name, value in {"format_version": 1, "tokens": 12, "documents": 2, "original_bytes": 10,
+                            "vocabulary": 257, "end_of_text": 256}.items():
+            shard.attrs[name] = value
+    return path
+
+
+look(small(folder / "plain.h5"))  # strings of variable length
+look(small(folder / "fixed.h5", text=numpy.bytes_))
+look(small(folder / "latest.h5", libver="latest"))
+for name in ("gzip", "shuffle", "fletcher32"):
+    options = {"compression": "gzip"} if name == "gzip" else {name: True}
+    look(small(folder / f"{name}.h5", lambda shard, values: shard.create_dataset(
+        "tokens", data=values, chunks=(5,), **options)))
+
+
+def elsewhere(shard, values):
+    with h5py.File(folder / "elsewhere.h5", "w") as other:
+        other["tokens"] = values
+
+
+def external_link(shard, values):
+    elsewhere(shard, values)
+    shard["tokens"] = h5py.ExternalLink("elsewhere.h5", "/tokens")
+
+
+def soft_link(shard, values):
+    shard["values"] = values
+    shard["tokens"] = h5py.SoftLink("/values")
+
+
+def virtual(shard, values):
+    elsewhere(shard, values)
+    layout = h5py.VirtualLayout(shape=values.shape, dtype=values.dtype)
+    layout[:] = h5py.VirtualSource(str(folder / "elsewhere.h5"), "tokens", shape=values.shape)
+    shard.create_virtual_dataset("tokens", layout)
+
+
+def external_storage(shard, values):
+    (folder / "raw").write_bytes(values.tobytes())
+    shard.create_dataset("tokens", shape=values.shape, dtype=values.dtype,
+                         external=[(str(folder / "raw"), 0, values.nbytes)])
+
+
+def scale_offset(shard, values):
+    shard.create_dataset("tokens", data=values, chunks=(5,), scaleoffset=0)
+
+
+look(small(folder / "a.h5", external_link), 3, "/tokens is an external link, which is not followed")
+look(small(folder / "b.h5", soft_link), 3, "/tokens is a soft link, which is not followed")
+look(small(folder / "c.h5", virtual), 3, "/tokens is a virtual dataset, whose elements lie in other files")
+look(small(folder / "d.h5", external_storage), 3, "/tokens has external storage")
+look(small(folder / "e.h5", scale_offset), 3, "/tokens is stored with filter 6 of HDF5, which is not read")
+look(small(folder / "f.h5", userblock_size=512), 3, "has a user block")
+
+# A compressed copy of a shard of version 2 is checked as the shard is.
+packed = folder / "packed.h5"
+with h5py.File(folder / "bytes/train.h5") as whole, h5py.File(packed, "w") as shard:
+    tokens = whole["tokens"][:]
+    tokens[5000] ^= 1
+    shard.create_dataset("tokens", data=tokens, chunks=(3000,), compression="gzip")
+    for name in ("documents", "token_checksums", "tokenizer"):
+        whole.copy(name, shard)
+    for name, value in whole.attrs.items():
+        shard.attrs[name] = value
+look(packed, 3, "damaged: tokens 4096 to 6143 (block 2) do not match their checksum")
+with h5py.File(packed, "r+") as shard:
+    shard["tokens"][5000] ^= 1
+look(packed)
+if shutil.which("h5repack"):
+    for options in ([], ["-f", "GZIP=4"]):
+        subprocess.run(["h5repack", *options, folder / "bytes/train.h5", packed], check=True)
+        look(packed)
+
+# Files of HDF5's latest format stand any damage, whoever wrote them.
+subprocess.run([mutations, folder / "latest.h5"], check=True, timeout=200)
+print("trireme reads what h5py writes")

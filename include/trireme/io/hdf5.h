@@ -4,6 +4,10 @@
 // Thread-safe: all calls of a process go through one lock, because the parallel HDF5 of most
 // systems is not thread-safe. One object is still used by one thread at a time.
 //
+// Files are not trusted. A link that leaves the file, a dataset whose elements lie elsewhere
+// (virtual or external storage) and filters that HDF5 would load from outside are refused, and a
+// string of variable length is read by us, since HDF5 believes what a damaged heap says.
+//
 // Errors: what is wrong with a file that is read (missing, foreign, truncated, of another type) is
 // a DataError; a call that fails for another reason (disk full, ...) is an Hdf5Error.
 #pragma once
@@ -88,6 +92,12 @@ enum class Transfer {
   kCollective,   // all ranks of the file at once; those with nothing to transfer give no boxes
 };
 
+// How a string attribute is stored.
+enum class StringKind {
+  kVariable,  // h5py reads it as str
+  kFixed,     // h5py reads it as bytes; nothing outside of the attribute belongs to it
+};
+
 class File;
 
 // Shares the file: the file stays open in HDF5 until its last dataset is gone.
@@ -135,6 +145,10 @@ class Dataset {
   // the dataset. "Collective over the file's communicator" with Transfer::kCollective.
   void write_raw(const std::vector<Box>& boxes, const void* values, Transfer transfer);
 
+  // Throws DataError where the file holds fewer bytes than the dataset's extents claim. What is
+  // compressed may be up to 1100 times as long (deflate reaches 1032).
+  void check_stored() const;
+
   // Throws DataError where the dataset is not one-dimensional / not of this type.
   void check_one_dimensional() const;
   void check_type(ElementType type) const;
@@ -167,8 +181,11 @@ class File {
   static File open_to_write(const std::string& path, Communicator& comm);
 
   const std::string& path() const;
+  // Bytes at the front of the file that are HDF5's. Others may follow.
+  std::int64_t hdf5_bytes() const;
 
-  bool exists(const std::string& name) const;  // a dataset or group
+  // A dataset or group. Throws DataError where a link on the way is not a hard one.
+  bool exists(const std::string& name) const;
   // The datasets at or below a group, as full paths in alphabetical order.
   std::vector<std::string> datasets_below(const std::string& group) const;
 
@@ -178,12 +195,14 @@ class File {
   Dataset dataset(const std::string& name) const;
 
   // Attributes of the object at `name`; "/" is the file itself. Writing replaces an old one.
-  void set_attribute(const std::string& object, const std::string& name, const std::string& value);
+  void set_attribute(const std::string& object, const std::string& name, const std::string& value,
+                     StringKind kind = StringKind::kVariable);
   void set_attribute(const std::string& object, const std::string& name, std::int64_t value);
   void set_attribute(const std::string& object, const std::string& name, double value);
   bool has_attribute(const std::string& object, const std::string& name) const;
   std::vector<std::string> attributes(const std::string& object) const;  // names, alphabetical
-  // Throw DataError where the attribute is missing, of another kind or not a single value.
+  // Throw DataError where the attribute is missing, of another kind or not a single value. A string
+  // of variable length is read from the file itself: close what writes to it first.
   std::string string_attribute(const std::string& object, const std::string& name) const;
   std::int64_t integer_attribute(const std::string& object, const std::string& name) const;
   double real_attribute(const std::string& object, const std::string& name) const;

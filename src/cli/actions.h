@@ -1,0 +1,31 @@
+// Commands whose first word says what they do: `trireme checkpoint verify`, `trireme data list`.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "trireme/base/error.h"
+#include "trireme/config/options.h"
+
+namespace trireme::cli {
+
+// The one of `actions` that has this name. Throws ConfigError that suggests the nearest.
+template <class Action>
+const Action& find_action(std::string_view command, const std::vector<Action>& actions,
+                          const std::string& name) {
+  std::vector<std::string> names;
+  for (const Action& action : actions) {
+    if (action.name == name) return action;
+    names.emplace_back(action.name);
+  }
+  const auto nearest = nearest_name(name, names);
+  throw ConfigError(fmt::format("{} {}: unknown; {}", command, name,
+                                nearest ? fmt::format("did you mean {}?", *nearest)
+                                        : fmt::format("there are {}", fmt::join(names, ", "))));
+}
+
+}  // namespace trireme::cli
