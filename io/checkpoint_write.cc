@@ -78,7 +78,7 @@ class Writer {
   void finish_file(const std::vector<std::uint64_t>& checksums);
   void check_still_ours() const;
   void publish();
-  Fault gone_or(Fault fault);
+  PhaseFault gone_or(PhaseFault fault);
 
   bool first() const { return comm_.rank() == 0; }
   std::vector<TensorSlice> slices_of(const std::string& name) const;  // on the host
@@ -270,8 +270,8 @@ void Writer::publish() {
 }
 
 // A file that somebody removed while it was written reads as a damaged one: the folder is to blame.
-Fault Writer::gone_or(Fault fault) {
-  const std::optional<Fault> gone = attempt_together(comm_, [&] {
+PhaseFault Writer::gone_or(PhaseFault fault) {
+  const std::optional<PhaseFault> gone = attempt_together(comm_, [&] {
     if (!first() || fault.status == ExitStatus::kRunFolder) return;
     if (fs::exists(partial_) || fs::exists(path_)) return;
     throw RunFolderError(partial_ + ": somebody removed it while it was being written");
