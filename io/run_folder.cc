@@ -275,7 +275,10 @@ std::int64_t next_generation(const std::string& folder, const std::optional<Leas
   std::int64_t last = 0;
   std::ifstream(folder + "/lease.generation") >> last;
   if (held) last = std::max(last, held->generation);
-  if (const auto branch = read_branch(folder)) last = std::max(last, branch->generation);
+  if (const auto branch = read_branch(folder)) {
+    last = std::max(last, branch->generation);
+    if (branch->unfinished) last = std::max(last, branch->unfinished->generation);
+  }
   for (const SupersededBranch& branch : list_superseded(folder)) {
     last = std::max(last, branch.generation);
   }

@@ -64,8 +64,8 @@ class Requeue(unittest.TestCase):
         assert len(cls.whole) == STEPS
 
     @classmethod
-    def submit(cls, run, *options, steps=STEPS):
-        command = cls.trireme.train(run, *MODEL, "--run.steps", steps)
+    def submit(cls, run, *options, steps=STEPS, resume="auto"):
+        command = cls.trireme.train(run, *MODEL, "--run.steps", steps, "--run.resume", resume)
         return cls.cluster.sbatch(SCRIPT.replace("COMMAND", " ".join(command)), "--job-name", run, *options)
 
     def wait_for_steps(self, run, job, count):
@@ -79,11 +79,13 @@ class Requeue(unittest.TestCase):
         self.assertEqual(log.count("going on from "), restarts, log)
 
     def test_requeue_by_hand(self):
-        job = self.submit("by_hand", "-N2", "--exclude=n4")
+        # The flag is repeated, what it did is not.
+        job = self.submit("by_hand", "-N2", "--exclude=n4", resume="never")
         self.wait_for_steps("by_hand", job, 60)
         self.cluster.call("scontrol", "requeue", job)
         self.cluster.wait_for_state(job, "COMPLETED")
         self.expect_same_curve("by_hand", job, 1)
+        self.assertIn("an earlier start of this job followed run.resume never already", self.cluster.log(job))
 
     def test_requeue_to_other_nodes(self):
         job = self.submit("elsewhere", "-N2", "--exclude=n4")

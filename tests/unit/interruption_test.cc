@@ -72,5 +72,32 @@ TEST(Cost, NamesTheCauseAndCountsTheStepsThatAreRepeated) {
       "a stop cost 2.0 s until the next step; no step is repeated");
 }
 
+// The start that reads this has begun a branch already.
+TEST_F(InterruptionTest, ABranchIsNotHowTheRunEnded) {
+  metrics(3);
+  event("stop");
+  event("branch", "a new branch begins");
+  ASSERT_TRUE(read());
+  EXPECT_TRUE(read()->on_purpose);
+}
+
+TEST_F(InterruptionTest, HalfALineSpoilsNoEventBehindIt) {
+  event("start");
+  std::ofstream(folder_.path().string() + "/events.jsonl", std::ios::app) << R"({"time": 17, "ste)";
+  event("branch", "a new branch begins");
+  const std::vector<RunEvent> events = read_events(folder_.path().string() + "/events.jsonl");
+  ASSERT_EQ(events.size(), 2u);
+  EXPECT_EQ(events[1].kind, "branch");
+}
+
+TEST(RunEvents, ThoseOfAnotherBranchEndWhereItWasLeft) {
+  const std::vector<RunEvent> events = {
+      {1, 0, "start", 0.0, ""},   {2, 20, "checkpoint", 0.0, ""}, {3, 40, "checkpoint", 0.0, ""},
+      {4, 20, "branch", 0.0, ""}, {5, 20, "start", 0.0, ""},      {6, 30, "checkpoint", 0.0, ""}};
+  std::vector<std::int64_t> times;
+  for (const RunEvent& event : events_of_branch(events)) times.push_back(event.time);
+  EXPECT_EQ(times, (std::vector<std::int64_t>{1, 2, 4, 5, 6}));
+}
+
 }  // namespace
 }  // namespace trireme

@@ -91,6 +91,19 @@ class EventFiles(ProgramTest):
         self.assertEqual(self.steps_in_files(), [[1, 2], [3, 3, 4, 4]])
         self.assertEqual(self.shown(self.reader()), self.metrics())
 
+    def test_a_branch_leaves_the_story_of_the_other_behind(self):
+        self.train(6)
+        path, = self.events.iterdir()
+        whole = path.read_bytes()
+        written = ["--log.tensorboard", "true", "--run.resume"]
+        self.train(8, *written, "run/checkpoints/step-00000004.h5")
+        self.assertEqual(self.steps_in_files(), [[1, 2, 3, 3, 4], [5, 6, 6, 7, 8, 8]])
+        left, = self.folder.glob("run/superseded/*/tensorboard/*")
+        self.assertEqual(left.read_bytes(), whole)
+        self.train(3, *written, "never")
+        self.assertEqual(self.steps_in_files(), [[1, 2, 3, 3]])
+        self.assertEqual(len(list(self.folder.glob("run/superseded/*/tensorboard/*"))), 3)
+
     def test_half_a_record_of_a_killed_run(self):
         self.train(4)
         path, = self.events.iterdir()
