@@ -12,6 +12,7 @@ export OMP_WAIT_POLICY=${OMP_WAIT_POLICY:-passive}
 say() { echo "trireme: $*" >&2; }
 again=no  # whether the job shall be started again, whatever its status
 watch=    # the process of keep_watch
+run=      # the run folder of run_to_end
 # As commands name it: the number alone may mean all tasks of a job array.
 job=${SLURM_ARRAY_JOB_ID:+${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID}
 job=${job:-$SLURM_JOB_ID}
@@ -32,10 +33,12 @@ run_step() {
   errors=$(mktemp)
   end_what_is_lost "$errors" > /dev/null 2>&1 &
   watcher=$!
-  # Standard error passes through, and is kept for what it says of tasks that were killed.
+  # Standard error passes through, and is kept for what it says of tasks that were killed. That tasks end
+  # with 75 is no error, whatever srun calls it: end_job says what it means.
   {
     srun -K1 --wait=60 --overlap --job-name=step --mpi=@MPI@ --cpus-per-task=@CPUS_PER_TASK@ \
-      "${srun_options[@]}" @SRUN_OPTIONS@ "$@" 2>&1 >&3 3>&- | tee "$errors" >&2
+      "${srun_options[@]}" @SRUN_OPTIONS@ "$@" 2>&1 >&3 3>&- | tee "$errors" |
+      grep --line-buffered -vE '^srun: error: .*: Exited with exit code 75$' >&2
     status=${PIPESTATUS[0]}
   } 3>&1
   { kill -KILL "$watcher" && wait "$watcher"; } 2> /dev/null
@@ -103,6 +106,7 @@ listed() { paste -sd, | sed 's/,/, /g'; }
 # ends with 76, again, on the nodes that are left. Returns the last one's status. What was lost is
 # written into the folder's events.jsonl, and counted there, for it outlives this start of the job.
 run_to_end() {
+  run=$1
   local folder=$1 status nodes=() answers='' early=0
   shift
   keep_watch "$folder" > /dev/null 2>&1 &
@@ -222,15 +226,19 @@ culprits() {
 }
 
 note_failure() { write_failure "$1" "${cause#trireme: }" "$(culprits | xargs)"; }
-# FOLDER WHAT NODES: one more line in events.jsonl; false where the run had not begun, and there is none.
-write_failure() {
-  local step text
+# FOLDER WHAT NODES
+write_failure() { write_event "$1" failure "${2:-the step ended with 76}" ",\"nodes\":\"$3\",\"job\":\"$job\""; }
+# FOLDER KIND WHAT MORE: one more line in events.jsonl; false where the run had not begun, and there is none.
+write_event() {
   [[ -w $1/events.jsonl ]] || return 1
-  step=$(tail -c 4096 "$1/metrics.jsonl" 2> /dev/null | sed -n 's/.*"step":\([0-9]*\).*/\1/p' | tail -n 1)
   # Nothing that JSON would want escaped.
-  text=$(tr -cd '[:alnum:] _.,:;()/*=+-' <<< "$2")
-  printf '{"time":%s,"step":%s,"event":"failure","detail":"%s","nodes":"%s","job":"%s"}\n' \
-    "$(date +%s)" "${step:-0}" "${text:-the step ended with 76}" "$3" "$job" >> "$1/events.jsonl"
+  printf '{"time":%s,"step":%s,"event":"%s","detail":"%s"%s}\n' "$(date +%s)" "$(last_step "$1")" "$2" \
+    "$(tr -cd '[:alnum:] _.,:;()/*=+-' <<< "$3")" "$4" >> "$1/events.jsonl"
+}
+last_step() {
+  local step
+  step=$(tail -c 4096 "$1/metrics.jsonl" 2> /dev/null | sed -n 's/.*"step":\([0-9]*\).*/\1/p' | tail -n 1)
+  echo "${step:-0}"
 }
 failures_of_job() {
   grep -s "\"event\":\"failure\".*\"job\":\"$job\"" "$1/events.jsonl"
@@ -266,7 +274,7 @@ watch_from() {
   trap '[[ -z $asked ]] || kill "$asked"; exit' TERM
   while node=$(job_nodes | far_apart | sed -n "$1p") && [[ -n $node ]]; do
     srun --overlap --job-name=watch --mpi=none --gres=none --nodes=1 --ntasks=1 --nodelist="$node" bash -c "
-      $(declare -f say listed job_field write_failure watch_host)
+      $(declare -f say listed job_field write_failure write_event last_step watch_host)
       job=$job; watch_host $1 $SLURMD_NODENAME ${SLURM_RESTART_COUNT:-0} \"\$0\" $(job_nodes | xargs)" "$2" &
     asked=$!
     while kill -0 "$asked"; do
@@ -282,7 +290,7 @@ watch_from() {
 watch_host() {
   local place=$1 host=$2 start=$3 folder=$4 seen=0 lost log
   shift 4
-  trap '' USR1 TERM
+  trap '' USR1
   while sleep 20; do
     [[ $(job_field JobState) == RUNNING ]] || continue
     [[ $(job_field Restarts) == "$start" ]] || exit
@@ -290,6 +298,9 @@ watch_host() {
     grep -qxF "$host" <<< "$lost" || continue
     [[ $((++seen)) -ge $place ]] || continue
     log=$(job_field StdOut)
+    # Slurm ends the watchers for it. Only this one outlives the first signal: a step that ends late, and
+    # cannot tell its srun on the lost host, has its node drained.
+    trap '' TERM
     if scontrol requeue "$job"; then
       say "$(listed <<< "$lost") cannot be reached: $SLURMD_NODENAME has the job queued again" 2>> "$log"
       write_failure "$folder" "$(listed <<< "$lost") cannot be reached" "$(xargs <<< "$lost")"
@@ -343,6 +354,16 @@ far_apart() {
     }'
 }
 
+# A requeue is no error, and the log, events.jsonl and `trireme top` say so. Beforehand: Slurm ends this
+# script for it.
+tell_requeue() {
+  local what=requeued
+  [[ -z $run ]] || what="stopped at step $(last_step "$run"), requeued"
+  [[ $again == no ]] || what+=" to wait for all of its nodes"
+  say "$what"
+  write_event "$run" requeue "$what"
+}
+
 # Ends the job: 75, or nodes that are missing, ask for another start of it, which goes on from the
 # checkpoint; every other status is the job's own.
 end_job() {
@@ -353,6 +374,7 @@ end_job() {
       say "the job was started again $SLURM_RESTART_COUNT times already (job.restarts)"
     # Not a job that is ending for another reason: who cancels it wants it gone.
     elif [[ $(squeue -h -j "$job" -o %T) == RUNNING ]]; then
+      tell_requeue
       scontrol requeue "$job"
     fi
   fi

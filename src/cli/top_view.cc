@@ -43,6 +43,10 @@ std::string state_text(const RunHistory& history) {
   std::string text(name_of(state));
   if (state == RunState::kRunning && history.steps().empty()) text += ", no step yet";
   if (state == RunState::kSilent) text += ": no sign of life of its process";
+  const std::vector<RunEvent>& events = history.events();
+  if (state == RunState::kStopped && !events.empty() && events.back().kind == "requeue") {
+    text = printable(events.back().detail);  // "stopped at step 61, requeued"
+  }
   return text;
 }
 

@@ -7,6 +7,29 @@ get_property(libraries GLOBAL PROPERTY TRIREME_LIBRARIES)
 set(CMAKE_INSTALL_DOCDIR ${CMAKE_INSTALL_DATAROOTDIR}/doc/trireme)
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/Trireme)
 
+# What must be built before anything is copied: the program alone is not enough.
+set(installed_files "")
+foreach(target IN LISTS libraries)
+  list(APPEND installed_files $<TARGET_FILE:${target}>)
+endforeach()
+add_custom_target(installable DEPENDS ${libraries})
+if(TARGET trireme)
+  list(APPEND installed_files $<TARGET_FILE:trireme>)
+  add_dependencies(installable trireme)
+endif()
+if(NOT TRIREME_SANITIZE)  # what modules/ has the program write about itself
+  foreach(name ${PROJECT_VERSION} ${PROJECT_VERSION}.lua trireme.bash trireme.zsh trireme.man)
+    list(APPEND installed_files ${PROJECT_BINARY_DIR}/modules/${name})
+  endforeach()
+endif()
+list(JOIN installed_files " " installed_files)
+install(CODE "
+  foreach(file IN ITEMS ${installed_files})
+    if(NOT EXISTS \"\${file}\")
+      message(FATAL_ERROR \"\${file} is not built: run\\n  cmake --build ${PROJECT_BINARY_DIR} --target installable\\nand install again\")
+    endif()
+  endforeach()" ALL_COMPONENTS)
+
 # Two components: Runtime is what a package of the program holds.
 install(TARGETS ${libraries} EXPORT TriremeTargets
         ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT Development)

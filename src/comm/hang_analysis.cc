@@ -233,7 +233,7 @@ class Explanation {
     std::vector<std::string> hosts, numbers;
     for (const int rank : ranks) {
       const std::string& host = hosts_[static_cast<std::size_t>(rank)];
-      if (hosts.empty() || hosts.back() != host) hosts.push_back(host);
+      if (std::ranges::find(hosts, host) == hosts.end()) hosts.push_back(host);
       numbers.push_back(std::to_string(rank));
     }
     std::string missing;  // from the first operation in which somebody waits for one of them

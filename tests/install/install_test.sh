@@ -15,6 +15,17 @@ fail() {
   exit 1
 }
 
+# Of a build that lacks something nothing is installed, and the message says what to build.
+sed 's#/modules/trireme\.man#/modules/trireme.none#' "$build_dir/cmake_install.cmake" > "$work/incomplete.cmake"
+if grep -q '/modules/trireme\.none' "$work/incomplete.cmake"; then
+  ! cmake -D CMAKE_INSTALL_PREFIX="$work/none" -P "$work/incomplete.cmake" > "$work/refused.log" 2>&1 ||
+    fail "an incomplete build was installed"
+  grep -q "modules/trireme.none is not built" "$work/refused.log" &&
+    tr -s ' \n' ' ' < "$work/refused.log" | grep -qF -- "cmake --build $build_dir --target installable" ||
+    fail "the message of an incomplete build: $(cat "$work/refused.log")"
+  [[ ! -e $work/none ]] || fail "an incomplete build was installed in part"
+fi
+
 cmake --install "$build_dir" --prefix "$work/first" > "$work/install.log"
 prefix=$work/moved
 mv "$work/first" "$prefix"
@@ -47,7 +58,7 @@ if [[ -e $build_dir/bin/trireme ]]; then
   "$prefix/bin/trireme" version
   (
     cd "$work"
-    "$prefix/bin/trireme" job chain --data.train train.h5 --model.preset test-gpt \
+    "$prefix/bin/trireme" job chain --data.train nowhere/train.h5 --model.preset test-gpt \
       --site "$prefix/share/trireme/jobs/site.ini" > job.sh
     bash -n job.sh
     grep -qF -- "$prefix/bin/trireme train" job.sh || fail "the job does not start the program"

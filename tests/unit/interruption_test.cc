@@ -54,7 +54,12 @@ TEST_F(InterruptionTest, TheLastEventSaysWhy) {
   event("failure", "n3: task 2: Killed");
   EXPECT_FALSE(read()->on_purpose);
   EXPECT_EQ(read()->cause, "n3: task 2: Killed");
+  event("requeue", "stopped at step 3, requeued to wait for all of its nodes");
+  EXPECT_FALSE(read()->on_purpose);
+  EXPECT_EQ(read()->cause, "n3: task 2: Killed");
   event("stop", "by a signal");
+  EXPECT_TRUE(read()->on_purpose);
+  event("requeue", "stopped at step 3, requeued");
   EXPECT_TRUE(read()->on_purpose);
   event("finish");
   EXPECT_TRUE(read()->on_purpose);

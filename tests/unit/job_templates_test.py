@@ -190,6 +190,15 @@ class Templates(ProgramTest):
         self.assertIn("-K1 --wait=60 --overlap --job-name=step --mpi=pmi2 --cpus-per-task=1 ", calls)
         self.assertEqual(self.nodes_of(calls), [("3", "6", "n1,n2,n3")])
         self.assertIn("\nscontrol requeue 7\n", calls)
+        self.assertEqual(done.stderr, "trireme: stopped at step 0, requeued\n")
+        events = self.begin_run({"event": "stop"})
+        done, _ = self.run_job("75 srun: error: n2: task 1: Exited with exit code 75\\nsrun: error: n1: tasks 0,2: "
+                               "Exited with exit code 75\\nsrun: error: n1: task 3: Exited with exit code 1\\n")
+        self.assertEqual(done.stderr, "srun: error: n1: task 3: Exited with exit code 1\n"
+                         "trireme: stopped at step 9, requeued\n")
+        event = json.loads(events.read_text(encoding="utf-8").splitlines()[-1])
+        self.assertEqual((event["event"], event["step"], event["detail"]),
+                         ("requeue", 9, "stopped at step 9, requeued"))
         done, calls = self.run_job(75, STATE="COMPLETING")  # scancel: SIGTERM, then as on any signal
         self.assertEqual(done.returncode, 75)
         self.assertNotIn("requeue", calls)
@@ -312,6 +321,7 @@ class Templates(ProgramTest):
             done, calls = self.run_job(76, 0, dead="n2", flags=flags)
             self.assertEqual(done.returncode, 76)
             self.assertIn(f"2 nodes are left, {fewest} are needed: the job waits for all of its nodes", done.stderr)
+            self.assertIn("trireme: stopped at step 0, requeued to wait for all of its nodes\n", done.stderr)
             self.assertEqual(len(self.nodes_of(calls)), 1)
             self.assertIn("\nscontrol requeue 7\n", calls)
 

@@ -130,6 +130,10 @@ class Printed(RunFolderTest):
         (self.run_folder / "lease").unlink()
         self.add_steps(1, 99)
         self.assertIn("run: stopped\n", self.top())
+        event = {"time": int(time.time()), "step": 99, "event": "requeue", "detail": "stopped at step 99, requeued"}
+        (self.run_folder / "events.jsonl").write_text(json.dumps(event) + "\n", encoding="utf-8")
+        self.assertIn("run: stopped at step 99, requeued\n", self.top())
+        (self.run_folder / "events.jsonl").unlink()
         self.add_steps(100, 100)
         self.add_checkpoint(50)
         self.assertIn("run: stopped\n", self.top())
