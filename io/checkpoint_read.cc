@@ -5,11 +5,11 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/json.h"
+#include "trireme/base/tensor_checksum.h"
 
 #include "checkpoint_file.h"
 #include "host_copy.h"
 #include "posix_file.h"
-#include "tensor_checksum.h"
 #include "tensor_slab.h"
 #include "together.h"
 

@@ -6,13 +6,13 @@
 #include <fmt/format.h>
 
 #include "trireme/base/error.h"
+#include "trireme/base/tensor_checksum.h"
 
 #include "checkpoint_file.h"
 #include "checkpoint_plan.h"
 #include "closing_record.h"
 #include "host_copy.h"
 #include "regroup.h"
-#include "tensor_checksum.h"
 #include "tensor_slab.h"
 #include "together.h"
 

@@ -1,5 +1,6 @@
 #include "trireme/comm/algorithms.h"
 
+#include <algorithm>
 #include <limits>
 
 #include "trireme/base/error.h"
@@ -68,6 +69,10 @@ Algorithm AlgorithmTable::choose(Collective collective, std::size_t bytes, int r
       return rule.algorithm;
   }
   return Algorithm::kPairwise;  // suits any size
+}
+
+bool AlgorithmTable::names(Algorithm algorithm) const {
+  return std::ranges::any_of(rules_, [&](const Rule& rule) { return rule.algorithm == algorithm; });
 }
 
 }  // namespace trireme

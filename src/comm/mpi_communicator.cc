@@ -75,6 +75,9 @@ class MpiCommunicator final : public Communicator {
     return members_.at(static_cast<std::size_t>(member));
   }
   int lane_id() const override { return lane_; }
+  bool fixes_order_of_sums(DeviceKind /*device*/) const override {
+    return !services_.algorithms.names(Algorithm::kLibrary);
+  }
 
   Work all_reduce(const Stream& ready, Tensor data, ReduceOp op) override {
     check_reducible(data.dtype());

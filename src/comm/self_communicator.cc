@@ -34,6 +34,7 @@ class SelfCommunicator final : public Communicator {
   const std::string& name() const override { return name_; }
   int world_rank(int /*member*/) const override { return world_rank_; }
   int lane_id() const override { return lane_; }
+  bool fixes_order_of_sums(DeviceKind /*device*/) const override { return true; }
 
   Work all_reduce(const Stream& ready, Tensor data, ReduceOp /*op*/) override {
     return stay(ready, std::move(data));

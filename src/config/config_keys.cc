@@ -155,6 +155,11 @@ void add_loop_keys(Options& options, Config& config) {
               "to keep free between the last checkpoint before the job's time limit and the limit",
               at_least(0));
   options.add(
+      "check.copies", config.check.copies, "steps",
+      "compare the checksums of what ranks hold copies of (weights and optimizer state) this "
+      "often, and at the end; reads them once; 0: never",
+      at_least(0));
+  options.add(
       "comm.backend", config.comm.backend, "",
       "what carries tensors between ranks; on CPUs always mpi; auto: on GPUs nccl, where it "
       "is built in and no two ranks share a GPU, else mpi",

@@ -75,7 +75,7 @@ class EmbeddingBlock : public nn::Block {
 
 class TransformerBlock : public nn::Block {
  public:
-  TransformerBlock(const GptConfig& config, const nn::BuildContext& build, int layer)
+  TransformerBlock(const GptConfig& config, nn::BuildContext& build, int layer)
       : TransformerBlock(config, build, layer,
                          {parameters_, tensor_parallel(build), fmt::format("blocks.{}", layer)}) {}
 
@@ -88,7 +88,7 @@ class TransformerBlock : public nn::Block {
   }
 
  private:
-  TransformerBlock(const GptConfig& config, const nn::BuildContext& build, int layer,
+  TransformerBlock(const GptConfig& config, nn::BuildContext& build, int layer,
                    const nn::LayerContext& context)
       : dropout_(config.dropout),
         layer_(layer),

@@ -18,7 +18,7 @@ void check_heads_fit(std::int64_t heads, std::int64_t kv_heads, int tensor_ranks
   }
 }
 
-Attention::Attention(const LayerContext& context, const BuildContext& build, const Options& options)
+Attention::Attention(const LayerContext& context, BuildContext& build, const Options& options)
     : options_(options), parallel_(context.parallel) {
   const int ranks = parallel_.size();
   check_heads_fit(options.heads, options.kv_heads, ranks);
@@ -30,15 +30,13 @@ Attention::Attention(const LayerContext& context, const BuildContext& build, con
   const int copies = static_cast<int>(ranks / std::min<std::int64_t>(options.kv_heads, ranks));
   const int parts = ranks / copies;
   const int index = parallel_.rank() / copies;
-  if (copies > 1) {
-    std::vector<int> members;
-    for (int i = 0; i < copies; ++i)
-      members.push_back(parallel_.comm->world_rank(index * copies + i));
-    copies_ = build.grid.runtime().group("kv_copies", members);
-  }
+  if (copies > 1) copies_ = build.tensor_neighbours(copies);
   const auto kv_part = [&](const char* name) {
-    return ColumnParallelLinear::Part{name,          options.kv_heads * head_size,  parts, index,
-                                      copies_.get(), parallel_.rank() % copies == 0};
+    return ColumnParallelLinear::Part{name,
+                                      options.kv_heads * head_size,
+                                      parts,
+                                      index,
+                                      {.holders = copies_.get(), .partial = copies_ != nullptr}};
   };
   qkv_ = std::make_unique<ColumnParallelLinear>(
       context,

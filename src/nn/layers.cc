@@ -140,19 +140,18 @@ void Norm::backward_input(Tape& tape, const Value& x, const Statistics& rows,
 ColumnParallelLinear::Part ColumnParallelLinear::split_part(const LayerContext& context,
                                                             const std::string& name,
                                                             std::int64_t rows) {
-  return {name, rows, context.parallel.size(), context.parallel.rank(), nullptr, true};
+  return {name, rows, context.parallel.size(), context.parallel.rank(), {}};
 }
 
 ColumnParallelLinear::ColumnParallelLinear(const LayerContext& context,
                                            const std::vector<Part>& parts, std::int64_t in,
                                            bool bias, float deviation) {
-  const auto copies = [](const Part& part) { return Copies{part.counted, part.partial}; };
   for (const Part& part : parts) {
     weights_.push_back(&context.parameters.add(
         {.name = context.child(part.name).name + ".weight",
          .placement = Placement::split({part.rows, in}, 0, part.parts, part.index),
          .initial = Initializer::normal(deviation),
-         .copies = copies(part)}));
+         .copies = part.copies}));
   }
   if (!bias) return;
   for (const Part& part : parts) {
@@ -160,7 +159,7 @@ ColumnParallelLinear::ColumnParallelLinear(const LayerContext& context,
         {.name = context.child(part.name).name + ".bias",
          .placement = Placement::split({part.rows}, 0, part.parts, part.index),
          .initial = Initializer::constant(0.0f),
-         .copies = copies(part),
+         .copies = part.copies,
          .decay = false}));
   }
 }

@@ -24,8 +24,8 @@ Tensor all_rows(ops::Context& ctx, const TensorParallel& parallel, const Tensor&
 }  // namespace
 
 Copies outside_copies(const TensorParallel& parallel) {
-  return {.counted = parallel.rank() == 0,
-          .partial = parallel.splits_rows() ? parallel.comm : nullptr};
+  return {.holders = parallel.size() > 1 ? parallel.comm : nullptr,
+          .partial = parallel.splits_rows()};
 }
 
 Value enter(Tape& tape, const TensorParallel& parallel, const Value& x) {

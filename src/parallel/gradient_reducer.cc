@@ -16,10 +16,29 @@ GradientReducer::GradientReducer(ops::Context& ctx, const Stage& stage) : ctx_(c
     bool has_partial = false;
     for (const nn::Parameter* parameter : flat->parameters()) {
       uses += parameter->uses();
-      has_partial = has_partial || parameter->spec().copies.partial != nullptr;
+      has_partial = has_partial || parameter->spec().copies.partial;
     }
     groups_.push_back({flat, uses, has_partial, 0, {}});
     by_flat_[flat] = &groups_.back();
+  }
+  if (!stage.grid().data().fixes_order_of_sums(ctx.device.kind)) find_copied();
+}
+
+// Neighbours in a group that the same ranks hold are one range.
+void GradientReducer::find_copied() {
+  for (const Group& group : groups_) {
+    Communicator* before = nullptr;
+    for (const nn::Parameter* parameter : group.flat->parameters()) {
+      Communicator* holders = parameter->spec().copies.holders;
+      const std::int64_t begin = parameter->offset_in_group();
+      const std::int64_t end = begin + parameter->placement().local.elements();
+      if (holders != nullptr && holders == before) {
+        copied_.back().end = end;
+      } else if (holders != nullptr) {
+        copied_.push_back({group.flat, holders, begin, end});
+      }
+      before = holders;
+    }
   }
 }
 
@@ -50,10 +69,10 @@ void GradientReducer::contributed(const nn::Parameter& parameter) {
 
 void GradientReducer::start_partial(Group& group) {
   for (const nn::Parameter* parameter : group.flat->parameters()) {
-    Communicator* partial = parameter->spec().copies.partial;
-    if (partial == nullptr) continue;
+    const nn::Copies& copies = parameter->spec().copies;
+    if (!copies.partial) continue;
     group.partial.push_back(
-        partial->all_reduce(ctx_.stream, parameter->gradient(), ReduceOp::kSum));
+        copies.holders->all_reduce(ctx_.stream, parameter->gradient(), ReduceOp::kSum));
   }
 }
 
@@ -86,12 +105,18 @@ void GradientReducer::finish_step() {
   advance(true);
   for (const Work& work : reducing_) work.wait_on(ctx_.stream);
   reducing_.clear();
+  std::vector<Work> handed_on;
+  for (const Copied& one : copied_) {
+    handed_on.push_back(one.holders->broadcast(
+        ctx_.stream, one.flat->gradients().flat_range(one.begin, one.end), 0));
+  }
+  for (const Work& work : handed_on) work.wait_on(ctx_.stream);
 }
 
 void sum_of_squared_gradients(ops::Context& ctx, const Stage& stage, const Tensor& sum) {
   ops::fill(ctx, sum, 0.0f);
   for (const nn::Parameter* parameter : stage.parameters()) {
-    if (parameter->spec().copies.counted) {
+    if (parameter->spec().copies.counted()) {
       ops::add_sum_of_squares(
           ctx, parameter->gradient().reshape({parameter->gradient().elements()}), sum);
     }

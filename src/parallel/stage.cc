@@ -40,7 +40,7 @@ Stage::Stage(ops::Context& ctx, const ProcessGrid& grid, const nn::ModelPlan& pl
       members.push_back(grid.world_rank(grid.data_index(), stage, grid.tensor_index()));
     }
     tied_ = grid.runtime().group("tied", members);
-    build.tied = {.counted = here == sharing.front(), .partial = tied_.get()};
+    build.tied = {.holders = tied_.get(), .partial = true};
   }
 
   const auto first = static_cast<std::size_t>(here);

@@ -163,7 +163,7 @@ std::vector<TensorSlice> checkpoint_slices(const parallel::Stage& stage,
   for (std::size_t i = 0; i < stage.groups().size(); ++i) {
     const nn::FlatGroup& group = *stage.groups()[i];
     for (const nn::Parameter* parameter : group.parameters()) {
-      if (owned_only && !(writes && parameter->spec().copies.counted)) continue;
+      if (owned_only && !(writes && parameter->spec().copies.counted())) continue;
       const nn::Placement& placement = parameter->placement();
       const auto add = [&](std::string name, const Tensor& flat) {
         slices.push_back({std::move(name), placement.global, placement.offset, placement.extent,

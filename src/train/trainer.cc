@@ -12,6 +12,7 @@
 #include "trireme/io/run_folder.h"
 #include "trireme/io/whole_file.h"
 #include "trireme/optim/schedule.h"
+#include "trireme/parallel/copy_check.h"
 #include "trireme/train/checkpoint_cadence.h"
 #include "trireme/train/compute_device.h"
 #include "trireme/train/deadline.h"
@@ -188,6 +189,7 @@ class Trainer {
     while (step_number_ < config_.run.steps) {
       if (tracer_) tracer_->before(step_number_ + 1);
       for (const StepQueue::Known& step : train_step(reader, rate.at(step_number_))) tell(step);
+      if (checks_copies_now()) check_copies_now();
       if (evaluates_now()) evaluate_now();
       if (stop_ && step_number_ < config_.run.steps) {
         save();
@@ -230,6 +232,7 @@ class Trainer {
   // That do not count for what is due yet.
   std::int64_t queued_steps() const { return static_cast<std::int64_t>(queue_->size()); }
 
+  bool checks_copies_now() const { return config_.check.copies > 0 && due(config_.check.copies); }
   bool evaluates_now() const {
     return validation_data_ && config_.eval.every > 0 && due(config_.eval.every);
   }
@@ -282,7 +285,7 @@ class Trainer {
   std::vector<StepQueue::Known> train_step(BatchReader& reader, double learning_rate) {
     const FlightRecorder::Phase phase(runtime_.recorder(), "step", step_number_ + 1);
     queue_step(reader, learning_rate);
-    const bool pauses = stop_ || evaluates_now() || saves_now();
+    const bool pauses = stop_ || checks_copies_now() || evaluates_now() || saves_now();
     return queue_->settle(pauses ? 0 : queue_->ahead());
   }
 
@@ -312,6 +315,13 @@ class Trainer {
     metrics.tokens = samples_ * plan_.context;
     metrics.wait_data_seconds = reader.wait_seconds() - waited_before;
     queue_->push(begin, step, metrics);
+  }
+
+  // Before anything else is done with the weights.
+  void check_copies_now() {
+    settle_all();
+    const FlightRecorder::Phase phase(runtime_.recorder(), "check copies");
+    parallel::check_copies(ctx_, step_->stage(), step_->optimizer(), step_number_);
   }
 
   void evaluate_now() {

@@ -176,6 +176,26 @@ class OnADevice(ProgramTest):
                 self.assertEqual(graphs, plain)
                 self.expect_close_weights(run + "-graphs", run, 0.0)
 
+    # Norms, copied key and value heads, and tied matrices stay equal although each of NCCL's communicators
+    # adds up in an order of its own; where ranks of one do, against NCCL's promise, the run ends.
+    @needs_emulation
+    def test_copies_stay_equal_in_any_order_of_sums(self):
+        model = (*LLAMA, "--model.tied", "true", "--batch.global", "6", "--optim.lr", "1", "--comm.backend", "nccl",
+                 "--grid.sequence_parallel", "true", "--check.copies", "1", "--eval.every", "0")
+        gpus = {"TRIREME_EMULATED_GPUS": "6"}
+        ranks = (self.mpiexec, "-n", 6)
+        grid = ("--grid.data", 3, "--grid.tensor", 2)
+        plain = self.train("tree", "cuda", *model, *grid, before=ranks, environment=gpus)
+        own = self.train("own", "cuda", *model, *grid, before=ranks,
+                         environment={**gpus, "TRIREME_EMULATED_ORDER": "own"})
+        self.assertNotEqual(own, plain)
+        done = self.run_program(*self.arguments("drift", "cuda", *model, *grid), before=ranks,
+                                environment={**gpus, "TRIREME_EMULATED_FAULT": "rank-order"})
+        self.assertEqual(done.returncode, 70, done.stderr)
+        self.assertEqual(done.stderr.count("trireme: "), 1, done.stderr)
+        self.assertRegex(done.stderr, r"after step [0-9] ranks that must hold copies do not, in the weights of "
+                                      r"\S+: ranks? .* holds? one value, ranks? .* another")
+
     @needs_emulation
     def test_what_cannot_be_captured_is_said(self):
         why = r"(?m)^cuda\.graphs: steps are queued as they are, not captured, because {}$"

@@ -27,7 +27,9 @@ namespace {
 //   TRIREME_EMULATED_NCCL    a file that says how many windows and buffers a rank has had at most
 //   TRIREME_EMULATED_FAULT   what a test plants: no-event-wait, the host does not wait for events;
 //                            no-capture, a step cannot be captured, which shows at its end, on
-//                            TRIREME_EMULATED_FAULT_RANK alone where that is set
+//                            TRIREME_EMULATED_FAULT_RANK alone where that is set; rank-order,
+//                            NCCL's ranks add up each in an order of its own
+//   TRIREME_EMULATED_ORDER   own: each communicator of NCCL adds up in an order of its own
 std::string setting(const char* name) {
   const char* value = std::getenv(name);
   return value == nullptr ? "" : value;
@@ -87,6 +89,9 @@ class EmulatedGpu : public testing::FakeCuda {
     if (nccl_ == nullptr) {
       nccl_ = new testing::FakeNccl(*this, number("TRIREME_EMULATOR_SEED", 0));
       nccl_->connects = true;
+      using Order = testing::FakeNccl::Order;
+      if (setting("TRIREME_EMULATED_ORDER") == "own") nccl_->order = Order::kOfCommunicator;
+      if (setting("TRIREME_EMULATED_FAULT") == "rank-order") nccl_->order = Order::kOfRank;
     }
     return *nccl_;
   }

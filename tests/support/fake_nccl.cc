@@ -299,15 +299,22 @@ Result FakeNccl::add(CommHandle handle, cuda::StreamHandle stream, const char* w
   return launch(comm, operation);
 }
 
+void FakeNccl::put_in_order(const Comm& comm, std::vector<const std::byte*>& sources) const {
+  if (order == Order::kTree) return;
+  const int first = (order == Order::kOfRank ? comm.rank : comm.tag) % comm.ranks;
+  std::ranges::rotate(sources, sources.begin() + first);
+}
+
 Result FakeNccl::all_reduce(void* data, std::size_t count, DType dtype, ReduceOp op,
                             CommHandle comm, cuda::StreamHandle stream) {
   return add(comm, stream, "all_reduce", [=](Operation& operation) {
     const std::size_t bytes = count * size_of(dtype);
     operation.memory = {{data, bytes}};
     operation.start = [=](Operation& self) { self.bring_all(data, bytes); };
-    operation.finish = [=](Operation& self) {
+    operation.finish = [=, this](Operation& self) {
       std::vector<const std::byte*> sources;
       for (const auto& part : self.received) sources.push_back(part.data());
+      put_in_order(*self.comm, sources);
       reduce_tree(op, dtype, sources, static_cast<std::byte*>(data), count);
     };
   });
@@ -321,11 +328,12 @@ Result FakeNccl::reduce_scatter(const void* input, void* output, std::size_t par
     const std::size_t bytes = part * static_cast<std::size_t>(operation.comm->ranks);
     operation.memory = {{input, bytes}, {output, part}};
     operation.start = [=](Operation& self) { self.bring_all(input, bytes); };
-    operation.finish = [=](Operation& self) {
+    operation.finish = [=, this](Operation& self) {
       std::vector<const std::byte*> sources;
       for (const auto& from : self.received) {
         sources.push_back(from.data() + part * static_cast<std::size_t>(self.comm->rank));
       }
+      put_in_order(*self.comm, sources);
       reduce_tree(op, dtype, sources, static_cast<std::byte*>(output), part_count);
     };
   });

@@ -55,6 +55,11 @@ class FakeNccl : public nccl::Library {
   // The first operation between ranks settles when the hosts of all of them have entered it, as
   // where they have to connect first.
   bool connects = false;
+  // How contributions are added. kTree: as our own reductions do it. kOfCommunicator: each
+  // communicator begins elsewhere, as NCCL's rings may. kOfRank: each rank does, against its
+  // promise.
+  enum class Order { kTree, kOfCommunicator, kOfRank };
+  Order order = Order::kTree;
   std::function<void()> on_poll;  // called from async_error while something is in progress
   // What a communicator's peers find when it is aborted: a remote error, as over a network, or
   // nothing at all, as within a node.
@@ -93,6 +98,7 @@ class FakeNccl : public nccl::Library {
  private:
   struct Comm;
   struct Operation;  // on a stream
+  void put_in_order(const Comm& comm, std::vector<const std::byte*>& sources) const;
   struct Registered {
     Registration kind;
     const std::byte* data;

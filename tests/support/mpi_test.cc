@@ -2,11 +2,13 @@
 
 #include <cstdlib>
 #include <string>
+#include <vector>
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "trireme/base/log.h"
+#include "trireme/comm/algorithms.h"
 
 namespace trireme::testing {
 namespace {
@@ -31,6 +33,15 @@ class RankListener final : public ::testing::EmptyTestEventListener {
   std::string test_;
 };
 
+// Leaves everything to MPI's own algorithms.
+AlgorithmTable library_table() {
+  std::vector<AlgorithmTable::Rule> rules;
+  for (const Collective collective : kCollectives) {
+    rules.push_back({collective, std::size_t{1} << 40, Algorithm::kLibrary});
+  }
+  return AlgorithmTable(rules);
+}
+
 ExitStatus run_tests() {
   auto& listeners = ::testing::UnitTest::GetInstance()->listeners();
   if (runtime().rank() != 0) {
@@ -52,6 +63,7 @@ void mpi_test_main(int argc, char** argv) {
   ::testing::InitGoogleTest(&argc, argv);
   ::testing::GTEST_FLAG(catch_exceptions) = false;  // the runtime ends all ranks
   RuntimeOptions options;
+  if (std::getenv("TRIREME_TEST_LIBRARY") != nullptr) options.algorithms = library_table();
   options.synchronous_sends = std::getenv("TRIREME_TEST_SYNCHRONOUS") != nullptr;
   Runtime runtime(options);
   the_runtime = &runtime;

@@ -6,8 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "trireme/base/error.h"
-
-#include "tensor_checksum.h"
+#include "trireme/base/tensor_checksum.h"
 
 namespace trireme {
 namespace {

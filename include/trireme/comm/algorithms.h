@@ -44,6 +44,7 @@ class AlgorithmTable {
 
   // The first rule that fits.
   Algorithm choose(Collective collective, std::size_t bytes, int ranks) const;
+  bool names(Algorithm algorithm) const;  // in some rule
   const std::vector<Rule>& rules() const { return rules_; }
 
  private:

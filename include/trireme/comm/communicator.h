@@ -48,6 +48,10 @@ class Communicator {
   virtual int world_rank(int member) const = 0;  // world rank of a rank of this communicator
   virtual int lane_id() const = 0;               // the same number on all members; 0 is the world
 
+  // Whether a sum over tensors of such a device follows from the contributions alone, so that
+  // another communicator of as many ranks gives the same bits. Not where a library carries it.
+  virtual bool fixes_order_of_sums(DeviceKind device) const = 0;
+
   // In place.
   virtual Work all_reduce(const Stream& ready, Tensor data, ReduceOp op) = 0;
   // output (n) = this rank's n elements of the reduction of all inputs (size * n).

@@ -101,6 +101,11 @@ struct Config {
     bool operator==(const Checkpoint&) const = default;
   } checkpoint;
 
+  struct Check {
+    std::int64_t copies = 1000;  // steps; 0: never
+    bool operator==(const Check&) const = default;
+  } check;
+
   struct Comm {
     std::string backend = "auto";
     std::optional<double> timeout;  // seconds; nothing: what HangLimit says

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -63,6 +64,12 @@ struct BuildContext {
   Copies tied;
   // Set by the first block of this stage that uses the tied parameter; the others share it.
   Parameter* tied_parameter = nullptr;
+
+  // The tensor dimension cut into runs of `count` neighbours, a divisor of it: the run that this
+  // rank is in. One communicator for all blocks of the stage, made when it is first asked for:
+  // collective over the run then.
+  std::shared_ptr<Communicator> tensor_neighbours(int count);
+  std::map<int, std::shared_ptr<Communicator>> made_neighbours = {};  // by count
 };
 
 // A block that some stage will build: its cost in FLOPs per sample decides where the stages part.

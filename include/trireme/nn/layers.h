@@ -68,12 +68,11 @@ class Norm {
 class ColumnParallelLinear {
  public:
   struct Part {
-    std::string name;                 // "query": parameters NAME.weight and NAME.bias
-    std::int64_t rows;                // global
-    int parts;                        // into how many equal ranges the rows are split
-    int index;                        // the range that is here
-    Communicator* partial = nullptr;  // the ranks that hold the same range
-    bool counted = true;
+    std::string name;   // "query": parameters NAME.weight and NAME.bias
+    std::int64_t rows;  // global
+    int parts;          // into how many equal ranges the rows are split
+    int index;          // the range that is here
+    Copies copies;      // of that range
   };
   ColumnParallelLinear(const LayerContext& context, const std::vector<Part>& parts, std::int64_t in,
                        bool bias, float deviation);
@@ -129,9 +128,10 @@ class Attention {
     float deviation, output_deviation;  // of the initial values
     int layer;                          // of the model: its place in the KeyValueCache
   };
-  // Throws ConfigError where the tensor ranks cannot split the heads. The communicator that adds up
-  // copied key and value heads is made here: collective over the tensor dimension.
-  Attention(const LayerContext& context, const BuildContext& build, const Options& options);
+  // Throws ConfigError where the tensor ranks cannot split the heads. The first layer of a stage
+  // makes the communicator that adds up copied key and value heads: collective over the tensor
+  // dimension.
+  Attention(const LayerContext& context, BuildContext& build, const Options& options);
   Value forward(Tape& tape, const MicroBatch& batch, const Value& x) const;
 
  private:

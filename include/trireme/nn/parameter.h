@@ -43,13 +43,14 @@ struct Initializer {
   static Initializer normal(float deviation) { return {Kind::kNormal, deviation}; }
 };
 
-// Which other ranks of this model replica hold the same slice.
+// The ranks of this model replica that hold the same slice.
 struct Copies {
-  // False where another of them counts this slice in norms and checkpoints.
-  bool counted = true;
-  // Those whose gradients are partial sums of one another: added up before the data dimension is.
-  // Not owned.
-  Communicator* partial = nullptr;
+  Communicator* holders = nullptr;  // those ranks, where they are several. Not owned.
+  // Their gradients are partial sums of one another: added up before the data dimension is.
+  bool partial = false;
+
+  // The first of them counts the slice in norms and checkpoints.
+  bool counted() const { return holders == nullptr || holders->rank() == 0; }
 };
 
 struct ParameterSpec {

@@ -17,6 +17,11 @@ namespace trireme::parallel {
 // end of the backward pass: the ranks of a replica complete them at different places of their
 // passes, and hosts must enter operations of several communicators in an order that timing does not
 // decide (src/comm/README.md).
+//
+// The ranks of a replica that hold copies of a parameter reduce it over the data dimension each in
+// a communicator of its own. Where these do not fix the order of sums (NCCL, MPI's own algorithms),
+// the results may differ in the last bits and the copies would drift apart. There the first holder
+// hands its gradient on to the others when all is reduced.
 class GradientReducer : public nn::GradientListener {
  public:
   GradientReducer(ops::Context& ctx, const Stage& stage);
@@ -38,6 +43,14 @@ class GradientReducer : public nn::GradientListener {
     std::vector<Work> partial;
   };
 
+  // A range of a group's gradients that other ranks of the replica hold too.
+  struct Copied {
+    nn::FlatGroup* flat;
+    Communicator* holders;
+    std::int64_t begin, end;
+  };
+
+  void find_copied();
   void start_partial(Group& group);
   // Sends complete groups whose partial sums are done into the data dimension; with `wait`, all.
   void advance(bool wait);
@@ -49,6 +62,7 @@ class GradientReducer : public nn::GradientListener {
   std::deque<Group*> waiting_;
   std::vector<Group*> late_;
   std::vector<Work> reducing_;
+  std::vector<Copied> copied_;  // to be handed on; none where the order of sums is fixed
 };
 
 // Sum of the squares of all gradients of the model, each counted once, in sum (1) fp64, on every

@@ -45,8 +45,8 @@ class Stage {
   std::vector<nn::Parameter*> parameters() const;
 
  private:
-  // Of the groups, in their order; where nothing trains, undefined. Collective over the data
-  // dimension and the stages that share the tied parameter.
+  // The gradients of each group, in the order of groups_; undefined tensors where nothing trains.
+  // Collective over the data dimension and the stages that share the tied parameter.
   Tensors allocate_gradients(ops::Context& ctx) const;
 
   const ProcessGrid& grid_;

@@ -88,6 +88,9 @@ class NcclCommunicator final : public Communicator {
   const std::string& name() const override { return host_->name(); }
   int world_rank(int member) const override { return host_->world_rank(member); }
   int lane_id() const override { return host_->lane_id(); }
+  bool fixes_order_of_sums(DeviceKind device) const override {
+    return device == DeviceKind::kCpu && host_->fixes_order_of_sums(device);
+  }
 
   Work all_reduce(const Stream& ready, Tensor data, ReduceOp op) override {
     if (all_on_host(ready, {data}))

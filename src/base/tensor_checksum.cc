@@ -1,4 +1,4 @@
-#include "tensor_checksum.h"
+#include "trireme/base/tensor_checksum.h"
 
 #include <algorithm>
 #include <array>

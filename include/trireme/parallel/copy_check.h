@@ -1,0 +1,20 @@
+// Whether ranks that must hold the same parameters do.
+#pragma once
+
+#include <cstdint>
+
+#include "trireme/optim/optimizer.h"
+#include "trireme/parallel/stage.h"
+
+namespace trireme::parallel {
+
+// Compares checksums of the master values and of the optimizer's state: between the ranks of a
+// replica that hold copies of a parameter, and between the replicas. Reads both once, on a GPU by
+// way of the host, and sends 32 bytes a parameter in an all-reduce. Waits for the stage's stream.
+// `optimizer` has a shard for each of the stage's groups, in their order; `step` is for the
+// message. Throws InternalError, the same on all ranks, which names the parameters and ranks that
+// differ. Collective over the grid.
+void check_copies(ops::Context& ctx, const Stage& stage, const optim::Optimizer& optimizer,
+                  std::int64_t step);
+
+}  // namespace trireme::parallel

@@ -1,0 +1,16 @@
+#include "trireme/nn/block.h"
+
+namespace trireme::nn {
+
+std::shared_ptr<Communicator> BuildContext::tensor_neighbours(int count) {
+  std::shared_ptr<Communicator>& made = made_neighbours[count];
+  if (made) return made;
+  const Communicator& tensor = grid.tensor();
+  const int first = tensor.rank() / count * count;
+  std::vector<int> members;
+  for (int i = 0; i < count; ++i) members.push_back(tensor.world_rank(first + i));
+  made = grid.runtime().group("kv_copies", members);
+  return made;
+}
+
+}  // namespace trireme::nn

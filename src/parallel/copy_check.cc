@@ -1,0 +1,157 @@
+#include "trireme/parallel/copy_check.h"
+
+#include <algorithm>
+#include <map>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "trireme/base/tensor_checksum.h"
+#include "trireme/tensor/copy.h"
+
+namespace trireme::parallel {
+namespace {
+
+constexpr std::int64_t kPiece = std::int64_t{1} << 22;  // elements on the host at one time
+constexpr std::size_t kMostListed = 8;
+
+// What two ranks that hold the same must agree on.
+struct Held {
+  std::string what;  // "the weights of blocks.0.norm1.weight"
+  const nn::Parameter* parameter;
+  std::int64_t checksum;
+};
+
+// Of fp32 elements.
+std::uint64_t checksum_of(ops::Context& ctx, const Tensor& tensor) {
+  const Tensor flat = tensor.reshape({tensor.elements()});
+  std::uint64_t sum = 0;
+  for (std::int64_t begin = 0; begin < flat.elements(); begin += kPiece) {
+    Tensor part = flat.flat_range(begin, std::min(begin + kPiece, flat.elements()));
+    if (part.device().kind != DeviceKind::kCpu) {
+      const Tensor host = ctx.allocate_host(part.shape(), part.dtype(), MemoryUse::kWorkspace);
+      copy(part, host, ctx.stream);
+      ctx.stream.synchronize();
+      part = host;
+    }
+    const auto* words = reinterpret_cast<const std::uint32_t*>(part.data<float>());
+    sum += tensor_checksum({words, static_cast<std::size_t>(part.elements())},
+                           static_cast<std::uint64_t>(begin));
+  }
+  return sum;
+}
+
+std::vector<Held> all_held(ops::Context& ctx, const Stage& stage,
+                           const optim::Optimizer& optimizer) {
+  std::vector<Held> held;
+  for (std::size_t i = 0; i < stage.groups().size(); ++i) {
+    const nn::FlatGroup& group = *stage.groups()[i];
+    for (const nn::Parameter* parameter : group.parameters()) {
+      const auto weights = checksum_of(ctx, group.view(group.master(), *parameter));
+      held.push_back({fmt::format("the weights of {}", parameter->name()), parameter,
+                      static_cast<std::int64_t>(weights)});
+      std::uint64_t states = 0;  // in their order: a swap shows
+      for (const auto& [name, flat] : optimizer.states(i)) {
+        states = states * 0x9E3779B97F4A7C15u + checksum_of(ctx, group.view(flat, *parameter));
+      }
+      held.push_back({fmt::format("the optimizer state of {}", parameter->name()), parameter,
+                      static_cast<std::int64_t>(states)});
+    }
+  }
+  return held;
+}
+
+// Those of which not all ranks of comm have the same checksum; the same on each of them. ~x falls
+// where x rises, so one minimum finds the least and the greatest.
+std::vector<const Held*> differing(Communicator& comm, const std::vector<const Held*>& held) {
+  std::vector<std::int64_t> least;
+  for (const Held* one : held) least.push_back(one->checksum);
+  for (const Held* one : held) least.push_back(~one->checksum);
+  comm.all_reduce_host(std::span<std::int64_t>(least), ReduceOp::kMin);
+  std::vector<const Held*> result;
+  for (std::size_t i = 0; i < held.size(); ++i) {
+    if (least[i] != ~least[held.size() + i]) result.push_back(held[i]);
+  }
+  return result;
+}
+
+// "rank 3", "ranks 0, 1, 2".
+std::string ranks_text(const std::vector<int>& ranks) {
+  const std::size_t listed = std::min(ranks.size(), kMostListed);
+  const std::string more =
+      ranks.size() > listed ? fmt::format(" and {} more", ranks.size() - listed) : "";
+  return fmt::format(
+      "rank{} {}{}", ranks.size() == 1 ? "" : "s",
+      fmt::join(ranks.begin(), ranks.begin() + static_cast<std::ptrdiff_t>(listed), ", "), more);
+}
+
+// Who holds what of one of them: the larger parties first. Collective over comm.
+std::string parties(Communicator& comm, const Held& held) {
+  std::int64_t own = held.checksum;
+  std::vector<std::int64_t> all(static_cast<std::size_t>(comm.size()));
+  comm.all_gather(Stream(), Tensor::wrap(std::span<std::int64_t>(&own, 1)),
+                  Tensor::wrap(std::span<std::int64_t>(all)))
+      .wait_host();
+  std::map<std::int64_t, std::vector<int>> by_value;
+  for (int member = 0; member < comm.size(); ++member) {
+    by_value[all[static_cast<std::size_t>(member)]].push_back(comm.world_rank(member));
+  }
+  std::vector<std::vector<int>> groups;
+  for (auto& [value, ranks] : by_value) groups.push_back(std::move(ranks));
+  std::ranges::stable_sort(groups, [](const auto& a, const auto& b) {
+    return a.size() != b.size() ? a.size() > b.size() : a.front() < b.front();
+  });
+  std::string text =
+      ranks_text(groups.front()) + (groups.front().size() == 1 ? " holds" : " hold") + " one value";
+  for (std::size_t i = 1; i < std::min(groups.size(), kMostListed); ++i) {
+    text += fmt::format(", {} another", ranks_text(groups[i]));
+  }
+  if (groups.size() > kMostListed) {
+    text += fmt::format(", and there are {} more", groups.size() - kMostListed);
+  }
+  return text;
+}
+
+// The lowest rank's text, on every rank; empty where no rank has one.
+std::string first_text(Communicator& world, const std::string& text) {
+  const int own = text.empty() ? world.size() : world.rank();
+  const int first = world.all_reduce_host(own, ReduceOp::kMin);
+  return first == world.size() ? "" : world.broadcast_text(text, first);
+}
+
+}  // namespace
+
+void check_copies(ops::Context& ctx, const Stage& stage, const optim::Optimizer& optimizer,
+                  std::int64_t step) {
+  const ProcessGrid& grid = stage.grid();
+  if (grid.world().size() == 1) return;
+  const std::vector<Held> held = all_held(ctx, stage, optimizer);
+  // Whoever holds them: the same communicators in the same order on the ranks of each.
+  std::vector<std::pair<Communicator*, std::vector<const Held*>>> by_holders{{&grid.data(), {}}};
+  for (const Held& one : held) {
+    by_holders.front().second.push_back(&one);
+    Communicator* holders = one.parameter->spec().copies.holders;
+    if (holders == nullptr) continue;
+    auto found = std::ranges::find(by_holders, holders, [](const auto& e) { return e.first; });
+    if (found == by_holders.end()) found = by_holders.insert(found, {holders, {}});
+    found->second.push_back(&one);
+  }
+  std::string text;
+  for (const auto& [comm, theirs] : by_holders) {
+    const std::vector<const Held*> found = differing(*comm, theirs);
+    if (found.empty()) continue;
+    const std::string who = parties(*comm, *found.front());  // all ranks of comm come here
+    if (!text.empty()) continue;
+    text = fmt::format("{}: {}", found.front()->what, who);
+    if (found.size() > 1) text += fmt::format("; {} more of theirs differ", found.size() - 1);
+  }
+  text = first_text(grid.world(), text);
+  if (text.empty()) return;
+  throw InternalError(fmt::format(
+      "after step {} ranks that must hold copies do not, in {}. Suspect the memory or the "
+      "processor of a rank that differs, and go on from a checkpoint before",
+      step, text));
+}
+
+}  // namespace trireme::parallel
