@@ -96,8 +96,8 @@ job_nodes() {
   scontrol show hostnames "${nodes:-$SLURM_JOB_NODELIST}"
 }
 
-# The value of a field of `scontrol show job`; nothing where the controller is silent.
-job_field() { scontrol -o show job "$job" 2> /dev/null | sed -n "s/.* $1=\([^ ]*\).*/\1/p"; }
+# NAME TEXT: the value of a field of what `scontrol -o show job` said.
+field() { sed -n "s/.* $1=\([^ ]*\).*/\1/p" <<< "$2"; }
 
 # Lines of names as one line, "n1, n2".
 listed() { paste -sd, | sed 's/,/, /g'; }
@@ -136,7 +136,7 @@ wait_for_controller() {
     told=yes
     sleep 5
   done
-  start=$(job_field Restarts)
+  start=$(field Restarts "$(scontrol -o show job "$job" 2> /dev/null)")
   if [[ -n $start && $start -ne ${SLURM_RESTART_COUNT:-0} ]]; then
     say "the job was started again without $SLURMD_NODENAME: this start of it ends"
     end_job 76
@@ -274,7 +274,7 @@ watch_from() {
   trap '[[ -z $asked ]] || kill "$asked"; exit' TERM
   while node=$(job_nodes | far_apart | sed -n "$1p") && [[ -n $node ]]; do
     srun --overlap --job-name=watch --mpi=none --gres=none --nodes=1 --ntasks=1 --nodelist="$node" bash -c "
-      $(declare -f say listed job_field write_failure write_event last_step watch_host)
+      $(declare -f say listed field write_failure write_event last_step watch_host)
       job=$job; watch_host $1 $SLURMD_NODENAME ${SLURM_RESTART_COUNT:-0} \"\$0\" $(job_nodes | xargs)" "$2" &
     asked=$!
     while kill -0 "$asked"; do
@@ -288,24 +288,25 @@ watch_from() {
 # once, the others only where it does not.
 # shellcheck disable=SC2317
 watch_host() {
-  local place=$1 host=$2 start=$3 folder=$4 seen=0 lost log
+  local place=$1 host=$2 start=$3 folder=$4 seen=0 lost told
   shift 4
   trap '' USR1
   while sleep 20; do
-    [[ $(job_field JobState) == RUNNING ]] || continue
-    [[ $(job_field Restarts) == "$start" ]] || exit
-    lost=$(printf '%s\n' "$@" | grep -vxF "$(scontrol show hostnames "$(job_field NodeList)")")
+    told=$(scontrol -o show job "$job" 2> /dev/null)
+    [[ $(field JobState "$told") == RUNNING ]] || continue
+    [[ $(field Restarts "$told") == "$start" ]] || exit
+    lost=$(printf '%s\n' "$@" | grep -vxF "$(scontrol show hostnames "$(field NodeList "$told")")")
     grep -qxF "$host" <<< "$lost" || continue
     [[ $((++seen)) -ge $place ]] || continue
-    log=$(job_field StdOut)
     # Slurm ends the watchers for it. Only this one outlives the first signal: a step that ends late, and
     # cannot tell its srun on the lost host, has its node drained.
     trap '' TERM
     if scontrol requeue "$job"; then
-      say "$(listed <<< "$lost") cannot be reached: $SLURMD_NODENAME has the job queued again" 2>> "$log"
+      say "$(listed <<< "$lost") cannot be reached: $SLURMD_NODENAME has the job queued again" 2>> "$(field StdOut "$told")"
       write_failure "$folder" "$(listed <<< "$lost") cannot be reached" "$(xargs <<< "$lost")"
+      exit
     fi
-    exit
+    trap - TERM
   done
 }
 
