@@ -3,7 +3,9 @@
 #include "trireme/base/error.h"
 #include "trireme/base/log.h"
 #include "trireme/config/options.h"
+#include "trireme/io/whole_file.h"
 #include "trireme/report/run_history.h"
+#include "trireme/report/run_page.h"
 
 #include "cli/commands.h"
 #include "cli/live_screen.h"
@@ -41,27 +43,38 @@ ExitStatus top(const std::string& folder, double every, bool once) {
   return print(top_view(history, LiveScreen::size(), utf8));
 }
 
+ExitStatus draw(const std::string& folder, const std::string& file) {
+  write_whole_file(file, picture_of_losses(RunHistory(folder)));
+  return ExitStatus::kDone;
+}
+
 }  // namespace
 
 Work parse_top(const Arguments& arguments) {
   std::vector<std::string> folders;
   double every = 1.0;
   bool once = false;
+  std::optional<std::string> svg;
   Limit seconds = at_least(0.1);
   seconds.most = 86400;
-  Options options("trireme top RUN [--every SECONDS] [--once]");
+  Options options("trireme top RUN [--every SECONDS] [--once] [--svg FILE]");
   options.add_positional(
       "RUN", folders,
       "a run's folder; only its files are read, so any node will do; q ends, and "
       "so does a finished run");
   options.add("every", every, "seconds", "look this often", seconds);
   options.add("once", once, "", "print once, as is done where there is no terminal");
+  options.add("svg", svg, "", "draw the losses into this SVG file and end");
   options.parse(arguments);
   if (options.help_requested()) return show_help(options.description());
   require_single_process("top");
   if (folders.size() != 1) {
     throw ConfigError(fmt::format("top takes the folder of one run, as in trireme top run, not {}",
                                   folders.size()));
+  }
+  if (svg) {
+    return {.alone = [folder = folders[0], file = *svg] { return draw(folder, file); },
+            .on_ranks = {}};
   }
   return {.alone = [folder = folders[0], every, once] { return top(folder, every, once); },
           .on_ranks = {}};

@@ -16,14 +16,31 @@ namespace {
 
 constexpr std::size_t kLongCell = 24;  // a longer one is text and not a figure
 
+struct Colour {
+  const char* name;
+  const char* light;
+  const char* dark;
+};
+
 // The colours of lines and areas by number: Okabe and Ito's, which colour-blind readers tell apart,
 // lighter where the page is dark.
-constexpr const char* kStyle = R"(
-:root { color-scheme: light dark; --paper: #fff; --ink: #1a1a1a; --faint: #5f6368; --rule: #dadce0;
-  --c0: #0072b2; --c1: #c8500a; --c2: #00805c; --c3: #b0568f; --c4: #b07d00; --c5: #2b8fc7; --on: #fff; }
-@media (prefers-color-scheme: dark) { :root { --paper: #16181c; --ink: #e8eaed; --faint: #a5abb3;
-  --rule: #3a3f47; --c0: #5bb4f0; --c1: #ff9a5c; --c2: #45d3a4; --c3: #f0a5d0; --c4: #ffcc55;
-  --c5: #9bd7ff; --on: #111; } }
+constexpr Colour kPalette[] = {
+    {"paper", "#fff", "#16181c"},   {"ink", "#1a1a1a", "#e8eaed"}, {"faint", "#5f6368", "#a5abb3"},
+    {"rule", "#dadce0", "#3a3f47"}, {"c0", "#0072b2", "#5bb4f0"},  {"c1", "#c8500a", "#ff9a5c"},
+    {"c2", "#00805c", "#45d3a4"},   {"c3", "#b0568f", "#f0a5d0"},  {"c4", "#b07d00", "#ffcc55"},
+    {"c5", "#2b8fc7", "#9bd7ff"},   {"on", "#fff", "#111"}};
+
+constexpr const char* kPlotStyle = R"(
+svg { width: 100%; height: auto; display: block; }
+svg text { font: 12px system-ui, sans-serif; fill: var(--ink); }
+svg .heading { font-weight: 600; font-size: 14px; } svg .right { text-anchor: end; }
+svg .middle, svg .inside { text-anchor: middle; } svg .inside { fill: var(--on); pointer-events: none; }
+svg path { fill: none; } svg .grid { stroke: var(--rule); } svg .axis { stroke: var(--faint); }
+svg .dashed { stroke-dasharray: 6 4; } svg .event { stroke-dasharray: 2 3; stroke-width: 1.5; }
+svg .hit { fill: transparent; } svg .hit:hover { fill: var(--ink); }
+)";
+
+constexpr const char* kPageStyle = R"(
 @page { margin: 15mm; }
 body { font: 16px/1.5 system-ui, sans-serif; max-width: 66rem; margin: 2rem auto; padding: 0 1rem;
   background: var(--paper); color: var(--ink); }
@@ -39,13 +56,7 @@ td.text { white-space: normal; overflow-wrap: anywhere; }
 .wide { overflow-x: auto; }
 .plots { display: grid; grid-template-columns: repeat(auto-fit, minmax(26rem, 1fr)); gap: 1rem; }
 @media (max-width: 32rem) { .plots { grid-template-columns: 1fr; } }
-figure { margin: 1rem 0; } figure.shares { max-width: 42rem; } svg { width: 100%; height: auto; display: block; }
-svg text { font: 12px system-ui, sans-serif; fill: var(--ink); }
-svg .heading { font-weight: 600; font-size: 14px; } svg .right { text-anchor: end; }
-svg .middle, svg .inside { text-anchor: middle; } svg .inside { fill: var(--on); pointer-events: none; }
-svg path { fill: none; } svg .grid { stroke: var(--rule); } svg .axis { stroke: var(--faint); }
-svg .dashed { stroke-dasharray: 6 4; } svg .event { stroke-dasharray: 2 3; stroke-width: 1.5; }
-svg .hit { fill: transparent; } svg .hit:hover { fill: var(--ink); }
+figure { margin: 1rem 0; } figure.shares { max-width: 42rem; }
 )";
 
 // Last, so that it wins over the rules before.
@@ -61,6 +72,18 @@ constexpr const char* kPrint =
   * { print-color-adjust: exact; -webkit-print-color-adjust: exact; } }
 )";
 
+std::string palette() {
+  std::string light, dark;
+  for (const Colour& colour : kPalette) {
+    light += fmt::format("--{}: {}; ", colour.name, colour.light);
+    dark += fmt::format("--{}: {}; ", colour.name, colour.dark);
+  }
+  return fmt::format(
+      ":root {{ color-scheme: light dark; {}}}\n"
+      "@media (prefers-color-scheme: dark) {{ :root {{ {}}} }}",
+      light, dark);
+}
+
 std::string colour_rules() {
   std::string rules;
   for (int i = 0; i < 6; ++i) {
@@ -69,7 +92,7 @@ std::string colour_rules() {
         "}}\n",
         i);
   }
-  return rules + "svg .thin { stroke-width: 1; }\n" + kPrint;
+  return rules + "svg .thin { stroke-width: 1; }\n";
 }
 
 std::string time_now() {
@@ -83,10 +106,25 @@ std::string html_page(const std::string& title, bool goes_on, const std::string&
       "<!DOCTYPE html>\n<html xmlns=\"http://www.w3.org/1999/xhtml\" lang=\"en\">\n<head>\n"
       "<meta charset=\"utf-8\"/>\n"
       "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n{}"
-      "<title>{}</title>\n<style>{}{}</style>\n</head>\n<body>\n{}<footer><p>Written by trireme on "
+      "<title>{}</title>\n<style>{}{}{}{}{}</style>\n</head>\n<body>\n{}<footer><p>Written by "
+      "trireme on "
       "{}.</p></footer>\n</body>\n</html>\n",
-      goes_on ? "<meta http-equiv=\"refresh\" content=\"30\"/>\n" : "", escape_html(title), kStyle,
-      colour_rules(), body, time_now());
+      goes_on ? "<meta http-equiv=\"refresh\" content=\"30\"/>\n" : "", escape_html(title),
+      palette(), kPlotStyle, kPageStyle, colour_rules(), kPrint, body, time_now());
+}
+
+// With the light colours written out: few programs but browsers know what a variable is.
+std::string standalone_svg(const std::string& plot) {
+  std::string style = kPlotStyle + colour_rules() + "svg { background: var(--paper); }";
+  for (const Colour& colour : kPalette) {
+    const std::string variable = fmt::format("var(--{})", colour.name);
+    for (std::size_t at = 0; (at = style.find(variable, at)) != std::string::npos;) {
+      style.replace(at, variable.size(), colour.light);
+    }
+  }
+  const std::size_t end_of_opening = plot.find('>') + 1;
+  return fmt::format("{}\n<style>{}</style>{}", plot.substr(0, end_of_opening), style,
+                     plot.substr(end_of_opening));
 }
 
 std::string html_facts(const Facts& facts) {

@@ -1,4 +1,4 @@
-#include "report/run_page.h"
+#include "trireme/report/run_page.h"
 
 #include <algorithm>
 #include <cmath>
@@ -137,30 +137,35 @@ Facts facts_of(const RunHistory& history) {
   return facts;
 }
 
-std::string plots_of(const RunHistory& history, const std::vector<RunEvent>& events) {
-  const std::vector<StepMetrics>& steps = history.steps();
-  const std::vector<PlotEvent> marks = event_lines(events);
-  PlotLine training{"training", marks_of(steps, "", [](const auto& m) { return m.loss; }), 0};
+Plot losses_of(const RunHistory& history, std::vector<PlotEvent> events) {
+  PlotLine training{"training", marks_of(history.steps(), "", [](const auto& m) { return m.loss; }),
+                    0};
   PlotLine evaluation{"evaluation", {}, 1};
   training.dots = false;
   for (const Evaluation& e : history.evaluations()) {
     evaluation.marks.push_back({static_cast<double>(e.step), e.loss,
                                 fmt::format("step {}: evaluation loss {:.4f}", e.step, e.loss)});
   }
+  std::vector<PlotLine> lines = {training};
+  if (!evaluation.marks.empty()) lines.push_back(evaluation);
+  return {.title = "Loss",
+          .x_label = "step",
+          .y_label = "nats a token",
+          .lines = std::move(lines),
+          .events = std::move(events)};
+}
+
+std::string plots_of(const RunHistory& history, const std::vector<RunEvent>& events) {
+  const std::vector<StepMetrics>& steps = history.steps();
+  const std::vector<PlotEvent> marks = event_lines(events);
   const auto line = [&](const char* name, const std::string& unit, int colour, auto value) {
     PlotLine result{name, marks_of(steps, unit, value), colour};
     result.dots = false;
     return result;
   };
-  std::vector<PlotLine> losses = {training};
-  if (!evaluation.marks.empty()) losses.push_back(evaluation);
   std::string html = "<div class=\"plots\">\n";
   const auto add = [&](const Plot& plot) { html += "<figure>" + svg_of(plot) + "</figure>\n"; };
-  add({.title = "Loss",
-       .x_label = "step",
-       .y_label = "nats a token",
-       .lines = losses,
-       .events = marks});
+  add(losses_of(history, marks));
   add({.title = "Throughput",
        .x_label = "step",
        .y_label = "tokens/s",
@@ -271,6 +276,14 @@ std::string ranks_of(const RankTable& table) {
 }
 
 }  // namespace
+
+std::string picture_of_losses(const RunHistory& history) {
+  if (history.steps().empty()) {
+    throw RunFolderError(
+        fmt::format("{}: no step is done yet: there is nothing to draw", history.folder()));
+  }
+  return standalone_svg(svg_of(losses_of(history, {})));
+}
 
 std::string page_of_run(const RunHistory& history, const std::optional<std::string>& ended) {
   const std::vector<RunEvent>& events = history.events();

@@ -6,8 +6,7 @@
 
 #include "trireme/base/log.h"
 #include "trireme/io/whole_file.h"
-
-#include "report/run_page.h"
+#include "trireme/report/run_page.h"
 
 namespace trireme {
 

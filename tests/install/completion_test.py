@@ -167,8 +167,8 @@ class ManualPage(unittest.TestCase):
         found = [line for line in done.stdout.splitlines() if "missing date" not in line]
         self.assertEqual(found, [])
 
-    def test_statuses_are_those_of_the_readme(self):
-        rows = re.findall(r"^\| (\d+) \| (.*) \|$", (REPOSITORY / "README.md").read_text("utf-8"),
+    def test_statuses_are_those_of_the_page(self):
+        rows = re.findall(r"^\| (\d+) \| (.*) \|$", (REPOSITORY / "src/cli/README.md").read_text("utf-8"),
                           re.MULTILINE)
         self.assertGreater(len(rows), 5)
         told = re.findall(r"^\.TP\n\.B (\d+)\n(.*)\.$", self.page, re.MULTILINE)

@@ -17,6 +17,7 @@ import termios
 import time
 import unittest
 from pathlib import Path
+from xml.etree import ElementTree
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "support"))
 from cli_testing import ProgramTest  # noqa: E402
@@ -163,6 +164,23 @@ class Printed(RunFolderTest):
         self.assertRegex(text, r"\Atrained/: finished\nstep +3 of 3 .* 100\.0 %\n")
         self.assertRegex(text, r"(?m)^held by +nobody$")
         self.assertEqual(sorted(path.name for path in (self.folder / "trained").iterdir()), before)
+
+    def test_a_picture_of_the_losses(self):
+        self.expect_refusal(5, "run: no step is done yet: there is nothing to draw", "top", "run", "--svg", "l.svg")
+        self.add_steps(1, 20)
+        self.add_evaluation(20, 2.5)
+        self.assertEqual(self.expect_done("top", "run", "--svg", "loss.svg"), "")
+        root = ElementTree.parse(self.folder / "loss.svg").getroot()
+        svg = "{http://www.w3.org/2000/svg}"
+        self.assertEqual(root.tag, svg + "svg")
+        style = root.find(svg + "style").text
+        self.assertIn(".s0", style)
+        self.assertNotIn("var(", style)  # which only browsers understand
+        self.assertEqual([text.text for text in root.iter(svg + "text") if text.get("class") == "left"],
+                         ["training", "evaluation"])
+        curve = [path for path in root.iter(svg + "path") if path.get("class") == "s0"][0]
+        self.assertEqual(curve.get("d").count("L"), 19)  # a point for each step
+        self.expect_refusal(5, "none/loss.svg", "top", "run", "--svg", "none/loss.svg")
 
     def test_refusals(self):
         self.expect_refusal(5, "nowhere: there is no such folder; expected the folder of a run",
