@@ -170,7 +170,7 @@ class Scale(ProgramTest):
                 ("does not grow to whole micro-batches", ["--nodes", "3,4", "--mode", "weak"]),
                 ("--launcher slurm: is not one of", ["--launcher", "slurm"]),
                 ("--launcher srun needs an allocation", ["--launcher", "srun"]),
-                ("--site none.ini cannot be read", ["--site", "none.ini"]),
+                ("--site none.ini: cannot be read: No such file", ["--site", "none.ini"]),
                 ("heads", ["--nodes", "4", "--grids", "1x4"]),
                 ("--point none: no point of a study is there", ["--point", "none"]),
                 ("batch.global (7)", ["--batch.global", "7"])):

@@ -59,10 +59,10 @@ TEST(SiteFile, RefusesWhatCannotStandInAScript) {
             "site.ini: slurm.account = a; b: the character ';' cannot stand there; letters, digits "
             "and _-+=.,:/%@[] can");
   EXPECT_EQ(message_of([] { site_from_ini("[slurm]\nextra = \"--x\\n--y\"\n", "site.ini"); }),
-            "site.ini: slurm.extra = --x\n--y: the character '\\n' cannot stand there; letters, "
+            "site.ini: slurm.extra = --x\\n--y: the character '\\n' cannot stand there; letters, "
             "digits and _-+=.,:/%@[] can");
   EXPECT_EQ(message_of([] { site_from_ini("[slurm]\nmemory = 0\n", "site.ini"); }),
-            "site.ini:2: slurm.memory = 0: must be at least 1");
+            "site.ini:2: slurm.memory = 0: must be at least 1 and at most 1099511627776");
 }
 
 class Job : public ::testing::Test {

@@ -351,7 +351,7 @@ class Templates(ProgramTest):
                             "--nodes", "2", "--grid.tensor", "3")
         self.expect_refusal(2, "a node has 100: fewer tasks a node", "job", "chain", *run,
                             "--memory", "100M")
-        self.expect_refusal(2, "--site none.ini cannot be read", "job", "chain", *run,
+        self.expect_refusal(2, "--site none.ini: cannot be read: No such file", "job", "chain", *run,
                             "--site", "none.ini")
         self.expect_refusal(5, "--output none/x: cannot be written", "job", "chain", *run,
                             "--output", "none/x")
@@ -399,7 +399,7 @@ class Templates(ProgramTest):
         (self.folder / "other.ini").write_text("[slurm]\npartition = other\n", encoding="utf-8")
         self.assertIn("#SBATCH --partition=other\n", self.expect_done(*chain, "--site", "other.ini",
                                                                       environment=of_environment))
-        self.expect_refusal(2, "TRIREME_SITE: none.ini cannot be read", *chain, environment={"TRIREME_SITE": "none.ini"})
+        self.expect_refusal(2, "TRIREME_SITE none.ini: cannot be read: ", *chain, environment={"TRIREME_SITE": "none.ini"})
 
 
 if __name__ == "__main__":
