@@ -7,7 +7,7 @@ namespace trireme::limits {
 inline constexpr double kSteps = 1e11;
 inline constexpr double kSequences = 1 << 24;  // of a step
 inline constexpr double kThreads = 1024;
-inline constexpr double kRanks = 1 << 24;
+inline constexpr double kRanks = 1 << 20;
 inline constexpr double kLayers = 4096;
 inline constexpr double kWidth = 1 << 20;
 inline constexpr double kHidden = 1 << 23;
