@@ -219,6 +219,8 @@ TEST_F(CheckpointDamageTest, NumbersThatCannotBe) {
     return std::string("none");
   };
   EXPECT_EQ(refusal("step", 7), "none");
+  // bad input: a checkpoint whose step or samples cannot be | ...: its step is -5: 0 to
+  // 9007199254740992 can be | 4
   EXPECT_EQ(refusal("step", -5), ": its step is -5: 0 to 9007199254740992 can be");
   EXPECT_EQ(refusal("samples", std::int64_t{1} << 60),
             ": its samples is 1152921504606846976: 0 to 9007199254740992 can be");

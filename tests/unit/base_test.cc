@@ -151,6 +151,8 @@ TEST(SmallFile, RefusesWhatIsNone) {
   EXPECT_EQ(message("/dev/null"), "no error");
   EXPECT_EQ(message("/none"), "--config /none: cannot be read: No such file or directory");
   EXPECT_EQ(message("/"), "--config /: cannot be read: Is a directory");
+  // bad input: `--config`, `--site`, a template: a file of more than 16 MiB | --config /dev/zero:
+  // cannot be read: it is longer than 16 MiB | 2
   EXPECT_EQ(message("/dev/zero"), "--config /dev/zero: cannot be read: it is longer than 16 MiB");
   EXPECT_EQ(message(std::string(300, 'a')).find("--config a"), 0u);
 }

@@ -153,6 +153,7 @@ TEST(Config, WordsNameTheirChoices) {
 }
 
 TEST(Config, SizesEndWhereNothingIsOfUse) {
+  // bad input: a number beyond all use | --threads 65535: must be at least 1 and at most 1024 | 2
   EXPECT_EQ(refusal({"--threads", "65535"}),
             "--threads 65535: must be at least 1 and at most 1024");
   EXPECT_EQ(refusal({"--model.layers", "1073741824"}),
@@ -175,6 +176,8 @@ TEST(Config, SizesEndWhereNothingIsOfUse) {
 }
 
 TEST(Config, LongAndUnprintableValuesAreShownInPart) {
+  // bad input: a value with control characters, or of more than 200 characters | --run.steps
+  // 1\n\x1b[2J: is not a whole number; the beginning and the end of it | 2
   EXPECT_EQ(refusal({"--run.steps", "1\n\x1b[2J"}),
             "--run.steps 1\\n\\x1b[2J: is not a whole number");
   EXPECT_LE(refusal({"--run.steps", std::string(100'000, 'x')}).size(), 250u);
