@@ -1,6 +1,7 @@
 #include "checkpoint_file.h"
 
 #include <algorithm>
+#include <filesystem>
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -17,9 +18,25 @@ namespace {
   throw CheckpointError(fmt::format("{}: {}", path, reason));
 }
 
+// Whether so many elements may lie in a file of so many bytes: a header can say
+// anything, and the product of its extents may leave 64 bits.
+bool fits(std::span<const std::int64_t> extents, double file_bytes) {
+  double elements = 1.0;
+  for (const std::int64_t extent : extents) {
+    if (extent < 0) return false;
+    elements *= static_cast<double>(std::max<std::int64_t>(extent, 1));
+  }
+  return elements <= file_bytes;
+}
+
 Shape shape_of(const hdf5::Dataset& dataset, const std::string& path) {
   if (dataset.extents().size() > Shape::kMaxRank) {
     refuse(path, fmt::format("{} has {} dimensions", dataset.name(), dataset.extents().size()));
+  }
+  const auto file_bytes = static_cast<double>(std::filesystem::file_size(path));
+  if (!fits(dataset.extents(), file_bytes)) {
+    refuse(path, fmt::format("{} is ({}): more than the file holds", dataset.name(),
+                             fmt::join(dataset.extents(), ", ")));
   }
   return Shape(std::span<const std::int64_t>(dataset.extents()));
 }
@@ -50,6 +67,11 @@ CheckpointInfo read_info(const hdf5::File& file) {
   }
   info.step = file.integer_attribute("/", "step");
   info.samples = file.integer_attribute("/", "samples");
+  for (const auto& [name, value] : {std::pair("step", info.step), {"samples", info.samples}}) {
+    constexpr std::int64_t kMost = std::int64_t{1} << 53;
+    if (value >= 0 && value <= kMost) continue;
+    refuse(file.path(), fmt::format("its {} is {}: 0 to {} can be", name, value, kMost));
+  }
   info.seed = static_cast<std::uint64_t>(file.integer_attribute("/", "seed"));
   info.config = file.string_attribute("/", "config");
   for (const std::string& name : file.attributes("/")) {
@@ -64,6 +86,7 @@ CheckpointInfo read_info(const hdf5::File& file) {
 
 std::vector<CheckpointTensor> read_tensors(const hdf5::File& file) {
   const hdf5::Dataset table = file.dataset(kChecksumsName);
+  shape_of(table, file.path());  // before as much memory is asked for
   const std::vector<std::uint64_t> checksums = table.read<std::uint64_t>();
   const std::string names = file.string_attribute(kChecksumsName, kTensorNamesAttribute);
   std::vector<CheckpointTensor> tensors;

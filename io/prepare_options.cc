@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "trireme/base/error.h"
+#include "trireme/base/printable.h"
 #include "trireme/io/prepare.h"
 
 namespace trireme {
@@ -34,7 +35,7 @@ ValidationSplit parse_validation_split(const std::string& text) {
   throw ConfigError(
       fmt::format("validation split '{}': expected none, hash:FRACTION with a "
                   "fraction between 0 and 1, or tail:BYTES",
-                  text));
+                  shown(text)));
 }
 
 TokenizerChoice parse_tokenizer_choice(const std::string& text) {
@@ -50,20 +51,21 @@ TokenizerChoice parse_tokenizer_choice(const std::string& text) {
     if (!parse_all(view.substr(prefix.size()), choice.training.vocabulary) ||
         choice.training.vocabulary <= 0) {
       throw ConfigError(
-          fmt::format("tokenizer '{}': expected a vocabulary, as in {}4096", text, prefix));
+          fmt::format("tokenizer '{}': expected a vocabulary, as in {}4096", shown(text), prefix));
     }
     // Before prepare() makes a folder.
     if (choice.training.vocabulary < kSmallestSentencePieceVocabulary) {
-      throw ConfigError(fmt::format("tokenizer '{}': a vocabulary needs at least {} tokens", text,
-                                    kSmallestSentencePieceVocabulary));
+      throw ConfigError(fmt::format("tokenizer '{}': a vocabulary needs at least {} tokens",
+                                    shown(text), kSmallestSentencePieceVocabulary));
     }
     return choice;
   }
-  if (!std::filesystem::is_regular_file(text)) {
+  std::error_code ignored;
+  if (!std::filesystem::is_regular_file(text, ignored)) {
     throw ConfigError(
         fmt::format("tokenizer '{}': expected byte, bpe:VOCABULARY, "
                     "unigram:VOCABULARY or a SentencePiece model file",
-                    text));
+                    shown(text)));
   }
   choice.kind = TokenizerChoice::Kind::kLoad;
   choice.path = text;

@@ -114,8 +114,9 @@ bool may_still_write(const Lease& held, const Lease& mine) {
   const std::string elsewhere =
       held.host == host_name()
           ? ""
-          : fmt::format("; taken over once it was silent for {} s, last seen {} s ago",
-                        RunFolder::kDeadAfterSeconds, seconds_now() - held.heartbeat);
+          : fmt::format("; taken over once it was silent for {} s, last seen {:.0f} s ago",
+                        RunFolder::kDeadAfterSeconds,
+                        unix_seconds() - static_cast<double>(held.heartbeat));
   throw RunFolderError(fmt::format("{}: in use by {} on host {}, process {}{}", folder, job,
                                    held.host, held.pid, elsewhere));
 }
@@ -194,7 +195,7 @@ std::optional<Lease> read_lease(const std::string& folder) {
 
 bool may_be_alive(const Lease& held) {
   if (held.host == host_name()) return start_of(held.pid) == held.process_start;
-  return seconds_now() - held.heartbeat <= RunFolder::kDeadAfterSeconds;
+  return unix_seconds() - static_cast<double>(held.heartbeat) <= RunFolder::kDeadAfterSeconds;
 }
 
 class RunFolder::Holder {

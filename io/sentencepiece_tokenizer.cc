@@ -6,8 +6,8 @@
 #include <sentencepiece_processor.h>
 
 #include "trireme/base/error.h"
-
-#include "utf8.h"
+#include "trireme/base/printable.h"
+#include "trireme/base/utf8.h"
 
 namespace trireme {
 namespace {
@@ -75,7 +75,7 @@ SentencePieceTokenizer::SentencePieceTokenizer(std::string model, const std::str
   const auto status = processor_->LoadFromSerializedProto(model_);
   if (!status.ok()) {
     throw DataError(
-        fmt::format("{}: not a SentencePiece model ({})", origin, status.error_message()));
+        fmt::format("{}: not a SentencePiece model ({})", origin, shown(status.error_message())));
   }
   find_special_tokens(origin);
 }
@@ -97,7 +97,7 @@ void SentencePieceTokenizer::find_special_tokens(const std::string& origin) {
     const std::string& piece = processor_->IdToPiece(id);
     if (processor_->IsByte(id)) {
       const int byte = byte_of(piece);
-      if (byte < 0) throw DataError(fmt::format("{}: '{}' names no byte", origin, piece));
+      if (byte < 0) throw DataError(fmt::format("{}: '{}' names no byte", origin, shown(piece)));
       byte_token_[static_cast<std::size_t>(byte)] = id;
       own = std::string(1, static_cast<char>(byte));
     } else {

@@ -6,9 +6,9 @@
 #include <sentencepiece_trainer.h>
 
 #include "trireme/base/error.h"
+#include "trireme/base/utf8.h"
 
 #include "sentencepiece_tokenizer.h"
-#include "utf8.h"
 
 namespace trireme {
 namespace {

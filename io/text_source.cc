@@ -69,17 +69,24 @@ void TextSource::add(const std::string& path) {
   if (!fs::exists(status)) unreadable(path, error ? error.value() : ENOENT);
   if (!fs::is_directory(status)) {
     const bool regular = fs::is_regular_file(status);
-    inputs_.push_back({path, regular ? fs::file_size(path) : 0, regular});
+    const std::uint64_t size = regular ? fs::file_size(path, error) : 0;
+    if (error) unreadable(path, error.value());
+    inputs_.push_back({path, size, regular});
     return;
   }
   std::vector<std::string> files;
   fs::recursive_directory_iterator entry(path, error);
   for (; !error && entry != fs::recursive_directory_iterator(); entry.increment(error)) {
-    if (entry->is_regular_file()) files.push_back(entry->path().string());
+    std::error_code ignored;  // a link that leads nowhere is no file
+    if (entry->is_regular_file(ignored)) files.push_back(entry->path().string());
   }
   if (error) unreadable(path, error.value());
   std::sort(files.begin(), files.end());
-  for (std::string& file : files) inputs_.push_back({file, fs::file_size(file), true});
+  for (std::string& file : files) {
+    const std::uint64_t size = fs::file_size(file, error);
+    if (error) unreadable(file, error.value());
+    inputs_.push_back({file, size, true});
+  }
 }
 
 void TextSource::open_next() {

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "trireme/base/error.h"
+#include "trireme/base/printable.h"
 
 #include "sentencepiece_tokenizer.h"
 
@@ -63,7 +64,8 @@ TokenizerPtr make_tokenizer(std::string_view kind, std::string_view model) {
   if (kind == "sentencepiece") {
     return std::make_shared<SentencePieceTokenizer>(std::string(model), "the stored tokenizer");
   }
-  throw DataError(fmt::format("unknown tokenizer kind '{}'; known: byte, sentencepiece", kind));
+  throw DataError(
+      fmt::format("unknown tokenizer kind '{}'; known: byte, sentencepiece", shown(kind)));
 }
 
 }  // namespace trireme

@@ -1,9 +1,31 @@
 #include "trireme/base/error.h"
 
+#include <filesystem>
+#include <new>
+
+#include "trireme/base/caught.h"
+#include "trireme/base/printable.h"
+
 namespace trireme {
 
 Error::Error(ExitStatus status, const std::string& what, SourceLocation where)
-    : std::runtime_error(what), status_(status), where_(where) {}
+    : std::runtime_error(shown(what, kMostOfMessage)), status_(status), where_(where) {}
+
+Error caught(const std::exception_ptr& exception) {
+  try {
+    std::rethrow_exception(exception);
+  } catch (const Error& error) {
+    return error;
+  } catch (const std::bad_alloc&) {
+    return OutOfMemoryError("out of memory");
+  } catch (const std::filesystem::filesystem_error& error) {
+    return RunFolderError(shown(error.path1().string()) + ": " + error.code().message());
+  } catch (const std::exception& error) {
+    return InternalError(error.what());
+  } catch (...) {
+    return InternalError("an exception of unknown type");
+  }
+}
 
 void rethrow(ExitStatus status, const std::string& what) {
   switch (status) {

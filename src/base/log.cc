@@ -5,12 +5,12 @@
 
 #include <unistd.h>
 
+#include "trireme/base/printable.h"
+
 namespace trireme {
 namespace {
 
-void write_line(int descriptor, std::string line) {
-  line.push_back('\n');
-  std::string_view rest = line;
+void write_all(int descriptor, std::string_view rest) {
   while (!rest.empty()) {
     const ssize_t written = ::write(descriptor, rest.data(), rest.size());
     if (written < 0) {
@@ -23,12 +23,24 @@ void write_line(int descriptor, std::string line) {
 
 }  // namespace
 
-void print_line(std::string_view line) {
-  write_line(STDOUT_FILENO, std::string(line));
+void print_line(std::string_view text) {
+  std::string lines;
+  while (true) {
+    const std::size_t end = text.find('\n');
+    lines += printable(text.substr(0, end));
+    lines += '\n';
+    if (end == std::string_view::npos) break;
+    text.remove_prefix(end + 1);
+  }
+  write_all(STDOUT_FILENO, lines);
+}
+
+void print_bytes(std::string_view bytes) {
+  write_all(STDOUT_FILENO, bytes);
 }
 
 void report_line(std::string_view line) {
-  write_line(STDERR_FILENO, std::string("trireme: ").append(line));
+  write_all(STDERR_FILENO, "trireme: " + printable(line) + '\n');
 }
 
 }  // namespace trireme

@@ -9,6 +9,7 @@
 #include <fmt/ranges.h>
 
 #include "trireme/base/error.h"
+#include "trireme/base/printable.h"
 #include "trireme/config/options.h"
 
 namespace trireme::cli {
@@ -23,7 +24,7 @@ const Action& find_action(std::string_view command, const std::vector<Action>& a
     names.emplace_back(action.name);
   }
   const auto nearest = nearest_name(name, names);
-  throw ConfigError(fmt::format("{} {}: unknown; {}", command, name,
+  throw ConfigError(fmt::format("{} {}: unknown; {}", command, shown(name),
                                 nearest ? fmt::format("did you mean {}?", *nearest)
                                         : fmt::format("there are {}", fmt::join(names, ", "))));
 }

@@ -7,8 +7,11 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/log.h"
+#include "trireme/base/printable.h"
+#include "trireme/config/limits.h"
 #include "trireme/io/whole_file.h"
 #include "trireme/train/compute_device.h"
+#include "trireme/train/memory_check.h"
 #include "trireme/train/setup.h"
 
 #include "cli/actions.h"
@@ -55,6 +58,15 @@ models::GptConfig model_of(const BenchArguments& given) {
   models::GptConfig model = models::gpt_preset(given.preset);
   model.context = given.context.value_or(std::min(kContext, model.context));
   return model;
+}
+
+// What the checks of training look at.
+Config sizes_of(const BenchArguments& given) {
+  Config config;
+  config.batch.global = given.batch;
+  config.batch.micro = given.micro.value_or(given.batch);
+  config.run.precision = given.dtype;
+  return config;
 }
 
 DType compute_type(const BenchArguments& given) {
@@ -106,6 +118,9 @@ ExitStatus bench_ops(Runtime& runtime, const BenchArguments& given) {
   options.dtype = compute_type(given);
   options.only = given.only;
   options.repeats = given.repeats.value_or(options.repeats);
+  models::GptConfig layer = options.model;
+  layer.layers = 1;
+  check_memory_here(estimate_memory(sizes_of(given), layer, GridShape{}), runtime, ctx);
   const bench::Roof roof = bench::measure_roof(runtime.world(), ctx, options.dtype);
   print_line(fmt::format("{}, {} sequences of {}, {}, {} threads, {}, {}", given.preset,
                          options.batch, options.model.context, given.dtype, ctx.threads,
@@ -161,7 +176,8 @@ ExitStatus bench_step(Runtime& runtime, const BenchArguments& given) {
   options.batch = given.batch;
   options.micro = given.micro.value_or(given.batch);
   options.grid = resolve_grid({{}, given.pipeline, given.tensor}, runtime.size());
-  check_model_fits_grid(Config(), options.model, options.grid);
+  check_model_fits_grid(sizes_of(given), options.model, options.grid);
+  check_memory_here(estimate_memory(sizes_of(given), options.model, options.grid), runtime, ctx);
   options.dtype = compute_type(given);
   options.repeats = given.repeats.value_or(options.repeats);
   options.graphs = given.graphs;
@@ -201,23 +217,26 @@ void declare(Options& options, BenchArguments& given) {
   options.add("from", given.from, "bytes", "comm: smallest size; each next is 4 times as much",
               not_empty());
   options.add("to", given.to, "bytes", "comm: largest size", not_empty());
-  options.add("warmup", given.warmup, "", "comm: of each size, not measured", at_least(0));
+  options.add("warmup", given.warmup, "", "comm: of each size, not measured",
+              between(0, limits::kCount));
   options.add("only", given.only, "", "comm, ops: operations whose name holds this; empty: all");
   options.add("repeats", given.repeats, "",
-              "the median counts; auto: 20 for comm, 10 for ops, 5 for step", at_least(1));
+              "the median counts; auto: 20 for comm, 10 for ops, 5 for step",
+              between(1, limits::kCount));
   options.add("graphs", given.graphs, "", "step: on a GPU, as a CUDA graph, but for its phases");
   std::vector<std::string> presets;
   for (const std::string_view name : models::gpt_preset_names()) presets.emplace_back(name);
   options.add("preset", given.preset, "", "ops, step: the model that gives the shapes",
               one_of(presets));
-  options.add("batch", given.batch, "sequences", "ops: at once; step: of a step", at_least(1));
+  options.add("batch", given.batch, "sequences", "ops: at once; step: of a step",
+              between(1, limits::kSequences));
   options.add("context", given.context, "tokens",
               "ops, step: of a sequence; auto: 256, or the model's where that is less",
-              at_least(1));
+              between(1, limits::kTokens));
   options.add("dtype", given.dtype, "", "ops, step: computing type",
               one_of({"fp32", "bf16", "fp16"}));
   options.add("threads", given.device.threads, "", "ops, step: of each rank; auto: its cores",
-              at_least(1));
+              between(1, limits::kThreads));
   options.add("device", given.device.device, "",
               "where to compute; auto: on GPUs where every rank sees one, else on CPUs",
               one_of({"auto", "cpu", "cuda"}));
@@ -225,11 +244,12 @@ void declare(Options& options, BenchArguments& given) {
               "comm, step: what carries tensors of GPUs between ranks; as comm.backend of train",
               one_of({"auto", "mpi", "nccl"}));
   options.add("micro", given.micro, "sequences", "step: of a micro-batch; auto: all of the batch",
-              at_least(1));
+              between(1, limits::kSequences));
   options.add("pipeline", given.pipeline, "ranks",
               "step: stages of the model; auto: 1, data takes the ranks that are left",
-              at_least(1));
-  options.add("tensor", given.tensor, "ranks", "step: parts of each stage; auto: 1", at_least(1));
+              between(1, limits::kRanks));
+  options.add("tensor", given.tensor, "ranks", "step: parts of each stage; auto: 1",
+              between(1, limits::kRanks));
   options.add("json", given.json, "file", "the same figures for programs; empty: none");
 }
 
@@ -238,7 +258,7 @@ const Bench& find_bench(const std::vector<std::string>& words) {
   std::vector<std::string> names;
   for (const Bench& one : benches()) names.emplace_back(one.name);
   throw ConfigError(fmt::format("bench takes one word, {}, not '{}'", fmt::join(names, " or "),
-                                fmt::join(words, " ")));
+                                shown(fmt::format("{}", fmt::join(words, " ")))));
 }
 
 void refuse_flags_of_others(const Bench& bench, const Options& options,

@@ -31,7 +31,7 @@ Work show(std::string text) {
   while (text.ends_with('\n')) text.pop_back();
   return {.alone =
               [text = std::move(text)] {
-                if (launched_tasks().index == 0) print_line(text);
+                if (launched_tasks().index == 0) print_bytes(text + "\n");
                 return ExitStatus::kDone;
               },
           .on_ranks = {}};

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include "trireme/base/error.h"
+#include "trireme/base/printable.h"
 
 #include "cli/commands.h"
 #include "cli/program_description.h"
@@ -59,7 +60,7 @@ Work parse_completion(const Arguments& arguments) {
     if (words == std::vector{format.name}) return show(format.write(described_commands()));
   }
   throw ConfigError(fmt::format("completion takes one word, {}, not '{}'", fmt::join(names, " or "),
-                                fmt::join(words, " ")));
+                                shown(fmt::format("{}", fmt::join(words, " ")))));
 }
 
 }  // namespace trireme::cli

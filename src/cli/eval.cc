@@ -1,7 +1,9 @@
 #include <fmt/format.h>
 
 #include "trireme/base/log.h"
+#include "trireme/config/limits.h"
 #include "trireme/train/evaluator.h"
+#include "trireme/train/memory_check.h"
 
 #include "cli/commands.h"
 #include "cli/inference_arguments.h"
@@ -46,6 +48,9 @@ ExitStatus evaluate_on_ranks(Runtime& runtime, const EvalArguments& given) {
   const Checkpoint checkpoint = open_checkpoint_or_run(runtime.world(), given.inference.checkpoint);
   const InferenceModel model(ctx, grid, checkpoint, given.inference.precision);
   runtime.set_timeout(given.inference.timeout);
+  Config sizes = model.training();
+  sizes.batch.global = sizes.batch.micro = given.micro;
+  check_memory_here(without_training(estimate_memory(sizes, model.config(), shape)), runtime, ctx);
   const auto data = open_evaluation_data(runtime.world(), model, given.data);
   const EvaluationReport report =
       evaluate_on(ctx, model.stage(), *data, given.micro, model.training().data.mask_documents);
@@ -62,7 +67,7 @@ Work parse_eval(const Arguments& arguments) {
               "what to predict: files or folders; default: the held-out data of the training");
   declare_inference(options, given.inference);
   options.add("batch.micro", given.micro, "sequences", "what one replica computes at a time",
-              at_least(1));
+              between(1, limits::kSequences));
   options.parse(arguments);
   if (options.help_requested()) return show_help(options.description());
   check_inference(given.inference);

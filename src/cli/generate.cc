@@ -1,10 +1,10 @@
-#include <cstdio>
 #include <iostream>
 
 #include <fmt/format.h>
 
 #include "trireme/base/clock.h"
 #include "trireme/base/log.h"
+#include "trireme/config/limits.h"
 #include "trireme/io/dataset.h"
 #include "trireme/train/generator.h"
 #include "trireme/train/inference.h"
@@ -29,10 +29,10 @@ struct GenerateArguments {
 void declare(Options& options, GenerateArguments& given) {
   options.add("prompt", given.prompt, "",
               "the text to continue; -: each line of standard input is one");
-  options.add("tokens", given.tokens, "tokens", "how many to add", at_least(1));
+  options.add("tokens", given.tokens, "tokens", "how many to add", between(1, limits::kCount));
   options.add("temperature", given.sampling.temperature, "",
               "below 1 likely tokens get likelier, above 1 less so; 0: always the likeliest",
-              at_least(0));
+              between(0, limits::kReal));
   options.add("top-k", given.sampling.top_k, "tokens", "draw from the likeliest alone; 0: from all",
               at_least(0));
   options.add("top-p", given.sampling.top_p, "probability",
@@ -117,11 +117,6 @@ class Prompts {
   int count_ = 0;
 };
 
-void write_text(std::string_view text) {
-  std::fwrite(text.data(), 1, text.size(), stdout);
-  std::fflush(stdout);
-}
-
 // Writes prompts and their continuations, on the rank that speaks.
 class Writer {
  public:
@@ -133,7 +128,7 @@ class Writer {
 
  private:
   void write(std::string_view text) const {
-    if (speaks_) write_text(text);
+    if (speaks_) print_bytes(text);
   }
 
   TokenizerPtr tokenizer_;

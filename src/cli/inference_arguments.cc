@@ -1,6 +1,7 @@
 #include "cli/inference_arguments.h"
 
 #include "trireme/base/error.h"
+#include "trireme/config/limits.h"
 #include "trireme/train/hang_limit.h"
 #include "trireme/train/inference.h"
 
@@ -10,7 +11,7 @@ void declare_inference(Options& options, InferenceArguments& given) {
   options.add("checkpoint", given.checkpoint, "",
               "a run's folder (its newest good checkpoint), or one checkpoint");
   options.add("threads", given.device.threads, "threads per rank",
-              "auto: the cores that this rank was granted", at_least(1));
+              "auto: the cores that this rank was granted", between(1, limits::kThreads));
   options.add("device", given.device.device, "",
               "where to compute; auto: on GPUs where every rank sees one, else on CPUs",
               one_of({"auto", "cpu", "cuda"}));
@@ -18,10 +19,12 @@ void declare_inference(Options& options, InferenceArguments& given) {
               "type of activations and matrix products; auto: as in training (after tf32: fp32)",
               one_of({"fp32", "tf32", "bf16", "fp16"}));
   options.add("grid.data", given.grid.data, "replicas",
-              "data parallelism; auto: what the other two leave of the ranks", at_least(1));
-  options.add("grid.pipeline", given.grid.pipeline, "stages", "pipeline parallelism", at_least(1));
+              "data parallelism; auto: what the other two leave of the ranks",
+              between(1, limits::kRanks));
+  options.add("grid.pipeline", given.grid.pipeline, "stages", "pipeline parallelism",
+              between(1, limits::kRanks));
   options.add("grid.tensor", given.grid.tensor, "ranks per stage", "tensor parallelism",
-              at_least(1));
+              between(1, limits::kRanks));
   options.add("comm.backend", given.device.backend, "",
               "what carries tensors between ranks; as in training",
               one_of({"auto", "mpi", "nccl"}));
@@ -29,7 +32,7 @@ void declare_inference(Options& options, InferenceArguments& given) {
       "comm.timeout", given.timeout, "seconds",
       "an operation under way for longer is a hang; while the checkpoint is read its bytes add "
       "to that",
-      above(0));
+      between(1e-3, limits::kSeconds));
 }
 
 void check_inference(const InferenceArguments& given) {

@@ -7,6 +7,8 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/log.h"
+#include "trireme/base/printable.h"
+#include "trireme/base/small_file.h"
 #include "trireme/train/job_script.h"
 
 #include "cli/cluster_limits.h"
@@ -52,12 +54,13 @@ JobTemplate find_template(const std::vector<std::string>& given, const fs::path&
   }
   const std::string& name = given[0];
   if (std::find(known.begin(), known.end(), name) != known.end()) {
-    return {name, text_of_file(folder / (name + ".sbatch"), "the template")};
+    return {name, read_small_file("the template", (folder / (name + ".sbatch")).string())};
   }
-  if (fs::exists(name)) return {name, text_of_file(name, "the template")};
+  std::error_code ignored;
+  if (fs::exists(name, ignored)) return {name, read_small_file("the template", name)};
   const auto nearest = nearest_name(name, known);
-  throw ConfigError(fmt::format("template '{}' is neither a file nor one of {}{}", name, list,
-                                nearest ? fmt::format("; did you mean {}?", *nearest) : ""));
+  throw ConfigError(fmt::format("template '{}' is neither a file nor one of {}{}", shown(name),
+                                list, nearest ? fmt::format("; did you mean {}?", *nearest) : ""));
 }
 
 std::string one_line(std::string text) {
@@ -93,19 +96,19 @@ ExitStatus write_job(const JobArguments& given) {
   const JobPlan plan = plan_job(job_template, given.config, given.request, cluster_limits(site),
                                 vocabulary_to_check);
   for (const std::string& remark : job_remarks(plan)) report_line(remark);
-  std::string script =
-      job_script(job_template, given.config, given.request, site, plan,
-                 {program.string(), text_of_file(folder / "step.sh", "the template's part")});
+  std::string script = job_script(
+      job_template, given.config, given.request, site, plan,
+      {program.string(), read_small_file("the template's part", (folder / "step.sh").string())});
   if (!given.output.empty()) {
     std::ofstream file(given.output, std::ios::binary | std::ios::trunc);
     file << script << std::flush;
-    if (!file) throw RunFolderError(fmt::format("--output {}: cannot be written", given.output));
+    if (!file)
+      throw RunFolderError(fmt::format("--output {}: cannot be written", shown(given.output)));
   }
   if (given.submit) {
     submit(script);
   } else if (given.output.empty()) {
-    script.pop_back();
-    print_line(script);
+    print_bytes(script);
   }
   return ExitStatus::kDone;
 }

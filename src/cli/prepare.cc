@@ -7,6 +7,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/log.h"
+#include "trireme/config/limits.h"
 #include "trireme/config/options.h"
 
 #include "cli/commands.h"
@@ -43,7 +44,8 @@ void declare(Options& options, PrepareArguments& given) {
   options.add("limit", given.limit, "bytes", "only so much of the input; auto: all of it",
               at_least(1));
   options.add("seed", given.seed, "", "of the vocabulary's sample and of hash:F", at_least(0));
-  options.add("threads", given.threads, "", "auto: as many as there are cores", at_least(1));
+  options.add("threads", given.threads, "", "auto: as many as there are cores",
+              between(1, limits::kThreads));
 }
 
 std::vector<std::string> inputs_of(const PrepareArguments& given) {

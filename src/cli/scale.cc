@@ -6,7 +6,9 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/log.h"
+#include "trireme/base/small_file.h"
 #include "trireme/comm/launcher.h"
+#include "trireme/config/limits.h"
 #include "trireme/study/scaling_study.h"
 #include "trireme/train/signals.h"
 
@@ -32,7 +34,7 @@ struct ScaleArguments {
 void declare(Options& options, ScaleArguments& given) {
   options.add("output", given.output, "folder", "of the study; the same command goes on in it");
   options.add("nodes", given.nodes, "nodes", "numbers of them to try", not_empty());
-  options.add("ranks-per-node", given.ranks_per_node, "ranks", "on each node", at_least(1));
+  options.add("ranks-per-node", given.ranks_per_node, "ranks", "on each node", between(1, 65536));
   options.add("mode", given.mode, "",
               "strong: the same batch.global on all numbers of nodes; weak: batch.global on the "
               "fewest, and more in proportion; or strong,weak",
@@ -41,10 +43,11 @@ void declare(Options& options, ScaleArguments& given) {
               "PIPELINExTENSOR, as in 1x1,1x2: a curve for each, data parallelism is what they "
               "leave; auto: that of grid.pipeline and grid.tensor",
               not_empty());
-  options.add("repeats", given.repeats, "runs", "of each point, for the confidence", at_least(1));
-  options.add("steps", given.steps, "steps", "of each run", at_least(2));
+  options.add("repeats", given.repeats, "runs", "of each point, for the confidence",
+              between(1, 1000));
+  options.add("steps", given.steps, "steps", "of each run", between(2, limits::kCount));
   options.add("warmup", given.warmup, "steps", "the first of them, not measured; auto: a quarter",
-              at_least(1));
+              between(1, limits::kCount));
   options.add(
       "launcher", given.launcher, "",
       "mpiexec: on this host, a node is ranks-per-node processes of it; srun: inside of this "
@@ -54,7 +57,7 @@ void declare(Options& options, ScaleArguments& given) {
               "what is particular to the cluster; without it as of trireme job");
   options.add("time", given.time, "", "limit of each job, as sbatch takes it", not_empty());
   options.add("cpus-per-rank", given.cpus_per_rank, "cores",
-              "of each rank, for srun and sbatch; auto: run.threads", at_least(1));
+              "of each rank, for srun and sbatch; auto: run.threads", between(1, 65536));
   options.add("dry-run", given.dry_run, "", "show the points and start nothing");
   options.add("point", given.point, "folder", "run one point of a study: what the launchers start");
   add_config_keys(options, given.config);
@@ -113,7 +116,8 @@ void show_points(const scaling::StudyPlan& plan, const std::vector<scaling::Poin
                  const ScaleLaunch& launch, const std::string& output) {
   for (const scaling::Point& point : points) {
     const std::string folder = fmt::format("{}/points/{}", output, point.name());
-    const bool done = fs::exists(folder + "/result.json");
+    std::error_code ignored;
+    const bool done = fs::exists(folder + "/result.json", ignored);
     print_line(fmt::format(
         "{}{}: {}", point.name(), done ? " (done)" : "",
         launch.launcher == "sbatch"

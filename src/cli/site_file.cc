@@ -1,12 +1,8 @@
 #include "cli/site_file.h"
 
 #include <cstdlib>
-#include <fstream>
-#include <sstream>
 
-#include <fmt/format.h>
-
-#include "trireme/base/error.h"
+#include "trireme/base/small_file.h"
 
 namespace trireme::cli {
 
@@ -23,26 +19,18 @@ std::optional<fs::path> find_jobs_folder() {
   return {};
 }
 
-std::string text_of_file(const fs::path& path, const std::string& what) {
-  std::ifstream file(path, std::ios::binary);
-  std::ostringstream text;
-  if (fs::is_directory(path) || !(text << file.rdbuf())) {
-    throw ConfigError(fmt::format("{} {} cannot be read", what, path.string()));
-  }
-  return text.str();
-}
-
 Site read_site(const std::string& given) {
   const auto read = [](const fs::path& path, const std::string& what) {
-    return site_from_ini(text_of_file(path, what), path.string());
+    return site_from_ini(read_small_file(what, path.string()), path.string());
   };
   if (!given.empty()) return read(given, "--site");
   const char* of_environment = std::getenv("TRIREME_SITE");
   if (of_environment != nullptr && *of_environment != '\0') {
-    return read(of_environment, "TRIREME_SITE:");
+    return read(of_environment, "TRIREME_SITE");
   }
   const std::optional<fs::path> folder = find_jobs_folder();
-  if (!folder || !fs::exists(*folder / "site.ini")) return {};
+  std::error_code ignored;
+  if (!folder || !fs::exists(*folder / "site.ini", ignored)) return {};
   return read(*folder / "site.ini", "the site file");
 }
 

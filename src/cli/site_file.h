@@ -13,9 +13,6 @@ namespace trireme::cli {
 // in.
 std::optional<std::filesystem::path> find_jobs_folder();
 
-// The whole text of a file; `what` names it in the ConfigError where it cannot be read.
-std::string text_of_file(const std::filesystem::path& path, const std::string& what);
-
 // What the site file says: the one that was given, else that of the environment's TRIREME_SITE,
 // else site.ini in the jobs folder. Throws ConfigError for a file that cannot be read or
 // understood.

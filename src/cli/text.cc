@@ -1,11 +1,13 @@
 #include "cli/text.h"
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 
 #include <fmt/format.h>
 
 #include "trireme/base/error.h"
+#include "trireme/base/printable.h"
 
 namespace trireme::cli {
 
@@ -33,7 +35,7 @@ std::string unescaped(std::string_view text, std::string_view flag) {
       if (escape.size() != 4 || std::from_chars(escape.data() + 2, end, byte, 16).ptr != end) {
         throw ConfigError(
             fmt::format("{} {}: '{}' stands for nothing; \\n, \\t, \\0, \\\\ and \\xNN do", flag,
-                        text, escape));
+                        shown(text), escape));
       }
       result += static_cast<char>(byte);
     }
@@ -53,7 +55,8 @@ std::string size_text(std::uint64_t bytes) {
 }
 
 std::string duration_text(double seconds) {
-  const auto whole = static_cast<std::int64_t>(seconds);
+  constexpr double kMost = 1e15;  // of what a file may say
+  const auto whole = static_cast<std::int64_t>(std::clamp(seconds, 0.0, kMost));
   if (whole >= 86400) return fmt::format("{} d {:02} h", whole / 86400, whole / 3600 % 24);
   if (whole >= 3600) return fmt::format("{} h {:02} min", whole / 3600, whole / 60 % 60);
   if (whole >= 60) return fmt::format("{} min {:02} s", whole / 60, whole % 60);

@@ -6,6 +6,8 @@
 
 #include <fmt/format.h>
 
+#include "trireme/base/printable.h"
+
 #include "cli/plot.h"
 #include "cli/text.h"
 
@@ -15,14 +17,6 @@ namespace {
 constexpr std::size_t kRecentSteps = 50;
 constexpr std::size_t kMostPlotRows = 16;
 constexpr std::size_t kLatestEvents = 3, kMostStragglers = 3;
-
-// Names of hosts and folders may hold anything; on a terminal a control character is a command.
-std::string printable(std::string text) {
-  for (char& c : text) {
-    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = '?';
-  }
-  return text;
-}
 
 // The first `columns` characters of UTF-8 text.
 std::string cut(const std::string& text, std::size_t columns) {

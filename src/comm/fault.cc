@@ -1,9 +1,8 @@
 #include "fault.h"
 
 #include <algorithm>
-#include <new>
 
-#include "trireme/base/error.h"
+#include "trireme/base/caught.h"
 
 namespace trireme {
 
@@ -13,17 +12,8 @@ const Fault& cause_of(const std::vector<Fault>& known) {
 }
 
 Fault describe_exception(const std::exception_ptr& exception, int rank) {
-  try {
-    std::rethrow_exception(exception);
-  } catch (const Error& error) {
-    return {rank, static_cast<int>(error.status()), error.what()};
-  } catch (const std::bad_alloc&) {
-    return {rank, static_cast<int>(ExitStatus::kDevice), "out of memory"};
-  } catch (const std::exception& error) {
-    return {rank, static_cast<int>(ExitStatus::kInternal), error.what()};
-  } catch (...) {
-    return {rank, static_cast<int>(ExitStatus::kInternal), "an exception of unknown type"};
-  }
+  const Error error = caught(exception);
+  return {rank, static_cast<int>(error.status()), error.what()};
 }
 
 }  // namespace trireme

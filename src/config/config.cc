@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "trireme/base/error.h"
+#include "trireme/base/printable.h"
 #include "trireme/config/step_range.h"
 #include "trireme/optim/schedule.h"
 
@@ -66,7 +67,7 @@ std::optional<double> fixed_loss_scale(const std::string& loss_scale) {
   constexpr double kSmallest = 1e-30;   // what fp32 still holds with ease
   if (!problem.empty() || value < kSmallest || value > kLargest) {
     throw ConfigError(fmt::format("optim.loss_scale {}: must be dynamic, or from 1e-30 to {}",
-                                  loss_scale, kLargest));
+                                  shown(loss_scale), kLargest));
   }
   return value;
 }

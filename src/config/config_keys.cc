@@ -1,5 +1,6 @@
 // The table of all keys.
 #include "trireme/config/config.h"
+#include "trireme/config/limits.h"
 
 namespace trireme {
 namespace {
@@ -7,11 +8,13 @@ namespace {
 void add_run_keys(Options& options, Config::Run& run) {
   options.add("run.folder", run.folder, "path",
               "folder for configuration, metrics, checkpoints and report", not_empty());
-  options.add("run.steps", run.steps, "steps", "optimizer steps to train in total", at_least(1));
+  options.add("run.steps", run.steps, "steps", "optimizer steps to train in total",
+              between(1, limits::kSteps));
   options.add("run.seed", run.seed, "", "seed of initial values, data order and dropout",
               at_least(0));
   options.add("run.threads", run.threads, "threads per rank",
-              "computing threads; auto: the cores that this rank was granted", at_least(1));
+              "computing threads; auto: the cores that this rank was granted",
+              between(1, limits::kThreads));
   options.add("run.resume", run.resume, "",
               "auto: go on from the newest good checkpoint of the run folder, if any; never: start "
               "anew; or the path of a checkpoint; what is no ancestor moves to superseded/",
@@ -35,19 +38,22 @@ void add_model_keys(Options& options, Config::Model& model) {
   options.add("model.preset", model.preset, "",
               "a published model's sizes, as gpt2-124m; the other model keys change it",
               not_empty());
-  options.add("model.layers", model.layers, "blocks", "transformer blocks", at_least(1));
-  options.add("model.width", model.width, "channels", "width of the residual stream", at_least(1));
-  options.add("model.heads", model.heads, "heads", "attention (query) heads", at_least(1));
+  options.add("model.layers", model.layers, "blocks", "transformer blocks",
+              between(1, limits::kLayers));
+  options.add("model.width", model.width, "channels", "width of the residual stream",
+              between(1, limits::kWidth));
+  options.add("model.heads", model.heads, "heads", "attention (query) heads",
+              between(1, limits::kWidth));
   options.add("model.kv_heads", model.kv_heads, "heads",
               "key and value heads, each shared by several query heads; auto: as many as heads",
-              at_least(1));
+              between(1, limits::kWidth));
   options.add("model.hidden", model.hidden, "channels",
               "width inside the MLP; auto: the usual one for the width and the activation",
-              at_least(1));
+              between(1, limits::kHidden));
   options.add("model.vocabulary", model.vocabulary, "tokens",
-              "size of the vocabulary; auto: that of the data", at_least(1));
+              "size of the vocabulary; auto: that of the data", between(1, limits::kTokens));
   options.add("model.context", model.context, "tokens", "length of a training sequence",
-              at_least(1));
+              between(1, limits::kTokens));
   options.add("model.norm", model.norm, "", "normalisation", one_of({"layer", "rms"}));
   options.add("model.activation", model.activation, "", "of the MLP", one_of({"gelu", "swiglu"}));
   options.add("model.positions", model.positions, "", "how positions enter",
@@ -57,7 +63,7 @@ void add_model_keys(Options& options, Config::Model& model) {
   options.add("model.dropout", model.dropout, "probability",
               "share of activations zeroed in training", at_least_and_below(0, 1));
   options.add("model.rotary_theta", model.rotary_theta, "", "base of the rotary positions' angles",
-              above(0));
+              between(limits::kLeastReal, limits::kReal));
 }
 
 void add_data_keys(Options& options, Config::Data& data) {
@@ -71,23 +77,26 @@ void add_data_keys(Options& options, Config::Data& data) {
 
 void add_batch_keys(Options& options, Config::Batch& batch) {
   options.add("batch.global", batch.global, "sequences", "sequences per optimizer step, all ranks",
-              at_least(1));
+              between(1, limits::kSequences));
   options.add("batch.micro", batch.micro, "sequences",
-              "sequences per micro-batch: what one replica computes at a time", at_least(1));
+              "sequences per micro-batch: what one replica computes at a time",
+              between(1, limits::kSequences));
 }
 
 void add_optim_keys(Options& options, Config::Optim& optim) {
   options.add("optim.name", optim.name, "", "optimizer", one_of({"adamw", "sgd"}));
-  options.add("optim.lr", optim.lr, "per step", "peak learning rate", above(0));
+  options.add("optim.lr", optim.lr, "per step", "peak learning rate",
+              between(limits::kLeastReal, limits::kReal));
   options.add("optim.weight_decay", optim.weight_decay, "per unit of learning rate",
-              "decoupled decay of weights (none of norms and biases)", at_least(0));
+              "decoupled decay of weights (none of norms and biases)", between(0, limits::kReal));
   options.add("optim.beta1", optim.beta1, "", "AdamW: decay of the gradient's average",
               at_least_and_below(0, 1));
   options.add("optim.beta2", optim.beta2, "", "AdamW: decay of the squared gradient's average",
               at_least_and_below(0, 1));
-  options.add("optim.eps", optim.eps, "", "AdamW: added to the denominator", above(0));
+  options.add("optim.eps", optim.eps, "", "AdamW: added to the denominator",
+              between(limits::kLeastReal, limits::kReal));
   options.add("optim.clip", optim.clip, "global norm",
-              "longer gradients are scaled down to this; 0: never", at_least(0));
+              "longer gradients are scaled down to this; 0: never", between(0, limits::kReal));
   options.add("optim.momentum", optim.momentum, "", "SGD: momentum", at_least_and_below(0, 1));
   options.add(
       "optim.loss_scale", optim.loss_scale, "",
@@ -96,25 +105,29 @@ void add_optim_keys(Options& options, Config::Optim& optim) {
       "optim.loss_scale_interval steps; or a number",
       not_empty());
   options.add("optim.loss_scale_interval", optim.loss_scale_interval, "steps",
-              "steps without overflow after which a dynamic loss scale is doubled", at_least(1));
+              "steps without overflow after which a dynamic loss scale is doubled",
+              between(1, limits::kCount));
 }
 
 void add_schedule_keys(Options& options, Config::Schedule& schedule) {
   options.add("schedule.name", schedule.name, "", "curve of the learning rate after warm-up",
               one_of({"constant", "linear", "cosine", "step", "wsd"}));
   options.add("schedule.warmup", schedule.warmup, "steps",
-              "linear warm-up; auto: a tenth of the run, at most 100", at_least(0));
+              "linear warm-up; auto: a tenth of the run, at most 100", between(0, limits::kSteps));
   options.add("schedule.decay", schedule.decay, "steps",
               "linear, cosine: length of the decay; step: between drops to a tenth; wsd: length of "
               "the last part; auto: the rest of the run, a third, a fifth of it",
-              at_least(1));
+              between(1, limits::kSteps));
 }
 
 void add_grid_keys(Options& options, Config::Grid& grid) {
   options.add("grid.data", grid.data, "replicas",
-              "data parallelism; auto: what the other two leave of the ranks", at_least(1));
-  options.add("grid.pipeline", grid.pipeline, "stages", "pipeline parallelism", at_least(1));
-  options.add("grid.tensor", grid.tensor, "ranks per stage", "tensor parallelism", at_least(1));
+              "data parallelism; auto: what the other two leave of the ranks",
+              between(1, limits::kRanks));
+  options.add("grid.pipeline", grid.pipeline, "stages", "pipeline parallelism",
+              between(1, limits::kRanks));
+  options.add("grid.tensor", grid.tensor, "ranks per stage", "tensor parallelism",
+              between(1, limits::kRanks));
   options.add("grid.schedule", grid.schedule, "", "pipeline schedule", one_of({"gpipe", "1f1b"}));
   options.add("grid.sequence_parallel", grid.sequence_parallel, "",
               "tensor ranks share the activations between layers by position");
@@ -127,11 +140,11 @@ void add_cuda_keys(Options& options, Config::Cuda& cuda) {
 
 void add_loop_keys(Options& options, Config& config) {
   options.add("eval.every", config.eval.every, "steps", "evaluate this often; 0: never",
-              at_least(0));
+              between(0, limits::kSteps));
   options.add("eval.batches", config.eval.batches, "global batches",
-              "how much an evaluation reads; auto: all held-out data", at_least(1));
+              "how much an evaluation reads; auto: all held-out data", between(1, limits::kCount));
   options.add("log.every", config.log.every, "steps", "a line this often, off a terminal",
-              at_least(1));
+              between(1, limits::kSteps));
   options.add("log.trace", config.log.trace, "",
               "steps to trace, 12 or 10-12: what every rank computed, sent and waited for, as "
               "trace.json in the run folder; auto: none");
@@ -141,19 +154,20 @@ void add_loop_keys(Options& options, Config& config) {
   options.add("log.stragglers", config.log.stragglers, "seconds",
               "compare the ranks' times and the nodes' links this often, name who is slow, and "
               "write ranks.json into the run folder; 0: never",
-              at_least(0));
+              between(0, limits::kSeconds));
   options.add(
       "checkpoint.every", config.checkpoint.every, "steps",
       "checkpoint this often, and at the end; 0: only at the end; auto: as often as loses the "
       "least time, from the measured time of a checkpoint and checkpoint.mtbf",
-      at_least(0));
+      between(0, limits::kSteps));
   options.add("checkpoint.mtbf", config.checkpoint.mtbf, "hours",
-              "mean time between failures of the whole job, for checkpoint.every auto", above(0));
+              "mean time between failures of the whole job, for checkpoint.every auto",
+              between(1e-6, limits::kSeconds));
   options.add("checkpoint.keep", config.checkpoint.keep, "checkpoints",
-              "how many of the newest to keep", at_least(1));
+              "how many of the newest to keep", between(1, limits::kCount));
   options.add("checkpoint.margin", config.checkpoint.margin, "seconds",
               "to keep free between the last checkpoint before the job's time limit and the limit",
-              at_least(0));
+              between(0, limits::kSeconds));
   options.add(
       "check.copies", config.check.copies, "steps",
       "compare the checksums of what ranks hold copies of (weights and optimizer state) this "
@@ -164,10 +178,12 @@ void add_loop_keys(Options& options, Config& config) {
       "what carries tensors between ranks; on CPUs always mpi; auto: on GPUs nccl, where it "
       "is built in and no two ranks share a GPU, else mpi",
       one_of({"auto", "mpi", "nccl"}));
-  options.add("comm.timeout", config.comm.timeout, "seconds",
-              "an operation under way for longer is a hang; while a checkpoint is written or read its "
-              "bytes add to that; auto: 20 of the longest steps, at least 120, and 600 until some "
-              "are measured", above(0));
+  options.add(
+      "comm.timeout", config.comm.timeout, "seconds",
+      "an operation under way for longer is a hang; while a checkpoint is written or read its "
+      "bytes add to that; auto: 20 of the longest steps, at least 120, and 600 until some "
+      "are measured",
+      between(1e-3, limits::kSeconds));
 }
 
 }  // namespace

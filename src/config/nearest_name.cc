@@ -26,6 +26,8 @@ std::size_t edit_distance(std::string_view from, std::string_view to) {
 
 std::optional<std::string> nearest_name(std::string_view name,
                                         const std::vector<std::string>& known) {
+  constexpr std::size_t kLongest = 100;
+  if (name.size() > kLongest) return {};
   std::optional<std::string> nearest;
   std::size_t least = name.size() < 4 ? 2 : 3;  // as many slips or more are another word
   const auto consider = [&](std::string_view word, const std::string& entry) {

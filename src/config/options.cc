@@ -1,16 +1,14 @@
 #include "trireme/config/options.h"
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
-#include <fstream>
 #include <set>
-#include <sstream>
 
 #include <boost/program_options.hpp>
 #include <fmt/format.h>
 
 #include "trireme/base/error.h"
+#include "trireme/base/printable.h"
+#include "trireme/base/small_file.h"
 
 namespace trireme {
 namespace {
@@ -27,15 +25,7 @@ std::string name_in(const po::error_with_option_name& fault) {
 }  // namespace
 
 std::string read_config_file(const std::string& path) {
-  errno = 0;
-  std::ifstream file(path, std::ios::binary);
-  // A folder opens, and fails only when it is read.
-  if (!file || (file.peek() == std::ifstream::traits_type::eof() && errno != 0)) {
-    throw ConfigError(fmt::format("--config {}: cannot be read: {}", path, std::strerror(errno)));
-  }
-  std::ostringstream text;
-  text << file.rdbuf();
-  return text.str();
+  return read_small_file("--config", path);
 }
 
 Options::Options(std::string usage, bool takes_config_file)
@@ -144,21 +134,22 @@ std::vector<Options::Setting> Options::read_flags(const std::vector<std::string>
       if (!seen.insert(key).second) {
         throw ConfigError(fmt::format("--{} is given twice", keys_[key].name));
       }
-      settings.push_back(
-          {key, option.value.at(0), fmt::format("--{} {}", option.string_key, option.value.at(0))});
+      settings.push_back({key, option.value.at(0),
+                          fmt::format("--{} {}", option.string_key, shown(option.value.at(0)))});
     }
   } catch (const po::unknown_option& fault) {
     const std::string name = name_in(fault);
     throw ConfigError(
-        fmt::format("unknown flag --{}; {}", name, suggestion(name, "--", flag_names())));
+        fmt::format("unknown flag --{}; {}", shown(name), suggestion(name, "--", flag_names())));
   } catch (const po::invalid_syntax& fault) {
-    throw ConfigError(fmt::format("--{}: a value must follow", name_in(fault)));
+    throw ConfigError(fmt::format("--{}: a value must follow", shown(name_in(fault))));
   } catch (const po::error& fault) {
     throw ConfigError(fault.what());
   }
   if (!positional_ && !positionals.empty()) {
-    throw ConfigError(fmt::format(
-        "unexpected argument '{}': values follow a flag, as in --KEY VALUE", positionals.front()));
+    throw ConfigError(
+        fmt::format("unexpected argument '{}': values follow a flag, as in --KEY VALUE",
+                    shown(positionals.front())));
   }
   if (positional_) *positional_->target = std::move(positionals);
   return settings;

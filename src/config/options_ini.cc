@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "trireme/base/error.h"
+#include "trireme/base/printable.h"
 #include "trireme/config/options.h"
 
 namespace trireme {
@@ -73,7 +74,7 @@ void Options::refuse_ini_key(const std::string& name, const std::string& where) 
     if (!section_of(key.name).empty()) known.push_back(key.name);
   }
   throw ConfigError(
-      fmt::format("{}: unknown key {}; {}", where, name, suggestion(name, "", known)));
+      fmt::format("{}: unknown key {}; {}", where, shown(name), suggestion(name, "", known)));
 }
 
 void Options::parse_ini(std::string_view text, const std::string& origin) {
@@ -93,7 +94,7 @@ void Options::parse_ini(std::string_view text, const std::string& origin) {
     const std::size_t equals = line.find('=');
     if (equals == std::string_view::npos || equals == 0) {
       throw ConfigError(
-          fmt::format("{}: '{}' is neither 'key = value' nor '[section]'", where, line));
+          fmt::format("{}: '{}' is neither 'key = value' nor '[section]'", where, shown(line)));
     }
     const std::string key_text(trim(line.substr(0, equals)));
     const std::string name = section.empty() ? key_text : section + "." + key_text;
@@ -107,7 +108,7 @@ void Options::parse_ini(std::string_view text, const std::string& origin) {
       throw ConfigError(
           fmt::format("{}: {} was set in line {} already", where, name, first->second));
     }
-    apply({*key, *value, fmt::format("{}: {} = {}", where, name, *value)});
+    apply({*key, *value, fmt::format("{}: {} = {}", where, name, shown(*value))});
   }
 }
 

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "trireme/base/error.h"
+#include "trireme/base/printable.h"
 
 namespace trireme {
 
@@ -21,7 +22,7 @@ StepRange parse_step_range(std::string_view text) {
     throw ConfigError(fmt::format(
         "log.trace {}: expected a step, as in 12, or the first and the last of several, "
         "as in 10-12",
-        text));
+        shown(text)));
   }
   return range;
 }

@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "trireme/base/printable.h"
 #include "trireme/config/options.h"
 
 namespace trireme {
@@ -62,6 +63,13 @@ Limit at_least_and_below(double least, double most) {
   limit.least = least;
   limit.most = most;
   limit.excludes_most = true;
+  return limit;
+}
+
+Limit between(double least, double most) {
+  Limit limit;
+  limit.least = least;
+  limit.most = most;
   return limit;
 }
 
@@ -128,7 +136,7 @@ std::string read_value(std::string_view text, std::vector<WeightedPath>& value, 
       const std::string weight = component(",");
       if (const std::string problem = read_value(weight, entry.weight, above(0));
           !problem.empty()) {
-        return fmt::format("holds the weight '{}', which {}", weight, problem);
+        return fmt::format("holds the weight '{}', which {}", shown(weight), problem);
       }
     }
     paths.push_back(std::move(entry));

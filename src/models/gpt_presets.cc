@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "trireme/base/error.h"
+#include "trireme/base/printable.h"
 #include "trireme/models/gpt.h"
 
 namespace trireme::models {
@@ -76,7 +77,7 @@ GptConfig gpt_preset(std::string_view name) {
     known += known.empty() ? "" : ", ";
     known += preset;
   }
-  throw ConfigError(fmt::format("model.preset '{}' is unknown; there are {}", name, known));
+  throw ConfigError(fmt::format("model.preset '{}' is unknown; there are {}", shown(name), known));
 }
 
 std::vector<std::string_view> gpt_preset_names() {

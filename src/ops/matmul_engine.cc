@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "trireme/base/printable.h"
 #include "trireme/ops/elementwise.h"
 
 #include "ops/cpu/kernels.h"
@@ -134,7 +135,7 @@ Library best_fp32_library() {
     const std::string_view name = asked;
     if (name == "onednn") return Library::kOneDnn;
     if (name == "blis") return Library::kBlis;
-    throw ConfigError(fmt::format("TRIREME_MATMUL is '{}'; it may be onednn or blis", name));
+    throw ConfigError(fmt::format("TRIREME_MATMUL is '{}'; it may be onednn or blis", shown(name)));
   }
 #ifdef _OPENMP
   return __builtin_cpu_supports("avx512f") ? Library::kOneDnn : Library::kBlis;

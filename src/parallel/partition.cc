@@ -18,11 +18,13 @@ class Table {
  public:
   Table(int stages, int blocks)
       : width_(blocks + 1),
-        values_(static_cast<std::size_t>((stages + 1) * (blocks + 1)), kInfinity) {
+        values_(static_cast<std::size_t>(stages + 1) * static_cast<std::size_t>(blocks + 1),
+                kInfinity) {
     at(0, blocks) = 0;  // nothing left for nobody
   }
   double& at(int stages, int first) {
-    return values_[static_cast<std::size_t>(stages * width_ + first)];
+    return values_[static_cast<std::size_t>(stages) * static_cast<std::size_t>(width_) +
+                   static_cast<std::size_t>(first)];
   }
 
  private:
@@ -59,6 +61,7 @@ std::vector<int> partition_blocks(std::span<const double> costs, int stages) {
   for (int s = 1; s <= stages; ++s) {
     for (int first = 0; first + s <= blocks; ++first) {
       for (int end = first + 1; end + s - 1 <= blocks; ++end) {
+        if (run(first, end) >= dearest.at(s, first)) break;  // a longer run is no better
         const double cost = std::max(run(first, end), dearest.at(s - 1, end));
         dearest.at(s, first) = std::min(dearest.at(s, first), cost);
       }
@@ -72,6 +75,7 @@ std::vector<int> partition_blocks(std::span<const double> costs, int stages) {
   for (int s = 1; s <= stages; ++s) {
     for (int first = 0; first + s <= blocks; ++first) {
       for (int end = first + 1; end + s - 1 <= blocks; ++end) {
+        if (run(first, end) > limit) break;
         squares.at(s, first) = std::min(squares.at(s, first), square_cost(s, first, end));
       }
     }

@@ -1,5 +1,6 @@
 #include "trireme/parallel/schedule.h"
 
+#include <algorithm>
 #include <utility>
 
 #include <fmt/format.h>
@@ -60,6 +61,11 @@ bool same_backward(const PipelineStep& first, const PipelineStep& second) {
          first.micro_batch == second.micro_batch && first.chunk == second.chunk;
 }
 
+[[noreturn]] void refuse_schedule(const std::string& name) {
+  throw ConfigError(
+      fmt::format("there is no pipeline schedule '{}': it is one of gpipe, 1f1b", name));
+}
+
 }  // namespace
 
 PipelineSchedule empty_schedule(const char* name, int stages, int micro_batches) {
@@ -97,8 +103,23 @@ void insert_exchanges(PipelineSchedule& schedule) {
 PipelineSchedule make_pipeline_schedule(const std::string& name, int stages, int micro_batches) {
   if (name == "gpipe") return gpipe_schedule(stages, micro_batches);
   if (name == "1f1b") return one_f_one_b_schedule(stages, micro_batches);
-  throw ConfigError(
-      fmt::format("there is no pipeline schedule '{}': it is one of gpipe, 1f1b", name));
+  refuse_schedule(name);
+}
+
+std::vector<int> live_micro_batches(const std::string& name, int stages, int micro_batches) {
+  std::vector<int> live;
+  for (int stage = 0; stage < stages; ++stage) {
+    // GPipe's backward passes begin after all forward passes. 1F1B holds one micro-batch for each
+    // stage from here to the last.
+    if (name == "gpipe") {
+      live.push_back(micro_batches);
+    } else if (name == "1f1b") {
+      live.push_back(std::min(micro_batches, stages - stage));
+    } else {
+      refuse_schedule(name);
+    }
+  }
+  return live;
 }
 
 }  // namespace trireme::parallel

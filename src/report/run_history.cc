@@ -53,22 +53,28 @@ double number(const Json& object, std::string_view key, double otherwise) {
   return found && found->is_number() ? found->number() : otherwise;
 }
 
+// Of what is counted: a file may say anything.
+double amount(const Json& object, std::string_view key) {
+  constexpr double kMost = 1e18;
+  return std::clamp(number(object, key, 0.0), 0.0, kMost);
+}
+
 StepMetrics step_of(const Json& object, std::int64_t step) {
   StepMetrics metrics;
   metrics.step = step;
   metrics.loss = number(object, "loss", kNan);
   metrics.learning_rate = number(object, "lr", 0.0);
   metrics.gradient_norm = number(object, "grad_norm", kNan);
-  metrics.tokens = static_cast<std::int64_t>(number(object, "tokens", 0.0));
+  metrics.tokens = static_cast<std::int64_t>(amount(object, "tokens"));
   metrics.tokens_per_second = number(object, "tokens_per_s", 0.0);
   metrics.step_seconds = number(object, "step_s", 0.0);
   metrics.wait_data_seconds = number(object, "wait_data_s", 0.0);
   metrics.exposed_comm_seconds = number(object, "comm_s", 0.0);
-  metrics.memory_bytes = number(object, "memory_bytes", 0.0);
-  metrics.device_memory_bytes = number(object, "device_memory_bytes", 0.0);
+  metrics.memory_bytes = amount(object, "memory_bytes");
+  metrics.device_memory_bytes = amount(object, "device_memory_bytes");
   if (const Json* memory = object.find("memory")) {
     for (std::size_t use = 0; use < kMemoryUses; ++use) {
-      metrics.memory_peak[use] = number(*memory, name_of(static_cast<MemoryUse>(use)), 0.0);
+      metrics.memory_peak[use] = amount(*memory, name_of(static_cast<MemoryUse>(use)));
     }
   }
   const Json* skipped = object.find("skipped");
@@ -165,7 +171,9 @@ void RunHistory::read_metrics() {
 void RunHistory::take_line(std::string_view line) {
   try {
     const Json object = Json::parse(line);
+    constexpr std::int64_t kMostSteps = std::int64_t{1} << 53;
     const std::int64_t step = object.at("step").integer();
+    if (step < 0 || step > kMostSteps) return;
     if (object.find("eval_loss")) {
       put(evaluations_, {step, number(object, "eval_loss", kNan)});
     } else if (object.find("loss")) {

@@ -5,6 +5,8 @@
 #include <fmt/format.h>
 
 #include "trireme/base/error.h"
+#include "trireme/base/printable.h"
+#include "trireme/config/limits.h"
 #include "trireme/study/scaling_study.h"
 
 namespace trireme::scaling {
@@ -29,6 +31,17 @@ std::optional<int> count_in(std::string_view text) {
   return value;
 }
 
+constexpr std::size_t kMostPoints = 10'000;
+
+int ranks_of(const StudyPlan& plan, int nodes) {
+  const std::int64_t ranks = std::int64_t{nodes} * plan.ranks_per_node;
+  if (static_cast<double>(ranks) > limits::kRanks) {
+    throw ConfigError(fmt::format("{} nodes of {} ranks: at most {} ranks can be", nodes,
+                                  plan.ranks_per_node, limits::kRanks));
+  }
+  return static_cast<int>(ranks);
+}
+
 // Sequences a step at a point: in weak scaling as many more as there are more nodes.
 int batch_of(const StudyPlan& plan, const Point& point) {
   const int fewest = plan.nodes.front();
@@ -36,17 +49,23 @@ int batch_of(const StudyPlan& plan, const Point& point) {
   const std::int64_t batch = point.mode == Mode::kStrong ? base : base * point.nodes / fewest;
   if (point.mode == Mode::kWeak &&
       (base * point.nodes % fewest != 0 || batch % plan.config.batch.micro != 0)) {
-    throw ConfigError(fmt::format(
-        "weak scaling to {} nodes: batch.global {} of {} nodes does not grow to whole "
-        "micro-batches "
-        "of {}: give a multiple of {}",
-        point.nodes, base, fewest, plan.config.batch.micro, fewest * plan.config.batch.micro));
+    throw ConfigError(
+        fmt::format("weak scaling to {} nodes: batch.global {} of {} nodes does not grow to whole "
+                    "micro-batches "
+                    "of {}: give a multiple of {}",
+                    point.nodes, base, fewest, plan.config.batch.micro,
+                    std::int64_t{fewest} * plan.config.batch.micro));
+  }
+  if (static_cast<double>(batch) > limits::kSequences) {
+    throw ConfigError(
+        fmt::format("weak scaling to {} nodes: a batch.global of {}: at most {} can be",
+                    point.nodes, batch, limits::kSequences));
   }
   return static_cast<int>(batch);
 }
 
 void check_fits(const StudyPlan& plan, const Point& point) {
-  const int model_ranks = point.grid.pipeline * point.grid.tensor;
+  const std::int64_t model_ranks = std::int64_t{point.grid.pipeline} * point.grid.tensor;
   if (point.ranks % model_ranks != 0) {
     throw ConfigError(fmt::format(
         "--grids {}x{} needs a multiple of {} ranks, but {} nodes have {}: give other --nodes or "
@@ -68,7 +87,8 @@ std::vector<int> read_counts(const std::string& text) {
   std::vector<int> counts;
   for (const std::string_view part : parts_of(text, ',')) {
     const auto count = count_in(part);
-    if (!count) throw ConfigError(fmt::format("--nodes {}: expected counts, as in 1,2,4", text));
+    if (!count)
+      throw ConfigError(fmt::format("--nodes {}: expected counts, as in 1,2,4", shown(text)));
     counts.push_back(*count);
   }
   std::sort(counts.begin(), counts.end());
@@ -80,7 +100,8 @@ std::vector<Mode> read_modes(const std::string& text) {
   std::vector<Mode> modes;
   for (const std::string_view part : parts_of(text, ',')) {
     if (part != "strong" && part != "weak") {
-      throw ConfigError(fmt::format("--mode {}: expected strong, weak or strong,weak", text));
+      throw ConfigError(
+          fmt::format("--mode {}: expected strong, weak or strong,weak", shown(text)));
     }
     const Mode mode = part == "strong" ? Mode::kStrong : Mode::kWeak;
     if (std::find(modes.begin(), modes.end(), mode) == modes.end()) modes.push_back(mode);
@@ -97,7 +118,7 @@ std::vector<std::pair<int, int>> read_grids(const std::string& text) {
     if (!pipeline || !tensor) {
       throw ConfigError(fmt::format(
           "--grids {}: expected PIPELINExTENSOR, as in 1x1,1x2,2x1; data is what they leave",
-          text));
+          shown(text)));
     }
     const std::pair grid{*pipeline, *tensor};
     if (std::find(grids.begin(), grids.end(), grid) == grids.end()) grids.push_back(grid);
@@ -111,9 +132,13 @@ std::vector<Point> points_of(const StudyPlan& plan) {
     for (const Mode mode : plan.modes) {
       for (const auto& [pipeline, tensor] : plan.grids) {
         for (const int nodes : plan.nodes) {
-          const int ranks = nodes * plan.ranks_per_node;
-          const GridShape grid{std::max(1, ranks / (pipeline * tensor)), pipeline, tensor};
-          points.push_back({mode, nodes, ranks, grid, repeat});
+          const int ranks = ranks_of(plan, nodes);
+          const std::int64_t model_ranks = std::int64_t{pipeline} * tensor;
+          const int data = static_cast<int>(std::max<std::int64_t>(1, ranks / model_ranks));
+          if (points.size() == kMostPoints) {
+            throw ConfigError(fmt::format("the study has more than {} points", kMostPoints));
+          }
+          points.push_back({mode, nodes, ranks, GridShape{data, pipeline, tensor}, repeat});
           check_fits(plan, points.back());
         }
       }

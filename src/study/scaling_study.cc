@@ -103,7 +103,7 @@ StudyFolder::StudyFolder(std::string path, const StudyPlan& plan)
     if (::flock(lock_, LOCK_EX | LOCK_NB) != 0) {
       throw RunFolderError(fmt::format("{}: in use by another trireme scale", path_));
     }
-    if (fs::exists(path_ + "/study.json")) {
+    if (fs::exists(path_ + "/study.json", error)) {
       check_same_study(path_, plan);
     } else {
       write_whole_file(path_ + "/study.json", identity_text(plan));

@@ -40,14 +40,28 @@ Config training_config(const Checkpoint& checkpoint) {
   }
 }
 
+// Before memory is asked for: the tensors are in the file, its configuration may say anything.
+void check_size(const Checkpoint& checkpoint, const nn::ModelPlan& plan) {
+  std::int64_t held = 0;
+  for (const CheckpointTensor& tensor : checkpoint.contents().tensors) {
+    if (tensor.name.starts_with("parameters/")) held += tensor.shape.elements();
+  }
+  if (held == plan.parameters) return;
+  throw CheckpointError(
+      fmt::format("{}: its configuration describes a model of {} parameters ({}), but it holds {}",
+                  checkpoint.path(), plan.parameters, plan.description, held));
+}
+
 }  // namespace
 
 Checkpoint open_checkpoint_or_run(Communicator& comm, const std::string& where) {
   // One rank looks, so that all go the same way.
-  const std::string kind = comm.broadcast_text(comm.rank() != 0          ? ""
-                                               : !fs::exists(where)      ? "none"
-                                               : fs::is_directory(where) ? "folder"
-                                                                         : "file");
+  std::error_code ignored;
+  const fs::file_status status = fs::status(where, ignored);
+  const std::string kind = comm.broadcast_text(comm.rank() != 0           ? ""
+                                               : !fs::exists(status)      ? "none"
+                                               : fs::is_directory(status) ? "folder"
+                                                                          : "file");
   if (kind == "none") {
     throw CheckpointError(fmt::format(
         "{}: there is no such file or folder; name a checkpoint (step-00001000.h5) or a run folder",
@@ -109,7 +123,9 @@ InferenceModel::InferenceModel(ops::Context& ctx, const ProcessGrid& grid,
   parallel::StageOptions options;
   options.compute = compute_type(precision.value_or(training_.run.precision));
   options.trains = false;
-  stage_ = std::make_unique<parallel::Stage>(ctx, grid, models::gpt_plan(model_), options);
+  const nn::ModelPlan plan = models::gpt_plan(model_);
+  check_size(checkpoint, plan);
+  stage_ = std::make_unique<parallel::Stage>(ctx, grid, plan, options);
   checkpoint.read(grid.world(), checkpoint_slices(*stage_, nullptr, false));
   for (const nn::FlatGroup* group : stage_->groups()) group->refresh_weights(ctx);
 }

@@ -1,16 +1,17 @@
 // What a job will run, and whether it can.
 #include <algorithm>
 #include <charconv>
-#include <cmath>
 #include <filesystem>
 #include <numeric>
 
 #include <fmt/format.h>
 
 #include "trireme/base/error.h"
+#include "trireme/base/printable.h"
 #include "trireme/io/token_shard.h"
 #include "trireme/train/compute_device.h"
 #include "trireme/train/job_script.h"
+#include "trireme/train/memory_check.h"
 #include "trireme/train/setup.h"
 
 #include "train/job_limits.h"
@@ -18,7 +19,6 @@
 namespace trireme {
 namespace {
 
-constexpr double kMib = 1048576.0;
 constexpr std::size_t kMostPoints = 1000;  // Slurm's default MaxArraySize is 1001
 
 std::vector<std::string> split(std::string_view text, char separator) {
@@ -40,8 +40,8 @@ std::vector<std::vector<std::string>> sweep_points(const std::string& sweep) {
         equals == std::string::npos ? std::vector<std::string>()
                                     : split(std::string_view(part).substr(equals + 1), ',');
     if (values.empty() || equals == 0) {
-      throw ConfigError(
-          fmt::format("job.sweep '{}': expected key=value,value, as in optim.lr=1e-3,3e-4", part));
+      throw ConfigError(fmt::format(
+          "job.sweep '{}': expected key=value,value, as in optim.lr=1e-3,3e-4", shown(part)));
     }
     const std::string key = part.substr(0, equals);
     std::vector<std::vector<std::string>> longer;
@@ -72,7 +72,7 @@ std::vector<int> node_counts(const JobRequest& request) {
     if (error != std::errc() || end != part.data() + part.size() || count < 1 ||
         count > request.nodes) {
       throw ConfigError(fmt::format("job.counts {}: '{}' is not a number of nodes from 1 to {}",
-                                    request.counts, part, request.nodes));
+                                    shown(request.counts), shown(part), request.nodes));
     }
     counts.push_back(count);
   }
@@ -109,34 +109,6 @@ std::vector<JobPoint> points_of(const JobTemplate& job_template, const Config& c
     points.push_back(std::move(point));
   }
   return points;
-}
-
-std::int64_t mib_of(double bytes) {
-  return static_cast<std::int64_t>(std::ceil(bytes / kMib));
-}
-
-std::string by_use(const MemoryEstimate& memory) {
-  return fmt::format("{} parameters, {} gradients, {} optimizer, {} activations",
-                     mib_of(memory.parameters), mib_of(memory.gradients), mib_of(memory.optimizer),
-                     mib_of(memory.activations));
-}
-
-void check_node_memory(const MemoryEstimate& memory, int tasks, std::int64_t node_mib) {
-  const double rank = memory.total() + kProcessBytes;
-  const std::int64_t needed = mib_of(rank * tasks);
-  if (needed <= node_mib) return;
-  throw ConfigError(fmt::format(
-      "memory: {} ranks a node need about {} MiB ({} each: {}, {} program), a node has {}: fewer "
-      "tasks a node, a smaller batch.micro, or more grid.tensor or grid.pipeline",
-      tasks, needed, mib_of(rank), by_use(memory), mib_of(kProcessBytes), node_mib));
-}
-
-void check_gpu_memory(const MemoryEstimate& memory, std::int64_t gpu_mib) {
-  if (mib_of(memory.total()) <= gpu_mib) return;
-  throw ConfigError(fmt::format(
-      "memory: a rank needs about {} MiB of its GPU ({}), which has {}: a smaller batch.micro, or "
-      "more grid.tensor or grid.pipeline",
-      mib_of(memory.total()), by_use(memory), gpu_mib));
 }
 
 // "; 2 or 4 nodes would do": where the grid does not fill the nodes, numbers of them that it fills.
@@ -180,7 +152,8 @@ void check_point(JobPoint& point, const JobRequest& request, const VocabularyOf&
 std::optional<int> vocabulary_to_check(const Config& config) {
   constexpr int kUsual = 50257;
   for (const WeightedPath& path : config.data.train) {
-    if (std::filesystem::is_regular_file(path.path)) {
+    std::error_code ignored;
+    if (std::filesystem::is_regular_file(path.path, ignored)) {
       return static_cast<int>(read_token_shard_info(path.path).vocabulary);
     }
   }

@@ -4,10 +4,14 @@
 #include <fmt/format.h>
 
 #include "trireme/base/error.h"
+#include "trireme/base/printable.h"
+#include "trireme/config/limits.h"
 #include "trireme/train/job_script.h"
 
 namespace trireme {
 namespace {
+
+constexpr std::int64_t kMostMib = std::int64_t{1} << 40;
 
 // Characters that neither a shell nor sbatch takes for anything but themselves.
 bool is_plain(char c) {
@@ -22,7 +26,7 @@ void check_plain(const std::string& key, std::string_view text, std::string_view
     if (is_plain(c) || also.find(c) != std::string_view::npos) continue;
     throw ConfigError(fmt::format(
         "{} = {}: the character '{}' cannot stand there; letters, digits and _-+=.,:/%@[] can", key,
-        text, c == '\n' ? std::string("\\n") : std::string(1, c)));
+        shown(text), printable(std::string_view(&c, 1))));
   }
 }
 
@@ -37,8 +41,8 @@ Site site_from_ini(std::string_view text, const std::string& origin) {
   options.add("slurm.constraint", site.constraint, "", "features of the nodes");
   options.add("slurm.mpi", site.mpi, "", "srun --mpi", not_empty());
   options.add("slurm.gres_name", site.gres_name, "", "the GPUs' name", not_empty());
-  options.add("slurm.memory", site.memory, "MiB", "memory of a node", at_least(1));
-  options.add("slurm.gpu_memory", site.gpu_memory, "MiB", "memory of a GPU", at_least(1));
+  options.add("slurm.memory", site.memory, "MiB", "memory of a node", between(1, kMostMib));
+  options.add("slurm.gpu_memory", site.gpu_memory, "MiB", "memory of a GPU", between(1, kMostMib));
   options.add("slurm.extra", site.extra, "", "more options of sbatch");
   options.add("slurm.srun", site.srun, "", "more options of srun");
   options.add("environment.modules", site.modules, "", "modules to load");
@@ -67,10 +71,11 @@ void check_job_keys(const JobRequest& request) {
 }
 
 void add_job_keys(Options& options, JobRequest& request) {
-  options.add("job.nodes", request.nodes, "nodes", "to ask for", at_least(1));
+  options.add("job.nodes", request.nodes, "nodes", "to ask for", between(1, limits::kRanks));
   options.add("job.tasks_per_node", request.tasks_per_node, "ranks",
-              "on each node; with GPUs one for each", at_least(1));
-  options.add("job.cpus_per_task", request.cpus_per_task, "cores", "of each rank", at_least(1));
+              "on each node; with GPUs one for each", between(1, 65536));
+  options.add("job.cpus_per_task", request.cpus_per_task, "cores", "of each rank",
+              between(1, 65536));
   options.add("job.memory", request.memory, "MiB a node",
               "to ask for: 1500, 1500M, 2G; auto: twice the estimate, at most what a node has",
               not_empty());
@@ -80,14 +85,17 @@ void add_job_keys(Options& options, JobRequest& request) {
               "%x is the job's name, %j its number; auto: %x-%j.out, of a sweep %x-%A_%a.out",
               not_empty());
   options.add("job.grace", request.grace, "seconds",
-              "chain: so long before the limit the checkpoint is asked for", at_least(1));
+              "chain: so long before the limit the checkpoint is asked for",
+              between(1, limits::kSeconds));
   options.add("job.restarts", request.restarts, "times",
-              "the job may queue itself again, so that no job does so for ever", at_least(0));
+              "the job may queue itself again, so that no job does so for ever",
+              between(0, limits::kCount));
   options.add("job.failures", request.failures, "in a row",
-              "the job ends after so many failures without a new checkpoint between", at_least(1));
+              "the job ends after so many failures without a new checkpoint between",
+              between(1, limits::kCount));
   options.add("job.min_nodes", request.min_nodes, "nodes",
               "to go on with where some are lost; with fewer the job waits for all of them again",
-              at_least(1));
+              between(1, limits::kRanks));
   options.add("job.partition", request.partition, "", "of Slurm; auto: that of the site file",
               not_empty());
   options.add("job.account", request.account, "", "to charge; auto: that of the site file",
@@ -111,14 +119,13 @@ std::int64_t read_mib(std::string_view text, const std::string& key) {
   std::int64_t value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   const std::string_view unit(end, static_cast<std::size_t>(text.data() + text.size() - end));
-  constexpr std::int64_t kMost = std::int64_t{1} << 40;
-  if (error == std::errc() && value >= 1 && value <= kMost) {
+  if (error == std::errc() && value >= 1 && value <= kMostMib) {
     if (unit.empty() || unit == "M") return value;
     if (unit == "G") return value * 1024;
     if (unit == "T") return value * 1024 * 1024;
   }
   throw ConfigError(
-      fmt::format("{} {}: expected memory of a node, as in 1500M, 64G or 1T", key, text));
+      fmt::format("{} {}: expected memory of a node, as in 1500M, 64G or 1T", key, shown(text)));
 }
 
 std::string shell_word(std::string_view text) {

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "trireme/base/error.h"
+#include "trireme/base/printable.h"
 
 namespace trireme {
 namespace {
@@ -93,8 +94,9 @@ std::string site_setup(const Site& site) {
         std::all_of(variable.begin(), variable.begin() + static_cast<std::ptrdiff_t>(equals),
                     [&](char c) { return is_letter(c) || (c >= '0' && c <= '9'); });
     if (!named) {
-      throw ConfigError(fmt::format(
-          "environment.variables: '{}' is not NAME=VALUE, as in UCX_TLS=tcp,self", variable));
+      throw ConfigError(
+          fmt::format("environment.variables: '{}' is not NAME=VALUE, as in UCX_TLS=tcp,self",
+                      shown(variable)));
     }
     lines += fmt::format("export {}={}\n", variable.substr(0, equals),
                          shell_word(std::string_view(variable).substr(equals + 1)));

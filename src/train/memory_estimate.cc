@@ -1,6 +1,7 @@
 #include "trireme/train/memory_estimate.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "trireme/parallel/partition.h"
 #include "trireme/parallel/schedule.h"
@@ -76,15 +77,15 @@ std::vector<int> live_micro_batches(const Config& config, const GridShape& grid)
   for (int replica = 0; replica < grid.data; ++replica) {
     most = std::max(most, parallel::share_of(all, grid.data, replica).count);
   }
-  // A longer step of 1F1B holds no more, and a schedule of it would only be slow to check.
-  if (config.grid.schedule == "1f1b") most = std::min(most, 4 * grid.pipeline);
-  if (grid.pipeline == 1 && config.grid.schedule == "1f1b") return {1};
-  return parallel::check_schedule(
-             parallel::make_pipeline_schedule(config.grid.schedule, grid.pipeline, most))
-      .peak_live;
+  return parallel::live_micro_batches(config.grid.schedule, grid.pipeline, most);
 }
 
 }  // namespace
+
+std::int64_t mib_of(double bytes) {
+  constexpr double kMib = 1048576.0, kMost = 1e15;
+  return static_cast<std::int64_t>(std::min(std::ceil(bytes / kMib), kMost));
+}
 
 MemoryEstimate estimate_memory(const Config& config, const models::GptConfig& model,
                                const GridShape& grid) {

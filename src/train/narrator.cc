@@ -10,6 +10,8 @@
 namespace trireme {
 namespace {
 
+const std::string kClearLine = "\r\x1b[K";
+
 std::string duration(double seconds) {
   const auto whole = static_cast<std::int64_t>(seconds);
   if (whole >= 3600) return fmt::format("{} h {:02} min", whole / 3600, whole / 60 % 60);
@@ -53,7 +55,8 @@ Narrator::Narrator(bool speaks, std::int64_t first_step, std::int64_t total_step
 
 void Narrator::say(const std::string& line) {
   if (!speaks_) return;
-  print_line((line_open_ ? "\r\x1b[K" : "") + line);
+  if (line_open_) print_bytes(kClearLine);
+  print_line(line);
   line_open_ = false;
 }
 
@@ -74,8 +77,7 @@ void Narrator::step(const StepMetrics& m) {
   tokens_ += m.tokens_per_second * m.step_seconds;
   if (!speaks_) return;
   if (terminal_ && !m.skipped) {
-    const std::string line = "\r\x1b[K" + describe(m);
-    [[maybe_unused]] const auto ignored = ::write(STDOUT_FILENO, line.data(), line.size());
+    print_bytes(kClearLine + describe(m));
     line_open_ = true;
   } else if (m.skipped || m.step % every_ == 0 || m.step == total_steps_) {
     say(describe(m));

@@ -115,6 +115,12 @@ GridShape resolve_run_grid(const Config& config, int ranks) {
 void check_model_fits_grid(const Config& config, const models::GptConfig& model,
                            const GridShape& grid) {
   nn::check_heads_fit(model.heads, model.kv_heads, grid.tensor);
+  constexpr std::int64_t kMostTokens = std::int64_t{1} << 32;  // of a step; the host holds them
+  if (config.batch.global > kMostTokens / model.context) {
+    throw ConfigError(fmt::format(
+        "batch.global {} x model.context {} are {} tokens a step: at most {} can be",
+        config.batch.global, model.context, config.batch.global * model.context, kMostTokens));
+  }
   const std::int64_t rows = config.batch.micro * model.context;
   if (config.grid.sequence_parallel && rows % grid.tensor != 0) {
     throw ConfigError(

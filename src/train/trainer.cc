@@ -17,6 +17,7 @@
 #include "trireme/train/compute_device.h"
 #include "trireme/train/deadline.h"
 #include "trireme/train/hang_limit.h"
+#include "trireme/train/memory_check.h"
 #include "trireme/train/setup.h"
 
 #include "train/rank_watch.h"
@@ -121,6 +122,7 @@ class Trainer {
                             runtime_.world());
     const models::GptConfig model = resolve_model(config_.model, train_data_->vocabulary());
     check_model_fits_grid(config_, model, grid_.shape());
+    check_memory_here(estimate_memory(config_, model, grid_.shape()), runtime_, ctx_);
     if (!config_.data.validation.empty()) {
       validation_data_ =
           open_data(config_, config_.data.validation, model.context, false, runtime_.world());

@@ -52,7 +52,11 @@ refuses() {
   said=$(env "$2" "$here/bin/trireme" version 2>&1) || status=$?
   [[ $status -eq 2 && $said == "trireme: "*"$1"* ]] || fail "$2: status $status, $said"
 }
+# bad input: the archive: `TRIREME_LIBC` with another word | TRIREME_LIBC is '...'; it may be archive or
+# system | 2
 refuses "TRIREME_LIBC is 'other'; it may be archive or system" TRIREME_LIBC=other
+# bad input: the archive: `TRIREME_MPI` where no MPI is | TRIREME_MPI: there is no .../libmpi.so.12; name
+# libmpi.so.12 or its folder | 2
 refuses "there is no $root/libmpi.so.12; name libmpi.so.12 or its folder" "TRIREME_MPI=$root"
 
 # Another MPI of the same ABI: here a copy, seen in the process's maps.

@@ -114,5 +114,7 @@ module unload openmpi
 
 export MODULEPATH=$work/copied
 module load trireme && [[ -n ${TRIREME_ROOT-} ]] && fail "a copied module file was loaded"
+# bad input: a module file that was copied out of its prefix | there is no program ...: link to this module
+# file, do not copy it | 1
 grep -q "there is no program .*link to this module file" <<< "$said" || fail "a copied module file: $said"
 echo "loaded, run, unloaded, refused beside Open MPI"

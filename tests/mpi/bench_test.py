@@ -70,6 +70,8 @@ class Bench(ProgramTest):
                 self.assertAlmostEqual(row["roof_share"], floor / row["seconds"])
 
     def test_ops_are_one_process(self):
+        # bad input: `bench ops` on several ranks | trireme bench ops is one process, but mpiexec started 2;
+        # start it alone | 2
         self.expect_refusal(2, "trireme bench ops is one process, but mpiexec started 2", "bench", "ops",
                             before=self.ranks(2))
 
@@ -94,6 +96,8 @@ class Bench(ProgramTest):
 
     def test_step_refuses_what_does_not_fit(self):
         two = {"before": self.ranks(2)}
+        # bad input: `bench step`: a batch or a grid that does not fit | --batch 4 is no multiple of --micro
+        # 3: give one that is | 2
         self.expect_refusal(2, "--batch 4 is no multiple of --micro 3", "bench", "step", *STEP, "--micro", 3, **two)
         self.expect_refusal(2, "fewer than 2 data replicas", "bench", "step", *STEP, **two)
         self.expect_refusal(2, "tensor=3 needs a multiple of 3 ranks", "bench", "step", *STEP, "--tensor", 3, **two)
@@ -124,6 +128,8 @@ class Bench(ProgramTest):
         self.assertEqual(rows["peak MiB"], [f"{data['memory_bytes']['resident'] / 2**20:.0f}", "1"])
 
     def test_a_file_that_cannot_be_written(self):
+        # bad input: `bench`: a `--json` file that cannot be written | none/comm.json.partial: cannot be
+        # opened: No such file or directory | 5
         self.expect_refusal(5, "none/comm.json", "bench", "comm", "--to", "1K", "--repeats", 1,
                             "--json", "none/comm.json", before=self.ranks(2))
 

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <sys/mount.h>
@@ -16,6 +17,7 @@
 #include "trireme/io/checkpoint.h"
 #include "trireme/io/hdf5.h"
 
+#include "closing_record.h"
 #include "support/checkpoint_model.h"
 #include "support/mpi_test.h"
 #include "support/temporary_folder.h"
@@ -191,6 +193,38 @@ TEST_F(CheckpointDamageTest, MissingForeignAndEditedFiles) {
     file.close();
   }
   EXPECT_EQ(load(path), Outcome::kRefused);
+}
+
+TEST_F(CheckpointDamageTest, NumbersThatCannotBe) {
+  const std::string path = write(small_model());
+  const auto refusal = [&](const char* name, std::int64_t value) {
+    // As if a checkpoint had been written so: its closing record is right.
+    const std::string other = folder() + "/other.h5";
+    fs::copy_file(path, other, fs::copy_options::overwrite_existing);
+    const std::vector<ByteRange> ranges = check_record(PosixFile(other, O_RDONLY)).value();
+    constexpr std::uintmax_t kFooter = 64;
+    fs::resize_file(other, fs::file_size(other) - kFooter - ranges.size() * sizeof(ByteRange));
+    {
+      hdf5::File file = hdf5::File::open_to_write(other);
+      file.set_attribute("/", name, value);
+      file.close();
+    }
+    PosixFile file(other, O_RDWR);
+    append_record(file, ranges);
+    try {
+      inspect_checkpoint(other);
+    } catch (const CheckpointError& error) {
+      return std::string(error.what()).substr(other.size());
+    }
+    return std::string("none");
+  };
+  EXPECT_EQ(refusal("step", 7), "none");
+  // bad input: a checkpoint whose step or samples cannot be | ...: its step is -5: 0 to
+  // 9007199254740992 can be | 4
+  EXPECT_EQ(refusal("step", -5), ": its step is -5: 0 to 9007199254740992 can be");
+  EXPECT_EQ(refusal("samples", std::int64_t{1} << 60),
+            ": its samples is 1152921504606846976: 0 to 9007199254740992 can be");
+  EXPECT_EQ(refusal("format_version", 2), ": format version 2, this program knows 1");
 }
 
 TEST_F(CheckpointDamageTest, FullDiskIsFoundBeforeWritingAndLeavesTheLastGoodOne) {

@@ -39,14 +39,22 @@ class Inference(ProgramTest):
 
         self.check_draws(alone.stdout, two)
 
+        # bad input: `eval`, `generate`: a checkpoint that is not there | ...: there is no such file or
+        # folder; name a checkpoint (step-00001000.h5) or a run folder | 4
         self.expect_refusal(4, "nothing: there is no such file or folder", "eval", "--checkpoint",
                             "nothing", before=two)
+        # bad input: `generate`: more data replicas than prompts | grid.data is 2, but there is 1 prompt:
+        # each replica continues a prompt of its own; ... | 2
         self.expect_refusal(2, "grid.data is 2, but there is 1 prompt", *generate, "--prompt", "a",
                             before=two)
         self.expect_refusal(2, "--prompt is empty", *generate, "--prompt", "")
+        # bad input: `generate`: an empty prompt | --prompt is empty: give at least one character; line 2 of
+        # standard input is empty: ... | 2
         self.expect_refusal(2, "line 1 of standard input is empty", *generate, text=b"\na\n")
         self.expect_refusal(2, "standard input holds no prompt", *generate)
         self.expect_done("prepare", "text.txt", "--output", "other", "--tokenizer", "bpe:300")
+        # bad input: `eval`, `generate`: data of another vocabulary | ... has a vocabulary of 257 tokens,
+        # the model of ... one of 67: use data of the tokenizer that the model was trained with | 3
         self.expect_refusal(3, "other/train.h5 has a vocabulary of 300 tokens, the model of",
                             "eval", "--checkpoint", "run", "--data", "other/train.h5", before=two)
 

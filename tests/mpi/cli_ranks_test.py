@@ -18,8 +18,12 @@ class Ranks(ProgramTest):
         return self.expect_refusal(status, message, *arguments, before=[self.mpiexec, "-n", 4])
 
     def test_tells_wrong_arguments_once(self):
+        # bad input: `trireme`: an unknown command | unknown command 'trian'; did you mean train? | 2
         self.refuse(2, "unknown command 'trian'; did you mean train?", "trian")
+        # bad input: a flag that the command does not have | unknown flag --inptu; did you mean --input? | 2
         self.refuse(2, "did you mean --model.width?", "train", "--model.widht", 3)
+        # bad input: `prepare`, `data`, `checkpoint` under a launcher of several processes | trireme prepare
+        # is one process, but mpiexec started 4; start it alone | 2
         self.refuse(2, "trireme prepare is one process, but mpiexec started 4", "prepare", "x",
                     "--output", "y")
         text = self.expect_done("train", "--help", before=[self.mpiexec, "-n", 4])
@@ -28,6 +32,8 @@ class Ranks(ProgramTest):
     def test_tells_wrong_input_once(self):
         data = self.prepare() / "train.h5"
         model = ["--model.preset", "test-gpt", "--model.vocabulary", 257]
+        # bad input: `train`: a grid that the ranks do not fill | grid 3 x 1 x 1 needs 3 ranks, but 4 were
+        # started; ... would fit | 2
         self.refuse(2, "tensor=3 needs a multiple of 3 ranks, but 4 were started: 3 or 6 would fit",
                     "train", *model, "--data.train", data, "--grid.tensor", 3)
         self.refuse(2, "needs", "train", *model, "--data.train", data, "--grid.data", 2,

@@ -333,6 +333,8 @@ class OnADevice(ProgramTest):
     @needs_emulation
     def test_without_a_gpu(self):
         none = {"TRIREME_EMULATED_GPUS": "0"}
+        # bad input: `train`: `--device cuda` where no GPU is to be had | run.device is cuda, but rank 0
+        # sees no GPU (why): use cpu or auto, or ask the launcher for GPUs | 2
         self.expect_refusal(2, "run.device is cuda, but rank 0 sees no GPU (the emulated machine has none): "
                             "use cpu or auto", *self.arguments("run", "cuda"), environment=none)
         self.assertFalse((self.folder / "run").exists())

@@ -317,8 +317,12 @@ TEST_P(FromRunFolder, WhatIsMissingOrForeignIsNamed) {
   const auto refused = [&](const std::string& where) {
     return message_of<CheckpointError>([&] { open_checkpoint_or_run(world, where); });
   };
+  // bad input: `eval`, `generate`: a checkpoint that is not there | ...: there is no such file or
+  // folder; name a checkpoint (step-00001000.h5) or a run folder | 4
   EXPECT_NE(refused(run_ + "/nothing").find("nothing: there is no such file or folder"),
             std::string::npos);
+  // bad input: `eval`, `generate`: a folder without a checkpoint | ...: no checkpoint is there; a
+  // run writes its first after checkpoint.every steps | 4
   EXPECT_NE(refused(run_).find("no checkpoint is there"), std::string::npos);
 
   const TokenizerPtr bytes = make_byte_tokenizer();  // 257 tokens
@@ -338,6 +342,9 @@ TEST_P(FromRunFolder, WhatIsMissingOrForeignIsNamed) {
   model_.vocabulary = 67;
   EXPECT_NE(message_of<DataError>([&] {
               load(write(grid, 4)).check_tokenizer(*bytes, "s.h5");
+              // bad input: `eval`, `generate`: data of another vocabulary | ... has a vocabulary of
+              // 257 tokens, the model of ... one of 67: use data of the tokenizer that the model
+              // was trained with | 3
             }).find("s.h5 has a vocabulary of 257 tokens, the model of"),
             std::string::npos);
 }

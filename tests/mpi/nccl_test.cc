@@ -333,6 +333,8 @@ class NcclStart : public ::testing::Test {
       std::vector<std::string>(static_cast<std::size_t>(runtime().size()), "node");
 };
 
+// bad input: NCCL that differs between ranks, is too old, or is not there | rank 2 (...) has NCCL
+// 2.27.3, but rank 0 (...) has 2.28.9: all ranks need the same (...) | 71
 TEST_F(NcclStart, IsRefusedWhereVersionsDiffer) {
   if (runtime().size() == 1) GTEST_SKIP() << "one version";
   if (last()) machine_.nccl().reported_version = 22703;
@@ -355,6 +357,8 @@ TEST_F(NcclStart, IsRefusedWhereOneHasNone) {
   EXPECT_EQ(refused<NcclError>(), name_of_last() + ": no NCCL is here");
 }
 
+// bad input: several ranks on one GPU with NCCL | ranks 0 and 1 on ... share one GPU (...), which
+// NCCL refuses: --comm.backend mpi lets them, or ... | 2
 TEST_F(NcclStart, IsRefusedWhereRanksShareAGpu) {
   if (runtime().size() == 1) GTEST_SKIP() << "nobody to share with";
   machine_.cuda().uuid = "the only one";

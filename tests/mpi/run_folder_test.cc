@@ -100,6 +100,8 @@ TEST_F(RunFolderTest, TakesAFreshFolderAndGivesItBack) {
 TEST_F(RunFolderTest, InUseNamesHostAndProcess) {
   plant("elsewhere", 4242, 10, "991");
   const std::string message = refusal();
+  // bad input: `train`: a run folder that another job holds | ...: in use by job 991 on host
+  // elsewhere, process 4242 | 5
   EXPECT_NE(message.find("in use by job 991 on host elsewhere, process 4242"), std::string::npos)
       << message;
   if (first()) fs::remove(folder_ + "/lease");

@@ -104,8 +104,11 @@ class Scale(ProgramTest):
                 os.kill(process.pid, number)
                 said, errors = process.communicate(timeout=60)
                 self.assertEqual((process.returncode, errors), (75, ""))
+                # bad input: `scale`: SIGTERM or SIGINT | stopped by a signal; the same command goes on | 75
                 self.assertIn("stopped by a signal", said)
                 self.assertEqual(self.results(), {})
+                # bad input: `scale`: the folder of another study | --output study: another study was begun
+                # there: steps is 6, it was 1000000; ... | 2
                 self.expect_refusal(2, "steps is 6, it was 1000000", *self.arguments("--output", output))
 
     def test_goes_on_at_the_first_point_without_a_result(self):
@@ -121,6 +124,8 @@ class Scale(ProgramTest):
         more = ("--repeats", "1", "--optim.lr", "1e30", "--optim.clip", "0", "--steps", "40")
         done = self.run_program(*self.arguments(*more))
         self.assertEqual(done.returncode, 6, done.stderr)
+        # bad input: `scale`: a point that fails | point strong-n1-d1p1t1-r1 ended with status 6: the last
+        # 10 steps had non-finite gradients ...; the same command goes on there | that of the point
         self.assertRegex(done.stderr, r"\Atrireme: point strong-n1-d1p1t1-r1 ended with status 6: the last 10 "
                                       r"steps had non-finite gradients[^\n]*\n\Z")
 
@@ -138,6 +143,8 @@ class Scale(ProgramTest):
         (self.folder / "site.ini").write_text("[slurm]\npartition = long\n", encoding="utf-8")
         path = {"PATH": f"{self.folder}:{os.environ['PATH']}"}
         flags = self.arguments("--launcher", "sbatch", "--site", "site.ini")
+        # bad input: `scale --launcher sbatch`: a point that needs more memory than the site file, or else
+        # `sinfo`, gives a node | ..., a node has 100: fewer tasks a node ... | 2
         self.expect_refusal(2, "a node has 100", *flags, "--dry-run", environment=path)
         self.assertIn("--partition=long", (self.folder / "asked").read_text(encoding="utf-8"))
         with open(self.folder / "site.ini", "a", encoding="utf-8") as site:
@@ -153,6 +160,7 @@ class Scale(ProgramTest):
         while not list(self.study.glob("points/*/log")):
             self.assertIsNone(process.poll())
             time.sleep(0.01)
+        # bad input: `scale`: a study that is under way | ...: in use by another trireme scale | 5
         self.expect_refusal(5, "in use by another trireme scale", *self.arguments("--steps", "1000000"))
         process.terminate()
         self.assertEqual(process.wait(timeout=60), 75)
@@ -162,15 +170,27 @@ class Scale(ProgramTest):
                 ("--nodes 1,x: expected counts", ["--nodes", "1,x"]),
                 ("--nodes 0: expected counts", ["--nodes", "0"]),
                 ("--mode strongly: expected strong", ["--mode", "strongly"]),
+                # bad input: `scale`: node counts, modes or grids that are none | --grids 2: expected
+                # PIPELINExTENSOR, as in 1x1,1x2,2x1; ... | 2
                 ("--grids 2: expected PIPELINExTENSOR", ["--grids", "2"]),
+                # bad input: `scale`: a grid, batch or model that does not fit a number of nodes | --grids
+                # 1x2 needs a multiple of 2 ranks, but 1 nodes have 1: ... | 2
                 ("--grids 1x2 needs a multiple of 2 ranks, but 1 nodes have 1", ["--grids", "1x2"]),
+                # bad input: `scale`: `grid.data`, no step left to measure, no folder | --warmup 6 leaves
+                # none of --steps 6 to measure | 2
+                # bad input: `scale`: points, ranks or sequences beyond all use | the study has more than 10000 points | 2
+                ("the study has more than 10000 points", ["--nodes", ",".join(map(str, range(1, 200))), "--repeats", "1000",
+                                                          "--batch.global", "800"]),
+                ("1048576 nodes of 65536 ranks: at most 1048576 ranks can be", ["--nodes", "1048576", "--ranks-per-node", "65536"]),
                 ("--warmup 6 leaves none of --steps 6", ["--warmup", "6"]),
                 ("grid.data is 2, but in a study", ["--grid.data", "2"]),
                 ("4 micro-batches a step", ["--nodes", "8"]),
                 ("does not grow to whole micro-batches", ["--nodes", "3,4", "--mode", "weak"]),
                 ("--launcher slurm: is not one of", ["--launcher", "slurm"]),
+                # bad input: `scale`: `srun` outside of an allocation, or for more nodes than it has |
+                # --nodes asks for 2 nodes, but the allocation has 1 | 2
                 ("--launcher srun needs an allocation", ["--launcher", "srun"]),
-                ("--site none.ini cannot be read", ["--site", "none.ini"]),
+                ("--site none.ini: cannot be read: No such file", ["--site", "none.ini"]),
                 ("heads", ["--nodes", "4", "--grids", "1x4"]),
                 ("--point none: no point of a study is there", ["--point", "none"]),
                 ("batch.global (7)", ["--batch.global", "7"])):

@@ -92,6 +92,8 @@ class Train(unittest.TestCase):
         for name in ("checkpoints", "ranks.json.partial"):
             (self.folder / "unwatched" / name).mkdir(parents=True)
         self.train("unwatched", 2, "--grid.data", "2", "--run.steps", "8", "--log.stragglers", "0.001")
+        # bad input: `train`: `ranks.json` cannot be written | ...: cannot be opened: Is a directory; the
+        # run goes on without it | 0
         self.assertEqual(self.output.count("unwatched/ranks.json.partial: cannot be opened: Is a directory; the run "
                                            "goes on without it"), 1, self.output)
 
@@ -219,6 +221,8 @@ class Train(unittest.TestCase):
 
     def test_divergence_ends_with_6(self):
         self.train("diverged", 2, "--grid.data", "2", "--optim.lr", "1e30", "--optim.clip", "0", status=6)
+        # bad input: `train`: gradients that stay non-finite | the last 10 steps had non-finite gradients |
+        # 6
         self.assertIn("non-finite gradients", self.output)
 
     def refused(self, ranks, *more, status=2):
@@ -232,15 +236,35 @@ class Train(unittest.TestCase):
 
     def test_refusals(self):
         for ranks, more, status, words in (
+                # bad input: `train`: a grid that the ranks do not fill | grid 3 x 1 x 1 needs 3 ranks, but
+                # 4 were started; ... would fit | 2
                 (4, ["--grid.data", "3", "--grid.tensor", "1", "--grid.pipeline", "1"], 2, "needs 3 ranks"),
+                # bad input: `train`: heads that the tensor ranks cannot split | ... heads cannot be split
+                # over ... tensor ranks | 2
                 (4, ["--grid.tensor", "4", "--model.heads", "2"], 2, "heads"),
+                # bad input: `train`: more stages than blocks | more stages than blocks: ... | 2
                 (4, ["--grid.pipeline", "4", "--model.layers", "1"], 2, "more stages than blocks"),
+                # bad input: `train`: a vocabulary that is not the data's | model.vocabulary is ..., but the
+                # data has ... tokens | 2
                 (2, ["--model.vocabulary", "300"], 2, "model.vocabulary is 300"),
+                # bad input: `train`: fewer micro-batches than replicas | ... micro-batches a step ... are
+                # fewer than ... data replicas | 2
                 (4, ["--grid.data", "4", "--batch.global", "6", "--batch.micro", "2"], 2, "replicas"),
+                # bad input: `train`: global batch not divisible by the micro-batch | batch.global ... | 2
                 (2, ["--batch.global", "7"], 2, "batch.global"),
+                # bad input: `train`: data that is missing, or no HDF5 file | names the file | 3
                 (2, ["--data.train", str(self.folder / "no.h5")], 3, "no.h5"),
                 (2, ["--data.train", str(self.folder / "text.txt")], 3, "text.txt"),
+                # bad input: `train`: `--device cuda` in a build without CUDA | run.device is cuda, but this
+                # program was built without CUDA: use cpu or auto | 2
                 (2, ["--device", "cuda"], 2, "run.device is cuda, but "),
+                # bad input: `train`: a model or a micro-batch that the node, or the GPU, cannot hold | memory: 2 ranks a
+                # node need about ... MiB (...), a node has ...: ... | 2
+                (2, ["--model.width", "1048576"], 2, "memory: 2 ranks a node need about "),
+                # bad input: `train`: a step of more than 2^32 tokens | batch.global ... x model.context ... are ...
+                # tokens a step: at most 4294967296 can be | 2
+                (2, ["--batch.global", "16777216", "--model.context", "512"], 2, "tokens a step: at most 4294967296 can be"),
+                # bad input: `train`: a negative size; an unknown key | names the key; the nearest one | 2
                 (2, ["--model.width", "-3"], 2, "model.width"),
                 (2, ["--modle.width", "3"], 2, "model.width")):
             with self.subTest(arguments=more):
@@ -250,6 +274,9 @@ class Train(unittest.TestCase):
         for name, more, status in (("model", ["--model.width", "64"], 4), ("seed", ["--run.seed", "9"], 2)):
             with self.subTest(name):
                 self.start_over_from("other-" + name, 20)
+                # bad input: `train`: checkpoint of another model | names the first tensor and both shapes |
+                # 4
+                # bad input: `train`: checkpoint of another seed | ... was trained with run.seed ... | 2
                 self.train("other-" + name, 2, "--grid.data", "2", *more, status=status)
 
     def test_damaged_checkpoint_is_passed_over(self):
@@ -258,6 +285,7 @@ class Train(unittest.TestCase):
         content = bytearray(path.read_bytes())
         content[len(content) // 2] ^= 1
         path.write_bytes(content)
+        # bad input: `train`: a damaged newest checkpoint | the one before is used, and the line says so | 0
         self.assertEqual(self.train("damaged", 2, "--grid.data", "2"), self.whole)
         self.assertIn("step-00000060.h5", self.output)
         self.assertIn("step-00000040.h5, step 40", self.output)
@@ -374,6 +402,9 @@ class Train(unittest.TestCase):
         # Its origin may be gone, and nothing of its own there: that is no reason to begin anew in silence.
         self.checkpoint("tuned", 41).unlink()
         old.unlink()
+        # bad input: `train`: the checkpoint that the branch began with is gone, and it has none of its own
+        # | ...: the run began with this checkpoint and has no good one of its own; give it back, or begin
+        # anew ... | 4
         self.alone("tuned", "--run.steps", "41", status=4)
         self.assertIn("step-00000040.h5", self.output)
         self.assertIn("begin anew with --run.resume never", self.output)
@@ -406,6 +437,8 @@ class Train(unittest.TestCase):
         pruned = subprocess.run([PROGRAM, "checkpoint", "prune", "--superseded", self.folder / "interrupted"],
                                 text=True, capture_output=True, check=False, timeout=60)
         self.assertEqual(pruned.returncode, 5)
+        # bad input: `checkpoint prune`: a folder that is not there; a move that is not complete | ...; the
+        # next start of the run completes that, prune afterwards | 5
         self.assertIn("the next start of the run completes that", pruned.stderr)
         self.assertEqual(self.train("interrupted", 2, "--grid.data", "2"), self.whole)
         self.assertIn("what an interrupted start had begun is complete: 1 checkpoint (step 60)", self.output)
@@ -417,6 +450,9 @@ class Train(unittest.TestCase):
         path = self.folder / "legacy/metrics.jsonl"
         path.write_text("".join(path.read_text().splitlines(True)[:30]))
         self.train("legacy", 2, "--grid.data", "2")
+        # bad input: `train`: a folder of an earlier version whose checkpoints go beyond its metrics | ...
+        # is beyond the steps of metrics.jsonl, which end with 30: an earlier version may have left it ... |
+        # 0
         self.assertIn("step-00000060.h5 is beyond the steps of metrics.jsonl, which end with 30", self.output)
         self.assertIn("nothing to train", self.output)
         self.assertEqual(self.steps_of("legacy"), [20, 40, 60])
@@ -426,6 +462,8 @@ class Train(unittest.TestCase):
     def test_a_record_that_is_none(self):
         self.copy_of_whole("garbled")
         (self.folder / "garbled/branch.json").write_text("{")
+        # bad input: `train`: a `branch.json` that is none | .../branch.json: not a record of a branch;
+        # remove it, and the folder is one branch | 5
         self.assertIn("garbled/branch.json: not a record of a branch", self.alone("garbled", status=5))
 
     def test_a_folder_that_is_removed_under_a_run(self):

@@ -106,6 +106,8 @@ class ClusterTest(unittest.TestCase):
         self.assertEqual(up.stdout, f"export SLURM_CONF={folder}/slurm.conf\n", up.stderr)
         environment = {**clean_environment(), "SLURM_CONF": f"{folder}/slurm.conf"}
         again = cluster("up", "--folder", folder)
+        # bad input: `cluster.sh`: a folder that is not empty, or holds a cluster | ... is not empty; ...
+        # holds a cluster; end it: ... | 2
         self.assertEqual((again.returncode, again.stderr), (
             2, f"cluster.sh: {folder} holds a cluster; end it: cluster.sh down --folder {folder}\n"))
         # A batch job, one of its children that has left its process group, and a waiting srun.
@@ -180,9 +182,14 @@ class ClusterTest(unittest.TestCase):
     def test_what_is_wrong_is_said(self):
         (self.folder / "file").touch()
         for arguments, message in (
+                # bad input: `cluster.sh`: no or an unknown command, an unknown option, one without its
+                # value | '...' is none of up, run, status, down; no option is called '...'; ... needs a
+                # value | 2
                 ((), "'' is none of up, run, status, down"),
                 (("up", "--node", "3"), "no option is called '--node'"),
                 (("up", "--nodes"), "--nodes needs a value"),
+                # bad input: `cluster.sh`: a number or a rate out of range, more leaves than nodes | --nodes
+                # must be a number from 1 to 200, not '...' | 2
                 (("up", "--nodes", "0"), "--nodes must be a number from 1 to 200, not '0'"),
                 (("up", "--nodes", "many"), "not 'many'"),
                 (("up", "--nodes", "2", "--leaves", "3"), "3 leaves are more than 2 nodes"),
@@ -218,6 +225,8 @@ class ClusterTest(unittest.TestCase):
                                       extra_groups=[], env=clean_environment(), capture_output=True,
                                       text=True, timeout=10, check=False)
                 self.assertEqual(done.returncode, SKIPPED)
+                # bad input: `cluster.sh`: packages or rights are missing | not installed: ...; --mode
+                # network and --gpus need root; ... | 77
                 self.assertEqual(done.stderr, "cluster.sh: --mode network and --gpus need root; this is "
                                               "the user nobody\n")
 

@@ -48,6 +48,8 @@ class ScaleOnSlurm(unittest.TestCase):
     def test_more_nodes_than_the_allocation_has(self):
         job = self.cluster.sbatch("#!/bin/sh\nexec " + " ".join(self.scale("small")) + "\n", "--nodes=1")
         self.cluster.wait_for_state(job, "FAILED")
+        # bad input: `scale`: `srun` outside of an allocation, or for more nodes than it has | --nodes asks
+        # for 2 nodes, but the allocation has 1 | 2
         self.assertIn("--nodes asks for 2 nodes, but the allocation has 1", self.cluster.log(job))
 
     def test_a_job_for_each_point(self):
@@ -63,6 +65,7 @@ class ScaleOnSlurm(unittest.TestCase):
         rest, errors = process.communicate(timeout=60)
         self.assertEqual(errors, "")
         self.assertEqual([line.split(":")[0] for line in first], NAMES)
+        # bad input: `scale`: SIGTERM or SIGINT | stopped by a signal; the same command goes on | 75
         self.assertEqual(process.returncode, 75, rest)
         jobs = [line.split()[-1] for line in first]
         again = self.cluster.call(*arguments, timeout=120)

@@ -140,6 +140,8 @@ class Templates(ProgramTest):
             self.assertIn(f"== {nodes} of the nodes", self.logs())
         self.assertIn("grid       3 x 1 x 1", self.logs())
 
+    # bad input: a job: a step that was killed before a rank could speak | the step was killed, status 137,
+    # before a rank could speak: srun: error: n2: task 1: Killed | 76
     def test_a_killed_task_is_named_and_the_job_goes_on_until_it_is_cancelled(self):
         job = self.submit("several_nodes", "--nodes", "2", "--run.steps", "1000000")
         self.wait_until(lambda: len(self.steps()) > 3, "some steps")
@@ -155,6 +157,8 @@ class Templates(ProgramTest):
         self.assertEqual(told[0]["Restarts"], "0", self.logs())
 
     def test_what_sbatch_refuses_is_told_in_its_words(self):
+        # bad input: `job --submit`: no `sbatch`; a job that it refuses | sbatch refused the job: sbatch:
+        # error: ... | 2
         self.expect_refusal(2, "sbatch refused the job: sbatch: error: ", "job", "single_node",
                             "--config", "run.ini", "--site", self.write(
                                 "other.ini", "[slurm]\npartition = none\n"), "--submit",
@@ -162,8 +166,12 @@ class Templates(ProgramTest):
 
     def test_asks_slurm_what_a_node_and_a_partition_have(self):
         job = ("job", "several_nodes", "--config", "run.ini", "--site", "site.ini")
+        # bad input: `job`: ranks that need more memory than a node has | memory: 2 ranks a node need about
+        # 260 MiB (...), a node has 200: fewer tasks a node, ... | 2
         self.expect_refusal(2, "a node has 2000: fewer tasks a node", *job, "--model.width", "2048",
                             "--model.layers", "24", environment=self.on_cluster)
+        # bad input: `job`: more nodes or CPUs than the partition has | --nodes 3: partition long has 2
+        # nodes | 2
         self.expect_refusal(2, f"--nodes 4: partition batch has {NODES} nodes", *job, "--nodes", "4",
                             environment=self.on_cluster)
         self.expect_refusal(2, "3 tasks of 1 core need 3 CPUs on a node, but no node of partition urgent has more "

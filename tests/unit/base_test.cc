@@ -1,14 +1,19 @@
 #include <cmath>
 #include <cstring>
+#include <filesystem>
+#include <new>
 #include <set>
 
 #include <gtest/gtest.h>
 
+#include "trireme/base/caught.h"
 #include "trireme/base/dynamic_library.h"
 #include "trireme/base/error.h"
 #include "trireme/base/json.h"
 #include "trireme/base/philox.h"
+#include "trireme/base/printable.h"
 #include "trireme/base/shape.h"
+#include "trireme/base/small_file.h"
 
 namespace trireme {
 namespace {
@@ -82,6 +87,74 @@ TEST(Error, CarriesStatusAndPlace) {
     EXPECT_NE(std::string(error.where().file).find("base_test.cc"), std::string::npos);
     EXPECT_EQ(error.where().line, line);
   }
+}
+
+TEST(Printable, EscapesWhatATerminalObeys) {
+  EXPECT_EQ(printable("plain \\ text"), "plain \\ text");
+  EXPECT_EQ(printable("a\nb\tc\rd"), "a\\nb\\tc\\rd");
+  EXPECT_EQ(printable("\x1b[31mred\x07\x7f"), "\\x1b[31mred\\x07\\x7f");
+  EXPECT_EQ(printable(std::string_view("\0", 1)), "\\x00");
+  EXPECT_EQ(printable("\xc2\x9b"
+                      "2J"),
+            "\\xc2\\x9b2J");  // U+009B begins a command, too
+  EXPECT_EQ(printable("h\xc3\xa9 \xe6\xbc\xa2"), "h\xc3\xa9 \xe6\xbc\xa2");  // valid UTF-8 stays
+  EXPECT_EQ(printable("\xff\xc3"), "\\xff\\xc3");
+  const std::string once = printable("\x1b\n\xff");
+  EXPECT_EQ(printable(once), once);
+}
+
+TEST(Printable, ShowsTheBeginningAndTheEndOfWhatIsLong) {
+  const std::string fits(200, 'a');
+  EXPECT_EQ(shown(fits), fits);
+  const std::string value = "begin" + std::string(1'000'000, '\xe9') + "end";
+  const std::string text = shown(value);
+  EXPECT_LE(text.size(), 200u);
+  EXPECT_TRUE(text.starts_with("begin\\xe9\\xe9")) << text;
+  EXPECT_TRUE(text.ends_with("\\xe9end")) << text;
+  EXPECT_NE(text.find(" ... "), std::string::npos) << text;
+  // Characters are counted, not bytes, and none is cut.
+  std::string wide;
+  for (int i = 0; i < 300; ++i) wide += "\xe6\xbc\xa2";
+  const std::string shown_wide = shown(wide);
+  EXPECT_EQ(shown_wide.size(), 195 * 3 + 5u);
+  EXPECT_EQ(printable(shown_wide), shown_wide);
+}
+
+TEST(Error, IsOnePrintableLineThatEnds) {
+  EXPECT_STREQ(DataError("a\nb\x1b").what(), "a\\nb\\x1b");
+  EXPECT_LE(std::string(DataError(std::string(1'000'000, 'a')).what()).size(), kMostOfMessage);
+}
+
+TEST(Error, IsMadeOfWhateverIsCaught) {
+  const auto status_of = [](const auto& thrown) {
+    return caught(std::make_exception_ptr(thrown)).status();
+  };
+  EXPECT_EQ(status_of(CheckpointError("no")), ExitStatus::kCheckpoint);
+  EXPECT_EQ(status_of(std::bad_alloc()), ExitStatus::kDevice);
+  EXPECT_EQ(status_of(std::runtime_error("no")), ExitStatus::kInternal);
+  EXPECT_EQ(status_of(5), ExitStatus::kInternal);
+  const std::filesystem::filesystem_error full("rename", "/a/b",
+                                               std::make_error_code(std::errc::no_space_on_device));
+  EXPECT_EQ(status_of(full), ExitStatus::kRunFolder);
+  EXPECT_STREQ(caught(std::make_exception_ptr(full)).what(), "/a/b: No space left on device");
+}
+
+TEST(SmallFile, RefusesWhatIsNone) {
+  const auto message = [](const std::string& path) {
+    try {
+      read_small_file("--config", path);
+    } catch (const ConfigError& error) {
+      return std::string(error.what());
+    }
+    return std::string("no error");
+  };
+  EXPECT_EQ(message("/dev/null"), "no error");
+  EXPECT_EQ(message("/none"), "--config /none: cannot be read: No such file or directory");
+  EXPECT_EQ(message("/"), "--config /: cannot be read: Is a directory");
+  // bad input: `--config`, `--site`, a template: a file of more than 16 MiB | --config /dev/zero:
+  // cannot be read: it is longer than 16 MiB | 2
+  EXPECT_EQ(message("/dev/zero"), "--config /dev/zero: cannot be read: it is longer than 16 MiB");
+  EXPECT_EQ(message(std::string(300, 'a')).find("--config a"), 0u);
 }
 
 TEST(DynamicLibrary, OpensTheFirstThatIsThere) {

@@ -32,6 +32,8 @@ TEST(Bench, ReadsSizes) {
                             "99999999999999999999"}) {
     EXPECT_THROW(read_bytes(wrong, "--from"), ConfigError) << wrong;
   }
+  // bad input: `bench comm`: a size that is none; more from than to | --from 1KB: expected bytes,
+  // at least 4 and at most 1024G, as in 512, 64K or 16M | 2
   EXPECT_EQ(testing::message_of([] { read_bytes("many", "--to"); }),
             "--to many: expected bytes, at least 4 and at most 1024G, as in 512, 64K or 16M");
 }

@@ -66,15 +66,22 @@ class Commands(ProgramTest):
         self.assertIn("2 tasks by mpiexec", self.run_program("doctor", environment=rank).stdout)
 
     def test_refuses_a_completion_of_nothing(self):
+        # bad input: `completion`: no word, or not a shell's | completion takes one word, bash or zsh or
+        # man, not 'fish' | 2
         self.expect_refusal(2, "completion takes one word, bash or zsh or man, not ''", "completion")
         self.expect_refusal(2, "bash or zsh or man, not 'fish'", "completion", "fish")
 
     def test_refuses_a_bench_of_nothing(self):
         self.expect_refusal(2, "bench takes one word, comm or ops or step, not ''", "bench")
         self.expect_refusal(2, "bench takes one word, comm or ops or step, not 'comm ops'", "bench", "comm", "ops")
+        # bad input: `bench`: no word, two, or another | bench com: unknown; did you mean comm? | 2
         self.expect_refusal(2, "bench com: unknown; did you mean comm?", "bench", "com")
+        # bad input: `bench`: a flag of another measurement | bench comm takes no --dtype; it takes --from,
+        # ... | 2
         self.expect_refusal(2, "bench comm takes no --dtype; it takes --from, ", "bench", "comm", "--dtype", "bf16")
         self.expect_refusal(2, "bench step takes no --from; it takes --preset, ", "bench", "step", "--from=1K")
+        # bad input: `bench comm`: a size that is none; more from than to | --from 1KB: expected bytes, at
+        # least 4 and at most 1024G, as in 512, 64K or 16M | 2
         self.expect_refusal(2, "--from 1KB: expected bytes, ", "bench", "comm", "--from", "1KB")
         self.expect_refusal(2, "--from 4M is more than --to 1M", "bench", "comm", "--from", "4M", "--to", "1M")
         self.expect_refusal(2, "--repeats 0: must be at least 1", "bench", "ops", "--repeats", 0)
@@ -82,12 +89,16 @@ class Commands(ProgramTest):
         self.expect_refusal(2, "--dtype fp64", "bench", "step", "--dtype", "fp64")
 
     def test_refuses_what_it_does_not_know(self):
+        # bad input: `trireme`: an unknown command | unknown command 'trian'; did you mean train? | 2
         self.expect_refusal(2, "unknown command 'trian'; did you mean train?", "trian")
         self.expect_refusal(2, "unknown command 'frobnicate'; there are prepare, ", "frobnicate")
         self.expect_refusal(2, "unknown flag --verbos; --help lists them all", "version", "--verbos")
         self.expect_refusal(2, "unknown flag --model.widht; did you mean --model.width?",
                             "train", "--model.widht", "3")
+        # bad input: an argument that is no flag, where none is taken | unexpected argument '...' | 2
         self.expect_refusal(2, "unexpected argument 'now'", "version", "now")
+        # bad input: `TRIREME_MATMUL` with another word | TRIREME_MATMUL is '...'; it may be onednn or blis
+        # | 2
         self.expect_refusal(2, "TRIREME_MATMUL is 'fast'", "version",
                             environment={"TRIREME_MATMUL": "fast"})
 
@@ -98,6 +109,8 @@ class Commands(ProgramTest):
             self.assertEqual((done.returncode, done.stdout, done.stderr), (status, "", ""))
         for first in ({"PMI_RANK": "0", "PMI_SIZE": "2"},
                       {"SLURM_PROCID": "0", "SLURM_STEP_NUM_TASKS": "2"}):
+            # bad input: `prepare`, `data`, `checkpoint` under a launcher of several processes | trireme
+            # prepare is one process, but mpiexec started 4; start it alone | 2
             self.expect_refusal(2, "started 2; start it alone", "prepare", "x", "--output", "y",
                                 environment=first)
 
@@ -153,27 +166,45 @@ class Prepare(ProgramTest):
     def test_refuses_flags(self):
         self.text("t")
         good = ["t", "--output", "out"]
+        # bad input: a flag that the command does not have | unknown flag --inptu; did you mean --input? | 2
         self.refuse(2, "unknown flag --inptu; did you mean --input?", "--inptu", "t")
+        # bad input: a flag without its value | --tokenizer: a value must follow | 2
         self.refuse(2, "--tokenizer: a value must follow", *good, "--tokenizer")
         self.refuse(2, "prepare needs text: --input PATH", "--output", "out")
+        # bad input: `prepare` without a text, or without a folder | prepare needs text: --input PATH ...;
+        # prepare needs a folder to write to: --output DIR | 2
         self.refuse(2, "prepare needs a folder to write to: --output DIR", "t")
+        # bad input: `prepare`: standard input twice | standard input (-) is given twice; it can be read
+        # once | 2
         self.refuse(2, "standard input (-) is given twice", "-", "-", "--output", "out")
+        # bad input: `prepare`: a limit, threads or a seed of 0 or less, or no number | --limit 0: must be
+        # at least 1 | 2
         for flag in ("--limit", "--threads"):
             for value in ("0", "-1"):
                 self.refuse(2, f"{flag} {value}: ", *good, flag, value)
         self.refuse(2, "--seed -1: ", *good, "--seed", "-1")
         self.refuse(2, "--limit many: ", *good, "--limit", "many")
         for split in ("tail:0", "tail:-5", "hash:0", "hash:1.5", "half"):
+            # bad input: `prepare`: a validation split that is none, of 0 or of more than all | validation
+            # split '...': expected none, hash:FRACTION ... or tail:BYTES | 2
             self.refuse(2, f"validation split '{split}': expected none, ", *good, "--validation", split)
         for tokenizer in ("word", "bpe", "no/such/model"):
+            # bad input: `prepare`: a tokenizer that is neither a word of it nor a file | tokenizer '...':
+            # expected byte, bpe:VOCABULARY, ... | 2
             self.refuse(2, f"tokenizer '{tokenizer}': expected byte, ", *good, "--tokenizer", tokenizer)
         for tokenizer in ("bpe:0", "bpe:-3", "unigram:many"):
+            # bad input: `prepare`: a vocabulary that is no number, 0 or negative | tokenizer 'bpe:0':
+            # expected a vocabulary, as in bpe:4096 | 2
             self.refuse(2, f"tokenizer '{tokenizer}': expected a vocabulary", *good,
                         "--tokenizer", tokenizer)
         for tokenizer in ("bpe:299", "unigram:1"):
+            # bad input: `prepare`: a vocabulary below 300; no folder is made | tokenizer 'bpe:299': a
+            # vocabulary needs at least 300 tokens | 2
             self.refuse(2, f"tokenizer '{tokenizer}': a vocabulary needs at least 300 tokens", *good,
                         "--tokenizer", tokenizer)
         for separator in (r"\q", r"\x1", r"\xg0", "\\"):
+            # bad input: `prepare`: an escape in the separator that is none | '\q' stands for nothing; \n,
+            # \t, \0, \\ and \xNN do | 2
             self.refuse(2, r"stands for nothing; \n, \t, \0, \\ and \xNN do", *good,
                         "--document-separator", separator)
         self.assertFalse((self.folder / "out").exists())
@@ -182,14 +213,21 @@ class Prepare(ProgramTest):
         byte = ["--output", "out", "--tokenizer", "byte"]
         self.refuse(3, "missing.txt", "missing.txt", *byte)
         self.text("empty", "")
+        # bad input: `prepare`: no text at all | there is no text in ... | 3
         self.refuse(3, "there is no text in empty", "empty", *byte)
         (self.folder / "folder").mkdir()
         self.refuse(3, "folder", "folder", *byte)
         self.refuse(3, "there is no text in -", "-", *byte)
         self.text("small")
+        # bad input: `prepare`: too little text for the vocabulary | cannot train a vocabulary of 4096
+        # tokens on 19 bytes of text; ... | 3
         self.refuse(3, "cannot train a vocabulary of 4096 tokens on 20 bytes", "small", "--output", "out", "--tokenizer", "bpe:4096")
         self.refuse(2, "byte, bpe", "small", "--output", "out", "--tokenizer", "folder")
+        # bad input: `prepare`: a tokenizer file that is no SentencePiece model | ...: not a SentencePiece
+        # model | 3
         self.refuse(3, "small: not a SentencePiece model", "small", "--output", "out", "--tokenizer", "small")
+        # bad input: `prepare`: a tail that is all of the text | the validation split takes all of the text
+        # (... bytes), nothing is left to train on | 3
         self.refuse(3, "the validation split takes all of the text", "small", *byte,
                     "--validation", "tail:999")
         self.assertEqual(list(self.folder.glob("out/*")), [])
@@ -208,6 +246,8 @@ class Prepare(ProgramTest):
         self.text("secret").chmod(0)
         (self.folder / "out").mkdir()
         (self.folder / "out").chmod(0o777)
+        # bad input: `prepare`: a text that is missing or unreadable | cannot read ...: Permission denied |
+        # 3
         self.refuse(3, "cannot read secret: Permission denied", "secret", "--output", "out", "--tokenizer", "byte", **options)
 
     def test_refuses_an_unwritable_output(self):
@@ -217,6 +257,8 @@ class Prepare(ProgramTest):
         (self.folder / "out").mkdir()
         (self.folder / "out").chmod(0o555)
         self.refuse(5, "out", "t", "--output", "out", "--tokenizer", "byte", **options)
+        # bad input: `prepare`: a folder that cannot be made or written to | cannot make the output folder
+        # ...: Permission denied | 5
         self.refuse(5, "cannot make the output folder out/below: Permission denied", "t",
                     "--output", "out/below", "--tokenizer", "byte", **options)
 
@@ -227,6 +269,7 @@ class Prepare(ProgramTest):
             self.skipTest("only who may mount a file system can make a full one")
         self.addCleanup(subprocess.run, ["umount", self.folder / "full"], check=True)
         self.text("t", "a line of text\n" * 100000)
+        # bad input: `prepare`: a full disk | ...: No space left on device | 5
         self.refuse(5, "No space left on device", "t", "--output", "full", "--tokenizer", "byte")
         self.assertEqual(list((self.folder / "full").iterdir()), [])
 
@@ -257,11 +300,19 @@ class Checkpoint(ProgramTest):
 
     def test_refuses_words(self):
         self.refuse(2, "checkpoint list|inspect|verify|prune PATH")
+        # bad input: `checkpoint`: no action, an unknown one, no path, two paths | checkpoint verfy:
+        # unknown; did you mean verify? | 2
         self.refuse(2, "checkpoint verfy: unknown; did you mean verify?", "verfy", "run")
         self.refuse(2, "checkpoint list takes one PATH, not 0", "list")
         self.refuse(2, "checkpoint list takes one PATH, not 2", "list", "a", "b")
+        # bad input: `checkpoint prune` without `--superseded`, another action with it | checkpoint prune
+        # removes nothing without --superseded: ... | 2
         self.refuse(2, "checkpoint prune removes nothing without --superseded", "prune", "run")
         self.refuse(2, "checkpoint verify takes no --superseded; prune does", "verify", "--superseded", "run")
+        # bad input: `data`: a path where nothing is; a folder without shards | nowhere: No such file or
+        # directory; ...: the folder holds no shards (*.h5) | 3
+        # bad input: `checkpoint prune`: a folder that is not there; a move that is not complete | ...; the
+        # next start of the run completes that, prune afterwards | 5
         self.refuse(5, "nowhere: No such file or directory; expected the folder of a run", "prune", "--superseded", "nowhere")
         self.assertIn(".: nothing is superseded", self.expect_done("checkpoint", "prune", "--superseded", "."))
 
@@ -289,7 +340,11 @@ class Checkpoint(ProgramTest):
         shard = self.prepare() / "train.h5"
         for action in ("list", "inspect", "verify"):
             self.refuse(4, "nowhere: No such file or directory; expected a checkpoint", action, "nowhere")
+            # bad input: `checkpoint`: a path where nothing is, or no checkpoint | ...: there are no
+            # checkpoints, neither there nor in its folder checkpoints | 4
             self.refuse(4, "there are no checkpoints", action, ".")
+            # bad input: `checkpoint`: a token shard, another HDF5 file, or another file altogether | ...:
+            # not a checkpoint; ...: not a complete checkpoint: its closing record is missing ... | 4
             self.refuse(4, "train.h5: not a checkpoint", action, shard)
             self.refuse(4, "text.txt: not a complete checkpoint: ", action, "text.txt")
 
@@ -297,6 +352,8 @@ class Checkpoint(ProgramTest):
         newest = self.train()
         whole = newest.read_bytes()
         middle = len(whole) // 2
+        # bad input: `checkpoint verify`: a truncated or altered file | ...: damaged: tensor ... does not
+        # match its checksum | 4
         for damaged, message in ((whole[:middle], "step-00000002.h5: "),
                                  (b"", "step-00000002.h5: "),
                                  (whole[:middle] + bytes([whole[middle] ^ 1]) + whole[middle + 1:],
@@ -336,6 +393,8 @@ class Data(ProgramTest):
 
     def test_refuses_words(self):
         self.refuse(2, "data list|inspect|verify PATH...: nothing is given")
+        # bad input: `data`: no action, an unknown one, no path | data verfy: unknown; did you mean verify?
+        # | 2
         self.refuse(2, "data verfy: unknown; did you mean verify?", "verfy", "many")
         self.refuse(2, "data list needs a PATH", "list")
         self.refuse(2, "data a.h5=x: ", "list", "a.h5=x")
@@ -356,6 +415,11 @@ class Data(ProgramTest):
             return whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1:]
         for damaged, message in ((flipped(offset + 5000), "0.h5: damaged: tokens 2048 to 4095 (block 1) do not "
                                                           "match their checksum"),
+                                 # bad input: a shard with a flipped token | ...: damaged: tokens 2048 to
+                                 # 4095 (block 1) do not match their checksum | 3
+                                 # bad input: a shard whose header is damaged, or that was cut | ...:
+                                 # damaged: its headers do not match their checksum; ...: its last 24 bytes
+                                 # are neither HDF5 nor a closing record | 3
                                  (flipped(100), "0.h5: damaged: its headers do not match their checksum"),
                                  (flipped(len(whole) - 1), "0.h5: damaged: its closing record does not match"),
                                  (whole[:-40], "neither HDF5 nor a closing record"),

@@ -79,6 +79,8 @@ TEST(Launcher, AWorldOfOneRankIsAnErrorWhereSeveralWereStarted) {
     check_world_size(1);
     FAIL() << "no error";
   } catch (const ConfigError& error) {
+    // bad input: a launcher that started several tasks where MPI sees one | srun started 4 tasks,
+    // but MPI sees only 1: start them with srun --mpi=pmi2, ... | 2
     EXPECT_STREQ(error.what(),
                  "srun started 4 tasks, but MPI sees only 1: start them with srun --mpi=pmi2, or "
                  "with the mpiexec of MPICH");

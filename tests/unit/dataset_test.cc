@@ -285,6 +285,8 @@ TEST_F(Dataset, AFlippedTokenIsFoundByWhoReadsIt) {
     fs::copy_file(whole, path, fs::copy_options::overwrite_existing);
     flip(path, info.data_offset + 2 * token);
     const std::int64_t block = token / 2048;
+    // bad input: a shard with a flipped token | ...: damaged: tokens 2048 to 4095 (block 1) do not
+    // match their checksum | 3
     const std::string words =
         fmt::format("b.h5: damaged: tokens {} to {} (block {}) do not match their checksum",
                     block * 2048, std::min<std::int64_t>(block * 2048 + 2047, 9000), block);
@@ -368,6 +370,8 @@ TEST_F(Dataset, DocumentsThatDoNotRiseAreRefused) {
     return fault_of([&] { open({{path}}, 4); });
   };
   EXPECT_EQ(with({0, 11, 22}), "no fault");
+  // bad input: a shard whose `/documents` do not begin at 0, rise, or end before the tokens | ...:
+  // /documents is damaged: number 2 starts at token 11; expected 23 to 32 | 3
   EXPECT_NE(with({1, 11, 22}).find("/documents is damaged: the first one starts at token 1"),
             std::string::npos);
   EXPECT_NE(with({0, 22, 11}).find("number 2 starts at token 11; expected 23 to 32"),
@@ -391,6 +395,8 @@ TEST_F(Dataset, SizesThatTheFileCannotHoldAreRefused) {
     file.close();
   }
   const std::string what = fault_of([&] { open({{other}}, 4); });
+  // bad input: a shard that claims more tokens than its file can hold | ...: /tokens claims
+  // 2251799813685248 bytes, of which the file holds 118 | 3
   EXPECT_NE(what.find("/tokens claims 2251799813685248 bytes"), std::string::npos) << what;
 }
 
@@ -425,6 +431,8 @@ TEST_F(Dataset, RefusesBadFiles) {
   }
   const std::string real = (folder_.path() / "real.h5").string();
   rewrite<float>(path, real, hdf5::ElementType::kF32, std::vector<float>(51, 1.0f));
+  // bad input: `train`: a shard of another dtype | ...: /tokens is float32, not uint16 or uint32 |
+  // 3
   expect_fault<DataError>(with(real), "/tokens is float32, not uint16 or uint32");
   expect_fault<DataError>({{{path}}, "train", 51}, "less than one sample");
   fs::create_directories(folder_.path() / "none");
@@ -446,6 +454,8 @@ TEST_F(Dataset, RefusesHeadersThatContradictTheFile) {
   expect_fault<DataError>(altered("vocabulary", 0), "vocabulary");
   expect_fault<DataError>(altered("vocabulary", 300), "vocabulary");
   expect_fault<DataError>(altered("end_of_text", 257), "end of text");
+  // bad input: a shard whose end of text is not its tokenizer's | ...: the header says that end of
+  // text is token 65, its tokenizer says 256 | 3
   expect_fault<DataError>(altered("end_of_text", 65), "its tokenizer says 256");
   expect_fault<DataError>(altered("original_bytes", -3), "original bytes");
   expect_fault<DataError>(altered("format_version", 9), "version 9");

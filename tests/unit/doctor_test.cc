@@ -129,6 +129,8 @@ TEST(Doctor, WhatIsWrongWithGpusHasARemedy) {
   expect_each({
       {[](NodeFacts& f) { f.build = {}; }, "GPUs", kWarning, "2 are here, but this program was"},
       {[](NodeFacts& f) { f.driver_cuda = 0; }, "GPU driver", kProblem, "driver installed"},
+      // bad input: `doctor` on a node with a fault | problem   GPU driver      it knows CUDA 12.8,
+      // this program was built with 13.0; have ... | 71
       {[](NodeFacts& f) { f.driver_cuda = 12080; }, "GPU driver", kProblem, "knows CUDA 12.8"},
       {[](NodeFacts& f) { f.runtime_cuda = 13010; }, "GPU driver", kWarning, "PTX"},
       {[](NodeFacts& f) {

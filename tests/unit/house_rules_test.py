@@ -6,7 +6,8 @@
 - which layer includes which, and where the headers of MPI, HDF5, CUDA and their like may appear;
 - what stands at the top level, and that source files and folders are named in snake_case;
 - that no class, struct, union or enum and no function of our namespaces is defined twice;
-- that every relative link of a page points to something that exists.
+- that every relative link of a page points to something that exists;
+- that the table of bad input in tests/README.md is what the tests say (tests/bad_input_table.py).
 
 The planted violations below show that each rule can fail.
 """
@@ -17,6 +18,10 @@ import sys
 import tempfile
 import unittest
 from pathlib import Path
+
+sys.dont_write_bytecode = True
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+import bad_input_table  # noqa: E402
 
 # The layers, and what each may include besides base and itself; the rest follows transitively.
 LAYERS = {
@@ -308,6 +313,42 @@ class PlantedViolations(unittest.TestCase):
                 self.assertNotIn(layer, reachable(other))
 
 
+class BadInputTable(unittest.TestCase):
+    def setUp(self):
+        scratch = tempfile.TemporaryDirectory()
+        self.addCleanup(scratch.cleanup)
+        self.root = Path(scratch.name)
+        (self.root / "tests/unit").mkdir(parents=True)
+        self.write("tests/unit/CMakeLists.txt", "trireme_test(a_test SOURCES a_test.cc)\nforeach(t b)\n")
+
+    def write(self, path, text):
+        (self.root / path).write_text(text, encoding="utf-8")
+
+    def page(self, *rows):
+        lines = ["| Input | Message | Status | Test |", "|---|---|---|---|", *rows]
+        self.write("tests/README.md", "\n".join(
+            ["before", bad_input_table.BEGIN, "", *lines, "", bad_input_table.END, "after\n"]))
+
+    def test_a_row_comes_from_the_comments_of_all_its_tests(self):
+        self.write("tests/unit/a_test.cc", "  // bad input: `x`: a | it is\n  // wrong | 2\n  EXPECT_EQ(1, 2);\n")
+        self.write("tests/unit/b_test.py", "# bad input: `x`: a | it is wrong | 2\nself.expect_refusal()\n")
+        self.page("| `x`: a | it is wrong | 2 | a_test, b_test |")
+        self.assertEqual([], bad_input_table.check(self.root))
+        self.page("| `x`: a | it is wrong | 3 | a_test, b_test |")
+        self.assertEqual(1, len(bad_input_table.check(self.root)))
+
+    def test_what_shows_nothing_is_refused(self):
+        self.page("| `x` | y | 2 | a_test |")
+        self.write("tests/unit/a_test.cc", "// bad input: `x` | y | 2\nint f();\n")
+        self.assertEqual(["tests/unit/a_test.cc:1: no assertion stands below it"], bad_input_table.check(self.root))
+        self.write("tests/unit/a_test.cc", "// bad input: `x` | y\nEXPECT_EQ(1, 2);\n")
+        self.assertIn("tests/unit/a_test.cc:1: expected INPUT | MESSAGE | STATUS", bad_input_table.check(self.root))
+        self.write("tests/unit/a_test.cc", "")
+        self.write("tests/unit/c_test.cc", "// bad input: `x` | y | 2\nEXPECT_EQ(1, 2);\n")
+        self.assertIn("tests/unit/c_test.cc: no CMakeLists.txt of tests/ knows this test",
+                      bad_input_table.check(self.root))
+
+
 class Repository(unittest.TestCase):
     root = Path()
 
@@ -315,6 +356,7 @@ class Repository(unittest.TestCase):
         files = files_of(self.root)
         self.assertIn("include/trireme/base/error.h", files, "this is not the repository")
         self.assertEqual([], problems(self.root))
+        self.assertEqual([], bad_input_table.check(self.root))
 
 
 if __name__ == "__main__":

@@ -24,6 +24,8 @@ TEST(FillTemplate, ReplacesWordsAndBlocks) {
 
 TEST(FillTemplate, RefusesWhatItDoesNotKnow) {
   const Placeholders values = {{"NODES", "4"}, {"POINTS", std::nullopt}};
+  // bad input: `job`: a placeholder that is unknown, or that nothing is known for | own:1: unknown
+  // placeholder @NODE@; did you mean @NODES@? | 2
   EXPECT_EQ(message_of([&] { fill_template("\n@NODE@", "chain", values); }),
             "chain:2: unknown placeholder @NODE@; did you mean @NODES@?");
   EXPECT_EQ(message_of([&] { fill_template("# @QUEUE@", "chain", values); }),
@@ -46,6 +48,8 @@ TEST(ReadMib, TakesUnits) {
   EXPECT_EQ(read_mib("2G", "--memory"), 2048);
   EXPECT_EQ(read_mib("1T", "--memory"), 1 << 20);
   for (const char* text : {"", "0", "-1", "2g", "2GB", "G", "99999999999999999999"}) {
+    // bad input: `job`: `--memory` that is none, or more than a node has | --memory 2GB: expected
+    // memory of a node, as in 1500M, 64G or 1T | 2
     EXPECT_EQ(
         message_of([&] { read_mib(text, "--memory"); }),
         "--memory " + std::string(text) + ": expected memory of a node, as in 1500M, 64G or 1T");
@@ -53,16 +57,18 @@ TEST(ReadMib, TakesUnits) {
 }
 
 TEST(SiteFile, RefusesWhatCannotStandInAScript) {
+  // bad input: `job`: an unknown key of the site file, a value that cannot stand in a script |
+  // site.ini:2: unknown key slurm.partitoin; did you mean slurm.partition? | 2
   EXPECT_EQ(message_of([] { site_from_ini("[slurm]\npartitoin = long\n", "site.ini"); }),
             "site.ini:2: unknown key slurm.partitoin; did you mean slurm.partition?");
   EXPECT_EQ(message_of([] { site_from_ini("[slurm]\naccount = a; b\n", "site.ini"); }),
             "site.ini: slurm.account = a; b: the character ';' cannot stand there; letters, digits "
             "and _-+=.,:/%@[] can");
   EXPECT_EQ(message_of([] { site_from_ini("[slurm]\nextra = \"--x\\n--y\"\n", "site.ini"); }),
-            "site.ini: slurm.extra = --x\n--y: the character '\\n' cannot stand there; letters, "
+            "site.ini: slurm.extra = --x\\n--y: the character '\\n' cannot stand there; letters, "
             "digits and _-+=.,:/%@[] can");
   EXPECT_EQ(message_of([] { site_from_ini("[slurm]\nmemory = 0\n", "site.ini"); }),
-            "site.ini:2: slurm.memory = 0: must be at least 1");
+            "site.ini:2: slurm.memory = 0: must be at least 1 and at most 1099511627776");
 }
 
 class Job : public ::testing::Test {
@@ -110,6 +116,9 @@ TEST_F(Job, TakesWhatFits) {
 
 TEST_F(Job, RefusesGridsThatTheTasksDoNotFill) {
   config_.grid.tensor = 3;
+  // bad input: `job`: a grid that nodes x tasks do not fill | 2 nodes x 2 tasks: a grid with
+  // tensor=3 needs a multiple of 3 ranks, but 4 were started: 3 or 6 would fit; 3 nodes would do |
+  // 2
   EXPECT_EQ(refusal(),
             "2 nodes x 2 tasks: a grid with tensor=3 needs a multiple of 3 ranks, but 4 were "
             "started: 3 or 6 would fit; 3 nodes would do");
@@ -131,6 +140,7 @@ TEST_F(Job, RefusesGridsThatTheTasksDoNotFill) {
             "4 heads cannot be split over 8 tensor ranks: grid.tensor must divide model.heads");
 }
 
+// bad input: `job`: heads, stages, batches, vocabulary or device that cannot be | as `train` | 2
 TEST_F(Job, RefusesModelsAndBatchesThatDoNotFit) {
   request_.nodes = 8;
   EXPECT_EQ(refusal(),
@@ -177,6 +187,8 @@ TEST_F(Job, TheDataMayBeOutOfSight) {
 
 TEST_F(Job, RefusesMoreMemoryThanANodeHas) {
   node_mib_ = 200;
+  // bad input: `job`: ranks that need more memory than a node has | memory: 2 ranks a node need
+  // about 260 MiB (...), a node has 200: fewer tasks a node, ... | 2
   EXPECT_EQ(refusal(),
             "memory: 2 ranks a node need about 260 MiB (130 each: 1 parameters, 1 gradients, 1 "
             "optimizer, 1 activations, 128 program), a node has 200: fewer tasks a node, a smaller "
@@ -213,6 +225,8 @@ TEST_F(Job, RefusesMoreThanAPartitionHas) {
   request_.cpus_per_task = 4;
   EXPECT_EQ(refusal(), "no error");
   request_.nodes = 5;
+  // bad input: `job`: more nodes or CPUs than the partition has | --nodes 3: partition long has 2
+  // nodes | 2
   EXPECT_EQ(refusal(), "--nodes 5: partition batch has 4 nodes");
   request_.nodes = 2;
   request_.cpus_per_task = 5;
@@ -228,6 +242,9 @@ TEST_F(Job, RefusesMoreThanAPartitionHas) {
 TEST_F(Job, RefusesATimeLimitThatLeavesNoTime) {
   const char* chain = "@NODES@ @GRACE@";
   request_.time = "2";
+  // bad input: `job`: a time limit that is none, or not above `--grace` and `checkpoint.margin` |
+  // --grace 120: the job has only 120 seconds (--time 2), and would be stopped as it starts: ... |
+  // 2
   EXPECT_EQ(refusal(chain),
             "--grace 120: the job has only 120 seconds (--time 2), and would be stopped as it "
             "starts: more --time, or less --grace");
@@ -264,8 +281,12 @@ TEST(ReadTimeLimit, TakesWhatSbatchTakes) {
 }
 
 TEST_F(Job, RemarksWhatTheUserShouldKnow) {
+  // bad input: `job`: data in a folder that is not here; `grid.data` that leaves ranks to the
+  // pipeline | a line that says so | 0
   const auto remarks = [&] { return job_remarks(plan()); };
   config_.data.train = {{"/dev/train.h5", 1}};
+  // bad input: `job`: data that is missing from a folder that is here | data.train data/more.h5:
+  // there is no such file in ...; `trireme prepare` makes it | 3
   EXPECT_EQ(message_of<DataError>(remarks),
             "data.train /dev/train.h5: there is no such file in /dev; `trireme prepare` makes it");
   config_.data.train = {{"/no/such/train.h5", 1}};
@@ -295,6 +316,8 @@ TEST_F(Job, RefusesSweepsThatAreNone) {
             "template chain needs --sweep KEY=VALUE,VALUE: what to vary");
   for (const char* sweep : {"optim.lr", "optim.lr=", "=1", "run.seed=1 x"}) {
     request_.sweep = sweep;
+    // bad input: `job`: a sweep that is none, of an unknown key, or for a template that is one run
+    // | job.sweep '...': expected key=value,value, as in optim.lr=1e-3,3e-4 | 2
     EXPECT_NE(refusal("@NODES@ @POINTS@").find("expected key=value,value, as in"),
               std::string::npos)
         << refusal("@NODES@ @POINTS@");
@@ -315,6 +338,8 @@ TEST_F(Job, RefusesNodeCountsAndNodesThatTheTemplateCannotUse) {
     EXPECT_NE(refusal("@NODES@ @NODE_COUNTS@").find("is not a number of nodes from 1 to 2"),
               std::string::npos);
   }
+  // bad input: `job`: node counts beyond the job's nodes; several nodes for `single_node` |
+  // template single_node is for one node, but --nodes is 2: use several_nodes | 2
   EXPECT_EQ(refusal("one"), "template chain is for one node, but --nodes is 2: use several_nodes");
 }
 

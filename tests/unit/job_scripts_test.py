@@ -111,10 +111,15 @@ class Scripts(unittest.TestCase):
 
     def test_quickstart_refuses(self):
         for arguments, status, message in [
+                # bad input: `quickstart.sh`: unknown option | no option is called '...' | 2
                 (["--shrt"], 2, "no option is called '--shrt'"),
+                # bad input: `quickstart.sh`: an option without its value | ... needs a value | 2
                 (["--steps"], 2, "--steps needs a value"),
+                # bad input: `quickstart.sh`: steps or ranks that are no number, or 0 | ... must be a number
+                # of at least 1, not '...' | 2
                 (["--steps", "0"], 2, "--steps must be a number of at least 1, not '0'"),
                 (["--ranks", "two"], 2, "--ranks must be a number of at least 1, not 'two'"),
+                # bad input: `quickstart.sh`: a text that is not there | cannot read the text '...' | 3
                 (["--text", "/none"], 3, "cannot read the text '/none'")]:
             self.expect_refusal("quickstart.sh", arguments, status, message)
 
@@ -122,6 +127,8 @@ class Scripts(unittest.TestCase):
         self.quickstart()
         done, called = self.quickstart("--short")
         self.assertEqual((done.returncode, called), (2, []))
+        # bad input: `quickstart.sh`: the folder of another corpus | ... was begun with another corpus
+        # (...); give another --folder | 2
         self.assertIn("was begun with another corpus", done.stderr)
 
     def test_quickstart_takes_a_text_where_the_dictionary_cannot_be_had(self):
@@ -129,6 +136,8 @@ class Scripts(unittest.TestCase):
         done, called = self.run_script("quickstart.sh", "--folder", self.root / "run")
         self.assertEqual((done.returncode, called), (3, []))
         self.assertIn("no such package", done.stderr)
+        # bad input: `quickstart.sh`: the dictionary cannot be downloaded | the package dict-gcide cannot be
+        # downloaded; give any text with --text PATH | 3
         self.assertIn("give any text with --text PATH", done.stderr)
         done, _ = self.quickstart()
         self.assertEqual(done.returncode, 0, done.stderr)
@@ -140,6 +149,8 @@ class Scripts(unittest.TestCase):
         self.stub("stubs/apt-get", STANDS_IN + 'echo "apt-get" >> "$CALLS"\n')
         wanted = self.root / "list.txt"
         wanted.write_text("# a comment\nhere\n\ngone  # and why\nnever\n", encoding="utf-8")
+        # bad input: `install_packages.sh`: packages missing, and the rights | packages are missing, and the
+        # rights to install them. Ask for: apt-get install ... | 2
         self.expect_refusal("install_packages.sh", [wanted], 2,
                             "apt-get install --no-install-recommends gone never\n")
 
@@ -152,6 +163,8 @@ class Scripts(unittest.TestCase):
         self.assertEqual((done.returncode, called), (0, []))
 
     def test_install_packages_refuses(self):
+        # bad input: `install_packages.sh`: a list that cannot be read | cannot read the list of packages
+        # '...' | 2
         self.expect_refusal("install_packages.sh", ["/none"], 2,
                             "cannot read the list of packages '/none'")
 

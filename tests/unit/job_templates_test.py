@@ -205,12 +205,16 @@ class Templates(ProgramTest):
         done, calls = self.run_job(75, SLURM_RESTART_COUNT="3")
         self.assertEqual(done.returncode, 75)
         self.assertNotIn("scontrol", calls)
+        # bad input: a job: more restarts than `job.restarts` | the job was started again 3 times already
+        # (job.restarts) | 75
         self.assertIn("started again 3 times already (job.restarts)", done.stderr)
 
     def test_a_killed_step_is_told_once(self):
         words = "srun: error: n2: task 1: Killed\\nsrun: error: n1: task 0: Terminated\\n"
         done, _ = self.run_job(f"137 {words}", 0)
         self.assertEqual(done.returncode, 0)
+        # bad input: a job: a step that was killed before a rank could speak | the step was killed, status
+        # 137, before a rank could speak: srun: error: n2: task 1: Killed | 76
         self.assertEqual(done.stderr.splitlines()[2:], [
             "trireme: the step was killed, status 137, before a rank could speak: "
             "srun: error: n2: task 1: Killed"])
@@ -341,27 +345,40 @@ class Templates(ProgramTest):
         run = ["--config", "run.ini"]
         known = "chain, scaling, several_nodes, several_nodes_gpu, single_node, sweep"
         self.expect_refusal(2, f"job takes one template: one of {known}, or a file", "job", *run)
+        # bad input: `job`: no template, an unknown one | template 'chian' is neither a file nor one of
+        # chain, ...; did you mean chain? | 2
         self.expect_refusal(2, f"template 'chian' is neither a file nor one of {known}; did you "
                             "mean chain?", "job", "chian", *run)
         self.expect_refusal(2, "unknown flag --nodse; did you mean --nodes?", "job", "chain", *run,
                             "--nodse", "2")
         self.expect_refusal(2, "--nodes 0: must be at least 1", "job", "chain", *run,
                             "--nodes", "0")
+        # bad input: `job`: a grid that nodes x tasks do not fill | 2 nodes x 2 tasks: a grid with tensor=3
+        # needs a multiple of 3 ranks, but 4 were started: 3 or 6 would fit; 3 nodes would do | 2
         self.expect_refusal(2, "2 nodes x 2 tasks: a grid with tensor=3", "job", "chain", *run,
                             "--nodes", "2", "--grid.tensor", "3")
         self.expect_refusal(2, "a node has 100: fewer tasks a node", "job", "chain", *run,
                             "--memory", "100M")
-        self.expect_refusal(2, "--site none.ini cannot be read", "job", "chain", *run,
+        # bad input: `job`: a site file that cannot be read; a script that cannot be written | --site
+        # none.ini: cannot be read: No such file or directory; TRIREME_SITE none.ini: cannot be read: ...;
+        # --output none/x: cannot be written | 2; 5
+        self.expect_refusal(2, "--site none.ini: cannot be read: No such file", "job", "chain", *run,
                             "--site", "none.ini")
         self.expect_refusal(5, "--output none/x: cannot be written", "job", "chain", *run,
                             "--output", "none/x")
+        # bad input: `job --submit`: no `sbatch`; a job that it refuses | sbatch refused the job: sbatch:
+        # error: ... | 2
         self.expect_refusal(2, "there is no sbatch in the PATH", "job", "chain", *run, "--submit",
                             environment={"PATH": str(self.folder)})
         self.expect_refusal(2, "trireme job is one process, but", "job", "chain", *run,
                             environment={"PMI_RANK": "0", "PMI_SIZE": "2"})
         (self.folder / "own").write_text("@NODE@\n", encoding="utf-8")
+        # bad input: `job`: a placeholder that is unknown, or that nothing is known for | own:1: unknown
+        # placeholder @NODE@; did you mean @NODES@? | 2
         self.expect_refusal(2, "own:1: unknown placeholder @NODE@; did you mean @NODES@?",
                             "job", "own", *run)
+        # bad input: `job`: data that is missing from a folder that is here | data.train data/more.h5: there
+        # is no such file in ...; `trireme prepare` makes it | 3
         self.expect_refusal(3, "data.train data/more.h5: there is no such file in ", "job", "chain", *run,
                             "--data.train", "data/more.h5")
         (self.folder / "data/train.h5").write_text("text", encoding="utf-8")
@@ -371,6 +388,8 @@ class Templates(ProgramTest):
         self.stand_in(("sinfo", '#!/bin/sh\necho "$@" > asked_sinfo\nprintf "urgent|9|64|9000\\nlong*|2|8|9000\\n"\n'))
         path = {"PATH": f"{self.folder}:{os.environ['PATH']}"}
         chain = ["job", "chain", "--config", "run.ini", "--site", self.repository / "jobs/site.ini"]
+        # bad input: `job`: more nodes or CPUs than the partition has | --nodes 3: partition long has 2
+        # nodes | 2
         self.expect_refusal(2, "--nodes 3: partition long has 2 nodes", *chain, "--nodes", "3", environment=path)
         self.expect_refusal(2, "2 tasks of 5 cores need 10 CPUs on a node, but no node of partition long has more than 8",
                             *chain, "--cpus-per-task", "5", environment=path)
@@ -381,6 +400,8 @@ class Templates(ProgramTest):
     def test_what_becomes_of_the_grid_is_told(self):
         done = self.run_program("job", "chain", "--config", "run.ini", "--nodes", "2", "--grid.data", "2")
         self.assertEqual(done.returncode, 0)
+        # bad input: `job`: data in a folder that is not here; `grid.data` that leaves ranks to the pipeline
+        # | a line that says so | 0
         self.assertIn("trireme: grid.data is 2, so the 4 ranks are used as a grid of 2 x 2 x 1 (data x pipeline x tensor): "
                       "grid.pipeline became 2; without grid.data there would be 4 replicas\n", done.stderr)
         self.assertIn("\n  --grid.pipeline=2\n", done.stdout)
@@ -399,7 +420,7 @@ class Templates(ProgramTest):
         (self.folder / "other.ini").write_text("[slurm]\npartition = other\n", encoding="utf-8")
         self.assertIn("#SBATCH --partition=other\n", self.expect_done(*chain, "--site", "other.ini",
                                                                       environment=of_environment))
-        self.expect_refusal(2, "TRIREME_SITE: none.ini cannot be read", *chain, environment={"TRIREME_SITE": "none.ini"})
+        self.expect_refusal(2, "TRIREME_SITE none.ini: cannot be read: ", *chain, environment={"TRIREME_SITE": "none.ini"})
 
 
 if __name__ == "__main__":

@@ -34,6 +34,7 @@ TEST(PipelineSchedule, GPipeIsCompleteAndHoldsAllMicroBatches) {
       const ScheduleReport report = check_schedule(gpipe_schedule(p, m));
       ASSERT_TRUE(report.ok) << p << " stages, " << m << " micro-batches: " << report.problem;
       EXPECT_EQ(report.peak_live, std::vector<int>(static_cast<std::size_t>(p), m));
+      EXPECT_EQ(report.peak_live, live_micro_batches("gpipe", p, m));
       // GPipe, section 2.3: (p - 1) / (m + p - 1).
       EXPECT_NEAR(report.bubble_fraction, (p - 1.0) / (m + p - 1.0), 1e-12) << p << ", " << m;
     }
@@ -45,6 +46,7 @@ TEST(PipelineSchedule, OneFOneBIsCompleteAndHoldsNoMoreThanThePipelineIsDeep) {
     for (int m = 1; m <= kMaxMicroBatches; ++m) {
       const ScheduleReport report = check_schedule(one_f_one_b_schedule(p, m));
       ASSERT_TRUE(report.ok) << p << " stages, " << m << " micro-batches: " << report.problem;
+      EXPECT_EQ(report.peak_live, live_micro_batches("1f1b", p, m));
       for (int s = 0; s < p; ++s) {
         EXPECT_EQ(report.peak_live[static_cast<std::size_t>(s)], std::min(m, p - s))
             << p << ' ' << m;

@@ -123,6 +123,8 @@ class Pages(unittest.TestCase):
         self.assertIn("No step is done yet", text_of(self.tree("new")))
 
     def test_a_fault_is_one_line(self):
+        # bad input: `train`: the report or the events cannot be written | no report: ...: cannot be opened:
+        # Permission denied; the run goes on | 0
         self.assertRegex(self.done.stderr, r"\Atrireme: no report: [^\n]*no_such_run[^\n]*\n\Z")
 
     @unittest.skipUnless(BROWSER, "there is no Chromium here")

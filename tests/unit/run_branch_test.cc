@@ -198,6 +198,9 @@ TEST_F(RunBranchTest, NothingIsOverwritten) {
   EXPECT_NE(testing::message_of<RunFolderError>([&] {
               move_superseded(
                   run, branch, [] {}, [](const std::string&) {});
+              // bad input: `train`: a file where one of another branch is to move | ... is to make
+              // room for a new branch, but ... is there already; remove the one that you do not
+              // need | 5
             }).find("superseded/7/checkpoints/step-00000060.h5 is there already"),
             std::string::npos);
   EXPECT_EQ(files_in(run)["superseded/7/checkpoints/step-00000060.h5"], "another");
@@ -236,6 +239,8 @@ TEST_F(RunBranchTest, RecordsAndReadsBack) {
   std::ofstream(run + "/branch.json") << "{\"generation\": 3";
   EXPECT_NE(testing::message_of<RunFolderError>([&] {
               read_branch(run);
+              // bad input: `train`: a `branch.json` that is none | .../branch.json: not a record of
+              // a branch; remove it, and the folder is one branch | 5
             }).find("branch.json: not a record"),
             std::string::npos);
 }

@@ -106,6 +106,8 @@ TEST_F(RunHistoryTest, TakesALineOnceItIsComplete) {
   EXPECT_EQ(history.rewrites(), 0);
 }
 
+// bad input: `top`: metrics with a line half written, or that are no numbers; a lease with control
+// characters | shows what is good; sends no control characters to the terminal | 0
 TEST_F(RunHistoryTest, LeavesOutWhatIsNoLineOfOurs) {
   append("{\"step\":1,\"lo\n\n[]\n7\n{\"step\":\"one\",\"loss\":1}\n\xff\xfe\n" + step_line(2));
   const RunHistory history(run());
@@ -251,11 +253,15 @@ TEST_F(RunHistoryTest, RefusesWhatIsNoRun) {
     }
     return "none";
   };
+  // bad input: `top`: a folder that is not there, or goes away | run: there is no such folder;
+  // expected the folder of a run | 5
   EXPECT_EQ(message(run() + "/none"),
             run() + "/none: there is no such folder; expected the folder of a run");
   EXPECT_EQ(message(run() + "/config.ini"),
             run() + "/config.ini: not a folder; expected the folder of a run");
   fs::create_directories(scratch_.path() / "other");
+  // bad input: `top`: a file, or a folder of something else | ...: not a run folder: it holds
+  // neither config.ini nor metrics.jsonl | 5
   EXPECT_EQ(message(run() + "/other"),
             run() + "/other: not a run folder: it holds neither config.ini nor metrics.jsonl");
   RunHistory history(run());

@@ -136,11 +136,19 @@ def scale_offset(shard, values):
     shard.create_dataset("tokens", data=values, chunks=(5,), scaleoffset=0)
 
 
+# bad input: a shard with a soft, external or user-defined link | ...: /tokens is an external link, which is
+# not followed; copy the object into the file | 3
 look(small(folder / "a.h5", external_link), 3, "/tokens is an external link, which is not followed")
 look(small(folder / "b.h5", soft_link), 3, "/tokens is a soft link, which is not followed")
+# bad input: a shard whose tokens are a virtual dataset, or in external storage | ...: /tokens is a virtual
+# dataset, whose elements lie in other files; ... | 3
 look(small(folder / "c.h5", virtual), 3, "/tokens is a virtual dataset, whose elements lie in other files")
 look(small(folder / "d.h5", external_storage), 3, "/tokens has external storage")
+# bad input: a shard with another filter of HDF5 | ...: /tokens is stored with filter 6 of HDF5, which is
+# not read; compress it with `h5repack -f GZIP=4` | 3
 look(small(folder / "e.h5", scale_offset), 3, "/tokens is stored with filter 6 of HDF5, which is not read")
+# bad input: a shard with a user block | ...: has a user block, or addresses that are not eight bytes long;
+# ... | 3
 look(small(folder / "f.h5", userblock_size=512), 3, "has a user block")
 
 # A compressed copy of a shard of version 2 is checked as the shard is.

@@ -98,6 +98,8 @@ class Mutations {
       const unsigned char outcome = outcomes_[i];
       if (outcome == kRefused || outcome == kSame) continue;
       if (outcome == kOther && !other_is_bad) continue;
+      // bad input: a shard whose header is damaged, or that was cut | ...: damaged: its headers do
+      // not match their checksum; ...: its last 24 bytes are neither HDF5 nor a closing record | 3
       fmt::print("  {} {} {:#x}: {}\n", cases_[i].mask ? "byte" : "cut to", cases_[i].at,
                  cases_[i].mask,
                  outcome == kSignal  ? "crashes, or does not end"

@@ -104,6 +104,8 @@ class EventFiles(ProgramTest):
         self.assertEqual(self.steps_in_files(), [[1, 2, 3, 3]])
         self.assertEqual(len(list(self.folder.glob("run/superseded/*/tensorboard/*"))), 3)
 
+    # bad input: `train --log.tensorboard true`: event files with a record half written or damaged | cut
+    # there; goes on in a new file | 0
     def test_half_a_record_of_a_killed_run(self):
         self.train(4)
         path, = self.events.iterdir()

@@ -6,10 +6,15 @@
 
 namespace trireme {
 
-// One line on standard output: results and progress.
-void print_line(std::string_view line);
+// A line on standard output, or several with '\n' between them: results and progress. Control
+// characters are escaped (base/printable.h), since the text may hold names from outside.
+void print_line(std::string_view text);
 
-// One line on standard error, prefixed "trireme: ": faults and warnings.
+// Bytes on standard output as they are: what another program reads, and what commands a terminal.
+void print_bytes(std::string_view bytes);
+
+// One line on standard error, prefixed "trireme: ": faults and warnings. Control characters are
+// escaped.
 void report_line(std::string_view line);
 
 }  // namespace trireme

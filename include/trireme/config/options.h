@@ -26,6 +26,7 @@ struct Limit {
 Limit at_least(double least);
 Limit above(double least);
 Limit at_least_and_below(double least, double most);
+Limit between(double least, double most);  // both of them included
 Limit one_of(std::vector<std::string> choices);
 Limit not_empty();
 

@@ -95,4 +95,8 @@ struct ScheduleReport {
 // are set where ok.
 ScheduleReport check_schedule(const PipelineSchedule& schedule, const StepCosts& costs = {});
 
+// What check_schedule finds for peak_live of make_pipeline_schedule(name, stages, micro_batches),
+// without making it.
+std::vector<int> live_micro_batches(const std::string& name, int stages, int micro_batches);
+
 }  // namespace trireme::parallel

@@ -1,6 +1,8 @@
 // How much memory a rank will need, before anything is built.
 #pragma once
 
+#include <cstdint>
+
 #include "trireme/config/config.h"
 #include "trireme/models/gpt.h"
 
@@ -28,7 +30,7 @@ struct MemoryEstimate {
 //     outputs are kept as gathered, so 2 R' C + 2 R C in place of 4 R' C
 //   of the ends           s R' C each; the head's rows and their gradient 2 s R C
 // The activations count as often as the pipeline schedule holds micro-batches at once on the stage
-// (parallel::check_schedule). On top, once: the gradients of the layer under way (3 s R C,
+// (parallel::live_micro_batches). On top, once: the gradients of the layer under way (3 s R C,
 // under sequence parallelism 5, and s R H_up / t) and the slice of logits (at most 32 MiB in fp32,
 // half as much again in bf16 and fp16). Not in it: the program and its libraries, kProcessBytes a
 // rank; buffers of the collectives.
@@ -38,5 +40,8 @@ MemoryEstimate estimate_memory(const Config& config, const models::GptConfig& mo
 // What a rank holds besides: the program, MPI, buffers. On one and two ranks 54 to 65 MiB were seen
 // (perf/RESULTS.md, memory of a rank: resident, less tensors).
 inline constexpr double kProcessBytes = 128.0 * 1048576.0;
+
+// Whole MiB, rounded up; bytes beyond 64 bits count as the most that is told.
+std::int64_t mib_of(double bytes);
 
 }  // namespace trireme

@@ -28,8 +28,8 @@ Config::Model written_out(const models::GptConfig& model);
 // fewer micro-batches than the grid has replicas.
 GridShape resolve_run_grid(const Config& config, int ranks);
 
-// Throws ConfigError where the tensor ranks cannot split the model's heads, or, with sequence
-// parallelism, the positions of a micro-batch.
+// Throws ConfigError where the tensor ranks cannot split the model's heads or, with sequence
+// parallelism, the positions of a micro-batch; and where a step has more than 2^32 tokens.
 void check_model_fits_grid(const Config& config, const models::GptConfig& model,
                            const GridShape& grid);
 

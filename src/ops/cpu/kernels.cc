@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "trireme/base/error.h"
+#include "trireme/base/printable.h"
 
 #include "ops/cpu/isa/tables.h"
 
@@ -36,7 +37,7 @@ const Kernels& choose() {
   const std::string_view limit = asked == nullptr ? "avx512" : asked;
   if (limit != "baseline" && limit != "avx2" && limit != "avx512") {
     throw ConfigError(
-        fmt::format("TRIREME_ISA is '{}'; it may be baseline, avx2 or avx512", limit));
+        fmt::format("TRIREME_ISA is '{}'; it may be baseline, avx2 or avx512", shown(limit)));
   }
   if (limit == "baseline" || !has_avx2()) return kBaseline;
   if (limit == "avx2" || !has_avx512()) return kAvx2;
