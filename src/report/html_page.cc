@@ -1,14 +1,13 @@
 #include "trireme/report/html_page.h"
 
-#include <chrono>
-#include <ctime>
 #include <filesystem>
 #include <fstream>
 
-#include <fmt/chrono.h>
 #include <fmt/format.h>
 
 #include "trireme/base/error.h"
+#include "trireme/base/text.h"
+#include "trireme/base/wall_clock.h"
 #include "trireme/report/svg_plot.h"
 
 namespace trireme {
@@ -72,10 +71,6 @@ std::string colour_rules() {
   return rules + "svg .thin { stroke-width: 1; }\n" + kPrint;
 }
 
-std::string time_now() {
-  return fmt::format("{:%Y-%m-%d %H:%M:%S} UTC", fmt::gmtime(std::time(nullptr)));
-}
-
 }  // namespace
 
 std::string html_page(const std::string& title, bool goes_on, const std::string& body) {
@@ -86,7 +81,7 @@ std::string html_page(const std::string& title, bool goes_on, const std::string&
       "<title>{}</title>\n<style>{}{}</style>\n</head>\n<body>\n{}<footer><p>Written by trireme on "
       "{}.</p></footer>\n</body>\n</html>\n",
       goes_on ? "<meta http-equiv=\"refresh\" content=\"30\"/>\n" : "", escape_html(title), kStyle,
-      colour_rules(), body, time_now());
+      colour_rules(), body, utc_text(static_cast<std::int64_t>(unix_seconds())) + " UTC");
 }
 
 std::string html_facts(const Facts& facts) {
