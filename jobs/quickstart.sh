@@ -92,6 +92,17 @@ parse_options() {
   folder=$(realpath -m "${folder:-$root/runs/quickstart}")
 }
 
+# Where no NVIDIA GPU can be seen the program is built without CUDA, in a folder of its own: its
+# kernels are a third of the work. What is configured already is used.
+preset_for_this_machine() {
+  if [[ -e build/release/build.ninja ]] || compgen -G '/dev/nvidia[0-9]*' > /dev/null ||
+    nvidia-smi -L 2> /dev/null | grep -q '^GPU'; then
+    echo release
+  else
+    echo cpu
+  fi
+}
+
 download_package() {
   apt-get -qq -o APT::Sandbox::User= download "$1" 2>> apt.log && return
   # A fresh machine has no package lists yet.
@@ -187,16 +198,20 @@ main() {
   parse_options "$@"
   trap 'status=$?; [[ $status -eq 0 ]] || echo "quickstart: stopped in phase $phase, status $status" >&2' EXIT
 
+  cd "$root"
+  local preset
+  preset=$(preset_for_this_machine)
   begin_phase packages "what is missing is installed through apt"
   "$root/jobs/install_packages.sh"
-  "$root/jobs/install_cudnn_frontend.sh"
+  if [[ $preset == release ]]; then
+    "$root/jobs/install_cudnn_frontend.sh"
+  fi
   mpiexec=$(command -v mpiexec.mpich || command -v mpiexec)
 
-  begin_phase build "$root/build/release"
-  cd "$root"
-  cmake --preset release > /dev/null
-  cmake --build --preset release --target trireme
-  trireme=$root/build/release/bin/trireme
+  begin_phase build "$root/build/$preset"
+  cmake --preset "$preset" > /dev/null
+  cmake --build --preset "$preset" --target trireme
+  trireme=$root/build/$preset/bin/trireme
 
   begin_phase corpus "${text:-the GNU Collaborative International Dictionary of English}"
   make_corpus

@@ -2,9 +2,11 @@
 # Builds what is out of date and runs the tests.
 usage() {
   cat << 'TEXT'
-usage: tests/run.sh [--sanitizers[=thread]] [label...]
+usage: tests/run.sh [--full] [--sanitizers[=thread]] [label...]
 
   label                only tests of these labels: unit mpi gpu slurm install threads
+  --full               where a test takes a cover of the pairs of its factors: the whole product, and
+                       five times the time limits
   --sanitizers         build/asan instead of build/release: address and undefined-behaviour
                        sanitizers; without a label the unit tests
   --sanitizers=thread  build/tsan, without OpenMP: the thread sanitizer; without a label the tests
@@ -21,8 +23,10 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 preset=release
 unnamed=()  # the labels where none is given
 labels=()
+full=OFF
 for argument in "$@"; do
   case $argument in
+    --full) full=ON ;;
     --sanitizers) preset=asan unnamed=(unit) ;;
     --sanitizers=thread) preset=tsan unnamed=(threads) ;;
     --help)
@@ -49,8 +53,8 @@ if [[ $preset != release ]]; then
   targets=("${labels[@]/#/tests_}")
 fi
 build() {
-  if [[ ! -e $build/build.ninja ]]; then
-    cmake --preset "$preset" > /dev/null || return
+  if [[ ! -e $build/build.ninja ]] || ! grep -qx "TRIREME_FULL_TESTS:BOOL=$full" "$build/CMakeCache.txt"; then
+    cmake --preset "$preset" -DTRIREME_FULL_TESTS=$full > /dev/null || return
   fi
   cmake --build "$build" --target "${targets[@]}"
 }
@@ -77,6 +81,9 @@ fi
 log=$build/Testing/run.log
 mkdir -p "${log%/*}"
 status=0
+if [[ $full == ON ]]; then
+  export TRIREME_TESTS=full
+fi
 UBSAN_OPTIONS=print_stacktrace=1 ctest --test-dir "$build" --output-on-failure --no-tests=error \
   -j "$cores" "${selection[@]}" 2>&1 | tee "$log" || status=$?
 
@@ -88,5 +95,8 @@ if [[ -z $total || ($status -ne 0 && $failed -eq 0) ]]; then
   echo "ctest ended with status $status"
   total=1 failed=1 skipped=0
 fi
+printf '\nThe slowest tests\n'
+sed -n 's/^ *[0-9]*\/[0-9]* Test *#[0-9]*: \([a-z0-9_]*\) .* \([0-9.]*\) sec.*$/\2 \1/p' "$log" | sort -rn |
+  awk 'NR <= 12 { printf "%8.1f s  %s\n", $1, $2 }'
 echo "$((total - failed - skipped)) passed, $failed failed, $skipped skipped"
 [[ $failed -eq 0 ]]

@@ -8,12 +8,12 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/log.h"
+#include "trireme/base/text.h"
 #include "trireme/config/options.h"
 #include "trireme/io/run_branch.h"
 
 #include "cli/actions.h"
 #include "cli/commands.h"
-#include "cli/text.h"
 
 namespace trireme::cli {
 namespace {

@@ -6,7 +6,7 @@ namespace trireme::cli {
 namespace {
 
 // In single quotes for a shell.
-std::string quoted(const std::string& text) {
+std::string shell_quoted(const std::string& text) {
   std::string result = "'";
   for (const char c : text) result += c == '\'' ? std::string("'\\''") : std::string(1, c);
   return result + "'";
@@ -24,10 +24,10 @@ std::string value_case(const std::string& command, const OptionDescription& opti
   for (const std::string& flag : flags_of(option)) patterns.push_back(command + ":" + flag);
   const std::vector<std::string> words = value_words(option);
   const std::string kind = takes_text(option) ? "kind=file" : "kind=value";
-  return fmt::format("    {}) {} ;;\n", fmt::join(patterns, "|"),
-                     words.empty()
-                         ? kind
-                         : "kind=value words=" + quoted(fmt::format("{}", fmt::join(words, " "))));
+  return fmt::format(
+      "    {}) {} ;;\n", fmt::join(patterns, "|"),
+      words.empty() ? kind
+                    : "kind=value words=" + shell_quoted(fmt::format("{}", fmt::join(words, " "))));
 }
 
 constexpr const char* kHead = R"(# bash completion of trireme; written by `trireme completion bash`.
@@ -82,11 +82,11 @@ std::string bash_completion(const std::vector<DescribedCommand>& commands) {
       arguments = fmt::format("{}", fmt::join(command.description.positional->first_choices, " "));
     }
     by_command += fmt::format("    {})\n      flags={}\n      arguments={}\n      ;;\n",
-                              command.name, quoted(flags), quoted(arguments));
+                              command.name, shell_quoted(flags), shell_quoted(arguments));
   }
   return fmt::format(
       "{}  local commands={}\n  case $command in\n{}  esac\n  case $command:$flag in\n{}  esac\n{}",
-      kHead, quoted(names), by_command, by_flag, kTail);
+      kHead, shell_quoted(names), by_command, by_flag, kTail);
 }
 
 }  // namespace trireme::cli

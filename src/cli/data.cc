@@ -4,12 +4,12 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/log.h"
+#include "trireme/base/text.h"
 #include "trireme/config/options.h"
 #include "trireme/io/token_shard.h"
 
 #include "cli/actions.h"
 #include "cli/commands.h"
-#include "cli/text.h"
 
 namespace trireme::cli {
 namespace {

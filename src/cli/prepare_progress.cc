@@ -6,8 +6,7 @@
 #include <unistd.h>
 
 #include "trireme/base/log.h"
-
-#include "cli/text.h"
+#include "trireme/base/text.h"
 
 namespace trireme::cli {
 namespace {

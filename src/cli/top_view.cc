@@ -7,9 +7,9 @@
 #include <fmt/format.h>
 
 #include "trireme/base/printable.h"
+#include "trireme/base/text.h"
 
 #include "cli/plot.h"
-#include "cli/text.h"
 
 namespace trireme::cli {
 namespace {
@@ -58,12 +58,6 @@ std::string progress(const RunHistory& history, std::size_t columns, bool utf8) 
   return before + (width >= 5 ? bar(share, width, utf8) : "") + after;
 }
 
-std::string step_time(double seconds) {
-  if (seconds >= 60.0) return duration_text(seconds);
-  return seconds < 1.0 ? fmt::format("{:.1f} ms", 1000.0 * seconds)
-                       : fmt::format("{:.2f} s", seconds);
-}
-
 std::string loss(const RunHistory& history) {
   const StepMetrics& last = history.steps().back();
   std::string text = fmt::format("{:.4f}  lr {:.2e}  gradient norm {:.2f}", last.loss,
@@ -79,7 +73,7 @@ std::vector<std::string> step_rows(const RunHistory& history) {
   const StepAverages recent = average(history.last_steps(kRecentSteps));
   return {loss(history),
           row("speed", fmt::format("{:.0f} tokens/s, {} a step, over the last {} step{}",
-                                   recent.tokens_per_second, step_time(recent.step_seconds),
+                                   recent.tokens_per_second, time_text(recent.step_seconds),
                                    recent.steps, recent.steps == 1 ? "" : "s")),
           row("waiting",
               fmt::format("{:.1f} % of the step time for data, {:.1f} % for communication",
@@ -94,9 +88,9 @@ std::vector<std::string> rank_rows(const RankTable& table) {
   const std::string host = table.nodes[static_cast<std::size_t>(rank.node)].host;
   std::string text = fmt::format("rank {} on {}", slowest, printable(host));
   if (rank.times_peers > 0.0) text += fmt::format(", {:.2f} x its peers", rank.times_peers);
-  text += fmt::format(": {} computing", step_time(rank.compute_seconds));
+  text += fmt::format(": {} computing", time_text(rank.compute_seconds));
   if (rank.wait_data_seconds > 0.0) {
-    text += fmt::format(", {} data", step_time(rank.wait_data_seconds));
+    text += fmt::format(", {} data", time_text(rank.wait_data_seconds));
   }
   std::vector<std::string> rows = {row("slowest", text)};
   for (std::size_t i = 0; i < std::min(table.stragglers.size(), kMostStragglers); ++i) {

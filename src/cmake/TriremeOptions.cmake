@@ -1,5 +1,7 @@
 option(TRIREME_TESTS "Build the tests" ON)
+option(TRIREME_FULL_TESTS "Time for the whole products that tests/run.sh --full takes" OFF)
 option(TRIREME_BENCHMARKS "Build the benchmarks in perf/" ON)
+option(TRIREME_PRECOMPILED_HEADERS "Parse the headers that most files include once" ON)
 option(TRIREME_OPENMP "Run operations on several threads with OpenMP" ON)
 set(TRIREME_CUDA AUTO CACHE STRING "Run on NVIDIA GPUs: AUTO (where the toolkit is found), ON or OFF")
 set(TRIREME_NCCL AUTO CACHE STRING "NCCL's communicators: AUTO, ON or OFF")
@@ -45,7 +47,9 @@ endif()
 # Paths are relative to the source tree in what ccache compares, so one clone's objects serve all.
 find_program(CCACHE ccache)
 if(CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
-  set(ccache_settings CCACHE_BASEDIR=${PROJECT_SOURCE_DIR})
+  # Without these it takes nothing that was compiled with precompiled headers.
+  set(ccache_settings CCACHE_BASEDIR=${PROJECT_SOURCE_DIR}
+      CCACHE_SLOPPINESS=pch_defines,time_macros)
   if(TRIREME_SANITIZE)
     list(APPEND ccache_settings CCACHE_NOHASHDIR=1)  # debug information only for stack traces
   endif()

@@ -10,9 +10,6 @@
 namespace trireme::nn {
 namespace {
 
-// Logits of one slice of rows take at most this much.
-constexpr std::int64_t kLogitBytes = std::int64_t{32} << 20;
-
 std::int64_t first_row_here(const Parameter& table) {
   return table.placement().offset[0];
 }
@@ -51,7 +48,7 @@ void loss_by_slices(ops::Context& ctx, const TensorParallel& parallel, const Mic
   const std::int64_t rows = x.shape()[0];
   const std::int64_t classes = table.placement().local[0];
   // The same number of slices on every tensor rank: local extents are equal on all of them.
-  const std::int64_t slice = std::clamp<std::int64_t>(kLogitBytes / (classes * 4), 1, rows);
+  const std::int64_t slice = std::clamp<std::int64_t>(kLogitSliceBytes / (classes * 4), 1, rows);
   for (std::int64_t begin = 0; begin < rows; begin += slice) {
     const std::int64_t end = std::min(begin + slice, rows);
     const Tensor x_slice = x.rows(begin, end);

@@ -1,14 +1,13 @@
 #include "trireme/report/html_page.h"
 
-#include <chrono>
-#include <ctime>
 #include <filesystem>
 #include <fstream>
 
-#include <fmt/chrono.h>
 #include <fmt/format.h>
 
 #include "trireme/base/error.h"
+#include "trireme/base/text.h"
+#include "trireme/base/wall_clock.h"
 #include "trireme/report/svg_plot.h"
 
 namespace trireme {
@@ -95,10 +94,6 @@ std::string colour_rules() {
   return rules + "svg .thin { stroke-width: 1; }\n";
 }
 
-std::string time_now() {
-  return fmt::format("{:%Y-%m-%d %H:%M:%S} UTC", fmt::gmtime(std::time(nullptr)));
-}
-
 }  // namespace
 
 std::string html_page(const std::string& title, bool goes_on, const std::string& body) {
@@ -110,7 +105,8 @@ std::string html_page(const std::string& title, bool goes_on, const std::string&
       "trireme on "
       "{}.</p></footer>\n</body>\n</html>\n",
       goes_on ? "<meta http-equiv=\"refresh\" content=\"30\"/>\n" : "", escape_html(title),
-      palette(), kPlotStyle, kPageStyle, colour_rules(), kPrint, body, time_now());
+      palette(), kPlotStyle, kPageStyle, colour_rules(), kPrint, body,
+      utc_text(static_cast<std::int64_t>(unix_seconds())) + " UTC");
 }
 
 // With the light colours written out: few programs but browsers know what a variable is.

@@ -5,9 +5,9 @@
 #include <ctime>
 #include <numeric>
 
-#include <fmt/chrono.h>
 #include <fmt/format.h>
 
+#include "trireme/base/text.h"
 #include "trireme/report/html_page.h"
 #include "trireme/report/svg_plot.h"
 #include "trireme/report/time_shares.h"
@@ -47,10 +47,6 @@ std::vector<PlotMark> marks_of(const std::vector<StepMetrics>& steps, const std:
   return marks;
 }
 
-std::string clock_time(std::int64_t seconds) {
-  return fmt::format("{:%Y-%m-%d %H:%M:%S}", fmt::gmtime(static_cast<std::time_t>(seconds)));
-}
-
 // Checkpoints are marked below; starts that are not the first are what a reader looks for.
 std::vector<PlotEvent> event_lines(const std::vector<RunEvent>& events) {
   std::vector<PlotEvent> lines;
@@ -59,7 +55,7 @@ std::vector<PlotEvent> event_lines(const std::vector<RunEvent>& events) {
     if (event.kind == "start" && std::exchange(first_start, false)) continue;
     const std::string title = fmt::format(
         "{} at step {}, {}{}{}", event.kind == "start" ? "started again" : event.kind, event.step,
-        clock_time(event.time), event.detail.empty() ? "" : ": ", event.detail);
+        utc_text(event.time), event.detail.empty() ? "" : ": ", event.detail);
     lines.push_back({static_cast<double>(event.step), title, event.kind == "checkpoint" ? 2 : 3});
   }
   return lines;
@@ -229,7 +225,7 @@ std::string table_of(const std::vector<RunEvent>& events) {
   const std::size_t begin = events.size() > kMostEvents ? events.size() - kMostEvents : 0;
   for (std::size_t i = begin; i < events.size(); ++i) {
     const RunEvent& event = events[i];
-    rows.push_back({clock_time(event.time), std::to_string(event.step), event.kind,
+    rows.push_back({utc_text(event.time), std::to_string(event.step), event.kind,
                     event.seconds > 0.0 ? fmt::format("{:.2f}", event.seconds) : "", event.detail});
   }
   return fmt::format("<h2>Events{}</h2>\n",

@@ -5,6 +5,8 @@
 
 #include <fmt/format.h>
 
+#include "trireme/base/text.h"
+
 namespace trireme {
 namespace {
 
@@ -218,17 +220,6 @@ std::string escape_html(std::string_view text) {
     }
   }
   return result;
-}
-
-std::string short_number(double value) {
-  constexpr std::pair<double, const char*> kUnits[] = {
-      {1e12, " T"}, {1e9, " G"}, {1e6, " M"}, {1e4, " k"}};
-  for (const auto& [unit, name] : kUnits) {
-    if (std::abs(value) >= unit) {
-      return fmt::format("{:.3g}{}", value / (unit == 1e4 ? 1e3 : unit), name);
-    }
-  }
-  return std::abs(value) >= 1000 ? fmt::format("{:.0f}", value) : fmt::format("{:.3g}", value);
 }
 
 std::string svg_of(const Plot& plot) {

@@ -6,9 +6,9 @@
 #include "trireme/base/error.h"
 #include "trireme/base/philox.h"
 #include "trireme/base/resident_memory.h"
-#include "trireme/ops/elementwise.h"
 #include "trireme/parallel/trainer_step.h"
 #include "trireme/study/bench.h"
+#include "trireme/train/setup.h"
 
 namespace trireme::bench {
 namespace {
@@ -17,32 +17,20 @@ constexpr float kLearningRate = 1e-4f;
 
 nn::MicroBatch made_up_batch(ops::Context& ctx, const StepBenchOptions& options, int number) {
   const std::int64_t rows = options.micro * options.model.context;
-  nn::MicroBatch batch;
-  batch.batch = options.micro;
-  batch.length = options.model.context;
-  batch.training = true;
-  const Tensor tokens = ctx.allocate_host({rows}, DType::kI32);
-  const Tensor targets = ctx.allocate_host({rows}, DType::kI32);
-  const Tensor samples = ctx.allocate_host({options.micro}, DType::kI64);
-  for (std::int64_t i = 0; i < options.micro; ++i) {
-    samples.data<std::int64_t>()[i] = number * options.micro + i;
-  }
   const auto token = [&](std::int64_t at) {
     const auto index = static_cast<std::uint64_t>(number * rows + at);
     return static_cast<std::int32_t>(philox_uniform_at(1, index) * 0.999f *
                                      static_cast<float>(options.model.vocabulary));
   };
-  for (std::int64_t i = 0; i < rows; ++i) {
-    tokens.data<std::int32_t>()[i] = token(i);
-    targets.data<std::int32_t>()[i] = token(i + 1);
+  TokenBatch data;
+  for (std::int64_t i = 0; i < options.micro; ++i) {
+    data.samples.push_back(static_cast<std::uint64_t>(number * options.micro + i));
   }
-  batch.tokens = ops::to_device(ctx, tokens);
-  batch.targets = ops::to_device(ctx, targets);
-  batch.target_count = rows;
-  batch.samples = ops::to_device(ctx, samples);
-  batch.loss_sum = ctx.allocate({1}, DType::kF64);
-  ops::fill(ctx, batch.loss_sum, 0.0f);
-  return batch;
+  for (std::int64_t i = 0; i < rows; ++i) {
+    data.tokens.push_back(token(i));
+    data.targets.push_back(token(i + 1));
+  }
+  return make_micro_batch(ctx, data, options.model.context, 0, options.micro, true);
 }
 
 void check_batch(const StepBenchOptions& options) {

@@ -1,7 +1,6 @@
 #include "trireme/study/scaling.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 
 #include <fmt/format.h>
@@ -107,18 +106,6 @@ std::string_view name_of(Mode mode) {
 std::string Point::name() const {
   return fmt::format("{}-n{}-d{}p{}t{}-r{}", name_of(mode), nodes, grid.data, grid.pipeline,
                      grid.tensor, repeat);
-}
-
-double student_t(int degrees) {
-  TRIREME_CHECK(degrees >= 1, "Student's t needs a degree of freedom");
-  constexpr std::array<double, 10> kFirst = {12.7062, 4.3027, 3.1824, 2.7764, 2.5706,
-                                             2.4469,  2.3646, 2.3060, 2.2622, 2.2281};
-  if (degrees <= 10) return kFirst[static_cast<std::size_t>(degrees - 1)];
-  // Cornish and Fisher's expansion (Abramowitz and Stegun 26.7.5), good to 1e-4 from here on.
-  constexpr double z = 1.959963984540054;
-  const double n = degrees, z3 = z * z * z, z5 = z3 * z * z, z7 = z5 * z * z;
-  return z + (z3 + z) / (4 * n) + (5 * z5 + 16 * z3 + 3 * z) / (96 * n * n) +
-         (3 * z7 + 19 * z5 + 17 * z3 - 15 * z) / (384 * n * n * n);
 }
 
 Estimate estimate(std::span<const double> repeats) {

@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "trireme/base/text.h"
 #include "trireme/report/svg_plot.h"
 
 namespace trireme::scaling {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "trireme/nn/layers.h"
 #include "trireme/parallel/partition.h"
 #include "trireme/parallel/schedule.h"
 #include "trireme/parallel/trainer_step.h"
@@ -10,8 +11,6 @@
 
 namespace trireme {
 namespace {
-
-constexpr double kLogitBytes = 32.0 * 1048576.0;  // as in src/nn/vocabulary.cc
 
 // The sizes of the formula in the header.
 struct Sizes {
@@ -65,7 +64,8 @@ double working_bytes(const Sizes& z, const Config& config, bool last) {
   const double gathered = config.grid.sequence_parallel ? 2 : 0;
   double bytes = z.bytes * z.rows * ((3 + gathered) * z.width + z.up / z.tensor);
   if (last) {
-    const double logits = std::min(kLogitBytes, 4.0 * z.rows * z.vocabulary / z.tensor);
+    const double logits =
+        std::min(static_cast<double>(nn::kLogitSliceBytes), 4.0 * z.rows * z.vocabulary / z.tensor);
     bytes += z.bytes == 4.0 ? logits : 1.5 * logits;
   }
   return bytes;

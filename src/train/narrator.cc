@@ -6,25 +6,12 @@
 #include <unistd.h>
 
 #include "trireme/base/log.h"
+#include "trireme/base/text.h"
 
 namespace trireme {
 namespace {
 
 const std::string kClearLine = "\r\x1b[K";
-
-std::string duration(double seconds) {
-  const auto whole = static_cast<std::int64_t>(seconds);
-  if (whole >= 3600) return fmt::format("{} h {:02} min", whole / 3600, whole / 60 % 60);
-  if (whole >= 60) return fmt::format("{} min {:02} s", whole / 60, whole % 60);
-  return fmt::format("{} s", whole);
-}
-
-std::string count(double value) {
-  if (value >= 1e9) return fmt::format("{:.2f} G", value / 1e9);
-  if (value >= 1e6) return fmt::format("{:.2f} M", value / 1e6);
-  if (value >= 1e4) return fmt::format("{:.1f} k", value / 1e3);
-  return fmt::format("{:.0f}", value);
-}
 
 std::string skipped(const StepMetrics& m) {
   if (!m.skipped) return "";
@@ -66,7 +53,7 @@ std::string Narrator::describe(const StepMetrics& m) const {
       "step {:>{}}/{}  loss {:.4f}  lr {:.2e}  norm {:.2f}  {:.0f} tokens/s  {:.0f} MiB  {} left{}",
       m.step, std::to_string(total_steps_).size(), total_steps_, m.loss, m.learning_rate,
       m.gradient_norm, m.tokens_per_second, m.needed_memory() / 1048576.0,
-      duration(per_step * static_cast<double>(total_steps_ - m.step)), skipped(m));
+      duration_text(per_step * static_cast<double>(total_steps_ - m.step)), skipped(m));
 }
 
 void Narrator::step(const StepMetrics& m) {
@@ -89,7 +76,7 @@ void Narrator::close(const StepMetrics& last) {
   say(fmt::format(
       "{} steps in {}, loss {:.4f}; {:.0f} tokens/s; of the step time {:.1f} % waited for "
       "data, {:.1f} % for communication; peak memory {:.0f} MiB a rank",
-      steps_, duration(since_start_.seconds()), last.loss, tokens_ / step_seconds_,
+      steps_, duration_text(since_start_.seconds()), last.loss, tokens_ / step_seconds_,
       100.0 * wait_seconds_ / step_seconds_, 100.0 * comm_seconds_ / step_seconds_,
       last.needed_memory() / 1048576.0));
 }
@@ -110,7 +97,7 @@ std::string startup_table(const Config& config, const nn::ModelPlan& plan,
     table += fmt::format("{}{:<10} {}", table.empty() ? "" : "\n", name, value);
   };
   row("model", fmt::format("{}; {} parameters", plan.description,
-                           count(static_cast<double>(plan.parameters))));
+                           short_number(static_cast<double>(plan.parameters))));
   row("grid", fmt::format("{}; {} threads a rank{}", grid.to_string(), ctx.threads,
                           config.grid.sequence_parallel ? "; sequence parallel" : ""));
   if (grid.pipeline > 1) {
@@ -123,7 +110,7 @@ std::string startup_table(const Config& config, const nn::ModelPlan& plan,
                            std::int64_t{config.batch.global} * plan.context, micro_batches,
                            config.batch.micro, grid.data, grid.data == 1 ? "" : "s"));
   row("data", fmt::format("{} tokens, vocabulary {}; the run reads {:.2f} epochs",
-                          count(static_cast<double>(data.tokens())), data.vocabulary(),
+                          short_number(static_cast<double>(data.tokens())), data.vocabulary(),
                           static_cast<double>(config.run.steps) * config.batch.global /
                               static_cast<double>(data.samples())));
   row("memory", fmt::format("rank 0 holds {:.0f} MiB of parameters, {:.0f} of gradients, {:.0f} of "

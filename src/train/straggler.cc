@@ -6,6 +6,8 @@
 
 #include <fmt/format.h>
 
+#include "trireme/base/text.h"
+
 namespace trireme {
 namespace {
 
@@ -30,22 +32,17 @@ double median_without(const std::vector<double>& sorted, double value) {
   return sorted[middle < own ? middle : middle + 1];
 }
 
-std::string seconds_text(double seconds) {
-  return seconds < 0.1 ? fmt::format("{:.1f} ms", 1e3 * seconds) : fmt::format("{:.2f} s", seconds);
-}
-
 std::string rate_text(double bytes_per_second) {
-  return bytes_per_second < 1e9 ? fmt::format("{:.0f} MB/s", bytes_per_second * 1e-6)
-                                : fmt::format("{:.1f} GB/s", bytes_per_second * 1e-9);
+  return size_text(static_cast<std::uint64_t>(bytes_per_second)) + "/s";
 }
 
 std::string describe(const RankTimes& r, double times, double reference, bool with_past) {
   const bool data = r.wait_data_seconds > 0.5 * (r.own_seconds() - reference);
   return fmt::format("{} {:.1f} x as long as {} ({} a step, {} {}{})",
                      data ? "waits for data and computes" : "computes", times,
-                     with_past ? "before" : "its peers", seconds_text(r.own_seconds()),
-                     with_past ? "before" : "median", seconds_text(reference),
-                     data ? ", " + seconds_text(r.wait_data_seconds) + " of it for data" : "");
+                     with_past ? "before" : "its peers", time_text(r.own_seconds()),
+                     with_past ? "before" : "median", time_text(reference),
+                     data ? ", " + time_text(r.wait_data_seconds) + " of it for data" : "");
 }
 
 std::vector<std::string> shortened(std::vector<std::string> lines) {

@@ -167,8 +167,8 @@ class Stragglers(unittest.TestCase):
     def slow_link(self, run):
         link = Link(run.cluster, SLOW.removeprefix("n"))
         link.limit("40mbit")
-        line = run.wait_for(rf"straggler: the link of {SLOW} carries \d+ MB/s, those of the other nodes "
-                            r"\d+ MB/s, since step \d+")
+        line = run.wait_for(rf"straggler: the link of {SLOW} carries [\d.]+ [kM]B/s, those of the other nodes "
+                            r"[\d.]+ MB/s, since step \d+")
         run.wait_for_ranks(lambda table: SLOW == min(
             table["nodes"], key=lambda node: node["link_bytes_per_s"])["host"])
         self.expect_everywhere(run, line)

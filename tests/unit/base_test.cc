@@ -14,6 +14,7 @@
 #include "trireme/base/printable.h"
 #include "trireme/base/shape.h"
 #include "trireme/base/small_file.h"
+#include "trireme/base/text.h"
 
 namespace trireme {
 namespace {
@@ -233,6 +234,28 @@ TEST(Json, RefusesWhatIsNotThere) {
   // Deep nesting would end the process in the stack, far from where it was read.
   EXPECT_NO_THROW(Json::parse(std::string(200, '[') + std::string(200, ']')));
   EXPECT_THROW(Json::parse(std::string(100000, '[')), JsonError);
+}
+
+TEST(Text, QuantitiesAsPeopleReadThem) {
+  EXPECT_EQ(size_text(999), "999 B");
+  EXPECT_EQ(size_text(12345678), "12.3 MB");
+  EXPECT_EQ(size_text(999960), "1.0 MB");
+  EXPECT_EQ(duration_text(59.9), "59 s");
+  EXPECT_EQ(duration_text(125), "2 min 05 s");
+  EXPECT_EQ(duration_text(90 * 60), "1 h 30 min");
+  EXPECT_EQ(duration_text(100 * 3600), "4 d 04 h");
+  EXPECT_EQ(time_text(0.0125), "12.5 ms");
+  EXPECT_EQ(time_text(1.25), "1.25 s");
+  EXPECT_EQ(time_text(61), "1 min 01 s");
+  EXPECT_EQ(short_number(0.25), "0.25");
+  EXPECT_EQ(short_number(999.6), "1000");
+  EXPECT_EQ(short_number(1234), "1234");
+  EXPECT_EQ(short_number(12345), "12.3 k");
+  EXPECT_EQ(short_number(999960), "1 M");
+  EXPECT_EQ(short_number(-4.56e6), "-4.56 M");
+  EXPECT_EQ(short_number(7e12), "7 T");
+  EXPECT_EQ(utc_text(0), "1970-01-01 00:00:00");
+  EXPECT_EQ(utc_text(1769903999), "2026-01-31 23:59:59");
 }
 
 }  // namespace

@@ -32,9 +32,10 @@ class Scripts(unittest.TestCase):
         shutil.copytree(self.repository / "jobs", self.root / "jobs")
         (self.root / "jobs/packages.txt").write_text("# none\n", encoding="utf-8")
         self.stub("jobs/install_cudnn_frontend.sh", STANDS_IN)  # it asks the network
-        self.stub("stubs/cmake", STANDS_IN)
         self.stub("stubs/mpiexec.mpich", MPIEXEC)
-        self.stub("build/release/bin/trireme", TRIREME)
+        self.stub("stubs/cmake", STANDS_IN + 'echo "cmake $*" >> "$CALLS.build"\n')
+        for preset in ("release", "cpu"):
+            self.stub(f"build/{preset}/bin/trireme", TRIREME)
         self.text = self.root / "text"
         self.text.mkdir()
         (self.text / "a.txt").write_text("a" * 3000, encoding="utf-8")
@@ -81,6 +82,26 @@ class Scripts(unittest.TestCase):
         table = done.stdout[done.stdout.index("seconds per phase"):].split()
         for phase in [*banners, "total:"]:
             self.assertIn(phase[:-1], table)
+
+    def presets(self):
+        """The presets that the quick start configures and builds."""
+        built = self.root / "calls.build"
+        built.unlink(missing_ok=True)
+        done, _ = self.quickstart()
+        self.assertEqual(done.returncode, 0, done.stderr)
+        lines = built.read_text(encoding="utf-8").splitlines()
+        return [line.split("--preset ")[1].split()[0] for line in lines]
+
+    def test_quickstart_builds_cuda_only_for_a_gpu_that_is_there(self):
+        if not any(Path("/dev").glob("nvidia[0-9]*")):
+            self.stub("stubs/nvidia-smi", STANDS_IN + "echo 'No devices were found'\n")
+            self.assertEqual(self.presets(), ["cpu", "cpu"])
+        self.stub("stubs/nvidia-smi", STANDS_IN + "echo 'GPU 0: NVIDIA H100 (UUID: GPU-1)'\n")
+        self.assertEqual(self.presets(), ["release", "release"])
+        # What the tests have configured already is not built a second time.
+        self.stub("stubs/nvidia-smi", STANDS_IN + "exit 9\n")
+        (self.root / "build/release/build.ninja").touch()
+        self.assertEqual(self.presets(), ["release", "release"])
 
     def test_quickstart_goes_on_where_it_stopped(self):
         done, called = self.quickstart(TRAIN_STATUS="75")

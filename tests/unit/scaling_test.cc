@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <limits>
+#include <numbers>
 
 #include <gtest/gtest.h>
 
@@ -33,11 +34,13 @@ bool mentions(const Series& series, const std::string& words) {
 }
 
 TEST(Scaling, StudentsQuantiles) {
-  EXPECT_NEAR(student_t(1), 12.7062, 1e-4);
-  EXPECT_NEAR(student_t(2), 4.3027, 1e-4);
-  EXPECT_NEAR(student_t(11), 2.2010, 2e-4);
-  EXPECT_NEAR(student_t(30), 2.0423, 1e-4);
-  EXPECT_NEAR(student_t(1000), 1.9623, 1e-4);
+  // Closed forms: tan(0.475 pi) for one degree of freedom, for two 0.95 sqrt(2 / (1 - 0.95^2)).
+  EXPECT_NEAR(student_t(1), std::tan(0.475 * std::numbers::pi), 1e-11);
+  EXPECT_NEAR(student_t(2), 0.95 * std::sqrt(2.0 / (1.0 - 0.95 * 0.95)), 1e-12);
+  // Published tables, to their last digit.
+  EXPECT_NEAR(student_t(11), 2.200985, 5e-7);
+  EXPECT_NEAR(student_t(30), 2.042272, 5e-7);
+  EXPECT_NEAR(student_t(1000), 1.962339, 5e-7);
   for (int n = 1; n < 40; ++n) EXPECT_GT(student_t(n), student_t(n + 1)) << n;
   EXPECT_THROW(student_t(0), InternalError);
 }

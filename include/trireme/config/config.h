@@ -11,7 +11,7 @@
 
 namespace trireme {
 
-// One member per key "section.key"; src/train/config_keys.cc says what each means, with its unit.
+// One member per key "section.key"; src/config/config_keys.cc says what each means, with its unit.
 // What has no value follows from elsewhere: model.* from the preset, the data and built-in values,
 // grid.* from the number of ranks, run.threads from the cores, schedule.* from run.steps.
 struct Config {

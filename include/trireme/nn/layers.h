@@ -190,6 +190,9 @@ class LearnedPositions {
 ParameterSpec vocabulary_parameter(const std::string& name, const TensorParallel& parallel,
                                    std::int64_t vocabulary, std::int64_t width, float deviation);
 
+// The logits of one slice of rows take at most this many bytes in fp32.
+inline constexpr std::int64_t kLogitSliceBytes = std::int64_t{32} << 20;
+
 // Projects x (outside rows, C) to the vocabulary and adds the cross entropy over the batch's
 // targets to batch.loss_sum. Works through slices of rows, so the logits of all rows never exist at
 // once; on a recording tape the gradients are computed along the way (x's is kept, the table's

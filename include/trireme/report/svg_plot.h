@@ -1,5 +1,5 @@
-// Plots as inline SVG. Colours come from the page's style sheet (report.cc), by number; dashes and
-// the shapes of marks tell lines apart without them. What is not finite is left out.
+// Plots as inline SVG. Colours come from the page's style sheet (html_page.cc), by number; dashes
+// and the shapes of marks tell lines apart without them. What is not finite is left out.
 #pragma once
 
 #include <limits>
@@ -12,9 +12,6 @@ namespace trireme {
 
 // For text in HTML and SVG, also inside of an attribute.
 std::string escape_html(std::string_view text);
-
-// "12.3 k", "0.25", "4.56 M": three digits that matter, for labels and hover titles.
-std::string short_number(double value);
 
 struct PlotMark {
   double x = 0.0, y = 0.0;

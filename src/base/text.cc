@@ -1,0 +1,58 @@
+#include "trireme/base/text.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <ctime>
+#include <string_view>
+#include <utility>
+
+#include <fmt/format.h>
+
+namespace trireme {
+
+std::string size_text(std::uint64_t bytes) {
+  constexpr std::array<std::string_view, 5> kUnits = {"B", "kB", "MB", "GB", "TB"};
+  double value = static_cast<double>(bytes);
+  std::size_t unit = 0;
+  while (value >= 999.95 && unit + 1 < kUnits.size()) {
+    value /= 1000;
+    ++unit;
+  }
+  return unit == 0 ? fmt::format("{} B", bytes) : fmt::format("{:.1f} {}", value, kUnits[unit]);
+}
+
+std::string duration_text(double seconds) {
+  constexpr double kMost = 1e15;  // of what a file may say
+  const auto whole = static_cast<std::int64_t>(std::clamp(seconds, 0.0, kMost));
+  if (whole >= 86400) return fmt::format("{} d {:02} h", whole / 86400, whole / 3600 % 24);
+  if (whole >= 3600) return fmt::format("{} h {:02} min", whole / 3600, whole / 60 % 60);
+  if (whole >= 60) return fmt::format("{} min {:02} s", whole / 60, whole % 60);
+  return fmt::format("{} s", whole);
+}
+
+std::string time_text(double seconds) {
+  if (seconds >= 60.0) return duration_text(seconds);
+  return seconds < 1.0 ? fmt::format("{:.1f} ms", 1e3 * seconds) : fmt::format("{:.2f} s", seconds);
+}
+
+std::string short_number(double value) {
+  constexpr std::pair<double, const char*> kUnits[] = {
+      {1e12, " T"}, {1e9, " G"}, {1e6, " M"}, {1e3, " k"}};
+  // Numbers below 10,000 are short enough. What rounds up to 1,000 of a unit is 1 of the next.
+  if (std::abs(value) >= 999.5 && std::abs(value) < 9999.5) return fmt::format("{:.0f}", value);
+  for (const auto& [unit, name] : kUnits) {
+    if (std::abs(value) >= unit * 0.9995) return fmt::format("{:.3g}{}", value / unit, name);
+  }
+  return fmt::format("{:.3g}", value);
+}
+
+std::string utc_text(std::int64_t seconds) {
+  const auto time = static_cast<std::time_t>(seconds);
+  std::tm fields{};
+  std::array<char, 64> text{};
+  gmtime_r(&time, &fields);
+  return {text.data(), std::strftime(text.data(), text.size(), "%Y-%m-%d %H:%M:%S", &fields)};
+}
+
+}  // namespace trireme
