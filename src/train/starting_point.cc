@@ -59,7 +59,7 @@ std::string StartingPoint::decide() {
   const bool follows = literal && recorded_ && recorded_->follows(job_of_this_start());
   if (follows) {
     print_line(fmt::format(
-        "an earlier start of this job followed run.resume {} already: going on from there",
+        "an earlier start of this job followed run.resume {} already: its branch goes on",
         resume_));
   }
   if (literal && !follows) return resume_ == "never" ? "never" : "path";

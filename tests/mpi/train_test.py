@@ -414,7 +414,7 @@ class Train(unittest.TestCase):
         first = {"SLURM_JOB_ID": "991", "SLURM_RESTART_COUNT": "0"}
         self.alone("job", *short, **first)
         self.alone("job", *short, **first | {"SLURM_RESTART_COUNT": "1"})
-        self.assertIn("an earlier start of this job followed run.resume never already: going on from there\n",
+        self.assertIn("an earlier start of this job followed run.resume never already: its branch goes on\n",
                       self.output)
         self.assertIn("nothing to train", self.output)
         self.alone("job", *short, **first)  # another command in the same allocation
