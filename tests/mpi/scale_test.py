@@ -138,7 +138,7 @@ class Scale(ProgramTest):
 
     def test_a_node_s_memory_is_what_sinfo_says(self):
         sinfo = self.folder / "sinfo"
-        sinfo.write_text('#!/bin/sh\necho "$@" > asked\nprintf "64000\\n100+\\n"\n', encoding="utf-8")
+        sinfo.write_text('#!/bin/sh\necho "$@" > asked\nprintf "long|3|4|64000\\nlong|1|4|100\\n"\n', encoding="utf-8")
         sinfo.chmod(0o755)
         (self.folder / "site.ini").write_text("[slurm]\npartition = long\n", encoding="utf-8")
         path = {"PATH": f"{self.folder}:{os.environ['PATH']}"}
