@@ -307,7 +307,7 @@ void FakeNccl::put_in_order(const Comm& comm, std::vector<const std::byte*>& sou
 
 Result FakeNccl::all_reduce(void* data, std::size_t count, DType dtype, ReduceOp op,
                             CommHandle comm, cuda::StreamHandle stream) {
-  return add(comm, stream, "all_reduce", [=](Operation& operation) {
+  return add(comm, stream, "all_reduce", [=, this](Operation& operation) {
     const std::size_t bytes = count * size_of(dtype);
     operation.memory = {{data, bytes}};
     operation.start = [=](Operation& self) { self.bring_all(data, bytes); };
@@ -323,7 +323,7 @@ Result FakeNccl::all_reduce(void* data, std::size_t count, DType dtype, ReduceOp
 Result FakeNccl::reduce_scatter(const void* input, void* output, std::size_t part_count,
                                 DType dtype, ReduceOp op, CommHandle comm,
                                 cuda::StreamHandle stream) {
-  return add(comm, stream, "reduce_scatter", [=](Operation& operation) {
+  return add(comm, stream, "reduce_scatter", [=, this](Operation& operation) {
     const std::size_t part = part_count * size_of(dtype);
     const std::size_t bytes = part * static_cast<std::size_t>(operation.comm->ranks);
     operation.memory = {{input, bytes}, {output, part}};
