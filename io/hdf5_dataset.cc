@@ -37,7 +37,8 @@ std::int64_t checked_product(const std::vector<hsize_t>& extents, const std::str
 }
 
 void describe(Dataset::Impl& dataset) {
-  check_storage(dataset.id, label(dataset));  // first: the extents of a virtual one are elsewhere
+  // First: the extents of a virtual one are elsewhere.
+  if (!dataset.file->parallel) check_storage(dataset.id, label(dataset));
   const Handle type(H5Dget_type(dataset.id), H5Tclose);
   const Handle space(H5Dget_space(dataset.id), H5Sclose);
   const int rank = space.valid() ? H5Sget_simple_extent_ndims(space.get()) : -1;
@@ -297,6 +298,11 @@ Dataset File::create_dataset(const std::string& name, ElementType type, const Ex
 Dataset File::dataset(const std::string& name) const {
   const Locked lock;
   if (!exists(name)) throw DataError(fmt::format("{}: there is no dataset {}", path(), name));
+  H5O_info_t object;
+  if (!impl_->parallel &&
+      H5Oget_info_by_name2(impl_->id, name.c_str(), &object, H5O_INFO_BASIC, H5P_DEFAULT) >= 0) {
+    check_chunks(path(), name, object.addr);
+  }
   const hid_t id = H5Dopen2(impl_->id, name.c_str(), H5P_DEFAULT);
   if (id < 0) {
     throw DataError(

@@ -44,6 +44,21 @@ void check_is_hdf5(const std::string& path) {
   if (is_hdf5 < 0) throw DataError(fmt::format("{}: cannot be read: {}", path, library_words()));
 }
 
+// Throws DataError where the link is not a hard one.
+void check_link(const File::Impl& file, const std::string& name) {
+  H5L_info_t link;
+  if (H5Lget_info(file.id, name.c_str(), &link, H5P_DEFAULT) < 0) {
+    throw DataError(
+        fmt::format("{}: {} is no readable link: {}", file.path, name, library_words()));
+  }
+  if (link.type == H5L_TYPE_HARD) return;
+  throw DataError(fmt::format(
+      "{}: {} is {} link, which is not followed; copy the object into the file", file.path, name,
+      link.type == H5L_TYPE_SOFT       ? "a soft"
+      : link.type == H5L_TYPE_EXTERNAL ? "an external"
+                                       : "a user-defined"));
+}
+
 // Our own readers count on addresses of eight bytes from the beginning of the file.
 void check_addresses(const File::Impl& file) {
   const Handle creation(H5Fget_create_plist(file.id), H5Pclose);
@@ -70,7 +85,7 @@ std::shared_ptr<File::Impl> open_file(const std::string& path, unsigned flags, C
   file->path = path;
   file->id = id;
   file->parallel = comm != nullptr;
-  check_addresses(*file);
+  if (!comm) check_addresses(*file);
   return file;
 }
 
@@ -161,15 +176,7 @@ bool File::exists(const std::string& name) const {
   for (std::size_t slash = name.find('/', 1);; slash = name.find('/', slash + 1)) {
     const std::string part = name.substr(0, slash);
     if (H5Lexists(impl_->id, part.c_str(), H5P_DEFAULT) <= 0) return false;
-    H5L_info_t link;
-    if (H5Lget_info(impl_->id, part.c_str(), &link, H5P_DEFAULT) < 0) return false;
-    if (link.type != H5L_TYPE_HARD) {
-      throw DataError(fmt::format(
-          "{}: {} is {} link, which is not followed; copy the object into the file", path(), part,
-          link.type == H5L_TYPE_SOFT       ? "a soft"
-          : link.type == H5L_TYPE_EXTERNAL ? "an external"
-                                           : "a user-defined"));
-    }
+    if (!impl_->parallel) check_link(*impl_, part);
     if (slash == std::string::npos) break;
   }
   return H5Oexists_by_name(impl_->id, name.c_str(), H5P_DEFAULT) > 0;

@@ -56,6 +56,11 @@ inline constexpr std::size_t kMaxString = std::size_t{64} << 20;
 // Throws DataError where its heap is damaged.
 std::string read_heap_string(const std::string& path, const std::string& what, hid_t attribute);
 
+// HDF5 divides by the extents of chunks as it opens a dataset, before it has looked at them. Throws
+// DataError where one is 0. `address` is where the object's header lies in the file. Only headers of
+// the oldest format are looked at: the others have checksums.
+void check_chunks(const std::string& path, const std::string& name, haddr_t address);
+
 // Throws DataError where the dataset's elements do not lie in the file itself, or passed through a
 // filter that this program does not read.
 void check_storage(hid_t dataset, const std::string& what);

@@ -56,7 +56,10 @@ TEST_F(DatasetOnRanks, AllKnowWhatRankZeroRead) {
     EXPECT_EQ(a.tokens, b.tokens);
     EXPECT_EQ(a.documents, b.documents);
     EXPECT_EQ(a.original_bytes, b.original_bytes);
+    EXPECT_EQ(a.format_version, b.format_version);
+    EXPECT_EQ(a.has_record, b.has_record);
     EXPECT_EQ(a.data_offset, b.data_offset);
+    EXPECT_EQ(a.checksum_offset, b.checksum_offset);
     EXPECT_EQ(a.vocabulary, b.vocabulary);
     EXPECT_EQ(a.end_of_text, b.end_of_text);
     EXPECT_EQ(a.tokenizer_kind, b.tokenizer_kind);

@@ -270,6 +270,21 @@ class Train(unittest.TestCase):
             with self.subTest(arguments=more):
                 self.assertIn(words, self.refused(ranks, *more, status=status))
 
+    def test_a_flipped_token_ends_the_run(self):
+        # One rank reads it, in the middle of an epoch; all end.
+        whole = (self.folder / "data/train.h5").read_bytes()
+        first = "".join(chr(byte) + "\0" for byte in (self.folder / "text.txt").read_bytes()[:8]).encode()
+        at = whole.index(first) + 2 * 9000
+        damaged = self.folder / "flipped.h5"
+        damaged.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1:])
+        done = subprocess.run(launch(2, *self.arguments("flipped", "--grid.data", "2", "--data.train",
+                                                        str(damaged), "--run.steps", "200")),
+                              capture_output=True, text=True, timeout=60)
+        self.assertEqual(done.returncode, 3, done.stdout + done.stderr)
+        lines = [line for line in done.stderr.splitlines() if line.startswith("trireme: ")]
+        self.assertEqual(len(lines), 1, done.stderr)
+        self.assertRegex(lines[0], r"flipped.h5: damaged: tokens 8192 to 10239 \(block 4\) do not match")
+
     def test_checkpoint_of_another_model_or_seed(self):
         for name, more, status in (("model", ["--model.width", "64"], 4), ("seed", ["--run.seed", "9"], 2)):
             with self.subTest(name):

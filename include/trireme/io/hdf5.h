@@ -6,7 +6,9 @@
 //
 // Files are not trusted. A link that leaves the file, a dataset whose elements lie elsewhere
 // (virtual or external storage) and filters that HDF5 would load from outside are refused, and a
-// string of variable length is read by us, since HDF5 believes what a damaged heap says.
+// string of variable length is read by us, since HDF5 believes what a damaged heap says. Files that
+// are opened in parallel are our own, just created, and are not checked: with HDF5 1.10.8 the
+// look-ups that the checks make, by some ranks and not by others, break their collective close.
 //
 // Errors: what is wrong with a file that is read (missing, foreign, truncated, of another type) is
 // a DataError; a call that fails for another reason (disk full, ...) is an Hdf5Error.
