@@ -8,8 +8,8 @@
 #include "trireme/base/tensor_checksum.h"
 
 #include "checkpoint_file.h"
-#include "host_copy.h"
 #include "posix_file.h"
+#include "shared_read.h"
 #include "tensor_slab.h"
 #include "together.h"
 
@@ -115,20 +115,6 @@ void check_sums(const std::string& path, const CheckpointContents& contents,
   }
 }
 
-void fill(const PosixFile& file, const CheckpointTensor& tensor, const TensorSlice& wanted) {
-  const TensorSlice slice = on_host(wanted);  // with its padding
-  const auto size = static_cast<std::int64_t>(size_of(tensor.dtype));
-  auto* memory = static_cast<char*>(slice.local.raw());
-  for (const hdf5::Box& box : boxes_of(slice)) {
-    if (box.elements() == 0) continue;
-    for_each_run(slice, box, [&](const Run& run) {
-      file.read(tensor.offset + run.global * size, memory + run.memory * size,
-                static_cast<std::size_t>(run.count * size));
-    });
-  }
-  bring_back(slice, wanted);
-}
-
 const CheckpointTensor& find_for(const CheckpointContents& contents, const std::string& path,
                                  const TensorSlice& slice) {
   const CheckpointTensor* tensor = contents.find(slice.name);
@@ -185,20 +171,26 @@ const CheckpointContents& Checkpoint::contents() const {
   return impl_->contents;
 }
 
-void Checkpoint::read(Communicator& comm, std::span<const TensorSlice> wanted) const {
+void Checkpoint::check(Communicator& comm, std::span<const TensorSlice> wanted) const {
   run_together(comm, [&] {
     for (const TensorSlice& slice : wanted) {
       check_slice(slice);
       find_for(impl_->contents, path(), slice);
     }
-    try {
-      for (const TensorSlice& slice : wanted) {
-        fill(impl_->file, find_for(impl_->contents, path(), slice), slice);
-      }
-    } catch (const RunFolderError& error) {
-      throw CheckpointError(error.what());
-    }
   });
+}
+
+void Checkpoint::read(const ReadGroups& groups, std::span<const TensorSlice> wanted) const {
+  check(groups.world, wanted);
+  try {
+    read_shared(groups, impl_->file, impl_->contents, wanted);
+  } catch (const RunFolderError& error) {
+    throw CheckpointError(error.what());
+  }
+}
+
+void Checkpoint::read(Communicator& comm, std::span<const TensorSlice> wanted) const {
+  read({comm, comm}, wanted);
 }
 
 }  // namespace trireme

@@ -4,6 +4,7 @@
 #include <limits>
 
 #include <fmt/format.h>
+#include <xxhash.h>
 
 #include "trireme/base/error.h"
 #include "trireme/base/philox.h"
@@ -129,6 +130,23 @@ class TokenDataset::Impl {
     for (const TokenShardInfo& info : headers_.shards) total += info.*member;
     return total;
   }
+  std::string contents() const {
+    std::string text;
+    for (const auto& part : headers_.parts) {
+      std::string checksums;
+      std::int64_t tokens = 0, documents = 0;
+      for (const std::size_t number : part.shards) {
+        const TokenShardInfo& shard = headers_.shards[number];
+        checksums += fmt::format("{} {}\n", shard.tokens, shard.checksum);
+        tokens += shard.tokens;
+        documents += shard.documents;
+      }
+      text += fmt::format("weight {}, shards {}, tokens {}, documents {}, xxh64:{:016x}\n",
+                          part.weight, part.shards.size(), tokens, documents,
+                          XXH64(checksums.data(), checksums.size(), 0));
+    }
+    return text;
+  }
   const DatasetOptions& options() const { return options_; }
   const TokenizerPtr& tokenizer() const { return tokenizer_; }
   const std::vector<TokenShardInfo>& shards() const { return headers_.shards; }
@@ -192,6 +210,9 @@ TokenizerPtr TokenDataset::tokenizer() const {
 }
 const std::vector<TokenShardInfo>& TokenDataset::shards() const {
   return impl_->shards();
+}
+std::string TokenDataset::contents() const {
+  return impl_->contents();
 }
 TokenDataset::Place TokenDataset::place_of(std::uint64_t sample) const {
   return impl_->place_of(sample);

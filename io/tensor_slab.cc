@@ -122,36 +122,82 @@ hdf5::Box globally(const TensorSlice& slice, hdf5::Box box) {
   return box;
 }
 
-void for_each_run(const TensorSlice& slice, const hdf5::Box& box,
-                  const std::function<void(const Run&)>& visit) {
-  const int rank = slice.global.rank();
-  const Shape& memory_shape = slice.range ? slice.extent : slice.local.shape();
-  const auto global_strides = strides_of(slice.global);
-  const auto memory_strides = strides_of(memory_shape);
+namespace {
 
-  // Dimensions past `outer` are whole in the tensor and in memory: they make one run with it.
-  int outer = rank - 1;
-  std::int64_t length = rank > 0 ? box.count[index(outer)] : 1;
-  while (outer > 0 && box.count[index(outer)] == slice.global[outer] &&
-         box.count[index(outer)] == memory_shape[outer]) {
-    --outer;
-    length *= box.count[index(outer)];
+// The runs of a box, by number.
+class Runs {
+ public:
+  Runs(const TensorSlice& slice, const hdf5::Box& box)
+      : slice_(slice),
+        box_(box),
+        global_strides_(strides_of(slice.global)),
+        memory_strides_(strides_of(memory_shape())),
+        outer_(slice.global.rank() - 1) {
+    // Dimensions past `outer_` are whole in the tensor and in memory: they make one run with it.
+    if (outer_ >= 0) length_ = box.count[index(outer_)];
+    while (outer_ > 0 && box.count[index(outer_)] == slice.global[outer_] &&
+           box.count[index(outer_)] == memory_shape()[outer_]) {
+      --outer_;
+      length_ *= box.count[index(outer_)];
+    }
+    for (int d = 0; d < outer_; ++d) count_ *= box.count[index(d)];
   }
 
-  hdf5::Extents at = box.start;
-  for (;;) {
-    Run run{0, slice.range ? -slice.range->begin : 0, length};
-    for (int d = 0; d < rank; ++d) {
-      run.global += (at[index(d)] + slice.start[index(d)]) * global_strides[index(d)];
-      run.memory += at[index(d)] * memory_strides[index(d)];
+  std::int64_t count() const { return count_; }
+  Run at(std::int64_t number) const {
+    Run run{0, slice_.range ? -slice_.range->begin : 0, length_};
+    for (int d = slice_.global.rank() - 1; d >= 0; --d) {
+      std::int64_t place = box_.start[index(d)];
+      if (d < outer_) {
+        place += number % box_.count[index(d)];
+        number /= box_.count[index(d)];
+      }
+      run.global += (place + slice_.start[index(d)]) * global_strides_[index(d)];
+      run.memory += place * memory_strides_[index(d)];
     }
+    return run;
+  }
+
+ private:
+  const Shape& memory_shape() const { return slice_.range ? slice_.extent : slice_.local.shape(); }
+
+  const TensorSlice& slice_;
+  const hdf5::Box& box_;
+  std::vector<std::int64_t> global_strides_, memory_strides_;
+  int outer_;
+  std::int64_t length_ = 1, count_ = 1;
+};
+
+}  // namespace
+
+void for_each_run(const TensorSlice& slice, const hdf5::Box& box,
+                  const std::function<void(const Run&)>& visit) {
+  for_each_run(slice, box, {0, slice.global.elements()}, visit);
+}
+
+void for_each_run(const TensorSlice& slice, const hdf5::Box& box, const FlatRange& within,
+                  const std::function<void(const Run&)>& visit) {
+  const Runs runs(slice, box);
+  const auto ends_before = [&](std::int64_t number) {
+    const Run run = runs.at(number);
+    return run.global + run.count <= within.begin;
+  };
+  std::int64_t first = 0;
+  for (std::int64_t end = runs.count(); first < end;) {
+    const std::int64_t middle = first + (end - first) / 2;
+    if (ends_before(middle)) {
+      first = middle + 1;
+    } else {
+      end = middle;
+    }
+  }
+  for (; first < runs.count(); ++first) {
+    Run run = runs.at(first);
+    if (run.global >= within.end) return;
+    const std::int64_t skipped = std::max<std::int64_t>(0, within.begin - run.global);
+    run = {run.global + skipped, run.memory + skipped,
+           std::min(run.count, within.end - run.global) - skipped};
     visit(run);
-    int d = outer - 1;
-    while (d >= 0 && ++at[index(d)] == box.start[index(d)] + box.count[index(d)]) {
-      at[index(d)] = box.start[index(d)];
-      --d;
-    }
-    if (d < 0) return;
   }
 }
 

@@ -35,6 +35,10 @@ struct Run {
 void for_each_run(const TensorSlice& slice, const hdf5::Box& box,
                   const std::function<void(const Run&)>& visit);
 
+// The same, of the elements of the whole tensor in `within` alone; others cost no time.
+void for_each_run(const TensorSlice& slice, const hdf5::Box& box, const FlatRange& within,
+                  const std::function<void(const Run&)>& visit);
+
 // Throws InternalError where the slice does not lie within its tensor or its memory is too small.
 void check_slice(const TensorSlice& slice);
 

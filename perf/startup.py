@@ -2,10 +2,15 @@
 """Seconds from the launcher's start to the first finished step of a tiny model, and where they go.
 
 usage: startup.py [--launcher mpiexec|srun] [--ranks N,N,...] [--repeats N] [--torch PYTHON]
+       startup.py --checkpoint [--grid.tensor N] [--before PROGRAM] [--ranks N,N,...] [--repeats N]
 
 srun wants an allocation or a cluster with as many free CPUs as ranks:
     tests/slurm/cluster.sh run --cpus 16 -- perf/startup.py --launcher srun
 --torch: beside torchrun and PyTorch (DDP over gloo) of that Python, as perf/train_step.sh makes it.
+
+--checkpoint: a model of 12 million parameters that goes on from a checkpoint of 145 MB, instead. Seconds until the first
+step begins, and of these for the model and for the checkpoint (checking it, reading it); --before: those of another
+program too, in turns with this one.
 
 Columns: total, the median; of that run: launch (the launcher, until rank 0's process starts, and its line's way
 back), then what the run says of itself: program (until main, twice loaded), MPI, world (ranks' places), grid
@@ -18,6 +23,7 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import statistics
 import subprocess
 import tempfile
@@ -74,13 +80,42 @@ def trireme(launcher, ranks, folder, number):
     return row
 
 
-def write_configuration(folder):
+def resume(program, ranks, folder, number, tensor):
+    run = folder / f"resumed-{ranks}-{number}-{program.stat().st_ino}"
+    tensor = min(tensor, ranks)
+    # It begins one step, whose time does not count, and writes a checkpoint, which does not either.
+    command = ["mpiexec", "-n", ranks, program, "train", "--config", folder / "run.ini", "--run.folder", run,
+               "--run.resume", folder / "first/checkpoints/step-00000001.h5", "--grid.tensor", tensor]
+    subprocess.run(list(map(str, command)), check=True, stdout=subprocess.DEVNULL, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    start = json.loads((run / "events.jsonl").read_text().splitlines()[0])
+    shutil.rmtree(run)
+    phases = dict(re.findall(r"(\w+) (\d+\.\d+) s", start["detail"]))
+    return start["seconds"], float(phases["model"]), float(phases["checkpoint"])
+
+
+def with_checkpoint(given, folder):
+    write_configuration(folder, "layers = 15\nwidth = 256\nheads = 8\ncontext = 16\n")
+    programs = [given.before.resolve(), PROGRAM] if given.before else [PROGRAM]
+    subprocess.run([programs[0], "train", "--config", folder / "run.ini", "--run.steps", "1", "--run.folder", folder / "first"],
+                   check=True, stdout=subprocess.DEVNULL)
+    print("| ranks |" + " total | model | checkpoint |" * len(programs))
+    print("|---" * (1 + 3 * len(programs)) + "|")
+    for ranks in map(int, given.ranks.split(",")):
+        rows = [[] for _ in programs]
+        for number in range(given.repeats):
+            for program, row in zip(programs, rows):
+                row.append(resume(program, ranks, folder, number, given.tensor))
+        cells = [f"{statistics.median(column):.2f}" for row in rows for column in zip(*row)]
+        print(f"| {ranks} | " + " | ".join(cells) + " |", flush=True)
+
+
+def write_configuration(folder, model="layers = 2\nwidth = 32\nheads = 2\ncontext = 16\n"):
     text = "".join(f"Line {i} of a text that stands for a corpus.\n" for i in range(2000))
     (folder / "text.txt").write_text(text)
     subprocess.run([PROGRAM, "prepare", folder / "text.txt", "--output", folder / "data", "--tokenizer", "byte"],
                    check=True, stdout=subprocess.DEVNULL)
     (folder / "run.ini").write_text(
-        "[model]\nlayers = 2\nwidth = 32\nheads = 2\ncontext = 16\n[batch]\nglobal = 64\nmicro = 1\n"
+        f"[model]\n{model}[batch]\nglobal = 64\nmicro = 1\n"
         f"[data]\ntrain = {folder}/data/train.h5\n[run]\nsteps = 2\nthreads = 1\n[log]\nevery = 1\n")
 
 
@@ -90,7 +125,13 @@ def main():
     parser.add_argument("--ranks", default="1,2,4,8,16,32,64")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--torch")
+    parser.add_argument("--checkpoint", action="store_true")
+    parser.add_argument("--grid.tensor", dest="tensor", type=int, default=1)
+    parser.add_argument("--before", type=pathlib.Path)
     given = parser.parse_args()
+    if given.checkpoint:
+        with tempfile.TemporaryDirectory() as name:
+            return with_checkpoint(given, pathlib.Path(name))
     names = ("total", "launch", *PHASES, "folder", "step", "cpu")
     print("| ranks | " + " | ".join(names) + (" | torchrun |" if given.torch else " |"))
     print("|---" * (len(names) + (2 if given.torch else 1)) + "|")

@@ -4,6 +4,22 @@
 #include <cmath>
 
 namespace trireme {
+namespace {
+
+// One block of four draws gives four normals: two Box-Muller pairs.
+Philox4 draws_of_normals(std::uint64_t key, std::uint64_t block) {
+  return philox4x32(
+      {static_cast<std::uint32_t>(block), static_cast<std::uint32_t>(block >> 32), 1, 0}, key);
+}
+
+std::array<float, 2> normal_pair(std::uint32_t first, std::uint32_t second) {
+  const double radius = std::sqrt(-2.0 * std::log(double{philox_uniform(first)}));
+  const double angle = 2.0 * 3.14159265358979323846 * double{philox_uniform(second)};
+  return {static_cast<float>(radius * std::cos(angle)),
+          static_cast<float>(radius * std::sin(angle))};
+}
+
+}  // namespace
 
 std::uint64_t philox_key(std::uint64_t seed, std::string_view purpose) {
   std::uint64_t hash = 0xcbf29ce484222325u;  // FNV-1a, 64 bits
@@ -15,14 +31,21 @@ std::uint64_t philox_key(std::uint64_t seed, std::string_view purpose) {
 }
 
 float philox_normal_at(std::uint64_t key, std::uint64_t index) {
-  // One block of four draws gives four normals: two Box-Muller pairs.
-  const std::uint64_t block = index / 4;
-  const Philox4 draw = philox4x32(
-      {static_cast<std::uint32_t>(block), static_cast<std::uint32_t>(block >> 32), 1, 0}, key);
-  const std::size_t pair = (index % 4) / 2;
-  const double radius = std::sqrt(-2.0 * std::log(double{philox_uniform(draw[2 * pair])}));
-  const double angle = 2.0 * 3.14159265358979323846 * double{philox_uniform(draw[2 * pair + 1])};
-  return static_cast<float>(radius * (index % 2 == 0 ? std::cos(angle) : std::sin(angle)));
+  const Philox4 draw = draws_of_normals(key, index / 4);
+  const std::size_t first = index % 4 / 2 * 2;
+  return normal_pair(draw[first], draw[first + 1])[index % 2];
+}
+
+void philox_normals(std::uint64_t key, std::uint64_t first, std::span<float> to) {
+  Philox4 draw{};
+  std::array<float, 2> pair{};
+  for (std::size_t i = 0; i < to.size(); ++i) {
+    const std::uint64_t index = first + i;
+    if (i == 0 || index % 4 == 0) draw = draws_of_normals(key, index / 4);
+    const std::size_t half = index % 4 / 2 * 2;
+    if (i == 0 || index % 2 == 0) pair = normal_pair(draw[half], draw[half + 1]);
+    to[i] = pair[index % 2];
+  }
 }
 
 std::uint64_t permuted_index(std::uint64_t key, std::uint64_t count, std::uint64_t index) {

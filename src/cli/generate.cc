@@ -165,6 +165,7 @@ class Session {
     GenerationOptions options{.sampling = given_.sampling,
                               .seed = static_cast<std::uint64_t>(given_.seed),
                               .tokens = given_.tokens};
+    if (model_.training().data.mask_documents) options.document_end = tokenizer_->end_of_text();
     if (given_.stop_at_end_of_text) options.stop_token = tokenizer_->end_of_text();
     return options;
   }

@@ -1,4 +1,4 @@
-// The table of all keys.
+// The table of all keys. Each says what its change means for a run that goes on.
 #include "trireme/config/config.h"
 #include "trireme/config/limits.h"
 
@@ -7,28 +7,33 @@ namespace {
 
 void add_run_keys(Options& options, Config::Run& run) {
   options.add("run.folder", run.folder, "path",
-              "folder for configuration, metrics, checkpoints and report", not_empty());
+              "folder for configuration, metrics, checkpoints and report", not_empty(),
+              OnChange::kNothing);
   options.add("run.steps", run.steps, "steps", "optimizer steps to train in total",
-              between(1, limits::kSteps));
+              between(1, limits::kSteps), OnChange::kResults);
   options.add("run.seed", run.seed, "", "seed of initial values, data order and dropout",
-              at_least(0));
+              at_least(0), OnChange::kOtherRun);
   options.add("run.threads", run.threads, "threads per rank",
               "computing threads; auto: the cores that this rank was granted",
-              between(1, limits::kThreads));
+              between(1, limits::kThreads), OnChange::kCompared);
   options.add("run.resume", run.resume, "",
               "auto: go on from the newest good checkpoint of the run folder, if any; never: start "
               "anew; or the path of a checkpoint; what is no ancestor moves to superseded/",
-              not_empty());
+              not_empty(), OnChange::kNothing);
+  options.add("run.accept_changes", run.accept_changes, "",
+              "go on from a checkpoint although its data, batch.global, run.seed or model.* were "
+              "others, which makes another run of it",
+              {}, OnChange::kNothing);
   options.add("run.device", run.device, "",
               "where to compute; cuda: each rank on a GPU; auto: cuda where every rank sees a GPU, "
               "else cpu",
-              one_of({"auto", "cpu", "cuda"}));
+              one_of({"auto", "cpu", "cuda"}), OnChange::kCompared);
   options.add(
       "run.precision", run.precision, "",
       "type of activations and matrix products (weights and sums stay in fp32); tf32: fp32, "
       "but products on a GPU round their operands to TF32 (on a CPU the same as fp32); fp16: "
       "with loss scaling",
-      one_of({"fp32", "tf32", "bf16", "fp16"}));
+      one_of({"fp32", "tf32", "bf16", "fp16"}), OnChange::kResults);
   options.alias("threads", "run.threads");
   options.alias("resume", "run.resume");
   options.alias("device", "run.device");
@@ -37,153 +42,170 @@ void add_run_keys(Options& options, Config::Run& run) {
 void add_model_keys(Options& options, Config::Model& model) {
   options.add("model.preset", model.preset, "",
               "a published model's sizes, as gpt2-124m; the other model keys change it",
-              not_empty());
+              not_empty(), OnChange::kCompared);
   options.add("model.layers", model.layers, "blocks", "transformer blocks",
-              between(1, limits::kLayers));
+              between(1, limits::kLayers), OnChange::kOtherRun);
   options.add("model.width", model.width, "channels", "width of the residual stream",
-              between(1, limits::kWidth));
+              between(1, limits::kWidth), OnChange::kOtherRun);
   options.add("model.heads", model.heads, "heads", "attention (query) heads",
-              between(1, limits::kWidth));
+              between(1, limits::kWidth), OnChange::kOtherRun);
   options.add("model.kv_heads", model.kv_heads, "heads",
               "key and value heads, each shared by several query heads; auto: as many as heads",
-              between(1, limits::kWidth));
+              between(1, limits::kWidth), OnChange::kOtherRun);
   options.add("model.hidden", model.hidden, "channels",
               "width inside the MLP; auto: the usual one for the width and the activation",
-              between(1, limits::kHidden));
+              between(1, limits::kHidden), OnChange::kOtherRun);
   options.add("model.vocabulary", model.vocabulary, "tokens",
-              "size of the vocabulary; auto: that of the data", between(1, limits::kTokens));
+              "size of the vocabulary; auto: that of the data", between(1, limits::kTokens),
+              OnChange::kOtherRun);
   options.add("model.context", model.context, "tokens", "length of a training sequence",
-              between(1, limits::kTokens));
-  options.add("model.norm", model.norm, "", "normalisation", one_of({"layer", "rms"}));
-  options.add("model.activation", model.activation, "", "of the MLP", one_of({"gelu", "swiglu"}));
+              between(1, limits::kTokens), OnChange::kOtherRun);
+  options.add("model.norm", model.norm, "", "normalisation", one_of({"layer", "rms"}),
+              OnChange::kOtherRun);
+  options.add("model.activation", model.activation, "", "of the MLP", one_of({"gelu", "swiglu"}),
+              OnChange::kOtherRun);
   options.add("model.positions", model.positions, "", "how positions enter",
-              one_of({"learned", "rotary"}));
-  options.add("model.tied", model.tied, "", "one matrix for token embedding and output head");
-  options.add("model.bias", model.bias, "", "biases in linear layers and layer norms");
+              one_of({"learned", "rotary"}), OnChange::kOtherRun);
+  options.add("model.tied", model.tied, "", "one matrix for token embedding and output head", {},
+              OnChange::kOtherRun);
+  options.add("model.bias", model.bias, "", "biases in linear layers and layer norms", {},
+              OnChange::kOtherRun);
   options.add("model.dropout", model.dropout, "probability",
-              "share of activations zeroed in training", at_least_and_below(0, 1));
+              "share of activations zeroed in training", at_least_and_below(0, 1),
+              OnChange::kOtherRun);
   options.add("model.rotary_theta", model.rotary_theta, "", "base of the rotary positions' angles",
-              between(limits::kLeastReal, limits::kReal));
+              between(limits::kLeastReal, limits::kReal), OnChange::kOtherRun);
 }
 
 void add_data_keys(Options& options, Config::Data& data) {
   options.add("data.train", data.train, "HDF5 shards",
-              "what to train on: files or folders, mixed by weight");
+              "what to train on: files or folders, mixed by weight", {}, OnChange::kCompared);
   options.add("data.validation", data.validation, "HDF5 shards",
-              "held-out data to evaluate on: files or folders");
+              "held-out data to evaluate on: files or folders", {}, OnChange::kCompared);
   options.add("data.mask_documents", data.mask_documents, "",
-              "attention does not cross the borders of documents");
+              "attention does not cross the borders of documents", {}, OnChange::kOtherRun);
 }
 
 void add_batch_keys(Options& options, Config::Batch& batch) {
   options.add("batch.global", batch.global, "sequences", "sequences per optimizer step, all ranks",
-              between(1, limits::kSequences));
+              between(1, limits::kSequences), OnChange::kOtherRun);
   options.add("batch.micro", batch.micro, "sequences",
               "sequences per micro-batch: what one replica computes at a time",
-              between(1, limits::kSequences));
+              between(1, limits::kSequences), OnChange::kRounding);
 }
 
 void add_optim_keys(Options& options, Config::Optim& optim) {
-  options.add("optim.name", optim.name, "", "optimizer", one_of({"adamw", "sgd"}));
+  options.add("optim.name", optim.name, "", "optimizer", one_of({"adamw", "sgd"}),
+              OnChange::kResults);
   options.add("optim.lr", optim.lr, "per step", "peak learning rate",
-              between(limits::kLeastReal, limits::kReal));
+              between(limits::kLeastReal, limits::kReal), OnChange::kResults);
   options.add("optim.weight_decay", optim.weight_decay, "per unit of learning rate",
-              "decoupled decay of weights (none of norms and biases)", between(0, limits::kReal));
+              "decoupled decay of weights (none of norms and biases)", between(0, limits::kReal),
+              OnChange::kResults);
   options.add("optim.beta1", optim.beta1, "", "AdamW: decay of the gradient's average",
-              at_least_and_below(0, 1));
+              at_least_and_below(0, 1), OnChange::kResults);
   options.add("optim.beta2", optim.beta2, "", "AdamW: decay of the squared gradient's average",
-              at_least_and_below(0, 1));
+              at_least_and_below(0, 1), OnChange::kResults);
   options.add("optim.eps", optim.eps, "", "AdamW: added to the denominator",
-              between(limits::kLeastReal, limits::kReal));
+              between(limits::kLeastReal, limits::kReal), OnChange::kResults);
   options.add("optim.clip", optim.clip, "global norm",
-              "longer gradients are scaled down to this; 0: never", between(0, limits::kReal));
-  options.add("optim.momentum", optim.momentum, "", "SGD: momentum", at_least_and_below(0, 1));
+              "longer gradients are scaled down to this; 0: never", between(0, limits::kReal),
+              OnChange::kResults);
+  options.add("optim.momentum", optim.momentum, "", "SGD: momentum", at_least_and_below(0, 1),
+              OnChange::kResults);
   options.add(
       "optim.loss_scale", optim.loss_scale, "",
       "fp16: factor on the gradient of each token's loss, against underflow; dynamic: "
       "searched for, halved where gradients overflow (that step is skipped) and doubled after "
       "optim.loss_scale_interval steps; or a number",
-      not_empty());
+      not_empty(), OnChange::kResults);
   options.add("optim.loss_scale_interval", optim.loss_scale_interval, "steps",
               "steps without overflow after which a dynamic loss scale is doubled",
-              between(1, limits::kCount));
+              between(1, limits::kCount), OnChange::kResults);
 }
 
 void add_schedule_keys(Options& options, Config::Schedule& schedule) {
   options.add("schedule.name", schedule.name, "", "curve of the learning rate after warm-up",
-              one_of({"constant", "linear", "cosine", "step", "wsd"}));
+              one_of({"constant", "linear", "cosine", "step", "wsd"}), OnChange::kResults);
   options.add("schedule.warmup", schedule.warmup, "steps",
-              "linear warm-up; auto: a tenth of the run, at most 100", between(0, limits::kSteps));
+              "linear warm-up; auto: a tenth of the run, at most 100", between(0, limits::kSteps),
+              OnChange::kResults);
   options.add("schedule.decay", schedule.decay, "steps",
               "linear, cosine: length of the decay; step: between drops to a tenth; wsd: length of "
               "the last part; auto: the rest of the run, a third, a fifth of it",
-              between(1, limits::kSteps));
+              between(1, limits::kSteps), OnChange::kResults);
 }
 
 void add_grid_keys(Options& options, Config::Grid& grid) {
   options.add("grid.data", grid.data, "replicas",
               "data parallelism; auto: what the other two leave of the ranks",
-              between(1, limits::kRanks));
+              between(1, limits::kRanks), OnChange::kCompared);
   options.add("grid.pipeline", grid.pipeline, "stages", "pipeline parallelism",
-              between(1, limits::kRanks));
+              between(1, limits::kRanks), OnChange::kCompared);
   options.add("grid.tensor", grid.tensor, "ranks per stage", "tensor parallelism",
-              between(1, limits::kRanks));
-  options.add("grid.schedule", grid.schedule, "", "pipeline schedule", one_of({"gpipe", "1f1b"}));
+              between(1, limits::kRanks), OnChange::kCompared);
+  options.add("grid.schedule", grid.schedule, "", "pipeline schedule", one_of({"gpipe", "1f1b"}),
+              OnChange::kRounding);
   options.add("grid.sequence_parallel", grid.sequence_parallel, "",
-              "tensor ranks share the activations between layers by position");
+              "tensor ranks share the activations between layers by position", {},
+              OnChange::kRounding);
 }
 
 void add_cuda_keys(Options& options, Config::Cuda& cuda) {
   options.add("cuda.graphs", cuda.graphs, "",
-              "on GPUs: capture the training step as a CUDA graph and replay it");
+              "on GPUs: capture the training step as a CUDA graph and replay it", {},
+              OnChange::kNothing);
 }
 
 void add_loop_keys(Options& options, Config& config) {
   options.add("eval.every", config.eval.every, "steps", "evaluate this often; 0: never",
-              between(0, limits::kSteps));
+              between(0, limits::kSteps), OnChange::kNothing);
   options.add("eval.batches", config.eval.batches, "global batches",
-              "how much an evaluation reads; auto: all held-out data", between(1, limits::kCount));
+              "how much an evaluation reads; auto: all held-out data", between(1, limits::kCount),
+              OnChange::kResults);
   options.add("log.every", config.log.every, "steps", "a line this often, off a terminal",
-              between(1, limits::kSteps));
+              between(1, limits::kSteps), OnChange::kNothing);
   options.add("log.trace", config.log.trace, "",
               "steps to trace, 12 or 10-12: what every rank computed, sent and waited for, as "
-              "trace.json in the run folder; auto: none");
+              "trace.json in the run folder; auto: none",
+              {}, OnChange::kNothing);
   options.add("log.tensorboard", config.log.tensorboard, "",
               "also write what metrics.jsonl tells as TensorBoard's event files, into the run "
-              "folder's tensorboard/");
+              "folder's tensorboard/",
+              {}, OnChange::kNothing);
   options.add("log.stragglers", config.log.stragglers, "seconds",
               "compare the ranks' times and the nodes' links this often, name who is slow, and "
               "write ranks.json into the run folder; 0: never",
-              between(0, limits::kSeconds));
+              between(0, limits::kSeconds), OnChange::kNothing);
   options.add(
       "checkpoint.every", config.checkpoint.every, "steps",
       "checkpoint this often, and at the end; 0: only at the end; auto: as often as loses the "
       "least time, from the measured time of a checkpoint and checkpoint.mtbf",
-      between(0, limits::kSteps));
+      between(0, limits::kSteps), OnChange::kNothing);
   options.add("checkpoint.mtbf", config.checkpoint.mtbf, "hours",
               "mean time between failures of the whole job, for checkpoint.every auto",
-              between(1e-6, limits::kSeconds));
+              between(1e-6, limits::kSeconds), OnChange::kNothing);
   options.add("checkpoint.keep", config.checkpoint.keep, "checkpoints",
-              "how many of the newest to keep", between(1, limits::kCount));
+              "how many of the newest to keep", between(1, limits::kCount), OnChange::kNothing);
   options.add("checkpoint.margin", config.checkpoint.margin, "seconds",
               "to keep free between the last checkpoint before the job's time limit and the limit",
-              between(0, limits::kSeconds));
+              between(0, limits::kSeconds), OnChange::kNothing);
   options.add(
       "check.copies", config.check.copies, "steps",
       "compare the checksums of what ranks hold copies of (weights and optimizer state) this "
       "often, and at the end; reads them once; 0: never",
-      at_least(0));
+      at_least(0), OnChange::kNothing);
   options.add(
       "comm.backend", config.comm.backend, "",
       "what carries tensors between ranks; on CPUs always mpi; auto: on GPUs nccl, where it "
       "is built in and no two ranks share a GPU, else mpi",
-      one_of({"auto", "mpi", "nccl"}));
+      one_of({"auto", "mpi", "nccl"}), OnChange::kCompared);
   options.add(
       "comm.timeout", config.comm.timeout, "seconds",
       "an operation under way for longer is a hang; while a checkpoint is written or read its "
       "bytes add to that; auto: 20 of the longest steps, at least 120, and 600 until some "
       "are measured",
-      between(1e-3, limits::kSeconds));
+      between(1e-3, limits::kSeconds), OnChange::kNothing);
 }
 
 }  // namespace

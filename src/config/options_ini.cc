@@ -66,20 +66,17 @@ std::string section_of(const std::string& name) {
   return dot == std::string::npos ? "" : name.substr(0, dot);
 }
 
-}  // namespace
+// A line "key = value" of INI text.
+struct IniSetting {
+  std::string section, name;  // the name with its section
+  std::string_view text;      // of the value
+  std::string where;          // for errors
+  int line = 0;
+};
 
-void Options::refuse_ini_key(const std::string& name, const std::string& where) const {
-  std::vector<std::string> known;
-  for (const Key& key : keys_) {
-    if (!section_of(key.name).empty()) known.push_back(key.name);
-  }
-  throw ConfigError(
-      fmt::format("{}: unknown key {}; {}", where, shown(name), suggestion(name, "", known)));
-}
-
-void Options::parse_ini(std::string_view text, const std::string& origin) {
+template <class Visit>
+void for_each_setting(std::string_view text, const std::string& origin, const Visit& visit) {
   std::string section;
-  std::map<std::size_t, int> lines;  // where each key was set
   int line_number = 0;
   while (!text.empty()) {
     const std::size_t newline = std::min(text.find('\n'), text.size());
@@ -96,20 +93,57 @@ void Options::parse_ini(std::string_view text, const std::string& origin) {
       throw ConfigError(
           fmt::format("{}: '{}' is neither 'key = value' nor '[section]'", where, shown(line)));
     }
-    const std::string key_text(trim(line.substr(0, equals)));
-    const std::string name = section.empty() ? key_text : section + "." + key_text;
-    if (!section.empty() && section == ignored_section_) continue;
-    const auto key = find(name);
-    if (!key || section_of(name).empty()) refuse_ini_key(name, where);
-    const auto value = ini_value(trim(line.substr(equals + 1)));
-    if (!value) throw ConfigError(fmt::format("{}: {}: the quotes do not close", where, name));
-    const auto [first, is_new] = lines.emplace(*key, line_number);
-    if (!is_new) {
-      throw ConfigError(
-          fmt::format("{}: {} was set in line {} already", where, name, first->second));
-    }
-    apply({*key, *value, fmt::format("{}: {} = {}", where, name, shown(*value))});
+    const std::string key(trim(line.substr(0, equals)));
+    visit(IniSetting{section, section.empty() ? key : section + "." + key,
+                     trim(line.substr(equals + 1)), where, line_number});
   }
+}
+
+}  // namespace
+
+void Options::refuse_ini_key(const std::string& name, const std::string& where) const {
+  std::vector<std::string> known;
+  for (const Key& key : keys_) {
+    if (!section_of(key.name).empty()) known.push_back(key.name);
+  }
+  throw ConfigError(
+      fmt::format("{}: unknown key {}; {}", where, shown(name), suggestion(name, "", known)));
+}
+
+void Options::parse_ini(std::string_view text, const std::string& origin) {
+  std::map<std::size_t, int> lines;  // where each key was set
+  for_each_setting(text, origin, [&](const IniSetting& setting) {
+    if (!setting.section.empty() && setting.section == ignored_section_) return;
+    const auto key = find(setting.name);
+    if (!key || section_of(setting.name).empty()) refuse_ini_key(setting.name, setting.where);
+    const auto value = ini_value(setting.text);
+    if (!value) {
+      throw ConfigError(
+          fmt::format("{}: {}: the quotes do not close", setting.where, setting.name));
+    }
+    const auto [first, is_new] = lines.emplace(*key, setting.line);
+    if (!is_new) {
+      throw ConfigError(fmt::format("{}: {} was set in line {} already", setting.where,
+                                    setting.name, first->second));
+    }
+    apply({*key, *value, fmt::format("{}: {} = {}", setting.where, setting.name, shown(*value))});
+  });
+}
+
+std::set<std::string> Options::take_over(std::string_view text, const std::string& origin) {
+  std::set<std::string> taken;
+  for_each_setting(text, origin, [&](const IniSetting& setting) {
+    const auto key = find(setting.name);
+    const auto value = ini_value(setting.text);
+    if (key && value && keys_[*key].read(*value).empty()) taken.insert(setting.name);
+  });
+  return taken;
+}
+
+std::string Options::value_of(const std::string& name) const {
+  const auto key = find(name);
+  TRIREME_CHECK(key.has_value(), fmt::format("there is no key {}", name));
+  return keys_[*key].written().value_or("auto");
 }
 
 std::vector<std::string> Options::to_flags() const {

@@ -101,7 +101,7 @@ Value Attention::attend_cached(Tape& tape, const MicroBatch& batch, const Value&
     values = ctx.allocate(shape, qkv.tensor().dtype());
   }
   const Tensor out = ctx.allocate({qkv.shape()[0], s.heads * s.head_size}, qkv.tensor().dtype());
-  ops::attention_cached(ctx, s, qkv.tensor(), cache.past, keys, values, out);
+  ops::attention_cached(ctx, s, qkv.tensor(), cache.past, batch.first_key, keys, values, out);
   return tape.input(out, false);
 }
 

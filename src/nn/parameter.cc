@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <span>
 
 #include <fmt/format.h>
 
@@ -12,56 +13,66 @@
 namespace trireme::nn {
 namespace {
 
-// Calls use(row, global index of its first element, count) for every contiguous row of the slice;
-// `row` is the element offset of that row in local memory.
-template <class Use>
-void for_each_row(const Placement& placement, const Use& use) {
+// A contiguous row of a slice.
+struct Row {
+  std::int64_t local = 0;   // offset of its first element in local memory
+  std::int64_t global = 0;  // index of that element in the global tensor
+};
+
+// Row `number` of the slice, in row-major order.
+Row row_of(const Placement& placement, std::int64_t number) {
   const int rank = placement.global.rank();
-  if (placement.extent.elements() == 0) return;
-  const std::int64_t count = placement.extent[rank - 1];
   std::array<std::int64_t, Shape::kMaxRank> index{};
-  for (std::int64_t row = 0; row < placement.extent.rows(); ++row) {
-    std::int64_t local = 0;
-    std::int64_t global = 0;
-    for (int i = 0; i < rank; ++i) {
-      const auto at = static_cast<std::size_t>(i);
-      local = local * placement.local[i] + index[at];
-      global = global * placement.global[i] + index[at] + placement.offset[at];
-    }
-    use(local, global, count);
-    for (int i = rank - 2; i >= 0; --i) {
-      const auto at = static_cast<std::size_t>(i);
-      if (++index[at] < placement.extent[i]) break;
-      index[at] = 0;
-    }
+  for (int i = rank - 2; i >= 0; --i) {
+    index[static_cast<std::size_t>(i)] = number % placement.extent[i];
+    number /= placement.extent[i];
   }
+  Row row;
+  for (int i = 0; i < rank; ++i) {
+    const auto at = static_cast<std::size_t>(i);
+    row.local = row.local * placement.local[i] + index[at];
+    row.global = row.global * placement.global[i] + index[at] + placement.offset[at];
+  }
+  return row;
 }
 
-// `master` is on the host.
-void fill_in(const Parameter& parameter, const Tensor& master, std::uint64_t seed) {
+// `master` is on the host. Every element depends on seed, name and global index alone, so threads
+// share the slice out as they like. Returns the number of draws.
+std::int64_t fill_in(const ops::Context& ctx, const Parameter& parameter, const Tensor& master,
+                     std::uint64_t seed) {
+  constexpr std::int64_t kGrain = 16384;  // elements
+  const Placement& placement = parameter.placement();
   const Initializer& initial = parameter.spec().initial;
+  const bool draws = initial.kind == Initializer::Kind::kNormal;
   const std::uint64_t key = philox_key(seed, parameter.name());
   auto* values = master.data<float>();
   std::fill_n(values, master.elements(), 0.0f);
-  for_each_row(
-      parameter.placement(), [&](std::int64_t local, std::int64_t global, std::int64_t count) {
-        for (std::int64_t i = 0; i < count; ++i) {
-          values[local + i] =
-              initial.kind == Initializer::Kind::kConstant
-                  ? initial.value
-                  : initial.value * philox_normal_at(key, static_cast<std::uint64_t>(global + i));
+  if (placement.extent.elements() == 0) return 0;
+  const std::int64_t width = placement.extent[placement.global.rank() - 1];
+  ops::host_parallel(
+      ctx, placement.extent.elements(), kGrain, [&](std::int64_t at, std::int64_t end) {
+        while (at < end) {
+          const std::int64_t column = at % width;
+          const std::int64_t count = std::min(width - column, end - at);
+          const Row row = row_of(placement, at / width);
+          const std::span to(values + row.local + column, static_cast<std::size_t>(count));
+          if (draws) philox_normals(key, static_cast<std::uint64_t>(row.global + column), to);
+          for (float& value : to) value = draws ? initial.value * value : initial.value;
+          at += count;
         }
       });
+  return draws ? placement.extent.elements() : 0;
 }
 
 // Parameter by parameter, so that the host never holds more than one of a model on a GPU.
-void initialize(ops::Context& ctx, const Parameter& parameter, const Tensor& master,
-                std::uint64_t seed) {
-  if (master.device().kind == DeviceKind::kCpu) return fill_in(parameter, master, seed);
+std::int64_t initialize(ops::Context& ctx, const Parameter& parameter, const Tensor& master,
+                        std::uint64_t seed) {
+  if (master.device().kind == DeviceKind::kCpu) return fill_in(ctx, parameter, master, seed);
   std::vector<float> values(static_cast<std::size_t>(master.elements()));
   const Tensor host = Tensor::wrap(std::span(values));
-  fill_in(parameter, host, seed);
+  const std::int64_t drawn = fill_in(ctx, parameter, host, seed);
   copy(host, master, ctx.stream);  // waits: the values are not in pinned memory
+  return drawn;
 }
 
 Tensor side_by_side(const std::vector<Parameter*>& parameters, const Tensor& flat) {
@@ -111,19 +122,25 @@ void FlatGroup::materialize(ops::Context& ctx, const ParameterUse& use, const Te
   weights_ = use.compute == DType::kF32
                  ? master_
                  : ctx.allocate({elements_}, use.compute, MemoryUse::kParameters);
+  ops::fill(ctx, master_, 0.0f);
   if (use.trains) {
     gradients_ = gradients;
     ops::fill(ctx, gradients_, 0.0f);
-  } else {
-    ops::fill(ctx, master_, 0.0f);
   }
   for (Parameter* parameter : parameters_) {
     parameter->weight_ = view(weights_, *parameter);
-    if (!use.trains) continue;
-    parameter->gradient_ = view(gradients_, *parameter);
-    initialize(ctx, *parameter, view(master_, *parameter), use.seed);
+    if (use.trains) parameter->gradient_ = view(gradients_, *parameter);
   }
   refresh_weights(ctx);
+}
+
+std::int64_t FlatGroup::draw_initial_values(ops::Context& ctx, std::uint64_t seed) const {
+  std::int64_t drawn = 0;
+  for (const Parameter* parameter : parameters_) {
+    drawn += initialize(ctx, *parameter, view(master_, *parameter), seed);
+  }
+  refresh_weights(ctx);
+  return drawn;
 }
 
 Tensor FlatGroup::view(const Tensor& flat, const Parameter& parameter) const {

@@ -26,13 +26,17 @@ void check_like_out(std::string_view op, std::string_view name, const AttentionS
   check_shape(op, name, out, {shape.batch * shape.length, shape.heads * shape.head_size});
 }
 
+void check_first_key(std::string_view op, const AttentionShape& shape, const Tensor& first_key) {
+  if (!first_key.defined()) return;
+  check_dtype(op, "first_key", first_key, {DType::kI32});
+  check_elements(op, "first_key", first_key, shape.batch * shape.length);
+}
+
 void check_saved(std::string_view op, const AttentionShape& shape, const Tensor& first_key,
                  const Tensor& log_sum) {
   check_dtype(op, "log_sum", log_sum, {DType::kF32});
   check_elements(op, "log_sum", log_sum, shape.batch * shape.heads * shape.length);
-  if (!first_key.defined()) return;
-  check_dtype(op, "first_key", first_key, {DType::kI32});
-  check_elements(op, "first_key", first_key, shape.batch * shape.length);
+  check_first_key(op, shape, first_key);
 }
 
 // Whether the context's library computes this call.
@@ -81,10 +85,11 @@ std::string attention_description(const Context& ctx, const AttentionShape& shap
 }
 
 void attention_cached(Context& ctx, const AttentionShape& shape, const Tensor& qkv,
-                      std::int64_t past, const Tensor& keys, const Tensor& values,
-                      const Tensor& out) {
+                      std::int64_t past, const Tensor& first_key, const Tensor& keys,
+                      const Tensor& values, const Tensor& out) {
   check_like_qkv("attention_cached", "qkv", shape, qkv);
   check_like_out("attention_cached", "out", shape, out);
+  check_first_key("attention_cached", shape, first_key);
   check_rank("attention_cached", "keys", keys, 3);
   check_dtype("attention_cached", "keys", keys, {qkv.dtype()});
   const std::int64_t capacity = keys.shape()[1];
@@ -95,8 +100,10 @@ void attention_cached(Context& ctx, const AttentionShape& shape, const Tensor& q
   TRIREME_CHECK(past >= 0 && past + shape.length <= capacity,
                 fmt::format("attention_cached: {} past and {} new positions, of a cache of {}",
                             past, shape.length, capacity));
-  if (on_cpu(ctx)) return cpu::attention_cached(ctx, shape, qkv, past, keys, values, out);
-  gpu::attention_cached(ctx, shape, qkv, past, keys, values, out);
+  if (on_cpu(ctx)) {
+    return cpu::attention_cached(ctx, shape, qkv, past, first_key, keys, values, out);
+  }
+  gpu::attention_cached(ctx, shape, qkv, past, first_key, keys, values, out);
 }
 
 void rotary(Context& ctx, const AttentionShape& shape, const Tensor& qkv,

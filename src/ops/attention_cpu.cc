@@ -272,8 +272,8 @@ void attention_backward(Context& ctx, const AttentionShape& shape, const Tensor&
 }
 
 void attention_cached(Context& ctx, const AttentionShape& shape, const Tensor& qkv,
-                      std::int64_t past, const Tensor& keys, const Tensor& values,
-                      const Tensor& out) {
+                      std::int64_t past, const Tensor& first_key, const Tensor& keys,
+                      const Tensor& values, const Tensor& out) {
   const std::int64_t group = shape.heads / shape.kv_heads;
   const std::int64_t capacity = keys.shape()[1];
   const std::int64_t width = shape.kv_heads * shape.head_size;
@@ -296,7 +296,7 @@ void attention_cached(Context& ctx, const AttentionShape& shape, const Tensor& q
             .out = out_rows(out, shape, sample, head),
             .length = shape.length,
             .past = past,
-            .first_key = nullptr,
+            .first_key = first_keys(first_key, shape, sample),
             .log_sum = nullptr,
             .factor = score_factor(shape)};
   });

@@ -159,15 +159,15 @@ void attention(Context& ctx, const AttentionShape& shape, const Tensor& qkv,
 }
 
 void attention_cached(Context& ctx, const AttentionShape& shape, const Tensor& qkv,
-                      std::int64_t past, const Tensor& keys, const Tensor& values,
-                      const Tensor& out) {
+                      std::int64_t past, const Tensor& first_key, const Tensor& keys,
+                      const Tensor& values, const Tensor& out) {
   append(ctx, shape, qkv, shape.heads, past, keys);
   append(ctx, shape, qkv, shape.heads + shape.kv_heads, past, values);
   const std::int64_t width = shape.kv_heads * shape.head_size;
   const auto cached = [&](const Tensor& cache) -> Heads {
     return {View<Any>(cache), 0, cache.shape()[1] * width, width, shape.head_size};
   };
-  attend(ctx, shape, problem_of(shape, past, Tensor()), heads_of_qkv(qkv, shape, 0), cached(keys),
+  attend(ctx, shape, problem_of(shape, past, first_key), heads_of_qkv(qkv, shape, 0), cached(keys),
          cached(values), heads_of_out(out, shape), nullptr);
 }
 

@@ -7,6 +7,7 @@
 #include "ops/attention_engine.h"
 #include "ops/check.h"
 #include "ops/cpu/kernels.h"
+#include "ops/cpu/parallel.h"
 #include "ops/device_ops.h"
 #include "ops/matmul_engine.h"
 
@@ -65,6 +66,13 @@ Tensor to_device(Context& ctx, const Tensor& host) {
   const Tensor device = ctx.allocate(host.shape(), host.dtype());
   copy(host, device, ctx.stream);
   return device;
+}
+
+void host_parallel(const Context& ctx, std::int64_t count, std::int64_t grain,
+                   const std::function<void(std::int64_t begin, std::int64_t end)>& body) {
+  Context host = ctx;
+  if (!on_cpu(ctx)) host.threads = ctx.host_threads;
+  cpu::parallel_ranges(host, count, grain, body);
 }
 
 std::shared_ptr<StepState> make_step_state(Allocator& allocator, const Stream& stream) {

@@ -32,7 +32,7 @@ void adamw_step(Context& ctx, const AdamW& rule, const Tensor& master, const Ten
                 const Tensor& exp_avg, const Tensor& exp_avg_sq, const Tensor& weights) {
   const StepState& state = *ctx.step_state;
   if (state.finite == 0) return;
-  const auto t = static_cast<double>(state.step);
+  const auto t = static_cast<double>(state.updates);
   const double bias1 = 1.0 - std::pow(static_cast<double>(rule.beta1), t);
   const double bias2 = 1.0 - std::pow(static_cast<double>(rule.beta2), t);
   const AdamWFactors factors = {
@@ -84,6 +84,7 @@ void finish_gradient_norm(Context& ctx, const Tensor& sum, float clip, const Ten
                        static_cast<double>(state.gradient_scale / state.loss_scale);
   norm.data<double>()[0] = value;
   state.finite = std::isfinite(value) ? 1 : 0;
+  state.updates += state.finite;
   const bool clips = clip > 0.0f && value > static_cast<double>(clip);
   state.clip_factor = clips ? static_cast<float>(static_cast<double>(clip) / value) : 1.0f;
 }

@@ -39,7 +39,7 @@ struct AdamWFactors {
 };
 
 __device__ AdamWFactors adamw_factors(const AdamW& rule, const StepState& state) {
-  const auto t = static_cast<double>(state.step);
+  const auto t = static_cast<double>(state.updates);
   const double bias1 = 1.0 - pow(static_cast<double>(rule.beta1), t);
   const double bias2 = 1.0 - pow(static_cast<double>(rule.beta2), t);
   return {gradient_factor(state),
@@ -135,6 +135,7 @@ __global__ void finish_norm_kernel(const double* sum, float clip, double* norm, 
   const double value = sqrt(*sum) * static_cast<double>(state->gradient_scale / state->loss_scale);
   *norm = value;
   state->finite = isfinite(value) ? 1 : 0;
+  state->updates += state->finite;
   const bool clips = clip > 0.0f && value > static_cast<double>(clip);
   state->clip_factor = clips ? static_cast<float>(static_cast<double>(clip) / value) : 1.0f;
 }

@@ -52,8 +52,13 @@ Stage::Stage(ops::Context& ctx, const ProcessGrid& grid, const nn::ModelPlan& pl
   }
   const Tensors gradients = allocate_gradients(ctx);
   for (std::size_t i = 0; i < groups_.size(); ++i) {
-    groups_[i]->materialize(ctx, {options.compute, options.seed, options.trains}, gradients[i]);
+    groups_[i]->materialize(ctx, {options.compute, options.trains}, gradients[i]);
   }
+  if (options.seed) draw_initial_values(ctx, *options.seed);
+}
+
+void Stage::draw_initial_values(ops::Context& ctx, std::uint64_t seed) {
+  for (const nn::FlatGroup* group : groups_) drawn_ += group->draw_initial_values(ctx, seed);
 }
 
 // One block for all groups, since the carriers may round memory up to pages of megabytes. A tied

@@ -54,7 +54,7 @@ class OpsBench {
         shape_{options.batch, model_.context, model_.heads, model_.kv_heads,
                model_.width / model_.heads},
         rows_(options.batch * model_.context) {
-    ops::write_step_state(ctx_, {.step = 1, .random_key = 1, .learning_rate = 1e-6f});
+    ops::write_step_state(ctx_, {.updates = 1, .random_key = 1, .learning_rate = 1e-6f});
   }
 
   void run() {

@@ -122,6 +122,7 @@ ComputeDevice on_gpu(Runtime& runtime, const std::shared_ptr<cuda::Runtime>& cud
   runtime.use_device(cuda, device, backend);
   const std::string carrier = backend == DeviceBackend::kNccl ? nccl_name() : "mpi";
   ops::Context context = ops::make_cuda_context(cuda, device, request.tf32);
+  context.host_threads = request.threads.value_or(runtime.cores());
   return {
       .context = std::move(context),
       .name = properties.name,

@@ -86,6 +86,19 @@ std::vector<std::vector<std::int32_t>> Generator::generate_on_replicas(
   return texts;
 }
 
+Tensor Generator::first_keys(std::span<const std::int32_t> tokens) {
+  const Tensor first = ctx_.allocate_host({std::ssize(tokens)}, DType::kI32);
+  if (cache_.past == 0) document_ = 0;
+  auto place = static_cast<std::int32_t>(cache_.past);
+  for (std::int32_t& key : first.span<std::int32_t>()) {
+    key = document_;
+    // The end of a text belongs to the document that it ends.
+    const auto row = static_cast<std::size_t>(place++ - cache_.past);
+    if (tokens[row] == options_.document_end) document_ = place;
+  }
+  return ops::to_device(ctx_, first);
+}
+
 Tensor Generator::forward(std::span<const std::int32_t> tokens) {
   nn::MicroBatch batch;
   batch.batch = 1;
@@ -93,6 +106,7 @@ Tensor Generator::forward(std::span<const std::int32_t> tokens) {
   const Tensor given = ctx_.allocate_host({batch.length}, DType::kI32);
   std::copy(tokens.begin(), tokens.end(), given.data<std::int32_t>());
   batch.tokens = ops::to_device(ctx_, given);
+  if (options_.document_end) batch.first_key = first_keys(tokens);
   batch.cache = &cache_;
   const std::vector<nn::Values> outputs =
       parallel::PipelineExecutor(ctx_, stage_).forward({&batch, 1});

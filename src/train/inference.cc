@@ -123,10 +123,12 @@ InferenceModel::InferenceModel(ops::Context& ctx, const ProcessGrid& grid,
   parallel::StageOptions options;
   options.compute = compute_type(precision.value_or(training_.run.precision));
   options.trains = false;
+  options.seed = {};
   const nn::ModelPlan plan = models::gpt_plan(model_);
   check_size(checkpoint, plan);
   stage_ = std::make_unique<parallel::Stage>(ctx, grid, plan, options);
-  checkpoint.read(grid.world(), checkpoint_slices(*stage_, nullptr, false));
+  checkpoint.read({grid.world(), grid.model(), &grid.data()},
+                  checkpoint_slices(*stage_, nullptr, false));
   for (const nn::FlatGroup* group : stage_->groups()) group->refresh_weights(ctx);
 }
 

@@ -11,6 +11,7 @@
 #include "trireme/train/inference.h"
 #include "trireme/train/setup.h"
 
+#include "train/run_changes.h"
 #include "train/starting_point.h"
 
 namespace trireme {
@@ -28,6 +29,10 @@ std::string RunCheckpoints::attention_library() const {
                                     run_.config.data.mask_documents);
 }
 
+bool RunCheckpoints::scales_dynamically() const {
+  return !loss_scaling(run_.config).is_fixed();
+}
+
 // What a run used that can change bits: compared on resume.
 std::map<std::string, std::string> RunCheckpoints::recorded_choices() const {
   const ops::Context& ctx = run_.device.context;
@@ -41,59 +46,76 @@ std::map<std::string, std::string> RunCheckpoints::recorded_choices() const {
       {"matmul", std::string(ops::matmul_description(ctx, run_.step.stage().options().compute))}};
 }
 
-void RunCheckpoints::check_data(const Checkpoint& checkpoint) const {
-  const CheckpointInfo& info = checkpoint.info();
-  if (info.seed != static_cast<std::uint64_t>(run_.config.run.seed)) {
-    throw ConfigError(
-        fmt::format("{} was trained with run.seed {}, not {}: the order of the data would change",
-                    checkpoint.path(), info.seed, run_.config.run.seed));
+// A checkpoint of a model with more layers holds all tensors of one with fewer.
+void RunCheckpoints::check_parameters(const Checkpoint& checkpoint) const {
+  std::int64_t held = 0;
+  for (const CheckpointTensor& tensor : checkpoint.contents().tensors) {
+    if (tensor.name.starts_with("parameters/")) held += tensor.shape.elements();
   }
-  const auto tokenizer = info.extra.find(kTokenizerAttribute);
-  if (tokenizer != info.extra.end() &&
-      tokenizer->second != tokenizer_checksum(*run_.data.tokenizer())) {
-    throw DataError(
-        fmt::format("{} was trained on another tokenizer's tokens than those of data.train",
-                    checkpoint.path()));
-  }
+  const std::int64_t wanted =
+      models::gpt_plan(resolve_model(run_.config.model, std::nullopt)).parameters;
+  if (held == wanted) return;
+  throw CheckpointError(
+      fmt::format("{}: holds a model of {} parameters, not of {}: model.* must be what they were",
+                  checkpoint.path(), held, wanted));
 }
 
 RunCheckpoints::Position RunCheckpoints::resume() {
   StartingPoint start(run_.runtime.world(), run_.folder, run_.config.run.resume);
   const std::optional<Checkpoint> checkpoint = start.open();
-  if (checkpoint) restore(*checkpoint);
+  Position position;
+  if (checkpoint) {
+    position = restore(*checkpoint);
+  } else {
+    run_.step.stage().draw_initial_values(run_.device.context,
+                                          static_cast<std::uint64_t>(run_.config.run.seed));
+  }
   // Last: a start that is refused leaves the folder as it is.
-  const bool continues = start.settle(checkpoint);
-  if (!checkpoint) return {.continues = continues};
-  return {checkpoint->info().step, checkpoint->info().samples, continues};
+  position.continues = start.settle(checkpoint);
+  return position;
 }
 
-void RunCheckpoints::restore(const Checkpoint& checkpoint) {
-  check_data(checkpoint);
+RunCheckpoints::Position RunCheckpoints::restore(const Checkpoint& checkpoint) {
   const parallel::Stage& stage = run_.step.stage();
   ops::Context& ctx = run_.device.context;
   std::vector<TensorSlice> slices = checkpoint_slices(stage, &run_.step.optimizer(), false);
   ops::StepState state = ops::read_step_state(ctx);
-  for (TensorSlice& slice : loss_scale_slices(state)) {
-    // A run of another precision has left none.
-    const bool scales = !loss_scaling(run_.config).is_fixed();
-    if (scales && checkpoint.contents().find(slice.name)) slices.push_back(std::move(slice));
+  state.updates = checkpoint.info().step;  // as far as a checkpoint without a count tells
+  // A run of another precision left no loss scale.
+  for (TensorSlice& slice : state_slices(state, scales_dynamically())) {
+    if (checkpoint.contents().find(slice.name)) slices.push_back(std::move(slice));
   }
-  checkpoint.read(run_.runtime.world(), slices);
+  // Shapes first: nobody can accept those.
+  checkpoint.check(run_.runtime.world(), slices);
+  check_parameters(checkpoint);
+  const std::vector<ChangedSetting> changes =
+      changes_since(checkpoint, run_.config, describe_data(run_.data, run_.validation));
+  check_changes(changes, checkpoint, run_.config);
+  checkpoint.read({run_.grid.world(), run_.grid.model(), &run_.grid.data()}, slices);
   ops::write_step_state(ctx, state);
   for (const nn::FlatGroup* group : stage.groups()) group->refresh_weights(ctx);
-  if (run_.runtime.rank() == 0) say_resumed(checkpoint);
+  if (run_.runtime.rank() == 0) say_resumed(checkpoint, changes);
+  return {.step = checkpoint.info().step,
+          .samples = checkpoint.info().samples,
+          .changes = list_of(changes, {OnChange::kOtherRun, OnChange::kResults})};
 }
 
-void RunCheckpoints::say_resumed(const Checkpoint& checkpoint) const {
+void RunCheckpoints::say_resumed(const Checkpoint& checkpoint,
+                                 const std::vector<ChangedSetting>& changes) const {
   print_line(fmt::format("going on from {}, step {}", checkpoint.path(), checkpoint.info().step));
-  std::string changed;
+  const std::string results = list_of(changes, {OnChange::kOtherRun, OnChange::kResults});
+  if (!results.empty()) print_line("changed settings: " + results);
+  std::string rounding = list_of(changes, {OnChange::kRounding});
   for (const auto& [key, value] : recorded_choices()) {
     const auto before = checkpoint.info().extra.find(key);
     if (before == checkpoint.info().extra.end() || before->second == value) continue;
-    changed +=
-        fmt::format("{}{} was {}, is {}", changed.empty() ? "" : "; ", key, before->second, value);
+    rounding +=
+        fmt::format("{}{} was {}, is {}", rounding.empty() ? "" : "; ", key, before->second, value);
   }
-  if (!changed.empty()) print_line("results will agree to rounding, not to the bit: " + changed);
+  if (!rounding.empty()) {
+    print_line(fmt::format("results {}agree to rounding, not to the bit: {}",
+                           results.empty() ? "will " : "would otherwise ", rounding));
+  }
 }
 
 std::string RunCheckpoints::save(const Position& position) {
@@ -103,7 +125,7 @@ std::string RunCheckpoints::save(const Position& position) {
   info.seed = static_cast<std::uint64_t>(run_.config.run.seed);
   info.config = config_to_ini(run_.config);
   info.extra = recorded_choices();
-  info.extra[kTokenizerAttribute] = tokenizer_checksum(*run_.data.tokenizer());
+  info.extra.merge(describe_data(run_.data, run_.validation));
   CheckpointOptions options;
   options.keep = run_.config.checkpoint.keep;
   options.generation = run_.folder.generation();
@@ -111,8 +133,10 @@ std::string RunCheckpoints::save(const Position& position) {
   std::vector<TensorSlice> slices =
       checkpoint_slices(run_.step.stage(), &run_.step.optimizer(), true);
   ops::StepState state = ops::read_step_state(run_.device.context);
-  if (run_.runtime.rank() == 0 && !loss_scaling(run_.config).is_fixed()) {
-    for (TensorSlice& slice : loss_scale_slices(state)) slices.push_back(std::move(slice));
+  if (run_.runtime.rank() == 0) {
+    for (TensorSlice& slice : state_slices(state, scales_dynamically())) {
+      slices.push_back(std::move(slice));
+    }
   }
   return write_checkpoint(run_.runtime.world(), run_.runtime.recorder(), run_.folder.checkpoints(),
                           info, slices, options);

@@ -5,6 +5,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "trireme/config/config.h"
 #include "trireme/io/checkpoint.h"
@@ -26,6 +27,7 @@ class RunCheckpoints {
     const ProcessGrid& grid;
     parallel::TrainerStep& step;
     const TokenDataset& data;
+    const TokenDataset* validation;  // null: there is none
     RunFolder& folder;
   };
   explicit RunCheckpoints(const Run& run) : run_(run) {}
@@ -33,22 +35,25 @@ class RunCheckpoints {
   struct Position {
     std::int64_t step = 0, samples = 0;  // done and consumed
     bool continues = true;               // with what the folder holds; else a branch has begun
+    std::string changes = {};            // that change results, since the checkpoint: a list
   };
-  // Collective over the world. Brings back what run.resume says, or begins at step 0 where there is
-  // nothing to go on from; what is no ancestor of that point leaves the folder's history. Rank 0
-  // says what is done, and what has changed since. Throws ConfigError and DataError where the
-  // checkpoint is of other data, CheckpointError, RunFolderError.
+  // Collective over the world. Brings back what run.resume says, or draws the initial values where
+  // there is nothing to go on from; what is no ancestor of that point leaves the folder's history.
+  // Rank 0 says what is done, and what has changed since. Throws ConfigError where the checkpoint
+  // is of another run and run.accept_changes is false, CheckpointError where it is of a model of
+  // other shapes, RunFolderError.
   Position resume();
 
   // Returns the file's path. Collective over the world.
   std::string save(const Position& position);
 
  private:
-  void restore(const Checkpoint& checkpoint);
-  void check_data(const Checkpoint& checkpoint) const;
-  void say_resumed(const Checkpoint& checkpoint) const;
+  Position restore(const Checkpoint& checkpoint);
+  void check_parameters(const Checkpoint& checkpoint) const;
+  void say_resumed(const Checkpoint& checkpoint, const std::vector<ChangedSetting>& changes) const;
   std::map<std::string, std::string> recorded_choices() const;
   std::string attention_library() const;
+  bool scales_dynamically() const;
 
   Run run_;
 };

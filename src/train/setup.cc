@@ -185,10 +185,17 @@ std::vector<TensorSlice> checkpoint_slices(const parallel::Stage& stage,
   return slices;
 }
 
-std::vector<TensorSlice> loss_scale_slices(ops::StepState& state) {
-  return {TensorSlice::whole("state/loss_scale", Tensor::wrap(std::span(&state.loss_scale, 1))),
-          TensorSlice::whole("state/loss_scale_good_steps",
-                             Tensor::wrap(std::span(&state.good_steps, 1)))};
+std::vector<TensorSlice> state_slices(ops::StepState& state, bool loss_scale) {
+  std::vector<TensorSlice> slices;
+  const auto add = [&slices](std::string name, auto& value) {
+    slices.push_back(
+        TensorSlice::whole("state/" + std::move(name), Tensor::wrap(std::span(&value, 1))));
+  };
+  add("updates", state.updates);
+  if (!loss_scale) return slices;
+  add("loss_scale", state.loss_scale);
+  add("loss_scale_good_steps", state.good_steps);
+  return slices;
 }
 
 nn::MicroBatch make_micro_batch(ops::Context& ctx, const TokenBatch& data, std::int64_t context,

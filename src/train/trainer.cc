@@ -70,6 +70,7 @@ class Trainer {
                                              .grid = grid_,
                                              .step = *step_,
                                              .data = *train_data_,
+                                             .validation = validation_data_.get(),
                                              .folder = *folder_});
     runtime_.set_timeout(hang_limit_.seconds_with_checkpoint(checkpoint_bytes()));
     const RunCheckpoints::Position position = checkpoints_->resume();
@@ -108,8 +109,10 @@ class Trainer {
                      guessed_checkpoint_seconds(), step_number_);
     phases_.done("journal");
     journal_->note(step_number_, "start", phases_.seconds(),
-                   fmt::format("grid {}, first rank on {}; {}", grid_.shape().to_string(),
-                               node_name(), phases_.text()));
+                   fmt::format("grid {}, first rank on {}; {} initial values drawn; {}",
+                               grid_.shape().to_string(), node_name(), step_->stage().drawn(),
+                               phases_.text()));
+    if (!position.changes.empty()) journal_->note(step_number_, "changed", 0.0, position.changes);
     return loop();
   }
 
@@ -135,7 +138,9 @@ class Trainer {
     }
     phases_.done("data");
     plan_ = models::gpt_plan(model);
-    step_.emplace(ctx_, grid_, plan_, step_options(config_));
+    parallel::StepOptions options = step_options(config_);
+    options.stage.seed = {};  // drawn where no checkpoint brings the values
+    step_.emplace(ctx_, grid_, plan_, options);
     queue_.emplace(ctx_, grid_, config_.batch.global * plan_.context);
     phases_.done("model");
     config_.model = written_out(model);

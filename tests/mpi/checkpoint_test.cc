@@ -7,11 +7,13 @@
 #include <string>
 #include <vector>
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 
 #include "trireme/base/error.h"
 
+#include "shared_read.h"
 #include "support/checkpoint_model.h"
 #include "support/mpi_test.h"
 #include "support/temporary_folder.h"
@@ -146,6 +148,42 @@ TEST_F(CheckpointTest, EveryRankMayReadTheWhole) {
   const auto wanted = deal(small_model(), Split::kWhole, 0, 1, 1, false);
   Checkpoint::open(world_, path).read(world_, wanted);
   EXPECT_EQ(wrong_bytes(wanted, 1), 0);
+}
+
+// The world as replicas whose ranks want the same, in runs so short that there are many rounds.
+TEST_F(CheckpointTest, ReplicasReadTheFileOnceAndShareIt) {
+  const std::vector<NamedTensor> tensors = {{"parameters/large", {613, 1030}},
+                                            {"parameters/small", {3, 5}},
+                                            {"parameters/wide", {2, 61, 503}},
+                                            {"state/none", {0, 3}},
+                                            {"state/wide", {153, 103}, DType::kI64}};
+  const std::string path = write_checkpoint(world_, runtime().recorder(), folder_, info(1),
+                                            deal_here(tensors, Split::kFlat, 5, true));
+  const Checkpoint checkpoint = Checkpoint::open(world_, path);
+  const PosixFile file(path, O_RDONLY);
+  for (const int ranks : {1, 2, 4}) {
+    if (world_.size() % ranks != 0) continue;
+    std::vector<int> replica, copies;
+    for (int r = 0; r < world_.size(); ++r) {
+      if (r / ranks == world_.rank() / ranks) replica.push_back(r);
+      if (r % ranks == world_.rank() % ranks) copies.push_back(r);
+    }
+    const auto replica_comm = runtime().group("replica", replica);
+    const auto copies_comm = runtime().group("copies", copies);
+    const ReadGroups groups{world_, *replica_comm, copies_comm.get()};
+    for (const Split reading : kSplits) {
+      const int rank = world_.rank() % ranks;
+      const auto wanted = deal(tensors, reading, rank, ranks, 5, false);
+      checkpoint.read(groups, wanted);
+      EXPECT_EQ(wrong_bytes(wanted, 5), 0);
+      const auto again = deal(tensors, reading, rank, ranks, 5, false);
+      read_shared(groups, file, checkpoint.contents(), again, {4096, 4096, 16384});
+      EXPECT_EQ(wrong_bytes(again, 5), 0) << ranks << ", split " << static_cast<int>(reading);
+    }
+    if (copies.size() == 1) continue;
+    const auto differing = deal(tensors, Split::kRows, world_.rank(), world_.size(), 5, false);
+    EXPECT_THROW(checkpoint.read(groups, differing), InternalError);
+  }
 }
 
 TEST_F(CheckpointTest, OtherModelIsNamed) {

@@ -4,6 +4,7 @@
     python3 cli_inference_test.py TRIREME MPIEXEC
 """
 import re
+import shutil
 import sys
 import unittest
 from pathlib import Path
@@ -57,6 +58,24 @@ class Inference(ProgramTest):
         # the model of ... one of 67: use data of the tokenizer that the model was trained with | 3
         self.expect_refusal(3, "other/train.h5 has a vocabulary of 300 tokens, the model of",
                             "eval", "--checkpoint", "run", "--data", "other/train.h5", before=two)
+
+    def test_generation_masks_documents_where_training_did(self):
+        (self.folder / "short.txt").write_text("%".join("abc"[i % 3] * (i % 4 + 1) for i in range(2000)))
+        self.expect_done("prepare", "short.txt", "--output", "short", "--tokenizer", "byte",
+                         "--document-separator", "%")
+        train = ("train", "--model.preset", "test-gpt", "--model.vocabulary", 257, "--data.train",
+                 "short/train.h5", "--batch.global", 4, "--optim.lr", 1e-2)
+        self.expect_done(*train, "--run.steps", 40, "--data.mask_documents", "true")
+        for masks in ("true", "false"):
+            # The same weights: a step that changes none of them.
+            shutil.copytree(self.folder / "run", self.folder / masks)
+            self.expect_done(*train[:-1], 1e-30, "--run.steps", 41, "--run.folder", masks,
+                             "--data.mask_documents", masks, "--run.accept_changes", "true")
+        texts = [self.run_program("generate", "--checkpoint", run, "--prompt", "a", "--tokens", 60).stdout
+                 for run in ("run", "true", "false")]
+        self.assertGreater(len(texts[0]), 10)
+        self.assertEqual(texts[0], texts[1])
+        self.assertNotEqual(texts[0], texts[2])
 
     def check_draws(self, greedy, two):
         """Each flag of the draws reaches them; prompts and their draws do not depend on ranks."""

@@ -74,7 +74,7 @@ TEST(EvaluationReport, BitsPerByteDivideByTheBytesOfTheText) {
 TEST_F(Evaluate, UniformModelNeedsTheLogarithmOfTheVocabulary) {
   const auto data = open({{shard("a.h5", 101, 99)}, {shard("b.h5", 35, 31)}});
   const ProcessGrid grid(runtime(), {1, 1, runtime().size()});
-  const parallel::Stage stage(ctx_, grid, models::gpt_plan(model_), {.trains = false});
+  const parallel::Stage stage(ctx_, grid, models::gpt_plan(model_), {.trains = false, .seed = {}});
   const EvaluationReport report = evaluate_on(ctx_, stage, *data, 3, false);
   EXPECT_EQ(report.tokens, 136);
   EXPECT_EQ(report.bytes, 130);

@@ -104,6 +104,38 @@ class Generate : public ::testing::TestWithParam<bool> {
         });
   }
 
+  // The loss of `target` behind `text`, computed as in training, without a cache.
+  double training_loss(const parallel::Stage& stage, const Tokens& text, std::int32_t target) {
+    TokenBatch data{
+        .samples = {0}, .tokens = text, .targets = Tokens(text.size(), -1), .first_key = {}};
+    data.targets.back() = target;
+    std::int32_t first = 0;
+    for (std::size_t i = 0; i < text.size(); ++i) {
+      data.first_key.push_back(first);
+      if (text[i] == document_end_) first = static_cast<std::int32_t>(i) + 1;
+    }
+    return parallel::evaluate(
+               ctx_, stage, 1,
+               [&](int) { return make_micro_batch(ctx_, data, std::ssize(text), 0, 1, false); })
+        .loss_sum;
+  }
+  Tokens likeliest_in_training(const parallel::Stage& stage, const Tokens& prompt,
+                               std::int64_t count) {
+    Tokens text = prompt;
+    std::size_t begin = 0;
+    for (std::int64_t i = 0; i < count; ++i) {
+      if (text.size() - begin > context()) begin = text.size() - context() / 2;
+      const Tokens seen(text.begin() + static_cast<std::ptrdiff_t>(begin), text.end());
+      std::vector<double> losses;
+      for (std::int32_t target = 0; target < model_.vocabulary; ++target) {
+        losses.push_back(training_loss(stage, seen, target));
+      }
+      text.push_back(static_cast<std::int32_t>(std::min_element(losses.begin(), losses.end()) -
+                                               losses.begin()));
+    }
+    return {text.begin() + std::ssize(prompt), text.end()};
+  }
+
   Tokens with_cache(const parallel::Stage& stage, const GenerationOptions& options,
                     const Tokens& prompt, std::uint64_t number = 0) {
     Tokens streamed;
@@ -117,6 +149,8 @@ class Generate : public ::testing::TestWithParam<bool> {
   std::size_t context() const { return static_cast<std::size_t>(model_.context); }
 
   models::GptConfig model_ = model_of(GetParam());
+  // Each model's greedy text holds one.
+  const std::int32_t document_end_ = GetParam() ? 7 : 9;
   ops::Context ctx_ = ops::make_cpu_context(1);
   ProcessGrid alone_{runtime(), {1, 1, 1}, {runtime().rank()}};
 };
@@ -247,6 +281,29 @@ TEST_P(Generate, LogitsAreThoseOfTraining) {
                         }).loss_sum;
     EXPECT_NEAR(
         loss, std::log(sum) - double{logits.span<float>()[static_cast<std::size_t>(target)]}, 1e-4);
+  }
+}
+
+// A model that was trained with data.mask_documents sees as far back as it did in training: in a
+// prompt of several documents, behind an end of text that it writes itself, and in a text that
+// outgrows the context.
+TEST_P(Generate, DocumentsAreMaskedAsInTraining) {
+  const auto reference = make_stage(ctx_, alone_, model_);
+  const Tokens prompt = {3, 14, document_end_, 15, 9, 26, document_end_, 5};
+  constexpr std::int64_t kCount = 24;
+  const auto generate = [&](const parallel::Stage& stage, std::optional<std::int32_t> end) {
+    return with_cache(
+        stage, {.sampling = kGreedy, .tokens = kCount, .stop_token = {}, .document_end = end},
+        prompt);
+  };
+  const Tokens expected = likeliest_in_training(*reference, prompt, kCount);
+  EXPECT_NE(std::find(expected.begin(), expected.end() - 4, document_end_), expected.end() - 4)
+      << "no end of text was written: choose another token for it";
+  EXPECT_NE(generate(*reference, {}), expected);
+  for (const GridShape& shape : grids(runtime().size())) {
+    const ProcessGrid grid(runtime(), shape);
+    EXPECT_EQ(generate(*make_stage(ctx_, grid, model_), document_end_), expected)
+        << shape.to_string();
   }
 }
 

@@ -27,10 +27,12 @@ parallel::StepOptions options_of(DType compute, const ops::LossScaling& scaling)
 
 class Training {
  public:
-  Training(const GridShape& shape, DType compute, const ops::LossScaling& scaling)
+  Training(const GridShape& shape, DType compute, const ops::LossScaling& scaling,
+           int steps_before = 0)
       : grid_(runtime(), shape),
         step_(ctx_, grid_, models::gpt_plan(models::gpt_preset("test-gpt")),
-              options_of(compute, scaling)) {}
+              options_of(compute, scaling)),
+        number_(steps_before) {}
 
   parallel::StepResult train() {
     const parallel::MicroBatchShare mine =
@@ -63,7 +65,7 @@ class Training {
   ops::Context ctx_ = ops::make_cpu_context(1);
   ProcessGrid grid_;
   parallel::TrainerStep step_;
-  int number_ = 0;
+  int number_;
 };
 
 std::vector<GridShape> grids() {
@@ -99,6 +101,22 @@ TEST(LossScaling, AScaleThatOverflowsIsHalvedUntilItDoesNot) {
     for (int i = 0; i < 20; ++i) result = training.train();
     EXPECT_TRUE(result.finite);
     EXPECT_LT(result.loss, 0.99 * first) << grid.to_string();
+  }
+}
+
+// AdamW counts updates: after skipped steps its first one is that of a fresh run, to the bit.
+TEST(LossScaling, SkippedStepsDoNotCountForAdamW) {
+  for (const GridShape& grid : grids()) {
+    Training late(grid, DType::kF16, {.initial = 0x1p20f, .largest = 0x1p20f});
+    int skipped = 0;
+    parallel::StepResult result = late.train();
+    for (; !result.finite && skipped < 20; result = late.train()) ++skipped;
+    ASSERT_TRUE(result.finite);
+    EXPECT_GE(skipped, 3);
+    Training fresh(grid, DType::kF16, {.initial = static_cast<float>(result.loss_scale)}, skipped);
+    EXPECT_TRUE(fresh.train().finite);
+    EXPECT_EQ(late.bytes(), fresh.bytes()) << grid.to_string() << ", " << skipped << " skipped";
+    EXPECT_EQ(ops::read_step_state(late.context()).updates, 1);
   }
 }
 

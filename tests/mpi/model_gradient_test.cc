@@ -84,6 +84,7 @@ class Layers : public ::testing::Test {
     parameters.form_groups("layer");
     for (const auto& group : parameters.groups()) {
       group->materialize(ctx_, {}, ctx_.allocate({group->elements()}, DType::kF32));
+      group->draw_initial_values(ctx_, 1);
     }
   }
 

@@ -285,14 +285,68 @@ class Train(unittest.TestCase):
         self.assertEqual(len(lines), 1, done.stderr)
         self.assertRegex(lines[0], r"flipped.h5: damaged: tokens 8192 to 10239 \(block 4\) do not match")
 
-    def test_checkpoint_of_another_model_or_seed(self):
-        for name, more, status in (("model", ["--model.width", "64"], 4), ("seed", ["--run.seed", "9"], 2)):
-            with self.subTest(name):
-                self.start_over_from("other-" + name, 20)
+    def test_changed_settings_are_listed(self):
+        self.start_over_from("changed", 20)
+        self.train("changed", 2, "--grid.data", "2", "--run.steps", "30", "--optim.lr", "1e-3", "--batch.micro", "3",
+                   "--log.every", "500")
+        changes = ("run.steps was 60, is 30; optim.lr was 0.003, is 0.001; schedule.warmup was 6, is 3; "
+                   "schedule.decay was 54, is 27")
+        self.assertIn(f"changed settings: {changes}\n", self.output)
+        self.assertIn("results would otherwise agree to rounding, not to the bit: batch.micro was 2, is 3\n",
+                      self.output)
+        events = self.events("changed")
+        self.assertEqual([event["detail"] for event in events if event["event"] == "changed"], [changes])
+        # A start draws initial values only where no checkpoint brings them.
+        drawn = [event["detail"].split("; ")[1] for event in events if event["event"] == "start"]
+        self.assertEqual(drawn, ["33312 initial values drawn", "0 initial values drawn"])
+
+    def events(self, run):
+        return [json.loads(line) for line in (self.folder / run / "events.jsonl").read_text().splitlines()]
+
+    def test_a_checkpoint_of_another_run_needs_consent(self):
+        self.start_over_from("other", 20)
+        (self.folder / "other.txt").write_text("".join(f"line {i * i % 97}\n" for i in range(900)))
+        subprocess.run([PROGRAM, "prepare", "--input", self.folder / "other.txt", "--output", self.folder / "other-data",
+                        "--tokenizer", "byte"], check=True, capture_output=True)
+        more = ["--grid.data", "2", "--run.seed", "9", "--batch.global", "24", "--model.dropout", "0", "--optim.clip",
+                "2", "--run.steps", "22", "--data.train", str(self.folder / "other-data/train.h5")]
+        others = (r"run\.seed was 1, is 9; model\.dropout was 0\.1\d*, is 0; batch\.global was 12, is 24; "
+                  r"data\.train was \(weight 1, shards 1, tokens ")
+        before = self.metrics("other")
+        self.assertEqual(self.train("other", 2, *more, status=2), before)
+        line = [line for line in self.output.splitlines() if line.startswith("trireme: ")]
+        self.assertEqual(len(line), 1, self.output)
+        # bad input: `train`: checkpoint of other data, `batch.global`, seed, or model keys that change no
+        # shape | ... is of another run: run.seed was 1, is 9; ...; also changed: ...;
+        # --run.accept_changes true goes on from it all the same, ... | 2
+        self.assertRegex(line[0], f"step-00000020.h5 is of another run: {others}")
+        self.assertIn("; also changed: run.steps was 60, is 22; optim.clip was 1, is 2; ", line[0])
+        self.assertIn("--run.accept_changes true goes on from it all the same", line[0])
+        self.train("other", 2, *more, "--run.accept_changes", "true")
+        self.assertIn("changed settings: run.steps was 60, is 22; run.seed was 1, is 9; ", self.output)
+        # It is the run of the new settings from here on.
+        self.train("other", 2, *more, "--run.steps", "23")
+        self.assertIn("changed settings: run.steps was 22, is 23; ", self.output)
+        self.assertNotIn("run.seed was", self.output)
+
+    def test_data_may_move(self):
+        shutil.copytree(self.folder / "data", self.folder / "moved-data")
+        self.start_over_from("moved", 40)
+        self.assertEqual(self.train("moved", 2, "--grid.data", "2", "--data.train", str(self.folder / "moved-data"),
+                                    "--data.validation", str(self.folder / "moved-data")), self.whole)
+        self.assertNotIn("changed settings", self.output)
+
+    def test_a_checkpoint_of_other_shapes_is_refused(self):
+        self.start_over_from("shapes", 20)
+        for more, words in ((["--model.width", "64"], "the model wants"),
+                            (["--model.layers", "1"], "holds a model of ")):
+            with self.subTest(more):
                 # bad input: `train`: checkpoint of another model | names the first tensor and both shapes |
                 # 4
-                # bad input: `train`: checkpoint of another seed | ... was trained with run.seed ... | 2
-                self.train("other-" + name, 2, "--grid.data", "2", *more, status=status)
+                # bad input: `train`: checkpoint of a model with more or fewer tensors | ...: holds a model
+                # of ... parameters, not of ... | 4
+                self.train("shapes", 2, "--grid.data", "2", "--run.accept_changes", "true", *more, status=4)
+                self.assertIn(words, self.output)
 
     def test_damaged_checkpoint_is_passed_over(self):
         self.copy_of_whole("damaged")

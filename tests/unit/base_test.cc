@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <new>
 #include <set>
+#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -39,6 +40,28 @@ TEST(Philox, NormalHasUnitMoments) {
   }
   EXPECT_NEAR(sum / kCount, 0.0, 0.015);  // 4.7 standard errors
   EXPECT_NEAR(squares / kCount, 1.0, 0.025);
+}
+
+// The formula written out once more: a compiler or a vectorised form must not change a bit.
+TEST(Philox, ARunOfNormalsHasTheBitsOfEach) {
+  const std::uint64_t key = philox_key(3, "test");
+  for (const std::uint64_t first :
+       {std::uint64_t{0}, std::uint64_t{1}, std::uint64_t{6}, (std::uint64_t{1} << 34) - 5}) {
+    std::vector<float> run(1003);
+    philox_normals(key, first, run);
+    for (std::size_t i = 0; i < run.size(); ++i) {
+      const std::uint64_t index = first + i, block = index / 4;
+      EXPECT_EQ(run[i], philox_normal_at(key, index)) << index;
+      const Philox4 draw = philox4x32(
+          {static_cast<std::uint32_t>(block), static_cast<std::uint32_t>(block >> 32), 1, 0}, key);
+      const std::size_t pair = index % 4 / 2 * 2;
+      const double radius = std::sqrt(-2.0 * std::log(double{philox_uniform(draw[pair])}));
+      const volatile double angle =
+          2.0 * 3.14159265358979323846 * double{philox_uniform(draw[pair + 1])};
+      const double turned = index % 2 == 0 ? std::cos(angle) : std::sin(angle);
+      EXPECT_EQ(run[i], static_cast<float>(radius * turned)) << index;
+    }
+  }
 }
 
 TEST(Philox, KeysDifferByPurposeAndSeed) {

@@ -52,7 +52,7 @@ class ConfigFile : public ::testing::Test {
 // Every key with another value than its default.
 Config every_key_changed() {
   Config config;
-  config.run = {"out folder", 7, 3, 2, "a/step.h5", "cuda", "fp16"};
+  config.run = {"out folder", 7, 3, 2, "a/step.h5", true, "cuda", "fp16"};
   config.model = {"gpt2-124m", 3,        48,       6,    2,     96,    500,     32,
                   "rms",       "swiglu", "rotary", true, false, 0.125, 500000.0};
   config.data = {{{"a.h5", 1}, {"b,c.h5", 0.1}}, {{"v.h5", 1}}, true};
@@ -81,7 +81,87 @@ TEST(Config, EveryKeyIsWrittenOnce) {
   std::size_t assignments = 0;
   for (std::size_t at = 0; (at = ini.find(" = ", at)) != std::string::npos; ++at) ++assignments;
   EXPECT_EQ(assignments, options.names().size());
-  EXPECT_EQ(options.names().size(), 58u);
+  EXPECT_EQ(options.names().size(), 59u);
+}
+
+// A new key must say what its change means for a run that goes on.
+TEST(Config, EveryKeySaysWhatItsChangeMeans) {
+  for (const OptionDescription& key : describe_config().options) {
+    if (key.name == "config") continue;  // no key: it names a file
+    EXPECT_NE(key.on_change, OnChange::kNotOfRuns) << key.name;
+    // What may never need the user's consent, and what always does.
+    const std::string section = key.name.substr(0, key.name.find('.'));
+    if (section == "log" || section == "checkpoint" || section == "eval") {
+      EXPECT_NE(key.on_change, OnChange::kOtherRun) << key.name;
+    }
+    if (section == "optim" || section == "schedule") {
+      EXPECT_EQ(key.on_change, OnChange::kResults) << key.name;
+    }
+  }
+}
+
+// "optim.lr was 0.001, is 0.002; ..."
+std::string changes(const std::string& before, const Config& now) {
+  std::string text;
+  for (const ChangedSetting& change : changed_settings(before, "before", now)) {
+    text += (text.empty() ? "" : "; ") + change.text();
+  }
+  return text;
+}
+
+TEST(Config, ChangesThatCanChangeResultsAreListed) {
+  Config before;
+  before.model.dropout = 0.0;
+  const std::string ini = config_to_ini(before);
+  EXPECT_EQ(changes(ini, before), "");
+  Config now = before;
+  now.optim.lr = 2e-3;
+  now.batch.global = 64;
+  now.model.dropout = 0.1;
+  now.run.seed = 7;
+  now.grid.sequence_parallel = true;
+  EXPECT_EQ(changes(ini, now),
+            "run.seed was 1, is 7; model.dropout was 0, is 0.1; batch.global was 32, is 64; "
+            "optim.lr was 0.001, is 0.002; grid.sequence_parallel was false, is true");
+  // Paths, logs, checkpoints and communication; and what is compared by what it comes to.
+  now = before;
+  now.run.folder = "elsewhere";
+  now.run.resume = "never";
+  now.run.threads = 3;
+  now.run.accept_changes = true;
+  now.data.train = {{"moved.h5"}};
+  now.log.every = 7;
+  now.checkpoint.keep = 9;
+  now.comm.timeout = 5;
+  now.grid.tensor = 2;
+  EXPECT_EQ(changes(ini, now), "");
+}
+
+TEST(Config, LengthsThatFollowFromTheStepsAreComparedAsWhatTheyComeTo) {
+  const Config before;
+  Config now = before;
+  now.run.steps = 2000;
+  EXPECT_EQ(changes(config_to_ini(before), now),
+            "run.steps was 1000, is 2000; schedule.decay was 900, is 1900");
+  now.run.steps = 500;
+  EXPECT_EQ(changes(config_to_ini(before), now),
+            "run.steps was 1000, is 500; schedule.warmup was 100, is 50; "
+            "schedule.decay was 900, is 450");
+  now = before;
+  now.schedule.warmup = 100;  // what it was
+  EXPECT_EQ(changes(config_to_ini(before), now), "");
+  now.schedule.name = "constant";
+  EXPECT_EQ(changes(config_to_ini(before), now).find("schedule.name was cosine, is constant"), 0u);
+}
+
+// Neither keys that an older version did not have, nor those of a newer one.
+TEST(Config, WhatWasNotRecordedIsNotCompared) {
+  Config now;
+  now.batch.micro = 2;
+  now.model.width = 64;
+  now.run.steps = 3;
+  EXPECT_EQ(changes("[optim]\nlr = 0.5\nnovel = 3\n[new]\nkey = 1\n", now),
+            "optim.lr was 0.5, is 0.001");
 }
 
 TEST(Config, ModelKeysStayUnsetUntilGiven) {

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -37,6 +38,37 @@ class Attention : public testing::OpsTest {
     testing::expect_close(r.out, testing::reference::attention(s, qkv, first_key),
                           testing::tolerance("attention", dtype()),
                           "length " + std::to_string(s.length));
+  }
+  // Of sequences that a cache gets in pieces, with key and value heads half as many as queries.
+  void expect_cached_follows(const AttentionShape& whole,
+                             const std::vector<std::int32_t>& first_key) {
+    const Values qkv = random_qkv(whole);
+    const Values expected = testing::reference::attention(whole, qkv, first_key);
+    const std::int64_t width = whole.heads * whole.head_size;
+    const Tensor keys = output({whole.batch, 80, width / 2}), values = output(keys.shape());
+    std::int64_t past = 0;
+    for (const std::int64_t count : {66, 1, 3, 1, 4}) {
+      AttentionShape part = whole;
+      part.length = count;
+      Values rows, wanted;
+      std::vector<std::int32_t> first;
+      for (std::int64_t b = 0; b < whole.batch; ++b) {
+        const std::int64_t row = b * whole.length + past;
+        const auto add = [&](const auto& from, std::int64_t size, auto& to) {
+          if (from.empty()) return;
+          to.insert(to.end(), from.begin() + row * size, from.begin() + (row + count) * size);
+        };
+        add(qkv, whole.row(), rows);
+        add(expected, width, wanted);
+        add(first_key, 1, first);
+      }
+      const Tensor out = output({whole.batch * count, width});
+      ops::attention_cached(ctx, part, qkv_tensor(part, rows), past, first_key_tensor(first), keys,
+                            values, out);
+      testing::expect_close(out, wanted, testing::tolerance("attention", dtype()),
+                            "past " + std::to_string(past));
+      past += count;
+    }
   }
   // The gradient by every element of qkv (or by every `stride`th), by finite differences.
   void check_backward(const AttentionShape& s, const std::vector<std::int32_t>& first_key,
@@ -134,36 +166,29 @@ TEST_P(Attention, SameBitsAtAnyThreadCount) {
   }
 }
 
-// Prefill of a prompt, then position by position, gives what the whole sequence gives at once.
+// Prefill of a prompt, then position by position, gives what the whole sequence gives at once: with
+// and without documents, which begin at other places in each sample.
 TEST_P(Attention, CachedFollowsTheWhole) {
   const AttentionShape whole = {2, 75, 4, 2, 8};
   const Values qkv = random_qkv(whole);
   const Tensor qkv_t = qkv_tensor(whole, qkv);
-  const Values expected = testing::reference::attention(whole, qkv, {});
-  const Tensor keys = output({2, 80, 16}), values = output({2, 80, 16});
-  std::int64_t past = 0;
-  for (const std::int64_t count : {66, 1, 3, 1, 4}) {
-    AttentionShape part = whole;
-    part.length = count;
-    Values rows, wanted;
-    for (std::int64_t b = 0; b < 2; ++b) {
-      const auto row = static_cast<std::ptrdiff_t>(b * 75 + past);
-      rows.insert(rows.end(), qkv.begin() + row * whole.row(),
-                  qkv.begin() + (row + count) * whole.row());
-      wanted.insert(wanted.end(), expected.begin() + row * 32,
-                    expected.begin() + (row + count) * 32);
+  std::vector<std::int32_t> documents;
+  for (const std::vector<std::int32_t>& starts : {std::vector{0, 20, 68, 71}, {0, 66, 67}}) {
+    for (int t = 0; t < 75; ++t) {
+      documents.push_back(*std::prev(std::upper_bound(starts.begin(), starts.end(), t)));
     }
-    const Tensor out = output({2 * count, 32});
-    ops::attention_cached(ctx, part, qkv_tensor(part, rows), past, keys, values, out);
-    testing::expect_close(out, wanted, testing::tolerance("attention", dtype()),
-                          "past " + std::to_string(past));
-    past += count;
   }
+  expect_cached_follows(whole, qkv, {});
+  expect_cached_follows(whole, qkv, documents);
   AttentionShape more = whole;
   more.length = 6;
-  EXPECT_THROW(ops::attention_cached(ctx, more, output({12, more.row()}), past, keys, values,
-                                     output({12, 32})),
+  const Tensor cache = output({2, 80, 16});
+  const Tensor rows = output({12, more.row()}), out = output({12, 32});
+  EXPECT_THROW(ops::attention_cached(ctx, more, rows, 75, Tensor(), cache, cache, out),
                InternalError);
+  EXPECT_THROW(
+      ops::attention_cached(ctx, more, rows, 0, first_key_tensor({0, 0, 0}), cache, cache, out),
+      InternalError);
 }
 
 TEST_P(Attention, NotANumberReachesOnlyLaterPositions) {

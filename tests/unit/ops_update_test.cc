@@ -27,7 +27,7 @@ class Update : public testing::OpsTest {
   Update() { set(state); }
 
   ops::StepState state = {
-      .step = 3, .learning_rate = 0.01f, .gradient_scale = 0.25f, .clip_factor = 0.5f};
+      .updates = 3, .learning_rate = 0.01f, .gradient_scale = 0.25f, .clip_factor = 0.5f};
   const Values gradient = testing::rounded(testing::random_values(2, kCount), DType::kF32);
   const Tensor master = fp32(testing::random_values(1, kCount));
   const Tensor gradient_t = fp32(gradient);
@@ -44,10 +44,10 @@ TEST_P(Update, AdamW) {
   const ops::AdamW rule = {.beta1 = 0.9f, .beta2 = 0.95f, .epsilon = 1e-8f, .weight_decay = 0.1f};
   Values p = testing::values_of(master), m = testing::values_of(exp_avg),
          v = testing::values_of(exp_avg_sq);
-  for (; state.step < 6; ++state.step) {
+  for (; state.updates < 6; ++state.updates) {
     set(state);
     ops::adamw_step(ctx, rule, master, gradient_t, exp_avg, exp_avg_sq, weights);
-    const auto t = static_cast<double>(state.step);
+    const auto t = static_cast<double>(state.updates);
     for (std::size_t i = 0; i < p.size(); ++i) {
       const double g = gradient[i] * 0.125;
       m[i] = 0.9f * m[i] + (1.0 - 0.9f) * g;
@@ -141,11 +141,14 @@ TEST_P(Update, GradientNormClipsAndFlags) {
   EXPECT_EQ(finish(64.0, 1.0f).clip_factor, 0.25f);
   EXPECT_EQ(norm, 4.0);
   EXPECT_EQ(finish(64.0, 1.0f).finite, 1);
-  EXPECT_EQ(finish(64.0, 5.0f).clip_factor, 1.0f);  // below the limit
-  EXPECT_EQ(finish(64.0, 0.0f).clip_factor, 1.0f);  // no limit
+  EXPECT_EQ(ops::read_step_state(ctx).updates, 3 + 2);  // what the optimizer does next is counted
+  EXPECT_EQ(finish(64.0, 5.0f).clip_factor, 1.0f);      // below the limit
+  EXPECT_EQ(finish(64.0, 0.0f).clip_factor, 1.0f);      // no limit
   for (const double bad :
        {std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity()}) {
+    const std::int64_t updates = ops::read_step_state(ctx).updates;
     EXPECT_EQ(finish(bad, 1.0f).finite, 0);
+    EXPECT_EQ(ops::read_step_state(ctx).updates, updates);
   }
   EXPECT_EQ(finish(4.0, 1.0f).finite, 1);  // the flag is that of this step
 }
@@ -213,7 +216,7 @@ TEST_P(Update, RefusesWhatDoesNotFit) {
                InternalError);
   EXPECT_THROW(sum_of_squares(testing::make_zeros(ctx, {3}, DType::kBF16)), InternalError);
   if (ctx.device.kind == DeviceKind::kCpu) {  // elsewhere the host does not see it
-    state.step = 0;
+    state.updates = 0;
     set(state);
     EXPECT_THROW(ops::adamw_step(ctx, {}, master, gradient_t, exp_avg, exp_avg_sq, weights),
                  InternalError);

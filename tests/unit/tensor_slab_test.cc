@@ -1,6 +1,7 @@
 #include "tensor_slab.h"
 
 #include <cstdint>
+#include <map>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -76,6 +77,39 @@ TEST(TensorSlab, RunsJoinWhatIsWholeInTensorAndMemory) {
   EXPECT_EQ(runs[2].global, 30);
   EXPECT_EQ(runs[2].memory, 12);
   EXPECT_EQ(runs[2].count, 4);
+}
+
+// Every part of a tensor gives the same elements as the whole, cut at the part's ends.
+TEST(TensorSlab, RunsWithinAPartAreThoseOfTheWholeCutThere) {
+  std::vector<float> memory(6 * 5 * 7);
+  TensorSlice columns;
+  columns.global = {3, 5, 11};
+  columns.start = {1, 0, 2};
+  columns.extent = {2, 5, 7};
+  columns.local = Tensor::wrap(memory.data(), {2, 6, 7}, DType::kF32);
+  TensorSlice flat = columns;
+  flat.range = FlatRange{4, 61};
+  for (const TensorSlice& slice : {columns, flat}) {
+    std::map<std::int64_t, std::int64_t> all;  // from the tensor to memory, element by element
+    const auto add_to = [](std::map<std::int64_t, std::int64_t>& to) {
+      return [&to](const trireme::Run& run) {
+        for (std::int64_t i = 0; i < run.count; ++i) to[run.global + i] = run.memory + i;
+      };
+    };
+    for (const hdf5::Box& box : boxes_of(slice)) for_each_run(slice, box, add_to(all));
+    ASSERT_EQ(std::ssize(all), slice.elements());
+    for (std::int64_t begin = 0; begin <= 165; begin += 4) {
+      for (const std::int64_t end : {begin, begin + 1, begin + 9, begin + 60}) {
+        std::map<std::int64_t, std::int64_t> some;
+        for (const hdf5::Box& box : boxes_of(slice)) {
+          for_each_run(slice, box, {begin, end}, add_to(some));
+        }
+        const std::map<std::int64_t, std::int64_t> expected(all.lower_bound(begin),
+                                                            all.lower_bound(end));
+        EXPECT_EQ(some, expected) << begin << " to " << end;
+      }
+    }
+  }
 }
 
 TEST(TensorSlab, SlicesBeyondTheTensorOrTheirMemoryAreRefused) {

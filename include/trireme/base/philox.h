@@ -5,6 +5,7 @@
 
 #include <array>
 #include <cstdint>
+#include <span>
 #include <string_view>
 
 namespace trireme {
@@ -45,6 +46,8 @@ constexpr float philox_uniform_at(std::uint64_t key, std::uint64_t index) {
 
 // Element `index` of the stream `key`: standard normal (Box-Muller).
 float philox_normal_at(std::uint64_t key, std::uint64_t index);
+// Elements `first`, first + 1, ... of it: the same bits, at a quarter of the draws.
+void philox_normals(std::uint64_t key, std::uint64_t first, std::span<float> to);
 
 // A keyed pseudo-random permutation of [0, count): where `index` goes. Feistel network with cycle
 // walking; needs no table, so a position in a shuffled data set is one number. 0 <= index < count.

@@ -21,6 +21,7 @@ struct Config {
     std::int64_t seed = 1;
     std::optional<int> threads;
     std::string resume = "auto";  // or "never", or the path of a checkpoint
+    bool accept_changes = false;
     std::string device = "auto";
     std::string precision = "fp32";
     bool operator==(const Run&) const = default;
@@ -145,6 +146,20 @@ std::vector<std::string> config_to_flags(const Config& config);
 std::string config_to_ini(const Config& config);
 // `origin` names the text in errors. Checks each value, but not the keys against each other.
 Config config_from_ini(std::string_view text, const std::string& origin);
+
+// A setting that is not what it was.
+struct ChangedSetting {
+  std::string name, before, now;
+  OnChange on_change = OnChange::kResults;
+
+  std::string text() const;  // "optim.lr was 0.001, is 0.002"
+};
+// What of `now` can change results or rounding and differs from `before`, the INI text of another
+// start's resolved configuration, in the order of the table of keys. Lengths of schedule.* are
+// compared as they follow from run.steps. Keys of OnChange::kCompared are not compared here, and
+// neither are keys that `before` does not have. `origin` names the text in errors.
+std::vector<ChangedSetting> changed_settings(std::string_view before, const std::string& origin,
+                                             const Config& now);
 
 // The number that optim.loss_scale is, or nothing where it is dynamic. Throws ConfigError where it
 // is neither, or beyond what fp16 can take.

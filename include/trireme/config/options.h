@@ -6,6 +6,7 @@
 #include <functional>
 #include <limits>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -47,12 +48,23 @@ std::string write_value(double value);
 std::string write_value(const std::string& value);
 std::string write_value(const std::vector<WeightedPath>& value);
 
+// What it means for a run that goes on when a key has another value than before.
+enum class OnChange {
+  kNotOfRuns,  // no key of a run
+  kNothing,    // no result changes: paths, what is logged, how often a checkpoint is written
+  kRounding,   // results agree to rounding
+  kResults,    // results change
+  kOtherRun,   // it is another run: the user must agree
+  kCompared,   // what it comes to is compared instead: grid, device, contents of the data
+};
+
 // What a user is told of a key. `default_text` is "auto" where the value follows from elsewhere.
 struct OptionDescription {
   std::string name, unit, help, default_text;
   std::string placeholder;  // what stands for the value: "N", "X", "TEXT", "true|false", ...
   std::vector<std::string> choices = {};  // empty: any value
   std::vector<std::string> aliases = {};
+  OnChange on_change = OnChange::kNotOfRuns;
 };
 
 // What a user is told of a command: --help, the manual page and the shells' completions are written
@@ -87,17 +99,25 @@ class Options {
   // name without is a flag alone. `unit` may be empty. Keys of a section are declared together.
   template <class T>
   void add(const std::string& name, T& target, const std::string& unit, const std::string& help,
-           const Limit& limit = {}) {
-    add_key({{name, unit, help, write_value(target), placeholder(target), limit.choices},
-             [&target, limit](std::string_view text) { return read_value(text, target, limit); },
-             [&target] { return std::optional<std::string>(write_value(target)); }});
+           const Limit& limit = {}, OnChange on_change = OnChange::kNotOfRuns) {
+    add_key(
+        {{name, unit, help, write_value(target), placeholder(target), limit.choices, {}, on_change},
+         [&target, limit](std::string_view text) { return read_value(text, target, limit); },
+         [&target] { return std::optional<std::string>(write_value(target)); }});
   }
   // Where no value is given it follows from elsewhere; `auto` says so explicitly.
   template <class T>
   void add(const std::string& name, std::optional<T>& target, const std::string& unit,
-           const std::string& help, const Limit& limit = {}) {
-    add_key({{name, unit, help, target ? write_value(*target) : "auto", placeholder(T()),
-              limit.choices},
+           const std::string& help, const Limit& limit = {},
+           OnChange on_change = OnChange::kNotOfRuns) {
+    add_key({{name,
+              unit,
+              help,
+              target ? write_value(*target) : "auto",
+              placeholder(T()),
+              limit.choices,
+              {},
+              on_change},
              [&target, limit](std::string_view text) {
                T value{};
                const bool automatic = text == "auto";
@@ -130,6 +150,11 @@ class Options {
   void ignore_section(const std::string& section) { ignored_section_ = section; }
   // The values that are not the defaults, as flags: "--model.layers=8".
   std::vector<std::string> to_flags() const;
+  // Takes over what of INI text is a key of this table and a value that it may have: text that
+  // another version wrote. Returns the names of these keys.
+  std::set<std::string> take_over(std::string_view text, const std::string& origin);
+  // The value of a key now, as text; "auto" where it follows from elsewhere.
+  std::string value_of(const std::string& name) const;
   // The values now, as INI text that parses back to them. Values that follow from elsewhere are
   // left out.
   std::string to_ini() const;

@@ -73,6 +73,16 @@ CheckpointContents inspect_checkpoint(const std::string& path);
 // Checks everything, by this process alone. Throws CheckpointError.
 CheckpointContents verify_checkpoint(const std::string& path);
 
+// How the ranks that read a checkpoint hang together: the world is `copies` replicas. Of one
+// replica's ranks each wants what it will, together at least once every element that any rank
+// wants; the ranks of `copies` want the same as one another, and are numbered alike in it.
+struct ReadGroups {
+  Communicator& world;
+  Communicator& replica;           // the ranks of this rank's replica
+  Communicator* copies = nullptr;  // those that want what this rank wants, one of each replica;
+                                   // none: there is one replica
+};
+
 // A checkpoint of which every byte was checked, open for reading.
 class Checkpoint {
  public:
@@ -84,8 +94,14 @@ class Checkpoint {
   const CheckpointInfo& info() const;
   const CheckpointContents& contents() const;
 
+  // Collective over comm. Throws what read would throw for these slices, and reads nothing.
+  void check(Communicator& comm, std::span<const TensorSlice> wanted) const;
+
   // Collective over comm. Fills the slices, any slices on any grid. Throws CheckpointError, the
   // same on all ranks, that names the first tensor that is missing or of another shape or type.
+  // The world reads each byte of the file once, in long runs, and hands the elements around.
+  void read(const ReadGroups& groups, std::span<const TensorSlice> wanted) const;
+  // The same without copies: each rank of comm wants what it will.
   void read(Communicator& comm, std::span<const TensorSlice> wanted) const;
 
  private:

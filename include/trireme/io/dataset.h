@@ -76,6 +76,9 @@ class TokenDataset {
   std::int32_t end_of_text() const;
   TokenizerPtr tokenizer() const;
   const std::vector<TokenShardInfo>& shards() const;
+  // What the data are, wherever they lie: for each part of the mixture a line of its weight,
+  // shards, tokens, documents, and a checksum of the checksums in the shards' headers.
+  std::string contents() const;
   // Where a sample lies: the shard's index and the sample's number in it.
   struct Place {
     std::size_t shard;

@@ -27,7 +27,9 @@ struct MicroBatch {
   Tensor tokens;   // (rows) int32; undefined where this stage has no use for them
   Tensor targets;  // (rows) int32, ops::kMaskedTarget where there is none; undefined in generation
   std::int64_t target_count = 0;  // of those that are not masked: what the host knows of them
-  Tensor first_key;  // (rows) int32, or undefined: attention reaches back to the sample's start
+  // (rows) int32: the first position of the sample (of the cache, in generation) that attention
+  // reaches back to; undefined: the very first.
+  Tensor first_key;
   Tensor samples;    // (batch) int64: global sample numbers, for random draws
   bool training = false;
   Tensor loss_sum;                 // (1) fp64: loss blocks add the sum over their targets

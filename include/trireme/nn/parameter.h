@@ -28,9 +28,7 @@ struct Placement {
 // What parameters are held for.
 struct ParameterUse {
   DType compute = DType::kF32;
-  std::uint64_t seed = 1;  // of the initial values
-  // False: no gradients, and zeroes for initial values, since all come from a checkpoint.
-  bool trains = true;
+  bool trains = true;  // false: no gradients
 };
 
 // How a parameter gets its first values: from seed, name and global index, so equal on every grid.
@@ -97,9 +95,13 @@ class FlatGroup {
  public:
   FlatGroup(std::string name, std::vector<Parameter*> parameters);
 
-  // Allocates, gives the parameters their views, and fills in the initial values. fp32 compute
-  // shares weights and master values. `gradients`: (elements) fp32; undefined where nothing trains.
+  // Allocates and gives the parameters their views. All values are zero. fp32 compute shares weights
+  // and master values. `gradients`: (elements) fp32; undefined where nothing trains.
   void materialize(ops::Context& ctx, const ParameterUse& use, const Tensor& gradients);
+
+  // Fills in the initial values of a fresh model, on all threads of the rank: the same bits with
+  // any number of them. Returns how many random numbers it drew.
+  std::int64_t draw_initial_values(ops::Context& ctx, std::uint64_t seed) const;
 
   const std::string& name() const { return name_; }
   const std::vector<Parameter*>& parameters() const { return parameters_; }

@@ -37,10 +37,11 @@ std::string attention_description(const Context& ctx, const AttentionShape& shap
                                   bool masks_documents);
 
 // Generation: `shape.length` new positions follow `past` cached ones. Appends the new keys and
-// values to keys, values (batch, capacity, kv_heads * head_size) and attends over past + new.
+// values to keys, values (batch, capacity, kv_heads * head_size) and attends over past + new, each
+// new position from its first_key on, as in attention(): (batch * length), counted in the cache.
 void attention_cached(Context& ctx, const AttentionShape& shape, const Tensor& qkv,
-                      std::int64_t past, const Tensor& keys, const Tensor& values,
-                      const Tensor& out);
+                      std::int64_t past, const Tensor& first_key, const Tensor& keys,
+                      const Tensor& values, const Tensor& out);
 
 // Rotary positions (Su et al. 2021) in the half-split form of Llama, in place on the query and key
 // heads of qkv. Row i of a sample is position first_position + i % length. inverse: rotates back

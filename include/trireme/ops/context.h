@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 
 #include "trireme/tensor/cuda.h"
@@ -15,7 +16,8 @@ class AttentionEngine;  // and one behind ops::attention
 // What changes from step to step, read by operations from device memory and never passed by value,
 // so that a whole step can be captured and replayed.
 struct StepState {
-  std::int64_t step = 0;         // counts from 1; the t of AdamW
+  std::int64_t step = 0;         // counts from 1, skipped steps too
+  std::int64_t updates = 0;      // of the weights, this step's included: the t of AdamW
   std::uint64_t random_key = 0;  // of this step's dropout draws
   float learning_rate = 0.0f;
   float gradient_scale = 1.0f;  // 1 / targets of the step
@@ -45,7 +47,8 @@ struct Context {
   std::shared_ptr<MatmulEngine> matmul;
   std::shared_ptr<AttentionEngine> attention;  // none: our own kernels compute every shape
   std::shared_ptr<StepState> step_state;       // in device memory: see write_step_state
-  int threads = 1;
+  int threads = 1;       // that operations on a CPU use
+  int host_threads = 1;  // that the host uses for a GPU: see host_parallel
 
   Tensor allocate(const Shape& shape, DType dtype, MemoryUse use = MemoryUse::kActivations) {
     return Tensor::allocate(*allocator, stream, shape, dtype, use);
@@ -61,6 +64,11 @@ struct Context {
 // a copy, queued on the context's stream, after which the host must not write to a tensor of
 // allocate_host any more.
 Tensor to_device(Context& ctx, const Tensor& host);
+
+// Work of the host itself, beside operations: calls body(begin, end) for ranges of `grain` items
+// that cover [0, count), on all threads of the rank. The body must not throw.
+void host_parallel(const Context& ctx, std::int64_t count, std::int64_t grain,
+                   const std::function<void(std::int64_t begin, std::int64_t end)>& body);
 
 // Memory for the state on the allocator's device, contents undefined.
 std::shared_ptr<StepState> make_step_state(Allocator& allocator, const Stream& stream);

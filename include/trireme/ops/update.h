@@ -10,7 +10,7 @@ struct AdamW {
   float beta1 = 0.9f, beta2 = 0.95f, epsilon = 1e-8f;
   float weight_decay = 0.0f;
 };
-// Loshchilov and Hutter 2019. g = gradient * gradient_scale / loss_scale * clip_factor; master,
+// Loshchilov and Hutter 2019, with StepState::updates as its t. g = gradient * gradient_scale / loss_scale * clip_factor; master,
 // exp_avg, exp_avg_sq and gradient are fp32 (n); weights (n), fp32, bf16 or fp16, receives the new
 // master values (it may be master itself).
 void adamw_step(Context& ctx, const AdamW& rule, const Tensor& master, const Tensor& gradient,
@@ -31,7 +31,8 @@ void add_sum_of_squares(Context& ctx, const Tensor& x, const Tensor& sum);
 
 // From the sum of the squares of all gradients (1) fp64: norm (1) fp64 = sqrt(sum) *
 // gradient_scale / loss_scale. Sets StepState::finite, and clip_factor = min(1, clip / norm); clip
-// 0 leaves the norm as it is.
+// 0 leaves the norm as it is. Where the norm is finite, counts the update that the optimizer makes
+// next in StepState::updates.
 void finish_gradient_norm(Context& ctx, const Tensor& sum, float clip, const Tensor& norm);
 
 // Dynamic loss scaling (Micikevicius et al., "Mixed precision training", 2018). fp16 ends at 65504

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -12,15 +13,15 @@ namespace trireme::parallel {
 struct StageOptions {
   bool sequence_parallel = false;
   DType compute = DType::kF32;
-  std::uint64_t seed = 1;
-  // False for evaluation and generation: no gradients, and weights that are zero until they are
-  // read.
-  bool trains = true;
+  bool trains = true;  // false for evaluation and generation: no gradients
+  // Of the initial values. None: weights are zero until they are read from a checkpoint, or drawn
+  // by draw_initial_values.
+  std::optional<std::uint64_t> seed = 1;
 };
 
 class Stage {
  public:
-  // Builds this rank's blocks and fills in the initial values, which depend on the seed alone.
+  // Builds this rank's blocks, with initial values, which depend on the seed alone.
   // Collective over the grid. Throws ConfigError where the model does not fit the grid.
   Stage(ops::Context& ctx, const ProcessGrid& grid, const nn::ModelPlan& plan,
         const StageOptions& options);
@@ -29,6 +30,10 @@ class Stage {
   const std::vector<int>& bounds() const { return bounds_; }
   bool first() const { return grid_.pipeline_index() == 0; }
   bool last() const { return grid_.pipeline_index() == grid_.shape().pipeline - 1; }
+
+  void draw_initial_values(ops::Context& ctx, std::uint64_t seed);
+  // Random numbers drawn for initial values so far, by this rank.
+  std::int64_t drawn() const { return drawn_; }
 
   nn::Values forward(nn::Tape& tape, const nn::MicroBatch& batch, nn::Values in) const;
 
@@ -53,6 +58,7 @@ class Stage {
   StageOptions options_;
   Stream stream_;
   std::int64_t width_;
+  std::int64_t drawn_ = 0;
   std::vector<int> bounds_;
   std::unique_ptr<Communicator> tied_;  // the stages that hold the tied parameter
   std::vector<std::unique_ptr<nn::Block>> blocks_;

@@ -19,6 +19,9 @@ struct GenerationOptions {
   std::uint64_t seed = 1;
   std::int64_t tokens = 200;                    // to add at most
   std::optional<std::int32_t> stop_token = {};  // ends a text, and is not part of it
+  // The end of text of a model that was trained with data.mask_documents: behind it nothing of what
+  // stands before is seen. None: the whole text is.
+  std::optional<std::int32_t> document_end = {};
 };
 
 // One continuation at a time, on tensor x pipeline ranks. What is drawn depends on the seed, the
@@ -49,7 +52,10 @@ class Generator {
 
  private:
   // Appends to the cache. The logits of the last position; undefined before the last stage.
+  // Behind an end of text attention begins anew, as in training; positions go on.
   Tensor forward(std::span<const std::int32_t> tokens);
+  // Of tokens that go into the cache next.
+  Tensor first_keys(std::span<const std::int32_t> tokens);
   std::int32_t choose(const Tensor& logits, std::uint64_t number, std::int64_t position);
 
   ops::Context& ctx_;
@@ -57,6 +63,7 @@ class Generator {
   std::int64_t context_;
   GenerationOptions options_;
   nn::KeyValueCache cache_;
+  std::int32_t document_ = 0;  // where in the cache the last document begins
 };
 
 // Puts bytes together to characters: a token may end inside one. Bytes that are no UTF-8 pass

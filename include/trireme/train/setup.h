@@ -47,9 +47,9 @@ parallel::StepOptions step_options(const Config& config);
 std::vector<TensorSlice> checkpoint_slices(const parallel::Stage& stage,
                                            const optim::Optimizer* optimizer, bool owned_only);
 
-// The loss scaler's part of `state`, which outlives them: the same on every rank, so that one
-// writes it.
-std::vector<TensorSlice> loss_scale_slices(ops::StepState& state);
+// What a checkpoint keeps of `state`, which outlives the slices: the number of updates and, with
+// `loss_scale`, the loss scaler's part. It is the same on every rank, so one rank writes it.
+std::vector<TensorSlice> state_slices(ops::StepState& state, bool loss_scale);
 
 // Samples [begin, begin + micro) of a batch of data as a micro-batch; those past the end of `data`
 // are padded with masked targets.

@@ -1,0 +1,65 @@
+#include <fmt/format.h>
+
+#include "trireme/base/error.h"
+#include "trireme/config/config.h"
+#include "trireme/optim/schedule.h"
+
+namespace trireme {
+namespace {
+
+// A configuration and its table of keys.
+struct Table {
+  explicit Table(const Config& from) : config(from), options("") {
+    add_config_keys(options, config);
+  }
+  Config config;
+  Options options;
+};
+
+// What schedule.warmup and schedule.decay come to, where they are left to follow from run.steps.
+void write_out_schedule(Table& table) {
+  Config::Schedule& schedule = table.config.schedule;
+  try {
+    const optim::LearningRateSchedule rate({.curve = optim::learning_rate_curve(schedule.name),
+                                            .peak = table.config.optim.lr,
+                                            .total_steps = table.config.run.steps,
+                                            .warmup = schedule.warmup,
+                                            .decay = schedule.decay});
+    schedule.warmup = rate.warmup();
+    if (schedule.name != "constant") schedule.decay = rate.decay();
+  } catch (const ConfigError&) {  // not of this version: compared as it was written
+  }
+}
+
+bool is_compared(const OptionDescription& key) {
+  return key.on_change == OnChange::kRounding || key.on_change == OnChange::kResults ||
+         key.on_change == OnChange::kOtherRun;
+}
+
+}  // namespace
+
+std::string ChangedSetting::text() const {
+  return fmt::format("{} was {}, is {}", name, before, now);
+}
+
+std::vector<ChangedSetting> changed_settings(std::string_view before, const std::string& origin,
+                                             const Config& now) {
+  Table old({}), current(now);
+  const std::set<std::string> recorded = old.options.take_over(before, origin);
+  if (recorded.contains("run.steps")) {
+    write_out_schedule(old);
+    write_out_schedule(current);
+  }
+  std::vector<ChangedSetting> changes;
+  for (const OptionDescription& key : old.options.description().options) {
+    // A value that follows from elsewhere is not written; those of the model always are.
+    const bool was_auto = key.default_text == "auto" && key.on_change != OnChange::kOtherRun;
+    const bool known = recorded.contains(key.name) || was_auto;
+    if (!known || !is_compared(key)) continue;
+    const std::string was = old.options.value_of(key.name), is = current.options.value_of(key.name);
+    if (was != is) changes.push_back({key.name, was, is, key.on_change});
+  }
+  return changes;
+}
+
+}  // namespace trireme

@@ -1,0 +1,92 @@
+#include "train/run_changes.h"
+
+#include <algorithm>
+#include <sstream>
+
+#include <fmt/format.h>
+
+#include "trireme/base/error.h"
+#include "trireme/train/inference.h"
+
+namespace trireme {
+namespace {
+
+struct DataAttribute {
+  const char* name;     // of the checkpoint's attribute
+  const char* setting;  // what a user calls it
+  OnChange on_change;
+};
+constexpr DataAttribute kTrainingData = {"training_data", "data.train", OnChange::kOtherRun};
+constexpr DataAttribute kValidationData = {"validation_data", "data.validation",
+                                           OnChange::kResults};
+constexpr DataAttribute kTokenizer = {kTokenizerAttribute, "the tokenizer of data.train",
+                                      OnChange::kOtherRun};
+
+std::vector<std::string> lines_of(const std::string& text) {
+  std::istringstream stream(text);
+  std::vector<std::string> lines;
+  for (std::string line; std::getline(stream, line);) lines.push_back(line);
+  return lines;
+}
+
+// Of a long mixture the parts that differ.
+ChangedSetting changed_data(const DataAttribute& attribute, const std::string& before,
+                            const std::string& now) {
+  ChangedSetting change{attribute.setting, "", "", attribute.on_change};
+  std::vector<std::string> was = lines_of(before), is = lines_of(now);
+  const auto [first_was, first_is] = std::mismatch(was.begin(), was.end(), is.begin(), is.end());
+  was.erase(was.begin(), first_was);
+  is.erase(is.begin(), first_is);
+  while (!was.empty() && !is.empty() && was.back() == is.back()) {
+    was.pop_back();
+    is.pop_back();
+  }
+  change.before = fmt::format("({})", fmt::join(was, "; "));
+  change.now = fmt::format("({})", fmt::join(is, "; "));
+  return change;
+}
+
+}  // namespace
+
+std::map<std::string, std::string> describe_data(const TokenDataset& train,
+                                                 const TokenDataset* validation) {
+  return {{kTokenizer.name, tokenizer_checksum(*train.tokenizer())},
+          {kTrainingData.name, train.contents()},
+          {kValidationData.name, validation != nullptr ? validation->contents() : ""}};
+}
+
+std::vector<ChangedSetting> changes_since(const Checkpoint& checkpoint, const Config& config,
+                                          const std::map<std::string, std::string>& data) {
+  const CheckpointInfo& info = checkpoint.info();
+  std::vector<ChangedSetting> changes = changed_settings(info.config, checkpoint.path(), config);
+  for (const DataAttribute& attribute : {kTokenizer, kTrainingData, kValidationData}) {
+    const auto before = info.extra.find(attribute.name);
+    const std::string& now = data.at(attribute.name);
+    if (before == info.extra.end() || before->second == now) continue;
+    changes.push_back(changed_data(attribute, before->second, now));
+  }
+  return changes;
+}
+
+std::string list_of(const std::vector<ChangedSetting>& changes,
+                    const std::vector<OnChange>& kinds) {
+  std::string list;
+  for (const ChangedSetting& change : changes) {
+    if (std::find(kinds.begin(), kinds.end(), change.on_change) == kinds.end()) continue;
+    list += fmt::format("{}{}", list.empty() ? "" : "; ", change.text());
+  }
+  return list;
+}
+
+void check_changes(const std::vector<ChangedSetting>& changes, const Checkpoint& checkpoint,
+                   const Config& config) {
+  const std::string others = list_of(changes, {OnChange::kOtherRun});
+  if (others.empty() || config.run.accept_changes) return;
+  const std::string rest = list_of(changes, {OnChange::kResults, OnChange::kRounding});
+  throw ConfigError(fmt::format(
+      "{} is of another run: {}{}; --run.accept_changes true goes on from it all the same, "
+      "--run.resume never starts anew",
+      checkpoint.path(), others, rest.empty() ? "" : "; also changed: " + rest));
+}
+
+}  // namespace trireme
