@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <map>
-#include <sstream>
+#include <string_view>
+#include <utility>
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include "trireme/base/error.h"
 
@@ -20,54 +20,118 @@ constexpr std::int64_t kWriteBytes = std::int64_t{64} << 20;
 constexpr std::int64_t kScatteredBytes = std::int64_t{1} << 20;
 constexpr std::int64_t kShortRunBytes = std::int64_t{256} << 10;
 
+// Numbers in groups of seven bits, the lowest first; texts behind their length.
+class Packer {
+ public:
+  void number(std::int64_t value) {
+    TRIREME_CHECK(value >= 0, "a plan holds no negative numbers");
+    auto rest = static_cast<std::uint64_t>(value);
+    for (; rest >= 0x80; rest >>= 7) bytes_ += static_cast<char>(rest | 0x80);
+    bytes_ += static_cast<char>(rest);
+  }
+  void text(std::string_view value) {
+    number(std::ssize(value));
+    bytes_ += value;
+  }
+  void shape(const Shape& shape) {
+    number(shape.rank());
+    for (const std::int64_t extent : shape.extents()) number(extent);
+  }
+  // Where a slice lies in a tensor whose number of dimensions is known.
+  void place(const TensorSlice& slice) {
+    for (const std::int64_t start : slice.start) number(start);
+    for (const std::int64_t extent : slice.extent.extents()) number(extent);
+    const FlatRange range = slice.range.value_or(FlatRange{0, slice.extent.elements()});
+    number(range.begin);
+    number(range.end);
+  }
+  std::string take() { return std::move(bytes_); }
+
+ private:
+  std::string bytes_;
+};
+
+// Reads what a Packer of another rank of this program has written.
+class Unpacker {
+ public:
+  explicit Unpacker(std::string_view bytes) : bytes_(bytes) {}
+
+  bool at_end() const { return bytes_.empty(); }
+  std::int64_t number() {
+    std::uint64_t value = 0;
+    for (int shift = 0;; shift += 7) {
+      TRIREME_CHECK(!bytes_.empty() && shift < 64, "a rank's part of a plan is cut off");
+      const auto byte = static_cast<unsigned char>(bytes_.front());
+      bytes_.remove_prefix(1);
+      value |= std::uint64_t{byte & 0x7fu} << shift;
+      if (byte < 0x80) return static_cast<std::int64_t>(value);
+    }
+  }
+  std::string_view text() {
+    const auto size = static_cast<std::size_t>(number());
+    TRIREME_CHECK(size <= bytes_.size(), "a rank's part of a plan is cut off");
+    const std::string_view value = bytes_.substr(0, size);
+    bytes_.remove_prefix(size);
+    return value;
+  }
+  Shape shape() { return Shape(numbers(number())); }
+  TensorSlice place(const PlannedTensor& tensor) {
+    TensorSlice slice;
+    slice.name = tensor.name;
+    slice.global = tensor.shape;
+    slice.start = numbers(tensor.shape.rank());
+    slice.extent = Shape(numbers(tensor.shape.rank()));
+    slice.range.emplace();
+    slice.range->begin = number();
+    slice.range->end = number();
+    return slice;
+  }
+
+ private:
+  std::vector<std::int64_t> numbers(std::int64_t count) {
+    std::vector<std::int64_t> values(static_cast<std::size_t>(count));
+    for (std::int64_t& value : values) value = number();
+    return values;
+  }
+
+  std::string_view bytes_;
+};
+
 struct Gathered {
-  Shape shape;
-  DType dtype = DType::kF32;
+  PlannedTensor tensor;
   std::vector<OwnedPart> parts;
 };
 
-// "name dtype dimensions global... start... extent... begin end", one line a slice. Names hold no
-// spaces.
-std::string describe(const TensorSlice& slice) {
-  std::string line = fmt::format("{} {} {}", slice.name, static_cast<int>(slice.local.dtype()),
-                                 slice.global.rank());
-  for (const std::int64_t n : slice.global.extents()) line += fmt::format(" {}", n);
-  for (const std::int64_t n : slice.start) line += fmt::format(" {}", n);
-  for (const std::int64_t n : slice.extent.extents()) line += fmt::format(" {}", n);
-  const FlatRange range = slice.range.value_or(FlatRange{0, slice.extent.elements()});
-  return line + fmt::format(" {} {}\n", range.begin, range.end);
+// A name shares most of its bytes with the one before it.
+std::size_t common_prefix(std::string_view a, std::string_view b) {
+  return static_cast<std::size_t>(std::ranges::mismatch(a, b).in1 - a.begin());
 }
 
-void add_line(const std::string& line, int rank, std::map<std::string, Gathered>& tensors) {
-  std::istringstream words(line);
-  OwnedPart part;
-  part.rank = rank;
-  int dtype = 0, dimensions = 0;
-  words >> part.slice.name >> dtype >> dimensions;
-  const auto numbers = [&] {
-    std::vector<std::int64_t> values(static_cast<std::size_t>(dimensions));
-    for (std::int64_t& value : values) words >> value;
-    return values;
-  };
-  part.slice.global = Shape(numbers());
-  part.slice.start = numbers();
-  part.slice.extent = Shape(numbers());
-  part.slice.range.emplace();
-  words >> part.slice.range->begin >> part.slice.range->end;
+PlannedTensor read_tensor(Unpacker& from, std::string_view before) {
+  PlannedTensor tensor;
+  const auto shared = static_cast<std::size_t>(from.number());
+  tensor.name = before.substr(0, shared);
+  tensor.name += from.text();
+  tensor.dtype = static_cast<DType>(from.number());
+  tensor.shape = from.shape();
+  return tensor;
+}
 
-  const auto [at, fresh] = tensors.try_emplace(part.slice.name);
-  Gathered& tensor = at->second;
-  if (fresh) {
-    tensor.shape = part.slice.global;
-    tensor.dtype = static_cast<DType>(dtype);
-  }
-  if (tensor.shape != part.slice.global || tensor.dtype != static_cast<DType>(dtype)) {
-    throw InternalError(fmt::format("tensor {} is {} {} on rank {} and {} {} on rank {}", at->first,
-                                    name_of(tensor.dtype), tensor.shape.to_string(),
-                                    tensor.parts.front().rank, name_of(static_cast<DType>(dtype)),
-                                    part.slice.global.to_string(), rank));
-  }
-  tensor.parts.push_back(std::move(part));
+void write_tensor(Packer& to, const PlannedTensor& tensor, std::string_view before) {
+  const std::size_t shared = common_prefix(tensor.name, before);
+  to.number(static_cast<std::int64_t>(shared));
+  to.text(std::string_view(tensor.name).substr(shared));
+  to.number(static_cast<std::int64_t>(tensor.dtype));
+  to.shape(tensor.shape);
+}
+
+void check_alike(const Gathered& known, const PlannedTensor& tensor, int rank) {
+  const PlannedTensor& first = known.tensor;
+  if (first.shape == tensor.shape && first.dtype == tensor.dtype) return;
+  throw InternalError(fmt::format("tensor {} is {} {} on rank {} and {} {} on rank {}", tensor.name,
+                                  name_of(first.dtype), first.shape.to_string(),
+                                  known.parts.front().rank, name_of(tensor.dtype),
+                                  tensor.shape.to_string(), rank));
 }
 
 bool intersect(const hdf5::Box& a, const hdf5::Box& b) {
@@ -79,7 +143,7 @@ bool intersect(const hdf5::Box& a, const hdf5::Box& b) {
   return true;
 }
 
-void check_cover(const std::string& name, const Gathered& tensor) {
+void check_cover(const Gathered& gathered) {
   struct Owned {
     int rank;
     hdf5::Box box;
@@ -88,7 +152,7 @@ void check_cover(const std::string& name, const Gathered& tensor) {
   };
   std::vector<Owned> all;
   std::int64_t covered = 0;
-  for (const OwnedPart& part : tensor.parts) {
+  for (const OwnedPart& part : gathered.parts) {
     for (const hdf5::Box& box : boxes_of(part.slice)) {
       all.push_back({part.rank, globally(part.slice, box)});
       covered += box.elements();
@@ -99,14 +163,15 @@ void check_cover(const std::string& name, const Gathered& tensor) {
   for (std::size_t i = 0; i < all.size(); ++i) {
     for (std::size_t j = i + 1; j < all.size() && all[j].first() < all[i].last(); ++j) {
       if (!intersect(all[i].box, all[j].box)) continue;
-      throw InternalError(fmt::format("tensor {}: ranks {} and {} both own some of it", name,
-                                      std::min(all[i].rank, all[j].rank),
+      throw InternalError(fmt::format("tensor {}: ranks {} and {} both own some of it",
+                                      gathered.tensor.name, std::min(all[i].rank, all[j].rank),
                                       std::max(all[i].rank, all[j].rank)));
     }
   }
-  if (covered != tensor.shape.elements()) {
-    throw InternalError(fmt::format("tensor {} {}: the ranks own {} of its {} elements", name,
-                                    tensor.shape.to_string(), covered, tensor.shape.elements()));
+  if (covered != gathered.tensor.elements()) {
+    throw InternalError(fmt::format("tensor {} {}: the ranks own {} of its {} elements",
+                                    gathered.tensor.name, gathered.tensor.shape.to_string(),
+                                    covered, gathered.tensor.elements()));
   }
 }
 
@@ -127,15 +192,28 @@ bool is_scattered(const OwnedPart& part, DType dtype) {
   return false;
 }
 
-PlannedTensor planned(const std::string& name, Gathered&& tensor, int ranks) {
-  PlannedTensor plan{name, tensor.shape, tensor.dtype, false, std::move(tensor.parts)};
-  const auto bytes = plan.elements() * static_cast<std::int64_t>(size_of(plan.dtype));
-  if (ranks > 1 && bytes >= kScatteredBytes) {
-    plan.scattered = std::any_of(plan.parts.begin(), plan.parts.end(), [&](const OwnedPart& part) {
-      return is_scattered(part, plan.dtype);
-    });
+bool needs_handing_around(const Gathered& gathered, int ranks) {
+  return ranks > 1 && gathered.tensor.bytes() >= kScatteredBytes &&
+         std::ranges::any_of(gathered.parts, [&](const OwnedPart& part) {
+           return is_scattered(part, gathered.tensor.dtype);
+         });
+}
+
+// The tensor and all its parts, for each rank that owns one.
+void answer_owners(const Gathered& gathered, std::vector<std::string>& answers) {
+  Packer packer;
+  write_tensor(packer, gathered.tensor, {});
+  packer.number(std::ssize(gathered.parts));
+  for (const OwnedPart& part : gathered.parts) {
+    packer.number(part.rank);
+    packer.place(part.slice);
   }
-  return plan;
+  const std::string bytes = packer.take();
+  int last = -1;
+  for (const OwnedPart& part : gathered.parts) {
+    if (part.rank != last) answers[static_cast<std::size_t>(part.rank)] += bytes;
+    last = part.rank;
+  }
 }
 
 void check_name(const std::string& name) {
@@ -160,30 +238,91 @@ std::vector<hdf5::Box> writes_of(const TensorSlice& slice) {
   return writes;
 }
 
+const ScatteredTensor* CheckpointPlan::find_scattered(const std::string& name) const {
+  const auto found = std::ranges::lower_bound(
+      scattered, name, {},
+      [](const ScatteredTensor& one) -> const std::string& { return one.tensor.name; });
+  return found != scattered.end() && found->tensor.name == name ? &*found : nullptr;
+}
+
+std::string describe_slices(std::span<const TensorSlice> owned) {
+  Packer packer;
+  std::string_view before;
+  for (const TensorSlice& slice : owned) {
+    write_tensor(packer, {slice.name, slice.global, slice.local.dtype()}, before);
+    packer.place(slice);
+    before = slice.name;
+  }
+  return packer.take();
+}
+
+DrawnPlan draw_plan(std::span<const std::string> descriptions) {
+  std::map<std::string, Gathered> gathered;
+  std::vector<std::vector<const Gathered*>> of_ranks(descriptions.size());
+  for (std::size_t rank = 0; rank < descriptions.size(); ++rank) {
+    Unpacker from(descriptions[rank]);
+    std::string before;
+    while (!from.at_end()) {
+      const PlannedTensor tensor = read_tensor(from, before);
+      Gathered& known = gathered[tensor.name];
+      if (known.parts.empty()) known.tensor = tensor;
+      check_alike(known, tensor, static_cast<int>(rank));
+      known.parts.push_back({static_cast<int>(rank), from.place(tensor)});
+      of_ranks[rank].push_back(&known);
+      before = tensor.name;
+    }
+  }
+
+  DrawnPlan drawn;
+  drawn.answers.resize(descriptions.size());
+  std::map<const Gathered*, std::int32_t> places;
+  for (const auto& [name, tensor] : gathered) {
+    check_cover(tensor);
+    places[&tensor] = static_cast<std::int32_t>(drawn.plan.tensors.size());
+    drawn.plan.tensors.push_back(tensor.tensor);
+    if (needs_handing_around(tensor, static_cast<int>(descriptions.size()))) {
+      answer_owners(tensor, drawn.answers);
+    }
+  }
+  for (const auto& slices : of_ranks) {
+    std::vector<std::int32_t>& indices = drawn.plan.slices.emplace_back();
+    for (const Gathered* slice : slices) indices.push_back(places.at(slice));
+  }
+  return drawn;
+}
+
+std::vector<ScatteredTensor> read_answer(const std::string& answer) {
+  std::vector<ScatteredTensor> scattered;
+  Unpacker from(answer);
+  while (!from.at_end()) {
+    ScatteredTensor& one = scattered.emplace_back();
+    one.tensor = read_tensor(from, {});
+    for (std::int64_t left = from.number(); left > 0; --left) {
+      OwnedPart& part = one.parts.emplace_back();
+      part.rank = static_cast<int>(from.number());
+      part.slice = from.place(one.tensor);
+    }
+  }
+  return scattered;
+}
+
 CheckpointPlan agree_on_plan(Communicator& comm, std::span<const TensorSlice> owned) {
   std::string mine;
   run_together(comm, [&] {
     for (const TensorSlice& slice : owned) {
       check_name(slice.name);
       check_slice(slice);
-      mine += describe(slice);
     }
+    mine = describe_slices(owned);
   });
-  const std::vector<std::string> texts = gather_text(comm, mine);
-  CheckpointPlan plan;
+  const std::vector<std::string> descriptions = gather_to_first(comm, std::move(mine));
+  DrawnPlan drawn;
   run_together(comm, [&] {
-    std::map<std::string, Gathered> tensors;
-    for (int rank = 0; rank < comm.size(); ++rank) {
-      std::istringstream lines(texts[static_cast<std::size_t>(rank)]);
-      for (std::string line; std::getline(lines, line);) add_line(line, rank, tensors);
-    }
-    int number = 0;
-    for (auto& [name, tensor] : tensors) {
-      if (number++ % comm.size() == comm.rank()) check_cover(name, tensor);  // shared out
-      plan.push_back(planned(name, std::move(tensor), comm.size()));
-    }
+    if (comm.rank() == 0) drawn = draw_plan(descriptions);
   });
-  return plan;
+  const std::string answer = scatter_from_first(comm, std::move(drawn.answers));
+  drawn.plan.scattered = read_answer(answer);
+  return std::move(drawn.plan);
 }
 
 }  // namespace trireme

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cstring>
 #include <filesystem>
+#include <set>
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -49,6 +50,22 @@ void blame_folder(const std::function<void()>& body) {
   } catch (const fs::filesystem_error& error) {
     throw RunFolderError(fmt::format("{}: {}", error.path1().string(), error.code().message()));
   }
+}
+
+// Of the slice's elements, at their places in the whole tensor.
+std::uint64_t checksum_of(const TensorSlice& slice) {
+  std::uint64_t sum = 0;
+  const std::size_t words = size_of(slice.local.dtype()) / sizeof(std::uint32_t);
+  const auto* memory = static_cast<const std::uint32_t*>(slice.local.raw());
+  for (const hdf5::Box& box : boxes_of(slice)) {
+    if (box.elements() == 0) continue;
+    for_each_run(slice, box, [&](const Run& run) {
+      sum += tensor_checksum({memory + static_cast<std::size_t>(run.memory) * words,
+                              static_cast<std::size_t>(run.count) * words},
+                             static_cast<std::uint64_t>(run.global) * words);
+    });
+  }
+  return sum;
 }
 
 // One checkpoint on its way to the disk.
@@ -107,8 +124,8 @@ std::vector<TensorSlice> Writer::slices_of(const std::string& name) const {
 void Writer::reserve_space() {
   std::int64_t bytes = std::int64_t{64} << 10;
   bytes += std::ssize(info_.config);
-  for (const PlannedTensor& tensor : plan_) {
-    bytes += tensor.elements() * static_cast<std::int64_t>(size_of(tensor.dtype));
+  for (const PlannedTensor& tensor : plan_.tensors) {
+    bytes += tensor.bytes();
     bytes += 4096 + 4 * std::ssize(tensor.name);  // alignment and header
   }
   PosixFile(partial_, O_RDWR | O_CREAT | O_TRUNC).reserve(bytes);
@@ -136,13 +153,13 @@ void Writer::make_file() {
     file.set_attribute("/", name, value);
   }
   std::string names;
-  for (const PlannedTensor& tensor : plan_) {
+  for (const PlannedTensor& tensor : plan_.tensors) {
     const auto extents = tensor.shape.extents();
     file.create_dataset("/" + tensor.name, element_type(tensor.dtype),
                         hdf5::Extents(extents.begin(), extents.end()));
     names += tensor.name + "\n";
   }
-  file.create_dataset(kChecksumsName, hdf5::ElementType::kU64, {std::ssize(plan_)});
+  file.create_dataset(kChecksumsName, hdf5::ElementType::kU64, {std::ssize(plan_.tensors)});
   file.set_attribute(kChecksumsName, kTensorNamesAttribute, names);
   file.close();
   PosixFile raw(partial_, O_RDWR);
@@ -171,13 +188,17 @@ void Writer::fill_file() {
 void Writer::write_tensors(hdf5::File& file) {
   std::exception_ptr failure;
   std::vector<char> memory;
-  for (const PlannedTensor& tensor : plan_) {
-    std::vector<TensorSlice> slices = slices_of(tensor.name);
-    if (tensor.scattered) slices = {regroup(comm_, tensor, slices, memory)};
-    if (failure || slices.empty()) continue;
+  std::set<std::string> names;  // in an order that is the same on all owners of a tensor
+  for (const TensorSlice& slice : owned_) names.insert(slice.name);
+  for (const std::string& name : names) {
+    std::vector<TensorSlice> slices = slices_of(name);
+    if (const ScatteredTensor* scattered = plan_.find_scattered(name)) {
+      slices = {regroup(comm_, *scattered, slices, memory)};
+    }
+    if (failure) continue;
     try {
       blame_folder([&] {
-        hdf5::Dataset dataset = file.dataset("/" + tensor.name);
+        hdf5::Dataset dataset = file.dataset("/" + name);
         for (const TensorSlice& slice : slices) {
           for (const hdf5::Box& box : writes_of(slice)) write_box(dataset, slice, box);
         }
@@ -213,27 +234,25 @@ void Writer::write_box(hdf5::Dataset& dataset, const TensorSlice& slice, const h
   dataset.write_raw({globally(slice, box)}, values, hdf5::Transfer::kIndependent);
 }
 
-// From memory, not from the file: the file is compared with them.
+// From memory, not from the file: the file is compared with them. On rank 0, of all tensors; each
+// rank sends it the sums of its own slices.
 std::vector<std::uint64_t> Writer::checksums() {
-  std::vector<std::uint64_t> sums(plan_.size(), 0);
-  for (const TensorSlice& owned : owned_) {
-    const TensorSlice slice = on_host(owned);
-    const auto at = std::lower_bound(
-        plan_.begin(), plan_.end(), slice.name,
-        [](const PlannedTensor& tensor, const std::string& name) { return tensor.name < name; });
-    std::uint64_t& sum = sums[static_cast<std::size_t>(at - plan_.begin())];
-    const std::size_t words = size_of(slice.local.dtype()) / sizeof(std::uint32_t);
-    const auto* memory = static_cast<const std::uint32_t*>(slice.local.raw());
-    for (const hdf5::Box& box : boxes_of(slice)) {
-      if (box.elements() == 0) continue;
-      for_each_run(slice, box, [&](const Run& run) {
-        sum += tensor_checksum({memory + static_cast<std::size_t>(run.memory) * words,
-                                static_cast<std::size_t>(run.count) * words},
-                               static_cast<std::uint64_t>(run.global) * words);
-      });
+  std::string mine;
+  for (const TensorSlice& slice : owned_) {
+    const std::uint64_t sum = checksum_of(on_host(slice));
+    mine.append(reinterpret_cast<const char*>(&sum), sizeof sum);
+  }
+  const std::vector<std::string> all = gather_to_first(comm_, std::move(mine));
+  std::vector<std::uint64_t> sums(plan_.tensors.size(), 0);
+  for (std::size_t rank = 0; rank < all.size(); ++rank) {
+    const char* next = all[rank].data();
+    for (const std::int32_t tensor : plan_.slices[rank]) {
+      std::uint64_t sum = 0;
+      std::memcpy(&sum, next, sizeof sum);
+      next += sizeof sum;
+      sums[static_cast<std::size_t>(tensor)] += sum;
     }
   }
-  sum_modular(comm_, sums);
   return sums;
 }
 
@@ -243,12 +262,12 @@ void Writer::finish_file(const std::vector<std::uint64_t>& checksums) {
     file.dataset(kChecksumsName).write(0, std::span<const std::uint64_t>(checksums));
   }
   std::vector<ByteRange> data;
-  for (const PlannedTensor& tensor : plan_) {
+  for (const PlannedTensor& tensor : plan_.tensors) {
     const hdf5::Dataset dataset = file.dataset("/" + tensor.name);
     if (tensor.elements() == 0) continue;
     const auto offset = dataset.contiguous_offset();
     TRIREME_CHECK(offset, partial_ + ": " + tensor.name + " has no place in the file");
-    data.push_back({*offset, tensor.elements() * static_cast<std::int64_t>(size_of(tensor.dtype))});
+    data.push_back({*offset, tensor.bytes()});
   }
   file.close();
   PosixFile raw(partial_, O_RDWR);

@@ -32,23 +32,38 @@ void for_each_piece(const TensorSlice& slice, std::int64_t share, const F& visit
   }
 }
 
+std::vector<int> owners_of(const ScatteredTensor& scattered) {
+  std::vector<int> owners;  // the parts are in rank order
+  for (const OwnedPart& part : scattered.parts) {
+    if (owners.empty() || owners.back() != part.rank) owners.push_back(part.rank);
+  }
+  return owners;
+}
+
+std::size_t place_of(int rank, const std::vector<int>& owners) {
+  return static_cast<std::size_t>(std::ranges::lower_bound(owners, rank) - owners.begin());
+}
+
 Tensor as_words(std::vector<char>& bytes) {
   return Tensor::wrap(bytes.data(), {static_cast<std::int64_t>(bytes.size() / 4)}, DType::kI32);
 }
 
 }  // namespace
 
-TensorSlice regroup(Communicator& comm, const PlannedTensor& tensor,
+TensorSlice regroup(Communicator& comm, const ScatteredTensor& scattered,
                     std::span<const TensorSlice> mine, std::vector<char>& memory) {
+  const PlannedTensor& tensor = scattered.tensor;
   const auto size = static_cast<std::int64_t>(size_of(tensor.dtype));
-  const auto ranks = static_cast<std::size_t>(comm.size());
-  const std::int64_t elements = tensor.elements();
-  std::int64_t share = (elements + comm.size() - 1) / comm.size();
+  const std::vector<int> owners = owners_of(scattered);
+  const std::int64_t elements = tensor.elements(), count = std::ssize(owners);
+  std::int64_t share = (elements + count - 1) / count;
   share = (share + kShareUnit - 1) / kShareUnit * kShareUnit;
-  const std::int64_t begin = std::min(elements, share * comm.rank());
+  const std::size_t self = place_of(comm.rank(), owners);
+  const std::int64_t begin = std::min(elements, share * static_cast<std::int64_t>(self));
   const std::int64_t end = std::min(elements, begin + share);
+  const auto is_mine = [&](const Piece& piece) { return piece.share == static_cast<int>(self); };
 
-  std::vector<std::vector<char>> outgoing(ranks), incoming(ranks);
+  std::vector<std::vector<char>> outgoing(owners.size()), incoming(owners.size());
   for (const TensorSlice& slice : mine) {
     const char* values = static_cast<const char*>(slice.local.raw());
     for_each_piece(slice, share, [&](const Piece& piece) {
@@ -57,36 +72,34 @@ TensorSlice regroup(Communicator& comm, const PlannedTensor& tensor,
       to.insert(to.end(), from, from + piece.run.count * size);
     });
   }
-  // Every rank knows every part, so nobody needs to be told what arrives.
-  for (const OwnedPart& part : tensor.parts) {
-    std::vector<char>& from = incoming[static_cast<std::size_t>(part.rank)];
+  // Every owner knows every part, so nobody needs to be told what arrives.
+  for (const OwnedPart& part : scattered.parts) {
+    std::vector<char>& from = incoming[place_of(part.rank, owners)];
     std::size_t bytes = from.size();
     for_each_piece(part.slice, share, [&](const Piece& piece) {
-      if (piece.share == comm.rank()) bytes += static_cast<std::size_t>(piece.run.count * size);
+      if (is_mine(piece)) bytes += static_cast<std::size_t>(piece.run.count * size);
     });
     from.resize(bytes);
   }
-  const auto self = static_cast<std::size_t>(comm.rank());
   std::swap(incoming[self], outgoing[self]);
   std::vector<Transfer> transfers;
-  for (std::size_t peer = 0; peer < ranks; ++peer) {
+  for (std::size_t peer = 0; peer < owners.size(); ++peer) {
     if (peer == self) continue;
-    const int rank = static_cast<int>(peer);
     if (!outgoing[peer].empty()) {
-      transfers.push_back({Transfer::Direction::kSend, rank, as_words(outgoing[peer])});
+      transfers.push_back({Transfer::Direction::kSend, owners[peer], as_words(outgoing[peer])});
     }
     if (!incoming[peer].empty()) {
-      transfers.push_back({Transfer::Direction::kReceive, rank, as_words(incoming[peer])});
+      transfers.push_back({Transfer::Direction::kReceive, owners[peer], as_words(incoming[peer])});
     }
   }
   if (!transfers.empty()) comm.exchange(Stream(), std::move(transfers)).wait_host();
 
   memory.resize(static_cast<std::size_t>((end - begin) * size));
-  std::vector<std::size_t> taken(ranks, 0);
-  for (const OwnedPart& part : tensor.parts) {
-    const auto peer = static_cast<std::size_t>(part.rank);
+  std::vector<std::size_t> taken(owners.size(), 0);
+  for (const OwnedPart& part : scattered.parts) {
+    const std::size_t peer = place_of(part.rank, owners);
     for_each_piece(part.slice, share, [&](const Piece& piece) {
-      if (piece.share != comm.rank()) return;
+      if (!is_mine(piece)) return;
       const auto bytes = static_cast<std::size_t>(piece.run.count * size);
       std::memcpy(memory.data() + (piece.run.global - begin) * size,
                   incoming[peer].data() + taken[peer], bytes);

@@ -1,4 +1,4 @@
-// Hands the elements of a tensor around so that each rank holds one contiguous range of it.
+// Hands the elements of a tensor around so that each owner holds one contiguous range of it.
 #pragma once
 
 #include <span>
@@ -8,9 +8,10 @@
 
 namespace trireme {
 
-// Collective over comm, whose ranks own `parts`; `mine` are this rank's, with memory. Returns the
-// range of this rank: equal shares in rank order. Its memory is `memory`.
-TensorSlice regroup(Communicator& comm, const PlannedTensor& tensor,
+// Collective over the owners of a part, which are ranks of comm; `mine` are this rank's, with
+// memory. Returns the range of this rank: equal shares in the order of the owners' ranks. Its
+// memory is `memory`.
+TensorSlice regroup(Communicator& comm, const ScatteredTensor& scattered,
                     std::span<const TensorSlice> mine, std::vector<char>& memory);
 
 }  // namespace trireme

@@ -1,10 +1,57 @@
 #include "together.h"
 
+#include <numeric>
+#include <span>
+#include <utility>
+
 #include <fmt/format.h>
 
 #include "trireme/base/error.h"
 
 namespace trireme {
+namespace {
+
+// Several texts as two messages: their sizes, behind their number, and their bytes.
+void send_texts(Communicator& comm, int peer, std::span<const std::string> texts) {
+  std::vector<std::int64_t> sizes;
+  std::string bytes;
+  for (const std::string& text : texts) {
+    sizes.push_back(std::ssize(text));
+    bytes += text;
+  }
+  std::int64_t count = std::ssize(texts);
+  const auto send = [&](Tensor tensor) {
+    return Transfer{Transfer::Direction::kSend, peer, std::move(tensor)};
+  };
+  std::vector<Transfer> transfers = {send(Tensor::wrap(std::span(&count, 1))),
+                                     send(Tensor::wrap(std::span(sizes)))};
+  if (!bytes.empty()) {
+    transfers.push_back(send(Tensor::wrap(bytes.data(), {std::ssize(bytes)}, DType::kU8)));
+  }
+  comm.exchange(Stream(), std::move(transfers)).wait_host();
+}
+
+std::vector<std::string> receive_texts(Communicator& comm, int peer) {
+  const auto receive = [&](Tensor tensor) {
+    comm.exchange(Stream(), {{Transfer::Direction::kReceive, peer, std::move(tensor)}}).wait_host();
+  };
+  std::int64_t count = 0;
+  receive(Tensor::wrap(std::span(&count, 1)));
+  std::vector<std::int64_t> sizes(static_cast<std::size_t>(count));
+  receive(Tensor::wrap(std::span(sizes)));
+  std::string bytes(
+      static_cast<std::size_t>(std::accumulate(sizes.begin(), sizes.end(), std::int64_t{0})), '\0');
+  if (!bytes.empty()) receive(Tensor::wrap(bytes.data(), {std::ssize(bytes)}, DType::kU8));
+  std::vector<std::string> texts;
+  std::size_t begin = 0;
+  for (const std::int64_t size : sizes) {
+    texts.push_back(bytes.substr(begin, static_cast<std::size_t>(size)));
+    begin += static_cast<std::size_t>(size);
+  }
+  return texts;
+}
+
+}  // namespace
 
 void PhaseFault::raise() const {
   rethrow(status, message);
@@ -34,22 +81,45 @@ void run_together(Communicator& comm, const std::function<void()>& body) {
   if (const auto fault = attempt_together(comm, body)) fault->raise();
 }
 
-std::vector<std::string> gather_text(Communicator& comm, const std::string& text) {
-  const auto longest = comm.all_reduce_host(static_cast<std::int64_t>(text.size()), ReduceOp::kMax);
-  const auto size = static_cast<std::size_t>(longest) + 8;
-  std::vector<std::uint8_t> mine(size), all(size * static_cast<std::size_t>(comm.size()));
-  for (int byte = 0; byte < 8; ++byte) {
-    mine[static_cast<std::size_t>(byte)] = static_cast<std::uint8_t>(text.size() >> (8 * byte));
+std::vector<std::string> gather_to_first(Communicator& comm, std::string text) {
+  std::vector<std::string> texts = {std::move(text)};  // of this rank and those right behind it
+  for (int step = 1; step < comm.size(); step *= 2) {
+    if ((comm.rank() & step) != 0) {
+      send_texts(comm, comm.rank() - step, texts);
+      return {};
+    }
+    if (comm.rank() + step >= comm.size()) continue;
+    for (std::string& theirs : receive_texts(comm, comm.rank() + step)) {
+      texts.push_back(std::move(theirs));
+    }
   }
-  std::copy(text.begin(), text.end(), mine.begin() + 8);
-  comm.all_gather(Stream(), Tensor::wrap(std::span(mine)), Tensor::wrap(std::span(all)))
-      .wait_host();
+  return texts;
+}
+
+std::string scatter_from_first(Communicator& comm, std::vector<std::string> texts) {
+  int step = 1;
+  while (step < comm.size() && (comm.rank() & step) == 0) step *= 2;
+  if (comm.rank() != 0) texts = receive_texts(comm, comm.rank() - step);
+  for (step /= 2; step > 0; step /= 2) {
+    if (static_cast<std::size_t>(step) >= texts.size()) continue;
+    send_texts(comm, comm.rank() + step, std::span(texts).subspan(static_cast<std::size_t>(step)));
+    texts.resize(static_cast<std::size_t>(step));
+  }
+  return std::move(texts.front());
+}
+
+std::vector<std::string> gather_text(Communicator& comm, std::string text) {
+  std::string all;  // each behind its length
+  for (const std::string& one : gather_to_first(comm, std::move(text))) {
+    all += fmt::format("{} {}", one.size(), one);
+  }
+  all = comm.broadcast_text(std::move(all));
   std::vector<std::string> texts;
-  for (std::size_t rank = 0; rank < static_cast<std::size_t>(comm.size()); ++rank) {
-    const std::uint8_t* part = all.data() + rank * size;
-    std::size_t length = 0;
-    for (int byte = 7; byte >= 0; --byte) length = (length << 8) | part[byte];
-    texts.emplace_back(part + 8, part + 8 + length);
+  for (std::size_t at = 0; at < all.size();) {
+    const std::size_t space = all.find(' ', at);
+    const std::size_t size = std::stoull(all.substr(at, space - at));
+    texts.push_back(all.substr(space + 1, size));
+    at = space + 1 + size;
   }
   return texts;
 }
