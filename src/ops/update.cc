@@ -27,7 +27,7 @@ void adamw_step(Context& ctx, const AdamW& rule, const Tensor& master, const Ten
   check_step_state("adamw_step", ctx);
   if (on_cpu(ctx)) {
     TRIREME_CHECK(
-        ctx.step_state->updates >= 1,
+        ctx.step_state->finite == 0 || ctx.step_state->updates >= 1,
         fmt::format("adamw_step: {} updates; they count from 1", ctx.step_state->updates));
     return cpu::adamw_step(ctx, rule, master, gradient, exp_avg, exp_avg_sq, weights);
   }
