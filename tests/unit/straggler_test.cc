@@ -75,7 +75,8 @@ TEST(Straggler, OneSlowRankIsNamedAfterTwoWindowsAndOnce) {
   EXPECT_DOUBLE_EQ(slow.ranks[5].times_peers, 1.6);
   EXPECT_EQ(slow.stragglers, Lines());
   const std::string line =
-      "rank 5 on n2 computes 1.6 x as long as its peers (0.32 s a step, median 0.20 s) since step "
+      "rank 5 on n2 computes 1.6 x as long as its peers (320.0 ms a step, median 200.0 ms) since "
+      "step "
       "31";
   EXPECT_EQ(watch.look(slow), Lines{line});
   EXPECT_EQ(slow.stragglers, Lines{line});
@@ -121,8 +122,8 @@ TEST(Straggler, ASlowNodeIsNamedInsteadOfItsRanks) {
   slow_down(three, 6, 2.0);
   EXPECT_EQ(
       watch.look(three, 2),
-      Lines{"node n1, 3 of 4 ranks; rank 5 computes 2.5 x as long as its peers (0.50 s a step, "
-            "median 0.20 s) since step 21"});
+      Lines{"node n1, 3 of 4 ranks; rank 5 computes 2.5 x as long as its peers (500.0 ms a step, "
+            "median 200.0 ms) since step 21"});
   EXPECT_EQ(watch.look(usual, 2), Lines{"node n1 is back to normal after step 60"});
 }
 
@@ -189,8 +190,8 @@ TEST(Straggler, WaitingForDataIsItsOwnTimeToo) {
   RankTable table = window_of(4, 1, 1, 1);
   table.ranks[3].wait_data_seconds = 0.3;
   EXPECT_EQ(watch.look(table, 2),
-            Lines{"rank 3 on n3 waits for data and computes 2.5 x as long as its peers (0.50 s a "
-                  "step, median 0.20 s, 0.30 s of it for data) since step 1"});
+            Lines{"rank 3 on n3 waits for data and computes 2.5 x as long as its peers (500.0 ms a "
+                  "step, median 200.0 ms, 300.0 ms of it for data) since step 1"});
 }
 
 TEST(Straggler, WithoutPeersElsewhereARankIsComparedWithItsPast) {
@@ -206,8 +207,9 @@ TEST(Straggler, WithoutPeersElsewhereARankIsComparedWithItsPast) {
     EXPECT_EQ(watch.look(little, 3), Lines());
     const Lines lines = watch.look(slow, 4);
     ASSERT_EQ(lines.size(), 1u) << ranks;
-    EXPECT_NE(lines[0].find("2.0 x as long as before (0.40 s a step, before 0.20 s) since step 61"),
-              std::string::npos)
+    EXPECT_NE(
+        lines[0].find("2.0 x as long as before (400.0 ms a step, before 200.0 ms) since step 61"),
+        std::string::npos)
         << lines[0];
     EXPECT_EQ(watch.look(usual, 2).size(), 1u);
   }
