@@ -194,7 +194,7 @@ void add_loop_keys(Options& options, Config& config) {
       "check.copies", config.check.copies, "steps",
       "compare the checksums of what ranks hold copies of (weights and optimizer state) this "
       "often, and at the end; reads them once; 0: never",
-      at_least(0), OnChange::kNothing);
+      between(0, limits::kSteps), OnChange::kNothing);
   options.add(
       "comm.backend", config.comm.backend, "",
       "what carries tensors between ranks; on CPUs always mpi; auto: on GPUs nccl, where it "

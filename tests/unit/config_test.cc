@@ -63,6 +63,7 @@ Config every_key_changed() {
   config.eval = {5, 6};
   config.log = {11, "3-4", true, 1.5};
   config.checkpoint = {12, 7.25, 13, 4.5};
+  config.check = {14};
   config.comm = {"nccl", 2.5};
   return config;
 }
