@@ -94,8 +94,8 @@ def resume(program, ranks, folder, number, tensor):
 
 
 def with_checkpoint(given, folder):
-    write_configuration(folder, "layers = 15\nwidth = 256\nheads = 8\ncontext = 16\n")
     programs = [given.before.resolve(), PROGRAM] if given.before else [PROGRAM]
+    write_configuration(folder, programs[0], "layers = 15\nwidth = 256\nheads = 8\ncontext = 16\n")
     subprocess.run([programs[0], "train", "--config", folder / "run.ini", "--run.steps", "1", "--run.folder", folder / "first"],
                    check=True, stdout=subprocess.DEVNULL)
     print("| ranks |" + " total | model | checkpoint |" * len(programs))
@@ -109,10 +109,10 @@ def with_checkpoint(given, folder):
         print(f"| {ranks} | " + " | ".join(cells) + " |", flush=True)
 
 
-def write_configuration(folder, model="layers = 2\nwidth = 32\nheads = 2\ncontext = 16\n"):
+def write_configuration(folder, program=PROGRAM, model="layers = 2\nwidth = 32\nheads = 2\ncontext = 16\n"):
     text = "".join(f"Line {i} of a text that stands for a corpus.\n" for i in range(2000))
     (folder / "text.txt").write_text(text)
-    subprocess.run([PROGRAM, "prepare", folder / "text.txt", "--output", folder / "data", "--tokenizer", "byte"],
+    subprocess.run([program, "prepare", folder / "text.txt", "--output", folder / "data", "--tokenizer", "byte"],
                    check=True, stdout=subprocess.DEVNULL)
     (folder / "run.ini").write_text(
         f"[model]\n{model}[batch]\nglobal = 64\nmicro = 1\n"
