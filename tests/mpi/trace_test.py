@@ -78,14 +78,15 @@ class Trace(unittest.TestCase):
         """No message is received before it is sent: the ranks' clocks agree."""
         tracks = {(e["pid"], e["tid"]): e["args"]["name"] for e in events if e["name"] == "thread_name"}
         sent, checked = {}, 0
+        # A track is "pipeline to rank 3": messages are numbered apart in each communicator.
         for event in events:
             if event["ph"] == "X" and event["name"] == "send":
-                peer = int(tracks[event["pid"], event["tid"]].split()[-1])
-                sent[event["pid"], peer, event["args"]["sequence"]] = event["ts"]
+                communicator, peer = tracks[event["pid"], event["tid"]].split(" to rank ")
+                sent[communicator, event["pid"], int(peer), event["args"]["sequence"]] = event["ts"]
         for event in events:
             if event["ph"] == "X" and event["name"] == "receive":
-                peer = int(tracks[event["pid"], event["tid"]].split()[-1])
-                begin = sent.get((peer, event["pid"], event["args"]["sequence"]))
+                communicator, peer = tracks[event["pid"], event["tid"]].split(" from rank ")
+                begin = sent.get((communicator, int(peer), event["pid"], event["args"]["sequence"]))
                 if begin is not None:
                     self.assertLessEqual(begin, event["ts"] + event["dur"])
                     checked += 1

@@ -241,7 +241,7 @@ TEST(Straggler, ASlowLinkIsNamed) {
   RankTable slow = usual;
   slow.nodes[2].bytes_per_second = 25e6;
   EXPECT_EQ(watch.look(usual, 2), Lines());
-  EXPECT_EQ(watch.look(slow, 2), Lines{"the link of n2 carries 25 MB/s, those of the other nodes "
+  EXPECT_EQ(watch.look(slow, 2), Lines{"the link of n2 carries 25.0 MB/s, those of the other nodes "
                                        "1.0 GB/s, since step 21"});
   EXPECT_EQ(watch.look(slow, 5), Lines());
   EXPECT_EQ(watch.look(usual, 2), Lines{"the link of n2 is back to normal after step 110"});
@@ -253,8 +253,9 @@ TEST(Straggler, OfTwoNodesTheLinkIsComparedWithItsPast) {
   RankTable slow = usual;
   for (NodeLink& node : slow.nodes) node.bytes_per_second = 1e8;
   EXPECT_EQ(watch.look(usual, 3), Lines());
-  EXPECT_EQ(watch.look(slow, 3), Lines{"the link between n0 and n1 carries 100 MB/s, before it was "
-                                       "1.0 GB/s, since step 31"});
+  EXPECT_EQ(watch.look(slow, 3),
+            Lines{"the link between n0 and n1 carries 100.0 MB/s, before it was "
+                  "1.0 GB/s, since step 31"});
 }
 
 TEST(Straggler, ABusyNodesLinkIsNotBlamed) {
