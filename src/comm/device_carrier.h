@@ -31,8 +31,8 @@ class DeviceCarrier {
 
   // Sets the limit for the host's own waits; the watchdog limits all others.
   virtual void set_timeout(double seconds) = 0;
-  // Throws a fault that NCCL has found since the last call. With such a fault the run may not end
-  // as a success.
+  // Throws the first fault that NCCL has found, if there is one. With such a fault the run may not
+  // end as a success.
   virtual void check() = 0;
   // Collective over all ranks, at the end of a successful run: closes everything that is still
   // open.
