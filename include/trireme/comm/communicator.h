@@ -72,10 +72,10 @@ class Communicator {
   // For allocate_carried. Returns GPU memory of the kind that the backend can share among ranks, or
   // nullptr where the backend has no such memory.
   virtual Buffer backend_memory(std::size_t bytes);
-  // Registers such memory with the backend, which then needs no copies of its own there. The
-  // registration lasts until the result is released, which must happen before the communicator and
-  // the memory end. Collective: either all ranks of the communicator register or none does. Returns
-  // nullptr if none does, or if the backend has no use for it.
+  // Collective: either all ranks of the communicator register or none does. Registers such memory
+  // with the backend, which then needs no copies of its own there. The registration lasts until the
+  // result is released, which must happen before the communicator and the memory end. Returns
+  // nullptr if no rank registers, which is also the case if the backend has no use for it.
   virtual std::shared_ptr<void> register_memory(const Buffer& memory, std::size_t bytes);
 
   // Blocking. True if `ok` is true on every rank. All ranks get the same result.
