@@ -1,4 +1,4 @@
-// How the tensors of an operation are cut, so that each range goes by way of a slot of pinned
+// How the tensors of an operation are cut into chunks, each of which goes through a slot of pinned
 // memory.
 #pragma once
 
@@ -13,17 +13,17 @@
 
 namespace trireme {
 
-inline constexpr std::size_t kSlotAlignment = 64;  // of what lies in pinned memory
+inline constexpr std::size_t kSlotAlignment = 64;  // alignment of data in pinned memory
 
 inline std::size_t slot_aligned(std::size_t bytes) {
   return (bytes + kSlotAlignment - 1) / kSlotAlignment * kSlotAlignment;
 }
 
-// Where the chunks of an operation lie: on the device, and in one of the slots of pinned memory.
+// The positions of an operation's chunks on the device and in a slot of pinned memory.
 class ChunkPlan {
  public:
   ChunkPlan(const std::vector<Part>& parts, std::size_t chunk_bytes, bool whole) {
-    std::size_t widest = 1;  // bytes that one element of every strip takes, of the largest part
+    std::size_t widest = 1;  // bytes of one element of every strip, in the largest part
     for (const Part& part : parts) {
       const auto strips = static_cast<std::size_t>(part.strips);
       parts_.push_back(
@@ -47,7 +47,7 @@ class ChunkPlan {
   std::size_t slots() const { return std::min(chunks_, kChunksInFlight); }
   std::size_t slot_bytes() const { return slot_bytes_; }
 
-  // What the host's part is given of a chunk that lies at `slot`.
+  // Returns the tensors that the host part gets for a chunk that lies at `slot`.
   Tensors tensors(std::size_t chunk, std::byte* slot) const {
     Tensors result;
     for (const Place& place : parts_) {
@@ -56,7 +56,8 @@ class ChunkPlan {
     }
     return result;
   }
-  // Calls copy(host, device, bytes) for the strips of a chunk in all parts of which wanted(use).
+  // Calls copy(host, device, bytes) for the strips of a chunk, in all parts for which wanted(use)
+  // is true.
   template <class Wanted, class Copy>
   void for_each_strip(std::size_t chunk, std::byte* slot, Wanted wanted, Copy copy) const {
     for (const Place& place : parts_) {
@@ -85,7 +86,7 @@ class ChunkPlan {
 
   std::vector<Place> parts_;
   std::size_t length_ = 0;  // elements of a strip
-  std::size_t step_ = 0;    // of them in a chunk
+  std::size_t step_ = 0;    // elements of a strip in a chunk
   std::size_t chunks_ = 1, slot_bytes_ = 0;
 };
 

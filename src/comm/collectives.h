@@ -1,6 +1,6 @@
 // Collective operations composed of point-to-point messages, as tasks of the progress engine.
 //
-// Messages between two ranks are matched in the order in which they are posted, so every task
+// Messages between two ranks are matched in the order in which they are posted. So every task
 // receives from a peer in the order in which that peer sends to it.
 #pragma once
 
@@ -22,18 +22,18 @@ struct Wire {
   int size = 1;
   int tag = 0;
   bool synchronous = false;                           // rendezvous sends only
-  Allocator* workspace = nullptr;                     // of the communicator's runtime
-  std::size_t segment_bytes = std::size_t{32} << 20;  // reductions take a buffer in such parts
-  std::size_t piece_bytes = std::size_t{1} << 30;  // MPI counts are ints: longer messages are cut
+  Allocator* workspace = nullptr;                     // of the runtime
+  std::size_t segment_bytes = std::size_t{32} << 20;  // size of the segments of a reduction
+  std::size_t piece_bytes = std::size_t{1} << 30;  // longer messages are cut: MPI counts are ints
 };
 
-// All reductions but the library's add along the tree T(size) (sum_tree.h): the same bits.
+// All reductions except the library's add along the tree T(size) (sum_tree.h), with the same bits.
 //
-// One phase: each rank reduces what all sent to it of the whole buffer.
+// One phase: each rank receives the whole buffer of every rank and reduces them.
 std::unique_ptr<Task> make_direct_all_reduce(const Wire& wire, Tensor data, ReduceOp op);
 // Two phases: reduce-scatter, then all-gather.
 std::unique_ptr<Task> make_pairwise_all_reduce(const Wire& wire, Tensor data, ReduceOp op);
-// log2(size) rounds, which bring every rank the whole buffers of all; reduced there.
+// log2(size) rounds bring the whole buffers of all ranks to every rank, which reduces them.
 std::unique_ptr<Task> make_bruck_all_reduce(const Wire& wire, Tensor data, ReduceOp op);
 // log2(size) rounds, in each of which two ranks exchange partial results of the whole buffer
 // (DoublingPlan).
@@ -50,7 +50,7 @@ std::unique_ptr<Task> make_broadcast(const Wire& wire, Tensor data, int root);
 std::unique_ptr<Task> make_barrier(const Wire& wire);
 std::unique_ptr<Task> make_transfer(const Wire& wire, const Transfer& transfer);
 
-// MPI's own algorithm: `start` posts it; the tensors live until it is done.
+// MPI's own algorithm: `start` posts it. The tensors live until it is done.
 std::unique_ptr<Task> make_library_task(std::function<int(MPI_Request*)> start, Tensors tensors);
 
 }  // namespace trireme

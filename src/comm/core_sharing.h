@@ -13,12 +13,13 @@ using CpuMask = std::bitset<kMaxCpus>;
 // The processors that this process may run on.
 CpuMask own_cpu_mask();
 
-// What each rank of a node may use, given the masks of all: a processor that several masks hold is
-// shared evenly among them. At least 1 each.
+// Returns the number of cores that each rank of a node may use, given the masks of all. A processor
+// that several masks contain is shared evenly among them. At least 1 each.
 std::vector<int> share_cores(const std::vector<CpuMask>& masks);
 
-// The most that the job scheduler grants this rank (SLURM_CPUS_PER_TASK, else its share of
-// SLURM_CPUS_ON_NODE among `local_size` ranks); `cores` where it says nothing. At least 1.
+// Returns the number of cores that the job scheduler grants this rank (SLURM_CPUS_PER_TASK, or else
+// its share of SLURM_CPUS_ON_NODE among `local_size` ranks), but not more than `cores`; `cores` if
+// the scheduler says nothing. At least 1.
 int limit_by_scheduler(int cores, int local_size);
 
 }  // namespace trireme

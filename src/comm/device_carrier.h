@@ -1,4 +1,4 @@
-// What makes communicators carry tensors of a GPU.
+// Extends communicators so that they carry tensors of a GPU.
 #pragma once
 
 #include <exception>
@@ -19,23 +19,26 @@ class DeviceCarrier {
  public:
   virtual ~DeviceCarrier() = default;
 
-  // A communicator of the same ranks that gives tensors of the GPU to NCCL and the rest to `host`,
-  // which it owns; references to `host` stay good for what is on the host. `lane` is the number
-  // under which the recorder keeps what happens on the GPU. Collective over the members.
+  // Collective over the members. Returns a communicator of the same ranks that gives tensors of the
+  // GPU to NCCL and all others to `host`, which it owns. References to `host` stay valid for
+  // communication of host tensors. The recorder keeps operations on the GPU under the number
+  // `lane`.
   virtual std::unique_ptr<Communicator> extend(std::unique_ptr<Communicator> host, int lane) = 0;
 
-  // As Runtime::capture.
+  // See Runtime::capture.
   virtual std::unique_ptr<CapturedCommunication> capture(const Stream& stream,
                                                          const std::int64_t* number) = 0;
 
-  // Bounds what the host itself waits for; the watchdog bounds the rest.
+  // Sets the limit for the host's own waits; the watchdog limits all others.
   virtual void set_timeout(double seconds) = 0;
-  // What NCCL has found out since; throws it. The run may not end well with that.
+  // Throws the first fault that NCCL has found, if there is one. With such a fault the run may not
+  // end as a success.
   virtual void check() = 0;
-  // At the end of a run that went well, collective over all ranks: ends what is still open.
+  // Collective over all ranks, at the end of a successful run: closes everything that is still
+  // open.
   virtual void close() noexcept = 0;
-  // Ends everything, also kernels that wait for a peer that does not come. From any thread, with no
-  // other rank.
+  // Ends everything, including kernels that wait for a peer that does not come. May be called from
+  // any thread, without any other rank.
   virtual void abort() noexcept = 0;
 };
 
@@ -45,14 +48,14 @@ struct DeviceCarrierParts {
   ProgressEngine* engine = nullptr;  // outlives the carrier
   FlightRecorder* recorder = nullptr;
   double timeout_s = 600.0;
-  // Told of the first fault, at once, by the thread that found it. That thread may be the engine's,
-  // and the main thread may wait in MPI for ever. Empty: nobody is.
+  // Called with the first fault, at once, by the thread that found it. That thread may be the
+  // engine's, while the main thread may wait in MPI for ever. May be empty.
   std::function<void(std::exception_ptr)> on_fault = nullptr;
 };
 
-// NCCL. Collective over `world`, with the names of its ranks' hosts. Throws alike on all ranks:
-// ConfigError where two ranks have the same GPU, NcclError where NCCL is missing or too old on one,
-// or not the same on all.
+// Makes the carrier of NCCL. Collective over `world`; `hosts` has the host names of its ranks.
+// Throws the same on all ranks: ConfigError if two ranks have the same GPU, NcclError if NCCL is
+// missing or too old on one rank, or not the same on all.
 std::unique_ptr<DeviceCarrier> make_nccl_carrier(const DeviceCarrierParts& parts,
                                                  Communicator& world,
                                                  const std::vector<std::string>& hosts);

@@ -12,12 +12,13 @@ namespace trireme {
 
 using Events = std::vector<std::shared_ptr<cuda::Event>>;
 
-// `host` is done when the device is done too; its faults are those of the operation. A stream waits
-// for the events alone, without the host, for their marks are queued already; a nullptr among them
-// stands for one that is not, so that the host must wait first. Without events: `host` itself.
+// Makes a Work from `host`, which is done when the device is done too and throws the operation's
+// faults. A stream waits only for the events, without the host, because they are already recorded.
+// A nullptr among them stands for an event that is not recorded yet, so the host must wait first.
+// Without events the result is `host` itself.
 Work make_device_work(Work host, Events events, FlightRecorder& recorder);
 
-// The Work of what is queued on `stream` by now.
+// Returns a Work for what is queued on `stream` now.
 Work mark_device_work(const Stream& stream);
 
 }  // namespace trireme

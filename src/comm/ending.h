@@ -10,8 +10,8 @@ namespace trireme {
 
 inline constexpr double kFaultSeconds = 10.0;  // from a fault to the end, at most
 
-// Ends the process with `status` unless it is called off within the time. MPI's last calls may
-// never return; a thread of its own needs no signal handler.
+// Ends the process with `status` unless call_off() is called within the time. MPI's last calls may
+// never return. It is a separate thread, so it needs no signal handler.
 class ExitTimer {
  public:
   ExitTimer(double seconds, int status);
@@ -24,16 +24,16 @@ class ExitTimer {
 // MPI_Abort with `status` under a deadline, then _exit.
 [[noreturn]] void abort_job(int status);
 
-// Calls `act`, which ends what a fault has left behind and may never return. Where it does not
-// within kFaultSeconds, the job ends with kHangOrLostRank and a line that starts with `who`.
+// Calls `act`, which cleans up after a fault and may never return. If it does not return within
+// kFaultSeconds, the job ends with kHangOrLostRank and a line that starts with `who`.
 void end_after_fault(const std::string& who, const std::function<void()>& act);
 
-// MPI_Finalize under a deadline of one second, then exit. A hang or a crash in there ends the
-// process with the run's own status too. All ranks have passed a last barrier before.
+// MPI_Finalize under a deadline of one second, then exit. If MPI_Finalize hangs or crashes, the
+// process still ends with the run's own status. All ranks must have passed a last barrier before.
 [[noreturn]] void finish_job(int status);
 
-// While one lives, a call of exit() is a fault: it ends the whole job with kHangOrLostRank and a
-// line that starts with `who`.
+// While an ExitGuard lives, a call of exit() is a fault: it ends the whole job with kHangOrLostRank
+// and a line that starts with `who`.
 class ExitGuard {
  public:
   explicit ExitGuard(std::string who);
@@ -48,7 +48,7 @@ class ExitGuard {
   };
 
  private:
-  State* state_;  // never freed: the handler cannot be taken back
+  State* state_;  // never freed, because the handler cannot be removed
 };
 
 }  // namespace trireme

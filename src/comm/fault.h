@@ -1,4 +1,4 @@
-// What ended a rank, as ranks tell each other.
+// The fault that ended a rank, in the form in which ranks report it to each other.
 #pragma once
 
 #include <exception>
@@ -15,15 +15,16 @@ struct Fault {
   int status = 0;
   std::string text;
 
-  // Its cause may be another rank's fault.
+  // True if the cause may be another rank's fault.
   bool lost_rank() const { return status == static_cast<int>(ExitStatus::kHangOrLostRank); }
 };
 
-// With which the job ends, of what is known (something): the lowest rank's that is a cause, or the
-// lowest rank's.
+// Returns the fault that decides the job's exit status. `known` is ordered by rank and not empty.
+// It is the fault of the lowest rank that has not merely lost another rank, or else the lowest
+// rank's.
 const Fault& cause_of(const std::vector<Fault>& known);
 
-// Of this rank, as the user shall read it.
+// Describes an exception of this rank in the words that the user will read.
 Fault describe_exception(const std::exception_ptr& exception, int rank);
 
 }  // namespace trireme

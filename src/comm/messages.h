@@ -16,7 +16,7 @@ namespace trireme {
 class Messages {
  public:
   Messages() = default;
-  // Where a fault ends the task early, nothing may arrive in buffers that are about to go.
+  // If a fault ends the task early, nothing may arrive in buffers that are about to be freed.
   ~Messages() {
     for (std::size_t i = 0; i < requests_.size(); ++i) {
       if (requests_[i] == MPI_REQUEST_NULL) continue;
@@ -44,7 +44,7 @@ class Messages {
                     "receive", wire.comm, peer);
     }
   }
-  // An empty message each way, for its arrival alone.
+  // An empty message each way; only its arrival matters.
   void signal(const Wire& wire, int to, int from) {
     check_message(
         MPI_Irecv(nullptr, 0, MPI_BYTE, from, wire.tag, wire.comm, &add(wire, true, from)),
@@ -82,11 +82,11 @@ class Messages {
   }
 
   std::vector<MPI_Request> requests_;
-  // Of each of them.
+  // One element for each request.
   std::vector<bool> receives_;
   std::vector<int> peers_;
   std::vector<MPI_Status> statuses_;
-  MPI_Comm comm_ = MPI_COMM_NULL;  // one for all of a phase
+  MPI_Comm comm_ = MPI_COMM_NULL;  // the same for all messages of a phase
 };
 
 }  // namespace trireme

@@ -14,18 +14,18 @@
 
 namespace trireme {
 
-// What the communicators of a runtime share. Outlives them.
+// What the communicators of a runtime share. It outlives them.
 struct CommServices {
   ProgressEngine& engine;
   Allocator& workspace;
   const AlgorithmTable& algorithms;
   bool synchronous_sends;
-  // Carries tensors of a device, from the moment on that it is there.
+  // Carries tensors of a device once it is set.
   const std::shared_ptr<DeviceStaging>* staging = nullptr;
 };
 
-// `traffic` is of the group whose world ranks `members` lists in order; rank `rank` of it is this
-// one.
+// `traffic` is the MPI communicator of the group. `members` lists the group's world ranks in order;
+// this rank is number `rank` in it.
 std::unique_ptr<Communicator> make_mpi_communicator(const CommServices& services, std::string name,
                                                     std::vector<int> members, int rank, int lane,
                                                     OwnedComm traffic);

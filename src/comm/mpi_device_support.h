@@ -1,4 +1,4 @@
-// Whether MPI takes addresses of a GPU.
+// Whether MPI accepts GPU addresses.
 #pragma once
 
 #include <functional>
@@ -8,16 +8,16 @@ namespace trireme {
 
 struct MpiDeviceSupport {
   bool direct = false;
-  std::string why;  // who says so; one line
+  std::string why;  // the source of the answer, one line
 };
 
-// `asked` is the value of TRIREME_CUDA_AWARE_MPI (nullptr: not set), which decides: 1 or 0. Else
-// the library does, by its MPIX_Query_cuda_support; `symbol` finds a function of the program by
-// name. A library that cannot say takes none. Throws ConfigError for another value.
+// `asked` is the value of TRIREME_CUDA_AWARE_MPI (nullptr: not set). 1 or 0 decides. If it is not
+// set, the library decides by its MPIX_Query_cuda_support; `symbol` finds a function of the program
+// by name. A library that lacks it counts as no. Throws ConfigError for another value of `asked`.
 MpiDeviceSupport mpi_device_support(const char* asked,
                                     const std::function<void*(const char*)>& symbol);
 
-// Of this process.
+// The same, for this process.
 MpiDeviceSupport mpi_device_support();
 
 }  // namespace trireme

@@ -10,16 +10,16 @@ namespace trireme {
 // Throws MpiError with `what` and MPI's own words unless `code` is MPI_SUCCESS.
 void check_mpi(int code, std::string_view what);
 
-// The same for a message to or from rank `peer` of `comm`: throws LostRankError, for between two
-// ranks nothing but a lost connection can fail.
+// The same for a message to or from rank `peer` of `comm`: throws LostRankError, because between
+// two ranks only a lost connection can fail.
 void check_message(int code, std::string_view what, MPI_Comm comm, int peer);
 
-// Tests and yields until the request is done: a blocking MPI call would spin, which is ruinous
-// where there are more ranks than cores.
+// Tests and yields until the request is done. A blocking MPI call would spin, which is ruinous with
+// more ranks than cores.
 void wait_yielding(MPI_Request& request, std::string_view what);
 
-// Owns a communicator. It is not freed where MPI is already finalized, nor while an exception is in
-// flight: freeing is collective, and the other ranks may not come.
+// Owns an MPI communicator. It is not freed if MPI is already finalized, nor while an exception is
+// in flight: freeing is collective, and the other ranks may not take part.
 class OwnedComm {
  public:
   OwnedComm() = default;
@@ -27,9 +27,9 @@ class OwnedComm {
   OwnedComm(OwnedComm&& other) noexcept : comm_(other.comm_) { other.comm_ = MPI_COMM_NULL; }
   OwnedComm& operator=(OwnedComm&&) = delete;
 
-  // Collective over `parent`; errors are returned, not fatal.
+  // Collective over `parent`. Errors on the new communicator are returned, not fatal.
   static OwnedComm duplicate(MPI_Comm parent);
-  // Collective over the listed ranks of the world alone. `tag` tells concurrent calls apart.
+  // Collective over the listed ranks of the world alone. `tag` distinguishes concurrent calls.
   static OwnedComm of_world_ranks(const int* ranks, int count, int tag);
 
   MPI_Comm get() const { return comm_; }

@@ -1,5 +1,5 @@
-// The thread that carries communication on while the host computes: the part that streams play on
-// a GPU. One queue per lane; the head of every lane is in flight.
+// The thread that advances communication while the host computes. It plays the part of streams on a
+// GPU. There is one queue per lane; the head of every lane is in flight.
 #pragma once
 
 #include <atomic>
@@ -44,22 +44,25 @@ class ProgressEngine {
   ProgressEngine(const ProgressEngine&) = delete;
   ProgressEngine& operator=(const ProgressEngine&) = delete;
 
-  // Queues the operations and returns at once; the Work is done when all of them are. Where tasks
-  // throw, wait_host rethrows the first. Thread-safe.
+  // Thread-safe. Queues the operations and returns at once. The Work is done when all of them are.
+  // If tasks throw, wait_host rethrows the first exception.
   Work submit(std::vector<Queued> operations);
 
-  // The engine's thread calls `prepare` before it next carries anything on: for what belongs to a
-  // thread, such as its device. Throws nothing.
+  // The engine's thread calls `prepare` before it next advances anything: for settings that belong
+  // to a thread, such as its device. `prepare` must not throw.
   void prepare_thread(std::function<void()> prepare);
 
-  // Ends the thread and drops what is still queued; it stays undone. Before MPI is finalized.
+  // Ends the thread and drops operations that are still queued; their Work is never done. Call it
+  // before MPI is finalized.
   void stop();
 
-  // Blocks until pending operations of all lanes are done, or `seconds` have passed; true if done.
+  // Blocks until the pending operations of all lanes are done, or until `seconds` have passed.
+  // Returns whether they are done.
   bool drain(double seconds);
-  void drain();  // the same, however long it takes
+  void drain();  // the same, without a limit
 
-  // Lanes that the next poll will look at: those with operations under way or waiting behind them.
+  // Returns the number of lanes that the next poll will look at: those with operations in flight or
+  // queued.
   std::size_t lanes();
 
  private:
@@ -67,17 +70,17 @@ class ProgressEngine {
   struct Entry {
     Queued operation;
     std::shared_ptr<State> state;
-    std::uint64_t id = 0;  // the recorder's, once it is in flight
+    std::uint64_t id = 0;  // the recorder's id, once it is in flight
   };
 
   void wait(State& state);
-  bool advance_all();  // true when anything moved; drive_mutex_ is held
+  bool advance_all();  // true if anything moved; needs drive_mutex_
   bool advance_lane(std::deque<Entry>& lane);
   Task::Step advance_head(Entry& head);
   void finish(Entry& entry, std::exception_ptr error);
-  bool try_advance();  // advance_all unless another thread is at it
-  void run();          // the thread
-  void poll();         // until nothing is pending, a host thread takes over or prepare_ is set
+  bool try_advance();  // advance_all, unless another thread is in it
+  void run();          // body of the thread
+  void poll();         // until nothing is pending, a host thread takes over, or prepare_ is set
   bool wanted() const { return pending_ > 0 && waiting_hosts_ == 0; }
 
   FlightRecorder& recorder_;
@@ -90,7 +93,7 @@ class ProgressEngine {
   std::deque<Entry> inbox_;
   std::thread thread_;  // started with the first operation
   std::function<void()> prepare_;
-  std::atomic<bool> unprepared_ = false;  // prepare_ is to be called; set under both mutexes
+  std::atomic<bool> unprepared_ = false;  // prepare_ must be called; set under both mutexes
 
   std::mutex drive_mutex_;  // guards lanes_ and the tasks in them
   std::map<LaneKey, std::deque<Entry>> lanes_;

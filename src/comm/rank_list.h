@@ -1,5 +1,5 @@
-// A list of ranks as runs of equal stride, which is how the ranks of a grid's groups lie: a list of
-// thousands takes a few words.
+// A list of ranks as runs of equal stride. The groups of a grid consist of such runs, so a list of
+// thousands of ranks takes a few words.
 #pragma once
 
 #include <vector>

@@ -10,17 +10,17 @@
 
 namespace trireme {
 
-// What every rank tells the others of itself at the start.
+// What every rank tells the others about itself at the start.
 struct Place {
-  char node[128] = {};    // what the launcher calls the node
-  char machine[64] = {};  // the running kernel: several nodes of a launcher may share one
+  char node[128] = {};    // the launcher's name of the node
+  char machine[64] = {};  // the running kernel; several nodes of a launcher may share it
   CpuMask cpus;
 };
 
-// Bytes; pages that are pinned are taken from all that runs on the node.
+// The host's memory in bytes. Pinned pages reduce it for everything that runs on the node.
 std::size_t memory_of_host();
 
-// Of all ranks of the world, in their order. Collective.
+// Collective. Returns the places of all ranks of the world, in their order.
 std::vector<Place> gather_places(Communicator& world);
 
 }  // namespace trireme

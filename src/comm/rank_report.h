@@ -1,4 +1,4 @@
-// What a rank tells the others when an operation hangs.
+// What a rank reports to the judges when an operation hangs.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace trireme {
 
-// An operation under way.
+// An operation in flight.
 struct WaitingFor {
   LaneKey key;
   bool library = false;      // a call into a library (FlightRecorder::Scope)
@@ -26,24 +26,24 @@ struct WaitingFor {
 struct RankReport {
   std::vector<WaitingFor> waiting;
   std::vector<std::pair<LaneKey, std::uint64_t>> begun;  // the last sequence number of each lane
-  bool main_sleeps = false;                              // the main thread sleeps in the kernel
+  bool main_sleeps = false;  // whether the main thread sleeps in the kernel
 };
 
-// Its bytes follow the lanes of the rank, not the ranks of the job: a list of members travels as
-// runs.
+// Makes a report. Its size depends on the lanes of the rank, not on the number of ranks of the job,
+// because a list of members is encoded as runs.
 RankReport make_report(const FlightRecorder::Impl::Snapshot& snapshot, bool main_sleeps);
 
 std::string encode(const RankReport& report);
-// Nothing where the bytes are not a report, or one that names ranks beyond `world`.
+// Returns nullopt if the bytes are not a report, or if the report names ranks beyond `world`.
 std::optional<RankReport> decode_report(std::string_view bytes, int world);
 
-// What the kernel says of a thread of this process.
+// What the kernel says about a thread of this process.
 struct ThreadSample {
   char state = 'R';         // as in /proc/[pid]/stat
   std::int64_t cpu_ns = 0;  // processor time so far
 };
 ThreadSample sample_thread(int thread_id);
-// Whether the thread slept from one sample to the other.
+// Whether the thread slept from one sample to the next.
 bool slept(const ThreadSample& before, const ThreadSample& after);
 
 }  // namespace trireme

@@ -1,4 +1,4 @@
-// The flight recorder's memory, as the backends and the watchdog see it.
+// The implementation of the flight recorder, for the backends and the watchdog.
 #pragma once
 
 #include <atomic>
@@ -17,11 +17,12 @@
 
 namespace trireme {
 
-// Library calls are numbered apart from the operations of the same communicator that the progress
-// engine carries: the two run in different threads, so their order differs from rank to rank.
+// Library calls are numbered separately from the operations of the same communicator that the
+// progress engine carries. The two run in different threads, so their order differs from rank to
+// rank.
 inline constexpr int kLibraryLaneBit = 1 << 30;
 
-// A communicator, as messages show it.
+// A communicator, for use in messages.
 struct LaneInfo {
   std::string name;
   std::vector<int> members;  // world ranks, in the communicator's order
@@ -35,7 +36,7 @@ class FlightRecorder::Impl {
   void end(std::uint64_t id);
   void add_lane(int lane, LaneInfo info);
 
-  // All of it at one moment.
+  // The state of the recorder at one moment.
   struct Snapshot {
     std::vector<Operation> under_way;
     std::map<LaneKey, std::uint64_t> begun;  // the last sequence number begun
@@ -44,10 +45,11 @@ class FlightRecorder::Impl {
   Snapshot snapshot() const;
   std::vector<Operation> under_way() const;
   std::vector<Operation> finished() const;
-  // now_ns() at the begin of the oldest operation under way; 0 when there is none.
+  // now_ns() at the beginning of the oldest operation in flight; 0 if there is none.
   std::int64_t oldest_begin_ns() const;
 
-  // Of what the calling thread does; 0 where no trace is being taken. And its end.
+  // Begin and end an activity of the calling thread. begin_activity returns 0 if no trace is being
+  // taken.
   std::int64_t begin_activity();
   void end_activity(Activity::Kind kind, std::string_view name, std::int64_t number,
                     std::int64_t begin) noexcept;
@@ -64,12 +66,12 @@ class FlightRecorder::Impl {
  private:
   mutable std::mutex mutex_;
   std::uint64_t last_id_ = 0;
-  std::map<std::uint64_t, Operation> under_way_;  // by id, so the oldest first
+  std::map<std::uint64_t, Operation> under_way_;  // by id, so the oldest comes first
   std::deque<Operation> finished_;
   std::map<LaneKey, std::uint64_t> begun_;
   std::map<int, LaneInfo> lanes_;
   Trace trace_;
-  std::unique_ptr<StreamTrace> stream_trace_;  // marked by the thread that computes, without a lock
+  std::unique_ptr<StreamTrace> stream_trace_;  // used by the computing thread, without a lock
 };
 
 }  // namespace trireme

@@ -1,5 +1,5 @@
-// The communicator of one rank: on tensors of the host every operation is done when its call
-// returns; on those of a device, of any, it is queued on `ready`.
+// The communicator of one rank. An operation on host tensors is done when its call returns; an
+// operation on tensors of any device is queued on `ready`.
 #pragma once
 
 #include <memory>

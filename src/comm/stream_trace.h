@@ -1,4 +1,4 @@
-// What a stream of a GPU does, told by events that are queued between its work.
+// Traces what a GPU stream does, by events that are queued between its work.
 #pragma once
 
 #include <memory>
@@ -9,18 +9,18 @@
 
 namespace trireme {
 
-// Used from the thread that queues the stream's work.
+// Must be used from the thread that queues the stream's work.
 class StreamTrace {
  public:
-  // Waits for the stream, so that its clock and the host's are known to agree at one moment.
+  // Waits for the stream, so that the clocks of device and host can be compared at one moment.
   explicit StreamTrace(const Stream& stream);
 
   bool follows(const Stream& stream) const { return stream.native() == stream_.native(); }
-  // Marks what is queued by now; marks count from 1.
+  // Marks the work queued so far. Returns the number of the mark, counted from 1.
   std::int64_t mark();
-  // `activity` was between two marks.
+  // Adds an activity that lies between two marks.
   void add(Activity activity, std::int64_t begin, std::int64_t end);
-  // Waits for the marks. All activities, with the host's times of what the stream did.
+  // Waits for the marks. Returns all activities, with the stream's times on the host's clock.
   std::vector<Activity> finish();
 
  private:

@@ -1,5 +1,5 @@
 // The tree T(p) along which the contributions of p ranks are reduced, whatever algorithm carries
-// them (README.md, "Order of sums"): so the bits of a result follow from the contributions alone.
+// them (README.md, "Order of sums"). So the bits of a result depend on the contributions alone.
 //
 // Let q be the largest power of two not above p, and e = p - q. The first 2e ranks are reduced in
 // pairs (0 with 1, 2 with 3, ...), which leaves q terms in the order of ranks. Then neighbouring
@@ -19,10 +19,10 @@ class SumTree {
         pairs_(ranks - terms_) {}
 
   int terms() const { return terms_; }  // q
-  int pairs() const { return pairs_; }  // e: terms 0 to e - 1 are those of two ranks
+  int pairs() const { return pairs_; }  // e: each of the terms 0 to e - 1 is a pair of ranks
 
   bool is_paired(int rank) const { return rank < 2 * pairs_; }
-  // Of a pair the even rank stands for the term.
+  // The even rank of a pair stands for the term.
   bool stands_for_term(int rank) const { return !is_paired(rank) || rank % 2 == 0; }
   int term_of(int rank) const { return is_paired(rank) ? rank / 2 : rank - pairs_; }
   int first_rank_of(int term) const { return term < pairs_ ? 2 * term : term + pairs_; }
@@ -32,9 +32,9 @@ class SumTree {
 };
 
 // What one rank sends and receives when all ranks reduce by recursive doubling on the terms of
-// T(p): the odd rank of a pair hands its contribution to the even one; in round i the ranks that
-// stand for terms exchange partial results with the term whose number differs in bit i; the even
-// rank of a pair hands the result back.
+// T(p). The odd rank of a pair hands its contribution to the even rank. In round i the ranks that
+// stand for terms exchange partial results with the term whose number differs in bit i. Then the
+// even rank of a pair hands the result back.
 struct DoublingPlan {
   struct Round {
     int peer;

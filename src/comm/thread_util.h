@@ -6,7 +6,7 @@
 
 namespace trireme {
 
-// A thread that no signal is delivered to: signals are the main thread's.
+// Starts a thread with all signals blocked: the main thread handles signals.
 std::thread start_quiet_thread(std::function<void()> body);
 
 }  // namespace trireme

@@ -1,6 +1,6 @@
-// One thread a rank that notices when the job hangs, finds out who is to blame, and carries word of
-// faults between ranks. It talks over a communicator of its own and waits for nobody, so it works
-// where the operations that it guards are stuck.
+// One thread per rank that notices when the job hangs, finds out which ranks are to blame, and
+// passes faults between ranks. It has a communicator of its own and waits for no message, so it
+// works even if the operations that it guards are stuck.
 #pragma once
 
 #include <algorithm>
@@ -25,7 +25,8 @@ namespace trireme {
 
 class Watchdog {
  public:
-  // `hosts` of all ranks of the world; `main_thread` is the kernel's id of the thread to watch.
+  // `hosts` has the hosts of all ranks of the world. `main_thread` is the kernel's id of the thread
+  // to watch.
   Watchdog(FlightRecorder& recorder, OwnedComm channel, int rank, std::vector<std::string> hosts,
            int main_thread, double timeout_s);
   ~Watchdog();
@@ -33,17 +34,17 @@ class Watchdog {
   Watchdog& operator=(const Watchdog&) = delete;
 
   void set_timeout(double seconds) { timeout_s_ = seconds; }
-  // What to do, in the watchdog's thread and for a second at most, before a hang ends the process.
+  // Sets what the watchdog's thread does, for at most a second, before a hang ends the process.
   void set_last_act(std::function<void()> act);
 
-  // Tells the other ranks of this one's fault, and waits a short grace for theirs (not longer than
-  // until all have spoken); a longer one while ranks are lost and nobody has said why. The faults
-  // known then, by rank, the own one among them. Called once.
+  // Tells the other ranks this rank's fault and waits a short time for theirs, or until all have
+  // reported. It waits longer while ranks are lost and no rank has reported a cause. Returns the
+  // faults known then, by rank, this rank's own included. Call it once.
   std::vector<Fault> exchange_fault(const Fault& own);
 
  private:
   enum class Kind : char { kFault = 'F', kAlarm = 'A', kReport = 'R' };
-  struct Message {  // on its way; lives until MPI is done with it
+  struct Message {  // in flight; lives until MPI is done with it
     int peer = 0;
     std::string bytes;
     MPI_Request request = MPI_REQUEST_NULL;
@@ -70,7 +71,7 @@ class Watchdog {
   OwnedComm channel_;
   const int rank_;
   const std::vector<std::string> hosts_;
-  const std::vector<int> judges_;  // who hears the reports of a hang
+  const std::vector<int> judges_;  // the ranks that get the reports of a hang
   const int main_thread_;
   std::atomic<double> timeout_s_;
 
@@ -81,14 +82,14 @@ class Watchdog {
   std::promise<std::vector<Fault>> known_faults_;
   std::function<void()> last_act_;
 
-  // The thread's own.
+  // Used by the thread alone.
   std::list<Message> sent_, coming_;
   std::map<int, Fault> faults_;
   std::optional<Fault> own_fault_;
   bool own_fault_answered_ = false;
-  bool cause_known_ = false;   // a fault that is not a lost rank
-  std::int64_t fault_ns_ = 0;  // when the first fault was known, and again the first cause
-  std::int64_t alarm_ns_ = 0;  // when the alarm was raised; 0: all is well
+  bool cause_known_ = false;   // a fault other than a lost rank is known
+  std::int64_t fault_ns_ = 0;  // when the first fault became known, then when the first cause did
+  std::int64_t alarm_ns_ = 0;  // when the alarm was raised; 0: no alarm
   ThreadSample main_sample_;
   bool reported_ = false;
   std::vector<std::optional<RankReport>> reports_;  // of all ranks, on a judge

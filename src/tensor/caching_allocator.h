@@ -1,4 +1,4 @@
-// The one caching allocator, for every kind of memory.
+// The caching allocator, one class for every kind of memory.
 #pragma once
 
 #include <map>
@@ -29,49 +29,51 @@ class CachingAllocator : public Allocator, public std::enable_shared_from_this<C
 
   void record_use(Block& block, const Stream& stream);
 
-  using FreeBlocks = std::map<std::size_t, std::vector<Block>>;  // by size class, as they came back
+  using FreeBlocks = std::map<std::size_t, std::vector<Block>>;  // by size class, in release order
 
-  // Blocks set apart for work that is captured once and replayed on `stream`: between two replays
-  // nobody else gets them. What is allocated while an arena is open comes from it and stays with
-  // it; one is open at a time.
+  // Blocks that are reserved for work that is captured once and replayed on `stream`: between two
+  // replays nothing else gets them. While an arena is open, allocations come from it and stay with
+  // it. Only one is open at a time.
   struct Arena {
     explicit Arena(Stream given) : stream(given) {}
     const Stream stream;
-    // While work is captured: new blocks come in the order of this stream, which is not.
+    // Set while work is captured: new blocks are allocated in the order of this stream, which is
+    // not captured.
     std::optional<Stream> setup;
     FreeBlocks free;
-    std::vector<Block> kept;  // others', given back while work was captured that may use them
+    std::vector<Block> kept;  // other blocks, released during a capture whose work may use them
     bool ended = false;
   };
   void open(const std::shared_ptr<Arena>& arena);
-  // What is allocated is for work that is captured, which free blocks are ready for on any stream.
+  // The same, for work that is captured: all free blocks of the arena are ready for it on any
+  // stream.
   void open_for_capture(const std::shared_ptr<Arena>& arena, const Stream& setup);
   void close(Arena& arena) noexcept;
-  // What the arena's stream holds from now on comes after all earlier use of free blocks.
+  // Work queued on the arena's stream from now on comes after all earlier uses of its free blocks.
   void settle(Arena& arena);
-  // Its blocks are anybody's, after what its stream holds by now.
+  // Returns its blocks to general use, behind the work that its stream holds now.
   void end(Arena& arena) noexcept;
 
-  // What a Buffer of ours does at its end; record_use finds the block by it.
+  // The deleter of our Buffers; record_use finds the block through it.
   struct Return {
-    std::shared_ptr<CachingAllocator> owner;  // lives until its last block is back
+    std::shared_ptr<CachingAllocator> owner;  // lives until its last block is returned
     Block block;
     MemoryUse use;
-    std::shared_ptr<Arena> arena;  // none: it is nobody's in particular
+    std::shared_ptr<Arena> arena;  // nullptr: the block belongs to no arena
     void operator()(std::byte*) { owner->give_back(std::move(block), use, arena.get()); }
   };
 
  private:
-  // `arena` becomes the one that the block comes from.
+  // Sets `arena` to the arena from which the block comes.
   Block take(std::size_t size, MemoryUse use, const Stream& stream, std::shared_ptr<Arena>& arena);
-  Block from_cache(FreeBlocks& free, std::size_t size, const Stream& stream);  // no data: none fits
-  // Without data: none is left. Lets go of the lock while the device is waited for.
+  Block from_cache(FreeBlocks& free, std::size_t size, const Stream& stream);  // empty: none fits
+  // data is nullptr if none is left. Releases the lock while it waits for the device.
   Block from_system(std::size_t size, const Stream& stream, std::unique_lock<std::mutex>& lock);
-  Block for_capture(std::size_t size, const Stream& stream);  // likewise; waits for nothing
+  Block for_capture(std::size_t size, const Stream& stream);  // likewise; never waits
   void give_back(Block block, MemoryUse use, Arena* arena);
   void count_live(std::size_t size, MemoryUse use);
   void count_gone(std::size_t size, MemoryUse use);
-  void release_cached();  // for settle() of the source to make available
+  void release_cached();  // the source's settle() makes them available
   std::string out_of_memory_message(std::size_t size, MemoryUse use) const;
 
   const std::unique_ptr<MemorySource> source_;

@@ -1,5 +1,5 @@
-// Where a caching allocator gets its blocks from, and what must have happened before a block may be
-// used again.
+// Where a caching allocator gets its blocks from, and what must be done before a block may be used
+// again.
 #pragma once
 
 #include <cstddef>
@@ -13,32 +13,32 @@ namespace trireme {
 struct Block {
   std::byte* data = nullptr;
   std::size_t size = 0;
-  void* home = nullptr;        // the stream whose order its use follows; none on the host
+  void* home = nullptr;        // the stream that orders its use; nullptr on the host
   std::vector<void*> used_on;  // other streams that use it
-  std::vector<void*> pending;  // of a block that is free: events, after each of which it is idle
+  std::vector<void*> pending;  // of a free block: events; it is idle after all of them
 };
 
-// Called by one thread at a time, but for settle(), which may run beside the other calls.
+// Called by one thread at a time, except settle(), which may run beside the other calls.
 class MemorySource {
  public:
   virtual ~MemorySource() = default;
 
   virtual Device device() const = 0;
-  // A block with size, data and home set; data is nullptr where there is not enough.
+  // Returns a block with size, data and home set; data is nullptr if there is not enough memory.
   virtual Block take(std::size_t size, const Stream& stream) = 0;
-  // Work that is queued may still use it.
+  // Returns a block to the system. Queued work may still use it.
   virtual void give_back(Block& block) noexcept = 0;
-  // After all that was given back: makes it available to take().
+  // Makes the memory of all blocks that were given back available to take().
   virtual void settle() noexcept {}
-  // What the system says about its memory, for a message; may be empty.
+  // What the system says about its memory, for use in a message; may be empty.
   virtual std::string state() noexcept { return {}; }
 
-  // The owner has let go: turns used_on into pending.
+  // Called when the owner releases the block: turns used_on into pending.
   virtual void mark_uses(Block&) noexcept {}
-  // All that pending stands for is known to come first: it need not be waited for.
+  // Drops pending: its events are known to come first, so nothing needs to wait for them.
   virtual void forget_uses(Block&) noexcept {}
-  // Lets the next owner's work on `stream` come after all earlier use. False: not yet, as the host
-  // would have to wait. If it throws, the block is as it was.
+  // Makes the next owner's work on `stream` come after all earlier uses. Returns false if the host
+  // would have to wait for that. If it throws, the block is unchanged.
   virtual bool make_ready(Block&, const Stream&) { return true; }
 };
 

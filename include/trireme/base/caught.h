@@ -1,4 +1,4 @@
-// What a user is told of an exception, whatever it is.
+// Turns any exception into an Error that a user can be told.
 #pragma once
 
 #include <exception>
@@ -7,8 +7,9 @@
 
 namespace trireme {
 
-// An Error as it is. Of others: what the file system refused is a RunFolderError, memory that is
-// not to be had an OutOfMemoryError, anything else an InternalError.
+// Returns an Error unchanged. Of other exceptions, an error of the file system becomes a
+// RunFolderError, a failed allocation becomes an OutOfMemoryError, and anything else becomes an
+// InternalError.
 Error caught(const std::exception_ptr& exception);
 
 }  // namespace trireme

@@ -8,8 +8,8 @@ namespace trireme {
 // Nanoseconds since an arbitrary origin (CLOCK_MONOTONIC; the same for all processes of a host).
 std::int64_t now_ns();
 
-// Seconds since this process was started, before any exec; its start is known to 10 ms, differences
-// are exact. 0 where the system does not say.
+// Seconds since this process was started, before any exec. The start is known to 10 ms; differences
+// between two calls are exact. 0 if the system does not say.
 double process_seconds();
 
 // Seconds since construction or the last restart.

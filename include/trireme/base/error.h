@@ -1,5 +1,5 @@
-// Every fault that trireme reports on purpose is an Error; its class names the cause and fixes the
-// status with which the program ends.
+// Every fault that trireme reports on purpose is an Error. Its class names the cause and decides
+// the exit status of the program.
 #pragma once
 
 #include <stdexcept>
@@ -9,8 +9,8 @@
 
 namespace trireme {
 
-// A place in the source. As std::source_location, which Debian 12's clang and clang-tidy do not
-// have.
+// A place in the source. It replaces std::source_location, which Debian 12's clang and clang-tidy
+// do not have.
 struct SourceLocation {
   const char* file = "";
   int line = 0;
@@ -22,7 +22,7 @@ struct SourceLocation {
 };
 
 // what() is one line for the user: what failed, where in the input, and what would be right.
-// where() is the place in the source that noticed.
+// where() is the place in the source that found the fault.
 class Error : public std::runtime_error {
  public:
   Error(ExitStatus status, const std::string& what,
@@ -59,11 +59,12 @@ TRIREME_ERROR_CLASS(OutOfMemoryError, kDevice);
 
 #undef TRIREME_ERROR_CLASS
 
-// Throws an error that came from elsewhere, as the class of its status.
+// Throws an error that came from elsewhere (another rank, say), as the class of its status or as a
+// plain Error.
 [[noreturn]] void rethrow(ExitStatus status, const std::string& what);
 
-// Throws InternalError: a promise between two parts of the program was broken.
-// The message is built only when the check fails.
+// Throws InternalError if the condition is false: a contract between two parts of the program was
+// broken. The message is built only when the check fails.
 #define TRIREME_CHECK(condition, message)      \
   do {                                         \
     if (!(condition)) [[unlikely]] {           \

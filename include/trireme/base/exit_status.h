@@ -1,4 +1,4 @@
-// The statuses with which every trireme command ends (documented in README.md).
+// The exit statuses of every trireme command (documented in README.md).
 #pragma once
 
 #include <array>

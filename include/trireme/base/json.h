@@ -1,5 +1,5 @@
-// A JSON value, its reader and its writer. The library behind them is included in json.cc alone,
-// because its header costs every file that includes it some ten seconds of compilation.
+// A JSON value, its reader and its writer. Only json.cc includes the library behind them, because
+// its header adds some ten seconds of compilation to every file that includes it.
 #pragma once
 
 #include <concepts>
@@ -13,14 +13,15 @@
 
 namespace trireme {
 
-// A text that is not JSON, or a value that lacks what is asked of it. The caller knows which file
-// that is and turns it into an Error.
+// The text is not JSON, or the value does not have what was asked for. The caller knows the name of
+// the file and turns this into an Error.
 class JsonError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
 
-// Null, a truth value, a number, a text, an array or an object, whose members keep their order.
+// Null, a boolean, a number, a string, an array or an object. The members of an object keep their
+// order.
 class Json {
  public:
   struct Member;
@@ -28,7 +29,7 @@ class Json {
   using Object = std::vector<Member>;
 
   Json() = default;  // null
-  // Only a bool, since every pointer converts to one.
+  // Takes only a bool, because every pointer converts to one.
   Json(std::same_as<bool> auto value) : value_(value) {}
   Json(int value) : value_(std::int64_t{value}) {}
   Json(std::int64_t value) : value_(value) {}
@@ -41,16 +42,18 @@ class Json {
   static Json array(std::initializer_list<Json> items = {});
   static Json object(std::initializer_list<Member> members = {});
 
-  // Throw JsonError. A key that stands twice has its last value; more than 200 levels are refused.
+  // These throw JsonError. A key that occurs twice has its last value. More than 200 levels of
+  // nesting are refused.
   static Json parse(std::string_view text);
   static Json from_cbor(std::string_view bytes);
-  // Null where `text` is not JSON.
+  // Returns null if `text` is not JSON.
   static Json parse_or_null(std::string_view text);
 
-  // Doubles in the fewest digits that read back alike, NaN and infinity as null, bytes that are not
-  // UTF-8 as U+FFFD. With an indent of 0 or more every member has a line of its own.
+  // Writes doubles with the fewest digits that read back to the same value, NaN and infinity as
+  // null, and bytes that are not UTF-8 as U+FFFD. With an indent of 0 or more, every member is on
+  // its own line.
   std::string dump(int indent = -1) const;
-  // A binary form in which texts may hold any bytes.
+  // Writes CBOR, a binary format in which strings may hold any bytes.
   std::string to_cbor() const;
 
   bool is_text() const { return std::holds_alternative<std::string>(value_); }
@@ -62,9 +65,9 @@ class Json {
            std::holds_alternative<std::uint64_t>(value_);
   }
 
-  // Throw JsonError where the value is of another kind, or does not fit.
+  // These throw JsonError if the value is of another kind or does not fit.
   bool boolean() const;
-  std::int64_t integer() const;  // also of a double that is whole
+  std::int64_t integer() const;  // also accepts a double with an integral value
   std::uint64_t unsigned_integer() const;
   int small_integer() const;
   double number() const;
@@ -72,15 +75,16 @@ class Json {
   const Array& items() const;     // of an array
   const Object& members() const;  // of an object
 
-  // Throw JsonError where there is no such item or member.
+  // These throw JsonError if there is no such item or member.
   const Json& at(std::size_t index) const;
   const Json& at(std::string_view key) const;
-  // Nothing where this is no object or has no such member.
+  // Returns nullptr if this is not an object or has no such member.
   const Json* find(std::string_view key) const;
 
-  // Adds an item to an array; makes one of null.
+  // Appends an item to an array. A null value becomes an array first.
   void push_back(Json item);
-  // The member of that name, added as null where there is none; makes an object of null.
+  // Returns the member of that name; adds it as null if it is missing. A null value becomes an
+  // object first.
   Json& operator[](std::string_view key);
 
  private:

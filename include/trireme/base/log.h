@@ -1,20 +1,21 @@
-// Lines for the user. Each call writes one whole line with a single write(2), so that lines of
-// several ranks on one terminal never mix. Rank 0 speaks; other ranks speak only to report a fault.
+// Output for the user. Each call writes whole lines with a single write(2), so that lines of
+// several ranks on one terminal never mix. Rank 0 prints; other ranks print only to report a fault.
 #pragma once
 
 #include <string_view>
 
 namespace trireme {
 
-// A line on standard output, or several with '\n' between them: results and progress. Control
-// characters are escaped (base/printable.h), since the text may hold names from outside.
+// Prints a line to standard output, or several separated by '\n': results and progress. Control
+// characters are escaped (base/printable.h), because the text may contain names from outside.
 void print_line(std::string_view text);
 
-// Bytes on standard output as they are: what another program reads, and what commands a terminal.
+// Writes bytes to standard output unchanged: for output that another program reads, and for
+// terminal control sequences.
 void print_bytes(std::string_view bytes);
 
-// One line on standard error, prefixed "trireme: ": faults and warnings. Control characters are
-// escaped.
+// Prints one line to standard error, with the prefix "trireme: ": faults and warnings. Control
+// characters are escaped.
 void report_line(std::string_view line);
 
 }  // namespace trireme

@@ -27,11 +27,11 @@ constexpr Philox4 philox4x32(Philox4 counter, std::uint64_t key) {
   return counter;
 }
 
-// A 64-bit key for one purpose, from the run's seed and a name ("dropout",
+// Derives a 64-bit key for one purpose from the run's seed and a name ("dropout",
 // "blocks.3.mlp.up.weight").
 std::uint64_t philox_key(std::uint64_t seed, std::string_view purpose);
 
-// Uniform in (0, 1], from the high 24 bits: exact in float, never zero.
+// Uniform in (0, 1], from the high 24 bits. Exact in float, never zero.
 constexpr float philox_uniform(std::uint32_t bits) {
   return (static_cast<float>(bits >> 8) + 1.0f) * 0x1p-24f;
 }
@@ -46,11 +46,13 @@ constexpr float philox_uniform_at(std::uint64_t key, std::uint64_t index) {
 
 // Element `index` of the stream `key`: standard normal (Box-Muller).
 float philox_normal_at(std::uint64_t key, std::uint64_t index);
-// Elements `first`, first + 1, ... of it: the same bits, at a quarter of the draws.
+// Writes elements `first`, first + 1, ... of that stream to `to`: the same bits as
+// philox_normal_at, with a quarter of the draws.
 void philox_normals(std::uint64_t key, std::uint64_t first, std::span<float> to);
 
-// A keyed pseudo-random permutation of [0, count): where `index` goes. Feistel network with cycle
-// walking; needs no table, so a position in a shuffled data set is one number. 0 <= index < count.
+// A keyed pseudo-random permutation of [0, count): returns where `index` goes; 0 <= index < count.
+// It is a Feistel network with cycle walking. It needs no table, so a position in a shuffled data
+// set is one number.
 std::uint64_t permuted_index(std::uint64_t key, std::uint64_t count, std::uint64_t index);
 
 }  // namespace trireme

@@ -1,4 +1,5 @@
-// Text from outside (a file's name, a value, a key, what a file holds) as a message may show it.
+// Makes text from outside (a file's name, a value, a key, the contents of a file) safe to show in a
+// message.
 #pragma once
 
 #include <cstddef>
@@ -7,17 +8,17 @@
 
 namespace trireme {
 
-// The text without anything that a terminal would obey: control characters become \n, \t, \r or
-// \xNN, and so do bytes that are no UTF-8. All other text stays, so a text that is printable
-// already comes back as it is.
+// Returns the text without anything that a terminal would act on: control characters and bytes that
+// are not UTF-8 become \n, \t, \r or \xNN. All other text stays, so text that is already printable
+// is returned unchanged.
 std::string printable(std::string_view text);
 
-// The same, of at most `most` characters: of a longer text the beginning and the end, with " ... "
-// between them.
+// The same, cut to at most `most` characters: a longer text keeps its beginning and its end, with
+// " ... " between them.
 inline constexpr std::size_t kMostShown = 200;
 std::string shown(std::string_view text, std::size_t most = kMostShown);
 
-// Every Error shows its message so, however long the values in it are.
+// Every Error cuts its message to this length, however long the values in it are.
 inline constexpr std::size_t kMostOfMessage = 2000;  // characters
 
 }  // namespace trireme

@@ -1,12 +1,12 @@
-// What the system counts of this process's memory.
+// The memory of this process and of the machine, as the system reports it.
 #pragma once
 
 namespace trireme {
 
-// The most that was resident at one time, in bytes; program and libraries included.
+// The peak resident memory in bytes, including the program and its libraries.
 double peak_resident_bytes();
 
-// Of this machine, in bytes.
+// The physical memory of this machine in bytes.
 double physical_memory_bytes();
 
 }  // namespace trireme

@@ -1,4 +1,4 @@
-// The extents of a tensor: up to six dimensions, held in place.
+// The extents of a tensor: up to six dimensions, stored in the object.
 #pragma once
 
 #include <array>
@@ -18,7 +18,7 @@ class Shape {
   explicit Shape(std::span<const std::int64_t> extents);
 
   int rank() const { return rank_; }
-  // Negative indices count from the end: shape[-1] is the fastest dimension.
+  // Negative indices count from the end: shape[-1] is the last, contiguous dimension.
   std::int64_t operator[](int dimension) const {
     return extents_[static_cast<std::size_t>(dimension < 0 ? dimension + rank_ : dimension)];
   }

@@ -5,7 +5,8 @@
 
 namespace trireme {
 
-// The text of a file of at most 16 MiB. Throws ConfigError: "WHAT PATH: cannot be read: why".
+// Returns the text of a file of at most 16 MiB. Throws ConfigError:
+// "WHAT PATH: cannot be read: why".
 std::string read_small_file(const std::string& what, const std::string& path);
 
 }  // namespace trireme

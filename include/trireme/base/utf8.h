@@ -6,7 +6,7 @@
 
 namespace trireme {
 
-// Bytes of the character that `text` begins with; 0 where it begins with none: a stray or
+// The length in bytes of the character at the start of `text`. 0 if there is none: a stray or
 // truncated sequence, an overlong form, a surrogate, or a value past U+10FFFF.
 inline std::size_t utf8_length(std::string_view text) {
   if (text.empty()) return 0;

@@ -1,4 +1,4 @@
-// The time of day. What measures or waits takes clock.h.
+// The time of day. Use clock.h to measure or to wait.
 #pragma once
 
 namespace trireme {

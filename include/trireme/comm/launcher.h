@@ -1,4 +1,4 @@
-// What the launcher's environment says of the job.
+// What the launcher's environment says about the job.
 #pragma once
 
 #include <string>
@@ -6,18 +6,19 @@
 namespace trireme {
 
 struct LaunchedTasks {
-  int count = 1;         // how many processes the launcher started together with this one
-  int index = 0;         // which of them this one is
-  std::string launcher;  // "srun", ...; empty where there is none
+  int count = 1;         // how many processes the launcher started, this one included
+  int index = 0;         // the index of this process among them
+  std::string launcher;  // "srun", ...; empty if there is none
 };
 
-// From the environment of Slurm, PMI and Open MPI, so before MPI has started.
+// Read from the environment variables of Slurm, PMI and Open MPI, so it works before MPI has
+// started.
 LaunchedTasks launched_tasks();
 
-// Throws ConfigError where the launcher started several tasks but MPI sees a world of one rank.
+// Throws ConfigError if the launcher started several tasks but MPI sees a world of one rank.
 void check_world_size(int world_size);
 
-// What the user calls this node: Slurm's name for it, else the host's.
+// The name by which the user knows this node: Slurm's name for it, or else the host name.
 std::string node_name();
 
 }  // namespace trireme

@@ -20,23 +20,23 @@ struct GridShape {
   bool operator==(const GridShape&) const = default;
 };
 
-// What --grid.* asked for; a dimension left out follows from the number of ranks. Where several are
-// left out, data takes all and the others are 1.
+// The grid that --grid.* asks for. A dimension that is left out follows from the number of ranks.
+// If several are left out, data takes all ranks that remain and the others are 1.
 struct GridRequest {
   std::optional<int> data, pipeline, tensor;
 };
 
-// Throws ConfigError that names what would fit.
+// Throws ConfigError whose message names a grid that would fit.
 GridShape resolve_grid(const GridRequest& request, int world_size);
 
-// Tensor ranks are neighbours, pipeline next, data outermost:
+// Tensor ranks are neighbours, then pipeline; data is the outermost dimension:
 // rank = (data_index * pipeline + pipeline_index) * tensor + tensor_index.
 // A dimension of size 1 is an identity: its communicator has one rank and costs nothing.
 class ProcessGrid {
  public:
-  // `order` lists the world ranks that form the grid, by place: order[i] is the rank at place i of
-  // the formula above. Left out: all ranks of the world, in their order. Collective over the listed
-  // ranks.
+  // Collective over the listed ranks. `order` lists the world ranks that form the grid, by place:
+  // order[i] is the rank at place i of the formula above. If it is left out, the grid is all ranks
+  // of the world in their order.
   ProcessGrid(Runtime& runtime, const GridShape& shape, std::vector<int> order = {});
 
   const GridShape& shape() const { return shape_; }
@@ -45,13 +45,13 @@ class ProcessGrid {
   int tensor_index() const { return tensor_index_; }
 
   Communicator& world() const { return *world_; }        // all ranks of the grid, by place
-  Communicator& data() const { return *data_; }          // same place in the model, other data
-  Communicator& pipeline() const { return *pipeline_; }  // the stages of this replica
-  Communicator& tensor() const { return *tensor_; }      // the parts of this stage
+  Communicator& data() const { return *data_; }          // the same part of the model, other data
+  Communicator& pipeline() const { return *pipeline_; }  // the pipeline stages of this replica
+  Communicator& tensor() const { return *tensor_; }      // the tensor-parallel ranks of this stage
   Communicator& model() const { return *model_; }        // pipeline x tensor: one replica
   Runtime& runtime() const { return runtime_; }
 
-  // Rank in Runtime::world() of a place in the grid.
+  // Returns the rank in Runtime::world() of a place in the grid.
   int world_rank(int data_index, int pipeline_index, int tensor_index) const;
 
  private:

@@ -1,5 +1,5 @@
-// The process's place in the job: owns MPI from start to end, the communication thread, the flight
-// recorder and the watchdog, and ends the process with the status that the run earned.
+// The process's place in the job. It owns MPI from start to end, the communication thread, the
+// flight recorder and the watchdog, and it ends the process with the exit status of the run.
 #pragma once
 
 #include <functional>
@@ -15,11 +15,11 @@
 
 namespace trireme {
 
-// What carries tensors of a GPU between ranks: NCCL, or MPI by way of pinned memory of the host.
+// The backend that carries GPU tensors between ranks: NCCL, or MPI by way of pinned host memory.
 enum class DeviceBackend { kMpi, kNccl };
 
 struct RuntimeOptions {
-  // Seconds that an operation may be under way before the watchdog asks who is missing.
+  // Seconds that an operation may be in flight before the watchdog asks which ranks are missing.
   double timeout_s = 600.0;
   AlgorithmTable algorithms;
   // Test mode: point-to-point messages are rendezvous (synchronous) sends only.
@@ -29,8 +29,8 @@ struct RuntimeOptions {
 // Built once, in main, before anything else; destroyed last. No collective runs in its destructor.
 class Runtime {
  public:
-  // Collective over all processes that the launcher started. Throws MpiError where MPI cannot give
-  // MPI_THREAD_MULTIPLE, ConfigError where the launcher started several tasks but MPI sees one.
+  // Collective over all processes that the launcher started. Throws MpiError if MPI cannot give
+  // MPI_THREAD_MULTIPLE, and ConfigError if the launcher started several tasks but MPI sees one.
   explicit Runtime(RuntimeOptions options = {});
   ~Runtime();
   Runtime(const Runtime&) = delete;
@@ -39,43 +39,44 @@ class Runtime {
   Communicator& world();
   int rank() const;
   int size() const;
-  int node() const;  // index of this node, in order of each node's lowest rank
+  int node() const;  // index of this node; nodes are ordered by their lowest rank
   int nodes() const;
-  int local_rank() const;  // among the ranks of this node
+  int local_rank() const;  // rank among the ranks of this node
   int local_size() const;
   const std::string& host() const;
   FlightRecorder& recorder();
 
-  // What the start took, in seconds: from the process's start until here, MPI's own, the world of
-  // ranks.
+  // The duration of the start, in seconds: from the start of the process to this constructor, in
+  // MPI's own initialization, and for setting up the world of ranks.
   struct Startup {
     double program = 0.0, mpi = 0.0, world = 0.0;
   };
   const Startup& startup() const;
 
-  // Cores that this rank may use: what Slurm or the affinity mask grants, divided among the ranks
-  // of the node whose masks overlap; at least 1.
+  // The number of cores that this rank may use: what Slurm or the affinity mask grants, divided
+  // among the ranks of the node whose masks overlap; at least 1.
   int cores() const;
 
   void set_timeout(double seconds);
 
-  // From now on the world and the communicators that group() makes carry tensors of this GPU, by
-  // `backend`, as well as those of the host. Collective over all ranks, once, before any such
-  // group. Throws CudaError, ConfigError.
+  // Collective over all ranks; call it once, before any group() that shall carry GPU tensors. From
+  // then on the world and the communicators that group() makes carry tensors of this GPU by
+  // `backend`, as well as tensors of the host. Throws CudaError, ConfigError.
   void use_device(std::shared_ptr<cuda::Runtime> cuda, int device, DeviceBackend backend);
 
-  // Why a GPU's work with communication in it cannot be captured; empty where it can. The same on
-  // all ranks.
+  // Why GPU work that contains communication cannot be captured; empty if it can. The same on all
+  // ranks.
   std::string why_no_capture() const;
-  // Communication is captured from now on, with what the caller captures on `stream`, until its
-  // join(). `number` is the device's, and greater in each replay. Collective over all ranks, whose
-  // captures hold the same operations.
+  // Collective over all ranks, whose captures must hold the same operations. Captures communication
+  // from now on, together with what the caller captures on `stream`, until join() of the result.
+  // `number` is in device memory and grows with each replay.
   std::unique_ptr<CapturedCommunication> capture(const Stream& stream, const std::int64_t* number);
 
-  // Made by whoever owns streams and allocators of the device, after them, so that it ends first,
-  // when no operation holds memory of theirs any more: it waits until all are done. Where a fault
-  // ends it, it drops them instead, and no stream waits for another rank any more, so that what
-  // waits for the device on the way out comes to its end.
+  // Create one after the streams and allocators of the device, in the scope that owns them, so that
+  // it ends before them. Its destructor waits until all operations are done, so that none still
+  // holds memory of theirs. If an exception ends it, it drops the operations instead and releases
+  // every stream that waits for another rank, so that destructors that wait for the device can
+  // finish.
   class DeviceUse {
    public:
     explicit DeviceUse(Runtime& runtime);
@@ -85,17 +86,17 @@ class Runtime {
 
    private:
     Runtime& runtime_;
-    const int exceptions_;  // that were under way before
+    const int exceptions_;  // in flight at construction
   };
 
-  // A communicator of the listed world ranks; ranks count in the listed order. Collective over the
-  // listed ranks alone; `name` and `ranks` are the same on all of them.
+  // Collective over the listed ranks alone. Returns a communicator of the listed world ranks, which
+  // are numbered in the listed order. `name` and `ranks` must be the same on all of them.
   std::unique_ptr<Communicator> group(const std::string& name, const std::vector<int>& ranks);
 
-  // Runs `body` and ends the process with what it returns; never returns itself. Where body throws:
-  // the same fault on all ranks is one line from the lowest rank and an orderly end; a fault on
-  // some ranks alone is a line from each distinct one, then an abort of the whole job, with the
-  // status of the fault.
+  // Runs `body` and ends the process with the status that it returns; never returns. If body throws
+  // the same fault on all ranks, the lowest rank prints it as one line and the job ends in good
+  // order. If only some ranks have a fault, each distinct fault is printed as one line, and then
+  // the whole job is aborted with the status of the fault.
   [[noreturn]] void run(const std::function<ExitStatus()>& body);
 
   class Impl;

@@ -1,11 +1,11 @@
-// Which MPI this program runs on.
+// The version of the MPI library in use.
 #pragma once
 
 #include <string>
 
 namespace trireme {
 
-// "MPICH 4.0.2", of the library in use. MPI need not have started.
+// For example "MPICH 4.0.2". Can be called before MPI has started.
 std::string mpi_library_version();
 
 }  // namespace trireme

@@ -1,4 +1,4 @@
-// The handle of a communication that is under way.
+// The handle of a communication in flight.
 #pragma once
 
 #include <memory>
@@ -7,8 +7,9 @@
 
 namespace trireme {
 
-// Shared handle; owns the tensors of its operation until that is done, so the caller may drop its
-// own. A default-made Work is already done. Faults of the operation are thrown from wait_host.
+// A shared handle. It owns the tensors of its operation until the operation is done, so the caller
+// may drop its own. A default-constructed Work is already done. wait_host throws the faults of the
+// operation.
 class Work {
  public:
   class State {
@@ -23,14 +24,15 @@ class Work {
   explicit Work(std::shared_ptr<State> state) : state_(std::move(state)) {}
 
   bool done() const { return !state_ || state_->done(); }
-  // Blocks the host until the operation is done: tests and yields, never spins
+  // Blocks the host until the operation is done. It tests and yields, and never spins
   // (src/comm/README.md).
   void wait_host() const {
     if (state_) state_->wait_host();
   }
-  // Work queued on `stream` from now on sees the result. On a CPU stream, and for tensors of the
-  // host, the same as wait_host. Else the host goes on, and a fault that comes later is thrown by
-  // the next operation: results that only streams have waited for are worth nothing then.
+  // Work that is queued on `stream` from now on sees the result. On a CPU stream, and for tensors
+  // of the host, this is the same as wait_host. Otherwise the host continues, and a fault that
+  // comes later is thrown by the next operation; results that only streams have waited for are then
+  // invalid.
   void wait_on(const Stream& stream) const {
     if (state_) state_->wait_on(stream);
   }

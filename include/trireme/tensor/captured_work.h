@@ -1,4 +1,4 @@
-// Work of a GPU that is captured once and replayed: the host then queues all of it by one call.
+// GPU work that is captured once and replayed: the host then queues all of it by one call.
 #pragma once
 
 #include <cstddef>
@@ -10,31 +10,31 @@
 
 namespace trireme::cuda {
 
-// The work may use several streams, which part from one and come back to it. It keeps the addresses
-// that it was captured with: memory that it allocates is this object's between two replays too, and
-// a tensor that it leaves behind holds what the last replay wrote there. What lies elsewhere must
-// stay where it is.
+// The work may use several streams, which fork from one stream and join it again. It keeps the
+// addresses that it was captured with. So memory that it allocates stays with this object between
+// two replays, and a tensor that it leaves behind holds what the last replay wrote there. Any other
+// memory that it uses must stay where it is.
 class CapturedWork {
  public:
-  // `allocator`: of device memory (make_device_allocator). All outlive this object.
+  // `allocator` is of device memory (make_device_allocator). All arguments outlive this object.
   CapturedWork(std::shared_ptr<Runtime> runtime, const Stream& stream,
                const std::shared_ptr<Allocator>& allocator);
-  // Waits for the stream, but not where an exception is in flight.
+  // Waits for the stream, unless an exception is in flight.
   ~CapturedWork();
   CapturedWork(const CapturedWork&) = delete;
   CapturedWork& operator=(const CapturedWork&) = delete;
 
-  // Queues the work as it is, before capture() or between replays. The first time libraries do
-  // what they do once, and the memory for capture() is found.
+  // Queues the work without capturing it, before capture() or between replays. The first time,
+  // libraries do their one-time setup, and the memory for capture() is allocated.
   void rehearse(const std::function<void()>& queue_work);
-  // Captures the work; nothing runs. CudaError where it cannot be captured: nothing is left of the
-  // attempt then but what the host itself did.
+  // Captures the work; nothing runs. Throws CudaError if it cannot be captured; then nothing of the
+  // attempt remains except what the host itself did.
   void capture(const std::function<void()>& queue_work);
-  // Queues what was captured on the stream. CudaError where it was given up.
+  // Queues the captured work on the stream. Throws CudaError if it was given up.
   void replay();
-  // For whoever must end what was captured while it may be running, from any thread, also when this
-  // object is gone: there are no more replays, and nothing is left of the graph once the last one
-  // ends.
+  // Returns a function that ends the captured work, even while it may be running. It may be called
+  // from any thread, also after this object is gone. There are no more replays then, and the graph
+  // is freed when the last one ends.
   std::function<void()> give_up() const;
 
   bool captured() const { return captured_; }

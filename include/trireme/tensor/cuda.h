@@ -1,6 +1,6 @@
 // CUDA as the host sees it: the few calls of its runtime that the program makes, behind a class, so
-// that a test can put a scripted one in its place. No type of CUDA's appears here, and everything
-// here exists in a build without CUDA too.
+// that a test can replace it by a scripted one. No CUDA type appears here, and everything here
+// exists in a build without CUDA too.
 #pragma once
 
 #include <cstddef>
@@ -20,17 +20,17 @@ using GraphHandle = void*;   // a cudaGraphExec_t
 
 struct Devices {
   int count = 0;
-  std::string why_none;  // one line, where count is 0
+  std::string why_none;  // one line, if count is 0
 };
 
 struct DeviceProperties {
   std::string name;          // "NVIDIA H200"
-  std::string uuid;          // of the GPU, or of its part under MIG; unique
+  std::string uuid;          // of the GPU, or of its MIG instance; unique
   std::string pci_bus_id;    // "0000:19:00.0", as sysfs writes it
   int major = 0, minor = 0;  // compute capability
   std::size_t memory = 0;    // bytes
   int multiprocessors = 0;
-  bool memory_pools = false;  // cudaMallocAsync
+  bool memory_pools = false;  // whether cudaMallocAsync works
 };
 
 struct MemoryInfo {
@@ -39,92 +39,97 @@ struct MemoryInfo {
 
 enum class CopyDirection { kToDevice, kToHost, kOnDevice };
 
-// Thread-safe, as CUDA's is. A call that fails throws CudaError with CUDA's words. What releases
-// something throws nothing: a fault there is the device's, and the next call tells it.
+// Thread-safe, like CUDA's runtime. A call that fails throws CudaError with CUDA's message.
+// Functions that release something do not throw: a fault there is the device's, and the next call
+// reports it.
 class Runtime {
  public:
   virtual ~Runtime() = default;
 
-  virtual Devices devices() = 0;      // throws nothing; needs no driver
+  virtual Devices devices() = 0;      // does not throw; needs no driver
   virtual int driver_version() = 0;   // the newest CUDA that the driver knows, 13000 for 13.0;
                                       // 0 without a driver
-  virtual int runtime_version() = 0;  // as this program was built; 0 without CUDA
+  virtual int runtime_version() = 0;  // of this program's build; 0 without CUDA
   virtual DeviceProperties properties(int device) = 0;
   virtual bool can_access_peer(int device, int peer) = 0;
   virtual MemoryInfo memory_info(int device) = 0;
-  // Of the calling thread; a thread that launches kernels or opens a library's handle needs it.
+  // Sets the device of the calling thread. A thread that launches kernels or opens a library's
+  // handle needs it.
   virtual void set_device(int device) = 0;
 
-  // Memory of the stream's device, ordered by the stream; nullptr where there is not enough.
+  // Allocates memory of the stream's device, ordered by the stream; nullptr if there is not enough.
   virtual void* allocate(std::size_t bytes, StreamHandle stream) = 0;
   virtual void free(void* memory, StreamHandle stream) noexcept = 0;
-  // Waits for the device and gives all memory that was freed back to it.
+  // Waits for the device and returns all freed memory to it.
   virtual void release_freed(int device) noexcept = 0;
-  // Memory of the host that the device can reach; nullptr where there is not enough.
+  // Allocates host memory that the device can reach; nullptr if there is not enough.
   virtual void* allocate_pinned(std::size_t bytes) = 0;
   virtual void free_pinned(void* memory) noexcept = 0;
 
-  // Queued. The host's side of a copy should be pinned: for other memory the call waits.
+  // Queued. The host memory of a copy should be pinned; for other memory the call waits.
   virtual void copy(void* to, const void* from, std::size_t bytes, CopyDirection direction,
                     StreamHandle stream) = 0;
   virtual void fill(void* memory, int byte, std::size_t bytes, StreamHandle stream) = 0;
 
-  virtual StreamHandle create_stream(int device, bool urgent) = 0;  // urgent: of high priority
-  virtual void destroy_stream(StreamHandle stream) noexcept = 0;    // its work is still done
+  virtual StreamHandle create_stream(int device, bool urgent) = 0;  // urgent: high priority
+  virtual void destroy_stream(StreamHandle stream) noexcept = 0;    // queued work still runs
   virtual void synchronize(StreamHandle stream) = 0;
-  // Work queued on `stream` from now on waits for what `event` marks; nothing if never recorded.
+  // Work queued on `stream` from now on waits for the work that `event` marks; does nothing if the
+  // event was never recorded.
   virtual void wait(StreamHandle stream, EventHandle event) = 0;
-  // The same until the host has stored at least `value` in `word`, which is pinned memory and stays
-  // until then. False, and nothing is queued, where the device or its driver cannot wait so. CUDA
-  // does not see this order: where streams share a connection to the device
-  // (CUDA_DEVICE_MAX_CONNECTIONS), later work of another stream may wait too.
+  // The same, but waits until the host has stored at least `value` in `word`, which is pinned
+  // memory and must live until then. Returns false, and queues nothing, if the device or its driver
+  // cannot wait this way. CUDA does not see this order: where streams share a connection to the
+  // device (CUDA_DEVICE_MAX_CONNECTIONS), later work of another stream may wait too.
   virtual bool wait_value(StreamHandle stream, const std::uint32_t* word, std::uint32_t value) = 0;
 
   virtual EventHandle create_event(int device) = 0;
-  // One whose time the device takes down.
+  // An event for which the device records the time.
   virtual EventHandle create_timed_event(int device) = 0;
-  // From one timed event to another on the device; both are done.
+  // The time on the device from one timed event to another; both must be done.
   virtual double seconds_between(EventHandle begin, EventHandle end) = 0;
   virtual void destroy_event(EventHandle event) noexcept = 0;
   virtual void record(EventHandle event, StreamHandle stream) = 0;
-  virtual bool done(EventHandle event) = 0;  // also if never recorded
+  virtual bool done(EventHandle event) = 0;  // also true if never recorded
   virtual void synchronize_event(EventHandle event) = 0;
 
-  // What is queued on `stream` from now on does not run: it becomes a graph. So does what is queued
-  // on streams that wait for it, until `stream` has waited for them again. By the calling thread;
-  // meanwhile no memory of these streams is allocated or freed, and the host waits for nothing of
-  // theirs.
+  // Work that the calling thread queues on `stream` from now on does not run: it becomes a graph.
+  // So does work on streams that wait for it, until `stream` has waited for them again. Until
+  // end_capture no memory of these streams is allocated or freed, and the host waits for none of
+  // their work.
   virtual void begin_capture(StreamHandle stream) = 0;
   struct Graph {
     GraphHandle handle = nullptr;
     std::size_t operations = 0;
   };
-  // By the same thread. In any case the streams are as before.
+  // Call it from the same thread. Even if it throws, the streams are as before the capture.
   virtual Graph end_capture(StreamHandle stream) = 0;
   virtual void launch(GraphHandle graph, StreamHandle stream) = 0;
-  virtual void destroy_graph(GraphHandle graph) noexcept = 0;  // launches are still done
+  virtual void destroy_graph(GraphHandle graph) noexcept = 0;  // queued launches still run
 };
 
-// Hardware queues between the host and a GPU: streams beyond their number share them, in whose
-// order their work stands then. CUDA_DEVICE_MAX_CONNECTIONS in the environment, which CUDA reads
-// when it starts; make_runtime sets it to 32, the most there are, where it is not set.
+// The number of hardware queues between the host and a GPU. If there are more streams than that,
+// some share a queue, and their work runs in the order of the queue. The value is
+// CUDA_DEVICE_MAX_CONNECTIONS in the environment, which CUDA reads when it starts; make_runtime
+// sets it to 32, the maximum, if it is not set.
 int connections();
 
-// CUDA itself. Where this build has none, devices() says so and the other calls throw.
+// CUDA itself. In a build without CUDA, devices() says so and the other calls throw.
 std::shared_ptr<Runtime> make_runtime();
 
-// Device memory, stream-ordered: freed blocks are kept and handed out again as on the CPU. One that
-// goes to another stream waits for the first by an event, never on the host; see record_use.
-// Streams that blocks were allocated on must outlive the allocator. `limit` as on the CPU.
+// Makes an allocator of stream-ordered device memory. Freed blocks are kept and handed out again as
+// on the CPU. A block that goes to another stream makes that stream wait for the first one by an
+// event; the host never waits. See record_use. Streams on which blocks were allocated must outlive
+// the allocator. `limit` as on the CPU.
 std::shared_ptr<Allocator> make_device_allocator(std::shared_ptr<Runtime> runtime, int device,
                                                  std::size_t limit = 0);
 
-// Pinned memory of the host, for copies. A freed block is handed out again when the copies that
-// use it are done; copy() says which. Its device() is the CPU.
+// Makes an allocator of pinned host memory, for copies. A freed block is handed out again when the
+// copies that use it are done; copy() records them. Its device() is the CPU.
 std::shared_ptr<Allocator> make_pinned_allocator(std::shared_ptr<Runtime> runtime, int device,
                                                  std::size_t limit = 0);
 
-// A stream of its own on a device, ended with the object. Work that is queued is still done.
+// Owns a stream on a device and destroys it with the object. Queued work still runs.
 class OwnedStream {
  public:
   OwnedStream(std::shared_ptr<Runtime> runtime, int device, bool urgent = false);
@@ -139,7 +144,7 @@ class OwnedStream {
   Stream stream_;
 };
 
-// A place in a stream that other streams, or the host, can wait for.
+// A point in a stream that other streams, or the host, can wait for.
 class Event {
  public:
   Event(std::shared_ptr<Runtime> runtime, int device, bool timed = false);
@@ -147,11 +152,11 @@ class Event {
   Event(const Event&) = delete;
   Event& operator=(const Event&) = delete;
 
-  void record(const Stream& stream);           // marks what is queued there by now
+  void record(const Stream& stream);           // marks the work queued there so far
   void make_wait(const Stream& stream) const;  // its later work waits for the mark
-  bool done() const;                           // also if never recorded
+  bool done() const;                           // also true if never recorded
   void synchronize() const;                    // blocks the host
-  // On the device. Both are timed and done.
+  // The time on the device since `earlier`. Both must be timed and done.
   double seconds_since(const Event& earlier) const;
   EventHandle native() const { return handle_; }
 
@@ -160,21 +165,21 @@ class Event {
   EventHandle handle_;
 };
 
-// What this program was built with; empty strings for what it lacks.
+// What this program was built with; strings are empty for what it lacks.
 struct BuildInfo {
   std::string toolkit;                // "13.0.88"
   std::string architectures;          // "90a", "80, 90a, 100, 120, 120 PTX"
-  std::string cublaslt, cudnn, nccl;  // versions of the headers
+  std::string cublaslt, cudnn, nccl;  // header versions
 };
 BuildInfo build_info();
 
-// A library that is opened when it is first used, as it is on this machine.
+// A library that is opened when it is first used, as found on this machine.
 struct LibraryInfo {
   std::string name;     // "cuBLASLt"
-  std::string version;  // "13.1.0"; empty where it was not found
-  std::string path;     // the file; where it was not found, why
+  std::string version;  // "13.1.0"; empty if it was not found
+  std::string path;     // the file, or the reason why it was not found
 };
-// cuBLASLt, cuDNN, NCCL, as far as this build uses them. Opens them; needs no driver.
+// Returns cuBLASLt, cuDNN and NCCL, as far as this build uses them. Opens them; needs no driver.
 std::vector<LibraryInfo> find_libraries();
 
 // 13000 as "13.0".

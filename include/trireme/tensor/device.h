@@ -20,7 +20,7 @@ struct Device {
 };
 
 // An ordered queue of work on a device. Work on the CPU is done when its call returns, so a CPU
-// stream is always idle; a CUDA stream is a cudaStream_t, which someone else owns
+// stream is always idle. A CUDA stream is a cudaStream_t that another object owns
 // (cuda::OwnedStream).
 class Stream {
  public:
@@ -29,8 +29,8 @@ class Stream {
 
   Device device() const { return device_; }
   void* native() const { return native_; }  // cudaStream_t, or nullptr on the CPU
-  cuda::Runtime& runtime() const;           // of a CUDA stream
-  // Blocks the host until all work queued so far is done. Throws CudaError if it failed.
+  cuda::Runtime& runtime() const;           // only of a CUDA stream
+  // Blocks the host until all work queued so far is done. Throws CudaError if any of it failed.
   void synchronize() const;
 
  private:

@@ -30,9 +30,9 @@ struct BFloat16 {
 };
 static_assert(sizeof(BFloat16) == 2);
 
-// IEEE binary16: 5 bits of exponent, 10 of fraction. Rounded to nearest even, also where the result
-// is subnormal (below 2^-14); from 65520 on a value is infinite; NaN stays NaN. Without branches:
-// all cases are computed, so that loops over conversions become vector instructions.
+// IEEE binary16: 5 bits of exponent, 10 of fraction. Values are rounded to nearest even, also if
+// the result is subnormal (below 2^-14). From 65520 on a value becomes infinite. NaN stays NaN. The
+// conversions have no branches: they compute all cases, so that loops over them can be vectorized.
 struct Half {
   std::uint16_t bits;
 
@@ -40,9 +40,10 @@ struct Half {
   explicit constexpr Half(float value) {
     const auto word = std::bit_cast<std::uint32_t>(value);
     const std::uint32_t size = word & 0x7fffffffu;
-    // The exponent's bias is 15, not 127; a carry from rounding moves up into it.
+    // The exponent's bias is 15, not 127. A carry from rounding moves up into the exponent.
     std::uint32_t half = (size - (112u << 23) + 0xfffu + ((size >> 13) & 1u)) >> 13;
-    // Below 2^-14. The last place of a sum with 1/2 is that of a subnormal: the addition rounds.
+    // Below 2^-14: the last place of a sum with 1/2 is the last place of a subnormal, so the
+    // addition rounds.
     const std::uint32_t small = std::bit_cast<std::uint32_t>(std::bit_cast<float>(size) + 0.5f) -
                                 std::bit_cast<std::uint32_t>(0.5f);
     half = size < 0x38800000u ? small : half;
@@ -52,7 +53,7 @@ struct Half {
   }
   explicit constexpr operator float() const {
     const std::uint32_t shifted = (bits & 0x7fffu) << 13;
-    // Zero and subnormal: 2^-14 + x, less 2^-14.
+    // Zero and subnormal: (2^-14 + x) - 2^-14.
     const auto small =
         std::bit_cast<std::uint32_t>(std::bit_cast<float>(shifted + (113u << 23)) - 0x1p-14f);
     std::uint32_t size = shifted + (112u << 23);

@@ -13,8 +13,8 @@
 
 namespace trireme {
 
-// Contiguous and row-major. Copying a Tensor shares its memory. A default-made Tensor is empty:
-// it has no memory and !defined().
+// Contiguous and row-major. Copying a Tensor shares its memory. A default-constructed Tensor is
+// empty: it has no memory and !defined().
 class Tensor {
  public:
   Tensor() = default;
@@ -23,7 +23,7 @@ class Tensor {
   static Tensor allocate(Allocator& allocator, const Stream& stream, const Shape& shape,
                          DType dtype, MemoryUse use);
 
-  // Over memory of `device` that is there already, which it shares.
+  // A tensor over existing memory of `device`, whose ownership it shares.
   static Tensor over(Buffer memory, Device device, const Shape& shape, DType dtype);
 
   // A view of host memory that the caller keeps alive and valid.
@@ -40,7 +40,7 @@ class Tensor {
   std::int64_t elements() const { return shape_.elements(); }
   std::size_t bytes() const { return static_cast<std::size_t>(elements()) * size_of(dtype_); }
   void* raw() const { return data_.get(); }
-  // Whether another tensor shares the memory: if not, its holder may overwrite it.
+  // Whether another tensor shares the memory. If not, the holder may overwrite it.
   bool shared() const { return data_.use_count() > 1; }
 
   // The elements of a tensor on the host; T must be the tensor's element type.
@@ -50,7 +50,7 @@ class Tensor {
                   "a tensor on " + device_.to_string() + " was read by the host");
     return address<T>();
   }
-  // Where the elements are, on whatever device: for kernels and libraries.
+  // The address of the elements on any device: for kernels and libraries.
   template <class T>
   T* address() const {
     TRIREME_CHECK(dtype_of<T>() == dtype_, "a tensor was read as another element type");
@@ -61,11 +61,11 @@ class Tensor {
     return {data<T>(), static_cast<std::size_t>(elements())};
   }
 
-  // Of its memory; see allocator.h.
+  // Calls record_use for its memory; see allocator.h.
   void record_use(const Stream& stream) const { trireme::record_use(data_, stream); }
 
   // Views of the same memory.
-  Tensor reshape(const Shape& shape) const;                       // as many elements
+  Tensor reshape(const Shape& shape) const;                       // the same number of elements
   Tensor rows(std::int64_t begin, std::int64_t end) const;        // a range of the first dimension
   Tensor flat_range(std::int64_t begin, std::int64_t end) const;  // (end - begin), of all elements
 
@@ -78,7 +78,7 @@ class Tensor {
   Buffer data_;  // points at the first element; shares ownership of the whole block
 };
 
-// A tuple of tensors as it travels between blocks and pipeline stages.
+// A tuple of tensors that is passed between blocks and pipeline stages.
 using Tensors = std::vector<Tensor>;
 
 }  // namespace trireme

@@ -12,16 +12,16 @@
 
 namespace trireme::nccl {
 
-// No event of a capture can be asked whether it is done. So on the GPU each operation copies the
-// number of the replay to pinned memory when it begins and when it ends, and the engine's thread
-// reads it there.
+// The events of a capture cannot be queried. So on the GPU each operation copies the number of the
+// replay to pinned memory when it begins and when it ends, and the engine's thread reads it there.
 class CapturedOperations final : public CapturedCommunication {
  public:
-  // Open, in `session`, until join(). `number` in device memory grows from replay to replay.
+  // Capturing in `session` until join(). `number` is in device memory and grows from replay to
+  // replay.
   CapturedOperations(Session& session, const Stream& stream, const std::int64_t* number);
   ~CapturedOperations() override;
 
-  // Of a communicator: `enter` queues the operation on `own`, its stream.
+  // Captures an operation of a communicator. `enter` queues it on `own`, the communicator's stream.
   Work add(const Stream& ready, const Stream& own, const std::shared_ptr<Connection>& connection,
            std::vector<OperationPart> parts, const std::function<void()>& enter);
 
@@ -30,7 +30,8 @@ class CapturedOperations final : public CapturedCommunication {
   void replay(std::int64_t number) override;
 
  private:
-  struct Marks {  // numbers of the last replays in which it began and ended
+  // The numbers of the last replays in which the operation began and ended.
+  struct Marks {
     std::int64_t begun = 0, ended = 0;
   };
   struct Captured {
@@ -48,7 +49,7 @@ class CapturedOperations final : public CapturedCommunication {
   const std::int64_t* const number_;
   const std::shared_ptr<Marks[]> marks_;
   std::vector<Captured> operations_;
-  // By stream: what marks the end of the last operation there.
+  // By stream: the event at the end of the last operation there.
   std::map<cuda::StreamHandle, std::pair<Stream, std::shared_ptr<cuda::Event>>> last_;
 };
 

@@ -1,4 +1,4 @@
-// An operation of NCCL on the device: where it begins and ends in its stream.
+// An operation of NCCL on the device, with its beginning and end in its stream.
 #pragma once
 
 #include <atomic>
@@ -13,7 +13,7 @@
 
 namespace trireme::nccl {
 
-// An operation, or a message of an exchange, as the recorder sees it.
+// An operation, or one message of an exchange, as the recorder sees it.
 struct OperationPart {
   LaneKey key;
   std::string_view name;  // a string literal
@@ -21,19 +21,20 @@ struct OperationPart {
 };
 
 // Shared by the host that enters it, the Work, and the engine's thread, which sees it begin and end
-// and so feeds the flight recorder. Memory that it uses is the stream's business (record_use).
+// and tells the flight recorder. The order of streams (record_use) protects the memory that it
+// uses.
 class DeviceOperation {
  public:
   DeviceOperation(Session& session, std::shared_ptr<Connection> connection);
 
-  // Queues what comes before it: the wait for `ready`, and the mark of its begin.
+  // Queues what comes before the operation: the wait for `ready`, and the event of its beginning.
   void prepare(const Stream& ready, const Stream& stream);
-  // It has settled: marks its end.
+  // Called when the operation has settled: records the event of its end.
   void entered(const Stream& stream);
   void failed(std::exception_ptr fault);
 
-  // For the engine's thread. An operation that is still being entered has begun after a while:
-  // peers are missing. These throw the session's fault.
+  // For the engine's thread. An operation that is still being entered counts as begun after a
+  // while, because peers are missing then. These throw the session's fault.
   bool begun();
   bool ended();
 
@@ -50,14 +51,14 @@ class DeviceOperation {
   cuda::Event ready_, begin_, end_;
   const std::int64_t made_ns_;
   std::atomic<Stage> stage_ = Stage::kEntering;
-  std::exception_ptr fault_;  // where it failed
+  std::exception_ptr fault_;  // set if it failed
 };
 
-// Work on the device is done when `polled` (the engine's) is; streams need not wait for that.
+// Makes a Work that is done when `polled` (the engine's Work) is; streams need not wait for that.
 Work make_device_work(Session& session, std::shared_ptr<DeviceOperation> operation, Work polled);
-// For the engine.
+// Makes the task for the engine.
 std::unique_ptr<Task> make_device_task(std::shared_ptr<DeviceOperation> operation);
-// Work of MPI that a host with NCCL waits for; `what` as "all_reduce of tensor".
+// Wraps Work of MPI for which a host with NCCL waits. `what` is for example "all_reduce of tensor".
 Work make_host_work(Session& session, std::string what, Work work);
 
 }  // namespace trireme::nccl

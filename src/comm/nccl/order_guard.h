@@ -1,12 +1,13 @@
 // The order in which a host may enter NCCL and wait for MPI.
 //
-// A kernel of NCCL waits on the device for its peers; to connect and to launch it, the hosts of a
-// communicator need each other too. A host that waits for MPI while such a call of its own is not
-// settled holds up a peer that waits for this call before it comes to MPI: both wait for ever. So:
+// A kernel of NCCL waits on the device for its peers. To connect and to launch it, the hosts of a
+// communicator need each other too. Suppose that a host waits for MPI while such a call of its own
+// has not settled. Then it holds up a peer that waits for this call before it comes to MPI, and
+// both wait for ever. So:
 // 1. Each rank's host enters NCCL and waits for MPI in the same program order, from one thread.
 // 2. An operation of NCCL settles (it is queued on its stream) before the host enters the next one,
 //    on any communicator, and before it waits for MPI.
-// 3. What MPI carries beside that (the watchdog's channel) is never waited for.
+// 3. Other traffic of MPI (the watchdog's channel) is never waited for.
 #pragma once
 
 #include <mutex>
@@ -16,13 +17,13 @@
 
 namespace trireme::nccl {
 
-// Thread-safe. Guards the second rule: who breaks it gets InternalError instead of a hang.
+// Thread-safe. Checks the second rule: breaking it throws InternalError instead of a hang.
 class OrderGuard {
  public:
-  // A call into NCCL, while it has not settled. `what` as "all_reduce of tensor".
+  // A call into NCCL that has not settled yet. `what` is for example "all_reduce of tensor".
   class Entry {
    public:
-    // Throws where another one has not settled.
+    // Throws if another one has not settled.
     Entry(OrderGuard& guard, std::string what);
     ~Entry();
     Entry(const Entry&) = delete;
@@ -32,8 +33,8 @@ class OrderGuard {
     OrderGuard& guard_;
   };
 
-  // The calling thread is about to wait for `what` of MPI. Throws where it has not settled what it
-  // entered.
+  // Call it before the calling thread waits for `what` of MPI. Throws if this thread has entered a
+  // call that has not settled.
   void before_waiting(const std::string& what) const;
 
  private:
