@@ -45,9 +45,9 @@ std::unique_ptr<Splitter> make_splitter(const ValidationSplit& split, std::uint6
 // A list of pieces, about 1 MiB in all, that one thread tokenises at a time.
 using PieceBatch = std::vector<TextChunk>;
 
-// Cuts long documents where the text of a tokenizer may be cut: after the last newline of 1 MiB,
-// or, if there is none, at 1 MiB, which is a multiple of Tokenizer::kSegmentBytes. So the tokens of
-// a document do not depend on the chunks in which it arrived.
+// Cuts long documents where that does not change their tokens: after the last newline of 1 MiB, or,
+// if there is none, at 1 MiB, which is a multiple of Tokenizer::kSegmentBytes. So the tokens of a
+// document do not depend on the chunks in which it arrived.
 class PieceMaker {
  public:
   static constexpr std::size_t kPieceBytes = std::size_t{1} << 20;

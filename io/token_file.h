@@ -51,7 +51,7 @@ class TokenFiles {
  public:
   // Keeps at most `most` shards open.
   TokenFiles(std::vector<TokenShardInfo> shards, std::size_t most);
-  // Keeps at most one eighth of the files that the process may open, and between 4 and 1,024.
+  // `most` is one eighth of the files that the process may open, but at least 4 and at most 1,024.
   explicit TokenFiles(std::vector<TokenShardInfo> shards);
 
   // Calls TokenFile::read of a shard.
