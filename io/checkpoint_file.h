@@ -7,10 +7,10 @@
 
 namespace trireme {
 
-// What the HDF5 part says; trusts nothing. Throws CheckpointError.
+// Reads the headers in the HDF5 part, and trusts nothing in it. Throws CheckpointError.
 CheckpointContents read_contents(const std::string& path);
 
-// Fields of the HDF5 part.
+// Names in the HDF5 part.
 inline constexpr const char* kChecksumsName = "/checksums";
 inline constexpr const char* kTensorNamesAttribute = "tensors";
 

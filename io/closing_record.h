@@ -1,5 +1,5 @@
-// The closing record of our HDF5 files: it makes every byte of such a file checkable, and lets
-// damage be found before HDF5 looks at the file (a damaged header can make HDF5 itself crash).
+// The closing record of our HDF5 files. It makes every byte of such a file checkable, and reveals
+// damage before HDF5 looks at the file (a damaged header can make HDF5 itself crash).
 // Format: io/README.md, "Closing record".
 #pragma once
 
@@ -18,12 +18,13 @@ struct ByteRange {
   bool operator==(const ByteRange&) const = default;
 };
 
-// Appends the record to a complete HDF5 file. The ranges hold data that have checksums of their
-// own; the record checks everything else and itself.
+// Appends the record to a complete HDF5 file. The ranges in `data` have checksums of their own; the
+// record protects everything else and itself.
 void append_record(PosixFile& file, std::vector<ByteRange> data);
 
-// Reads the record and checks everything that it protects. Returns the data ranges by offset, or
-// nothing where the file does not end with a record. Throws DataError where something is damaged.
+// Reads the record and checks everything that it protects. Returns the data ranges sorted by
+// offset, or nothing if the file does not end with a record. Throws DataError if anything is
+// damaged.
 std::optional<std::vector<ByteRange>> check_record(const PosixFile& file);
 
 }  // namespace trireme

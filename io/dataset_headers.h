@@ -1,5 +1,5 @@
-// The shards behind DatasetOptions::data: their list, their headers, and both as one text that
-// rank 0 can send.
+// The shards in DatasetOptions::data: their list, their headers, and both as one text that rank 0
+// can send.
 #pragma once
 
 #include <cstdint>
@@ -17,16 +17,17 @@ struct DatasetHeaders {
     std::vector<std::size_t> shards;  // indices into `shards`
   };
   std::vector<Part> parts;
-  std::vector<TokenShardInfo> shards;  // agree in element type and tokenizer
+  std::vector<TokenShardInfo> shards;  // all of the same element type and tokenizer
 };
 
-// The weights in the largest power of ten that makes all of them whole numbers: 0.7 and 0.3 are 7
-// and 3. Throws ConfigError for one outside of 1e-6 to 1e6.
+// Returns the weights times the smallest power of ten, from 1 to 1e6, that makes them whole
+// numbers: 0.7 and 0.3 become 7 and 3. If none does, the weights times 1e6 are rounded. Throws
+// ConfigError for a weight outside 1e-6 to 1e6.
 std::vector<std::uint64_t> whole_weights(std::span<const WeightedPath> paths);
 
 DatasetHeaders read_dataset_headers(const DatasetOptions& options);
 
-// Headers, or the Error that stands in their place, which unpack throws.
+// Packs the headers, or, if they cannot be read, the Error; then unpack_headers throws it.
 std::string pack_headers(const DatasetOptions& options);
 DatasetHeaders unpack_headers(const std::string& packed);
 

@@ -1,5 +1,5 @@
-// From files to documents, to a split, to pieces that are tokenised one by one. Each stage hands
-// what it makes to the next through a function; finish() flushes what is still held.
+// The stages from files to documents, to a split, to pieces that are tokenised one by one. Each
+// stage passes its output to the next through a function; finish() flushes what it still holds.
 #pragma once
 
 #include <deque>
@@ -28,11 +28,11 @@ class DocumentCutter {
 
   std::string separator_;
   ChunkSink sink_;
-  std::string carry_;  // may be the beginning of a separator
+  std::string carry_;  // bytes that may begin a separator
   bool open_ = false;  // a document has begun
 };
 
-// Marks which chunks are validation.
+// Marks the chunks that belong to the validation split.
 class Splitter {
  public:
   virtual ~Splitter() = default;
@@ -45,9 +45,9 @@ std::unique_ptr<Splitter> make_splitter(const ValidationSplit& split, std::uint6
 // A list of pieces, about 1 MiB in all, that one thread tokenises at a time.
 using PieceBatch = std::vector<TextChunk>;
 
-// Cuts long documents where tokenizers may be cut: behind the last newline of 1 MiB, or, where
-// there is none, at 1 MiB, a multiple of Tokenizer::kSegmentBytes. So the tokens of a document do
-// not depend on how it arrived.
+// Cuts long documents where that does not change their tokens: after the last newline of 1 MiB, or,
+// if there is none, at 1 MiB, which is a multiple of Tokenizer::kSegmentBytes. So the tokens of a
+// document do not depend on the chunks in which it arrived.
 class PieceMaker {
  public:
   static constexpr std::size_t kPieceBytes = std::size_t{1} << 20;

@@ -1,4 +1,4 @@
-// What the files of the HDF5 layer share.
+// Shared by the source files of the HDF5 layer.
 #pragma once
 
 #include <mutex>
@@ -11,7 +11,7 @@
 
 namespace trireme::hdf5 {
 
-// Holds the one lock of the process around calls into HDF5; the first prepares the library.
+// Holds the process's one lock around calls into HDF5. The first object prepares the library.
 class Locked {
  public:
   Locked();
@@ -20,10 +20,10 @@ class Locked {
   std::unique_lock<std::recursive_mutex> lock_;
 };
 
-// What HDF5 said about its last failure: "H5Dwrite: can't write data: file write failed, ...".
+// Returns HDF5's message about its last failure: "H5Dwrite: can't write data; ...".
 std::string library_words();
 
-// An HDF5 identifier and the function that gives it back. Give it back only while holding the lock.
+// An HDF5 identifier and the function that releases it. Hold the lock whenever it is released.
 class Handle {
  public:
   using Close = herr_t (*)(hid_t);
@@ -49,20 +49,20 @@ class Handle {
   Close close_ = nullptr;
 };
 
-// No text in a file may be longer, in bytes.
+// The longest text that a file may hold, in bytes.
 inline constexpr std::size_t kMaxString = std::size_t{64} << 20;
 
-// The value of an attribute that is one string of variable length. `what` names it in errors.
-// Throws DataError where its heap is damaged.
+// Returns the value of an attribute that is one string of variable length. `what` names it in
+// errors. Throws DataError if its heap is damaged.
 std::string read_heap_string(const std::string& path, const std::string& what, hid_t attribute);
 
-// HDF5 divides by the extents of chunks as it opens a dataset, before it has looked at them. Throws
-// DataError where one is 0. `address` is where the object's header lies in the file. Only headers of
-// the oldest format are looked at: the others have checksums.
+// Throws DataError if an extent of a chunk is 0: HDF5 divides by these extents when it opens a
+// dataset, before it checks them. `address` is the offset of the object's header in the file. Looks
+// only at headers of the oldest format; the others have checksums.
 void check_chunks(const std::string& path, const std::string& name, haddr_t address);
 
-// Throws DataError where the dataset's elements do not lie in the file itself, or passed through a
-// filter that this program does not read.
+// Throws DataError if the dataset's elements are not stored in the file itself, or if they passed
+// through a filter that this program does not read.
 void check_storage(hid_t dataset, const std::string& what);
 
 struct File::Impl {

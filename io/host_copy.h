@@ -1,15 +1,16 @@
-// Slices of tensors on a GPU, where the file system can have them.
+// Copies of GPU slices in host memory, where the file system can use them.
 #pragma once
 
 #include "trireme/io/tensor_slice.h"
 
 namespace trireme {
 
-// The slice itself where its memory is the host's; otherwise with a copy of it in host memory.
-// Waits for the slice's stream.
+// Returns the slice itself if it is in host memory. Otherwise returns it with a copy in host
+// memory, and waits for the slice's stream.
 TensorSlice on_host(TensorSlice slice);
 
-// After a change of the copy that on_host made of `slice`. Waits for the copy.
+// Copies `host`, which on_host made from `slice`, back to the GPU after a change. Waits for the
+// copy. Does nothing if `slice` is in host memory.
 void bring_back(const TensorSlice& host, const TensorSlice& slice);
 
 }  // namespace trireme

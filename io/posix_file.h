@@ -7,7 +7,8 @@
 
 namespace trireme {
 
-// All throw RunFolderError with the system's words; the caller translates where a file is to blame.
+// All members throw RunFolderError with the system's message. Where another file is to blame (data,
+// a checkpoint), the caller translates the error.
 class PosixFile {
  public:
   PosixFile(std::string path, int flags, int mode = 0644);
@@ -17,10 +18,10 @@ class PosixFile {
 
   const std::string& path() const { return path_; }
   std::int64_t size() const;
-  // All the bytes or an error.
+  // Both transfer all the bytes or throw.
   void read(std::int64_t offset, void* bytes, std::size_t count) const;
   void write(std::int64_t offset, const void* bytes, std::size_t count);
-  // Takes space for the first `bytes` bytes, so that a full disk shows now and not in the middle.
+  // Allocates space for the first `bytes` bytes, so that a full disk shows now and not midway.
   void reserve(std::int64_t bytes);
   void truncate(std::int64_t bytes);
   void sync();
@@ -30,10 +31,10 @@ class PosixFile {
   int descriptor_;
 };
 
-// Makes a rename in the folder last.
+// Syncs a folder, so that a rename in it survives a crash.
 void sync_folder(const std::string& folder);
 
-// The folder that holds a path.
+// Returns the parent folder of a path.
 std::string folder_of(const std::string& path);
 
 }  // namespace trireme

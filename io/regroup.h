@@ -1,4 +1,4 @@
-// Hands the elements of a tensor around so that each owner holds one contiguous range of it.
+// Exchanges the elements of a tensor so that each owner holds one contiguous range of it.
 #pragma once
 
 #include <span>
@@ -8,9 +8,9 @@
 
 namespace trireme {
 
-// Collective over the owners of a part, which are ranks of comm; `mine` are this rank's, with
-// memory. Returns the range of this rank: equal shares in the order of the owners' ranks. Its
-// memory is `memory`.
+// Collective over the ranks of comm that own a part of the tensor. `mine` are this rank's parts,
+// with memory. Returns this rank's range: the owners get equal shares in rank order, except that
+// shares begin at multiples of 1,024 elements. The result uses `memory`.
 TensorSlice regroup(Communicator& comm, const ScatteredTensor& scattered,
                     std::span<const TensorSlice> mine, std::vector<char>& memory);
 

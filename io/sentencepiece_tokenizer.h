@@ -39,7 +39,7 @@ class SentencePieceTokenizer final : public Tokenizer {
   std::unique_ptr<sentencepiece::SentencePieceProcessor> processor_;
   std::array<std::int32_t, 256> byte_token_{};
   std::int32_t newline_token_ = 0;
-  // No piece goes on past the end of a word, so each word can be encoded by itself.
+  // Whether no piece extends past the end of a word, so that each word can be encoded by itself.
   bool words_are_independent_ = true;
 };
 

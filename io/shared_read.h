@@ -1,4 +1,4 @@
-// Brings the tensors of a checkpoint to all ranks that want them, as a ReadPlan says.
+// Brings the tensors of a checkpoint to all ranks that want them, according to a ReadPlan.
 #pragma once
 
 #include <span>
@@ -10,26 +10,26 @@
 
 namespace trireme {
 
-// Collective over groups.world. The slices are of the file's tensors, as Checkpoint::check sees to.
-// Throws, on all ranks, RunFolderError where the file cannot be read and InternalError where the
+// Collective over groups.world. The slices must be of the file's tensors, which Checkpoint::check
+// ensures. Throws on all ranks: RunFolderError if the file cannot be read, InternalError if the
 // ranks of groups.copies want different slices.
 void read_shared(const ReadGroups& groups, const PosixFile& file,
                  const CheckpointContents& contents, std::span<const TensorSlice> wanted,
                  const ReadLimits& limits = {});
 
-// What one rank wants, as it is sent to others and told by them.
+// The slices that one rank wants. Ranks send them to each other.
 struct WantedSlices {
   std::vector<TensorSlice> slices;
-  std::vector<std::vector<std::size_t>> of_tensor;  // numbers of slices, by number of the tensor
-  std::vector<std::size_t> tensor_of;               // number of the tensor, by number of the slice
+  std::vector<std::vector<std::size_t>> of_tensor;  // by tensor of the plan: indices of its slices
+  std::vector<std::size_t> tensor_of;               // by slice: index of its tensor in the plan
 
   // How many bytes of a run these slices want.
   std::int64_t bytes_of(const ReadPlan& plan, const ReadPlan::Run& run) const;
 };
-// `slices` with the tensors of the plan that they belong to.
+// Returns `slices`, assigned to the tensors of the plan.
 WantedSlices wanted_of(const ReadPlan& plan, std::vector<TensorSlice> slices);
 
-// What reading costs a world: what a rank can foretell of it without the others.
+// The cost of reading for a whole world, as far as one rank can compute it without the others.
 struct ReadCost {
   std::int64_t reads = 0;       // of the whole world
   std::int64_t bytes_read = 0;  // of the whole world
@@ -37,7 +37,7 @@ struct ReadCost {
   std::int64_t most_sent = 0;  // bytes that the busiest rank sends
   std::int64_t most_held = 0;  // bytes of the file that a rank holds at one time
 };
-// `wanted`: of the ranks of one replica.
+// `wanted` are the slices of one replica's ranks, by rank.
 ReadCost cost_of(const ReadPlan& plan, const ReadWorld& world,
                  const std::vector<WantedSlices>& wanted);
 

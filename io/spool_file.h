@@ -1,4 +1,4 @@
-// A file that a long stream of values passes through on its way to where its length must be known.
+// A temporary file for a long stream of values, for a destination that must know its length first.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace trireme {
 
-// Errors are RunFolderError with the path and the system's words. The file is gone with the object.
+// Throws RunFolderError with the path and the system's message. The destructor removes the file.
 class SpoolFile {
  public:
   explicit SpoolFile(std::string path);
@@ -20,7 +20,7 @@ class SpoolFile {
 
   void append(std::span<const std::byte> bytes);
   std::uint64_t size() const { return written_ + buffer_.size(); }
-  // Fills `bytes` from `offset` on; all of it must have been appended.
+  // Fills `bytes` with the file's bytes from `offset` on, which must all have been appended.
   void read(std::uint64_t offset, std::span<std::byte> bytes);
 
  private:

@@ -10,36 +10,37 @@
 
 namespace trireme {
 
-// The elements [begin, end) of a row-major tensor of shape `extent` as boxes, in order: at most
-// 2d - 1 for d dimensions.
+// Returns the elements [begin, end) of a row-major tensor of shape `extent` as boxes, in order. For
+// d dimensions there are at most 2d - 1 boxes.
 std::vector<hdf5::Box> decompose(const Shape& extent, std::int64_t begin, std::int64_t end);
 
-// The boxes of a slice, in coordinates of the slice's own box, in row-major order.
+// Returns the boxes of a slice in row-major order, in coordinates of the slice's own box.
 std::vector<hdf5::Box> boxes_of(const TensorSlice& slice);
 
 // Cuts a box along its slowest dimensions until no part has more than `limit` elements.
 std::vector<hdf5::Box> cut(const hdf5::Box& box, std::int64_t limit);
 
-// The same box in coordinates of the whole tensor.
+// Returns the same box in coordinates of the whole tensor.
 hdf5::Box globally(const TensorSlice& slice, hdf5::Box box);
 
-// `count` elements that lie one after the other in the whole tensor, from element `global` on, and
-// in the slice's memory, from element `memory` on.
+// `count` elements that are contiguous both in the whole tensor, from element `global` on, and in
+// the slice's memory, from element `memory` on.
 struct Run {
   std::int64_t global = 0;
   std::int64_t memory = 0;
   std::int64_t count = 0;
 };
 
-// The runs of one box of a slice, as long as they can be, in row-major order.
+// Visits the runs of one box of a slice, each as long as possible, in row-major order.
 void for_each_run(const TensorSlice& slice, const hdf5::Box& box,
                   const std::function<void(const Run&)>& visit);
 
-// The same, of the elements of the whole tensor in `within` alone; others cost no time.
+// The same for only those elements whose index in the whole tensor is in `within`; the others cost
+// no time.
 void for_each_run(const TensorSlice& slice, const hdf5::Box& box, const FlatRange& within,
                   const std::function<void(const Run&)>& visit);
 
-// Throws InternalError where the slice does not lie within its tensor or its memory is too small.
+// Throws InternalError if the slice is not within its tensor, or if its memory is too small.
 void check_slice(const TensorSlice& slice);
 
 }  // namespace trireme

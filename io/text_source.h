@@ -12,7 +12,7 @@ namespace trireme {
 struct TextChunk {
   std::string bytes;
   bool starts = false;  // the document starts here
-  bool ends = false;    // and ends here; the chunk may be empty
+  bool ends = false;    // the document ends here; the chunk may be empty
   bool validation = false;
 };
 
@@ -20,20 +20,21 @@ class TextSource {
  public:
   static constexpr std::size_t kChunkBytes = std::size_t{1} << 20;
 
-  // Inputs, limit and standard_input as in PrepareOptions. Throws DataError naming the input.
+  // Inputs, limit and standard_input are those of PrepareOptions. Throws DataError naming the
+  // input.
   TextSource(const std::vector<std::string>& inputs, std::uint64_t limit, int standard_input);
   ~TextSource();
   TextSource(const TextSource&) = delete;
   TextSource& operator=(const TextSource&) = delete;
 
-  // False at the end of the last input.
+  // Returns false after the end of the last input.
   bool next(TextChunk& chunk);
   std::uint64_t bytes_read() const { return bytes_read_; }
   std::uint64_t bytes_total() const { return bytes_total_; }  // 0: not known
 
-  // At most `bytes` of the text, to train a tokenizer on: whole lines of blocks drawn from all of
-  // it but the last `tail` bytes; the beginning where an input is not a regular file. next() still
-  // gives all.
+  // Returns about `bytes` of the text, to train a tokenizer on: whole lines of blocks that are
+  // drawn from all of it except the last `tail` bytes, or the beginning of the text if an input is
+  // not a regular file. next() still returns the whole text.
   std::string sample(std::uint64_t bytes, std::uint64_t tail, std::uint64_t seed);
 
  private:
@@ -50,14 +51,14 @@ class TextSource {
   std::string beginning(std::uint64_t bytes);
 
   std::vector<Input> inputs_;
-  std::uint64_t left_;  // of the limit
+  std::uint64_t left_;  // bytes left of the limit
   int standard_input_;
   bool all_regular_ = true;
   std::uint64_t bytes_total_ = 0;
   std::uint64_t bytes_read_ = 0;
   std::size_t next_input_ = 0;
   int descriptor_ = -1;
-  std::deque<TextChunk> replay_;  // read for a sample, not yet given out
+  std::deque<TextChunk> replay_;  // read for a sample, not yet returned
 };
 
 }  // namespace trireme

@@ -16,17 +16,18 @@
 
 namespace trireme {
 
-// An open shard. Thread-safe. All throw DataError: the file is gone or truncated, the tokens do not
-// match the checksums of their blocks (format version 2), or one is outside the vocabulary.
+// An open shard. Thread-safe. All members throw DataError if the file is gone or truncated, if the
+// tokens do not match the checksums of their blocks (format version 2), or if a token is outside
+// the vocabulary.
 class TokenFile {
  public:
   explicit TokenFile(const TokenShardInfo& info);
 
-  // Tokens [begin, begin + tokens.size()). Whole blocks around them are read and checked, each
-  // once.
+  // Reads tokens [begin, begin + tokens.size()). Reads and checks the whole blocks around them,
+  // each once.
   void read(std::int64_t begin, std::span<std::int32_t> tokens);
-  // The same as they lie in the file: T is uint16 or uint32, as the shard has it. What is returned
-  // lies in `blocks`.
+  // The same, but in the shard's own element type T, uint16 or uint32. The result is a view into
+  // `blocks`.
   template <class T>
   std::span<const T> read(std::int64_t begin, std::int64_t count, std::vector<T>& blocks);
 
@@ -40,20 +41,20 @@ class TokenFile {
 
   TokenShardInfo info_;
   std::optional<PosixFile> file_;                    // contiguous datasets: pread
-  std::mutex mutex_;                                 // of the two below
+  std::mutex mutex_;                                 // guards the two below
   std::optional<hdf5::Dataset> tokens_, checksums_;  // chunked or compressed ones: HDF5
 };
 
-// The shards of a dataset, of which the ones used last are open: a process may have fewer open
-// files than the data has shards. Thread-safe.
+// The shards of a dataset. Only the most recently used ones are open, because the data may have
+// more shards than a process may open files. Thread-safe.
 class TokenFiles {
  public:
   // Keeps at most `most` shards open.
   TokenFiles(std::vector<TokenShardInfo> shards, std::size_t most);
-  // As many as leave seven eighths of the files that the process may open to others.
+  // `most` is one eighth of the files that the process may open, but at least 4 and at most 1,024.
   explicit TokenFiles(std::vector<TokenShardInfo> shards);
 
-  // As TokenFile::read, of a shard.
+  // Calls TokenFile::read of a shard.
   void read(std::size_t shard, std::int64_t begin, std::span<std::int32_t> tokens);
   std::size_t open() const;  // how many are open now
 
@@ -67,7 +68,7 @@ class TokenFiles {
   std::vector<TokenShardInfo> shards_;
   std::size_t most_;
   mutable std::mutex mutex_;
-  std::list<Open> open_;                                      // the one used last is in front
+  std::list<Open> open_;                                      // the most recently used is in front
   std::vector<std::optional<std::list<Open>::iterator>> at_;  // by shard
 };
 

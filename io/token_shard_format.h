@@ -1,4 +1,4 @@
-// What writer and readers of token shards share (format: io/README.md, "Token shards").
+// Shared by the writer and the readers of token shards (format: io/README.md, "Token shards").
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@ namespace trireme {
 
 inline constexpr std::int64_t kTokenShardVersion = 2;
 
-// Of version 2: each block of so many bytes of /tokens has a checksum in /token_checksums.
+// In version 2 each block of this many bytes of /tokens has a checksum in /token_checksums.
 inline constexpr std::int64_t kBlockBytes = 4096;
 
 constexpr std::int64_t blocks_of(std::int64_t bytes) {
@@ -21,7 +21,7 @@ std::uint64_t block_checksum(const void* bytes, std::size_t count);
 std::string checksum_text(std::uint64_t digest);  // "xxh64:0123456789abcdef"
 std::string checksum_of_model(const std::string& model);
 
-// XXH64 (seed 0) of bytes that come in parts.
+// The XXH64 (seed 0) of bytes that come in parts.
 class RunningChecksum {
  public:
   RunningChecksum();

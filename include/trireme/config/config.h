@@ -1,4 +1,4 @@
-// The configuration of a training run: every key, where it comes from, and what is checked.
+// The configuration of a training run: all keys, how they are read, and how they are checked.
 #pragma once
 
 #include <cstdint>
@@ -11,9 +11,9 @@
 
 namespace trireme {
 
-// One member per key "section.key"; src/config/config_keys.cc says what each means, with its unit.
-// What has no value follows from elsewhere: model.* from the preset, the data and built-in values,
-// grid.* from the number of ranks, run.threads from the cores, schedule.* from run.steps.
+// One member per key "section.key"; src/config/config_keys.cc says what each means, and its unit.
+// A key without a value follows from elsewhere: model.* from the preset, the data and built-in
+// values; grid.* from the number of ranks; run.threads from the cores; schedule.* from run.steps.
 struct Config {
   struct Run {
     std::string folder = "run";
@@ -57,7 +57,7 @@ struct Config {
     double eps = 1e-8;
     double clip = 1.0;
     double momentum = 0.9;
-    std::string loss_scale = "dynamic";  // or a number: see fixed_loss_scale
+    std::string loss_scale = "dynamic";  // or a number, see fixed_loss_scale
     int loss_scale_interval = 2000;      // steps
     bool operator==(const Optim&) const = default;
   } optim;
@@ -95,7 +95,7 @@ struct Config {
   } log;
 
   struct Checkpoint {
-    std::optional<std::int64_t> every = 500;  // nothing: as often as is best for mtbf
+    std::optional<std::int64_t> every = 500;  // empty: the best interval for mtbf
     std::optional<double> mtbf;               // hours
     int keep = 3;
     double margin = 10;
@@ -109,64 +109,67 @@ struct Config {
 
   struct Comm {
     std::string backend = "auto";
-    std::optional<double> timeout;  // seconds; nothing: what HangLimit says
+    std::optional<double> timeout;  // seconds; empty: what HangLimit says
     bool operator==(const Comm&) const = default;
   } comm;
 
   bool operator==(const Config&) const = default;
 };
 
-// Declares every key of the configuration, bound to `config`, and the aliases --threads, --resume,
-// --device. The defaults are the values in `config` now.
+// Declares every key of the configuration, bound to `config`, and the aliases --threads, --resume
+// and --device. The defaults are the present values in `config`.
 void add_config_keys(Options& options, Config& config);
 
 struct ParsedConfig {
   Config config;
-  bool help = false;  // --help was given, nothing else was read or checked
+  bool help = false;  // --help was given; nothing else was read or checked
 };
 
-// The arguments of `trireme train` after its name: --config FILE, flags (which win), --help.
-// `base` holds the values of keys that neither gives. Throws ConfigError; checks with check_config.
-// `read` reads the file.
+// Parses the arguments of `trireme train` after its name: --config FILE, flags (which win over the
+// file), --help. `base` holds the values of keys that neither of them sets. `read` reads the file.
+// Checks the result with check_config. Throws ConfigError.
 ParsedConfig parse_config(const std::vector<std::string>& arguments, const Config& base = {},
                           const ConfigReader& read = read_config_file);
 
-// Checks each of these flags, but not the file that --config names: that is what it returns, to be
-// read later. Nothing where none is named, or --help is among them.
+// Checks each of these flags, but not the file that --config names. Returns the path of that file,
+// which is to be read later, or nothing if none is named or --help is among the flags.
 std::optional<std::string> config_file_of(const std::vector<std::string>& arguments);
 
-// What `trireme train --help` shows: every key with its default and unit.
+// The text that `trireme train --help` shows: every key with its default and unit.
 std::string config_help();
 CommandDescription describe_config();
 
-// What differs from the built-in values, as flags of `trireme train`: "--model.layers=8".
+// Returns the values that differ from the built-in ones, as flags of `trireme train`:
+// "--model.layers=8".
 std::vector<std::string> config_to_flags(const Config& config);
 
-// The resolved configuration as INI text; config_from_ini gives back an equal Config.
+// Returns the resolved configuration as INI text. config_from_ini turns it into an equal Config.
 std::string config_to_ini(const Config& config);
 // `origin` names the text in errors. Checks each value, but not the keys against each other.
 Config config_from_ini(std::string_view text, const std::string& origin);
 
-// A setting that is not what it was.
+// A setting whose value has changed.
 struct ChangedSetting {
   std::string name, before, now;
   OnChange on_change = OnChange::kResults;
 
   std::string text() const;  // "optim.lr was 0.001, is 0.002"
 };
-// What of `now` can change results or rounding and differs from `before`, the INI text of another
-// start's resolved configuration, in the order of the table of keys. Lengths of schedule.* are
-// compared as they follow from run.steps. Keys of OnChange::kCompared are not compared here, and
-// neither are keys that `before` does not have. `origin` names the text in errors.
+// Returns the settings that can change results or rounding and whose value in `now` differs from
+// that in `before`, in the order of the table of keys. `before` is the INI text of another start's
+// resolved configuration; `origin` names it in errors. Lengths of schedule.* that have no value are
+// compared as they follow from run.steps. Keys of OnChange::kCompared are not compared here. Nor
+// are keys that `before` lacks, except that a missing key counts as "auto" if that is its default
+// and it is not of OnChange::kOtherRun.
 std::vector<ChangedSetting> changed_settings(std::string_view before, const std::string& origin,
                                              const Config& now);
 
-// The number that optim.loss_scale is, or nothing where it is dynamic. Throws ConfigError where it
-// is neither, or beyond what fp16 can take.
+// Returns the number in optim.loss_scale, or nothing if it is "dynamic". Throws ConfigError if it
+// is neither, or a number beyond what fp16 can take.
 std::optional<double> fixed_loss_scale(const std::string& loss_scale);
 
-// Checks across keys that need neither ranks nor data. What has no value is not checked, so call it
-// again once a preset has filled in the model. Throws ConfigError.
+// Makes the checks between keys that need neither ranks nor data. Keys without a value are not
+// checked, so call it again once a preset has filled in the model. Throws ConfigError.
 void check_config(const Config& config);
 
 }  // namespace trireme

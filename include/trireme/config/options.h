@@ -1,5 +1,5 @@
-// The options of a command: one table of keys, bound to variables, from which flags, INI files,
-// --help and the INI writer follow.
+// The options of a command. One table of keys, bound to variables, defines the flags, the keys of
+// INI files, the text of --help and the INI text that is written.
 #pragma once
 
 #include <cstdint>
@@ -15,26 +15,26 @@
 
 namespace trireme {
 
-// What a value must satisfy beyond its type.
+// The conditions that a value must satisfy beyond its type.
 struct Limit {
   double least = -std::numeric_limits<double>::infinity();
   double most = std::numeric_limits<double>::infinity();
   bool excludes_least = false;
   bool excludes_most = false;
-  bool not_empty = false;            // of texts
-  std::vector<std::string> choices;  // of texts; empty: any
+  bool not_empty = false;            // for texts
+  std::vector<std::string> choices;  // for texts; empty: any text
 };
 Limit at_least(double least);
 Limit above(double least);
 Limit at_least_and_below(double least, double most);
-Limit between(double least, double most);  // both of them included
+Limit between(double least, double most);  // both included
 Limit one_of(std::vector<std::string> choices);
 Limit not_empty();
 
-// Turn text into a value and back. read_value returns what is wrong, in words that go on after
-// "NAME VALUE: ", or nothing and sets `value`. write_value of a value reads back as the same value.
-// A list of paths is "PATH" (weight 1) or "PATH=WEIGHT", joined by commas; a backslash takes its
-// meaning from the next character.
+// Turn text into a value and back. On success read_value sets `value` and returns an empty text;
+// otherwise it returns what is wrong, in words that continue "NAME VALUE: ". The text that
+// write_value returns reads back as the same value. A list of paths is "PATH" (weight 1) or
+// "PATH=WEIGHT", joined by commas; a backslash makes the next character an ordinary one.
 std::string read_value(std::string_view text, bool& value, const Limit& limit);
 std::string read_value(std::string_view text, int& value, const Limit& limit);
 std::string read_value(std::string_view text, std::int64_t& value, const Limit& limit);
@@ -48,31 +48,31 @@ std::string write_value(double value);
 std::string write_value(const std::string& value);
 std::string write_value(const std::vector<WeightedPath>& value);
 
-// What it means for a run that goes on when a key has another value than before.
+// What it means for a resumed run when a key has another value than before.
 enum class OnChange {
-  kNotOfRuns,  // no key of a run
+  kNotOfRuns,  // not a key of a run
   kNothing,    // no result changes: paths, what is logged, how often a checkpoint is written
-  kRounding,   // results agree to rounding
+  kRounding,   // results agree up to rounding
   kResults,    // results change
-  kOtherRun,   // it is another run: the user must agree
-  kCompared,   // what it comes to is compared instead: grid, device, contents of the data
+  kOtherRun,   // it becomes another run: the user must agree
+  kCompared,   // not the key is compared, but what results from it: grid, device, data contents
 };
 
-// What a user is told of a key. `default_text` is "auto" where the value follows from elsewhere.
+// What a user is told about a key. `default_text` is "auto" if the value follows from elsewhere.
 struct OptionDescription {
   std::string name, unit, help, default_text;
-  std::string placeholder;  // what stands for the value: "N", "X", "TEXT", "true|false", ...
+  std::string placeholder;  // stands for the value: "N", "X", "TEXT", "true|false", ...
   std::vector<std::string> choices = {};  // empty: any value
   std::vector<std::string> aliases = {};
   OnChange on_change = OnChange::kNotOfRuns;
 };
 
-// What a user is told of a command: --help, the manual page and the shells' completions are written
+// What a user is told about a command. --help, the manual page and the shells' completions are made
 // from it.
 struct CommandDescription {
   struct Positional {
     std::string name, help;
-    std::vector<std::string> first_choices;  // of the first such argument; empty: any
+    std::vector<std::string> first_choices;  // for the first such argument; empty: any word
   };
   std::string usage;
   std::optional<Positional> positional;
@@ -82,21 +82,21 @@ struct CommandDescription {
 // The text of --help.
 std::string help_text(const CommandDescription& command);
 
-// The text of the file that --config names. Throws ConfigError.
+// Returns the text of the file that --config names. Throws ConfigError.
 using ConfigReader = std::function<std::string(const std::string& path)>;
 std::string read_config_file(const std::string& path);
 
-// All errors are ConfigErrors of one line: where the value stands ("--run.steps 0", or
-// "run.ini:3: run.steps = 0"), what is wrong, what would be right.
+// All errors are ConfigErrors of one line. It says where the value is ("--run.steps 0", or
+// "run.ini:3: run.steps = 0"), what is wrong, and what would be right.
 class Options {
  public:
-  // `usage` stands above the keys in help(): "trireme train [--KEY VALUE]...". With
-  // `takes_config_file` the flag --config FILE reads an INI file; flags win over it.
+  // help() shows `usage` above the keys: "trireme train [--KEY VALUE]...". With
+  // `takes_config_file` the flag --config FILE reads an INI file; flags win over the file.
   explicit Options(std::string usage, bool takes_config_file = false);
 
-  // Declares a key. Its default is the value of `target` now; parsing writes to `target`, which
+  // Declares a key. Its default is the present value of `target`. Parsing writes to `target`, which
   // must outlive this object. A name with a dot, "section.key", is a flag and a key of INI files; a
-  // name without is a flag alone. `unit` may be empty. Keys of a section are declared together.
+  // name without a dot is only a flag. `unit` may be empty. Declare the keys of a section together.
   template <class T>
   void add(const std::string& name, T& target, const std::string& unit, const std::string& help,
            const Limit& limit = {}, OnChange on_change = OnChange::kNotOfRuns) {
@@ -105,7 +105,8 @@ class Options {
          [&target, limit](std::string_view text) { return read_value(text, target, limit); },
          [&target] { return std::optional<std::string>(write_value(target)); }});
   }
-  // Where no value is given it follows from elsewhere; `auto` says so explicitly.
+  // A key that may have no value: then the value follows from elsewhere. The text "auto" asks for
+  // that explicitly.
   template <class T>
   void add(const std::string& name, std::optional<T>& target, const std::string& unit,
            const std::string& help, const Limit& limit = {},
@@ -131,32 +132,33 @@ class Options {
   }
   // A second name for the flag of a key: alias("threads", "run.threads").
   void alias(const std::string& name, const std::string& key);
-  // Arguments that are not flags; without this they are errors. `first_choices` are words that the
-  // first of them may be: they are told to the user, and not checked here.
+  // Accepts arguments that are not flags; without this call they are errors. `first_choices` are
+  // words that the first of them may be. They are shown to the user, but not checked here.
   void add_positional(const std::string& name, std::vector<std::string>& target,
                       const std::string& help, std::vector<std::string> first_choices = {});
 
-  // Reads the arguments after the command's name, and the file of --config before it applies them,
-  // by `read`. Where --help is among them nothing else is read or checked.
+  // Reads the arguments after the command's name. Uses `read` to read the file of --config, whose
+  // values it applies before the flags. If --help is among the arguments, nothing else is read or
+  // checked.
   void parse(const std::vector<std::string>& arguments,
              const ConfigReader& read = read_config_file);
   bool help_requested() const { return help_requested_; }
 
-  // Reads INI text; `origin` names it in errors. A line is "[section]", "key = value", empty or a
-  // comment that starts with # or ;. A value ends at a # after a space; "..." keeps all, with \",
-  // \\ and \n inside.
+  // Reads INI text; `origin` names it in errors. A line is "[section]", "key = value", empty, or a
+  // comment that starts with # or ;. A value ends at a # after a space. A value in "..." is kept
+  // whole; \", \\ and \n are escapes in it.
   void parse_ini(std::string_view text, const std::string& origin);
-  // Keys of this section in INI files belong to another command: they are passed over.
+  // Keys of this section in INI files belong to another command and are ignored.
   void ignore_section(const std::string& section) { ignored_section_ = section; }
-  // The values that are not the defaults, as flags: "--model.layers=8".
+  // Returns the values that are not the defaults, as flags: "--model.layers=8".
   std::vector<std::string> to_flags() const;
-  // Takes over what of INI text is a key of this table and a value that it may have: text that
-  // another version wrote. Returns the names of these keys.
+  // Reads INI text that another version may have written. Takes over those settings whose key is in
+  // this table and whose value is allowed. Returns the names of these keys.
   std::set<std::string> take_over(std::string_view text, const std::string& origin);
-  // The value of a key now, as text; "auto" where it follows from elsewhere.
+  // Returns the present value of a key as text; "auto" if it follows from elsewhere.
   std::string value_of(const std::string& name) const;
-  // The values now, as INI text that parses back to them. Values that follow from elsewhere are
-  // left out.
+  // Returns the present values as INI text that parses back to them. Values that follow from
+  // elsewhere are left out.
   std::string to_ini() const;
 
   CommandDescription description() const;
@@ -165,8 +167,8 @@ class Options {
 
  private:
   struct Key : OptionDescription {
-    std::function<std::string(std::string_view)> read;    // what is wrong, or nothing
-    std::function<std::optional<std::string>()> written;  // none: follows from elsewhere
+    std::function<std::string(std::string_view)> read;    // returns what is wrong; empty: nothing
+    std::function<std::optional<std::string>()> written;  // empty: follows from elsewhere
   };
   struct Alias {
     std::string name, key;
@@ -205,8 +207,10 @@ class Options {
   std::optional<Positional> positional_;
 };
 
-// The entry of `known` nearest to `name` by edit distance, where it is near enough to be a slip of
-// the pen; an entry's last component may stand for the whole ("steps" for "run.steps").
+// Returns the entry of `known` with the smallest edit distance to `name`, if it is small enough for
+// a typing error. The last component of an entry may stand for the entry ("steps" for "run.steps").
+// If none is near enough, returns one with the last component of `name` ("train.steps" for
+// "run.steps").
 std::optional<std::string> nearest_name(std::string_view name,
                                         const std::vector<std::string>& known);
 

@@ -1,4 +1,4 @@
-// A few steps of a run, as log.trace names them.
+// A range of steps of a run, as in log.trace.
 #pragma once
 
 #include <cstdint>
@@ -7,9 +7,9 @@
 namespace trireme {
 
 struct StepRange {
-  std::int64_t first = 0, last = 0;  // both belong to it; steps count from 1
+  std::int64_t first = 0, last = 0;  // both included; steps count from 1
 };
-// "12" or "10-12". Throws ConfigError.
+// Reads "12" or "10-12". Throws ConfigError.
 StepRange parse_step_range(std::string_view text);
 
 }  // namespace trireme

@@ -1,4 +1,4 @@
-// Reads batches ahead of their use on a thread of its own.
+// Reads batches ahead of their use, on a thread of its own.
 #pragma once
 
 #include <cstdint>
@@ -11,13 +11,13 @@
 
 namespace trireme {
 
-// The samples that this process wants at a step; nothing: there are no more steps. Called on the
-// reader's thread, with rising steps.
+// Returns the samples that this process wants at a step, or nothing when there are no more steps.
+// Called on the reader's thread, with rising steps.
 using BatchPlan = std::function<std::optional<std::vector<std::uint64_t>>(std::uint64_t step)>;
 
 struct BatchReaderOptions {
   std::uint64_t first_step = 0;
-  int batches_ahead = 2;  // kept ready
+  int batches_ahead = 2;  // batches kept ready; at least 1
   bool with_first_key = false;
 };
 
@@ -25,15 +25,15 @@ class BatchReader {
  public:
   BatchReader(std::shared_ptr<const TokenDataset> dataset, BatchPlan plan,
               const BatchReaderOptions& options = {});
-  ~BatchReader();  // waits for the read that is under way, no longer
+  ~BatchReader();  // waits only for the read in progress
   BatchReader(const BatchReader&) = delete;
   BatchReader& operator=(const BatchReader&) = delete;
 
-  // The next step's batch; nothing after the plan's end. What the thread threw at that step is
-  // thrown here, again on every later call. For one thread at a time.
+  // Returns the next step's batch, or nothing after the plan's end. If the thread threw at that
+  // step, this call and every later one rethrow it. Only one thread may call it at a time.
   std::optional<TokenBatch> next();
 
-  // How long next() has waited for data, in total.
+  // The total time that next() has waited for data.
   double wait_seconds() const;
 
  private:

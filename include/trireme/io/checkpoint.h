@@ -1,4 +1,5 @@
-// Checkpoints: one HDF5 file with whole tensors, whatever grid wrote it (format: io/README.md).
+// Checkpoints. Each is one HDF5 file that holds whole (unsharded) tensors, whatever grid wrote it
+// (format: io/README.md).
 #pragma once
 
 #include <cstdint>
@@ -27,20 +28,20 @@ struct CheckpointInfo {
 };
 
 struct CheckpointOptions {
-  int keep = 0;  // afterwards only the newest `keep` checkpoints stay; 0: all
-  // Of the run folder's holder (run_folder.h). It is part of the unfinished file's name, so that
-  // ranks that outlived an earlier start of the run never meet the files of a later one.
+  int keep = 0;  // after writing, only the newest `keep` checkpoints stay; 0: all of them
+  // The generation of the run folder's holder (run_folder.h). It is part of the unfinished file's
+  // name, so ranks that outlived an earlier start of the run never touch the files of a later one.
   std::int64_t generation = 0;
-  // Called on rank 0 before the file is begun and right before it gets its name; throws to give it
-  // up.
+  // Called on rank 0 before the file is begun and right before it gets its final name. It throws
+  // to give the checkpoint up.
   std::function<void()> check_still_ours;
 };
 
-// Collective over comm. Each rank gives the slices that it owns: every element of every tensor is
-// owned by exactly one rank. Writes FOLDER/step-00001000.h5, under that name only once it is
-// complete, on the disk and verified; older checkpoints stay untouched until then. Returns the
-// path. The same on all ranks: RunFolderError where the folder is unwritable or full,
-// CheckpointError where what was written does not read back, InternalError where the slices do not
+// Collective over comm. Each rank passes the slices that it owns; exactly one rank owns each
+// element of every tensor. Writes FOLDER/step-00001000.h5. The file gets that name only once it is
+// complete, synced to disk and verified; older checkpoints stay untouched until then. Returns the
+// path. Throws the same error on all ranks: RunFolderError if the folder is unwritable or full,
+// CheckpointError if the file does not read back as written, InternalError if the slices do not
 // cover each tensor exactly once.
 std::string write_checkpoint(Communicator& comm, FlightRecorder& recorder,
                              const std::string& folder, const CheckpointInfo& info,
@@ -52,56 +53,58 @@ struct CheckpointTensor {
   std::string name;
   Shape shape;
   DType dtype = DType::kF32;
-  std::int64_t offset = 0;  // of its first byte in the file
+  std::int64_t offset = 0;  // of the tensor's first byte in the file
   std::uint64_t checksum = 0;
 
   std::int64_t bytes() const;
 };
 
-// What a checkpoint says about itself; the bytes of the tensors are not looked at.
+// What a checkpoint's headers say, without the bytes of the tensors.
 struct CheckpointContents {
   CheckpointInfo info;
-  std::vector<CheckpointTensor> tensors;  // by name
+  std::vector<CheckpointTensor> tensors;  // sorted by name
   std::int64_t file_bytes = 0;
 
-  const CheckpointTensor* find(const std::string& name) const;  // nullptr: there is none
+  const CheckpointTensor* find(const std::string& name) const;  // nullptr if there is none
 };
 
-// Checks everything but the tensors' own bytes. Throws CheckpointError.
+// Reads the headers and checks everything except the tensors' own bytes. Throws CheckpointError.
 CheckpointContents inspect_checkpoint(const std::string& path);
 
-// Checks everything, by this process alone. Throws CheckpointError.
+// Checks everything, on this process alone. Throws CheckpointError.
 CheckpointContents verify_checkpoint(const std::string& path);
 
-// How the ranks that read a checkpoint hang together: the world is `copies` replicas. Of one
-// replica's ranks each wants what it will, together at least once every element that any rank
-// wants; the ranks of `copies` want the same as one another, and are numbered alike in it.
+// How the ranks that read a checkpoint are grouped. The world consists of replicas. Each rank of a
+// replica may want any slices; together they want every element that any rank of the world wants.
+// The ranks of `copies`, one of each replica, want the same slices as one another and have the same
+// rank in their replicas. A rank's number in `copies` is the number of its replica.
 struct ReadGroups {
   Communicator& world;
   Communicator& replica;           // the ranks of this rank's replica
-  Communicator* copies = nullptr;  // those that want what this rank wants, one of each replica;
-                                   // none: there is one replica
+  Communicator* copies = nullptr;  // the ranks that want what this rank wants, one of each
+                                   // replica; nullptr: there is only one replica
 };
 
-// A checkpoint of which every byte was checked, open for reading.
+// A checkpoint that is open for reading. Every byte of it was checked.
 class Checkpoint {
  public:
-  // Collective over comm: each rank checks an equal share of the bytes. Throws CheckpointError, the
-  // same on all ranks, that says what is wrong.
+  // Collective over comm. Each rank checks an equal share of the bytes. Throws CheckpointError, the
+  // same on all ranks, which says what is wrong.
   static Checkpoint open(Communicator& comm, const std::string& path);
 
   const std::string& path() const;
   const CheckpointInfo& info() const;
   const CheckpointContents& contents() const;
 
-  // Collective over comm. Throws what read would throw for these slices, and reads nothing.
+  // Collective over comm. Throws what read would throw for these slices, but reads nothing.
   void check(Communicator& comm, std::span<const TensorSlice> wanted) const;
 
-  // Collective over comm. Fills the slices, any slices on any grid. Throws CheckpointError, the
-  // same on all ranks, that names the first tensor that is missing or of another shape or type.
-  // The world reads each byte of the file once, in long runs, and hands the elements around.
+  // Collective over groups.world. Fills the slices, which may be any slices on any grid. Throws
+  // CheckpointError, the same on all ranks, which names the first tensor that is missing or has
+  // another shape or type. The world reads each byte of the file once, in long runs, and sends the
+  // elements to the ranks that want them.
   void read(const ReadGroups& groups, std::span<const TensorSlice> wanted) const;
-  // The same without copies: each rank of comm wants what it will.
+  // Collective over comm. The same with one replica: each rank of comm may want any slices.
   void read(Communicator& comm, std::span<const TensorSlice> wanted) const;
 
  private:
@@ -116,27 +119,28 @@ struct CheckpointFile {
   std::int64_t bytes = 0;
 };
 
-// The complete checkpoints of a folder, oldest first; none where there is no such folder. Of a
-// run's folder those of its current branch: what an interrupted start was about to move to
-// superseded/ (run_branch.h) is left out. Throws RunFolderError.
+// Returns the complete checkpoints of a folder, oldest first; none if there is no such folder. In
+// the folder of a run, only those of its current branch: files that an interrupted start was about
+// to move to superseded/ (run_branch.h) are left out. Throws RunFolderError.
 std::vector<CheckpointFile> list_checkpoints(const std::string& folder);
 
-// The step in a file's name "step-00001000.h5"; nothing where it is no checkpoint's name.
+// Returns the step in a file's name ("step-00001000.h5"), or nothing if it is not the name of a
+// checkpoint.
 std::optional<std::int64_t> step_of_checkpoint(std::string_view name);
 
-// Removes the unfinished files that holders of the run folder up to `generation` left. Throws
-// RunFolderError.
+// Removes the unfinished files that holders of the run folder left, up to and including
+// `generation`. Throws RunFolderError.
 void remove_unfinished_checkpoints(const std::string& folder, std::int64_t generation);
 
 // Path of the checkpoint of a step.
 std::string checkpoint_path(const std::string& folder, std::int64_t step);
 
 struct LatestCheckpoint {
-  std::optional<Checkpoint> checkpoint;  // none: no good one is there
-  std::vector<std::string> refused;      // newer ones that are damaged, each with the reason
+  std::optional<Checkpoint> checkpoint;  // empty: there is no good one
+  std::vector<std::string> refused;      // newer checkpoints that are damaged, with the reasons
 };
 
-// Collective over comm. The newest checkpoint of the folder that is good.
+// Collective over comm. Opens the newest good checkpoint of the folder.
 LatestCheckpoint open_latest_checkpoint(Communicator& comm, const std::string& folder);
 
 }  // namespace trireme

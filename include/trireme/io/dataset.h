@@ -1,5 +1,5 @@
 // Token shards as the samples of a training run. A position in the data is one number, the global
-// sample index: which dataset, which epoch, which place follow from it and from the seed.
+// sample index. The dataset, the epoch and the place in it follow from that index and the seed.
 #pragma once
 
 #include <cstdint>
@@ -17,17 +17,18 @@ namespace trireme {
 class Communicator;
 
 enum class SampleOrder {
-  // For training. Sample i of a shard is tokens [iT, iT+T], its inputs the first T of them and its
-  // targets the last. Each epoch visits every sample of a dataset once, in an order of its own; a
-  // sample index has no upper end.
+  // For training. Sample i of a shard is the T+1 tokens [iT, iT+T]: the first T are its inputs, the
+  // last T its targets. Each epoch visits every sample of a dataset once, in an order of its own. A
+  // sample index has no upper limit.
   kShuffled,
-  // For evaluation. Sample i predicts tokens [iT, iT+T) of the shards one behind the other, from
-  // the tokens before them; an end of text stands before each shard. So every token is predicted
-  // once. A shard's last sample is padded by inputs of end of text and targets of -1.
+  // For evaluation. The samples of the shards follow each other. Sample i of a shard predicts its
+  // tokens [iT, iT+T) from the tokens before them, with an end of text before the shard's first
+  // token. So every token is predicted once. A shard's last sample is padded with end-of-text
+  // inputs and targets of -1.
   kSequential,
 };
 
-// A path and its share in a mixture, relative to the other weights.
+// A path and its weight in a mixture, relative to the other weights.
 struct WeightedPath {
   std::string path;
   double weight = 1;
@@ -36,50 +37,52 @@ struct WeightedPath {
 };
 
 struct DatasetOptions {
-  // Shard files and folders of them. Where all weights are 1 the shards are one dataset; otherwise
+  // Shard files and folders of them. If all weights are 1, the shards form one dataset; otherwise
   // each path is a part of a mixture.
   std::vector<WeightedPath> data;
-  // Of a folder, only the shards of this split; empty: all.
+  // Only the shards of this split are taken from a folder; empty: all shards.
   std::string split = "train";
-  std::int64_t context = 0;  // T, tokens of a sample
-  std::uint64_t seed = 1;    // of the shuffled order
+  std::int64_t context = 0;  // T, the tokens per sample
+  std::uint64_t seed = 1;    // for the shuffled order
   SampleOrder order = SampleOrder::kShuffled;
 };
 
 struct TokenBatch {
   std::vector<std::uint64_t> samples;   // (n)
   std::vector<std::int32_t> tokens;     // (n, T)
-  std::vector<std::int32_t> targets;    // (n, T); -1: none
-  std::vector<std::int32_t> first_key;  // (n, T) where asked for, else empty: the place in the
+  std::vector<std::int32_t> targets;    // (n, T); -1: no target
+  std::vector<std::int32_t> first_key;  // (n, T) if asked for, else empty: the position in the
                                         // sample where the token's document starts, or 0
 };
 
 // Thread-safe.
 class TokenDataset {
  public:
-  // Collective over comm: rank 0 alone reads the headers. Throws on every rank alike: DataError
-  // where a file is missing, foreign, truncated, shorter than a sample, or unlike the others in
-  // element type or tokenizer; ConfigError for an empty list, a weight outside of 1e-6 to 1e6, or
-  // a context that is not positive.
+  // Collective over comm. Only rank 0 reads the headers. Throws the same error on every rank:
+  // DataError if a file is missing, foreign, truncated, shorter than a sample, or differs from the
+  // others in element type or tokenizer; ConfigError for an empty list, a weight outside 1e-6 to
+  // 1e6, or a context that is not positive.
   static std::shared_ptr<const TokenDataset> open(const DatasetOptions& options,
                                                   Communicator& comm);
-  // The same for a process alone.
+  // The same for a single process.
   static std::shared_ptr<const TokenDataset> open(const DatasetOptions& options);
   ~TokenDataset();
 
-  // Samples of one pass over all shards, whatever the weights. Sequential indices end here.
+  // The number of samples in one pass over all shards, whatever the weights. Sequential sample
+  // indices are below it.
   std::uint64_t samples() const;
   std::int64_t context() const;
   std::int64_t tokens() const;          // of all shards
-  std::int64_t original_bytes() const;  // of the text behind them: bits per byte divide by it
+  std::int64_t original_bytes() const;  // of the text of all shards: the divisor of bits per byte
   std::int32_t vocabulary() const;
   std::int32_t end_of_text() const;
   TokenizerPtr tokenizer() const;
   const std::vector<TokenShardInfo>& shards() const;
-  // What the data are, wherever they lie: for each part of the mixture a line of its weight,
-  // shards, tokens, documents, and a checksum of the checksums in the shards' headers.
+  // Describes the data without their paths. Each part of the mixture has one line: its weight,
+  // shards, tokens, documents, and a checksum of the token counts and checksums in the shards'
+  // headers.
   std::string contents() const;
-  // Where a sample lies: the shard's index and the sample's number in it.
+  // Where a sample is: the shard's index and the sample's number in that shard.
   struct Place {
     std::size_t shard;
     std::uint64_t sample;
@@ -87,7 +90,8 @@ class TokenDataset {
   };
   Place place_of(std::uint64_t sample) const;
 
-  // Reads these samples and nothing else. Throws DataError where the file no longer gives them.
+  // Reads only these samples. Throws DataError if the file cannot be read any more, or does not
+  // match its checksums and vocabulary.
   TokenBatch read(std::span<const std::uint64_t> samples, bool with_first_key = false) const;
 
   class Impl;
@@ -97,8 +101,9 @@ class TokenDataset {
   std::unique_ptr<Impl> impl_;
 };
 
-// Which part of a mixture gives sample n, and how many samples before n that part gave. Every
-// stretch of samples holds each part's share of it to within one sample per part, for ever.
+// Tells which part of a mixture gives sample n, and how many samples before n that part gave. Any
+// contiguous range of samples holds each part's share to within one sample per part, however far
+// the run goes.
 class Mixture {
  public:
   struct Draw {

@@ -1,4 +1,4 @@
-// Text into token shards: what `trireme prepare` does.
+// Turns text into token shards, as `trireme prepare` does.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace trireme {
 
-// Which part of the text is held out.
+// Which part of the text is held out for validation.
 struct ValidationSplit {
   enum class Rule {
     kNone,
@@ -23,7 +23,7 @@ struct ValidationSplit {
   double fraction = 0.0;    // of documents, kHash
   std::uint64_t bytes = 0;  // kTail
 };
-// "none", "hash:0.01", "tail:2000000". Throws ConfigError.
+// Reads "none", "hash:0.01" or "tail:2000000". Throws ConfigError.
 ValidationSplit parse_validation_split(const std::string& text);
 
 struct TokenizerChoice {
@@ -32,13 +32,14 @@ struct TokenizerChoice {
   SentencePieceTraining training;  // kTrain
   std::string path;                // kLoad: a SentencePiece model file
 };
-// "byte", "bpe:4096", "unigram:4096", or the path of a SentencePiece model. Throws ConfigError.
+// Reads "byte", "bpe:4096", "unigram:4096", or the path of a SentencePiece model. Throws
+// ConfigError.
 TokenizerChoice parse_tokenizer_choice(const std::string& text);
 
 struct PrepareProgress {
   const char* phase;  // "training the tokenizer", "tokenising", "writing"
   std::uint64_t bytes_read;
-  std::uint64_t bytes_total;  // 0 where it is not known (standard input)
+  std::uint64_t bytes_total;  // 0: not known (standard input)
   std::uint64_t tokens;
   double seconds;
 };
@@ -48,13 +49,13 @@ struct PrepareOptions {
   // the file descriptor standard_input.
   std::vector<std::string> inputs;
   int standard_input = 0;
-  std::string output;  // folder for train.h5 and validation.h5; made where it is missing
+  std::string output;  // folder for train.h5 and validation.h5; created if it is missing
   TokenizerChoice tokenizer;
-  std::uint64_t sample_bytes = std::uint64_t{4} << 20;  // that a tokenizer is trained on, at most
+  std::uint64_t sample_bytes = std::uint64_t{4} << 20;  // the most that a tokenizer is trained on
   std::string document_separator;  // cuts files into documents; empty: a file is a document
   ValidationSplit validation;
   std::uint64_t input_limit = 0;  // only the first bytes of all inputs together; 0: all
-  std::uint64_t seed = 1;         // of the sample and of the hash split
+  std::uint64_t seed = 1;         // for the sample and the hash split
   int threads = 1;
   std::function<void(const PrepareProgress&)> progress;  // called from the calling thread
 };
@@ -67,14 +68,16 @@ struct PrepareResult {
   double seconds = 0.0;            // in all
 };
 
-// The shards are a function of the inputs and the options, not of the number of threads; memory
-// does not grow with the input, but holds up to the bytes of a tail split. Empty documents are left
-// out. A tail begins at a document's start where one lies in its first half, else exactly where
-// asked, in the middle of a document. A tokenizer is trained on 64 KiB blocks drawn from the text
-// before the tail; where an input cannot be read twice, on the beginning of the text.
+// The shards depend on the inputs and the options, but not on the number of threads. Memory does
+// not grow with the input, but a tail split holds up to its own number of bytes. Empty documents
+// are left out. The tail begins at the start of a document if one starts in its first half;
+// otherwise it begins exactly where asked, in the middle of a document. A tokenizer is trained on
+// 64 KiB blocks drawn from the text before the tail, or on the beginning of the text if an input
+// cannot be read twice.
 //
-// Throws DataError: an input is missing or unreadable, there is no text, a split leaves one side
-// empty; RunFolderError: the output cannot be written; ConfigError: a value that cannot be.
+// Throws DataError if an input is missing or unreadable, if there is no text, or if a split leaves
+// one side empty; RunFolderError if the output cannot be written; ConfigError for an impossible
+// value.
 PrepareResult prepare(const PrepareOptions& options);
 
 }  // namespace trireme

@@ -1,5 +1,5 @@
-// A part of a named tensor that lies in this process: what checkpoints are written from and read
-// into.
+// A part of a named tensor in the memory of this process. Checkpoints are written from slices and
+// read into slices.
 #pragma once
 
 #include <cstdint>
@@ -17,8 +17,8 @@ struct FlatRange {
   std::int64_t end = 0;
 };
 
-// The elements of the box [start, start + extent) of a tensor of shape `global`, and of these,
-// where `range` is given, the ones at [range.begin, range.end) in the box's own row-major order.
+// The elements of the box [start, start + extent) of a tensor of shape `global`. If `range` is
+// given, only elements [range.begin, range.end) of the box, in its own row-major order.
 struct TensorSlice {
   std::string name;  // "parameters/blocks.0.norm.weight", "optimizer/NAME/exp_avg", "state/NAME"
   Shape global;
@@ -26,16 +26,17 @@ struct TensorSlice {
   Shape extent;
   std::optional<FlatRange> range;
 
-  // Memory of 4- or 8-byte elements, kept alive by the slice. With a range: its elements, one after
-  // the other, from the first on. Without: a tensor of as many dimensions as the extent, none
-  // shorter; what is beyond the extent (padding) is neither written nor read into. Of a tensor on a
-  // GPU the host holds a copy while the slice is written or read, of one slice at a time.
+  // Memory of 4- or 8-byte elements, which the slice keeps alive. With a range, it holds the
+  // range's elements contiguously, from its first element on. Without one, it is a tensor with as
+  // many dimensions as the extent, each at least as long; elements beyond the extent (padding) are
+  // neither written nor read into. If the tensor is on a GPU, the host holds a copy of one slice at
+  // a time, while that slice is written or read.
   Tensor local;
-  Stream stream = Stream();  // of the GPU, in whose order `local` is read and written
+  Stream stream = Stream();  // the GPU's stream, in whose order `local` is read and written
 
   static TensorSlice whole(std::string name, Tensor tensor);
 
-  std::int64_t elements() const;  // of the slice
+  std::int64_t elements() const;  // the number of elements in the slice
 };
 
 }  // namespace trireme

@@ -1,4 +1,4 @@
-// Token shards: one HDF5 file of tokenised text (io/README.md, "Token shards").
+// Token shards. Each is one HDF5 file of tokenised text (io/README.md, "Token shards").
 #pragma once
 
 #include <cstdint>
@@ -11,41 +11,42 @@
 
 namespace trireme {
 
-// What a shard's header says, checked against the file.
+// The content of a shard's header, checked against the file.
 struct TokenShardInfo {
   std::string path;
-  std::int64_t format_version = 0;    // 1: tokens are not checked as they are read
+  std::int64_t format_version = 0;    // 1: tokens have no checksums to check as they are read
   bool has_record = false;            // the header was checked before HDF5 saw it
   std::int64_t token_bytes = 0;       // 2 (uint16) or 4 (uint32)
-  std::int64_t tokens = 0;            // end-of-text tokens included
+  std::int64_t tokens = 0;            // including end-of-text tokens
   std::int64_t documents = 0;         // each ends with an end-of-text token
   std::int64_t original_bytes = 0;    // of the documents' text
   std::int64_t data_offset = -1;      // byte offset of the tokens in the file; -1: not contiguous
-  std::int64_t checksum_offset = -1;  // the same of the blocks' checksums
+  std::int64_t checksum_offset = -1;  // the same for the blocks' checksums
   std::int64_t vocabulary = 0;
   std::int64_t end_of_text = 0;
   std::string tokenizer_kind;
   std::string tokenizer_model;
   std::string source;    // where the text came from
   std::string split;     // "train", "validation", or what another writer calls it
-  std::string checksum;  // "xxh64:0123456789abcdef", of the tokens' bytes as they lie in the file
+  std::string checksum;  // "xxh64:0123456789abcdef", of the tokens' bytes as stored in the file
 };
 
-// The shards at a path: a file is itself, of a folder it is the files *.h5 in alphabetical order.
-// Throws DataError for a folder that holds none or cannot be read.
+// Returns the shards at a path: the path itself if it is a file; the files *.h5 in alphabetical
+// order if it is a folder. Throws DataError for a folder that holds none or cannot be read.
 std::vector<std::string> token_shard_files(const std::string& path);
 
-// Reads and checks the header: the closing record where there is one, the counts, the tokenizer,
-// and where documents start, of a long shard only the first of them and the last. Tokens are not
-// looked at: TokenDataset checks what it reads, verify_token_shard everything. Throws DataError
-// where the file is missing, foreign, damaged, truncated or contradicts itself.
+// Reads and checks the header: the closing record if there is one, the counts, the tokenizer, and
+// the starts of documents (in a long shard only the first ones and the last). It does not read the
+// tokens: TokenDataset checks those that it reads, and verify_token_shard checks all. Throws
+// DataError if the file is missing, foreign, damaged, truncated or contradicts itself.
 TokenShardInfo read_token_shard_info(const std::string& path);
 
-// Reads and checks everything. Throws DataError that says what is damaged, and where.
+// Reads and checks everything. Throws a DataError that says what is damaged, and where.
 TokenShardInfo verify_token_shard(const std::string& path);
 
-// Writes one shard, front to back. Nothing stands under `path` until commit; then the whole shard
-// does. Memory does not grow with the shard. Errors are RunFolderError: unwritable or full.
+// Writes one shard from front to back. There is no file at `path` until commit, which puts the
+// complete shard there. Memory does not grow with the shard. Throws RunFolderError if the folder is
+// unwritable or full.
 class TokenShardWriter {
  public:
   TokenShardWriter(std::string path, TokenizerPtr tokenizer, std::string split, std::string source);
@@ -53,13 +54,13 @@ class TokenShardWriter {
   TokenShardWriter(const TokenShardWriter&) = delete;
   TokenShardWriter& operator=(const TokenShardWriter&) = delete;
 
-  // `document_starts` are indices into `tokens`, rising.
+  // `document_starts` are rising indices into `tokens`.
   void append(std::span<const std::int32_t> tokens, std::span<const std::uint64_t> document_starts,
               std::uint64_t original_bytes);
   std::int64_t tokens() const;
   std::int64_t documents() const;
 
-  // Brings the shard to the disk and then to its name.
+  // Syncs the shard to disk, then renames it to its path.
   TokenShardInfo commit();
 
  private:

@@ -1,4 +1,4 @@
-// Text to tokens and back, without loss: decode(encode(x)) == x for every byte string x.
+// Turns text into tokens and back, without loss: decode(encode(x)) == x for every byte string x.
 #pragma once
 
 #include <cstdint>
@@ -12,9 +12,9 @@ namespace trireme {
 
 // Immutable once made; every member may be called from several threads at once.
 //
-// Encoding is local to lines: encode(a + b) == encode(a), encode(b) where a ends with a newline, or
-// where a ends a multiple of kSegmentBytes after its last newline (or after its start). So a text
-// of any length can be encoded in pieces, with the same result as in one.
+// Encoding is local to lines: encode(a + b) is encode(a) followed by encode(b) if a ends with a
+// newline, or if a ends a multiple of kSegmentBytes after its last newline (or after its start). So
+// a text of any length can be encoded in pieces, with the same result as in one piece.
 class Tokenizer {
  public:
   // A line longer than this is encoded in segments of this many bytes.
@@ -24,16 +24,16 @@ class Tokenizer {
 
   virtual std::string_view kind() const = 0;    // "byte" or "sentencepiece"
   virtual std::string description() const = 0;  // for the user: "SentencePiece, 4096 tokens"
-  // What make_tokenizer needs to make this tokenizer again; stored inside every token shard.
+  // What make_tokenizer needs to make this tokenizer again. Every token shard stores it.
   virtual const std::string& model() const = 0;
 
   // Appends the tokens of `bytes`. Never yields end_of_text().
   virtual void encode(std::string_view bytes, std::vector<std::int32_t>& tokens) const = 0;
   std::vector<std::int32_t> encode(std::string_view bytes) const;
 
-  // The bytes that a token stands for, whatever its neighbours: decoding is concatenation, so
-  // generated text can be written token by token (a token may end inside a UTF-8 character).
-  // Empty for end of text and for other control tokens. Throws InternalError unless
+  // Returns the bytes that a token stands for, whatever its neighbours. Decoding is concatenation,
+  // so generated text can be written token by token (a token may end inside a UTF-8 character). The
+  // result is empty for end of text and other control tokens. Throws InternalError unless
   // 0 <= token < vocabulary().
   std::string_view bytes_of(std::int32_t token) const;
   std::string decode(std::span<const std::int32_t> tokens) const;
@@ -52,16 +52,16 @@ class Tokenizer {
 
 using TokenizerPtr = std::shared_ptr<const Tokenizer>;
 
-// The tokenizer that a shard names: kind and model as Tokenizer gives them. Throws DataError for an
-// unknown kind or a malformed model.
+// Makes the tokenizer that a shard names, from the kind and model that Tokenizer returns. Throws
+// DataError for an unknown kind or a malformed model.
 TokenizerPtr make_tokenizer(std::string_view kind, std::string_view model);
 
-// 256 bytes and end of text: token b is byte b, token 256 ends a text.
+// Makes the tokenizer of 256 bytes and end of text: token b is byte b, token 256 ends a text.
 TokenizerPtr make_byte_tokenizer();
 
-// A SentencePiece model file made by others, read without its normalisation and dummy prefix, both
-// of which lose bytes. Throws DataError unless it holds the 256 byte pieces (byte_fallback) and an
-// end-of-text, begin-of-text or padding piece, which then ends texts.
+// Loads a SentencePiece model file made by others. It ignores the model's normalisation and dummy
+// prefix, because both lose bytes. Throws DataError unless the model holds the 256 byte pieces
+// (byte_fallback) and an end-of-text, begin-of-text or padding piece, which then ends texts.
 TokenizerPtr load_sentencepiece(const std::string& path);
 
 constexpr std::int32_t kSmallestSentencePieceVocabulary = 300;
@@ -72,8 +72,9 @@ struct SentencePieceTraining {
   std::int32_t vocabulary = 4096;  // all tokens: 256 bytes, end of text, unknown, and the pieces
 };
 
-// Trains on the lines of `sample`; a pure function of its arguments. Throws ConfigError for a
-// vocabulary below the smallest, DataError where the sample is too small for the vocabulary.
+// Trains on the lines of `sample`. The result is a pure function of the arguments. Throws
+// ConfigError for a vocabulary below the smallest, DataError if the sample is too small for the
+// vocabulary.
 TokenizerPtr train_sentencepiece(std::string_view sample, const SentencePieceTraining& training);
 
 }  // namespace trireme

@@ -1,6 +1,6 @@
-// The frame that our pages share, as in a run's report.html: one page that needs nothing beside
-// itself: no script, no font, no image from elsewhere. It is XML as well as HTML, follows the
-// reader's light or dark mode, and prints.
+// The frame that our pages share, such as a run's report.html. A page is one self-contained file:
+// it needs no script, font or image from elsewhere. It is valid XML as well as HTML, follows the
+// reader's light or dark mode, and can be printed.
 #pragma once
 
 #include <string>
@@ -11,9 +11,9 @@ namespace trireme {
 
 using Facts = std::vector<std::pair<std::string, std::string>>;
 
-// Around its body. A page that `goes_on` loads itself anew every half minute.
+// Returns the page around `body`. With `goes_on` the page reloads itself every half minute.
 std::string html_page(const std::string& title, bool goes_on, const std::string& body);
-// A plot of svg_plot.h as a file of its own: with the colours and fonts of the page.
+// Turns a plot of svg_plot.h into a file of its own, with the colours and fonts of the page.
 std::string standalone_svg(const std::string& plot);
 std::string html_facts(const Facts& facts);
 std::string html_table(const std::vector<std::string>& head,

@@ -1,5 +1,5 @@
-// metrics.jsonl: one JSON object a line, for each step and each evaluation; and the same for
-// TensorBoard (io/README.md).
+// Writes metrics.jsonl, with one line (a JSON object) per step and per evaluation, and the same
+// data for TensorBoard (io/README.md).
 #pragma once
 
 #include <cstdint>
@@ -12,11 +12,11 @@
 
 namespace trireme {
 
-// Written by rank 0 alone.
+// Only rank 0 has one.
 class MetricsLog {
  public:
-  // Cuts what is in the run folder back to steps up to `step`, so that a resumed run tells its
-  // story once. With `tensorboard` what comes is written to event files too. Throws
+  // Cuts the metrics in the run folder back to steps up to `step`, so that a resumed run records
+  // each step once. With `tensorboard`, later entries also go to TensorBoard's event files. Throws
   // RunFolderError.
   MetricsLog(const std::string& folder, std::int64_t step, bool tensorboard);
 

@@ -1,4 +1,4 @@
-// What each rank did with its time lately: ranks.json in the run folder (io/README.md).
+// How each rank spent its time lately: ranks.json in the run folder (io/README.md).
 #pragma once
 
 #include <cstddef>
@@ -12,14 +12,14 @@ namespace trireme {
 struct RankTimes {
   int node = 0;                            // index into RankTable::nodes
   int data = 0, pipeline = 0, tensor = 0;  // place in the grid
-  int micro_batches = 0;                   // of a step
-  double compute_seconds = 0.0;            // this and the next two: of a step, on average
+  int micro_batches = 0;                   // per step
+  double compute_seconds = 0.0;            // this and the next two: average per step
   double wait_data_seconds = 0.0;
   double comm_seconds = 0.0;  // exposed
   double memory_bytes = 0.0;  // peak resident
-  double times_peers = 0.0;   // own_seconds over its peers' median; 0: it has none
+  double times_peers = 0.0;   // own_seconds / its peers' median; 0: it has no peers
 
-  // What the other ranks wait for.
+  // The time that other ranks wait for.
   double own_seconds() const { return compute_seconds + wait_data_seconds; }
   double step_seconds() const { return own_seconds() + comm_seconds; }
 };
@@ -32,18 +32,18 @@ struct NodeLink {
 // One window of steps.
 struct RankTable {
   std::int64_t first_step = 0, last_step = 0;
-  double gather_seconds = 0.0;          // what it cost to gather all this
-  std::vector<std::string> stragglers;  // who is slow now, as the log said it
+  double gather_seconds = 0.0;          // the time that it took to gather all this
+  std::vector<std::string> stragglers;  // who is slow now, in the words of the log
   std::vector<NodeLink> nodes;
   std::vector<RankTimes> ranks;  // by rank
 };
 
 std::string to_json(const RankTable& table);
-// Nothing where there is no such file, or it is none of ours.
+// Returns nothing if there is no such file, or if it is not a valid table.
 std::optional<RankTable> read_rank_table(const std::string& path);
 
-// The rank that its peers wait for most; where no rank has peers, that with the longest
-// own_seconds. The table has a rank at least.
+// Returns the rank with the largest times_peers, or, if no rank has peers, the one with the longest
+// own_seconds. The table must have at least one rank.
 std::size_t slowest_rank(const RankTable& table);
 
 }  // namespace trireme

@@ -1,5 +1,5 @@
-// What happened to a run beside its steps: events.jsonl in the run folder (io/README.md). Unlike
-// metrics.jsonl it is never cut back: steps that were done twice were done twice.
+// What happened to a run besides its steps: events.jsonl in the run folder (io/README.md). Unlike
+// metrics.jsonl it is never cut back, so it also tells about steps that were done twice.
 #pragma once
 
 #include <cstdint>
@@ -11,14 +11,14 @@ namespace trireme {
 
 struct RunEvent {
   std::int64_t time = 0;  // seconds since 1970
-  std::int64_t step = 0;  // steps done then
-  std::string kind;       // "start", "checkpoint", "stop"
-  double seconds = 0.0;   // what it took; 0: a moment
+  std::int64_t step = 0;  // steps done at that time
+  std::string kind;       // "start", "checkpoint", "stop", ...
+  double seconds = 0.0;   // how long it took; 0: an instant
   std::string detail;
 };
 
-// Written by one process. Events are for who looks on, so a fault to write them ends no run: the
-// first is told in one line.
+// Only one process of the run uses it. Events only inform the user, so a failure to write them does
+// not end the run: the first failure is reported in one line.
 class EventLog {
  public:
   explicit EventLog(std::string path) : path_(std::move(path)) {}
@@ -29,11 +29,12 @@ class EventLog {
   bool failed_ = false;
 };
 
-// Those that belong to the branch on which the run is now: without what happened on others beyond
-// the step at which the run left them.
+// Returns the events of the branch on which the run is now. Left out are events of other branches
+// at steps after the one where the run left them.
 std::vector<RunEvent> events_of_branch(std::vector<RunEvent> events);
 
-// In the order in which they were written. No file: none. What is no event is left out.
+// Returns the events in the order in which they were written; none if there is no file. Lines that
+// are not events are left out.
 std::vector<RunEvent> read_events(const std::string& path);
 
 }  // namespace trireme

@@ -1,5 +1,5 @@
-// What a run folder says of its run, from its files alone: no MPI, no checkpoint is opened, nothing
-// is written. For who looks on from outside, from any node, while the run goes on or afterwards.
+// What a run folder says about its run. It only reads the folder's files: it uses no MPI, opens no
+// checkpoint and writes nothing. So one can watch a run from any node, while it goes on or later.
 #pragma once
 
 #include <cstdint>
@@ -21,16 +21,16 @@ enum class RunState {
   kRunning,   // somebody holds the folder and shows signs of life
   kFinished,  // nobody holds it, and the last of run.steps is done and saved
   kStopped,   // nobody holds it, and steps are left
-  kSilent,    // it is held, but the holder's process is gone or was not seen for long
+  kSilent,    // it is held, but the holder's process is gone or was not seen for a long time
 };
 std::string_view name_of(RunState state);  // "running", ...
 
-// Means of some steps; all 0 of none.
+// Means over some steps; all 0 if there are none.
 struct StepAverages {
   std::int64_t steps = 0;
   double step_seconds = 0.0;
-  double tokens_per_second = 0.0;  // of all of their tokens in all of their time
-  double wait_data_share = 0.0;    // of the steps' time, 0 to 1
+  double tokens_per_second = 0.0;  // all their tokens / all their time
+  double wait_data_share = 0.0;    // share of the steps' time, 0 to 1
   double exposed_comm_share = 0.0;
 };
 StepAverages average(std::span<const StepMetrics> steps);
@@ -44,40 +44,41 @@ class RunHistory {
     double age = 0.0;  // seconds since it was written
   };
 
-  // Reads the folder. Throws RunFolderError where there is none, or it is not a run's.
+  // Reads the folder. Throws RunFolderError if there is none, or if it is not a run folder.
   explicit RunHistory(std::string folder);
 
-  // Reads what the run has written since. Of metrics.jsonl that is what was appended; where a
-  // resumed run has cut it back it is read anew. What cannot be read for the moment stays as it
-  // was. Throws RunFolderError where the folder is gone.
+  // Reads what the run has written since the last update. In metrics.jsonl it reads only appended
+  // lines, or the whole file again if a resumed run has cut it back. What cannot be read at the
+  // moment stays as it was. Throws RunFolderError if the folder is gone.
   void update();
 
   const std::string& folder() const { return folder_; }
-  // By rising step. A line that is half written, or none of ours, is left out. A loss or gradient
-  // norm that was not finite is NaN.
+  // Sorted by step. Lines that are half written or not ours are left out. A loss or gradient norm
+  // that was not finite is NaN.
   const std::vector<StepMetrics>& steps() const { return steps_; }
   const std::vector<Evaluation>& evaluations() const { return evaluations_; }
-  // The last `count` of the steps, or all.
+  // The last `count` steps, or all if there are fewer.
   std::span<const StepMetrics> last_steps(std::size_t count) const;
-  // How often metrics.jsonl was found cut back: what is derived from steps() must be made anew.
+  // How often metrics.jsonl was found cut back. When it rises, everything derived from steps() must
+  // be computed again.
   std::int64_t rewrites() const { return rewrites_; }
 
-  // None while config.ini is missing, or of a program that knows other keys.
+  // Empty while config.ini is missing, or if a program with other keys wrote it.
   const std::optional<Config>& config() const { return config_; }
   const std::optional<NewestCheckpoint>& checkpoint() const { return checkpoint_; }
   const std::optional<Lease>& lease() const { return lease_; }
-  // None until the first window is full (log.stragglers).
+  // Empty until the first window is full (log.stragglers).
   const std::optional<RankTable>& ranks() const { return ranks_; }
   const std::vector<RunEvent>& events() const { return events_; }
 
-  // All as of the last update. Ages are in seconds, by this host's clock, and never negative.
+  // All are as of the last update. Ages are in seconds, by this host's clock, and never negative.
   RunState state() const;
-  std::int64_t step() const;                        // steps done; 0: none is known of
+  std::int64_t step() const;                        // steps done; 0: none known
   std::optional<std::int64_t> total_steps() const;  // run.steps
   std::optional<double> metrics_age() const;        // since metrics.jsonl was last written to
   double age(const RunEvent& event) const;          // since it happened
   std::optional<double> heartbeat_age() const;      // since the holder was last seen
-  std::optional<double> seconds_left() const;       // of a running one, by its latest steps
+  std::optional<double> seconds_left() const;       // of a running run, from its latest steps
 
  private:
   void read_metrics();
@@ -87,11 +88,11 @@ class RunHistory {
   void read_lease_of_run();
 
   std::string folder_;
-  double now_ = 0.0;  // of the last update, seconds since 1970
+  double now_ = 0.0;  // time of the last update, in seconds since 1970
   std::vector<StepMetrics> steps_;
   std::vector<Evaluation> evaluations_;
-  std::int64_t offset_ = 0;  // of metrics.jsonl: what comes before was read
-  std::string last_line_;    // which ends there
+  std::int64_t offset_ = 0;  // in metrics.jsonl; everything before it was read
+  std::string last_line_;    // the line that ends at offset_
   std::int64_t rewrites_ = 0;
   std::optional<double> metrics_written_;
   std::optional<Config> config_;

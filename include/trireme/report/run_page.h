@@ -1,4 +1,4 @@
-// What is drawn of a run: report.html, and a picture of its losses.
+// Draws a run: report.html, and a picture of its losses.
 #pragma once
 
 #include <optional>
@@ -8,11 +8,12 @@
 
 namespace trireme {
 
-// `ended`: how the run ended, where the folder cannot say so yet; until then the page goes on.
+// Returns the page of a run. `ended` says how the run ended, if the folder cannot say so yet. The
+// page reloads itself as long as the run goes on and `ended` is not given.
 std::string page_of_run(const RunHistory& history, const std::optional<std::string>& ended = {});
 
-// The curves of training and evaluation loss as an SVG file of its own. Throws RunFolderError where
-// no step is done yet.
+// Returns the curves of training and evaluation loss as an SVG file of its own. Throws
+// RunFolderError if no step is done yet.
 std::string picture_of_losses(const RunHistory& history);
 
 }  // namespace trireme

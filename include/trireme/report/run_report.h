@@ -1,4 +1,4 @@
-// Keeps RUN/report.html true while the run goes on.
+// Keeps RUN/report.html up to date while the run goes on.
 #pragma once
 
 #include <optional>
@@ -8,18 +8,18 @@
 
 namespace trireme {
 
-// By one process. The page is for who looks on: a fault to write it is told once, in one line, and
-// ends no run.
+// Only one process writes it. The page only informs the user, so a failure to write it does not end
+// the run: it is reported once, in one line.
 class RunReport {
  public:
   explicit RunReport(std::string folder) : folder_(std::move(folder)) {}
 
-  // From the folder's files as they are now. `ended`: how the run has just ended.
+  // Writes the page from the folder's present files. `ended` says how the run has just ended.
   void write(const std::optional<std::string>& ended = {}) noexcept;
 
  private:
   std::string folder_;
-  std::optional<RunHistory> history_;  // read on from where it stood the last time
+  std::optional<RunHistory> history_;  // each write() reads on from where the last one stopped
   bool failed_ = false;
 };
 

@@ -1,4 +1,4 @@
-// What is recorded of a training step and of an evaluation: the lines of metrics.jsonl.
+// What is recorded for a training step and for an evaluation: the lines of metrics.jsonl.
 #pragma once
 
 #include <array>
@@ -16,18 +16,20 @@ struct StepMetrics {
   double gradient_norm = 0.0;
   std::int64_t tokens = 0;  // since the start of training
   double tokens_per_second = 0.0;
-  double step_seconds = 0.0;  // this and the next three: the most of all ranks
+  double step_seconds = 0.0;  // this and the next three: maximum over all ranks
   double wait_data_seconds = 0.0;
   double exposed_comm_seconds = 0.0;
   double memory_bytes = 0.0;  // peak resident
-  // High-water marks of the device's memory (on CPUs: of what tensors take of the host's), the most
-  // of all ranks: all of it at one time, 0 on CPUs; and each MemoryUse.
+  // Peaks of device memory, the maximum over all ranks. device_memory_bytes is the peak of the
+  // total, 0 on CPUs. memory_peak is the peak of each MemoryUse; on CPUs, of the tensors in host
+  // memory.
   double device_memory_bytes = 0.0;
   std::array<double, kMemoryUses> memory_peak{};
   bool skipped = false;                   // non-finite gradients: the step changed nothing
-  std::optional<double> loss_scale = {};  // fp16: for the next step
+  std::optional<double> loss_scale = {};  // fp16: the scale for the next step
 
-  // Of what a run is short of first: of a GPU, or of the host.
+  // Peak use of the memory that a run runs short of first: the GPU's if there is one, else the
+  // host's.
   double needed_memory() const {
     return device_memory_bytes > 0.0 ? device_memory_bytes : memory_bytes;
   }

@@ -1,5 +1,6 @@
-// Plots as inline SVG. Colours come from the page's style sheet (html_page.cc), by number; dashes
-// and the shapes of marks tell lines apart without them. What is not finite is left out.
+// Plots as inline SVG. Colours have numbers and come from the page's style sheet (html_page.cc).
+// Dashes and the shapes of marks distinguish lines without colours. Values that are not finite are
+// left out.
 #pragma once
 
 #include <limits>
@@ -10,21 +11,21 @@
 
 namespace trireme {
 
-// For text in HTML and SVG, also inside of an attribute.
+// Escapes text for HTML and SVG, also inside an attribute.
 std::string escape_html(std::string_view text);
 
 struct PlotMark {
   double x = 0.0, y = 0.0;
-  std::string title;        // shown when the pointer rests there
-  double half_width = 0.0;  // drawn as a bar from y - half_width to y + half_width
+  std::string title;        // shown when the pointer rests on the mark
+  double half_width = 0.0;  // an error bar from y - half_width to y + half_width; 0: no bar
 };
 
 struct PlotLine {
-  std::string name;  // in the legend; empty: not there
+  std::string name;  // in the legend; empty: no entry
   std::vector<PlotMark> marks = {};
   int colour = 0;
   bool dashed = false;
-  bool dots = true;  // otherwise the marks are invisible, but have their titles
+  bool dots = true;  // false: the marks are invisible, but still show their titles
 };
 
 struct PlotEvent {  // a vertical line
@@ -38,8 +39,8 @@ struct Plot {
   std::vector<PlotLine> lines = {};
   std::vector<PlotEvent> events = {};
   std::vector<double> x_ticks = {};                          // empty: round numbers
-  bool from_zero = false;                                    // the y axis
-  double y_most = std::numeric_limits<double>::quiet_NaN();  // else from the data
+  bool from_zero = false;                                    // the y axis includes 0
+  double y_most = std::numeric_limits<double>::quiet_NaN();  // NaN: from the data
 };
 std::string svg_of(const Plot& plot);
 

@@ -1,4 +1,4 @@
-// Event files as TensorBoard reads them: scalars of each step and each evaluation.
+// TensorBoard's event files, with scalars for each step and each evaluation.
 #pragma once
 
 #include <cstdint>
@@ -12,16 +12,16 @@
 
 namespace trireme {
 
-// Cuts the event files of a folder back to the steps up to `step`, so that a resumed run tells its
-// story once; records that a killed run left half written go too. Nothing where there is no such
-// folder. Throws RunFolderError.
+// Cuts the event files of a folder back to the steps up to `step`, so that a resumed run records
+// each step once. Also removes records that a killed run left half written. Does nothing if there
+// is no such folder. Throws RunFolderError.
 void cut_back_event_files(const std::string& folder, std::int64_t step);
 
-// Written by rank 0 alone.
+// Only rank 0 has one.
 class TensorBoardLog {
  public:
-  // Makes the folder where there is none and begins a new file behind those that are there; the
-  // first step to come is `step` + 1. Throws RunFolderError.
+  // Creates the folder if there is none, and begins a new file that sorts after the existing ones.
+  // The next step will be `step` + 1. Throws RunFolderError.
   TensorBoardLog(const std::string& folder, std::int64_t step);
 
   void write(const StepMetrics& metrics);

@@ -3,16 +3,16 @@
 
 namespace trireme {
 
-// In seconds, of some steps. Communication counts where a rank waited for it, data likewise; each
-// is that of the slowest rank.
+// The time of some steps, in seconds. Communication and data count only as far as a rank waited for
+// them; each is the time of the slowest rank.
 struct TimeSpent {
   double step_seconds = 0.0;
   double communication_seconds = 0.0;
   double data_seconds = 0.0;
-  double checkpoint_seconds = 0.0;  // beside the steps
+  double checkpoint_seconds = 0.0;  // not part of the steps
 };
 
-// Parts of the whole, checkpoints included; their sum is 1.
+// Shares of the total time, checkpoints included. Their sum is 1.
 struct TimeShares {
   double computation = 1.0;
   double communication = 0.0;  // exposed
