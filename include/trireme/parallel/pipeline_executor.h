@@ -19,9 +19,8 @@ class PipelineExecutor {
   void train(const PipelineSchedule& schedule, std::span<const nn::MicroBatch> batches,
              nn::GradientListener& listener);
 
-  // Collective over the pipeline. Runs the forward alone. On the last stage returns what the last
-  // block returned for each micro-batch; on other
-  // stages the result has no meaning.
+  // Collective over the pipeline. Runs the forward alone. On the last stage it returns what the
+  // last block returned for each micro-batch; on other stages the result has no meaning.
   std::vector<nn::Values> forward(std::span<const nn::MicroBatch> batches);
 
  private:
