@@ -8,7 +8,8 @@
 
 namespace trireme::nn {
 
-// The tape calls it each time an operation has added its contribution to a parameter's gradient.
+// The tape calls it each time an operation has added its contribution to a parameter's gradient. An
+// operation whose output nothing used counts too.
 class GradientListener {
  public:
   virtual ~GradientListener() = default;
