@@ -23,7 +23,7 @@ struct Held {
   std::int64_t checksum;
 };
 
-// Of fp32 elements.
+// The checksum of a tensor of fp32 elements.
 std::uint64_t checksum_of(ops::Context& ctx, const Tensor& tensor) {
   const Tensor flat = tensor.reshape({tensor.elements()});
   std::uint64_t sum = 0;

@@ -22,7 +22,7 @@ void softmax_gradient(Context& ctx, const Tensor& logits, const Tensor& targets,
                       std::int64_t first_class, std::int64_t valid, const Tensor& row_max,
                       const Tensor& row_sum, const Tensor& dlogits);
 // sum (1) fp64 += the sum of log(row_sum) + row_max - target_logit over the unmasked rows, in
-// double and in row order.
+// double. The order is fixed: row order on a CPU, one that depends on the number of rows on a GPU.
 void softmax_loss_sum(Context& ctx, const Tensor& targets, const Tensor& row_max,
                       const Tensor& row_sum, const Tensor& target_logit, const Tensor& sum);
 // row_sum *= exp(local_max - row_max): converts row_sum from the maximum over a part of the
