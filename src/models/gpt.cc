@@ -28,8 +28,8 @@ nn::TensorParallel tensor_parallel(const nn::BuildContext& build) {
   return {&build.grid.tensor(), build.sequence_parallel};
 }
 
-// The vocabulary matrix of an end of the model; where the ends are tied and both are on this stage,
-// the one that is there already.
+// The vocabulary matrix of the embedding or of the head. If they are tied and this stage has
+// already made the matrix for the other, returns that one.
 nn::Parameter& vocabulary_table(nn::ParameterSet& parameters, nn::BuildContext& build,
                                 const GptConfig& config, const char* name) {
   if (config.tied && build.tied_parameter != nullptr) {

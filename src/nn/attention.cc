@@ -25,8 +25,8 @@ Attention::Attention(const LayerContext& context, BuildContext& build, const Opt
   const std::int64_t head_size = options.width / options.heads;
   local_heads_ = options.heads / ranks;
   local_kv_heads_ = std::max<std::int64_t>(options.kv_heads / ranks, 1);
-  // Fewer key and value heads than ranks: `copies` neighbours hold the same one, and each sees the
-  // gradient from its own query heads alone.
+  // If there are fewer key and value heads than ranks, `copies` neighbouring ranks hold the same
+  // head, and each computes the gradient from its own query heads alone.
   const int copies = static_cast<int>(ranks / std::min<std::int64_t>(options.kv_heads, ranks));
   const int parts = ranks / copies;
   const int index = parallel_.rank() / copies;

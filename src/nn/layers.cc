@@ -18,7 +18,7 @@ Parameter& add_outside_vector(const LayerContext& context, const std::string& na
                                  .decay = false});
 }
 
-// The first parameter's bias tensor over several biases side by side, or an undefined one.
+// The packed bias of several parameters, or an undefined tensor if there is none.
 Tensor bias_of(const std::vector<Parameter*>& biases) {
   return biases.empty() ? Tensor() : side_by_side_weight(biases);
 }
@@ -32,7 +32,7 @@ Tensor input_gradient(ops::Context& ctx, const Tensor& dy, const Tensor& weight)
   return dx;
 }
 
-// y = a + b, both of which get its gradient.
+// Records y = a + b. Both inputs get y's gradient.
 Value record_sum(Tape& tape, const Value& a, const Value& b, const Tensor& y) {
   return tape.record(y, {a, b}, [a = a.slot(), b = b.slot()](Tape& t, const Tensor& dy) {
     t.add_gradient(a, dy);
@@ -124,8 +124,8 @@ Value Norm::record(Tape& tape, const Value& x, const Tensor& y, const Statistics
 void Norm::backward_input(Tape& tape, const Value& x, const Statistics& rows,
                           const Tensor& dy) const {
   ops::Context& ctx = tape.context();
-  // What else goes to x, past the norm, is there already: added up in one pass, and in place unless
-  // other values have the same gradient.
+  // x's gradient from the residual path is there already. It is added in the same pass, in place
+  // unless other values share it.
   const Tensor rest = tape.take_gradient(x.slot());
   const Tensor dx = rest.defined() && !rest.shared() ? rest : ctx.allocate(dy.shape(), dy.dtype());
   if (kind_ == NormKind::kLayer) {

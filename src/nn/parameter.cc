@@ -36,8 +36,8 @@ Row row_of(const Placement& placement, std::int64_t number) {
   return row;
 }
 
-// `master` is on the host. Every element depends on seed, name and global index alone, so threads
-// share the slice out as they like. Returns the number of draws.
+// `master` is on the host. Every element depends on seed, name and global index alone, so any
+// division of the slice among threads gives the same values. Returns the number of draws.
 std::int64_t fill_in(const ops::Context& ctx, const Parameter& parameter, const Tensor& master,
                      std::uint64_t seed) {
   constexpr std::int64_t kGrain = 16384;  // elements
@@ -64,7 +64,7 @@ std::int64_t fill_in(const ops::Context& ctx, const Parameter& parameter, const 
   return draws ? placement.extent.elements() : 0;
 }
 
-// Parameter by parameter, so that the host never holds more than one of a model on a GPU.
+// Works parameter by parameter, so that the host never holds more than one of a model on a GPU.
 std::int64_t initialize(ops::Context& ctx, const Parameter& parameter, const Tensor& master,
                         std::uint64_t seed) {
   if (master.device().kind == DeviceKind::kCpu) return fill_in(ctx, parameter, master, seed);
@@ -159,7 +159,7 @@ Parameter& ParameterSet::add(ParameterSpec spec) {
 }
 
 void ParameterSet::form_groups(const std::string& block) {
-  // A group is known by what its members have in common.
+  // The properties that all members of a group share.
   struct Key {
     bool decay;
     bool tied;

@@ -39,8 +39,7 @@ void Tape::add_gradient(GradientSlot to, Tensor gradient, Work pending) {
   }
   const Tensor first = take_gradient(to);
   pending.wait_on(ctx_.stream);
-  // Added up in place, unless other values have the same gradient (the gradient of a sum is
-  // shared).
+  // Adds in place unless other values share the gradient (the inputs of a sum share theirs).
   const Tensor sum = first.shared() ? ctx_.allocate(first.shape(), first.dtype()) : first;
   ops::add(ctx_, first, gradient, sum);
   slot.gradient = sum;
@@ -63,14 +62,14 @@ Tensor Tape::take_gradient(GradientSlot from) {
 void Tape::backward(const Values& outputs, const Tensors& gradients, bool defer_weights) {
   TRIREME_CHECK(outputs.size() == gradients.size(), "one gradient for each output");
   for (std::size_t i = 0; i < outputs.size(); ++i) add_gradient(outputs[i].slot(), gradients[i]);
-  // Nodes are dropped as they are done: what they saved is free for the rest of the pass.
+  // Nodes are dropped when they are done, which frees what they saved for the rest of the pass.
   while (!nodes_.empty()) {
     Node node = std::move(nodes_.back());
     nodes_.pop_back();
     Tensor dy;
     if (node.output >= 0) {
       dy = take_gradient(GradientSlot(node.output));
-      // A value that nothing used. Its parameters take part all the same, with nothing to add.
+      // Nothing used the value. Its parameters still report a contribution, with nothing added.
       if (!dy.defined()) {
         run_weights(node, dy);
         continue;

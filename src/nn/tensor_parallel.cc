@@ -3,7 +3,7 @@
 namespace trireme::nn {
 namespace {
 
-// The sum over the ranks of x (rows, C), as the rows that a rank holds outside.
+// Starts the sum of x (rows, C) over the ranks. The result is (outside rows, C).
 std::pair<Tensor, Work> start_sum(ops::Context& ctx, const TensorParallel& parallel,
                                   const Tensor& x) {
   if (!parallel.splits_rows()) {
@@ -32,7 +32,7 @@ Value enter(Tape& tape, const TensorParallel& parallel, const Value& x) {
   if (parallel.size() == 1) return x;
   return tape.record(all_rows(tape.context(), parallel, x.tensor()), {x},
                      [x = x.slot(), parallel](Tape& t, const Tensor& dy) {
-                       // The sum is made in place; a share of its rows is made elsewhere.
+                       // The all-reduce is in place; the reduce-scatter is not.
                        const Tensor own = parallel.splits_rows() ? dy : t.writable(dy);
                        auto [sum, work] = start_sum(t.context(), parallel, own);
                        t.add_gradient(x, sum, work);
@@ -41,7 +41,7 @@ Value enter(Tape& tape, const TensorParallel& parallel, const Value& x) {
 
 Value leave(Tape& tape, const TensorParallel& parallel, const Value& x) {
   if (parallel.size() == 1) return x;
-  // The partial product is used up by the sum: adding up in place is safe.
+  // Nothing else needs the partial product, so summing in place is safe.
   auto [sum, work] = start_sum(tape.context(), parallel, x.tensor());
   work.wait_on(tape.context().stream);
   return tape.record(sum, {x}, [x = x.slot(), parallel](Tape& t, const Tensor& dy) {

@@ -17,8 +17,8 @@ std::int64_t valid_rows_here(const Parameter& table) {
   return table.placement().extent[0];
 }
 
-// Softmax statistics of a slice over the whole vocabulary: (3, rows) holds row maximum, row sum and
-// target logit, as views.
+// Softmax statistics of a slice of rows over the whole vocabulary: views of a tensor (3, rows) that
+// holds row maximum, row sum and target logit.
 struct Statistics {
   Tensor row_max, row_sum, target_logit;
 };
@@ -41,8 +41,8 @@ Statistics combined_statistics(ops::Context& ctx, const TensorParallel& parallel
   return whole;
 }
 
-// x (rows, C) of the tensor-parallel part: adds the loss; with `dx` (rows, C) fills in this rank's
-// partial gradient and adds the table's.
+// Adds the loss of x (rows, C), which is in the tensor-parallel part. If `dx` (rows, C) is defined,
+// writes this rank's partial gradient to it and adds the table's gradient.
 void loss_by_slices(ops::Context& ctx, const TensorParallel& parallel, const MicroBatch& batch,
                     const Tensor& x, const Parameter& table, const Tensor& dx) {
   const std::int64_t rows = x.shape()[0];
@@ -56,7 +56,7 @@ void loss_by_slices(ops::Context& ctx, const TensorParallel& parallel, const Mic
     const Tensor logits = ctx.allocate({end - begin, classes}, DType::kF32, MemoryUse::kWorkspace);
     ops::linear(ctx, x_slice, table.weight(), Tensor(), logits);
     const Statistics statistics = combined_statistics(ctx, parallel, logits, targets, table);
-    // Equal on all tensor ranks, each of which adds the whole.
+    // The statistics are equal on all tensor ranks, and each rank adds the whole loss.
     ops::softmax_loss_sum(ctx, targets, statistics.row_max, statistics.row_sum,
                           statistics.target_logit, batch.loss_sum);
     if (!dx.defined()) continue;

@@ -1,6 +1,6 @@
 // Backward attention. With weights P and their gradients dP = dO V^T: dS = P (dP - delta) factor,
-// then dV = P^T dO, dK = dS^T Q, dQ = dS K. One kernel owns tiles of keys, another tiles of
-// queries, each recomputes P and dS: no atomics, every sum in one order.
+// then dV = P^T dO, dK = dS^T Q, dQ = dS K. One kernel owns tiles of keys, another owns tiles of
+// queries, and each recomputes P and dS. So there are no atomics, and every sum has a fixed order.
 #include "ops/device_ops.h"
 #include "ops/gpu/attention_tiles.h"
 
@@ -44,8 +44,8 @@ struct BackwardHeads {
   const float* delta;
 };
 
-// P and dS of the tiles in shared memory, queries from `query` and keys from `key` on, into
-// weights and dscores. Ends with a barrier.
+// Computes P and dS of the tiles in shared memory, of queries from `query` on and keys from `key`
+// on, into weights and dscores. Ends with a barrier.
 template <class Tile>
 __device__ inline void weight_tile(const AttentionProblem& p, const BackwardHeads& heads,
                                    std::int64_t b, std::int64_t h, std::int64_t query,

@@ -1,5 +1,5 @@
-// Tiles of 64 keys x 64 queries, the queries side by side in vector lanes, so that maxima and sums
-// over keys run down the lanes. Tiles and their order depend on the shape alone.
+// Works on tiles of 64 keys x 64 queries. Queries are in vector lanes, so maxima and sums over keys
+// are taken lane by lane. Tiles and their order depend on the shape alone.
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -15,7 +15,7 @@ float score_factor(const AttentionShape& shape) {
   return 1.0f / std::sqrt(static_cast<float>(shape.head_size));
 }
 
-// One sample's and head's view of the forward.
+// The data of one sample and head in the forward.
 struct ForwardHead {
   HeadRows queries, keys, values, out;
   std::int64_t length;            // queries
@@ -93,14 +93,14 @@ void attend_all(Context& ctx, const AttentionShape& shape, const HeadOf& head_of
   const ThreadScratch scratch = forward_scratch(ctx, shape.head_size);
   const std::int64_t tiles = (shape.length + kQueryTile - 1) / kQueryTile;
   parallel_for_uneven(ctx, shape.batch * shape.heads * tiles, [&](std::int64_t task) {
-    const std::int64_t tile = tiles - 1 - task % tiles;  // the longest first
+    const std::int64_t tile = tiles - 1 - task % tiles;  // the tasks with most keys first
     const std::int64_t head = task / tiles % shape.heads;
     const std::int64_t sample = task / tiles / shape.heads;
     attend(head_of(sample, head), tile * kQueryTile, scratch);
   });
 }
 
-// Where the heads of a sample lie in a tensor like qkv.
+// The heads of a sample in a tensor with the layout of qkv.
 HeadRows query_rows(const Tensor& qkv, const AttentionShape& s, std::int64_t sample,
                     std::int64_t head) {
   return {qkv, sample * s.length * s.row() + head * s.head_size, s.row(), s.head_size};
@@ -151,14 +151,14 @@ ThreadScratch backward_scratch(Context& ctx, const AttentionShape& shape) {
            all, all, all}};
 }
 
-// One sample and one key and value head of the backward.
+// The backward of one sample and one key and value head.
 struct BackwardTask {
   const AttentionShape& shape;
   const ThreadScratch& scratch;
   Panel keys, values;
   float *dkeys, *dvalues;  // (length, padded head size)
 
-  // The share of one tile of queries of one head.
+  // Adds the part of one tile of queries of one head.
   void run_tile(const QueryTile& tile, const HeadRows& query_head, const HeadRows& out_head,
                 const HeadRows& dout_head, const HeadRows& dquery_head, const float* log_sum);
   void run_keys(const QueryTile& tile, const Panel& queries, const Panel& dout, std::int64_t key,
@@ -197,7 +197,7 @@ void BackwardTask::run_tile(const QueryTile& tile, const HeadRows& query_head,
 }
 
 // With weights P and their gradients dP = V dO^T: dS = P (dP - delta) / sqrt(head_size), then
-// dV += P dO, dK += dS Q, dQ += dS^T K. Scores and gradients lie as (keys, queries).
+// dV += P dO, dK += dS Q, dQ += dS^T K. Scores and their gradients are (keys, queries).
 void BackwardTask::run_keys(const QueryTile& tile, const Panel& queries, const Panel& dout,
                             std::int64_t key, std::int64_t count) {
   const AttentionKernels& k = kernels().attention;
@@ -236,7 +236,7 @@ void attention(Context& ctx, const AttentionShape& shape, const Tensor& qkv,
   });
 }
 
-// A task owns a sample's key and value head: it alone adds to their gradients, in a fixed order.
+// A task owns a key and value head of a sample. It alone adds to their gradients, in a fixed order.
 void attention_backward(Context& ctx, const AttentionShape& shape, const Tensor& qkv,
                         const Tensor& first_key, const Tensor& out, const Tensor& log_sum,
                         const Tensor& dout, const Tensor& dqkv) {

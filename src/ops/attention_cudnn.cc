@@ -1,5 +1,5 @@
-// Attention by cuDNN's graph interface. The header-only frontend of NVIDIA's describes the graphs;
-// it finds cuDNN's functions in the library that is opened here.
+// Attention with cuDNN's graph interface. NVIDIA's header-only frontend describes the graphs. It
+// finds cuDNN's functions in the library that this file opens.
 #include <cmath>
 #include <cstdlib>
 #include <map>
@@ -7,7 +7,7 @@
 
 #include <fmt/format.h>
 
-// As it wants to be told: look functions up, and bring no parser of JSON.
+// Options of the frontend: look functions up at run time, and include no JSON parser.
 #define NV_CUDNN_FRONTEND_USE_DYNAMIC_LOADING
 #define CUDNN_FRONTEND_SKIP_JSON_LIB
 #include <cudnn_frontend.h>
@@ -29,7 +29,7 @@ namespace fe = cudnn_frontend;
 using fe::graph::Graph;
 using TensorRef = std::shared_ptr<fe::graph::Tensor_attributes>;
 
-// A refusal of the library: its first line, without the marks that its log wears.
+// An error of the library: the first line of its message, without the log's prefixes.
 class Refusal : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
@@ -70,7 +70,7 @@ void output(const TensorRef& tensor, AttentionOperand operand, const AttentionSh
   if (operand == AttentionOperand::kLogSum) tensor->set_data_type(fe::DataType_t::FLOAT);
 }
 
-// What forward and backward have in common: scores over sqrt(head_size), none beyond the diagonal.
+// What forward and backward have in common: scores over sqrt(head_size), and the causal mask.
 template <class Attributes>
 Attributes& causal(Attributes& attributes, const AttentionShape& shape) {
   attributes.set_attn_scale(1.0f / std::sqrt(static_cast<float>(shape.head_size)));
@@ -102,7 +102,7 @@ void describe_backward(Graph& graph, const AttentionShape& shape) {
   output(dvalue, AttentionOperand::kValueGradient, shape);
 }
 
-// A handle of cuDNN's on the calling thread's device.
+// A cuDNN handle on the calling thread's device.
 class Handle {
  public:
   explicit Handle(const DynamicLibrary& library)
@@ -134,7 +134,7 @@ class Handle {
 
 class CudnnAttention : public AttentionEngine {
  public:
-  // `described`: the GPU is not here, and this is what cuDNN goes by.
+  // `described`, if not null: this machine does not have the GPU, and cuDNN uses this description.
   CudnnAttention(const DynamicLibrary& library, const cuda::DeviceProperties& device,
                  std::shared_ptr<fe::DeviceProperties> described)
       : compute_capability_(100 * device.major + 10 * device.minor),
@@ -194,7 +194,7 @@ class CudnnAttention : public AttentionEngine {
     try {
       compile(kind, plans.forward, describe_forward);
       compile(kind, plans.backward, describe_backward);
-    } catch (const std::exception& refusal) {  // what its own lookups throw, too
+    } catch (const std::exception& refusal) {  // its function lookups throw, too
       return refusal.what();
     }
     return "";
@@ -265,7 +265,7 @@ DynamicLibrary open_cudnn() {
   return library;
 }
 
-// The frontend calls CUDA's runtime as a shared library, which it looks up by name alone, older
+// The frontend calls CUDA's runtime as a shared library. It looks it up by name alone, older
 // versions first. (The one that is linked into this program works on the same context of the GPU.)
 bool show_cuda_runtime() {
   const DynamicLibrary runtime(cuda_library_names("cudart", CUDART_VERSION / 1000));

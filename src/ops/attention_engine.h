@@ -1,4 +1,4 @@
-// A library behind ops::attention and ops::attention_backward, for the shapes that it takes.
+// A library behind ops::attention and ops::attention_backward, for the shapes that it supports.
 #pragma once
 
 #include <memory>
@@ -9,7 +9,7 @@
 
 namespace trireme::ops {
 
-// Everything that decides whether and how a library computes attention.
+// Everything that determines whether and how a library computes attention.
 struct AttentionKind {
   AttentionShape shape;
   DType dtype = DType::kBF16;    // of qkv, out and their gradients
@@ -23,10 +23,10 @@ class AttentionEngine {
  public:
   virtual ~AttentionEngine() = default;
 
-  // Empty where forward and backward of this kind run, otherwise why not, in a few words. The first
-  // question for a kind may take seconds: it compiles.
+  // Empty if forward and backward of this kind are supported, otherwise the reason why not, in a
+  // few words. The first call for a kind may take seconds: it compiles.
   virtual const std::string& why_not(const AttentionKind& kind) = 0;
-  // As ops::attention and ops::attention_backward, of a kind for which nothing speaks against it.
+  // As ops::attention and ops::attention_backward. Only for kinds for which why_not() is empty.
   virtual void forward(Context& ctx, const AttentionKind& kind, const Tensor& qkv,
                        const Tensor& out, const Tensor& log_sum) = 0;
   virtual void backward(Context& ctx, const AttentionKind& kind, const Tensor& qkv,
@@ -35,15 +35,15 @@ class AttentionEngine {
   virtual std::string_view description() const = 0;  // "cuDNN 9.19.0"
 };
 
-// cuDNN's fused attention on the calling thread's device, whose properties these are;
-// deterministic. Nothing where this build has no cuDNN, or where cuDNN or CUDA's shared runtime
-// (libcudart) does not open on this machine.
+// cuDNN's fused attention, in its deterministic form, on the calling thread's device; `device` is
+// that device's properties. Returns null if this build has no cuDNN, or if cuDNN or CUDA's shared
+// runtime (libcudart) does not open on this machine.
 std::shared_ptr<AttentionEngine> make_cudnn_attention(const cuda::DeviceProperties& device);
 
-// The same for a GPU that is not here: why_not() answers as it would there, but for what the
-// loading of compiled code could say; forward and backward may not be called. `json` is what cuDNN
-// tells of the GPU (CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION). Throws CudaError where cuDNN does
-// not open.
+// The same for a GPU that this machine does not have. why_not() answers as it would there, except
+// that it cannot know of faults in loading compiled code. forward and backward must not be called.
+// `json` is cuDNN's description of the GPU (CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION). Throws
+// CudaError if cuDNN does not open.
 std::shared_ptr<AttentionEngine> make_cudnn_attention_for(const cuda::DeviceProperties& device,
                                                           const std::string& json);
 

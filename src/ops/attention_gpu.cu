@@ -6,7 +6,7 @@
 namespace trireme::ops::gpu {
 namespace {
 
-// Over the 16 threads of a row of scores.
+// Reductions over the 16 threads of a row of scores.
 __device__ inline float row_max(float value) {
 #pragma unroll
   for (int offset = 8; offset > 0; offset /= 2) {
@@ -23,14 +23,14 @@ __device__ inline float row_sum(float value) {
   return value;
 }
 
-// What a thread keeps of its rows.
+// The state that a thread keeps for its rows.
 template <class Tile>
 struct Running {
   float maximum[Tile::kRows], sum[Tile::kRows];
   float out[Tile::kRows][Tile::kColumns];
 };
 
-// Scores become exp(score - maximum), in shared memory; what was summed before is rescaled.
+// Replaces scores by exp(score - maximum), in shared memory, and rescales what was summed before.
 template <class Tile>
 __device__ inline void softmax_tile(float (&scores)[Tile::kRows][Tile::kRows], float* weights,
                                     Running<Tile>& running) {
@@ -40,7 +40,7 @@ __device__ inline void softmax_tile(float (&scores)[Tile::kRows][Tile::kRows], f
 #pragma unroll
     for (int j = 0; j < Tile::kRows; ++j) top = scores[i][j] > top ? scores[i][j] : top;
     top = row_max(top);
-    // A query that has seen no key yet: any finite base gives weights of 0, not NaN.
+    // If a query has seen no key yet, any finite base gives weights of 0, not NaN.
     const float base = top == -infinity() ? 0.0f : top;
     const float rescale = exp_of_difference(running.maximum[i] - base);
     float total = 0.0f;
@@ -81,7 +81,7 @@ __global__ void TRIREME_ATTENTION_BOUNDS attention_kernel(AttentionProblem p, He
   float* values = keys + Tile::kPanel;
   float* weights = values + Tile::kPanel;
   const std::int64_t b = blockIdx.z, h = blockIdx.y;
-  // The longest first.
+  // The tiles with most keys first.
   const std::int64_t begin = static_cast<std::int64_t>(gridDim.x - 1 - blockIdx.x) * Tile::kTile;
   const std::int64_t end = begin + Tile::kTile < p.length ? begin + Tile::kTile : p.length;
   const std::int64_t keys_end = p.past + end;
@@ -123,7 +123,7 @@ void attend(Context& ctx, const AttentionShape& s, const AttentionProblem& probl
   });
 }
 
-// Rows of new keys and values go behind those of the cache.
+// Appends the rows of new keys and values to the cache.
 template <class T>
 __global__ void __launch_bounds__(256)
     append_kernel(View<T> qkv, std::int64_t qkv_row, std::int64_t first_column, View<T> cache,

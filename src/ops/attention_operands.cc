@@ -3,7 +3,7 @@
 namespace trireme::ops {
 
 OperandLayout layout_of(AttentionOperand operand, const AttentionShape& s) {
-  // Heads that lie in rows of `row` elements, the first of them after `before` others.
+  // Heads in rows of `row` elements; `before` other heads precede the first one in a row.
   const auto heads_of_rows = [&](std::int64_t heads, std::int64_t row, std::int64_t before) {
     return OperandLayout{{s.batch, heads, s.length, s.head_size},
                          {s.length * row, s.head_size, row, 1},

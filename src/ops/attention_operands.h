@@ -1,5 +1,5 @@
-// The operands of attention as a library of tensors in four dimensions sees them: (batch, heads,
-// length, head_size) by strides into rows where query, key and value heads lie side by side.
+// The operands of attention for a library that takes four-dimensional tensors: (batch, heads,
+// length, head_size), with strides into rows of packed QKV.
 #pragma once
 
 #include <array>
@@ -10,20 +10,20 @@
 namespace trireme::ops {
 
 enum class AttentionOperand {
-  kQuery = 1,  // of qkv, as key and value
+  kQuery = 1,  // in qkv, as are kKey and kValue
   kKey,
   kValue,
   kOut,
   kLogSum,  // (batch, heads, length, 1) fp32
   kOutGradient,
-  kQueryGradient,  // of dqkv, as those of key and value
+  kQueryGradient,  // in dqkv, as are those of key and value
   kKeyGradient,
   kValueGradient
 };
 
 struct OperandLayout {
   std::array<std::int64_t, 4> extent, stride;  // in elements
-  std::int64_t offset;                         // of its first element in the tensor that holds it
+  std::int64_t offset;                         // of the first element in the tensor that holds it
 };
 OperandLayout layout_of(AttentionOperand operand, const AttentionShape& shape);
 

@@ -19,7 +19,7 @@ namespace trireme::ops {
 
 Context make_cpu_context(int threads) {
   TRIREME_CHECK(threads >= 1, fmt::format("{} threads were asked for", threads));
-  cpu::kernels();  // chosen here, so that a wrong choice is said before any thread runs one
+  cpu::kernels();  // chosen here, so that a wrong choice is reported before any thread uses it
   Context ctx;
 #ifdef _OPENMP
   omp_set_num_threads(threads);
@@ -34,8 +34,8 @@ Context make_cpu_context(int threads) {
 
 Context make_cuda_context(std::shared_ptr<cuda::Runtime> runtime, int device,
                           std::shared_ptr<MatmulEngine> matmul) {
-  // The allocator shares the runtime, so what it shares may as well own the stream: blocks end on
-  // it.
+  // Blocks are freed on the stream, so it must live as long as the allocator. The allocator shares
+  // the runtime, so the shared pointer to the runtime owns the stream too.
   const auto stream = std::make_shared<const cuda::OwnedStream>(runtime, device);
   Context ctx;
   ctx.stream = stream->get();

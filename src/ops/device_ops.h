@@ -1,4 +1,5 @@
-// The operations on each device, behind the checks of their public namesakes (include/trireme/ops).
+// The operations of each device. The public functions of the same names (include/trireme/ops) check
+// the arguments and call them.
 #pragma once
 
 #include "trireme/ops/attention.h"

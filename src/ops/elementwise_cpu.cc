@@ -19,7 +19,7 @@ void for_stages(const Context& ctx, std::int64_t elements, const Body& body) {
   });
 }
 
-// y = f(a), f(a, b) in a kernel's form.
+// Kernels of the forms y = f(a) and y = f(a, b).
 template <class Kernel>
 void unary(Context& ctx, const Tensor& x, const Tensor& y, const Kernel& kernel) {
   for_stages(ctx, x.elements(), [&](std::int64_t begin, std::int64_t n) {
@@ -109,7 +109,7 @@ void add_bias(Context& ctx, const Tensor& x, const Tensor& bias) {
                   });
 }
 
-// The sums of each part of the rows on their own, then the parts in order.
+// Sums each part of the rows by itself, then adds the parts in order.
 void add_column_sums(Context& ctx, const Tensor& x, const Tensor& sums) {
   const std::int64_t columns = x.shape()[-1];
   const std::int64_t rows = x.shape().rows();
@@ -193,7 +193,7 @@ void dropout(Context& ctx, const Tensor& x, float rate, const DropoutPlace& plac
           const std::int64_t at = place.first_row + row;
           const auto sample =
               static_cast<std::uint64_t>(samples[static_cast<std::size_t>(at / place.length)]);
-          // A data set of more than 2^32 samples: the upper half tells layers apart too.
+          // Sample numbers above 2^32: the upper half goes into the layer number.
           const DropoutRow where = {key, static_cast<std::uint32_t>(at % place.length),
                                     static_cast<std::uint32_t>(sample),
                                     place.layer ^ static_cast<std::uint32_t>(sample >> 32) << 16,

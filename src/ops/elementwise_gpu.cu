@@ -1,4 +1,4 @@
-// Bound by memory: each element is read and written once, 16 bytes to a thread.
+// Bound by memory: each element is read and written once, 16 bytes per thread.
 #include "trireme/base/philox.h"
 
 #include "ops/device_ops.h"
@@ -16,7 +16,7 @@ unsigned blocks_of_chunks(std::int64_t elements) {
   return extent(blocks_for(elements, kThreads * kChunk));
 }
 
-// y = op(x), op(a, b). What an element needs is read before anything is written, so y may be x.
+// y = op(x) or y = op(a, b). A thread reads its inputs before it writes, so y may be an input.
 template <class Op, class T>
 __global__ void __launch_bounds__(kThreads)
     unary_kernel(Op op, View<T> x, View<T> y, std::int64_t elements, bool vector) {
@@ -215,7 +215,7 @@ __global__ void __launch_bounds__(kThreads)
     float values[kChunk], factors[kChunk];
     x.load(row * columns + column, left, vector, values);
     dropout_factors(place, key, row, column, factors);
-    // A dropped element is 0 even where it was not finite.
+    // A dropped element is 0 even if it was not finite.
 #pragma unroll
     for (int i = 0; i < kChunk; ++i) {
       values[i] = factors[i] == 0.0f ? 0.0f : values[i] * factors[i];

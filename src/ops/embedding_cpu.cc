@@ -7,8 +7,8 @@
 namespace trireme::ops::cpu {
 namespace {
 
-// Adds dy's rows to rows of dtable, target(row) or none where negative. Threads share out the
-// columns, so each sum is in row order whatever their number.
+// Adds each row of dy to row target(row) of dtable, or to none if that is negative. Threads divide
+// the columns, so each sum is in row order with any number of threads.
 template <class Target>
 void scatter_rows(Context& ctx, const Tensor& dy, const Tensor& dtable, const Target& target) {
   const std::int64_t columns = dy.shape()[1];

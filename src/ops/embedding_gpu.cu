@@ -58,15 +58,15 @@ __global__ void __launch_bounds__(kThreads)
   });
 }
 
-// The gradient of the table without atomics. Rows of dy in the order of their tokens are cut into
-// pieces of kPiece, whatever runs of equal tokens they hold. A warp adds up what a piece has of
-// each run; a run that other pieces share is left in `parts` and added up from there. So a token
-// that is everywhere is the work of many warps too, and the order of each sum follows from the
-// tokens.
+// The gradient of the table without atomics. The rows of dy are sorted by token and divided into
+// pieces of kPiece rows, wherever runs of equal tokens begin and end. A warp sums the part of each
+// run that is in its piece. If other pieces share the run, the sum goes to `parts`, and a second
+// kernel adds up the parts. So many warps work on a very frequent token, and the order of each sum
+// depends on the tokens alone.
 constexpr int kPiece = 64;
-constexpr int kRowsLoaded = 4;  // at one time
+constexpr int kRowsLoaded = 4;  // at a time
 
-// Tokens that are not in the table come last, as `local`.
+// Tokens that are not in the table get the key `local`, so they come last.
 struct TokenRows {
   const std::int32_t* tokens;
   std::int64_t first_token, local;
@@ -76,7 +76,7 @@ struct TokenRows {
   }
 };
 
-// The first and the last run of a piece, where pieces beside it share them.
+// The tokens of the first and last run of a piece, if neighbouring pieces share these runs.
 struct SharedRuns {
   std::int64_t before, after;  // their tokens; -1: not shared
 };
@@ -85,8 +85,8 @@ __device__ inline SharedRuns shared_runs(const KeyedRow* sorted, std::int64_t be
   return {begin > 0 ? key_of(sorted[begin - 1]) : -1, end < rows ? key_of(sorted[end]) : -1};
 }
 
-// parts (2, pieces, columns): of the run that goes on from the piece before, and of that which
-// begins here and goes on in the next.
+// parts (2, pieces, columns): the sums of the run that continues from the piece before, and of the
+// run that begins in this piece and continues in the next.
 template <class T>
 __global__ void __launch_bounds__(kThreads)
     embedding_backward_kernel(const KeyedRow* sorted, View<T> dy, float* dtable, std::int64_t local,
@@ -139,10 +139,10 @@ __global__ void __launch_bounds__(kThreads)
   });
 }
 
-// How many pieces behind this one begin with `token`, of those in [begin, pieces).
+// The number of consecutive pieces from `begin` on that begin with `token`.
 __device__ inline std::int64_t pieces_of_run(const KeyedRow* sorted, std::int64_t token,
                                              std::int64_t begin, std::int64_t pieces) {
-  std::int64_t low = begin, high = pieces;  // the first that does not is in [low, high]
+  std::int64_t low = begin, high = pieces;  // the first piece that does not is in [low, high]
   while (low < high) {
     const std::int64_t middle = (low + high) / 2;
     if (key_of(sorted[middle * kPiece]) == token) {
@@ -154,7 +154,7 @@ __device__ inline std::int64_t pieces_of_run(const KeyedRow* sorted, std::int64_
   return low - begin;
 }
 
-// A run that begins in a piece and goes on: its parts in two levels, as add_parts.
+// Adds the parts of a run that begins in a piece and continues, in two levels, as add_parts does.
 __global__ void __launch_bounds__(kThreads)
     add_shared_runs_kernel(const KeyedRow* sorted, float* dtable, std::int64_t local,
                            std::int64_t rows, std::int64_t columns, const float* parts) {

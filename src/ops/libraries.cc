@@ -11,7 +11,7 @@ namespace {
 
 std::string openmp_version() {
 #ifdef _OPENMP
-  // _OPENMP is the month of the standard.
+  // _OPENMP is the year and month of the standard.
   constexpr int kMonth = _OPENMP;
   if (kMonth >= 201811) return "OpenMP 5.0";
   return kMonth >= 201511 ? "OpenMP 4.5" : fmt::format("OpenMP of {}", kMonth);

@@ -11,7 +11,7 @@
 
 namespace trireme::ops {
 
-// What update_loss_scale does to the state of a step.
+// Changes the state of a step as update_loss_scale does.
 TRIREME_ON_DEVICE inline void next_loss_scale(const LossScaling& rule, StepState& state) {
   if (state.finite == 0) {
     const float half = state.loss_scale / 2.0f;

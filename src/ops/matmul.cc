@@ -20,7 +20,7 @@ void check_operands(const Tensor& a, const Tensor& b, const Tensor& c) {
                             name_of(c.dtype())));
 }
 
-// What the engine is asked for, once everything fits.
+// The call for the engine, after all checks.
 MatmulCall checked_call(const Tensor& a, Transpose transpose_a, const Tensor& b,
                         Transpose transpose_b, float beta, const Tensor& c) {
   check_operands(a, b, c);
@@ -63,7 +63,7 @@ void set_gelu(MatmulCall& call, std::string_view op, Epilogue epilogue, const Te
   call.auxiliary = pre.raw();
 }
 
-// Whether the engine did the call with all that it asks for.
+// Runs the call if the engine can fuse everything that it asks for. Returns whether it ran.
 bool run_fused(Context& ctx, const MatmulCall& call) {
   if (call.m * call.n * call.k == 0 || !ctx.matmul->fuses(call)) return false;
   ctx.matmul->run(ctx, call);
@@ -113,7 +113,7 @@ void linear_backward_input_gelu(Context& ctx, const Tensor& dy, const Tensor& we
   set_gelu(call, "linear_backward_input_gelu", Epilogue::kGeluBackward, pre, dpre);
   if (dbias.defined()) {
     check_fp32("linear_backward_input_gelu", "dbias", dbias, {call.n});
-    // An engine writes the sums; they are to be added.
+    // The engine overwrites the sums, but dbias is added to.
     const Tensor sums = ctx.allocate({call.n}, DType::kF32, MemoryUse::kWorkspace);
     call.bias_gradient = static_cast<float*>(sums.raw());
     if (run_fused(ctx, call)) return add(ctx, dbias, sums, dbias);

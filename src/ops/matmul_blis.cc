@@ -9,7 +9,7 @@
 namespace trireme::ops {
 namespace {
 
-// Equal parts of about `size`, by the extent alone.
+// Equal parts of about `size`. They depend on the extent alone.
 struct Blocks {
   std::int64_t count, size;
 };
@@ -18,9 +18,10 @@ Blocks blocks_of(std::int64_t extent, std::int64_t size) {
   return {count, ((extent + count - 1) / count + 15) / 16 * 16};
 }
 
-// Blocks of the result are shared out among our threads, and each is one call of BLIS on one
-// thread. BLIS's own threads spin at many barriers within a product: where others want the cores,
-// that was seen to cost a factor of 20 and more. And so no bit follows the number of threads.
+// Our threads divide the blocks of the result, and each block is one call of BLIS on one thread.
+// BLIS's own threads spin at many barriers within a product; when other threads need the cores,
+// that was seen to cost a factor of 20 and more. This way, too, no bit depends on the number of
+// threads.
 class BlisMatmul : public MatmulEngine {
  public:
   BlisMatmul()
@@ -46,7 +47,7 @@ class BlisMatmul : public MatmulEngine {
   // Rows i to i + m and columns j to j + n of c, on the calling thread.
   static void multiply(const MatmulCall& call, std::int64_t i, std::int64_t m, std::int64_t j,
                        std::int64_t n) {
-    rntm_t runtime;  // threads of this call alone, not BLIS's global setting
+    rntm_t runtime;  // for the threads of this call, not BLIS's global setting
     bli_rntm_init(&runtime);
     bli_rntm_set_num_threads(1, &runtime);
     float one = 1.0f;

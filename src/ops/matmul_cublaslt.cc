@@ -15,8 +15,9 @@
 namespace trireme::ops {
 namespace {
 
-// No kernel asks for more: a vector load and a bulk copy take 16 bytes. Every block of an allocator
-// is alike then, so that the algorithm, and with it the bits, do not follow from where a block is.
+// No kernel needs more alignment: a vector load and a bulk copy take 16 bytes. So all blocks of an
+// allocator count as equally aligned, and the algorithm, and with it the bits, do not depend on
+// where a block is.
 constexpr std::uintptr_t kMostAlignment = 16;
 
 template <class Opaque>
@@ -46,7 +47,7 @@ std::uint32_t alignment_of(const void* pointer) {
       std::min(address == 0 ? kMostAlignment : lowest, kMostAlignment));
 }
 
-// As a person wrote it: "(3, 4)^T by (3, 5) in bf16 into fp32".
+// The call for the user: "(3, 4)^T by (3, 5) in bf16 into fp32".
 std::string text_of(const MatmulCall& call) {
   const auto operand = [](std::int64_t rows, std::int64_t columns, bool transposed) {
     return transposed ? fmt::format("({}, {})^T", columns, rows)
@@ -72,15 +73,15 @@ cublasLtEpilogue_t epilogue_of(const MatmulCall& call) {
   }
 }
 
-// What cuBLASLt reads or writes by the one pointer: a bias, or the gradient of one.
+// cuBLASLt has one pointer for a bias that it reads and for the gradient of a bias that it writes.
 const void* bias_of(const MatmulCall& call) {
   return call.bias_gradient == nullptr ? call.bias : call.bias_gradient;
 }
 
-// cuBLASLt's matrices are column-major: what lies row-major as x is x^T to it. So c = op(a) op(b)
-// is asked for as c^T = op(b)^T op(a)^T: its A is our b, its B our a, and whether an operand is
-// transposed stays as it is. A bias has an element for each of its rows, our columns, and the
-// gradient of one is a sum over its columns, our rows. Its GELU is the tanh form, as ours.
+// cuBLASLt's matrices are column-major: a row-major x is x^T to it. So we call c = op(a) op(b) as
+// c^T = op(b)^T op(a)^T: its A is our b, its B is our a, and the transpose flags stay as they are.
+// In cuBLASLt a bias has an element for each row (our column), and the gradient of a bias is a sum
+// over columns (our rows). Its GELU is the tanh form, like ours.
 class CublasLtMatmul : public MatmulEngine {
  public:
   CublasLtMatmul(const CublasLt& library, std::size_t workspace, bool tf32)
@@ -116,8 +117,8 @@ class CublasLtMatmul : public MatmulEngine {
                           static_cast<cudaStream_t>(ctx.stream.native())));
   }
 
-  // A bias and the gradient of one have the result's type, and what is of bf16 is no fp32 sum. Rows
-  // of the auxiliary matrix begin at multiples of 8 elements. The rest the library knows.
+  // In cuBLASLt a bias and its gradient have the result's type, but our sums are fp32. Rows of the
+  // auxiliary matrix must begin at multiples of 8 elements. The library itself decides the rest.
   bool fuses(const MatmulCall& call) override {
     if (call.bias != nullptr && call.bias_dtype != call.c_dtype) return false;
     if (call.bias_gradient != nullptr && call.c_dtype != DType::kF32) return false;
@@ -131,7 +132,7 @@ class CublasLtMatmul : public MatmulEngine {
   }
 
  private:
-  // Everything that an algorithm is chosen by.
+  // Everything that determines the choice of an algorithm.
   struct Key {
     std::int64_t m, n, k;
     bool transpose_a, transpose_b, accumulate;
@@ -147,7 +148,7 @@ class CublasLtMatmul : public MatmulEngine {
     std::size_t workspace;  // bytes
   };
 
-  // Empty where the library has no algorithm, which is asked for once, too.
+  // Empty if the library has no algorithm; it is asked only once in that case, too.
   const std::optional<Plan>& plan_for(const MatmulCall& call) {
     const Key key = {call.m,
                      call.n,
@@ -181,7 +182,7 @@ class CublasLtMatmul : public MatmulEngine {
     if (status == CUBLAS_STATUS_SUCCESS) {
       status = count == 0 ? CUBLAS_STATUS_NOT_SUPPORTED : best.state;
     }
-    // An epilogue that a type does not have may also be called an impossible configuration.
+    // An epilogue that a type does not have may also be reported as an impossible configuration.
     const bool impossible =
         status == CUBLAS_STATUS_INVALID_VALUE && call.epilogue != Epilogue::kNone;
     if (status == CUBLAS_STATUS_NOT_SUPPORTED || impossible) return std::nullopt;
@@ -214,7 +215,7 @@ class CublasLtMatmul : public MatmulEngine {
       set(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, static_cast<std::int32_t>(type_of(call.c_dtype)));
     }
     if (call.auxiliary != nullptr) set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, call.n);
-    set_pointers(operation, call);  // the heuristic sees how they are aligned
+    set_pointers(operation, call);  // the heuristic takes their alignment into account
     return operation;
   }
 
@@ -228,7 +229,7 @@ class CublasLtMatmul : public MatmulEngine {
     set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, call.auxiliary);
   }
 
-  // Of a matrix that is (rows, columns) once transposed where it says so.
+  // The layout of a matrix that is (rows, columns) after the transposition, if `transposed`.
   Layout make_layout(const MatmulCall& call, std::int64_t rows, std::int64_t columns,
                      bool transposed, DType dtype) const {
     if (transposed) std::swap(rows, columns);
@@ -239,8 +240,9 @@ class CublasLtMatmul : public MatmulEngine {
     return {made, library_.layout_destroy};
   }
 
-  // Parts of a sum may only be kept in fp32 in the workspace, where a second kernel adds them in
-  // order: parts in the result are added as they come, and those of its type are rounded twice.
+  // Parts of a sum may be kept only in fp32 in the workspace, where a second kernel adds them in
+  // order. Parts in the result itself are added in any order, and parts of the result's type are
+  // rounded twice.
   Preference make_preference(const MatmulCall& call) const {
     cublasLtMatmulPreference_t made = nullptr;
     check("cublasLtMatmulPreferenceCreate", call, library_.preference_create(&made));

@@ -1,4 +1,4 @@
-// cuBLASLt behind ops::matmul; only in a build with CUDA.
+// cuBLASLt behind ops::matmul. Only in builds with CUDA.
 #pragma once
 
 #include <string>
@@ -10,7 +10,7 @@
 
 namespace trireme::ops {
 
-// The functions of cuBLASLt that are used; a test brings its own.
+// The functions of cuBLASLt that we use. Tests pass their own.
 struct CublasLt {
   decltype(&cublasLtGetVersion) get_version;
   decltype(&cublasLtGetStatusName) status_name;
@@ -28,10 +28,12 @@ struct CublasLt {
   decltype(&cublasLtMatmul) matmul;
 };
 
-// Those of the first of `names` (sonames or paths) that opens; CudaError where none does.
+// Loads the functions from the first of `names` (sonames or paths) that opens. Throws CudaError if
+// none does.
 CublasLt load_cublaslt(const std::vector<std::string>& names);
 
-// `workspace`: the most bytes that an algorithm may ask for. The device is the calling thread's.
+// `workspace`: the most bytes of workspace that an algorithm may use. The device is the calling
+// thread's.
 std::unique_ptr<MatmulEngine> make_cublaslt_matmul(const CublasLt& library, std::size_t workspace,
                                                    bool tf32);
 

@@ -1,4 +1,4 @@
-// The cuBLASLt of this machine. A file of its own, so that a program of tests can bring another.
+// The cuBLASLt of this machine. In a file of its own, so that a test program can replace it.
 #include "trireme/base/dynamic_library.h"
 
 #include "ops/matmul_cublaslt.h"

@@ -15,8 +15,8 @@
 namespace trireme::ops {
 namespace {
 
-// Storage in bf16 or fp16, compute in fp32. Cut so that the converted blocks stay within a few MiB;
-// k is never cut, so that a sum is rounded once.
+// Storage in bf16 or fp16, compute in fp32. The product is divided so that the converted blocks
+// stay within a few MiB. k is never divided, so that a sum is rounded once.
 class ConvertingMatmul : public MatmulEngine {
  public:
   explicit ConvertingMatmul(std::shared_ptr<MatmulEngine> fp32)
@@ -44,7 +44,8 @@ class ConvertingMatmul : public MatmulEngine {
  private:
   static constexpr std::int64_t kBlockElements = std::int64_t{1} << 20;
 
-  // Rows `first` on of a (extent, k) operand, or, where it lies transposed as (k, extent), columns.
+  // `count` rows from `first` on of an operand (extent, k), or columns if it is stored as (k,
+  // extent).
   static Tensor converted(Context& ctx, DType dtype, const void* data, bool transposed,
                           std::int64_t extent, std::int64_t k, std::int64_t first,
                           std::int64_t count) {
@@ -140,7 +141,7 @@ Library best_fp32_library() {
 #ifdef _OPENMP
   return __builtin_cpu_supports("avx512f") ? Library::kOneDnn : Library::kBlis;
 #else
-  return Library::kBlis;  // oneDNN would start OpenMP's threads by itself
+  return Library::kBlis;  // oneDNN would start OpenMP threads of its own
 #endif
 }
 

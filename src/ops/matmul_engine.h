@@ -9,16 +9,16 @@
 
 namespace trireme::ops {
 
-// What becomes of a product and its bias on the way to c.
+// What is done to a product (with its bias) before it is written to c.
 enum class Epilogue {
   kNone,
-  kGelu,          // `auxiliary` receives it, c its GELU
-  kGeluBackward,  // c = it * gelu'(auxiliary)
+  kGelu,          // auxiliary = product, c = gelu(product)
+  kGeluBackward,  // c = product * gelu'(auxiliary)
 };
 
-// c (m, n) = op(a) op(b), or c += with accumulate; row-major and contiguous. a and b are of
-// `dtype`, c of `c_dtype`. No extent is 0. What follows `accumulate` excludes it and is asked for
-// only where the engine fuses it.
+// c (m, n) = op(a) op(b), or c += op(a) op(b) with `accumulate`; row-major and contiguous. a and b
+// are of `dtype`, c is of `c_dtype`. No extent is 0. The members after `accumulate` exclude it, and
+// are set only in calls that fuses() accepts.
 struct MatmulCall {
   std::int64_t m = 0, n = 0, k = 0;
   bool transpose_a = false, transpose_b = false;
@@ -32,7 +32,7 @@ struct MatmulCall {
   DType bias_dtype = DType::kF32;
   Epilogue epilogue = Epilogue::kNone;
   void* auxiliary = nullptr;       // (m, n) of c_dtype
-  float* bias_gradient = nullptr;  // (n), with kGeluBackward: receives c's column sums
+  float* bias_gradient = nullptr;  // (n), with kGeluBackward: c's column sums are written to it
 };
 
 // Serves one call at a time.
@@ -40,36 +40,37 @@ class MatmulEngine {
  public:
   virtual ~MatmulEngine() = default;
   virtual void run(Context& ctx, const MatmulCall& call) = 0;
-  // Whether all that this call asks for beyond the product can be done on the way.
+  // Whether the engine can fuse everything that this call asks for beyond the product.
   virtual bool fuses(const MatmulCall&) { return false; }
-  // "oneDNN 2.6.3 (AVX-512)": for a person, of products of this type.
+  // For the user: what computes products of this type, "oneDNN 2.6.3 (AVX-512)".
   virtual std::string_view description(DType dtype) const = 0;
-  // Whether such products run on instructions of their own type.
+  // Whether products of this type run on instructions of that type.
   virtual bool is_native(DType) const { return true; }
 };
 
-// oneDNN: fp32 everywhere, bf16 where the processor has instructions for it.
+// oneDNN: fp32 on every processor, bf16 on those that have instructions for it.
 std::unique_ptr<MatmulEngine> make_onednn_matmul();
 bool onednn_has_native_bf16();
 // BLIS, fp32 only.
 std::unique_ptr<MatmulEngine> make_blis_matmul();
-// bf16 and fp16 through fp32: converts blocks of the operands and gives them to `fp32`, which it
-// shares.
+// Computes bf16 and fp16 in fp32: converts blocks of the operands and gives them to `fp32`, which
+// it shares with its other users.
 std::unique_ptr<MatmulEngine> make_converting_matmul(std::shared_ptr<MatmulEngine> fp32);
 
-// The best for this processor, by type (policy in the .cc). TRIREME_MATMUL=onednn|blis in the
-// environment asks for one library; ConfigError for any other value.
+// The best engine of this processor for each type (policy in the .cc). TRIREME_MATMUL=onednn|blis
+// in the environment asks for one library. Throws ConfigError for any other value.
 std::shared_ptr<MatmulEngine> make_cpu_matmul_engine();
 
-// cuBLASLt on the calling thread's device, whose properties these are: fp32, bf16 and fp16, sums in
-// fp32. tf32: fp32 operands are rounded to TF32, for its speed. Opens the library; CudaError where
-// it is not here, or where this build has no CUDA.
+// cuBLASLt on the calling thread's device; `device` is that device's properties. fp32, bf16 and
+// fp16, with sums in fp32. tf32: fp32 operands are rounded to TF32, for its speed. Opens the
+// library. Throws CudaError if this machine lacks the library or this build has no CUDA.
 std::unique_ptr<MatmulEngine> make_cublaslt_matmul(const cuda::DeviceProperties& device, bool tf32);
-// What the public namesake returns, with this engine.
+// As the public function of the same name, but with this matmul engine and no attention engine.
+// Does not set the current device.
 Context make_cuda_context(std::shared_ptr<cuda::Runtime> runtime, int device,
                           std::shared_ptr<MatmulEngine> matmul);
 
-// "BLIS 0.9.0" and the like: what is linked, whether or not this processor uses it.
+// The linked version, such as "BLIS 0.9.0", whether or not this processor uses it.
 std::string onednn_version();
 std::string blis_version();
 

@@ -15,8 +15,8 @@
 namespace trireme::ops {
 namespace {
 
-// Below this many rows oneDNN's general primitive starves (one row of fp32: 31 GFLOP/s against 84
-// of its sgemm, measured on an AMD Zen 4 with two threads); generation lives there.
+// Below this number of rows oneDNN's general primitive is slow (one row of fp32: 31 GFLOP/s against
+// 84 of its sgemm, measured on an AMD Zen 4 with two threads). Generation has so few rows.
 constexpr std::int64_t kFewRows = 8;
 
 dnnl::memory::data_type type_of(DType dtype) {
@@ -29,7 +29,7 @@ dnnl::memory::desc matrix(std::int64_t rows, std::int64_t columns, bool transpos
   return {{rows, columns}, type_of(dtype), strides};
 }
 
-// oneDNN plans a product for the number of threads that OpenMP has then, so both must agree.
+// oneDNN plans a product for OpenMP's number of threads at that time, so both must agree.
 void use_threads(int threads) {
 #ifdef _OPENMP
   if (omp_get_max_threads() != threads) omp_set_num_threads(threads);
@@ -95,7 +95,7 @@ class OneDnnMatmul : public MatmulEngine {
     return call.dtype == DType::kF32 && call.m <= kFewRows;
   }
 
-  // A product is planned (and its code generated) once for each shape.
+  // Each shape is planned (and its code generated) once.
   using Key = std::tuple<std::int64_t, std::int64_t, std::int64_t, bool, bool, DType, DType, bool,
                          bool, DType, int>;
   struct Plan {

@@ -1,4 +1,4 @@
-// Stands in for cuBLASLt in a build without CUDA. Apart from no_cuda.cc, which tests replace.
+// Stands in for cuBLASLt in a build without CUDA. Not part of no_cuda.cc, which tests replace.
 #include "ops/matmul_engine.h"
 #include "trireme/base/error.h"
 

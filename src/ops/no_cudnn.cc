@@ -1,4 +1,4 @@
-// Stands in for cuDNN in a build without it: attention is our own kernels' work.
+// Stands in for cuDNN in a build without it: our own kernels compute attention.
 #include "trireme/base/error.h"
 
 #include "ops/attention_engine.h"

@@ -6,7 +6,7 @@
 namespace trireme::ops {
 namespace {
 
-// x, and everything that has a row for each of its rows.
+// Checks x, and a tensor y of x's shape.
 void check_rows(std::string_view op, const Tensor& x, std::string_view name, const Tensor& y) {
   check_floating(op, "x", x);
   check_rank(op, "x", x, 2);

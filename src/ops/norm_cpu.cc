@@ -46,7 +46,7 @@ const float* read_row(const Tensor& x, std::int64_t row, const ThreadRows& stage
   return read_fp32(x, row * n, n, stage.mine());
 }
 
-// The rows of x + branch: each is still in the cache when it is read again.
+// Computes x + branch row by row, so that each row is still in the cache when it is read again.
 class RowSums {
  public:
   RowSums(Context& ctx, const Tensor& x, const Tensor& branch, const Tensor& sum)
@@ -57,7 +57,7 @@ class RowSums {
         in_branch_(ctx, x.shape()[-1]),
         out_(ctx, x.shape()[-1]) {}
 
-  // Makes a row and returns it, as rounded.
+  // Computes a row and returns it as rounded to sum's type.
   const float* operator()(std::int64_t row) const {
     const std::int64_t n = x_.shape()[-1];
     float* to = write_place(sum_, row * n, out_.mine());
@@ -71,7 +71,7 @@ class RowSums {
   ThreadRows in_x_, in_branch_, out_;
 };
 
-// row_of(row): the row to normalize, in fp32.
+// row_of(row) returns the row to normalize, in fp32.
 template <class RowOf>
 void layer_norm_rows(Context& ctx, const RowOf& row_of, const Tensor& weight, const Tensor& bias,
                      float epsilon, const Tensor& y, const Tensor& mean, const Tensor& rstd) {

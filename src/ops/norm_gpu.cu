@@ -7,7 +7,7 @@ namespace trireme::ops::gpu {
 namespace {
 
 constexpr int kHeld = 4;         // chunks of a row that a thread holds
-constexpr int kRowsOfBlock = 4;  // where a warp takes a row
+constexpr int kRowsOfBlock = 4;  // if a warp takes a row
 constexpr std::int64_t kWarpHolds = 32 * kHeld * kChunk;
 
 // The threads that share a row.
@@ -28,9 +28,9 @@ struct NormRows {
   bool vector;  // chunks are aligned
 };
 
-// What a thread holds of a row, or with kHolds false reads again each time. each(body) calls
-// body(k, column, left, values) for the thread's chunks. A held row is aligned and made of whole
-// chunks, so nothing needs to be asked about it.
+// A thread's part of a row. The thread holds it in registers, or reads it again each time if kHolds
+// is false. each(body) calls body(k, column, left, values) for the thread's chunks. A held row is
+// aligned and made of whole chunks, so it needs no checks.
 template <class T, int kWarps, bool kHolds>
 struct RowPart {
   View<T> x;
@@ -49,7 +49,7 @@ struct RowPart {
     }
   }
 
-  // Adds the row of `branch` and stores the sum, of which this is the part from then on.
+  // Adds the row of `branch` and stores the sum. From then on this is the part of the sum.
   __device__ void add(const View<T>& branch, const View<T>& sum) {
     each([&](int, std::int64_t column, std::int64_t left, float(&v)[kChunk]) {
       const bool aligned = kHolds || vector;
@@ -83,8 +83,8 @@ struct RowPart {
   }
 };
 
-// y = (x - mean) rstd weight + bias; without kCenter the mean is 0: RMS norm. With a branch the
-// same of sum = x + branch.
+// y = (x - mean) rstd weight + bias. Without kCenter the mean is 0: RMS norm. With a branch it
+// normalizes sum = x + branch.
 template <class T, int kWarps, bool kHolds, bool kCenter>
 __global__ void __launch_bounds__(Team<kWarps>::kBlock, 1)
     norm_kernel(View<T> x, View<T> branch, View<T> weight, View<T> bias, float epsilon, View<T> sum,
@@ -197,8 +197,8 @@ struct Warps {
   static constexpr int value = n;
 };
 
-// Calls body(type, warps, holds) with the kernel for rows of these tensors: a fast one for whole
-// aligned chunks of one type; anything else is read as it comes.
+// Calls body(type, warps, holds) with the parameters of the kernel for rows of these tensors: a
+// fast one for whole aligned chunks of one type, and a general one for everything else.
 template <class Body>
 void with_team(std::initializer_list<const Tensor*> tensors, const NormRows& shape,
                const Body& body) {
@@ -218,7 +218,7 @@ void with_team(std::initializer_list<const Tensor*> tensors, const NormRows& sha
   });
 }
 
-// An undefined tensor has the type of any other.
+// Replaces an undefined tensor, so that it does not affect the choice of a type.
 const Tensor& or_else(const Tensor& x, const Tensor& other) {
   return x.defined() ? x : other;
 }
@@ -227,7 +227,7 @@ View<T> view_if_any(const Tensor& x) {
   return x.defined() ? View<T>(x) : View<T>();
 }
 
-// branch and sum are undefined where nothing is added to x.
+// branch and sum are undefined if nothing is added to x.
 template <bool kCenter>
 void norm(Context& ctx, const Tensor& x, const Tensor& branch, const Tensor& weight,
           const Tensor& bias, float epsilon, const Tensor& sum, const Tensor& y, float* mean,

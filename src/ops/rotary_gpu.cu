@@ -24,7 +24,7 @@ struct RotaryRows {
   std::int64_t rows, row, length, head_size, rotated;  // rotated: query and key heads
 };
 
-// A thread turns a chunk of the lower half of a head against the same of its upper half.
+// A thread rotates a chunk of the lower half of a head with the same chunk of the upper half.
 template <class T>
 __global__ void __launch_bounds__(kThreads)
     rotary_kernel(View<T> qkv, const float* cosine, const float* sine, RotaryRows shape,

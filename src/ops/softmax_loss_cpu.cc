@@ -16,7 +16,7 @@ void softmax_statistics(Context& ctx, const Tensor& logits, const Tensor& target
                   [&](std::int64_t begin, std::int64_t end) {
                     for (std::int64_t row = begin; row < end; ++row) {
                       const float* x = logits.data<float>() + row * classes;
-                      if (valid == 0) {  // no part of the vocabulary here
+                      if (valid == 0) {  // this rank holds no part of the vocabulary
                         row_max.data<float>()[row] = -std::numeric_limits<float>::infinity();
                         row_sum.data<float>()[row] = 0.0f;
                       } else {

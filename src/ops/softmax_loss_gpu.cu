@@ -8,7 +8,7 @@ namespace {
 constexpr int kThreads = 256;
 constexpr int kWarps = kThreads / 32;
 
-// A part's maximum, and its sum of exp(x - maximum). A NaN never is the maximum, but makes the sum
+// A part's maximum, and its sum of exp(x - maximum). A NaN is never the maximum, but makes the sum
 // NaN. The empty part is (-infinity, 0).
 struct Softmax {
   float maximum, sum;
@@ -101,7 +101,7 @@ __global__ void __launch_bounds__(kThreads)
 
 constexpr int kLossThreads = 1024;
 
-// One block: the order of the sum is that of its threads.
+// One block, so that the order of the sum depends on its threads alone.
 __global__ void __launch_bounds__(kLossThreads)
     loss_sum_kernel(const std::int32_t* targets, const float* row_max, const float* row_sum,
                     const float* target_logit, std::int64_t rows, double* total) {

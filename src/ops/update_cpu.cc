@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::int64_t kGrain = 16384;
 
-// The new weights from master values, unless they are the same memory.
+// Writes the new master values to the weights, unless they are the same memory.
 void publish(const Tensor& master, const Tensor& weights, std::int64_t begin, std::int64_t n) {
   if (weights.raw() == master.raw()) return;
   const float* from = master.data<float>() + begin;

@@ -1,4 +1,4 @@
-// Bound by memory: AdamW reads 16 and writes 12 bytes per element, and the new weight.
+// Bound by memory: AdamW reads 16 bytes per element and writes 12, and the new weight.
 #include "ops/device_ops.h"
 #include "ops/gpu/reduce.h"
 #include "ops/loss_scaling.h"
@@ -144,7 +144,7 @@ __global__ void loss_scale_kernel(LossScaling rule, StepState* state) {
   next_loss_scale(rule, *state);
 }
 
-// Where new weights go; nowhere when they are the master values themselves.
+// The tensor for new weights; undefined if weights and master values are the same memory.
 Tensor apart_from(const Tensor& weights, const Tensor& master) {
   return weights.raw() == master.raw() ? Tensor() : weights;
 }

@@ -11,7 +11,7 @@ Tensor zeros(ops::Context& ctx, const Tensor& like) {
   return state;
 }
 
-// What both optimizers share: shards, and a list of states for each.
+// The part that both optimizers share: the shards, and a list of states for each.
 class ShardOptimizer : public Optimizer {
  public:
   ShardOptimizer(const OptimizerConfig& config, ops::Context& ctx, std::vector<FlatShard> shards,

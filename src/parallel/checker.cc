@@ -1,4 +1,4 @@
-// The checker: first each stage's list by itself, then a simulation of all of them together.
+// The checker: first it checks each stage's list by itself, then it simulates all stages together.
 #include <algorithm>
 #include <map>
 #include <optional>
@@ -34,7 +34,7 @@ std::string_view name_of(Payload payload) {
   return payload == Payload::kActivation ? "activation" : "gradient";
 }
 
-// "micro-batch 3", "micro-batch 3, chunk 1" where chunks tell values apart.
+// "micro-batch 3", or "micro-batch 3, chunk 1" if there are several chunks.
 std::string name_of(int micro_batch, int chunk, int chunks) {
   return chunks == 1 ? fmt::format("micro-batch {}", micro_batch)
                      : fmt::format("micro-batch {}, chunk {}", micro_batch, chunk);
@@ -45,7 +45,7 @@ std::string name_of(const PipelineMessage& message, int chunks) {
                      name_of(message.micro_batch, message.chunk, chunks));
 }
 
-// Walks the list of one stage: is each computation there once, with what it needs at hand?
+// Walks the list of one stage: is each computation there once, with its inputs available?
 class StageWalk {
  public:
   StageWalk(const PipelineSchedule& schedule, int stage)
@@ -84,7 +84,7 @@ class StageWalk {
                        name_of(micro_batch, chunk, 0), schedule_.micro_batches, schedule_.chunks);
   }
 
-  // Whether the value that run `producer` makes for `run` is here: made here, or received.
+  // Whether the value that run `producer` makes is on this stage: computed here, or received.
   bool at_hand(Payload payload, int micro_batch, int producer) const {
     const int stage = producer % schedule_.stages;
     if (stage == stage_) {
@@ -136,7 +136,7 @@ class StageWalk {
     for (const PipelineMessage& message : step.sends) {
       if (const Problem problem = send(message)) return problem;
     }
-    // After all sends: what an exchange receives it cannot send.
+    // After all sends: an exchange cannot send what it receives.
     for (const PipelineMessage& message : step.receives) {
       if (const Problem problem = receive(message)) return problem;
     }
@@ -202,7 +202,7 @@ class StageWalk {
 
 // Runs all stages together. A lane holds the transfers posted by each end, in order; transfer k of
 // the sender meets transfer k of the receiver when both are posted. What a stage computes does not
-// depend on when, so the order in which stages are looked at does not matter.
+// depend on time, so the order in which stages are visited does not matter.
 class Simulation {
  public:
   Simulation(const PipelineSchedule& schedule, const StepCosts& costs)
@@ -324,7 +324,7 @@ class Simulation {
     return true;
   }
 
-  // Where some stage is not at its end: what each such stage waits for.
+  // If some stages have not finished: what each of them waits for.
   Problem deadlock() const {
     std::string waits;
     for (std::size_t s = 0; s < stages_.size(); ++s) {

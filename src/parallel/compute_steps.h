@@ -1,4 +1,4 @@
-// Short names for the computations of a schedule, for the functions that build one.
+// Helpers for the functions that build schedules.
 #pragma once
 
 #include <vector>

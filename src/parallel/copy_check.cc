@@ -13,17 +13,17 @@
 namespace trireme::parallel {
 namespace {
 
-constexpr std::int64_t kPiece = std::int64_t{1} << 22;  // elements on the host at one time
+constexpr std::int64_t kPiece = std::int64_t{1} << 22;  // elements on the host at a time
 constexpr std::size_t kMostListed = 8;
 
-// What two ranks that hold the same must agree on.
+// A checksum that all ranks that hold the same values must agree on.
 struct Held {
   std::string what;  // "the weights of blocks.0.norm1.weight"
   const nn::Parameter* parameter;
   std::int64_t checksum;
 };
 
-// Of fp32 elements.
+// The checksum of a tensor of fp32 elements.
 std::uint64_t checksum_of(ops::Context& ctx, const Tensor& tensor) {
   const Tensor flat = tensor.reshape({tensor.elements()});
   std::uint64_t sum = 0;
@@ -62,8 +62,8 @@ std::vector<Held> all_held(ops::Context& ctx, const Stage& stage,
   return held;
 }
 
-// Those of which not all ranks of comm have the same checksum; the same on each of them. ~x falls
-// where x rises, so one minimum finds the least and the greatest.
+// Returns those whose checksum differs between ranks of comm; the same on each of them. ~x falls
+// when x rises, so one minimum reduction finds the least and the greatest checksum.
 std::vector<const Held*> differing(Communicator& comm, const std::vector<const Held*>& held) {
   std::vector<std::int64_t> least;
   for (const Held* one : held) least.push_back(one->checksum);
@@ -86,7 +86,7 @@ std::string ranks_text(const std::vector<int>& ranks) {
       fmt::join(ranks.begin(), ranks.begin() + static_cast<std::ptrdiff_t>(listed), ", "), more);
 }
 
-// Who holds what of one of them: the larger parties first. Collective over comm.
+// Collective over comm. Says which ranks hold which value of `held`, the larger parties first.
 std::string parties(Communicator& comm, const Held& held) {
   std::int64_t own = held.checksum;
   std::vector<std::int64_t> all(static_cast<std::size_t>(comm.size()));
@@ -113,7 +113,7 @@ std::string parties(Communicator& comm, const Held& held) {
   return text;
 }
 
-// The lowest rank's text, on every rank; empty where no rank has one.
+// Returns the text of the lowest rank that has one, on every rank; empty if no rank has one.
 std::string first_text(Communicator& world, const std::string& text) {
   const int own = text.empty() ? world.size() : world.rank();
   const int first = world.all_reduce_host(own, ReduceOp::kMin);
@@ -127,7 +127,7 @@ void check_copies(ops::Context& ctx, const Stage& stage, const optim::Optimizer&
   const ProcessGrid& grid = stage.grid();
   if (grid.world().size() == 1) return;
   const std::vector<Held> held = all_held(ctx, stage, optimizer);
-  // Whoever holds them: the same communicators in the same order on the ranks of each.
+  // By communicator of their holders. The ranks of each communicator use them in the same order.
   std::vector<std::pair<Communicator*, std::vector<const Held*>>> by_holders{{&grid.data(), {}}};
   for (const Held& one : held) {
     by_holders.front().second.push_back(&one);

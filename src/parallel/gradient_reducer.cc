@@ -24,7 +24,7 @@ GradientReducer::GradientReducer(ops::Context& ctx, const Stage& stage) : ctx_(c
   if (!stage.grid().data().fixes_order_of_sums(ctx.device.kind)) find_copied();
 }
 
-// Neighbours in a group that the same ranks hold are one range.
+// Neighbouring parameters of a group that the same ranks hold become one range.
 void GradientReducer::find_copied() {
   for (const Group& group : groups_) {
     Communicator* before = nullptr;
@@ -43,7 +43,7 @@ void GradientReducer::find_copied() {
 }
 
 void GradientReducer::begin_step(int micro_batches) {
-  // Of a step that was given up.
+  // A step that was given up may have left work.
   waiting_.clear();
   late_.clear();
   reducing_.clear();

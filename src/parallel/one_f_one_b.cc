@@ -8,7 +8,7 @@ PipelineSchedule one_f_one_b_schedule(int stages, int micro_batches) {
   PipelineSchedule schedule = empty_schedule("1f1b", stages, micro_batches);
   for (int stage = 0; stage < stages; ++stage) {
     PipelineSteps& steps = schedule.steps[static_cast<std::size_t>(stage)];
-    // Forwards that fill the pipeline behind this stage before its first gradient can come back.
+    // The number of forwards that fill the later stages before the first gradient can come back.
     const int warmup = std::min(micro_batches, stages - 1 - stage);
     for (int m = 0; m < warmup; ++m) add_forward(steps, m);
     for (int m = warmup; m < micro_batches; ++m) {

@@ -13,14 +13,14 @@ namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-// Table over (stages left, first block): the best that blocks [first, n) can do.
+// Table over (stages left, first block): the least cost of blocks [first, n) on these stages.
 class Table {
  public:
   Table(int stages, int blocks)
       : width_(blocks + 1),
         values_(static_cast<std::size_t>(stages + 1) * static_cast<std::size_t>(blocks + 1),
                 kInfinity) {
-    at(0, blocks) = 0;  // nothing left for nobody
+    at(0, blocks) = 0;  // no blocks on no stages
   }
   double& at(int stages, int first) {
     return values_[static_cast<std::size_t>(stages) * static_cast<std::size_t>(width_) +
@@ -52,7 +52,7 @@ std::vector<int> partition_blocks(std::span<const double> costs, int stages) {
   const int blocks = static_cast<int>(costs.size());
   std::vector<double> prefix(costs.size() + 1, 0.0);
   for (std::size_t i = 0; i < costs.size(); ++i) prefix[i + 1] = prefix[i] + costs[i];
-  // One expression for every use, so that equal runs compare equal to the last bit.
+  // One expression for all uses, so that the cost of a run has the same bits everywhere.
   const auto run = [&](int first, int end) {
     return prefix[static_cast<std::size_t>(end)] - prefix[static_cast<std::size_t>(first)];
   };

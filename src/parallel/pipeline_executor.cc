@@ -9,7 +9,7 @@ namespace {
 
 using Payload = PipelineMessage::Payload;
 
-// What a stage holds of a micro-batch between its forward and the end of its backward.
+// What a stage keeps of a micro-batch from its forward to the end of its backward.
 struct InFlight {
   Tensors input, output;  // at the stage's boundaries
   Tensors input_gradient, output_gradient;
@@ -48,12 +48,12 @@ class Pass {
           break;
       }
     }
-    // What is sent from a GPU is held until it is gone; there the host waits for nothing.
+    // On a GPU the sends keep their tensors alive until they are done, and the host does not wait.
     if (ctx_.device.kind != DeviceKind::kCpu) return;
     for (const Work& work : sending_) work.wait_host();
   }
 
-  // What the last block returned; for a pass without a tape.
+  // What the last block returned, for a pass without a tape.
   std::vector<nn::Values> take_outputs() {
     std::vector<nn::Values> outputs;
     for (InFlight& live : live_) outputs.push_back(std::move(live.output_values));

@@ -15,7 +15,7 @@ namespace {
 using Kind = PipelineStep::Kind;
 using Payload = PipelineMessage::Payload;
 
-// Sends and receives that a computation asks for, by the model's order of runs.
+// The sends and receives that a computation needs, from the model's order of runs.
 class Traffic {
  public:
   explicit Traffic(const PipelineSchedule& schedule)

@@ -61,8 +61,8 @@ void Stage::draw_initial_values(ops::Context& ctx, std::uint64_t seed) {
   for (const nn::FlatGroup* group : groups_) drawn_ += group->draw_initial_values(ctx, seed);
 }
 
-// One block for all groups, since the carriers may round memory up to pages of megabytes. A tied
-// group has memory of its own, as large on the other stages that hold it.
+// One block for all groups, because the carriers may round memory up to pages of megabytes. A tied
+// group has memory of its own, of the same size on the other stages that hold it.
 Tensors Stage::allocate_gradients(ops::Context& ctx) const {
   Tensors gradients(groups_.size());
   if (!options_.trains) return gradients;

@@ -10,7 +10,7 @@
 namespace trireme::parallel {
 namespace {
 
-// The tensors of a micro-batch, those that are not there among them.
+// The tensors of a micro-batch, including undefined ones.
 template <class Batch>
 auto tensors_of(Batch& batch) {
   return std::array{&batch.tokens, &batch.targets, &batch.first_key, &batch.samples,
@@ -115,7 +115,7 @@ std::string StepCapture::agree(const std::optional<std::string>& own_fault) cons
   if (lowest == world.size()) return "";
   const std::string why = world.broadcast_text(own_fault.value_or(""), lowest);
   if (world.agree(own_fault.has_value())) return why;
-  // What NCCL has been told of this step differs between ranks by now.
+  // The ranks have by now made different NCCL calls for this step.
   throw CudaError(
       fmt::format("rank {} cannot capture the training step, though others can: {}; --cuda.graphs "
                   "false goes on "

@@ -15,22 +15,23 @@
 
 namespace trireme::parallel {
 
-// The first step runs as it is; the second one is captured and, like all that follow, replayed. A
-// step of which a trace is taken runs as it is too, for in a graph the recorder sees no phases.
-// What changes from step to step is not in the graph: StepState and micro-batches are written
-// before it, to the same place each time, and results are read behind it.
+// The first step is queued as it is. The second one is captured, and it and all later ones are
+// replayed. A step that is traced is queued as it is too, because the recorder sees no phases in a
+// graph. What changes from step to step is not in the graph: StepState and micro-batches are
+// written before it, to the same place each time, and results are read after it.
 class StepCapture {
  public:
-  // Not `wanted`: every step runs as it is.
+  // If not `wanted`, every step is queued as it is.
   StepCapture(ops::Context& ctx, const ProcessGrid& grid, bool wanted);
 
   using Batches = std::span<const nn::MicroBatch>;
-  // Queues `work`, which computes one step. `mine` are of the same shapes in all steps, `step`
-  // grows. Returns the micro-batches that were computed, whose losses are the step's. Collective
-  // over the grid. Where one rank can capture the step and another cannot, throws CudaError.
+  // Collective over the grid. Queues `work`, which computes one step. `mine` must have the same
+  // shapes in all steps, and `step` must grow. Returns the micro-batches that were computed; their
+  // loss sums are those of the step. Throws CudaError if some ranks can capture the step and others
+  // cannot.
   Batches run(Batches mine, std::int64_t step, const std::function<void(Batches)>& work);
 
-  // What there is to say about the last run, for the user; empty: nothing. The same on all ranks.
+  // A line for the user about the last run(); empty: nothing to say. The same on all ranks.
   std::string take_news() { return std::exchange(news_, {}); }
 
  private:
@@ -38,16 +39,16 @@ class StepCapture {
 
   void hold_place_for(Batches mine);
   void bring(Batches mine);
-  // False: it cannot be done, on any rank. Nothing has run.
+  // Returns false if no rank can capture the step. Nothing has run then.
   bool capture(std::int64_t step, const std::function<void(Batches)>& work);
-  // Why some rank failed; empty: all are well. The same on all ranks.
+  // The reason why a rank failed; empty if none did. The same on all ranks.
   std::string agree(const std::optional<std::string>& own_fault) const;
 
   ops::Context& ctx_;
   const ProcessGrid& grid_;
   Stage stage_ = Stage::kPlain;
   std::string news_;
-  std::vector<nn::MicroBatch> batches_;  // where the graph reads and writes
+  std::vector<nn::MicroBatch> batches_;  // the memory that the graph reads and writes
   std::unique_ptr<CapturedCommunication> communication_;
   std::optional<cuda::CapturedWork> graph_;
 };

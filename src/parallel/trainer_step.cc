@@ -21,7 +21,7 @@ std::vector<optim::FlatShard> shards_of(const Stage& stage) {
   return shards;
 }
 
-// Each replica's last stage speaks for it, through one of its tensor ranks.
+// One tensor rank of each replica's last stage contributes the replica's loss and targets.
 bool speaks_for_replica(const Stage& stage) {
   return stage.last() && stage.grid().tensor_index() == 0;
 }
@@ -32,7 +32,7 @@ std::int64_t targets_of(std::span<const nn::MicroBatch> batches) {
       [](std::int64_t sum, const nn::MicroBatch& batch) { return sum + batch.target_count; });
 }
 
-// Micro-batches of an evaluation that are on their way through the stages at one time.
+// The number of micro-batches of an evaluation that are in flight at a time.
 constexpr int kEvaluationWave = 8;
 
 }  // namespace
@@ -61,8 +61,8 @@ TrainerStep::TrainerStep(ops::Context& ctx, const ProcessGrid& grid, const nn::M
 
 TrainerStep::~TrainerStep() = default;
 
-// What the hosts know before anything is computed: the number of targets, by which gradients are
-// divided, and who wants to stop.
+// Sums what the hosts know before anything is computed: the number of targets, by which gradients
+// are divided, and the number of ranks that want to stop.
 QueuedStep TrainerStep::begin(std::span<const nn::MicroBatch> mine, bool wants_stop) const {
   QueuedStep queued;
   queued.counts_loss_ = speaks_for_replica(stage_);
@@ -141,7 +141,7 @@ EvaluationResult evaluate(ops::Context& ctx, const Stage& stage, int count,
     wave.wait();
     loss_sum = wave.add_losses_to(loss_sum);
   };
-  // Asked for when the next wave is queued, so that a GPU always has work.
+  // The results of a wave are read after the next wave is queued, so that a GPU always has work.
   std::optional<StepNumbers> queued;
   for (int begin = 0; begin < count; begin += kEvaluationWave) {
     std::vector<nn::MicroBatch> wave;

@@ -1,5 +1,5 @@
 // Decoder-only transformers: GPT-2 style (Radford et al. 2019), Llama style (Touvron et al. 2023)
-// and what lies between.
+// and mixtures of the two.
 #pragma once
 
 #include <optional>
@@ -15,8 +15,8 @@ struct GptConfig {
   std::int64_t layers = 0;
   std::int64_t width = 0;
   std::int64_t heads = 0;
-  std::int64_t kv_heads = 0;  // equal to heads, or a divisor of it: grouped-query attention
-  std::int64_t hidden = 0;    // of the feed-forward part
+  std::int64_t kv_heads = 0;  // equal to heads, or a divisor: grouped-query attention
+  std::int64_t hidden = 0;    // width of the feed-forward layer
   std::int64_t vocabulary = 0;
   std::int64_t context = 0;
   nn::NormKind norm = nn::NormKind::kLayer;
@@ -24,21 +24,22 @@ struct GptConfig {
   nn::PositionKind positions = nn::PositionKind::kLearned;
   bool tied = true;
   bool bias = true;
-  float dropout = 0.0f;  // of the embedding and of each residual branch
+  float dropout = 0.0f;  // after the embedding and in each residual branch
   float rotary_theta = 10000.0f;
 };
 
-// "gpt2-124m", "llama3-8b", ...; throws ConfigError that names the nearest for an unknown one.
+// The preset of that name: "gpt2-124m", "llama3-8b", ... Throws ConfigError for an unknown name;
+// the error names the nearest known one.
 GptConfig gpt_preset(std::string_view name);
 std::vector<std::string_view> gpt_preset_names();
 
 // The usual feed-forward width: 4 C for GELU; 8/3 C, rounded up to a multiple of 64, for SwiGLU.
 std::int64_t default_hidden(nn::ActivationKind activation, std::int64_t width);
 
-// Throws ConfigError where the numbers do not fit together.
+// Throws ConfigError if the numbers do not fit together.
 void check(const GptConfig& config);
 
-// Blocks: embedding, one per layer, head.
+// The blocks are the embedding, one block per layer, and the head.
 nn::ModelPlan gpt_plan(const GptConfig& config);
 
 }  // namespace trireme::models

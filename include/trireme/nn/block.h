@@ -1,4 +1,4 @@
-// The unit of everything: a model is a list of blocks.
+// Blocks: a model is a list of them, and each pipeline stage holds a run of that list.
 #pragma once
 
 #include <functional>
@@ -12,31 +12,31 @@
 
 namespace trireme::nn {
 
-// What attention layers remember during generation: keys and values by layer.
+// The keys and values that attention layers keep during generation.
 struct KeyValueCache {
-  std::int64_t capacity = 0;  // positions
-  std::int64_t past = 0;      // positions filled
-  std::vector<std::pair<Tensor, Tensor>> layers;
+  std::int64_t capacity = 0;                      // positions
+  std::int64_t past = 0;                          // positions filled
+  std::vector<std::pair<Tensor, Tensor>> layers;  // (keys, values) of each layer
 };
 
-// What every pipeline stage knows of a micro-batch without a message. Rows are batch * length, row
-// b * length + t being position t of sample b.
+// What every pipeline stage knows about a micro-batch without being sent it. There are
+// batch * length rows; row b * length + t is position t of sample b.
 struct MicroBatch {
   std::int64_t batch = 0;
   std::int64_t length = 0;
-  Tensor tokens;   // (rows) int32; undefined where this stage has no use for them
-  Tensor targets;  // (rows) int32, ops::kMaskedTarget where there is none; undefined in generation
-  std::int64_t target_count = 0;  // of those that are not masked: what the host knows of them
-  // (rows) int32: the first position of the sample (of the cache, in generation) that attention
-  // reaches back to; undefined: the very first.
+  Tensor tokens;   // (rows) int32; undefined on stages that do not use them
+  Tensor targets;  // (rows) int32, ops::kMaskedTarget for no target; undefined in generation
+  std::int64_t target_count = 0;  // targets that are not masked, counted on the host
+  // (rows) int32: the first position that attention may read, counted in the sample (in generation:
+  // in the cache). Undefined: position 0 for every row.
   Tensor first_key;
-  Tensor samples;    // (batch) int64: global sample numbers, for random draws
+  Tensor samples;  // (batch) int64: global sample numbers, which key random draws
   bool training = false;
-  Tensor loss_sum;                 // (1) fp64: loss blocks add the sum over their targets
+  Tensor loss_sum;                 // (1) fp64: loss blocks add their sum over the targets to it
   KeyValueCache* cache = nullptr;  // set in generation
 };
 
-// Shape and type of one tensor that passes a block boundary.
+// Shape and type of one tensor that passes from one block to the next.
 struct BoundaryTensor {
   Shape shape;
   DType dtype;
@@ -46,9 +46,9 @@ class Block {
  public:
   virtual ~Block() = default;
 
-  // `in` is what the block before returned; empty for the first. A loss block adds to
-  // batch.loss_sum and returns nothing; a head in generation returns logits (batch, vocabulary),
-  // fp32, of the last position, on every tensor rank.
+  // `in` is what the block before returned; it is empty for the first block. A loss block adds to
+  // batch.loss_sum and returns nothing. In generation the head returns the logits
+  // (batch, vocabulary), fp32, of the last position, on every tensor rank.
   virtual Values forward(Tape& tape, const MicroBatch& batch, Values in) const = 0;
 
   ParameterSet& parameters() { return parameters_; }
@@ -58,40 +58,41 @@ class Block {
   ParameterSet parameters_;
 };
 
-// Where a block is being built.
+// What a block is built with: the grid, and what the blocks of a stage share.
 struct BuildContext {
   const ProcessGrid& grid;
   bool sequence_parallel = false;
-  // The tied parameter's copies on other stages; none where one stage alone holds it.
+  // The tied parameter's copies on other stages. Empty if only one stage holds it.
   Copies tied;
   // Set by the first block of this stage that uses the tied parameter; the others share it.
   Parameter* tied_parameter = nullptr;
 
-  // The tensor dimension cut into runs of `count` neighbours, a divisor of it: the run that this
-  // rank is in. One communicator for all blocks of the stage, made when it is first asked for:
-  // collective over the run then.
+  // Divides the tensor dimension into runs of `count` neighbouring ranks and returns the
+  // communicator of the run that this rank is in. `count` must divide the size of the dimension.
+  // All blocks of the stage share one communicator. The first call makes it and is collective over
+  // the run.
   std::shared_ptr<Communicator> tensor_neighbours(int count);
   std::map<int, std::shared_ptr<Communicator>> made_neighbours = {};  // by count
 };
 
-// A block that some stage will build: its cost in FLOPs per sample decides where the stages part.
+// A block that some stage will build. The costs decide where the model is cut into stages.
 struct BlockPlan {
   std::string name;
-  double cost = 0.0;
+  double cost = 0.0;        // FLOPs per sample
   bool holds_tied = false;  // uses the tied parameter
   // Collective over the tensor dimension.
   std::function<std::unique_ptr<Block>(BuildContext&)> build;
 };
 
-// A model before it is built: what every stage knows of it.
+// A model before it is built. Every stage has the whole plan.
 struct ModelPlan {
   std::string description;  // for the start-up table
   std::vector<BlockPlan> blocks;
   std::int64_t width = 0;
   std::int64_t vocabulary = 0;
   std::int64_t context = 0;
-  std::int64_t parameters = 0;   // elements; tied ones once
-  double flops_per_token = 0.0;  // forward and backward, matrix products alone, at full context
+  std::int64_t parameters = 0;   // elements; the tied parameter counts once
+  double flops_per_token = 0.0;  // forward and backward; matrix products only, at full context
 };
 
 }  // namespace trireme::nn

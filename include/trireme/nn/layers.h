@@ -1,6 +1,7 @@
-// The layers of which blocks are made. Each declares its parameters in the block's ParameterSet
+// The layers that blocks are made of. A layer declares its parameters in the block's ParameterSet
 // when it is built, and records its operations on the tape when it is called. Rows are positions of
-// samples: see MicroBatch.
+// samples: see MicroBatch. "outside rows" is the number of rows that a rank holds outside
+// tensor-parallel parts: see TensorParallel::outside_rows.
 #pragma once
 
 #include <functional>
@@ -26,8 +27,9 @@ struct LayerContext {
 
 Value add(Tape& tape, const Value& a, const Value& b);
 
-// Zeroes elements of x (outside rows, C) at `rate` in training. `layer` tells a model's dropouts
-// apart.
+// In training, sets elements of x (outside rows, C) to zero with probability `rate` and scales the
+// others by 1 / (1 - rate). Otherwise returns x. Each dropout of a model has its own `layer`
+// number.
 Value dropout(Tape& tape, const TensorParallel& parallel, const MicroBatch& batch, const Value& x,
               float rate, std::uint32_t layer);
 
@@ -35,20 +37,20 @@ enum class NormKind { kLayer, kRms };
 enum class ActivationKind { kGelu, kSwiglu };
 enum class PositionKind { kLearned, kRotary };
 
-// Layer norm or RMS norm over the last dimension, on outside rows. Weights are whole on every
-// tensor rank.
+// Layer norm or RMS norm over the last dimension of x (outside rows, C). Every tensor rank holds
+// the whole weights.
 class Norm {
  public:
   Norm(const LayerContext& context, NormKind kind, std::int64_t width, bool bias);
   Value forward(Tape& tape, const Value& x) const;
-  // x + branch, and the norm of it.
+  // Returns x + branch and the norm of that sum.
   struct Added {
     Value sum, normed;
   };
   Added forward_added(Tape& tape, const Value& x, const Value& branch) const;
 
  private:
-  // The rows' statistics, which the backward needs; RMS norm has no mean.
+  // Statistics of each row, saved for the backward. RMS norm has no mean.
   struct Statistics {
     Tensor mean, rstd;
   };
@@ -63,29 +65,29 @@ class Norm {
   Parameter* bias_ = nullptr;
 };
 
-// y (rows, local out) = x (rows, in) W^T + b, where W is several parameters side by side, each with
-// its rows split over the tensor ranks. x has entered the tensor-parallel part.
+// y (rows, local out) = x (rows, in) W^T + b. W packs several parameters one below the other, and
+// the rows of each are split over the tensor ranks. The caller has passed x through enter().
 class ColumnParallelLinear {
  public:
   struct Part {
     std::string name;   // "query": parameters NAME.weight and NAME.bias
     std::int64_t rows;  // global
-    int parts;          // into how many equal ranges the rows are split
-    int index;          // the range that is here
-    Copies copies;      // of that range
+    int parts;          // the number of equal ranges that the rows are split into
+    int index;          // the range that this rank holds
+    Copies copies;      // the ranks that hold this range
   };
   ColumnParallelLinear(const LayerContext& context, const std::vector<Part>& parts, std::int64_t in,
                        bool bias, float deviation);
-  // `parts` equal for all tensor ranks: one matrix of `rows` rows.
+  // A part whose `rows` rows are split evenly over all tensor ranks, with no copies.
   static Part split_part(const LayerContext& context, const std::string& name, std::int64_t rows);
   Value forward(Tape& tape, const Value& x) const;
 
-  // gelu(forward(x)). Who reads y gives the gradient of `pre`, and adds that of `bias` on the way,
-  // for which pre's gradient need not be read again.
+  // gelu(forward(x)). The operation that reads y must hand the tape the gradient of `pre` and add
+  // the bias's gradient itself, so that pre's gradient is not read a second time for it.
   struct Activated {
     Value pre;
     Tensor y;                               // gelu(pre)
-    std::function<Tensor()> bias_gradient;  // as it is at the time; undefined without a bias
+    std::function<Tensor()> bias_gradient;  // looked up when called; undefined without a bias
   };
   Activated forward_gelu(Tape& tape, const Value& x) const;
 
@@ -95,17 +97,17 @@ class ColumnParallelLinear {
   std::vector<Parameter*> weights_, biases_;
 };
 
-// y (outside rows, out) = sum over the tensor ranks of x (rows, local in) W^T, + b: leaves the
-// tensor-parallel part.
+// y (outside rows, out) = (the sum of x (rows, local in) W^T over the tensor ranks) + b. It ends
+// the tensor-parallel part: it calls leave().
 class RowParallelLinear {
  public:
   RowParallelLinear(const LayerContext& context, std::int64_t out, std::int64_t in, bool bias,
                     float deviation);
   Value forward(Tape& tape, const Value& x) const;
-  Value forward(Tape& tape, const ColumnParallelLinear::Activated& x) const;  // of x.y
+  Value forward(Tape& tape, const ColumnParallelLinear::Activated& x) const;  // reads x.y
 
  private:
-  // The gradient of x goes to `source`, by input_gradient.
+  // input_gradient adds the gradient of x to `source`.
   Value forward(Tape& tape, const Tensor& x, const Value& source,
                 Tape::InputGradient input_gradient) const;
 
@@ -114,10 +116,11 @@ class RowParallelLinear {
   Parameter* bias_ = nullptr;
 };
 
-// Throws ConfigError where attention with so many heads cannot be shared by the tensor ranks.
+// Throws ConfigError if attention with these numbers of heads cannot be split over the tensor
+// ranks.
 void check_heads_fit(std::int64_t heads, std::int64_t kv_heads, int tensor_ranks);
 
-// Causal self-attention, heads split over the tensor ranks.
+// Causal self-attention. The heads are split over the tensor ranks.
 class Attention {
  public:
   struct Options {
@@ -126,11 +129,11 @@ class Attention {
     PositionKind positions;
     float rotary_theta;
     float deviation, output_deviation;  // of the initial values
-    int layer;                          // of the model: its place in the KeyValueCache
+    int layer;                          // number in the model: the index in KeyValueCache::layers
   };
-  // Throws ConfigError where the tensor ranks cannot split the heads. The first layer of a stage
-  // makes the communicator that adds up copied key and value heads: collective over the tensor
-  // dimension.
+  // Collective over the tensor dimension: the first layer of a stage makes the communicator that
+  // adds up the gradients of copied key and value heads. Throws ConfigError if the heads cannot be
+  // split over the tensor ranks.
   Attention(const LayerContext& context, BuildContext& build, const Options& options);
   Value forward(Tape& tape, const MicroBatch& batch, const Value& x) const;
 
@@ -143,12 +146,12 @@ class Attention {
   Options options_;
   TensorParallel parallel_;
   std::int64_t local_heads_, local_kv_heads_;
-  std::shared_ptr<Communicator> copies_;  // ranks with the same key and value heads, or none
+  std::shared_ptr<Communicator> copies_;  // ranks with the same key and value heads, or null
   std::unique_ptr<ColumnParallelLinear> qkv_;
   std::unique_ptr<RowParallelLinear> output_;
 };
 
-// The feed-forward part: up, GELU, down; or gate and up, SwiGLU, down.
+// The feed-forward layer: up, GELU, down; or gate and up, SwiGLU, down.
 class Mlp {
  public:
   Mlp(const LayerContext& context, ActivationKind activation, std::int64_t width,
@@ -162,7 +165,7 @@ class Mlp {
   std::unique_ptr<RowParallelLinear> down_;
 };
 
-// Token embedding with the vocabulary split over the tensor ranks: (rows) -> (outside rows, C).
+// Token embedding: (rows) -> (outside rows, C). The vocabulary is split over the tensor ranks.
 class VocabularyEmbedding {
  public:
   VocabularyEmbedding(const LayerContext& context, Parameter& table);
@@ -173,7 +176,7 @@ class VocabularyEmbedding {
   Parameter& table_;
 };
 
-// Learned positions, added to x (outside rows, C).
+// Adds learned position embeddings to x (outside rows, C), in place.
 class LearnedPositions {
  public:
   LearnedPositions(const LayerContext& context, std::int64_t positions, std::int64_t width,
@@ -185,22 +188,23 @@ class LearnedPositions {
   Parameter* table_;
 };
 
-// The vocabulary matrix (vocabulary, C), its rows split over the tensor ranks: input embedding,
-// output projection, or both where they are tied.
+// The vocabulary matrix (vocabulary, C), whose rows are split over the tensor ranks. It is the
+// input embedding, the output projection, or both if they are tied.
 ParameterSpec vocabulary_parameter(const std::string& name, const TensorParallel& parallel,
                                    std::int64_t vocabulary, std::int64_t width, float deviation);
 
-// The logits of one slice of rows take at most this many bytes in fp32.
+// The most bytes that the fp32 logits of one slice of rows take (a slice has at least one row).
 inline constexpr std::int64_t kLogitSliceBytes = std::int64_t{32} << 20;
 
-// Projects x (outside rows, C) to the vocabulary and adds the cross entropy over the batch's
-// targets to batch.loss_sum. Works through slices of rows, so the logits of all rows never exist at
-// once; on a recording tape the gradients are computed along the way (x's is kept, the table's
-// added at once).
+// Projects x (outside rows, C) to the vocabulary and adds the cross entropy, summed over the
+// batch's targets, to batch.loss_sum. It works through slices of rows, so the logits of all rows
+// never exist at once. On a recording tape it computes the gradients in the same pass: it keeps x's
+// for the backward and adds the table's at once.
 void vocabulary_loss(Tape& tape, const TensorParallel& parallel, const MicroBatch& batch,
                      const Value& x, Parameter& table);
 
-// Logits (batch, vocabulary) fp32 of the last position of each sample, on every tensor rank.
+// Returns the logits (batch, vocabulary), fp32, of the last position of each sample, on every
+// tensor rank.
 Tensor last_logits(Tape& tape, const TensorParallel& parallel, const MicroBatch& batch,
                    const Value& x, const Parameter& table);
 

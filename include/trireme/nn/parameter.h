@@ -1,5 +1,5 @@
-// Trainable tensors: what they are called, which part of them is here, and the flat memory in which
-// they lie.
+// Trainable tensors: their names, the part of each that this rank holds, and the flat memory that
+// stores them.
 #pragma once
 
 #include <memory>
@@ -11,27 +11,28 @@
 
 namespace trireme::nn {
 
-// The part of a global tensor that lies on this rank: a hyperrectangle, row-major. Memory may hold
-// padding rows behind it (local extents larger than the slice's); they stay zero.
+// The slice of a global tensor that this rank holds: a hyperrectangle, row-major. Memory may hold
+// padding after the slice (local extents larger than the slice's); padding stays zero.
 struct Placement {
   Shape global;                      // (out, in) for weights
-  Shape local;                       // as it lies in memory here
+  Shape local;                       // the slice in memory, with padding
   std::vector<std::int64_t> offset;  // of the slice in the global tensor
   Shape extent;                      // of the slice; extent[i] <= local[i]
 
   static Placement whole(const Shape& global);
-  // The index-th of `parts` equal ranges of one dimension; the last ones may be shorter or empty,
-  // and are padded in memory.
+  // Divides one dimension into `parts` equal ranges and returns the index-th. The last ranges may
+  // be shorter or empty; memory pads them to the same extent.
   static Placement split(const Shape& global, int dimension, int parts, int index);
 };
 
-// What parameters are held for.
+// The type that parameters compute in, and whether they are trained.
 struct ParameterUse {
   DType compute = DType::kF32;
   bool trains = true;  // false: no gradients
 };
 
-// How a parameter gets its first values: from seed, name and global index, so equal on every grid.
+// How a parameter gets its initial values. They depend on the seed, the name and the global index
+// alone, so they are the same on every grid.
 struct Initializer {
   enum class Kind { kConstant, kNormal };
   Kind kind = Kind::kConstant;
@@ -43,11 +44,12 @@ struct Initializer {
 
 // The ranks of this model replica that hold the same slice.
 struct Copies {
-  Communicator* holders = nullptr;  // those ranks, where they are several. Not owned.
-  // Their gradients are partial sums of one another: added up before the data dimension is.
+  Communicator* holders = nullptr;  // those ranks; null if this rank is the only one. Not owned.
+  // Each holder's gradient is a partial sum. Partial sums are added up over the holders before the
+  // reduction over the data dimension.
   bool partial = false;
 
-  // The first of them counts the slice in norms and checkpoints.
+  // Whether this rank counts the slice in norms and checkpoints: the first holder does.
   bool counted() const { return holders == nullptr || holders->rank() == 0; }
 };
 
@@ -56,8 +58,8 @@ struct ParameterSpec {
   Placement placement;
   Initializer initial;
   Copies copies;
-  bool decay = true;  // weight decay applies: not for norms and biases
-  bool tied = false;  // another block uses it too: a flat group of its own
+  bool decay = true;  // weight decay applies; false for norms and biases
+  bool tied = false;  // other blocks use it too; it gets a flat group of its own
 };
 
 class FlatGroup;
@@ -71,12 +73,12 @@ class Parameter {
   const ParameterSpec& spec() const { return spec_; }
 
   const Tensor& weight() const { return weight_; }  // compute type, local extents
-  // fp32, local extents; contributions add up. Undefined where nothing trains.
+  // fp32, local extents. Contributions are added to it. Undefined if the stage does not train.
   const Tensor& gradient() const { return gradient_; }
   FlatGroup& group() const { return *group_; }
   std::int64_t offset_in_group() const { return offset_; }  // elements
-  // Operations of a micro-batch that contribute to the gradient: more than one where blocks share
-  // it.
+  // The number of operations per micro-batch that contribute to the gradient: more than one if
+  // several blocks share the parameter.
   int uses() const { return uses_; }
   void add_use() { ++uses_; }
 
@@ -89,18 +91,19 @@ class Parameter {
   Tensor weight_, gradient_;
 };
 
-// Parameters of one block that are reduced, sharded and updated together, one behind the other in
-// flat memory.
+// Parameters of one block that are reduced, sharded and updated together. They lie contiguously in
+// flat memory, one after the other.
 class FlatGroup {
  public:
   FlatGroup(std::string name, std::vector<Parameter*> parameters);
 
-  // Allocates and gives the parameters their views. All values are zero. fp32 compute shares weights
-  // and master values. `gradients`: (elements) fp32; undefined where nothing trains.
+  // Allocates the memory and gives the parameters their views. All values are zero. If the compute
+  // type is fp32, weights and master values share memory. `gradients`: (elements) fp32; undefined
+  // if the stage does not train.
   void materialize(ops::Context& ctx, const ParameterUse& use, const Tensor& gradients);
 
-  // Fills in the initial values of a fresh model, on all threads of the rank: the same bits with
-  // any number of them. Returns how many random numbers it drew.
+  // Fills in the initial values of a fresh model, on all threads of the rank. The bits do not
+  // depend on the number of threads. Returns the number of random numbers drawn.
   std::int64_t draw_initial_values(ops::Context& ctx, std::uint64_t seed) const;
 
   const std::string& name() const { return name_; }
@@ -112,9 +115,9 @@ class FlatGroup {
   const Tensor& weights() const { return weights_; }      // (elements), compute type
   const Tensor& master() const { return master_; }        // (elements), fp32
   const Tensor& gradients() const { return gradients_; }  // (elements), fp32; or undefined
-  // This parameter's part of a flat tensor of the group, as its local extents.
+  // The parameter's part of a flat tensor of the group, in the parameter's local extents.
   Tensor view(const Tensor& flat, const Parameter& parameter) const;
-  // Master values to compute type, after the master values were read from elsewhere.
+  // Converts the master values to the weights' type. Call it after writing to the master values.
   void refresh_weights(ops::Context& ctx) const;
 
  private:
@@ -124,12 +127,12 @@ class FlatGroup {
   Tensor weights_, master_, gradients_;
 };
 
-// The parameters of a block, in the order of their declaration: those declared one after the other
-// with equal decay lie side by side.
+// The parameters of a block, in the order in which they were declared. Parameters declared one
+// after the other with equal `decay` and `tied` lie one after the other in memory.
 class ParameterSet {
  public:
   Parameter& add(ParameterSpec spec);
-  // Forms the flat groups, without memory. Called once, when all parameters are declared.
+  // Forms the flat groups without allocating them. Call it once, after all parameters are declared.
   void form_groups(const std::string& block);
 
   const std::vector<std::unique_ptr<Parameter>>& parameters() const { return parameters_; }
@@ -140,8 +143,10 @@ class ParameterSet {
   std::vector<std::unique_ptr<FlatGroup>> groups_;
 };
 
-// One matrix over parameters that lie side by side with equal row length: query, key and value,
-// say. (sum of rows, columns); of the weights, or of the gradients.
+// The packed matrix (sum of rows, columns) over parameters that lie one after the other in memory
+// and have rows of equal length, such as query, key and value (packed QKV). Vectors give one
+// vector. A view of the weights, or of the gradients. Throws InternalError if a parameter does not
+// directly follow the one before it.
 Tensor side_by_side_weight(const std::vector<Parameter*>& parameters);
 Tensor side_by_side_gradient(const std::vector<Parameter*>& parameters);
 

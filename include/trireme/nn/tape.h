@@ -1,4 +1,4 @@
-// Reverse-mode differentiation, one operation at a time; one tape per micro-batch.
+// Reverse-mode differentiation, operation by operation. Each micro-batch has a tape of its own.
 #pragma once
 
 #include <functional>
@@ -8,15 +8,16 @@
 
 namespace trireme::nn {
 
-// Told when a parameter's gradient has received one operation's contribution.
+// The tape calls it each time an operation has added its contribution to a parameter's gradient. An
+// operation whose output nothing used counts too.
 class GradientListener {
  public:
   virtual ~GradientListener() = default;
   virtual void contributed(const Parameter& parameter) = 0;
 };
 
-// Where a value's gradient adds up. Unlike the value it keeps no tensor alive, so it is what a
-// gradient function holds of an input that it does not read.
+// The place where a value's gradient is accumulated. Unlike a Value it keeps no tensor alive, so a
+// gradient function holds the slot of an input that it does not read.
 class GradientSlot {
  public:
   GradientSlot() = default;
@@ -25,10 +26,10 @@ class GradientSlot {
   friend class Tape;
   friend class Value;
   explicit GradientSlot(int id) : id_(id) {}
-  int id_ = -1;  // none: the value needs no gradient
+  int id_ = -1;  // -1: the value needs no gradient
 };
 
-// A tensor on the tape. Copies are the same value.
+// A tensor on the tape. Copies of a Value refer to the same value.
 class Value {
  public:
   Value() = default;
@@ -47,7 +48,7 @@ using Values = std::vector<Value>;
 
 class Tape {
  public:
-  // Without `recording` nothing is kept: evaluation and generation.
+  // Without `recording` the tape keeps nothing; evaluation and generation use that.
   Tape(ops::Context& ctx, bool recording, GradientListener* listener = nullptr)
       : ctx_(ctx), recording_(recording), listener_(listener) {}
   Tape(const Tape&) = delete;
@@ -56,43 +57,49 @@ class Tape {
   ops::Context& context() const { return ctx_; }
   bool recording() const { return recording_; }
 
-  // A value that no operation of this tape made: data, or what another stage sent. With
-  // `needs_gradient` its gradient can be asked for after backward.
+  // A value that no operation of this tape made: data, or a tensor that another stage sent. With
+  // `needs_gradient` the tape computes its gradient: see gradient().
   Value input(Tensor tensor, bool needs_gradient);
 
-  // Computes the gradients of an operation's inputs from that of its output and hands them to
-  // add_gradient.
+  // Computes the gradients of an operation's inputs from the gradient of its output, dy, and hands
+  // them to add_gradient.
   using InputGradient = std::function<void(Tape&, const Tensor& dy)>;
-  // Adds to the gradients of the operation's parameters; may run later than InputGradient.
+  // Adds to the gradients of the operation's parameters. It may run later than InputGradient.
   using WeightGradient = std::function<void(Tape&, const Tensor& dy)>;
 
-  // An operation made y from `inputs` and `parameters`. On a recording tape the functions are kept
-  // until backward if any of the two can receive a gradient; either may be empty.
+  // Records an operation that made y from `inputs` and `parameters`. A recording tape keeps the two
+  // functions until backward if an input needs a gradient or there are parameters. Either function
+  // may be empty.
   Value record(Tensor y, const Values& inputs, InputGradient input_gradient,
                std::vector<const Parameter*> parameters = {}, WeightGradient weight_gradient = {});
 
-  // An operation that made no value, but whose inputs have gradients: a loss. Its gradient function
-  // is called first of all, with an undefined dy.
+  // Records an operation that made no value but gives its inputs gradients: a loss. backward()
+  // calls its gradient function with an undefined dy, before those of all operations recorded
+  // earlier.
   void record_loss(const Values& inputs, InputGradient input_gradient,
                    std::vector<const Parameter*> parameters = {});
 
-  // For InputGradient: adds to a value's gradient, if it needs one. `pending`, if any, is waited
-  // for before the gradient is read.
+  // For InputGradient: adds to a value's gradient, if the value needs one. If `gradient` is still
+  // in communication, `pending` is that work; the tape waits for it before it reads the gradient.
   void add_gradient(GradientSlot to, Tensor gradient, Work pending = {});
 
-  // For InputGradient: what a value's gradient is so far, taken out of its slot; undefined where
-  // there is none. An operation that adds its own part on the way hands the sum to add_gradient.
+  // For InputGradient: takes the gradient accumulated so far out of a value's slot; undefined if
+  // there is none. An operation that fuses the addition of its own part hands the sum to
+  // add_gradient.
   Tensor take_gradient(GradientSlot from);
 
-  // For InputGradient: dy to be written over, a copy where other values have the same gradient.
+  // For InputGradient: returns a tensor with dy's values that may be overwritten. It is dy itself,
+  // or a copy if other values share that gradient.
   Tensor writable(const Tensor& dy) const;
 
-  // Starts from the gradients of `outputs` (may be empty: the losses on this tape alone). With
-  // `defer_weights` the weight gradients wait for backward_weights; else each follows its input's.
+  // Runs the backward from the given gradients of `outputs`, one for each, and from the losses on
+  // this tape. `outputs` may be empty. With `defer_weights` the weight gradients are computed by
+  // backward_weights(); otherwise each operation's weight gradient follows its input gradient.
   void backward(const Values& outputs, const Tensors& gradients, bool defer_weights = false);
   void backward_weights();
 
-  // After backward. Undefined if nothing contributed.
+  // The gradient of a value that input() made with `needs_gradient`, after backward. Undefined if
+  // nothing contributed.
   Tensor gradient(const Value& value) const;
 
  private:
@@ -104,7 +111,7 @@ class Tape {
   };
   struct Slot {
     Tensor gradient;
-    Work pending;  // the communication that is still adding to it
+    Work pending;  // communication in flight that still writes it
   };
 
   void run_weights(Node& node, const Tensor& dy);

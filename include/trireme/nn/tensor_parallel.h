@@ -1,8 +1,8 @@
 // How activations enter and leave the parts of a model that are split over the tensor dimension
 // (Shoeybi et al. 2019; sequence parallelism: Korthikanti et al. 2022).
 //
-// Outside such a part a rank holds all rows, the same on every tensor rank; with sequence
-// parallelism an equal share of the rows each.
+// Outside such a part all rows are replicated on every tensor rank. With sequence parallelism each
+// tensor rank holds an equal share of the rows instead.
 #pragma once
 
 #include "trireme/nn/tape.h"
@@ -16,8 +16,8 @@ struct TensorParallel {
   int size() const { return comm->size(); }
   int rank() const { return comm->rank(); }
   bool splits_rows() const { return sequence && size() > 1; }
-  // Rows that this rank holds outside tensor-parallel parts. `rows` is divisible by size() where
-  // sequence parallelism is on.
+  // The number of rows that this rank holds outside tensor-parallel parts. `rows` must be divisible
+  // by size() if sequence parallelism is on.
   std::int64_t outside_rows(std::int64_t rows) const {
     return splits_rows() ? rows / size() : rows;
   }
@@ -26,13 +26,15 @@ struct TensorParallel {
   }
 };
 
-// Of a parameter that is used outside those parts: every tensor rank holds it, and where the ranks
-// see different rows, their gradients are partial sums.
+// The Copies of a parameter that is used outside tensor-parallel parts. Every tensor rank holds it.
+// With sequence parallelism the ranks see different rows, so their gradients are partial sums.
 Copies outside_copies(const TensorParallel& parallel);
 
-// x (outside rows, C) -> (rows, C). Backward: each rank's partial gradient is added up.
+// Enters a tensor-parallel part: x (outside rows, C) -> (rows, C). The backward sums the ranks'
+// partial gradients.
 Value enter(Tape& tape, const TensorParallel& parallel, const Value& x);
-// Adds up each rank's partial x (rows, C) -> (outside rows, C). Backward: the gradient of all rows.
+// Leaves a tensor-parallel part: sums the ranks' partial x (rows, C) -> (outside rows, C). May sum
+// in place. The backward gathers the gradient of all rows.
 Value leave(Tape& tape, const TensorParallel& parallel, const Value& x);
 
 }  // namespace trireme::nn

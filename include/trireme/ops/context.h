@@ -1,4 +1,4 @@
-// What every operation needs: where it runs, its memory, and what changes from step to step.
+// What every operation needs: the device and stream, memory, and the values that change each step.
 #pragma once
 
 #include <cstdint>
@@ -11,23 +11,23 @@
 namespace trireme::ops {
 
 class MatmulEngine;     // src/ops: the library behind ops::matmul
-class AttentionEngine;  // and one behind ops::attention
+class AttentionEngine;  // src/ops: the library behind ops::attention
 
-// What changes from step to step, read by operations from device memory and never passed by value,
-// so that a whole step can be captured and replayed.
+// The values that change from step to step. Operations read them from device memory and never take
+// them by value, so that a whole step can be captured and replayed.
 struct StepState {
   std::int64_t step = 0;         // counts from 1, skipped steps too
-  std::int64_t updates = 0;      // of the weights, this step's included: the t of AdamW
-  std::uint64_t random_key = 0;  // of this step's dropout draws
+  std::int64_t updates = 0;      // updates of the weights, with this step's: the t of AdamW
+  std::uint64_t random_key = 0;  // the key of this step's dropout draws
   float learning_rate = 0.0f;
   float gradient_scale = 1.0f;  // 1 / targets of the step
   float clip_factor = 1.0f;     // min(1, clip / norm)
-  float loss_scale = 1.0f;      // the loss's gradient is multiplied by it, the weights' divided
-  std::int32_t good_steps = 0;  // with this loss scale, finite ones: see update_loss_scale
-  std::int32_t finite = 1;      // 0: the optimizer leaves everything as it is
+  float loss_scale = 1.0f;      // multiplies the loss's gradient; the weights' is divided by it
+  std::int32_t good_steps = 0;  // finite steps with this loss scale: see update_loss_scale
+  std::int32_t finite = 1;      // 0: the optimizer changes nothing
 };
 
-// What the host says of a step. The rest of the state stays as operations left it.
+// The part of StepState that the host sets for each step. The rest stays as operations left it.
 struct StepInputs {
   std::int64_t step = 0;
   std::uint64_t random_key = 0;
@@ -35,68 +35,70 @@ struct StepInputs {
   float gradient_scale = 1.0f;
 };
 
-// Passed by reference through a step. One context serves one stream; operations of one context run
-// in order. On a CPU an operation is done when it returns.
+// Passed by reference through a step. One context serves one stream, and its operations run in
+// order. On a CPU an operation is done when it returns.
 struct Context {
   Device device;
   Stream stream;
   std::shared_ptr<Allocator> allocator;
-  // Of the host, for what is copied to the device or comes from it: pinned. On a CPU the allocator.
+  // Allocates pinned host memory for copies to and from the device. On a CPU it is `allocator`.
   std::shared_ptr<Allocator> host_allocator;
-  std::shared_ptr<cuda::Runtime> cuda;  // of a GPU's context
+  std::shared_ptr<cuda::Runtime> cuda;  // null on a CPU
   std::shared_ptr<MatmulEngine> matmul;
-  std::shared_ptr<AttentionEngine> attention;  // none: our own kernels compute every shape
+  std::shared_ptr<AttentionEngine> attention;  // null: our own kernels compute every shape
   std::shared_ptr<StepState> step_state;       // in device memory: see write_step_state
-  int threads = 1;       // that operations on a CPU use
-  int host_threads = 1;  // that the host uses for a GPU: see host_parallel
+  int threads = 1;                             // threads of an operation on a CPU
+  int host_threads = 1;  // threads of the host if the device is a GPU: see host_parallel
 
   Tensor allocate(const Shape& shape, DType dtype, MemoryUse use = MemoryUse::kActivations) {
     return Tensor::allocate(*allocator, stream, shape, dtype, use);
   }
-  // Memory that the host may read and write.
+  // Allocates memory that the host may read and write.
   Tensor allocate_host(const Shape& shape, DType dtype,
                        MemoryUse use = MemoryUse::kActivations) const {
     return Tensor::allocate(*host_allocator, Stream(), shape, dtype, use);
   }
 };
 
-// The same elements where operations of the context read them: the tensor itself on a CPU; on a GPU
-// a copy, queued on the context's stream, after which the host must not write to a tensor of
-// allocate_host any more.
+// Returns the elements of `host` in memory that operations of the context can read. On a CPU that
+// is `host` itself. On a GPU it is a copy, queued on the context's stream; after the call the host
+// must no longer write to a tensor of allocate_host.
 Tensor to_device(Context& ctx, const Tensor& host);
 
-// Work of the host itself, beside operations: calls body(begin, end) for ranges of `grain` items
+// For work on the host that is not an operation: calls body(begin, end) for ranges of `grain` items
 // that cover [0, count), on all threads of the rank. The body must not throw.
 void host_parallel(const Context& ctx, std::int64_t count, std::int64_t grain,
                    const std::function<void(std::int64_t begin, std::int64_t end)>& body);
 
-// Memory for the state on the allocator's device, contents undefined.
+// Allocates a state on the allocator's device. Its contents are undefined.
 std::shared_ptr<StepState> make_step_state(Allocator& allocator, const Stream& stream);
-// Brings a state to where operations read it, behind the work that the stream holds: on a CPU it
-// may as well be written in place, on a GPU only so.
+// Writes the state that operations read, in stream order. On a GPU the host writes the state only
+// with these two functions; on a CPU it may also write it in place.
 void write_step_state(Context& ctx, const StepState& state);
 void write_step_inputs(Context& ctx, const StepInputs& inputs);
-// What operations left there. Waits for the stream.
+// Returns the state as operations left it. Waits for the stream.
 StepState read_step_state(Context& ctx);
-// The same without a wait: what the work that the stream holds leaves there arrives in `to`, of the
-// host, with the stream. At once on a CPU.
+// The same without waiting: queues a copy of the state to `to`, in host memory, in stream order. On
+// a CPU it copies at once.
 void queue_step_state_read(Context& ctx, StepState* to);
 
-// A CPU context with its own allocator; sets OpenMP's thread count for the calling thread.
+// Makes a CPU context with an allocator of its own. Sets OpenMP's thread count for the calling
+// thread.
 Context make_cpu_context(int threads);
 
-// A context on a GPU, which becomes the calling thread's: a stream of its own, which lives until
-// the last block of the context's allocator is back, device memory, cuBLASLt, and a state of a
-// fresh run. tf32: products of fp32 round their operands to TF32. CudaError where the device or
-// cuBLASLt is not to be had; waits for the device.
+// Makes a context on a GPU and makes that GPU the calling thread's current device. The context has
+// device memory, cuBLASLt, cuDNN's attention if it is available, the StepState of a fresh run, and
+// a stream of its own, which lives until the last block of the context's allocator is freed. tf32:
+// fp32 products round their operands to TF32. Waits for the device. Throws CudaError if the device
+// or cuBLASLt is not available.
 Context make_cuda_context(std::shared_ptr<cuda::Runtime> runtime, int device, bool tf32 = false);
 
-// The matrix-product library in use for a type on this device, and why, in one line
-// ("oneDNN 2.6.3 (AVX-512)"); for `trireme version`.
+// The matrix-product library that is used for a type on this device, and why, in one line
+// ("oneDNN 2.6.3 (AVX-512)"). For `trireme version`.
 std::string_view matmul_description(const Context& ctx, DType dtype);
 
-// The instruction set that all other operations run on ("AVX-512", "CUDA"); it decides bits, so a run
-// records it. TRIREME_ISA=baseline|avx2|avx512 in the environment asks for a lesser one.
+// The instruction set of all other operations ("AVX-512", "CUDA"). It affects the bits of results,
+// so a run records it. TRIREME_ISA=baseline|avx2|avx512 in the environment asks for a lesser one.
 std::string_view instruction_set(const Context& ctx);
 
 }  // namespace trireme::ops

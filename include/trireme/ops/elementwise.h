@@ -1,14 +1,14 @@
-// Operations element by element. All tensors of a call have as many elements; types fp32, bf16
-// or fp16, arithmetic in fp32.
+// Elementwise operations. All tensors of a call have the same number of elements, unless shapes say
+// otherwise. Types are fp32, bf16 or fp16; arithmetic is in fp32.
 #pragma once
 
 #include "trireme/ops/context.h"
 
 namespace trireme::ops {
 
-// Also for fp64.
+// x = value. Also for fp64.
 void fill(Context& ctx, const Tensor& x, float value);
-// y = x, converted to y's type (rounds to nearest even). Same type: a plain copy.
+// y = x, converted to y's type (rounds to nearest even). A plain copy if the types are equal.
 void cast(Context& ctx, const Tensor& x, const Tensor& y);
 // y = a + b; y may be a or b.
 void add(Context& ctx, const Tensor& a, const Tensor& b, const Tensor& y);
@@ -16,7 +16,7 @@ void add(Context& ctx, const Tensor& a, const Tensor& b, const Tensor& y);
 void scale(Context& ctx, const Tensor& x, float factor);
 // x (rows, columns) += bias (columns).
 void add_bias(Context& ctx, const Tensor& x, const Tensor& bias);
-// sums (columns), fp32, += column sums of x (rows, columns), in fixed order.
+// sums (columns), fp32, += the column sums of x (rows, columns), added in a fixed order.
 void add_column_sums(Context& ctx, const Tensor& x, const Tensor& sums);
 
 // GELU, tanh form (Hendrycks and Gimpel 2016): y = x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))).
@@ -24,13 +24,13 @@ void gelu(Context& ctx, const Tensor& x, const Tensor& y);
 // dx = dy * gelu'(x); dx may be dy.
 void gelu_backward(Context& ctx, const Tensor& x, const Tensor& dy, const Tensor& dx);
 
-// SwiGLU (Shazeer 2020): gate_up (rows, 2 * width) holds gate and up side by side;
+// SwiGLU (Shazeer 2020): a row of gate_up (rows, 2 * width) holds gate, then up.
 // y (rows, width) = gate * sigmoid(gate) * up.
 void swiglu(Context& ctx, const Tensor& gate_up, const Tensor& y);
 // dgate_up may be gate_up.
 void swiglu_backward(Context& ctx, const Tensor& gate_up, const Tensor& dy, const Tensor& dgate_up);
 
-// Where element (row, column) of a dropout sits, independent of ranks and micro-batches: row i is
+// The place of a dropout's rows in the data, independent of ranks and micro-batches: row i is
 // position (first_row + i) % length of sample samples[(first_row + i) / length].
 struct DropoutPlace {
   std::uint32_t layer = 0;  // tells the dropouts of a model apart
@@ -38,9 +38,9 @@ struct DropoutPlace {
   std::int64_t length = 1;  // positions per sample
   Tensor samples;           // int64, global sample numbers of the micro-batch
 };
-// y = x / (1 - rate) where a Philox draw of (StepState::random_key, layer, sample, position,
-// column) exceeds rate, else 0. x, y (rows, columns); y may be x. The same call is its own
-// backward: dx from dy.
+// y = x / (1 - rate) if the Philox draw of (StepState::random_key, layer, sample, position, column)
+// exceeds rate, else 0. x, y (rows, columns); y may be x. The same call is its own backward: it
+// makes dx from dy.
 void dropout(Context& ctx, const Tensor& x, float rate, const DropoutPlace& place, const Tensor& y);
 
 }  // namespace trireme::ops

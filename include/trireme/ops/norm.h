@@ -9,17 +9,18 @@ namespace trireme::ops {
 // backward. bias may be undefined.
 void layer_norm(Context& ctx, const Tensor& x, const Tensor& weight, const Tensor& bias,
                 float epsilon, const Tensor& y, const Tensor& mean, const Tensor& rstd);
-// The same of sum (rows, C) = x + branch, rounded to sum's type: the bits are those of ops::add and
-// layer_norm one after the other, in one pass over memory.
+// sum (rows, C) = x + branch, rounded to sum's type, and the layer norm of sum, in one pass over
+// memory. The bits are those of ops::add followed by layer_norm.
 void add_layer_norm(Context& ctx, const Tensor& x, const Tensor& branch, const Tensor& weight,
                     const Tensor& bias, float epsilon, const Tensor& sum, const Tensor& y,
                     const Tensor& mean, const Tensor& rstd);
-// dx = the gradient by x, plus `residual`, what else goes to x, where it is defined: added in fp32
-// and rounded once. dx may be residual.
+// dx = the gradient of x through the norm, plus `residual`, x's gradient from elsewhere, if that is
+// defined. They are added in fp32 and rounded once. dx may be residual.
 void layer_norm_backward_input(Context& ctx, const Tensor& dy, const Tensor& x,
                                const Tensor& weight, const Tensor& mean, const Tensor& rstd,
                                const Tensor& residual, const Tensor& dx);
-// dweight (C) and dbias (C), fp32, are added to, in an order that does not follow the thread count.
+// Adds to dweight (C) and dbias (C), fp32, in an order that does not depend on the number of
+// threads. dbias may be undefined.
 void layer_norm_backward_weight(Context& ctx, const Tensor& dy, const Tensor& x, const Tensor& mean,
                                 const Tensor& rstd, const Tensor& dweight, const Tensor& dbias);
 
@@ -27,7 +28,7 @@ void layer_norm_backward_weight(Context& ctx, const Tensor& dy, const Tensor& x,
 // saved.
 void rms_norm(Context& ctx, const Tensor& x, const Tensor& weight, float epsilon, const Tensor& y,
               const Tensor& rstd);
-// As the namesakes of layer norm.
+// As the layer norm functions of the same names.
 void add_rms_norm(Context& ctx, const Tensor& x, const Tensor& branch, const Tensor& weight,
                   float epsilon, const Tensor& sum, const Tensor& y, const Tensor& rstd);
 void rms_norm_backward_input(Context& ctx, const Tensor& dy, const Tensor& x, const Tensor& weight,

@@ -1,5 +1,5 @@
-// Optimizer steps on flat fp32 shards. All read learning rate, scales and the finite flag from the
-// context's StepState; with finite == 0 they change nothing.
+// Optimizer steps on flat fp32 shards. They read the learning rate, the scales and the finite flag
+// from the context's StepState, and change nothing if finite == 0.
 #pragma once
 
 #include "trireme/ops/context.h"
@@ -10,9 +10,10 @@ struct AdamW {
   float beta1 = 0.9f, beta2 = 0.95f, epsilon = 1e-8f;
   float weight_decay = 0.0f;
 };
-// Loshchilov and Hutter 2019, with StepState::updates as its t. g = gradient * gradient_scale / loss_scale * clip_factor; master,
-// exp_avg, exp_avg_sq and gradient are fp32 (n); weights (n), fp32, bf16 or fp16, receives the new
-// master values (it may be master itself).
+// Loshchilov and Hutter 2019, with StepState::updates as t and
+// g = gradient * gradient_scale / loss_scale * clip_factor. master, exp_avg, exp_avg_sq and
+// gradient are fp32 (n). weights (n), fp32, bf16 or fp16, receives the new master values; it may be
+// master itself.
 void adamw_step(Context& ctx, const AdamW& rule, const Tensor& master, const Tensor& gradient,
                 const Tensor& exp_avg, const Tensor& exp_avg_sq, const Tensor& weights);
 
@@ -21,25 +22,25 @@ struct Sgd {
   float weight_decay = 0.0f;  // decoupled, as in AdamW
 };
 // velocity = momentum * velocity + g; master -= learning_rate * (velocity + weight_decay * master).
-// velocity may be undefined where momentum is 0.
+// velocity may be undefined if momentum is 0.
 void sgd_step(Context& ctx, const Sgd& rule, const Tensor& master, const Tensor& gradient,
               const Tensor& velocity, const Tensor& weights);
 
-// sum (1) fp64 += the squares of x (n) fp32, in double, split in a way that does not follow the
-// thread count. NaN and infinity show in the sum.
+// sum (1) fp64 += the squares of x (n) fp32, in double, in an order that does not depend on the
+// number of threads. NaN and infinity in x make the sum not finite.
 void add_sum_of_squares(Context& ctx, const Tensor& x, const Tensor& sum);
 
-// From the sum of the squares of all gradients (1) fp64: norm (1) fp64 = sqrt(sum) *
-// gradient_scale / loss_scale. Sets StepState::finite, and clip_factor = min(1, clip / norm); clip
-// 0 leaves the norm as it is. Where the norm is finite, counts the update that the optimizer makes
-// next in StepState::updates.
+// sum (1) fp64 is the sum of the squares of all gradients. Sets norm (1) fp64 = sqrt(sum) *
+// gradient_scale / loss_scale, StepState::finite = whether the norm is finite, and
+// StepState::clip_factor = min(1, clip / norm), or 1 if clip is 0 (no clipping). If the norm is
+// finite, adds 1 to StepState::updates for the update that the optimizer makes next.
 void finish_gradient_norm(Context& ctx, const Tensor& sum, float clip, const Tensor& norm);
 
-// Dynamic loss scaling (Micikevicius et al., "Mixed precision training", 2018). fp16 ends at 65504
-// and at 6e-8, so the loss's gradient goes back through the model multiplied by a scale that is
-// searched for. Losses are sums over tokens, each of which has a gradient of at most 1 by a logit,
-// so the scale is that of a token's loss: a scale of 2^15 here is one of 2^15 x tokens where losses
-// are means.
+// Dynamic loss scaling (Micikevicius et al., "Mixed precision training", 2018). fp16 reaches from
+// 6e-8 to 65504, so the backward multiplies the loss's gradient by a scale, and update_loss_scale
+// searches for a good one. Losses here are sums over tokens, and a token's gradient by a logit is
+// at most 1, so the scale applies to the loss of one token: a scale of 2^15 here corresponds to
+// 2^15 x tokens in programs whose losses are means.
 struct LossScaling {
   float initial = 1024.0f;  // small models overflow between 2^12 and 2^14 at their first steps
   float smallest = 1.0f;
@@ -49,8 +50,8 @@ struct LossScaling {
   static LossScaling fixed(float scale) { return {scale, scale, scale}; }
   bool is_fixed() const { return smallest == largest; }
 };
-// Behind the optimizer: halves StepState::loss_scale, not below `smallest`, where the step was not
-// finite; doubles it, not above `largest`, when it has been good for `interval` steps.
+// Call it after the optimizer. Halves StepState::loss_scale, not below `smallest`, if the step was
+// not finite. Doubles it, not above `largest`, after `interval` finite steps with the same scale.
 void update_loss_scale(Context& ctx, const LossScaling& rule);
 
 }  // namespace trireme::ops

@@ -10,11 +10,11 @@
 
 namespace trireme::optim {
 
-// Flat memory of one group of parameters, or this rank's share of it; all (n).
+// The flat memory of one group of parameters, or this rank's share of it. All tensors are (n).
 struct FlatShard {
   Tensor master;    // fp32
   Tensor gradient;  // fp32
-  Tensor weights;   // compute type; master itself for fp32
+  Tensor weights;   // compute type; the master tensor itself if that is fp32
   bool decay = true;
 };
 
@@ -31,14 +31,15 @@ struct OptimizerConfig {
 class Optimizer {
  public:
   virtual ~Optimizer() = default;
-  // One step on every shard, as the context's StepState says.
+  // Updates every shard by one step, with the values of the context's StepState.
   virtual void step(ops::Context& ctx) = 0;
-  // What it remembers of shard i, by name ("exp_avg"), each like the shard: for checkpoints.
+  // The optimizer state of a shard, by name ("exp_avg"). Each tensor has the shape of the shard.
+  // For checkpoints.
   using States = std::vector<std::pair<std::string, Tensor>>;
   virtual const States& states(std::size_t shard) const = 0;
 };
 
-// State starts at zero.
+// Makes an optimizer whose state is zero.
 std::unique_ptr<Optimizer> make_optimizer(const OptimizerConfig& config, ops::Context& ctx,
                                           std::vector<FlatShard> shards);
 

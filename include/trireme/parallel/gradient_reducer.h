@@ -11,34 +11,34 @@
 namespace trireme::parallel {
 
 // A group is complete when each of its parameters has received its contributions from every
-// micro-batch of the step. Then partial sums are added up within the replica, and after them the
-// whole group over the data dimension. Groups enter the data dimension in the order in which they
-// were completed, which is the same on all replicas. On GPUs those with partial sums wait for the
-// end of the backward pass: the ranks of a replica complete them at different places of their
-// passes, and hosts must enter operations of several communicators in an order that timing does not
-// decide (src/comm/README.md).
+// micro-batch of the step. Then its partial sums are added up within the replica, and after that
+// the whole group is reduced over the data dimension. These reductions start in the order in which
+// the groups were completed, which is the same on all replicas. On GPUs the groups with partial
+// sums wait for the end of the backward pass: the ranks of a replica complete them at different
+// points of their passes, and hosts must enter operations of several communicators in an order that
+// does not depend on timing (src/comm/README.md).
 //
-// The ranks of a replica that hold copies of a parameter reduce it over the data dimension each in
-// a communicator of its own. Where these do not fix the order of sums (NCCL, MPI's own algorithms),
-// the results may differ in the last bits and the copies would drift apart. There the first holder
-// hands its gradient on to the others when all is reduced.
+// Each rank of a replica that holds a copy of a parameter reduces it over the data dimension in its
+// own communicator. If these communicators do not fix the order of sums (NCCL, MPI's own
+// algorithms), the results may differ in the last bits and the copies would drift apart. Then the
+// first holder broadcasts its gradient to the other holders after all reductions.
 class GradientReducer : public nn::GradientListener {
  public:
   GradientReducer(ops::Context& ctx, const Stage& stage);
 
-  // Zeroes the gradients. `micro_batches` is this replica's share, which may differ by one between
-  // replicas.
+  // Sets the gradients to zero. `micro_batches` is this replica's share, which may differ by one
+  // between replicas.
   void begin_step(int micro_batches);
   void contributed(const nn::Parameter& parameter) override;
-  // Waits until all gradients are sums over all ranks. Throws InternalError if a group is
-  // incomplete.
+  // Reduces what is left, and waits until all gradients are sums over all ranks (on a GPU the
+  // context's stream waits). Throws InternalError if a group is incomplete.
   void finish_step();
 
  private:
   struct Group {
     nn::FlatGroup* flat;
     int uses;          // contributions per micro-batch
-    bool has_partial;  // some parameter has partial sums within the replica
+    bool has_partial;  // a parameter's gradients are partial sums: see Copies
     int missing = 0;   // contributions still to come in this step
     std::vector<Work> partial;
   };
@@ -52,7 +52,8 @@ class GradientReducer : public nn::GradientListener {
 
   void find_copied();
   void start_partial(Group& group);
-  // Sends complete groups whose partial sums are done into the data dimension; with `wait`, all.
+  // Starts the reduction over the data dimension of complete groups whose partial sums are done.
+  // With `wait` it waits for partial sums and starts all of them.
   void advance(bool wait);
 
   ops::Context& ctx_;
@@ -62,11 +63,11 @@ class GradientReducer : public nn::GradientListener {
   std::deque<Group*> waiting_;
   std::vector<Group*> late_;
   std::vector<Work> reducing_;
-  std::vector<Copied> copied_;  // to be handed on; none where the order of sums is fixed
+  std::vector<Copied> copied_;  // to be broadcast; empty if the order of sums is fixed
 };
 
-// Sum of the squares of all gradients of the model, each counted once, in sum (1) fp64, on every
-// rank. Collective over the model's ranks (pipeline x tensor).
+// Collective over the model's ranks (pipeline x tensor). Sets sum (1) fp64, on every rank, to the
+// sum of the squares of all gradients of the model, each counted once.
 void sum_of_squared_gradients(ops::Context& ctx, const Stage& stage, const Tensor& sum);
 
 }  // namespace trireme::parallel

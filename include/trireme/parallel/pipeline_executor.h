@@ -1,4 +1,4 @@
-// Runs a pipeline schedule: the only place that knows how micro-batches move through the stages.
+// Runs pipeline schedules. Only this class knows how micro-batches move through the stages.
 #pragma once
 
 #include <span>
@@ -13,13 +13,14 @@ class PipelineExecutor {
  public:
   PipelineExecutor(ops::Context& ctx, const Stage& stage) : ctx_(ctx), stage_(stage) {}
 
-  // Forward and backward of every micro-batch, in the order of `schedule` (one made for this many
-  // stages and micro-batches). Collective over the pipeline. Gradients add up in the parameters;
-  // losses in each micro-batch's loss_sum, on the last stage.
+  // Collective over the pipeline. Runs forward and backward of every micro-batch in the order of
+  // `schedule`, which must be made for this number of stages and micro-batches. Gradients add up in
+  // the parameters, losses in each micro-batch's loss_sum on the last stage.
   void train(const PipelineSchedule& schedule, std::span<const nn::MicroBatch> batches,
              nn::GradientListener& listener);
 
-  // Forward alone. Returns what the last block returned, by micro-batch; empty on the other stages.
+  // Collective over the pipeline. Runs the forward alone. On the last stage it returns what the
+  // last block returned for each micro-batch; on other stages the result has no meaning.
   std::vector<nn::Values> forward(std::span<const nn::MicroBatch> batches);
 
  private:

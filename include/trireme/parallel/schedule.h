@@ -1,5 +1,5 @@
-// Pipeline schedules as data: what every stage computes and sends, in order. A schedule is a
-// function of (stages, micro-batches); a checker proves it; one executor runs them all.
+// Pipeline schedules as data: what every stage computes and sends, in order. A function of (stages,
+// micro-batches) makes a schedule, a checker proves it correct, and one executor runs them all.
 #pragma once
 
 #include <string>
@@ -7,13 +7,13 @@
 
 namespace trireme::parallel {
 
-// A value that crosses a stage boundary: the output of a micro-batch's forward, on its way to the
-// next stage, or the gradient of a micro-batch's input, on its way to the stage before.
+// A value that crosses a stage boundary: the output of a micro-batch's forward, which goes to the
+// next stage, or the gradient of a micro-batch's input, which goes to the stage before.
 struct PipelineMessage {
   enum class Payload { kActivation, kGradient };
   Payload payload;
   int micro_batch;
-  int chunk;  // of the stage that produced it
+  int chunk;  // the chunk of the producing stage that made it
   int peer;   // the other stage: the receiver of a send, the sender of a receive
 
   bool operator==(const PipelineMessage&) const = default;
@@ -27,16 +27,16 @@ struct PipelineStep {
     kExchange,        // all sends and receives as one fused operation: none waits for another
   };
   Kind kind;
-  int micro_batch = 0;                           // of a computation
-  int chunk = 0;                                 // of a computation
-  std::vector<PipelineMessage> sends, receives;  // of an exchange
+  int micro_batch = 0;                           // for a computation
+  int chunk = 0;                                 // for a computation
+  std::vector<PipelineMessage> sends, receives;  // for an exchange
 
   bool operator==(const PipelineStep&) const = default;
 };
 
-// The steps of each stage. With several chunks a stage holds several runs of blocks (interleaved
-// schedules): chunk c of stage s is run c * stages + s of the model, whose output goes to the next
-// run. Where the next run is on the same stage the value stays there, without a message.
+// The steps of each stage. With several chunks (interleaved schedules) a stage holds several runs
+// of blocks: chunk c of stage s is run c * stages + s of the model. The output of a run goes to the
+// next run. If the next run is on the same stage, the value stays there and no message is sent.
 //
 // A plain backward is a kBackwardInput directly followed by the kBackwardWeight of the same
 // micro-batch and chunk; an executor may do both in one sweep.
@@ -52,24 +52,26 @@ struct PipelineSchedule {
 // holds all micro-batches. stages >= 1, micro_batches >= 1; micro-batches may be fewer than stages.
 PipelineSchedule gpipe_schedule(int stages, int micro_batches);
 
-// One forward, one backward in turn once the pipeline is full (Narayanan et al., "PipeDream-Flush",
-// in "Memory-Efficient Pipeline-Parallel DNN Training", 2021): the bubble of GPipe, but stage s
-// holds at most stages - s micro-batches.
+// 1F1B: once the pipeline is full, one forward and one backward alternate (Narayanan et al.,
+// "PipeDream-Flush", in "Memory-Efficient Pipeline-Parallel DNN Training", 2021). It has the bubble
+// of GPipe, but stage s holds at most stages - s micro-batches.
 PipelineSchedule one_f_one_b_schedule(int stages, int micro_batches);
 
-// Forwards alone, for evaluation and generation.
+// Forward passes only, for evaluation and generation.
 PipelineSchedule forward_schedule(int stages, int micro_batches);
 
-// By the name that grid.schedule takes: "gpipe" or "1f1b". Throws ConfigError for another.
+// Makes the schedule with a name of grid.schedule: "gpipe" or "1f1b". Throws ConfigError for other
+// names.
 PipelineSchedule make_pipeline_schedule(const std::string& name, int stages, int micro_batches);
 
-// Puts the exchanges into a schedule that lists computations only: between two computations one
+// Inserts the exchanges into a schedule that lists computations only. Between two computations one
 // exchange sends what the first produced and receives what the second needs. So two neighbours that
-// swap an activation for a gradient meet in one fused operation, and rendezvous sends suffice.
-// A backward-input and the backward-weight that directly follows it stay together.
+// exchange an activation and a gradient do it in one fused operation, and the schedule is free of
+// deadlock even with rendezvous sends. No exchange goes between a backward-input and the
+// backward-weight of the same micro-batch that directly follows it.
 void insert_exchanges(PipelineSchedule& schedule);
 
-// What a computation takes, in any unit of time.
+// The time that a computation takes, in any unit.
 struct StepCosts {
   double forward = 1;
   double backward_input = 1;
@@ -79,24 +81,24 @@ struct StepCosts {
 
 struct ScheduleReport {
   bool ok = false;
-  std::string problem;  // a sentence on the first problem found; empty where ok
-  // Per stage: the most micro-batches (times chunks) whose forward was run and whose
-  // backward-weight was not yet: those hold activations.
+  std::string problem;  // a sentence about the first problem found; empty if ok
+  // For each stage the peak number of micro-batches (times chunks) that hold activations: those
+  // whose forward has run and whose backward-weight has not.
   std::vector<int> peak_live;
-  double makespan = 0;         // from the first step of any stage to the last, by the costs
-  double bubble_fraction = 0;  // share of stages * makespan in which no stage computes
+  double makespan = 0;         // from the first step of any stage to the end of the last
+  double bubble_fraction = 0;  // the share of stages * makespan in which stages are idle
 };
 
-// Proves that a schedule is complete (each computation of each micro-batch once, in order of
-// dependency; each value that is used was computed here or received, each message goes where it is
-// used) and free of deadlock when sends are rendezvous and lanes are in order: an exchange ends
-// when each of its transfers has met its match, and the k-th send of a lane (from, to) meets the
-// k-th receive. Steps are named by their position from 0. peak_live, makespan and bubble_fraction
-// are set where ok.
+// Proves that a schedule is complete and free of deadlock. Complete: each computation of each
+// micro-batch runs once, after what it depends on; each value that is used was computed on the
+// stage or received; each message goes to a stage that uses it. Free of deadlock: every exchange
+// ends, with rendezvous sends and in-order lanes. An exchange ends when all its transfers are
+// matched, and the k-th send of a lane (from, to) matches the k-th receive. The report numbers
+// steps from 0 and sets peak_live, makespan and bubble_fraction if ok.
 ScheduleReport check_schedule(const PipelineSchedule& schedule, const StepCosts& costs = {});
 
-// What check_schedule finds for peak_live of make_pipeline_schedule(name, stages, micro_batches),
-// without making it.
+// The peak_live that check_schedule reports for make_pipeline_schedule(name, stages,
+// micro_batches), without making the schedule.
 std::vector<int> live_micro_batches(const std::string& name, int stages, int micro_batches);
 
 }  // namespace trireme::parallel

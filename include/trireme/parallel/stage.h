@@ -1,4 +1,5 @@
-// The part of a model that one rank holds: a run of blocks, each split over the tensor dimension.
+// The part of a model that one rank holds: a contiguous run of blocks, each split over the tensor
+// dimension.
 #pragma once
 
 #include <memory>
@@ -14,15 +15,15 @@ struct StageOptions {
   bool sequence_parallel = false;
   DType compute = DType::kF32;
   bool trains = true;  // false for evaluation and generation: no gradients
-  // Of the initial values. None: weights are zero until they are read from a checkpoint, or drawn
-  // by draw_initial_values.
+  // The seed of the initial values. Empty: weights are zero until they are read from a checkpoint
+  // or drawn by draw_initial_values.
   std::optional<std::uint64_t> seed = 1;
 };
 
 class Stage {
  public:
-  // Builds this rank's blocks, with initial values, which depend on the seed alone.
-  // Collective over the grid. Throws ConfigError where the model does not fit the grid.
+  // Collective over the grid. Builds this rank's blocks with their initial values, which depend on
+  // the seed alone. Throws ConfigError if the model does not fit the grid.
   Stage(ops::Context& ctx, const ProcessGrid& grid, const nn::ModelPlan& plan,
         const StageOptions& options);
 
@@ -32,26 +33,28 @@ class Stage {
   bool last() const { return grid_.pipeline_index() == grid_.shape().pipeline - 1; }
 
   void draw_initial_values(ops::Context& ctx, std::uint64_t seed);
-  // Random numbers drawn for initial values so far, by this rank.
+  // The number of random numbers that this rank has drawn for initial values so far.
   std::int64_t drawn() const { return drawn_; }
 
   nn::Values forward(nn::Tape& tape, const nn::MicroBatch& batch, nn::Values in) const;
 
-  // What passes between stages for a micro-batch of batch x length positions.
+  // The tensors that pass between stages for a micro-batch of batch x length positions.
   std::vector<nn::BoundaryTensor> boundary(std::int64_t batch, std::int64_t length) const;
 
   const ProcessGrid& grid() const { return grid_; }
   const StageOptions& options() const { return options_; }
   std::int64_t width() const { return width_; }
-  // Of the context that it was built with: orders all use of the parameters.
+  // The stream of the context that the stage was built with. All use of the parameters is in its
+  // order.
   const Stream& stream() const { return stream_; }
-  // Of all blocks here, in block order.
+  // The groups of all blocks of this stage, in block order.
   const std::vector<nn::FlatGroup*>& groups() const { return groups_; }
   std::vector<nn::Parameter*> parameters() const;
 
  private:
-  // The gradients of each group, in the order of groups_; undefined tensors where nothing trains.
-  // Collective over the data dimension and the stages that share the tied parameter.
+  // Collective over the data dimension and the stages that share the tied parameter. Allocates the
+  // gradients of the groups and returns them in the order of groups_. They are undefined if the
+  // stage does not train.
   Tensors allocate_gradients(ops::Context& ctx) const;
 
   const ProcessGrid& grid_;
@@ -60,7 +63,7 @@ class Stage {
   std::int64_t width_;
   std::int64_t drawn_ = 0;
   std::vector<int> bounds_;
-  std::unique_ptr<Communicator> tied_;  // the stages that hold the tied parameter
+  std::unique_ptr<Communicator> tied_;  // the stages that share the tied parameter, or null
   std::vector<std::unique_ptr<nn::Block>> blocks_;
   std::vector<nn::FlatGroup*> groups_;
 };

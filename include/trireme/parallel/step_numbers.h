@@ -1,4 +1,4 @@
-// Numbers that a device adds up for the host, which gets them when they arrive.
+// Numbers that a device computes for the host, copied to the host without making it wait.
 #pragma once
 
 #include <memory>
@@ -9,29 +9,30 @@
 
 namespace trireme::parallel {
 
-// The sums of losses of micro-batches, and what the optimizer leaves, on their way to the host. On
-// a CPU they are there at once.
+// The loss sums of micro-batches and the results of the optimizer, in flight to the host. On a CPU
+// they are there at once.
 class StepNumbers {
  public:
   StepNumbers() = default;
 
-  // Queues the copies behind the work that the context's stream holds. `norm`: (1) fp64, of the
-  // gradients; undefined where no optimizer ran.
+  // Queues the copies on the context's stream. `norm`: (1) fp64, the norm of the gradients;
+  // undefined if no optimizer ran.
   StepNumbers(ops::Context& ctx, std::span<const nn::MicroBatch> batches,
               const Tensor& norm = Tensor());
 
-  // Blocks the host until they are there; before that the others say nothing true.
+  // Blocks the host until the numbers have arrived. Before that the functions below, except
+  // has_optimizer(), return nothing meaningful.
   void wait() const;
-  double add_losses_to(double sum) const;  // micro-batch after micro-batch
+  double add_losses_to(double sum) const;  // adds the micro-batches in order
   bool has_optimizer() const { return norm_.defined(); }
   double gradient_norm() const;
-  const ops::StepState& state() const;  // as the step leaves it: the next one's loss scale
+  const ops::StepState& state() const;  // after the step: with the next step's loss scale
 
  private:
   void queue_optimizer(ops::Context& ctx, const Tensor& norm);
 
   Tensor losses_, norm_;                // fp64, on the host
-  Buffer state_;                        // on the host: a StepState
+  Buffer state_;                        // a StepState, on the host
   std::shared_ptr<cuda::Event> event_;  // none on a CPU
 };
 

@@ -1,4 +1,4 @@
-// One optimizer step over the whole grid: the part of training that is neither data nor
+// One optimizer step over the whole grid: the part of training without reading data and without
 // bookkeeping.
 #pragma once
 
@@ -17,9 +17,10 @@ struct StepOptions {
   StageOptions stage;
   optim::OptimizerConfig optimizer;
   float clip = 0.0f;              // largest global gradient norm; 0: no clipping
-  std::string schedule = "1f1b";  // of the pipeline: as grid.schedule
+  std::string schedule = "1f1b";  // of the pipeline: a name of grid.schedule
   ops::LossScaling loss_scaling = ops::LossScaling::fixed(1.0f);
-  // On a GPU: steps become a CUDA graph, for which their micro-batches must be of the same shapes.
+  // On a GPU: steps are captured as a CUDA graph. The micro-batches of all steps must then have the
+  // same shapes.
   bool cuda_graphs = false;
 };
 
@@ -28,9 +29,9 @@ struct StepResult {
   double loss = 0.0;           // mean over the targets of the global batch
   double gradient_norm = 0.0;  // before clipping
   std::int64_t targets = 0;
-  bool finite = true;       // false: the step changed nothing but, perhaps, the loss scale
+  bool finite = true;       // false: the step was skipped; at most the loss scale changed
   double loss_scale = 1.0;  // for the next step
-  bool stop = false;        // some rank wants to stop after this step
+  bool stop = false;        // a rank wants to stop after this step
 };
 
 struct EvaluationResult {
@@ -38,36 +39,37 @@ struct EvaluationResult {
   std::int64_t targets = 0;
 };
 
-// Micro-batches of a step, dealt to the data replicas as evenly as possible: replica d has
-// [first, first + count).
+// A replica's share of the micro-batches of a step: [first, first + count). Shares are as even as
+// possible.
 struct MicroBatchShare {
   int first = 0;
   int count = 0;
 };
 MicroBatchShare share_of(int micro_batches, int replicas, int replica);
 
-// Forward alone over this replica's `count` micro-batches, which may be none; `make` makes the
-// i-th. Equal on every rank. Collective over the grid.
+// Collective over the grid. Runs the forward alone over this replica's `count` micro-batches;
+// `count` may be 0. `make` makes the i-th. Returns the same result, over all replicas, on every
+// rank.
 EvaluationResult evaluate(ops::Context& ctx, const Stage& stage, int count,
                           const std::function<nn::MicroBatch(int i)>& make);
 
-// A step that was queued. On a GPU it is still to be computed; on a CPU it is done.
+// A step that was queued. On a GPU it may still be in flight; on a CPU it is done.
 class QueuedStep {
  public:
   std::int64_t targets() const { return targets_; }  // of the global batch
-  bool stop() const { return stop_; }                // some rank wants to stop after this step
-  // What became of cuda_graphs, for the user, in the step where it did; empty: nothing.
+  bool stop() const { return stop_; }                // a rank wants to stop after this step
+  // A line for the user in the step that settled whether cuda_graphs takes effect; otherwise empty.
   const std::string& news() const { return news_; }
 
-  // Waits until the step is computed. Collective over the grid: all ranks ask for the results of
-  // their steps at the same places. `grid`: of the TrainerStep.
+  // Collective over the grid: all ranks must ask for the results of their steps at the same points.
+  // Waits until the step is computed. `grid`: the grid of the TrainerStep.
   StepResult result(const ProcessGrid& grid) const;
 
  private:
   friend class TrainerStep;
   std::int64_t targets_ = 0;
   bool stop_ = false;
-  bool counts_loss_ = false;  // this rank speaks for its replica
+  bool counts_loss_ = false;  // this rank contributes its replica's loss
   std::string news_;
   StepNumbers numbers_;
 };
@@ -76,24 +78,24 @@ class StepCapture;  // src/parallel
 
 class TrainerStep {
  public:
-  // Collective over the grid. `ctx` outlives this object; its StepState is as at the beginning of a
-  // run from now on.
+  // Collective over the grid. `ctx` must outlive this object. Resets its StepState to the beginning
+  // of a run.
   TrainerStep(ops::Context& ctx, const ProcessGrid& grid, const nn::ModelPlan& plan,
               const StepOptions& options);
   ~TrainerStep();
 
-  // `mine` is this replica's share, the same on all ranks of the replica; `step` counts from 1.
-  // Collective over the grid.
-  // `wants_stop` reaches every rank as QueuedStep::stop, at no cost of its own.
-  // The host waits for other hosts, never for a GPU. What the GPU is given follows from shapes and
-  // addresses alone: step, learning rate, random key and number of targets go through the
-  // StepState, which is written first, and a step whose gradients are not finite is skipped on the
-  // GPU. So with cuda_graphs the first step is queued as it is, and the later ones replay the
-  // second: the same bits.
+  // Collective over the grid. Queues one step. `mine` is this replica's share, the same on all
+  // ranks of the replica; `step` counts from 1. If `wants_stop` is true on any rank,
+  // QueuedStep::stop is true on every rank; this costs no extra communication. The host waits for
+  // other hosts, never for a GPU. The work queued on a GPU depends on shapes and addresses alone:
+  // step, learning rate, random key and number of targets go through the StepState, which is
+  // written first, and the GPU itself skips a step whose gradients are not finite. So with
+  // cuda_graphs the first step is queued without capture, the second is captured, and it and all
+  // later ones replay that graph, with the same bits.
   QueuedStep queue(std::span<const nn::MicroBatch> mine, std::int64_t step, float learning_rate,
                    std::uint64_t random_key, bool wants_stop = false);
 
-  // queue() and its result.
+  // queue(), then QueuedStep::result().
   StepResult train(std::span<const nn::MicroBatch> mine, std::int64_t step, float learning_rate,
                    std::uint64_t random_key, bool wants_stop = false);
 
@@ -101,9 +103,9 @@ class TrainerStep {
   const Stage& stage() const { return stage_; }
   const optim::Optimizer& optimizer() const { return *optimizer_; }
 
-  // Gradients of the last step's sum of losses times the loss scale, before division by the
-  // targets, reduced over all copies: train() without the optimizer. For tests and for reports on
-  // gradients.
+  // Collective over the grid. train() without the optimizer: leaves the gradients of the sum of
+  // losses times the loss scale in the parameters, reduced over all copies, not divided by the
+  // number of targets. For tests and for reports on gradients.
   StepResult accumulate(std::span<const nn::MicroBatch> mine, bool wants_stop = false);
 
  private:

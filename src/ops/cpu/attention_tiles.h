@@ -1,5 +1,5 @@
-// What the forward and the backward of attention share: rows of a head as fp32, and the scratch
-// memory of a tile.
+// Code that the forward and the backward of attention share: access to the rows of a head in fp32,
+// and the scratch memory of a tile.
 #pragma once
 
 #include <array>
@@ -28,14 +28,15 @@ struct HeadRows {
   std::int64_t head_size;
 };
 
-// Rows in fp32 whose columns are padded to whole lanes.
+// Rows in fp32. Columns are padded to a multiple of kLane.
 struct Panel {
   const float* data;
   std::int64_t stride;
 };
 
-// Rows `first` to first + count of a head: where they lie, or converted (or padded with zeros) into
-// `buffer` (count * padded(head_size)).
+// Rows [first, first + count) of a head. They are read in place if they are fp32 and need no
+// padding; otherwise they are converted and padded with zeros into `buffer` (count *
+// padded(head_size)).
 Panel read_rows(const HeadRows& rows, std::int64_t first, std::int64_t count, float* buffer);
 // Writes row `row` of a head.
 void write_row(const HeadRows& rows, std::int64_t row, const float* values);
@@ -45,21 +46,21 @@ struct QueryTile {
   std::int64_t first;                 // query number within the sample
   std::int64_t count;                 // queries
   std::int64_t lanes;                 // count, padded
-  std::int64_t keys_begin, keys_end;  // keys that any of them sees
+  std::int64_t keys_begin, keys_end;  // keys that at least one of them sees
   std::int64_t all_from, all_to;      // keys that all of them see: all_from <= key <= all_to
   std::array<std::int32_t, kQueryTile> from, to;
 };
 
-// first_key: that of the sample's first query, or null. `past` keys precede query 0.
+// first_key: the sample's values of it, one for each query, or null. `past` keys precede query 0.
 QueryTile make_query_tile(std::int64_t first, std::int64_t length, std::int64_t past,
                           const std::int32_t* first_key);
 
-// Scores of keys `first_key` on (count of them, rows of `keys`) x the tile's queries, masked:
-// scores (count, lanes) from the scaled and transposed queries (head_size, lanes).
+// Computes the masked scores (count, lanes) of `count` keys from key `first_key` on, the rows of
+// `keys`, with the tile's queries. `queries` (head_size, lanes) are scaled and transposed.
 void score_tile(const QueryTile& tile, std::int64_t head_size, const float* queries,
                 const Panel& keys, std::int64_t first_key, std::int64_t count, float* scores);
 
-// Scratch memory for each thread, cut into pieces of given sizes.
+// Scratch memory for each thread, divided into pieces of the given sizes.
 class ThreadScratch {
  public:
   ThreadScratch(Context& ctx, std::initializer_list<std::int64_t> sizes);

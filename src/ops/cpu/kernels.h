@@ -1,9 +1,9 @@
 // The inner loops of the CPU operations: serial, on fp32, over contiguous ranges. The files in
 // isa/ are compiled once per instruction set, each into a namespace of that name (TRIREME_ISA).
 //
-// Such a file must not define any symbol that the linker could merge with one of another file (an
-// inline function, a template of the standard library): it would carry instructions that the
-// processor may lack into code that runs everywhere. So isa/ includes only headers without code,
+// These files must not define a symbol that the linker could merge with one of another file (an
+// inline function, a template of the standard library). Otherwise instructions that the processor
+// may lack could get into code that runs everywhere. So isa/ includes only headers without code,
 // and everything there is in the namespace of the instruction set.
 #pragma once
 
@@ -11,7 +11,7 @@
 
 namespace trireme::ops::cpu {
 
-// Where a row of a dropout sits; see DropoutPlace.
+// The place of a dropout's row in the data, and its rate; see DropoutPlace.
 struct DropoutRow {
   std::uint64_t key;
   std::uint32_t position;
@@ -55,10 +55,9 @@ struct NormKernels {
 };
 
 struct SoftmaxKernels {
-  // For both, no x exceeds maximum.
-  // The row's maximum and the sum of exp(x - maximum).
+  // Computes the row's maximum and the sum of exp(x - maximum).
   void (*statistics)(const float* x, std::int64_t n, float* maximum, float* sum);
-  // y = exp(x - maximum) / sum.
+  // y = exp(x - maximum) / sum. No x exceeds maximum.
   void (*normalize)(const float* x, float maximum, float sum, float* y, std::int64_t n);
 };
 
@@ -81,11 +80,11 @@ struct UpdateKernels {
   double (*sum_of_squares)(const float* x, std::int64_t n);
 };
 
-// Attention works on tiles of keys x queries, kLane queries at a time side by side.
+// Attention works on tiles (keys, queries), and on kLane queries at a time.
 inline constexpr std::int64_t kLane = 16;
 
-// c (m, n) = a (m, k) * b (k, n), or c += with accumulate. a is read at a[i * a_row + p *
-// a_column]; rows of b and c are contiguous; n is a multiple of kLane.
+// c (m, n) = a (m, k) * b (k, n), or c += a * b with `accumulate`. Element (i, p) of a is
+// a[i * a_row + p * a_column]. Rows of b and c are contiguous. n is a multiple of kLane.
 struct TileProduct {
   std::int64_t m, n, k;
   const float* a;
@@ -97,8 +96,8 @@ struct TileProduct {
   bool accumulate;
 };
 
-// Which keys the queries of a tile may see: key i of the tile (number first + i) is visible to
-// query j where from[j] <= first + i <= to[j].
+// The keys that the queries of a tile may see: query j sees key i of the tile, which has number
+// first + i, if from[j] <= first + i <= to[j].
 struct TileMask {
   std::int64_t first;
   const std::int32_t* from;
@@ -110,17 +109,17 @@ struct AttentionKernels {
   // y (columns, rows_padded) = factor * transpose of x (rows, columns), zero beyond rows.
   void (*transpose)(const float* x, std::int64_t x_row, std::int64_t rows, std::int64_t columns,
                     float factor, float* y, std::int64_t rows_padded);
-  // Scores (keys, queries) that the mask hides become minus infinity.
+  // Sets scores (keys, queries) that the mask hides to minus infinity.
   void (*mask)(const TileMask& mask, float* scores, std::int64_t keys, std::int64_t queries);
-  // Online softmax: scores become exp(score - maximum) with the maximum and sum of each query
-  // brought up to date; rescale receives the factor for what was summed before.
+  // Online softmax: updates the maximum and sum of each query and replaces scores by
+  // exp(score - maximum). rescale receives the factor for what was summed before.
   void (*softmax)(float* scores, std::int64_t keys, std::int64_t queries, float* maximum,
                   float* sum, float* rescale);
-  // scores become weights = exp(score - log_sum), dweights become
+  // Replaces scores by weights = exp(score - log_sum), and dweights by
   // weights * (dweights - delta) * factor.
   void (*softmax_backward)(float* scores, float* dweights, std::int64_t keys, std::int64_t queries,
                            const float* log_sum, const float* delta, float factor);
-  // Row r of x (rows, columns) is multiplied by factors[r].
+  // Multiplies row r of x (rows, columns) by factors[r].
   void (*scale_rows)(float* x, std::int64_t rows, std::int64_t columns, const float* factors);
   float (*dot)(const float* a, const float* b, std::int64_t n);
 };
@@ -134,9 +133,9 @@ struct Kernels {
   const AttentionKernels& attention;
 };
 
-// Those of the best instruction set that this processor has; TRIREME_ISA=baseline|avx2|avx512 in
-// the environment asks for a lesser one; ConfigError for any other value. The same for the life of
-// the process.
+// The kernels of the best instruction set that this processor has. TRIREME_ISA=baseline|avx2|avx512
+// in the environment asks for a lesser one; throws ConfigError for any other value. The choice is
+// made once per process.
 const Kernels& kernels();
 
 }  // namespace trireme::ops::cpu

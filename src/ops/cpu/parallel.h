@@ -1,4 +1,4 @@
-// Loops over threads. How work is cut into blocks never follows the number of threads.
+// Loops over threads. The division of work into blocks never depends on the number of threads.
 #pragma once
 
 #include <algorithm>
@@ -8,8 +8,8 @@
 
 namespace trireme::ops::cpu {
 
-// Calls body(block) for block 0 to count - 1, shared out among the context's threads. The body must
-// not throw where threads run it: what can fail (allocation) is done before.
+// Calls body(block) for block 0 to count - 1, divided among the context's threads. The body must
+// not throw if several threads run it: do what can fail (allocation) before.
 template <class Body>
 void parallel_for(const Context& ctx, std::int64_t count, const Body& body) {
 #ifdef _OPENMP
@@ -25,7 +25,7 @@ void parallel_for(const Context& ctx, std::int64_t count, const Body& body) {
   for (std::int64_t block = 0; block < count; ++block) body(block);
 }
 
-// The same where blocks take unequal time: a thread takes the next block when it is free.
+// The same for blocks that take unequal time: a thread takes the next block when it is free.
 template <class Body>
 void parallel_for_uneven(const Context& ctx, std::int64_t count, const Body& body) {
 #ifdef _OPENMP
@@ -52,7 +52,7 @@ void parallel_ranges(const Context& ctx, std::int64_t count, std::int64_t grain,
 // The number of the calling thread within a parallel loop, below Context::threads.
 int thread_number();
 
-// Rows of `columns` elements that are worth the start of a thread.
+// The number of rows of `columns` elements that is worth the start of a thread.
 inline std::int64_t row_grain(std::int64_t columns) {
   return std::max<std::int64_t>(1, 16384 / std::max<std::int64_t>(1, columns));
 }

@@ -1,6 +1,6 @@
-// What the kernels of attention share: tiles of queries and keys in shared memory, as fp32, and
-// their products by blocks of 16 x 16 threads. Plain arithmetic, no tensor cores: for where cuDNN
-// is missing, and for reference.
+// Code that the attention kernels share: tiles of queries and keys in shared memory, as fp32, and
+// their products by blocks of 16 x 16 threads. Plain arithmetic without tensor cores: these kernels
+// compute what cuDNN does not, and serve as the reference.
 #pragma once
 
 #include "trireme/ops/attention.h"
@@ -11,26 +11,26 @@
 namespace trireme::ops::gpu {
 
 inline constexpr int kAttentionThreads = 256;
-// Left alone, ptxas spills for a third block per multiprocessor of a B200.
+// Without the bound, ptxas spills registers to fit a third block per multiprocessor of a B200.
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ == 1000
 #define TRIREME_ATTENTION_BOUNDS __launch_bounds__(kAttentionThreads, 2)
 #else
 #define TRIREME_ATTENTION_BOUNDS __launch_bounds__(kAttentionThreads)
 #endif
 
-// How a kernel is built for head sizes up to kDepth. A tile is kTile rows; each thread takes kRows
-// of them, and as many columns of a score, and kColumns columns of a head.
+// The dimensions of a kernel for head sizes up to kDepth. A tile has kTile rows. Each thread takes
+// kRows rows, kRows columns of the scores, and kColumns columns of a head.
 template <int columns, int rows>
 struct AttentionTile {
   static constexpr int kRows = rows, kColumns = columns;
   static constexpr int kTile = 16 * rows, kDepth = 16 * columns;
-  static constexpr int kStride = kDepth + 1;      // of a row of a head: no two rows in one bank
+  static constexpr int kStride = kDepth + 1;      // of a row of a head; odd, against bank conflicts
   static constexpr int kScoreStride = kTile + 1;  // of a row of scores
   static constexpr int kPanel = kTile * kStride;  // floats
   static constexpr int kScores = kTile * kScoreStride;
 };
 
-// The element (sample, head, position, d) of queries, keys, values or their gradients.
+// Access to elements (sample, head, position, d) of queries, keys, values or their gradients.
 struct Heads {
   View<Any> data;
   std::int64_t offset, sample, row, head;  // strides, in elements
@@ -49,7 +49,7 @@ inline Heads heads_of_out(const Tensor& out, const AttentionShape& s) {
 
 struct AttentionProblem {
   std::int64_t length, past;  // queries, and keys before query 0
-  std::int64_t heads, group;  // query heads, and how many share a key head
+  std::int64_t heads, group;  // query heads, and the number that share a key head
   int head_size;
   float factor;
   const std::int32_t* first_key;  // or null
@@ -72,7 +72,7 @@ __device__ inline int tile_y() {
   return static_cast<int>(threadIdx.x / 16);
 }
 
-// Rows [begin, end) of a head, at most a tile; 0 beyond.
+// Loads rows [begin, end) of a head, at most a tile, into `panel`. The rest of the panel becomes 0.
 template <class Tile>
 __device__ inline void load_tile(const Heads& heads, std::int64_t first, std::int64_t begin,
                                  std::int64_t end, int head_size, float* panel) {
@@ -85,7 +85,7 @@ __device__ inline void load_tile(const Heads& heads, std::int64_t first, std::in
   }
 }
 
-// The thread's part of a tile of a head: rows tile_y() + 16 i, columns tile_x() + 16 j.
+// Stores the thread's part of a tile of a head: rows tile_y() + 16 i, columns tile_x() + 16 j.
 template <class Tile>
 __device__ inline void store_tile(const Heads& heads, std::int64_t first, std::int64_t begin,
                                   std::int64_t end, int head_size,
@@ -126,8 +126,8 @@ __device__ inline void dot_rows(const float* a, const float* b,
   }
 }
 
-// sums[i][j] += sum over k of scores(tile_y() + 16 i, k) * rows(k, tile_x() + 16 j), the scores
-// read across (kTransposed: down a column).
+// sums[i][j] += the sum over k of scores(tile_y() + 16 i, k) * rows(k, tile_x() + 16 j). With
+// kTransposed it reads scores(k, tile_y() + 16 i) instead.
 template <class Tile, bool kTransposed>
 __device__ inline void add_weighted(const float* scores, const float* rows,
                                     float (&sums)[Tile::kRows][Tile::kColumns]) {
@@ -149,7 +149,7 @@ __device__ inline void add_weighted(const float* scores, const float* rows,
   }
 }
 
-// The first key that query t of sample b may see, and whether it sees key u.
+// first_key_of: the first key that query t of sample b may see. sees: whether it sees key u.
 __device__ inline std::int64_t first_key_of(const AttentionProblem& p, std::int64_t b,
                                             std::int64_t t) {
   return p.first_key == nullptr ? 0 : p.first_key[b * p.length + t];
@@ -170,8 +170,9 @@ __device__ inline std::int64_t lowest_key(const AttentionProblem& p, std::int64_
   return lowest;
 }
 
-// Calls body(AttentionTile) with the tiles for a head size. Larger heads have smaller tiles, so
-// that 99 KiB of shared memory suffice, which every GPU since Ampere gives a block.
+// Calls body(AttentionTile) with the tile for a head size. Larger heads have smaller tiles, so that
+// 99 KiB of shared memory are enough; every GPU since Ampere allows a block that much. Throws
+// InternalError for head sizes above 256.
 template <class Body>
 void with_tile(std::int64_t head_size, const Body& body) {
   if (head_size <= 16) return body(AttentionTile<1, 4>());

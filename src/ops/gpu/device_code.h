@@ -1,6 +1,7 @@
-// The language that kernels are written in. nvcc compiles a <op>_gpu.cu file for the GPU; tests
-// compile the same file as C++ and run its kernels thread by thread (tests/support). So kernels are
-// started by launch() and never by <<< >>>, and declare shared memory by the two macros.
+// The common subset of CUDA and C++ that kernels are written in. nvcc compiles a <op>_gpu.cu file
+// for the GPU; tests compile the same file as C++ and run its kernels thread by thread
+// (tests/support). So kernels are started by launch(), never by <<< >>>, and declare shared memory
+// with the two macros.
 #pragma once
 
 #include <cstddef>
@@ -35,7 +36,7 @@ inline void check_cuda(cudaError_t status, const char* what) {
   throw CudaError(std::string(what) + ": " + cudaGetErrorString(status));
 }
 
-// Queues a kernel. Nothing happens where the grid is empty.
+// Queues a kernel. Does nothing if the grid is empty.
 template <class... Parameters, class... Arguments>
 void launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, std::size_t shared_bytes,
             const Stream& stream, const Arguments&... arguments) {

@@ -1,5 +1,5 @@
-// Sums and maxima over threads, in an order that the shape alone fixes: the same bits from run to
-// run, on every device.
+// Sums over threads. Their order depends on the shape alone, so the bits are the same from run to
+// run and on every device.
 #pragma once
 
 #include "ops/gpu/view.h"
@@ -17,7 +17,7 @@ __device__ inline T warp_sum(T value) {
   return value;
 }
 
-// The sum over a block of kWarps warps, the same in all threads.
+// The sum over a block of kWarps warps. All threads get it, with the same bits.
 template <int kWarps, class T>
 __device__ inline T block_sum(T value) {
   value = warp_sum(value);
@@ -25,7 +25,7 @@ __device__ inline T block_sum(T value) {
     return value;
   } else {
     TRIREME_SHARED(T, sums, kWarps);
-    __syncthreads();  // an earlier sum has been read
+    __syncthreads();  // all threads have read an earlier sum
     if (threadIdx.x % 32 == 0) sums[threadIdx.x / 32] = value;
     __syncthreads();
     T total = sums[0];
@@ -35,16 +35,16 @@ __device__ inline T block_sum(T value) {
   }
 }
 
-// Sums over rows go in two steps: a block sums a part of the rows over 256 columns, then the parts
-// are added in order. How many rows make a part follows from their number alone.
+// Sums over rows take two steps: each block sums a part of the rows for 256 columns, then the parts
+// are added in order. The number of rows per part depends on the number of rows alone.
 inline std::int64_t rows_of_part(std::int64_t rows) {
   constexpr std::int64_t kFewest = 64, kMostParts = 256;
   const std::int64_t share = blocks_for(rows, kMostParts);
   return share > kFewest ? share : kFewest;
 }
 
-// Sums kSums values for each column over this block's part of the rows: term(row, column, values)
-// gives those of one chunk. parts (kSums, parts, columns).
+// Sums kSums values for each column over this block's part of the rows. term(row, column, values)
+// sets the values of one chunk. The sums are written to parts (kSums, parts, columns).
 template <int kSums, class Term>
 __device__ inline void sum_part(std::int64_t rows, std::int64_t columns, std::int64_t per_part,
                                 float* parts, const Term& term) {
@@ -80,8 +80,8 @@ __device__ inline void sum_part(std::int64_t rows, std::int64_t columns, std::in
   }
 }
 
-// In threads of threadIdx.y 0 the sum of a column of parts (count, columns), in an order that
-// their number alone fixes. For blocks of 32 columns by kRowsAtOnce.
+// The sum of a column of parts (count, columns), in an order that depends on `count` alone. Threads
+// with threadIdx.y 0 get it, the others 0. For blocks of 32 columns x kRowsAtOnce.
 __device__ inline float sum_of_parts(const float* parts, std::int64_t count, std::int64_t columns,
                                      std::int64_t column) {
   TRIREME_SHARED(float, sums, 32 * kRowsAtOnce);
@@ -99,7 +99,7 @@ __device__ inline float sum_of_parts(const float* parts, std::int64_t count, std
   return sum;
 }
 
-// target (columns) += the parts (count, columns).
+// target (columns) += the sum of the rows of parts (count, columns).
 static __global__ void __launch_bounds__(256)
     add_parts_kernel(const float* parts, std::int64_t count, std::int64_t columns, float* target) {
   const std::int64_t column = static_cast<std::int64_t>(blockIdx.x) * 32 + threadIdx.x;

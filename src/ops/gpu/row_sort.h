@@ -1,6 +1,5 @@
-// Rows in the order of a key, those of the same key in their own: a radix sort by digits of eight
-// bits, the lowest first. Its kernels, their grids and its memory follow from the number of rows
-// and the largest key alone.
+// Sorts rows by a key, stably: a radix sort by digits of eight bits, the lowest first. Its kernels,
+// their grids and its memory depend on the number of rows and the largest key alone.
 #pragma once
 
 #include <bit>
@@ -11,7 +10,7 @@
 
 namespace trireme::ops::gpu {
 
-// A key above its row, in one word.
+// A key (high 32 bits) and its row (low 32 bits) in one word.
 using KeyedRow = std::int64_t;
 __device__ inline KeyedRow keyed_row(std::int64_t key, std::int64_t row) {
   return key << 32 | row;
@@ -24,7 +23,7 @@ __device__ inline std::int64_t row_of(KeyedRow item) {
 }
 
 inline constexpr int kDigits = 256;
-inline constexpr int kSortThreads = kDigits;  // a thread for each digit, where digits are added up
+inline constexpr int kSortThreads = kDigits;  // counting uses one thread per digit
 inline constexpr int kSortWarps = kSortThreads / 32;
 inline constexpr int kRowsOfThread = 8;
 inline constexpr int kSortTile = kSortThreads * kRowsOfThread;  // rows of a block
@@ -33,9 +32,10 @@ __device__ inline int digit_of(KeyedRow item, int shift) {
   return static_cast<int>(item >> shift) & (kDigits - 1);
 }
 
-// A warp takes 32 x kRowsOfThread neighbouring items, a lane every 32nd of them. `mine`: the
-// thread's; `rank`: how many of its warp's of the same digit come before it; counts (kSortWarps,
-// kDigits): how many a warp has. Ends with a barrier.
+// A warp takes 32 x kRowsOfThread neighbouring items, and each lane every 32nd of them. `mine`: the
+// thread's items. `rank`: for each, the number of items of its warp that have the same digit and
+// come before it. counts (kSortWarps, kDigits): the number of items of each warp with each digit.
+// Ends with a barrier.
 template <class Source>
 __device__ inline void rank_tile(const Source& source, std::int64_t rows, int shift, int* counts,
                                  KeyedRow (&mine)[kRowsOfThread], int (&rank)[kRowsOfThread]) {
@@ -67,7 +67,7 @@ __device__ inline void rank_tile(const Source& source, std::int64_t rows, int sh
   __syncthreads();
 }
 
-// counts (tiles, kDigits): how many rows of a tile have a digit.
+// Writes counts (tiles, kDigits): the number of rows of a tile that have a digit.
 template <class Source>
 __global__ void __launch_bounds__(kSortThreads)
     count_digits_kernel(Source source, std::int64_t rows, int shift, int* counts) {
@@ -96,7 +96,8 @@ __device__ inline int sum_before(int value) {
   return sum - value;
 }
 
-// Each row to its place: behind all of lower digits, and those of its digit that come before it.
+// Writes each row to its place: after all rows with lower digits and all earlier rows with the same
+// digit.
 template <class Source>
 __global__ void __launch_bounds__(kSortThreads)
     place_rows_kernel(Source source, std::int64_t rows, int shift, const int* counts,
@@ -135,7 +136,8 @@ struct SortedBefore {
   __device__ KeyedRow operator()(std::int64_t at) const { return items[at]; }
 };
 
-// (rows) KeyedRow, from source(row), a KeyedRow whose key is in [0, largest].
+// Returns the sorted rows as a tensor (rows) of KeyedRow. source(row) is the KeyedRow of a row,
+// with a key in [0, largest].
 template <class Source>
 Tensor sort_rows(Context& ctx, const Source& source, std::int64_t rows, std::int64_t largest) {
   const std::int64_t tiles = blocks_for(rows, kSortTile);

@@ -1,5 +1,5 @@
-// How kernels see tensors: as fp32, read and written in chunks of eight elements, by 16-byte
-// accesses where addresses allow.
+// How kernels access tensors: as fp32, in chunks of eight elements, with 16-byte accesses where
+// addresses allow.
 #pragma once
 
 #include <initializer_list>
@@ -12,15 +12,16 @@ namespace trireme::ops::gpu {
 
 inline constexpr int kChunk = 8;
 
-// The elements, for kernels alone: T must be the tensor's element type. Null where undefined.
+// The elements, for use in kernels only. T must be the tensor's element type. Null if x is
+// undefined.
 template <class T>
 T* device_data(const Tensor& x) {
   TRIREME_CHECK(!x.defined() || dtype_of<T>() == x.dtype(), "a tensor was read as another type");
   return static_cast<T*>(x.raw());
 }
 
-// Stands for an element type that is known at run time only: fp32, bf16 or fp16. For tensors that
-// are small beside the others, and for calls that mix types.
+// An element type that is known only at run time: fp32, bf16 or fp16. For tensors that are much
+// smaller than the others of a call, and for calls that mix types.
 struct Any {};
 
 __device__ inline float low_bf16(unsigned pair) {
@@ -115,8 +116,8 @@ __device__ inline void store_vector(Half* to, const float (&v)[kChunk]) {
                                              pack_fp16(v[4], v[5]), pack_fp16(v[6], v[7]));
 }
 
-// `vector`: the address is a multiple of 16 bytes wherever a whole chunk is left. Elements beyond
-// `left` are read as 0 and not written.
+// `vector`: the address is a multiple of 16 bytes whenever a whole chunk is left. Elements beyond
+// `left` are read as 0 and are not written.
 template <class T>
 __device__ inline void load_chunk(const T* from, std::int64_t left, bool vector,
                                   float (&values)[kChunk]) {
@@ -145,7 +146,7 @@ struct View {
   __device__ bool defined() const { return data != nullptr; }
   __device__ float at(std::int64_t i) const { return to_float(data[i]); }
   __device__ void set(std::int64_t i, float value) const { assign(data[i], value); }
-  // As it would be read back.
+  // The value as it would be read back after set().
   __device__ static float rounded(float value) {
     T element;
     assign(element, value);
@@ -170,7 +171,7 @@ struct View<Any> {
   explicit View(const Tensor& x) : data(x.raw()), type(x.dtype()) {}
 
   __device__ bool defined() const { return data != nullptr; }
-  // Calls body(pointer to the elements).
+  // Calls body with a pointer to the elements, of their type.
   template <class Body>
   __device__ void with_elements(const Body& body) const {
     if (type == DType::kF32) {
@@ -181,7 +182,7 @@ struct View<Any> {
       body(static_cast<Half*>(data));
     }
   }
-  // One access for both types of two bytes: three of everything costs attention its registers.
+  // Both 2-byte types share one access: with three cases, attention would need too many registers.
   __device__ float at(std::int64_t i) const {
     if (type == DType::kF32) return static_cast<const float*>(data)[i];
     Half half;
@@ -210,8 +211,8 @@ struct View<Any> {
   }
 };
 
-// Whether chunks of all these tensors, rows of `columns` elements, begin at multiples of 16 bytes.
-// Undefined ones do not matter.
+// Whether the chunks of all these tensors, with rows of `columns` elements, begin at multiples of
+// 16 bytes. Undefined tensors are ignored.
 inline bool vectors_fit(std::initializer_list<const Tensor*> tensors, std::int64_t columns) {
   if (columns % kChunk != 0) return false;
   for (const Tensor* x : tensors) {
@@ -220,8 +221,8 @@ inline bool vectors_fit(std::initializer_list<const Tensor*> tensors, std::int64
   return true;
 }
 
-// Calls body(T()) with the element type that all tensors share, fp32, bf16 or fp16, otherwise with
-// Any.
+// Calls body(T()), where T is the element type of all tensors (float, BFloat16 or Half), or Any if
+// their types differ.
 template <class Body>
 void with_type(std::initializer_list<const Tensor*> tensors, const Body& body) {
   const DType first = (*tensors.begin())->dtype();
@@ -240,13 +241,14 @@ inline unsigned extent(std::int64_t n) {
   return static_cast<unsigned>(n);
 }
 
-// Work on rows in chunks of columns: a warp side by side in a row, kRowsAtOnce rows in a block.
+// Work on rows in chunks of columns: the lanes of a warp take neighbouring chunks of a row, and a
+// block takes kRowsAtOnce rows at a time.
 inline constexpr int kRowsAtOnce = 8;
 inline dim3 chunk_block() {
   return dim3(32, kRowsAtOnce);
 }
 inline dim3 chunk_grid(std::int64_t rows, std::int64_t columns) {
-  constexpr std::int64_t kMostRowBlocks = 4096;  // then each takes several rows
+  constexpr std::int64_t kMostRowBlocks = 4096;  // beyond that each block takes more rows
   const std::int64_t row_blocks = blocks_for(rows, kRowsAtOnce);
   return dim3(extent(blocks_for(columns, 32 * kChunk)),
               extent(row_blocks < kMostRowBlocks ? row_blocks : kMostRowBlocks));
@@ -263,8 +265,8 @@ __device__ inline void for_chunk_rows(std::int64_t rows, const Body& body) {
   }
 }
 
-// Calls body(row, column, left) for each chunk of the thread: `left` of its row's elements from
-// `column` on.
+// Calls body(row, column, left) for each chunk of the thread. `left` elements of the row are left
+// from `column` on.
 template <class Body>
 __device__ inline void for_chunks(std::int64_t rows, std::int64_t columns, const Body& body) {
   const std::int64_t column = chunk_column();

@@ -15,7 +15,7 @@ constexpr int kWidth = 4, kRows = 2, kVectors = 4;
 
 typedef float Vector __attribute__((vector_size(kWidth * sizeof(float)), aligned(4), may_alias));
 
-// c (rows, vectors * kWidth) of one register block.
+// Computes c (rows, vectors * kWidth) of one register block.
 template <int rows, int vectors>
 TRIREME_INLINE void register_block(const TileProduct& p, const float* a, const float* b, float* c) {
   Vector sum[rows][vectors];
@@ -42,7 +42,7 @@ TRIREME_INLINE void register_block(const TileProduct& p, const float* a, const f
   }
 }
 
-// All rows of a stripe of c that is vectors * kWidth wide.
+// Computes all rows of a stripe of c that is vectors * kWidth wide.
 template <int vectors>
 TRIREME_INLINE void stripe(const TileProduct& p, std::int64_t column) {
   std::int64_t i = 0;
@@ -128,7 +128,7 @@ void softmax(float* scores, std::int64_t keys, std::int64_t queries, float* maxi
     float base[kLane];
 #pragma omp simd
     for (std::int64_t j = 0; j < kLane; ++j) {
-      // A query that has seen no key yet: any finite base gives weights of 0, not NaN.
+      // If a query has seen no key yet, any finite base gives weights of 0, not NaN.
       base[j] = top[j] == -__builtin_inff() ? 0.0f : top[j];
       rescale[begin + j] = exp_of_difference(maximum[begin + j] - base[j]);
       maximum[begin + j] = top[j];

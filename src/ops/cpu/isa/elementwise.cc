@@ -129,7 +129,7 @@ void dropout(const DropoutRow& row, const float* x, float* y, std::int64_t n) {
       factor[4 * i + 3] = keep_factor(words[3][i], rate, kept);
     }
     const std::int64_t count = n - begin < 4 * kDraws ? n - begin : 4 * kDraws;
-    // A dropped element is 0 even where it was not finite.
+    // A dropped element is 0 even if it was not finite.
 #pragma omp simd
     for (std::int64_t i = 0; i < count; ++i) {
       y[begin + i] = factor[i] == 0.0f ? 0.0f : x[begin + i] * factor[i];

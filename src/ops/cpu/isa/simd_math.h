@@ -46,13 +46,13 @@ TRIREME_INLINE float exp_fp32(float x) {
   float clamped = x > 89.0f ? 89.0f : x;
   clamped = clamped < -88.0f ? -88.0f : clamped;
   const ExpParts e = exp_parts(clamped);
-  // Two factors: n may be 128, whose power of two alone is not finite.
+  // Two factors, because n may be 128 and 2^128 is not finite.
   const std::int32_t half = e.n >> 1;
   const float result = e.power * power_of_two(half) * power_of_two(e.n - half);
   return x < -87.3f ? 0.0f : result;
 }
 
-// The same for x <= 80, in fewer steps: of the softmax, where x is a score less the maximum.
+// The same for x <= 80, in fewer steps. For the softmax, where x is a score minus the maximum.
 TRIREME_INLINE float exp_of_difference(float x) {
   const ExpParts e = exp_parts(x < -87.3f ? -87.3f : x);
   return x < -87.3f ? 0.0f : e.power * power_of_two(e.n);
@@ -86,7 +86,7 @@ TRIREME_INLINE std::uint16_t fp32_to_bf16(float x) {
   return static_cast<std::uint16_t>(nan ? quiet : rounded);
 }
 
-// As Half does, which says why.
+// As Half does; see there for the reasons.
 TRIREME_INLINE float fp16_to_fp32(std::uint16_t x) {
   const std::uint32_t shifted = (x & 0x7fffu) << 13;
   const std::uint32_t small = float_to_bits(bits_to_float(shifted + (113u << 23)) - 0x1p-14f);

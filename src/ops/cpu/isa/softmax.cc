@@ -4,7 +4,7 @@
 namespace trireme::ops::cpu::TRIREME_ISA {
 namespace {
 
-// A NaN never is the maximum, but makes the sum NaN.
+// A NaN is never the maximum, but makes the sum NaN.
 void statistics(const float* x, std::int64_t n, float* maximum, float* sum) {
   float m = -__builtin_inff();
 #pragma omp simd reduction(max : m)

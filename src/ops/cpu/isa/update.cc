@@ -38,7 +38,7 @@ void sgd(const SgdFactors& f, float* master, const float* gradient, float* veloc
   }
 }
 
-// 32 sums side by side: one alone would wait for each addition.
+// 32 independent sums: a single one would wait for each addition.
 double sum_of_squares(const float* x, std::int64_t n) {
   constexpr std::int64_t kSums = 32;
   double sums[kSums] = {};
