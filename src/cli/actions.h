@@ -1,4 +1,4 @@
-// Commands whose first word says what they do: `trireme checkpoint verify`, `trireme data list`.
+// For commands with an action as first argument: `trireme checkpoint verify`, `trireme data list`.
 #pragma once
 
 #include <string>
@@ -14,7 +14,7 @@
 
 namespace trireme::cli {
 
-// The one of `actions` that has this name. Throws ConfigError that suggests the nearest.
+// Returns the one of `actions` with this name. Throws ConfigError that suggests the nearest name.
 template <class Action>
 const Action& find_action(std::string_view command, const std::vector<Action>& actions,
                           const std::string& name) {

@@ -1,5 +1,5 @@
-// The subcommands of `trireme`. Each reads its arguments and hands back the work that is left, so
-// that a slip of the pen is told before MPI starts.
+// The subcommands of `trireme`. Each parses its arguments and returns the work to do, so that
+// mistakes in the arguments are reported before MPI starts.
 #pragma once
 
 #include <functional>
@@ -21,7 +21,8 @@ struct Work {
   std::function<ExitStatus()> alone;             // by this process; MPI is never started
   std::function<ExitStatus(Runtime&)> on_ranks;  // by all processes that the launcher started
 
-  // Of a command that was asked for --help: what it would say, for a manual page and the like.
+  // Set for a command that was asked for --help: the contents, also for the manual page and
+  // completions.
   std::optional<CommandDescription> described = {};
 };
 
@@ -34,13 +35,14 @@ struct Command {
 // In the order of --help.
 const std::vector<Command>& commands();
 
-// Work that prints a text, once where several processes were started together.
+// Returns work that prints a text, only once where a launcher started several processes.
 Work show(std::string text);
 
-// Work that prints the text of --help. Every command hands this back when it is asked for help.
+// Returns work that prints the text of --help. Every command returns it when it is asked for help.
 Work show_help(CommandDescription command);
 
-// Throws ConfigError where a launcher started several processes for a command that is one.
+// Throws ConfigError where a launcher started several processes for a command that is a single
+// process.
 void require_single_process(std::string_view command);
 
 Work parse_bench(const Arguments& arguments);

@@ -22,11 +22,11 @@ void declare_inference(Options& options, InferenceArguments& given);
 // Throws ConfigError where no checkpoint is given.
 void check_inference(const InferenceArguments& given);
 
-// Collective over the world. Until the model is loaded, a hang is what takes longer than the
-// checkpoint's bytes allow (HangLimit); afterwards the caller sets given.timeout.
+// Collective over the world. Sets the hang limit for loading the model: what the checkpoint's bytes
+// allow (HangLimit). Once it is loaded, the caller sets given.timeout.
 void allow_time_to_load(Runtime& runtime, const InferenceArguments& given);
 
-// Collective over the world, before any group of ranks is made.
+// Collective over the world; call it before any process group is made.
 ComputeDevice inference_device(const InferenceArguments& given, Runtime& runtime);
 
 }  // namespace trireme::cli

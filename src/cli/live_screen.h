@@ -1,4 +1,4 @@
-// A terminal that a view is drawn on again and again.
+// A terminal on which a view is redrawn repeatedly.
 #pragma once
 
 #include <csignal>
@@ -11,14 +11,14 @@
 
 namespace trireme::cli {
 
-// While the object lives: the terminal's second screen without a cursor, keys arrive one by one,
-// and Ctrl-C and its like come as kQuit, so that the terminal is always given back as it was. One
-// at a time, in the main thread, while no other threads run.
+// While the object lives, the terminal shows its alternate screen without a cursor, keys arrive one
+// by one, and Ctrl-C and similar signals arrive as kQuit, so that the terminal is always restored.
+// Only one may exist at a time, in the main thread, while no other threads run.
 class LiveScreen {
  public:
-  // Whether standard output is a terminal that can move its cursor.
+  // Returns whether standard output is a terminal that can move its cursor.
   static bool possible();
-  // Room on the terminal, as it is now; where it does not say, 80 x 24.
+  // Returns the terminal's current size, or 80 x 24 where it is unknown.
   static ViewSize size();
 
   LiveScreen();
@@ -29,8 +29,8 @@ class LiveScreen {
   void show(const std::vector<std::string>& lines);
 
   enum class Wake { kTime, kRedraw, kQuit };
-  // Until `seconds` have passed, the window has another size, or the user wants no more (q, Ctrl-C,
-  // a signal to end). Ctrl-Z stops the process here, with the terminal given back meanwhile.
+  // Waits until `seconds` have passed, the window size has changed, or the user quits (q, Ctrl-C, a
+  // termination signal). Ctrl-Z stops the process here, with the terminal restored meanwhile.
   Wake wait(double seconds);
 
  private:

@@ -3,7 +3,8 @@
 
 namespace trireme::cli {
 
-// Starts this program anew, with the same arguments, where the user has not said how OpenMP waits.
+// Restarts this program with OMP_WAIT_POLICY=passive and the same arguments, unless the user has
+// chosen how OpenMP waits (OMP_WAIT_POLICY or GOMP_SPINCOUNT).
 void choose_openmp_waiting(char** argv);
 
 }  // namespace trireme::cli

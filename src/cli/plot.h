@@ -1,4 +1,4 @@
-// A curve in text.
+// Curves and bars as text.
 #pragma once
 
 #include <span>
@@ -7,20 +7,22 @@
 
 namespace trireme::cli {
 
-// Whether the terminal's locale says that it shows more than ASCII.
+// Returns whether the terminal's locale is UTF-8.
 bool locale_is_utf8();
 
-// Means of `values` in `columns` parts of equal length, one for each column; fewer values than
-// columns are spread out. Values that are not finite are left out; NaN where nothing is left.
+// Returns the means of `values` in `columns` parts of equal length, one per column; fewer values
+// than columns are spread out. Values that are not finite are left out; a part without finite
+// values gives NaN.
 std::vector<double> column_means(std::span<const double> values, std::size_t columns);
 
-// Lines of `width` characters: the curve of `values` over their index, the scale to its left. With
-// `utf8` a character has 2 x 4 dots (braille), otherwise it is one dot. No lines where no value is
-// finite, or there is no room (fewer than 2 rows or 20 characters).
+// Returns lines of `width` characters: the curve of `values` over their index, with the scale to
+// its left. With `utf8` a character has 2 x 4 dots (braille), otherwise it is one dot. Returns no
+// lines where no value is finite or the room is too small (fewer than 2 rows or 20 characters).
 std::vector<std::string> plot(std::span<const double> values, std::size_t width, std::size_t rows,
                               bool utf8);
 
-// `share` (0 to 1, others are taken to the nearer end) of `width` characters filled.
+// Returns a bar of `width` characters, of which the part `share` is filled; `share` is clamped to 0
+// to 1.
 std::string bar(double share, std::size_t width, bool utf8);
 
 }  // namespace trireme::cli

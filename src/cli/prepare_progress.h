@@ -1,4 +1,4 @@
-// How far `trireme prepare` is.
+// Progress of `trireme prepare`.
 #pragma once
 
 #include <string>
@@ -7,8 +7,8 @@
 
 namespace trireme::cli {
 
-// On a terminal one line that is written over several times a second; elsewhere a line of its own
-// every ten seconds.
+// On a terminal, one line that is overwritten several times a second; elsewhere, a new line every
+// ten seconds.
 class PrepareProgressLine {
  public:
   PrepareProgressLine();
@@ -17,7 +17,7 @@ class PrepareProgressLine {
   PrepareProgressLine& operator=(const PrepareProgressLine&) = delete;
 
   void show(const PrepareProgress& progress);
-  void clear();  // takes the line away from the terminal
+  void clear();  // removes the line from the terminal
 
  private:
   bool terminal_;

@@ -5,8 +5,8 @@
 
 namespace trireme::cli {
 
-// Does what the arguments after the program's name ask for, and tells a fault in one line. Returns
-// the status for the process to end with; where MPI was started it does not return.
+// Runs the command that the arguments after the program's name ask for, and reports a fault in one
+// line. Returns the exit status of the process; does not return where MPI was started.
 int run(const Arguments& arguments);
 
 }  // namespace trireme::cli

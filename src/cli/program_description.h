@@ -1,5 +1,5 @@
-// The whole program as its users see it, and what is written from that: completions for shells and
-// the manual page.
+// A description of the whole program's command line, from which the shell completions and the
+// manual page are written.
 #pragma once
 
 #include <string>
@@ -19,8 +19,8 @@ std::string bash_completion(const std::vector<DescribedCommand>& commands);
 std::string zsh_completion(const std::vector<DescribedCommand>& commands);
 std::string manual_page(const std::vector<DescribedCommand>& commands);
 
-// The words that complete a value; none where any text may stand, or a number.
+// Returns the words that complete a value; none where the value is free text or a number.
 std::vector<std::string> value_words(const OptionDescription& option);
-bool takes_text(const OptionDescription& option);  // which may be the name of a file
+bool takes_text(const OptionDescription& option);  // the text may be a file name
 
 }  // namespace trireme::cli

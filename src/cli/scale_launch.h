@@ -1,5 +1,5 @@
-// Runs the points of a scaling study: one after the other on this host or inside of an allocation,
-// or each as a job of its own.
+// Runs the points of a scaling study: one after the other on this host or inside an allocation, or
+// each as a separate job.
 #pragma once
 
 #include <string>
@@ -14,16 +14,16 @@ struct ScaleLaunch {
   std::string launcher;  // "mpiexec", "srun", "sbatch"
   std::string program;   // absolute path of trireme
   Site site;
-  std::string time;  // of one job
+  std::string time;  // time limit of one job
   int cpus_per_rank = 1;
   bool cpus_given = false;
 };
 
-// SIGTERM, SIGUSR1 and SIGINT as a question, blocked while the object lives.
+// Catches SIGTERM, SIGUSR1 and SIGINT, which it blocks from its construction on, for polling.
 class StudySignals {
  public:
   StudySignals();
-  // Sleeps up to `seconds`, less where a signal or the end of a child comes.
+  // Sleeps up to `seconds`; wakes up earlier for a signal or the end of a child process.
   void wait(double seconds);
   bool arrived() const { return arrived_; }
 
@@ -31,21 +31,22 @@ class StudySignals {
   bool arrived_ = false;
 };
 
-// Throws ConfigError where the launcher is not there, or cannot start so many nodes from here.
+// Throws ConfigError where the launcher is missing, or cannot start `most_nodes` nodes from here.
 void check_launcher(const ScaleLaunch& launch, int most_nodes);
 
-// What starts a point whose folder is `folder`.
+// Returns the command that starts the point whose folder is `folder`.
 std::vector<std::string> launch_command(const ScaleLaunch& launch, const scaling::Point& point,
                                         int ranks_per_node, const std::string& folder);
 
-// Runs the points that are not done, and says a line for each. Throws the Error that a point ended
-// with. False where a signal stopped it.
+// Run the points that are not done, and print a line for each. Throw the Error that a point ended
+// with. Return false where a signal stopped the study.
 bool run_here(const ScaleLaunch& launch, const scaling::StudyFolder& study,
               const scaling::StudyPlan& plan, const std::vector<scaling::Point>& points);
 bool run_as_jobs(const ScaleLaunch& launch, const scaling::StudyFolder& study,
                  const scaling::StudyPlan& plan, const std::vector<scaling::Point>& points);
 
-// The fault of a point as an Error: its status, and the last line that it said of it.
+// Throws the fault of a point as an Error, with its status and the last line that it printed about
+// the fault.
 [[noreturn]] void throw_failed(const scaling::StudyFolder& study, const scaling::Point& point,
                                int status);
 

@@ -1,4 +1,4 @@
-// Where the site file and the job templates lie.
+// Finds the site file and the job templates.
 #pragma once
 
 #include <filesystem>
@@ -9,13 +9,13 @@
 
 namespace trireme::cli {
 
-// share/trireme/jobs beside the installed program, or jobs/ in the source tree that it was built
-// in.
+// Returns share/trireme/jobs next to the installed program, or jobs/ in the source tree that the
+// program was built in; nullopt where neither exists.
 std::optional<std::filesystem::path> find_jobs_folder();
 
-// What the site file says: the one that was given, else that of the environment's TRIREME_SITE,
-// else site.ini in the jobs folder. Throws ConfigError for a file that cannot be read or
-// understood.
+// Returns the contents of the site file: the one that was given, else the one that TRIREME_SITE in
+// the environment names, else site.ini in the jobs folder. Throws ConfigError for a file that
+// cannot be read or parsed.
 Site read_site(const std::string& given);
 
 }  // namespace trireme::cli

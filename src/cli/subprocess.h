@@ -8,12 +8,13 @@
 namespace trireme::cli {
 
 struct Finished {
-  int status = 0;      // as a shell counts it: 128 + N after signal N
+  int status = 0;      // as in a shell: 128 + N after signal N
   std::string output;  // standard output
   std::string errors;  // standard error
 };
 
-// Without a shell; `input` is its standard input. None where there is no such program in the PATH.
+// Runs `command` without a shell, with `input` as its standard input. Returns nullopt where there
+// is no such program in the PATH.
 std::optional<Finished> run_program(const std::vector<std::string>& command,
                                     const std::string& input);
 

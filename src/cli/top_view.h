@@ -13,8 +13,8 @@ struct ViewSize {
   std::size_t rows = 24;
 };
 
-// At most size.rows lines of at most size.columns characters, without control characters. The loss
-// curve takes the room that is left.
+// Returns at most size.rows lines of at most size.columns characters, without control characters.
+// The loss curve takes the remaining room.
 std::vector<std::string> top_view(const RunHistory& history, const ViewSize& size, bool utf8);
 
 }  // namespace trireme::cli

@@ -8,15 +8,15 @@
 
 namespace trireme::scaling {
 
-// points/NAME/point.json: what a point must know beside its configuration.
+// points/NAME/point.json: what a point needs besides its configuration.
 struct PointRequest {
   int warmup = 0;
-  std::int64_t checkpoint_every = 0;   // steps; 0: not counted
-  double checkpoint_mtbf_hours = 0.0;  // above 0: as often as is best for it
+  std::int64_t checkpoint_every = 0;   // steps; 0: the time of checkpoints does not count
+  double checkpoint_mtbf_hours = 0.0;  // above 0: the best interval for it
 };
 std::string request_text(const PointRequest& request);
 
-// points/NAME/result.json. None where it is not there or not complete.
+// points/NAME/result.json. read_result returns nullopt where the file is missing or incomplete.
 std::string result_text(const Measurement& measured);
 std::optional<Measurement> read_result(const std::string& path);
 

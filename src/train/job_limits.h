@@ -1,4 +1,4 @@
-// What a job asks for against what the cluster and the job's own time limit leave.
+// Compares what a job asks for with the cluster's limits and the job's own time limit.
 #pragma once
 
 #include <vector>
@@ -7,12 +7,12 @@
 
 namespace trireme {
 
-// Throws ConfigError where no partition has so many nodes with so many CPUs; not where nothing is
-// known of any.
+// Throws ConfigError where no partition has as many nodes with as many CPUs as `request` needs.
+// Throws nothing where no partition is known.
 void check_partition(const JobRequest& request, const std::vector<NodeGroup>& groups);
 
-// Throws ConfigError where the time limit is none, or where what is kept free before it (job.grace
-// in a template that uses it, checkpoint.margin) is not shorter than it.
+// Throws ConfigError for a malformed time limit, or where the time reserved before it (job.grace in
+// a template that uses it, checkpoint.margin) is not shorter than the limit.
 void check_time(const JobTemplate& job_template, const JobRequest& request, const Config& config);
 
 }  // namespace trireme

@@ -1,4 +1,4 @@
-// What rank 0 tells the user while a run goes on.
+// What rank 0 prints for the user during a run.
 #pragma once
 
 #include <cstdint>
@@ -11,15 +11,16 @@
 
 namespace trireme {
 
-// On a terminal one progress line that is written over at each step; in a batch log one line each
-// `every` steps.
+// On a terminal, prints one progress line and overwrites it at each step; in a batch log, prints
+// one line every `every` steps.
 class Narrator {
  public:
   Narrator(bool speaks, std::int64_t first_step, std::int64_t total_steps, std::int64_t every);
 
-  void say(const std::string& line);  // a line that stays
+  void say(const std::string& line);  // prints a line that stays
   void step(const StepMetrics& metrics);
-  // Steps trained, mean tokens/s, share of time spent waiting for data and for communication.
+  // Prints the steps trained, mean tokens/s, and shares of time spent waiting for data and for
+  // communication.
   void close(const StepMetrics& last);
 
  private:
@@ -34,7 +35,8 @@ class Narrator {
   std::int64_t steps_ = 0;
 };
 
-// The table that a run begins with: model, grid, batch arithmetic, memory, libraries.
+// Returns the table printed at the start of a run: model, grid, batch arithmetic, memory,
+// libraries.
 std::string startup_table(const Config& config, const nn::ModelPlan& plan,
                           const parallel::TrainerStep& step, const ComputeDevice& device,
                           const TokenDataset& data);

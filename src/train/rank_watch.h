@@ -1,4 +1,4 @@
-// Gathers now and then what each rank did with its time, and says who holds up the others.
+// Periodically gathers what each rank did with its time, and reports who holds up the others.
 #pragma once
 
 #include <cstdint>
@@ -21,13 +21,13 @@ class RankWatch {
   };
   RankWatch(const ProcessGrid& grid, Setting setting) : grid_(grid), setting_(std::move(setting)) {}
 
-  // A step of this rank; `longest_seconds` is the longest of all ranks, which is their common
-  // clock.
+  // Adds a step of this rank. `longest_seconds` is the longest time of all ranks; it is their
+  // common clock, so that all ranks agree when a window is full.
   void add(double seconds, double wait_data_seconds, double exposed_comm_seconds,
            double longest_seconds);
 
-  // After each step. When a window is full, gathers it and measures the links; rank 0 writes the
-  // file and returns what there is to say. Collective over the world.
+  // Collective over the world; call it after each step. When a window is full, it gathers the
+  // window and measures the links; rank 0 writes the file and returns the lines to print.
   std::vector<std::string> look(std::int64_t step);
 
  private:
@@ -44,10 +44,10 @@ class RankWatch {
   double seconds_ = 0.0, wait_data_ = 0.0, exposed_comm_ = 0.0, longest_ = 0.0;
   std::int64_t steps_ = 0;  // of the window
   bool places_known_ = false;
-  std::unique_ptr<Communicator> leaders_;  // the first rank of each node; on them, where links are
-  RankTable table_;                        // on rank 0: places and hosts stay from window to window
+  std::unique_ptr<Communicator> leaders_;  // the nodes' first ranks; set on these, if links exist
+  RankTable table_;                        // on rank 0; places and hosts are kept between windows
   StragglerDetector detector_;
-  bool failed_ = false;  // to write the file
+  bool failed_ = false;  // the file could not be written
 };
 
 }  // namespace trireme

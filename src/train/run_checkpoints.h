@@ -1,4 +1,4 @@
-// The checkpoints of a run: what it goes on from, and what it leaves behind.
+// The checkpoints of a run: those that it resumes from and those that it writes.
 #pragma once
 
 #include <cstdint>
@@ -18,8 +18,8 @@ namespace trireme {
 
 class RunCheckpoints {
  public:
-  // The parts of a run that a checkpoint is made of, or that decide its bits; all outlive this
-  // object. The configuration has every value of the model written out.
+  // The parts of a run that a checkpoint is made of, or that its bits depend on. All must outlive
+  // this object. The configuration has every value of the model written out.
   struct Run {
     Runtime& runtime;
     const Config& config;
@@ -33,18 +33,18 @@ class RunCheckpoints {
   explicit RunCheckpoints(const Run& run) : run_(run) {}
 
   struct Position {
-    std::int64_t step = 0, samples = 0;  // done and consumed
-    bool continues = true;               // with what the folder holds; else a branch has begun
-    std::string changes = {};            // that change results, since the checkpoint: a list
+    std::int64_t step = 0, samples = 0;  // steps done, samples consumed
+    bool continues = true;               // with the folder's branch; false: began a new one
+    std::string changes = {};            // since the checkpoint, that affect results
   };
-  // Collective over the world. Brings back what run.resume says, or draws the initial values where
-  // there is nothing to go on from; what is no ancestor of that point leaves the folder's history.
-  // Rank 0 says what is done, and what has changed since. Throws ConfigError where the checkpoint
-  // is of another run and run.accept_changes is false, CheckpointError where it is of a model of
-  // other shapes, RunFolderError.
+  // Collective over the world. Restores the checkpoint that run.resume asks for, or draws the
+  // initial values where there is none. Files that are not ancestors of that point leave the
+  // folder's history. Rank 0 prints what was done, and what has changed since the checkpoint.
+  // Throws ConfigError where the checkpoint is of another run and run.accept_changes is false,
+  // CheckpointError where its model has other shapes, and RunFolderError.
   Position resume();
 
-  // Returns the file's path. Collective over the world.
+  // Collective over the world. Writes a checkpoint and returns the file's path.
   std::string save(const Position& position);
 
  private:

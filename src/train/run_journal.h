@@ -1,5 +1,4 @@
-// What a run tells of itself while it goes on: lines for the user, metrics.jsonl, events.jsonl and
-// report.html.
+// What a run reports about itself: lines for the user, metrics.jsonl, events.jsonl and report.html.
 #pragma once
 
 #include <cstdint>
@@ -17,27 +16,28 @@
 
 namespace trireme {
 
-// On every rank; only the one that leads says and writes anything. Metrics that cannot be written
-// end the run (RunFolderError); events and the report are for who looks on and do not.
+// Every rank has one; only the leading rank prints and writes anything. The run ends where metrics
+// cannot be written (RunFolderError), but not where events or the report cannot, since these only
+// serve observers.
 class RunJournal {
  public:
   struct Setting {
     bool leads = false;
     std::string folder;
-    std::int64_t first_step = 0, total_steps = 0;  // done already; in all
+    std::int64_t first_step = 0, total_steps = 0;  // already done; total
     std::int64_t log_every = 1;
     bool tensorboard = false;
-    bool goes_on = true;  // with what the folder holds, where it holds a run
+    bool goes_on = true;  // goes on with the folder's branch, if it holds a run
   };
   explicit RunJournal(const Setting& setting);
 
   void say(const std::string& line) { narrator_.say(line); }
-  // Something that is no step; `seconds`: what it took, 0: a moment.
+  // Records an event other than a step. `seconds` is its duration; 0: an instant.
   void note(std::int64_t step, std::string_view kind, double seconds, const std::string& detail);
 
   void step(const StepMetrics& metrics);
   void evaluation(std::int64_t step, double loss, std::int64_t tokens, double seconds);
-  // `next`: after so many steps, where that follows from what was measured.
+  // `next` is the number of steps until the next checkpoint, where it follows from measured times.
   void checkpoint(std::int64_t step, const std::string& path, double seconds,
                   std::optional<std::int64_t> next);
   void straggler(std::int64_t step, const std::string& what);
@@ -49,7 +49,7 @@ class RunJournal {
   void write_report(const std::optional<std::string>& ended = {});
 
   Narrator narrator_;
-  std::optional<Interruption> interruption_;  // until its cost is told
+  std::optional<Interruption> interruption_;  // until its cost is reported
   std::optional<MetricsLog> metrics_;
   std::optional<EventLog> events_;
   std::optional<RunReport> report_;

@@ -1,5 +1,5 @@
-// Where a start of a run begins: what run.resume means for it, and what becomes of files in the run
-// folder that are no ancestors of that point.
+// Where a run starts from: what run.resume means for this start, and what happens to files in the
+// run folder that are not ancestors of that point.
 #pragma once
 
 #include <optional>
@@ -14,17 +14,18 @@ namespace trireme {
 
 class StartingPoint {
  public:
-  // Collective over the world. `resume` is run.resume. Completes what an interrupted start was
-  // about to move. Throws RunFolderError.
+  // Collective over the world. `resume` is run.resume. Completes the moves that an interrupted
+  // start had begun. Throws RunFolderError.
   StartingPoint(Communicator& world, const RunFolder& folder, const std::string& resume);
 
-  // Collective over the world. The checkpoint to go on from, if any; rank 0 says which were passed
-  // over. Throws CheckpointError.
+  // Collective over the world. Returns the checkpoint to go on from, if any. Rank 0 prints which
+  // ones were skipped. Throws CheckpointError.
   std::optional<Checkpoint> open();
 
-  // Collective over the world. To be called when the checkpoint was read and nothing can refuse it
-  // any more: moves what is no ancestor of it, and records the branch. Rank 0 says what it moved.
-  // Returns whether the run goes on with the branch that the folder held. Throws RunFolderError.
+  // Collective over the world. Call it when the checkpoint has been read and nothing can refuse it
+  // any more. Moves the files that are not its ancestors to superseded/, and records the branch.
+  // Rank 0 prints what it moved. Returns whether the run goes on with the branch that the folder
+  // held. Throws RunFolderError.
   bool settle(const std::optional<Checkpoint>& checkpoint);
 
  private:
@@ -37,10 +38,10 @@ class StartingPoint {
   Communicator& world_;
   const RunFolder& folder_;
   const std::string resume_;
-  // What to open; neither: the newest good checkpoint of the branch, or else its origin.
+  // What to open. If neither is set: the newest good checkpoint of the branch, or else its origin.
   bool never_ = false;
   std::optional<std::string> path_;
-  std::string origin_;                 // of the branch, where its checkpoint can be opened
+  std::string origin_;                 // the branch's origin, as a path to open; or empty
   std::optional<RunBranch> recorded_;  // on rank 0
 };
 

@@ -1,4 +1,4 @@
-// Where the time from the process's start to the first step goes.
+// Measures the phases from the process's start to the first step.
 #pragma once
 
 #include <string>
@@ -18,7 +18,7 @@ class StartupPhases {
     add("world", startup.world);
   }
 
-  // What began where the one before ended.
+  // Ends a phase; it began where the previous one ended.
   void done(const char* phase) { add(phase, process_seconds() - total_); }
 
   double seconds() const { return total_; }

@@ -1,5 +1,5 @@
-// Steps that are queued and whose numbers the host does not know yet: one ahead of a GPU, which so
-// always has work; none on a CPU, where a step is done when it is queued.
+// Queued steps whose results the host does not know yet. On a GPU one step is queued ahead, so that
+// the GPU always has work; on a CPU none, since a step is done when it is queued.
 #pragma once
 
 #include <cstdint>
@@ -17,23 +17,24 @@ class StepQueue {
   StepQueue(const ops::Context& ctx, const ProcessGrid& grid, std::int64_t tokens_per_step)
       : ctx_(ctx), grid_(grid), tokens_per_step_(tokens_per_step) {}
 
-  // How many may be left when nothing needs to know them.
+  // The number of steps that may stay unsettled while nothing needs their results.
   std::size_t ahead() const { return ctx_.device.kind == DeviceKind::kCpu ? 0 : 1; }
   std::size_t size() const { return queued_.size(); }
 
-  // Where a step begins on this rank.
+  // The state of this rank's clocks at the beginning of a step.
   struct Mark {
     double time = 0.0, exposed_comm = 0.0;  // seconds
   };
   Mark mark() const;
-  // `metrics`: what the host knows of the step, its waiting for data among it.
+  // `metrics` holds what the host knows about the step, including its wait for data.
   void push(const Mark& begin, parallel::QueuedStep step, const StepMetrics& metrics);
 
   struct Known {
     StepMetrics metrics;                              // of all ranks
     double seconds, wait_data_seconds, comm_seconds;  // of this rank
   };
-  // Waits for the oldest until at most `left` are left. Collective over the world.
+  // Collective over the world. Waits for the oldest steps until at most `left` are queued, and
+  // returns those that are done, in order.
   std::vector<Known> settle(std::size_t left);
 
  private:
@@ -50,7 +51,7 @@ class StepQueue {
   std::int64_t tokens_per_step_;
   Stopwatch clock_;
   std::deque<Queued> queued_;
-  double settled_ = 0.0;  // when the last one became known, by clock_
+  double settled_ = 0.0;  // when the last step was settled, by clock_
 };
 
 }  // namespace trireme

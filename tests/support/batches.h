@@ -13,7 +13,8 @@ struct BatchShape {
   std::int64_t length = 16;
 };
 
-// Micro-batches first, ..., first + count - 1 of a step's data; some targets are masked, unevenly.
+// Returns micro-batches first, ..., first + count - 1 of a step's data. Some targets are masked,
+// unevenly.
 std::vector<nn::MicroBatch> make_batches(ops::Context& ctx, const BatchShape& shape, int first,
                                          int count, bool training);
 

@@ -1,4 +1,4 @@
-// Tensors with known values, dealt to the ranks in several ways: what checkpoint tests write and
+// Tensors with known values, split over the ranks in several ways, which checkpoint tests write and
 // read.
 #pragma once
 
@@ -13,7 +13,7 @@
 namespace trireme::testing {
 
 enum class Split {
-  kWhole,        // each tensor on one rank, in turn
+  kWhole,        // each tensor on one rank, round-robin
   kRows,         // first dimension; memory padded to equal parts
   kColumns,      // last dimension; memory padded to equal parts
   kFlat,         // ranges of the flattened tensor, in equal parts
@@ -31,13 +31,13 @@ struct NamedTensor {
 // Several ranks and types: padded rows, three dimensions, a scalar, no elements.
 std::vector<NamedTensor> small_model();
 
-// The slices that a rank holds; `version` tells the values of one checkpoint from another's.
-// Where `filled`, with their values; otherwise with a pattern that is none.
+// Returns the slices that a rank holds. `version` distinguishes the values of different
+// checkpoints. With `filled` they hold their values; otherwise a pattern that is no valid value.
 std::vector<TensorSlice> deal(const std::vector<NamedTensor>& tensors, Split split, int rank,
                               int ranks, std::uint64_t version, bool filled);
 
-// Number of bytes of the slices that are not what they should be: values in the extent, the pattern
-// of unfilled memory in the padding.
+// Returns the number of wrong bytes in the slices: the extent must hold the values, the padding the
+// pattern of unfilled memory.
 std::int64_t wrong_bytes(const std::vector<TensorSlice>& slices, std::uint64_t version);
 
 }  // namespace trireme::testing

@@ -1,4 +1,4 @@
-// The device of the tests of communicators: scripted, or a GPU. A program links one of
+// The device for tests of communicators: scripted, or a GPU. A program links one of
 // comm_device_*.cc.
 #pragma once
 
@@ -13,17 +13,17 @@
 namespace trireme::testing {
 
 struct CommDevice {
-  std::shared_ptr<cuda::Runtime> cuda;  // device 0 of it
+  std::shared_ptr<cuda::Runtime> cuda;  // the tests use its device 0
   bool scripted = false;
 };
 
-// `seed` gives a scripted device the moments at which its streams move.
+// `seed` decides when the streams of a scripted device move.
 CommDevice make_comm_device(std::uint64_t seed);
 
-// How often the host has waited for a scripted device; 0 of a GPU.
+// Returns how often the host has waited for a scripted device; 0 for a GPU.
 std::size_t host_waits(const CommDevice& device);
 
-// At the end: what is alive still, or was touched too late, of a scripted device.
+// Call it at the end: returns what is still alive on a scripted device, or was touched too late.
 std::vector<std::string> leftovers(const CommDevice& device);
 
 }  // namespace trireme::testing

@@ -48,7 +48,8 @@ inline AlgorithmTable library_table() {
   return AlgorithmTable(rules);
 }
 
-// A rank's device, its compute stream, and a communicator of all ranks. At its end nothing is left.
+// A rank's device, its compute stream, and a communicator of all ranks. Checks at its end that
+// nothing is left.
 class Site {
  public:
   explicit Site(const Setting& setting = kSettings[0], std::uint64_t seed = 1)
@@ -91,7 +92,7 @@ class Site {
   const Stream& other() const { return other_->get(); }
   std::size_t host_waits() const { return testing::host_waits(device_); }
 
-  // Device memory with these values once the compute stream is there.
+  // Returns device memory that has these values once the compute stream has come this far.
   template <class T>
   Tensor upload(const std::vector<T>& elements) {
     const auto count = static_cast<std::int64_t>(elements.size());

@@ -1,4 +1,4 @@
-// What ranks contribute in the tests of communicators, and what must come of it, computed on one
+// What ranks contribute in the tests of communicators, and the expected results, computed on one
 // rank.
 #pragma once
 
@@ -14,7 +14,7 @@
 
 namespace trireme::testing {
 
-// Element i of what `rank` contributes: any rank can compute what all others hold.
+// Returns element i of the contribution of `rank`, so any rank can compute what all others hold.
 template <class T>
 T value_of(int rank, std::int64_t i) {
   const std::int64_t hash = (rank * 7919 + i * 104729) % 2003 - 1001;
@@ -34,15 +34,15 @@ std::vector<T> values(int rank, std::int64_t count, std::int64_t first = 0) {
   return result;
 }
 
-// One operation, in the type that partial results have. NaN never comes here.
+// One reduction, in the type of partial results. The arguments are never NaN.
 template <class A>
 A combined(A left, A right, ReduceOp op) {
   if (op == ReduceOp::kSum) return static_cast<A>(left + right);
   return op == ReduceOp::kMax ? std::max(left, right) : std::min(left, right);
 }
 
-// What the contract says: along T(p), fp32 for bf16 and fp16, rounded once. By recursion over
-// vectors, where comm counts bits.
+// The result by contract: reduced along T(p), in fp32 for bf16 and fp16, and rounded once. It
+// recurses over vectors, where comm counts bits.
 template <class T>
 T reduced_along_tree(const std::vector<T>& contributions, ReduceOp op) {
   using Accumulator = std::conditional_t<sizeof(T) == 2, float, T>;

@@ -1,4 +1,4 @@
-// What the tests of products by cuBLASLt share: a GPU and a library that are scripted.
+// Common parts of the tests of products by cuBLASLt: a scripted GPU and a scripted library.
 #pragma once
 
 #include <functional>
@@ -64,7 +64,7 @@ class CublasLt : public ::testing::Test {
     EXPECT_TRUE(cuda_->faults().empty()) << cuda_->faults().front();
   }
 
-  // Each call of the library fails in turn while `run` is done in a new context.
+  // Makes each call of the library fail in turn while `run` runs in a new context.
   void expect_errors_of_every_call(const std::string& what,
                                    const std::function<void(ops::Context&)>& run) {
     std::vector<std::string> messages;
@@ -78,7 +78,7 @@ class CublasLt : public ::testing::Test {
           run(ctx);
           succeeded = true;
         } catch (const CudaError&) {
-          run(ctx);  // what failed once is asked for again
+          run(ctx);  // a second try must ask again for what failed
           throw;
         }
       } catch (const CudaError& error) {
@@ -102,7 +102,7 @@ class CublasLt : public ::testing::Test {
   std::shared_ptr<FakeCuda> cuda_ = std::make_shared<FakeCuda>();
 };
 
-// A call that could be made: (16, 8) by (8, 8), all operands in one place.
+// A valid call: (16, 8) by (8, 8), with all operands at one address.
 inline ops::MatmulCall some_call(DType dtype, DType c_dtype) {
   static float numbers[128];
   return {.m = 16,

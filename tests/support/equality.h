@@ -12,7 +12,7 @@
 
 namespace trireme::testing {
 
-// The part of a named tensor that lies on this rank, copied.
+// A copy of the part of a named tensor that is on this rank.
 struct LocalPart {
   nn::Placement placement;
   std::vector<float> values;  // local extents, row-major
@@ -22,7 +22,7 @@ using LocalParts = std::map<std::string, LocalPart>;
 struct EqualityCase {
   models::GptConfig model;
   BatchShape batch;
-  int micro_batches = 5;  // of a step
+  int micro_batches = 5;  // per step
   GridShape grid;
   std::string schedule = "1f1b";
   bool sequence_parallel = false;
@@ -35,10 +35,10 @@ struct Observed {
   LocalParts gradients;        // of the first step's mean loss
   LocalParts weights;          // after ten SGD steps
   std::vector<double> losses;  // of ten AdamW steps
-  double evaluation = 0.0;     // loss sum after those
+  double evaluation = 0.0;     // loss sum after those steps
 };
 
-// Trains as the case says on `grid`. Collective over it.
+// Collective over `grid`. Trains on it as the case says.
 Observed observe(ops::Context& ctx, const ProcessGrid& grid, const EqualityCase& test);
 
 // One rank's contribution to one parameter's gradient, made wrong.
@@ -47,23 +47,24 @@ struct Tampering {
   float factor = 1.0f;
 };
 
-// The first step's gradients alone, as often as wanted. Collective over the grid throughout.
+// Collective over the grid in all its functions. Computes only the first step's gradients, as often
+// as wanted.
 class GradientObserver {
  public:
   GradientObserver(ops::Context& ctx, const ProcessGrid& grid, const EqualityCase& test);
 
-  // As Observed::gradients. What this rank alone has added to the named parameter's gradient is
-  // multiplied by the factor after its last contribution and before anything is reduced.
+  // As Observed::gradients. This rank's own contribution to the named parameter's gradient is
+  // multiplied by the factor after it is complete and before anything is reduced.
   LocalParts gradients(const Tampering& here = {});
-  // Largest magnitude of what this rank alone has added to each parameter's gradient, untampered,
-  // in the measure of gradients().
+  // Largest magnitude of this rank's own contribution to each parameter's gradient, unmodified, on
+  // the scale of gradients().
   const std::map<std::string, double>& contributions() const { return contributions_; }
 
  private:
   ops::Context& ctx_;
   const ProcessGrid& grid_;
   EqualityCase test_;
-  double scale_;  // of a gradient of the sum of losses to that of their mean
+  double scale_;  // from a gradient of the sum of losses to one of their mean
   parallel::Stage stage_;
   parallel::GradientReducer reducer_;
   parallel::PipelineExecutor executor_;
@@ -74,9 +75,9 @@ struct Deviation {
   std::string name;
   double relative = 0.0;  // max |x - reference| / max |reference|, over all ranks
   double absolute = 0.0;
-  bool covered = true;  // whether the ranks hold every element, copies equally often
+  bool covered = true;  // whether the ranks hold every element, each equally often
 };
-// `reference` holds whole tensors. The result is the same on every rank. Collective over `world`.
+// Collective over `world`. `reference` holds whole tensors. The result is the same on every rank.
 std::vector<Deviation> compare(const LocalParts& reference, const LocalParts& here,
                                Communicator& world);
 

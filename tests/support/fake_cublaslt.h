@@ -1,7 +1,7 @@
 // A cuBLASLt for tests without a GPU: it multiplies on the host exactly what it is told,
-// column-major as the real one, so that a wrong layout, order or transposition is a wrong number. A
-// descriptor that it does not know, an attribute of the wrong size, a pointer less aligned than was
-// promised are CUBLAS_STATUS_INVALID_VALUE.
+// column-major like the real one, so that a wrong layout, order or transposition gives wrong
+// numbers. It returns CUBLAS_STATUS_INVALID_VALUE for an unknown descriptor, an attribute of the
+// wrong size, or a pointer less aligned than promised.
 #pragma once
 
 #include <array>
@@ -38,21 +38,22 @@ class FakeCublasLt {
     std::uint32_t reductions = CUBLASLT_REDUCTION_SCHEME_MASK;
     std::array<std::uint32_t, 4> alignment = {256, 256, 256, 256};  // a, b, c, d
   };
-  // What an algorithm was chosen for.
+  // A request for an algorithm.
   struct Query {
     Operation operation;
     std::array<Layout, 4> layouts;  // a, b, c, d
     Preference preference;
   };
 
-  FakeCublasLt();  // one at a time: its functions have no other way to find it
+  FakeCublasLt();  // only one may exist: its functions find it globally
   ~FakeCublasLt();
   FakeCublasLt(const FakeCublasLt&) = delete;
   FakeCublasLt& operator=(const FakeCublasLt&) = delete;
 
   ops::CublasLt table();
 
-  // The n-th call from now (1: the next) fails; 0: none does. What destroys does not count.
+  // Makes the n-th call from now (1: the next) fail; 0: none. Calls that destroy something do not
+  // count.
   void fail_call(std::size_t n) { fails_at_ = n == 0 ? 0 : calls_ + n; }
   std::size_t calls() const { return calls_; }
   std::size_t products() const { return products_; }
@@ -60,10 +61,10 @@ class FakeCublasLt {
   const std::vector<Query>& queries() const { return queries_; }
 
   std::size_t workspace = 0;  // bytes that each algorithm asks for
-  bool has_algorithm = true;  // or none fits
-  // What the heuristic says of an epilogue with GELU.
+  bool has_algorithm = true;  // false: no algorithm fits
+  // The heuristic's status for an epilogue with GELU.
   cublasStatus_t gelu_status = CUBLAS_STATUS_SUCCESS;
-  // Work of a stream; empty: done at once.
+  // Queues work on a stream; empty: work is done at once.
   std::function<void(cudaStream_t, std::function<void()>)> enqueue;
 
  private:

@@ -1,7 +1,7 @@
 // A CUDA runtime for tests without a GPU. Device memory is host memory; work queued on a stream
 // runs only when something waits for it, or at random moments chosen by a seed; the n-th call can
-// be made to fail. What a real device would do silently (work on memory that was freed) is written
-// down.
+// be made to fail. It records faults that a real device would commit silently (work on freed
+// memory).
 #pragma once
 
 #include <atomic>
@@ -23,26 +23,27 @@ namespace trireme::testing {
 
 class FakeCuda : public cuda::Runtime {
  public:
-  // Seed 0: streams move only when they are waited for. Another: also at random moments.
+  // With seed 0 streams move only when something waits for them; with any other seed also at random
+  // moments.
   explicit FakeCuda(std::uint64_t seed = 0, std::size_t memory = std::size_t{1} << 30);
   ~FakeCuda() override;
 
-  // The n-th call from now (1: the next) that can fail throws CudaError; 0: none does.
+  // Makes the n-th call from now (1: the next) that can fail throw CudaError; 0: none.
   void fail_call(std::size_t n);
-  // From now on every such call fails, as after an illegal access.
+  // Makes every such call fail from now on, as after an illegal access.
   void fail_all(bool fail);
   std::size_t calls() const { return calls_; }  // that could fail, since the beginning
 
-  // Work of a kernel.
+  // Queues the work of a kernel.
   void enqueue(const Stream& stream, std::function<void()> work);
-  // The same for work that ends when it says so, as a kernel that waits for others. It is asked
-  // again and again, and streams behind it wait. `start` gives what is asked, each time that the
-  // work is queued: once, or with every launch of a graph.
+  // The same for work that decides when it ends, like a kernel that waits for others. It is polled
+  // until it says that it has ended; streams behind it wait. `start` returns the function to poll,
+  // each time that the work is queued: once, or with every launch of a graph.
   void enqueue_until(const Stream& stream, std::function<std::function<bool()>()> start);
   void run_all();       // everything that is queued; waits for words that other threads write
   virtual void move();  // a little of it, where a seed was given
   void step();          // what comes next in each stream, where it can
-  // Of work on device memory: writes down where it was freed.
+  // For work on device memory: records a fault where that memory was freed.
   void check_access(const void* address, std::size_t bytes, const char* what);
 
   // What is alive now; queued work on memory that is freed keeps that memory alive.
@@ -90,20 +91,20 @@ class FakeCuda : public cuda::Runtime {
   void launch(cuda::GraphHandle graph, cuda::StreamHandle stream) override;
   void destroy_graph(cuda::GraphHandle graph) noexcept override;
 
-  // The device's clock, in seconds: a timed event takes it down when a stream reaches it. It stands
-  // still unless a test, or work that it queues, moves it.
+  // The device's clock, in seconds. A timed event records it when a stream reaches the event. It
+  // stands still unless a test, or work that a test queues, moves it.
   virtual double device_seconds() { return clock; }
   std::atomic<double> clock = 0.0;
 
   int device_count = 1;
   bool waits_for_memory = true;  // what wait_value says
-  // How long a wait of the host lasts, while only others can move a stream and do not, before it is
-  // called a deadlock.
+  // How long the host waits before it reports a deadlock, while only others can move a stream and
+  // do not.
   double deadlock_seconds = 30.0;
   std::string uuid = "fake";  // of the machine's GPUs, which a number follows
 
  private:
-  // Operations of a graph, by their places in it.
+  // Operations of a graph, by their index in it.
   using Places = std::set<std::size_t>;
   struct EventState {
     int recorded = 0, finished = 0;  // how often

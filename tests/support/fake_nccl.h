@@ -1,8 +1,8 @@
-// A NCCL for tests without a GPU: its ranks are those of MPI. An operation is carried out over MPI
-// when the stream of a scripted CUDA reaches it, so it ends when all its ranks have come; until
-// then the stream stands still. Calls answer kInProgress for a while drawn from a seed, and what
-// they queue is on the stream only after that. Sends and receives that are not one group wait for
-// each other. What the real one leaves undefined is written down.
+// A NCCL for tests without a GPU; its ranks are those of MPI. It carries out an operation over MPI
+// when the stream of a scripted CUDA reaches it, so the operation ends when all its ranks have
+// come; until then the stream stands still. Calls return kInProgress for a while drawn from a seed,
+// and what they queue is on the stream only after that. Sends and receives that are not in one
+// group wait for each other. It records uses that the real NCCL leaves undefined.
 #pragma once
 
 #include <atomic>
@@ -28,16 +28,15 @@ class FakeNccl : public nccl::Library {
   using CommHandle = nccl::CommHandle;
   using Registration = nccl::Library::Registration;
 
-  // Collective over all ranks, as the destructor; but not where an exception is in flight.
+  // Collective over all ranks. So is the destructor, except while an exception is in flight.
   FakeNccl(FakeCuda& cuda, std::uint64_t seed);
   ~FakeNccl() override;
 
-  // The n-th call from now (1: the next) ends with `result`, at once or, where `later`, as the
-  // state that async_error finds; 0: none does. Calls that end something, and async_error, do not
-  // count.
+  // Makes the n-th call from now (1: the next) end with `result`, at once or, with `later`, as the
+  // state that async_error finds; 0: none. Calls that end something, and async_error, do not count.
   void fail_call(std::size_t n, Result result, bool later);
   std::size_t calls() const { return calls_; }
-  // From now on, what every communicator is in.
+  // Sets the state of every communicator from now on.
   void set_state(Result state) { state_ = state; }
 
   std::size_t alive() const;  // communicators
@@ -52,16 +51,16 @@ class FakeNccl : public nccl::Library {
   bool windows = true;                              // this version has them
   bool peers_are_mapped = true;                     // else a window is none
   std::size_t memory_limit = std::size_t{1} << 30;  // of allocate(), bytes
-  // The first operation between ranks settles when the hosts of all of them have entered it, as
-  // where they have to connect first.
+  // If true, the first operation between ranks settles only when the hosts of all of them have
+  // entered it, as when they have to connect first.
   bool connects = false;
-  // How contributions are added. kTree: as our own reductions do it. kOfCommunicator: each
-  // communicator begins elsewhere, as NCCL's rings may. kOfRank: each rank does, against its
-  // promise.
+  // The order in which contributions are added. kTree: as in our own reductions. kOfCommunicator:
+  // each communicator starts at a different rank, as NCCL's rings may. kOfRank: each rank starts
+  // elsewhere, which breaks NCCL's promise.
   enum class Order { kTree, kOfCommunicator, kOfRank };
   Order order = Order::kTree;
   std::function<void()> on_poll;  // called from async_error while something is in progress
-  // What a communicator's peers find when it is aborted: a remote error, as over a network, or
+  // Whether a communicator's peers find a remote error when it is aborted, as over a network, or
   // nothing at all, as within a node.
   bool abort_reaches_peers = false;
   std::function<void()> on_abort;  // called from abort, before anything is done

@@ -1,5 +1,5 @@
-// What a program decides about the emulator of kernels (block_emulator.h, whose names of CUDA's do
-// not go with CUDA's own headers).
+// Settings of the kernel emulator for a program. They are apart from block_emulator.h, whose CUDA
+// names conflict with CUDA's own headers.
 #pragma once
 
 #include <cstdint>

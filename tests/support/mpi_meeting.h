@@ -1,4 +1,4 @@
-// Ranks that wait until all of them have come, without holding anybody up.
+// A non-blocking barrier of ranks.
 #pragma once
 
 #include <vector>
@@ -7,17 +7,17 @@
 
 namespace trireme::testing {
 
-// Of a message that is not to be waited for any more. MPI cannot take a send back.
+// Drops the request of a message that is no longer awaited. MPI cannot cancel a send.
 inline void give_up(MPI_Request& request, bool receives) {
   if (request == MPI_REQUEST_NULL) return;
   if (receives) MPI_Cancel(&request);
   MPI_Request_free(&request);
 }
 
-// The meetings of two ranks under one tag follow each other in the same order on both.
+// Two ranks must create their meetings with the same tag in the same order.
 class Meeting {
  public:
-  // This rank has come. The others are `places` of the channel.
+  // Says that this rank has come. `places` are the other ranks in `channel`.
   Meeting(MPI_Comm channel, int tag, const std::vector<int>& places) {
     for (const int place : places) {
       MPI_Isend(nullptr, 0, MPI_BYTE, place, tag, channel, &requests_.emplace_back());

@@ -1,5 +1,5 @@
-// What tests under mpiexec share. Link trireme_test_mpi_main instead of gtest_main: every rank runs
-// every test, each failure names its rank, and all ranks end with the same verdict.
+// Common parts of tests under mpiexec. Link trireme_test_mpi_main instead of gtest_main: every rank
+// runs every test, each failure names its rank, and all ranks end with the same verdict.
 #pragma once
 
 #include "trireme/comm/runtime.h"

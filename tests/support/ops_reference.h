@@ -1,4 +1,4 @@
-// Operations written again in double precision, straight from their definitions.
+// Reference operations in double precision, straight from their definitions.
 #pragma once
 
 #include "trireme/ops/attention.h"
@@ -17,8 +17,8 @@ Values swiglu(const Values& gate_up, std::int64_t width);
 // x (rows, n); bias may be empty.
 Values layer_norm(const Values& x, const Values& weight, const Values& bias, double epsilon);
 Values rms_norm(const Values& x, const Values& weight, double epsilon);
-// Cross entropy summed over rows whose target is not negative; logits (rows, classes), of which the
-// first `valid` count.
+// Cross entropy summed over rows whose target is not negative; logits (rows, classes), where only
+// the first `valid` classes count.
 double cross_entropy(const Values& logits, const std::vector<std::int32_t>& targets,
                      std::int64_t classes, std::int64_t valid);
 // As ops::attention; first_key may be empty.

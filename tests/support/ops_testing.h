@@ -1,4 +1,4 @@
-// Helpers of the tests of operations: values in double, tensors made from them, tolerances.
+// Helpers for tests of operations: values in double, tensors made from them, tolerances.
 #pragma once
 
 #include <functional>
@@ -15,30 +15,31 @@ namespace trireme::testing {
 
 using Values = std::vector<double>;
 
-// Normal values, the same for the same seed.
+// Normally distributed values, the same for the same seed.
 Values random_values(std::uint64_t seed, std::int64_t n, double scale = 1.0);
 
 // A tensor of the values, rounded to its type.
 Tensor make_tensor(ops::Context& ctx, const Values& values, const Shape& shape, DType dtype);
 Tensor make_tensor(ops::Context& ctx, const std::vector<std::int32_t>& values);
 Tensor make_tensor(ops::Context& ctx, const std::vector<std::int64_t>& values);
-// Filled with NaN: what an operation must overwrite.
+// A tensor filled with NaN, which an operation must overwrite.
 Tensor make_output(ops::Context& ctx, const Shape& shape, DType dtype);
 Tensor make_zeros(ops::Context& ctx, const Shape& shape, DType dtype);
 Tensor make_tensor(ops::Context& ctx, double value);  // (1) fp64
-// Of fp32, bf16, fp16 or fp64.
+// The values of a tensor of fp32, bf16, fp16 or fp64.
 Values values_of(const Tensor& x);
-// The values as a tensor of this type holds them.
+// The values rounded to this type.
 Values rounded(const Values& values, DType dtype);
 
 // max |a - b| / max |b|; infinite where a is not finite and b is.
 double relative_error(const Values& a, const Values& b);
 
-// Central differences of `loss` by each element of x.
+// The central differences of `loss` with respect to each element of x.
 Values finite_differences(const std::function<double(const Values&)>& loss, Values x);
 double inner_product(const Values& a, const Values& b);
 
-// How far an operation may be from the reference in double, as relative_error. One table.
+// How far an operation may be from the reference in double, by relative_error. All tests use this
+// one table.
 double tolerance(const std::string& op, DType dtype);
 
 // The bytes of a tensor, to compare bit by bit.

@@ -1,4 +1,4 @@
-// Text that tests make themselves: words drawn so that some are frequent, in lines and paragraphs.
+// Generates text for tests: random words, some of them frequent, in lines and paragraphs.
 #pragma once
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// A function in a process of its own, which may crash, hang or ask for too much.
+// Runs a function in its own process, where it may crash, hang or ask for too much.
 #pragma once
 
 #include <functional>
@@ -7,14 +7,14 @@
 namespace trireme::testing {
 
 struct SandboxResult {
-  int status = 0;          // with which the process ended; 128 + N: by signal N
-  bool timed_out = false;  // it was ended for using too much time
+  int status = 0;          // exit status of the process; 128 + N: ended by signal N
+  bool timed_out = false;  // killed for using too much time
   std::string out, err;    // what it wrote
 };
 
-// Runs `body` in a fork of this process and returns what became of it; its result is the status.
-// Standard input is empty. The process may use so many seconds of processor time, ten times as much
-// by the clock, and write files of at most 256 MiB.
+// Runs `body` in a fork of this process and returns the outcome; the result of `body` is the
+// status. Standard input is empty. The process may use `seconds` of processor time, ten times as
+// much by the clock, and write files of at most 256 MiB.
 SandboxResult run_in_sandbox(const std::function<int()>& body, int seconds);
 
 }  // namespace trireme::testing

@@ -1,5 +1,5 @@
-// Tensors of a device on their way, without MPI: the host's part is a function of the test. On a
-// scripted runtime, whose streams move late or at random and whose calls fail.
+// Staging of a device's tensors without MPI: a function of the test does the host's part. It runs
+// on a scripted runtime, whose streams move late or at random and whose calls fail.
 #pragma once
 
 #include <algorithm>
@@ -64,7 +64,7 @@ class DeviceStagingTest : public ::testing::Test {
   Tensor empty() {
     return Tensor::allocate(*memory_, compute(), {kElements}, DType::kI32, MemoryUse::kActivations);
   }
-  // A kernel that looks at the memory.
+  // A kernel that checks the memory.
   void consume(const Tensor& data, std::int32_t expected) {
     const auto* elements = data.address<std::int32_t>();
     fake_->enqueue(compute(), [=, this] {

@@ -1,4 +1,4 @@
-// A folder of its own for a test, gone with the object.
+// A new folder for a test, removed with the object.
 #pragma once
 
 #include <cstdlib>

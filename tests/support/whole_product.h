@@ -1,4 +1,4 @@
-// A product of many factors is covered by pairs, and taken whole by tests/run.sh --full.
+// Tests of many factors run a pairwise cover, and the whole product under tests/run.sh --full.
 #pragma once
 
 #include <cstdlib>

@@ -24,19 +24,19 @@ struct Point {
   GridShape grid;
   int repeat = 1;  // from 1
 
-  std::string name() const;  // "strong-n2-d4p1t1-r1": its folder's
+  std::string name() const;  // "strong-n2-d4p1t1-r1", also the name of its folder
   bool operator==(const Point&) const = default;
 };
 
-// What one run took: means over its measured steps, in seconds a step. Communication counts where
-// a rank waited for it, data likewise; each is that of the slowest rank.
+// The measurements of one run: means over its measured steps, in seconds per step. Only the time
+// that a rank waits for communication or data counts; each is the slowest rank's.
 struct Measurement {
   double tokens_per_second = 0.0;  // of the whole run, without checkpoints
   double step_seconds = 0.0;
   double communication_seconds = 0.0;
   double data_seconds = 0.0;
-  double checkpoint_seconds = 0.0;  // of one checkpoint, divided by the steps between two
-  double memory_bandwidth = 0.0;    // bytes/s, sum over the ranks, all at once
+  double checkpoint_seconds = 0.0;  // of one checkpoint / steps between two
+  double memory_bandwidth = 0.0;    // bytes/s, sum over all ranks at once
   int steps = 0;
 
   bool operator==(const Measurement&) const = default;
@@ -47,19 +47,19 @@ struct PointResult {
   Measurement measured;
 };
 
-// Mean of repeats. half_width: that of the 95 % confidence interval by Student's t; none for a
-// single repeat, which says nothing of its own spread.
+// Mean of repeats. half_width is half the width of the 95 % confidence interval by Student's t;
+// nullopt for a single repeat, which says nothing about its spread.
 struct Estimate {
   double mean = 0.0;
   std::optional<double> half_width;
 };
 Estimate estimate(std::span<const double> repeats);
 
-// The two-sided 95 % quantile of Student's t distribution; degrees >= 1.
+// Returns the two-sided 95 % quantile of Student's t distribution; degrees >= 1.
 double student_t(int degrees);
 
-// All repeats at one number of nodes. Speedup and efficiency are per node, against the fewest nodes
-// of the series: speedup = rate / rate there, efficiency = speedup / (nodes / nodes there).
+// All repeats at one number of nodes. Speedup and efficiency are relative to the fewest nodes of
+// the series: speedup = rate / rate there, efficiency = speedup / (nodes / nodes there).
 struct NodeCount {
   int nodes = 1;
   int ranks = 1;
@@ -68,8 +68,8 @@ struct NodeCount {
   Estimate rate;              // tokens/s
   Estimate memory_bandwidth;  // bytes/s
   Estimate speedup, efficiency;
-  TimeShares shares;  // of the time between two steps
-  // Gained by each node added since the count before; none for the first.
+  TimeShares shares;  // of the time from one step to the next
+  // Gain per node added since the previous count; nullopt for the first.
   std::optional<double> added_rate, added_bandwidth;
 };
 
@@ -83,32 +83,35 @@ struct Law {
   double error = 0.0;  // root mean square of (fitted / measured - 1)
 
   double rate(double nodes) const;
-  // The knee: where one more node makes it slower. None without coherency.
+  // Returns the knee: the number of nodes beyond which one more makes it slower. nullopt without
+  // coherency.
   std::optional<double> peak() const;
-  // Where the nodes reach half of what one node reaches. None for a law without loss.
+  // Returns the number of nodes at which each reaches half of what one node alone reaches. nullopt
+  // for a law without loss.
   std::optional<double> half_efficiency() const;
 };
 
-// Least squares of relative errors, with contention and coherency of at least 0. None with fewer
-// than two different numbers of nodes (universal: three).
+// The fits minimize the sum of squared relative errors, with contention and coherency of at least
+// 0. They return nullopt with fewer than two different numbers of nodes (universal: three).
 struct RateAt {
   double nodes = 1.0, rate = 0.0;
 };
 std::optional<Law> fit_amdahl(std::span<const RateAt> measured);
 std::optional<Law> fit_universal(std::span<const RateAt> measured);
 
-// One mode and one way to cut the model, over the numbers of nodes.
+// One mode and one pipeline x tensor grid, over the numbers of nodes.
 struct Series {
   Mode mode = Mode::kStrong;
   int pipeline = 1, tensor = 1;
   std::vector<NodeCount> counts;  // by nodes
   std::optional<Law> amdahl, universal;
-  std::vector<std::string> remarks;  // why a fit is missing, or what to make of it
+  std::vector<std::string> remarks;  // why a fit is missing, or how far to trust it
 
   std::string name() const;  // "strong, pipeline 1 x tensor 2"
 };
 
-// In the order in which their first points appear. Points that were not measured are simply absent.
+// Returns the series in the order in which their first points appear. Points without a measurement
+// are absent.
 std::vector<Series> analyse(std::span<const PointResult> results);
 
 }  // namespace trireme::scaling

@@ -1,4 +1,4 @@
-// What report.html says of a scaling study.
+// The contents of a scaling study's report.html.
 #pragma once
 
 #include <string>

@@ -6,29 +6,28 @@
 
 namespace trireme {
 
-// Seconds of computation between two checkpoints that lose the least time, where writing one takes
-// `write` seconds and failures come every `between_failures` seconds on average: equation 37 of
-// Daly, "A higher order estimate of the optimum checkpoint interval for restart dumps", Future
-// Generation Computer Systems 22 (2006), whose first term is Young's.
+// Returns the seconds of computation between two checkpoints that lose the least time, where
+// writing one takes `write` seconds and failures come every `between_failures` seconds on average.
+// This is equation 37 of Daly, "A higher order estimate of the optimum checkpoint interval for
+// restart dumps", Future Generation Computer Systems 22 (2006), whose first term is Young's.
 double best_checkpoint_interval(double write, double between_failures);
 
-// The same on all ranks, which give it the same times: whether a checkpoint is due follows from
-// them.
+// Decides when a checkpoint is due. All ranks give it the same times, so all decide alike.
 class CheckpointCadence {
  public:
-  // `every` steps (0: never of its own accord), or, where it is nothing, as often as is best for
-  // failures every `between_failures` seconds; `write` seconds are what a checkpoint is thought to
-  // take until one has been measured. `step`: the last one done.
+  // A checkpoint is due after `every` steps (0: never). Where `every` is nullopt, it is due as
+  // often as is best for failures every `between_failures` seconds. `write` is the assumed time of
+  // a checkpoint in seconds until one has been measured. `step` is the last step done.
   CheckpointCadence(std::optional<std::int64_t> every, double between_failures, double write,
                     std::int64_t step);
 
   void step_took(double seconds);
-  // After the last step told.
+  // A checkpoint was written after the last reported step.
   void checkpoint_took(double seconds);
 
-  // Whether one is due `ahead` steps after the last step told.
+  // Returns whether a checkpoint is due `ahead` steps after the last reported step.
   bool due(std::int64_t ahead = 0) const;
-  // Steps between two, as far as is known; nothing where that is fixed.
+  // The current estimate of the steps between two checkpoints; nullopt where `every` fixes them.
   std::optional<std::int64_t> steps_between() const;
 
  private:
@@ -38,7 +37,7 @@ class CheckpointCadence {
   // Since the last checkpoint.
   double seconds_ = 0.0;
   std::int64_t steps_ = 0;
-  double step_seconds_ = 0.0;  // the usual step: of those before the last checkpoint, or so far
+  double step_seconds_ = 0.0;  // mean of the steps since the last checkpoint, or before it
 };
 
 }  // namespace trireme

@@ -1,5 +1,5 @@
-// `trireme doctor`: what of this node would keep a run from starting or make it slow. Facts are
-// gathered in one place and judged in another, so that a test can bring its own.
+// `trireme doctor`: finds what would keep a run on this node from starting, or make it slow. Facts
+// are gathered in one place and judged in another, so that a test can bring its own facts.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ namespace trireme {
 
 struct GpuFacts {
   cuda::DeviceProperties properties;
-  std::vector<int> unreachable;  // other visible GPUs whose memory it cannot address
+  std::vector<int> unreachable;  // other visible GPUs whose memory this GPU cannot address
   DevicePlace place;
   std::optional<cuda::GpuHealth> health;
 };
@@ -28,19 +28,19 @@ struct NodeFacts {
   std::string mpi, hdf5, instructions;
   bool hdf5_thread_safe = false;
   LaunchedTasks launched;
-  bool process_manager = false;  // the launcher speaks PMI or PMIx with MPI
+  bool process_manager = false;  // the launcher offers PMI or PMIx to MPI
   std::vector<int> own_cpus, online_cpus;
   std::int64_t memory = 0, memory_available = 0;  // bytes
-  std::optional<std::int64_t> memory_limit;       // of this process's control group
+  std::optional<std::int64_t> memory_limit;       // bytes, of this process's control group
   std::int64_t shared_memory = 0;                 // bytes of /dev/shm; 0: there is none
-  std::optional<std::int64_t> lockable_memory;    // not set: any amount
+  std::optional<std::int64_t> lockable_memory;    // bytes; not set: any amount
   std::int64_t open_files = 0;                    // limit
   std::vector<std::string> rdma_devices;          // "mlx5_0"
 
   cuda::BuildInfo build;
   std::vector<cuda::LibraryInfo> libraries;
-  int pci_gpus = 0;           // NVIDIA's, with or without a driver
-  std::string driver_module;  // as it names itself; empty where it is not loaded
+  int pci_gpus = 0;           // NVIDIA GPUs, with or without a driver
+  std::string driver_module;  // its own version line; empty where it is not loaded
   int driver_cuda = 0, runtime_cuda = 0;
   cuda::Devices devices;
   GpuEnvironment gpu_environment;
@@ -50,8 +50,8 @@ struct NodeFacts {
   bool nccl_plugin = false;         // libnccl-net.so
 };
 
-// Of the node that this process runs on; `root` is "/" but for tests. Throws nothing that a node
-// without GPUs or rights would cause.
+// Gathers the facts of the node that this process runs on. `root` is "/" except in tests. A node
+// without GPUs, or without the rights to look at something, causes no exception.
 NodeFacts gather_node_facts(cuda::Runtime& runtime, const std::filesystem::path& root = "/");
 
 enum class Verdict { kOk, kWarning, kProblem, kNotHere };
@@ -64,13 +64,14 @@ struct Finding {
   std::string remedy;  // empty where there is nothing to do
 };
 
-// In the order in which they are shown: the node, then its GPUs.
+// Returns the findings in the order in which they are shown: the node, then its GPUs.
 std::vector<Finding> diagnose(const NodeFacts& facts);
 
-// A line each, and a count.
+// Text for the terminal: one line per finding, and a count.
 std::string doctor_text(const std::string& node, const std::vector<Finding>& findings);
 
-// Whether machine code or PTX for these architectures ("80, 90a, 120 PTX") runs on such a GPU.
+// Returns whether machine code or PTX for these architectures ("80, 90a, 120 PTX") runs on a GPU of
+// this compute capability.
 bool runs_on(const std::string& architectures, int major, int minor);
 
 }  // namespace trireme

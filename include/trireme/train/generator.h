@@ -17,44 +17,46 @@ namespace trireme {
 struct GenerationOptions {
   SamplingOptions sampling = {};
   std::uint64_t seed = 1;
-  std::int64_t tokens = 200;                    // to add at most
+  std::int64_t tokens = 200;                    // maximum to add
   std::optional<std::int32_t> stop_token = {};  // ends a text, and is not part of it
-  // The end of text of a model that was trained with data.mask_documents: behind it nothing of what
-  // stands before is seen. None: the whole text is.
+  // The end-of-text token of a model that was trained with data.mask_documents: tokens after it do
+  // not attend to tokens before it or to it. nullopt: each token attends to the whole text before
+  // it.
   std::optional<std::int32_t> document_end = {};
 };
 
-// One continuation at a time, on tensor x pipeline ranks. What is drawn depends on the seed, the
-// prompt's number and the place in the continuation, not on the grid.
+// Computes one continuation at a time, on tensor x pipeline ranks. The random draws depend on the
+// seed, the prompt's number and the position in the continuation, not on the grid.
 class Generator {
  public:
-  // `stage` outlives this object. Throws ConfigError for a stage with sequence parallelism: one
-  // position cannot be split. `context`: positions of the model.
+  // `stage` must outlive this object. `context` is the model's number of positions. Throws
+  // ConfigError for a stage with sequence parallelism, since one position cannot be split.
   Generator(ops::Context& ctx, const parallel::Stage& stage, std::int64_t context,
             const GenerationOptions& options);
 
-  // Told of each new token as soon as it is chosen.
+  // Called with each new token as soon as it is chosen.
   using OnToken = std::function<void(std::int32_t token)>;
 
-  // The continuation of `prompt` (at least one token, the same on all ranks of the replica), on
-  // every rank of it. Of a prompt longer than the context the last tokens count; a text that has
-  // filled the context goes on from its last half. Throws CheckpointError where the model's
-  // probabilities are not finite. Collective over the replica, grid.model().
+  // Collective over the replica, grid.model(). Returns the continuation of `prompt` on every rank
+  // of the replica. `prompt` has at least one token and is the same on all these ranks. If it is
+  // longer than the context, its last tokens count. A text that has filled the context goes on from
+  // its last half. Throws CheckpointError where the model's probabilities are not finite.
   std::vector<std::int32_t> generate(std::span<const std::int32_t> prompt, std::uint64_t number,
                                      const OnToken& on_token = {});
 
-  // At most one prompt for each data replica: replica d continues prompts[d], whose number is
-  // first_number + d. Returns all continuations, on every rank; only the first replica's reaches
-  // on_token. Collective over the grid.
+  // Collective over the grid. Takes at most one prompt per data replica: replica d continues
+  // prompts[d], whose number is first_number + d. Returns all continuations on every rank. Only the
+  // first replica calls on_token.
   std::vector<std::vector<std::int32_t>> generate_on_replicas(
       std::span<const std::vector<std::int32_t>> prompts, std::uint64_t first_number,
       const OnToken& on_token = {});
 
  private:
-  // Appends to the cache. The logits of the last position; undefined before the last stage.
-  // Behind an end of text attention begins anew, as in training; positions go on.
+  // Appends `tokens` to the cache. Returns the logits of the last position; an undefined tensor on
+  // all stages but the last. After an end of text attention starts afresh, as in training, while
+  // positions go on.
   Tensor forward(std::span<const std::int32_t> tokens);
-  // Of tokens that go into the cache next.
+  // Returns, for each of the tokens that go into the cache next, the first key that it attends to.
   Tensor first_keys(std::span<const std::int32_t> tokens);
   std::int32_t choose(const Tensor& logits, std::uint64_t number, std::int64_t position);
 
@@ -63,16 +65,16 @@ class Generator {
   std::int64_t context_;
   GenerationOptions options_;
   nn::KeyValueCache cache_;
-  std::int32_t document_ = 0;  // where in the cache the last document begins
+  std::int32_t document_ = 0;  // position in the cache where the last document begins
 };
 
-// Puts bytes together to characters: a token may end inside one. Bytes that are no UTF-8 pass
-// unchanged.
+// Joins bytes into whole characters, since a token may end inside one. Bytes that are not UTF-8
+// pass unchanged.
 class Utf8Stream {
  public:
-  // What can be shown now.
+  // Returns what can be shown now.
   std::string add(std::string_view bytes);
-  // What was held back, at the end of a text.
+  // Returns what was held back; call it at the end of a text.
   std::string rest();
 
  private:

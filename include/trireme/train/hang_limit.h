@@ -1,4 +1,4 @@
-// How long an operation may be under way before the run counts as hung (comm.timeout).
+// How long an operation may be in flight before the run counts as hung (comm.timeout).
 #pragma once
 
 #include <cstdint>
@@ -9,25 +9,26 @@ namespace trireme {
 // Every rank is given the same numbers, so every rank has the same limit.
 class HangLimit {
  public:
-  static constexpr double kUnmeasured = 600;  // seconds, until kMeasured steps are known
+  static constexpr double kUnmeasured = 600;  // seconds, until kMeasured steps have been measured
   static constexpr double kLeast = 120;       // seconds
   static constexpr double kLongestSteps = 20;
   static constexpr int kMeasured = 3;
-  static constexpr double kUnmeasuredRate = 50e6;  // bytes/s of a file system, until one is known
-  static constexpr double kTimesSlower = 4;        // than the slowest checkpoint so far
+  static constexpr double kUnmeasuredRate = 50e6;  // bytes/s of a file system, until measured
+  static constexpr double kTimesSlower = 4;        // times the duration at the slowest rate so far
 
-  // Nothing: the limit follows the measured steps. It is kLongestSteps of the longest, at least
-  // kLeast, and kUnmeasured until enough are known.
+  // With nullopt the limit follows the measured steps: kLongestSteps times the longest step, at
+  // least kLeast, and kUnmeasured until kMeasured steps are known.
   explicit HangLimit(std::optional<double> fixed_seconds = {}) : fixed_(fixed_seconds) {}
 
   void step_took(double seconds);
-  // A checkpoint of so many bytes was written, on the disk and read back after `seconds`.
+  // A checkpoint of `bytes` bytes was written, synced to disk and read back in `seconds`.
   void checkpoint_took(std::int64_t bytes, double seconds);
 
-  // Of what a step does.
+  // The limit for the operations of a step.
   double seconds() const;
-  // While a checkpoint of so many bytes is written or read, when ranks wait for the file system as
-  // well: seconds() and kTimesSlower of the time that the bytes take at the slowest rate so far.
+  // The limit while a checkpoint of `bytes` bytes is written or read, when ranks wait for the file
+  // system as well: seconds() plus kTimesSlower times what the bytes take at the slowest rate so
+  // far.
   double seconds_with_checkpoint(std::int64_t bytes) const;
 
  private:

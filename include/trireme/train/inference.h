@@ -1,4 +1,4 @@
-// A trained model on any grid, for evaluation and generation: weights alone, no gradients.
+// A trained model on any grid, for evaluation and generation: only weights, no gradients.
 #pragma once
 
 #include <optional>
@@ -13,17 +13,18 @@
 
 namespace trireme {
 
-// Collective over comm. `where` is a checkpoint, a folder of checkpoints, or a run folder; of a
-// folder the newest good one is opened, and rank 0 reports the newer ones that are damaged. Throws
-// CheckpointError, the same on all ranks.
+// Collective over comm. `where` is a checkpoint, a folder of checkpoints, or a run folder. In a
+// folder it opens the newest good checkpoint, and rank 0 reports the newer ones that are damaged.
+// Throws CheckpointError, the same on all ranks.
 Checkpoint open_checkpoint_or_run(Communicator& comm, const std::string& where);
 
-// Collective over comm. Size of the largest checkpoint that open_checkpoint_or_run may open there;
-// 0 where there is none.
+// Collective over comm. Returns the size of the largest checkpoint that open_checkpoint_or_run may
+// open there; 0 where there is none.
 std::int64_t largest_checkpoint_bytes(Communicator& comm, const std::string& where);
 
-// Names a tokenizer: "xxh64:0123456789abcdef", of its kind and model. Checkpoints carry it as their
-// extra attribute kTokenizerAttribute, so that a model is not used with another tokenizer.
+// Identifies a tokenizer by a hash of its kind and model: "xxh64:0123456789abcdef". Checkpoints
+// carry it as their extra attribute kTokenizerAttribute, so that a model is not used with another
+// tokenizer.
 std::string tokenizer_checksum(const Tokenizer& tokenizer);
 inline constexpr const char* kTokenizerAttribute = "tokenizer";
 
@@ -31,19 +32,19 @@ class InferenceModel {
  public:
   // Collective over the grid. The checkpoint's own configuration says what the model is;
   // `precision` ("fp32", "fp16") overrides its run.precision. Throws CheckpointError where that
-  // configuration and the tensors do not fit together, ConfigError where the model does not fit the
+  // configuration does not match the tensors, and ConfigError where the model does not fit the
   // grid.
   InferenceModel(ops::Context& ctx, const ProcessGrid& grid, const Checkpoint& checkpoint,
                  const std::optional<std::string>& precision = std::nullopt);
 
   const parallel::Stage& stage() const { return *stage_; }
   const models::GptConfig& config() const { return model_; }
-  // With which the model was trained.
+  // The configuration that the model was trained with.
   const Config& training() const { return training_; }
 
   // Throws DataError unless the model was trained with this tokenizer, as far as its checkpoint
-  // tells: the size of the vocabulary, and the checksum where there is one. `origin` is where the
-  // tokenizer comes from.
+  // tells: it compares the size of the vocabulary, and the checksum where there is one. `origin`
+  // says in errors where the tokenizer comes from.
   void check_tokenizer(const Tokenizer& tokenizer, const std::string& origin) const;
 
  private:

@@ -1,4 +1,4 @@
-// From a configuration, a site file and a template to a job script for Slurm: `trireme job`.
+// Makes a job script for Slurm from a configuration, a site file and a template: `trireme job`.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@
 
 namespace trireme {
 
-// What a site file says (jobs/site.ini documents each key). Empty: left to Slurm.
+// The contents of a site file (jobs/site.ini documents each key). Empty: left to Slurm.
 struct Site {
   std::string partition, account, qos, constraint;
   std::string mpi = "pmi2";
@@ -26,8 +26,8 @@ struct Site {
   std::string setup;                       // lines of shell
 };
 
-// `origin` names the text in errors. Throws ConfigError for an unknown key, or a value that cannot
-// stand in a script.
+// Parses a site file. `origin` names the text in errors. Throws ConfigError for an unknown key, or
+// for a value that cannot be put in a script.
 Site site_from_ini(std::string_view text, const std::string& origin);
 
 // The keys job.*.
@@ -52,13 +52,13 @@ struct JobRequest {
 // Declares job.*, and the aliases without "job.".
 void add_job_keys(Options& options, JobRequest& request);
 
-// Throws ConfigError for a value that cannot stand in a script.
+// Throws ConfigError for a value that cannot be put in a script.
 void check_job_keys(const JobRequest& request);
 
 // One run of a job: a point of a sweep or of a scaling study, or the only one.
 struct JobPoint {
   Config config;
-  std::vector<std::string> flags;  // what this point adds to the job's own
+  std::vector<std::string> flags;  // added to the job's own flags for this point
   int nodes = 1;
   GridShape grid;
   MemoryEstimate memory;
@@ -66,24 +66,24 @@ struct JobPoint {
 
 struct JobPlan {
   std::vector<JobPoint> points;
-  std::int64_t memory_mib = 0;  // of a node, to ask Slurm for
+  std::int64_t memory_mib = 0;  // memory of a node to request from Slurm
 };
 
-// A template's text and the name that errors call it by.
+// A template's text, and its name in errors.
 struct JobTemplate {
   std::string name, text;
   bool uses(std::string_view placeholder) const;  // "GRES"
 };
 
-// The vocabulary of data.train, where it is known here.
+// Returns the vocabulary of data.train, where it is known on this host.
 using VocabularyOf = std::function<std::optional<int>(const Config&)>;
 
-// That of the first shard, where it can be read from here: the nodes may see other file systems.
-// Where it cannot, and neither the configuration nor a preset says it, one of usual size for the
-// estimate.
+// Returns the vocabulary of the first shard that can be read on this host; the nodes may see other
+// file systems. Where none can be read, it returns nullopt if the configuration or a preset gives
+// the vocabulary, and otherwise a usual size for the estimate.
 std::optional<int> vocabulary_to_check(const Config& config);
 
-// Nodes of a partition that are alike.
+// Nodes of a partition with equal CPUs and memory.
 struct NodeGroup {
   std::string partition;
   int nodes = 0;
@@ -91,49 +91,54 @@ struct NodeGroup {
   std::int64_t memory = 0;  // of each, in MiB
 };
 
-// What is known of the cluster. What is not known is not checked.
+// Known limits of the cluster. What is not known is not checked.
 struct ClusterLimits {
   std::optional<std::int64_t> node_memory, gpu_memory;  // in MiB
-  std::vector<NodeGroup> groups;                        // of each partition that the job may go to
+  std::vector<NodeGroup> groups;                        // of all partitions that the job may go to
 };
 
-// What the job will run. Throws ConfigError, of one line, for what cannot run: the same checks as
-// `trireme train`; nodes and CPUs that no partition has; a time limit that leaves no time to train;
-// and memory: the node's, or, of a template that asks for GPUs, a GPU's.
+// Returns what the job will run. Throws a one-line ConfigError for what cannot run: it makes the
+// same checks as `trireme train`, and refuses nodes and CPUs that no partition has, a time limit
+// that leaves no time to train, and ranks that need more memory than a node has (for a template
+// that asks for GPUs: than a GPU has).
 JobPlan plan_job(const JobTemplate& job_template, const Config& config, const JobRequest& request,
                  const ClusterLimits& limits, const VocabularyOf& vocabulary);
 
-// What the user should know before the job is queued, a line each: data files in folders that are
-// not on this host, and a dimension of the grid that nobody asked for. Throws DataError for a file
-// that is missing from a folder that is here.
+// Returns what the user should know before the job is queued, one line each: data files in folders
+// that do not exist on this host, and a dimension of the grid that nobody asked for. Throws
+// DataError for a file that is missing from a folder that exists here.
 std::vector<std::string> job_remarks(const JobPlan& plan);
 
-// Where things are, on the machine that fills in the script.
+// Files on the machine that fills in the script.
 struct JobSources {
   std::string program;         // absolute path of trireme
   std::string step_functions;  // text of jobs/step.sh
 };
 
-// The complete script. Throws ConfigError for a placeholder that is unknown, or has no value.
+// Returns the complete script. Throws ConfigError for a placeholder that is unknown or has no
+// value.
 std::string job_script(const JobTemplate& job_template, const Config& config,
                        const JobRequest& request, const Site& site, const JobPlan& plan,
                        const JobSources& sources);
 
-// Replaces @NAME@ by its value; a line "# @NAME@" by the value's lines, indented alike. Values are
-// not searched again, except that @STEP_FUNCTIONS@ is. A name that `values` lacks is a ConfigError
-// that suggests the nearest; so is one whose entry is none.
+// Replaces @NAME@ by its value, and a line "# @NAME@" by the value's lines with the same
+// indentation. Values are not searched for placeholders again (job_script fills in @STEP_FUNCTIONS@
+// beforehand). Throws ConfigError for a name that `values` lacks, with the nearest known name, and
+// for a name whose value is nullopt. `origin` names the text in errors.
 using Placeholders = std::map<std::string, std::optional<std::string>, std::less<>>;
 std::string fill_template(std::string_view text, const std::string& origin,
                           const Placeholders& values);
 
-// As one word of a shell's command line, quoted where it must be.
+// Returns `text` as one word of a shell's command line, quoted where necessary.
 std::string shell_word(std::string_view text);
 
-// A time limit as sbatch takes it ("90", "1:30", "02:00:00", "1-12", "1-12:30") in seconds; nothing
-// where it stands for no limit ("0", "infinite"). Throws ConfigError.
+// Parses a time limit as sbatch takes it ("90", "1:30", "02:00:00", "1-12", "1-12:30") and returns
+// seconds; nullopt where it means no limit ("0", "infinite"). `key` names the value in errors.
+// Throws ConfigError.
 std::optional<std::int64_t> read_time_limit(const std::string& text, const std::string& key);
 
-// "1500", "1500M", "2G" (powers of 1024; MiB where no unit stands) as MiB. Throws ConfigError.
+// Parses "1500", "1500M" or "2G" (powers of 1024; MiB without a unit) and returns MiB. `key` names
+// the value in errors. Throws ConfigError.
 std::int64_t read_mib(std::string_view text, const std::string& key);
 
 }  // namespace trireme

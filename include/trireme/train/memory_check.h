@@ -1,4 +1,4 @@
-// Whether ranks fit into the memory that they get, told before anything is allocated.
+// Checks whether ranks fit into their memory, before anything is allocated.
 #pragma once
 
 #include <cstdint>
@@ -9,17 +9,19 @@
 
 namespace trireme {
 
-// Throw ConfigErrors that say what takes the memory, and what would take less.
+// Throw a ConfigError where the ranks do not fit; it says what takes the memory, and what would
+// take less.
 void check_node_memory(const MemoryEstimate& memory, int tasks, std::int64_t node_mib);
 void check_gpu_memory(const MemoryEstimate& memory, std::int64_t gpu_mib);
 
-// The same for the ranks of this node, or this rank's GPU, as they are. Refuses what needs more
-// than twice the memory that is there: an estimate may be too high, and what cannot be is far
-// beyond. What fits and is more than is free ends with status 71 where it is allocated.
+// The same for the actual ranks of this node, or for this rank's GPU. It refuses only what needs
+// more than twice the memory that the node or GPU has, since an estimate may be too high, and what
+// is impossible is far beyond. A run that passes but needs more than is free ends with status 71
+// when it allocates.
 void check_memory_here(const MemoryEstimate& memory, const Runtime& runtime,
                        const ops::Context& ctx);
 
-// What evaluation and generation need of an estimate: weights, and activations of a micro-batch.
+// Returns the part of an estimate that evaluation and generation need: weights and activations.
 MemoryEstimate without_training(MemoryEstimate memory);
 
 }  // namespace trireme

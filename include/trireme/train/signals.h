@@ -1,10 +1,10 @@
-// SIGTERM and SIGUSR1 as a question that the training loop asks once a step.
+// SIGTERM and SIGUSR1, which the training loop polls once per step.
 #pragma once
 
 namespace trireme {
 
-// Built before any thread starts, so that all inherit the blocked signals. Slurm sends the one
-// before it preempts a job, the other when a job asked for it with --signal.
+// Construct it before any thread starts, so that all threads inherit the blocked signals. Slurm
+// sends SIGTERM before it preempts a job, and SIGUSR1 when a job asked for it with --signal.
 class StopSignals {
  public:
   StopSignals();
@@ -12,7 +12,7 @@ class StopSignals {
   StopSignals(const StopSignals&) = delete;
   StopSignals& operator=(const StopSignals&) = delete;
 
-  // Whether one has arrived at this process so far.
+  // Returns whether one of them has arrived at this process so far.
   bool arrived() const;
 
  private:

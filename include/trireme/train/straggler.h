@@ -1,6 +1,6 @@
-// Which ranks, nodes and links hold up a run. In a synchronous step all ranks take the same time;
-// the one that the others wait for is the one that waits least. So ranks are judged by the time
-// that is their own (computing, waiting for data) against ranks that do the same work.
+// Finds the ranks, nodes and links that hold up a run. In a synchronous step all ranks take the
+// same time; the one that the others wait for is the one that waits least. So each rank's own time
+// (computing, waiting for data) is compared with that of ranks that do the same work.
 #pragma once
 
 #include <cstddef>
@@ -15,29 +15,31 @@
 
 namespace trireme {
 
-// Links are measured between neighbours on the ring of nodes, pair by pair: `to_previous[i]` and
-// `to_next[i]` are the seconds that node i measured for `bytes` each way; 0: not measured. Of a
-// pair the shorter counts, for the other may have waited for its partner; of a node's two pairs
-// the faster, for what is slow in both is the node's own. Bytes a second by node; 0: not measured.
+// Returns the link rate of each node, in bytes/s; 0: not measured. Links are measured between
+// neighbours on the ring of nodes, pair by pair: `to_previous[i]` and `to_next[i]` are the seconds
+// that node i measured for `bytes` each way; 0: not measured. The shorter time of a pair's two
+// nodes counts, since the other node may have waited for its partner. The faster of a node's two
+// pairs counts, since a node is at fault only if both are slow.
 std::vector<double> link_rates(std::span<const double> to_previous, std::span<const double> to_next,
                                double bytes);
 
 class StragglerDetector {
  public:
-  // Told after so many windows running, and back to normal after as many.
+  // Something is reported after this many slow windows in a row, and is back to normal after as
+  // many normal ones.
   static constexpr int kWindows = 2;
-  // A rank: its own time over the median of its peers', the others of its pipeline stage with as
-  // many micro-batches; and this part of a step at least is lost to it.
+  // Limits for a rank's own time over the median of its peers, which are the other ranks of its
+  // pipeline stage with as many micro-batches. A slow rank also loses at least kLostPart of a step.
   static constexpr double kSlow = 1.2, kNormal = 1.1, kLostPart = 0.05;
-  // The same over the median of its own earlier windows, where all its peers are on its node, or
-  // it has none.
+  // The same for its own time over the median of its own earlier windows, used where all its peers
+  // are on its node or it has none.
   static constexpr double kSlowerThanBefore = 1.5, kAsBefore = 1.25;
-  // A link: how often it goes into the median of the other nodes'; of two nodes, into that of
-  // earlier windows.
+  // Limits for the median rate of the other nodes' links over a link's own rate. With two nodes,
+  // the median of the link's earlier windows is used.
   static constexpr double kSlowLink = 2.0, kNormalLink = 1.5;
 
-  // Takes the next window, fills in times_peers and stragglers, and returns lines for what has
-  // changed.
+  // Judges the next window: fills in times_peers and stragglers of `table`, and returns lines for
+  // what has changed.
   std::vector<std::string> look(RankTable& table);
 
  private:
@@ -45,11 +47,11 @@ class StragglerDetector {
     int slow_windows = 0, normal_windows = 0;
     bool slow = false;
     std::int64_t since = 0;  // first step of the first slow window
-    std::string text;        // of the latest slow window
-    double times = 0.0;      // in it
+    std::string text;        // describes the latest slow window
+    double times = 0.0;      // Comparison::times in that window
     void see(bool is_slow, bool is_normal, std::int64_t first_step);
   };
-  struct Past {  // of windows that were not slow
+  struct Past {  // the values of earlier windows that were not slow
     std::deque<double> values;
     void add(double value);
     double median() const;  // 0: too few

@@ -8,12 +8,13 @@
 
 namespace trireme {
 
-// Trains as `config` says, going on from the run folder's newest good checkpoint unless told
-// otherwise. Collective over the world. kDone; kRequeue where a signal stopped it, with a
-// checkpoint. Throws the Errors of what it uses; DivergedError after too many steps with non-finite
-// gradients.
+// Collective over the world. Trains as `config` says, going on from the run folder's newest good
+// checkpoint unless told otherwise. Returns kDone, or kRequeue where a signal or the job's time
+// limit stopped it after a checkpoint. Throws the Errors of what it uses, and DivergedError after
+// 10 steps in a row with non-finite gradients, not counting those that the search for an fp16 loss
+// scale expects.
 ExitStatus train(Runtime& runtime, const Config& config, const StopSignals& signals);
-// The same on the device that `config` asks for, where it has been chosen already.
+// The same on a device that has been chosen already, as `config` asks for it.
 ExitStatus train(Runtime& runtime, const Config& config, const StopSignals& signals,
                  ComputeDevice device);
 
