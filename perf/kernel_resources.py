@@ -33,7 +33,7 @@ OPERATIONS = [
     ("swiglu / backward", "element of y", "3e / 5e", "about 15 / 20"),
     ("dropout", "element", "2e", "about 25, integer"),
     ("layer_norm, rms_norm", "element of x", "2e", "8"),
-    ("their backward, input", "element of x", "3e, onto what else goes to x 4e", "10"),
+    ("their backward, input", "element of x", "3e, or 4e when added to another gradient of x", "10"),
     ("their backward, weight", "element of x", "2e", "4"),
     ("add_layer_norm, add_rms_norm", "element of x", "4e", "9"),
     ("embedding", "element of y", "2e", "0"),
@@ -152,11 +152,11 @@ def page(arch, version, reports):
     yield ""
     yield "## Floors"
     yield ""
-    yield ("In microseconds, on the shapes of GPT-2 124M with B=64, T=1024; the loss in slices of "
-           "8192 rows. Of an H200 at 4.3 TB/s, the copy bandwidth that was reported for such a card, "
-           "and of the others at 0.9 of their data sheets' bandwidth, which is what that is of its "
-           "own; `trireme bench ops` measures the copy and the kernels on the GPU at hand. The aim is "
-           "85 %.")
+    yield ("In microseconds, for the shapes of GPT-2 124M with B=64, T=1024; the loss works in "
+           "slices of 8192 rows. The floors assume 4.3 TB/s for an H200, the copy bandwidth reported "
+           "for such a card, and for the others 0.9 of the bandwidth in their data sheets, the same "
+           "ratio as the H200's. `trireme bench ops` measures the copy and the kernels on the GPU at "
+           "hand. The aim is 85 % of the copy bandwidth.")
     yield ""
     yield "| Operation | on | MB | " + " | ".join(COPIES) + " |"
     yield "|---|---|---|" + "---|" * len(COPIES)
@@ -165,18 +165,18 @@ def page(arch, version, reports):
         floors = [f"{moved / copy * 1e6:.0f}" for copy in COPIES.values()]
         yield f"| {name} | {shape} | {moved / 1e6:.0f} | {' | '.join(floors)} |"
     yield ""
-    yield ("embedding_backward sorts the rows by token, two kernels for each byte of the largest "
-           "token, cuts the sorted rows into pieces of 64, whatever tokens they hold, and adds up "
-           "what the pieces share in two levels: six launches for this vocabulary, and at most 16 MB "
-           "beyond its floor, whichever tokens a batch holds.")
+    yield ("embedding_backward sorts the rows by token with two kernels per byte of the largest "
+           "token, cuts the sorted rows into pieces of 64, whatever tokens they hold, and adds up in "
+           "two levels the tokens that span several pieces. For this vocabulary it makes six "
+           "launches, and it moves at most 16 MB beyond its floor, whichever tokens a batch holds.")
     yield ""
     yield "## Registers, shared memory, spills"
     yield ""
     yield (f"{version}, sm_{arch}; bytes of static shared memory, of stack per thread, and of "
-           "spills, which break the build (`src/ops/CMakeLists.txt`). Attention's tiles lie in "
-           "dynamic shared memory: for a head size of 64, 67 KB forward and 100 KB backward, the most "
-           "of any head size and less than the 99 KiB that every GPU since Ampere gives a block. The "
-           "stack of `rotary_table_kernel` is that of sin and cos in double.")
+           "spills; a spill breaks the build (`src/ops/CMakeLists.txt`). Attention's tiles are in "
+           "dynamic shared memory: 67 KB forward and 100 KB backward for a head size of 64, the "
+           "maximum of all head sizes and less than the 99 KiB that every GPU since Ampere gives a "
+           "block. `rotary_table_kernel` needs its stack for sin and cos in double.")
     yield ""
     yield "| File | Kernel | registers | shared | stack | spills |"
     yield "|---|---|---|---|---|---|"
