@@ -4,8 +4,8 @@ set(_trireme_precompiled <algorithm> <array> <atomic> <cmath> <cstdint> <filesys
     <functional> <map> <memory> <mutex> <numeric> <optional> <span> <sstream> <string> <string_view>
     <thread> <tuple> <unordered_map> <utility> <variant> <vector> <fmt/format.h>)
 
-# Compiles a target with precompiled headers. COLD: its code runs once, or once a step, on the host; in
-# a release it is compiled with -O1, which takes two thirds of the time.
+# Compiles a target with precompiled headers. COLD: its code touches no element of a tensor; in a
+# release it is compiled with -O1, which takes two thirds of the time.
 function(trireme_compile_quickly target)
   cmake_parse_arguments(ARG "COLD" "" "" ${ARGN})
   set(level "")
@@ -32,12 +32,18 @@ function(trireme_compile_quickly target)
   target_precompile_headers(${target} REUSE_FROM ${owner})
 endfunction()
 
-# trireme_library(AREA [COLD] SOURCES file... [PUBLIC target...] [PRIVATE target...])
+# trireme_library(AREA [COLD] SOURCES file... [HOT file...] [PUBLIC target...] [PRIVATE target...])
 # Declares the library trireme_AREA, known to others as Trireme::AREA. COLD: see
-# trireme_compile_quickly.
+# trireme_compile_quickly. HOT: those of its sources whose loops touch every element; a release compiles
+# them with -O3 even so.
 function(trireme_library area)
-  cmake_parse_arguments(ARG "COLD" "" "SOURCES;PUBLIC;PRIVATE" ${ARGN})
-  add_library(trireme_${area} STATIC ${ARG_SOURCES})
+  cmake_parse_arguments(ARG "COLD" "" "SOURCES;HOT;PUBLIC;PRIVATE" ${ARGN})
+  add_library(trireme_${area} STATIC ${ARG_SOURCES} ${ARG_HOT})
+  if(ARG_HOT)
+    set_source_files_properties(${ARG_HOT} PROPERTIES
+      COMPILE_OPTIONS $<$<CONFIG:Release>:-O3>  # after -O1, so it counts
+      SKIP_PRECOMPILE_HEADERS ON)               # those were parsed for the other level
+  endif()
   add_library(Trireme::${area} ALIAS trireme_${area})
   set_target_properties(trireme_${area} PROPERTIES EXPORT_NAME ${area})
   target_include_directories(trireme_${area} PUBLIC
