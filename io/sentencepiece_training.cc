@@ -1,11 +1,10 @@
-#include <fstream>
-#include <iterator>
 #include <unordered_map>
 
 #include <fmt/format.h>
 #include <sentencepiece_trainer.h>
 
 #include "trireme/base/error.h"
+#include "trireme/base/small_file.h"
 #include "trireme/base/utf8.h"
 
 #include "sentencepiece_tokenizer.h"
@@ -62,9 +61,9 @@ constexpr std::string_view kIdentityNormalizer(
 }  // namespace
 
 TokenizerPtr load_sentencepiece(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) throw DataError(fmt::format("cannot read the tokenizer model {}", path));
-  std::string model{std::istreambuf_iterator<char>(file), {}};
+  // One MiB less than the limit leaves room for the normalizer.
+  constexpr std::size_t kMostMib = (Tokenizer::kMaxModelBytes >> 20) - 1;
+  std::string model = read_small_file("the tokenizer", path, kMostMib);
   if (model.empty()) throw DataError(fmt::format("{}: the tokenizer model is empty", path));
   model += kIdentityNormalizer;
   return std::make_shared<SentencePieceTokenizer>(std::move(model), path);

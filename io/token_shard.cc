@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <limits>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include <fcntl.h>
@@ -24,7 +25,6 @@ namespace fs = std::filesystem;
 constexpr std::int64_t kVerifyElements = std::int64_t{1} << 20;
 // Reading them takes no time; what a start checks of /documents.
 constexpr std::int64_t kCheckedDocuments = std::int64_t{1} << 17;
-constexpr std::int64_t kMaxTokenizerBytes = std::int64_t{64} << 20;
 
 void require(const TokenShardInfo& info, bool ok, const std::string& what) {
   if (!ok) throw DataError(fmt::format("{}: {}", info.path, what));
@@ -148,9 +148,9 @@ void check_ranges(const TokenShardInfo& info, const hdf5::File& file,
 void read_tokenizer(TokenShardInfo& info, const hdf5::File& file) {
   info.tokenizer_kind = file.string_attribute("/", "tokenizer");
   const hdf5::Dataset stored = file.dataset("/tokenizer");
-  require(info, stored.elements() <= kMaxTokenizerBytes,
+  require(info, std::cmp_less_equal(stored.elements(), Tokenizer::kMaxModelBytes),
           fmt::format("a tokenizer of {} bytes; at most {} are read", stored.elements(),
-                      kMaxTokenizerBytes));
+                      Tokenizer::kMaxModelBytes));
   stored.check_type(hdf5::ElementType::kU8);
   stored.check_stored();
   const auto model = stored.read<std::uint8_t>();

@@ -10,13 +10,9 @@
 #include "trireme/base/printable.h"
 
 namespace trireme {
-namespace {
 
-constexpr std::size_t kMost = std::size_t{16} << 20;
-
-}  // namespace
-
-std::string read_small_file(const std::string& what, const std::string& path) {
+std::string read_small_file(const std::string& what, const std::string& path,
+                            std::size_t most_mib) {
   const auto refuse = [&](const std::string& why) {
     throw ConfigError(fmt::format("{} {}: cannot be read: {}", what, shown(path), why));
   };
@@ -28,7 +24,7 @@ std::string read_small_file(const std::string& what, const std::string& path) {
     if (size == text.size()) text.resize(2 * size);
     file.read(text.data() + size, static_cast<std::streamsize>(text.size() - size));
     size += static_cast<std::size_t>(file.gcount());
-    if (size > kMost) refuse("it is longer than 16 MiB");
+    if (size > most_mib << 20) refuse(fmt::format("it is longer than {} MiB", most_mib));
   }
   // A folder opens, and fails only when it is read.
   if (!file.eof() || errno != 0) refuse(errno != 0 ? std::strerror(errno) : "an error");

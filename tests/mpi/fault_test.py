@@ -32,7 +32,7 @@ EXPECTED = {
     "exit": (76, 1, {1}, ["exit(3)"]),
     "crash_in_finalize": (5, 0, set(), []),
     # Hydra kills the other ranks at once: nobody is left to speak.
-    "kill": (None, 0, set(), []),
+    "kill": (None, 0, set(), ["Killed (signal 9)"]),
 }
 
 fault_testing.main(RANKS, EXPECTED)

@@ -6,8 +6,8 @@ import tempfile
 
 
 def check(program, ranks, fault, expected, folder):
-    """Whether the job ended as `expected`: (status, lines, ranks named, words). A status of None is any but 0,
-    of a launcher that may speak too."""
+    """Whether the job ended as `expected`: (status, lines, ranks named, words). A status of None
+    stands for any but 0: the launcher ended the job, and the words are its own."""
     status, count, named_ranks, words = expected
     done = subprocess.run(["mpiexec", "-n", str(ranks), program, fault, folder], stdin=subprocess.DEVNULL,
                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace",
@@ -25,7 +25,8 @@ def check(program, ranks, fault, expected, folder):
         faults.append(f"ranks {sorted(named)} are named, expected {sorted(named_ranks)}")
     if status is not None and len(done.stdout.splitlines()) != count:
         faults.append("something else is printed")
-    faults += [f"no line says '{word}'" for word in words if word not in "\n".join(lines)]
+    said = done.stdout if status is None else "\n".join(lines)
+    faults += [f"no line says '{word}'" for word in words if word not in said]
     print(f"{'ok  ' if not faults else 'FAIL'} {fault}: {'; '.join(faults or lines)}", flush=True)
     if faults:
         print(done.stdout, flush=True)

@@ -191,7 +191,16 @@ TEST(Tokenizer, RefusesAModelWithoutBytes) {
 TEST(Tokenizer, RefusesWhatIsNoModel) {
   const testing::TemporaryFolder folder;
   const std::string path = (folder.path() / "x.model").string();
-  EXPECT_THROW(load_sentencepiece(path), DataError);
+  EXPECT_THROW(load_sentencepiece(path), ConfigError);
+  // A file without an end, as a wrong path may be, is not read to its end.
+  // bad input: `prepare`: a tokenizer's file of more than 63 MiB | the tokenizer PATH: cannot be
+  // read: it is longer than 63 MiB | 2
+  try {
+    load_sentencepiece("/dev/zero");
+    FAIL() << "accepted";
+  } catch (const ConfigError& error) {
+    EXPECT_STREQ(error.what(), "the tokenizer /dev/zero: cannot be read: it is longer than 63 MiB");
+  }
   std::ofstream(path) << "";
   EXPECT_THROW(load_sentencepiece(path), DataError);
   std::ofstream(path) << "this is not a model";

@@ -1,12 +1,14 @@
-// Files that a user wrote: settings, templates.
+// Files that a user names: settings, templates, tokenizers.
 #pragma once
 
+#include <cstddef>
 #include <string>
 
 namespace trireme {
 
-// Returns the text of a file of at most 16 MiB. Throws ConfigError:
-// "WHAT PATH: cannot be read: why".
-std::string read_small_file(const std::string& what, const std::string& path);
+// Returns the contents of a file of at most `most_mib` MiB, and reads no more than that of a longer
+// one. Throws ConfigError: "WHAT PATH: cannot be read: why".
+std::string read_small_file(const std::string& what, const std::string& path,
+                            std::size_t most_mib = 16);
 
 }  // namespace trireme

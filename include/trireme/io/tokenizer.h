@@ -19,6 +19,8 @@ class Tokenizer {
  public:
   // A line longer than this is encoded in segments of this many bytes.
   static constexpr std::size_t kSegmentBytes = 16384;
+  // A model of more than this many bytes is refused, in a file of its own and in a shard.
+  static constexpr std::size_t kMaxModelBytes = std::size_t{64} << 20;
 
   virtual ~Tokenizer() = default;
 
@@ -60,8 +62,9 @@ TokenizerPtr make_tokenizer(std::string_view kind, std::string_view model);
 TokenizerPtr make_byte_tokenizer();
 
 // Loads a SentencePiece model file made by others. It ignores the model's normalisation and dummy
-// prefix, because both lose bytes. Throws DataError unless the model holds the 256 byte pieces
-// (byte_fallback) and an end-of-text, begin-of-text or padding piece, which then ends texts.
+// prefix, because both lose bytes. Throws ConfigError if the file cannot be read or is too large,
+// and DataError unless the model holds the 256 byte pieces (byte_fallback) and an end-of-text,
+// begin-of-text or padding piece, which then ends texts.
 TokenizerPtr load_sentencepiece(const std::string& path);
 
 constexpr std::int32_t kSmallestSentencePieceVocabulary = 300;
