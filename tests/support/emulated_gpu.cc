@@ -1,6 +1,6 @@
-// The GPU of the program `trireme_emulated`: CUDA, cuBLASLt and NCCL as the program finds them,
-// with memory, streams and kernels on the host. Work that is queued runs when something waits for
-// it, so that a wait that is missing shows.
+// The GPU of the program `trireme_emulated`: stands in for CUDA, cuBLASLt and NCCL, with memory,
+// streams and kernels on the host. Queued work runs when something waits for it, so that a missing
+// wait shows.
 #include <algorithm>
 #include <cstdlib>
 #include <fstream>
@@ -20,16 +20,16 @@
 namespace trireme {
 namespace {
 
-// In the environment:
-//   TRIREME_EMULATED_GPUS    how many there are; 1 where it is not set
-//   TRIREME_EMULATOR_SEED    streams, blocks and threads move in an order drawn from it
-//   TRIREME_EMULATED_WAITS   a file that says how often the host has waited for the GPU
-//   TRIREME_EMULATED_NCCL    a file that says how many windows and buffers a rank has had at most
-//   TRIREME_EMULATED_FAULT   what a test plants: no-event-wait, the host does not wait for events;
-//                            no-capture, a step cannot be captured, which shows at its end, on
-//                            TRIREME_EMULATED_FAULT_RANK alone where that is set; rank-order,
-//                            NCCL's ranks add up each in an order of its own
-//   TRIREME_EMULATED_ORDER   own: each communicator of NCCL adds up in an order of its own
+// Environment variables:
+//   TRIREME_EMULATED_GPUS    the number of GPUs; default 1
+//   TRIREME_EMULATOR_SEED    streams, blocks and threads move in an order drawn from this seed
+//   TRIREME_EMULATED_WAITS   a file to write: how many times the host has waited for the GPU
+//   TRIREME_EMULATED_NCCL    a file to write: the most windows and buffers that a rank has had
+//   TRIREME_EMULATED_FAULT   a fault to plant. no-event-wait: the host does not wait for events.
+//                            no-capture: the capture of a step fails at its end, only on rank
+//                            TRIREME_EMULATED_FAULT_RANK if that is set. rank-order: each rank of
+//                            NCCL adds in an order of its own
+//   TRIREME_EMULATED_ORDER   own: each communicator of NCCL adds in an order of its own
 std::string setting(const char* name) {
   const char* value = std::getenv(name);
   return value == nullptr ? "" : value;
@@ -60,8 +60,8 @@ class EmulatedGpu : public testing::FakeCuda {
     FakeCuda::synchronize(stream);
     report();
   }
-  // A GPU goes on by itself. Here it does when somebody looks: another rank may wait for what this
-  // one's streams hold, while its host waits for MPI.
+  // A real GPU continues by itself. This one moves when somebody looks: another rank may wait for
+  // work on this rank's streams while this rank's host waits for MPI.
   bool done(cuda::EventHandle event) override {
     step();
     return FakeCuda::done(event);
@@ -80,11 +80,12 @@ class EmulatedGpu : public testing::FakeCuda {
     report();
   }
 
-  // Kernels take the time that they take here.
+  // The duration of a kernel is the time that it takes on the host.
   double device_seconds() override { return static_cast<double>(now_ns()) * 1e-9; }
 
   ops::CublasLt library() { return library_.table(); }
-  // Made where MPI has started; it never ends, as MPI may before.
+  // Made at the first call, when MPI has started. It is never destroyed, because MPI may end
+  // before.
   testing::FakeNccl& nccl() {
     if (nccl_ == nullptr) {
       nccl_ = new testing::FakeNccl(*this, number("TRIREME_EMULATOR_SEED", 0));
@@ -101,7 +102,8 @@ class EmulatedGpu : public testing::FakeCuda {
     enqueue(Stream({DeviceKind::kCuda, 0}, stream, this), std::move(work));
   }
 
-  // Of work on memory that was freed, and the like; not at the end, where the program just exits.
+  // Prints faults such as work on freed memory. It is not called at the end, where the program just
+  // exits.
   void report() {
     for (; reported_ < faults().size(); ++reported_) {
       report_line("emulated GPU: " + faults()[reported_]);
@@ -124,11 +126,11 @@ class EmulatedGpu : public testing::FakeCuda {
   const std::string nccl_file_ = setting("TRIREME_EMULATED_NCCL");
   std::size_t reported_ = 0, reported_of_nccl_ = 0;
   testing::FakeNccl* nccl_ = nullptr;
-  std::size_t windows_ = 0, buffers_ = 0;  // registered at one time, at most
+  std::size_t windows_ = 0, buffers_ = 0;  // the most that were registered at one time
   testing::FakeCublasLt library_;
 };
 
-// The one of this process. Never ends before what was made with it.
+// Returns this process's GPU. It outlives everything that was made with it.
 std::shared_ptr<EmulatedGpu> emulated_gpu() {
   static const auto gpu = std::make_shared<EmulatedGpu>();
   return gpu;
