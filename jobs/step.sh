@@ -129,8 +129,8 @@ run_to_end() {
   done
 }
 
-# Without Slurm's controller nobody knows what is lost, and nothing can be started. This node may be the
-# one that is cut off. Then the job is started again elsewhere (keep_watch), and this start ends.
+# Without its controller nobody knows what is lost, nor can anything be started. This node may be the
+# one that is cut off: then the job is started anew elsewhere (keep_watch), and this start of it is over.
 wait_for_controller() {
   local told='' start
   until scontrol ping > /dev/null 2>&1; do
@@ -230,10 +230,10 @@ culprits() {
 note_failure() { write_failure "$1" "${cause#trireme: }" "$(culprits | xargs)"; }
 # FOLDER WHAT NODES
 write_failure() { write_event "$1" failure "${2:-the step ended with 76}" ",\"nodes\":\"$3\",\"job\":\"$job\""; }
-# FOLDER KIND WHAT MORE: appends a line to events.jsonl. Fails if the run has not begun, so that there is none.
+# FOLDER KIND WHAT MORE: one more line in events.jsonl; false where the run had not begun, and there is none.
 write_event() {
   [[ -w $1/events.jsonl ]] || return 1
-  # Leaves out characters that JSON would need escaped.
+  # Nothing that JSON would want escaped.
   printf '{"time":%s,"step":%s,"event":"%s","detail":"%s"%s}\n' "$(date +%s)" "$(last_step "$1")" "$2" \
     "$(tr -cd '[:alnum:] _.,:;()/*=+-' <<< "$3")" "$4" >> "$1/events.jsonl"
 }
@@ -357,8 +357,8 @@ far_apart() {
     }'
 }
 
-# A requeue is no error, and the log, events.jsonl and `trireme top` say so. This is called before the
-# requeue, because Slurm then ends this script.
+# A requeue is no error, and the log, events.jsonl and `trireme top` say so. Beforehand: Slurm ends this
+# script for it.
 tell_requeue() {
   local what=requeued
   [[ -z $run ]] || what="stopped at step $(last_step "$run"), requeued"

@@ -7,8 +7,7 @@
 
 namespace trireme {
 
-// Returns the first line of the library's text. MPICH's "MPICH Version:\t4.0.2" becomes
-// "MPICH 4.0.2".
+// MPICH says "MPICH Version:\t4.0.2\n" and then much more; of others the first line.
 std::string mpi_library_version() {
   char text[MPI_MAX_LIBRARY_VERSION_STRING] = {};
   int length = 0;

@@ -17,7 +17,7 @@
 namespace trireme {
 namespace {
 
-// Collective over comm. Returns every rank's lines on every rank.
+// Every rank's lines, on every rank. Collective over comm.
 std::vector<std::vector<std::string>> gather_lines(Communicator& comm,
                                                    const std::vector<std::string>& mine) {
   std::string text;
@@ -38,8 +38,8 @@ std::vector<std::vector<std::string>> gather_lines(Communicator& comm,
   return lines;
 }
 
-// Collective over the world. Returns the unique ids of the GPUs that CUDA shows to each rank of
-// this node.
+// The GPUs, by their unique ids, that CUDA shows to each rank of this node. Collective over the
+// world.
 std::vector<std::vector<std::string>> visible_on_node(Runtime& runtime, cuda::Runtime& cuda,
                                                       int count) {
   std::vector<std::string> mine = {std::to_string(runtime.node())};

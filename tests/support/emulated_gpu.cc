@@ -20,16 +20,16 @@
 namespace trireme {
 namespace {
 
-// Environment variables:
-//   TRIREME_EMULATED_GPUS    the number of GPUs; default 1
-//   TRIREME_EMULATOR_SEED    streams, blocks and threads move in an order drawn from this seed
-//   TRIREME_EMULATED_WAITS   a file to write: how many times the host has waited for the GPU
-//   TRIREME_EMULATED_NCCL    a file to write: the most windows and buffers that a rank has had
-//   TRIREME_EMULATED_FAULT   a fault to plant. no-event-wait: the host does not wait for events.
-//                            no-capture: the capture of a step fails at its end, only on rank
-//                            TRIREME_EMULATED_FAULT_RANK if that is set. rank-order: each rank of
-//                            NCCL adds in an order of its own
-//   TRIREME_EMULATED_ORDER   own: each communicator of NCCL adds in an order of its own
+// In the environment:
+//   TRIREME_EMULATED_GPUS    how many there are; 1 where it is not set
+//   TRIREME_EMULATOR_SEED    streams, blocks and threads move in an order drawn from it
+//   TRIREME_EMULATED_WAITS   a file that says how often the host has waited for the GPU
+//   TRIREME_EMULATED_NCCL    a file that says how many windows and buffers a rank has had at most
+//   TRIREME_EMULATED_FAULT   what a test plants: no-event-wait, the host does not wait for events;
+//                            no-capture, a step cannot be captured, which shows at its end, on
+//                            TRIREME_EMULATED_FAULT_RANK alone where that is set; rank-order,
+//                            NCCL's ranks add up each in an order of its own
+//   TRIREME_EMULATED_ORDER   own: each communicator of NCCL adds up in an order of its own
 std::string setting(const char* name) {
   const char* value = std::getenv(name);
   return value == nullptr ? "" : value;
@@ -126,7 +126,7 @@ class EmulatedGpu : public testing::FakeCuda {
   const std::string nccl_file_ = setting("TRIREME_EMULATED_NCCL");
   std::size_t reported_ = 0, reported_of_nccl_ = 0;
   testing::FakeNccl* nccl_ = nullptr;
-  std::size_t windows_ = 0, buffers_ = 0;  // the most that were registered at one time
+  std::size_t windows_ = 0, buffers_ = 0;  // registered at one time, at most
   testing::FakeCublasLt library_;
 };
 

@@ -81,7 +81,7 @@ double targets_of(const std::vector<nn::MicroBatch>& batches) {
   return static_cast<double>(count);
 }
 
-// Visits the elements of a part with their row-major index in the global tensor.
+// Visits the elements of a part with their place in the global tensor, row-major.
 template <class Visit>
 void for_each_element(const LocalPart& part, const Visit& visit) {
   const nn::Placement& p = part.placement;

@@ -16,7 +16,7 @@ namespace {
 using Lock = std::lock_guard<std::recursive_mutex>;
 constexpr int kPoison = 0xdd;
 
-// Writes an aligned word atomically, because another thread may read it meanwhile.
+// A word arrives as one, for whoever looks at it meanwhile.
 void transfer(void* to, const void* from, std::size_t bytes) {
   using Word = std::uint64_t;
   if (bytes != sizeof(Word) || reinterpret_cast<std::uintptr_t>(to) % alignof(Word) != 0) {

@@ -1,4 +1,4 @@
-// Replaces nccl/nccl_library.cc in a program that makes its NCCL itself.
+// In the place of nccl/nccl_library.cc, in a program that makes its NCCL itself.
 #include "trireme/base/error.h"
 
 #include "support/fake_nccl.h"
