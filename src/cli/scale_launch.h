@@ -31,7 +31,7 @@ class StudySignals {
   bool arrived_ = false;
 };
 
-// Throws ConfigError where the launcher is missing, or cannot start `most_nodes` nodes from here.
+// Throws ConfigError if the launcher is missing, or cannot start `most_nodes` nodes from here.
 void check_launcher(const ScaleLaunch& launch, int most_nodes);
 
 // Returns the command that starts the point whose folder is `folder`.
@@ -39,7 +39,7 @@ std::vector<std::string> launch_command(const ScaleLaunch& launch, const scaling
                                         int ranks_per_node, const std::string& folder);
 
 // Run the points that are not done, and print a line for each. Throw the Error that a point ended
-// with. Return false where a signal stopped the study.
+// with. Return false if a signal stopped the study.
 bool run_here(const ScaleLaunch& launch, const scaling::StudyFolder& study,
               const scaling::StudyPlan& plan, const std::vector<scaling::Point>& points);
 bool run_as_jobs(const ScaleLaunch& launch, const scaling::StudyFolder& study,
