@@ -31,7 +31,7 @@ class StudySignals {
   bool arrived_ = false;
 };
 
-// Throws ConfigError if the launcher is missing, or cannot start `most_nodes` nodes from here.
+// Throws ConfigError where the launcher is missing, or cannot start `most_nodes` nodes from here.
 void check_launcher(const ScaleLaunch& launch, int most_nodes);
 
 // Returns the command that starts the point whose folder is `folder`.

@@ -209,7 +209,7 @@ void check_libraries(const NodeFacts& facts, std::vector<Finding>& findings) {
   }
 }
 
-// Checks GPUDirect RDMA, with which the network reads and writes GPU memory by itself.
+// The network between nodes reads and writes GPU memory by itself.
 void check_gpu_network(const NodeFacts& facts, std::vector<Finding>& findings) {
   if (facts.rdma_devices.empty()) {
     findings.push_back({Verdict::kNotHere, "GPUDirect RDMA", "no InfiniBand or RoCE device", ""});

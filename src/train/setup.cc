@@ -11,7 +11,7 @@
 namespace trireme {
 namespace {
 
-// The default model, without a preset and keys: a small one that trains in minutes.
+// Without a preset and without keys: a small model that trains in minutes.
 models::GptConfig built_in_model() {
   models::GptConfig model;
   model.layers = 6;
