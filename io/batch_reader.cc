@@ -71,7 +71,7 @@ class BatchReader::Impl {
     changed_.notify_all();
   }
 
-  // Waits for room; false where the reader is to stop.
+  // Waits for room. Returns false if the reader shall stop.
   bool hand_over(TokenBatch&& batch) {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] {

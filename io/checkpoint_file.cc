@@ -18,8 +18,8 @@ namespace {
   throw CheckpointError(fmt::format("{}: {}", path, reason));
 }
 
-// Whether so many elements may lie in a file of so many bytes: a header can say
-// anything, and the product of its extents may leave 64 bits.
+// Whether a file of `file_bytes` bytes can hold this many elements. The extents come from a header,
+// which may be damaged, so their product may overflow 64 bits.
 bool fits(std::span<const std::int64_t> extents, double file_bytes) {
   double elements = 1.0;
   for (const std::int64_t extent : extents) {
@@ -57,7 +57,7 @@ DType dtype_of(const hdf5::Dataset& dataset, const std::string& path) {
 }
 
 CheckpointInfo read_info(const hdf5::File& file) {
-  // A token shard, say, which ends with a record as well.
+  // For example a token shard, which ends with a closing record too.
   if (!file.has_attribute("/", "step")) refuse(file.path(), "not a checkpoint");
   CheckpointInfo info;
   info.format_version = file.integer_attribute("/", "format_version");
@@ -86,7 +86,7 @@ CheckpointInfo read_info(const hdf5::File& file) {
 
 std::vector<CheckpointTensor> read_tensors(const hdf5::File& file) {
   const hdf5::Dataset table = file.dataset(kChecksumsName);
-  shape_of(table, file.path());  // before as much memory is asked for
+  shape_of(table, file.path());  // checks the size before memory is allocated for it
   const std::vector<std::uint64_t> checksums = table.read<std::uint64_t>();
   const std::string names = file.string_attribute(kChecksumsName, kTensorNamesAttribute);
   std::vector<CheckpointTensor> tensors;
@@ -113,7 +113,8 @@ std::vector<CheckpointTensor> read_tensors(const hdf5::File& file) {
   return tensors;
 }
 
-// What the closing record says about the file, and the file's size.
+// Checks the closing record. Returns the data ranges that it lists, and sets `size` to the file's
+// size.
 std::vector<ByteRange> checked_ranges(const std::string& path, std::int64_t& size) {
   try {
     const PosixFile file(path, O_RDONLY);

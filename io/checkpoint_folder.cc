@@ -54,8 +54,8 @@ std::vector<CheckpointFile> list_checkpoints(const std::string& folder) {
   return files;
 }
 
-// The name is step-00001000.h5.7.partial, 7 being the generation. A later holder's file is none of
-// ours, even if we do not know of that holder yet.
+// A name is step-00001000.h5.7.partial, where 7 is the generation. The file of a later holder
+// stays, even if we do not know of that holder yet.
 void remove_unfinished_checkpoints(const std::string& folder, std::int64_t generation) {
   std::error_code error;
   fs::directory_iterator entries(folder, error);
@@ -72,7 +72,7 @@ void remove_unfinished_checkpoints(const std::string& folder, std::int64_t gener
 }
 
 LatestCheckpoint open_latest_checkpoint(Communicator& comm, const std::string& folder) {
-  // Rank 0 looks: another node may see the folder a moment later.
+  // Only rank 0 looks, because another node may see the folder as it was a moment ago.
   std::string names;
   run_together(comm, [&] {
     if (comm.rank() != 0) return;

@@ -16,11 +16,12 @@ namespace trireme {
 namespace {
 
 constexpr std::int64_t kWriteBytes = std::int64_t{64} << 20;
-// Below this the short runs of a rank go through the page cache faster than ranks can agree.
+// In a smaller tensor, the page cache takes a rank's short runs faster than ranks can exchange
+// them.
 constexpr std::int64_t kScatteredBytes = std::int64_t{1} << 20;
 constexpr std::int64_t kShortRunBytes = std::int64_t{256} << 10;
 
-// Numbers in groups of seven bits, the lowest first; texts behind their length.
+// Packs numbers in groups of seven bits, the lowest first, and texts after their length.
 class Packer {
  public:
   void number(std::int64_t value) {
@@ -37,7 +38,7 @@ class Packer {
     number(shape.rank());
     for (const std::int64_t extent : shape.extents()) number(extent);
   }
-  // Where a slice lies in a tensor whose number of dimensions is known.
+  // The position of a slice in a tensor. The reader knows the tensor's number of dimensions.
   void place(const TensorSlice& slice) {
     for (const std::int64_t start : slice.start) number(start);
     for (const std::int64_t extent : slice.extent.extents()) number(extent);
@@ -102,7 +103,7 @@ struct Gathered {
   std::vector<OwnedPart> parts;
 };
 
-// A name shares most of its bytes with the one before it.
+// The length of the common prefix. A name shares most of its bytes with the name before it.
 std::size_t common_prefix(std::string_view a, std::string_view b) {
   return static_cast<std::size_t>(std::ranges::mismatch(a, b).in1 - a.begin());
 }
@@ -175,7 +176,7 @@ void check_cover(const Gathered& gathered) {
   }
 }
 
-// Whether a slice lies in the file in short runs.
+// Whether a slice consists of short runs in the file.
 bool is_scattered(const OwnedPart& part, DType dtype) {
   TensorSlice slice = part.slice;
   for (const hdf5::Box& box : boxes_of(slice)) {
@@ -199,7 +200,7 @@ bool needs_handing_around(const Gathered& gathered, int ranks) {
          });
 }
 
-// The tensor and all its parts, for each rank that owns one.
+// Appends the tensor and all its parts to the answer for each rank that owns a part.
 void answer_owners(const Gathered& gathered, std::vector<std::string>& answers) {
   Packer packer;
   write_tensor(packer, gathered.tensor, {});

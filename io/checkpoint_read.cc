@@ -18,7 +18,7 @@ namespace {
 
 constexpr std::size_t kBlockWords = std::size_t{1} << 20;
 
-// Rank 0 reads the headers for all; the others get them as text.
+// Rank 0 reads the headers for all ranks and sends them as text.
 std::string to_text(const CheckpointContents& contents) {
   const CheckpointInfo& info = contents.info;
   Json extra = Json::object();
@@ -30,7 +30,7 @@ std::string to_text(const CheckpointContents& contents) {
     tensors.push_back(Json::array({tensor.name, std::move(extents), static_cast<int>(tensor.dtype),
                                    tensor.offset, tensor.checksum}));
   }
-  // CBOR and not JSON: a configuration may hold bytes that are not UTF-8.
+  // CBOR rather than JSON, because a configuration may hold bytes that are not UTF-8.
   return Json::object({{"format_version", info.format_version},
                        {"step", info.step},
                        {"samples", info.samples},
@@ -72,7 +72,8 @@ PosixFile open_checkpoint(const std::string& path) {
   }
 }
 
-// The checksums of one rank's share of all the words of all tensors.
+// Returns, for each tensor, the checksum of those of its words that are in this rank's share. The
+// shares divide the words of all tensors.
 std::vector<std::uint64_t> partial_sums(int rank, int ranks, const PosixFile& file,
                                         const CheckpointContents& contents) try {
   std::int64_t total = 0;
@@ -83,7 +84,7 @@ std::vector<std::uint64_t> partial_sums(int rank, int ranks, const PosixFile& fi
 
   std::vector<std::uint32_t> block(kBlockWords);
   std::vector<std::uint64_t> sums;
-  std::int64_t before = 0;  // words of the tensors so far
+  std::int64_t before = 0;  // words of the tensors before this one
   for (const CheckpointTensor& tensor : contents.tensors) {
     const std::int64_t words = tensor.bytes() / 4;
     std::int64_t at = std::clamp<std::int64_t>(begin - before, 0, words);

@@ -39,7 +39,8 @@ hdf5::ElementType element_type(DType dtype) {
   }
 }
 
-// What a call into HDF5 or the file system says about a folder that cannot take the file.
+// Runs a call into HDF5 or the file system, and turns its errors into RunFolderError: the folder
+// could not take the file.
 void blame_folder(const std::function<void()>& body) {
   try {
     body();
@@ -52,7 +53,7 @@ void blame_folder(const std::function<void()>& body) {
   }
 }
 
-// Of the slice's elements, at their places in the whole tensor.
+// The checksum of the slice's elements, at their positions in the whole tensor.
 std::uint64_t checksum_of(const TensorSlice& slice) {
   std::uint64_t sum = 0;
   const std::size_t words = size_of(slice.local.dtype()) / sizeof(std::uint32_t);
@@ -68,7 +69,7 @@ std::uint64_t checksum_of(const TensorSlice& slice) {
   return sum;
 }
 
-// One checkpoint on its way to the disk.
+// Writes one checkpoint.
 class Writer {
  public:
   Writer(Communicator& comm, FlightRecorder& recorder, std::string folder,
@@ -108,7 +109,7 @@ class Writer {
   const CheckpointOptions& options_;
   const std::string path_, partial_;
   CheckpointPlan plan_;
-  std::vector<char> packed_;  // elements of a box that do not lie dense in memory
+  std::vector<char> packed_;  // a copy of a box that is not contiguous in memory
 };
 
 std::vector<TensorSlice> Writer::slices_of(const std::string& name) const {
@@ -119,8 +120,8 @@ std::vector<TensorSlice> Writer::slices_of(const std::string& name) const {
   return found;
 }
 
-// Before HDF5 comes near the file: a disk that fills up while HDF5 closes a file leaves the library
-// in a state in which MPI_Finalize crashes.
+// Happens before HDF5 opens the file: a disk that fills up while HDF5 closes a file leaves the
+// library in a state in which MPI_Finalize crashes.
 void Writer::reserve_space() {
   std::int64_t bytes = std::int64_t{64} << 10;
   bytes += std::ssize(info_.config);
@@ -135,7 +136,7 @@ void Writer::check_still_ours() const {
   if (options_.check_still_ours) options_.check_still_ours();
 }
 
-// One rank makes groups, datasets and attributes: no rank then needs to agree with the others about
+// One rank makes all groups, datasets and attributes, so that the ranks need not agree about
 // metadata. The file gets its full size and all its blocks here, before the first byte of data.
 void Writer::make_file() {
   check_still_ours();
@@ -166,8 +167,8 @@ void Writer::make_file() {
   raw.reserve(raw.size());
 }
 
-// Opening and closing are collective; in between all ranks take the same path, also when one of
-// them fails.
+// Opening and closing are collective. In between all ranks take the same path, even if one of them
+// fails.
 void Writer::fill_file() {
   std::optional<hdf5::File> file;
   {
@@ -180,7 +181,7 @@ void Writer::fill_file() {
     blame_folder([&] { file->close(); });
   }
   if (fault) fault->raise();
-  // The other nodes' ranks hold pages of the file too: each rank brings its own to the disk.
+  // Every node holds pages of the file in its page cache, so each rank syncs the file.
   run_together(comm_, [&] { PosixFile(partial_, O_RDWR).sync(); });
 }
 
@@ -188,7 +189,7 @@ void Writer::fill_file() {
 void Writer::write_tensors(hdf5::File& file) {
   std::exception_ptr failure;
   std::vector<char> memory;
-  std::set<std::string> names;  // in an order that is the same on all owners of a tensor
+  std::set<std::string> names;  // sorted, so that all owners of a tensor go in the same order
   for (const TensorSlice& slice : owned_) names.insert(slice.name);
   for (const std::string& name : names) {
     std::vector<TensorSlice> slices = slices_of(name);
@@ -234,8 +235,8 @@ void Writer::write_box(hdf5::Dataset& dataset, const TensorSlice& slice, const h
   dataset.write_raw({globally(slice, box)}, values, hdf5::Transfer::kIndependent);
 }
 
-// From memory, not from the file: the file is compared with them. On rank 0, of all tensors; each
-// rank sends it the sums of its own slices.
+// Computes the checksums from memory, so that the file can be compared with them. Each rank sends
+// the sums of its own slices to rank 0. Returns the checksums of all tensors on rank 0.
 std::vector<std::uint64_t> Writer::checksums() {
   std::string mine;
   for (const TensorSlice& slice : owned_) {
@@ -283,12 +284,13 @@ void Writer::publish() {
   const std::vector<CheckpointFile> files = list_checkpoints(folder_);
   const auto keep = static_cast<std::size_t>(options_.keep);
   for (std::size_t i = 0; i + keep < files.size(); ++i) {
-    std::error_code ignored;  // the new one is complete: an old one that stays is no fault
+    std::error_code ignored;  // the new one is complete, so an old one may stay
     if (files[i].path != path_) fs::remove(files[i].path, ignored);
   }
 }
 
-// A file that somebody removed while it was written reads as a damaged one: the folder is to blame.
+// A file that somebody removed while it was written looks damaged when it is read. Then returns a
+// fault of the run folder instead.
 PhaseFault Writer::gone_or(PhaseFault fault) {
   const std::optional<PhaseFault> gone = attempt_together(comm_, [&] {
     if (!first() || fault.status == ExitStatus::kRunFolder) return;
@@ -319,7 +321,7 @@ std::string Writer::write() {
   if (!fault) fault = by_first([&] { publish(); });
   if (!fault) return path_;
   fault = gone_or(*std::move(fault));
-  if (first()) {  // a full disk should not stay full because of it
+  if (first()) {  // otherwise it could keep a full disk full
     std::error_code ignored;
     fs::remove(partial_, ignored);
   }

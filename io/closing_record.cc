@@ -35,7 +35,7 @@ constexpr std::size_t kHashedFooter = sizeof(Footer) - sizeof(std::uint64_t);
   throw DataError(fmt::format("{}: {}", path, reason));
 }
 
-// Hash of the bytes [0, end) outside the ranges, which rise and do not overlap.
+// The hash of the bytes [0, end) outside the ranges, which are sorted and do not overlap.
 std::uint64_t structure_hash(const PosixFile& file, const std::vector<ByteRange>& ranges,
                              std::int64_t end) {
   const std::unique_ptr<XXH3_state_t, decltype(&XXH3_freeState)> state(XXH3_createState(),
@@ -60,7 +60,7 @@ std::uint64_t structure_hash(const PosixFile& file, const std::vector<ByteRange>
   return XXH3_64bits_digest(state.get());
 }
 
-// Whether the ranges rise, do not overlap and end before `end`.
+// Whether the ranges are sorted, do not overlap and end at `end` or before it.
 bool in_order(const std::vector<ByteRange>& ranges, std::int64_t end) {
   std::int64_t at = 0;
   for (const ByteRange& range : ranges) {
@@ -70,7 +70,7 @@ bool in_order(const std::vector<ByteRange>& ranges, std::int64_t end) {
   return at <= end;
 }
 
-// Nothing: the file does not end with a record.
+// Returns nothing if the file does not end with a record.
 std::optional<Footer> read_footer(const PosixFile& file) {
   const std::int64_t size = file.size();
   Footer footer{};

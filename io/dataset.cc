@@ -104,7 +104,7 @@ class TokenDataset::Impl {
     if (options_.order == SampleOrder::kShuffled) {
       files_.read(place.shard, begin, run);
     } else {
-      // One token back: the inputs stand before what they predict.
+      // Read from one token earlier: each input comes before the target that it predicts.
       const std::int64_t from = std::max<std::int64_t>(begin - 1, 0);
       const std::int64_t to = std::min(begin + T, all);
       files_.read(place.shard, from,
@@ -229,7 +229,7 @@ TokenBatch TokenDataset::read(std::span<const std::uint64_t> samples, bool with_
     const auto tokens = std::span(batch.tokens).subspan(row * T, T);
     impl_->read(samples[row], tokens, std::span(batch.targets).subspan(row * T, T));
     if (!with_first_key) continue;
-    // A document starts behind an end of text, which belongs to the document that it ends.
+    // A document starts after an end of text, which belongs to the document that it ends.
     std::int32_t first = 0;
     for (std::size_t i = 0; i < T; ++i) {
       batch.first_key[row * T + i] = first;

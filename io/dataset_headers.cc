@@ -130,7 +130,7 @@ std::string pack_headers(const DatasetOptions& options) {
       json["parts"].push_back(Json::array({part.weight, std::move(shards)}));
     }
     for (const auto& info : headers.shards) json["shards"].push_back(to_json(info));
-    json["model"] = headers.shards.front().tokenizer_model;  // the same in all
+    json["model"] = headers.shards.front().tokenizer_model;  // the same in all shards
   } catch (const Error& error) {
     json = Json::object({{"error", error.what()}, {"status", static_cast<int>(error.status())}});
   } catch (const std::exception& error) {

@@ -19,7 +19,7 @@ class NoSplit final : public Splitter {
   ChunkSink sink_;
 };
 
-// Holds a document's beginning until its fate is known.
+// Holds the beginning of a document until its split is decided.
 class HashSplit final : public Splitter {
  public:
   HashSplit(double fraction, std::uint64_t seed, ChunkSink sink)
@@ -57,7 +57,7 @@ class HashSplit final : public Splitter {
   bool validation_ = false;
 };
 
-// Holds the last `tail` bytes until the end of the text says where they begin.
+// Holds back the last `tail` bytes. Only the end of the text shows where they begin.
 class TailSplit final : public Splitter {
  public:
   TailSplit(std::uint64_t tail, ChunkSink sink) : tail_(tail), sink_(std::move(sink)) {}
@@ -78,7 +78,7 @@ class TailSplit final : public Splitter {
     while (!held_.empty()) {
       const TextChunk& front = held_.front();
       if (left == 0 && front.starts) break;
-      // An empty chunk only says that the document before it ends.
+      // An empty chunk only marks the end of the document before it.
       if (front.bytes.size() <= left && (left > 0 || front.bytes.empty())) {
         left -= front.bytes.size();
         release();
@@ -98,8 +98,8 @@ class TailSplit final : public Splitter {
     held_.pop_front();
   }
 
-  // From the first held byte on: the first document's start in the first half of the tail, else
-  // where the tail begins.
+  // The start of the validation split, in bytes from the first held byte: the first document that
+  // starts in the first half of the tail, or, if there is none, the beginning of the tail.
   std::uint64_t cut() const {
     const std::uint64_t exact = bytes_ - tail_;
     std::uint64_t at = 0;
@@ -110,7 +110,7 @@ class TailSplit final : public Splitter {
     return exact;
   }
 
-  // The document of the first chunk ends behind `left` of its bytes; the rest is a new one.
+  // Divides the first chunk after `left` bytes. Its document ends there, and the rest is a new one.
   void divide_front(std::uint64_t left) {
     TextChunk before;
     before.bytes = held_.front().bytes.substr(0, left);
@@ -142,7 +142,7 @@ void DocumentCutter::add(TextChunk&& chunk) {
     begin = end + separator_.size();
   }
   carry_.erase(0, begin);
-  // All but what a separator that began here could still claim.
+  // All bytes, except those that may turn out to be the beginning of a separator.
   const std::size_t sure =
       chunk.ends ? carry_.size() : carry_.size() - std::min(carry_.size(), separator_.size() - 1);
   emit(carry_.substr(0, sure), chunk.ends);

@@ -16,7 +16,7 @@ Handle open_object(const File& file, hid_t id, const std::string& name) {
   return object;
 }
 
-// UTF-8 of `size` bytes, padded with zeros, or of variable length.
+// A UTF-8 string type of `size` bytes, padded with zeros, or of variable length (H5T_VARIABLE).
 Handle string_type(std::size_t size) {
   Handle type(H5Tcopy(H5T_C_S1), H5Tclose);
   H5Tset_size(type.get(), size);
@@ -65,8 +65,8 @@ Opened open_attribute(const File& file, hid_t id, const std::string& object,
       fmt::format("{}: attribute {} of {} is not {}", file.path(), name, object, wanted));
 }
 
-// Either kind of HDF5 string; other programs write both. HDF5 itself never follows a string of
-// variable length: it trusts the heap that holds it.
+// Reads a string of fixed or of variable length, because other programs write both. We never let
+// HDF5 read a string of variable length, since HDF5 trusts the heap that holds it.
 std::string read_string(const File& file, const std::string& what, const Opened& opened) {
   if (H5Tis_variable_str(opened.type.get()) > 0) {
     return read_heap_string(file.path(), what, opened.attribute.get());

@@ -14,7 +14,7 @@ namespace trireme::hdf5 {
 namespace {
 
 constexpr std::int64_t kMaxElements = std::numeric_limits<std::int64_t>::max() / 8;
-constexpr std::int64_t kMostCompression = 1100;  // deflate reaches 1032
+constexpr std::int64_t kMostCompression = 1100;  // deflate reaches a factor of 1032
 
 std::string label(const Dataset::Impl& dataset) {
   return fmt::format("{}: {}", dataset.file->path, dataset.name);
@@ -24,7 +24,7 @@ std::vector<hsize_t> sizes_of(const Extents& extents) {
   return {extents.begin(), extents.end()};
 }
 
-// The product of extents from a file, which may be anything.
+// The product of extents from a file. The extents may be any numbers.
 std::int64_t checked_product(const std::vector<hsize_t>& extents, const std::string& what) {
   hsize_t product = 1;
   for (const hsize_t extent : extents) {
@@ -37,7 +37,7 @@ std::int64_t checked_product(const std::vector<hsize_t>& extents, const std::str
 }
 
 void describe(Dataset::Impl& dataset) {
-  // First: the extents of a virtual one are elsewhere.
+  // This check comes first, because the extents of a virtual dataset are elsewhere.
   if (!dataset.file->parallel) check_storage(dataset.id, label(dataset));
   const Handle type(H5Dget_type(dataset.id), H5Tclose);
   const Handle space(H5Dget_space(dataset.id), H5Sclose);
@@ -78,7 +78,7 @@ void check_box(const Dataset::Impl& dataset, const Box& box) {
   }
 }
 
-// The file's dataspace with the boxes selected.
+// Returns the dataset's dataspace in the file, with the boxes selected.
 Handle select(const Dataset::Impl& dataset, const std::vector<Box>& boxes) {
   Handle space(H5Dget_space(dataset.id), H5Sclose);
   bool ok = space.valid();
@@ -86,7 +86,7 @@ Handle select(const Dataset::Impl& dataset, const std::vector<Box>& boxes) {
   H5S_seloper_t how = H5S_SELECT_SET;
   for (const Box& box : boxes) {
     check_box(dataset, box);
-    if (dataset.extents.empty()) {  // a scalar: all of it
+    if (dataset.extents.empty()) {  // a scalar is selected as a whole
       ok = ok && H5Sselect_all(space.get()) >= 0;
       continue;
     }
@@ -109,7 +109,7 @@ Handle memory_space(std::int64_t elements) {
 
 Handle creation_list(const Layout& layout, const std::string& what) {
   Handle list(H5Pcreate(H5P_DATASET_CREATE), H5Pclose);
-  // No time stamps: the same contents are the same file.
+  // No time stamps, so that the same contents give the same file.
   bool ok = H5Pset_fill_time(list.get(), H5D_FILL_TIME_NEVER) >= 0 &&
             H5Pset_obj_track_times(list.get(), false) >= 0;
   if (layout.chunk > 0) {
@@ -177,8 +177,8 @@ void Dataset::check_one_dimensional() const {
 }
 
 std::size_t Dataset::checked_size() const {
-  // A corrupt header may claim any size; what lies in the file is bounded by the file, except where
-  // it is compressed.
+  // A corrupt header may claim any size. The real size is bounded by that of the file, times the
+  // highest compression.
   struct stat status {};
   const bool known = ::stat(impl_->file->path.c_str(), &status) == 0;
   const auto bytes = impl_->elements * static_cast<std::int64_t>(size_of(impl_->type));
@@ -254,7 +254,7 @@ void Dataset::write_raw(const std::vector<Box>& boxes, const void* values, Trans
   if (impl_->file->parallel && transfer == Transfer::kCollective) {
     H5Pset_dxpl_mpio(list.get(), H5FD_MPIO_COLLECTIVE);
   }
-  const char nothing = 0;  // HDF5 wants an address even where nothing is written
+  const char nothing = 0;  // HDF5 requires an address even if nothing is written
   if (H5Dwrite(impl_->id, memory_type(impl_->type), memory.get(), space.get(), list.get(),
                elements > 0 ? values : &nothing) < 0) {
     throw Hdf5Error(fmt::format("{} cannot be written: {}", label(*impl_), library_words()));

@@ -18,10 +18,11 @@ namespace {
 Handle access_list(Communicator* comm) {
   Handle list(H5Pcreate(H5P_FILE_ACCESS), H5Pclose);
   bool ok = H5Pset_libver_bounds(list.get(), H5F_LIBVER_LATEST, H5F_LIBVER_LATEST) >= 0;
-  // Closing the file closes what is open in it: a forgotten dataset must not keep it.
+  // Closing the file closes everything that is open in it, so that a dataset that somebody still
+  // holds does not keep the file open.
   ok = ok && H5Pset_fclose_degree(list.get(), H5F_CLOSE_STRONG) >= 0;
-  // Large data starts at a page; file locks fail on many parallel file systems, and the run folder
-  // has a lease instead.
+  // Large data starts at a page boundary. File locks fail on many parallel file systems, so we use
+  // none; the run folder has a lease instead.
   ok = ok && H5Pset_alignment(list.get(), 64 << 10, 4096) >= 0;
   ok = ok && H5Pset_file_locking(list.get(), false, true) >= 0;
   if (comm) {
@@ -32,7 +33,7 @@ Handle access_list(Communicator* comm) {
   return list;
 }
 
-// HDF5's own words for a missing or foreign file are long and name its source lines.
+// HDF5's own messages for a missing or foreign file are long and name HDF5's source lines.
 void check_is_hdf5(const std::string& path) {
   struct stat status {};
   if (::stat(path.c_str(), &status) != 0) {
@@ -44,7 +45,7 @@ void check_is_hdf5(const std::string& path) {
   if (is_hdf5 < 0) throw DataError(fmt::format("{}: cannot be read: {}", path, library_words()));
 }
 
-// Throws DataError where the link is not a hard one.
+// Throws DataError if the link is not a hard link.
 void check_link(const File::Impl& file, const std::string& name) {
   H5L_info_t link;
   if (H5Lget_info(file.id, name.c_str(), &link, H5P_DEFAULT) < 0) {
@@ -59,7 +60,7 @@ void check_link(const File::Impl& file, const std::string& name) {
                                        : "a user-defined"));
 }
 
-// Our own readers count on addresses of eight bytes from the beginning of the file.
+// Our own readers require addresses of eight bytes that count from the beginning of the file.
 void check_addresses(const File::Impl& file) {
   const Handle creation(H5Fget_create_plist(file.id), H5Pclose);
   std::size_t address = 0, length = 0;
@@ -93,7 +94,7 @@ std::shared_ptr<File::Impl> create_file(const std::string& path, Communicator* c
   const Locked lock;
   const Handle access = access_list(comm);
   const Handle creation(H5Pcreate(H5P_FILE_CREATE), H5Pclose);
-  H5Pset_obj_track_times(creation.get(), false);  // the same contents are the same file
+  H5Pset_obj_track_times(creation.get(), false);  // the same contents give the same file
   const hid_t id = H5Fcreate(path.c_str(), H5F_ACC_TRUNC, creation.get(), access.get());
   if (id < 0) throw Hdf5Error(fmt::format("{}: cannot be created: {}", path, library_words()));
   auto file = std::make_shared<File::Impl>();
@@ -117,7 +118,7 @@ herr_t add_dataset(hid_t, const char* name, const H5O_info_t* info, void* names)
 
 File::Impl::~Impl() {
   // Closing a parallel file is collective. While an exception is in flight the other ranks may be
-  // elsewhere, and the close would wait for them for ever: rather leak it, the process is ending.
+  // elsewhere, and closing would wait for them forever. The process is ending, so we leak the file.
   if (id < 0 || (parallel && std::uncaught_exceptions() > 0)) return;
   const Locked lock;
   H5Fclose(id);
@@ -172,7 +173,7 @@ void File::close() {
 bool File::exists(const std::string& name) const {
   const Locked lock;
   if (name.empty() || name == "/") return true;
-  // H5Lexists wants every group on the way to exist.
+  // H5Lexists requires that every group on the path exists.
   for (std::size_t slash = name.find('/', 1);; slash = name.find('/', slash + 1)) {
     const std::string part = name.substr(0, slash);
     if (H5Lexists(impl_->id, part.c_str(), H5P_DEFAULT) <= 0) return false;

@@ -1,6 +1,6 @@
-// Strings of variable length lie in the file's global heap, and the attribute holds a reference
-// into it. HDF5 trusts both: one damaged byte there crashes it, or keeps it in an endless loop. So
-// HDF5 gives us the reference alone, and the heap is read here, with every size checked.
+// Strings of variable length are in the file's global heap, and the attribute holds a reference to
+// the heap. HDF5 trusts both: one damaged byte can crash it or send it into an endless loop. So we
+// take only the reference from HDF5 and read the heap ourselves, with every size checked.
 //
 // The global heap: HDF5 File Format Specification 3.0, III.E and VIII.B.
 #include <algorithm>
@@ -22,7 +22,7 @@ namespace {
 static_assert(std::endian::native == std::endian::little, "the heap is little-endian");
 
 constexpr std::size_t kReferenceBytes = 16;  // u32 length, u64 address, u32 index
-constexpr std::size_t kHeaderBytes = 16;     // of a collection, and of each object in it
+constexpr std::size_t kHeaderBytes = 16;     // header of a collection, and of each object in it
 constexpr std::size_t kMaxCollection = std::size_t{256} << 20;
 
 template <class T>
@@ -32,12 +32,13 @@ T value_at(const char* bytes) {
   return value;
 }
 
-// A conversion of HDF5 from a string of variable length, as it lies in the file, to its bytes.
+// A conversion for HDF5: from a string of variable length, as stored in the file, to the
+// reference's bytes.
 herr_t keep_bytes(hid_t from, hid_t to, H5T_cdata_t* data, std::size_t, std::size_t, std::size_t,
                   void*, void*, hid_t) {
   if (data->command != H5T_CONV_INIT) return 0;
   data->need_bkg = H5T_BKG_NO;
-  // Strings in memory are shorter: they are pointers.
+  // Strings in memory have another size, because they are pointers.
   return H5Tget_size(from) == kReferenceBytes && H5Tget_size(to) == kReferenceBytes ? 0 : -1;
 }
 
@@ -54,7 +55,7 @@ bool register_conversion() {
                      keep_bytes) >= 0;
 }
 
-// The bytes of a heap collection at this place in the file; empty where they are none.
+// Returns the bytes of the heap collection at this offset of the file. Empty if there is none.
 std::vector<char> read_collection(const PosixFile& file, std::uint64_t address) {
   const auto size = static_cast<std::uint64_t>(file.size());
   char header[kHeaderBytes];
@@ -70,7 +71,7 @@ std::vector<char> read_collection(const PosixFile& file, std::uint64_t address) 
   return collection;
 }
 
-// The object of this index; nullopt: it is not there, or the collection is damaged.
+// Returns the object with this index. nullopt: there is none, or the collection is damaged.
 std::optional<std::string_view> find_object(const std::vector<char>& collection,
                                             std::uint32_t index) {
   std::size_t at = kHeaderBytes;

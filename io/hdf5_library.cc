@@ -12,19 +12,19 @@
 namespace trireme::hdf5 {
 namespace {
 
-// The library is one per process whatever we do, so its lock is too: the one object here that is
-// not passed down from main. Recursive, because a handle may be given back inside a call.
+// A process has one HDF5 library, so it has one lock for it. This is the only object here that is
+// not passed down from main. The lock is recursive, because a handle may be released inside a call.
 std::recursive_mutex& library_lock() {
   static std::recursive_mutex lock;
   return lock;
 }
 
 void prepare_library() {
-  // At exit HDF5 would close leaked files, and closing a parallel file is collective: a rank that
-  // ends alone would wait for ever.
+  // At exit HDF5 would close leaked files. Closing a parallel file is collective, so a rank that
+  // ends alone would wait forever.
   H5dont_atexit();
   H5open();
-  H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr);  // our messages carry what it would print
+  H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr);  // our messages contain what HDF5 would print
 }
 
 struct Known {
@@ -107,7 +107,7 @@ ElementType classify(hid_t type) {
                                 H5Tget_precision(type) != 8 * size)) {
       continue;
     }
-    // A float of a known size may still be another format (bfloat16 in 4 bytes, say).
+    // A float of a known size may still have another format, such as bfloat16 in 4 bytes.
     if (kind == H5T_FLOAT && H5Tequal(type, file_type(known.type)) <= 0 &&
         H5Tequal(type, known.type == ElementType::kF32 ? H5T_IEEE_F32BE : H5T_IEEE_F64BE) <= 0) {
       continue;

@@ -1,4 +1,4 @@
-// Object headers of HDF5's oldest format, as far as HDF5 itself must be kept from a damaged one.
+// Checks object headers of HDF5's oldest format for the damage that HDF5 itself does not survive.
 //
 // HDF5 File Format Specification 3.0, IV.A.1.a (version 1 of the header), IV.A.2.i (data layout).
 #include <cstring>
@@ -31,7 +31,7 @@ struct Block {
   std::uint64_t offset, bytes;
 };
 
-// Empty where the block is not all in the file.
+// Returns nothing if the block is not completely in the file.
 std::vector<char> read_block(const PosixFile& file, const Block& block) {
   const auto size = static_cast<std::uint64_t>(file.size());
   if (block.bytes > kMaxBlock || block.offset > size || block.bytes > size - block.offset)
@@ -41,7 +41,7 @@ std::vector<char> read_block(const PosixFile& file, const Block& block) {
   return bytes;
 }
 
-// Of a layout message: whether it describes chunks one of whose extents is 0.
+// Whether a layout message describes chunks with an extent of 0.
 bool has_empty_chunks(std::span<const char> layout) {
   constexpr std::uint8_t kChunked = 2;
   const auto version = value_at<std::uint8_t>(layout, 0);

@@ -1,4 +1,4 @@
-// Which datasets are read: those whose elements lie in the file itself.
+// Decides which datasets are read: those whose elements are stored in the file itself.
 #include <algorithm>
 #include <array>
 

@@ -13,8 +13,8 @@ Mixture::Mixture(std::vector<std::uint64_t> weights) : weights_(std::move(weight
   TRIREME_CHECK(!weights_.empty(), "a mixture of nothing");
 }
 
-// The first part gives round(n * weight / total) of the first n samples; the samples that it does
-// not give are a mixture of the parts behind it. Integers, so the shares never drift.
+// The first part gives round(n * weight / total) of the first n samples. All other samples are a
+// mixture of the parts after it. The arithmetic is in integers, so the shares never drift.
 Mixture::Draw Mixture::draw(std::uint64_t n) const {
   std::uint64_t total = total_;
   for (std::size_t part = 0; part + 1 < weights_.size(); ++part) {

@@ -72,8 +72,8 @@ void PosixFile::write(std::int64_t offset, const void* bytes, std::size_t count)
 }
 
 void PosixFile::reserve(std::int64_t bytes) {
-  // fallocate(2) and not posix_fallocate, which writes every block where the file system has no
-  // way to reserve; there the free space is compared instead.
+  // Uses fallocate(2), because posix_fallocate writes every block if the file system cannot reserve
+  // space. In that case we compare the free space instead.
   const std::int64_t free = free_bytes(descriptor_);
   int reason = 0;
   do {

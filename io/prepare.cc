@@ -41,7 +41,7 @@ BatchTokens tokenise(const Tokenizer& tokenizer, const PieceBatch& batch) {
   return result;
 }
 
-// Tokenises up to `threads` batches at once and hands the results on in the batches' order.
+// Tokenises up to `threads` batches at once and passes the results on in the order of the batches.
 class OrderedTokenizer {
  public:
   OrderedTokenizer(const Tokenizer& tokenizer, int threads,
@@ -80,7 +80,7 @@ void check_options(const PrepareOptions& options) {
   if (options.output.empty()) throw ConfigError("prepare needs an output folder");
 }
 
-// The folder exists and takes files.
+// Creates the folder if necessary, and checks that files can be written to it.
 void make_output_folder(const std::string& folder) {
   std::error_code error;
   fs::create_directories(folder, error);
@@ -179,7 +179,7 @@ class Preparation {
     if (validation_) {
       result.validation = validation_->commit();
     } else {
-      // One of an earlier call belongs to other tokens.
+      // A file from an earlier call belongs to other tokens.
       std::error_code ignored;
       fs::remove(path_of("validation"), ignored);
     }

@@ -53,7 +53,7 @@ TokenizerChoice parse_tokenizer_choice(const std::string& text) {
       throw ConfigError(
           fmt::format("tokenizer '{}': expected a vocabulary, as in {}4096", shown(text), prefix));
     }
-    // Before prepare() makes a folder.
+    // Checked here, before prepare() makes a folder.
     if (choice.training.vocabulary < kSmallestSentencePieceVocabulary) {
       throw ConfigError(fmt::format("tokenizer '{}': a vocabulary needs at least {} tokens",
                                     shown(text), kSmallestSentencePieceVocabulary));

@@ -5,7 +5,7 @@
 namespace trireme {
 namespace {
 
-constexpr std::int64_t kSmallGap = std::int64_t{64} << 10;  // bytes: cheaper read than skipped
+constexpr std::int64_t kSmallGap = std::int64_t{64} << 10;  // bytes; cheaper to read than to skip
 constexpr std::int64_t kPage = 4096;
 constexpr std::int64_t kLargestElement = 8;  // bytes
 
@@ -48,7 +48,7 @@ ReadPlan::Run ReadPlan::run(std::int64_t round, int replica) const {
   for (const Stretch& stretch : stretches_) {
     const std::int64_t from = std::max(begin, stretch.before);
     if (from >= end) break;
-    // The last element may end behind the run.
+    // The last element may end after the end of the run.
     const std::int64_t to = std::min(end + kLargestElement - 1, stretch.before + stretch.bytes);
     if (from >= to || from >= stretch.before + stretch.bytes) continue;
     run.reads.push_back({stretch.offset + from - stretch.before, to - from, from - begin});

@@ -8,15 +8,15 @@
 namespace trireme {
 namespace {
 
-constexpr std::int64_t kShareUnit = 1024;  // elements: shares begin at pages of the file
+constexpr std::int64_t kShareUnit = 1024;  // elements; so shares begin at pages of the file
 
-// A run that lies in one rank's share.
+// A run that is within one rank's share.
 struct Piece {
   int share = 0;
   Run run;
 };
 
-// The pieces of a slice in its row-major order: the same on every rank that asks.
+// Visits the pieces of a slice in row-major order. Every rank gets the same pieces.
 template <class F>
 void for_each_piece(const TensorSlice& slice, std::int64_t share, const F& visit) {
   for (const hdf5::Box& box : boxes_of(slice)) {
@@ -72,7 +72,7 @@ TensorSlice regroup(Communicator& comm, const ScatteredTensor& scattered,
       to.insert(to.end(), from, from + piece.run.count * size);
     });
   }
-  // Every owner knows every part, so nobody needs to be told what arrives.
+  // Every owner knows every part, so it can compute what it will receive.
   for (const OwnedPart& part : scattered.parts) {
     std::vector<char>& from = incoming[place_of(part.rank, owners)];
     std::size_t bytes = from.size();

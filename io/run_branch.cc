@@ -34,7 +34,7 @@ std::string folder_of_superseded(const std::string& folder, std::int64_t generat
   return fmt::format("{}/superseded/{}", folder, generation);
 }
 
-// What throws the standard library's errors throws ours.
+// Runs `body` and turns errors of the standard library into RunFolderError.
 template <class Body>
 auto blame_folder(const Body& body) {
   try {
@@ -56,7 +56,7 @@ std::string what_lies_in(const std::string& superseded) {
   return fmt::format("{}{} moved to {}", checkpoints, metrics ? ", with metrics," : "", superseded);
 }
 
-// One move into superseded/, step by step; each step may find itself done already.
+// Performs one move into superseded/ step by step. Any step may have been done already.
 class Mover {
  public:
   Mover(std::string folder, std::string target, const std::function<void()>& before_each)
@@ -170,7 +170,7 @@ std::vector<SupersededFile> superseded_by(const std::vector<std::string>& names,
     } else if (name == "metrics.jsonl" || folder == "tensorboard") {
       files.push_back({name, after_step > 0});
     } else if (name == "report.html" || name == "ranks.json" || name == "trace.json") {
-      files.push_back({name});  // about the whole of the branch; written anew
+      files.push_back({name});  // describes the whole branch, and will be written anew
     } else if (name == "config.ini") {
       files.push_back({name, true});
     }

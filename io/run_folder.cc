@@ -48,7 +48,7 @@ std::string environment(const char* name) {
   return value ? value : "";
 }
 
-// When a process of this host started, in the kernel's ticks since boot; 0: there is none.
+// When this process of this host started, in the kernel's ticks since boot. 0: no such process.
 std::int64_t start_of(std::int64_t pid) {
   std::ifstream file(fmt::format("/proc/{}/stat", pid));
   std::string text((std::istreambuf_iterator<char>(file)), {});
@@ -79,7 +79,8 @@ std::string to_text(const Lease& lease) {
   return text.dump(2) + "\n";
 }
 
-// Two processes that want the folder may write at the same time: each has a file of its own.
+// Two processes that want the folder may write at the same time, so each uses a temporary file of
+// its own.
 void write_lease(const std::string& folder, const Lease& lease) {
   const std::string path = lease_path(folder);
   write_whole_file(path, to_text(lease), fmt::format("{}.{}.{}", path, lease.host, lease.pid));
@@ -102,8 +103,9 @@ bool same_process(const Lease& a, const Lease& b) {
 
 // Whether the holder of `held` may still write into the folder that `mine` wants.
 bool may_still_write(const Lease& held, const Lease& mine) {
-  // The scheduler runs a job once at a time. Within one start of it an earlier step may still run,
-  // which shows where it ran here; elsewhere the job is ours to judge, and it says: go on.
+  // The scheduler never runs a job twice at a time. Within one start of the job an earlier job step
+  // may still run. We can see that if the step ran on this host. If it ran on another host, we rely
+  // on the job, which has started us.
   const bool same_job = !held.job.empty() && held.job == mine.job;
   if (same_job && (held.restarts < mine.restarts || held.host != mine.host)) return false;
   return may_be_alive(held);
@@ -121,7 +123,7 @@ bool may_still_write(const Lease& held, const Lease& mine) {
                                    held.host, held.pid, elsewhere));
 }
 
-// A folder that holds something else is not made a run by accident.
+// Refuses a folder that holds something else, so that it does not become a run by accident.
 void check_is_run(const std::string& folder) {
   bool empty = true;
   for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
@@ -135,7 +137,8 @@ void check_is_run(const std::string& folder) {
   }
 }
 
-// Creating a file shows what permissions alone do not: read-only file systems, quotas, full disks.
+// Creates a file, because permissions alone show neither read-only file systems, nor quotas, nor
+// full disks.
 void check_writable(const std::string& folder) {
   const std::string path = fmt::format("{}/.writable.{}.{}", folder, host_name(), ::getpid());
   const auto remove = [&] { ::unlink(path.c_str()); };
@@ -152,8 +155,8 @@ void check_writable(const std::string& folder) {
   remove();
 }
 
-// Held while the lease is read and replaced, so that of two jobs that start at once only one gets
-// it. Where the file system knows no locks the generation still tells them apart.
+// Held while the lease is read and replaced, so that only one of two jobs that start at the same
+// time gets it. On a file system without locks the generation still tells them apart.
 class TakingLock {
  public:
   explicit TakingLock(const std::string& folder)
@@ -219,7 +222,7 @@ class RunFolder::Holder {
       const TakingLock lock(folder_);
       if (is_ours()) ::unlink(lease_path(folder_).c_str());
     } catch (const Error&) {
-      // It is the next job's to judge what the lease says.
+      // The next job will judge what the lease says.
     }
   }
 
@@ -255,7 +258,7 @@ class RunFolder::Holder {
         lease_.heartbeat = seconds_now();
         write_lease(folder_, lease_);
       } catch (const Error&) {
-        // A file system that is away for a moment; the next beat tries again.
+        // The file system may be unavailable for a moment. The next beat tries again.
       }
     }
   }
@@ -270,8 +273,8 @@ class RunFolder::Holder {
 
 namespace {
 
-// Greater than that of any holder before, also where somebody removed the counter: what stands in
-// superseded/ under a number must never meet the files of another holder.
+// Returns a generation greater than that of any earlier holder, even if somebody removed the
+// counter. Otherwise the files of two holders could get the same number in superseded/.
 std::int64_t next_generation(const std::string& folder, const std::optional<Lease>& held) {
   std::int64_t last = 0;
   std::ifstream(folder + "/lease.generation") >> last;
@@ -286,7 +289,7 @@ std::int64_t next_generation(const std::string& folder, const std::optional<Leas
   return last + 1;
 }
 
-// What holders left that were killed in the middle of writing.
+// Removes files that earlier holders left behind because they were killed while writing.
 void remove_leftovers(const std::string& folder, std::int64_t generation) {
   for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
     const std::string name = entry.path().filename().string();

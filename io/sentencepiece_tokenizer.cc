@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::string_view kSpaceMark = "\xe2\x96\x81";  // U+2581, SentencePiece's space
 
-// The bytes that a piece stands for: the mark is a space.
+// Returns the bytes that a piece stands for. The mark stands for a space.
 std::string unescaped(std::string_view piece) {
   std::string bytes;
   while (!piece.empty()) {
@@ -29,7 +29,7 @@ std::string unescaped(std::string_view piece) {
   return bytes;
 }
 
-// The byte that a piece "<0x41>" stands for; -1 where it is spelt otherwise.
+// Returns the byte that a piece such as "<0x41>" stands for, or -1 if it has another form.
 int byte_of(std::string_view piece) {
   int byte = -1;
   if (piece.size() != 6 || !piece.starts_with("<0x") || piece[5] != '>') return -1;
@@ -38,7 +38,7 @@ int byte_of(std::string_view piece) {
   return result.ec == std::errc() && result.ptr == end ? byte : -1;
 }
 
-// True where a space follows another character: the piece spans words.
+// Whether a space follows another character, so that the piece spans words.
 bool spans_words(std::string_view bytes) {
   const std::size_t word = bytes.find_first_not_of(' ');
   return word != std::string_view::npos && bytes.find(' ', word) != std::string_view::npos;
@@ -46,14 +46,14 @@ bool spans_words(std::string_view bytes) {
 
 }  // namespace
 
-// Tokens of the units seen so far in one call: words repeat, and a look-up is ten times faster than
-// the model.
+// The tokens of all units seen so far in one call. Words repeat, and a look-up is ten times faster
+// than the model.
 class SentencePieceTokenizer::UnitCache {
  public:
   struct Range {
     std::size_t begin, end;
   };
-  // The tokens of `unit`, encoded by `tokenizer` where they are new. `unit` outlives the cache.
+  // Returns the tokens of `unit`. `tokenizer` encodes a new unit. `unit` must outlive the cache.
   std::span<const std::int32_t> tokens(const SentencePieceTokenizer& tokenizer,
                                        std::string_view unit) {
     const auto [entry, is_new] = ranges_.try_emplace(unit, Range{tokens_.size(), 0});
@@ -142,7 +142,7 @@ void SentencePieceTokenizer::encode(std::string_view bytes,
   }
 }
 
-// A unit is a run of spaces and the word behind it, or, where pieces span words, everything.
+// A unit is a run of spaces and the word after it, or, if pieces span words, the whole segment.
 void SentencePieceTokenizer::encode_segment(std::string_view segment, UnitCache& cache,
                                             std::vector<std::int32_t>& tokens) const {
   while (!segment.empty()) {
@@ -157,11 +157,11 @@ void SentencePieceTokenizer::encode_segment(std::string_view segment, UnitCache&
   }
 }
 
-// The model sees valid UTF-8 only, and never a literal space mark, which it would read as a space;
-// every other byte becomes its byte token.
+// The model gets only valid UTF-8, and never a literal space mark, which it would read as a space.
+// Every other byte becomes its byte token.
 void SentencePieceTokenizer::encode_unit(std::string_view unit,
                                          std::vector<std::int32_t>& tokens) const {
-  std::size_t begin = 0;  // of the text that is not yet encoded
+  std::size_t begin = 0;  // where the text starts that is not yet encoded
   std::size_t at = 0;
   const auto flush = [&] {
     if (at > begin) encode_text(unit.substr(begin, at - begin), tokens);
@@ -186,7 +186,8 @@ void SentencePieceTokenizer::encode_text(std::string_view text,
                                          std::vector<std::int32_t>& tokens) const {
   std::vector<int> ids;
   const auto status = processor_->Encode({text.data(), text.size()}, &ids);
-  // Whatever a model made by others does to the text, nothing of it is lost.
+  // A model from elsewhere may change the text. Then the text is encoded as byte tokens instead, so
+  // nothing is lost.
   std::size_t at = 0;
   bool same = status.ok();
   for (std::size_t i = 0; same && i < ids.size(); ++i) {

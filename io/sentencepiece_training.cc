@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::size_t kMaxSentenceBytes = 4096;  // SentencePiece drops sentences above 4192
 
-// Valid UTF-8 runs of the sample's lines, none longer than SentencePiece takes.
+// Returns the runs of valid UTF-8 in the sample's lines, none longer than SentencePiece accepts.
 std::vector<std::string> sentences_of(std::string_view sample) {
   std::vector<std::string> sentences;
   std::string sentence;
@@ -48,7 +48,7 @@ class Sentences final : public sentencepiece::SentenceIterator {
 
 // A NormalizerSpec (sentencepiece_model.proto, field 3 of ModelProto) that keeps every byte: name
 // "identity" (1), no character map (2), no dummy prefix (3), no removal of extra spaces (4), spaces
-// escaped (5). Protocol buffers merge what is appended into what stands before, later values win.
+// escaped (5). Protocol buffers merge an appended message into the one before it: later values win.
 constexpr std::string_view kIdentityNormalizer(
     "\x1a\x12"
     "\x0a\x08identity"
@@ -88,7 +88,8 @@ TokenizerPtr train_sentencepiece(std::string_view sample, const SentencePieceTra
       {"eos_id", "1"},
       {"pad_id", "-1"},
       {"eos_piece", "<|endoftext|>"},
-      // Unigram sums its expectations thread by thread: another count is another vocabulary.
+      // Unigram sums its expectations thread by thread, so the number of threads affects the
+      // vocabulary.
       {"num_threads", "2"},
       {"minloglevel", "3"},
   };

@@ -19,14 +19,15 @@
 namespace trireme {
 namespace {
 
-// A piece of a slice in the memory of a run: its first byte there.
+// A piece of a slice that is in the memory of a run, where it begins at byte `at`.
 struct Piece {
   std::size_t slice = 0;
   std::int64_t at = 0;
   Run run;
 };
 
-// In the order of the plan's tensors and of the rank's slices: the same on every rank that asks.
+// Visits the pieces in the order of the plan's tensors and of the rank's slices. That order is the
+// same wherever it is computed.
 template <class Visit>
 void for_each_piece(const ReadPlan& plan, const ReadPlan::Run& run, const WantedSlices& wanted,
                     const Visit& visit) {
@@ -44,7 +45,7 @@ void for_each_piece(const ReadPlan& plan, const ReadPlan::Run& run, const Wanted
   }
 }
 
-// Numbers that describe slices to ranks that know the file: tensor, box, range.
+// Describes slices as numbers (tensor, box, range) for ranks that know the file's contents.
 std::string to_text(const CheckpointContents& contents, std::span<const TensorSlice> slices) {
   std::vector<std::int64_t> numbers;
   for (const TensorSlice& slice : slices) {
@@ -96,8 +97,8 @@ int replicas_of(const ReadGroups& groups) {
   return groups.copies == nullptr ? 1 : groups.copies->size();
 }
 
-// A gather in log2(ranks) steps (Bruck et al., 1997): rank i sends the parts of `count` ranks, from
-// its own on, to rank i - distance, and gets as many from rank i + distance.
+// An all-gather in log2(ranks) steps (Bruck et al., 1997). Rank i sends the parts of `count` ranks,
+// starting with its own, to rank i - distance, and receives as many from rank i + distance.
 struct GatherStep {
   int distance = 0, count = 0;
 };
@@ -133,10 +134,10 @@ class SharedRead {
   }
 
  private:
-  bool alone() const { return replicas_of(groups_) == 1; }  // without copies
+  bool alone() const { return replicas_of(groups_) == 1; }  // there is one replica
   int replica_number() const { return groups_.copies == nullptr ? 0 : groups_.copies->rank(); }
 
-  // The run that this rank reads in the next rounds.
+  // Reads the run that is this rank's in the coming rounds, of which `round` is the first.
   void read_own(std::int64_t round) {
     const ReadPlan::Run run = plan_.run(round + groups_.replica.rank(), replica_number());
     memory_.resize(static_cast<std::size_t>(run.bytes));
@@ -145,8 +146,8 @@ class SharedRead {
     }
   }
 
-  // From the reader of this replica's run to its other ranks. What this rank wants of it, piece by
-  // piece, is `own_` afterwards.
+  // Sends parts of the run from its reader to the other ranks of this replica. Afterwards `own_`
+  // holds the pieces that this rank's slices want.
   void hand_out(std::int64_t round, const ReadPlan::Run& run) {
     const int reader = plan_.reader(round);
     std::vector<Transfer> transfers;
@@ -160,7 +161,7 @@ class SharedRead {
     } else {
       for (int rank = 0; rank < groups_.replica.size(); ++rank) {
         const auto number = static_cast<std::size_t>(rank);
-        if (rank == reader && alone()) continue;  // it takes its own from the run itself
+        if (rank == reader && alone()) continue;  // it takes its own pieces directly from the run
         std::vector<char>& to = rank == reader ? own_ : outgoing[number];
         pack(run, replica_[number], to);
         if (rank == reader || to.empty()) continue;
@@ -182,7 +183,7 @@ class SharedRead {
     });
   }
 
-  // Every replica's part of the round, to every replica. The parts differ in length.
+  // All-gathers the replicas' parts of the round. The parts differ in length.
   void gather(std::int64_t round) {
     const int replicas = replicas_of(groups_), here = replica_number();
     if (alone()) {
@@ -214,7 +215,7 @@ class SharedRead {
     }
   }
 
-  // Sends the first bytes of `own_`, and receives behind those that it holds.
+  // Sends the first `send` bytes of `own_`, and receives `receive` bytes after the first `held`.
   void exchange_parts(int to, std::int64_t send, int from, std::int64_t held,
                       std::int64_t receive) {
     std::vector<Transfer> transfers;
@@ -228,7 +229,8 @@ class SharedRead {
     if (!transfers.empty()) groups_.copies->exchange(Stream(), std::move(transfers)).wait_host();
   }
 
-  // `from`: the pieces one behind the other; null: they are where this rank read them.
+  // Copies the pieces into the slices. `from` holds them one after the other. nullptr: they are in
+  // the memory that this rank read them into.
   void unpack(const ReadPlan::Run& run, const char* from) {
     for_each_piece(plan_, run, wanted_, [&](const Piece& piece) {
       std::optional<TensorSlice>& host = host_[piece.slice];
@@ -241,7 +243,7 @@ class SharedRead {
     });
   }
 
-  // So that the host holds no more of a GPU's model than what is on its way.
+  // Copies complete tensors back at once, so that the host never holds a GPU's whole model.
   void bring_back_what_is_read(std::int64_t round) {
     for (; read_tensors_ < plan_.tensors().size() && plan_.is_read(read_tensors_, round);
          ++read_tensors_) {
@@ -263,7 +265,7 @@ class SharedRead {
   WantedSlices wanted_;
   std::vector<WantedSlices> replica_;             // by rank
   std::vector<std::optional<TensorSlice>> host_;  // copies of slices, while they are filled
-  std::size_t read_tensors_ = 0;                  // of the plan, brought back
+  std::size_t read_tensors_ = 0;                  // how many of the plan were brought back
   std::vector<char> memory_, own_;
 };
 
@@ -284,7 +286,7 @@ WantedSlices wanted_of(const ReadPlan& plan, std::vector<TensorSlice> slices) {
   WantedSlices wanted{std::move(slices), {}, {}};
   wanted.of_tensor.resize(plan.tensors().size());
   for (std::size_t i = 0; i < wanted.slices.size(); ++i) {
-    const auto tensor = numbers.find(wanted.slices[i].name);  // none: it holds no elements
+    const auto tensor = numbers.find(wanted.slices[i].name);  // not found: it has no elements
     wanted.tensor_of.push_back(tensor == numbers.end() ? 0 : tensor->second);
     if (tensor != numbers.end()) wanted.of_tensor[tensor->second].push_back(i);
   }
@@ -325,7 +327,7 @@ ReadCost cost_of(const ReadPlan& plan, const ReadWorld& world,
   const auto replicas = static_cast<std::size_t>(world.replicas);
   std::vector<std::int64_t> sizes, sent(replicas * wanted.size(), 0);
   for (std::int64_t round = 0; round < plan.rounds(); ++round) {
-    // Of each rank of a replica, the bytes that it wants of each replica's run.
+    // For each rank of a replica, the bytes that it wants from each replica's run.
     std::vector<std::vector<std::int64_t>> bytes(wanted.size());
     for (int replica = 0; replica < world.replicas; ++replica) {
       const ReadPlan::Run run = plan.run(round, replica);

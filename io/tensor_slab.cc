@@ -17,7 +17,7 @@ struct Decomposer {
   const Shape& extent;
   std::vector<hdf5::Box> boxes{};
 
-  // Elements of one step along a dimension.
+  // The number of elements in one step along a dimension.
   std::int64_t inner(int dimension) const {
     std::int64_t product = 1;
     for (int d = dimension + 1; d < extent.rank(); ++d) product *= extent[d];
@@ -39,8 +39,8 @@ struct Decomposer {
     boxes.push_back(std::move(box));
   }
 
-  // Elements [begin, end) of the part of the tensor that `prefix` points at: a part of a first row,
-  // whole rows, a part of a last row.
+  // Divides elements [begin, end) of the part of the tensor that `prefix` selects into a part of a
+  // first row, whole rows, and a part of a last row.
   void divide(hdf5::Extents prefix, std::int64_t begin, std::int64_t end) {
     const int dimension = static_cast<int>(prefix.size());
     const std::int64_t row = inner(dimension);
@@ -63,7 +63,7 @@ struct Decomposer {
   }
 };
 
-// Elements between neighbours along each dimension, in a row-major tensor.
+// The strides of a row-major tensor, in elements.
 std::vector<std::int64_t> strides_of(const Shape& shape) {
   std::vector<std::int64_t> strides(index(shape.rank()), 1);
   for (int d = shape.rank() - 2; d >= 0; --d) {
@@ -133,7 +133,8 @@ class Runs {
         global_strides_(strides_of(slice.global)),
         memory_strides_(strides_of(memory_shape())),
         outer_(slice.global.rank() - 1) {
-    // Dimensions past `outer_` are whole in the tensor and in memory: they make one run with it.
+    // The box is complete in all dimensions after `outer_`, both in the tensor and in memory, so
+    // they form one run with it.
     if (outer_ >= 0) length_ = box.count[index(outer_)];
     while (outer_ > 0 && box.count[index(outer_)] == slice.global[outer_] &&
            box.count[index(outer_)] == memory_shape()[outer_]) {

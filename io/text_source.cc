@@ -32,7 +32,7 @@ std::size_t read_some(const std::string& path, int descriptor, char* to, std::si
   }
 }
 
-// The whole lines of a block; all of it where it holds no two line ends.
+// Returns the whole lines of a block, or the whole block if it contains no whole line.
 std::string_view whole_lines(std::string_view block, bool from_start) {
   const std::size_t first = from_start ? 0 : block.find('\n') + 1;
   const std::size_t last = block.rfind('\n');
@@ -77,7 +77,7 @@ void TextSource::add(const std::string& path) {
   std::vector<std::string> files;
   fs::recursive_directory_iterator entry(path, error);
   for (; !error && entry != fs::recursive_directory_iterator(); entry.increment(error)) {
-    std::error_code ignored;  // a link that leads nowhere is no file
+    std::error_code ignored;  // a dangling link is not a file
     if (entry->is_regular_file(ignored)) files.push_back(entry->path().string());
   }
   if (error) unreadable(path, error.value());
@@ -100,7 +100,7 @@ void TextSource::close() {
   descriptor_ = -1;
 }
 
-// A file ends with an empty chunk.
+// The last chunk of a file is empty.
 bool TextSource::read_chunk(TextChunk& chunk) {
   chunk = {};
   if (descriptor_ < 0) {
@@ -157,7 +157,7 @@ std::string TextSource::sample(std::uint64_t bytes, std::uint64_t tail, std::uin
   return text;
 }
 
-// Bytes of the concatenated files.
+// Returns bytes [begin, end) of the concatenated files.
 std::string TextSource::read_range(std::uint64_t begin, std::uint64_t end) const {
   std::string text;
   std::uint64_t file_begin = 0;

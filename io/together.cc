@@ -11,7 +11,7 @@
 namespace trireme {
 namespace {
 
-// Several texts as two messages: their sizes, behind their number, and their bytes.
+// Sends several texts as two messages: first their number and their sizes, then their bytes.
 void send_texts(Communicator& comm, int peer, std::span<const std::string> texts) {
   std::vector<std::int64_t> sizes;
   std::string bytes;
@@ -82,7 +82,7 @@ void run_together(Communicator& comm, const std::function<void()>& body) {
 }
 
 std::vector<std::string> gather_to_first(Communicator& comm, std::string text) {
-  std::vector<std::string> texts = {std::move(text)};  // of this rank and those right behind it
+  std::vector<std::string> texts = {std::move(text)};  // of this rank and the ranks right after it
   for (int step = 1; step < comm.size(); step *= 2) {
     if ((comm.rank() & step) != 0) {
       send_texts(comm, comm.rank() - step, texts);
@@ -109,7 +109,7 @@ std::string scatter_from_first(Communicator& comm, std::vector<std::string> text
 }
 
 std::vector<std::string> gather_text(Communicator& comm, std::string text) {
-  std::string all;  // each behind its length
+  std::string all;  // each text after its length
   for (const std::string& one : gather_to_first(comm, std::move(text))) {
     all += fmt::format("{} {}", one.size(), one);
   }
@@ -125,7 +125,7 @@ std::vector<std::string> gather_text(Communicator& comm, std::string text) {
 }
 
 void sum_modular(Communicator& comm, std::vector<std::uint64_t>& values) {
-  // In halves, whose sums cannot overflow a signed 64-bit integer.
+  // Sums the halves separately, so that they cannot overflow a signed 64-bit integer.
   std::vector<std::int64_t> halves;
   for (const std::uint64_t value : values) {
     halves.push_back(static_cast<std::int64_t>(value & 0xffffffffu));

@@ -24,17 +24,17 @@ std::size_t shards_to_keep_open() {
 }  // namespace
 
 TokenFile::TokenFile(const TokenShardInfo& info) : info_(info) {
-  info_.tokenizer_model.clear();  // there may be many of us
+  info_.tokenizer_model.clear();  // saves memory: there may be many open shards
   if (info_.data_offset < 0 && info_.checksum_offset < 0) return;
   try {
     file_.emplace(info_.path, O_RDONLY);
   } catch (const RunFolderError& error) {
-    throw DataError(error.what());  // it is the data that is to blame
+    throw DataError(error.what());  // the data is at fault, not the run folder
   }
 }
 
-// Elements of a dataset that begins at `offset` in the file, or, where that is -1, is not
-// contiguous.
+// Reads elements of a dataset that begins at `offset` in the file. The offset is -1 if the dataset
+// is not contiguous.
 template <class T>
 void TokenFile::read_dataset(const char* name, std::int64_t offset,
                              std::optional<hdf5::Dataset>& dataset, std::int64_t begin,
@@ -53,7 +53,7 @@ void TokenFile::read_dataset(const char* name, std::int64_t offset,
   }
 }
 
-// The bytes of whole blocks, `first` being the number of the first of them.
+// Checks the bytes of whole blocks. `first` is the number of the first block.
 void TokenFile::check_blocks(std::int64_t first, std::span<const std::byte> bytes) {
   std::vector<std::uint64_t> expected(
       static_cast<std::size_t>(blocks_of(static_cast<std::int64_t>(bytes.size()))));
@@ -72,7 +72,7 @@ void TokenFile::check_blocks(std::int64_t first, std::span<const std::byte> byte
   }
 }
 
-// Tokens [begin, end), which lie in `blocks` afterwards.
+// Reads tokens [begin, end) into `blocks` and checks them.
 template <class T>
 std::span<const T> TokenFile::read_checked(std::int64_t begin, std::int64_t end,
                                            std::vector<T>& blocks) {
@@ -131,7 +131,7 @@ std::shared_ptr<TokenFile> TokenFiles::use(std::size_t shard) {
   }
   if (open_.size() >= most_) {
     at_[open_.back().shard].reset();
-    open_.pop_back();  // closed when the last read of it is done
+    open_.pop_back();  // the last read that uses it closes it
   }
   open_.push_front({shard, std::make_shared<TokenFile>(shards_[shard])});
   at_[shard] = open_.begin();

@@ -23,7 +23,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::int64_t kVerifyElements = std::int64_t{1} << 20;
-// Reading them takes no time; what a start checks of /documents.
+// A start checks this many entries of /documents, which takes almost no time.
 constexpr std::int64_t kCheckedDocuments = std::int64_t{1} << 17;
 
 void require(const TokenShardInfo& info, bool ok, const std::string& what) {
@@ -31,7 +31,7 @@ void require(const TokenShardInfo& info, bool ok, const std::string& what) {
 }
 
 struct Opened {
-  std::optional<std::vector<ByteRange>> record;  // other programs write none
+  std::optional<std::vector<ByteRange>> record;  // other programs do not write one
   hdf5::File file;
 };
 
@@ -44,7 +44,7 @@ Opened open_checked(const std::string& path) {
     size = raw.size();
     record = check_record(raw);
   } catch (const RunFolderError& error) {
-    throw DataError(error.what());  // it is the data that is to blame
+    throw DataError(error.what());  // the data is at fault, not the run folder
   }
   Opened opened{std::move(record), hdf5::File::open(path)};
   const std::int64_t rest = size - opened.file.hdf5_bytes();
@@ -55,7 +55,7 @@ Opened open_checked(const std::string& path) {
   return opened;
 }
 
-// Every count is bounded by the file before it is used.
+// Checks every count against the file before it is used.
 void check_counts(const TokenShardInfo& info, const hdf5::Dataset& tokens,
                   const hdf5::Dataset& documents) {
   tokens.check_one_dimensional();
@@ -95,8 +95,8 @@ void check_block_checksums(const TokenShardInfo& info, const hdf5::File& file,
           fmt::format("{} checksums for {} blocks of tokens", checksums.elements(), blocks));
 }
 
-// Whether documents [begin, end) start at tokens that rise; `next` is the lowest place where the
-// first of them may start, and is moved on.
+// Checks that documents [begin, end) start at increasing tokens. `next` is the lowest token where
+// the first of them may start, and is advanced.
 void check_documents(const TokenShardInfo& info, const hdf5::Dataset& documents, std::int64_t begin,
                      std::int64_t end, std::uint64_t& next, RunningChecksum* checksum = nullptr) {
   std::vector<std::uint64_t> starts;
@@ -129,7 +129,7 @@ void check_some_documents(const TokenShardInfo& info, const hdf5::Dataset& docum
   }
 }
 
-// What the record does not cover is what has checksums of its own.
+// Checks that the record leaves out only data with checksums of its own.
 void check_ranges(const TokenShardInfo& info, const hdf5::File& file,
                   const std::vector<ByteRange>& ranges) {
   std::vector<ByteRange> expected;
@@ -155,7 +155,7 @@ void read_tokenizer(TokenShardInfo& info, const hdf5::File& file) {
   stored.check_stored();
   const auto model = stored.read<std::uint8_t>();
   info.tokenizer_model.assign(model.begin(), model.end());
-  // A damaged model would decode to other text without a word.
+  // A damaged model would silently decode to other text.
   if (file.has_attribute("/tokenizer", "checksum") &&
       file.string_attribute("/tokenizer", "checksum") != checksum_of_model(info.tokenizer_model)) {
     throw DataError(info.path + ": the tokenizer inside is damaged: its checksum differs");

@@ -20,7 +20,7 @@ namespace {
 
 constexpr std::size_t kCopyElements = std::size_t{1} << 20;
 
-// Copies the spooled values into a dataset, and hands each part to `look`.
+// Copies the spooled values into a dataset, and passes each part to `look`.
 template <class T, class Look>
 void copy(SpoolFile& from, hdf5::Dataset to, const Look& look) {
   std::vector<T> values;
@@ -33,7 +33,7 @@ void copy(SpoolFile& from, hdf5::Dataset to, const Look& look) {
   }
 }
 
-// Fills /token_checksums while the tokens come by, in parts of whole blocks.
+// Fills /token_checksums while the tokens are copied, in parts of whole blocks.
 class BlockChecksums {
  public:
   explicit BlockChecksums(hdf5::Dataset to) : to_(std::move(to)) {}
@@ -58,8 +58,8 @@ static_assert(kCopyElements % kBlockBytes == 0, "parts are whole blocks");
 
 }  // namespace
 
-// A contiguous dataset needs its length when it is made, and the length is known at the end only:
-// so tokens and offsets wait in files of their own.
+// A contiguous dataset needs its length when it is created, and the length is known only at the
+// end. So tokens and offsets are spooled to files of their own.
 class TokenShardWriter::Impl {
  public:
   Impl(std::string path, TokenizerPtr tokenizer, std::string split, std::string source)
@@ -161,7 +161,7 @@ class TokenShardWriter::Impl {
     set_text(file, "/", "checksum", checksum_.text());
   }
 
-  // Of fixed length: a string of variable length would need a heap that no checksum covers.
+  // Uses a fixed length: a string of variable length would need a heap that no checksum covers.
   static void set_text(hdf5::File& file, const char* object, const char* name,
                        const std::string& text) {
     file.set_attribute(object, name, text, hdf5::StringKind::kFixed);

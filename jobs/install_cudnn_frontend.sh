@@ -1,12 +1,11 @@
 #!/usr/bin/env bash
-# Brings the headers of cuDNN's frontend, which no Debian package and no toolkit has: the package
-# nvidia-cudnn-frontend of PyPI, into build/cudnn_frontend/include, where CMake looks for them.
+# Downloads the headers of cuDNN's frontend, which no Debian package and no toolkit has: the package
+# nvidia-cudnn-frontend of PyPI. It puts them into build/cudnn_frontend/include, where CMake looks.
 #
 #     jobs/install_cudnn_frontend.sh
 #
-# Does nothing where they are already, or where this machine has no CUDA toolkit with cuDNN. Ends
-# with 0 in any case: without the headers attention is the work of our own kernels, and a line says
-# so.
+# Does nothing if the headers are there already, or if this machine has no CUDA toolkit with cuDNN.
+# Ends with 0 in any case: without the headers our own kernels compute attention, and a line says so.
 set -euo pipefail
 
 if [[ $# -gt 0 ]]; then
@@ -39,7 +38,7 @@ fetch() {
   "$folder/venv/bin/python" -m pip download --disable-pip-version-check --quiet --timeout 20 \
     --retries 1 --no-deps --only-binary :all: --dest "$folder" 'nvidia-cudnn-frontend~=1.32' ||
     return
-  # The headers alone, whole or not at all.
+  # Extracts only the headers, and all of them or none.
   python3 - "$folder" << 'PYTHON' || return
 import glob, os, shutil, sys, zipfile
 folder = sys.argv[1]

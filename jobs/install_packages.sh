@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Installs the Debian packages of a list that are not there yet: by default all that Trireme needs.
+# Installs the Debian packages of a list that are not installed yet; by default all that Trireme needs.
 #
 #     jobs/install_packages.sh [LIST]
 #
-# Runs apt-get as root, with sudo where that needs no password or where somebody sits at the
-# terminal to type it. Ends with 0 when everything is there, with 2 when packages are missing and
-# the rights to install them too (it then prints the command for somebody who has them), and with
-# apt-get's own status when that fails.
+# Runs apt-get as root, with sudo if that needs no password or if somebody is at the terminal to type
+# it. Ends with 0 when everything is installed, with 2 when packages are missing and the user may not
+# install them (it then prints the command for somebody who may), and with apt-get's own status when
+# that fails.
 set -euo pipefail
 
 list=${1:-$(dirname "${BASH_SOURCE[0]}")/packages.txt}

@@ -92,8 +92,8 @@ parse_options() {
   folder=$(realpath -m "${folder:-$root/runs/quickstart}")
 }
 
-# Where no NVIDIA GPU can be seen the program is built without CUDA, in a folder of its own: its
-# kernels are a third of the work. What is configured already is used.
+# If no NVIDIA GPU is visible, the program is built without CUDA in a folder of its own, because CUDA's
+# kernels are a third of the work. A folder that is configured already is used.
 preset_for_this_machine() {
   if [[ -e build/release/build.ninja ]] || compgen -G '/dev/nvidia[0-9]*' > /dev/null ||
     nvidia-smi -L 2> /dev/null | grep -q '^GPU'; then
@@ -115,7 +115,7 @@ download_package() {
   apt-get -qq -o APT::Sandbox::User= download "$1" 2>> apt.log
 }
 
-# The dictionary, as plain text, into the file $1. The package is unpacked, not installed.
+# Writes the dictionary as plain text to the file $1. The package is unpacked, not installed.
 fetch_dictionary() {
   local scratch=$folder/download
   rm -rf "$scratch"
@@ -133,7 +133,7 @@ fetch_dictionary() {
   rm -rf "$scratch"
 }
 
-# The first $2 bytes of a file, or of the files of a folder one after the other.
+# Prints the first $2 bytes of a file, or of the concatenated files of a folder.
 first_bytes() {
   # head closes the pipe early on purpose.
   find -L "$1" -type f -print0 | sort -z | xargs -0 -r cat -- 2> /dev/null | head -c "$2" || true
@@ -187,7 +187,7 @@ train() {
     --data.train "$folder/data/train.h5" --data.validation "$folder/data/validation.h5")
   [[ -z $steps ]] || options+=(--run.steps "$steps")
   if [[ $ranks -ne 4 ]]; then
-    # Two ranks share a replica where the ranks come in pairs.
+    # Two ranks share a replica if the number of ranks is even.
     local tensor=$((ranks % 2 == 0 ? 2 : 1))
     options+=(--grid.data $((ranks / tensor)) --grid.tensor "$tensor")
   fi

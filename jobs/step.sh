@@ -1,28 +1,28 @@
 # shellcheck shell=bash
-# Inlined into every job script by `trireme job`: runs steps, goes on where ranks or nodes were lost,
-# and says what becomes of the job. README.md beside this file describes what users see of it.
+# `trireme job` inlines this into every job script. It runs steps, continues after ranks or nodes were
+# lost, and reports what happens to the job. README.md in this folder describes what users see of it.
 
-# A signal that reaches this shell must not end it before it has seen what became of the step.
+# A signal must not end this shell before it has seen how the step ended.
 trap : TERM USR1
 
-# What trireme would set itself, by starting itself anew (src/cli/openmp_waiting.h): on many ranks that
-# is half of the time it takes to load.
+# trireme would set this itself and restart (src/cli/openmp_waiting.h). With many ranks that restart is
+# half of its loading time.
 export OMP_WAIT_POLICY=${OMP_WAIT_POLICY:-passive}
 
 say() { echo "trireme: $*" >&2; }
 again=no  # whether the job shall be started again, whatever its status
 watch=    # the process of keep_watch
 run=      # the run folder of run_to_end
-# As commands name it: the number alone may mean all tasks of a job array.
+# The job's name for commands. The number alone may mean all tasks of a job array.
 job=${SLURM_ARRAY_JOB_ID:+${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID}
 job=${job:-$SLURM_JOB_ID}
-# All starts of the run that this job makes are one intent: --run.resume never or PATH holds for the
-# first of them, and the others go on from there.
+# All starts of the run in this job belong together: --run.resume never or PATH applies to the first
+# start, and the others continue from there.
 export TRIREME_JOB=${TRIREME_JOB:-$job}
 
-# run_step SRUN_OPTION... -- COMMAND...: on all tasks of the job, or on those that the options name.
-# Returns the step's status, and 76 where the launcher killed it; then one line says where. After 76
-# $cause is what was said of it.
+# run_step SRUN_OPTION... -- COMMAND...: runs a step on all tasks of the job, or on those that the
+# options name. Returns the step's status, or 76 if the launcher killed it; then one line says where.
+# After 76, $cause is the message about it.
 run_step() {
   local srun_options=() errors status watcher
   while [[ $1 != -- ]]; do
@@ -33,8 +33,8 @@ run_step() {
   errors=$(mktemp)
   end_what_is_lost "$errors" > /dev/null 2>&1 &
   watcher=$!
-  # Standard error passes through, and is kept for what it says of tasks that were killed. That tasks end
-  # with 75 is no error, whatever srun calls it: end_job says what it means.
+  # Passes standard error on, and keeps it for messages about tasks that were killed. srun calls it an
+  # error if tasks end with 75, but it is none: end_job says what it means.
   {
     srun -K1 --wait=60 --overlap --job-name=step --mpi=@MPI@ --cpus-per-task=@CPUS_PER_TASK@ \
       "${srun_options[@]}" @SRUN_OPTIONS@ "$@" 2>&1 >&3 3>&- | tee "$errors" |
@@ -52,8 +52,8 @@ run_step() {
   return "$status"
 }
 
-# srun waits for ever for tasks of which nobody can tell it any more: their slurmstepd was killed, or
-# their node is out of reach. A while after the first task has ended, the whole step is ended.
+# srun waits forever for a task whose end nobody can report, because its slurmstepd was killed or its
+# node is out of reach. So this ends the whole step a while after its first task has ended.
 end_what_is_lost() {
   local grace step
   trap : USR1 TERM
@@ -62,7 +62,7 @@ end_what_is_lost() {
   done
   grace=$(scontrol show config 2> /dev/null | sed -n 's/^KillWait *= *\([0-9]*\) sec.*/\1/p')
   sleep $((${grace:-30} + 10))
-  # The controller may be out of reach for a while.
+  # Tries again, because the controller may be out of reach for a while.
   while sleep 1; do
     step=$(squeue -h -s -j "$job" -o '%i %j' | sort -t. -k2 -n |
       awk '$2 == "step" { last = $1 } END { print last }')
@@ -71,9 +71,10 @@ end_what_is_lost() {
   done
 }
 
-# Sets cause to what was said first: by a rank, or by srun of the first task that was killed; srun kills
-# the others itself, or they lost their connection to it. Slurm's own "CANCELLED" says least. Where the
-# network was cut in two, each part says that it cannot reach the other; the part of this node counts.
+# Sets cause to the first message of a rank, or of srun about the first task that was killed. srun kills
+# the other tasks itself, or they lose their connection to it. Slurm's "CANCELLED" says least, so it comes
+# last. If the network was cut in two, each part says that it cannot reach the other; the message of this
+# node's part counts.
 find_cause() {
   local line
   while read -r line; do
@@ -86,25 +87,26 @@ find_cause() {
     grep -m1 -E 'CANCELLED|Exited with exit code|Communication' "$1")
 }
 
-# The nodes that a line "...: n3, n4 cannot be reached from n1 ..." names.
+# Prints the lost nodes in a line "...: n3, n4 cannot be reached from n1 ...": n3 and n4.
 out_of_reach() { sed -n 's/.*[:;] \([^:;]*\) cannot be reached from .*/\1/p' <<< "$1" | sed 's/, */\n/g'; }
 
-# The nodes that the job has now; Slurm takes lost ones away. The job's first ones where it is silent.
+# Prints the nodes that the job has now, since Slurm takes lost ones away. If Slurm does not answer,
+# prints the nodes that the job began with.
 job_nodes() {
   local nodes
   nodes=$(squeue -h -j "$job" -o %N 2> /dev/null)
   scontrol show hostnames "${nodes:-$SLURM_JOB_NODELIST}"
 }
 
-# NAME TEXT: the value of a field of what `scontrol -o show job` said.
+# NAME TEXT: prints the value of a field in the output of `scontrol -o show job`.
 field() { sed -n "s/.* $1=\([^ ]*\).*/\1/p" <<< "$2"; }
 
-# Lines of names as one line, "n1, n2".
+# Joins lines of names to one line, "n1, n2".
 listed() { paste -sd, | sed 's/,/, /g'; }
 
-# run_to_end FOLDER SRUN_OPTION... -- COMMAND...: the step that trains in this run folder; where it
-# ends with 76, again, on the nodes that are left. Returns the last one's status. What was lost is
-# written into the folder's events.jsonl, and counted there, for it outlives this start of the job.
+# run_to_end FOLDER SRUN_OPTION... -- COMMAND...: runs the step that trains in this run folder. If it
+# ends with 76, runs it again on the nodes that are left. Returns the last status. Losses are written to
+# the folder's events.jsonl and counted there, because that file outlives this start of the job.
 run_to_end() {
   run=$1
   local folder=$1 status nodes=() answers='' early=0
@@ -144,12 +146,12 @@ wait_for_controller() {
 }
 
 tasks_per_node=@TASKS_PER_NODE@
-model_ranks=@MODEL_RANKS@    # of one replica: the ranks must be a multiple
-fewest_nodes=@FEWEST_NODES@  # to go on with
+model_ranks=@MODEL_RANKS@    # of one replica; the number of ranks must be a multiple
+fewest_nodes=@FEWEST_NODES@  # to continue with
 most_failures=@FAILURES@     # in a row
 
-# Sets nodes to those that the next step runs on. Until something was lost these are all of the job;
-# then those that answer, without any that this job has lost twice.
+# Sets nodes to those that the next step runs on: all nodes of the job as long as nothing was lost, and
+# then those that answer, except any that this job has lost twice.
 choose_nodes() {
   local all left_out silent=() node
   mapfile -t nodes < <(job_nodes)
@@ -184,8 +186,8 @@ choose_nodes() {
   fi
 }
 
-# Those of the nodes on standard input that start a task. One step asks all of them. A relay in Slurm's
-# tree of messages that is lost silences live nodes behind it, so whoever was silent is asked singly.
+# Prints the nodes on standard input that can start a task. One step asks all of them. A lost relay in
+# Slurm's tree of messages also silences live nodes behind it, so silent nodes are asked one by one.
 ask() {
   local nodes answers
   local step=(timeout -k 5 30 srun --no-kill --overlap --job-name=ask --mpi=none --gres=none)
@@ -199,8 +201,8 @@ ask() {
     "${step[@]}" --nodes=1 --ntasks=1 --nodelist={} "${name[@]}" 2> /dev/null
 }
 
-# Slurm drains a node whose tasks do not end when they are killed (UnkillableStepTimeout), as those do
-# that nobody can reach. Names the nodes to which that happened since this job's first failure.
+# Slurm drains a node whose tasks do not end when they are killed (UnkillableStepTimeout), for example
+# tasks that nobody can reach. Names the nodes that were drained so since this job's first failure.
 name_drained() {
   local since nodes
   since=$(failures_of_job "$1" | sed -n '1s/.*"time":\([0-9]*\).*/\1/p')
@@ -211,7 +213,7 @@ name_drained() {
     "brings them back: scontrol update state=resume nodename=$(paste -sd, <<< "$nodes")"
 }
 
-# Who is to blame: nodes of the step that answer no more, otherwise those that were named.
+# Prints the nodes to blame: nodes of the step that no longer answer, or else those that the cause names.
 culprits() {
   local lost named
   lost=$(printf '%s\n' "${nodes[@]}" | grep -vxF "$answers")
@@ -250,8 +252,8 @@ failures_in_a_row() {
     END { print count + 0 }' "$1/events.jsonl" 2> /dev/null
 }
 
-# The job outlives its first node (--no-kill), but this script does not. So up to three other nodes, far
-# apart, ask for a new start of the job once Slurm has taken the first one away.
+# The job survives the loss of its first node (--no-kill), but this script does not. So up to three other
+# nodes, far apart, request a new start of the job once Slurm has taken the first node away.
 keep_watch() {
   local place watchers=()
   [[ $SLURM_JOB_NUM_NODES -gt 1 ]] || return
@@ -267,7 +269,7 @@ keep_watch() {
     done
   done
 }
-# PLACE FOLDER: keeps one of them at work, another node where its own is lost.
+# PLACE FOLDER: keeps one watcher running, on another node if its own is lost.
 watch_from() {
   local node asked=
   trap : USR1
@@ -283,9 +285,9 @@ watch_from() {
     sleep 5
   done
 }
-# PLACE HOST START FOLDER NODE...: on a watcher. Nodes that Slurm took from this start of the job, the
-# script's host among them, are named in the job's log and in events.jsonl. The first watcher acts at
-# once, the others only where it does not.
+# PLACE HOST START FOLDER NODE...: runs on a watcher. If Slurm has taken nodes from this start of the job,
+# the script's host among them, requeues the job and names the nodes in its log and in events.jsonl. The
+# first watcher acts at once, the others only if it does not.
 # shellcheck disable=SC2317
 watch_host() {
   local place=$1 host=$2 start=$3 folder=$4 seen=0 lost told
@@ -298,8 +300,8 @@ watch_host() {
     lost=$(printf '%s\n' "$@" | grep -vxF "$(scontrol show hostnames "$(field NodeList "$told")")")
     grep -qxF "$host" <<< "$lost" || continue
     [[ $((++seen)) -ge $place ]] || continue
-    # Slurm ends the watchers for it. Only this one outlives the first signal: a step that ends late, and
-    # cannot tell its srun on the lost host, has its node drained.
+    # Slurm ends the watchers when it requeues the job. Only this watcher ignores the first signal, because
+    # Slurm drains the node of a step that ends late and cannot tell its srun on the lost host.
     trap '' TERM
     if scontrol requeue "$job"; then
       say "$(listed <<< "$lost") cannot be reached: $SLURMD_NODENAME has the job queued again" 2>> "$(field StdOut "$told")"
@@ -310,8 +312,8 @@ watch_host() {
   done
 }
 
-# Of the nodes on standard input up to three: each the one that is farthest from this host and from those
-# before it. Nodes are as near as the switches that they have in common, then as their places in the list.
+# Prints up to three of the nodes on standard input. Each is the one farthest from this host and from the
+# ones before it. Nodes are near if they share many switches, and then if they are close in the list.
 far_apart() {
   local nodes switch members
   nodes=$(cat)
@@ -365,15 +367,15 @@ tell_requeue() {
   write_event "$run" requeue "$what"
 }
 
-# Ends the job: 75, or nodes that are missing, ask for another start of it, which goes on from the
-# checkpoint; every other status is the job's own.
+# Ends the job with a status. If it is 75, or if nodes are missing, requests another start of the job,
+# which continues from the checkpoint.
 end_job() {
   local most=@RESTARTS@
   [[ -z $watch ]] || kill "$watch" 2> /dev/null
   if [[ $1 -eq 75 || $again == yes ]]; then
     if [[ ${SLURM_RESTART_COUNT:-0} -ge $most ]]; then
       say "the job was started again $SLURM_RESTART_COUNT times already (job.restarts)"
-    # Not a job that is ending for another reason: who cancels it wants it gone.
+    # Does not requeue a job that ends for another reason: whoever cancels it wants it to end.
     elif [[ $(squeue -h -j "$job" -o %T) == RUNNING ]]; then
       tell_requeue
       scontrol requeue "$job"

@@ -1,5 +1,6 @@
-// Speed of checkpoints: write_checkpoint (to the disk, verified), Checkpoint::open (all checksums)
-// and read, of 256 MiB. perf/checkpoint_bench runs it on several numbers of ranks, beside dd.
+// Measures checkpoints of 256 MiB: write_checkpoint (to the disk, verified), Checkpoint::open (all
+// checksums) and read. perf/checkpoint_bench runs it with several numbers of ranks, and dd to
+// compare.
 //   checkpoint_bench_program FOLDER SPLIT   (SPLIT: rows, columns, flat)
 #include <algorithm>
 #include <cstdlib>
@@ -48,7 +49,7 @@ std::vector<TensorSlice> deal(const std::string& split, int rank, int ranks,
   return slices;
 }
 
-// Seconds until the slowest rank is done.
+// Returns the seconds until the slowest rank is done.
 template <class F>
 double timed(Communicator& world, F body) {
   world.barrier().wait_host();

@@ -20,8 +20,8 @@ ROOT = Path(__file__).resolve().parent.parent
 FLAGS = ["-std=c++20", "-O3", "-DNDEBUG", "--expt-relaxed-constexpr", "-cubin", "-Xptxas=-v",
          f"-I{ROOT}/include", f"-I{ROOT}/src"]
 
-# Bytes of device memory per element and arithmetic per element, e the bytes of the type (2 or 4).
-# "Element" is what the second column counts.
+# Bytes of device memory per element and arithmetic per element; e is the bytes of the type (2 or 4).
+# The second column says what an element is.
 OPERATIONS = [
     ("fill", "element", "e", "0"),
     ("cast", "element", "e + e'", "0"),
@@ -71,8 +71,8 @@ FLOORS = [
     ("adamw_step", "124 million, bf16 weights", 124_439_808, 30),
     ("add_sum_of_squares", "124 million", 124_439_808, 4),
 ]
-# Bytes per second of a copy, read plus written: reported for an H200, 0.9 of the data sheet's
-# bandwidth for the others, which is what that card reaches of its own (4.3 of 4.8 TB/s).
+# Bytes per second of a copy, read plus written. For an H200 it is a reported value, for the others 0.9 of
+# the data sheet's bandwidth, which is the share that the H200 reaches (4.3 of 4.8 TB/s).
 COPIES = {"A100 80GB": 0.9 * 2.039e12, "H100 SXM": 0.9 * 3.35e12, "H200": 4.3e12,
           "B200": 0.9 * 8.0e12}
 

@@ -1,5 +1,5 @@
-// Polls of the progress engine per second while one operation is under way, after this rank has
-// exchanged messages with so many peers.
+// Measures the progress engine's polls per second while one operation is in flight, after this rank
+// has exchanged messages with PEERS peers.
 //
 //     progress_bench [PEERS...]
 #include <cstdlib>

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# 2 ranks of 1 thread beside 1 rank of 2 threads on the same global batch: parallel efficiency of the
-# data, tensor and pipeline dimension. perf/scaling.sh [PRESET [BATCH [CONTEXT [STEPS]]]]
+# Compares 2 ranks of 1 thread with 1 rank of 2 threads on the same global batch: parallel efficiency of
+# the data, tensor and pipeline dimension. perf/scaling.sh [PRESET [BATCH [CONTEXT [STEPS]]]]
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 preset=${1:-gpt2-124m} batch=${2:-8} context=${3:-128} steps=${4:-5}

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# A strong- and a weak-scaling study at 1, 2 and 4 nodes of a Slurm cluster on this host, behind a network
-# of 2 Gb/s to each node and 1 Gb/s between its two leaves; needs root. All nodes share this host's cores,
-# so that no efficiency can exceed cores / nodes beyond as many nodes as cores.
+# Runs a strong- and a weak-scaling study at 1, 2 and 4 nodes of a Slurm cluster on this host. The network
+# has 2 Gb/s to each node and 1 Gb/s between its two leaves. Needs root. All nodes share this host's
+# cores, so with more nodes than cores no efficiency can exceed cores / nodes.
 # perf/scaling_study.sh DATA FOLDER [FLAG OF trireme scale]...
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)

@@ -83,7 +83,7 @@ def trireme(launcher, ranks, folder, number):
 def resume(program, ranks, folder, number, tensor):
     run = folder / f"resumed-{ranks}-{number}-{program.stat().st_ino}"
     tensor = min(tensor, ranks)
-    # It begins one step, whose time does not count, and writes a checkpoint, which does not either.
+    # The run does one step and writes a checkpoint. The time of neither counts.
     command = ["mpiexec", "-n", ranks, program, "train", "--config", folder / "run.ini", "--run.folder", run,
                "--run.resume", folder / "first/checkpoints/step-00000001.h5", "--grid.tensor", tensor]
     subprocess.run(list(map(str, command)), check=True, stdout=subprocess.DEVNULL, env={**os.environ, "OMP_NUM_THREADS": "1"})

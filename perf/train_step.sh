@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# GPT-2 124M, one training step, beside PyTorch in the same run:
+# Measures one training step of GPT-2 124M and compares it with PyTorch in the same run:
 #   perf/train_step.sh [--device cpu] [STEPS [CONTEXT...]]    4 sequences a step of 64, 256, 1024 tokens
 #   perf/train_step.sh --device cuda [STEPS [CONTEXT...]]     64 sequences of 1024, bf16, on one GPU
 # PyTorch (the newest wheel of PyPI) lives in build/venv-torch; set TORCH_PYTHON to use another.

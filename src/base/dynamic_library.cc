@@ -17,7 +17,7 @@ DynamicLibrary::DynamicLibrary(const std::vector<std::string>& names) {
       why_not_.clear();
       return;
     }
-    // The first name is the one that the user knows it by.
+    // Keeps the reason for the first name, because that is the one that users know.
     const char* reason = dlerror();
     if (why_not_.empty()) why_not_ = reason == nullptr ? "cannot open " + name : reason;
   }

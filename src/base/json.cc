@@ -9,7 +9,7 @@ namespace trireme {
 
 using Library = nlohmann::ordered_json;
 
-// Takes what the library reads, so that its own tree is never built.
+// Receives values as the library reads them, so that the library never builds a tree of its own.
 class JsonReader : public nlohmann::json_sax<Library> {
  public:
   bool null() override { return take(Json()); }
@@ -46,7 +46,7 @@ class JsonReader : public nlohmann::json_sax<Library> {
   }
   bool open(Json value) {
     if (open_.size() == kDeepest) throw JsonError("nested too deeply");
-    // The items of an open value move only while it has none open itself.
+    // The items of an open value can move only while none of them is open.
     open_.push_back(&place(std::move(value)));
     return true;
   }
@@ -150,7 +150,7 @@ bool Json::boolean() const {
 }
 
 std::int64_t Json::integer() const {
-  // A number that another program wrote with an exponent is whole all the same.
+  // A number that another program wrote with an exponent may still be whole.
   constexpr double kLimit = 9007199254740992.0;  // 2^53: beyond it a double skips integers
   if (const auto* real = std::get_if<double>(&value_); real && std::abs(*real) <= kLimit) {
     const auto whole = static_cast<std::int64_t>(*real);

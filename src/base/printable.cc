@@ -10,7 +10,8 @@
 namespace trireme {
 namespace {
 
-// U+0000 to U+001F, U+007F, and U+0080 to U+009F, which some terminals obey as well.
+// Whether it is one of U+0000 to U+001F, U+007F, and U+0080 to U+009F, which some terminals obey
+// too.
 bool is_control(std::string_view character) {
   const auto first = static_cast<unsigned char>(character[0]);
   if (character.size() == 1) return first < 0x20 || first == 0x7f;
@@ -26,7 +27,7 @@ std::string escaped(std::string_view bytes) {
   return text;
 }
 
-// Calls `take` with each character of the text as it may be shown.
+// Calls `take` with each character of the text, escaped if necessary.
 template <class Take>
 void each_character(std::string_view text, const Take& take) {
   while (!text.empty()) {
@@ -41,7 +42,7 @@ void each_character(std::string_view text, const Take& take) {
   }
 }
 
-// How many characters of text that is UTF-8.
+// Returns the number of characters in UTF-8 text.
 std::size_t characters(std::string_view text) {
   return static_cast<std::size_t>(std::count_if(text.begin(), text.end(), [](char byte) {
     return (static_cast<unsigned char>(byte) & 0xc0) != 0x80;
@@ -59,7 +60,7 @@ std::string printable(std::string_view text) {
 
 std::string shown(std::string_view text, std::size_t most) {
   constexpr std::string_view kGap = " ... ";
-  // A value may be megabytes long: no more of it is looked at than can be shown.
+  // A value may be megabytes long, so this looks at no more of it than can be shown.
   constexpr std::size_t kLongestCharacter = 4;  // bytes of UTF-8
   const std::size_t enough = kLongestCharacter * (most + 1);
   const bool huge = text.size() > 2 * enough;
@@ -67,7 +68,7 @@ std::string shown(std::string_view text, std::size_t most) {
     std::string whole = printable(text);
     if (characters(whole) <= most) return whole;
   }
-  // An escape is never cut: it is one character here, and its width counts.
+  // An escape is never cut. It is one character here, but its width counts.
   const std::size_t room = most - kGap.size();
   const std::size_t end_room = room / 3, begin_room = room - end_room;
   std::vector<std::string> last;

@@ -23,7 +23,7 @@ std::string size_text(std::uint64_t bytes) {
 }
 
 std::string duration_text(double seconds) {
-  constexpr double kMost = 1e15;  // of what a file may say
+  constexpr double kMost = 1e15;  // a file may contain any number
   const auto whole = static_cast<std::int64_t>(std::clamp(seconds, 0.0, kMost));
   if (whole >= 86400) return fmt::format("{} d {:02} h", whole / 86400, whole / 3600 % 24);
   if (whole >= 3600) return fmt::format("{} h {:02} min", whole / 3600, whole / 60 % 60);
@@ -39,7 +39,7 @@ std::string time_text(double seconds) {
 std::string short_number(double value) {
   constexpr std::pair<double, const char*> kUnits[] = {
       {1e12, " T"}, {1e9, " G"}, {1e6, " M"}, {1e3, " k"}};
-  // Numbers below 10,000 are short enough. What rounds up to 1,000 of a unit is 1 of the next.
+  // Numbers below 10,000 need no unit. A value that rounds up to 1,000 of a unit is 1 of the next.
   if (std::abs(value) >= 999.5 && std::abs(value) < 9999.5) return fmt::format("{:.0f}", value);
   for (const auto& [unit, name] : kUnits) {
     if (std::abs(value) >= unit * 0.9995) return fmt::format("{:.3g}{}", value / unit, name);

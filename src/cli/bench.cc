@@ -20,7 +20,7 @@
 namespace trireme::cli {
 namespace {
 
-constexpr std::int64_t kContext = 256;  // unless asked for; a model may have less
+constexpr std::int64_t kContext = 256;  // the default; a model may have less
 
 struct BenchArguments {
   std::string from = "1K", to = "16M", only, preset = "gpt2-124m", dtype = "fp32", json;
@@ -30,7 +30,7 @@ struct BenchArguments {
   bool graphs = false;
 };
 
-// A measurement, and which flags it takes.
+// A measurement, and the flags that it takes.
 struct Bench {
   std::string_view name;
   std::vector<std::string_view> flags;
@@ -60,7 +60,7 @@ models::GptConfig model_of(const BenchArguments& given) {
   return model;
 }
 
-// What the checks of training look at.
+// Returns a configuration with the sizes that the checks of training need.
 Config sizes_of(const BenchArguments& given) {
   Config config;
   config.batch.global = given.batch;
@@ -273,7 +273,7 @@ void refuse_flags_of_others(const Bench& bench, const Options& options,
   }
 }
 
-// What no rank can do, told before any is started.
+// Reports requests that no rank can fulfil, before any rank starts.
 void check(const Bench& bench, const BenchArguments& given) {
   if (bench.name == "comm" &&
       bench::read_bytes(given.from, "--from") > bench::read_bytes(given.to, "--to")) {

@@ -20,7 +20,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A file is itself; a folder holds checkpoints, or is a run whose checkpoints are one level below.
+// Lists the checkpoints at a path: the file itself, or those in a folder, or, for a run's folder,
+// those one level below.
 std::vector<CheckpointFile> files_at(const std::string& path) {
   std::error_code error;
   const fs::file_status status = fs::status(path, error);
@@ -50,7 +51,7 @@ ExitStatus list(const std::string& path) {
   return ExitStatus::kDone;
 }
 
-// "parameters" of "parameters/blocks.0.norm.weight".
+// Returns "parameters" for "parameters/blocks.0.norm.weight".
 std::string group_of(const CheckpointTensor& tensor) {
   return tensor.name.substr(0, tensor.name.find('/'));
 }
@@ -87,7 +88,7 @@ std::string tensor_lines(const CheckpointContents& contents) {
   return text;
 }
 
-// Of several the newest.
+// Prints the contents of a checkpoint, or of the newest if there are several.
 ExitStatus inspect(const std::string& path) {
   const std::string file = files_at(path).back().path;
   const CheckpointContents contents = inspect_checkpoint(file);
@@ -103,7 +104,7 @@ ExitStatus inspect(const std::string& path) {
   add("samples", std::to_string(info.samples));
   add("seed", std::to_string(info.seed));
   for (const auto& [name, value] : info.extra) {
-    // A tokenizer's model, and the like.
+    // Long texts, such as a tokenizer's model, are shown by their size.
     const bool short_text = value.size() <= 80 && value.find('\n') == std::string::npos;
     add(name, short_text ? value : size_text(value.size()));
   }
@@ -131,7 +132,7 @@ ExitStatus verify(const std::string& path) {
   return status;
 }
 
-// Removes what branches of the run have left behind; never what the run goes on from.
+// Removes what earlier branches of the run have left behind, but never what the run continues from.
 ExitStatus prune(const std::string& path) {
   std::error_code error;
   if (!fs::is_directory(path, error)) {

@@ -11,8 +11,8 @@
 namespace trireme::cli {
 namespace {
 
-// From "batch*|6|64|250000", where the star marks the default partition and a "+" says that some
-// nodes have more.
+// Reads lines such as "batch*|6|64|250000". The star marks the default partition, and a "+" says
+// that some nodes have more.
 std::vector<NodeGroup> read_groups(const std::string& text) {
   std::vector<NodeGroup> groups;
   std::istringstream lines(text);
@@ -31,7 +31,7 @@ std::vector<NodeGroup> read_groups(const std::string& text) {
   return groups;
 }
 
-// Those of the default partition, where there is one.
+// Keeps only the groups of the default partition, if there is one.
 void keep_default(std::vector<NodeGroup>& groups) {
   const auto is_default = [](const NodeGroup& group) { return group.partition.ends_with('*'); };
   if (std::none_of(groups.begin(), groups.end(), is_default)) return;

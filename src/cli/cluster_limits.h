@@ -6,8 +6,8 @@
 namespace trireme::cli {
 
 // Returns the nodes of the site's partition, or of Slurm's default one, as sinfo counts them. A
-// node's memory is the site file's, otherwise that of the partition's smallest node. What neither
-// the file nor sinfo says stays unknown.
+// node's memory is that of the site file, otherwise that of the partition's smallest node. Limits
+// that neither the file nor sinfo gives stay unknown.
 ClusterLimits cluster_limits(const Site& site);
 
 }  // namespace trireme::cli

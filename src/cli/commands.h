@@ -35,13 +35,13 @@ struct Command {
 // In the order of --help.
 const std::vector<Command>& commands();
 
-// Returns work that prints a text, only once where a launcher started several processes.
+// Returns work that prints a text, only once if a launcher started several processes.
 Work show(std::string text);
 
 // Returns work that prints the text of --help. Every command returns it when it is asked for help.
 Work show_help(CommandDescription command);
 
-// Throws ConfigError where a launcher started several processes for a command that is a single
+// Throws ConfigError if a launcher started several processes for a command that is a single
 // process.
 void require_single_process(std::string_view command);
 

@@ -1,4 +1,4 @@
-// `trireme completion`: what the program says of itself, for shells and for man.
+// `trireme completion`: writes the completions of the shells and the manual page.
 #include <fmt/format.h>
 
 #include "trireme/base/error.h"

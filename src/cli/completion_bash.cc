@@ -5,7 +5,7 @@
 namespace trireme::cli {
 namespace {
 
-// In single quotes for a shell.
+// Puts a text in single quotes for a shell.
 std::string shell_quoted(const std::string& text) {
   std::string result = "'";
   for (const char c : text) result += c == '\'' ? std::string("'\\''") : std::string(1, c);
@@ -18,7 +18,7 @@ std::vector<std::string> flags_of(const OptionDescription& option) {
   return flags;
 }
 
-// One "COMMAND:--flag) ..." of a case: what may follow the flag.
+// Returns one "COMMAND:--flag) ..." entry of a case statement. It lists what may follow the flag.
 std::string value_case(const std::string& command, const OptionDescription& option) {
   std::vector<std::string> patterns;
   for (const std::string& flag : flags_of(option)) patterns.push_back(command + ":" + flag);

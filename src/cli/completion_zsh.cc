@@ -5,8 +5,8 @@
 namespace trireme::cli {
 namespace {
 
-// For a specification of _arguments or _describe in single quotes: there colons and brackets part
-// its fields.
+// Escapes a text for a specification of _arguments or _describe in single quotes. There colons and
+// brackets separate fields.
 std::string escaped(const std::string& text) {
   std::string result;
   for (const char c : text) {
@@ -16,7 +16,7 @@ std::string escaped(const std::string& text) {
   return result;
 }
 
-// "message:action" of a value.
+// Returns the "message:action" of a value.
 std::string value_spec(const OptionDescription& option) {
   const std::string message = escaped(option.unit.empty() ? option.placeholder : option.unit);
   const std::vector<std::string> words = value_words(option);

@@ -16,7 +16,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A word is a file, a folder, or what data.train takes: several of them with weights.
+// A word is a file, a folder, or a value as for data.train: several of them with weights.
 std::vector<std::string> paths_in(const std::string& word) {
   std::error_code ignored;
   if (fs::exists(word, ignored)) return {word};
@@ -34,7 +34,7 @@ std::string bytes_text(const std::string& path) {
   return error ? "?" : size_text(bytes);
 }
 
-// Calls `show` for each shard. A bad one is reported, and the others are looked at all the same.
+// Calls `show` for each shard. A bad shard is reported, and the others are still shown.
 template <class Show>
 ExitStatus for_each_shard(const std::vector<std::string>& words, const Show& show) {
   ExitStatus status = ExitStatus::kDone;

@@ -12,7 +12,7 @@
 namespace trireme::cli {
 namespace {
 
-// Of several processes the first of each node speaks for it.
+// If there are several processes, the first one of each node reports for its node.
 bool speaks_for_its_node() {
   for (const char* name : {"MPI_LOCALRANKID", "OMPI_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID"}) {
     const char* index = std::getenv(name);

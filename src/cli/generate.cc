@@ -47,7 +47,7 @@ void declare(Options& options, GenerateArguments& given) {
   declare_inference(options, given.inference);
 }
 
-// The tokenizer lies in the shards; their tokens are not read.
+// Reads the tokenizer from the shards, without their tokens.
 TokenizerPtr open_tokenizer(Communicator& comm, const InferenceModel& model,
                             const std::string& shard) {
   const std::vector<WeightedPath> data =
@@ -68,17 +68,18 @@ TokenizerPtr open_tokenizer(Communicator& comm, const InferenceModel& model,
   return shards->tokenizer();
 }
 
-// The prompts, as many at a time as there are replicas; rank 0 reads, every rank gets them.
+// Reads prompts, as many at a time as there are replicas. Rank 0 reads them and sends them to all.
 class Prompts {
  public:
   Prompts(Communicator& comm, const std::string& prompt, int replicas)
       : comm_(comm), prompt_(prompt), replicas_(replicas) {}
 
-  // None: no more. Throws ConfigError for an empty one, and where some replicas have none at all.
+  // Returns no prompts after the last one. Throws ConfigError for an empty prompt, and if there are
+  // fewer prompts than replicas from the start.
   std::vector<std::string> next() {
     std::vector<std::string> prompts;
     while (static_cast<int>(prompts.size()) < replicas_) {
-      // The first byte says whether there is one.
+      // The first byte says whether there is a prompt.
       const std::string read = comm_.broadcast_text(comm_.rank() == 0 ? read_one() : "");
       if (read[0] == kEnd) break;
       ++count_;
@@ -117,7 +118,7 @@ class Prompts {
   int count_ = 0;
 };
 
-// Writes prompts and their continuations, on the rank that speaks.
+// Writes prompts and their continuations, on the rank that prints.
 class Writer {
  public:
   Writer(TokenizerPtr tokenizer, bool speaks) : tokenizer_(std::move(tokenizer)), speaks_(speaks) {}
@@ -136,7 +137,7 @@ class Writer {
   Utf8Stream characters_;
 };
 
-// From the first prompt to the last.
+// Generates for all prompts, from the first to the last.
 class Session {
  public:
   Session(Runtime& runtime, const GenerateArguments& given)
@@ -181,7 +182,7 @@ class Session {
     const auto texts = generator.generate_on_replicas(
         encoded, number_, [this](std::int32_t token) { writer_.token(token); });
     writer_.end();
-    // The first was written as it came.
+    // The first text was written while it was generated.
     for (std::size_t i = 1; i < texts.size(); ++i) {
       writer_.begin(prompts[i]);
       for (const std::int32_t token : texts[i]) writer_.token(token);

@@ -19,7 +19,7 @@ struct InferenceArguments {
 };
 
 void declare_inference(Options& options, InferenceArguments& given);
-// Throws ConfigError where no checkpoint is given.
+// Throws ConfigError if no checkpoint is given.
 void check_inference(const InferenceArguments& given);
 
 // Collective over the world. Sets the hang limit for loading the model: what the checkpoint's bytes

@@ -45,8 +45,8 @@ ViewSize LiveScreen::size() {
   winsize window{};
   if (::ioctl(STDOUT_FILENO, TIOCGWINSZ, &window) != 0 || window.ws_col < 2 || window.ws_row < 2)
     return {};
-  // Not the last column: what terminals do behind it differs. The last row is for the prompt that
-  // follows.
+  // Leaves out the last column, because terminals differ in what they do after it, and the last
+  // row, where the shell's prompt will appear.
   return {static_cast<std::size_t>(window.ws_col) - 1, static_cast<std::size_t>(window.ws_row) - 1};
 }
 
@@ -126,7 +126,7 @@ LiveScreen::Wake LiveScreen::take_signal() {
 LiveScreen::Wake LiveScreen::take_key() {
   char key = 0;
   const ssize_t count = ::read(STDIN_FILENO, &key, 1);
-  if (count == 0) return Wake::kQuit;  // the terminal's end
+  if (count == 0) return Wake::kQuit;  // the terminal is gone
   return count == 1 && (key == 'q' || key == 'Q') ? Wake::kQuit : Wake::kRedraw;
 }
 

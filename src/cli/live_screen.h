@@ -18,7 +18,7 @@ class LiveScreen {
  public:
   // Returns whether standard output is a terminal that can move its cursor.
   static bool possible();
-  // Returns the terminal's current size, or 80 x 24 where it is unknown.
+  // Returns the terminal's current size, or 80 x 24 if it is unknown.
   static ViewSize size();
 
   LiveScreen();

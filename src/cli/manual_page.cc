@@ -7,7 +7,7 @@
 namespace trireme::cli {
 namespace {
 
-// Text for roff: what it would take for its own, or set as another sign, is escaped.
+// Escapes a text for roff: characters that roff would interpret or replace by others.
 std::string escaped(const std::string& text) {
   std::string result;
   for (const char c : text) {

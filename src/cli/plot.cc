@@ -12,7 +12,7 @@
 namespace trireme::cli {
 namespace {
 
-// Dots of a picture, several to a character.
+// A picture of dots, several of which form one character.
 class Canvas {
  public:
   Canvas(std::size_t width, std::size_t rows, bool utf8)
@@ -22,7 +22,7 @@ class Canvas {
   std::size_t dots_down() const { return utf8_ ? 4 * rows_ : rows_; }
 
   void set(std::size_t x, std::size_t y) {
-    // The bits of a braille character (Unicode 15, block 2800), by its columns and rows of dots.
+    // The bits of a braille character (Unicode 15, block 2800), by column and row of the dot.
     static constexpr std::array<std::array<unsigned char, 4>, 2> kBits = {
         {{0x01, 0x02, 0x04, 0x40}, {0x08, 0x10, 0x20, 0x80}}};
     if (utf8_) {
@@ -58,7 +58,7 @@ class Canvas {
 void draw(Canvas& canvas, const std::vector<double>& means, double least, double most) {
   const double height = static_cast<double>(canvas.dots_down() - 1);
   const double scale = most > least ? height / (most - least) : 0.0;
-  bool joined = false;  // to the column before
+  bool joined = false;  // whether the curve continues from the column before
   std::size_t before = 0;
   for (std::size_t x = 0; x < means.size(); ++x) {
     if (!std::isfinite(means[x])) {
@@ -66,7 +66,7 @@ void draw(Canvas& canvas, const std::vector<double>& means, double least, double
       continue;
     }
     const auto y = static_cast<std::size_t>(std::lround((most - means[x]) * scale));
-    // From beside the last dot on, so that steep parts have no holes.
+    // Starts next to the last dot, so that steep parts have no holes.
     std::size_t from = y;
     if (joined && before + 1 < y) from = before + 1;
     if (joined && before > y + 1) from = before - 1;

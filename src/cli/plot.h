@@ -17,7 +17,7 @@ std::vector<double> column_means(std::span<const double> values, std::size_t col
 
 // Returns lines of `width` characters: the curve of `values` over their index, with the scale to
 // its left. With `utf8` a character has 2 x 4 dots (braille), otherwise it is one dot. Returns no
-// lines where no value is finite or the room is too small (fewer than 2 rows or 20 characters).
+// lines if no value is finite or the room is too small (fewer than 2 rows or 20 characters).
 std::vector<std::string> plot(std::span<const double> values, std::size_t width, std::size_t rows,
                               bool utf8);
 

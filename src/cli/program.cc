@@ -41,8 +41,9 @@ Work parse(const Arguments& arguments) {
                                         : fmt::format("there are {}", fmt::join(names, ", "))));
 }
 
-// What became of a function: its status, or that of the fault that it ended with, which is told in
-// one line. Only for what all processes of a job do alike: the first of them speaks for all.
+// Runs a function. Returns its status; or, if it throws, reports the fault in one line and returns
+// the fault's status. Only for work that all processes of a job do alike: the first one reports for
+// all.
 template <class Function>
 ExitStatus guarded(const Function& function) {
   const auto report = [](std::string_view line) {
@@ -68,8 +69,8 @@ int run(const Arguments& arguments) {
     runtime.emplace();
     return ExitStatus::kDone;
   });
-  // Outside of any try: what is thrown on some ranks alone must not unwind past the runtime, which
-  // ends the whole job with it.
+  // Outside of any try: an exception that only some ranks throw must not unwind past the runtime,
+  // which ends the whole job.
   if (runtime) runtime->run([&] { return work.on_ranks(*runtime); });
   return static_cast<int>(status);
 }

@@ -19,7 +19,7 @@ std::string bash_completion(const std::vector<DescribedCommand>& commands);
 std::string zsh_completion(const std::vector<DescribedCommand>& commands);
 std::string manual_page(const std::vector<DescribedCommand>& commands);
 
-// Returns the words that complete a value; none where the value is free text or a number.
+// Returns the words that complete a value; none if the value is free text or a number.
 std::vector<std::string> value_words(const OptionDescription& option);
 bool takes_text(const OptionDescription& option);  // the text may be a file name
 

@@ -85,7 +85,8 @@ scaling::StudyPlan plan_of(const ScaleArguments& given, const ScaleLaunch& launc
     throw ConfigError(
         fmt::format("--warmup {} leaves none of --steps {} to measure", plan.warmup, plan.steps));
   }
-  // A node that has fewer ranks beside it must not have more cores: it would be no node.
+  // The simulated nodes get the same number of cores in every point. Otherwise a point with fewer
+  // nodes would have larger ones.
   if (launch.launcher == "mpiexec" && !plan.config.run.threads) {
     const int cores = static_cast<int>(std::thread::hardware_concurrency());
     plan.config.run.threads = std::max(1, cores / (plan.nodes.back() * plan.ranks_per_node));
@@ -99,7 +100,7 @@ scaling::StudyPlan plan_of(const ScaleArguments& given, const ScaleLaunch& launc
   return plan;
 }
 
-// The checks of `trireme train` and of memory, before anything is started.
+// Makes the checks of `trireme train` and of memory before anything is started.
 void check_points(const scaling::StudyPlan& plan, const std::vector<scaling::Point>& points,
                   const ScaleLaunch& launch) {
   for (const scaling::Point& point : points) {

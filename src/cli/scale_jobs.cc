@@ -1,4 +1,4 @@
-// The points of a study as jobs of their own.
+// Runs the points of a study as jobs of their own.
 #include <fstream>
 
 #include <fmt/format.h>
@@ -12,8 +12,8 @@
 namespace trireme::cli {
 namespace {
 
-// The points of a study share the job's name, and singleton runs them one at a time: they would
-// disturb each other on the network.
+// The points of a study share the job's name, so `singleton` runs them one at a time. Otherwise
+// they would disturb each other on the network.
 constexpr const char* kTemplate = R"(#!/usr/bin/env bash
 #SBATCH --job-name=@NAME@
 #SBATCH --output=@LOG@
@@ -32,7 +32,7 @@ constexpr const char* kTemplate = R"(#!/usr/bin/env bash
 exec srun -K1 --mpi=@MPI@ --cpus-per-task=@CPUS_PER_TASK@ @SRUN_OPTIONS@ @TRIREME@ scale --point @RUN_FOLDER@
 )";
 
-constexpr std::int64_t kTriadMib = 256;  // what measuring memory takes of each rank, and a margin
+constexpr std::int64_t kTriadMib = 256;  // what measuring memory takes per rank, with a margin
 
 std::string one_line(std::string text) {
   while (text.ends_with('\n')) text.pop_back();
@@ -68,12 +68,12 @@ std::string submit(const std::string& script, const std::string& folder) {
     throw ConfigError(fmt::format("sbatch refused the job: {}", one_line(done->errors)));
   }
   std::string job = one_line(done->output);
-  job = job.substr(0, job.find(';'));  // of a federation it names the cluster too
+  job = job.substr(0, job.find(';'));  // in a federation the cluster's name follows
   std::ofstream(folder + "/job") << job << "\n";
   return job;
 }
 
-// A controller that does not answer for a while says nothing of its jobs.
+// Whether a job is queued or running. If the controller does not answer, the job counts as queued.
 bool in_queue(const std::string& job) {
   const auto done = run_program({"squeue", "-h", "-j", job, "-o", "%T"}, "");
   if (!done) return false;
@@ -97,7 +97,7 @@ bool run_as_jobs(const ScaleLaunch& launch, const scaling::StudyFolder& study,
     if (study.result_of(point)) continue;
     const std::string folder = study.folder_of(point);
     const std::string before = job_of(folder);
-    if (!before.empty() && in_queue(before)) continue;  // of an earlier start, still under way
+    if (!before.empty() && in_queue(before)) continue;  // an earlier start's job still exists
     study.begin(point);
     print_line(fmt::format("{}: job {}", point.name(),
                            submit(script_of(launch, study, plan, point), folder)));
@@ -109,7 +109,7 @@ bool run_as_jobs(const ScaleLaunch& launch, const scaling::StudyFolder& study,
     for (int absent = 0; !study.result_of(point);) {
       if (signals.arrived()) return false;
       waited = true;
-      // A file may show later here than where it was written.
+      // A file may become visible here later than on the node that wrote it.
       absent = in_queue(job_of(study.folder_of(point))) ? 0 : absent + 1;
       if (absent > 3) {
         study.report(points);

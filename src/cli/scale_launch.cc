@@ -29,7 +29,7 @@ sigset_t awaited() {
   return set;
 }
 
-// The first of the names that is a program in the PATH.
+// Returns the first of the names that is a program in the PATH.
 std::optional<std::string> find_program(const std::vector<std::string>& names) {
   const char* path = std::getenv("PATH");
   for (const std::string& name : names) {
@@ -44,12 +44,13 @@ std::optional<std::string> find_program(const std::vector<std::string>& names) {
   return {};
 }
 
-// That of MPICH first, also where another MPI owns the plain name.
+// Prefers MPICH's mpiexec, even if the plain name belongs to another MPI.
 std::optional<std::string> find_mpiexec() {
   return find_program({"mpiexec.mpich", "mpiexec.hydra", "mpiexec"});
 }
 
-// In a process group of its own, so that a signal from the terminal reaches it through us alone.
+// Starts a command in a process group of its own, so that a signal from the terminal reaches it
+// only through us.
 pid_t start(const std::vector<std::string>& command, const std::string& log) {
   posix_spawn_file_actions_t files;
   posix_spawn_file_actions_init(&files);
@@ -77,7 +78,8 @@ pid_t start(const std::vector<std::string>& command, const std::string& log) {
   return child;
 }
 
-// As a shell counts it. A signal is handed on; a second one ends the child at once.
+// Waits for the child and returns its status, counted as a shell does. Passes a signal on to the
+// child; a second signal ends the child at once.
 int finish(pid_t child, StudySignals& signals) {
   bool told = false;
   for (int status = 0;;) {

@@ -39,7 +39,7 @@ std::vector<std::string> launch_command(const ScaleLaunch& launch, const scaling
                                         int ranks_per_node, const std::string& folder);
 
 // Run the points that are not done, and print a line for each. Throw the Error that a point ended
-// with. Return false where a signal stopped the study.
+// with. Return false if a signal stopped the study.
 bool run_here(const ScaleLaunch& launch, const scaling::StudyFolder& study,
               const scaling::StudyPlan& plan, const std::vector<scaling::Point>& points);
 bool run_as_jobs(const ScaleLaunch& launch, const scaling::StudyFolder& study,

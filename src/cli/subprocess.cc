@@ -15,7 +15,7 @@
 namespace trireme::cli {
 namespace {
 
-// Files and not pipes: nobody has to read while the program writes.
+// Uses files instead of pipes, so that nobody has to read while the program writes.
 using File = std::unique_ptr<std::FILE, int (*)(std::FILE*)>;
 
 File scratch_file() {

@@ -13,8 +13,8 @@ struct Finished {
   std::string errors;  // standard error
 };
 
-// Runs `command` without a shell, with `input` as its standard input. Returns nullopt where there
-// is no such program in the PATH.
+// Runs `command` without a shell, with `input` as its standard input. Returns nullopt if there is
+// no such program in the PATH.
 std::optional<Finished> run_program(const std::vector<std::string>& command,
                                     const std::string& input);
 

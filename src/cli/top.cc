@@ -20,7 +20,7 @@ ExitStatus print(const std::vector<std::string>& lines) {
   return ExitStatus::kDone;
 }
 
-// Until the run is finished or the user wants no more; what was seen last stays on the terminal.
+// Shows the run until it is finished or the user quits. The last view stays on the terminal.
 ExitStatus watch(RunHistory& history, double every, bool utf8) {
   std::vector<std::string> lines;
   {

@@ -18,7 +18,7 @@ constexpr std::size_t kRecentSteps = 50;
 constexpr std::size_t kMostPlotRows = 16;
 constexpr std::size_t kLatestEvents = 3, kMostStragglers = 3;
 
-// The first `columns` characters of UTF-8 text.
+// Returns the first `columns` characters of UTF-8 text.
 std::string cut(const std::string& text, std::size_t columns) {
   std::size_t characters = 0;
   for (std::size_t at = 0; at < text.size(); ++at) {
@@ -174,7 +174,7 @@ std::vector<std::string> top_view(const RunHistory& history, const ViewSize& siz
     lines.push_back(row("last step", duration_text(*history.metrics_age()) + " ago"));
   }
   add(event_rows(history));
-  // A blank line and the curve's own last line stand around it.
+  // A blank line comes before the curve, and its own last line after it.
   if (size.rows > lines.size() + 2 && !history.steps().empty()) {
     const std::size_t rows = std::min(size.rows - lines.size() - 2, kMostPlotRows);
     const std::vector<std::string> curve = loss_curve(history, size.columns, rows, utf8);

@@ -10,7 +10,7 @@
 namespace trireme::cli {
 
 Work parse_train(const Arguments& arguments) {
-  // One rank reads the file for all, which takes MPI: a slip in a flag is told before that.
+  // One rank reads the file for all, which needs MPI. Mistakes in flags are reported before that.
   if (launched_tasks().count > 1 && config_file_of(arguments)) {
     const auto signals = std::make_shared<const StopSignals>();
     return {.alone = {}, .on_ranks = [arguments, signals](Runtime& runtime) {
@@ -22,7 +22,7 @@ Work parse_train(const Arguments& arguments) {
   }
   ParsedConfig parsed = parse_config(arguments);
   if (parsed.help) return show_help(describe_config());
-  // Now, and not with the work: MPI starts threads, which must inherit the blocked signals.
+  // Made here and not when the work runs, because MPI's threads must inherit the blocked signals.
   const auto signals = std::make_shared<const StopSignals>();
   return {.alone = {}, .on_ranks = [config = std::move(parsed.config), signals](Runtime& runtime) {
             return train(runtime, config, *signals);

@@ -28,7 +28,7 @@ std::string line(std::string_view what, const std::string& value) {
   return fmt::format("{:<18}{}\n", what, value);
 }
 
-// What a program with CUDA inside has found; it says so on any machine.
+// Describes what a program that is built with CUDA has found. It works on any machine.
 std::string gpu_text(cuda::Runtime& runtime) {
   const cuda::Devices devices = runtime.devices();
   const int driver = runtime.driver_version();

@@ -10,8 +10,8 @@ namespace {
 
 constexpr std::size_t kSmall = std::size_t{32} << 10;
 constexpr std::size_t kSmallGathered = std::size_t{4} << 20;
-// Where log2(ranks) times the bytes begin to cost more than 2 (ranks - 1) messages: from 16 ranks
-// to thousands that is between 0.3 and 3 MB, at 1 us a message and 10 GB/s.
+// The size where sending log2(ranks) times the bytes begins to cost more than 2 (ranks - 1)
+// messages. For 16 to thousands of ranks it is between 0.3 and 3 MB, at 1 us a message and 10 GB/s.
 constexpr std::size_t kSmallDoubled = std::size_t{256} << 10;
 constexpr std::size_t kAny = std::numeric_limits<std::size_t>::max();
 

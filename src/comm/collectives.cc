@@ -45,7 +45,7 @@ struct Range {
   std::size_t size() const { return end - begin; }
 };
 
-// Part `index` of `count` nearly equal ones.
+// Divides a range into `count` nearly equal parts and returns part `index`.
 Range part_of(Range whole, int index, int count) {
   const auto n = static_cast<std::size_t>(count);
   const auto i = static_cast<std::size_t>(index);
@@ -55,7 +55,7 @@ Range part_of(Range whole, int index, int count) {
   return {begin, begin + share + (i < extra ? 1 : 0)};
 }
 
-// The buffer goes segment by segment, so that the workspace stays bounded.
+// Reduces the buffer segment by segment, so that the workspace stays bounded.
 class PairwiseAllReduce final : public PhasedTask {
  public:
   PairwiseAllReduce(const Wire& wire, Tensor data, ReduceOp op)
@@ -157,10 +157,10 @@ class ReduceScatter final : public PhasedTask {
   Buffer received_;
 };
 
-// All-gather and all-to-all: everybody sends a part to everybody, in one phase.
+// All-gather and all-to-all: every rank sends a part to every other rank, in one phase.
 class PartExchange final : public PhasedTask {
  public:
-  // `stride` is the distance of the parts in input: 0 where all get the same.
+  // `stride` is the distance between the parts in `input`; 0: all ranks get the same part.
   PartExchange(const Wire& wire, Tensor input, Tensor output, std::size_t part, std::size_t stride)
       : PhasedTask(wire),
         input_(std::move(input)),
@@ -196,8 +196,8 @@ class Broadcast final : public PhasedTask {
       : PhasedTask(wire), data_(std::move(data)), root_(root) {}
 
  private:
-  // Ranks count from the root. A rank's parent is itself without its lowest set bit; its children
-  // are itself with one bit set below that one.
+  // Ranks are counted from the root. A rank's parent is its number without the lowest set bit. Its
+  // children are its number with one bit set below that bit.
   bool next_phase() override {
     const int self = (wire_.rank - root_ + wire_.size) % wire_.size;
     const int lowest = self == 0 ? wire_.size : self & -self;

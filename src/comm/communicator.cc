@@ -39,13 +39,13 @@ Tensor allocate_carried(const std::vector<Communicator*>& carriers, Allocator& a
     auto registration = carrier->register_memory(memory, bytes);
     if (registration) registrations.push_back(std::move(registration));
   }
-  if (registrations.empty()) {  // as the allocator made it, which follows its use on streams
+  if (registrations.empty()) {  // unwrapped, so that the allocator follows its use on streams
     return Tensor::over(std::move(memory), allocator.device(), shape, dtype);
   }
   std::byte* data = memory.get();
   Buffer held(data, [memory = std::move(memory),
                      registrations = std::move(registrations)](std::byte*) mutable {
-    registrations.clear();  // before the memory goes back
+    registrations.clear();  // before the memory is freed
     memory.reset();
   });
   return Tensor::over(std::move(held), allocator.device(), shape, dtype);

@@ -8,7 +8,7 @@
 namespace trireme {
 namespace {
 
-// 0 where the variable is not set to a positive number.
+// Returns 0 if the variable is not set to a positive number.
 int positive_from_environment(const char* name) {
   const char* text = std::getenv(name);
   return text == nullptr ? 0 : std::max(0, std::atoi(text));
@@ -21,7 +21,7 @@ CpuMask own_cpu_mask() {
   cpu_set_t set;
   CPU_ZERO(&set);
   CpuMask mask;
-  if (sched_getaffinity(0, sizeof set, &set) != 0) return mask;  // more processors than that
+  if (sched_getaffinity(0, sizeof set, &set) != 0) return mask;  // there are more processors
   for (std::size_t cpu = 0; cpu < kMaxCpus; ++cpu) mask[cpu] = CPU_ISSET(cpu, &set);
   return mask;
 }
@@ -37,7 +37,8 @@ std::vector<int> share_cores(const std::vector<CpuMask>& masks) {
     for (std::size_t cpu = 0; cpu < kMaxCpus; ++cpu) {
       if (mask[cpu]) share += 1.0 / holders[cpu];
     }
-    result.push_back(std::max(1, static_cast<int>(share + 1e-6)));  // thirds must add up to one
+    result.push_back(
+        std::max(1, static_cast<int>(share + 1e-6)));  // three thirds must count as one
   }
   return result;
 }

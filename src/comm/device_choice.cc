@@ -74,9 +74,9 @@ GpuEnvironment gpu_environment() {
   return found;
 }
 
-// A rank takes, of what it sees, the GPU with the fewest ranks; of several the first. Who sees less
-// chooses before. Where all ranks see the same list that is rank 0 on the first, 1 on the second,
-// and round again.
+// A rank takes the GPU with the fewest ranks among those that it sees, and the first of several
+// such. Ranks that see fewer GPUs choose first. If all ranks see the same list, rank 0 gets the
+// first GPU, rank 1 the second, and so on round robin.
 std::vector<int> choose_devices(const std::vector<std::vector<std::string>>& visible,
                                 bool may_share, const GpuEnvironment& environment) {
   std::map<std::string, int> ranks_on;

@@ -14,12 +14,13 @@
 namespace trireme {
 namespace {
 
-// What was written before is seen by whoever sees the value.
+// A reader that sees the value also sees everything that was written before it (release order).
 void write(std::uint32_t* word, std::uint32_t value) {
   std::atomic_ref<std::uint32_t>(*word).store(value, std::memory_order_release);
 }
 
-// Whether streams of the device can wait for memory: one that does not have to is asked.
+// Whether streams of the device can wait for memory. Tries it with a word that has its value
+// already, so that the stream does not wait.
 bool try_waiting(cuda::Runtime& cuda, Allocator& pinned, const Stream& stream) {
   const Buffer block = pinned.allocate(kSlotAlignment, MemoryUse::kCommunication, stream);
   auto* word = reinterpret_cast<std::uint32_t*>(block.get());
@@ -71,8 +72,8 @@ class DeviceStaging::StagedOperation final : public StagedTask {
     }
   }
 
-  // Everything that can be queued before the host's part. What was queued before a throw ends with
-  // the object.
+  // Queues everything that can be queued before the host's part. If it throws, the destructor takes
+  // care of what is already queued.
   void queue(const Stream& ready) {
     ready_->record(ready);
     if (reads_) {
@@ -83,10 +84,10 @@ class DeviceStaging::StagedOperation final : public StagedTask {
       arrival_->record(reads_ ? staging_->out_.get() : ready);
       return;
     }
-    // CUDA is to know this order, since it does not see that of the word.
+    // Tells CUDA about this order, because CUDA does not see the order that the word imposes.
     (reads_ ? slots_[0].down : ready_)->make_wait(back_);
-    // Copies that are queued later may share a connection with the stream back, behind the word
-    // that waits for them.
+    // Copies that are queued later may share a connection with the stream `back_`. Then they would
+    // be stuck behind the wait for the word, which waits for them.
     const bool all_queued = plan_.chunks() <= plan_.slots();
     if (!staging_->stream_waits_ || !(all_queued || staging_->streams_are_apart())) return;
     staging_->add_word(word_);
@@ -129,8 +130,8 @@ class DeviceStaging::StagedOperation final : public StagedTask {
     return block_.get() + kSlotAlignment + chunk % slots_.size() * plan_.slot_bytes();
   }
 
-  // Copies that were not queued at once are when their slot and their data are there, on streams
-  // that never wait: behind another operation's `ready` they might wait for themselves.
+  // Queues the remaining copies when their slots are free and their data have arrived. They go to
+  // streams that never wait: behind another operation's `ready` they might wait for themselves.
   bool queue_copies() {
     bool moved = false;
     for (; writes_ && ups_ < std::min(chunk_, plan_.chunks() - 1) && ready_->done(); moved = true) {
@@ -164,7 +165,7 @@ class DeviceStaging::StagedOperation final : public StagedTask {
     arrival_->record(back_);
   }
 
-  // Whether a chunk's slot holds nothing any more of the one before.
+  // Whether a chunk's slot is free: the earlier chunk in it is done.
   bool is_free(std::size_t chunk) {
     if (chunk < slots_.size()) return true;
     const std::size_t before = chunk - slots_.size();
@@ -188,11 +189,11 @@ class DeviceStaging::StagedOperation final : public StagedTask {
     return Step::kDone;
   }
 
-  // The host's part is done: lets the last copy be made when the others have been.
+  // Called when the host's part is done. Starts the last copy once the other copies are done.
   Step land() {
     const bool missing =
         writes_ && (ups_ + 1 < plan_.chunks() || std::ranges::any_of(slots_, [](const Slot& slot) {
-                      return !slot.up->done();  // where it was recorded
+                      return !slot.up->done();  // one that was never recorded is done
                     }));
     if (missing) return Step::kIdle;
     landed_ = true;
@@ -209,7 +210,8 @@ class DeviceStaging::StagedOperation final : public StagedTask {
     return done_ ? Step::kDone : Step::kIdle;
   }
 
-  // Streams go on after a fault, and nobody may wait on the host: the next operation tells it.
+  // Streams continue after a fault, and maybe nobody waits on the host. So the fault is kept, and
+  // the next operation throws it.
   template <class Body>
   std::invoke_result_t<Body> keeping_faults(Body body) {
     try {
@@ -225,18 +227,18 @@ class DeviceStaging::StagedOperation final : public StagedTask {
   const std::function<std::unique_ptr<Task>(const Tensors&)> make_;
   const ChunkPlan plan_;
   const bool reads_, writes_, comes_back_;
-  Stream back_;  // of the CPU, where nothing comes back
+  Stream back_;  // a CPU stream if nothing comes back
   Tensors held_;
   Buffer block_;                   // the word, then the slots
-  std::uint32_t* word_ = nullptr;  // 1: the last copies back may be made
+  std::uint32_t* word_ = nullptr;  // 1: the last copies back may start
   bool flagged_ = false;           // a stream waits for it
   std::shared_ptr<cuda::Event> ready_;
-  std::shared_ptr<cuda::Event> arrival_;  // the device has all
+  std::shared_ptr<cuda::Event> arrival_;  // everything is on the device
   std::vector<Slot> slots_;
-  std::unique_ptr<Task> task_;          // of chunk_
-  std::size_t chunk_ = 0;               // of which the host's part is not done
-  std::size_t downs_ = 0, ups_ = 0;     // chunks whose copies are queued; the last up is another's
-  bool landed_ = false, done_ = false;  // all but the last copy is made; all is
+  std::unique_ptr<Task> task_;          // the host's part of chunk_
+  std::size_t chunk_ = 0;               // the first chunk whose host's part is not done
+  std::size_t downs_ = 0, ups_ = 0;     // copies queued so far, without that of queue_last_up
+  bool landed_ = false, done_ = false;  // all but the last copy is done; everything is done
 };
 
 DeviceStaging::DeviceStaging(std::shared_ptr<cuda::Runtime> cuda, int device,

@@ -29,7 +29,7 @@ class DeviceWork final : public Work::State {
 
 class MarkedWork final : public Work::State {
  public:
-  // The runtime of a stream outlives what is queued there.
+  // A stream's runtime outlives the work on the stream, so the pointer need not own it.
   explicit MarkedWork(const Stream& stream)
       : event_({&stream.runtime(), [](cuda::Runtime*) {}}, stream.device().index) {
     event_.record(stream);

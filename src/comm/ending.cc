@@ -30,7 +30,8 @@ void on_exit_in_the_run(int status, void* argument) {
   abort_job(static_cast<int>(ExitStatus::kHangOrLostRank));
 }
 
-// What to do where MPI's last call crashes; a signal handler has no other way to know it.
+// What to do if MPI's last call crashes. It is global because a signal handler cannot get it any
+// other way.
 struct LastWords {
   std::array<char, 64> text{};  // for the launcher, in PMI's first wire protocol
   std::size_t length = 0;
@@ -41,15 +42,16 @@ LastWords last_words;
 
 void end_after_crash(int) {
   if (last_words.socket < 0) _exit(last_words.status);
-  // mpiexec reads the status and ends all ranks with it; it would call our own end an accident.
+  // mpiexec reads the status and ends all ranks with it. If we just exited, mpiexec would report
+  // an accident.
   if (write(last_words.socket, last_words.text.data(), last_words.length) < 0) {
     _exit(last_words.status);
   }
   while (true) pause();  // until the deadline at the latest
 }
 
-// A library that failed before (a file whose close met a full disk) may leave MPI with state that
-// it stumbles over at its end. The run is over, and its status is what counts.
+// A library that failed earlier (HDF5, closing a file on a full disk) may leave MPI in a state in
+// which MPI_Finalize crashes. The run is over, so its own status counts.
 void keep_status_in_crashes(int status) {
   const char* socket = std::getenv("PMI_FD");
   last_words.socket = socket == nullptr ? -1 : std::atoi(socket);
@@ -72,11 +74,11 @@ ExitTimer::ExitTimer(double seconds, int status)
 
 void abort_job(int status) {
   const ExitTimer deadline(kLastCallsSeconds, status);
-  // The fault has been told; MPI's own words would come after it, and say less.
+  // The fault has been reported. MPI's own message would come after it and say less.
   if (const int nowhere = open("/dev/null", O_WRONLY | O_CLOEXEC); nowhere >= 0) {
     dup2(nowhere, STDERR_FILENO);
   }
-  // The launcher reads lines and MPI's word from different pipes, and may see the latter first.
+  // The launcher reads our lines and MPI's abort from different pipes, and may see the abort first.
   usleep(static_cast<useconds_t>(kReadsLinesSeconds * 1e6));
   MPI_Abort(MPI_COMM_WORLD, status);
   _exit(status);

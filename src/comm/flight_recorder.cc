@@ -44,7 +44,7 @@ std::int64_t FlightRecorder::Impl::begin_activity() {
   return stream_trace_ ? stream_trace_->mark() : now_ns();
 }
 
-// A device that fails says so at the next call, too.
+// Drops a device's error, because the device reports it again at the next call.
 void FlightRecorder::Impl::end_activity(Activity::Kind kind, std::string_view name,
                                         std::int64_t number, std::int64_t begin) noexcept try {
   if (begin == 0 || !tracing) return;
@@ -61,7 +61,7 @@ void FlightRecorder::Impl::add_wait(int lane, std::string_view operation, std::i
                                     std::int64_t end_ns) {
   exposed_ns += end_ns - begin_ns;
   const std::lock_guard lock(mutex_);
-  if (!tracing || stream_trace_) return;  // a host that waits holds up no GPU by that
+  if (!tracing || stream_trace_) return;  // a waiting host does not hold up a GPU
   const auto info = lanes_.find(lane);
   const std::string of = info == lanes_.end() ? "" : " of " + info->second.name;
   trace_.activities.push_back({.kind = Activity::Kind::kWait,
@@ -80,8 +80,8 @@ void FlightRecorder::Impl::start_trace(const Stream& stream) {
 }
 
 Trace FlightRecorder::Impl::take_trace() {
-  // Without the lock: what the stream waits for may end by the hand of a thread that records it,
-  // which belongs to the trace.
+  // Without the lock: the stream may wait for an operation that another thread ends, and that
+  // thread takes the lock to record it.
   std::vector<Activity> of_stream;
   if (stream_trace_) of_stream = stream_trace_->finish();
   tracing = false;

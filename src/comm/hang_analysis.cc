@@ -14,15 +14,15 @@
 namespace trireme {
 namespace {
 
-// An operation that ranks wait in, and the ranks that they wait for. One node of the graph however
-// many wait: thousands that wait for thousands are not millions of edges.
+// An operation that ranks wait in, and the ranks that they wait for. It is one node of the graph
+// for all its waiters, so thousands that wait for thousands do not make millions of edges.
 struct Awaited {
-  const WaitingFor* operation = nullptr;  // of the rank that has waited longest
+  const WaitingFor* operation = nullptr;  // as the longest-waiting rank reports it
   int waiters = 0;
-  std::vector<int> missing;  // rising
+  std::vector<int> missing;  // sorted
 };
 
-// Ranks wait in operations, and operations wait for ranks.
+// The graph of the hang: ranks wait in operations, and operations wait for ranks.
 class WaitGraph {
  public:
   explicit WaitGraph(const std::vector<std::optional<RankReport>>& reports) : reports_(reports) {
@@ -48,7 +48,7 @@ class WaitGraph {
     return reports_[static_cast<std::size_t>(rank)];
   }
   const std::vector<Awaited>& awaited() const { return awaited_; }
-  // Indices of `awaited`: what a rank waits in, and what waits for it.
+  // Indices into `awaited`: the operations that a rank waits in, and those that wait for it.
   const std::vector<int>& operations_of(int rank) const {
     return operations_of_[static_cast<std::size_t>(rank)];
   }
@@ -67,7 +67,7 @@ class WaitGraph {
     int rank;
     const WaitingFor* operation;
   };
-  // A message waits for a peer of its own; the members of a collective operation share one.
+  // Each message is an operation of its own. The members of a collective operation share one.
   using Identity = std::tuple<LaneKey, std::uint64_t, int, RankList>;
 
   static Identity identity_of(int rank, const WaitingFor& operation) {
@@ -82,8 +82,8 @@ class WaitGraph {
         first.key.peer >= 0 ? missing_peer(waiters.front()) : missing_members(first);
     std::vector<Waiter> waiting = waiters;
     if (missing.empty() && first.library) {
-      // All members are in the same library call or have left it. Those that wait for others inside
-      // of it spin; the one that the call hangs on may sleep in the kernel.
+      // All members are in the same library call or have left it. Inside the call, members that
+      // wait for others spin. The one that the call hangs on may sleep in the kernel.
       const auto sleeps = [&](const Waiter& waiter) { return report(waiter.rank)->main_sleeps; };
       for (const Waiter& waiter : waiters) {
         if (sleeps(waiter)) missing.push_back(waiter.rank);
@@ -102,7 +102,7 @@ class WaitGraph {
     awaited_.push_back({longest->operation, static_cast<int>(waiting.size()), std::move(missing)});
   }
 
-  // The k-th send to a peer meets its k-th receive from here.
+  // A rank's k-th send to a peer matches the peer's k-th receive from that rank.
   std::vector<int> missing_peer(const Waiter& waiter) const {
     const LaneKey& key = waiter.operation->key;
     const LaneKey match{key.lane, waiter.rank, !key.sends};
@@ -127,8 +127,8 @@ class WaitGraph {
   std::vector<std::vector<int>> operations_of_, operations_for_;
 };
 
-// Tarjan's strongly connected components of what can be reached from the given ranks, over ranks
-// and the operations between them; keeps the ranks of those that no edge leaves.
+// Finds the strongly connected components (Tarjan's algorithm) of the part of the graph that can be
+// reached from the given ranks. Keeps the ranks of the components that no edge leaves.
 class TerminalComponents {
  public:
   TerminalComponents(const WaitGraph& graph, const std::vector<int>& starts)
@@ -151,7 +151,7 @@ class TerminalComponents {
   Node& node(int number) { return nodes_[static_cast<std::size_t>(number)]; }
   bool is_rank(int number) const { return number < graph_.size(); }
 
-  // Ranks are the first nodes, operations follow.
+  // The nodes are first the ranks, then the operations.
   template <class Visit>
   void for_each_edge(int from, Visit visit) const {
     if (is_rank(from)) {
@@ -216,19 +216,19 @@ class Explanation {
     return fmt::format("rank {} ({})", rank, hosts_[static_cast<std::size_t>(rank)]);
   }
 
-  // What is wrong with a rank that waits for nobody, and who misses it.
+  // Says what is wrong with a rank that waits for nobody, and in which operation it is missing.
   std::string of_one(int rank) const { return state(rank) + missing_from(rank); }
 
-  // "rank 3 (node1), rank 4 (node1)"; a long list is cut.
+  // "rank 3 (node1), rank 4 (node1)". A long list is shortened.
   std::string names(const std::vector<int>& ranks) const {
     std::vector<std::string> parts;
     for (const int rank : ranks) parts.push_back(name(rank));
     return list(std::move(parts));
   }
 
-  // Several ranks that do not answer, on hosts from which nobody does: the network or the hosts are
-  // gone, as the host of the rank that judges sees it. "node2, node3 cannot be reached from node1
-  // (ranks 4, 5, 6, 7)".
+  // For several ranks that do not answer, on hosts from which no rank answers. Seen from the
+  // judging rank's host, the network or these hosts are gone: "node2, node3 cannot be reached from
+  // node1 (ranks 4, 5, 6, 7)".
   std::string of_lost_hosts(const std::vector<int>& ranks, int judge) const {
     std::vector<std::string> hosts, numbers;
     for (const int rank : ranks) {
@@ -236,13 +236,13 @@ class Explanation {
       if (std::ranges::find(hosts, host) == hosts.end()) hosts.push_back(host);
       numbers.push_back(std::to_string(rank));
     }
-    std::string missing;  // from the first operation in which somebody waits for one of them
+    std::string missing;  // names one operation in which somebody waits for one of them
     for (const int rank : ranks) missing = missing.empty() ? missing_from(rank) : missing;
     return fmt::format("{} cannot be reached from {} (ranks {}){}", list(std::move(hosts)),
                        hosts_[static_cast<std::size_t>(judge)], list(std::move(numbers)), missing);
   }
 
-  // Several that wait for each other, or one that waits for itself.
+  // For several ranks that wait for each other, or one that waits for itself.
   std::string of_circle(const std::vector<int>& ranks) const {
     std::vector<std::string> parts;
     for (const int rank : ranks) {
@@ -270,7 +270,7 @@ class Explanation {
     return graph_.awaited()[static_cast<std::size_t>(index)];
   }
 
-  // What the rank waits in for one of `ranks`, which rise.
+  // Returns an operation in which the rank waits for one of `ranks`, which are sorted.
   const WaitingFor* waits_for_one_of(const std::vector<int>& ranks, int rank) const {
     for (const int index : graph_.operations_of(rank)) {
       const bool for_one = std::ranges::any_of(awaited(index).missing, [&](int missing) {
@@ -294,7 +294,7 @@ class Explanation {
 
   // ", missing from all_reduce 3 of tensor, where 2 ranks wait for it"
   std::string missing_from(int rank) const {
-    const WaitingFor* missed = nullptr;  // what has waited for it longest
+    const WaitingFor* missed = nullptr;  // the operation that has waited for it longest
     for (const int index : graph_.operations_for(rank)) {
       const WaitingFor* operation = awaited(index).operation;
       if (missed == nullptr || operation->age_s > missed->age_s) missed = operation;
@@ -328,7 +328,8 @@ class Explanation {
   const std::vector<std::string>& hosts_;
 };
 
-// The ranks whose waiting is overdue; all that wait, where none is.
+// Returns the ranks that have waited longer than the timeout, or, if there are none, all ranks that
+// wait.
 std::vector<int> overdue_ranks(const WaitGraph& graph, double timeout_s) {
   std::vector<int> overdue;
   std::vector<int> waiting;
@@ -343,8 +344,8 @@ std::vector<int> overdue_ranks(const WaitGraph& graph, double timeout_s) {
   return overdue.empty() ? waiting : overdue;
 }
 
-// The ranks that do not answer, where nobody on their host does. One such rank alone may just hang:
-// then none is taken for lost.
+// Returns the ranks that do not answer, on hosts from which no rank answers. A single such rank may
+// just hang, so then the result is empty.
 std::vector<int> ranks_of_lost_hosts(const WaitGraph& graph,
                                      const std::vector<std::string>& hosts) {
   std::unordered_set<std::string_view> answering;
@@ -358,7 +359,7 @@ std::vector<int> ranks_of_lost_hosts(const WaitGraph& graph,
   return lost.size() > 1 && !answering.empty() ? lost : std::vector<int>();
 }
 
-// The lowest judge that answers; the lowest rank that does, where no judge is left.
+// Returns the lowest judge that answers, or, if no judge does, the lowest rank that answers.
 int speaker_of(const WaitGraph& graph, const std::vector<std::string>& hosts) {
   std::vector<int> ranks = choose_judges(hosts);
   for (int rank = 0; rank < graph.size(); ++rank) ranks.push_back(rank);
@@ -379,7 +380,7 @@ std::vector<int> choose_judges(const std::vector<std::string>& hosts) {
     std::iota(candidates.begin(), candidates.end(), 0);
   }
   if (candidates.size() <= kJudges) return candidates;
-  std::vector<int> judges;  // the first and the last, and evenly between
+  std::vector<int> judges;  // the first, the last, and others evenly spaced between them
   for (std::size_t i = 0; i < kJudges; ++i) {
     const std::size_t at = (i * (candidates.size() - 1) + (kJudges - 1) / 2) / (kJudges - 1);
     judges.push_back(candidates[at]);
@@ -393,7 +394,7 @@ HangVerdict analyse_hang(const std::vector<std::optional<RankReport>>& reports,
   const Explanation explanation(graph, hosts);
   HangVerdict verdict;
   std::vector<std::string> parts;
-  std::map<std::string, std::vector<int>> alone;  // by what is wrong with them
+  std::map<std::string, std::vector<int>> alone;  // ranks by what is wrong with them
   const std::vector<int> lost = ranks_of_lost_hosts(graph, hosts);
   bool lost_to_blame = false;
   for (const auto& component : TerminalComponents(graph, overdue_ranks(graph, timeout_s)).take()) {
@@ -408,7 +409,8 @@ HangVerdict analyse_hang(const std::vector<std::optional<RankReport>>& reports,
     }
     verdict.culprits.insert(verdict.culprits.end(), component.begin(), component.end());
   }
-  // All of them: whoever waits for one cannot know of the others, which are as lost.
+  // Blames all lost ranks. A rank that waits for one of them cannot know that the others are lost
+  // too.
   if (lost_to_blame) {
     parts.push_back(explanation.of_lost_hosts(lost, speaker_of(graph, hosts)));
     verdict.culprits.insert(verdict.culprits.end(), lost.begin(), lost.end());

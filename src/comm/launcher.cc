@@ -18,7 +18,7 @@ int number(const char* name) {
 }  // namespace
 
 // The innermost launcher decides: an mpiexec inside a Slurm step sets PMI_SIZE. SLURM_NTASKS alone
-// says nothing, for the batch script itself has it too.
+// proves nothing, because the batch script itself has it too.
 LaunchedTasks launched_tasks() {
   if (const int count = number("PMI_SIZE"); count > 0) {
     return {count, number("PMI_RANK"), "mpiexec"};

@@ -1,5 +1,5 @@
-// Collectives whose messages grow with the logarithm of the ranks: what many ranks agree on costs
-// each of them a few messages and not one for every other.
+// Collectives whose number of messages grows with the logarithm of the number of ranks. So each of
+// many ranks sends a few messages, and not one to every other rank.
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -13,16 +13,17 @@
 namespace trireme {
 namespace {
 
-// All parts on all ranks: in the round of distance d every rank hands what it has from itself and
-// the d - 1 ranks behind it to the rank d before it (J. Bruck et al., IEEE TPDS 8(11), 1997).
+// Brings all parts to all ranks. In the round of distance d, rank r has the parts of ranks r to
+// r + d - 1 and sends them to rank r - d, all modulo the number of ranks (J. Bruck et al., IEEE
+// TPDS 8(11), 1997).
 class BruckGather : public PhasedTask {
  protected:
   BruckGather(const Wire& wire, std::size_t part) : PhasedTask(wire), part_(part) {}
 
   virtual const std::byte* own_part() const = 0;
-  virtual void finish() = 0;  // all parts are here
+  virtual void finish() = 0;  // called when all parts have arrived
 
-  // What came from a rank.
+  // Returns the part of a rank.
   const std::byte* part_of(int rank) const {
     return gathered_.get() + bytes((rank - wire_.rank + wire_.size) % wire_.size);
   }
@@ -50,7 +51,7 @@ class BruckGather : public PhasedTask {
 
   std::size_t part_;
   int distance_ = 1;
-  Buffer gathered_;  // own part first, then that of the next rank, ...
+  Buffer gathered_;  // own part first, then that of the next rank, and so on
 };
 
 class BruckAllGather final : public BruckGather {
@@ -88,8 +89,8 @@ class BruckAllReduce final : public BruckGather {
   ReduceOp op_;
 };
 
-// The steps are those of DoublingPlan. Contributions and results travel in the tensor's type,
-// partial results in its accumulator.
+// Follows DoublingPlan. Contributions and results are sent in the tensor's type, partial results in
+// its accumulator type.
 class DoublingAllReduce final : public PhasedTask {
  public:
   DoublingAllReduce(const Wire& wire, Tensor data, ReduceOp op)
@@ -120,7 +121,7 @@ class DoublingAllReduce final : public PhasedTask {
     return phase <= rounds + 1;
   }
 
-  // The pair's two contributions come to its even rank.
+  // Brings a pair's two contributions to its even rank.
   void start() {
     if (!plan_.has_term) {
       messages_.send(wire_, bytes_of(data_), data_.bytes(), plan_.partner);
@@ -168,7 +169,7 @@ class DoublingAllReduce final : public PhasedTask {
   ReduceOp op_;
   DType partial_type_;
   std::size_t partial_bytes_;
-  Buffer own_partial_;  // none where the tensor itself holds it
+  Buffer own_partial_;  // empty if the tensor itself holds the partial result
   Buffer received_;
   int phase_ = 0;
 };

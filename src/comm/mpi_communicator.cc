@@ -13,8 +13,8 @@
 namespace trireme {
 namespace {
 
-// Collectives and point-to-point messages of one communicator differ by tag. No more is needed: a
-// lane carries one operation at a time, and MPI keeps the order of messages between two ranks.
+// One tag for collectives and one for point-to-point messages are enough: a lane carries one
+// operation at a time, and MPI keeps the order of messages between two ranks.
 constexpr int kCollectiveTag = 1;
 constexpr int kTransferTag = 2;
 
@@ -60,7 +60,7 @@ class MpiCommunicator final : public Communicator {
         lane_(lane),
         traffic_(std::move(traffic)) {}
 
-  // What a device has kept from starting is still to be sent.
+  // Operations that still wait for a device must be sent before the communicator ends.
   ~MpiCommunicator() override {
     if (std::uncaught_exceptions() > 0 || !services_.staging || !*services_.staging) return;
     services_.engine.drain();
@@ -223,9 +223,9 @@ class MpiCommunicator final : public Communicator {
     if (algorithm == Algorithm::kLibrary) return unknown ? Algorithm::kPairwise : algorithm;
     return algorithm;
   }
-  // An operation's task: for tensors of the host, which may be used when this returns, the host's
-  // part itself; for those of a device one that brings them to it, and whose end is added to
-  // `arrivals`.
+  // Makes an operation's task. For host tensors, which are ready when this returns, it is the host
+  // part itself. For device tensors it is a task that carries them to the host part, and its
+  // arrival event is added to `arrivals`.
   std::unique_ptr<Task> make_task(const LaneKey& key, const Stream& ready,
                                   const std::vector<Part>& parts, HostPart host_part,
                                   Events& arrivals) {

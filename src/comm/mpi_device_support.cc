@@ -12,7 +12,7 @@ namespace trireme {
 namespace {
 
 constexpr const char* kVariable = "TRIREME_CUDA_AWARE_MPI";
-constexpr const char* kQuery = "MPIX_Query_cuda_support";  // of Open MPI, and of MPICH since 4.0
+constexpr const char* kQuery = "MPIX_Query_cuda_support";  // in Open MPI, and in MPICH since 4.0
 
 }  // namespace
 

@@ -12,8 +12,9 @@ namespace trireme {
 
 namespace {
 
-// MPICH says where it was in many lines, and in the last one what happened: "MPIDI_UCX_send(83).:
-// returned failed request in UCX netmod(ucx_send.h 83 MPIDI_UCX_send Endpoint timeout)".
+// MPICH's message has many lines about where it was. Only the last line says what happened:
+// "MPIDI_UCX_send(83).: returned failed request in UCX netmod(ucx_send.h 83 MPIDI_UCX_send Endpoint
+// timeout)".
 std::string words_of(int code) {
   char text[MPI_MAX_ERROR_STRING];
   int length = 0;

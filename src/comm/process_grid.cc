@@ -19,7 +19,7 @@ void check_positive(std::string_view key, std::optional<int> value) {
   }
 }
 
-// "tensor=3", "pipeline=2 and tensor=2": the dimensions asked for.
+// Lists the requested dimensions: "tensor=3", "pipeline=2 and tensor=2".
 std::string fixed_dimensions(const GridRequest& request) {
   std::vector<std::string> parts;
   if (request.data) parts.push_back(fmt::format("data={}", *request.data));
@@ -28,7 +28,7 @@ std::string fixed_dimensions(const GridRequest& request) {
   return fmt::format("{}", fmt::join(parts, " and "));
 }
 
-// The multiples of `unit` around `size`: "3 or 6", "4".
+// Names the multiples of `unit` just below and above `size`: "3 or 6". "4" if none is below.
 std::string sizes_around(std::int64_t unit, std::int64_t size) {
   const std::int64_t below = size / unit * unit;
   return below == 0 ? fmt::format("{}", unit) : fmt::format("{} or {}", below, below + unit);
@@ -38,7 +38,7 @@ std::string started(int ranks) {
   return ranks == 1 ? "1 was started" : fmt::format("{} were started", ranks);
 }
 
-// A product of three ints, where more than kMany is all the same.
+// The product of three ints, capped so that it cannot overflow: anything above kMany is too many.
 std::int64_t ranks_of(std::int64_t a, std::int64_t b, std::int64_t c) {
   constexpr std::int64_t kMany = std::int64_t{1} << 31;
   return std::min(std::min(a * b, kMany) * c, kMany);

@@ -15,7 +15,8 @@
 namespace trireme {
 namespace {
 
-// While the host computes: yields for a while after something happened, then ever longer sleeps.
+// Paces polling while the host computes: yields for a while after something happened, then sleeps
+// for longer and longer.
 class Backoff {
  public:
   void step(bool moved) {
@@ -39,14 +40,14 @@ class Backoff {
   useconds_t nap_us_ = kShortestNapUs;
 };
 
-// MPI moves data inside of its tests without saying so; a test that took this long has done work.
+// MPI may move data inside a test without telling us. A poll that took this long has moved some.
 constexpr std::int64_t kBusyTestNs = 4'000;
 
 }  // namespace
 
 class ProgressEngine::State final : public Work::State {
  public:
-  // `first` stands for all operations where a wait is told of.
+  // The recorder names a wait for all the operations by the `first` one.
   State(ProgressEngine& engine, std::size_t operations, const Queued& first)
       : engine_(engine), remaining_(operations), lane_(first.key.lane), name_(first.name) {}
 
@@ -100,13 +101,13 @@ Work ProgressEngine::submit(std::vector<Queued> operations) {
     for (Queued& operation : operations) inbox_.push_back({std::move(operation), state});
     if (!thread_.joinable()) thread_ = start_quiet_thread([this] { run(); });
   }
-  try_advance();  // its messages leave now
+  try_advance();  // sends its messages now
   if (!state->done()) wake_.notify_one();
   return Work(std::move(state));
 }
 
 void ProgressEngine::prepare_thread(std::function<void()> prepare) {
-  const std::scoped_lock lock(drive_mutex_, inbox_mutex_);  // the thread is not at it right now
+  const std::scoped_lock lock(drive_mutex_, inbox_mutex_);  // the engine's thread is not advancing
   prepare_ = std::move(prepare);
   unprepared_ = true;
 }
@@ -125,7 +126,7 @@ bool ProgressEngine::drain(double seconds) {
   return true;
 }
 
-// The caller's thread advances the tasks itself, so that nobody has to be woken when they are done.
+// The caller's thread advances the tasks itself, so no thread has to be woken when they are done.
 void ProgressEngine::wait(State& state) {
   const std::int64_t begin = now_ns();
   ++waiting_hosts_;
@@ -153,8 +154,8 @@ bool ProgressEngine::advance_all() {
     for (Entry& entry : inbox_) lanes_[entry.operation.key].push_back(std::move(entry));
     inbox_.clear();
   }
-  // An empty lane is forgotten: what a poll costs follows what is under way, not all the peers that
-  // this rank has ever met.
+  // Erases empty lanes, so that the cost of a poll depends on the operations in flight and not on
+  // how many peers this rank has ever had.
   bool moved = false;
   for (auto lane = lanes_.begin(); lane != lanes_.end();) {
     moved |= advance_lane(lane->second);
@@ -203,7 +204,7 @@ Task::Step ProgressEngine::advance_head(Entry& head) {
 
 void ProgressEngine::finish(Entry& entry, std::exception_ptr error) {
   recorder_.end(entry.id);
-  entry.operation.task.reset();  // gives up its tensors before anybody is told
+  entry.operation.task.reset();  // releases its tensors before it counts as done
   --pending_;
   entry.state->finish_one(std::move(error));
 }
@@ -228,7 +229,7 @@ void ProgressEngine::poll() {
     bool moved = false;
     {
       const std::unique_lock lock(drive_mutex_, std::try_to_lock);
-      if (unprepared_) return;  // to run(), which prepares
+      if (unprepared_) return;  // run() will call prepare_
       moved = lock && advance_all();
     }
     backoff.step(moved || now_ns() - begin > kBusyTestNs);

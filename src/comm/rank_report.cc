@@ -31,7 +31,7 @@ class Writer {
   std::string bytes_;
 };
 
-// Reads what Writer wrote; after a failure everything is 0 and ok() is false.
+// Reads what Writer wrote. After a failure every number is 0 and ok() is false.
 class Reader {
  public:
   explicit Reader(std::string_view bytes) : bytes_(bytes) {}
@@ -46,7 +46,7 @@ class Reader {
     bytes_.remove_prefix(sizeof value);
     return value;
   }
-  // A number of things that follow, each of a byte or more.
+  // Reads the number of items that follow. Each item takes at least one byte.
   std::size_t count() {
     const std::int64_t value = number();
     if (value >= 0 && static_cast<std::size_t>(value) <= bytes_.size()) {
@@ -81,7 +81,7 @@ class Reader {
   bool ok_ = true;
 };
 
-// Nothing where it leaves the world.
+// Returns nothing if the run contains a rank outside the world.
 std::optional<RankList::Run> read_run(Reader& reader, int world) {
   const std::int64_t first = reader.number(), stride = reader.number(), count = reader.number();
   const auto inside = [&](std::int64_t rank) { return 0 <= rank && rank < world; };

@@ -12,7 +12,8 @@
 namespace trireme {
 namespace {
 
-// Elements reduced at a time: the accumulators of a few levels stay in the first-level cache.
+// The number of elements reduced at a time. The accumulators of a few levels then fit in the L1
+// cache.
 constexpr std::size_t kBlock = 512;
 
 template <class T>
@@ -34,7 +35,7 @@ struct Sum {
     return static_cast<A>(a + x);
   }
 };
-// A NaN compares false with everything, itself included: x != x lets it through.
+// A NaN compares false with everything, including itself, so x != x keeps it.
 struct Max {
   template <class A>
   static A combine(A a, A x) {
@@ -48,8 +49,9 @@ struct Min {
   }
 };
 
-// The terms of T(p) come one by one. Level l holds the result of 2^l neighbouring terms, or
-// nothing; when a second one of its kind is there, the two become one of the next level.
+// Adds the terms of T(p) one by one. Level l holds the result of 2^l neighbouring terms, or
+// nothing. When a second result of that level is there, the two are combined into one of the next
+// level.
 template <class In, class Out, class Op>
 void reduce(std::span<const std::byte* const> sources, std::byte* out, std::size_t count) {
   using Accumulator = typename AccumulatorOf<In>::Type;
@@ -64,7 +66,8 @@ void reduce(std::span<const std::byte* const> sources, std::byte* out, std::size
       return reinterpret_cast<const In*>(sources[static_cast<std::size_t>(rank)]) + begin;
     };
     for (int term = 0; term < tree.terms(); ++term) {
-      // Where terms wait on levels 0, 1, ..., this one ends on the level above them.
+      // Results wait on levels 0, 1, ..., `to` - 1. The new term is combined with them all and ends
+      // on level `to`.
       const auto to = static_cast<std::size_t>(std::countr_one(static_cast<unsigned>(term)));
       Accumulator* value = level(to);
       const In* first = source(tree.first_rank_of(term));

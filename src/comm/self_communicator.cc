@@ -13,7 +13,7 @@
 namespace trireme {
 namespace {
 
-// Tensors of a device are copied there, in the order of `stream`.
+// Copies device tensors on the device, in the order of `stream`.
 void copy_message(const Tensor& from, const Tensor& to, const Stream& stream) {
   TRIREME_CHECK(from.bytes() == to.bytes(), "a message and its receiver differ in size");
   if (from.bytes() == 0 || from.raw() == to.raw()) return;
@@ -51,7 +51,7 @@ class SelfCommunicator final : public Communicator {
   Work all_to_all(const Stream& ready, Tensor input, Tensor output) override {
     return move(ready, {std::move(input)}, {std::move(output)});
   }
-  // The first send goes to the first receive, and so on.
+  // Matches the first send with the first receive, the second with the second, and so on.
   Work exchange(const Stream& ready, std::vector<Transfer> transfers) override {
     Tensors sent;
     Tensors received;

@@ -13,7 +13,7 @@ StreamTrace::StreamTrace(const Stream& stream) : stream_(stream) {
 }
 
 std::int64_t StreamTrace::mark() {
-  // The runtime of a stream outlives what is queued there.
+  // A stream's runtime outlives the work on the stream, so the pointer need not own it.
   const std::shared_ptr<cuda::Runtime> runtime(&stream_.runtime(), [](cuda::Runtime*) {});
   marks_.push_back(std::make_unique<cuda::Event>(runtime, stream_.device().index, /*timed=*/true));
   marks_.back()->record(stream_);

@@ -11,7 +11,7 @@ std::thread start_quiet_thread(std::function<void()> body) {
   sigset_t all;
   sigset_t before;
   sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);  // a thread inherits the mask of its maker
+  pthread_sigmask(SIG_SETMASK, &all, &before);  // a thread inherits its creator's mask
   std::thread thread(std::move(body));
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
   return thread;

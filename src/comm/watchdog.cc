@@ -18,7 +18,7 @@ namespace trireme {
 namespace {
 
 constexpr double kFaultGrace = 0.25;   // for the same fault to show on all ranks
-constexpr double kLostGrace = 4.0;     // for the cause, where only lost ranks are known
+constexpr double kLostGrace = 4.0;     // for the cause, while only lost ranks are known
 constexpr double kAbortGrace = 5.0;    // for another rank's abort to end this one
 constexpr double kSampleTime = 0.3;    // over which the main thread's processor time is measured
 constexpr double kReportGrace = 1.5;   // after an alarm, for the reports of all ranks
@@ -65,7 +65,7 @@ std::vector<Fault> Watchdog::exchange_fault(const Fault& own) {
     posted_fault_ = own;
   }
   wake_.notify_all();
-  // Where the thread is stuck inside MPI (its lock may be held by a call that hangs), go on alone.
+  // The thread may be stuck inside MPI, whose lock a hanging call may hold. Then continue alone.
   const double grace = kFaultGrace * 4 + (own.lost_rank() ? kLostGrace : 0.0);
   if (answer.wait_for(std::chrono::duration<double>(grace)) != std::future_status::ready) {
     return {own};
@@ -113,7 +113,7 @@ void Watchdog::send_to_judges(Kind kind, const std::string& body) {
   for (const int judge : judges_) send(kind, body, judge);
 }
 
-// Errors of single messages are passed over: a rank that cannot be reached does not answer.
+// Ignores errors of single messages: a rank that cannot be reached simply does not answer.
 void Watchdog::send(Kind kind, const std::string& body, int peer) {
   if (peer == rank_) return;
   Message& message = sent_.emplace_back();
@@ -164,7 +164,8 @@ void Watchdog::take_in(int peer, const std::string& bytes) {
   }
 }
 
-// With the first cause the time starts anew: its rank speaks before any other ends the job.
+// The first cause restarts the grace time, so that its rank can report it before any other rank
+// ends the job.
 void Watchdog::add_fault(Fault fault) {
   const bool first_cause = !cause_known_ && !fault.lost_rank();
   if (faults_.empty() || first_cause) fault_ns_ = now_ns();
@@ -181,13 +182,13 @@ std::vector<Fault> Watchdog::known() const {
 void Watchdog::exchange() {
   const double age = seconds_since(fault_ns_);
   if (!own_fault_) {
-    // The rank of the fault ends the job; should that not reach us, we follow it alone.
+    // The rank with the fault ends the job. If that does not reach this rank, it ends by itself.
     if (age > kAbortGrace) _exit(cause_of(known()).status);
     return;
   }
   const double grace = cause_known_ ? kFaultGrace : kLostGrace;
   if (own_fault_answered_ || (faults_.size() < hosts_.size() && age < grace)) return;
-  // The messages have left or never will: they are small enough not to wait for their receivers.
+  // By now the messages have been sent or never will be: they are too small to wait for receivers.
   own_fault_answered_ = true;
   known_faults_.set_value(known());
 }
@@ -213,14 +214,15 @@ void Watchdog::guard() {
   if (all || age > kReportGrace) end_the_hang();
 }
 
-// A judge tells everybody: whoever finds the hang tells the judges alone.
+// A judge sends the alarm to all ranks. The rank that finds the hang tells only the judges.
 void Watchdog::raise_alarm() {
   alarm_ns_ = now_ns();
   main_sample_ = sample_thread(main_thread_);
   if (judges()) send_to_all(Kind::kAlarm, {});
 }
 
-// The lowest judge that answers speaks. The others wait for it to end the job, then end alone.
+// The lowest judge that answers prints the verdict and ends the job. The other ranks wait for that,
+// then end by themselves.
 void Watchdog::end_the_hang() {
   constexpr int kStatus = static_cast<int>(ExitStatus::kHangOrLostRank);
   const auto answers = [&](int judge) {
@@ -234,7 +236,7 @@ void Watchdog::end_the_hang() {
   }
   const std::int64_t begin = now_ns();
   while (seconds_since(begin) < kPrinterGrace) {
-    receive();  // moves our own report on as well
+    receive();  // also lets MPI send our own report
     usleep(2000);
   }
   act_at_last();

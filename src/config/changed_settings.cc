@@ -16,7 +16,7 @@ struct Table {
   Options options;
 };
 
-// What schedule.warmup and schedule.decay come to, where they are left to follow from run.steps.
+// Writes out schedule.warmup and schedule.decay if they are left to follow from run.steps.
 void write_out_schedule(Table& table) {
   Config::Schedule& schedule = table.config.schedule;
   try {
@@ -27,7 +27,7 @@ void write_out_schedule(Table& table) {
                                             .decay = schedule.decay});
     schedule.warmup = rate.warmup();
     if (schedule.name != "constant") schedule.decay = rate.decay();
-  } catch (const ConfigError&) {  // not of this version: compared as it was written
+  } catch (const ConfigError&) {  // from another version; compared as it is written
   }
 }
 
@@ -52,7 +52,7 @@ std::vector<ChangedSetting> changed_settings(std::string_view before, const std:
   }
   std::vector<ChangedSetting> changes;
   for (const OptionDescription& key : old.options.description().options) {
-    // A value that follows from elsewhere is not written; those of the model always are.
+    // A value that follows from others is not written, except those of the model.
     const bool was_auto = key.default_text == "auto" && key.on_change != OnChange::kOtherRun;
     const bool known = recorded.contains(key.name) || was_auto;
     if (!known || !is_compared(key)) continue;

@@ -24,7 +24,7 @@ void check_batch(const Config::Batch& batch) {
                                 batch.global, batch.micro, fits));
 }
 
-// `part` must divide `whole`; the message lists what would.
+// Checks that `part` divides `whole`. The message lists the numbers that do.
 void check_divides(const char* part_name, std::optional<int> part, const char* whole_name,
                    std::optional<int> whole) {
   if (!part || !whole || *whole % *part == 0) return;
@@ -64,7 +64,7 @@ std::optional<double> fixed_loss_scale(const std::string& loss_scale) {
   double value = 0.0;
   const std::string problem = read_value(loss_scale, value, above(0));
   constexpr double kLargest = 32768.0;  // the next power of two is infinite in fp16
-  constexpr double kSmallest = 1e-30;   // what fp32 still holds with ease
+  constexpr double kSmallest = 1e-30;   // well within the range of fp32
   if (!problem.empty() || value < kSmallest || value > kLargest) {
     throw ConfigError(fmt::format("optim.loss_scale {}: must be dynamic, or from 1e-30 to {}",
                                   shown(loss_scale), kLargest));

@@ -1,4 +1,4 @@
-// The table of all keys. Each says what its change means for a run that goes on.
+// The table of all keys. Each key says what a change of it means for a run that continues.
 #include "trireme/config/config.h"
 #include "trireme/config/limits.h"
 

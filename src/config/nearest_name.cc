@@ -7,7 +7,8 @@
 namespace trireme {
 namespace {
 
-// Insertions, deletions and replacements that turn one text into the other (Levenshtein).
+// Returns the number of insertions, deletions and replacements that turn one text into the other
+// (Levenshtein).
 std::size_t edit_distance(std::string_view from, std::string_view to) {
   std::vector<std::size_t> row(to.size() + 1);
   std::iota(row.begin(), row.end(), std::size_t{0});
@@ -29,7 +30,7 @@ std::optional<std::string> nearest_name(std::string_view name,
   constexpr std::size_t kLongest = 100;
   if (name.size() > kLongest) return {};
   std::optional<std::string> nearest;
-  std::size_t least = name.size() < 4 ? 2 : 3;  // as many slips or more are another word
+  std::size_t least = name.size() < 4 ? 2 : 3;  // with this many edits or more, it is another word
   const auto consider = [&](std::string_view word, const std::string& entry) {
     const std::size_t distance = edit_distance(name, word);
     if (distance < least && distance < name.size()) {
@@ -44,7 +45,7 @@ std::optional<std::string> nearest_name(std::string_view name,
       consider(std::string_view(entry).substr(dot + 1), entry);
     }
   }
-  // A right key in the wrong section: "train.steps" for "run.steps".
+  // Accepts a right key in the wrong section: "train.steps" for "run.steps".
   const std::size_t dot = name.rfind('.');
   if (!nearest && dot != std::string_view::npos) {
     for (const std::string& entry : known) {

@@ -15,7 +15,7 @@ namespace {
 
 namespace po = boost::program_options;
 
-// The option that Boost complains about, without its dashes.
+// Returns the option that Boost complains about, without its dashes.
 std::string name_in(const po::error_with_option_name& fault) {
   std::string name = fault.get_option_name();
   name.erase(0, name.find_first_not_of('-'));
@@ -89,8 +89,8 @@ std::string Options::suggestion(std::string_view unknown, std::string_view prefi
   return nearest ? fmt::format("did you mean {}{}?", prefix, *nearest) : "--help lists them all";
 }
 
-// A switch needs no value: "--model.tied" is "--model.tied=true". Where arguments without a flag
-// are taken, only true and false after it are its value: "prune --superseded run".
+// A switch needs no value: "--model.tied" means "--model.tied=true". If a command takes arguments
+// without a flag, only true or false after the switch is its value: "prune --superseded run".
 std::vector<std::string> Options::complete_switches(
     const std::vector<std::string>& arguments) const {
   std::vector<std::string> result = arguments;
@@ -114,7 +114,7 @@ std::vector<Options::Setting> Options::read_flags(const std::vector<std::string>
   std::vector<std::string> positionals;
   std::set<std::size_t> seen;
   using Style = po::command_line_style::style_t;
-  // No guessing of shortened names: what a command line means must not change with the next key.
+  // Accepts no shortened names, because a new key must not change what a command line means.
   constexpr int kStyle = Style::allow_long | Style::long_allow_next | Style::long_allow_adjacent;
   try {
     const auto parsed = po::command_line_parser(complete_switches(arguments))
@@ -126,7 +126,7 @@ std::vector<Options::Setting> Options::read_flags(const std::vector<std::string>
         positionals.insert(positionals.end(), option.value.begin(), option.value.end());
         continue;
       }
-      // Boost takes "--other=value" for a value; a text that does start so is given with "=".
+      // Boost would accept "--other=value" as a value. A text that begins like that needs "=".
       if (option.original_tokens.size() > 1 && option.value.at(0).starts_with("--")) {
         throw ConfigError(fmt::format("--{}: a value must follow", option.string_key));
       }

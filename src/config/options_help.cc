@@ -8,7 +8,7 @@ namespace {
 
 constexpr std::size_t kIndent = 34, kWidth = 100;
 
-// `left`, then the words of `right` from column kIndent on, in lines of at most kWidth.
+// Writes `left`, then the words of `right` from column kIndent on, in lines of at most kWidth.
 std::string two_columns(const std::string& left, const std::string& right) {
   std::string text, line = "  " + left;
   if (line.size() + 2 > kIndent) {

@@ -1,4 +1,4 @@
-// INI text. Boost's own reader knows no line numbers and cuts values at any #.
+// Reads INI text. Boost's own reader reports no line numbers and cuts values at any #.
 #include <map>
 
 #include <fmt/format.h>
@@ -21,7 +21,8 @@ bool is_comment(std::string_view text) {
   return text.empty() || text.front() == '#' || text.front() == ';';
 }
 
-// The inside of "..."; none where the quotes do not close or more follows than a comment.
+// Returns the text inside "...". Returns nothing if the quotes do not close, or if something other
+// than a comment follows.
 std::optional<std::string> unquote(std::string_view text) {
   std::string result;
   for (std::size_t i = 1; i < text.size(); ++i) {

@@ -1,4 +1,4 @@
-// Values of options to text and back.
+// Converts values of options to text and back.
 #include <charconv>
 #include <cmath>
 
@@ -119,7 +119,7 @@ std::string read_value(std::string_view text, std::string& value, const Limit& l
 std::string read_value(std::string_view text, std::vector<WeightedPath>& value, const Limit&) {
   std::vector<WeightedPath> paths;
   std::size_t at = 0;
-  // Up to `,` or `=` or the end, without the backslashes.
+  // Returns the text up to one of `ends` or the end, without the backslashes.
   const auto component = [&](std::string_view ends) {
     std::string part;
     for (; at < text.size() && ends.find(text[at]) == std::string_view::npos; ++at) {

@@ -14,7 +14,7 @@ void check_alike(std::string_view op, std::string_view name, const Tensor& x,
   check_elements(op, name, x, elements);
 }
 
-// x (rows, 2 * width) beside y (rows, width).
+// Checks x (rows, 2 * width) and y (rows, width).
 void check_pair(std::string_view op, std::string_view name, const Tensor& x, const Tensor& y) {
   check_floating(op, name, x);
   check_rank(op, "y", y, 2);

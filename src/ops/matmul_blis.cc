@@ -19,8 +19,8 @@ Blocks blocks_of(std::int64_t extent, std::int64_t size) {
 }
 
 // Our threads divide the blocks of the result, and each block is one call of BLIS on one thread.
-// BLIS's own threads spin at many barriers within a product; when other threads need the cores,
-// that was seen to cost a factor of 20 and more. This way, too, no bit depends on the number of
+// BLIS's own threads spin at many barriers within a product, which cost a factor of 20 and more
+// when other threads needed the cores. This way the bits also do not depend on the number of
 // threads.
 class BlisMatmul : public MatmulEngine {
  public:

@@ -127,9 +127,9 @@ class CpuMatmul : public MatmulEngine {
 
 enum class Library { kOneDnn, kBlis };
 
-// With AVX-512 oneDNN: on Intel with AMX 168-221 GFLOP/s in fp32, on AMD Zen 4 208-226 where BLIS
-// 0.9, which knows that processor as an AVX2 one, has 80-220. With AVX2 alone BLIS: 130-180 where
-// oneDNN has 37-175. All with two threads.
+// With AVX-512, oneDNN: on Intel with AMX it reaches 168-221 GFLOP/s in fp32, on AMD Zen 4 208-226;
+// there BLIS 0.9, which treats that processor as an AVX2 one, reaches 80-220. With only AVX2, BLIS:
+// it reaches 130-180, and oneDNN 37-175. All with two threads.
 Library best_fp32_library() {
   const char* asked = std::getenv("TRIREME_MATMUL");
   if (asked != nullptr) {

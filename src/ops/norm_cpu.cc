@@ -39,7 +39,7 @@ void sum_rows(Context& ctx, const Tensor& x, std::initializer_list<float*> targe
   }
 }
 
-// Null where x is undefined.
+// Returns null if x is undefined.
 const float* read_row(const Tensor& x, std::int64_t row, const ThreadRows& stage) {
   if (!x.defined()) return nullptr;
   const std::int64_t n = x.shape()[-1];

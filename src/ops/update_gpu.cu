@@ -15,8 +15,8 @@ __device__ std::int64_t chunk_of_thread() {
   return (static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x) * kChunk;
 }
 
-// A kernel's arguments are copied when it is queued: no staging memory that could be overwritten
-// before the device has read it.
+// A kernel's arguments are copied when it is queued. So there is no staging memory that could be
+// overwritten before the device has read it.
 __global__ void write_step_state_kernel(StepState* to, StepState state) {
   *to = state;
 }

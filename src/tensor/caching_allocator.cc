@@ -15,8 +15,9 @@ bool lives_as_long_as_the_model(MemoryUse use) {
          use == MemoryUse::kOptimizer;
 }
 
-// Of what comes and goes there are eight classes per power of two, and 32 of large blocks: at most
-// an eighth, and a 32nd, of a block is wasted. What stays is not rounded up.
+// Blocks that come and go have eight size classes per power of two, large blocks 32. So at most an
+// eighth, or a 32nd, of a block is wasted. Blocks that live as long as the model are only rounded
+// up to the alignment.
 std::size_t size_class(std::size_t bytes, MemoryUse use) {
   bytes = std::max(bytes, kBlockAlignment);
   const std::size_t classes = bytes < kHugePage ? 8 : 32;
@@ -26,7 +27,7 @@ std::size_t size_class(std::size_t bytes, MemoryUse use) {
   return (bytes + step - 1) / step * step;
 }
 
-// What a user can do about it. Parameters, gradients and the optimizer's state do not follow the
+// Says what a user can do. Parameters, gradients and the optimizer's state do not depend on the
 // batch.
 std::string_view remedy(MemoryUse use) {
   return lives_as_long_as_the_model(use)
@@ -105,8 +106,8 @@ void CachingAllocator::count_gone(std::size_t size, MemoryUse use) {
   stats_.total_live -= size;
 }
 
-// Of several blocks the newest of the same stream, whose order alone makes it ready; of those of
-// other streams the one that has been idle for longest.
+// Prefers the newest block of the same stream, which is ready by the order of the stream. Among
+// blocks of other streams takes the one that has been idle for longest.
 Block CachingAllocator::from_cache(FreeBlocks& free, std::size_t size, const Stream& stream) {
   const auto cached = free.find(size);
   if (cached == free.end()) return {};
@@ -131,7 +132,8 @@ Block CachingAllocator::from_cache(FreeBlocks& free, std::size_t size, const Str
 
 Block CachingAllocator::from_system(std::size_t size, const Stream& stream,
                                     std::unique_lock<std::mutex>& lock) {
-  // The device may be waiting for a thread that has blocks to give back first.
+  // Releases the lock while it waits: the device may wait for a thread that must first return
+  // blocks.
   const auto flush = [&] {
     release_cached();
     lock.unlock();
@@ -188,8 +190,8 @@ void CachingAllocator::settle(Arena& arena) {
   }
 }
 
-// What orders uses in captured work means nothing outside of it: there the whole of it is work of
-// the arena's stream.
+// The order of uses within captured work means nothing outside of it. From outside, all captured
+// work is work of the arena's stream.
 void CachingAllocator::close(Arena& arena) noexcept {
   const std::lock_guard lock(mutex_);
   open_.reset();

@@ -53,14 +53,15 @@ std::vector<std::vector<std::string>> visible_on_node(Runtime& runtime, cuda::Ru
   return visible;
 }
 
-// Over the whole world: several nodes of a launcher may be one machine. Collective over it.
+// Collective over the world. Compares the ranks of all nodes, because several nodes of a launcher
+// may be one machine.
 bool any_gpu_is_shared(Runtime& runtime, const std::string& uuid) {
   std::set<std::string> taken;
   for (const auto& lines : gather_lines(runtime.world(), {uuid})) taken.insert(lines.front());
   return static_cast<int>(taken.size()) < runtime.size();
 }
 
-// "0-3,8" as sysfs writes it.
+// Writes a list of processors as sysfs does: "0-3,8".
 std::string list_of(const std::vector<int>& cpus) {
   std::string text;
   for (std::size_t i = 0; i < cpus.size();) {
@@ -73,12 +74,12 @@ std::string list_of(const std::vector<int>& cpus) {
   return text;
 }
 
-// All threads that this process has by now; later ones inherit it.
+// Binds all threads that this process has now. Later threads inherit the binding.
 void keep_to(const std::vector<int>& cpus) {
   cpu_set_t set;
   CPU_ZERO(&set);
   for (const int cpu : cpus) CPU_SET(static_cast<unsigned>(cpu), &set);
-  std::error_code ignored;  // a thread may end meanwhile; binding is for speed alone
+  std::error_code ignored;  // a thread may end meanwhile; binding only affects speed
   for (const auto& task : std::filesystem::directory_iterator("/proc/self/task", ignored)) {
     const std::string name = task.path().filename();
     int id = 0;
@@ -87,7 +88,8 @@ void keep_to(const std::vector<int>& cpus) {
   }
 }
 
-// What was done, for the user; empty where nothing was.
+// Binds the process to the processors next to the GPU. Returns a text about it for the user, or an
+// empty one if nothing was done.
 std::string bind_next_to(const std::string& pci_bus_id) {
   const auto cpus =
       cpus_to_bind(own_cpus(), online_cpus("/sys"), place_of_device("/sys", pci_bus_id));
@@ -159,7 +161,8 @@ ComputeDevice choose_compute_device(Runtime& runtime, const DeviceRequest& reque
     const auto cuda = cuda::make_runtime();
     const cuda::Devices found = cuda->devices();
     Communicator& world = runtime.world();
-    // The lowest ranks that see none, and that see some; the number of ranks where there is none.
+    // The lowest rank that sees no GPU, and the lowest that sees one; the number of ranks if there
+    // is no such rank.
     const bool sees = found.count > 0;
     std::array<int, 2> lowest{sees ? world.size() : world.rank(),
                               sees ? world.rank() : world.size()};

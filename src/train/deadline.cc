@@ -21,7 +21,7 @@ bool is_number(const std::string& text) {
   return !text.empty() && text.find_first_not_of("0123456789") == std::string::npos;
 }
 
-// The first line that a command prints.
+// Runs a command and returns the first line that it prints.
 std::string first_line_of(const std::string& command) {
   const std::unique_ptr<FILE, int (*)(FILE*)> pipe(popen(command.c_str(), "re"), &pclose);
   if (!pipe) return "";
@@ -59,7 +59,8 @@ std::optional<double> job_end_time() {
     std::from_chars(end.data(), end.data() + end.size(), seconds);
     return seconds;
   }
-  // KILL: signals that stop a run are blocked here, and in what we start.
+  // KILL, because the signals that stop a run are blocked here, and processes that we start inherit
+  // that.
   return parse_end_time(
       first_line_of(fmt::format("timeout -s KILL 10 squeue -h -j {} -o %e 2> /dev/null", job)));
 }

@@ -1,4 +1,4 @@
-// What the node says of itself.
+// Gathers the facts about the node.
 #include <algorithm>
 #include <cstdlib>
 #include <fstream>
@@ -27,7 +27,7 @@ std::string first_line(const fs::path& path) {
   return line;
 }
 
-// A line "MemTotal:  16384 kB" of /proc/meminfo, in bytes.
+// Returns the value of a line such as "MemTotal:  16384 kB" of /proc/meminfo, in bytes.
 std::int64_t memory_entry(const fs::path& root, const std::string& name) {
   std::ifstream file(root / "proc/meminfo");
   for (std::string line; std::getline(file, line);) {
@@ -38,7 +38,7 @@ std::int64_t memory_entry(const fs::path& root, const std::string& name) {
   return 0;
 }
 
-// The least that this process's control group, or one above it, allows.
+// Returns the lowest limit of this process's control group and of those above it.
 std::optional<std::int64_t> memory_limit(const fs::path& root) {
   std::ifstream groups(root / "proc/self/cgroup");
   std::string group;
@@ -67,7 +67,7 @@ std::vector<std::string> entries_of(const fs::path& folder) {
   return names;
 }
 
-// Display and 3D controllers of NVIDIA.
+// Returns the number of NVIDIA's display and 3D controllers.
 int pci_gpus(const fs::path& root) {
   const fs::path devices = root / "sys/bus/pci/devices";
   int count = 0;

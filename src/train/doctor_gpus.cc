@@ -1,4 +1,4 @@
-// What doctor says of a node's GPUs.
+// The findings of doctor about a node's GPUs.
 #include <algorithm>
 #include <charconv>
 #include <cstdlib>
@@ -30,7 +30,7 @@ bool runs_on(const std::string& architectures, int major, int minor) {
 namespace doctor {
 namespace {
 
-// "cuda:0, cuda:2": the GPUs of which something is true.
+// Lists the GPUs for which `holds` is true: "cuda:0, cuda:2".
 std::string gpus_where(const NodeFacts& facts, const std::function<bool(const GpuFacts&)>& holds) {
   std::string names;
   for (std::size_t i = 0; i < facts.gpus.size(); ++i) {
@@ -39,7 +39,7 @@ std::string gpus_where(const NodeFacts& facts, const std::function<bool(const Gp
   return names;
 }
 
-// False: there is nothing to look at beyond it.
+// Returns false if there is nothing further to check.
 bool check_driver(const NodeFacts& facts, std::vector<Finding>& findings) {
   const auto add = [&](Verdict verdict, std::string what, std::string remedy) {
     findings.push_back({verdict, "GPU driver", std::move(what), std::move(remedy)});
@@ -112,7 +112,7 @@ bool check_devices(const NodeFacts& facts, std::vector<Finding>& findings) {
   return true;
 }
 
-// GPUs that are hidden from a rank cannot be reached from it either: NCCL sets up no direct links.
+// A rank cannot reach GPUs that are hidden from it, so NCCL sets up no direct links to them.
 void check_visibility(const NodeFacts& facts, std::vector<Finding>& findings) {
   const auto& environment = facts.gpu_environment;
   const int on_node = std::atoi(environment.slurm_gpus_on_node.c_str());

@@ -1,4 +1,4 @@
-// What doctor says of a node apart from its GPUs.
+// The findings of doctor about a node, except its GPUs.
 #include <fmt/format.h>
 
 #include "train/doctor_checks.h"

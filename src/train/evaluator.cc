@@ -23,7 +23,7 @@ EvaluationReport evaluation_report(double loss_sum, std::int64_t tokens, std::in
 std::shared_ptr<const TokenDataset> open_evaluation_data(Communicator& comm,
                                                          const InferenceModel& model,
                                                          const std::vector<WeightedPath>& paths) {
-  // Every token counts once, so weights have no meaning here.
+  // Every token counts once, so weights do not matter here.
   std::vector<WeightedPath> unweighted = paths.empty() ? model.training().data.validation : paths;
   if (unweighted.empty()) {
     throw ConfigError(
@@ -49,7 +49,7 @@ EvaluationReport evaluate_on(ops::Context& ctx, const parallel::Stage& stage,
                 fmt::format("{} of {} tokens were predicted", result.targets, data.tokens()));
   EvaluationReport report =
       evaluation_report(result.loss_sum, result.targets, data.original_bytes());
-  // The slowest rank's, so that all ranks say the same.
+  // The time of the slowest rank, so that all ranks report the same.
   report.seconds = stage.grid().world().all_reduce_host(watch.seconds(), ReduceOp::kMax);
   return report;
 }

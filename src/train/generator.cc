@@ -10,14 +10,15 @@
 namespace trireme {
 namespace {
 
-// What the choosing rank sends where the logits are not finite.
+// The choosing rank sends this if the logits are not finite.
 constexpr std::int32_t kNotFinite = -1;
 
-// How many bytes at the end of `text` begin a character that is not complete.
+// Returns the number of bytes at the end of `text` that are the beginning of an incomplete
+// character.
 std::size_t incomplete_tail(std::string_view text) {
   for (std::size_t back = 1; back <= std::min<std::size_t>(3, text.size()); ++back) {
     const auto byte = static_cast<unsigned char>(text[text.size() - back]);
-    if ((byte & 0xc0) == 0x80) continue;  // inside a character: its first byte stands before
+    if ((byte & 0xc0) == 0x80) continue;  // inside a character; its first byte is further left
     const std::size_t length = byte >= 0xf0 ? 4 : byte >= 0xe0 ? 3 : byte >= 0xc0 ? 2 : 1;
     return length > back ? back : 0;
   }
@@ -52,7 +53,8 @@ std::vector<std::int32_t> Generator::generate(std::span<const std::int32_t> prom
     if (token == options_.stop_token) break;
     text.push_back(token);
     if (on_token) on_token(token);
-    // No place left: keys and values carry their positions, so the last half starts anew.
+    // The context is full. Keys and values depend on their positions, so the last half of the
+    // context is computed again from position 0.
     const bool full = cache_.past == context_;
     if (full) cache_.past = 0;
     next = last(full ? std::max<std::int64_t>(context_ / 2, 1) : 1);
@@ -71,7 +73,7 @@ std::vector<std::vector<std::int32_t>> Generator::generate_on_replicas(
   if (here < prompts.size()) {
     mine = generate(prompts[here], first_number + here, here == 0 ? on_token : OnToken());
   }
-  // One row for each replica: how many tokens, and the tokens.
+  // One row for each replica: the number of tokens, then the tokens.
   const std::size_t row = static_cast<std::size_t>(options_.tokens) + 1;
   std::vector<std::int32_t> all(replicas * row);
   const std::span<std::int32_t> own = std::span(all).subspan(here * row, row);
@@ -92,7 +94,7 @@ Tensor Generator::first_keys(std::span<const std::int32_t> tokens) {
   auto place = static_cast<std::int32_t>(cache_.past);
   for (std::int32_t& key : first.span<std::int32_t>()) {
     key = document_;
-    // The end of a text belongs to the document that it ends.
+    // An end of text belongs to the document that it ends.
     const auto row = static_cast<std::size_t>(place++ - cache_.past);
     if (tokens[row] == options_.document_end) document_ = place;
   }
@@ -117,7 +119,7 @@ Tensor Generator::forward(std::span<const std::int32_t> tokens) {
 std::int32_t Generator::choose(const Tensor& logits, std::uint64_t number, std::int64_t position) {
   const ProcessGrid& grid = stage_.grid();
   std::int32_t token = 0;
-  // One rank chooses for all: processors of different kinds may round differently.
+  // One rank chooses for all, because processors of different kinds may round differently.
   if (stage_.last() && grid.tensor_index() == 0) {
     std::vector<float> values(static_cast<std::size_t>(logits.elements()));
     copy(logits, Tensor::wrap(std::span(values)), ctx_.stream);

@@ -15,7 +15,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The folder that holds checkpoints, or nothing where `where` is none.
+// Returns the folder that holds the checkpoints, or nothing if `where` is not a folder.
 std::string checkpoint_folder(const std::string& where) {
   std::error_code ignored;
   if (!fs::is_directory(where, ignored)) return "";
@@ -40,7 +40,8 @@ Config training_config(const Checkpoint& checkpoint) {
   }
 }
 
-// Before memory is asked for: the tensors are in the file, its configuration may say anything.
+// Compares the model's size with the tensors in the file before memory is allocated, because the
+// configuration in the file may say anything.
 void check_size(const Checkpoint& checkpoint, const nn::ModelPlan& plan) {
   std::int64_t held = 0;
   for (const CheckpointTensor& tensor : checkpoint.contents().tensors) {
@@ -55,7 +56,7 @@ void check_size(const Checkpoint& checkpoint, const nn::ModelPlan& plan) {
 }  // namespace
 
 Checkpoint open_checkpoint_or_run(Communicator& comm, const std::string& where) {
-  // One rank looks, so that all go the same way.
+  // Only one rank looks, so that all take the same path.
   std::error_code ignored;
   const fs::file_status status = fs::status(where, ignored);
   const std::string kind = comm.broadcast_text(comm.rank() != 0           ? ""
@@ -98,7 +99,7 @@ std::int64_t largest_checkpoint_bytes(Communicator& comm, const std::string& whe
       for (const CheckpointFile& file : list_checkpoints(checkpoint_folder(where))) {
         bytes = std::max(bytes, file.bytes);
       }
-    } catch (const RunFolderError&) {  // whoever opens it says so
+    } catch (const RunFolderError&) {  // whoever opens it reports that
     }
     return bytes;
   };

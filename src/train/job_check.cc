@@ -1,4 +1,4 @@
-// What a job will run, and whether it can.
+// Finds out what a job will run, and checks whether it can.
 #include <algorithm>
 #include <charconv>
 #include <filesystem>
@@ -31,7 +31,7 @@ std::vector<std::string> split(std::string_view text, char separator) {
   return parts;
 }
 
-// Every value of the one with every value of the other; the first key varies slowest.
+// Combines every value of one key with every value of the others. The first key varies slowest.
 std::vector<std::vector<std::string>> sweep_points(const std::string& sweep) {
   std::vector<std::vector<std::string>> points{{}};
   for (const std::string& part : split(sweep, ' ')) {
@@ -79,7 +79,7 @@ std::vector<int> node_counts(const JobRequest& request) {
   return counts;
 }
 
-// What each run changes, before it is checked.
+// Returns what each run changes. The changes are not checked yet.
 std::vector<JobPoint> points_of(const JobTemplate& job_template, const Config& config,
                                 const JobRequest& request) {
   const bool sweeps = job_template.uses("POINTS");
@@ -111,7 +111,8 @@ std::vector<JobPoint> points_of(const JobTemplate& job_template, const Config& c
   return points;
 }
 
-// "; 2 or 4 nodes would do": where the grid does not fill the nodes, numbers of them that it fills.
+// Names numbers of nodes that the grid fills, for a grid that does not fill the requested nodes:
+// "; 2 or 4 nodes would do".
 std::string nodes_that_fit(const Config::Grid& grid, std::int64_t nodes, std::int64_t tasks) {
   const std::int64_t unit =
       std::int64_t{grid.data.value_or(1)} * grid.pipeline.value_or(1) * grid.tensor.value_or(1);

@@ -18,7 +18,7 @@ std::string counted(std::int64_t count, std::string_view what) {
   return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
 }
 
-// "1:30" as {1, 30}; nothing where a part is no number.
+// Returns {1, 30} for "1:30", or nothing if a part is not a number.
 std::optional<std::vector<std::int64_t>> numbers_between_colons(std::string_view text) {
   std::vector<std::int64_t> numbers;
   while (true) {
@@ -35,14 +35,14 @@ std::optional<std::vector<std::int64_t>> numbers_between_colons(std::string_view
   }
 }
 
-// Seconds; nothing where the text is no time.
+// Returns a time limit in seconds, or nothing if the text is not a time.
 std::optional<std::int64_t> seconds_of(const std::string& text) {
   const std::size_t dash = text.find('-');
   const bool has_days = dash != std::string::npos;
   const auto days = numbers_between_colons(has_days ? text.substr(0, dash) : "0");
   auto rest = numbers_between_colons(has_days ? text.substr(dash + 1) : text);
   if (!days || days->size() != 1 || !rest || rest->size() > 3) return {};
-  // What the first number counts: after days hours; alone or before seconds minutes.
+  // After days the first number is hours. Without days, one or two numbers begin with minutes.
   if (!has_days && rest->size() < 3) rest->insert(rest->begin(), 0);
   rest->resize(3);
   return (((*days)[0] * 24 + (*rest)[0]) * 60 + (*rest)[1]) * 60 + (*rest)[2];
@@ -65,8 +65,7 @@ void remark_data(const char* key, const std::vector<WeightedPath>& paths,
   }
 }
 
-// Where data parallelism was asked for, what it leaves of the ranks goes to a dimension of the
-// model.
+// If the user gave grid.data, the remaining ranks go to a dimension of the model. Remarks on that.
 void remark_grid(const JobPoint& point, std::vector<std::string>& remarks) {
   const Config::Grid& asked = point.config.grid;
   const GridShape& grid = point.grid;
@@ -99,7 +98,7 @@ std::optional<std::int64_t> read_time_limit(const std::string& text, const std::
 
 void check_partition(const JobRequest& request, const std::vector<NodeGroup>& groups) {
   struct Partition {
-    std::int64_t fitting = 0, nodes = 0;  // that have enough CPUs, and all
+    std::int64_t fitting = 0, nodes = 0;  // nodes with enough CPUs, and all nodes
     int most_cpus = 0;
   };
   if (groups.empty()) return;
@@ -132,7 +131,7 @@ void check_partition(const JobRequest& request, const std::vector<NodeGroup>& gr
 
 void check_time(const JobTemplate& job_template, const JobRequest& request, const Config& config) {
   const std::optional<std::int64_t> limit = read_time_limit(request.time, "--time");
-  constexpr int kMostGrace = 65535;  // what sbatch --signal takes
+  constexpr int kMostGrace = 65535;  // the limit of sbatch --signal
   const bool signalled = job_template.uses("GRACE");
   if (signalled && request.grace > kMostGrace) {
     throw ConfigError(
@@ -160,7 +159,7 @@ std::vector<std::string> job_remarks(const JobPlan& plan) {
     remark_data("data.validation", point.config.data.validation, remarks);
     remark_grid(point, remarks);
   }
-  // The points of a sweep often have them in common.
+  // The points of a sweep often have the same remarks.
   std::vector<std::string> distinct;
   for (std::string& remark : remarks) {
     if (std::find(distinct.begin(), distinct.end(), remark) == distinct.end()) {

@@ -7,12 +7,12 @@
 
 namespace trireme {
 
-// Throws ConfigError where no partition has as many nodes with as many CPUs as `request` needs.
-// Throws nothing where no partition is known.
+// Throws ConfigError if no partition has as many nodes with as many CPUs as `request` needs. Throws
+// nothing if no partition is known.
 void check_partition(const JobRequest& request, const std::vector<NodeGroup>& groups);
 
-// Throws ConfigError for a malformed time limit, or where the time reserved before it (job.grace in
-// a template that uses it, checkpoint.margin) is not shorter than the limit.
+// Throws ConfigError for a malformed time limit, or if the time reserved before it (job.grace in a
+// template that uses it, checkpoint.margin) is not shorter than the limit.
 void check_time(const JobTemplate& job_template, const JobRequest& request, const Config& config);
 
 }  // namespace trireme

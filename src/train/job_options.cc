@@ -13,14 +13,14 @@ namespace {
 
 constexpr std::int64_t kMostMib = std::int64_t{1} << 40;
 
-// Characters that neither a shell nor sbatch takes for anything but themselves.
+// Whether a character has no special meaning for a shell or for sbatch.
 bool is_plain(char c) {
   constexpr std::string_view kPlain = "_-+=.,:/%@[]";
   const bool letter = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
   return letter || (c >= '0' && c <= '9') || kPlain.find(c) != std::string_view::npos;
 }
 
-// For values of #SBATCH lines, where no quoting is the same for every version of Slurm.
+// For values on #SBATCH lines, because no way of quoting works in every version of Slurm.
 void check_plain(const std::string& key, std::string_view text, std::string_view also = "") {
   for (const char c : text) {
     if (is_plain(c) || also.find(c) != std::string_view::npos) continue;

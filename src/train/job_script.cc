@@ -11,7 +11,7 @@
 namespace trireme {
 namespace {
 
-// The name between two @ that begins at text[at] == '@', or nothing.
+// Returns the name between two @, the first of which is text[at]; or nothing.
 std::string_view placeholder_at(std::string_view text, std::size_t at) {
   std::size_t end = at + 1;
   while (end < text.size() && ((text[end] >= 'A' && text[end] <= 'Z') || text[end] == '_')) ++end;
@@ -70,7 +70,7 @@ std::string site_sbatch(const Site& site) {
   return lines;
 }
 
-// Options of srun as words of a command.
+// Returns the options of srun as words of a command.
 std::string srun_words(const Site& site, const JobRequest& request) {
   std::string words;
   for (const std::string& option : words_of(site.srun + " " + request.srun)) {
@@ -129,7 +129,8 @@ std::string points_text(const JobPlan& plan) {
   return lines;
 }
 
-// Ranks of a replica; of several points with different grids a number that fits all.
+// Returns the number of ranks of a replica. For several points with different grids, returns a
+// multiple of all of them.
 int model_ranks(const JobPlan& plan) {
   int ranks = 1;
   for (const JobPoint& point : plan.points) {
@@ -138,7 +139,7 @@ int model_ranks(const JobPlan& plan) {
   return ranks;
 }
 
-// A data dimension that was asked for does not shrink.
+// A data dimension that the user has given does not shrink.
 int fewest_nodes(const JobRequest& request, const Config& config, const JobPlan& plan) {
   const bool fixed =
       config.grid.data || std::any_of(plan.points.begin(), plan.points.end(),
@@ -146,8 +147,9 @@ int fewest_nodes(const JobRequest& request, const Config& config, const JobPlan&
   return fixed ? request.nodes : std::min(request.min_nodes, request.nodes);
 }
 
-// The flags that all points share. Data parallelism stays open unless it was asked for, so that the
-// job can go on on fewer nodes; the other two dimensions are part of what the run computes with.
+// Returns the flags that all points share. The data dimension stays open unless the user has given
+// it, so that the job can continue on fewer nodes. The other two dimensions are fixed, because the
+// run computes with them.
 std::string options_text(const Config& config, const JobRequest& request, const JobTemplate& given,
                          const JobPlan& plan) {
   Config resolved = config;
@@ -156,10 +158,10 @@ std::string options_text(const Config& config, const JobRequest& request, const 
     resolved.grid.tensor = plan.points.front().grid.tensor;
   }
   if (!resolved.run.threads) resolved.run.threads = request.cpus_per_task;
-  // Where it gets no GPU, a job that asks for them shall say so, not compute on CPUs.
+  // If a job that requests GPUs gets none, it shall report that and not compute on CPUs.
   if (given.uses("GRES") && resolved.run.device == "auto") resolved.run.device = "cuda";
   std::vector<std::string> flags = config_to_flags(resolved);
-  // A flag may be given once; where it comes later in the template it is left out here.
+  // A flag may be given only once, so one that comes later in the template is left out here.
   const auto later = [&](const std::string& flag) {
     const std::string name = flag.substr(0, flag.find('=') + 1);
     if (given.uses("RUN_FOLDER") && name == "--run.folder=") return true;

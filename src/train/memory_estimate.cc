@@ -32,8 +32,8 @@ struct Sizes {
 };
 
 struct StageLoad {
-  double elements = 0.0;     // of parameters
-  double activations = 0.0;  // bytes, a micro-batch
+  double elements = 0.0;     // in parameters
+  double activations = 0.0;  // bytes per micro-batch
 };
 
 void add_layer(StageLoad& load, const Sizes& z, const Config& config, const models::GptConfig& m) {

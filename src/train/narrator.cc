@@ -19,7 +19,7 @@ std::string skipped(const StepMetrics& m) {
   return fmt::format("  SKIPPED: gradients overflow fp16; loss scale {:g}", *m.loss_scale);
 }
 
-// Which blocks each stage holds: "embedding to blocks.2 | blocks.3 to head".
+// Says which blocks each stage holds: "embedding to blocks.2 | blocks.3 to head".
 std::string stages(const nn::ModelPlan& plan, const std::vector<int>& bounds) {
   std::string text;
   for (std::size_t s = 0; s + 1 < bounds.size(); ++s) {

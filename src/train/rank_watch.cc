@@ -16,8 +16,8 @@
 namespace trireme {
 namespace {
 
-constexpr std::int64_t kFewestSteps = 2;      // of a window
-constexpr std::int64_t kLinkBytes = 1 << 20;  // enough for the bandwidth to decide
+constexpr std::int64_t kFewestSteps = 2;      // in a window
+constexpr std::int64_t kLinkBytes = 1 << 20;  // large enough that the bandwidth determines the time
 constexpr int kLinkTries = 2;                 // the fastest counts
 
 template <class T>
@@ -26,7 +26,7 @@ Tensor bytes_of(T& value) {
   return Tensor::wrap(&value, {static_cast<std::int64_t>(sizeof value)}, DType::kU8);
 }
 
-// Every rank's value, on rank 0; nothing elsewhere.
+// Returns every rank's value on rank 0, and nothing on other ranks.
 template <class T>
 std::vector<T> gather(Communicator& world, T mine) {
   std::vector<T> all;
@@ -47,13 +47,13 @@ std::vector<T> gather(Communicator& world, T mine) {
 
 }  // namespace
 
-// What a rank tells of itself once.
+// What a rank reports about itself once.
 struct RankWatch::Place {
   std::int32_t node, data, pipeline, tensor, micro_batches;
   char host[108];
 };
 
-// And of each window; seconds of a step on average.
+// What a rank reports about each window. Times are the mean seconds per step.
 struct RankWatch::Report {
   double compute, wait_data, comm, memory_bytes;
   double to_previous, to_next;  // on the first rank of a node: seconds for kLinkBytes each way
@@ -94,7 +94,8 @@ std::vector<std::string> RankWatch::look(std::int64_t step) {
   return lines;
 }
 
-// Only now, for nothing at the start of a run may ask every rank in turn.
+// Called only when the first window is full, because at the start of a run no rank may receive from
+// all others in turn.
 void RankWatch::find_places() {
   places_known_ = true;
   Runtime& runtime = grid_.runtime();
@@ -123,7 +124,8 @@ void RankWatch::find_places() {
   }
 }
 
-// Pairs of neighbours on the ring of nodes, in rounds in which no node is in two of them.
+// Measures the pairs of neighbours on the ring of nodes, in rounds. In a round no node is in two
+// pairs.
 void RankWatch::measure_links(Report& mine) {
   const int nodes = leaders_->size(), own = leaders_->rank();
   const int rounds = nodes == 2 ? 1 : 2 + nodes % 2;

@@ -12,7 +12,7 @@ namespace trireme {
 namespace {
 
 struct DataAttribute {
-  const char* name;     // of the checkpoint's attribute
+  const char* name;     // name of the checkpoint's attribute
   const char* setting;  // what a user calls it
   OnChange on_change;
 };
@@ -29,7 +29,7 @@ std::vector<std::string> lines_of(const std::string& text) {
   return lines;
 }
 
-// Of a long mixture the parts that differ.
+// Describes a change of data. Of a long mixture it lists only the parts that differ.
 ChangedSetting changed_data(const DataAttribute& attribute, const std::string& before,
                             const std::string& now) {
   ChangedSetting change{attribute.setting, "", "", attribute.on_change};

@@ -17,17 +17,17 @@ namespace trireme {
 std::map<std::string, std::string> describe_data(const TokenDataset& train,
                                                  const TokenDataset* validation);
 
-// Returns the settings and data that differ from the checkpoint's. What the checkpoint did not
-// record is not compared. `data` is the result of describe_data.
+// Returns the settings and data that differ from the checkpoint's. Values that the checkpoint did
+// not record are not compared. `data` is the result of describe_data.
 std::vector<ChangedSetting> changes_since(const Checkpoint& checkpoint, const Config& config,
                                           const std::map<std::string, std::string>& data);
 
-// Throws ConfigError, with the whole list, where a change makes it a different run and
+// Throws ConfigError, with the whole list, if a change makes it a different run and
 // run.accept_changes does not allow that.
 void check_changes(const std::vector<ChangedSetting>& changes, const Checkpoint& checkpoint,
                    const Config& config);
 
-// Returns "optim.lr was 0.001, is 0.002; ..." for the changes of these kinds; empty where there are
+// Returns "optim.lr was 0.001, is 0.002; ..." for the changes of these kinds; empty if there are
 // none.
 std::string list_of(const std::vector<ChangedSetting>& changes, const std::vector<OnChange>& kinds);
 

@@ -33,7 +33,7 @@ bool RunCheckpoints::scales_dynamically() const {
   return !loss_scaling(run_.config).is_fixed();
 }
 
-// What a run used that can change bits: compared on resume.
+// Returns the run's choices that can change bits. They are compared on resume.
 std::map<std::string, std::string> RunCheckpoints::recorded_choices() const {
   const ops::Context& ctx = run_.device.context;
   return {
@@ -46,7 +46,8 @@ std::map<std::string, std::string> RunCheckpoints::recorded_choices() const {
       {"matmul", std::string(ops::matmul_description(ctx, run_.step.stage().options().compute))}};
 }
 
-// A checkpoint of a model with more layers holds all tensors of one with fewer.
+// Compares the numbers of parameters, because a checkpoint of a model with more layers also holds
+// all tensors of one with fewer.
 void RunCheckpoints::check_parameters(const Checkpoint& checkpoint) const {
   std::int64_t held = 0;
   for (const CheckpointTensor& tensor : checkpoint.contents().tensors) {
@@ -70,7 +71,7 @@ RunCheckpoints::Position RunCheckpoints::resume() {
     run_.step.stage().draw_initial_values(run_.device.context,
                                           static_cast<std::uint64_t>(run_.config.run.seed));
   }
-  // Last: a start that is refused leaves the folder as it is.
+  // This comes last, so that a start that is refused leaves the folder as it is.
   position.continues = start.settle(checkpoint);
   return position;
 }
@@ -80,12 +81,12 @@ RunCheckpoints::Position RunCheckpoints::restore(const Checkpoint& checkpoint) {
   ops::Context& ctx = run_.device.context;
   std::vector<TensorSlice> slices = checkpoint_slices(stage, &run_.step.optimizer(), false);
   ops::StepState state = ops::read_step_state(ctx);
-  state.updates = checkpoint.info().step;  // as far as a checkpoint without a count tells
-  // A run of another precision left no loss scale.
+  state.updates = checkpoint.info().step;  // the best guess for a checkpoint without a count
+  // A run with another precision has stored no loss scale.
   for (TensorSlice& slice : state_slices(state, scales_dynamically())) {
     if (checkpoint.contents().find(slice.name)) slices.push_back(std::move(slice));
   }
-  // Shapes first: nobody can accept those.
+  // Checks shapes first, because run.accept_changes cannot accept other shapes.
   checkpoint.check(run_.runtime.world(), slices);
   check_parameters(checkpoint);
   const std::vector<ChangedSetting> changes =

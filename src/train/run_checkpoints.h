@@ -38,10 +38,10 @@ class RunCheckpoints {
     std::string changes = {};            // since the checkpoint, that affect results
   };
   // Collective over the world. Restores the checkpoint that run.resume asks for, or draws the
-  // initial values where there is none. Files that are not ancestors of that point leave the
+  // initial values if there is none. Files that are not ancestors of that point leave the
   // folder's history. Rank 0 prints what was done, and what has changed since the checkpoint.
-  // Throws ConfigError where the checkpoint is of another run and run.accept_changes is false,
-  // CheckpointError where its model has other shapes, and RunFolderError.
+  // Throws ConfigError if the checkpoint is of another run and run.accept_changes is false,
+  // CheckpointError if its model has other shapes, and RunFolderError.
   Position resume();
 
   // Collective over the world. Writes a checkpoint and returns the file's path.

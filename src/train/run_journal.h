@@ -16,8 +16,8 @@
 
 namespace trireme {
 
-// Every rank has one; only the leading rank prints and writes anything. The run ends where metrics
-// cannot be written (RunFolderError), but not where events or the report cannot, since these only
+// Every rank has one; only the leading rank prints and writes anything. The run ends if metrics
+// cannot be written (RunFolderError), but not if events or the report cannot, since these only
 // serve observers.
 class RunJournal {
  public:
@@ -27,7 +27,7 @@ class RunJournal {
     std::int64_t first_step = 0, total_steps = 0;  // already done; total
     std::int64_t log_every = 1;
     bool tensorboard = false;
-    bool goes_on = true;  // goes on with the folder's branch, if it holds a run
+    bool goes_on = true;  // continues the folder's branch, if it holds a run
   };
   explicit RunJournal(const Setting& setting);
 
@@ -37,7 +37,7 @@ class RunJournal {
 
   void step(const StepMetrics& metrics);
   void evaluation(std::int64_t step, double loss, std::int64_t tokens, double seconds);
-  // `next` is the number of steps until the next checkpoint, where it follows from measured times.
+  // `next` is the number of steps until the next checkpoint, if it follows from measured times.
   void checkpoint(std::int64_t step, const std::string& path, double seconds,
                   std::optional<std::int64_t> next);
   void straggler(std::int64_t step, const std::string& what);

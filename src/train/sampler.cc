@@ -25,7 +25,7 @@ double total(const std::vector<Candidate>& candidates) {
                          [](double sum, const Candidate& c) { return sum + c.weight; });
 }
 
-// Leaves the fewest of the likeliest candidates that reach the share `top_p`.
+// Keeps the likeliest candidates, as few as reach the share `top_p` of the total.
 void keep_nucleus(std::vector<Candidate>& candidates, double top_p) {
   const double enough = top_p * total(candidates);
   double sum = 0.0;
@@ -55,7 +55,7 @@ std::int32_t sample_token(std::span<const float> logits, const SamplingOptions& 
                      likelier);
     candidates.resize(static_cast<std::size_t>(options.top_k));
   }
-  // Sorted where the order decides; the order of tokens serves as well for all of them.
+  // Sorts only if the order matters. If all candidates are kept, the order of tokens is as good.
   if (fewer || options.top_p < 1.0) std::sort(candidates.begin(), candidates.end(), likelier);
   for (Candidate& candidate : candidates) {
     candidate.weight = std::exp((candidate.weight - best.weight) / options.temperature);
@@ -75,7 +75,7 @@ double sampling_uniform(std::uint64_t seed, std::uint64_t prompt, std::uint64_t 
       philox4x32({static_cast<std::uint32_t>(position), static_cast<std::uint32_t>(position >> 32),
                   static_cast<std::uint32_t>(prompt), static_cast<std::uint32_t>(prompt >> 32)},
                  philox_key(seed, "sampling"));
-  // 53 bits: all that a double between 1/2 and 1 resolves.
+  // Uses 53 bits, which is what a double between 1/2 and 1 can resolve.
   const std::uint64_t bits = ((std::uint64_t{draw[1]} << 32) | draw[0]) >> 11;
   return (static_cast<double>(bits) + 1.0) * 0x1p-53;
 }

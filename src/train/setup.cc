@@ -66,7 +66,7 @@ models::GptConfig resolve_model(const Config::Model& model, std::optional<int> d
   result.tied = model.tied.value_or(preset.tied);
   result.bias = model.bias.value_or(preset.bias);
   result.dropout = static_cast<float>(model.dropout.value_or(static_cast<double>(preset.dropout)));
-  // A preset's grouping of heads and feed-forward width go with its own sizes alone.
+  // A preset's grouping of heads and its feed-forward width apply only to the preset's own sizes.
   const bool own_heads = model.preset && result.heads == preset.heads;
   result.kv_heads =
       model.kv_heads.value_or(static_cast<int>(own_heads ? preset.kv_heads : result.heads));
@@ -115,7 +115,7 @@ GridShape resolve_run_grid(const Config& config, int ranks) {
 void check_model_fits_grid(const Config& config, const models::GptConfig& model,
                            const GridShape& grid) {
   nn::check_heads_fit(model.heads, model.kv_heads, grid.tensor);
-  constexpr std::int64_t kMostTokens = std::int64_t{1} << 32;  // of a step; the host holds them
+  constexpr std::int64_t kMostTokens = std::int64_t{1} << 32;  // per step; the host holds them
   if (config.batch.global > kMostTokens / model.context) {
     throw ConfigError(fmt::format(
         "batch.global {} x model.context {} are {} tokens a step: at most {} can be",

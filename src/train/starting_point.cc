@@ -15,7 +15,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// As branch.json records it: it stays true where the run folder is moved as a whole.
+// Returns the origin as branch.json records it. A path inside the run folder is relative, so it
+// stays valid if the whole folder is moved.
 std::string origin_text(const std::string& checkpoint, const std::string& folder) {
   const fs::path path = fs::weakly_canonical(checkpoint);
   const fs::path inside = path.lexically_relative(fs::weakly_canonical(folder));
@@ -24,14 +25,14 @@ std::string origin_text(const std::string& checkpoint, const std::string& folder
 }
 
 // Whether a checkpoint is one of the run's own, on the line of its history. A copy elsewhere in the
-// folder, or what lies in superseded/, is not.
+// folder, or a checkpoint in superseded/, is not.
 bool is_ancestor(const Checkpoint& checkpoint, const std::string& checkpoints) {
   std::error_code missing;
   return fs::equivalent(checkpoint.path(), checkpoint_path(checkpoints, checkpoint.info().step),
                         missing);
 }
 
-// Whether a start that continues nothing would find anything of a branch.
+// Whether a start that continues nothing would have to move any file of a branch.
 bool holds_a_branch(const std::vector<SupersededFile>& files) {
   return std::any_of(files.begin(), files.end(),
                      [](const SupersededFile& file) { return !file.copied; });
@@ -48,7 +49,7 @@ StartingPoint::StartingPoint(Communicator& world, const RunFolder& folder,
   if (origin.starts_with("auto ")) origin_ = origin.substr(5);
 }
 
-// "never", "path", or "auto" with the origin of the branch behind it.
+// Returns "never", "path", or "auto" followed by the origin of the branch.
 std::string StartingPoint::decide() {
   recorded_ = read_branch(folder_.path());
   if (recorded_ && recorded_->unfinished) {
@@ -68,7 +69,7 @@ std::string StartingPoint::decide() {
   return "auto " + (origin.empty() ? "" : (fs::path(folder_.path()) / origin).string());
 }
 
-// Versions without branch.json left the checkpoints of several branches side by side.
+// Versions without branch.json left the checkpoints of several branches in one folder.
 void StartingPoint::warn_of_old_mixture() const {
   if (!fs::exists(folder_.file("metrics.jsonl"))) return;
   const auto last = read_interruption(folder_.path());

@@ -18,13 +18,13 @@ class StartingPoint {
   // start had begun. Throws RunFolderError.
   StartingPoint(Communicator& world, const RunFolder& folder, const std::string& resume);
 
-  // Collective over the world. Returns the checkpoint to go on from, if any. Rank 0 prints which
+  // Collective over the world. Returns the checkpoint to continue from, if any. Rank 0 prints which
   // ones were skipped. Throws CheckpointError.
   std::optional<Checkpoint> open();
 
   // Collective over the world. Call it when the checkpoint has been read and nothing can refuse it
   // any more. Moves the files that are not its ancestors to superseded/, and records the branch.
-  // Rank 0 prints what it moved. Returns whether the run goes on with the branch that the folder
+  // Rank 0 prints what it moved. Returns whether the run continues the branch that the folder
   // held. Throws RunFolderError.
   bool settle(const std::optional<Checkpoint>& checkpoint);
 

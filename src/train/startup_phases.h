@@ -18,7 +18,7 @@ class StartupPhases {
     add("world", startup.world);
   }
 
-  // Ends a phase; it began where the previous one ended.
+  // Ends a phase, which began when the previous one ended.
   void done(const char* phase) { add(phase, process_seconds() - total_); }
 
   double seconds() const { return total_; }

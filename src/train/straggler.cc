@@ -13,9 +13,10 @@ namespace {
 
 constexpr std::size_t kLongestPast = 20;  // windows
 constexpr std::size_t kShortestPast = 3;
-constexpr std::size_t kMostLines = 8;  // of a window
+constexpr std::size_t kMostLines = 8;  // per window
 
-// The lower one of an even number: where half of all are slow, the other half is the measure.
+// For an even number of values returns the lower of the two in the middle: if half of all are slow,
+// the other half is the measure.
 double median_of(std::vector<double> values) {
   if (values.empty()) return 0.0;
   const auto middle = values.begin() + static_cast<std::ptrdiff_t>((values.size() - 1) / 2);
@@ -23,7 +24,7 @@ double median_of(std::vector<double> values) {
   return *middle;
 }
 
-// The median of all values but the i-th, for each i; `sorted` holds them in order.
+// Returns the median of all values except `value`, one of those in `sorted`.
 double median_without(const std::vector<double>& sorted, double value) {
   if (sorted.size() < 2) return 0.0;
   const auto own = static_cast<std::size_t>(std::lower_bound(sorted.begin(), sorted.end(), value) -
@@ -67,7 +68,7 @@ std::vector<double> link_rates(std::span<const double> to_previous, std::span<co
   const auto shorter = [](double a, double b) {
     return a <= 0.0 || b <= 0.0 ? std::max(a, b) : std::min(a, b);
   };
-  // Of the pair of node i and the next one.
+  // The seconds measured by the pair of node i and the next node.
   const auto pair_seconds = [&](std::size_t i) {
     return shorter(to_next[i], to_previous[(i + 1) % nodes]);
   };
@@ -106,7 +107,8 @@ StragglerDetector::Comparison StragglerDetector::compare_rank(const RankTable& t
   });
   const double before = ranks_past_[rank].median();
   if (elsewhere || before <= 0.0) return peers;
-  // What slows all of a node down slows all of its peers down.
+  // All peers are on the rank's own node, so what slows the whole node slows them all. Compares the
+  // rank with its own past instead, if that shows more.
   const double times = r.own_seconds() / before;
   if (times / kSlowerThanBefore <= peers.times / kSlow) return peers;
   return {.times = times, .reference = before, .with_past = true};
@@ -151,7 +153,7 @@ void StragglerDetector::judge_links(const RankTable& table) {
   for (const NodeLink& node : table.nodes) rates.push_back(node.bytes_per_second);
   std::sort(rates.begin(), rates.end());
   for (std::size_t i = 0; i < table.nodes.size(); ++i) {
-    // A node whose processors are taken answers late, too.
+    // A node that loses processors to others answers late as well, so its link is not judged.
     if (!has_slow_rank(table, i)) judge_link(table, i, rates);
   }
 }
@@ -224,7 +226,7 @@ void StragglerDetector::add_links(const RankTable& table, Subjects& subjects) co
 
 std::vector<std::string> StragglerDetector::changes(const Subjects& now, std::int64_t step) {
   std::vector<std::string> lines;
-  const auto still_named = [&](const Subject& gone) {  // as its node, or by its ranks
+  const auto still_named = [&](const Subject& gone) {  // by its node or by its ranks
     return std::any_of(now.begin(), now.end(), [&](const auto& entry) {
       return entry.first.substr(0, 4) != "link" && entry.second.node == gone.node &&
              entry.second.is_rank != gone.is_rank;

@@ -17,10 +17,10 @@
 namespace trireme {
 namespace {
 
-constexpr int kRoundTrips = 8;  // to find out a clock
+constexpr int kRoundTrips = 8;  // to compare two clocks
 constexpr std::size_t kNamedWaits = 3;
 
-// A rank's tracks, in the order in which a viewer shows them.
+// The tracks of a rank, in the order in which a viewer shows them.
 enum Track { kComputation, kWaiting, kFirstLane };
 
 void exchange_number(Communicator& world, Transfer::Direction direction, int peer,
@@ -28,7 +28,8 @@ void exchange_number(Communicator& world, Transfer::Direction direction, int pee
   world.exchange(Stream(), {{direction, peer, Tensor::wrap(std::span(&number, 1))}}).wait_host();
 }
 
-// On rank 0: how far its clock is ahead of that of `peer`, which calls answer_clock.
+// Called on rank 0. Returns how far its clock is ahead of the clock of `peer`, which calls
+// answer_clock.
 std::int64_t ask_clock(Communicator& world, int peer) {
   std::int64_t shortest = std::numeric_limits<std::int64_t>::max(), offset = 0;
   for (int i = 0; i < kRoundTrips; ++i) {
@@ -84,7 +85,8 @@ class Events {
   }
 
  private:
-  // Operations of a communicator follow each other; to and from each peer they do so on their own.
+  // Operations of a communicator run one after another. Those to and from each peer form queues of
+  // their own.
   int track_of(const Operation& operation, const Trace& trace) {
     const auto key = std::make_tuple(operation.lane, operation.peer, operation.sends);
     const auto [found, added] = tracks_.emplace(key, kFirstLane + static_cast<int>(tracks_.size()));
@@ -124,7 +126,7 @@ class Events {
   std::map<std::tuple<int, int, bool>, int> tracks_;
 };
 
-// What a rank waited for, in seconds by operation.
+// Returns the seconds that a rank waited, by operation.
 Json waits_of(const Trace& trace) {
   std::map<std::string, double> waits;
   for (const Activity& activity : trace.activities) {
@@ -136,7 +138,8 @@ Json waits_of(const Trace& trace) {
   return object;
 }
 
-// Each rank's text in turn, on rank 0 alone, so that it never holds more than one.
+// Calls `use` on rank 0 with each rank's text in turn. So rank 0 never holds more than one text at
+// a time.
 template <class Use>
 void for_each_text(Communicator& world, std::string mine, const Use& use) {
   const auto bytes_of = [](std::string& text) {
@@ -156,7 +159,7 @@ void for_each_text(Communicator& world, std::string mine, const Use& use) {
   }
 }
 
-// The file and, over all ranks, the longest waits.
+// Writes the trace file, and finds the longest waits of all ranks.
 class TraceFile {
  public:
   explicit TraceFile(std::string path) : path_(std::move(path)), file_(partial(), std::ios::trunc) {
@@ -206,7 +209,7 @@ class TraceFile {
 
 std::vector<std::int64_t> clock_offsets(Runtime& runtime) {
   Communicator& world = runtime.world();
-  // The ranks that speak for their nodes, known to rank 0.
+  // The first rank of each node.
   std::vector<std::int64_t> speakers(static_cast<std::size_t>(runtime.nodes()), 0);
   const auto node = static_cast<std::size_t>(runtime.node());
   if (runtime.local_rank() == 0) speakers[node] = runtime.rank();

@@ -30,7 +30,7 @@
 namespace trireme {
 namespace {
 
-// So many steps with non-finite gradients in a row, and the run has diverged.
+// After this many steps in a row with non-finite gradients, the run has diverged.
 constexpr int kMostSkippedSteps = 10;
 
 std::shared_ptr<const TokenDataset> open_data(const Config& config,
@@ -58,7 +58,7 @@ class Trainer {
         grid_(runtime, resolve_run_grid(config, runtime.size())) {
     phases_.done("grid");
     open_model_and_data();
-    // Last: what the configuration or the data lack leaves no folder behind.
+    // This comes last, so that a faulty configuration or missing data leave no folder behind.
     folder_.emplace(runtime.world(), config.run.folder);
     phases_.done("folder");
   }
@@ -89,7 +89,7 @@ class Trainer {
                                          .log_every = config_.log.every,
                                          .tensorboard = config_.log.tensorboard,
                                          .goes_on = position.continues});
-    // On GPUs the host's times are those of queueing: they name nobody.
+    // On GPUs the host's times are those of queueing, and show no straggler.
     const bool on_cpu = ctx_.device.kind == DeviceKind::kCpu;
     rank_watch_.emplace(grid_, RankWatch::Setting{.every = on_cpu ? config_.log.stragglers : 0,
                                                   .micro_batches = share().count,
@@ -120,7 +120,7 @@ class Trainer {
   bool leads() const { return runtime_.rank() == 0; }
 
   void open_model_and_data() {
-    // The context decides what a sample is, and the data the vocabulary.
+    // The context determines what a sample is, and the data determine the vocabulary.
     train_data_ = open_data(config_, config_.data.train, resolve_context(config_.model), true,
                             runtime_.world());
     const models::GptConfig model = resolve_model(config_.model, train_data_->vocabulary());
@@ -139,7 +139,7 @@ class Trainer {
     phases_.done("data");
     plan_ = models::gpt_plan(model);
     parallel::StepOptions options = step_options(config_);
-    options.stage.seed = {};  // drawn where no checkpoint brings the values
+    options.stage.seed = {};  // initial values are drawn later, if there is no checkpoint
     step_.emplace(ctx_, grid_, plan_, options);
     queue_.emplace(ctx_, grid_, config_.batch.global * plan_.context);
     phases_.done("model");
@@ -150,7 +150,7 @@ class Trainer {
   }
 
   bool scales_dynamically() const { return !loss_scaling(config_).is_fixed(); }
-  // Whether overflow is what the search for a loss scale expects, for it can still go down.
+  // Whether the search for a loss scale may cause overflow, because the scale can still go down.
   bool searches_scale(const StepMetrics& metrics) const {
     return scales_dynamically() &&
            *metrics.loss_scale > static_cast<double>(loss_scaling(config_).smallest);
@@ -211,7 +211,7 @@ class Trainer {
     return ExitStatus::kDone;
   }
 
-  // What a step came to, in the order of steps.
+  // Reports a step that is known. Called in the order of steps.
   void tell(const StepQueue::Known& step) {
     const StepMetrics& metrics = last_ = step.metrics;
     rank_watch_->add(step.seconds, step.wait_data_seconds, step.comm_seconds, metrics.step_seconds);
@@ -236,7 +236,7 @@ class Trainer {
     for (const StepQueue::Known& step : queue_->settle(0)) tell(step);
   }
 
-  // That do not count for what is due yet.
+  // The number of queued steps. They do not count yet for what is due.
   std::int64_t queued_steps() const { return static_cast<std::int64_t>(queue_->size()); }
 
   bool checks_copies_now() const { return config_.check.copies > 0 && due(config_.check.copies); }
@@ -253,13 +253,13 @@ class Trainer {
     if (!said.empty()) journal_->say(said);
   }
 
-  // After every `every`-th step, and after the last one; 0: after the last alone.
+  // True after every `every`-th step and after the last one. 0: only after the last one.
   bool due(std::int64_t every) const { return due(every, step_number_); }
   bool due(std::int64_t every, std::int64_t step) const {
     return step == config_.run.steps || (every > 0 && step % every == 0);
   }
 
-  // Until one is measured, to a disk that is not fast.
+  // The estimate until a checkpoint is measured, for a disk that is not fast.
   double guessed_checkpoint_seconds() const {
     constexpr double kBytesPerSecond = 200e6;
     return 1.0 + static_cast<double>(checkpoint_bytes()) / kBytesPerSecond;
@@ -269,8 +269,7 @@ class Trainer {
     return 3 * static_cast<std::int64_t>(sizeof(float)) * plan_.parameters;
   }
 
-  // Whether this rank wants the step that now begins to be the last. Rank 0 alone looks at the
-  // time.
+  // Whether this rank wants the step that now begins to be the last. Only rank 0 looks at the time.
   bool wants_stop() {
     const bool evaluates = validation_data_ && config_.eval.every > 0;
     const Deadline::Ahead ahead = {
@@ -324,7 +323,7 @@ class Trainer {
     queue_->push(begin, step, metrics);
   }
 
-  // Before anything else is done with the weights.
+  // Called before anything else is done with the weights.
   void check_copies_now() {
     settle_all();
     const FlightRecorder::Phase phase(runtime_.recorder(), "check copies");
@@ -384,11 +383,11 @@ class Trainer {
   std::optional<Deadline> deadline_;  // on rank 0
   std::optional<StepQueue> queue_;
   int skipped_in_a_row_ = 0;
-  StepMetrics last_;              // of the last step that is known
+  StepMetrics last_;              // metrics of the last known step
   std::int64_t step_number_ = 0;  // steps queued
   std::int64_t samples_ = 0;      // consumed by them
   bool stop_ = false;             // some rank wants to stop
-  bool late_ = false;             // this one does, for the job's end is near
+  bool late_ = false;             // this rank does, because the job's end is near
 };
 
 }  // namespace

@@ -28,11 +28,12 @@ namespace context = boost::context::detail;
 constexpr std::size_t kStack = std::size_t{128} << 10;  // the sanitizer's frames are large
 constexpr unsigned kLargestBlock = 1024;
 constexpr unsigned kWarp = 32;
-// What every GPU since Ampere has: of arrays that a kernel declares, and of a block in all.
+// The shared memory that every GPU since Ampere has, in bytes: for the arrays that a kernel
+// declares, and for a block in all.
 constexpr std::size_t kDeclaredShared = std::size_t{48} << 10;
 constexpr std::size_t kShared = std::size_t{99} << 10;
 
-// Memory for the stacks of a block's threads; touched pages alone cost anything.
+// Memory for the stacks of a block's threads. Only pages that are touched take memory.
 class Stacks {
  public:
   Stacks()
@@ -52,7 +53,7 @@ class Stacks {
   void* base_;
 };
 
-// What a thread waits for, and how the values that the others bring become its result.
+// What a thread waits for. It determines how the values of all threads become the result.
 enum class Wait { kNothing, kBlock, kSync, kShuffle, kBallot, kAdd, kMax, kMin };
 
 const char* name_of(Wait wait) {
@@ -99,7 +100,7 @@ class Block {
 
   void run();
 
-  // Called by the threads.
+  // The threads call these.
   std::uint64_t wait(Wait what, unsigned mask, std::uint64_t value, int source);
   unsigned lane() const { return running_ % kWarp; }
   unsigned active_mask() const;
@@ -132,7 +133,7 @@ class Block {
   std::unique_ptr<std::byte[]> dynamic_;
   std::vector<SharedArray> arrays_;
   std::size_t declared_shared_ = 0, dynamic_shared_ = 0;  // bytes
-  std::vector<std::size_t> next_;  // released, to be resumed in the next round
+  std::vector<std::size_t> next_;  // released threads, to be resumed in the next round
   std::size_t running_ = 0;
   std::size_t finished_ = 0;
   std::size_t at_barrier_ = 0;
@@ -166,7 +167,7 @@ void Block::entry(context::transfer_t from) {
 void Block::start(std::size_t thread) {
   std::byte* bottom = stacks_.bottom(thread);
 #if defined(__SANITIZE_ADDRESS__)
-  __asan_unpoison_memory_region(bottom, kStack);  // what an earlier block has left
+  __asan_unpoison_memory_region(bottom, kStack);  // an earlier block may have left poison
 #endif
   threads_[thread].fiber = context::make_fcontext(bottom + kStack, kStack, &Block::entry);
 }
@@ -184,7 +185,7 @@ void Block::resume(std::size_t number) {
 #endif
 }
 
-// From a thread to the scheduler; `last` when the thread has returned.
+// Switches from a thread to the scheduler. `last`: the thread has returned.
 void Block::switch_back([[maybe_unused]] bool last) {
 #if defined(__SANITIZE_ADDRESS__)
   const std::size_t self = running_;
@@ -251,7 +252,7 @@ void Block::release_block() {
   at_barrier_ = 0;
 }
 
-// Lets the lanes of a warp's operation go on when all of its mask have come.
+// Releases the lanes of a warp's operation if all lanes of its mask have arrived.
 void Block::release_warp(std::size_t number) {
   const std::size_t warp = number / kWarp * kWarp;
   const Thread& first = threads_[number];
@@ -294,7 +295,7 @@ void Block::resolve(Thread& thread, std::size_t warp, unsigned mask) {
   thread.result = result;
 }
 
-// No thread can go on, and not all have returned: they do not agree where to wait.
+// Called when no thread can continue and not all have returned: they wait at different places.
 void Block::report_stuck() const {
   std::size_t waiting[8] = {};
   for (const Thread& thread : threads_) {
@@ -340,7 +341,7 @@ Block& block() {
   return *current_block;
 }
 
-// Which block runs while run_grid does.
+// Sets the block that runs, while run_grid runs it.
 class Current {
  public:
   explicit Current(Block* block) { current_block = block; }

@@ -1,11 +1,11 @@
-// CUDA's kernel language on the CPU: the sources of kernels, compiled as C++, run block by block.
+// CUDA's kernel language on the CPU: kernel sources are compiled as C++ and run block by block.
 //
-// Each thread of a block is a fiber. A barrier, shuffle or vote is a switch back to a scheduler,
-// which lets its threads go on when all that take part have arrived. Threads and blocks run in
-// order, or in an order drawn from a seed, so that a barrier that is missing shows as another
-// result. Shared memory is filled with NaN before a block starts and lies on the heap, so that the
-// address sanitizer sees accesses beyond it. What depends on real warps (memory ordering inside
-// one, bank conflicts) does not show here.
+// Each thread of a block is a fiber. A barrier, shuffle or vote switches back to a scheduler, which
+// resumes the threads when all that take part have arrived. Threads and blocks run in order, or in
+// an order drawn from a seed, so that a missing barrier shows as a different result. Shared memory
+// is filled with NaN before a block starts. It is on the heap, so that the address sanitizer sees
+// accesses beyond it. Faults that depend on real warps (memory ordering within a warp, bank
+// conflicts) do not show here.
 #pragma once
 
 #include <cmath>
@@ -18,8 +18,8 @@
 
 namespace trireme::emulator {
 
-// What a kernel did that no kernel may do: a barrier that not all threads reach, a shuffle from a
-// lane that takes no part, more shared memory than GPUs have.
+// A kernel broke a rule: not all threads reached a barrier, a shuffle read from a lane that takes
+// no part in it, or the block used more shared memory than GPUs have.
 class KernelError : public std::logic_error {
  public:
   using std::logic_error::logic_error;
@@ -75,7 +75,7 @@ inline double2 make_double2(double x, double y) {
   return {x, y};
 }
 
-// Of the thread that runs.
+// These belong to the running thread.
 extern thread_local trireme::emulator::Index3 threadIdx;
 extern thread_local trireme::emulator::Index3 blockIdx;
 extern thread_local dim3 blockDim;
@@ -151,7 +151,7 @@ int atomicMax(int* to, int value);
 
 namespace trireme::emulator {
 
-// Waits for the other lanes of the mask; the value that lane `source` of the warp brought.
+// Waits for the other lanes of the mask. Returns the value that lane `source` of the warp brought.
 std::uint64_t shuffle(unsigned mask, std::uint64_t value, int source);
 int lane();
 
@@ -165,23 +165,24 @@ T shuffled(unsigned mask, T value, int source) {
   return value;
 }
 
-// Shared memory of the block that runs. An array is known by the place that declares it.
+// Returns shared memory of the running block. The source line that declares an array identifies it.
 void* shared_array(const char* file, int line, std::size_t bytes);
 void* dynamic_shared();
 
-// How threads and blocks are ordered from now on, on this host thread: 0 in order, otherwise drawn
-// from the seed, anew for each launch.
+// Sets the order of threads and blocks from now on, on this host thread. 0: in order; otherwise
+// every launch draws an order from the seed.
 void set_order(std::uint64_t seed);
-// Number of kernels that this host thread ran; for tests that a launch took place.
+// Returns the number of kernels that this host thread has run, for tests that check for a launch.
 std::uint64_t launches();
 
-// Where a kernel that is launched goes. Without a queue, set for the whole process before the first
-// launch, it runs at once.
+// Sets, for the whole process and before the first launch, the function that gets launched kernels.
+// Without it a launched kernel runs at once.
 using Queue = std::function<void(void* stream, std::function<void()> kernel)>;
 void set_queue(Queue queue);
 void queue(void* stream, std::function<void()> kernel);
 
-// Runs `thread` once for each thread of each block. Throws KernelError, and what a thread threw.
+// Runs `thread` once for each thread of each block. Throws KernelError, or the exception that a
+// thread has thrown.
 void run_grid(dim3 grid, dim3 block, std::size_t shared_bytes, const std::function<void()>& thread);
 
 }  // namespace trireme::emulator

@@ -1,5 +1,5 @@
-// The largest difference between two checkpoints of one model, over all parameters: absolute, and
-// where. usage: checkpoint_difference A B
+// Prints the largest absolute difference between two checkpoints of one model, over all parameters,
+// and where it is. usage: checkpoint_difference A B
 #include <cmath>
 #include <cstdio>
 #include <fstream>

@@ -15,7 +15,7 @@ std::int64_t ceil_div(std::int64_t a, std::int64_t b) {
   return (a + b - 1) / b;
 }
 
-// A new memory block of the shape, full of the pattern.
+// Allocates a tensor of this shape and fills it with the pattern.
 Tensor memory(const Shape& shape, DType dtype) {
   const std::size_t bytes = static_cast<std::size_t>(shape.elements()) * size_of(dtype);
   static const auto allocator = make_caching_allocator(Device{});
@@ -24,7 +24,7 @@ Tensor memory(const Shape& shape, DType dtype) {
   return tensor;
 }
 
-// Any bits at all, also those of no number.
+// Returns any bits, including those of NaN.
 std::uint32_t word_of(std::uint64_t key, std::int64_t element, std::size_t word) {
   const auto index = static_cast<std::uint64_t>(element);
   return philox4x32(
@@ -42,7 +42,7 @@ std::array<std::int64_t, Shape::kMaxRank> coordinates(const Shape& shape, std::i
   return at;
 }
 
-// The element of the whole tensor that an element of the slice's memory is; -1: padding.
+// Returns the index in the whole tensor of an element of the slice's memory. -1: padding.
 std::int64_t global_element(const TensorSlice& slice, std::int64_t memory_element) {
   std::array<std::int64_t, Shape::kMaxRank> at{};
   if (slice.range) {

@@ -28,7 +28,8 @@ struct NamedTensor {
   DType dtype = DType::kF32;
 };
 
-// Several ranks and types: padded rows, three dimensions, a scalar, no elements.
+// Returns tensors of several numbers of dimensions and types: rows that need padding, three
+// dimensions, a scalar, a tensor without elements.
 std::vector<NamedTensor> small_model();
 
 // Returns the slices that a rank holds. `version` distinguishes the values of different

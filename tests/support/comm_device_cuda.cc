@@ -19,7 +19,7 @@ std::vector<std::string> leftovers(const CommDevice&) {
 
 }  // namespace trireme::testing
 
-// Ranks share one GPU.
+// All ranks share one GPU.
 int main(int argc, char** argv) {
   const trireme::cuda::Devices found = trireme::cuda::make_runtime()->devices();
   if (found.count == 0) {

@@ -22,7 +22,7 @@
 
 namespace trireme::testing {
 
-// How a communicator carries what a test gives it.
+// How a communicator carries the tensors of a test.
 struct Setting {
   std::string name;
   StagingOptions staging;
@@ -48,7 +48,7 @@ inline AlgorithmTable library_table() {
   return AlgorithmTable(rules);
 }
 
-// A rank's device, its compute stream, and a communicator of all ranks. Checks at its end that
+// A rank's device, its compute stream, and a communicator of all ranks. The destructor checks that
 // nothing is left.
 class Site {
  public:
@@ -92,7 +92,7 @@ class Site {
   const Stream& other() const { return other_->get(); }
   std::size_t host_waits() const { return testing::host_waits(device_); }
 
-  // Returns device memory that has these values once the compute stream has come this far.
+  // Returns device memory. Work on the compute stream fills it with these values.
   template <class T>
   Tensor upload(const std::vector<T>& elements) {
     const auto count = static_cast<std::int64_t>(elements.size());
@@ -108,7 +108,7 @@ class Site {
     return Tensor::allocate(*memory_, compute(), {count}, dtype_of<T>(), MemoryUse::kGradients);
   }
 
-  // The compute stream waits for the work and reads the tensor; check() looks at what it read.
+  // Makes the compute stream wait for the work and read the tensor. check() compares the values.
   template <class T>
   void expect(const Work& work, const Tensor& data, std::vector<T> expected, std::string what) {
     work.wait_on(compute());

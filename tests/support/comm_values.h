@@ -41,8 +41,8 @@ A combined(A left, A right, ReduceOp op) {
   return op == ReduceOp::kMax ? std::max(left, right) : std::min(left, right);
 }
 
-// The result by contract: reduced along T(p), in fp32 for bf16 and fp16, and rounded once. It
-// recurses over vectors, where comm counts bits.
+// Returns the result that the contract prescribes: reduced along T(p), in fp32 for bf16 and fp16,
+// and rounded once. Unlike comm, which counts bits, it recurses over vectors.
 template <class T>
 T reduced_along_tree(const std::vector<T>& contributions, ReduceOp op) {
   using Accumulator = std::conditional_t<sizeof(T) == 2, float, T>;

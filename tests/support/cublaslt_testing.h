@@ -29,7 +29,7 @@ class CublasLt : public ::testing::Test {
         cuda_, 0, ops::make_cublaslt_matmul(library_.table(), kMostWorkspace, tf32));
   }
 
-  // 1, 2, 3, ..., `skip` elements into a block.
+  // Returns a tensor of 1, 2, 3, ... that starts `skip` elements into its memory block.
   static Tensor numbers(ops::Context& ctx, const Shape& shape, DType dtype, std::int64_t skip = 0) {
     const std::int64_t elements = shape.elements();
     const Tensor block = ctx.allocate({skip + elements}, dtype);
@@ -78,7 +78,7 @@ class CublasLt : public ::testing::Test {
           run(ctx);
           succeeded = true;
         } catch (const CudaError&) {
-          run(ctx);  // a second try must ask again for what failed
+          run(ctx);  // a second try must request again what failed
           throw;
         }
       } catch (const CudaError& error) {

@@ -1,6 +1,6 @@
-// The GPU of the program `trireme_emulated`: CUDA, cuBLASLt and NCCL as the program finds them,
-// with memory, streams and kernels on the host. Work that is queued runs when something waits for
-// it, so that a wait that is missing shows.
+// The GPU of the program `trireme_emulated`: stands in for CUDA, cuBLASLt and NCCL, with memory,
+// streams and kernels on the host. Queued work runs when something waits for it, so that a missing
+// wait shows.
 #include <algorithm>
 #include <cstdlib>
 #include <fstream>
@@ -60,8 +60,8 @@ class EmulatedGpu : public testing::FakeCuda {
     FakeCuda::synchronize(stream);
     report();
   }
-  // A GPU goes on by itself. Here it does when somebody looks: another rank may wait for what this
-  // one's streams hold, while its host waits for MPI.
+  // A real GPU continues by itself. This one moves when somebody looks: another rank may wait for
+  // work on this rank's streams while this rank's host waits for MPI.
   bool done(cuda::EventHandle event) override {
     step();
     return FakeCuda::done(event);
@@ -80,11 +80,12 @@ class EmulatedGpu : public testing::FakeCuda {
     report();
   }
 
-  // Kernels take the time that they take here.
+  // The duration of a kernel is the time that it takes on the host.
   double device_seconds() override { return static_cast<double>(now_ns()) * 1e-9; }
 
   ops::CublasLt library() { return library_.table(); }
-  // Made where MPI has started; it never ends, as MPI may before.
+  // Made at the first call, when MPI has started. It is never destroyed, because MPI may end
+  // before.
   testing::FakeNccl& nccl() {
     if (nccl_ == nullptr) {
       nccl_ = new testing::FakeNccl(*this, number("TRIREME_EMULATOR_SEED", 0));
@@ -101,7 +102,8 @@ class EmulatedGpu : public testing::FakeCuda {
     enqueue(Stream({DeviceKind::kCuda, 0}, stream, this), std::move(work));
   }
 
-  // Of work on memory that was freed, and the like; not at the end, where the program just exits.
+  // Prints faults such as work on freed memory. It is not called at the end, where the program just
+  // exits.
   void report() {
     for (; reported_ < faults().size(); ++reported_) {
       report_line("emulated GPU: " + faults()[reported_]);
@@ -128,7 +130,7 @@ class EmulatedGpu : public testing::FakeCuda {
   testing::FakeCublasLt library_;
 };
 
-// The one of this process. Never ends before what was made with it.
+// Returns this process's GPU. It outlives everything that was made with it.
 std::shared_ptr<EmulatedGpu> emulated_gpu() {
   static const auto gpu = std::make_shared<EmulatedGpu>();
   return gpu;

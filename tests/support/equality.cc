@@ -13,8 +13,8 @@ namespace {
 
 constexpr std::uint64_t kSeed = 11;
 constexpr int kSteps = 10;
-// Small enough that ten steps do not magnify rounding (at 0.1 the norm behind a fresh embedding
-// does so a hundredfold), large enough that each weight moves by far more than the tolerance.
+// Small enough that ten steps do not magnify rounding (at 0.1 the norm after a fresh embedding
+// magnifies it a hundredfold), large enough that each weight moves by far more than the tolerance.
 constexpr float kSgdRate = 0.02f;
 
 parallel::StepOptions step_options(const EqualityCase& test, optim::OptimizerConfig::Kind kind) {
@@ -29,7 +29,7 @@ parallel::StepOptions step_options(const EqualityCase& test, optim::OptimizerCon
   return options;
 }
 
-// This replica's micro-batches of a step; every step has data of its own.
+// Returns this replica's micro-batches of a step. Every step has different data.
 std::vector<nn::MicroBatch> share(ops::Context& ctx, const ProcessGrid& grid,
                                   const EqualityCase& test, int step, bool training) {
   const parallel::MicroBatchShare mine =
@@ -53,8 +53,8 @@ LocalParts parts_of(const parallel::Stage& stage, Which which, double scale) {
   return parts;
 }
 
-// Stands before the reducer: sees each gradient when this rank's last contribution of the step is
-// in it, and may change it, before the reducer hears of that contribution.
+// Sits in front of the reducer. It sees each gradient when it contains this rank's last
+// contribution of the step, and may change it before the reducer learns of that contribution.
 class Interceptor : public nn::GradientListener {
  public:
   using Complete = std::function<void(const nn::Parameter&)>;

@@ -38,17 +38,17 @@ struct Observed {
   double evaluation = 0.0;     // loss sum after those steps
 };
 
-// Collective over `grid`. Trains on it as the case says.
+// Collective over `grid`. Trains on the grid according to the case.
 Observed observe(ops::Context& ctx, const ProcessGrid& grid, const EqualityCase& test);
 
-// One rank's contribution to one parameter's gradient, made wrong.
+// A change that makes one rank's contribution to one parameter's gradient wrong.
 struct Tampering {
   std::string parameter;
   float factor = 1.0f;
 };
 
-// Collective over the grid in all its functions. Computes only the first step's gradients, as often
-// as wanted.
+// All functions are collective over the grid. Computes only the first step's gradients, any number
+// of times.
 class GradientObserver {
  public:
   GradientObserver(ops::Context& ctx, const ProcessGrid& grid, const EqualityCase& test);
@@ -81,8 +81,9 @@ struct Deviation {
 std::vector<Deviation> compare(const LocalParts& reference, const LocalParts& here,
                                Communicator& world);
 
-// Gradients that are zero in exact arithmetic: a constant added to all of a query's scores changes
-// nothing, so with positions outside the attention the key bias has none.
+// Whether a parameter's gradient is zero in exact arithmetic. A constant added to all scores of a
+// query changes nothing, so the key bias has no gradient if positions do not enter the attention
+// (learned positions, unlike rotary ones).
 bool zero_in_exact_arithmetic(const std::string& name, const models::GptConfig& model);
 
 }  // namespace trireme::testing

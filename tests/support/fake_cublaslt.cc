@@ -12,7 +12,7 @@ namespace {
 
 FakeCublasLt* current = nullptr;
 
-// Where an attribute is kept, and its size.
+// Where an attribute is stored, and its size.
 struct Place {
   int attribute;
   void* to;
@@ -66,14 +66,14 @@ double gelu_slope(double x) {
          0.5 * x * (1.0 - t * t) * std::sqrt(2.0 / M_PI) * (1.0 + 3.0 * 0.044715 * x * x);
 }
 
-// The parts of an epilogue: its numbers are sums of these.
+// The parts of an epilogue. cuBLASLt's epilogue values are sums of these.
 constexpr std::uint32_t kBias = CUBLASLT_EPILOGUE_BIAS, kGelu = CUBLASLT_EPILOGUE_GELU;
 constexpr std::uint32_t kGeluSlope = 64, kAuxiliary = 128, kBiasGradient = 16;
 bool has(const FakeCublasLt::Operation& operation, std::uint32_t parts) {
   return (operation.epilogue & parts) != 0;
 }
 
-// One product, as it was told.
+// One product, as requested.
 struct Product {
   FakeCublasLt::Operation operation;
   FakeCublasLt::Layout layout_a, layout_b, layout_d;
@@ -103,7 +103,7 @@ struct Product {
              operation.auxiliary_leading >= static_cast<std::int64_t>(layout_d.rows)));
   }
 
-  // What an element becomes on its way to d.
+  // Applies the epilogue to one element (i, j) of d.
   double after(double value, std::uint64_t i, std::uint64_t j) const {
     const std::uint64_t at = i + j * static_cast<std::uint64_t>(operation.auxiliary_leading);
     if (has(operation, kBias)) value += double{read(operation.bias, operation.bias_type, i, false)};
@@ -273,7 +273,8 @@ struct FakeCublasLt::Functions {
     for (std::size_t i = 0; i < 4; ++i) {
       if (!aligned(pointers[i], query.preference.alignment[i])) return false;
     }
-    // There, or not, as the epilogue says; and what the heuristic saw stood for how it is aligned.
+    // Checks that a pointer is set exactly if the epilogue needs it, and that it is aligned like
+    // the one that the heuristic saw.
     const auto fits = [](bool needed, const void* now, const void* then) {
       if (!needed || now == nullptr) return !needed && now == nullptr;
       const auto seen = reinterpret_cast<std::uintptr_t>(then);

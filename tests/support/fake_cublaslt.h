@@ -23,7 +23,7 @@ class FakeCublasLt {
     std::int32_t transpose_a = CUBLAS_OP_N, transpose_b = CUBLAS_OP_N;
     std::uint32_t epilogue = CUBLASLT_EPILOGUE_DEFAULT;
     std::int32_t bias_type = -1;
-    void* bias = nullptr;  // or the gradient of one
+    void* bias = nullptr;  // or a bias's gradient
     std::int64_t auxiliary_leading = 0;
     void* auxiliary = nullptr;
   };
@@ -68,7 +68,7 @@ class FakeCublasLt {
   std::function<void(cudaStream_t, std::function<void()>)> enqueue;
 
  private:
-  struct Functions;  // the table's
+  struct Functions;  // those in the table
   friend struct Functions;
 
   bool fails();

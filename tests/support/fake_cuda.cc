@@ -121,7 +121,7 @@ void FakeCuda::run_until(const std::function<bool()>& reached, const std::string
     if (!others_can_move() || too_long) {
       throw CudaError(what + " waits for ever: no stream can move");
     }
-    mutex_.unlock();  // as CUDA does, which waits in no other thread's way
+    mutex_.unlock();  // like CUDA, a waiting thread does not block others
     usleep(50);
     mutex_.lock();
   }
@@ -278,7 +278,7 @@ void FakeCuda::copy(void* to, const void* from, std::size_t bytes, cuda::CopyDir
          }
          transfer(to, from, bytes);
        }});
-  if (!pinned) {  // as CUDA does with memory that it cannot reach by itself
+  if (!pinned) {  // like CUDA with memory that it cannot reach by itself, the host waits
     ++host_waits_;
     run_until([&] { return state(stream).queue.empty(); }, "copy");
   }
@@ -409,7 +409,8 @@ void FakeCuda::synchronize_event(cuda::EventHandle event) {
   run_until([&] { return marked->finished >= marked->recorded; }, "synchronize_event");
 }
 
-// Runs what has nothing left to wait for, in an order drawn from the seed where there is one.
+// Runs the operations that have nothing left to wait for, in an order drawn from the seed if there
+// is one.
 class FakeCuda::Launch {
  public:
   Launch(FakeCuda& cuda, std::shared_ptr<const Nodes> nodes)

@@ -32,26 +32,27 @@ class FakeCuda : public cuda::Runtime {
   void fail_call(std::size_t n);
   // Makes every such call fail from now on, as after an illegal access.
   void fail_all(bool fail);
-  std::size_t calls() const { return calls_; }  // that could fail, since the beginning
+  std::size_t calls() const { return calls_; }  // calls so far that could fail
 
   // Queues the work of a kernel.
   void enqueue(const Stream& stream, std::function<void()> work);
-  // The same for work that decides when it ends, like a kernel that waits for others. It is polled
-  // until it says that it has ended; streams behind it wait. `start` returns the function to poll,
-  // each time that the work is queued: once, or with every launch of a graph.
+  // The same for work that decides when it ends, like a kernel that waits for others. `start` is
+  // called each time that the work is queued: once, or at every launch of a graph. It returns the
+  // function to poll until it returns true. Later work on the stream waits until then.
   void enqueue_until(const Stream& stream, std::function<std::function<bool()>()> start);
-  void run_all();       // everything that is queued; waits for words that other threads write
-  virtual void move();  // a little of it, where a seed was given
-  void step();          // what comes next in each stream, where it can
-  // For work on device memory: records a fault where that memory was freed.
+  void run_all();       // runs all queued work; waits for words that other threads write
+  virtual void move();  // runs a little queued work if a seed was given
+  void step();          // runs the next operation of each stream that can move
+  // For work on device memory: records a fault if the memory was freed.
   void check_access(const void* address, std::size_t bytes, const char* what);
 
-  // What is alive now; queued work on memory that is freed keeps that memory alive.
+  // The number of objects that are alive now. Memory that queued work still uses counts as alive
+  // after it is freed.
   std::size_t device_blocks() const { return device_.size(); }
   std::size_t pinned_blocks() const { return pinned_.size(); }
   std::size_t streams() const { return streams_.size() - destroyed_; }
   std::size_t events() const { return events_.size(); }
-  bool captures(cuda::StreamHandle stream);  // what is queued there
+  bool captures(cuda::StreamHandle stream);  // whether work that is queued there goes to a graph
   std::size_t graphs() const { return graphs_.size(); }
   std::size_t launches() const { return launches_; }      // of graphs
   std::size_t host_waits() const { return host_waits_; }  // calls that made the host wait
@@ -97,43 +98,43 @@ class FakeCuda : public cuda::Runtime {
   std::atomic<double> clock = 0.0;
 
   int device_count = 1;
-  bool waits_for_memory = true;  // what wait_value says
-  // How long the host waits before it reports a deadlock, while only others can move a stream and
-  // do not.
+  bool waits_for_memory = true;  // the result of wait_value
+  // How long the host waits before it reports a deadlock, while only other threads or ranks can
+  // move a stream and none does.
   double deadlock_seconds = 30.0;
-  std::string uuid = "fake";  // of the machine's GPUs, which a number follows
+  std::string uuid = "fake";  // the beginning of the GPUs' unique ids; a number follows
 
  private:
-  // Operations of a graph, by their index in it.
+  // Operations of a graph, as indices into its nodes.
   using Places = std::set<std::size_t>;
   struct EventState {
-    int recorded = 0, finished = 0;  // how often
-    int capture = 0;                 // in which it was recorded last; 0: in none
-    Places marks;                    // what it stands for there
+    int recorded = 0, finished = 0;  // how many times
+    int capture = 0;                 // the number of the capture that recorded it last; 0: none
+    Places marks;                    // the operations that it stands for in that capture
     bool timed = false;
-    double seconds = 0.0;  // of the device's clock, when it was last finished
+    double seconds = 0.0;  // the device's clock when it last finished
   };
   struct Operation {
-    std::function<void()> run = nullptr;                     // or, where empty:
-    std::function<std::function<bool()>()> start = nullptr;  // makes, when queued or launched,
-    std::function<bool()> ended = nullptr;        // ask until it says so, or, where empty:
-    std::shared_ptr<EventState> event = nullptr;  // wait until it was finished so often, or:
+    std::function<void()> run = nullptr;                     // runs it; or, if empty:
+    std::function<std::function<bool()>()> start = nullptr;  // makes `ended` at each launch
+    std::function<bool()> ended = nullptr;        // polled until it returns true; or, if empty:
+    std::shared_ptr<EventState> event = nullptr;  // wait until it has finished `times` times; or:
     int times = 0;
-    const std::uint32_t* word = nullptr;  // wait until it holds so much
+    const std::uint32_t* word = nullptr;  // wait until it holds at least `value`
     std::uint32_t value = 0;
   };
   struct StreamState {
     std::deque<Operation> queue;
     bool destroyed = false;
-    bool captured = false;  // what is queued goes to the graph
-    Places last;            // that the next one there comes after
+    bool captured = false;  // queued work goes to the graph
+    Places last;            // the operations that the stream's next one follows
   };
   struct Node {
     Operation operation;
     Places after;
   };
   using Nodes = std::vector<Node>;
-  class Launch;  // a graph under way
+  class Launch;  // a running graph
   struct Capture {
     int number = 0;  // 0: nothing is captured
     std::thread::id thread;
@@ -143,7 +144,7 @@ class FakeCuda : public cuda::Runtime {
   using Memory = std::map<const std::byte*, std::vector<std::byte>>;
 
   void call(const char* name);
-  // A call that the thread that captures must not make.
+  // For a call that a capturing thread must not make.
   void call_outside_of_capture(const char* name);
   void push(cuda::StreamHandle stream, Operation operation);
   void check_joined() const;
@@ -151,8 +152,8 @@ class FakeCuda : public cuda::Runtime {
   void move_a_little();
   bool run_one(StreamState& stream);
   bool may_pass(const Operation& wait);
-  bool others_can_move() const;  // other threads or ranks, a stream of this one
-  // With the lock held, which it lets go of while only another thread can move a stream.
+  bool others_can_move() const;  // whether other threads or ranks can move a stream of this one
+  // The caller holds the lock. It is released while only another thread can move a stream.
   void run_until(const std::function<bool()>& reached, const std::string& what);
   StreamState& state(cuda::StreamHandle stream);
   static void* add(Memory& memory, std::size_t bytes);

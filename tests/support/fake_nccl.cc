@@ -21,7 +21,7 @@ using nccl::Result;
 constexpr auto kInvalidUsage = static_cast<Result>(5);
 
 FakeNccl* current = nullptr;
-int made = 0;  // so that no message left over by one reaches another
+int made = 0;  // part of the tags, so that a message of an earlier FakeNccl reaches no later one
 
 struct Id {  // what a unique id holds
   int maker;
@@ -93,7 +93,7 @@ std::shared_ptr<FakeNccl::Comm> FakeNccl::find(CommHandle handle, const char* wh
   return nullptr;
 }
 
-// Answers kInProgress so long, or is settled at once.
+// Returns kInProgress until the call has settled, or lets it settle at once.
 Result FakeNccl::begin(const std::shared_ptr<Comm>& comm, std::function<bool()> settled) {
   Result result;
   if (comm->settled) {
@@ -196,14 +196,14 @@ Result FakeNccl::abort(CommHandle handle) {
     if (!comm) return kInvalidArgument;
     if (abort_reaches_peers) comm->tell_of_abort();
     comm->cancel();
-    comm->settled = nullptr;  // what it holds refers to the communicator
+    comm->settled = nullptr;  // it refers to the communicator
     comm->aborted = true;
     std::erase_if(registered_, [&](const auto& e) { return e.second.comm == handle; });
     comms_.erase(handle);
     ++aborted_;
   }
   cuda_.step();  // kernels end by themselves: nothing reaches a peer from now on
-  // As the real one does, however long it takes.
+  // Waits for graphs, however long it takes, like the real NCCL.
   while (is_in_graph(*comm)) {
     cuda_.step();
     usleep(100);
@@ -239,7 +239,7 @@ Result FakeNccl::group_end() {
   return launch(comm, operation);
 }
 
-// Whether the hosts that the operation needs have come.
+// Returns a function that says whether all hosts that the operation needs have entered it.
 std::function<bool()> FakeNccl::connected(const std::shared_ptr<Comm>& comm,
                                           const Operation& operation) {
   const auto at_once = [] { return true; };
@@ -261,7 +261,7 @@ std::function<bool()> FakeNccl::connected(const std::shared_ptr<Comm>& comm,
   };
 }
 
-// On the stream when it has settled.
+// Queues the operation on its stream once the call has settled.
 Result FakeNccl::launch(const std::shared_ptr<Comm>& comm, std::shared_ptr<Operation> operation) {
   std::erase_if(operations_, [](const auto& known) { return known.expired(); });
   operations_.push_back(operation);
@@ -270,7 +270,7 @@ Result FakeNccl::launch(const std::shared_ptr<Comm>& comm, std::shared_ptr<Opera
         if (!connected()) return false;
         operation->in_graph = cuda_.captures(operation->stream);
         const auto start = [operation] {
-          const auto running = std::make_shared<Operation>(*operation);  // of a graph, many times
+          const auto running = std::make_shared<Operation>(*operation);  // a graph may start many
           ++running->comm->running;
           return [running] { return running->ended(); };
         };

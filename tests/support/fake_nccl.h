@@ -1,8 +1,8 @@
-// A NCCL for tests without a GPU; its ranks are those of MPI. It carries out an operation over MPI
-// when the stream of a scripted CUDA reaches it, so the operation ends when all its ranks have
-// come; until then the stream stands still. Calls return kInProgress for a while drawn from a seed,
-// and what they queue is on the stream only after that. Sends and receives that are not in one
-// group wait for each other. It records uses that the real NCCL leaves undefined.
+// A NCCL for tests without a GPU. Its ranks are those of MPI. When the stream of a scripted CUDA
+// reaches an operation, the operation runs over MPI. It ends when all its ranks have reached it;
+// until then the stream stands still. Calls return kInProgress for a while drawn from a seed, and
+// only then is their operation on the stream. Sends and receives that are not in one group wait for
+// each other. It records uses that the real NCCL leaves undefined.
 #pragma once
 
 #include <atomic>
@@ -46,10 +46,10 @@ class FakeNccl : public nccl::Library {
   std::size_t memory() const;                       // blocks of allocate()
   std::vector<std::string> faults() const;
 
-  bool found = true;  // on this machine
+  bool found = true;  // this machine has NCCL
   int reported_version = 22809;
   bool windows = true;                              // this version has them
-  bool peers_are_mapped = true;                     // else a window is none
+  bool peers_are_mapped = true;                     // false: registration gives no window
   std::size_t memory_limit = std::size_t{1} << 30;  // of allocate(), bytes
   // If true, the first operation between ranks settles only when the hosts of all of them have
   // entered it, as when they have to connect first.
@@ -96,7 +96,7 @@ class FakeNccl : public nccl::Library {
 
  private:
   struct Comm;
-  struct Operation;  // on a stream
+  struct Operation;  // an operation on a stream
   void put_in_order(const Comm& comm, std::vector<const std::byte*>& sources) const;
   struct Registered {
     Registration kind;
@@ -106,7 +106,7 @@ class FakeNccl : public nccl::Library {
   };
 
   std::shared_ptr<Comm> find(CommHandle handle, const char* what);
-  bool scripted(Result& result);  // whether this call is to fail
+  bool scripted(Result& result);  // whether this call shall fail
   Result add(CommHandle comm, cuda::StreamHandle stream, const char* what,
              std::function<void(Operation&)> fill);
   Result launch(const std::shared_ptr<Comm>& comm, std::shared_ptr<Operation> operation);
@@ -114,20 +114,20 @@ class FakeNccl : public nccl::Library {
   std::function<bool()> connected(const std::shared_ptr<Comm>& comm, const Operation& operation);
   void check_idle(const std::byte* data, std::size_t bytes, const char* what);
   void write_down(const std::string& fault);
-  bool is_in_graph(const Comm& comm);  // one that is not ended, or whose last launch is not over
+  bool is_in_graph(const Comm& comm);  // the graph exists, or its last launch is still running
 
   FakeCuda& cuda_;
   MPI_Comm channel_ = MPI_COMM_NULL, meetings_ = MPI_COMM_NULL;
-  mutable std::mutex mutex_;  // guards all but the operations
+  mutable std::mutex mutex_;  // guards everything except the operations
   std::mt19937_64 random_;
   std::map<CommHandle, std::shared_ptr<Comm>> comms_;
-  std::shared_ptr<Operation> group_;  // being put together
+  std::shared_ptr<Operation> group_;  // the open group
   std::shared_ptr<Comm> group_comm_;
   bool grouping_ = false;
   int ids_ = 0;
   std::vector<std::weak_ptr<Operation>> operations_;
   std::map<void*, Registered> registered_;
-  std::uintptr_t registrations_ = 0;  // so far
+  std::uintptr_t registrations_ = 0;  // number so far
   std::map<const std::byte*, std::size_t> memory_;
   cuda::StreamHandle memory_stream_ = nullptr;  // while there is memory
   std::size_t calls_ = 0, fails_at_ = 0, destroyed_ = 0;
@@ -138,7 +138,8 @@ class FakeNccl : public nccl::Library {
   std::vector<std::string> faults_;
 };
 
-// The last one made, not owned: what nccl::load_library gives with fake_nccl_library.cc.
+// Returns the FakeNccl that was made last, not owned. nccl::load_library of fake_nccl_library.cc
+// returns it.
 FakeNccl* current_fake_nccl();
 
 }  // namespace trireme::testing

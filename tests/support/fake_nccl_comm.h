@@ -1,4 +1,4 @@
-// What the scripted NCCL holds: communicators, and operations on streams.
+// The objects of the scripted NCCL: communicators, and operations on streams.
 #pragma once
 
 #include <algorithm>
@@ -17,30 +17,30 @@
 namespace trireme::testing {
 
 inline constexpr auto kInvalidArgument = static_cast<nccl::Result>(4);
-inline constexpr int kAbortTag = 1 << 18;  // added to a communicator's own
+inline constexpr int kAbortTag = 1 << 18;  // added to a communicator's tag
 
 inline bool overlap(const std::byte* a, std::size_t a_bytes, const std::byte* b,
                     std::size_t b_bytes) {
   return a < b + b_bytes && b < a + a_bytes;
 }
 
-// Ranks find each other as they do in NCCL: each tells the maker of the id, who tells all.
+// Ranks find each other as they do in NCCL: each reports to the maker of the id, which tells all.
 struct FakeNccl::Comm {
   MPI_Comm channel = MPI_COMM_NULL;
   int tag = 0, ranks = 1, rank = 0, maker = 0;
   static constexpr int kNowhere = -1;
-  std::vector<int> places;               // ranks of the channel, by rank, once they have met
+  std::vector<int> places;               // by rank: its rank in the channel, once they have met
   std::vector<std::array<int, 2>> told;  // (rank, place), at the maker
   std::array<int, 2> own = {};
   std::vector<MPI_Request> requests;
   int phase = 0;
 
   std::function<bool()> settled;  // empty: nothing is in progress
-  int polls = 0;                  // that are still answered with kInProgress
+  int polls = 0;                  // how many more polls get kInProgress
   Result fails_with = Result::kSuccess;
   bool finalized = false;
   std::atomic<bool> aborted = false;
-  bool connected = false;        // all ranks
+  bool connected = false;        // with all ranks
   std::set<int> linked;          // ranks that send to this one or receive from it
   std::atomic<int> running = 0;  // operations on streams
 
@@ -98,7 +98,7 @@ struct FakeNccl::Comm {
     MPI_Iprobe(MPI_ANY_SOURCE, tag + kAbortTag, channel, &found, MPI_STATUS_IGNORE);
     return found != 0;
   }
-  // Where it is given up.
+  // Drops the requests of a meeting that is given up.
   void cancel() {
     for (std::size_t i = 0; i < requests.size(); ++i) {
       give_up(requests[i], phase == 1 && (rank == 0 || i == 1));
@@ -107,7 +107,7 @@ struct FakeNccl::Comm {
   }
 };
 
-// Messages that travel together, and what is done when all have come.
+// Messages that are in flight together, and a function to call when all have arrived.
 struct FakeNccl::Operation {
   struct Message {
     std::byte* data;
@@ -122,14 +122,14 @@ struct FakeNccl::Operation {
   std::shared_ptr<Comm> comm;
   cuda::StreamHandle stream;
   std::vector<Message> messages;
-  std::vector<std::pair<const void*, std::size_t>> memory;  // that it uses
+  std::vector<std::pair<const void*, std::size_t>> memory;  // what it uses: address and bytes
   std::vector<std::vector<std::byte>> received;             // by rank, for a collective
   std::function<void(Operation&)> start, finish;
   std::vector<MPI_Request> requests;
   bool started = false;
   bool point_to_point = false;
   bool in_graph = false;
-  // One for all that a graph starts of it.
+  // Shared by all copies that the launches of a graph make.
   std::shared_ptr<std::atomic<bool>> over = std::make_shared<std::atomic<bool>>(false);
 
   bool uses(const std::byte* data, std::size_t bytes) const {
@@ -140,7 +140,7 @@ struct FakeNccl::Operation {
   void check() {
     for (const auto& [data, bytes] : memory) cuda.check_access(data, bytes, "NCCL's use");
   }
-  // Everybody's `bytes` at `data`, by rank, when it has come.
+  // All-gathers the `bytes` at `data` into `received`, by rank.
   void bring_all(const void* data, std::size_t bytes) {
     received.resize(static_cast<std::size_t>(comm->ranks));
     for (int rank = 0; rank < comm->ranks; ++rank) {
@@ -161,14 +161,14 @@ struct FakeNccl::Operation {
       const Message& message = messages[i];
       const int place = comm->places[static_cast<std::size_t>(message.peer)];
       const int bytes = static_cast<int>(message.bytes);
-      if (message.sends) {  // until the other has come for it
+      if (message.sends) {  // synchronous: ends only when the peer receives it
         MPI_Issend(message.data, bytes, MPI_BYTE, place, comm->tag, comm->channel, &requests[i]);
       } else {
         MPI_Irecv(message.data, bytes, MPI_BYTE, place, comm->tag, comm->channel, &requests[i]);
       }
     }
   }
-  // What the stream asks.
+  // The stream polls this.
   bool ended() {
     *over = advance();
     return *over;

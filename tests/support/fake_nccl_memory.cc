@@ -35,7 +35,7 @@ Result FakeNccl::allocate(void*& memory, std::size_t bytes) {
   return Result::kSuccess;
 }
 
-// Nothing that uses it may be on a stream or registered.
+// Records a fault if the memory is registered, or if an operation on a stream uses it.
 void FakeNccl::check_idle(const std::byte* data, std::size_t bytes, const char* what) {
   for (const auto& known : operations_) {
     const auto operation = known.lock();

@@ -1,5 +1,5 @@
-// A stand-in for the driver's libnvidia-ml.so.1: two GPUs, the second of which has every fault and
-// does not answer to all questions.
+// A stand-in for the driver's libnvidia-ml.so.1 with two GPUs. The second GPU has every fault and
+// does not answer all queries.
 #include <cstdio>
 #include <cstring>
 
@@ -32,7 +32,7 @@ int nvmlDeviceGetCount_v2(unsigned* count) {
   return 0;
 }
 int nvmlDeviceGetHandleByIndex_v2(unsigned index, void** gpu) {
-  if (index > 1) return 6;  // not found: it fell off the bus
+  if (index > 1) return 6;  // not found, as when a GPU fell off the bus
   *gpu = index == 0 ? &first : &second;
   return 0;
 }

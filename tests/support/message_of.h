@@ -1,4 +1,4 @@
-// The message of the error with which a call is refused.
+// Returns the message of the error that a call throws, or "no error".
 #pragma once
 
 #include <functional>

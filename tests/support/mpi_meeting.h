@@ -17,7 +17,7 @@ inline void give_up(MPI_Request& request, bool receives) {
 // Two ranks must create their meetings with the same tag in the same order.
 class Meeting {
  public:
-  // Says that this rank has come. `places` are the other ranks in `channel`.
+  // Reports that this rank has arrived. `places` are the other ranks in `channel`.
   Meeting(MPI_Comm channel, int tag, const std::vector<int>& places) {
     for (const int place : places) {
       MPI_Isend(nullptr, 0, MPI_BYTE, place, tag, channel, &requests_.emplace_back());

@@ -13,15 +13,15 @@
 namespace trireme::testing {
 namespace {
 
-Runtime* the_runtime = nullptr;  // gtest gives tests no other way to reach it
+Runtime* the_runtime = nullptr;  // global, because gtest offers tests no other way to reach it
 
-// Rank 0 reports as gtest does; the others name their failures.
+// Rank 0 reports as gtest does. The other ranks only print their failures.
 class RankListener final : public ::testing::EmptyTestEventListener {
  public:
   void OnTestStart(const ::testing::TestInfo& test) override {
     test_ = fmt::format("{}.{}", test.test_suite_name(), test.name());
   }
-  // gtest holds its lock here: nothing may be asked of it.
+  // gtest holds its lock here, so this must not call gtest.
   void OnTestPartResult(const ::testing::TestPartResult& result) override {
     if (!result.failed()) return;
     const char* file = result.file_name() == nullptr ? "" : result.file_name();
@@ -33,7 +33,7 @@ class RankListener final : public ::testing::EmptyTestEventListener {
   std::string test_;
 };
 
-// Leaves everything to MPI's own algorithms.
+// Returns a table that uses MPI's own algorithms for everything.
 AlgorithmTable library_table() {
   std::vector<AlgorithmTable::Rule> rules;
   for (const Collective collective : kCollectives) {
@@ -48,7 +48,7 @@ ExitStatus run_tests() {
     delete listeners.Release(listeners.default_result_printer());
     listeners.Append(new RankListener);
   }
-  // A test that fails on one rank alone may leave the others waiting.
+  // A test that fails on only one rank may leave the others waiting.
   runtime().set_timeout(60.0);
   return static_cast<ExitStatus>(RUN_ALL_TESTS());
 }

@@ -1,4 +1,4 @@
-// A rank with a GPU and a NCCL that are scripted, for the tests of communicators over NCCL.
+// A rank with a scripted GPU and a scripted NCCL, for the tests of communicators over NCCL.
 #pragma once
 
 #include <algorithm>
@@ -42,7 +42,7 @@ class Machine {
   }
   ~Machine() {
     engine_.stop();
-    allocator_.reset();  // it keeps events
+    allocator_.reset();  // it holds events
     session_.reset();
     EXPECT_TRUE(cuda_->faults().empty()) << cuda_->faults().front();
     EXPECT_TRUE(nccl_.faults().empty()) << nccl_.faults().front();
@@ -50,7 +50,7 @@ class Machine {
     EXPECT_EQ(nccl_.memory(), 0u);
     EXPECT_EQ(cuda_->events(), 0u);
     EXPECT_EQ(cuda_->streams(), 1u);
-    // All ranks are done with each other's NCCL.
+    // After this no rank uses another rank's NCCL any more.
     runtime().world().barrier().wait_host();
   }
 
@@ -64,7 +64,7 @@ class Machine {
   }
   const Stream& stream() const { return stream_->get(); }
 
-  // On the GPU, written there by a kernel that has not run yet.
+  // Returns memory on the GPU. A queued kernel, which has not run yet, will write the values.
   template <class T>
   Tensor on_device(const std::vector<T>& values) {
     const auto n = static_cast<std::int64_t>(values.size());
@@ -73,7 +73,7 @@ class Machine {
     cuda_->enqueue(stream(), [values, to = tensor.address<T>()] { std::ranges::copy(values, to); });
     return tensor;
   }
-  // Ones, in memory that the communicators carry best.
+  // Returns a tensor of ones in the memory that is best for the communicators.
   Tensor carried(const std::vector<Communicator*>& carriers, std::int64_t n) {
     const Tensor tensor =
         allocate_carried(carriers, *allocator_, stream(), {n}, DType::kF32, MemoryUse::kGradients);

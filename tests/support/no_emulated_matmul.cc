@@ -1,4 +1,4 @@
-// In a build without the headers of cuBLASLt.
+// Used in a build without the headers of cuBLASLt.
 #include "support/ops_device.h"
 
 namespace trireme::testing {

@@ -6,14 +6,14 @@
 
 namespace trireme::testing {
 
-// Fails, and ends the test program as skipped (77), where there is no such device.
+// Ends the test program as skipped (status 77) if there is no such device.
 ops::Context make_test_context();
 
 // Returns the emulated GPU's matrix products: a cuBLASLt that multiplies on the host. Returns null
 // in a build without CUDA.
 std::shared_ptr<ops::MatmulEngine> make_emulated_matmul();
 
-// Copy all bytes of a tensor from and to host memory. They wait for the context's stream.
+// Copies all bytes of a tensor from or to host memory, and waits for the context's stream.
 void upload(ops::Context& ctx, const void* from, const Tensor& to);
 void download(const Tensor& from, void* to);
 

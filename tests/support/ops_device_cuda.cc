@@ -22,7 +22,7 @@ ops::Context make_context() {
   return ops::make_cuda_context(runtime, 0);
 }
 
-// One for all tests, so that memory is asked for once.
+// Returns the one context of all tests, so that memory is allocated only once.
 const ops::Context& gpu() {
   static const ops::Context only = make_context();
   return only;

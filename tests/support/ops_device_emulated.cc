@@ -8,8 +8,8 @@
 namespace trireme::testing {
 namespace {
 
-// Every block exactly as long as asked for and returned at once, so that the address sanitizer sees
-// what reaches beyond it or comes too late.
+// Makes every block exactly as long as requested and frees it at once, so that the address
+// sanitizer sees accesses beyond it or after its end.
 class ExactAllocator : public Allocator {
  public:
   Buffer allocate(std::size_t bytes, MemoryUse, const Stream&) override {
@@ -17,7 +17,7 @@ class ExactAllocator : public Allocator {
     if (posix_memalign(&block, 64, bytes == 0 ? 1 : bytes) != 0) {
       throw OutOfMemoryError("no host memory for the emulated device");
     }
-    std::memset(block, 0xff, bytes);  // NaN: what an operation reads before it wrote it
+    std::memset(block, 0xff, bytes);  // NaN, to show reads of memory that was not written
     return {static_cast<std::byte*>(block), [](std::byte* returned) { std::free(returned); }};
   }
   Buffer adopt(Buffer memory, std::size_t, MemoryUse) override { return memory; }
@@ -27,8 +27,8 @@ class ExactAllocator : public Allocator {
 
 }  // namespace
 
-// TRIREME_EMULATOR_SEED in the environment: the order of threads and blocks, 0 as they are
-// numbered.
+// The environment variable TRIREME_EMULATOR_SEED determines the order of threads and blocks. 0, the
+// default: in the order of their numbers.
 ops::Context make_test_context() {
   const char* seed = std::getenv("TRIREME_EMULATOR_SEED");
   emulator::set_order(seed == nullptr ? 0 : std::strtoull(seed, nullptr, 10));

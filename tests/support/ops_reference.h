@@ -1,4 +1,4 @@
-// Reference operations in double precision, straight from their definitions.
+// Reference operations in double precision, written directly from their definitions.
 #pragma once
 
 #include "trireme/ops/attention.h"

@@ -148,10 +148,10 @@ double inner_product(const Values& a, const Values& b) {
   return sum;
 }
 
-// In bf16 an output is rounded to 8 bits, which alone is 0.004 at most; "_weight" gradients are
-// fp32 sums of products of bf16 values, exact but for the order. Attention reads back its bf16
-// output in the backward, so its gradients carry that rounding too. fp16 has 3 bits more, so it is
-// allowed an eighth wherever rounding to the type is what bf16's figure stands for.
+// In bf16 an output is rounded to 8 bits, which alone gives an error of up to 0.004. "_weight"
+// gradients are fp32 sums of products of bf16 values, exact except for the order. Attention reads
+// its bf16 output in the backward, so its gradients contain that rounding too. fp16 has 3 bits
+// more, so its tolerance is an eighth of bf16's wherever that is due to rounding to the type.
 double tolerance(const std::string& op, DType dtype) {
   struct Pair {
     double fp32, bf16;

@@ -38,8 +38,8 @@ double relative_error(const Values& a, const Values& b);
 Values finite_differences(const std::function<double(const Values&)>& loss, Values x);
 double inner_product(const Values& a, const Values& b);
 
-// How far an operation may be from the reference in double, by relative_error. All tests use this
-// one table.
+// The largest relative_error that an operation may have against the reference in double. All tests
+// use this one table.
 double tolerance(const std::string& op, DType dtype);
 
 // The bytes of a tensor, to compare bit by bit.

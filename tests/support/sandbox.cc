@@ -18,7 +18,7 @@ namespace {
 
 constexpr rlim_t kMostFileBytes = rlim_t{256} << 20;
 
-// What a process writes there stays in memory until it is read.
+// Collects what a process writes, in memory, until it is read.
 class Capture {
  public:
   Capture() : descriptor_(::memfd_create("output", MFD_CLOEXEC)) {
@@ -88,7 +88,7 @@ SandboxResult run_in_sandbox(const std::function<int()>& body, int seconds) {
     ::nanosleep(&pause, nullptr);
     if (pause.tv_nsec < 5'000'000) pause.tv_nsec *= 2;
   }
-  ::kill(-child, SIGKILL);  // what it may have left
+  ::kill(-child, SIGKILL);  // ends processes that it may have left
   result.status = WIFEXITED(state) ? WEXITSTATUS(state) : 128 + WTERMSIG(state);
   result.timed_out = result.timed_out || (WIFSIGNALED(state) && WTERMSIG(state) == SIGXCPU);
   result.out = out.text();

@@ -1,4 +1,4 @@
-// Runs a function in its own process, where it may crash, hang or ask for too much.
+// Runs a function in a process of its own, where it may crash, hang or use too much.
 #pragma once
 
 #include <functional>
@@ -9,7 +9,7 @@ namespace trireme::testing {
 struct SandboxResult {
   int status = 0;          // exit status of the process; 128 + N: ended by signal N
   bool timed_out = false;  // killed for using too much time
-  std::string out, err;    // what it wrote
+  std::string out, err;    // standard output and standard error
 };
 
 // Runs `body` in a fork of this process and returns the outcome; the result of `body` is the

@@ -1,5 +1,5 @@
-// Preloaded into a program: a disk that takes its time. On rank 0 each fsync of a checkpoint that
-// is being written (*.partial) takes $SLOW_DISK_SECONDS longer.
+// Preloaded into a program, it simulates a slow disk. On rank 0 each fsync of a checkpoint that is
+// being written (*.partial) takes $SLOW_DISK_SECONDS longer.
 #include <cstdio>
 #include <cstdlib>
 #include <string_view>
@@ -9,7 +9,7 @@
 
 namespace {
 
-// That is being written: RUN/checkpoints/step-00000001.h5.7.partial.
+// Whether this is a checkpoint that is being written: RUN/checkpoints/step-00000001.h5.7.partial.
 bool is_checkpoint(std::string_view path) {
   return path.find("/checkpoints/step-") != std::string_view::npos && path.ends_with(".partial");
 }

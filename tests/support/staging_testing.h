@@ -1,5 +1,5 @@
-// Staging of a device's tensors without MPI: a function of the test does the host's part. It runs
-// on a scripted runtime, whose streams move late or at random and whose calls fail.
+// Staging of a device's tensors without MPI: a function of the test does the host's part. It uses a
+// scripted runtime, whose streams move late or at random and whose calls may fail.
 #pragma once
 
 #include <algorithm>
@@ -37,7 +37,7 @@ class DeviceStagingTest : public ::testing::Test {
     staging_ = std::make_shared<DeviceStaging>(fake_, 0, options);
     engine_ = std::make_unique<ProgressEngine>(recorder_);
   }
-  // Nothing is left, whatever has happened; streams go on.
+  // Checks that nothing is left, whatever has happened, and that streams can continue.
   void end() {
     engine_.reset();
     fake_->run_all();
@@ -54,7 +54,7 @@ class DeviceStagingTest : public ::testing::Test {
   }
   const Stream& compute() const { return compute_->get(); }
 
-  // Device memory that a kernel fills.
+  // Returns device memory that a queued kernel fills.
   Tensor produced(std::int32_t value) {
     const Tensor data = empty();
     auto* elements = data.address<std::int32_t>();
@@ -64,7 +64,7 @@ class DeviceStagingTest : public ::testing::Test {
   Tensor empty() {
     return Tensor::allocate(*memory_, compute(), {kElements}, DType::kI32, MemoryUse::kActivations);
   }
-  // A kernel that checks the memory.
+  // Queues a kernel that checks the memory.
   void consume(const Tensor& data, std::int32_t expected) {
     const auto* elements = data.address<std::int32_t>();
     fake_->enqueue(compute(), [=, this] {
@@ -110,7 +110,7 @@ class DeviceStagingTest : public ::testing::Test {
   std::shared_ptr<Allocator> memory_;
   std::shared_ptr<DeviceStaging> staging_;
   std::unique_ptr<ProgressEngine> engine_;
-  int wrong_ = 0, consumed_ = 0;  // by kernels, under the fake's lock
+  int wrong_ = 0, consumed_ = 0;  // written by kernels, under the fake's lock
 };
 
 }  // namespace trireme::testing

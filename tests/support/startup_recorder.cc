@@ -1,6 +1,6 @@
-// Preloaded into a program: writes what its process opens, and how many messages it sends, into
-// $STARTUP_RECORD/RANK. Lines: "open PATH", "hdf5 PATH" (a file opened through HDF5), and at the
-// process's end "sends N" and "collectives N".
+// Preloaded into a program, it writes the files that the process opens and the number of messages
+// that it sends to $STARTUP_RECORD/RANK. Lines: "open PATH", "hdf5 PATH" (a file opened through
+// HDF5), and at the process's end "sends N" and "collectives N".
 #include <atomic>
 #include <cstdarg>
 #include <cstdint>

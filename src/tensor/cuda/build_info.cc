@@ -1,4 +1,4 @@
-// What was built in, and which of the libraries that are opened later are here.
+// Reports what was built in, and which of the libraries that are opened later are installed.
 #include <fmt/format.h>
 
 #include "trireme/base/dynamic_library.h"
@@ -11,7 +11,7 @@ int major_of(const std::string& version) {
   return std::stoi(version);
 }
 
-// `version` is that of the headers; empty where the build does without the library.
+// `version` is that of the headers. It is empty in a build without the library.
 template <class Version>
 void look(std::vector<LibraryInfo>& found, const char* name, const char* file, int soname,
           const std::string& version, Version version_of) {
@@ -24,7 +24,7 @@ void look(std::vector<LibraryInfo>& found, const char* name, const char* file, i
   found.push_back({name, version_of(library), library.path()});
 }
 
-// 130100 as 13.1.0.
+// Writes 130100 as 13.1.0.
 std::string dotted(std::size_t number) {
   return fmt::format("{}.{}.{}", number / 10000, number % 10000 / 100, number % 100);
 }

@@ -10,7 +10,7 @@
 
 namespace trireme::cuda {
 
-// The arena of the work, and the stream that its memory comes on while others are captured.
+// The arena of the work, and the stream on which its memory is allocated during a capture.
 class CapturedWork::Memory {
  public:
   Memory(const std::shared_ptr<Runtime>& runtime, const Stream& stream,
@@ -25,7 +25,7 @@ class CapturedWork::Memory {
   Memory(const Memory&) = delete;
   Memory& operator=(const Memory&) = delete;
 
-  // While it lives, what is allocated is the work's.
+  // While it lives, all allocations come from the work's arena.
   class Open {
    public:
     Open(Memory& memory, bool captures) : memory_(memory) {
@@ -44,7 +44,7 @@ class CapturedWork::Memory {
   };
 
   void settle() { allocator_->settle(*arena_); }
-  // Work on `stream` from now on comes after the memory that was had while it was captured.
+  // Work on `stream` from now on comes after the allocations that were made during the capture.
   void make_wait(const Stream& stream) {
     setup_done_.record(setup_.get());
     setup_done_.make_wait(stream);
@@ -57,7 +57,7 @@ class CapturedWork::Memory {
   Event setup_done_;
 };
 
-// The graph, which another thread may end.
+// The graph. Another thread may end it.
 class CapturedWork::Graph {
  public:
   explicit Graph(std::shared_ptr<Runtime> runtime) : runtime_(std::move(runtime)) {}
@@ -97,7 +97,7 @@ CapturedWork::~CapturedWork() {
   if (std::uncaught_exceptions() == 0) {
     try {
       stream_.synchronize();
-    } catch (const Error&) {  // the next call tells it
+    } catch (const Error&) {  // the next call throws it again
     }
   }
   graph_->end();
@@ -134,7 +134,7 @@ void CapturedWork::capture(const std::function<void()>& queue_work) {
   memory_->make_wait(stream_);
 }
 
-// After a fault, which is told: these two may fail for the same reason.
+// Cleans up after a fault, which is reported. Both steps may fail for the same reason.
 void CapturedWork::abandon() noexcept {
   try {
     runtime_->destroy_graph(runtime_->end_capture(stream_.native()).handle);

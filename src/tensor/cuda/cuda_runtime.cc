@@ -24,7 +24,7 @@ cudaEvent_t event_of(EventHandle handle) {
 }
 
 [[noreturn]] void fail(cudaError_t status, const char* call) {
-  cudaGetLastError();  // told here; one that the device is done for comes back by itself
+  cudaGetLastError();  // clears the error, since it is reported here; a fatal one comes back
   throw CudaError(
       fmt::format("{}: {} ({})", call, cudaGetErrorString(status), cudaGetErrorName(status)));
 }
@@ -36,7 +36,7 @@ void check(cudaError_t status, const char* call) {
 
 #define TRIREME_CUDA(call, ...) check(call(__VA_ARGS__), #call)
 
-// The thread's device for a while.
+// Sets the thread's device, and restores the earlier one in the destructor.
 class OnDevice {
  public:
   explicit OnDevice(int device) {
@@ -56,7 +56,7 @@ class OnDevice {
   bool changed_ = false;
 };
 
-// Lets this thread do for a while what it must not do while it captures, on another stream.
+// While it lives, a capturing thread may make calls that are forbidden during a capture.
 class AlsoWhileCapturing {
  public:
   AlsoWhileCapturing() { cudaThreadExchangeStreamCaptureMode(&mode_); }
@@ -195,8 +195,8 @@ class CudaRuntime : public Runtime {
     TRIREME_CUDA(cudaStreamWaitEvent, stream_of(stream), event_of(event), 0u);
   }
 
-  // The driver's: CUDA's runtime has no such call. Memory of cudaHostAlloc has one address for the
-  // host and the device.
+  // Calls the driver, because CUDA's runtime has no such call. Memory of cudaHostAlloc has the same
+  // address for the host and the device.
   bool wait_value(StreamHandle stream, const std::uint32_t* word, std::uint32_t value) override {
     const WaitValue* function = wait_value_function();
     if (function == nullptr) return false;
@@ -249,7 +249,8 @@ class CudaRuntime : public Runtime {
     TRIREME_CUDA(cudaEventSynchronize, event_of(event));
   }
 
-  // Other threads go on as they are: only what this one must not do now is refused.
+  // Thread-local mode: forbidden calls fail only in this thread, and other threads are not
+  // affected.
   void begin_capture(StreamHandle stream) override {
     TRIREME_CUDA(cudaStreamBeginCapture, stream_of(stream), cudaStreamCaptureModeThreadLocal);
   }
@@ -262,7 +263,7 @@ class CudaRuntime : public Runtime {
     Graph graph;
     TRIREME_CUDA(cudaGraphGetNodes, captured, nullptr, &graph.operations);
     cudaGraphExec_t made = nullptr;
-    // Communication keeps the priority of its stream.
+    // With this flag, communication keeps the priority of its stream.
     TRIREME_CUDA(cudaGraphInstantiate, &made, captured, cudaGraphInstantiateFlagUseNodePriority);
     graph.handle = made;
     return graph;

@@ -1,4 +1,4 @@
-// Memory of a device, and pinned memory of the host, for the caching allocator.
+// The sources of device memory and of pinned host memory for the caching allocator.
 #include <algorithm>
 
 #include <fmt/format.h>
@@ -11,7 +11,7 @@
 namespace trireme::cuda {
 namespace {
 
-// Events of one device that are used again and again.
+// A pool of reusable events of one device.
 class EventPool {
  public:
   EventPool(std::shared_ptr<Runtime> runtime, int device)
@@ -22,8 +22,8 @@ class EventPool {
   EventPool(const EventPool&) = delete;
   EventPool& operator=(const EventPool&) = delete;
 
-  // Marks what is queued on the stream by now. What waits for an event keeps to the mark that it
-  // found, so the event may be used again at once.
+  // Marks the work that is queued on the stream now. A wait for an event keeps the mark that it
+  // found, so the event may be recorded again at once.
   EventHandle record(StreamHandle stream) {
     EventHandle event = nullptr;
     if (idle_.empty()) {
@@ -54,7 +54,7 @@ class EventPool {
   std::vector<EventHandle> idle_;
 };
 
-// What device memory and pinned memory have in common.
+// The common base of device memory and pinned memory.
 class CudaSource : public MemorySource {
  public:
   CudaSource(std::shared_ptr<Runtime> runtime, int device)
@@ -73,7 +73,7 @@ class CudaSource : public MemorySource {
   void forget_uses(Block& block) noexcept override { events_.put_all(block.pending); }
 
  protected:
-  // Where a mark cannot be set: a stream that fails too holds work that will never run.
+  // Used if a mark cannot be set. If the stream fails too, its work will never run.
   void wait_for(StreamHandle stream) noexcept {
     try {
       runtime_->synchronize(stream);
@@ -132,8 +132,8 @@ class DeviceMemory : public CudaSource {
     }
   }
 
-  // The marks stay with the block until all waits are queued: after a failure halfway it may go to
-  // another stream.
+  // The marks stay with the block until all waits are queued, because after a failure halfway the
+  // block may go to another stream.
   bool make_ready(Block& block, const Stream& stream) override {
     if (block.home != stream.native()) {
       block.pending.reserve(block.pending.size() + 1);
@@ -160,7 +160,7 @@ class PinnedMemory : public CudaSource {
     return block;
   }
 
-  // The host writes to the block as soon as it has it.
+  // The host may write to the block at once, so all marks must be done.
   bool make_ready(Block& block, const Stream&) override {
     const auto done = [&](EventHandle event) { return runtime_->done(event); };
     if (!std::all_of(block.pending.begin(), block.pending.end(), done)) return false;

@@ -1,4 +1,5 @@
-// The functions are declared here, as NVML's manual gives them: its header is not in every toolkit.
+// NVML's functions are declared here according to its manual, because not every toolkit has its
+// header.
 #include "trireme/tensor/nvml.h"
 
 #include <algorithm>
@@ -25,14 +26,14 @@ constexpr unsigned kMostLinks = 18;                // NVML_NVLINK_MAX_LINKS
 constexpr unsigned long long kHeat = 0x20 | 0x40;  // thermal slowdown, by software and hardware
 constexpr unsigned long long kPower = 0x80;        // power brake
 
-// One function of the library; where it is missing or fails, there is no answer.
+// Calls a function of the library. Returns false if it is missing or fails.
 template <class... Arguments>
 bool ask(const DynamicLibrary& library, const char* function, Arguments... arguments) {
   auto* call = library.function<Status(Arguments...)>(function);
   return call != nullptr && call(arguments...) == 0;
 }
 
-// NVML writes eight digits of the PCI domain, sysfs four.
+// NVML writes the PCI domain with eight digits, sysfs with four.
 std::string sysfs_bus_id(std::string bus_id) {
   if (bus_id.find(':') == 8) bus_id.erase(0, 4);
   std::transform(bus_id.begin(), bus_id.end(), bus_id.begin(),

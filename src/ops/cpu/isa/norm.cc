@@ -4,7 +4,8 @@
 namespace trireme::ops::cpu::TRIREME_ISA {
 namespace {
 
-// Two passes over a row that is in the cache: the variance of x - mean does not cancel.
+// Makes two passes over a row, which stays in the cache, so that the variance does not suffer from
+// cancellation.
 void layer_norm(const float* x, const float* weight, const float* bias, float epsilon, float* y,
                 float* mean, float* rstd, std::int64_t n) {
   const float inverse = 1.0f / static_cast<float>(n);

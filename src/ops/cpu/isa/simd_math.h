@@ -86,7 +86,7 @@ TRIREME_INLINE std::uint16_t fp32_to_bf16(float x) {
   return static_cast<std::uint16_t>(nan ? quiet : rounded);
 }
 
-// As Half does; see there for the reasons.
+// Converts as Half does; the reasons are explained there.
 TRIREME_INLINE float fp16_to_fp32(std::uint16_t x) {
   const std::uint32_t shifted = (x & 0x7fffu) << 13;
   const std::uint32_t small = float_to_bits(bits_to_float(shifted + (113u << 23)) - 0x1p-14f);
