@@ -54,8 +54,9 @@ struct DeviceCarrierParts {
 };
 
 // Makes the carrier of NCCL. Collective over `world`; `hosts` has the host names of its ranks.
-// Throws the same on all ranks: ConfigError if two ranks have the same GPU, NcclError if NCCL is
-// missing or too old on one rank, or not the same on all.
+// Throws the same on all ranks: ConfigError if two ranks have the same GPU or the environment turns
+// NCCL's launch order off, NcclError if NCCL is missing or too old on one rank, or not the same on
+// all.
 std::unique_ptr<DeviceCarrier> make_nccl_carrier(const DeviceCarrierParts& parts,
                                                  Communicator& world,
                                                  const std::vector<std::string>& hosts);

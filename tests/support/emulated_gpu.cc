@@ -149,6 +149,7 @@ std::shared_ptr<Runtime> make_runtime() {
 namespace nccl {
 
 std::shared_ptr<Library> load_library() {
+  setenv(kLaunchOrder, "1", /*overwrite=*/0);  // as the real one does
   return {std::shared_ptr<Library>(), &emulated_gpu()->nccl()};
 }
 

@@ -48,6 +48,7 @@ class FakeNccl : public nccl::Library {
 
   bool found = true;  // this machine has NCCL
   int reported_version = 22809;
+  std::string reported_path = "/fake/libnccl.so.2";
   bool windows = true;                              // this version has them
   bool peers_are_mapped = true;                     // false: registration gives no window
   std::size_t memory_limit = std::size_t{1} << 30;  // of allocate(), bytes
@@ -66,6 +67,7 @@ class FakeNccl : public nccl::Library {
   std::function<void()> on_abort;  // called from abort, before anything is done
 
   int version() override { return reported_version; }
+  std::string path() override { return reported_path; }
   std::string words(Result result, CommHandle comm) override;
   Result make_unique_id(nccl::UniqueId& id) override;
   Result init_rank(CommHandle& comm, int ranks, const nccl::UniqueId& id, int rank) override;

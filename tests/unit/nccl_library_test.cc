@@ -21,6 +21,7 @@ TEST(NcclLibrary, HasEverythingThatIsCalled) {
     GTEST_SKIP() << error.what();
   }
   EXPECT_GE(library->version(), nccl::kOldestVersion);
+  EXPECT_NE(library->path().find("libnccl.so"), std::string::npos) << library->path();
   EXPECT_EQ(library->has_windows(), library->version() >= 22700);
   EXPECT_FALSE(library->words(nccl::Result::kSystemError, nullptr).empty());
   EXPECT_EQ(library->words(nccl::Result::kSystemError, nullptr).find('\n'), std::string::npos);
