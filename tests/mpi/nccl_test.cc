@@ -16,6 +16,7 @@
 #include "trireme/tensor/captured_work.h"
 
 #include "comm/nccl/captured_operations.h"
+#include "comm/nccl/guarded_communicator.h"
 #include "support/message_of.h"
 #include "support/nccl_machine.h"
 
@@ -296,6 +297,22 @@ TEST(Nccl, AnOperationIsOnOneDevice) {
   std::vector<float> values(8 * static_cast<std::size_t>(comm->size()));
   EXPECT_THROW(comm->all_gather(machine.stream(), there, wrap(values)), InternalError);
   EXPECT_THROW(comm->all_reduce(Stream(), there, ReduceOp::kSum), InternalError);
+}
+
+TEST(Nccl, WhatIsForTheHostHasNoCommunicatorOfNccl) {
+  Machine machine(16);
+  nccl::GuardedCommunicator comm(machine.session(), runtime().group("host", all_ranks()));
+  EXPECT_EQ(machine.nccl().alive(), 0u);
+  const Tensor data = machine.on_device(std::vector<float>(8, 1.0f));
+  if (comm.size() > 1) {
+    const auto fault =
+        message_of<InternalError>([&] { comm.all_reduce(machine.stream(), data, ReduceOp::kSum); });
+    EXPECT_NE(fault.find("communicator host was given a tensor of a GPU"), std::string::npos)
+        << fault;
+  }
+  EXPECT_EQ(comm.all_reduce_host(1, ReduceOp::kSum), comm.size());
+  machine.session().fail(std::make_exception_ptr(NcclError("planted")));
+  EXPECT_THROW(comm.barrier(), NcclError);  // a fault of NCCL is told here too
 }
 
 TEST(Nccl, APeerThatDoesNotComeToTheStartEndsByTheTimeout) {

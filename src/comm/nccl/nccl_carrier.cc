@@ -11,6 +11,7 @@
 
 #include "../device_carrier.h"
 #include "captured_operations.h"
+#include "guarded_communicator.h"
 #include "nccl_communicator.h"
 
 namespace trireme {
@@ -89,6 +90,9 @@ class NcclCarrier final : public DeviceCarrier {
 
   std::unique_ptr<Communicator> extend(std::unique_ptr<Communicator> host, int lane) override {
     return nccl::make_communicator(session_, std::move(host), lane);
+  }
+  std::unique_ptr<Communicator> guard(std::unique_ptr<Communicator> host) override {
+    return std::make_unique<nccl::GuardedCommunicator>(session_, std::move(host));
   }
   std::unique_ptr<CapturedCommunication> capture(const Stream& stream,
                                                  const std::int64_t* number) override {
