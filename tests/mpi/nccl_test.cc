@@ -362,14 +362,14 @@ TEST_F(NcclStart, IsRefusedWhereVersionsDiffer) {
   }
 }
 
-// bad input: NCCL older than 2.26 | rank 2 (...) has NCCL 2.25.1 (/.../libnccl.so.2), but 2.26.0 or
-// newer is needed: load a newer module of NCCL or set LD_LIBRARY_PATH; --comm.backend mpi does
-// without | 71
+// bad input: NCCL older than 2.26 | rank 2 (...): NCCL 2.25.1 (/.../libnccl.so.2) is too
+// old, 2.26.0 or newer is needed: load a newer module of NCCL or set LD_LIBRARY_PATH;
+// --comm.backend mpi does without | 71
 TEST_F(NcclStart, IsRefusedWhereItIsTooOld) {
   if (last()) machine_.nccl().reported_version = 22501;
   EXPECT_EQ(refused<NcclError>(),
             name_of_last() +
-                " has NCCL 2.25.1 (/fake/libnccl.so.2), but 2.26.0 or newer is needed: load a "
+                ": NCCL 2.25.1 (/fake/libnccl.so.2) is too old, 2.26.0 or newer is needed: load a "
                 "newer module of NCCL or set LD_LIBRARY_PATH; --comm.backend mpi does without");
 }
 

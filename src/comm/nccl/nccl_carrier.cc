@@ -21,10 +21,9 @@ using nccl::version_text;
 
 // What each rank says of itself.
 struct Own {
-  int version = 0;  // of the library that it opened
-  char path[256] = {};
+  int version = 0;             // of the library that it opened
   char launch_order[16] = {};  // of the environment
-  char problem[256] = {};      // where it could not
+  char problem[512] = {};      // where it could not
   char gpu[64] = {};           // unique
   char gpu_name[64] = {};
 };
@@ -50,12 +49,6 @@ void check_versions(const std::vector<Own>& all, const std::vector<std::string>&
     const Own& own = all[rank];
     const std::string who = fmt::format("rank {} ({})", rank, hosts[rank]);
     if (own.problem[0] != '\0') throw NcclError(fmt::format("{}: {}", who, own.problem));
-    if (own.version < nccl::kOldestVersion) {
-      throw NcclError(fmt::format(
-          "{} has NCCL {} ({}), but {} or newer is needed: load a newer module of NCCL or set "
-          "LD_LIBRARY_PATH; --comm.backend mpi does without",
-          who, version_text(own.version), own.path, version_text(nccl::kOldestVersion)));
-    }
     if (own.launch_order != std::string_view("1")) {
       throw ConfigError(fmt::format(
           "{} has {}={} in its environment, but the order of communication on a GPU depends on "
@@ -123,7 +116,7 @@ std::unique_ptr<DeviceCarrier> make_nccl_carrier(const DeviceCarrierParts& parts
     put(own.gpu_name, gpu.name);
     library = nccl::load_library();
     own.version = library->version();
-    put(own.path, library->path());
+    nccl::check_version(own.version, library->path());
     const char* order = std::getenv(nccl::kLaunchOrder);
     put(own.launch_order, order == nullptr ? "" : order);
   } catch (const Error& error) {

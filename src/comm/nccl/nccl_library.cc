@@ -249,6 +249,10 @@ std::shared_ptr<Library> load_library() {
                     library.why_not(), fmt::join(names, ", ")));
   }
   try {
+    // First: an old one lacks functions too.
+    int version = 0;
+    library.required<ncclResult_t(int*)>("ncclGetVersion")(&version);
+    check_version(version, library.path());
     return std::make_shared<RealLibrary>(find_functions(library), library.path());
   } catch (const CudaError& error) {
     throw NcclError(error.what());

@@ -29,6 +29,9 @@ inline constexpr const char* kLaunchOrder = "NCCL_LAUNCH_ORDER_IMPLICIT";
 // "2.28.9" of 22809.
 std::string version_text(int version);
 
+// Throws NcclError for a version older than kOldestVersion; the message names `path`, its file.
+void check_version(int version, const std::string& path);
+
 // Thread-safe for different communicators; only one thread at a time may use a communicator.
 // Communicators are non-blocking: a call that takes time returns kInProgress, and async_error says
 // when it has settled. Functions throw only where it says so. Reductions take counts of elements,
@@ -90,8 +93,8 @@ class Library {
   virtual Result deregister_memory(CommHandle comm, Registration kind, void* registration) = 0;
 };
 
-// Returns NCCL itself, which is opened by the first call. Throws NcclError if it is not found,
-// lacks a function, or is not part of this build.
+// Returns NCCL itself, which is opened by the first call. Throws NcclError if it is not found, is
+// too old, lacks a function, or is not part of this build.
 std::shared_ptr<Library> load_library();
 
 }  // namespace trireme::nccl
