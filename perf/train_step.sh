@@ -2,7 +2,8 @@
 # Measures one training step of GPT-2 124M and compares it with PyTorch in the same run:
 #   perf/train_step.sh [--device cpu] [STEPS [CONTEXT...]]    4 sequences a step of 64, 256, 1024 tokens
 #   perf/train_step.sh --device cuda [STEPS [CONTEXT...]]     64 sequences of 1024, bf16, on one GPU
-# PyTorch (the newest wheel of PyPI) lives in build/venv-torch; set TORCH_PYTHON to use another.
+# PyTorch (the newest wheel of PyPI) lives in build/venv-torch; set TORCH_PYTHON to use another, and TRIREME
+# to use another program than the one of build/release.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 device=cpu
@@ -42,7 +43,7 @@ trap 'rm -f "$figures"' EXIT
 for precision in "${precisions[@]}"; do
   for context in "${contexts[@]}"; do
     step=(--batch "$batch" --context "$context" --dtype "$precision" --device "$device")
-    build/release/bin/trireme bench step --preset gpt2-124m "${step[@]}" "${ours[@]}" --repeats "$steps" --json "$figures"
+    "${TRIREME:-build/release/bin/trireme}" bench step --preset gpt2-124m "${step[@]}" "${ours[@]}" --repeats "$steps" --json "$figures"
     "$python" perf/train_step_torch.py --beside "$figures" "${step[@]}" --steps "$steps" --threads "$(nproc)"
   done
 done

@@ -1,6 +1,7 @@
 // What lies in the relocatable archive's bin/ under the names trireme, mpiexec and hydra_pmi_proxy:
 // starts the program of that name with the libraries of the archive, wherever it was unpacked.
-// Linked statically, so it needs nothing of the system.
+// Under any other name it starts the program of that name in libexec/trireme, if there is one, and
+// else trireme. Linked statically, so it needs nothing of the system.
 //
 // The C library is the system's where that is no older than the archive's, so that an MPI of the
 // site, built for this system, can take the place of ours; otherwise the archive's own, through its
@@ -42,11 +43,13 @@ std::string archive_folder() {
 }
 
 // The name under which this program was started.
-std::string started_as() {
+std::string started_as(const std::string& root) {
   const auto* path = reinterpret_cast<const char*>(getauxval(AT_EXECFN));
   std::string name = path == nullptr ? "trireme" : path;
   name.erase(0, name.rfind('/') + 1);
-  return name == "mpiexec" || name == "hydra_pmi_proxy" ? name : "trireme";
+  const std::string link = root + "/libexec/trireme/loader/" + name;  // one for each program
+  struct stat status {};
+  return lstat(link.c_str(), &status) == 0 ? name : "trireme";
 }
 
 // The N of a C library 2.N, which names itself in its file; 0 where it cannot be told.
@@ -102,11 +105,11 @@ void start(const std::vector<std::string>& words, const std::string& program) {
 }  // namespace
 
 int main(int, char** argv) {
-  const std::string root = archive_folder(), name = started_as();
+  const std::string root = archive_folder(), name = started_as(root);
   const std::string program =
       root + "/libexec/trireme/" + (name == "mpiexec" ? "mpiexec.hydra" : name);
   std::string mpi;
-  if (name == "trireme") {
+  if (name != "mpiexec" && name != "hydra_pmi_proxy") {
     mpi = other_mpi();
     // As the program would do for itself, by a second start, which a loader of its own forbids.
     if (std::getenv("GOMP_SPINCOUNT") == nullptr) setenv("OMP_WAIT_POLICY", "passive", 0);

@@ -2,6 +2,8 @@
 #include "trireme/study/bench.h"
 
 #include <algorithm>
+#include <numeric>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -93,7 +95,10 @@ ExitStatus bench_comm(Runtime& runtime, const BenchArguments& given) {
   print_on_first(runtime, fmt::format("{:<16}{:>12}{:>12}{:>12}{:>12}{:>8}", "op", "bytes",
                                       "time us", "algbw GB/s", "busbw GB/s", "#wrong"));
   std::vector<bench::CommRow> rows;
-  bench::measure_comm(runtime.world(), device.context, options, [&](const bench::CommRow& row) {
+  std::vector<int> all(static_cast<std::size_t>(ranks));
+  std::iota(all.begin(), all.end(), 0);
+  const auto comm = runtime.group("bench", all);
+  bench::measure_comm(*comm, device.context, options, [&](const bench::CommRow& row) {
     const double bandwidth = row.algorithm_bandwidth() * 1e-9;
     print_on_first(runtime, fmt::format("{:<16}{:>12}{:>12.1f}{:>12.3f}{:>12.3f}{:>8}",
                                         name_of(row.op), row.bytes, row.seconds * 1e6, bandwidth,

@@ -41,7 +41,11 @@ std::string gpu_text(cuda::Runtime& runtime) {
                              static_cast<double>(gpu.memory) / 1073741824.0, gpu.major, gpu.minor));
   }
   for (const cuda::LibraryInfo& library : cuda::find_libraries()) {
-    text += line(library.name, library.version.empty() ? "no: " + library.path : library.version);
+    const std::string found = library.version.empty() ? "no: " + library.path : library.version;
+    text += line(library.name, library.oldest.empty()
+                                   ? found
+                                   : fmt::format("{}, too old: {} or newer is needed ({})", found,
+                                                 library.oldest, library.path));
   }
   return text;
 }

@@ -25,6 +25,11 @@ class DeviceCarrier {
   // `lane`.
   virtual std::unique_ptr<Communicator> extend(std::unique_ptr<Communicator> host, int lane) = 0;
 
+  // Returns a communicator of the same ranks for tensors of the host alone, which owns `host`. It
+  // reports NCCL's faults and keeps the order of NCCL and MPI (nccl/order_guard.h), as the host
+  // side of extend() does, but NCCL knows nothing of it.
+  virtual std::unique_ptr<Communicator> guard(std::unique_ptr<Communicator> host) = 0;
+
   // See Runtime::capture.
   virtual std::unique_ptr<CapturedCommunication> capture(const Stream& stream,
                                                          const std::int64_t* number) = 0;
@@ -54,8 +59,9 @@ struct DeviceCarrierParts {
 };
 
 // Makes the carrier of NCCL. Collective over `world`; `hosts` has the host names of its ranks.
-// Throws the same on all ranks: ConfigError if two ranks have the same GPU, NcclError if NCCL is
-// missing or too old on one rank, or not the same on all.
+// Throws the same on all ranks: ConfigError if two ranks have the same GPU or the environment turns
+// NCCL's launch order off, NcclError if NCCL is missing or too old on one rank, or not the same on
+// all.
 std::unique_ptr<DeviceCarrier> make_nccl_carrier(const DeviceCarrierParts& parts,
                                                  Communicator& world,
                                                  const std::vector<std::string>& hosts);

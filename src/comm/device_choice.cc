@@ -71,6 +71,7 @@ GpuEnvironment gpu_environment() {
   found.slurm_job = environment("SLURM_JOB_ID");
   found.slurm_gpus_on_node = environment("SLURM_GPUS_ON_NODE");
   found.slurm_gpu_bind = environment("SLURM_GPU_BIND");
+  found.nccl_launch_order = environment("NCCL_LAUNCH_ORDER_IMPLICIT");
   return found;
 }
 

@@ -320,4 +320,11 @@ bool on_one_device(const Stream& ready, const std::vector<Part>& parts) {
   return true;
 }
 
+void check_may_carry_devices(bool may, const std::string& name) {
+  TRIREME_CHECK(may,
+                fmt::format("communicator {} was given a tensor of a GPU, but carries those of "
+                            "the host alone",
+                            name));
+}
+
 }  // namespace trireme

@@ -9,6 +9,7 @@
 #include <memory>
 #include <mutex>
 #include <set>
+#include <string>
 #include <vector>
 
 #include "trireme/tensor/tensor.h"
@@ -120,5 +121,9 @@ class DeviceStaging : public std::enable_shared_from_this<DeviceStaging> {
 // Returns whether `parts` lie on a device. Throws InternalError unless all lie where the first one
 // does, and, if that is a device, `ready` belongs to it.
 bool on_one_device(const Stream& ready, const std::vector<Part>& parts);
+
+// Throws the InternalError of a tensor on a device that communicator `name` was given, unless
+// `may`.
+void check_may_carry_devices(bool may, const std::string& name);
 
 }  // namespace trireme

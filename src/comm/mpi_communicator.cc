@@ -231,8 +231,7 @@ class MpiCommunicator final : public Communicator {
                                   Events& arrivals) {
     DeviceStaging* staging = services_.staging == nullptr ? nullptr : services_.staging->get();
     if (on_one_device(ready, parts)) {
-      TRIREME_CHECK(staging != nullptr,
-                    fmt::format("communicator {} carries no tensors of a GPU", name_));
+      check_may_carry_devices(staging != nullptr && !services_.host_only, name_);
       auto staged = staging->stage(key, ready, parts, std::move(host_part));
       arrivals.push_back(staged->arrival());
       return staged;

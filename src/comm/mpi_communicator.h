@@ -20,8 +20,9 @@ struct CommServices {
   Allocator& workspace;
   const AlgorithmTable& algorithms;
   bool synchronous_sends;
-  // Carries tensors of a device once it is set.
+  // Carries tensors of a device once it is set. Its faults are those of every communicator.
   const std::shared_ptr<DeviceStaging>* staging = nullptr;
+  bool host_only = false;  // a tensor of a device is an InternalError all the same
 };
 
 // `traffic` is the MPI communicator of the group. `members` lists the group's world ranks in order;

@@ -116,7 +116,7 @@ ProcessGrid::ProcessGrid(Runtime& runtime, const GridShape& shape, std::vector<i
   for (int t = 0; t < shape.tensor; ++t) {
     tensor.push_back(world_rank(data_index_, pipeline_index_, t));
   }
-  world_ = runtime.group("world", order_);
+  world_ = runtime.host_group("grid", order_);
   data_ = runtime.group("data", data);
   pipeline_ = runtime.group("pipeline", pipeline);
   tensor_ = runtime.group("tensor", tensor);

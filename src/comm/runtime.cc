@@ -84,10 +84,11 @@ class Runtime::Impl {
     if (carrier) carrier->abort();  // with no other rank
   }
 
-  std::unique_ptr<Communicator> group(const std::string& name, const std::vector<int>& ranks);
+  std::unique_ptr<Communicator> group(const std::string& name, const std::vector<int>& ranks,
+                                      bool host_only);
   std::unique_ptr<Communicator> make_world();
-  CommServices services() {
-    return {engine, *workspace, options.algorithms, options.synchronous_sends, &staging};
+  CommServices services(bool host_only) {
+    return {engine, *workspace, options.algorithms, options.synchronous_sends, &staging, host_only};
   }
   std::unique_ptr<Communicator> with_device(std::unique_ptr<Communicator> host, int earlier);
   void use_device(std::shared_ptr<cuda::Runtime> cuda, int device, DeviceBackend backend);
@@ -162,9 +163,9 @@ std::unique_ptr<Communicator> Runtime::Impl::make_world() {
   std::vector<int> members;
   for (int rank = 0; rank < mpi.size; ++rank) members.push_back(rank);
   recorder.impl().add_lane(0, {"world", members});
-  if (mpi.size == 1) return make_self_communicator("world", 0, 0);
-  return make_mpi_communicator(services(), "world", std::move(members), mpi.rank, 0,
-                               OwnedComm::duplicate(MPI_COMM_WORLD));
+  if (mpi.size == 1) return make_self_communicator("world", 0, 0, /*host_only=*/true);
+  return make_mpi_communicator(services(/*host_only=*/true), "world", std::move(members), mpi.rank,
+                               0, OwnedComm::duplicate(MPI_COMM_WORLD));
 }
 
 void Runtime::Impl::use_device(std::shared_ptr<cuda::Runtime> cuda, int device,
@@ -186,7 +187,7 @@ void Runtime::Impl::use_device(std::shared_ptr<cuda::Runtime> cuda, int device,
                                  .on_fault = [this](const auto& f) { end_unless_main_does(f); }},
                                 *world, hosts);
     watchdog->set_last_act([this] { carrier->abort(); });
-    world = with_device(std::move(world), 0);
+    world = carrier->guard(std::move(world));
     return;
   }
   const char* waits = std::getenv("TRIREME_STREAM_WAITS");
@@ -202,7 +203,6 @@ void Runtime::Impl::use_device(std::shared_ptr<cuda::Runtime> cuda, int device,
 // as in lane_of.
 std::unique_ptr<Communicator> Runtime::Impl::with_device(std::unique_ptr<Communicator> host,
                                                          int earlier) {
-  if (!carrier || host->size() == 1) return host;
   std::vector<int> members;
   for (int member = 0; member < host->size(); ++member) {
     members.push_back(host->world_rank(member));
@@ -214,13 +214,13 @@ std::unique_ptr<Communicator> Runtime::Impl::with_device(std::unique_ptr<Communi
 }
 
 std::unique_ptr<Communicator> Runtime::Impl::group(const std::string& name,
-                                                   const std::vector<int>& ranks) {
+                                                   const std::vector<int>& ranks, bool host_only) {
   const auto own = std::ranges::find(ranks, mpi.rank);
   TRIREME_CHECK(own != ranks.end(), fmt::format("rank {} is not in the group {}", mpi.rank, name));
   const int earlier = groups_made[{name, ranks}]++;
   const int lane = lane_of(name, ranks, earlier);
   recorder.impl().add_lane(lane, {name, ranks});
-  if (ranks.size() == 1) return make_self_communicator(name, mpi.rank, lane);
+  if (ranks.size() == 1) return make_self_communicator(name, mpi.rank, lane, host_only);
   recorder.impl().add_lane(lane | kLibraryLaneBit, {name, ranks});
   const std::uint64_t id = recorder.begin(lane | kLibraryLaneBit, -1, false, "MPI_Comm_create", 0);
   // All ranks in their order: a copy, for which one can wait without spinning.
@@ -230,9 +230,11 @@ std::unique_ptr<Communicator> Runtime::Impl::group(const std::string& name,
           : OwnedComm::of_world_ranks(ranks.data(), static_cast<int>(ranks.size()),
                                       lane & 0x7fff);  // MPI promises that many tags
   recorder.end(id);
-  auto made = make_mpi_communicator(services(), name, ranks, static_cast<int>(own - ranks.begin()),
-                                    lane, std::move(traffic));
-  return with_device(std::move(made), earlier + 1);
+  auto made =
+      make_mpi_communicator(services(host_only), name, ranks, static_cast<int>(own - ranks.begin()),
+                            lane, std::move(traffic));
+  if (!carrier) return made;
+  return host_only ? carrier->guard(std::move(made)) : with_device(std::move(made), earlier);
 }
 
 void Runtime::Impl::finish(int status) {
@@ -394,7 +396,12 @@ Runtime::DeviceUse::~DeviceUse() {
 
 std::unique_ptr<Communicator> Runtime::group(const std::string& name,
                                              const std::vector<int>& ranks) {
-  return impl_->group(name, ranks);
+  return impl_->group(name, ranks, /*host_only=*/false);
+}
+
+std::unique_ptr<Communicator> Runtime::host_group(const std::string& name,
+                                                  const std::vector<int>& ranks) {
+  return impl_->group(name, ranks, /*host_only=*/true);
 }
 
 void Runtime::run(const std::function<ExitStatus()>& body) {

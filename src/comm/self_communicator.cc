@@ -26,8 +26,8 @@ void copy_message(const Tensor& from, const Tensor& to, const Stream& stream) {
 
 class SelfCommunicator final : public Communicator {
  public:
-  SelfCommunicator(std::string name, int world_rank, int lane)
-      : name_(std::move(name)), world_rank_(world_rank), lane_(lane) {}
+  SelfCommunicator(std::string name, int world_rank, int lane, bool host_only)
+      : name_(std::move(name)), world_rank_(world_rank), lane_(lane), host_only_(host_only) {}
 
   int rank() const override { return 0; }
   int size() const override { return 1; }
@@ -67,31 +67,38 @@ class SelfCommunicator final : public Communicator {
   const void* native_mpi() const override { return &native_; }
 
  private:
-  static Work stay(const Stream& ready, Tensor data) {
-    if (on_one_device(ready, {{data, Part::Use::kBoth}})) return mark_device_work(ready);
+  bool on_device(const Stream& ready, const std::vector<Part>& parts) const {
+    if (!on_one_device(ready, parts)) return false;
+    check_may_carry_devices(!host_only_, name_);
+    return true;
+  }
+  Work stay(const Stream& ready, Tensor data) const {
+    if (on_device(ready, {{data, Part::Use::kBoth}})) return mark_device_work(ready);
     ready.synchronize();
     return {};
   }
-  static Work move(const Stream& ready, Tensors from, Tensors to) {
+  Work move(const Stream& ready, Tensors from, Tensors to) const {
     std::vector<Part> parts;
     for (Tensor& tensor : from) parts.push_back({tensor, Part::Use::kRead});
     for (Tensor& tensor : to) parts.push_back({tensor, Part::Use::kWrite});
-    const bool on_device = on_one_device(ready, parts);
-    if (!on_device) ready.synchronize();
+    const bool queued = on_device(ready, parts);
+    if (!queued) ready.synchronize();
     for (std::size_t i = 0; i < from.size(); ++i) copy_message(from[i], to[i], ready);
-    return on_device ? mark_device_work(ready) : Work();
+    return queued ? mark_device_work(ready) : Work();
   }
 
   std::string name_;
   int world_rank_;
   int lane_;
+  bool host_only_;
   MPI_Comm native_ = MPI_COMM_SELF;
 };
 
 }  // namespace
 
-std::unique_ptr<Communicator> make_self_communicator(std::string name, int world_rank, int lane) {
-  return std::make_unique<SelfCommunicator>(std::move(name), world_rank, lane);
+std::unique_ptr<Communicator> make_self_communicator(std::string name, int world_rank, int lane,
+                                                     bool host_only) {
+  return std::make_unique<SelfCommunicator>(std::move(name), world_rank, lane, host_only);
 }
 
 }  // namespace trireme

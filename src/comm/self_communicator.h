@@ -9,7 +9,9 @@
 
 namespace trireme {
 
-// `lane` as in Communicator::lane_id.
-std::unique_ptr<Communicator> make_self_communicator(std::string name, int world_rank, int lane);
+// `lane` as in Communicator::lane_id. With `host_only` a tensor of a device is an InternalError, as
+// it is where there are several ranks.
+std::unique_ptr<Communicator> make_self_communicator(std::string name, int world_rank, int lane,
+                                                     bool host_only = false);
 
 }  // namespace trireme

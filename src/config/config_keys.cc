@@ -198,7 +198,8 @@ void add_loop_keys(Options& options, Config& config) {
   options.add(
       "comm.backend", config.comm.backend, "",
       "what carries tensors between ranks; on CPUs always mpi; auto: on GPUs nccl, where it "
-      "is built in and no two ranks share a GPU, else mpi",
+      "is built in and no two ranks share a GPU, else mpi; a NCCL that is missing or older than "
+      "2.26 ends the run, also with auto",
       one_of({"auto", "mpi", "nccl"}), OnChange::kCompared);
   options.add(
       "comm.timeout", config.comm.timeout, "seconds",

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "trireme/ops/update.h"
+#include "trireme/parallel/connections.h"
 
 #include "parallel/step_capture.h"
 
@@ -60,6 +61,23 @@ TrainerStep::TrainerStep(ops::Context& ctx, const ProcessGrid& grid, const nn::M
 }
 
 TrainerStep::~TrainerStep() = default;
+
+std::size_t TrainerStep::connect(std::int64_t batch, std::int64_t length) {
+  if (ctx_.device.kind == DeviceKind::kCpu || grid_.world().size() == 1) return 0;
+  std::size_t taken = connect_stage(ctx_, stage_, batch, length);
+  const std::size_t before = free_device_memory(ctx_);
+  reducer_.begin_step(1);
+  for (const nn::FlatGroup* group : stage_.groups()) {
+    for (const nn::Parameter* parameter : group->parameters()) {
+      for (int use = 0; use < parameter->uses(); ++use) reducer_.contributed(*parameter);
+    }
+  }
+  reducer_.finish_step();
+  sum_of_squared_gradients(ctx_, stage_, norm_sum_);
+  const std::size_t after = free_device_memory(ctx_);
+  taken += before > after ? before - after : 0;
+  return taken;
+}
 
 // Sums what the hosts know before anything is computed: the number of targets, by which gradients
 // are divided, and the number of ranks that want to stop.

@@ -122,7 +122,9 @@ class StepBench {
         grid_(runtime, options.grid),
         trainer_(ctx, grid_, plan, step_options(options)),
         mine_(parallel::share_of(static_cast<int>(options.batch / options.micro), options.grid.data,
-                                 grid_.data_index())) {}
+                                 grid_.data_index())) {
+    trainer_.connect(options.micro, options.model.context);
+  }
 
   // Collective over the world.
   Series run(int steps, bool traced) {

@@ -66,6 +66,14 @@ Buffer CachingAllocator::adopt(Buffer memory, std::size_t bytes, MemoryUse use) 
           }};
 }
 
+void CachingAllocator::give_back_reserve() {
+  {
+    const std::lock_guard lock(mutex_);
+    release_cached();
+  }
+  source_->settle();
+}
+
 MemoryStats CachingAllocator::stats() const {
   const std::lock_guard lock(mutex_);
   return stats_;

@@ -24,6 +24,7 @@ class CachingAllocator : public Allocator, public std::enable_shared_from_this<C
 
   Buffer allocate(std::size_t bytes, MemoryUse use, const Stream& stream) override;
   Buffer adopt(Buffer memory, std::size_t bytes, MemoryUse use) override;
+  void give_back_reserve() override;
   MemoryStats stats() const override;
   Device device() const override { return source_->device(); }
 

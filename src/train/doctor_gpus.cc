@@ -199,14 +199,34 @@ void check_health(const NodeFacts& facts, std::vector<Finding>& findings) {
 
 void check_libraries(const NodeFacts& facts, std::vector<Finding>& findings) {
   for (const cuda::LibraryInfo& library : facts.libraries) {
-    if (!library.version.empty()) {
+    const bool old = !library.oldest.empty();
+    if (!library.version.empty() && !old) {
       findings.push_back({Verdict::kOk, library.name, library.version + ", " + library.path, ""});
       continue;
     }
     const bool needed = library.name == "cuBLASLt" || facts.devices.count > 1;
-    findings.push_back({needed ? Verdict::kProblem : Verdict::kWarning, library.name, library.path,
-                        "load the site's module of CUDA, or set LD_LIBRARY_PATH or CUDA_HOME"});
+    const Verdict verdict = needed ? Verdict::kProblem : Verdict::kWarning;
+    if (old) {
+      findings.push_back(
+          {verdict, library.name,
+           fmt::format("{}, {}: {} or newer is needed", library.version, library.path,
+                       library.oldest),
+           "load a newer module of it, or set LD_LIBRARY_PATH, or use --comm.backend "
+           "mpi"});
+    } else {
+      findings.push_back({verdict, library.name, library.path,
+                          "load the site's module of CUDA, or set LD_LIBRARY_PATH or CUDA_HOME"});
+    }
   }
+}
+
+// The program sets it to 1 where it is not set, and refuses other values.
+void check_launch_order(const NodeFacts& facts, std::vector<Finding>& findings) {
+  const std::string& order = facts.gpu_environment.nccl_launch_order;
+  if (order.empty() || order == "1") return;
+  findings.push_back({facts.devices.count > 1 ? Verdict::kProblem : Verdict::kWarning, "NCCL order",
+                      "NCCL_LAUNCH_ORDER_IMPLICIT=" + order + " is in the environment",
+                      "unset it: a run with NCCL ends with status 2 otherwise"});
 }
 
 // The network between nodes reads and writes GPU memory by itself.
@@ -248,6 +268,7 @@ void check_gpus(const NodeFacts& facts, std::vector<Finding>& findings) {
   check_links(facts, findings);
   check_health(facts, findings);
   check_libraries(facts, findings);
+  check_launch_order(facts, findings);
   check_gpu_network(facts, findings);
   check_places(facts, findings);
 }

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "trireme/base/clock.h"
+#include "trireme/parallel/connections.h"
 #include "trireme/train/setup.h"
 
 namespace trireme {
@@ -42,6 +43,7 @@ std::shared_ptr<const TokenDataset> open_evaluation_data(Communicator& comm,
 
 EvaluationReport evaluate_on(ops::Context& ctx, const parallel::Stage& stage,
                              const TokenDataset& data, std::int64_t micro, bool mask_documents) {
+  parallel::connect_stage(ctx, stage, micro, data.context());
   const Stopwatch watch;
   const parallel::EvaluationResult result =
       evaluate(ctx, stage, data, micro, mask_documents, std::nullopt);

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <utility>
 
+#include "trireme/parallel/connections.h"
 #include "trireme/parallel/pipeline_executor.h"
 #include "trireme/tensor/copy.h"
 
@@ -36,6 +37,7 @@ Generator::Generator(ops::Context& ctx, const parallel::Stage& stage, std::int64
         "split: leave it off");
   }
   cache_.capacity = context;
+  parallel::connect_stage(ctx, stage, 1, context);
 }
 
 std::vector<std::int32_t> Generator::generate(std::span<const std::int32_t> prompt,

@@ -120,7 +120,7 @@ void RankWatch::find_places() {
   if (runtime.local_rank() == 0) leaders[static_cast<std::size_t>(runtime.node())] = runtime.rank();
   runtime.world().all_reduce_host(std::span<std::int64_t>(leaders), ReduceOp::kMax);
   if (leaders.size() > 1 && runtime.local_rank() == 0) {
-    leaders_ = runtime.group("nodes", {leaders.begin(), leaders.end()});
+    leaders_ = runtime.host_group("nodes", {leaders.begin(), leaders.end()});
   }
 }
 

@@ -46,6 +46,12 @@ std::shared_ptr<const TokenDataset> open_data(const Config& config,
   return TokenDataset::open(options, comm);
 }
 
+// On the GPU of the first rank; nothing where nothing was connected.
+std::string memory_of_connections(std::size_t bytes) {
+  if (bytes == 0) return "";
+  return fmt::format("; connections hold {} MiB of the GPU", mib_of(static_cast<double>(bytes)));
+}
+
 class Trainer {
  public:
   Trainer(Runtime& runtime, const Config& config, const StopSignals& signals, ComputeDevice device)
@@ -108,10 +114,12 @@ class Trainer {
     cadence_.emplace(config_.checkpoint.every, config_.checkpoint.mtbf.value_or(0.0) * 3600.0,
                      guessed_checkpoint_seconds(), step_number_);
     phases_.done("journal");
+    const std::size_t taken = step_->connect(config_.batch.micro, plan_.context);
+    phases_.done("connections");
     journal_->note(step_number_, "start", phases_.seconds(),
-                   fmt::format("grid {}, first rank on {}; {} initial values drawn; {}",
+                   fmt::format("grid {}, first rank on {}; {} initial values drawn; {}{}",
                                grid_.shape().to_string(), node_name(), step_->stage().drawn(),
-                               phases_.text()));
+                               phases_.text(), memory_of_connections(taken)));
     if (!position.changes.empty()) journal_->note(step_number_, "changed", 0.0, position.changes);
     return loop();
   }

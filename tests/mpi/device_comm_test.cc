@@ -14,6 +14,7 @@
 #include "support/comm_device.h"
 #include "support/comm_site.h"
 #include "support/comm_values.h"
+#include "support/message_of.h"
 #include "support/mpi_test.h"
 
 namespace trireme {
@@ -114,6 +115,17 @@ TYPED_TEST(DeviceCollectives, AllToAll) {
       site.expect(world.all_to_all(site.compute(), input, output), output, expected, what);
     }
   });
+}
+
+TEST(DeviceComm, ACommunicatorForTheHostRefusesTensorsOfADevice) {
+  Site site(kSettings.front());
+  const auto comm = site.group(78, /*host_only=*/true);
+  const Tensor data = site.upload(values<float>(comm->rank(), 100));
+  const auto fault = testing::message_of<InternalError>(
+      [&] { comm->all_reduce(site.compute(), data, ReduceOp::kSum); });
+  EXPECT_NE(fault.find("communicator site was given a tensor of a GPU"), std::string::npos)
+      << fault;
+  EXPECT_EQ(comm->all_reduce_host(1, ReduceOp::kSum), comm->size());
 }
 
 TEST(DeviceComm, ExchangeInARing) {
@@ -295,7 +307,7 @@ TEST(DeviceCommRuntime, CarriesTensorsOfItsDevice) {
   const cuda::OwnedStream compute(device.cuda, 0);
   const auto memory = cuda::make_device_allocator(device.cuda, 0);
   const Runtime::DeviceUse use(runtime());
-  for (Communicator* comm : {&runtime().world(), &grid.tensor(), &grid.data()}) {
+  for (Communicator* comm : {&before.data(), &grid.tensor(), &grid.data()}) {
     const auto own = values<float>(comm->rank(), 500);
     std::vector<float> got(500);
     const Tensor data =
@@ -307,6 +319,12 @@ TEST(DeviceCommRuntime, CarriesTensorsOfItsDevice) {
     EXPECT_EQ(comm->all_reduce_host(1, ReduceOp::kSum), comm->size());
   }
   EXPECT_TRUE(runtime().world().agree(true));
+  const Tensor data =
+      Tensor::allocate(*memory, compute.get(), {8}, DType::kF32, MemoryUse::kActivations);
+  for (Communicator* comm : {&runtime().world(), &before.world(), &grid.world()}) {
+    EXPECT_THROW(comm->all_reduce(compute.get(), data, ReduceOp::kSum), InternalError)
+        << comm->name();
+  }
 }
 
 }  // namespace

@@ -166,8 +166,17 @@ class OnADevice(ProgramTest):
                 grid = ("--grid.data", data, "--grid.pipeline", pipeline, "--grid.tensor", tensor,
                         "--comm.backend", "nccl", "--grid.sequence_parallel", str(tensor > 1).lower())
                 ranks = (self.mpiexec, "-n", data * pipeline * tensor)
-                gpus = {"TRIREME_EMULATED_GPUS": "4"}
+                counts = self.folder / f"{run}-nccl-"
+                gpus = {"TRIREME_EMULATED_GPUS": "4", "TRIREME_EMULATED_NCCL": str(counts)}
                 plain = self.train(run, "cuda", *GPT, *grid, before=ranks, environment=gpus)
+                # The two of all ranks are for the host alone. (A model of one replica has one of its own.)
+                dimensions = sum(size > 1 for size in (data, pipeline, tensor, pipeline * tensor))
+                for rank in range(data * pipeline * tensor):
+                    _, _, communicators, late = map(int, Path(f"{counts}{rank}").read_text().split())
+                    self.assertEqual(communicators, dimensions + (pipeline > 1))  # and the tied matrix's
+                    self.assertEqual(late, 0, "connections that were made when activations had their memory")
+                events = (self.folder / run / "events.jsonl").read_text().splitlines()
+                self.assertRegex(json.loads(events[0])["detail"], r"connections [\d.]+ s")
                 self.expect_close(plain, whole, 1e-4)
                 self.expect_close_weights(run, "one", 1e-4)
                 graphs = self.train(run + "-graphs", "cuda", *GPT, *grid, "--cuda.graphs", "true",

@@ -16,6 +16,7 @@ RANKS = 4
 # fault: (status, lines, ranks named, words)
 EXPECTED = {
     "none": (0, 0, set(), []),
+    "host_only": (70, 1, set(), ["communicator grid was given a tensor of a GPU"]),
     # bad input: NCCL fails on a rank | rank 1 (...): NCCL could not carry out all_reduce of tensor: ... |
     # 71
     "call": (71, 1, {1}, ["NCCL could not", "all_reduce of tensor", "scripted error 2"]),

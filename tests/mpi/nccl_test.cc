@@ -3,6 +3,7 @@
 // host.
 #include <algorithm>
 #include <atomic>
+#include <cstdlib>
 #include <cstring>
 #include <string>
 #include <thread>
@@ -15,6 +16,7 @@
 #include "trireme/tensor/captured_work.h"
 
 #include "comm/nccl/captured_operations.h"
+#include "comm/nccl/guarded_communicator.h"
 #include "support/message_of.h"
 #include "support/nccl_machine.h"
 
@@ -297,6 +299,22 @@ TEST(Nccl, AnOperationIsOnOneDevice) {
   EXPECT_THROW(comm->all_reduce(Stream(), there, ReduceOp::kSum), InternalError);
 }
 
+TEST(Nccl, WhatIsForTheHostHasNoCommunicatorOfNccl) {
+  Machine machine(16);
+  nccl::GuardedCommunicator comm(machine.session(), runtime().group("host", all_ranks()));
+  EXPECT_EQ(machine.nccl().alive(), 0u);
+  const Tensor data = machine.on_device(std::vector<float>(8, 1.0f));
+  if (comm.size() > 1) {
+    const auto fault =
+        message_of<InternalError>([&] { comm.all_reduce(machine.stream(), data, ReduceOp::kSum); });
+    EXPECT_NE(fault.find("communicator host was given a tensor of a GPU"), std::string::npos)
+        << fault;
+  }
+  EXPECT_EQ(comm.all_reduce_host(1, ReduceOp::kSum), comm.size());
+  machine.session().fail(std::make_exception_ptr(NcclError("planted")));
+  EXPECT_THROW(comm.barrier(), NcclError);  // a fault of NCCL is told here too
+}
+
 TEST(Nccl, APeerThatDoesNotComeToTheStartEndsByTheTimeout) {
   Machine machine(12);
   if (runtime().rank() == 0) return;
@@ -344,12 +362,31 @@ TEST_F(NcclStart, IsRefusedWhereVersionsDiffer) {
   }
 }
 
+// bad input: NCCL older than 2.26 | rank 2 (...): NCCL 2.25.1 (/.../libnccl.so.2) is too
+// old, 2.26.0 or newer is needed: load a newer module of NCCL or set LD_LIBRARY_PATH;
+// --comm.backend mpi does without | 71
 TEST_F(NcclStart, IsRefusedWhereItIsTooOld) {
-  if (last()) machine_.nccl().reported_version = 21803;
-  const std::string fault = refused<NcclError>();
-  for (const std::string& word : {name_of_last(), std::string("2.18.3"), std::string("2.19.0")}) {
-    EXPECT_NE(fault.find(word), std::string::npos) << fault;
-  }
+  if (last()) machine_.nccl().reported_version = 22501;
+  EXPECT_EQ(refused<NcclError>(),
+            name_of_last() +
+                ": NCCL 2.25.1 (/fake/libnccl.so.2) is too old, 2.26.0 or newer is needed: load a "
+                "newer module of NCCL or set LD_LIBRARY_PATH; --comm.backend mpi does without");
+}
+
+TEST_F(NcclStart, TakesTheOldestThatHasTheLaunchOrder) {
+  machine_.nccl().reported_version = nccl::kOldestVersion;
+  make_nccl_carrier(machine_.parts(), runtime().world(), hosts_);
+  EXPECT_STREQ(std::getenv("NCCL_LAUNCH_ORDER_IMPLICIT"), "1");
+}
+
+// bad input: NCCL_LAUNCH_ORDER_IMPLICIT=0 in the environment, with NCCL | rank 2 (...) has
+// NCCL_LAUNCH_ORDER_IMPLICIT=0 in its environment, but the order of communication on a GPU depends
+// on its being 1: unset it | 2
+TEST_F(NcclStart, IsRefusedWhereTheLaunchOrderIsOff) {
+  if (last()) setenv("NCCL_LAUNCH_ORDER_IMPLICIT", "0", 1);
+  const std::string fault = refused<ConfigError>();
+  unsetenv("NCCL_LAUNCH_ORDER_IMPLICIT");
+  EXPECT_EQ(fault.find(name_of_last() + " has NCCL_LAUNCH_ORDER_IMPLICIT=0"), 0u) << fault;
 }
 
 TEST_F(NcclStart, IsRefusedWhereOneHasNone) {

@@ -104,7 +104,7 @@ class Trace(unittest.TestCase):
             self.check_steps(events, 3, 4, data, pipeline)
             self.check_messages(events)
             waits = [e for e in events if e["ph"] == "X" and e["tid"] == 1]
-            self.assertTrue(any(e["name"] == "all_reduce of world" for e in waits))
+            self.assertTrue(any(e["name"] == "all_reduce of grid" for e in waits))
 
     def test_nodes_with_clocks_of_their_own(self):
         # Each rank counts as a node, and has its clock measured.

@@ -79,12 +79,12 @@ class Site {
   Site(const Site&) = delete;
   Site& operator=(const Site&) = delete;
 
-  std::unique_ptr<Communicator> group(int lane) {
-    if (runtime().size() == 1) return make_self_communicator("site", 0, lane);
+  std::unique_ptr<Communicator> group(int lane, bool host_only = false) {
+    if (runtime().size() == 1) return make_self_communicator("site", 0, lane, host_only);
     std::vector<int> members(static_cast<std::size_t>(runtime().size()));
     std::iota(members.begin(), members.end(), 0);
-    return make_mpi_communicator({engine_, *workspace_, table_, synchronous_, &staging_}, "site",
-                                 members, runtime().rank(), lane,
+    return make_mpi_communicator({engine_, *workspace_, table_, synchronous_, &staging_, host_only},
+                                 "site", members, runtime().rank(), lane,
                                  OwnedComm::duplicate(MPI_COMM_WORLD));
   }
   Communicator& world() { return *world_; }

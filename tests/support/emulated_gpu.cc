@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <fstream>
 #include <functional>
+#include <optional>
 #include <string>
 
 #include "trireme/base/clock.h"
@@ -24,7 +25,10 @@ namespace {
 //   TRIREME_EMULATED_GPUS    how many there are; 1 where it is not set
 //   TRIREME_EMULATOR_SEED    streams, blocks and threads move in an order drawn from it
 //   TRIREME_EMULATED_WAITS   a file that says how often the host has waited for the GPU
-//   TRIREME_EMULATED_NCCL    a file that says how many windows and buffers a rank has had at most
+//   TRIREME_EMULATED_NCCL    a file, and the rank is added to its name, that says how many windows,
+//   buffers and communicators of NCCL a
+//                            rank has had at most, and how many connections were made after its
+//                            first matrix product
 //   TRIREME_EMULATED_FAULT   what a test plants: no-event-wait, the host does not wait for events;
 //                            no-capture, a step cannot be captured, which shows at its end, on
 //                            TRIREME_EMULATED_FAULT_RANK alone where that is set; rank-order,
@@ -50,6 +54,7 @@ class EmulatedGpu : public testing::FakeCuda {
         [this](void* stream, std::function<void()> kernel) { queue(stream, std::move(kernel)); });
     library_.workspace = 4096;
     library_.enqueue = [this](cudaStream_t stream, std::function<void()> product) {
+      if (nccl_ != nullptr && !connected_) connected_ = nccl_->connections();
       queue(stream, std::move(product));
     };
   }
@@ -117,16 +122,22 @@ class EmulatedGpu : public testing::FakeCuda {
       using Kind = testing::FakeNccl::Registration;
       windows_ = std::max(windows_, nccl_->registered(Kind::kWindow));
       buffers_ = std::max(buffers_, nccl_->registered(Kind::kBuffer));
-      std::ofstream(nccl_file_) << windows_ << ' ' << buffers_ << '\n';
+      communicators_ = std::max(communicators_, nccl_->alive());
+      const std::size_t all = nccl_->connections();
+      std::ofstream(nccl_file_) << windows_ << ' ' << buffers_ << ' ' << communicators_ << ' '
+                                << all - connected_.value_or(all) << '\n';
     }
   }
 
   const bool waits_;
   const std::string waits_file_ = setting("TRIREME_EMULATED_WAITS");
-  const std::string nccl_file_ = setting("TRIREME_EMULATED_NCCL");
+  const std::string nccl_file_ = setting("TRIREME_EMULATED_NCCL").empty()
+                                     ? ""
+                                     : setting("TRIREME_EMULATED_NCCL") + setting("PMI_RANK");
   std::size_t reported_ = 0, reported_of_nccl_ = 0;
   testing::FakeNccl* nccl_ = nullptr;
-  std::size_t windows_ = 0, buffers_ = 0;  // registered at one time, at most
+  std::size_t windows_ = 0, buffers_ = 0, communicators_ = 0;  // at one time, at most
+  std::optional<std::size_t> connected_;                       // before the first product
   testing::FakeCublasLt library_;
 };
 
@@ -149,6 +160,7 @@ std::shared_ptr<Runtime> make_runtime() {
 namespace nccl {
 
 std::shared_ptr<Library> load_library() {
+  setenv(kLaunchOrder, "1", /*overwrite=*/0);  // as the real one does
   return {std::shared_ptr<Library>(), &emulated_gpu()->nccl()};
 }
 

@@ -256,6 +256,7 @@ std::function<bool()> FakeNccl::connected(const std::shared_ptr<Comm>& comm,
     meetings.push_back(
         std::make_shared<Meeting>(meetings_, comm->tag + kAbortTag, std::vector{place}));
   }
+  connections_ += meetings.size();
   return [meetings] {
     return std::ranges::all_of(meetings, [](const auto& m) { return m->all_are_here(); });
   };

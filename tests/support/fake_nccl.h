@@ -42,12 +42,16 @@ class FakeNccl : public nccl::Library {
   std::size_t alive() const;  // communicators
   std::size_t destroyed() const { return destroyed_; }
   std::size_t aborted() const { return aborted_; }
+  // How often ranks were connected so far: an operation is the first of its communicator, or the
+  // first with a peer. Counted where `connects` is set.
+  std::size_t connections() const { return connections_; }
   std::size_t registered(Registration kind) const;  // with communicators that are alive
   std::size_t memory() const;                       // blocks of allocate()
   std::vector<std::string> faults() const;
 
   bool found = true;  // this machine has NCCL
   int reported_version = 22809;
+  std::string reported_path = "/fake/libnccl.so.2";
   bool windows = true;                              // this version has them
   bool peers_are_mapped = true;                     // false: registration gives no window
   std::size_t memory_limit = std::size_t{1} << 30;  // of allocate(), bytes
@@ -66,6 +70,7 @@ class FakeNccl : public nccl::Library {
   std::function<void()> on_abort;  // called from abort, before anything is done
 
   int version() override { return reported_version; }
+  std::string path() override { return reported_path; }
   std::string words(Result result, CommHandle comm) override;
   Result make_unique_id(nccl::UniqueId& id) override;
   Result init_rank(CommHandle& comm, int ranks, const nccl::UniqueId& id, int rank) override;
@@ -130,7 +135,7 @@ class FakeNccl : public nccl::Library {
   std::uintptr_t registrations_ = 0;  // number so far
   std::map<const std::byte*, std::size_t> memory_;
   cuda::StreamHandle memory_stream_ = nullptr;  // while there is memory
-  std::size_t calls_ = 0, fails_at_ = 0, destroyed_ = 0;
+  std::size_t calls_ = 0, fails_at_ = 0, destroyed_ = 0, connections_ = 0;
   std::atomic<std::size_t> aborted_ = 0;
   Result fails_with_ = Result::kSuccess;
   bool fails_later_ = false;

@@ -21,6 +21,7 @@ class ExactAllocator : public Allocator {
     return {static_cast<std::byte*>(block), [](std::byte* returned) { std::free(returned); }};
   }
   Buffer adopt(Buffer memory, std::size_t, MemoryUse) override { return memory; }
+  void give_back_reserve() override {}
   MemoryStats stats() const override { return {}; }
   Device device() const override { return {DeviceKind::kCuda, 0}; }
 };

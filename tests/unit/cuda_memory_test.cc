@@ -145,6 +145,16 @@ TEST_F(CudaMemory, CachedBlocksAreGivenBackBeforeItGivesUp) {
   EXPECT_EQ(allocator_->stats().peak[static_cast<std::size_t>(kUse)], 40 * kMiB);
 }
 
+TEST_F(CudaMemory, TheReserveGoesBackToTheDevice) {
+  start();
+  const Buffer held = allocator_->allocate(kMiB, kUse, first());
+  { const Buffer block = allocator_->allocate(40 * kMiB, kUse, first()); }
+  EXPECT_EQ(fake_->memory_info(0).free, 23 * kMiB);
+  allocator_->give_back_reserve();
+  EXPECT_EQ(allocator_->stats().reserved, kMiB);
+  EXPECT_EQ(fake_->memory_info(0).free, 63 * kMiB);
+}
+
 TEST_F(CudaMemory, TheLimitHolds) {
   start();
   const auto limited = cuda::make_device_allocator(fake_, 0, 8 * kMiB);

@@ -2,6 +2,7 @@
 #include <atomic>
 #include <cstring>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -11,6 +12,7 @@
 
 #include "comm/mpi_device_support.h"
 #include "comm/self_communicator.h"
+#include "support/message_of.h"
 #include "support/staging_testing.h"
 
 namespace trireme {
@@ -21,6 +23,7 @@ using testing::DeviceStagingTest;
 using testing::FakeCuda;
 using testing::FunctionTask;
 using testing::kElements;
+using testing::message_of;
 
 TEST_F(DeviceStagingTest, EveryStepWaitsForTheOneBefore) {
   start();
@@ -376,6 +379,20 @@ TEST_F(ChunkedStagingTest, WhatMayNotBeCutTravelsWhole) {
                          {.make = make, .whole = true}))
       .wait_host();
   EXPECT_EQ(given, kElements);
+}
+
+TEST_F(DeviceStagingTest, ACommunicatorForTheHostRefusesTensorsOfADevice) {
+  start(1);
+  const auto self = make_self_communicator("world", 0, 1, /*host_only=*/true);
+  const Tensor from = produced(4), to = empty();
+  for (const std::string& fault :
+       {message_of<InternalError>([&] { self->all_reduce(compute(), from, ReduceOp::kSum); }),
+        message_of<InternalError>([&] { self->all_gather(compute(), from, to); })}) {
+    EXPECT_NE(fault.find("communicator world was given a tensor of a GPU"), std::string::npos)
+        << fault;
+  }
+  EXPECT_EQ(self->all_reduce_host(7, ReduceOp::kSum), 7);
+  compute().synchronize();
 }
 
 TEST_F(DeviceStagingTest, ARankAloneStaysInTheStream) {

@@ -173,6 +173,14 @@ TEST(Doctor, WhatIsWrongWithGpusHasARemedy) {
          f.libraries[0] = {"cuBLASLt", "", "no file"};
        },
        "cuBLASLt", kProblem, "no file; load"},
+      {[](NodeFacts& f) {
+         f.libraries.push_back({"NCCL", "2.25.1", "/lib/libnccl.so.2", "2.26.0"});
+       },
+       "NCCL", kProblem,
+       "2.25.1, /lib/libnccl.so.2: 2.26.0 or newer is needed; load a newer module of it, or set "
+       "LD_LIBRARY_PATH, or use --comm.backend mpi"},
+      {[](NodeFacts& f) { f.gpu_environment.nccl_launch_order = "0"; }, "NCCL order", kProblem,
+       "NCCL_LAUNCH_ORDER_IMPLICIT=0 is in the environment; unset it"},
       {[](NodeFacts& f) { f.peer_memory_module = false; }, "GPUDirect RDMA", kWarning,
        "have nvidia_peermem loaded"},
       {[](NodeFacts& f) {

@@ -14,6 +14,7 @@ struct GpuEnvironment {
   std::string slurm_job;                            // the job's id
   std::string slurm_gpus_on_node;                   // how many GPUs the job has on this node
   std::string slurm_gpu_bind;
+  std::string nccl_launch_order;  // NCCL_LAUNCH_ORDER_IMPLICIT
 };
 GpuEnvironment gpu_environment();
 

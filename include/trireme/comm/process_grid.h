@@ -44,7 +44,8 @@ class ProcessGrid {
   int pipeline_index() const { return pipeline_index_; }
   int tensor_index() const { return tensor_index_; }
 
-  Communicator& world() const { return *world_; }        // all ranks of the grid, by place
+  // All ranks of the grid, numbered by place; "grid" in messages. For tensors of the host alone.
+  Communicator& world() const { return *world_; }
   Communicator& data() const { return *data_; }          // the same part of the model, other data
   Communicator& pipeline() const { return *pipeline_; }  // the pipeline stages of this replica
   Communicator& tensor() const { return *tensor_; }      // the tensor-parallel ranks of this stage

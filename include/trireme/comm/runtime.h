@@ -36,6 +36,7 @@ class Runtime {
   Runtime(const Runtime&) = delete;
   Runtime& operator=(const Runtime&) = delete;
 
+  // All ranks, in the launcher's order. For tensors of the host alone, like host_group().
   Communicator& world();
   int rank() const;
   int size() const;
@@ -60,8 +61,8 @@ class Runtime {
   void set_timeout(double seconds);
 
   // Collective over all ranks; call it once, before any group() that shall carry GPU tensors. From
-  // then on the world and the communicators that group() makes carry tensors of this GPU by
-  // `backend`, as well as tensors of the host. Throws CudaError, ConfigError.
+  // then on the communicators that group() makes carry tensors of this GPU by `backend`, as well as
+  // tensors of the host. Throws CudaError, ConfigError, NcclError.
   void use_device(std::shared_ptr<cuda::Runtime> cuda, int device, DeviceBackend backend);
 
   // Why GPU work that contains communication cannot be captured; empty if it can. The same on all
@@ -92,6 +93,9 @@ class Runtime {
   // Collective over the listed ranks alone. Returns a communicator of the listed world ranks, which
   // are numbered in the listed order. `name` and `ranks` must be the same on all of them.
   std::unique_ptr<Communicator> group(const std::string& name, const std::vector<int>& ranks);
+  // The same for tensors of the host alone: a tensor of a GPU is an InternalError. It takes no
+  // memory and no connections of NCCL.
+  std::unique_ptr<Communicator> host_group(const std::string& name, const std::vector<int>& ranks);
 
   // Runs `body` and ends the process with the status that it returns; never returns. If body throws
   // the same fault on all ranks, the lowest rank prints it as one line and the job ends in good

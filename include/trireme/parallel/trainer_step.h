@@ -84,6 +84,12 @@ class TrainerStep {
               const StepOptions& options);
   ~TrainerStep();
 
+  // Collective over the grid, before the first step. Does all communication of a step once, with
+  // micro-batches of batch x length positions and gradients of zero, so that the ranks are
+  // connected before activations are allocated (parallel/connections.h). Waits for the GPU. Returns
+  // how many bytes of its memory are gone for that. Does nothing on a CPU.
+  std::size_t connect(std::int64_t batch, std::int64_t length);
+
   // Collective over the grid. Queues one step. `mine` is this replica's share, the same on all
   // ranks of the replica; `step` counts from 1. If `wants_stop` is true on any rank,
   // QueuedStep::stop is true on every rank; this costs no extra communication. The host waits for

@@ -52,6 +52,9 @@ class Allocator {
   // it as its own while the result lives. record_use does nothing for it: its origin must make sure
   // that it outlives its use.
   virtual Buffer adopt(Buffer memory, std::size_t bytes, MemoryUse use) = 0;
+  // Gives the blocks that are kept for reuse back to the system, so that others can have the
+  // memory. Waits for the work that uses them.
+  virtual void give_back_reserve() = 0;
   virtual MemoryStats stats() const = 0;
   virtual Device device() const = 0;
 };

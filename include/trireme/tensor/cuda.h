@@ -173,11 +173,18 @@ struct BuildInfo {
 };
 BuildInfo build_info();
 
+// The oldest NCCL that the program uses, as ncclGetVersion writes 2.26.0. Only since 2.26 do
+// operations of several communicators start on a GPU in the order of the host's calls
+// (NCCL_LAUNCH_ORDER_IMPLICIT). Without that, communicators that overlap can wait for each other
+// for ever.
+inline constexpr int kOldestNccl = 22600;
+
 // A library that is opened when it is first used, as found on this machine.
 struct LibraryInfo {
-  std::string name;     // "cuBLASLt"
-  std::string version;  // "13.1.0"; empty if it was not found
-  std::string path;     // the file, or the reason why it was not found
+  std::string name;         // "cuBLASLt"
+  std::string version;      // "13.1.0"; empty if it was not found
+  std::string path;         // the file, or the reason why it was not found
+  std::string oldest = "";  // the oldest version that can be used, if the one found is older
 };
 // Returns cuBLASLt, cuDNN and NCCL, as far as this build uses them. Opens them; needs no driver.
 std::vector<LibraryInfo> find_libraries();

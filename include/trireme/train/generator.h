@@ -29,7 +29,8 @@ struct GenerationOptions {
 // seed, the prompt's number and the position in the continuation, not on the grid.
 class Generator {
  public:
-  // `stage` must outlive this object. `context` is the model's number of positions. Throws
+  // Collective over the replica, grid.model(): connects its GPUs (parallel/connections.h). `stage`
+  // must outlive this object. `context` is the model's number of positions. Throws
   // ConfigError for a stage with sequence parallelism, since one position cannot be split.
   Generator(ops::Context& ctx, const parallel::Stage& stage, std::int64_t context,
             const GenerationOptions& options);

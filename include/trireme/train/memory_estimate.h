@@ -35,7 +35,8 @@ struct MemoryEstimate {
 // at once (parallel::live_micro_batches). Added once: the gradients of the layer in its backward
 // pass (3 s R C, 5 s R C under sequence parallelism, plus s R H_up / t) and the slice of logits (at
 // most 32 MiB in fp32, half as much again in bf16 and fp16). Not included: kProcessBytes per rank
-// for the program and its libraries, and the buffers of the collectives.
+// for the program and its libraries, and the buffers of the collectives. (On GPUs, those of NCCL
+// are known once the ranks are connected; the event `start` of a run says what they hold.)
 MemoryEstimate estimate_memory(const Config& config, const models::GptConfig& model,
                                const GridShape& grid);
 

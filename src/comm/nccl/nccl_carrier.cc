@@ -1,5 +1,7 @@
 // What the ranks tell each other before NCCL starts, and what all its communicators share.
+#include <cstdlib>
 #include <cstring>
+#include <string_view>
 #include <type_traits>
 #include <utility>
 
@@ -9,6 +11,7 @@
 
 #include "../device_carrier.h"
 #include "captured_operations.h"
+#include "guarded_communicator.h"
 #include "nccl_communicator.h"
 
 namespace trireme {
@@ -18,9 +21,10 @@ using nccl::version_text;
 
 // What each rank says of itself.
 struct Own {
-  int version = 0;         // of the library that it opened
-  char problem[256] = {};  // where it could not
-  char gpu[64] = {};       // unique
+  int version = 0;             // of the library that it opened
+  char launch_order[16] = {};  // of the environment
+  char problem[512] = {};      // where it could not
+  char gpu[64] = {};           // unique
   char gpu_name[64] = {};
 };
 static_assert(std::is_trivially_copyable_v<Own>);
@@ -45,11 +49,11 @@ void check_versions(const std::vector<Own>& all, const std::vector<std::string>&
     const Own& own = all[rank];
     const std::string who = fmt::format("rank {} ({})", rank, hosts[rank]);
     if (own.problem[0] != '\0') throw NcclError(fmt::format("{}: {}", who, own.problem));
-    if (own.version < nccl::kOldestVersion) {
-      throw NcclError(
-          fmt::format("{} has NCCL {}, but {} or newer is needed; --comm.backend mpi "
-                      "does without",
-                      who, version_text(own.version), version_text(nccl::kOldestVersion)));
+    if (own.launch_order != std::string_view("1")) {
+      throw ConfigError(fmt::format(
+          "{} has {}={} in its environment, but the order of communication on a GPU depends on "
+          "its being 1: unset it",
+          who, nccl::kLaunchOrder, own.launch_order));
     }
     if (own.version != all[0].version) {
       throw NcclError(
@@ -80,6 +84,9 @@ class NcclCarrier final : public DeviceCarrier {
   std::unique_ptr<Communicator> extend(std::unique_ptr<Communicator> host, int lane) override {
     return nccl::make_communicator(session_, std::move(host), lane);
   }
+  std::unique_ptr<Communicator> guard(std::unique_ptr<Communicator> host) override {
+    return std::make_unique<nccl::GuardedCommunicator>(session_, std::move(host));
+  }
   std::unique_ptr<CapturedCommunication> capture(const Stream& stream,
                                                  const std::int64_t* number) override {
     return std::make_unique<nccl::CapturedOperations>(session_, stream, number);
@@ -109,6 +116,9 @@ std::unique_ptr<DeviceCarrier> make_nccl_carrier(const DeviceCarrierParts& parts
     put(own.gpu_name, gpu.name);
     library = nccl::load_library();
     own.version = library->version();
+    nccl::check_version(own.version, library->path());
+    const char* order = std::getenv(nccl::kLaunchOrder);
+    put(own.launch_order, order == nullptr ? "" : order);
   } catch (const Error& error) {
     put(own.problem, error.what());
   }

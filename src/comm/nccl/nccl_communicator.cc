@@ -9,22 +9,14 @@
 
 #include "trireme/comm/launcher.h"
 
-#include "../device_staging.h"
 #include "../ending.h"
 #include "../reduce.h"
 #include "captured_operations.h"
+#include "guarded_communicator.h"
 #include "nccl_memory.h"
 
 namespace trireme::nccl {
 namespace {
-
-// Whether an operation is one of the host. Throws where its tensors, or `ready`, are not all of one
-// device.
-bool all_on_host(const Stream& ready, std::vector<std::reference_wrapper<Tensor>> tensors) {
-  std::vector<trireme::Part> parts;
-  for (Tensor& tensor : tensors) parts.push_back({tensor, trireme::Part::Use::kBoth});
-  return !on_one_device(ready, parts);
-}
 
 // The unique id is made by the first rank of the group and told to its others alone, over MPI. A
 // split of the world's communicator would need all ranks of the world to come, but a group is made
@@ -57,14 +49,13 @@ class Recorded {
   std::uint64_t id_;
 };
 
-class NcclCommunicator final : public Communicator {
+class NcclCommunicator final : public GuardedCommunicator {
  public:
   NcclCommunicator(Session& session, std::unique_ptr<Communicator> host, int lane)
-      : session_(session),
-        host_(std::move(host)),
+      : GuardedCommunicator(session, std::move(host)),
         lane_(lane),
         stream_(session.lend_stream()),
-        connection_(std::make_shared<Connection>(session, host_->name())) {
+        connection_(std::make_shared<Connection>(session, name())) {
     session_.check();
     const UniqueId id = agree_on_id(session_, *host_);
     session_.add(connection_);
@@ -74,7 +65,7 @@ class NcclCommunicator final : public Communicator {
   // Closing is collective: where an exception is in flight the other ranks may not come.
   ~NcclCommunicator() override {
     if (std::uncaught_exceptions() > 0) {
-      end_after_fault(fmt::format("rank {} ({})", host_->world_rank(rank()), node_name()),
+      end_after_fault(fmt::format("rank {} ({})", world_rank(rank()), node_name()),
                       [this] { session_.abort(*connection_); });
     } else {
       connection_->close();
@@ -83,18 +74,14 @@ class NcclCommunicator final : public Communicator {
   NcclCommunicator(const NcclCommunicator&) = delete;
   NcclCommunicator& operator=(const NcclCommunicator&) = delete;
 
-  int rank() const override { return host_->rank(); }
-  int size() const override { return host_->size(); }
-  const std::string& name() const override { return host_->name(); }
-  int world_rank(int member) const override { return host_->world_rank(member); }
-  int lane_id() const override { return host_->lane_id(); }
   bool fixes_order_of_sums(DeviceKind device) const override {
-    return device == DeviceKind::kCpu && host_->fixes_order_of_sums(device);
+    return device == DeviceKind::kCpu && GuardedCommunicator::fixes_order_of_sums(device);
   }
 
   Work all_reduce(const Stream& ready, Tensor data, ReduceOp op) override {
-    if (all_on_host(ready, {data}))
-      return by_mpi("all_reduce", [&] { return host_->all_reduce(ready, std::move(data), op); });
+    if (all_on_host(ready, {data})) {
+      return GuardedCommunicator::all_reduce(ready, std::move(data), op);
+    }
     check_reducible(data.dtype());
     return collective(
         ready, "all_reduce", data.bytes(), {data}, [&](Library& nccl, CommHandle comm) {
@@ -104,9 +91,7 @@ class NcclCommunicator final : public Communicator {
 
   Work reduce_scatter(const Stream& ready, Tensor input, Tensor output, ReduceOp op) override {
     if (all_on_host(ready, {input, output})) {
-      return by_mpi("reduce_scatter", [&] {
-        return host_->reduce_scatter(ready, std::move(input), std::move(output), op);
-      });
+      return GuardedCommunicator::reduce_scatter(ready, std::move(input), std::move(output), op);
     }
     check_reducible(input.dtype());
     check_parts("reduce_scatter", input, output);
@@ -119,8 +104,7 @@ class NcclCommunicator final : public Communicator {
 
   Work all_gather(const Stream& ready, Tensor input, Tensor output) override {
     if (all_on_host(ready, {input, output})) {
-      return by_mpi("all_gather",
-                    [&] { return host_->all_gather(ready, std::move(input), std::move(output)); });
+      return GuardedCommunicator::all_gather(ready, std::move(input), std::move(output));
     }
     check_parts("all_gather", output, input);
     return collective(
@@ -131,8 +115,9 @@ class NcclCommunicator final : public Communicator {
 
   Work broadcast(const Stream& ready, Tensor data, int root) override {
     check_member(root);
-    if (all_on_host(ready, {data}))
-      return by_mpi("broadcast", [&] { return host_->broadcast(ready, std::move(data), root); });
+    if (all_on_host(ready, {data})) {
+      return GuardedCommunicator::broadcast(ready, std::move(data), root);
+    }
     return collective(ready, "broadcast", data.bytes(), {data},
                       [&](Library& nccl, CommHandle comm) {
                         return nccl.broadcast(data.raw(), data.bytes(), root, comm, native());
@@ -142,8 +127,7 @@ class NcclCommunicator final : public Communicator {
   // As one group of sends and receives, which every version of NCCL has.
   Work all_to_all(const Stream& ready, Tensor input, Tensor output) override {
     if (all_on_host(ready, {input, output})) {
-      return by_mpi("all_to_all",
-                    [&] { return host_->all_to_all(ready, std::move(input), std::move(output)); });
+      return GuardedCommunicator::all_to_all(ready, std::move(input), std::move(output));
     }
     TRIREME_CHECK(input.bytes() == output.bytes() && input.elements() % size() == 0,
                   fmt::format("all_to_all of {} into {} among {} ranks", input.shape().to_string(),
@@ -167,7 +151,7 @@ class NcclCommunicator final : public Communicator {
     std::vector<std::reference_wrapper<Tensor>> exchanged;
     for (Transfer& transfer : transfers) exchanged.push_back(transfer.tensor);
     if (all_on_host(ready, exchanged)) {
-      return by_mpi("exchange", [&] { return host_->exchange(ready, std::move(transfers)); });
+      return GuardedCommunicator::exchange(ready, std::move(transfers));
     }
     std::vector<OperationPart> parts;
     std::vector<Tensor> tensors;
@@ -193,12 +177,6 @@ class NcclCommunicator final : public Communicator {
     });
   }
 
-  Work barrier() override {
-    return by_mpi("barrier", [&] { return host_->barrier(); });
-  }
-
-  const void* native_mpi() const override { return host_->native_mpi(); }
-
   Buffer backend_memory(std::size_t bytes) override {
     session_.check();
     return session_.allocate(bytes);
@@ -214,16 +192,6 @@ class NcclCommunicator final : public Communicator {
   cuda::StreamHandle native() const { return stream_->get().native(); }
   static std::size_t count_of(const Tensor& tensor) {
     return static_cast<std::size_t>(tensor.elements());
-  }
-
-  // A fault that is known is told before anything is on its way into the caller's memory, and so is
-  // an order that would hang.
-  template <class Start>
-  Work by_mpi(const char* what, const Start& start) const {
-    const std::string name_of_it = fmt::format("{} of {}", what, name());
-    session_.check();
-    session_.guard().before_waiting(name_of_it);
-    return make_host_work(session_, name_of_it, start());
   }
 
   Work collective(const Stream& ready, const char* what, std::size_t bytes,
@@ -284,8 +252,6 @@ class NcclCommunicator final : public Communicator {
                               whole.shape().to_string(), part.shape().to_string()));
   }
 
-  Session& session_;
-  const std::unique_ptr<Communicator> host_;
   const int lane_;
   const Session::LentStream stream_;
   const std::shared_ptr<Connection> connection_;

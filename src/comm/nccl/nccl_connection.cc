@@ -16,6 +16,14 @@ std::string version_text(int version) {
   return fmt::format("{}.{}.{}", version / 10000, version % 10000 / 100, version % 100);
 }
 
+void check_version(int version, const std::string& path) {
+  if (version >= kOldestVersion) return;
+  throw NcclError(
+      fmt::format("NCCL {} ({}) is too old, {} or newer is needed: load a newer module of NCCL or "
+                  "set LD_LIBRARY_PATH; --comm.backend mpi does without",
+                  version_text(version), path, version_text(kOldestVersion)));
+}
+
 void throw_fault(Library& library, CommHandle comm, const std::string& what, Result result) {
   const std::string text = fmt::format("NCCL could not {}: {}", what, library.words(result, comm));
   // Of a peer that is gone; the rank of the fault tells its own.

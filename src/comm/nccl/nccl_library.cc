@@ -5,6 +5,7 @@
 #include <cstring>
 #include <string_view>
 #include <type_traits>
+#include <utility>
 
 #include <fmt/format.h>
 #include <nccl.h>
@@ -16,7 +17,7 @@ namespace trireme::nccl {
 namespace {
 
 static_assert(sizeof(UniqueId) == sizeof(ncclUniqueId));
-static_assert(NCCL_VERSION_CODE >= kOldestVersion);
+static_assert(NCCL_VERSION_CODE >= 21900, "nccl.h is older than 2.19");  // newer ones run
 static_assert(static_cast<int>(Result::kSystemError) == ncclSystemError &&
               static_cast<int>(Result::kRemoteError) == ncclRemoteError &&
               static_cast<int>(Result::kInProgress) == ncclInProgress);
@@ -124,12 +125,14 @@ Functions find_functions(const DynamicLibrary& library) {
 
 class RealLibrary final : public Library {
  public:
-  explicit RealLibrary(const Functions& functions) : nccl_(functions) {}
+  RealLibrary(const Functions& functions, std::string path)
+      : nccl_(functions), path_(std::move(path)) {}
 
   int version() override {
     int version = 0;
     return nccl_.get_version(&version) == ncclSuccess ? version : 0;
   }
+  std::string path() override { return path_; }
 
   // NCCL's last error is often empty, and may end with a line feed.
   std::string words(Result result, CommHandle comm) override {
@@ -227,6 +230,7 @@ class RealLibrary final : public Library {
 
  private:
   const Functions nccl_;
+  const std::string path_;
 };
 
 }  // namespace
@@ -235,7 +239,7 @@ std::shared_ptr<Library> load_library() {
   // Operations of different communicators start on the device in the order in which the host has
   // entered them, within a graph too, whose branches have no order of their own. NCCL reads it when
   // it starts.
-  setenv("NCCL_LAUNCH_ORDER_IMPLICIT", "1", /*overwrite=*/0);
+  setenv(kLaunchOrder, "1", /*overwrite=*/0);
   const auto names = cuda_library_names("nccl", NCCL_MAJOR);
   const DynamicLibrary library(names);
   if (!library.found()) {
@@ -245,7 +249,11 @@ std::shared_ptr<Library> load_library() {
                     library.why_not(), fmt::join(names, ", ")));
   }
   try {
-    return std::make_shared<RealLibrary>(find_functions(library));
+    // First: an old one lacks functions too.
+    int version = 0;
+    library.required<ncclResult_t(int*)>("ncclGetVersion")(&version);
+    check_version(version, library.path());
+    return std::make_shared<RealLibrary>(find_functions(library), library.path());
   } catch (const CudaError& error) {
     throw NcclError(error.what());
   }

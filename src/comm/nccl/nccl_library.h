@@ -20,12 +20,17 @@ using UniqueId = std::array<std::byte, 128>;
 // NCCL's own numbers; any value that is not named here is an error too.
 enum class Result : int { kSuccess = 0, kSystemError = 2, kRemoteError = 6, kInProgress = 7 };
 
-// The oldest NCCL that has all of the calls below except windows, which came with 2.27.
-// (ncclCommRegister came last.)
-inline constexpr int kOldestVersion = 21900;
+// All of the calls below exist since 2.19 except windows, which came with 2.27.
+inline constexpr int kOldestVersion = cuda::kOldestNccl;
+// NCCL's setting that makes operations start on the device in the order of the host's calls. The
+// program sets it to 1 and cannot work with another value.
+inline constexpr const char* kLaunchOrder = "NCCL_LAUNCH_ORDER_IMPLICIT";
 
 // "2.28.9" of 22809.
 std::string version_text(int version);
+
+// Throws NcclError for a version older than kOldestVersion; the message names `path`, its file.
+void check_version(int version, const std::string& path);
 
 // Thread-safe for different communicators; only one thread at a time may use a communicator.
 // Communicators are non-blocking: a call that takes time returns kInProgress, and async_error says
@@ -35,7 +40,8 @@ class Library {
  public:
   virtual ~Library() = default;
 
-  virtual int version() = 0;  // 22809; 0 if the library does not say
+  virtual int version() = 0;       // 22809; 0 if the library does not say
+  virtual std::string path() = 0;  // the file that was opened
   // NCCL's message for a fault, one line. `comm` may be nullptr.
   virtual std::string words(Result result, CommHandle comm) = 0;
 
@@ -87,8 +93,8 @@ class Library {
   virtual Result deregister_memory(CommHandle comm, Registration kind, void* registration) = 0;
 };
 
-// Returns NCCL itself, which is opened by the first call. Throws NcclError if it is not found,
-// lacks a function, or is not part of this build.
+// Returns NCCL itself, which is opened by the first call. Throws NcclError if it is not found, is
+// too old, lacks a function, or is not part of this build.
 std::shared_ptr<Library> load_library();
 
 }  // namespace trireme::nccl

@@ -53,12 +53,15 @@ std::vector<LibraryInfo> find_libraries() {
     auto* version = library.function<std::size_t()>("cudnnGetVersion");
     return version == nullptr ? "unknown" : dotted(version());
   });
-  look(found, "NCCL", "nccl", 2, built.nccl, [](const DynamicLibrary& library) {
+  std::string oldest_nccl;
+  look(found, "NCCL", "nccl", 2, built.nccl, [&](const DynamicLibrary& library) {
     auto* version = library.function<int(int*)>("ncclGetVersion");
     int number = 0;
     if (version == nullptr || version(&number) != 0) return std::string("unknown");
+    if (number < kOldestNccl) oldest_nccl = dotted(kOldestNccl);
     return dotted(static_cast<std::size_t>(number));
   });
+  if (!oldest_nccl.empty()) found.back().oldest = oldest_nccl;
   return found;
 }
 

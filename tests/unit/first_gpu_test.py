@@ -1,0 +1,173 @@
+#!/usr/bin/env python3
+"""Runs jobs/first_gpu.sh with a stand-in for the program and with steps of its own: what is in the folder of
+results when a step fails or hangs, when the time is used up, and when the script is killed.
+
+    python3 first_gpu_test.py REPOSITORY
+"""
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+from pathlib import Path
+
+TRIREME = """#!/usr/bin/env bash
+case $1 in
+  version) printf 'trireme 0\\n\\n%s\\n' "${GPU_LINE-cuda:0            Stand-in, 80 GiB}" ;;
+  prepare) mkdir -p "$4"; touch "$4/train.h5" ;;
+esac
+"""
+
+
+class FirstGpu(unittest.TestCase):
+    repository = Path()
+
+    def setUp(self):
+        scratch = tempfile.TemporaryDirectory()
+        self.addCleanup(scratch.cleanup)
+        self.root = Path(scratch.name)
+        (self.root / "jobs").mkdir()
+        shutil.copy(self.repository / "jobs/first_gpu.sh", self.root / "jobs")
+        program = self.root / "build/release/bin/trireme"
+        program.parent.mkdir(parents=True)
+        program.write_text(TRIREME, encoding="utf-8")
+        program.chmod(0o755)
+        (self.root / "page.md").write_text("text", encoding="utf-8")
+        self.out = self.root / "out"
+
+    def command(self, steps, *more):
+        file = self.root / "steps"
+        file.write_text("".join(line + "\n" for line in steps), encoding="utf-8")
+        return [str(self.root / "jobs/first_gpu.sh"), "run", str(self.out), "--steps-from", str(file), *more]
+
+    def run_steps(self, steps, *more, **environment):
+        return self.run_command(self.command(steps, *more), **environment)
+
+    def run_command(self, command, **environment):
+        return subprocess.run(list(map(str, command)), env={**os.environ, **environment}, capture_output=True,
+                              text=True, timeout=40, check=False)
+
+    def summary(self):
+        """The results by step, as both summaries have them."""
+        data = json.loads((self.out / "summary.json").read_text(encoding="utf-8"))
+        page = (self.out / "summary.md").read_text(encoding="utf-8")
+        for step in data["steps"]:
+            self.assertIn(f"| [{step['name']}]({step['folder']}) | {step['result']} |", page)
+        return data, {step["name"]: step["result"] for step in data["steps"]}
+
+    def test_keeps_what_each_step_said(self):
+        done = self.run_steps(["one :: 1 :: 9 :: - :: echo \"a | 'b' \\\\ $GPUS\"; echo why >&2",
+                               "two :: 1 :: 9 :: - :: pwd; test -e \"$DATA/train.h5\""])
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        data, results = self.summary()
+        self.assertEqual(results, {"one": "passed", "two": "passed"})
+        self.assertEqual((data["gpu"], data["state"]), ("Stand-in, 80 GiB", "done"))
+        folder = self.out / "01-one"
+        self.assertEqual((folder / "stdout").read_text(), "a | 'b' \\ 1\n")
+        self.assertEqual((folder / "stderr").read_text(), "why\n")
+        self.assertEqual((folder / "status").read_text(), "0\n")
+        self.assertEqual((self.out / "02-two/stdout").read_text(), f"{self.out}/02-two\n")
+        again = self.run_steps(["one :: 1 :: 9 :: - :: true"])
+        # bad input: first_gpu.sh: a folder that holds results | OUT holds results already: name another
+        # folder | 2
+        self.assertEqual(again.returncode, 2)
+        self.assertIn("holds results already", again.stderr)
+
+    def test_goes_on_after_a_step_that_fails_or_hangs(self):
+        done = self.run_steps(["bad :: 1 :: 9 :: - :: echo broken; exit 3", "stuck :: 1 :: 1 :: - :: sleep 30",
+                               "skips :: 1 :: 9 :: - :: exit 77",
+                               "part :: 1 :: 9 :: - :: echo '[  SKIPPED ] A.B (0 ms)'",
+                               "lacks :: 1 :: 9 :: no-such-tool :: true", "good :: 1 :: 9 :: - :: true"])
+        self.assertEqual(done.returncode, 1, done.stderr)
+        data, results = self.summary()
+        self.assertEqual(results, {
+            "bad": "failed, status 3", "stuck": "ended after 1 s", "skips": "skipped",
+            "part": "passed, 1 skipped", "lacks": "not run: there is no no-such-tool", "good": "passed"})
+        self.assertEqual(data["steps"][0]["note"], "broken")
+        self.assertEqual((self.out / "01-bad/status").read_text(), "3\n")
+
+    def test_stops_when_the_time_is_used_up(self):
+        done = self.run_steps(["quick :: 1 :: 9 :: - :: true", "long :: 61 :: 99 :: - :: exit 1",
+                               "short :: 1 :: 9 :: - :: true"], "--minutes", "1")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(self.summary()[1], {"quick": "passed", "long": "not run: time", "short": "passed"})
+
+    def kill_in_the_second_step(self, sent):
+        steps = ["first :: 1 :: 9 :: - :: true", "second :: 1 :: 30 :: - :: touch \"$MARK\"; sleep 2",
+                 "third :: 1 :: 9 :: - :: true"]
+        mark = self.root / "mark"
+        with subprocess.Popen(self.command(steps), env={**os.environ, "MARK": str(mark)},
+                              stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
+            until = time.monotonic() + 20
+            while not mark.exists():
+                self.assertLess(time.monotonic(), until)
+                time.sleep(0.02)
+            process.send_signal(sent)
+            process.wait(20)
+        return process.returncode, self.summary()
+
+    def test_a_kill_leaves_a_folder_that_can_be_read(self):
+        status, (data, results) = self.kill_in_the_second_step(signal.SIGKILL)
+        self.assertEqual(status, -signal.SIGKILL)
+        self.assertEqual(data["state"], "running")
+        self.assertEqual(results, {"first": "passed", "second": "running", "third": "waiting"})
+
+    def test_a_signal_is_written_down(self):
+        status, (data, results) = self.kill_in_the_second_step(signal.SIGTERM)
+        self.assertEqual((status, data["state"]), (1, "cut"))
+        self.assertEqual(results, {"first": "passed", "second": "cut", "third": "not run: cut"})
+
+    def test_says_that_there_is_no_gpu(self):
+        # bad input: first_gpu.sh run: no GPU | no GPU here (why): nothing was run | 71
+        done = self.run_steps(["one :: 1 :: 9 :: - :: true"], GPU_LINE="GPUs              none: no driver")
+        self.assertEqual((done.returncode, done.stdout), (71, ""))
+        self.assertEqual(done.stderr, "first_gpu.sh: no GPU here (none: no driver): nothing was run\n")
+        self.assertFalse(self.out.exists())
+
+    def test_refuses_what_it_does_not_know(self):
+        # bad input: first_gpu.sh: a wrong option, value or list of steps | run has no option '...'; --help
+        # shows all; --minutes is '...'; it must be a number of minutes; no step: ... | 2
+        script = self.root / "jobs/first_gpu.sh"
+        for arguments, message in (
+                (["go"], "no command is called 'go'"), (["run"], "name the folder"),
+                (["run", self.out, "--fast"], "run has no option '--fast'"),
+                (["run", self.out, "--minutes", "0"], "--minutes is '0'"),
+                (["run", self.out, "--only", "nothing"], "no step is called 'nothing'"),
+                (["bundle", "file.zip"], "must end with .tar.gz"),
+                (["bundle", "file.tar.gz", "--build", self.root], "is no build of Trireme")):
+            done = self.run_command([script, *arguments])
+            self.assertEqual(done.returncode, 2, done.stderr)
+            self.assertRegex(done.stderr, r"\Afirst_gpu\.sh: [^\n]+\n\Z")
+            self.assertIn(message, done.stderr)
+        done = self.run_steps(["one :: soon :: 9 :: - :: true"])
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("no step: one", done.stderr)
+        self.assertFalse(self.out.exists())
+
+    def test_covers_what_was_not_run(self):
+        printed = self.run_command([self.repository / "jobs/first_gpu.sh", "steps"]).stdout
+        steps = [line.split(" :: ")[0] for line in printed.splitlines()]
+        self.assertEqual(len(steps), len(set(steps)))
+        expected = sum(int(line.split(" :: ")[1]) for line in printed.splitlines())
+        self.assertLess(expected, 25 * 60)
+        section = (self.repository / "perf/RESULTS.md").read_text(encoding="utf-8").split("## Not run: needs a GPU")[1]
+        rows = [line for line in section.split("\n## ")[0].splitlines() if line.startswith("| ")]
+        self.assertEqual(rows.pop(0), "| What | Command | Steps |")
+        self.assertGreater(len(rows), 10)
+        named = set()
+        for row in rows:
+            own = re.split(r"(?<!\\)\|", row)[-2].strip().split(", ")
+            self.assertLessEqual(set(own), set(steps), f"no steps of jobs/first_gpu.sh: {row}")
+            named.update(own)
+        # The others say where it was, and train in further number formats.
+        self.assertEqual(set(steps) - named, {"facts", "losses-bf16"})
+
+
+if __name__ == "__main__":
+    FirstGpu.repository = Path(sys.argv.pop(1)).resolve()
+    unittest.main()
