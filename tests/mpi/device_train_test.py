@@ -92,7 +92,8 @@ class OnADevice(ProgramTest):
     def test_a_scaling_study_measures_the_device(self):
         self.expect_done("scale", "--data.train", self.data / "train.h5", "--output", "study", "--nodes", 1,
                          "--repeats", 1, "--mode", "strong", "--steps", 3, "--warmup", 1, "--threads", 1,
-                         "--model.preset", "test-gpt", "--batch.global", 2, "--batch.micro", 2, "--device", "cuda")
+                         "--launcher", "mpiexec", "--model.preset", "test-gpt", "--batch.global", 2,
+                         "--batch.micro", 2, "--device", "cuda")
         point = next(self.folder.glob("study/points/*/result.json"))
         self.assertGreater(json.loads(point.read_text())["memory_bytes_per_s"], 0)
         self.assertRegex((point.parent / "log").read_text(), r"(?m)^device +.+ \(cuda:0\)")

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <functional>
 #include <map>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -112,6 +113,9 @@ void communicate_on_device(Runtime& runtime, const ProcessGrid& grid, const std:
       std::make_shared<testing::FakeCuda>(static_cast<std::uint64_t>(runtime.rank() + 1));
   fake->deadlock_seconds = 1e6;  // as patient as a GPU
   runtime.use_device(fake, 0, DeviceBackend::kMpi);
+  std::vector<int> ranks(static_cast<std::size_t>(runtime.size()));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  const auto all = runtime.group("all", ranks);
   const cuda::OwnedStream compute(fake, 0);
   const auto memory = cuda::make_device_allocator(fake, 0);
   const auto pinned = cuda::make_pinned_allocator(fake, 0);
@@ -125,7 +129,7 @@ void communicate_on_device(Runtime& runtime, const ProcessGrid& grid, const std:
     fake->fill(data.raw(), 1, data.bytes(), compute.get().native());
     comm.all_reduce(compute.get(), data, ReduceOp::kSum).wait_on(compute.get());
   };
-  for (int step = 0; step < 3; ++step) sum(grid.world());
+  for (int step = 0; step < 3; ++step) sum(*all);
   compute.get().synchronize();
   if (fault == "device_throw" && runtime.rank() == 5) {
     sum(grid.tensor());
@@ -134,7 +138,7 @@ void communicate_on_device(Runtime& runtime, const ProcessGrid& grid, const std:
   if (fault == "device_stuck" && runtime.rank() == 3) {
     fake->wait_value(compute.get().native(), reinterpret_cast<std::uint32_t*>(never.get()), 1);
   }
-  sum(grid.world());
+  sum(*all);
   compute.get().synchronize();
 }
 
