@@ -43,8 +43,12 @@ ExitStatus top(const std::string& folder, double every, bool once) {
   return print(top_view(history, LiveScreen::size(), utf8));
 }
 
-ExitStatus draw(const std::string& folder, const std::string& file) {
-  write_whole_file(file, picture_of_losses(RunHistory(folder)));
+// The picture, the page, or both.
+ExitStatus write_files(const std::string& folder, const std::optional<std::string>& svg,
+                       const std::optional<std::string>& html) {
+  const RunHistory history(folder);
+  if (svg) write_whole_file(*svg, picture_of_losses(history));
+  if (html) write_whole_file(*html, page_of_run(history));
   return ExitStatus::kDone;
 }
 
@@ -54,10 +58,10 @@ Work parse_top(const Arguments& arguments) {
   std::vector<std::string> folders;
   double every = 1.0;
   bool once = false;
-  std::optional<std::string> svg;
+  std::optional<std::string> svg, html;
   Limit seconds = at_least(0.1);
   seconds.most = 86400;
-  Options options("trireme top RUN [--every SECONDS] [--once] [--svg FILE]");
+  Options options("trireme top RUN [--every SECONDS] [--once] [--svg FILE] [--html FILE]");
   options.add_positional(
       "RUN", folders,
       "a run's folder; only its files are read, so any node will do; q ends, and "
@@ -65,6 +69,7 @@ Work parse_top(const Arguments& arguments) {
   options.add("every", every, "seconds", "look this often", seconds);
   options.add("once", once, "", "print once, as is done where there is no terminal");
   options.add("svg", svg, "", "draw the losses into this SVG file and end");
+  options.add("html", html, "", "write the report into this file and end");
   options.parse(arguments);
   if (options.help_requested()) return show_help(options.description());
   require_single_process("top");
@@ -72,8 +77,8 @@ Work parse_top(const Arguments& arguments) {
     throw ConfigError(fmt::format("top takes the folder of one run, as in trireme top run, not {}",
                                   folders.size()));
   }
-  if (svg) {
-    return {.alone = [folder = folders[0], file = *svg] { return draw(folder, file); },
+  if (svg || html) {
+    return {.alone = [folder = folders[0], svg, html] { return write_files(folder, svg, html); },
             .on_ranks = {}};
   }
   return {.alone = [folder = folders[0], every, once] { return top(folder, every, once); },

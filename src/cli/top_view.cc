@@ -32,18 +32,6 @@ std::string row(std::string_view name, const std::string& value) {
   return fmt::format("{:<12}{}", name, value);
 }
 
-std::string state_text(const RunHistory& history) {
-  const RunState state = history.state();
-  std::string text(name_of(state));
-  if (state == RunState::kRunning && history.steps().empty()) text += ", no step yet";
-  if (state == RunState::kSilent) text += ": no sign of life of its process";
-  const std::vector<RunEvent>& events = history.events();
-  if (state == RunState::kStopped && !events.empty() && events.back().kind == "requeue") {
-    text = printable(events.back().detail);  // "stopped at step 61, requeued"
-  }
-  return text;
-}
-
 std::string progress(const RunHistory& history, std::size_t columns, bool utf8) {
   const std::int64_t step = history.step();
   if (!history.total_steps()) return row("step", std::to_string(step));
@@ -80,6 +68,16 @@ std::vector<std::string> step_rows(const RunHistory& history) {
                           100.0 * recent.wait_data_share, 100.0 * recent.exposed_comm_share)),
           row("memory", fmt::format("{} in the rank that needs most",
                                     size_text(static_cast<std::uint64_t>(last.needed_memory()))))};
+}
+
+// Two rows where one is too short: the share, and where the rest went.
+std::vector<std::string> goodput_rows(const RunHistory& history, std::size_t columns) {
+  const std::string text = goodput_text(history.goodput());
+  if (text.empty()) return {};
+  const std::string whole = row("goodput", text);
+  const std::size_t end = whole.find("; ");
+  if (whole.size() <= columns || end == std::string::npos) return {whole};
+  return {whole.substr(0, end), row("", whole.substr(end + 2))};
 }
 
 std::vector<std::string> rank_rows(const RankTable& table) {
@@ -157,12 +155,13 @@ std::vector<std::string> loss_curve(const RunHistory& history, std::size_t colum
 
 std::vector<std::string> top_view(const RunHistory& history, const ViewSize& size, bool utf8) {
   std::vector<std::string> lines = {
-      fmt::format("{}: {}", printable(history.folder()), state_text(history)),
+      fmt::format("{}: {}", printable(history.folder()), history.state_text()),
       progress(history, size.columns, utf8)};
   const auto add = [&](std::vector<std::string> rows) {
     for (std::string& line : rows) lines.push_back(std::move(line));
   };
   if (!history.steps().empty()) add(step_rows(history));
+  add(goodput_rows(history, size.columns));
   if (history.ranks()) add(rank_rows(*history.ranks()));
   lines.push_back(evaluation(history));
   lines.push_back(checkpoint(history));

@@ -131,6 +131,12 @@ class Templates(ProgramTest):
         self.assertEqual(told[0]["Restarts"], "2")
         self.assertEqual(self.steps(), list(range(1, 161)))
         self.assertEqual(self.logs().count("stopped by a signal after step"), 2)
+        # Each start was queued for a while.
+        events = [json.loads(line) for line in (self.folder / "run/events.jsonl").read_text().splitlines()]
+        starts = [event for event in events if event["event"] == "start"]
+        self.assertEqual(len({event["submitted"] for event in starts}), 3)
+        self.assertTrue(all(event["submitted"] <= event["job_started"] <= event["time"] for event in starts), starts)
+        self.assertRegex(self.logs().splitlines()[-1], r"\Agoodput .*\bqueue \d")
 
     def test_scaling(self):
         self.wait(self.submit("scaling", "--nodes", str(NODES), "--counts", "1,3",

@@ -136,12 +136,35 @@ class Printed(RunFolderTest):
         event = {"time": int(time.time()), "step": 99, "event": "requeue", "detail": "stopped at step 99, requeued"}
         (self.run_folder / "events.jsonl").write_text(json.dumps(event) + "\n", encoding="utf-8")
         self.assertIn("run: stopped at step 99, requeued\n", self.top())
+        self.assertEqual(self.expect_done("top", "run", "--html", "page.html"), "")
+        page = (self.folder / "page.html").read_text(encoding="utf-8")
+        self.assertIn('<p class="state">run: stopped at step 99, requeued</p>', page)
+        event.update(event="failure", detail="n3 is\x1b lost")
+        (self.run_folder / "events.jsonl").write_text(json.dumps(event) + "\n", encoding="utf-8")
+        self.assertIn(r"run: failed: n3 is\x1b lost", self.top())
         (self.run_folder / "events.jsonl").unlink()
         self.add_steps(100, 100)
         self.add_checkpoint(50)
         self.assertIn("run: stopped\n", self.top())
         self.add_checkpoint(100)
         self.assertIn("run: finished\n", self.top())
+
+    def test_goodput(self):
+        begin = int(time.time()) - 1000
+        self.add_steps(1, 50, step_s=4.0, wait_data_s=0.0, comm_s=0.0)
+        events = [{"time": begin + 100, "step": 0, "event": "start", "seconds": 20, "job": "7",
+                   "submitted": begin, "job_started": begin + 80},
+                  {"time": begin + 400, "step": 50, "event": "stop"}]
+        (self.run_folder / "events.jsonl").write_text("".join(json.dumps(event) + "\n" for event in events),
+                                                      encoding="utf-8")
+        # In two rows where one is too short.
+        self.assertIn("\ngoodput     50.0 % of 6 min 40 s\n"
+                      "            other 1 min 40 s, queue 1 min 20 s, starting 20 s\n", self.top())
+        events[0]["seconds"] = 0
+        del events[0]["submitted"], events[0]["job"]
+        (self.run_folder / "events.jsonl").write_text("".join(json.dumps(event) + "\n" for event in events),
+                                                      encoding="utf-8")
+        self.assertIn("\ngoodput     62.5 % of 5 min 20 s; other 1 min 40 s, starting 20 s\n", self.top())
 
     def test_odd_metrics(self):
         self.add_steps(1, 3)
