@@ -1,3 +1,5 @@
+#include <limits>
+
 #include <fmt/format.h>
 
 #include "trireme/base/error.h"
@@ -6,10 +8,12 @@
 #include "trireme/io/whole_file.h"
 #include "trireme/report/run_history.h"
 #include "trireme/report/run_page.h"
+#include "trireme/report/sweep_page.h"
 
 #include "cli/commands.h"
 #include "cli/live_screen.h"
 #include "cli/plot.h"
+#include "cli/sweep_view.h"
 #include "cli/top_view.h"
 
 namespace trireme::cli {
@@ -20,15 +24,54 @@ ExitStatus print(const std::vector<std::string>& lines) {
   return ExitStatus::kDone;
 }
 
+// A run or a sweep.
+template <class History>
+struct Watched;
+
+template <>
+struct Watched<RunHistory> {
+  static ViewSize printed_size() { return LiveScreen::size(); }
+  static std::vector<std::string> view(const RunHistory& run, const ViewSize& size) {
+    return top_view(run, size, locale_is_utf8());
+  }
+  static bool finished(const RunHistory& run) { return run.state() == RunState::kFinished; }
+  static std::string picture(const RunHistory& run) { return picture_of_losses(run); }
+  static std::string page(const RunHistory& run) { return page_of_run(run); }
+};
+
+template <>
+struct Watched<SweepHistory> {
+  // What is printed once may be long and wide.
+  static ViewSize printed_size() {
+    constexpr std::size_t kAny = std::numeric_limits<std::size_t>::max();
+    return {kAny, kAny};
+  }
+  static std::vector<std::string> view(const SweepHistory& sweep, const ViewSize& size) {
+    return sweep_view(sweep, size);
+  }
+  static bool finished(const SweepHistory& sweep) { return sweep.finished(); }
+  static std::string picture(const SweepHistory& sweep) { return picture_of_sweep(sweep); }
+  static std::string page(const SweepHistory& sweep) { return page_of_sweep(sweep); }
+};
+
+struct TopRequest {
+  std::string folder;
+  double every = 1.0;
+  bool once = false;
+  std::optional<std::string> svg, html;  // files to write
+};
+
 // Shows the run until it is finished or the user quits. The last view stays on the terminal.
-ExitStatus watch(RunHistory& history, double every, bool utf8) {
+template <class History>
+ExitStatus watch(History& history, double every) {
+  using Kind = Watched<History>;
   std::vector<std::string> lines;
   {
     LiveScreen screen;
     while (true) {
-      lines = top_view(history, LiveScreen::size(), utf8);
+      lines = Kind::view(history, LiveScreen::size());
       screen.show(lines);
-      if (history.state() == RunState::kFinished) break;
+      if (Kind::finished(history)) break;
       if (screen.wait(every) == LiveScreen::Wake::kQuit) break;
       history.update();
     }
@@ -36,53 +79,47 @@ ExitStatus watch(RunHistory& history, double every, bool utf8) {
   return print(lines);
 }
 
-ExitStatus top(const std::string& folder, double every, bool once) {
-  RunHistory history(folder);
-  const bool utf8 = locale_is_utf8();
-  if (!once && LiveScreen::possible()) return watch(history, every, utf8);
-  return print(top_view(history, LiveScreen::size(), utf8));
+template <class History>
+ExitStatus top(const TopRequest& request) {
+  using Kind = Watched<History>;
+  History history(request.folder);
+  if (request.svg) write_whole_file(*request.svg, Kind::picture(history));
+  if (request.html) write_whole_file(*request.html, Kind::page(history));
+  if (request.svg || request.html) return ExitStatus::kDone;
+  if (!request.once && LiveScreen::possible()) return watch(history, request.every);
+  return print(Kind::view(history, Kind::printed_size()));
 }
 
-// The picture, the page, or both.
-ExitStatus write_files(const std::string& folder, const std::optional<std::string>& svg,
-                       const std::optional<std::string>& html) {
-  const RunHistory history(folder);
-  if (svg) write_whole_file(*svg, picture_of_losses(history));
-  if (html) write_whole_file(*html, page_of_run(history));
-  return ExitStatus::kDone;
+ExitStatus top_of_folder(const TopRequest& request) {
+  return SweepHistory::is_sweep(request.folder) ? top<SweepHistory>(request)
+                                                : top<RunHistory>(request);
 }
 
 }  // namespace
 
 Work parse_top(const Arguments& arguments) {
   std::vector<std::string> folders;
-  double every = 1.0;
-  bool once = false;
-  std::optional<std::string> svg, html;
+  TopRequest request;
   Limit seconds = at_least(0.1);
   seconds.most = 86400;
-  Options options("trireme top RUN [--every SECONDS] [--once] [--svg FILE] [--html FILE]");
-  options.add_positional(
-      "RUN", folders,
-      "a run's folder; only its files are read, so any node will do; q ends, and "
-      "so does a finished run");
-  options.add("every", every, "seconds", "look this often", seconds);
-  options.add("once", once, "", "print once, as is done where there is no terminal");
-  options.add("svg", svg, "", "draw the losses into this SVG file and end");
-  options.add("html", html, "", "write the report into this file and end");
+  Options options("trireme top FOLDER [--every SECONDS] [--once] [--svg FILE] [--html FILE]");
+  options.add_positional("FOLDER", folders,
+                         "the folder of a run or of a sweep; only its files are read, so any node "
+                         "will do; q ends, and "
+                         "so does a finished run");
+  options.add("every", request.every, "seconds", "look this often", seconds);
+  options.add("once", request.once, "", "print once, as is done where there is no terminal");
+  options.add("svg", request.svg, "", "draw the losses into this SVG file and end");
+  options.add("html", request.html, "", "write the report into this file and end");
   options.parse(arguments);
   if (options.help_requested()) return show_help(options.description());
   require_single_process("top");
   if (folders.size() != 1) {
-    throw ConfigError(fmt::format("top takes the folder of one run, as in trireme top run, not {}",
-                                  folders.size()));
+    throw ConfigError(fmt::format(
+        "top takes the folder of one run or sweep, as in trireme top run, not {}", folders.size()));
   }
-  if (svg || html) {
-    return {.alone = [folder = folders[0], svg, html] { return write_files(folder, svg, html); },
-            .on_ranks = {}};
-  }
-  return {.alone = [folder = folders[0], every, once] { return top(folder, every, once); },
-          .on_ranks = {}};
+  request.folder = folders[0];
+  return {.alone = [request] { return top_of_folder(request); }, .on_ranks = {}};
 }
 
 }  // namespace trireme::cli

@@ -18,16 +18,6 @@ constexpr std::size_t kRecentSteps = 50;
 constexpr std::size_t kMostPlotRows = 16;
 constexpr std::size_t kLatestEvents = 3, kMostStragglers = 3;
 
-// Returns the first `columns` characters of UTF-8 text.
-std::string cut(const std::string& text, std::size_t columns) {
-  std::size_t characters = 0;
-  for (std::size_t at = 0; at < text.size(); ++at) {
-    const bool starts = (static_cast<unsigned char>(text[at]) & 0xc0) != 0x80;
-    if (starts && characters++ == columns) return text.substr(0, at);
-  }
-  return text;
-}
-
 std::string row(std::string_view name, const std::string& value) {
   return fmt::format("{:<12}{}", name, value);
 }
@@ -151,7 +141,23 @@ std::vector<std::string> loss_curve(const RunHistory& history, std::size_t colum
   return lines;
 }
 
+bool begins_character(char c) {
+  return (static_cast<unsigned char>(c) & 0xc0) != 0x80;
+}
+
 }  // namespace
+
+std::size_t characters_of(const std::string& text) {
+  return static_cast<std::size_t>(std::count_if(text.begin(), text.end(), begins_character));
+}
+
+std::string cut(const std::string& text, std::size_t columns) {
+  std::size_t characters = 0;
+  for (std::size_t at = 0; at < text.size(); ++at) {
+    if (begins_character(text[at]) && characters++ == columns) return text.substr(0, at);
+  }
+  return text;
+}
 
 std::vector<std::string> top_view(const RunHistory& history, const ViewSize& size, bool utf8) {
   std::vector<std::string> lines = {
@@ -173,7 +179,7 @@ std::vector<std::string> top_view(const RunHistory& history, const ViewSize& siz
     lines.push_back(row("last step", duration_text(*history.metrics_age()) + " ago"));
   }
   add(event_rows(history));
-  // A blank line comes before the curve, and its own last line after it.
+  // A blank line and the curve's own last line stand around it.
   if (size.rows > lines.size() + 2 && !history.steps().empty()) {
     const std::size_t rows = std::min(size.rows - lines.size() - 2, kMostPlotRows);
     const std::vector<std::string> curve = loss_curve(history, size.columns, rows, utf8);

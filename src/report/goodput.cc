@@ -249,8 +249,8 @@ std::string goodput_text(const Goodput& goodput) {
   std::stable_sort(uses.begin(), uses.end(),
                    [&](TimeUse a, TimeUse b) { return goodput.of(a) > goodput.of(b); });
   for (std::size_t i = 0; i < uses.size(); ++i) {
-    text += fmt::format("{}{} {}", i == 0 ? "; " : ", ", name_of(uses[i]),
-                        time(goodput.of(uses[i])));
+    text +=
+        fmt::format("{}{} {}", i == 0 ? "; " : ", ", name_of(uses[i]), time(goodput.of(uses[i])));
   }
   if (!goodput.queue_known) text += "; the time in the queue is not known";
   return text;

@@ -11,40 +11,15 @@
 #include "trireme/report/html_page.h"
 #include "trireme/report/svg_plot.h"
 
+#include "report/step_marks.h"
+
 namespace trireme {
 namespace {
 
-constexpr std::size_t kMostMarks = 400;   // of one line; more steps are drawn as means of several
 constexpr std::size_t kLatest = 50;       // steps of the figure "now"
 constexpr std::size_t kMostEvents = 100;  // in the table
 constexpr std::size_t kMostRanks = 32;    // in the table
 constexpr double kMib = 1048576.0;
-
-// The mean of something over each run of neighbouring steps.
-template <class Value>
-std::vector<PlotMark> marks_of(const std::vector<StepMetrics>& steps, const std::string& unit,
-                               const Value& value) {
-  std::vector<PlotMark> marks;
-  const std::size_t width = (steps.size() + kMostMarks - 1) / kMostMarks;
-  for (std::size_t begin = 0; begin < steps.size(); begin += width) {
-    const std::size_t end = std::min(steps.size(), begin + width);
-    double sum = 0.0;
-    int count = 0;
-    for (std::size_t i = begin; i < end; ++i) {
-      const double y = value(steps[i]);
-      if (!std::isfinite(y)) continue;
-      sum += y;
-      ++count;
-    }
-    if (count == 0) continue;
-    const auto first = steps[begin].step, last = steps[end - 1].step;
-    const double y = sum / count;
-    const std::string where =
-        first == last ? fmt::format("step {}", first) : fmt::format("steps {} to {}", first, last);
-    marks.push_back({static_cast<double>(last), y, fmt::format("{}: {:.4g}{}", where, y, unit)});
-  }
-  return marks;
-}
 
 // Checkpoints are marked below; starts that are not the first are what a reader looks for.
 std::vector<PlotEvent> event_lines(const std::vector<RunEvent>& events) {

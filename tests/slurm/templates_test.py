@@ -117,6 +117,13 @@ class Templates(ProgramTest):
             config = (self.folder / f"run/point-{point}/config.ini").read_text(encoding="utf-8")
             self.assertIn(f"lr = {rate}\n", config)
             self.assertIn("seed = 5\n", config)
+        # The folder tells of all points, from the first one on, and has a page.
+        points = (self.folder / "run/points.txt").read_text(encoding="utf-8")
+        self.assertEqual(points, "".join(
+            f"{point}\toptim.lr={rate}\trun.seed=5\trun.folder=run/point-{point}\n"
+            for point, rate in enumerate(("1e-3", "3e-4"))))
+        self.assertIn("2 runs: 2 finished, 0 running, 0 others", (self.folder / "run/sweep.html").read_text())
+        self.assertEqual(list((self.folder / "run").glob("*.partial")), [])
 
     def test_chain_goes_on_until_the_steps_are_done(self):
         # A checkpoint at each step keeps the run from being done before it is stopped twice.
