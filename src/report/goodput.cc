@@ -37,8 +37,11 @@ class Accounts {
  public:
   explicit Accounts(const RunRecords& records) {
     read_events(records.events);
+    if (starts_.empty()) {
+      result_ = {};  // what was measured cannot be set against a whole
+      return;
+    }
     read_steps(records);
-    if (starts_.empty()) return;
     before_first_start();
     for (std::size_t i = 0; i + 1 < starts_.size(); ++i) between(starts_[i], starts_[i + 1]);
     const double end = after_last_start(records);
@@ -49,7 +52,8 @@ class Accounts {
 
  private:
   void add(TimeUse use, double seconds) {
-    result_.seconds[static_cast<std::size_t>(use)] += std::max(0.0, seconds);
+    constexpr double kMost = 1e12;  // of what a file may say
+    result_.seconds[static_cast<std::size_t>(use)] += std::clamp(seconds, 0.0, kMost);
   }
 
   void read_events(std::span<const RunEvent> events) {
@@ -70,7 +74,8 @@ class Accounts {
     }
   }
 
-  // Somebody who was killed before he removed the steps: the next one tells of the same last step.
+  // Whether a later event tells of the same steps. That happens if a start was killed before it
+  // removed them.
   static bool told_again(std::span<const RunEvent> later, const RunEvent& discard) {
     return discard.until > 0.0 && std::any_of(later.begin(), later.end(), [&](const RunEvent& e) {
              return e.kind == "discard" && e.until == discard.until;

@@ -77,6 +77,7 @@ void expect(const Goodput& goodput, double whole,
 TEST(Goodput, NothingIsKnownWithoutAStart) {
   expect(Script().goodput(), 0.0, {});
   EXPECT_EQ(goodput_text(Script().goodput()), "");
+  expect(Script().train(1000, 1, 3).discard(1050, 0, 8.0, 1040.0).goodput(1100, true), 0.0, {});
 }
 
 TEST(Goodput, AFinishedRunOutsideAJob) {
