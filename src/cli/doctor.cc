@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <optional>
 #include <string_view>
 
 #include "trireme/base/log.h"
+#include "trireme/comm/gather_lines.h"
 #include "trireme/comm/launcher.h"
 
 #include "cli/commands.h"
@@ -51,47 +51,19 @@ ExitStatus examine_each() {
   return status_of(has_problem(found.findings));
 }
 
-// Returns the texts of all ranks on rank 0, in their order, and nothing on the other ranks. Ranks
-// with an empty text send nothing. Collective over world.
-std::vector<std::string> gather_texts(Communicator& world, std::string mine) {
-  std::vector<std::int64_t> sizes(static_cast<std::size_t>(world.size()));
-  std::vector<std::int64_t> own = {static_cast<std::int64_t>(mine.size())};
-  world.all_gather(Stream(), Tensor::wrap(std::span(own)), Tensor::wrap(std::span(sizes)))
-      .wait_host();
-  const auto bytes_of = [](std::string& text) {
-    return Tensor::wrap(text.data(), {static_cast<std::int64_t>(text.size())}, DType::kU8);
-  };
-  std::vector<std::string> texts;
-  std::vector<Transfer> transfers;
-  if (world.rank() == 0) {
-    for (const std::int64_t size : sizes) texts.emplace_back(static_cast<std::size_t>(size), ' ');
-    texts[0] = mine;
-    for (int rank = 1; rank < world.size(); ++rank) {
-      std::string& text = texts[static_cast<std::size_t>(rank)];
-      if (!text.empty()) {
-        transfers.push_back({Transfer::Direction::kReceive, rank, bytes_of(text)});
-      }
-    }
-  } else if (!mine.empty()) {
-    transfers.push_back({Transfer::Direction::kSend, 0, bytes_of(mine)});
-  }
-  if (!transfers.empty()) world.exchange(Stream(), std::move(transfers)).wait_host();
-  return texts;
-}
-
 // One text for all nodes.
 ExitStatus examine_together(Runtime& runtime) {
   runtime.set_timeout(kSecondsForANode);
-  std::string mine;
+  std::vector<std::string> mine;  // empty if another rank speaks for the node
   bool problem = false;
   if (runtime.local_rank() == 0) {
     const NodeFindings found = examine_this_node();
     problem = has_problem(found.findings);
-    mine = to_json(found);
+    mine.push_back(to_json(found));
   }
   std::vector<NodeFindings> nodes;
-  for (const std::string& text : gather_texts(runtime.world(), mine)) {
-    if (!text.empty()) nodes.push_back(node_findings_from(text));
+  for (const std::vector<std::string>& lines : gather_lines(runtime.world(), mine)) {
+    if (runtime.rank() == 0 && !lines.empty()) nodes.push_back(node_findings_from(lines.front()));
   }
   if (nodes.size() == 1) print_text(doctor_text(nodes[0].node, nodes[0].findings));
   if (nodes.size() > 1) print_text(doctor_summary(nodes));

@@ -24,35 +24,43 @@ ExitStatus print(const std::vector<std::string>& lines) {
   return ExitStatus::kDone;
 }
 
-// A run or a sweep.
-template <class History>
-struct Watched;
+// What is shown of a run, and of a sweep.
+std::vector<std::string> view_of(const RunHistory& run, const ViewSize& size) {
+  return top_view(run, size, locale_is_utf8());
+}
+std::vector<std::string> view_of(const SweepHistory& sweep, const ViewSize& size) {
+  return sweep_view(sweep, size);
+}
 
-template <>
-struct Watched<RunHistory> {
-  static ViewSize printed_size() { return LiveScreen::size(); }
-  static std::vector<std::string> view(const RunHistory& run, const ViewSize& size) {
-    return top_view(run, size, locale_is_utf8());
-  }
-  static bool finished(const RunHistory& run) { return run.state() == RunState::kFinished; }
-  static std::string picture(const RunHistory& run) { return picture_of_losses(run); }
-  static std::string page(const RunHistory& run) { return page_of_run(run); }
-};
+// A table that is printed once may be long and wide.
+ViewSize printed_size(const RunHistory&) {
+  return LiveScreen::size();
+}
+ViewSize printed_size(const SweepHistory&) {
+  constexpr std::size_t kAny = std::numeric_limits<std::size_t>::max();
+  return {kAny, kAny};
+}
 
-template <>
-struct Watched<SweepHistory> {
-  // What is printed once may be long and wide.
-  static ViewSize printed_size() {
-    constexpr std::size_t kAny = std::numeric_limits<std::size_t>::max();
-    return {kAny, kAny};
-  }
-  static std::vector<std::string> view(const SweepHistory& sweep, const ViewSize& size) {
-    return sweep_view(sweep, size);
-  }
-  static bool finished(const SweepHistory& sweep) { return sweep.finished(); }
-  static std::string picture(const SweepHistory& sweep) { return picture_of_sweep(sweep); }
-  static std::string page(const SweepHistory& sweep) { return page_of_sweep(sweep); }
-};
+bool is_finished(const RunHistory& run) {
+  return run.state() == RunState::kFinished;
+}
+bool is_finished(const SweepHistory& sweep) {
+  return sweep.finished();
+}
+
+std::string picture_of(const RunHistory& run) {
+  return picture_of_losses(run);
+}
+std::string picture_of(const SweepHistory& sweep) {
+  return picture_of_sweep(sweep);
+}
+
+std::string page_of(const RunHistory& run) {
+  return page_of_run(run);
+}
+std::string page_of(const SweepHistory& sweep) {
+  return page_of_sweep(sweep);
+}
 
 struct TopRequest {
   std::string folder;
@@ -64,14 +72,13 @@ struct TopRequest {
 // Shows the run until it is finished or the user quits. The last view stays on the terminal.
 template <class History>
 ExitStatus watch(History& history, double every) {
-  using Kind = Watched<History>;
   std::vector<std::string> lines;
   {
     LiveScreen screen;
     while (true) {
-      lines = Kind::view(history, LiveScreen::size());
+      lines = view_of(history, LiveScreen::size());
       screen.show(lines);
-      if (Kind::finished(history)) break;
+      if (is_finished(history)) break;
       if (screen.wait(every) == LiveScreen::Wake::kQuit) break;
       history.update();
     }
@@ -81,13 +88,12 @@ ExitStatus watch(History& history, double every) {
 
 template <class History>
 ExitStatus top(const TopRequest& request) {
-  using Kind = Watched<History>;
   History history(request.folder);
-  if (request.svg) write_whole_file(*request.svg, Kind::picture(history));
-  if (request.html) write_whole_file(*request.html, Kind::page(history));
+  if (request.svg) write_whole_file(*request.svg, picture_of(history));
+  if (request.html) write_whole_file(*request.html, page_of(history));
   if (request.svg || request.html) return ExitStatus::kDone;
   if (!request.once && LiveScreen::possible()) return watch(history, request.every);
-  return print(Kind::view(history, Kind::printed_size()));
+  return print(view_of(history, printed_size(history)));
 }
 
 ExitStatus top_of_folder(const TopRequest& request) {

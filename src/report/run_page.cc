@@ -172,7 +172,7 @@ std::string plots_of(const RunHistory& history, const std::vector<RunEvent>& eve
 }
 
 // A bar of as many parts as there are colours, and a table of all.
-std::string goodput_of(const RunHistory& history) {
+std::string goodput_section(const RunHistory& history) {
   const Goodput goodput = history.goodput();
   if (!(goodput.whole > 0.0)) return "";
   const auto part = [&](std::initializer_list<TimeUse> uses) {
@@ -285,7 +285,7 @@ std::string page_of_run(const RunHistory& history, const std::optional<std::stri
     body += "<p class=\"remark\">No step is done yet.</p>\n";
   } else {
     const std::vector<RunEvent> of_branch = events_of_branch(events);
-    body += plots_of(history, of_branch) + goodput_of(history);
+    body += plots_of(history, of_branch) + goodput_section(history);
   }
   if (history.ranks()) body += ranks_of(*history.ranks());
   return html_page(fmt::format("Run {}", history.folder()), goes_on, body + table_of(events));
