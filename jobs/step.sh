@@ -19,6 +19,9 @@ job=${job:-$SLURM_JOB_ID}
 # All starts of the run in this job belong together: --run.resume never or PATH applies to the first
 # start, and the others continue from there.
 export TRIREME_JOB=${TRIREME_JOB:-$job}
+# When Slurm got this job and when it started it, in seconds since 1970, for the run's events: they tell how
+# long the run was queued. After a requeue the job counts as new. Empty where Slurm does not say.
+export TRIREME_JOB_SUBMITTED='' TRIREME_JOB_STARTED=''
 
 # run_step SRUN_OPTION... -- COMMAND...: runs a step on all tasks of the job, or on those that the
 # options name. Returns the step's status, or 76 if the launcher killed it; then one line says where.
@@ -111,6 +114,7 @@ run_to_end() {
   run=$1
   local folder=$1 status nodes=() answers='' early=0
   shift
+  note_times
   keep_watch "$folder" > /dev/null 2>&1 &
   watch=$!
   while :; do
@@ -128,6 +132,15 @@ run_to_end() {
     fi
   done
 }
+
+note_times() {
+  local told
+  told=$(scontrol -o show job "$job" 2> /dev/null)
+  TRIREME_JOB_SUBMITTED=$(seconds_of "$(field SubmitTime "$told")")
+  TRIREME_JOB_STARTED=$(seconds_of "$(field StartTime "$told")")
+}
+# TIME as Slurm writes it: in seconds since 1970; nothing for "Unknown".
+seconds_of() { [[ $1 != [0-9]*T* ]] || date -d "$1" +%s; }
 
 # Without its controller nobody knows what is lost, nor can anything be started. This node may be the
 # one that is cut off: then the job is started anew elsewhere (keep_watch), and this start of it is over.
@@ -229,12 +242,19 @@ culprits() {
 
 note_failure() { write_failure "$1" "${cause#trireme: }" "$(culprits | xargs)"; }
 # FOLDER WHAT NODES
-write_failure() { write_event "$1" failure "${2:-the step ended with 76}" ",\"nodes\":\"$3\",\"job\":\"$job\""; }
+write_failure() {
+  write_event "$1" failure "${2:-the step ended with 76}" ",\"nodes\":\"$3\",\"job\":\"$job\"$(times)"
+}
+# When the job was queued and started, for an event.
+times() {
+  [[ -z $TRIREME_JOB_SUBMITTED ]] || printf ',"submitted":%s' "$TRIREME_JOB_SUBMITTED"
+  [[ -z $TRIREME_JOB_STARTED ]] || printf ',"job_started":%s' "$TRIREME_JOB_STARTED"
+}
 # FOLDER KIND WHAT MORE: one more line in events.jsonl; false where the run had not begun, and there is none.
 write_event() {
   [[ -w $1/events.jsonl ]] || return 1
   # Nothing that JSON would want escaped.
-  printf '{"time":%s,"step":%s,"event":"%s","detail":"%s"%s}\n' "$(date +%s)" "$(last_step "$1")" "$2" \
+  printf '{"time":%s,"step":%s,"event":"%s","detail":"%s"%s}\n' "$(date +%s.%3N)" "$(last_step "$1")" "$2" \
     "$(tr -cd '[:alnum:] _.,:;()/*=+-' <<< "$3")" "$4" >> "$1/events.jsonl"
 }
 last_step() {
@@ -276,7 +296,7 @@ watch_from() {
   trap '[[ -z $asked ]] || kill "$asked"; exit' TERM
   while node=$(job_nodes | far_apart | sed -n "$1p") && [[ -n $node ]]; do
     srun --overlap --job-name=watch --mpi=none --gres=none --nodes=1 --ntasks=1 --nodelist="$node" bash -c "
-      $(declare -f say listed field write_failure write_event last_step watch_host)
+      $(declare -f say listed field write_failure times write_event last_step watch_host)
       job=$job; watch_host $1 $SLURMD_NODENAME ${SLURM_RESTART_COUNT:-0} \"\$0\" $(job_nodes | xargs)" "$2" &
     asked=$!
     while kill -0 "$asked"; do
@@ -306,6 +326,7 @@ watch_host() {
     if scontrol requeue "$job"; then
       say "$(listed <<< "$lost") cannot be reached: $SLURMD_NODENAME has the job queued again" 2>> "$(field StdOut "$told")"
       write_failure "$folder" "$(listed <<< "$lost") cannot be reached" "$(xargs <<< "$lost")"
+      write_event "$folder" requeue "stopped at step $(last_step "$folder"), requeued"
       exit
     fi
     trap - TERM
@@ -357,14 +378,15 @@ far_apart() {
     }'
 }
 
-# A requeue is no error, and the log, events.jsonl and `trireme top` say so. Beforehand: Slurm ends this
-# script for it.
+# A requeue is no error, and the log, events.jsonl, `trireme top` and the report say so. Beforehand: Slurm
+# ends this script for it.
 tell_requeue() {
   local what=requeued
   [[ -z $run ]] || what="stopped at step $(last_step "$run"), requeued"
   [[ $again == no ]] || what+=" to wait for all of its nodes"
   say "$what"
-  write_event "$run" requeue "$what"
+  write_event "$run" requeue "$what" || return
+  timeout 10 @TRIREME@ top "$run" --html "$run/report.html" > /dev/null 2>&1
 }
 
 # Ends the job with a status. If it is 75, or if nodes are missing, requests another start of the job,

@@ -5,12 +5,15 @@
 #include <string_view>
 
 #include "trireme/base/log.h"
+#include "trireme/comm/gather_lines.h"
 #include "trireme/comm/launcher.h"
 
 #include "cli/commands.h"
 
 namespace trireme::cli {
 namespace {
+
+constexpr double kSecondsForANode = 120.0;  // to look at itself
 
 // If there are several processes, the first one of each node reports for its node.
 bool speaks_for_its_node() {
@@ -21,26 +24,64 @@ bool speaks_for_its_node() {
   return launched_tasks().index == 0;
 }
 
-ExitStatus examine() {
-  if (!speaks_for_its_node()) return ExitStatus::kDone;
+NodeFindings examine_this_node() {
   const NodeFacts facts = gather_node_facts(*cuda::make_runtime());
-  const std::vector<Finding> findings = diagnose(facts);
-  std::string text = doctor_text(facts.node, findings);
-  text.pop_back();
-  print_line(text);
-  const bool problem = std::any_of(findings.begin(), findings.end(), [](const Finding& finding) {
-    return finding.verdict == Verdict::kProblem;
-  });
+  return {facts.node, diagnose(facts)};
+}
+
+bool has_problem(const std::vector<Finding>& findings) {
+  return std::any_of(findings.begin(), findings.end(),
+                     [](const Finding& finding) { return finding.verdict == Verdict::kProblem; });
+}
+
+ExitStatus status_of(bool problem) {
   return problem ? ExitStatus::kDevice : ExitStatus::kDone;
+}
+
+void print_text(std::string text) {
+  text.pop_back();  // its last newline
+  print_line(text);
+}
+
+// Without MPI: each node prints its own text.
+ExitStatus examine_each() {
+  if (!speaks_for_its_node()) return ExitStatus::kDone;
+  const NodeFindings found = examine_this_node();
+  print_text(doctor_text(found.node, found.findings));
+  return status_of(has_problem(found.findings));
+}
+
+// One text for all nodes.
+ExitStatus examine_together(Runtime& runtime) {
+  runtime.set_timeout(kSecondsForANode);
+  std::vector<std::string> mine;  // empty if another rank speaks for the node
+  bool problem = false;
+  if (runtime.local_rank() == 0) {
+    const NodeFindings found = examine_this_node();
+    problem = has_problem(found.findings);
+    mine.push_back(to_json(found));
+  }
+  std::vector<NodeFindings> nodes;
+  for (const std::vector<std::string>& lines : gather_lines(runtime.world(), mine)) {
+    if (runtime.rank() == 0 && !lines.empty()) nodes.push_back(node_findings_from(lines.front()));
+  }
+  if (nodes.size() == 1) print_text(doctor_text(nodes[0].node, nodes[0].findings));
+  if (nodes.size() > 1) print_text(doctor_summary(nodes));
+  return status_of(runtime.world().all_reduce_host(std::int64_t{problem}, ReduceOp::kMax) != 0);
 }
 
 }  // namespace
 
 Work parse_doctor(const Arguments& arguments) {
-  Options options("trireme doctor");
+  Options options("trireme doctor [--each]");
+  bool each = false;
+  options.add("each", each, "",
+              "if a launcher has started several processes: each node prints a text of its own, "
+              "without MPI");
   options.parse(arguments);
   if (options.help_requested()) return show_help(options.description());
-  return {.alone = examine, .on_ranks = {}};
+  if (!each && processes_can_meet()) return {.alone = {}, .on_ranks = examine_together};
+  return {.alone = examine_each, .on_ranks = {}};
 }
 
 }  // namespace trireme::cli

@@ -1,3 +1,5 @@
+#include <limits>
+
 #include <fmt/format.h>
 
 #include "trireme/base/error.h"
@@ -6,10 +8,12 @@
 #include "trireme/io/whole_file.h"
 #include "trireme/report/run_history.h"
 #include "trireme/report/run_page.h"
+#include "trireme/report/sweep_page.h"
 
 #include "cli/commands.h"
 #include "cli/live_screen.h"
 #include "cli/plot.h"
+#include "cli/sweep_view.h"
 #include "cli/top_view.h"
 
 namespace trireme::cli {
@@ -20,15 +24,61 @@ ExitStatus print(const std::vector<std::string>& lines) {
   return ExitStatus::kDone;
 }
 
+// What is shown of a run, and of a sweep.
+std::vector<std::string> view_of(const RunHistory& run, const ViewSize& size) {
+  return top_view(run, size, locale_is_utf8());
+}
+std::vector<std::string> view_of(const SweepHistory& sweep, const ViewSize& size) {
+  return sweep_view(sweep, size);
+}
+
+// A table that is printed once may be long and wide.
+ViewSize printed_size(const RunHistory&) {
+  return LiveScreen::size();
+}
+ViewSize printed_size(const SweepHistory&) {
+  constexpr std::size_t kAny = std::numeric_limits<std::size_t>::max();
+  return {kAny, kAny};
+}
+
+bool is_finished(const RunHistory& run) {
+  return run.state() == RunState::kFinished;
+}
+bool is_finished(const SweepHistory& sweep) {
+  return sweep.finished();
+}
+
+std::string picture_of(const RunHistory& run) {
+  return picture_of_losses(run);
+}
+std::string picture_of(const SweepHistory& sweep) {
+  return picture_of_sweep(sweep);
+}
+
+std::string page_of(const RunHistory& run) {
+  return page_of_run(run);
+}
+std::string page_of(const SweepHistory& sweep) {
+  return page_of_sweep(sweep);
+}
+
+struct TopRequest {
+  std::string folder;
+  double every = 1.0;
+  bool once = false;
+  std::optional<std::string> svg, html;  // files to write
+};
+
 // Shows the run until it is finished or the user quits. The last view stays on the terminal.
-ExitStatus watch(RunHistory& history, double every, bool utf8) {
+template <class History>
+ExitStatus watch(History& history, double every) {
   std::vector<std::string> lines;
   {
     LiveScreen screen;
     while (true) {
-      lines = top_view(history, LiveScreen::size(), utf8);
+      lines = view_of(history, LiveScreen::size());
       screen.show(lines);
-      if (history.state() == RunState::kFinished) break;
+      if (is_finished(history)) break;
       if (screen.wait(every) == LiveScreen::Wake::kQuit) break;
       history.update();
     }
@@ -36,48 +86,46 @@ ExitStatus watch(RunHistory& history, double every, bool utf8) {
   return print(lines);
 }
 
-ExitStatus top(const std::string& folder, double every, bool once) {
-  RunHistory history(folder);
-  const bool utf8 = locale_is_utf8();
-  if (!once && LiveScreen::possible()) return watch(history, every, utf8);
-  return print(top_view(history, LiveScreen::size(), utf8));
+template <class History>
+ExitStatus top(const TopRequest& request) {
+  History history(request.folder);
+  if (request.svg) write_whole_file(*request.svg, picture_of(history));
+  if (request.html) write_whole_file(*request.html, page_of(history));
+  if (request.svg || request.html) return ExitStatus::kDone;
+  if (!request.once && LiveScreen::possible()) return watch(history, request.every);
+  return print(view_of(history, printed_size(history)));
 }
 
-ExitStatus draw(const std::string& folder, const std::string& file) {
-  write_whole_file(file, picture_of_losses(RunHistory(folder)));
-  return ExitStatus::kDone;
+ExitStatus top_of_folder(const TopRequest& request) {
+  return SweepHistory::is_sweep(request.folder) ? top<SweepHistory>(request)
+                                                : top<RunHistory>(request);
 }
 
 }  // namespace
 
 Work parse_top(const Arguments& arguments) {
   std::vector<std::string> folders;
-  double every = 1.0;
-  bool once = false;
-  std::optional<std::string> svg;
+  TopRequest request;
   Limit seconds = at_least(0.1);
   seconds.most = 86400;
-  Options options("trireme top RUN [--every SECONDS] [--once] [--svg FILE]");
-  options.add_positional(
-      "RUN", folders,
-      "a run's folder; only its files are read, so any node will do; q ends, and "
-      "so does a finished run");
-  options.add("every", every, "seconds", "look this often", seconds);
-  options.add("once", once, "", "print once, as is done where there is no terminal");
-  options.add("svg", svg, "", "draw the losses into this SVG file and end");
+  Options options("trireme top FOLDER [--every SECONDS] [--once] [--svg FILE] [--html FILE]");
+  options.add_positional("FOLDER", folders,
+                         "the folder of a run or of a sweep; only its files are read, so any node "
+                         "will do; q ends, and "
+                         "so does a finished run");
+  options.add("every", request.every, "seconds", "look this often", seconds);
+  options.add("once", request.once, "", "print once, as is done where there is no terminal");
+  options.add("svg", request.svg, "", "draw the losses into this SVG file and end");
+  options.add("html", request.html, "", "write the report into this file and end");
   options.parse(arguments);
   if (options.help_requested()) return show_help(options.description());
   require_single_process("top");
   if (folders.size() != 1) {
-    throw ConfigError(fmt::format("top takes the folder of one run, as in trireme top run, not {}",
-                                  folders.size()));
+    throw ConfigError(fmt::format(
+        "top takes the folder of one run or sweep, as in trireme top run, not {}", folders.size()));
   }
-  if (svg) {
-    return {.alone = [folder = folders[0], file = *svg] { return draw(folder, file); },
-            .on_ranks = {}};
-  }
-  return {.alone = [folder = folders[0], every, once] { return top(folder, every, once); },
-          .on_ranks = {}};
+  request.folder = folders[0];
+  return {.alone = [request] { return top_of_folder(request); }, .on_ranks = {}};
 }
 
 }  // namespace trireme::cli

@@ -18,30 +18,8 @@ constexpr std::size_t kRecentSteps = 50;
 constexpr std::size_t kMostPlotRows = 16;
 constexpr std::size_t kLatestEvents = 3, kMostStragglers = 3;
 
-// Returns the first `columns` characters of UTF-8 text.
-std::string cut(const std::string& text, std::size_t columns) {
-  std::size_t characters = 0;
-  for (std::size_t at = 0; at < text.size(); ++at) {
-    const bool starts = (static_cast<unsigned char>(text[at]) & 0xc0) != 0x80;
-    if (starts && characters++ == columns) return text.substr(0, at);
-  }
-  return text;
-}
-
 std::string row(std::string_view name, const std::string& value) {
   return fmt::format("{:<12}{}", name, value);
-}
-
-std::string state_text(const RunHistory& history) {
-  const RunState state = history.state();
-  std::string text(name_of(state));
-  if (state == RunState::kRunning && history.steps().empty()) text += ", no step yet";
-  if (state == RunState::kSilent) text += ": no sign of life of its process";
-  const std::vector<RunEvent>& events = history.events();
-  if (state == RunState::kStopped && !events.empty() && events.back().kind == "requeue") {
-    text = printable(events.back().detail);  // "stopped at step 61, requeued"
-  }
-  return text;
 }
 
 std::string progress(const RunHistory& history, std::size_t columns, bool utf8) {
@@ -80,6 +58,16 @@ std::vector<std::string> step_rows(const RunHistory& history) {
                           100.0 * recent.wait_data_share, 100.0 * recent.exposed_comm_share)),
           row("memory", fmt::format("{} in the rank that needs most",
                                     size_text(static_cast<std::uint64_t>(last.needed_memory()))))};
+}
+
+// Two rows where one is too short: the share, and where the rest went.
+std::vector<std::string> goodput_rows(const RunHistory& history, std::size_t columns) {
+  const std::string text = goodput_text(history.goodput());
+  if (text.empty()) return {};
+  const std::string whole = row("goodput", text);
+  const std::size_t end = whole.find("; ");
+  if (whole.size() <= columns || end == std::string::npos) return {whole};
+  return {whole.substr(0, end), row("", whole.substr(end + 2))};
 }
 
 std::vector<std::string> rank_rows(const RankTable& table) {
@@ -153,16 +141,33 @@ std::vector<std::string> loss_curve(const RunHistory& history, std::size_t colum
   return lines;
 }
 
+bool begins_character(char c) {
+  return (static_cast<unsigned char>(c) & 0xc0) != 0x80;
+}
+
 }  // namespace
+
+std::size_t characters_of(const std::string& text) {
+  return static_cast<std::size_t>(std::count_if(text.begin(), text.end(), begins_character));
+}
+
+std::string cut(const std::string& text, std::size_t columns) {
+  std::size_t characters = 0;
+  for (std::size_t at = 0; at < text.size(); ++at) {
+    if (begins_character(text[at]) && characters++ == columns) return text.substr(0, at);
+  }
+  return text;
+}
 
 std::vector<std::string> top_view(const RunHistory& history, const ViewSize& size, bool utf8) {
   std::vector<std::string> lines = {
-      fmt::format("{}: {}", printable(history.folder()), state_text(history)),
+      fmt::format("{}: {}", printable(history.folder()), history.state_text()),
       progress(history, size.columns, utf8)};
   const auto add = [&](std::vector<std::string> rows) {
     for (std::string& line : rows) lines.push_back(std::move(line));
   };
   if (!history.steps().empty()) add(step_rows(history));
+  add(goodput_rows(history, size.columns));
   if (history.ranks()) add(rank_rows(*history.ranks()));
   lines.push_back(evaluation(history));
   lines.push_back(checkpoint(history));
@@ -174,7 +179,7 @@ std::vector<std::string> top_view(const RunHistory& history, const ViewSize& siz
     lines.push_back(row("last step", duration_text(*history.metrics_age()) + " ago"));
   }
   add(event_rows(history));
-  // A blank line comes before the curve, and its own last line after it.
+  // A blank line and the curve's own last line stand around it.
   if (size.rows > lines.size() + 2 && !history.steps().empty()) {
     const std::size_t rows = std::min(size.rows - lines.size() - 2, kMostPlotRows);
     const std::vector<std::string> curve = loss_curve(history, size.columns, rows, utf8);

@@ -13,6 +13,10 @@ struct ViewSize {
   std::size_t rows = 24;
 };
 
+// The characters of UTF-8 text, and the first `columns` of them.
+std::size_t characters_of(const std::string& text);
+std::string cut(const std::string& text, std::size_t columns);
+
 // Returns at most size.rows lines of at most size.columns characters, without control characters.
 // The loss curve takes the remaining room.
 std::vector<std::string> top_view(const RunHistory& history, const ViewSize& size, bool utf8);

@@ -43,10 +43,10 @@ std::optional<Interruption> read_interruption(const std::string& folder) {
   if (found.last_step == 0) return std::nullopt;
   found.last_time = changed_at(metrics);
   std::vector<RunEvent> events = read_events(folder + "/events.jsonl");
-  // This start may have told of a branch already, and what the job script did about the end of the
-  // last one says nothing of why it ended.
+  // This start may have told of a branch and of steps that it discards already, and what the job
+  // script did about the end of the last one says nothing of why it ended.
   const auto says_why = [](const RunEvent& event) {
-    return event.kind != "branch" && event.kind != "requeue";
+    return event.kind != "branch" && event.kind != "discard" && event.kind != "requeue";
   };
   while (!events.empty() && !says_why(events.back())) events.pop_back();
   if (!events.empty()) {

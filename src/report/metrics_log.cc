@@ -1,11 +1,13 @@
 #include "trireme/report/metrics_log.h"
 
+#include <cmath>
 #include <filesystem>
 
 #include <fmt/format.h>
 
 #include "trireme/base/error.h"
 #include "trireme/base/json.h"
+#include "trireme/base/wall_clock.h"
 #include "trireme/io/whole_file.h"
 
 namespace trireme {
@@ -24,6 +26,10 @@ std::string lines_up_to(const std::string& path, std::int64_t step) {
   return kept;
 }
 
+double milliseconds_now() {
+  return std::round(1e3 * unix_seconds()) / 1e3;
+}
+
 }  // namespace
 
 MetricsLog::MetricsLog(const std::string& folder, std::int64_t step, bool tensorboard)
@@ -37,6 +43,7 @@ MetricsLog::MetricsLog(const std::string& folder, std::int64_t step, bool tensor
 
 void MetricsLog::write(const StepMetrics& m) {
   Json object = Json::object({{"step", m.step},
+                              {"time", milliseconds_now()},
                               {"loss", m.loss},
                               {"lr", m.learning_rate},
                               {"grad_norm", m.gradient_norm},
@@ -59,8 +66,11 @@ void MetricsLog::write(const StepMetrics& m) {
   if (tensorboard_) tensorboard_->write(m);
 }
 
-void MetricsLog::write_evaluation(std::int64_t step, double loss) {
-  append(Json::object({{"step", step}, {"eval_loss", loss}}).dump());
+void MetricsLog::write_evaluation(std::int64_t step, double loss, double seconds) {
+  append(
+      Json::object(
+          {{"step", step}, {"time", milliseconds_now()}, {"eval_loss", loss}, {"eval_s", seconds}})
+          .dump());
   if (tensorboard_) tensorboard_->write_evaluation({step, loss});
 }
 

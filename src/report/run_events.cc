@@ -1,5 +1,9 @@
 #include "trireme/report/run_events.h"
 
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <cstdlib>
 #include <fstream>
 
 #include <fmt/format.h>
@@ -19,14 +23,59 @@ bool ends_with_line(const std::string& path) {
   return file.get() == '\n';
 }
 
+std::optional<double> seconds_in_environment(const char* name) {
+  const char* text = std::getenv(name);
+  if (!text) return {};
+  const std::string_view value = text;
+  std::int64_t seconds = 0;
+  const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), seconds);
+  if (error != std::errc() || end != value.data() + value.size() || seconds <= 0) return {};
+  return static_cast<double>(seconds);
+}
+
+// The file may say anything: no time is beyond the year 9999.
+double number_in(const Json& object, std::string_view key) {
+  constexpr double kMost = 253402300799.0;
+  const Json* found = object.find(key);
+  return found && found->is_number() ? std::clamp(found->number(), 0.0, kMost) : 0.0;
+}
+
+std::optional<double> time_in(const Json& object, std::string_view key) {
+  const double time = number_in(object, key);
+  return time > 0.0 ? std::optional(time) : std::nullopt;
+}
+
+std::string text_in(const Json& object, std::string_view key) {
+  const Json* found = object.find(key);
+  return found ? found->text() : "";
+}
+
 }  // namespace
+
+JobTimes job_times_here() {
+  const char* job = std::getenv("SLURM_JOB_ID");
+  if (!job || !*job) return {};
+  JobTimes times{job, seconds_in_environment("TRIREME_JOB_SUBMITTED"),
+                 seconds_in_environment("TRIREME_JOB_STARTED")};
+  if (!times.started) times.started = seconds_in_environment("SLURM_JOB_START_TIME");
+  return times;
+}
 
 void EventLog::write(std::int64_t step, std::string_view kind, double seconds,
                      const std::string& detail) {
-  Json object = Json::object(
-      {{"time", static_cast<std::int64_t>(unix_seconds())}, {"step", step}, {"event", kind}});
-  if (seconds > 0.0) object["seconds"] = seconds;
-  if (!detail.empty()) object["detail"] = detail;
+  write({.step = step, .kind = std::string(kind), .seconds = seconds, .detail = detail});
+}
+
+void EventLog::write(const RunEvent& event) {
+  Json object = Json::object({{"time", std::round(1e3 * unix_seconds()) / 1e3},
+                              {"step", event.step},
+                              {"event", event.kind}});
+  if (event.seconds > 0.0) object["seconds"] = event.seconds;
+  if (!event.detail.empty()) object["detail"] = event.detail;
+  if (event.until > 0.0) object["until"] = event.until;
+  if (!event.job.job.empty()) object["job"] = event.job.job;
+  if (event.job.submitted) object["submitted"] = *event.job.submitted;
+  if (event.job.started) object["job_started"] = *event.job.started;
   // Somebody who was killed may have left half a line: it must not spoil this one.
   const bool begins_line = ends_with_line(path_);
   std::ofstream file(path_, std::ios::app | std::ios::binary);
@@ -53,11 +102,14 @@ std::vector<RunEvent> read_events(const std::string& path) {
   for (std::string line; std::getline(file, line);) {
     try {
       const Json object = Json::parse(line);
-      const Json* seconds = object.find("seconds");
-      const Json* detail = object.find("detail");
-      events.push_back({object.at("time").integer(), object.at("step").integer(),
-                        object.at("event").text(), seconds ? seconds->number() : 0.0,
-                        detail ? detail->text() : ""});
+      events.push_back({.time = number_in(object, "time"),
+                        .step = object.at("step").integer(),
+                        .kind = object.at("event").text(),
+                        .seconds = number_in(object, "seconds"),
+                        .detail = text_in(object, "detail"),
+                        .until = number_in(object, "until"),
+                        .job = {text_in(object, "job"), time_in(object, "submitted"),
+                                time_in(object, "job_started")}});
     } catch (const JsonError&) {
       // Half written, by a run that was killed.
     }

@@ -11,6 +11,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/json.h"
+#include "trireme/base/printable.h"
 #include "trireme/base/wall_clock.h"
 #include "trireme/io/checkpoint.h"
 
@@ -62,6 +63,7 @@ double amount(const Json& object, std::string_view key) {
 StepMetrics step_of(const Json& object, std::int64_t step) {
   StepMetrics metrics;
   metrics.step = step;
+  metrics.time = amount(object, "time");
   metrics.loss = number(object, "loss", kNan);
   metrics.learning_rate = number(object, "lr", 0.0);
   metrics.gradient_norm = number(object, "grad_norm", kNan);
@@ -175,7 +177,8 @@ void RunHistory::take_line(std::string_view line) {
     const std::int64_t step = object.at("step").integer();
     if (step < 0 || step > kMostSteps) return;
     if (object.find("eval_loss")) {
-      put(evaluations_, {step, number(object, "eval_loss", kNan)});
+      put(evaluations_, {step, number(object, "eval_loss", kNan), amount(object, "eval_s"),
+                         amount(object, "time")});
     } else if (object.find("loss")) {
       put(steps_, step_of(object, step));
     }
@@ -230,6 +233,28 @@ RunState RunHistory::state() const {
   return total_steps() && saved >= *total_steps() ? RunState::kFinished : RunState::kStopped;
 }
 
+std::string RunHistory::state_text() const {
+  const RunState now = state();
+  std::string text(name_of(now));
+  if (now == RunState::kRunning && steps_.empty()) text += ", no step yet";
+  if (now == RunState::kSilent) text += ": no sign of life of its process";
+  if (now == RunState::kStopped && !events_.empty()) {
+    const RunEvent& last = events_.back();
+    if (last.kind == "requeue") text = printable(last.detail);
+    if (last.kind == "failure") text = "failed: " + printable(last.detail);
+  }
+  return text;
+}
+
+Goodput RunHistory::goodput() const {
+  RunRecords records{.steps = steps_, .evaluations = evaluations_, .events = events_};
+  if (lease_) {
+    records.running = holder_alive_;
+    records.alive = holder_alive_ ? now_ : static_cast<double>(lease_->heartbeat);
+  }
+  return goodput_of(records);
+}
+
 std::int64_t RunHistory::step() const {
   if (!steps_.empty()) return steps_.back().step;
   return checkpoint_ ? checkpoint_->step : 0;
@@ -245,7 +270,7 @@ std::optional<double> RunHistory::metrics_age() const {
 }
 
 double RunHistory::age(const RunEvent& event) const {
-  return std::max(0.0, now_ - static_cast<double>(event.time));
+  return std::max(0.0, now_ - event.time);
 }
 
 std::optional<double> RunHistory::heartbeat_age() const {

@@ -10,42 +10,16 @@
 #include "trireme/base/text.h"
 #include "trireme/report/html_page.h"
 #include "trireme/report/svg_plot.h"
-#include "trireme/report/time_shares.h"
+
+#include "report/step_marks.h"
 
 namespace trireme {
 namespace {
 
-constexpr std::size_t kMostMarks = 400;   // of one line; more steps are drawn as means of several
 constexpr std::size_t kLatest = 50;       // steps of the figure "now"
 constexpr std::size_t kMostEvents = 100;  // in the table
 constexpr std::size_t kMostRanks = 32;    // in the table
 constexpr double kMib = 1048576.0;
-
-// The mean of something over each run of neighbouring steps.
-template <class Value>
-std::vector<PlotMark> marks_of(const std::vector<StepMetrics>& steps, const std::string& unit,
-                               const Value& value) {
-  std::vector<PlotMark> marks;
-  const std::size_t width = (steps.size() + kMostMarks - 1) / kMostMarks;
-  for (std::size_t begin = 0; begin < steps.size(); begin += width) {
-    const std::size_t end = std::min(steps.size(), begin + width);
-    double sum = 0.0;
-    int count = 0;
-    for (std::size_t i = begin; i < end; ++i) {
-      const double y = value(steps[i]);
-      if (!std::isfinite(y)) continue;
-      sum += y;
-      ++count;
-    }
-    if (count == 0) continue;
-    const auto first = steps[begin].step, last = steps[end - 1].step;
-    const double y = sum / count;
-    const std::string where =
-        first == last ? fmt::format("step {}", first) : fmt::format("steps {} to {}", first, last);
-    marks.push_back({static_cast<double>(last), y, fmt::format("{}: {:.4g}{}", where, y, unit)});
-  }
-  return marks;
-}
 
 // Checkpoints are marked below; starts that are not the first are what a reader looks for.
 std::vector<PlotEvent> event_lines(const std::vector<RunEvent>& events) {
@@ -53,9 +27,10 @@ std::vector<PlotEvent> event_lines(const std::vector<RunEvent>& events) {
   bool first_start = true;
   for (const RunEvent& event : events) {
     if (event.kind == "start" && std::exchange(first_start, false)) continue;
-    const std::string title = fmt::format(
-        "{} at step {}, {}{}{}", event.kind == "start" ? "started again" : event.kind, event.step,
-        utc_text(event.time), event.detail.empty() ? "" : ": ", event.detail);
+    const std::string title =
+        fmt::format("{} at step {}, {}{}{}", event.kind == "start" ? "started again" : event.kind,
+                    event.step, utc_text(static_cast<std::int64_t>(event.time)),
+                    event.detail.empty() ? "" : ": ", event.detail);
     lines.push_back({static_cast<double>(event.step), title, event.kind == "checkpoint" ? 2 : 3});
   }
   return lines;
@@ -196,27 +171,36 @@ std::string plots_of(const RunHistory& history, const std::vector<RunEvent>& eve
   return html;
 }
 
-std::string phases_of(const RunHistory& history, const std::vector<RunEvent>& events) {
-  double step = 0.0, communication = 0.0, data = 0.0, checkpoint = 0.0;
-  for (const StepMetrics& m : history.steps()) {
-    step += m.step_seconds;
-    communication += m.exposed_comm_seconds;
-    data += m.wait_data_seconds;
+// A bar of as many parts as there are colours, and a table of all.
+std::string goodput_section(const RunHistory& history) {
+  const Goodput goodput = history.goodput();
+  if (!(goodput.whole > 0.0)) return "";
+  const auto part = [&](std::initializer_list<TimeUse> uses) {
+    double seconds = 0.0;
+    for (const TimeUse use : uses) seconds += goodput.of(use);
+    return seconds / goodput.whole;
+  };
+  using enum TimeUse;
+  const std::string bar =
+      svg_of_shares("Where the time went",
+                    {"computation", "exposed communication", "data", "evaluation, checkpoints",
+                     "failures, steps not kept", "queue, starting, other"},
+                    {{"whole run",
+                      {part({kComputation}), part({kCommunication}), part({kData}),
+                       part({kEvaluation, kCheckpoint}), part({kNotKept, kFailure}),
+                       part({kQueue, kStarting, kBetween, kOther})}}});
+  std::vector<std::vector<std::string>> rows;
+  for (std::size_t i = 0; i < kTimeUses; ++i) {
+    const auto use = static_cast<TimeUse>(i);
+    rows.push_back({std::string(name_of(use)), time_text(goodput.of(use)),
+                    share(goodput.of(use) / goodput.whole)});
   }
-  for (const RunEvent& event : events) {
-    if (event.kind == "checkpoint") checkpoint += event.seconds;
-  }
-  if (step <= 0.0) return "";
-  const TimeShares shares = shares_of({.step_seconds = step,
-                                       .communication_seconds = communication,
-                                       .data_seconds = data,
-                                       .checkpoint_seconds = checkpoint});
-  return "<figure class=\"shares\">" +
-         svg_of_shares(
-             "Where the time went", {"computation", "exposed communication", "data", "checkpoint"},
-             {{"whole run",
-               {shares.computation, shares.communication, shares.data, shares.checkpoint}}}) +
-         "</figure>\n";
+  rows.push_back({"whole run", time_text(goodput.whole), share(1.0)});
+  return fmt::format(
+             "<figure class=\"shares\">{}</figure>\n<h2>Goodput</h2>\n<p>{}. Goodput is the share "
+             "of the whole time that was spent in steps whose result is kept.</p>\n",
+             bar, escape_html(goodput_text(goodput))) +
+         html_table({"where the time went", "time", "share"}, rows);
 }
 
 std::string table_of(const std::vector<RunEvent>& events) {
@@ -225,8 +209,9 @@ std::string table_of(const std::vector<RunEvent>& events) {
   const std::size_t begin = events.size() > kMostEvents ? events.size() - kMostEvents : 0;
   for (std::size_t i = begin; i < events.size(); ++i) {
     const RunEvent& event = events[i];
-    rows.push_back({utc_text(event.time), std::to_string(event.step), event.kind,
-                    event.seconds > 0.0 ? fmt::format("{:.2f}", event.seconds) : "", event.detail});
+    rows.push_back({utc_text(static_cast<std::int64_t>(event.time)), std::to_string(event.step),
+                    event.kind, event.seconds > 0.0 ? fmt::format("{:.2f}", event.seconds) : "",
+                    event.detail});
   }
   return fmt::format("<h2>Events{}</h2>\n",
                      begin > 0 ? fmt::format(", the last {}", kMostEvents) : "") +
@@ -284,7 +269,7 @@ std::string picture_of_losses(const RunHistory& history) {
 std::string page_of_run(const RunHistory& history, const std::optional<std::string>& ended) {
   const std::vector<RunEvent>& events = history.events();
   const bool goes_on = !ended && history.state() == RunState::kRunning;
-  const std::string state = ended.value_or(std::string(name_of(history.state())));
+  const std::string state = ended.value_or(history.state_text());
   std::string body = fmt::format("<h1>Training run</h1>\n<p class=\"state\">{}: {}</p>\n",
                                  escape_html(history.folder()), escape_html(state));
   body += html_facts(facts_of(history));
@@ -300,7 +285,7 @@ std::string page_of_run(const RunHistory& history, const std::optional<std::stri
     body += "<p class=\"remark\">No step is done yet.</p>\n";
   } else {
     const std::vector<RunEvent> of_branch = events_of_branch(events);
-    body += plots_of(history, of_branch) + phases_of(history, of_branch);
+    body += plots_of(history, of_branch) + goodput_section(history);
   }
   if (history.ranks()) body += ranks_of(*history.ranks());
   return html_page(fmt::format("Run {}", history.folder()), goes_on, body + table_of(events));

@@ -236,17 +236,24 @@ std::string svg_of(const Plot& plot) {
 
 std::string svg_of_shares(const std::string& title, const std::vector<std::string>& names,
                           const std::vector<ShareBar>& bars) {
-  constexpr double kBar = 22, kGap = 8, kLabels = 100;
-  const double height = kTop + static_cast<double>(bars.size()) * (kBar + kGap) + 4;
-  std::string svg = opening(height, title);
-  double at = kLeft;
+  constexpr double kBar = 22, kGap = 8, kLabels = 100, kLegendLine = 18;
+  std::string legend;
+  double at = kLeft, line = 0.0;
   for (std::size_t i = 0; i < names.size(); ++i) {
-    svg += fmt::format("<rect x=\"{:.1f}\" y=\"25\" width=\"12\" height=\"12\" class=\"f{}\"/>\n",
-                       at, i % kColours);
-    svg += text_at(at + 17, 35, "left", names[i]);
-    at += 17 + 7.0 * static_cast<double>(names[i].size()) + 16;
+    const double width = 17 + 7.0 * static_cast<double>(names[i].size());
+    if (at > kLeft && at + width > kWidth) {
+      at = kLeft;
+      line += kLegendLine;
+    }
+    legend +=
+        fmt::format("<rect x=\"{:.1f}\" y=\"{:.0f}\" width=\"12\" height=\"12\" class=\"f{}\"/>\n",
+                    at, 25 + line, i % kColours);
+    legend += text_at(at + 17, 35 + line, "left", names[i]);
+    at += width + 16;
   }
-  double top = kTop;
+  double top = kTop + line;
+  const double height = top + static_cast<double>(bars.size()) * (kBar + kGap) + 4;
+  std::string svg = opening(height, title) + legend;
   for (const ShareBar& bar : bars) {
     svg += text_at(kLabels - 8, top + 15, "right", bar.label);
     double x = kLabels;

@@ -130,6 +130,10 @@ void gather_gpus(NodeFacts& facts, cuda::Runtime& runtime, const fs::path& root)
 
 }  // namespace
 
+bool processes_can_meet() {
+  return launched_tasks().count > 1 && any_set({"PMI_FD", "PMI_PORT", "PMIX_NAMESPACE"});
+}
+
 NodeFacts gather_node_facts(cuda::Runtime& runtime, const fs::path& root) {
   NodeFacts facts;
   gather_node(facts, root);

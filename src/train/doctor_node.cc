@@ -59,8 +59,8 @@ void check_processors(const NodeFacts& facts, std::vector<Finding>& findings) {
 }
 
 void check_memory(const NodeFacts& facts, std::vector<Finding>& findings) {
-  std::string what =
-      fmt::format("{:.1f} of {:.1f} GiB available", gib(facts.memory_available), gib(facts.memory));
+  const std::string available = fmt::format("{:.1f}", gib(facts.memory_available));
+  std::string what = fmt::format("{} of {:.1f} GiB available", available, gib(facts.memory));
   std::int64_t usable = facts.memory_available;
   if (facts.memory_limit) {
     what += fmt::format(", {:.1f} GiB allowed", gib(*facts.memory_limit));
@@ -68,7 +68,8 @@ void check_memory(const NodeFacts& facts, std::vector<Finding>& findings) {
   }
   const bool little = usable < 1024 * kMiB;
   findings.push_back({little ? Verdict::kWarning : Verdict::kOk, "memory", what,
-                      little ? "ask Slurm for more with --mem, or take another node" : ""});
+                      little ? "ask Slurm for more with --mem, or take another node" : "",
+                      available});
   if (facts.shared_memory < 64 * kMiB + 1) {
     findings.push_back({Verdict::kWarning, "shared memory",
                         facts.shared_memory == 0

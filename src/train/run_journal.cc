@@ -14,9 +14,21 @@ RunJournal::RunJournal(const Setting& setting)
   // A run that has nothing left to do begins no new file of events.
   const bool more = setting.first_step < setting.total_steps;
   if (setting.goes_on && more) interruption_ = read_interruption(setting.folder);
-  metrics_.emplace(setting.folder, setting.first_step, setting.tensorboard && more);
   events_.emplace(setting.folder + "/events.jsonl");
+  if (const auto discarded = discarded_after(setting.folder, setting.first_step)) {
+    events_->write(*discarded);
+  }
+  metrics_.emplace(setting.folder, setting.first_step, setting.tensorboard && more);
   report_.emplace(setting.folder);
+}
+
+void RunJournal::started(std::int64_t step, double seconds, const std::string& detail) {
+  if (!events_) return;
+  events_->write({.step = step,
+                  .kind = "start",
+                  .seconds = seconds,
+                  .detail = detail,
+                  .job = job_times_here()});
 }
 
 void RunJournal::note(std::int64_t step, std::string_view kind, double seconds,
@@ -39,7 +51,7 @@ void RunJournal::step(const StepMetrics& metrics) {
 }
 
 void RunJournal::evaluation(std::int64_t step, double loss, std::int64_t tokens, double seconds) {
-  if (metrics_) metrics_->write_evaluation(step, loss);
+  if (metrics_) metrics_->write_evaluation(step, loss, seconds);
   say(fmt::format("step {}: evaluation loss {:.4f} over {} tokens, perplexity {:.2f} ({:.1f} s)",
                   step, loss, tokens, std::exp(loss), seconds));
   write_report();
@@ -63,12 +75,29 @@ void RunJournal::stopped(std::int64_t step, const std::string& why) {
   say(fmt::format("stopped {} after step {}; the same command goes on from there", why, step));
   note(step, "stop", 0.0, why);
   write_report(fmt::format("stopped {}, with a checkpoint", why));
+  say_goodput();
 }
 
 void RunJournal::finished(const StepMetrics& last) {
   narrator_.close(last);
   note(last.step, "finish", 0.0, "");
   write_report("finished");
+  say_goodput();
+}
+
+void RunJournal::failed(std::int64_t step, const std::string& why) noexcept {
+  try {
+    note(step, "failure", 0.0, why);
+    write_report("failed: " + why);
+  } catch (const std::exception&) {
+    // No memory. The caller tells what matters.
+  }
+}
+
+void RunJournal::say_goodput() {
+  if (!report_ || !report_->history()) return;
+  const std::string text = goodput_text(report_->history()->goodput());
+  if (!text.empty()) say("goodput " + text);
 }
 
 void RunJournal::write_report(const std::optional<std::string>& ended) {

@@ -32,6 +32,8 @@ class RunJournal {
   explicit RunJournal(const Setting& setting);
 
   void say(const std::string& line) { narrator_.say(line); }
+  // Records that the first step begins. `seconds` is the time since the process's start.
+  void started(std::int64_t step, double seconds, const std::string& detail);
   // Records an event other than a step. `seconds` is its duration; 0: an instant.
   void note(std::int64_t step, std::string_view kind, double seconds, const std::string& detail);
 
@@ -43,9 +45,12 @@ class RunJournal {
   void straggler(std::int64_t step, const std::string& what);
   void stopped(std::int64_t step, const std::string& why);  // on purpose, after a checkpoint
   void finished(const StepMetrics& last);
+  // By an error of the program, which the caller tells.
+  void failed(std::int64_t step, const std::string& why) noexcept;
 
  private:
   void tell_interruption(const StepMetrics& first);
+  void say_goodput();
   void write_report(const std::optional<std::string>& ended = {});
 
   Narrator narrator_;

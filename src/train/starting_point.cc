@@ -7,6 +7,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/log.h"
+#include "trireme/report/goodput.h"
 #include "trireme/report/interruption.h"
 #include "trireme/report/run_events.h"
 
@@ -142,6 +143,9 @@ bool StartingPoint::settle_folder(const std::optional<Checkpoint>& checkpoint) {
 
 void StartingPoint::move(RunBranch branch, const std::string& why) {
   const std::int64_t step = branch.unfinished->after_step;
+  if (const auto discarded = discarded_after(folder_.path(), step)) {
+    EventLog(folder_.file("events.jsonl")).write(*discarded);
+  }
   move_superseded(
       folder_.path(), std::move(branch), [&] { folder_.check_still_ours(); },
       [&](const std::string& what) {

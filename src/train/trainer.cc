@@ -116,12 +116,19 @@ class Trainer {
     phases_.done("journal");
     const std::size_t taken = step_->connect(config_.batch.micro, plan_.context);
     phases_.done("connections");
-    journal_->note(step_number_, "start", phases_.seconds(),
-                   fmt::format("grid {}, first rank on {}; {} initial values drawn; {}{}",
-                               grid_.shape().to_string(), node_name(), step_->stage().drawn(),
-                               phases_.text(), memory_of_connections(taken)));
+    journal_->started(step_number_, phases_.seconds(),
+                      fmt::format("grid {}, first rank on {}; {} initial values drawn; {}{}",
+                                  grid_.shape().to_string(), node_name(), step_->stage().drawn(),
+                                  phases_.text(), memory_of_connections(taken)));
     if (!position.changes.empty()) journal_->note(step_number_, "changed", 0.0, position.changes);
-    return loop();
+    try {
+      return loop();
+    } catch (const RunFolderError&) {
+      throw;  // nothing can be written there, or it is another job's now
+    } catch (const std::exception& error) {
+      journal_->failed(std::max(position.step, last_.step), error.what());
+      throw;
+    }
   }
 
  private:

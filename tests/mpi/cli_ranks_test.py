@@ -41,6 +41,26 @@ class Ranks(ProgramTest):
         self.refuse(3, "nowhere.h5", "train", *model, "--data.train", "nowhere.h5")
         self.refuse(2, "cuda", "train", *model, "--data.train", data, "--run.device", "cuda")
 
+    def test_doctor_of_several_nodes_is_one_summary(self):
+        # Ranks of one machine that a launcher says are on different nodes; n3 has two.
+        few_files = ["sh", "-c", 'ulimit -n 256; exec "$@"', "sh"]
+        launched = [self.mpiexec]
+        for node in ("n2", "n1", "n3", "n3"):
+            launched += ["-n", 1, "-env", "SLURMD_NODENAME", node, *(few_files if node == "n1" else []), self.program,
+                         "doctor", ":"]
+        done = self.run_program("doctor", before=launched[:-3])
+        text = done.stdout
+        self.assertTrue(text.startswith("3 nodes: n[1-3]\n\nthe same on all 3 nodes\n"), text + done.stderr)
+        self.assertEqual(text.count("HDF5  "), 1, text)
+        self.assertRegex(text, r"(?m)^ok +launch +MPICH .*; 4 tasks by mpiexec$")
+        self.assertIn("warning   open files      on n1: a process may open 256; raise the limit", text)
+        self.assertRegex(text, r"\n\n(no problems|problems on all nodes); warnings on (all nodes|n\S+)\n\Z")
+        self.assertEqual(done.returncode, 71 if "\nproblem " in text else 0, text)
+        # Each node for itself, also if MPI does not work.
+        text = self.run_program("doctor", "--each", before=[self.mpiexec, "-n", 2]).stdout
+        self.assertTrue(text.startswith("node "), text)
+        self.assertNotIn("the same on all", text)
+
 
 if __name__ == "__main__":
     ProgramTest.program = Path(sys.argv.pop(1)).resolve()

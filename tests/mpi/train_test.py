@@ -217,13 +217,24 @@ class Train(unittest.TestCase):
         self.wait_for_steps("killed", process, 25)
         os.kill(self.ranks_of(process)[-1], signal.SIGKILL)
         self.assertNotEqual(process.wait(timeout=60), 0)
+        done = len([line for line in self.metrics("killed") if "loss" in line])
         self.assertEqual(self.train("killed", 2, "--grid.data", "2"), self.whole)
+        # What was lost is told: the steps that were repeated, and the time of the failure.
+        discarded, = [event for event in self.events("killed") if event["event"] == "discard"]
+        self.assertRegex(discarded["detail"], rf"\Asteps? {discarded['step'] + 1}\D.*\b{done}\b")
+        self.assertGreater(discarded["seconds"], 0)
+        self.assertRegex(self.output.splitlines()[-1], r"\Agoodput \d+\.\d % of .*failures \d.*")
+        self.assertIn("steps not kept", self.output.splitlines()[-1])
 
     def test_divergence_ends_with_6(self):
         self.train("diverged", 2, "--grid.data", "2", "--optim.lr", "1e30", "--optim.clip", "0", status=6)
         # bad input: `train`: gradients that stay non-finite | the last 10 steps had non-finite gradients |
         # 6
         self.assertIn("non-finite gradients", self.output)
+        event = self.events("diverged")[-1]
+        self.assertEqual(event["event"], "failure")
+        self.assertIn("non-finite gradients", event["detail"])
+        self.assertIn("failed: the last 10 steps had", (self.folder / "diverged/report.html").read_text())
 
     def refused(self, ranks, *more, status=2):
         done = subprocess.run(launch(ranks, *self.arguments("refused", *more)), capture_output=True,

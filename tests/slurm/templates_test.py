@@ -117,6 +117,13 @@ class Templates(ProgramTest):
             config = (self.folder / f"run/point-{point}/config.ini").read_text(encoding="utf-8")
             self.assertIn(f"lr = {rate}\n", config)
             self.assertIn("seed = 5\n", config)
+        # The folder tells of all points, from the first one on, and has a page.
+        points = (self.folder / "run/points.txt").read_text(encoding="utf-8")
+        self.assertEqual(points, "".join(
+            f"{point}\toptim.lr={rate}\trun.seed=5\trun.folder=run/point-{point}\n"
+            for point, rate in enumerate(("1e-3", "3e-4"))))
+        self.assertIn("2 runs: 2 finished, 0 running, 0 others", (self.folder / "run/sweep.html").read_text())
+        self.assertEqual(list((self.folder / "run").glob("*.partial")), [])
 
     def test_chain_goes_on_until_the_steps_are_done(self):
         # A checkpoint at each step keeps the run from being done before it is stopped twice.
@@ -131,6 +138,12 @@ class Templates(ProgramTest):
         self.assertEqual(told[0]["Restarts"], "2")
         self.assertEqual(self.steps(), list(range(1, 161)))
         self.assertEqual(self.logs().count("stopped by a signal after step"), 2)
+        # Each start was queued for a while.
+        events = [json.loads(line) for line in (self.folder / "run/events.jsonl").read_text().splitlines()]
+        starts = [event for event in events if event["event"] == "start"]
+        self.assertEqual(len({event["submitted"] for event in starts}), 3)
+        self.assertTrue(all(event["submitted"] <= event["job_started"] <= event["time"] for event in starts), starts)
+        self.assertRegex(self.logs().splitlines()[-1], r"\Agoodput .*\bqueue \d")
 
     def test_scaling(self):
         self.wait(self.submit("scaling", "--nodes", str(NODES), "--counts", "1,3",

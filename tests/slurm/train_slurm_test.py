@@ -34,6 +34,8 @@ class TrainOnSlurm(unittest.TestCase):
     def test_nodes_on_one_host(self):
         with Cluster() as cluster:
             self.train(cluster, "plain")
+            text = cluster.call("srun", "--mpi=pmi2", "-N", RANKS, "-n", RANKS, self.program, "doctor")
+            self.assertTrue(text.startswith(f"{RANKS} nodes: n[1-{RANKS}]\n\nthe same on all {RANKS} nodes\n"), text)
 
     def test_nodes_behind_a_network(self):
         probe = subprocess.run([SCRIPT, "run", "--mode", "network", "--nodes", "1", "--leaves", "1", "--",

@@ -1,9 +1,13 @@
 // What doctor makes of facts, and the facts that it gathers from a made-up root folder.
 #include "trireme/train/doctor.h"
 
+#include <algorithm>
 #include <fstream>
 
 #include <gtest/gtest.h>
+
+#include "trireme/base/error.h"
+#include "trireme/base/node_names.h"
 
 #include "support/fake_cuda.h"
 #include "support/temporary_folder.h"
@@ -291,6 +295,72 @@ TEST(GpuHealth, IsAskedOfNvml) {
   EXPECT_TRUE(ill.slowed_by_heat && ill.slowed_by_power);
   EXPECT_EQ(ill.nvlinks, 0);
   EXPECT_NE(cuda::gpu_health({"libnot_there.so"}).why_not, "");
+}
+
+NodeFindings found_on(const std::string& node, void (*change)(NodeFacts&)) {
+  NodeFacts facts = good_node();
+  facts.node = node;
+  change(facts);
+  return {node, diagnose(facts)};
+}
+
+TEST(Doctor, OfAlikeNodesEachFindingIsToldOnce) {
+  const auto same = [](NodeFacts&) {};
+  const std::string text =
+      doctor_summary({found_on("n1", same), found_on("n2", same), found_on("n3", same)});
+  EXPECT_TRUE(text.starts_with("3 nodes: n[1-3]\n\nthe same on all 3 nodes\nok        launch"))
+      << text;
+  EXPECT_TRUE(text.ends_with("\n\nnothing differs between the nodes\n\nno problems; no warnings\n"))
+      << text;
+  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 3 + 16 + 4) << text;
+}
+
+TEST(Doctor, WhatDiffersBetweenNodesNamesThem) {
+  std::vector<NodeFindings> nodes;
+  for (const char* node : {"n3", "n1", "n12", "n2"}) {
+    nodes.push_back(found_on(node, [](NodeFacts& f) {
+      if (f.node == "n3") f.driver_cuda = 12080;
+      if (f.node == "n12") f.open_files = 256;
+      // What is available differs everywhere, and means nothing unless it is too little.
+      if (f.node == "n1") f.memory_available = std::int64_t{59} << 30;
+      if (f.node == "n2") f.memory_available = std::int64_t{600} << 20;
+    }));
+  }
+  const std::string text = doctor_summary(nodes);
+  EXPECT_TRUE(text.starts_with("4 nodes: n[1-3,12]\n")) << text;
+  const std::string different = text.substr(text.find("\nnot the same on all nodes\n"));
+  for (const char* line :
+       {"\nok        memory          on 3 nodes, n[1,3,12]: 59.0 to 60.0 of 64.0 GiB available\n",
+        "\nwarning   memory          on n2: 0.6 of 64.0 GiB available; ask Slurm",
+        "\nwarning   open files      on n12: a process may open 256; raise the limit",
+        "\nproblem   GPU driver      on n3: it knows CUDA 12.8, ",
+        "\nok        GPU driver      on 3 nodes, n[1-2,12]: it knows CUDA 13.0, ",
+        "\nok        cuda:0          on 3 nodes, n[1-2,12]: NVIDIA H200",
+        "\n\nproblems on n3; warnings on n[2,12]\n"}) {
+    EXPECT_NE(different.find(line), std::string::npos) << line << text;
+  }
+  EXPECT_EQ(different.find("launch"), std::string::npos) << text;
+  // A subject that only one node tells of has the place that it has there.
+  EXPECT_LT(different.find("open files"), different.find("memory")) << text;
+}
+
+TEST(Doctor, FindingsTravelAsText) {
+  const NodeFindings node = found_on("n1", [](NodeFacts& f) { f.open_files = 256; });
+  const NodeFindings back = node_findings_from(to_json(node));
+  EXPECT_EQ(doctor_text(back.node, back.findings), doctor_text(node.node, node.findings));
+  EXPECT_EQ(doctor_summary({back, back}), doctor_summary({node, node}));
+  EXPECT_THROW(node_findings_from("{}"), InternalError);
+}
+
+TEST(NodeList, IsWrittenAsSlurmDoes) {
+  EXPECT_EQ(node_list({}), "");
+  EXPECT_EQ(node_list({"login"}), "login");
+  EXPECT_EQ(node_list({"n3", "n1", "n2", "n7", "n1"}), "n[1-3,7]");
+  EXPECT_EQ(node_list({"n9", "n10", "n11"}), "n[9-11]");
+  EXPECT_EQ(node_list({"n08", "n09", "n10"}), "n[08-10]");
+  EXPECT_EQ(node_list({"gpu2", "n1", "login", "gpu1"}), "gpu[1-2], login, n1");
+  EXPECT_EQ(node_list({"rack1-n2", "rack2-n2"}), "rack1-n2, rack2-n2");
+  EXPECT_EQ(node_list({"7", "8"}), "[7-8]");
 }
 
 }  // namespace

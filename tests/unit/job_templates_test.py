@@ -3,6 +3,7 @@
 
     python3 job_templates_test.py TRIREME REPOSITORY
 """
+import datetime
 import json
 import os
 import re
@@ -50,6 +51,7 @@ case $* in
 esac
 echo "srun $*" >> "$CALLS"
 echo "job $TRIREME_JOB" >> "$CALLS"
+echo "times $TRIREME_JOB_SUBMITTED $TRIREME_JOB_STARTED" >> "$CALLS"
 read -r status words < "$STEPS"
 sed -i 1d "$STEPS"
 printf "$words" >&2
@@ -60,7 +62,7 @@ case $* in
   "show hostnames "*) echo "$3" | tr , '\\n' ;;
   "show config") echo "KillWait = 30 sec" ;;
   "-o show job 7")
-    echo "JobId=7 JobState=RUNNING Restarts=${STARTS-0} ReqNodeList=(null) NodeList=${NODES-n1,n2,n3} StdOut=$PWD/log" ;;
+    echo "JobId=7 JobState=RUNNING Restarts=${STARTS-0} ReqNodeList=(null) NodeList=${NODES-n1,n2,n3} StdOut=$PWD/log $TIMES" ;;
   "show topology") printf "$TOPOLOGY" ;;
   ping) [ ! -e lost_controller ] || { rm lost_controller; exit 1; } ;;
   *) echo "scontrol $*" >> "$CALLS" ;;
@@ -199,6 +201,7 @@ class Templates(ProgramTest):
         event = json.loads(events.read_text(encoding="utf-8").splitlines()[-1])
         self.assertEqual((event["event"], event["step"], event["detail"]),
                          ("requeue", 9, "stopped at step 9, requeued"))
+        self.assertIn("my run's: stopped at step 9, requeued</p>", (events.parent / "report.html").read_text())
         done, calls = self.run_job(75, STATE="COMPLETING")  # scancel: SIGTERM, then as on any signal
         self.assertEqual(done.returncode, 75)
         self.assertNotIn("requeue", calls)
@@ -233,6 +236,18 @@ class Templates(ProgramTest):
         del event["time"]
         self.assertEqual(event, {"step": 9, "event": "failure", "nodes": "n2", "job": "7",
                                  "detail": "srun: error: n2: task 1: Killed coredump"})
+
+    def test_a_job_says_when_it_was_queued_and_started(self):
+        events = self.begin_run()
+        times = [datetime.datetime(2026, 1, 2, 3, minute, 5) for minute in (4, 8)]
+        told = "SubmitTime={} EligibleTime=Unknown StartTime={}".format(*(time.isoformat() for time in times))
+        _, calls = self.run_job("137 srun: error: n2: task 1: Killed\\n", 0, TIMES=told)
+        submitted, started = (int(time.timestamp()) for time in times)
+        self.assertEqual(re.findall("(?m)^times (.*)$", calls), [f"{submitted} {started}"] * 2)
+        event = json.loads(events.read_text(encoding="utf-8"))
+        self.assertEqual((event["submitted"], event["job_started"]), (submitted, started))
+        _, calls = self.run_job(0, TIMES="SubmitTime=Unknown StartTime=Unknown")
+        self.assertEqual(re.findall("(?m)^times (.*)$", calls), [" "])
 
     def test_all_steps_of_a_job_say_which_one_they_belong_to(self):
         _, calls = self.run_job("137 srun: error: n2: task 1: Killed\\n", 0)
@@ -297,8 +312,9 @@ class Templates(ProgramTest):
             self.assertEqual(calls, "scontrol requeue 7\n" if queued else "")
         self.assertEqual((self.folder / "log").read_text(encoding="utf-8"),
                          "before\ntrireme: n1, n2 cannot be reached: n4 has the job queued again\n")
-        event = json.loads(events.read_text(encoding="utf-8"))
+        event, requeue = map(json.loads, events.read_text(encoding="utf-8").splitlines())
         self.assertEqual((event["nodes"], event["detail"], event["job"]), ("n1 n2", "n1, n2 cannot be reached", "7"))
+        self.assertEqual((requeue["event"], requeue["detail"]), ("requeue", "stopped at step 9, requeued"))
 
     def test_nobody_is_blamed_while_the_controller_is_out_of_reach(self):
         (self.folder / "lost_controller").touch()

@@ -72,7 +72,7 @@ class Pages(unittest.TestCase):
     def test_plots_of_a_study(self):
         tree = self.tree("study")
         self.assertEqual([text_of(h) for h in tree.iter(HTML + "h2")],
-                         ["strong, pipeline 1 x tensor 2", "weak, pipeline 1 x tensor 2"])
+                         ["strong, pipeline 1 x tensor 2", "weak, pipeline 1 x tensor 2", "Verdict"])
         plots = self.plots("study")
         self.assertEqual(set(plots), {"Speedup", "Parallel efficiency", "Tokens/s gained",
                                       "Memory bandwidth gained", "Where the time goes"})
@@ -104,7 +104,14 @@ class Pages(unittest.TestCase):
         self.assertTrue(any(t.startswith("started again at step 250") for t in titles))
         self.assertFalse(any("started again at step 0" in t for t in titles))
         self.assertEqual(sum("evaluation loss" in t for t in titles), 10)
-        ranks, events = tree.iter(HTML + "table")
+        goodput, ranks, events = tree.iter(HTML + "table")
+        rows = [[text_of(cell) for cell in row] for row in goodput.iter(HTML + "tr")]
+        self.assertEqual([row[0] for row in rows], [
+            "where the time went", "computation", "exposed communication", "data", "evaluation", "checkpoints",
+            "steps not kept", "starting", "queue", "failures", "not started", "other", "whole run"])
+        self.assertEqual(rows[5][1], "2.75 s")
+        self.assertEqual(rows[-1][2], "100.0 %")
+        self.assertAlmostEqual(sum(float(row[2].split()[0]) for row in rows[1:-1]), 100.0, delta=0.5)
         rows = [[text_of(cell) for cell in row] for row in events.iter(HTML + "tr")]
         self.assertEqual(len(rows), 1 + 4)
         self.assertEqual(rows[2][1:4], ["250", "checkpoint", "1.25"])
@@ -113,6 +120,7 @@ class Pages(unittest.TestCase):
         self.assertEqual(rows[1], ["39", "<n2>", "39, 0, 0", "0.439", "0", "0", "1.39", "1907", "300"])
         self.assertEqual(rows[32][0], "8")
         page = text_of(tree)
+        self.assertRegex(page, r"Goodput \d+\.\d % of 8 min \d+ s; checkpoints 2 s")
         self.assertIn("Ranks, steps 981 to 1000, the 32 slowest", page)
         self.assertIn("Straggler: rank 39 on <n2> computes 1.6 x", page)
         self.assertIn("1 step was skipped", page)

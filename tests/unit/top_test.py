@@ -136,12 +136,35 @@ class Printed(RunFolderTest):
         event = {"time": int(time.time()), "step": 99, "event": "requeue", "detail": "stopped at step 99, requeued"}
         (self.run_folder / "events.jsonl").write_text(json.dumps(event) + "\n", encoding="utf-8")
         self.assertIn("run: stopped at step 99, requeued\n", self.top())
+        self.assertEqual(self.expect_done("top", "run", "--html", "page.html"), "")
+        page = (self.folder / "page.html").read_text(encoding="utf-8")
+        self.assertIn('<p class="state">run: stopped at step 99, requeued</p>', page)
+        event.update(event="failure", detail="n3 is\x1b lost")
+        (self.run_folder / "events.jsonl").write_text(json.dumps(event) + "\n", encoding="utf-8")
+        self.assertIn(r"run: failed: n3 is\x1b lost", self.top())
         (self.run_folder / "events.jsonl").unlink()
         self.add_steps(100, 100)
         self.add_checkpoint(50)
         self.assertIn("run: stopped\n", self.top())
         self.add_checkpoint(100)
         self.assertIn("run: finished\n", self.top())
+
+    def test_goodput(self):
+        begin = int(time.time()) - 1000
+        self.add_steps(1, 50, step_s=4.0, wait_data_s=0.0, comm_s=0.0)
+        events = [{"time": begin + 100, "step": 0, "event": "start", "seconds": 20, "job": "7",
+                   "submitted": begin, "job_started": begin + 80},
+                  {"time": begin + 400, "step": 50, "event": "stop"}]
+        (self.run_folder / "events.jsonl").write_text("".join(json.dumps(event) + "\n" for event in events),
+                                                      encoding="utf-8")
+        # In two rows where one is too short.
+        self.assertIn("\ngoodput     50.0 % of 6 min 40 s\n"
+                      "            other 1 min 40 s, queue 1 min 20 s, starting 20 s\n", self.top())
+        events[0]["seconds"] = 0
+        del events[0]["submitted"], events[0]["job"]
+        (self.run_folder / "events.jsonl").write_text("".join(json.dumps(event) + "\n" for event in events),
+                                                      encoding="utf-8")
+        self.assertIn("\ngoodput     62.5 % of 5 min 20 s; other 1 min 40 s, starting 20 s\n", self.top())
 
     def test_odd_metrics(self):
         self.add_steps(1, 3)
@@ -194,9 +217,9 @@ class Printed(RunFolderTest):
         # config.ini nor metrics.jsonl | 5
         self.expect_refusal(5, "other: not a run folder: it holds neither config.ini nor metrics.jsonl",
                             "top", "other")
-        # bad input: `top`: no folder, two folders | top takes the folder of one run, as in trireme top run,
-        # not 0 | 2
-        self.expect_refusal(2, "top takes the folder of one run, as in trireme top run, not 0", "top")
+        # bad input: `top`: no folder, two folders | top takes the folder of one run or sweep, as in trireme
+        # top run, not 0 | 2
+        self.expect_refusal(2, "top takes the folder of one run or sweep, as in trireme top run, not 0", "top")
         self.expect_refusal(2, "not 2", "top", "run", "run")
         for value in ("0", "-1", "often"):
             # bad input: `top`: `--every` 0, negative, no number | --every 0: must be at least 0.1 and at
@@ -204,6 +227,99 @@ class Printed(RunFolderTest):
             self.expect_refusal(2, f"--every {value}: ", "top", "run", "--every", value)
         self.expect_refusal(2, "started 2; start it alone", "top", "run",
                             environment={"PMI_RANK": "0", "PMI_SIZE": "2"})
+
+
+class Sweeps(RunFolderTest):
+    def setUp(self):
+        super().setUp()
+        self.sweep = self.folder / "sweep"
+        self.sweep.mkdir()
+
+    def point(self, number, rate, steps, loss, extra=""):
+        self.run_folder = self.sweep / f"point-{number}"
+        (self.run_folder / "checkpoints").mkdir(parents=True)
+        (self.run_folder / "config.ini").write_text(f"[run]\nsteps = 30\nfolder = {self.run_folder}\n{extra}"
+                                                    f"[optim]\nlr = {rate}\n", encoding="utf-8")
+        if steps:
+            self.add_steps(1, steps, loss=loss)
+
+    def rows(self, *arguments, **options):
+        """The cells of the table, by their column."""
+        lines = self.expect_done("top", "sweep", *arguments, **options).splitlines()
+        self.head = lines[0]
+        names = lines[1].split()
+        return [dict(zip(["", *names], [line[0], *line[1:].split(None, len(names) - 1)])) for line in lines[2:-1]]
+
+    def test_a_row_for_each_run_and_the_best_is_marked(self):
+        (self.sweep / "points.txt").write_text("".join(
+            f"{i}\toptim.lr={rate}\trun.seed=1\trun.folder=sweep/point-{i}\n"
+            for i, rate in enumerate(("1e-3", "3e-4", "1e-4", "3e-5", "1e-5"))), encoding="utf-8")
+        self.point(0, 0.001, 30, 2.5)
+        self.add_checkpoint(30)
+        self.point(1, 0.0003, 20, 2.25)
+        self.hold()
+        self.point(2, 0.0001, 10, 2.75)
+        (self.run_folder / "events.jsonl").write_text(json.dumps(
+            {"time": 1, "step": 10, "event": "failure", "detail": "n3: Killed"}) + "\n", encoding="utf-8")
+        self.point(3, 0.00003, 0, 0)
+        (self.run_folder / "metrics.jsonl").write_text("[]\n", encoding="utf-8")
+        rows = self.rows()
+        self.assertEqual(self.head, "sweep: 5 runs: 1 finished, 1 running, 3 others")
+        self.assertEqual([row.get("optim.lr") for row in rows], ["0.001", "0.0003", "0.0001", "3e-05", "1e-5"])
+        self.assertEqual([row["state"] for row in rows], [
+            "finished", "running", "failed: n3: Killed", "damaged: metrics.jsonl holds no step", "not started"])
+        self.assertEqual([(row[""], row["step"], row["loss"]) for row in rows], [
+            (" ", "30/30", "2.5000"), ("*", "20/30", "2.2500"), (" ", "10/30", "2.7500"), (" ", "0/30", "-"),
+            (" ", "0", "-")])
+        # The seed is the same in all; where a run was evaluated, that decides.
+        self.assertNotIn("run.seed", rows[0])
+        self.run_folder = self.sweep / "point-2"
+        self.add_evaluation(10, 2.125)
+        rows = self.rows()
+        self.assertEqual([(row[""], row["validation"]) for row in rows][:3], [(" ", "-"), (" ", "-"), ("*", "2.1250")])
+
+    def test_differences_that_the_sweep_did_not_make(self):
+        self.point(0, 0.001, 2, 2.5)
+        self.point(1, 0.001, 2, 2.5, extra="seed = 7\n")
+        self.assertEqual([row["run.seed"] for row in self.rows()], ["1", "7"])
+        self.assertNotIn("optim.lr", self.rows()[0])
+
+    def test_damaged_ones(self):
+        self.point(0, 0.001, 2, 2.5)
+        (self.sweep / "point-1").write_text("no folder", encoding="utf-8")
+        (self.sweep / "point-2").mkdir()
+        self.point(3, "much", 0, 0)
+        (self.sweep / "points.txt").write_bytes(b"\x00\xff\n-1\tx\n99999999999\ta=b\n4\t=\tno equals\ta\x1b=b\x07\n")
+        text = self.expect_done("top", "sweep")
+        self.assertNotIn("\x07", text)
+        states = [line.split(maxsplit=4)[-1] for line in text.splitlines()[3:-1]]
+        # bad input: `top`: a sweep with folders that are no runs, or damaged | the row of the run says so:
+        # damaged: ... | 0
+        self.assertIn("damaged: sweep/point-1: not a folder; expected the folder of a run", text)
+        self.assertIn("damaged: sweep/point-2: not a run folder: it holds neither", text)
+        self.assertIn("damaged: config.ini cannot be read, or another version wrote it", text)
+        self.assertIn("not started", states[-1])
+
+    def test_the_page_and_the_picture(self):
+        self.expect_refusal(5, "sweep: not a run folder", "top", "sweep")
+        self.point(0, 0.001, 30, 2.5)
+        self.point(1, 0.0003, 20, 2.25)
+        self.hold()
+        self.point(2, 0.0001, 0, 0)
+        self.expect_done("top", "sweep", "--html", "sweep/sweep.html", "--svg", "losses.svg")
+        root = ElementTree.parse(self.sweep / "sweep.html").getroot()
+        svg, html = "{http://www.w3.org/2000/svg}", "{http://www.w3.org/1999/xhtml}"
+        plots = list(root.iter(svg + "svg"))
+        self.assertEqual([plot.get("aria-label") for plot in plots], ["Training loss"])
+        legend = [text.text for text in plots[0].iter(svg + "text") if text.get("class") == "left"]
+        self.assertEqual(legend, ["0", "1 (best)"])
+        titles = [title.text for title in plots[0].iter(svg + "title")]
+        self.assertIn("point 0 (optim.lr 0.001), step 30: 2.5", titles)
+        cells = [["".join(cell.itertext()) for cell in row] for row in root.iter(html + "tr")]
+        self.assertEqual(cells[2], ["1", "0.0003", "20 of 30", "2.2500", "", "best", "running"])
+        self.assertIn("http-equiv", (self.sweep / "sweep.html").read_text(encoding="utf-8"))
+        self.assertEqual(len([path for path in ElementTree.parse(self.folder / "losses.svg").iter(svg + "path")
+                              if (path.get("class") or "") in ("s0", "s1") and "L" in path.get("d")]), 2)
 
 
 class Screen:
@@ -243,7 +359,7 @@ class OnATerminal(RunFolderTest):
         self.add_steps(1, 25)
         self.hold()
 
-    def start(self, *arguments, columns=100, rows=30, every=0.1):
+    def start(self, *arguments, folder="run", columns=100, rows=30, every=0.1):
         self.terminal, inner = pty.openpty()
         self.addCleanup(os.close, self.terminal)
         self.addCleanup(os.close, inner)  # stays open here: what is set there can be looked at
@@ -257,7 +373,7 @@ class OnATerminal(RunFolderTest):
         environment = {name: value for name, value in os.environ.items()
                        if not name.startswith(("PMI_", "PMIX_", "SLURM_"))}
         self.process = subprocess.Popen(
-            [self.program, "top", "run", "--every", str(every), *arguments], stdin=inner, stdout=inner,
+            [self.program, "top", folder, "--every", str(every), *arguments], stdin=inner, stdout=inner,
             stderr=inner, cwd=self.folder, env={**environment, **UTF8, "TERM": "xterm"},
             preexec_fn=own_terminal)
         self.addCleanup(self.process.wait)
@@ -317,6 +433,23 @@ class OnATerminal(RunFolderTest):
                 self.assertNotEqual(lines[-2], "")
         os.write(self.terminal, b"q")
         self.assertIn("run: running\r\nstep        30 of 100", self.expect_ended())
+
+    def test_of_many_runs_of_a_sweep_the_best_is_shown(self):
+        for number in range(30):
+            self.run_folder = self.folder / f"sweep/point-{number}"
+            self.run_folder.mkdir(parents=True)
+            (self.run_folder / "config.ini").write_text(f"[run]\nsteps = 2\n[optim]\nlr = {number + 1}\n")
+            self.add_steps(1, 2, loss=2.0 if number == 28 else 3.0)
+        self.hold()
+        self.start(folder="sweep", rows=20)
+        lines = self.wait_for(lambda lines: lines[0].startswith("sweep: 30 runs: "))
+        self.assertRegex(lines[16], r"^\* +28 +29 +2/2 +2\.0000 ")
+        self.assertEqual(lines[17], "and 15 more")
+        self.resize(100, 40)
+        lines = self.wait_for(lambda lines: lines[31].startswith("     29 "))
+        self.assertTrue(lines[30].startswith("*    28 "), lines)
+        os.write(self.terminal, b"q")
+        self.assertIn("sweep: 30 runs: ", self.expect_ended())
 
     def test_draws_anew_as_soon_as_the_window_changes(self):
         self.start(every=80000)

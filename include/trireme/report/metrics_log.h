@@ -21,7 +21,7 @@ class MetricsLog {
   MetricsLog(const std::string& folder, std::int64_t step, bool tensorboard);
 
   void write(const StepMetrics& metrics);
-  void write_evaluation(std::int64_t step, double loss);
+  void write_evaluation(std::int64_t step, double loss, double seconds);
 
  private:
   void append(const std::string& line);

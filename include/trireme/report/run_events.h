@@ -3,18 +3,30 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 namespace trireme {
 
+// When Slurm was given a job and when it started it, in seconds since 1970, as far as known.
+struct JobTimes {
+  std::string job;  // as Slurm names it; empty: the program was not started in a job
+  std::optional<double> submitted = {}, started = {};
+};
+
+// The job of this process: from SLURM_JOB_ID, and from what the job templates export.
+JobTimes job_times_here();
+
 struct RunEvent {
-  std::int64_t time = 0;  // seconds since 1970
+  double time = 0.0;      // seconds since 1970
   std::int64_t step = 0;  // steps done at that time
-  std::string kind;       // "start", "checkpoint", "stop", ...
+  std::string kind = {};  // "start", "checkpoint", "stop", ...
   double seconds = 0.0;   // how long it took; 0: an instant
-  std::string detail;
+  std::string detail = {};
+  double until = 0.0;  // "discard": when the last of these steps ended; 0: not known
+  JobTimes job = {};   // of a "start" and of a "failure"
 };
 
 // Only one process of the run uses it. Events only inform the user, so a failure to write them does
@@ -22,6 +34,8 @@ struct RunEvent {
 class EventLog {
  public:
   explicit EventLog(std::string path) : path_(std::move(path)) {}
+  // Writes an event of now; `event.time` is ignored.
+  void write(const RunEvent& event);
   void write(std::int64_t step, std::string_view kind, double seconds, const std::string& detail);
 
  private:

@@ -11,6 +11,7 @@
 
 #include "trireme/config/config.h"
 #include "trireme/io/run_folder.h"
+#include "trireme/report/goodput.h"
 #include "trireme/report/rank_table.h"
 #include "trireme/report/run_events.h"
 #include "trireme/report/step_metrics.h"
@@ -73,6 +74,9 @@ class RunHistory {
 
   // All are as of the last update. Ages are in seconds, by this host's clock, and never negative.
   RunState state() const;
+  // The state in words, with what the job script made of a stop: "stopped at step 61, requeued".
+  std::string state_text() const;
+  Goodput goodput() const;                          // whole == 0: no start is recorded
   std::int64_t step() const;                        // steps done; 0: none known
   std::optional<std::int64_t> total_steps() const;  // run.steps
   std::optional<double> metrics_age() const;        // since metrics.jsonl was last written to

@@ -16,6 +16,8 @@ class RunReport {
 
   // Writes the page from the folder's present files. `ended` says how the run has just ended.
   void write(const std::optional<std::string>& ended = {}) noexcept;
+  // The run as the last page shows it; empty if it could not be read.
+  const std::optional<RunHistory>& history() const { return history_; }
 
  private:
   std::string folder_;

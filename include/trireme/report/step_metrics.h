@@ -11,6 +11,7 @@ namespace trireme {
 
 struct StepMetrics {
   std::int64_t step = 0;
+  double time = 0.0;  // when it was recorded, in seconds since 1970; 0: not known
   double loss = 0.0;
   double learning_rate = 0.0;
   double gradient_norm = 0.0;
@@ -38,6 +39,8 @@ struct StepMetrics {
 struct Evaluation {
   std::int64_t step = 0;
   double loss = 0.0;
+  double seconds = 0.0;  // that it took
+  double time = 0.0;     // as for a step
 };
 
 }  // namespace trireme

@@ -62,6 +62,8 @@ struct Finding {
   std::string subject;
   std::string what;
   std::string remedy;  // empty where there is nothing to do
+  // The beginning of `what` if it is a number that differs from node to node without a meaning.
+  std::string varying = {};
 };
 
 // Returns the findings in the order in which they are shown: the node, then its GPUs.
@@ -69,6 +71,22 @@ std::vector<Finding> diagnose(const NodeFacts& facts);
 
 // Text for the terminal: one line per finding, and a count.
 std::string doctor_text(const std::string& node, const std::vector<Finding>& findings);
+
+struct NodeFindings {
+  std::string node;
+  std::vector<Finding> findings;
+};
+
+// Text for the terminal about all nodes of an allocation: what is the same on all of them, one line
+// per finding; then what differs, with the nodes; then the nodes that have problems or warnings.
+std::string doctor_summary(const std::vector<NodeFindings>& nodes);
+
+// Findings as text for another rank, and back. The latter throws InternalError.
+std::string to_json(const NodeFindings& node);
+NodeFindings node_findings_from(const std::string& json);
+
+// Whether the launcher started several processes, which can find each other through MPI.
+bool processes_can_meet();
 
 // Returns whether machine code or PTX for these architectures ("80, 90a, 120 PTX") runs on a GPU of
 // this compute capability.

@@ -1,0 +1,18 @@
+// Draws a sweep: sweep.html, and a picture of the losses of its runs.
+#pragma once
+
+#include <string>
+
+#include "trireme/report/sweep_history.h"
+
+namespace trireme {
+
+// Returns the page: the runs' loss curves in one plot each for training and validation, and the
+// table of the runs. The page reloads itself while a run goes on.
+std::string page_of_sweep(const SweepHistory& sweep);
+
+// Returns the training losses of all runs as an SVG file of its own. Throws RunFolderError if no
+// run has done a step yet.
+std::string picture_of_sweep(const SweepHistory& sweep);
+
+}  // namespace trireme
