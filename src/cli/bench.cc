@@ -125,7 +125,8 @@ ExitStatus bench_ops(Runtime& runtime, const BenchArguments& given) {
   options.repeats = given.repeats.value_or(options.repeats);
   models::GptConfig layer = options.model;
   layer.layers = 1;
-  check_memory_here(estimate_memory(sizes_of(given), layer, GridShape{}), runtime, ctx);
+  check_memory_here(estimate_memory(sizes_of(given), layer, GridShape{}, ctx.gpu_memory), runtime,
+                    ctx);
   const bench::Roof roof = bench::measure_roof(runtime.world(), ctx, options.dtype);
   const ops::AttentionChoice attention =
       attention_choice(runtime.world(), ctx, options.model, GridShape{},
@@ -186,7 +187,8 @@ ExitStatus bench_step(Runtime& runtime, const BenchArguments& given) {
   options.micro = given.micro.value_or(given.batch);
   options.grid = resolve_grid({{}, given.pipeline, given.tensor}, runtime.size());
   check_model_fits_grid(sizes_of(given), options.model, options.grid);
-  check_memory_here(estimate_memory(sizes_of(given), options.model, options.grid), runtime, ctx);
+  check_memory_here(estimate_memory(sizes_of(given), options.model, options.grid, ctx.gpu_memory),
+                    runtime, ctx);
   options.dtype = compute_type(given);
   options.repeats = given.repeats.value_or(options.repeats);
   options.graphs = given.graphs;

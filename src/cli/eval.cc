@@ -53,7 +53,8 @@ ExitStatus evaluate_on_ranks(Runtime& runtime, const EvalArguments& given) {
   runtime.set_timeout(given.inference.timeout);
   Config sizes = model.training();
   sizes.batch.global = sizes.batch.micro = given.micro;
-  check_memory_here(without_training(estimate_memory(sizes, model.config(), shape)), runtime, ctx);
+  check_memory_here(without_training(estimate_memory(sizes, model.config(), shape, ctx.gpu_memory)),
+                    runtime, ctx);
   const ops::AttentionChoice attention =
       attention_choice(runtime.world(), ctx, model.config(), shape,
                        {.micro = given.micro,

@@ -135,7 +135,8 @@ class Trainer {
                             runtime_.world());
     const models::GptConfig model = resolve_model(config_.model, train_data_->vocabulary());
     check_model_fits_grid(config_, model, grid_.shape());
-    check_memory_here(estimate_memory(config_, model, grid_.shape()), runtime_, ctx_);
+    check_memory_here(estimate_memory(config_, model, grid_.shape(), ctx_.gpu_memory), runtime_,
+                      ctx_);
     if (!config_.data.validation.empty()) {
       validation_data_ =
           open_data(config_, config_.data.validation, model.context, false, runtime_.world());
