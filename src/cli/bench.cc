@@ -125,11 +125,16 @@ ExitStatus bench_ops(Runtime& runtime, const BenchArguments& given) {
   options.repeats = given.repeats.value_or(options.repeats);
   models::GptConfig layer = options.model;
   layer.layers = 1;
-  check_memory_here(estimate_memory(sizes_of(given), layer, GridShape{}), runtime, ctx);
+  check_memory_here(estimate_memory(sizes_of(given), layer, GridShape{}, ctx.gpu_memory), runtime,
+                    ctx);
   const bench::Roof roof = bench::measure_roof(runtime.world(), ctx, options.dtype);
-  print_line(fmt::format("{}, {} sequences of {}, {}, {} threads, {}, {}", given.preset,
-                         options.batch, options.model.context, given.dtype, ctx.threads,
-                         ops::instruction_set(ctx), ops::matmul_description(ctx, options.dtype)));
+  const ops::AttentionChoice attention =
+      attention_choice(runtime.world(), ctx, options.model, GridShape{},
+                       {.micro = options.batch, .compute = options.dtype});
+  print_line(fmt::format("{}, {} sequences of {}, {}, {} threads, {}, {}, attention by {}",
+                         given.preset, options.batch, options.model.context, given.dtype,
+                         ctx.threads, ops::instruction_set(ctx),
+                         ops::matmul_description(ctx, options.dtype), attention.text));
   print_line(roof_text(roof, given.dtype, ctx));
   print_line(fmt::format("{:<22}{:>24}{:>12}{:>10}{:>10}{:>8}", "op", "shape", "ms", "GFLOP/s",
                          "GB/s", "roof %"));
@@ -182,16 +187,20 @@ ExitStatus bench_step(Runtime& runtime, const BenchArguments& given) {
   options.micro = given.micro.value_or(given.batch);
   options.grid = resolve_grid({{}, given.pipeline, given.tensor}, runtime.size());
   check_model_fits_grid(sizes_of(given), options.model, options.grid);
-  check_memory_here(estimate_memory(sizes_of(given), options.model, options.grid), runtime, ctx);
+  check_memory_here(estimate_memory(sizes_of(given), options.model, options.grid, ctx.gpu_memory),
+                    runtime, ctx);
   options.dtype = compute_type(given);
   options.repeats = given.repeats.value_or(options.repeats);
   options.graphs = given.graphs;
+  const ops::AttentionChoice attention =
+      attention_choice(runtime.world(), ctx, options.model, options.grid,
+                       {.micro = options.micro, .compute = options.dtype});
   print_on_first(runtime,
                  fmt::format("{}, {} sequences of {} in micro-batches of {}, {}, {}, {} threads "
-                             "each, {}",
+                             "each, {}, attention by {}",
                              given.preset, options.batch, options.model.context, options.micro,
                              given.dtype, options.grid.to_string(), ctx.threads,
-                             ops::matmul_description(ctx, options.dtype)));
+                             ops::matmul_description(ctx, options.dtype), attention.text));
   // The step first: what the roof takes stays cached and would count as resident.
   const bench::StepTimes times = bench::measure_step(runtime, ctx, options);
   if (!times.graphs.empty()) print_on_first(runtime, times.graphs);

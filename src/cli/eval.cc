@@ -4,6 +4,7 @@
 #include "trireme/config/limits.h"
 #include "trireme/train/evaluator.h"
 #include "trireme/train/memory_check.h"
+#include "trireme/train/setup.h"
 
 #include "cli/commands.h"
 #include "cli/inference_arguments.h"
@@ -18,7 +19,8 @@ struct EvalArguments {
 };
 
 std::string table(const InferenceModel& model, const Checkpoint& checkpoint,
-                  const TokenDataset& data, const EvaluationReport& report, const GridShape& grid) {
+                  const TokenDataset& data, const EvaluationReport& report, const GridShape& grid,
+                  const ops::AttentionChoice& attention) {
   std::string text;
   const auto add = [&](std::string_view what, const std::string& value) {
     text += fmt::format("{}{:<15}{}", text.empty() ? "" : "\n", what, value);
@@ -30,6 +32,7 @@ std::string table(const InferenceModel& model, const Checkpoint& checkpoint,
   }
   add("data", paths);
   add("grid", grid.to_string());
+  add("attention", attention.text);
   add("loss", fmt::format("{:.6f}", report.loss));
   add("perplexity", fmt::format("{:.4f}", report.perplexity));
   add("bits per byte", fmt::format("{:.6f}", report.bits_per_byte));
@@ -50,11 +53,19 @@ ExitStatus evaluate_on_ranks(Runtime& runtime, const EvalArguments& given) {
   runtime.set_timeout(given.inference.timeout);
   Config sizes = model.training();
   sizes.batch.global = sizes.batch.micro = given.micro;
-  check_memory_here(without_training(estimate_memory(sizes, model.config(), shape)), runtime, ctx);
+  check_memory_here(without_training(estimate_memory(sizes, model.config(), shape, ctx.gpu_memory)),
+                    runtime, ctx);
+  const ops::AttentionChoice attention =
+      attention_choice(runtime.world(), ctx, model.config(), shape,
+                       {.micro = given.micro,
+                        .compute = model.stage().options().compute,
+                        .masks_documents = sizes.data.mask_documents});
   const auto data = open_evaluation_data(runtime.world(), model, given.data);
   const EvaluationReport report =
       evaluate_on(ctx, model.stage(), *data, given.micro, model.training().data.mask_documents);
-  if (runtime.rank() == 0) print_line(table(model, checkpoint, *data, report, grid.shape()));
+  if (runtime.rank() == 0) {
+    print_line(table(model, checkpoint, *data, report, grid.shape(), attention));
+  }
   return ExitStatus::kDone;
 }
 

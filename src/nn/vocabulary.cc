@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "trireme/nn/layers.h"
+#include "trireme/nn/vocabulary_sizes.h"
 #include "trireme/ops/elementwise.h"
 #include "trireme/ops/embedding.h"
 #include "trireme/ops/matmul.h"
@@ -15,6 +16,10 @@ std::int64_t first_row_here(const Parameter& table) {
 }
 std::int64_t valid_rows_here(const Parameter& table) {
   return table.placement().extent[0];
+}
+// Without the padding: token first_row_here() + valid_rows_here() is another rank's.
+Tensor valid_rows_of(const Tensor& memory, const Parameter& table) {
+  return memory.rows(0, valid_rows_here(table));
 }
 
 // Softmax statistics of a slice of rows over the whole vocabulary: views of a tensor (3, rows) that
@@ -47,8 +52,8 @@ void loss_by_slices(ops::Context& ctx, const TensorParallel& parallel, const Mic
                     const Tensor& x, const Parameter& table, const Tensor& dx) {
   const std::int64_t rows = x.shape()[0];
   const std::int64_t classes = table.placement().local[0];
-  // The same number of slices on every tensor rank: local extents are equal on all of them.
-  const std::int64_t slice = std::clamp<std::int64_t>(kLogitSliceBytes / (classes * 4), 1, rows);
+  const std::int64_t slice = loss_slice_rows(
+      {.rows = rows, .classes = classes, .compute = x.dtype(), .gpu_memory = ctx.gpu_memory});
   for (std::int64_t begin = 0; begin < rows; begin += slice) {
     const std::int64_t end = std::min(begin + slice, rows);
     const Tensor x_slice = x.rows(begin, end);
@@ -75,7 +80,8 @@ void loss_by_slices(ops::Context& ctx, const TensorParallel& parallel, const Mic
 ParameterSpec vocabulary_parameter(const std::string& name, const TensorParallel& parallel,
                                    std::int64_t vocabulary, std::int64_t width, float deviation) {
   return {.name = name,
-          .placement = Placement::split({vocabulary, width}, 0, parallel.size(), parallel.rank()),
+          .placement = Placement::split({vocabulary, width}, 0, parallel.size(), parallel.rank(),
+                                        kVocabularyMultiple),
           .initial = Initializer::normal(deviation),
           .copies = {}};
 }
@@ -85,13 +91,14 @@ VocabularyEmbedding::VocabularyEmbedding(const LayerContext& context, Parameter&
 
 Value VocabularyEmbedding::forward(Tape& tape, const MicroBatch& batch) const {
   ops::Context& ctx = tape.context();
-  const Tensor& table = table_.weight();  // (local vocabulary, C)
+  const Tensor table = valid_rows_of(table_.weight(), table_);  // (local vocabulary, C)
   const Tensor partial = ctx.allocate({batch.tokens.elements(), table.shape()[1]}, table.dtype());
   ops::embedding(ctx, batch.tokens, table, first_row_here(table_), partial);
   const Tensor tokens = batch.tokens;
   const Value rows =
       tape.record(partial, {}, {}, {&table_}, [tokens, this](Tape& t, const Tensor& dy) {
-        ops::embedding_backward(t.context(), tokens, dy, first_row_here(table_), table_.gradient());
+        ops::embedding_backward(t.context(), tokens, dy, first_row_here(table_),
+                                valid_rows_of(table_.gradient(), table_));
       });
   return leave(tape, parallel_, rows);
 }
@@ -145,16 +152,19 @@ Tensor last_logits(Tape& tape, const TensorParallel& parallel, const MicroBatch&
   const std::int64_t local = table.placement().local[0];
   const Tensor part = ctx.allocate({batch.batch, local}, DType::kF32);
   ops::linear(ctx, last, table.weight(), Tensor(), part);
-  if (parallel.size() == 1) return part;
-  const Tensor gathered = ctx.allocate({parallel.size(), batch.batch, local}, DType::kF32);
-  parallel.comm->all_gather(ctx.stream, part, gathered).wait_on(ctx.stream);
-  // From (ranks, batch, local) to (batch, vocabulary), without the last ranks' padding.
+  Tensor gathered = part;
+  if (parallel.size() > 1) {
+    gathered = ctx.allocate({parallel.size(), batch.batch, local}, DType::kF32);
+    parallel.comm->all_gather(ctx.stream, part, gathered).wait_on(ctx.stream);
+  }
+  // From (ranks, batch, local) to (batch, vocabulary), without the padding.
   const std::int64_t vocabulary = table.placement().global[0];
+  const std::int64_t each = (vocabulary + parallel.size() - 1) / parallel.size();
   const Tensor logits = ctx.allocate({batch.batch, vocabulary}, DType::kF32);
   for (std::int64_t b = 0; b < batch.batch; ++b) {
-    for (std::int64_t begin = 0; begin < vocabulary; begin += local) {
-      const std::int64_t count = std::min(local, vocabulary - begin);
-      const std::int64_t from = (begin / local * batch.batch + b) * local;
+    for (std::int64_t begin = 0; begin < vocabulary; begin += each) {
+      const std::int64_t count = std::min(each, vocabulary - begin);
+      const std::int64_t from = (begin / each * batch.batch + b) * local;
       ops::cast(ctx, gathered.flat_range(from, from + count),
                 logits.flat_range(b * vocabulary + begin, b * vocabulary + begin + count));
     }

@@ -39,12 +39,37 @@ void check_saved(std::string_view op, const AttentionShape& shape, const Tensor&
   check_first_key(op, shape, first_key);
 }
 
+// Takes the place of a library that is not there.
+class AbsentAttention final : public AttentionEngine {
+ public:
+  AbsentAttention(std::string library, std::string why)
+      : library_(std::move(library)), why_(std::move(why)) {}
+
+  const std::string& why_not(const AttentionKind&) override { return why_; }
+  void forward(Context&, const AttentionKind&, const Tensor&, const Tensor&,
+               const Tensor&) override {
+    throw InternalError(library_ + " was asked for attention: " + why_);
+  }
+  void backward(Context&, const AttentionKind&, const Tensor&, const Tensor&, const Tensor&,
+                const Tensor&, const Tensor&) override {
+    throw InternalError(library_ + " was asked for attention: " + why_);
+  }
+  std::string_view description() const override { return library_; }
+
+ private:
+  const std::string library_, why_;
+};
+
 // Whether the context's library computes this call.
 bool by_library(const Context& ctx, const AttentionKind& kind, const Tensor& out) {
   return ctx.attention && out.dtype() == kind.dtype && ctx.attention->why_not(kind).empty();
 }
 
 }  // namespace
+
+std::shared_ptr<AttentionEngine> make_absent_attention(std::string library, std::string why) {
+  return std::make_shared<AbsentAttention>(std::move(library), std::move(why));
+}
 
 void attention(Context& ctx, const AttentionShape& shape, const Tensor& qkv,
                const Tensor& first_key, const Tensor& out, const Tensor& log_sum) {
@@ -76,12 +101,14 @@ void attention_backward(Context& ctx, const AttentionShape& shape, const Tensor&
   gpu::attention_backward(ctx, shape, qkv, first_key, out, log_sum, dout, dqkv);
 }
 
-std::string attention_description(const Context& ctx, const AttentionShape& shape, DType dtype,
-                                  bool masks_documents) {
-  if (!ctx.attention) return "own kernel";
+AttentionChoice attention_choice(const Context& ctx, const AttentionShape& shape, DType dtype,
+                                 bool masks_documents) {
+  const std::string own = "own kernel";
+  if (!ctx.attention) return {own, own};
+  const std::string library(ctx.attention->description());
   const std::string& why_not = ctx.attention->why_not({shape, dtype, masks_documents});
-  if (why_not.empty()) return std::string(ctx.attention->description());
-  return fmt::format("own kernel ({}: {})", ctx.attention->description(), why_not);
+  if (why_not.empty()) return {library, library};
+  return {own, fmt::format("{} ({}: {})", own, library, why_not)};
 }
 
 void attention_cached(Context& ctx, const AttentionShape& shape, const Tensor& qkv,

@@ -267,18 +267,20 @@ DynamicLibrary open_cudnn() {
 
 // The frontend calls CUDA's runtime as a shared library. It looks it up by name alone, older
 // versions first. (The one that is linked into this program works on the same context of the GPU.)
-bool show_cuda_runtime() {
+// Returns why it cannot be found, or nothing.
+std::string show_cuda_runtime() {
   const DynamicLibrary runtime(cuda_library_names("cudart", CUDART_VERSION / 1000));
-  if (!runtime.found()) return false;
+  if (!runtime.found()) return runtime.why_not();
   setenv("CUDNN_FRONTEND_CUDART_LIB_NAME", runtime.path().c_str(), /*overwrite=*/0);
-  return true;
+  return "";
 }
 
 }  // namespace
 
 std::shared_ptr<AttentionEngine> make_cudnn_attention(const cuda::DeviceProperties& device) {
   const DynamicLibrary library = open_cudnn();
-  if (!library.found() || !show_cuda_runtime()) return nullptr;
+  const std::string why_not = library.found() ? show_cuda_runtime() : library.why_not();
+  if (!why_not.empty()) return make_absent_attention("cuDNN", why_not);
   return std::make_shared<CudnnAttention>(library, device, nullptr);
 }
 

@@ -35,9 +35,13 @@ class AttentionEngine {
   virtual std::string_view description() const = 0;  // "cuDNN 9.19.0"
 };
 
+// Takes the place of a library that is not there: refuses every kind for the same reason, in one
+// line.
+std::shared_ptr<AttentionEngine> make_absent_attention(std::string library, std::string why);
+
 // cuDNN's fused attention, in its deterministic form, on the calling thread's device; `device` is
-// that device's properties. Returns null if this build has no cuDNN, or if cuDNN or CUDA's shared
-// runtime (libcudart) does not open on this machine.
+// that device's properties. Returns an absent one if this build has no cuDNN, or if cuDNN or CUDA's
+// shared runtime (libcudart) does not open on this machine.
 std::shared_ptr<AttentionEngine> make_cudnn_attention(const cuda::DeviceProperties& device);
 
 // The same for a GPU that this machine does not have. why_not() answers as it would there, except

@@ -6,7 +6,7 @@
 namespace trireme::ops {
 
 std::shared_ptr<AttentionEngine> make_cudnn_attention(const cuda::DeviceProperties&) {
-  return nullptr;
+  return make_absent_attention("cuDNN", "not in this build");
 }
 
 std::shared_ptr<AttentionEngine> make_cudnn_attention_for(const cuda::DeviceProperties&,

@@ -29,6 +29,7 @@ class NoCuda : public Runtime {
 
   void copy(void*, const void*, std::size_t, CopyDirection, StreamHandle) override { refuse(); }
   void fill(void*, int, std::size_t, StreamHandle) override { refuse(); }
+  void publish(std::int64_t*, const std::int64_t*, StreamHandle) override { refuse(); }
 
   StreamHandle create_stream(int, bool) override { refuse(); }
   void destroy_stream(StreamHandle) noexcept override {}

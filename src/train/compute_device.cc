@@ -104,6 +104,7 @@ ComputeDevice on_gpu(Runtime& runtime, const std::shared_ptr<cuda::Runtime>& cud
   const std::string carrier = backend == DeviceBackend::kNccl ? nccl_name() : "mpi";
   ops::Context context = ops::make_cuda_context(cuda, device, request.tf32);
   context.host_threads = request.threads.value_or(runtime.cores());
+  context.gpu_memory = runtime.world().all_reduce_host(context.gpu_memory, ReduceOp::kMin);
   return {
       .context = std::move(context),
       .name = properties.name,

@@ -128,7 +128,9 @@ std::string nodes_that_fit(const Config::Grid& grid, std::int64_t nodes, std::in
                     : fmt::format("; {} or {} nodes would do", below, below + fewest);
 }
 
-void check_point(JobPoint& point, const JobRequest& request, const VocabularyOf& vocabulary) {
+// `gpu_memory` in bytes; 0: the job computes on CPUs, or its GPUs are not known.
+void check_point(JobPoint& point, const JobRequest& request, const VocabularyOf& vocabulary,
+                 std::int64_t gpu_memory) {
   const Config& config = point.config;
   check_config(config);
   check_backends(device_request(config));
@@ -145,7 +147,7 @@ void check_point(JobPoint& point, const JobRequest& request, const VocabularyOf&
                     nodes_that_fit(config.grid, point.nodes, request.tasks_per_node)));
   }
   check_model_fits_grid(config, model, point.grid);
-  point.memory = estimate_memory(config, model, point.grid);
+  point.memory = estimate_memory(config, model, point.grid, gpu_memory);
 }
 
 }  // namespace
@@ -181,9 +183,9 @@ JobPlan plan_job(const JobTemplate& job_template, const Config& config, const Jo
   JobPlan plan{.points = points_of(job_template, config, request), .memory_mib = 0};
   double most = 0.0;
   for (JobPoint& point : plan.points) {
-    check_point(point, request, vocabulary);
-    check_time(job_template, request, point.config);
     const bool on_gpus = job_template.uses("GRES") && point.config.run.device != "cpu";
+    check_point(point, request, vocabulary, on_gpus ? limits.gpu_memory.value_or(0) << 20 : 0);
+    check_time(job_template, request, point.config);
     if (on_gpus && limits.gpu_memory) check_gpu_memory(point.memory, *limits.gpu_memory);
     if (!on_gpus && node_mib) check_node_memory(point.memory, request.tasks_per_node, *node_mib);
     most = std::max(most, point.memory.total());

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "trireme/nn/layers.h"
+#include "trireme/nn/vocabulary_sizes.h"
 #include "trireme/parallel/partition.h"
 #include "trireme/parallel/schedule.h"
 #include "trireme/parallel/trainer_step.h"
@@ -14,9 +14,11 @@ namespace {
 
 // The sizes of the formula in the header.
 struct Sizes {
-  double rows, outside_rows, width, up, hidden, kv_width, tensor, vocabulary, context, bytes;
+  double rows, outside_rows, width, up, hidden, kv_width, tensor, context, bytes;
+  nn::LossSizes loss;
 
-  Sizes(const Config& config, const models::GptConfig& m, const GridShape& grid)
+  Sizes(const Config& config, const models::GptConfig& m, const GridShape& grid,
+        std::int64_t gpu_memory)
       : rows(static_cast<double>(config.batch.micro) * static_cast<double>(m.context)),
         outside_rows(config.grid.sequence_parallel ? rows / grid.tensor : rows),
         width(static_cast<double>(m.width)),
@@ -26,9 +28,12 @@ struct Sizes {
         kv_width(std::max(static_cast<double>(m.width / m.heads * m.kv_heads),
                           static_cast<double>(m.width / m.heads * grid.tensor))),
         tensor(grid.tensor),
-        vocabulary(static_cast<double>(m.vocabulary)),
         context(static_cast<double>(m.context)),
-        bytes(static_cast<double>(size_of(compute_type(config.run.precision)))) {}
+        bytes(static_cast<double>(size_of(compute_type(config.run.precision)))),
+        loss{.rows = config.batch.micro * m.context,
+             .classes = nn::vocabulary_rows_in_memory(m.vocabulary, grid.tensor),
+             .compute = compute_type(config.run.precision),
+             .gpu_memory = gpu_memory} {}
 };
 
 struct StageLoad {
@@ -47,7 +52,7 @@ void add_layer(StageLoad& load, const Sizes& z, const Config& config, const mode
 }
 
 void add_ends(StageLoad& load, const Sizes& z, const models::GptConfig& m, bool first, bool last) {
-  const double table = z.vocabulary * z.width / z.tensor;
+  const double table = static_cast<double>(z.loss.classes) * z.width;
   if (first) {
     load.elements += table;
     if (m.positions == nn::PositionKind::kLearned) load.elements += z.context * z.width;
@@ -63,12 +68,7 @@ void add_ends(StageLoad& load, const Sizes& z, const models::GptConfig& m, bool 
 double working_bytes(const Sizes& z, const Config& config, bool last) {
   const double gathered = config.grid.sequence_parallel ? 2 : 0;
   double bytes = z.bytes * z.rows * ((3 + gathered) * z.width + z.up / z.tensor);
-  if (last) {
-    const double logits =
-        std::min(static_cast<double>(nn::kLogitSliceBytes), 4.0 * z.rows * z.vocabulary / z.tensor);
-    bytes += z.bytes == 4.0 ? logits : 1.5 * logits;
-  }
-  return bytes;
+  return last ? bytes + static_cast<double>(nn::loss_slice_bytes(z.loss)) : bytes;
 }
 
 std::vector<int> live_micro_batches(const Config& config, const GridShape& grid) {
@@ -88,8 +88,8 @@ std::int64_t mib_of(double bytes) {
 }
 
 MemoryEstimate estimate_memory(const Config& config, const models::GptConfig& model,
-                               const GridShape& grid) {
-  const Sizes sizes(config, model, grid);
+                               const GridShape& grid, std::int64_t gpu_memory) {
+  const Sizes sizes(config, model, grid, gpu_memory);
   std::vector<double> costs;
   for (const nn::BlockPlan& block : models::gpt_plan(model).blocks) costs.push_back(block.cost);
   const std::vector<int> bounds = parallel::partition_blocks(costs, grid.pipeline);

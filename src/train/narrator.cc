@@ -83,7 +83,7 @@ void Narrator::close(const StepMetrics& last) {
 
 std::string startup_table(const Config& config, const nn::ModelPlan& plan,
                           const parallel::TrainerStep& step, const ComputeDevice& device,
-                          const TokenDataset& data) {
+                          const ops::AttentionChoice& attention, const TokenDataset& data) {
   const ops::Context& ctx = device.context;
   const parallel::Stage& stage = step.stage();
   const MemoryStats memory = ctx.allocator->stats();
@@ -122,6 +122,7 @@ std::string startup_table(const Config& config, const nn::ModelPlan& plan,
   row("compute", fmt::format("{}{}, {}; products by {}", name_of(compute),
                              config.run.precision == "tf32" && on_cpu ? " (tf32 is for GPUs)" : "",
                              ops::instruction_set(ctx), ops::matmul_description(ctx, compute)));
+  row("attention", attention.text);
   if (!device.description.empty()) row("device", device.description);
   row("run", config.run.folder);
   return table;

@@ -36,9 +36,9 @@ class Narrator {
 };
 
 // Returns the table printed at the start of a run: model, grid, batch arithmetic, memory,
-// libraries.
+// libraries, and what computes attention.
 std::string startup_table(const Config& config, const nn::ModelPlan& plan,
                           const parallel::TrainerStep& step, const ComputeDevice& device,
-                          const TokenDataset& data);
+                          const ops::AttentionChoice& attention, const TokenDataset& data);
 
 }  // namespace trireme

@@ -7,7 +7,6 @@
 #include <fmt/format.h>
 
 #include "trireme/base/log.h"
-#include "trireme/ops/attention.h"
 #include "trireme/train/inference.h"
 #include "trireme/train/setup.h"
 
@@ -15,19 +14,6 @@
 #include "train/starting_point.h"
 
 namespace trireme {
-
-std::string RunCheckpoints::attention_library() const {
-  const Config::Model& model = run_.config.model;
-  const int tensor = run_.grid.shape().tensor;
-  return ops::attention_description(run_.device.context,
-                                    {.batch = run_.config.batch.micro,
-                                     .length = *model.context,
-                                     .heads = *model.heads / tensor,
-                                     .kv_heads = std::max(*model.kv_heads / tensor, 1),
-                                     .head_size = *model.width / *model.heads},
-                                    run_.step.stage().options().compute,
-                                    run_.config.data.mask_documents);
-}
 
 bool RunCheckpoints::scales_dynamically() const {
   return !loss_scaling(run_.config).is_fixed();
@@ -37,7 +23,7 @@ bool RunCheckpoints::scales_dynamically() const {
 std::map<std::string, std::string> RunCheckpoints::recorded_choices() const {
   const ops::Context& ctx = run_.device.context;
   return {
-      {"attention", attention_library()},
+      {"attention", run_.attention.by},
       {"carrier", run_.device.carrier},
       {"device", run_.device.name},
       {"grid", run_.grid.shape().to_string()},

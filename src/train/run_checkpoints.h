@@ -11,6 +11,7 @@
 #include "trireme/io/checkpoint.h"
 #include "trireme/io/dataset.h"
 #include "trireme/io/run_folder.h"
+#include "trireme/ops/attention.h"
 #include "trireme/parallel/trainer_step.h"
 #include "trireme/train/compute_device.h"
 
@@ -29,6 +30,7 @@ class RunCheckpoints {
     const TokenDataset& data;
     const TokenDataset* validation;  // null: there is none
     RunFolder& folder;
+    const ops::AttentionChoice& attention;
   };
   explicit RunCheckpoints(const Run& run) : run_(run) {}
 
@@ -52,7 +54,6 @@ class RunCheckpoints {
   void check_parameters(const Checkpoint& checkpoint) const;
   void say_resumed(const Checkpoint& checkpoint, const std::vector<ChangedSetting>& changes) const;
   std::map<std::string, std::string> recorded_choices() const;
-  std::string attention_library() const;
   bool scales_dynamically() const;
 
   Run run_;

@@ -11,6 +11,15 @@
 namespace trireme {
 namespace {
 
+// Collective over comm. Returns rank 0's text, and the lowest rank's that differs from it.
+std::string text_of_ranks(Communicator& comm, const std::string& mine) {
+  const std::string first = comm.broadcast_text(mine, 0);
+  const int lowest =
+      comm.all_reduce_host(mine == first ? comm.size() : comm.rank(), ReduceOp::kMin);
+  if (lowest == comm.size()) return first;
+  return fmt::format("{}; on rank {} {}", first, lowest, comm.broadcast_text(mine, lowest));
+}
+
 // Without a preset and without keys: a small model that trains in minutes.
 models::GptConfig built_in_model() {
   models::GptConfig model;
@@ -160,6 +169,22 @@ parallel::StepOptions step_options(const Config& config) {
   rule.weight_decay = static_cast<float>(config.optim.weight_decay);
   rule.momentum = static_cast<float>(config.optim.momentum);
   return options;
+}
+
+ops::AttentionChoice attention_choice(Communicator& comm, const ops::Context& ctx,
+                                      const models::GptConfig& model, const GridShape& grid,
+                                      const AttentionOfStep& step) {
+  const ops::AttentionChoice mine =
+      ops::attention_choice(ctx,
+                            {.batch = step.micro,
+                             .length = model.context,
+                             .heads = model.heads / grid.tensor,
+                             .kv_heads = std::max<std::int64_t>(model.kv_heads / grid.tensor, 1),
+                             .head_size = model.width / model.heads},
+                            step.compute, step.masks_documents);
+  // Nodes may differ in the libraries that they have; there are none to choose from on CPUs.
+  if (ctx.device.kind == DeviceKind::kCpu) return mine;
+  return {text_of_ranks(comm, mine.by), text_of_ranks(comm, mine.text)};
 }
 
 std::vector<TensorSlice> checkpoint_slices(const parallel::Stage& stage,

@@ -77,7 +77,8 @@ class Trainer {
                                              .step = *step_,
                                              .data = *train_data_,
                                              .validation = validation_data_.get(),
-                                             .folder = *folder_});
+                                             .folder = *folder_,
+                                             .attention = attention_});
     runtime_.set_timeout(hang_limit_.seconds_with_checkpoint(checkpoint_bytes()));
     const RunCheckpoints::Position position = checkpoints_->resume();
     runtime_.set_timeout(hang_limit_.seconds());
@@ -85,7 +86,7 @@ class Trainer {
     samples_ = position.samples;
     phases_.done("checkpoint");
     if (leads()) {
-      print_line(startup_table(config_, plan_, *step_, device_, *train_data_));
+      print_line(startup_table(config_, plan_, *step_, device_, attention_, *train_data_));
       write_config();
     }
     journal_.emplace(RunJournal::Setting{.leads = leads(),
@@ -117,9 +118,10 @@ class Trainer {
     const std::size_t taken = step_->connect(config_.batch.micro, plan_.context);
     phases_.done("connections");
     journal_->started(step_number_, phases_.seconds(),
-                      fmt::format("grid {}, first rank on {}; {} initial values drawn; {}{}",
+                      fmt::format("grid {}, first rank on {}; {} initial values drawn; attention by "
+                                  "{}; {}{}",
                                   grid_.shape().to_string(), node_name(), step_->stage().drawn(),
-                                  phases_.text(), memory_of_connections(taken)));
+                                  attention_.text, phases_.text(), memory_of_connections(taken)));
     if (!position.changes.empty()) journal_->note(step_number_, "changed", 0.0, position.changes);
     try {
       return loop();
@@ -140,7 +142,8 @@ class Trainer {
                             runtime_.world());
     const models::GptConfig model = resolve_model(config_.model, train_data_->vocabulary());
     check_model_fits_grid(config_, model, grid_.shape());
-    check_memory_here(estimate_memory(config_, model, grid_.shape()), runtime_, ctx_);
+    check_memory_here(estimate_memory(config_, model, grid_.shape(), ctx_.gpu_memory), runtime_,
+                      ctx_);
     if (!config_.data.validation.empty()) {
       validation_data_ =
           open_data(config_, config_.data.validation, model.context, false, runtime_.world());
@@ -158,6 +161,11 @@ class Trainer {
     step_.emplace(ctx_, grid_, plan_, options);
     queue_.emplace(ctx_, grid_, config_.batch.global * plan_.context);
     phases_.done("model");
+    attention_ = attention_choice(runtime_.world(), ctx_, model, grid_.shape(),
+                                  {.micro = config_.batch.micro,
+                                   .compute = options.stage.compute,
+                                   .masks_documents = config_.data.mask_documents});
+    if (ctx_.device.kind != DeviceKind::kCpu) phases_.done("attention");
     config_.model = written_out(model);
     config_.grid.data = grid_.shape().data;
     config_.grid.pipeline = grid_.shape().pipeline;
@@ -390,6 +398,7 @@ class Trainer {
   std::shared_ptr<const TokenDataset> train_data_, validation_data_;
   nn::ModelPlan plan_;
   std::optional<parallel::TrainerStep> step_;
+  ops::AttentionChoice attention_;
   std::optional<RunCheckpoints> checkpoints_;
   std::optional<RunJournal> journal_;
   std::optional<RankWatch> rank_watch_;

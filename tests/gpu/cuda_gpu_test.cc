@@ -1,6 +1,7 @@
 // What the tests on a scripted runtime take for granted of CUDA, on a GPU: memory, streams, events
 // and copies. Every value is checked, so work that overtakes other work is seen.
 #include <atomic>
+#include <chrono>
 #include <cstdio>
 #include <functional>
 #include <random>
@@ -173,6 +174,34 @@ TEST_F(Gpu, CapturedWorkIsReplayedWithNewInput) {
     }
     EXPECT_EQ(captured.operations(), 3u);
   }
+}
+
+TEST_F(Gpu, ACapturedKernelPublishesANumberForTheHost) {
+  const Stream& stream = first_.get();
+  const auto numbers = [&](const std::shared_ptr<Allocator>& allocator, const Stream& where) {
+    return Tensor::allocate(*allocator, where, {2}, DType::kI64, kUse);
+  };
+  const Tensor given = numbers(pinned_, Stream()), seen = numbers(pinned_, Stream());
+  const Tensor number = numbers(allocator_, stream);
+  std::atomic_ref mark(seen.data<std::int64_t>()[1]);
+  seen.data<std::int64_t>()[0] = mark = -1;
+  cuda::CapturedWork captured(runtime_, stream, allocator_);
+  captured.capture([&] {
+    runtime_->publish(seen.data<std::int64_t>() + 1, number.address<std::int64_t>(),
+                      stream.native());
+  });
+  for (const std::int64_t step : {std::int64_t{1}, std::int64_t{5} << 40}) {
+    *given.data<std::int64_t>() = step;
+    copy_to_device(given, number, stream);
+    captured.replay();
+    const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+    while (mark.load() != step && std::chrono::steady_clock::now() < limit) {
+    }
+    EXPECT_EQ(mark.load(), step);
+    stream.synchronize();
+    EXPECT_EQ(seen.data<std::int64_t>()[0], -1);
+  }
+  EXPECT_EQ(captured.operations(), 1u);
 }
 
 TEST_F(Gpu, WhatCannotBeCapturedLeavesTheStreamAsItWas) {

@@ -61,6 +61,7 @@ class Bench(ProgramTest):
                                     "--context", 8, "--repeats", 1, "--threads", 1, "--json", "ops.json")
             title, roof, columns, *lines = text.splitlines()
             self.assertIn(f"{preset}, 1 sequences of 8, {dtype}, 1 threads", title)
+            self.assertTrue(title.endswith(", attention by own kernel"), title)
             self.assertRegex(roof, rf"^roof: [\d.]+ GFLOP/s in a {dtype} product, [\d.]+ GB/s in a triad$")
             self.assertEqual(re.split(r"  +", columns), ["op", "shape", "ms", "GFLOP/s", "GB/s", "roof %"])
             data = self.read("ops.json")

@@ -79,6 +79,7 @@ class OnADevice(ProgramTest):
                                         "--repeats", 2, "--threads", 1, "--device", "cuda", *flags,
                                         "--json", "step.json", before=(self.mpiexec, "-n", ranks))
                 self.assertRegex(text, r"(?m)^roof: .* GB/s in a copy$")
+                self.assertRegex(text, r"(?m)^test-gpt, .*, attention by own kernel \(cuDNN.*: .+\)$")
                 data = json.loads((self.folder / "step.json").read_text())
                 for phase in phases:
                     self.assertRegex(text, rf"(?m)^{phase} +[\d.]+ +[\d.]+$")
@@ -103,8 +104,11 @@ class OnADevice(ProgramTest):
             with self.subTest(name):
                 cpu = self.train(name + "-cpu", "cpu", *model)
                 self.assertNotIn("cuda:0", self.output)
+                self.assertRegex(self.output, r"(?m)^attention +own kernel$")
                 gpu = self.train(name + "-gpu", "cuda", *model)
                 self.assertRegex(self.output, r"(?m)^device +.+ \(cuda:0\), [0-9]+ GiB")
+                why = "not on an emulated GPU" if self.emulated else ".+"
+                self.assertRegex(self.output, rf"(?m)^attention +own kernel \(cuDNN.*: {why}\)$")
                 self.assertEqual([m["step"] for m in gpu if "loss" in m], list(range(1, STEPS + 1)))
                 self.expect_close(gpu, cpu, 1e-4)
                 self.expect_close_weights(name + "-gpu", name + "-cpu", 1e-4)
@@ -205,6 +209,20 @@ class OnADevice(ProgramTest):
         self.assertEqual(done.stderr.count("trireme: "), 1, done.stderr)
         self.assertRegex(done.stderr, r"after step [0-9] ranks that must hold copies do not, in the weights of "
                                       r"\S+: ranks? .* holds? one value, ranks? .* another")
+
+    @needs_emulation
+    def test_what_computes_attention_is_said(self):
+        why = {"TRIREME_EMULATED_NO_CUDNN": "libcudnn.so.9: no such file", "TRIREME_EMULATED_FAULT_RANK": "1"}
+        self.train("run", "cuda", *GPT, "--grid.data", 2, "--run.steps", 1, before=(self.mpiexec, "-n", 2),
+                   environment=why)
+        said = ("own kernel (cuDNN: not on an emulated GPU); on rank 1 own kernel (cuDNN: libcudnn.so.9: no such "
+                "file)")
+        self.assertRegex(self.output, rf"(?m)^attention +{re.escape(said)}$")
+        events = [json.loads(line) for line in (self.folder / "run/events.jsonl").read_text().splitlines()]
+        self.assertIn(f"attention by {said};", next(e["detail"] for e in events if e["event"] == "start"))
+        del why["TRIREME_EMULATED_FAULT_RANK"]
+        text = self.expect_done("eval", "--checkpoint", "run", "--device", "cuda", environment=why)
+        self.assertRegex(text, r"(?m)^attention +own kernel \(cuDNN: libcudnn.so.9: no such file\)$")
 
     @needs_emulation
     def test_what_cannot_be_captured_is_said(self):

@@ -159,6 +159,7 @@ class Equality : public ::testing::Test {
       check_parts(expected.weights, observed.weights, test, "weight after ten SGD steps",
                   limits.weight, largest_weight_, where_weight_);
       check_losses(expected, observed, test);
+      EXPECT_EQ(observed.padding, 0.0) << test.to_string();
     }
     if (runtime_.rank() != 0) return;
     print_line(

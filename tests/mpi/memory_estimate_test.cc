@@ -72,7 +72,7 @@ TEST_P(Estimate, IsNearTheHighWaterMark) {
   };
   const auto held = [&](MemoryUse use) { return most(stats.live[static_cast<std::size_t>(use)]); };
   const double total = most(stats.total_peak);
-  const MemoryEstimate estimate = estimate_memory(config, model, c.grid);
+  const MemoryEstimate estimate = estimate_memory(config, model, c.grid, 0);
   // The rank that needs most in all need not hold the most of each.
   EXPECT_LE(estimate.parameters, 1.02 * held(MemoryUse::kParameters));
   EXPECT_LE(estimate.gradients, 1.02 * held(MemoryUse::kGradients));

@@ -57,6 +57,7 @@ TEST(NcclCapture, ReplaysCommunicationWithNewNumbers) {
       step();
       communication.join();  // the sum, which nobody has waited for
     });
+    EXPECT_EQ(machine.cuda().published(), 4u);  // where each operation begins and where it ends
     EXPECT_FALSE(works.back().done());
     EXPECT_NE(message_of<InternalError>([&] { works.back().wait_host(); }).find("captured"),
               std::string::npos);

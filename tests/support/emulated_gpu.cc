@@ -33,6 +33,7 @@ namespace {
 //                            no-capture, a step cannot be captured, which shows at its end, on
 //                            TRIREME_EMULATED_FAULT_RANK alone where that is set; rank-order,
 //                            NCCL's ranks add up each in an order of its own
+//   TRIREME_EMULATED_NO_CUDNN  why there is no cuDNN, on that rank alone, too
 //   TRIREME_EMULATED_ORDER   own: each communicator of NCCL adds up in an order of its own
 std::string setting(const char* name) {
   const char* value = std::getenv(name);
@@ -41,6 +42,11 @@ std::string setting(const char* name) {
 std::uint64_t number(const char* name, std::uint64_t otherwise) {
   const std::string text = setting(name);
   return text.empty() ? otherwise : std::strtoull(text.c_str(), nullptr, 10);
+}
+
+bool is_fault_rank() {
+  const std::string rank = setting("TRIREME_EMULATED_FAULT_RANK");
+  return rank.empty() || rank == setting("PMI_RANK");
 }
 
 class EmulatedGpu : public testing::FakeCuda {
@@ -74,9 +80,7 @@ class EmulatedGpu : public testing::FakeCuda {
   void move() override { step(); }
   Graph end_capture(cuda::StreamHandle stream) override {
     const Graph graph = FakeCuda::end_capture(stream);
-    const std::string rank = setting("TRIREME_EMULATED_FAULT_RANK");
-    const bool here = rank.empty() || rank == setting("PMI_RANK");
-    if (setting("TRIREME_EMULATED_FAULT") != "no-capture" || !here) return graph;
+    if (setting("TRIREME_EMULATED_FAULT") != "no-capture" || !is_fault_rank()) return graph;
     destroy_graph(graph.handle);
     throw CudaError("end_capture: operation not supported");
   }
@@ -173,7 +177,9 @@ std::unique_ptr<MatmulEngine> make_cublaslt_matmul(const cuda::DeviceProperties&
 }
 
 std::shared_ptr<AttentionEngine> make_cudnn_attention(const cuda::DeviceProperties&) {
-  return nullptr;  // our own kernels
+  const std::string why = setting("TRIREME_EMULATED_NO_CUDNN");
+  return make_absent_attention("cuDNN",
+                               why.empty() || !is_fault_rank() ? "not on an emulated GPU" : why);
 }
 
 }  // namespace ops

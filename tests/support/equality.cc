@@ -82,8 +82,8 @@ double targets_of(const std::vector<nn::MicroBatch>& batches) {
 }
 
 // Visits the elements of a part with their place in the global tensor, row-major.
-template <class Visit>
-void for_each_element(const LocalPart& part, const Visit& visit) {
+template <class Part, class Visit>
+void for_each_element(Part& part, const Visit& visit) {
   const nn::Placement& p = part.placement;
   for (std::int64_t flat = 0; flat < p.extent.elements(); ++flat) {
     std::int64_t rest = flat, local = 0, global = 0, local_stride = 1, global_stride = 1;
@@ -97,6 +97,32 @@ void for_each_element(const LocalPart& part, const Visit& visit) {
     }
     visit(part.values[static_cast<std::size_t>(local)], global);
   }
+}
+
+// The largest magnitude of an element outside the part's extent.
+double largest_padding(const nn::Placement& placement, const Tensor& local) {
+  LocalPart part{placement, {local.data<float>(), local.data<float>() + local.elements()}};
+  // Leave the padding alone.
+  for_each_element(part, [](float& value, std::int64_t) { value = 0.0f; });
+  double largest = 0.0;
+  for (const float value : part.values) largest = std::max(largest, std::abs(double{value}));
+  return largest;
+}
+
+double largest_padding(const parallel::Stage& stage, const optim::Optimizer& optimizer) {
+  double largest = 0.0;
+  for (std::size_t i = 0; i < stage.groups().size(); ++i) {
+    const nn::FlatGroup& group = *stage.groups()[i];
+    std::vector<Tensor> all{group.master(), group.gradients()};
+    for (const auto& [name, state] : optimizer.states(i)) all.push_back(state);
+    for (const nn::Parameter* parameter : group.parameters()) {
+      for (const Tensor& flat : all) {
+        largest = std::max(largest,
+                           largest_padding(parameter->placement(), group.view(flat, *parameter)));
+      }
+    }
+  }
+  return largest;
 }
 
 }  // namespace
@@ -138,6 +164,7 @@ Observed observe(ops::Context& ctx, const ProcessGrid& grid, const EqualityCase&
       parallel::evaluate(ctx, adamw.stage(), static_cast<int>(held_out.size()), [&](int i) {
         return held_out[static_cast<std::size_t>(i)];
       }).loss_sum;
+  observed.padding = largest_padding(adamw.stage(), adamw.optimizer());
   return observed;
 }
 
@@ -197,7 +224,7 @@ std::vector<Deviation> compare(const LocalParts& reference, const LocalParts& he
   for (const auto& [name, whole] : reference) {
     double scale = 0.0;
     for (const float value : whole.values) scale = std::max(scale, std::abs(double{value}));
-    const auto elements = static_cast<double>(whole.values.size());
+    const auto elements = static_cast<double>(whole.placement.global.elements());
     deviations.push_back({name, scale > 0.0 ? largest[i] / scale : 0.0, largest[i],
                           covered[i] > 0.0 && std::fmod(covered[i], elements) == 0.0});
     ++i;

@@ -36,6 +36,9 @@ struct Observed {
   LocalParts weights;          // after ten SGD steps
   std::vector<double> losses;  // of ten AdamW steps
   double evaluation = 0.0;     // loss sum after those steps
+  // After them the largest magnitude in this rank's padding of weights, gradients and the
+  // optimizer's state.
+  double padding = 0.0;
 };
 
 // Collective over `grid`. Trains on the grid according to the case.
@@ -77,7 +80,8 @@ struct Deviation {
   double absolute = 0.0;
   bool covered = true;  // whether the ranks hold every element, each equally often
 };
-// Collective over `world`. `reference` holds whole tensors. The result is the same on every rank.
+// Collective over `world`. `reference` holds whole tensors, padded at most behind their last row.
+// The result is the same on every rank.
 std::vector<Deviation> compare(const LocalParts& reference, const LocalParts& here,
                                Communicator& world);
 

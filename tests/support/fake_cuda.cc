@@ -16,18 +16,6 @@ namespace {
 using Lock = std::lock_guard<std::recursive_mutex>;
 constexpr int kPoison = 0xdd;
 
-// A word arrives as one, for whoever looks at it meanwhile.
-void transfer(void* to, const void* from, std::size_t bytes) {
-  using Word = std::uint64_t;
-  if (bytes != sizeof(Word) || reinterpret_cast<std::uintptr_t>(to) % alignof(Word) != 0) {
-    std::memmove(to, from, bytes);
-    return;
-  }
-  Word word;
-  std::memcpy(&word, from, sizeof word);
-  std::atomic_ref(*static_cast<Word*>(to)).store(word, std::memory_order_release);
-}
-
 }  // namespace
 
 FakeCuda::FakeCuda(std::uint64_t seed, std::size_t memory)
@@ -276,7 +264,7 @@ void FakeCuda::copy(void* to, const void* from, std::size_t bytes, cuda::CopyDir
              !inside(pinned_, host, bytes)) {
            faults_.push_back("a copy of freed pinned memory");
          }
-         transfer(to, from, bytes);
+         std::memmove(to, from, bytes);
        }});
   if (!pinned) {  // like CUDA with memory that it cannot reach by itself, the host waits
     ++host_waits_;
@@ -290,6 +278,17 @@ void FakeCuda::fill(void* memory, int byte, std::size_t bytes, cuda::StreamHandl
   push(stream, {.run = [=, this] {
          check_access(memory, bytes, "a fill");
          std::memset(memory, byte, bytes);
+       }});
+}
+
+void FakeCuda::publish(std::int64_t* to, const std::int64_t* from, cuda::StreamHandle stream) {
+  const Lock lock(mutex_);
+  call("publish");
+  ++published_;
+  push(stream, {.run = [=, this] {
+         check_access(from, sizeof *from, "publishing a number");
+         if (!inside(pinned_, to, sizeof *to)) faults_.push_back("a number published elsewhere");
+         std::atomic_ref(*to).store(*from, std::memory_order_release);
        }});
 }
 

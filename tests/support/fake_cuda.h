@@ -56,6 +56,7 @@ class FakeCuda : public cuda::Runtime {
   std::size_t graphs() const { return graphs_.size(); }
   std::size_t launches() const { return launches_; }      // of graphs
   std::size_t host_waits() const { return host_waits_; }  // calls that made the host wait
+  std::size_t published() const { return published_; }    // calls of publish
   const std::vector<std::string>& faults() const { return faults_; }
 
   cuda::Devices devices() override { return {device_count, device_count == 0 ? "none" : ""}; }
@@ -74,6 +75,7 @@ class FakeCuda : public cuda::Runtime {
   void copy(void* to, const void* from, std::size_t bytes, cuda::CopyDirection direction,
             cuda::StreamHandle stream) override;
   void fill(void* memory, int byte, std::size_t bytes, cuda::StreamHandle stream) override;
+  void publish(std::int64_t* to, const std::int64_t* from, cuda::StreamHandle stream) override;
   cuda::StreamHandle create_stream(int device, bool urgent) override;
   void destroy_stream(cuda::StreamHandle stream) noexcept override;
   void synchronize(cuda::StreamHandle stream) override;
@@ -172,7 +174,7 @@ class FakeCuda : public cuda::Runtime {
   std::map<void*, std::shared_ptr<const Nodes>> graphs_;
   Capture capture_;
   int captures_ = 0;
-  std::size_t launches_ = 0, moves_ = 0;
+  std::size_t launches_ = 0, published_ = 0, moves_ = 0;
   std::vector<std::string> faults_;
 };
 

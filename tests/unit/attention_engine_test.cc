@@ -178,17 +178,27 @@ TEST_F(AttentionDispatch, AsksTheLibraryFirst) {
   EXPECT_EQ(engine->forwards, 1);
   EXPECT_EQ(engine->backwards, 1);
   EXPECT_EQ(engine->asked.front(), (AttentionKind{kShape, DType::kBF16, false}));
-  EXPECT_EQ(ops::attention_description(ctx, kShape, DType::kBF16, false), "a library");
+  const ops::AttentionChoice choice = ops::attention_choice(ctx, kShape, DType::kBF16, false);
+  EXPECT_EQ(choice.by, "a library");
+  EXPECT_EQ(choice.text, "a library");
 }
 
 TEST_F(AttentionDispatch, TakesItsOwnKernelWhereTheLibraryDoesNot) {
   engine->reason = "too odd";
   EXPECT_ANY_THROW(forward());
   EXPECT_EQ(engine->forwards, 0);
-  EXPECT_EQ(ops::attention_description(ctx, kShape, DType::kBF16, true),
-            "own kernel (a library: too odd)");
-  ctx.attention = nullptr;
-  EXPECT_EQ(ops::attention_description(ctx, kShape, DType::kBF16, true), "own kernel");
+  const ops::AttentionChoice choice = ops::attention_choice(ctx, kShape, DType::kBF16, true);
+  EXPECT_EQ(choice.by, "own kernel");
+  EXPECT_EQ(choice.text, "own kernel (a library: too odd)");
+}
+
+TEST_F(AttentionDispatch, SaysWhyALibraryIsAbsent) {
+  ctx.attention = ops::make_absent_attention("a library", "not in this build");
+  EXPECT_ANY_THROW(forward());
+  EXPECT_EQ(ops::attention_choice(ctx, kShape, DType::kBF16, false).text,
+            "own kernel (a library: not in this build)");
+  ctx.attention = nullptr;  // as on a CPU
+  EXPECT_EQ(ops::attention_choice(ctx, kShape, DType::kBF16, false).text, "own kernel");
 }
 
 TEST_F(AttentionDispatch, SaysThatDocumentsAreMasked) {

@@ -188,18 +188,16 @@ class LearnedPositions {
   Parameter* table_;
 };
 
-// The vocabulary matrix (vocabulary, C), whose rows are split over the tensor ranks. It is the
-// input embedding, the output projection, or both if they are tied.
+// The vocabulary matrix (vocabulary, C), whose rows are split over the tensor ranks and padded in
+// memory (vocabulary_sizes.h). It is the input embedding, the output projection, or both if they
+// are tied.
 ParameterSpec vocabulary_parameter(const std::string& name, const TensorParallel& parallel,
                                    std::int64_t vocabulary, std::int64_t width, float deviation);
 
-// The most bytes that the fp32 logits of one slice of rows take (a slice has at least one row).
-inline constexpr std::int64_t kLogitSliceBytes = std::int64_t{32} << 20;
-
 // Projects x (outside rows, C) to the vocabulary and adds the cross entropy, summed over the
-// batch's targets, to batch.loss_sum. It works through slices of rows, so the logits of all rows
-// never exist at once. On a recording tape it computes the gradients in the same pass: it keeps x's
-// for the backward and adds the table's at once.
+// batch's targets, to batch.loss_sum. It works through slices of rows (loss_slice_rows), so the
+// logits of all rows need not exist at once. On a recording tape it computes the gradients in the
+// same pass: it keeps x's for the backward and adds the table's at once.
 void vocabulary_loss(Tape& tape, const TensorParallel& parallel, const MicroBatch& batch,
                      const Value& x, Parameter& table);
 

@@ -21,8 +21,9 @@ struct Placement {
 
   static Placement whole(const Shape& global);
   // Divides one dimension into `parts` equal ranges and returns the index-th. The last ranges may
-  // be shorter or empty; memory pads them to the same extent.
-  static Placement split(const Shape& global, int dimension, int parts, int index);
+  // be shorter or empty. Memory pads all ranges to the same extent, a multiple of `multiple`.
+  static Placement split(const Shape& global, int dimension, int parts, int index,
+                         std::int64_t multiple = 1);
 };
 
 // The type that parameters compute in, and whether they are trained.

@@ -33,11 +33,16 @@ void attention_backward(Context& ctx, const AttentionShape& shape, const Tensor&
                         const Tensor& first_key, const Tensor& out, const Tensor& log_sum,
                         const Tensor& dout, const Tensor& dqkv);
 
-// Names in one line what computes the two functions above, for the user: "cuDNN 9.19.0", or
-// "own kernel (cuDNN: ...)" with the reason. That choice affects the bits of results. dtype: the
-// type of qkv. Compiles what a first call of the functions would compile.
-std::string attention_description(const Context& ctx, const AttentionShape& shape, DType dtype,
-                                  bool masks_documents);
+// What computes the two functions above.
+struct AttentionChoice {
+  std::string by;    // "cuDNN 9.19.0" or "own kernel"; affects the bits of results
+  std::string text;  // a line for the user: `by`, and on a GPU why it is not the library:
+                     // "own kernel (cuDNN 9.19.0: documents are masked)"
+};
+// dtype: the type of qkv. Compiles what a first call of the functions would compile, which may take
+// seconds.
+AttentionChoice attention_choice(const Context& ctx, const AttentionShape& shape, DType dtype,
+                                 bool masks_documents);
 
 // Generation: `shape.length` new positions follow `past` cached ones. Appends the new keys and
 // values to keys and values (batch, capacity, kv_heads * head_size) and attends over past and new

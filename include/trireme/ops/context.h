@@ -49,6 +49,9 @@ struct Context {
   std::shared_ptr<StepState> step_state;       // in device memory: see write_step_state
   int threads = 1;                             // threads of an operation on a CPU
   int host_threads = 1;  // threads of the host if the device is a GPU: see host_parallel
+  // Bytes of memory that each GPU of the job has at least: what decides the sizes of workspace must
+  // be equal on all ranks. 0 on a CPU.
+  std::int64_t gpu_memory = 0;
 
   Tensor allocate(const Shape& shape, DType dtype, MemoryUse use = MemoryUse::kActivations) {
     return Tensor::allocate(*allocator, stream, shape, dtype, use);

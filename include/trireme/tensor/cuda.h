@@ -70,6 +70,11 @@ class Runtime {
   virtual void copy(void* to, const void* from, std::size_t bytes, CopyDirection direction,
                     StreamHandle stream) = 0;
   virtual void fill(void* memory, int byte, std::size_t bytes, StreamHandle stream) = 0;
+  // Queued: a kernel of one thread stores the number at `from`, in device memory, to `to`, in
+  // pinned memory. The host may read `to` at any time, as an atomic. A copy of eight bytes would go
+  // to a copy engine, where it may queue behind long copies; its start and end cost more than it
+  // moves. The calling thread's device must be the stream's.
+  virtual void publish(std::int64_t* to, const std::int64_t* from, StreamHandle stream) = 0;
 
   virtual StreamHandle create_stream(int device, bool urgent) = 0;  // urgent: high priority
   virtual void destroy_stream(StreamHandle stream) noexcept = 0;    // queued work still runs

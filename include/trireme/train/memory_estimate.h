@@ -20,11 +20,11 @@ struct MemoryEstimate {
 
 // Returns the estimate of the rank that needs most. R = batch.micro x context is the rows of a
 // micro-batch, C the width, H the hidden width, H_up the width that the activation reads (H; 2 H
-// with SwiGLU), K the width of keys, t the tensor ranks, s the bytes of the compute type, V the
-// vocabulary. Activations outside of the tensor-parallel regions have R' rows: R, or R / t under
-// sequence parallelism.
+// with SwiGLU), K the width of keys, t the tensor ranks, s the bytes of the compute type, V' the
+// vocabulary's rows on a rank (nn::vocabulary_rows_in_memory). Activations outside of the
+// tensor-parallel regions have R' rows: R, or R / t under sequence parallelism.
 //   elements of a layer   (C (2C + 2K) + C (H_up + H)) / t, plus biases and norms
-//   of the ends           V C / t each, once where both are tied and on one stage; learned
+//   of the ends           V' C each, once where both are tied and on one stage; learned
 //                         positions context x C
 //   bytes of an element   parameters 4, and 2 more in bf16 and fp16; gradients 4; AdamW 8
 //   activations of a layer, for a micro-batch
@@ -33,12 +33,13 @@ struct MemoryEstimate {
 //   of the ends           s R' C each; the head's rows and their gradient 2 s R C
 // The activations are counted for each micro-batch that the pipeline schedule keeps on the stage
 // at once (parallel::live_micro_batches). Added once: the gradients of the layer in its backward
-// pass (3 s R C, 5 s R C under sequence parallelism, plus s R H_up / t) and the slice of logits (at
-// most 32 MiB in fp32, half as much again in bf16 and fp16). Not included: kProcessBytes per rank
-// for the program and its libraries, and the buffers of the collectives. (On GPUs, those of NCCL
-// are known once the ranks are connected; the event `start` of a run says what they hold.)
+// pass (3 s R C, 5 s R C under sequence parallelism, plus s R H_up / t) and the slice of logits
+// (nn::loss_slice_bytes). `gpu_memory` decides how large that is: bytes as in
+// ops::Context::gpu_memory, 0 on a CPU. Not included: kProcessBytes per rank for the program and
+// its libraries, and the buffers of the collectives. (On GPUs, those of NCCL are known once the
+// ranks are connected; the event `start` of a run says what they hold.)
 MemoryEstimate estimate_memory(const Config& config, const models::GptConfig& model,
-                               const GridShape& grid);
+                               const GridShape& grid, std::int64_t gpu_memory);
 
 // What a rank needs besides: the program, MPI, buffers. Measured on one and two ranks: 54 to 65 MiB
 // (perf/RESULTS.md, memory of a rank: resident memory minus tensors).

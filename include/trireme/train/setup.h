@@ -9,6 +9,7 @@
 #include "trireme/io/checkpoint.h"
 #include "trireme/io/dataset.h"
 #include "trireme/models/gpt.h"
+#include "trireme/ops/attention.h"
 #include "trireme/parallel/trainer_step.h"
 
 namespace trireme {
@@ -43,6 +44,19 @@ DType compute_type(const std::string& precision);
 ops::LossScaling loss_scaling(const Config& config);
 
 parallel::StepOptions step_options(const Config& config);
+
+// The attention that a rank computes in a micro-batch.
+struct AttentionOfStep {
+  std::int64_t micro = 0;  // samples
+  DType compute = DType::kF32;
+  bool masks_documents = false;
+};
+// Collective over comm. Returns what computes that attention, the same text on all ranks: rank 0's,
+// and that of the lowest rank where it differs. May take seconds on a GPU: a library compiles what
+// the first step would compile otherwise.
+ops::AttentionChoice attention_choice(Communicator& comm, const ops::Context& ctx,
+                                      const models::GptConfig& model, const GridShape& grid,
+                                      const AttentionOfStep& step);
 
 // Returns the parameters, and the optimizer's state where `optimizer` is given, as slices of a
 // checkpoint. With `owned_only` it returns only those that this rank writes: each element of the

@@ -99,9 +99,7 @@ Work CapturedOperations::add(const Stream& ready, const Stream& own,
                              const std::shared_ptr<Connection>& connection,
                              std::vector<OperationPart> parts, const std::function<void()>& enter) {
   std::shared_ptr<Marks> marks = next_marks();
-  const auto write = [&](std::int64_t& to) {
-    own.runtime().copy(&to, number_, sizeof to, cuda::CopyDirection::kToHost, own.native());
-  };
+  const auto write = [&](std::int64_t& to) { own.runtime().publish(&to, number_, own.native()); };
   mark(ready)->make_wait(own);
   write(marks->begun);
   enter();

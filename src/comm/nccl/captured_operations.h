@@ -12,8 +12,11 @@
 
 namespace trireme::nccl {
 
-// The events of a capture cannot be queried. So on the GPU each operation copies the number of the
-// replay to pinned memory when it begins and when it ends, and the engine's thread reads it there.
+// The events of a capture cannot be queried. So on the GPU a small kernel before each operation and
+// one behind it publish the number of the replay in pinned memory, where the engine's thread reads
+// it. It takes both: an operation begins when its input is ready, which may be long after the
+// operation before it on this stream has ended, and a rank that is still computing must not look
+// like one that waits for its peers.
 class CapturedOperations final : public CapturedCommunication {
  public:
   // Capturing in `session` until join(). `number` is in device memory and grows from replay to

@@ -13,6 +13,8 @@
 #include "trireme/base/error.h"
 #include "trireme/tensor/cuda.h"
 
+#include "publish_kernel.h"
+
 namespace trireme::cuda {
 namespace {
 
@@ -171,6 +173,15 @@ class CudaRuntime : public Runtime {
 
   void fill(void* memory, int byte, std::size_t bytes, StreamHandle stream) override {
     TRIREME_CUDA(cudaMemsetAsync, memory, byte, bytes, stream_of(stream));
+  }
+
+  // Memory of cudaHostAlloc has one address for the host and the device. The first launch of a
+  // kernel loads it.
+  void publish(std::int64_t* to, const std::int64_t* from, StreamHandle stream) override {
+    const AlsoWhileCapturing permitted;
+    void* arguments[] = {&to, &from};
+    TRIREME_CUDA(cudaLaunchKernel, publish_kernel(), dim3(1), dim3(1), arguments, std::size_t{0},
+                 stream_of(stream));
   }
 
   StreamHandle create_stream(int device, bool urgent) override {

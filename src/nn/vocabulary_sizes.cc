@@ -1,0 +1,47 @@
+#include "trireme/nn/vocabulary_sizes.h"
+
+#include <algorithm>
+
+namespace trireme::nn {
+namespace {
+
+constexpr std::int64_t kSmallSlice = std::int64_t{32} << 20;  // bytes
+constexpr std::int64_t kMostRows = 4096;
+constexpr std::int64_t kShareOfMemory = 32;
+constexpr std::int64_t kRowMultiple = 64;
+
+constexpr std::int64_t quotient_up(std::int64_t a, std::int64_t b) {
+  return (a + b - 1) / b;
+}
+
+std::int64_t bytes_of_logit(const LossSizes& sizes) {
+  constexpr std::int64_t kLogit = 4;  // fp32
+  return sizes.compute == DType::kF32 ? kLogit
+                                      : kLogit + static_cast<std::int64_t>(size_of(sizes.compute));
+}
+
+}  // namespace
+
+std::int64_t vocabulary_rows_in_memory(std::int64_t vocabulary, int tensor) {
+  return quotient_up(quotient_up(vocabulary, tensor), kVocabularyMultiple) * kVocabularyMultiple;
+}
+
+std::int64_t loss_slice_rows(const LossSizes& sizes) {
+  if (sizes.gpu_memory == 0) {
+    return std::clamp<std::int64_t>(kSmallSlice / (sizes.classes * 4), 1, sizes.rows);
+  }
+  const std::int64_t budget = std::max(kSmallSlice, sizes.gpu_memory / kShareOfMemory);
+  std::int64_t most =
+      std::clamp<std::int64_t>(budget / (sizes.classes * bytes_of_logit(sizes)), 1, kMostRows);
+  if (most >= sizes.rows) return sizes.rows;
+  const std::int64_t multiple = most >= kRowMultiple ? kRowMultiple : 1;
+  most = most / multiple * multiple;
+  const std::int64_t slices = quotient_up(sizes.rows, most);
+  return quotient_up(quotient_up(sizes.rows, slices), multiple) * multiple;
+}
+
+std::int64_t loss_slice_bytes(const LossSizes& sizes) {
+  return loss_slice_rows(sizes) * sizes.classes * bytes_of_logit(sizes);
+}
+
+}  // namespace trireme::nn

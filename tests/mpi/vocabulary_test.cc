@@ -1,0 +1,316 @@
+// The vocabulary's matrix: its padding in memory, which nothing but memory may see, and the slices
+// of its loss.
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "trireme/base/philox.h"
+#include "trireme/nn/layers.h"
+#include "trireme/nn/vocabulary_sizes.h"
+#include "trireme/ops/elementwise.h"
+#include "trireme/ops/softmax_loss.h"
+#include "trireme/train/memory_estimate.h"
+
+#include "support/mpi_test.h"
+
+namespace trireme::testing {
+namespace {
+
+using nn::loss_slice_bytes;
+using nn::loss_slice_rows;
+using nn::LossSizes;
+
+constexpr std::int64_t kGib = std::int64_t{1} << 30;
+constexpr std::int64_t kLlama = 128256;  // the vocabulary of Llama 3, a multiple of 64
+
+TEST(VocabularySizes, RowsArePaddedToAMultipleOf64OnEachRank) {
+  EXPECT_EQ(nn::vocabulary_rows_in_memory(50257, 1), 50304);
+  EXPECT_EQ(nn::vocabulary_rows_in_memory(50257, 2), 25152);  // of 25129
+  EXPECT_EQ(nn::vocabulary_rows_in_memory(97, 4), 64);        // of 25
+  EXPECT_EQ(nn::vocabulary_rows_in_memory(kLlama, 1), kLlama);
+  EXPECT_EQ(nn::vocabulary_rows_in_memory(kLlama, 8), 16064);  // of 16032
+  EXPECT_EQ(nn::vocabulary_rows_in_memory(3, 4), 64);
+}
+
+TEST(VocabularySizes, APaddedSplitCoversEveryRowOnce) {
+  for (const std::int64_t vocabulary : {3, 64, 97, 50257}) {
+    for (const int parts : {1, 2, 4, 8}) {
+      std::int64_t next = 0;
+      for (int part = 0; part < parts; ++part) {
+        const auto p =
+            nn::Placement::split({vocabulary, 5}, 0, parts, part, nn::kVocabularyMultiple);
+        EXPECT_EQ(p.local[0], nn::vocabulary_rows_in_memory(vocabulary, parts));
+        EXPECT_EQ(p.local[1], 5);
+        EXPECT_EQ(p.offset[0], next);
+        next += p.extent[0];
+      }
+      EXPECT_EQ(next, vocabulary) << parts << " parts";
+    }
+  }
+}
+
+TEST(LossSlices, KeepTheLogitsNearTheCachesOfACpu) {
+  EXPECT_EQ(loss_slice_rows({.rows = 8192, .classes = kLlama}), 65);
+  EXPECT_EQ(loss_slice_rows({.rows = 8192, .classes = kLlama, .compute = DType::kBF16}), 65);
+  EXPECT_EQ(loss_slice_rows({.rows = 8192, .classes = 50304}), 166);
+  EXPECT_EQ(loss_slice_rows({.rows = 100, .classes = 320}), 100);
+  EXPECT_EQ(loss_slice_rows({.rows = 100, .classes = 1 << 24}), 1);
+  EXPECT_EQ(loss_slice_bytes({.rows = 100, .classes = 320}), 100 * 320 * 4);
+  EXPECT_EQ(loss_slice_bytes({.rows = 100, .classes = 320, .compute = DType::kBF16}),
+            100 * 320 * 6);
+}
+
+TEST(LossSlices, AreFewOnAGpu) {
+  const auto rows = [](std::int64_t count, std::int64_t classes, DType compute, std::int64_t gib) {
+    return loss_slice_rows(
+        {.rows = count, .classes = classes, .compute = compute, .gpu_memory = gib * kGib});
+  };
+  // Three passes over the matrix in the place of 126.
+  EXPECT_EQ(rows(8192, kLlama, DType::kBF16, 80), 2752);
+  EXPECT_EQ(rows(8192, kLlama, DType::kBF16, 141), 4096);
+  EXPECT_EQ(rows(8192, kLlama / 4, DType::kBF16, 80), 4096);
+  EXPECT_EQ(rows(8192, 50304, DType::kF32, 80), 4096);
+  EXPECT_EQ(rows(9000, 50304, DType::kBF16, 80), 3008);  // three of 3008, 3008 and 2984
+  EXPECT_EQ(rows(1000, 50304, DType::kBF16, 80), 1000);
+  EXPECT_EQ(rows(8192, 50304, DType::kBF16, 8), 832);  // a small GPU
+  EXPECT_EQ(rows(8192, kLlama, DType::kBF16, 1), 43);  // never less than 32 MiB
+  EXPECT_EQ(rows(8192, 1 << 24, DType::kF32, 1), 1);
+}
+
+TEST(LossSlices, StayWithinTheirShareAndCoverTheRows) {
+  for (const std::int64_t gib : {1, 8, 24, 80, 288}) {
+    for (const std::int64_t classes : {64, 25152, 50304, 128256, 262144}) {
+      for (const std::int64_t rows : {1, 63, 64, 65, 4096, 4097, 8192, 131072}) {
+        for (const DType compute : {DType::kF32, DType::kBF16}) {
+          const LossSizes sizes{rows, classes, compute, gib * kGib};
+          const std::int64_t slice = loss_slice_rows(sizes);
+          ASSERT_GE(slice, 1);
+          ASSERT_LE(slice, rows);
+          EXPECT_LE(loss_slice_bytes(sizes), gib * kGib / 32);
+          EXPECT_LT(slice * classes, std::int64_t{1} << 31);
+          EXPECT_TRUE(slice == rows || slice < 64 || slice % 64 == 0) << rows << " " << classes;
+        }
+      }
+    }
+  }
+}
+
+TEST(LossSlices, AreWhatTheEstimateOfMemoryCounts) {
+  Config config;
+  config.batch.global = config.batch.micro = 1;
+  config.run.precision = "bf16";
+  models::GptConfig model = models::gpt_preset("llama3-8b");
+  model.context = 8192;
+  const GridShape grid{1, 1, 2};
+  const auto activations = [&](std::int64_t gpu_memory) {
+    return estimate_memory(config, model, grid, gpu_memory).activations;
+  };
+  const LossSizes cpu{8192, kLlama / 2, DType::kBF16, 0},
+      gpu{8192, kLlama / 2, DType::kBF16, 80 * kGib};
+  EXPECT_GT(loss_slice_bytes(gpu), kGib);
+  EXPECT_NEAR(activations(80 * kGib) - activations(0),
+              static_cast<double>(loss_slice_bytes(gpu) - loss_slice_bytes(cpu)), 1.0);
+}
+
+// A matrix of `vocabulary` rows of kWidth, split over the ranks of this test.
+constexpr std::int64_t kWidth = 6;
+
+struct Table {
+  Table(ops::Context& ctx, nn::ParameterSpec spec) : parameter(parameters.add(std::move(spec))) {
+    parameters.form_groups("head");
+    nn::FlatGroup& group = *parameters.groups().front();
+    group.materialize(ctx, {}, ctx.allocate({group.elements()}, DType::kF32));
+    group.draw_initial_values(ctx, 3);
+  }
+
+  nn::ParameterSet parameters;
+  nn::Parameter& parameter;
+};
+
+class Vocabulary : public ::testing::TestWithParam<std::int64_t> {
+ protected:
+  std::int64_t vocabulary() const { return GetParam(); }
+  double weight(std::int64_t row, std::int64_t column) const {
+    return whole_.parameter.weight().span<float>()[static_cast<std::size_t>(row * kWidth + column)];
+  }
+  Tensor random(std::int64_t rows, std::uint64_t seed) {
+    const Tensor x = ctx_.allocate({rows, kWidth}, DType::kF32);
+    philox_normals(seed, 0, x.span<float>());
+    return x;
+  }
+  // Rows of the first, the last and some other tokens; every third has no target.
+  nn::MicroBatch batch(std::int64_t rows) {
+    nn::MicroBatch made;
+    made.batch = 1;
+    made.length = rows;
+    made.tokens = ctx_.allocate({rows}, DType::kI32);
+    made.targets = ctx_.allocate({rows}, DType::kI32);
+    for (std::int64_t i = 0; i < rows; ++i) {
+      const std::int64_t token = i % 2 == 0 ? i * 29 % vocabulary() : vocabulary() - 1 - i % 7;
+      made.tokens.data<std::int32_t>()[i] =
+          static_cast<std::int32_t>(std::max<std::int64_t>(token, 0));
+      made.targets.data<std::int32_t>()[i] =
+          i % 3 == 1 ? ops::kMaskedTarget : made.tokens.data<std::int32_t>()[i];
+    }
+    made.loss_sum = ctx_.allocate({1}, DType::kF64);
+    ops::fill(ctx_, made.loss_sum, 0.0f);
+    return made;
+  }
+  // This rank's rows of a gradient (vocabulary, kWidth), and zeros in the padding.
+  void expect_gradient(const std::vector<double>& expected) const {
+    const nn::Placement& p = table_.parameter.placement();
+    const auto values = table_.parameter.gradient().span<float>();
+    double largest = 0.0, scale = 0.0, padding = 0.0;
+    for (std::int64_t i = 0; i < p.local[0] * kWidth; ++i) {
+      const double got = values[static_cast<std::size_t>(i)];
+      if (i >= p.extent[0] * kWidth) {
+        padding = std::max(padding, std::abs(got));
+        continue;
+      }
+      const double wanted = expected[static_cast<std::size_t>(p.offset[0] * kWidth + i)];
+      largest = std::max(largest, std::abs(got - wanted));
+      scale = std::max(scale, std::abs(wanted));
+    }
+    EXPECT_LE(largest, 1e-5 * std::max(scale, 1e-3));
+    EXPECT_EQ(padding, 0.0);
+  }
+
+  ops::Context ctx_ = ops::make_cpu_context(1);
+  ProcessGrid grid_{runtime(), {1, 1, runtime().size()}};
+  const nn::TensorParallel parallel_{&grid_.tensor()};
+  Table table_{ctx_, nn::vocabulary_parameter("table", parallel_, GetParam(), kWidth, 0.5f)};
+  Table whole_{ctx_,
+               {.name = "table",
+                .placement = nn::Placement::whole({GetParam(), kWidth}),
+                .initial = nn::Initializer::normal(0.5f),
+                .copies = {}}};
+};
+
+// Cross entropy and its gradients in double, of a matrix without padding.
+TEST_P(Vocabulary, ItsLossSeesNoPadding) {
+  constexpr std::int64_t kRows = 7;
+  const nn::MicroBatch rows = batch(kRows);
+  const Tensor x = random(kRows, 5);
+  double loss = 0.0;
+  std::vector<double> dx(kRows * kWidth, 0.0);
+  std::vector<double> dtable(static_cast<std::size_t>(vocabulary() * kWidth), 0.0);
+  for (std::int64_t r = 0; r < kRows; ++r) {
+    const std::int32_t target = rows.targets.span<std::int32_t>()[static_cast<std::size_t>(r)];
+    if (target == ops::kMaskedTarget) continue;
+    const auto at = [&](std::int64_t c) {
+      return double{x.span<float>()[static_cast<std::size_t>(r * kWidth + c)]};
+    };
+    std::vector<double> logits(static_cast<std::size_t>(vocabulary()), 0.0);
+    double sum = 0.0;
+    for (std::int64_t v = 0; v < vocabulary(); ++v) {
+      double& logit = logits[static_cast<std::size_t>(v)];
+      for (std::int64_t c = 0; c < kWidth; ++c) logit += at(c) * weight(v, c);
+      sum += std::exp(logit);
+    }
+    loss += std::log(sum) - logits[static_cast<std::size_t>(target)];
+    for (std::int64_t v = 0; v < vocabulary(); ++v) {
+      const double d = std::exp(logits[static_cast<std::size_t>(v)]) / sum - (v == target ? 1 : 0);
+      for (std::int64_t c = 0; c < kWidth; ++c) {
+        dx[static_cast<std::size_t>(r * kWidth + c)] += d * weight(v, c);
+        dtable[static_cast<std::size_t>(v * kWidth + c)] += d * at(c);
+      }
+    }
+  }
+
+  nn::Tape tape(ctx_, true);
+  const nn::Value input = tape.input(x, true);
+  nn::vocabulary_loss(tape, parallel_, rows, input, table_.parameter);
+  tape.backward({}, {});
+  EXPECT_NEAR(rows.loss_sum.data<double>()[0] / loss, 1.0, 1e-5);
+  const Tensor got = tape.gradient(input);
+  for (std::size_t i = 0; i < dx.size(); ++i) EXPECT_NEAR(got.span<float>()[i], dx[i], 1e-5) << i;
+  expect_gradient(dtable);
+}
+
+TEST_P(Vocabulary, ItsEmbeddingReadsAndWritesNoPadding) {
+  constexpr std::int64_t kRows = 20;
+  const nn::MicroBatch rows = batch(kRows);
+  const Tensor dy = random(kRows, 6);
+  const nn::VocabularyEmbedding embedding({table_.parameters, parallel_, "embedding"},
+                                          table_.parameter);
+  nn::Tape tape(ctx_, true);
+  const nn::Value y = embedding.forward(tape, rows);
+  std::vector<double> dtable(static_cast<std::size_t>(vocabulary() * kWidth), 0.0);
+  for (std::int64_t i = 0; i < kRows * kWidth; ++i) {
+    const std::int64_t token =
+        rows.tokens.span<std::int32_t>()[static_cast<std::size_t>(i / kWidth)];
+    EXPECT_EQ(y.tensor().span<float>()[static_cast<std::size_t>(i)],
+              static_cast<float>(weight(token, i % kWidth)));
+    dtable[static_cast<std::size_t>(token * kWidth + i % kWidth)] +=
+        double{dy.span<float>()[static_cast<std::size_t>(i)]};
+  }
+  tape.backward({y}, {dy});
+  expect_gradient(dtable);
+}
+
+// Nobody can draw a token that is padding.
+TEST_P(Vocabulary, ItsLastLogitsAreOfItsTokensAlone) {
+  nn::MicroBatch rows = batch(6);
+  rows.batch = 2;
+  rows.length = 3;
+  const Tensor x = random(6, 7);
+  nn::Tape tape(ctx_, false);
+  const Tensor logits =
+      nn::last_logits(tape, parallel_, rows, tape.input(x, false), table_.parameter);
+  ASSERT_EQ(logits.shape(), (Shape{2, vocabulary()}));
+  for (std::int64_t i = 0; i < 2 * vocabulary(); ++i) {
+    const std::int64_t row = i / vocabulary() * 3 + 2;
+    double expected = 0.0;
+    for (std::int64_t c = 0; c < kWidth; ++c) {
+      expected += double{x.span<float>()[static_cast<std::size_t>(row * kWidth + c)]} *
+                  weight(i % vocabulary(), c);
+    }
+    ASSERT_NEAR(logits.span<float>()[static_cast<std::size_t>(i)], expected, 1e-5) << i;
+  }
+}
+
+// The rule of a GPU, by the operations of the CPU: two slices where there would be one.
+TEST_P(Vocabulary, SlicesDoNotChangeTheLoss) {
+  if (vocabulary() > 1000) GTEST_SKIP() << "slow";
+  constexpr std::int64_t kRows = 5000;
+  const Tensor x = random(kRows, 8);
+  struct Result {
+    double loss;
+    std::vector<float> dx, dtable;
+    std::size_t workspace;
+  };
+  const auto run = [&](std::int64_t gpu_memory) {
+    ctx_.gpu_memory = gpu_memory;
+    const nn::MicroBatch rows = batch(kRows);
+    const Tensor gradient = table_.parameter.gradient();
+    ops::fill(ctx_, gradient, 0.0f);
+    nn::Tape tape(ctx_, true);
+    const nn::Value input = tape.input(x, true);
+    nn::vocabulary_loss(tape, parallel_, rows, input, table_.parameter);
+    tape.backward({}, {});
+    const auto dx = tape.gradient(input).span<float>(), dtable = gradient.span<float>();
+    const auto use = static_cast<std::size_t>(MemoryUse::kWorkspace);
+    return Result{rows.loss_sum.data<double>()[0],
+                  {dx.begin(), dx.end()},
+                  {dtable.begin(), dtable.end()},
+                  ctx_.allocator->stats().peak[use]};
+  };
+  const std::int64_t classes = table_.parameter.placement().local[0];
+  const Result two = run(kGib), one = run(0);  // the second has the higher peak
+  EXPECT_EQ(loss_slice_rows({.rows = kRows, .classes = classes}), kRows);
+  EXPECT_EQ(loss_slice_rows({.rows = kRows, .classes = classes, .gpu_memory = kGib}), 2560);
+  EXPECT_NEAR(two.loss / one.loss, 1.0, 1e-9);
+  EXPECT_LT(two.workspace, one.workspace);
+  for (std::size_t i = 0; i < one.dx.size(); ++i) ASSERT_NEAR(two.dx[i], one.dx[i], 1e-6);
+  for (std::size_t i = 0; i < one.dtable.size(); ++i) {
+    ASSERT_NEAR(two.dtable[i], one.dtable[i], 1e-3);
+  }
+}
+
+// Fewer tokens than ranks, an odd number, a multiple of 64 on one rank, GPT-2's.
+INSTANTIATE_TEST_SUITE_P(Sizes, Vocabulary, ::testing::Values(3, 97, 128, 50257));
+
+}  // namespace
+}  // namespace trireme::testing
