@@ -117,11 +117,12 @@ class Trainer {
     phases_.done("journal");
     const std::size_t taken = step_->connect(config_.batch.micro, plan_.context);
     phases_.done("connections");
-    journal_->started(step_number_, phases_.seconds(),
-                      fmt::format("grid {}, first rank on {}; {} initial values drawn; attention by "
-                                  "{}; {}{}",
-                                  grid_.shape().to_string(), node_name(), step_->stage().drawn(),
-                                  attention_.text, phases_.text(), memory_of_connections(taken)));
+    journal_->started(
+        step_number_, phases_.seconds(),
+        fmt::format("grid {}, first rank on {}; {} initial values drawn; attention by "
+                    "{}; {}{}",
+                    grid_.shape().to_string(), node_name(), step_->stage().drawn(), attention_.text,
+                    phases_.text(), memory_of_connections(taken)));
     if (!position.changes.empty()) journal_->note(step_number_, "changed", 0.0, position.changes);
     try {
       return loop();
