@@ -62,7 +62,7 @@ constexpr int kSymmetricWindow = 1;  // NCCL_WIN_COLL_SYMMETRIC
 using WindowRegister = ncclResult_t(ncclComm_t, void*, std::size_t, void** window, int flags);
 using WindowDeregister = ncclResult_t(ncclComm_t, void* window);
 
-// The functions by their names in the library.
+// NCCL's functions, found by their names in the library.
 struct Functions {
   decltype(&ncclGetVersion) get_version;
   decltype(&ncclGetErrorString) error_string;
@@ -85,8 +85,8 @@ struct Functions {
   decltype(&ncclCommDeregister) deregister_buffer;
   decltype(&ncclMemAlloc) allocate;
   decltype(&ncclMemFree) free;
-  // As NCCL 2.27 and later declare them; none in an older library. This program may have been built
-  // with one of those.
+  // Declared as in NCCL 2.27 and later, because this program may have been built with an older
+  // version. They are null if the library is older.
   WindowRegister* register_window;
   WindowDeregister* deregister_window;
 };
@@ -152,7 +152,7 @@ class RealLibrary final : public Library {
     return result_of(result);
   }
 
-  // Not blocking; nothing is shared with another communicator, so that they overlap.
+  // Non-blocking. Shares nothing with another communicator, so that communicators overlap.
   Result init_rank(CommHandle& comm, int ranks, const UniqueId& id, int rank) override {
     ncclUniqueId given;
     std::memcpy(&given, id.data(), sizeof given);
