@@ -236,9 +236,9 @@ class RealLibrary final : public Library {
 }  // namespace
 
 std::shared_ptr<Library> load_library() {
-  // Operations of different communicators start on the device in the order in which the host has
-  // entered them, within a graph too, whose branches have no order of their own. NCCL reads it when
-  // it starts.
+  // With this setting, operations of different communicators start on the device in the order in
+  // which the host has entered them, even within a graph, whose branches have no order of their
+  // own. NCCL reads the setting when it starts.
   setenv(kLaunchOrder, "1", /*overwrite=*/0);
   const auto names = cuda_library_names("nccl", NCCL_MAJOR);
   const DynamicLibrary library(names);
@@ -249,7 +249,7 @@ std::shared_ptr<Library> load_library() {
                     library.why_not(), fmt::join(names, ", ")));
   }
   try {
-    // First: an old one lacks functions too.
+    // Checks the version first, because an old NCCL lacks functions too.
     int version = 0;
     library.required<ncclResult_t(int*)>("ncclGetVersion")(&version);
     check_version(version, library.path());
