@@ -31,12 +31,12 @@ class StudySignals {
   bool arrived_ = false;
 };
 
-// Returns "srun" inside an allocation of Slurm. Elsewhere returns "mpiexec", but nothing where
+// Returns "srun" inside an allocation of Slurm. Elsewhere returns "mpiexec", but an empty text if
 // there is an sbatch: that is a login node, on which nobody wants to run a study by accident.
 std::string default_launcher();
 
-// Throws ConfigError where the launcher is missing or not chosen, or cannot start `most_nodes`
-// nodes from here.
+// Throws ConfigError if the launcher is missing or not chosen, or cannot start `most_nodes` nodes
+// from here.
 void check_launcher(const ScaleLaunch& launch, int most_nodes);
 
 // Returns the command that starts the point whose folder is `folder`.

@@ -32,11 +32,11 @@
 namespace trireme {
 namespace {
 
-// For the main thread to come and tell a fault of NCCL. Other ranks, which that fault made lose
-// this one, wait longer for it (watchdog.cc).
+// The time that the main thread has to report a fault of NCCL. Other ranks, which lose this rank by
+// that fault, wait longer for the report (watchdog.cc).
 constexpr double kMainComesSeconds = 1.0;
 
-// MPI from start to end; throws before anything else of the runtime is built.
+// Owns MPI from start to end. Throws before anything else of the runtime is built.
 class MpiSession {
  public:
   MpiSession() {
@@ -60,8 +60,9 @@ class MpiSession {
   int size = 1;
 };
 
-// FNV-1a over the name, the ranks and how many like it came before: the same on all members with no
-// message, and different for any two groups that a job is likely to have.
+// FNV-1a over the name, the ranks, and the number of earlier groups with the same name and ranks.
+// So all members compute the same value without a message, and any two groups that a job is likely
+// to have get different values.
 int lane_of(const std::string& name, const std::vector<int>& ranks, int earlier) {
   std::uint32_t hash = 2166136261u;
   const auto add = [&](std::uint32_t value) {
@@ -113,12 +114,13 @@ class Runtime::Impl {
   int node = 0, nodes = 1, local_rank = 0, local_size = 1, cores = 1;
   std::map<std::pair<std::string, std::vector<int>>, int> groups_made;
   std::shared_ptr<Allocator> workspace = make_caching_allocator(Device());
-  // A thread has set about ending the run. A thread that waits to do so may outlive this object.
+  // True once a thread has begun to end the run. A thread that waits to do so may outlive this
+  // object.
   std::shared_ptr<std::atomic<bool>> ending = std::make_shared<std::atomic<bool>>(false);
-  std::shared_ptr<DeviceStaging> staging;  // none: tensors of the host alone
+  std::shared_ptr<DeviceStaging> staging;  // nullptr: only host tensors
   FlightRecorder recorder;
   ProgressEngine engine{recorder};
-  std::unique_ptr<DeviceCarrier> carrier;  // none: nothing but MPI
+  std::unique_ptr<DeviceCarrier> carrier;  // nullptr: only MPI
   std::unique_ptr<Communicator> world;
   std::optional<Watchdog> watchdog;
   std::optional<ExitGuard> exit_guard;
@@ -170,12 +172,12 @@ std::unique_ptr<Communicator> Runtime::Impl::make_world() {
 
 void Runtime::Impl::use_device(std::shared_ptr<cuda::Runtime> cuda, int device,
                                DeviceBackend backend) {
-  if (mpi.size == 1) return;  // communicators of one rank find all in the stream
-  cuda->set_device(device);   // of this thread: what follows allocates
+  if (mpi.size == 1) return;  // communicators of one rank only need the stream
+  cuda->set_device(device);   // this thread allocates memory below
   engine.prepare_thread([cuda, device] {
     try {
       cuda->set_device(device);
-    } catch (const Error&) {  // the next call tells it
+    } catch (const Error&) {  // the next call throws it again
     }
   });
   if (backend == DeviceBackend::kNccl) {
@@ -199,8 +201,8 @@ void Runtime::Impl::use_device(std::shared_ptr<cuda::Runtime> cuda, int device,
                      .connections = cuda::connections()});
 }
 
-// What happens on GPUs has a lane of its own: its order is not that of MPI's operations. `earlier`
-// as in lane_of.
+// Operations on GPUs have a lane of their own, because their order is not that of MPI's operations.
+// `earlier` as in lane_of.
 std::unique_ptr<Communicator> Runtime::Impl::with_device(std::unique_ptr<Communicator> host,
                                                          int earlier) {
   std::vector<int> members;
@@ -223,7 +225,7 @@ std::unique_ptr<Communicator> Runtime::Impl::group(const std::string& name,
   if (ranks.size() == 1) return make_self_communicator(name, mpi.rank, lane, host_only);
   recorder.impl().add_lane(lane | kLibraryLaneBit, {name, ranks});
   const std::uint64_t id = recorder.begin(lane | kLibraryLaneBit, -1, false, "MPI_Comm_create", 0);
-  // All ranks in their order: a copy, for which one can wait without spinning.
+  // For all ranks in order, duplicates the world, because one can wait for that without spinning.
   const bool all = static_cast<int>(ranks.size()) == mpi.size && std::ranges::is_sorted(ranks);
   OwnedComm traffic =
       all ? OwnedComm::duplicate(MPI_COMM_WORLD)
@@ -244,7 +246,7 @@ void Runtime::Impl::finish(int status) {
   finish_job(status);
 }
 
-// The last barrier carries the ranks' verdicts along, so all end with the same status.
+// The last barrier also exchanges the ranks' statuses, so that all end with the same status.
 void Runtime::Impl::end_normally(ExitStatus status) {
   engine.drain();
   if (staging) staging->throw_fault();
@@ -255,8 +257,8 @@ void Runtime::Impl::end_normally(ExitStatus status) {
   finish(highest);
 }
 
-// Where NCCL has failed, sums are wrong that the host took for right, and what threw since may
-// follow from them.
+// If NCCL has failed, sums that the host used are wrong, and a later exception may follow from
+// them. So NCCL's fault counts.
 std::exception_ptr Runtime::Impl::first_fault(std::exception_ptr exception) const {
   try {
     if (carrier) carrier->check();
@@ -266,13 +268,13 @@ std::exception_ptr Runtime::Impl::first_fault(std::exception_ptr exception) cons
   return exception;
 }
 
-// The run ends once: who comes second waits for that.
+// The run ends only once. A thread that comes second waits for the end.
 void Runtime::Impl::claim_ending() {
   while (ending->exchange(true)) pause();
 }
 
-// The main thread may wait in MPI for what no rank sends any more. A thread of its own, for the
-// engine's and the watchdog's are needed.
+// The main thread may wait in MPI for a message that no rank sends any more. This uses a thread of
+// its own, because the engine's and the watchdog's threads are needed.
 void Runtime::Impl::end_unless_main_does(const std::exception_ptr& fault) {
   start_quiet_thread([this, fault, ending = ending] {
     usleep(static_cast<useconds_t>(kMainComesSeconds * 1e6));
@@ -293,7 +295,7 @@ void Runtime::Impl::end_with_fault(const std::exception_ptr& exception) {
   // NCCL and CUDA may not return once they have failed.
   std::optional<ExitTimer> deadline;
   if (carrier) deadline.emplace(kFaultSeconds, own.status);
-  engine.stop();  // the buffers of what is in flight may be gone
+  engine.stop();  // the buffers of operations in flight may be gone
   const std::vector<Fault> known = exchange_fault(own);
   const bool same = std::ranges::all_of(known, [&](const Fault& f) { return f.text == own.text; });
   if (same && static_cast<int>(known.size()) == mpi.size) {
@@ -304,9 +306,9 @@ void Runtime::Impl::end_with_fault(const std::exception_ptr& exception) {
   tell_and_abort(own, known);
 }
 
-// From any thread.
+// May be called from any thread.
 void Runtime::Impl::tell_and_abort(const Fault& own, const std::vector<Fault>& known) {
-  // Who lost a rank is a victim, where another rank says what happened.
+  // A rank that lost another one is a victim if some other rank reports what happened.
   const Fault& cause = cause_of(known);
   const bool victim = own.lost_rank() && !cause.lost_rank();
   const auto first =
@@ -315,7 +317,7 @@ void Runtime::Impl::tell_and_abort(const Fault& own, const std::vector<Fault>& k
     report_line(fmt::format("{}: {}", who(mpi.rank), own.text));
   }
   exit_guard->call_off();
-  usleep(100'000);  // for ranks with another fault to say so
+  usleep(100'000);  // so that ranks with another fault can report it
   if (carrier) carrier->abort();
   abort_job(cause.status);  // the same on all
 }

@@ -15,7 +15,7 @@ std::string library_text() {
   return text;
 }
 
-// What follows "NAME:" at the beginning of a line, without blanks around it.
+// Returns the text after "NAME:" at the beginning of a line, without blanks around it.
 std::string value_of(std::string_view text, std::string_view name) {
   for (std::size_t begin = 0; begin < text.size();) {
     const std::size_t end = std::min(text.find('\n', begin), text.size());
@@ -32,7 +32,8 @@ std::string value_of(std::string_view text, std::string_view name) {
 
 }  // namespace
 
-// MPICH says "MPICH Version:\t4.0.2\n" and then much more; of others the first line.
+// MPICH's text is "MPICH Version:\t4.0.2\n" and much more, and gives "MPICH 4.0.2". For other
+// libraries returns the first line.
 std::string mpi_library_version() {
   const std::string text = library_text();
   const std::string version = value_of(text, "MPICH Version");

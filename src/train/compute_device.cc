@@ -17,8 +17,8 @@
 namespace trireme {
 namespace {
 
-// The GPUs, by their unique ids, that CUDA shows to each rank of this node. Collective over the
-// world.
+// Collective over the world. Returns the unique ids of the GPUs that CUDA shows to each rank of
+// this node.
 std::vector<std::vector<std::string>> visible_on_node(Runtime& runtime, cuda::Runtime& cuda,
                                                       int count) {
   std::vector<std::string> mine = {std::to_string(runtime.node())};

@@ -220,7 +220,8 @@ void check_libraries(const NodeFacts& facts, std::vector<Finding>& findings) {
   }
 }
 
-// The program sets it to 1 where it is not set, and refuses other values.
+// Checks NCCL_LAUNCH_ORDER_IMPLICIT. The program sets it to 1 if it is not set, and refuses other
+// values.
 void check_launch_order(const NodeFacts& facts, std::vector<Finding>& findings) {
   const std::string& order = facts.gpu_environment.nccl_launch_order;
   if (order.empty() || order == "1") return;
@@ -229,7 +230,7 @@ void check_launch_order(const NodeFacts& facts, std::vector<Finding>& findings) 
                       "unset it: a run with NCCL ends with status 2 otherwise"});
 }
 
-// The network between nodes reads and writes GPU memory by itself.
+// Checks GPUDirect RDMA, with which the network reads and writes GPU memory by itself.
 void check_gpu_network(const NodeFacts& facts, std::vector<Finding>& findings) {
   if (facts.rdma_devices.empty()) {
     findings.push_back({Verdict::kNotHere, "GPUDirect RDMA", "no InfiniBand or RoCE device", ""});

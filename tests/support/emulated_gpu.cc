@@ -21,14 +21,13 @@
 namespace trireme {
 namespace {
 
-// In the environment:
-//   TRIREME_EMULATED_GPUS    how many there are; 1 where it is not set
-//   TRIREME_EMULATOR_SEED    streams, blocks and threads move in an order drawn from it
-//   TRIREME_EMULATED_WAITS   a file that says how often the host has waited for the GPU
-//   TRIREME_EMULATED_NCCL    a file, and the rank is added to its name, that says how many windows,
-//   buffers and communicators of NCCL a
-//                            rank has had at most, and how many connections were made after its
-//                            first matrix product
+// Environment variables:
+//   TRIREME_EMULATED_GPUS    the number of GPUs; default 1
+//   TRIREME_EMULATOR_SEED    streams, blocks and threads move in an order drawn from this seed
+//   TRIREME_EMULATED_WAITS   a file to write: how many times the host has waited for the GPU
+//   TRIREME_EMULATED_NCCL    a file to write, with the rank added to its name: the most windows,
+//                            buffers and communicators of NCCL that the rank has had, and the
+//                            number of connections that were made after its first matrix product
 //   TRIREME_EMULATED_FAULT   what a test plants: no-event-wait, the host does not wait for events;
 //                            no-capture, a step cannot be captured, which shows at its end, on
 //                            TRIREME_EMULATED_FAULT_RANK alone where that is set; rank-order,
@@ -140,7 +139,7 @@ class EmulatedGpu : public testing::FakeCuda {
                                      : setting("TRIREME_EMULATED_NCCL") + setting("PMI_RANK");
   std::size_t reported_ = 0, reported_of_nccl_ = 0;
   testing::FakeNccl* nccl_ = nullptr;
-  std::size_t windows_ = 0, buffers_ = 0, communicators_ = 0;  // at one time, at most
+  std::size_t windows_ = 0, buffers_ = 0, communicators_ = 0;  // the most at one time
   std::optional<std::size_t> connected_;                       // before the first product
   testing::FakeCublasLt library_;
 };

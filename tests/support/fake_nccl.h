@@ -42,10 +42,10 @@ class FakeNccl : public nccl::Library {
   std::size_t alive() const;  // communicators
   std::size_t destroyed() const { return destroyed_; }
   std::size_t aborted() const { return aborted_; }
-  // How often ranks were connected so far: an operation is the first of its communicator, or the
-  // first with a peer. Counted where `connects` is set.
+  // The number of times that ranks were connected so far: by the first operation of a communicator,
+  // or by the first with a peer. Counted only if `connects` is set.
   std::size_t connections() const { return connections_; }
-  std::size_t registered(Registration kind) const;  // with communicators that are alive
+  std::size_t registered(Registration kind) const;  // registrations with live communicators
   std::size_t memory() const;                       // blocks of allocate()
   std::vector<std::string> faults() const;
 
@@ -134,7 +134,7 @@ class FakeNccl : public nccl::Library {
   std::map<void*, Registered> registered_;
   std::uintptr_t registrations_ = 0;  // number so far
   std::map<const std::byte*, std::size_t> memory_;
-  cuda::StreamHandle memory_stream_ = nullptr;  // while there is memory
+  cuda::StreamHandle memory_stream_ = nullptr;  // exists while there is memory
   std::size_t calls_ = 0, fails_at_ = 0, destroyed_ = 0, connections_ = 0;
   std::atomic<std::size_t> aborted_ = 0;
   Result fails_with_ = Result::kSuccess;

@@ -1,4 +1,4 @@
-// In the place of nccl/nccl_library.cc, in a program that makes its NCCL itself.
+// Replaces nccl/nccl_library.cc in a program that makes its NCCL itself.
 #include <cstdlib>
 
 #include "trireme/base/error.h"

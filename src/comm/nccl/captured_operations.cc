@@ -11,10 +11,10 @@
 namespace trireme::nccl {
 namespace {
 
-// A megabyte of marks. Pinned memory cannot be had while a stream is captured.
+// The marks take a megabyte. Pinned memory cannot be allocated while a stream is captured.
 constexpr std::size_t kMostOperations = std::size_t{1} << 16;
 
-// Of an operation in a capture.
+// The Work of an operation in a capture.
 class CaptureWork final : public Work::State {
  public:
   explicit CaptureWork(std::shared_ptr<cuda::Event> end) : end_(std::move(end)) {}
@@ -34,7 +34,7 @@ class CaptureWork final : public Work::State {
 
 }  // namespace
 
-// A part of an operation in one replay, for the engine.
+// The engine's task for a part of an operation in one replay.
 class CapturedOperations::Replayed final : public Task {
  public:
   Replayed(Session& session, const Captured& captured, std::int64_t number)
@@ -117,7 +117,7 @@ void CapturedOperations::join() {
 
 void CapturedOperations::replay(std::int64_t number) {
   session_.check();
-  // What else these streams hold (an evaluation's, say) is not in the capture.
+  // These streams may also hold work outside the capture, for example of an evaluation.
   for (const auto& [native, last] : last_) mark(last.first)->make_wait(stream_);
   for (const Captured& captured : operations_) {
     std::vector<ProgressEngine::Queued> queued;

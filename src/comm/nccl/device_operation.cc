@@ -7,7 +7,7 @@
 namespace trireme::nccl {
 namespace {
 
-// Entering an operation takes microseconds, the first time seconds.
+// Entering an operation takes microseconds, but seconds the first time.
 constexpr std::int64_t kEntersSoonNs = 1'000'000'000;
 
 class DeviceTask final : public Task {
@@ -89,7 +89,7 @@ void DeviceOperation::failed(std::exception_ptr fault) {
   stage_.store(Stage::kFailed, std::memory_order_release);
 }
 
-// A fault of the device ends NCCL too.
+// Calls `ask`. A fault of the device ends NCCL too.
 template <class Function>
 bool DeviceOperation::guarded(Function&& ask) {
   session_.check();

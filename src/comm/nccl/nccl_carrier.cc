@@ -1,4 +1,4 @@
-// What the ranks tell each other before NCCL starts, and what all its communicators share.
+// What the ranks report to each other before NCCL starts, and what all its communicators share.
 #include <cstdlib>
 #include <cstring>
 #include <string_view>
@@ -19,11 +19,11 @@ namespace {
 
 using nccl::version_text;
 
-// What each rank says of itself.
+// What each rank reports about itself.
 struct Own {
   int version = 0;             // of the library that it opened
-  char launch_order[16] = {};  // of the environment
-  char problem[512] = {};      // where it could not
+  char launch_order[16] = {};  // from the environment
+  char problem[512] = {};      // why it could not open one
   char gpu[64] = {};           // unique
   char gpu_name[64] = {};
 };
@@ -43,7 +43,7 @@ std::vector<Own> gather(Communicator& world, Own own) {
   return all;
 }
 
-// All ranks find the same, so the job ends in one line.
+// All ranks find the same problem, so the job ends with one line.
 void check_versions(const std::vector<Own>& all, const std::vector<std::string>& hosts) {
   for (std::size_t rank = 0; rank < all.size(); ++rank) {
     const Own& own = all[rank];
@@ -96,7 +96,7 @@ class NcclCarrier final : public DeviceCarrier {
   void close() noexcept override { session_.close(); }
   void abort() noexcept override { session_.abort(); }
 
-  // The watchdog speaks first, for it can name who is missing.
+  // The watchdog's timeout comes first, because the watchdog can name the missing ranks.
   static double bound(double timeout_s) { return timeout_s + 15.0; }
 
  private:

@@ -18,9 +18,9 @@
 namespace trireme::nccl {
 namespace {
 
-// The unique id is made by the first rank of the group and told to its others alone, over MPI. A
-// split of the world's communicator would need all ranks of the world to come, but a group is made
-// by its own ranks; and what a split could share we do not share.
+// The first rank of the group makes the unique id and sends it to the other ranks of the group,
+// over MPI. A split of the world's communicator would need all ranks of the world to take part, but
+// only the group's own ranks make it. Nor do we share the resources that a split could share.
 UniqueId agree_on_id(Session& session, Communicator& host) {
   struct Told {
     Result result = Result::kSuccess;
@@ -35,7 +35,7 @@ UniqueId agree_on_id(Session& session, Communicator& host) {
   return told.id;
 }
 
-// A call that all ranks make, as an operation for the watchdog.
+// Records a call that all ranks make as an operation, for the watchdog.
 class Recorded {
  public:
   Recorded(FlightRecorder& recorder, int lane, std::string_view name)
@@ -62,7 +62,7 @@ class NcclCommunicator final : public GuardedCommunicator {
     const Recorded recorded(*session_.parts().recorder, lane_, "ncclCommInitRank");
     connection_->open(size(), id, rank());
   }
-  // Closing is collective: where an exception is in flight the other ranks may not come.
+  // Closing is collective. While an exception is in flight, the other ranks may not take part.
   ~NcclCommunicator() override {
     if (std::uncaught_exceptions() > 0) {
       end_after_fault(fmt::format("rank {} ({})", world_rank(rank()), node_name()),
@@ -124,7 +124,7 @@ class NcclCommunicator final : public GuardedCommunicator {
                       });
   }
 
-  // As one group of sends and receives, which every version of NCCL has.
+  // Uses one group of sends and receives, which every version of NCCL has.
   Work all_to_all(const Stream& ready, Tensor input, Tensor output) override {
     if (all_on_host(ready, {input, output})) {
       return GuardedCommunicator::all_to_all(ready, std::move(input), std::move(output));
@@ -157,7 +157,7 @@ class NcclCommunicator final : public GuardedCommunicator {
     std::vector<Tensor> tensors;
     for (const Transfer& transfer : transfers) {
       check_member(transfer.peer);
-      if (transfer.tensor.bytes() == 0) continue;  // on neither side
+      if (transfer.tensor.bytes() == 0) continue;  // neither side sends or receives it
       const bool sends = transfer.direction == Transfer::Direction::kSend;
       parts.push_back({{lane_, world_rank(transfer.peer), sends},
                        sends ? "send" : "receive",
@@ -215,7 +215,8 @@ class NcclCommunicator final : public GuardedCommunicator {
     for (const OperationPart& part : parts) {
       queued.push_back({part.key, part.name, part.bytes, make_device_task(operation)});
     }
-    // Queued before it is entered: where peers are missing there, the watchdog is to know of it.
+    // Queued before the operation is entered, so that the watchdog knows of it if peers are
+    // missing.
     Work polled = session_.parts().engine->submit(std::move(queued));
     try {
       operation->prepare(ready, stream);
@@ -229,7 +230,7 @@ class NcclCommunicator final : public GuardedCommunicator {
     return make_device_work(session_, operation, std::move(polled));
   }
 
-  // What `body` adds is one operation. The first error counts; a group is ended in any case.
+  // All calls of `body` form one operation. Returns the first error. Ends the group in any case.
   template <class Body>
   static Result grouped(Library& nccl, const Body& body) {
     Result first = nccl.group_start();

@@ -26,7 +26,7 @@ void check_version(int version, const std::string& path) {
 
 void throw_fault(Library& library, CommHandle comm, const std::string& what, Result result) {
   const std::string text = fmt::format("NCCL could not {}: {}", what, library.words(result, comm));
-  // Of a peer that is gone; the rank of the fault tells its own.
+  // A peer is gone. The rank with the fault reports the fault itself.
   if (result == Result::kRemoteError) throw LostRankError(text);
   throw NcclError(text);
 }
@@ -49,8 +49,8 @@ void Session::fail(std::exception_ptr fault) noexcept {
     fault_ = fault;
   }
   if (parts_.on_fault) parts_.on_fault(std::move(fault));  // an abort may not return
-  // A capture holds communicators as a graph does. Who captures meets the fault, ends that, and
-  // aborts on the way out.
+  // A capture holds communicators as a graph does. The capturing thread meets the fault, ends the
+  // capture, and then aborts.
   if (capture_ == nullptr) abort();
 }
 
@@ -127,9 +127,9 @@ void Session::remove_graph(const void* owner) {
   graphs_.erase(owner);
 }
 
-// ncclCommAbort returns when no graph holds an operation of the communicator any more: when graphs
-// are ended and their last launch is over. That may stand in an operation of another communicator,
-// so all are aborted at the same time.
+// ncclCommAbort returns when no graph holds an operation of the communicator any more: the graphs
+// must have ended, and their last launch must be over. That launch may be waiting in an operation
+// of another communicator, so all communicators are aborted at the same time.
 void Session::abort() noexcept {
   std::map<const void*, std::function<void()>> graphs;
   {
@@ -176,9 +176,9 @@ void Connection::call(const char* what,
 }
 
 Result Connection::make(const std::function<Result(Library&, CommHandle)>& function) {
-  session_.check();  // whoever aborted it had a reason
+  session_.check();  // throws the fault for which it was aborted
   const std::lock_guard lock(mutex_);
-  if (gone_) session_.check();  // aborted since
+  if (gone_) session_.check();  // it was aborted since then
   TRIREME_CHECK(!gone_, fmt::format("communicator {} of NCCL was used after its end", name_));
   return function(session_.library(), handle_);
 }
@@ -220,7 +220,7 @@ void Connection::fail(const char* what, Result result) {
     fault = std::current_exception();
   }
   session_.fail(fault);
-  session_.check();  // the first fault, which may be another's
+  session_.check();  // throws the first fault, which may be another one
   std::rethrow_exception(fault);
 }
 
@@ -233,7 +233,7 @@ void Connection::check() {
     result = session_.library().async_error(handle_, state);
     if (result == Result::kSuccess) result = state;
   }
-  // In progress: the main thread enters an operation right now.
+  // kInProgress: the main thread is entering an operation right now.
   if (result != Result::kSuccess && result != Result::kInProgress) fail("what runs", result);
 }
 

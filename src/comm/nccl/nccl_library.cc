@@ -62,7 +62,7 @@ constexpr int kSymmetricWindow = 1;  // NCCL_WIN_COLL_SYMMETRIC
 using WindowRegister = ncclResult_t(ncclComm_t, void*, std::size_t, void** window, int flags);
 using WindowDeregister = ncclResult_t(ncclComm_t, void* window);
 
-// The functions by their names in the library.
+// NCCL's functions, found by their names in the library.
 struct Functions {
   decltype(&ncclGetVersion) get_version;
   decltype(&ncclGetErrorString) error_string;
@@ -85,8 +85,8 @@ struct Functions {
   decltype(&ncclCommDeregister) deregister_buffer;
   decltype(&ncclMemAlloc) allocate;
   decltype(&ncclMemFree) free;
-  // As NCCL 2.27 and later declare them; none in an older library. This program may have been built
-  // with one of those.
+  // Declared as in NCCL 2.27 and later, because this program may have been built with an older
+  // version. They are null if the library is older.
   WindowRegister* register_window;
   WindowDeregister* deregister_window;
 };
@@ -152,7 +152,7 @@ class RealLibrary final : public Library {
     return result_of(result);
   }
 
-  // Not blocking; nothing is shared with another communicator, so that they overlap.
+  // Non-blocking. Shares nothing with another communicator, so that communicators overlap.
   Result init_rank(CommHandle& comm, int ranks, const UniqueId& id, int rank) override {
     ncclUniqueId given;
     std::memcpy(&given, id.data(), sizeof given);
@@ -236,9 +236,9 @@ class RealLibrary final : public Library {
 }  // namespace
 
 std::shared_ptr<Library> load_library() {
-  // Operations of different communicators start on the device in the order in which the host has
-  // entered them, within a graph too, whose branches have no order of their own. NCCL reads it when
-  // it starts.
+  // With this setting, operations of different communicators start on the device in the order in
+  // which the host has entered them, even within a graph, whose branches have no order of their
+  // own. NCCL reads the setting when it starts.
   setenv(kLaunchOrder, "1", /*overwrite=*/0);
   const auto names = cuda_library_names("nccl", NCCL_MAJOR);
   const DynamicLibrary library(names);
@@ -249,7 +249,7 @@ std::shared_ptr<Library> load_library() {
                     library.why_not(), fmt::join(names, ", ")));
   }
   try {
-    // First: an old one lacks functions too.
+    // Checks the version first, because an old NCCL lacks functions too.
     int version = 0;
     library.required<ncclResult_t(int*)>("ncclGetVersion")(&version);
     check_version(version, library.path());

@@ -15,7 +15,7 @@ namespace {
 
 using Kind = Library::Registration;
 
-// What a rank has to say of a registration, so that the least of all ranks' counts for all.
+// A rank's result of a registration. The least result of all ranks counts for all.
 enum class Verdict : std::int32_t { kRefused, kNothingMade, kBuffer, kWindow };
 
 Verdict verdict_of(std::optional<Kind> kind) {
@@ -27,7 +27,8 @@ Verdict least(Communicator& comm, Verdict own) {
   return static_cast<Verdict>(comm.all_reduce_host(static_cast<std::int32_t>(own), ReduceOp::kMin));
 }
 
-// Where some rank was refused: its reason, on all ranks; the communicator's rank 0 says it.
+// Collective. Reports that NCCL refused some rank: rank 0 of the communicator prints the reason,
+// once per run.
 void tell(Session& session, Communicator& comm, const std::string& own_refusal) {
   const int refused = own_refusal.empty() ? comm.size() : comm.rank();
   const int first = comm.all_reduce_host(refused, ReduceOp::kMin);
@@ -38,7 +39,7 @@ void tell(Session& session, Communicator& comm, const std::string& own_refusal) 
                   comm.name(), why));
 }
 
-// Lets go of a registration that all ranks have.
+// Ends a registration that all ranks have.
 class Registered {
  public:
   Registered(Session& session, std::shared_ptr<Connection> connection, Buffer memory,
@@ -58,7 +59,7 @@ class Registered {
  private:
   Session& session_;
   const std::shared_ptr<Connection> connection_;
-  const Buffer memory_;  // does not go back before
+  const Buffer memory_;  // not freed before the registration ends
   Connection::Registration& registration_;
 };
 
@@ -80,7 +81,7 @@ std::shared_ptr<void> register_memory(Session& session,
   if (verdict == Verdict::kWindow) {
     verdict = attempt(Kind::kWindow, Verdict::kWindow);
     session.set_in_window(memory, verdict == Verdict::kWindow);
-    if (verdict == Verdict::kNothingMade) {                // where some GPU cannot reach another
+    if (verdict == Verdict::kNothingMade) {                // some GPU cannot reach another
       if (made != nullptr) connection->deregister(*made);  // nothing has used it
       verdict = attempt(Kind::kBuffer, Verdict::kBuffer);
     }
