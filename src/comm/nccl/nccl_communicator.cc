@@ -8,10 +8,10 @@
 #include <fmt/format.h>
 
 #include "trireme/comm/launcher.h"
+#include "trireme/comm/reduce.h"
 
 #include "../device_staging.h"
 #include "../ending.h"
-#include "../reduce.h"
 #include "captured_operations.h"
 #include "nccl_memory.h"
 
