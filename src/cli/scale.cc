@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <filesystem>
 #include <memory>
 #include <thread>
@@ -7,7 +8,6 @@
 #include "trireme/base/error.h"
 #include "trireme/base/log.h"
 #include "trireme/base/small_file.h"
-#include "trireme/comm/launcher.h"
 #include "trireme/config/limits.h"
 #include "trireme/study/scaling_study.h"
 #include "trireme/train/signals.h"
@@ -27,6 +27,7 @@ struct ScaleArguments {
   std::optional<std::string> grids, launcher;
   std::optional<int> warmup, cpus_per_rank;
   int ranks_per_node = 1, repeats = 3, steps = 20;
+  double efficiency = 0.8;
   bool dry_run = false;
   Config config;
 };
@@ -51,13 +52,16 @@ void declare(Options& options, ScaleArguments& given) {
   options.add(
       "launcher", given.launcher, "",
       "mpiexec: on this host, a node is ranks-per-node processes of it; srun: inside of this "
-      "allocation; sbatch: a job for each run; auto: srun in an allocation, else mpiexec",
+      "allocation; sbatch: a job for each run; auto: srun in an allocation, mpiexec where there "
+      "is no sbatch; give it on a login node",
       one_of({"mpiexec", "srun", "sbatch"}));
   options.add("site", given.site, "file",
               "what is particular to the cluster; without it as of trireme job");
   options.add("time", given.time, "", "limit of each job, as sbatch takes it", not_empty());
   options.add("cpus-per-rank", given.cpus_per_rank, "cores",
               "of each rank, for srun and sbatch; auto: run.threads", between(1, 65536));
+  options.add("efficiency", given.efficiency, "",
+              "the least parallel efficiency that the verdict calls efficient", between(0.01, 1.0));
   options.add("dry-run", given.dry_run, "", "show the points and start nothing");
   options.add("point", given.point, "folder", "run one point of a study: what the launchers start");
   add_config_keys(options, given.config);
@@ -91,12 +95,8 @@ scaling::StudyPlan plan_of(const ScaleArguments& given, const ScaleLaunch& launc
     const int cores = static_cast<int>(std::thread::hardware_concurrency());
     plan.config.run.threads = std::max(1, cores / (plan.nodes.back() * plan.ranks_per_node));
   }
-  const char* job = std::getenv("SLURM_JOB_ID");
-  plan.ran = launch.launcher == "mpiexec"
-                 ? fmt::format("mpiexec on {} alone: its {} cores stand for all nodes", node_name(),
-                               std::thread::hardware_concurrency())
-             : job != nullptr && launch.launcher == "srun" ? fmt::format("srun in job {}", job)
-                                                           : launch.launcher;
+  plan.efficiency = given.efficiency;
+  plan.launcher = launch.launcher;
   return plan;
 }
 
@@ -115,25 +115,25 @@ void check_points(const scaling::StudyPlan& plan, const std::vector<scaling::Poi
 
 void show_points(const scaling::StudyPlan& plan, const std::vector<scaling::Point>& points,
                  const ScaleLaunch& launch, const std::string& output) {
+  const bool command_known = launch.launcher == "mpiexec" || launch.launcher == "srun";
   for (const scaling::Point& point : points) {
+    const bool done = !scaling::results_of(output, plan, point).empty();
     const std::string folder = fmt::format("{}/points/{}", output, point.name());
-    std::error_code ignored;
-    const bool done = fs::exists(folder + "/result.json", ignored);
     print_line(fmt::format(
         "{}{}: {}", point.name(), done ? " (done)" : "",
-        launch.launcher == "sbatch"
-            ? fmt::format("a job of {} nodes", point.nodes)
-            : fmt::format(
-                  "{}",
-                  fmt::join(launch_command(launch, point, plan.ranks_per_node, folder), " "))));
+        command_known
+            ? fmt::format(
+                  "{}", fmt::join(launch_command(launch, point, plan.ranks_per_node, folder), " "))
+            : fmt::format("{}{} node{}, {} rank{}", launch.launcher == "sbatch" ? "a job of " : "",
+                          point.nodes, point.nodes == 1 ? "" : "s", point.ranks,
+                          point.ranks == 1 ? "" : "s")));
   }
   print_line(fmt::format("{} points of {} steps", points.size(), plan.steps));
 }
 
 ExitStatus run_study(const ScaleArguments& given) {
   ScaleLaunch launch;
-  launch.launcher =
-      given.launcher.value_or(std::getenv("SLURM_JOB_NUM_NODES") != nullptr ? "srun" : "mpiexec");
+  launch.launcher = given.launcher.value_or(default_launcher());
   launch.program = fs::read_symlink("/proc/self/exe").string();
   launch.site = read_site(given.site);
   if (launch.launcher == "sbatch") {
@@ -154,7 +154,12 @@ ExitStatus run_study(const ScaleArguments& given) {
     show_points(plan, points, launch, output);
     return ExitStatus::kDone;
   }
-  check_launcher(launch, plan.nodes.back());
+  // A study that is done can be shown where it could not be run.
+  if (std::any_of(points.begin(), points.end(), [&](const scaling::Point& point) {
+        return scaling::results_of(output, plan, point).empty();
+      })) {
+    check_launcher(launch, plan.nodes.back());
+  }
   const scaling::StudyFolder study(output, plan);
   const bool whole = launch.launcher == "sbatch" ? run_as_jobs(launch, study, plan, points)
                                                  : run_here(launch, study, plan, points);
@@ -184,8 +189,7 @@ Work parse_scale(const Arguments& arguments) {
   }
   const auto signals = std::make_shared<const StopSignals>();
   return {.alone = {}, .on_ranks = [folder = given.point, signals](Runtime& runtime) {
-            const Config config = scaling::read_point(runtime.world(), folder);
-            return scaling::run_point(runtime, folder, config, *signals);
+            return scaling::run_point(runtime, folder, "trireme " TRIREME_VERSION, *signals);
           }};
 }
 

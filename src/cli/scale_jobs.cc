@@ -94,7 +94,7 @@ bool run_as_jobs(const ScaleLaunch& launch, const scaling::StudyFolder& study,
                  const scaling::StudyPlan& plan, const std::vector<scaling::Point>& points) {
   StudySignals signals;
   for (const scaling::Point& point : points) {
-    if (study.result_of(point)) continue;
+    if (!study.results_of(point).empty()) continue;
     const std::string folder = study.folder_of(point);
     const std::string before = job_of(folder);
     if (!before.empty() && in_queue(before)) continue;  // an earlier start's job still exists
@@ -106,7 +106,7 @@ bool run_as_jobs(const ScaleLaunch& launch, const scaling::StudyFolder& study,
   for (const scaling::Point& point : points) {
     ++number;
     bool waited = false;
-    for (int absent = 0; !study.result_of(point);) {
+    for (int absent = 0; study.results_of(point).empty();) {
       if (signals.arrived()) return false;
       waited = true;
       // A file may become visible here later than on the node that wrote it.
@@ -117,11 +117,9 @@ bool run_as_jobs(const ScaleLaunch& launch, const scaling::StudyFolder& study,
       }
       signals.wait(1.0);
     }
-    study.report(points);
     if (!waited) continue;
-    const auto result = study.result_of(point);
-    print_line(fmt::format("{}/{} {}: {:.0f} tokens/s, {:.4g} s a step", number, points.size(),
-                           point.name(), result->tokens_per_second, result->step_seconds));
+    study.report(points);
+    print_line(progress_line(number, points.size(), study.results_of(point).front()));
   }
   return true;
 }

@@ -108,7 +108,18 @@ void StudySignals::wait(double seconds) {
   if (number > 0 && number != SIGCHLD) arrived_ = true;
 }
 
+std::string default_launcher() {
+  if (std::getenv("SLURM_JOB_ID") != nullptr) return "srun";
+  return find_program({"sbatch"}) ? "" : "mpiexec";
+}
+
 void check_launcher(const ScaleLaunch& launch, int most_nodes) {
+  if (launch.launcher.empty()) {
+    throw ConfigError(
+        "this host has sbatch but is in no allocation: choose with --launcher sbatch (a job for "
+        "each run), --launcher srun (inside salloc or a job) or --launcher mpiexec (all processes "
+        "on this host)");
+  }
   if (launch.launcher == "mpiexec" && !find_mpiexec()) {
     throw ConfigError("--launcher mpiexec: there is no mpiexec in the PATH");
   }
@@ -164,27 +175,33 @@ void throw_failed(const scaling::StudyFolder& study, const scaling::Point& point
                           point.name(), status, fault.empty() ? last : fault, log));
 }
 
+std::string progress_line(std::size_t number, std::size_t count,
+                          const scaling::PointResult& result) {
+  return fmt::format("{}/{} {}: {:.0f} tokens/s, {:.4g} s a step", number, count,
+                     result.point.name(), result.measured.tokens_per_second,
+                     result.measured.step_seconds);
+}
+
 bool run_here(const ScaleLaunch& launch, const scaling::StudyFolder& study,
               const scaling::StudyPlan& plan, const std::vector<scaling::Point>& points) {
   StudySignals signals;
   std::size_t number = 0;
   for (const scaling::Point& point : points) {
     ++number;
-    if (study.result_of(point)) continue;
+    if (!study.results_of(point).empty()) continue;
     study.begin(point);
     const std::string folder = study.folder_of(point);
     const int status =
         finish(start(launch_command(launch, point, plan.ranks_per_node, folder), folder + "/log"),
                signals);
-    const auto result = study.result_of(point);
-    if (!result) {
+    const std::vector<scaling::PointResult> results = study.results_of(point);
+    if (results.empty()) {
       if (signals.arrived()) return false;
       study.report(points);
       throw_failed(study, point, status);
     }
     study.report(points);
-    print_line(fmt::format("{}/{} {}: {:.0f} tokens/s, {:.4g} s a step", number, points.size(),
-                           point.name(), result->tokens_per_second, result->step_seconds));
+    print_line(progress_line(number, points.size(), results.front()));
     if (signals.arrived()) return false;
   }
   return true;

@@ -11,7 +11,7 @@
 namespace trireme::cli {
 
 struct ScaleLaunch {
-  std::string launcher;  // "mpiexec", "srun", "sbatch"
+  std::string launcher;  // "mpiexec", "srun", "sbatch"; empty: the user must choose
   std::string program;   // absolute path of trireme
   Site site;
   std::string time;  // time limit of one job
@@ -31,7 +31,12 @@ class StudySignals {
   bool arrived_ = false;
 };
 
-// Throws ConfigError where the launcher is missing, or cannot start `most_nodes` nodes from here.
+// Returns "srun" inside an allocation of Slurm. Elsewhere returns "mpiexec", but nothing where
+// there is an sbatch: that is a login node, on which nobody wants to run a study by accident.
+std::string default_launcher();
+
+// Throws ConfigError where the launcher is missing or not chosen, or cannot start `most_nodes`
+// nodes from here.
 void check_launcher(const ScaleLaunch& launch, int most_nodes);
 
 // Returns the command that starts the point whose folder is `folder`.
@@ -44,6 +49,10 @@ bool run_here(const ScaleLaunch& launch, const scaling::StudyFolder& study,
               const scaling::StudyPlan& plan, const std::vector<scaling::Point>& points);
 bool run_as_jobs(const ScaleLaunch& launch, const scaling::StudyFolder& study,
                  const scaling::StudyPlan& plan, const std::vector<scaling::Point>& points);
+
+// Returns the line about a point that is done.
+std::string progress_line(std::size_t number, std::size_t count,
+                          const scaling::PointResult& result);
 
 // Throws the fault of a point as an Error, with its status and the last line that it printed about
 // the fault.

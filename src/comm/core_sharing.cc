@@ -37,8 +37,7 @@ std::vector<int> share_cores(const std::vector<CpuMask>& masks) {
     for (std::size_t cpu = 0; cpu < kMaxCpus; ++cpu) {
       if (mask[cpu]) share += 1.0 / holders[cpu];
     }
-    result.push_back(
-        std::max(1, static_cast<int>(share + 1e-6)));  // three thirds must count as one
+    result.push_back(std::max(1, static_cast<int>(share + 1e-6)));  // three thirds make one core
   }
   return result;
 }

@@ -344,8 +344,8 @@ std::vector<int> overdue_ranks(const WaitGraph& graph, double timeout_s) {
   return overdue.empty() ? waiting : overdue;
 }
 
-// Returns the ranks that do not answer, on hosts from which no rank answers. A single such rank may
-// just hang, so then the result is empty.
+// Returns the ranks on hosts from which no rank answers. If there is only one such rank, it may
+// just hang, so the result is empty. The result is also empty if no rank of any host answers.
 std::vector<int> ranks_of_lost_hosts(const WaitGraph& graph,
                                      const std::vector<std::string>& hosts) {
   std::unordered_set<std::string_view> answering;

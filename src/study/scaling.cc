@@ -7,6 +7,8 @@
 
 #include "trireme/base/error.h"
 
+#include "study/scaling_files.h"
+
 namespace trireme::scaling {
 namespace {
 
@@ -71,12 +73,34 @@ void compare(std::vector<NodeCount>& counts) {
   }
 }
 
+double relative_half_width(const NodeCount& count) {
+  return count.rate.half_width.value_or(0.0) / count.rate.mean;
+}
+
+// Returns why the repeats scatter too widely for a law; empty if they do not.
+std::string too_wide(const std::vector<NodeCount>& counts) {
+  const NodeCount& widest =
+      *std::max_element(counts.begin(), counts.end(), [](const NodeCount& a, const NodeCount& b) {
+        return relative_half_width(a) < relative_half_width(b);
+      });
+  if (relative_half_width(widest) <= kWideScatter) return {};
+  return fmt::format(
+      "no law is fitted, because the repeats at {} scatter too widely (tokens/s ± {:.0f} % with "
+      "95 % confidence; the limit is {:.0f} %): measure with more --repeats, or where nothing else "
+      "runs",
+      nodes_text(widest.nodes), 100 * relative_half_width(widest), 100 * kWideScatter);
+}
+
 void fit(Series& series, std::span<const RateAt> rates) {
-  series.amdahl = fit_amdahl(rates);
-  series.universal = fit_universal(rates);
   const std::size_t counts = series.counts.size();
-  if (counts < 2) {
-    series.remarks.emplace_back("no law can be fitted to one number of nodes");
+  std::string why_not =
+      counts < 2 ? "no law can be fitted to one number of nodes" : too_wide(series.counts);
+  if (why_not.empty()) {
+    series.amdahl = fit_amdahl(rates);
+    series.universal = fit_universal(rates);
+  }
+  if (!why_not.empty()) {
+    series.remarks.push_back(std::move(why_not));
   } else if (counts == 2) {
     series.remarks.emplace_back(
         "two numbers of nodes: Amdahl's law passes through both and its error means nothing; the "
@@ -85,6 +109,13 @@ void fit(Series& series, std::span<const RateAt> rates) {
     series.remarks.emplace_back(
         "three numbers of nodes are as many as the universal law has unknowns: its error says "
         "little, and its knee is a guess");
+  }
+  const auto once = std::find_if(series.counts.begin(), series.counts.end(),
+                                 [](const NodeCount& count) { return count.repeats < 2; });
+  if (series.amdahl && once != series.counts.end()) {
+    series.remarks.push_back(fmt::format(
+        "a single repeat at {} does not tell how widely repeats scatter: the laws may follow noise",
+        nodes_text(once->nodes)));
   }
   for (const NodeCount& count : series.counts) {
     if (count.efficiency.mean - count.efficiency.half_width.value_or(kUnknownSpread) <= 1.0)
@@ -132,7 +163,7 @@ std::vector<Series> analyse(std::span<const PointResult> results) {
     std::vector<RateAt> rates;
   };
   std::vector<Group> groups;
-  for (const auto& [point, measured] : results) {
+  for (const auto& [point, measured, conditions] : results) {
     auto group = std::find_if(groups.begin(), groups.end(), [&](const Group& g) {
       return g.series.mode == point.mode && g.series.pipeline == point.grid.pipeline &&
              g.series.tensor == point.grid.tensor;

@@ -13,16 +13,25 @@ struct PointRequest {
   int warmup = 0;
   std::int64_t checkpoint_every = 0;   // steps; 0: the time of checkpoints does not count
   double checkpoint_mtbf_hours = 0.0;  // above 0: the best interval for it
+  std::string launcher;                // for the record; "not known" in a file of an old version
 };
 std::string request_text(const PointRequest& request);
+// `steps` is the number of the point's steps. Throws RunFolderError, which names `path`.
+PointRequest request_in(const std::string& text, const std::string& path, std::int64_t steps);
 
-// points/NAME/result.json. read_result returns nullopt where the file is missing or incomplete.
-std::string result_text(const Measurement& measured);
-std::optional<Measurement> read_result(const std::string& path);
+// points/NAME/result.json. read_result returns nullopt where the file is missing, incomplete or
+// holds no rate. The result's point is `point`.
+std::string result_text(const Measurement& measured, const Conditions& conditions);
+std::optional<PointResult> read_result(const std::string& path, const Point& point);
 
-std::string points_csv(const std::vector<PointResult>& results);
+std::string nodes_text(int nodes);  // "1 node", "2 nodes"
+
+// `results` are the runs, each once.
+std::string points_csv(const StudyPlan& plan, const std::vector<PointResult>& results);
 std::string summary_csv(const std::vector<Series>& series);
-// For a terminal of 100 columns.
-std::string table_of(const std::vector<Series>& series);
+// For a terminal of 100 columns. `remarks` are about the study as a whole.
+std::string table_of(const std::vector<Series>& series, const std::vector<std::string>& remarks);
+// The verdicts, a line for each series.
+std::vector<std::string> verdicts_of(const std::vector<Series>& series, double least_efficiency);
 
 }  // namespace trireme::scaling

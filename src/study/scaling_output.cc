@@ -1,6 +1,8 @@
 // What a study shows, as CSV and on the terminal.
 #include <fmt/format.h>
 
+#include "trireme/study/conditions.h"
+
 #include "study/scaling_files.h"
 
 namespace trireme::scaling {
@@ -8,6 +10,14 @@ namespace {
 
 std::string cell(const std::optional<double>& value) {
   return value ? fmt::format("{:.6g}", *value) : std::string();
+}
+
+// A text that may hold commas, as a field.
+std::string quoted(const std::string& text) {
+  if (text.find_first_of(",\"\n") == std::string::npos) return text;
+  std::string field = "\"";
+  for (const char c : text) field += c == '"' ? "\"\"" : std::string(1, c);
+  return field + "\"";
 }
 
 std::string told(const Estimate& estimate, double scale, int digits) {
@@ -39,16 +49,19 @@ std::string law_line(const char* name, const Law& law) {
 
 }  // namespace
 
-std::string points_csv(const std::vector<PointResult>& results) {
+std::string points_csv(const StudyPlan& plan, const std::vector<PointResult>& results) {
   std::string csv =
       "mode,nodes,ranks,data,pipeline,tensor,repeat,steps,tokens_per_s,step_s,comm_s,wait_data_s,"
-      "checkpoint_s,memory_bytes_per_s\n";
-  for (const auto& [point, m] : results) {
-    csv += fmt::format("{},{},{},{},{},{},{},{},{:.6g},{:.6g},{:.6g},{:.6g},{:.6g},{:.6g}\n",
-                       name_of(point.mode), point.nodes, point.ranks, point.grid.data,
-                       point.grid.pipeline, point.grid.tensor, point.repeat, m.steps,
-                       m.tokens_per_second, m.step_seconds, m.communication_seconds, m.data_seconds,
-                       m.checkpoint_seconds, m.memory_bandwidth);
+      "checkpoint_s,memory_bytes_per_s,point,job,hosts\n";
+  for (const auto& [point, m, ran_on] : results) {
+    const bool both = plan.modes.size() > 1 && twin_of(plan, point);
+    csv += fmt::format(
+        "{},{},{},{},{},{},{},{},{:.6g},{:.6g},{:.6g},{:.6g},{:.6g},{:.6g},{},{},{}\n",
+        both ? "both" : name_of(point.mode), point.nodes, point.ranks, point.grid.data,
+        point.grid.pipeline, point.grid.tensor, point.repeat, m.steps, m.tokens_per_second,
+        m.step_seconds, m.communication_seconds, m.data_seconds, m.checkpoint_seconds,
+        m.memory_bandwidth, point.name(), quoted(ran_on ? ran_on->job : ""),
+        quoted(ran_on ? host_ranges(ran_on->hosts) : ""));
   }
   return csv;
 }
@@ -57,23 +70,24 @@ std::string summary_csv(const std::vector<Series>& series) {
   std::string csv =
       "mode,pipeline,tensor,nodes,ranks,repeats,tokens_per_s,tokens_per_s_ci95,speedup,"
       "speedup_ci95,efficiency,efficiency_ci95,computation,communication,data,checkpoint,"
-      "memory_bytes_per_s,added_tokens_per_s,added_memory_bytes_per_s\n";
+      "memory_bytes_per_s,added_tokens_per_s,added_memory_bytes_per_s,"
+      "node_hours_per_billion_tokens\n";
   for (const Series& one : series) {
     for (const NodeCount& c : one.counts) {
       csv += fmt::format(
           "{},{},{},{},{},{},{:.6g},{},{:.6g},{},{:.6g},{},{:.4f},{:.4f},{:.4f},{:.4f},{:.6g},{},"
-          "{}\n",
+          "{},{:.6g}\n",
           name_of(one.mode), one.pipeline, one.tensor, c.nodes, c.ranks, c.repeats, c.rate.mean,
           cell(c.rate.half_width), c.speedup.mean, cell(c.speedup.half_width), c.efficiency.mean,
           cell(c.efficiency.half_width), c.shares.computation, c.shares.communication,
           c.shares.data, c.shares.checkpoint, c.memory_bandwidth.mean, cell(c.added_rate),
-          cell(c.added_bandwidth));
+          cell(c.added_bandwidth), node_hours_per_billion_tokens(c));
     }
   }
   return csv;
 }
 
-std::string table_of(const std::vector<Series>& series) {
+std::string table_of(const std::vector<Series>& series, const std::vector<std::string>& remarks) {
   std::string text;
   for (const Series& one : series) {
     text +=
@@ -86,8 +100,17 @@ std::string table_of(const std::vector<Series>& series) {
     for (const std::string& remark : one.remarks) text += remark + "\n";
     text += '\n';
   }
+  for (const std::string& remark : remarks) text += remark + "\n";
   while (text.ends_with('\n')) text.pop_back();
   return text;
+}
+
+std::vector<std::string> verdicts_of(const std::vector<Series>& series, double least_efficiency) {
+  std::vector<std::string> lines;
+  for (const Series& one : series) {
+    lines.push_back(fmt::format("{}: {}", one.name(), verdict_of(one, least_efficiency)));
+  }
+  return lines;
 }
 
 }  // namespace trireme::scaling

@@ -126,6 +126,26 @@ std::vector<std::pair<int, int>> read_grids(const std::string& text) {
   return grids;
 }
 
+std::optional<Point> twin_of(const StudyPlan& plan, const Point& point) {
+  if (point.nodes != plan.nodes.front()) return {};
+  Point twin = point;
+  twin.mode = point.mode == Mode::kStrong ? Mode::kWeak : Mode::kStrong;
+  return twin;
+}
+
+std::vector<PointResult> results_by_mode(const StudyPlan& plan,
+                                         std::span<const PointResult> results) {
+  std::vector<PointResult> all;
+  for (const Mode mode : plan.modes) {
+    for (const PointResult& result : results) {
+      if (result.point.mode != mode && !twin_of(plan, result.point)) continue;
+      all.push_back(result);
+      all.back().point.mode = mode;
+    }
+  }
+  return all;
+}
+
 std::vector<Point> points_of(const StudyPlan& plan) {
   std::vector<Point> points;
   for (int repeat = 1; repeat <= plan.repeats; ++repeat) {
@@ -138,8 +158,11 @@ std::vector<Point> points_of(const StudyPlan& plan) {
           if (points.size() == kMostPoints) {
             throw ConfigError(fmt::format("the study has more than {} points", kMostPoints));
           }
-          points.push_back({mode, nodes, ranks, GridShape{data, pipeline, tensor}, repeat});
-          check_fits(plan, points.back());
+          const Point point{mode, nodes, ranks, GridShape{data, pipeline, tensor}, repeat};
+          check_fits(plan, point);
+          const std::optional<Point> twin = twin_of(plan, point);
+          if (twin && std::find(points.begin(), points.end(), *twin) != points.end()) continue;
+          points.push_back(point);
         }
       }
     }

@@ -7,9 +7,11 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/json.h"
+#include "trireme/base/printable.h"
 #include "trireme/io/whole_file.h"
 #include "trireme/report/run_events.h"
 #include "trireme/report/run_history.h"
+#include "trireme/study/conditions.h"
 #include "trireme/train/checkpoint_cadence.h"
 #include "trireme/train/trainer.h"
 
@@ -47,45 +49,24 @@ Measurement measured_in(const std::string& run, const PointRequest& request, dou
           .steps = static_cast<int>(mean.steps)};
 }
 
-}  // namespace
-
-std::string result_text(const Measurement& m) {
-  return Json::object({{"tokens_per_s", m.tokens_per_second},
-                       {"step_s", m.step_seconds},
-                       {"comm_s", m.communication_seconds},
-                       {"wait_data_s", m.data_seconds},
-                       {"checkpoint_s", m.checkpoint_seconds},
-                       {"memory_bytes_per_s", m.memory_bandwidth},
-                       {"steps", m.steps}})
-             .dump(2) +
-         "\n";
-}
-
-std::optional<Measurement> read_result(const std::string& path) {
-  std::ifstream file(path);
-  try {
-    const Json object = Json::parse(std::string(std::istreambuf_iterator<char>(file), {}));
-    return Measurement{.tokens_per_second = object.at("tokens_per_s").number(),
-                       .step_seconds = object.at("step_s").number(),
-                       .communication_seconds = object.at("comm_s").number(),
-                       .data_seconds = object.at("wait_data_s").number(),
-                       .checkpoint_seconds = object.at("checkpoint_s").number(),
-                       .memory_bandwidth = object.at("memory_bytes_per_s").number(),
-                       .steps = object.at("steps").small_integer()};
-  } catch (const JsonError&) {
-    return {};  // not there, or not complete
+Conditions conditions_in(const Json& object) {
+  const auto text = [&](const char* key) { return printable(object.at(key).text()); };
+  Conditions conditions{.program = text("program"),
+                        .processor = text("processor"),
+                        .device = text("device"),
+                        .mpi = text("mpi"),
+                        .network = text("network"),
+                        .launcher = text("launcher"),
+                        .job = text("job"),
+                        .hosts = {}};
+  for (const Json& host : object.at("hosts").items()) {
+    conditions.hosts.push_back(printable(host.text()));
   }
+  return conditions;
 }
 
-std::string request_text(const PointRequest& request) {
-  return Json::object({{"warmup", request.warmup},
-                       {"checkpoint_every", request.checkpoint_every},
-                       {"checkpoint_mtbf_hours", request.checkpoint_mtbf_hours}})
-             .dump() +
-         "\n";
-}
-
-Config read_point(Communicator& comm, const std::string& folder) {
+// Both are collective over comm.
+Config read_config(Communicator& comm, const std::string& folder) {
   const std::string path = folder + "/config.ini";
   Config config = config_from_ini(comm.read_once([&] {
     std::ifstream file(path);
@@ -101,19 +82,104 @@ Config read_point(Communicator& comm, const std::string& folder) {
   return config;
 }
 
-ExitStatus run_point(Runtime& runtime, const std::string& folder, const Config& config,
+PointRequest read_request(Communicator& comm, const std::string& folder, std::int64_t steps) {
+  const std::string path = folder + "/point.json";
+  const std::string text = comm.read_once([&] {
+    std::ifstream file(path);
+    return std::string(std::istreambuf_iterator<char>(file), {});
+  });
+  return request_in(text, path, steps);
+}
+
+}  // namespace
+
+PointRequest request_in(const std::string& text, const std::string& path, std::int64_t steps) {
+  std::string why = "it has numbers that no point has";
+  try {
+    const Json object = Json::parse(text);
+    const Json* launcher = object.find("launcher");  // earlier versions did not write it
+    const PointRequest request{object.at("warmup").small_integer(),
+                               object.at("checkpoint_every").integer(),
+                               object.at("checkpoint_mtbf_hours").number(),
+                               launcher == nullptr ? kNotKnown : launcher->text()};
+    if (request.warmup >= 1 && request.warmup < steps && request.checkpoint_every >= 0 &&
+        request.checkpoint_mtbf_hours >= 0.0) {
+      return request;
+    }
+  } catch (const JsonError& error) {
+    why = error.what();
+  }
+  throw RunFolderError(
+      fmt::format("{}: damaged ({}): the trireme scale command of this study writes it anew and "
+                  "measures the point again",
+                  path, shown(why)));
+}
+
+std::string result_text(const Measurement& m, const Conditions& c) {
+  Json hosts = Json::array();
+  for (const std::string& host : c.hosts) hosts.push_back(host);
+  return Json::object({{"tokens_per_s", m.tokens_per_second},
+                       {"step_s", m.step_seconds},
+                       {"comm_s", m.communication_seconds},
+                       {"wait_data_s", m.data_seconds},
+                       {"checkpoint_s", m.checkpoint_seconds},
+                       {"memory_bytes_per_s", m.memory_bandwidth},
+                       {"steps", m.steps},
+                       {"ran_on", Json::object({{"program", c.program},
+                                                {"processor", c.processor},
+                                                {"device", c.device},
+                                                {"mpi", c.mpi},
+                                                {"network", c.network},
+                                                {"launcher", c.launcher},
+                                                {"job", c.job},
+                                                {"hosts", hosts}})}})
+             .dump(2) +
+         "\n";
+}
+
+std::optional<PointResult> read_result(const std::string& path, const Point& point) {
+  std::ifstream file(path);
+  try {
+    const Json object = Json::parse(std::string(std::istreambuf_iterator<char>(file), {}));
+    PointResult result{.point = point,
+                       .measured = {.tokens_per_second = object.at("tokens_per_s").number(),
+                                    .step_seconds = object.at("step_s").number(),
+                                    .communication_seconds = object.at("comm_s").number(),
+                                    .data_seconds = object.at("wait_data_s").number(),
+                                    .checkpoint_seconds = object.at("checkpoint_s").number(),
+                                    .memory_bandwidth = object.at("memory_bytes_per_s").number(),
+                                    .steps = object.at("steps").small_integer()},
+                       .conditions = {}};
+    if (!(result.measured.tokens_per_second > 0.0)) return {};
+    if (const Json* ran_on = object.find("ran_on")) result.conditions = conditions_in(*ran_on);
+    return result;
+  } catch (const JsonError&) {
+    return {};  // not there, or not complete
+  }
+}
+
+std::string request_text(const PointRequest& request) {
+  return Json::object({{"warmup", request.warmup},
+                       {"checkpoint_every", request.checkpoint_every},
+                       {"checkpoint_mtbf_hours", request.checkpoint_mtbf_hours},
+                       {"launcher", request.launcher}})
+             .dump() +
+         "\n";
+}
+
+ExitStatus run_point(Runtime& runtime, const std::string& folder, const std::string& program,
                      const StopSignals& signals) {
+  const Config config = read_config(runtime.world(), folder);
+  const PointRequest request = read_request(runtime.world(), folder, config.run.steps);
   ComputeDevice device = choose_compute_device(runtime, device_request(config));
+  Conditions conditions = conditions_of(runtime, device);
+  conditions.program = program;
+  conditions.launcher = request.launcher;
   const double bandwidth = measure_memory_bandwidth(runtime.world(), device.context);
   const ExitStatus status = train(runtime, config, signals, std::move(device));
   if (status != ExitStatus::kDone || runtime.rank() != 0) return status;
-  std::ifstream file(folder + "/point.json");
-  const Json object = Json::parse(std::string(std::istreambuf_iterator<char>(file), {}));
-  const PointRequest request{object.at("warmup").small_integer(),
-                             object.at("checkpoint_every").integer(),
-                             object.at("checkpoint_mtbf_hours").number()};
   const Measurement measured = measured_in(config.run.folder, request, bandwidth);
-  write_whole_file(folder + "/result.json", result_text(measured));
+  write_whole_file(folder + "/result.json", result_text(measured, conditions));
   std::error_code ignored;  // it was written to be timed
   std::filesystem::remove_all(config.run.folder + "/checkpoints", ignored);
   return status;

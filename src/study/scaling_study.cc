@@ -13,6 +13,7 @@
 #include "trireme/base/json.h"
 #include "trireme/comm/launcher.h"
 #include "trireme/io/whole_file.h"
+#include "trireme/study/conditions.h"
 #include "trireme/study/study_page.h"
 
 #include "study/scaling_files.h"
@@ -75,22 +76,37 @@ std::string checkpoints_text(const Config::Checkpoint& checkpoint) {
   return fmt::format("one in {} steps", *checkpoint.every);
 }
 
-Facts facts_of(const StudyPlan& plan) {
+Facts facts_of_plan(const StudyPlan& plan) {
   return {
       {"model", model_text(plan.config)},
-      {"batch",
-       fmt::format("{} sequences a step, in weak scaling for each {} of the nodes; micro-batches "
-                   "of {}",
-                   plan.config.batch.global, plan.nodes.front(), plan.config.batch.micro)},
+      {"batch", fmt::format("{} sequences a step, in weak scaling on {} and in proportion on more; "
+                            "micro-batches of {}",
+                            plan.config.batch.global, nodes_text(plan.nodes.front()),
+                            plan.config.batch.micro)},
       {"precision", plan.config.run.precision},
       {"ranks", fmt::format("{} a node", plan.ranks_per_node)},
-      {"steps", fmt::format("{} a point, the first {} left out; {} repeats", plan.steps,
+      {"steps", fmt::format("{} a run, {} of them before the measurement; repeats: {}", plan.steps,
                             plan.warmup, plan.repeats)},
-      {"checkpoints", checkpoints_text(plan.config.checkpoint)},
-      {"run by", plan.ran}};
+      {"checkpoints", checkpoints_text(plan.config.checkpoint)}};
+}
+
+std::string point_folder(const std::string& folder, const Point& point) {
+  return folder + "/points/" + point.name();
 }
 
 }  // namespace
+
+std::vector<PointResult> results_of(const std::string& folder, const StudyPlan& plan,
+                                    const Point& point) {
+  std::vector<PointResult> results;
+  const auto add = [&](const Point& of) {
+    auto result = read_result(point_folder(folder, of) + "/result.json", of);
+    if (result) results.push_back(std::move(*result));
+  };
+  add(point);
+  if (const auto twin = twin_of(plan, point)) add(*twin);
+  return results;
+}
 
 StudyFolder::StudyFolder(std::string path, const StudyPlan& plan)
     : path_(std::move(path)), plan_(plan) {
@@ -119,7 +135,7 @@ StudyFolder::~StudyFolder() {
 }
 
 std::string StudyFolder::folder_of(const Point& point) const {
-  return path_ + "/points/" + point.name();
+  return point_folder(path_, point);
 }
 
 void StudyFolder::begin(const Point& point) const {
@@ -133,25 +149,38 @@ void StudyFolder::begin(const Point& point) const {
       folder + "/point.json",
       request_text(
           {plan_.warmup, plan_.config.checkpoint.every.value_or(0),
-           plan_.config.checkpoint.every ? 0.0 : plan_.config.checkpoint.mtbf.value_or(0.0)}));
+           plan_.config.checkpoint.every ? 0.0 : plan_.config.checkpoint.mtbf.value_or(0.0),
+           plan_.launcher}));
 }
 
-std::optional<Measurement> StudyFolder::result_of(const Point& point) const {
-  return read_result(folder_of(point) + "/result.json");
+std::vector<PointResult> StudyFolder::results_of(const Point& point) const {
+  return scaling::results_of(path_, plan_, point);
 }
 
 std::string StudyFolder::report(const std::vector<Point>& points) const {
   std::vector<PointResult> results;
+  int done = 0;
   for (const Point& point : points) {
-    if (const auto measured = result_of(point)) results.push_back({point, *measured});
+    const std::vector<PointResult> found = results_of(point);
+    done += found.empty() ? 0 : 1;
+    results.insert(results.end(), found.begin(), found.end());
   }
-  const std::vector<Series> series = analyse(results);
-  write_whole_file(path_ + "/points.csv", points_csv(results));
-  write_whole_file(path_ + "/summary.csv", summary_csv(series));
-  write_whole_file(path_ + "/report.html",
-                   page_of_study({facts_of(plan_), static_cast<int>(results.size()),
-                                  static_cast<int>(points.size()), series}));
-  return table_of(series);
+  StudyPage page{.facts = facts_of_plan(plan_),
+                 .done = done,
+                 .planned = static_cast<int>(points.size()),
+                 .series = analyse(results_by_mode(plan_, results)),
+                 .runs = results,
+                 .least_efficiency = plan_.efficiency};
+  for (auto& fact : facts_of(results)) page.facts.push_back(std::move(fact));
+  write_whole_file(path_ + "/points.csv", points_csv(plan_, results));
+  write_whole_file(path_ + "/summary.csv", summary_csv(page.series));
+  write_whole_file(path_ + "/report.html", page_of_study(page));
+  std::string text = table_of(page.series, differences_of(results));
+  if (!page.series.empty()) text += '\n';
+  for (const std::string& verdict : verdicts_of(page.series, plan_.efficiency)) {
+    text += fmt::format("\nverdict{}, {}", done < page.planned ? " so far" : "", verdict);
+  }
+  return text;
 }
 
 }  // namespace trireme::scaling

@@ -7,6 +7,9 @@
 
 #include "trireme/base/text.h"
 #include "trireme/report/svg_plot.h"
+#include "trireme/study/conditions.h"
+
+#include "study/scaling_files.h"
 
 namespace trireme::scaling {
 namespace {
@@ -20,7 +23,7 @@ std::string told(const Estimate& estimate, double scale, int digits) {
 PlotMark mark_of(const NodeCount& count, const Estimate& estimate, const char* what) {
   const double half = estimate.half_width.value_or(0.0);
   return {static_cast<double>(count.nodes), estimate.mean,
-          fmt::format("{} nodes, {} ranks: {} {:.4g}{}", count.nodes, count.ranks, what,
+          fmt::format("{}, ranks {}: {} {:.4g}{}", nodes_text(count.nodes), count.ranks, what,
                       estimate.mean, half > 0.0 ? fmt::format(" ± {:.2g}", half) : ""),
           half};
 }
@@ -53,7 +56,7 @@ Plot speedup_plot(const Series& series) {
   }
   Plot plot{.title = "Speedup",
             .x_label = "nodes",
-            .y_label = fmt::format("against {} node{}", base.nodes, base.nodes == 1 ? "" : "s"),
+            .y_label = "against " + nodes_text(base.nodes),
             .lines = {ideal},
             .x_ticks = counts_of(series),
             .from_zero = true};
@@ -89,11 +92,13 @@ Plot gain_plot(const Series& series, const char* title, const char* unit, double
   PlotLine added{"each added node", {}, 0}, mean{"mean per node", {}, 1, true};
   for (const NodeCount& count : series.counts) {
     const double nodes = count.nodes, each = (count.*total).mean / nodes / scale;
-    mean.marks.push_back({nodes, each, fmt::format("{} nodes: {:.4g} {} each", nodes, each, unit)});
+    mean.marks.push_back(
+        {nodes, each, fmt::format("{}: {:.4g} {} each", nodes_text(count.nodes), each, unit)});
     if (!(count.*gained)) continue;
     const double gain = *(count.*gained) / scale;
     added.marks.push_back(
-        {nodes, gain, fmt::format("up to {} nodes: {:.4g} {} each", nodes, gain, unit)});
+        {nodes, gain,
+         fmt::format("up to {}: {:.4g} {} each", nodes_text(count.nodes), gain, unit)});
   }
   return {.title = title,
           .x_label = "nodes",
@@ -152,7 +157,7 @@ std::string laws_of(const Series& series) {
 std::string shares_of(const Series& series) {
   std::vector<ShareBar> bars;
   for (const NodeCount& count : series.counts) {
-    bars.push_back({fmt::format("{} node{}", count.nodes, count.nodes == 1 ? "" : "s"),
+    bars.push_back({nodes_text(count.nodes),
                     {count.shares.computation, count.shares.communication, count.shares.data,
                      count.shares.checkpoint}});
   }
@@ -175,6 +180,29 @@ std::string section_of(const Series& series) {
   return html + laws_of(series);
 }
 
+// Where each run was made, so that a strange one can be looked up.
+std::string runs_of(const std::vector<PointResult>& runs) {
+  std::vector<std::vector<std::string>> rows;
+  for (const auto& [point, measured, ran_on] : runs) {
+    const auto known = [&](const std::string& text) {
+      return !ran_on ? "not recorded" : text.empty() ? "none" : text;
+    };
+    rows.push_back({point.name(), fmt::format("{:.0f}", measured.tokens_per_second),
+                    fmt::format("{:.4g}", measured.step_seconds), known(ran_on ? ran_on->job : ""),
+                    known(ran_on ? host_ranges(ran_on->hosts) : "")});
+  }
+  return "<h2>Runs</h2>\n" + html_table({"run", "tokens/s", "s a step", "job", "hosts"}, rows);
+}
+
+std::string verdicts_section(const StudyPage& study) {
+  std::string html =
+      fmt::format("<h2>Verdict{}</h2>\n", study.done < study.planned ? " so far" : "");
+  for (const std::string& verdict : verdicts_of(study.series, study.least_efficiency)) {
+    html += fmt::format("<p>{}.</p>\n", escape_html(verdict));
+  }
+  return html;
+}
+
 }  // namespace
 
 std::string page_of_study(const StudyPage& study) {
@@ -183,14 +211,22 @@ std::string page_of_study(const StudyPage& study) {
       fmt::format("<h1>Scaling study</h1>\n<p class=\"state\">{} of {} points are measured</p>\n",
                   study.done, study.planned);
   body += html_facts(study.facts);
+  for (const std::string& line : differences_of(study.runs)) {
+    body += fmt::format("<p class=\"remark\">{}.</p>\n", escape_html(line));
+  }
   for (const Series& series : study.series) body += section_of(series);
   if (study.series.empty()) body += "<p class=\"remark\">Nothing is measured yet.</p>\n";
-  body +=
+  body += fmt::format(
       "<p class=\"remark\">± is the 95 % confidence interval of the mean over repeats (Student's "
       "t). The laws are rate(n) = n r / (1 + contention (n - 1) + coherency n (n - 1)), Amdahl's "
-      "with coherency 0, fitted by least squares of relative errors. The knee is where one more "
-      "node makes it slower. Of time, the slowest rank counts; memory is what all ranks reach at "
-      "once in a triad.</p>\n";
+      "with coherency 0, fitted by least squares of relative errors, unless the ± of tokens/s is "
+      "more than {:.0f} % of the mean at some number of nodes. The knee is where one more node "
+      "makes it slower. Of time, the slowest rank counts; memory is what all ranks reach at once "
+      "in a triad. At the fewest nodes strong and weak scaling are the same: their runs count in "
+      "both.</p>\n",
+      100 * kWideScatter);
+  if (!study.runs.empty()) body += runs_of(study.runs);
+  if (!study.series.empty()) body += verdicts_section(study);
   return html_page("Scaling study", goes_on, body);
 }
 

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
-#include <cstring>
 #include <filesystem>
 #include <set>
 #include <vector>
@@ -12,31 +11,11 @@
 #include <sched.h>
 
 #include "trireme/comm/device_choice.h"
+#include "trireme/comm/gather_lines.h"
 #include "trireme/tensor/cuda.h"
 
 namespace trireme {
 namespace {
-
-// Every rank's lines, on every rank. Collective over comm.
-std::vector<std::vector<std::string>> gather_lines(Communicator& comm,
-                                                   const std::vector<std::string>& mine) {
-  std::string text;
-  for (const std::string& line : mine) text += line + '\n';
-  const auto longest = comm.all_reduce_host(static_cast<std::int64_t>(text.size()), ReduceOp::kMax);
-  const auto words = static_cast<std::size_t>(longest / 4 + 1);
-  std::vector<std::int32_t> own(words), all(words * static_cast<std::size_t>(comm.size()));
-  std::memcpy(own.data(), text.data(), text.size());
-  comm.all_gather(Stream(), Tensor::wrap(std::span(own)), Tensor::wrap(std::span(all))).wait_host();
-  std::vector<std::vector<std::string>> lines;
-  for (std::size_t rank = 0; rank < static_cast<std::size_t>(comm.size()); ++rank) {
-    std::string_view rest = reinterpret_cast<const char*>(all.data() + rank * words);
-    std::vector<std::string>& of_rank = lines.emplace_back();
-    for (std::size_t end = 0; (end = rest.find('\n')) != rest.npos; rest.remove_prefix(end + 1)) {
-      of_rank.emplace_back(rest.substr(0, end));
-    }
-  }
-  return lines;
-}
 
 // The GPUs, by their unique ids, that CUDA shows to each rank of this node. Collective over the
 // world.

@@ -7,7 +7,10 @@ usage: scale_test.py TRIREME
 import csv
 import json
 import os
+import re
+import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -20,7 +23,8 @@ from cli_testing import ProgramTest  # noqa: E402
 
 MODEL = ("--model.layers 1 --model.width 16 --model.heads 2 --model.context 16 --batch.global 8 "
          "--batch.micro 2 --threads 1 --steps 6 --warmup 2").split()
-NAMES = ("strong-n1-d1p1t1", "strong-n2-d2p1t1", "weak-n1-d1p1t1", "weak-n2-d2p1t1")
+# At one node strong and weak scaling are the same.
+NAMES = ("strong-n1-d1p1t1", "strong-n2-d2p1t1", "weak-n2-d2p1t1")
 
 
 class Scale(ProgramTest):
@@ -30,7 +34,8 @@ class Scale(ProgramTest):
         self.study = self.folder / "study"
 
     def arguments(self, *more):
-        flags = ["--data.train", "data/train.h5", "--output", "study", "--nodes", "1,2", *MODEL, *more]
+        flags = ["--data.train", "data/train.h5", "--output", "study", "--nodes", "1,2", "--launcher", "mpiexec",
+                 *MODEL, *more]
         last = dict(zip(flags[::2], flags[1::2]))  # a flag may be given once only
         return ["scale", *(word for pair in last.items() for word in pair)]
 
@@ -45,15 +50,19 @@ class Scale(ProgramTest):
         output = self.expect_done(*self.arguments("--mode", "strong,weak", "--repeats", "2"))
         self.assertEqual(set(self.results()), {f"{name}-r{r}" for name in NAMES for r in (1, 2)})
         # Rounds through all points, not one point after the other.
-        order = [line.split()[1].rstrip(":") for line in output.splitlines() if "/8 " in line]
+        order = [line.split()[1].rstrip(":") for line in output.splitlines() if "/6 " in line]
         self.assertEqual(order, [f"{name}-r{r}" for r in (1, 2) for name in NAMES])
-        for words in ("strong, pipeline 1 x tensor 1", "weak, pipeline 1 x tensor 1", "Amdahl's law",
-                      "report.html"):
+        for words in ("strong, pipeline 1 x tensor 1", "weak, pipeline 1 x tensor 1", "report.html"):
             self.assertIn(words, output)
+        self.assertRegex(output, r"Amdahl's law: |no law is fitted, because")  # as the machine is calm or not
+        self.assertRegex(output, r"\nverdict, strong, pipeline 1 x tensor 1: [^\n]* node-hours per billion tokens "
+                                 r"[^\n]*\nverdict, weak, pipeline 1 x tensor 1: [^\n]*\nreport: ")
         points = self.table("points.csv")
-        self.assertEqual(len(points), 8)
+        self.assertEqual([(p["mode"], p["point"]) for p in points],
+                         [(mode, f"{name}-r{r}") for r in (1, 2) for mode, name in zip(("both", "strong", "weak"), NAMES)])
+        host = socket.gethostname()
         for point in points:
-            self.assertEqual(point["steps"], "4")
+            self.assertEqual((point["steps"], point["job"], point["hosts"]), ("4", "", host))
             for key in ("tokens_per_s", "step_s", "checkpoint_s", "memory_bytes_per_s"):
                 self.assertGreater(float(point[key]), 0, key)
             batch = 8 * (int(point["nodes"]) if point["mode"] == "weak" else 1)
@@ -66,19 +75,93 @@ class Scale(ProgramTest):
             shares = sum(float(row[key]) for key in ("computation", "communication", "data", "checkpoint"))
             self.assertAlmostEqual(shares, 1, places=3)
             self.assertAlmostEqual(float(row["efficiency"]) * int(row["nodes"]), float(row["speedup"]), places=4)
-        mean = sum(float(p["tokens_per_s"]) for p in points[1::4]) / 2
-        self.assertAlmostEqual(float(summary[1]["tokens_per_s"]) / mean, 1, places=4)
-        page = ElementTree.fromstring((self.study / "report.html").read_text(encoding="utf-8"))
-        self.assertIn("8 of 8 points", "".join(page.itertext()))
+        # What was measured at one node counts in both modes.
+        for row, first in zip(summary, (0, 1, 0, 2)):
+            mean = sum(float(p["tokens_per_s"]) for p in points[first::3]) / 2
+            self.assertAlmostEqual(float(row["tokens_per_s"]) / mean, 1, places=4)
+            self.assertAlmostEqual(float(row["node_hours_per_billion_tokens"]) * mean * 3600 / 1e9 / int(row["nodes"]), 1,
+                                   places=4)
+        page = self.page()
+        self.assertIn("6 of 6 points", page)
+        version = self.expect_done("version")
+        for words in (version.splitlines()[0], re.search(r"^MPI +(.*)$", version, re.M)[1], f"hosts{host}\n", "jobsnone\n",
+                      f"run bympiexec on {host} alone, whose processors stand for all nodes"):
+            self.assertIn(words, page)
+        # It ends with the verdict.
+        self.assertRegex(page, r"\nVerdict\nstrong, [^\n]* node-hours per billion tokens [^\n]*\nweak, [^\n]*\n\s*Written by")
         self.assertEqual([], list(self.study.glob("points/*/run/checkpoints")))
         # Once more: all is done, so nothing runs; more repeats run only what is new.
         before = self.results()
-        self.expect_done(*self.arguments("--mode", "strong,weak", "--repeats", "2"))
+        for share, words in (("0.01", "efficient (at least 1 %) up to 2 nodes"), ("1", "efficient (at least 100 %)")):
+            self.assertIn(words, self.expect_done(*self.arguments("--mode", "strong,weak", "--repeats", "2",
+                                                                  "--efficiency", share)))
         self.assertEqual(self.results(), before)
         self.expect_done(*self.arguments("--mode", "strong", "--repeats", "3"))
         after = self.results()
         self.assertEqual({name: after[name] for name in before}, before)
         self.assertEqual(set(after) - set(before), {"strong-n1-d1p1t1-r3", "strong-n2-d2p1t1-r3"})
+
+    def page(self):
+        root = ElementTree.fromstring((self.study / "report.html").read_text(encoding="utf-8"))
+        return "".join(root.itertext())
+
+    def test_a_folder_of_an_earlier_version(self):
+        """Which measured the point at one node twice, and recorded nothing about the machine."""
+        both = ("--mode", "strong,weak", "--repeats", "1")
+        self.expect_done(*self.arguments(*both))
+        old = self.study / "points/weak-n1-d1p1t1-r1"
+        shutil.copytree(self.study / "points/strong-n1-d1p1t1-r1", old)
+        result = json.loads((old / "result.json").read_text(encoding="utf-8"))
+        rate = result["tokens_per_s"]
+        result["tokens_per_s"] *= 3
+        del result["ran_on"]
+        (old / "result.json").write_text(json.dumps(result), encoding="utf-8")
+        before = self.results()
+        self.expect_done(*self.arguments(*both))
+        self.assertEqual(self.results(), before)
+        for row in self.table("summary.csv"):
+            self.assertEqual(row["repeats"], "2" if row["nodes"] == "1" else "1")
+            if row["nodes"] == "1":
+                self.assertAlmostEqual(float(row["tokens_per_s"]) / (2 * rate), 1, places=4)
+        self.assertIn("not recorded", self.page())
+        # A study of weak scaling alone goes on with what strong scaling has measured.
+        self.expect_done(*self.arguments("--mode", "weak", "--repeats", "1"))
+        self.assertEqual(self.results(), before)
+
+    def test_a_login_node(self):
+        """It has sbatch, but no allocation: nobody wants the study's processes there by accident."""
+        (self.folder / "sbatch").write_text("#!/bin/sh\ntouch started\n", encoding="utf-8")
+        (self.folder / "sbatch").chmod(0o755)
+        login = {"PATH": f"{self.folder}:{os.environ['PATH']}"}
+        given = self.arguments("--repeats", "1")
+        where = given.index("--launcher")
+        unsaid = given[:where] + given[where + 2:]
+        # bad input: `scale` without `--launcher` where there is `sbatch` but no allocation | this host has
+        # sbatch but is in no allocation: choose with --launcher sbatch ... | 2
+        self.expect_refusal(2, "this host has sbatch but is in no allocation: choose with --launcher sbatch",
+                            *unsaid, environment=login)
+        self.assertFalse(self.study.exists())
+        self.assertIn("strong-n2-d2p1t1-r1: 2 nodes, 2 ranks", self.expect_done(*unsaid, "--dry-run", environment=login))
+        self.assertFalse(self.study.exists())
+        # In an allocation there is a launcher, and a study that is done can be read everywhere.
+        job = {**login, "SLURM_JOB_ID": "7", "SLURM_JOB_NUM_NODES": "1"}
+        self.expect_refusal(2, "--nodes asks for 2 nodes, but the allocation has 1", *unsaid, environment=job)
+        self.expect_done(*given, environment=login)
+        self.assertIn("verdict", self.expect_done(*unsaid, environment=login))
+        self.assertEqual(unsaid[-2:], ["--repeats", "1"])
+        self.expect_refusal(2, "is in no allocation", *unsaid[:-1], "2", environment=login)
+        self.assertFalse((self.folder / "started").exists())
+
+    def test_a_damaged_point(self):
+        self.expect_done(*self.arguments("--repeats", "1", "--nodes", "1"))
+        point = self.study / "points/strong-n1-d1p1t1-r1"
+        (point / "point.json").write_text('{"warmup": 2', encoding="utf-8")
+        # bad input: `scale --point`: a `point.json` that is damaged | FOLDER/point.json: damaged (...): the
+        # trireme scale command of this study writes it anew and measures the point again | 5
+        self.expect_refusal(5, f"{point}/point.json: damaged (", "scale", "--point", point)
+        (point / "result.json").unlink()
+        self.expect_done(*self.arguments("--repeats", "1", "--nodes", "1"))
+        self.assertEqual(json.loads((point / "point.json").read_text(encoding="utf-8"))["warmup"], 2)
 
     def test_grids(self):
         # A configuration that says what job to make of it, too.
@@ -170,6 +253,9 @@ class Scale(ProgramTest):
                 ("--nodes 1,x: expected counts", ["--nodes", "1,x"]),
                 ("--nodes 0: expected counts", ["--nodes", "0"]),
                 ("--mode strongly: expected strong", ["--mode", "strongly"]),
+                # bad input: `scale --efficiency`: a value that is no share | --efficiency 80: must be at least
+                # 0.01 and at most 1 | 2
+                ("--efficiency 80: must be at least 0.01 and at most 1", ["--efficiency", "80"]),
                 # bad input: `scale`: node counts, modes or grids that are none | --grids 2: expected
                 # PIPELINExTENSOR, as in 1x1,1x2,2x1; ... | 2
                 ("--grids 2: expected PIPELINExTENSOR", ["--grids", "2"]),

@@ -4,6 +4,7 @@
     python3 scale_slurm_test.py TRIREME
 """
 import csv
+import re
 import shutil
 import subprocess
 import sys
@@ -15,7 +16,7 @@ from slurm_testing import Cluster, Program
 
 STUDY = ("--nodes 1,2 --mode strong,weak --repeats 1 --steps 6 --model.layers 1 --model.width 16 "
          "--model.heads 2 --model.context 16 --batch.global 8 --batch.micro 2 --threads 1").split()
-NAMES = ["strong-n1-d1p1t1-r1", "strong-n2-d2p1t1-r1", "weak-n1-d1p1t1-r1", "weak-n2-d2p1t1-r1"]
+NAMES = ["strong-n1-d1p1t1-r1", "strong-n2-d2p1t1-r1", "weak-n2-d2p1t1-r1"]
 
 
 class ScaleOnSlurm(unittest.TestCase):
@@ -30,20 +31,34 @@ class ScaleOnSlurm(unittest.TestCase):
         return [str(self.trireme.path), "scale", "--data.train", str(self.folder / "data/train.h5"),
                 "--output", str(self.folder / study), *STUDY, *more]
 
-    def check(self, study):
+    def check(self, study, launcher, jobs):
         with open(self.folder / study / "points.csv", encoding="utf-8", newline="") as file:
             points = list(csv.DictReader(file))
-        self.assertEqual([f"{p['mode']}-n{p['nodes']}-d{p['data']}p1t1-r1" for p in points], NAMES)
+        self.assertEqual([p["point"] for p in points], NAMES)
+        self.assertEqual([p["job"] for p in points], jobs)
+        for point in points:
+            self.assertRegex(point["hosts"], r"n\d+" if point["nodes"] == "1" else r"n\[\d+-\d+\]")
         page = (self.folder / study / "report.html").read_text(encoding="utf-8")
-        self.assertIn("4 of 4 points", page)
-        return page
+        facts = dict(re.findall("<dt>(.*?)</dt><dd>(.*?)</dd>", page))
+        self.assertIn("3 of 3 points", page)
+        self.assertEqual((facts["run by"], facts["jobs"]), (launcher, ", ".join(dict.fromkeys(jobs))))
+        self.assertRegex(facts["hosts"], r"^n\[\d+-\d+\]$")
 
     def test_inside_of_an_allocation(self):
         script = "#!/bin/sh\nexec " + " ".join(self.scale("allocation")) + "\n"
         job = self.cluster.sbatch(script, "--nodes=2", "--ntasks-per-node=1")
         self.cluster.wait_for_state(job, "COMPLETED")
-        self.assertIn("4/4 weak-n2-d2p1t1-r1: ", self.cluster.log(job))
-        self.assertIn(f"srun in job {job}", self.check("allocation"))
+        self.assertIn("3/3 weak-n2-d2p1t1-r1: ", self.cluster.log(job))
+        self.check("allocation", "srun", [job] * len(NAMES))
+        # The same command shows it outside of the allocation, but measures nothing more there.
+        self.assertIn("verdict, strong", self.cluster.call(*self.scale("allocation"), timeout=60))
+        unsaid = [word if word != "1,2" else "1,2,4" for word in self.scale("allocation")]
+        more = subprocess.run(unsaid, env=self.cluster.environment, check=False, capture_output=True, text=True,
+                              cwd=self.cluster.scratch, timeout=60)
+        # bad input: `scale` without `--launcher` where there is `sbatch` but no allocation | this host has
+        # sbatch but is in no allocation: choose with --launcher sbatch ... | 2
+        self.assertEqual(more.returncode, 2, more.stderr)
+        self.assertIn("this host has sbatch but is in no allocation", more.stderr)
 
     def test_more_nodes_than_the_allocation_has(self):
         job = self.cluster.sbatch("#!/bin/sh\nexec " + " ".join(self.scale("small")) + "\n", "--nodes=1")
@@ -70,7 +85,7 @@ class ScaleOnSlurm(unittest.TestCase):
         jobs = [line.split()[-1] for line in first]
         again = self.cluster.call(*arguments, timeout=120)
         self.assertNotIn(": job ", again)
-        self.assertIn("run by</dt><dd>sbatch", self.check("jobs"))
+        self.check("jobs", "sbatch", jobs)
         for name, job in zip(NAMES, jobs):
             # A point's result is there a moment before Slurm calls its job completed.
             known = self.cluster.wait_for_state(job, "COMPLETED")

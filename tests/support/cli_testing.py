@@ -27,7 +27,7 @@ class ProgramTest(unittest.TestCase):
             [*map(str, before), str(self.program), *map(str, arguments)], input=text,
             env={**own, **dict(environment)}, cwd=self.folder, capture_output=True, timeout=100,
             check=False, **options)
-        # A model may write bytes that are no UTF-8.
+        # A model may write bytes that are not UTF-8.
         done.stdout = done.stdout.decode(errors="surrogateescape")
         done.stderr = done.stderr.decode()
         return done

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# debian_packages.sh FOLDER PACKAGE...: makes sure that these Debian packages lie unpacked in FOLDER
-# (FOLDER/usr/bin/...), without installing them: some exclude each other, or what a machine has.
-# Prints a line and returns 77 (CTest: skipped) where they cannot be had, for want of a network, say.
+# debian_packages.sh FOLDER PACKAGE...: makes sure that these Debian packages are unpacked in FOLDER
+# (FOLDER/usr/bin/...). It does not install them, because some conflict with each other or with installed
+# ones. Prints a line and returns 77 (CTest: skipped) if they are not available, for example without a network.
 set -uo pipefail
 folder=$1
 shift
@@ -26,7 +26,7 @@ cd "$folder/.packages" || exit 1
 download() {
   apt-get -qq -o APT::Sandbox::User= download "${missing[@]}" >> log 2>&1
 }
-# A fresh machine has no lists of packages yet; only root may fetch them.
+# A fresh machine has no package lists yet, and only root may fetch them.
 download || { [[ $(id -u) -eq 0 ]] && apt-get -qq update >> log 2>&1 && download; } ||
   skip "apt-get cannot download ${missing[*]}; see $PWD/log"
 for package in "${missing[@]}"; do

@@ -116,7 +116,7 @@ class FakeCuda : public cuda::Runtime {
   };
   struct Operation {
     std::function<void()> run = nullptr;                     // runs it; or, if empty:
-    std::function<std::function<bool()>()> start = nullptr;  // makes `ended` at each launch
+    std::function<std::function<bool()>()> start = nullptr;  // makes `ended` when queued
     std::function<bool()> ended = nullptr;        // polled until it returns true; or, if empty:
     std::shared_ptr<EventState> event = nullptr;  // wait until it has finished `times` times; or:
     int times = 0;

@@ -114,7 +114,7 @@ class FakeNccl : public nccl::Library {
   std::function<bool()> connected(const std::shared_ptr<Comm>& comm, const Operation& operation);
   void check_idle(const std::byte* data, std::size_t bytes, const char* what);
   void write_down(const std::string& fault);
-  bool is_in_graph(const Comm& comm);  // the graph exists, or its last launch is still running
+  bool is_in_graph(const Comm& comm);  // whether a graph that exists or still runs holds it
 
   FakeCuda& cuda_;
   MPI_Comm channel_ = MPI_COMM_NULL, meetings_ = MPI_COMM_NULL;

@@ -1,6 +1,6 @@
 #!/bin/sh
 # venv.sh FOLDER PACKAGE...: makes sure that FOLDER is a Python environment with these packages.
-# Prints a line and returns 77 (CTest: skipped) where it cannot be made, for want of a network, say.
+# Prints a line and returns 77 (CTest: skipped) if it cannot be made, for example without a network.
 set -u
 folder=$1
 shift

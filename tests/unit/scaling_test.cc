@@ -7,6 +7,9 @@
 #include <gtest/gtest.h>
 
 #include "trireme/base/error.h"
+#include "trireme/study/study_page.h"
+
+#include "study/scaling_files.h"
 
 namespace trireme::scaling {
 namespace {
@@ -170,6 +173,158 @@ TEST(Scaling, RemarksSayWhatAFitIsWorth) {
   EXPECT_FALSE(mentions(two, "superlinear"));
   const Series more = analyse(std::vector<PointResult>{result(1, 10), result(2, 25)}).at(0);
   EXPECT_TRUE(mentions(more, "superlinear at 2 nodes (efficiency 1.25)"));
+}
+
+TEST(Scaling, NoLawIsFittedToRepeatsThatScatterWidely) {
+  // With 3 repeats of 100 and 100 +- s the half width is 4.3027 s / sqrt(3) = 2.484 s.
+  const auto study = [](double s) {
+    std::vector<PointResult> results;
+    for (int nodes : {1, 2, 4}) {
+      const double rate = 100.0 * nodes, off = nodes == 2 ? s * nodes : 0.0;
+      for (int repeat : {-1, 0, 1}) results.push_back(result(nodes, rate + repeat * off, repeat));
+    }
+    return analyse(results).at(0);
+  };
+  const Series calm = study(4.0);  // 9.9 %
+  EXPECT_TRUE(calm.amdahl && calm.universal);
+  EXPECT_FALSE(mentions(calm, "scatter"));
+  const Series wide = study(4.1);  // 10.2 %
+  EXPECT_FALSE(wide.amdahl || wide.universal);
+  EXPECT_TRUE(mentions(wide,
+                       "no law is fitted, because the repeats at 2 nodes scatter too widely "
+                       "(tokens/s ± 10 % with 95 % confidence; the limit is 10 %)"));
+  EXPECT_FALSE(mentions(wide, "three numbers"));  // says how far to trust a fit
+  const std::string page = page_of_study({.facts = {}, .done = 9, .planned = 9, .series = {wide}});
+  EXPECT_NE(page.find("the repeats at 2 nodes scatter too widely"), std::string::npos);
+  for (const char* law : {"Amdahl</text>", "universal law</text>", "fitted law"}) {
+    EXPECT_EQ(page.find(law), std::string::npos) << law;
+    EXPECT_NE(page_of_study({.facts = {}, .done = 9, .planned = 9, .series = {calm}}).find(law),
+              std::string::npos)
+        << law;
+  }
+  const Series once = analyse(std::vector{result(1, 10), result(2, 18), result(2, 18, 2)}).at(0);
+  EXPECT_TRUE(once.amdahl.has_value());
+  EXPECT_TRUE(mentions(once, "a single repeat at 1 node does not tell"));
+}
+
+// Two repeats each, without scatter.
+Series series_of(const std::vector<std::pair<int, double>>& rates) {
+  std::vector<PointResult> results;
+  for (const auto& [nodes, rate] : rates) {
+    for (int repeat : {1, 2}) results.push_back(result(nodes, rate, repeat));
+  }
+  return analyse(results).at(0);
+}
+
+TEST(Scaling, TheVerdict) {
+  // 1e9 tokens at 1e6 / 3.6 a second are an hour.
+  const double hour = 1e6 / 3.6;
+  EXPECT_DOUBLE_EQ(node_hours_per_billion_tokens(series_of({{4, 2 * hour}}).counts[0]), 2.0);
+  EXPECT_EQ(verdict_of(series_of({{1, hour}}), 0.8),
+            "1 node-hours per billion tokens at 1 node; other numbers of nodes were not measured");
+  const Series mixed = series_of({{1, hour}, {2, 1.8 * hour}, {4, 2.0 * hour}, {8, 7.9 * hour}});
+  EXPECT_EQ(verdict_of(mixed, 0.8),
+            "efficient (at least 80 %) up to 2 nodes, which reach 90 ± 0 %; 1.11 node-hours per "
+            "billion tokens there, 1 at 1 node; 4 nodes reach 50 ± 0 %");
+  EXPECT_EQ(verdict_of(mixed, 0.5),
+            "efficient (at least 50 %) up to 8 nodes, the most that were measured, which reach "
+            "99 ± 0 %; 1.01 node-hours per billion tokens there, 1 at 1 node");
+  EXPECT_EQ(verdict_of(mixed, 0.95),
+            "not efficient (at least 95 %) beyond 1 node; 1 node-hours per billion tokens there, "
+            "1.11 at 2 nodes; 2 nodes reach 90 ± 0 %");
+}
+
+TEST(Scaling, TheVerdictSaysWhatRepeatsLeaveOpen) {
+  const auto ends_with = [](const Series& series, double least, const char* end) {
+    return verdict_of(series, least).ends_with(end);
+  };
+  const std::vector<PointResult> scattered = {result(1, 100), result(1, 100, 2), result(2, 169),
+                                              result(2, 171, 2)};  // 85 +- 6.4 %
+  const Series series = analyse(scattered).at(0);
+  EXPECT_TRUE(ends_with(series, 0.7, "at 1 node"));
+  EXPECT_TRUE(ends_with(series, 0.8, "; the repeats scatter too widely to be sure of it"));
+  EXPECT_TRUE(ends_with(series, 0.9, "; the repeats scatter too widely to be sure of it"));
+  EXPECT_TRUE(ends_with(series, 0.95, "2 nodes reach 85 ± 6 %"));
+  const Series once = analyse(std::vector{result(1, 100), result(2, 170)}).at(0);
+  EXPECT_TRUE(ends_with(once, 0.8, "; single repeats do not tell how sure this is"));
+}
+
+StudyPlan plan_of(std::vector<Mode> modes, std::vector<int> nodes, int repeats) {
+  StudyPlan plan;
+  plan.config.data.train = {{"data.h5", 1.0}};
+  plan.nodes = std::move(nodes);
+  plan.modes = std::move(modes);
+  plan.grids = {{1, 1}};
+  plan.repeats = repeats;
+  return plan;
+}
+
+std::vector<std::string> names_of(const std::vector<Point>& points) {
+  std::vector<std::string> names;
+  for (const Point& point : points) names.push_back(point.name());
+  return names;
+}
+
+TEST(Scaling, StrongAndWeakAreOnePointAtTheFewestNodes) {
+  const StudyPlan both = plan_of({Mode::kStrong, Mode::kWeak}, {2, 4}, 2);
+  EXPECT_EQ(names_of(points_of(both)),
+            (std::vector<std::string>{"strong-n2-d2p1t1-r1", "strong-n4-d4p1t1-r1",
+                                      "weak-n4-d4p1t1-r1", "strong-n2-d2p1t1-r2",
+                                      "strong-n4-d4p1t1-r2", "weak-n4-d4p1t1-r2"}));
+  const StudyPlan weak = plan_of({Mode::kWeak, Mode::kStrong}, {2, 4}, 1);
+  EXPECT_EQ(
+      names_of(points_of(weak)),
+      (std::vector<std::string>{"weak-n2-d2p1t1-r1", "weak-n4-d4p1t1-r1", "strong-n4-d4p1t1-r1"}));
+  // They are one point because they train the same thing.
+  for (const Point& point : points_of(both)) {
+    const auto twin = twin_of(both, point);
+    EXPECT_EQ(twin.has_value(), point.nodes == 2);
+    if (!twin) continue;
+    EXPECT_NE(twin->mode, point.mode);
+    EXPECT_EQ(config_to_ini(config_of(both, point, "run")),
+              config_to_ini(config_of(both, *twin, "run")));
+  }
+}
+
+TEST(Scaling, ARunAtTheFewestNodesCountsInBothModes) {
+  const StudyPlan both = plan_of({Mode::kStrong, Mode::kWeak}, {1, 2}, 2);
+  // As an earlier version measured it: the twins separately.
+  const std::vector<PointResult> results = {result(1, 100), result(1, 110, 1, Mode::kWeak),
+                                            result(2, 150), result(2, 190, 1, Mode::kWeak)};
+  const std::vector<Series> series = analyse(results_by_mode(both, results));
+  ASSERT_EQ(series.size(), 2u);
+  for (const Series& one : series) {
+    EXPECT_EQ(one.counts.at(0).repeats, 2) << one.name();
+    EXPECT_DOUBLE_EQ(one.counts.at(0).rate.mean, 105.0) << one.name();
+    EXPECT_EQ(one.counts.at(1).repeats, 1) << one.name();
+  }
+  EXPECT_EQ(series[0].mode, Mode::kStrong);
+  EXPECT_DOUBLE_EQ(series[0].counts.at(1).rate.mean, 150.0);
+  EXPECT_DOUBLE_EQ(series[1].counts.at(1).rate.mean, 190.0);
+  // A study of one mode counts what the other has measured there.
+  const StudyPlan weak = plan_of({Mode::kWeak}, {1, 2}, 2);
+  const std::vector<Series> alone = analyse(results_by_mode(weak, std::vector{results[0]}));
+  ASSERT_EQ(alone.size(), 1u);
+  EXPECT_EQ(alone[0].mode, Mode::kWeak);
+}
+
+TEST(Scaling, ADamagedRequestIsOneLine) {
+  const PointRequest good{5, 0, 12.5, "srun"};
+  const PointRequest read = request_in(request_text(good), "point.json", 20);
+  EXPECT_EQ(read.warmup, 5);
+  EXPECT_EQ(read.checkpoint_mtbf_hours, 12.5);
+  EXPECT_EQ(read.launcher, "srun");
+  // Of a job that an earlier version has queued.
+  const char* old = R"({"warmup": 5, "checkpoint_every": 0, "checkpoint_mtbf_hours": 0})";
+  EXPECT_EQ(request_in(old, "point.json", 20).launcher, "not known");
+  for (const char* text :
+       {"", "{\"warmup\": 5", "[]", "{}",
+        R"({"warmup": "5", "checkpoint_every": 0, "checkpoint_mtbf_hours": 0, "launcher": ""})",
+        R"({"warmup": 0, "checkpoint_every": 0, "checkpoint_mtbf_hours": 0, "launcher": ""})",
+        R"({"warmup": 20, "checkpoint_every": 0, "checkpoint_mtbf_hours": 0, "launcher": ""})",
+        R"({"warmup": 5, "checkpoint_every": -1, "checkpoint_mtbf_hours": 0, "launcher": ""})"}) {
+    EXPECT_THROW(request_in(text, "point.json", 20), RunFolderError) << text;
+  }
 }
 
 TEST(Scaling, SharesOfTimeAddUpToOne) {

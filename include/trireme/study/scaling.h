@@ -42,9 +42,24 @@ struct Measurement {
   bool operator==(const Measurement&) const = default;
 };
 
+// With what and on what a run was made. Text that the machine did not tell is "not known".
+struct Conditions {
+  std::string program;             // "trireme 1.0.0"
+  std::string processor;           // model and number of logical processors; one for each kind
+  std::string device;              // "cpu", or the model of the GPUs
+  std::string mpi;                 // "MPICH 4.0.2"
+  std::string network;             // what is known of it
+  std::string launcher;            // of the study: "srun", "mpiexec", "sbatch"
+  std::string job;                 // its id in Slurm; empty: none
+  std::vector<std::string> hosts;  // by node
+
+  bool operator==(const Conditions&) const = default;
+};
+
 struct PointResult {
   Point point;
   Measurement measured;
+  std::optional<Conditions> conditions = {};  // nullopt: an earlier version recorded none
 };
 
 // Mean of repeats. half_width is half the width of the 95 % confidence interval by Student's t;
@@ -99,6 +114,10 @@ struct RateAt {
 std::optional<Law> fit_amdahl(std::span<const RateAt> measured);
 std::optional<Law> fit_universal(std::span<const RateAt> measured);
 
+// No law is fitted where the 95 % confidence interval of tokens/s, at any number of nodes, reaches
+// further from the mean than this share of it.
+inline constexpr double kWideScatter = 0.10;
+
 // One mode and one pipeline x tensor grid, over the numbers of nodes.
 struct Series {
   Mode mode = Mode::kStrong;
@@ -113,5 +132,14 @@ struct Series {
 // Returns the series in the order in which their first points appear. Points without a measurement
 // are absent.
 std::vector<Series> analyse(std::span<const PointResult> results);
+
+// At the measured rate, without checkpoints.
+double node_hours_per_billion_tokens(const NodeCount& count);
+
+// Returns one line: up to how many nodes the parallel efficiency is `least` (0 to 1) or more, the
+// cost of tokens there and at the fewest nodes, and whether the scatter of the repeats leaves that
+// open. A number of nodes beyond one that is not efficient does not count. `series` has at least
+// one number of nodes.
+std::string verdict_of(const Series& series, double least);
 
 }  // namespace trireme::scaling

@@ -2,7 +2,7 @@
 //   study.json                  the study's settings; a study with other settings is refused
 //   points/NAME/config.ini      configuration of one point
 //   points/NAME/log             its output
-//   points/NAME/result.json     its result; the point is done when this is complete
+//   points/NAME/result.json     its result, what it ran on; the run is done when this is complete
 //   points.csv, summary.csv, report.html
 #pragma once
 
@@ -26,9 +26,11 @@ struct StudyPlan {
   std::vector<Mode> modes;
   std::vector<std::pair<int, int>> grids;  // pipeline x tensor; data gets the other ranks
   int repeats = 3;
-  int steps = 20;   // of each point
-  int warmup = 5;   // of these steps, not measured
-  std::string ran;  // how and where, for the report: "srun, job 12"
+  int steps = 20;  // of each point
+  int warmup = 5;  // of these steps, not measured
+  // The least parallel efficiency at which the verdict calls a number of nodes efficient.
+  double efficiency = 0.8;
+  std::string launcher;  // "srun", "mpiexec", "sbatch": what the points that are begun record
 };
 
 // Parse "1,2,4", "strong,weak", "1x1,1x2". Throw ConfigError that names the flag.
@@ -37,9 +39,24 @@ std::vector<Mode> read_modes(const std::string& text);
 std::vector<std::pair<int, int>> read_grids(const std::string& text);
 
 // Returns all points, in the order in which they are run. Each repeat is a round through all of
-// them, so that a drift of the machine affects all alike. Throws ConfigError for a grid or a batch
-// that does not fit a number of nodes.
+// them, so that a drift of the machine affects all alike. Points that would train the same thing
+// (twin_of) are one point, of the first mode. Throws ConfigError for a grid or a batch that does
+// not fit a number of nodes.
 std::vector<Point> points_of(const StudyPlan& plan);
+
+// Returns the point of the other mode that trains the same thing: at the fewest nodes strong and
+// weak scaling have the same batch. nullopt at more nodes.
+std::optional<Point> twin_of(const StudyPlan& plan, const Point& point);
+
+// Returns the results of each of the plan's modes, one mode after the other and named by it. A
+// result that has a twin counts in every mode.
+std::vector<PointResult> results_by_mode(const StudyPlan& plan,
+                                         std::span<const PointResult> results);
+
+// Returns the runs of a point, or of its twin, that are complete in the study's folder. There are
+// two in a folder of an earlier version, which measured twins separately: both count.
+std::vector<PointResult> results_of(const std::string& folder, const StudyPlan& plan,
+                                    const Point& point);
 
 // Returns the configuration of a point: the study's, with the point's grid and batch, a constant
 // learning rate, one checkpoint at the end and no evaluation. Its run folder is `run_folder`.
@@ -59,7 +76,7 @@ class StudyFolder {
   std::string folder_of(const Point& point) const;
   // Deletes what an interrupted start of the point left, and writes the point's configuration.
   void begin(const Point& point) const;
-  std::optional<Measurement> result_of(const Point& point) const;  // nullopt: not done
+  std::vector<PointResult> results_of(const Point& point) const;  // empty: not done
   // Writes points.csv, summary.csv and report.html for the points that are done. Returns the same
   // as text for a terminal.
   std::string report(const std::vector<Point>& points) const;
@@ -70,13 +87,11 @@ class StudyFolder {
   int lock_ = -1;
 };
 
-// Collective over comm. Returns the configuration of a point that was begun; rank 0 reads it for
-// all. Throws ConfigError.
-Config read_point(Communicator& comm, const std::string& folder);
-
-// Collective over the world. What a launcher starts: measures memory bandwidth, trains, and writes
-// the result.
-ExitStatus run_point(Runtime& runtime, const std::string& folder, const Config& config,
+// Collective over the world. What a launcher starts: reads what `trireme scale` wrote into the
+// point's folder, measures memory bandwidth, trains, and writes the result. `program` is the
+// version that the result records. Throws ConfigError where no point or no good configuration is in
+// the folder, RunFolderError where its point.json is missing or damaged.
+ExitStatus run_point(Runtime& runtime, const std::string& folder, const std::string& program,
                      const StopSignals& signals);
 
 // Collective over comm. Returns the bytes/s that all ranks together read and write, the best of a

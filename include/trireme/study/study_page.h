@@ -10,9 +10,11 @@
 namespace trireme::scaling {
 
 struct StudyPage {
-  Facts facts;  // what was measured, and on what
-  int done = 0, planned = 0;
+  Facts facts;                // what was measured, and on what
+  int done = 0, planned = 0;  // points
   std::vector<Series> series;
+  std::vector<PointResult> runs = {};  // each once
+  double least_efficiency = 0.8;       // for the verdict
 };
 std::string page_of_study(const StudyPage& study);
 

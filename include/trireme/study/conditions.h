@@ -1,0 +1,49 @@
+// What a point of a scaling study runs on, as far as the machine tells it.
+#pragma once
+
+#include <filesystem>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "trireme/comm/runtime.h"
+#include "trireme/report/html_page.h"
+#include "trireme/study/scaling.h"
+#include "trireme/train/compute_device.h"
+
+namespace trireme::scaling {
+
+inline constexpr const char* kNotKnown = "not known";
+
+// Collective over the world. Returns what the ranks can see: all but the program and the launcher.
+// `root` is "/" except in tests.
+Conditions conditions_of(Runtime& runtime, const ComputeDevice& device,
+                         const std::filesystem::path& root = "/");
+
+// Returns the processor's model from the text of /proc/cpuinfo, or kNotKnown.
+std::string processor_in(std::string_view cpuinfo);
+
+// What can be known of the network without asking the library that uses it.
+struct NetworkFacts {
+  std::string mpi_device;               // "ch4:ucx"
+  std::vector<std::string> settings;    // of the environment: "UCX_TLS=tcp,self"
+  std::vector<std::string> interfaces;  // of this node: "eth0 (10000 Mb/s)"
+};
+// Reads the environment and, below `root`, /sys/class/infiniband and /sys/class/net.
+NetworkFacts gather_network_facts(const std::filesystem::path& root = "/");
+// Returns one line, or kNotKnown where there are no facts. It never says which interface MPI uses.
+std::string network_text(const NetworkFacts& facts);
+
+// Returns the hosts as Slurm lists them, in their order, each once: "login, n[01-04,07]".
+std::string host_ranges(const std::vector<std::string>& hosts);
+
+// Returns what all results ran on, for people: one value for each key where they agree, or else all
+// values. Results without conditions are "not recorded".
+Facts facts_of(std::span<const PointResult> results);
+
+// Returns one line for each thing that should be the same for all results and is not: program,
+// processor, device, MPI, network. What was not recorded is not compared.
+std::vector<std::string> differences_of(std::span<const PointResult> results);
+
+}  // namespace trireme::scaling

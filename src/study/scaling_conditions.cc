@@ -1,0 +1,174 @@
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <cstdlib>
+#include <fstream>
+#include <iterator>
+
+#include <fmt/format.h>
+#include <net/if.h>
+
+#include "trireme/comm/device_choice.h"
+#include "trireme/comm/gather_lines.h"
+#include "trireme/comm/launcher.h"
+#include "trireme/comm/version.h"
+#include "trireme/study/conditions.h"
+
+namespace trireme::scaling {
+namespace {
+
+namespace fs = std::filesystem;
+
+// They choose what carries messages.
+constexpr std::array kSettings = {
+    "UCX_TLS",      "UCX_NET_DEVICES", "FI_PROVIDER", "MPIR_CVAR_CH4_NETMOD", "MPIR_CVAR_NOLOCAL",
+    "OMPI_MCA_pml", "OMPI_MCA_btl",    "NCCL_NET",    "NCCL_IB_DISABLE",      "NCCL_SOCKET_IFNAME"};
+
+std::string first_line(const fs::path& path) {
+  std::ifstream file(path);
+  std::string line;
+  std::getline(file, line);
+  return line;
+}
+
+std::vector<fs::path> entries_of(const fs::path& folder) {
+  std::vector<fs::path> entries;
+  std::error_code none;
+  for (const auto& entry : fs::directory_iterator(folder, none)) entries.push_back(entry.path());
+  std::sort(entries.begin(), entries.end());
+  return entries;
+}
+
+std::string with_detail(const std::string& name, const std::string& detail) {
+  return detail.empty() ? name : fmt::format("{} ({})", name, detail);
+}
+
+// The kernel says "4: ACTIVE".
+std::vector<std::string> rdma_ports(const fs::path& root) {
+  std::vector<std::string> ports;
+  for (const fs::path& device : entries_of(root / "sys/class/infiniband")) {
+    for (const fs::path& port : entries_of(device / "ports")) {
+      if (first_line(port / "state").find("ACTIVE") == std::string::npos) continue;
+      const std::string layer = first_line(port / "link_layer"), rate = first_line(port / "rate");
+      ports.push_back(with_detail(device.filename().string(),
+                                  layer + (layer.empty() || rate.empty() ? "" : ", ") + rate));
+    }
+  }
+  return ports;
+}
+
+// Physical interfaces are links to a device. A container may have virtual ones alone.
+std::vector<std::string> net_interfaces(const fs::path& root, bool physical) {
+  std::vector<std::string> interfaces;
+  for (const fs::path& entry : entries_of(root / "sys/class/net")) {
+    std::error_code none;
+    const std::string name = entry.filename().string();
+    if (name == "lo" || fs::exists(entry / "device", none) != physical) continue;
+    // Within a network namespace /sys may still show the interfaces of another one.
+    if (root == "/" && ::if_nametoindex(name.c_str()) == 0) continue;
+    if (first_line(entry / "operstate") != "up") continue;
+    const std::string speed = first_line(entry / "speed");  // empty or -1 where it is not known
+    const bool known = !speed.empty() && std::isdigit(static_cast<unsigned char>(speed[0])) != 0;
+    interfaces.push_back(with_detail(name, known ? speed + " Mb/s" : ""));
+  }
+  return interfaces;
+}
+
+// The value of "KEY   : value" lines; empty if there is none.
+std::string entry_of(std::string_view text, std::string_view key) {
+  for (std::size_t begin = 0; begin < text.size();) {
+    const std::size_t end = std::min(text.find('\n', begin), text.size());
+    const std::string_view line = text.substr(begin, end - begin);
+    begin = end + 1;
+    const std::size_t colon = line.find(':');
+    if (colon == line.npos || !line.starts_with(key)) continue;
+    if (line.substr(key.size(), colon - key.size()).find_first_not_of(" \t") != line.npos) continue;
+    const std::size_t value = line.find_first_not_of(" \t", colon + 1);
+    return value == line.npos ? std::string() : std::string(line.substr(value));
+  }
+  return {};
+}
+
+std::string processor_of(const fs::path& root) {
+  std::ifstream file(root / "proc/cpuinfo");
+  const std::string model = processor_in(std::string(std::istreambuf_iterator<char>(file), {}));
+  const std::size_t count = online_cpus(root / "sys").size();
+  if (count == 0) return model;
+  return fmt::format("{}, {} logical processor{}", model, count, count == 1 ? "" : "s");
+}
+
+void add_once(std::vector<std::string>& all, const std::string& one) {
+  if (std::find(all.begin(), all.end(), one) == all.end()) all.push_back(one);
+}
+
+std::string joined(const std::vector<std::string>& parts, const char* separator) {
+  return fmt::format("{}", fmt::join(parts, separator));
+}
+
+}  // namespace
+
+// ARM's kernel gives numbers alone.
+std::string processor_in(std::string_view cpuinfo) {
+  for (const char* key : {"model name", "cpu"}) {
+    if (std::string found = entry_of(cpuinfo, key); !found.empty()) return found;
+  }
+  const std::string maker = entry_of(cpuinfo, "CPU implementer"),
+                    part = entry_of(cpuinfo, "CPU part");
+  if (!maker.empty() && !part.empty()) {
+    return fmt::format("CPU implementer {}, part {}", maker, part);
+  }
+  return kNotKnown;
+}
+
+NetworkFacts gather_network_facts(const fs::path& root) {
+  NetworkFacts facts;
+  facts.mpi_device = mpi_device();
+  for (const char* name : kSettings) {
+    const char* value = std::getenv(name);
+    if (value != nullptr) facts.settings.push_back(fmt::format("{}={}", name, value));
+  }
+  facts.interfaces = rdma_ports(root);
+  std::vector<std::string> others = net_interfaces(root, true);
+  if (facts.interfaces.empty() && others.empty()) others = net_interfaces(root, false);
+  facts.interfaces.insert(facts.interfaces.end(), others.begin(), others.end());
+  return facts;
+}
+
+std::string network_text(const NetworkFacts& facts) {
+  std::vector<std::string> parts;
+  if (!facts.mpi_device.empty()) parts.push_back("MPI device " + facts.mpi_device);
+  if (!facts.settings.empty()) parts.push_back(joined(facts.settings, " "));
+  if (!facts.interfaces.empty()) {
+    parts.push_back(fmt::format("node with {}", joined(facts.interfaces, ", ")));
+  }
+  if (parts.empty()) return kNotKnown;
+  return joined(parts, "; ") + "; the interface that was used is not known";
+}
+
+Conditions conditions_of(Runtime& runtime, const ComputeDevice& device, const fs::path& root) {
+  // One rank of each node speaks for it.
+  std::vector<std::string> mine;
+  if (runtime.local_rank() == 0) {
+    mine = {node_name(), processor_of(root), network_text(gather_network_facts(root)), device.name};
+    for (std::string& line : mine) std::replace(line.begin(), line.end(), '\n', ' ');
+  }
+  Conditions found;
+  std::vector<std::string> processors, networks, devices;
+  for (const auto& lines : gather_lines(runtime.world(), mine)) {
+    if (lines.size() != 4) continue;
+    found.hosts.push_back(lines[0]);
+    add_once(processors, lines[1]);
+    add_once(networks, lines[2]);
+    add_once(devices, lines[3]);
+  }
+  const char* job = std::getenv("SLURM_JOB_ID");
+  found.processor = joined(processors, " | ");
+  found.device = joined(devices, " | ");
+  found.mpi = mpi_library_version();
+  found.network = joined(networks, " | ");
+  if (device.carrier != "mpi") found.network = device.carrier + " for tensors; " + found.network;
+  found.job = job == nullptr ? "" : job;
+  return found;
+}
+
+}  // namespace trireme::scaling
