@@ -27,6 +27,8 @@ std::string_view name_of(Algorithm algorithm) {
       return "bruck";
     case Algorithm::kDoubling:
       return "doubling";
+    case Algorithm::kHalving:
+      return "halving";
     case Algorithm::kLibrary:
       return "library";
   }

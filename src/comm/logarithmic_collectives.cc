@@ -6,8 +6,10 @@
 #include <utility>
 #include <vector>
 
+#include "trireme/comm/reduce.h"
+
+#include "collectives.h"
 #include "phased_task.h"
-#include "reduce.h"
 #include "sum_tree.h"
 
 namespace trireme {
@@ -18,32 +20,31 @@ namespace {
 // TPDS 8(11), 1997).
 class BruckGather : public PhasedTask {
  protected:
-  BruckGather(const Wire& wire, std::size_t part) : PhasedTask(wire), part_(part) {}
+  BruckGather(TransportPtr transport, std::size_t part)
+      : PhasedTask(std::move(transport)), part_(part) {}
 
   virtual const std::byte* own_part() const = 0;
   virtual void finish() = 0;  // called when all parts have arrived
 
   // Returns the part of a rank.
-  const std::byte* part_of(int rank) const {
-    return gathered_.get() + bytes((rank - wire_.rank + wire_.size) % wire_.size);
+  const std::byte* part_of(int peer) const {
+    return gathered_.get() + bytes((peer - rank() + size()) % size());
   }
 
  private:
   bool next_phase() final {
     if (part_ == 0) return false;
     if (!gathered_) {
-      gathered_ = workspace(bytes(wire_.size));
-      std::memcpy(gathered_.get(), own_part(), part_);
+      gathered_ = transport().workspace(bytes(size()));
+      transport().copy(gathered_.get(), own_part(), part_);
     }
-    if (distance_ >= wire_.size) {
+    if (distance_ >= size()) {
       finish();
       return false;
     }
-    const std::size_t count = bytes(std::min(distance_, wire_.size - distance_));
-    messages_.receive(wire_, gathered_.get() + bytes(distance_), count,
-                      (wire_.rank + distance_) % wire_.size);
-    messages_.send(wire_, gathered_.get(), count,
-                   (wire_.rank - distance_ + wire_.size) % wire_.size);
+    const std::size_t count = bytes(std::min(distance_, size() - distance_));
+    transport().receive(gathered_.get() + bytes(distance_), count, (rank() + distance_) % size());
+    transport().send(gathered_.get(), count, (rank() - distance_ + size()) % size());
     distance_ *= 2;
     return true;
   }
@@ -56,15 +57,17 @@ class BruckGather : public PhasedTask {
 
 class BruckAllGather final : public BruckGather {
  public:
-  BruckAllGather(const Wire& wire, Tensor input, Tensor output)
-      : BruckGather(wire, input.bytes()), input_(std::move(input)), output_(std::move(output)) {}
+  BruckAllGather(TransportPtr transport, Tensor input, Tensor output)
+      : BruckGather(std::move(transport), input.bytes()),
+        input_(std::move(input)),
+        output_(std::move(output)) {}
 
  private:
   const std::byte* own_part() const override { return bytes_of(input_); }
   void finish() override {
-    for (int rank = 0; rank < wire_.size; ++rank) {
-      std::memcpy(bytes_of(output_) + static_cast<std::size_t>(rank) * input_.bytes(),
-                  part_of(rank), input_.bytes());
+    for (int peer = 0; peer < size(); ++peer) {
+      transport().copy(bytes_of(output_) + static_cast<std::size_t>(peer) * input_.bytes(),
+                       part_of(peer), input_.bytes());
     }
   }
 
@@ -73,16 +76,16 @@ class BruckAllGather final : public BruckGather {
 
 class BruckAllReduce final : public BruckGather {
  public:
-  BruckAllReduce(const Wire& wire, Tensor data, ReduceOp op)
-      : BruckGather(wire, data.bytes()), data_(std::move(data)), op_(op) {}
+  BruckAllReduce(TransportPtr transport, Tensor data, ReduceOp op)
+      : BruckGather(std::move(transport), data.bytes()), data_(std::move(data)), op_(op) {}
 
  private:
   const std::byte* own_part() const override { return bytes_of(data_); }
   void finish() override {
     std::vector<const std::byte*> sources;
-    for (int rank = 0; rank < wire_.size; ++rank) sources.push_back(part_of(rank));
-    reduce_tree(op_, data_.dtype(), sources, bytes_of(data_),
-                static_cast<std::size_t>(data_.elements()));
+    for (int peer = 0; peer < size(); ++peer) sources.push_back(part_of(peer));
+    transport().reduce(op_, data_.dtype(), sources, data_.dtype(), bytes_of(data_),
+                       static_cast<std::size_t>(data_.elements()));
   }
 
   Tensor data_;
@@ -93,9 +96,9 @@ class BruckAllReduce final : public BruckGather {
 // its accumulator type.
 class DoublingAllReduce final : public PhasedTask {
  public:
-  DoublingAllReduce(const Wire& wire, Tensor data, ReduceOp op)
-      : PhasedTask(wire),
-        plan_(wire.rank, wire.size),
+  DoublingAllReduce(TransportPtr transport, Tensor data, ReduceOp op)
+      : PhasedTask(std::move(transport)),
+        plan_(this->rank(), size()),
         data_(std::move(data)),
         op_(op),
         partial_type_(accumulator_of(data_.dtype())),
@@ -124,25 +127,25 @@ class DoublingAllReduce final : public PhasedTask {
   // Brings a pair's two contributions to its even rank.
   void start() {
     if (!plan_.has_term) {
-      messages_.send(wire_, bytes_of(data_), data_.bytes(), plan_.partner);
+      transport().send(bytes_of(data_), data_.bytes(), plan_.partner);
       return;
     }
-    received_ = workspace(partial_bytes_);
-    if (partial_type_ != data_.dtype()) own_partial_ = workspace(partial_bytes_);
+    received_ = transport().workspace(partial_bytes_);
+    if (partial_type_ != data_.dtype()) own_partial_ = transport().workspace(partial_bytes_);
     if (plan_.has_partner()) {
-      messages_.receive(wire_, received_.get(), data_.bytes(), plan_.partner);
+      transport().receive(received_.get(), data_.bytes(), plan_.partner);
     }
   }
   void begin_partial() {
     if (!plan_.has_term || (!plan_.has_partner() && !own_partial_)) return;
     std::vector<const std::byte*> sources{bytes_of(data_)};
     if (plan_.has_partner()) sources.push_back(received_.get());
-    reduce_tree(op_, data_.dtype(), sources, partial_type_, partial(), count());
+    transport().reduce(op_, data_.dtype(), sources, partial_type_, partial(), count());
   }
   void exchange(int round) {
     const int peer = plan_.rounds[static_cast<std::size_t>(round)].peer;
-    messages_.receive(wire_, received_.get(), partial_bytes_, peer);
-    messages_.send(wire_, partial(), partial_bytes_, peer);
+    transport().receive(received_.get(), partial_bytes_, peer);
+    transport().send(partial(), partial_bytes_, peer);
   }
   void take_in(int round) {
     const std::byte* own = partial();
@@ -150,15 +153,15 @@ class DoublingAllReduce final : public PhasedTask {
     const bool left = plan_.rounds[static_cast<std::size_t>(round)].is_left;
     const std::array<const std::byte*, 2> sources{left ? own : other, left ? other : own};
     const bool last = round + 1 == static_cast<int>(plan_.rounds.size());
-    reduce_tree(op_, partial_type_, sources, last ? data_.dtype() : partial_type_,
-                last ? bytes_of(data_) : partial(), count());
+    transport().reduce(op_, partial_type_, sources, last ? data_.dtype() : partial_type_,
+                       last ? bytes_of(data_) : partial(), count());
   }
   void finish() {
     if (!plan_.has_partner()) return;
     if (plan_.has_term) {
-      messages_.send(wire_, bytes_of(data_), data_.bytes(), plan_.partner);
+      transport().send(bytes_of(data_), data_.bytes(), plan_.partner);
     } else {
-      messages_.receive(wire_, bytes_of(data_), data_.bytes(), plan_.partner);
+      transport().receive(bytes_of(data_), data_.bytes(), plan_.partner);
     }
   }
   std::byte* partial() const { return own_partial_ ? own_partial_.get() : bytes_of(data_); }
@@ -176,16 +179,17 @@ class DoublingAllReduce final : public PhasedTask {
 
 }  // namespace
 
-std::unique_ptr<Task> make_bruck_all_reduce(const Wire& wire, Tensor data, ReduceOp op) {
-  return std::make_unique<BruckAllReduce>(wire, std::move(data), op);
+std::unique_ptr<Task> make_bruck_all_reduce(TransportPtr transport, Tensor data, ReduceOp op) {
+  return std::make_unique<BruckAllReduce>(std::move(transport), std::move(data), op);
 }
 
-std::unique_ptr<Task> make_doubling_all_reduce(const Wire& wire, Tensor data, ReduceOp op) {
-  return std::make_unique<DoublingAllReduce>(wire, std::move(data), op);
+std::unique_ptr<Task> make_doubling_all_reduce(TransportPtr transport, Tensor data, ReduceOp op) {
+  return std::make_unique<DoublingAllReduce>(std::move(transport), std::move(data), op);
 }
 
-std::unique_ptr<Task> make_bruck_all_gather(const Wire& wire, Tensor input, Tensor output) {
-  return std::make_unique<BruckAllGather>(wire, std::move(input), std::move(output));
+std::unique_ptr<Task> make_bruck_all_gather(TransportPtr transport, Tensor input, Tensor output) {
+  return std::make_unique<BruckAllGather>(std::move(transport), std::move(input),
+                                          std::move(output));
 }
 
 }  // namespace trireme

@@ -7,8 +7,11 @@
 
 #include <fmt/format.h>
 
-#include "collectives.h"
-#include "reduce.h"
+#include "trireme/comm/collective_tasks.h"
+#include "trireme/comm/reduce.h"
+
+#include "library_task.h"
+#include "mpi_transport.h"
 
 namespace trireme {
 namespace {
@@ -94,10 +97,13 @@ class MpiCommunicator final : public Communicator {
     check_reducible(input.dtype());
     check_parts("reduce_scatter", input, output);
     const std::size_t bytes = input.bytes();
-    const bool library = choose(Collective::kReduceScatter, bytes, input) == Algorithm::kLibrary;
+    const Algorithm algorithm = choose(Collective::kReduceScatter, bytes, input);
+    const bool library = algorithm == Algorithm::kLibrary;
     const auto make = [=, this](const Tensors& on_host) {
       const Tensor &from = on_host[0], &to = on_host[1];
-      if (!library || overlap(from, to)) return make_reduce_scatter(wire(), from, to, op);
+      if (!library || overlap(from, to)) {
+        return ours(Collective::kReduceScatter, algorithm, {.input = from, .output = to, .op = op});
+      }
       return make_library_task(
           [=, comm = traffic_.get()](MPI_Request* request) {
             return MPI_Ireduce_scatter_block(from.raw(), to.raw(), static_cast<int>(to.elements()),
@@ -116,9 +122,8 @@ class MpiCommunicator final : public Communicator {
     const Algorithm algorithm = choose(Collective::kAllGather, bytes);
     const auto make = [=, this](const Tensors& on_host) {
       const Tensor &from = on_host[0], &to = on_host[1];
-      if (algorithm == Algorithm::kBruck) return make_bruck_all_gather(wire(), from, to);
       if (algorithm != Algorithm::kLibrary) {
-        return make_all_gather(wire(), from, to);
+        return ours(Collective::kAllGather, algorithm, {.input = from, .output = to});
       }
       return make_library_task(
           [=, in_place = overlap(to, from), comm = traffic_.get()](MPI_Request* request) {
@@ -135,10 +140,13 @@ class MpiCommunicator final : public Communicator {
   Work broadcast(const Stream& ready, Tensor data, int root) override {
     check_member(root);
     const std::size_t bytes = data.bytes();
-    const bool library = choose(Collective::kBroadcast, bytes) == Algorithm::kLibrary;
+    const Algorithm algorithm = choose(Collective::kBroadcast, bytes);
+    const bool library = algorithm == Algorithm::kLibrary;
     const auto make = [=, this](const Tensors& on_host) {
       const Tensor& message = on_host[0];
-      if (!library) return make_broadcast(wire(), message, root);
+      if (!library) {
+        return ours(Collective::kBroadcast, algorithm, {.output = message, .root = root});
+      }
       return make_library_task(
           [=, comm = traffic_.get()](MPI_Request* request) {
             return MPI_Ibcast(message.raw(), static_cast<int>(message.bytes()), MPI_BYTE, root,
@@ -155,10 +163,13 @@ class MpiCommunicator final : public Communicator {
                   fmt::format("all_to_all of {} into {} among {} ranks", input.shape().to_string(),
                               output.shape().to_string(), size()));
     const std::size_t bytes = input.bytes();
-    const bool library = choose(Collective::kAllToAll, bytes) == Algorithm::kLibrary;
+    const Algorithm algorithm = choose(Collective::kAllToAll, bytes);
+    const bool library = algorithm == Algorithm::kLibrary;
     const auto make = [=, this](const Tensors& on_host) {
       const Tensor &from = on_host[0], &to = on_host[1];
-      if (!library) return make_all_to_all(wire(), from, to);
+      if (!library) {
+        return ours(Collective::kAllToAll, algorithm, {.input = from, .output = to});
+      }
       return make_library_task(
           [=, ranks = size(), comm = traffic_.get()](MPI_Request* request) {
             const int part = static_cast<int>(from.bytes()) / ranks;
@@ -181,9 +192,7 @@ class MpiCommunicator final : public Communicator {
       const LaneKey key = {lane_, world_rank(transfer.peer), sends};
       const auto make = [this, direction = transfer.direction,
                          peer = transfer.peer](const Tensors& on_host) {
-        Wire wire = this->wire();
-        wire.tag = kTransferTag;
-        return make_transfer(wire, {direction, peer, on_host[0]});
+        return make_transfer(transport(kTransferTag), {direction, peer, on_host[0]});
       };
       operations.push_back(
           {.key = key,
@@ -196,7 +205,9 @@ class MpiCommunicator final : public Communicator {
                             services_.engine.recorder());
   }
 
-  Work barrier() override { return submit("barrier", 0, make_barrier(wire()), {}); }
+  Work barrier() override {
+    return submit("barrier", 0, make_barrier(transport(kCollectiveTag)), {});
+  }
 
   const void* native_mpi() const override {
     if (!native_) native_.emplace(OwnedComm::duplicate(traffic_.get()));
@@ -204,13 +215,17 @@ class MpiCommunicator final : public Communicator {
   }
 
  private:
-  Wire wire() const {
-    return {.comm = traffic_.get(),
-            .rank = rank_,
-            .size = size(),
-            .tag = kCollectiveTag,
-            .synchronous = services_.synchronous_sends,
-            .workspace = &services_.workspace};
+  TransportPtr transport(int tag) const {
+    return std::make_unique<MpiTransport>(MpiGroup{.comm = traffic_.get(),
+                                                   .rank = rank_,
+                                                   .size = size(),
+                                                   .tag = tag,
+                                                   .synchronous = services_.synchronous_sends,
+                                                   .workspace = &services_.workspace});
+  }
+  // The task of an algorithm that is not the library's.
+  std::unique_ptr<Task> ours(Collective collective, Algorithm algorithm, Operands operands) const {
+    return make_collective(collective, algorithm, transport(kCollectiveTag), std::move(operands));
   }
   // The table's choice, as far as MPI's own algorithms can carry it.
   Algorithm choose(Collective collective, std::size_t bytes) const {
@@ -258,17 +273,8 @@ class MpiCommunicator final : public Communicator {
   }
   std::unique_ptr<Task> make_all_reduce(Algorithm algorithm, const Tensor& data,
                                         ReduceOp op) const {
-    switch (algorithm) {
-      case Algorithm::kDirect:
-        return make_direct_all_reduce(wire(), data, op);
-      case Algorithm::kPairwise:
-        return make_pairwise_all_reduce(wire(), data, op);
-      case Algorithm::kBruck:
-        return make_bruck_all_reduce(wire(), data, op);
-      case Algorithm::kDoubling:
-        return make_doubling_all_reduce(wire(), data, op);
-      case Algorithm::kLibrary:
-        break;
+    if (algorithm != Algorithm::kLibrary) {
+      return ours(Collective::kAllReduce, algorithm, {.output = data, .op = op});
     }
     return make_library_task(
         [=, comm = traffic_.get()](MPI_Request* request) {

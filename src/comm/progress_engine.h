@@ -15,9 +15,8 @@
 #include <vector>
 
 #include "trireme/comm/flight_recorder.h"
+#include "trireme/comm/task.h"
 #include "trireme/comm/work.h"
-
-#include "task.h"
 
 namespace trireme {
 

@@ -1,4 +1,4 @@
-#include "reduce.h"
+#include "trireme/comm/reduce.h"
 
 #include <algorithm>
 #include <bit>

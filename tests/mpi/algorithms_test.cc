@@ -1,18 +1,18 @@
 // The algorithms behind the collectives: ours among each other, and MPI's own.
 #include <array>
 #include <cstring>
-#include <map>
 #include <memory>
 #include <numeric>
-#include <string>
 #include <type_traits>
 #include <vector>
 
 #include <gtest/gtest.h>
 #include <sched.h>
 
-#include "comm/collectives.h"
+#include "trireme/comm/collective_tasks.h"
+
 #include "comm/mpi_communicator.h"
+#include "comm/mpi_transport.h"
 #include "comm/sum_tree.h"
 #include "support/comm_values.h"
 #include "support/mpi_test.h"
@@ -34,7 +34,7 @@ class AlgorithmsTest : public ::testing::Test {
     if (runtime().size() < 2) GTEST_SKIP() << "one rank has nothing to send";
   }
   // Wherever a buffer can be cut, it is.
-  Wire wire() {
+  MpiGroup group() {
     return {.comm = *static_cast<const MPI_Comm*>(runtime().world().native_mpi()),
             .rank = runtime().rank(),
             .size = runtime().size(),
@@ -44,16 +44,16 @@ class AlgorithmsTest : public ::testing::Test {
             .segment_bytes = 1000,
             .piece_bytes = 136};
   }
-  // Calls body(wire) among the first ranks, as many as there are; of nine also among 3, 5 and 7,
+  // Calls body(group) among the first ranks, as many as there are; of nine also among 3, 5 and 7,
   // for which there are no launches.
   template <class Body>
   void among_ranks(const Body& body) {
     std::vector<int> sizes{runtime().size()};
     if (runtime().size() == 9) sizes = {3, 5, 7, 9};
     for (const int size : sizes) {
-      Wire part = wire();
+      MpiGroup part = group();
       const bool here = runtime().rank() < size;
-      MPI_Comm_split(wire().comm, here ? 0 : MPI_UNDEFINED, runtime().rank(), &part.comm);
+      MPI_Comm_split(group().comm, here ? 0 : MPI_UNDEFINED, runtime().rank(), &part.comm);
       if (!here) continue;
       part.size = size;
       body(part);
@@ -62,6 +62,11 @@ class AlgorithmsTest : public ::testing::Test {
   }
   static void run(const std::unique_ptr<Task>& task) {
     while (task->advance() != Task::Step::kDone) sched_yield();
+  }
+  static void run(Collective collective, Algorithm algorithm, const MpiGroup& group,
+                  Operands operands) {
+    run(make_collective(collective, algorithm, std::make_unique<MpiTransport>(group),
+                        std::move(operands)));
   }
 
   std::shared_ptr<Allocator> allocator_ = make_caching_allocator(Device());
@@ -111,11 +116,6 @@ std::vector<T> along_tree(int ranks, std::size_t count, ReduceOp op) {
   return result;
 }
 
-using MakeAllReduce = std::unique_ptr<Task> (*)(const Wire&, Tensor, ReduceOp);
-const std::map<std::string, MakeAllReduce> kAllReduces = {{"direct", make_direct_all_reduce},
-                                                          {"pairwise", make_pairwise_all_reduce},
-                                                          {"bruck", make_bruck_all_reduce},
-                                                          {"doubling", make_doubling_all_reduce}};
 constexpr std::array kOps = {ReduceOp::kSum, ReduceOp::kMax, ReduceOp::kMin};
 
 template <class T>
@@ -125,33 +125,39 @@ using Types =
 TYPED_TEST_SUITE(Reductions, Types);
 
 TYPED_TEST(Reductions, EveryAllReduceAddsAlongTheTree) {
-  this->among_ranks([](const Wire& wire) {
-    for (const std::size_t count : {0, 1, 200}) {
+  this->among_ranks([](const MpiGroup& group) {
+    for (const std::size_t count : {0, 1, 200, 601}) {
       for (const ReduceOp op : kOps) {
-        const auto expected = along_tree<TypeParam>(wire.size, count, op);
-        for (const auto& [name, make] : kAllReduces) {
+        const auto expected = along_tree<TypeParam>(group.size, count, op);
+        for (const Algorithm algorithm : algorithms_of(Collective::kAllReduce)) {
           auto data = contribution<TypeParam>(count);
-          AlgorithmsTest::run(make(wire, wrap(data), op));
+          AlgorithmsTest::run(Collective::kAllReduce, algorithm, group,
+                              {.output = wrap(data), .op = op});
           EXPECT_TRUE(same_bits(data, expected))
-              << name << " among " << wire.size << ", operation " << static_cast<int>(op) << ", "
-              << count << " elements";
+              << name_of(algorithm) << " among " << group.size << ", operation "
+              << static_cast<int>(op) << ", " << count << " elements";
         }
       }
     }
   });
 }
 
-TYPED_TEST(Reductions, ReduceScatterAddsAlongTheTree) {
-  this->among_ranks([](const Wire& wire) {
-    for (const std::size_t part : {1, 61}) {
-      const std::size_t count = part * static_cast<std::size_t>(wire.size);
+TYPED_TEST(Reductions, EveryReduceScatterAddsAlongTheTree) {
+  this->among_ranks([](const MpiGroup& group) {
+    for (const std::size_t part : {0, 1, 61}) {
+      const std::size_t count = part * static_cast<std::size_t>(group.size);
       for (const ReduceOp op : kOps) {
-        auto input = contribution<TypeParam>(count);
-        std::vector<TypeParam> own(part);
-        AlgorithmsTest::run(make_reduce_scatter(wire, wrap(input), wrap(own), op));
-        EXPECT_TRUE(same_bits(along_tree<TypeParam>(wire.size, count, op), own,
-                              part * static_cast<std::size_t>(wire.rank)))
-            << part << " among " << wire.size;
+        const auto expected = along_tree<TypeParam>(group.size, count, op);
+        for (const Algorithm algorithm : algorithms_of(Collective::kReduceScatter)) {
+          auto input = contribution_of<TypeParam>(group.rank, count);
+          std::vector<TypeParam> own(part);
+          AlgorithmsTest::run(Collective::kReduceScatter, algorithm, group,
+                              {.input = wrap(input), .output = wrap(own), .op = op});
+          EXPECT_TRUE(same_bits(expected, own, part * static_cast<std::size_t>(group.rank)))
+              << name_of(algorithm) << ", " << part << " among " << group.size;
+          EXPECT_TRUE(same_bits(input, contribution_of<TypeParam>(group.rank, count)))
+              << name_of(algorithm);
+        }
       }
     }
   });
@@ -159,36 +165,64 @@ TYPED_TEST(Reductions, ReduceScatterAddsAlongTheTree) {
 
 // What DoublingPlan says is what is sent: partial results of bf16 in fp32.
 TEST_F(AlgorithmsTest, DoublingSendsAsMuchAsItsPlan) {
-  among_ranks([](Wire wire) {
-    wire.piece_bytes = std::size_t{1} << 20;
-    const DoublingPlan plan(wire.rank, wire.size);
+  among_ranks([](MpiGroup group) {
+    group.piece_bytes = std::size_t{1} << 20;
+    const DoublingPlan plan(group.rank, group.size);
     constexpr std::size_t kCount = 1000;
     auto data = contribution<BFloat16>(kCount);
     sent = {};
-    run(make_doubling_all_reduce(wire, wrap(data), ReduceOp::kSum));
+    run(Collective::kAllReduce, Algorithm::kDoubling, group,
+        {.output = wrap(data), .op = ReduceOp::kSum});
     const std::size_t to_partner = plan.has_partner() ? 1 : 0;
     EXPECT_EQ(sent.messages, plan.rounds.size() + to_partner);
     EXPECT_EQ(sent.bytes, plan.rounds.size() * 4 * kCount + to_partner * 2 * kCount);
   });
 }
 
-TEST_F(AlgorithmsTest, BruckGathersInRankOrder) {
-  for (const std::size_t part : {0, 1, 500}) {
-    auto own = contribution<float>(part);
-    std::vector<float> expected(part * static_cast<std::size_t>(runtime().size()));
-    auto gathered = expected;
-    run(make_all_gather(wire(), wrap(own), wrap(expected)));
-    run(make_bruck_all_gather(wire(), wrap(own), wrap(gathered)));
-    EXPECT_EQ(gathered, expected);
-  }
+// Each of q terms sends q - 1 of q parts of the buffer in the halving and again in the doubling.
+TEST_F(AlgorithmsTest, HalvingSendsTwiceTheBuffer) {
+  among_ranks([](MpiGroup group) {
+    group.piece_bytes = group.segment_bytes = std::size_t{1} << 20;
+    const DoublingPlan plan(group.rank, group.size);
+    constexpr std::size_t kCount = 1024;
+    auto data = contribution<float>(kCount);
+    sent = {};
+    run(Collective::kAllReduce, Algorithm::kHalving, group,
+        {.output = wrap(data), .op = ReduceOp::kSum});
+    const auto terms = static_cast<std::size_t>(SumTree(group.size).terms());
+    const std::size_t in_rounds = plan.has_term ? 2 * 4 * (kCount - kCount / terms) : 0;
+    const std::size_t to_partner = plan.has_partner() ? 4 * kCount : 0;
+    EXPECT_EQ(sent.bytes, in_rounds + to_partner);
+    EXPECT_EQ(sent.messages, 2 * plan.rounds.size() + (plan.has_partner() ? 1 : 0));
+  });
+}
+
+TEST_F(AlgorithmsTest, EveryAllGatherIsInRankOrder) {
+  among_ranks([](const MpiGroup& group) {
+    for (const std::size_t part : {0, 1, 500}) {
+      std::vector<float> expected;
+      for (int rank = 0; rank < group.size; ++rank) {
+        const auto one = contribution_of<float>(rank, part);
+        expected.insert(expected.end(), one.begin(), one.end());
+      }
+      for (const Algorithm algorithm : algorithms_of(Collective::kAllGather)) {
+        auto own = contribution<float>(part);
+        std::vector<float> gathered(expected.size());
+        run(Collective::kAllGather, algorithm, group,
+            {.input = wrap(own), .output = wrap(gathered)});
+        EXPECT_TRUE(same_bits(gathered, expected)) << name_of(algorithm);
+      }
+    }
+  });
 }
 
 TEST_F(AlgorithmsTest, MessagesAreCutIntoPieces) {
   const std::size_t count = 5000;
   auto data = contribution<float>(count);
-  run(make_broadcast(wire(), wrap(data), 1));
+  run(Collective::kBroadcast, Algorithm::kPairwise, group(), {.output = wrap(data), .root = 1});
   std::vector<float> all(count * static_cast<std::size_t>(runtime().size()));
-  run(make_all_gather(wire(), wrap(data), wrap(all)));
+  run(Collective::kAllGather, Algorithm::kPairwise, group(),
+      {.input = wrap(data), .output = wrap(all)});
   for (int rank = 0; rank < runtime().size(); ++rank) {
     EXPECT_TRUE(same_bits(all, data, static_cast<std::size_t>(rank) * count)) << rank;
   }

@@ -9,8 +9,8 @@
 #include <unistd.h>
 
 #include "trireme/base/error.h"
+#include "trireme/comm/reduce.h"
 
-#include "comm/reduce.h"
 #include "support/fake_nccl_comm.h"
 
 namespace trireme::testing {

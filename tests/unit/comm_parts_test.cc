@@ -15,9 +15,9 @@
 #include "trireme/comm/algorithms.h"
 #include "trireme/comm/launcher.h"
 #include "trireme/comm/process_grid.h"
+#include "trireme/comm/reduce.h"
 
 #include "comm/core_sharing.h"
-#include "comm/reduce.h"
 #include "comm/sum_tree.h"
 #include "support/comm_values.h"
 

@@ -21,6 +21,8 @@ enum class Algorithm {
   kPairwise,  // reduce-scatter by direct exchange, then all-gather: each byte moves twice
   kBruck,     // log2(ranks) rounds gather all on every rank: bytes x ranks, in the fewest messages
   kDoubling,  // log2(ranks) rounds of recursive doubling: bytes x log2(ranks); only for all_reduce
+  kHalving,   // recursive halving and doubling: bytes x 2 in 2 log2(ranks) rounds, most of them
+              // between neighbours
   kLibrary,   // MPI's own algorithm; MPI decides the order of the reduction
 };
 std::string_view name_of(Algorithm algorithm);

@@ -8,9 +8,9 @@
 #include <fmt/format.h>
 
 #include "trireme/comm/launcher.h"
+#include "trireme/comm/reduce.h"
 
 #include "../ending.h"
-#include "../reduce.h"
 #include "captured_operations.h"
 #include "guarded_communicator.h"
 #include "nccl_memory.h"

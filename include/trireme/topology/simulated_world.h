@@ -1,0 +1,72 @@
+// Many ranks in one process and in virtual time. What they run are the tasks that run in
+// production.
+//
+// A message flows once both ends have posted it and its latency has passed. Messages that are under
+// way share the links on their routes max-min fairly: no message could be faster without a slower
+// one becoming slower still (D. Bertsekas, R. Gallager, Data Networks, 1992, section 6.5.2).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "trireme/comm/task.h"
+#include "trireme/comm/transport.h"
+#include "trireme/topology/network.h"
+
+namespace trireme {
+
+// What things cost a rank, in seconds.
+struct SimulatedCosts {
+  double latency = 0.0;  // of a message
+  double message = 0.0;  // of posting a message, at each end; the rank does nothing else meanwhile
+  double reduced_byte = 0.0;  // of each byte of a contribution that is added
+  double copied_byte = 0.0;
+};
+
+class SimulatedWorld {
+ public:
+  struct Options {
+    SimulatedCosts costs = {};
+    // True: memory is real, and messages carry what is there. False: workspace() returns addresses
+    // that nobody can access, and tensor() makes tensors of such memory. So thousands of ranks need
+    // next to none.
+    bool contents = true;
+    // If given, latencies and the order of simultaneous events are drawn from it.
+    std::optional<std::uint64_t> seed = std::nullopt;
+    std::size_t segment_bytes = std::size_t{32} << 20;
+    // A message of at most this size leaves its sender at once, whether or not it is received.
+    std::size_t eager_bytes = 0;
+  };
+  struct Result {
+    double seconds = 0.0;              // until the last rank was done
+    std::uint64_t messages = 0;        // of all ranks
+    std::uint64_t bytes = 0;           // of all ranks
+    std::uint64_t worst_messages = 0;  // sent by the rank that sends most
+    std::uint64_t worst_bytes = 0;
+    std::uint64_t worst_workspace = 0;  // bytes that the rank that needs most had at once
+    std::vector<double> link_bytes;     // by link of the network
+  };
+  using MakeTask = std::function<std::unique_ptr<Task>(TransportPtr)>;
+
+  // The network outlives the world.
+  SimulatedWorld(const Network& network, Options options);
+  ~SimulatedWorld();
+
+  // Runs the task that `make` returns for the transport of each of the ranks 0 to `ranks` - 1, all
+  // at once. Throws InternalError that names the ranks that wait and for whom, if nothing moves any
+  // more.
+  Result run(int ranks, const MakeTask& make);
+
+  // Makes a tensor without contents, of at most 1 TiB. It may be used as long as this world lives.
+  Tensor tensor(std::int64_t elements, DType dtype) const;
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace trireme

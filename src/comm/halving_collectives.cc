@@ -1,0 +1,365 @@
+// Collectives by recursive halving and doubling on the terms of T(size): a rank sends about as many
+// bytes as in an exchange with all others, in log2(size) messages. Neighbouring terms exchange the
+// most bytes, so ranks that follow the network's order load its upper links least.
+//
+// The data lie in the order of positions: the position of a term is its number with the bits
+// reversed. In round i of the halving, two terms whose numbers differ in bit i have the partial
+// results of the same range of positions. The lower term keeps the lower half of it, and each gives
+// the other half away. After the last round a term has the result at its own position. The doubling
+// is the same in reverse.
+#include <algorithm>
+#include <array>
+#include <functional>
+#include <utility>
+#include <vector>
+
+#include "trireme/comm/reduce.h"
+
+#include "collectives.h"
+#include "phased_task.h"
+#include "sum_tree.h"
+
+namespace trireme {
+namespace {
+
+struct HalvingPlan {
+  struct Round {
+    int peer;
+    bool is_left;      // this rank's partial result is that of the lower block
+    Range keep, give;  // positions
+  };
+
+  HalvingPlan(int rank, int ranks) : tree(ranks), pairs(rank, ranks) {
+    Range here{0, static_cast<std::size_t>(tree.terms())};
+    for (const DoublingPlan::Round& round : pairs.rounds) {
+      const std::size_t middle = (here.begin + here.end) / 2;
+      const Range lower{here.begin, middle}, upper{middle, here.end};
+      here = round.is_left ? lower : upper;
+      rounds.push_back({round.peer, round.is_left, here, round.is_left ? upper : lower});
+    }
+    position = here.begin;
+  }
+
+  // The term at a position.
+  int term_at(std::size_t at) const {
+    int term = 0;
+    for (int bit = 1; bit < tree.terms(); bit *= 2, at /= 2) {
+      term = 2 * term + static_cast<int>(at % 2);
+    }
+    return term;
+  }
+
+  SumTree tree;
+  DoublingPlan pairs;
+  std::vector<Round> rounds;
+  std::size_t position;  // of this rank's term
+};
+
+// A task whose phases are listed before it starts.
+class ListedTask : public PhasedTask {
+ protected:
+  using PhasedTask::PhasedTask;
+  using Phase = std::function<void()>;  // processes what has arrived and posts messages
+
+  void then(Phase phase) { phases_.push_back(std::move(phase)); }
+
+ private:
+  bool next_phase() final {
+    if (next_ == phases_.size()) return false;
+    phases_[next_++]();
+    return true;
+  }
+
+  std::vector<Phase> phases_;
+  std::size_t next_ = 0;
+};
+
+// Elements of a buffer that lie at each position.
+struct Layout {
+  std::byte* data;                  // in the tensor's type
+  std::vector<std::size_t> bounds;  // of positions, in elements; bounds[0] is 0
+
+  std::size_t count() const { return bounds.back(); }
+  Range elements(Range positions) const { return {bounds[positions.begin], bounds[positions.end]}; }
+};
+
+class HalvingTask : public ListedTask {
+ protected:
+  HalvingTask(TransportPtr transport, DType dtype, ReduceOp op)
+      : ListedTask(std::move(transport)),
+        plan_(rank(), size()),
+        op_(op),
+        dtype_(dtype),
+        partial_type_(accumulator_of(dtype)) {}
+
+  bool has_term() const { return plan_.pairs.has_term; }
+  bool has_partner() const { return plan_.pairs.has_partner(); }
+  std::size_t element() const { return size_of(dtype_); }
+  std::byte* at(const Layout& layout, std::size_t index) const {
+    return layout.data + index * element();
+  }
+
+  // Brings the result at this term's position into the layout. An odd rank of a pair only gives
+  // its contribution away. At most `most` elements are in a layout.
+  void reduce(const Layout& layout, std::size_t most) {
+    if (!has_term()) {
+      then([=, this] {
+        transport().send(layout.data, layout.count() * element(), plan_.pairs.partner);
+      });
+      return;
+    }
+    then([=, this] {
+      const std::size_t bytes = most * size_of(partial_type_);
+      if (!received_) received_ = transport().workspace(bytes);
+      if (!partial_ && partial_type_ != dtype_) partial_ = transport().workspace(bytes);
+      if (has_partner()) {
+        transport().receive(received_.get(), layout.count() * element(), plan_.pairs.partner);
+      }
+    });
+    then([=, this] {
+      add_partner(layout);
+      exchange(layout, 0);
+    });
+    for (std::size_t i = 0; i < plan_.rounds.size(); ++i) {
+      then([=, this] {
+        take_in(layout, i);
+        exchange(layout, i + 1);
+      });
+    }
+  }
+
+  // Brings what is at each term's position to all terms.
+  void gather(const Layout& layout) {
+    if (!has_term()) return;
+    for (auto round = plan_.rounds.rbegin(); round != plan_.rounds.rend(); ++round) {
+      then([=, this] {
+        const Range theirs = layout.elements(round->give), ours = layout.elements(round->keep);
+        transport().receive(at(layout, theirs.begin), theirs.size() * element(), round->peer);
+        transport().send(at(layout, ours.begin), ours.size() * element(), round->peer);
+      });
+    }
+  }
+
+  // Hands a range of elements from the even rank of a pair to the odd one.
+  void hand_over(const Layout& layout, Range range) {
+    if (!has_partner()) return;
+    then([=, this] {
+      if (has_term()) {
+        transport().send(at(layout, range.begin), range.size() * element(), plan_.pairs.partner);
+      } else {
+        transport().receive(at(layout, range.begin), range.size() * element(), plan_.pairs.partner);
+      }
+    });
+  }
+
+  const HalvingPlan plan_;
+
+ private:
+  // Partial results of the tensor's own type lie in the layout.
+  std::byte* partial(const Layout& layout, std::size_t index) const {
+    return (partial_ ? partial_.get() : layout.data) + index * size_of(partial_type_);
+  }
+  // Contributions go out as they are if all of them do.
+  bool sends_contributions(std::size_t round) const {
+    return round == 0 && plan_.tree.pairs() == 0;
+  }
+  void add_partner(const Layout& layout) {
+    if (plan_.tree.pairs() == 0 || (!has_partner() && !partial_)) return;
+    std::vector<const std::byte*> sources{layout.data};
+    if (has_partner()) sources.push_back(received_.get());
+    transport().reduce(op_, dtype_, sources, partial_type_, partial(layout, 0), layout.count());
+  }
+  void exchange(const Layout& layout, std::size_t index) {
+    if (index == plan_.rounds.size()) return;
+    const HalvingPlan::Round& round = plan_.rounds[index];
+    const bool raw = sends_contributions(index);
+    const std::size_t width = raw ? element() : size_of(partial_type_);
+    const Range keep = layout.elements(round.keep), give = layout.elements(round.give);
+    transport().receive(received_.get(), keep.size() * width, round.peer);
+    transport().send(raw ? at(layout, give.begin) : partial(layout, give.begin),
+                     give.size() * width, round.peer);
+  }
+  void take_in(const Layout& layout, std::size_t index) {
+    const HalvingPlan::Round& round = plan_.rounds[index];
+    const bool raw = sends_contributions(index);
+    const bool last = index + 1 == plan_.rounds.size();
+    const Range keep = layout.elements(round.keep);
+    if (keep.size() == 0) return;
+    const std::byte* own = raw ? at(layout, keep.begin) : partial(layout, keep.begin);
+    const std::byte* other = received_.get();
+    const std::array<const std::byte*, 2> sources{round.is_left ? own : other,
+                                                  round.is_left ? other : own};
+    transport().reduce(op_, raw ? dtype_ : partial_type_, sources, last ? dtype_ : partial_type_,
+                       last ? at(layout, keep.begin) : partial(layout, keep.begin), keep.size());
+  }
+
+  ReduceOp op_;
+  DType dtype_, partial_type_;
+  Buffer partial_;  // none where the layout itself holds the partial results
+  Buffer received_;
+};
+
+class HalvingAllReduce final : public HalvingTask {
+ public:
+  HalvingAllReduce(TransportPtr transport, Tensor data, ReduceOp op)
+      : HalvingTask(std::move(transport), data.dtype(), op), data_(std::move(data)) {
+    const auto count = static_cast<std::size_t>(data_.elements());
+    const std::size_t step =
+        std::max<std::size_t>(this->transport().segment_bytes() / element(), 1);
+    for (std::size_t begin = 0; begin < count; begin += step) {
+      const std::size_t length = std::min(step, count - begin);
+      Layout segment{bytes_of(data_) + begin * element(), {}};
+      for (int at = 0; at < plan_.tree.terms(); ++at) {
+        segment.bounds.push_back(part_of({0, length}, at, plan_.tree.terms()).begin);
+      }
+      segment.bounds.push_back(length);
+      reduce(segment, std::min(step, count));
+      gather(segment);
+      hand_over(segment, {0, length});
+    }
+  }
+
+ private:
+  Tensor data_;
+};
+
+// A part per rank, which passes through workspace in the order of positions.
+class HalvingParts : public HalvingTask {
+ protected:
+  // `whole` holds a part for each rank.
+  HalvingParts(TransportPtr transport, const Tensor& whole, ReduceOp op)
+      : HalvingTask(std::move(transport), whole.dtype(), op),
+        part_(static_cast<std::size_t>(whole.elements()) / static_cast<std::size_t>(size())),
+        step_(std::min(part_, std::max<std::size_t>(this->transport().segment_bytes() / element() /
+                                                        static_cast<std::size_t>(size()),
+                                                    1))) {}
+
+  // Calls body(slice, layout) for each slice of all parts that workspace can hold.
+  template <class Body>
+  void for_each_slice(Body body) {
+    if (part_ == 0) return;
+    packed_ = transport().workspace(most() * element());
+    for (std::size_t begin = 0; begin < part_; begin += step_) {
+      const Range slice{begin, std::min(part_, begin + step_)};
+      Layout layout{packed_.get(), {0}};
+      for (int at = 0; at < plan_.tree.terms(); ++at) {
+        layout.bounds.push_back(layout.count() + slice.size() * ranks_at(at));
+      }
+      body(slice, layout);
+    }
+  }
+  // Calls visit(rank, index of its first element in the layout).
+  template <class Visit>
+  void for_each_part(Range slice, const Layout& layout, Visit visit) const {
+    for (int at = 0; at < plan_.tree.terms(); ++at) {
+      const auto position = static_cast<std::size_t>(at);
+      const int first = plan_.tree.first_rank_of(plan_.term_at(position));
+      for (std::size_t i = 0; i < ranks_at(at); ++i) {
+        visit(first + static_cast<int>(i), layout.bounds[position] + i * slice.size());
+      }
+    }
+  }
+  // The elements of this rank's part.
+  Range own(Range slice, const Layout& layout) const {
+    Range range;
+    for_each_part(slice, layout, [&](int peer, std::size_t index) {
+      if (peer == rank()) range = {index, index + slice.size()};
+    });
+    return range;
+  }
+  Range partners(Range slice, const Layout& layout) const {
+    const Range mine = own(slice, layout);
+    return has_term() ? Range{mine.end, mine.end + slice.size()} : mine;
+  }
+  std::size_t most() const { return step_ * static_cast<std::size_t>(size()); }
+  std::byte* element_of(const Tensor& tensor, int part, Range slice) const {
+    return bytes_of(tensor) + (static_cast<std::size_t>(part) * part_ + slice.begin) * element();
+  }
+
+ private:
+  std::size_t ranks_at(int position) const {
+    return plan_.term_at(static_cast<std::size_t>(position)) < plan_.tree.pairs() ? 2 : 1;
+  }
+
+  std::size_t part_, step_;  // in elements
+  Buffer packed_;
+};
+
+class HalvingReduceScatter final : public HalvingParts {
+ public:
+  HalvingReduceScatter(TransportPtr transport, Tensor input, Tensor output, ReduceOp op)
+      : HalvingParts(std::move(transport), input, op),
+        input_(std::move(input)),
+        output_(std::move(output)) {
+    for_each_slice([&](Range slice, const Layout& layout) {
+      then([=, this] {
+        for_each_part(slice, layout, [&](int peer, std::size_t index) {
+          this->transport().copy(at(layout, index), element_of(input_, peer, slice),
+                                 slice.size() * element());
+        });
+      });
+      reduce(layout, most());
+      if (has_partner()) hand_over(layout, partners(slice, layout));
+      then([=, this] {
+        this->transport().copy(element_of(output_, 0, slice), at(layout, own(slice, layout).begin),
+                               slice.size() * element());
+      });
+    });
+  }
+
+ private:
+  Tensor input_, output_;
+};
+
+class HalvingAllGather final : public HalvingParts {
+ public:
+  HalvingAllGather(TransportPtr transport, Tensor input, Tensor output)
+      : HalvingParts(std::move(transport), output, ReduceOp::kSum),
+        input_(std::move(input)),
+        output_(std::move(output)) {
+    for_each_slice([&](Range slice, const Layout& layout) {
+      const Range mine = own(slice, layout), theirs = partners(slice, layout);
+      const int partner = plan_.pairs.partner;
+      then([=, this] {
+        this->transport().copy(at(layout, mine.begin), element_of(input_, 0, slice),
+                               slice.size() * element());
+        if (!has_partner()) return;
+        if (has_term()) {
+          this->transport().receive(at(layout, theirs.begin), slice.size() * element(), partner);
+        } else {
+          this->transport().send(at(layout, mine.begin), slice.size() * element(), partner);
+        }
+      });
+      gather(layout);
+      hand_over(layout, {0, layout.count()});
+      then([=, this] {
+        for_each_part(slice, layout, [&](int peer, std::size_t index) {
+          this->transport().copy(element_of(output_, peer, slice), at(layout, index),
+                                 slice.size() * element());
+        });
+      });
+    });
+  }
+
+ private:
+  Tensor input_, output_;
+};
+
+}  // namespace
+
+std::unique_ptr<Task> make_halving_all_reduce(TransportPtr transport, Tensor data, ReduceOp op) {
+  return std::make_unique<HalvingAllReduce>(std::move(transport), std::move(data), op);
+}
+
+std::unique_ptr<Task> make_halving_reduce_scatter(TransportPtr transport, Tensor input,
+                                                  Tensor output, ReduceOp op) {
+  return std::make_unique<HalvingReduceScatter>(std::move(transport), std::move(input),
+                                                std::move(output), op);
+}
+
+std::unique_ptr<Task> make_halving_all_gather(TransportPtr transport, Tensor input, Tensor output) {
+  return std::make_unique<HalvingAllGather>(std::move(transport), std::move(input),
+                                            std::move(output));
+}
+
+}  // namespace trireme

@@ -1,0 +1,89 @@
+#include "mpi_transport.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "trireme/comm/reduce.h"
+
+#include "mpi_util.h"
+
+namespace trireme {
+
+MpiTransport::~MpiTransport() {
+  for (std::size_t i = 0; i < requests_.size(); ++i) {
+    if (requests_[i] == MPI_REQUEST_NULL) continue;
+    if (receives_[i]) MPI_Cancel(&requests_[i]);
+    MPI_Request_free(&requests_[i]);
+  }
+}
+
+void MpiTransport::send(const std::byte* data, std::size_t bytes, int peer) {
+  for (std::size_t begin = 0; begin < bytes; begin += group_.piece_bytes) {
+    post_send(data + begin, static_cast<int>(std::min(group_.piece_bytes, bytes - begin)), peer);
+  }
+}
+
+void MpiTransport::receive(std::byte* data, std::size_t bytes, int peer) {
+  for (std::size_t begin = 0; begin < bytes; begin += group_.piece_bytes) {
+    post_receive(data + begin, static_cast<int>(std::min(group_.piece_bytes, bytes - begin)), peer);
+  }
+}
+
+void MpiTransport::signal(int to, int from) {
+  post_receive(nullptr, 0, from);
+  post_send(nullptr, 0, to);
+}
+
+bool MpiTransport::done() {
+  if (requests_.empty()) return true;
+  int all = 0;
+  statuses_.resize(requests_.size());
+  const int code =
+      MPI_Testall(static_cast<int>(requests_.size()), requests_.data(), &all, statuses_.data());
+  if (code == MPI_ERR_IN_STATUS) [[unlikely]] {
+    for (std::size_t i = 0; i < statuses_.size(); ++i) {
+      if (statuses_[i].MPI_ERROR == MPI_ERR_PENDING) continue;
+      check_message(statuses_[i].MPI_ERROR, receives_[i] ? "receive" : "send", group_.comm,
+                    peers_[i]);
+    }
+  }
+  check_mpi(code, "finish a message");
+  if (all != 0) {
+    requests_.clear();
+    receives_.clear();
+    peers_.clear();
+  }
+  return all != 0;
+}
+
+Buffer MpiTransport::workspace(std::size_t bytes) {
+  return group_.workspace->allocate(bytes, MemoryUse::kCommunication, Stream());
+}
+
+void MpiTransport::copy(std::byte* to, const std::byte* from, std::size_t bytes) {
+  std::memcpy(to, from, bytes);
+}
+
+void MpiTransport::reduce(ReduceOp op, DType source_type, std::span<const std::byte* const> sources,
+                          DType out_type, std::byte* out, std::size_t count) {
+  reduce_tree(op, source_type, sources, out_type, out, count);
+}
+
+void MpiTransport::post_send(const std::byte* data, int bytes, int peer) {
+  const auto post = group_.synchronous ? MPI_Issend : MPI_Isend;
+  check_message(post(data, bytes, MPI_BYTE, peer, group_.tag, group_.comm, &add(false, peer)),
+                "send", group_.comm, peer);
+}
+
+void MpiTransport::post_receive(std::byte* data, int bytes, int peer) {
+  check_message(MPI_Irecv(data, bytes, MPI_BYTE, peer, group_.tag, group_.comm, &add(true, peer)),
+                "receive", group_.comm, peer);
+}
+
+MPI_Request& MpiTransport::add(bool receives, int peer) {
+  receives_.push_back(receives);
+  peers_.push_back(peer);
+  return requests_.emplace_back(MPI_REQUEST_NULL);
+}
+
+}  // namespace trireme

@@ -1,0 +1,301 @@
+// The tasks of collectives in a simulated world: their results, their times, their faults.
+#include "trireme/topology/simulated_world.h"
+
+#include <chrono>
+#include <cstdint>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "trireme/base/error.h"
+#include "trireme/comm/collective_tasks.h"
+
+#include "support/comm_values.h"
+#include "topology/fair_share.h"
+
+namespace trireme {
+namespace {
+
+using testing::all_reduced;
+using testing::same_bits;
+using testing::values;
+using testing::wrap;
+
+std::vector<int> in_order(int ranks) {
+  std::vector<int> hosts(static_cast<std::size_t>(ranks));
+  std::iota(hosts.begin(), hosts.end(), 0);
+  return hosts;
+}
+
+// Hosts on one switch.
+FatTree one_switch(int ranks, double bytes_per_second = 1e9) {
+  return FatTree(in_order(ranks), bytes_per_second, {{ranks, 0.0}}, 10 * bytes_per_second);
+}
+
+TEST(FairShare, TheSlowestLinkIsSharedFirst) {
+  FairShare share({10.0, 100.0});
+  Flow both{.links = {0, 1}}, also{.links = {0, 1}}, alone{.links = {1}};
+  share.set_rates({&both, &also, &alone});
+  EXPECT_DOUBLE_EQ(both.rate, 5.0);
+  EXPECT_DOUBLE_EQ(also.rate, 5.0);
+  EXPECT_DOUBLE_EQ(alone.rate, 90.0);
+  share.set_rates({&both, &alone});
+  EXPECT_DOUBLE_EQ(both.rate, 10.0);
+  EXPECT_DOUBLE_EQ(alone.rate, 90.0);
+}
+
+// 1 to 17 ranks, each with contents, in order and in orders that a seed draws.
+template <class T>
+class Contents : public ::testing::Test {
+ protected:
+  using Body = std::function<void(SimulatedWorld&, int ranks)>;
+  static void in_worlds(const Body& body) {
+    for (int ranks = 1; ranks <= 17; ++ranks) {
+      const FatTree network = one_switch(ranks);
+      for (const bool drawn : {false, true}) {
+        SimulatedWorld::Options options{.segment_bytes = 200,
+                                        .eager_bytes = drawn ? std::size_t{64} : 0};
+        if (drawn) options.seed = static_cast<std::uint64_t>(ranks);
+        SimulatedWorld world(network, options);
+        body(world, ranks);
+      }
+    }
+  }
+};
+using Types = ::testing::Types<float, BFloat16, double, std::int64_t>;
+TYPED_TEST_SUITE(Contents, Types);
+
+TYPED_TEST(Contents, EveryAllReduce) {
+  this->in_worlds([](SimulatedWorld& world, int ranks) {
+    for (const std::int64_t count : {1, 150}) {
+      const auto expected = all_reduced<TypeParam>(ranks, count, ReduceOp::kSum);
+      for (const Algorithm algorithm : algorithms_of(Collective::kAllReduce)) {
+        std::vector<std::vector<TypeParam>> data;
+        for (int rank = 0; rank < ranks; ++rank) data.push_back(values<TypeParam>(rank, count));
+        world.run(ranks, [&](TransportPtr transport) {
+          auto& own = data[static_cast<std::size_t>(transport->rank())];
+          return make_collective(Collective::kAllReduce, algorithm, std::move(transport),
+                                 {.output = wrap(own)});
+        });
+        for (const auto& result : data) {
+          EXPECT_TRUE(same_bits(result, expected)) << name_of(algorithm) << " among " << ranks;
+        }
+      }
+    }
+  });
+}
+
+TYPED_TEST(Contents, EveryReduceScatter) {
+  this->in_worlds([](SimulatedWorld& world, int ranks) {
+    const std::int64_t part = 31;
+    for (const Algorithm algorithm : algorithms_of(Collective::kReduceScatter)) {
+      std::vector<std::vector<TypeParam>> inputs, outputs;
+      for (int rank = 0; rank < ranks; ++rank) {
+        inputs.push_back(values<TypeParam>(rank, part * ranks));
+        outputs.emplace_back(static_cast<std::size_t>(part));
+      }
+      world.run(ranks, [&](TransportPtr transport) {
+        const auto rank = static_cast<std::size_t>(transport->rank());
+        return make_collective(Collective::kReduceScatter, algorithm, std::move(transport),
+                               {.input = wrap(inputs[rank]), .output = wrap(outputs[rank])});
+      });
+      for (int rank = 0; rank < ranks; ++rank) {
+        EXPECT_TRUE(same_bits(outputs[static_cast<std::size_t>(rank)],
+                              all_reduced<TypeParam>(ranks, part, ReduceOp::kSum, part * rank)))
+            << name_of(algorithm) << " among " << ranks;
+      }
+    }
+  });
+}
+
+TYPED_TEST(Contents, EveryAllGatherAllToAllAndBroadcast) {
+  this->in_worlds([](SimulatedWorld& world, int ranks) {
+    const std::int64_t part = 31;
+    const auto all = static_cast<std::size_t>(part * ranks);
+    for (const Collective collective :
+         {Collective::kAllGather, Collective::kAllToAll, Collective::kBroadcast}) {
+      for (const Algorithm algorithm : algorithms_of(collective)) {
+        const bool gathers = collective == Collective::kAllGather;
+        const bool broadcasts = collective == Collective::kBroadcast;
+        const int root = ranks / 2;
+        std::vector<std::vector<TypeParam>> inputs, outputs;
+        for (int rank = 0; rank < ranks; ++rank) {
+          inputs.push_back(values<TypeParam>(rank, gathers ? part : part * ranks));
+          outputs.emplace_back(all);
+        }
+        if (broadcasts) outputs[static_cast<std::size_t>(root)] = inputs[0];
+        world.run(ranks, [&](TransportPtr transport) {
+          const auto rank = static_cast<std::size_t>(transport->rank());
+          return make_collective(
+              collective, algorithm, std::move(transport),
+              {.input = wrap(inputs[rank]), .output = wrap(outputs[rank]), .root = root});
+        });
+        for (int rank = 0; rank < ranks; ++rank) {
+          std::vector<TypeParam> expected;
+          for (int from = 0; from < ranks; ++from) {
+            const auto one = values<TypeParam>(broadcasts ? 0 : from, part,
+                                               gathers ? 0 : part * (broadcasts ? from : rank));
+            expected.insert(expected.end(), one.begin(), one.end());
+          }
+          EXPECT_TRUE(same_bits(outputs[static_cast<std::size_t>(rank)], expected))
+              << name_of(collective) << ", " << name_of(algorithm) << " among " << ranks;
+        }
+      }
+    }
+  });
+}
+
+// The seconds of a collective on tensors of that many bytes in all, without contents.
+SimulatedWorld::Result simulate(const Network& network, Collective collective, Algorithm algorithm,
+                                std::int64_t bytes, SimulatedCosts costs) {
+  SimulatedWorld world(network, {.costs = costs, .contents = false});
+  const int ranks = network.ranks();
+  return world.run(ranks, [&](TransportPtr transport) {
+    const Tensor whole = world.tensor(bytes / 4, DType::kF32);
+    const Tensor part = world.tensor(bytes / 4 / ranks, DType::kF32);
+    const bool gathers = collective == Collective::kAllGather;
+    return make_collective(collective, algorithm, std::move(transport),
+                           {.input = gathers ? part : whole,
+                            .output = collective == Collective::kReduceScatter ? part : whole});
+  });
+}
+
+// 16 hosts, 4 on a leaf with 2 uplinks, 2 us and 25 GB/s: each round of an algorithm costs its
+// latency and the time of its bytes on the busiest link, computed by hand.
+TEST(SimulatedTimes, AreThoseOfTheTable) {
+  const double rate = 25e9;
+  const FatTree fabric(in_order(16), rate, {{4, 2 * rate}, {4, 0.0}}, 10 * rate);
+  struct Row {
+    std::int64_t bytes;
+    double doubling, halving;  // us
+  };
+  for (const Row& row :
+       {Row{std::int64_t{1} << 10, 8.2, 16.1}, Row{std::int64_t{64} << 10, 23.7, 21.9},
+        Row{std::int64_t{1} << 20, 259.7, 110.4}, Row{std::int64_t{16} << 20, 4035, 1526},
+        Row{std::int64_t{256} << 20, 64432, 24175}}) {
+    const auto microseconds = [&](Algorithm algorithm) {
+      SimulatedWorld world(
+          fabric,
+          {.costs = {.latency = 2e-6}, .contents = false, .segment_bytes = std::size_t{1} << 30});
+      const auto result = world.run(16, [&](TransportPtr transport) {
+        return make_collective(Collective::kAllReduce, algorithm, std::move(transport),
+                               {.output = world.tensor(row.bytes / 4, DType::kF32)});
+      });
+      return 1e6 * result.seconds;
+    };
+    EXPECT_NEAR(microseconds(Algorithm::kDoubling) / row.doubling, 1.0, 0.05) << row.bytes;
+    EXPECT_NEAR(microseconds(Algorithm::kHalving) / row.halving, 1.0, 0.05) << row.bytes;
+  }
+}
+
+TEST(SimulatedTimes, CostsOfARankAddUp) {
+  // Two ranks exchange 1000 floats: one message each way, then one addition.
+  const FatTree network = one_switch(2, 4e9);
+  const SimulatedCosts costs{.latency = 1e-6, .message = 1e-7, .reduced_byte = 1e-9};
+  const auto result = simulate(network, Collective::kAllReduce, Algorithm::kDirect, 4000, costs);
+  EXPECT_NEAR(result.seconds, 2e-7 + 1e-6 + 1e-6 + 4e-6, 1e-12);
+  EXPECT_EQ(result.messages, 2u);
+  EXPECT_EQ(result.worst_bytes, 4000u);
+  EXPECT_EQ(result.worst_workspace, 4000u);
+  EXPECT_DOUBLE_EQ(result.link_bytes[0], 4000.0);  // host 0 up
+}
+
+// Prints what thousands of ranks cost; the time on this machine is in perf/RESULTS.md.
+TEST(SimulatedTimes, ThousandsOfRanks) {
+  const double rate = 25e9;
+  const FatTree fabric(in_order(4096), rate, {{16, 8 * rate}, {16, 64 * rate}, {16, 0.0}},
+                       10 * rate);
+  for (const Algorithm algorithm : {Algorithm::kDoubling, Algorithm::kHalving}) {
+    const auto began = std::chrono::steady_clock::now();
+    const auto result = simulate(fabric, Collective::kAllReduce, algorithm, std::int64_t{16} << 20,
+                                 {.latency = 2e-6, .message = 2e-7, .reduced_byte = 5e-11});
+    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;
+    fmt::print(
+        "all_reduce of 16 MiB among 4,096 ranks by {}: {:.0f} us, {} messages, simulated in "
+        "{:.2f} s\n",
+        name_of(algorithm), 1e6 * result.seconds, result.messages, took.count());
+    EXPECT_EQ(result.worst_messages, algorithm == Algorithm::kDoubling ? 12u : 24u);
+  }
+}
+
+// A task that follows a list: negative for a receive from rank -n - 1, else a send to rank n.
+class Script final : public Task {
+ public:
+  Script(TransportPtr transport, std::vector<int> steps)
+      : transport_(std::move(transport)), steps_(std::move(steps)) {}
+  Step advance() override {
+    if (!transport_->done()) return Step::kIdle;
+    if (next_ == steps_.size()) return Step::kDone;
+    const int step = steps_[next_++];
+    if (step < 0) {
+      transport_->receive(byte_, 1, -step - 1);
+    } else {
+      transport_->send(byte_, 1, step);
+    }
+    return Step::kMoved;
+  }
+
+ private:
+  TransportPtr transport_;
+  std::vector<int> steps_;
+  std::size_t next_ = 0;
+  std::byte byte_[1]{};
+};
+
+TEST(SimulatedWorld, NamesWhoWaitsWhenNothingMoves) {
+  const FatTree network = one_switch(2);
+  const auto run = [&](std::size_t eager_bytes) {
+    SimulatedWorld world(network, {.eager_bytes = eager_bytes});
+    world.run(2, [&](TransportPtr transport) {
+      const int peer = 1 - transport->rank();
+      return std::make_unique<Script>(std::move(transport), std::vector<int>{peer, -peer - 1});
+    });
+  };
+  // Both send first: that needs messages that leave before they are received.
+  EXPECT_NO_THROW(run(1));
+  try {
+    run(0);
+    FAIL() << "no deadlock";
+  } catch (const InternalError& error) {
+    EXPECT_NE(std::string(error.what())
+                  .find("rank 0 sends 1 bytes to 1, which does not receive them; "
+                        "rank 1 sends 1 bytes to 0"),
+              std::string::npos)
+        << error.what();
+  }
+}
+
+// A receiver that takes messages in another order than they are sent finds other sizes.
+TEST(SimulatedWorld, RefusesMessagesThatDoNotFit) {
+  const FatTree network = one_switch(2);
+  SimulatedWorld world(network, {});
+  std::byte bytes[2];
+  class Sized final : public Task {
+   public:
+    Sized(TransportPtr transport, std::byte* data)
+        : transport_(std::move(transport)), data_(data) {}
+    Step advance() override {
+      if (transport_->rank() == 0) {
+        transport_->send(data_, 1, 1);
+      } else {
+        transport_->receive(data_, 2, 0);
+      }
+      return Step::kMoved;
+    }
+
+   private:
+    TransportPtr transport_;
+    std::byte* data_;
+  };
+  EXPECT_THROW(world.run(2,
+                         [&](TransportPtr transport) {
+                           return std::make_unique<Sized>(std::move(transport), bytes);
+                         }),
+               InternalError);
+}
+
+}  // namespace
+}  // namespace trireme
