@@ -1,8 +1,8 @@
 // Many ranks in one process and in virtual time. They run the same tasks as in production.
 //
-// A message flows once both ends have posted it and its latency has passed. Messages that are under
-// way share the links on their routes max-min fairly: no message could be faster without a slower
-// one becoming slower still (D. Bertsekas, R. Gallager, Data Networks, 1992, section 6.5.2).
+// A message flows once both ends have posted it and its latency has passed. Messages that are in
+// flight share the links on their routes max-min fairly: no message could be faster without a
+// slower one becoming slower still (D. Bertsekas, R. Gallager, Data Networks, 1992, section 6.5.2).
 #pragma once
 
 #include <cstddef>
