@@ -10,7 +10,7 @@ trap : TERM USR1
 export OMP_WAIT_POLICY=${OMP_WAIT_POLICY:-passive}
 
 say() { echo "trireme: $*" >&2; }
-again=no  # whether the job shall be started again, whatever its status
+again=no  # whether to start the job again, whatever its status
 watch=    # the process of keep_watch
 run=      # the run folder of run_to_end
 # The job's name for commands. The number alone may mean all tasks of a job array.
@@ -19,8 +19,8 @@ job=${job:-$SLURM_JOB_ID}
 # All starts of the run in this job belong together: --run.resume never or PATH applies to the first
 # start, and the others continue from there.
 export TRIREME_JOB=${TRIREME_JOB:-$job}
-# When Slurm got this job and when it started it, in seconds since 1970, for the run's events: they tell how
-# long the run was queued. After a requeue the job counts as new. Empty where Slurm does not say.
+# When Slurm received this job and when it started it, in seconds since 1970. The run's events record them,
+# which shows how long the run was queued. After a requeue the job counts as new. Empty if Slurm does not say.
 export TRIREME_JOB_SUBMITTED='' TRIREME_JOB_STARTED=''
 
 # run_step SRUN_OPTION... -- COMMAND...: runs a step on all tasks of the job, or on those that the
@@ -139,11 +139,12 @@ note_times() {
   TRIREME_JOB_SUBMITTED=$(seconds_of "$(field SubmitTime "$told")")
   TRIREME_JOB_STARTED=$(seconds_of "$(field StartTime "$told")")
 }
-# TIME as Slurm writes it: in seconds since 1970; nothing for "Unknown".
+# TIME: prints a time in Slurm's format as seconds since 1970. Prints nothing for "Unknown".
 seconds_of() { [[ $1 != [0-9]*T* ]] || date -d "$1" +%s; }
 
-# Without its controller nobody knows what is lost, nor can anything be started. This node may be the
-# one that is cut off: then the job is started anew elsewhere (keep_watch), and this start of it is over.
+# Waits until Slurm's controller can be reached. Without it nobody knows which nodes are lost, and no step
+# can be started. If this node is the one that is cut off, the job starts again elsewhere (keep_watch), and
+# this start of the job ends.
 wait_for_controller() {
   local told='' start
   until scontrol ping > /dev/null 2>&1; do
@@ -159,12 +160,12 @@ wait_for_controller() {
 }
 
 tasks_per_node=@TASKS_PER_NODE@
-model_ranks=@MODEL_RANKS@    # of one replica; the number of ranks must be a multiple
-fewest_nodes=@FEWEST_NODES@  # to continue with
-most_failures=@FAILURES@     # in a row
+model_ranks=@MODEL_RANKS@    # of one replica; the number of ranks must be a multiple of it
+fewest_nodes=@FEWEST_NODES@  # with fewer the run does not continue
+most_failures=@FAILURES@     # in a row, before the job ends
 
 # Sets nodes to those that the next step runs on: all nodes of the job as long as nothing was lost, and
-# then those that answer, except any that this job has lost twice.
+# afterwards those that answer, except any that this job has lost twice.
 choose_nodes() {
   local all left_out silent=() node
   mapfile -t nodes < <(job_nodes)
@@ -215,7 +216,7 @@ ask() {
 }
 
 # Slurm drains a node whose tasks do not end when they are killed (UnkillableStepTimeout), for example
-# tasks that nobody can reach. Names the nodes that were drained so since this job's first failure.
+# tasks that nobody can reach. Reports the nodes that were drained for this since the job's first failure.
 name_drained() {
   local since nodes
   since=$(failures_of_job "$1" | sed -n '1s/.*"time":\([0-9]*\).*/\1/p')
@@ -241,19 +242,20 @@ culprits() {
 }
 
 note_failure() { write_failure "$1" "${cause#trireme: }" "$(culprits | xargs)"; }
-# FOLDER WHAT NODES
+# FOLDER WHAT NODES: writes a failure to events.jsonl.
 write_failure() {
   write_event "$1" failure "${2:-the step ended with 76}" ",\"nodes\":\"$3\",\"job\":\"$job\"$(times)"
 }
-# When the job was queued and started, for an event.
+# Prints when the job was queued and started, as fields of an event.
 times() {
   [[ -z $TRIREME_JOB_SUBMITTED ]] || printf ',"submitted":%s' "$TRIREME_JOB_SUBMITTED"
   [[ -z $TRIREME_JOB_STARTED ]] || printf ',"job_started":%s' "$TRIREME_JOB_STARTED"
 }
-# FOLDER KIND WHAT MORE: one more line in events.jsonl; false where the run had not begun, and there is none.
+# FOLDER KIND WHAT MORE: appends a line to events.jsonl. Fails if there is no such file, since the run has not
+# begun.
 write_event() {
   [[ -w $1/events.jsonl ]] || return 1
-  # Nothing that JSON would want escaped.
+  # Keeps only characters that need no escape in JSON.
   printf '{"time":%s,"step":%s,"event":"%s","detail":"%s"%s}\n' "$(date +%s.%3N)" "$(last_step "$1")" "$2" \
     "$(tr -cd '[:alnum:] _.,:;()/*=+-' <<< "$3")" "$4" >> "$1/events.jsonl"
 }
@@ -378,8 +380,8 @@ far_apart() {
     }'
 }
 
-# A requeue is no error, and the log, events.jsonl, `trireme top` and the report say so. Beforehand: Slurm
-# ends this script for it.
+# Says in the log, events.jsonl, `trireme top` and the report that the job is requeued, which is not an
+# error. Call it before the requeue, because Slurm then ends this script.
 tell_requeue() {
   local what=requeued
   [[ -z $run ]] || what="stopped at step $(last_step "$run"), requeued"

@@ -201,7 +201,7 @@ ExitStatus bench_step(Runtime& runtime, const BenchArguments& given) {
                              given.preset, options.batch, options.model.context, options.micro,
                              given.dtype, options.grid.to_string(), ctx.threads,
                              ops::matmul_description(ctx, options.dtype), attention.text));
-  // The step first: what the roof takes stays cached and would count as resident.
+  // Measures the step first, since the roof's memory stays cached and would count as resident.
   const bench::StepTimes times = bench::measure_step(runtime, ctx, options);
   if (!times.graphs.empty()) print_on_first(runtime, times.graphs);
   const bench::Roof roof = bench::measure_roof(runtime.world(), ctx, options.dtype);

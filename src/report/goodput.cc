@@ -20,7 +20,7 @@ struct Start {
   double begin = 0.0;     // of the process
   double last = 0.0;      // its last record
   bool on_purpose = false;
-  bool last_unknown = false;  // an earlier version wrote its steps, without their times
+  bool last_unknown = false;  // an earlier version wrote its steps without their times
   JobTimes job = {};
   std::vector<RunEvent> after = {};  // what the job script wrote
 };
@@ -38,7 +38,7 @@ class Accounts {
   explicit Accounts(const RunRecords& records) {
     read_events(records.events);
     if (starts_.empty()) {
-      result_ = {};  // what was measured cannot be set against a whole
+      result_ = {};  // without a recorded start the whole time is not known
       return;
     }
     read_steps(records);
@@ -52,7 +52,7 @@ class Accounts {
 
  private:
   void add(TimeUse use, double seconds) {
-    constexpr double kMost = 1e12;  // of what a file may say
+    constexpr double kMost = 1e12;  // seconds; a file may hold any number
     result_.seconds[static_cast<std::size_t>(use)] += std::clamp(seconds, 0.0, kMost);
   }
 
@@ -87,7 +87,7 @@ class Accounts {
       start.after.push_back(event);
       return;
     }
-    start.after.clear();  // it lived on
+    start.after.clear();  // the start was still alive
     start.last = std::max(start.last, event.time);
     start.on_purpose = event.kind == "stop" || event.kind == "finish";
     if (event.kind == "checkpoint") add(TimeUse::kCheckpoint, event.seconds);
@@ -98,7 +98,8 @@ class Accounts {
       const double communication = std::max(0.0, step.exposed_comm_seconds);
       const double data = std::max(0.0, step.wait_data_seconds);
       const double all = std::max(0.0, step.step_seconds);
-      // The slowest rank in communication need not be the slowest in reading.
+      // One rank may be the slowest in communication and another in reading, so that the sum
+      // exceeds the step.
       const double scale = communication + data > all ? all / (communication + data) : 1.0;
       add(TimeUse::kCommunication, scale * communication);
       add(TimeUse::kData, scale * data);
@@ -111,8 +112,8 @@ class Accounts {
     give_to_starts(records.evaluations);
   }
 
-  // Each start removes the steps that it will do, so a step that is there was done by the last
-  // start that began before it.
+  // Each start removes the recorded steps that it will repeat. So a step that is still recorded was
+  // done by the last start that began before this step.
   template <class Record>
   void give_to_starts(std::span<const Record> records) {
     auto start = starts_.rbegin();
@@ -151,8 +152,8 @@ class Accounts {
     return seconds;
   }
 
-  // When a start ended that did not end on purpose, at the latest; what was recorded since then is
-  // in start.after.
+  // Returns the latest time at which a start may have ended that did not end on purpose.
+  // start.after holds what was recorded since then.
   static double end_of_failure(const Start& start, const JobTimes& next_job, double next_begin) {
     if (!start.after.empty()) return start.after.front().time;
     if (next_job.submitted && *next_job.submitted > start.last) {
@@ -161,7 +162,8 @@ class Accounts {
     return next_begin;
   }
 
-  // Adds what the job script recorded after a start. Returns when the last of it was.
+  // Adds the failure of a start at `end`, unless the start ended on purpose, and the failures that
+  // the job script recorded after it. Returns the time of the last of these events.
   double failures(const Start& start, double end) {
     double at = start.last;
     if (!start.on_purpose) {
@@ -170,7 +172,7 @@ class Accounts {
     }
     for (const RunEvent& event : start.after) {
       if (event.time <= at) continue;
-      if (event.kind == "failure") {  // of a start that did not get as far as its first record
+      if (event.kind == "failure") {  // of a start without any record
         add(TimeUse::kFailure, event.time - at - queued(at, event.time, event.job));
       }
       at = event.time;
@@ -189,7 +191,7 @@ class Accounts {
     add(TimeUse::kBetween, started - at - waited);
   }
 
-  // Returns when the whole time ends.
+  // Adds the failures after the last start. Returns when the whole time ends.
   double after_last_start(const RunRecords& records) {
     const Start& last = starts_.back();
     const double alive = std::max(last.last, records.alive.value_or(0.0));
@@ -248,7 +250,7 @@ std::string goodput_text(const Goodput& goodput) {
   std::string text = fmt::format("{:.1f} % of {}", 100.0 * goodput.share(), time(goodput.whole));
   std::vector<TimeUse> uses;
   for (std::size_t i = static_cast<std::size_t>(TimeUse::kEvaluation); i < kTimeUses; ++i) {
-    constexpr double kLeastShare = 5e-4;  // what reads as 0.1 %
+    constexpr double kLeastShare = 5e-4;  // rounds to 0.1 %
     if (goodput.seconds[i] >= kLeastShare * goodput.whole) uses.push_back(static_cast<TimeUse>(i));
   }
   std::stable_sort(uses.begin(), uses.end(),

@@ -13,7 +13,7 @@
 namespace trireme {
 namespace {
 
-constexpr std::size_t kLongCell = 24;  // a longer one is text and not a figure
+constexpr std::size_t kLongCell = 24;  // characters; a longer cell is text, not a number
 
 struct Colour {
   const char* name;
@@ -21,8 +21,8 @@ struct Colour {
   const char* dark;
 };
 
-// The colours of lines and areas by number: Okabe and Ito's, which colour-blind readers tell apart,
-// lighter where the page is dark.
+// The colours in light and in dark mode. c0, c1, ... are the colours of lines and areas by number:
+// Okabe and Ito's, which colour-blind readers can tell apart, made lighter for dark mode.
 constexpr Colour kPalette[] = {
     {"paper", "#fff", "#16181c"},   {"ink", "#1a1a1a", "#e8eaed"}, {"faint", "#5f6368", "#a5abb3"},
     {"rule", "#dadce0", "#3a3f47"}, {"c0", "#0072b2", "#5bb4f0"},  {"c1", "#c8500a", "#ff9a5c"},
@@ -58,7 +58,7 @@ td.text { white-space: normal; overflow-wrap: anywhere; }
 figure { margin: 1rem 0; } figure.shares { max-width: 42rem; }
 )";
 
-// Last, so that it wins over the rules before.
+// Comes last, so that it overrides the rules before it.
 constexpr const char* kPrint =
     R"(@media print { :root { --paper: #fff; --ink: #000; --faint: #444; --rule: #bbb; --c0: #0072b2;
   --c1: #c8500a; --c2: #00805c; --c3: #b0568f; --c4: #b07d00; --c5: #2b8fc7; --on: #fff;
@@ -109,7 +109,7 @@ std::string html_page(const std::string& title, bool goes_on, const std::string&
       utc_text(static_cast<std::int64_t>(unix_seconds())) + " UTC");
 }
 
-// With the light colours written out: few programs but browsers know what a variable is.
+// Writes out the light colours, since few programs other than browsers know CSS variables.
 std::string standalone_svg(const std::string& plot) {
   std::string style = kPlotStyle + colour_rules() + "svg { background: var(--paper); }";
   for (const Colour& colour : kPalette) {

@@ -12,7 +12,8 @@
 namespace trireme {
 namespace {
 
-// The step of the last line that is whole. Read from the end: the file grows with the run.
+// Returns the step of the last whole line. Reads only the end of the file, which grows with the
+// run.
 std::int64_t last_step_in(const std::string& path) {
   constexpr std::streamoff kTail = 64 << 10;
   std::ifstream file(path, std::ios::binary | std::ios::ate);
@@ -43,8 +44,8 @@ std::optional<Interruption> read_interruption(const std::string& folder) {
   if (found.last_step == 0) return std::nullopt;
   found.last_time = changed_at(metrics);
   std::vector<RunEvent> events = read_events(folder + "/events.jsonl");
-  // This start may have told of a branch and of steps that it discards already, and what the job
-  // script did about the end of the last one says nothing of why it ended.
+  // This start may already have recorded a branch, and steps that it discards. What the job script
+  // did after the last start ended does not say why that start ended.
   const auto says_why = [](const RunEvent& event) {
     return event.kind != "branch" && event.kind != "discard" && event.kind != "requeue";
   };

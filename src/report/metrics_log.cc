@@ -13,8 +13,8 @@
 namespace trireme {
 namespace {
 
-// The lines that belong to steps up to `step`. A line that a killed run left half written is
-// dropped.
+// Returns the lines that belong to steps up to `step`. Drops a line that a killed run left half
+// written.
 std::string lines_up_to(const std::string& path, std::int64_t step) {
   std::ifstream file(path);
   std::string kept, line;

@@ -12,7 +12,7 @@
 namespace trireme {
 namespace {
 
-// Four digits say enough, and keep the file of a thousand ranks small.
+// Four digits are enough, and keep the file small for a thousand ranks.
 Json number(double value) {
   return std::isfinite(value) ? Json::parse(fmt::format("{:.4g}", value)) : Json(0);
 }
@@ -45,7 +45,7 @@ std::string to_json(const RankTable& table) {
                                    {"gather_s", number(table.gather_seconds)},
                                    {"stragglers", stragglers}})
                          .dump();
-  text.pop_back();  // the brace: rows follow, one a line
+  text.pop_back();  // removes the brace; the rows follow, one per line
   text += ",\n\"nodes\": [";
   for (std::size_t i = 0; i < table.nodes.size(); ++i) {
     text += (i == 0 ? "\n" : ",\n") +

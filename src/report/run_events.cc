@@ -15,7 +15,7 @@
 namespace trireme {
 namespace {
 
-// Whether what is appended to the file begins a line.
+// Returns whether text that is appended to the file begins a new line.
 bool ends_with_line(const std::string& path) {
   std::ifstream file(path, std::ios::binary | std::ios::ate);
   if (!file || file.tellg() <= 0) return true;
@@ -33,7 +33,7 @@ std::optional<double> seconds_in_environment(const char* name) {
   return static_cast<double>(seconds);
 }
 
-// The file may say anything: no time is beyond the year 9999.
+// Limits times to the end of the year 9999, since the file may hold any number.
 double number_in(const Json& object, std::string_view key) {
   constexpr double kMost = 253402300799.0;
   const Json* found = object.find(key);
@@ -76,7 +76,7 @@ void EventLog::write(const RunEvent& event) {
   if (!event.job.job.empty()) object["job"] = event.job.job;
   if (event.job.submitted) object["submitted"] = *event.job.submitted;
   if (event.job.started) object["job_started"] = *event.job.started;
-  // Somebody who was killed may have left half a line: it must not spoil this one.
+  // A killed process may have left half a line, which must not spoil this one.
   const bool begins_line = ends_with_line(path_);
   std::ofstream file(path_, std::ios::app | std::ios::binary);
   file << (begins_line ? "" : "\n") << object.dump() + "\n" << std::flush;
@@ -111,7 +111,7 @@ std::vector<RunEvent> read_events(const std::string& path) {
                         .job = {text_in(object, "job"), time_in(object, "submitted"),
                                 time_in(object, "job_started")}});
     } catch (const JsonError&) {
-      // Half written, by a run that was killed.
+      // A killed run left the line half written.
     }
   }
   return events;

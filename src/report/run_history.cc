@@ -23,7 +23,7 @@ namespace fs = std::filesystem;
 constexpr std::size_t kStepsForEstimate = 50;
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
-// When a file was last written, in seconds since 1970.
+// Returns when a file was last written, in seconds since 1970.
 std::optional<double> time_of(const std::string& path) {
   struct stat status {};
   if (::stat(path.c_str(), &status) != 0) return {};
@@ -48,13 +48,13 @@ void check_is_run(const std::string& folder) {
                   error ? error.message() : "it holds neither config.ini nor metrics.jsonl"));
 }
 
-// JSON knows no NaN: it is written as null.
+// JSON has no NaN, so NaN is written as null.
 double number(const Json& object, std::string_view key, double otherwise) {
   const Json* found = object.find(key);
   return found && found->is_number() ? found->number() : otherwise;
 }
 
-// Of what is counted: a file may say anything.
+// Returns a count or an amount. It is limited, since a file may hold any number.
 double amount(const Json& object, std::string_view key) {
   constexpr double kMost = 1e18;
   return std::clamp(number(object, key, 0.0), 0.0, kMost);
@@ -84,7 +84,7 @@ StepMetrics step_of(const Json& object, std::int64_t step) {
   return metrics;
 }
 
-// What is told twice counts as it was told last.
+// Where a step was recorded twice, the later record counts.
 template <class Entry>
 void put(std::vector<Entry>& entries, const Entry& entry) {
   while (!entries.empty() && entries.back().step >= entry.step) entries.pop_back();
@@ -131,8 +131,8 @@ RunHistory::RunHistory(std::string folder) : folder_(std::move(folder)) {
 
 void RunHistory::update() {
   check_is_run(folder_);
-  // The lease first: a run that ends in between has written the rest before it gives the lease
-  // back, so what comes here after "nobody holds it" is complete.
+  // Reads the lease first. A run that ends meanwhile writes everything else before it gives the
+  // lease back, so what is read after "nobody holds it" is complete.
   read_lease_of_run();
   read_config();
   read_checkpoint();
@@ -149,7 +149,7 @@ void RunHistory::read_metrics() {
   metrics_written_ = time_of(path);
   std::ifstream file(path, std::ios::binary);
   if (!file) return;
-  // The same file as before still has the last line that was read where it stood.
+  // If the file has only grown, the last line that was read is still at its place.
   std::string before(last_line_.size(), '\0');
   file.seekg(offset_ - static_cast<std::int64_t>(before.size()));
   file.read(before.data(), static_cast<std::streamsize>(before.size()));
@@ -163,7 +163,7 @@ void RunHistory::read_metrics() {
     file.seekg(0);
   }
   std::string line;
-  while (std::getline(file, line) && !file.eof()) {  // at the end of the file: not complete yet
+  while (std::getline(file, line) && !file.eof()) {  // without a newline it is not complete yet
     take_line(line);
     offset_ += static_cast<std::int64_t>(line.size()) + 1;
     last_line_ = line + "\n";
@@ -183,7 +183,7 @@ void RunHistory::take_line(std::string_view line) {
       put(steps_, step_of(object, step));
     }
   } catch (const JsonError&) {
-    // A killed run left it half written, and the next one appended to it.
+    // A killed run left the line half written, and the next one appended to it.
   }
 }
 
@@ -196,7 +196,7 @@ void RunHistory::read_config() {
   try {
     config_ = config_from_ini(config_text_, folder_ + "/config.ini");
   } catch (const ConfigError&) {
-    // Half written, or another version's: the last good one stays.
+    // Half written, or written by another version. The last good one stays.
   }
 }
 
@@ -209,7 +209,7 @@ void RunHistory::read_checkpoint() {
     const double written = time_of(newest.path).value_or(unix_seconds());
     checkpoint_ = {newest.step, newest.path, newest.bytes, std::max(0.0, unix_seconds() - written)};
   } catch (const RunFolderError&) {
-    // Away for a moment.
+    // The folder cannot be read at the moment. The last known checkpoint stays.
   }
 }
 
@@ -218,7 +218,7 @@ void RunHistory::read_lease_of_run() {
     lease_ = read_lease(folder_);
     holder_alive_ = lease_ && may_be_alive(*lease_);
   } catch (const RunFolderError&) {
-    // It is the next job's to judge what the lease says.
+    // The lease cannot be read. The next job judges it; here the last known one stays.
   }
 }
 
@@ -228,7 +228,8 @@ std::span<const StepMetrics> RunHistory::last_steps(std::size_t count) const {
 
 RunState RunHistory::state() const {
   if (lease_) return holder_alive_ ? RunState::kRunning : RunState::kSilent;
-  // A run is done when its last checkpoint is written; somebody may have removed them all since.
+  // A run is done when its last checkpoint is written. Without any checkpoint its last step counts,
+  // since somebody may have removed them all.
   const std::int64_t saved = checkpoint_ ? checkpoint_->step : step();
   return total_steps() && saved >= *total_steps() ? RunState::kFinished : RunState::kStopped;
 }

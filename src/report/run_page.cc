@@ -16,12 +16,12 @@
 namespace trireme {
 namespace {
 
-constexpr std::size_t kLatest = 50;       // steps of the figure "now"
+constexpr std::size_t kLatest = 50;       // steps, averaged for "now"
 constexpr std::size_t kMostEvents = 100;  // in the table
 constexpr std::size_t kMostRanks = 32;    // in the table
 constexpr double kMib = 1048576.0;
 
-// Checkpoints are marked below; starts that are not the first are what a reader looks for.
+// Returns a line for each event except the run's first start. Checkpoints have their own colour.
 std::vector<PlotEvent> event_lines(const std::vector<RunEvent>& events) {
   std::vector<PlotEvent> lines;
   bool first_start = true;
@@ -48,7 +48,7 @@ std::string model_of(const Config& config) {
   return text;
 }
 
-// "parameters 12 MiB, gradients 12 MiB"; empty where the run did not say.
+// Returns "parameters 12 MiB, gradients 12 MiB"; empty if the run did not record it.
 std::string kinds_of_memory(const StepMetrics& metrics) {
   std::string text;
   for (std::size_t use = 0; use < kMemoryUses; ++use) {
@@ -171,7 +171,8 @@ std::string plots_of(const RunHistory& history, const std::vector<RunEvent>& eve
   return html;
 }
 
-// A bar of as many parts as there are colours, and a table of all.
+// Returns a bar, which groups the uses of time into as many parts as there are colours, and a table
+// of all uses.
 std::string goodput_section(const RunHistory& history) {
   const Goodput goodput = history.goodput();
   if (!(goodput.whole > 0.0)) return "";
@@ -222,7 +223,7 @@ std::string bytes_rate(double bytes_per_second) {
   return bytes_per_second > 0.0 ? short_number(bytes_per_second * 1e-6) : "";
 }
 
-// The last window: all ranks, or of many those that the others wait for most.
+// Shows the last window: all ranks, or those that the others wait for most if there are too many.
 std::string ranks_of(const RankTable& table) {
   std::vector<std::size_t> order(table.ranks.size());
   std::iota(order.begin(), order.end(), 0);

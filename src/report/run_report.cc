@@ -24,7 +24,7 @@ void RunReport::write(const std::optional<std::string>& ended) noexcept {
       failed_ = true;
     }
   } catch (...) {
-    // No memory for the line either.
+    // There was no memory for the line either.
   }
 }
 

@@ -13,8 +13,8 @@
 
 namespace trireme {
 
-// Returns the mean of a value over each run of neighbouring steps, at most `most` marks. `title`
-// stands before what each mark says of itself.
+// Returns at most `most` marks, each with the mean of a value over successive steps. `title`
+// precedes the text of each mark.
 template <class Value>
 std::vector<PlotMark> marks_of(const std::vector<StepMetrics>& steps, const std::string& unit,
                                const Value& value, std::size_t most = 400,

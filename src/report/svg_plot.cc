@@ -12,13 +12,13 @@ namespace {
 
 constexpr double kWidth = 640, kHeight = 300;
 constexpr double kLeft = 64, kRight = 16, kTop = 44, kBottom = 46;
-constexpr int kColours = 6;  // of the style sheet
+constexpr int kColours = 6;  // in the style sheet
 
 bool drawable(const PlotMark& mark) {
   return std::isfinite(mark.x) && std::isfinite(mark.y);
 }
 
-// From data to picture along one axis.
+// Maps data to the picture along one axis.
 struct Axis {
   double least = 0.0, most = 1.0, from = 0.0, to = 1.0;
   std::vector<double> ticks;
@@ -35,7 +35,7 @@ struct Range {
     least = std::min(least, value);
     most = std::max(most, value);
   }
-  // Never empty, never of width 0.
+  // Ensures that the range is not empty and its width is not 0.
   void settle() {
     if (least > most) *this = {0.0, 1.0};
     if (most - least < 1e-9 * std::max(std::abs(most), 1e-300)) {
@@ -46,7 +46,7 @@ struct Range {
   }
 };
 
-// Steps of 1, 2 or 5 times a power of ten.
+// Returns the step between about `count` ticks: 1, 2 or 5 times a power of ten.
 double round_step(double span, int count) {
   const double rough = span / count;
   const double power = std::pow(10.0, std::floor(std::log10(rough)));
@@ -85,7 +85,7 @@ Axis y_axis(const Plot& plot) {
     for (const PlotMark& mark : line.marks) {
       if (!drawable(mark)) continue;
       const double half = std::isfinite(mark.half_width) ? mark.half_width : 0.0;
-      // What cannot be negative is not drawn so, however wide its confidence.
+      // The error bar of a value that cannot be negative does not extend the axis below 0.
       range.add(plot.from_zero && mark.y >= 0.0 ? std::max(0.0, mark.y - half) : mark.y - half);
       range.add(mark.y + half);
     }
@@ -215,7 +215,7 @@ std::string escape_html(std::string_view text) {
         result += "&quot;";
         break;
       default:
-        // Control characters are not allowed in a page at all.
+        // Other control characters are not allowed in a page at all.
         if (static_cast<unsigned char>(c) >= 0x20 || c == '\n') result += c;
     }
   }

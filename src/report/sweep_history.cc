@@ -34,7 +34,7 @@ std::optional<std::int64_t> point_of_folder(const std::string& name) {
   return point_number(std::string_view(name).substr(kPrefix.size()));
 }
 
-// "0.001" and "1e-3" are one value.
+// Returns the same text for equal numbers, such as "0.001" and "1e-3".
 std::string comparable(const std::string& value) {
   double number = 0.0;
   const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), number);
@@ -42,7 +42,7 @@ std::string comparable(const std::string& value) {
   return is_number ? fmt::format("{}", number) : value;
 }
 
-// The keys and values of INI text as this program writes it.
+// Returns the keys and values of INI text as this program writes it.
 std::map<std::string, std::string> values_of_ini(const std::string& text) {
   std::map<std::string, std::string> values;
   std::istringstream stream(text);
@@ -68,7 +68,7 @@ double mean_loss(std::span<const StepMetrics> steps) {
   return count > 0 ? sum / static_cast<double>(count) : std::numeric_limits<double>::quiet_NaN();
 }
 
-// What keeps a folder that RunHistory accepts from being a run's.
+// Returns what is damaged in a folder that RunHistory accepts; empty if nothing is.
 std::string damage_of(const RunHistory& history) {
   std::error_code error;
   const fs::path folder = history.folder();
@@ -141,7 +141,8 @@ void SweepHistory::update() {
   choose_best();
 }
 
-// `values` are those of points.txt, and become those of the run's configuration if it has started.
+// `values` are those of points.txt. If the run has started, they are replaced by those of its
+// configuration.
 SweepRun SweepHistory::read(std::int64_t point, Values& values) {
   SweepRun run;
   run.point = point;
@@ -192,7 +193,7 @@ void SweepHistory::choose_keys(const std::vector<Values>& values) {
       const auto found = values[i].find(key);
       const bool started = history(runs_[i].point) && history(runs_[i].point)->config();
       if (found != values[i].end()) different.insert(comparable(found->second));
-      // A run that has not started says nothing of what the sweep does not vary.
+      // A run that has not started says nothing about keys that the sweep does not vary.
       if (found == values[i].end() && started) different.insert("");
     }
     if (different.size() > 1) keys_.push_back(key);

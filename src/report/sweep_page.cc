@@ -14,11 +14,11 @@
 namespace trireme {
 namespace {
 
-constexpr int kOtherColours = 5;           // beside the best run's
-constexpr std::size_t kMostInLegend = 11;  // so many fit above a plot
+constexpr int kOtherColours = 5;           // besides the best run's
+constexpr std::size_t kMostInLegend = 11;  // this many fit above a plot
 constexpr std::size_t kMostMarks = 6000;   // in a plot
 
-// "point 3 (optim.lr 0.001), "
+// Returns "point 3 (optim.lr 0.001), ".
 std::string title_of(const SweepHistory& sweep, const SweepRun& run) {
   std::string values;
   for (std::size_t i = 0; i < sweep.keys().size(); ++i) {
@@ -27,7 +27,7 @@ std::string title_of(const SweepHistory& sweep, const SweepRun& run) {
   return fmt::format("point {}{}, ", run.point, values.empty() ? "" : " (" + values + ")");
 }
 
-// A line for each run that has any marks. The best run's comes last, above the others.
+// Returns a line for each run that has marks. The best run's comes last, so it lies above the rest.
 template <class Marks>
 std::vector<PlotLine> lines_of(const SweepHistory& sweep, const Marks& marks) {
   std::vector<PlotLine> lines, best;

@@ -20,7 +20,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-static_assert(std::endian::native == std::endian::little);  // as the files are
+static_assert(std::endian::native == std::endian::little);  // like the files
 
 constexpr std::string_view kPrefix = "events.out.tfevents.";
 
@@ -31,7 +31,7 @@ void put_fixed(std::string& out, Value value) {
   out.append(bytes, sizeof(Value));
 }
 
-// Protocol Buffers' wire format: a field is its tag (number and wire type), then its value.
+// Protocol Buffers' wire format: each field is a tag (number and wire type) and then a value.
 enum WireType : std::uint64_t { kVarint = 0, kFixed64 = 1, kBytes = 2, kFixed32 = 5 };
 
 void put_varint(std::string& out, std::uint64_t value) {
@@ -49,7 +49,8 @@ void put_bytes(std::string& out, std::uint64_t field, std::string_view bytes) {
   out += bytes;
 }
 
-// The fields that all of TensorFlow's `Event` messages share (tensorflow/core/util/event.proto).
+// Returns the fields that all of TensorFlow's `Event` messages share
+// (tensorflow/core/util/event.proto).
 std::string event(std::int64_t step) {
   std::string message;
   put_tag(message, 1, kFixed64);
@@ -59,8 +60,8 @@ std::string event(std::int64_t step) {
   return message;
 }
 
-// TFRecord: length, its checksum, data, its checksum; a checksum is a CRC-32C, rotated and shifted
-// so that one of data that holds one is as good as any.
+// A TFRecord is a length, its checksum, the data and its checksum. A checksum is a CRC-32C that is
+// rotated and offset, so that it also works for data that contains a CRC-32C itself.
 std::uint32_t masked_checksum(std::string_view bytes) {
   boost::crc_optimal<32, 0x1EDC6F41, 0xFFFFFFFF, 0xFFFFFFFF, true, true> crc;
   crc.process_bytes(bytes.data(), bytes.size());
@@ -89,7 +90,7 @@ std::optional<std::uint64_t> take_varint(std::string_view& data) {
   return {};
 }
 
-// The step of an event that begins as event() begins it. A step of 0 may be left out.
+// Returns the step of an event that begins with the fields of event(). A step of 0 may be left out.
 std::int64_t step_of(std::string_view data) {
   constexpr std::size_t kWallTime = 1 + sizeof(double);
   if (data.size() < kWallTime + 2 || data[0] != (1 << 3 | kFixed64)) return 0;
@@ -99,7 +100,7 @@ std::int64_t step_of(std::string_view data) {
   return static_cast<std::int64_t>(take_varint(data).value_or(0));
 }
 
-// The next record's data; nothing at the end of the file, or where it is damaged.
+// Returns the next record's data; nullopt at the end of the file, or if the record is damaged.
 std::optional<std::string> read_record(std::ifstream& file) {
   std::string header(kHeaderBytes, '\0');
   if (!file.read(header.data(), kHeaderBytes)) return {};
@@ -108,7 +109,7 @@ std::optional<std::string> read_record(std::ifstream& file) {
   std::memcpy(&length, header.data(), sizeof(length));
   std::memcpy(&checksum, header.data() + sizeof(length), sizeof(checksum));
   if (checksum != masked_checksum(std::string_view(header).substr(0, sizeof(length)))) return {};
-  constexpr std::uint64_t kMostBytes = 1 << 20;  // ours are far below
+  constexpr std::uint64_t kMostBytes = 1 << 20;  // our records are far smaller
   if (length > kMostBytes) return {};
   std::string data(length, '\0'), footer(kFooterBytes, '\0');
   if (!file.read(data.data(), static_cast<std::streamsize>(length))) return {};
@@ -119,10 +120,10 @@ std::optional<std::string> read_record(std::ifstream& file) {
 
 struct Kept {
   std::uintmax_t bytes = 0;
-  bool any_step = false;  // otherwise only the records that a file begins with
+  bool any_step = false;  // false: only the first records of a file are kept
 };
 
-// How much of a file tells of steps up to `step`.
+// Returns how much of a file is about steps up to `step`.
 Kept kept_of(const std::string& path, std::int64_t step) {
   std::ifstream file(path, std::ios::binary);
   if (!file) throw RunFolderError(fmt::format("{} cannot be read", path));
@@ -149,8 +150,8 @@ std::vector<fs::path> event_files(const std::string& folder) {
   return files;
 }
 
-// TensorBoard reads a folder's files in the order of their names, which begin with a time; a new
-// one stands behind the others even where it begins in the same second.
+// TensorBoard reads a folder's files in the order of their names, which begin with a time. The name
+// of a new file sorts after the others, even if it begins in the same second.
 std::string next_name(const std::string& folder) {
   auto time = static_cast<std::int64_t>(unix_seconds());
   for (const fs::path& file : event_files(folder)) {
@@ -191,7 +192,7 @@ TensorBoardLog::TensorBoardLog(const std::string& folder, std::int64_t step) {
   std::string version = event(0);
   put_bytes(version, 3, "brain.Event:2");
   append(version);
-  // SessionLog START: who has read what was cut back drops it.
+  // SessionLog START: a reader that has read steps which were cut back since drops them.
   constexpr std::uint64_t kStart = 1;
   std::string status;
   put_tag(status, 1, kVarint);

@@ -7,7 +7,8 @@ namespace trireme {
 TimeShares shares_of(const TimeSpent& spent) {
   const double total = spent.step_seconds + spent.checkpoint_seconds;
   if (!(total > 0.0)) return {};
-  // The slowest rank in communication need not be the slowest in reading: the sum may exceed 1.
+  // One rank may be the slowest in communication and another in reading, so that the sum exceeds
+  // the step.
   const double waits = spent.communication_seconds + spent.data_seconds;
   const double scale = waits > spent.step_seconds ? spent.step_seconds / waits : 1.0;
   TimeShares shares;

@@ -16,12 +16,13 @@ constexpr std::int64_t kElementBytes = 4;
 constexpr std::int64_t kPeriod = 17;
 constexpr int kRoot = 0;
 
-// Element i of what a rank puts in: whole numbers, so small that sums over all ranks are exact.
+// Returns element i of a rank's input. The values are small integers, so that sums over all ranks
+// are exact.
 float element(int rank, std::int64_t i) {
   return static_cast<float>((rank * 31 + i * 7) % kPeriod);
 }
 
-// One operation at one size: its buffers, how it is run, and what must come out.
+// One operation at one size: its buffers, how it is run, and its expected result.
 class Trial {
  public:
   Trial(Communicator& comm, ops::Context& ctx, Collective op, std::int64_t bytes)
@@ -50,7 +51,7 @@ class Trial {
 
   std::int64_t bytes() const { return whole_ * kElementBytes; }
 
-  // Brings the buffer of an operation in place to its first values: repeated sums would grow.
+  // Resets the buffer of an in-place operation to its first values, since repeated sums would grow.
   void prepare() {
     const bool all = op_ == Collective::kAllReduce;
     if (all || (op_ == Collective::kBroadcast && comm_.rank() == kRoot)) {
@@ -123,10 +124,10 @@ class Trial {
   Collective op_;
   std::int64_t part_ = 0, whole_ = 0;  // elements
   Tensor source_, result_;
-  std::array<float, kPeriod> sums_{};  // over all ranks, of element i % kPeriod
+  std::array<float, kPeriod> sums_{};  // sum over all ranks of element i % kPeriod
 };
 
-// 0: unknown.
+// Returns 0 for an unknown suffix.
 std::int64_t unit_of(std::string_view suffix) {
   if (suffix.empty()) return 1;
   const std::size_t power = suffix.size() == 1 ? std::string_view("KMG").find(suffix[0]) : 3;

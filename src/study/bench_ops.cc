@@ -19,9 +19,10 @@ namespace {
 using Body = std::function<void()>;
 
 constexpr std::int64_t kLogitBytes = std::int64_t{32} << 20;   // as in src/nn/vocabulary.cc
-constexpr std::int64_t kMostUpdated = std::int64_t{16} << 20;  // elements: past any cache
+constexpr std::int64_t kMostUpdated = std::int64_t{16} << 20;  // elements; larger than any cache
 
-// Small random-looking values: neither denormal nor growing when a product is repeated.
+// Returns small pseudo-random values. They are not denormal, and do not grow when a product is
+// repeated.
 Tensor small_values(ops::Context& ctx, const Shape& shape, DType dtype) {
   const Tensor x = ctx.allocate_host(shape, dtype);
   for (std::int64_t i = 0; i < x.elements(); ++i) {
@@ -81,7 +82,7 @@ class OpsBench {
   Tensor floats(const Shape& shape) { return tensor(shape, DType::kF32); }
 
   bool wanted(const std::string& op) const { return op.find(options_.only) != std::string::npos; }
-  // Whether any of these is: else their tensors need not be made.
+  // Returns whether any of these is wanted. If not, their tensors need not be made.
   bool any_wanted(std::initializer_list<std::string> names) const {
     return std::any_of(names.begin(), names.end(),
                        [&](const std::string& name) { return wanted(name); });
@@ -97,7 +98,8 @@ class OpsBench {
     report_(row);
   }
 
-  // On a GPU without what it costs the host to start it and to hear of its end.
+  // On a GPU the time does not include the host's cost of launching the work and waiting for its
+  // end.
   double seconds_of(const Body& body) {
     if (!ctx_.cuda) {
       const Stopwatch watch;
@@ -128,7 +130,7 @@ class OpsBench {
             [&] { ops::linear_backward_weight(ctx_, dy, x, dw, Tensor()); });
   }
 
-  // Only the visible half counts: 2 products forward, 5 backward, of 2 T T D / 2 operations each.
+  // Counts only the causal half: 2 products forward and 5 backward, of 2 T T D / 2 operations each.
   void attention() {
     if (!any_wanted({"attention", "attention_backward", "rotary"})) return;
     const std::int64_t out_row = shape_.heads * shape_.head_size;
@@ -138,7 +140,7 @@ class OpsBench {
     const std::string shape = fmt::format("{} x {} x {} x {}", shape_.batch, shape_.length,
                                           shape_.heads, shape_.head_size);
     const double product = static_cast<double>(rows_ * shape_.length * out_row);
-    // First, as the backward reads what it leaves.
+    // Runs first, since the backward pass reads its results.
     ops::attention(ctx_, shape_, qkv, Tensor(), out, log_sum);
     measure({"attention", shape, 0.0, 2 * product, bytes_of({qkv, out, log_sum})},
             [&] { ops::attention(ctx_, shape_, qkv, Tensor(), out, log_sum); });
@@ -170,7 +172,7 @@ class OpsBench {
       rms ? ops::add_rms_norm(ctx_, x, branch, w, 1e-5f, sum, y, rstd)
           : ops::add_layer_norm(ctx_, x, branch, w, b, 1e-5f, sum, y, mean, rstd);
     });
-    // As in a block, onto what else goes to x.
+    // As in a block, this adds the gradient that x gets from elsewhere.
     measure({name + "_dx", shape, 0.0, 0.0, bytes_of({dy, x, branch, y})}, [&] {
       rms ? ops::rms_norm_backward_input(ctx_, dy, x, w, rstd, branch, y)
           : ops::layer_norm_backward_input(ctx_, dy, x, w, mean, rstd, branch, y);
@@ -195,7 +197,7 @@ class OpsBench {
     });
   }
 
-  // The two products between which GELU stands, with all that goes with it.
+  // The products next to GELU, forward and backward, each in one operation with GELU and the bias.
   void linear_gelu() {
     if (!any_wanted({"linear_gelu", "linear_gelu_dx"})) return;
     const std::int64_t in = model_.width, out = model_.hidden;
@@ -219,7 +221,7 @@ class OpsBench {
             [&] { ops::add(ctx_, a, b, y); });
   }
 
-  // What a model may have beside its blocks: dropout, the gradient of a bias, mixed types.
+  // Operations that only some models have: dropout, the gradient of a bias, casts between types.
   void elementwise() {
     if (!any_wanted({"dropout", "add_column_sums", "cast"})) return;
     const Shape shape{rows_, model_.width};
@@ -251,7 +253,8 @@ class OpsBench {
     const Tensor dtable = floats({model_.vocabulary, model_.width});
     const Tensor y = tensor({rows_, model_.width}), numbers = tokens(rows_);
     const std::string shape = fmt::format("{} x {}", rows_, model_.width);
-    // Read and written where a token occurs; those above repeat only after the last one.
+    // Rows of the gradient are read and written only for tokens that occur. tokens() repeats a
+    // token only once it has used all of them.
     const double gradient = 2.0 * sizeof(float) * static_cast<double>(model_.width) *
                             static_cast<double>(std::min(rows_, model_.vocabulary));
     measure({"embedding", shape, 0.0, 0.0, bytes_of({y, y})},
@@ -273,7 +276,7 @@ class OpsBench {
             [&] { ops::add_positions_backward(ctx_, y, 0, model_.context, dtable); });
   }
 
-  // A slice of rows, as the loss takes them.
+  // Measures one slice of rows, as the loss processes them.
   void loss() {
     const std::int64_t classes = model_.vocabulary;
     const std::int64_t rows = std::clamp<std::int64_t>(kLogitBytes / (classes * 4), 1, rows_);
@@ -323,7 +326,8 @@ class OpsBench {
   std::int64_t rows_;
 };
 
-// Of a square product, on the slowest rank; the best of a few rounds.
+// Collective over comm. Returns the seconds of a square product on the slowest rank, the best of a
+// few rounds.
 double seconds_of_product(Communicator& comm, ops::Context& ctx, DType dtype, std::int64_t side) {
   constexpr int kRounds = 3;
   const Shape square{side, side};

@@ -46,7 +46,7 @@ void check_batch(const StepBenchOptions& options) {
   }
 }
 
-// Seconds of this rank's step, by phase.
+// Seconds of this rank's steps, by phase.
 struct Phases {
   double forward = 0.0, backward = 0.0, communication = 0.0, optimizer = 0.0;
 
@@ -89,12 +89,12 @@ void fill_in_memory(Runtime& runtime, const ops::Context& ctx, StepTimes& times)
   times.resident = most[kMemoryUses + 1];
 }
 
-// Steps of one kind, and what they took.
+// The times of a series of steps on this rank, and their last result.
 struct Series {
   std::vector<double> seconds;
   Phases phases;
   double loss = 0.0;
-  std::string news;  // of graphs
+  std::string news;  // about graphs: whether a step was captured
 };
 
 // Collective over the world.
@@ -171,11 +171,11 @@ StepTimes measure_step(Runtime& runtime, ops::Context& ctx, const StepBenchOptio
   const nn::ModelPlan plan = models::gpt_plan(options.model);
   StepBench bench(runtime, ctx, options, plan);
   StepTimes times;
-  times.graphs = bench.run(options.graphs ? 2 : 1, false).news;  // they allocate, and capture
+  times.graphs = bench.run(options.graphs ? 2 : 1, false).news;  // warm-up: allocates and captures
   const bool on_gpu = ctx.device.kind != DeviceKind::kCpu;
   Series series = bench.run(options.repeats, !on_gpu);
   times.loss = series.loss;
-  // Events between the work of a GPU cost time, so its phases are those of further steps.
+  // Events between pieces of GPU work cost time, so a GPU's phases are measured in further steps.
   fill_in_phases(runtime, on_gpu ? bench.run(options.repeats, true) : series, times);
   runtime.world().all_reduce_host(std::span<double>(series.seconds), ReduceOp::kMax);
   times.step = median(std::move(series.seconds));

@@ -11,11 +11,11 @@
 namespace trireme::scaling {
 namespace {
 
-constexpr std::size_t kElements = std::size_t{8} << 20;  // of each of three arrays: past any cache
+constexpr std::size_t kElements = std::size_t{8} << 20;    // of each of 3 arrays; beyond any cache
 constexpr std::int64_t kCopied = std::int64_t{256} << 20;  // bytes, of a GPU
 constexpr int kRounds = 5;
 
-// Each thread works on a part of its own, which it has touched first: its pages lie near its core.
+// Each thread works on its own part. It touches that part first, so the pages lie near its core.
 template <class Function>
 void on_parts(int threads, const Function& function) {
   std::vector<std::jthread> others;
@@ -27,7 +27,8 @@ void on_parts(int threads, const Function& function) {
   part(0);
 }
 
-// Bytes/s of all ranks, of which each reads and writes `bytes` in a round. The first is a warm-up.
+// Collective over comm. Returns the bytes/s of all ranks together, where each rank reads and writes
+// `bytes` in a round. The first round is a warm-up.
 double best_rate(Communicator& comm, double bytes, const std::function<void()>& round) {
   round();
   double least = 0.0;
@@ -62,7 +63,7 @@ double rate_of_triad(Communicator& comm, int threads) {
   });
 }
 
-// In memory that goes back to the device at the end.
+// Copies in memory that is returned to the device at the end.
 double rate_of_copy(Communicator& comm, const ops::Context& ctx) {
   const auto memory = cuda::make_device_allocator(ctx.cuda, ctx.device.index);
   const auto make = [&] {

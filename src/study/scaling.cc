@@ -12,10 +12,11 @@
 namespace trireme::scaling {
 namespace {
 
-// What a single repeat may be off by before its rate is taken at its word.
+// The assumed error of an efficiency that comes from a single repeat, whose spread is unknown.
 constexpr double kUnknownSpread = 0.05;
 
-// Of a quotient of independent estimates: relative half widths add in squares (first order).
+// Returns the half width of a quotient of independent estimates, to first order: the squares of the
+// relative half widths add up.
 std::optional<double> half_width_of_quotient(double quotient, const Estimate& over,
                                              const Estimate& under) {
   if (!over.half_width || !under.half_width) return {};
@@ -57,7 +58,7 @@ void compare(std::vector<NodeCount>& counts) {
     count.speedup.mean = count.rate.mean / base.rate.mean;
     const double more = static_cast<double>(count.nodes) / base.nodes;
     if (i == 0) {
-      // What everything is measured against is 1 by definition.
+      // Everything is relative to the first count, so its speedup is exactly 1.
       count.speedup.half_width = count.efficiency.half_width = 0.0;
     } else {
       count.speedup.half_width = half_width_of_quotient(count.speedup.mean, count.rate, base.rate);

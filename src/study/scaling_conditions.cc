@@ -19,7 +19,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// They choose what carries messages.
+// Environment variables that choose the network or transport.
 constexpr std::array kSettings = {
     "UCX_TLS",      "UCX_NET_DEVICES", "FI_PROVIDER", "MPIR_CVAR_CH4_NETMOD", "MPIR_CVAR_NOLOCAL",
     "OMPI_MCA_pml", "OMPI_MCA_btl",    "NCCL_NET",    "NCCL_IB_DISABLE",      "NCCL_SOCKET_IFNAME"};
@@ -43,7 +43,7 @@ std::string with_detail(const std::string& name, const std::string& detail) {
   return detail.empty() ? name : fmt::format("{} ({})", name, detail);
 }
 
-// The kernel says "4: ACTIVE".
+// Returns the active ports. The kernel writes "4: ACTIVE" for them.
 std::vector<std::string> rdma_ports(const fs::path& root) {
   std::vector<std::string> ports;
   for (const fs::path& device : entries_of(root / "sys/class/infiniband")) {
@@ -57,7 +57,7 @@ std::vector<std::string> rdma_ports(const fs::path& root) {
   return ports;
 }
 
-// Physical interfaces are links to a device. A container may have virtual ones alone.
+// Physical interfaces have a link to a device. A container may have only virtual ones.
 std::vector<std::string> net_interfaces(const fs::path& root, bool physical) {
   std::vector<std::string> interfaces;
   for (const fs::path& entry : entries_of(root / "sys/class/net")) {
@@ -74,7 +74,7 @@ std::vector<std::string> net_interfaces(const fs::path& root, bool physical) {
   return interfaces;
 }
 
-// The value of "KEY   : value" lines; empty if there is none.
+// Returns the value of the first line "KEY   : value"; empty if there is none.
 std::string entry_of(std::string_view text, std::string_view key) {
   for (std::size_t begin = 0; begin < text.size();) {
     const std::size_t end = std::min(text.find('\n', begin), text.size());
@@ -107,7 +107,7 @@ std::string joined(const std::vector<std::string>& parts, const char* separator)
 
 }  // namespace
 
-// ARM's kernel gives numbers alone.
+// On ARM the kernel gives only numbers.
 std::string processor_in(std::string_view cpuinfo) {
   for (const char* key : {"model name", "cpu"}) {
     if (std::string found = entry_of(cpuinfo, key); !found.empty()) return found;

@@ -12,11 +12,11 @@ namespace trireme::scaling {
 struct PointRequest {
   int warmup = 0;
   std::int64_t checkpoint_every = 0;   // steps; 0: the time of checkpoints does not count
-  double checkpoint_mtbf_hours = 0.0;  // above 0: the best interval for it
+  double checkpoint_mtbf_hours = 0.0;  // above 0: checkpoints at the best interval for it
   std::string launcher;                // for the record; "not known" in a file of an old version
 };
 std::string request_text(const PointRequest& request);
-// `steps` is the number of the point's steps. Throws RunFolderError, which names `path`.
+// `steps` is the number of the point's steps. Throws RunFolderError that names `path`.
 PointRequest request_in(const std::string& text, const std::string& path, std::int64_t steps);
 
 // points/NAME/result.json. read_result returns nullopt where the file is missing, incomplete or
@@ -29,9 +29,9 @@ std::string nodes_text(int nodes);  // "1 node", "2 nodes"
 // `results` are the runs, each once.
 std::string points_csv(const StudyPlan& plan, const std::vector<PointResult>& results);
 std::string summary_csv(const std::vector<Series>& series);
-// For a terminal of 100 columns. `remarks` are about the study as a whole.
+// Returns a table for a terminal of 100 columns. `remarks` are about the study as a whole.
 std::string table_of(const std::vector<Series>& series, const std::vector<std::string>& remarks);
-// The verdicts, a line for each series.
+// Returns the verdicts, one line for each series.
 std::vector<std::string> verdicts_of(const std::vector<Series>& series, double least_efficiency);
 
 }  // namespace trireme::scaling

@@ -12,14 +12,15 @@ constexpr std::size_t kTerms = 3;
 using Row = std::array<double, kTerms>;
 
 // With a = 1 / one_node, b = contention * a, c = coherency * a the law is linear:
-// n / rate = a + b (n - 1) + c n (n - 1). Each equation is divided by its left side, so that it is
-// relative errors that are squared.
+// n / rate = a + b (n - 1) + c n (n - 1). Each equation is divided by its left side, so that the
+// fit minimizes squared relative errors.
 Row terms_of(const RateAt& at) {
   const double scale = at.rate / at.nodes;
   return {scale, scale * (at.nodes - 1), scale * at.nodes * (at.nodes - 1)};
 }
 
-// Solves the normal equations for the chosen terms, the others 0; none where they are singular.
+// Solves the normal equations for the chosen terms; the others are 0. Returns nullopt if they are
+// singular.
 std::optional<Row> solve(std::span<const RateAt> measured, const std::vector<std::size_t>& chosen) {
   const std::size_t n = chosen.size();
   std::array<std::array<double, kTerms + 1>, kTerms> m{};
@@ -72,8 +73,8 @@ Law law_of(std::span<const RateAt> measured, const Row& solution) {
   return law;
 }
 
-// The best solution without a negative term. The problem is convex and has at most three terms, so
-// trying every set of terms that are not 0 finds it.
+// Returns the best solution without a negative term. The problem is convex and has at most three
+// terms, so trying every set of non-zero terms finds it.
 std::optional<Law> fit(std::span<const RateAt> measured, std::size_t terms) {
   std::set<double> counts;
   for (const RateAt& at : measured) {
@@ -106,13 +107,13 @@ double Law::rate(double nodes) const {
   return one_node * nodes / (1 + contention * (nodes - 1) + coherency * nodes * (nodes - 1));
 }
 
-// d rate / d n = 0 where 1 - contention = coherency * n^2.
+// d rate / d n = 0 at 1 - contention = coherency * n^2.
 std::optional<double> Law::peak() const {
   if (coherency <= 0.0) return {};
   return contention >= 1.0 ? 1.0 : std::max(1.0, std::sqrt((1.0 - contention) / coherency));
 }
 
-// 1 + contention (n - 1) + coherency n (n - 1) = 2.
+// Solves 1 + contention (n - 1) + coherency n (n - 1) = 2 for n.
 std::optional<double> Law::half_efficiency() const {
   if (coherency > 0.0) {
     const double b = contention - coherency;

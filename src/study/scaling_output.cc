@@ -1,4 +1,4 @@
-// What a study shows, as CSV and on the terminal.
+// The results of a study as CSV files and as text for the terminal.
 #include <fmt/format.h>
 
 #include "trireme/study/conditions.h"
@@ -12,7 +12,7 @@ std::string cell(const std::optional<double>& value) {
   return value ? fmt::format("{:.6g}", *value) : std::string();
 }
 
-// A text that may hold commas, as a field.
+// Returns a text as a CSV field, quoted if necessary.
 std::string quoted(const std::string& text) {
   if (text.find_first_of(",\"\n") == std::string::npos) return text;
   std::string field = "\"";
@@ -26,7 +26,7 @@ std::string told(const Estimate& estimate, double scale, int digits) {
                      *estimate.half_width / scale, digits);
 }
 
-// fmt counts ± as one column.
+// fmt counts ± as one column, so the columns stay aligned.
 std::string line_of(const NodeCount& count) {
   const TimeShares& s = count.shares;
   return fmt::format(

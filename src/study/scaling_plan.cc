@@ -42,7 +42,7 @@ int ranks_of(const StudyPlan& plan, int nodes) {
   return static_cast<int>(ranks);
 }
 
-// Sequences a step at a point: in weak scaling as many more as there are more nodes.
+// Returns the sequences per step of a point. In weak scaling they grow in proportion to the nodes.
 int batch_of(const StudyPlan& plan, const Point& point) {
   const int fewest = plan.nodes.front();
   const std::int64_t base = plan.config.batch.global;

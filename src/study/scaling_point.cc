@@ -20,7 +20,8 @@
 namespace trireme::scaling {
 namespace {
 
-// The time of one checkpoint, shared by the steps between two: those of the study's configuration.
+// Returns the time of one checkpoint divided by the steps between two checkpoints in the study's
+// configuration.
 double checkpoint_seconds_a_step(const std::string& run, const PointRequest& request, double step) {
   double seconds = 0.0;
   for (const RunEvent& event : read_events(run + "/events.jsonl")) {
@@ -154,7 +155,7 @@ std::optional<PointResult> read_result(const std::string& path, const Point& poi
     if (const Json* ran_on = object.find("ran_on")) result.conditions = conditions_in(*ran_on);
     return result;
   } catch (const JsonError&) {
-    return {};  // not there, or not complete
+    return {};  // missing or incomplete
   }
 }
 
@@ -180,7 +181,7 @@ ExitStatus run_point(Runtime& runtime, const std::string& folder, const std::str
   if (status != ExitStatus::kDone || runtime.rank() != 0) return status;
   const Measurement measured = measured_in(config.run.folder, request, bandwidth);
   write_whole_file(folder + "/result.json", result_text(measured, conditions));
-  std::error_code ignored;  // it was written to be timed
+  std::error_code ignored;  // they were written only to be timed
   std::filesystem::remove_all(config.run.folder + "/checkpoints", ignored);
   return status;
 }

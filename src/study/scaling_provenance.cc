@@ -13,7 +13,8 @@ namespace {
 
 constexpr const char* kNotRecorded = "not recorded";
 
-// "n07" is "n" and "07". Longer numbers than any host has are part of the name.
+// Splits "n07" into "n" and "07". At most nine digits count, so that the number fits an int; the
+// rest belong to the stem.
 struct HostName {
   std::string stem, digits;
 
@@ -33,7 +34,7 @@ struct HostName {
   }
 };
 
-// The values of one key, each once, in their order.
+// Returns the values of one key, each once, in the order in which they appear.
 std::vector<std::string> values_of(std::span<const PointResult> results,
                                    std::string Conditions::*key) {
   std::vector<std::string> values;
@@ -84,7 +85,7 @@ std::string hosts_text(std::span<const PointResult> results) {
 }
 
 std::string jobs_text(std::span<const PointResult> results) {
-  constexpr std::size_t kMost = 12;  // the table of runs has all
+  constexpr std::size_t kMost = 12;  // the table of runs shows all of them
   std::vector<std::string> jobs = values_of(results, &Conditions::job);
   for (std::string& job : jobs) {
     if (job.empty()) job = "none";

@@ -23,7 +23,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// What must be the same for points to be compared: more nodes, grids or repeats may come later.
+// Returns the settings that must be equal for points to be comparable. More nodes, grids or repeats
+// may be added later.
 std::map<std::string, std::string> identity_of(const StudyPlan& plan) {
   return {{"config", config_to_ini(plan.config)},
           {"ranks_per_node", std::to_string(plan.ranks_per_node)},
@@ -38,7 +39,7 @@ std::string identity_text(const StudyPlan& plan) {
   return object.dump(2) + "\n";
 }
 
-// The first line in which two texts differ, of the second.
+// Returns the first line of `now` that differs from `before`, and what it was.
 std::string first_difference(const std::string& before, const std::string& now) {
   std::istringstream a(before), b(now);
   for (std::string x, y; std::getline(b, y);) {

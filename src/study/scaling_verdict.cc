@@ -1,4 +1,4 @@
-// What a study is made for: how many nodes to use, and what the tokens cost there.
+// The purpose of a study: how many nodes to use, and what the tokens cost there.
 #include <fmt/format.h>
 
 #include "trireme/base/error.h"
@@ -20,14 +20,14 @@ std::string percent(const Estimate& efficiency) {
   return fmt::format("{:.0f} ± {:.0f} %", mean, 100 * *efficiency.half_width);
 }
 
-// Whether the whole confidence interval is on one side of the threshold.
+// Returns whether the whole confidence interval is on one side of the threshold.
 bool is_settled(const Estimate& efficiency, double least) {
   const double half = *efficiency.half_width;
   return efficiency.mean >= least ? efficiency.mean - half >= least
                                   : efficiency.mean + half < least;
 }
 
-// What the repeats leave open; empty if they settle it.
+// Returns why the repeats leave the verdict open; empty if they settle it.
 std::string doubt_about(std::span<const NodeCount> boundary, double least) {
   for (const NodeCount& count : boundary) {
     if (!count.efficiency.half_width) return "; single repeats do not tell how sure this is";

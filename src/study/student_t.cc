@@ -1,4 +1,4 @@
-// Apart from the rest of the study, for the library's header is long.
+// In a file of its own, since Boost's header takes long to compile.
 #include <boost/math/distributions/students_t.hpp>
 
 #include "trireme/base/error.h"

@@ -34,7 +34,7 @@ std::vector<double> counts_of(const Series& series) {
   return nodes;
 }
 
-// A law as a smooth line, in units of `base` tokens/s.
+// Returns a law as a smooth line, in units of `base` tokens/s.
 PlotLine law_line(const std::string& name, const Law& law, const Series& series, double base,
                   int colour) {
   PlotLine line{name, {}, colour, true, false};
@@ -180,7 +180,7 @@ std::string section_of(const Series& series) {
   return html + laws_of(series);
 }
 
-// Where each run was made, so that a strange one can be looked up.
+// Shows where each run was made, so that one can look into a strange result.
 std::string runs_of(const std::vector<PointResult>& runs) {
   std::vector<std::vector<std::string>> rows;
   for (const auto& [point, measured, ran_on] : runs) {

@@ -11,7 +11,8 @@
 namespace trireme {
 namespace {
 
-// Collective over comm. Returns rank 0's text, and the lowest rank's that differs from it.
+// Collective over comm. Returns rank 0's text and, if others differ from it, the lowest such
+// rank's.
 std::string text_of_ranks(Communicator& comm, const std::string& mine) {
   const std::string first = comm.broadcast_text(mine, 0);
   const int lowest =
@@ -20,7 +21,8 @@ std::string text_of_ranks(Communicator& comm, const std::string& mine) {
   return fmt::format("{}; on rank {} {}", first, lowest, comm.broadcast_text(mine, lowest));
 }
 
-// Without a preset and without keys: a small model that trains in minutes.
+// Returns the model for a configuration without a preset and keys: a small one that trains in
+// minutes.
 models::GptConfig built_in_model() {
   models::GptConfig model;
   model.layers = 6;
@@ -182,7 +184,7 @@ ops::AttentionChoice attention_choice(Communicator& comm, const ops::Context& ct
                              .kv_heads = std::max<std::int64_t>(model.kv_heads / grid.tensor, 1),
                              .head_size = model.width / model.heads},
                             step.compute, step.masks_documents);
-  // Nodes may differ in the libraries that they have; there are none to choose from on CPUs.
+  // Nodes may differ in their libraries. On CPUs there is no library to choose.
   if (ctx.device.kind == DeviceKind::kCpu) return mine;
   return {text_of_ranks(comm, mine.by), text_of_ranks(comm, mine.text)};
 }

@@ -28,12 +28,13 @@ namespace {
 //   TRIREME_EMULATED_NCCL    a file to write, with the rank added to its name: the most windows,
 //                            buffers and communicators of NCCL that the rank has had, and the
 //                            number of connections that were made after its first matrix product
-//   TRIREME_EMULATED_FAULT   what a test plants: no-event-wait, the host does not wait for events;
-//                            no-capture, a step cannot be captured, which shows at its end, on
-//                            TRIREME_EMULATED_FAULT_RANK alone where that is set; rank-order,
-//                            NCCL's ranks add up each in an order of its own
-//   TRIREME_EMULATED_NO_CUDNN  why there is no cuDNN, on that rank alone, too
-//   TRIREME_EMULATED_ORDER   own: each communicator of NCCL adds up in an order of its own
+//   TRIREME_EMULATED_FAULT   a fault that a test plants:
+//                            no-event-wait: the host does not wait for events;
+//                            no-capture: the end of a step's capture fails, only on rank
+//                            TRIREME_EMULATED_FAULT_RANK if that is set;
+//                            rank-order: each rank of NCCL adds contributions in its own order
+//   TRIREME_EMULATED_NO_CUDNN  the reason why there is no cuDNN, likewise only on that rank
+//   TRIREME_EMULATED_ORDER   own: each communicator of NCCL adds contributions in its own order
 std::string setting(const char* name) {
   const char* value = std::getenv(name);
   return value == nullptr ? "" : value;
@@ -93,7 +94,7 @@ class EmulatedGpu : public testing::FakeCuda {
 
   ops::CublasLt library() { return library_.table(); }
   // Made at the first call, when MPI has started. It is never destroyed, because MPI may end
-  // before.
+  // earlier.
   testing::FakeNccl& nccl() {
     if (nccl_ == nullptr) {
       nccl_ = new testing::FakeNccl(*this, number("TRIREME_EMULATOR_SEED", 0));
@@ -110,8 +111,8 @@ class EmulatedGpu : public testing::FakeCuda {
     enqueue(Stream({DeviceKind::kCuda, 0}, stream, this), std::move(work));
   }
 
-  // Prints faults such as work on freed memory. It is not called at the end, where the program just
-  // exits.
+  // Prints faults such as work on freed memory. It is not called at the end, since the program then
+  // just exits.
   void report() {
     for (; reported_ < faults().size(); ++reported_) {
       report_line("emulated GPU: " + faults()[reported_]);
@@ -140,7 +141,7 @@ class EmulatedGpu : public testing::FakeCuda {
   std::size_t reported_ = 0, reported_of_nccl_ = 0;
   testing::FakeNccl* nccl_ = nullptr;
   std::size_t windows_ = 0, buffers_ = 0, communicators_ = 0;  // the most at one time
-  std::optional<std::size_t> connected_;                       // before the first product
+  std::optional<std::size_t> connected_;  // connections before the first product
   testing::FakeCublasLt library_;
 };
 
@@ -163,7 +164,7 @@ std::shared_ptr<Runtime> make_runtime() {
 namespace nccl {
 
 std::shared_ptr<Library> load_library() {
-  setenv(kLaunchOrder, "1", /*overwrite=*/0);  // as the real one does
+  setenv(kLaunchOrder, "1", /*overwrite=*/0);  // like the real one
   return {std::shared_ptr<Library>(), &emulated_gpu()->nccl()};
 }
 

@@ -81,7 +81,8 @@ double targets_of(const std::vector<nn::MicroBatch>& batches) {
   return static_cast<double>(count);
 }
 
-// Visits the elements of a part with their place in the global tensor, row-major.
+// Calls `visit` for each element of a part, in row-major order, with the element's index in the
+// global tensor.
 template <class Part, class Visit>
 void for_each_element(Part& part, const Visit& visit) {
   const nn::Placement& p = part.placement;
@@ -99,10 +100,10 @@ void for_each_element(Part& part, const Visit& visit) {
   }
 }
 
-// The largest magnitude of an element outside the part's extent.
+// Returns the largest magnitude of an element outside the part's extent.
 double largest_padding(const nn::Placement& placement, const Tensor& local) {
   LocalPart part{placement, {local.data<float>(), local.data<float>() + local.elements()}};
-  // Leave the padding alone.
+  // Zeroes everything but the padding.
   for_each_element(part, [](float& value, std::int64_t) { value = 0.0f; });
   double largest = 0.0;
   for (const float value : part.values) largest = std::max(largest, std::abs(double{value}));
@@ -208,7 +209,7 @@ std::vector<Deviation> compare(const LocalParts& reference, const LocalParts& he
     if (found != here.end()) {
       for_each_element(found->second, [&](float value, std::int64_t global) {
         const double difference = std::abs(value - whole.values[static_cast<std::size_t>(global)]);
-        // NaN is the largest deviation of all; max() alone would drop it.
+        // NaN counts as the largest deviation; max() alone would drop it.
         deviation = std::isnan(difference) ? INFINITY : std::max(deviation, difference);
       });
     }

@@ -266,7 +266,7 @@ void FakeCuda::copy(void* to, const void* from, std::size_t bytes, cuda::CopyDir
          }
          std::memmove(to, from, bytes);
        }});
-  if (!pinned) {  // like CUDA with memory that it cannot reach by itself, the host waits
+  if (!pinned) {  // like CUDA, the host waits if its memory is not pinned
     ++host_waits_;
     run_until([&] { return state(stream).queue.empty(); }, "copy");
   }
@@ -408,8 +408,8 @@ void FakeCuda::synchronize_event(cuda::EventHandle event) {
   run_until([&] { return marked->finished >= marked->recorded; }, "synchronize_event");
 }
 
-// Runs the operations that have nothing left to wait for, in an order drawn from the seed if there
-// is one.
+// Runs the operations whose predecessors have ended, in an order drawn from the seed if there is
+// one.
 class FakeCuda::Launch {
  public:
   Launch(FakeCuda& cuda, std::shared_ptr<const Nodes> nodes)
@@ -479,12 +479,12 @@ bool FakeCuda::captures(cuda::StreamHandle stream) {
   return state(stream).captured;
 }
 
-// Every operation must come before the end of the stream where the capture began.
+// Checks that the end of the stream where the capture began comes after every captured operation.
 void FakeCuda::check_joined() const {
   Places found = capture_.origin->last;
   for (auto next = found.rbegin(); next != found.rend(); ++next) {
     const Places& after = capture_.nodes[*next].after;
-    found.insert(after.begin(), after.end());  // all of them lower: the walk goes downwards
+    found.insert(after.begin(), after.end());  // these are lower, so the walk still reaches them
   }
   if (found.size() != capture_.nodes.size()) {
     throw CudaError("end_capture: work on another stream was not waited for");

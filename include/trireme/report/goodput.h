@@ -1,6 +1,6 @@
 // Where the whole wall time of a run went, from the submission of its first job until now: not only
-// its steps, but also queues, starts, failures and what was done twice. src/cli/README.md says what
-// each use of time means.
+// its steps, but also queues, starts, failures and steps that were done twice. src/cli/README.md
+// says what each use of time means.
 #pragma once
 
 #include <array>
@@ -55,17 +55,18 @@ struct RunRecords {
   bool running = false;  // false while `alive` is set: the process is gone, by a failure
 };
 
-// The whole wall time ends at `alive`, or else with the last record. A clock that steps back makes
-// no duration negative: measured durations count in full, and the whole time is at least their sum.
+// The whole wall time ends at `alive`, or else with the last record. No duration is negative, even
+// if a clock steps back: measured durations count in full, and the whole time is at least their
+// sum.
 Goodput goodput_of(const RunRecords& records);
 
 // "83.2 % of 2 h 13 min; queue 15 min 02 s, starting 6 min 10 s": the share of kept(), then where
 // the rest went, the longest first. Empty if no start is recorded.
 std::string goodput_text(const Goodput& goodput);
 
-// The event that tells of the steps and evaluations of metrics.jsonl after `after_step`, which a
-// new start is about to remove. Nothing if there are none, or if events.jsonl tells of them
-// already.
+// Returns the event that records the steps and evaluations in metrics.jsonl after `after_step`,
+// which a new start is about to remove. Returns nullopt if there are none, or if events.jsonl
+// records them already.
 std::optional<RunEvent> discarded_after(const std::string& folder, std::int64_t after_step);
 
 }  // namespace trireme

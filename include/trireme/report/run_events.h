@@ -16,7 +16,7 @@ struct JobTimes {
   std::optional<double> submitted = {}, started = {};
 };
 
-// The job of this process: from SLURM_JOB_ID, and from what the job templates export.
+// Returns the job of this process, from SLURM_JOB_ID and from what the job templates export.
 JobTimes job_times_here();
 
 struct RunEvent {
@@ -26,7 +26,7 @@ struct RunEvent {
   double seconds = 0.0;   // how long it took; 0: an instant
   std::string detail = {};
   double until = 0.0;  // "discard": when the last of these steps ended; 0: not known
-  JobTimes job = {};   // of a "start" and of a "failure"
+  JobTimes job = {};   // of a "start" or a "failure"
 };
 
 // Only one process of the run uses it. Events only inform the user, so a failure to write them does
@@ -34,7 +34,7 @@ struct RunEvent {
 class EventLog {
  public:
   explicit EventLog(std::string path) : path_(std::move(path)) {}
-  // Writes an event of now; `event.time` is ignored.
+  // Writes an event with the present time; `event.time` is ignored.
   void write(const RunEvent& event);
   void write(std::int64_t step, std::string_view kind, double seconds, const std::string& detail);
 
@@ -43,12 +43,12 @@ class EventLog {
   bool failed_ = false;
 };
 
-// Returns the events of the branch on which the run is now. Left out are events of other branches
-// at steps after the one where the run left them.
+// Returns the events of the branch that the run is on now. Leaves out events of other branches at
+// steps after the one where the run left them.
 std::vector<RunEvent> events_of_branch(std::vector<RunEvent> events);
 
-// Returns the events in the order in which they were written; none if there is no file. Lines that
-// are not events are left out.
+// Returns the events in the order in which they were written; none if there is no file. Leaves out
+// lines that are not events.
 std::vector<RunEvent> read_events(const std::string& path);
 
 }  // namespace trireme

@@ -49,8 +49,8 @@ class RunHistory {
   explicit RunHistory(std::string folder);
 
   // Reads what the run has written since the last update. In metrics.jsonl it reads only appended
-  // lines, or the whole file again if a resumed run has cut it back. What cannot be read at the
-  // moment stays as it was. Throws RunFolderError if the folder is gone.
+  // lines, or the whole file again if a resumed run has cut it back. Data that cannot be read at
+  // the moment stay as they were. Throws RunFolderError if the folder is gone.
   void update();
 
   const std::string& folder() const { return folder_; }
@@ -74,7 +74,7 @@ class RunHistory {
 
   // All are as of the last update. Ages are in seconds, by this host's clock, and never negative.
   RunState state() const;
-  // The state in words, with what the job script made of a stop: "stopped at step 61, requeued".
+  // The state in words, with what the job script did about a stop: "stopped at step 61, requeued".
   std::string state_text() const;
   Goodput goodput() const;                          // whole == 0: no start is recorded
   std::int64_t step() const;                        // steps done; 0: none known

@@ -39,8 +39,8 @@ struct StepMetrics {
 struct Evaluation {
   std::int64_t step = 0;
   double loss = 0.0;
-  double seconds = 0.0;  // that it took
-  double time = 0.0;     // as for a step
+  double seconds = 0.0;  // how long it took
+  double time = 0.0;     // as in StepMetrics
 };
 
 }  // namespace trireme

@@ -31,24 +31,26 @@ class SweepHistory {
  public:
   static constexpr std::size_t kLossSteps = 20;
 
-  // Whether a folder is that of a sweep: it holds points.txt or a folder point-N, and is no run.
+  // Returns whether a folder is that of a sweep: it holds points.txt or a folder point-N, and it is
+  // not a run folder.
   static bool is_sweep(const std::string& folder);
 
-  // Reads the folder. Throws RunFolderError if there is none. A run that cannot be read is one
-  // whose state says why.
+  // Reads the folder. Throws RunFolderError if there is none. If a run cannot be read, its state
+  // says why.
   explicit SweepHistory(std::string folder);
   // Reads what the runs have written since the last update. Throws as the constructor does.
   void update();
 
   const std::string& folder() const { return folder_; }
-  // The settings in which the runs differ, by their resolved configurations (for runs that have not
-  // started: by points.txt), without run.folder: first those that the sweep varies.
+  // The settings in which the runs differ, except run.folder. Those that the sweep varies come
+  // first. The values are those of the resolved configurations, or of points.txt for runs that have
+  // not started.
   const std::vector<std::string>& keys() const { return keys_; }
   const std::vector<SweepRun>& runs() const { return runs_; }  // by point
   // Returns nullptr if the run has no folder that can be read.
   const RunHistory* history(std::int64_t point) const;
-  // Whether the best run is the one with the lowest validation loss. It is if a run has one;
-  // otherwise the best is the one with the lowest training loss.
+  // Returns whether the best run is the one with the lowest validation loss. It is if any run has
+  // one; otherwise the best run is the one with the lowest training loss.
   bool judged_by_validation() const;
   // "4 runs: 1 finished, 1 running, 2 others"
   std::string summary() const;
@@ -62,7 +64,7 @@ class SweepHistory {
   void choose_best();
 
   std::string folder_;
-  std::map<std::int64_t, Values> points_;  // and what points.txt says of them
+  std::map<std::int64_t, Values> points_;  // with their values in points.txt
   std::vector<std::string> swept_;         // keys in the order of points.txt
   std::map<std::int64_t, std::unique_ptr<RunHistory>> histories_;
   std::vector<std::string> keys_;

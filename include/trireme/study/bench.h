@@ -44,7 +44,7 @@ struct CommRow {
 
 struct CommOptions {
   std::vector<std::int64_t> sizes;  // bytes
-  std::string only;                 // operations whose name holds this; empty: all
+  std::string only;                 // operations whose name contains this; empty: all
   int warmup = 5;
   int repeats = 20;
 };
@@ -56,14 +56,15 @@ void measure_comm(Communicator& comm, ops::Context& ctx, const CommOptions& opti
 
 // ---- Roofline ----------------------------------------------------------------------------------
 
-// What all ranks reach together, at the same time (Williams, Waterman and Patterson 2009).
+// The limits that all ranks reach together, at the same time (Williams, Waterman and Patterson
+// 2009).
 struct Roof {
   // Operations/s: the best of square matrix products in the compute type, of growing size until one
   // takes 50 ms or has 8192 rows.
   double flops = 0.0;
   double bandwidth = 0.0;  // bytes/s by measure_memory_bandwidth: a triad, on GPUs a copy
 
-  // Returns the seconds that an operation takes at least.
+  // Returns the least time that an operation can take, in seconds.
   double floor(double operations, double bytes) const;
 };
 // Collective over comm. Uses 192 MiB on each rank meanwhile, or 768 MiB of a GPU.
@@ -82,10 +83,10 @@ struct OpsOptions {
   models::GptConfig model;
   std::int64_t batch = 4;  // sequences of model.context positions
   DType dtype = DType::kF32;
-  std::string only;  // operations whose name holds this; empty: all
+  std::string only;  // operations whose name contains this; empty: all
   int repeats = 10;
 };
-// Measures the operations of a block of the model, of its embedding, its loss and its optimizer.
+// Measures the operations of one block of the model, and of its embedding, loss and optimizer.
 // Calls `report` with each row as soon as it is measured.
 void measure_ops(ops::Context& ctx, const OpsOptions& options,
                  const std::function<void(const OpRow&)>& report);
@@ -109,12 +110,12 @@ struct StepTimes {
   double loss = 0.0;
   std::string graphs;  // whether the step was captured, or why not; empty without graphs
 
-  // Means over repeats and ranks, in seconds per step; their sum is the mean step. Waits for
-  // communication during a phase count as `communication`, not in that phase. On a GPU they are
+  // Means over repeats and ranks, in seconds per step. Their sum is the mean step. Waits for
+  // communication during a phase count as `communication`, not in that phase. On a GPU these are
   // times of its stream, measured by events in as many further steps.
   double forward = 0.0, backward = 0.0, communication = 0.0, optimizer = 0.0, other = 0.0;
 
-  // The maximum of any rank, in bytes.
+  // Maxima over all ranks, in bytes.
   std::array<double, kMemoryUses> memory{};  // by MemoryUse
   double memory_at_once = 0.0;
   double resident = 0.0;  // resident memory, program and libraries included

@@ -1,4 +1,4 @@
-// What a point of a scaling study runs on, as far as the machine tells it.
+// What a point of a scaling study runs on, as far as it can be found out.
 #pragma once
 
 #include <filesystem>
@@ -16,7 +16,8 @@ namespace trireme::scaling {
 
 inline constexpr const char* kNotKnown = "not known";
 
-// Collective over the world. Returns what the ranks can see: all but the program and the launcher.
+// Collective over the world. Returns the conditions that the ranks can see: all but the program and
+// the launcher.
 // `root` is "/" except in tests.
 Conditions conditions_of(Runtime& runtime, const ComputeDevice& device,
                          const std::filesystem::path& root = "/");
@@ -35,15 +36,15 @@ NetworkFacts gather_network_facts(const std::filesystem::path& root = "/");
 // Returns one line, or kNotKnown where there are no facts. It never says which interface MPI uses.
 std::string network_text(const NetworkFacts& facts);
 
-// Returns the hosts as Slurm lists them, in their order, each once: "login, n[01-04,07]".
+// Returns the hosts in Slurm's notation, in the given order, each once: "login, n[01-04,07]".
 std::string host_ranges(const std::vector<std::string>& hosts);
 
-// Returns what all results ran on, for people: one value for each key where they agree, or else all
-// values. Results without conditions are "not recorded".
+// Returns what the results ran on, as text for people. For each key it gives the value that all
+// results share, or else all values. Results without conditions count as "not recorded".
 Facts facts_of(std::span<const PointResult> results);
 
-// Returns one line for each thing that should be the same for all results and is not: program,
-// processor, device, MPI, network. What was not recorded is not compared.
+// Returns one line for each condition that should be the same for all results and is not: program,
+// processor, device, MPI, network. Conditions that were not recorded are not compared.
 std::vector<std::string> differences_of(std::span<const PointResult> results);
 
 }  // namespace trireme::scaling

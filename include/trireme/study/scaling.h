@@ -42,13 +42,13 @@ struct Measurement {
   bool operator==(const Measurement&) const = default;
 };
 
-// With what and on what a run was made. Text that the machine did not tell is "not known".
+// With what and on what a run was made. Text that could not be found out is "not known".
 struct Conditions {
   std::string program;             // "trireme 1.0.0"
   std::string processor;           // model and number of logical processors; one for each kind
   std::string device;              // "cpu", or the model of the GPUs
   std::string mpi;                 // "MPICH 4.0.2"
-  std::string network;             // what is known of it
+  std::string network;             // what is known about it
   std::string launcher;            // of the study: "srun", "mpiexec", "sbatch"
   std::string job;                 // its id in Slurm; empty: none
   std::vector<std::string> hosts;  // by node
@@ -90,7 +90,7 @@ struct NodeCount {
 
 // rate(n) = one_node * n / (1 + contention * (n - 1) + coherency * n * (n - 1)): Gunther's
 // universal scalability law (Guerrilla Capacity Planning, 2007, chapter 4); with coherency = 0 it
-// is Amdahl's, and contention its serial part. n counts nodes.
+// is Amdahl's, with contention as the serial part. n counts nodes.
 struct Law {
   double one_node = 0.0;  // tokens/s
   double contention = 0.0;
@@ -98,11 +98,11 @@ struct Law {
   double error = 0.0;  // root mean square of (fitted / measured - 1)
 
   double rate(double nodes) const;
-  // Returns the knee: the number of nodes beyond which one more makes it slower. nullopt without
-  // coherency.
+  // Returns the knee: the number of nodes beyond which one more makes training slower. nullopt
+  // without coherency.
   std::optional<double> peak() const;
-  // Returns the number of nodes at which each reaches half of what one node alone reaches. nullopt
-  // for a law without loss.
+  // Returns the number of nodes at which each node is half as fast as one node alone. nullopt for a
+  // law without loss.
   std::optional<double> half_efficiency() const;
 };
 
@@ -118,7 +118,7 @@ std::optional<Law> fit_universal(std::span<const RateAt> measured);
 // further from the mean than this share of it.
 inline constexpr double kWideScatter = 0.10;
 
-// One mode and one pipeline x tensor grid, over the numbers of nodes.
+// The results of one mode and one pipeline x tensor grid, by number of nodes.
 struct Series {
   Mode mode = Mode::kStrong;
   int pipeline = 1, tensor = 1;
@@ -133,12 +133,12 @@ struct Series {
 // are absent.
 std::vector<Series> analyse(std::span<const PointResult> results);
 
-// At the measured rate, without checkpoints.
+// Returns the cost at the measured rate, without checkpoints.
 double node_hours_per_billion_tokens(const NodeCount& count);
 
-// Returns one line: up to how many nodes the parallel efficiency is `least` (0 to 1) or more, the
+// Returns one line: up to how many nodes the parallel efficiency is at least `least` (0 to 1), the
 // cost of tokens there and at the fewest nodes, and whether the scatter of the repeats leaves that
-// open. A number of nodes beyond one that is not efficient does not count. `series` has at least
+// open. Numbers of nodes beyond the first that is not efficient do not count. `series` has at least
 // one number of nodes.
 std::string verdict_of(const Series& series, double least);
 

@@ -1,8 +1,8 @@
-// A scaling study in a folder: what is to be run, what is done, and the report.
+// A scaling study in a folder: the points to run, their results, and the report.
 //   study.json                  the study's settings; a study with other settings is refused
 //   points/NAME/config.ini      configuration of one point
 //   points/NAME/log             its output
-//   points/NAME/result.json     its result, what it ran on; the run is done when this is complete
+//   points/NAME/result.json     its result and conditions; once this is complete, the run is done
 //   points.csv, summary.csv, report.html
 #pragma once
 
@@ -20,28 +20,28 @@
 namespace trireme::scaling {
 
 struct StudyPlan {
-  Config config;           // in weak scaling batch.global is that of the fewest nodes
+  Config config;           // batch.global in weak scaling is that of the fewest nodes
   std::vector<int> nodes;  // ascending
   int ranks_per_node = 1;
   std::vector<Mode> modes;
   std::vector<std::pair<int, int>> grids;  // pipeline x tensor; data gets the other ranks
   int repeats = 3;
   int steps = 20;  // of each point
-  int warmup = 5;  // of these steps, not measured
+  int warmup = 5;  // the first of these steps, not measured
   // The least parallel efficiency at which the verdict calls a number of nodes efficient.
   double efficiency = 0.8;
-  std::string launcher;  // "srun", "mpiexec", "sbatch": what the points that are begun record
+  std::string launcher;  // "srun", "mpiexec", "sbatch"; recorded by points that begin now
 };
 
-// Parse "1,2,4", "strong,weak", "1x1,1x2". Throw ConfigError that names the flag.
+// These parse "1,2,4", "strong,weak", "1x1,1x2". They throw ConfigError that names the flag.
 std::vector<int> read_counts(const std::string& text);
 std::vector<Mode> read_modes(const std::string& text);
 std::vector<std::pair<int, int>> read_grids(const std::string& text);
 
 // Returns all points, in the order in which they are run. Each repeat is a round through all of
-// them, so that a drift of the machine affects all alike. Points that would train the same thing
-// (twin_of) are one point, of the first mode. Throws ConfigError for a grid or a batch that does
-// not fit a number of nodes.
+// them, so that a drift of the machine affects all points alike. Points that would train the same
+// thing (twin_of) are one point, of the first mode. Throws ConfigError for a grid or a batch that
+// does not fit a number of nodes.
 std::vector<Point> points_of(const StudyPlan& plan);
 
 // Returns the point of the other mode that trains the same thing: at the fewest nodes strong and
@@ -53,8 +53,8 @@ std::optional<Point> twin_of(const StudyPlan& plan, const Point& point);
 std::vector<PointResult> results_by_mode(const StudyPlan& plan,
                                          std::span<const PointResult> results);
 
-// Returns the runs of a point, or of its twin, that are complete in the study's folder. There are
-// two in a folder of an earlier version, which measured twins separately: both count.
+// Returns the complete runs of a point or of its twin in the study's folder. A folder of an earlier
+// version may have two, since that version measured twins separately; both count.
 std::vector<PointResult> results_of(const std::string& folder, const StudyPlan& plan,
                                     const Point& point);
 
@@ -64,7 +64,7 @@ Config config_of(const StudyPlan& plan, const Point& point, const std::string& r
 
 class StudyFolder {
  public:
-  // Creates the folder or goes on in it, and keeps it locked while the object lives. `plan` must
+  // Creates the folder or continues in it, and keeps it locked while the object lives. `plan` must
   // outlive this object. Throws ConfigError where the folder belongs to another study,
   // RunFolderError where it cannot be written to or is in use.
   StudyFolder(std::string path, const StudyPlan& plan);
@@ -74,7 +74,8 @@ class StudyFolder {
 
   const std::string& path() const { return path_; }
   std::string folder_of(const Point& point) const;
-  // Deletes what an interrupted start of the point left, and writes the point's configuration.
+  // Deletes what an interrupted start of the point left behind, and writes the point's
+  // configuration.
   void begin(const Point& point) const;
   std::vector<PointResult> results_of(const Point& point) const;  // empty: not done
   // Writes points.csv, summary.csv and report.html for the points that are done. Returns the same
@@ -87,10 +88,10 @@ class StudyFolder {
   int lock_ = -1;
 };
 
-// Collective over the world. What a launcher starts: reads what `trireme scale` wrote into the
-// point's folder, measures memory bandwidth, trains, and writes the result. `program` is the
-// version that the result records. Throws ConfigError where no point or no good configuration is in
-// the folder, RunFolderError where its point.json is missing or damaged.
+// Collective over the world. A launcher starts this for each point: it reads what `trireme scale`
+// wrote into the point's folder, measures memory bandwidth, trains, and writes the result.
+// `program` is the version that the result records. Throws ConfigError if the folder has no point
+// or no valid configuration, and RunFolderError if its point.json is missing or damaged.
 ExitStatus run_point(Runtime& runtime, const std::string& folder, const std::string& program,
                      const StopSignals& signals);
 

@@ -10,10 +10,10 @@
 namespace trireme::scaling {
 
 struct StudyPage {
-  Facts facts;                // what was measured, and on what
+  Facts facts;                // what was measured, and on which machine
   int done = 0, planned = 0;  // points
   std::vector<Series> series;
-  std::vector<PointResult> runs = {};  // each once
+  std::vector<PointResult> runs = {};  // each run once
   double least_efficiency = 0.8;       // for the verdict
 };
 std::string page_of_study(const StudyPage& study);

@@ -1,4 +1,5 @@
-// A network as links of a capacity, and the links that a message takes from one rank to another.
+// A network as links with a capacity, and the route of links that a message takes between two
+// ranks.
 #pragma once
 
 #include <string>
@@ -44,13 +45,13 @@ class FatTree final : public Network {
 
  private:
   struct Tier {
-    int hosts;  // below each of its switches
-    int up;     // index of the first switch's link up; the next is its link down
+    int hosts;  // below each switch of the tier
+    int up;     // index of the first switch's uplink; its downlink is next
   };
 
   std::vector<int> host_of_;
-  std::vector<Link>
-      links_;  // of each host: up, down, memory; then of each tier's switches: up, down
+  // For each host: up, down, memory. Then for each switch, tier by tier: up, down.
+  std::vector<Link> links_;
   std::vector<Tier> tiers_;
 };
 

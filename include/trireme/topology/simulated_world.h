@@ -1,9 +1,8 @@
-// Many ranks in one process and in virtual time. What they run are the tasks that run in
-// production.
+// Many ranks in one process and in virtual time. They run the same tasks as in production.
 //
-// A message flows once both ends have posted it and its latency has passed. Messages that are under
-// way share the links on their routes max-min fairly: no message could be faster without a slower
-// one becoming slower still (D. Bertsekas, R. Gallager, Data Networks, 1992, section 6.5.2).
+// A message flows once both ends have posted it and its latency has passed. Messages that are in
+// flight share the links on their routes max-min fairly: no message could be faster without a
+// slower one becoming slower still (D. Bertsekas, R. Gallager, Data Networks, 1992, section 6.5.2).
 #pragma once
 
 #include <cstddef>
@@ -31,9 +30,9 @@ class SimulatedWorld {
  public:
   struct Options {
     SimulatedCosts costs = {};
-    // True: memory is real, and messages carry what is there. False: workspace() returns addresses
+    // True: memory is real, and messages carry its contents. False: workspace() returns addresses
     // that nobody can access, and tensor() makes tensors of such memory. So thousands of ranks need
-    // next to none.
+    // hardly any memory.
     bool contents = true;
     // If given, latencies and the order of simultaneous events are drawn from it.
     std::optional<std::uint64_t> seed = std::nullopt;
@@ -47,18 +46,18 @@ class SimulatedWorld {
     std::uint64_t bytes = 0;           // of all ranks
     std::uint64_t worst_messages = 0;  // sent by the rank that sends most
     std::uint64_t worst_bytes = 0;
-    std::uint64_t worst_workspace = 0;  // bytes that the rank that needs most had at once
+    std::uint64_t worst_workspace = 0;  // peak bytes of the rank that needs most
     std::vector<double> link_bytes;     // by link of the network
   };
   using MakeTask = std::function<std::unique_ptr<Task>(TransportPtr)>;
 
-  // The network outlives the world.
+  // The network must outlive the world.
   SimulatedWorld(const Network& network, Options options);
   ~SimulatedWorld();
 
-  // Runs the task that `make` returns for the transport of each of the ranks 0 to `ranks` - 1, all
-  // at once. Throws InternalError that names the ranks that wait and for whom, if nothing moves any
-  // more.
+  // Runs the tasks of the ranks 0 to `ranks` - 1, all at once. `make` returns the task for the
+  // transport of a rank. If nothing can move any more, throws InternalError that names the waiting
+  // ranks and the ranks that they wait for.
   Result run(int ranks, const MakeTask& make);
 
   // Makes a tensor without contents, of at most 1 TiB. It may be used as long as this world lives.

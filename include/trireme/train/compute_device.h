@@ -19,7 +19,7 @@ struct DeviceRequest {
 };
 DeviceRequest device_request(const Config& config);
 
-// Throws ConfigError where this build lacks what is asked for. Does not look at any GPU.
+// Throws ConfigError if this build lacks what the request asks for. Does not look at any GPU.
 void check_backends(const DeviceRequest& request);
 
 struct ComputeDevice {
@@ -29,7 +29,7 @@ struct ComputeDevice {
   std::string carrier = "mpi";
   std::string description;  // a line for the start-up table; empty where there is nothing to say
   // Destroyed before the context (see Runtime::DeviceUse). Null on CPUs. Whoever keeps tensors of
-  // the context must keep this object longer than them.
+  // the context must keep this object for longer than the tensors.
   std::unique_ptr<Runtime::DeviceUse> use = {};
 };
 

@@ -31,14 +31,14 @@ class Deadline {
   void evaluation_took(double seconds);
   void checkpoint_took(double seconds);
 
-  // What is due by the configuration in the next two steps.
+  // What the configuration makes due in the next two steps.
   struct Ahead {
     int evaluations = 0;
     bool checkpoint = false;  // after the first of the two
     int queued_steps = 0;     // not computed yet, ahead of these two
   };
 
-  // Asked at the start of a step: returns whether this step must be the last. `now` is in seconds
+  // Call it at the start of a step. Returns whether this step must be the last. `now` is in seconds
   // since 1970. The step must be the last when another one, with the evaluations and checkpoints in
   // between, would leave too little time for a checkpoint. So every start of a job makes at least
   // one step.

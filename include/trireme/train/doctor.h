@@ -33,14 +33,14 @@ struct NodeFacts {
   std::int64_t memory = 0, memory_available = 0;  // bytes
   std::optional<std::int64_t> memory_limit;       // bytes, of this process's control group
   std::int64_t shared_memory = 0;                 // bytes of /dev/shm; 0: there is none
-  std::optional<std::int64_t> lockable_memory;    // bytes; not set: any amount
+  std::optional<std::int64_t> lockable_memory;    // bytes; nullopt: any amount
   std::int64_t open_files = 0;                    // limit
   std::vector<std::string> rdma_devices;          // "mlx5_0"
 
   cuda::BuildInfo build;
   std::vector<cuda::LibraryInfo> libraries;
   int pci_gpus = 0;           // NVIDIA GPUs, with or without a driver
-  std::string driver_module;  // its own version line; empty where it is not loaded
+  std::string driver_module;  // the driver's own version line; empty if it is not loaded
   int driver_cuda = 0, runtime_cuda = 0;
   cuda::Devices devices;
   GpuEnvironment gpu_environment;
@@ -62,14 +62,14 @@ struct Finding {
   std::string subject;
   std::string what;
   std::string remedy;  // empty where there is nothing to do
-  // The beginning of `what` if it is a number that differs from node to node without a meaning.
+  // The beginning of `what`, if it is a number that may differ between nodes without any meaning.
   std::string varying = {};
 };
 
 // Returns the findings in the order in which they are shown: the node, then its GPUs.
 std::vector<Finding> diagnose(const NodeFacts& facts);
 
-// Text for the terminal: one line per finding, and a count.
+// Returns text for the terminal: one line per finding, and a count.
 std::string doctor_text(const std::string& node, const std::vector<Finding>& findings);
 
 struct NodeFindings {
@@ -77,15 +77,17 @@ struct NodeFindings {
   std::vector<Finding> findings;
 };
 
-// Text for the terminal about all nodes of an allocation: what is the same on all of them, one line
-// per finding; then what differs, with the nodes; then the nodes that have problems or warnings.
+// Returns text for the terminal about all nodes of an allocation: what is the same on all of them,
+// one line per finding; then what differs, with the nodes; then the nodes that have problems or
+// warnings.
 std::string doctor_summary(const std::vector<NodeFindings>& nodes);
 
-// Findings as text for another rank, and back. The latter throws InternalError.
+// These convert findings to text for another rank, and back. node_findings_from throws
+// InternalError.
 std::string to_json(const NodeFindings& node);
 NodeFindings node_findings_from(const std::string& json);
 
-// Whether the launcher started several processes, which can find each other through MPI.
+// Returns whether the launcher started several processes that can find each other through MPI.
 bool processes_can_meet();
 
 // Returns whether machine code or PTX for these architectures ("80, 90a, 120 PTX") runs on a GPU of

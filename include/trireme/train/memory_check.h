@@ -9,14 +9,14 @@
 
 namespace trireme {
 
-// Throw a ConfigError where the ranks do not fit; it says what takes the memory, and what would
+// These throw ConfigError if the ranks do not fit. It says what takes the memory, and what would
 // take less.
 void check_node_memory(const MemoryEstimate& memory, int tasks, std::int64_t node_mib);
 void check_gpu_memory(const MemoryEstimate& memory, std::int64_t gpu_mib);
 
 // The same for the actual ranks of this node, or for this rank's GPU. It refuses only what needs
-// more than twice the memory that the node or GPU has, since an estimate may be too high, and what
-// is impossible is far beyond. A run that passes but needs more than is free ends with status 71
+// more than twice the memory that the node or GPU has, since an estimate may be too high, and an
+// impossible run needs far more. A run that passes but needs more than is free ends with status 71
 // when it allocates.
 void check_memory_here(const MemoryEstimate& memory, const Runtime& runtime,
                        const ops::Context& ctx);

@@ -24,24 +24,24 @@ struct MemoryEstimate {
 // vocabulary's rows on a rank (nn::vocabulary_rows_in_memory). Activations outside of the
 // tensor-parallel regions have R' rows: R, or R / t under sequence parallelism.
 //   elements of a layer   (C (2C + 2K) + C (H_up + H)) / t, plus biases and norms
-//   of the ends           V' C each, once where both are tied and on one stage; learned
+//   of embedding, head    V' C each, once if both are tied and on one stage; learned
 //                         positions context x C
 //   bytes of an element   parameters 4, and 2 more in bf16 and fp16; gradients 4; AdamW 8
 //   activations of a layer, for a micro-batch
 //     s (4 R' C + R (2C + 2K) / t + R (H_up + H) / t); under sequence parallelism the norms'
 //     outputs are kept as gathered, so 2 R' C + 2 R C in place of 4 R' C
-//   of the ends           s R' C each; the head's rows and their gradient 2 s R C
+//   of embedding, head    s R' C each; the head's rows and their gradient 2 s R C
 // The activations are counted for each micro-batch that the pipeline schedule keeps on the stage
 // at once (parallel::live_micro_batches). Added once: the gradients of the layer in its backward
 // pass (3 s R C, 5 s R C under sequence parallelism, plus s R H_up / t) and the slice of logits
 // (nn::loss_slice_bytes). `gpu_memory` decides how large that is: bytes as in
 // ops::Context::gpu_memory, 0 on a CPU. Not included: kProcessBytes per rank for the program and
 // its libraries, and the buffers of the collectives. (On GPUs, those of NCCL are known once the
-// ranks are connected; the event `start` of a run says what they hold.)
+// ranks are connected; the event `start` of a run records their size.)
 MemoryEstimate estimate_memory(const Config& config, const models::GptConfig& model,
                                const GridShape& grid, std::int64_t gpu_memory);
 
-// What a rank needs besides: the program, MPI, buffers. Measured on one and two ranks: 54 to 65 MiB
+// What a rank needs in addition: program, MPI, buffers. Measured on one and two ranks: 54 to 65 MiB
 // (perf/RESULTS.md, memory of a rank: resident memory minus tensors).
 inline constexpr double kProcessBytes = 128.0 * 1048576.0;
 

@@ -51,9 +51,9 @@ struct AttentionOfStep {
   DType compute = DType::kF32;
   bool masks_documents = false;
 };
-// Collective over comm. Returns what computes that attention, the same text on all ranks: rank 0's,
-// and that of the lowest rank where it differs. May take seconds on a GPU: a library compiles what
-// the first step would compile otherwise.
+// Collective over comm. Returns what computes that attention, with the same text on all ranks: rank
+// 0's and, if other ranks differ from it, that of the lowest rank that does. May take seconds on a
+// GPU, because a library then compiles what the first step would compile otherwise.
 ops::AttentionChoice attention_choice(Communicator& comm, const ops::Context& ctx,
                                       const models::GptConfig& model, const GridShape& grid,
                                       const AttentionOfStep& step);

@@ -25,8 +25,8 @@ std::vector<double> link_rates(std::span<const double> to_previous, std::span<co
 
 class StragglerDetector {
  public:
-  // Something is reported after this many slow windows in a row, and is back to normal after as
-  // many normal ones.
+  // A rank, node or link is reported as slow after this many slow windows in a row, and as normal
+  // again after as many normal ones.
   static constexpr int kWindows = 2;
   // Limits for a rank's own time over the median of its peers, which are the other ranks of its
   // pipeline stage with as many micro-batches. A slow rank also loses at least kLostPart of a step.
@@ -54,7 +54,7 @@ class StragglerDetector {
   struct Past {  // the values of earlier windows that were not slow
     std::deque<double> values;
     void add(double value);
-    double median() const;  // 0: too few
+    double median() const;  // 0: too few values
   };
   struct Comparison {
     double times = 0.0;      // 0: nothing to compare with

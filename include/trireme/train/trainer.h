@@ -14,7 +14,7 @@ namespace trireme {
 // 10 steps in a row with non-finite gradients, not counting those that the search for an fp16 loss
 // scale expects.
 ExitStatus train(Runtime& runtime, const Config& config, const StopSignals& signals);
-// The same on a device that has been chosen already, as `config` asks for it.
+// The same on a device that has already been chosen according to `config`.
 ExitStatus train(Runtime& runtime, const Config& config, const StopSignals& signals,
                  ComputeDevice device);
 
