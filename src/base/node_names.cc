@@ -1,6 +1,7 @@
 #include "trireme/base/node_names.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cstdint>
 #include <map>
 #include <set>
@@ -9,6 +10,9 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+
+#include "trireme/base/error.h"
+#include "trireme/base/printable.h"
 
 namespace trireme {
 namespace {
@@ -58,6 +62,95 @@ std::string in_brackets(const Family& family, const std::vector<std::int64_t>& n
 }
 
 }  // namespace
+
+namespace {
+
+// Expands one list. `end` is what ends a name: a comma, or the end of the list.
+class NodeListParser {
+ public:
+  NodeListParser(std::string_view list, std::size_t most) : list_(list), rest_(list), most_(most) {}
+
+  std::vector<std::string> names() {
+    std::vector<std::string> all;
+    while (!rest_.empty()) {
+      std::vector<std::string> names = entry();
+      require(all.size() + names.size() <= most_, fmt::format("more than {} names", most_));
+      all.insert(all.end(), names.begin(), names.end());
+      if (!rest_.empty()) rest_.remove_prefix(1);  // a comma
+    }
+    return all;
+  }
+
+ private:
+  void require(bool ok, const std::string& what) const {
+    if (!ok) throw ConfigError(fmt::format("the list of nodes '{}': {}", shown(list_), what));
+  }
+  // Up to a comma outside of brackets.
+  std::vector<std::string> entry() {
+    std::vector<std::string> names{""};
+    while (!rest_.empty() && rest_.front() != ',') {
+      if (rest_.front() == '[') {
+        names = with_each(names, numbers());
+        continue;
+      }
+      require(rest_.front() != ']', "a ] without its [");
+      for (std::string& name : names) name += rest_.front();
+      rest_.remove_prefix(1);
+    }
+    require(!names.front().empty(), "an empty name");
+    return names;
+  }
+  std::vector<std::string> with_each(const std::vector<std::string>& names,
+                                     const std::vector<std::string>& numbers) const {
+    require(names.size() <= most_ / numbers.size(), fmt::format("more than {} names", most_));
+    std::vector<std::string> result;
+    for (const std::string& name : names) {
+      for (const std::string& number : numbers) result.push_back(name + number);
+    }
+    return result;
+  }
+  // The inside of brackets, "1-3,07", with as many digits as are written.
+  std::vector<std::string> numbers() {
+    const std::size_t end = rest_.find(']');
+    require(end != std::string_view::npos, "a [ without its ]");
+    std::string_view inside = rest_.substr(1, end - 1);
+    rest_.remove_prefix(end + 1);
+    std::vector<std::string> result;
+    while (true) {
+      const std::string_view range = inside.substr(0, inside.find(','));
+      const std::size_t dash = range.find('-');
+      const std::string_view low = range.substr(0, dash);
+      const std::int64_t first = number(low);
+      const std::int64_t last =
+          dash == std::string_view::npos ? first : number(range.substr(dash + 1));
+      require(first <= last, "a range that runs down");
+      require(last - first < static_cast<std::int64_t>(most_ - std::min(most_, result.size())),
+              fmt::format("more than {} names", most_));
+      for (std::int64_t i = first; i <= last; ++i) {
+        result.push_back(fmt::format("{:0{}}", i, low.size()));
+      }
+      if (range.size() == inside.size()) return result;
+      inside.remove_prefix(range.size() + 1);
+    }
+  }
+  std::int64_t number(std::string_view digits) const {
+    std::int64_t value = 0;
+    const char* end = digits.data() + digits.size();
+    const auto result = std::from_chars(digits.data(), end, value);
+    require(!digits.empty() && digits.size() <= kMostDigits && result.ptr == end && value >= 0,
+            fmt::format("'{}' is no number", shown(digits)));
+    return value;
+  }
+
+  std::string_view list_, rest_;
+  std::size_t most_;
+};
+
+}  // namespace
+
+std::vector<std::string> expand_node_list(std::string_view list, std::size_t most) {
+  return NodeListParser(list, most).names();
+}
 
 std::string node_list(std::vector<std::string> names) {
   std::sort(names.begin(), names.end());

@@ -1,6 +1,9 @@
 #include "trireme/topology/network.h"
 
 #include <algorithm>
+#include <limits>
+#include <map>
+#include <numeric>
 #include <utility>
 
 #include <fmt/format.h>
@@ -8,47 +11,140 @@
 #include "trireme/base/error.h"
 
 namespace trireme {
+namespace {
 
-FatTree::FatTree(std::vector<int> host_of, double host_bytes_per_second, std::vector<Level> levels,
-                 double memory_bytes_per_second)
-    : host_of_(std::move(host_of)) {
-  int hosts = 1;
-  for (const Level& level : levels) hosts *= level.children;
-  for (const int host : host_of_) {
-    TRIREME_CHECK(0 <= host && host < hosts, fmt::format("host {} of {}", host, hosts));
+constexpr double kNoLimit = std::numeric_limits<double>::max();
+
+// Sets that grow together; each is known by one of its members.
+class Sets {
+ public:
+  explicit Sets(std::size_t count) : parent_(count) {
+    std::iota(parent_.begin(), parent_.end(), 0);
   }
-  for (int host = 0; host < hosts; ++host) {
-    links_.push_back({fmt::format("host {} up", host), host_bytes_per_second});
-    links_.push_back({fmt::format("host {} down", host), host_bytes_per_second});
-    links_.push_back({fmt::format("memory of host {}", host), memory_bytes_per_second});
-  }
-  int below = 1;
-  for (std::size_t level = 0; level + 1 < levels.size(); ++level) {
-    below *= levels[level].children;
-    tiers_.push_back({below, static_cast<int>(links_.size())});
-    for (int at = 0; at < hosts / below; ++at) {
-      for (const char* way : {"up", "down"}) {
-        links_.push_back({fmt::format("switch {} of level {} {}", at, level + 1, way),
-                          levels[level].up_bytes_per_second});
-      }
+
+  int find(int member) {
+    auto i = static_cast<std::size_t>(member);
+    while (parent_[i] != static_cast<int>(i)) {
+      parent_[i] = parent_[static_cast<std::size_t>(parent_[i])];
+      i = static_cast<std::size_t>(parent_[i]);
     }
+    return static_cast<int>(i);
+  }
+  void join(int a, int b) { parent_[static_cast<std::size_t>(find(a))] = find(b); }
+
+ private:
+  std::vector<int> parent_;
+};
+
+int level_of(const Fabric& fabric, int vertex) {
+  return fabric.vertices()[static_cast<std::size_t>(vertex)].level;
+}
+
+double rate_of(const Cable& cable, const TreeNetwork::Assumed& assumed) {
+  return cable.bytes_per_second > 0.0 ? cable.bytes_per_second : assumed.cable_bytes_per_second;
+}
+
+}  // namespace
+
+TreeNetwork::TreeNetwork(const Fabric& fabric, const std::vector<int>& host_of, Assumed assumed) {
+  const auto& vertices = fabric.vertices();
+  std::vector<int> hosts;  // in use, in the order of ranks
+  std::map<int, int> places;
+  for (const int host : host_of) {
+    TRIREME_CHECK(0 <= host && host < static_cast<int>(vertices.size()) &&
+                      !vertices[static_cast<std::size_t>(host)].is_switch,
+                  fmt::format("vertex {} is no host", host));
+    const auto [place, is_new] = places.emplace(host, static_cast<int>(hosts.size()));
+    if (is_new) hosts.push_back(host);
+    place_of_.push_back(place->second);
+  }
+  add_hosts(fabric, hosts, assumed);
+
+  int highest = 0;
+  for (const FabricVertex& vertex : vertices) highest = std::max(highest, vertex.level);
+  Sets sets(vertices.size());
+  std::vector<int> blocks(vertices.size());
+  for (int tier = 1; tier < highest; ++tier) {
+    for (const Cable& cable : fabric.cables()) {
+      const auto [low, high] = std::minmax({level_of(fabric, cable.a), level_of(fabric, cable.b)});
+      if (low >= 0 && high <= tier) sets.join(cable.a, cable.b);
+    }
+    for (std::size_t i = 0; i < blocks.size(); ++i) blocks[i] = sets.find(static_cast<int>(i));
+    add_tier(fabric, hosts, assumed, tier, blocks);
   }
 }
 
-void FatTree::route(int from, int to, std::vector<int>& links) const {
-  const int source = host_of_[static_cast<std::size_t>(from)];
-  const int target = host_of_[static_cast<std::size_t>(to)];
+void TreeNetwork::add_hosts(const Fabric& fabric, const std::vector<int>& hosts, Assumed assumed) {
+  std::vector<double> rates(fabric.vertices().size(), 0.0);
+  for (const Cable& cable : fabric.cables()) {
+    for (const int end : {cable.a, cable.b}) {
+      rates[static_cast<std::size_t>(end)] += rate_of(cable, assumed);
+    }
+  }
+  for (const int host : hosts) {
+    const auto i = static_cast<std::size_t>(host);
+    const std::string& name = fabric.vertices()[i].name;
+    const double rate = rates[i] > 0.0 ? rates[i] : assumed.cable_bytes_per_second;
+    links_.push_back({name + " up", rate});
+    links_.push_back({name + " down", rate});
+    links_.push_back({"memory of " + name, assumed.memory_bytes_per_second});
+  }
+}
+
+void TreeNetwork::add_tier(const Fabric& fabric, const std::vector<int>& hosts, Assumed assumed,
+                           int tier, const std::vector<int>& blocks) {
+  std::map<int, int> numbers;  // of the blocks that hold hosts in use
+  std::vector<int> block_of;
+  std::vector<std::string> names;  // of the first host of each
+  for (const int host : hosts) {
+    const auto [block, is_new] =
+        numbers.emplace(blocks[static_cast<std::size_t>(host)], static_cast<int>(numbers.size()));
+    if (is_new) names.push_back(fabric.vertices()[static_cast<std::size_t>(host)].name);
+    block_of.push_back(block->second);
+  }
+  std::vector<double> up(numbers.size(), 0.0);
+  for (const Cable& cable : fabric.cables()) {
+    const bool a_is_lower = level_of(fabric, cable.a) < level_of(fabric, cable.b);
+    const int inside = a_is_lower ? cable.a : cable.b, outside = a_is_lower ? cable.b : cable.a;
+    if (level_of(fabric, inside) < 0 || level_of(fabric, outside) != tier + 1) continue;
+    const auto block = numbers.find(blocks[static_cast<std::size_t>(inside)]);
+    if (level_of(fabric, inside) <= tier && block != numbers.end()) {
+      up[static_cast<std::size_t>(block->second)] += rate_of(cable, assumed);
+    }
+  }
+  first_link_.push_back(static_cast<int>(links_.size()));
+  for (std::size_t i = 0; i < up.size(); ++i) {
+    for (const char* way : {"up", "down"}) {
+      links_.push_back({fmt::format("block of {} in tier {} {}", names[i], tier, way),
+                        up[i] > 0.0 ? up[i] : kNoLimit});
+    }
+  }
+  block_of_.push_back(std::move(block_of));
+}
+
+void TreeNetwork::route(int from, int to, std::vector<int>& links) const {
+  const auto source = static_cast<std::size_t>(place_of_[static_cast<std::size_t>(from)]);
+  const auto target = static_cast<std::size_t>(place_of_[static_cast<std::size_t>(to)]);
+  const auto link_of = [](std::size_t host, int which) {
+    return kLinksOfHost * static_cast<int>(host) + which;
+  };
   if (source == target) {
-    links.push_back(3 * source + 2);
+    links.push_back(link_of(source, 2));
     return;
   }
-  links.push_back(3 * source);
-  for (const Tier& tier : tiers_) {
-    if (source / tier.hosts == target / tier.hosts) break;
-    links.push_back(tier.up + 2 * (source / tier.hosts));
-    links.push_back(tier.up + 2 * (target / tier.hosts) + 1);
+  links.push_back(link_of(source, 0));
+  for (std::size_t tier = 0; tier < block_of_.size(); ++tier) {
+    const int below = block_of_[tier][source], above = block_of_[tier][target];
+    if (below == above) break;
+    links.push_back(first_link_[tier] + 2 * below);
+    links.push_back(first_link_[tier] + 2 * above + 1);
   }
-  links.push_back(3 * target + 1);
+  links.push_back(link_of(target, 1));
+}
+
+int TreeNetwork::block(int tier, int rank) const {
+  const auto place = place_of_.at(static_cast<std::size_t>(rank));
+  return block_of_.at(static_cast<std::size_t>(tier - 1)).at(static_cast<std::size_t>(place));
 }
 
 }  // namespace trireme

@@ -26,6 +26,11 @@ constexpr std::size_t kAddresses = std::size_t{1} << 40;
 constexpr double kNever = std::numeric_limits<double>::infinity();
 constexpr std::size_t kNamedWaits = 4;  // in a message
 
+// Times that differ by less are the same: they differ by the order in which they were added up.
+double rounding_of(double time) {
+  return 1e-12 * std::max(time, 1e-6);
+}
+
 // Addresses of memory that is not there.
 class NoMemory {
  public:
@@ -320,8 +325,7 @@ void SimulatedWorld::Impl::settle_flows() {
   std::vector<Message*> arrived;
   std::size_t kept = 0;
   for (std::size_t i = 0; i < flows_.size(); ++i) {
-    // What is left would take less than a rounding error of the time.
-    const double rest = 1e-12 * std::max(now_, 1e-6) * flows_[i]->rate + 1e-6;
+    const double rest = rounding_of(now_) * flows_[i]->rate + 1e-6;  // a part of a byte
     if (flows_[i]->remaining <= rest) {
       arrived.push_back(under_way_[i]);
       continue;
@@ -378,7 +382,7 @@ SimulatedWorld::Result SimulatedWorld::Impl::run(int ranks, const MakeTask& make
     if (next == kNever) report_standstill();
     pass_time(next);
     settle_flows();
-    while (!events_.empty() && events_.top().time <= now_) {
+    while (!events_.empty() && events_.top().time <= now_ + rounding_of(now_)) {
       const Event event = events_.top();
       events_.pop();
       if (event.kind == Kind::kWake) {

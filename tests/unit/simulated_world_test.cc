@@ -3,7 +3,6 @@
 
 #include <chrono>
 #include <cstdint>
-#include <numeric>
 #include <string>
 #include <vector>
 
@@ -24,15 +23,17 @@ using testing::same_bits;
 using testing::values;
 using testing::wrap;
 
-std::vector<int> in_order(int ranks) {
-  std::vector<int> hosts(static_cast<std::size_t>(ranks));
-  std::iota(hosts.begin(), hosts.end(), 0);
-  return hosts;
+// One rank on each host of a tree, along the leaves.
+TreeNetwork on_each_host(int hosts, const std::vector<FatTreeLevel>& levels,
+                         double bytes_per_second) {
+  const Fabric fabric = make_fat_tree(levels, bytes_per_second);
+  std::vector<int> host_of;
+  for (int i = 0; i < hosts; ++i) host_of.push_back(*fabric.host(fmt::format("host{}", i)));
+  return TreeNetwork(fabric, host_of, {});
 }
 
-// Hosts on one switch.
-FatTree one_switch(int ranks, double bytes_per_second = 1e9) {
-  return FatTree(in_order(ranks), bytes_per_second, {{ranks, 0.0}}, 10 * bytes_per_second);
+TreeNetwork one_switch(int ranks, double bytes_per_second = 1e9) {
+  return on_each_host(ranks, {{ranks, 0.0}}, bytes_per_second);
 }
 
 TEST(FairShare, TheSlowestLinkIsSharedFirst) {
@@ -47,6 +48,48 @@ TEST(FairShare, TheSlowestLinkIsSharedFirst) {
   EXPECT_DOUBLE_EQ(alone.rate, 90.0);
 }
 
+TEST(TreeNetwork, BlocksAndWaysUpComeFromTheCables) {
+  // Two leaves on two spines, with two cables to one of them; host3 stands on its own.
+  Fabric fabric(FabricSource::kDump);
+  const int hosts[] = {fabric.add_host("host1"), fabric.add_host("host2"),
+                       fabric.add_host("host3")};
+  const int leaves[] = {fabric.add_switch("leaf1"), fabric.add_switch("leaf2")};
+  const int spines[] = {fabric.add_switch("spine1"), fabric.add_switch("spine2")};
+  fabric.add_cable({leaves[0], hosts[0], 10.0});
+  fabric.add_cable({hosts[1], leaves[1], 0.0});
+  for (const int leaf : leaves) {
+    for (const int spine : spines) fabric.add_cable({spine, leaf, 4.0});
+  }
+  fabric.add_cable({leaves[1], spines[1], 1.0});
+  fabric.find_levels();
+  const TreeNetwork network(fabric, {hosts[0], hosts[1], hosts[0], hosts[2]},
+                            {.cable_bytes_per_second = 7.0, .memory_bytes_per_second = 70.0});
+  const auto route = [&](int from, int to) {
+    std::vector<int> links;
+    network.route(from, to, links);
+    std::string text;
+    for (const int link : links) {
+      const Link& one = network.links()[static_cast<std::size_t>(link)];
+      text += one.bytes_per_second > 1e6
+                  ? fmt::format("{}; ", one.name)
+                  : fmt::format("{} {:.0f}; ", one.name, one.bytes_per_second);
+    }
+    return text;
+  };
+  EXPECT_EQ(route(0, 2), "memory of host1 70; ");
+  EXPECT_EQ(route(0, 1),
+            "host1 up 10; block of host1 in tier 1 up 8; block of host2 in tier 1 down 9; "
+            "host2 down 7; ");
+  EXPECT_EQ(network.tiers(), 1);
+  EXPECT_EQ(network.block(1, 0), network.block(1, 2));
+  EXPECT_NE(network.block(1, 0), network.block(1, 1));
+  // Nothing limits what leaves a block without cables.
+  EXPECT_EQ(route(3, 0),
+            "host3 up 7; block of host3 in tier 1 up; block of host1 in tier 1 down 8; "
+            "host1 down 10; ");
+  EXPECT_THROW(TreeNetwork(fabric, {leaves[0]}, {}), InternalError);
+}
+
 // 1 to 17 ranks, each with contents, in order and in orders that a seed draws.
 template <class T>
 class Contents : public ::testing::Test {
@@ -54,7 +97,7 @@ class Contents : public ::testing::Test {
   using Body = std::function<void(SimulatedWorld&, int ranks)>;
   static void in_worlds(const Body& body) {
     for (int ranks = 1; ranks <= 17; ++ranks) {
-      const FatTree network = one_switch(ranks);
+      const TreeNetwork network = one_switch(ranks);
       for (const bool drawn : {false, true}) {
         SimulatedWorld::Options options{.segment_bytes = 200,
                                         .eager_bytes = drawn ? std::size_t{64} : 0};
@@ -167,7 +210,7 @@ SimulatedWorld::Result simulate(const Network& network, Collective collective, A
 // latency and the time of its bytes on the busiest link, computed by hand.
 TEST(SimulatedTimes, AreThoseOfTheTable) {
   const double rate = 25e9;
-  const FatTree fabric(in_order(16), rate, {{4, 2 * rate}, {4, 0.0}}, 10 * rate);
+  const TreeNetwork fabric = on_each_host(16, {{4, 2 * rate}, {4, 0.0}}, rate);
   struct Row {
     std::int64_t bytes;
     double doubling, halving;  // us
@@ -193,7 +236,7 @@ TEST(SimulatedTimes, AreThoseOfTheTable) {
 
 TEST(SimulatedTimes, CostsOfARankAddUp) {
   // Two ranks exchange 1000 floats: one message each way, then one addition.
-  const FatTree network = one_switch(2, 4e9);
+  const TreeNetwork network = one_switch(2, 4e9);
   const SimulatedCosts costs{.latency = 1e-6, .message = 1e-7, .reduced_byte = 1e-9};
   const auto result = simulate(network, Collective::kAllReduce, Algorithm::kDirect, 4000, costs);
   EXPECT_NEAR(result.seconds, 2e-7 + 1e-6 + 1e-6 + 4e-6, 1e-12);
@@ -206,8 +249,7 @@ TEST(SimulatedTimes, CostsOfARankAddUp) {
 // Prints what thousands of ranks cost; the time on this machine is in perf/RESULTS.md.
 TEST(SimulatedTimes, ThousandsOfRanks) {
   const double rate = 25e9;
-  const FatTree fabric(in_order(4096), rate, {{16, 8 * rate}, {16, 64 * rate}, {16, 0.0}},
-                       10 * rate);
+  const TreeNetwork fabric = on_each_host(4096, {{16, 8 * rate}, {16, 64 * rate}, {16, 0.0}}, rate);
   for (const Algorithm algorithm : {Algorithm::kDoubling, Algorithm::kHalving}) {
     const auto began = std::chrono::steady_clock::now();
     const auto result = simulate(fabric, Collective::kAllReduce, algorithm, std::int64_t{16} << 20,
@@ -246,7 +288,7 @@ class Script final : public Task {
 };
 
 TEST(SimulatedWorld, NamesWhoWaitsWhenNothingMoves) {
-  const FatTree network = one_switch(2);
+  const TreeNetwork network = one_switch(2);
   const auto run = [&](std::size_t eager_bytes) {
     SimulatedWorld world(network, {.eager_bytes = eager_bytes});
     world.run(2, [&](TransportPtr transport) {
@@ -270,7 +312,7 @@ TEST(SimulatedWorld, NamesWhoWaitsWhenNothingMoves) {
 
 // A receiver that takes messages in another order than they are sent finds other sizes.
 TEST(SimulatedWorld, RefusesMessagesThatDoNotFit) {
-  const FatTree network = one_switch(2);
+  const TreeNetwork network = one_switch(2);
   SimulatedWorld world(network, {});
   std::byte bytes[2];
   class Sized final : public Task {

@@ -1,7 +1,9 @@
-// The names of a cluster's nodes, for messages.
+// The names of a cluster's nodes, as Slurm writes them.
 #pragma once
 
+#include <cstddef>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace trireme {
@@ -9,5 +11,9 @@ namespace trireme {
 // Returns the names as Slurm writes them: "n[1-3,7], login". Names that end in a number with as many
 // digits are gathered in brackets. Sorted, each name once.
 std::string node_list(std::vector<std::string> names);
+
+// Returns the names of a list as Slurm writes it, in its order: "n[1-3,07],login" or "r[1-2]n[1-4]".
+// Throws ConfigError for a list that is malformed or has more than `most` names.
+std::vector<std::string> expand_node_list(std::string_view list, std::size_t most);
 
 }  // namespace trireme

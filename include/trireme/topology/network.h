@@ -1,15 +1,16 @@
-// A network as links with a capacity, and the route of links that a message takes between two
-// ranks.
+// A network as links of a capacity, and the links that a message takes from one rank to another.
 #pragma once
 
 #include <string>
 #include <vector>
 
+#include "trireme/topology/fabric.h"
+
 namespace trireme {
 
 // A link is directed: a cable is two of them.
 struct Link {
-  std::string name;         // for people: "leaf2 up"
+  std::string name;         // for people: "n1 up"
   double bytes_per_second;  // shared by the messages that take it
 };
 
@@ -23,36 +24,42 @@ class Network {
   virtual void route(int from, int to, std::vector<int>& links) const = 0;
 };
 
-// A tree of switches in which each switch of a level has the same number of children. The uplinks
-// of a switch count as one link of their joint capacity, as if routing divided the messages evenly.
-class FatTree final : public Network {
+// A fabric as a tree of blocks. A block of tier t is a set of hosts that reach each other through
+// switches of levels up to t. Its way up is all cables from there to level t + 1, as if routing
+// divided the messages evenly among them. A message passes the ways up and down of the blocks that
+// do not hold both of its ends.
+class TreeNetwork final : public Network {
  public:
-  struct Level {
-    int children;                // of each switch: hosts on the lowest level
-    double up_bytes_per_second;  // of a switch, in each direction; ignored on the highest level
+  struct Assumed {
+    double cable_bytes_per_second = 12.5e9;  // of a cable whose rate is not known: 100 Gbit/s
+    double memory_bytes_per_second = 10e9;   // of all messages inside of a host
   };
 
-  // `host_of` maps each rank to its host. Hosts are numbered along the leaves. `levels` goes from
-  // the leaves to the root. The ranks of a host share its cable of `host_bytes_per_second` in each
-  // direction; messages between them take a link of `memory_bytes_per_second`. Throws InternalError
-  // if a host is not in the tree.
-  FatTree(std::vector<int> host_of, double host_bytes_per_second, std::vector<Level> levels,
-          double memory_bytes_per_second);
+  // `host_of` maps each rank to its host, a vertex of the fabric. The ranks of a host share its
+  // cables. Hosts that no cable connects count as connected above all switches. Throws
+  // InternalError for a vertex that is no host.
+  TreeNetwork(const Fabric& fabric, const std::vector<int>& host_of, Assumed assumed);
 
-  int ranks() const override { return static_cast<int>(host_of_.size()); }
+  int ranks() const override { return static_cast<int>(place_of_.size()); }
   const std::vector<Link>& links() const override { return links_; }
   void route(int from, int to, std::vector<int>& links) const override;
 
- private:
-  struct Tier {
-    int hosts;  // below each switch of the tier
-    int up;     // index of the first switch's uplink; its downlink is next
-  };
+  int tiers() const { return static_cast<int>(block_of_.size()); }
+  // Returns the block of tier 1 to tiers() that holds a rank. Blocks are numbered in each tier.
+  int block(int tier, int rank) const;
 
-  std::vector<int> host_of_;
-  // For each host: up, down, memory. Then for each switch, tier by tier: up, down.
-  std::vector<Link> links_;
-  std::vector<Tier> tiers_;
+ private:
+  static constexpr int kLinksOfHost = 3;  // up, down, memory
+
+  void add_hosts(const Fabric& fabric, const std::vector<int>& hosts, Assumed assumed);
+  // `blocks` tells vertices of one block by the same number.
+  void add_tier(const Fabric& fabric, const std::vector<int>& hosts, Assumed assumed, int tier,
+                const std::vector<int>& blocks);
+
+  std::vector<int> place_of_;  // of each rank: its host, counted from 0 among those in use
+  std::vector<Link> links_;    // of each host, then up and down of each block, tier by tier
+  std::vector<std::vector<int>> block_of_;  // by tier: of each host
+  std::vector<int> first_link_;             // by tier
 };
 
 }  // namespace trireme

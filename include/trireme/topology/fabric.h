@@ -1,0 +1,88 @@
+// The hosts, switches and cables of a cluster, as one of its descriptions tells them.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+namespace trireme {
+
+// Where a fact is from, in order of trust.
+enum class FabricSource { kSlurm, kDump, kMadeUp };
+std::string_view name_of(FabricSource source);
+
+struct FabricVertex {
+  std::string name;  // of a host: the node's name
+  bool is_switch = false;
+  int level = 0;  // cables to the nearest host: 0 for a host, 1 for a leaf switch
+};
+
+// Cables that run side by side between the same two ends are several entries.
+struct Cable {
+  int a, b;                       // vertices
+  double bytes_per_second = 0.0;  // in each direction; 0: not known
+};
+
+class Fabric {
+ public:
+  explicit Fabric(FabricSource source) : source_(source) {}
+
+  FabricSource source() const { return source_; }
+  const std::vector<FabricVertex>& vertices() const { return vertices_; }
+  const std::vector<Cable>& cables() const { return cables_; }
+  // What was odd in the description, a line each. What a remark is about was left out.
+  const std::vector<std::string>& remarks() const { return remarks_; }
+
+  std::optional<int> host(std::string_view name) const;
+  // Return the vertex; make it where it is new.
+  int add_host(const std::string& name);
+  int add_switch(const std::string& name);
+  void add_cable(Cable cable) { cables_.push_back(cable); }
+  // Keeps the first hundred remarks and counts the rest.
+  void remark(std::string text);
+
+  // Sets the levels. Vertices without a way to a host get level -1.
+  void find_levels();
+
+ private:
+  int add(std::unordered_map<std::string, int>& names, const std::string& name, bool is_switch);
+
+  FabricSource source_;
+  std::vector<FabricVertex> vertices_;
+  std::vector<Cable> cables_;
+  std::unordered_map<std::string, int> hosts_, switches_;
+  std::vector<std::string> remarks_;
+};
+
+// The readers name `origin` in their messages. Text is untrusted: no input makes them need more
+// memory than a small multiple of its size, or names than kMostNames.
+inline constexpr std::size_t kMostNames = std::size_t{1} << 20;
+
+// Reads Slurm's topology.conf or the output of `scontrol show topology`, for topology/tree and
+// topology/block. Blocks count as leaf switches of one more switch. Throws ConfigError if nothing
+// in the text describes a switch or a block, or a list of names is malformed.
+Fabric read_slurm_topology(std::string_view text, const std::string& origin);
+
+// Makes a fabric of what tasks find in SLURM_TOPOLOGY_ADDR and SLURM_TOPOLOGY_ADDR_PATTERN: pairs
+// of address and pattern, as in "spine[1-2].leaf2.n3" and "switch.switch.node". The components of
+// an address may hold dots; then the pattern cannot tell them apart, and a remark says so.
+Fabric fabric_of_addresses(const std::vector<std::pair<std::string, std::string>>& addresses);
+
+// Makes a tree of switches in which each switch of a level has the same number of children, hosts
+// on the lowest level. Hosts are called "host0", "host1", ..., along the leaves. All uplinks of a
+// switch are one cable.
+struct FatTreeLevel {
+  int children;
+  double up_bytes_per_second;  // of a switch; ignored on the highest level
+};
+Fabric make_fat_tree(const std::vector<FatTreeLevel>& levels, double host_bytes_per_second);
+
+// Reads a dump of ibnetdiscover. A host is the first word of an adapter's description; its adapters
+// are ports of one vertex. Throws ConfigError if the text holds no switch and no adapter.
+Fabric read_ibnetdiscover(std::string_view text, const std::string& origin);
+
+}  // namespace trireme

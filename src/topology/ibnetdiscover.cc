@@ -1,0 +1,223 @@
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cstdint>
+#include <map>
+#include <tuple>
+
+#include <fmt/format.h>
+
+#include "trireme/base/error.h"
+#include "trireme/base/printable.h"
+#include "trireme/topology/fabric.h"
+
+namespace trireme {
+namespace {
+
+// A node's name in a dump: "S-0000aa0000000101" is a switch, "H-..." an adapter, "R-..." a router.
+struct NodeId {
+  char kind = 0;
+  std::uint64_t guid = 0;
+  auto operator<=>(const NodeId&) const = default;
+};
+
+// Takes what stands between the next pair of double quotes off `text`.
+std::optional<std::string_view> take_quoted(std::string_view& text) {
+  const std::size_t begin = text.find('"');
+  if (begin == std::string_view::npos) return std::nullopt;
+  const std::size_t end = text.find('"', begin + 1);
+  if (end == std::string_view::npos) return std::nullopt;
+  const std::string_view inside = text.substr(begin + 1, end - begin - 1);
+  text.remove_prefix(end + 1);
+  return inside;
+}
+
+std::optional<NodeId> node_id(std::string_view text) {
+  if (text.size() < 3 || text[1] != '-') return std::nullopt;
+  NodeId id{text[0], 0};
+  const char* end = text.data() + text.size();
+  const auto result = std::from_chars(text.data() + 2, end, id.guid, 16);
+  if (result.ec != std::errc() || result.ptr != end) return std::nullopt;
+  return id;
+}
+
+// Takes "[12]" off the front of `text`.
+std::optional<int> take_port(std::string_view& text) {
+  if (text.empty() || text.front() != '[') return std::nullopt;
+  const std::size_t end = text.find(']');
+  if (end == std::string_view::npos) return std::nullopt;
+  int port = -1;
+  const auto result = std::from_chars(text.data() + 1, text.data() + end, port);
+  if (result.ec != std::errc() || result.ptr != text.data() + end || port < 0) return std::nullopt;
+  text.remove_prefix(end + 1);
+  return port;
+}
+
+// Returns what "4xHDR" carries in each direction, 0 if the words are unknown. Gbit/s of data of one
+// lane: the InfiniBand Trade Association's rates less their line codes (8b/10b up to QDR, 64b/66b
+// above).
+double bytes_per_second(std::string_view rate) {
+  struct Speed {
+    std::string_view name;
+    double lane;
+  };
+  constexpr std::array<Speed, 10> kSpeeds = {{{"SDR", 2.0},
+                                              {"DDR", 4.0},
+                                              {"QDR", 8.0},
+                                              {"FDR10", 10.0},
+                                              {"FDR", 13.64},
+                                              {"EDR", 25.0},
+                                              {"HDR", 50.0},
+                                              {"NDR", 100.0},
+                                              {"XDR", 200.0},
+                                              {"GDR", 400.0}}};
+  int lanes = 0;
+  const auto result = std::from_chars(rate.data(), rate.data() + rate.size(), lanes);
+  if (result.ec != std::errc() || lanes < 1 || lanes > 12) return 0.0;
+  rate.remove_prefix(static_cast<std::size_t>(result.ptr - rate.data()));
+  if (rate.empty() || rate.front() != 'x') return 0.0;
+  rate.remove_prefix(1);
+  const auto speed = std::ranges::find(kSpeeds, rate, &Speed::name);
+  return speed == kSpeeds.end() ? 0.0 : lanes * speed->lane * 1e9 / 8;
+}
+
+std::string_view last_word(std::string_view text) {
+  const std::size_t end = text.find_last_not_of(" \t\r");
+  if (end == std::string_view::npos) return {};
+  text = text.substr(0, end + 1);
+  const std::size_t space = text.find_last_of(" \t");
+  return space == std::string_view::npos ? text : text.substr(space + 1);
+}
+
+class DumpReader {
+ public:
+  explicit DumpReader(std::string origin) : origin_(std::move(origin)) {}
+
+  Fabric read(std::string_view text) {
+    while (!text.empty()) {
+      ++line_;
+      const std::string_view line = text.substr(0, text.find('\n'));
+      text.remove_prefix(std::min(text.size(), line.size() + 1));
+      read_line(line);
+    }
+    if (vertices_.empty()) {
+      throw ConfigError(
+          fmt::format("{}: no line describes a switch (Switch ...) or an adapter "
+                      "(Ca ...), as a dump of ibnetdiscover has",
+                      shown(origin_)));
+    }
+    connect();
+    fabric_.find_levels();
+    return std::move(fabric_);
+  }
+
+ private:
+  // One end of a cable.
+  struct Port {
+    NodeId node;
+    int number = 0;
+    auto operator<=>(const Port&) const = default;
+  };
+  struct Peer {
+    Port port;
+    double bytes_per_second = 0.0;
+    int line = 0;
+  };
+
+  void remark(const std::string& what) {
+    fabric_.remark(fmt::format("{}, line {}: {}", shown(origin_), line_, what));
+  }
+
+  void read_line(std::string_view line) {
+    if (line.starts_with("Switch") || line.starts_with("Ca")) {
+      read_node(line);
+    } else if (line.starts_with("Rt")) {
+      self_.reset();  // a router leads elsewhere
+    } else if (line.starts_with("[") && self_) {
+      read_port(line);
+    }
+  }
+  void read_node(std::string_view line) {
+    self_.reset();
+    const auto name = take_quoted(line);
+    const auto id = name ? node_id(*name) : std::nullopt;
+    const bool is_switch = id && id->kind == 'S';
+    if (!id || (!is_switch && id->kind != 'H')) {
+      remark("a node without a GUID");
+      return;
+    }
+    const std::string description(take_quoted(line).value_or(""));
+    // What the switches themselves use to add: no host.
+    if (description.find("Aggregation Node") != std::string::npos) return;
+    if (vertices_.contains(*id)) {
+      remark(fmt::format("the GUID {:016x} is described a second time", id->guid));
+      return;
+    }
+    const std::string host = description.substr(0, description.find(' '));
+    if (!is_switch && host.empty()) {
+      remark(fmt::format("the adapter {:016x} names no host", id->guid));
+      return;
+    }
+    // People give switches names that are not unique; GUIDs are.
+    vertices_[*id] = is_switch
+                         ? fabric_.add_switch(fmt::format("{} ({:016x})", description, id->guid))
+                         : fabric_.add_host(host);
+    self_ = id;
+  }
+  void read_port(std::string_view line) {
+    const auto own = take_port(line);
+    const auto name = take_quoted(line);
+    const auto peer = name ? node_id(*name) : std::nullopt;
+    const auto port = take_port(line);
+    if (!own || !peer || !port) {
+      remark("a port without a peer");
+      return;
+    }
+    const Port here{*self_, *own};
+    const Peer there{{*peer, *port}, bytes_per_second(last_word(line)), line_};
+    if (there.bytes_per_second == 0.0) remark("a rate that is unknown");
+    if (!peers_.emplace(here, there).second) {
+      remark(fmt::format("port {} of {:016x} has a second cable", *own, self_->guid));
+    }
+  }
+  // Each cable is told by both of its ends; one is enough.
+  void connect() {
+    for (const auto& [here, there] : peers_) {
+      line_ = there.line;
+      const auto a = vertices_.find(here.node), b = vertices_.find(there.port.node);
+      if (a == vertices_.end() || b == vertices_.end()) continue;  // left out before
+      const auto back = peers_.find(there.port);
+      if (back != peers_.end()) {
+        if (back->second.port != here) {
+          remark(fmt::format("port {} of {:016x} leads to a port that leads elsewhere", here.number,
+                             here.node.guid));
+          continue;
+        }
+        if (there.port < here) continue;
+      }
+      const double rates[] = {there.bytes_per_second,
+                              back == peers_.end() ? 0.0 : back->second.bytes_per_second};
+      const auto [low, high] = std::minmax(rates[0], rates[1]);
+      if (low > 0.0 && low < high) {
+        remark("the ends of a cable have different rates; the lower one counts");
+      }
+      const double rate = low > 0.0 ? low : high;
+      if (a->second != b->second) fabric_.add_cable({a->second, b->second, rate});
+    }
+  }
+
+  std::string origin_;
+  Fabric fabric_{FabricSource::kDump};
+  int line_ = 0;
+  std::optional<NodeId> self_;  // whose ports follow
+  std::map<NodeId, int> vertices_;
+  std::map<Port, Peer> peers_;
+};
+
+}  // namespace
+
+Fabric read_ibnetdiscover(std::string_view text, const std::string& origin) {
+  return DumpReader(origin).read(text);
+}
+
+}  // namespace trireme
