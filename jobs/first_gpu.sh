@@ -25,6 +25,7 @@ Exit status of run: 0 if every step that ran passed, 1 if one did not, 2 for a w
 TEXT
 }
 set -euo pipefail
+unset CDPATH
 
 self=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)/$(basename "${BASH_SOURCE[0]}")
 home=$(cd "$(dirname "$self")/.." && pwd)  # the repository, or the unpacked bundle
@@ -128,7 +129,7 @@ program_file() {
 read_steps() {
   local line rest
   names=() expected=() limits=() needs=() commands=() results=() seconds=() notes=()
-  while IFS= read -r line; do
+  while IFS= read -r line || [[ -n $line ]]; do
     [[ -z $line || $line == '#'* ]] && continue
     [[ $line == *' :: '*' :: '*' :: '*' :: '* ]] || fail 2 "no step: $line"
     rest=$line
@@ -187,7 +188,7 @@ write_summary() {
 
 last_line() {
   local line
-  line=$({ grep -hv '^[[:space:]]*$' "$@" || true; } | tail -n 1 | LC_ALL=C tr -dc '\040-\176')
+  line=$({ grep -ahv '^[[:space:]]*$' "$@" || true; } | tail -n 1 | LC_ALL=C tr -dc '\040-\176')
   echo "${line:0:160}"
 }
 
@@ -198,7 +199,7 @@ what_lacks() {
     case $need in
       -) ;;
       gpus) [[ $GPUS -ge 2 ]] || echo "it needs two GPUs" ;;
-      torch) python3 -c 'import torch, sys; sys.exit(not torch.cuda.is_available())' > /dev/null 2>&1 ||
+      torch) timeout 60 python3 -c 'import torch, sys; sys.exit(not torch.cuda.is_available())' > /dev/null 2>&1 ||
         echo "python3 has no PyTorch with CUDA" ;;
       *) command -v "$need" > /dev/null || echo "there is no $need" ;;
     esac
@@ -226,16 +227,18 @@ run_step() {
   case $status in
     0) results[i]="passed" ;;
     77) results[i]="skipped" ;;
-    124 | 137) results[i]="ended after $limit s" ;;
+    124) results[i]="ended after $limit s" ;;
+    137) [[ ${seconds[i]} -ge $limit ]] && results[i]="ended after $limit s" || results[i]="killed, status 137" ;;
     *) results[i]="failed, status $status" ;;
   esac
   [[ $status -eq 0 && $skipped -gt 0 ]] && results[i]="passed, $skipped skipped"
   [[ $status -eq 0 || $status -eq 77 ]] || bad=1
 }
 
-# CUDA's libraries, where the loader does not find them by itself: beside PyTorch.
+# CUDA's libraries beside PyTorch, if the loader does not find all of them by itself.
 find_cuda_libraries() {
   local folders
+  trireme version 2>&1 | sed -n '/^on GPUs here/,$p' | grep -qE ' no: | too old' || return 0
   command -v python3 > /dev/null || return 0
   folders=$(timeout 60 python3 - 2> /dev/null << 'TEXT' || true
 import glob, os, site, sys

@@ -135,12 +135,12 @@ run_to_end() {
 
 note_times() {
   local told
-  told=$(scontrol -o show job "$job" 2> /dev/null)
+  told=$(TZ=UTC timeout 20 scontrol -o show job "$job" 2> /dev/null)
   TRIREME_JOB_SUBMITTED=$(seconds_of "$(field SubmitTime "$told")")
   TRIREME_JOB_STARTED=$(seconds_of "$(field StartTime "$told")")
 }
 # TIME: prints a time in Slurm's format as seconds since 1970. Prints nothing for "Unknown".
-seconds_of() { [[ $1 != [0-9]*T* ]] || date -d "$1" +%s; }
+seconds_of() { [[ $1 != [0-9]*T* ]] || date -u -d "$1" +%s; }
 
 # Waits until Slurm's controller can be reached. Without it nobody knows which nodes are lost, and no step
 # can be started. If this node is the one that is cut off, the job starts again elsewhere (keep_watch), and
@@ -244,10 +244,10 @@ culprits() {
 note_failure() { write_failure "$1" "${cause#trireme: }" "$(culprits | xargs)"; }
 # FOLDER WHAT NODES: writes a failure to events.jsonl.
 write_failure() {
-  write_event "$1" failure "${2:-the step ended with 76}" ",\"nodes\":\"$3\",\"job\":\"$job\"$(times)"
+  write_event "$1" failure "${2:-the step ended with 76}" ",\"nodes\":\"$3\",\"job\":\"$job\"$(job_times)"
 }
 # Prints when the job was queued and started, as fields of an event.
-times() {
+job_times() {
   [[ -z $TRIREME_JOB_SUBMITTED ]] || printf ',"submitted":%s' "$TRIREME_JOB_SUBMITTED"
   [[ -z $TRIREME_JOB_STARTED ]] || printf ',"job_started":%s' "$TRIREME_JOB_STARTED"
 }
@@ -388,21 +388,34 @@ tell_requeue() {
   [[ $again == no ]] || what+=" to wait for all of its nodes"
   say "$what"
   write_event "$run" requeue "$what" || return
-  timeout 10 @TRIREME@ top "$run" --html "$run/report.html" > /dev/null 2>&1
+  timeout -k 1 3 @TRIREME@ top "$run" --html "$run/report.html" > /dev/null 2>&1
 }
+
+# Slurm's word for it. The controller may be busy or just being started again.
+state_of_job() {
+  local told=''
+  for _ in 1 2 3; do
+    told=$(timeout 10 squeue -h -j "$job" -o %T 2> /dev/null) && [[ -n $told ]] && break
+    sleep 1
+  done
+  echo "$told"
+}
+
+# STATUS: whether the job asks for another start.
+starts_again() { [[ $1 -eq 75 || $again == yes ]]; }
 
 # Ends the job with a status. If it is 75, or if nodes are missing, requests another start of the job,
 # which continues from the checkpoint.
 end_job() {
   local most=@RESTARTS@
   [[ -z $watch ]] || kill "$watch" 2> /dev/null
-  if [[ $1 -eq 75 || $again == yes ]]; then
+  if starts_again "$1"; then
     if [[ ${SLURM_RESTART_COUNT:-0} -ge $most ]]; then
       say "the job was started again $SLURM_RESTART_COUNT times already (job.restarts)"
     # Does not requeue a job that ends for another reason: whoever cancels it wants it to end.
-    elif [[ $(squeue -h -j "$job" -o %T) == RUNNING ]]; then
+    elif [[ $(state_of_job) == RUNNING ]]; then
       tell_requeue
-      scontrol requeue "$job"
+      scontrol requeue "$job" || say "Slurm did not requeue the job: submit it again to continue"
     fi
   fi
   exit "$1"

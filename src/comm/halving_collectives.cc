@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <array>
 #include <functional>
+#include <memory>
 #include <utility>
 #include <vector>
 
@@ -74,13 +75,17 @@ class ListedTask : public PhasedTask {
   std::size_t next_ = 0;
 };
 
-// Elements of a buffer that lie at each position.
+// A range of a task's buffer, and the elements of it that lie at each position.
 struct Layout {
-  std::byte* data;                  // in the tensor's type
-  std::vector<std::size_t> bounds;  // of positions, in elements; bounds[0] is 0
+  using Bounds = std::vector<std::size_t>;  // of positions, in elements; the first is 0
 
-  std::size_t count() const { return bounds.back(); }
-  Range elements(Range positions) const { return {bounds[positions.begin], bounds[positions.end]}; }
+  std::size_t begin;                     // in the buffer, in elements
+  std::shared_ptr<const Bounds> bounds;  // shared by all phases that use it
+
+  std::size_t count() const { return bounds->back(); }
+  Range elements(Range positions) const {
+    return {(*bounds)[positions.begin], (*bounds)[positions.end]};
+  }
 };
 
 class HalvingTask : public ListedTask {
@@ -96,15 +101,17 @@ class HalvingTask : public ListedTask {
   bool has_partner() const { return plan_.pairs.has_partner(); }
   std::size_t element() const { return size_of(dtype_); }
   std::byte* at(const Layout& layout, std::size_t index) const {
-    return layout.data + index * element();
+    return buffer_ + (layout.begin + index) * element();
   }
+  // The buffer, in the tensor's type. It must be there when the task begins.
+  void use(std::byte* buffer) { buffer_ = buffer; }
 
   // Brings the result at this term's position into the layout. An odd rank of a pair only gives
   // its contribution away. At most `most` elements are in a layout.
   void reduce(const Layout& layout, std::size_t most) {
     if (!has_term()) {
       then([=, this] {
-        transport().send(layout.data, layout.count() * element(), plan_.pairs.partner);
+        transport().send(at(layout, 0), layout.count() * element(), plan_.pairs.partner);
       });
       return;
     }
@@ -157,7 +164,7 @@ class HalvingTask : public ListedTask {
  private:
   // Partial results of the tensor's own type lie in the layout.
   std::byte* partial(const Layout& layout, std::size_t index) const {
-    return (partial_ ? partial_.get() : layout.data) + index * size_of(partial_type_);
+    return partial_ ? partial_.get() + index * size_of(partial_type_) : at(layout, index);
   }
   // Contributions go out as they are if all of them do.
   bool sends_contributions(std::size_t round) const {
@@ -165,7 +172,7 @@ class HalvingTask : public ListedTask {
   }
   void add_partner(const Layout& layout) {
     if (plan_.tree.pairs() == 0 || (!has_partner() && !partial_)) return;
-    std::vector<const std::byte*> sources{layout.data};
+    std::vector<const std::byte*> sources{at(layout, 0)};
     if (has_partner()) sources.push_back(received_.get());
     transport().reduce(op_, dtype_, sources, partial_type_, partial(layout, 0), layout.count());
   }
@@ -193,6 +200,7 @@ class HalvingTask : public ListedTask {
                        last ? at(layout, keep.begin) : partial(layout, keep.begin), keep.size());
   }
 
+  std::byte* buffer_ = nullptr;
   ReduceOp op_;
   DType dtype_, partial_type_;
   Buffer partial_;  // none where the layout itself holds the partial results
@@ -206,13 +214,15 @@ class HalvingAllReduce final : public HalvingTask {
     const auto count = static_cast<std::size_t>(data_.elements());
     const std::size_t step =
         std::max<std::size_t>(this->transport().segment_bytes() / element(), 1);
+    use(bytes_of(data_));
     for (std::size_t begin = 0; begin < count; begin += step) {
       const std::size_t length = std::min(step, count - begin);
-      Layout segment{bytes_of(data_) + begin * element(), {}};
+      Layout::Bounds bounds;
       for (int at = 0; at < plan_.tree.terms(); ++at) {
-        segment.bounds.push_back(part_of({0, length}, at, plan_.tree.terms()).begin);
+        bounds.push_back(part_of({0, length}, at, plan_.tree.terms()).begin);
       }
-      segment.bounds.push_back(length);
+      bounds.push_back(length);
+      const Layout segment{begin, std::make_shared<const Layout::Bounds>(std::move(bounds))};
       reduce(segment, std::min(step, count));
       gather(segment);
       hand_over(segment, {0, length});
@@ -238,14 +248,17 @@ class HalvingParts : public HalvingTask {
   template <class Body>
   void for_each_slice(Body body) {
     if (part_ == 0) return;
-    packed_ = transport().workspace(most() * element());
+    then([this] {
+      packed_ = transport().workspace(most() * element());
+      use(packed_.get());
+    });
     for (std::size_t begin = 0; begin < part_; begin += step_) {
       const Range slice{begin, std::min(part_, begin + step_)};
-      Layout layout{packed_.get(), {0}};
+      Layout::Bounds bounds{0};
       for (int at = 0; at < plan_.tree.terms(); ++at) {
-        layout.bounds.push_back(layout.count() + slice.size() * ranks_at(at));
+        bounds.push_back(bounds.back() + slice.size() * ranks_at(at));
       }
-      body(slice, layout);
+      body(slice, Layout{0, std::make_shared<const Layout::Bounds>(std::move(bounds))});
     }
   }
   // Calls visit(rank, index of its first element in the layout).
@@ -255,7 +268,7 @@ class HalvingParts : public HalvingTask {
       const auto position = static_cast<std::size_t>(at);
       const int first = plan_.tree.first_rank_of(plan_.term_at(position));
       for (std::size_t i = 0; i < ranks_at(at); ++i) {
-        visit(first + static_cast<int>(i), layout.bounds[position] + i * slice.size());
+        visit(first + static_cast<int>(i), (*layout.bounds)[position] + i * slice.size());
       }
     }
   }

@@ -1,6 +1,7 @@
 #include "trireme/report/goodput.h"
 
 #include <algorithm>
+#include <cmath>
 #include <fstream>
 #include <numeric>
 #include <vector>
@@ -27,6 +28,13 @@ struct Start {
 
 bool by_job_script(const RunEvent& event) {
   return event.kind == "failure" || event.kind == "requeue";
+}
+
+// Whether two events say that the same steps were removed. Steps are recognised by the time of the
+// last one or, if an earlier version did them without times, by how long they took.
+bool same_steps(const RunEvent& a, const RunEvent& b) {
+  if (a.kind != "discard" || b.kind != "discard" || a.until != b.until) return false;
+  return a.until > 0.0 || (a.step == b.step && std::abs(a.seconds - b.seconds) < 1e-6);
 }
 
 bool same_start_of_job(const JobTimes& a, const JobTimes& b) {
@@ -67,7 +75,9 @@ class Accounts {
         add(TimeUse::kStarting, event.seconds);
       } else if (event.kind == "discard") {
         if (!told_again(events.subspan(i + 1), event)) add(TimeUse::kNotKept, event.seconds);
-        if (!starts_.empty()) starts_.back().last = std::max(starts_.back().last, event.until);
+        if (starts_.empty()) continue;
+        starts_.back().last = std::max(starts_.back().last, event.until);
+        if (event.until == 0.0) starts_.back().last_unknown = true;
       } else if (event.kind != "branch" && !starts_.empty()) {
         take(starts_.back(), event);
       }
@@ -77,9 +87,8 @@ class Accounts {
   // Whether a later event tells of the same steps. That happens if a start was killed before it
   // removed them.
   static bool told_again(std::span<const RunEvent> later, const RunEvent& discard) {
-    return discard.until > 0.0 && std::any_of(later.begin(), later.end(), [&](const RunEvent& e) {
-             return e.kind == "discard" && e.until == discard.until;
-           });
+    return std::any_of(later.begin(), later.end(),
+                       [&](const RunEvent& e) { return same_steps(e, discard); });
   }
 
   void take(Start& start, const RunEvent& event) {
@@ -154,12 +163,13 @@ class Accounts {
 
   // Returns the latest time at which a start may have ended that did not end on purpose.
   // start.after holds what was recorded since then.
-  static double end_of_failure(const Start& start, const JobTimes& next_job, double next_begin) {
+  static double end_of_failure(const Start& start, const Start& next) {
     if (!start.after.empty()) return start.after.front().time;
-    if (next_job.submitted && *next_job.submitted > start.last) {
-      return std::min(next_begin, *next_job.submitted);
+    // What the next job spent in the queue is no failure.
+    if (next.job.submitted && !same_start_of_job(start.job, next.job)) {
+      return std::min(next.begin, std::max(start.last, *next.job.submitted));
     }
-    return next_begin;
+    return next.begin;
   }
 
   // Adds the failure of a start at `end`, unless the start ended on purpose, and the failures that
@@ -181,7 +191,7 @@ class Accounts {
   }
 
   void between(const Start& start, const Start& next) {
-    const double at = failures(start, end_of_failure(start, next.job, next.begin));
+    const double at = failures(start, end_of_failure(start, next));
     if (!same_start_of_job(start.job, next.job)) note_queue(next.job);
     if (at >= next.begin) return;
     const double waited = queued(at, next.begin, next.job);
@@ -195,7 +205,14 @@ class Accounts {
   double after_last_start(const RunRecords& records) {
     const Start& last = starts_.back();
     const double alive = std::max(last.last, records.alive.value_or(0.0));
-    if (records.running) return alive;
+    if (records.running) {
+      // The last start has ended, and the next one has not recorded its begin yet.
+      if (last.on_purpose || !last.after.empty()) {
+        const double at = failures(last, last.after.empty() ? last.last : last.after.front().time);
+        add(TimeUse::kBetween, alive - at);
+      }
+      return alive;
+    }
     return failures(last, last.after.empty() ? alive : last.after.front().time);
   }
 
@@ -277,15 +294,15 @@ std::optional<RunEvent> discarded_after(const std::string& folder, std::int64_t 
     last = std::max(last, step->integer());
     for (const char* key : {"step_s", "eval_s"}) {
       const Json* seconds = object.find(key);
-      if (seconds && seconds->is_number()) event.seconds += std::max(0.0, seconds->number());
+      if (seconds && seconds->is_number())
+        event.seconds += std::clamp(seconds->number(), 0.0, 1e12);
     }
     const Json* time = object.find("time");
     if (time && time->is_number()) event.until = std::max(event.until, time->number());
   }
   if (last == 0) return {};
   for (const RunEvent& earlier : read_events(folder + "/events.jsonl")) {
-    const bool same = earlier.kind == "discard" && earlier.until == event.until;
-    if (same && event.until > 0.0 && earlier.step == after_step) return {};
+    if (same_steps(earlier, event) && earlier.step == after_step) return {};
   }
   event.detail = first == last ? fmt::format("step {} is not kept", first)
                                : fmt::format("steps {} to {} are not kept", first, last);

@@ -55,10 +55,9 @@ std::string text_in(const Json& object, std::string_view key) {
 JobTimes job_times_here() {
   const char* job = std::getenv("SLURM_JOB_ID");
   if (!job || !*job) return {};
-  JobTimes times{job, seconds_in_environment("TRIREME_JOB_SUBMITTED"),
-                 seconds_in_environment("TRIREME_JOB_STARTED")};
-  if (!times.started) times.started = seconds_in_environment("SLURM_JOB_START_TIME");
-  return times;
+  // Only a script that runs nothing but this run knows that the job began for it.
+  return {job, seconds_in_environment("TRIREME_JOB_SUBMITTED"),
+          seconds_in_environment("TRIREME_JOB_STARTED")};
 }
 
 void EventLog::write(std::int64_t step, std::string_view kind, double seconds,

@@ -69,9 +69,9 @@ StepMetrics step_of(const Json& object, std::int64_t step) {
   metrics.gradient_norm = number(object, "grad_norm", kNan);
   metrics.tokens = static_cast<std::int64_t>(amount(object, "tokens"));
   metrics.tokens_per_second = number(object, "tokens_per_s", 0.0);
-  metrics.step_seconds = number(object, "step_s", 0.0);
-  metrics.wait_data_seconds = number(object, "wait_data_s", 0.0);
-  metrics.exposed_comm_seconds = number(object, "comm_s", 0.0);
+  metrics.step_seconds = amount(object, "step_s");
+  metrics.wait_data_seconds = amount(object, "wait_data_s");
+  metrics.exposed_comm_seconds = amount(object, "comm_s");
   metrics.memory_bytes = amount(object, "memory_bytes");
   metrics.device_memory_bytes = amount(object, "device_memory_bytes");
   if (const Json* memory = object.find("memory")) {
@@ -226,8 +226,16 @@ std::span<const StepMetrics> RunHistory::last_steps(std::size_t count) const {
   return std::span<const StepMetrics>(steps_).last(std::min(count, steps_.size()));
 }
 
+bool RunHistory::told_to_have_ended() const {
+  if (!lease_ || events_.empty()) return false;
+  const RunEvent& last = events_.back();
+  return (last.kind == "failure" || last.kind == "requeue") &&
+         last.time > static_cast<double>(lease_->heartbeat);
+}
+
 RunState RunHistory::state() const {
-  if (lease_) return holder_alive_ ? RunState::kRunning : RunState::kSilent;
+  if (lease_ && !told_to_have_ended())
+    return holder_alive_ ? RunState::kRunning : RunState::kSilent;
   // A run is done when its last checkpoint is written. Without any checkpoint its last step counts,
   // since somebody may have removed them all.
   const std::int64_t saved = checkpoint_ ? checkpoint_->step : step();
@@ -250,8 +258,8 @@ std::string RunHistory::state_text() const {
 Goodput RunHistory::goodput() const {
   RunRecords records{.steps = steps_, .evaluations = evaluations_, .events = events_};
   if (lease_) {
-    records.running = holder_alive_;
-    records.alive = holder_alive_ ? now_ : static_cast<double>(lease_->heartbeat);
+    records.running = holder_alive_ && !told_to_have_ended();
+    records.alive = records.running ? now_ : static_cast<double>(lease_->heartbeat);
   }
   return goodput_of(records);
 }

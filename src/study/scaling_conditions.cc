@@ -161,12 +161,16 @@ Conditions conditions_of(Runtime& runtime, const ComputeDevice& device, const fs
     add_once(networks, lines[2]);
     add_once(devices, lines[3]);
   }
+  // In whatever order the nodes come, the same nodes read the same.
+  for (auto* each : {&processors, &networks, &devices}) std::sort(each->begin(), each->end());
   const char* job = std::getenv("SLURM_JOB_ID");
   found.processor = joined(processors, " | ");
   found.device = joined(devices, " | ");
   found.mpi = mpi_library_version();
   found.network = joined(networks, " | ");
-  if (device.carrier != "mpi") found.network = device.carrier + " for tensors; " + found.network;
+  // A run of one rank sends nothing, so nothing carries its tensors.
+  if (device.carrier != "mpi" && runtime.size() > 1)
+    found.network = device.carrier + " for tensors; " + found.network;
   found.job = job == nullptr ? "" : job;
   return found;
 }

@@ -103,7 +103,10 @@ class SimulatedWorld::Impl {
 
   static std::vector<double> capacities(const Network& network) {
     std::vector<double> result;
-    for (const Link& link : network.links()) result.push_back(link.bytes_per_second);
+    for (const Link& link : network.links()) {
+      TRIREME_CHECK(link.bytes_per_second > 0.0, link.name + " carries nothing");
+      result.push_back(link.bytes_per_second);
+    }
     return result;
   }
 
@@ -269,6 +272,8 @@ void SimulatedWorld::Impl::start(Message& message) {
   }
   message.flow.remaining = static_cast<double>(message.bytes);
   network_.route(message.from, message.to, message.flow.links);
+  TRIREME_CHECK(!message.flow.links.empty(),
+                fmt::format("no link leads from rank {} to {}", message.from, message.to));
   for (const int link : message.flow.links) {
     link_bytes_[static_cast<std::size_t>(link)] += static_cast<double>(message.bytes);
   }

@@ -88,10 +88,14 @@ void RunJournal::finished(const StepMetrics& last) {
 void RunJournal::failed(std::int64_t step, const std::string& why) noexcept {
   try {
     note(step, "failure", 0.0, why);
-    write_report("failed: " + why);
   } catch (const std::exception&) {
     // No memory. The caller tells what matters.
   }
+}
+
+void RunJournal::failed_everywhere(std::int64_t step, const std::string& why) {
+  note(step, "failure", 0.0, why);
+  write_report("failed: " + why);
 }
 
 void RunJournal::say_goodput() {

@@ -45,8 +45,11 @@ class RunJournal {
   void straggler(std::int64_t step, const std::string& what);
   void stopped(std::int64_t step, const std::string& why);  // on purpose, after a checkpoint
   void finished(const StepMetrics& last);
-  // By an error of the program, which the caller tells.
+  // Record that the run ends by an error, which the caller tells. failed() takes no longer than an
+  // event does: the other ranks may be waiting to hear whether they all have the same error.
+  // failed_everywhere() also writes the report.
   void failed(std::int64_t step, const std::string& why) noexcept;
+  void failed_everywhere(std::int64_t step, const std::string& why);
 
  private:
   void tell_interruption(const StepMetrics& first);

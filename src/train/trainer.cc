@@ -128,6 +128,8 @@ class Trainer {
       return loop();
     } catch (const RunFolderError&) {
       throw;  // nothing can be written there, or it is another job's now
+    } catch (const DivergedError&) {
+      throw;  // it is recorded
     } catch (const std::exception& error) {
       journal_->failed(std::max(position.step, last_.step), error.what());
       throw;
@@ -249,10 +251,14 @@ class Trainer {
     }
     skipped_in_a_row_ = metrics.skipped && !searches_scale(metrics) ? skipped_in_a_row_ + 1 : 0;
     if (skipped_in_a_row_ == kMostSkippedSteps) {
-      throw DivergedError(
-          fmt::format("the last {} steps had non-finite gradients (loss {}): lower "
-                      "optim.lr, or go on from an earlier checkpoint",
-                      kMostSkippedSteps, metrics.loss));
+      const std::string why = fmt::format(
+          "the last {} steps had non-finite gradients (loss {}): lower "
+          "optim.lr, or go on from an earlier checkpoint",
+          kMostSkippedSteps, metrics.loss);
+      journal_->failed_everywhere(metrics.step, why);
+      // All ranks end here, and none before the report is written.
+      runtime_.world().barrier().wait_host();
+      throw DivergedError(why);
     }
   }
 

@@ -339,16 +339,42 @@ TEST(Goodput, WhatAStartRemovesIsToldOnce) {
   EXPECT_EQ(events[0].until, told->until);
 }
 
+// The same, where an earlier version did the steps: nothing tells when, and no failure is guessed.
+TEST(Goodput, StepsWithoutTimesThatAreDiscardedTwiceCountOnce) {
+  Script run;
+  run.start(1000, 0, 10).discard(2000, 5, 300.0, 0.0);
+  run.discard(2001, 5, 300.0, 0.0).discard(2002, 4, 310.0, 0.0);
+  run.start(2010, 4, 10).event(2020, "finish");
+  expect(run.goodput(), 1030.0, {{kStarting, 20}, {kNotKept, 610}, {kOther, 400}});
+}
+
+// The next job was queued while the last one still ran, and was killed without a record.
+TEST(Goodput, AJobThatWaitsForAnotherIsQueuedWhenThatOneIsKilled) {
+  Script run;
+  run.start(1000, 0, 20, {"1", 900.0, 970.0}).train(1000, 1, 10);  // until 1098
+  run.start(5000, 10, 20, {"2", 950.0, 4970.0}).event(5010, "finish");
+  const Goodput goodput = run.goodput();
+  EXPECT_EQ(goodput.of(kFailure), 0.0);
+  EXPECT_NEAR(goodput.of(kQueue), 70.0 + (4970.0 - 1098.0), 1e-6);
+}
+
+// The job was requeued, and its next start holds the folder but has not begun its first step.
+TEST(Goodput, WhatCameBeforeAStartThatIsUnderWay) {
+  Script run;
+  run.start(1000, 0, 20).event(1010, "stop").event(1012, "requeue");
+  expect(run.goodput(5000, true), 4020.0, {{kStarting, 20}, {kOther, 12}, {kBetween, 3988}});
+}
+
 TEST(RunEvents, AStartSaysWhenItsJobWasSubmitted) {
   testing::TemporaryFolder scratch;
   const std::string path = scratch.path().string() + "/events.jsonl";
   ::setenv("SLURM_JOB_ID", "7", 1);
   ::setenv("TRIREME_JOB_SUBMITTED", "1000", 1);
-  ::setenv("TRIREME_JOB_STARTED", "", 1);
-  ::setenv("SLURM_JOB_START_TIME", "2000", 1);
+  ::setenv("TRIREME_JOB_STARTED", "2000", 1);
   EventLog(path).write({.kind = "start", .job = job_times_here()});
   ::setenv("TRIREME_JOB_SUBMITTED", "soon", 1);
-  ::unsetenv("SLURM_JOB_START_TIME");
+  ::setenv("TRIREME_JOB_STARTED", "", 1);
+  ::setenv("SLURM_JOB_START_TIME", "1500", 1);  // perhaps of another run
   EventLog(path).write({.kind = "start", .job = job_times_here()});
   ::unsetenv("SLURM_JOB_ID");
   EventLog(path).write({.kind = "start", .job = job_times_here()});

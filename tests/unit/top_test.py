@@ -130,6 +130,12 @@ class Printed(RunFolderTest):
         self.assertRegex(self.top(), r"(?s)run: silent: no sign of life .*\nheartbeat +1[678] min \d\d s ago")
         self.hold(host=os.uname().nodename, pid=os.getpid())  # this process started at another time
         self.assertIn("run: silent", self.top())
+        # The job script knows better: its step was killed, and nobody gave the folder back.
+        self.hold(silent_for=5)
+        event = {"time": int(time.time()), "step": 0, "event": "requeue", "detail": "requeued"}
+        (self.run_folder / "events.jsonl").write_text(json.dumps(event) + "\n", encoding="utf-8")
+        self.assertIn("run: requeued\n", self.top())
+        (self.run_folder / "events.jsonl").unlink()
         (self.run_folder / "lease").unlink()
         self.add_steps(1, 99)
         self.assertIn("run: stopped\n", self.top())

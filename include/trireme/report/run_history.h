@@ -85,6 +85,9 @@ class RunHistory {
   std::optional<double> seconds_left() const;       // of a running run, from its latest steps
 
  private:
+  // Whether the last event tells the end of what holds the folder: it came after the last sign of
+  // life.
+  bool told_to_have_ended() const;
   void read_metrics();
   void take_line(std::string_view line);
   void read_config();
