@@ -21,7 +21,7 @@ usage: jobs/first_gpu.sh run OUT [--minutes N] [--only WORD] [--steps-from FILE]
   --help             this text
 
 Exit status of run: 0 if every step that ran passed, 1 if one did not, 2 for a wrong option,
-71 where there is no GPU (nothing is run then).
+3 where no data could be made, 71 where there is no GPU (nothing is run then).
 TEXT
 }
 set -euo pipefail
@@ -109,6 +109,8 @@ losses() {
   echo "== step, loss on the CPU, loss on the GPU, difference"
   join <(losses_in cpu | sort -k 1b,1) <(losses_in cuda | sort -k 1b,1) | sort -n |
     awk -v tolerance="$tolerance" '
+      # Some versions of awk take "null" for 0, and 0/0 for a small number.
+      $2 !~ /^-?[0-9.]+/ || $3 !~ /^-?[0-9.]+/ { print; bad++; n++; next }
       { d = ($3 - $2) / $2; if (d < 0) d = -d; print $1, $2, $3, d; if (!(d <= tolerance)) bad++; n++ }
       d > most { most = d }
       END { if (n == 0) { print "no losses"; exit 1 }
@@ -182,8 +184,10 @@ write_markdown() {
 
 # Each file is whole at any time.
 write_summary() {
-  write_json "$1" > "$out/.summary.json" && mv "$out/.summary.json" "$out/summary.json"
-  write_markdown "$1" > "$out/.summary.md" && mv "$out/.summary.md" "$out/summary.md"
+  # A full disk does not keep the other steps from being run.
+  { write_json "$1" > "$out/.summary.json" && mv "$out/.summary.json" "$out/summary.json" &&
+    write_markdown "$1" > "$out/.summary.md" && mv "$out/.summary.md" "$out/summary.md"; } ||
+    echo "first_gpu.sh: the summary in $out could not be written" >&2
 }
 
 last_line() {
@@ -334,7 +338,10 @@ run() {
 
 cut() {
   trap '' TERM INT HUP
-  [[ -z $child ]] || kill "$child" 2> /dev/null || true
+  if [[ -n $child ]]; then
+    kill "$child" 2> /dev/null || true
+    wait "$child" || true
+  fi
   local i
   for i in "${!names[@]}"; do
     [[ ${results[i]} != running ]] || results[i]="cut"
@@ -393,6 +400,7 @@ bundle() {
   cmake -D STAGE="$top" -D BUILD="$build" -D "PROGRAMS=$(IFS=';' && echo "${programs[*]}")" \
     -P "$home/modules/archive/add_programs.cmake" || fail 2 "the test programs cannot be added"
   if [[ -n $cuda ]]; then
+    rm -f "$build"/trireme-*-cuda.tar.gz  # of another version
     cmake --build "$build" --target package_cuda > "$work/log" 2>&1 || fail 2 "package_cuda: $(tail -n 1 "$work/log")"
     tar -xzf "$build"/trireme-*-cuda.tar.gz -C "$top" --strip-components 1
   fi
