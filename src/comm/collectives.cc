@@ -1,7 +1,6 @@
 #include "collectives.h"
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 #include <vector>
 

@@ -38,7 +38,6 @@ struct HalvingPlan {
       here = round.is_left ? lower : upper;
       rounds.push_back({round.peer, round.is_left, here, round.is_left ? upper : lower});
     }
-    position = here.begin;
   }
 
   // The term at a position.
@@ -53,7 +52,6 @@ struct HalvingPlan {
   SumTree tree;
   DoublingPlan pairs;
   std::vector<Round> rounds;
-  std::size_t position;  // of this rank's term
 };
 
 // A task whose phases are listed before it starts.

@@ -2,7 +2,6 @@
 // many ranks sends a few messages, and not one to every other rank.
 #include <algorithm>
 #include <array>
-#include <cstring>
 #include <utility>
 #include <vector>
 

@@ -23,12 +23,8 @@ struct Start {
   bool on_purpose = false;
   bool last_unknown = false;  // an earlier version wrote its steps without their times
   JobTimes job = {};
-  std::vector<RunEvent> after = {};  // what the job script wrote
+  std::vector<RunEvent> after = {};  // failures and requeues that ended it
 };
-
-bool by_job_script(const RunEvent& event) {
-  return event.kind == "failure" || event.kind == "requeue";
-}
 
 // Whether two events say that the same steps were removed. Steps are recognised by the time of the
 // last one or, if an earlier version did them without times, by how long they took.
@@ -92,7 +88,7 @@ class Accounts {
   }
 
   void take(Start& start, const RunEvent& event) {
-    if (by_job_script(event)) {
+    if (tells_of_an_end(event)) {
       start.after.push_back(event);
       return;
     }

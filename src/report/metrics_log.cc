@@ -1,6 +1,5 @@
 #include "trireme/report/metrics_log.h"
 
-#include <cmath>
 #include <filesystem>
 
 #include <fmt/format.h>
@@ -26,10 +25,6 @@ std::string lines_up_to(const std::string& path, std::int64_t step) {
   return kept;
 }
 
-double milliseconds_now() {
-  return std::round(1e3 * unix_seconds()) / 1e3;
-}
-
 }  // namespace
 
 MetricsLog::MetricsLog(const std::string& folder, std::int64_t step, bool tensorboard)
@@ -43,7 +38,7 @@ MetricsLog::MetricsLog(const std::string& folder, std::int64_t step, bool tensor
 
 void MetricsLog::write(const StepMetrics& m) {
   Json object = Json::object({{"step", m.step},
-                              {"time", milliseconds_now()},
+                              {"time", unix_seconds_for_records()},
                               {"loss", m.loss},
                               {"lr", m.learning_rate},
                               {"grad_norm", m.gradient_norm},
@@ -67,10 +62,11 @@ void MetricsLog::write(const StepMetrics& m) {
 }
 
 void MetricsLog::write_evaluation(std::int64_t step, double loss, double seconds) {
-  append(
-      Json::object(
-          {{"step", step}, {"time", milliseconds_now()}, {"eval_loss", loss}, {"eval_s", seconds}})
-          .dump());
+  append(Json::object({{"step", step},
+                       {"time", unix_seconds_for_records()},
+                       {"eval_loss", loss},
+                       {"eval_s", seconds}})
+             .dump());
   if (tensorboard_) tensorboard_->write_evaluation({step, loss});
 }
 

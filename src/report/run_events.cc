@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <cmath>
 #include <cstdlib>
 #include <fstream>
 
@@ -60,15 +59,18 @@ JobTimes job_times_here() {
           seconds_in_environment("TRIREME_JOB_STARTED")};
 }
 
+bool tells_of_an_end(const RunEvent& event) {
+  return event.kind == "failure" || event.kind == "requeue";
+}
+
 void EventLog::write(std::int64_t step, std::string_view kind, double seconds,
                      const std::string& detail) {
   write({.step = step, .kind = std::string(kind), .seconds = seconds, .detail = detail});
 }
 
 void EventLog::write(const RunEvent& event) {
-  Json object = Json::object({{"time", std::round(1e3 * unix_seconds()) / 1e3},
-                              {"step", event.step},
-                              {"event", event.kind}});
+  Json object = Json::object(
+      {{"time", unix_seconds_for_records()}, {"step", event.step}, {"event", event.kind}});
   if (event.seconds > 0.0) object["seconds"] = event.seconds;
   if (!event.detail.empty()) object["detail"] = event.detail;
   if (event.until > 0.0) object["until"] = event.until;

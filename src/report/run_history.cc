@@ -228,9 +228,8 @@ std::span<const StepMetrics> RunHistory::last_steps(std::size_t count) const {
 
 bool RunHistory::told_to_have_ended() const {
   if (!lease_ || events_.empty()) return false;
-  const RunEvent& last = events_.back();
-  return (last.kind == "failure" || last.kind == "requeue") &&
-         last.time > static_cast<double>(lease_->heartbeat);
+  return tells_of_an_end(events_.back()) &&
+         events_.back().time > static_cast<double>(lease_->heartbeat);
 }
 
 RunState RunHistory::state() const {

@@ -97,9 +97,7 @@ class SimulatedWorld::Impl {
       return std::tie(time, order) > std::tie(other.time, other.order);
     }
   };
-  struct Channel {
-    std::deque<Message*> unmatched;  // only sent, or only awaited
-  };
+  using Channel = std::deque<Message*>;  // only sent, or only awaited
 
   static std::vector<double> capacities(const Network& network) {
     std::vector<double> result;
@@ -120,9 +118,8 @@ class SimulatedWorld::Impl {
     const double draw = std::uniform_real_distribution<double>(0.0, 1.0)(random_);
     return (0.5 + 2.0 * draw) * options_.costs.latency + 1e-6 * draw;
   }
-  Channel& channel(int from, int to) {
-    return channels_[static_cast<std::uint64_t>(from) * ranks_.size() +
-                     static_cast<std::uint64_t>(to)];
+  std::uint64_t channel_key(int from, int to) const {
+    return static_cast<std::uint64_t>(from) * ranks_.size() + static_cast<std::uint64_t>(to);
   }
   Rank& rank(int number) { return ranks_[static_cast<std::size_t>(number)]; }
 
@@ -207,15 +204,14 @@ class SimulatedWorld::Impl::Endpoint final : public Transport {
 
 // Returns the message that the other end has posted, if it has, or else a new one.
 Message* SimulatedWorld::Impl::match(int from, int to, bool sends, std::size_t bytes) {
-  Channel& waiting = channel(from, to);
-  if (!waiting.unmatched.empty()) {
-    Message* const first = waiting.unmatched.front();
+  Channel& waiting = channels_[channel_key(from, to)];
+  if (!waiting.empty()) {
+    Message* const first = waiting.front();
     const bool fits = sends ? first->sent < 0 : first->received < 0;
     if (fits) {
-      waiting.unmatched.pop_front();
-      if (waiting.unmatched.empty()) {
-        channels_.erase(static_cast<std::uint64_t>(from) * ranks_.size() +
-                        static_cast<std::uint64_t>(to));
+      waiting.pop_front();
+      if (waiting.empty()) {
+        channels_.erase(channel_key(from, to));
       }
       TRIREME_CHECK(first->bytes == bytes,
                     fmt::format("rank {} sends {} bytes where rank {} expects {}", from,
@@ -226,7 +222,7 @@ Message* SimulatedWorld::Impl::match(int from, int to, bool sends, std::size_t b
   auto message = std::make_unique<Message>(Message{.from = from, .to = to, .bytes = bytes});
   Message* const added = message.get();
   messages_.emplace(added, std::move(message));
-  waiting.unmatched.push_back(added);
+  waiting.push_back(added);
   return added;
 }
 
@@ -347,7 +343,7 @@ void SimulatedWorld::Impl::settle_flows() {
 void SimulatedWorld::Impl::report_standstill() const {
   std::vector<std::string> waits;
   for (const auto& [key, channel] : channels_) {
-    const Message& first = *channel.unmatched.front();
+    const Message& first = *channel.front();
     waits.push_back(
         first.sent >= 0
             ? fmt::format("rank {} sends {} bytes to {}, which does not receive them", first.from,

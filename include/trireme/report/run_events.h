@@ -29,6 +29,9 @@ struct RunEvent {
   JobTimes job = {};   // of a "start" or a "failure"
 };
 
+// Whether an event records that a start of the run has ended other than on purpose.
+bool tells_of_an_end(const RunEvent& event);
+
 // Only one process of the run uses it. Events only inform the user, so a failure to write them does
 // not end the run: the first failure is reported in one line.
 class EventLog {
