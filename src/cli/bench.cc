@@ -267,26 +267,6 @@ void declare(Options& options, BenchArguments& given) {
   options.add("json", given.json, "file", "the same figures for programs; empty: none");
 }
 
-const Bench& find_bench(const std::vector<std::string>& words) {
-  if (words.size() == 1) return find_action("bench", benches(), words[0]);
-  std::vector<std::string> names;
-  for (const Bench& one : benches()) names.emplace_back(one.name);
-  throw ConfigError(fmt::format("bench takes one word, {}, not '{}'", fmt::join(names, " or "),
-                                shown(fmt::format("{}", fmt::join(words, " ")))));
-}
-
-void refuse_flags_of_others(const Bench& bench, const Options& options,
-                            const Arguments& arguments) {
-  for (const std::string& name : options.names()) {
-    if (std::find(bench.flags.begin(), bench.flags.end(), name) != bench.flags.end()) continue;
-    for (const std::string& argument : arguments) {
-      if (argument != "--" + name && !argument.starts_with("--" + name + "=")) continue;
-      throw ConfigError(fmt::format("bench {} takes no --{}; it takes --{}", bench.name, name,
-                                    fmt::join(bench.flags, ", --")));
-    }
-  }
-}
-
 // Reports requests that no rank can fulfil, before any rank starts.
 void check(const Bench& bench, const BenchArguments& given) {
   if (bench.name == "comm" &&
@@ -310,8 +290,8 @@ Work parse_bench(const Arguments& arguments) {
   declare(options, given);
   options.parse(arguments);
   if (options.help_requested()) return show_help(options.description());
-  const Bench& bench = find_bench(words);
-  refuse_flags_of_others(bench, options, arguments);
+  const Bench& bench = find_only_action("bench", benches(), words);
+  refuse_flags_of_others("bench", bench, options, arguments);
   check(bench, given);
   return {.alone = {}, .on_ranks = [&bench, given = std::move(given)](Runtime& runtime) {
             return bench.run(runtime, given);

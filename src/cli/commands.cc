@@ -20,6 +20,7 @@ const std::vector<Command>& commands() {
       {"job", "write or submit a Slurm job that trains", parse_job},
       {"scale", "measure how training scales over nodes, and report it", parse_scale},
       {"bench", "measure collectives, operations or a training step here", parse_bench},
+      {"topo", "what the network between the nodes is", parse_topo},
       {"doctor", "what of this node would stop a run or slow it down", parse_doctor},
       {"completion", "write a shell's completion or the manual page", parse_completion},
       {"version", "what this program was built with and what it uses here", parse_version},

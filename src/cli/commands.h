@@ -56,6 +56,7 @@ Work parse_job(const Arguments& arguments);
 Work parse_prepare(const Arguments& arguments);
 Work parse_scale(const Arguments& arguments);
 Work parse_top(const Arguments& arguments);
+Work parse_topo(const Arguments& arguments);
 Work parse_train(const Arguments& arguments);
 Work parse_version(const Arguments& arguments);
 

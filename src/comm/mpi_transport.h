@@ -1,6 +1,7 @@
 // Messages over MPI, of contents in host memory.
 #pragma once
 
+#include <memory>
 #include <vector>
 
 #include <mpi.h>
@@ -18,13 +19,14 @@ struct MpiGroup {
   bool synchronous = false;        // rendezvous sends only
   Allocator* workspace = nullptr;  // of the runtime
   std::size_t segment_bytes = std::size_t{32} << 20;
+  std::shared_ptr<const RankBlocks> blocks = {};
   std::size_t piece_bytes = std::size_t{1} << 30;  // longer messages are cut: MPI counts are ints
 };
 
 class MpiTransport final : public Transport {
  public:
   explicit MpiTransport(const MpiGroup& group)
-      : Transport(group.rank, group.size, group.segment_bytes), group_(group) {}
+      : Transport(group.rank, group.size, group.segment_bytes, group.blocks), group_(group) {}
   // If a fault ends the task early, nothing may arrive in buffers that are about to be freed.
   ~MpiTransport() override;
 

@@ -158,7 +158,7 @@ class SimulatedWorld::Impl {
 class SimulatedWorld::Impl::Endpoint final : public Transport {
  public:
   Endpoint(Impl& world, int rank, int size)
-      : Transport(rank, size, world.options_.segment_bytes), world_(world) {}
+      : Transport(rank, size, world.options_.segment_bytes, world.options_.blocks), world_(world) {}
 
   void send(const std::byte* data, std::size_t bytes, int peer) override {
     if (bytes > 0) world_.post_send(rank(), peer, data, bytes);

@@ -7,8 +7,10 @@
 #include <cstddef>
 #include <memory>
 #include <span>
+#include <utility>
 
 #include "trireme/comm/communicator.h"
+#include "trireme/comm/rank_blocks.h"
 #include "trireme/tensor/allocator.h"
 
 namespace trireme {
@@ -25,6 +27,8 @@ class Transport {
   int size() const { return size_; }
   // The size of the segments in which a reduction passes through workspace.
   std::size_t segment_bytes() const { return segment_bytes_; }
+  // Which of the ranks are near each other; nullptr if that is not known.
+  const RankBlocks* blocks() const { return blocks_.get(); }
 
   // Post a message to or from another rank. The data must stay in place until done() has returned
   // true. Messages between two ranks are matched in the order in which they are posted, and both
@@ -44,12 +48,13 @@ class Transport {
                       DType out_type, std::byte* out, std::size_t count) = 0;
 
  protected:
-  Transport(int rank, int size, std::size_t segment_bytes)
-      : rank_(rank), size_(size), segment_bytes_(segment_bytes) {}
+  Transport(int rank, int size, std::size_t segment_bytes, std::shared_ptr<const RankBlocks> blocks)
+      : rank_(rank), size_(size), segment_bytes_(segment_bytes), blocks_(std::move(blocks)) {}
 
  private:
   int rank_, size_;
   std::size_t segment_bytes_;
+  std::shared_ptr<const RankBlocks> blocks_;
 };
 
 using TransportPtr = std::unique_ptr<Transport>;

@@ -39,6 +39,7 @@ class SimulatedWorld {
     std::size_t segment_bytes = std::size_t{32} << 20;
     // A message of at most this size leaves its sender at once, whether or not it is received.
     std::size_t eager_bytes = 0;
+    std::shared_ptr<const RankBlocks> blocks = {};  // what the transports say of the ranks
   };
   struct Result {
     double seconds = 0.0;              // until the last rank was done
