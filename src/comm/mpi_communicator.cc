@@ -55,13 +55,15 @@ class MpiCommunicator final : public Communicator {
 
  public:
   MpiCommunicator(const CommServices& services, std::string name, std::vector<int> members,
-                  int rank, int lane, OwnedComm traffic)
+                  int rank, int lane, OwnedComm traffic,
+                  std::shared_ptr<const CommunicatorPlan> plan)
       : services_(services),
         name_(std::move(name)),
         members_(std::move(members)),
         rank_(rank),
         lane_(lane),
-        traffic_(std::move(traffic)) {}
+        traffic_(std::move(traffic)),
+        plan_(std::move(plan)) {}
 
   // Operations that still wait for a device must be sent before the communicator ends.
   ~MpiCommunicator() override {
@@ -79,7 +81,7 @@ class MpiCommunicator final : public Communicator {
   }
   int lane_id() const override { return lane_; }
   bool fixes_order_of_sums(DeviceKind /*device*/) const override {
-    return !services_.algorithms.names(Algorithm::kLibrary);
+    return !plan_->algorithms.names(Algorithm::kLibrary);
   }
 
   Work all_reduce(const Stream& ready, Tensor data, ReduceOp op) override {
@@ -221,7 +223,8 @@ class MpiCommunicator final : public Communicator {
                                                    .size = size(),
                                                    .tag = tag,
                                                    .synchronous = services_.synchronous_sends,
-                                                   .workspace = &services_.workspace});
+                                                   .workspace = &services_.workspace,
+                                                   .blocks = plan_->blocks});
   }
   // The task of an algorithm that is not the library's.
   std::unique_ptr<Task> ours(Collective collective, Algorithm algorithm, Operands operands) const {
@@ -229,7 +232,7 @@ class MpiCommunicator final : public Communicator {
   }
   // The table's choice, as far as MPI's own algorithms can carry it.
   Algorithm choose(Collective collective, std::size_t bytes) const {
-    const Algorithm algorithm = services_.algorithms.choose(collective, bytes, size());
+    const Algorithm algorithm = plan_->algorithms.choose(collective, bytes, size());
     return algorithm == Algorithm::kLibrary && !countable(bytes) ? Algorithm::kPairwise : algorithm;
   }
   Algorithm choose(Collective collective, std::size_t bytes, const Tensor& reduced) const {
@@ -312,6 +315,7 @@ class MpiCommunicator final : public Communicator {
   int rank_;
   int lane_;
   OwnedComm traffic_;
+  std::shared_ptr<const CommunicatorPlan> plan_;
   mutable std::optional<OwnedComm> native_;
 };
 
@@ -319,9 +323,10 @@ class MpiCommunicator final : public Communicator {
 
 std::unique_ptr<Communicator> make_mpi_communicator(const CommServices& services, std::string name,
                                                     std::vector<int> members, int rank, int lane,
-                                                    OwnedComm traffic) {
+                                                    OwnedComm traffic,
+                                                    std::shared_ptr<const CommunicatorPlan> plan) {
   return std::make_unique<MpiCommunicator>(services, std::move(name), std::move(members), rank,
-                                           lane, std::move(traffic));
+                                           lane, std::move(traffic), std::move(plan));
 }
 
 }  // namespace trireme

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "trireme/comm/algorithms.h"
 #include "trireme/comm/communicator.h"
+#include "trireme/comm/communicator_plan.h"
 
 #include "device_staging.h"
 #include "mpi_util.h"
@@ -18,7 +18,6 @@ namespace trireme {
 struct CommServices {
   ProgressEngine& engine;
   Allocator& workspace;
-  const AlgorithmTable& algorithms;
   bool synchronous_sends;
   // Carries tensors of a device once it is set. Its faults are those of every communicator.
   const std::shared_ptr<DeviceStaging>* staging = nullptr;
@@ -26,9 +25,11 @@ struct CommServices {
 };
 
 // `traffic` is the MPI communicator of the group. `members` lists the group's world ranks in order;
-// this rank is number `rank` in it.
+// this rank is number `rank` in it. The plan may change until it is used: what begins later follows
+// it. It must be the same on all ranks whenever they begin an operation.
 std::unique_ptr<Communicator> make_mpi_communicator(const CommServices& services, std::string name,
                                                     std::vector<int> members, int rank, int lane,
-                                                    OwnedComm traffic);
+                                                    OwnedComm traffic,
+                                                    std::shared_ptr<const CommunicatorPlan> plan);
 
 }  // namespace trireme

@@ -88,8 +88,12 @@ class Runtime::Impl {
   std::unique_ptr<Communicator> group(const std::string& name, const std::vector<int>& ranks,
                                       bool host_only);
   std::unique_ptr<Communicator> make_world();
+  // The plan of a new communicator where no planner decides.
+  std::shared_ptr<CommunicatorPlan> add_plan(const std::string& name,
+                                             const std::vector<int>& ranks);
+  std::shared_ptr<const RankBlocks> blocks_of(const std::vector<int>& ranks) const;
   CommServices services(bool host_only) {
-    return {engine, *workspace, options.algorithms, options.synchronous_sends, &staging, host_only};
+    return {engine, *workspace, options.synchronous_sends, &staging, host_only};
   }
   std::unique_ptr<Communicator> with_device(std::unique_ptr<Communicator> host, int earlier);
   void use_device(std::shared_ptr<cuda::Runtime> cuda, int device, DeviceBackend backend);
@@ -111,6 +115,9 @@ class Runtime::Impl {
   RuntimeOptions options;
   std::vector<Place> places;
   std::vector<std::string> hosts;
+  std::vector<int> node_of;  // by rank
+  CommunicatorPlanner planner;
+  std::vector<PlannedCommunicator> planned;
   int node = 0, nodes = 1, local_rank = 0, local_size = 1, cores = 1;
   std::map<std::pair<std::string, std::vector<int>>, int> groups_made;
   std::shared_ptr<Allocator> workspace = make_caching_allocator(Device());
@@ -132,6 +139,7 @@ Runtime::Impl::Impl(RuntimeOptions given) : options(std::move(given)) {
   places = gather_places(*world);
   for (const Place& place : places) hosts.emplace_back(place.node);
   find_place();
+  if (mpi.size > 1) planned.front().plan->blocks = blocks_of(planned.front().ranks);
   exit_guard.emplace(who(mpi.rank));
   if (mpi.size > 1) {
     watchdog.emplace(recorder, OwnedComm::duplicate(MPI_COMM_WORLD), mpi.rank, hosts, gettid(),
@@ -149,6 +157,7 @@ void Runtime::Impl::find_place() {
   for (int rank = 0; rank < mpi.size; ++rank) {
     const Place& place = places[static_cast<std::size_t>(rank)];
     const auto position = seen.emplace(place.node, static_cast<int>(seen.size())).first;
+    node_of.push_back(position->second);
     if (rank == mpi.rank) {
       node = position->second;
       local_rank = local_size;
@@ -166,8 +175,25 @@ std::unique_ptr<Communicator> Runtime::Impl::make_world() {
   for (int rank = 0; rank < mpi.size; ++rank) members.push_back(rank);
   recorder.impl().add_lane(0, {"world", members});
   if (mpi.size == 1) return make_self_communicator("world", 0, 0, /*host_only=*/true);
+  auto plan = add_plan("world", members);
   return make_mpi_communicator(services(/*host_only=*/true), "world", std::move(members), mpi.rank,
-                               0, OwnedComm::duplicate(MPI_COMM_WORLD));
+                               0, OwnedComm::duplicate(MPI_COMM_WORLD), std::move(plan));
+}
+
+std::shared_ptr<CommunicatorPlan> Runtime::Impl::add_plan(const std::string& name,
+                                                          const std::vector<int>& ranks) {
+  auto plan = std::make_shared<CommunicatorPlan>(
+      CommunicatorPlan{.algorithms = options.algorithms, .blocks = blocks_of(ranks)});
+  planned.push_back({name, ranks, plan});
+  return plan;
+}
+
+std::shared_ptr<const RankBlocks> Runtime::Impl::blocks_of(const std::vector<int>& ranks) const {
+  if (node_of.empty()) return nullptr;  // the world, through which the ranks learn of their nodes
+  std::vector<int> nodes_of_ranks;
+  for (const int rank : ranks) nodes_of_ranks.push_back(node_of[static_cast<std::size_t>(rank)]);
+  return std::make_shared<RankBlocks>(static_cast<int>(ranks.size()),
+                                      std::vector<std::vector<int>>{std::move(nodes_of_ranks)});
 }
 
 void Runtime::Impl::use_device(std::shared_ptr<cuda::Runtime> cuda, int device,
@@ -232,9 +258,14 @@ std::unique_ptr<Communicator> Runtime::Impl::group(const std::string& name,
           : OwnedComm::of_world_ranks(ranks.data(), static_cast<int>(ranks.size()),
                                       lane & 0x7fff);  // MPI promises that many tags
   recorder.end(id);
+  const auto plan = add_plan(name, ranks);
   auto made =
       make_mpi_communicator(services(host_only), name, ranks, static_cast<int>(own - ranks.begin()),
-                            lane, std::move(traffic));
+                            lane, std::move(traffic), plan);
+  if (planner) {
+    // The plan travels by the default plan, before anyone else uses the communicator.
+    *plan = plan_from_text(made->read_once([&] { return plan_to_text(planner(name, ranks)); }));
+  }
   if (!carrier) return made;
   return host_only ? carrier->guard(std::move(made)) : with_device(std::move(made), earlier);
 }
@@ -351,6 +382,15 @@ const std::string& Runtime::host() const {
 }
 const Runtime::Startup& Runtime::startup() const {
   return impl_->startup;
+}
+const std::vector<std::string>& Runtime::hosts() const {
+  return impl_->hosts;
+}
+void Runtime::use_planner(CommunicatorPlanner planner) {
+  impl_->planner = std::move(planner);
+}
+const std::vector<Runtime::PlannedCommunicator>& Runtime::communicators() const {
+  return impl_->planned;
 }
 FlightRecorder& Runtime::recorder() {
   return impl_->recorder;

@@ -240,8 +240,9 @@ TEST_F(AlgorithmsTest, TheLibrarysOwn) {
   std::vector<int> members(static_cast<std::size_t>(runtime().size()));
   std::iota(members.begin(), members.end(), 0);
   const auto library =
-      make_mpi_communicator({engine, *allocator_, table, false}, "library", members,
-                            runtime().rank(), 77, OwnedComm::duplicate(MPI_COMM_WORLD));
+      make_mpi_communicator({engine, *allocator_, false}, "library", members, runtime().rank(), 77,
+                            OwnedComm::duplicate(MPI_COMM_WORLD),
+                            std::make_shared<CommunicatorPlan>(CommunicatorPlan{table}));
   Communicator& ours = runtime().world();
 
   const auto size = static_cast<std::size_t>(runtime().size());

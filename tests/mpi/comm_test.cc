@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "trireme/base/clock.h"
+#include "trireme/base/error.h"
 #include "trireme/comm/process_grid.h"
 
 #include "support/comm_values.h"
@@ -336,6 +337,47 @@ TEST(Comm, TheRecorderNumbersOperationsByLane) {
   EXPECT_EQ(last, 3u);
   EXPECT_LE(runtime().recorder().finished().size(), 1024u);
   EXPECT_GT(runtime().recorder().exposed_seconds(), 0.0);
+}
+
+TEST(Runtime, OneRankPlansACommunicatorForAll) {
+  const int ranks = runtime().size();
+  if (ranks == 1) GTEST_SKIP() << "one rank has nothing to plan";
+  // Without a planner a communicator knows the nodes of its ranks.
+  const auto& plain = *runtime().communicators().front().plan;
+  ASSERT_TRUE(plain.blocks);
+  EXPECT_EQ(plain.blocks->tiers(), 1);
+  EXPECT_EQ(plain.blocks->blocks(0), runtime().nodes());
+  EXPECT_EQ(plain.blocks->block(0, runtime().rank()), runtime().node());
+
+  std::vector<int> reversed;
+  for (int rank = ranks - 1; rank >= 0; --rank) reversed.push_back(rank);
+  std::vector<int> halves(reversed.size());
+  for (std::size_t i = halves.size() / 2; i < halves.size(); ++i) halves[i] = 1;
+  const CommunicatorPlan plan{
+      .algorithms =
+          AlgorithmTable({{Collective::kAllReduce, 100, Algorithm::kDoubling},
+                          {Collective::kAllReduce, std::size_t{1} << 50, Algorithm::kLibrary}}),
+      .blocks = std::make_shared<RankBlocks>(ranks, std::vector<std::vector<int>>{halves})};
+  int calls = 0;
+  runtime().use_planner([&](const std::string& name, const std::vector<int>& members) {
+    ++calls;
+    EXPECT_EQ(name, "planned");
+    EXPECT_EQ(members, reversed);
+    return plan;
+  });
+  const auto planned = runtime().group("planned", reversed);
+  const auto& made = runtime().communicators().back();
+  EXPECT_EQ(calls, planned->rank() == 0 ? 1 : 0);
+  EXPECT_EQ(made.name, "planned");
+  EXPECT_EQ(made.ranks, reversed);
+  EXPECT_EQ(*made.plan->blocks, *plan.blocks);
+  EXPECT_EQ(plan_to_text(*made.plan), plan_to_text(plan));
+  EXPECT_FALSE(planned->fixes_order_of_sums(DeviceKind::kCpu));  // it uses MPI's own
+
+  runtime().use_planner(
+      [](const auto&, const auto&) -> CommunicatorPlan { throw ConfigError("no plan"); });
+  EXPECT_THROW(runtime().group("refused", reversed), ConfigError);
+  runtime().use_planner(nullptr);
 }
 
 TEST(Runtime, KnowsItsPlace) {

@@ -54,7 +54,8 @@ class Site {
  public:
   explicit Site(const Setting& setting = kSettings[0], std::uint64_t seed = 1)
       : device_(make_comm_device(seed * 100 + static_cast<unsigned>(runtime().rank()))),
-        table_(setting.library ? library_table() : AlgorithmTable()),
+        plan_(std::make_shared<CommunicatorPlan>(
+            CommunicatorPlan{setting.library ? library_table() : AlgorithmTable()})),
         synchronous_(setting.synchronous),
         staging_(std::make_shared<DeviceStaging>(device_.cuda, 0, setting.staging)),
         compute_(std::make_unique<cuda::OwnedStream>(device_.cuda, 0)),
@@ -83,9 +84,9 @@ class Site {
     if (runtime().size() == 1) return make_self_communicator("site", 0, lane, host_only);
     std::vector<int> members(static_cast<std::size_t>(runtime().size()));
     std::iota(members.begin(), members.end(), 0);
-    return make_mpi_communicator({engine_, *workspace_, table_, synchronous_, &staging_, host_only},
-                                 "site", members, runtime().rank(), lane,
-                                 OwnedComm::duplicate(MPI_COMM_WORLD));
+    return make_mpi_communicator({engine_, *workspace_, synchronous_, &staging_, host_only}, "site",
+                                 members, runtime().rank(), lane,
+                                 OwnedComm::duplicate(MPI_COMM_WORLD), plan_);
   }
   Communicator& world() { return *world_; }
   const Stream& compute() const { return compute_->get(); }
@@ -128,7 +129,7 @@ class Site {
 
  private:
   CommDevice device_;
-  const AlgorithmTable table_;
+  const std::shared_ptr<const CommunicatorPlan> plan_;
   const bool synchronous_;
   std::shared_ptr<Allocator> workspace_ = make_caching_allocator(Device());
   std::shared_ptr<DeviceStaging> staging_;

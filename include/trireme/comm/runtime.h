@@ -7,9 +7,9 @@
 #include <string>
 
 #include "trireme/base/exit_status.h"
-#include "trireme/comm/algorithms.h"
 #include "trireme/comm/captured_communication.h"
 #include "trireme/comm/communicator.h"
+#include "trireme/comm/communicator_plan.h"
 #include "trireme/comm/flight_recorder.h"
 #include "trireme/tensor/cuda.h"
 
@@ -45,6 +45,7 @@ class Runtime {
   int local_rank() const;  // rank among the ranks of this node
   int local_size() const;
   const std::string& host() const;
+  const std::vector<std::string>& hosts() const;  // of each rank, as the launcher names its node
   FlightRecorder& recorder();
 
   // The duration of the start, in seconds: from the start of the process to this constructor, in
@@ -96,6 +97,20 @@ class Runtime {
   // The same for tensors of the host alone: a tensor of a GPU is an InternalError. It takes no
   // memory and no connections of NCCL.
   std::unique_ptr<Communicator> host_group(const std::string& name, const std::vector<int>& ranks);
+
+  // Call it on all ranks or on none. group() and host_group() then ask `planner` for the plan of
+  // each communicator of several ranks, on its first rank alone, and send it to the others. What
+  // the planner throws, they throw on all ranks of the communicator. Without a planner, a
+  // communicator has the table of RuntimeOptions and blocks of one tier: the nodes.
+  void use_planner(CommunicatorPlanner planner);
+
+  struct PlannedCommunicator {
+    std::string name;
+    std::vector<int> ranks;                  // of the world
+    std::shared_ptr<CommunicatorPlan> plan;  // the one that it uses
+  };
+  // The communicators of several ranks that were made on this rank, the world first.
+  const std::vector<PlannedCommunicator>& communicators() const;
 
   // Runs `body` and ends the process with the status that it returns; never returns. If body throws
   // the same fault on all ranks, the lowest rank prints it as one line and the job ends in good
