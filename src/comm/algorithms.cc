@@ -29,10 +29,40 @@ std::string_view name_of(Algorithm algorithm) {
       return "doubling";
     case Algorithm::kHalving:
       return "halving";
+    case Algorithm::kBinomial:
+      return "binomial";
+    case Algorithm::kChain:
+      return "chain";
+    case Algorithm::kTiered:
+      return "tiered";
+    case Algorithm::kRing:
+      return "ring";
     case Algorithm::kLibrary:
       return "library";
+    case Algorithm::kLibraryRing:
+      return "library-ring";
+    case Algorithm::kLibraryTree:
+      return "library-tree";
+    case Algorithm::kLibraryDoubling:
+      return "library-doubling";
+    case Algorithm::kLibraryHalving:
+      return "library-halving";
   }
   throw InternalError("unknown algorithm");
+}
+
+bool is_library(Algorithm algorithm) {
+  return algorithm >= Algorithm::kLibrary;
+}
+
+bool keeps_order(Algorithm algorithm) {
+  return algorithm != Algorithm::kRing && !is_library(algorithm);
+}
+
+bool keeps_order(Collective collective, Algorithm algorithm) {
+  const bool adds =
+      collective == Collective::kAllReduce || collective == Collective::kReduceScatter;
+  return !adds || keeps_order(algorithm);
 }
 
 std::string_view name_of(Collective collective) {

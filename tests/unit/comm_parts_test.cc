@@ -137,6 +137,19 @@ TEST(AlgorithmTable, TheDefaultTurnsAt32KiBAndAtEightRanks) {
   EXPECT_EQ(name_of(Collective::kReduceScatter), "reduce_scatter");
 }
 
+TEST(Algorithms, RingsAndMpisOwnAddInAnotherOrder) {
+  std::set<std::string_view> names;
+  for (const Algorithm algorithm : kAlgorithms) {
+    names.insert(name_of(algorithm));
+    const bool other = algorithm == Algorithm::kRing || is_library(algorithm);
+    EXPECT_EQ(keeps_order(algorithm), !other) << name_of(algorithm);
+    EXPECT_EQ(keeps_order(Collective::kReduceScatter, algorithm), !other) << name_of(algorithm);
+    EXPECT_TRUE(keeps_order(Collective::kAllGather, algorithm)) << name_of(algorithm);
+    EXPECT_EQ(is_library(algorithm), name_of(algorithm).starts_with("library"));
+  }
+  EXPECT_EQ(names.size(), kAlgorithms.size());
+}
+
 // What the worst rank sends in an all-reduce of fp32 among so many ranks by recursive doubling.
 struct Sent {
   std::size_t messages = 0, bytes = 0;

@@ -23,9 +23,34 @@ enum class Algorithm {
   kDoubling,  // log2(ranks) rounds of recursive doubling: bytes x log2(ranks); only for all_reduce
   kHalving,   // recursive halving and doubling: bytes x 2 in 2 log2(ranks) rounds, most of them
               // between neighbours
-  kLibrary,   // MPI's own algorithm; MPI decides the order of the reduction
+  kBinomial,  // along a binomial tree, in segments: bytes x log2(ranks) at the root
+  kChain,     // from rank to rank in the order of the network, in segments; only for broadcast
+  kTiered,  // within nodes, then between nodes, then between leaf switches, in segments: each byte
+            // crosses the links above a block of ranks as few times as possible
+  kRing,    // around a ring in the order of the network: bytes x 2 in 2 (ranks - 1) rounds; adds in
+            // the order of the ring
+  kLibrary,  // MPI's own algorithm; MPI decides which one, and the order of the reduction
+  // The same, but we tell MPI which one, where it has the choice (MPICH).
+  kLibraryRing,
+  kLibraryTree,
+  kLibraryDoubling,
+  kLibraryHalving,
 };
+inline constexpr std::array kAlgorithms = {
+    Algorithm::kDirect,          Algorithm::kPairwise,      Algorithm::kBruck,
+    Algorithm::kDoubling,        Algorithm::kHalving,       Algorithm::kBinomial,
+    Algorithm::kChain,           Algorithm::kTiered,        Algorithm::kRing,
+    Algorithm::kLibrary,         Algorithm::kLibraryRing,   Algorithm::kLibraryTree,
+    Algorithm::kLibraryDoubling, Algorithm::kLibraryHalving};
 std::string_view name_of(Algorithm algorithm);
+
+bool is_library(Algorithm algorithm);  // whether MPI's own collectives carry it
+// Whether a reduction by this algorithm adds along the tree T(ranks), so that its bits are those of
+// all others that do.
+bool keeps_order(Algorithm algorithm);
+// Whether the algorithm of this collective may be changed without changing a bit: always, where
+// nothing is added.
+bool keeps_order(Collective collective, Algorithm algorithm);
 
 class AlgorithmTable {
  public:
