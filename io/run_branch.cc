@@ -9,6 +9,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 
+#include "trireme/base/environment.h"
 #include "trireme/base/error.h"
 #include "trireme/base/json.h"
 #include "trireme/io/checkpoint.h"
@@ -20,11 +21,6 @@ namespace trireme {
 namespace {
 
 namespace fs = std::filesystem;
-
-std::string environment(const char* name) {
-  const char* value = std::getenv(name);
-  return value ? value : "";
-}
 
 std::string record_path(const std::string& folder) {
   return folder + "/branch.json";

@@ -16,6 +16,7 @@
 #include <sys/file.h>
 #include <unistd.h>
 
+#include "trireme/base/environment.h"
 #include "trireme/base/error.h"
 #include "trireme/base/json.h"
 #include "trireme/base/wall_clock.h"
@@ -41,11 +42,6 @@ std::string host_name() {
   char name[256] = {};
   ::gethostname(name, sizeof(name) - 1);
   return name;
-}
-
-std::string environment(const char* name) {
-  const char* value = std::getenv(name);
-  return value ? value : "";
 }
 
 // When this process of this host started, in the kernel's ticks since boot. 0: no such process.

@@ -164,7 +164,7 @@ ExitStatus prune(const std::string& path) {
   return ExitStatus::kDone;
 }
 
-struct Action {
+struct CheckpointAction {
   std::string name;
   ExitStatus (*run)(const std::string& path);
 };
@@ -187,9 +187,9 @@ Work parse_checkpoint(const Arguments& arguments) {
   require_single_process("checkpoint");
   if (words.empty())
     throw ConfigError("checkpoint list|inspect|verify|prune PATH: nothing is given");
-  static const std::vector<Action> actions = {
+  static const std::vector<CheckpointAction> actions = {
       {"list", list}, {"inspect", inspect}, {"verify", verify}, {"prune", prune}};
-  const Action& action = find_action("checkpoint", actions, words[0]);
+  const CheckpointAction& action = find_action("checkpoint", actions, words[0]);
   if (words.size() != 2) {
     throw ConfigError(fmt::format("checkpoint {} takes one PATH, not {}: a run's folder or a file",
                                   action.name, words.size() - 1));

@@ -62,7 +62,7 @@ ExitStatus for_each_shard(const std::vector<std::string>& words, const Show& sho
   return status;
 }
 
-ExitStatus list(const std::vector<std::string>& words) {
+ExitStatus list_shards(const std::vector<std::string>& words) {
   print_line(fmt::format("{:>14} {:>11} {:>10}  {:<11} {:<14} {}", "tokens", "documents", "size",
                          "split", "tokenizer", "file"));
   std::int64_t shards = 0, tokens = 0;
@@ -110,7 +110,7 @@ void inspect_one(const std::string& path) {
   print_line(text.substr(0, text.size() - 1));
 }
 
-ExitStatus inspect(const std::vector<std::string>& words) {
+ExitStatus inspect_shards(const std::vector<std::string>& words) {
   bool first = true;
   return for_each_shard(words, [&first](const std::string& path) {
     if (!std::exchange(first, false)) print_line("");
@@ -118,7 +118,7 @@ ExitStatus inspect(const std::vector<std::string>& words) {
   });
 }
 
-ExitStatus verify(const std::vector<std::string>& words) {
+ExitStatus verify_shards(const std::vector<std::string>& words) {
   return for_each_shard(words, [](const std::string& path) {
     const TokenShardInfo info = verify_token_shard(path);
     print_line(fmt::format("{}: good, {} tokens, {} documents, {}", path, info.tokens,
@@ -126,7 +126,7 @@ ExitStatus verify(const std::vector<std::string>& words) {
   });
 }
 
-struct Action {
+struct DataAction {
   std::string name;
   ExitStatus (*run)(const std::vector<std::string>& words);
 };
@@ -145,9 +145,9 @@ Work parse_data(const Arguments& arguments) {
   if (options.help_requested()) return show_help(options.description());
   require_single_process("data");
   if (words.empty()) throw ConfigError("data list|inspect|verify PATH...: nothing is given");
-  static const std::vector<Action> actions = {
-      {"list", list}, {"inspect", inspect}, {"verify", verify}};
-  const Action& action = find_action("data", actions, words[0]);
+  static const std::vector<DataAction> actions = {
+      {"list", list_shards}, {"inspect", inspect_shards}, {"verify", verify_shards}};
+  const DataAction& action = find_action("data", actions, words[0]);
   words.erase(words.begin());
   if (words.empty()) {
     throw ConfigError(

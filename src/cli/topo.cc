@@ -8,15 +8,15 @@
 namespace trireme::cli {
 namespace {
 
-struct Action {
+struct TopoAction {
   std::string_view name;
   std::vector<std::string_view> flags;
   ExitStatus (*alone)(const TopoArguments&);               // or nullptr
   ExitStatus (*on_ranks)(Runtime&, const TopoArguments&);  // or nullptr
 };
 
-const std::vector<Action>& actions() {
-  static const std::vector<Action> table = {
+const std::vector<TopoAction>& actions() {
+  static const std::vector<TopoAction> table = {
       {"show", {"dump", "slurm"}, topo_show, nullptr},
   };
   return table;
@@ -38,7 +38,7 @@ Work parse_topo(const Arguments& arguments) {
   declare(options, given);
   options.parse(arguments);
   if (options.help_requested()) return show_help(options.description());
-  const Action& action = find_only_action("topo", actions(), words);
+  const TopoAction& action = find_only_action("topo", actions(), words);
   refuse_flags_of_others("topo", action, options, arguments);
   if (action.on_ranks != nullptr) {
     return {.alone = {}, .on_ranks = [&action, given = std::move(given)](Runtime& runtime) {

@@ -2,6 +2,8 @@ option(TRIREME_TESTS "Build the tests" ON)
 option(TRIREME_FULL_TESTS "Time for the whole products that tests/run.sh --full takes" OFF)
 option(TRIREME_BENCHMARKS "Build the benchmarks in perf/" ON)
 option(TRIREME_PRECOMPILED_HEADERS "Parse the headers that most files include once" ON)
+set(TRIREME_UNITY 0 CACHE STRING
+  "Compile that many files of a layer whose code runs once as one; 0: each on its own")
 option(TRIREME_OPENMP "Run operations on several threads with OpenMP" ON)
 set(TRIREME_CUDA AUTO CACHE STRING "Run on NVIDIA GPUs: AUTO (where the toolkit is found), ON or OFF")
 set(TRIREME_NCCL AUTO CACHE STRING "NCCL's communicators: AUTO, ON or OFF")

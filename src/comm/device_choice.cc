@@ -11,17 +11,13 @@
 
 #include <fmt/format.h>
 
+#include "trireme/base/environment.h"
 #include "trireme/base/error.h"
 
 #include "core_sharing.h"
 
 namespace trireme {
 namespace {
-
-std::string environment(const char* name) {
-  const char* value = std::getenv(name);
-  return value == nullptr ? "" : value;
-}
 
 std::string first_line(const std::filesystem::path& path) {
   std::ifstream file(path);
