@@ -1,6 +1,8 @@
 #include "trireme/comm/collective_tasks.h"
 
 #include <array>
+#include <cstddef>
+#include <tuple>
 #include <utility>
 
 #include "trireme/base/error.h"
@@ -10,42 +12,68 @@
 namespace trireme {
 namespace {
 
-// These tables and the functions below name the same algorithms.
-constexpr std::array kAllReduces = {Algorithm::kPairwise, Algorithm::kDirect, Algorithm::kBruck,
-                                    Algorithm::kDoubling, Algorithm::kHalving};
-constexpr std::array kReduceScatters = {Algorithm::kPairwise, Algorithm::kHalving};
-constexpr std::array kAllGathers = {Algorithm::kPairwise, Algorithm::kBruck, Algorithm::kHalving};
-constexpr std::array kOthers = {Algorithm::kPairwise};
+// The algorithms of a kind of collective and their factories. The first one is the default.
+template <class Make>
+struct Entry {
+  Algorithm algorithm;
+  Make* make;
+};
+using Reduction = std::unique_ptr<Task>(TransportPtr, Tensor, ReduceOp);
+using PartReduction = std::unique_ptr<Task>(TransportPtr, Tensor, Tensor, ReduceOp);
+using PartExchange = std::unique_ptr<Task>(TransportPtr, Tensor, Tensor);
+using Rooted = std::unique_ptr<Task>(TransportPtr, Tensor, int);
 
-std::unique_ptr<Task> make_all_reduce(Algorithm algorithm, TransportPtr transport, Tensor data,
-                                      ReduceOp op) {
-  switch (algorithm) {
-    case Algorithm::kDirect:
-      return make_direct_all_reduce(std::move(transport), std::move(data), op);
-    case Algorithm::kBruck:
-      return make_bruck_all_reduce(std::move(transport), std::move(data), op);
-    case Algorithm::kDoubling:
-      return make_doubling_all_reduce(std::move(transport), std::move(data), op);
-    case Algorithm::kHalving:
-      return make_halving_all_reduce(std::move(transport), std::move(data), op);
-    default:
-      return make_pairwise_all_reduce(std::move(transport), std::move(data), op);
+constexpr auto kAllReduces = std::to_array<Entry<Reduction>>({
+    {Algorithm::kPairwise, make_pairwise_all_reduce},
+    {Algorithm::kDirect, make_direct_all_reduce},
+    {Algorithm::kBruck, make_bruck_all_reduce},
+    {Algorithm::kDoubling, make_doubling_all_reduce},
+    {Algorithm::kHalving, make_halving_all_reduce},
+    {Algorithm::kBinomial, make_binomial_all_reduce},
+    {Algorithm::kTiered, make_tiered_all_reduce},
+    {Algorithm::kRing, make_ring_all_reduce},
+});
+constexpr auto kReduceScatters = std::to_array<Entry<PartReduction>>({
+    {Algorithm::kPairwise, make_pairwise_reduce_scatter},
+    {Algorithm::kHalving, make_halving_reduce_scatter},
+    {Algorithm::kTiered, make_tiered_reduce_scatter},
+    {Algorithm::kRing, make_ring_reduce_scatter},
+});
+constexpr auto kAllGathers = std::to_array<Entry<PartExchange>>({
+    {Algorithm::kPairwise, make_pairwise_all_gather},
+    {Algorithm::kBruck, make_bruck_all_gather},
+    {Algorithm::kHalving, make_halving_all_gather},
+    {Algorithm::kTiered, make_tiered_all_gather},
+    {Algorithm::kRing, make_ring_all_gather},
+});
+constexpr auto kBroadcasts = std::to_array<Entry<Rooted>>({
+    {Algorithm::kBinomial, make_binomial_broadcast},
+    {Algorithm::kChain, make_chain_broadcast},
+    {Algorithm::kTiered, make_tiered_broadcast},
+});
+constexpr auto kAllToAlls = std::to_array<Entry<PartExchange>>({
+    {Algorithm::kPairwise, make_pairwise_all_to_all},
+    {Algorithm::kBruck, make_bruck_all_to_all},
+});
+
+template <class Entries>
+constexpr auto algorithms_in(const Entries& entries) {
+  std::array<Algorithm, std::tuple_size_v<Entries>> result{};
+  for (std::size_t i = 0; i < entries.size(); ++i) result[i] = entries[i].algorithm;
+  return result;
+}
+constexpr auto kOfAllReduce = algorithms_in(kAllReduces);
+constexpr auto kOfReduceScatter = algorithms_in(kReduceScatters);
+constexpr auto kOfAllGather = algorithms_in(kAllGathers);
+constexpr auto kOfBroadcast = algorithms_in(kBroadcasts);
+constexpr auto kOfAllToAll = algorithms_in(kAllToAlls);
+
+template <class Entries>
+auto* maker(const Entries& entries, Algorithm algorithm) {
+  for (const auto& entry : entries) {
+    if (entry.algorithm == algorithm) return entry.make;
   }
-}
-
-std::unique_ptr<Task> make_reduce_scatter(Algorithm algorithm, TransportPtr transport, Tensor input,
-                                          Tensor output, ReduceOp op) {
-  const auto make =
-      algorithm == Algorithm::kHalving ? make_halving_reduce_scatter : make_pairwise_reduce_scatter;
-  return make(std::move(transport), std::move(input), std::move(output), op);
-}
-
-std::unique_ptr<Task> make_all_gather(Algorithm algorithm, TransportPtr transport, Tensor input,
-                                      Tensor output) {
-  const auto make = algorithm == Algorithm::kBruck     ? make_bruck_all_gather
-                    : algorithm == Algorithm::kHalving ? make_halving_all_gather
-                                                       : make_pairwise_all_gather;
-  return make(std::move(transport), std::move(input), std::move(output));
+  return entries.front().make;
 }
 
 }  // namespace
@@ -53,14 +81,19 @@ std::unique_ptr<Task> make_all_gather(Algorithm algorithm, TransportPtr transpor
 std::span<const Algorithm> algorithms_of(Collective collective) {
   switch (collective) {
     case Collective::kAllReduce:
-      return kAllReduces;
+      return kOfAllReduce;
     case Collective::kReduceScatter:
-      return kReduceScatters;
+      return kOfReduceScatter;
     case Collective::kAllGather:
-      return kAllGathers;
-    default:
-      return kOthers;
+      return kOfAllGather;
+    case Collective::kBroadcast:
+      return kOfBroadcast;
+    case Collective::kAllToAll:
+      return kOfAllToAll;
+    case Collective::kExchange:
+      break;
   }
+  return {};
 }
 
 std::unique_ptr<Task> make_collective(Collective collective, Algorithm algorithm,
@@ -68,16 +101,18 @@ std::unique_ptr<Task> make_collective(Collective collective, Algorithm algorithm
   auto& [input, output, op, root] = operands;
   switch (collective) {
     case Collective::kAllReduce:
-      return make_all_reduce(algorithm, std::move(transport), std::move(output), op);
+      return maker(kAllReduces, algorithm)(std::move(transport), std::move(output), op);
     case Collective::kReduceScatter:
-      return make_reduce_scatter(algorithm, std::move(transport), std::move(input),
-                                 std::move(output), op);
+      return maker(kReduceScatters, algorithm)(std::move(transport), std::move(input),
+                                               std::move(output), op);
     case Collective::kAllGather:
-      return make_all_gather(algorithm, std::move(transport), std::move(input), std::move(output));
+      return maker(kAllGathers, algorithm)(std::move(transport), std::move(input),
+                                           std::move(output));
     case Collective::kBroadcast:
-      return make_binomial_broadcast(std::move(transport), std::move(output), root);
+      return maker(kBroadcasts, algorithm)(std::move(transport), std::move(output), root);
     case Collective::kAllToAll:
-      return make_pairwise_all_to_all(std::move(transport), std::move(input), std::move(output));
+      return maker(kAllToAlls, algorithm)(std::move(transport), std::move(input),
+                                          std::move(output));
     case Collective::kExchange:
       break;
   }

@@ -177,36 +177,6 @@ class PartExchange final : public PhasedTask {
   bool posted_ = false;
 };
 
-class Broadcast final : public PhasedTask {
- public:
-  Broadcast(TransportPtr transport, Tensor data, int root)
-      : PhasedTask(std::move(transport)), data_(std::move(data)), root_(root) {}
-
- private:
-  // Ranks are counted from the root. A rank's parent is its number without the lowest set bit. Its
-  // children are its number with one bit set below that bit.
-  bool next_phase() override {
-    const int self = (rank() - root_ + size()) % size();
-    const int lowest = self == 0 ? size() : self & -self;
-    if (phase_++ == 0) {
-      if (self != 0) transport().receive(bytes_of(data_), data_.bytes(), peer(self - lowest));
-      return true;
-    }
-    if (phase_ > 2) return false;
-    int bit = 1;
-    while (bit < lowest && self + bit < size()) bit *= 2;
-    for (bit /= 2; bit > 0; bit /= 2) {  // the largest subtree first
-      transport().send(bytes_of(data_), data_.bytes(), peer(self + bit));
-    }
-    return true;
-  }
-  int peer(int from_root) const { return (from_root + root_) % size(); }
-
-  Tensor data_;
-  int root_;
-  int phase_ = 0;
-};
-
 class Barrier final : public PhasedTask {
  public:
   explicit Barrier(TransportPtr transport) : PhasedTask(std::move(transport)) {}
@@ -271,10 +241,6 @@ std::unique_ptr<Task> make_pairwise_all_to_all(TransportPtr transport, Tensor in
   const std::size_t part = input.bytes() / static_cast<std::size_t>(transport->size());
   return std::make_unique<PartExchange>(std::move(transport), std::move(input), std::move(output),
                                         part, part);
-}
-
-std::unique_ptr<Task> make_binomial_broadcast(TransportPtr transport, Tensor data, int root) {
-  return std::make_unique<Broadcast>(std::move(transport), std::move(data), root);
 }
 
 std::unique_ptr<Task> make_barrier(TransportPtr transport) {

@@ -1,7 +1,8 @@
 // The algorithms of each collective. Messages between two ranks are matched in the order in which
 // they are posted. So every task receives from a peer in the order in which that peer sends to it.
 //
-// All reductions add along the tree T(size) (sum_tree.h), with the same bits.
+// All reductions but those around a ring add along the tree T(size) (sum_tree.h), with the same
+// bits.
 #pragma once
 
 #include <memory>
@@ -30,7 +31,22 @@ std::unique_ptr<Task> make_pairwise_all_gather(TransportPtr transport, Tensor in
 std::unique_ptr<Task> make_bruck_all_gather(TransportPtr transport, Tensor input, Tensor output);
 std::unique_ptr<Task> make_halving_all_gather(TransportPtr transport, Tensor input, Tensor output);
 std::unique_ptr<Task> make_pairwise_all_to_all(TransportPtr transport, Tensor input, Tensor output);
-// Binomial tree.
+// log2(size) rounds, in each of which a rank sends half of the buffer.
+std::unique_ptr<Task> make_bruck_all_to_all(TransportPtr transport, Tensor input, Tensor output);
+// Along binomial trees and chains (tree_collectives.cc).
+std::unique_ptr<Task> make_binomial_all_reduce(TransportPtr transport, Tensor data, ReduceOp op);
 std::unique_ptr<Task> make_binomial_broadcast(TransportPtr transport, Tensor data, int root);
+std::unique_ptr<Task> make_chain_broadcast(TransportPtr transport, Tensor data, int root);
+// Along the tiers of the network (tiered_collectives.cc).
+std::unique_ptr<Task> make_tiered_all_reduce(TransportPtr transport, Tensor data, ReduceOp op);
+std::unique_ptr<Task> make_tiered_reduce_scatter(TransportPtr transport, Tensor input,
+                                                 Tensor output, ReduceOp op);
+std::unique_ptr<Task> make_tiered_all_gather(TransportPtr transport, Tensor input, Tensor output);
+std::unique_ptr<Task> make_tiered_broadcast(TransportPtr transport, Tensor data, int root);
+// Around a ring (ring_collectives.cc). The reductions add in its order.
+std::unique_ptr<Task> make_ring_all_reduce(TransportPtr transport, Tensor data, ReduceOp op);
+std::unique_ptr<Task> make_ring_reduce_scatter(TransportPtr transport, Tensor input, Tensor output,
+                                               ReduceOp op);
+std::unique_ptr<Task> make_ring_all_gather(TransportPtr transport, Tensor input, Tensor output);
 
 }  // namespace trireme

@@ -93,7 +93,7 @@ class HalvingTask : public ListedTask {
         plan_(rank(), size()),
         op_(op),
         dtype_(dtype),
-        partial_type_(accumulator_of(dtype)) {}
+        partial_type_(partial_type(op, dtype)) {}
 
   bool has_term() const { return plan_.pairs.has_term; }
   bool has_partner() const { return plan_.pairs.has_partner(); }

@@ -100,7 +100,7 @@ class DoublingAllReduce final : public PhasedTask {
         plan_(this->rank(), size()),
         data_(std::move(data)),
         op_(op),
-        partial_type_(accumulator_of(data_.dtype())),
+        partial_type_(partial_type(op, data_.dtype())),
         partial_bytes_(static_cast<std::size_t>(data_.elements()) * size_of(partial_type_)) {}
 
  private:
@@ -176,7 +176,66 @@ class DoublingAllReduce final : public PhasedTask {
   int phase_ = 0;
 };
 
+// Brings each part to its rank in log2(size) rounds, by way of other ranks: in the round of
+// distance d, a part goes d ranks on if the distance that it has to go has that bit set (Bruck, as
+// above).
+class BruckAllToAll final : public PhasedTask {
+ public:
+  BruckAllToAll(TransportPtr transport, Tensor input, Tensor output)
+      : PhasedTask(std::move(transport)),
+        input_(std::move(input)),
+        output_(std::move(output)),
+        part_(input_.bytes() / static_cast<std::size_t>(size())) {}
+
+ private:
+  bool next_phase() override {
+    if (part_ == 0) return false;
+    if (!parts_) {
+      parts_ = transport().workspace(bytes(size()));
+      for (int far = 0; far < size(); ++far) {
+        copy(part(far), bytes_of(input_) + bytes((rank() + far) % size()));
+      }
+      sent_ = transport().workspace(bytes(size()));
+      received_ = transport().workspace(bytes(size()));
+    } else {
+      int place = 0;
+      for_each_part(distance_, [&](int far) { copy(part(far), received_.get() + bytes(place++)); });
+      distance_ *= 2;
+    }
+    if (distance_ >= size()) {
+      for (int far = 0; far < size(); ++far) {
+        copy(bytes_of(output_) + bytes((rank() - far + size()) % size()), part(far));
+      }
+      return false;
+    }
+    int count = 0;
+    for_each_part(distance_, [&](int far) { copy(sent_.get() + bytes(count++), part(far)); });
+    transport().receive(received_.get(), bytes(count), (rank() - distance_ + size()) % size());
+    transport().send(sent_.get(), bytes(count), (rank() + distance_) % size());
+    return true;
+  }
+  template <class Visit>
+  void for_each_part(int distance, Visit visit) const {
+    for (int far = distance; far < size(); ++far) {
+      if ((far & distance) != 0) visit(far);
+    }
+  }
+  void copy(std::byte* to, const std::byte* from) { transport().copy(to, from, part_); }
+  std::byte* part(int far) const { return parts_.get() + bytes(far); }
+  std::size_t bytes(int parts) const { return part_ * static_cast<std::size_t>(parts); }
+
+  Tensor input_, output_;
+  std::size_t part_;
+  int distance_ = 1;
+  Buffer parts_;  // by the distance between where they began and where they go
+  Buffer sent_, received_;
+};
+
 }  // namespace
+
+std::unique_ptr<Task> make_bruck_all_to_all(TransportPtr transport, Tensor input, Tensor output) {
+  return std::make_unique<BruckAllToAll>(std::move(transport), std::move(input), std::move(output));
+}
 
 std::unique_ptr<Task> make_bruck_all_reduce(TransportPtr transport, Tensor data, ReduceOp op) {
   return std::make_unique<BruckAllReduce>(std::move(transport), std::move(data), op);

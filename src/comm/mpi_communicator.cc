@@ -42,7 +42,7 @@ MPI_Datatype mpi_type(DType dtype) {
 }
 
 MPI_Op mpi_op(ReduceOp op) {
-  return op == ReduceOp::kSum ? MPI_SUM : op == ReduceOp::kMax ? MPI_MAX : MPI_MIN;
+  return op == ReduceOp::kMax ? MPI_MAX : op == ReduceOp::kMin ? MPI_MIN : MPI_SUM;
 }
 
 // MPI's own collectives count in ints.

@@ -35,25 +35,44 @@ void MpiTransport::signal(int to, int from) {
 }
 
 bool MpiTransport::done() {
-  if (requests_.empty()) return true;
+  if (!test(0, requests_.size())) return false;
+  drop(requests_.size());
+  return true;
+}
+
+bool MpiTransport::done(std::size_t first, std::size_t last) {
+  if (!test(std::max(first, finished_) - finished_, std::max(last, finished_) - finished_)) {
+    return false;
+  }
+  std::size_t first_open = 0;
+  while (first_open < requests_.size() && requests_[first_open] == MPI_REQUEST_NULL) ++first_open;
+  if (first_open > requests_.size() / 2) drop(first_open);  // not each time: the others move
+  return true;
+}
+
+bool MpiTransport::test(std::size_t first, std::size_t last) {
+  if (first == last) return true;
   int all = 0;
-  statuses_.resize(requests_.size());
+  statuses_.resize(last - first);
   const int code =
-      MPI_Testall(static_cast<int>(requests_.size()), requests_.data(), &all, statuses_.data());
+      MPI_Testall(static_cast<int>(last - first), &requests_[first], &all, statuses_.data());
   if (code == MPI_ERR_IN_STATUS) [[unlikely]] {
     for (std::size_t i = 0; i < statuses_.size(); ++i) {
       if (statuses_[i].MPI_ERROR == MPI_ERR_PENDING) continue;
-      check_message(statuses_[i].MPI_ERROR, receives_[i] ? "receive" : "send", group_.comm,
-                    peers_[i]);
+      check_message(statuses_[i].MPI_ERROR, receives_[first + i] ? "receive" : "send", group_.comm,
+                    peers_[first + i]);
     }
   }
   check_mpi(code, "finish a message");
-  if (all != 0) {
-    requests_.clear();
-    receives_.clear();
-    peers_.clear();
-  }
   return all != 0;
+}
+
+void MpiTransport::drop(std::size_t count) {
+  const auto end = static_cast<std::ptrdiff_t>(count);
+  requests_.erase(requests_.begin(), requests_.begin() + end);
+  receives_.erase(receives_.begin(), receives_.begin() + end);
+  peers_.erase(peers_.begin(), peers_.begin() + end);
+  finished_ += count;
 }
 
 Buffer MpiTransport::workspace(std::size_t bytes) {

@@ -34,6 +34,8 @@ class MpiTransport final : public Transport {
   void receive(std::byte* data, std::size_t bytes, int peer) override;
   void signal(int to, int from) override;
   bool done() override;
+  std::size_t posted() const override { return finished_ + requests_.size(); }
+  bool done(std::size_t first, std::size_t last) override;
   Buffer workspace(std::size_t bytes) override;
   void copy(std::byte* to, const std::byte* from, std::size_t bytes) override;
   void reduce(ReduceOp op, DType source_type, std::span<const std::byte* const> sources,
@@ -43,8 +45,11 @@ class MpiTransport final : public Transport {
   void post_send(const std::byte* data, int bytes, int peer);
   void post_receive(std::byte* data, int bytes, int peer);
   MPI_Request& add(bool receives, int peer);
+  bool test(std::size_t first, std::size_t last);  // requests
+  void drop(std::size_t count);                    // the first requests, which are done
 
   MpiGroup group_;
+  std::size_t finished_ = 0;  // messages that are done and no longer among the requests
   std::vector<MPI_Request> requests_;
   // One element for each request.
   std::vector<bool> receives_;

@@ -96,6 +96,7 @@ void reduce_typed(ReduceOp op, std::span<const std::byte* const> sources, std::b
                   std::size_t count) {
   switch (op) {
     case ReduceOp::kSum:
+    case ReduceOp::kRoundedSum:
       return reduce<In, Out, Sum>(sources, out, count);
     case ReduceOp::kMax:
       return reduce<In, Out, Max>(sources, out, count);
@@ -113,6 +114,10 @@ void check_reducible(DType dtype) {
 
 DType accumulator_of(DType dtype) {
   return dtype == DType::kBF16 || dtype == DType::kF16 ? DType::kF32 : dtype;
+}
+
+DType partial_type(ReduceOp op, DType dtype) {
+  return op == ReduceOp::kRoundedSum ? dtype : accumulator_of(dtype);
 }
 
 void reduce_tree(ReduceOp op, DType dtype, std::span<const std::byte* const> sources,

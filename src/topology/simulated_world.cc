@@ -56,7 +56,8 @@ struct Message {
   std::byte* target = nullptr;
   // Contents of a message that left its sender before it was received.
   std::vector<std::byte> carried{};
-  double sent = -1.0, received = -1.0;  // when it was posted; negative: not yet
+  double sent = -1.0, received = -1.0;              // when it was posted; negative: not yet
+  std::size_t send_number = 0, receive_number = 0;  // among the messages of each end
   bool is_eager = false;
   bool has_arrived = false;
   Flow flow{};
@@ -82,6 +83,10 @@ class SimulatedWorld::Impl {
     std::unique_ptr<Task> task;
     double clock = 0.0;  // when it is free again
     int pending = 0;     // messages that it has posted and that are not done
+    // Whether each of its messages from number `first_open` on is done.
+    std::deque<bool> finished{};
+    std::size_t first_open = 0;
+    bool wants_each = false;  // its task waits for some of its messages, not only for all
     bool is_done = false;
     std::uint64_t messages = 0, bytes = 0;
     std::size_t workspace = 0, most_workspace = 0;
@@ -128,7 +133,7 @@ class SimulatedWorld::Impl {
   Message* match(int from, int to, bool sends, std::size_t bytes);
   void start(Message& message);
   void arrive(Message& message);
-  void finish(int number);
+  void finish(int number, std::size_t message);
   void deliver(Message& message);
   void wake(int number);
   void pass_time(double time);
@@ -171,6 +176,15 @@ class SimulatedWorld::Impl::Endpoint final : public Transport {
     world_.post_send(rank(), to, nullptr, 0);
   }
   bool done() override { return self().pending == 0; }
+  std::size_t posted() const override { return self().first_open + self().finished.size(); }
+  bool done(std::size_t first, std::size_t last) override {
+    Rank& own = self();
+    own.wants_each = true;
+    for (std::size_t i = std::max(first, own.first_open); i < last; ++i) {
+      if (!own.finished[i - own.first_open]) return false;
+    }
+    return true;
+  }
 
   Buffer workspace(std::size_t bytes) override {
     Rank& owner = self();
@@ -233,8 +247,10 @@ void SimulatedWorld::Impl::post_send(int from, int to, const std::byte* data, st
   sender.bytes += bytes;
   Message* const message = match(from, to, true, bytes);
   message->sent = sender.clock;
+  message->send_number = sender.first_open + sender.finished.size();
   message->data = data;
   message->is_eager = bytes <= options_.eager_bytes;
+  sender.finished.push_back(message->is_eager);
   if (message->is_eager) {
     if (options_.contents) message->carried.assign(data, data + bytes);
     schedule(message->sent + latency(), Kind::kStart, -1, message);
@@ -253,6 +269,8 @@ void SimulatedWorld::Impl::post_receive(int to, int from, std::byte* target, std
   Message* const message = match(from, to, false, bytes);
   message->received = receiver.clock;
   message->target = target;
+  message->receive_number = receiver.first_open + receiver.finished.size();
+  receiver.finished.push_back(false);
   if (message->has_arrived) {
     deliver(*message);
   } else if (message->sent >= 0 && !message->is_eager) {
@@ -280,7 +298,7 @@ void SimulatedWorld::Impl::start(Message& message) {
 
 void SimulatedWorld::Impl::arrive(Message& message) {
   message.has_arrived = true;
-  if (!message.is_eager) finish(message.from);
+  if (!message.is_eager) finish(message.from, message.send_number);
   if (message.received >= 0) deliver(message);
 }
 
@@ -289,29 +307,38 @@ void SimulatedWorld::Impl::deliver(Message& message) {
     std::memcpy(message.target, message.is_eager ? message.carried.data() : message.data,
                 message.bytes);
   }
-  finish(message.to);
+  finish(message.to, message.receive_number);
   messages_.erase(&message);
 }
 
 // One of a rank's messages is done.
-void SimulatedWorld::Impl::finish(int number) {
+void SimulatedWorld::Impl::finish(int number, std::size_t message) {
   Rank& owner = rank(number);
-  if (--owner.pending == 0) schedule(std::max(now_, owner.clock), Kind::kWake, number);
+  owner.finished[message - owner.first_open] = true;
+  while (!owner.finished.empty() && owner.finished.front()) {
+    owner.finished.pop_front();
+    ++owner.first_open;
+  }
+  if (--owner.pending == 0 || owner.wants_each) {
+    schedule(std::max(now_, owner.clock), Kind::kWake, number);
+  }
 }
 
 void SimulatedWorld::Impl::wake(int number) {
   Rank& self = rank(number);
-  if (self.is_done || self.pending > 0) return;  // it was woken twice
+  if (self.is_done || (self.pending > 0 && !self.wants_each)) return;  // it was woken twice
   self.clock = std::max(self.clock, now_);
-  while (self.pending == 0) {
+  while (self.pending == 0 || self.wants_each) {
     const Task::Step step = self.task->advance();
     if (step == Task::Step::kDone) {
       self.is_done = true;
       ++done_;
       return;
     }
-    TRIREME_CHECK(step == Task::Step::kMoved || self.pending > 0,
+    if (step == Task::Step::kMoved) continue;
+    TRIREME_CHECK(self.pending > 0,
                   fmt::format("the task of rank {} waits for no message", number));
+    return;
   }
 }
 

@@ -3,14 +3,18 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <memory>
+#include <random>
 #include <span>
 #include <type_traits>
 #include <utility>
 #include <vector>
 
 #include "trireme/comm/communicator.h"
+#include "trireme/comm/rank_blocks.h"
 
 namespace trireme::testing {
 
@@ -37,7 +41,7 @@ std::vector<T> values(int rank, std::int64_t count, std::int64_t first = 0) {
 // One reduction, in the type of partial results. The arguments are never NaN.
 template <class A>
 A combined(A left, A right, ReduceOp op) {
-  if (op == ReduceOp::kSum) return static_cast<A>(left + right);
+  if (op == ReduceOp::kSum || op == ReduceOp::kRoundedSum) return static_cast<A>(left + right);
   return op == ReduceOp::kMax ? std::max(left, right) : std::min(left, right);
 }
 
@@ -83,6 +87,38 @@ template <class T>
 bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
   return a.size() == b.size() &&
          (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0);
+}
+
+// Whether a reduction in any order may give `a` where one along the tree gives `b`.
+template <class T>
+bool nearly_same(const std::vector<T>& a, const std::vector<T>& b) {
+  if constexpr (std::is_integral_v<T>) return a == b;
+  const auto close = [](T x, T y) {
+    const auto left = static_cast<double>(static_cast<float>(x));
+    const auto right = static_cast<double>(static_cast<float>(y));
+    return std::abs(left - right) <= 1e-2 * std::max(1.0, std::abs(right));
+  };
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(), close);
+}
+
+// Ranks in nodes, leaves and so on: `tiers` tiers, drawn from the seed.
+inline std::shared_ptr<const RankBlocks> drawn_blocks(int ranks, int tiers, unsigned seed) {
+  std::mt19937 random(seed);
+  std::vector<std::vector<int>> result;
+  int below = ranks;
+  for (int tier = 0; tier < tiers; ++tier) {
+    const int count = 1 + static_cast<int>(random() % static_cast<unsigned>(below));
+    std::vector<int> block_of(static_cast<std::size_t>(below));
+    for (int& block : block_of) block = static_cast<int>(random() % static_cast<unsigned>(count));
+    std::vector<int> of_rank;
+    for (int rank = 0; rank < ranks; ++rank) {
+      const int lower = tier == 0 ? rank : result.back()[static_cast<std::size_t>(rank)];
+      of_rank.push_back(block_of[static_cast<std::size_t>(lower)]);
+    }
+    result.push_back(std::move(of_rank));
+    below = count;
+  }
+  return std::make_shared<const RankBlocks>(ranks, std::move(result));
 }
 
 template <class T>

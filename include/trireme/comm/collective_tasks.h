@@ -19,8 +19,8 @@ struct Operands {
   int root = 0;                  // of a broadcast
 };
 
-// Returns the algorithms that make_collective knows for a collective, its default first. Each suits
-// any number of ranks and any size.
+// Returns the algorithms that make_collective knows for a collective, its default first; none for
+// kExchange. Each suits any number of ranks and any size.
 std::span<const Algorithm> algorithms_of(Collective collective);
 
 // Makes the task of a collective other than kExchange. An algorithm that is not among

@@ -13,7 +13,14 @@
 
 namespace trireme {
 
-enum class ReduceOp { kSum, kMax, kMin };
+enum class ReduceOp {
+  kSum,
+  kMax,
+  kMin,
+  // A sum whose partial results travel in the tensor's own type. So bf16 and fp16 are rounded
+  // wherever a partial result is sent on, and the bits depend on the algorithm.
+  kRoundedSum,
+};
 
 // One message of an exchange. Messages between two ranks of a communicator arrive in the order in
 // which they were sent.

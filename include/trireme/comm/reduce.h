@@ -8,8 +8,10 @@
 
 namespace trireme {
 
-// The type of partial results: fp32 for bf16 and fp16, else the type itself.
+// The type in which values are added: fp32 for bf16 and fp16, else the type itself.
 DType accumulator_of(DType dtype);
+// The type in which partial results travel: the accumulator's, or the type itself for kRoundedSum.
+DType partial_type(ReduceOp op, DType dtype);
 
 // Reduces the sources along T(sources.size()) (sum_tree.h) into `out`, in the accumulator of their
 // type, and rounds once if `out_type` is narrower. A NaN anywhere gives a NaN. `out_type` is either

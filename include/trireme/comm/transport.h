@@ -28,7 +28,7 @@ class Transport {
   // The size of the segments in which a reduction passes through workspace.
   std::size_t segment_bytes() const { return segment_bytes_; }
   // Which of the ranks are near each other; nullptr if that is not known.
-  const RankBlocks* blocks() const { return blocks_.get(); }
+  const std::shared_ptr<const RankBlocks>& blocks() const { return blocks_; }
 
   // Post a message to or from another rank. The data must stay in place until done() has returned
   // true. Messages between two ranks are matched in the order in which they are posted, and both
@@ -39,6 +39,11 @@ class Transport {
   virtual void signal(int to, int from) = 0;
   // Returns whether all messages that were posted have been sent and received. Never waits.
   virtual bool done() = 0;
+  // Messages are numbered from 0 in the order in which they are posted; a long one may be several.
+  // Returns the number of the next one.
+  virtual std::size_t posted() const = 0;
+  // As done(), of the messages with the numbers from `first` up to but not including `last`.
+  virtual bool done(std::size_t first, std::size_t last) = 0;
 
   // Allocates memory for contents that pass through this rank.
   virtual Buffer workspace(std::size_t bytes) = 0;

@@ -55,7 +55,7 @@ ncclDataType_t type_of(DType dtype) {
 }
 
 ncclRedOp_t op_of(ReduceOp op) {
-  return op == ReduceOp::kSum ? ncclSum : op == ReduceOp::kMax ? ncclMax : ncclMin;
+  return op == ReduceOp::kMax ? ncclMax : op == ReduceOp::kMin ? ncclMin : ncclSum;
 }
 
 constexpr int kSymmetricWindow = 1;  // NCCL_WIN_COLL_SYMMETRIC

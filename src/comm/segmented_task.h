@@ -1,0 +1,116 @@
+// Tasks that cut their buffer into segments and have several of them under way, so that one segment
+// is on the wire while another is reduced, and the links inside of a node carry one while those
+// between nodes carry another.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <utility>
+#include <vector>
+
+#include "phased_task.h"
+
+namespace trireme {
+
+// What a task may have under way at once.
+struct Pipeline {
+  std::size_t segments = 0;
+  int stages = 0;          // of each segment
+  std::size_t stride = 1;  // turns between two stages of a segment
+  std::size_t skew = 1;    // turns between the beginnings of two segments
+
+  // The turns from a segment's first stage to its last.
+  std::size_t span() const {
+    return stages == 0 ? 0 : stride * static_cast<std::size_t>(stages - 1);
+  }
+  // The segments that can be under way at the same time.
+  std::size_t window() const { return span() / skew + 1; }
+};
+
+// A rank runs the stages of all segments in the order of their turns, and in each turn the earliest
+// segment first. Each stage waits for the messages of the stage before it of the same segment, and
+// only for these. All ranks post the messages between two of them in the same order, because the
+// order of stages does not depend on time. If stages have the same meaning on all ranks, no rank
+// can wait for ever: a message is posted in a stage that is earlier in that order than the stage
+// that waits for it.
+class SegmentedTask : public Task {
+ public:
+  Step advance() final {
+    if (!planned_) {
+      pipeline_ = plan();
+      messages_.resize(pipeline_.segments);
+      planned_ = true;
+      find_next();
+    }
+    if (segment_ == pipeline_.segments) return transport_->done() ? Step::kDone : Step::kIdle;
+    Messages& own = messages_[segment_];
+    if (!transport_->done(own.first, own.last)) return Step::kIdle;
+    own.first = transport_->posted();
+    run(segment_, static_cast<int>((turn_ - segment_ * pipeline_.skew) / pipeline_.stride));
+    own.last = transport_->posted();
+    ++segment_;
+    find_next();
+    return Step::kMoved;
+  }
+
+ protected:
+  explicit SegmentedTask(TransportPtr transport) : transport_(std::move(transport)) {}
+
+  // Called once, before the first stage.
+  virtual Pipeline plan() = 0;
+  // Processes what the segment's last stage has received, and posts messages.
+  virtual void run(std::size_t segment, int stage) = 0;
+
+  Transport& transport() const { return *transport_; }
+  int rank() const { return transport_->rank(); }
+  int size() const { return transport_->size(); }
+
+ private:
+  struct Messages {
+    std::size_t first = 0, last = 0;
+  };
+
+  // Finds the first segment from `segment_` on that has a stage in this turn or a later one.
+  void find_next() {
+    const auto& [segments, stages, stride, skew] = pipeline_;
+    if (segments == 0 || stages == 0) {
+      segment_ = segments;
+      return;
+    }
+    const std::size_t last_turn = (segments - 1) * skew + pipeline_.span();
+    while (turn_ <= last_turn) {
+      for (; segment_ < segments && segment_ * skew <= turn_; ++segment_) {
+        if ((turn_ - segment_ * skew) % stride == 0) return;
+      }
+      ++turn_;
+      segment_ = turn_ <= pipeline_.span() ? 0 : (turn_ - pipeline_.span() + skew - 1) / skew;
+    }
+    segment_ = segments;
+  }
+
+  TransportPtr transport_;
+  Pipeline pipeline_;
+  bool planned_ = false;
+  std::size_t turn_ = 0, segment_ = 0;  // what comes next; all segments: nothing
+  std::vector<Messages> messages_;      // of each segment's last stage
+};
+
+// More segments shorten the time until all links are busy, and cost messages.
+inline constexpr std::size_t kMostSegments = 16;
+// A message of this size costs a network more time than its start.
+inline constexpr std::size_t kWorthwhileBytes = std::size_t{64} << 10;
+
+// Cuts `count` elements into segments of equal length; returns the length, which is at least 1: at
+// most kMostSegments segments, but none of less than `least` bytes without need, and none of more
+// than `most` bytes.
+inline std::size_t segment_length(std::size_t count, std::size_t element, std::size_t least,
+                                  std::size_t most) {
+  const std::size_t even = (count + kMostSegments - 1) / kMostSegments;
+  return std::max<std::size_t>(std::min(std::max(even, least / element), most / element), 1);
+}
+
+inline std::size_t segments_of(std::size_t count, std::size_t length) {
+  return (count + length - 1) / length;
+}
+
+}  // namespace trireme
