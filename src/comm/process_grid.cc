@@ -89,7 +89,7 @@ GridShape resolve_grid(const GridRequest& request, int world_size) {
   return shape;
 }
 
-ProcessGrid::ProcessGrid(Runtime& runtime, const GridShape& shape, std::vector<int> order)
+ProcessGrid::ProcessGrid(RankRuntime& runtime, const GridShape& shape, std::vector<int> order)
     : runtime_(runtime), shape_(shape), order_(std::move(order)) {
   if (order_.empty()) {
     order_.resize(static_cast<std::size_t>(runtime.size()));

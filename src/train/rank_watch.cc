@@ -98,7 +98,7 @@ std::vector<std::string> RankWatch::look(std::int64_t step) {
 // all others in turn.
 void RankWatch::find_places() {
   places_known_ = true;
-  Runtime& runtime = grid_.runtime();
+  RankRuntime& runtime = grid_.runtime();
   Place mine{.node = runtime.node(),
              .data = grid_.data_index(),
              .pipeline = grid_.pipeline_index(),

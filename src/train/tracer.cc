@@ -61,7 +61,7 @@ class Events {
       : grid_(grid), shift_ns_(offset_ns - origin_ns) {}
 
   Json of(const Trace& trace) {
-    Runtime& runtime = grid_.runtime();
+    RankRuntime& runtime = grid_.runtime();
     metadata("process_name", 0, "name",
              fmt::format("rank {}: data {}, pipeline {}, tensor {} ({})", runtime.rank(),
                          grid_.data_index(), grid_.pipeline_index(), grid_.tensor_index(),
@@ -207,7 +207,7 @@ class TraceFile {
 
 }  // namespace
 
-std::vector<std::int64_t> clock_offsets(Runtime& runtime) {
+std::vector<std::int64_t> clock_offsets(RankRuntime& runtime) {
   Communicator& world = runtime.world();
   // The first rank of each node.
   std::vector<std::int64_t> speakers(static_cast<std::size_t>(runtime.nodes()), 0);
@@ -234,7 +234,7 @@ void Tracer::before(std::int64_t step) {
 
 std::string Tracer::after(std::int64_t step, bool last) {
   if (begun_ == 0 || (step < steps_.last && !last)) return "";
-  Runtime& runtime = grid_.runtime();
+  RankRuntime& runtime = grid_.runtime();
   const Trace trace = runtime.recorder().take_trace();
   const auto offset = clock_offsets(runtime)[static_cast<std::size_t>(runtime.node())];
   std::int64_t origin = begin_ns_;  // rank 0's

@@ -14,7 +14,7 @@ namespace trireme {
 // Collective over the world. Returns for each node the nanoseconds to add to its ranks' clock to
 // get the clock of rank 0. It is measured from the message with the fastest round trip, assuming
 // half of that time each way. Ranks of a node share a clock.
-std::vector<std::int64_t> clock_offsets(Runtime& runtime);
+std::vector<std::int64_t> clock_offsets(RankRuntime& runtime);
 
 class Tracer {
  public:

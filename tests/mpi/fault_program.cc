@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "trireme/comm/process_grid.h"
+#include "trireme/comm/runtime.h"
 
 #include "support/fake_cuda.h"
 

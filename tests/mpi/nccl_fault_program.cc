@@ -16,6 +16,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/comm/process_grid.h"
+#include "trireme/comm/runtime.h"
 #include "trireme/tensor/captured_work.h"
 
 #include "support/fake_cuda.h"

@@ -13,6 +13,7 @@
 #include "trireme/comm/collective_tasks.h"
 
 #include "support/comm_values.h"
+#include "support/simulated_network.h"
 #include "topology/fair_share.h"
 
 namespace trireme {
@@ -20,22 +21,11 @@ namespace {
 
 using testing::all_reduced;
 using testing::nearly_same;
+using testing::on_each_host;
+using testing::one_switch;
 using testing::same_bits;
 using testing::values;
 using testing::wrap;
-
-// One rank on each host of a tree, along the leaves.
-TreeNetwork on_each_host(int hosts, const std::vector<FatTreeLevel>& levels,
-                         double bytes_per_second) {
-  const Fabric fabric = make_fat_tree(levels, bytes_per_second);
-  std::vector<int> host_of;
-  for (int i = 0; i < hosts; ++i) host_of.push_back(*fabric.host(fmt::format("host{}", i)));
-  return TreeNetwork(fabric, host_of, {});
-}
-
-TreeNetwork one_switch(int ranks, double bytes_per_second = 1e9) {
-  return on_each_host(ranks, {{ranks, 0.0}}, bytes_per_second);
-}
 
 TEST(FairShare, TheSlowestLinkIsSharedFirst) {
   FairShare share({10.0, 100.0});

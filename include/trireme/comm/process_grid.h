@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "trireme/comm/runtime.h"
+#include "trireme/comm/rank_runtime.h"
 
 namespace trireme {
 
@@ -37,7 +37,7 @@ class ProcessGrid {
   // Collective over the listed ranks. `order` lists the world ranks that form the grid, by place:
   // order[i] is the rank at place i of the formula above. If it is left out, the grid is all ranks
   // of the world in their order.
-  ProcessGrid(Runtime& runtime, const GridShape& shape, std::vector<int> order = {});
+  ProcessGrid(RankRuntime& runtime, const GridShape& shape, std::vector<int> order = {});
 
   const GridShape& shape() const { return shape_; }
   int data_index() const { return data_index_; }
@@ -50,13 +50,13 @@ class ProcessGrid {
   Communicator& pipeline() const { return *pipeline_; }  // the pipeline stages of this replica
   Communicator& tensor() const { return *tensor_; }      // the tensor-parallel ranks of this stage
   Communicator& model() const { return *model_; }        // pipeline x tensor: one replica
-  Runtime& runtime() const { return runtime_; }
+  RankRuntime& runtime() const { return runtime_; }
 
-  // Returns the rank in Runtime::world() of a place in the grid.
+  // Returns the rank in RankRuntime::world() of a place in the grid.
   int world_rank(int data_index, int pipeline_index, int tensor_index) const;
 
  private:
-  Runtime& runtime_;
+  RankRuntime& runtime_;
   GridShape shape_;
   std::vector<int> order_;
   int data_index_, pipeline_index_, tensor_index_;

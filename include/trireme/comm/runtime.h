@@ -7,10 +7,9 @@
 #include <string>
 
 #include "trireme/base/exit_status.h"
-#include "trireme/comm/captured_communication.h"
-#include "trireme/comm/communicator.h"
 #include "trireme/comm/communicator_plan.h"
 #include "trireme/comm/flight_recorder.h"
+#include "trireme/comm/rank_runtime.h"
 #include "trireme/tensor/cuda.h"
 
 namespace trireme {
@@ -27,26 +26,25 @@ struct RuntimeOptions {
 };
 
 // Built once, in main, before anything else; destroyed last. No collective runs in its destructor.
-class Runtime {
+class Runtime final : public RankRuntime {
  public:
   // Collective over all processes that the launcher started. Throws MpiError if MPI cannot give
   // MPI_THREAD_MULTIPLE, and ConfigError if the launcher started several tasks but MPI sees one.
   explicit Runtime(RuntimeOptions options = {});
-  ~Runtime();
+  ~Runtime() override;
   Runtime(const Runtime&) = delete;
   Runtime& operator=(const Runtime&) = delete;
 
-  // All ranks, in the launcher's order. For tensors of the host alone, like host_group().
-  Communicator& world();
-  int rank() const;
-  int size() const;
-  int node() const;  // index of this node; nodes are ordered by their lowest rank
-  int nodes() const;
-  int local_rank() const;  // rank among the ranks of this node
-  int local_size() const;
-  const std::string& host() const;
+  Communicator& world() override;
+  int rank() const override;
+  int size() const override;
+  int node() const override;
+  int nodes() const override;
+  int local_rank() const override;
+  int local_size() const override;
+  const std::string& host() const override;
   const std::vector<std::string>& hosts() const;  // of each rank, as the launcher names its node
-  FlightRecorder& recorder();
+  FlightRecorder& recorder() override;
 
   // The duration of the start, in seconds: from the start of the process to this constructor, in
   // MPI's own initialization, and for setting up the world of ranks.
@@ -66,13 +64,9 @@ class Runtime {
   // tensors of the host. Throws CudaError, ConfigError, NcclError.
   void use_device(std::shared_ptr<cuda::Runtime> cuda, int device, DeviceBackend backend);
 
-  // Why GPU work that contains communication cannot be captured; empty if it can. The same on all
-  // ranks.
-  std::string why_no_capture() const;
-  // Collective over all ranks, whose captures must hold the same operations. Captures communication
-  // from now on, together with what the caller captures on `stream`, until join() of the result.
-  // `number` is in device memory and grows with each replay.
-  std::unique_ptr<CapturedCommunication> capture(const Stream& stream, const std::int64_t* number);
+  std::string why_no_capture() const override;
+  std::unique_ptr<CapturedCommunication> capture(const Stream& stream,
+                                                 const std::int64_t* number) override;
 
   // Create one after the streams and allocators of the device, in the scope that owns them, so that
   // it ends before them. Its destructor waits until all operations are done, so that none still
@@ -91,12 +85,10 @@ class Runtime {
     const int exceptions_;  // in flight at construction
   };
 
-  // Collective over the listed ranks alone. Returns a communicator of the listed world ranks, which
-  // are numbered in the listed order. `name` and `ranks` must be the same on all of them.
-  std::unique_ptr<Communicator> group(const std::string& name, const std::vector<int>& ranks);
-  // The same for tensors of the host alone: a tensor of a GPU is an InternalError. It takes no
-  // memory and no connections of NCCL.
-  std::unique_ptr<Communicator> host_group(const std::string& name, const std::vector<int>& ranks);
+  std::unique_ptr<Communicator> group(const std::string& name,
+                                      const std::vector<int>& ranks) override;
+  std::unique_ptr<Communicator> host_group(const std::string& name,
+                                           const std::vector<int>& ranks) override;
 
   // Call it on all ranks or on none. group() and host_group() then ask `planner` for the plan of
   // each communicator of several ranks, on its first rank alone, and send it to the others. What

@@ -11,6 +11,7 @@
 
 #include "trireme/comm/algorithms.h"
 #include "trireme/comm/process_grid.h"
+#include "trireme/comm/runtime.h"
 #include "trireme/models/gpt.h"
 #include "trireme/ops/context.h"
 

@@ -34,7 +34,10 @@ class SimulatedWorld {
     // that nobody can access, and tensor() makes tensors of such memory. So thousands of ranks need
     // hardly any memory.
     bool contents = true;
-    // If given, latencies and the order of simultaneous events are drawn from it.
+    // If given, the order of events is drawn from it: latencies, the order of simultaneous events,
+    // now and then a rank or a message that is late by far. Tasks are then also asked to advance
+    // while their messages are under way, and the contents of a message may leave when it is posted
+    // or when it arrives. The same seed gives the same run.
     std::optional<std::uint64_t> seed = std::nullopt;
     std::size_t segment_bytes = std::size_t{32} << 20;
     // A message of at most this size leaves its sender at once, whether or not it is received.
@@ -65,7 +68,7 @@ class SimulatedWorld {
   Tensor tensor(std::int64_t elements, DType dtype) const;
 
  private:
-  class Impl;
+  struct Impl;
   std::unique_ptr<Impl> impl_;
 };
 
