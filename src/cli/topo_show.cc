@@ -32,6 +32,7 @@ FabricSources sources_of(const TopoArguments& given) {
   sources.dump = given.dump;
   sources.sysfs = given.sysfs;
   sources.host = given.host;
+  sources.network = given.network;
   return sources.empty() ? find_fabric_sources() : sources;
 }
 

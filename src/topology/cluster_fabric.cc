@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
+#include <optional>
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -46,24 +47,34 @@ class ClusterReader {
                                   sources_.dump);
       });
     }
-    Fabric fabric = fabric_ ? std::move(*fabric_) : Fabric(FabricSource::kSysfs);
-    if (!sources_.sysfs.empty()) {
-      const std::string host = sources_.host.empty() ? own_host() : sources_.host;
-      const std::vector<LocalPort> ports = read_local_ports(sources_.sysfs);
-      if (!ports.empty()) merge_ports(fabric, host, ports);
-      if (ports.empty() && strict_) {
-        fabric.remark(fmt::format("{}: no InfiniBand port is there", shown(sources_.sysfs)));
-      }
+    if (!sources_.network.empty()) {
+      add_if_good([&] {
+        measured_ = read_network_rates(read_small_file("--network", sources_.network, kMostMib),
+                                       sources_.network);
+      });
     }
-    if (sources_.measured) merge_rates(fabric, *sources_.measured);
+    Fabric fabric = fabric_     ? std::move(*fabric_)
+                    : measured_ ? fabric_of_rates(*measured_)
+                                : Fabric(FabricSource::kSysfs);
+    if (!sources_.sysfs.empty()) add_ports(fabric);
+    if (measured_) merge_rates(fabric, measured_->rates);
     for (const std::string& fault : faults_) fabric.remark(fault);
     return fabric;
   }
 
  private:
+  void add_ports(Fabric& fabric) {
+    const std::string host = sources_.host.empty() ? own_host() : sources_.host;
+    const std::vector<LocalPort> ports = read_local_ports(sources_.sysfs);
+    if (!ports.empty()) merge_ports(fabric, host, ports);
+    if (ports.empty() && strict_) {
+      fabric.remark(fmt::format("{}: no InfiniBand port is there", shown(sources_.sysfs)));
+    }
+  }
+
   template <class Read>
   void add(const Read& read) {
-    try {
+    add_if_good([&] {
       Fabric next = read();
       if (!fabric_) {
         fabric_ = std::move(next);
@@ -72,6 +83,13 @@ class ClusterReader {
       } else {
         fabric_ = merge_fabrics(std::move(*fabric_), std::move(next));
       }
+    });
+  }
+
+  template <class Add>
+  void add_if_good(const Add& add) {
+    try {
+      add();
     } catch (const ConfigError& error) {
       if (strict_) throw;
       faults_.push_back(fmt::format("{}; it is left out", error.what()));
@@ -93,6 +111,7 @@ class ClusterReader {
   const FabricSources& sources_;
   bool strict_;
   std::optional<Fabric> fabric_;
+  std::optional<StoredRates> measured_;
   std::vector<std::string> faults_;
 };
 

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <optional>
 #include <set>
 
 #include <fmt/format.h>
@@ -375,13 +376,30 @@ void merge_ports(Fabric& fabric, const std::string& host, const std::vector<Loca
   fabric.find_levels();
 }
 
+Fabric fabric_of_rates(const StoredRates& stored) {
+  Fabric fabric(FabricSource::kMeasured);
+  std::set<std::pair<int, int>> cabled;
+  for (std::size_t i = 0; i < stored.hosts.size(); ++i) {
+    int below = fabric.add_host(stored.hosts[i]);
+    for (std::size_t tier = 0; tier <= stored.tiers.size(); ++tier) {
+      const int block = tier < stored.tiers.size() ? stored.tiers[tier].at(i) : 0;
+      const int above = fabric.add_switch(fmt::format("block {} of tier {}", block, tier + 1));
+      if (cabled.emplace(above, below).second) fabric.add_cable({above, below});
+      below = above;
+    }
+  }
+  fabric.find_levels();
+  return fabric;
+}
+
 void merge_rates(Fabric& fabric, const NetworkRates& measured) {
   const std::vector<FabricLevel> levels = levels_of(fabric);
   // What leaves a block of tier t together, as messages to the next distance show it.
   for (std::size_t tier = 0; tier + 1 < levels.size() && tier + 1 < measured.distances.size();
        ++tier) {
     const DistanceRates& distance = measured.distances[tier + 1];
-    const double rate = tier == 0 ? distance.host : distance.block;
+    const double of_host = distance.host > 0.0 ? distance.host : distance.flow;
+    const double rate = tier == 0 ? of_host : distance.block;
     if (!(rate > 0.0) || !std::isfinite(rate)) continue;
     const std::vector<int> blocks = blocks_of(fabric, static_cast<int>(tier));
     const auto level = [&](int vertex) {

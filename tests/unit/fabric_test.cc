@@ -412,6 +412,21 @@ TEST(Merge, MeasuredRatesAreTheLast) {
              "120 Gbit/s, for 2 of 2; ibnetdiscover counts"}));
 }
 
+TEST(Merge, AMeasurementAloneIsAFabric) {
+  StoredRates stored;
+  stored.hosts = {"n1", "n2", "n3"};
+  stored.tiers = {{0, 0, 1}};
+  stored.rates.distances = {{}, {1e-6, 9e9, 0.0, 0.0}, {2e-6, 9e9, 0.0, 15e9}};
+  Fabric fabric = fabric_of_rates(stored);
+  merge_rates(fabric, stored.rates);
+  EXPECT_EQ(cables(fabric),
+            (std::set<std::string>{
+                "block 0 of tier 1 - n1", "block 0 of tier 1 - n2", "block 1 of tier 1 - n3",
+                "block 0 of tier 2 - block 0 of tier 1", "block 0 of tier 2 - block 1 of tier 1"}));
+  EXPECT_DOUBLE_EQ(cable_of(fabric, "n1").bytes_per_second, 9e9);
+  EXPECT_DOUBLE_EQ(levels_of(fabric)[1].up_bytes_per_second, 30e9);
+}
+
 TEST(Summary, LevelsTaperAndRails) {
   const std::vector<FabricLevel> levels = levels_of(read_ibnetdiscover(kDump, "dump"));
   ASSERT_EQ(levels.size(), 3u);

@@ -1,7 +1,6 @@
 // One fabric from all that is known of a cluster.
 #pragma once
 
-#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -9,7 +8,7 @@
 
 #include "trireme/topology/fabric.h"
 #include "trireme/topology/local_ports.h"
-#include "trireme/topology/network_rates.h"
+#include "trireme/topology/stored_rates.h"
 
 namespace trireme {
 
@@ -22,9 +21,11 @@ struct FabricSources {
   std::string dump;      // the output of ibnetdiscover
   std::string sysfs;     // the root of sysfs: "/sys"
   std::string host;      // the name of this host, whose ports sysfs tells
-  std::optional<NetworkRates> measured = {};
+  std::string network;   // rates that `trireme topo probe` has stored
 
-  bool empty() const { return addresses.empty() && slurm.empty() && dump.empty() && sysfs.empty(); }
+  bool empty() const {
+    return addresses.empty() && slurm.empty() && dump.empty() && sysfs.empty() && network.empty();
+  }
 };
 
 // Returns what this process finds: the address of its task in the environment,
@@ -45,6 +46,8 @@ Fabric merge_fabrics(Fabric trusted, Fabric detailed);
 // Adds the rates of a host's ports, and a switch for their subnet if the fabric has no cable of the
 // host.
 void merge_ports(Fabric& fabric, const std::string& host, const std::vector<LocalPort>& ports);
+// Returns the hosts that took part in a measurement, below a switch for each block of each tier.
+Fabric fabric_of_rates(const StoredRates& stored);
 // Gives cables without a rate their share of what was measured.
 void merge_rates(Fabric& fabric, const NetworkRates& measured);
 
