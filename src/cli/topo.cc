@@ -18,8 +18,8 @@ struct TopoAction {
 const std::vector<TopoAction>& actions() {
   static const std::vector<TopoAction> table = {
       {"show",
-       {"dump", "slurm", "topology", "sysfs", "host", "network", "json", "svg", "ranks-per-node",
-        "grid"},
+       {"dump", "slurm", "topology", "sysfs", "host", "hwloc", "network", "json", "svg",
+        "ranks-per-node", "grid"},
        topo_show,
        nullptr},
   };
@@ -37,6 +37,8 @@ void declare(Options& options, TopoArguments& given) {
   options.add("sysfs", given.sysfs, "folder",
               "show: the root of sysfs, /sys, whose InfiniBand ports are shown; empty: none");
   options.add("host", given.host, "name", "show: the host that --sysfs is of; empty: this one");
+  options.add("hwloc", given.hwloc, "file",
+              "show: the inside of a host as lstopo --of xml writes it; empty: none");
   options.add("network", given.network, "file", "show: rates that were measured; empty: none");
   options.add("json", given.json, "file", "show: write the fabric as JSON; empty: do not");
   options.add("svg", given.svg, "file", "show: write a picture of the fabric; empty: do not");

@@ -10,7 +10,7 @@ namespace trireme::cli {
 // The flags of all actions.
 struct TopoArguments {
   // show. Files and folders; empty: none.
-  std::string dump, slurm, topology, sysfs, host, network, json, svg;
+  std::string dump, slurm, topology, sysfs, host, hwloc, network, json, svg;
   int ranks_per_node = 1;
   std::string grid;
 };

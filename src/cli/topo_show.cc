@@ -1,6 +1,6 @@
 #include <charconv>
 #include <map>
-#include <numeric>
+#include <optional>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -9,12 +9,14 @@
 #include "trireme/base/log.h"
 #include "trireme/base/node_names.h"
 #include "trireme/base/printable.h"
+#include "trireme/base/small_file.h"
 #include "trireme/base/text.h"
 #include "trireme/io/whole_file.h"
 #include "trireme/report/html_page.h"
 #include "trireme/topology/cluster_fabric.h"
 #include "trireme/topology/fabric_json.h"
 #include "trireme/topology/fabric_summary.h"
+#include "trireme/topology/machine.h"
 #include "trireme/train/fabric_svg.h"
 
 #include "cli/topo.h"
@@ -24,7 +26,7 @@ namespace {
 
 constexpr std::size_t kMostLeaves = 48;  // lines of the table
 
-// What the flags name, or without any what is found.
+// What the flags name; empty if they name nothing.
 FabricSources sources_of(const TopoArguments& given) {
   FabricSources sources;
   sources.slurm = given.slurm;
@@ -33,7 +35,7 @@ FabricSources sources_of(const TopoArguments& given) {
   sources.sysfs = given.sysfs;
   sources.host = given.host;
   sources.network = given.network;
-  return sources.empty() ? find_fabric_sources() : sources;
+  return sources;
 }
 
 std::string sources_text(const std::vector<FabricSource>& sources) {
@@ -109,6 +111,19 @@ void print_leaves(const Fabric& fabric) {
   }
 }
 
+// The inside of a host that a file tells, or of this one where nothing else is asked for.
+struct Inside {
+  std::optional<Machine> machine = {};
+  cuda::GpuLinks links = {};
+};
+Inside inside_of(const TopoArguments& given, bool asked_for_others) {
+  if (!given.hwloc.empty()) {
+    return {read_machine_xml(read_small_file("--hwloc", given.hwloc), given.hwloc), {}};
+  }
+  if (asked_for_others) return {};
+  return {read_this_machine(), cuda::gpu_links()};
+}
+
 // "2x1x2": data, pipeline, tensor.
 GridShape grid_of(const std::string& text) {
   GridShape grid;
@@ -158,20 +173,30 @@ FabricDrawing drawing_of(const TopoArguments& given, const Fabric& fabric) {
 }  // namespace
 
 ExitStatus topo_show(const TopoArguments& given) {
-  const FabricSources sources = sources_of(given);
+  FabricSources sources = sources_of(given);
+  const Inside inside = inside_of(given, !sources.empty());
+  const bool find = sources.empty() && given.hwloc.empty();
+  if (find) sources = find_fabric_sources();
   const Fabric fabric = read_cluster(sources, true);
   const FabricDrawing drawing = drawing_of(given, fabric);
-  if (fabric.vertices().empty()) {
-    print_line(
-        "nothing describes a fabric here: no SLURM_TOPOLOGY_ADDR, /etc/slurm/topology.conf or "
-        "InfiniBand port; name a description with --slurm, --dump or --sysfs");
-  } else {
+  if (!fabric.vertices().empty()) {
     print_levels(fabric);
     print_rails(fabric);
     print_leaves(fabric);
+  } else if (find) {
+    print_line(
+        "nothing describes a fabric here: no SLURM_TOPOLOGY_ADDR, /etc/slurm/topology.conf or "
+        "InfiniBand port; name a description with --slurm, --dump or --sysfs");
+  }
+  if (inside.machine) {
+    for (const std::string& line : lines_of(*inside.machine, inside.links)) print_line(line);
   }
   for (const std::string& remark : fabric.remarks()) print_line("remark: " + remark);
-  if (!given.json.empty()) write_whole_file(given.json, json_of(fabric).dump(1) + "\n");
+  if (!given.json.empty()) {
+    Json json = json_of(fabric);
+    if (inside.machine) json["machine"] = json_of(*inside.machine, inside.links);
+    write_whole_file(given.json, json.dump(1) + "\n");
+  }
   if (!given.svg.empty()) {
     write_whole_file(given.svg, standalone_svg(svg_of_fabric(fabric, drawing)));
   }
