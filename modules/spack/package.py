@@ -36,6 +36,8 @@ class Trireme(CMakePackage):
     depends_on("nlohmann-json@3.11:")
     depends_on("sentencepiece@0.1.97:")
     depends_on("xxhash@0.8:")
+    depends_on("yaml-cpp@0.7:")
+    depends_on("hwloc@2:")
     depends_on("zlib-api")
     depends_on("googletest@1.12:+gtest", type="test")
 

@@ -17,15 +17,35 @@ struct TopoAction {
 
 const std::vector<TopoAction>& actions() {
   static const std::vector<TopoAction> table = {
-      {"show", {"dump", "slurm"}, topo_show, nullptr},
+      {"show",
+       {"dump", "slurm", "topology", "sysfs", "host", "hwloc", "network", "json", "svg",
+        "ranks-per-node", "grid"},
+       topo_show,
+       nullptr},
   };
   return table;
 }
 
 void declare(Options& options, TopoArguments& given) {
   options.add("dump", given.dump, "file", "show: output of ibnetdiscover; empty: none");
-  options.add("slurm", given.slurm, "file",
-              "show: Slurm's topology.conf, or the output of scontrol show topology; empty: none");
+  options.add(
+      "slurm", given.slurm, "file",
+      "show: Slurm's topology.conf or topology.yaml, or the output of scontrol show topology; "
+      "empty: none");
+  options.add("topology", given.topology, "name",
+              "show: which topology of topology.yaml; empty: the cluster's default");
+  options.add("sysfs", given.sysfs, "folder",
+              "show: the root of sysfs, /sys, whose InfiniBand ports are shown; empty: none");
+  options.add("host", given.host, "name", "show: the host that --sysfs is of; empty: this one");
+  options.add("hwloc", given.hwloc, "file",
+              "show: the inside of a host as lstopo --of xml writes it; empty: none");
+  options.add("network", given.network, "file", "show: rates that were measured; empty: none");
+  options.add("json", given.json, "file", "show: write the fabric as JSON; empty: do not");
+  options.add("svg", given.svg, "file", "show: write a picture of the fabric; empty: do not");
+  options.add("ranks-per-node", given.ranks_per_node, "", "show: ranks on each host of the picture",
+              between(1, 1 << 20));
+  options.add("grid", given.grid, "data x pipeline x tensor",
+              "show: colour the picture's ranks by this grid, as in 4x1x2; empty: no ranks");
 }
 
 }  // namespace

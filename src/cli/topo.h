@@ -9,7 +9,10 @@ namespace trireme::cli {
 
 // The flags of all actions.
 struct TopoArguments {
-  std::string dump, slurm;  // files; empty: none
+  // show. Files and folders; empty: none.
+  std::string dump, slurm, topology, sysfs, host, hwloc, network, json, svg;
+  int ranks_per_node = 1;
+  std::string grid;
 };
 
 // Prints the fabric that the sources describe.

@@ -1,40 +1,205 @@
+#include <charconv>
 #include <map>
+#include <optional>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "trireme/base/error.h"
 #include "trireme/base/log.h"
+#include "trireme/base/node_names.h"
+#include "trireme/base/printable.h"
 #include "trireme/base/small_file.h"
-#include "trireme/topology/fabric.h"
+#include "trireme/base/text.h"
+#include "trireme/io/whole_file.h"
+#include "trireme/report/html_page.h"
+#include "trireme/topology/cluster_fabric.h"
+#include "trireme/topology/fabric_json.h"
+#include "trireme/topology/fabric_summary.h"
+#include "trireme/topology/machine.h"
+#include "trireme/train/fabric_svg.h"
 
 #include "cli/topo.h"
 
 namespace trireme::cli {
 namespace {
 
-constexpr std::size_t kMostMib = 256;  // a dump of 10,000 nodes has less than 10
+constexpr std::size_t kMostLeaves = 48;  // lines of the table
 
-Fabric fabric_of(const TopoArguments& given) {
-  if (given.dump.empty() == given.slurm.empty()) {
-    throw ConfigError("topo show takes one of --dump FILE and --slurm FILE");
+// What the flags name; empty if they name nothing.
+FabricSources sources_of(const TopoArguments& given) {
+  FabricSources sources;
+  sources.slurm = given.slurm;
+  sources.topology = given.topology;
+  sources.dump = given.dump;
+  sources.sysfs = given.sysfs;
+  sources.host = given.host;
+  sources.network = given.network;
+  return sources;
+}
+
+std::string sources_text(const std::vector<FabricSource>& sources) {
+  std::vector<std::string_view> names;
+  for (const FabricSource source : sources) names.push_back(name_of(source));
+  return fmt::format("{}", fmt::join(names, ", "));
+}
+
+std::string capacity_text(const FabricLevel& level) {
+  if (level.cables_up == 0) return "";
+  if (level.unknown_rates == level.cables_up) return "unknown";
+  return fmt::format("{}{} Gbit/s", level.unknown_rates > 0 ? "above " : "",
+                     short_number(level.up_bytes_per_second * 8 / 1e9));
+}
+
+void print_levels(const Fabric& fabric) {
+  print_line(fmt::format("{:<22}{:>7}{:>11}{:>18}{:>8}  {}", "level", "number", "cables up",
+                         "capacity up", "taper", "from"));
+  int connected = 0;
+  for (const FabricLevel& level : levels_of(fabric)) {
+    connected += level.vertices;
+    print_line(fmt::format(
+        "{:<22}{:>7}{:>11}{:>18}{:>8}  {}",
+        level.level == 0 ? "hosts" : fmt::format("switches of level {}", level.level),
+        level.vertices, level.cables_up > 0 ? std::to_string(level.cables_up) : "",
+        capacity_text(level), level.taper > 0.0 ? fmt::format("{:.3g}:1", level.taper) : "",
+        sources_text(level.sources)));
   }
-  if (!given.dump.empty()) {
-    return read_ibnetdiscover(read_small_file("--dump", given.dump, kMostMib), given.dump);
+  const std::size_t others = fabric.vertices().size() - static_cast<std::size_t>(connected);
+  if (others > 0) print_line(fmt::format("{:<22}{:>7}", "switches without hosts", others));
+}
+
+void print_rails(const Fabric& fabric) {
+  const FabricRails rails = rails_of(fabric);
+  if (rails.are_rails) {
+    print_line(fmt::format("rails: {}, with {} leaf switches", rails.adapters,
+                           fmt::join(rails.leaves, ", ")));
+  } else if (rails.adapters > 1) {
+    print_line(fmt::format("rails: none; hosts have up to {} adapters that share leaf switches",
+                           rails.adapters));
   }
-  return read_slurm_topology(read_small_file("--slurm", given.slurm, kMostMib), given.slurm);
+}
+
+// Which hosts share leaf switches.
+void print_leaves(const Fabric& fabric) {
+  const std::vector<int> blocks = blocks_of(fabric, 1);
+  struct Group {
+    std::vector<std::string> leaves = {}, hosts = {};
+  };
+  std::vector<Group> groups;
+  std::map<int, std::size_t> group_of;  // of each block
+  for (const int host : hosts_by_name(fabric)) {
+    const auto at = static_cast<std::size_t>(host);
+    const auto [group, is_new] = group_of.emplace(blocks[at], groups.size());
+    if (is_new) groups.emplace_back();
+    groups[group->second].hosts.push_back(fabric.vertices()[at].name);
+  }
+  for (std::size_t i = 0; i < blocks.size(); ++i) {
+    const FabricVertex& vertex = fabric.vertices()[i];
+    if (blocks[i] >= 0 && vertex.is_switch) {
+      groups[group_of.at(blocks[i])].leaves.push_back(vertex.name);
+    }
+  }
+  std::size_t lines = 0;
+  for (const Group& group : groups) {
+    if (++lines > kMostLeaves) break;
+    const std::string leaves =
+        group.leaves.empty() ? "no switch" : fmt::format("{}", fmt::join(group.leaves, ", "));
+    print_line(fmt::format("{}: {}", shown(leaves, 80), shown(node_list(group.hosts), 80)));
+  }
+  if (groups.size() > kMostLeaves) {
+    print_line(fmt::format("and {} groups more (--json)", groups.size() - kMostLeaves));
+  }
+}
+
+// The inside of a host that a file tells, or of this one where nothing else is asked for.
+struct Inside {
+  std::optional<Machine> machine = {};
+  cuda::GpuLinks links = {};
+};
+Inside inside_of(const TopoArguments& given, bool asked_for_others) {
+  if (!given.hwloc.empty()) {
+    return {read_machine_xml(read_small_file("--hwloc", given.hwloc), given.hwloc), {}};
+  }
+  if (asked_for_others) return {};
+  return {read_this_machine(), cuda::gpu_links()};
+}
+
+// "2x1x2": data, pipeline, tensor.
+GridShape grid_of(const std::string& text) {
+  GridShape grid;
+  const char *at = text.data(), *end = at + text.size();
+  bool good = !text.empty();
+  for (int* extent : {&grid.data, &grid.pipeline, &grid.tensor}) {
+    if (extent != &grid.data) good = good && at != end && *at++ == 'x';
+    if (!good) break;
+    const auto result = std::from_chars(at, end, *extent);
+    good = result.ec == std::errc() && *extent >= 1 && *extent <= 1 << 20;
+    at = result.ptr;
+  }
+  if (good && at == end && std::int64_t{grid.data} * grid.pipeline <= 1 << 20 &&
+      std::int64_t{grid.data} * grid.pipeline * grid.tensor <= 1 << 20) {
+    return grid;
+  }
+  throw ConfigError(
+      fmt::format("--grid {}: expected data x pipeline x tensor, as in 4x1x2, of at most {} ranks",
+                  shown(text), 1 << 20));
+}
+
+// The host of each rank: hosts by name, as many ranks on each.
+std::vector<int> hosts_of_ranks(const Fabric& fabric, int ranks, int ranks_per_node) {
+  const std::vector<int> hosts = hosts_by_name(fabric);
+  const int nodes = (ranks - 1) / ranks_per_node + 1;
+  if (nodes > static_cast<int>(hosts.size())) {
+    throw ConfigError(
+        fmt::format("--grid: {} ranks, {} on each node, need {} hosts; the fabric has {}", ranks,
+                    ranks_per_node, nodes, hosts.size()));
+  }
+  std::vector<int> result;
+  for (int rank = 0; rank < ranks; ++rank) {
+    result.push_back(hosts[static_cast<std::size_t>(rank / ranks_per_node)]);
+  }
+  return result;
+}
+
+FabricDrawing drawing_of(const TopoArguments& given, const Fabric& fabric) {
+  FabricDrawing drawing{"Fabric"};
+  if (given.grid.empty()) return drawing;
+  drawing.grid = grid_of(given.grid);
+  drawing.host_of = hosts_of_ranks(fabric, drawing.grid.ranks(), given.ranks_per_node);
+  drawing.title = fmt::format("Fabric, with a grid of {}", drawing.grid.to_string());
+  return drawing;
 }
 
 }  // namespace
 
 ExitStatus topo_show(const TopoArguments& given) {
-  Fabric fabric = fabric_of(given);
-  fabric.find_levels();
-  std::map<int, int> vertices;
-  for (const FabricVertex& vertex : fabric.vertices()) ++vertices[vertex.level];
-  print_line(fmt::format("{:<8}{:>9}", "level", "vertices"));
-  for (const auto& [level, count] : vertices) print_line(fmt::format("{:<8}{:>9}", level, count));
-  print_line(fmt::format("{} cables", fabric.cables().size()));
-  for (const std::string& remark : fabric.remarks()) print_line(remark);
+  FabricSources sources = sources_of(given);
+  const Inside inside = inside_of(given, !sources.empty());
+  const bool find = sources.empty() && given.hwloc.empty();
+  if (find) sources = find_fabric_sources();
+  const Fabric fabric = read_cluster(sources, true);
+  const FabricDrawing drawing = drawing_of(given, fabric);
+  if (!fabric.vertices().empty()) {
+    print_levels(fabric);
+    print_rails(fabric);
+    print_leaves(fabric);
+  } else if (find) {
+    print_line(
+        "nothing describes a fabric here: no SLURM_TOPOLOGY_ADDR, /etc/slurm/topology.conf or "
+        "InfiniBand port; name a description with --slurm, --dump or --sysfs");
+  }
+  if (inside.machine) {
+    for (const std::string& line : lines_of(*inside.machine, inside.links)) print_line(line);
+  }
+  for (const std::string& remark : fabric.remarks()) print_line("remark: " + remark);
+  if (!given.json.empty()) {
+    Json json = json_of(fabric);
+    if (inside.machine) json["machine"] = json_of(*inside.machine, inside.links);
+    write_whole_file(given.json, json.dump(1) + "\n");
+  }
+  if (!given.svg.empty()) {
+    write_whole_file(given.svg, standalone_svg(svg_of_fabric(fabric, drawing)));
+  }
   return ExitStatus::kDone;
 }
 

@@ -19,6 +19,10 @@ std::string_view name_of(FabricSource source) {
       return "Slurm";
     case FabricSource::kDump:
       return "ibnetdiscover";
+    case FabricSource::kSysfs:
+      return "sysfs";
+    case FabricSource::kMeasured:
+      return "measurement";
     case FabricSource::kMadeUp:
       return "made up";
   }
@@ -34,7 +38,7 @@ std::optional<int> Fabric::host(std::string_view name) const {
 int Fabric::add(std::unordered_map<std::string, int>& names, const std::string& name,
                 bool is_switch) {
   const auto [entry, is_new] = names.try_emplace(name, static_cast<int>(vertices_.size()));
-  if (is_new) vertices_.push_back({name, is_switch, 0});
+  if (is_new) vertices_.push_back({name, is_switch, 0, source_});
   return entry->second;
 }
 
@@ -44,6 +48,20 @@ int Fabric::add_host(const std::string& name) {
 
 int Fabric::add_switch(const std::string& name) {
   return add(switches_, name, true);
+}
+
+void Fabric::add_cable(Cable cable) {
+  cable.from = cable.rate_from = source_;
+  keep_cable(std::move(cable));
+}
+
+void Fabric::set_rate(std::size_t cable, double bytes_per_second, FabricSource from) {
+  cables_.at(cable).bytes_per_second = bytes_per_second;
+  cables_.at(cable).rate_from = from;
+}
+
+void Fabric::set_source(int vertex, FabricSource from) {
+  vertices_.at(static_cast<std::size_t>(vertex)).from = from;
 }
 
 void Fabric::remark(std::string text) {

@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <array>
 #include <charconv>
 #include <cstdint>
 #include <map>
@@ -10,6 +9,8 @@
 #include "trireme/base/error.h"
 #include "trireme/base/printable.h"
 #include "trireme/topology/fabric.h"
+
+#include "infiniband_rate.h"
 
 namespace trireme {
 namespace {
@@ -53,40 +54,20 @@ std::optional<int> take_port(std::string_view& text) {
   return port;
 }
 
-// Returns what "4xHDR" carries in each direction, 0 if the words are unknown. Gbit/s of data of one
-// lane: the InfiniBand Trade Association's rates less their line codes (8b/10b up to QDR, 64b/66b
-// above).
-double bytes_per_second(std::string_view rate) {
-  struct Speed {
-    std::string_view name;
-    double lane;
-  };
-  constexpr std::array<Speed, 10> kSpeeds = {{{"SDR", 2.0},
-                                              {"DDR", 4.0},
-                                              {"QDR", 8.0},
-                                              {"FDR10", 10.0},
-                                              {"FDR", 13.64},
-                                              {"EDR", 25.0},
-                                              {"HDR", 50.0},
-                                              {"NDR", 100.0},
-                                              {"XDR", 200.0},
-                                              {"GDR", 400.0}}};
-  int lanes = 0;
-  const auto result = std::from_chars(rate.data(), rate.data() + rate.size(), lanes);
-  if (result.ec != std::errc() || lanes < 1 || lanes > 12) return 0.0;
-  rate.remove_prefix(static_cast<std::size_t>(result.ptr - rate.data()));
-  if (rate.empty() || rate.front() != 'x') return 0.0;
-  rate.remove_prefix(1);
-  const auto speed = std::ranges::find(kSpeeds, rate, &Speed::name);
-  return speed == kSpeeds.end() ? 0.0 : lanes * speed->lane * 1e9 / 8;
-}
-
 std::string_view last_word(std::string_view text) {
   const std::size_t end = text.find_last_not_of(" \t\r");
   if (end == std::string_view::npos) return {};
   text = text.substr(0, end + 1);
   const std::size_t space = text.find_last_of(" \t");
   return space == std::string_view::npos ? text : text.substr(space + 1);
+}
+
+// The second word of "host1 mlx5_0" and of "host1 HCA-1".
+std::string adapter_in(std::string_view description) {
+  const std::size_t space = description.find(' ');
+  if (space == std::string_view::npos) return {};
+  description.remove_prefix(space + 1);
+  return std::string(description.substr(0, description.find(' ')));
 }
 
 class DumpReader {
@@ -162,6 +143,7 @@ class DumpReader {
     vertices_[*id] = is_switch
                          ? fabric_.add_switch(fmt::format("{} ({:016x})", description, id->guid))
                          : fabric_.add_host(host);
+    if (!is_switch) adapters_[*id] = adapter_in(description);
     self_ = id;
   }
   void read_port(std::string_view line) {
@@ -174,7 +156,7 @@ class DumpReader {
       return;
     }
     const Port here{*self_, *own};
-    const Peer there{{*peer, *port}, bytes_per_second(last_word(line)), line_};
+    const Peer there{{*peer, *port}, infiniband_bytes_per_second(last_word(line)), line_};
     if (there.bytes_per_second == 0.0) remark("a rate that is unknown");
     if (!peers_.emplace(here, there).second) {
       remark(fmt::format("port {} of {:016x} has a second cable", *own, self_->guid));
@@ -201,8 +183,14 @@ class DumpReader {
       if (low > 0.0 && low < high) {
         remark("the ends of a cable have different rates; the lower one counts");
       }
-      const double rate = low > 0.0 ? low : high;
-      if (a->second != b->second) fabric_.add_cable({a->second, b->second, rate});
+      if (a->second == b->second) continue;
+      Cable cable{a->second, b->second, low > 0.0 ? low : high};
+      for (const NodeId& end : {here.node, there.port.node}) {
+        if (end.kind == 'S') continue;
+        cable.adapter = adapters_.at(end);
+        cable.adapter_guid = end.guid;
+      }
+      fabric_.add_cable(std::move(cable));
     }
   }
 
@@ -211,6 +199,7 @@ class DumpReader {
   int line_ = 0;
   std::optional<NodeId> self_;  // whose ports follow
   std::map<NodeId, int> vertices_;
+  std::map<NodeId, std::string> adapters_;
   std::map<Port, Peer> peers_;
 };
 

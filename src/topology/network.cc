@@ -3,38 +3,17 @@
 #include <algorithm>
 #include <limits>
 #include <map>
-#include <numeric>
 #include <utility>
 
 #include <fmt/format.h>
 
 #include "trireme/base/error.h"
+#include "trireme/topology/fabric_summary.h"
 
 namespace trireme {
 namespace {
 
 constexpr double kNoLimit = std::numeric_limits<double>::max();
-
-// Sets that grow together; each is known by one of its members.
-class Sets {
- public:
-  explicit Sets(std::size_t count) : parent_(count) {
-    std::iota(parent_.begin(), parent_.end(), 0);
-  }
-
-  int find(int member) {
-    auto i = static_cast<std::size_t>(member);
-    while (parent_[i] != static_cast<int>(i)) {
-      parent_[i] = parent_[static_cast<std::size_t>(parent_[i])];
-      i = static_cast<std::size_t>(parent_[i]);
-    }
-    return static_cast<int>(i);
-  }
-  void join(int a, int b) { parent_[static_cast<std::size_t>(find(a))] = find(b); }
-
- private:
-  std::vector<int> parent_;
-};
 
 int level_of(const Fabric& fabric, int vertex) {
   return fabric.vertices()[static_cast<std::size_t>(vertex)].level;
@@ -62,15 +41,8 @@ TreeNetwork::TreeNetwork(const Fabric& fabric, const std::vector<int>& host_of, 
 
   int highest = 0;
   for (const FabricVertex& vertex : vertices) highest = std::max(highest, vertex.level);
-  Sets sets(vertices.size());
-  std::vector<int> blocks(vertices.size());
   for (int tier = 1; tier < highest; ++tier) {
-    for (const Cable& cable : fabric.cables()) {
-      const auto [low, high] = std::minmax({level_of(fabric, cable.a), level_of(fabric, cable.b)});
-      if (low >= 0 && high <= tier) sets.join(cable.a, cable.b);
-    }
-    for (std::size_t i = 0; i < blocks.size(); ++i) blocks[i] = sets.find(static_cast<int>(i));
-    add_tier(fabric, hosts, assumed, tier, blocks);
+    add_tier(fabric, hosts, assumed, tier, blocks_of(fabric, tier));
   }
 }
 

@@ -10,6 +10,8 @@
 #include "trireme/base/printable.h"
 #include "trireme/topology/fabric.h"
 
+#include "slurm_tree.h"
+
 namespace trireme {
 namespace {
 
@@ -56,74 +58,39 @@ void for_each_line(std::string_view text, Visit visit) {
   }
 }
 
-class SlurmReader {
+class ConfReader {
  public:
-  explicit SlurmReader(std::string origin) : origin_(std::move(origin)) {}
+  explicit ConfReader(const std::string& origin) : origin_(origin), tree_(origin) {}
 
   Fabric read(std::string_view text) {
     for_each_line(text, [&](const std::string& line, int number) { read_line(line, number); });
-    if (count_ == 0) {
+    if (tree_.empty()) {
       throw ConfigError(
           fmt::format("{}: no line describes a switch (SwitchName=...) or a block "
                       "(BlockName=...) of Slurm's topology",
                       shown(origin_)));
     }
-    fabric_.find_levels();
-    return std::move(fabric_);
+    return tree_.fabric();
   }
 
  private:
   void read_line(const std::string& line, int number) {
     const Pairs pairs = pairs_of(line);
-    const bool is_block = pairs.contains("blockname");
-    if (!is_block && !pairs.contains("switchname")) return;
-    const std::string& name = pairs.at(is_block ? "blockname" : "switchname");
-    if (name.empty() || !seen_.insert(name).second) {
-      fabric_.remark(fmt::format("{}, line {}: {} '{}' is described a second time", shown(origin_),
-                                 number, is_block ? "block" : "switch", shown(name)));
-      return;
-    }
-    ++count_;
-    const int self = fabric_.add_switch(name);
-    if (is_block) fabric_.add_cable({fabric_.add_switch("all blocks"), self});
-    const auto lower = pairs.find("switches");
-    // scontrol also lists the nodes below the switches below a switch.
-    if (lower != pairs.end() && !lower->second.empty() && lower->second != "(null)") {
-      for (const std::string& child : names(lower->second, number)) {
-        if (child == name) {
-          fabric_.remark(fmt::format("{}, line {}: switch '{}' is below itself", shown(origin_),
-                                     number, shown(name)));
-          continue;
-        }
-        fabric_.add_cable({self, fabric_.add_switch(child)});
-      }
-      return;
-    }
-    const auto nodes = pairs.find("nodes");
-    if (nodes == pairs.end() || nodes->second == "(null)") return;
-    for (const std::string& node : names(nodes->second, number)) {
-      if (!cabled_.insert(node).second) {
-        fabric_.remark(fmt::format("{}, line {}: node '{}' is below a second switch",
-                                   shown(origin_), number, shown(node)));
-        continue;
-      }
-      fabric_.add_cable({self, fabric_.add_host(node)});
-    }
-  }
-  std::vector<std::string> names(const std::string& list, int number) {
-    try {
-      std::vector<std::string> result = expand_node_list(list, kMostNames - expanded_);
-      expanded_ += result.size();
-      return result;
-    } catch (const ConfigError& error) {
-      throw ConfigError(fmt::format("{}, line {}: {}", shown(origin_), number, error.what()));
+    const auto value = [&](const char* key) {
+      const auto found = pairs.find(key);
+      return found == pairs.end() || found->second == "(null)" ? std::string() : found->second;
+    };
+    if (pairs.contains("blockname")) {
+      tree_.add_block(value("blockname"), value("nodes"), number);
+    } else if (pairs.contains("switchname")) {
+      // scontrol also lists the nodes below the switches below a switch.
+      const std::string below = value("switches");
+      tree_.add_switch(value("switchname"), below, below.empty() ? value("nodes") : "", number);
     }
   }
 
   std::string origin_;
-  Fabric fabric_{FabricSource::kSlurm};
-  std::set<std::string> seen_, cabled_;
-  std::size_t count_ = 0, expanded_ = 0;
+  SlurmTree tree_;
 };
 
 constexpr std::size_t kMostParents = 256;  // switches of one level on the way to a node
@@ -150,7 +117,7 @@ std::vector<std::string> split(std::string_view text, char separator) {
 }  // namespace
 
 Fabric read_slurm_topology(std::string_view text, const std::string& origin) {
-  return SlurmReader(origin).read(text);
+  return ConfReader(origin).read(text);
 }
 
 Fabric fabric_of_addresses(const std::vector<std::pair<std::string, std::string>>& addresses) {

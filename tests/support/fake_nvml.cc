@@ -74,5 +74,10 @@ int nvmlDeviceGetNvLinkState(void* gpu, unsigned link, int* up) {
   *up = link != 3;
   return 0;
 }
+int nvmlDeviceGetNvLinkRemotePciInfo_v2(void*, unsigned link, PciInfo* pci) {
+  // Two links to the second GPU, the third to a switch.
+  std::strcpy(pci->bus_id, link < 2 ? "00000000:CB:00.0" : "00000000:05:00.0");
+  return 0;
+}
 
 }  // extern "C"

@@ -297,6 +297,14 @@ TEST(GpuHealth, IsAskedOfNvml) {
   EXPECT_NE(cuda::gpu_health({"libnot_there.so"}).why_not, "");
 }
 
+TEST(GpuHealth, LinksBetweenGpus) {
+  const cuda::GpuLinks links = cuda::gpu_links({TRIREME_FAKE_NVML});
+  EXPECT_EQ(links.gpus, (std::vector<std::string>{"0000:19:00.0", "0000:cb:00.0"}));
+  // The third link of the first GPU leads to a switch, and the second GPU has none there.
+  EXPECT_EQ(links.nvlinks, (std::vector<std::vector<int>>{{0, 2}, {0, 0}}));
+  EXPECT_TRUE(cuda::gpu_links({"libnot_there.so"}).gpus.empty());
+}
+
 NodeFindings found_on(const std::string& node, void (*change)(NodeFacts&)) {
   NodeFacts facts = good_node();
   facts.node = node;

@@ -2,8 +2,11 @@
 #include "trireme/topology/fabric.h"
 
 #include <algorithm>
+#include <filesystem>
+#include <fstream>
 #include <random>
 #include <set>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -12,6 +15,11 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/node_names.h"
+#include "trireme/topology/cluster_fabric.h"
+#include "trireme/topology/fabric_summary.h"
+#include "trireme/topology/network.h"
+
+#include "support/temporary_folder.h"
 
 namespace trireme {
 namespace {
@@ -198,6 +206,305 @@ TEST(Ibnetdiscover, WhatIsOddIsLeftOutAndSaid) {
   EXPECT_EQ(refusal([] { read_ibnetdiscover("hello\n", "dump"); }),
             "dump: no line describes a switch (Switch ...) or an adapter (Ca ...), as a dump of "
             "ibnetdiscover has");
+}
+
+const std::string kYaml = R"(---
+- topology: all
+  cluster_default: false
+  flat: true
+- topology: tree
+  cluster_default: true
+  tree:
+    switches:
+      - switch: spine
+        children: leaf[1-2]
+      - switch: leaf1
+        nodes: n[1-2]
+      - switch: leaf2
+        nodes: n[3-4]
+- topology: racks
+  block:
+    block_sizes: [2]
+    blocks:
+      - block: b1
+        nodes: n[1-2]
+)";
+
+TEST(SlurmYaml, NamedTopologies) {
+  EXPECT_TRUE(is_slurm_yaml(kYaml));
+  EXPECT_FALSE(is_slurm_yaml("# a tree\nSwitchName=leaf1 Nodes=n1\n"));
+  const Fabric tree = read_slurm(kYaml, "topology.yaml", "");
+  EXPECT_EQ(cables(tree), (std::set<std::string>{"leaf1 - n1", "leaf1 - n2", "leaf2 - n3",
+                                                 "leaf2 - n4", "spine - leaf1", "spine - leaf2"}));
+  EXPECT_EQ(cables(read_slurm(kYaml, "topology.yaml", "racks")),
+            (std::set<std::string>{"b1 - n1", "b1 - n2", "all blocks - b1"}));
+  EXPECT_TRUE(read_slurm(kYaml, "topology.yaml", "all").vertices().empty());
+}
+
+TEST(SlurmYaml, WhatIsOddIsSaid) {
+  const auto read = [](const std::string& text, const std::string& topology = "") {
+    return read_slurm_yaml(text, "t.yaml", topology);
+  };
+  // bad input: `topo`: a topology.yaml without the topology that is asked for | t.yaml: no topology
+  // is called 'rack'; there are all, tree, racks | 2
+  EXPECT_EQ(refusal([&] { read(kYaml, "rack"); }),
+            "t.yaml: no topology is called 'rack'; there are all, tree, racks");
+  // bad input: `topo`: a topology.yaml that is no YAML, or no list of topologies | t.yaml, line 2:
+  // no YAML: ...; t.yaml: no list of topologies (- topology: NAME), as a topology.yaml of Slurm has
+  // | 2
+  EXPECT_EQ(refusal([&] { read("- topology: [\n"); }).find("t.yaml, line 2: no YAML: "), 0u);
+  EXPECT_EQ(refusal([&] { read("- a\n- b\n"); }),
+            "t.yaml: no list of topologies (- topology: NAME), as a topology.yaml of Slurm has");
+  EXPECT_EQ(refusal([&] { read("- topology: a\n"); }),
+            "t.yaml, line 1: a topology is a tree, a block or flat");
+  EXPECT_EQ(refusal([&] { read(std::string(100000, '[')); }).find("t.yaml, line 1: no YAML: "), 0u);
+  EXPECT_EQ(read("- topology: a\n  tree: {switches: [x, {switch: s, nodes: [n1]}]}\n").remarks(),
+            (Names{"t.yaml, line 2: expected a map in the list of switches",
+                   "t.yaml, line 2: expected names as the value of nodes"}));
+}
+
+TEST(SlurmTopology, LoopsAreLeftOut) {
+  const Fabric fabric = read_slurm_topology(
+      "SwitchName=a Switches=b,d\nSwitchName=b Switches=c\nSwitchName=c Switches=a\n"
+      "SwitchName=d Nodes=n1\n",
+      "t");
+  EXPECT_EQ(fabric.remarks(), (Names{"t, line 3: switch 'c' is below itself, by way of 'a'"}));
+  EXPECT_EQ(fabric.cables().size(), 4u);
+}
+
+const std::string kSlurm =
+    "SwitchName=l1 Nodes=host[1,3]\nSwitchName=l2 Nodes=host2\nSwitchName=top Switches=l[1-2]\n";
+
+Fabric merged(const std::string& slurm, const std::string& dump) {
+  return merge_fabrics(read_slurm_topology(slurm, "t"), read_ibnetdiscover(dump, "dump"));
+}
+
+const Cable& cable_of(const Fabric& fabric, const std::string& host) {
+  for (const Cable& cable : fabric.cables()) {
+    if (cable.a == fabric.host(host) || cable.b == fabric.host(host)) return cable;
+  }
+  throw std::runtime_error(host + " has no cable");
+}
+
+TEST(Merge, FactsSayWhereTheyAreFrom) {
+  const Fabric fabric = merged(kSlurm, kDump);
+  EXPECT_EQ(
+      cables(fabric),
+      (std::set<std::string>{"leaf1 (000000000000aa01) - host1", "leaf1 (000000000000aa01) - host3",
+                             "leaf1 (000000000000aa02) - host2",
+                             "spine1 (000000000000aa03) - leaf1 (000000000000aa01)",
+                             "spine1 (000000000000aa03) - leaf1 (000000000000aa02)"}));
+  // bad input: a dump of ibnetdiscover without some of Slurm's hosts | remark: a host of Slurm is
+  // not in ibnetdiscover: host3 | 0
+  EXPECT_EQ(fabric.remarks(), (Names{"a host of Slurm is not in ibnetdiscover: host3"}));
+  EXPECT_EQ(cable_of(fabric, "host1").from, FabricSource::kSlurm);
+  EXPECT_EQ(cable_of(fabric, "host1").rate_from, FabricSource::kDump);
+  EXPECT_EQ(cable_of(fabric, "host1").adapter, "mlx5_0");
+  EXPECT_EQ(cable_of(fabric, "host3").bytes_per_second, 0.0);
+  EXPECT_EQ(fabric.vertices()[static_cast<std::size_t>(*fabric.host("host2"))].from,
+            FabricSource::kSlurm);
+  // A message takes the same links as without Slurm's file.
+  const TreeNetwork network(fabric, {*fabric.host("host1"), *fabric.host("host2")}, {});
+  std::vector<int> links;
+  network.route(0, 1, links);
+  ASSERT_EQ(links.size(), 4u);
+  EXPECT_DOUBLE_EQ(network.links()[static_cast<std::size_t>(links[1])].bytes_per_second, 100e9);
+}
+
+TEST(Merge, WhereTwoDisagreeBothAreNamed) {
+  std::string dump = kDump;
+  for (const int more : {3, 4}) {  // more hosts on the first leaf
+    dump += fmt::format(
+        "caguid=0xee0{0}\nCa\t1 \"H-000000000000ee0{0}\"\t\t# \"host{0} mlx5_0\"\n[1](ee1{0}) "
+        "\t\"S-000000000000aa01\"[{1}]\t\t# lid 7{0} lmc 0 \"leaf1\" lid 2 4xHDR\n",
+        more, more + 2);
+  }
+  // bad input: Slurm and a dump of ibnetdiscover put a host below different leaf switches | remark:
+  // host 'host4': Slurm puts it below 'l2', ibnetdiscover below 'leaf1 (000000000000aa01)'; Slurm
+  // counts | 0
+  const Fabric fabric =
+      merged("SwitchName=l1 Nodes=host[1,3]\nSwitchName=l2 Nodes=host[2,4].cluster\n", dump);
+  EXPECT_EQ(fabric.remarks(),
+            (Names{"host 'host4.cluster': Slurm puts it below 'l2', ibnetdiscover "
+                   "below 'leaf1 (000000000000aa01)'; Slurm counts"}));
+  EXPECT_TRUE(cables(fabric).contains("leaf1 (000000000000aa02) - host4.cluster"));
+  EXPECT_DOUBLE_EQ(cable_of(fabric, "host4.cluster").bytes_per_second, 25e9);
+  // A leaf switch that only Slurm knows is below the switches above the others.
+  const Fabric split = merged(
+      "SwitchName=l1 Nodes=host[1,3]\nSwitchName=l2 Nodes=host2\nSwitchName=l3 Nodes=host4\n",
+      dump);
+  EXPECT_TRUE(cables(split).contains("l3 - host4"));
+  EXPECT_TRUE(cables(split).contains("spine1 (000000000000aa03) - l3"));
+  EXPECT_EQ(merged(kSlurm + "SwitchName=root Switches=top\n", kDump).remarks().back(),
+            "Slurm tells of 3 levels of switches, ibnetdiscover of 2; the cables are those of "
+            "ibnetdiscover");
+}
+
+TEST(Merge, AnotherClustersDumpIsLeftOut) {
+  // bad input: a dump of ibnetdiscover of another cluster | remark: ibnetdiscover describes none of
+  // the hosts of Slurm, such as 'x1': it is of another cluster and is left out | 0
+  const Fabric other = merged("SwitchName=a Nodes=x[1-2]\n", kDump);
+  EXPECT_EQ(other.remarks(), (Names{"ibnetdiscover describes none of the hosts of Slurm, such as "
+                                    "'x1': it is of another cluster and is left out"}));
+  EXPECT_EQ(cables(other), (std::set<std::string>{"a - x1", "a - x2"}));
+}
+
+LocalPort port(const std::string& rate) {
+  LocalPort result;
+  result.adapter = "mlx5_0";
+  result.number = 1;
+  result.guid = 0xbb00;
+  result.state = "ACTIVE";
+  result.link_layer = "InfiniBand";
+  result.rate = rate;
+  result.bytes_per_second = bytes_per_second_of_port(rate);
+  result.subnet = "fe80:0000:0000:0000";
+  return result;
+}
+
+TEST(Merge, PortsOfThisHost) {
+  Fabric fabric = read_ibnetdiscover(kDump, "dump");
+  merge_ports(fabric, "host1.cluster", {port("200 Gb/sec (4X HDR)")});
+  EXPECT_EQ(fabric.remarks(), Names{});
+  LocalPort down = port("10 Gb/sec (4X SDR)");
+  down.state = "DOWN";
+  down.physical_state = "Polling";
+  // bad input: sysfs and a dump of ibnetdiscover tell different rates of a port, or one of them
+  // that it is down | remark: host1 mlx5_0 port 1: ibnetdiscover says 200 Gbit/s, sysfs 100 Gbit/s;
+  // ibnetdiscover counts | 0
+  merge_ports(fabric, "host1", {port("100 Gb/sec (2X HDR)"), down, port("a rate")});
+  EXPECT_EQ(
+      fabric.remarks(),
+      (Names{"host1 mlx5_0 port 1: ibnetdiscover says 200 Gbit/s, sysfs 100 Gbit/s; "
+             "ibnetdiscover counts",
+             "host1 mlx5_0 port 1: ibnetdiscover has a cable there, in sysfs it is DOWN (Polling)",
+             "host1 mlx5_0 port 1: the rate 'a rate' is unknown"}));
+  merge_ports(fabric, "login", {port("200 Gb/sec (4X HDR)")});
+  EXPECT_EQ(fabric.remarks().back(),
+            "this host, 'login', is not in the fabric; the ports that sysfs has are left out");
+  // Slurm knows no rates: they are the ports'.
+  Fabric slurm = read_slurm_topology(kSlurm, "t");
+  merge_ports(slurm, "host1", {port("200 Gb/sec (4X HDR)"), port("200 Gb/sec (4X HDR)")});
+  EXPECT_DOUBLE_EQ(cable_of(slurm, "host1").bytes_per_second, 50e9);
+  EXPECT_EQ(cable_of(slurm, "host1").rate_from, FabricSource::kSysfs);
+  Fabric alone(FabricSource::kSysfs);
+  merge_ports(alone, "host1", {port("200 Gb/sec (4X HDR)")});
+  EXPECT_EQ(cables(alone), (std::set<std::string>{"subnet fe80:0000:0000:0000 - host1"}));
+}
+
+TEST(Merge, MeasuredRatesAreTheLast) {
+  Fabric slurm = read_slurm_topology(kSlurm, "t");
+  NetworkRates rates;
+  rates.distances = {{}, {1e-6, 9e9, 10e9, 0.0}, {2e-6, 9e9, 10e9, 15e9}};
+  merge_rates(slurm, rates);
+  EXPECT_DOUBLE_EQ(cable_of(slurm, "host1").bytes_per_second, 10e9);
+  EXPECT_EQ(cable_of(slurm, "host1").rate_from, FabricSource::kMeasured);
+  EXPECT_DOUBLE_EQ(levels_of(slurm).at(1).up_bytes_per_second, 30e9);
+  EXPECT_DOUBLE_EQ(levels_of(slurm).at(1).taper, 1.0);
+  EXPECT_EQ(slurm.remarks(), Names{});
+  Fabric dump = read_ibnetdiscover(kDump, "dump");
+  merge_rates(dump, rates);
+  EXPECT_EQ(
+      dump.remarks(),
+      (Names{"the cables of a host: ibnetdiscover says 200 Gbit/s, measurement 80 Gbit/s, for 2 "
+             "of 2; ibnetdiscover counts",
+             "the ways up from a switch of level 1: ibnetdiscover says 800 Gbit/s, measurement "
+             "120 Gbit/s, for 2 of 2; ibnetdiscover counts"}));
+}
+
+TEST(Merge, AMeasurementAloneIsAFabric) {
+  StoredRates stored;
+  stored.hosts = {"n1", "n2", "n3"};
+  stored.tiers = {{0, 0, 1}};
+  stored.rates.distances = {{}, {1e-6, 9e9, 0.0, 0.0}, {2e-6, 9e9, 0.0, 15e9}};
+  Fabric fabric = fabric_of_rates(stored);
+  merge_rates(fabric, stored.rates);
+  EXPECT_EQ(cables(fabric),
+            (std::set<std::string>{
+                "block 0 of tier 1 - n1", "block 0 of tier 1 - n2", "block 1 of tier 1 - n3",
+                "block 0 of tier 2 - block 0 of tier 1", "block 0 of tier 2 - block 1 of tier 1"}));
+  EXPECT_DOUBLE_EQ(cable_of(fabric, "n1").bytes_per_second, 9e9);
+  EXPECT_DOUBLE_EQ(levels_of(fabric)[1].up_bytes_per_second, 30e9);
+}
+
+TEST(Summary, LevelsTaperAndRails) {
+  const std::vector<FabricLevel> levels = levels_of(read_ibnetdiscover(kDump, "dump"));
+  ASSERT_EQ(levels.size(), 3u);
+  EXPECT_EQ(levels[0].vertices, 2);
+  EXPECT_EQ(levels[1].cables_up, 3);
+  EXPECT_DOUBLE_EQ(levels[1].up_bytes_per_second, 150e9);
+  EXPECT_DOUBLE_EQ(levels[1].taper, 53.125 / 150);
+  EXPECT_EQ(levels[1].sources, std::vector{FabricSource::kDump});
+  EXPECT_EQ(levels_of(read_slurm_topology(kSlurm, "t"))[1].taper, 0.0);
+  EXPECT_FALSE(rails_of(read_ibnetdiscover(kDump, "dump")).are_rails);
+  Fabric rails(FabricSource::kMadeUp);
+  for (const char* host : {"a", "b"}) {
+    for (const char* adapter : {"mlx5_10", "mlx5_2"}) {
+      Cable cable{rails.add_host(host), rails.add_switch(std::string("leaf of ") + adapter)};
+      cable.adapter = adapter;
+      rails.add_cable(cable);
+    }
+  }
+  rails.find_levels();
+  EXPECT_TRUE(rails_of(rails).are_rails);
+  EXPECT_EQ(rails_of(rails).leaves, (std::vector{1, 1}));
+  EXPECT_EQ(blocks_of(rails, 1), (std::vector{0, 0, 0, 0}));
+  EXPECT_EQ(blocks_of(rails, 0), (std::vector{0, -1, -1, 1}));
+}
+
+TEST(LocalPorts, AsSysfsHasThem) {
+  const testing::TemporaryFolder folder;
+  const auto write = [&](const std::string& name, const std::string& text) {
+    const auto path = folder.path() / "class" / "infiniband" / name;
+    std::filesystem::create_directories(path.parent_path());
+    std::ofstream(path) << text;
+  };
+  write("mlx5_0/node_guid", "b859:9f03:00a1:b2c4\n");
+  write("mlx5_0/device/numa_node", "1\n");
+  write("mlx5_0/device/local_cpus", "ffff0000\n");
+  write("mlx5_0/ports/1/rate", "40 Gb/sec (4X QDR)\n");
+  write("mlx5_0/ports/1/state", "4: ACTIVE\n");
+  write("mlx5_0/ports/1/phys_state", "5: LinkUp\n");
+  write("mlx5_0/ports/1/lid", "0x12\n");
+  write("mlx5_0/ports/1/sm_lid", "0x1\n");
+  write("mlx5_0/ports/1/link_layer", "InfiniBand\n");
+  write("mlx5_0/ports/1/gids/0", "fe80:0000:0000:0000:b859:9f03:00a1:b2c4\n");
+  write("mlx5_1/ports/1/rate", std::string(100000, 'x'));
+  const std::vector<LocalPort> ports = read_local_ports(folder.path().string());
+  ASSERT_EQ(ports.size(), 2u);
+  EXPECT_EQ(ports[0].adapter, "mlx5_0");
+  EXPECT_EQ(ports[0].guid, 0xb8599f0300a1b2c4u);
+  EXPECT_EQ(ports[0].state, "ACTIVE");
+  EXPECT_EQ(ports[0].physical_state, "LinkUp");
+  EXPECT_EQ(ports[0].lid, 0x12);
+  EXPECT_EQ(ports[0].manager_lid, 1);
+  EXPECT_EQ(ports[0].subnet, "fe80:0000:0000:0000");
+  EXPECT_EQ(ports[0].numa_node, 1);
+  EXPECT_EQ(ports[0].cpus, "ffff0000");
+  EXPECT_DOUBLE_EQ(ports[0].bytes_per_second, 4e9);  // less the line code
+  EXPECT_EQ(ports[1].bytes_per_second, 0.0);
+  EXPECT_EQ(ports[1].numa_node, -1);
+  EXPECT_DOUBLE_EQ(bytes_per_second_of_port("400 Gb/sec (4X NDR)"), 50e9);
+  EXPECT_DOUBLE_EQ(bytes_per_second_of_port("800 Gb/sec (4X ZDR)"), 100e9);
+  EXPECT_EQ(bytes_per_second_of_port("1e99 Gb/sec"), 0.0);
+  EXPECT_TRUE(read_local_ports("/nowhere").empty());
+}
+
+TEST(Cluster, ARunGoesOnWithoutABadSource) {
+  const testing::TemporaryFolder folder;
+  const std::string dump = (folder.path() / "dump").string();
+  std::ofstream(dump) << "nothing\n";
+  FabricSources sources;
+  sources.dump = dump;
+  sources.addresses = {{"leaf1.n1", "switch.node"}};
+  const Fabric fabric = read_cluster(sources, false);
+  EXPECT_TRUE(fabric.host("n1"));
+  ASSERT_EQ(fabric.remarks().size(), 1u);
+  EXPECT_EQ(fabric.remarks()[0],
+            dump +
+                ": no line describes a switch (Switch ...) or an adapter (Ca ...), as a dump of "
+                "ibnetdiscover has; it is left out");
+  EXPECT_THROW(read_cluster(sources, true), ConfigError);
 }
 
 // Whatever the text, a reader ends with a fabric or one error.

@@ -52,6 +52,7 @@ FOREIGN = [
     (re.compile(r"(cuda|cublas|cudnn|curand|nvml)"), ["src/tensor", "src/ops", "src/comm"]),
     (re.compile(r"sentencepiece"), ["io"]),
     (re.compile(r"nlohmann"), ["src/base"]),
+    (re.compile(r"(yaml-cpp/|hwloc)"), ["src/topology"]),
 ]
 
 TOP_LEVEL = {"CMakeLists.txt", "CMakePresets.json", "LICENSE", "README.md", "src", "include",

@@ -30,4 +30,14 @@ struct HealthReport {
 // does not throw. `names` lists the names or paths to try for the library.
 HealthReport gpu_health(const std::vector<std::string>& names = {"libnvidia-ml.so.1"});
 
+// How the GPUs of the machine are connected with each other.
+struct GpuLinks {
+  std::vector<std::string> gpus = {};  // their PCI addresses, as sysfs writes them
+  // Active NVLinks between any two: direct ones and, through NVSwitches, as many as both have.
+  std::vector<std::vector<int>> nvlinks = {};
+};
+
+// Like gpu_health: asks all GPUs, changes nothing and does not throw. Without NVML there are none.
+GpuLinks gpu_links(const std::vector<std::string>& names = {"libnvidia-ml.so.1"});
+
 }  // namespace trireme::cuda

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -12,19 +13,23 @@
 namespace trireme {
 
 // Where a fact is from, in order of trust.
-enum class FabricSource { kSlurm, kDump, kMadeUp };
-std::string_view name_of(FabricSource source);
+enum class FabricSource { kSlurm, kDump, kSysfs, kMeasured, kMadeUp };
+std::string_view name_of(FabricSource source);  // "Slurm", "ibnetdiscover", ...
 
 struct FabricVertex {
   std::string name;  // of a host: the node's name
   bool is_switch = false;
   int level = 0;  // cables to the nearest host: 0 for a host, 1 for a leaf switch
+  FabricSource from = FabricSource::kMadeUp;
 };
 
 // Cables that run side by side between the same two ends are several entries.
 struct Cable {
   int a, b;                       // vertices
   double bytes_per_second = 0.0;  // in each direction; 0: not known
+  FabricSource from = FabricSource::kMadeUp, rate_from = FabricSource::kMadeUp;
+  std::string adapter = {};        // of a cable to a host: "mlx5_0"; empty: not known
+  std::uint64_t adapter_guid = 0;  // 0: not known
 };
 
 class Fabric {
@@ -41,7 +46,12 @@ class Fabric {
   // Return the vertex; make it where it is new.
   int add_host(const std::string& name);
   int add_switch(const std::string& name);
-  void add_cable(Cable cable) { cables_.push_back(cable); }
+  // Adds a cable as a fact from source().
+  void add_cable(Cable cable);
+  // Adds a cable with the sources that it names.
+  void keep_cable(Cable cable) { cables_.push_back(std::move(cable)); }
+  void set_rate(std::size_t cable, double bytes_per_second, FabricSource from);
+  void set_source(int vertex, FabricSource from);
   // Keeps the first hundred remarks and counts the rest.
   void remark(std::string text);
 
@@ -66,6 +76,14 @@ inline constexpr std::size_t kMostNames = std::size_t{1} << 20;
 // topology/block. Blocks count as leaf switches of one more switch. Throws ConfigError if nothing
 // in the text describes a switch or a block, or a list of names is malformed.
 Fabric read_slurm_topology(std::string_view text, const std::string& origin);
+
+// Reads Slurm's topology.yaml: a list of named topologies, each a tree, blocks or flat. `topology`
+// names one of them; empty: the cluster's default, or else the first. Throws ConfigError if the
+// text is no YAML or no such list, or has no topology of that name.
+Fabric read_slurm_yaml(std::string_view text, const std::string& origin,
+                       const std::string& topology);
+// Whether a text looks like topology.yaml, not like topology.conf.
+bool is_slurm_yaml(std::string_view text);
 
 // Makes a fabric of what tasks find in SLURM_TOPOLOGY_ADDR and SLURM_TOPOLOGY_ADDR_PATTERN: pairs
 // of address and pattern, as in "spine[1-2].leaf2.n3" and "switch.switch.node". The components of

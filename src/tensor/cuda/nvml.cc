@@ -41,14 +41,35 @@ std::string sysfs_bus_id(std::string bus_id) {
   return bus_id;
 }
 
+std::string pci_bus_id_of(const DynamicLibrary& nvml, Gpu gpu) {
+  PciInfo pci{};
+  return ask(nvml, "nvmlDeviceGetPciInfo_v3", gpu, &pci) ? sysfs_bus_id(pci.bus_id) : "";
+}
+
+// Returns why NVML does not start, or nothing.
+std::string start(const DynamicLibrary& nvml) {
+  if (!nvml.found()) return nvml.why_not();
+  return ask(nvml, "nvmlInit_v2") ? "" : "NVML does not start: is the driver loaded?";
+}
+
+std::vector<Gpu> all_gpus(const DynamicLibrary& nvml) {
+  unsigned count = 0;
+  if (!ask(nvml, "nvmlDeviceGetCount_v2", &count)) count = 0;
+  std::vector<Gpu> gpus;
+  for (unsigned i = 0; i < count; ++i) {
+    Gpu gpu = nullptr;
+    if (ask(nvml, "nvmlDeviceGetHandleByIndex_v2", i, &gpu)) gpus.push_back(gpu);
+  }
+  return gpus;
+}
+
 GpuHealth health_of(const DynamicLibrary& nvml, Gpu gpu) {
   GpuHealth health;
   char name[96] = {};
   if (ask(nvml, "nvmlDeviceGetName", gpu, static_cast<char*>(name), unsigned{sizeof name})) {
     health.name = name;
   }
-  PciInfo pci{};
-  if (ask(nvml, "nvmlDeviceGetPciInfo_v3", gpu, &pci)) health.pci_bus_id = sysfs_bus_id(pci.bus_id);
+  health.pci_bus_id = pci_bus_id_of(nvml, gpu);
   int on = 0, later = 0;
   if (ask(nvml, "nvmlDeviceGetPersistenceMode", gpu, &on)) health.persistence = on != 0;
   if (ask(nvml, "nvmlDeviceGetEccMode", gpu, &on, &later)) health.ecc = on != 0;
@@ -75,29 +96,52 @@ GpuHealth health_of(const DynamicLibrary& nvml, Gpu gpu) {
 HealthReport gpu_health(const std::vector<std::string>& names) {
   HealthReport report;
   const DynamicLibrary nvml(names);
-  if (!nvml.found()) {
-    report.why_not = nvml.why_not();
-    return report;
-  }
-  if (!ask(nvml, "nvmlInit_v2")) {
-    report.why_not = "NVML does not start: is the driver loaded?";
-    return report;
-  }
+  report.why_not = start(nvml);
+  if (!report.why_not.empty()) return report;
   char driver[96] = {};
   if (ask(nvml, "nvmlSystemGetDriverVersion", static_cast<char*>(driver),
           unsigned{sizeof driver})) {
     report.driver = driver;
   }
-  unsigned count = 0;
-  if (!ask(nvml, "nvmlDeviceGetCount_v2", &count)) count = 0;
-  for (unsigned i = 0; i < count; ++i) {
-    Gpu gpu = nullptr;
-    if (ask(nvml, "nvmlDeviceGetHandleByIndex_v2", i, &gpu)) {
-      report.gpus.push_back(health_of(nvml, gpu));
+  for (const Gpu gpu : all_gpus(nvml)) report.gpus.push_back(health_of(nvml, gpu));
+  ask(nvml, "nvmlShutdown");
+  return report;
+}
+
+GpuLinks gpu_links(const std::vector<std::string>& names) {
+  GpuLinks result;
+  std::vector<std::vector<std::string>> peers;  // what is at the other ends of a GPU's links
+  const DynamicLibrary nvml(names);
+  if (!start(nvml).empty()) return result;
+  for (const Gpu gpu : all_gpus(nvml)) {
+    const std::string address = pci_bus_id_of(nvml, gpu);
+    if (address.empty()) continue;
+    result.gpus.push_back(address);
+    auto& own = peers.emplace_back();
+    for (unsigned link = 0; link < kMostLinks; ++link) {
+      int up = 0;
+      PciInfo peer{};
+      if (ask(nvml, "nvmlDeviceGetNvLinkState", gpu, link, &up) && up != 0 &&
+          ask(nvml, "nvmlDeviceGetNvLinkRemotePciInfo_v2", gpu, link, &peer)) {
+        own.push_back(sysfs_bus_id(peer.bus_id));
+      }
     }
   }
   ask(nvml, "nvmlShutdown");
-  return report;
+  const auto to_switches = [&](std::size_t gpu) {
+    return std::ranges::count_if(peers[gpu], [&](const std::string& peer) {
+      return std::ranges::find(result.gpus, peer) == result.gpus.end();
+    });
+  };
+  for (std::size_t i = 0; i < peers.size(); ++i) {
+    auto& row = result.nvlinks.emplace_back(peers.size(), 0);
+    for (std::size_t j = 0; j < peers.size(); ++j) {
+      if (i == j) continue;
+      row[j] = static_cast<int>(std::ranges::count(peers[i], result.gpus[j]) +
+                                std::min(to_switches(i), to_switches(j)));
+    }
+  }
+  return result;
 }
 
 }  // namespace trireme::cuda

@@ -1,0 +1,57 @@
+// One fabric from all that is known of a cluster.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "trireme/topology/fabric.h"
+#include "trireme/topology/local_ports.h"
+#include "trireme/topology/stored_rates.h"
+
+namespace trireme {
+
+// Where to read. Files are paths; empty: none.
+struct FabricSources {
+  // SLURM_TOPOLOGY_ADDR and SLURM_TOPOLOGY_ADDR_PATTERN of tasks.
+  std::vector<std::pair<std::string, std::string>> addresses;
+  std::string slurm;     // topology.conf, topology.yaml or the output of scontrol show topology
+  std::string topology;  // which one of topology.yaml; empty: the cluster's default
+  std::string dump;      // the output of ibnetdiscover
+  std::string sysfs;     // the root of sysfs: "/sys"
+  std::string host;      // the name of this host, whose ports sysfs tells
+  std::string network;   // rates that `trireme topo probe` has stored
+
+  bool empty() const {
+    return addresses.empty() && slurm.empty() && dump.empty() && sysfs.empty() && network.empty();
+  }
+};
+
+// Returns what this process finds: the address of its task in the environment,
+// /etc/slurm/topology.yaml or topology.conf, and /sys if it has InfiniBand ports.
+FabricSources find_fabric_sources();
+
+// Reads the sources and merges them in the order of FabricSource: of two that tell different things
+// the earlier one counts, and a remark names both. A source that has nothing to do with those
+// before it, or that cannot be read, is left out. The latter is a remark, or with `strict` a
+// ConfigError. A fabric without vertices is the answer where nothing is known.
+Fabric read_cluster(const FabricSources& sources, bool strict);
+
+// The steps of read_cluster. Levels are found in each argument and in the result.
+//
+// `trusted` decides which hosts share a leaf, `detailed` has the cables. They are the same hosts if
+// their names are, up to the first dot.
+Fabric merge_fabrics(Fabric trusted, Fabric detailed);
+// Adds the rates of a host's ports, and a switch for their subnet if the fabric has no cable of the
+// host.
+void merge_ports(Fabric& fabric, const std::string& host, const std::vector<LocalPort>& ports);
+// Returns the hosts that took part in a measurement, below a switch for each block of each tier.
+Fabric fabric_of_rates(const StoredRates& stored);
+// Gives cables without a rate their share of what was measured.
+void merge_rates(Fabric& fabric, const NetworkRates& measured);
+
+// Reads a text that is one of the descriptions that Slurm has.
+Fabric read_slurm(std::string_view text, const std::string& origin, const std::string& topology);
+
+}  // namespace trireme

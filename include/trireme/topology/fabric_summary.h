@@ -1,0 +1,41 @@
+// What people ask about a fabric.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "trireme/topology/fabric.h"
+
+namespace trireme {
+
+struct FabricLevel {
+  int level = 0;  // 0: hosts
+  int vertices = 0;
+  int cables_up = 0;                   // to the next level
+  int unknown_rates = 0;               // of these cables
+  double up_bytes_per_second = 0.0;    // the sum of their known rates
+  double down_bytes_per_second = 0.0;  // the same towards the level below
+  // Down over up capacity; 0 where there is no level above or a rate is not known.
+  double taper = 0.0;
+  std::vector<FabricSource> sources = {};  // of the cables up; of the vertices on the highest level
+};
+
+// The first adapters of all hosts are a rail, the second ones another, and so on, if no leaf switch
+// has cables to two of them.
+struct FabricRails {
+  int adapters = 0;  // of the host with the most, counted by cables to leaf switches
+  bool are_rails = false;
+  std::vector<int> leaves = {};  // of each rail
+};
+
+std::vector<FabricLevel> levels_of(const Fabric& fabric);
+FabricRails rails_of(const Fabric& fabric);
+
+// Returns the hosts, sorted by name: "n10" after "n9".
+std::vector<int> hosts_by_name(const Fabric& fabric);
+
+// Hosts that reach each other through switches of levels up to `level`. Returns the number of each
+// vertex's block, counted from 0 by the blocks' first vertices; -1 for vertices of higher levels.
+std::vector<int> blocks_of(const Fabric& fabric, int level);
+
+}  // namespace trireme

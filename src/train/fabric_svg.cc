@@ -1,0 +1,386 @@
+#include "trireme/train/fabric_svg.h"
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+#include <set>
+
+#include <fmt/format.h>
+
+#include "trireme/base/node_names.h"
+#include "trireme/base/printable.h"
+#include "trireme/base/text.h"
+#include "trireme/report/svg_plot.h"
+#include "trireme/topology/fabric_summary.h"
+
+namespace trireme {
+namespace {
+
+constexpr std::size_t kMostHosts = 400, kMostRows = 64;
+constexpr double kMargin = 12, kTop = 64;
+constexpr double kBoxWidth = 150, kBoxHeight = 18, kBoxGap = 5, kColumn = 230;
+constexpr double kHosts = 560;  // width of the part with the hosts
+constexpr double kCell = 10;
+constexpr int kColours = 6;  // of the style sheet
+
+std::string short_text(const std::string& text, std::size_t most) {
+  return text.size() <= most ? text : text.substr(0, most - 2) + "..";
+}
+
+std::string capacity_text(double bytes_per_second) {
+  return bytes_per_second > 0.0 ? fmt::format("{} Gbit/s", short_number(bytes_per_second * 8 / 1e9))
+                                : "unknown rate";
+}
+
+struct Box {
+  std::string name, title;
+  int level = 0;
+  std::vector<int> switches = {};
+  double y = 0.0;
+};
+
+// Hosts that share leaf switches.
+struct Row {
+  std::vector<int> hosts = {};
+  std::vector<std::size_t> boxes = {};  // of its leaf switches
+  double y = 0.0, height = 0.0;
+};
+
+// The cables between two boxes, or of a host.
+struct Bundle {
+  int cables = 0;
+  double bytes_per_second = 0.0, bytes = 0.0, seconds = 0.0;
+  std::set<std::string_view> sources = {};
+
+  void add(const Cable& cable, double carried) {
+    ++cables;
+    bytes_per_second += cable.bytes_per_second;
+    bytes += carried;
+    if (cable.bytes_per_second > 0.0) {
+      seconds = std::max(seconds, carried / cable.bytes_per_second);
+    }
+    sources.insert(name_of(cable.from));
+    sources.insert(name_of(cable.rate_from));
+  }
+  std::string text(bool with_load) const {
+    std::string result = fmt::format("{} {}, {} each way", cables, cables == 1 ? "cable" : "cables",
+                                     capacity_text(bytes_per_second));
+    const char* separator = ", from ";
+    for (const std::string_view source : sources) {
+      result += separator + std::string(source);
+      separator = " and ";
+    }
+    if (with_load) {
+      result += fmt::format("; {} a step", size_text(static_cast<std::uint64_t>(bytes)));
+    }
+    return result;
+  }
+};
+
+class Picture {
+ public:
+  Picture(const Fabric& fabric, const FabricDrawing& drawing)
+      : fabric_(fabric), drawing_(drawing), levels_(levels_of(fabric)) {
+    for (std::size_t i = 0; i < drawing.host_of.size(); ++i) {
+      places_[drawing.host_of[i]].push_back(static_cast<int>(i));
+    }
+    find_dimensions();
+    find_rows();
+    find_boxes();
+    find_bundles();
+    place();
+  }
+
+  std::string svg() const {
+    const double width = 2 * kMargin + static_cast<double>(switch_levels()) * kColumn + kHosts;
+    std::string text = fmt::format(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {:.0f} {:.0f}\" role=\"img\" "
+        "aria-label=\"{}\">\n",
+        width, height_, escape_html(drawing_.title));
+    text += text_at(kMargin, 18, "heading", drawing_.title);
+    text += legend();
+    for (const auto& [ends, bundle] : bundles_) text += line(ends, bundle);
+    for (const Box& box : boxes_) text += box_text(box);
+    for (const Row& row : rows_) text += row_text(row);
+    return text + "</svg>\n";
+  }
+
+ private:
+  int switch_levels() const { return std::max(0, static_cast<int>(levels_.size()) - 1); }
+  const FabricVertex& vertex(int i) const {
+    return fabric_.vertices()[static_cast<std::size_t>(i)];
+  }
+  double x_of(int level) const { return kMargin + (switch_levels() - level) * kColumn; }
+  double x_of_hosts() const { return x_of(0); }
+  bool with_load() const { return !drawing_.cable_bytes.empty(); }
+  bool each_host() const { return static_cast<std::size_t>(hosts_) <= kMostHosts; }
+
+  static std::string text_at(double x, double y, std::string_view css, const std::string& text) {
+    return fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" class=\"{}\">{}</text>\n", x, y, css,
+                       escape_html(shown(text)));
+  }
+  static std::string title_of(const std::string& text) {
+    return fmt::format("<title>{}</title>", escape_html(shown(text)));
+  }
+
+  void find_dimensions() {
+    const GridShape& grid = drawing_.grid;
+    if (drawing_.host_of.empty()) return;
+    if (grid.data > 1) dimensions_.push_back({"data", grid.pipeline * grid.tensor, grid.data});
+    if (grid.pipeline > 1) dimensions_.push_back({"pipeline", grid.tensor, grid.pipeline});
+    if (grid.tensor > 1) dimensions_.push_back({"tensor", 1, grid.tensor});
+    if (dimensions_.empty()) dimensions_.push_back({"data", 1, 1});
+  }
+
+  void find_rows() {
+    const std::vector<int> blocks = blocks_of(fabric_, 1);
+    std::map<int, std::size_t> row_of;  // of each block
+    for (const int host : hosts_by_name(fabric_)) {
+      const int block = blocks[static_cast<std::size_t>(host)];
+      const auto [row, is_new] = row_of.emplace(block, rows_.size());
+      if (is_new) rows_.emplace_back();
+      rows_[row->second].hosts.push_back(host);
+      ++hosts_;
+    }
+    each_level_ = rows_.size() > kMostRows;
+    if (each_level_) {
+      for (std::size_t i = 1; i < rows_.size(); ++i) {
+        rows_[0].hosts.insert(rows_[0].hosts.end(), rows_[i].hosts.begin(), rows_[i].hosts.end());
+      }
+      rows_.resize(1);
+      for (auto& [block, row] : row_of) row = 0;
+    }
+    for (std::size_t i = 0; i < blocks.size(); ++i) {
+      if (blocks[i] >= 0) row_of_vertex_[static_cast<int>(i)] = row_of.at(blocks[i]);
+    }
+  }
+
+  // A box for each switch, or for each level where there are many of them.
+  void find_boxes() {
+    std::map<int, std::size_t> of_level;
+    const auto& vertices = fabric_.vertices();
+    box_of_.assign(vertices.size(), kNone);
+    for (std::size_t i = 0; i < vertices.size(); ++i) {
+      const int level = vertices[i].level;
+      if (level < 1) continue;
+      const bool together =
+          each_level_ || static_cast<std::size_t>(
+                             levels_[static_cast<std::size_t>(level)].vertices) > 2 * kMostRows;
+      if (together && of_level.contains(level)) {
+        box_of_[i] = of_level.at(level);
+      } else {
+        box_of_[i] = boxes_.size();
+        if (together) of_level[level] = boxes_.size();
+        // A dump's switches have their GUID behind the name.
+        boxes_.push_back(
+            {vertices[i].name.substr(0, vertices[i].name.find(" (")), vertices[i].name, level});
+        const auto row = row_of_vertex_.find(static_cast<int>(i));
+        if (level == 1 && row != row_of_vertex_.end()) {
+          rows_[row->second].boxes.push_back(box_of_[i]);
+        }
+      }
+      boxes_[box_of_[i]].switches.push_back(static_cast<int>(i));
+    }
+    for (Box& box : boxes_) {
+      if (box.switches.size() > 1) box.name = fmt::format("{} switches", box.switches.size());
+      if (box.switches.size() > 1) box.title = box.name;
+      box.title = fmt::format("{}: level {}, from {}", box.title, box.level,
+                              name_of(vertex(box.switches.front()).from));
+    }
+  }
+
+  void find_bundles() {
+    for (std::size_t i = 0; i < fabric_.cables().size(); ++i) {
+      const Cable& cable = fabric_.cables()[i];
+      const double carried = i < drawing_.cable_bytes.size() ? drawing_.cable_bytes[i] : 0.0;
+      std::size_t a = box_of_[static_cast<std::size_t>(cable.a)];
+      std::size_t b = box_of_[static_cast<std::size_t>(cable.b)];
+      if (a != kNone && b != kNone) {
+        if (boxes_[a].level < boxes_[b].level) std::swap(a, b);
+        bundles_[{a, b}].add(cable, carried);
+      }
+      for (const int end : {cable.a, cable.b}) {
+        if (vertex(end).level == 0) ways_of_[end].add(cable, carried);
+      }
+    }
+    for (const auto& [ends, bundle] : bundles_) worst_ = std::max(worst_, bundle.seconds);
+    for (const auto& [host, bundle] : ways_of_) worst_ = std::max(worst_, bundle.seconds);
+  }
+
+  double host_height() const { return 18 + kCell * static_cast<double>(dimensions_.size()); }
+  double host_width() const {
+    std::size_t most = 0;
+    for (const auto& [host, places] : places_) most = std::max(most, places.size());
+    return std::clamp(kCell * static_cast<double>(most) + 10, 68.0, kHosts);
+  }
+  int hosts_in_line() const { return std::max(1, static_cast<int>(kHosts / host_width())); }
+
+  void place() {
+    double y = kTop;
+    for (Row& row : rows_) {
+      const int lines = each_host() ? static_cast<int>((row.hosts.size() - 1) /
+                                                       static_cast<std::size_t>(hosts_in_line())) +
+                                          1
+                                    : 1;
+      row.y = y;
+      row.height = std::max(each_host() ? lines * host_height() : kBoxHeight,
+                            static_cast<double>(row.boxes.size()) * (kBoxHeight + kBoxGap));
+      double box_y = y;
+      for (const std::size_t box : row.boxes) {
+        boxes_[box].y = box_y;
+        box_y += kBoxHeight + kBoxGap;
+      }
+      y += row.height + 10;
+    }
+    height_ = y;
+    for (int level = 2; level <= switch_levels(); ++level) place_level(level);
+    height_ += kMargin;
+  }
+
+  // Spreads the boxes of a level, each as near as can be to the middle of those below it.
+  void place_level(int level) {
+    std::vector<std::pair<double, std::size_t>> wanted;
+    for (std::size_t i = 0; i < boxes_.size(); ++i) {
+      if (boxes_[i].level != level) continue;
+      double sum = 0.0;
+      int count = 0;
+      for (const auto& [ends, bundle] : bundles_) {
+        if (ends.first != i || boxes_[ends.second].level >= level) continue;
+        sum += boxes_[ends.second].y;
+        ++count;
+      }
+      wanted.emplace_back(count > 0 ? sum / count : kTop, i);
+    }
+    std::ranges::sort(wanted);
+    const double needed = static_cast<double>(wanted.size()) * (kBoxHeight + kBoxGap);
+    const double space = std::max(0.0, height_ - kTop - needed);
+    double y = kTop, left = needed;
+    for (const auto& [at, box] : wanted) {
+      y = std::max(y, std::min(at - needed / 2, kTop + space + needed - left));
+      boxes_[box].y = y;
+      y += kBoxHeight + kBoxGap;
+      left -= kBoxHeight + kBoxGap;
+    }
+    height_ = std::max(height_, y);
+  }
+
+  // The colour of a load: the worst link is the one that a step waits for.
+  int colour_of(double seconds) const {
+    const double share = worst_ > 0.0 ? seconds / worst_ : 0.0;
+    return share >= 0.9 ? 1 : share >= 0.5 ? 4 : 2;
+  }
+
+  std::string line(const std::pair<std::size_t, std::size_t>& ends, const Bundle& bundle) const {
+    const Box &high = boxes_[ends.first], &low = boxes_[ends.second];
+    const std::string css = with_load() ? fmt::format("s{}", colour_of(bundle.seconds)) : "axis";
+    const double x = x_of(high.level) + kBoxWidth, y = high.y + kBoxHeight / 2;
+    const double to = high.level == low.level ? x + 12 : x_of(low.level);
+    return fmt::format(
+        "<path d=\"M{:.1f} {:.1f}L{:.1f} {:.1f}\" class=\"{}\"><title>{}</title></path>\n", x, y,
+        to, low.y + kBoxHeight / 2, css,
+        escape_html(
+            shown(fmt::format("{} - {}: {}", high.name, low.name, bundle.text(with_load())))));
+  }
+
+  std::string box_text(const Box& box) const {
+    return fmt::format(
+               "<rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.0f}\" height=\"{:.0f}\" rx=\"3\" "
+               "class=\"f0\">{}</rect>\n",
+               x_of(box.level), box.y, kBoxWidth, kBoxHeight, title_of(box.title)) +
+           text_at(x_of(box.level) + kBoxWidth / 2, box.y + 13, "inside", short_text(box.name, 22));
+  }
+
+  std::string row_text(const Row& row) const {
+    std::string text;
+    for (const std::size_t box : row.boxes) {
+      const double y = boxes_[box].y + kBoxHeight / 2;
+      text += fmt::format("<path d=\"M{:.1f} {:.1f}H{:.1f}\" class=\"axis\"/>\n",
+                          x_of(1) + kBoxWidth, y, x_of_hosts() - 8);
+    }
+    text += fmt::format("<path d=\"M{:.1f} {:.1f}V{:.1f}\" class=\"axis\"/>\n", x_of_hosts() - 8,
+                        row.y, row.y + row.height);
+    if (!each_host()) {
+      std::vector<std::string> names;
+      for (const int host : row.hosts) names.push_back(vertex(host).name);
+      const std::string list = each_level_ ? "" : ": " + node_list(names);
+      return text + text_at(x_of_hosts(), row.y + 13, "left",
+                            short_text(fmt::format("{} hosts{}", row.hosts.size(), list), 80));
+    }
+    for (std::size_t i = 0; i < row.hosts.size(); ++i) {
+      const auto in_line = static_cast<std::size_t>(hosts_in_line());
+      text +=
+          host_text(row.hosts[i], x_of_hosts() + static_cast<double>(i % in_line) * host_width(),
+                    row.y + static_cast<double>(i / in_line) * host_height());
+    }
+    return text;
+  }
+
+  std::string host_text(int host, double x, double y) const {
+    const auto most = static_cast<std::size_t>(host_width() / 7);
+    std::string text = text_at(x + 4, y + 12, "left", short_text(vertex(host).name, most));
+    const auto ways = ways_of_.find(host);
+    const std::string told = ways == ways_of_.end() ? "no cable" : ways->second.text(with_load());
+    text += fmt::format(
+        "<rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"3\" height=\"{:.0f}\" class=\"f{}\">{}</rect>\n",
+        x, y + 2, host_height() - 4,
+        with_load() && ways != ways_of_.end() ? colour_of(ways->second.seconds) : 0,
+        title_of(fmt::format("{}: {}", vertex(host).name, told)));
+    const auto places = places_.find(host);
+    if (places == places_.end()) return text;
+    for (std::size_t i = 0; i < places->second.size(); ++i) {
+      const int rank = places->second[i];
+      for (std::size_t d = 0; d < dimensions_.size(); ++d) {
+        const int index = rank / dimensions_[d].stride % dimensions_[d].size;
+        text += fmt::format(
+            "<rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.0f}\" height=\"{:.0f}\" class=\"f{}\">{}"
+            "</rect>\n",
+            x + 5 + static_cast<double>(i) * kCell, y + 15 + static_cast<double>(d) * kCell,
+            kCell - 1, kCell - 1, index % kColours,
+            title_of(fmt::format("place {}: {} {}", rank, dimensions_[d].name, index)));
+      }
+    }
+    return text;
+  }
+
+  std::string legend() const {
+    std::string text;
+    for (std::size_t d = 0; d < dimensions_.size(); ++d) {
+      text += fmt::format("{}{} 0 to {}", d == 0 ? "cells of a rank, from the top: " : ", ",
+                          dimensions_[d].name, dimensions_[d].size - 1);
+    }
+    if (with_load()) {
+      text += fmt::format("{}a step's load of links: the longest takes {}",
+                          text.empty() ? "" : "; ", time_text(worst_));
+    }
+    return text.empty() ? "" : text_at(kMargin, 40, "left", text);
+  }
+
+  struct Dimension {
+    const char* name;
+    int stride, size;
+  };
+  static constexpr std::size_t kNone = static_cast<std::size_t>(-1);
+
+  const Fabric& fabric_;
+  const FabricDrawing& drawing_;
+  const std::vector<FabricLevel> levels_;
+  std::vector<Dimension> dimensions_;
+  std::map<int, std::vector<int>> places_;  // of each host
+  std::vector<Row> rows_;
+  std::map<int, std::size_t> row_of_vertex_;
+  std::vector<Box> boxes_;
+  std::vector<std::size_t> box_of_;                                // of each vertex
+  std::map<std::pair<std::size_t, std::size_t>, Bundle> bundles_;  // the higher box first
+  std::map<int, Bundle> ways_of_;                                  // of each host
+  bool each_level_ = false;
+  int hosts_ = 0;
+  double worst_ = 0.0, height_ = 0.0;
+};
+
+}  // namespace
+
+std::string svg_of_fabric(const Fabric& fabric, const FabricDrawing& drawing) {
+  return Picture(fabric, drawing).svg();
+}
+
+}  // namespace trireme

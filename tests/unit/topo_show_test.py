@@ -1,0 +1,154 @@
+#!/usr/bin/env python3
+"""`trireme topo show`: descriptions of clusters become a table, JSON and a picture.
+
+    python3 topo_show_test.py TRIREME
+"""
+import json
+import sys
+import unittest
+import xml.etree.ElementTree
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "support"))
+from cli_testing import ProgramTest  # noqa: E402
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def dump(leaves, hosts_per_leaf, spines, adapters=1):
+    """What ibnetdiscover prints of a fat tree of two levels; the adapters of a host are on leaf
+    switches of their own."""
+    text = ["# Topology file"]
+
+    def host_ports(group, rail):
+        for i in range(hosts_per_leaf):
+            host = group * hosts_per_leaf + i + 1
+            yield host, 0xcc000000 + host * 16 + rail, i + 1
+
+    for leaf in range(leaves):
+        text.append(f'switchguid={0xaa0000 + leaf:#x}\nSwitch\t64 "S-{0xaa0000 + leaf:016x}"\t\t# "leaf{leaf + 1}" '
+                    'base port 0 lid 2 lmc 0')
+        for host, guid, port in host_ports(leaf // adapters, leaf % adapters):
+            text.append(f'[{port}]\t"H-{guid:016x}"[1]({guid + 8:x}) \t\t# "n{host} mlx5_{leaf % adapters}" lid 1 4xHDR')
+        for spine in range(spines):
+            text.append(f'[{hosts_per_leaf + spine + 1}]\t"S-{0xbb0000 + spine:016x}"[{leaf + 1}]\t\t# "s" lid 1 4xHDR')
+    for spine in range(spines):
+        text.append(f'switchguid={0xbb0000 + spine:#x}\nSwitch\t64 "S-{0xbb0000 + spine:016x}"\t\t# "spine{spine + 1}" '
+                    'base port 0 lid 2 lmc 0')
+        for leaf in range(leaves):
+            text.append(f'[{leaf + 1}]\t"S-{0xaa0000 + leaf:016x}"[{hosts_per_leaf + spine + 1}]\t\t# "l" lid 1 4xHDR')
+    for leaf in range(leaves):
+        for host, guid, port in host_ports(leaf // adapters, leaf % adapters):
+            text.append(f'caguid={guid:#x}\nCa\t1 "H-{guid:016x}"\t\t# "n{host} mlx5_{leaf % adapters}"\n'
+                        f'[1]({guid + 8:x}) \t"S-{0xaa0000 + leaf:016x}"[{port}]\t\t# lid 1 lmc 0 "l" lid 2 4xHDR')
+    return "\n".join(text) + "\n"
+
+
+class Show(ProgramTest):
+    def write(self, name, text):
+        path = self.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+        return path
+
+    def test_a_table_json_and_a_picture(self):
+        self.write("dump", dump(4, 4, 2))
+        self.write("topology.conf", "SwitchName=l1 Nodes=n[1-4]\nSwitchName=l2 Nodes=n[5-7]\n"
+                   "SwitchName=l3 Nodes=n[8-12],n17\nSwitchName=l4 Nodes=n[13-16]\n")
+        port = "sys/class/infiniband/mlx5_0/ports/1/"
+        self.write(port + "state", "4: ACTIVE\n")
+        self.write(port + "link_layer", "InfiniBand\n")
+        self.write(port + "rate", "100 Gb/sec (2X HDR)\n")
+        text = self.expect_done("topo", "show", "--dump", "dump", "--slurm", "topology.conf", "--sysfs", "sys",
+                                "--host", "n3", "--json", "fabric.json", "--svg", "fabric.svg", "--grid", "4x2x4",
+                                "--ranks-per-node", "2")
+        self.assertEqual(text.splitlines(), [
+            "level                  number  cables up       capacity up   taper  from",
+            "hosts                      17         17 above 3200 Gbit/s          Slurm, ibnetdiscover",
+            "switches of level 1         4          8       1600 Gbit/s          ibnetdiscover",
+            "switches of level 2         2                                       ibnetdiscover",
+            "leaf1 (0000000000aa0000): n[1-4]",
+            "leaf2 (0000000000aa0001): n[5-7]",
+            "leaf3 (0000000000aa0002): n[8-12,17]",
+            "leaf4 (0000000000aa0003): n[13-16]",
+            "remark: host 'n8': Slurm puts it below 'l3', ibnetdiscover below 'leaf2 (0000000000aa0001)'; "
+            "Slurm counts",
+            "remark: a host of Slurm is not in ibnetdiscover: n17",
+            "remark: n3 mlx5_0 port 1: ibnetdiscover says 200 Gbit/s, sysfs 100 Gbit/s; ibnetdiscover counts"])
+        written = json.loads((self.folder / "fabric.json").read_text())
+        self.assertEqual((written["format_version"], len(written["vertices"]), len(written["cables"])), (1, 23, 25))
+        self.assertEqual(len(written["remarks"]), 3)
+        cables = {tuple(cable["ends"]): cable for cable in written["cables"]}
+        self.assertEqual(cables["leaf3 (0000000000aa0002)", "n17"],
+                         {"ends": ["leaf3 (0000000000aa0002)", "n17"], "from": "Slurm", "bytes_per_second": None})
+        self.assertEqual(next(cable for cable in written["cables"] if "n1" in cable["ends"]),
+                         {"ends": ["leaf1 (0000000000aa0000)", "n1"], "from": "Slurm", "bytes_per_second": 25e9,
+                          "rate_from": "ibnetdiscover", "adapter": "mlx5_0"})
+        # Each of 32 ranks has a cell for each of the three dimensions, and each host its name.
+        drawn = xml.etree.ElementTree.parse(self.folder / "fabric.svg").getroot()
+        titles = [title.text for title in drawn.iter(SVG + "title")]
+        self.assertEqual(sum(title.startswith("place ") for title in titles), 3 * 32)
+        self.assertIn("place 31: tensor 3", titles)
+        self.assertIn("spine1 - leaf1: 1 cable, 200 Gbit/s each way, from ibnetdiscover", titles)
+        names = {text.text for text in drawn.iter(SVG + "text")}
+        self.assertLessEqual({f"n{i}" for i in range(1, 18)} | {"leaf1", "spine2"}, names)
+
+    def test_taper_and_rails(self):
+        self.write("dump", dump(4, 8, 2, adapters=2))
+        text = self.expect_done("topo", "show", "--dump", "dump")
+        self.assertIn("switches of level 1         4          8       1600 Gbit/s     4:1  ibnetdiscover\n", text)
+        self.assertIn("rails: 2, with 2, 2 leaf switches\n", text)
+        self.assertIn("leaf1 (0000000000aa0000), leaf2 (0000000000aa0001): n[1-8]\n", text)
+
+    def test_large_fabrics_are_summarised(self):
+        self.write("dump", dump(20, 30, 4))
+        self.expect_done("topo", "show", "--dump", "dump", "--svg", "fabric.svg")
+        drawn = (self.folder / "fabric.svg").read_text()
+        self.assertIn(">30 hosts: n[1-30]<", drawn)
+        self.write("dump", dump(100, 16, 8))
+        text = self.expect_done("topo", "show", "--dump", "dump", "--svg", "fabric.svg")
+        self.assertIn("and 52 groups more (--json)", text)
+        drawn = (self.folder / "fabric.svg").read_text()
+        self.assertIn(">1600 hosts<", drawn)
+        self.assertIn(">100 switches<", drawn)
+        self.assertLess(len(drawn), 10_000)
+
+    def test_names_are_untrusted(self):
+        self.write("dump", dump(2, 2, 1).replace('"leaf1"', '"\x1b[2J<script>"'))
+        text = self.expect_done("topo", "show", "--dump", "dump", "--svg", "fabric.svg", "--json", "fabric.json")
+        self.assertNotIn("\x1b", text)
+        xml.etree.ElementTree.parse(self.folder / "fabric.svg")
+        self.assertNotIn("<script>", (self.folder / "fabric.svg").read_text())
+        json.loads((self.folder / "fabric.json").read_text())
+
+    def test_the_address_of_this_task(self):
+        # On this machine there may be more: ports in /sys.
+        text = self.expect_done("topo", "show", environment={
+            "SLURM_TOPOLOGY_ADDR": "spine[1-2].leaf2.n3", "SLURM_TOPOLOGY_ADDR_PATTERN": "switch.switch.node"})
+        self.assertIn("switches of level 2         2                                       Slurm", text)
+        self.assertIn("leaf2: n3", text)
+
+    def test_refuses_what_describes_nothing(self):
+        self.write("text", "nothing\n")
+        # bad input: `topo show`: a description that is none, or cannot be read | --dump none: cannot be read: No
+        # such file or directory; text: no line describes a switch (Switch ...) ... | 2
+        self.expect_refusal(2, "--dump none: cannot be read: No such file", "topo", "show", "--dump", "none")
+        self.expect_refusal(2, "text: no line describes a switch (Switch ...) ", "topo", "show", "--dump", "text")
+        self.expect_refusal(2, "text: no line describes a switch (SwitchName=...) ", "topo", "show", "--slurm", "text")
+        self.write("dump", dump(2, 2, 1))
+        # bad input: `topo show`: a grid that is none, or has more ranks than the fabric's hosts | --grid: 8 ranks, 1
+        # on each node, need 8 hosts; the fabric has 4 | 2
+        for grid in ("2x2", "0x1x1", "2x2x2x", "999999999999x1x1", "1048576x1048576x1048576"):
+            self.expect_refusal(2, f"--grid {grid}: expected data x pipeline x tensor, as in 4x1x2", "topo", "show",
+                                "--dump", "dump", "--grid", grid)
+        self.expect_refusal(2, "--grid: 8 ranks, 1 on each node, need 8 hosts; the fabric has 4", "topo", "show",
+                            "--dump", "dump", "--grid", "2x2x2")
+        # bad input: `topo show`: a file for JSON or a picture that cannot be written | none/a.svg.partial: cannot be
+        # opened: No such file or directory | 5
+        self.expect_refusal(5, "none/a.svg.partial: cannot be opened: No such file", "topo", "show", "--dump", "dump",
+                            "--svg", "none/a.svg")
+
+
+if __name__ == "__main__":
+    ProgramTest.program = Path(sys.argv.pop(1)).resolve()
+    unittest.main()
