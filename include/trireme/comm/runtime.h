@@ -11,6 +11,7 @@
 #include "trireme/comm/communicator.h"
 #include "trireme/comm/communicator_plan.h"
 #include "trireme/comm/flight_recorder.h"
+#include "trireme/comm/nccl_tuning.h"
 #include "trireme/tensor/cuda.h"
 
 namespace trireme {
@@ -63,8 +64,10 @@ class Runtime {
 
   // Collective over all ranks; call it once, before any group() that shall carry GPU tensors. From
   // then on the communicators that group() makes carry tensors of this GPU by `backend`, as well as
-  // tensors of the host. Throws CudaError, ConfigError, NcclError.
-  void use_device(std::shared_ptr<cuda::Runtime> cuda, int device, DeviceBackend backend);
+  // tensors of the host. NCCL follows `tuning`, which is the same on all ranks. Throws CudaError,
+  // ConfigError, NcclError.
+  void use_device(std::shared_ptr<cuda::Runtime> cuda, int device, DeviceBackend backend,
+                  const NcclTuning& tuning = {});
 
   // Why GPU work that contains communication cannot be captured; empty if it can. The same on all
   // ranks.
