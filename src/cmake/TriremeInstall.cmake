@@ -12,7 +12,8 @@ set(installed_files "")
 foreach(target IN LISTS libraries)
   list(APPEND installed_files $<TARGET_FILE:${target}>)
 endforeach()
-add_custom_target(installable DEPENDS ${libraries})
+list(APPEND installed_files $<TARGET_FILE:trireme_tuner>)
+add_custom_target(installable DEPENDS ${libraries} trireme_tuner)
 if(TARGET trireme)
   list(APPEND installed_files $<TARGET_FILE:trireme>)
   add_dependencies(installable trireme)
@@ -38,6 +39,8 @@ if(TARGET trireme)
   set_target_properties(trireme PROPERTIES INSTALL_RPATH_USE_LINK_PATH ON)
   install(TARGETS trireme RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT Runtime)
 endif()
+# NCCL's tuner: the program looks for it in lib/trireme, wherever the prefix is moved to.
+install(TARGETS trireme_tuner LIBRARY DESTINATION lib/trireme COMPONENT Runtime)
 install(DIRECTORY include/trireme DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
         COMPONENT Development FILES_MATCHING PATTERN *.h)
 # What `trireme job` fills in: found beside the program, wherever the prefix is moved to.

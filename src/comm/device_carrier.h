@@ -9,6 +9,7 @@
 
 #include "trireme/comm/captured_communication.h"
 #include "trireme/comm/communicator.h"
+#include "trireme/comm/nccl_tuning.h"
 #include "trireme/tensor/cuda.h"
 
 #include "progress_engine.h"
@@ -56,12 +57,13 @@ struct DeviceCarrierParts {
   // Called with the first fault, at once, by the thread that found it. That thread may be the
   // engine's, while the main thread may wait in MPI for ever. May be empty.
   std::function<void(std::exception_ptr)> on_fault = nullptr;
+  NcclTuning tuning = {};
 };
 
 // Makes the carrier of NCCL. Collective over `world`; `hosts` has the host names of its ranks.
-// Throws the same on all ranks: ConfigError if two ranks have the same GPU or the environment turns
-// NCCL's launch order off, NcclError if NCCL is missing or too old on one rank, or not the same on
-// all.
+// Throws the same on all ranks: ConfigError if two ranks have the same GPU, the environment turns
+// NCCL's launch order off, or NCCL lacks a field of the tuning; NcclError if NCCL is missing or too
+// old on one rank, or not the same on all.
 std::unique_ptr<DeviceCarrier> make_nccl_carrier(const DeviceCarrierParts& parts,
                                                  Communicator& world,
                                                  const std::vector<std::string>& hosts);

@@ -96,7 +96,8 @@ class Runtime::Impl {
     return {engine, *workspace, options.synchronous_sends, &staging, host_only};
   }
   std::unique_ptr<Communicator> with_device(std::unique_ptr<Communicator> host, int earlier);
-  void use_device(std::shared_ptr<cuda::Runtime> cuda, int device, DeviceBackend backend);
+  void use_device(std::shared_ptr<cuda::Runtime> cuda, int device, DeviceBackend backend,
+                  const NcclTuning& tuning);
   void find_place();
   std::string who(int rank) const {
     return fmt::format("rank {} ({})", rank, hosts[static_cast<std::size_t>(rank)]);
@@ -197,7 +198,7 @@ std::shared_ptr<const RankBlocks> Runtime::Impl::blocks_of(const std::vector<int
 }
 
 void Runtime::Impl::use_device(std::shared_ptr<cuda::Runtime> cuda, int device,
-                               DeviceBackend backend) {
+                               DeviceBackend backend, const NcclTuning& tuning) {
   if (mpi.size == 1) return;  // communicators of one rank only need the stream
   cuda->set_device(device);   // this thread allocates memory below
   engine.prepare_thread([cuda, device] {
@@ -212,7 +213,8 @@ void Runtime::Impl::use_device(std::shared_ptr<cuda::Runtime> cuda, int device,
                                  .engine = &engine,
                                  .recorder = &recorder,
                                  .timeout_s = options.timeout_s,
-                                 .on_fault = [this](const auto& f) { end_unless_main_does(f); }},
+                                 .on_fault = [this](const auto& f) { end_unless_main_does(f); },
+                                 .tuning = tuning},
                                 *world, hosts);
     watchdog->set_last_act([this] { carrier->abort(); });
     world = carrier->guard(std::move(world));
@@ -405,8 +407,9 @@ void Runtime::set_timeout(double seconds) {
   if (impl_->carrier) impl_->carrier->set_timeout(seconds);
 }
 
-void Runtime::use_device(std::shared_ptr<cuda::Runtime> cuda, int device, DeviceBackend backend) {
-  impl_->use_device(std::move(cuda), device, backend);
+void Runtime::use_device(std::shared_ptr<cuda::Runtime> cuda, int device, DeviceBackend backend,
+                         const NcclTuning& tuning) {
+  impl_->use_device(std::move(cuda), device, backend, tuning);
 }
 
 std::string Runtime::why_no_capture() const {

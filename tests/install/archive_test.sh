@@ -39,6 +39,7 @@ for file in "$here"/lib/*.so.* "$here"/libexec/trireme/*; do
     fail "${file##*/} asks for libmpich.so, which no other MPI is called"
   fi
 done
+[[ -s $here/lib/trireme/libtrireme_tuner.so ]] || fail "NCCL's tuner is missing"
 [[ -e $here/share/doc/trireme/licenses/libmpich12 ]] || fail "the licence of MPICH is missing"
 
 # With the C library of this system, and with its own.

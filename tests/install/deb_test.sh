@@ -31,10 +31,11 @@ if command -v apt-get > /dev/null; then  # all of it is in Debian
 fi
 dpkg-deb -c "$deb" | awk '{print $6}' | grep -v '/$' | sort > "$work/files"
 for file in bin/trireme share/man/man1/trireme.1 share/doc/trireme/LICENSE \
-            share/bash-completion/completions/trireme share/zsh/site-functions/_trireme; do
+            share/bash-completion/completions/trireme share/zsh/site-functions/_trireme \
+            lib/trireme/libtrireme_tuner.so; do
   grep -qxF "./usr/$file" "$work/files" || fail "it lacks /usr/$file"
 done
-if grep -v '^\./usr/\(bin\|share\)/' "$work/files"; then
+if grep -v '^\./usr/\(bin\|share\|lib/trireme\)/' "$work/files"; then
   fail "the files above have no place in it"
 fi
 

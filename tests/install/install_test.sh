@@ -32,7 +32,7 @@ mv "$work/first" "$prefix"
 
 for file in include/trireme/tensor/tensor.h share/doc/trireme/LICENSE share/doc/trireme/README.md \
             share/man/man1/trireme.1 share/bash-completion/completions/trireme \
-            share/zsh/site-functions/_trireme; do
+            share/zsh/site-functions/_trireme lib/trireme/libtrireme_tuner.so; do
   [[ -s $prefix/$file ]] || fail "$file was not installed"
 done
 

@@ -123,8 +123,11 @@ Result FakeNccl::make_unique_id(nccl::UniqueId& id) {
   return Result::kSuccess;
 }
 
-Result FakeNccl::init_rank(CommHandle& handle, int ranks, const nccl::UniqueId& id, int rank) {
+Result FakeNccl::init_rank(CommHandle& handle, int ranks, const nccl::UniqueId& id, int rank,
+                           const NcclTuning& tuning) {
   const std::lock_guard lock(mutex_);
+  given_ = tuning;
+  if (on_init) on_init();
   Id given;
   std::memcpy(&given, id.data(), sizeof given);
   const auto comm = std::make_shared<Comm>();

@@ -39,6 +39,9 @@ class FakeNccl : public nccl::Library {
   // Sets the state of every communicator from now on.
   void set_state(Result state) { state_ = state; }
 
+  // What the last communicator was given.
+  const NcclTuning& given() const { return given_; }
+  void forget_given() { given_ = {}; }
   std::size_t alive() const;  // communicators
   std::size_t destroyed() const { return destroyed_; }
   std::size_t aborted() const { return aborted_; }
@@ -63,6 +66,7 @@ class FakeNccl : public nccl::Library {
   // elsewhere, which breaks NCCL's promise.
   enum class Order { kTree, kOfCommunicator, kOfRank };
   Order order = Order::kTree;
+  std::function<void()> on_init;  // called while a communicator starts
   std::function<void()> on_poll;  // called from async_error while something is in progress
   // Whether a communicator's peers find a remote error when it is aborted, as over a network, or
   // nothing at all, as within a node.
@@ -73,7 +77,11 @@ class FakeNccl : public nccl::Library {
   std::string path() override { return reported_path; }
   std::string words(Result result, CommHandle comm) override;
   Result make_unique_id(nccl::UniqueId& id) override;
-  Result init_rank(CommHandle& comm, int ranks, const nccl::UniqueId& id, int rank) override;
+  std::string why_not(const NcclTuning& tuning) override {
+    return nccl::why_not(tuning, reported_version);
+  }
+  Result init_rank(CommHandle& comm, int ranks, const nccl::UniqueId& id, int rank,
+                   const NcclTuning& tuning) override;
   Result async_error(CommHandle comm, Result& state) override;
   Result finalize(CommHandle comm) override;
   Result destroy(CommHandle comm) override;
@@ -141,6 +149,7 @@ class FakeNccl : public nccl::Library {
   bool fails_later_ = false;
   std::atomic<Result> state_ = Result::kSuccess;
   std::vector<std::string> faults_;
+  NcclTuning given_;
 };
 
 // Returns the FakeNccl that was made last, not owned. nccl::load_library of fake_nccl_library.cc

@@ -9,6 +9,7 @@
 #include "trireme/base/exit_status.h"
 #include "trireme/comm/communicator_plan.h"
 #include "trireme/comm/flight_recorder.h"
+#include "trireme/comm/nccl_tuning.h"
 #include "trireme/comm/rank_runtime.h"
 #include "trireme/tensor/cuda.h"
 
@@ -61,8 +62,10 @@ class Runtime final : public RankRuntime {
 
   // Collective over all ranks; call it once, before any group() that shall carry GPU tensors. From
   // then on the communicators that group() makes carry tensors of this GPU by `backend`, as well as
-  // tensors of the host. Throws CudaError, ConfigError, NcclError.
-  void use_device(std::shared_ptr<cuda::Runtime> cuda, int device, DeviceBackend backend);
+  // tensors of the host. NCCL follows `tuning`, which is the same on all ranks. Throws CudaError,
+  // ConfigError, NcclError.
+  void use_device(std::shared_ptr<cuda::Runtime> cuda, int device, DeviceBackend backend,
+                  const NcclTuning& tuning = {});
 
   std::string why_no_capture() const override;
   std::unique_ptr<CapturedCommunication> capture(const Stream& stream,

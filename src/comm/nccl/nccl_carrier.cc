@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "trireme/base/error.h"
+#include "trireme/base/log.h"
 
 #include "../device_carrier.h"
 #include "captured_operations.h"
@@ -26,6 +27,8 @@ struct Own {
   char problem[512] = {};      // why it could not open one
   char gpu[64] = {};           // unique
   char gpu_name[64] = {};
+  char tuning[256] = {};  // why it lacks what is asked of it
+  char tuner[512] = {};   // why it cannot use the plugin
 };
 static_assert(std::is_trivially_copyable_v<Own>);
 
@@ -76,10 +79,48 @@ void check_gpus(const std::vector<Own>& all, const std::vector<std::string>& hos
   }
 }
 
+void check_tuning(const std::vector<Own>& all, const std::vector<std::string>& hosts) {
+  for (std::size_t rank = 0; rank < all.size(); ++rank) {
+    if (all[rank].tuning[0] == '\0') continue;
+    throw ConfigError(fmt::format("rank {} ({}): {}", rank, hosts[rank], all[rank].tuning));
+  }
+}
+
+// Returns why this rank cannot use the plugin; if it can, makes its table.
+std::string try_tuner(const std::string& plugin, int version,
+                      std::unique_ptr<nccl::TunerTable>& table) {
+  std::string problem = nccl::why_no_tuner(plugin, version);
+  if (!problem.empty()) return problem;
+  try {
+    table = std::make_unique<nccl::TunerTable>(plugin);
+  } catch (const NcclError& error) {
+    problem = error.what();
+  }
+  return problem;
+}
+
+// All ranks must choose alike, so either all of them use the tuner or none does; then rank 0 says
+// why not.
+bool all_can_tune(const std::vector<Own>& all, const std::vector<std::string>& hosts, bool tells) {
+  for (std::size_t rank = 0; rank < all.size(); ++rank) {
+    if (all[rank].tuner[0] == '\0') continue;
+    if (tells) {
+      report_line(
+          fmt::format("NCCL chooses its algorithms itself, without our tuner: rank {} ({}): {}",
+                      rank, hosts[rank], all[rank].tuner));
+    }
+    return false;
+  }
+  return true;
+}
+
 class NcclCarrier final : public DeviceCarrier {
  public:
-  NcclCarrier(std::shared_ptr<nccl::Library> library, const DeviceCarrierParts& parts)
-      : session_(std::move(library), parts) {}
+  NcclCarrier(std::shared_ptr<nccl::Library> library, const DeviceCarrierParts& parts,
+              std::unique_ptr<nccl::TunerTable> tuner)
+      : session_(std::move(library), parts) {
+    session_.use_tuner(std::move(tuner));
+  }
 
   std::unique_ptr<Communicator> extend(std::unique_ptr<Communicator> host, int lane) override {
     return nccl::make_communicator(session_, std::move(host), lane);
@@ -110,6 +151,8 @@ std::unique_ptr<DeviceCarrier> make_nccl_carrier(const DeviceCarrierParts& parts
                                                  const std::vector<std::string>& hosts) {
   Own own;
   std::shared_ptr<nccl::Library> library;
+  std::unique_ptr<nccl::TunerTable> tuner;
+  const std::string& plugin = parts.tuning.plugin;
   try {
     const cuda::DeviceProperties gpu = parts.cuda->properties(parts.device);
     put(own.gpu, gpu.uuid);
@@ -119,15 +162,19 @@ std::unique_ptr<DeviceCarrier> make_nccl_carrier(const DeviceCarrierParts& parts
     nccl::check_version(own.version, library->path());
     const char* order = std::getenv(nccl::kLaunchOrder);
     put(own.launch_order, order == nullptr ? "" : order);
+    put(own.tuning, library->why_not(parts.tuning));
+    if (!plugin.empty()) put(own.tuner, try_tuner(plugin, own.version, tuner));
   } catch (const Error& error) {
     put(own.problem, error.what());
   }
   const std::vector<Own> all = gather(world, own);
   check_versions(all, hosts);
   check_gpus(all, hosts);
+  check_tuning(all, hosts);
+  if (!all_can_tune(all, hosts, world.rank() == 0)) tuner = nullptr;
   DeviceCarrierParts bounded = parts;
   bounded.timeout_s = NcclCarrier::bound(parts.timeout_s);
-  return std::make_unique<NcclCarrier>(std::move(library), bounded);
+  return std::make_unique<NcclCarrier>(std::move(library), bounded, std::move(tuner));
 }
 
 }  // namespace trireme

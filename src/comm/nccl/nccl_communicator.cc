@@ -35,6 +35,15 @@ UniqueId agree_on_id(Session& session, Communicator& host) {
   return told.id;
 }
 
+// Writes the tuner's table for a communicator that is about to start. Its first rank makes it.
+void tell_tuner(Session& session, Communicator& host) {
+  if (session.tuner() == nullptr) return;
+  std::vector<int> ranks;
+  for (int rank = 0; rank < host.size(); ++rank) ranks.push_back(host.world_rank(rank));
+  session.tuner()->write(
+      host.read_once([&] { return session.parts().tuning.table(host.name(), ranks); }));
+}
+
 // Records a call that all ranks make as an operation, for the watchdog.
 class Recorded {
  public:
@@ -58,6 +67,7 @@ class NcclCommunicator final : public GuardedCommunicator {
         connection_(std::make_shared<Connection>(session, name())) {
     session_.check();
     const UniqueId id = agree_on_id(session_, *host_);
+    tell_tuner(session_, *host_);
     session_.add(connection_);
     const Recorded recorded(*session_.parts().recorder, lane_, "ncclCommInitRank");
     connection_->open(size(), id, rank());

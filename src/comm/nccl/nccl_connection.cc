@@ -16,6 +16,24 @@ std::string version_text(int version) {
   return fmt::format("{}.{}.{}", version / 10000, version % 10000 / 100, version % 100);
 }
 
+std::string why_not(const NcclTuning& tuning, int version) {
+  struct Need {
+    bool used;
+    const char* key;
+    int oldest;
+  };
+  for (const Need& need :
+       {Need{tuning.traffic_class.has_value(), "nccl.traffic_class", 22600},
+        Need{tuning.collnet.has_value(), "nccl.collnet", 22700},
+        Need{tuning.channels_per_peer.has_value(), "nccl.channels_per_peer", 22800}}) {
+    if (need.used && version < need.oldest) {
+      return fmt::format("{} needs NCCL {} or newer, but this is {}: leave it out", need.key,
+                         version_text(need.oldest), version_text(version));
+    }
+  }
+  return "";
+}
+
 void check_version(int version, const std::string& path) {
   if (version >= kOldestVersion) return;
   throw NcclError(
@@ -164,7 +182,7 @@ void Connection::open(int ranks, const UniqueId& id, int rank) {
   Result result = Result::kSuccess;
   {
     const std::lock_guard lock(mutex_);
-    result = session_.library().init_rank(handle_, ranks, id, rank);
+    result = session_.library().init_rank(handle_, ranks, id, rank, parts.tuning);
   }
   settle("start", result);
 }

@@ -15,6 +15,7 @@
 #include "../device_carrier.h"
 #include "nccl_library.h"
 #include "order_guard.h"
+#include "tuner_table.h"
 
 namespace trireme::nccl {
 
@@ -37,6 +38,9 @@ class Session {
   OrderGuard& guard() { return guard_; }
   double timeout_s() const { return timeout_s_; }
   void set_timeout(double seconds) { timeout_s_ = seconds; }
+  // nullptr: NCCL has no tuner of ours.
+  TunerTable* tuner() const { return tuner_.get(); }
+  void use_tuner(std::unique_ptr<TunerTable> tuner) { tuner_ = std::move(tuner); }
 
   void add(const std::shared_ptr<Connection>& connection);
   // Throws the first fault, if there was one.
@@ -81,6 +85,7 @@ class Session {
 
   const std::shared_ptr<Library> library_;
   const DeviceCarrierParts parts_;
+  std::unique_ptr<TunerTable> tuner_;
   std::atomic<double> timeout_s_;
   OrderGuard guard_;
   std::atomic<CapturedOperations*> capture_ = nullptr;

@@ -1,6 +1,7 @@
 // NCCL's own functions.
 #include "nccl_library.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <string_view>
@@ -123,6 +124,29 @@ Functions find_functions(const DynamicLibrary& library) {
   return found;
 }
 
+// NCCL refuses a lower limit without an upper one.
+constexpr int kFewestChannels = 1, kMostChannels = 64;
+
+// Fields that the header lacks are left out; why_not() has refused them. A template, since only
+// there the compiler accepts names of such fields.
+template <class Config>
+void set_fields(Config& config, const NcclTuning& tuning) {
+  if (tuning.min_channels || tuning.max_channels) {
+    config.minCTAs = tuning.min_channels.value_or(kFewestChannels);
+    config.maxCTAs = tuning.max_channels.value_or(kMostChannels);
+  }
+  if (!tuning.network.empty()) config.netName = tuning.network.c_str();  // NCCL copies it
+  if constexpr (requires { config.trafficClass; }) {
+    if (tuning.traffic_class) config.trafficClass = *tuning.traffic_class;
+  }
+  if constexpr (requires { config.collnetEnable; }) {
+    if (tuning.collnet) config.collnetEnable = *tuning.collnet ? 1 : 0;
+  }
+  if constexpr (requires { config.nChannelsPerNetPeer; }) {
+    if (tuning.channels_per_peer) config.nChannelsPerNetPeer = *tuning.channels_per_peer;
+  }
+}
+
 class RealLibrary final : public Library {
  public:
   RealLibrary(const Functions& functions, std::string path)
@@ -152,13 +176,20 @@ class RealLibrary final : public Library {
     return result_of(result);
   }
 
+  // The header and the library may differ in version, and each ignores fields that it lacks.
+  std::string why_not(const NcclTuning& tuning) override {
+    return nccl::why_not(tuning, std::min(NCCL_VERSION_CODE, version()));
+  }
+
   // Non-blocking. Shares nothing with another communicator, so that communicators overlap.
-  Result init_rank(CommHandle& comm, int ranks, const UniqueId& id, int rank) override {
+  Result init_rank(CommHandle& comm, int ranks, const UniqueId& id, int rank,
+                   const NcclTuning& tuning) override {
     ncclUniqueId given;
     std::memcpy(&given, id.data(), sizeof given);
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.blocking = 0;
     config.splitShare = 0;
+    set_fields(config, tuning);
     ncclComm_t made = nullptr;
     const ncclResult_t result = nccl_.init_rank(&made, ranks, given, rank, &config);
     comm = made;

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "trireme/comm/communicator.h"
+#include "trireme/comm/nccl_tuning.h"
 #include "trireme/tensor/cuda.h"
 #include "trireme/tensor/dtype.h"
 
@@ -29,6 +30,9 @@ inline constexpr const char* kLaunchOrder = "NCCL_LAUNCH_ORDER_IMPLICIT";
 // "2.28.9" of 22809.
 std::string version_text(int version);
 
+// Why a NCCL of a version cannot do what `tuning` asks for; empty if it can.
+std::string why_not(const NcclTuning& tuning, int version);
+
 // Throws NcclError for a version older than kOldestVersion; the message names `path`, its file.
 void check_version(int version, const std::string& path);
 
@@ -46,9 +50,12 @@ class Library {
   virtual std::string words(Result result, CommHandle comm) = 0;
 
   virtual Result make_unique_id(UniqueId& id) = 0;
-  // Uses the calling thread's device. Once `comm` is set it must be destroyed or aborted, whatever
-  // the result.
-  virtual Result init_rank(CommHandle& comm, int ranks, const UniqueId& id, int rank) = 0;
+  // Why this library cannot do what `tuning` asks for; empty if it can.
+  virtual std::string why_not(const NcclTuning& tuning) = 0;
+  // Uses the calling thread's device, and the fields of the configuration that `tuning` has. Once
+  // `comm` is set it must be destroyed or aborted, whatever the result.
+  virtual Result init_rank(CommHandle& comm, int ranks, const UniqueId& id, int rank,
+                           const NcclTuning& tuning) = 0;
   // Gives the state of the last call, or what has gone wrong since.
   virtual Result async_error(CommHandle comm, Result& state) = 0;
   virtual Result finalize(CommHandle comm) = 0;
