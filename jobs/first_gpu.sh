@@ -50,6 +50,7 @@ losses-fp32 :: 20 :: 120 :: - :: "$FIRST_GPU" losses fp32 1e-3
 ops-tests :: 60 :: 300 :: - :: ops_gpu_test --gtest_brief=1
 cuda-tests :: 5 :: 60 :: - :: cuda_gpu_test --gtest_brief=1
 nccl-tests :: 10 :: 90 :: - :: nccl_gpu_test --gtest_brief=1
+nccl-tuner :: 10 :: 90 :: - :: "$FIRST_GPU" tuner 1 nccl_gpu_test --gtest_brief=1
 bench-step :: 40 :: 180 :: - :: trireme bench step --preset gpt2-124m --batch 64 --context 1024 --dtype bf16 --device cuda --repeats 20 --json step.json
 bench-graphs :: 40 :: 180 :: - :: trireme bench step --preset gpt2-124m --batch 64 --context 1024 --dtype bf16 --device cuda --graphs true --repeats 20 --json step.json
 bench-ops :: 40 :: 180 :: - :: trireme bench ops --device cuda --dtype bf16 --batch 64 --context 1024
@@ -62,6 +63,7 @@ losses-graphs :: 15 :: 120 :: - :: "$FIRST_GPU" losses fp32 1e-3 --cuda.graphs t
 comm-tests :: 40 :: 240 :: - :: for ranks in 1 2 4; do mpiexec -n $ranks comm_gpu_test --gtest_brief=1 || exit; done
 bench-comm-mpi :: 30 :: 120 :: - :: mpiexec -n 2 trireme bench comm --device cuda --backend mpi --from 1K --to 64M
 bench-comm-nccl :: 30 :: 120 :: gpus :: mpiexec -n "$GPUS" trireme bench comm --device cuda --backend nccl --from 1K --to 1G
+nccl-tuner-gpus :: 30 :: 120 :: gpus :: "$FIRST_GPU" tuner "$GPUS" mpiexec -n "$GPUS" trireme bench comm --device cuda --backend nccl --from 1K --to 64M
 bench-ops-llama :: 40 :: 180 :: - :: trireme bench ops --device cuda --dtype bf16 --batch 64 --context 1024 --preset llama-160m
 scale :: 30 :: 120 :: - :: trireme scale --data.train "$DATA/train.h5" --output study --nodes 1 --repeats 2 --mode strong --launcher mpiexec --steps 20 --model.preset test-gpt --batch.global 8 --batch.micro 8 --run.device cuda
 memcheck :: 60 :: 240 :: compute-sanitizer :: compute-sanitizer --tool memcheck --error-exitcode 9 "$(program_file ops_gpu_test)" --gtest_brief=1
@@ -116,6 +118,20 @@ losses() {
       END { if (n == 0) { print "no losses"; exit 1 }
             printf "%d steps, largest difference %.2g, allowed %s\n", n, most, tolerance
             exit bad > 0 }'
+}
+
+# Runs a command with NCCL's tuner, and a table for communicators of RANKS ranks on one node. Fails
+# unless NCCL has loaded the plugin, and the plugin has found the table.
+tuner() {
+  local ranks=$1 plugin=$home/lib/trireme/libtrireme_tuner.so
+  shift
+  [[ -e $plugin ]] || plugin=$home/build/release/lib/trireme/libtrireme_tuner.so
+  printf '%s\n' 'trireme-nccl-table 1' "communicator $ranks 1" 'compared tree ring pat nvls nvls_tree' \
+    'all_reduce any ring/ll ring/simple' > table
+  NCCL_TUNER_PLUGIN=$plugin TRIREME_NCCL_TABLE=$PWD/table NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,TUNING \
+    "$@" | tee said
+  echo "== what NCCL says of the tuner"
+  grep -m 1 'Using Trireme' said && grep -m 1 "Trireme tuner: a table for $ranks ranks" said
 }
 
 # The program itself, where PATH has what starts it: for tools that look into it.
@@ -424,7 +440,7 @@ case $command in
   run) run "$@" ;;
   bundle) bundle "$@" ;;
   steps | facts) "$command" ;;
-  losses) losses "$@" ;;
+  losses | tuner) "$command" "$@" ;;
   --help | -h) usage ;;
   *) fail 2 "no command is called '$command'; --help shows all" ;;
 esac

@@ -2,6 +2,7 @@
 
 #include <cstdlib>
 
+#include "trireme/base/installed_file.h"
 #include "trireme/base/small_file.h"
 
 namespace trireme::cli {
@@ -9,14 +10,9 @@ namespace trireme::cli {
 namespace fs = std::filesystem;
 
 std::optional<fs::path> find_jobs_folder() {
-  const fs::path program = fs::read_symlink("/proc/self/exe");
-  for (fs::path folder = program.parent_path(); folder != folder.root_path();
-       folder = folder.parent_path()) {
-    for (const char* name : {"share/trireme/jobs", "jobs"}) {
-      if (fs::exists(folder / name / "step.sh")) return folder / name;
-    }
-  }
-  return {};
+  const auto found = find_near_program({"share/trireme/jobs/step.sh", "jobs/step.sh"});
+  if (!found) return {};
+  return found->parent_path();
 }
 
 Site read_site(const std::string& given) {

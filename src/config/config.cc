@@ -90,6 +90,11 @@ void check_config(const Config& config) {
         "whole job, in hours, as in --checkpoint.mtbf 24");
   }
   if (config.log.trace) parse_step_range(*config.log.trace);
+  const std::optional<int>&fewest = config.nccl.min_channels, &most = config.nccl.max_channels;
+  if (fewest && most && *fewest > *most) {
+    throw ConfigError(
+        fmt::format("nccl.min_channels is {}, but nccl.max_channels is {}", *fewest, *most));
+  }
   if (config.comm.backend == "nccl" && config.run.device != "cuda") {
     throw ConfigError(fmt::format("comm.backend = nccl needs run.device = cuda, but it is {}",
                                   config.run.device));

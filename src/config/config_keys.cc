@@ -209,6 +209,32 @@ void add_loop_keys(Options& options, Config& config) {
       between(1e-3, limits::kSeconds), OnChange::kNothing);
 }
 
+void add_nccl_keys(Options& options, Config::Nccl& nccl) {
+  options.add("nccl.tuner", nccl.tuner, "",
+              "off: NCCL chooses its algorithms itself; or the path of a table that says what it "
+              "takes, by collective and size",
+              not_empty(), OnChange::kRounding);
+  options.add("nccl.min_channels", nccl.min_channels, "channels",
+              "at least so many blocks of a GPU carry a collective; auto: as NCCL decides",
+              between(1, limits::kNcclChannels), OnChange::kRounding);
+  options.add("nccl.max_channels", nccl.max_channels, "channels",
+              "at most so many, which leaves more of the GPU to what it computes meanwhile",
+              between(1, limits::kNcclChannels), OnChange::kRounding);
+  options.add("nccl.channels_per_peer", nccl.channels_per_peer, "channels",
+              "for messages to a rank on another node (NCCL 2.28)",
+              between(1, limits::kNcclChannels), OnChange::kNothing);
+  options.add("nccl.traffic_class", nccl.traffic_class, "",
+              "the network's traffic class, where the site has such", between(0, 255),
+              OnChange::kNothing);
+  options.add("nccl.collnet", nccl.collnet, "",
+              "reductions inside of switches (SHARP), with NCCL's plugin for it (NCCL 2.27)", {},
+              OnChange::kRounding);
+  options.add("nccl.network", nccl.network, "",
+              "IB, Socket, or the name of a network plugin: a run without this network ends "
+              "instead of going on by a slower one",
+              not_empty(), OnChange::kNothing);
+}
+
 }  // namespace
 
 void add_config_keys(Options& options, Config& config) {
@@ -221,6 +247,7 @@ void add_config_keys(Options& options, Config& config) {
   add_grid_keys(options, config.grid);
   add_cuda_keys(options, config.cuda);
   add_loop_keys(options, config);
+  add_nccl_keys(options, config.nccl);
 }
 
 }  // namespace trireme

@@ -13,6 +13,7 @@
 #include "trireme/comm/device_choice.h"
 #include "trireme/comm/gather_lines.h"
 #include "trireme/tensor/cuda.h"
+#include "trireme/train/nccl_keys.h"
 
 namespace trireme {
 namespace {
@@ -100,7 +101,9 @@ ComputeDevice on_gpu(Runtime& runtime, const std::shared_ptr<cuda::Runtime>& cud
   const bool shared = any_gpu_is_shared(runtime, properties.uuid);
   const std::string bound = bind_next_to(properties.pci_bus_id);
   const DeviceBackend backend = backend_of(request, runtime.size(), shared);
-  runtime.use_device(cuda, device, backend);
+  runtime.use_device(
+      cuda, device, backend,
+      backend == DeviceBackend::kNccl ? nccl_tuning(runtime, request.nccl) : NcclTuning());
   const std::string carrier = backend == DeviceBackend::kNccl ? nccl_name() : "mpi";
   ops::Context context = ops::make_cuda_context(cuda, device, request.tf32);
   context.host_threads = request.threads.value_or(runtime.cores());
@@ -120,7 +123,7 @@ ComputeDevice on_gpu(Runtime& runtime, const std::shared_ptr<cuda::Runtime>& cud
 
 DeviceRequest device_request(const Config& config) {
   return {config.run.device, config.comm.backend, config.run.threads,
-          config.run.precision == "tf32"};
+          config.run.precision == "tf32", config.nccl};
 }
 
 void check_backends(const DeviceRequest& request) {

@@ -257,6 +257,33 @@ class OnADevice(ProgramTest):
         self.assertIn("rank 1 cannot capture the training step, though others can: end_capture: operation not "
                       "supported; --cuda.graphs false goes on without", done.stderr)
 
+    # A table changes what NCCL takes, which the scripted one does not have. A run goes on with a table for others.
+    @needs_emulation
+    def test_nccl_gets_a_table(self):
+        table = self.folder / "table"
+        grid = (*GPT, "--grid.data", 2, "--comm.backend", "nccl")
+        told = (*grid, "--nccl.tuner", table)
+        ranks = (self.mpiexec, "-n", 2)
+        environment = {"TRIREME_EMULATED_GPUS": "2"}
+        plain = self.train("plain", "cuda", *grid, before=ranks, environment=environment)
+        table.write_text("trireme-nccl-table 1\ncommunicator 2 1\ncompared ring\nall_reduce any ring/ll\n")
+        self.assertEqual(self.train("tuned", "cuda", *told, before=ranks, environment=environment), plain)
+        # bad input: `nccl.tuner`: a table that is for other numbers of ranks | nccl.tuner ...: no table for 2 ranks
+        # on 1 node (data): NCCL chooses itself there | 0
+        table.write_text("trireme-nccl-table 1\ncommunicator 8 2\nall_reduce any ring/ll\n")
+        done = self.run_program(*self.arguments("other", "cuda", *told), before=ranks, environment=environment)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(done.stderr, f"trireme: nccl.tuner {table}: no table for 2 ranks on 1 node (data): NCCL "
+                                      "chooses itself there\n")
+        self.assertEqual(self.metrics("other"), plain)
+        # bad input: `nccl.tuner`: a file that is no table, or cannot be read | nccl.tuner ...: line 1: the first line
+        # must be 'trireme-nccl-table 1' | 2
+        table.write_text("all_reduce any ring/ll\n")
+        done = self.run_program(*self.arguments("bad", "cuda", *told), before=ranks, environment=environment)
+        self.assertEqual(done.returncode, 2, done.stderr)
+        self.assertEqual(done.stderr, f"trireme: nccl.tuner {table}: line 1: the first line must be "
+                                      "'trireme-nccl-table 1'\n")
+
     @needs_emulation
     def test_nccl_wants_a_gpu_a_rank(self):
         done = self.run_program(*self.arguments("run", "cuda", "--comm.backend", "nccl", "--grid.data", 2),

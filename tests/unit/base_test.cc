@@ -10,6 +10,7 @@
 #include "trireme/base/caught.h"
 #include "trireme/base/dynamic_library.h"
 #include "trireme/base/error.h"
+#include "trireme/base/installed_file.h"
 #include "trireme/base/json.h"
 #include "trireme/base/philox.h"
 #include "trireme/base/printable.h"
@@ -279,6 +280,14 @@ TEST(Text, QuantitiesAsPeopleReadThem) {
   EXPECT_EQ(short_number(7e12), "7 T");
   EXPECT_EQ(utc_text(0), "1970-01-01 00:00:00");
   EXPECT_EQ(utc_text(1769903999), "2026-01-31 23:59:59");
+}
+
+TEST(InstalledFile, IsFoundAboveTheProgram) {
+  const auto program = std::filesystem::read_symlink("/proc/self/exe");
+  const std::string folder = program.parent_path().filename(), name = program.filename();
+  EXPECT_EQ(find_near_program({"nowhere/" + name, folder + "/" + name}), program);
+  EXPECT_EQ(find_near_program({name, folder + "/" + name}), program);
+  EXPECT_EQ(find_near_program({"no/such/file"}), std::nullopt);
 }
 
 }  // namespace

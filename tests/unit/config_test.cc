@@ -65,6 +65,7 @@ Config every_key_changed() {
   config.checkpoint = {12, 7.25, 13, 4.5};
   config.check = {14};
   config.comm = {"nccl", 2.5};
+  config.nccl = {"table", 2, 8, 4, 106, true, "IB"};
   return config;
 }
 
@@ -82,7 +83,7 @@ TEST(Config, EveryKeyIsWrittenOnce) {
   std::size_t assignments = 0;
   for (std::size_t at = 0; (at = ini.find(" = ", at)) != std::string::npos; ++at) ++assignments;
   EXPECT_EQ(assignments, options.names().size());
-  EXPECT_EQ(options.names().size(), 60u);
+  EXPECT_EQ(options.names().size(), 67u);
 }
 
 // A new key must say what its change means for a run that goes on.
@@ -362,6 +363,15 @@ TEST(Config, TheScheduleFitsTheRun) {
 TEST(Config, NcclNeedsADevice) {
   EXPECT_EQ(refusal({"--comm.backend", "nccl"}),
             "comm.backend = nccl needs run.device = cuda, but it is auto");
+}
+
+TEST(Config, NcclsChannelsHaveAnOrder) {
+  // bad input: `nccl.min_channels` above `nccl.max_channels` | nccl.min_channels is 8, but
+  // nccl.max_channels is 4 | 2
+  EXPECT_EQ(refusal({"--nccl.min_channels", "8", "--nccl.max_channels", "4"}),
+            "nccl.min_channels is 8, but nccl.max_channels is 4");
+  EXPECT_EQ(refusal({"--nccl.min_channels", "4", "--nccl.max_channels", "4"}), "no error");
+  EXPECT_EQ(refusal({"--nccl.min_channels", "8"}), "no error");
 }
 
 // The text of one key in --help, with single spaces.

@@ -91,6 +91,23 @@ class FirstGpu(unittest.TestCase):
         self.assertEqual(data["steps"][0]["note"], "broken")
         self.assertEqual((self.out / "01-bad/status").read_text(), "3\n")
 
+    # A NCCL that says nothing of the tuner has not used it, whatever its tests say.
+    def test_sees_whether_nccl_has_used_the_tuner(self):
+        (self.root / "nccl").write_text("#!/bin/sh\n"
+            "[ -e \"$TRIREME_NCCL_TABLE\" ] && grep -q 'communicator 2 1' \"$TRIREME_NCCL_TABLE\" || exit 5\n"
+            "echo \"TUNER/Plugin: Using Trireme (v5) $NCCL_TUNER_PLUGIN\"\n"
+            "echo 'Trireme tuner: a table for 2 ranks on 1 nodes'\n", encoding="utf-8")
+        (self.root / "nccl").chmod(0o755)
+        tuner = f"\"$FIRST_GPU\" tuner 2 {self.root}/nccl"
+        done = self.run_steps([f"used :: 1 :: 9 :: - :: {tuner}",
+                               "none :: 1 :: 9 :: - :: \"$FIRST_GPU\" tuner 2 echo fine",
+                               "bad :: 1 :: 9 :: - :: \"$FIRST_GPU\" tuner 2 sh -c 'exit 4'"])
+        self.assertEqual(done.returncode, 1, done.stderr)
+        self.assertEqual(self.summary()[1], {"used": "passed", "none": "failed, status 1",
+                                             "bad": "failed, status 4"})
+        self.assertIn(f"{self.root}/build/release/lib/trireme/libtrireme_tuner.so",
+                      (self.out / "01-used/stdout").read_text())
+
     def test_stops_when_the_time_is_used_up(self):
         done = self.run_steps(["quick :: 1 :: 9 :: - :: true", "long :: 61 :: 99 :: - :: exit 1",
                                "short :: 1 :: 9 :: - :: true"], "--minutes", "1")

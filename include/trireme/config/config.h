@@ -113,6 +113,15 @@ struct Config {
     bool operator==(const Comm&) const = default;
   } comm;
 
+  // Where no value is given, NCCL decides.
+  struct Nccl {
+    std::string tuner = "off";  // or the path of a table
+    std::optional<int> min_channels, max_channels, channels_per_peer, traffic_class;
+    std::optional<bool> collnet;
+    std::optional<std::string> network;
+    bool operator==(const Nccl&) const = default;
+  } nccl;
+
   bool operator==(const Config&) const = default;
 };
 

@@ -11,8 +11,9 @@ inline constexpr double kRanks = 1 << 20;
 inline constexpr double kLayers = 4096;
 inline constexpr double kWidth = 1 << 20;
 inline constexpr double kHidden = 1 << 23;
-inline constexpr double kTokens = 1 << 24;  // in a vocabulary or a context
-inline constexpr double kCount = 1e9;       // for other counts
+inline constexpr double kTokens = 1 << 24;   // in a vocabulary or a context
+inline constexpr double kCount = 1e9;        // for other counts
+inline constexpr double kNcclChannels = 64;  // NCCL has no more
 inline constexpr double kSeconds = 1e9;
 inline constexpr double kReal = 1e30, kLeastReal = 1e-30;  // both fit into fp32
 

@@ -16,6 +16,7 @@ struct DeviceRequest {
   std::string backend = "auto";  // comm.backend
   std::optional<int> threads;    // run.threads
   bool tf32 = false;             // fp32 matrix products on a GPU round their operands to TF32
+  Config::Nccl nccl = {};        // nccl.*
 };
 DeviceRequest device_request(const Config& config);
 
