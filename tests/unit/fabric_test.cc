@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
-#include <random>
 #include <set>
 #include <stdexcept>
 #include <string>
@@ -505,47 +504,6 @@ TEST(Cluster, ARunGoesOnWithoutABadSource) {
                 ": no line describes a switch (Switch ...) or an adapter (Ca ...), as a dump of "
                 "ibnetdiscover has; it is left out");
   EXPECT_THROW(read_cluster(sources, true), ConfigError);
-}
-
-// Whatever the text, a reader ends with a fabric or one error.
-TEST(Readers, SurviveWhatIsNoDescription) {
-  const std::string slurm =
-      "SwitchName=leaf1 Nodes=n[1-2]\nSwitchName=leaf2 Nodes=r[1-2]n[03-12],x\\\n\nBlockName=b "
-      "Nodes=z\nSwitchName=s Switches=leaf[1-2]\n";
-  std::mt19937_64 random(7);
-  int accepted = 0;
-  for (int round = 0; round < 4000; ++round) {
-    std::string text = round % 2 == 0 ? kDump : slurm;
-    for (auto changes = random() % 8 + 1; changes > 0; --changes) {
-      const std::size_t at = random() % text.size();
-      switch (random() % 4) {
-        case 0:
-          text[at] = static_cast<char>(random());
-          break;
-        case 1:
-          text.erase(at, random() % 40);
-          break;
-        case 2:
-          text = text.substr(0, at) + text.substr(random() % text.size(), random() % 40) +
-                 text.substr(at);
-          break;
-        default:
-          text.insert(at, 1, "[]-,=\"\\\n9"[random() % 9]);
-      }
-      if (text.empty()) text.push_back('x');
-    }
-    try {
-      const Fabric fabric =
-          round % 2 == 0 ? read_ibnetdiscover(text, "a") : read_slurm_topology(text, "a");
-      for (const Cable& cable : fabric.cables()) {
-        ASSERT_LT(static_cast<std::size_t>(std::max(cable.a, cable.b)), fabric.vertices().size());
-      }
-      ++accepted;
-    } catch (const ConfigError&) {
-    }
-  }
-  EXPECT_GT(accepted, 1000);
-  EXPECT_LT(accepted, 4000);
 }
 
 }  // namespace

@@ -70,7 +70,7 @@ class Fabric {
 
 // The readers name `origin` in their messages. Text is untrusted: no input makes them need more
 // memory than a small multiple of its size, or names than kMostNames.
-inline constexpr std::size_t kMostNames = std::size_t{1} << 20;
+inline constexpr std::size_t kMostNames = std::size_t{1} << 18;
 
 // Reads Slurm's topology.conf or the output of `scontrol show topology`, for topology/tree and
 // topology/block. Blocks count as leaf switches of one more switch. Throws ConfigError if nothing
