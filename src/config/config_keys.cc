@@ -149,6 +149,12 @@ void add_grid_keys(Options& options, Config::Grid& grid) {
   options.add("grid.sequence_parallel", grid.sequence_parallel, "",
               "tensor ranks share the activations between layers by position", {},
               OnChange::kRounding);
+  options.add("grid.order", grid.order, "",
+              "which rank takes which place of the grid; rank: places follow the launcher's order; "
+              "auto: on several nodes, the order whose traffic is cheapest on the network; or a "
+              "file with a rank, or a node for all of its ranks, on each line; on CPUs the results "
+              "have the same bits in every order",
+              not_empty(), OnChange::kNothing);
 }
 
 void add_cuda_keys(Options& options, Config::Cuda& cuda) {

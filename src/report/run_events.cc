@@ -77,6 +77,7 @@ void EventLog::write(const RunEvent& event) {
   if (!event.job.job.empty()) object["job"] = event.job.job;
   if (event.job.submitted) object["submitted"] = *event.job.submitted;
   if (event.job.started) object["job_started"] = *event.job.started;
+  if (!event.places.empty()) object["places"] = event.places;
   // A killed process may have left half a line, which must not spoil this one.
   const bool begins_line = ends_with_line(path_);
   std::ofstream file(path_, std::ios::app | std::ios::binary);
@@ -110,7 +111,8 @@ std::vector<RunEvent> read_events(const std::string& path) {
                         .detail = text_in(object, "detail"),
                         .until = number_in(object, "until"),
                         .job = {text_in(object, "job"), time_in(object, "submitted"),
-                                time_in(object, "job_started")}});
+                                time_in(object, "job_started")},
+                        .places = text_in(object, "places")});
     } catch (const JsonError&) {
       // A killed run left the line half written.
     }

@@ -115,8 +115,15 @@ void TreeNetwork::route(int from, int to, std::vector<int>& links) const {
 }
 
 int TreeNetwork::block(int tier, int rank) const {
-  const auto place = place_of_.at(static_cast<std::size_t>(rank));
+  const int place = place_of_.at(static_cast<std::size_t>(rank));
+  if (tier == 0) return place;
   return block_of_.at(static_cast<std::size_t>(tier - 1)).at(static_cast<std::size_t>(place));
+}
+
+const Link& TreeNetwork::way_up(int tier, int rank) const {
+  const int first = tier == 0 ? 0 : first_link_.at(static_cast<std::size_t>(tier - 1));
+  const int links_of_each = tier == 0 ? kLinksOfHost : 2;
+  return links_[static_cast<std::size_t>(first + links_of_each * block(tier, rank))];
 }
 
 }  // namespace trireme

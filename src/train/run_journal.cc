@@ -22,13 +22,15 @@ RunJournal::RunJournal(const Setting& setting)
   report_.emplace(setting.folder);
 }
 
-void RunJournal::started(std::int64_t step, double seconds, const std::string& detail) {
+void RunJournal::started(std::int64_t step, double seconds, const std::string& detail,
+                         const std::string& places) {
   if (!events_) return;
   events_->write({.step = step,
                   .kind = "start",
                   .seconds = seconds,
                   .detail = detail,
-                  .job = job_times_here()});
+                  .job = job_times_here(),
+                  .places = places});
 }
 
 void RunJournal::note(std::int64_t step, std::string_view kind, double seconds,

@@ -32,8 +32,10 @@ class RunJournal {
   explicit RunJournal(const Setting& setting);
 
   void say(const std::string& line) { narrator_.say(line); }
-  // Records that the first step begins. `seconds` is the time since the process's start.
-  void started(std::int64_t step, double seconds, const std::string& detail);
+  // Records that the first step begins. `seconds` is the time since the process's start; `places`
+  // says which places of the grid are on which node.
+  void started(std::int64_t step, double seconds, const std::string& detail,
+               const std::string& places);
   // Records an event other than a step. `seconds` is its duration; 0: an instant.
   void note(std::int64_t step, std::string_view kind, double seconds, const std::string& detail);
 

@@ -20,6 +20,7 @@
 #include "trireme/train/memory_check.h"
 #include "trireme/train/setup.h"
 
+#include "train/grid_placement.h"
 #include "train/rank_watch.h"
 #include "train/run_checkpoints.h"
 #include "train/run_journal.h"
@@ -61,8 +62,7 @@ class Trainer {
         config_(config),
         hang_limit_(config.comm.timeout),
         device_(std::move(device)),
-        grid_(runtime, resolve_run_grid(config, runtime.size())) {
-    phases_.done("grid");
+        shape_(resolve_run_grid(config, runtime.size())) {
     open_model_and_data();
     // This comes last, so that a faulty configuration or missing data leave no folder behind.
     folder_.emplace(runtime.world(), config.run.folder);
@@ -73,7 +73,7 @@ class Trainer {
     checkpoints_.emplace(RunCheckpoints::Run{.runtime = runtime_,
                                              .config = config_,
                                              .device = device_,
-                                             .grid = grid_,
+                                             .grid = *grid_,
                                              .step = *step_,
                                              .data = *train_data_,
                                              .validation = validation_data_.get(),
@@ -87,6 +87,7 @@ class Trainer {
     phases_.done("checkpoint");
     if (leads()) {
       print_line(startup_table(config_, plan_, *step_, device_, attention_, *train_data_));
+      if (!placement_.why.empty()) print_line(placement_.why);
       write_config();
     }
     journal_.emplace(RunJournal::Setting{.leads = leads(),
@@ -98,11 +99,11 @@ class Trainer {
                                          .goes_on = position.continues});
     // On GPUs the host's times are those of queueing, and show no straggler.
     const bool on_cpu = ctx_.device.kind == DeviceKind::kCpu;
-    rank_watch_.emplace(grid_, RankWatch::Setting{.every = on_cpu ? config_.log.stragglers : 0,
-                                                  .micro_batches = share().count,
-                                                  .file = folder_->file("ranks.json")});
+    rank_watch_.emplace(*grid_, RankWatch::Setting{.every = on_cpu ? config_.log.stragglers : 0,
+                                                   .micro_batches = share().count,
+                                                   .file = folder_->file("ranks.json")});
     if (config_.log.trace) {
-      tracer_.emplace(grid_, ctx_.stream, parse_step_range(*config_.log.trace),
+      tracer_.emplace(*grid_, ctx_.stream, parse_step_range(*config_.log.trace),
                       folder_->file("trace.json"));
     }
     if (step_number_ >= config_.run.steps) {
@@ -121,8 +122,9 @@ class Trainer {
         step_number_, phases_.seconds(),
         fmt::format("grid {}, first rank on {}; {} initial values drawn; attention by "
                     "{}; {}{}",
-                    grid_.shape().to_string(), node_name(), step_->stage().drawn(), attention_.text,
-                    phases_.text(), memory_of_connections(taken)));
+                    shape_.to_string(), node_name(), step_->stage().drawn(), attention_.text,
+                    phases_.text(), memory_of_connections(taken)),
+        placement_.places);
     if (!position.changes.empty()) journal_->note(step_number_, "changed", 0.0, position.changes);
     try {
       return loop();
@@ -144,9 +146,8 @@ class Trainer {
     train_data_ = open_data(config_, config_.data.train, resolve_context(config_.model), true,
                             runtime_.world());
     const models::GptConfig model = resolve_model(config_.model, train_data_->vocabulary());
-    check_model_fits_grid(config_, model, grid_.shape());
-    check_memory_here(estimate_memory(config_, model, grid_.shape(), ctx_.gpu_memory), runtime_,
-                      ctx_);
+    check_model_fits_grid(config_, model, shape_);
+    check_memory_here(estimate_memory(config_, model, shape_, ctx_.gpu_memory), runtime_, ctx_);
     if (!config_.data.validation.empty()) {
       validation_data_ =
           open_data(config_, config_.data.validation, model.context, false, runtime_.world());
@@ -158,21 +159,24 @@ class Trainer {
       }
     }
     phases_.done("data");
+    placement_ = place_grid(runtime_, config_, model, shape_);
+    grid_.emplace(runtime_, shape_, placement_.order);
+    phases_.done("grid");
     plan_ = models::gpt_plan(model);
     parallel::StepOptions options = step_options(config_);
     options.stage.seed = {};  // initial values are drawn later, if there is no checkpoint
-    step_.emplace(ctx_, grid_, plan_, options);
-    queue_.emplace(ctx_, grid_, config_.batch.global * plan_.context);
+    step_.emplace(ctx_, *grid_, plan_, options);
+    queue_.emplace(ctx_, *grid_, config_.batch.global * plan_.context);
     phases_.done("model");
-    attention_ = attention_choice(runtime_.world(), ctx_, model, grid_.shape(),
+    attention_ = attention_choice(runtime_.world(), ctx_, model, shape_,
                                   {.micro = config_.batch.micro,
                                    .compute = options.stage.compute,
                                    .masks_documents = config_.data.mask_documents});
     if (ctx_.device.kind != DeviceKind::kCpu) phases_.done("attention");
     config_.model = written_out(model);
-    config_.grid.data = grid_.shape().data;
-    config_.grid.pipeline = grid_.shape().pipeline;
-    config_.grid.tensor = grid_.shape().tensor;
+    config_.grid.data = shape_.data;
+    config_.grid.pipeline = shape_.pipeline;
+    config_.grid.tensor = shape_.tensor;
   }
 
   bool scales_dynamically() const { return !loss_scaling(config_).is_fixed(); }
@@ -189,8 +193,8 @@ class Trainer {
 
   // This replica's micro-batches of a step.
   parallel::MicroBatchShare share() const {
-    return parallel::share_of(config_.batch.global / config_.batch.micro, grid_.shape().data,
-                              grid_.data_index());
+    return parallel::share_of(config_.batch.global / config_.batch.micro, shape_.data,
+                              grid_->data_index());
   }
 
   // This replica's samples of each step to come.
@@ -400,7 +404,9 @@ class Trainer {
   HangLimit hang_limit_;
   ComputeDevice device_;
   ops::Context& ctx_ = device_.context;
-  ProcessGrid grid_;
+  GridShape shape_;
+  Placement placement_;
+  std::optional<ProcessGrid> grid_;
   std::optional<RunFolder> folder_;
   std::shared_ptr<const TokenDataset> train_data_, validation_data_;
   nn::ModelPlan plan_;

@@ -1,4 +1,5 @@
-// The estimate of memory beside what a rank's allocator held at most in real steps, on every grid.
+// The estimate of memory beside what a rank's allocator held at most in real steps, on every grid;
+// and that of traffic beside what the ranks sent.
 #include "trireme/train/memory_estimate.h"
 
 #include <array>
@@ -7,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "trireme/train/setup.h"
+#include "trireme/train/step_traffic.h"
 
 #include "support/batches.h"
 #include "support/mpi_test.h"
@@ -90,6 +92,37 @@ TEST_P(Estimate, IsNearTheHighWaterMark) {
   EXPECT_LT(estimate.total(), 1.25 * total);
 }
 
+TEST_P(Estimate, OfTrafficIsWhatAStepSends) {
+  const Case& c = GetParam();
+  if (c.grid.ranks() != runtime().size()) GTEST_SKIP() << "another number of ranks";
+  const Config config = config_of(c);
+  const models::GptConfig model = resolve_model(config.model, std::nullopt);
+  ops::Context ctx = ops::make_cpu_context(1);
+  const ProcessGrid grid(runtime(), c.grid);
+  parallel::TrainerStep step(ctx, grid, models::gpt_plan(model), step_options(config));
+  const auto mine =
+      parallel::share_of(config.batch.global / config.batch.micro, c.grid.data, grid.data_index());
+  const auto batches = make_batches(ctx, {model.vocabulary, config.batch.micro, model.context},
+                                    mine.first, mine.count, true);
+  runtime().recorder().start_trace();
+  step.train(batches, 1, 1e-3f, 1);
+  const GridTraffic counted = traffic_of(runtime().recorder().take_trace());
+  const GridTraffic estimate = estimate_traffic(config, model, c.grid);
+  const auto compare = [&](const char* name, double estimated, double here) {
+    const double most = runtime().world().all_reduce_host(here, ReduceOp::kMax);
+    if (runtime().rank() == 0 && most + estimated > 0.0) {
+      fmt::print("{}: {} estimate {:.0f} KiB, counted {:.0f} KiB\n", c.name, name, estimated / 1024,
+                 most / 1024);
+    }
+    EXPECT_GE(estimated, 0.9 * most) << name;
+    EXPECT_LE(estimated, 1.1 * most) << name;
+  };
+  compare("data", estimate.data, counted.data);
+  compare("pipeline", estimate.pipeline, counted.pipeline);
+  compare("tensor", estimate.tensor, counted.tensor);
+  compare("ends", estimate.ends, counted.ends);
+}
+
 const Case kCases[] = {
     {"gpt", {1, 1, 1}},
     {"gpt_bf16", {1, 1, 1}, "gpt", true},
@@ -103,6 +136,7 @@ const Case kCases[] = {
     {"pipeline", {1, 4, 1}},
     {"pipeline_gpipe", {1, 4, 1}, "llama", false, false, "gpipe"},
     {"mixed", {2, 2, 1}},
+    {"mixed_tensor", {1, 2, 2}, "gpt", true, true},
     {"rows", {1, 1, 1}, "gpt", false, false, "1f1b", 0.0, 16},
     {"rows_bf16", {1, 1, 1}, "gpt", true, false, "1f1b", 0.0, 16},
     {"rows_llama", {1, 1, 1}, "llama", false, false, "1f1b", 0.0, 16},

@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "trireme/base/exit_status.h"
 #include "trireme/comm/communicator_plan.h"

@@ -72,6 +72,7 @@ struct Config {
     std::optional<int> data, pipeline, tensor;
     std::string schedule = "1f1b";
     bool sequence_parallel = false;
+    std::string order = "auto";  // or "rank", or the path of a file
     bool operator==(const Grid&) const = default;
   } grid;
 

@@ -27,6 +27,8 @@ struct RunEvent {
   std::string detail = {};
   double until = 0.0;  // "discard": when the last of these steps ended; 0: not known
   JobTimes job = {};   // of a "start" or a "failure"
+  // Of a "start": which places of the grid are on which node, as describe_places writes it.
+  std::string places = {};
 };
 
 // Whether an event records that a start of the run has ended other than on purpose.

@@ -45,8 +45,11 @@ class TreeNetwork final : public Network {
   void route(int from, int to, std::vector<int>& links) const override;
 
   int tiers() const { return static_cast<int>(block_of_.size()); }
-  // Returns the block of tier 1 to tiers() that holds a rank. Blocks are numbered in each tier.
+  // Returns the block of tier 1 to tiers() that holds a rank, or its host for tier 0. Blocks are
+  // numbered in each tier.
   int block(int tier, int rank) const;
+  // Returns the link that leads out of that block, or host, towards the higher tiers.
+  const Link& way_up(int tier, int rank) const;
 
  private:
   static constexpr int kLinksOfHost = 3;  // up, down, memory

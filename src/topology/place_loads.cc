@@ -1,0 +1,125 @@
+#include "place_loads.h"
+
+#include <algorithm>
+#include <bit>
+#include <numeric>
+
+namespace trireme {
+namespace {
+
+constexpr double kRounding = 1e-6;  // relative
+
+// Who exchanges how much.
+class Messages {
+ public:
+  explicit Messages(std::vector<std::vector<PlaceLoads::Message>>& messages)
+      : messages_(messages) {}
+
+  void add(int a, int b, double bytes) {
+    if (bytes <= 0.0) return;
+    messages_[static_cast<std::size_t>(a)].push_back({b, bytes});
+    messages_[static_cast<std::size_t>(b)].push_back({a, bytes});
+  }
+
+  // A sum of `bytes` over the places, by halving and doubling that begins with neighbours. The
+  // first places are paired so that a power of two remains.
+  void add_sum(const std::vector<int>& places, double bytes) {
+    const auto count = static_cast<unsigned>(places.size());
+    const unsigned terms = std::bit_floor(count), extra = count - terms;
+    for (unsigned pair = 0; pair < extra; ++pair) {
+      add(places[2 * pair], places[2 * pair + 1], bytes);
+    }
+    const auto place_of = [&](unsigned term) {
+      return places[term < extra ? 2 * term : term + extra];
+    };
+    for (unsigned distance = 1; distance < terms; distance *= 2) {
+      for (unsigned term = 0; term < terms; ++term) {
+        if ((term & distance) != 0) continue;
+        add(place_of(term), place_of(term + distance), bytes / distance);
+      }
+    }
+  }
+
+ private:
+  std::vector<std::vector<PlaceLoads::Message>>& messages_;
+};
+
+void add_messages(const GridShape& shape, const GridTraffic& traffic, Messages& messages) {
+  const auto place = [&](int d, int p, int t) {
+    return (d * shape.pipeline + p) * shape.tensor + t;
+  };
+  std::vector<int> members;
+  for (int p = 0; p < shape.pipeline; ++p) {
+    for (int t = 0; t < shape.tensor; ++t) {
+      members.clear();
+      for (int d = 0; d < shape.data; ++d) members.push_back(place(d, p, t));
+      messages.add_sum(members, traffic.data);
+    }
+  }
+  for (int d = 0; d < shape.data; ++d) {
+    for (int p = 0; p < shape.pipeline; ++p) {
+      members.clear();
+      for (int t = 0; t < shape.tensor; ++t) {
+        members.push_back(place(d, p, t));
+        if (p > 0) messages.add(place(d, p - 1, t), place(d, p, t), traffic.pipeline);
+      }
+      messages.add_sum(members, traffic.tensor);
+    }
+    for (int t = 0; t < shape.tensor && shape.pipeline > 1; ++t) {
+      messages.add(place(d, 0, t), place(d, shape.pipeline - 1, t), traffic.ends);
+    }
+  }
+}
+
+}  // namespace
+
+bool PlaceLoads::Sum::cheaper_than(const Sum& other) const {
+  if (busiest < other.busiest * (1.0 - kRounding)) return true;
+  if (busiest > other.busiest * (1.0 + kRounding)) return false;
+  return total < other.total * (1.0 - kRounding);
+}
+
+PlaceLoads::PlaceLoads(const GridShape& shape, const GridTraffic& traffic,
+                       const TreeNetwork& network)
+    : tiers_(1 + network.tiers()), messages_(static_cast<std::size_t>(shape.ranks())) {
+  Messages messages(messages_);
+  add_messages(shape, traffic, messages);
+  for (const std::vector<Message>& of_place : messages_) work_ += of_place.size();
+  work_ = (work_ + messages_.size()) * static_cast<std::size_t>(tiers_);
+  for (int rank = 0; rank < network.ranks(); ++rank) {
+    const auto host = static_cast<std::size_t>(network.block(0, rank));
+    if (host >= ranks_of_.size()) ranks_of_.resize(host + 1);
+    ranks_of_[host].push_back(rank);
+  }
+  blocks_of_.resize(ranks_of_.size());
+  for (int tier = 0; tier < tiers_; ++tier) {
+    const int first = static_cast<int>(rates_.size());
+    for (std::size_t host = 0; host < ranks_of_.size(); ++host) {
+      const int rank = ranks_of_[host].front();
+      const int at = first + network.block(tier, rank);
+      if (at >= static_cast<int>(rates_.size())) rates_.resize(static_cast<std::size_t>(at) + 1);
+      rates_[static_cast<std::size_t>(at)] = network.way_up(tier, rank).bytes_per_second;
+      blocks_of_[host].push_back(at);
+    }
+  }
+}
+
+std::vector<double> PlaceLoads::seconds_of(const HostsOfPlaces& hosts) const {
+  std::vector<double> seconds(rates_.size(), 0.0);
+  for (int place = 0; place < places(); ++place) {
+    for (const Message& message : messages(place)) {
+      if (message.peer > place) continue;  // each pair once
+      add(seconds, hosts[static_cast<std::size_t>(place)],
+          hosts[static_cast<std::size_t>(message.peer)], message.bytes);
+    }
+  }
+  return seconds;
+}
+
+PlaceLoads::Sum PlaceLoads::sum_of(const std::vector<double>& seconds) {
+  const auto busiest = std::max_element(seconds.begin(), seconds.end());
+  return {.busiest = busiest == seconds.end() ? 0.0 : *busiest,
+          .total = 2.0 * std::accumulate(seconds.begin(), seconds.end(), 0.0)};
+}
+
+}  // namespace trireme

@@ -1,0 +1,159 @@
+#include <algorithm>
+#include <charconv>
+#include <map>
+#include <optional>
+
+#include <fmt/format.h>
+
+#include "trireme/base/error.h"
+#include "trireme/base/printable.h"
+#include "trireme/topology/rank_order.h"
+
+namespace trireme {
+namespace {
+
+struct Line {
+  std::string text;
+  int number;
+};
+
+std::vector<Line> lines_of(std::string_view text) {
+  std::vector<Line> lines;
+  for (int number = 1; !text.empty(); ++number) {
+    std::string_view line = text.substr(0, text.find('\n'));
+    text.remove_prefix(std::min(text.size(), line.size() + 1));
+    line = line.substr(0, line.find('#'));
+    const std::size_t begin = line.find_first_not_of(" \t\r");
+    if (begin == std::string_view::npos) continue;
+    line = line.substr(begin, line.find_last_not_of(" \t\r") + 1 - begin);
+    lines.push_back({std::string(line), number});
+  }
+  return lines;
+}
+
+std::optional<std::int64_t> whole_number(const std::string& text) {
+  std::int64_t value = 0;
+  const char* end = text.data() + text.size();
+  const auto [last, error] = std::from_chars(text.data(), end, value);
+  if (error == std::errc::result_out_of_range && last == end) return -1;  // no rank either
+  if (error != std::errc() || last != end) return std::nullopt;
+  return value;
+}
+
+class OrderFile {
+ public:
+  OrderFile(std::string_view text, std::string origin, const std::vector<std::string>& hosts)
+      : lines_(lines_of(text)), origin_(std::move(origin)), ranks_(static_cast<int>(hosts.size())) {
+    for (int rank = 0; rank < ranks_; ++rank) {
+      ranks_of_[hosts[static_cast<std::size_t>(rank)]].push_back(rank);
+    }
+  }
+
+  std::vector<int> read() {
+    if (lines_.empty()) {
+      throw ConfigError(fmt::format("{}: no line names a rank or a node", shown(origin_)));
+    }
+    // A node may have a name of digits.
+    const std::string& first = lines_.front().text;
+    if (ranks_of_.contains(first) || !whole_number(first)) return read_hosts();
+    return read_ranks();
+  }
+
+ private:
+  std::vector<int> read_ranks() {
+    std::vector<int> order;
+    std::map<std::int64_t, int> seen;
+    for (const Line& line : lines_) {
+      const std::optional<std::int64_t> rank = whole_number(line.text);
+      if (!rank) refuse(line, fmt::format("'{}' is not a rank", shown(line.text)));
+      if (*rank < 0 || *rank >= ranks_) {
+        refuse(line,
+               fmt::format("{} is not a rank: there are 0 to {}", shown(line.text), ranks_ - 1));
+      }
+      check_first(seen, *rank, line, fmt::format("rank {}", *rank));
+      order.push_back(static_cast<int>(*rank));
+    }
+    if (static_cast<int>(order.size()) != ranks_) {
+      throw ConfigError(fmt::format("{}: lists {} of {} ranks: each must be listed once",
+                                    shown(origin_), order.size(), ranks_));
+    }
+    return order;
+  }
+
+  std::vector<int> read_hosts() {
+    std::vector<int> order;
+    std::map<std::string, int> seen;
+    for (const Line& line : lines_) {
+      const auto found = ranks_of_.find(line.text);
+      if (found == ranks_of_.end()) {
+        refuse(line, fmt::format("'{}' is neither a rank nor a node of this run, which is on {}",
+                                 shown(line.text), some_hosts()));
+      }
+      check_first(seen, line.text, line, fmt::format("node '{}'", shown(line.text)));
+      order.insert(order.end(), found->second.begin(), found->second.end());
+    }
+    for (const auto& [host, ranks] : ranks_of_) {
+      if (seen.contains(host)) continue;
+      throw ConfigError(fmt::format("{}: lists {} of {} nodes, not '{}': each must be listed once",
+                                    shown(origin_), seen.size(), ranks_of_.size(), shown(host)));
+    }
+    return order;
+  }
+
+  template <class Key>
+  void check_first(std::map<Key, int>& seen, const Key& key, const Line& line,
+                   const std::string& what) {
+    const auto [before, is_first] = seen.emplace(key, line.number);
+    if (!is_first) refuse(line, fmt::format("{} stands in line {} already", what, before->second));
+  }
+
+  std::string some_hosts() const {
+    constexpr std::size_t kNamed = 3;
+    std::string text;
+    for (const auto& [host, ranks] : ranks_of_) {
+      text += (text.empty() ? "" : ", ") + shown(host);
+      if (static_cast<std::size_t>(std::count(text.begin(), text.end(), ',')) + 1 == kNamed) break;
+    }
+    return ranks_of_.size() > kNamed ? text + ", ..." : text;
+  }
+
+  [[noreturn]] void refuse(const Line& line, const std::string& why) const {
+    throw ConfigError(fmt::format("{}, line {}: {}", shown(origin_), line.number, why));
+  }
+
+  std::vector<Line> lines_;
+  std::string origin_;
+  int ranks_;
+  std::map<std::string, std::vector<int>> ranks_of_;  // by host
+};
+
+}  // namespace
+
+std::vector<int> read_rank_order(std::string_view text, const std::string& origin,
+                                 const std::vector<std::string>& hosts) {
+  return OrderFile(text, origin, hosts).read();
+}
+
+std::string describe_places(const std::vector<int>& order, const std::vector<std::string>& hosts) {
+  std::vector<std::string> names;  // by first place
+  std::map<std::string, std::string> places;
+  for (std::size_t first = 0; first < order.size();) {
+    const std::string& host = hosts[static_cast<std::size_t>(order[first])];
+    std::size_t last = first;
+    while (last + 1 < order.size() && hosts[static_cast<std::size_t>(order[last + 1])] == host) {
+      ++last;
+    }
+    std::string& text = places[host];
+    if (text.empty()) names.push_back(host);
+    text += text.empty() ? "" : " ";
+    text += last == first ? std::to_string(first) : fmt::format("{}-{}", first, last);
+    first = last + 1;
+  }
+  std::string all;
+  for (const std::string& name : names) {
+    all += fmt::format("{}{}: {}", all.empty() ? "" : ", ", name, places[name]);
+  }
+  return all;
+}
+
+}  // namespace trireme

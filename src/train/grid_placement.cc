@@ -1,0 +1,97 @@
+#include "train/grid_placement.h"
+
+#include <cstring>
+#include <numeric>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "trireme/base/environment.h"
+#include "trireme/base/error.h"
+#include "trireme/base/printable.h"
+#include "trireme/base/small_file.h"
+#include "trireme/comm/gather_lines.h"
+#include "trireme/topology/rank_order.h"
+#include "trireme/train/step_traffic.h"
+
+namespace trireme {
+namespace {
+
+// Collective over the world. The first rank of each node tells where Slurm says the node is. A node
+// whose place is not known counts as connected above all switches.
+TreeNetwork find_network(Runtime& runtime) {
+  std::vector<std::string> mine;
+  if (runtime.local_rank() == 0) {
+    mine = {environment("SLURM_TOPOLOGY_ADDR"), environment("SLURM_TOPOLOGY_ADDR_PATTERN")};
+  }
+  std::vector<std::pair<std::string, std::string>> addresses;
+  for (const std::vector<std::string>& lines : gather_lines(runtime.world(), mine)) {
+    if (lines.size() == 2 && !lines[0].empty()) addresses.emplace_back(lines[0], lines[1]);
+  }
+  Fabric fabric(FabricSource::kSlurm);
+  try {
+    fabric = fabric_of_addresses(addresses);
+  } catch (const ConfigError&) {
+    // The environment is not the user's doing. Without it nodes are all equally far.
+    fabric = Fabric(FabricSource::kSlurm);
+  }
+  std::vector<int> host_of;
+  for (const std::string& host : runtime.hosts()) host_of.push_back(fabric.add_host(host));
+  return {fabric, host_of, {}};
+}
+
+// Collective over the world; one rank decides for all.
+Placement cheapest(Runtime& runtime, const Config& config, const models::GptConfig& model,
+                   const GridShape& shape) {
+  const TreeNetwork network = find_network(runtime);
+  Placement placement;
+  const std::string decided = runtime.world().read_once([&] {
+    const GridTraffic traffic = estimate_traffic(config, model, shape);
+    const RankOrder order = order_ranks(shape, traffic, network, runtime.hosts());
+    if (order.chosen.busiest < order.launcher.busiest) {
+      placement.why = fmt::format(
+          "rank order: by the model the busiest link has {:.0f} % of the load that grid.order rank "
+          "gives it",
+          100.0 * order.chosen.busiest / order.launcher.busiest);
+    }
+    return std::string(reinterpret_cast<const char*>(order.ranks.data()),
+                       order.ranks.size() * sizeof(int));
+  });
+  placement.order.resize(static_cast<std::size_t>(runtime.size()));
+  TRIREME_CHECK(decided.size() == placement.order.size() * sizeof(int), "an order of all ranks");
+  std::memcpy(placement.order.data(), decided.data(), decided.size());
+  return placement;
+}
+
+bool is_launchers(const std::vector<int>& order) {
+  for (std::size_t place = 0; place < order.size(); ++place) {
+    if (order[place] != static_cast<int>(place)) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+Placement place_grid(Runtime& runtime, const Config& config, const models::GptConfig& model,
+                     const GridShape& shape) {
+  const std::string& wanted = config.grid.order;
+  Placement placement;
+  placement.order.resize(static_cast<std::size_t>(runtime.size()));
+  std::iota(placement.order.begin(), placement.order.end(), 0);
+  if (wanted == "auto") {
+    if (runtime.nodes() > 1) placement = cheapest(runtime, config, model, shape);
+  } else if (wanted != "rank") {
+    const std::string text =
+        runtime.world().read_once([&] { return read_small_file("grid.order", wanted); });
+    placement.order = read_rank_order(text, "grid.order " + wanted, runtime.hosts());
+  }
+  placement.places = describe_places(placement.order, runtime.hosts());
+  if (!is_launchers(placement.order)) {
+    if (placement.why.empty()) placement.why = "rank order";
+    if (wanted != "auto") placement.why += fmt::format(" of {}", shown(wanted));
+    placement.why += fmt::format("; places of the grid on each node: {}", shown(placement.places));
+  }
+  return placement;
+}
+
+}  // namespace trireme

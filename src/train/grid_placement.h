@@ -1,0 +1,24 @@
+// Which rank takes which place of the grid, by grid.order.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "trireme/comm/process_grid.h"
+#include "trireme/config/config.h"
+#include "trireme/models/gpt.h"
+
+namespace trireme {
+
+struct Placement {
+  std::vector<int> order;  // the rank at each place
+  std::string places;      // "n1: 0-3, n2: 4-7"; as describe_places writes it
+  std::string why;         // a line for the user; empty where places follow the launcher's order
+};
+
+// Collective over the world. Returns the same on every rank. Throws ConfigError if grid.order names
+// a file that cannot be read or does not list each rank, or each node, once.
+Placement place_grid(Runtime& runtime, const Config& config, const models::GptConfig& model,
+                     const GridShape& shape);
+
+}  // namespace trireme

@@ -1,0 +1,75 @@
+#include "trireme/train/step_traffic.h"
+
+#include <algorithm>
+#include <map>
+#include <string>
+
+#include "trireme/nn/vocabulary_sizes.h"
+#include "trireme/parallel/partition.h"
+#include "trireme/parallel/trainer_step.h"
+#include "trireme/train/memory_estimate.h"
+#include "trireme/train/setup.h"
+
+namespace trireme {
+namespace {
+
+int most_micro_batches(const Config& config, const GridShape& grid) {
+  const int all = config.batch.global / config.batch.micro;
+  return parallel::share_of(all, grid.data, grid.data - 1).count;  // the last share is largest
+}
+
+}  // namespace
+
+GridTraffic estimate_traffic(const Config& config, const models::GptConfig& model,
+                             const GridShape& grid) {
+  GridTraffic traffic;
+  if (grid.data > 1) traffic.data = estimate_memory(config, model, grid, 0).gradients;
+  const double rows = static_cast<double>(config.batch.micro) * static_cast<double>(model.context);
+  const double micro_batches = most_micro_batches(config, grid);
+  // Of the rows of a micro-batch between two layers.
+  const double bytes = rows * static_cast<double>(model.width) *
+                       static_cast<double>(size_of(compute_type(config.run.precision)));
+  std::vector<double> costs;
+  for (const nn::BlockPlan& block : models::gpt_plan(model).blocks) costs.push_back(block.cost);
+  const std::vector<int> bounds = parallel::partition_blocks(costs, grid.pipeline);
+  const int head = static_cast<int>(costs.size()) - 1;
+  for (std::size_t stage = 0; stage + 1 < bounds.size() && grid.tensor > 1; ++stage) {
+    const int layers = std::min(bounds[stage + 1], head) - std::max(bounds[stage], 1);
+    double sums = bytes * 4 * std::max(layers, 0);
+    if (stage == 0) sums += bytes;
+    if (bounds[stage + 1] > head) sums += bytes + 3 * sizeof(float) * rows;
+    traffic.tensor = std::max(traffic.tensor, micro_batches * sums);
+  }
+  if (grid.pipeline > 1) {
+    const bool shares_rows = config.grid.sequence_parallel;
+    traffic.pipeline = micro_batches * bytes / (shares_rows ? grid.tensor : 1);
+    if (model.tied) {
+      traffic.ends =
+          sizeof(float) * static_cast<double>(model.width) *
+          static_cast<double>(nn::vocabulary_rows_in_memory(model.vocabulary, grid.tensor));
+    }
+  }
+  return traffic;
+}
+
+GridTraffic traffic_of(const Trace& trace) {
+  GridTraffic traffic;
+  std::map<int, double> sent;  // by peer
+  for (const Operation& operation : trace.operations) {
+    const auto lane = trace.lanes.find(operation.lane);
+    if (lane == trace.lanes.end()) continue;
+    const std::string& name = lane->second;  // with NCCL " on GPUs" follows
+    auto bytes = static_cast<double>(operation.bytes);
+    if (operation.name == "reduce_scatter" || operation.name == "all_gather") bytes /= 2;
+    if (name.starts_with("data")) traffic.data += bytes;
+    if (name.starts_with("tensor")) traffic.tensor += bytes;
+    if (name.starts_with("tied")) traffic.ends += bytes;
+    if (name.starts_with("pipeline") && operation.sends) {
+      double& to_peer = sent[operation.peer] += bytes;
+      traffic.pipeline = std::max(traffic.pipeline, to_peer);
+    }
+  }
+  return traffic;
+}
+
+}  // namespace trireme

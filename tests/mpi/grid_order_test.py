@@ -1,0 +1,148 @@
+#!/usr/bin/env python3
+"""`grid.order`: whichever rank takes whichever place of the grid, the checkpoints are the same to the last bit.
+
+usage: grid_order_test.py TRIREME CHECKPOINT_DIFFERENCE MPIEXEC
+"""
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+PROGRAM = pathlib.Path(sys.argv.pop(1)).resolve()
+DIFFERENCE = pathlib.Path(sys.argv.pop(1)).resolve()
+MPIEXEC = sys.argv.pop(1)
+RUN, ORDER = "run", "order"
+TRAIN = (f"train --run.folder {RUN} --data.train data/train.h5 --model.layers 2 --model.width 32 --model.heads 4 "
+         "--model.context 16 --batch.global 16 --batch.micro 2 --model.dropout 0.1 --run.steps 4 "
+         "--checkpoint.every 2 --eval.every 0 --log.every 1 --threads 1 --comm.timeout 60").split()
+# A leaf of two nodes, and one of one.
+ADDRESS = {"n1": "spine.leaf1.n1", "n2": "spine.leaf2.n2", "n3": "spine.leaf1.n3"}
+
+
+class GridOrder(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = pathlib.Path(tempfile.mkdtemp())
+        cls.addClassCleanup(shutil.rmtree, cls.folder, True)
+        words = [f"{a}{b}" for a in ("ro", "sa", "mi", "te", "lu") for b in ("wing", "ls", "st", "r")]
+        (cls.folder / "text.txt").write_text(" ".join(words[(i * i + i // 7) % len(words)] for i in range(3000)))
+        subprocess.run([PROGRAM, "prepare", "--input", "text.txt", "--output", "data", "--tokenizer", "byte"],
+                       check=True, capture_output=True, cwd=cls.folder)
+
+    def train(self, ranks, *more, order=None, nodes=None, status=0):
+        """Standard output and errors. `nodes` names the node of each rank, as Slurm would."""
+        if order is not None:
+            (self.folder / ORDER).write_text("\n".join(map(str, order)))
+            more += ("--grid.order", ORDER)
+        command = [MPIEXEC]
+        for rank in range(ranks if nodes else 1):
+            where = ["-env", "SLURMD_NODENAME", nodes[rank], "-env", "SLURM_TOPOLOGY_ADDR", ADDRESS[nodes[rank]],
+                     "-env", "SLURM_TOPOLOGY_ADDR_PATTERN", "switch.switch.node"] if nodes else []
+            command += [":"] * (rank > 0) + ["-n", str(1 if nodes else ranks), *where, str(PROGRAM), *TRAIN, *more]
+        done = subprocess.run(command, cwd=self.folder, capture_output=True, text=True, timeout=120,
+                              env={**os.environ, "OMP_NUM_THREADS": "1"})
+        self.assertEqual(done.returncode, status, done.stdout + done.stderr)
+        return done.stdout + done.stderr
+
+    def checkpoint(self, step):
+        return self.folder / RUN / f"checkpoints/step-{step:08d}.h5"
+
+    def result(self, *arguments, again=False, keep=None, **options):
+        """What a run prints. Compares its checkpoints with those that an earlier call kept, or keeps them. With
+        `again`, the run goes on."""
+        if not again:
+            shutil.rmtree(self.folder / RUN, ignore_errors=True)
+        said = self.train(*arguments, **options)
+        if keep:
+            shutil.rmtree(self.folder / "kept", ignore_errors=True)
+            shutil.copytree(self.folder / RUN / "checkpoints", self.folder / "kept")
+        else:
+            for step in (2, 4):
+                kept = self.folder / "kept" / self.checkpoint(step).name
+                differ = subprocess.run([DIFFERENCE, "--bits", kept, self.checkpoint(step)], check=True,
+                                        capture_output=True, text=True)
+                self.assertEqual(differ.stdout, "", said)
+        return said
+
+    def places(self):
+        events = [json.loads(line) for line in (self.folder / RUN / "events.jsonl").read_text().splitlines()]
+        return [event["places"] for event in events if event["event"] == "start"][-1]
+
+    def test_every_order_gives_the_same_bits(self):
+        for grid, order in (((1, 1, 1), [0]), ((2, 1, 1), [1, 0]), ((2, 1, 2), [3, 0, 2, 1]),
+                            ((1, 2, 2), [2, 3, 1, 0]), ((3, 2, 1), [4, 1, 5, 3, 0, 2]),
+                            ((2, 2, 2), [5, 2, 7, 0, 3, 6, 1, 4])):
+            with self.subTest(grid=grid):
+                ranks = len(order)
+                shape = [word for name, size in zip(("data", "pipeline", "tensor"), grid)
+                         for word in ("--grid." + name, str(size))]
+                said = self.result(ranks, *shape, order=range(ranks), keep=True)
+                self.assertNotIn("rank order", said)
+                said = self.result(ranks, *shape, order=order)
+                self.assertEqual(said.count("rank order of order; places of the grid on each node: "), ranks > 1, said)
+                # A requeue puts the ranks elsewhere once more.
+                self.checkpoint(4).unlink()
+                said = self.result(ranks, *shape, order=[order[-1], *order[:-1]], again=True)
+                self.assertIn("going on from", said)
+                self.assertNotIn("agree to rounding", said)
+
+    def test_auto_follows_the_network(self):
+        grid = ("--grid.data", "2", "--grid.tensor", "2")
+        said = self.result(4, *grid, keep=True)
+        self.assertNotIn("rank order", said)
+        # One leaf; a launcher that deals ranks out would send the tensor ranks' sums from node to node.
+        said = self.result(4, *grid, nodes=["n1", "n3", "n1", "n3"])
+        self.assertRegex(said, r"rank order: by the model the busiest link has \d+ % of the load that grid.order "
+                               r"rank gives it; places of the grid on each node: n1: 0-1, n3: 2-3\n")
+        self.assertEqual(self.places(), "n1: 0-1, n3: 2-3")
+        # A requeue to two leaves, where the launcher's order is as good as any.
+        self.checkpoint(4).unlink()
+        said = self.result(4, *grid, nodes=["n2", "n2", "n1", "n1"], again=True)
+        self.assertIn("going on from", said)
+        self.assertNotIn("rank order", said)
+        self.assertEqual(self.places(), "n2: 0-1, n1: 2-3")
+        # And to nodes that the launcher deals out over the leaves, of which two share one.
+        self.checkpoint(4).unlink()
+        said = self.train(4, "--grid.data", "4", nodes=["n1", "n2", "n3", "n2"])
+        self.assertIn("rank order: ", said)
+        self.assertEqual(self.places(), "n1: 0, n3: 1, n2: 2-3")
+
+    def test_what_the_report_of_ranks_says(self):
+        self.result(4, "--grid.data", "2", "--grid.tensor", "2", "--log.stragglers", "0.001", "--log.trace", "3",
+                    order=[3, 0, 2, 1], keep=True)
+        table = json.loads((self.folder / RUN / "ranks.json").read_text())
+        rows = [dict(zip(table["columns"], row)) for row in table["ranks"]]
+        self.assertEqual([(row["data"], row["tensor"]) for row in rows], [(0, 1), (1, 1), (1, 0), (0, 0)])
+        trace = json.loads((self.folder / RUN / "trace.json").read_text())
+        names = {event["args"]["name"].split(" (")[0] for event in trace["traceEvents"]
+                 if event["name"] == "process_name"}
+        self.assertEqual(names, {"rank 3: data 0, pipeline 0, tensor 0", "rank 0: data 0, pipeline 0, tensor 1",
+                                 "rank 2: data 1, pipeline 0, tensor 0", "rank 1: data 1, pipeline 0, tensor 1"})
+
+    def test_bad_orders(self):
+        for order, words in (
+                # bad input: `train`: `grid.order` names a file that lists too few ranks, or one twice, or what is
+                # neither rank nor node | grid.order ...: lists 1 of 2 ranks: each must be listed once; ..., line 2:
+                # rank 0 stands in line 1 already; ... | 2
+                ([0], "grid.order order: lists 1 of 2 ranks: each must be listed once"),
+                ([0, 0], "grid.order order, line 2: rank 0 stands in line 1 already"),
+                ([0, 2], "grid.order order, line 2: 2 is not a rank: there are 0 to 1"),
+                ([0, "x"], "grid.order order, line 2: 'x' is not a rank"),
+                (["n9"], "grid.order order, line 1: 'n9' is neither a rank nor a node of this run, which is on ")):
+            with self.subTest(order=order):
+                shutil.rmtree(self.folder / RUN, ignore_errors=True)
+                said = self.train(2, order=order, status=2)
+                self.assertEqual(said.count("trireme: "), 1, said)
+                self.assertIn("trireme: " + words, said)
+                self.assertFalse((self.folder / RUN).exists())
+        # bad input: `train`: a `grid.order` that is no word and no file | grid.order ranks: cannot be read: ... | 2
+        said = self.train(2, "--grid.order", "ranks", status=2)
+        self.assertIn("grid.order ranks: cannot be read: No such file", said)
+
+
+if __name__ == "__main__":
+    unittest.main()
