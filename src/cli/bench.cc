@@ -2,7 +2,6 @@
 #include "trireme/study/bench.h"
 
 #include <algorithm>
-#include <numeric>
 #include <vector>
 
 #include <fmt/format.h>
@@ -26,10 +25,12 @@ constexpr std::int64_t kContext = 256;  // the default; a model may have less
 
 struct BenchArguments {
   std::string from = "1K", to = "16M", only, preset = "gpt2-124m", dtype = "fp32", json;
+  std::string algorithm = "table";
   DeviceRequest device;
   std::optional<int> repeats, context, micro, pipeline, tensor;
+  std::optional<double> seconds;
   int warmup = 5, batch = 4;
-  bool graphs = false;
+  bool graphs = false, peer = false;
 };
 
 // A measurement, and the flags that it takes.
@@ -80,36 +81,52 @@ std::string roof_text(const bench::Roof& roof, std::string_view dtype, const ops
                      dtype, roof.bandwidth * 1e-9, ctx.cuda ? "copy" : "triad");
 }
 
+bool only_on_hosts(const BenchArguments& given) {
+  return given.peer || given.algorithm != "table";
+}
+
+std::vector<bench::CommCarrier> carriers_of(const BenchArguments& given) {
+  std::vector<bench::CommCarrier> carriers = bench::read_carriers(given.algorithm);
+  if (given.peer) {
+    for (const NativeCall call : {NativeCall::kBlocking, NativeCall::kTestAndYield}) {
+      carriers.push_back({.name = std::string(name_of(call)), .native = call});
+    }
+  }
+  return carriers;
+}
+
 ExitStatus bench_comm(Runtime& runtime, const BenchArguments& given) {
-  ComputeDevice device = choose_compute_device(runtime, given.device);
+  DeviceRequest request = given.device;
+  if (only_on_hosts(given)) request.device = "cpu";
+  ComputeDevice device = choose_compute_device(runtime, request);
   bench::CommOptions options;
   options.sizes = bench::sizes_between(bench::read_bytes(given.from, "--from"),
                                        bench::read_bytes(given.to, "--to"));
   options.only = given.only;
   options.warmup = given.warmup;
   options.repeats = given.repeats.value_or(options.repeats);
+  options.seconds = given.seconds.value_or(options.seconds);
+  options.carriers = carriers_of(given);
   const int ranks = runtime.size();
   print_on_first(runtime,
                  fmt::format("{} ranks on {} nodes, fp32, {} repeats, {}, carried by {}", ranks,
                              runtime.nodes(), options.repeats, device.name, device.carrier));
-  print_on_first(runtime, fmt::format("{:<16}{:>12}{:>12}{:>12}{:>12}{:>8}", "op", "bytes",
-                                      "time us", "algbw GB/s", "busbw GB/s", "#wrong"));
+  print_on_first(runtime, fmt::format("{:<16}{:>12}{:>12}{:>12}{:>12}{:>8}  {}", "op", "bytes",
+                                      "time us", "algbw GB/s", "busbw GB/s", "#wrong", "carrier"));
   std::vector<bench::CommRow> rows;
-  std::vector<int> all(static_cast<std::size_t>(ranks));
-  std::iota(all.begin(), all.end(), 0);
-  const auto comm = runtime.group("bench", all);
-  bench::measure_comm(*comm, device.context, options, [&](const bench::CommRow& row) {
+  bench::measure_comm(runtime, device.context, options, [&](const bench::CommRow& row) {
     const double bandwidth = row.algorithm_bandwidth() * 1e-9;
-    print_on_first(runtime, fmt::format("{:<16}{:>12}{:>12.1f}{:>12.3f}{:>12.3f}{:>8}",
-                                        name_of(row.op), row.bytes, row.seconds * 1e6, bandwidth,
-                                        bandwidth * bench::bus_factor(row.op, ranks), row.wrong));
+    print_on_first(
+        runtime, fmt::format("{:<16}{:>12}{:>12.1f}{:>12.3f}{:>12.3f}{:>8}  {}", name_of(row.op),
+                             row.bytes, row.seconds * 1e6, bandwidth,
+                             bandwidth * bench::bus_factor(row.op, ranks), row.wrong, row.carrier));
     rows.push_back(row);
   });
   write_json(runtime, given.json, bench::comm_json(rows, ranks));
   for (const bench::CommRow& row : rows) {
     if (row.wrong == 0) continue;
-    throw InternalError(fmt::format("{} of {} bytes left {} wrong elements", name_of(row.op),
-                                    row.bytes, row.wrong));
+    throw InternalError(fmt::format("{} of {} bytes by {} left {} wrong elements", name_of(row.op),
+                                    row.bytes, row.carrier, row.wrong));
   }
   return ExitStatus::kDone;
 }
@@ -214,7 +231,8 @@ ExitStatus bench_step(Runtime& runtime, const BenchArguments& given) {
 const std::vector<Bench>& benches() {
   static const std::vector<Bench> table = {
       {"comm",
-       {"from", "to", "warmup", "only", "device", "backend", "repeats", "json"},
+       {"from", "to", "warmup", "only", "algorithm", "peer", "seconds", "device", "backend",
+        "repeats", "json"},
        bench_comm},
       {"ops",
        {"preset", "batch", "context", "dtype", "threads", "device", "only", "repeats", "json"},
@@ -234,6 +252,17 @@ void declare(Options& options, BenchArguments& given) {
   options.add("warmup", given.warmup, "", "comm: of each size, not measured",
               between(0, limits::kCount));
   options.add("only", given.only, "", "comm, ops: operations whose name holds this; empty: all");
+  options.add("algorithm", given.algorithm, "",
+              "comm: of our collectives, one or a list as in table,halving; table: what the "
+              "communicator's table chooses; all: that and every algorithm; others than table "
+              "carry tensors of the host",
+              not_empty());
+  options.add("peer", given.peer, "",
+              "comm: also MPI's own calls, blocking ones and ones that test and yield, on tensors "
+              "of the host");
+  options.add("seconds", given.seconds, "s",
+              "comm: of all repeats of a size, but there are 3 at least; auto: no limit",
+              above(0.0));
   options.add("repeats", given.repeats, "",
               "the median counts; auto: 20 for comm, 10 for ops, 5 for step",
               between(1, limits::kCount));
@@ -272,6 +301,11 @@ void check(const Bench& bench, const BenchArguments& given) {
   if (bench.name == "comm" &&
       bench::read_bytes(given.from, "--from") > bench::read_bytes(given.to, "--to")) {
     throw ConfigError(fmt::format("--from {} is more than --to {}", given.from, given.to));
+  }
+  if (bench.name == "comm") carriers_of(given);
+  if (bench.name == "comm" && only_on_hosts(given) && given.device.device == "cuda") {
+    throw ConfigError(
+        "--peer and --algorithm measure tensors of the host; leave out --device cuda");
   }
   check_backends(given.device);
   if (bench.name == "ops") require_single_process("bench ops");

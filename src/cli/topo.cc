@@ -22,25 +22,29 @@ const std::vector<TopoAction>& actions() {
         "ranks-per-node", "grid"},
        topo_show,
        nullptr},
+      {"probe", {"dump", "slurm", "topology", "network", "json"}, nullptr, topo_probe},
   };
   return table;
 }
 
 void declare(Options& options, TopoArguments& given) {
-  options.add("dump", given.dump, "file", "show: output of ibnetdiscover; empty: none");
-  options.add(
-      "slurm", given.slurm, "file",
-      "show: Slurm's topology.conf or topology.yaml, or the output of scontrol show topology; "
-      "empty: none");
+  options.add("dump", given.dump, "file", "show, probe: output of ibnetdiscover; empty: none");
+  options.add("slurm", given.slurm, "file",
+              "show, probe: Slurm's topology.conf or topology.yaml, or the output of scontrol show "
+              "topology; empty: none; without a file probe takes what Slurm tells its tasks");
   options.add("topology", given.topology, "name",
-              "show: which topology of topology.yaml; empty: the cluster's default");
+              "show, probe: which topology of topology.yaml; empty: the cluster's default");
   options.add("sysfs", given.sysfs, "folder",
               "show: the root of sysfs, /sys, whose InfiniBand ports are shown; empty: none");
   options.add("host", given.host, "name", "show: the host that --sysfs is of; empty: this one");
   options.add("hwloc", given.hwloc, "file",
               "show: the inside of a host as lstopo --of xml writes it; empty: none");
-  options.add("network", given.network, "file", "show: rates that were measured; empty: none");
-  options.add("json", given.json, "file", "show: write the fabric as JSON; empty: do not");
+  options.add("network", given.network, "file",
+              "show: rates that were measured; probe: where to store them; empty: none");
+  options.add(
+      "json", given.json, "file",
+      "show: write the fabric as JSON; probe: all figures, with those of each pair of nodes; "
+      "empty: do not");
   options.add("svg", given.svg, "file", "show: write a picture of the fabric; empty: do not");
   options.add("ranks-per-node", given.ranks_per_node, "", "show: ranks on each host of the picture",
               between(1, 1 << 20));
@@ -53,8 +57,11 @@ void declare(Options& options, TopoArguments& given) {
 Work parse_topo(const Arguments& arguments) {
   TopoArguments given;
   std::vector<std::string> words;
-  Options options("trireme topo show [--KEY VALUE]...");
-  options.add_positional("WHAT", words, "show: the fabric that the given files describe", {"show"});
+  Options options("trireme topo show|probe [--KEY VALUE]...");
+  options.add_positional("WHAT", words,
+                         "show: the fabric that the given files describe; probe: how fast messages "
+                         "are between the ranks that the launcher started",
+                         {"show", "probe"});
   declare(options, given);
   options.parse(arguments);
   if (options.help_requested()) return show_help(options.description());

@@ -4,12 +4,13 @@
 #include <string>
 
 #include "trireme/base/exit_status.h"
+#include "trireme/comm/runtime.h"
 
 namespace trireme::cli {
 
 // The flags of all actions.
 struct TopoArguments {
-  // show. Files and folders; empty: none.
+  // Files and folders; empty: none.
   std::string dump, slurm, topology, sysfs, host, hwloc, network, json, svg;
   int ranks_per_node = 1;
   std::string grid;
@@ -17,5 +18,7 @@ struct TopoArguments {
 
 // Prints the fabric that the sources describe.
 ExitStatus topo_show(const TopoArguments& given);
+// Collective over the world. Measures latencies and rates by distance, prints and stores them.
+ExitStatus topo_probe(Runtime& runtime, const TopoArguments& given);
 
 }  // namespace trireme::cli

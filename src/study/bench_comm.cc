@@ -1,10 +1,16 @@
 #include <algorithm>
 #include <charconv>
+#include <limits>
+#include <memory>
+#include <numeric>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "trireme/base/clock.h"
 #include "trireme/base/error.h"
+#include "trireme/base/printable.h"
+#include "trireme/comm/collective_tasks.h"
 #include "trireme/ops/elementwise.h"
 #include "trireme/study/bench.h"
 #include "trireme/tensor/copy.h"
@@ -15,6 +21,7 @@ namespace {
 constexpr std::int64_t kElementBytes = 4;
 constexpr std::int64_t kPeriod = 17;
 constexpr int kRoot = 0;
+constexpr std::size_t kFewestRepeats = 3;
 
 // Returns element i of a rank's input. The values are small integers, so that sums over all ranks
 // are exact.
@@ -22,9 +29,45 @@ float element(int rank, std::int64_t i) {
   return static_cast<float>((rank * 31 + i * 7) % kPeriod);
 }
 
+// A carrier and its communicator.
+struct Carrier {
+  std::string name;
+  std::optional<Algorithm> forced;
+  std::optional<NativeCall> native;
+  std::shared_ptr<Communicator> comm;
+
+  bool knows(Collective op) const {
+    if (native) return op != Collective::kExchange;
+    if (!forced) return true;
+    if (op == Collective::kExchange) return false;
+    if (*forced == Algorithm::kLibrary) return true;
+    const auto known = algorithms_of(op);
+    return std::ranges::find(known, *forced) != known.end();
+  }
+};
+
+// The communicators have plans of their own, so an algorithm can be forced on one of them.
+std::vector<Carrier> make_carriers(Runtime& runtime, const std::vector<CommCarrier>& wanted) {
+  std::vector<int> all(static_cast<std::size_t>(runtime.size()));
+  std::iota(all.begin(), all.end(), 0);
+  std::vector<Carrier> carriers;
+  for (const CommCarrier& each : wanted) {
+    carriers.push_back({each.name, each.forced, each.native,
+                        runtime.group(fmt::format("bench {}", each.name), all)});
+    if (!each.forced || runtime.size() == 1) continue;
+    std::vector<AlgorithmTable::Rule> rules;
+    for (const Collective op : kCollectives) {
+      rules.push_back({op, std::numeric_limits<std::size_t>::max(), *each.forced});
+    }
+    runtime.communicators().back().plan->algorithms = AlgorithmTable(std::move(rules));
+  }
+  return carriers;
+}
+
 // One operation at one size: its buffers, how it is run, and its expected result.
 class Trial {
  public:
+  // `comm` has all ranks, and so have the communicators that run() is called with.
   Trial(Communicator& comm, ops::Context& ctx, Collective op, std::int64_t bytes)
       : comm_(comm), ctx_(ctx), op_(op) {
     const auto ranks = static_cast<std::int64_t>(comm.size());
@@ -60,8 +103,13 @@ class Trial {
     ctx_.stream.synchronize();
   }
 
-  void run() {
-    start(source_, result_).wait_on(ctx_.stream);
+  void run(const Carrier& carrier) {
+    if (carrier.native) {
+      run_native(*carrier.comm, *carrier.native, op_,
+                 {.input = source_, .output = result_, .root = kRoot});
+      return;
+    }
+    start(*carrier.comm, source_, result_).wait_on(ctx_.stream);
     ctx_.stream.synchronize();
   }
 
@@ -77,25 +125,25 @@ class Trial {
   }
 
  private:
-  Work start(const Tensor& in, const Tensor& out) {
-    const int n = comm_.size();
+  Work start(Communicator& comm, const Tensor& in, const Tensor& out) {
+    const int n = comm.size();
     switch (op_) {
       case Collective::kAllReduce:
-        return comm_.all_reduce(ctx_.stream, out, ReduceOp::kSum);
+        return comm.all_reduce(ctx_.stream, out, ReduceOp::kSum);
       case Collective::kReduceScatter:
-        return comm_.reduce_scatter(ctx_.stream, in, out, ReduceOp::kSum);
+        return comm.reduce_scatter(ctx_.stream, in, out, ReduceOp::kSum);
       case Collective::kAllGather:
-        return comm_.all_gather(ctx_.stream, in, out);
+        return comm.all_gather(ctx_.stream, in, out);
       case Collective::kBroadcast:
-        return comm_.broadcast(ctx_.stream, out, kRoot);
+        return comm.broadcast(ctx_.stream, out, kRoot);
       case Collective::kAllToAll:
-        return comm_.all_to_all(ctx_.stream, in, out);
+        return comm.all_to_all(ctx_.stream, in, out);
       case Collective::kExchange:
         break;
     }
-    return comm_.exchange(ctx_.stream,
-                          {{Transfer::Direction::kSend, (comm_.rank() + 1) % n, in},
-                           {Transfer::Direction::kReceive, (comm_.rank() + n - 1) % n, out}});
+    return comm.exchange(ctx_.stream,
+                         {{Transfer::Direction::kSend, (comm.rank() + 1) % n, in},
+                          {Transfer::Direction::kReceive, (comm.rank() + n - 1) % n, out}});
   }
 
   float sum(std::int64_t i) const { return sums_[static_cast<std::size_t>(i % kPeriod)]; }
@@ -134,23 +182,43 @@ std::int64_t unit_of(std::string_view suffix) {
   return power < 3 ? std::int64_t{1024} << (10 * power) : 0;
 }
 
-CommRow measure(Communicator& comm, ops::Context& ctx, Collective op, std::int64_t bytes,
-                const CommOptions& options) {
-  Trial trial(comm, ctx, op, bytes);
+// Returns the seconds of the slowest rank.
+double timed_run(Trial& trial, const Carrier& carrier) {
   trial.prepare();
-  trial.run();
-  CommRow row{.op = op, .bytes = trial.bytes(), .wrong = trial.wrong()};
-  std::vector<double> seconds;
-  for (int i = 0; i < options.warmup + options.repeats; ++i) {
+  carrier.comm->barrier().wait_host();
+  const Stopwatch watch;
+  trial.run(carrier);
+  return carrier.comm->all_reduce_host(watch.seconds(), ReduceOp::kMax);
+}
+
+void measure(const std::vector<Carrier>& carriers, ops::Context& ctx, Collective op,
+             std::int64_t bytes, const CommOptions& options,
+             const std::function<void(const CommRow&)>& report) {
+  Trial trial(*carriers.front().comm, ctx, op, bytes);
+  std::vector<CommRow> rows;
+  for (const Carrier& carrier : carriers) {
     trial.prepare();
-    comm.barrier().wait_host();
-    const Stopwatch watch;
-    trial.run();
-    if (i >= options.warmup) seconds.push_back(watch.seconds());
+    trial.run(carrier);
+    rows.push_back(
+        {.op = op, .carrier = carrier.name, .bytes = trial.bytes(), .wrong = trial.wrong()});
   }
-  comm.all_reduce_host(std::span<double>(seconds), ReduceOp::kMax);
-  row.seconds = median(std::move(seconds));
-  return row;
+  // All ranks see the same times, so they agree on the number of repeats.
+  std::vector<std::vector<double>> seconds(carriers.size());
+  double spent = 0.0;
+  for (int i = 0; i < options.warmup + options.repeats; ++i) {
+    const bool warm = i >= options.warmup;
+    if (spent > options.seconds && seconds[0].size() >= kFewestRepeats) break;
+    if (spent > options.seconds && !warm) continue;
+    for (std::size_t c = 0; c < carriers.size(); ++c) {
+      const double run = timed_run(trial, carriers[c]);
+      spent += run;
+      if (warm) seconds[c].push_back(run);
+    }
+  }
+  for (std::size_t c = 0; c < carriers.size(); ++c) {
+    rows[c].seconds = median(std::move(seconds[c]));
+    report(rows[c]);
+  }
 }
 
 }  // namespace
@@ -197,11 +265,56 @@ std::vector<std::int64_t> sizes_between(std::int64_t from, std::int64_t to) {
   return sizes;
 }
 
-void measure_comm(Communicator& comm, ops::Context& ctx, const CommOptions& options,
+std::vector<CommCarrier> read_carriers(const std::string& list) {
+  std::vector<std::string> known = {"table"};
+  std::vector<Algorithm> algorithms;
+  for (const Collective op : kCollectives) {
+    if (op == Collective::kExchange) continue;
+    for (const Algorithm each : algorithms_of(op)) {
+      if (std::ranges::find(algorithms, each) != algorithms.end()) continue;
+      algorithms.push_back(each);
+      known.emplace_back(name_of(each));
+    }
+  }
+  algorithms.push_back(Algorithm::kLibrary);
+  known.emplace_back(name_of(Algorithm::kLibrary));
+  std::vector<std::string> names = list == "all" ? known : std::vector<std::string>();
+  if (names.empty()) {
+    for (std::size_t at = 0; at <= list.size();) {
+      const std::size_t end = std::min(list.find(',', at), list.size());
+      names.push_back(list.substr(at, end - at));
+      at = end + 1;
+    }
+  }
+  std::vector<CommCarrier> carriers;
+  for (const std::string& name : names) {
+    const auto found = std::ranges::find(known, name);
+    if (found == known.end()) {
+      throw ConfigError(
+          fmt::format("--algorithm {}: there are all, {}", shown(name), fmt::join(known, ", ")));
+    }
+    CommCarrier carrier{.name = name};
+    if (found != known.begin()) {
+      carrier.forced = algorithms[static_cast<std::size_t>(found - known.begin() - 1)];
+    }
+    carriers.push_back(std::move(carrier));
+  }
+  return carriers;
+}
+
+void measure_comm(Runtime& runtime, ops::Context& ctx, const CommOptions& options,
                   const std::function<void(const CommRow&)>& report) {
+  const std::vector<Carrier> all = make_carriers(runtime, options.carriers);
   for (const Collective op : kCollectives) {
     if (name_of(op).find(options.only) == std::string_view::npos) continue;
-    for (const std::int64_t bytes : options.sizes) report(measure(comm, ctx, op, bytes, options));
+    std::vector<Carrier> carriers;
+    for (const Carrier& carrier : all) {
+      if (carrier.knows(op)) carriers.push_back(carrier);
+    }
+    if (carriers.empty()) continue;
+    for (const std::int64_t bytes : options.sizes) {
+      measure(carriers, ctx, op, bytes, options, report);
+    }
   }
 }
 

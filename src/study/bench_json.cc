@@ -15,6 +15,7 @@ std::string comm_json(std::span<const CommRow> rows, int ranks) {
   for (const CommRow& row : rows) {
     list.push_back(
         Json::object({{"op", name_of(row.op)},
+                      {"carrier", row.carrier},
                       {"bytes", row.bytes},
                       {"seconds", row.seconds},
                       {"algorithm_bandwidth", row.algorithm_bandwidth()},

@@ -3,6 +3,7 @@
 
     python3 cli_ranks_test.py TRIREME MPIEXEC
 """
+import json
 import sys
 import unittest
 from pathlib import Path
@@ -40,6 +41,30 @@ class Ranks(ProgramTest):
                     "--grid.tensor", 1, "--grid.pipeline", 1)
         self.refuse(3, "nowhere.h5", "train", *model, "--data.train", "nowhere.h5")
         self.refuse(2, "cuda", "train", *model, "--data.train", data, "--run.device", "cuda")
+
+    def test_topo_probe_tells_leaves_apart(self):
+        # Ranks of one machine that a launcher says are on different nodes.
+        launched = [self.mpiexec]
+        for leaf, node in ((1, "n1"), (2, "n2"), (1, "n3"), (2, "n4")):
+            launched += ["-n", 1, "-env", "SLURMD_NODENAME", node, "-env", "SLURM_TOPOLOGY_ADDR", f"spine.leaf{leaf}.{node}",
+                         "-env", "SLURM_TOPOLOGY_ADDR_PATTERN", "switch.switch.node", self.program, "topo", "probe",
+                         "--network", "rates.json", "--json", "probe.json", ":"]
+        text = self.run_program("topo", before=launched[:-7]).stdout
+        self.assertIn("4 ranks on 4 nodes, 2 tiers of blocks, ", text)
+        self.assertRegex(text, r"(?m)^across leaves +[0-9.]+ +[0-9.]+ +[0-9.]+ +[0-9.]+$")
+        rates, data = (json.loads((self.folder / name).read_text()) for name in ("rates.json", "probe.json"))
+        self.assertEqual((rates["hosts"], rates["tiers"]), (["n1", "n2", "n3", "n4"], [[0, 1, 0, 1]]))
+        self.assertEqual(len(rates["distances"]), 3)
+        self.assertTrue(all(each["flow"] > 0 and each["latency"] > 0 for each in rates["distances"]))
+        self.assertGreater(rates["distances"][2]["block"], 0)
+        pairs = {(each["from"], each["to"], each["distance"]) for each in data["streams"]}
+        self.assertEqual({pair for pair in pairs if pair[2] == 1},
+                         {("n1", "n3", 1), ("n3", "n1", 1), ("n2", "n4", 1), ("n4", "n2", 1)})
+        # bad input: `topo probe`: a description without some of the job's hosts | the place of n4 in the network is
+        # not known: only nodes are told apart (--slurm and --dump read descriptions) | 0
+        (self.folder / "topology.conf").write_text("SwitchName=leaf1 Nodes=other\n")
+        text = self.expect_done("topo", "probe", "--slurm", "topology.conf", before=[self.mpiexec, "-n", 2])
+        self.assertRegex(text, r"(?m)^the place of \S+ in the network is not known: only nodes are told apart")
 
     def test_doctor_of_several_nodes_is_one_summary(self):
         # Ranks of one machine that a launcher says are on different nodes; n3 has two.

@@ -76,6 +76,14 @@ class Commands(ProgramTest):
         self.expect_refusal(2, "bench takes one word, comm or ops or step, not 'comm ops'", "bench", "comm", "ops")
         # bad input: `bench`: no word, two, or another | bench com: unknown; did you mean comm? | 2
         self.expect_refusal(2, "bench com: unknown; did you mean comm?", "bench", "com")
+        # bad input: `topo probe` in a single process | topo probe measures between ranks: start several, with srun
+        # --mpi=pmi2 or mpiexec | 2
+        self.expect_refusal(2, "topo probe measures between ranks: start several", "topo", "probe")
+        # bad input: `bench comm`: an algorithm that is none; one beside a GPU | --algorithm quick: there are all,
+        # table, ... | 2
+        self.expect_refusal(2, "--algorithm quick: there are all, table, direct, ", "bench", "comm", "--algorithm",
+                            "table,quick")
+        self.expect_refusal(2, "leave out --device cuda", "bench", "comm", "--peer", "--device", "cuda")
         # bad input: `bench`: a flag of another measurement | bench comm takes no --dtype; it takes --from,
         # ... | 2
         self.expect_refusal(2, "bench comm takes no --dtype; it takes --from, ", "bench", "comm", "--dtype", "bf16")

@@ -4,12 +4,15 @@
 #include <array>
 #include <cstdint>
 #include <functional>
+#include <limits>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "trireme/comm/algorithms.h"
+#include "trireme/comm/native_collectives.h"
 #include "trireme/comm/process_grid.h"
 #include "trireme/comm/runtime.h"
 #include "trireme/models/gpt.h"
@@ -34,8 +37,19 @@ std::int64_t read_bytes(const std::string& text, std::string_view flag);
 // Returns from, 4 from, 16 from, ... up to at most `to`.
 std::vector<std::int64_t> sizes_between(std::int64_t from, std::int64_t to);
 
+// Who carries the measured collectives.
+struct CommCarrier {
+  std::string name;                       // "table", an algorithm's name, name_of(NativeCall)
+  std::optional<Algorithm> forced = {};   // instead of what the table chooses
+  std::optional<NativeCall> native = {};  // MPI's own calls instead of ours
+};
+// Parses "table", "all" or a list such as "table,pairwise,halving". "all" is the table's choice and
+// every algorithm. Throws ConfigError that lists the names.
+std::vector<CommCarrier> read_carriers(const std::string& list);
+
 struct CommRow {
   Collective op = Collective::kAllReduce;
+  std::string carrier;
   std::int64_t bytes = 0;  // of a rank's larger buffer; a multiple of 4 bytes x ranks
   double seconds = 0.0;    // median over the repeats, of the slowest rank
   std::int64_t wrong = 0;  // elements with a wrong result, on all ranks together
@@ -48,11 +62,16 @@ struct CommOptions {
   std::string only;                 // operations whose name contains this; empty: all
   int warmup = 5;
   int repeats = 20;
+  // For the repeats of one size, of all carriers together. Beyond that there are only 3 of each.
+  double seconds = std::numeric_limits<double>::infinity();
+  std::vector<CommCarrier> carriers = {{"table"}};
 };
-// Collective over comm. Measures the collectives with fp32 elements and sums, on the context's
-// device, in the kind of memory that gradients have. Calls `report` with each row as soon as it is
-// measured, on all ranks.
-void measure_comm(Communicator& comm, ops::Context& ctx, const CommOptions& options,
+// Collective over the world. Measures the collectives with fp32 elements and sums, on the context's
+// device, in the kind of memory that gradients have. The carriers take turns, so that a machine
+// that drifts does so for all alike. A carrier is left out where it does not know the collective.
+// Forced algorithms and MPI's own calls carry tensors of the host alone. Calls `report` with each
+// row as soon as it is measured, on all ranks.
+void measure_comm(Runtime& runtime, ops::Context& ctx, const CommOptions& options,
                   const std::function<void(const CommRow&)>& report);
 
 // ---- Roofline ----------------------------------------------------------------------------------

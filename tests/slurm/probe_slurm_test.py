@@ -1,0 +1,105 @@
+#!/usr/bin/env python3
+"""What trireme topo probe says of a leaf-spine network whose rates are known.
+
+    python3 probe_slurm_test.py TRIREME
+
+Rates are low, so that no processor limits them. A rate is compared with what tbf lets pass: it counts whole Ethernet
+frames, of which 1448 in 1514 bytes are data. What else runs on this host only slows messages down, so a measurement
+that is off is made again.
+"""
+import json
+import subprocess
+import sys
+import unittest
+from pathlib import Path
+
+from slurm_testing import Cluster
+
+PAYLOAD = 1448 / 1514
+HOST, UPLINK = 160, 80  # Mbit/s
+ATTEMPTS = 4
+
+
+def near(measured, mbit):
+    return abs(measured / (mbit * 1e6 / 8 * PAYLOAD) - 1) <= 0.1
+
+
+class Probe(unittest.TestCase):
+    program = ""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.cluster = cls.enterClassContext(Cluster("--mode", "network", "--nodes", "4", "--leaves", "2", "--host-rate",
+                                                    f"{HOST}mbit", "--uplink-rate", f"{UPLINK}mbit"))
+
+    def probe(self, ranks=4):
+        """What it prints, what it writes for programs, and the file of rates."""
+        files = [self.cluster.scratch / name for name in ("probe.json", "rates.json")]
+        text = self.cluster.call("srun", "--mpi=pmi2", "-N4", f"-n{ranks}", self.program, "topo", "probe", "--json", files[0],
+                                 "--network", files[1], environment={"UCX_TLS": "tcp,self", "OMP_NUM_THREADS": "1"}, timeout=90)
+        return text, *(json.loads(file.read_text(encoding="utf-8")) for file in files)
+
+    def probe_until(self, good, ranks=4):
+        """The first measurement that is good, or the last one."""
+        for _ in range(ATTEMPTS):
+            found = self.probe(ranks)
+            if good(found):
+                break
+            print(found[0])
+        return found
+
+    def shape(self, link, mbit, node=None):
+        """Sets the rate of a link's end on this host, or of a node's own end."""
+        prefix = next(line.split("=")[1] for line in (self.cluster.folder / "slurm.conf").read_text().splitlines()
+                      if line.startswith("ClusterName="))
+        within = [] if node is None else ["nsenter", f"--net=/run/netns/{prefix}n{node}"]
+        subprocess.run([*within, "tc", "qdisc", "change", "dev", link if node else prefix + link, "root", "tbf", "rate",
+                        f"{mbit}mbit", "burst", "512k", "latency", "100ms"], check=True)
+
+    def test_rates_are_those_of_the_links(self):
+        def good(found):
+            same, across = found[2]["distances"][1:]
+            return near(same["flow"], HOST) and near(same["host"], HOST) and near(across["flow"], UPLINK) \
+                and near(across["block"], UPLINK) and found[1]["slow"] == []
+        text, data, rates = self.probe_until(good, ranks=8)
+        self.assertEqual((rates["hosts"], rates["tiers"]), (["n1", "n2", "n3", "n4"], [[0, 0, 1, 1]]))
+        same, across = rates["distances"][1:]
+        for what, rate, mbit in (("same leaf", same["flow"], HOST), ("out of a node", same["host"], HOST),
+                                 ("across", across["flow"], UPLINK), ("out of a leaf", across["block"], UPLINK)):
+            self.assertTrue(near(rate, mbit), f"{what}: {rate * 8e-6:.1f} Mbit/s, not {mbit}\n{text}")
+        self.assertLess(across["latency"], 1.0)
+        self.assertGreater(rates["distances"][0]["flow"], same["flow"])
+        self.assertEqual(data["slow"], [])
+        self.assertIn("\nno link is slower than others like it\n", text)
+
+    def test_a_slow_cable_is_named(self):
+        self.shape("h3", HOST / 4)
+        self.shape("eth0", HOST / 4, node=3)
+        self.addCleanup(self.shape, "h3", HOST)
+        self.addCleanup(self.shape, "eth0", HOST, node=3)
+
+        def good(found):
+            return [slow["where"] for slow in found[1]["slow"]] == ["n3 sends", "n3 receives"]
+        text, data, _ = self.probe_until(good)
+        self.assertEqual([slow["where"] for slow in data["slow"]], ["n3 sends", "n3 receives"], text)
+        for slow in data["slow"]:
+            self.assertTrue(near(slow["rate"], HOST / 4), text)
+        self.assertRegex(text, r"\nslow: n3 sends at [0-9.]+ MB/s; usual is [0-9.]+\n")
+
+    def test_a_slow_uplink_is_named(self):
+        self.shape("u2", UPLINK / 2)
+        self.addCleanup(self.shape, "u2", UPLINK)
+
+        def where(data):
+            return [slow["where"] for slow in data["slow"]]
+        expected = ["leaf of n[3-4] to leaf of n[1-2]"]
+        text, data, _ = self.probe_until(lambda found: where(found[1]) == expected)
+        self.assertEqual(where(data), expected, text)
+        self.assertTrue(near(data["slow"][0]["rate"], UPLINK / 2), text)
+
+
+if __name__ == "__main__":
+    if len(sys.argv) < 2:
+        sys.exit("usage: probe_slurm_test.py TRIREME")
+    Probe.program = Path(sys.argv.pop(1)).resolve()
+    unittest.main()
