@@ -13,6 +13,7 @@ struct TopoAction {
   std::vector<std::string_view> flags;
   ExitStatus (*alone)(const TopoArguments&);               // or nullptr
   ExitStatus (*on_ranks)(Runtime&, const TopoArguments&);  // or nullptr
+  bool takes_words = false;                                // after its name
 };
 
 const std::vector<TopoAction>& actions() {
@@ -22,50 +23,69 @@ const std::vector<TopoAction>& actions() {
         "ranks-per-node", "grid"},
        topo_show,
        nullptr},
+      {"choose",
+       {"dump", "slurm", "topology", "network", "json", "ranks", "ranks-per-node", "any-order"},
+       topo_choose,
+       nullptr},
+      {"explain",
+       {"dump", "slurm", "topology", "network", "json", "ranks", "ranks-per-node", "any-order"},
+       topo_explain,
+       nullptr,
+       /*takes_words=*/true},
       {"probe", {"dump", "slurm", "topology", "network", "json"}, nullptr, topo_probe},
   };
   return table;
 }
 
 void declare(Options& options, TopoArguments& given) {
-  options.add("dump", given.dump, "file", "show, probe: output of ibnetdiscover; empty: none");
+  options.add("dump", given.dump, "file", "output of ibnetdiscover; empty: none");
   options.add("slurm", given.slurm, "file",
-              "show, probe: Slurm's topology.conf or topology.yaml, or the output of scontrol show "
-              "topology; empty: none; without a file probe takes what Slurm tells its tasks");
+              "Slurm's topology.conf or topology.yaml, or the output of scontrol show topology; "
+              "empty: none; without a file probe takes what Slurm tells its tasks");
   options.add("topology", given.topology, "name",
-              "show, probe: which topology of topology.yaml; empty: the cluster's default");
+              "which topology of topology.yaml; empty: the cluster's default");
   options.add("sysfs", given.sysfs, "folder",
               "show: the root of sysfs, /sys, whose InfiniBand ports are shown; empty: none");
   options.add("host", given.host, "name", "show: the host that --sysfs is of; empty: this one");
   options.add("hwloc", given.hwloc, "file",
               "show: the inside of a host as lstopo --of xml writes it; empty: none");
   options.add("network", given.network, "file",
-              "show: rates that were measured; probe: where to store them; empty: none");
+              "rates that were measured; probe: where to store them; empty: none");
   options.add(
       "json", given.json, "file",
-      "show: write the fabric as JSON; probe: all figures, with those of each pair of nodes; "
+      "write what is printed as JSON; probe: all figures, with those of each pair of nodes; "
       "empty: do not");
   options.add("svg", given.svg, "file", "show: write a picture of the fabric; empty: do not");
-  options.add("ranks-per-node", given.ranks_per_node, "", "show: ranks on each host of the picture",
-              between(1, 1 << 20));
+  options.add("ranks-per-node", given.ranks_per_node, "",
+              "ranks on each node, or host of the picture", between(1, 1 << 20));
   options.add("grid", given.grid, "data x pipeline x tensor",
               "show: colour the picture's ranks by this grid, as in 4x1x2; empty: no ranks");
+  options.add("ranks", given.ranks, "",
+              "choose, explain: ranks of the job, node after node; 0: as many as the nodes hold",
+              between(0, 1 << 20));
+  options.add("any-order", given.any_order, "",
+              "choose, explain: as with comm.order any, also algorithms that add in another order");
 }
 
 }  // namespace
 
 Work parse_topo(const Arguments& arguments) {
   TopoArguments given;
-  std::vector<std::string> words;
-  Options options("trireme topo show|probe [--KEY VALUE]...");
-  options.add_positional("WHAT", words,
-                         "show: the fabric that the given files describe; probe: how fast messages "
-                         "are between the ranks that the launcher started",
-                         {"show", "probe"});
+  Options options("trireme topo show|probe|choose|explain COLLECTIVE BYTES [--KEY VALUE]...");
+  options.add_positional(
+      "WHAT", given.words,
+      "show: the fabric that the given files describe; probe: how fast messages are between the "
+      "ranks that the launcher started; choose: the algorithms that would carry a job's "
+      "collectives on a described network; explain all_reduce 1M: the predicted time of each",
+      {"show", "probe", "choose", "explain"});
   declare(options, given);
   options.parse(arguments);
   if (options.help_requested()) return show_help(options.description());
-  const TopoAction& action = find_only_action("topo", actions(), words);
+  const std::string name = given.words.empty() ? "" : given.words.front();
+  const TopoAction& action = find_action("topo", actions(), name).takes_words
+                                 ? find_action("topo", actions(), name)
+                                 : find_only_action("topo", actions(), given.words);
+  given.words.erase(given.words.begin());
   refuse_flags_of_others("topo", action, options, arguments);
   if (action.on_ranks != nullptr) {
     return {.alone = {}, .on_ranks = [&action, given = std::move(given)](Runtime& runtime) {

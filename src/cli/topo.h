@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "trireme/base/exit_status.h"
 #include "trireme/comm/runtime.h"
@@ -14,11 +15,20 @@ struct TopoArguments {
   std::string dump, slurm, topology, sysfs, host, hwloc, network, json, svg;
   int ranks_per_node = 1;
   std::string grid;
+  // choose, explain
+  int ranks = 0;  // 0: as many as the nodes hold
+  bool any_order = false;
+  std::vector<std::string> words;  // after the action's name
 };
 
 // Prints the fabric that the sources describe.
 ExitStatus topo_show(const TopoArguments& given);
 // Collective over the world. Measures latencies and rates by distance, prints and stores them.
 ExitStatus topo_probe(Runtime& runtime, const TopoArguments& given);
+
+// Prints which algorithm would carry each collective at each size among the ranks of a job.
+ExitStatus topo_choose(const TopoArguments& given);
+// The same for the collective and the size that `words` hold, with all candidates.
+ExitStatus topo_explain(const TopoArguments& given);
 
 }  // namespace trireme::cli

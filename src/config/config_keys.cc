@@ -213,6 +213,12 @@ void add_loop_keys(Options& options, Config& config) {
       "bytes add to that; auto: 20 of the longest steps, at least 120, and 600 until some "
       "are measured",
       between(1e-3, limits::kSeconds), OnChange::kNothing);
+  options.add(
+      "comm.network", config.comm.network, "",
+      "what the algorithms of collectives are chosen for: a file of rates, which trireme topo "
+      "probe writes; auto: on several nodes this cluster's file, or else Slurm's topology and "
+      "assumed rates; none: the default algorithms. Sums have the same bits with each of them",
+      not_empty(), OnChange::kNothing);
 }
 
 void add_nccl_keys(Options& options, Config::Nccl& nccl) {

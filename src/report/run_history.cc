@@ -138,6 +138,9 @@ void RunHistory::update() {
   read_checkpoint();
   read_metrics();
   if (auto ranks = read_rank_table(folder_ + "/ranks.json")) ranks_ = std::move(ranks);
+  if (auto table = read_communication_table(folder_ + "/communication.json")) {
+    communication_ = std::move(table);
+  }
   if (auto events = read_events(folder_ + "/events.jsonl"); !events.empty()) {
     events_ = std::move(events);
   }

@@ -257,6 +257,41 @@ std::string ranks_of(const RankTable& table) {
                            rows);
 }
 
+// Microseconds; empty: not known.
+std::string microseconds(double seconds) {
+  return seconds > 0.0 ? short_number(1e6 * seconds) : "";
+}
+
+std::string communication_of(const CommunicationTable& table) {
+  if (table.communicators.empty()) return "";
+  std::vector<std::vector<std::string>> chosen, used;
+  for (const CommunicatorRecord& one : table.communicators) {
+    chosen.push_back({one.name, std::to_string(one.ranks), std::to_string(one.nodes), one.table});
+  }
+  for (const CollectiveRecord& one : table.collectives) {
+    used.push_back({one.communicator, one.collective, size_text(one.bytes), one.algorithm,
+                    std::to_string(one.count), microseconds(one.predicted_seconds),
+                    microseconds(one.measured_seconds), bytes_rate(one.bus_bandwidth),
+                    one.link_seconds > 0.0
+                        ? fmt::format("{:.0f} % of {}", 100.0 * one.link_share(), one.link)
+                        : ""});
+  }
+  std::string html = fmt::format(
+      "<h2>Communication</h2>\n<p>Algorithms by size {}. Order of sums: {}.</p>\n",
+      table.source.empty() ? "are the default" : "are chosen for " + escape_html(table.source),
+      escape_html(table.order));
+  html += html_table({"communicator of rank 0", "ranks", "nodes", "algorithms"}, chosen);
+  if (used.empty()) return html;
+  return html +
+         "<p>Its last collectives. The measured time is the median, and waits for ranks that come "
+         "late are part of it. The bus bandwidth is what each rank must send at least, per second. "
+         "The share of a link is that of the measured time for which the link carries messages by "
+         "the prediction.</p>\n" +
+         html_table({"communicator", "collective", "size", "algorithm", "times", "predicted, us",
+                     "measured, us", "bus bandwidth, MB/s", "share of the busiest link"},
+                    used);
+}
+
 }  // namespace
 
 std::string picture_of_losses(const RunHistory& history) {
@@ -289,6 +324,7 @@ std::string page_of_run(const RunHistory& history, const std::optional<std::stri
     body += plots_of(history, of_branch) + goodput_section(history);
   }
   if (history.ranks()) body += ranks_of(*history.ranks());
+  if (history.communication()) body += communication_of(*history.communication());
   return html_page(fmt::format("Run {}", history.folder()), goes_on, body + table_of(events));
 }
 

@@ -36,13 +36,16 @@ void FairShare::set_rates(const std::vector<Flow*>& flows) {
       const auto i = static_cast<std::size_t>(link);
       if (growing_[i] > 0) share = std::min(share, std::max(left_[i], 0.0) / growing_[i]);
     }
+    for (const Flow* flow : growing) share = std::min(share, flow->most);
     for (const int link : used) {
       const auto i = static_cast<std::size_t>(link);
       full_[i] = growing_[i] > 0 && left_[i] <= share * growing_[i] * (1 + kTolerance);
     }
     std::erase_if(growing, [&](Flow* flow) {
-      const bool stops = std::ranges::any_of(
-          flow->links, [&](int link) { return full_[static_cast<std::size_t>(link)]; });
+      const bool stops =
+          flow->most <= share * (1 + kTolerance) || std::ranges::any_of(flow->links, [&](int link) {
+            return full_[static_cast<std::size_t>(link)];
+          });
       if (!stops) return false;
       flow->rate = share;
       for (const int link : flow->links) {

@@ -1,6 +1,7 @@
 // How messages that are under way share the links on their routes.
 #pragma once
 
+#include <limits>
 #include <vector>
 
 namespace trireme {
@@ -8,13 +9,14 @@ namespace trireme {
 // A message under way.
 struct Flow {
   std::vector<int> links{};
-  double remaining = 0.0;  // bytes
-  double rate = 0.0;       // bytes/s
+  double remaining = 0.0;                                 // bytes
+  double rate = 0.0;                                      // bytes/s
+  double most = std::numeric_limits<double>::infinity();  // bytes/s, on links of its own
 };
 
 // Sets the rate of each flow to its max-min fair share of the links, whose capacities are in
-// bytes/s: all rates grow together until a link is full; the flows on it keep their rate, and the
-// others go on growing.
+// bytes/s: all rates grow together until a link is full or a flow is as fast as it can be; the
+// flows on that link, or that flow, keep their rate, and the others go on growing.
 class FairShare {
  public:
   explicit FairShare(std::vector<double> capacities);

@@ -138,10 +138,11 @@ double Simulation::slowness() {
   return random_() % 16 == 0 ? 30.0 : 1.0;
 }
 
-double Simulation::latency() {
-  if (!options_.seed) return options_.costs.latency;
+double Simulation::latency(const Message& message) {
+  const double usual = network_.latency(message.from, message.to).value_or(options_.costs.latency);
+  if (!options_.seed) return usual;
   // A microsecond more draws an order also where nothing takes time.
-  return slowness() * ((0.5 + 2.0 * draw()) * options_.costs.latency + 1e-6 * draw());
+  return slowness() * ((0.5 + 2.0 * draw()) * usual + 1e-6 * draw());
 }
 
 // How much later than it could a rank does something.
@@ -209,9 +210,9 @@ void Simulation::post_send(Operation& sender, int to, const std::byte* data, std
   if (message.is_carried) message.carried.assign(data, data + bytes);
   if (!message.is_eager) ++sender.pending;
   if (message.is_eager) {
-    schedule(message.sent + latency(), Kind::kStart, &message);
+    schedule(message.sent + latency(message), Kind::kStart, &message);
   } else if (message.received >= 0) {
-    schedule(std::max(message.sent, message.received) + latency(), Kind::kStart, &message);
+    schedule(std::max(message.sent, message.received) + latency(message), Kind::kStart, &message);
   }
 }
 
@@ -229,7 +230,7 @@ void Simulation::post_receive(Operation& receiver, int from, std::byte* target, 
   if (message.has_arrived) {
     deliver(message);
   } else if (message.sent >= 0 && !message.is_eager) {
-    schedule(std::max(message.sent, message.received) + latency(), Kind::kStart, &message);
+    schedule(std::max(message.sent, message.received) + latency(message), Kind::kStart, &message);
   }
 }
 
@@ -240,6 +241,7 @@ void Simulation::begin_flow(Message& message) {
     return;
   }
   message.flow.remaining = static_cast<double>(message.bytes);
+  message.flow.most = network_.highest_rate(message.from, message.to);
   network_.route(message.from, message.to, message.flow.links);
   TRIREME_CHECK(!message.flow.links.empty(),
                 fmt::format("no link leads from rank {} to {}", message.from, message.to));

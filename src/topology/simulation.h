@@ -117,7 +117,7 @@ class Simulation {
   double draw();  // from 0 to 1
   bool draws_yes();
   double slowness();
-  double latency();
+  double latency(const Message& message);
   double delay();
   Rank& rank(int number) { return ranks_[static_cast<std::size_t>(number)]; }
 

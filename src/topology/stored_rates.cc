@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstdlib>
 #include <map>
 #include <optional>
 #include <set>
@@ -152,6 +153,23 @@ std::string write_network_rates(const StoredRates& stored) {
                        {"collectives", std::move(collectives)}})
              .dump(1) +
          "\n";
+}
+
+std::string usual_rates_path() {
+  const auto variable = [](const char* name) {
+    const char* const text = std::getenv(name);
+    return std::string(text == nullptr ? "" : text);
+  };
+  if (std::string given = variable("TRIREME_NETWORK"); !given.empty()) return given;
+  std::string folder = variable("XDG_CACHE_HOME");
+  if (folder.empty()) {
+    const std::string home = variable("HOME");
+    if (home.empty()) return "";
+    folder = home + "/.cache";
+  }
+  std::string cluster = variable("SLURM_CLUSTER_NAME");
+  if (cluster.empty() || cluster.find('/') != std::string::npos) cluster = "local";
+  return fmt::format("{}/trireme/network-{}.json", folder, cluster);
 }
 
 std::string why_stale(const StoredRates& stored, const std::vector<std::string>& hosts) {

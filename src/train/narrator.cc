@@ -83,7 +83,8 @@ void Narrator::close(const StepMetrics& last) {
 
 std::string startup_table(const Config& config, const nn::ModelPlan& plan,
                           const parallel::TrainerStep& step, const ComputeDevice& device,
-                          const ops::AttentionChoice& attention, const TokenDataset& data) {
+                          const ops::AttentionChoice& attention, const TokenDataset& data,
+                          const std::string& collectives) {
   const ops::Context& ctx = device.context;
   const parallel::Stage& stage = step.stage();
   const MemoryStats memory = ctx.allocator->stats();
@@ -124,6 +125,7 @@ std::string startup_table(const Config& config, const nn::ModelPlan& plan,
                              ops::instruction_set(ctx), ops::matmul_description(ctx, compute)));
   row("attention", attention.text);
   if (!device.description.empty()) row("device", device.description);
+  if (!collectives.empty()) row("network", collectives);
   row("run", config.run.folder);
   return table;
 }

@@ -36,9 +36,10 @@ class Narrator {
 };
 
 // Returns the table printed at the start of a run: model, grid, batch arithmetic, memory,
-// libraries, and what computes attention.
+// libraries, what computes attention, and, if `collectives` says it, what carries collectives.
 std::string startup_table(const Config& config, const nn::ModelPlan& plan,
                           const parallel::TrainerStep& step, const ComputeDevice& device,
-                          const ops::AttentionChoice& attention, const TokenDataset& data);
+                          const ops::AttentionChoice& attention, const TokenDataset& data,
+                          const std::string& collectives);
 
 }  // namespace trireme

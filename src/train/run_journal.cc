@@ -9,7 +9,8 @@
 namespace trireme {
 
 RunJournal::RunJournal(const Setting& setting)
-    : narrator_(setting.leads, setting.first_step, setting.total_steps, setting.log_every) {
+    : narrator_(setting.leads, setting.first_step, setting.total_steps, setting.log_every),
+      before_report_(setting.before_report) {
   if (!setting.leads) return;
   // A run that has nothing left to do begins no new file of events.
   const bool more = setting.first_step < setting.total_steps;
@@ -107,7 +108,9 @@ void RunJournal::say_goodput() {
 }
 
 void RunJournal::write_report(const std::optional<std::string>& ended) {
-  if (report_) report_->write(ended);
+  if (!report_) return;
+  if (before_report_) before_report_();
+  report_->write(ended);
 }
 
 }  // namespace trireme

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -28,6 +29,8 @@ class RunJournal {
     std::int64_t log_every = 1;
     bool tensorboard = false;
     bool goes_on = true;  // continues the folder's branch, if it holds a run
+    // Called on the leading rank before the report is written, to renew what it shows.
+    std::function<void()> before_report = {};
   };
   explicit RunJournal(const Setting& setting);
 
@@ -63,6 +66,7 @@ class RunJournal {
   std::optional<MetricsLog> metrics_;
   std::optional<EventLog> events_;
   std::optional<RunReport> report_;
+  std::function<void()> before_report_;
 };
 
 }  // namespace trireme

@@ -14,12 +14,14 @@
 #include "trireme/optim/schedule.h"
 #include "trireme/parallel/copy_check.h"
 #include "trireme/train/checkpoint_cadence.h"
+#include "trireme/train/communication.h"
 #include "trireme/train/compute_device.h"
 #include "trireme/train/deadline.h"
 #include "trireme/train/hang_limit.h"
 #include "trireme/train/memory_check.h"
 #include "trireme/train/setup.h"
 
+#include "train/communication_watch.h"
 #include "train/grid_placement.h"
 #include "train/rank_watch.h"
 #include "train/run_checkpoints.h"
@@ -62,6 +64,7 @@ class Trainer {
         config_(config),
         hang_limit_(config.comm.timeout),
         device_(std::move(device)),
+        network_(plan_communicators()),
         shape_(resolve_run_grid(config, runtime.size())) {
     open_model_and_data();
     // This comes last, so that a faulty configuration or missing data leave no folder behind.
@@ -86,7 +89,9 @@ class Trainer {
     samples_ = position.samples;
     phases_.done("checkpoint");
     if (leads()) {
-      print_line(startup_table(config_, plan_, *step_, device_, attention_, *train_data_));
+      communication_.emplace(*grid_, network_, "tree", folder_->file("communication.json"));
+      print_line(startup_table(config_, plan_, *step_, device_, attention_, *train_data_,
+                               communication_->text()));
       if (!placement_.why.empty()) print_line(placement_.why);
       write_config();
     }
@@ -96,7 +101,8 @@ class Trainer {
                                          .total_steps = config_.run.steps,
                                          .log_every = config_.log.every,
                                          .tensorboard = config_.log.tensorboard,
-                                         .goes_on = position.continues});
+                                         .goes_on = position.continues,
+                                         .before_report = [this] { communication_->write(); }});
     // On GPUs the host's times are those of queueing, and show no straggler.
     const bool on_cpu = ctx_.device.kind == DeviceKind::kCpu;
     rank_watch_.emplace(*grid_, RankWatch::Setting{.every = on_cpu ? config_.log.stragglers : 0,
@@ -121,8 +127,9 @@ class Trainer {
     journal_->started(
         step_number_, phases_.seconds(),
         fmt::format("grid {}, first rank on {}; {} initial values drawn; attention by "
-                    "{}; {}{}",
+                    "{}; collectives {}; {}{}",
                     shape_.to_string(), node_name(), step_->stage().drawn(), attention_.text,
+                    network_.network && leads() ? "for " + communication_->text() : "by default",
                     phases_.text(), memory_of_connections(taken)),
         placement_.places);
     if (!position.changes.empty()) journal_->note(step_number_, "changed", 0.0, position.changes);
@@ -140,6 +147,18 @@ class Trainer {
 
  private:
   bool leads() const { return runtime_.rank() == 0; }
+
+  // Collective. Before the grid makes its communicators.
+  NetworkOfJob plan_communicators() {
+    NetworkOfJob network = read_job_network(runtime_, config_.comm.network);
+    if (leads()) {
+      for (const std::string& remark : network.remarks) report_line("comm.network: " + remark);
+    }
+    if (network.network) {
+      runtime_.use_planner(make_planner(*network.network, /*any_order=*/false));
+    }
+    return network;
+  }
 
   void open_model_and_data() {
     // The context determines what a sample is, and the data determine the vocabulary.
@@ -404,6 +423,7 @@ class Trainer {
   HangLimit hang_limit_;
   ComputeDevice device_;
   ops::Context& ctx_ = device_.context;
+  NetworkOfJob network_;
   GridShape shape_;
   Placement placement_;
   std::optional<ProcessGrid> grid_;
@@ -413,6 +433,7 @@ class Trainer {
   std::optional<parallel::TrainerStep> step_;
   ops::AttentionChoice attention_;
   std::optional<RunCheckpoints> checkpoints_;
+  std::optional<CommunicationWatch> communication_;  // on the leading rank
   std::optional<RunJournal> journal_;
   std::optional<RankWatch> rank_watch_;
   std::optional<Tracer> tracer_;

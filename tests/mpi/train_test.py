@@ -10,11 +10,15 @@ import os
 import pathlib
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
 import time
 import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "support"))
+from cli_testing import network_rates  # noqa: E402
 
 PROGRAM = pathlib.Path(sys.argv.pop(1)).resolve()
 MPIEXEC = sys.argv.pop(1)
@@ -96,6 +100,50 @@ class Train(unittest.TestCase):
         # run goes on without it | 0
         self.assertEqual(self.output.count("unwatched/ranks.json.partial: cannot be opened: Is a directory; the run "
                                            "goes on without it"), 1, self.output)
+
+    def test_planned_communicators_change_no_bit(self):
+        host = socket.gethostname()
+        rates = self.folder / "rates.json"
+        rates.write_text(json.dumps(network_rates([host])))
+        planned = self.train("planned", 2, "--grid.data", "2", "--comm.network", str(rates))
+        self.assertEqual(planned, self.whole)
+        self.assertRegex(self.output, r"network +.*rates.json, measured 2026-.*; data: all_reduce ")
+        table = json.loads((self.folder / "planned/communication.json").read_text())
+        self.assertIn("rates.json", table["source"])
+        self.assertEqual([(one["name"], one["ranks"], one["nodes"]) for one in table["communicators"]],
+                         [("world", 2, 1), ("grid", 2, 1), ("data", 2, 1)])
+        reduced = [one for one in table["collectives"] if (one["communicator"], one["collective"]) == ("data", "all_reduce")]
+        self.assertTrue(reduced, table)
+        for one in reduced:
+            self.assertIn(one["algorithm"], table["communicators"][2]["table"])
+            for key in ("predicted_s", "measured_s", "link_s", "busbw_bytes_per_s"):
+                self.assertGreater(one[key], 0, one)
+        page = (self.folder / "planned/report.html").read_text()
+        self.assertIn("<h2>Communication</h2>", page)
+        self.assertIn("node of rank 0", page)
+        start = json.loads((self.folder / "planned/events.jsonl").read_text().splitlines()[0])
+        self.assertRegex(start["detail"], r"collectives for .*rates.json.*; data: all_reduce ")
+        # Without a network the default stays.
+        table = json.loads((self.folder / "whole/communication.json").read_text())
+        self.assertEqual(table["source"], "")
+        self.assertNotRegex((self.folder / "whole/events.jsonl").read_text(), "collectives for")
+
+    def test_rates_that_do_not_suit_the_job(self):
+        rates = self.folder / "stale.json"
+        rates.write_text(json.dumps(network_rates(["elsewhere"])))
+        # bad input: `train`: `comm.network` names rates that were measured on other nodes | comm.network: FILE: measured
+        # without n[5-6]; not used, run trireme topo probe on these nodes | 0
+        self.assertEqual(self.train("stale", 2, "--grid.data", "2", "--run.steps", "8", "--comm.network", str(rates)),
+                         self.train("plain", 2, "--grid.data", "2", "--run.steps", "8"))
+        self.train("stale", 2, "--grid.data", "2", "--run.steps", "12", "--comm.network", str(rates))
+        self.assertEqual(self.output.count(f"trireme: comm.network: {rates}: measured without {socket.gethostname()}; "
+                                           "not used, run trireme topo probe on these nodes\n"), 1, self.output)
+        rates.write_text("{}")
+        # bad input: `train`: `comm.network` names a damaged file, or another one | FILE: not a file of network rates:
+        # WHAT; trireme topo probe writes one | 2
+        self.train("damaged", 2, "--grid.data", "2", "--comm.network", str(rates), status=2)
+        self.assertRegex(self.output, r"\Atrireme: \S*stale.json: not a file of network rates: .*\n\Z")
+        self.assertFalse((self.folder / "damaged").exists())
 
     def losses_agree(self, metrics, first_step, tolerance):
         mine = {(m["step"], "eval_loss" in m): m.get("loss", m.get("eval_loss")) for m in metrics}

@@ -5,8 +5,22 @@ import tempfile
 import unittest
 from pathlib import Path
 
-LAUNCHER = ("PMI_", "PMIX_", "OMPI_", "SLURM_", "TRIREME_SITE")
+LAUNCHER = ("PMI_", "PMIX_", "OMPI_", "SLURM_", "TRIREME_SITE", "TRIREME_NETWORK")
 OPENMP = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT")
+
+
+def network_rates(hosts):
+    """What `trireme topo probe` stores (src/topology/README.md): the hosts are on two leaves, whose uplinks are
+    slow."""
+    def distance(latency, flow, host, block):
+        return {"latency": latency, "flow": flow, "host": host, "block": block}
+    return {"format": "trireme network rates", "version": 1, "cluster": "", "measured": 1790000000, "hosts": hosts,
+            "distances": [distance(5e-7, 5e9, 2e10, 0), distance(2e-6, 1e10, 1e10, 0),
+                          distance(4e-6, 1e10, 1e10, 2e9)],
+            "tiers": [[i * 2 // len(hosts) for i in range(len(hosts))]],
+            "costs": {"message": 1e-7, "reduced_byte": 1e-10, "copied_byte": 0},
+            "collectives": [{"collective": "all_reduce", "algorithm": "doubling", "bytes": 1024, "ranks": 16,
+                             "seconds": 1.25e-5}]}
 
 
 class ProgramTest(unittest.TestCase):

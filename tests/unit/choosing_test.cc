@@ -1,10 +1,16 @@
 // Stored rates, predicted times, and the algorithms that follow from them.
+#include <algorithm>
+#include <memory>
+#include <numeric>
 #include <string>
 #include <vector>
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include "trireme/comm/collective_tasks.h"
+#include "trireme/topology/planner.h"
+#include "trireme/topology/prediction.h"
 #include "trireme/topology/stored_rates.h"
 
 #include "support/message_of.h"
@@ -73,6 +79,180 @@ TEST(StoredRates, OfOtherHostsOrTiersAreStale) {
   EXPECT_EQ(why_stale(measured(), {"n4", "n5", "n6"}), "measured without n[5-6]");
   EXPECT_EQ(why_other_tiers(measured().rates, 2), "");
   EXPECT_EQ(why_other_tiers(measured().rates, 1), "rates for 3 distances, but the ranks have 2");
+}
+
+// Hosts below one switch, one rank each.
+TreeNetwork flat(int ranks, const DistanceRates& rates) {
+  std::vector<int> hosts(static_cast<std::size_t>(ranks));
+  std::iota(hosts.begin(), hosts.end(), 0);
+  return TreeNetwork(RankBlocks(ranks, {hosts}), {.distances = {rates, rates}});
+}
+
+// The formulas of the textbooks: a latency, b seconds for a byte, g for a byte that is added.
+TEST(ClosedForms, AreThoseOfTheTextbooks) {
+  constexpr int p = 8;
+  constexpr double a = 2e-6, b = 1e-9, g = 1e-10, n = 1 << 18, part = n / p;
+  const TreeNetwork network = flat(p, {.latency = a, .flow = 1 / b, .host = 1 / b});
+  Predictor predictor(network, {.reduced_byte = g}, nullptr);
+  const auto expect = [&](Collective collective, Algorithm algorithm, double seconds) {
+    const auto predicted =
+        predictor.closed_form(collective, algorithm, static_cast<std::size_t>(n));
+    ASSERT_TRUE(predicted) << name_of(algorithm);
+    EXPECT_NEAR(predicted->seconds / seconds, 1.0, 1e-9)
+        << name_of(collective) << " by " << name_of(algorithm);
+  };
+  constexpr auto kReduce = Collective::kAllReduce;
+  expect(kReduce, Algorithm::kRing, 2 * (p - 1) * a + (p - 1) * part * (2 * b + g));
+  expect(kReduce, Algorithm::kDoubling, 3 * (a + n * b + n * g));
+  expect(kReduce, Algorithm::kHalving, 6 * a + (p - 1) * part * (2 * b + g));
+  expect(kReduce, Algorithm::kDirect, a + (p - 1) * n * (b + g));
+  expect(kReduce, Algorithm::kPairwise, 2 * a + (p - 1) * part * (2 * b + g));
+  expect(Collective::kAllGather, Algorithm::kBruck, 3 * a + (p - 1) * part * b);
+  expect(Collective::kAllGather, Algorithm::kRing, (p - 1) * (a + part * b));
+  expect(Collective::kAllGather, Algorithm::kHalving, 3 * a + (p - 1) * part * b);
+  expect(Collective::kReduceScatter, Algorithm::kHalving, 3 * a + (p - 1) * part * (b + g));
+  expect(Collective::kAllToAll, Algorithm::kPairwise, a + (p - 1) * part * b);
+  // The root sends to its three children at once, the largest subtree's root to its two, and so on.
+  // Of four segments, which the root sends one after another to three ranks each.
+  expect(Collective::kBroadcast, Algorithm::kBinomial, 3 * n * b + 2 * a + (3 + 1) * (n / 4) * b);
+}
+
+// 16 hosts, 4 on a leaf with 2 uplinks, 2 us and 25 GB/s. Each round waits for its busiest link.
+TEST(ClosedForms, CountContention) {
+  const double rate = 25e9;
+  const DistanceRates far{.latency = 2e-6, .flow = rate, .host = rate, .block = 2 * rate};
+  const NetworkRates rates{.distances = {far, far, far}};
+  std::vector<int> hosts(16), leaves, cyclic;
+  std::iota(hosts.begin(), hosts.end(), 0);
+  for (int rank = 0; rank < 16; ++rank) leaves.push_back(rank / 4), cyclic.push_back(rank % 4);
+  const TreeNetwork in_order(RankBlocks(16, {hosts, leaves}), rates);
+  const TreeNetwork dealt(RankBlocks(16, {hosts, cyclic}), rates);
+  Predictor by_leaf(in_order, {}, nullptr), by_card(dealt, {}, nullptr);
+  struct Row {
+    std::size_t bytes;
+    double ring, cyclic_ring, doubling, halving;  // us
+  };
+  for (const Row& row :
+       {Row{1, 60.1, 60.2, 8.2, 16.1}, Row{64, 64.9, 69.8, 23.7, 21.9},
+        Row{1024, 138.6, 217.3, 259.7, 110.4}, Row{16 << 10, 1318, 2577, 4035, 1526},
+        Row{256 << 10, 20193, 40325, 64432, 24175}}) {
+    const auto near = [&](Predictor& predictor, Algorithm algorithm, double expected) {
+      const auto predicted =
+          predictor.closed_form(Collective::kAllReduce, algorithm, row.bytes << 10);
+      EXPECT_NEAR(1e6 * predicted->seconds / expected, 1.0, 0.05)
+          << name_of(algorithm) << " of " << row.bytes << " KiB";
+    };
+    near(by_leaf, Algorithm::kRing, row.ring);
+    near(by_card, Algorithm::kRing, row.cyclic_ring);
+    near(by_leaf, Algorithm::kDoubling, row.doubling);
+    near(by_leaf, Algorithm::kHalving, row.halving);
+  }
+  // The ring in the order of the network is as fast wherever the ranks are.
+  Predictor knowing(dealt, {}, std::make_shared<RankBlocks>(dealt.rank_blocks()));
+  EXPECT_DOUBLE_EQ(knowing.closed_form(Collective::kAllReduce, Algorithm::kRing, 1 << 20)->seconds,
+                   by_leaf.closed_form(Collective::kAllReduce, Algorithm::kRing, 1 << 20)->seconds);
+  // The four ranks of a leaf each send 1 MiB to twelve others, by two uplinks.
+  const auto pairwise = by_leaf.closed_form(Collective::kAllToAll, Algorithm::kPairwise, 16 << 20);
+  EXPECT_NEAR(pairwise->seconds, 2e-6 + 4 * 12 * (1 << 20) / (2 * rate), 1e-9);
+  EXPECT_EQ(pairwise->link, "block of rank 0 in tier 1 up");
+  EXPECT_NEAR(pairwise->share, 1.0, 0.01);
+}
+
+TEST(Predictor, SimulationAndClosedFormsAgree) {
+  const DistanceRates near{.latency = 5e-7, .flow = 5e9, .host = 2e10},
+      leaf{.latency = 2e-6, .flow = 1e10, .host = 1e10},
+      far{.latency = 4e-6, .flow = 1e10, .host = 1e10, .block = 1e10};
+  for (const int ranks : {6, 8, 16}) {
+    std::vector<int> nodes, leaves;
+    for (int rank = 0; rank < ranks; ++rank) nodes.push_back(rank / 2), leaves.push_back(rank / 4);
+    const RankBlocks blocks(ranks, {nodes, leaves});
+    const TreeNetwork network(blocks, {.distances = {near, leaf, far}});
+    EXPECT_EQ(network.rank_blocks(), blocks);
+    Predictor predictor(network, {.message = 1e-7, .reduced_byte = 1e-10, .copied_byte = 0.0},
+                        std::make_shared<RankBlocks>(blocks));
+    for (const Collective collective : kCollectives) {
+      if (collective == Collective::kExchange) continue;
+      for (const Algorithm algorithm : algorithms_of(collective)) {
+        for (const std::size_t bytes : {std::size_t{1} << 12, std::size_t{1} << 22}) {
+          const auto form = predictor.closed_form(collective, algorithm, bytes);
+          if (!form) continue;
+          const Prediction run = predictor.simulate(collective, algorithm, bytes);
+          EXPECT_TRUE(run.simulated);
+          EXPECT_NEAR(form->seconds / run.seconds, 1.0, 0.5)
+              << name_of(collective) << " of " << bytes << " by " << name_of(algorithm) << " among "
+              << ranks;
+        }
+      }
+    }
+  }
+}
+
+// Ranks on nodes of two, two nodes on a leaf.
+RankBlocks two_by_two(int ranks) {
+  std::vector<int> nodes, leaves;
+  for (int rank = 0; rank < ranks; ++rank) nodes.push_back(rank / 2), leaves.push_back(rank / 4);
+  return RankBlocks(ranks, {nodes, leaves});
+}
+
+TEST(Planner, ChoosesTheFastestAtEverySize) {
+  for (const double uplink : {2e10, 2.5e9}) {
+    const RankBlocks blocks = two_by_two(16);
+    const TreeNetwork network(
+        blocks, {.distances = {{5e-7, 5e9, 2e10}, {2e-6, 1e10, 1e10}, {4e-6, 1e10, 1e10, uplink}}});
+    Predictor predictor(network, {.message = 1e-7}, std::make_shared<RankBlocks>(blocks));
+    for (const bool any_order : {false, true}) {
+      const AlgorithmTable table = make_table(predictor, any_order);
+      for (const Collective collective : kCollectives) {
+        if (collective == Collective::kExchange) continue;
+        // Also between the powers, and beyond them.
+        for (std::size_t bytes = 700; bytes < std::size_t{1} << 29; bytes = bytes * 3 / 2) {
+          const auto all = candidates(predictor, collective, bytes, any_order);
+          const Algorithm chosen = table.choose(collective, bytes, 16);
+          const auto one = std::ranges::find(all, chosen, &Candidate::algorithm);
+          ASSERT_NE(one, all.end()) << name_of(chosen);
+          EXPECT_LE(one->prediction.seconds, 1.15 * all.front().prediction.seconds)
+              << name_of(collective) << " of " << bytes << " by " << name_of(chosen)
+              << " and not by " << name_of(all.front().algorithm);
+          if (!any_order) {
+            EXPECT_TRUE(keeps_order(collective, chosen));
+          }
+        }
+      }
+      // Few rounds for small messages, few bytes for large ones.
+      EXPECT_NE(table.choose(Collective::kAllReduce, 1024, 16),
+                table.choose(Collective::kAllReduce, std::size_t{1} << 26, 16));
+    }
+  }
+}
+
+TEST(Planner, PlansACommunicatorByTheBlocksOfItsRanks) {
+  const RankBlocks world = two_by_two(16);
+  EXPECT_EQ(blocks_among(world, {0, 1}), RankBlocks(2, {{0, 0}}));
+  EXPECT_EQ(blocks_among(world, {1, 3}), RankBlocks(2, {{0, 1}}));
+  EXPECT_EQ(blocks_among(world, {2, 0, 4}), RankBlocks(3, {{0, 1, 2}, {0, 0, 1}}));
+  // Between nodes a message takes so long that only the fewest rounds count; inside of one not.
+  NetworkRates rates = assumed_rates(world);
+  ASSERT_EQ(rates.distances.size(), 3u);
+  EXPECT_GT(rates.distances[2].block, 0.0);
+  for (std::size_t distance : {1, 2}) rates.distances[distance].latency = 1e-3;
+  const CommunicatorPlanner planner =
+      make_planner({.blocks = world, .rates = rates, .source = "a test"}, false);
+  const CommunicatorPlan apart = planner("data", {0, 4, 8, 12});
+  const CommunicatorPlan near = planner("tensor", {0, 1});
+  EXPECT_EQ(*apart.blocks, RankBlocks(4, {{0, 1, 2, 3}, {0, 1, 2, 3}}));
+  EXPECT_EQ(apart.algorithms.choose(Collective::kAllReduce, 1 << 20, 4), Algorithm::kDirect);
+  EXPECT_EQ(plan_to_text(planner("other", {2, 6, 10, 14})), plan_to_text(apart));
+  EXPECT_EQ(*near.blocks, RankBlocks(2, {{0, 0}}));
+  EXPECT_NE(plan_to_text(near), plan_to_text(apart));
+}
+
+TEST(Planner, TellsATableInShort) {
+  const AlgorithmTable table({{Collective::kAllReduce, 3 << 10, Algorithm::kDoubling},
+                              {Collective::kAllReduce, std::size_t{5} << 19, Algorithm::kHalving},
+                              {Collective::kAllReduce, ~std::size_t{0}, Algorithm::kPairwise},
+                              {Collective::kAllGather, ~std::size_t{0}, Algorithm::kBruck}});
+  EXPECT_EQ(table_text(table, 4),
+            "all_reduce doubling to 3 KiB, halving to 2.5 MiB, pairwise; all_gather bruck");
 }
 
 }  // namespace

@@ -111,6 +111,7 @@ struct Config {
   struct Comm {
     std::string backend = "auto";
     std::optional<double> timeout;  // seconds; empty: what HangLimit says
+    std::string network = "auto";   // or "none", or the path of a file of rates
     bool operator==(const Comm&) const = default;
   } comm;
 

@@ -11,6 +11,7 @@
 
 #include "trireme/config/config.h"
 #include "trireme/io/run_folder.h"
+#include "trireme/report/communication_table.h"
 #include "trireme/report/goodput.h"
 #include "trireme/report/rank_table.h"
 #include "trireme/report/run_events.h"
@@ -70,6 +71,7 @@ class RunHistory {
   const std::optional<Lease>& lease() const { return lease_; }
   // Empty until the first window is full (log.stragglers).
   const std::optional<RankTable>& ranks() const { return ranks_; }
+  const std::optional<CommunicationTable>& communication() const { return communication_; }
   const std::vector<RunEvent>& events() const { return events_; }
 
   // All are as of the last update. Ages are in seconds, by this host's clock, and never negative.
@@ -107,6 +109,7 @@ class RunHistory {
   std::optional<NewestCheckpoint> checkpoint_;
   std::optional<Lease> lease_;
   std::optional<RankTable> ranks_;
+  std::optional<CommunicationTable> communication_;
   std::vector<RunEvent> events_;
   bool holder_alive_ = false;
 };

@@ -20,7 +20,7 @@ namespace trireme {
 
 // What things cost a rank, in seconds.
 struct SimulatedCosts {
-  double latency = 0.0;  // of a message
+  double latency = 0.0;  // of a message, where the network does not say
   double message = 0.0;  // of posting a message, at each end; the rank does nothing else meanwhile
   double reduced_byte = 0.0;  // of each byte of a contribution that is added
   double copied_byte = 0.0;

@@ -39,6 +39,11 @@ StoredRates read_network_rates(std::string_view text, const std::string& origin)
 // Returns the text of such a file.
 std::string write_network_rates(const StoredRates& stored);
 
+// Where this cluster's rates are kept: the file that TRIREME_NETWORK in the environment names, or
+// else $XDG_CACHE_HOME/trireme/network-CLUSTER.json (~/.cache if it is not set), with the cluster's
+// name from SLURM_CLUSTER_NAME, or "local". Empty if there is no home folder.
+std::string usual_rates_path();
+
 // Why rates do not suit a job on these hosts: hosts that took no part. Empty if they do.
 std::string why_stale(const StoredRates& stored, const std::vector<std::string>& hosts);
 // Why rates do not suit ranks in that many tiers of blocks, nodes included: the rates have another

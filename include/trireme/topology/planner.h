@@ -1,0 +1,74 @@
+// Chooses the algorithm of each collective for the communicators of a run.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "trireme/comm/communicator_plan.h"
+#include "trireme/topology/fabric.h"
+#include "trireme/topology/network_rates.h"
+#include "trireme/topology/prediction.h"
+#include "trireme/topology/stored_rates.h"
+
+namespace trireme {
+
+// The ranks of a job in its network.
+struct JobNetwork {
+  RankBlocks blocks = RankBlocks(0, {});  // of all ranks of the world; tier 0: nodes
+  NetworkRates rates;
+  std::string source;  // of the rates, for people: "rates.json of 2026-01-31", "assumed rates"
+};
+
+// Places a job's ranks by the file of rates. `hosts[rank]` names the node of each rank; all must be
+// among the file's (why_stale).
+JobNetwork job_network(const StoredRates& stored, const std::string& origin,
+                       const std::vector<std::string>& hosts);
+// Places them in a fabric; assumes what it does not tell. Nodes that it lacks are beyond all
+// others, which `remark` says in one line.
+JobNetwork job_network(Fabric fabric, const std::string& origin,
+                       const std::vector<std::string>& hosts, std::string& remark);
+
+// One line for each part of it, to be sent to other ranks, and back.
+std::string job_network_to_text(const JobNetwork& network);
+JobNetwork job_network_from_text(const std::string& text);
+
+// A candidate for a collective at a size.
+struct Candidate {
+  Algorithm algorithm;
+  Prediction prediction;
+};
+
+// Returns the algorithms that may be chosen for a collective, the default first: those of ours, and
+// with `any_order` false only those that keep the bits of sums (keeps_order).
+std::vector<Algorithm> choosable(Collective collective, bool any_order);
+
+// Predicts all that may be chosen, the fastest first. Above kMostSimulated ranks, algorithms
+// without a closed form are left out.
+inline constexpr int kMostSimulated = 32;
+std::vector<Candidate> candidates(Predictor& predictor, Collective collective, std::size_t bytes,
+                                  bool any_order);
+
+// Returns a table of the fastest algorithms: from 1 KiB to 256 MiB, in steps of the square root of
+// two, of four where candidates are simulated. The bound between two sizes with different
+// algorithms is where their interpolated times meet. An algorithm stays while it is within 3 % of
+// the fastest.
+AlgorithmTable make_table(Predictor& predictor, bool any_order);
+
+// Rates of a network of which nobody has told any: of `tiers` tiers of blocks, nodes included.
+// 100 Gbit/s a node, 2 us and 1 us more for each tier of switches, uplinks that are tapered 2:1.
+// `blocks` says how large the blocks are.
+NetworkRates assumed_rates(const RankBlocks& blocks);
+
+// Makes the planner of a job; see Runtime::use_planner. It remembers what it has planned. The plan
+// of a communicator has the blocks that its ranks are in.
+CommunicatorPlanner make_planner(JobNetwork network, bool any_order);
+
+// The blocks of some ranks of the world, in their order. Tiers that hold them all in one block are
+// left out, but for the nodes.
+RankBlocks blocks_among(const RankBlocks& world, const std::vector<int>& ranks);
+
+// A table's rules in short: "all_reduce doubling to 256 KiB, halving; all_gather bruck".
+std::string table_text(const AlgorithmTable& table, int ranks);
+
+}  // namespace trireme

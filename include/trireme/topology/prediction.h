@@ -1,0 +1,115 @@
+// The time that a collective takes on a network, predicted.
+#pragma once
+
+#include <cstddef>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "trireme/comm/algorithms.h"
+#include "trireme/topology/network.h"
+#include "trireme/topology/simulated_world.h"
+
+namespace trireme {
+
+// One step of an algorithm: messages that go at once, between ranks that depend on the step.
+struct CommunicationRound {
+  enum class Pattern {
+    kShift,     // rank r to rank r + step, around
+    kXor,       // terms of T(ranks) whose numbers differ in the bit `step` to each other
+    kJoin,      // of these, those with the bit to those without
+    kSpread,    // the other way
+    kEveryone,  // every rank to every other
+    kFold,      // the odd ranks of the pairs that T(ranks) begins with to the even ones
+    kUnfold,    // the other way
+    kRing,      // each rank to the next one in the order of the network
+    kTier,  // each rank to its likes in the other blocks, `step` tiers up, of the same block above
+    kTree,  // ranks whose numbers, counted from the root, have `step` bits set, to all that have
+            // one more, below the lowest of these bits
+  };
+  Pattern pattern;
+  int step = 0;
+  double bytes = 0.0;    // of a message
+  double reduced = 0.0;  // bytes that a rank adds afterwards
+  int repeats = 1;       // such rounds follow each other
+};
+
+// The rounds of an algorithm. They follow each other in each segment of the buffer, and the rounds
+// of several segments overlap.
+struct ClosedForm {
+  std::vector<CommunicationRound> rounds = {};
+  int segments = 1;
+};
+
+// Returns the closed form of an algorithm on `bytes` in all (AlgorithmTable), or nothing if it has
+// none here. Partial results of bf16 and fp16 do not count. `blocks` may be nullptr. The form of
+// the tiered algorithm is for blocks of a tier that are alike, and of as many neighbouring ranks as
+// a power of two, so that each holds a whole subtree of T(ranks).
+std::optional<ClosedForm> closed_form_of(Collective collective, Algorithm algorithm, int ranks,
+                                         double bytes, const RankBlocks* blocks);
+
+// The blocks of each hop of the tiered algorithm in one block above it, from single ranks on; empty
+// if they are not as closed_form_of needs them.
+std::vector<int> tier_sizes(int ranks, const RankBlocks* blocks);
+
+struct Prediction {
+  double seconds = 0.0;
+  bool simulated = false;  // or else by the closed form
+  // The link that carries messages for the largest share of the time, and that share. Empty if
+  // there are no links.
+  std::string link = {};
+  double share = 0.0;
+};
+
+// Predicts the times of collectives among the ranks of one communicator.
+class Predictor {
+ public:
+  // The network must outlive the predictor. Algorithms know `blocks`, as they do in production;
+  // nullptr: they know nothing of the ranks' places.
+  Predictor(const TreeNetwork& network, const SimulatedCosts& costs,
+            std::shared_ptr<const RankBlocks> blocks);
+
+  int ranks() const { return network_.ranks(); }
+
+  // Each round takes its latency, the time of its messages at both ends, the bytes on its busiest
+  // link, and its additions. Segments overlap until a link or a rank is always busy. Returns
+  // nothing for an algorithm without a closed form.
+  std::optional<Prediction> closed_form(Collective collective, Algorithm algorithm,
+                                        std::size_t bytes);
+  // Runs the tasks of production in a simulated world. `bytes` is rounded up to whole elements of
+  // fp32 for every rank.
+  Prediction simulate(Collective collective, Algorithm algorithm, std::size_t bytes);
+  // The messages of all ranks, as the closed form counts them; ranks^2 without one.
+  double messages(Collective collective, Algorithm algorithm) const;
+
+ private:
+  // What a round costs, whatever its bytes are.
+  struct Shape {
+    double latency = 0.0;  // the longest of its messages
+    double flow = 0.0;     // seconds for a byte of the slowest message on links of its own
+    int ends = 0;          // messages that a rank sends and receives
+    std::vector<std::pair<int, double>> links = {};  // seconds for a byte of each message
+    double busiest = 0.0;                            // of these
+  };
+  const Shape& shape_of(CommunicationRound::Pattern pattern, int step);
+  Shape make_shape(CommunicationRound::Pattern pattern, int step);
+  Shape everyone() const;
+  void load(Shape& shape, int from, int to);
+  void load_tier(Shape& shape, int hop);
+  void load_tree(Shape& shape, int depth);
+  double own_seconds(const CommunicationRound& round, const Shape& shape) const;
+  Prediction described(double seconds, const std::vector<double>& busy) const;
+
+  const TreeNetwork& network_;
+  SimulatedCosts costs_;
+  std::shared_ptr<const RankBlocks> blocks_;
+  std::vector<int> order_;     // of the ring
+  std::vector<double> loads_;  // by link: messages of the shape that is made
+  std::vector<int> loaded_, route_;
+  std::map<std::pair<CommunicationRound::Pattern, int>, Shape> shapes_;
+};
+
+}  // namespace trireme

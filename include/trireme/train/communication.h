@@ -1,0 +1,28 @@
+// How the communicators of a run are planned for its network, and what is recorded of them.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "trireme/comm/runtime.h"
+#include "trireme/topology/planner.h"
+
+namespace trireme {
+
+// What is known of the network of a job.
+struct NetworkOfJob {
+  std::optional<JobNetwork> network;  // nothing: the communicators keep the default table
+  std::vector<std::string> remarks;   // what could not be used and why, a line each
+};
+
+// Collective over the world; the same on all ranks. `key` is the value of comm.network:
+// - "none": nothing.
+// - a file: its rates. Throws ConfigError if it cannot be read or is no such file. If it is stale,
+//   a remark says so and nothing is known.
+// - "auto": nothing on one node. Else the rates of usual_rates_path(), if the file is there and
+//   good for these nodes, or else the places and rates that a description of the fabric gives,
+//   which is looked for as trireme topo show does, and assumed rates for the rest.
+NetworkOfJob read_job_network(Runtime& runtime, const std::string& key);
+
+}  // namespace trireme

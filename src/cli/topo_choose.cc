@@ -1,0 +1,246 @@
+// trireme topo choose and explain: what would carry the collectives of a job, and why.
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "trireme/base/error.h"
+#include "trireme/base/json.h"
+#include "trireme/base/log.h"
+#include "trireme/base/small_file.h"
+#include "trireme/base/text.h"
+#include "trireme/io/whole_file.h"
+#include "trireme/study/bench.h"
+#include "trireme/topology/cluster_fabric.h"
+#include "trireme/topology/planner.h"
+
+#include "cli/topo.h"
+
+namespace trireme::cli {
+namespace {
+
+// A job on a described network.
+struct DescribedJob {
+  JobNetwork network;
+  std::vector<MeasuredCollective> measured;
+  std::vector<std::string> remarks;
+};
+
+// The hosts of a fabric, below one switch after another.
+std::vector<std::string> hosts_of(const Fabric& fabric) {
+  std::vector<std::string> names;
+  std::vector<int> host_of;
+  for (std::size_t i = 0; i < fabric.vertices().size(); ++i) {
+    if (fabric.vertices()[i].is_switch) continue;
+    names.push_back(fabric.vertices()[i].name);
+    host_of.push_back(static_cast<int>(i));
+  }
+  if (names.empty()) return names;
+  std::vector<std::string> ordered;
+  for (const int rank : TreeNetwork(fabric, host_of, {}).rank_blocks().in_order()) {
+    ordered.push_back(names[static_cast<std::size_t>(rank)]);
+  }
+  return ordered;
+}
+
+// Puts ranks on hosts, node after node.
+std::vector<std::string> place(const std::vector<std::string>& hosts, const TopoArguments& given) {
+  const auto per_node = static_cast<std::size_t>(given.ranks_per_node);
+  const std::size_t most = hosts.size() * per_node;
+  const std::size_t ranks = given.ranks == 0 ? most : static_cast<std::size_t>(given.ranks);
+  if (ranks > most) {
+    throw ConfigError(fmt::format(
+        "--ranks {}: the network has {} nodes, which hold {} at {} a node (--ranks-per-node)",
+        ranks, hosts.size(), most, given.ranks_per_node));
+  }
+  std::vector<std::string> of_ranks;
+  for (std::size_t rank = 0; rank < ranks; ++rank) of_ranks.push_back(hosts[rank / per_node]);
+  return of_ranks;
+}
+
+DescribedJob describe_job(const TopoArguments& given) {
+  DescribedJob job;
+  std::optional<StoredRates> stored;
+  const std::string path = given.network;
+  if (!path.empty()) stored = read_network_rates(read_small_file("--network", path), path);
+  FabricSources sources;
+  sources.slurm = given.slurm;
+  sources.topology = given.topology;
+  sources.dump = given.dump;
+  if (sources.empty() && stored) {
+    job.network = job_network(*stored, path, place(stored->hosts, given));
+  } else {
+    if (sources.empty()) sources = find_fabric_sources();
+    const Fabric fabric = read_cluster(sources, true);
+    const std::vector<std::string> hosts = hosts_of(fabric);
+    if (hosts.empty()) {
+      throw ConfigError(
+          "nothing describes a network here: name a description with --network, --dump or --slurm");
+    }
+    for (const std::string& remark : fabric.remarks()) job.remarks.push_back(remark);
+    std::string remark;
+    job.network = job_network(fabric, given.dump.empty() ? "Slurm's topology" : given.dump,
+                              place(hosts, given), remark);
+    if (stored) {
+      const std::string other = why_other_tiers(stored->rates, job.network.blocks.tiers());
+      if (other.empty()) {
+        job.network.rates = stored->rates;
+        job.network.source += "; rates of " + path;
+      } else {
+        job.remarks.push_back(fmt::format("{}: {}; not used", path, other));
+      }
+    }
+  }
+  if (stored) job.measured = stored->collectives;
+  if (job.network.blocks.ranks() < 2) throw ConfigError("--ranks 1: one rank has nothing to send");
+  return job;
+}
+
+// "16 ranks on 8 nodes, in 2 and 1 blocks above them; FILE, ..."
+std::string heading(const DescribedJob& job) {
+  const RankBlocks& blocks = job.network.blocks;
+  std::vector<int> counts;
+  for (int tier = 1; tier < blocks.tiers(); ++tier) counts.push_back(blocks.blocks(tier));
+  return fmt::format(
+      "{} ranks on {} nodes{}; {}", blocks.ranks(), blocks.blocks(0),
+      counts.empty() ? "" : fmt::format(", below {} switches", fmt::join(counts, ", ")),
+      job.network.source);
+}
+
+std::string microseconds(double seconds) {
+  return fmt::format("{:.1f}", 1e6 * seconds);
+}
+
+void print_remarks(const DescribedJob& job) {
+  for (const std::string& remark : job.remarks) print_line("remark: " + remark);
+}
+
+// The measured time of the nearest size, if it is at most a factor of two away.
+std::optional<double> measured_time(const DescribedJob& job, Collective collective,
+                                    Algorithm algorithm, std::size_t bytes) {
+  std::optional<double> seconds;
+  for (const MeasuredCollective& one : job.measured) {
+    if (one.collective == collective && one.algorithm == name_of(algorithm) &&
+        one.ranks == job.network.blocks.ranks() && one.bytes == bytes) {
+      seconds = one.seconds;
+    }
+  }
+  return seconds;
+}
+
+Collective collective_of(const std::string& name) {
+  std::vector<std::string> names;
+  for (const Collective collective : kCollectives) {
+    if (collective == Collective::kExchange) continue;
+    if (name_of(collective) == name) return collective;
+    names.emplace_back(name_of(collective));
+  }
+  throw ConfigError(fmt::format("topo explain {}: unknown collective; there are {}", name,
+                                fmt::join(names, ", ")));
+}
+
+}  // namespace
+
+ExitStatus topo_choose(const TopoArguments& given) {
+  const DescribedJob job = describe_job(given);
+  const auto blocks = std::make_shared<const RankBlocks>(job.network.blocks);
+  const TreeNetwork network(*blocks, job.network.rates);
+  Predictor predictor(network, job.network.rates.costs, blocks);
+  const AlgorithmTable table = make_table(predictor, given.any_order);
+  print_line(heading(job));
+  print_line(fmt::format("{:<16}{:>12}  {:<12}{:>14}  {}", "collective", "up to", "algorithm",
+                         "predicted, us", "busiest link there"));
+  Json rules = Json::array();
+  for (const AlgorithmTable::Rule& rule : table.rules()) {
+    const bool last = rule.up_to_bytes > std::size_t{1} << 40;
+    const std::size_t bytes = last ? std::size_t{64} << 20 : rule.up_to_bytes;
+    Prediction prediction;
+    for (const Candidate& one : candidates(predictor, rule.collective, bytes, given.any_order)) {
+      if (one.algorithm == rule.algorithm) prediction = one.prediction;
+    }
+    print_line(
+        fmt::format("{:<16}{:>12}  {:<12}{:>14}  {}{}", name_of(rule.collective),
+                    last ? "any" : size_text(rule.up_to_bytes), name_of(rule.algorithm),
+                    microseconds(prediction.seconds),
+                    prediction.link.empty() ? "" : fmt::format("{:.0f} % ", 100 * prediction.share),
+                    prediction.link + (last ? ", at " + size_text(bytes) : "")));
+    Json one = Json::object({{"collective", name_of(rule.collective)},
+                             {"algorithm", name_of(rule.algorithm)},
+                             {"predicted_s", prediction.seconds},
+                             {"at_bytes", std::uint64_t{bytes}},
+                             {"link", prediction.link},
+                             {"link_share", prediction.share}});
+    one["up_to_bytes"] = last ? Json() : Json(std::uint64_t{rule.up_to_bytes});
+    rules.push_back(std::move(one));
+  }
+  print_remarks(job);
+  if (!given.json.empty()) {
+    write_whole_file(given.json, Json::object({{"format_version", 1},
+                                               {"ranks", blocks->ranks()},
+                                               {"nodes", blocks->blocks(0)},
+                                               {"source", job.network.source},
+                                               {"order", given.any_order ? "any" : "tree"},
+                                               {"rules", std::move(rules)}})
+                                         .dump(1) +
+                                     "\n");
+  }
+  return ExitStatus::kDone;
+}
+
+ExitStatus topo_explain(const TopoArguments& given) {
+  if (given.words.size() != 2) {
+    throw ConfigError("topo explain takes a collective and a size, as in: explain all_reduce 1M");
+  }
+  const Collective collective = collective_of(given.words[0]);
+  const auto bytes = static_cast<std::size_t>(bench::read_bytes(given.words[1], "BYTES"));
+  const DescribedJob job = describe_job(given);
+  const auto blocks = std::make_shared<const RankBlocks>(job.network.blocks);
+  const TreeNetwork network(*blocks, job.network.rates);
+  Predictor predictor(network, job.network.rates.costs, blocks);
+  const Algorithm chosen =
+      make_table(predictor, given.any_order).choose(collective, bytes, blocks->ranks());
+  print_line(heading(job));
+  print_line(fmt::format("{} of {}: {}", name_of(collective), size_text(bytes), name_of(chosen)));
+  print_line(fmt::format("{:<16}{:>14}{:>14}  {:<12}{}", "algorithm", "predicted, us",
+                         "measured, us", "by", "busiest link, and the share of the time"));
+  Json rows = Json::array();
+  for (const Candidate& one : candidates(predictor, collective, bytes, /*any_order=*/true)) {
+    const Prediction& prediction = one.prediction;
+    const auto measured = measured_time(job, collective, one.algorithm, bytes);
+    const bool may = given.any_order || keeps_order(collective, one.algorithm);
+    print_line(
+        fmt::format("{:<16}{:>14}{:>14}  {:<12}{}{}", name_of(one.algorithm),
+                    microseconds(prediction.seconds), measured ? microseconds(*measured) : "",
+                    prediction.simulated ? "simulation" : "closed form",
+                    prediction.link.empty()
+                        ? ""
+                        : fmt::format("{}, {:.0f} %", prediction.link, 100 * prediction.share),
+                    may ? "" : "; only with comm.order any"));
+    Json row = Json::object({{"algorithm", name_of(one.algorithm)},
+                             {"predicted_s", prediction.seconds},
+                             {"simulated", prediction.simulated},
+                             {"link", prediction.link},
+                             {"link_share", prediction.share},
+                             {"may_be_chosen", may}});
+    if (measured) row["measured_s"] = *measured;
+    rows.push_back(std::move(row));
+  }
+  print_remarks(job);
+  if (!given.json.empty()) {
+    write_whole_file(given.json, Json::object({{"format_version", 1},
+                                               {"ranks", blocks->ranks()},
+                                               {"nodes", blocks->blocks(0)},
+                                               {"source", job.network.source},
+                                               {"collective", name_of(collective)},
+                                               {"bytes", std::uint64_t{bytes}},
+                                               {"chosen", name_of(chosen)},
+                                               {"candidates", std::move(rows)}})
+                                         .dump(1) +
+                                     "\n");
+  }
+  return ExitStatus::kDone;
+}
+
+}  // namespace trireme::cli

@@ -1,0 +1,70 @@
+#include "trireme/report/communication_table.h"
+
+#include <fstream>
+#include <iterator>
+#include <utility>
+
+#include "trireme/base/json.h"
+
+namespace trireme {
+
+std::string to_json(const CommunicationTable& table) {
+  Json communicators = Json::array(), collectives = Json::array();
+  for (const CommunicatorRecord& one : table.communicators) {
+    communicators.push_back(Json::object(
+        {{"name", one.name}, {"ranks", one.ranks}, {"nodes", one.nodes}, {"table", one.table}}));
+  }
+  for (const CollectiveRecord& one : table.collectives) {
+    collectives.push_back(Json::object({{"communicator", one.communicator},
+                                        {"collective", one.collective},
+                                        {"algorithm", one.algorithm},
+                                        {"bytes", one.bytes},
+                                        {"count", one.count},
+                                        {"measured_s", one.measured_seconds},
+                                        {"predicted_s", one.predicted_seconds},
+                                        {"link", one.link},
+                                        {"link_s", one.link_seconds},
+                                        {"busbw_bytes_per_s", one.bus_bandwidth}}));
+  }
+  return Json::object({{"source", table.source},
+                       {"order", table.order},
+                       {"communicators", std::move(communicators)},
+                       {"collectives", std::move(collectives)}})
+             .dump(1) +
+         "\n";
+}
+
+std::optional<CommunicationTable> read_communication_table(const std::string& path) {
+  std::ifstream file(path);
+  if (!file) return {};
+  try {
+    const Json object = Json::parse(std::string(std::istreambuf_iterator<char>(file), {}));
+    CommunicationTable table{.source = object.at("source").text(),
+                             .order = object.at("order").text(),
+                             .communicators = {},
+                             .collectives = {}};
+    for (const Json& one : object.at("communicators").items()) {
+      table.communicators.push_back({.name = one.at("name").text(),
+                                     .ranks = one.at("ranks").small_integer(),
+                                     .nodes = one.at("nodes").small_integer(),
+                                     .table = one.at("table").text()});
+    }
+    for (const Json& one : object.at("collectives").items()) {
+      table.collectives.push_back({.communicator = one.at("communicator").text(),
+                                   .collective = one.at("collective").text(),
+                                   .algorithm = one.at("algorithm").text(),
+                                   .bytes = one.at("bytes").unsigned_integer(),
+                                   .count = one.at("count").small_integer(),
+                                   .measured_seconds = one.at("measured_s").number(),
+                                   .predicted_seconds = one.at("predicted_s").number(),
+                                   .link = one.at("link").text(),
+                                   .link_seconds = one.at("link_s").number(),
+                                   .bus_bandwidth = one.at("busbw_bytes_per_s").number()});
+    }
+    return table;
+  } catch (const JsonError&) {
+    return {};
+  }
+}
+
+}  // namespace trireme

@@ -1,0 +1,219 @@
+#include "trireme/topology/planner.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <memory>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "trireme/comm/collective_tasks.h"
+
+namespace trireme {
+namespace {
+
+// Sizes are powers of the square root of two.
+constexpr int kLeastPower = 20, kMostPower = 56;
+constexpr int kMostSimulatedPower = 52;
+constexpr int kSimulatedStep = 4;
+constexpr std::size_t kAny = std::numeric_limits<std::size_t>::max();
+constexpr double kStays = 1.03;  // times the fastest
+
+std::size_t bytes_at(int power) {
+  return static_cast<std::size_t>(std::exp2(power / 2.0));
+}
+
+// The logarithms of an algorithm's seconds at each power from kLeastPower on.
+using Curve = std::vector<double>;
+
+// Simulates some sizes, and draws lines between them.
+Curve simulated_curve(Predictor& predictor, Collective collective, Algorithm algorithm) {
+  Curve curve(kMostPower - kLeastPower + 1);
+  const auto at = [&](int power) -> double& {
+    return curve[static_cast<std::size_t>(power - kLeastPower)];
+  };
+  for (int power = kLeastPower; power <= kMostSimulatedPower; power += kSimulatedStep) {
+    at(power) = std::log(predictor.simulate(collective, algorithm, bytes_at(power)).seconds);
+    for (int i = 1; power > kLeastPower && i < kSimulatedStep; ++i) {
+      at(power - i) = at(power) + (at(power - kSimulatedStep) - at(power)) * i / kSimulatedStep;
+    }
+  }
+  for (int power = kMostSimulatedPower + 1; power <= kMostPower; ++power) {
+    at(power) = at(power - 1) + std::log(2.0) / 2;  // the bytes decide
+  }
+  return curve;
+}
+
+std::optional<Curve> curve_of(Predictor& predictor, Collective collective, Algorithm algorithm) {
+  Curve curve;
+  for (int power = kLeastPower; power <= kMostPower; ++power) {
+    const auto form = predictor.closed_form(collective, algorithm, bytes_at(power));
+    if (!form) {
+      if (predictor.ranks() > kMostSimulated) return {};
+      return simulated_curve(predictor, collective, algorithm);
+    }
+    curve.push_back(std::log(form->seconds));
+  }
+  return curve;
+}
+
+// Where the times of two algorithms meet, between a size and the next one: `before` and `after` are
+// the logarithms of their ratio there.
+std::size_t meeting_point(int power, double before, double after) {
+  const double share = before >= after ? 0.5 : std::clamp(-before / (after - before), 0.0, 1.0);
+  return static_cast<std::size_t>(std::exp2((power + share) / 2.0));
+}
+
+void add_rules(std::vector<AlgorithmTable::Rule>& rules, Collective collective,
+               const std::vector<std::pair<Algorithm, Curve>>& curves) {
+  std::size_t chosen = 0;
+  for (std::size_t i = 0; i < curves.front().second.size(); ++i) {
+    std::size_t fastest = 0;
+    for (std::size_t other = 1; other < curves.size(); ++other) {
+      if (curves[other].second[i] < curves[fastest].second[i]) fastest = other;
+    }
+    if (i == 0) {
+      chosen = fastest;
+      continue;
+    }
+    if (curves[chosen].second[i] <= curves[fastest].second[i] + std::log(kStays)) continue;
+    const auto ratio = [&](std::size_t at) {
+      return curves[chosen].second[at] - curves[fastest].second[at];
+    };
+    rules.push_back({collective,
+                     meeting_point(kLeastPower + static_cast<int>(i) - 1, ratio(i - 1), ratio(i)),
+                     curves[chosen].first});
+    chosen = fastest;
+  }
+  rules.push_back({collective, kAny, curves[chosen].first});
+}
+
+class Planner {
+ public:
+  Planner(JobNetwork network, bool any_order)
+      : network_(std::move(network)), any_order_(any_order) {}
+
+  CommunicatorPlan plan(const std::vector<int>& ranks) {
+    const auto blocks = std::make_shared<const RankBlocks>(blocks_among(network_.blocks, ranks));
+    const auto known = std::ranges::find(
+        made_, *blocks,
+        [](const CommunicatorPlan& plan) -> const RankBlocks& { return *plan.blocks; });
+    if (known != made_.end()) return *known;
+    const TreeNetwork tree(*blocks, network_.rates);
+    Predictor predictor(tree, network_.rates.costs, blocks);
+    made_.push_back({.algorithms = make_table(predictor, any_order_), .blocks = blocks});
+    return made_.back();
+  }
+
+ private:
+  JobNetwork network_;
+  bool any_order_;
+  std::vector<CommunicatorPlan> made_;
+};
+
+std::string bytes_text(std::size_t bytes) {
+  constexpr std::size_t kKib = 1024;
+  if (bytes < kKib) return fmt::format("{} B", bytes);
+  if (bytes < kKib * kKib) return fmt::format("{} KiB", bytes / kKib);
+  return fmt::format("{:.3g} MiB", static_cast<double>(bytes) / (kKib * kKib));
+}
+
+}  // namespace
+
+std::vector<Algorithm> choosable(Collective collective, bool any_order) {
+  std::vector<Algorithm> result;
+  for (const Algorithm algorithm : algorithms_of(collective)) {
+    if (is_library(algorithm)) continue;  // nothing tells how long MPI takes
+    if (any_order || keeps_order(collective, algorithm)) result.push_back(algorithm);
+  }
+  return result;
+}
+
+std::vector<Candidate> candidates(Predictor& predictor, Collective collective, std::size_t bytes,
+                                  bool any_order) {
+  std::vector<Candidate> result;
+  for (const Algorithm algorithm : choosable(collective, any_order)) {
+    const auto form = predictor.closed_form(collective, algorithm, bytes);
+    if (form) {
+      result.push_back({algorithm, *form});
+    } else if (predictor.ranks() <= kMostSimulated) {
+      result.push_back({algorithm, predictor.simulate(collective, algorithm, bytes)});
+    }
+  }
+  std::ranges::stable_sort(result, {}, [](const Candidate& one) { return one.prediction.seconds; });
+  return result;
+}
+
+AlgorithmTable make_table(Predictor& predictor, bool any_order) {
+  if (predictor.ranks() == 1) return AlgorithmTable();
+  std::vector<AlgorithmTable::Rule> rules;
+  for (const Collective collective : kCollectives) {
+    std::vector<std::pair<Algorithm, Curve>> curves;
+    for (const Algorithm algorithm : choosable(collective, any_order)) {
+      if (collective == Collective::kExchange) continue;
+      auto curve = curve_of(predictor, collective, algorithm);
+      if (curve) curves.emplace_back(algorithm, std::move(*curve));
+    }
+    if (!curves.empty()) add_rules(rules, collective, curves);
+  }
+  return AlgorithmTable(std::move(rules));
+}
+
+NetworkRates assumed_rates(const RankBlocks& blocks) {
+  constexpr double kNode = 12.5e9, kMemory = 10e9;
+  NetworkRates rates{.distances = {{.latency = 5e-7, .flow = kMemory / 2, .host = kMemory}},
+                     .costs = {.message = 2e-7, .reduced_byte = 1e-10}};
+  double block = kNode;
+  for (int distance = 1; distance <= std::max(blocks.tiers(), 1); ++distance) {
+    DistanceRates far{.latency = 1e-6 * (distance + 1), .flow = kNode, .host = kNode};
+    if (distance > 1) {
+      // Nodes, or blocks of the tier below, that share the uplinks of an average block.
+      const double inside = static_cast<double>(blocks.blocks(distance - 2)) /
+                            static_cast<double>(blocks.blocks(distance - 1));
+      block = std::max(block, block * inside / 2.0);
+      far.block = block;
+    }
+    rates.distances.push_back(far);
+  }
+  return rates;
+}
+
+RankBlocks blocks_among(const RankBlocks& world, const std::vector<int>& ranks) {
+  std::vector<std::vector<int>> tiers;
+  for (int tier = 0; tier < world.tiers(); ++tier) {
+    std::vector<int> blocks;
+    for (const int rank : ranks) blocks.push_back(world.block(tier, rank));
+    const bool one_block =
+        std::ranges::count(blocks, blocks.front()) == static_cast<std::ptrdiff_t>(blocks.size());
+    if (one_block && tier > 0) break;
+    tiers.push_back(std::move(blocks));
+  }
+  return RankBlocks(static_cast<int>(ranks.size()), std::move(tiers));
+}
+
+CommunicatorPlanner make_planner(JobNetwork network, bool any_order) {
+  const auto planner = std::make_shared<Planner>(std::move(network), any_order);
+  return [planner](const std::string& /*name*/, const std::vector<int>& ranks) {
+    return planner->plan(ranks);
+  };
+}
+
+std::string table_text(const AlgorithmTable& table, int ranks) {
+  std::string text;
+  for (const Collective collective : kCollectives) {
+    if (collective == Collective::kExchange) continue;
+    std::string rules;
+    for (const AlgorithmTable::Rule& rule : table.rules()) {
+      if (rule.collective != collective || ranks > rule.up_to_ranks) continue;
+      rules += (rules.empty() ? " " : ", ") + std::string(name_of(rule.algorithm));
+      if (rule.up_to_bytes == kAny) break;
+      rules += " to " + bytes_text(rule.up_to_bytes);
+    }
+    if (rules.empty()) continue;
+    text += (text.empty() ? "" : "; ") + std::string(name_of(collective)) + rules;
+  }
+  return text;
+}
+
+}  // namespace trireme

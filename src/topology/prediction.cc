@@ -1,0 +1,231 @@
+#include "trireme/topology/prediction.h"
+
+#include <algorithm>
+#include <bit>
+#include <limits>
+#include <memory>
+#include <numeric>
+#include <utility>
+
+#include "trireme/base/error.h"
+#include "trireme/comm/collective_tasks.h"
+
+namespace trireme {
+namespace {
+
+using Pattern = CommunicationRound::Pattern;
+
+// The rank that stands for a term of T(ranks), which begins with pairs.
+int rank_of_term(int term, int ranks) {
+  const int pairs = ranks - static_cast<int>(std::bit_floor(static_cast<unsigned>(ranks)));
+  return term < pairs ? 2 * term : term + pairs;
+}
+
+}  // namespace
+
+Predictor::Predictor(const TreeNetwork& network, const SimulatedCosts& costs,
+                     std::shared_ptr<const RankBlocks> blocks)
+    : network_(network), costs_(costs), blocks_(std::move(blocks)), loads_(network.links().size()) {
+  order_.resize(static_cast<std::size_t>(ranks()));
+  std::iota(order_.begin(), order_.end(), 0);
+  if (blocks_) order_ = blocks_->in_order();
+}
+
+void Predictor::load(Shape& shape, int from, int to) {
+  shape.latency = std::max(shape.latency, network_.latency(from, to).value_or(costs_.latency));
+  shape.flow = std::max(shape.flow, 1.0 / network_.highest_rate(from, to));
+  route_.clear();
+  network_.route(from, to, route_);
+  for (const int link : route_) {
+    double& loaded = loads_[static_cast<std::size_t>(link)];
+    if (loaded == 0.0) loaded_.push_back(link);
+    loaded += 1.0;
+  }
+}
+
+// Every rank with its likes in the other blocks.
+void Predictor::load_tier(Shape& shape, int hop) {
+  const std::vector<int> sizes = tier_sizes(ranks(), blocks_.get());
+  int inside = 1;  // ranks of a block
+  for (int i = 0; i < hop; ++i) inside *= sizes[static_cast<std::size_t>(i)];
+  const int blocks = sizes[static_cast<std::size_t>(hop)];
+  for (int rank = 0; rank < ranks(); ++rank) {
+    const int first = rank / (inside * blocks) * inside * blocks + rank % inside;
+    for (int block = 0; block < blocks; ++block) {
+      const int peer = first + block * inside;
+      if (peer != rank) load(shape, rank, peer);
+    }
+  }
+  shape.ends = 2 * (blocks - 1);
+}
+
+void Predictor::load_tree(Shape& shape, int depth) {
+  for (int rank = 0; rank < ranks(); ++rank) {
+    if (std::popcount(static_cast<unsigned>(rank)) != depth) continue;
+    const int above =
+        rank == 0 ? static_cast<int>(std::bit_ceil(static_cast<unsigned>(ranks()))) : rank & -rank;
+    int children = 0;
+    for (int bit = above / 2; bit > 0; bit /= 2) {
+      if (rank + bit < ranks()) load(shape, rank, rank + bit), ++children;
+    }
+    shape.ends = std::max(shape.ends, children);
+  }
+}
+
+Predictor::Shape Predictor::everyone() const {
+  Shape shape{.ends = 2 * (ranks() - 1)};
+  // One of the ranks that are farthest from rank 0 is as far as any two can be.
+  for (int rank = 1; rank < ranks(); ++rank) {
+    for (const int other : {0, rank - 1}) {
+      shape.latency =
+          std::max(shape.latency, network_.latency(other, rank).value_or(costs_.latency));
+      shape.flow = std::max(shape.flow, 1.0 / network_.highest_rate(other, rank));
+    }
+  }
+  std::vector<double> messages;
+  network_.count_everyone(messages);
+  for (std::size_t link = 0; link < messages.size(); ++link) {
+    if (messages[link] == 0.0) continue;
+    shape.links.emplace_back(static_cast<int>(link),
+                             messages[link] / network_.links()[link].bytes_per_second);
+  }
+  return shape;
+}
+
+Predictor::Shape Predictor::make_shape(Pattern pattern, int step) {
+  const int p = ranks();
+  const int terms = static_cast<int>(std::bit_floor(static_cast<unsigned>(p)));
+  Shape shape{.ends = 2};
+  switch (pattern) {
+    case Pattern::kShift:
+      for (int rank = 0; rank < p; ++rank) load(shape, rank, (rank + step) % p);
+      break;
+    case Pattern::kXor:
+      for (int term = 0; term < terms; ++term) {
+        load(shape, rank_of_term(term, p), rank_of_term(term ^ step, p));
+      }
+      break;
+    case Pattern::kJoin:
+    case Pattern::kSpread:
+      shape.ends = 1;
+      for (int term = 0; term < terms; term += 2 * step) {
+        const int low = rank_of_term(term, p), high = rank_of_term(term + step, p);
+        load(shape, pattern == Pattern::kJoin ? high : low, pattern == Pattern::kJoin ? low : high);
+      }
+      break;
+    case Pattern::kEveryone:
+      shape = everyone();
+      break;
+    case Pattern::kFold:
+    case Pattern::kUnfold:
+      shape.ends = 1;
+      for (int pair = 0; pair < p - terms; ++pair) {
+        const int odd = pattern == Pattern::kFold ? 1 : 0;
+        load(shape, 2 * pair + odd, 2 * pair + 1 - odd);
+      }
+      break;
+    case Pattern::kRing:
+      for (std::size_t place = 0; place < order_.size(); ++place) {
+        load(shape, order_[place], order_[(place + 1) % order_.size()]);
+      }
+      break;
+    case Pattern::kTier:
+      load_tier(shape, step);
+      break;
+    case Pattern::kTree:
+      load_tree(shape, step);
+      break;
+  }
+  for (const int link : loaded_) {
+    double& loaded = loads_[static_cast<std::size_t>(link)];
+    shape.links.emplace_back(
+        link, loaded / network_.links()[static_cast<std::size_t>(link)].bytes_per_second);
+    loaded = 0.0;
+  }
+  loaded_.clear();
+  for (const auto& [link, seconds] : shape.links) shape.busiest = std::max(shape.busiest, seconds);
+  return shape;
+}
+
+const Predictor::Shape& Predictor::shape_of(Pattern pattern, int step) {
+  const auto known = shapes_.find({pattern, step});
+  if (known != shapes_.end()) return known->second;
+  return shapes_.emplace(std::pair(pattern, step), make_shape(pattern, step)).first->second;
+}
+
+// What a rank itself does.
+double Predictor::own_seconds(const CommunicationRound& round, const Shape& shape) const {
+  return shape.ends * costs_.message + round.reduced * costs_.reduced_byte;
+}
+
+std::optional<Prediction> Predictor::closed_form(Collective collective, Algorithm algorithm,
+                                                 std::size_t bytes) {
+  const auto form =
+      closed_form_of(collective, algorithm, ranks(), static_cast<double>(bytes), blocks_.get());
+  if (!form) return {};
+  const double segments = form->segments;
+  double segment = 0.0;  // one segment alone
+  double own = 0.0;      // what a rank does for all segments
+  double fill = 0.0;     // until what is busiest begins, and after it ends
+  std::vector<double> busy(loads_.size());
+  for (std::size_t i = 0; i < form->rounds.size(); ++i) {
+    CommunicationRound round = form->rounds[i];
+    const Shape& shape = shape_of(round.pattern, round.step);
+    for (const auto& [link, seconds] : shape.links) {
+      busy[static_cast<std::size_t>(link)] += round.repeats * seconds * round.bytes;
+    }
+    round.bytes /= segments;
+    round.reduced /= segments;
+    const double own_part = own_seconds(round, shape);
+    const double seconds =
+        shape.latency + round.bytes * std::max(shape.busiest, shape.flow) + own_part;
+    segment += round.repeats * seconds;
+    own += segments * round.repeats * own_part;
+    if (i == 0 || i + 1 == form->rounds.size()) fill += seconds;
+  }
+  const double busiest = busy.empty() ? 0.0 : *std::ranges::max_element(busy);
+  const double always = segments > 1 ? std::max(busiest, own) + fill : 0.0;
+  return described(std::max(segment, always), busy);
+}
+
+Prediction Predictor::simulate(Collective collective, Algorithm algorithm, std::size_t bytes) {
+  SimulatedWorld world(network_, {.costs = costs_, .contents = false, .blocks = blocks_});
+  const std::int64_t part = (static_cast<std::int64_t>(bytes) + 4 * ranks() - 1) / (4 * ranks());
+  const Tensor one = world.tensor(part, DType::kF32),
+               all = world.tensor(part * ranks(), DType::kF32);
+  const SimulatedWorld::Result result = world.run(ranks(), [&](TransportPtr transport) {
+    const bool gathers = collective == Collective::kAllGather;
+    const bool scatters = collective == Collective::kReduceScatter;
+    return make_collective(collective, algorithm, std::move(transport),
+                           {.input = gathers ? one : all, .output = scatters ? one : all});
+  });
+  std::vector<double> busy(result.link_bytes);
+  for (std::size_t link = 0; link < busy.size(); ++link) {
+    busy[link] /= network_.links()[link].bytes_per_second;
+  }
+  Prediction prediction = described(result.seconds, busy);
+  prediction.simulated = true;
+  return prediction;
+}
+
+Prediction Predictor::described(double seconds, const std::vector<double>& busy) const {
+  Prediction prediction{.seconds = seconds};
+  const auto most = std::ranges::max_element(busy);
+  if (most == busy.end() || *most <= 0.0 || seconds <= 0.0) return prediction;
+  prediction.link = network_.links()[static_cast<std::size_t>(most - busy.begin())].name;
+  prediction.share = *most / seconds;
+  return prediction;
+}
+
+double Predictor::messages(Collective collective, Algorithm algorithm) const {
+  const auto form = closed_form_of(collective, algorithm, ranks(), 1024.0 * ranks(), blocks_.get());
+  const double p = ranks();
+  if (!form) return p * p;
+  double messages = 0.0;
+  for (const CommunicationRound& round : form->rounds) {
+    messages += round.repeats * (round.pattern == Pattern::kEveryone ? p * (p - 1) : p);
+  }
+  return messages;
+}
+
+}  // namespace trireme

@@ -1,0 +1,280 @@
+// The closed forms of the collectives: what is sent in which round.
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <utility>
+
+#include "trireme/topology/prediction.h"
+
+namespace trireme {
+namespace {
+
+using Pattern = CommunicationRound::Pattern;
+using Rounds = std::vector<CommunicationRound>;
+
+// The largest power of two that is not above it.
+int terms_of(int ranks) {
+  return static_cast<int>(std::bit_floor(static_cast<unsigned>(ranks)));
+}
+
+Rounds everyone(double bytes, double reduced) {
+  return {{.pattern = Pattern::kEveryone, .bytes = bytes, .reduced = reduced}};
+}
+
+// All-gather of `part` bytes of each rank.
+Rounds bruck(int ranks, double part) {
+  Rounds rounds;
+  for (int step = 1; step < ranks; step *= 2) {
+    rounds.push_back(
+        {.pattern = Pattern::kShift, .step = step, .bytes = part * std::min(step, ranks - step)});
+  }
+  return rounds;
+}
+
+// Each pair becomes one term; `bytes` go from the odd rank and are added by the even one.
+void add_fold(Rounds& rounds, int ranks, double bytes) {
+  if (terms_of(ranks) == ranks) return;
+  rounds.push_back({.pattern = Pattern::kFold, .bytes = bytes, .reduced = bytes});
+}
+
+void add_unfold(Rounds& rounds, int ranks, double bytes) {
+  if (terms_of(ranks) == ranks) return;
+  rounds.push_back({.pattern = Pattern::kUnfold, .bytes = bytes});
+}
+
+Rounds doubling(int ranks, double bytes) {
+  Rounds rounds;
+  add_fold(rounds, ranks, bytes);
+  for (int step = 1; step < terms_of(ranks); step *= 2) {
+    rounds.push_back({.pattern = Pattern::kXor, .step = step, .bytes = bytes, .reduced = bytes});
+  }
+  add_unfold(rounds, ranks, bytes);
+  return rounds;
+}
+
+void add_halving(Rounds& rounds, int ranks, double bytes) {
+  for (int step = 1; step < terms_of(ranks); step *= 2) {
+    const double given = bytes / (2.0 * step);
+    rounds.push_back({.pattern = Pattern::kXor, .step = step, .bytes = given, .reduced = given});
+  }
+}
+
+void add_doubling(Rounds& rounds, int ranks, double bytes) {
+  for (int step = terms_of(ranks) / 2; step > 0; step /= 2) {
+    rounds.push_back({.pattern = Pattern::kXor, .step = step, .bytes = bytes / (2.0 * step)});
+  }
+}
+
+Rounds ring(int ranks, double part, bool reduces) {
+  return {{.pattern = Pattern::kRing,
+           .bytes = part,
+           .reduced = reduces ? part : 0.0,
+           .repeats = ranks - 1}};
+}
+
+Rounds tree(int ranks, double bytes) {
+  Rounds rounds;
+  for (int depth = 0; (1 << depth) < ranks; ++depth) {
+    rounds.push_back({.pattern = Pattern::kTree, .step = depth, .bytes = bytes});
+  }
+  return rounds;
+}
+
+// To term 0 and back.
+Rounds binomial(int ranks, double bytes) {
+  Rounds rounds;
+  add_fold(rounds, ranks, bytes);
+  for (int step = 1; step < terms_of(ranks); step *= 2) {
+    rounds.push_back({.pattern = Pattern::kJoin, .step = step, .bytes = bytes, .reduced = bytes});
+  }
+  for (int step = terms_of(ranks) / 2; step > 0; step /= 2) {
+    rounds.push_back({.pattern = Pattern::kSpread, .step = step, .bytes = bytes});
+  }
+  add_unfold(rounds, ranks, bytes);
+  return rounds;
+}
+
+// Up the tiers with additions, or down, in which case the order is that of the way up.
+Rounds tiered(const std::vector<int>& sizes, double bytes, bool reduces) {
+  Rounds rounds;
+  for (std::size_t hop = 0; hop < sizes.size(); ++hop) {
+    bytes /= sizes[hop];
+    const double others = sizes[hop] - 1.0;
+    rounds.push_back({.pattern = Pattern::kTier,
+                      .step = static_cast<int>(hop),
+                      .bytes = bytes,
+                      .reduced = reduces ? bytes * others : 0.0});
+  }
+  return rounds;
+}
+
+Rounds bruck_all_to_all(int ranks, double part) {
+  Rounds rounds;
+  for (int step = 1; step < ranks; step *= 2) {
+    int parts = 0;
+    for (int i = 0; i < ranks; ++i) parts += (i & step) != 0 ? 1 : 0;
+    rounds.push_back({.pattern = Pattern::kShift, .step = step, .bytes = part * parts});
+  }
+  return rounds;
+}
+
+// As segments are cut in production: none is worth less than this, and there are at most 16.
+int segments_of(double bytes, double least) {
+  return std::clamp(static_cast<int>(std::ceil(bytes / least)), 1, 16);
+}
+
+constexpr double kWorthwhileBytes = 65536.0;
+
+std::optional<Rounds> all_reduce(Algorithm algorithm, int ranks, double bytes) {
+  const double part = bytes / ranks;
+  Rounds rounds;
+  switch (algorithm) {
+    case Algorithm::kDirect:
+      return everyone(bytes, bytes * (ranks - 1));
+    case Algorithm::kPairwise:
+      rounds = everyone(part, part * (ranks - 1));
+      rounds.push_back(everyone(part, 0.0).front());
+      return rounds;
+    case Algorithm::kBruck:
+      rounds = bruck(ranks, bytes);
+      if (!rounds.empty()) rounds.back().reduced = bytes * (ranks - 1);
+      return rounds;
+    case Algorithm::kDoubling:
+      return doubling(ranks, bytes);
+    case Algorithm::kHalving:
+      add_fold(rounds, ranks, bytes);
+      add_halving(rounds, ranks, bytes);
+      add_doubling(rounds, ranks, bytes);
+      add_unfold(rounds, ranks, bytes);
+      return rounds;
+    case Algorithm::kRing:
+      rounds = ring(ranks, part, true);
+      rounds.push_back(ring(ranks, part, false).front());
+      return rounds;
+    case Algorithm::kBinomial:
+      return binomial(ranks, bytes);
+    default:
+      return {};
+  }
+}
+
+std::optional<Rounds> reduce_scatter(Algorithm algorithm, int ranks, double bytes) {
+  const double part = bytes / ranks;
+  Rounds rounds;
+  switch (algorithm) {
+    case Algorithm::kPairwise:
+      return everyone(part, part * (ranks - 1));
+    case Algorithm::kHalving:
+      add_fold(rounds, ranks, bytes);
+      add_halving(rounds, ranks, bytes);
+      add_unfold(rounds, ranks, part);
+      return rounds;
+    case Algorithm::kRing:
+      return ring(ranks, part, true);
+    default:
+      return {};
+  }
+}
+
+std::optional<Rounds> all_gather(Algorithm algorithm, int ranks, double bytes) {
+  const double part = bytes / ranks;
+  Rounds rounds;
+  switch (algorithm) {
+    case Algorithm::kPairwise:
+      return everyone(part, 0.0);
+    case Algorithm::kBruck:
+      return bruck(ranks, part);
+    case Algorithm::kHalving:
+      add_fold(rounds, ranks, part);
+      if (!rounds.empty()) rounds.back().reduced = 0.0;
+      add_doubling(rounds, ranks, bytes);
+      add_unfold(rounds, ranks, bytes);
+      return rounds;
+    case Algorithm::kRing:
+      return ring(ranks, part, false);
+    default:
+      return {};
+  }
+}
+
+std::optional<Rounds> rounds_of(Collective collective, Algorithm algorithm, int ranks,
+                                double bytes) {
+  switch (collective) {
+    case Collective::kAllReduce:
+      return all_reduce(algorithm, ranks, bytes);
+    case Collective::kReduceScatter:
+      return reduce_scatter(algorithm, ranks, bytes);
+    case Collective::kAllGather:
+      return all_gather(algorithm, ranks, bytes);
+    case Collective::kBroadcast:
+      if (algorithm != Algorithm::kBinomial) return {};
+      return tree(ranks, bytes);
+    case Collective::kAllToAll:
+      if (algorithm == Algorithm::kBruck) return bruck_all_to_all(ranks, bytes / ranks);
+      if (algorithm != Algorithm::kPairwise) return {};
+      return everyone(bytes / ranks, 0.0);
+    case Collective::kExchange:
+      break;
+  }
+  return {};
+}
+
+std::optional<ClosedForm> tiered_form(Collective collective, int ranks, double bytes,
+                                      const RankBlocks* blocks) {
+  const std::vector<int> sizes = tier_sizes(ranks, blocks);
+  if (sizes.empty()) return {};
+  const int most = std::ranges::max(sizes);
+  ClosedForm form{.segments = segments_of(bytes, most * kWorthwhileBytes)};
+  const Rounds up = tiered(sizes, bytes, true);
+  Rounds down = tiered(sizes, bytes, false);
+  std::ranges::reverse(down);
+  switch (collective) {
+    case Collective::kAllReduce:
+      form.rounds = up;
+      form.rounds.insert(form.rounds.end(), down.begin(), down.end());
+      return form;
+    case Collective::kReduceScatter:
+      form.rounds = up;
+      return form;
+    case Collective::kAllGather:
+      form.rounds = down;
+      return form;
+    default:
+      return {};
+  }
+}
+
+}  // namespace
+
+std::vector<int> tier_sizes(int ranks, const RankBlocks* blocks) {
+  std::vector<int> sizes;
+  int inside = 1;  // ranks of a block
+  for (int tier = 0; blocks != nullptr && tier < blocks->tiers(); ++tier) {
+    const int count = blocks->blocks(tier);
+    if (count == 1 || count * inside == ranks) continue;
+    const int size = ranks / count;
+    const bool is_power = std::has_single_bit(static_cast<unsigned>(size));
+    if (count * size != ranks || !is_power) return {};
+    for (int rank = 0; rank < ranks; ++rank) {
+      if (blocks->block(tier, rank) != rank / size) return {};
+    }
+    sizes.push_back(size / inside);
+    inside = size;
+  }
+  sizes.push_back(ranks / inside);
+  return sizes;
+}
+
+std::optional<ClosedForm> closed_form_of(Collective collective, Algorithm algorithm, int ranks,
+                                         double bytes, const RankBlocks* blocks) {
+  if (ranks == 1) return ClosedForm{};
+  if (algorithm == Algorithm::kTiered) return tiered_form(collective, ranks, bytes, blocks);
+  auto rounds = rounds_of(collective, algorithm, ranks, bytes);
+  if (!rounds) return {};
+  ClosedForm form{.rounds = std::move(*rounds)};
+  if (algorithm == Algorithm::kRing) form.segments = segments_of(bytes, ranks * kWorthwhileBytes);
+  if (algorithm == Algorithm::kBinomial) form.segments = segments_of(bytes, kWorthwhileBytes);
+  return form;
+}
+
+}  // namespace trireme

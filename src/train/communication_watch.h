@@ -1,0 +1,54 @@
+// Writes communication.json: what carries the collectives of this rank, and how fast.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "trireme/comm/process_grid.h"
+#include "trireme/report/communication_table.h"
+#include "trireme/topology/planner.h"
+#include "trireme/train/communication.h"
+
+namespace trireme {
+
+// The leading rank has one.
+class CommunicationWatch {
+ public:
+  // `network` is what the communicators were planned for.
+  CommunicationWatch(const ProcessGrid& grid, NetworkOfJob network, std::string order,
+                     std::string file);
+  ~CommunicationWatch();
+
+  // Writes the file. The collectives are among the last operations that the flight recorder knows.
+  // A failure is told once, in a line.
+  void write();
+  CommunicationTable table();
+
+  // The row of the start-up table: where the rates are from and what the largest communicator of
+  // the grid uses. Empty if nothing was planned.
+  std::string text() const;
+
+ private:
+  struct Network;                                                   // of a communicator
+  using Key = std::tuple<int, Collective, std::size_t, Algorithm>;  // a lane and what it carries
+
+  // A communicator of several ranks.
+  struct Planned {
+    int lane;
+    const Runtime::PlannedCommunicator* made;
+  };
+  std::vector<Planned> communicators() const;
+  const Prediction& predict(const Runtime::PlannedCommunicator& communicator, const Key& key);
+
+  const ProcessGrid& grid_;
+  NetworkOfJob network_;
+  std::string order_, file_;
+  std::map<int, std::unique_ptr<Network>> networks_;  // by lane
+  std::map<Key, Prediction> predictions_;
+  bool failed_ = false;
+};
+
+}  // namespace trireme
