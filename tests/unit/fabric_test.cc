@@ -2,6 +2,7 @@
 #include "trireme/topology/fabric.h"
 
 #include <algorithm>
+#include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <set>
@@ -14,6 +15,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/node_names.h"
+#include "trireme/base/resident_memory.h"
 #include "trireme/topology/cluster_fabric.h"
 #include "trireme/topology/fabric_summary.h"
 #include "trireme/topology/network.h"
@@ -175,6 +177,75 @@ TEST(Ibnetdiscover, CablesRatesAndHostsOfSeveralAdapters) {
     }
   }
   EXPECT_DOUBLE_EQ(host2, 25e9 + 3.125e9);
+}
+
+// A fat tree of three levels with 10,080 hosts: leaf switches have 36 of them and 18 cables up.
+std::string large_dump() {
+  constexpr int kHosts = 36, kLeaves = 280, kUp = 18, kPod = 14, kPods = kLeaves / kPod;
+  const auto leaf = [](int i) { return fmt::format("S-{:016x}", 0xaa0000 + i); };
+  const auto middle = [](int pod, int i) {
+    return fmt::format("S-{:016x}", 0xbb0000 + pod * kUp + i);
+  };
+  const auto core = [](int i) { return fmt::format("S-{:016x}", 0xdd0000 + i); };
+  const auto host = [](int i) { return fmt::format("H-{:016x}", 0xcc000000 + 16 * i); };
+  std::string text;
+  const auto add_switch = [&](const std::string& id) {
+    text +=
+        fmt::format("Switch\t64 \"{}\"\t\t# \"{}\" base port 0 lid 2 lmc 0\n", id, id.substr(12));
+  };
+  const auto add_port = [&](int port, const std::string& peer, int there) {
+    text += fmt::format("[{}]\t\"{}\"[{}]\t\t# \"some switch\" lid 4 4xHDR\n", port, peer, there);
+  };
+  for (int l = 0; l < kLeaves; ++l) {
+    add_switch(leaf(l));
+    for (int h = 0; h < kHosts; ++h) {
+      text += fmt::format("[{}]\t\"{}\"[1](cc) \t\t# \"node{} mlx5_0\" lid 1 4xHDR\n", h + 1,
+                          host(l * kHosts + h), l * kHosts + h);
+    }
+    for (int u = 0; u < kUp; ++u) add_port(kHosts + 1 + u, middle(l / kPod, u), l % kPod + 1);
+  }
+  for (int pod = 0; pod < kPods; ++pod) {
+    for (int m = 0; m < kUp; ++m) {
+      add_switch(middle(pod, m));
+      for (int l = 0; l < kPod; ++l) add_port(l + 1, leaf(pod * kPod + l), kHosts + 1 + m);
+      add_port(kPod + 1, core(m), pod + 1);
+    }
+  }
+  for (int c = 0; c < kUp; ++c) {
+    add_switch(core(c));
+    for (int pod = 0; pod < kPods; ++pod) add_port(pod + 1, middle(pod, c), kPod + 1);
+  }
+  for (int h = 0; h < kLeaves * kHosts; ++h) {
+    text += fmt::format(
+        "Ca\t1 \"{}\"\t\t# \"node{} mlx5_0\"\n[1](cc) \t\"{}\"[{}]\t\t# lid 1 lmc 0 \"leaf\" lid 2 "
+        "4xHDR\n",
+        host(h), h, leaf(h / kHosts), h % kHosts + 1);
+  }
+  return text;
+}
+
+TEST(Ibnetdiscover, TenThousandHosts) {
+  const std::string text = large_dump();
+  const auto begin = std::chrono::steady_clock::now();
+  const Fabric fabric =
+      merge_fabrics(read_slurm_topology("SwitchName=all Nodes=node[0-10079]\n", "t"),
+                    read_ibnetdiscover(text, "dump"));
+  const std::vector<FabricLevel> levels = levels_of(fabric);
+  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
+  const double mebibytes = peak_resident_bytes() / (1 << 20);
+  fmt::print("{} MB of text, {} hosts, {} cables: {:.2f} s, {:.0f} MiB at most\n",
+             text.size() / 1000000, levels[0].vertices, fabric.cables().size(), seconds.count(),
+             mebibytes);
+  EXPECT_EQ(fabric.remarks(), Names{});
+  ASSERT_EQ(levels.size(), 4u);
+  EXPECT_EQ(levels[0].vertices, 10080);
+  EXPECT_EQ(levels[1].cables_up, 280 * 18);
+  EXPECT_EQ(levels[2].cables_up, 20 * 18);
+  EXPECT_DOUBLE_EQ(levels[1].taper, 2.0);
+  EXPECT_DOUBLE_EQ(levels[2].taper, 14.0);
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+  EXPECT_LT(mebibytes, 200.0);
+#endif
 }
 
 std::string replaced(std::string text, const std::string& what, const std::string& by) {
