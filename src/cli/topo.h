@@ -2,8 +2,10 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "trireme/base/exit_status.h"
+#include "trireme/comm/rank_blocks.h"
 #include "trireme/comm/runtime.h"
 
 namespace trireme::cli {
@@ -15,6 +17,10 @@ struct TopoArguments {
   int ranks_per_node = 1;
   std::string grid;
 };
+
+// Collective over the world. Returns which ranks share nodes and leaf switches, as Slurm tells its
+// tasks. A remark says what is not known.
+RankBlocks blocks_by_slurm(Runtime& runtime, std::vector<std::string>& remarks);
 
 // Prints the fabric that the sources describe.
 ExitStatus topo_show(const TopoArguments& given);
