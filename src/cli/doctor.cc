@@ -9,6 +9,7 @@
 #include "trireme/comm/launcher.h"
 
 #include "cli/commands.h"
+#include "cli/topo.h"
 
 namespace trireme::cli {
 namespace {
@@ -26,7 +27,7 @@ bool speaks_for_its_node() {
 
 NodeFindings examine_this_node() {
   const NodeFacts facts = gather_node_facts(*cuda::make_runtime());
-  return {facts.node, diagnose(facts)};
+  return {facts.node, diagnose(facts), facts.ports};
 }
 
 bool has_problem(const std::vector<Finding>& findings) {
@@ -51,6 +52,21 @@ ExitStatus examine_each() {
   return status_of(has_problem(found.findings));
 }
 
+// Collective. Measures the network and compares the nodes, on rank 0. Returns what belongs to no
+// single node.
+std::vector<Finding> compare(Runtime& runtime, std::vector<NodeFindings>& nodes) {
+  std::vector<std::string> remarks;  // a probe says them; here nothing depends on them
+  const Probe probe =
+      probe_network(runtime.world(), blocks_by_slurm(runtime, remarks), runtime.hosts());
+  std::vector<std::string> hosts;
+  for (const std::string& host : runtime.hosts()) {
+    if (std::ranges::find(hosts, host) == hosts.end()) hosts.push_back(host);
+  }
+  compare_ports(nodes);
+  judge_network(nodes, probe, hosts);
+  return findings_between_nodes(probe);
+}
+
 // One text for all nodes.
 ExitStatus examine_together(Runtime& runtime) {
   runtime.set_timeout(kSecondsForANode);
@@ -65,8 +81,11 @@ ExitStatus examine_together(Runtime& runtime) {
   for (const std::vector<std::string>& lines : gather_lines(runtime.world(), mine)) {
     if (runtime.rank() == 0 && !lines.empty()) nodes.push_back(node_findings_from(lines.front()));
   }
+  std::vector<Finding> between;
+  if (runtime.nodes() > 1) between = compare(runtime, nodes);
+  for (const NodeFindings& node : nodes) problem = problem || has_problem(node.findings);
   if (nodes.size() == 1) print_text(doctor_text(nodes[0].node, nodes[0].findings));
-  if (nodes.size() > 1) print_text(doctor_summary(nodes));
+  if (nodes.size() > 1) print_text(doctor_summary(nodes, between));
   return status_of(runtime.world().all_reduce_host(std::int64_t{problem}, ReduceOp::kMax) != 0);
 }
 

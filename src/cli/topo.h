@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "trireme/base/exit_status.h"
+#include "trireme/comm/rank_blocks.h"
 #include "trireme/comm/runtime.h"
 
 namespace trireme::cli {
@@ -20,6 +21,10 @@ struct TopoArguments {
   bool any_order = false;
   std::vector<std::string> words;  // after the action's name
 };
+
+// Collective over the world. Returns which ranks share nodes and leaf switches, as Slurm tells its
+// tasks. A remark says what is not known.
+RankBlocks blocks_by_slurm(Runtime& runtime, std::vector<std::string>& remarks);
 
 // Prints the fabric that the sources describe.
 ExitStatus topo_show(const TopoArguments& given);

@@ -159,6 +159,10 @@ void print(const Probe& probe, const RankBlocks& blocks, int nodes, double secon
 
 }  // namespace
 
+RankBlocks blocks_by_slurm(Runtime& runtime, std::vector<std::string>& remarks) {
+  return blocks_of(fabric_of_tasks(runtime), runtime.hosts(), remarks);
+}
+
 ExitStatus topo_probe(Runtime& runtime, const TopoArguments& given) {
   if (runtime.size() < 2) {
     throw ConfigError(

@@ -70,6 +70,7 @@ class Prober {
       measured.push_back({distance, stream.from, stream.to, rate});
     }
     for (SlowLink& slow : find_slow(measured, names_of_blocks(distance - 1))) {
+      slow.is_host = false;
       slow_blocks_.push_back({distance, std::move(slow)});
     }
     return rates;

@@ -25,6 +25,7 @@ std::string_view name_of(Verdict verdict) {
 std::vector<Finding> diagnose(const NodeFacts& facts) {
   std::vector<Finding> findings;
   doctor::check_node(facts, findings);
+  doctor::check_ports(facts, findings);
   doctor::check_gpus(facts, findings);
   return findings;
 }

@@ -1,4 +1,4 @@
-// The two halves of diagnose().
+// The parts of diagnose().
 #pragma once
 
 #include <vector>
@@ -8,6 +8,7 @@
 namespace trireme::doctor {
 
 void check_node(const NodeFacts& facts, std::vector<Finding>& findings);
+void check_ports(const NodeFacts& facts, std::vector<Finding>& findings);
 void check_gpus(const NodeFacts& facts, std::vector<Finding>& findings);
 
 }  // namespace trireme::doctor

@@ -109,6 +109,7 @@ void gather_node(NodeFacts& facts, const fs::path& root) {
     facts.open_files = static_cast<std::int64_t>(limit.rlim_cur);
   }
   facts.rdma_devices = entries_of(root / "sys/class/infiniband");
+  facts.ports = read_local_ports((root / "sys").string());
 }
 
 void gather_gpus(NodeFacts& facts, cuda::Runtime& runtime, const fs::path& root) {

@@ -98,7 +98,8 @@ std::string nodes_with(const std::vector<NodeFindings>& nodes, Verdict verdict,
 
 }  // namespace
 
-std::string doctor_summary(const std::vector<NodeFindings>& nodes) {
+std::string doctor_summary(const std::vector<NodeFindings>& nodes,
+                           const std::vector<Finding>& between) {
   std::vector<std::string> names;
   for (const NodeFindings& node : nodes) names.push_back(node.node);
   std::string same, different;
@@ -113,6 +114,8 @@ std::string doctor_summary(const std::vector<NodeFindings>& nodes) {
   if (!same.empty()) text += fmt::format("\nthe same on all {} nodes\n{}", nodes.size(), same);
   text += different.empty() ? "\nnothing differs between the nodes\n"
                             : "\nnot the same on all nodes\n" + different;
+  if (!between.empty()) text += "\nbetween the nodes\n";
+  for (const Finding& finding : between) text += line_of({finding, {}, {finding.varying}}, "");
   return text + fmt::format("\n{}; {}\n", nodes_with(nodes, Verdict::kProblem, "problems"),
                             nodes_with(nodes, Verdict::kWarning, "warnings"));
 }
@@ -123,17 +126,33 @@ std::string to_json(const NodeFindings& node) {
     findings.push_back(Json::array(
         {static_cast<std::int64_t>(f.verdict), f.subject, f.what, f.remedy, f.varying}));
   }
-  return Json::object({{"node", node.node}, {"findings", findings}}).dump();
+  Json ports = Json::array();
+  for (const LocalPort& port : node.ports) {
+    ports.push_back(Json::array({port.adapter, port.number, port.state, port.physical_state,
+                                 port.rate, port.bytes_per_second}));
+  }
+  return Json::object({{"node", node.node}, {"findings", findings}, {"ports", ports}}).dump();
 }
 
 NodeFindings node_findings_from(const std::string& json) {
   try {
     const Json object = Json::parse(json);
-    NodeFindings node{object.at("node").text(), {}};
+    NodeFindings node{object.at("node").text(), {}, {}};
     for (const Json& item : object.at("findings").items()) {
       node.findings.push_back({static_cast<Verdict>(item.at(std::size_t{0}).integer()),
                                item.at(1).text(), item.at(2).text(), item.at(3).text(),
                                item.at(4).text()});
+    }
+    for (const Json& item : object.at("ports").items()) {
+      node.ports.push_back({.adapter = item.at(std::size_t{0}).text(),
+                            .number = item.at(1).small_integer(),
+                            .state = item.at(2).text(),
+                            .physical_state = item.at(3).text(),
+                            .link_layer = {},
+                            .rate = item.at(4).text(),
+                            .bytes_per_second = item.at(5).number(),
+                            .subnet = {},
+                            .cpus = {}});
     }
     return node;
   } catch (const JsonError& error) {

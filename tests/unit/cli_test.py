@@ -81,7 +81,7 @@ class Commands(ProgramTest):
         self.expect_refusal(2, "topo probe measures between ranks: start several", "topo", "probe")
         # bad input: `bench comm`: an algorithm that is none; one beside a GPU | --algorithm quick: there are all,
         # table, ... | 2
-        self.expect_refusal(2, "--algorithm quick: there are all, table, direct, ", "bench", "comm", "--algorithm",
+        self.expect_refusal(2, "--algorithm quick: there are all, table, ", "bench", "comm", "--algorithm",
                             "table,quick")
         self.expect_refusal(2, "leave out --device cuda", "bench", "comm", "--peer", "--device", "cuda")
         # bad input: `bench`: a flag of another measurement | bench comm takes no --dtype; it takes --from,

@@ -371,5 +371,82 @@ TEST(NodeList, IsWrittenAsSlurmDoes) {
   EXPECT_EQ(node_list({"7", "8"}), "[7-8]");
 }
 
+// A node with two ports of an adapter.
+NodeFindings node_with_ports(const std::string& name, const std::string& rate, double bytes,
+                             const std::string& state = "ACTIVE") {
+  NodeFacts facts = good_node();
+  LocalPort port{.adapter = "mlx5_0",
+                 .number = 1,
+                 .state = state,
+                 .physical_state = state == "ACTIVE" ? "LinkUp" : "Polling",
+                 .link_layer = "InfiniBand",
+                 .rate = rate,
+                 .bytes_per_second = bytes,
+                 .subnet = {},
+                 .cpus = {}};
+  facts.ports = {port};
+  return node_findings_from(to_json({name, diagnose(facts), facts.ports}));
+}
+
+const Finding& on(const NodeFindings& node, const std::string& subject) {
+  return *std::ranges::find(node.findings, subject, &Finding::subject);
+}
+
+TEST(Doctor, NamesAPortAtHalfWidth) {
+  const std::string whole = "200 Gb/sec (4X HDR)", half = "100 Gb/sec (2X HDR)";
+  std::vector<NodeFindings> nodes = {node_with_ports("n1", whole, 25e9),
+                                     node_with_ports("n2", half, 12.5e9),
+                                     node_with_ports("n3", whole, 25e9)};
+  EXPECT_EQ(on(nodes[1], "port mlx5_0/1").verdict, Verdict::kOk);  // nothing to compare it with
+  compare_ports(nodes);
+  EXPECT_EQ(on(nodes[0], "port mlx5_0/1").verdict, Verdict::kOk);
+  EXPECT_EQ(on(nodes[1], "port mlx5_0/1").verdict, Verdict::kProblem);
+  EXPECT_EQ(on(nodes[1], "port mlx5_0/1").what, half + ", but other nodes have " + whole);
+  EXPECT_NE(doctor_summary(nodes).find("on n2: " + half + ", but other nodes have " + whole),
+            std::string::npos);
+  // A cluster whose ports all have half the width was built so.
+  nodes = {node_with_ports("n1", half, 12.5e9), node_with_ports("n2", half, 12.5e9)};
+  compare_ports(nodes);
+  EXPECT_EQ(on(nodes[1], "port mlx5_0/1").verdict, Verdict::kOk);
+}
+
+TEST(Doctor, NamesAPortThatIsDown) {
+  const std::string rate = "200 Gb/sec (4X HDR)";
+  std::vector<NodeFindings> nodes = {node_with_ports("n1", rate, 25e9),
+                                     node_with_ports("n2", rate, 25e9),
+                                     node_with_ports("n3", "10 Gb/sec (4X SDR)", 1e9, "DOWN")};
+  EXPECT_EQ(on(nodes[2], "port mlx5_0/1").verdict, Verdict::kWarning);
+  compare_ports(nodes);
+  EXPECT_EQ(on(nodes[2], "port mlx5_0/1").verdict, Verdict::kProblem);
+  EXPECT_EQ(on(nodes[2], "port mlx5_0/1").what, "DOWN (Polling), but it is ACTIVE on 2 of 3 nodes");
+  nodes.erase(nodes.begin() + 1);
+  nodes[0] = node_with_ports("n1", rate, 25e9, "DOWN");  // nobody uses it
+  nodes[1] = node_with_ports("n3", rate, 25e9, "DOWN");
+  compare_ports(nodes);
+  EXPECT_EQ(on(nodes[1], "port mlx5_0/1").verdict, Verdict::kWarning);
+}
+
+TEST(Doctor, ComparesMessagesWithThePort) {
+  const std::string rate = "200 Gb/sec (4X HDR)";
+  std::vector<NodeFindings> nodes = {node_with_ports("n1", rate, 25e9),
+                                     node_with_ports("n2", rate, 25e9),
+                                     node_with_ports("n3", rate, 25e9)};
+  Probe probe;
+  probe.streams = {{1, 0, 1, 24e9}, {1, 1, 0, 23e9}, {1, 0, 2, 3e9}, {1, 2, 1, 4e9}};
+  probe.slow = {{-1, 2, "n3 receives", 3e9, 24e9},
+                {0, 1, "leaf of n1 to leaf of n2", 1e9, 9e9, false}};
+  judge_network(nodes, probe, {"n1", "n2", "n3"});
+  EXPECT_EQ(on(nodes[0], "network").verdict, Verdict::kOk);
+  EXPECT_EQ(on(nodes[0], "network").what, "24 GB/s by one message");
+  EXPECT_EQ(on(nodes[2], "network").what, "n3 receives at 3 GB/s; usual is 24 GB/s");
+  EXPECT_EQ(nodes[2].findings.back().what, "4 GB/s of the 25 GB/s of its port");
+  const auto between = findings_between_nodes(probe);
+  ASSERT_EQ(between.size(), 1u);
+  EXPECT_NE(doctor_summary(nodes, between)
+                .find("between the nodes\nwarning   network         leaf of n1 to leaf of n2 at 1 "
+                      "GB/s; usual is 9 GB/s; see to the cables on the way\n"),
+            std::string::npos);
+}
+
 }  // namespace
 }  // namespace trireme

@@ -53,9 +53,10 @@ struct MeasuredStream {
   double rate;   // bytes per second
 };
 struct SlowLink {
-  int from, to;        // hosts or blocks; -1: any
-  std::string where;   // for people: "n3 sends", "n3 receives" or "n1 to n2"
-  double rate, usual;  // bytes per second
+  int from, to;         // hosts or blocks; -1: any
+  std::string where;    // for people: "n3 sends", "n3 receives" or "n1 to n2"
+  double rate, usual;   // bytes per second
+  bool is_host = true;  // else `from` and `to` are blocks
   bool operator==(const SlowLink&) const = default;
 };
 // Compares each stream with the usual rate at its distance. A host is slow if even its fastest

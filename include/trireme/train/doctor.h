@@ -12,6 +12,8 @@
 #include "trireme/comm/launcher.h"
 #include "trireme/tensor/cuda.h"
 #include "trireme/tensor/nvml.h"
+#include "trireme/topology/local_ports.h"
+#include "trireme/topology/probe.h"
 
 namespace trireme {
 
@@ -36,6 +38,7 @@ struct NodeFacts {
   std::optional<std::int64_t> lockable_memory;    // bytes; nullopt: any amount
   std::int64_t open_files = 0;                    // limit
   std::vector<std::string> rdma_devices;          // "mlx5_0"
+  std::vector<LocalPort> ports;                   // InfiniBand's and RoCE's
 
   cuda::BuildInfo build;
   std::vector<cuda::LibraryInfo> libraries;
@@ -75,12 +78,24 @@ std::string doctor_text(const std::string& node, const std::vector<Finding>& fin
 struct NodeFindings {
   std::string node;
   std::vector<Finding> findings;
+  std::vector<LocalPort> ports = {};  // of to_json(): only name, states and rates
 };
+
+// Replaces the finding on a port that is slower than the ports of this name on most nodes, or does
+// not work where those on most nodes do.
+void compare_ports(std::vector<NodeFindings>& nodes);
+// Adds to each node how fast its messages were, compared with the other nodes and with the rate of
+// its ports. `hosts` are the names that the probe's streams count.
+void judge_network(std::vector<NodeFindings>& nodes, const Probe& probe,
+                   const std::vector<std::string>& hosts);
+// Returns what is slow and belongs to no single node.
+std::vector<Finding> findings_between_nodes(const Probe& probe);
 
 // Returns text for the terminal about all nodes of an allocation: what is the same on all of them,
 // one line per finding; then what differs, with the nodes; then the nodes that have problems or
-// warnings.
-std::string doctor_summary(const std::vector<NodeFindings>& nodes);
+// warnings. `between`: findings that belong to no single node.
+std::string doctor_summary(const std::vector<NodeFindings>& nodes,
+                           const std::vector<Finding>& between = {});
 
 // These convert findings to text for another rank, and back. node_findings_from throws
 // InternalError.
