@@ -23,33 +23,46 @@ const std::vector<TopoAction>& actions() {
        topo_show,
        nullptr},
       {"probe", {"dump", "slurm", "topology", "network", "json"}, nullptr, topo_probe},
+      {"order",
+       {"dump", "slurm", "topology", "network", "ranks-per-node", "grid", "nodes", "config",
+        "output"},
+       topo_order,
+       nullptr},
   };
   return table;
 }
 
 void declare(Options& options, TopoArguments& given) {
-  options.add("dump", given.dump, "file", "show, probe: output of ibnetdiscover; empty: none");
+  options.add("dump", given.dump, "file", "output of ibnetdiscover; empty: none");
   options.add("slurm", given.slurm, "file",
-              "show, probe: Slurm's topology.conf or topology.yaml, or the output of scontrol show "
-              "topology; empty: none; without a file probe takes what Slurm tells its tasks");
+              "Slurm's topology.conf or topology.yaml, or the output of scontrol show topology; "
+              "empty: none; without a file probe takes what Slurm tells its tasks");
   options.add("topology", given.topology, "name",
-              "show, probe: which topology of topology.yaml; empty: the cluster's default");
+              "which topology of topology.yaml; empty: the cluster's default");
   options.add("sysfs", given.sysfs, "folder",
               "show: the root of sysfs, /sys, whose InfiniBand ports are shown; empty: none");
   options.add("host", given.host, "name", "show: the host that --sysfs is of; empty: this one");
   options.add("hwloc", given.hwloc, "file",
               "show: the inside of a host as lstopo --of xml writes it; empty: none");
   options.add("network", given.network, "file",
-              "show: rates that were measured; probe: where to store them; empty: none");
+              "show, order: rates that were measured; probe: where to store them; empty: none");
   options.add(
       "json", given.json, "file",
       "show: write the fabric as JSON; probe: all figures, with those of each pair of nodes; "
       "empty: do not");
   options.add("svg", given.svg, "file", "show: write a picture of the fabric; empty: do not");
-  options.add("ranks-per-node", given.ranks_per_node, "", "show: ranks on each host of the picture",
-              between(1, 1 << 20));
-  options.add("grid", given.grid, "data x pipeline x tensor",
-              "show: colour the picture's ranks by this grid, as in 4x1x2; empty: no ranks");
+  options.add("ranks-per-node", given.ranks_per_node, "",
+              "ranks on each node, or host of the picture", between(1, 1 << 20));
+  options.add(
+      "grid", given.grid, "data x pipeline x tensor",
+      "order: the grid, as in 4x1x2; show: colour the picture's ranks by it; empty: no ranks");
+  options.add("nodes", given.nodes, "list",
+              "order: the job's nodes as the launcher numbers their ranks, as in n[1-4]; empty: "
+              "all, by name");
+  options.add("config", given.config, "file",
+              "order: the run's configuration, whose traffic counts; empty: the built-in model's");
+  options.add("output", given.output, "file",
+              "order: write the order there, for grid.order; empty: do not");
 }
 
 }  // namespace
@@ -57,11 +70,12 @@ void declare(Options& options, TopoArguments& given) {
 Work parse_topo(const Arguments& arguments) {
   TopoArguments given;
   std::vector<std::string> words;
-  Options options("trireme topo show|probe [--KEY VALUE]...");
+  Options options("trireme topo show|order|probe [--KEY VALUE]...");
   options.add_positional("WHAT", words,
-                         "show: the fabric that the given files describe; probe: how fast messages "
-                         "are between the ranks that the launcher started",
-                         {"show", "probe"});
+                         "show: the fabric that the given files describe; order: which rank should "
+                         "take which place of a grid; probe: how fast messages are between the "
+                         "ranks that the launcher started",
+                         {"show", "order", "probe"});
   declare(options, given);
   options.parse(arguments);
   if (options.help_requested()) return show_help(options.description());
