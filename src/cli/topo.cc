@@ -33,6 +33,11 @@ const std::vector<TopoAction>& actions() {
        nullptr,
        /*takes_words=*/true},
       {"probe", {"dump", "slurm", "topology", "network", "json"}, nullptr, topo_probe},
+      {"order",
+       {"dump", "slurm", "topology", "network", "ranks-per-node", "grid", "nodes", "config",
+        "output"},
+       topo_order,
+       nullptr},
   };
   return table;
 }
@@ -58,8 +63,16 @@ void declare(Options& options, TopoArguments& given) {
   options.add("svg", given.svg, "file", "show: write a picture of the fabric; empty: do not");
   options.add("ranks-per-node", given.ranks_per_node, "",
               "ranks on each node, or host of the picture", between(1, 1 << 20));
-  options.add("grid", given.grid, "data x pipeline x tensor",
-              "show: colour the picture's ranks by this grid, as in 4x1x2; empty: no ranks");
+  options.add(
+      "grid", given.grid, "data x pipeline x tensor",
+      "order: the grid, as in 4x1x2; show: colour the picture's ranks by it; empty: no ranks");
+  options.add("nodes", given.nodes, "list",
+              "order: the job's nodes as the launcher numbers their ranks, as in n[1-4]; empty: "
+              "all, by name");
+  options.add("config", given.config, "file",
+              "order: the run's configuration, whose traffic counts; empty: the built-in model's");
+  options.add("output", given.output, "file",
+              "order: write the order there, for grid.order; empty: do not");
   options.add("ranks", given.ranks, "",
               "choose, explain: ranks of the job, node after node; 0: as many as the nodes hold",
               between(0, 1 << 20));
@@ -71,13 +84,14 @@ void declare(Options& options, TopoArguments& given) {
 
 Work parse_topo(const Arguments& arguments) {
   TopoArguments given;
-  Options options("trireme topo show|probe|choose|explain COLLECTIVE BYTES [--KEY VALUE]...");
+  Options options("trireme topo show|order|choose|explain|probe [--KEY VALUE]...");
   options.add_positional(
       "WHAT", given.words,
-      "show: the fabric that the given files describe; probe: how fast messages are between the "
-      "ranks that the launcher started; choose: the algorithms that would carry a job's "
-      "collectives on a described network; explain all_reduce 1M: the predicted time of each",
-      {"show", "probe", "choose", "explain"});
+      "show: the fabric that the given files describe; order: which rank should take which place "
+      "of a grid; choose: the algorithms that would carry a job's collectives on a described "
+      "network; explain all_reduce 1M: the predicted time of each; probe: how fast messages are "
+      "between the ranks that the launcher started",
+      {"show", "order", "choose", "explain", "probe"});
   declare(options, given);
   options.parse(arguments);
   if (options.help_requested()) return show_help(options.description());

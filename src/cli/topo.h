@@ -5,8 +5,10 @@
 #include <vector>
 
 #include "trireme/base/exit_status.h"
+#include "trireme/comm/process_grid.h"
 #include "trireme/comm/rank_blocks.h"
 #include "trireme/comm/runtime.h"
+#include "trireme/topology/cluster_fabric.h"
 
 namespace trireme::cli {
 
@@ -16,12 +18,17 @@ struct TopoArguments {
   std::string dump, slurm, topology, sysfs, host, hwloc, network, json, svg;
   int ranks_per_node = 1;
   std::string grid;
+  std::string nodes, config, output;  // order
   // choose, explain
   int ranks = 0;  // 0: as many as the nodes hold
   bool any_order = false;
   std::vector<std::string> words;  // after the action's name
 };
 
+// The sources that the flags name; empty if they name none.
+FabricSources sources_of(const TopoArguments& given);
+// Reads "2x1x2": data, pipeline, tensor. Throws ConfigError.
+GridShape grid_of(const std::string& text);
 // Collective over the world. Returns which ranks share nodes and leaf switches, as Slurm tells its
 // tasks. A remark says what is not known.
 RankBlocks blocks_by_slurm(Runtime& runtime, std::vector<std::string>& remarks);
@@ -31,6 +38,8 @@ ExitStatus topo_show(const TopoArguments& given);
 // Collective over the world. Measures latencies and rates by distance, prints and stores them.
 ExitStatus topo_probe(Runtime& runtime, const TopoArguments& given);
 
+// Prints which rank should take which place of a grid, and what that is worth.
+ExitStatus topo_order(const TopoArguments& given);
 // Prints which algorithm would carry each collective at each size among the ranks of a job.
 ExitStatus topo_choose(const TopoArguments& given);
 // The same for the collective and the size that `words` hold, with all candidates.

@@ -26,18 +26,6 @@ namespace {
 
 constexpr std::size_t kMostLeaves = 48;  // lines of the table
 
-// What the flags name; empty if they name nothing.
-FabricSources sources_of(const TopoArguments& given) {
-  FabricSources sources;
-  sources.slurm = given.slurm;
-  sources.topology = given.topology;
-  sources.dump = given.dump;
-  sources.sysfs = given.sysfs;
-  sources.host = given.host;
-  sources.network = given.network;
-  return sources;
-}
-
 std::string sources_text(const std::vector<FabricSource>& sources) {
   std::vector<std::string_view> names;
   for (const FabricSource source : sources) names.push_back(name_of(source));
@@ -124,27 +112,6 @@ Inside inside_of(const TopoArguments& given, bool asked_for_others) {
   return {read_this_machine(), cuda::gpu_links()};
 }
 
-// "2x1x2": data, pipeline, tensor.
-GridShape grid_of(const std::string& text) {
-  GridShape grid;
-  const char *at = text.data(), *end = at + text.size();
-  bool good = !text.empty();
-  for (int* extent : {&grid.data, &grid.pipeline, &grid.tensor}) {
-    if (extent != &grid.data) good = good && at != end && *at++ == 'x';
-    if (!good) break;
-    const auto result = std::from_chars(at, end, *extent);
-    good = result.ec == std::errc() && *extent >= 1 && *extent <= 1 << 20;
-    at = result.ptr;
-  }
-  if (good && at == end && std::int64_t{grid.data} * grid.pipeline <= 1 << 20 &&
-      std::int64_t{grid.data} * grid.pipeline * grid.tensor <= 1 << 20) {
-    return grid;
-  }
-  throw ConfigError(
-      fmt::format("--grid {}: expected data x pipeline x tensor, as in 4x1x2, of at most {} ranks",
-                  shown(text), 1 << 20));
-}
-
 // The host of each rank: hosts by name, as many ranks on each.
 std::vector<int> hosts_of_ranks(const Fabric& fabric, int ranks, int ranks_per_node) {
   const std::vector<int> hosts = hosts_by_name(fabric);
@@ -171,6 +138,37 @@ FabricDrawing drawing_of(const TopoArguments& given, const Fabric& fabric) {
 }
 
 }  // namespace
+
+FabricSources sources_of(const TopoArguments& given) {
+  FabricSources sources;
+  sources.slurm = given.slurm;
+  sources.topology = given.topology;
+  sources.dump = given.dump;
+  sources.sysfs = given.sysfs;
+  sources.host = given.host;
+  sources.network = given.network;
+  return sources;
+}
+
+GridShape grid_of(const std::string& text) {
+  GridShape grid;
+  const char *at = text.data(), *end = at + text.size();
+  bool good = !text.empty();
+  for (int* extent : {&grid.data, &grid.pipeline, &grid.tensor}) {
+    if (extent != &grid.data) good = good && at != end && *at++ == 'x';
+    if (!good) break;
+    const auto result = std::from_chars(at, end, *extent);
+    good = result.ec == std::errc() && *extent >= 1 && *extent <= 1 << 20;
+    at = result.ptr;
+  }
+  if (good && at == end && std::int64_t{grid.data} * grid.pipeline <= 1 << 20 &&
+      std::int64_t{grid.data} * grid.pipeline * grid.tensor <= 1 << 20) {
+    return grid;
+  }
+  throw ConfigError(
+      fmt::format("--grid {}: expected data x pipeline x tensor, as in 4x1x2, of at most {} ranks",
+                  shown(text), 1 << 20));
+}
 
 ExitStatus topo_show(const TopoArguments& given) {
   FabricSources sources = sources_of(given);

@@ -58,7 +58,8 @@ OrderCost cost_of(const PlaceLoads& loads, const TreeNetwork& network, const Hos
   if (sum.busiest <= 0.0) return cost;
   for (int tier = 0; tier < loads.tiers(); ++tier) {
     for (int host = 0; host < loads.hosts(); ++host) {
-      if (seconds[static_cast<std::size_t>(loads.block(tier, host))] < sum.busiest) continue;
+      const double here = seconds[static_cast<std::size_t>(loads.block(tier, host))];
+      if (here < sum.busiest * (1.0 - 1e-6)) continue;  // the first of those that are equal
       cost.link = network.way_up(tier, loads.ranks_of(host).front()).name;
       return cost;
     }

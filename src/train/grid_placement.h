@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "trireme/comm/process_grid.h"
+#include "trireme/comm/runtime.h"
 #include "trireme/config/config.h"
 #include "trireme/models/gpt.h"
 

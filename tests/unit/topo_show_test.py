@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""`trireme topo show`: descriptions of clusters become a table, JSON and a picture.
+"""`trireme topo show`: descriptions of clusters become a table, JSON and a picture. `trireme topo order`: which rank
+should take which place of a grid.
 
     python3 topo_show_test.py TRIREME
 """
@@ -147,6 +148,43 @@ class Show(ProgramTest):
         # opened: No such file or directory | 5
         self.expect_refusal(5, "none/a.svg.partial: cannot be opened: No such file", "topo", "show", "--dump", "dump",
                             "--svg", "none/a.svg")
+
+
+class Order(ProgramTest):
+    def setUp(self):
+        super().setUp()
+        (self.folder / "topology.conf").write_text("SwitchName=l1 Nodes=n[1-2]\nSwitchName=l2 Nodes=n[3-4]\n"
+                                                   "SwitchName=s Switches=l[1-2]\n", encoding="utf-8")
+        (self.folder / "run.ini").write_text("[model]\npreset = gpt2-124m\n[batch]\nglobal = 64\nmicro = 8\n",
+                                             encoding="utf-8")
+
+    def order(self, *more):
+        return self.expect_done("topo", "order", "--slurm", "topology.conf", *more)
+
+    def test_the_launchers_order_and_a_cheaper_one(self):
+        # The launcher's list goes to and fro between the leaves.
+        text = self.order("--grid", "4x1x2", "--ranks-per-node", "2", "--nodes", "n1,n3,n2,n4", "--config", "run.ini",
+                          "--output", "order")
+        self.assertRegex(text, r"(?m)^a step: data ranks sum [\d.]+ MB, tensor ranks [\d.]+ GB, first and last stage 0 B; "
+                               r"stages exchange 0 B$")
+        self.assertRegex(text, r"(?m)^launcher +[\d.]+ m?s +[\d.]+ m?s  block of n1 in tier 1 up$")
+        self.assertRegex(text, r"(?m)^chosen +[\d.]+ m?s +[\d.]+ m?s  n1 up$")
+        self.assertIn("\nno order is cheaper than the chosen one\n", text)
+        self.assertIn("\nplaces of the grid on each node: n1: 0-1, n2: 2-3, n3: 4-5, n4: 6-7\n", text)
+        self.assertEqual((self.folder / "order").read_text(encoding="utf-8").split(), list("01452367"))
+        # By name they are in the order of the leaves.
+        text = self.order("--grid", "4x1x2", "--ranks-per-node", "2", "--config", "run.ini")
+        costs = [line.split(maxsplit=1)[1] for line in text.splitlines() if line.startswith(("launcher", "chosen"))]
+        self.assertEqual(costs[0], costs[1])
+
+    def test_refusals(self):
+        # bad input: `topo order`: no grid, more ranks than the nodes hold, a node that is not in the fabric | topo order
+        # needs --grid, ...; --grid: 16 ranks, 2 on each node, need 8 nodes; there are 4; --nodes ...: 'n9' is not in
+        # the fabric | 2
+        self.expect_refusal(2, "topo order needs --grid, as in --grid 4x1x2", "topo", "order", "--slurm", "topology.conf")
+        for message, *more in (("--grid: 16 ranks, 2 on each node, need 8 nodes; there are 4", "--ranks-per-node", "2"),
+                               ("--nodes n[8-9]: 'n8' is not in the fabric", "--nodes", "n[8-9]")):
+            self.expect_refusal(2, message, "topo", "order", "--slurm", "topology.conf", "--grid", "4x2x2", *more)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,111 @@
+#include <fmt/format.h>
+
+#include "trireme/base/error.h"
+#include "trireme/base/log.h"
+#include "trireme/base/node_names.h"
+#include "trireme/base/printable.h"
+#include "trireme/base/small_file.h"
+#include "trireme/base/text.h"
+#include "trireme/io/whole_file.h"
+#include "trireme/topology/cluster_fabric.h"
+#include "trireme/topology/fabric_summary.h"
+#include "trireme/topology/rank_order.h"
+#include "trireme/train/job_script.h"
+#include "trireme/train/setup.h"
+#include "trireme/train/step_traffic.h"
+
+#include "cli/topo.h"
+
+namespace trireme::cli {
+namespace {
+
+// The nodes in the order in which the launcher numbers their ranks.
+std::vector<std::string> nodes_in_order(const TopoArguments& given, const Fabric& fabric) {
+  if (!given.nodes.empty()) {
+    std::vector<std::string> names = expand_node_list(given.nodes, kMostNames);
+    for (const std::string& name : names) {
+      if (fabric.host(name)) continue;
+      throw ConfigError(
+          fmt::format("--nodes {}: '{}' is not in the fabric", shown(given.nodes), shown(name)));
+    }
+    return names;
+  }
+  std::vector<std::string> names;
+  for (const int host : hosts_by_name(fabric)) {
+    names.push_back(fabric.vertices()[static_cast<std::size_t>(host)].name);
+  }
+  return names;
+}
+
+std::vector<std::string> launcher_hosts(const TopoArguments& given, const Fabric& fabric,
+                                        int ranks) {
+  const std::vector<std::string> nodes = nodes_in_order(given, fabric);
+  const int needed = (ranks - 1) / given.ranks_per_node + 1;
+  if (needed > static_cast<int>(nodes.size())) {
+    throw ConfigError(fmt::format("--grid: {} ranks, {} on each node, need {} nodes; there are {}",
+                                  ranks, given.ranks_per_node, needed, nodes.size()));
+  }
+  std::vector<std::string> hosts;
+  for (int rank = 0; rank < ranks; ++rank) {
+    hosts.push_back(nodes[static_cast<std::size_t>(rank / given.ranks_per_node)]);
+  }
+  return hosts;
+}
+
+GridTraffic traffic_of_step(const TopoArguments& given, const GridShape& shape) {
+  Config config;
+  if (!given.config.empty()) {
+    config = config_from_ini(read_small_file("--config", given.config), given.config);
+  }
+  return estimate_traffic(config, resolve_model(config.model, vocabulary_to_check(config)), shape);
+}
+
+std::string bytes_text(double bytes) {
+  return size_text(static_cast<std::uint64_t>(bytes));
+}
+
+void print_cost(const char* name, const OrderCost& cost) {
+  print_line(fmt::format("{:<10}{:>14}{:>14}  {}", name, time_text(cost.busiest),
+                         time_text(cost.total), shown(cost.link, 80)));
+}
+
+void print_order(const RankOrder& order, const GridTraffic& traffic,
+                 const std::vector<std::string>& hosts) {
+  print_line(
+      fmt::format("a step: data ranks sum {}, tensor ranks {}, first and last stage {}; stages "
+                  "exchange {}",
+                  bytes_text(traffic.data), bytes_text(traffic.tensor), bytes_text(traffic.ends),
+                  bytes_text(traffic.pipeline)));
+  print_line(
+      fmt::format("{:<10}{:>14}{:>14}  {}", "order", "busiest link", "all links", "the busiest"));
+  print_cost("launcher", order.launcher);
+  print_cost("chosen", order.chosen);
+  print_line(order.exact ? "no order is cheaper than the chosen one"
+                         : "there may be a cheaper order than the chosen one");
+  print_line("places of the grid on each node: " + describe_places(order.ranks, hosts));
+}
+
+}  // namespace
+
+ExitStatus topo_order(const TopoArguments& given) {
+  if (given.grid.empty()) throw ConfigError("topo order needs --grid, as in --grid 4x1x2");
+  const GridShape shape = grid_of(given.grid);
+  FabricSources sources = sources_of(given);
+  if (sources.empty()) sources = find_fabric_sources();
+  const Fabric fabric = read_cluster(sources, true);
+  const std::vector<std::string> hosts = launcher_hosts(given, fabric, shape.ranks());
+  std::vector<int> host_of;
+  host_of.reserve(hosts.size());
+  for (const std::string& host : hosts) host_of.push_back(fabric.host(host).value());
+  const GridTraffic traffic = traffic_of_step(given, shape);
+  const RankOrder order = order_ranks(shape, traffic, TreeNetwork(fabric, host_of, {}), hosts);
+  print_order(order, traffic, hosts);
+  if (!given.output.empty()) {
+    std::string text;
+    for (const int rank : order.ranks) text += fmt::format("{}\n", rank);
+    write_whole_file(given.output, text);
+  }
+  return ExitStatus::kDone;
+}
+
+}  // namespace trireme::cli
