@@ -1,5 +1,6 @@
 // What NCCL is told about its communicators: fields of its configuration, and the tuner's table. On
 // a GPU and a NCCL that are scripted.
+#include <algorithm>
 #include <array>
 #include <cstdlib>
 #include <fstream>
@@ -77,6 +78,15 @@ TEST_F(NcclTuningTest, HandsTheTuningToEveryCommunicator) {
     EXPECT_EQ(given.network, "Socket");
   }
   EXPECT_EQ(std::getenv("NCCL_TUNER_PLUGIN"), nullptr);  // no plugin was asked for
+}
+
+// The parts of a gather are counted by rank, so NCCL has the order of the group.
+TEST_F(NcclTuningTest, RanksHaveTheOrderOfTheGroup) {
+  const auto made = carrier({});
+  std::vector<int> ranks = all_ranks();
+  std::ranges::reverse(ranks);
+  const auto comm = made->extend(runtime().group("reversed", ranks), kLane);
+  EXPECT_EQ(machine_.nccl().given_rank(), runtime().size() - 1 - runtime().rank());
 }
 
 // bad input: `nccl.channels_per_peer` with a NCCL that is too old for it | rank 2 (...):

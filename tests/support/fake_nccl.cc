@@ -127,6 +127,7 @@ Result FakeNccl::init_rank(CommHandle& handle, int ranks, const nccl::UniqueId& 
                            const NcclTuning& tuning) {
   const std::lock_guard lock(mutex_);
   given_ = tuning;
+  given_rank_ = rank;
   if (on_init) on_init();
   Id given;
   std::memcpy(&given, id.data(), sizeof given);

@@ -41,6 +41,7 @@ class FakeNccl : public nccl::Library {
 
   // What the last communicator was given.
   const NcclTuning& given() const { return given_; }
+  int given_rank() const { return given_rank_; }
   void forget_given() { given_ = {}; }
   std::size_t alive() const;  // communicators
   std::size_t destroyed() const { return destroyed_; }
@@ -150,6 +151,7 @@ class FakeNccl : public nccl::Library {
   std::atomic<Result> state_ = Result::kSuccess;
   std::vector<std::string> faults_;
   NcclTuning given_;
+  int given_rank_ = -1;
 };
 
 // Returns the FakeNccl that was made last, not owned. nccl::load_library of fake_nccl_library.cc
