@@ -240,17 +240,15 @@ void Simulation::begin_flow(Message& message) {
     arrive(message);
     return;
   }
-  message.flow.remaining = static_cast<double>(message.bytes);
-  message.flow.most = network_.highest_rate(message.from, message.to);
-  network_.route(message.from, message.to, message.flow.links);
-  TRIREME_CHECK(!message.flow.links.empty(),
+  route_.clear();
+  network_.route(message.from, message.to, route_);
+  TRIREME_CHECK(!route_.empty(),
                 fmt::format("no link leads from rank {} to {}", message.from, message.to));
-  for (const int link : message.flow.links) {
+  for (const int link : route_) {
     link_bytes_[static_cast<std::size_t>(link)] += static_cast<double>(message.bytes);
   }
-  flows_.push_back(&message.flow);
-  under_way_.push_back(&message);
-  flows_changed_ = true;
+  share_.begin(now_, &message, route_, static_cast<double>(message.bytes),
+               network_.highest_rate(message.from, message.to));
 }
 
 void Simulation::arrive(Message& message) {
@@ -269,7 +267,6 @@ void Simulation::deliver(Message& message) {
   }
   if (!message.is_eager) finish_message(*message.sender, message.send_number);
   finish_message(*message.receiver, message.receive_number);
-  message.flow.links.clear();
   message.sent = message.received = -1.0;
   message.has_arrived = false;
   message.next = nullptr;
@@ -341,41 +338,14 @@ void Simulation::poll() {
   }
 }
 
-// Lets the messages under way flow until `time`.
-void Simulation::pass_time(double time) {
-  for (Flow* flow : flows_) flow->remaining -= flow->rate * (time - now_);
-  now_ = time;
-}
-
-// Takes out what has arrived.
-void Simulation::settle_flows() {
-  std::vector<Message*> arrived;
-  std::size_t kept = 0;
-  for (std::size_t i = 0; i < flows_.size(); ++i) {
-    const double rest = rounding_of(now_) * flows_[i]->rate + 1e-6;  // a part of a byte
-    if (flows_[i]->remaining <= rest) {
-      arrived.push_back(under_way_[i]);
-      continue;
-    }
-    flows_[kept] = flows_[i];
-    under_way_[kept++] = under_way_[i];
-  }
-  flows_.resize(kept);
-  under_way_.resize(kept);
-  if (!arrived.empty()) flows_changed_ = true;
-  for (Message* message : arrived) arrive(*message);
-}
-
 bool Simulation::step() {
-  if (flows_changed_) {
-    share_.set_rates(flows_);
-    flows_changed_ = false;
-  }
-  double next = events_.empty() ? kNever : events_.top().time;
-  for (const Flow* flow : flows_) next = std::min(next, now_ + flow->remaining / flow->rate);
+  share_.settle(now_);
+  const double next = std::min(events_.empty() ? kNever : events_.top().time, share_.next_end());
   if (next == kNever) return false;
-  pass_time(next);
-  settle_flows();
+  now_ = next;
+  for (void* message : share_.take_ended(now_, rounding_of(now_))) {
+    arrive(*static_cast<Message*>(message));
+  }
   poll();
   while (!events_.empty() && events_.top().time <= now_ + rounding_of(now_)) {
     const Event event = events_.top();

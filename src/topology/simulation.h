@@ -89,7 +89,6 @@ class Simulation {
     std::size_t send_number = 0, receive_number = 0;  // among the messages of each operation
     bool is_eager = false;
     bool has_arrived = false;
-    Flow flow{};
     Message* next = nullptr;  // in its channel
   };
   // Only sent, or only awaited.
@@ -131,8 +130,6 @@ class Simulation {
   void schedule_advance(Operation& operation, double time);
   void advance(Operation& operation);
   void poll();
-  void pass_time(double time);
-  void settle_flows();
 
   const Network& network_;
   SimulatedWorld::Options options_;
@@ -144,9 +141,7 @@ class Simulation {
   std::unordered_map<std::uint64_t, Channel> channels_;
   std::deque<Message> messages_;  // in use or free
   std::vector<Message*> free_messages_;
-  std::vector<Flow*> flows_;
-  std::vector<Message*> under_way_;  // as flows_
-  bool flows_changed_ = false;
+  std::vector<int> route_;  // of the message that sets out
   std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
   std::uint64_t next_order_ = 0;
   std::vector<Operation*> to_poll_;

@@ -19,9 +19,11 @@ constexpr int kWorld = 0, kTensor = 7, kPipeline = 9;
 // Ranks begin and end operations in the order of the calls; the reports are what they say then.
 class Script {
  public:
-  explicit Script(int ranks) : reports_(static_cast<std::size_t>(ranks), RankReport()) {
-    for (int rank = 0; rank < ranks; ++rank)
-      hosts_.push_back(std::string(1, 'n').append(std::to_string(rank / 2)));
+  explicit Script(int ranks, int ranks_of_host = 2)
+      : reports_(static_cast<std::size_t>(ranks), RankReport()) {
+    for (int rank = 0; rank < ranks; ++rank) {
+      hosts_.push_back(fmt::format("n{}", rank / ranks_of_host));
+    }
   }
 
   void begin(int rank, const std::string& name, int lane, const std::vector<int>& members,
@@ -306,6 +308,40 @@ TEST(HangAnalysis, AHalfOf4096WaitsForTheOther) {
       << verdict.line;
 }
 
+// 512 nodes of 8 ranks, 16 nodes below a leaf switch. One is cut off: its ranks cannot be reached.
+TEST(HangAnalysis, ALeafOf4096CannotBeReached) {
+  constexpr int kRanks = 4096, kFirst = 1280, kLast = kFirst + 128;
+  Script script(kRanks, /*ranks_of_host=*/8);
+  Ranks all(kRanks), lost(128);
+  std::iota(all.begin(), all.end(), 0);
+  std::iota(lost.begin(), lost.end(), kFirst);
+  for (int rank = 0; rank < kRanks; ++rank) {
+    script.begin(rank, "all_reduce", kWorld, all);
+    if (kFirst <= rank && rank < kLast) script.silent(rank);
+  }
+  const auto verdict = script.verdict();
+  EXPECT_EQ(verdict.culprits, lost);
+  EXPECT_TRUE(says(verdict,
+                   "n160, n161, n162, n163, n164, n165, n166, n167, n168, n169, n170, n171, n172, "
+                   "n173, n174, n175 cannot be reached from n0 (ranks 1280, 1281,"))
+      << verdict.line;
+  EXPECT_TRUE(says(verdict, "missing from all_reduce 1 of world, where 3968 ranks wait for it"))
+      << verdict.line;
+  EXPECT_LT(verdict.line.size(), 600u);
+}
+
+// A ring through all ranks, each of which sends before it receives.
+TEST(HangAnalysis, ACircleOf4096Sends) {
+  constexpr int kRanks = 4096;
+  Script script(kRanks);
+  for (int rank = 0; rank < kRanks; ++rank) script.send(rank, (rank + 1) % kRanks);
+  const auto verdict = script.verdict();
+  EXPECT_EQ(verdict.culprits.size(), 4096u);
+  EXPECT_TRUE(says(verdict, "these wait for each other: rank 0 (n0) in send 1 to 1 of pipeline"))
+      << verdict.line;
+  EXPECT_LT(verdict.line.size(), 1500u);
+}
+
 TEST(RankReport, DamagedBytesAreNoReport) {
   Script script(2);
   RankReport report;
@@ -372,8 +408,7 @@ TEST(Judges, StandFarApart) {
   const auto nodes = [](int count, int ranks_of_each) {
     std::vector<std::string> hosts;
     for (int node = 0; node < count; ++node) {
-      hosts.insert(hosts.end(), static_cast<std::size_t>(ranks_of_each),
-                   fmt::format("n{}", node));
+      hosts.insert(hosts.end(), static_cast<std::size_t>(ranks_of_each), fmt::format("n{}", node));
     }
     return hosts;
   };

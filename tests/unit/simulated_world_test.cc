@@ -1,8 +1,10 @@
 // The tasks of collectives in a simulated world: their results, their times, their faults.
 #include "trireme/topology/simulated_world.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -29,14 +31,47 @@ using testing::wrap;
 
 TEST(FairShare, TheSlowestLinkIsSharedFirst) {
   FairShare share({10.0, 100.0});
-  Flow both{.links = {0, 1}}, also{.links = {0, 1}}, alone{.links = {1}};
-  share.set_rates({&both, &also, &alone});
-  EXPECT_DOUBLE_EQ(both.rate, 5.0);
-  EXPECT_DOUBLE_EQ(also.rate, 5.0);
-  EXPECT_DOUBLE_EQ(alone.rate, 90.0);
-  share.set_rates({&both, &alone});
-  EXPECT_DOUBLE_EQ(both.rate, 10.0);
-  EXPECT_DOUBLE_EQ(alone.rate, 90.0);
+  int both = 0, also = 0, alone = 0;
+  share.begin(0.0, &both, {0, 1}, 50.0);
+  share.begin(0.0, &also, {0, 1}, 25.0);
+  share.begin(0.0, &alone, {1}, 1000.0);
+  share.settle(0.0);
+  EXPECT_DOUBLE_EQ(share.rate_of(&both), 5.0);
+  EXPECT_DOUBLE_EQ(share.rate_of(&also), 5.0);
+  EXPECT_DOUBLE_EQ(share.rate_of(&alone), 90.0);
+  EXPECT_DOUBLE_EQ(share.next_end(), 5.0);
+  EXPECT_EQ(share.take_ended(5.0, 0.0), std::vector<void*>{&also});
+  share.settle(5.0);
+  EXPECT_DOUBLE_EQ(share.rate_of(&both), 10.0);  // for the 25 bytes that are left
+  EXPECT_DOUBLE_EQ(share.rate_of(&alone), 90.0);
+  EXPECT_DOUBLE_EQ(share.next_end(), 7.5);
+}
+
+// Many messages of many sizes between 4 sources and 4 targets: the links stay as full as they may
+// be, although rates are set only now and then.
+TEST(FairShare, ManyMessagesKeepTheirLinksFull) {
+  const int kMessages = 4000;
+  FairShare share(std::vector<double>(8, 100.0));
+  std::vector<int> names(kMessages);
+  std::vector<double> of_link(8, 0.0);
+  for (int i = 0; i < kMessages; ++i) {
+    const double bytes = 1.0 + i % 17;
+    const int from = i % 4, to = 4 + i / 4 % 4;
+    share.begin(0.0, &names[static_cast<std::size_t>(i)], {from, to}, bytes);
+    for (const int link : {from, to}) of_link[static_cast<std::size_t>(link)] += bytes / 100.0;
+  }
+  const double most = *std::ranges::max_element(of_link);
+  double now = 0.0;
+  int arrived = 0;
+  for (;;) {
+    share.settle(now);
+    if (share.next_end() == std::numeric_limits<double>::infinity()) break;
+    now = share.next_end();
+    arrived += static_cast<int>(share.take_ended(now, 0.0).size());
+  }
+  EXPECT_EQ(arrived, kMessages);
+  EXPECT_GE(now, most * (1 - 1e-9));
+  EXPECT_LE(now, most * 1.02);
 }
 
 TEST(TreeNetwork, BlocksAndWaysUpComeFromTheCables) {
