@@ -56,9 +56,11 @@ std::vector<CommunicationWatch::Planned> CommunicationWatch::communicators() con
   std::vector<Planned> result;
   for (const Communicator* one : {&grid_.runtime().world(), &grid_.world(), &grid_.data(),
                                   &grid_.pipeline(), &grid_.tensor(), &grid_.model()}) {
-    const auto& made = grid_.runtime().communicators();
-    const auto found = std::ranges::find(made, one->name(), &Runtime::PlannedCommunicator::name);
-    if (one->size() > 1 && found != made.end()) result.push_back({one->lane_id(), &*found});
+    const Runtime::PlannedCommunicator* made = nullptr;  // the last one of that name
+    for (const Runtime::PlannedCommunicator& each : grid_.runtime().communicators()) {
+      if (each.name == one->name()) made = &each;
+    }
+    if (one->size() > 1 && made != nullptr) result.push_back({one->lane_id(), made});
   }
   return result;
 }
