@@ -18,8 +18,9 @@ namespace {
 using namespace trireme;
 
 constexpr double kRate = 25e9;  // bytes/s of a host
-// Of an algorithm that is simulated; segments multiply the messages.
-constexpr double kMostMessages = 2e3;
+// Algorithms are simulated too if it takes little: few ranks, messages and segments.
+constexpr int kMostRanks = 64;
+constexpr double kMostMessages = 800;
 constexpr std::size_t kMostSimulatedBytes = std::size_t{16} << 20;
 
 std::string size(std::size_t bytes) {
@@ -60,7 +61,7 @@ void show(int leaf, int pod, int pods, bool any_order) {
       for (const Algorithm algorithm : algorithms) {
         const auto form = predictor.closed_form(collective, algorithm, bytes);
         std::string cell = form ? fmt::format("{:.0f}", 1e6 * form->seconds) : "";
-        if (predictor.messages(collective, algorithm) <= kMostMessages &&
+        if (ranks <= kMostRanks && predictor.messages(collective, algorithm) <= kMostMessages &&
             bytes <= kMostSimulatedBytes) {
           const Prediction run = predictor.simulate(collective, algorithm, bytes);
           cell += fmt::format("{}{:.0f} s", cell.empty() ? "" : ", ", 1e6 * run.seconds);

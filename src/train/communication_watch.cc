@@ -47,18 +47,24 @@ struct CommunicationWatch::Network {
   Predictor predictor;
 };
 
-CommunicationWatch::CommunicationWatch(const ProcessGrid& grid, NetworkOfJob network,
-                                       std::string order, std::string file)
-    : grid_(grid), network_(std::move(network)), order_(std::move(order)), file_(std::move(file)) {}
+CommunicationWatch::CommunicationWatch(Runtime& runtime, const ProcessGrid& grid,
+                                       NetworkOfJob network, std::string order, std::string file)
+    : runtime_(runtime),
+      grid_(grid),
+      network_(std::move(network)),
+      order_(std::move(order)),
+      file_(std::move(file)) {}
 CommunicationWatch::~CommunicationWatch() = default;
 
 std::vector<CommunicationWatch::Planned> CommunicationWatch::communicators() const {
   std::vector<Planned> result;
-  for (const Communicator* one : {&grid_.runtime().world(), &grid_.world(), &grid_.data(),
+  for (const Communicator* one : {&runtime_.world(), &grid_.world(), &grid_.data(),
                                   &grid_.pipeline(), &grid_.tensor(), &grid_.model()}) {
-    const auto& made = grid_.runtime().communicators();
-    const auto found = std::ranges::find(made, one->name(), &Runtime::PlannedCommunicator::name);
-    if (one->size() > 1 && found != made.end()) result.push_back({one->lane_id(), &*found});
+    const Runtime::PlannedCommunicator* made = nullptr;  // the last one of that name
+    for (const Runtime::PlannedCommunicator& each : runtime_.communicators()) {
+      if (each.name == one->name()) made = &each;
+    }
+    if (one->size() > 1 && made != nullptr) result.push_back({one->lane_id(), made});
   }
   return result;
 }
@@ -89,7 +95,7 @@ CommunicationTable CommunicationWatch::table() {
                            .collectives = {}};
   std::map<Key, std::vector<double>> seconds;
   const std::vector<Planned> planned = communicators();
-  for (const Operation& operation : grid_.runtime().recorder().finished()) {
+  for (const Operation& operation : runtime_.recorder().finished()) {
     const auto collective = collective_named(operation.name);
     const auto communicator = std::ranges::find(planned, operation.lane, &Planned::lane);
     if (!collective || operation.peer >= 0 || communicator == planned.end()) continue;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "trireme/comm/process_grid.h"
+#include "trireme/comm/runtime.h"
 #include "trireme/report/communication_table.h"
 #include "trireme/topology/planner.h"
 #include "trireme/train/communication.h"
@@ -18,8 +19,8 @@ namespace trireme {
 class CommunicationWatch {
  public:
   // `network` is what the communicators were planned for.
-  CommunicationWatch(const ProcessGrid& grid, NetworkOfJob network, std::string order,
-                     std::string file);
+  CommunicationWatch(Runtime& runtime, const ProcessGrid& grid, NetworkOfJob network,
+                     std::string order, std::string file);
   ~CommunicationWatch();
 
   // Writes the file. The collectives are among the last operations that the flight recorder knows.
@@ -43,6 +44,7 @@ class CommunicationWatch {
   std::vector<Planned> communicators() const;
   const Prediction& predict(const Runtime::PlannedCommunicator& communicator, const Key& key);
 
+  Runtime& runtime_;
   const ProcessGrid& grid_;
   NetworkOfJob network_;
   std::string order_, file_;

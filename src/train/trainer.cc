@@ -89,7 +89,8 @@ class Trainer {
     samples_ = position.samples;
     phases_.done("checkpoint");
     if (leads()) {
-      communication_.emplace(*grid_, network_, "tree", folder_->file("communication.json"));
+      communication_.emplace(runtime_, *grid_, network_, "tree",
+                             folder_->file("communication.json"));
       print_line(startup_table(config_, plan_, *step_, device_, attention_, *train_data_,
                                communication_->text()));
       if (!placement_.why.empty()) print_line(placement_.why);
