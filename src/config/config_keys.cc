@@ -222,10 +222,11 @@ void add_loop_keys(Options& options, Config& config) {
 }
 
 void add_nccl_keys(Options& options, Config::Nccl& nccl) {
-  options.add("nccl.tuner", nccl.tuner, "",
-              "off: NCCL chooses its algorithms itself; or the path of a table that says what it "
-              "takes, by collective and size",
-              not_empty(), OnChange::kRounding);
+  options.add(
+      "nccl.tuner", nccl.tuner, "",
+      "off: NCCL chooses its algorithms itself; or a file of the network's rates, from which "
+      "a table of what it takes is made, by collective and size; or the file of a table",
+      not_empty(), OnChange::kRounding);
   options.add("nccl.min_channels", nccl.min_channels, "channels",
               "at least so many blocks of a GPU carry a collective; auto: as NCCL decides",
               between(1, limits::kNcclChannels), OnChange::kRounding);

@@ -6,6 +6,8 @@
 #include <map>
 #include <utility>
 
+#include "trireme/base/error.h"
+
 namespace trireme {
 namespace {
 
@@ -262,6 +264,20 @@ std::vector<NcclTable> make_nccl_tables(const std::vector<NcclGroup>& groups) {
   std::vector<NcclTable> tables;
   for (const auto& [size, members] : by_size) tables.push_back(make_table(members));
   return tables;
+}
+
+std::string nccl_table_text(const StoredRates& stored, const std::vector<std::string>& hosts) {
+  std::vector<std::vector<int>> tiers(stored.tiers.size() + 1);
+  for (const std::string& host : hosts) {
+    const auto place = std::ranges::find(stored.hosts, host) - stored.hosts.begin();
+    TRIREME_CHECK(place < std::ssize(stored.hosts), host + " is not among the measured hosts");
+    tiers[0].push_back(static_cast<int>(place));
+    for (std::size_t tier = 1; tier < tiers.size(); ++tier) {
+      tiers[tier].push_back(stored.tiers[tier - 1][static_cast<std::size_t>(place)]);
+    }
+  }
+  const RankBlocks blocks(static_cast<int>(hosts.size()), std::move(tiers));
+  return write_nccl_tables(make_nccl_tables({nccl_group(blocks, stored.rates)}));
 }
 
 }  // namespace trireme

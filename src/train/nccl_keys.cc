@@ -1,10 +1,9 @@
 #include "trireme/train/nccl_keys.h"
 
-#include <algorithm>
 #include <memory>
-#include <optional>
 #include <set>
 #include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -12,52 +11,68 @@
 #include "trireme/base/installed_file.h"
 #include "trireme/base/log.h"
 #include "trireme/base/small_file.h"
+#include "trireme/topology/nccl_costs.h"
 #include "trireme/topology/nccl_table.h"
+#include "trireme/topology/stored_rates.h"
 
 namespace trireme {
 namespace {
 
 constexpr const char* kPlugin = "lib/trireme/libtrireme_tuner.so";
+using MakeTable = decltype(NcclTuning::table);
+using Hosts = std::vector<std::string>;
 
-// The plugin gets the whole text, whatever the communicator. Rank 0 says, once for each size, where
-// it has no table for one of its communicators.
-class TableOfUser {
- public:
-  TableOfUser(Runtime& runtime, const std::string& path)
-      : path_(path), hosts_(runtime.hosts()), tells_(runtime.rank() == 0) {
-    text_ = runtime.world().read_once([&] {
-      std::string text = read_small_file("nccl.tuner", path);
-      std::string problem;
-      if (!read_nccl_tables(text, problem)) {
-        throw ConfigError(fmt::format("nccl.tuner {}: {}", path, problem));
-      }
-      return text;
-    });
-    std::string ignored;
-    tables_ = read_nccl_tables(text_, ignored).value();
-  }
+Hosts hosts_of(const Hosts& of_all, const std::vector<int>& ranks) {
+  Hosts hosts;
+  for (const int rank : ranks) hosts.push_back(of_all[static_cast<std::size_t>(rank)]);
+  return hosts;
+}
 
-  const std::string& text_for(const std::string& name, const std::vector<int>& ranks) {
-    std::set<std::string> nodes;
-    for (const int rank : ranks) nodes.insert(hosts_[static_cast<std::size_t>(rank)]);
-    const bool known = find_nccl_table(tables_, ranks.size(), nodes.size()) != nullptr;
-    if (tells_ && !known && told_.insert({ranks.size(), nodes.size()}).second) {
+// Files of rates are JSON.
+bool holds_rates(const std::string& text) {
+  const std::size_t first = text.find_first_not_of(" \t\r\n");
+  return first != std::string::npos && text[first] == '{';
+}
+
+std::vector<NcclTable> tables_of(const std::string& text, const std::string& path) {
+  std::string problem;
+  auto tables = read_nccl_tables(text, problem);
+  if (!tables) throw ConfigError(fmt::format("nccl.tuner {}: {}", path, problem));
+  return std::move(*tables);
+}
+
+// All communicators get the user's table. Rank 0 says, once for each size, where it lacks one of
+// its communicators.
+MakeTable table_of_user(const std::string& path, const std::string& text, Hosts hosts, bool tells) {
+  using Size = std::pair<std::size_t, std::size_t>;
+  return [path, text, hosts = std::move(hosts), tells, tables = tables_of(text, path),
+          told = std::make_shared<std::set<Size>>()](const std::string& name,
+                                                     const std::vector<int>& ranks) {
+    const Hosts all = hosts_of(hosts, ranks);
+    const std::size_t nodes = std::set<std::string>(all.begin(), all.end()).size();
+    const bool known = find_nccl_table(tables, ranks.size(), nodes) != nullptr;
+    if (tells && !known && told->insert({ranks.size(), nodes}).second) {
       report_line(
-          fmt::format("nccl.tuner {}: no table for {} ranks on {} node{} ({}): NCCL chooses "
-                      "itself there",
-                      path_, ranks.size(), nodes.size(), nodes.size() == 1 ? "" : "s", name));
+          fmt::format("nccl.tuner {}: no table for {} ranks on {} node{} ({}): NCCL "
+                      "chooses itself there",
+                      path, ranks.size(), nodes, nodes == 1 ? "" : "s", name));
     }
-    return text_;
-  }
+    return text;
+  };
+}
 
- private:
-  const std::string path_;
-  const std::vector<std::string> hosts_;  // by rank
-  const bool tells_;
-  std::string text_;
-  std::vector<NcclTable> tables_;
-  std::set<std::pair<std::size_t, std::size_t>> told_;
-};
+// Nothing if the rates are of other nodes.
+MakeTable table_of_rates(const std::string& path, const std::string& text, Hosts hosts,
+                         bool tells) {
+  const StoredRates stored = read_network_rates(text, path);
+  if (const std::string why = why_stale(stored, hosts); !why.empty()) {
+    if (tells) report_line(fmt::format("nccl.tuner {}: {}: NCCL chooses itself", path, why));
+    return nullptr;
+  }
+  return [stored, hosts = std::move(hosts)](const std::string&, const std::vector<int>& ranks) {
+    return nccl_table_text(stored, hosts_of(hosts, ranks));
+  };
+}
 
 }  // namespace
 
@@ -70,11 +85,11 @@ NcclTuning nccl_tuning(Runtime& runtime, const Config::Nccl& keys) {
   tuning.collnet = keys.collnet;
   tuning.network = keys.network.value_or("");
   if (keys.tuner == "off") return tuning;
-  tuning.plugin = find_near_program({kPlugin}).value_or(kPlugin).string();
-  const auto table = std::make_shared<TableOfUser>(runtime, keys.tuner);
-  tuning.table = [table](const std::string& name, const std::vector<int>& ranks) {
-    return table->text_for(name, ranks);
-  };
+  const std::string text =
+      runtime.world().read_once([&] { return read_small_file("nccl.tuner", keys.tuner); });
+  tuning.table = (holds_rates(text) ? table_of_rates : table_of_user)(
+      keys.tuner, text, runtime.hosts(), runtime.rank() == 0);
+  if (tuning.table) tuning.plugin = find_near_program({kPlugin}).value_or(kPlugin).string();
   return tuning;
 }
 

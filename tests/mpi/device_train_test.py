@@ -276,6 +276,19 @@ class OnADevice(ProgramTest):
         self.assertEqual(done.stderr, f"trireme: nccl.tuner {table}: no table for 2 ranks on 1 node (data): NCCL "
                                       "chooses itself there\n")
         self.assertEqual(self.metrics("other"), plain)
+        # bad input: `nccl.tuner`: rates that were measured on other nodes | nccl.tuner ...: measured without ...: NCCL
+        # chooses itself | 0
+        rates = {"format": "trireme network rates", "version": 1, "cluster": "", "measured": 1, "hosts": ["nowhere"],
+                 "distances": [{"latency": 1e-6, "flow": 1e9, "host": 0, "block": 0}] * 2, "tiers": [],
+                 "costs": {"message": 0, "reduced_byte": 0, "copied_byte": 0}, "collectives": []}
+        table.write_text(json.dumps(rates))
+        done = self.run_program(*self.arguments("stale", "cuda", *told), before=ranks, environment=environment)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertRegex(done.stderr, rf"^trireme: nccl\.tuner {table}: measured without .*: NCCL chooses itself\n$")
+        self.assertEqual(self.metrics("stale"), plain)
+        # Those of this node make no table for communicators inside of it.
+        table.write_text(json.dumps({**rates, "hosts": [re.search("measured without (.*): NCCL", done.stderr)[1]]}))
+        self.assertEqual(self.train("rates", "cuda", *told, before=ranks, environment=environment), plain)
         # bad input: `nccl.tuner`: a file that is no table, or cannot be read | nccl.tuner ...: line 1: the first line
         # must be 'trireme-nccl-table 1' | 2
         table.write_text("all_reduce any ring/ll\n")

@@ -172,5 +172,26 @@ TEST(NcclTables, OneForEachSizeAndNoneWithinANode) {
   EXPECT_NE(tables[1], make_nccl_tables({fine}).at(0));
 }
 
+TEST(NcclTables, FollowMeasuredRates) {
+  StoredRates stored;
+  stored.rates = rates_of(1);
+  stored.hosts = {"n1", "n2", "n3", "n4"};
+  stored.tiers = {{0, 0, 1, 1}};
+  const auto tables = [&stored](const std::vector<std::string>& hosts) {
+    std::string problem;
+    return read_nccl_tables(nccl_table_text(stored, hosts), problem).value();
+  };
+  const auto whole = tables({"n1", "n1", "n2", "n2", "n3", "n3", "n4", "n4"});
+  ASSERT_EQ(whole.size(), 1u);
+  EXPECT_EQ(whole[0], make_nccl_tables({nccl_group(blocks_of({0, 0, 1, 1}, 2), rates_of(1))})[0]);
+  EXPECT_EQ(whole[0].ranks, 8u);
+  EXPECT_EQ(whole[0].nodes, 4u);
+  // Neighbours below different leaves: each passes the uplinks.
+  const auto mixed = tables({"n1", "n3", "n2", "n4"});
+  EXPECT_EQ(mixed.at(0),
+            make_nccl_tables({nccl_group(blocks_of({0, 1, 0, 1}, 1), rates_of(1))})[0]);
+  EXPECT_EQ(tables({"n2", "n2"}), std::vector<NcclTable>());
+}
+
 }  // namespace
 }  // namespace trireme

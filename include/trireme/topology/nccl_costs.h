@@ -7,11 +7,13 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "trireme/comm/rank_blocks.h"
 #include "trireme/topology/nccl_table.h"
 #include "trireme/topology/network_rates.h"
+#include "trireme/topology/stored_rates.h"
 
 namespace trireme {
 
@@ -53,5 +55,9 @@ std::optional<double> nccl_seconds(const NcclGroup& group, NcclCollective collec
 // communicators have the same size, the slowest of them counts. Communicators inside of one node
 // get no table: NCCL knows more of a node than we do.
 std::vector<NcclTable> make_nccl_tables(const std::vector<NcclGroup>& groups);
+
+// Returns the text of the table for a communicator whose ranks run on `hosts`, each of which has
+// taken part in the measurement (why_stale).
+std::string nccl_table_text(const StoredRates& stored, const std::vector<std::string>& hosts);
 
 }  // namespace trireme
