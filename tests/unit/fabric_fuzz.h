@@ -28,7 +28,7 @@ std::string make_text(const Reader& reader, std::uint64_t seed, std::uint64_t nu
 struct Failed {
   std::string reader, text;
 };
-// Texts that once failed.
+// Texts that once failed, or that would without care.
 std::vector<Failed> corpus();
 
 }  // namespace trireme::fabric_fuzz
