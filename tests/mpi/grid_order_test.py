@@ -84,6 +84,8 @@ class GridOrder(unittest.TestCase):
                 self.assertNotIn("rank order", said)
                 said = self.result(ranks, *shape, order=order)
                 self.assertEqual(said.count("rank order of order; places of the grid on each node: "), ranks > 1, said)
+                if ranks not in (4, 6):
+                    continue
                 # A requeue puts the ranks elsewhere once more.
                 self.checkpoint(4).unlink()
                 said = self.result(ranks, *shape, order=[order[-1], *order[:-1]], again=True)

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 import unittest
+from pathlib import Path
 
 from slurm_testing import SCRIPT, SKIPPED, Cluster, Program, clean_environment
 
@@ -36,6 +37,21 @@ class TrainOnSlurm(unittest.TestCase):
             self.train(cluster, "plain")
             text = cluster.call("srun", "--mpi=pmi2", "-N", RANKS, "-n", RANKS, self.program, "doctor")
             self.assertTrue(text.startswith(f"{RANKS} nodes: n[1-{RANKS}]\n\nthe same on all {RANKS} nodes\n"), text)
+
+    def test_ranks_that_slurm_deals_out(self):
+        with Cluster("--cpus", "4") as cluster:
+            # Tensor ranks would be on two nodes, and then on two leaves.
+            (Path(self.folder) / "hosts").write_text("n1\nn3\nn2\nn4\n", encoding="utf-8")
+            for run, places, distribution, nodes in (
+                    ("dealt", "n1: 0-1, n2: 2-3", "cyclic", 2),
+                    ("arbitrary", "n1: 0, n2: 1, n3: 2, n4: 3", "arbitrary", RANKS)):
+                text = cluster.call("srun", "--mpi=pmi2", "-N", nodes, "-n", RANKS, "--distribution", distribution,
+                                    "--ntasks-per-node", RANKS // nodes,
+                                    *self.trireme.train(run, *GRID), environment={
+                                        "SLURM_HOSTFILE": f"{self.folder}/hosts"} if nodes == RANKS else {})
+                self.assertRegex(text, r"rank order: by the model the busiest link has \d+ % of the load ")
+                self.assertIn("; places of the grid on each node: " + places + "\n", text)
+                self.assertEqual(self.trireme.curve(run), self.expected)
 
     def test_nodes_behind_a_network(self):
         probe = subprocess.run([SCRIPT, "run", "--mode", "network", "--nodes", "1", "--leaves", "1", "--",
