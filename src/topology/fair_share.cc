@@ -29,10 +29,11 @@ FairShare::FairShare(std::vector<double> capacities)
       left_(capacities_),
       offered_(capacities_),
       growing_(capacities_.size()),
-      first_of_link_(capacities_.size() + 1) {}
+      first_of_link_(capacities_.size()) {}
 
 void FairShare::change(int link, int by) {
   at(on_, link) += by;
+  if (at(changes_, link) == 0) changed_.push_back(link);
   if (++at(changes_, link) * kFinest > at(on_, link)) is_due_ = true;
 }
 
@@ -88,7 +89,10 @@ double FairShare::rate_of(const void* what) const {
 void FairShare::settle(double now) {
   if (!is_due_) return;
   is_due_ = false;
-  std::ranges::fill(changes_, 0);
+  for (const int link : changed_) at(changes_, link) = 0;
+  changed_.clear();
+  for (const int link : used_) at(offered_, link) = at(capacities_, link);
+  used_.clear();
   drop_ended(now);
   list_by_link();
   fill();
@@ -105,7 +109,11 @@ void FairShare::drop_ended(double now) {
   for (const Flow& flow : flows_) {
     if (flow.what == nullptr) continue;
     const std::size_t first = links;
-    for (std::size_t k = flow.first_link; k < flow.last_link; ++k) routes_[links++] = routes_[k];
+    for (std::size_t k = flow.first_link; k < flow.last_link; ++k) {
+      const int link = routes_[k];
+      routes_[links++] = link;
+      if (at(growing_, link)++ == 0) used_.push_back(link);
+    }
     flows_[kept++] = {.what = flow.what,
                       .end = flow.end,
                       .rate = kNoRate,
@@ -120,11 +128,10 @@ void FairShare::drop_ended(double now) {
 
 void FairShare::list_by_link() {
   std::size_t end = 0;
-  for (std::size_t link = 0; link < on_.size(); ++link) {
-    end += static_cast<std::size_t>(on_[link]);
-    first_of_link_[link] = end;  // filled from behind
+  for (const int link : used_) {
+    end += static_cast<std::size_t>(at(growing_, link));
+    at(first_of_link_, link) = end;  // filled from behind
   }
-  first_of_link_.back() = end;
   by_link_.resize(end);
   for (std::size_t i = flows_.size(); i-- > 0;) {
     for (std::size_t k = flows_[i].first_link; k < flows_[i].last_link; ++k) {
@@ -157,10 +164,9 @@ void FairShare::fix(Flow& flow, double rate) {
 // the smallest, if it is still the share that the queue says.
 void FairShare::fill() {
   std::priority_queue<Full, std::vector<Full>, std::greater<>> next;
-  for (std::size_t i = 0; i < on_.size(); ++i) {
-    left_[i] = offered_[i] = capacities_[i];
-    growing_[i] = on_[i];
-    if (on_[i] > 0) next.push({capacities_[i] / on_[i], static_cast<int>(i)});
+  for (const int link : used_) {
+    at(left_, link) = at(capacities_, link);
+    next.push({at(capacities_, link) / at(growing_, link), link});
   }
   const std::vector<std::uint32_t> limited = by_most();
   auto slowest = limited.begin();
@@ -182,8 +188,8 @@ void FairShare::fill() {
       continue;
     }
     at(offered_, link) = share;
-    const auto place = static_cast<std::size_t>(link);
-    for (std::size_t k = first_of_link_[place]; k < first_of_link_[place + 1]; ++k) {
+    const std::size_t first = at(first_of_link_, link);
+    for (std::size_t k = first; k < first + static_cast<std::size_t>(at(on_, link)); ++k) {
       Flow& flow = flows_[by_link_[k]];
       if (flow.rate == kNoRate) fix(flow, share);
     }

@@ -67,17 +67,19 @@ class FairShare {
   void fix(Flow& flow, double rate);
 
   std::vector<double> capacities_;
-  std::vector<Flow> flows_;  // in the order in which they set out
-  std::vector<int> routes_;  // the links of each flow
-  std::vector<End> ends_;    // a heap, the next one first
-  bool is_due_ = false;      // rates must be set before time passes
+  std::vector<Flow> flows_;   // in the order in which they set out
+  std::vector<int> routes_;   // the links of each flow
+  std::vector<End> ends_;     // a heap, the next one first
+  bool is_due_ = false;       // rates must be set before time passes
+  std::vector<int> used_;     // links with messages when rates were set
+  std::vector<int> changed_;  // links with messages that have come or gone since
 
   // By link.
   std::vector<int> on_;                     // messages
   std::vector<int> changes_;                // since rates were set
   std::vector<double> left_;                // capacity
   std::vector<double> offered_;             // what it gives to a message that comes
-  std::vector<int> growing_;                // messages without a rate
+  std::vector<int> growing_;                // messages without a rate, while rates are set
   std::vector<std::size_t> first_of_link_;  // in by_link_
   std::vector<std::uint32_t> by_link_;      // the flows on each link
 };

@@ -79,6 +79,8 @@ struct World {
   std::deque<Group> groups;  // by lane
   std::map<std::tuple<std::string, std::vector<int>, int>, std::size_t> numbers;
   bool gives_up = false;
+  // A rank has thrown while it had operations in flight, whose memory is gone.
+  bool must_stop = false;
   int running = 0;            // ranks
   std::size_t in_flight = 0;  // operations of all ranks
 };
@@ -214,7 +216,11 @@ class SimulatedCommunicator final : public Communicator {
     return group_.members.at(static_cast<std::size_t>(member));
   }
   int lane_id() const override { return group_.lane; }
-  bool fixes_order_of_sums(DeviceKind /*device*/) const override { return true; }
+  bool fixes_order_of_sums(DeviceKind /*device*/) const override {
+    return std::ranges::all_of(plan_->algorithms.rules(), [](const AlgorithmTable::Rule& rule) {
+      return keeps_order(rule.collective, rule.algorithm);
+    });
+  }
 
   Work all_reduce(const Stream& ready, Tensor data, ReduceOp op) override {
     check_reducible(data.dtype());
@@ -324,6 +330,7 @@ void Rank::run(const std::function<void(SimulatedRank&)>& body) {
   } catch (const GivenUp&) {
   } catch (...) {
     fault_ = std::current_exception();
+    if (!lanes_.empty()) world_.must_stop = true;
   }
   --world_.running;
 }
@@ -482,7 +489,7 @@ SimulatedRanksResult run_simulated_ranks(const Network& network, int ranks,
   world.running = ranks;
   std::exception_ptr fault;
   try {
-    while (world.running > 0 || world.in_flight > 0) {
+    while (!world.must_stop && (world.running > 0 || world.in_flight > 0)) {
       if (!world.simulation.step()) throw InternalError(standstill(made, world.simulation));
     }
   } catch (...) {

@@ -126,6 +126,22 @@ TEST(SimulatedRanks, AFaultOfARankIsNamed) {
             "no such shard");
 }
 
+// Nothing is written any more to the memory of operations in flight, which is gone.
+TEST(SimulatedRanks, AFaultWithOperationsInFlightStopsTheWorld) {
+  EXPECT_EQ(message_of<DataError>([] {
+              run(4, [](SimulatedRank& rank) {
+                std::vector<float> data(1 << 16, 1.0f);
+                const Work work =
+                    rank.world().all_reduce(Stream(), testing::wrap(data), ReduceOp::kSum);
+                rank.compute(1e-6);
+                if (rank.rank() == 2) throw DataError("no such shard");
+                work.wait_host();
+                ADD_FAILURE() << "it cannot be done";
+              });
+            }),
+            "rank 2: no such shard");
+}
+
 // The ranks that wait are unwound: what they hold is released, also where an exception is caught
 // and more is called.
 TEST(SimulatedRanks, AHangIsNamedAndTheRanksAreUnwound) {

@@ -40,11 +40,11 @@ struct SimulatedRanksResult : SimulatedWorld::Result {
 };
 
 // Runs `body` as each of the ranks 0 to `ranks` - 1. If a rank throws, the others go on as far as
-// they can. If all ranks then have thrown the same text, that error is thrown; else the one of the
-// lowest rank that has thrown, with the rank in front of the text. If nothing can move any more,
-// throws InternalError that names the waiting ranks with the operations that they wait for. The
-// ranks that have not ended are unwound then: their calls throw something that is no
-// std::exception.
+// they can, unless it had operations in flight, whose memory may be gone. If all ranks then have
+// thrown the same text, that error is thrown; else the one of the lowest rank that has thrown, with
+// the rank in front of the text. If nothing can move any more, throws InternalError that names the
+// waiting ranks with the operations that they wait for. The ranks that have not ended are unwound
+// then: their calls throw something that is no std::exception.
 SimulatedRanksResult run_simulated_ranks(const Network& network, int ranks,
                                          const SimulatedRanksOptions& options,
                                          const std::function<void(SimulatedRank&)>& body);
