@@ -13,6 +13,9 @@ constexpr std::size_t kSmallGathered = std::size_t{4} << 20;
 // The size where sending log2(ranks) times the bytes begins to cost more than 2 (ranks - 1)
 // messages. For 16 to thousands of ranks it is between 0.3 and 3 MB, at 1 us a message and 10 GB/s.
 constexpr std::size_t kSmallDoubled = std::size_t{256} << 10;
+// A ring adds 2 (ranks - 1) messages one after another, and needs parts that are worth them.
+constexpr std::size_t kBelowRing = std::size_t{4} << 20;
+constexpr int kRingRanks = 64;
 constexpr std::size_t kAny = std::numeric_limits<std::size_t>::max();
 
 }  // namespace
@@ -103,8 +106,26 @@ Algorithm AlgorithmTable::choose(Collective collective, std::size_t bytes, int r
   return Algorithm::kPairwise;  // suits any size
 }
 
-bool AlgorithmTable::names(Algorithm algorithm) const {
-  return std::ranges::any_of(rules_, [&](const Rule& rule) { return rule.algorithm == algorithm; });
+AlgorithmTable AlgorithmTable::any_order() {
+  const AlgorithmTable usual;
+  std::vector<Rule> rules;
+  for (const Rule& rule : usual.rules()) {
+    if (trireme::keeps_order(rule.collective, Algorithm::kRing) || rule.up_to_bytes != kAny) {
+      rules.push_back(rule);
+      continue;
+    }
+    const auto ranks = std::min(rule.up_to_ranks, kRingRanks);
+    rules.push_back({rule.collective, kBelowRing, rule.algorithm, ranks});
+    rules.push_back({rule.collective, kAny, Algorithm::kRing, ranks});
+    rules.push_back(rule);
+  }
+  return AlgorithmTable(std::move(rules));
+}
+
+bool AlgorithmTable::keeps_order() const {
+  return std::ranges::all_of(rules_, [](const Rule& rule) {
+    return trireme::keeps_order(rule.collective, rule.algorithm);
+  });
 }
 
 }  // namespace trireme

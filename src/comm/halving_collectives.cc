@@ -9,6 +9,7 @@
 // is the same in reverse.
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <functional>
 #include <memory>
 #include <utility>
@@ -17,7 +18,7 @@
 #include "trireme/comm/reduce.h"
 
 #include "collectives.h"
-#include "phased_task.h"
+#include "segmented_task.h"
 #include "sum_tree.h"
 
 namespace trireme {
@@ -54,29 +55,44 @@ struct HalvingPlan {
   std::vector<Round> rounds;
 };
 
-// A task whose phases are listed before it starts.
-class ListedTask : public PhasedTask {
+// A task whose stages are listed before it starts, segment by segment. Two segments are under way:
+// while one is reduced, the other is on the wire.
+class ListedTask : public SegmentedTask {
  protected:
-  using PhasedTask::PhasedTask;
-  using Phase = std::function<void()>;  // processes what has arrived and posts messages
+  using SegmentedTask::SegmentedTask;
+  using Stage = std::function<void()>;  // processes what has arrived and posts messages
 
-  void then(Phase phase) { phases_.push_back(std::move(phase)); }
-
- private:
-  bool next_phase() final {
-    if (next_ == phases_.size()) return false;
-    phases_[next_++]();
-    return true;
+  // All ranks list as many stages, each with the same meaning for all of them.
+  void begin_segment() { stages_.emplace_back(); }
+  void then(Stage stage) { stages_.back().push_back(std::move(stage)); }
+  void skip(std::size_t stages) {
+    stages_.back().insert(stages_.back().end(), stages, [] {});
+  }
+  std::size_t last_segment() const { return stages_.size() - 1; }
+  // The length of a segment in elements of so many bytes.
+  std::size_t length_of(std::size_t bytes) const {
+    return std::max<std::size_t>(transport().segment_bytes() / 2 / bytes, 1);
   }
 
-  std::vector<Phase> phases_;
-  std::size_t next_ = 0;
+ private:
+  Pipeline plan() final {
+    if (stages_.empty()) return {};
+    Pipeline result{.segments = stages_.size(), .stages = static_cast<int>(stages_[0].size())};
+    result.skew = result.span() / 2 + 1;
+    return result;
+  }
+  void run(std::size_t segment, int stage) final {
+    stages_[segment][static_cast<std::size_t>(stage)]();
+  }
+
+  std::vector<std::vector<Stage>> stages_;  // by segment
 };
 
 // A range of a task's buffer, and the elements of it that lie at each position.
 struct Layout {
   using Bounds = std::vector<std::size_t>;  // of positions, in elements; the first is 0
 
+  std::size_t segment;
   std::size_t begin;                     // in the buffer, in elements
   std::shared_ptr<const Bounds> bounds;  // shared by all phases that use it
 
@@ -99,26 +115,35 @@ class HalvingTask : public ListedTask {
   bool has_partner() const { return plan_.pairs.has_partner(); }
   std::size_t element() const { return size_of(dtype_); }
   std::byte* at(const Layout& layout, std::size_t index) const {
-    return buffer_ + (layout.begin + index) * element();
+    const Buffer& packed = memory(layout).packed;
+    return (packed ? packed.get() : buffer_ + layout.begin * element()) + index * element();
   }
-  // The buffer, in the tensor's type. It must be there when the task begins.
+  // The buffer, in the tensor's type, of segments that are not packed.
   void use(std::byte* buffer) { buffer_ = buffer; }
+  // A segment's layout is in workspace from now on.
+  void pack(const Layout& layout) {
+    memory(layout).packed = transport().workspace(layout.count() * element());
+  }
+  // The last stage of a segment.
+  void release(const Layout& layout) { memory(layout) = {}; }
 
   // Brings the result at this term's position into the layout. An odd rank of a pair only gives
-  // its contribution away. At most `most` elements are in a layout.
-  void reduce(const Layout& layout, std::size_t most) {
+  // its contribution away.
+  void reduce(const Layout& layout) {
     if (!has_term()) {
       then([=, this] {
         transport().send(at(layout, 0), layout.count() * element(), plan_.pairs.partner);
       });
+      skip(levels() + 1);
       return;
     }
     then([=, this] {
-      const std::size_t bytes = most * size_of(partial_type_);
-      if (!received_) received_ = transport().workspace(bytes);
-      if (!partial_ && partial_type_ != dtype_) partial_ = transport().workspace(bytes);
+      const std::size_t bytes = layout.count() * size_of(partial_type_);
+      Memory& own = memory(layout);
+      own.received = transport().workspace(bytes);
+      if (partial_type_ != dtype_) own.partial = transport().workspace(bytes);
       if (has_partner()) {
-        transport().receive(received_.get(), layout.count() * element(), plan_.pairs.partner);
+        transport().receive(own.received.get(), layout.count() * element(), plan_.pairs.partner);
       }
     });
     then([=, this] {
@@ -135,7 +160,7 @@ class HalvingTask : public ListedTask {
 
   // Brings what is at each term's position to all terms.
   void gather(const Layout& layout) {
-    if (!has_term()) return;
+    if (!has_term()) return skip(levels());
     for (auto round = plan_.rounds.rbegin(); round != plan_.rounds.rend(); ++round) {
       then([=, this] {
         const Range theirs = layout.elements(round->give), ours = layout.elements(round->keep);
@@ -147,7 +172,7 @@ class HalvingTask : public ListedTask {
 
   // Hands a range of elements from the even rank of a pair to the odd one.
   void hand_over(const Layout& layout, Range range) {
-    if (!has_partner()) return;
+    if (!has_partner()) return skip(1);
     then([=, this] {
       if (has_term()) {
         transport().send(at(layout, range.begin), range.size() * element(), plan_.pairs.partner);
@@ -160,18 +185,33 @@ class HalvingTask : public ListedTask {
   const HalvingPlan plan_;
 
  private:
+  // What a segment has under way.
+  struct Memory {
+    Buffer packed;   // its layout; none where that is in the tensor
+    Buffer partial;  // none where the layout itself holds the partial results
+    Buffer received;
+  };
+
+  Memory& memory(const Layout& layout) const {
+    if (memory_.size() <= layout.segment) memory_.resize(layout.segment + 1);
+    return memory_[layout.segment];
+  }
+  std::size_t levels() const {
+    return static_cast<std::size_t>(std::countr_zero(static_cast<unsigned>(plan_.tree.terms())));
+  }
   // Partial results of the tensor's own type lie in the layout.
   std::byte* partial(const Layout& layout, std::size_t index) const {
-    return partial_ ? partial_.get() + index * size_of(partial_type_) : at(layout, index);
+    const Buffer& own = memory(layout).partial;
+    return own ? own.get() + index * size_of(partial_type_) : at(layout, index);
   }
   // Contributions go out as they are if all of them do.
   bool sends_contributions(std::size_t round) const {
     return round == 0 && plan_.tree.pairs() == 0;
   }
   void add_partner(const Layout& layout) {
-    if (plan_.tree.pairs() == 0 || (!has_partner() && !partial_)) return;
+    if (plan_.tree.pairs() == 0 || (!has_partner() && !memory(layout).partial)) return;
     std::vector<const std::byte*> sources{at(layout, 0)};
-    if (has_partner()) sources.push_back(received_.get());
+    if (has_partner()) sources.push_back(memory(layout).received.get());
     transport().reduce(op_, dtype_, sources, partial_type_, partial(layout, 0), layout.count());
   }
   void exchange(const Layout& layout, std::size_t index) {
@@ -180,7 +220,7 @@ class HalvingTask : public ListedTask {
     const bool raw = sends_contributions(index);
     const std::size_t width = raw ? element() : size_of(partial_type_);
     const Range keep = layout.elements(round.keep), give = layout.elements(round.give);
-    transport().receive(received_.get(), keep.size() * width, round.peer);
+    transport().receive(memory(layout).received.get(), keep.size() * width, round.peer);
     transport().send(raw ? at(layout, give.begin) : partial(layout, give.begin),
                      give.size() * width, round.peer);
   }
@@ -191,7 +231,7 @@ class HalvingTask : public ListedTask {
     const Range keep = layout.elements(round.keep);
     if (keep.size() == 0) return;
     const std::byte* own = raw ? at(layout, keep.begin) : partial(layout, keep.begin);
-    const std::byte* other = received_.get();
+    const std::byte* other = memory(layout).received.get();
     const std::array<const std::byte*, 2> sources{round.is_left ? own : other,
                                                   round.is_left ? other : own};
     transport().reduce(op_, raw ? dtype_ : partial_type_, sources, last ? dtype_ : partial_type_,
@@ -201,8 +241,7 @@ class HalvingTask : public ListedTask {
   std::byte* buffer_ = nullptr;
   ReduceOp op_;
   DType dtype_, partial_type_;
-  Buffer partial_;  // none where the layout itself holds the partial results
-  Buffer received_;
+  mutable std::vector<Memory> memory_;  // by segment
 };
 
 class HalvingAllReduce final : public HalvingTask {
@@ -210,8 +249,7 @@ class HalvingAllReduce final : public HalvingTask {
   HalvingAllReduce(TransportPtr transport, Tensor data, ReduceOp op)
       : HalvingTask(std::move(transport), data.dtype(), op), data_(std::move(data)) {
     const auto count = static_cast<std::size_t>(data_.elements());
-    const std::size_t step =
-        std::max<std::size_t>(this->transport().segment_bytes() / element(), 1);
+    const std::size_t step = length_of(element());
     use(bytes_of(data_));
     for (std::size_t begin = 0; begin < count; begin += step) {
       const std::size_t length = std::min(step, count - begin);
@@ -220,10 +258,13 @@ class HalvingAllReduce final : public HalvingTask {
         bounds.push_back(part_of({0, length}, at, plan_.tree.terms()).begin);
       }
       bounds.push_back(length);
-      const Layout segment{begin, std::make_shared<const Layout::Bounds>(std::move(bounds))};
-      reduce(segment, std::min(step, count));
+      begin_segment();
+      const Layout segment{last_segment(), begin,
+                           std::make_shared<const Layout::Bounds>(std::move(bounds))};
+      reduce(segment);
       gather(segment);
       hand_over(segment, {0, length});
+      then([=, this] { release(segment); });
     }
   }
 
@@ -238,25 +279,20 @@ class HalvingParts : public HalvingTask {
   HalvingParts(TransportPtr transport, const Tensor& whole, ReduceOp op)
       : HalvingTask(std::move(transport), whole.dtype(), op),
         part_(static_cast<std::size_t>(whole.elements()) / static_cast<std::size_t>(size())),
-        step_(std::min(part_, std::max<std::size_t>(this->transport().segment_bytes() / element() /
-                                                        static_cast<std::size_t>(size()),
-                                                    1))) {}
+        step_(length_of(element() * static_cast<std::size_t>(size()))) {}
 
   // Calls body(slice, layout) for each slice of all parts that workspace can hold.
   template <class Body>
   void for_each_slice(Body body) {
-    if (part_ == 0) return;
-    then([this] {
-      packed_ = transport().workspace(most() * element());
-      use(packed_.get());
-    });
     for (std::size_t begin = 0; begin < part_; begin += step_) {
       const Range slice{begin, std::min(part_, begin + step_)};
       Layout::Bounds bounds{0};
       for (int at = 0; at < plan_.tree.terms(); ++at) {
         bounds.push_back(bounds.back() + slice.size() * ranks_at(at));
       }
-      body(slice, Layout{0, std::make_shared<const Layout::Bounds>(std::move(bounds))});
+      begin_segment();
+      body(slice,
+           Layout{last_segment(), 0, std::make_shared<const Layout::Bounds>(std::move(bounds))});
     }
   }
   // Calls visit(rank, index of its first element in the layout).
@@ -282,7 +318,6 @@ class HalvingParts : public HalvingTask {
     const Range mine = own(slice, layout);
     return has_term() ? Range{mine.end, mine.end + slice.size()} : mine;
   }
-  std::size_t most() const { return step_ * static_cast<std::size_t>(size()); }
   std::byte* element_of(const Tensor& tensor, int part, Range slice) const {
     return bytes_of(tensor) + (static_cast<std::size_t>(part) * part_ + slice.begin) * element();
   }
@@ -293,7 +328,6 @@ class HalvingParts : public HalvingTask {
   }
 
   std::size_t part_, step_;  // in elements
-  Buffer packed_;
 };
 
 class HalvingReduceScatter final : public HalvingParts {
@@ -304,16 +338,18 @@ class HalvingReduceScatter final : public HalvingParts {
         output_(std::move(output)) {
     for_each_slice([&](Range slice, const Layout& layout) {
       then([=, this] {
+        pack(layout);
         for_each_part(slice, layout, [&](int peer, std::size_t index) {
           this->transport().copy(at(layout, index), element_of(input_, peer, slice),
                                  slice.size() * element());
         });
       });
-      reduce(layout, most());
-      if (has_partner()) hand_over(layout, partners(slice, layout));
+      reduce(layout);
+      hand_over(layout, partners(slice, layout));
       then([=, this] {
         this->transport().copy(element_of(output_, 0, slice), at(layout, own(slice, layout).begin),
                                slice.size() * element());
+        release(layout);
       });
     });
   }
@@ -332,6 +368,7 @@ class HalvingAllGather final : public HalvingParts {
       const Range mine = own(slice, layout), theirs = partners(slice, layout);
       const int partner = plan_.pairs.partner;
       then([=, this] {
+        pack(layout);
         this->transport().copy(at(layout, mine.begin), element_of(input_, 0, slice),
                                slice.size() * element());
         if (!has_partner()) return;
@@ -348,6 +385,7 @@ class HalvingAllGather final : public HalvingParts {
           this->transport().copy(element_of(output_, peer, slice), at(layout, index),
                                  slice.size() * element());
         });
+        release(layout);
       });
     });
   }

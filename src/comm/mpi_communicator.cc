@@ -81,7 +81,7 @@ class MpiCommunicator final : public Communicator {
   }
   int lane_id() const override { return lane_; }
   bool fixes_order_of_sums(DeviceKind /*device*/) const override {
-    return !plan_->algorithms.names(Algorithm::kLibrary);
+    return plan_->algorithms.keeps_order();
   }
 
   Work all_reduce(const Stream& ready, Tensor data, ReduceOp op) override {
@@ -92,7 +92,7 @@ class MpiCommunicator final : public Communicator {
       return make_all_reduce(algorithm, on_host[0], op);
     };
     return start(ready, "all_reduce", bytes, {{data, Use::kBoth}},
-                 {.make = make, .whole = algorithm == Algorithm::kLibrary});
+                 {.make = make, .whole = is_library(algorithm)});
   }
 
   Work reduce_scatter(const Stream& ready, Tensor input, Tensor output, ReduceOp op) override {
@@ -100,13 +100,14 @@ class MpiCommunicator final : public Communicator {
     check_parts("reduce_scatter", input, output);
     const std::size_t bytes = input.bytes();
     const Algorithm algorithm = choose(Collective::kReduceScatter, bytes, input);
-    const bool library = algorithm == Algorithm::kLibrary;
+    const bool library = is_library(algorithm);
     const auto make = [=, this](const Tensors& on_host) {
       const Tensor &from = on_host[0], &to = on_host[1];
       if (!library || overlap(from, to)) {
         return ours(Collective::kReduceScatter, algorithm, {.input = from, .output = to, .op = op});
       }
       return make_library_task(
+          Collective::kReduceScatter, algorithm,
           [=, comm = traffic_.get()](MPI_Request* request) {
             return MPI_Ireduce_scatter_block(from.raw(), to.raw(), static_cast<int>(to.elements()),
                                              mpi_type(from.dtype()), mpi_op(op), comm, request);
@@ -124,10 +125,11 @@ class MpiCommunicator final : public Communicator {
     const Algorithm algorithm = choose(Collective::kAllGather, bytes);
     const auto make = [=, this](const Tensors& on_host) {
       const Tensor &from = on_host[0], &to = on_host[1];
-      if (algorithm != Algorithm::kLibrary) {
+      if (!is_library(algorithm)) {
         return ours(Collective::kAllGather, algorithm, {.input = from, .output = to});
       }
       return make_library_task(
+          Collective::kAllGather, algorithm,
           [=, in_place = overlap(to, from), comm = traffic_.get()](MPI_Request* request) {
             const int part = static_cast<int>(from.bytes());
             return MPI_Iallgather(in_place ? MPI_IN_PLACE : from.raw(), part, MPI_BYTE, to.raw(),
@@ -136,20 +138,21 @@ class MpiCommunicator final : public Communicator {
           on_host);
     };
     return start(ready, "all_gather", bytes, {{input, Use::kRead}, {output, Use::kWrite, size()}},
-                 {.make = make, .whole = algorithm == Algorithm::kLibrary});
+                 {.make = make, .whole = is_library(algorithm)});
   }
 
   Work broadcast(const Stream& ready, Tensor data, int root) override {
     check_member(root);
     const std::size_t bytes = data.bytes();
     const Algorithm algorithm = choose(Collective::kBroadcast, bytes);
-    const bool library = algorithm == Algorithm::kLibrary;
+    const bool library = is_library(algorithm);
     const auto make = [=, this](const Tensors& on_host) {
       const Tensor& message = on_host[0];
       if (!library) {
         return ours(Collective::kBroadcast, algorithm, {.output = message, .root = root});
       }
       return make_library_task(
+          Collective::kBroadcast, algorithm,
           [=, comm = traffic_.get()](MPI_Request* request) {
             return MPI_Ibcast(message.raw(), static_cast<int>(message.bytes()), MPI_BYTE, root,
                               comm, request);
@@ -166,13 +169,14 @@ class MpiCommunicator final : public Communicator {
                               output.shape().to_string(), size()));
     const std::size_t bytes = input.bytes();
     const Algorithm algorithm = choose(Collective::kAllToAll, bytes);
-    const bool library = algorithm == Algorithm::kLibrary;
+    const bool library = is_library(algorithm);
     const auto make = [=, this](const Tensors& on_host) {
       const Tensor &from = on_host[0], &to = on_host[1];
       if (!library) {
         return ours(Collective::kAllToAll, algorithm, {.input = from, .output = to});
       }
       return make_library_task(
+          Collective::kAllToAll, algorithm,
           [=, ranks = size(), comm = traffic_.get()](MPI_Request* request) {
             const int part = static_cast<int>(from.bytes()) / ranks;
             return MPI_Ialltoall(from.raw(), part, MPI_BYTE, to.raw(), part, MPI_BYTE, comm,
@@ -233,12 +237,12 @@ class MpiCommunicator final : public Communicator {
   // The table's choice, as far as MPI's own algorithms can carry it.
   Algorithm choose(Collective collective, std::size_t bytes) const {
     const Algorithm algorithm = plan_->algorithms.choose(collective, bytes, size());
-    return algorithm == Algorithm::kLibrary && !countable(bytes) ? Algorithm::kPairwise : algorithm;
+    return is_library(algorithm) && !countable(bytes) ? Algorithm::kPairwise : algorithm;
   }
   Algorithm choose(Collective collective, std::size_t bytes, const Tensor& reduced) const {
     const Algorithm algorithm = choose(collective, bytes);
     const bool unknown = mpi_type(reduced.dtype()) == MPI_DATATYPE_NULL;
-    if (algorithm == Algorithm::kLibrary) return unknown ? Algorithm::kPairwise : algorithm;
+    if (is_library(algorithm)) return unknown ? Algorithm::kPairwise : algorithm;
     return algorithm;
   }
   // Makes an operation's task. For host tensors, which are ready when this returns, it is the host
@@ -276,15 +280,16 @@ class MpiCommunicator final : public Communicator {
   }
   std::unique_ptr<Task> make_all_reduce(Algorithm algorithm, const Tensor& data,
                                         ReduceOp op) const {
-    if (algorithm != Algorithm::kLibrary) {
+    if (!is_library(algorithm)) {
       return ours(Collective::kAllReduce, algorithm, {.output = data, .op = op});
     }
-    return make_library_task(
-        [=, comm = traffic_.get()](MPI_Request* request) {
-          return MPI_Iallreduce(MPI_IN_PLACE, data.raw(), static_cast<int>(data.elements()),
-                                mpi_type(data.dtype()), mpi_op(op), comm, request);
-        },
-        {data});
+    return make_library_task(Collective::kAllReduce, algorithm,
+                             [=, comm = traffic_.get()](MPI_Request* request) {
+                               return MPI_Iallreduce(
+                                   MPI_IN_PLACE, data.raw(), static_cast<int>(data.elements()),
+                                   mpi_type(data.dtype()), mpi_op(op), comm, request);
+                             },
+                             {data});
   }
   void check_member(int member) const {
     TRIREME_CHECK(0 <= member && member < size(),

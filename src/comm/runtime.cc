@@ -388,6 +388,10 @@ const Runtime::Startup& Runtime::startup() const {
 const std::vector<std::string>& Runtime::hosts() const {
   return impl_->hosts;
 }
+void Runtime::use_algorithms(AlgorithmTable algorithms) {
+  impl_->options.algorithms = std::move(algorithms);
+}
+
 void Runtime::use_planner(CommunicatorPlanner planner) {
   impl_->planner = std::move(planner);
 }

@@ -96,7 +96,7 @@ class SegmentedTask : public Task {
 };
 
 // More segments shorten the time until all links are busy, and cost messages.
-inline constexpr std::size_t kMostSegments = 16;
+inline constexpr std::size_t kMostSegments = 32;
 // A message of this size costs a network more time than its start.
 inline constexpr std::size_t kWorthwhileBytes = std::size_t{64} << 10;
 

@@ -217,8 +217,20 @@ void add_loop_keys(Options& options, Config& config) {
       "comm.network", config.comm.network, "",
       "what the algorithms of collectives are chosen for: a file of rates, which trireme topo "
       "probe writes; auto: on several nodes this cluster's file, or else Slurm's topology and "
-      "assumed rates; none: the default algorithms. Sums have the same bits with each of them",
+      "assumed rates; none: the default algorithms. With comm.order tree, sums have the same "
+      "bits with each of them",
       not_empty(), OnChange::kNothing);
+  options.add(
+      "comm.order", config.comm.order, "",
+      "the order in which ranks add; tree: along one tree, so that neither the algorithm nor the "
+      "places of the ranks change a bit; any: rings and MPI's own algorithms may be chosen too, "
+      "which may be faster and change results by rounding. NCCL always has an order of its own",
+      one_of({"tree", "any"}), OnChange::kRounding);
+  options.add(
+      "comm.reduce", config.comm.reduce, "",
+      "the type in which gradients travel between data replicas; bf16: half the bytes, and every "
+      "rank that sends a partial sum on rounds it to bf16, so that results depend on the algorithm",
+      one_of({"fp32", "bf16"}), OnChange::kResults);
 }
 
 void add_nccl_keys(Options& options, Config::Nccl& nccl) {

@@ -9,7 +9,9 @@
 
 namespace trireme::parallel {
 
-GradientReducer::GradientReducer(ops::Context& ctx, const Stage& stage) : ctx_(ctx), stage_(stage) {
+GradientReducer::GradientReducer(ops::Context& ctx, const Stage& stage, DType travel)
+    : ctx_(ctx), stage_(stage) {
+  const bool rounds = travel != DType::kF32 && stage.grid().data().size() > 1;
   groups_.reserve(stage.groups().size());
   for (nn::FlatGroup* flat : stage.groups()) {
     int uses = 0;
@@ -19,9 +21,13 @@ GradientReducer::GradientReducer(ops::Context& ctx, const Stage& stage) : ctx_(c
       has_partial = has_partial || parameter->spec().copies.partial;
     }
     groups_.push_back({flat, uses, has_partial, 0, {}});
+    if (rounds) {
+      groups_.back().rounded =
+          ctx.allocate(flat->gradients().shape(), travel, MemoryUse::kGradients);
+    }
     by_flat_[flat] = &groups_.back();
   }
-  if (!stage.grid().data().fixes_order_of_sums(ctx.device.kind)) find_copied();
+  if (rounds || !stage.grid().data().fixes_order_of_sums(ctx.device.kind)) find_copied();
 }
 
 // Neighbouring parameters of a group that the same ranks hold become one range.
@@ -87,9 +93,17 @@ void GradientReducer::advance(bool wait) {
     }
     group.partial.clear();
     waiting_.pop_front();
-    reducing_.push_back(
-        stage_.grid().data().all_reduce(ctx_.stream, group.flat->gradients(), ReduceOp::kSum));
+    reducing_.push_back({reduce(group), &group});
   }
+}
+
+Work GradientReducer::reduce(const Group& group) {
+  Communicator& data = stage_.grid().data();
+  if (group.rounded.raw() == nullptr) {
+    return data.all_reduce(ctx_.stream, group.flat->gradients(), ReduceOp::kSum);
+  }
+  ops::cast(ctx_, group.flat->gradients(), group.rounded);
+  return data.all_reduce(ctx_.stream, group.rounded, ReduceOp::kRoundedSum);
 }
 
 void GradientReducer::finish_step() {
@@ -103,7 +117,11 @@ void GradientReducer::finish_step() {
   }
   late_.clear();
   advance(true);
-  for (const Work& work : reducing_) work.wait_on(ctx_.stream);
+  for (const Reduction& reduction : reducing_) {
+    reduction.work.wait_on(ctx_.stream);
+    const Group& group = *reduction.group;
+    if (group.rounded.raw() != nullptr) ops::cast(ctx_, group.rounded, group.flat->gradients());
+  }
   reducing_.clear();
   std::vector<Work> handed_on;
   for (const Copied& one : copied_) {

@@ -51,7 +51,7 @@ TrainerStep::TrainerStep(ops::Context& ctx, const ProcessGrid& grid, const nn::M
       grid_(grid),
       options_(options),
       stage_(ctx, grid, plan, options.stage),
-      reducer_(ctx, stage_),
+      reducer_(ctx, stage_, options.reduce),
       executor_(ctx, stage_),
       optimizer_(optim::make_optimizer(options.optimizer, ctx, shards_of(stage_))),
       norm_sum_(ctx.allocate({1}, DType::kF64, MemoryUse::kWorkspace)),

@@ -104,7 +104,8 @@ MemoryEstimate estimate_memory(const Config& config, const models::GptConfig& mo
     add_ends(load, sizes, model, first, last);
     MemoryEstimate here;
     here.parameters = load.elements * (sizes.bytes == 2.0 ? 6.0 : 4.0);
-    here.gradients = load.elements * 4.0;
+    const bool rounded = config.comm.reduce == "bf16" && grid.data > 1;
+    here.gradients = load.elements * (rounded ? 6.0 : 4.0);
     here.optimizer = load.elements * (config.optim.name == "adamw"  ? 8.0
                                       : config.optim.momentum > 0.0 ? 4.0
                                                                     : 0.0);

@@ -89,7 +89,7 @@ class Trainer {
     samples_ = position.samples;
     phases_.done("checkpoint");
     if (leads()) {
-      communication_.emplace(runtime_, *grid_, network_, "tree",
+      communication_.emplace(runtime_, *grid_, network_, config_.comm.order,
                              folder_->file("communication.json"));
       print_line(startup_table(config_, plan_, *step_, device_, attention_, *train_data_,
                                communication_->text()));
@@ -156,7 +156,7 @@ class Trainer {
       for (const std::string& remark : network.remarks) report_line("comm.network: " + remark);
     }
     if (network.network) {
-      runtime_.use_planner(make_planner(*network.network, /*any_order=*/false));
+      runtime_.use_planner(make_planner(*network.network, config_.comm.order == "any"));
     }
     return network;
   }
@@ -459,6 +459,7 @@ ExitStatus train(Runtime& runtime, const Config& config, const StopSignals& sign
 ExitStatus train(Runtime& runtime, const Config& config, const StopSignals& signals,
                  ComputeDevice device) {
   runtime.set_timeout(HangLimit(config.comm.timeout).seconds());
+  if (config.comm.order == "any") runtime.use_algorithms(AlgorithmTable::any_order());
   return Trainer(runtime, config, signals, std::move(device)).run();
 }
 

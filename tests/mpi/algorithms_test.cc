@@ -1,9 +1,11 @@
 // The algorithms behind the collectives: ours among each other, and MPI's own.
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstring>
 #include <memory>
 #include <numeric>
+#include <string>
 #include <type_traits>
 #include <vector>
 
@@ -12,6 +14,7 @@
 
 #include "trireme/comm/collective_tasks.h"
 
+#include "comm/library_task.h"
 #include "comm/mpi_communicator.h"
 #include "comm/mpi_transport.h"
 #include "comm/sum_tree.h"
@@ -126,6 +129,19 @@ std::vector<T> along_tree(int ranks, std::size_t count, ReduceOp op) {
     result.push_back(testing::reduced_along_tree(contributions, op));
   }
   return result;
+}
+
+// The value of MPICH's variable for all-reduces; 0 where there is none.
+int all_reduce_variable() {
+  int provided = 0, index = 0, count = 0, value = 0;
+  MPI_T_init_thread(MPI_THREAD_MULTIPLE, &provided);
+  MPI_T_cvar_handle handle = MPI_T_CVAR_HANDLE_NULL;
+  if (MPI_T_cvar_get_index("MPIR_CVAR_IALLREDUCE_INTRA_ALGORITHM", &index) == MPI_SUCCESS &&
+      MPI_T_cvar_handle_alloc(index, nullptr, &handle, &count) == MPI_SUCCESS) {
+    MPI_T_cvar_read(handle, &value);
+    MPI_T_cvar_handle_free(&handle);
+  }
+  return value;
 }
 
 constexpr std::array kOps = {ReduceOp::kSum, ReduceOp::kMax, ReduceOp::kMin};
@@ -269,6 +285,71 @@ TEST_F(AlgorithmsTest, MessagesAreCutIntoPieces) {
       {.input = wrap(data), .output = wrap(all)});
   for (int rank = 0; rank < runtime().size(); ++rank) {
     EXPECT_TRUE(same_bits(all, data, static_cast<std::size_t>(rank) * count)) << rank;
+  }
+}
+
+// Partial results of a rounded sum travel as bf16, and all ranks get the same.
+TEST_F(AlgorithmsTest, RoundedSumsTravelInTheTensorsType) {
+  among_ranks([](MpiGroup group) {
+    group.piece_bytes = group.segment_bytes = std::size_t{1} << 20;
+    constexpr std::size_t kCount = 1024;
+    const auto expected = along_tree<BFloat16>(group.size, kCount, ReduceOp::kSum);
+    for (const Algorithm algorithm : algorithms_of(Collective::kAllReduce)) {
+      std::size_t bytes[2];
+      for (const bool rounds : {false, true}) {
+        auto data = contribution<BFloat16>(kCount);
+        sent = {};
+        run(Collective::kAllReduce, algorithm, group,
+            {.output = wrap(data), .op = rounds ? ReduceOp::kRoundedSum : ReduceOp::kSum});
+        bytes[rounds ? 1 : 0] = sent.bytes;
+        // Partial sums are below 72 size, and each of size roundings loses up to 2^-8 of one.
+        double worst = 0.0;
+        for (std::size_t i = 0; i < kCount; ++i) {
+          worst = std::max(worst, std::abs(static_cast<double>(static_cast<float>(data[i])) -
+                                           static_cast<double>(static_cast<float>(expected[i]))));
+        }
+        EXPECT_LE(worst, 72.0 / 256 * group.size * group.size) << name_of(algorithm);
+        auto first = data;
+        run(Collective::kBroadcast, Algorithm::kBinomial, group, {.output = wrap(first)});
+        EXPECT_TRUE(same_bits(first, data)) << name_of(algorithm);
+      }
+      const bool sends_partials = group.size >= 4 && DoublingPlan(group.rank, group.size).has_term;
+      if (algorithm == Algorithm::kDoubling && sends_partials) {
+        EXPECT_LT(bytes[1], bytes[0]);
+      }
+    }
+  });
+}
+
+// The control variables of MPI's algorithms are set for a start alone.
+TEST_F(AlgorithmsTest, TheLibrarysAlgorithmsByName) {
+  const MpiGroup group = this->group();
+  for (const Algorithm algorithm : kAlgorithms) {
+    if (!is_library(algorithm)) continue;
+    std::vector<float> data(1000, static_cast<float>(group.rank + 1));
+    run(make_library_task(Collective::kAllReduce, algorithm,
+                          [&](MPI_Request* request) {
+                            return MPI_Iallreduce(MPI_IN_PLACE, data.data(), 1000, MPI_FLOAT,
+                                                  MPI_SUM, group.comm, request);
+                          },
+                          {wrap(data)}));
+    EXPECT_FLOAT_EQ(data[7], static_cast<float>(group.size * (group.size + 1) / 2));
+    for (const Collective collective : kCollectives) {
+      const LibraryChoice choice(collective, algorithm);
+      const bool named = algorithm != Algorithm::kLibrary && collective != Collective::kExchange;
+      std::string version(MPI_MAX_LIBRARY_VERSION_STRING, ' ');
+      int length = 0;
+      MPI_Get_library_version(version.data(), &length);
+      if (version.find("MPICH Version:\t4.0") == std::string::npos) continue;
+      if (!named) {
+        EXPECT_FALSE(choice.takes_effect());
+      }
+      if (named && collective == Collective::kAllReduce) {
+        EXPECT_TRUE(choice.takes_effect()) << name_of(algorithm);
+        EXPECT_NE(all_reduce_variable(), 0);
+      }
+    }
+    EXPECT_EQ(all_reduce_variable(), 0) << name_of(algorithm);
   }
 }
 

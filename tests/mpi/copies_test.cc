@@ -125,6 +125,22 @@ TEST_F(Copies, AreEqualWhereALibraryAddsInItsOwnOrders) {
   EXPECT_NO_THROW(check());
 }
 
+// With comm.reduce bf16 the gradients are sums of rounded ones, the same on all ranks with a copy.
+TEST_F(Copies, AreEqualWhereGradientsTravelRounded) {
+  parallel::StepOptions options;
+  options.reduce = DType::kBF16;
+  parallel::TrainerStep rounded(ctx_, *grid_, models::gpt_plan(model()), options);
+  const auto mine = make_batches(ctx_, BatchShape(), grid_->data_index(), 1, true);
+  rounded.accumulate(mine);
+  for (const nn::FlatGroup* group : rounded.stage().groups()) {
+    for (const float gradient : group->gradients().span<float>()) {
+      EXPECT_EQ(gradient, static_cast<float>(BFloat16(gradient)));
+    }
+  }
+  for (int i = 0; i < 2; ++i) rounded.train(mine, i + 1, 1e-3f, 7);
+  EXPECT_NO_THROW(parallel::check_copies(ctx_, rounded.stage(), rounded.optimizer(), 2));
+}
+
 TEST_F(Copies, ADriftIsNamedOnAllRanks) {
   drift(3, "blocks.1.norm2.weight", false);
   EXPECT_EQ(

@@ -15,10 +15,12 @@
 #include "trireme/comm/algorithms.h"
 #include "trireme/comm/launcher.h"
 #include "trireme/comm/process_grid.h"
+#include "trireme/comm/rank_blocks.h"
 #include "trireme/comm/reduce.h"
 
 #include "comm/core_sharing.h"
 #include "comm/sum_tree.h"
+#include "comm/tier_plan.h"
 #include "support/comm_values.h"
 
 namespace trireme {
@@ -148,6 +150,73 @@ TEST(Algorithms, RingsAndMpisOwnAddInAnotherOrder) {
     EXPECT_EQ(is_library(algorithm), name_of(algorithm).starts_with("library"));
   }
   EXPECT_EQ(names.size(), kAlgorithms.size());
+}
+
+TEST(AlgorithmTable, AnyOrderAddsRingsForLargeReductions) {
+  const AlgorithmTable table = AlgorithmTable::any_order();
+  EXPECT_TRUE(AlgorithmTable().keeps_order());
+  EXPECT_FALSE(table.keeps_order());
+  for (const Collective collective : kCollectives) {
+    const bool adds =
+        collective == Collective::kAllReduce || collective == Collective::kReduceScatter;
+    for (const int ranks : {4, 9, 64, 65}) {
+      const AlgorithmTable usual;
+      for (const std::size_t bytes : {std::size_t{1} << 10, std::size_t{4} << 20}) {
+        EXPECT_EQ(table.choose(collective, bytes, ranks), usual.choose(collective, bytes, ranks));
+      }
+      const std::size_t large = (std::size_t{4} << 20) + 1;
+      EXPECT_EQ(table.choose(collective, large, ranks),
+                adds && ranks <= 64 ? Algorithm::kRing : usual.choose(collective, large, ranks));
+    }
+  }
+}
+
+TEST(RankBlocks, NumbersDistancesAndOrder) {
+  // Nodes {0, 3}, {1}, {2, 4} and leaves {0, 2, 3, 4}, {1}.
+  const RankBlocks blocks(5, {{7, 5, 9, 7, 9}, {1, 0, 1, 1, 1}});
+  EXPECT_EQ(blocks.tiers(), 2);
+  EXPECT_EQ(blocks.blocks(0), 3);
+  EXPECT_EQ(blocks.blocks(1), 2);
+  EXPECT_EQ(blocks.block(0, 2), 2);
+  EXPECT_EQ(blocks.block(1, 1), 1);
+  EXPECT_EQ(blocks.distance(0, 3), 0);
+  EXPECT_EQ(blocks.distance(0, 4), 1);
+  EXPECT_EQ(blocks.distance(1, 4), 2);
+  EXPECT_EQ(blocks.in_order(), (std::vector<int>{0, 3, 2, 4, 1}));
+  EXPECT_THROW(RankBlocks(3, {{0, 0}}), InternalError);
+  EXPECT_THROW(RankBlocks(3, {{0, 0, 1}, {0, 1, 1}}), InternalError);
+}
+
+// Ranks 0 and 2 are in one leaf, 1 and 3 in the other: neither holds a pair of T(4).
+TEST(TierPlan, RepresentsEachPartOnceInEachBlock) {
+  const RankBlocks blocks(6, {{0, 1, 0, 1, 2, 2}, {0, 1, 0, 1, 1, 1}});
+  const TierPlan plan(&blocks, 6);
+  EXPECT_EQ(plan.hops(), 3);
+  // T(6): the ranks 0 and 1 are a term, and 2 and 3.
+  EXPECT_EQ(plan.subtrees(1, 0), (std::vector<Subtree>{{-1, 0}, {-1, 2}}));
+  EXPECT_EQ(plan.subtrees(1, 2), (std::vector<Subtree>{{1, 1}}));
+  EXPECT_EQ(plan.subtrees(2, 1), (std::vector<Subtree>{{-1, 1}, {-1, 3}, {1, 1}}));
+  EXPECT_EQ(plan.subtrees(3, 0), (std::vector<Subtree>{{2, 0}}));
+  for (const TierParts& parts : {plan.part_per_rank(), plan.parts_in_order(4, 4)}) {
+    std::vector<int> owned(6);
+    for (const TierPart& part : *parts) {
+      ++owned[static_cast<std::size_t>(part.owner)];
+      for (int tier = 0; tier < 3; ++tier) {
+        const int own = plan.block(tier, part.owner);
+        EXPECT_EQ(plan.representative(tier, own, part), part.owner);
+      }
+      for (int tier = 1; tier < 3; ++tier) {
+        for (int block = 0; block < blocks.blocks(tier - 1); ++block) {
+          const int chosen = plan.representative(tier, block, part);
+          EXPECT_EQ(plan.block(tier, chosen), block);
+          EXPECT_EQ(plan.representative(tier - 1, plan.block(tier - 1, chosen), part), chosen);
+        }
+      }
+    }
+    if (parts == plan.part_per_rank()) {
+      EXPECT_EQ(owned, (std::vector<int>{1, 1, 1, 1, 1, 1}));
+    }
+  }
 }
 
 // What the worst rank sends in an all-reduce of fp32 among so many ranks by recursive doubling.

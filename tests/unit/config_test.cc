@@ -137,6 +137,9 @@ TEST(Config, ChangesThatCanChangeResultsAreListed) {
   now.comm.timeout = 5;
   now.grid.tensor = 2;
   EXPECT_EQ(changes(ini, now), "");
+  now.comm.order = "any";
+  now.comm.reduce = "bf16";
+  EXPECT_EQ(changes(ini, now), "comm.order was tree, is any; comm.reduce was fp32, is bf16");
 }
 
 TEST(Config, LengthsThatFollowFromTheStepsAreComparedAsWhatTheyComeTo) {
@@ -227,7 +230,7 @@ TEST(Config, WordsNameTheirChoices) {
   EXPECT_EQ(refusal({"--schedule.name", "cos"}),
             "--schedule.name cos: is not one of constant, linear, cosine, step, wsd");
   for (const char* key : {"run.device", "run.precision", "model.activation", "model.positions",
-                          "grid.schedule", "comm.backend"}) {
+                          "grid.schedule", "comm.backend", "comm.order", "comm.reduce"}) {
     EXPECT_NE(refusal({fmt::format("--{}", key), "nonsense"}).find("nonsense: is not one of "),
               std::string::npos)
         << key;

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstdint>
 #include <limits>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -231,8 +232,9 @@ TYPED_TEST(Contents, EveryAllGatherAllToAllAndBroadcast) {
 
 // The seconds of a collective on tensors of that many bytes in all, without contents.
 SimulatedWorld::Result simulate(const Network& network, Collective collective, Algorithm algorithm,
-                                std::int64_t bytes, SimulatedCosts costs) {
-  SimulatedWorld world(network, {.costs = costs, .contents = false});
+                                std::int64_t bytes, SimulatedCosts costs,
+                                std::shared_ptr<const RankBlocks> blocks = {}) {
+  SimulatedWorld world(network, {.costs = costs, .contents = false, .blocks = std::move(blocks)});
   const int ranks = network.ranks();
   return world.run(ranks, [&](TransportPtr transport) {
     const Tensor whole = world.tensor(bytes / 4, DType::kF32);
@@ -284,20 +286,92 @@ TEST(SimulatedTimes, CostsOfARankAddUp) {
   EXPECT_DOUBLE_EQ(result.link_bytes[0], 4000.0);  // host 0 up
 }
 
+// All-reduces of 16 MiB on two leaves, whose ways up carry half of what a cable does, with one rank
+// on each host. What crosses them is what T(p) asks for, and they are busy nearly all the time.
+TEST(SimulatedTimes, TieredLoadsTheLinksAboveLeavesLeast) {
+  struct Placement {
+    std::vector<int> leaf_of;  // by rank
+    double crossing;           // buffers, up from the leaf that sends most or down to the other
+  };
+  const std::int64_t bytes = std::int64_t{16} << 20;
+  for (const Placement& placement :
+       {Placement{{0, 0, 1, 1}, 1.0}, Placement{{0, 1, 0, 1}, 1.5}, Placement{{0, 1, 1, 0}, 1.5},
+        Placement{{0, 0, 1}, 1.0}, Placement{{0, 1, 0}, 1.0}, Placement{{1, 0, 0}, 1.0}}) {
+    const Fabric fabric = make_fat_tree({{2, 0.5e9}, {2, 0.0}}, 1e9);
+    std::vector<int> hosts, used(2);
+    for (const int leaf : placement.leaf_of) {
+      const int number = 2 * leaf + used[static_cast<std::size_t>(leaf)]++;
+      hosts.push_back(*fabric.host(fmt::format("host{}", number)));
+    }
+    const TreeNetwork network(fabric, hosts, {});
+    const auto ranks = static_cast<int>(hosts.size());
+    SimulatedWorld world(network, {.costs = {.latency = 50e-6},
+                                   .contents = false,
+                                   .blocks = std::make_shared<const RankBlocks>(
+                                       ranks, std::vector<std::vector<int>>{placement.leaf_of})});
+    const auto result = world.run(ranks, [&](TransportPtr transport) {
+      return make_collective(Collective::kAllReduce, Algorithm::kTiered, std::move(transport),
+                             {.output = world.tensor(bytes / 4, DType::kF32)});
+    });
+    double most = 0.0;
+    for (std::size_t i = 0; i < network.links().size(); ++i) {
+      const bool above = network.links()[i].name.starts_with("block of ");
+      if (above) most = std::max(most, result.link_bytes[i]);
+    }
+    const auto name = fmt::format("{}", fmt::join(placement.leaf_of, " "));
+    EXPECT_NEAR(most / static_cast<double>(bytes), placement.crossing, 0.01) << name;
+    const double bound = placement.crossing * static_cast<double>(bytes) / 0.5e9;
+    EXPECT_LT(result.seconds, 1.15 * bound) << name;
+  }
+}
+
+// What is under way at a time fits the segments of the transport.
+TEST(SimulatedWorld, WorkspaceStaysBounded) {
+  const TreeNetwork network = one_switch(8);
+  const std::size_t segment = std::size_t{1} << 20;
+  const auto blocks = std::make_shared<const RankBlocks>(
+      8, std::vector<std::vector<int>>{{0, 0, 1, 1, 2, 2, 3, 3}, {0, 0, 0, 0, 1, 1, 1, 1}});
+  for (const Algorithm algorithm :
+       {Algorithm::kTiered, Algorithm::kRing, Algorithm::kBinomial, Algorithm::kHalving}) {
+    SimulatedWorld world(network, {.contents = false, .segment_bytes = segment, .blocks = blocks});
+    const auto result = world.run(8, [&](TransportPtr transport) {
+      return make_collective(Collective::kAllReduce, algorithm, std::move(transport),
+                             {.output = world.tensor(std::int64_t{64} << 20, DType::kBF16)});
+    });
+    EXPECT_LE(result.worst_workspace, 4 * segment) << name_of(algorithm);
+  }
+}
+
 // Prints what thousands of ranks cost; the time on this machine is in perf/RESULTS.md.
 TEST(SimulatedTimes, ThousandsOfRanks) {
   const double rate = 25e9;
   const TreeNetwork fabric = on_each_host(4096, {{16, 8 * rate}, {16, 64 * rate}, {16, 0.0}}, rate);
-  for (const Algorithm algorithm : {Algorithm::kDoubling, Algorithm::kHalving}) {
+  std::vector<int> leaf_of, spine_of;
+  for (int rank = 0; rank < 4096; ++rank) {
+    leaf_of.push_back(rank / 16);
+    spine_of.push_back(rank / 256);
+  }
+  const auto blocks = std::make_shared<const RankBlocks>(
+      4096, std::vector<std::vector<int>>{std::move(leaf_of), std::move(spine_of)});
+  for (const Algorithm algorithm :
+       {Algorithm::kDoubling, Algorithm::kHalving, Algorithm::kTiered}) {
     const auto began = std::chrono::steady_clock::now();
-    const auto result = simulate(fabric, Collective::kAllReduce, algorithm, std::int64_t{16} << 20,
-                                 {.latency = 2e-6, .message = 2e-7, .reduced_byte = 5e-11});
+    // Hundreds of thousands of messages are as many events, unless they begin and end together.
+    const bool tiered = algorithm == Algorithm::kTiered;
+    const std::int64_t bytes = std::int64_t{tiered ? 1 : 16} << 20;
+    const auto result = simulate(
+        fabric, Collective::kAllReduce, algorithm, bytes,
+        {.latency = 2e-6, .message = tiered ? 0.0 : 2e-7, .reduced_byte = tiered ? 0.0 : 5e-11},
+        blocks);
     const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;
     fmt::print(
-        "all_reduce of 16 MiB among 4,096 ranks by {}: {:.0f} us, {} messages, simulated in "
+        "all_reduce of {} MiB among 4,096 ranks by {}: {:.0f} us, {} messages, simulated in "
         "{:.2f} s\n",
-        name_of(algorithm), 1e6 * result.seconds, result.messages, took.count());
-    EXPECT_EQ(result.worst_messages, algorithm == Algorithm::kDoubling ? 12u : 24u);
+        bytes >> 20, name_of(algorithm), 1e6 * result.seconds, result.messages, took.count());
+    // Tiered: three hops up and down, each with 15 others.
+    EXPECT_EQ(result.worst_messages, algorithm == Algorithm::kDoubling  ? 12u
+                                     : algorithm == Algorithm::kHalving ? 24u
+                                                                        : 90u);
   }
 }
 

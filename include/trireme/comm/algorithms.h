@@ -73,7 +73,11 @@ class AlgorithmTable {
 
   // Returns the algorithm of the first rule that fits; kPairwise if none does.
   Algorithm choose(Collective collective, std::size_t bytes, int ranks) const;
-  bool names(Algorithm algorithm) const;  // whether a rule uses it
+  // For runs that do not ask for T(ranks): as above, but kRing for reductions of more than 4 MiB
+  // among up to 64 ranks.
+  static AlgorithmTable any_order();
+
+  bool keeps_order() const;  // whether the algorithms of all rules do
   const std::vector<Rule>& rules() const { return rules_; }
 
  private:

@@ -94,10 +94,14 @@ class Runtime final : public RankRuntime {
   std::unique_ptr<Communicator> host_group(const std::string& name,
                                            const std::vector<int>& ranks) override;
 
+  // Collective in effect: call it on all ranks or on none. The table of communicators that are made
+  // from now on, where no planner decides.
+  void use_algorithms(AlgorithmTable algorithms);
   // Call it on all ranks or on none. group() and host_group() then ask `planner` for the plan of
   // each communicator of several ranks, on its first rank alone, and send it to the others. What
   // the planner throws, they throw on all ranks of the communicator. Without a planner, a
-  // communicator has the table of RuntimeOptions and blocks of one tier: the nodes.
+  // communicator has the table of RuntimeOptions or use_algorithms() and blocks of one tier: the
+  // nodes.
   void use_planner(CommunicatorPlanner planner);
 
   struct PlannedCommunicator {

@@ -112,6 +112,8 @@ struct Config {
     std::string backend = "auto";
     std::optional<double> timeout;  // seconds; empty: what HangLimit says
     std::string network = "auto";   // or "none", or the path of a file of rates
+    std::string order = "tree";
+    std::string reduce = "fp32";
     bool operator==(const Comm&) const = default;
   } comm;
 

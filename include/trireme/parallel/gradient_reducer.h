@@ -18,13 +18,17 @@ namespace trireme::parallel {
 // points of their passes, and hosts must enter operations of several communicators in an order that
 // does not depend on timing (src/comm/README.md).
 //
+// Gradients are fp32. They travel over the data dimension in the type that is given: in bf16 each
+// replica's gradients are rounded first, and partial sums wherever they are sent on.
+//
 // Each rank of a replica that holds a copy of a parameter reduces it over the data dimension in its
 // own communicator. If these communicators do not fix the order of sums (NCCL, MPI's own
-// algorithms), the results may differ in the last bits and the copies would drift apart. Then the
-// first holder broadcasts its gradient to the other holders after all reductions.
+// algorithms), or partial sums are rounded, the results may differ in the last bits and the copies
+// would drift apart. Then the first holder broadcasts its gradient to the other holders after all
+// reductions.
 class GradientReducer : public nn::GradientListener {
  public:
-  GradientReducer(ops::Context& ctx, const Stage& stage);
+  GradientReducer(ops::Context& ctx, const Stage& stage, DType travel = DType::kF32);
 
   // Sets the gradients to zero. `micro_batches` is this replica's share, which may differ by one
   // between replicas.
@@ -41,6 +45,11 @@ class GradientReducer : public nn::GradientListener {
     bool has_partial;  // a parameter's gradients are partial sums: see Copies
     int missing = 0;   // contributions still to come in this step
     std::vector<Work> partial;
+    Tensor rounded{};  // as it travels; empty: the gradients themselves travel
+  };
+  struct Reduction {
+    Work work;
+    const Group* group;
   };
 
   // A range of a group's gradients that other ranks of the replica hold too.
@@ -55,6 +64,7 @@ class GradientReducer : public nn::GradientListener {
   // Starts the reduction over the data dimension of complete groups whose partial sums are done.
   // With `wait` it waits for partial sums and starts all of them.
   void advance(bool wait);
+  Work reduce(const Group& group);
 
   ops::Context& ctx_;
   const Stage& stage_;
@@ -62,7 +72,7 @@ class GradientReducer : public nn::GradientListener {
   std::map<const nn::FlatGroup*, Group*> by_flat_;
   std::deque<Group*> waiting_;
   std::vector<Group*> late_;
-  std::vector<Work> reducing_;
+  std::vector<Reduction> reducing_;
   std::vector<Copied> copied_;  // to be broadcast; empty if the order of sums is fixed
 };
 

@@ -16,6 +16,7 @@ namespace trireme::parallel {
 struct StepOptions {
   StageOptions stage;
   optim::OptimizerConfig optimizer;
+  DType reduce = DType::kF32;     // in which gradients travel between replicas: fp32 or bf16
   float clip = 0.0f;              // largest global gradient norm; 0: no clipping
   std::string schedule = "1f1b";  // of the pipeline: a name of grid.schedule
   ops::LossScaling loss_scaling = ops::LossScaling::fixed(1.0f);
