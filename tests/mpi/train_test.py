@@ -141,8 +141,10 @@ class Train(unittest.TestCase):
         rates.write_text("{}")
         # bad input: `train`: `comm.network` names a damaged file, or another one | FILE: not a file of network rates:
         # WHAT; trireme topo probe writes one | 2
-        self.train("damaged", 2, "--grid.data", "2", "--comm.network", str(rates), status=2)
-        self.assertRegex(self.output, r"\Atrireme: \S*stale.json: not a file of network rates: .*\n\Z")
+        done = subprocess.run(launch(2, *self.arguments("damaged", "--grid.data", "2", "--comm.network", str(rates))),
+                              capture_output=True, text=True, timeout=120, check=False)
+        self.assertEqual(done.returncode, 2, done.stderr)
+        self.assertRegex(done.stderr, r"\Atrireme: \S*stale.json: not a file of network rates: .*\n\Z")
         self.assertFalse((self.folder / "damaged").exists())
 
     def losses_agree(self, metrics, first_step, tolerance):
