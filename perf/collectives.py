@@ -134,7 +134,7 @@ def measure(network, order, options, rates):
         path = network.folder / "bench.json"
         network.run(order, "bench", "comm", "--only", operation, "--from", options.smallest, "--to", options.largest,
                     "--warmup", 0, "--seconds", options.seconds, "--algorithm", options.algorithm, "--peer", "--json", path,
-                    *rates)
+                    "--network", rates)
         for row in json.loads(path.read_text(encoding="utf-8"))["rows"]:
             if row["wrong"]:
                 sys.exit(f"{row}: wrong results")
@@ -209,7 +209,7 @@ def main():
                 for order in PLACEMENTS[nodes][:options.placements]:
                     say("    " + network.run(order, "topo", "probe", "--network", network.folder / "rates.json").replace("\n", "\n    ").rstrip(" "))
                     rows = [row_of(operation, size, times, bound(operation, size, nodes, host, uplink)) for
-                            (operation, size), times in measure(network, order, options, ()).items()]
+                            (operation, size), times in measure(network, order, options, network.folder / "rates.json").items()]
                     where = f"{nodes} nodes, {taper:.0f}:1, ranks on nodes {order}"
                     say(markdown(where, rows))
                     everything += [{**row, "where": where} for row in rows]

@@ -11,6 +11,8 @@
 #include "trireme/base/printable.h"
 #include "trireme/config/limits.h"
 #include "trireme/io/whole_file.h"
+#include "trireme/topology/planner.h"
+#include "trireme/train/communication.h"
 #include "trireme/train/compute_device.h"
 #include "trireme/train/memory_check.h"
 #include "trireme/train/setup.h"
@@ -25,7 +27,7 @@ constexpr std::int64_t kContext = 256;  // the default; a model may have less
 
 struct BenchArguments {
   std::string from = "1K", to = "16M", only, preset = "gpt2-124m", dtype = "fp32", json;
-  std::string algorithm = "table";
+  std::string algorithm = "table", network = "none";
   DeviceRequest device;
   std::optional<int> repeats, context, micro, pipeline, tensor;
   std::optional<double> seconds;
@@ -107,6 +109,9 @@ ExitStatus bench_comm(Runtime& runtime, const BenchArguments& given) {
   options.repeats = given.repeats.value_or(options.repeats);
   options.seconds = given.seconds.value_or(options.seconds);
   options.carriers = carriers_of(given);
+  const NetworkOfJob network = read_job_network(runtime, given.network);
+  for (const std::string& remark : network.remarks) print_on_first(runtime, remark);
+  if (network.network) runtime.use_planner(make_planner(*network.network, /*any_order=*/false));
   const int ranks = runtime.size();
   print_on_first(runtime,
                  fmt::format("{} ranks on {} nodes, fp32, {} repeats, {}, carried by {}", ranks,
@@ -231,8 +236,8 @@ ExitStatus bench_step(Runtime& runtime, const BenchArguments& given) {
 const std::vector<Bench>& benches() {
   static const std::vector<Bench> table = {
       {"comm",
-       {"from", "to", "warmup", "only", "algorithm", "peer", "seconds", "device", "backend",
-        "repeats", "json"},
+       {"from", "to", "warmup", "only", "algorithm", "peer", "network", "seconds", "device",
+        "backend", "repeats", "json"},
        bench_comm},
       {"ops",
        {"preset", "batch", "context", "dtype", "threads", "device", "only", "repeats", "json"},
@@ -260,6 +265,10 @@ void declare(Options& options, BenchArguments& given) {
   options.add("peer", given.peer, "",
               "comm: also MPI's own calls, blocking ones and ones that test and yield, on tensors "
               "of the host");
+  options.add("network", given.network, "",
+              "comm: what the table's algorithms are chosen for, as comm.network of train: auto, "
+              "none, or a file of rates",
+              not_empty());
   options.add("seconds", given.seconds, "s",
               "comm: of all repeats of a size, but there are 3 at least; auto: no limit",
               above(0.0));

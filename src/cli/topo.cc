@@ -55,7 +55,8 @@ void declare(Options& options, TopoArguments& given) {
   options.add("hwloc", given.hwloc, "file",
               "show: the inside of a host as lstopo --of xml writes it; empty: none");
   options.add("network", given.network, "file",
-              "rates that were measured; probe: where to store them; empty: none");
+              "rates that were measured; empty: none; probe: where to store them; empty: where "
+              "comm.network auto looks for them");
   options.add(
       "json", given.json, "file",
       "write what is printed as JSON; probe: all figures, with those of each pair of nodes; "

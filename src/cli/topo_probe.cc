@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <ctime>
+#include <filesystem>
 
 #include <fmt/format.h>
 
@@ -157,6 +158,18 @@ void print(const Probe& probe, const RankBlocks& blocks, int nodes, double secon
   if (probe.slow.empty()) print_line("no link is slower than others like it");
 }
 
+// Where jobs look for the rates of their cluster, unless a path is given.
+void store(const std::string& given, const StoredRates& stored) {
+  const std::string path = given.empty() ? usual_rates_path() : given;
+  if (path.empty()) return;
+  if (given.empty()) {
+    std::error_code ignored;  // writing says why
+    std::filesystem::create_directories(std::filesystem::path(path).parent_path(), ignored);
+  }
+  write_whole_file(path, write_network_rates(stored));
+  print_line("stored in " + path);
+}
+
 }  // namespace
 
 RankBlocks blocks_by_slurm(Runtime& runtime, std::vector<std::string>& remarks) {
@@ -181,7 +194,7 @@ ExitStatus topo_probe(Runtime& runtime, const TopoArguments& given) {
   }
   runtime.world().read_once([&] {
     const StoredRates stored = stored_of(probe, blocks, runtime.hosts());
-    if (!given.network.empty()) write_whole_file(given.network, write_network_rates(stored));
+    store(given.network, stored);
     if (!given.json.empty()) write_whole_file(given.json, json_of(probe, stored, seconds));
     return std::string();
   });

@@ -62,7 +62,9 @@ class Ranks(ProgramTest):
         # bad input: `topo probe`: a description without some of the job's hosts | the place of n4 in the network is
         # not known: only nodes are told apart (--slurm and --dump read descriptions) | 0
         (self.folder / "topology.conf").write_text("SwitchName=leaf1 Nodes=other\n")
-        text = self.expect_done("topo", "probe", "--slurm", "topology.conf", before=[self.mpiexec, "-n", 2])
+        text = self.expect_done("topo", "probe", "--slurm", "topology.conf",
+                                before=["env", f"XDG_CACHE_HOME={self.folder}/cache", self.mpiexec, "-n", 2])
+        self.assertRegex(text, r"(?m)^stored in .*/cache/trireme/network-.*[.]json$")
         self.assertRegex(text, r"(?m)^the place of \S+ in the network is not known: only nodes are told apart")
 
     def test_doctor_of_several_nodes_is_one_summary(self):

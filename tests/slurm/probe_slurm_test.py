@@ -71,6 +71,19 @@ class Probe(unittest.TestCase):
         self.assertGreater(rates["distances"][0]["flow"], same["flow"])
         self.assertEqual(data["slow"], [])
         self.assertIn("\nno link is slower than others like it\n", text)
+        # What is measured decides: with uplinks this narrow few bytes may cross them, with wide ones pairwise is best.
+        narrow = self.explain(rates)
+        across["block"], across["flow"], across["host"] = 4 * same["flow"], same["flow"], same["flow"]
+        wide = self.explain(rates)
+        self.assertEqual(wide["chosen"], "pairwise")
+        self.assertNotEqual(narrow["chosen"], "pairwise")
+
+    def explain(self, rates):
+        """Which algorithm is chosen for an all_reduce of 4 MiB on such a network, and why."""
+        files = [self.cluster.scratch / name for name in ("changed.json", "why.json")]
+        files[0].write_text(json.dumps(rates), encoding="utf-8")
+        self.cluster.call(self.program, "topo", "explain", "all_reduce", "4M", "--network", files[0], "--json", files[1])
+        return json.loads(files[1].read_text(encoding="utf-8"))
 
     def test_a_slow_cable_is_named(self):
         self.shape("h3", HOST / 4)
