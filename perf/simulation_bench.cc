@@ -1,7 +1,6 @@
 // Prints what collectives take among thousands of ranks of a simulated world: the time that is
-// predicted, and what predicting it costs this machine in
-// processor time. One rank on each host of a fat tree of
-// three levels, tapered 2:1 at each.
+// predicted, and the processor time that predicting it costs. One rank on each host of a fat tree
+// of three levels, tapered 2:1 at each.
 //
 // usage: simulation_bench [RANKS [COLLECTIVE [ALGORITHM]]]; RANKS is 64, 512 or 4096
 #include <cstdint>

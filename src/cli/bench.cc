@@ -9,6 +9,7 @@
 #include "trireme/base/error.h"
 #include "trireme/base/log.h"
 #include "trireme/base/printable.h"
+#include "trireme/comm/bus_factor.h"
 #include "trireme/config/limits.h"
 #include "trireme/io/whole_file.h"
 #include "trireme/topology/planner.h"
@@ -121,10 +122,10 @@ ExitStatus bench_comm(Runtime& runtime, const BenchArguments& given) {
   std::vector<bench::CommRow> rows;
   bench::measure_comm(runtime, device.context, options, [&](const bench::CommRow& row) {
     const double bandwidth = row.algorithm_bandwidth() * 1e-9;
-    print_on_first(
-        runtime, fmt::format("{:<16}{:>12}{:>12.1f}{:>12.3f}{:>12.3f}{:>8}  {}", name_of(row.op),
-                             row.bytes, row.seconds * 1e6, bandwidth,
-                             bandwidth * bench::bus_factor(row.op, ranks), row.wrong, row.carrier));
+    print_on_first(runtime,
+                   fmt::format("{:<16}{:>12}{:>12.1f}{:>12.3f}{:>12.3f}{:>8}  {}", name_of(row.op),
+                               row.bytes, row.seconds * 1e6, bandwidth,
+                               bandwidth * bus_factor(row.op, ranks), row.wrong, row.carrier));
     rows.push_back(row);
   });
   write_json(runtime, given.json, bench::comm_json(rows, ranks));

@@ -96,10 +96,12 @@ Work parse_topo(const Arguments& arguments) {
   declare(options, given);
   options.parse(arguments);
   if (options.help_requested()) return show_help(options.description());
-  const std::string name = given.words.empty() ? "" : given.words.front();
-  const TopoAction& action = find_action("topo", actions(), name).takes_words
-                                 ? find_action("topo", actions(), name)
-                                 : find_only_action("topo", actions(), given.words);
+  if (given.words.empty()) {
+    throw ConfigError("topo show|order|choose|explain|probe: nothing is given");
+  }
+  const TopoAction& named = find_action("topo", actions(), given.words.front());
+  const TopoAction& action =
+      named.takes_words ? named : find_only_action("topo", actions(), given.words);
   given.words.erase(given.words.begin());
   refuse_flags_of_others("topo", action, options, arguments);
   if (action.on_ranks != nullptr) {

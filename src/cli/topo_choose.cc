@@ -117,7 +117,7 @@ void print_remarks(const DescribedJob& job) {
   for (const std::string& remark : job.remarks) print_line("remark: " + remark);
 }
 
-// The measured time of the nearest size, if it is at most a factor of two away.
+// The time that was measured of just this size and number of ranks.
 std::optional<double> measured_time(const DescribedJob& job, Collective collective,
                                     Algorithm algorithm, std::size_t bytes) {
   std::optional<double> seconds;

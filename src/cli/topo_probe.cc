@@ -1,43 +1,37 @@
 // trireme topo probe: measures the network between the ranks of a job.
 #include <algorithm>
-#include <cstdlib>
 #include <ctime>
 #include <filesystem>
 
 #include <fmt/format.h>
 
 #include "trireme/base/clock.h"
+#include "trireme/base/environment.h"
 #include "trireme/base/error.h"
 #include "trireme/base/json.h"
 #include "trireme/base/log.h"
 #include "trireme/base/node_names.h"
 #include "trireme/base/small_file.h"
-#include "trireme/comm/gather_lines.h"
 #include "trireme/io/whole_file.h"
 #include "trireme/topology/cluster_fabric.h"
 #include "trireme/topology/network.h"
 #include "trireme/topology/probe.h"
 #include "trireme/topology/stored_rates.h"
+#include "trireme/train/communication.h"
 
 #include "cli/topo.h"
 
 namespace trireme::cli {
 namespace {
 
-std::string variable(const char* name) {
-  const char* value = std::getenv(name);
-  return value == nullptr ? "" : value;
-}
-
-// Collective. What Slurm told each task of its place.
+// Collective. Returns the fabric of the addresses that Slurm gave the nodes. Malformed ones are not
+// the user's doing; then nothing is known.
 Fabric fabric_of_tasks(Runtime& runtime) {
-  std::vector<std::string> own = {variable("SLURM_TOPOLOGY_ADDR"),
-                                  variable("SLURM_TOPOLOGY_ADDR_PATTERN")};
-  std::vector<std::pair<std::string, std::string>> addresses;
-  for (const auto& lines : gather_lines(runtime.world(), own)) {
-    if (lines.size() == 2 && !lines[0].empty()) addresses.emplace_back(lines[0], lines[1]);
+  try {
+    return fabric_of_addresses(slurm_addresses(runtime));
+  } catch (const ConfigError&) {
+    return Fabric(FabricSource::kSlurm);
   }
-  return fabric_of_addresses(addresses);
 }
 
 // Collective. Rank 0 reads the file.
@@ -89,7 +83,7 @@ RankBlocks blocks_of(const Fabric& fabric, const std::vector<std::string>& hosts
 StoredRates stored_of(const Probe& probe, const RankBlocks& blocks,
                       const std::vector<std::string>& hosts) {
   StoredRates stored{.rates = probe.rates,
-                     .cluster = variable("SLURM_CLUSTER_NAME"),
+                     .cluster = environment("SLURM_CLUSTER_NAME"),
                      .measured = static_cast<std::int64_t>(std::time(nullptr)),
                      .hosts = {},
                      .tiers = {},
@@ -158,16 +152,28 @@ void print(const Probe& probe, const RankBlocks& blocks, int nodes, double secon
   if (probe.slow.empty()) print_line("no link is slower than others like it");
 }
 
-// Where jobs look for the rates of their cluster, unless a path is given.
-void store(const std::string& given, const StoredRates& stored) {
-  const std::string path = given.empty() ? usual_rates_path() : given;
-  if (path.empty()) return;
-  if (given.empty()) {
-    std::error_code ignored;  // writing says why
-    std::filesystem::create_directories(std::filesystem::path(path).parent_path(), ignored);
-  }
+void write_rates(const std::string& path, const StoredRates& stored) {
   write_whole_file(path, write_network_rates(stored));
   print_line("stored in " + path);
+}
+
+// Stores the rates where jobs look for those of their cluster. That is for convenience, so it does
+// not fail the probe.
+void store_as_usual(const StoredRates& stored, int nodes) {
+  const std::string path = usual_rates_path();
+  std::string why;
+  if (path.empty()) why = "there is no home folder";
+  if (nodes == 1) why = "these are the rates of one node alone";
+  if (why.empty()) {
+    std::error_code error;
+    std::filesystem::create_directories(std::filesystem::path(path).parent_path(), error);
+    try {
+      return write_rates(path, stored);
+    } catch (const RunFolderError& fault) {
+      why = error ? fmt::format("{}: {}", path, error.message()) : fault.what();
+    }
+  }
+  print_line(fmt::format("not stored: {}; --network names a file", why));
 }
 
 }  // namespace
@@ -194,8 +200,12 @@ ExitStatus topo_probe(Runtime& runtime, const TopoArguments& given) {
   }
   runtime.world().read_once([&] {
     const StoredRates stored = stored_of(probe, blocks, runtime.hosts());
-    store(given.network, stored);
     if (!given.json.empty()) write_whole_file(given.json, json_of(probe, stored, seconds));
+    if (given.network.empty()) {
+      store_as_usual(stored, runtime.nodes());
+    } else {
+      write_rates(given.network, stored);
+    }
     return std::string();
   });
   return ExitStatus::kDone;

@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "trireme/base/error.h"
+#include "trireme/comm/bus_factor.h"
 
 namespace trireme {
 namespace {
@@ -126,6 +127,22 @@ bool AlgorithmTable::keeps_order() const {
   return std::ranges::all_of(rules_, [](const Rule& rule) {
     return trireme::keeps_order(rule.collective, rule.algorithm);
   });
+}
+
+double bus_factor(Collective op, int ranks) {
+  const double n = ranks;
+  switch (op) {
+    case Collective::kAllReduce:
+      return 2.0 * (n - 1.0) / n;
+    case Collective::kReduceScatter:
+    case Collective::kAllGather:
+    case Collective::kAllToAll:
+      return (n - 1.0) / n;
+    case Collective::kBroadcast:
+    case Collective::kExchange:
+      break;
+  }
+  return 1.0;
 }
 
 }  // namespace trireme

@@ -267,6 +267,8 @@ std::unique_ptr<Communicator> Runtime::Impl::group(const std::string& name,
   if (planner) {
     // The plan travels by the default plan, before anyone else uses the communicator.
     *plan = plan_from_text(made->read_once([&] { return plan_to_text(planner(name, ranks)); }));
+    TRIREME_CHECK(!plan->blocks || plan->blocks->ranks() == made->size(),
+                  fmt::format("the plan of {} is for {} ranks", name, plan->blocks->ranks()));
   }
   if (!carrier) return made;
   return host_only ? carrier->guard(std::move(made)) : with_device(std::move(made), earlier);

@@ -8,6 +8,8 @@
 #include <utility>
 #include <vector>
 
+#include "trireme/comm/segments.h"
+
 #include "phased_task.h"
 
 namespace trireme {
@@ -94,11 +96,6 @@ class SegmentedTask : public Task {
   std::size_t turn_ = 0, segment_ = 0;  // what comes next; all segments: nothing
   std::vector<Messages> messages_;      // of each segment's last stage
 };
-
-// More segments shorten the time until all links are busy, and cost messages.
-inline constexpr std::size_t kMostSegments = 32;
-// A message of this size costs a network more time than its start.
-inline constexpr std::size_t kWorthwhileBytes = std::size_t{64} << 10;
 
 // Cuts `count` elements into segments of equal length; returns the length, which is at least 1: at
 // most kMostSegments segments, but none of less than `least` bytes without need, and none of more

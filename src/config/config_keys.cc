@@ -216,15 +216,16 @@ void add_loop_keys(Options& options, Config& config) {
   options.add(
       "comm.network", config.comm.network, "",
       "what the algorithms of collectives are chosen for: a file of rates, which trireme topo "
-      "probe writes; auto: on several nodes this cluster's file, or else Slurm's topology and "
-      "assumed rates; none: the default algorithms. With comm.order tree, sums have the same "
+      "probe writes; auto: on several nodes this cluster's file (TRIREME_NETWORK, or "
+      "~/.cache/trireme/network-CLUSTER.json), or else Slurm's topology and assumed rates; none: "
+      "the default algorithms. With comm.order tree, sums have the same "
       "bits with each of them",
       not_empty(), OnChange::kNothing);
   options.add(
       "comm.order", config.comm.order, "",
       "the order in which ranks add; tree: along one tree, so that neither the algorithm nor the "
-      "places of the ranks change a bit; any: rings and MPI's own algorithms may be chosen too, "
-      "which may be faster and change results by rounding. NCCL always has an order of its own",
+      "places of the ranks change a bit; any: rings may be chosen too, which may be faster and "
+      "change results by rounding. NCCL always has an order of its own",
       one_of({"tree", "any"}), OnChange::kRounding);
   options.add(
       "comm.reduce", config.comm.reduce, "",

@@ -27,7 +27,10 @@ GradientReducer::GradientReducer(ops::Context& ctx, const Stage& stage, DType tr
     }
     by_flat_[flat] = &groups_.back();
   }
-  if (rounds || !stage.grid().data().fixes_order_of_sums(ctx.device.kind)) find_copied();
+  // The data communicators of a replica may have different tables, and all holders of a parameter
+  // must broadcast or none.
+  const bool fixed = stage.grid().data().fixes_order_of_sums(ctx.device.kind);
+  if (rounds || !stage.grid().model().agree(fixed)) find_copied();
 }
 
 // Neighbouring parameters of a group that the same ranks hold become one range.

@@ -229,22 +229,6 @@ double median(std::vector<double> values) {
   return values.size() % 2 == 1 ? values[middle] : 0.5 * (values[middle - 1] + values[middle]);
 }
 
-double bus_factor(Collective op, int ranks) {
-  const double n = ranks;
-  switch (op) {
-    case Collective::kAllReduce:
-      return 2.0 * (n - 1.0) / n;
-    case Collective::kReduceScatter:
-    case Collective::kAllGather:
-    case Collective::kAllToAll:
-      return (n - 1.0) / n;
-    case Collective::kBroadcast:
-    case Collective::kExchange:
-      break;
-  }
-  return 1.0;
-}
-
 std::int64_t read_bytes(const std::string& text, std::string_view flag) {
   constexpr std::int64_t kMost = std::int64_t{1} << 40;
   std::int64_t value = 0;

@@ -1,4 +1,5 @@
 #include "trireme/base/json.h"
+#include "trireme/comm/bus_factor.h"
 #include "trireme/study/bench.h"
 
 namespace trireme::bench {

@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include "trireme/base/environment.h"
 #include "trireme/base/error.h"
 #include "trireme/base/printable.h"
 #include "trireme/base/small_file.h"
@@ -16,11 +17,6 @@ namespace trireme {
 namespace {
 
 constexpr std::size_t kMostMib = 64;  // a dump of 10,000 nodes has less than 10
-
-std::string environment(const char* name) {
-  const char* value = std::getenv(name);
-  return value == nullptr ? "" : value;
-}
 
 std::string own_host() {
   char name[256] = {};

@@ -1,5 +1,6 @@
 // What is known of the network between the ranks of a job.
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <utility>
 
@@ -10,6 +11,7 @@
 #include "trireme/base/node_names.h"
 #include "trireme/base/printable.h"
 #include "trireme/base/text.h"
+#include "trireme/topology/fabric_summary.h"
 #include "trireme/topology/planner.h"
 
 namespace trireme {
@@ -25,28 +27,39 @@ std::vector<int> nodes_of(const std::vector<std::string>& hosts) {
   return nodes;
 }
 
-// The rates of a network's links, where they are known; the lowest of each kind.
-void take_rates(NetworkRates& rates, const TreeNetwork& network, const RankBlocks& blocks) {
-  std::vector<double> lowest(rates.distances.size(), 0.0);
-  std::vector<int> route;
-  for (int rank = 1; rank < blocks.ranks(); ++rank) {
-    const int distance = blocks.distance(0, rank);
-    if (distance == 0) continue;
-    route.clear();
-    network.route(0, rank, route);
-    for (int tier = 0; tier < distance; ++tier) {
-      // Up and down links of a tier follow each other, but for the hosts' own at both ends.
-      const auto link =
-          static_cast<std::size_t>(route[static_cast<std::size_t>(tier == 0 ? 0 : 2 * tier - 1)]);
-      double& low = lowest[static_cast<std::size_t>(tier + 1)];
-      const double rate = network.links()[link].bytes_per_second;
-      low = low == 0.0 ? rate : std::min(low, rate);
+// The lowest rate of a host's cables, of those hosts whose cables all have a known rate. 0: there
+// is none.
+double known_host_rate(const Fabric& fabric, const TreeNetwork& network,
+                       const std::vector<int>& host_of) {
+  std::vector<int> cables(fabric.vertices().size(), 0);
+  for (const Cable& cable : fabric.cables()) {
+    for (const int end : {cable.a, cable.b}) {
+      int& known = cables[static_cast<std::size_t>(end)];
+      if (cable.bytes_per_second <= 0.0) known = -1;
+      if (known >= 0) ++known;
     }
   }
-  for (std::size_t distance = 1; distance < lowest.size(); ++distance) {
-    DistanceRates& far = rates.distances[distance];
-    if (lowest[1] > 0.0) far.flow = far.host = lowest[1];
-    if (distance > 1 && lowest[distance] > 0.0) far.block = lowest[distance];
+  double lowest = 0.0;
+  for (std::size_t rank = 0; rank < host_of.size(); ++rank) {
+    if (cables[static_cast<std::size_t>(host_of[rank])] <= 0) continue;
+    const double rate = network.way_up(0, static_cast<int>(rank)).bytes_per_second;
+    lowest = lowest == 0.0 ? rate : std::min(lowest, rate);
+  }
+  return lowest;
+}
+
+// Takes the rates of uplinks that are known, the lowest of each tier.
+void take_block_rates(NetworkRates& rates, const Fabric& fabric, const TreeNetwork& network) {
+  const std::vector<FabricLevel> levels = levels_of(fabric);
+  for (int tier = 1; tier <= network.tiers(); ++tier) {
+    const auto level = static_cast<std::size_t>(tier);
+    if (level + 1 >= rates.distances.size() || level >= levels.size()) break;
+    if (levels[level].cables_up == 0 || levels[level].unknown_rates > 0) continue;
+    double lowest = std::numeric_limits<double>::max();
+    for (int rank = 0; rank < network.ranks(); ++rank) {
+      lowest = std::min(lowest, network.way_up(tier, rank).bytes_per_second);
+    }
+    if (lowest < std::numeric_limits<double>::max()) rates.distances[level + 1].block = lowest;
   }
 }
 
@@ -84,11 +97,13 @@ JobNetwork job_network(Fabric fabric, const std::string& origin,
                          shown(node_list(std::move(missing))));
   }
   const TreeNetwork network(fabric, host_of, {});
-  const bool knows_rates =
-      std::ranges::any_of(fabric.cables(), [](const Cable& c) { return c.bytes_per_second > 0.0; });
   JobNetwork result{.blocks = network.rank_blocks(), .rates = {}, .source = {}};
-  result.rates = assumed_rates(result.blocks);
-  if (knows_rates) take_rates(result.rates, network, result.blocks);
+  const double host_rate = known_host_rate(fabric, network, host_of);
+  result.rates =
+      host_rate > 0.0 ? assumed_rates(result.blocks, host_rate) : assumed_rates(result.blocks);
+  const NetworkRates assumed = result.rates;
+  take_block_rates(result.rates, fabric, network);
+  const bool knows_rates = host_rate > 0.0 || result.rates.distances != assumed.distances;
   result.source =
       fmt::format("{}, {}", origin, knows_rates ? "rates of its cables" : "assumed rates");
   return result;

@@ -41,7 +41,7 @@ TreeNetwork::TreeNetwork(const Fabric& fabric, const std::vector<int>& host_of, 
 
   int highest = 0;
   for (const FabricVertex& vertex : vertices) highest = std::max(highest, vertex.level);
-  for (int tier = 1; tier < highest; ++tier) {
+  for (int tier = 1; tier < std::min(highest, kMostTiers); ++tier) {
     add_tier(fabric, hosts, assumed, tier, blocks_of(fabric, tier));
   }
 }

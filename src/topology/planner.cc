@@ -160,13 +160,13 @@ AlgorithmTable make_table(Predictor& predictor, bool any_order) {
   return AlgorithmTable(std::move(rules));
 }
 
-NetworkRates assumed_rates(const RankBlocks& blocks) {
-  constexpr double kNode = 12.5e9, kMemory = 10e9;
+NetworkRates assumed_rates(const RankBlocks& blocks, double node) {
+  constexpr double kMemory = 10e9;
   NetworkRates rates{.distances = {{.latency = 5e-7, .flow = kMemory / 2, .host = kMemory}},
                      .costs = {.message = 2e-7, .reduced_byte = 1e-10}};
-  double block = kNode;
+  double block = node;
   for (int distance = 1; distance <= std::max(blocks.tiers(), 1); ++distance) {
-    DistanceRates far{.latency = 1e-6 * (distance + 1), .flow = kNode, .host = kNode};
+    DistanceRates far{.latency = 1e-6 * (distance + 1), .flow = node, .host = node};
     if (distance > 1) {
       // Nodes, or blocks of the tier below, that share the uplinks of an average block.
       const double inside = static_cast<double>(blocks.blocks(distance - 2)) /

@@ -49,6 +49,10 @@ void Predictor::load_tier(Shape& shape, int hop) {
   int inside = 1;  // ranks of a block
   for (int i = 0; i < hop; ++i) inside *= sizes[static_cast<std::size_t>(i)];
   const int blocks = sizes[static_cast<std::size_t>(hop)];
+  if (inside == 1 && blocks == ranks()) {  // of everyone with everyone, which need not be counted
+    shape = everyone();
+    return;
+  }
   for (int rank = 0; rank < ranks(); ++rank) {
     const int first = rank / (inside * blocks) * inside * blocks + rank % inside;
     for (int block = 0; block < blocks; ++block) {

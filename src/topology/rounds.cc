@@ -4,6 +4,7 @@
 #include <cmath>
 #include <utility>
 
+#include "trireme/comm/segments.h"
 #include "trireme/topology/prediction.h"
 
 namespace trireme {
@@ -118,12 +119,10 @@ Rounds bruck_all_to_all(int ranks, double part) {
   return rounds;
 }
 
-// As segments are cut in production: none is worth less than this, and there are at most 16.
+// As segments are cut in production.
 int segments_of(double bytes, double least) {
-  return std::clamp(static_cast<int>(std::ceil(bytes / least)), 1, 16);
+  return std::clamp(static_cast<int>(std::ceil(bytes / least)), 1, static_cast<int>(kMostSegments));
 }
-
-constexpr double kWorthwhileBytes = 65536.0;
 
 std::optional<Rounds> all_reduce(Algorithm algorithm, int ranks, double bytes) {
   const double part = bytes / ranks;
@@ -224,7 +223,7 @@ std::optional<ClosedForm> tiered_form(Collective collective, int ranks, double b
   const std::vector<int> sizes = tier_sizes(ranks, blocks);
   if (sizes.empty()) return {};
   const int most = std::ranges::max(sizes);
-  ClosedForm form{.segments = segments_of(bytes, most * kWorthwhileBytes)};
+  ClosedForm form{.segments = segments_of(bytes, most * static_cast<double>(kWorthwhileBytes))};
   const Rounds up = tiered(sizes, bytes, true);
   Rounds down = tiered(sizes, bytes, false);
   std::ranges::reverse(down);
@@ -272,8 +271,10 @@ std::optional<ClosedForm> closed_form_of(Collective collective, Algorithm algori
   auto rounds = rounds_of(collective, algorithm, ranks, bytes);
   if (!rounds) return {};
   ClosedForm form{.rounds = std::move(*rounds)};
-  if (algorithm == Algorithm::kRing) form.segments = segments_of(bytes, ranks * kWorthwhileBytes);
-  if (algorithm == Algorithm::kBinomial) form.segments = segments_of(bytes, kWorthwhileBytes);
+  if (algorithm == Algorithm::kRing)
+    form.segments = segments_of(bytes, ranks * static_cast<double>(kWorthwhileBytes));
+  if (algorithm == Algorithm::kBinomial)
+    form.segments = segments_of(bytes, static_cast<double>(kWorthwhileBytes));
   return form;
 }
 

@@ -12,24 +12,30 @@
 namespace trireme {
 namespace {
 
-constexpr std::size_t kAddresses = std::size_t{1} << 40;
+constexpr std::size_t kMostAddresses = std::size_t{1} << 40;
+constexpr std::size_t kFewestAddresses = std::size_t{1} << 28;
 
-// Addresses of memory that is not there.
+// Addresses of memory that is not there. Where a limit on addresses allows no more, there are
+// fewer.
 class NoMemory {
  public:
-  NoMemory()
-      : base_(mmap(nullptr, kAddresses, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1,
-                   0)) {
-    TRIREME_CHECK(base_ != MAP_FAILED, "no addresses for a simulated world");
+  NoMemory() {
+    for (bytes_ = kMostAddresses; bytes_ >= kFewestAddresses; bytes_ /= 4) {
+      base_ = mmap(nullptr, bytes_, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+      if (base_ != MAP_FAILED) return;
+    }
+    throw InternalError("no addresses for a simulated world");
   }
-  ~NoMemory() { munmap(base_, kAddresses); }
+  ~NoMemory() { munmap(base_, bytes_); }
   NoMemory(const NoMemory&) = delete;
   NoMemory& operator=(const NoMemory&) = delete;
 
   std::byte* get() const { return static_cast<std::byte*>(base_); }
+  std::size_t bytes() const { return bytes_; }
 
  private:
-  void* base_;
+  void* base_ = nullptr;
+  std::size_t bytes_ = 0;
 };
 
 }  // namespace
@@ -66,7 +72,7 @@ SimulatedWorld::Result SimulatedWorld::run(int ranks, const MakeTask& make) {
 
 Tensor SimulatedWorld::tensor(std::int64_t elements, DType dtype) const {
   const std::size_t bytes = static_cast<std::size_t>(elements) * size_of(dtype);
-  TRIREME_CHECK(bytes <= kAddresses, fmt::format("a tensor of {} bytes", bytes));
+  TRIREME_CHECK(bytes <= impl_->no_memory.bytes(), fmt::format("a tensor of {} bytes", bytes));
   return Tensor::wrap(impl_->no_memory.get(), {elements}, dtype);
 }
 

@@ -11,6 +11,7 @@
 
 #include <fmt/format.h>
 
+#include "trireme/base/environment.h"
 #include "trireme/base/error.h"
 #include "trireme/base/json.h"
 #include "trireme/base/node_names.h"
@@ -156,18 +157,14 @@ std::string write_network_rates(const StoredRates& stored) {
 }
 
 std::string usual_rates_path() {
-  const auto variable = [](const char* name) {
-    const char* const text = std::getenv(name);
-    return std::string(text == nullptr ? "" : text);
-  };
-  if (std::string given = variable("TRIREME_NETWORK"); !given.empty()) return given;
-  std::string folder = variable("XDG_CACHE_HOME");
+  if (std::string given = environment("TRIREME_NETWORK"); !given.empty()) return given;
+  std::string folder = environment("XDG_CACHE_HOME");
   if (folder.empty()) {
-    const std::string home = variable("HOME");
+    const std::string home = environment("HOME");
     if (home.empty()) return "";
     folder = home + "/.cache";
   }
-  std::string cluster = variable("SLURM_CLUSTER_NAME");
+  std::string cluster = environment("SLURM_CLUSTER_NAME");
   if (cluster.empty() || cluster.find('/') != std::string::npos) cluster = "local";
   return fmt::format("{}/trireme/network-{}.json", folder, cluster);
 }

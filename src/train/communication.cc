@@ -1,11 +1,11 @@
 #include "trireme/train/communication.h"
 
-#include <cstdlib>
 #include <filesystem>
 #include <utility>
 
 #include <fmt/format.h>
 
+#include "trireme/base/environment.h"
 #include "trireme/base/error.h"
 #include "trireme/base/json.h"
 #include "trireme/base/small_file.h"
@@ -17,27 +17,7 @@ namespace {
 
 using Addresses = std::vector<std::pair<std::string, std::string>>;
 
-std::string variable(const char* name) {
-  const char* const text = std::getenv(name);
-  return text == nullptr ? "" : text;
-}
-
-// Of the first rank of each node. Collective.
-Addresses slurm_addresses(Runtime& runtime) {
-  std::vector<std::string> mine;
-  if (runtime.local_rank() == 0) {
-    mine = {variable("SLURM_TOPOLOGY_ADDR"), variable("SLURM_TOPOLOGY_ADDR_PATTERN")};
-  }
-  Addresses addresses;
-  for (auto& lines : gather_lines(runtime.world(), mine)) {
-    if (lines.size() == 2 && !lines[0].empty()) {
-      addresses.emplace_back(std::move(lines[0]), std::move(lines[1]));
-    }
-  }
-  return addresses;
-}
-
-// By rank 0 alone. Nothing if the file does not suit the job, which a remark says.
+// Only rank 0 calls this. Returns nothing if the file does not suit the job; a remark says why.
 std::optional<JobNetwork> from_file(const std::string& path, const std::vector<std::string>& hosts,
                                     std::vector<std::string>& remarks) {
   const StoredRates stored =
@@ -53,7 +33,10 @@ std::optional<JobNetwork> automatic(Addresses addresses, const std::vector<std::
                                     std::vector<std::string>& remarks) {
   const std::string path = usual_rates_path();
   std::error_code ignored;
-  if (!path.empty() && std::filesystem::exists(path, ignored)) {
+  // A path that somebody has set must be good; the usual one may not be there yet.
+  const bool is_set = !environment("TRIREME_NETWORK").empty();
+  const auto kind = std::filesystem::status(path, ignored).type();
+  if (!path.empty() && (is_set || kind != std::filesystem::file_type::not_found)) {
     try {
       if (auto network = from_file(path, hosts, remarks)) return network;
     } catch (const ConfigError& error) {
@@ -62,16 +45,32 @@ std::optional<JobNetwork> automatic(Addresses addresses, const std::vector<std::
   }
   FabricSources sources = find_fabric_sources();
   sources.addresses = std::move(addresses);
+  // The ports of this host alone do not tell where the others are.
+  const bool tells_places = !sources.slurm.empty() || !sources.addresses.empty();
   const Fabric fabric = read_cluster(sources, /*strict=*/false);
   const bool known = !fabric.vertices().empty();
   std::string remark;
   JobNetwork network = job_network(fabric, "the fabric's description", hosts, remark);
   if (!known) network.source = "assumed rates";
-  if (known && !remark.empty()) remarks.push_back(std::move(remark));
+  if (known && tells_places && !remark.empty()) remarks.push_back(std::move(remark));
   return network;
 }
 
 }  // namespace
+
+Addresses slurm_addresses(Runtime& runtime) {
+  std::vector<std::string> mine;
+  if (runtime.local_rank() == 0) {
+    mine = {environment("SLURM_TOPOLOGY_ADDR"), environment("SLURM_TOPOLOGY_ADDR_PATTERN")};
+  }
+  Addresses addresses;
+  for (auto& lines : gather_lines(runtime.world(), mine)) {
+    if (lines.size() == 2 && !lines[0].empty()) {
+      addresses.emplace_back(std::move(lines[0]), std::move(lines[1]));
+    }
+  }
+  return addresses;
+}
 
 NetworkOfJob read_job_network(Runtime& runtime, const std::string& key) {
   const bool is_auto = key == "auto";

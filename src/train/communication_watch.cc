@@ -9,6 +9,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/log.h"
+#include "trireme/comm/bus_factor.h"
 #include "trireme/io/whole_file.h"
 
 namespace trireme {
@@ -21,13 +22,6 @@ std::optional<Collective> collective_named(std::string_view name) {
     if (collective != Collective::kExchange && name_of(collective) == name) return collective;
   }
   return {};
-}
-
-// The bytes that each rank must send at least, over those of the buffer.
-double bus_share(Collective collective, int ranks) {
-  const double others = (ranks - 1.0) / ranks;
-  if (collective == Collective::kBroadcast) return 1.0;
-  return collective == Collective::kAllReduce ? 2.0 * others : others;
 }
 
 double median(std::vector<double> values) {
@@ -125,7 +119,7 @@ CommunicationTable CommunicationWatch::table() {
                               .measured_seconds = median(times)};
       if (record.measured_seconds > 0.0) {
         record.bus_bandwidth =
-            bus_share(collective, ranks) * static_cast<double>(bytes) / record.measured_seconds;
+            bus_factor(collective, ranks) * static_cast<double>(bytes) / record.measured_seconds;
       }
       if (network_.network) {
         const Prediction& prediction = predict(communicator, key);
@@ -147,13 +141,13 @@ CommunicationTable CommunicationWatch::table() {
 void CommunicationWatch::write() {
   try {
     write_whole_file(file_, to_json(table()));
-  } catch (const RunFolderError& error) {
+  } catch (const std::exception& error) {
     if (!failed_) report_line(fmt::format("{}; the run goes on without it", error.what()));
     failed_ = true;
   }
 }
 
-std::string CommunicationWatch::text() const {
+std::string CommunicationWatch::text(const std::string& carrier) const {
   if (!network_.network) return "";
   const Runtime::PlannedCommunicator* largest = nullptr;
   for (const auto& [lane, made] : communicators()) {
@@ -162,7 +156,9 @@ std::string CommunicationWatch::text() const {
   }
   if (largest == nullptr) return network_.network->source;
   return fmt::format(
-      "{}; {}: {}", network_.network->source, largest->name,
+      "{}; {}{}: {}", network_.network->source,
+      carrier == "mpi" ? "" : fmt::format("{} chooses for GPUs itself; on hosts, ", carrier),
+      largest->name,
       table_text(largest->plan->algorithms, static_cast<int>(largest->ranks.size())));
 }
 

@@ -30,7 +30,7 @@ class CommunicationWatch {
 
   // The row of the start-up table: where the rates are from and what the largest communicator of
   // the grid uses. Empty if nothing was planned.
-  std::string text() const;
+  std::string text(const std::string& carrier) const;
 
  private:
   struct Network;                                                   // of a communicator

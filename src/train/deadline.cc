@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "trireme/base/environment.h"
+
 namespace trireme {
 namespace {
 

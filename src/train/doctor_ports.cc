@@ -11,7 +11,7 @@ namespace {
 
 // Below this share of what the others have, a port is slow. At half width it has a half.
 constexpr double kSlowShare = 0.75;
-// Of the rate of a node's fastest port. A message that has it to itself reaches more than that.
+// A message that has a node's fastest port to itself reaches more than this share of its rate.
 constexpr double kReached = 0.5;
 
 bool works(const LocalPort& port) {
@@ -111,7 +111,8 @@ void judge_network(std::vector<NodeFindings>& nodes, const Probe& probe,
     const double port = fastest_port(node);
     std::vector<std::string> slow;
     for (const SlowLink& link : probe.slow) {
-      if (!link.is_host || (link.from != number && link.to != number)) continue;
+      const bool is_pair = link.from >= 0 && link.to >= 0;  // findings_between_nodes names it
+      if (!link.is_host || is_pair || (link.from != number && link.to != number)) continue;
       slow.push_back(fmt::format("{} at {}; usual is {}", link.where, gigabytes(link.rate),
                                  gigabytes(link.usual)));
     }

@@ -6,28 +6,19 @@
 
 #include <fmt/format.h>
 
-#include "trireme/base/environment.h"
 #include "trireme/base/error.h"
 #include "trireme/base/printable.h"
 #include "trireme/base/small_file.h"
-#include "trireme/comm/gather_lines.h"
 #include "trireme/topology/rank_order.h"
+#include "trireme/train/communication.h"
 #include "trireme/train/step_traffic.h"
 
 namespace trireme {
 namespace {
 
-// Collective over the world. The first rank of each node tells where Slurm says the node is. A node
-// whose place is not known counts as connected above all switches.
-TreeNetwork find_network(Runtime& runtime) {
-  std::vector<std::string> mine;
-  if (runtime.local_rank() == 0) {
-    mine = {environment("SLURM_TOPOLOGY_ADDR"), environment("SLURM_TOPOLOGY_ADDR_PATTERN")};
-  }
-  std::vector<std::pair<std::string, std::string>> addresses;
-  for (const std::vector<std::string>& lines : gather_lines(runtime.world(), mine)) {
-    if (lines.size() == 2 && !lines[0].empty()) addresses.emplace_back(lines[0], lines[1]);
-  }
+// A node whose place is not known counts as connected above all switches.
+TreeNetwork network_of_addresses(const std::vector<std::pair<std::string, std::string>>& addresses,
+                                 const std::vector<std::string>& hosts) {
   Fabric fabric(FabricSource::kSlurm);
   try {
     fabric = fabric_of_addresses(addresses);
@@ -36,16 +27,19 @@ TreeNetwork find_network(Runtime& runtime) {
     fabric = Fabric(FabricSource::kSlurm);
   }
   std::vector<int> host_of;
-  for (const std::string& host : runtime.hosts()) host_of.push_back(fabric.add_host(host));
+  for (const std::string& host : hosts) host_of.push_back(fabric.add_host(host));
   return {fabric, host_of, {}};
 }
 
 // Collective over the world; one rank decides for all.
 Placement cheapest(Runtime& runtime, const Config& config, const models::GptConfig& model,
-                   const GridShape& shape) {
-  const TreeNetwork network = find_network(runtime);
+                   const GridShape& shape, const std::optional<JobNetwork>& known) {
+  std::vector<std::pair<std::string, std::string>> addresses;
+  if (!known) addresses = slurm_addresses(runtime);
   Placement placement;
   const std::string decided = runtime.world().read_once([&] {
+    const TreeNetwork network = known ? TreeNetwork(known->blocks, known->rates)
+                                      : network_of_addresses(addresses, runtime.hosts());
     const GridTraffic traffic = estimate_traffic(config, model, shape);
     const RankOrder order = order_ranks(shape, traffic, network, runtime.hosts());
     if (order.chosen.busiest < order.launcher.busiest) {
@@ -73,13 +67,13 @@ bool is_launchers(const std::vector<int>& order) {
 }  // namespace
 
 Placement place_grid(Runtime& runtime, const Config& config, const models::GptConfig& model,
-                     const GridShape& shape) {
+                     const GridShape& shape, const std::optional<JobNetwork>& network) {
   const std::string& wanted = config.grid.order;
   Placement placement;
   placement.order.resize(static_cast<std::size_t>(runtime.size()));
   std::iota(placement.order.begin(), placement.order.end(), 0);
   if (wanted == "auto") {
-    if (runtime.nodes() > 1) placement = cheapest(runtime, config, model, shape);
+    if (runtime.nodes() > 1) placement = cheapest(runtime, config, model, shape, network);
   } else if (wanted != "rank") {
     const std::string text =
         runtime.world().read_once([&] { return read_small_file("grid.order", wanted); });

@@ -1,6 +1,7 @@
 // Which rank takes which place of the grid, by grid.order.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -8,6 +9,7 @@
 #include "trireme/comm/runtime.h"
 #include "trireme/config/config.h"
 #include "trireme/models/gpt.h"
+#include "trireme/topology/planner.h"
 
 namespace trireme {
 
@@ -17,9 +19,11 @@ struct Placement {
   std::string why;         // a line for the user; empty where places follow the launcher's order
 };
 
-// Collective over the world. Returns the same on every rank. Throws ConfigError if grid.order names
-// a file that cannot be read or does not list each rank, or each node, once.
+// Collective over the world. Returns the same order on every rank; rank 0 knows why. grid.order
+// auto goes by `network`, or, where that is not known, by what Slurm tells its tasks. Throws
+// ConfigError if grid.order names a file that cannot be read or does not list each rank, or each
+// node, once.
 Placement place_grid(Runtime& runtime, const Config& config, const models::GptConfig& model,
-                     const GridShape& shape);
+                     const GridShape& shape, const std::optional<JobNetwork>& network);
 
 }  // namespace trireme

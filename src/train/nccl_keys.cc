@@ -61,7 +61,7 @@ MakeTable table_of_user(const std::string& path, const std::string& text, Hosts 
   };
 }
 
-// Nothing if the rates are of other nodes.
+// Returns nothing if the rates were measured on other nodes.
 MakeTable table_of_rates(const std::string& path, const std::string& text, Hosts hosts,
                          bool tells) {
   const StoredRates stored = read_network_rates(text, path);

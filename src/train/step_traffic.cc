@@ -23,10 +23,13 @@ int most_micro_batches(const Config& config, const GridShape& grid) {
 GridTraffic estimate_traffic(const Config& config, const models::GptConfig& model,
                              const GridShape& grid) {
   GridTraffic traffic;
-  if (grid.data > 1) traffic.data = estimate_memory(config, model, grid, 0).gradients;
+  if (grid.data > 1) {
+    traffic.data = estimate_memory(config, model, grid, 0).gradients;
+    if (config.comm.reduce == "bf16") traffic.data /= 3;  // 6 bytes in memory, of which 2 travel
+  }
   const double rows = static_cast<double>(config.batch.micro) * static_cast<double>(model.context);
   const double micro_batches = most_micro_batches(config, grid);
-  // Of the rows of a micro-batch between two layers.
+  // The size of a micro-batch's rows between two layers.
   const double bytes = rows * static_cast<double>(model.width) *
                        static_cast<double>(size_of(compute_type(config.run.precision)));
   std::vector<double> costs;

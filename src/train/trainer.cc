@@ -92,7 +92,7 @@ class Trainer {
       communication_.emplace(runtime_, *grid_, network_, config_.comm.order,
                              folder_->file("communication.json"));
       print_line(startup_table(config_, plan_, *step_, device_, attention_, *train_data_,
-                               communication_->text()));
+                               communication_->text(device_.carrier)));
       if (!placement_.why.empty()) print_line(placement_.why);
       write_config();
     }
@@ -130,7 +130,8 @@ class Trainer {
         fmt::format("grid {}, first rank on {}; {} initial values drawn; attention by "
                     "{}; collectives {}; {}{}",
                     shape_.to_string(), node_name(), step_->stage().drawn(), attention_.text,
-                    network_.network && leads() ? "for " + communication_->text() : "by default",
+                    network_.network && leads() ? "for " + communication_->text(device_.carrier)
+                                                : "by default",
                     phases_.text(), memory_of_connections(taken)),
         placement_.places);
     if (!position.changes.empty()) journal_->note(step_number_, "changed", 0.0, position.changes);
@@ -179,7 +180,7 @@ class Trainer {
       }
     }
     phases_.done("data");
-    placement_ = place_grid(runtime_, config_, model, shape_);
+    placement_ = place_grid(runtime_, config_, model, shape_, network_.network);
     grid_.emplace(runtime_, shape_, placement_.order);
     phases_.done("grid");
     plan_ = models::gpt_plan(model);

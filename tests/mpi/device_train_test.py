@@ -385,7 +385,7 @@ class OnADevice(ProgramTest):
                                       "--to", "16K", "--repeats", 1, "--warmup", 0,
                                       before=(self.mpiexec, "-n", 2), environment={"TRIREME_EMULATED_GPUS": "2"})
             self.assertRegex(output, rf"(?m)^2 ranks on 1 nodes, fp32, 1 repeats, fake GPU, carried by {carrier}")
-            self.assertEqual(len(re.findall(r"(?m)^\w+ +[0-9]+ +[0-9.]+ .* 0$", output)), 12, output)
+            self.assertEqual(len(re.findall(r"(?m)^\w+ +[0-9]+ +[0-9.]+ .* 0  table$", output)), 12, output)
 
     @needs_emulation
     def test_the_host_waits_once_a_step(self):

@@ -141,11 +141,11 @@ class Train(unittest.TestCase):
         rates.write_text("{}")
         # bad input: `train`: `comm.network` names a damaged file, or another one | FILE: not a file of network rates:
         # WHAT; trireme topo probe writes one | 2
-        done = subprocess.run(launch(2, *self.arguments("damaged", "--grid.data", "2", "--comm.network", str(rates))),
+        done = subprocess.run(launch(2, *self.arguments("damaged_rates", "--grid.data", "2", "--comm.network", str(rates))),
                               capture_output=True, text=True, timeout=120, check=False)
         self.assertEqual(done.returncode, 2, done.stderr)
         self.assertRegex(done.stderr, r"\Atrireme: \S*stale.json: not a file of network rates: .*\n\Z")
-        self.assertFalse((self.folder / "damaged").exists())
+        self.assertFalse((self.folder / "damaged_rates").exists())
 
     def losses_agree(self, metrics, first_step, tolerance):
         mine = {(m["step"], "eval_loss" in m): m.get("loss", m.get("eval_loss")) for m in metrics}

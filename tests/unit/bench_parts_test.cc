@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "trireme/base/error.h"
+#include "trireme/comm/bus_factor.h"
 #include "trireme/study/bench.h"
 
 #include "support/message_of.h"

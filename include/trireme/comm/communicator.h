@@ -41,10 +41,11 @@ struct Transfer {
 // Reductions add along one tree over the ranks, T(size) (src/comm/README.md, "Order of sums"), in
 // fp32 for bf16 and fp16, and otherwise in the tensor's own type. They round once. So the result
 // has the same bits on every rank, wherever the ranks run, and whichever of our algorithms the
-// table names. For tensors on a GPU that NCCL carries, less is guaranteed: the result has the same
-// bits on every rank, and from run to run on the same grid, GPUs and links with the same NCCL and
-// the same NCCL algorithm. NCCL decides the order of the sums and where bf16 and fp16 are rounded
-// on the way.
+// table names. Rings (keeps_order in algorithms.h) and kRoundedSum promise less: the same bits on
+// every rank, but they depend on the algorithm. For tensors on a GPU that NCCL carries, less is
+// guaranteed: the result has the same bits on every rank, and from run to run on the same grid,
+// GPUs and links with the same NCCL and the same NCCL algorithm. NCCL decides the order of the sums
+// and where bf16 and fp16 are rounded on the way.
 //
 // With NCCL, all ranks must start operations on the GPU and wait for MPI in the same program order,
 // from one thread, because both need the hosts of the peers (src/comm/README.md).
@@ -60,7 +61,7 @@ class Communicator {
 
   // Whether the bits of a sum over tensors on such a device depend on the contributions alone, so
   // that another communicator with the same number of ranks gives the same bits. False where a
-  // library carries it.
+  // library carries it or the table names a ring. It says nothing of kRoundedSum.
   virtual bool fixes_order_of_sums(DeviceKind device) const = 0;
 
   // In place.

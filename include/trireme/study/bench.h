@@ -26,11 +26,6 @@ double median(std::vector<double> values);
 
 // ---- Collectives -------------------------------------------------------------------------------
 
-// Returns bus bandwidth over algorithm bandwidth, as nccl-tests defines them: the bytes that cross
-// each rank's link with an optimal algorithm over the bytes of the operation. An exchange is a
-// ring: each rank sends to the next and receives from the one before.
-double bus_factor(Collective op, int ranks);
-
 // Parses "512", "1K", "16M" or "2G" (powers of 1024) and returns bytes. Throws ConfigError that
 // names the flag.
 std::int64_t read_bytes(const std::string& text, std::string_view flag);
@@ -62,7 +57,7 @@ struct CommOptions {
   std::string only;                 // operations whose name contains this; empty: all
   int warmup = 5;
   int repeats = 20;
-  // For the repeats of one size, of all carriers together. Beyond that there are only 3 of each.
+  // Limits the time of the repeats of one size, all carriers together; each carrier has at least 3.
   double seconds = std::numeric_limits<double>::infinity();
   std::vector<CommCarrier> carriers = {{"table"}};
 };

@@ -48,7 +48,8 @@ class TreeNetwork final : public Network {
 
   // `host_of` maps each rank to its host, a vertex of the fabric. The ranks of a host share its
   // cables. Hosts that no cable connects count as connected above all switches. Throws
-  // InternalError for a vertex that is no host.
+  // InternalError for a vertex that is no host. Switches above kMostTiers are left out.
+  static constexpr int kMostTiers = 15;
   TreeNetwork(const Fabric& fabric, const std::vector<int>& host_of, Assumed assumed);
 
   // One rank on each place of `blocks`, whose tier 0 are the hosts. A link has the highest rate

@@ -55,10 +55,10 @@ std::vector<Candidate> candidates(Predictor& predictor, Collective collective, s
 // the fastest.
 AlgorithmTable make_table(Predictor& predictor, bool any_order);
 
-// Rates of a network of which nobody has told any: of `tiers` tiers of blocks, nodes included.
-// 100 Gbit/s a node, 2 us and 1 us more for each tier of switches, uplinks that are tapered 2:1.
+// Rates of a network of which nobody has told any but perhaps that of a node's adapter, `node`: by
+// default 100 Gbit/s; 2 us and 1 us more for each tier of switches, uplinks that are tapered 2:1.
 // `blocks` says how large the blocks are.
-NetworkRates assumed_rates(const RankBlocks& blocks);
+NetworkRates assumed_rates(const RankBlocks& blocks, double node = 12.5e9);
 
 // Makes the planner of a job; see Runtime::use_planner. It remembers what it has planned. The plan
 // of a communicator has the blocks that its ranks are in.

@@ -21,7 +21,7 @@ struct ProbeStream {
 };
 using ProbeRound = std::vector<ProbeStream>;  // these flow at the same time and share no link
 
-// The rounds for one distance. There are at most a dozen of them, however many nodes there are, and
+// The rounds for one distance. There are at most 18 of them, however many nodes there are, and
 // in each every block is in one stream only.
 struct ProbeRounds {
   std::vector<ProbeRound> flow;   // streams of one message

@@ -64,7 +64,8 @@ class SimulatedWorld {
   // ranks and the ranks that they wait for.
   Result run(int ranks, const MakeTask& make);
 
-  // Makes a tensor without contents, of at most 1 TiB. It may be used as long as this world lives.
+  // Makes a tensor without contents, of at most 1 TiB, or less where the process may have fewer
+  // addresses. It may be used as long as this world lives.
   Tensor tensor(std::int64_t elements, DType dtype) const;
 
  private:

@@ -3,12 +3,17 @@
 
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "trireme/comm/runtime.h"
 #include "trireme/topology/planner.h"
 
 namespace trireme {
+
+// Collective over the world. Returns where Slurm says that each node is, as the first rank of the
+// node is told: pairs of address and pattern, as fabric_of_addresses takes them.
+std::vector<std::pair<std::string, std::string>> slurm_addresses(Runtime& runtime);
 
 // What is known of the network of a job.
 struct NetworkOfJob {

@@ -11,7 +11,7 @@ namespace trireme {
 
 struct FabricDrawing {
   std::string title;
-  // Of each place in the grid: the host, a vertex, that its rank runs on. Empty: no ranks.
+  // The host, a vertex, of the rank at each place in the grid. Empty: no ranks.
   std::vector<int> host_of = {};
   GridShape grid = {};
   // Bytes that each cable carries in a step, in the direction that carries more. Empty: not known.

@@ -10,7 +10,7 @@ namespace trireme {
 
 // Returns the estimate: for each dimension that of the rank that sends most. With the sizes of
 // estimate_memory, m the micro-batches of a replica and n the layers of a stage:
-//   data      4 bytes for each parameter of the rank that needs most memory
+//   data      4 bytes (comm.reduce bf16: 2) for each parameter of the rank that needs most memory
 //   pipeline  m s R' C
 //   tensor    m s R C (4 n, plus 1 each on the first and the last stage), and 12 m R for the loss
 //   ends      4 V' C where embedding and head are tied and on different stages
