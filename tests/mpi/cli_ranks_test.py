@@ -62,10 +62,23 @@ class Ranks(ProgramTest):
         # bad input: `topo probe`: a description without some of the job's hosts | the place of n4 in the network is
         # not known: only nodes are told apart (--slurm and --dump read descriptions) | 0
         (self.folder / "topology.conf").write_text("SwitchName=leaf1 Nodes=other\n")
-        text = self.expect_done("topo", "probe", "--slurm", "topology.conf",
-                                before=["env", f"XDG_CACHE_HOME={self.folder}/cache", self.mpiexec, "-n", 2])
+
+        def probe_of(nodes, cache):
+            words, launched = ["topo", "probe", "--slurm", "topology.conf"], ["env", f"XDG_CACHE_HOME={cache}", self.mpiexec]
+            for node in nodes:
+                launched += ["-n", 1, "-env", "SLURMD_NODENAME", node, self.program, *words, ":"]
+            return self.expect_done(*words, before=launched[:-len(words) - 2])
+
+        text = probe_of(("n1", "n2"), self.folder / "cache")
         self.assertRegex(text, r"(?m)^stored in .*/cache/trireme/network-.*[.]json$")
-        self.assertRegex(text, r"(?m)^the place of \S+ in the network is not known: only nodes are told apart")
+        self.assertRegex(text, r"(?m)^the place of n\[1-2\] in the network is not known: only nodes are told apart")
+        # The file of a whole cluster stays.
+        self.assertRegex(probe_of(("n1", "n1"), self.folder / "cache"),
+                         r"(?m)^not stored: these are the rates of one node alone; --network names a file$")
+        # bad input: `topo probe`: the usual place of rates cannot be written | not stored: FILE: Not a directory;
+        # --network names a file | 0
+        self.assertRegex(probe_of(("n1", "n2"), self.folder / "topology.conf"),
+                         r"(?m)^not stored: \S*topology.conf/trireme/network-\S*: .*; --network names a file$")
 
     def test_doctor_of_several_nodes_is_one_summary(self):
         # Ranks of one machine that a launcher says are on different nodes; n3 has two.
