@@ -2,8 +2,10 @@
 #include <bit>
 #include <cstdint>
 #include <cstdlib>
+#include <limits>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -139,6 +141,26 @@ TEST_F(Copies, AreEqualWhereGradientsTravelRounded) {
   }
   for (int i = 0; i < 2; ++i) rounded.train(mine, i + 1, 1e-3f, 7);
   EXPECT_NO_THROW(parallel::check_copies(ctx_, rounded.stage(), rounded.optimizer(), 2));
+}
+
+// The data dimension of the first tensor ranks adds around a ring, that of the second ones along
+// the tree. All holders of a copy hand it on, or none does.
+TEST_F(Copies, AreEqualWhereTablesDiffer) {
+  runtime().use_planner([](const std::string& name, const std::vector<int>& ranks) {
+    CommunicatorPlan plan;
+    if (name == "data" && ranks.front() == 0) {
+      plan.algorithms = AlgorithmTable(
+          {{Collective::kAllReduce, std::numeric_limits<std::size_t>::max(), Algorithm::kRing}});
+    }
+    return plan;
+  });
+  ProcessGrid grid(runtime(), GridShape{2, 1, 2});
+  runtime().use_planner(nullptr);
+  EXPECT_EQ(grid.data().fixes_order_of_sums(DeviceKind::kCpu), grid.tensor_index() == 1);
+  parallel::TrainerStep step(ctx_, grid, models::gpt_plan(model()), parallel::StepOptions());
+  const auto mine = make_batches(ctx_, BatchShape(), grid.data_index(), 1, true);
+  for (int i = 0; i < 2; ++i) step.train(mine, i + 1, 1e-3f, 7);
+  EXPECT_NO_THROW(parallel::check_copies(ctx_, step.stage(), step.optimizer(), 2));
 }
 
 TEST_F(Copies, ADriftIsNamedOnAllRanks) {
