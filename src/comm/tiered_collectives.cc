@@ -27,7 +27,7 @@ namespace {
 struct Leg {
   int peer;
   std::vector<int> parts;  // in rising order
-  std::size_t width = 0;   // of what goes up: bytes for each element of a part
+  int block = 0;           // below, whose contribution goes up
 };
 
 // What this rank does in a hop. On the way down the same legs are used the other way round.
@@ -101,12 +101,12 @@ class TieredTask : public SegmentedTask {
       out = reduce_into_legs(segment, hop);
     }
     std::size_t bytes = 0;
-    for (const Leg& leg : own.below) bytes += elements(leg, segment) * leg.width;
+    for (const Leg& leg : own.below) bytes += bytes_up(leg, segment, hop);
     slot.in = bytes > 0 ? transport().workspace(bytes) : Buffer();
     std::byte* to = slot.in.get();
     for (const Leg& leg : own.below) {
       if (hop > 0) {
-        transport().receive(to, elements(leg, segment) * leg.width, leg.peer);
+        transport().receive(to, bytes_up(leg, segment, hop), leg.peer);
       } else {
         in_messages(segment, leg.parts, [&, into = to](std::span<const int> run, bool) mutable {
           const std::size_t length = elements(run, segment) * element();
@@ -114,14 +114,15 @@ class TieredTask : public SegmentedTask {
           into += length;
         });
       }
-      to += elements(leg, segment) * leg.width;
+      to += bytes_up(leg, segment, hop);
     }
     const std::byte* from = out.get();
     slot.packed.clear();
     for (const Leg& leg : own.above) {
       if (hop > 0) {
-        transport().send(from, elements(leg, segment) * leg.width, leg.peer);
-        from += elements(leg, segment) * leg.width;
+        const std::size_t length = bytes_up(leg, segment, hop);
+        transport().send(from, length, leg.peer);
+        from += length;
       } else {
         send_parts(segment, leg);
       }
@@ -190,41 +191,49 @@ class TieredTask : public SegmentedTask {
   DType type_of(const Subtree& subtree) const {
     return subtree.is_single(tiers_->tree()) ? dtype_ : partial_type_;
   }
-  std::size_t width_of(int tier, int block) const {
-    std::size_t width = 0;
-    for (const Subtree& subtree : tiers_->subtrees(tier, block)) {
-      width += size_of(type_of(subtree));
+  // What a subtree's value of so many elements takes up. Values of a wider type may follow, which
+  // must be aligned.
+  std::size_t bytes_of_value(const Subtree& subtree, std::size_t count) const {
+    const std::size_t bytes = count * size_of(type_of(subtree)), unit = partial_width();
+    return partial_type_ == dtype_ ? bytes : (bytes + unit - 1) / unit * unit;
+  }
+  // What a block gives up for a part in a hop. In the first hop that is the tensor's own elements.
+  std::size_t bytes_up(int part, std::size_t segment, int hop, int block) const {
+    const std::size_t count = range(part, segment).size();
+    if (hop == 0) return count * element();
+    std::size_t bytes = 0;
+    for (const Subtree& subtree : tiers_->subtrees(hop, block)) {
+      bytes += bytes_of_value(subtree, count);
     }
-    return width;
+    return bytes;
+  }
+  std::size_t bytes_up(const Leg& leg, std::size_t segment, int hop) const {
+    std::size_t bytes = 0;
+    for (const int part : leg.parts) bytes += bytes_up(part, segment, hop, leg.block);
+    return bytes;
   }
   std::size_t elements(std::span<const int> parts, std::size_t segment) const {
     std::size_t count = 0;
     for (const int part : parts) count += range(part, segment).size();
     return count;
   }
-  std::size_t elements(const Leg& leg, std::size_t segment) const {
-    return elements(leg.parts, segment);
-  }
 
   Hop find_legs(int hop, const std::vector<int>& held) const {
     Hop result;
     const int own = tiers_->block(hop, rank()), parent = tiers_->block(hop + 1, rank());
     const std::vector<int>& blocks = tiers_->children(hop + 1, parent);
-    const std::size_t width = width_of(hop, own);
-    std::map<int, int> above, below;  // by peer
-    const auto leg = [](std::vector<Leg>& legs, std::map<int, int>& known, int peer) {
+    std::map<int, int> above, below;  // by peer, who is in one block
+    const auto leg = [](std::vector<Leg>& legs, std::map<int, int>& known, int peer, int block) {
       const auto [entry, is_new] = known.emplace(peer, static_cast<int>(legs.size()));
-      if (is_new) legs.push_back({peer, {}, 0});
+      if (is_new) legs.push_back({peer, {}, block});
       return entry->second;
     };
     for (const int part : held) {
       const TierPart& one = (*parts_)[index(part)];
       const int peer = tiers_->representative(hop + 1, parent, one);
       if (peer != rank()) {
-        const int number = leg(result.above, above, peer);
-        Leg& to = result.above[index(number)];
-        to.parts.push_back(part);
-        to.width = width;
+        const int number = leg(result.above, above, peer, own);
+        result.above[index(number)].parts.push_back(part);
         result.leg_above.push_back(number);
         continue;
       }
@@ -235,10 +244,9 @@ class TieredTask : public SegmentedTask {
           result.leg_below.push_back(-1);
           continue;
         }
-        const int number = leg(result.below, below, tiers_->representative(hop, blocks[i], one));
-        Leg& from = result.below[index(number)];
-        from.parts.push_back(part);
-        if (from.width == 0) from.width = width_of(hop, blocks[i]);
+        const int number =
+            leg(result.below, below, tiers_->representative(hop, blocks[i], one), blocks[i]);
+        result.below[index(number)].parts.push_back(part);
         result.leg_below.push_back(number);
       }
     }
@@ -316,7 +324,7 @@ class TieredTask : public SegmentedTask {
     const std::byte* in = slot.in.get();
     for (const Leg& leg : own.below) {
       next.push_back(in);
-      in += elements(leg, segment) * leg.width;
+      in += bytes_up(leg, segment, hop);
     }
     const std::byte* kept = slot.kept;
     // Where each source comes from is the same for all parts.
@@ -347,7 +355,9 @@ class TieredTask : public SegmentedTask {
         for (; origin < origins.size() && origins[origin].block == i; ++origin) {
           Source& source = sources[origins[origin].source];
           source.data = in_tensor ? this->at(whole_range.begin) : data;
-          if (!in_tensor) data += whole_range.size() * size_of(source.type);
+          if (in_tensor) continue;
+          data += hop == 0 ? whole_range.size() * element()
+                           : bytes_of_value(source.subtree, whole_range.size());
         }
       }
       visit(at, sources);
@@ -358,16 +368,16 @@ class TieredTask : public SegmentedTask {
   Buffer reduce_into_legs(std::size_t segment, int hop) {
     const Hop& own = legs_[index(hop)];
     const int block = tiers_->block(hop, rank());
-    const std::size_t width = width_of(hop, block);
     const std::vector<int>& held = legs_[index(hop - 1)].kept;
-    const std::size_t bytes = elements(held, segment) * width;
+    std::size_t bytes = 0;
+    for (const int part : held) bytes += bytes_up(part, segment, hop, block);
     if (bytes == 0) return {};
     Buffer out = transport().workspace(bytes);
     std::vector<std::byte*> next;  // by leg, then what is kept
     std::byte* to = out.get();
     for (const Leg& leg : own.above) {
       next.push_back(to);
-      to += elements(leg, segment) * width;
+      to += bytes_up(leg, segment, hop);
     }
     next.push_back(to);
     for_each_kept(segment, hop - 1, [&](std::size_t at, const std::vector<Source>& sources) {
@@ -381,7 +391,7 @@ class TieredTask : public SegmentedTask {
         evaluate(subtree, {sources.data() + first, last - first}, target, type_of(subtree), count,
                  0);
         first = last;
-        target += count * size_of(type_of(subtree));
+        target += bytes_of_value(subtree, count);
       }
     });
     return out;
