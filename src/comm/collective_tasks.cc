@@ -20,7 +20,7 @@ struct Entry {
 };
 using Reduction = std::unique_ptr<Task>(TransportPtr, Tensor, ReduceOp);
 using PartReduction = std::unique_ptr<Task>(TransportPtr, Tensor, Tensor, ReduceOp);
-using PartExchange = std::unique_ptr<Task>(TransportPtr, Tensor, Tensor);
+using MakesParts = std::unique_ptr<Task>(TransportPtr, Tensor, Tensor);
 using Rooted = std::unique_ptr<Task>(TransportPtr, Tensor, int);
 
 constexpr auto kAllReduces = std::to_array<Entry<Reduction>>({
@@ -39,7 +39,7 @@ constexpr auto kReduceScatters = std::to_array<Entry<PartReduction>>({
     {Algorithm::kTiered, make_tiered_reduce_scatter},
     {Algorithm::kRing, make_ring_reduce_scatter},
 });
-constexpr auto kAllGathers = std::to_array<Entry<PartExchange>>({
+constexpr auto kAllGathers = std::to_array<Entry<MakesParts>>({
     {Algorithm::kPairwise, make_pairwise_all_gather},
     {Algorithm::kBruck, make_bruck_all_gather},
     {Algorithm::kHalving, make_halving_all_gather},
@@ -51,7 +51,7 @@ constexpr auto kBroadcasts = std::to_array<Entry<Rooted>>({
     {Algorithm::kChain, make_chain_broadcast},
     {Algorithm::kTiered, make_tiered_broadcast},
 });
-constexpr auto kAllToAlls = std::to_array<Entry<PartExchange>>({
+constexpr auto kAllToAlls = std::to_array<Entry<MakesParts>>({
     {Algorithm::kPairwise, make_pairwise_all_to_all},
     {Algorithm::kBruck, make_bruck_all_to_all},
 });

@@ -19,7 +19,7 @@ constexpr std::size_t kMostVisits = 100'000;  // of partial distributions
 // A search through all distributions of more places would not come to its end.
 constexpr int kMostPlaces = 64;
 
-struct Best {
+struct BestHosts {
   HostsOfPlaces hosts;
   PlaceLoads::Sum cost;
 
@@ -37,7 +37,8 @@ using Extents = std::array<int, 3>;  // data, pipeline, tensor
 // way that fills them. Tiers whose blocks have different numbers of ranks are passed over.
 class Boxes {
  public:
-  Boxes(const GridShape& shape, const PlaceLoads& loads, const HostsOfPlaces& in_order, Best& best)
+  Boxes(const GridShape& shape, const PlaceLoads& loads, const HostsOfPlaces& in_order,
+        BestHosts& best)
       : shape_({shape.data, shape.pipeline, shape.tensor}),
         loads_(loads),
         in_order_(in_order),
@@ -128,7 +129,7 @@ class Boxes {
   const Extents shape_;
   const PlaceLoads& loads_;
   const HostsOfPlaces& in_order_;
-  Best& best_;
+  BestHosts& best_;
   bool uneven_ = false;
   std::vector<int> sizes_;      // of a box, in boxes of the level below
   std::vector<Extents> boxes_;  // by level, from the hosts up
@@ -136,7 +137,7 @@ class Boxes {
 };
 
 // Swaps two places as long as that makes it cheaper. One of them loads the busiest link.
-void swap_places(const PlaceLoads& loads, Best& best) {
+void swap_places(const PlaceLoads& loads, BestHosts& best) {
   std::vector<double> seconds = loads.seconds_of(best.hosts);
   const auto index = [](int i) { return static_cast<std::size_t>(i); };
   std::size_t work = 0;
@@ -187,7 +188,7 @@ void swap_places(const PlaceLoads& loads, Best& best) {
 // several equal hosts or blocks stands for which.
 class All {
  public:
-  All(const PlaceLoads& loads, Best& best) : loads_(loads), best_(best) {
+  All(const PlaceLoads& loads, BestHosts& best) : loads_(loads), best_(best) {
     const auto hosts = static_cast<std::size_t>(loads.hosts());
     for (std::size_t host = 0; host < hosts; ++host) {
       free_.push_back(static_cast<int>(loads.ranks_of(static_cast<int>(host)).size()));
@@ -278,7 +279,7 @@ class All {
   }
 
   const PlaceLoads& loads_;
-  Best& best_;
+  BestHosts& best_;
   std::vector<int> free_;         // places, by host
   std::vector<int> used_;         // places, by block
   std::vector<int> twin_before_;  // by block; -1: none
@@ -290,7 +291,7 @@ class All {
 
 bool search_hosts(const GridShape& shape, const PlaceLoads& loads, const HostsOfPlaces& in_order,
                   HostsOfPlaces& hosts) {
-  Best best{hosts, PlaceLoads::sum_of(loads.seconds_of(hosts))};
+  BestHosts best{hosts, PlaceLoads::sum_of(loads.seconds_of(hosts))};
   Boxes(shape, loads, in_order, best).search();
   swap_places(loads, best);
   bool exact = best.cost.total <= 0.0;
