@@ -34,18 +34,6 @@ TreeNetwork fat_tree(int ranks) {
   return TreeNetwork(fabric, host_of, {});
 }
 
-std::shared_ptr<const RankBlocks> blocks_of(const TreeNetwork& network) {
-  std::vector<std::vector<int>> tiers(1);
-  for (int rank = 0; rank < network.ranks(); ++rank) tiers[0].push_back(rank);
-  for (int tier = 1; tier <= network.tiers(); ++tier) {
-    tiers.emplace_back();
-    for (int rank = 0; rank < network.ranks(); ++rank) {
-      tiers.back().push_back(network.block(tier, rank));
-    }
-  }
-  return std::make_shared<RankBlocks>(network.ranks(), std::move(tiers));
-}
-
 // Whether it sends more messages among so many ranks than fit in the memory of a laptop.
 bool too_many_messages(Collective collective, Algorithm algorithm, int ranks) {
   if (ranks <= 512) return false;
@@ -87,7 +75,7 @@ int main(int count, char** arguments) {
   for (const int ranks : {64, 512, 4096}) {
     if (!wants(1, std::to_string(ranks))) continue;
     const TreeNetwork network = fat_tree(ranks);
-    const auto blocks = blocks_of(network);
+    const auto blocks = std::make_shared<const RankBlocks>(network.rank_blocks());
     for (const Collective collective : kCollectives) {
       if (collective == Collective::kExchange || !wants(2, name_of(collective))) continue;
       for (const Algorithm algorithm : algorithms_of(collective)) {

@@ -1,5 +1,6 @@
 // trireme topo choose and explain: what would carry the collectives of a job, and why.
 #include <algorithm>
+#include <initializer_list>
 #include <optional>
 #include <utility>
 
@@ -141,6 +142,18 @@ Collective collective_of(const std::string& name) {
                                 fmt::join(names, ", ")));
 }
 
+// Writes what was printed, after what both actions say of the job.
+void write_json(const TopoArguments& given, const DescribedJob& job,
+                std::initializer_list<std::pair<const char*, Json>> more) {
+  if (given.json.empty()) return;
+  Json json = Json::object({{"format_version", 1},
+                            {"ranks", job.network.blocks.ranks()},
+                            {"nodes", job.network.blocks.blocks(0)},
+                            {"source", job.network.source}});
+  for (const auto& [name, value] : more) json[name] = value;
+  write_whole_file(given.json, json.dump(1) + "\n");
+}
+
 }  // namespace
 
 ExitStatus topo_choose(const TopoArguments& given) {
@@ -176,16 +189,8 @@ ExitStatus topo_choose(const TopoArguments& given) {
     rules.push_back(std::move(one));
   }
   print_remarks(job);
-  if (!given.json.empty()) {
-    write_whole_file(given.json, Json::object({{"format_version", 1},
-                                               {"ranks", blocks->ranks()},
-                                               {"nodes", blocks->blocks(0)},
-                                               {"source", job.network.source},
-                                               {"order", given.any_order ? "any" : "tree"},
-                                               {"rules", std::move(rules)}})
-                                         .dump(1) +
-                                     "\n");
-  }
+  write_json(given, job,
+             {{"order", given.any_order ? "any" : "tree"}, {"rules", std::move(rules)}});
   return ExitStatus::kDone;
 }
 
@@ -228,18 +233,11 @@ ExitStatus topo_explain(const TopoArguments& given) {
     rows.push_back(std::move(row));
   }
   print_remarks(job);
-  if (!given.json.empty()) {
-    write_whole_file(given.json, Json::object({{"format_version", 1},
-                                               {"ranks", blocks->ranks()},
-                                               {"nodes", blocks->blocks(0)},
-                                               {"source", job.network.source},
-                                               {"collective", name_of(collective)},
-                                               {"bytes", std::uint64_t{bytes}},
-                                               {"chosen", name_of(chosen)},
-                                               {"candidates", std::move(rows)}})
-                                         .dump(1) +
-                                     "\n");
-  }
+  write_json(given, job,
+             {{"collective", name_of(collective)},
+              {"bytes", std::uint64_t{bytes}},
+              {"chosen", name_of(chosen)},
+              {"candidates", std::move(rows)}});
   return ExitStatus::kDone;
 }
 

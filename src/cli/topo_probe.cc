@@ -24,21 +24,11 @@
 namespace trireme::cli {
 namespace {
 
-// Collective. Returns the fabric of the addresses that Slurm gave the nodes. Malformed ones are not
-// the user's doing; then nothing is known.
-Fabric fabric_of_tasks(Runtime& runtime) {
-  try {
-    return fabric_of_addresses(slurm_addresses(runtime));
-  } catch (const ConfigError&) {
-    return Fabric(FabricSource::kSlurm);
-  }
-}
-
 // Collective. Rank 0 reads the file.
 Fabric fabric_of(Runtime& runtime, const TopoArguments& given) {
   constexpr std::size_t kMostMib = 256;
   const bool dump = !given.dump.empty();
-  if (!dump && given.slurm.empty()) return fabric_of_tasks(runtime);
+  if (!dump && given.slurm.empty()) return fabric_by_slurm(slurm_addresses(runtime));
   const std::string& path = dump ? given.dump : given.slurm;
   const std::string text = runtime.world().read_once(
       [&] { return read_small_file(dump ? "--dump" : "--slurm", path, kMostMib); });
@@ -179,7 +169,7 @@ void store_as_usual(const StoredRates& stored, int nodes) {
 }  // namespace
 
 RankBlocks blocks_by_slurm(Runtime& runtime, std::vector<std::string>& remarks) {
-  return blocks_of(fabric_of_tasks(runtime), runtime.hosts(), remarks);
+  return blocks_of(fabric_by_slurm(slurm_addresses(runtime)), runtime.hosts(), remarks);
 }
 
 ExitStatus topo_probe(Runtime& runtime, const TopoArguments& given) {

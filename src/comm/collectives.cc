@@ -112,9 +112,8 @@ class ReduceScatter final : public PhasedTask {
         op_(op),
         element_(size_of(input_.dtype())),
         count_(static_cast<std::size_t>(output_.elements())),
-        step_(std::max<std::size_t>(std::min(count_, this->transport().segment_bytes() / element_ /
-                                                         static_cast<std::size_t>(size())),
-                                    1)) {}
+        step_(std::max<std::size_t>(
+            this->transport().segment_bytes() / element_ / static_cast<std::size_t>(size()), 1)) {}
 
  private:
   bool next_phase() override {

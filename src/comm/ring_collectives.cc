@@ -3,7 +3,6 @@
 // T(size).
 #include <array>
 #include <memory>
-#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -26,12 +25,7 @@ class RingTask : public SegmentedTask {
         op_(op),
         dtype_(dtype),
         partial_type_(partial_type(op, dtype)) {
-    if (const auto& blocks = this->transport().blocks()) {
-      order_ = blocks->in_order();
-    } else {
-      order_.resize(static_cast<std::size_t>(size()));
-      std::iota(order_.begin(), order_.end(), 0);
-    }
+    order_ = network_order();
     while (order_[static_cast<std::size_t>(position_)] != rank()) ++position_;
   }
 

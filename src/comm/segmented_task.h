@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -66,6 +67,13 @@ class SegmentedTask : public Task {
   Transport& transport() const { return *transport_; }
   int rank() const { return transport_->rank(); }
   int size() const { return transport_->size(); }
+  // Returns all ranks, in the order of the network where that is known.
+  std::vector<int> network_order() const {
+    if (const auto& blocks = transport_->blocks()) return blocks->in_order();
+    std::vector<int> order(static_cast<std::size_t>(size()));
+    std::iota(order.begin(), order.end(), 0);
+    return order;
+  }
 
  private:
   struct Messages {

@@ -75,11 +75,7 @@ class ChainBroadcast final : public ForwardedBroadcast {
  public:
   ChainBroadcast(TransportPtr transport, Tensor data, int root)
       : ForwardedBroadcast(std::move(transport), std::move(data)) {
-    if (const auto& blocks = this->transport().blocks()) {
-      order_ = blocks->in_order();
-    } else {
-      for (int i = 0; i < size(); ++i) order_.push_back(i);
-    }
+    order_ = network_order();
     std::ranges::rotate(order_, std::ranges::find(order_, root));
     self_ = static_cast<std::size_t>(std::ranges::find(order_, rank()) - order_.begin());
   }

@@ -60,9 +60,11 @@ void add(Bests& bests, int host, int partner, const MeasuredStream& stream, doub
 std::set<int> slow_hosts(const Bests& bests) {
   std::vector<double> shares;
   for (const auto& [host, best] : bests) shares.push_back(best.share);
+  if (shares.empty()) return {};
+  const double limit = limit_of(shares);
   std::set<int> slow;
   for (const auto& [host, best] : bests) {
-    if (best.share < limit_of(shares) && best.partners.size() > 1) slow.insert(host);
+    if (best.share < limit && best.partners.size() > 1) slow.insert(host);
   }
   return slow;
 }
@@ -96,13 +98,16 @@ std::vector<SlowLink> find_slow(const std::vector<MeasuredStream>& streams,
                                 const std::vector<std::string>& names) {
   std::map<int, std::vector<double>> rates, shares;  // by distance
   for (const MeasuredStream& stream : streams) rates[stream.distance].push_back(stream.rate);
+  std::map<int, double> usual_rates, limits;  // by distance
+  for (const auto& [distance, all] : rates) usual_rates[distance] = usual(all);
   Bests senders, receivers;
   for (const MeasuredStream& stream : streams) {
-    const double here = usual(rates[stream.distance]);
+    const double here = usual_rates[stream.distance];
     shares[stream.distance].push_back(stream.rate / here);
     add(senders, stream.from, stream.to, stream, here);
     add(receivers, stream.to, stream.from, stream, here);
   }
+  for (const auto& [distance, all] : shares) limits[distance] = limit_of(all);
   const auto name = [&](int host) { return names.at(static_cast<std::size_t>(host)); };
   const std::set<int> slow_senders = slow_hosts(senders), slow_receivers = slow_hosts(receivers);
   std::vector<SlowLink> slow;
@@ -115,8 +120,8 @@ std::vector<SlowLink> find_slow(const std::vector<MeasuredStream>& streams,
   }
   std::set<std::pair<int, int>> told;
   for (const MeasuredStream& stream : streams) {
-    const double here = usual(rates[stream.distance]);
-    if (stream.rate / here >= limit_of(shares[stream.distance])) continue;
+    const double here = usual_rates[stream.distance];
+    if (stream.rate / here >= limits[stream.distance]) continue;
     if (slow_senders.contains(stream.from) || slow_receivers.contains(stream.to)) continue;
     if (!told.emplace(stream.from, stream.to).second) continue;
     slow.push_back({stream.from, stream.to,

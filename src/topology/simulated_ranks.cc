@@ -217,9 +217,7 @@ class SimulatedCommunicator final : public Communicator {
   }
   int lane_id() const override { return group_.lane; }
   bool fixes_order_of_sums(DeviceKind /*device*/) const override {
-    return std::ranges::all_of(plan_->algorithms.rules(), [](const AlgorithmTable::Rule& rule) {
-      return keeps_order(rule.collective, rule.algorithm);
-    });
+    return plan_->algorithms.keeps_order();
   }
 
   Work all_reduce(const Stream& ready, Tensor data, ReduceOp op) override {

@@ -253,11 +253,8 @@ void Simulation::begin_flow(Message& message) {
 
 void Simulation::arrive(Message& message) {
   message.has_arrived = true;
-  if (message.received >= 0) {
-    deliver(message);
-  } else if (!message.is_eager) {
-    finish_message(*message.sender, message.send_number);
-  }
+  // Only an eager one may come before it is received.
+  if (message.received >= 0) deliver(message);
 }
 
 void Simulation::deliver(Message& message) {

@@ -72,6 +72,14 @@ Addresses slurm_addresses(Runtime& runtime) {
   return addresses;
 }
 
+Fabric fabric_by_slurm(const Addresses& addresses) {
+  try {
+    return fabric_of_addresses(addresses);
+  } catch (const ConfigError&) {
+    return Fabric(FabricSource::kSlurm);
+  }
+}
+
 NetworkOfJob read_job_network(Runtime& runtime, const std::string& key) {
   const bool is_auto = key == "auto";
   if (key == "none" || runtime.size() == 1 || (is_auto && runtime.nodes() == 1)) return {};

@@ -19,13 +19,7 @@ namespace {
 // A node whose place is not known counts as connected above all switches.
 TreeNetwork network_of_addresses(const std::vector<std::pair<std::string, std::string>>& addresses,
                                  const std::vector<std::string>& hosts) {
-  Fabric fabric(FabricSource::kSlurm);
-  try {
-    fabric = fabric_of_addresses(addresses);
-  } catch (const ConfigError&) {
-    // The environment is not the user's doing. Without it nodes are all equally far.
-    fabric = Fabric(FabricSource::kSlurm);
-  }
+  Fabric fabric = fabric_by_slurm(addresses);
   std::vector<int> host_of;
   for (const std::string& host : hosts) host_of.push_back(fabric.add_host(host));
   return {fabric, host_of, {}};

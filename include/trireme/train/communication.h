@@ -15,6 +15,10 @@ namespace trireme {
 // node is told: pairs of address and pattern, as fabric_of_addresses takes them.
 std::vector<std::pair<std::string, std::string>> slurm_addresses(Runtime& runtime);
 
+// Returns the fabric of such addresses. Malformed ones are not the user's doing; then nothing is
+// known.
+Fabric fabric_by_slurm(const std::vector<std::pair<std::string, std::string>>& addresses);
+
 // What is known of the network of a job.
 struct NetworkOfJob {
   std::optional<JobNetwork> network;  // nothing: the communicators keep the default table
