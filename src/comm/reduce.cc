@@ -7,7 +7,7 @@
 
 #include <fmt/format.h>
 
-#include "sum_tree.h"
+#include "collectives/sum_tree.h"
 
 namespace trireme {
 namespace {

@@ -14,10 +14,10 @@
 
 #include "trireme/comm/collective_tasks.h"
 
+#include "comm/collectives/sum_tree.h"
 #include "comm/library_task.h"
 #include "comm/mpi_communicator.h"
 #include "comm/mpi_transport.h"
-#include "comm/sum_tree.h"
 #include "support/comm_values.h"
 #include "support/mpi_test.h"
 

@@ -18,9 +18,9 @@
 #include "trireme/comm/rank_blocks.h"
 #include "trireme/comm/reduce.h"
 
+#include "comm/collectives/sum_tree.h"
+#include "comm/collectives/tier_plan.h"
 #include "comm/core_sharing.h"
-#include "comm/sum_tree.h"
-#include "comm/tier_plan.h"
 #include "support/comm_values.h"
 
 namespace trireme {

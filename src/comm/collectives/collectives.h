@@ -20,7 +20,7 @@ std::unique_ptr<Task> make_bruck_all_reduce(TransportPtr transport, Tensor data,
 // log2(size) rounds, in each of which two ranks exchange partial results of the whole buffer
 // (DoublingPlan).
 std::unique_ptr<Task> make_doubling_all_reduce(TransportPtr transport, Tensor data, ReduceOp op);
-// Recursive halving, then doubling (halving_collectives.cc).
+// Recursive halving, then doubling (halving.cc).
 std::unique_ptr<Task> make_halving_all_reduce(TransportPtr transport, Tensor data, ReduceOp op);
 std::unique_ptr<Task> make_pairwise_reduce_scatter(TransportPtr transport, Tensor input,
                                                    Tensor output, ReduceOp op);
@@ -33,17 +33,17 @@ std::unique_ptr<Task> make_halving_all_gather(TransportPtr transport, Tensor inp
 std::unique_ptr<Task> make_pairwise_all_to_all(TransportPtr transport, Tensor input, Tensor output);
 // log2(size) rounds, in each of which a rank sends half of the buffer.
 std::unique_ptr<Task> make_bruck_all_to_all(TransportPtr transport, Tensor input, Tensor output);
-// Along binomial trees and chains (tree_collectives.cc).
+// Along binomial trees and chains (tree.cc).
 std::unique_ptr<Task> make_binomial_all_reduce(TransportPtr transport, Tensor data, ReduceOp op);
 std::unique_ptr<Task> make_binomial_broadcast(TransportPtr transport, Tensor data, int root);
 std::unique_ptr<Task> make_chain_broadcast(TransportPtr transport, Tensor data, int root);
-// Along the tiers of the network (tiered_collectives.cc).
+// Along the tiers of the network (tiered.cc).
 std::unique_ptr<Task> make_tiered_all_reduce(TransportPtr transport, Tensor data, ReduceOp op);
 std::unique_ptr<Task> make_tiered_reduce_scatter(TransportPtr transport, Tensor input,
                                                  Tensor output, ReduceOp op);
 std::unique_ptr<Task> make_tiered_all_gather(TransportPtr transport, Tensor input, Tensor output);
 std::unique_ptr<Task> make_tiered_broadcast(TransportPtr transport, Tensor data, int root);
-// Around a ring (ring_collectives.cc). The reductions add in its order.
+// Around a ring (ring.cc). The reductions add in its order.
 std::unique_ptr<Task> make_ring_all_reduce(TransportPtr transport, Tensor data, ReduceOp op);
 std::unique_ptr<Task> make_ring_reduce_scatter(TransportPtr transport, Tensor input, Tensor output,
                                                ReduceOp op);

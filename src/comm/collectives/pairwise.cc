@@ -1,9 +1,8 @@
-#include "collectives.h"
-
 #include <algorithm>
 #include <utility>
 #include <vector>
 
+#include "collectives.h"
 #include "phased_task.h"
 
 namespace trireme {
