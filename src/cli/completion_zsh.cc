@@ -7,7 +7,7 @@ namespace {
 
 // Escapes a text for a specification of _arguments or _describe in single quotes. There colons and
 // brackets separate fields.
-std::string escaped(const std::string& text) {
+std::string zsh_escaped(const std::string& text) {
   std::string result;
   for (const char c : text) {
     if (c == ':' || c == '[' || c == ']' || c == '\\') result += '\\';
@@ -18,7 +18,7 @@ std::string escaped(const std::string& text) {
 
 // Returns the "message:action" of a value.
 std::string value_spec(const OptionDescription& option) {
-  const std::string message = escaped(option.unit.empty() ? option.placeholder : option.unit);
+  const std::string message = zsh_escaped(option.unit.empty() ? option.placeholder : option.unit);
   const std::vector<std::string> words = value_words(option);
   if (!words.empty()) return fmt::format("{}:({})", message, fmt::join(words, " "));
   return message + (takes_text(option) ? ":_files" : ": ");
@@ -28,15 +28,15 @@ std::string command_case(const DescribedCommand& command) {
   std::string text = fmt::format("    {})\n      _arguments \\\n", command.name);
   text += "        '--help[show all options]'";
   const auto add = [&](const std::string& name, const OptionDescription& option) {
-    text +=
-        fmt::format(" \\\n        '--{}=[{}]:{}'", name, escaped(option.help), value_spec(option));
+    text += fmt::format(" \\\n        '--{}=[{}]:{}'", name, zsh_escaped(option.help),
+                        value_spec(option));
   };
   for (const OptionDescription& option : command.description.options) {
     add(option.name, option);
     for (const std::string& alias : option.aliases) add(alias, option);
   }
   if (const auto& positional = command.description.positional) {
-    const std::string name = escaped(positional->name);
+    const std::string name = zsh_escaped(positional->name);
     if (!positional->first_choices.empty()) {
       text += fmt::format(" \\\n        '1:what:({})'", fmt::join(positional->first_choices, " "));
     }
@@ -50,7 +50,7 @@ std::string command_case(const DescribedCommand& command) {
 std::string zsh_completion(const std::vector<DescribedCommand>& commands) {
   std::string names, cases;
   for (const DescribedCommand& command : commands) {
-    names += fmt::format("    '{}:{}'\n", command.name, escaped(command.summary));
+    names += fmt::format("    '{}:{}'\n", command.name, zsh_escaped(command.summary));
     cases += command_case(command);
   }
   return fmt::format(R"(#compdef trireme

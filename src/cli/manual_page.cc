@@ -8,7 +8,7 @@ namespace trireme::cli {
 namespace {
 
 // Escapes a text for roff: characters that roff would interpret or replace by others.
-std::string escaped(const std::string& text) {
+std::string roff_escaped(const std::string& text) {
   std::string result;
   for (const char c : text) {
     if (c == '\\') {
@@ -33,15 +33,17 @@ std::string option_entry(const OptionDescription& option) {
   const std::string value = option.default_text.empty() ? "none" : option.default_text;
   words += fmt::format(" [{}default {}]", unit, value);
   for (const std::string& alias : option.aliases) words += fmt::format(" (also --{})", alias);
-  return fmt::format(".TP\n.BI \\-\\-{} \" {}\"\n{}\n", escaped(option.name),
-                     escaped(option.placeholder), escaped(words));
+  return fmt::format(".TP\n.BI \\-\\-{} \" {}\"\n{}\n", roff_escaped(option.name),
+                     roff_escaped(option.placeholder), roff_escaped(words));
 }
 
 std::string command_section(const DescribedCommand& command) {
-  std::string text = fmt::format(".SS {}\n{}\n.PP\n.B {}\n", escaped(command.name),
-                                 escaped(command.summary), escaped(command.description.usage));
+  std::string text =
+      fmt::format(".SS {}\n{}\n.PP\n.B {}\n", roff_escaped(command.name),
+                  roff_escaped(command.summary), roff_escaped(command.description.usage));
   if (const auto& positional = command.description.positional) {
-    text += fmt::format(".TP\n.I {}\n{}\n", escaped(positional->name), escaped(positional->help));
+    text += fmt::format(".TP\n.I {}\n{}\n", roff_escaped(positional->name),
+                        roff_escaped(positional->help));
   }
   text += ".TP\n.B \\-\\-help\nshow these options\n";
   for (const OptionDescription& option : command.description.options) text += option_entry(option);
@@ -84,7 +86,7 @@ A job that is started again goes on from its newest checkpoint.
   for (const DescribedCommand& command : commands) text += command_section(command);
   text += ".SH EXIT STATUS\nThe same on all ranks.\n";
   for (const auto& [status, meaning] : kExitStatusMeanings) {
-    text += fmt::format(".TP\n.B {}\n{}.\n", static_cast<int>(status), escaped(meaning));
+    text += fmt::format(".TP\n.B {}\n{}.\n", static_cast<int>(status), roff_escaped(meaning));
   }
   return text + ".SH SEE ALSO\n.BR mpiexec (1),\n.BR srun (1),\n.BR sbatch (1)\n";
 }

@@ -15,7 +15,7 @@ namespace trireme {
 namespace {
 
 // A reader that sees the value also sees everything that was written before it (release order).
-void write(std::uint32_t* word, std::uint32_t value) {
+void write_word(std::uint32_t* word, std::uint32_t value) {
   std::atomic_ref<std::uint32_t>(*word).store(value, std::memory_order_release);
 }
 
@@ -24,7 +24,7 @@ void write(std::uint32_t* word, std::uint32_t value) {
 bool try_waiting(cuda::Runtime& cuda, Allocator& pinned, const Stream& stream) {
   const Buffer block = pinned.allocate(kSlotAlignment, MemoryUse::kCommunication, stream);
   auto* word = reinterpret_cast<std::uint32_t*>(block.get());
-  write(word, 1);
+  write_word(word, 1);
   record_use(block, stream);
   return cuda.wait_value(stream.native(), word, 1);
 }
@@ -57,7 +57,7 @@ class DeviceStaging::StagedOperation final : public StagedTask {
     block_ = staging_->pinned_->allocate(kSlotAlignment + bytes, MemoryUse::kCommunication,
                                          staging_->out_.get());
     word_ = reinterpret_cast<std::uint32_t*>(block_.get());
-    write(word_, 0);
+    write_word(word_, 0);
     for (std::size_t i = 0; i < plan_.slots(); ++i) slots_.push_back({new_event(), new_event()});
   }
 
@@ -291,19 +291,19 @@ void DeviceStaging::keep_fault(std::exception_ptr fault) {
 void DeviceStaging::add_word(std::uint32_t* word) {
   const std::lock_guard lock(mutex_);
   words_.insert(word);
-  if (released_) write(word, 1);
+  if (released_) write_word(word, 1);
 }
 
 void DeviceStaging::release_word(std::uint32_t* word) {
   const std::lock_guard lock(mutex_);
   words_.erase(word);
-  write(word, 1);
+  write_word(word, 1);
 }
 
 void DeviceStaging::release_streams() {
   const std::lock_guard lock(mutex_);
   released_ = true;
-  for (std::uint32_t* word : words_) write(word, 1);
+  for (std::uint32_t* word : words_) write_word(word, 1);
 }
 
 bool on_one_device(const Stream& ready, const std::vector<Part>& parts) {

@@ -26,6 +26,9 @@ std::optional<PointResult> read_result(const std::string& path, const Point& poi
 
 std::string nodes_text(int nodes);  // "1 node", "2 nodes"
 
+// Returns "mean ± half width" with `digits` decimals, or the mean alone; both in units of `scale`.
+std::string estimate_text(const Estimate& estimate, double scale, int digits);
+
 // `results` are the runs, each once.
 std::string points_csv(const StudyPlan& plan, const std::vector<PointResult>& results);
 std::string summary_csv(const std::vector<Series>& series);

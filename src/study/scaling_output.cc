@@ -20,12 +20,6 @@ std::string quoted(const std::string& text) {
   return field + "\"";
 }
 
-std::string told(const Estimate& estimate, double scale, int digits) {
-  if (!estimate.half_width) return fmt::format("{:.{}f}", estimate.mean / scale, digits);
-  return fmt::format("{:.{}f} ± {:.{}f}", estimate.mean / scale, digits,
-                     *estimate.half_width / scale, digits);
-}
-
 // fmt counts ± as one column, so the columns stay aligned.
 std::string line_of(const NodeCount& count) {
   const TimeShares& s = count.shares;
@@ -33,9 +27,9 @@ std::string line_of(const NodeCount& count) {
       "{:>5} {:>5} {:>9} {:>17} {:>12} {:>12} {:>5.1f} {:>5.1f} {:>5.1f} {:>5.1f} {:>9}\n",
       count.nodes, count.ranks,
       fmt::format("{}x{}x{}", count.grid.data, count.grid.pipeline, count.grid.tensor),
-      told(count.rate, 1, 0), told(count.speedup, 1, 2), told(count.efficiency, 1, 2),
-      100 * s.computation, 100 * s.communication, 100 * s.data, 100 * s.checkpoint,
-      fmt::format("{:.1f}", count.memory_bandwidth.mean / 1e9));
+      estimate_text(count.rate, 1, 0), estimate_text(count.speedup, 1, 2),
+      estimate_text(count.efficiency, 1, 2), 100 * s.computation, 100 * s.communication,
+      100 * s.data, 100 * s.checkpoint, fmt::format("{:.1f}", count.memory_bandwidth.mean / 1e9));
 }
 
 std::string law_line(const char* name, const Law& law) {
@@ -48,6 +42,12 @@ std::string law_line(const char* name, const Law& law) {
 }
 
 }  // namespace
+
+std::string estimate_text(const Estimate& estimate, double scale, int digits) {
+  if (!estimate.half_width) return fmt::format("{:.{}f}", estimate.mean / scale, digits);
+  return fmt::format("{:.{}f} ± {:.{}f}", estimate.mean / scale, digits,
+                     *estimate.half_width / scale, digits);
+}
 
 std::string points_csv(const StudyPlan& plan, const std::vector<PointResult>& results) {
   std::string csv =

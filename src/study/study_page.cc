@@ -14,12 +14,6 @@
 namespace trireme::scaling {
 namespace {
 
-std::string told(const Estimate& estimate, double scale, int digits) {
-  if (!estimate.half_width) return fmt::format("{:.{}f}", estimate.mean / scale, digits);
-  return fmt::format("{:.{}f} ± {:.{}f}", estimate.mean / scale, digits,
-                     *estimate.half_width / scale, digits);
-}
-
 PlotMark mark_of(const NodeCount& count, const Estimate& estimate, const char* what) {
   const double half = estimate.half_width.value_or(0.0);
   return {static_cast<double>(count.nodes), estimate.mean,
@@ -115,10 +109,11 @@ std::string rows_of(const Series& series) {
     rows.push_back(
         {std::to_string(count.nodes), std::to_string(count.ranks),
          fmt::format("{}x{}x{}", count.grid.data, count.grid.pipeline, count.grid.tensor),
-         std::to_string(count.repeats), told(count.rate, 1, 0), told(count.speedup, 1, 2),
-         told(count.efficiency, 1, 2), percent(count.shares.computation),
-         percent(count.shares.communication), percent(count.shares.data),
-         percent(count.shares.checkpoint), told(count.memory_bandwidth, 1e9, 1)});
+         std::to_string(count.repeats), estimate_text(count.rate, 1, 0),
+         estimate_text(count.speedup, 1, 2), estimate_text(count.efficiency, 1, 2),
+         percent(count.shares.computation), percent(count.shares.communication),
+         percent(count.shares.data), percent(count.shares.checkpoint),
+         estimate_text(count.memory_bandwidth, 1e9, 1)});
   }
   return html_table({"nodes", "ranks", "grid", "repeats", "tokens/s", "speedup", "efficiency",
                      "computation", "exposed comm.", "data", "checkpoint", "memory, GB/s"},
