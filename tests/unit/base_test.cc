@@ -1,11 +1,14 @@
 #include <cmath>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <new>
 #include <set>
+#include <thread>
 #include <vector>
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include "trireme/base/caught.h"
 #include "trireme/base/dynamic_library.h"
@@ -180,6 +183,30 @@ TEST(SmallFile, RefusesWhatIsNone) {
   // cannot be read: it is longer than 16 MiB | 2
   EXPECT_EQ(message("/dev/zero"), "--config /dev/zero: cannot be read: it is longer than 16 MiB");
   EXPECT_EQ(message(std::string(300, 'a')).find("--config a"), 0u);
+}
+
+TEST(SmallFile, ReadsAPipeToItsEnd) {
+  const std::string path = testing::TempDir() + "pipe";
+  std::filesystem::remove(path);
+  ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);
+  std::thread writer([&] {
+    std::ofstream file(path);  // waits for the reader
+    file << std::string(200'000, 'x') << std::flush;
+  });
+  EXPECT_EQ(read_small_file("--config", path), std::string(200'000, 'x'));
+  writer.join();
+  std::thread silent([&] { std::ofstream file(path); });
+  EXPECT_EQ(read_small_file("--config", path), "");
+  silent.join();
+  // bad input: a file that is a pipe to which nobody writes | --config PIPE: cannot be read: it is
+  // a pipe that nobody writes to | 2
+  try {
+    read_small_file("--config", path);
+    ADD_FAILURE() << "it was read";
+  } catch (const ConfigError& error) {
+    EXPECT_EQ(error.what(),
+              "--config " + path + ": cannot be read: it is a pipe that nobody writes to");
+  }
 }
 
 TEST(DynamicLibrary, OpensTheFirstThatIsThere) {
