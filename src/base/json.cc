@@ -32,7 +32,10 @@ class JsonReader : public nlohmann::json_sax<Library> {
   bool end_array() override { return close(); }
   bool parse_error(std::size_t, const std::string&,
                    const nlohmann::detail::exception& error) override {
-    throw JsonError(error.what());
+    // "[json.exception.parse_error.101] parse error at line 1, column 1: ..."
+    const std::string words = error.what();
+    const std::size_t label = words.find("] ");
+    throw JsonError(label == std::string::npos ? words : words.substr(label + 2));
   }
 
   Json root;

@@ -269,6 +269,13 @@ TEST(Json, RefusesWhatIsNotThere) {
   EXPECT_TRUE(json.at("list").at(0).boolean());
   EXPECT_EQ(json.find("none"), nullptr);
   EXPECT_EQ(json.at("n").find("none"), nullptr);
+  try {
+    Json::parse("hello");
+    ADD_FAILURE() << "it was read";
+  } catch (const JsonError& error) {
+    EXPECT_EQ(std::string(error.what()).find("parse error at line 1, column 1"), 0u)
+        << error.what();
+  }
   EXPECT_THROW(json.at("none"), JsonError);
   EXPECT_THROW(json.at("list").at(1), JsonError);
   EXPECT_THROW(json.at("n").integer(), JsonError);
