@@ -37,7 +37,7 @@ std::unique_ptr<Task> make_bruck_all_to_all(TransportPtr transport, Tensor input
 std::unique_ptr<Task> make_binomial_all_reduce(TransportPtr transport, Tensor data, ReduceOp op);
 std::unique_ptr<Task> make_binomial_broadcast(TransportPtr transport, Tensor data, int root);
 std::unique_ptr<Task> make_chain_broadcast(TransportPtr transport, Tensor data, int root);
-// Along the tiers of the network (tiered.cc).
+// Along the tiers of the network (tiered_task.h).
 std::unique_ptr<Task> make_tiered_all_reduce(TransportPtr transport, Tensor data, ReduceOp op);
 std::unique_ptr<Task> make_tiered_reduce_scatter(TransportPtr transport, Tensor input,
                                                  Tensor output, ReduceOp op);
