@@ -43,6 +43,10 @@ std::unique_ptr<Task> make_tiered_reduce_scatter(TransportPtr transport, Tensor 
                                                  Tensor output, ReduceOp op);
 std::unique_ptr<Task> make_tiered_all_gather(TransportPtr transport, Tensor input, Tensor output);
 std::unique_ptr<Task> make_tiered_broadcast(TransportPtr transport, Tensor data, int root);
+// log2(size) rounds of empty messages.
+std::unique_ptr<Task> make_dissemination_barrier(TransportPtr transport);
+// The message of make_transfer.
+std::unique_ptr<Task> make_message(TransportPtr transport, Transfer transfer);
 // Around a ring (ring.cc). The reductions add in its order.
 std::unique_ptr<Task> make_ring_all_reduce(TransportPtr transport, Tensor data, ReduceOp op);
 std::unique_ptr<Task> make_ring_reduce_scatter(TransportPtr transport, Tensor input, Tensor output,
