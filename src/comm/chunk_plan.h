@@ -47,12 +47,14 @@ class ChunkPlan {
   std::size_t slots() const { return std::min(chunks_, kChunksInFlight); }
   std::size_t slot_bytes() const { return slot_bytes_; }
 
-  // Returns the tensors that the host part gets for a chunk that lies at `slot`.
-  Tensors tensors(std::size_t chunk, std::byte* slot) const {
+  // Returns the tensors that the host part gets for a chunk that lies at `slot`. They share its
+  // ownership.
+  Tensors tensors(std::size_t chunk, const Buffer& slot) const {
     Tensors result;
     for (const Place& place : parts_) {
       const auto elements = static_cast<std::int64_t>(place.strips * count(chunk));
-      result.push_back(Tensor::wrap(slot + place.offset, {elements}, place.dtype));
+      result.push_back(
+          Tensor::over(Buffer(slot, slot.get() + place.offset), Device(), {elements}, place.dtype));
     }
     return result;
   }

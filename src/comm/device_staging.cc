@@ -180,7 +180,7 @@ class DeviceStaging::StagedOperation final : public StagedTask {
   Step advance_chunk() {
     if (!task_) {
       if (!is_here(chunk_)) return Step::kIdle;
-      task_ = make_(direct_ ? held_ : plan_.tensors(chunk_, place(chunk_)));
+      task_ = make_(direct_ ? held_ : plan_.tensors(chunk_, Buffer(block_, place(chunk_))));
     }
     const Step step = task_->advance();
     if (step != Step::kDone) return step;

@@ -122,6 +122,13 @@ class LibraryTask final : public Task {
         algorithm_(algorithm),
         start_(std::move(start)),
         tensors_(std::move(tensors)) {}
+  // MPI's collectives cannot be cancelled.
+  ~LibraryTask() override {
+    if (request_ == MPI_REQUEST_NULL) return;
+    keep_until_done({request_}, std::make_shared<Tensors>(std::move(tensors_)));
+  }
+  LibraryTask(const LibraryTask&) = delete;
+  LibraryTask& operator=(const LibraryTask&) = delete;
 
   Step advance() override {
     if (start_) {

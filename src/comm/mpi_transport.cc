@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "trireme/comm/reduce.h"
 
@@ -9,12 +10,12 @@
 
 namespace trireme {
 
-MpiTransport::~MpiTransport() {
+// What has begun to arrive can no longer be cancelled, and MPI does not cancel what is sent.
+void MpiTransport::abandon(std::unique_ptr<Task> task) {
   for (std::size_t i = 0; i < requests_.size(); ++i) {
-    if (requests_[i] == MPI_REQUEST_NULL) continue;
-    if (receives_[i]) MPI_Cancel(&requests_[i]);
-    MPI_Request_free(&requests_[i]);
+    if (receives_[i] && requests_[i] != MPI_REQUEST_NULL) MPI_Cancel(&requests_[i]);
   }
+  keep_until_done(std::exchange(requests_, {}), std::move(task));
 }
 
 void MpiTransport::send(const std::byte* data, std::size_t bytes, int peer) {

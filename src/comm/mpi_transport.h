@@ -27,8 +27,6 @@ class MpiTransport final : public Transport {
  public:
   explicit MpiTransport(const MpiGroup& group)
       : Transport(group.rank, group.size, group.segment_bytes, group.blocks), group_(group) {}
-  // If a fault ends the task early, nothing may arrive in buffers that are about to be freed.
-  ~MpiTransport() override;
 
   void send(const std::byte* data, std::size_t bytes, int peer) override;
   void receive(std::byte* data, std::size_t bytes, int peer) override;
@@ -36,6 +34,7 @@ class MpiTransport final : public Transport {
   bool done() override;
   std::size_t posted() const override { return finished_ + requests_.size(); }
   bool done(std::size_t first, std::size_t last) override;
+  void abandon(std::unique_ptr<Task> task) override;
   Buffer workspace(std::size_t bytes) override;
   void copy(std::byte* to, const std::byte* from, std::size_t bytes) override;
   void reduce(ReduceOp op, DType source_type, std::span<const std::byte* const> sources,

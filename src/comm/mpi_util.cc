@@ -1,7 +1,11 @@
 #include "mpi_util.h"
 
+#include <algorithm>
 #include <exception>
+#include <iterator>
+#include <mutex>
 #include <string>
+#include <utility>
 
 #include <fmt/format.h>
 #include <sched.h>
@@ -62,6 +66,30 @@ void wait_yielding(MPI_Request& request, std::string_view what) {
     if (done != 0) return;
     sched_yield();
   }
+}
+
+void keep_until_done(std::vector<MPI_Request> requests, std::shared_ptr<void> owner) {
+  struct Kept {
+    std::vector<MPI_Request> requests;
+    std::shared_ptr<void> owner;
+
+    bool done() {
+      int all = 0;
+      return MPI_Testall(static_cast<int>(requests.size()), requests.data(), &all,
+                         MPI_STATUSES_IGNORE) == MPI_SUCCESS &&
+             all != 0;
+    }
+  };
+  if (requests.empty()) return;
+  // Never destroyed: MPI may still write when the process ends.
+  static auto& mutex = *new std::mutex;
+  static auto& kept = *new std::vector<Kept>;
+  std::vector<Kept> released;  // outside of the lock
+  const std::lock_guard lock(mutex);
+  kept.push_back({std::move(requests), std::move(owner)});
+  const auto done = std::ranges::stable_partition(kept, [](Kept& one) { return !one.done(); });
+  std::ranges::move(done, std::back_inserter(released));
+  kept.erase(done.begin(), done.end());
 }
 
 OwnedComm::~OwnedComm() {

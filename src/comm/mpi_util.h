@@ -1,7 +1,9 @@
 // Small helpers around MPI's C interface.
 #pragma once
 
+#include <memory>
 #include <string_view>
+#include <vector>
 
 #include <mpi.h>
 
@@ -17,6 +19,11 @@ void check_message(int code, std::string_view what, MPI_Comm comm, int peer);
 // Tests and yields until the request is done. A blocking MPI call would spin, which is ruinous with
 // more ranks than cores.
 void wait_yielding(MPI_Request& request, std::string_view what);
+
+// Takes over requests that nobody will wait for, and what owns the memory that MPI uses for them.
+// The owner is released at once if they are done, or else by a later call after they are. If they
+// are never done, or fail, it is kept to the end of the process: MPI may still write. Thread-safe.
+void keep_until_done(std::vector<MPI_Request> requests, std::shared_ptr<void> owner);
 
 // Owns an MPI communicator. It is not freed if MPI is already finalized, nor while an exception is
 // in flight: freeing is collective, and the other ranks may not take part.

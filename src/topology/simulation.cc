@@ -67,6 +67,9 @@ class Simulation::Endpoint final : public Transport {
     return true;
   }
 
+  // A world in which a task ends early stands still.
+  void abandon(std::unique_ptr<Task> /*task*/) override {}
+
   Buffer workspace(std::size_t bytes) override {
     Rank& owner = self();
     owner.workspace += bytes;

@@ -1,4 +1,5 @@
-// Collective operations composed of messages, as tasks over any transport.
+// Collective operations composed of messages, as tasks over any transport. A task that is destroyed
+// before it is done abandons its messages (Transport::abandon).
 #pragma once
 
 #include <memory>

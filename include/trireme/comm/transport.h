@@ -11,12 +11,13 @@
 
 #include "trireme/comm/communicator.h"
 #include "trireme/comm/rank_blocks.h"
+#include "trireme/comm/task.h"
 #include "trireme/tensor/allocator.h"
 
 namespace trireme {
 
-// One rank's end of one operation. Tasks pass the addresses of their tensors and of workspace() on
-// and never access what is there themselves.
+// One rank's end of one operation, whose task and owner share it. Tasks pass the addresses of their
+// tensors and of workspace() on and never access what is there themselves.
 class Transport {
  public:
   virtual ~Transport() = default;
@@ -45,6 +46,11 @@ class Transport {
   // As done(), of the messages with the numbers from `first` up to but not including `last`.
   virtual bool done(std::size_t first, std::size_t last) = 0;
 
+  // Ends an operation whose task is dropped before it is done, for example on a fault. The task
+  // owns what its messages read and write. So the task is destroyed when no message can touch
+  // memory any more, and kept until then.
+  virtual void abandon(std::unique_ptr<Task> task) = 0;
+
   // Allocates memory for contents that pass through this rank.
   virtual Buffer workspace(std::size_t bytes) = 0;
   virtual void copy(std::byte* to, const std::byte* from, std::size_t bytes) = 0;
@@ -62,6 +68,6 @@ class Transport {
   std::shared_ptr<const RankBlocks> blocks_;
 };
 
-using TransportPtr = std::unique_ptr<Transport>;
+using TransportPtr = std::shared_ptr<Transport>;
 
 }  // namespace trireme

@@ -76,6 +76,53 @@ auto* maker(const Entries& entries, Algorithm algorithm) {
   return entries.front().make;
 }
 
+std::unique_ptr<Task> make_algorithm(Collective collective, Algorithm algorithm,
+                                     TransportPtr transport, Operands operands) {
+  auto& [input, output, op, root] = operands;
+  switch (collective) {
+    case Collective::kAllReduce:
+      return maker(kAllReduces, algorithm)(std::move(transport), std::move(output), op);
+    case Collective::kReduceScatter:
+      return maker(kReduceScatters, algorithm)(std::move(transport), std::move(input),
+                                               std::move(output), op);
+    case Collective::kAllGather:
+      return maker(kAllGathers, algorithm)(std::move(transport), std::move(input),
+                                           std::move(output));
+    case Collective::kBroadcast:
+      return maker(kBroadcasts, algorithm)(std::move(transport), std::move(output), root);
+    case Collective::kAllToAll:
+      return maker(kAllToAlls, algorithm)(std::move(transport), std::move(input),
+                                          std::move(output));
+    case Collective::kExchange:
+      break;
+  }
+  throw InternalError("an exchange is made of transfers");
+}
+
+// A task of any kind and the transport of its messages. Members are destroyed before the parts of a
+// base class, so a task's own destructor would free its buffers while messages use them.
+class TaskOnTransport final : public Task {
+ public:
+  TaskOnTransport(TransportPtr transport, std::unique_ptr<Task> task)
+      : transport_(std::move(transport)), task_(std::move(task)) {}
+  ~TaskOnTransport() override {
+    if (!done_) transport_->abandon(std::move(task_));
+  }
+  TaskOnTransport(const TaskOnTransport&) = delete;
+  TaskOnTransport& operator=(const TaskOnTransport&) = delete;
+
+  Step advance() override {
+    const Step step = task_->advance();
+    done_ = step == Step::kDone;
+    return step;
+  }
+
+ private:
+  TransportPtr transport_;
+  std::unique_ptr<Task> task_;
+  bool done_ = false;
+};
+
 }  // namespace
 
 std::span<const Algorithm> algorithms_of(Collective collective) {
@@ -98,25 +145,18 @@ std::span<const Algorithm> algorithms_of(Collective collective) {
 
 std::unique_ptr<Task> make_collective(Collective collective, Algorithm algorithm,
                                       TransportPtr transport, Operands operands) {
-  auto& [input, output, op, root] = operands;
-  switch (collective) {
-    case Collective::kAllReduce:
-      return maker(kAllReduces, algorithm)(std::move(transport), std::move(output), op);
-    case Collective::kReduceScatter:
-      return maker(kReduceScatters, algorithm)(std::move(transport), std::move(input),
-                                               std::move(output), op);
-    case Collective::kAllGather:
-      return maker(kAllGathers, algorithm)(std::move(transport), std::move(input),
-                                           std::move(output));
-    case Collective::kBroadcast:
-      return maker(kBroadcasts, algorithm)(std::move(transport), std::move(output), root);
-    case Collective::kAllToAll:
-      return maker(kAllToAlls, algorithm)(std::move(transport), std::move(input),
-                                          std::move(output));
-    case Collective::kExchange:
-      break;
-  }
-  throw InternalError("an exchange is made of transfers");
+  auto task = make_algorithm(collective, algorithm, transport, std::move(operands));
+  return std::make_unique<TaskOnTransport>(std::move(transport), std::move(task));
+}
+
+std::unique_ptr<Task> make_barrier(TransportPtr transport) {
+  auto task = make_dissemination_barrier(transport);
+  return std::make_unique<TaskOnTransport>(std::move(transport), std::move(task));
+}
+
+std::unique_ptr<Task> make_transfer(TransportPtr transport, Transfer transfer) {
+  auto task = make_message(transport, std::move(transfer));
+  return std::make_unique<TaskOnTransport>(std::move(transport), std::move(task));
 }
 
 }  // namespace trireme

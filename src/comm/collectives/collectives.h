@@ -37,12 +37,16 @@ std::unique_ptr<Task> make_bruck_all_to_all(TransportPtr transport, Tensor input
 std::unique_ptr<Task> make_binomial_all_reduce(TransportPtr transport, Tensor data, ReduceOp op);
 std::unique_ptr<Task> make_binomial_broadcast(TransportPtr transport, Tensor data, int root);
 std::unique_ptr<Task> make_chain_broadcast(TransportPtr transport, Tensor data, int root);
-// Along the tiers of the network (tiered.cc).
+// Along the tiers of the network (tiered_task.h).
 std::unique_ptr<Task> make_tiered_all_reduce(TransportPtr transport, Tensor data, ReduceOp op);
 std::unique_ptr<Task> make_tiered_reduce_scatter(TransportPtr transport, Tensor input,
                                                  Tensor output, ReduceOp op);
 std::unique_ptr<Task> make_tiered_all_gather(TransportPtr transport, Tensor input, Tensor output);
 std::unique_ptr<Task> make_tiered_broadcast(TransportPtr transport, Tensor data, int root);
+// log2(size) rounds of empty messages.
+std::unique_ptr<Task> make_dissemination_barrier(TransportPtr transport);
+// The message of make_transfer.
+std::unique_ptr<Task> make_message(TransportPtr transport, Transfer transfer);
 // Around a ring (ring.cc). The reductions add in its order.
 std::unique_ptr<Task> make_ring_all_reduce(TransportPtr transport, Tensor data, ReduceOp op);
 std::unique_ptr<Task> make_ring_reduce_scatter(TransportPtr transport, Tensor input, Tensor output,

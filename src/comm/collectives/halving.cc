@@ -15,9 +15,8 @@
 #include <utility>
 #include <vector>
 
-#include "trireme/comm/reduce.h"
-
 #include "collectives.h"
+#include "pair_sum.h"
 #include "segmented_task.h"
 #include "sum_tree.h"
 
@@ -109,7 +108,7 @@ class HalvingTask : public ListedTask {
         plan_(rank(), size()),
         op_(op),
         dtype_(dtype),
-        partial_type_(partial_type(op, dtype)) {}
+        pairs_(this->transport(), plan_.pairs, op, dtype) {}
 
   bool has_term() const { return plan_.pairs.has_term; }
   bool has_partner() const { return plan_.pairs.has_partner(); }
@@ -130,24 +129,11 @@ class HalvingTask : public ListedTask {
   // Brings the result at this term's position into the layout. An odd rank of a pair only gives
   // its contribution away.
   void reduce(const Layout& layout) {
-    if (!has_term()) {
-      then([=, this] {
-        transport().send(at(layout, 0), layout.count() * element(), plan_.pairs.partner);
-      });
-      skip(levels() + 1);
-      return;
-    }
+    then([=, this] { pairs_.join(memory(layout).term, at(layout, 0), layout.count()); });
+    if (!has_term()) return skip(levels() + 1);
     then([=, this] {
-      const std::size_t bytes = layout.count() * size_of(partial_type_);
-      Memory& own = memory(layout);
-      own.received = transport().workspace(bytes);
-      if (partial_type_ != dtype_) own.partial = transport().workspace(bytes);
-      if (has_partner()) {
-        transport().receive(own.received.get(), layout.count() * element(), plan_.pairs.partner);
-      }
-    });
-    then([=, this] {
-      add_partner(layout);
+      // Contributions go out as they are if all of them do.
+      if (plan_.tree.pairs() > 0) pairs_.begin(memory(layout).term, at(layout, 0), layout.count());
       exchange(layout, 0);
     });
     for (std::size_t i = 0; i < plan_.rounds.size(); ++i) {
@@ -187,9 +173,8 @@ class HalvingTask : public ListedTask {
  private:
   // What a segment has under way.
   struct Memory {
-    Buffer packed;   // its layout; none where that is in the tensor
-    Buffer partial;  // none where the layout itself holds the partial results
-    Buffer received;
+    Buffer packed;  // its layout; none where that is in the tensor
+    PairSum::Term term;
   };
 
   Memory& memory(const Layout& layout) const {
@@ -199,28 +184,19 @@ class HalvingTask : public ListedTask {
   std::size_t levels() const {
     return static_cast<std::size_t>(std::countr_zero(static_cast<unsigned>(plan_.tree.terms())));
   }
-  // Partial results of the tensor's own type lie in the layout.
   std::byte* partial(const Layout& layout, std::size_t index) const {
-    const Buffer& own = memory(layout).partial;
-    return own ? own.get() + index * size_of(partial_type_) : at(layout, index);
+    return memory(layout).term.partial_at(at(layout, 0)) + index * pairs_.partial_width();
   }
-  // Contributions go out as they are if all of them do.
   bool sends_contributions(std::size_t round) const {
     return round == 0 && plan_.tree.pairs() == 0;
-  }
-  void add_partner(const Layout& layout) {
-    if (plan_.tree.pairs() == 0 || (!has_partner() && !memory(layout).partial)) return;
-    std::vector<const std::byte*> sources{at(layout, 0)};
-    if (has_partner()) sources.push_back(memory(layout).received.get());
-    transport().reduce(op_, dtype_, sources, partial_type_, partial(layout, 0), layout.count());
   }
   void exchange(const Layout& layout, std::size_t index) {
     if (index == plan_.rounds.size()) return;
     const HalvingPlan::Round& round = plan_.rounds[index];
     const bool raw = sends_contributions(index);
-    const std::size_t width = raw ? element() : size_of(partial_type_);
+    const std::size_t width = raw ? element() : pairs_.partial_width();
     const Range keep = layout.elements(round.keep), give = layout.elements(round.give);
-    transport().receive(memory(layout).received.get(), keep.size() * width, round.peer);
+    transport().receive(memory(layout).term.received.get(), keep.size() * width, round.peer);
     transport().send(raw ? at(layout, give.begin) : partial(layout, give.begin),
                      give.size() * width, round.peer);
   }
@@ -231,16 +207,18 @@ class HalvingTask : public ListedTask {
     const Range keep = layout.elements(round.keep);
     if (keep.size() == 0) return;
     const std::byte* own = raw ? at(layout, keep.begin) : partial(layout, keep.begin);
-    const std::byte* other = memory(layout).received.get();
+    const std::byte* other = memory(layout).term.received.get();
     const std::array<const std::byte*, 2> sources{round.is_left ? own : other,
                                                   round.is_left ? other : own};
-    transport().reduce(op_, raw ? dtype_ : partial_type_, sources, last ? dtype_ : partial_type_,
+    const DType type = pairs_.partial_type();
+    transport().reduce(op_, raw ? dtype_ : type, sources, last ? dtype_ : type,
                        last ? at(layout, keep.begin) : partial(layout, keep.begin), keep.size());
   }
 
   std::byte* buffer_ = nullptr;
   ReduceOp op_;
-  DType dtype_, partial_type_;
+  DType dtype_;
+  PairSum pairs_;
   mutable std::vector<Memory> memory_;  // by segment
 };
 

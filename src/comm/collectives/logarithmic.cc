@@ -5,9 +5,8 @@
 #include <utility>
 #include <vector>
 
-#include "trireme/comm/reduce.h"
-
 #include "collectives.h"
+#include "pair_sum.h"
 #include "phased_task.h"
 #include "sum_tree.h"
 
@@ -100,8 +99,7 @@ class DoublingAllReduce final : public PhasedTask {
         plan_(this->rank(), size()),
         data_(std::move(data)),
         op_(op),
-        partial_type_(partial_type(op, data_.dtype())),
-        partial_bytes_(static_cast<std::size_t>(data_.elements()) * size_of(partial_type_)) {}
+        pairs_(this->transport(), plan_, op, data_.dtype()) {}
 
  private:
   bool next_phase() override {
@@ -109,9 +107,9 @@ class DoublingAllReduce final : public PhasedTask {
     const int phase = phase_++;
     const int rounds = static_cast<int>(plan_.rounds.size());
     if (phase == 0) {
-      start();
+      pairs_.join(term_, bytes_of(data_), count());
     } else if (phase == 1) {
-      begin_partial();
+      if (plan_.has_term) pairs_.begin(term_, bytes_of(data_), count());
     } else if (phase <= rounds + 1) {
       take_in(phase - 2);
     }
@@ -123,36 +121,20 @@ class DoublingAllReduce final : public PhasedTask {
     return phase <= rounds + 1;
   }
 
-  // Brings a pair's two contributions to its even rank.
-  void start() {
-    if (!plan_.has_term) {
-      transport().send(bytes_of(data_), data_.bytes(), plan_.partner);
-      return;
-    }
-    received_ = transport().workspace(partial_bytes_);
-    if (partial_type_ != data_.dtype()) own_partial_ = transport().workspace(partial_bytes_);
-    if (plan_.has_partner()) {
-      transport().receive(received_.get(), data_.bytes(), plan_.partner);
-    }
-  }
-  void begin_partial() {
-    if (!plan_.has_term || (!plan_.has_partner() && !own_partial_)) return;
-    std::vector<const std::byte*> sources{bytes_of(data_)};
-    if (plan_.has_partner()) sources.push_back(received_.get());
-    transport().reduce(op_, data_.dtype(), sources, partial_type_, partial(), count());
-  }
   void exchange(int round) {
     const int peer = plan_.rounds[static_cast<std::size_t>(round)].peer;
-    transport().receive(received_.get(), partial_bytes_, peer);
-    transport().send(partial(), partial_bytes_, peer);
+    const std::size_t bytes = count() * pairs_.partial_width();
+    transport().receive(term_.received.get(), bytes, peer);
+    transport().send(partial(), bytes, peer);
   }
   void take_in(int round) {
     const std::byte* own = partial();
-    const std::byte* other = received_.get();
+    const std::byte* other = term_.received.get();
     const bool left = plan_.rounds[static_cast<std::size_t>(round)].is_left;
     const std::array<const std::byte*, 2> sources{left ? own : other, left ? other : own};
     const bool last = round + 1 == static_cast<int>(plan_.rounds.size());
-    transport().reduce(op_, partial_type_, sources, last ? data_.dtype() : partial_type_,
+    transport().reduce(op_, pairs_.partial_type(), sources,
+                       last ? data_.dtype() : pairs_.partial_type(),
                        last ? bytes_of(data_) : partial(), count());
   }
   void finish() {
@@ -163,16 +145,14 @@ class DoublingAllReduce final : public PhasedTask {
       transport().receive(bytes_of(data_), data_.bytes(), plan_.partner);
     }
   }
-  std::byte* partial() const { return own_partial_ ? own_partial_.get() : bytes_of(data_); }
+  std::byte* partial() const { return term_.partial_at(bytes_of(data_)); }
   std::size_t count() const { return static_cast<std::size_t>(data_.elements()); }
 
   const DoublingPlan plan_;
   Tensor data_;
   ReduceOp op_;
-  DType partial_type_;
-  std::size_t partial_bytes_;
-  Buffer own_partial_;  // empty if the tensor itself holds the partial result
-  Buffer received_;
+  PairSum pairs_;
+  PairSum::Term term_;
   int phase_ = 0;
 };
 

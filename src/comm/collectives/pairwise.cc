@@ -242,11 +242,11 @@ std::unique_ptr<Task> make_pairwise_all_to_all(TransportPtr transport, Tensor in
                                         part, part);
 }
 
-std::unique_ptr<Task> make_barrier(TransportPtr transport) {
+std::unique_ptr<Task> make_dissemination_barrier(TransportPtr transport) {
   return std::make_unique<Barrier>(std::move(transport));
 }
 
-std::unique_ptr<Task> make_transfer(TransportPtr transport, Transfer transfer) {
+std::unique_ptr<Task> make_message(TransportPtr transport, Transfer transfer) {
   return std::make_unique<TransferTask>(std::move(transport), std::move(transfer));
 }
 

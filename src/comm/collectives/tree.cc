@@ -6,9 +6,8 @@
 #include <utility>
 #include <vector>
 
-#include "trireme/comm/reduce.h"
-
 #include "collectives.h"
+#include "pair_sum.h"
 #include "segmented_task.h"
 #include "sum_tree.h"
 
@@ -100,13 +99,12 @@ class BinomialAllReduce final : public SegmentedTask {
         plan_(rank(), size()),
         data_(std::move(data)),
         op_(op),
-        partial_type_(partial_type(op, data_.dtype())) {}
+        pairs_(this->transport(), plan_, op, data_.dtype()) {}
 
  private:
   struct Slot {
     std::size_t begin, count;
-    Buffer partial;  // none if the tensor itself holds the partial result
-    Buffer received;
+    PairSum::Term term;
   };
 
   // Stage 0 brings the contributions of pairs together; then log2(terms) stages up, as many down,
@@ -118,7 +116,7 @@ class BinomialAllReduce final : public SegmentedTask {
     const std::size_t length = segment_length(count, element(), kWorthwhileBytes,
                                               transport().segment_bytes() / result.window());
     for (std::size_t begin = 0; begin < count; begin += length) {
-      slots_.push_back({begin, std::min(length, count - begin), nullptr, nullptr});
+      slots_.push_back({begin, std::min(length, count - begin), {}});
     }
     result.segments = slots_.size();
     return result;
@@ -126,12 +124,15 @@ class BinomialAllReduce final : public SegmentedTask {
 
   void run(std::size_t segment, int stage) override {
     Slot& slot = slots_[segment];
-    if (stage == 0) return join_pair(slot);
+    if (stage == 0) {
+      const bool receives_more = levels() > 0 && term() % 2 == 0;
+      return pairs_.join(slot.term, own(slot), slot.count, receives_more);
+    }
     if (!plan_.has_term) {
       if (stage == 2 * levels() + 1) receive(slot, plan_.partner);
       return;
     }
-    if (stage == 1) begin_partial(slot);
+    if (stage == 1) pairs_.begin(slot.term, own(slot), slot.count);
     if (stage > 1 && stage <= levels() + 1) take_in(slot, stage - 2);
     if (stage <= levels()) {
       give_up(slot, stage - 1);
@@ -146,10 +147,8 @@ class BinomialAllReduce final : public SegmentedTask {
   int term() const { return tree_.term_of(rank()); }
   std::size_t element() const { return size_of(data_.dtype()); }
   std::byte* own(const Slot& slot) const { return bytes_of(data_) + slot.begin * element(); }
-  std::byte* partial(const Slot& slot) const {
-    return slot.partial ? slot.partial.get() : own(slot);
-  }
-  std::size_t bytes(const Slot& slot) const { return slot.count * size_of(partial_type_); }
+  std::byte* partial(const Slot& slot) const { return slot.term.partial_at(own(slot)); }
+  std::size_t bytes(const Slot& slot) const { return slot.count * pairs_.partial_width(); }
   void send(const Slot& slot, int peer) {
     transport().send(own(slot), slot.count * element(), peer);
   }
@@ -157,41 +156,27 @@ class BinomialAllReduce final : public SegmentedTask {
     transport().receive(own(slot), slot.count * element(), peer);
   }
 
-  void join_pair(Slot& slot) {
-    if (!plan_.has_term) return send(slot, plan_.partner);
-    const bool receives = plan_.has_partner() || (levels() > 0 && term() % 2 == 0);
-    if (receives) slot.received = transport().workspace(bytes(slot));
-    if (partial_type_ != data_.dtype()) slot.partial = transport().workspace(bytes(slot));
-    if (plan_.has_partner()) {
-      transport().receive(slot.received.get(), slot.count * element(), plan_.partner);
-    }
-  }
-  void begin_partial(Slot& slot) {
-    if (!plan_.has_partner() && !slot.partial) return;
-    std::vector<const std::byte*> sources{own(slot)};
-    if (plan_.has_partner()) sources.push_back(slot.received.get());
-    transport().reduce(op_, data_.dtype(), sources, partial_type_, partial(slot), slot.count);
-  }
   void give_up(Slot& slot, int level) {
     const int bit = 1 << level;
     if (term() % bit != 0) return;
     if ((term() & bit) != 0) {
       transport().send(partial(slot), bytes(slot), tree_.first_rank_of(term() - bit));
     } else {
-      transport().receive(slot.received.get(), bytes(slot), tree_.first_rank_of(term() + bit));
+      transport().receive(slot.term.received.get(), bytes(slot), tree_.first_rank_of(term() + bit));
     }
   }
   void take_in(Slot& slot, int level) {
     if (term() % (2 << level) != 0) return;
     const bool last = level + 1 == levels();
-    const std::array<const std::byte*, 2> sources{partial(slot), slot.received.get()};
-    transport().reduce(op_, partial_type_, sources, last ? data_.dtype() : partial_type_,
+    const std::array<const std::byte*, 2> sources{partial(slot), slot.term.received.get()};
+    const DType type = pairs_.partial_type();
+    transport().reduce(op_, type, sources, last ? data_.dtype() : type,
                        last ? own(slot) : partial(slot), slot.count);
-    if (last) slot.partial = slot.received = nullptr;
+    if (last) slot.term = {};
   }
   void hand_down(Slot& slot, int bit) {
     if (term() % (2 * bit) == bit) {
-      slot.partial = slot.received = nullptr;  // sent
+      slot.term = {};  // sent
       receive(slot, tree_.first_rank_of(term() - bit));
     } else if (term() % (2 * bit) == 0) {
       send(slot, tree_.first_rank_of(term() + bit));
@@ -202,7 +187,7 @@ class BinomialAllReduce final : public SegmentedTask {
   const DoublingPlan plan_;
   Tensor data_;
   ReduceOp op_;
-  DType partial_type_;
+  PairSum pairs_;
   std::vector<Slot> slots_;  // by segment
 };
 

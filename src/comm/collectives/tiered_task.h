@@ -1,0 +1,96 @@
+// Collectives along the tiers of the network (tier_plan.h), for any placement of the ranks.
+//
+// A reduction goes up: the ranks of a block give their contributions for a part to the rank that
+// represents the part there. That rank reduces them to the largest whole subtrees of T(size) that
+// lie in the block, and gives these partial results to the representative in the next tier, until
+// the owner of the part has T(size). A gather is the way down, from the owner to all ranks. An
+// all-reduce is both. So what crosses the links above a block is one partial result for each whole
+// subtree in it, and one copy of what it receives.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "segmented_task.h"
+#include "subtree_sum.h"
+#include "tier_legs.h"
+#include "tier_plan.h"
+
+namespace trireme {
+
+class TieredTask : public SegmentedTask {
+ protected:
+  TieredTask(TransportPtr transport, DType dtype, ReduceOp op);
+
+  int hops() const { return tiers_->hops(); }
+  const TierPlan& tiers() const { return *tiers_; }
+  std::size_t element() const { return size_of(dtype_); }
+  std::size_t partial_width() const { return size_of(partial_type_); }
+
+  // Elements of a part in a segment. All ranges are in the tensor of all parts.
+  virtual Range range(int part, std::size_t segment) const = 0;
+  // That tensor: what is reduced, or where the parts are gathered.
+  virtual std::byte* whole() const = 0;
+  // Where the owner's result goes.
+  virtual std::byte* result(int part, std::size_t segment) const {
+    return at(range(part, segment).begin);
+  }
+  std::byte* at(std::size_t index) const { return whole() + index * element(); }
+
+  // plan() calls both: which parts there are, and how `count` elements of all parts together, of
+  // `width` bytes in all, are cut into segments of `length` for so many stages.
+  void use_parts(TierParts parts);
+  Pipeline pipeline(std::size_t count, std::size_t width, int stages, std::size_t& length);
+
+  // Stage 0 to hops() - 1 of a reduction: brings partial results to the next tier.
+  void send_up(std::size_t segment, int hop);
+  // The stage after the last hop: the owner completes its parts.
+  void finish_up(std::size_t segment);
+  // Brings the parts that this rank represents in the tier above the hop to the blocks below.
+  void send_down(std::size_t segment, int hop);
+  void finish_down(std::size_t segment);
+
+ private:
+  struct Unpack {
+    Buffer data;
+    std::span<const int> parts;
+  };
+  // What a segment has under way.
+  struct Slot {
+    Buffer in;   // from the blocks below
+    Buffer out;  // partial results of this rank's block: by leg above, then kept
+    const std::byte* kept = nullptr;  // in `out`
+    std::vector<Buffer> packed;       // sent
+    std::vector<Unpack> unpack;       // received
+  };
+  using VisitMessage = std::function<void(std::span<const int> parts, bool packed)>;
+  using VisitPart = std::function<void(std::size_t kept, std::span<const SubtreeValue> values)>;
+
+  const Hop& hop_of(int hop) const { return legs_[static_cast<std::size_t>(hop)]; }
+  DType type_of(const Subtree& subtree) const {
+    return subtree.is_single(tiers_->tree()) ? dtype_ : partial_type_;
+  }
+  std::size_t bytes_of_value(const Subtree& subtree, std::size_t count) const;
+  std::size_t bytes_up(int part, std::size_t segment, int hop, int block) const;
+  std::size_t bytes_up(const Leg& leg, std::size_t segment, int hop) const;
+  std::size_t elements(std::span<const int> parts, std::size_t segment) const;
+
+  void in_messages(std::size_t segment, std::span<const int> parts,
+                   const VisitMessage& visit) const;
+  void send_parts(std::size_t segment, const Leg& leg);
+  void unpack(std::size_t segment);
+  void for_each_kept(std::size_t segment, int hop, const VisitPart& visit);
+  Buffer reduce_into_legs(std::size_t segment, int hop);
+
+  DType dtype_, partial_type_;
+  std::shared_ptr<const TierPlan> tiers_;
+  SubtreeSum sum_;
+  TierParts parts_;
+  std::vector<Hop> legs_;
+  std::vector<Slot> slots_;  // by segment
+};
+
+}  // namespace trireme
