@@ -79,9 +79,13 @@ def bits(rate):
 
 
 def bound(operation, size, nodes, host, uplink):
-    """Seconds that the links need at least."""
+    """Seconds that the links of the two leaves need at least."""
+    return bound_of_nodes(operation, size, nodes, LEAVES[nodes][0], host, uplink)
+
+
+def bound_of_nodes(operation, size, nodes, s, host, uplink):
+    """The same with s of the nodes below one leaf, the others below the other one; rates in bits per second."""
     host, uplink = host / 8 * PAYLOAD, uplink / 8 * PAYLOAD
-    s = LEAVES[nodes][0]
     per_host = (nodes - 1) / nodes * (2 if operation == "all_reduce" else 1)
     per_leaf = {"all_reduce": 1, "all_to_all": s * (nodes - s) / nodes}.get(operation, max(s, nodes - s) / nodes)
     return size * max(per_host / host, per_leaf / uplink)
@@ -122,12 +126,20 @@ class Network:
             subprocess.run(["tc", "qdisc", "change", "dev", self.setting(r"ClusterName=(\w+)") + link, "root", "tbf", "rate",
                             f"{rate / 1e3:.0f}kbit", "burst", "512k", "latency", "100ms"], check=True)
 
-    def start(self, order, *words, timeout=120, environment=None, name="bench"):
+    def environment(self):
+        return {**os.environ, "SLURM_CONF": str(self.folder / "slurm.conf"), "UCX_TLS": "tcp,self", "OMP_NUM_THREADS": "1"}
+
+    def begin(self, node, *words):
+        """A process that runs the program alone on a node."""
+        return subprocess.Popen(["srun", "--mpi=none", f"--nodelist=n{node}", "-n", "1", PROGRAM, *map(str, words)],
+                                env=self.environment(), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                stderr=subprocess.STDOUT, text=True)
+
+    def start(self, order, *words, timeout=120, name="bench"):
         """The program's standard output with a rank on each node, in this order. Throws TimeoutExpired."""
         hosts = self.folder / "hosts"
         hosts.write_text("".join(f"n{node}\n" for node in order.split()), encoding="utf-8")
-        environment = {**os.environ, "SLURM_CONF": str(self.folder / "slurm.conf"), "SLURM_HOSTFILE": str(hosts),
-                       "UCX_TLS": "tcp,self", "OMP_NUM_THREADS": "1", **(environment or {})}
+        environment = {**self.environment(), "SLURM_HOSTFILE": str(hosts)}
         command = ["srun", f"--job-name={name}", "--mpi=pmi2", "--distribution=arbitrary", "-n", str(len(order.split())),
                    PROGRAM, *map(str, words)]
         try:
@@ -170,10 +182,10 @@ def fewest_of(size):
 
 
 class Results:
-    """The lines of a file; a cell's key is what it is of."""
+    """The lines of a file, each a measurement; its key is what it is of."""
 
-    def __init__(self, path):
-        self.path = path
+    def __init__(self, path, names=("nodes", "taper", "rate", "order", "operation", "size", "round")):
+        self.path, self.names = path, names
         self.lines = []
         text = path.read_text(encoding="utf-8") if path.exists() else ""
         self.separator = "" if text.endswith("\n") or not text else "\n"  # behind a line that is cut off
@@ -183,9 +195,8 @@ class Results:
             except json.JSONDecodeError:
                 print(f"{path}: a line that is cut off is left out")
 
-    @staticmethod
-    def key(line):
-        return tuple(line[name] for name in ("nodes", "taper", "rate", "order", "operation", "size", "round"))
+    def key(self, line):
+        return tuple(line[name] for name in self.names)
 
     def has(self, key):
         return any(self.key(line) == key for line in self.lines)
@@ -228,7 +239,7 @@ class Runner:
         if size != "64M":
             return carriers
         for cell in self.results.cells():
-            if Results.key(cell)[:-1] == (nodes, taper, self.options.rate, order, operation, "16M"):
+            if self.results.key(cell)[:-1] == (nodes, taper, self.options.rate, order, operation, "16M"):
                 best = cell["times"][best_of(cell)]["seconds"]
                 near = [name for name in carriers.split(",") if name in ("table", "any") or
                         name in cell["times"] and cell["times"][name]["seconds"] <= 1.5 * best]

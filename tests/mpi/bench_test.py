@@ -138,6 +138,26 @@ class Bench(ProgramTest):
         self.assertEqual(runner.carriers(4, 4, "1 2 3 4", "64M", "all_reduce", "table,any,halving,tiered,ring"),
                          "table,any,tiered,ring")
 
+    def test_what_is_made_of_training_steps(self):
+        """perf/training.py compares steps with what cores and links allow."""
+        with mock.patch.object(sys, "path", [str(ROOT / "perf"), *sys.path]):
+            script = runpy.run_path(str(ROOT / "perf/training.py"))
+        lines = []
+
+        def add(kind, order, batch, planned, step, exposed=0.0):
+            lines.append({"kind": kind, "grid": "1x1", "order": order, "nodes": len(order.split()), "batch": batch,
+                          "planned": planned, "repeat": 0, "rate": "100mbit", "taper": 4, "step": step, "exposed": exposed,
+                          "gradients": 1e6})
+        add("alone", "1", 8, False, 1.0)
+        add("alone", "1 2 3 4", 2, False, 0.25)
+        add("training", "1 2 3 4", 8, False, 0.8, 0.5)
+        add("training", "1 2 3 4", 8, True, 0.5, 0.25)
+        text = script["report"](lines)
+        self.assertIn("| 1x1 | 1 2 3 4 | 500 | 250 | 0.50 | 800 | 500 | 1.60 |", text)
+        # The uplinks let 1448 in 1514 bytes of 50 Mbit/s pass, which is 167 ms for 1 MB.
+        self.assertIn("| strong | 4 | 500 | 250 | 250 | 167 | 50 % | 83 % | 50 % |", text)
+        self.assertNotIn("| weak | 4 |", text)
+
     def test_ops(self):
         for preset, dtype in (("test-gpt", "fp32"), ("test-llama", "bf16")):
             text = self.expect_done("bench", "ops", "--preset", preset, "--dtype", dtype, "--batch", 1,
