@@ -1,13 +1,19 @@
 #!/usr/bin/env python3
 """Collectives on a leaf-spine network of limited rate: ours, each of our algorithms alone, MPI's own, and the links' bound.
 
-usage: perf/collectives.py [--rate R] [--tapers 2,4] [--nodes 3,4] [--only OP,...] [--from B] [--to B]
-                           [--seconds S] [--algorithm LIST] [--placements N] [--markdown FILE] [--json FILE]
+usage: perf/collectives.py [--results FILE] [--budget SECONDS] [--rate R] [--tapers 4,2] [--nodes 4,3] [--placements N]
+                           [--only OP,...] [--sizes B,B,...] [--no-library] [--seconds S] [--cell SECONDS] [--markdown FILE]
+       perf/collectives.py --report FILE [--markdown FILE]
 
-Needs root (tests/slurm/cluster.sh --mode network). For each number of nodes and taper it makes a cluster of two
-leaves, whose uplinks have the rate of a leaf's two nodes divided by the taper; says what raw TCP on all links at once
-reaches and how many cores that takes (lower --rate until it is under half of them); probes the network; and measures
-with ranks in each order of nodes that differs in who is below one leaf. All carriers of a size take turns in one run.
+Needs root (tests/slurm/cluster.sh --mode network). It makes a cluster of two leaves with two nodes each; with 3 nodes the
+second leaf has one. The uplinks get the rate of two nodes divided by the taper. It says what raw TCP on all links at once
+reaches and how many cores that takes (lower --rate until it is under half of them), and probes the network. Then it
+measures with ranks in each order of nodes that differs in who is below one leaf. All carriers of a size take turns.
+
+Each cell (operation, size, nodes, taper, order) is a line of FILE, by default collectives.jsonl, as soon as it is
+measured. The same command goes on where it was ended (cells that failed or took too long are not tried again). Sizes
+that tell most come first; a cell begins only if there is time for it. Who takes more than 1.3 times the fastest one's
+time is not repeated; 64 MiB is measured only of those that took at most 1.5 times that at 16 MiB, where that is known.
 
 The bound is the largest of the times that some set of ranks needs for what must leave or enter it. n is the bytes of a
 rank's larger buffer, p the ranks, h a node's rate, s the ranks of a leaf, u its uplink's rate; tbf counts whole
@@ -18,8 +24,9 @@ Ethernet frames, of which 1448 in 1514 bytes are data.
   all_to_all        (p-1)/p n/h     s (p-s)/p n/u
 For messages below 4 MiB there is no bound here: the links let bursts of 512 KiB pass.
 
-Columns: table is what the communicator's table chooses; best is the fastest single algorithm of ours that adds in the
-same order; MPI is the faster of its blocking calls and its non-blocking ones with test and yield.
+Columns: table is what the communicator's table chooses, with the algorithm; best is the fastest single algorithm of ours
+that adds in the same order; any is the table of comm.order any; MPI is the faster of its blocking calls and its
+non-blocking ones with test and yield. The error of a prediction is predicted / measured - 1, of each algorithm alone.
 """
 
 import argparse
@@ -30,6 +37,7 @@ import re
 import subprocess
 import sys
 import tempfile
+import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PROGRAM = ROOT / "build/release/bin/trireme"
@@ -40,7 +48,14 @@ PLACEMENTS = {3: ("1 2 3", "1 3 2", "3 1 2"), 4: ("1 2 3 4", "1 3 2 4", "1 3 4 2
 LEAVES = {3: (2, 1), 4: (2, 2)}
 PAYLOAD = 1448 / 1514
 MEASURABLE = 4 << 20  # less what rounding to whole parts takes off
-OURS_IN_ANY_ORDER = ("ring",)
+OURS = "table,any,direct,pairwise,bruck,doubling,halving,tiered,ring"
+LIBRARY = "table,library,library-ring,library-tree,library-doubling,library-halving"
+OURS_IN_ANY_ORDER = ("ring", "any")
+# Rounds: sizes, and carriers beside MPI's own calls.
+ROUNDS = ((("1K", "32K", "1M"), OURS), (("16M",), OURS), (("4M", "256K", "4K"), OURS), (("64M",), OURS),
+          (("32K", "1M", "16M"), LIBRARY), (("128K", "8K", "512K", "2M"), OURS), (("2K", "16K", "64K", "8M", "32M"), OURS))
+ALONE = 16 << 20  # from here on each operation is started alone
+DROP = 1.3
 SENDER = """
 import socket, sys, threading, time
 end = time.monotonic() + float(sys.argv[1])
@@ -64,9 +79,13 @@ def bits(rate):
 
 
 def bound(operation, size, nodes, host, uplink):
-    """Seconds that the links need at least."""
+    """Seconds that the links of the two leaves need at least."""
+    return bound_of_nodes(operation, size, nodes, LEAVES[nodes][0], host, uplink)
+
+
+def bound_of_nodes(operation, size, nodes, s, host, uplink):
+    """The same with s of the nodes below one leaf, the others below the other one; rates in bits per second."""
     host, uplink = host / 8 * PAYLOAD, uplink / 8 * PAYLOAD
-    s = LEAVES[nodes][0]
     per_host = (nodes - 1) / nodes * (2 if operation == "all_reduce" else 1)
     per_leaf = {"all_reduce": 1, "all_to_all": s * (nodes - s) / nodes}.get(operation, max(s, nodes - s) / nodes)
     return size * max(per_host / host, per_leaf / uplink)
@@ -79,18 +98,17 @@ def busy_seconds():
 
 
 class Network:
-    """A cluster of two leaves; ends with the `with` block."""
+    """A cluster of two leaves with two nodes each; ends with the `with` block."""
 
-    def __init__(self, nodes, host, uplink):
-        self.nodes, self.host, self.uplink = nodes, host, uplink
+    def __init__(self, host):
+        self.host, self.uplink = host, host
 
     def __enter__(self):
-        self.scratch = tempfile.TemporaryDirectory(prefix="trireme_collectives.")
+        self.scratch = tempfile.TemporaryDirectory(prefix="trireme_network.")
         self.folder = pathlib.Path(self.scratch.name) / "cluster"
-        # The leaf of a node follows from both numbers; with 3 nodes the first leaf has two.
-        subprocess.run([CLUSTER, "up", "--folder", self.folder, "--mode", "network", "--nodes", str(self.nodes), "--leaves",
-                        "2", "--host-rate", f"{self.host / 1e3:.0f}kbit", "--uplink-rate", f"{self.uplink / 1e3:.0f}kbit"],
-                       check=True, stdout=subprocess.DEVNULL)
+        rate = f"{self.host / 1e3:.0f}kbit"
+        subprocess.run([CLUSTER, "up", "--folder", self.folder, "--mode", "network", "--nodes", "4", "--leaves", "2",
+                        "--host-rate", rate, "--uplink-rate", rate], check=True, stdout=subprocess.DEVNULL)
         return self
 
     def __exit__(self, *_):
@@ -101,123 +119,325 @@ class Network:
         text = (self.folder / "slurm.conf").read_text(encoding="utf-8")
         return re.search(rf"{name}", text)[1]
 
-    def run(self, order, *words):
-        """Standard output of the program with a rank on each node, in this order."""
+    def set_uplinks(self, rate):
+        """Both ends of both uplinks, bits per second."""
+        self.uplink = rate
+        for link in ("u1", "u2", "d1", "d2"):
+            subprocess.run(["tc", "qdisc", "change", "dev", self.setting(r"ClusterName=(\w+)") + link, "root", "tbf", "rate",
+                            f"{rate / 1e3:.0f}kbit", "burst", "512k", "latency", "100ms"], check=True)
+
+    def environment(self):
+        return {**os.environ, "SLURM_CONF": str(self.folder / "slurm.conf"), "UCX_TLS": "tcp,self", "OMP_NUM_THREADS": "1"}
+
+    def begin(self, node, *words):
+        """A process that runs the program alone on a node."""
+        return subprocess.Popen(["srun", "--mpi=none", f"--nodelist=n{node}", "-n", "1", PROGRAM, *map(str, words)],
+                                env=self.environment(), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                stderr=subprocess.STDOUT, text=True)
+
+    def start(self, order, *words, timeout=120, name="bench"):
+        """The program's standard output with a rank on each node, in this order. Throws TimeoutExpired."""
         hosts = self.folder / "hosts"
         hosts.write_text("".join(f"n{node}\n" for node in order.split()), encoding="utf-8")
-        environment = {**os.environ, "SLURM_CONF": str(self.folder / "slurm.conf"), "SLURM_HOSTFILE": str(hosts),
-                       "UCX_TLS": "tcp,self", "OMP_NUM_THREADS": "1"}
-        done = subprocess.run(["srun", "--mpi=pmi2", "--distribution=arbitrary", "-n", str(self.nodes), PROGRAM,
-                               *map(str, words)], env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True,
-                              check=False)
+        environment = {**self.environment(), "SLURM_HOSTFILE": str(hosts)}
+        command = ["srun", f"--job-name={name}", "--mpi=pmi2", "--distribution=arbitrary", "-n", str(len(order.split())),
+                   PROGRAM, *map(str, words)]
+        try:
+            done = subprocess.run(command, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True,
+                                  check=False, timeout=timeout)
+        except subprocess.TimeoutExpired:
+            subprocess.run(["scancel", "--signal=KILL", f"--name={name}"], env=environment, check=False)
+            self.wait_until_idle(environment)
+            raise
         if done.returncode != 0:
-            sys.exit(f"{words}: status {done.returncode}\n{done.stdout}{done.stderr}")
+            raise RuntimeError(f"{words}: status {done.returncode}\n{done.stdout}{done.stderr}")
         return done.stdout
+
+    def wait_until_idle(self, environment):
+        end = time.monotonic() + 30
+        while time.monotonic() < end:
+            if not subprocess.run(["squeue", "-h"], env=environment, capture_output=True, text=True, check=True).stdout:
+                return
+            time.sleep(0.5)
 
     def raw_tcp(self, seconds=4):
         """Bytes per second of each node while all send across the spine, and the cores that this takes."""
         prefix, network = self.setting(r"ClusterName=(\w+)"), self.setting(r"NodeAddr=(\d+\.\d+\.\d+)\.")
-        half = (self.nodes + 1) // 2
         begin = busy_seconds()
         senders = [subprocess.Popen(
             ["nsenter", f"--net=/run/netns/{prefix}n{node}", sys.executable, "-c", SENDER, str(seconds + 1),
-             f"{network}.{1 + (node - 1 + half) % self.nodes}"], stdout=subprocess.PIPE, text=True)
-            for node in range(1, self.nodes + 1)]
+             f"{network}.{1 + (node + 1) % 4}"], stdout=subprocess.PIPE, text=True) for node in range(1, 5)]
         rates = [float(sender.communicate()[0]) for sender in senders]
         return rates, (busy_seconds() - begin) / (seconds + 1)
 
 
-def measure(network, order, options, rates):
-    """{(operation, bytes): {carrier: seconds}}"""
-    found = {}
-    for operation in options.only.split(","):
-        path = network.folder / "bench.json"
-        network.run(order, "bench", "comm", "--only", operation, "--from", options.smallest, "--to", options.largest,
-                    "--warmup", 0, "--seconds", options.seconds, "--algorithm", options.algorithm, "--peer", "--json", path,
-                    "--network", rates)
-        for row in json.loads(path.read_text(encoding="utf-8"))["rows"]:
-            if row["wrong"]:
-                sys.exit(f"{row}: wrong results")
-            found.setdefault((operation, row["bytes"]), {})[row["carrier"]] = row["seconds"]
-    return found
+def bytes_of(size):
+    """Bytes of "32K"."""
+    return int(re.match(r"\d+", size)[0]) << {"K": 10, "M": 20}[size[-1]]
 
 
-def row_of(operation, size, times, least):
-    """What the table shows of one size, all times in seconds."""
-    peer = min(seconds for carrier, seconds in times.items() if carrier.startswith("MPI"))
-    single = {carrier: seconds for carrier, seconds in times.items() if not carrier.startswith(("MPI", "library"))
-              and carrier != "table" and (carrier not in OURS_IN_ANY_ORDER or operation in ("all_gather", "all_to_all"))}
-    best = min(single, key=single.get) if single else "table"
-    return {"operation": operation, "bytes": size, "bound": least if size > 0.99 * MEASURABLE else None, "times": times,
-            "table": times["table"], "best": best, "best seconds": times[best], "MPI": peer}
+def fewest_of(size):
+    """Repeats of each carrier that is among the fastest."""
+    return 3 if bytes_of(size) < ALONE else 2 if bytes_of(size) < 64 << 20 else 1
 
 
-def markdown(title, rows):
-    """A table of one cluster and placement."""
-    text = f"\n{title}\n\n| operation | bytes | table ms | to bound | to MPI | best alone | to best | MPI to bound |\n|---|---|---|---|---|---|---|---|\n"
-    for row in rows:
-        least = row["bound"]
-        to_bound = f"{row['table'] / least:.2f}" if least else "-"
-        peer = f"{row['MPI'] / least:.2f}" if least else "-"
-        text += (f"| {row['operation']} | {row['bytes']} | {row['table'] * 1e3:.2f} | {to_bound} | {row['table'] / row['MPI']:.2f} | "
-                 f"{row['best']} | {row['table'] / row['best seconds']:.2f} | {peer} |\n")
+class Results:
+    """The lines of a file, each a measurement; its key is what it is of."""
+
+    def __init__(self, path, names=("nodes", "taper", "rate", "order", "operation", "size", "round")):
+        self.path, self.names = path, names
+        self.lines = []
+        text = path.read_text(encoding="utf-8") if path.exists() else ""
+        self.separator = "" if text.endswith("\n") or not text else "\n"  # behind a line that is cut off
+        for line in text.splitlines():
+            try:
+                self.lines.append(json.loads(line))
+            except json.JSONDecodeError:
+                print(f"{path}: a line that is cut off is left out")
+
+    def key(self, line):
+        return tuple(line[name] for name in self.names)
+
+    def has(self, key):
+        return any(self.key(line) == key for line in self.lines)
+
+    def add(self, line):
+        self.lines.append(line)
+        with self.path.open("a", encoding="utf-8") as file:
+            file.write(self.separator + json.dumps(line) + "\n")
+        self.separator = ""
+
+    def cells(self):
+        """One for each cell that has times; those of further carriers are added to the first one."""
+        merged = {}
+        for line in self.lines:
+            if "times" not in line:
+                continue
+            if line["rate"] != self.lines[-1]["rate"]:
+                sys.exit(f"{self.path}: of several rates; give another file to --results")
+            found = merged.setdefault(self.key(line)[:-1], {**line, "times": {}})
+            found["times"] = {**line["times"], **found["times"]}
+        return list(merged.values())
+
+
+class Runner:
+    """Measures cells until the time is over."""
+
+    def __init__(self, options, network, results):
+        self.options, self.network, self.results = options, network, results
+        self.end = time.monotonic() + options.budget
+
+    def bound_of(self, nodes, size, operation):
+        return bound(operation, bytes_of(size), nodes, self.network.host, self.network.uplink)
+
+    def missing(self, nodes, taper, order, size, number):
+        return [operation for operation in self.options.only.split(",")
+                if not self.results.has((nodes, taper, self.options.rate, order, operation, size, number))]
+
+    def carriers(self, nodes, taper, order, size, operation, carriers):
+        """Without those that were far behind at a quarter of the size."""
+        if size != "64M":
+            return carriers
+        for cell in self.results.cells():
+            if self.results.key(cell)[:-1] == (nodes, taper, self.options.rate, order, operation, "16M"):
+                best = cell["times"][best_of(cell)]["seconds"]
+                near = [name for name in carriers.split(",") if name in ("table", "any") or
+                        name in cell["times"] and cell["times"][name]["seconds"] <= 1.5 * best]
+                return ",".join(near)
+        return carriers
+
+    def measure(self, nodes, taper, order, size, operations, number, carriers):
+        """One start of the program, if there is time for it."""
+        large = bytes_of(size) >= MEASURABLE
+        count = len(carriers.split(",")) + 2
+        least = 3 + len(operations) * self.options.seconds * (0.5 if bytes_of(size) < MEASURABLE else 1)
+        least += sum(self.bound_of(nodes, size, operation) for operation in operations) * count * 2
+        left = self.end - time.monotonic()
+        if left < least:
+            return
+        path = self.network.folder / "bench.json"
+        path.unlink(missing_ok=True)
+        head = {"nodes": nodes, "taper": taper, "rate": self.options.rate, "order": order, "size": size, "round": number}
+        begin = time.monotonic()
+        try:
+            self.network.start(order, "bench", "comm", "--only", ",".join(operations), "--from", size, "--to", size, "--warmup",
+                               0 if large else 2, "--repeats", 100, "--seconds", self.options.seconds, "--fewest",
+                               fewest_of(size), "--drop", DROP, "--algorithm", carriers, "--peer",
+                               "--json", path, "--network", self.rates(nodes, taper), timeout=min(self.options.cell, left + 30))
+        except (RuntimeError, subprocess.TimeoutExpired) as error:
+            for operation in operations:
+                self.results.add({**head, "operation": operation, "failed": str(error)})
+            print(f"{head} {operations}: given up: {error}", flush=True)
+            return
+        rows = json.loads(path.read_text(encoding="utf-8"))["rows"]
+        for operation in operations:
+            times = {row["carrier"]: {name: row[name] for name in ("seconds", "repeats", "algorithm", "predicted_seconds") if name in row}
+                     for row in rows if row["op"] == operation}
+            actual = next(row["bytes"] for row in rows if row["op"] == operation)
+            if any(row["wrong"] for row in rows):
+                sys.exit(f"{head}: wrong results")
+            least = bound(operation, actual, nodes, self.network.host, self.network.uplink)
+            self.results.add({**head, "operation": operation, "bytes": actual, "times": times,
+                              "bound": least if actual > 0.99 * MEASURABLE else None})
+        print(f"{time.monotonic() - begin:6.1f} s  {nodes} nodes {taper}:1  {order}  {size} {','.join(operations)}", flush=True)
+
+    def rates(self, nodes, taper):
+        """The file of the network's rates, measured once."""
+        path = self.results.path.with_suffix(f".{self.options.rate}-{nodes}-{taper}.rates.json")
+        if not path.exists():
+            text = self.network.start(PLACEMENTS[nodes][0], "topo", "probe", "--network", path)
+            print(f"{nodes} nodes, {taper}:1\n    " + text.replace("\n", "\n    ").rstrip(" "), end="", flush=True)
+        return path
+
+    def run(self):
+        sizes = self.options.sizes.split(",") if self.options.sizes else None
+        for number, (round_sizes, carriers) in enumerate(ROUNDS):
+            if carriers == LIBRARY and self.options.no_library:
+                continue
+            for nodes in map(int, self.options.nodes.split(",")):
+                for taper in map(int, self.options.tapers.split(",")):
+                    self.network.set_uplinks(2 * self.network.host / taper)
+                    for order in PLACEMENTS[nodes][:self.options.placements]:
+                        for size in round_sizes:
+                            if sizes is None or size in sizes:
+                                self.cells(nodes, taper, order, size, number, carriers)
+
+    def cells(self, nodes, taper, order, size, number, carriers):
+        operations = self.missing(nodes, taper, order, size, number)
+        groups = [[operation] for operation in operations] if bytes_of(size) >= ALONE else [operations]
+        for group in groups:
+            if group:
+                self.measure(nodes, taper, order, size, group, number,
+                             self.carriers(nodes, taper, order, size, group[0], carriers))
+
+
+def peer_of(cell):
+    """MPI's own calls: the faster one's seconds; nothing where it was not measured."""
+    found = [time["seconds"] for carrier, time in cell["times"].items() if carrier.startswith("MPI")]
+    return min(found, default=None)
+
+
+def best_of(cell):
+    """The fastest single algorithm of ours that adds in the table's order."""
+    adds = cell["operation"] in ("all_reduce", "reduce_scatter")
+    single = {carrier: time["seconds"] for carrier, time in cell["times"].items()
+              if not carrier.startswith(("MPI", "library")) and carrier not in ("table", "any")
+              and not (adds and carrier in OURS_IN_ANY_ORDER)}
+    return min(single, key=single.get, default="table")
+
+
+def where(cell):
+    return f"{cell['operation']} of {cell['size']}, {cell['nodes']} nodes, {cell['taper']}:1, ranks on {cell['order']}"
+
+
+def ratio(value, other):
+    return f"{value / other:.2f}" if value and other else "-"
+
+
+def markdown(cells):
+    """A table of each network and placement."""
+    text, last = "", None
+    def place(cell):
+        return -cell["nodes"], -cell["taper"], cell["order"], OPERATIONS.index(cell["operation"]), bytes_of(cell["size"])
+    for cell in sorted(cells, key=place):
+        title = f"{cell['nodes']} nodes, {cell['taper']}:1, ranks on nodes {cell['order']}"
+        if title != last:
+            text += (f"\n{title}\n\n| operation | bytes | table ms | to bound | to MPI | best alone | to best | any to table | "
+                     "MPI to bound | predicted |\n|---|---|---|---|---|---|---|---|---|---|\n")
+            last = title
+        times, table = cell["times"], cell["times"]["table"]["seconds"]
+        best = best_of(cell)
+        text += (f"| {cell['operation']} | {cell['size']} | {table * 1e3:.2f} {times['table'].get('algorithm', '')} | "
+                 f"{ratio(table, cell['bound'])} | {ratio(table, peer_of(cell))} | {best} | {ratio(table, times[best]['seconds'])} | "
+                 f"{ratio(times.get('any', {}).get('seconds'), table)} | {ratio(peer_of(cell), cell['bound'])} | "
+                 f"{ratio(times['table'].get('predicted_seconds'), table)} |\n")
     return text
 
 
-def summary(rows):
-    """The worst ratios of all."""
-    def worst(name, ratios):
-        ratios = sorted(ratios)
-        return f"{name}: worst {ratios[-1][0]:.2f} ({ratios[-1][1]}), median {ratios[len(ratios) // 2][0]:.2f}\n" if ratios else ""
-    def where(row):
-        return f"{row['operation']} of {row['bytes']}, {row['where']}"
-    return ("\n" + worst("table to MPI", [(row["table"] / row["MPI"], where(row)) for row in rows])
-            + worst("table to best single algorithm", [(row["table"] / row["best seconds"], where(row)) for row in rows])
-            + worst("table to the links' bound", [(row["table"] / row["bound"], where(row)) for row in rows if row["bound"]])
-            + worst("MPI to the links' bound", [(row["MPI"] / row["bound"], where(row)) for row in rows if row["bound"]]))
+def errors_of(cells):
+    """(error, of what) of each algorithm alone."""
+    return [(time["predicted_seconds"] / time["seconds"] - 1, f"{carrier}: {where(cell)}") for cell in cells
+            for carrier, time in cell["times"].items() if time.get("predicted_seconds") and carrier == time.get("algorithm")]
+
+
+def summary(cells):
+    """Worst ratios and errors, of all cells and of each operation."""
+    def worst(name, ratios, limit):
+        ratios = sorted(pair for pair in ratios if pair[0])
+        if not ratios:
+            return ""
+        over = sum(value > limit for value, _ in ratios)
+        return (f"| {name} | {ratios[-1][0]:.2f} | {ratios[len(ratios) // 2][0]:.2f} | {over} of {len(ratios)} above {limit} | "
+                f"{ratios[-1][1]} |\n")
+    def pairs(function, of=cells):
+        return [(function(cell), where(cell)) for cell in of]
+    def to_best(cell):
+        return cell["times"]["table"]["seconds"] / cell["times"][best_of(cell)]["seconds"]
+    def to_bound(name):
+        return [(cell["times"][name]["seconds"] / cell["bound"], where(cell)) for cell in cells if cell["bound"] and name in cell["times"]]
+    other = [cell for cell in cells if cell["times"]["table"].get("algorithm") != best_of(cell)]
+    with_peer = [cell for cell in cells if peer_of(cell)]
+    text = f"\n{len(cells)} cells\n\n| ratio | worst | median | | where |\n|---|---|---|---|---|\n"
+    text += worst("table to MPI", pairs(lambda cell: cell["times"]["table"]["seconds"] / peer_of(cell), with_peer), 1.05)
+    text += worst("table to best single algorithm", pairs(to_best), 1.05)
+    text += worst("the same where the best is another algorithm than the table's", pairs(to_best, other), 1.05)
+    text += worst("table to the links' bound", to_bound("table"), 1.15)
+    text += worst("any to the links' bound", to_bound("any"), 1.15)
+    text += worst("MPI to the links' bound", [(peer_of(cell) / cell["bound"], where(cell)) for cell in with_peer if cell["bound"]], 1.15)
+    text += worst("table to MPICH's algorithms by name", [
+        (cell["times"]["table"]["seconds"] / min(times), where(cell)) for cell in cells
+        if (times := [time["seconds"] for carrier, time in cell["times"].items() if carrier.startswith("library")])], 1.05)
+    text += "\n| error of predictions | mean, absolute | mean | worst | number | where |\n|---|---|---|---|---|---|\n"
+    groups = [(operation, [cell for cell in cells if cell["operation"] == operation]) for operation in OPERATIONS]
+    groups += [("from 4 MiB on", [cell for cell in cells if cell["bound"]]),
+               ("below 4 MiB", [cell for cell in cells if not cell["bound"]]), ("all", cells)]
+    for name, of in groups:
+        errors = errors_of(of)
+        if errors:
+            value, place = max(errors, key=lambda error: abs(error[0]))
+            mean = sum(abs(error) for error, _ in errors) / len(errors)
+            text += (f"| {name} | {100 * mean:.1f} % | {100 * sum(error for error, _ in errors) / len(errors):+.1f} % | {100 * value:+.0f} % | "
+                     f"{len(errors)} | {place} |\n")
+    return text
+
+
+def arguments():
+    parser = argparse.ArgumentParser(usage=__doc__.split("\n", 2)[2])
+    parser.add_argument("--results", type=pathlib.Path, default=pathlib.Path("collectives.jsonl"))
+    parser.add_argument("--report", type=pathlib.Path)
+    parser.add_argument("--budget", type=float, default=2400.0)
+    parser.add_argument("--cell", type=float, default=120.0)
+    parser.add_argument("--rate", default="400mbit")
+    parser.add_argument("--tapers", default="4,2")
+    parser.add_argument("--nodes", default="4,3")
+    parser.add_argument("--placements", type=int, default=3)
+    parser.add_argument("--only", default=",".join(OPERATIONS))
+    parser.add_argument("--sizes")
+    parser.add_argument("--seconds", type=float, default=1.0)
+    parser.add_argument("--no-library", action="store_true")
+    parser.add_argument("--markdown", type=pathlib.Path)
+    return parser.parse_args()
 
 
 def main():
-    parser = argparse.ArgumentParser(usage=__doc__.split("\n", 2)[2])
-    parser.add_argument("--rate", default="400mbit")
-    parser.add_argument("--tapers", default="2,4")
-    parser.add_argument("--nodes", default="3,4")
-    parser.add_argument("--only", default=",".join(OPERATIONS))
-    parser.add_argument("--from", dest="smallest", default="1K")
-    parser.add_argument("--to", dest="largest", default="64M")
-    parser.add_argument("--seconds", type=float, default=1.0)
-    parser.add_argument("--algorithm", default="all")
-    parser.add_argument("--placements", type=int, default=3)
-    parser.add_argument("--markdown", type=pathlib.Path)
-    parser.add_argument("--json", type=pathlib.Path)
-    options = parser.parse_args()
-    text, everything = "", []
-
-    def say(more):
-        nonlocal text
-        text += more
-        print(more, end="", flush=True)
-
-    for nodes in map(int, options.nodes.split(",")):
-        for taper in map(float, options.tapers.split(",")):
-            host = bits(options.rate)
-            uplink = 2 * host / taper
-            with Network(nodes, host, uplink) as network:
+    options = arguments()
+    results = Results(options.report or options.results)
+    text = ""
+    if not options.report:
+        with Network(bits(options.rate)) as network:
+            runner = Runner(options, network, results)
+            for taper in sorted(set(options.tapers.split(","))):
+                network.set_uplinks(2 * network.host / int(taper))
                 rates, cores = network.raw_tcp()
-                say(f"\n{nodes} nodes at {host / 1e6:.0f} Mbit/s, uplinks at {uplink / 1e6:.0f}: raw TCP across the spine "
-                    f"{', '.join(f'{rate / 1e6:.1f}' for rate in rates)} MB/s, {cores:.2f} of {os.cpu_count()} cores busy\n\n")
-                for order in PLACEMENTS[nodes][:options.placements]:
-                    say("    " + network.run(order, "topo", "probe", "--network", network.folder / "rates.json").replace("\n", "\n    ").rstrip(" "))
-                    rows = [row_of(operation, size, times, bound(operation, size, nodes, host, uplink)) for
-                            (operation, size), times in measure(network, order, options, network.folder / "rates.json").items()]
-                    where = f"{nodes} nodes, {taper:.0f}:1, ranks on nodes {order}"
-                    say(markdown(where, rows))
-                    everything += [{**row, "where": where} for row in rows]
-                    if options.json:
-                        options.json.write_text(json.dumps(everything, indent=1), encoding="utf-8")
-    say(summary(everything))
+                text += (f"{options.rate} a node, {taper}:1: raw TCP of four nodes across the spine "
+                         f"{', '.join(f'{rate / 1e6:.1f}' for rate in rates)} MB/s, {cores:.2f} of {os.cpu_count()} cores busy\n")
+            print(text, end="", flush=True)
+            runner.run()
+    cells = results.cells()
+    tables = markdown(cells)
+    print(tables + summary(cells), end="")
     if options.markdown:
-        options.markdown.write_text(text, encoding="utf-8")
+        options.markdown.write_text(text + summary(cells) + tables, encoding="utf-8")
 
 
 if __name__ == "__main__":

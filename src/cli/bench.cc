@@ -31,8 +31,8 @@ struct BenchArguments {
   std::string algorithm = "table", network = "none";
   DeviceRequest device;
   std::optional<int> repeats, context, micro, pipeline, tensor;
-  std::optional<double> seconds;
-  int warmup = 5, batch = 4;
+  std::optional<double> seconds, drop;
+  int warmup = 5, batch = 4, factor = 4, fewest = 3;
   bool graphs = false, peer = false;
 };
 
@@ -98,35 +98,60 @@ std::vector<bench::CommCarrier> carriers_of(const BenchArguments& given) {
   return carriers;
 }
 
+double predicted_seconds(Predictor& predictor, const bench::CommRow& row) {
+  if (!row.algorithm) return 0.0;
+  const auto prediction =
+      predict(predictor, row.op, *row.algorithm, static_cast<std::size_t>(row.bytes));
+  return prediction ? prediction->seconds : 0.0;
+}
+
+std::string text_of(const bench::CommRow& row, int ranks, bool with_prediction) {
+  const double bandwidth = row.algorithm_bandwidth() * 1e-9;
+  // What a table has chosen; the other carriers say it with their names.
+  const bool chose = row.algorithm && name_of(*row.algorithm) != row.carrier;
+  return fmt::format(
+      "{:<16}{:>12}{:>12.1f}{:>12.3f}{:>12.3f}{:>8}{}  {}{}", name_of(row.op), row.bytes,
+      row.seconds * 1e6, bandwidth, bandwidth * bus_factor(row.op, ranks), row.wrong,
+      with_prediction ? fmt::format("{:>14}", or_dash(row.predicted * 1e6, "{:.1f}")) : "",
+      row.carrier, chose ? fmt::format(" ({})", name_of(*row.algorithm)) : "");
+}
+
 ExitStatus bench_comm(Runtime& runtime, const BenchArguments& given) {
   DeviceRequest request = given.device;
   if (only_on_hosts(given)) request.device = "cpu";
   ComputeDevice device = choose_compute_device(runtime, request);
   bench::CommOptions options;
   options.sizes = bench::sizes_between(bench::read_bytes(given.from, "--from"),
-                                       bench::read_bytes(given.to, "--to"));
+                                       bench::read_bytes(given.to, "--to"), given.factor);
   options.only = given.only;
   options.warmup = given.warmup;
   options.repeats = given.repeats.value_or(options.repeats);
   options.seconds = given.seconds.value_or(options.seconds);
+  options.fewest = given.fewest;
+  options.drop = given.drop.value_or(options.drop);
   options.carriers = carriers_of(given);
   const NetworkOfJob network = read_job_network(runtime, given.network);
   for (const std::string& remark : network.remarks) print_on_first(runtime, remark);
-  if (network.network) runtime.use_planner(make_planner(*network.network, /*any_order=*/false));
+  std::optional<PredictedNetwork> predicted;  // on rank 0
+  if (network.network) {
+    options.planner = make_planner(*network.network, /*any_order=*/false);
+    options.any_planner = make_planner(*network.network, /*any_order=*/true);
+    if (runtime.rank() == 0) predicted.emplace(network.network->blocks, network.network->rates);
+  }
   const int ranks = runtime.size();
   print_on_first(runtime,
                  fmt::format("{} ranks on {} nodes, fp32, {} repeats, {}, carried by {}", ranks,
                              runtime.nodes(), options.repeats, device.name, device.carrier));
-  print_on_first(runtime, fmt::format("{:<16}{:>12}{:>12}{:>12}{:>12}{:>8}  {}", "op", "bytes",
-                                      "time us", "algbw GB/s", "busbw GB/s", "#wrong", "carrier"));
+  print_on_first(runtime, fmt::format("{:<16}{:>12}{:>12}{:>12}{:>12}{:>8}{}  {}", "op", "bytes",
+                                      "time us", "algbw GB/s", "busbw GB/s", "#wrong",
+                                      predicted ? "  predicted us" : "", "carrier"));
   std::vector<bench::CommRow> rows;
-  bench::measure_comm(runtime, device.context, options, [&](const bench::CommRow& row) {
-    const double bandwidth = row.algorithm_bandwidth() * 1e-9;
-    print_on_first(runtime,
-                   fmt::format("{:<16}{:>12}{:>12.1f}{:>12.3f}{:>12.3f}{:>8}  {}", name_of(row.op),
-                               row.bytes, row.seconds * 1e6, bandwidth,
-                               bandwidth * bus_factor(row.op, ranks), row.wrong, row.carrier));
-    rows.push_back(row);
+  bench::measure_comm(runtime, device.context, options, [&](bench::CommRow row) {
+    if (runtime.rank() == 0) {
+      if (predicted) row.predicted = predicted_seconds(predicted->predictor, row);
+      print_line(text_of(row, ranks, predicted.has_value()));
+    }
+    rows.push_back(std::move(row));
   });
   write_json(runtime, given.json, bench::comm_json(rows, ranks));
   for (const bench::CommRow& row : rows) {
@@ -237,8 +262,8 @@ ExitStatus bench_step(Runtime& runtime, const BenchArguments& given) {
 const std::vector<Bench>& benches() {
   static const std::vector<Bench> table = {
       {"comm",
-       {"from", "to", "warmup", "only", "algorithm", "peer", "network", "seconds", "device",
-        "backend", "repeats", "json"},
+       {"from", "to", "factor", "warmup", "only", "algorithm", "peer", "network", "seconds",
+        "fewest", "drop", "device", "backend", "repeats", "json"},
        bench_comm},
       {"ops",
        {"preset", "batch", "context", "dtype", "threads", "device", "only", "repeats", "json"},
@@ -252,16 +277,19 @@ const std::vector<Bench>& benches() {
 }
 
 void declare(Options& options, BenchArguments& given) {
-  options.add("from", given.from, "bytes", "comm: smallest size; each next is 4 times as much",
-              not_empty());
+  options.add("from", given.from, "bytes", "comm: smallest size", not_empty());
+  options.add("factor", given.factor, "", "comm: each next size is so many times as much",
+              between(2, limits::kCount));
   options.add("to", given.to, "bytes", "comm: largest size", not_empty());
   options.add("warmup", given.warmup, "", "comm: of each size, not measured",
               between(0, limits::kCount));
-  options.add("only", given.only, "", "comm, ops: operations whose name holds this; empty: all");
+  options.add("only", given.only, "",
+              "comm, ops: operations whose name holds this, for comm one of "
+              "a list as in reduce,gather; empty: all");
   options.add("algorithm", given.algorithm, "",
               "comm: of our collectives, one or a list as in table,halving; table: what the "
-              "communicator's table chooses; all: that and every algorithm; others than table "
-              "carry tensors of the host",
+              "communicator's table chooses; any: the same under comm.order any; all: both and "
+              "every algorithm; others than table carry tensors of the host",
               not_empty());
   options.add("peer", given.peer, "",
               "comm: also MPI's own calls, blocking ones and ones that test and yield, on tensors "
@@ -270,9 +298,14 @@ void declare(Options& options, BenchArguments& given) {
               "comm: what the table's algorithms are chosen for, as comm.network of train: auto, "
               "none, or a file of rates",
               not_empty());
-  options.add("seconds", given.seconds, "s",
-              "comm: of all repeats of a size, but there are 3 at least; auto: no limit",
+  options.add("seconds", given.seconds, "s", "comm: of all repeats of a size; auto: no limit",
               above(0.0));
+  options.add("fewest", given.fewest, "", "comm: repeats of each carrier whatever --seconds says",
+              between(1, limits::kCount));
+  options.add("drop", given.drop, "",
+              "comm: who takes more than so many times the fastest carrier's time is not repeated; "
+              "auto: all are",
+              at_least(1.0));
   options.add("repeats", given.repeats, "",
               "the median counts; auto: 20 for comm, 10 for ops, 5 for step",
               between(1, limits::kCount));

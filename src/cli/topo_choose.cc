@@ -132,11 +132,10 @@ std::optional<double> measured_time(const DescribedJob& job, Collective collecti
 }
 
 Collective collective_of(const std::string& name) {
-  std::vector<std::string> names;
+  if (const auto collective = collective_named(name)) return *collective;
+  std::vector<std::string_view> names;
   for (const Collective collective : kCollectives) {
-    if (collective == Collective::kExchange) continue;
-    if (name_of(collective) == name) return collective;
-    names.emplace_back(name_of(collective));
+    if (collective != Collective::kExchange) names.push_back(name_of(collective));
   }
   throw ConfigError(fmt::format("topo explain {}: unknown collective; there are {}", name,
                                 fmt::join(names, ", ")));
@@ -158,9 +157,8 @@ void write_json(const TopoArguments& given, const DescribedJob& job,
 
 ExitStatus topo_choose(const TopoArguments& given) {
   const DescribedJob job = describe_job(given);
-  const auto blocks = std::make_shared<const RankBlocks>(job.network.blocks);
-  const TreeNetwork network(*blocks, job.network.rates);
-  Predictor predictor(network, job.network.rates.costs, blocks);
+  PredictedNetwork network(job.network.blocks, job.network.rates);
+  Predictor& predictor = network.predictor;
   const AlgorithmTable table = make_table(predictor, given.any_order);
   print_line(heading(job));
   print_line(fmt::format("{:<16}{:>12}  {:<12}{:>14}  {}", "collective", "up to", "algorithm",
@@ -201,11 +199,10 @@ ExitStatus topo_explain(const TopoArguments& given) {
   const Collective collective = collective_of(given.words[0]);
   const auto bytes = static_cast<std::size_t>(bench::read_bytes(given.words[1], "BYTES"));
   const DescribedJob job = describe_job(given);
-  const auto blocks = std::make_shared<const RankBlocks>(job.network.blocks);
-  const TreeNetwork network(*blocks, job.network.rates);
-  Predictor predictor(network, job.network.rates.costs, blocks);
+  PredictedNetwork network(job.network.blocks, job.network.rates);
+  Predictor& predictor = network.predictor;
   const Algorithm chosen =
-      make_table(predictor, given.any_order).choose(collective, bytes, blocks->ranks());
+      make_table(predictor, given.any_order).choose(collective, bytes, predictor.ranks());
   print_line(heading(job));
   print_line(fmt::format("{} of {}: {}", name_of(collective), size_text(bytes), name_of(chosen)));
   print_line(fmt::format("{:<16}{:>14}{:>14}  {:<12}{}", "algorithm", "predicted, us",

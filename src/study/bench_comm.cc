@@ -21,7 +21,7 @@ namespace {
 constexpr std::int64_t kElementBytes = 4;
 constexpr std::int64_t kPeriod = 17;
 constexpr int kRoot = 0;
-constexpr std::size_t kFewestRepeats = 3;
+constexpr double kLongRun = 0.2;  // seconds, of which what only a first run does is no part
 
 // Returns element i of a rank's input. The values are small integers, so that sums over all ranks
 // are exact.
@@ -29,38 +29,44 @@ float element(int rank, std::int64_t i) {
   return static_cast<float>((rank * 31 + i * 7) % kPeriod);
 }
 
-// A carrier and its communicator.
-struct Carrier {
-  std::string name;
-  std::optional<Algorithm> forced;
-  std::optional<NativeCall> native;
+// A carrier, its communicator, and the plan of that; no plan for a single rank.
+struct Carrier : CommCarrier {
   std::shared_ptr<Communicator> comm;
+  std::shared_ptr<const CommunicatorPlan> plan;
 
   bool knows(Collective op) const {
-    if (native) return op != Collective::kExchange;
-    if (!forced) return true;
-    if (op == Collective::kExchange) return false;
-    if (*forced == Algorithm::kLibrary) return true;
+    if (op == Collective::kExchange) return !native && !forced && !any_order;
+    if (!forced || is_library(*forced)) return true;
     const auto known = algorithms_of(op);
     return std::ranges::find(known, *forced) != known.end();
+  }
+
+  std::optional<Algorithm> algorithm(Collective op, std::int64_t bytes) const {
+    if (native || op == Collective::kExchange || !plan) return {};
+    return plan->algorithms.choose(op, static_cast<std::size_t>(bytes), comm->size());
   }
 };
 
 // The communicators have plans of their own, so an algorithm can be forced on one of them.
-std::vector<Carrier> make_carriers(Runtime& runtime, const std::vector<CommCarrier>& wanted) {
+std::vector<Carrier> make_carriers(Runtime& runtime, const CommOptions& options) {
   std::vector<int> all(static_cast<std::size_t>(runtime.size()));
   std::iota(all.begin(), all.end(), 0);
   std::vector<Carrier> carriers;
-  for (const CommCarrier& each : wanted) {
-    carriers.push_back({each.name, each.forced, each.native,
-                        runtime.group(fmt::format("bench {}", each.name), all)});
-    if (!each.forced || runtime.size() == 1) continue;
+  for (const CommCarrier& each : options.carriers) {
+    runtime.use_planner(each.any_order ? options.any_planner : options.planner);
+    carriers.push_back({each, runtime.group(fmt::format("bench {}", each.name), all), nullptr});
+    if (runtime.size() == 1) continue;
+    const std::shared_ptr<CommunicatorPlan> plan = runtime.communicators().back().plan;
+    carriers.back().plan = plan;
+    if (each.any_order && !options.any_planner) plan->algorithms = AlgorithmTable::any_order();
+    if (!each.forced) continue;
     std::vector<AlgorithmTable::Rule> rules;
     for (const Collective op : kCollectives) {
       rules.push_back({op, std::numeric_limits<std::size_t>::max(), *each.forced});
     }
-    runtime.communicators().back().plan->algorithms = AlgorithmTable(std::move(rules));
+    plan->algorithms = AlgorithmTable(std::move(rules));
   }
+  runtime.use_planner(options.planner);
   return carriers;
 }
 
@@ -175,6 +181,17 @@ class Trial {
   std::array<float, kPeriod> sums_{};  // sum over all ranks of element i % kPeriod
 };
 
+// The words between the commas of a list; one empty word for an empty list.
+std::vector<std::string> words_of(const std::string& list) {
+  std::vector<std::string> words;
+  for (std::size_t at = 0; at <= list.size();) {
+    const std::size_t end = std::min(list.find(',', at), list.size());
+    words.push_back(list.substr(at, end - at));
+    at = end + 1;
+  }
+  return words;
+}
+
 // Returns 0 for an unknown suffix.
 std::int64_t unit_of(std::string_view suffix) {
   if (suffix.empty()) return 1;
@@ -191,31 +208,59 @@ double timed_run(Trial& trial, const Carrier& carrier) {
   return carrier.comm->all_reduce_host(watch.seconds(), ReduceOp::kMax);
 }
 
+// The fastest run of all carriers; infinity if there is none.
+double fastest_of(const std::vector<std::vector<double>>& seconds) {
+  double least = std::numeric_limits<double>::infinity();
+  for (const std::vector<double>& runs : seconds) {
+    for (const double run : runs) least = std::min(least, run);
+  }
+  return least;
+}
+
+// Whether the name contains one of the words of a list, which is empty for all.
+bool is_among(std::string_view name, const std::string& list) {
+  for (const std::string& word : words_of(list)) {
+    if (name.find(word) != std::string_view::npos) return true;
+  }
+  return false;
+}
+
 void measure(const std::vector<Carrier>& carriers, ops::Context& ctx, Collective op,
              std::int64_t bytes, const CommOptions& options,
              const std::function<void(const CommRow&)>& report) {
   Trial trial(*carriers.front().comm, ctx, op, bytes);
   std::vector<CommRow> rows;
-  for (const Carrier& carrier : carriers) {
-    trial.prepare();
-    trial.run(carrier);
-    rows.push_back(
-        {.op = op, .carrier = carrier.name, .bytes = trial.bytes(), .wrong = trial.wrong()});
-  }
   // All ranks see the same times, so they agree on the number of repeats.
   std::vector<std::vector<double>> seconds(carriers.size());
   double spent = 0.0;
+  for (std::size_t c = 0; c < carriers.size(); ++c) {
+    const double run = timed_run(trial, carriers[c]);
+    if (run > kLongRun) seconds[c].push_back(run);
+    spent += run;
+    rows.push_back({.op = op,
+                    .carrier = carriers[c].name,
+                    .bytes = trial.bytes(),
+                    .wrong = trial.wrong(),
+                    .algorithm = carriers[c].algorithm(op, trial.bytes())});
+  }
+  const auto enough = [&](std::size_t c) {
+    const auto count = static_cast<int>(seconds[c].size());
+    if (count >= options.repeats || (spent > options.seconds && count >= options.fewest))
+      return true;
+    return count > 0 && std::ranges::min(seconds[c]) > options.drop * fastest_of(seconds);
+  };
   for (int i = 0; i < options.warmup + options.repeats; ++i) {
     const bool warm = i >= options.warmup;
-    if (spent > options.seconds && seconds[0].size() >= kFewestRepeats) break;
     if (spent > options.seconds && !warm) continue;
     for (std::size_t c = 0; c < carriers.size(); ++c) {
+      if (enough(c)) continue;
       const double run = timed_run(trial, carriers[c]);
       spent += run;
       if (warm) seconds[c].push_back(run);
     }
   }
   for (std::size_t c = 0; c < carriers.size(); ++c) {
+    rows[c].repeats = static_cast<int>(seconds[c].size());
     rows[c].seconds = median(std::move(seconds[c]));
     report(rows[c]);
   }
@@ -243,14 +288,16 @@ std::int64_t read_bytes(const std::string& text, std::string_view flag) {
   return value * unit;
 }
 
-std::vector<std::int64_t> sizes_between(std::int64_t from, std::int64_t to) {
+std::vector<std::int64_t> sizes_between(std::int64_t from, std::int64_t to, int factor) {
   std::vector<std::int64_t> sizes;
-  for (std::int64_t size = from; size <= to; size *= 4) sizes.push_back(size);
+  for (std::int64_t size = from; size <= to; size *= factor) sizes.push_back(size);
   return sizes;
 }
 
 std::vector<CommCarrier> read_carriers(const std::string& list) {
-  std::vector<std::string> known = {"table"};
+  // The tables, our algorithms, and MPI's own, the last ones by name alone.
+  constexpr std::ptrdiff_t kTables = 2;
+  std::vector<std::string> known = {"table", "any"};
   std::vector<Algorithm> algorithms;
   for (const Collective op : kCollectives) {
     if (op == Collective::kExchange) continue;
@@ -260,27 +307,23 @@ std::vector<CommCarrier> read_carriers(const std::string& list) {
       known.emplace_back(name_of(each));
     }
   }
-  algorithms.push_back(Algorithm::kLibrary);
-  known.emplace_back(name_of(Algorithm::kLibrary));
-  std::vector<std::string> names = list == "all" ? known : std::vector<std::string>();
-  if (names.empty()) {
-    for (std::size_t at = 0; at <= list.size();) {
-      const std::size_t end = std::min(list.find(',', at), list.size());
-      names.push_back(list.substr(at, end - at));
-      at = end + 1;
-    }
+  std::vector<std::string> all = known;
+  for (const Algorithm each : kAlgorithms) {
+    if (!is_library(each)) continue;
+    algorithms.push_back(each);
+    known.emplace_back(name_of(each));
+    if (each == Algorithm::kLibrary) all.push_back(known.back());
   }
   std::vector<CommCarrier> carriers;
-  for (const std::string& name : names) {
+  for (const std::string& name : list == "all" ? all : words_of(list)) {
     const auto found = std::ranges::find(known, name);
     if (found == known.end()) {
       throw ConfigError(
           fmt::format("--algorithm {}: there are all, {}", shown(name), fmt::join(known, ", ")));
     }
-    CommCarrier carrier{.name = name};
-    if (found != known.begin()) {
-      carrier.forced = algorithms[static_cast<std::size_t>(found - known.begin() - 1)];
-    }
+    CommCarrier carrier{.name = name, .any_order = name == "any"};
+    const std::ptrdiff_t place = found - known.begin();
+    if (place >= kTables) carrier.forced = algorithms[static_cast<std::size_t>(place - kTables)];
     carriers.push_back(std::move(carrier));
   }
   return carriers;
@@ -288,16 +331,16 @@ std::vector<CommCarrier> read_carriers(const std::string& list) {
 
 void measure_comm(Runtime& runtime, ops::Context& ctx, const CommOptions& options,
                   const std::function<void(const CommRow&)>& report) {
-  const std::vector<Carrier> all = make_carriers(runtime, options.carriers);
+  const std::vector<Carrier> all = make_carriers(runtime, options);
   for (const Collective op : kCollectives) {
-    if (name_of(op).find(options.only) == std::string_view::npos) continue;
-    std::vector<Carrier> carriers;
-    for (const Carrier& carrier : all) {
-      if (carrier.knows(op)) carriers.push_back(carrier);
-    }
-    if (carriers.empty()) continue;
+    if (!is_among(name_of(op), options.only)) continue;
     for (const std::int64_t bytes : options.sizes) {
-      measure(carriers, ctx, op, bytes, options, report);
+      std::vector<Carrier> carriers;
+      for (const Carrier& carrier : all) {
+        if (!carrier.knows(op)) continue;
+        if (!options.wanted || options.wanted(op, bytes, carrier)) carriers.push_back(carrier);
+      }
+      if (!carriers.empty()) measure(carriers, ctx, op, bytes, options, report);
     }
   }
 }

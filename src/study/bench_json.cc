@@ -14,14 +14,18 @@ Json json_of(const Roof& roof) {
 std::string comm_json(std::span<const CommRow> rows, int ranks) {
   Json list = Json::array();
   for (const CommRow& row : rows) {
-    list.push_back(
+    Json one =
         Json::object({{"op", name_of(row.op)},
                       {"carrier", row.carrier},
                       {"bytes", row.bytes},
                       {"seconds", row.seconds},
+                      {"repeats", row.repeats},
                       {"algorithm_bandwidth", row.algorithm_bandwidth()},
                       {"bus_bandwidth", row.algorithm_bandwidth() * bus_factor(row.op, ranks)},
-                      {"wrong", row.wrong}}));
+                      {"wrong", row.wrong}});
+    if (row.algorithm) one["algorithm"] = name_of(*row.algorithm);
+    if (row.predicted > 0.0) one["predicted_seconds"] = row.predicted;
+    list.push_back(std::move(one));
   }
   return Json::object({{"bench", "comm"}, {"ranks", ranks}, {"rows", list}}).dump(1) + "\n";
 }

@@ -100,9 +100,8 @@ class Planner {
         made_, *blocks,
         [](const CommunicatorPlan& plan) -> const RankBlocks& { return *plan.blocks; });
     if (known != made_.end()) return *known;
-    const TreeNetwork tree(*blocks, network_.rates);
-    Predictor predictor(tree, network_.rates.costs, blocks);
-    made_.push_back({.algorithms = make_table(predictor, any_order_), .blocks = blocks});
+    PredictedNetwork network(*blocks, network_.rates);
+    made_.push_back({.algorithms = make_table(network.predictor, any_order_), .blocks = blocks});
     return made_.back();
   }
 
@@ -130,16 +129,24 @@ std::vector<Algorithm> choosable(Collective collective, bool any_order) {
   return result;
 }
 
+PredictedNetwork::PredictedNetwork(const RankBlocks& blocks, const NetworkRates& rates)
+    : tree(blocks, rates),
+      predictor(tree, rates.costs, std::make_shared<const RankBlocks>(blocks)) {}
+
+std::optional<Prediction> predict(Predictor& predictor, Collective collective, Algorithm algorithm,
+                                  std::size_t bytes) {
+  if (is_library(algorithm)) return {};
+  if (auto form = predictor.closed_form(collective, algorithm, bytes)) return form;
+  if (predictor.ranks() > kMostSimulated) return {};
+  return predictor.simulate(collective, algorithm, bytes);
+}
+
 std::vector<Candidate> candidates(Predictor& predictor, Collective collective, std::size_t bytes,
                                   bool any_order) {
   std::vector<Candidate> result;
   for (const Algorithm algorithm : choosable(collective, any_order)) {
-    const auto form = predictor.closed_form(collective, algorithm, bytes);
-    if (form) {
-      result.push_back({algorithm, *form});
-    } else if (predictor.ranks() <= kMostSimulated) {
-      result.push_back({algorithm, predictor.simulate(collective, algorithm, bytes)});
-    }
+    auto prediction = predict(predictor, collective, algorithm, bytes);
+    if (prediction) result.push_back({algorithm, std::move(*prediction)});
   }
   std::ranges::stable_sort(result, {}, [](const Candidate& one) { return one.prediction.seconds; });
   return result;

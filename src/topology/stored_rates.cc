@@ -40,11 +40,6 @@ DistanceRates distance_of(const Json& object) {
           .block = quantity(object, "block", true)};
 }
 
-std::optional<Collective> collective_named(std::string_view name) {
-  const auto found = std::ranges::find(kCollectives, name, [](Collective c) { return name_of(c); });
-  return found == kCollectives.end() ? std::nullopt : std::optional(*found);
-}
-
 MeasuredCollective collective_of(const Json& object) {
   const auto collective = collective_named(object.at("collective").text());
   if (!collective) throw JsonError("unknown collective " + object.at("collective").text());

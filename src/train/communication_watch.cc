@@ -17,13 +17,6 @@ namespace {
 
 constexpr std::size_t kMostCollectives = 60;  // in the file
 
-std::optional<Collective> collective_named(std::string_view name) {
-  for (const Collective collective : kCollectives) {
-    if (collective != Collective::kExchange && name_of(collective) == name) return collective;
-  }
-  return {};
-}
-
 double median(std::vector<double> values) {
   const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
   std::nth_element(values.begin(), middle, values.end());
@@ -32,15 +25,6 @@ double median(std::vector<double> values) {
 
 }  // namespace
 
-struct CommunicationWatch::Network {
-  Network(const RankBlocks& blocks, const NetworkRates& rates)
-      : tree(blocks, rates),
-        predictor(tree, rates.costs, std::make_shared<const RankBlocks>(blocks)) {}
-
-  TreeNetwork tree;
-  Predictor predictor;
-};
-
 CommunicationWatch::CommunicationWatch(Runtime& runtime, const ProcessGrid& grid,
                                        NetworkOfJob network, std::string order, std::string file)
     : runtime_(runtime),
@@ -48,7 +32,6 @@ CommunicationWatch::CommunicationWatch(Runtime& runtime, const ProcessGrid& grid
       network_(std::move(network)),
       order_(std::move(order)),
       file_(std::move(file)) {}
-CommunicationWatch::~CommunicationWatch() = default;
 
 std::vector<CommunicationWatch::Planned> CommunicationWatch::communicators() const {
   std::vector<Planned> result;
@@ -68,18 +51,13 @@ const Prediction& CommunicationWatch::predict(const Runtime::PlannedCommunicator
   const auto known = predictions_.find(key);
   if (known != predictions_.end()) return known->second;
   const auto& [lane, collective, bytes, algorithm] = key;
-  std::unique_ptr<Network>& network = networks_[lane];
+  std::unique_ptr<PredictedNetwork>& network = networks_[lane];
   if (!network) {
-    network = std::make_unique<Network>(blocks_among(network_.network->blocks, communicator.ranks),
-                                        network_.network->rates);
+    network = std::make_unique<PredictedNetwork>(
+        blocks_among(network_.network->blocks, communicator.ranks), network_.network->rates);
   }
-  Prediction prediction;
-  if (const auto form = network->predictor.closed_form(collective, algorithm, bytes)) {
-    prediction = *form;
-  } else if (!is_library(algorithm) && network->predictor.ranks() <= kMostSimulated) {
-    prediction = network->predictor.simulate(collective, algorithm, bytes);
-  }
-  return predictions_.emplace(key, std::move(prediction)).first->second;
+  auto prediction = trireme::predict(network->predictor, collective, algorithm, bytes);
+  return predictions_.emplace(key, std::move(prediction).value_or(Prediction())).first->second;
 }
 
 CommunicationTable CommunicationWatch::table() {

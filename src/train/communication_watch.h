@@ -21,7 +21,6 @@ class CommunicationWatch {
   // `network` is what the communicators were planned for.
   CommunicationWatch(Runtime& runtime, const ProcessGrid& grid, NetworkOfJob network,
                      std::string order, std::string file);
-  ~CommunicationWatch();
 
   // Writes the file. The collectives are among the last operations that the flight recorder knows.
   // A failure is told once, in a line.
@@ -33,7 +32,6 @@ class CommunicationWatch {
   std::string text(const std::string& carrier) const;
 
  private:
-  struct Network;                                                   // of a communicator
   using Key = std::tuple<int, Collective, std::size_t, Algorithm>;  // a lane and what it carries
 
   // A communicator of several ranks.
@@ -48,7 +46,7 @@ class CommunicationWatch {
   const ProcessGrid& grid_;
   NetworkOfJob network_;
   std::string order_, file_;
-  std::map<int, std::unique_ptr<Network>> networks_;  // by lane
+  std::map<int, std::unique_ptr<PredictedNetwork>> networks_;  // by lane
   std::map<Key, Prediction> predictions_;
   bool failed_ = false;
 };

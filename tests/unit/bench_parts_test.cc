@@ -44,6 +44,7 @@ TEST(Bench, SizesGrowByFour) {
   EXPECT_EQ(sizes_between(1024, 16384), (Sizes{1024, 4096, 16384}));
   EXPECT_EQ(sizes_between(1024, 16383), (Sizes{1024, 4096}));
   EXPECT_EQ(sizes_between(4, 4), (Sizes{4}));
+  EXPECT_EQ(sizes_between(1024, 1 << 20, 32), (Sizes{1024, 32768, 1 << 20}));
 }
 
 TEST(Bench, MedianIsTheMiddle) {

@@ -5,6 +5,7 @@
 #include <array>
 #include <cstddef>
 #include <limits>
+#include <optional>
 #include <string_view>
 #include <vector>
 
@@ -15,6 +16,8 @@ inline constexpr std::array kCollectives = {Collective::kAllReduce, Collective::
                                             Collective::kAllGather, Collective::kBroadcast,
                                             Collective::kAllToAll,  Collective::kExchange};
 std::string_view name_of(Collective collective);  // as in Communicator
+// The collective of that name. Nothing for kExchange, which no algorithm carries.
+std::optional<Collective> collective_named(std::string_view name);
 
 enum class Algorithm {
   kDirect,    // every rank exchanges with every other at once; fewest steps for small messages

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "trireme/comm/algorithms.h"
+#include "trireme/comm/communicator_plan.h"
 #include "trireme/comm/native_collectives.h"
 #include "trireme/comm/process_grid.h"
 #include "trireme/comm/runtime.h"
@@ -29,17 +30,18 @@ double median(std::vector<double> values);
 // Parses "512", "1K", "16M" or "2G" (powers of 1024) and returns bytes. Throws ConfigError that
 // names the flag.
 std::int64_t read_bytes(const std::string& text, std::string_view flag);
-// Returns from, 4 from, 16 from, ... up to at most `to`.
-std::vector<std::int64_t> sizes_between(std::int64_t from, std::int64_t to);
+// Returns from, factor * from, factor^2 * from, ... up to at most `to`.
+std::vector<std::int64_t> sizes_between(std::int64_t from, std::int64_t to, int factor = 4);
 
 // Who carries the measured collectives.
 struct CommCarrier {
-  std::string name;                       // "table", an algorithm's name, name_of(NativeCall)
-  std::optional<Algorithm> forced = {};   // instead of what the table chooses
+  std::string name;                      // "table", "any", an algorithm's name, name_of(NativeCall)
+  std::optional<Algorithm> forced = {};  // instead of what the table chooses
   std::optional<NativeCall> native = {};  // MPI's own calls instead of ours
+  bool any_order = false;                 // the table of comm.order any
 };
-// Parses "table", "all" or a list such as "table,pairwise,halving". "all" is the table's choice and
-// every algorithm. Throws ConfigError that lists the names.
+// Parses "table", "all" or a list such as "table,any,halving". "all" is the choice of both tables
+// and every algorithm, MPI's own as it chooses itself. Throws ConfigError that lists the names.
 std::vector<CommCarrier> read_carriers(const std::string& list);
 
 struct CommRow {
@@ -48,22 +50,36 @@ struct CommRow {
   std::int64_t bytes = 0;  // of a rank's larger buffer; a multiple of 4 bytes x ranks
   double seconds = 0.0;    // median over the repeats, of the slowest rank
   std::int64_t wrong = 0;  // elements with a wrong result, on all ranks together
+  int repeats = 0;
+  std::optional<Algorithm> algorithm = {};  // that carried it, if it was one of ours
+  double predicted = 0.0;                   // seconds; 0: not known. measure_comm leaves it so
 
   double algorithm_bandwidth() const { return static_cast<double>(bytes) / seconds; }  // bytes/s
 };
 
 struct CommOptions {
   std::vector<std::int64_t> sizes;  // bytes
-  std::string only;                 // operations whose name contains this; empty: all
+  std::string only;  // operations whose name contains one of this list, as in "reduce,gather";
+                     // empty: all
   int warmup = 5;
   int repeats = 20;
-  // Limits the time of the repeats of one size, all carriers together; each carrier has at least 3.
+  // Limits the time of the repeats of one size, all carriers together, but each carrier has
+  // `fewest` of them. A run of more than 0.2 s counts even if it is the first one.
   double seconds = std::numeric_limits<double>::infinity();
+  int fewest = 3;
+  // A carrier whose fastest run takes more than this times the fastest of all is not repeated.
+  double drop = std::numeric_limits<double>::infinity();
   std::vector<CommCarrier> carriers = {{"table"}};
+  // Of the tables, for the carrier "any" and for all others; empty: the default tables.
+  CommunicatorPlanner any_planner = {}, planner = {};
+  // Whether to measure a carrier that knows the collective; must answer alike on all ranks. Empty:
+  // all.
+  std::function<bool(Collective op, std::int64_t bytes, const CommCarrier& carrier)> wanted = {};
 };
 // Collective over the world. Measures the collectives with fp32 elements and sums, on the context's
 // device, in the kind of memory that gradients have. The carriers take turns, so that a machine
 // that drifts does so for all alike. A carrier is left out where it does not know the collective.
+// New communicators of the runtime have `options.planner` afterwards.
 // Forced algorithms and MPI's own calls carry tensors of the host alone. Calls `report` with each
 // row as soon as it is measured, on all ranks.
 void measure_comm(Runtime& runtime, ops::Context& ctx, const CommOptions& options,

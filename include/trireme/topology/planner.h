@@ -2,11 +2,13 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "trireme/comm/communicator_plan.h"
 #include "trireme/topology/fabric.h"
+#include "trireme/topology/network.h"
 #include "trireme/topology/network_rates.h"
 #include "trireme/topology/prediction.h"
 #include "trireme/topology/stored_rates.h"
@@ -33,6 +35,22 @@ JobNetwork job_network(Fabric fabric, const std::string& origin,
 std::string job_network_to_text(const JobNetwork& network);
 JobNetwork job_network_from_text(const std::string& text);
 
+// The predictor of ranks in these blocks, at these rates, and the network that it looks at.
+struct PredictedNetwork {
+  PredictedNetwork(const RankBlocks& blocks, const NetworkRates& rates);
+  PredictedNetwork(const PredictedNetwork&) = delete;
+  PredictedNetwork& operator=(const PredictedNetwork&) = delete;
+
+  TreeNetwork tree;
+  Predictor predictor;
+};
+
+// Predicts by the closed form, or by simulation where there is none. Returns nothing for MPI's own
+// algorithms, and for those without a closed form among more than kMostSimulated ranks.
+inline constexpr int kMostSimulated = 32;
+std::optional<Prediction> predict(Predictor& predictor, Collective collective, Algorithm algorithm,
+                                  std::size_t bytes);
+
 // A candidate for a collective at a size.
 struct Candidate {
   Algorithm algorithm;
@@ -43,9 +61,7 @@ struct Candidate {
 // with `any_order` false only those that keep the bits of sums (keeps_order).
 std::vector<Algorithm> choosable(Collective collective, bool any_order);
 
-// Predicts all that may be chosen, the fastest first. Above kMostSimulated ranks, algorithms
-// without a closed form are left out.
-inline constexpr int kMostSimulated = 32;
+// Predicts all that may be chosen, the fastest first, and leaves out what predict() cannot tell.
 std::vector<Candidate> candidates(Predictor& predictor, Collective collective, std::size_t bytes,
                                   bool any_order);
 

@@ -87,6 +87,13 @@ std::string_view name_of(Collective collective) {
   throw InternalError("unknown collective");
 }
 
+std::optional<Collective> collective_named(std::string_view name) {
+  for (const Collective collective : kCollectives) {
+    if (collective != Collective::kExchange && name_of(collective) == name) return collective;
+  }
+  return {};
+}
+
 AlgorithmTable::AlgorithmTable() {
   for (const Collective collective : kCollectives) {
     rules_.push_back({collective, kSmall, Algorithm::kDirect, kFewRanks});
