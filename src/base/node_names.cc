@@ -176,4 +176,34 @@ std::string node_list(std::vector<std::string> names) {
   return fmt::format("{}", fmt::join(texts, ", "));
 }
 
+std::vector<int> match_nodes(const std::vector<std::string>& wanted,
+                             const std::vector<std::string>& known) {
+  constexpr int kSeveral = -2;
+  const auto short_name = [](std::string_view name) { return name.substr(0, name.find('.')); };
+  std::map<std::string_view, int> names, short_names;  // of `known`: index, or kSeveral
+  for (std::size_t i = 0; i < known.size(); ++i) {
+    const int index = static_cast<int>(i);
+    if (!names.emplace(known[i], index).second) continue;  // the same name once more
+    const auto [at, is_new] = short_names.emplace(short_name(known[i]), index);
+    if (!is_new) at->second = kSeveral;
+  }
+  std::map<std::string_view, std::string_view> asked;  // of each short name; empty: several
+  for (const std::string& name : wanted) {
+    const auto [at, is_new] = asked.emplace(short_name(name), name);
+    if (!is_new && at->second != name) at->second = {};
+  }
+  std::vector<int> found;
+  found.reserve(wanted.size());
+  for (const std::string& name : wanted) {
+    const auto exact = names.find(name);
+    const auto similar = short_names.find(short_name(name));
+    found.push_back(exact != names.end() ? exact->second
+                    : similar == short_names.end() || similar->second == kSeveral ||
+                            asked.at(short_name(name)).empty()
+                        ? -1
+                        : similar->second);
+  }
+  return found;
+}
+
 }  // namespace trireme

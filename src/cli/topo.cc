@@ -20,7 +20,7 @@ const std::vector<TopoAction>& actions() {
   static const std::vector<TopoAction> table = {
       {"show",
        {"dump", "slurm", "topology", "sysfs", "host", "hwloc", "network", "json", "svg",
-        "ranks-per-node", "grid"},
+        "ranks-per-node", "grid", "nodes", "config"},
        topo_show,
        nullptr},
       {"choose",
@@ -62,16 +62,17 @@ void declare(Options& options, TopoArguments& given) {
       "write what is printed as JSON; probe: all figures, with those of each pair of nodes; "
       "empty: do not");
   options.add("svg", given.svg, "file", "show: write a picture of the fabric; empty: do not");
-  options.add("ranks-per-node", given.ranks_per_node, "",
-              "ranks on each node, or host of the picture", between(1, 1 << 20));
+  options.add("ranks-per-node", given.ranks_per_node, "", "ranks on each node",
+              between(1, 1 << 20));
+  options.add("grid", given.grid, "data x pipeline x tensor",
+              "order: the grid, as in 4x1x2; show: draw its ranks on their hosts; empty: no ranks");
   options.add(
-      "grid", given.grid, "data x pipeline x tensor",
-      "order: the grid, as in 4x1x2; show: colour the picture's ranks by it; empty: no ranks");
-  options.add("nodes", given.nodes, "list",
-              "order: the job's nodes as the launcher numbers their ranks, as in n[1-4]; empty: "
-              "all, by name");
+      "nodes", given.nodes, "list",
+      "order, show: the job's nodes as the launcher numbers their ranks, as in n[1-4]; empty: "
+      "all, by name");
   options.add("config", given.config, "file",
-              "order: the run's configuration, whose traffic counts; empty: the built-in model's");
+              "order, show: the run's configuration, whose traffic counts; empty: order takes the "
+              "built-in model's, show draws no load of links");
   options.add("output", given.output, "file",
               "order: write the order there, for grid.order; empty: do not");
   options.add("ranks", given.ranks, "",

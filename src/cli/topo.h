@@ -8,7 +8,9 @@
 #include "trireme/comm/process_grid.h"
 #include "trireme/comm/rank_blocks.h"
 #include "trireme/comm/runtime.h"
+#include "trireme/config/config.h"
 #include "trireme/topology/cluster_fabric.h"
+#include "trireme/topology/rank_order.h"
 
 namespace trireme::cli {
 
@@ -32,6 +34,18 @@ GridShape grid_of(const std::string& text);
 // Collective over the world. Returns which ranks share nodes and leaf switches, as Slurm tells its
 // tasks. A remark says what is not known.
 RankBlocks blocks_by_slurm(Runtime& runtime, std::vector<std::string>& remarks);
+
+// Returns the node of each rank as the launcher numbers them: --nodes, or else all hosts of the
+// fabric by name, --ranks-per-node each. Throws ConfigError if they are too few, or a node is not
+// in the fabric.
+std::vector<std::string> launcher_hosts(const TopoArguments& given, const Fabric& fabric,
+                                        int ranks);
+// The hosts of these nodes, vertices of the fabric.
+std::vector<int> vertices_of(const Fabric& fabric, const std::vector<std::string>& hosts);
+// Reads --config; the default configuration if there is none.
+Config config_of(const TopoArguments& given);
+// Returns what a step sends, by the estimate.
+GridTraffic traffic_of_step(const Config& config, const GridShape& shape);
 
 // Prints the fabric that the sources describe.
 ExitStatus topo_show(const TopoArguments& given);

@@ -22,13 +22,12 @@ namespace {
 // The nodes in the order in which the launcher numbers their ranks.
 std::vector<std::string> nodes_in_order(const TopoArguments& given, const Fabric& fabric) {
   if (!given.nodes.empty()) {
-    std::vector<std::string> names = expand_node_list(given.nodes, kMostNames);
-    for (const std::string& name : names) {
-      if (fabric.host(name)) continue;
-      throw ConfigError(
-          fmt::format("--nodes {}: '{}' is not in the fabric", shown(given.nodes), shown(name)));
-    }
-    return names;
+    std::vector<std::string> names = expand_node_list(given.nodes, kMostNames), missing;
+    Fabric known = fabric;
+    add_nodes(known, names, &missing);
+    if (missing.empty()) return names;
+    throw ConfigError(fmt::format("--nodes {}: '{}' is not in the fabric", shown(given.nodes),
+                                  shown(missing.front())));
   }
   std::vector<std::string> names;
   for (const int host : hosts_by_name(fabric)) {
@@ -36,6 +35,8 @@ std::vector<std::string> nodes_in_order(const TopoArguments& given, const Fabric
   }
   return names;
 }
+
+}  // namespace
 
 std::vector<std::string> launcher_hosts(const TopoArguments& given, const Fabric& fabric,
                                         int ranks) {
@@ -52,13 +53,21 @@ std::vector<std::string> launcher_hosts(const TopoArguments& given, const Fabric
   return hosts;
 }
 
-GridTraffic traffic_of_step(const TopoArguments& given, const GridShape& shape) {
-  Config config;
-  if (!given.config.empty()) {
-    config = config_from_ini(read_small_file("--config", given.config), given.config);
-  }
+std::vector<int> vertices_of(const Fabric& fabric, const std::vector<std::string>& hosts) {
+  Fabric known = fabric;
+  return add_nodes(known, hosts);
+}
+
+Config config_of(const TopoArguments& given) {
+  if (given.config.empty()) return {};
+  return config_from_ini(read_small_file("--config", given.config), given.config);
+}
+
+GridTraffic traffic_of_step(const Config& config, const GridShape& shape) {
   return estimate_traffic(config, resolve_model(config.model, vocabulary_to_check(config)), shape);
 }
+
+namespace {
 
 std::string bytes_text(double bytes) {
   return size_text(static_cast<std::uint64_t>(bytes));
@@ -94,10 +103,8 @@ ExitStatus topo_order(const TopoArguments& given) {
   if (sources.empty()) sources = find_fabric_sources();
   const Fabric fabric = read_cluster(sources, true);
   const std::vector<std::string> hosts = launcher_hosts(given, fabric, shape.ranks());
-  std::vector<int> host_of;
-  host_of.reserve(hosts.size());
-  for (const std::string& host : hosts) host_of.push_back(fabric.host(host).value());
-  const GridTraffic traffic = traffic_of_step(given, shape);
+  const std::vector<int> host_of = vertices_of(fabric, hosts);
+  const GridTraffic traffic = traffic_of_step(config_of(given), shape);
   const RankOrder order = order_ranks(shape, traffic, TreeNetwork(fabric, host_of, {}), hosts);
   print_order(order, traffic, hosts);
   if (!given.output.empty()) {

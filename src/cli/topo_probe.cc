@@ -38,19 +38,17 @@ Fabric fabric_of(Runtime& runtime, const TopoArguments& given) {
 }
 
 // The blocks of the world's ranks; of nodes alone where the fabric does not know all hosts.
-RankBlocks blocks_of(const Fabric& fabric, const std::vector<std::string>& hosts,
+RankBlocks blocks_of(Fabric fabric, const std::vector<std::string>& hosts,
                      std::vector<std::string>& remarks) {
   std::vector<std::string> names;
-  std::vector<int> nodes, vertices;
-  std::vector<std::string> missing;
+  std::vector<int> nodes;
   for (const std::string& host : hosts) {
     const auto found = std::ranges::find(names, host);
     nodes.push_back(static_cast<int>(found - names.begin()));
     if (found == names.end()) names.push_back(host);
-    const auto vertex = fabric.host(host);
-    if (vertex) vertices.push_back(*vertex);
-    if (!vertex) missing.push_back(host);
   }
+  std::vector<std::string> missing;
+  const std::vector<int> vertices = add_nodes(fabric, hosts, &missing);
   std::vector<std::vector<int>> tiers = {std::move(nodes)};
   if (!missing.empty()) {
     remarks.push_back(

@@ -1,5 +1,7 @@
+#include <algorithm>
 #include <charconv>
 #include <map>
+#include <numeric>
 #include <optional>
 
 #include <fmt/format.h>
@@ -12,12 +14,12 @@
 #include "trireme/base/small_file.h"
 #include "trireme/base/text.h"
 #include "trireme/io/whole_file.h"
+#include "trireme/report/fabric_svg.h"
 #include "trireme/report/html_page.h"
 #include "trireme/topology/cluster_fabric.h"
 #include "trireme/topology/fabric_json.h"
 #include "trireme/topology/fabric_summary.h"
 #include "trireme/topology/machine.h"
-#include "trireme/train/fabric_svg.h"
 
 #include "cli/topo.h"
 
@@ -112,28 +114,41 @@ Inside inside_of(const TopoArguments& given, bool asked_for_others) {
   return {read_this_machine(), cuda::gpu_links()};
 }
 
-// The host of each rank: hosts by name, as many ranks on each.
-std::vector<int> hosts_of_ranks(const Fabric& fabric, int ranks, int ranks_per_node) {
-  const std::vector<int> hosts = hosts_by_name(fabric);
-  const int nodes = (ranks - 1) / ranks_per_node + 1;
-  if (nodes > static_cast<int>(hosts.size())) {
-    throw ConfigError(
-        fmt::format("--grid: {} ranks, {} on each node, need {} hosts; the fabric has {}", ranks,
-                    ranks_per_node, nodes, hosts.size()));
+// The rank at each place, as grid.order of the configuration says for a run.
+std::vector<int> order_of_run(const Config& config, const GridShape& shape,
+                              const GridTraffic& traffic, const Fabric& fabric,
+                              const std::vector<std::string>& hosts) {
+  const std::string& wanted = config.grid.order;
+  if (wanted == "auto") {
+    return order_ranks(shape, traffic, TreeNetwork(fabric, vertices_of(fabric, hosts), {}), hosts)
+        .ranks;
   }
-  std::vector<int> result;
-  for (int rank = 0; rank < ranks; ++rank) {
-    result.push_back(hosts[static_cast<std::size_t>(rank / ranks_per_node)]);
+  if (wanted != "rank") {
+    return read_rank_order(read_small_file("grid.order", wanted), "grid.order " + wanted, hosts);
   }
-  return result;
+  std::vector<int> order(hosts.size());
+  std::iota(order.begin(), order.end(), 0);
+  return order;
 }
 
 FabricDrawing drawing_of(const TopoArguments& given, const Fabric& fabric) {
   FabricDrawing drawing{"Fabric"};
-  if (given.grid.empty()) return drawing;
+  if (given.grid.empty()) {
+    if (given.config.empty()) return drawing;
+    throw ConfigError("topo show --config needs --grid, as in --grid 4x1x2");
+  }
   drawing.grid = grid_of(given.grid);
-  drawing.host_of = hosts_of_ranks(fabric, drawing.grid.ranks(), given.ranks_per_node);
   drawing.title = fmt::format("Fabric, with a grid of {}", drawing.grid.to_string());
+  const std::vector<std::string> hosts = launcher_hosts(given, fabric, drawing.grid.ranks());
+  drawing.host_of = vertices_of(fabric, hosts);
+  if (given.config.empty()) return drawing;
+  const Config config = config_of(given);
+  const GridTraffic traffic = traffic_of_step(config, drawing.grid);
+  const std::vector<int> of_rank = drawing.host_of;
+  const std::vector<int> order = order_of_run(config, drawing.grid, traffic, fabric, hosts);
+  std::ranges::transform(order, drawing.host_of.begin(),
+                         [&](int rank) { return of_rank[static_cast<std::size_t>(rank)]; });
+  drawing.cable_bytes = bytes_of_cables(drawing.grid, traffic, fabric, drawing.host_of);
   return drawing;
 }
 

@@ -1,12 +1,29 @@
 #include "trireme/report/communication_table.h"
 
+#include <algorithm>
 #include <fstream>
+#include <functional>
 #include <iterator>
+#include <numeric>
 #include <utility>
 
 #include "trireme/base/json.h"
 
 namespace trireme {
+
+void keep_longest(CommunicationTable& table, std::size_t most) {
+  std::vector<CollectiveRecord>& rows = table.collectives;
+  if (rows.size() <= most) return;
+  std::vector<std::size_t> order(rows.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::ranges::stable_sort(order, std::greater<>(), [&](std::size_t i) { return rows[i].time(); });
+  table.left_out += static_cast<int>(rows.size() - most);
+  order.resize(most);
+  std::ranges::sort(order);
+  std::vector<CollectiveRecord> kept;
+  for (const std::size_t i : order) kept.push_back(std::move(rows[i]));
+  rows = std::move(kept);
+}
 
 std::string to_json(const CommunicationTable& table) {
   Json communicators = Json::array(), collectives = Json::array();
@@ -29,7 +46,8 @@ std::string to_json(const CommunicationTable& table) {
   return Json::object({{"source", table.source},
                        {"order", table.order},
                        {"communicators", std::move(communicators)},
-                       {"collectives", std::move(collectives)}})
+                       {"collectives", std::move(collectives)},
+                       {"left_out", table.left_out}})
              .dump(1) +
          "\n";
 }
@@ -43,6 +61,8 @@ std::optional<CommunicationTable> read_communication_table(const std::string& pa
                              .order = object.at("order").text(),
                              .communicators = {},
                              .collectives = {}};
+    // Older runs have no such count.
+    if (const Json* left_out = object.find("left_out")) table.left_out = left_out->small_integer();
     for (const Json& one : object.at("communicators").items()) {
       table.communicators.push_back({.name = one.at("name").text(),
                                      .ranks = one.at("ranks").small_integer(),

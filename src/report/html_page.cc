@@ -36,6 +36,7 @@ svg .heading { font-weight: 600; font-size: 14px; } svg .right { text-anchor: en
 svg .middle, svg .inside { text-anchor: middle; } svg .inside { fill: var(--on); pointer-events: none; }
 svg path { fill: none; } svg .grid { stroke: var(--rule); } svg .axis { stroke: var(--faint); }
 svg .dashed { stroke-dasharray: 6 4; } svg .event { stroke-dasharray: 2 3; stroke-width: 1.5; }
+svg .box { fill: var(--paper); stroke: var(--faint); } svg .host { fill: none; stroke: var(--rule); }
 svg .hit { fill: transparent; } svg .hit:hover { fill: var(--ink); }
 )";
 

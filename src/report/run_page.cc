@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "trireme/base/text.h"
+#include "trireme/report/fabric_record.h"
 #include "trireme/report/html_page.h"
 #include "trireme/report/svg_plot.h"
 
@@ -262,8 +263,31 @@ std::string microseconds(double seconds) {
   return seconds > 0.0 ? short_number(1e6 * seconds) : "";
 }
 
-std::string communication_of(const CommunicationTable& table) {
-  if (table.communicators.empty()) return "";
+// "a step: data ranks sum 12 MB, neighbouring stages exchange 3 MB"
+std::string traffic_text(const GridTraffic& traffic) {
+  std::string text;
+  for (const auto& [what, bytes] :
+       {std::pair("data ranks sum", traffic.data), std::pair("tensor ranks sum", traffic.tensor),
+        std::pair("neighbouring stages exchange", traffic.pipeline),
+        std::pair("first and last stage sum", traffic.ends)}) {
+    if (bytes <= 0.0) continue;
+    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", what,
+                        size_text(static_cast<std::uint64_t>(bytes)));
+  }
+  return text.empty() ? "nothing" : text;
+}
+
+std::string network_of(const FabricRecord& record) {
+  return fmt::format(
+      "<p>The network ({}) with the ranks at their places, and what a step sends by the estimate: "
+      "{}. A bar beside a host and a line between switches have the colour of the time for which "
+      "they carry it; the pointer shows the figures.</p>\n<figure>{}</figure>\n",
+      escape_html(record.source), traffic_text(record.traffic), svg_of(record));
+}
+
+std::string communication_of(const CommunicationTable& table,
+                             const std::optional<FabricRecord>& network) {
+  if (table.communicators.empty() && !network) return "";
   std::vector<std::vector<std::string>> chosen, used;
   for (const CommunicatorRecord& one : table.communicators) {
     chosen.push_back({one.name, std::to_string(one.ranks), std::to_string(one.nodes), one.table});
@@ -280,13 +304,19 @@ std::string communication_of(const CommunicationTable& table) {
       "<h2>Communication</h2>\n<p>Algorithms by size {}. Order of sums: {}.</p>\n",
       table.source.empty() ? "are the default" : "are chosen for " + escape_html(table.source),
       escape_html(table.order));
+  if (network) html += network_of(*network);
+  if (table.communicators.empty()) return html;
   html += html_table({"communicator of rank 0", "ranks", "nodes", "algorithms"}, chosen);
   if (used.empty()) return html;
   return html +
          "<p>Its last collectives. The measured time is the median, and waits for ranks that come "
          "late are part of it. The bus bandwidth is what each rank must send at least, per second. "
          "The share of a link is that of the measured time for which the link carries messages by "
-         "the prediction.</p>\n" +
+         "the prediction." +
+         (table.left_out > 0
+              ? fmt::format(" {} rows that took less time are left out.", table.left_out)
+              : "") +
+         "</p>\n" +
          html_table({"communicator", "collective", "size", "algorithm", "times", "predicted, us",
                      "measured, us", "bus bandwidth, MB/s", "share of the busiest link"},
                     used);
@@ -324,7 +354,10 @@ std::string page_of_run(const RunHistory& history, const std::optional<std::stri
     body += plots_of(history, of_branch) + goodput_section(history);
   }
   if (history.ranks()) body += ranks_of(*history.ranks());
-  if (history.communication()) body += communication_of(*history.communication());
+  if (history.communication()) {
+    body += communication_of(*history.communication(),
+                             read_fabric_record(history.folder() + "/fabric.json"));
+  }
   return html_page(fmt::format("Run {}", history.folder()), goes_on, body + table_of(events));
 }
 

@@ -24,7 +24,7 @@ std::string_view name_of(FabricSource source) {
     case FabricSource::kMeasured:
       return "measurement";
     case FabricSource::kMadeUp:
-      return "made up";
+      return "assumption";
   }
   throw InternalError("unknown source of a fabric");
 }

@@ -1,5 +1,8 @@
 #include "trireme/topology/fabric_json.h"
 
+#include <algorithm>
+#include <map>
+
 #include "trireme/topology/fabric_summary.h"
 
 namespace trireme {
@@ -41,6 +44,23 @@ Json json_of_level(const FabricLevel& level) {
                        {"from", sources}});
 }
 
+using Names = std::map<std::string, int>;
+
+// The vertex of that name, which is sooner one of `first`.
+int find(const std::string& name, const Names& first, const Names& second) {
+  if (const auto found = first.find(name); found != first.end()) return found->second;
+  if (const auto found = second.find(name); found != second.end()) return found->second;
+  throw JsonError("a cable to what is not listed");
+}
+
+FabricSource source_named(const std::string& name) {
+  for (const FabricSource source :
+       {FabricSource::kSlurm, FabricSource::kDump, FabricSource::kSysfs, FabricSource::kMeasured}) {
+    if (name_of(source) == name) return source;
+  }
+  return FabricSource::kMadeUp;
+}
+
 }  // namespace
 
 Json json_of(const Fabric& fabric) {
@@ -62,6 +82,35 @@ Json json_of(const Fabric& fabric) {
                        {"vertices", vertices},
                        {"cables", cables},
                        {"remarks", remarks}});
+}
+
+Fabric fabric_from_json(const Json& json) {
+  Fabric fabric(FabricSource::kMadeUp);
+  Names hosts, switches, levels;  // the last: of switches
+  for (const Json& one : json.at("vertices").items()) {
+    const std::string& name = one.at("name").text();
+    const bool is_switch = one.at("kind").text() == "switch";
+    const int vertex = is_switch ? fabric.add_switch(name) : fabric.add_host(name);
+    fabric.set_source(vertex, source_named(one.at("from").text()));
+    (is_switch ? switches : hosts)[name] = vertex;
+    if (is_switch) levels[name] = one.at("level").small_integer();
+  }
+  for (const Json& one : json.at("cables").items()) {
+    const std::string &upper = one.at("ends").at(0).text(), &lower = one.at("ends").at(1).text();
+    // A host and a switch may have the same name; hosts are below switches of level 1.
+    const bool above_hosts = switches.contains(upper) && levels[upper] == 1;
+    Cable cable{find(upper, switches, hosts),
+                above_hosts ? find(lower, hosts, switches) : find(lower, switches, hosts)};
+    const Json& rate = one.at("bytes_per_second");
+    if (rate.is_number()) cable.bytes_per_second = std::clamp(rate.number(), 0.0, 1e18);
+    cable.from = source_named(one.at("from").text());
+    const Json* const rate_from = one.find("rate_from");
+    cable.rate_from = rate_from != nullptr ? source_named(rate_from->text()) : cable.from;
+    if (const Json* adapter = one.find("adapter")) cable.adapter = adapter->text();
+    fabric.keep_cable(std::move(cable));
+  }
+  fabric.find_levels();
+  return fabric;
 }
 
 }  // namespace trireme

@@ -133,4 +133,35 @@ std::vector<int> blocks_of(const Fabric& fabric, int level) {
   return blocks;
 }
 
+Fabric part_of(const Fabric& fabric, const std::vector<int>& hosts) {
+  const auto& vertices = fabric.vertices();
+  std::vector<bool> kept(vertices.size(), false);
+  for (const int host : hosts) kept[static_cast<std::size_t>(host)] = true;
+  const int levels = static_cast<int>(levels_of(fabric).size());
+  for (int level = 1; level < levels; ++level) {
+    const std::vector<int> blocks = blocks_of(fabric, level);
+    std::set<int> used;
+    for (const int host : hosts) used.insert(blocks[static_cast<std::size_t>(host)]);
+    for (std::size_t i = 0; i < vertices.size(); ++i) {
+      if (vertices[i].level == level && used.contains(blocks[i])) kept[i] = true;
+    }
+    if (used.size() <= 1) break;
+  }
+  Fabric part(fabric.source());
+  std::vector<int> copy_of(vertices.size(), -1);
+  for (std::size_t i = 0; i < vertices.size(); ++i) {
+    if (!kept[i]) continue;
+    copy_of[i] =
+        vertices[i].is_switch ? part.add_switch(vertices[i].name) : part.add_host(vertices[i].name);
+    part.set_source(copy_of[i], vertices[i].from);
+  }
+  for (Cable cable : fabric.cables()) {
+    cable.a = copy_of[static_cast<std::size_t>(cable.a)];
+    cable.b = copy_of[static_cast<std::size_t>(cable.b)];
+    if (cable.a >= 0 && cable.b >= 0) part.keep_cable(std::move(cable));
+  }
+  part.find_levels();
+  return part;
+}
+
 }  // namespace trireme

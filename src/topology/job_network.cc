@@ -11,6 +11,7 @@
 #include "trireme/base/node_names.h"
 #include "trireme/base/printable.h"
 #include "trireme/base/text.h"
+#include "trireme/topology/cluster_fabric.h"
 #include "trireme/topology/fabric_summary.h"
 #include "trireme/topology/planner.h"
 
@@ -67,15 +68,13 @@ void take_block_rates(NetworkRates& rates, const Fabric& fabric, const TreeNetwo
 
 JobNetwork job_network(const StoredRates& stored, const std::string& origin,
                        const std::vector<std::string>& hosts) {
-  std::map<std::string_view, std::size_t> places;
-  for (std::size_t i = 0; i < stored.hosts.size(); ++i) places.emplace(stored.hosts[i], i);
+  const std::vector<int> places = match_nodes(hosts, stored.hosts);
   std::vector<std::vector<int>> tiers{nodes_of(hosts)};
   for (const std::vector<int>& tier : stored.tiers) {
     std::vector<int> blocks;
-    for (const std::string& host : hosts) {
-      const auto place = places.find(host);
-      TRIREME_CHECK(place != places.end(), host + " is not among the hosts of the rates");
-      blocks.push_back(tier[place->second]);
+    for (std::size_t i = 0; i < hosts.size(); ++i) {
+      TRIREME_CHECK(places[i] >= 0, hosts[i] + " is not among the hosts of the rates");
+      blocks.push_back(tier[static_cast<std::size_t>(places[i])]);
     }
     tiers.push_back(std::move(blocks));
   }
@@ -86,12 +85,8 @@ JobNetwork job_network(const StoredRates& stored, const std::string& origin,
 
 JobNetwork job_network(Fabric fabric, const std::string& origin,
                        const std::vector<std::string>& hosts, std::string& remark) {
-  std::vector<int> host_of;
   std::vector<std::string> missing;
-  for (const std::string& host : hosts) {
-    if (!fabric.host(host)) missing.push_back(host);
-    host_of.push_back(fabric.add_host(host));
-  }
+  const std::vector<int> host_of = add_nodes(fabric, hosts, &missing);
   if (!missing.empty()) {
     remark = fmt::format("{}: {} not found there; counted as beyond all other nodes", origin,
                          shown(node_list(std::move(missing))));

@@ -17,9 +17,18 @@ namespace {
 constexpr double kSameRate = 0.01;     // rates that differ by less are the same
 constexpr double kSameMeasured = 0.3;  // a measurement has overheads
 
-std::string_view short_name(std::string_view host) {
-  return host.substr(0, host.find('.'));
-}
+// The hosts of a fabric.
+struct Hosts {
+  explicit Hosts(const Fabric& fabric) {
+    for (std::size_t i = 0; i < fabric.vertices().size(); ++i) {
+      if (fabric.vertices()[i].is_switch) continue;
+      names.push_back(fabric.vertices()[i].name);
+      vertices.push_back(static_cast<int>(i));
+    }
+  }
+  std::vector<std::string> names;
+  std::vector<int> vertices;
+};
 
 std::string gigabits(double bytes_per_second) {
   return fmt::format("{:.4g} Gbit/s", bytes_per_second * 8 / 1e9);
@@ -88,25 +97,13 @@ class Merge {
 
   // Sets twin_: of each host of `detailed` the same host of `trusted`.
   void pair_hosts() {
-    std::map<std::string_view, int> names, short_names;
-    const auto& vertices = trusted_.vertices();
-    for (std::size_t i = 0; i < vertices.size(); ++i) {
-      if (vertices[i].is_switch) continue;
-      names.emplace(vertices[i].name, static_cast<int>(i));
-      short_names.emplace(short_name(vertices[i].name), static_cast<int>(i));
-    }
+    const Hosts theirs(trusted_), ours(detailed_);
+    const std::vector<int> found = match_nodes(ours.names, theirs.names);
     twin_.assign(detailed_.vertices().size(), -1);
-    std::set<int> taken;
-    for (std::size_t i = 0; i < twin_.size(); ++i) {
-      const FabricVertex& vertex = detailed_.vertices()[i];
-      if (vertex.is_switch) continue;
-      auto found = names.find(vertex.name);
-      if (found == names.end()) {
-        found = short_names.find(short_name(vertex.name));
-        if (found == short_names.end()) continue;
-      }
-      if (!taken.insert(found->second).second) continue;
-      twin_[i] = found->second;
+    for (std::size_t i = 0; i < found.size(); ++i) {
+      if (found[i] < 0) continue;
+      twin_[static_cast<std::size_t>(ours.vertices[i])] =
+          theirs.vertices[static_cast<std::size_t>(found[i])];
       ++common_;
     }
   }
@@ -322,13 +319,36 @@ void take_rate(Fabric& fabric, std::size_t at, double rate, FabricSource from,
 
 }  // namespace
 
+std::vector<int> add_nodes(Fabric& fabric, const std::vector<std::string>& names,
+                           std::vector<std::string>* missing) {
+  const Hosts known(fabric);
+  const std::vector<int> found = match_nodes(names, known.names);
+  std::vector<int> result;
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    if (found[i] >= 0) {
+      result.push_back(known.vertices[static_cast<std::size_t>(found[i])]);
+      continue;
+    }
+    const bool is_new = !fabric.host(names[i]);
+    if (is_new && missing != nullptr) missing->push_back(names[i]);
+    result.push_back(fabric.add_host(names[i]));
+  }
+  return result;
+}
+
+std::optional<int> find_node(const Fabric& fabric, const std::string& name) {
+  const Hosts known(fabric);
+  const int found = match_nodes({name}, known.names).front();
+  if (found < 0) return {};
+  return known.vertices[static_cast<std::size_t>(found)];
+}
+
 Fabric merge_fabrics(Fabric trusted, Fabric detailed) {
   return Merge(std::move(trusted), std::move(detailed)).merged();
 }
 
 void merge_ports(Fabric& fabric, const std::string& host, const std::vector<LocalPort>& ports) {
-  std::optional<int> self = fabric.host(host);
-  if (!self) self = fabric.host(short_name(host));
+  const std::optional<int> self = find_node(fabric, host);
   if (!self && !fabric.vertices().empty()) {
     fabric.remark(
         fmt::format("this host, '{}', is not in the fabric; the ports that sysfs has are left out",
@@ -392,7 +412,7 @@ Fabric fabric_of_rates(const StoredRates& stored) {
   return fabric;
 }
 
-void merge_rates(Fabric& fabric, const NetworkRates& measured) {
+void merge_rates(Fabric& fabric, const NetworkRates& measured, FabricSource from) {
   const std::vector<FabricLevel> levels = levels_of(fabric);
   // What leaves a block of tier t together, as messages to the next distance show it.
   for (std::size_t tier = 0; tier + 1 < levels.size() && tier + 1 < measured.distances.size();
@@ -424,9 +444,11 @@ void merge_rates(Fabric& fabric, const NetworkRates& measured) {
         all = all && cable.bytes_per_second > 0.0;
         known += cable.bytes_per_second;
         if (cable.bytes_per_second > 0.0) continue;
-        fabric.set_rate(at, rate / static_cast<double>(cables.size()), FabricSource::kMeasured);
+        fabric.set_rate(at, rate / static_cast<double>(cables.size()), from);
       }
-      if (!all || same_rate(known, rate, kSameMeasured)) continue;
+      if (!all || from != FabricSource::kMeasured || same_rate(known, rate, kSameMeasured)) {
+        continue;
+      }
       if (differ++ == 0) {
         told = known;
         source = fabric.cables()[cables.front()].rate_from;

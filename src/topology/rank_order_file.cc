@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "trireme/base/error.h"
+#include "trireme/base/node_names.h"
 #include "trireme/base/printable.h"
 #include "trireme/topology/rank_order.h"
 
@@ -83,14 +84,20 @@ class OrderFile {
   std::vector<int> read_hosts() {
     std::vector<int> order;
     std::map<std::string, int> seen;
-    for (const Line& line : lines_) {
-      const auto found = ranks_of_.find(line.text);
-      if (found == ranks_of_.end()) {
-        refuse(line, fmt::format("'{}' is neither a rank nor a node of this run, which is on {}",
-                                 shown(line.text), some_hosts()));
+    std::vector<std::string> listed, hosts;
+    for (const Line& line : lines_) listed.push_back(line.text);
+    for (const auto& [host, ranks] : ranks_of_) hosts.push_back(host);
+    const std::vector<int> found = match_nodes(listed, hosts);
+    for (std::size_t i = 0; i < lines_.size(); ++i) {
+      if (found[i] < 0) {
+        refuse(lines_[i],
+               fmt::format("'{}' is neither a rank nor a node of this run, which is on {}",
+                           shown(listed[i]), some_hosts()));
       }
-      check_first(seen, line.text, line, fmt::format("node '{}'", shown(line.text)));
-      order.insert(order.end(), found->second.begin(), found->second.end());
+      const std::string& host = hosts[static_cast<std::size_t>(found[i])];
+      check_first(seen, host, lines_[i], fmt::format("node '{}'", shown(host)));
+      const std::vector<int>& ranks = ranks_of_.at(host);
+      order.insert(order.end(), ranks.begin(), ranks.end());
     }
     for (const auto& [host, ranks] : ranks_of_) {
       if (seen.contains(host)) continue;

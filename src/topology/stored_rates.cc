@@ -6,7 +6,6 @@
 #include <cstdlib>
 #include <map>
 #include <optional>
-#include <set>
 #include <utility>
 
 #include <fmt/format.h>
@@ -165,10 +164,10 @@ std::string usual_rates_path() {
 }
 
 std::string why_stale(const StoredRates& stored, const std::vector<std::string>& hosts) {
-  const std::set<std::string_view> known(stored.hosts.begin(), stored.hosts.end());
+  const std::vector<int> found = match_nodes(hosts, stored.hosts);
   std::vector<std::string> missing;
-  for (const std::string& host : hosts) {
-    if (!known.contains(host)) missing.push_back(host);
+  for (std::size_t i = 0; i < hosts.size(); ++i) {
+    if (found[i] < 0) missing.push_back(hosts[i]);
   }
   if (missing.empty()) return "";
   return fmt::format("measured without {}", shown(node_list(std::move(missing))));

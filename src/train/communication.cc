@@ -1,5 +1,6 @@
 #include "trireme/train/communication.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <utility>
 
@@ -17,20 +18,45 @@ namespace {
 
 using Addresses = std::vector<std::pair<std::string, std::string>>;
 
-// Only rank 0 calls this. Returns nothing if the file does not suit the job; a remark says why.
-std::optional<JobNetwork> from_file(const std::string& path, const std::vector<std::string>& hosts,
-                                    std::vector<std::string>& remarks) {
+constexpr std::size_t kMostRemarks = 5;  // on a description; topo show prints them all
+
+// Only rank 0 calls this. There is no network if the file does not suit the job; a remark says why.
+void read_file(const std::string& path, const std::vector<std::string>& hosts,
+               NetworkOfJob& result) {
   const StoredRates stored =
       read_network_rates(read_small_file("the file of network rates", path), path);
   const std::string stale = why_stale(stored, hosts);
-  if (stale.empty()) return job_network(stored, path, hosts);
-  remarks.push_back(
+  if (stale.empty()) {
+    result.network = job_network(stored, path, hosts);
+    result.fabric = fabric_of_rates(stored);
+    result.rates_are_measured = true;
+    return;
+  }
+  result.remarks.push_back(
       fmt::format("{}: {}; not used, run trireme topo probe on these nodes", path, stale));
-  return {};
 }
 
-std::optional<JobNetwork> automatic(Addresses addresses, const std::vector<std::string>& hosts,
-                                    std::vector<std::string>& remarks) {
+void take_remarks(const Fabric& fabric, std::vector<std::string>& remarks) {
+  const std::vector<std::string>& all = fabric.remarks();
+  const std::size_t taken = std::min(all.size(), kMostRemarks);
+  remarks.insert(remarks.end(), all.begin(), all.begin() + static_cast<std::ptrdiff_t>(taken));
+  if (taken < all.size()) {
+    remarks.push_back(
+        fmt::format("and {} remarks more, which trireme topo show prints", all.size() - taken));
+  }
+}
+
+bool describes_all(const Fabric& fabric, const std::vector<std::string>& hosts) {
+  std::vector<std::string> missing;
+  Fabric copy = fabric;
+  add_nodes(copy, hosts, &missing);
+  return missing.empty();
+}
+
+// Only rank 0 calls this.
+void find_network(Addresses addresses, const std::vector<std::string>& hosts,
+                  NetworkOfJob& result) {
+  std::vector<std::string>& remarks = result.remarks;
   const std::string path = usual_rates_path();
   std::error_code ignored;
   // A path that somebody has set must be good; the usual one may not be there yet.
@@ -38,22 +64,28 @@ std::optional<JobNetwork> automatic(Addresses addresses, const std::vector<std::
   const auto kind = std::filesystem::status(path, ignored).type();
   if (!path.empty() && (is_set || kind != std::filesystem::file_type::not_found)) {
     try {
-      if (auto network = from_file(path, hosts, remarks)) return network;
+      read_file(path, hosts, result);
     } catch (const ConfigError& error) {
       remarks.push_back(fmt::format("{}; not used", error.what()));
     }
   }
   FabricSources sources = find_fabric_sources();
   sources.addresses = std::move(addresses);
+  if (result.network) {
+    // The rates tell which blocks there are; a description knows the names of switches as well.
+    const Fabric described = read_cluster(sources, /*strict=*/false);
+    if (describes_all(described, hosts)) result.fabric = described;
+    return;
+  }
   // The ports of this host alone do not tell where the others are.
   const bool tells_places = !sources.slurm.empty() || !sources.addresses.empty();
-  const Fabric fabric = read_cluster(sources, /*strict=*/false);
-  const bool known = !fabric.vertices().empty();
+  result.fabric = read_cluster(sources, /*strict=*/false);
+  const bool known = !result.fabric->vertices().empty();
   std::string remark;
-  JobNetwork network = job_network(fabric, "the fabric's description", hosts, remark);
-  if (!known) network.source = "assumed rates";
+  result.network = job_network(*result.fabric, "the fabric's description", hosts, remark);
+  if (!known) result.network->source = "assumed rates";
   if (known && tells_places && !remark.empty()) remarks.push_back(std::move(remark));
-  return network;
+  take_remarks(*result.fabric, remarks);
 }
 
 }  // namespace
@@ -84,18 +116,21 @@ NetworkOfJob read_job_network(Runtime& runtime, const std::string& key) {
   const bool is_auto = key == "auto";
   if (key == "none" || runtime.size() == 1 || (is_auto && runtime.nodes() == 1)) return {};
   const Addresses addresses = is_auto ? slurm_addresses(runtime) : Addresses();
+  NetworkOfJob result;
   const std::string text = runtime.world().read_once([&] {
-    std::vector<std::string> remarks;
-    const auto network = is_auto ? automatic(addresses, runtime.hosts(), remarks)
-                                 : from_file(key, runtime.hosts(), remarks);
+    if (is_auto) {
+      find_network(addresses, runtime.hosts(), result);
+    } else {
+      read_file(key, runtime.hosts(), result);
+    }
     Json lines = Json::array();
-    for (const std::string& remark : remarks) lines.push_back(remark);
+    for (const std::string& remark : result.remarks) lines.push_back(remark);
     Json object = Json::object({{"remarks", std::move(lines)}});
-    if (network) object["network"] = job_network_to_text(*network);
+    if (result.network) object["network"] = job_network_to_text(*result.network);
     return object.dump();
   });
   const Json object = Json::parse(text);
-  NetworkOfJob result;
+  result.remarks.clear();
   for (const Json& remark : object.at("remarks").items()) result.remarks.push_back(remark.text());
   if (const Json* network = object.find("network")) {
     result.network = job_network_from_text(network->text());

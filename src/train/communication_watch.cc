@@ -107,12 +107,10 @@ CommunicationTable CommunicationWatch::table() {
       }
       of_it.push_back(std::move(record));
     }
-    std::ranges::stable_sort(of_it, std::greater<>(), [](const CollectiveRecord& one) {
-      return one.count * one.measured_seconds;
-    });
+    std::ranges::stable_sort(of_it, std::greater<>(), &CollectiveRecord::time);
     std::ranges::move(of_it, std::back_inserter(table.collectives));
   }
-  if (table.collectives.size() > kMostCollectives) table.collectives.resize(kMostCollectives);
+  keep_longest(table, kMostCollectives);
   return table;
 }
 

@@ -9,6 +9,7 @@
 #include "trireme/base/error.h"
 #include "trireme/base/printable.h"
 #include "trireme/base/small_file.h"
+#include "trireme/topology/cluster_fabric.h"
 #include "trireme/topology/rank_order.h"
 #include "trireme/train/communication.h"
 #include "trireme/train/step_traffic.h"
@@ -20,8 +21,7 @@ namespace {
 TreeNetwork network_of_addresses(const std::vector<std::pair<std::string, std::string>>& addresses,
                                  const std::vector<std::string>& hosts) {
   Fabric fabric = fabric_by_slurm(addresses);
-  std::vector<int> host_of;
-  for (const std::string& host : hosts) host_of.push_back(fabric.add_host(host));
+  const std::vector<int> host_of = add_nodes(fabric, hosts);
   return {fabric, host_of, {}};
 }
 

@@ -3,6 +3,7 @@
 #include <numeric>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "trireme/base/log.h"
 #include "trireme/base/philox.h"
@@ -20,8 +21,10 @@
 #include "trireme/train/hang_limit.h"
 #include "trireme/train/memory_check.h"
 #include "trireme/train/setup.h"
+#include "trireme/train/step_traffic.h"
 
 #include "train/communication_watch.h"
+#include "train/fabric_recorder.h"
 #include "train/grid_placement.h"
 #include "train/rank_watch.h"
 #include "train/run_checkpoints.h"
@@ -95,6 +98,7 @@ class Trainer {
                                communication_->text(device_.carrier)));
       if (!placement_.why.empty()) print_line(placement_.why);
       write_config();
+      write_fabric_record(fabric_, folder_->file("fabric.json"));
     }
     journal_.emplace(RunJournal::Setting{.leads = leads(),
                                          .folder = folder_->path(),
@@ -135,6 +139,10 @@ class Trainer {
                     phases_.text(), memory_of_connections(taken)),
         placement_.places);
     if (!position.changes.empty()) journal_->note(step_number_, "changed", 0.0, position.changes);
+    if (!network_.remarks.empty()) {
+      journal_->note(step_number_, "network", 0.0,
+                     fmt::format("{}", fmt::join(network_.remarks, "; ")));
+    }
     try {
       return loop();
     } catch (const RunFolderError&) {
@@ -181,6 +189,10 @@ class Trainer {
     }
     phases_.done("data");
     placement_ = place_grid(runtime_, config_, model, shape_, network_.network);
+    if (leads()) {
+      fabric_ = make_fabric_record(network_, runtime_.hosts(), placement_.order, shape_,
+                                   estimate_traffic(config_, model, shape_));
+    }
     grid_.emplace(runtime_, shape_, placement_.order);
     phases_.done("grid");
     plan_ = models::gpt_plan(model);
@@ -428,6 +440,7 @@ class Trainer {
   NetworkOfJob network_;
   GridShape shape_;
   Placement placement_;
+  std::optional<FabricRecord> fabric_;  // on rank 0, where a network is known
   std::optional<ProcessGrid> grid_;
   std::optional<RunFolder> folder_;
   std::shared_ptr<const TokenDataset> train_data_, validation_data_;

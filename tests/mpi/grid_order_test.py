@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 import unittest
+import xml.etree.ElementTree
 
 PROGRAM = pathlib.Path(sys.argv.pop(1)).resolve()
 DIFFERENCE = pathlib.Path(sys.argv.pop(1)).resolve()
@@ -20,7 +21,8 @@ TRAIN = (f"train --run.folder {RUN} --data.train data/train.h5 --model.layers 2 
          "--model.context 16 --batch.global 16 --batch.micro 2 --model.dropout 0.1 --run.steps 4 "
          "--checkpoint.every 2 --eval.every 0 --log.every 1 --threads 1 --comm.timeout 60").split()
 # A leaf of two nodes, and one of one.
-ADDRESS = {"n1": "spine.leaf1.n1", "n2": "spine.leaf2.n2", "n3": "spine.leaf1.n3"}
+ADDRESS = {"n1": "spine.leaf1.n1", "n2": "spine.leaf2.n2", "n3": "spine.leaf1.n3", "odd": "spine.leaf1"}
+SVG = "{http://www.w3.org/2000/svg}"
 
 
 class GridOrder(unittest.TestCase):
@@ -72,6 +74,23 @@ class GridOrder(unittest.TestCase):
         events = [json.loads(line) for line in (self.folder / RUN / "events.jsonl").read_text().splitlines()]
         return [event["places"] for event in events if event["event"] == "start"][-1]
 
+    def picture(self):
+        """The titles of the report's picture of the network."""
+        page = xml.etree.ElementTree.parse(self.folder / RUN / "report.html")
+        drawn, = (svg for svg in page.iter(SVG + "svg") if svg.get("aria-label") == "Ranks and links")
+        return [title.text for title in drawn.iter(SVG + "title")]
+
+    def test_what_is_odd_in_the_description_is_told(self):
+        # bad input: `train`: the description of the network is odd (`comm.network auto`) | comm.network: the address
+        # '...' does not fit its pattern '...'; ..., at most five lines; event `network` | 0
+        shutil.rmtree(self.folder / RUN, ignore_errors=True)
+        said = self.train(2, "--grid.data", "2", nodes=["n1", "odd"])
+        line = "the address 'spine.leaf1' does not fit its pattern 'switch.switch.node'"
+        self.assertEqual(said.count("trireme: comm.network: " + line + "\n"), 1, said)
+        events = [json.loads(text) for text in (self.folder / RUN / "events.jsonl").read_text().splitlines()]
+        told, = (event["detail"] for event in events if event["event"] == "network")
+        self.assertIn(line, told)
+
     def test_every_order_gives_the_same_bits(self):
         for grid, order in (((1, 1, 1), [0]), ((2, 1, 1), [1, 0]), ((2, 1, 2), [3, 0, 2, 1]),
                             ((1, 2, 2), [2, 3, 1, 0]), ((3, 2, 1), [4, 1, 5, 3, 0, 2]),
@@ -101,12 +120,26 @@ class GridOrder(unittest.TestCase):
         self.assertRegex(said, r"rank order: by the model the busiest link has \d+ % of the load that grid.order "
                                r"rank gives it; places of the grid on each node: n1: 0-1, n3: 2-3\n")
         self.assertEqual(self.places(), "n1: 0-1, n3: 2-3")
+        # The report has a picture of the ranks on their hosts, with what a step sends over their cables.
+        titles = self.picture()
+        self.assertIn("place 3: data 1", titles)
+        self.assertEqual({title.split(";")[0] for title in titles if ": 1 cable" in title},
+                         {f"{node}: 1 cable, 100 Gbit/s each way, from Slurm and assumption" for node in ("n1", "n3")})
+        self.assertFalse(any("leaf2" in title for title in titles), titles)
         # A requeue to two leaves, where the launcher's order is as good as any.
         self.checkpoint(4).unlink()
         said = self.result(4, *grid, nodes=["n2", "n2", "n1", "n1"], again=True)
         self.assertIn("going on from", said)
         self.assertNotIn("rank order", said)
         self.assertEqual(self.places(), "n2: 0-1, n1: 2-3")
+        titles = self.picture()
+        self.assertRegex("\n".join(titles), r"spine - leaf2: 1 cable, 100 Gbit/s each way, from Slurm and assumption; "
+                                            r"[\d.]+ k?B a step, ")
+        # And to a single node, of which there is no picture; that of the start before is gone.
+        self.checkpoint(4).unlink()
+        self.result(4, *grid, nodes=["n1"] * 4, again=True)
+        self.assertFalse((self.folder / RUN / "fabric.json").exists())
+        self.assertNotIn("Ranks and links", (self.folder / RUN / "report.html").read_text())
         # And to nodes that the launcher deals out over the leaves, of which two share one.
         self.checkpoint(4).unlink()
         said = self.train(4, "--grid.data", "4", nodes=["n1", "n2", "n3", "n2"])

@@ -77,6 +77,18 @@ TEST(StoredRates, WhatIsWrongIsSaidInOneLine) {
 TEST(StoredRates, OfOtherHostsOrTiersAreStale) {
   EXPECT_EQ(why_stale(measured(), {"n4", "n1"}), "");
   EXPECT_EQ(why_stale(measured(), {"n4", "n5", "n6"}), "measured without n[5-6]");
+  // Another launcher gives nodes the names of their domain.
+  EXPECT_EQ(why_stale(measured(), {"n4.site.org", "n1.site.org"}), "");
+  const JobNetwork plain = job_network(measured(), "rates", {"n4", "n4", "n1"});
+  const JobNetwork full =
+      job_network(measured(), "rates", {"n4.site.org", "n4.site.org", "n1.site.org"});
+  EXPECT_EQ(job_network_to_text(plain), job_network_to_text(full));
+  std::string remark;
+  const std::vector<std::string> hosts = {"host0.site.org", "host2.site.org", "host9.site.org"};
+  const JobNetwork described =
+      job_network(make_fat_tree({{2, 1e9}, {2, 0.0}}, 1e9), "tree", hosts, remark);
+  EXPECT_EQ(described.blocks.blocks(0), 3);
+  EXPECT_EQ(remark, "tree: host9.site.org not found there; counted as beyond all other nodes");
   EXPECT_EQ(why_other_tiers(measured().rates, 2), "");
   EXPECT_EQ(why_other_tiers(measured().rates, 1), "rates for 3 distances, but the ranks have 2");
 }

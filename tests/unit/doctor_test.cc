@@ -360,6 +360,19 @@ TEST(Doctor, FindingsTravelAsText) {
   EXPECT_THROW(node_findings_from("{}"), InternalError);
 }
 
+TEST(NodeNames, AreMatchedUpToTheFirstDot) {
+  using Names = std::vector<std::string>;
+  using Found = std::vector<int>;
+  const Names known{"n1", "n2.site.org", "n3", "n3.site.org"};
+  EXPECT_EQ(match_nodes({"n1", "n2", "n1.site.org", "n9"}, known), (Found{0, 1, -1, -1}));
+  EXPECT_EQ(match_nodes({"n1.site.org", "n2.site.org", "n2.site.org"}, known), (Found{0, 1, 1}));
+  // Two of the known ones, or of those that are asked for, would be equal.
+  EXPECT_EQ(match_nodes({"n3", "n3.other.org"}, known), (Found{2, -1}));
+  EXPECT_EQ(match_nodes({"n3.other.org"}, known), (Found{-1}));
+  EXPECT_EQ(match_nodes({"n1.a.org", "n1.b.org"}, known), (Found{-1, -1}));
+  EXPECT_EQ(match_nodes({}, {}), Found{});
+}
+
 TEST(NodeList, IsWrittenAsSlurmDoes) {
   EXPECT_EQ(node_list({}), "");
   EXPECT_EQ(node_list({"login"}), "login");

@@ -14,9 +14,11 @@
 #include <gtest/gtest.h>
 
 #include "trireme/base/error.h"
+#include "trireme/base/json.h"
 #include "trireme/base/node_names.h"
 #include "trireme/base/resident_memory.h"
 #include "trireme/topology/cluster_fabric.h"
+#include "trireme/topology/fabric_json.h"
 #include "trireme/topology/fabric_summary.h"
 #include "trireme/topology/network.h"
 
@@ -495,6 +497,54 @@ TEST(Merge, AMeasurementAloneIsAFabric) {
                 "block 0 of tier 2 - block 0 of tier 1", "block 0 of tier 2 - block 1 of tier 1"}));
   EXPECT_DOUBLE_EQ(cable_of(fabric, "n1").bytes_per_second, 9e9);
   EXPECT_DOUBLE_EQ(levels_of(fabric)[1].up_bytes_per_second, 30e9);
+}
+
+TEST(Merge, AssumedRatesSayThatTheyAre) {
+  Fabric slurm = read_slurm_topology(kSlurm, "t");
+  NetworkRates rates;
+  rates.distances = {{}, {1e-6, 9e9, 10e9, 0.0}, {2e-6, 9e9, 10e9, 15e9}};
+  merge_rates(slurm, rates, FabricSource::kMadeUp);
+  EXPECT_DOUBLE_EQ(cable_of(slurm, "host1").bytes_per_second, 10e9);
+  EXPECT_EQ(name_of(cable_of(slurm, "host1").rate_from), "assumption");
+  // An assumption disagrees with nothing.
+  Fabric dump = read_ibnetdiscover(kDump, "dump");
+  merge_rates(dump, rates, FabricSource::kMadeUp);
+  EXPECT_EQ(dump.remarks(), Names{});
+}
+
+// The hosts of a leaf need no spine, and those of two leaves no other leaf.
+TEST(Summary, ThePartOfAJob) {
+  const Fabric fabric = make_fat_tree({{2, 2e9}, {2, 2e9}, {2, 0.0}}, 1e9);
+  const auto part = [&](const std::vector<const char*>& names) {
+    std::vector<int> hosts;
+    for (const char* name : names) hosts.push_back(fabric.host(name).value());
+    return cables(part_of(fabric, hosts));
+  };
+  EXPECT_EQ(part({"host0", "host1"}),
+            (std::set<std::string>{"switch1.0 - host0", "switch1.0 - host1"}));
+  EXPECT_EQ(part({"host1", "host2"}),
+            (std::set<std::string>{"switch1.0 - host1", "switch1.1 - host2",
+                                   "switch2.0 - switch1.0", "switch2.0 - switch1.1"}));
+  EXPECT_EQ(part({"host0", "host7"}).size(), 6u);
+  EXPECT_EQ(part({}), std::set<std::string>{});
+}
+
+TEST(FabricJson, IsReadAsItWasWritten) {
+  Fabric fabric = read_ibnetdiscover(kDump, "dump");
+  merge_ports(fabric, "host1", {port("100 Gb/sec (2X HDR)")});
+  // A switch that is called as a host is.
+  fabric.add_cable({fabric.add_switch("top"), fabric.add_switch("host1")});
+  fabric.add_cable({fabric.add_switch("host1"), fabric.add_switch("leaf0")});
+  fabric.add_cable({fabric.add_switch("leaf0"), fabric.add_host("host9")});
+  fabric.find_levels();
+  Json json = json_of(fabric), again = json_of(fabric_from_json(Json::parse(json.dump())));
+  json["remarks"] = Json();
+  again["remarks"] = Json();
+  EXPECT_EQ(again.dump(), json.dump());
+  for (const char* text : {"{}", "[]", R"({"vertices": [], "cables": [{"ends": ["a", "b"]}]})",
+                           R"({"vertices": [{"name": 1}], "cables": []})"}) {
+    EXPECT_THROW(fabric_from_json(Json::parse(text)), JsonError) << text;
+  }
 }
 
 TEST(Summary, LevelsTaperAndRails) {

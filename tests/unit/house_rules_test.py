@@ -37,7 +37,7 @@ LAYERS = {
     "parallel": ["nn", "optim"],
     "plan": ["models", "parallel", "topology"],
     "config": ["io", "optim"],
-    "report": ["config"],
+    "report": ["config", "topology"],
     "train": ["config", "report", "models", "parallel", "topology", "plan"],
     "study": ["train"],
     "cli": ["study"],

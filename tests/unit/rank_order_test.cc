@@ -128,6 +128,34 @@ TEST(OrderCost, IsTheLoadOfHalvingWithNeighboursFirst) {
   }
 }
 
+TEST(OrderCost, IsToldForEachCable) {
+  // Two leaves of four hosts, one rank each, with two spines. One cable of the first leaf is half
+  // as fast as the other.
+  Fabric fabric(FabricSource::kMadeUp);
+  std::vector<int> hosts;
+  for (int i = 0; i < 8; ++i) {
+    hosts.push_back(fabric.add_host(fmt::format("n{}", i)));
+    fabric.add_cable({fabric.add_switch(i < 4 ? "leaf1" : "leaf2"), hosts.back(), 100.0});
+  }
+  for (const char* leaf : {"leaf1", "leaf2"}) {
+    fabric.add_cable({fabric.add_switch("spine1"), fabric.add_switch(leaf), 50.0});
+    fabric.add_cable({fabric.add_switch("spine2"), fabric.add_switch(leaf), 100.0});
+  }
+  fabric.find_levels();
+  const GridShape shape{8, 1, 1};
+  const std::vector<double> bytes = bytes_of_cables(shape, {.data = 1200.0}, fabric, hosts);
+  // Each host sends n, n/2 and n/4; the last of these leaves the leaf, for each of its four hosts.
+  const std::vector<double> expected = {2100, 2100, 2100, 2100, 2100, 2100,
+                                        2100, 2100, 400,  800,  400,  800};
+  ASSERT_EQ(bytes.size(), expected.size());
+  for (std::size_t i = 0; i < bytes.size(); ++i) EXPECT_NEAR(bytes[i], expected[i], 1e-6) << i;
+  // The same as the cost of the order.
+  const OrderCost cost =
+      cost_of_order(shape, {.data = 1200.0}, TreeNetwork(fabric, hosts, {}), identity(8));
+  EXPECT_NEAR(cost.busiest, 21.0, 1e-9);
+  EXPECT_NEAR(cost.total, 2 * (8 * 21.0 + 2 * 8.0), 1e-6);
+}
+
 TEST(RankOrder, KeepsTheLaunchersWhereNothingIsCheaper) {
   const World world(leaves(2), {0, 0, 1, 1, 4, 4, 5, 5});
   const RankOrder order =
@@ -251,6 +279,11 @@ TEST(OrderFile, ListsRanksOrNodes) {
   EXPECT_EQ(read_rank_order("3\n1\n# all\n\n 0 # first\r\n2", "F", hosts), (Order{3, 1, 0, 2}));
   EXPECT_EQ(read_rank_order("n2\nn1\n", "F", hosts), (Order{1, 3, 0, 2}));
   EXPECT_EQ(read_rank_order("7\n8\n", "F", {"8", "7"}), (Order{1, 0}));
+}
+
+TEST(OrderFile, NamesNodesWithOrWithoutTheirDomain) {
+  EXPECT_EQ(read_rank_order("b\na", "f", {"a.site.org", "b.site.org", "a.site.org"}),
+            (Order{1, 0, 2}));
 }
 
 TEST(OrderFile, IsRefusedInOneLine) {

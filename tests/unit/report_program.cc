@@ -6,6 +6,8 @@
 #include <string>
 
 #include "trireme/io/whole_file.h"
+#include "trireme/report/communication_table.h"
+#include "trireme/report/fabric_record.h"
 #include "trireme/report/rank_table.h"
 #include "trireme/report/run_events.h"
 #include "trireme/report/run_report.h"
@@ -51,6 +53,41 @@ void write_study(const std::string& folder) {
                    scaling::page_of_study({facts, 1, 30, scaling::analyse(one)}));
 }
 
+// What carries the run's collectives, and the picture of its network.
+void write_network(const std::string& run) {
+  CommunicationTable table{
+      .source = "rates.json, measured 2026-01-31",
+      .order = "tree",
+      .communicators = {{"data", 8, 8, "all_reduce doubling to 256 KiB, halving"},
+                        {"<tensor>", 2, 1, "all_reduce direct"}},
+      .collectives = {}};
+  for (int i = 0; i < 70; ++i) {
+    table.collectives.push_back({.communicator = i < 65 ? "data" : "<tensor>",
+                                 .collective = "all_reduce",
+                                 .algorithm = i < 65 ? "halving" : "direct",
+                                 .bytes = std::uint64_t{1024} << (i % 18),
+                                 .count = 1 + i,
+                                 .measured_seconds = 1e-3,
+                                 .predicted_seconds = 0.9e-3,
+                                 .link = "n1 up",
+                                 .link_seconds = 0.7e-3,
+                                 .bus_bandwidth = 9e9});
+  }
+  keep_longest(table, 60);
+  write_whole_file(run + "/communication.json", to_json(table));
+  FabricRecord record{.fabric = make_fat_tree({{4, 25e9}, {2, 0.0}}, 12.5e9),
+                      .source = table.source,
+                      .grid = {4, 2, 2},
+                      .host_of = {},
+                      .traffic = {.data = 120e6, .pipeline = 30e6, .tensor = 60e6, .ends = 0},
+                      .cable_bytes = {}};
+  for (int place = 0; place < 16; ++place) {
+    record.host_of.push_back(record.fabric.host("host" + std::to_string(place / 2)).value());
+  }
+  record.cable_bytes = bytes_of_cables(record.grid, record.traffic, record.fabric, record.host_of);
+  write_whole_file(run + "/fabric.json", to_json(record));
+}
+
 // A run of `steps` steps in a folder of its own, and its page.
 void write_run(const std::string& run, int steps, const std::optional<std::string>& ended) {
   std::filesystem::remove_all(run);
@@ -92,6 +129,7 @@ void write_run(const std::string& run, int steps, const std::optional<std::strin
                              .times_peers = 1.0 + 0.01 * i});
     }
     write_whole_file(run + "/ranks.json", to_json(ranks));
+    write_network(run);
   }
   RunReport(run).write(ended);
 }

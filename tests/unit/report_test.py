@@ -98,13 +98,13 @@ class Pages(unittest.TestCase):
         tree = self.tree("run")
         plots = self.plots("run")
         self.assertEqual(set(plots), {"Loss", "Throughput", "Time of a step", "Peak memory of a rank",
-                                      "Where the time went"})
+                                      "Where the time went", "Ranks and links"})
         titles = [t.text for t in plots["Loss"].iter(SVG + "title")]
         self.assertTrue(any(t.startswith("steps 1 to 3: ") for t in titles), titles[:3])
         self.assertTrue(any(t.startswith("started again at step 250") for t in titles))
         self.assertFalse(any("started again at step 0" in t for t in titles))
         self.assertEqual(sum("evaluation loss" in t for t in titles), 10)
-        goodput, ranks, events = tree.iter(HTML + "table")
+        goodput, ranks, chosen, used, events = tree.iter(HTML + "table")
         rows = [[text_of(cell) for cell in row] for row in goodput.iter(HTML + "tr")]
         self.assertEqual([row[0] for row in rows], [
             "where the time went", "computation", "exposed communication", "data", "evaluation", "checkpoints",
@@ -126,6 +126,26 @@ class Pages(unittest.TestCase):
         self.assertIn("1 step was skipped", page)
         self.assertIn("1000 of 1000", page)
         self.assertNotIn("http-equiv", self.pages["run"].read_text())
+
+    def test_the_communication_of_a_run(self):
+        tree = self.tree("run")
+        page = text_of(tree)
+        self.assertIn("Algorithms by size are chosen for rates.json, measured 2026-01-31. Order of sums: tree.", page)
+        self.assertIn("data ranks sum 120.0 MB, tensor ranks sum 60.0 MB, neighbouring stages exchange 30.0 MB", page)
+        picture = self.plots("run")["Ranks and links"]
+        titles = [title.text for title in picture.iter(SVG + "title")]
+        self.assertEqual(sum(title.startswith("place ") for title in titles), 3 * 16)
+        self.assertIn("place 15: data 3", titles)
+        self.assertTrue(any(re.match(r"host0: 1 cable, 100 Gbit/s each way, from assumption; [\d.]+ MB a step, [\d.]+ ms",
+                                     title) for title in titles), titles)
+        # The rows that took least time are left out, whatever their communicator.
+        used = list(tree.iter(HTML + "table"))[3]
+        rows = [[text_of(cell) for cell in row] for row in used.iter(HTML + "tr")][1:]
+        self.assertEqual(len(rows), 60)
+        self.assertEqual([row[0] for row in rows].count("<tensor>"), 5)
+        self.assertEqual(min(int(row[4]) for row in rows), 11)
+        self.assertIn("10 rows that took less time are left out.", page)
+        self.assertNotIn("Ranks and links", text_of(self.tree("new")))
 
     def test_a_run_without_a_step(self):
         self.assertIn("No step is done yet", text_of(self.tree("new")))

@@ -94,6 +94,41 @@ class Show(ProgramTest):
         names = {text.text for text in drawn.iter(SVG + "text")}
         self.assertLessEqual({f"n{i}" for i in range(1, 18)} | {"leaf1", "spine2"}, names)
 
+    def test_the_load_of_links_in_a_step(self):
+        self.write("dump", dump(2, 2, 2))
+        self.write("run.ini", "[model]\nlayers = 2\nwidth = 64\nheads = 4\ncontext = 32\n"
+                              "[batch]\nglobal = 8\nmicro = 1\n")
+
+        def titles(*more):
+            self.expect_done("topo", "show", "--dump", "dump", "--svg", "fabric.svg", "--grid", "4x1x2",
+                             "--ranks-per-node", "2", *more)
+            drawn = xml.etree.ElementTree.parse(self.folder / "fabric.svg").getroot()
+            return [title.text for title in drawn.iter(SVG + "title")]
+
+        def load(titles, link):
+            told, = (title for title in titles if title.startswith(link + ":"))
+            size, unit = told.split("; ")[1].split(" a step")[0].split()
+            return float(size) * {"B": 1, "KB": 1e3, "kB": 1e3, "MB": 1e6}[unit]
+
+        self.assertFalse(any("a step" in title for title in titles()))
+        # Tensor ranks are on one host. Of n bytes that data ranks sum, a host sends 2 n for its two ranks and the
+        # next host, and n for those of the other leaf; half of what leaves a leaf takes each cable.
+        self.write("rank.ini", (self.folder / "run.ini").read_text() + "[grid]\norder = rank\n")
+        drawn = titles("--config", "rank.ini")
+        self.assertAlmostEqual(load(drawn, "spine1 - leaf1") / load(drawn, "n1"), 1 / 3, delta=0.01)
+        self.assertIn("place 7: data 3", drawn)
+        # The launcher deals the nodes out over the leaves: grid.order auto undoes it, rank does not.
+        nodes = ("--nodes", "n1,n3,n2,n4")
+        chosen = titles("--config", "run.ini")
+        self.assertEqual(titles(*nodes, "--config", "run.ini"), chosen)
+        self.assertLess(load(chosen, "spine1 - leaf1"), load(drawn, "spine1 - leaf1"))
+        dealt = titles(*nodes, "--config", "rank.ini")
+        self.assertAlmostEqual(load(dealt, "spine1 - leaf1") / load(drawn, "spine1 - leaf1"), 2, delta=0.03)
+        # A file of an order; its node names have a domain.
+        self.write("order", "n1.site.org\nn2.site.org\nn3.site.org\nn4.site.org\n")
+        self.write("file.ini", (self.folder / "run.ini").read_text() + f"[grid]\norder = {self.folder / 'order'}\n")
+        self.assertEqual(titles(*nodes, "--config", "file.ini"), drawn)
+
     def test_taper_and_rails(self):
         self.write("dump", dump(4, 8, 2, adapters=2))
         text = self.expect_done("topo", "show", "--dump", "dump")
@@ -137,13 +172,17 @@ class Show(ProgramTest):
         self.expect_refusal(2, "text: no line describes a switch (Switch ...) ", "topo", "show", "--dump", "text")
         self.expect_refusal(2, "text: no line describes a switch (SwitchName=...) ", "topo", "show", "--slurm", "text")
         self.write("dump", dump(2, 2, 1))
-        # bad input: `topo show`: a grid that is none, or has more ranks than the fabric's hosts | --grid: 8 ranks, 1
-        # on each node, need 8 hosts; the fabric has 4 | 2
+        # bad input: `topo show`: a grid that is none, or has more ranks than the nodes hold | --grid: 8 ranks, 1 on
+        # each node, need 8 nodes; there are 4 | 2
         for grid in ("2x2", "0x1x1", "2x2x2x", "999999999999x1x1", "1048576x1048576x1048576"):
             self.expect_refusal(2, f"--grid {grid}: expected data x pipeline x tensor, as in 4x1x2", "topo", "show",
                                 "--dump", "dump", "--grid", grid)
-        self.expect_refusal(2, "--grid: 8 ranks, 1 on each node, need 8 hosts; the fabric has 4", "topo", "show",
+        self.expect_refusal(2, "--grid: 8 ranks, 1 on each node, need 8 nodes; there are 4", "topo", "show",
                             "--dump", "dump", "--grid", "2x2x2")
+        # bad input: `topo show`: a configuration without a grid | topo show --config needs --grid, as in --grid 4x1x2
+        # | 2
+        self.expect_refusal(2, "topo show --config needs --grid, as in --grid 4x1x2", "topo", "show", "--dump", "dump",
+                            "--config", "run.ini")
         # bad input: `topo show`: a file for JSON or a picture that cannot be written | none/a.svg.partial: cannot be
         # opened: No such file or directory | 5
         self.expect_refusal(5, "none/a.svg.partial: cannot be opened: No such file", "topo", "show", "--dump", "dump",

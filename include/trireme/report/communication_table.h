@@ -26,6 +26,7 @@ struct CollectiveRecord {
   double link_seconds = 0.0;       // for which it carries messages; 0: not known
   double bus_bandwidth = 0.0;  // bytes/s that each rank must send at least, as NCCL's tests count
 
+  double time() const { return count * measured_seconds; }
   // The share of the measured time for which the busiest link carries messages.
   double link_share() const {
     return measured_seconds > 0.0 ? link_seconds / measured_seconds : 0.0;
@@ -37,7 +38,11 @@ struct CommunicationTable {
   std::string order;   // of sums: "tree" or "any"
   std::vector<CommunicatorRecord> communicators;
   std::vector<CollectiveRecord> collectives;  // by communicator; the most time first
+  int left_out = 0;                           // rows that took less time than these
 };
+
+// Keeps the `most` rows that took the most time, in their order, and counts the others.
+void keep_longest(CommunicationTable& table, std::size_t most);
 
 std::string to_json(const CommunicationTable& table);
 // Returns nothing if there is no such file, or if it is not a valid table.

@@ -1,6 +1,7 @@
 // One fabric from all that is known of a cluster.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -38,18 +39,28 @@ FabricSources find_fabric_sources();
 // ConfigError. A fabric without vertices is the answer where nothing is known.
 Fabric read_cluster(const FabricSources& sources, bool strict);
 
+// Returns the vertex of each host that `names` lists, as match_nodes finds them (node_names.h).
+// Adds those that the fabric lacks, and appends their names to `missing`, each once. Levels are not
+// found anew.
+std::vector<int> add_nodes(Fabric& fabric, const std::vector<std::string>& names,
+                           std::vector<std::string>* missing = nullptr);
+// Returns the host of that name, as match_nodes finds it.
+std::optional<int> find_node(const Fabric& fabric, const std::string& name);
+
 // The steps of read_cluster. Levels are found in each argument and in the result.
 //
-// `trusted` decides which hosts share a leaf, `detailed` has the cables. They are the same hosts if
-// their names are, up to the first dot.
+// `trusted` decides which hosts share a leaf, `detailed` has the cables. Hosts are matched by
+// match_nodes.
 Fabric merge_fabrics(Fabric trusted, Fabric detailed);
 // Adds the rates of a host's ports, and a switch for their subnet if the fabric has no cable of the
 // host.
 void merge_ports(Fabric& fabric, const std::string& host, const std::vector<LocalPort>& ports);
 // Returns the hosts that took part in a measurement, below a switch for each block of each tier.
 Fabric fabric_of_rates(const StoredRates& stored);
-// Gives cables without a rate their share of what was measured.
-void merge_rates(Fabric& fabric, const NetworkRates& measured);
+// Gives cables without a rate their share of what `rates` says of hosts and of blocks. `from` says
+// whether these were measured or assumed.
+void merge_rates(Fabric& fabric, const NetworkRates& rates,
+                 FabricSource from = FabricSource::kMeasured);
 
 // Reads a text that is one of the descriptions that Slurm has.
 Fabric read_slurm(std::string_view text, const std::string& origin, const std::string& topology);

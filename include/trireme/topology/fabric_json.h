@@ -7,5 +7,7 @@
 namespace trireme {
 
 Json json_of(const Fabric& fabric);
+// Reads it back: vertices and cables, without remarks. Throws JsonError if it is not of that form.
+Fabric fabric_from_json(const Json& json);
 
 }  // namespace trireme

@@ -34,6 +34,11 @@ FabricRails rails_of(const Fabric& fabric);
 // Returns the hosts, sorted by name: "n10" after "n9".
 std::vector<int> hosts_by_name(const Fabric& fabric);
 
+// Returns the part of a fabric that some of its hosts, vertices, need to reach each other: these
+// hosts, the switches of the blocks that hold them up to the level at which all are in one block,
+// and the cables between these. Remarks are left out.
+Fabric part_of(const Fabric& fabric, const std::vector<int>& hosts);
+
 // Hosts that reach each other through switches of levels up to `level`. Returns the number of each
 // vertex's block, counted from 0 by the blocks' first vertices; -1 for vertices of higher levels.
 std::vector<int> blocks_of(const Fabric& fabric, int level);

@@ -31,6 +31,13 @@ struct OrderCost {
 OrderCost cost_of_order(const GridShape& shape, const GridTraffic& traffic,
                         const TreeNetwork& network, const std::vector<int>& order);
 
+// Returns the bytes that each cable of a fabric carries in a step, each way, by the same model.
+// `host_of[place]` is a host, a vertex of the fabric. The cables that lead up from a block share
+// its messages in proportion to their rates; one whose rate is not known counts as
+// TreeNetwork::Assumed.
+std::vector<double> bytes_of_cables(const GridShape& shape, const GridTraffic& traffic,
+                                    const Fabric& fabric, const std::vector<int>& host_of);
+
 struct RankOrder {
   std::vector<int> ranks;  // by place; 0, 1, 2, ... if no order is cheaper
   OrderCost launcher;      // of the order 0, 1, 2, ...

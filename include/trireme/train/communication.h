@@ -22,7 +22,12 @@ Fabric fabric_by_slurm(const std::vector<std::pair<std::string, std::string>>& a
 // What is known of the network of a job.
 struct NetworkOfJob {
   std::optional<JobNetwork> network;  // nothing: the communicators keep the default table
-  std::vector<std::string> remarks;   // what could not be used and why, a line each
+  // What could not be used and why, and what was odd in the description: a line each, a few at
+  // most.
+  std::vector<std::string> remarks;
+  // The fabric as it was read, with all of its hosts; on rank 0, where a network is known.
+  std::optional<Fabric> fabric = {};
+  bool rates_are_measured = false;  // on rank 0
 };
 
 // Collective over the world; the same on all ranks. `key` is the value of comm.network:

@@ -1,0 +1,112 @@
+#include "trireme/report/fabric_record.h"
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <filesystem>
+#include <utility>
+
+#include "trireme/base/error.h"
+#include "trireme/base/json.h"
+#include "trireme/base/small_file.h"
+#include "trireme/report/fabric_svg.h"
+#include "trireme/topology/fabric_json.h"
+
+namespace trireme {
+namespace {
+
+constexpr int kFormatVersion = 1;
+constexpr std::size_t kMostMib = 64;
+constexpr int kMostRanks = 1 << 20;
+
+constexpr std::array<std::pair<const char*, double GridTraffic::*>, 4> kTraffic = {
+    {{"data", &GridTraffic::data},
+     {"pipeline", &GridTraffic::pipeline},
+     {"tensor", &GridTraffic::tensor},
+     {"ends", &GridTraffic::ends}}};
+constexpr std::array<std::pair<const char*, int GridShape::*>, 3> kGrid = {
+    {{"data", &GridShape::data},
+     {"pipeline", &GridShape::pipeline},
+     {"tensor", &GridShape::tensor}}};
+
+double amount(const Json& number) {
+  return std::clamp(number.number(), 0.0, 1e18);
+}
+
+void check(bool good, const char* what) {
+  if (!good) throw JsonError(what);
+}
+
+FabricRecord record_of(const Json& json) {
+  check(json.at("format_version").integer() == kFormatVersion, "another version");
+  FabricRecord record{.fabric = fabric_from_json(json.at("fabric")),
+                      .source = json.at("source").text(),
+                      .grid = {},
+                      .host_of = {},
+                      .traffic = {},
+                      .cable_bytes = {}};
+  std::int64_t ranks = 1;
+  for (const auto& [name, extent] : kGrid) {
+    record.grid.*extent = json.at("grid").at(name).small_integer();
+    check(record.grid.*extent >= 1 && record.grid.*extent <= kMostRanks, "no grid");
+    ranks *= record.grid.*extent;
+    check(ranks <= kMostRanks, "too many ranks");
+  }
+  const auto& vertices = record.fabric.vertices();
+  for (const Json& place : json.at("places").items()) {
+    const int host = place.small_integer();
+    check(host >= 0 && host < static_cast<int>(vertices.size()), "a rank on no host");
+    check(!vertices[static_cast<std::size_t>(host)].is_switch, "a rank on a switch");
+    record.host_of.push_back(host);
+  }
+  check(static_cast<std::int64_t>(record.host_of.size()) == ranks, "a host for each rank");
+  for (const auto& [name, bytes] : kTraffic) {
+    record.traffic.*bytes = amount(json.at("step_bytes").at(name));
+  }
+  for (const Json& bytes : json.at("cable_bytes").items()) {
+    record.cable_bytes.push_back(amount(bytes));
+  }
+  check(record.cable_bytes.size() == record.fabric.cables().size(), "a load of each cable");
+  return record;
+}
+
+}  // namespace
+
+std::string to_json(const FabricRecord& record) {
+  Json grid = Json::object(), traffic = Json::object();
+  Json places = Json::array(), cable_bytes = Json::array();
+  for (const auto& [name, extent] : kGrid) grid[name] = record.grid.*extent;
+  for (const auto& [name, bytes] : kTraffic) traffic[name] = record.traffic.*bytes;
+  for (const int host : record.host_of) places.push_back(host);
+  for (const double bytes : record.cable_bytes) cable_bytes.push_back(bytes);
+  return Json::object({{"format_version", kFormatVersion},
+                       {"source", record.source},
+                       {"grid", std::move(grid)},
+                       {"places", std::move(places)},
+                       {"step_bytes", std::move(traffic)},
+                       {"cable_bytes", std::move(cable_bytes)},
+                       {"fabric", json_of(record.fabric)}})
+             .dump() +
+         "\n";
+}
+
+std::optional<FabricRecord> read_fabric_record(const std::string& path) {
+  std::error_code ignored;
+  if (!std::filesystem::is_regular_file(path, ignored)) return {};
+  try {
+    return record_of(Json::parse(read_small_file("the network of a run", path, kMostMib)));
+  } catch (const JsonError&) {
+    return {};
+  } catch (const ConfigError&) {
+    return {};  // it cannot be read
+  }
+}
+
+std::string svg_of(const FabricRecord& record) {
+  return svg_of_fabric(record.fabric, {.title = "Ranks and links",
+                                       .host_of = record.host_of,
+                                       .grid = record.grid,
+                                       .cable_bytes = record.cable_bytes});
+}
+
+}  // namespace trireme
