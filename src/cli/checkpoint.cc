@@ -104,8 +104,10 @@ ExitStatus inspect(const std::string& path) {
   add("samples", std::to_string(info.samples));
   add("seed", std::to_string(info.seed));
   for (const auto& [name, value] : info.extra) {
-    // Long texts, such as a tokenizer's model, are shown by their size.
-    const bool short_text = value.size() <= 80 && value.find('\n') == std::string::npos;
+    // Long texts, such as a tokenizer's model, are shown by their size. But a table of algorithms
+    // is there to be read.
+    const bool short_text = name.starts_with("algorithms_") ||
+                            (value.size() <= 80 && value.find('\n') == std::string::npos);
     add(name, short_text ? value : size_text(value.size()));
   }
   text += group_lines(contents);

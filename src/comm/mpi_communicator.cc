@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "trireme/base/clock.h"
 #include "trireme/comm/collective_tasks.h"
 #include "trireme/comm/reduce.h"
 
@@ -50,7 +51,30 @@ bool countable(std::size_t count) {
   return count <= static_cast<std::size_t>(std::numeric_limits<int>::max());
 }
 
+// Tells the trials how long an operation takes.
+class MeasuredTask final : public Task {
+ public:
+  MeasuredTask(std::unique_ptr<Task> task, std::shared_ptr<AlgorithmTrials> trials,
+               AlgorithmTrials::Call call)
+      : task_(std::move(task)), trials_(std::move(trials)), call_(call) {}
+
+  bool may_begin() override { return task_->may_begin(); }
+  Step advance() override {
+    if (begin_ns_ == 0) begin_ns_ = now_ns();
+    const Step step = task_->advance();
+    if (step == Step::kDone) trials_->took(call_, begin_ns_, now_ns());
+    return step;
+  }
+
+ private:
+  std::unique_ptr<Task> task_;
+  std::shared_ptr<AlgorithmTrials> trials_;
+  AlgorithmTrials::Call call_;
+  std::int64_t begin_ns_ = 0;
+};
+
 class MpiCommunicator final : public Communicator {
+  using Choice = AlgorithmTrials::Choice;
   using Use = Part::Use;
 
  public:
@@ -87,21 +111,21 @@ class MpiCommunicator final : public Communicator {
   Work all_reduce(const Stream& ready, Tensor data, ReduceOp op) override {
     check_reducible(data.dtype());
     const std::size_t bytes = data.bytes();
-    const Algorithm algorithm = choose(Collective::kAllReduce, bytes, data);
-    const auto make = [=, this](const Tensors& on_host) {
+    const auto [algorithm, call] = choose(Collective::kAllReduce, bytes, data, op);
+    const auto make = [=, this, algorithm = algorithm](const Tensors& on_host) {
       return make_all_reduce(algorithm, on_host[0], op);
     };
     return start(ready, "all_reduce", bytes, {{data, Use::kBoth}},
-                 {.make = make, .whole = is_library(algorithm)});
+                 {.make = make, .whole = is_library(algorithm)}, call);
   }
 
   Work reduce_scatter(const Stream& ready, Tensor input, Tensor output, ReduceOp op) override {
     check_reducible(input.dtype());
     check_parts("reduce_scatter", input, output);
     const std::size_t bytes = input.bytes();
-    const Algorithm algorithm = choose(Collective::kReduceScatter, bytes, input);
+    const auto [algorithm, call] = choose(Collective::kReduceScatter, bytes, input, op);
     const bool library = is_library(algorithm);
-    const auto make = [=, this](const Tensors& on_host) {
+    const auto make = [=, this, algorithm = algorithm](const Tensors& on_host) {
       const Tensor &from = on_host[0], &to = on_host[1];
       if (!library || overlap(from, to)) {
         return ours(Collective::kReduceScatter, algorithm, {.input = from, .output = to, .op = op});
@@ -116,14 +140,14 @@ class MpiCommunicator final : public Communicator {
     };
     return start(ready, "reduce_scatter", bytes,
                  {{input, Use::kRead, size()}, {output, Use::kWrite}},
-                 {.make = make, .whole = library});
+                 {.make = make, .whole = library}, call);
   }
 
   Work all_gather(const Stream& ready, Tensor input, Tensor output) override {
     check_parts("all_gather", output, input);
     const std::size_t bytes = output.bytes();
-    const Algorithm algorithm = choose(Collective::kAllGather, bytes);
-    const auto make = [=, this](const Tensors& on_host) {
+    const auto [algorithm, call] = choose(Collective::kAllGather, bytes);
+    const auto make = [=, this, algorithm = algorithm](const Tensors& on_host) {
       const Tensor &from = on_host[0], &to = on_host[1];
       if (!is_library(algorithm)) {
         return ours(Collective::kAllGather, algorithm, {.input = from, .output = to});
@@ -138,15 +162,15 @@ class MpiCommunicator final : public Communicator {
           on_host);
     };
     return start(ready, "all_gather", bytes, {{input, Use::kRead}, {output, Use::kWrite, size()}},
-                 {.make = make, .whole = is_library(algorithm)});
+                 {.make = make, .whole = is_library(algorithm)}, call);
   }
 
   Work broadcast(const Stream& ready, Tensor data, int root) override {
     check_member(root);
     const std::size_t bytes = data.bytes();
-    const Algorithm algorithm = choose(Collective::kBroadcast, bytes);
+    const auto [algorithm, call] = choose(Collective::kBroadcast, bytes);
     const bool library = is_library(algorithm);
-    const auto make = [=, this](const Tensors& on_host) {
+    const auto make = [=, this, algorithm = algorithm](const Tensors& on_host) {
       const Tensor& message = on_host[0];
       if (!library) {
         return ours(Collective::kBroadcast, algorithm, {.output = message, .root = root});
@@ -160,7 +184,7 @@ class MpiCommunicator final : public Communicator {
           on_host);
     };
     return start(ready, "broadcast", bytes, {{data, rank_ == root ? Use::kRead : Use::kWrite}},
-                 {.make = make, .whole = library, .messages = true});
+                 {.make = make, .whole = library, .messages = true}, call);
   }
 
   Work all_to_all(const Stream& ready, Tensor input, Tensor output) override {
@@ -168,9 +192,9 @@ class MpiCommunicator final : public Communicator {
                   fmt::format("all_to_all of {} into {} among {} ranks", input.shape().to_string(),
                               output.shape().to_string(), size()));
     const std::size_t bytes = input.bytes();
-    const Algorithm algorithm = choose(Collective::kAllToAll, bytes);
+    const auto [algorithm, call] = choose(Collective::kAllToAll, bytes);
     const bool library = is_library(algorithm);
-    const auto make = [=, this](const Tensors& on_host) {
+    const auto make = [=, this, algorithm = algorithm](const Tensors& on_host) {
       const Tensor &from = on_host[0], &to = on_host[1];
       if (!library) {
         return ours(Collective::kAllToAll, algorithm, {.input = from, .output = to});
@@ -186,7 +210,7 @@ class MpiCommunicator final : public Communicator {
     };
     return start(ready, "all_to_all", bytes,
                  {{input, Use::kRead, size()}, {output, Use::kWrite, size()}},
-                 {.make = make, .whole = library});
+                 {.make = make, .whole = library}, call);
   }
 
   Work exchange(const Stream& ready, std::vector<Transfer> transfers) override {
@@ -234,16 +258,25 @@ class MpiCommunicator final : public Communicator {
   std::unique_ptr<Task> ours(Collective collective, Algorithm algorithm, Operands operands) const {
     return make_collective(collective, algorithm, transport(kCollectiveTag), std::move(operands));
   }
-  // The table's choice, as far as MPI's own algorithms can carry it.
-  Algorithm choose(Collective collective, std::size_t bytes) const {
-    const Algorithm algorithm = plan_->algorithms.choose(collective, bytes, size());
-    return is_library(algorithm) && !countable(bytes) ? Algorithm::kPairwise : algorithm;
+  // The algorithm of the next operation: the table's choice, or what is being tried, as far as
+  // MPI's own algorithms can carry it.
+  Choice choose(Collective collective, std::size_t bytes) const {
+    return next(collective, bytes, plan_->algorithms);
   }
-  Algorithm choose(Collective collective, std::size_t bytes, const Tensor& reduced) const {
-    const Algorithm algorithm = choose(collective, bytes);
+  Choice choose(Collective collective, std::size_t bytes, const Tensor& reduced,
+                ReduceOp op) const {
+    const bool rounds = op == ReduceOp::kRoundedSum && plan_->of_rounded_sums;
+    Choice choice = rounds ? Choice{plan_->of_rounded_sums->choose(collective, bytes, size()), {}}
+                           : next(collective, bytes, plan_->algorithms);
     const bool unknown = mpi_type(reduced.dtype()) == MPI_DATATYPE_NULL;
-    if (is_library(algorithm)) return unknown ? Algorithm::kPairwise : algorithm;
-    return algorithm;
+    if (is_library(choice.algorithm) && unknown) choice.algorithm = Algorithm::kPairwise;
+    return choice;
+  }
+  Choice next(Collective collective, std::size_t bytes, const AlgorithmTable& table) const {
+    Choice choice{table.choose(collective, bytes, size()), {}};
+    if (plan_->trials) choice = plan_->trials->next(collective, bytes, choice.algorithm);
+    if (is_library(choice.algorithm) && !countable(bytes)) choice.algorithm = Algorithm::kPairwise;
+    return choice;
   }
   // Makes an operation's task. For host tensors, which are ready when this returns, it is the host
   // part itself. For device tensors it is a task that carries them to the host part, and its
@@ -265,9 +298,12 @@ class MpiCommunicator final : public Communicator {
     return host_part.make(tensors);
   }
   Work start(const Stream& ready, std::string_view name, std::size_t bytes,
-             const std::vector<Part>& parts, HostPart host_part) {
+             const std::vector<Part>& parts, HostPart host_part, AlgorithmTrials::Call call) {
     Events arrivals;
     auto task = make_task({.lane = lane_}, ready, parts, std::move(host_part), arrivals);
+    if (call.slot >= 0) {
+      task = std::make_unique<MeasuredTask>(std::move(task), plan_->trials, call);
+    }
     return submit(name, bytes, std::move(task), std::move(arrivals));
   }
   Work submit(std::string_view name, std::size_t bytes, std::unique_ptr<Task> task,

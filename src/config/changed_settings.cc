@@ -31,12 +31,17 @@ void write_out_schedule(Table& table) {
   }
 }
 
-bool is_compared(const OptionDescription& key) {
-  return key.on_change == OnChange::kRounding || key.on_change == OnChange::kResults ||
+bool is_compared(const OptionDescription& key, bool sums_depend) {
+  return (key.on_change == OnChange::kSums && sums_depend) ||
+         key.on_change == OnChange::kRounding || key.on_change == OnChange::kResults ||
          key.on_change == OnChange::kOtherRun;
 }
 
 }  // namespace
+
+bool sums_depend_on_algorithm(const Config::Comm& comm) {
+  return comm.order == "any" || comm.reduce != "fp32";
+}
 
 std::string ChangedSetting::text() const {
   return fmt::format("{} was {}, is {}", name, before, now);
@@ -50,14 +55,19 @@ std::vector<ChangedSetting> changed_settings(std::string_view before, const std:
     write_out_schedule(old);
     write_out_schedule(current);
   }
+  const bool sums_depend =
+      sums_depend_on_algorithm(old.config.comm) || sums_depend_on_algorithm(now.comm);
   std::vector<ChangedSetting> changes;
   for (const OptionDescription& key : old.options.description().options) {
     // A value that follows from others is not written, except those of the model.
     const bool was_auto = key.default_text == "auto" && key.on_change != OnChange::kOtherRun;
     const bool known = recorded.contains(key.name) || was_auto;
-    if (!known || !is_compared(key)) continue;
+    if (!known || !is_compared(key, sums_depend)) continue;
     const std::string was = old.options.value_of(key.name), is = current.options.value_of(key.name);
-    if (was != is) changes.push_back({key.name, was, is, key.on_change});
+    const bool rounds = key.on_change == OnChange::kSums;
+    if (was != is) {
+      changes.push_back({key.name, was, is, rounds ? OnChange::kRounding : key.on_change});
+    }
   }
   return changes;
 }

@@ -90,6 +90,7 @@ void check_config(const Config& config) {
         "whole job, in hours, as in --checkpoint.mtbf 24");
   }
   if (config.log.trace) parse_step_range(*config.log.trace);
+  chosen_algorithms(config.comm);
   const std::optional<int>&fewest = config.nccl.min_channels, &most = config.nccl.max_channels;
   if (fewest && most && *fewest > *most) {
     throw ConfigError(

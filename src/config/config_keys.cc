@@ -153,8 +153,8 @@ void add_grid_keys(Options& options, Config::Grid& grid) {
               "which rank takes which place of the grid; rank: places follow the launcher's order; "
               "auto: on several nodes, the order whose traffic is cheapest on the network; or a "
               "file with a rank, or a node for all of its ranks, on each line; on CPUs the results "
-              "have the same bits in every order",
-              not_empty(), OnChange::kNothing);
+              "have the same bits in every order, with comm.order tree and comm.reduce fp32",
+              not_empty(), OnChange::kSums);
 }
 
 void add_cuda_keys(Options& options, Config::Cuda& cuda) {
@@ -220,7 +220,7 @@ void add_loop_keys(Options& options, Config& config) {
       "~/.cache/trireme/network-CLUSTER.json), or else Slurm's topology and assumed rates; none: "
       "the default algorithms. With comm.order tree, sums have the same "
       "bits with each of them",
-      not_empty(), OnChange::kNothing);
+      not_empty(), OnChange::kSums);
   options.add(
       "comm.order", config.comm.order, "",
       "the order in which ranks add; tree: along one tree, so that neither the algorithm nor the "
@@ -232,6 +232,17 @@ void add_loop_keys(Options& options, Config& config) {
       "the type in which gradients travel between data replicas; bf16: half the bytes, and every "
       "rank that sends a partial sum on rounds it to bf16, so that results depend on the algorithm",
       one_of({"fp32", "bf16"}), OnChange::kResults);
+  options.add(
+      "comm.algorithms", config.comm.algorithms, "",
+      "auto: as comm.network says; or what carries collectives of every size, to compare them, as "
+      "in all_reduce=halving,all_gather=bruck (trireme topo explain lists them)",
+      not_empty(), OnChange::kSums);
+  options.add(
+      "comm.tune", config.comm.tune, "",
+      "measure which algorithms are fastest here and take these; with comm.order tree, by trying "
+      "some in turn in the first steps, which changes no bit; with any, before the first step, so "
+      "that two starts may choose differently. Where NCCL carries the tensors it does nothing",
+      {}, OnChange::kNothing);
 }
 
 void add_nccl_keys(Options& options, Config::Nccl& nccl) {

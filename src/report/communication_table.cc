@@ -25,8 +25,39 @@ void keep_longest(CommunicationTable& table, std::size_t most) {
   rows = std::move(kept);
 }
 
+namespace {
+
+Json tuned_to_json(const TunedCollective& one) {
+  Json tried = Json::array();
+  for (const auto& [algorithm, seconds] : one.tried) {
+    tried.push_back(Json::object({{"algorithm", algorithm}, {"measured_s", seconds}}));
+  }
+  return Json::object({{"communicator", one.communicator},
+                       {"collective", one.collective},
+                       {"bytes", one.bytes},
+                       {"algorithm", one.algorithm},
+                       {"planned", one.planned},
+                       {"tried", std::move(tried)}});
+}
+
+TunedCollective tuned_from_json(const Json& object) {
+  TunedCollective one{.communicator = object.at("communicator").text(),
+                      .collective = object.at("collective").text(),
+                      .bytes = object.at("bytes").unsigned_integer(),
+                      .algorithm = object.at("algorithm").text(),
+                      .planned = object.at("planned").text(),
+                      .tried = {}};
+  for (const Json& each : object.at("tried").items()) {
+    one.tried.emplace_back(each.at("algorithm").text(), each.at("measured_s").number());
+  }
+  return one;
+}
+
+}  // namespace
+
 std::string to_json(const CommunicationTable& table) {
-  Json communicators = Json::array(), collectives = Json::array();
+  Json communicators = Json::array(), collectives = Json::array(), tuned = Json::array();
+  for (const TunedCollective& one : table.tuned) tuned.push_back(tuned_to_json(one));
   for (const CommunicatorRecord& one : table.communicators) {
     communicators.push_back(Json::object(
         {{"name", one.name}, {"ranks", one.ranks}, {"nodes", one.nodes}, {"table", one.table}}));
@@ -47,7 +78,8 @@ std::string to_json(const CommunicationTable& table) {
                        {"order", table.order},
                        {"communicators", std::move(communicators)},
                        {"collectives", std::move(collectives)},
-                       {"left_out", table.left_out}})
+                       {"left_out", table.left_out},
+                       {"tuned", std::move(tuned)}})
              .dump(1) +
          "\n";
 }
@@ -60,7 +92,8 @@ std::optional<CommunicationTable> read_communication_table(const std::string& pa
     CommunicationTable table{.source = object.at("source").text(),
                              .order = object.at("order").text(),
                              .communicators = {},
-                             .collectives = {}};
+                             .collectives = {},
+                             .tuned = {}};
     // Older runs have no such count.
     if (const Json* left_out = object.find("left_out")) table.left_out = left_out->small_integer();
     for (const Json& one : object.at("communicators").items()) {
@@ -80,6 +113,10 @@ std::optional<CommunicationTable> read_communication_table(const std::string& pa
                                    .link = one.at("link").text(),
                                    .link_seconds = one.at("link_s").number(),
                                    .bus_bandwidth = one.at("busbw_bytes_per_s").number()});
+    }
+    // Older files have none.
+    if (const Json* tuned = object.find("tuned")) {
+      for (const Json& one : tuned->items()) table.tuned.push_back(tuned_from_json(one));
     }
     return table;
   } catch (const JsonError&) {

@@ -285,6 +285,23 @@ std::string network_of(const FabricRecord& record) {
       escape_html(record.source), traffic_text(record.traffic), svg_of(record));
 }
 
+std::string tuned_of(const std::vector<TunedCollective>& tuned) {
+  if (tuned.empty()) return "";
+  std::vector<std::vector<std::string>> rows;
+  for (const TunedCollective& one : tuned) {
+    std::string tried;
+    for (const auto& [algorithm, seconds] : one.tried) {
+      tried += fmt::format("{}{} {}", tried.empty() ? "" : ", ", algorithm, microseconds(seconds));
+    }
+    rows.push_back({one.communicator, one.collective, size_text(one.bytes), one.algorithm,
+                    one.planned, tried});
+  }
+  return "<p>What comm.tune has measured: the median of some calls, each from when the last rank "
+         "began to when the last one ended.</p>\n" +
+         html_table({"communicator", "collective", "size", "takes", "took before", "tried, us"},
+                    rows);
+}
+
 std::string communication_of(const CommunicationTable& table,
                              const std::optional<FabricRecord>& network) {
   if (table.communicators.empty() && !network) return "";
@@ -307,6 +324,7 @@ std::string communication_of(const CommunicationTable& table,
   if (network) html += network_of(*network);
   if (table.communicators.empty()) return html;
   html += html_table({"communicator of rank 0", "ranks", "nodes", "algorithms"}, chosen);
+  html += tuned_of(table.tuned);
   if (used.empty()) return html;
   return html +
          "<p>Its last collectives. The measured time is the median, and waits for ranks that come "

@@ -114,7 +114,7 @@ class Planner {
 std::string bytes_text(std::size_t bytes) {
   constexpr std::size_t kKib = 1024;
   if (bytes < kKib) return fmt::format("{} B", bytes);
-  if (bytes < kKib * kKib) return fmt::format("{} KiB", bytes / kKib);
+  if (bytes < kKib * kKib) return fmt::format("{:.3g} KiB", static_cast<double>(bytes) / kKib);
   return fmt::format("{:.3g} MiB", static_cast<double>(bytes) / (kKib * kKib));
 }
 

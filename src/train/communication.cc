@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <limits>
 #include <utility>
 
 #include <fmt/format.h>
@@ -88,7 +89,45 @@ void find_network(Addresses addresses, const std::vector<std::string>& hosts,
   take_remarks(*result.fabric, remarks);
 }
 
+// Some algorithms are named by comm.algorithms.
+AlgorithmTable with_chosen(AlgorithmTable table, const std::vector<ChosenAlgorithm>& chosen) {
+  constexpr std::size_t kAny = std::numeric_limits<std::size_t>::max();
+  for (const auto& [collective, algorithm] : chosen) {
+    table = table.with(collective, 0, kAny, algorithm, /*ranks=*/1);  // all the same for any number
+  }
+  return table;
+}
+
 }  // namespace
+
+std::vector<PlannedOfGrid> planned_communicators(Runtime& runtime, const ProcessGrid& grid) {
+  std::vector<PlannedOfGrid> result;
+  for (Communicator* one : {&runtime.world(), &grid.world(), &grid.data(), &grid.pipeline(),
+                            &grid.tensor(), &grid.model()}) {
+    const Runtime::PlannedCommunicator* made = nullptr;  // the last one of that name
+    for (const Runtime::PlannedCommunicator& each : runtime.communicators()) {
+      if (each.name == one->name()) made = &each;
+    }
+    if (one->size() > 1 && made != nullptr) {
+      result.push_back({one, made->name, made->ranks, made->plan});
+    }
+  }
+  return result;
+}
+
+void plan_communicators(Runtime& runtime, const NetworkOfJob& network, const Config::Comm& comm) {
+  const bool any_order = comm.order == "any";
+  const std::vector<ChosenAlgorithm> chosen = chosen_algorithms(comm);
+  runtime.use_algorithms(
+      with_chosen(any_order ? AlgorithmTable::any_order() : AlgorithmTable(), chosen));
+  if (!network.network) return;
+  runtime.use_planner([planner = make_planner(*network.network, any_order), chosen](
+                          const std::string& name, const std::vector<int>& ranks) {
+    CommunicatorPlan plan = planner(name, ranks);
+    plan.algorithms = with_chosen(std::move(plan.algorithms), chosen);
+    return plan;
+  });
+}
 
 Addresses slurm_addresses(Runtime& runtime) {
   std::vector<std::string> mine;

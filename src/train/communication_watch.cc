@@ -26,28 +26,16 @@ double median(std::vector<double> values) {
 }  // namespace
 
 CommunicationWatch::CommunicationWatch(Runtime& runtime, const ProcessGrid& grid,
-                                       NetworkOfJob network, std::string order, std::string file)
+                                       NetworkOfJob network, Config::Comm comm,
+                                       const AlgorithmTuner* tuner, std::string file)
     : runtime_(runtime),
       grid_(grid),
       network_(std::move(network)),
-      order_(std::move(order)),
+      comm_(std::move(comm)),
+      tuner_(tuner),
       file_(std::move(file)) {}
 
-std::vector<CommunicationWatch::Planned> CommunicationWatch::communicators() const {
-  std::vector<Planned> result;
-  for (const Communicator* one : {&runtime_.world(), &grid_.world(), &grid_.data(),
-                                  &grid_.pipeline(), &grid_.tensor(), &grid_.model()}) {
-    const Runtime::PlannedCommunicator* made = nullptr;  // the last one of that name
-    for (const Runtime::PlannedCommunicator& each : runtime_.communicators()) {
-      if (each.name == one->name()) made = &each;
-    }
-    if (one->size() > 1 && made != nullptr) result.push_back({one->lane_id(), made});
-  }
-  return result;
-}
-
-const Prediction& CommunicationWatch::predict(const Runtime::PlannedCommunicator& communicator,
-                                              const Key& key) {
+const Prediction& CommunicationWatch::predict(const PlannedOfGrid& communicator, const Key& key) {
   const auto known = predictions_.find(key);
   if (known != predictions_.end()) return known->second;
   const auto& [lane, collective, bytes, algorithm] = key;
@@ -62,24 +50,27 @@ const Prediction& CommunicationWatch::predict(const Runtime::PlannedCommunicator
 
 CommunicationTable CommunicationWatch::table() {
   CommunicationTable table{.source = network_.network ? network_.network->source : "",
-                           .order = order_,
+                           .order = comm_.order,
                            .communicators = {},
-                           .collectives = {}};
+                           .collectives = {},
+                           .tuned = {}};
+  if (tuner_ != nullptr) table.tuned = tuner_->found();
   std::map<Key, std::vector<double>> seconds;
-  const std::vector<Planned> planned = communicators();
+  const std::vector<PlannedOfGrid> planned = planned_communicators(runtime_, grid_);
   for (const Operation& operation : runtime_.recorder().finished()) {
     const auto collective = collective_named(operation.name);
-    const auto communicator = std::ranges::find(planned, operation.lane, &Planned::lane);
-    if (!collective || operation.peer >= 0 || communicator == planned.end()) continue;
-    const int ranks = static_cast<int>(communicator->made->ranks.size());
-    const Algorithm algorithm =
-        communicator->made->plan->algorithms.choose(*collective, operation.bytes, ranks);
+    const auto found = std::ranges::find(
+        planned, operation.lane, [](const PlannedOfGrid& one) { return one.comm->lane_id(); });
+    if (!collective || operation.peer >= 0 || found == planned.end()) continue;
+    const CommunicatorPlan& plan = *found->plan;
+    if (plan.trials && operation.begin_ns < plan.trials->stopped_ns()) continue;
+    const int ranks = found->comm->size();
+    const Algorithm algorithm = plan.algorithms.choose(*collective, operation.bytes, ranks);
     seconds[{operation.lane, *collective, operation.bytes, algorithm}].push_back(
         1e-9 * static_cast<double>(operation.end_ns - operation.begin_ns));
   }
-  for (const auto& [own_lane, made] : planned) {
-    const Runtime::PlannedCommunicator& communicator = *made;
-    const int ranks = static_cast<int>(communicator.ranks.size());
+  for (const PlannedOfGrid& communicator : planned) {
+    const int ranks = communicator.comm->size();
     table.communicators.push_back(
         {.name = communicator.name,
          .ranks = ranks,
@@ -88,7 +79,7 @@ CommunicationTable CommunicationWatch::table() {
     std::vector<CollectiveRecord> of_it;
     for (const auto& [key, times] : seconds) {
       const auto& [lane, collective, bytes, algorithm] = key;
-      if (lane != own_lane) continue;
+      if (lane != communicator.comm->lane_id()) continue;
       CollectiveRecord record{.communicator = communicator.name,
                               .collective = std::string(name_of(collective)),
                               .algorithm = std::string(name_of(algorithm)),
@@ -124,15 +115,20 @@ void CommunicationWatch::write() {
 }
 
 std::string CommunicationWatch::text(const std::string& carrier) const {
-  if (!network_.network) return "";
-  const Runtime::PlannedCommunicator* largest = nullptr;
-  for (const auto& [lane, made] : communicators()) {
-    if (made->name == "world" || made->name == "grid") continue;  // little travels there
-    if (largest == nullptr || made->ranks.size() > largest->ranks.size()) largest = made;
+  const bool chosen = comm_.algorithms != "auto";
+  const bool scratch = comm_.tune && comm_.order == "any";
+  if (!network_.network && !chosen && !scratch) return "";
+  std::string source = network_.network ? network_.network->source : "the default";
+  if (chosen) source += ", and " + comm_.algorithms;
+  if (scratch) source += ", and what was measured at the start";
+  std::optional<PlannedOfGrid> largest;
+  for (PlannedOfGrid& one : planned_communicators(runtime_, grid_)) {
+    if (one.name == "world" || one.name == "grid") continue;  // little travels there
+    if (!largest || one.ranks.size() > largest->ranks.size()) largest = std::move(one);
   }
-  if (largest == nullptr) return network_.network->source;
+  if (!largest) return source;
   return fmt::format(
-      "{}; {}{}: {}", network_.network->source,
+      "{}; {}{}: {}", source,
       carrier == "mpi" ? "" : fmt::format("{} chooses for GPUs itself; on hosts, ", carrier),
       largest->name,
       table_text(largest->plan->algorithms, static_cast<int>(largest->ranks.size())));

@@ -13,14 +13,16 @@
 #include "trireme/topology/planner.h"
 #include "trireme/train/communication.h"
 
+#include "train/algorithm_tuner.h"
+
 namespace trireme {
 
 // The leading rank has one.
 class CommunicationWatch {
  public:
-  // `network` is what the communicators were planned for.
+  // `network` is what the communicators were planned for. `tuner` may be nullptr.
   CommunicationWatch(Runtime& runtime, const ProcessGrid& grid, NetworkOfJob network,
-                     std::string order, std::string file);
+                     Config::Comm comm, const AlgorithmTuner* tuner, std::string file);
 
   // Writes the file. The collectives are among the last operations that the flight recorder knows.
   // A failure is told once, in a line.
@@ -28,24 +30,20 @@ class CommunicationWatch {
   CommunicationTable table();
 
   // The row of the start-up table: where the rates are from and what the largest communicator of
-  // the grid uses. Empty if nothing was planned.
+  // the grid uses. Empty if that is the default table.
   std::string text(const std::string& carrier) const;
 
  private:
   using Key = std::tuple<int, Collective, std::size_t, Algorithm>;  // a lane and what it carries
 
-  // A communicator of several ranks.
-  struct Planned {
-    int lane;
-    const Runtime::PlannedCommunicator* made;
-  };
-  std::vector<Planned> communicators() const;
-  const Prediction& predict(const Runtime::PlannedCommunicator& communicator, const Key& key);
+  const Prediction& predict(const PlannedOfGrid& communicator, const Key& key);
 
   Runtime& runtime_;
   const ProcessGrid& grid_;
   NetworkOfJob network_;
-  std::string order_, file_;
+  Config::Comm comm_;
+  const AlgorithmTuner* tuner_;
+  std::string file_;
   std::map<int, std::unique_ptr<PredictedNetwork>> networks_;  // by lane
   std::map<Key, Prediction> predictions_;
   bool failed_ = false;

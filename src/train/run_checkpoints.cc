@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "trireme/base/log.h"
+#include "trireme/topology/planner.h"
 #include "trireme/train/inference.h"
 #include "trireme/train/setup.h"
 
@@ -30,6 +31,16 @@ std::map<std::string, std::string> RunCheckpoints::recorded_choices() const {
       {"threads", std::to_string(ctx.threads)},
       {"instruction_set", std::string(ops::instruction_set(ctx))},
       {"matmul", std::string(ops::matmul_description(ctx, run_.step.stage().options().compute))}};
+}
+
+// Returns the table of each communicator of this rank, and for which network it was made.
+std::map<std::string, std::string> RunCheckpoints::recorded_plans() const {
+  const auto& network = run_.network.network;
+  std::map<std::string, std::string> plans = {{"network", network ? network->source : "none"}};
+  for (const PlannedOfGrid& one : planned_communicators(run_.runtime, run_.grid)) {
+    plans["algorithms_" + one.name] = table_text(one.plan->algorithms, one.comm->size());
+  }
+  return plans;
 }
 
 // Compares the numbers of parameters, because a checkpoint of a model with more layers also holds
@@ -99,6 +110,15 @@ void RunCheckpoints::say_resumed(const Checkpoint& checkpoint,
     rounding +=
         fmt::format("{}{} was {}, is {}", rounding.empty() ? "" : "; ", key, before->second, value);
   }
+  // Elsewhere they change no bit.
+  const bool matters = sums_depend_on_algorithm(run_.config.comm);
+  for (const auto& [key, value] :
+       matters ? recorded_plans() : std::map<std::string, std::string>()) {
+    if (!key.starts_with("algorithms_")) continue;
+    const auto before = checkpoint.info().extra.find(key);
+    if (before == checkpoint.info().extra.end() || before->second == value) continue;
+    rounding += fmt::format("{}{} differ", rounding.empty() ? "" : "; ", key);
+  }
   if (!rounding.empty()) {
     print_line(fmt::format("results {}agree to rounding, not to the bit: {}",
                            results.empty() ? "will " : "would otherwise ", rounding));
@@ -112,6 +132,7 @@ std::string RunCheckpoints::save(const Position& position) {
   info.seed = static_cast<std::uint64_t>(run_.config.run.seed);
   info.config = config_to_ini(run_.config);
   info.extra = recorded_choices();
+  info.extra.merge(recorded_plans());
   info.extra.merge(describe_data(run_.data, run_.validation));
   CheckpointOptions options;
   options.keep = run_.config.checkpoint.keep;

@@ -13,6 +13,7 @@
 #include "trireme/io/run_folder.h"
 #include "trireme/ops/attention.h"
 #include "trireme/parallel/trainer_step.h"
+#include "trireme/train/communication.h"
 #include "trireme/train/compute_device.h"
 
 namespace trireme {
@@ -31,6 +32,7 @@ class RunCheckpoints {
     const TokenDataset* validation;  // null: there is none
     RunFolder& folder;
     const ops::AttentionChoice& attention;
+    const NetworkOfJob& network;  // for which the communicators are planned
   };
   explicit RunCheckpoints(const Run& run) : run_(run) {}
 
@@ -54,6 +56,7 @@ class RunCheckpoints {
   void check_parameters(const Checkpoint& checkpoint) const;
   void say_resumed(const Checkpoint& checkpoint, const std::vector<ChangedSetting>& changes) const;
   std::map<std::string, std::string> recorded_choices() const;
+  std::map<std::string, std::string> recorded_plans() const;
   bool scales_dynamically() const;
 
   Run run_;

@@ -23,6 +23,7 @@
 #include "trireme/train/setup.h"
 #include "trireme/train/step_traffic.h"
 
+#include "train/algorithm_tuner.h"
 #include "train/communication_watch.h"
 #include "train/fabric_recorder.h"
 #include "train/grid_placement.h"
@@ -84,7 +85,8 @@ class Trainer {
                                              .data = *train_data_,
                                              .validation = validation_data_.get(),
                                              .folder = *folder_,
-                                             .attention = attention_});
+                                             .attention = attention_,
+                                             .network = network_});
     runtime_.set_timeout(hang_limit_.seconds_with_checkpoint(checkpoint_bytes()));
     const RunCheckpoints::Position position = checkpoints_->resume();
     runtime_.set_timeout(hang_limit_.seconds());
@@ -92,7 +94,7 @@ class Trainer {
     samples_ = position.samples;
     phases_.done("checkpoint");
     if (leads()) {
-      communication_.emplace(runtime_, *grid_, network_, config_.comm.order,
+      communication_.emplace(runtime_, *grid_, network_, config_.comm, tuner_ ? &*tuner_ : nullptr,
                              folder_->file("communication.json"));
       print_line(startup_table(config_, plan_, *step_, device_, attention_, *train_data_,
                                communication_->text(device_.carrier)));
@@ -134,10 +136,12 @@ class Trainer {
         fmt::format("grid {}, first rank on {}; {} initial values drawn; attention by "
                     "{}; collectives {}; {}{}",
                     shape_.to_string(), node_name(), step_->stage().drawn(), attention_.text,
-                    network_.network && leads() ? "for " + communication_->text(device_.carrier)
-                                                : "by default",
-                    phases_.text(), memory_of_connections(taken)),
+                    text_of_collectives(), phases_.text(), memory_of_connections(taken)),
         placement_.places);
+    if (tuner_) {
+      tell_tuned();
+      tuner_->steps_begin();
+    }
     if (!position.changes.empty()) journal_->note(step_number_, "changed", 0.0, position.changes);
     if (!network_.remarks.empty()) {
       journal_->note(step_number_, "network", 0.0,
@@ -164,9 +168,7 @@ class Trainer {
     if (leads()) {
       for (const std::string& remark : network.remarks) report_line("comm.network: " + remark);
     }
-    if (network.network) {
-      runtime_.use_planner(make_planner(*network.network, config_.comm.order == "any"));
-    }
+    trireme::plan_communicators(runtime_, network, config_.comm);
     return network;
   }
 
@@ -196,6 +198,7 @@ class Trainer {
     grid_.emplace(runtime_, shape_, placement_.order);
     phases_.done("grid");
     plan_ = models::gpt_plan(model);
+    tune_before_steps();
     parallel::StepOptions options = step_options(config_);
     options.stage.seed = {};  // initial values are drawn later, if there is no checkpoint
     step_.emplace(ctx_, *grid_, plan_, options);
@@ -210,6 +213,32 @@ class Trainer {
     config_.grid.data = shape_.data;
     config_.grid.pipeline = shape_.pipeline;
     config_.grid.tensor = shape_.tensor;
+  }
+
+  // On the leading rank, which alone reports it.
+  std::string text_of_collectives() const {
+    const std::string text = leads() ? communication_->text(device_.carrier) : "";
+    return text.empty() ? "by default" : "for " + text;
+  }
+
+  // Collective. Before the stages are built, since these ask whether sums have a fixed order.
+  void tune_before_steps() {
+    if (!config_.comm.tune || runtime_.size() == 1) return;
+    if (device_.carrier != "mpi") {
+      if (leads()) print_line("comm.tune: NCCL chooses its algorithms itself; nothing is tried");
+      return;
+    }
+    tuner_.emplace(runtime_, *grid_, network_, config_.comm);
+    tuner_->try_on_scratch(sizeof(float) * static_cast<std::size_t>(plan_.parameters));
+    phases_.done("tuning");
+  }
+
+  // Collective, between steps.
+  void tell_tuned() {
+    for (const std::string& found : tuner_->news()) {
+      journal_->say("comm.tune: " + found);
+      journal_->note(step_number_, "tuned", 0.0, found);
+    }
   }
 
   bool scales_dynamically() const { return !loss_scaling(config_).is_fixed(); }
@@ -259,6 +288,10 @@ class Trainer {
     while (step_number_ < config_.run.steps) {
       if (tracer_) tracer_->before(step_number_ + 1);
       for (const StepQueue::Known& step : train_step(reader, rate.at(step_number_))) tell(step);
+      if (tuner_) {
+        tuner_->step_done();
+        tell_tuned();
+      }
       if (checks_copies_now()) check_copies_now();
       if (evaluates_now()) evaluate_now();
       if (stop_ && step_number_ < config_.run.steps) {
@@ -448,6 +481,7 @@ class Trainer {
   std::optional<parallel::TrainerStep> step_;
   ops::AttentionChoice attention_;
   std::optional<RunCheckpoints> checkpoints_;
+  std::optional<AlgorithmTuner> tuner_;              // with comm.tune
   std::optional<CommunicationWatch> communication_;  // on the leading rank
   std::optional<RunJournal> journal_;
   std::optional<RankWatch> rank_watch_;
@@ -473,7 +507,6 @@ ExitStatus train(Runtime& runtime, const Config& config, const StopSignals& sign
 ExitStatus train(Runtime& runtime, const Config& config, const StopSignals& signals,
                  ComputeDevice device) {
   runtime.set_timeout(HangLimit(config.comm.timeout).seconds());
-  if (config.comm.order == "any") runtime.use_algorithms(AlgorithmTable::any_order());
   return Trainer(runtime, config, signals, std::move(device)).run();
 }
 

@@ -6,12 +6,16 @@ usage: grid_order_test.py TRIREME CHECKPOINT_DIFFERENCE MPIEXEC
 import json
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
 import tempfile
 import unittest
 import xml.etree.ElementTree
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "support"))
+from cli_testing import network_rates  # noqa: E402
 
 PROGRAM = pathlib.Path(sys.argv.pop(1)).resolve()
 DIFFERENCE = pathlib.Path(sys.argv.pop(1)).resolve()
@@ -35,25 +39,28 @@ class GridOrder(unittest.TestCase):
         subprocess.run([PROGRAM, "prepare", "--input", "text.txt", "--output", "data", "--tokenizer", "byte"],
                        check=True, capture_output=True, cwd=cls.folder)
 
-    def train(self, ranks, *more, order=None, nodes=None, status=0):
+    def train(self, ranks, *more, order=None, nodes=None, status=0, environment=()):
         """Standard output and errors. `nodes` names the node of each rank, as Slurm would."""
         if order is not None:
             (self.folder / ORDER).write_text("\n".join(map(str, order)))
             more += ("--grid.order", ORDER)
+        words = [*TRAIN[1:], *more]
+        last = dict(zip(words[::2], words[1::2]))  # a flag may be given once only
+        flags = [TRAIN[0], *(word for pair in last.items() for word in pair)]
         command = [MPIEXEC]
         for rank in range(ranks if nodes else 1):
             where = ["-env", "SLURMD_NODENAME", nodes[rank], "-env", "SLURM_TOPOLOGY_ADDR", ADDRESS[nodes[rank]],
                      "-env", "SLURM_TOPOLOGY_ADDR_PATTERN", "switch.switch.node"] if nodes else []
-            command += [":"] * (rank > 0) + ["-n", str(1 if nodes else ranks), *where, str(PROGRAM), *TRAIN, *more]
+            command += [":"] * (rank > 0) + ["-n", str(1 if nodes else ranks), *where, str(PROGRAM), *flags]
         done = subprocess.run(command, cwd=self.folder, capture_output=True, text=True, timeout=120,
-                              env={**os.environ, "OMP_NUM_THREADS": "1"})
+                              env={**os.environ, "OMP_NUM_THREADS": "1", **dict(environment)})
         self.assertEqual(done.returncode, status, done.stdout + done.stderr)
         return done.stdout + done.stderr
 
     def checkpoint(self, step):
         return self.folder / RUN / f"checkpoints/step-{step:08d}.h5"
 
-    def result(self, *arguments, again=False, keep=None, **options):
+    def result(self, *arguments, again=False, keep=None, steps=(2, 4), **options):
         """What a run prints. Compares its checkpoints with those that an earlier call kept, or keeps them. With
         `again`, the run goes on."""
         if not again:
@@ -63,7 +70,7 @@ class GridOrder(unittest.TestCase):
             shutil.rmtree(self.folder / "kept", ignore_errors=True)
             shutil.copytree(self.folder / RUN / "checkpoints", self.folder / "kept")
         else:
-            for step in (2, 4):
+            for step in steps:
                 kept = self.folder / "kept" / self.checkpoint(step).name
                 differ = subprocess.run([DIFFERENCE, "--bits", kept, self.checkpoint(step)], check=True,
                                         capture_output=True, text=True)
@@ -145,6 +152,119 @@ class GridOrder(unittest.TestCase):
         said = self.train(4, "--grid.data", "4", nodes=["n1", "n2", "n3", "n2"])
         self.assertIn("rank order: ", said)
         self.assertEqual(self.places(), "n1: 0, n3: 1, n2: 2-3")
+
+    def forced(self, grid, combinations, placements):
+        """Checkpoints of every combination in every placement are those of the default algorithms on one node."""
+        ranks = len(placements[0]["order"])
+        steps = ("--run.steps", "2")
+        self.result(ranks, *grid, *steps, keep=True)
+        for algorithms in combinations:
+            for where in placements:
+                with self.subTest(algorithms=algorithms, **where):
+                    said = self.result(ranks, *grid, *steps, "--comm.algorithms", algorithms, steps=(2,), **where)
+                    self.assertIn(f"and {algorithms}; ", said)
+
+    def test_every_algorithm_gives_the_same_bits(self):
+        # Six replicas: not a power of two.
+        one_leaf = {"order": [0, 1, 2, 3, 4, 5], "nodes": ["n1", "n1", "n1", "n3", "n3", "n3"]}
+        two_leaves = {"order": [4, 1, 5, 3, 0, 2], "nodes": ["n1", "n2", "n3", "n2", "n1", "n2"]}
+        self.forced(("--grid.data", "6"), [f"all_reduce={name}" for name in (
+            "direct", "pairwise", "bruck", "doubling", "halving", "binomial", "tiered")], [one_leaf, two_leaves])
+
+    def test_every_algorithm_of_tensor_ranks_gives_the_same_bits(self):
+        shuffled = {"order": [2, 3, 1, 0], "nodes": ["n1", "n2", "n3", "n2"]}
+        self.forced(("--grid.tensor", "4", "--grid.sequence_parallel", "true"),
+                    [f"reduce_scatter={scatter},all_gather={gather},all_reduce={reduce},broadcast={broadcast}"
+                     for scatter, gather, reduce, broadcast in (
+                         ("pairwise", "pairwise", "tiered", "binomial"), ("halving", "bruck", "binomial", "chain"),
+                         ("tiered", "halving", "bruck", "tiered"), ("pairwise", "tiered", "halving", "binomial"))],
+                    [shuffled])
+
+    def test_tuning_changes_no_bit(self):
+        # Each size is called four times a step at least: that is enough for all that is tried.
+        tuned = ("--grid.data", "3", "--grid.tensor", "2", "--comm.tune", "true", "--run.steps", "24",
+                 "--checkpoint.every", "8")
+        steps = (8, 16, 24)
+        self.result(6, *tuned, "--comm.tune", "false", keep=True)
+        table = json.loads((self.folder / RUN / "communication.json").read_text())
+        self.assertEqual(table["tuned"], [])
+        for where in ({}, {"order": [4, 1, 5, 3, 0, 2], "nodes": ["n1", "n2", "n3", "n2", "n1", "n2"]}):
+            said = self.result(6, *tuned, steps=steps, **where)
+            self.assertIn("comm.tune: data: all_reduce of ", said)
+            self.assertIn("comm.tune: tensor: all_reduce of ", said)
+            table = json.loads((self.folder / RUN / "communication.json").read_text())
+            self.assertEqual({row["communicator"] for row in table["tuned"]} & {"data", "tensor"}, {"data", "tensor"})
+            for row in table["tuned"]:
+                tried = {one["algorithm"]: one["measured_s"] for one in row["tried"]}
+                self.assertGreaterEqual(len(tried), 2, row)
+                self.assertGreater(min(tried.values()), 0, row)
+                self.assertLessEqual(tried[row["algorithm"]], tried[row["planned"]], row)
+            changed = [row for row in table["tuned"] if row["algorithm"] != row["planned"]]
+            tables = {one["name"]: one["table"] for one in table["communicators"]}
+            for row in changed:
+                self.assertIn(row["algorithm"], tables[row["communicator"]])
+            self.assertIn("What comm.tune has measured", (self.folder / RUN / "report.html").read_text())
+            self.assertIn('"event": "tuned"', (self.folder / RUN / "events.jsonl").read_text().replace('":"', '": "'))
+        # A start that follows tunes anew and still has the same bits.
+        self.checkpoint(24).unlink()
+        said = self.result(6, *tuned, steps=steps, again=True)
+        self.assertIn("going on from", said)
+        self.assertNotIn("agree to rounding", said)
+
+    def test_tuning_of_rounded_sums_changes_no_bit(self):
+        rounded = ("--grid.data", "4", "--comm.reduce", "bf16", "--run.steps", "24", "--checkpoint.every", "24")
+        self.result(4, *rounded, keep=True)
+        self.result(4, *rounded, "--comm.tune", "true", steps=(24,))
+
+    def test_tuning_in_any_order_comes_before_the_steps(self):
+        shutil.rmtree(self.folder / RUN, ignore_errors=True)
+        said = self.train(4, "--grid.data", "2", "--grid.tensor", "2", "--comm.order", "any", "--comm.tune", "true")
+        self.assertRegex(said, r"network +the default, and what was measured at the start; data: all_reduce ")
+        self.assertLess(said.index("comm.tune: data: all_reduce of 4.1 kB by "), said.index("step 1/4"))
+        table = json.loads((self.folder / RUN / "communication.json").read_text())
+        first = table["tuned"][0]
+        self.assertEqual((first["communicator"], first["collective"], first["bytes"]), ("data", "all_reduce", 4096))
+        self.assertIn("library", [one["algorithm"] for one in first["tried"]])
+        # What was chosen is in the checkpoint.
+        inspected = subprocess.run([PROGRAM, "checkpoint", "inspect", RUN], check=True, capture_output=True, text=True,
+                                   cwd=self.folder).stdout
+        tables = {one["name"]: one["table"] for one in table["communicators"]}
+        self.assertRegex(inspected, r"(?m)^network +none$")
+        for name in ("data", "tensor"):
+            self.assertRegex(inspected, rf"(?m)^algorithms_{name} +{re.escape(tables[name])}$")
+        # Another choice is told.
+        said = self.train(4, "--grid.data", "2", "--grid.tensor", "2", "--comm.order", "any", "--run.steps", "6",
+                          "--comm.algorithms", "all_reduce=binomial")
+        self.assertRegex(said, r"results would otherwise agree to rounding, not to the bit: comm.algorithms was auto, is "
+                               r"all_reduce=binomial; algorithms_data differ; ")
+
+    def test_auto_takes_the_rates_that_the_environment_names(self):
+        def network(rates, nodes=("n1", "n3")):
+            shutil.rmtree(self.folder / RUN, ignore_errors=True)
+            said = self.train(2, "--grid.data", "2", "--run.steps", "1", nodes=nodes,
+                              environment={"TRIREME_NETWORK": str(rates)})
+            found = re.search(r"(?m)^network +(.*); data: all_reduce ", said)
+            return found and found[1], [line for line in said.splitlines() if "comm.network: " in line]
+        rates = self.folder / "cluster.json"
+        rates.write_text(json.dumps(network_rates(["n1", "n3"])))
+        source, remarks = network(rates)
+        self.assertRegex(source, rf"^{re.escape(str(rates))}, measured 2026-")
+        self.assertEqual(remarks, [])
+        self.assertEqual(network(rates, ("n1", "n1")), (None, []))  # one node
+        source, remarks = network(rates, ("n1", "n2"))
+        self.assertEqual(remarks, [f"trireme: comm.network: {rates}: measured without n2; not used, run trireme topo "
+                                   "probe on these nodes"])
+        self.assertIn("the fabric's description", source)
+        # A file that is named must be there; the usual one need not.
+        # bad input: `train`: `TRIREME_NETWORK` names a file that cannot be read, or is damaged | comm.network: ...FILE:
+        # cannot be read: ...; not used | 0
+        source, remarks = network(self.folder / "none.json")
+        self.assertEqual(len(remarks), 1)
+        self.assertRegex(remarks[0], r"^trireme: comm.network: .*none.json: cannot be read: No such file or directory; "
+                                     r"not used$")
+        self.assertIn("the fabric's description", source)
+        rates.write_text("{}")
+        self.assertRegex(network(rates)[1][0], r"cluster.json: not a file of network rates: .*; not used$")
 
     def test_what_the_report_of_ranks_says(self):
         self.result(4, "--grid.data", "2", "--grid.tensor", "2", "--log.stragglers", "0.001", "--log.trace", "3",

@@ -2,13 +2,15 @@
 """A run that Slurm stops goes on by itself, with the bits of a run that was never stopped: requeue, a signal,
 the time limit, preemption.
 
-    python3 requeue_test.py TRIREME
+    python3 requeue_test.py TRIREME CHECKPOINT_DIFFERENCE
 
 One cluster for all cases. The job with the time limit has a node of its own and runs beside the others, for
 Slurm knows no limit below a minute.
 """
+import json
 import re
 import shutil
+import subprocess
 import sys
 import tempfile
 import unittest
@@ -64,8 +66,8 @@ class Requeue(unittest.TestCase):
         assert len(cls.whole) == STEPS
 
     @classmethod
-    def submit(cls, run, *options, steps=STEPS, resume="auto"):
-        command = cls.trireme.train(run, *MODEL, "--run.steps", steps, "--run.resume", resume)
+    def submit(cls, run, *options, steps=STEPS, resume="auto", more=()):
+        command = cls.trireme.train(run, *MODEL, "--run.steps", steps, "--run.resume", resume, *more)
         return cls.cluster.sbatch(SCRIPT.replace("COMMAND", " ".join(command)), "--job-name", run, *options)
 
     def wait_for_steps(self, run, job, count):
@@ -88,7 +90,7 @@ class Requeue(unittest.TestCase):
         self.assertIn("an earlier start of this job followed run.resume never already", self.cluster.log(job))
 
     def test_requeue_to_other_nodes(self):
-        job = self.submit("elsewhere", "-N2", "--exclude=n4")
+        job = self.submit("elsewhere", "-N2", "--exclude=n4", more=("--comm.tune", "true"))
         self.wait_for_steps("elsewhere", job, 60)
         nodes = self.cluster.call("scontrol", "show", "hostnames", self.cluster.job(job)["NodeList"]).split()
         # The first one: rank 0 moves too, and with it who holds the run folder.
@@ -100,6 +102,17 @@ class Requeue(unittest.TestCase):
         self.assertEqual(len(set(starts)), 2, self.cluster.log(job))
         self.assertNotIn(nodes[0], self.cluster.call("scontrol", "show", "hostnames", starts[1]).split())
         self.expect_same_curve("elsewhere", job, 1)
+        # The places of the grid are ordered anew, algorithms are chosen and tuned anew, and no weight differs.
+        events = [json.loads(line) for line in (self.folder / "elsewhere/events.jsonl").read_text().splitlines()]
+        places = [event["places"] for event in events if event["event"] == "start"]
+        self.assertEqual(len(set(places)), 2, places)
+        self.assertIn(nodes[0], places[0])
+        self.assertNotIn(nodes[0], places[1])
+        self.assertEqual({event["event"] for event in events} & {"tuned"}, {"tuned"})
+        last = f"checkpoints/step-{STEPS:08d}.h5"
+        differ = subprocess.run([self.difference, "--bits", self.folder / "whole" / last, self.folder / "elsewhere" / last],
+                                check=True, capture_output=True, text=True)
+        self.assertEqual(differ.stdout, "")
 
     def test_signal(self):
         job = self.submit("signal", "-N2", "--exclude=n4")
@@ -145,4 +158,5 @@ class Requeue(unittest.TestCase):
 
 if __name__ == "__main__":
     Requeue.program = sys.argv.pop(1)
+    Requeue.difference = sys.argv.pop(1)
     unittest.main()

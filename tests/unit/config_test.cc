@@ -83,7 +83,7 @@ TEST(Config, EveryKeyIsWrittenOnce) {
   std::size_t assignments = 0;
   for (std::size_t at = 0; (at = ini.find(" = ", at)) != std::string::npos; ++at) ++assignments;
   EXPECT_EQ(assignments, options.names().size());
-  EXPECT_EQ(options.names().size(), 71u);
+  EXPECT_EQ(options.names().size(), 73u);
 }
 
 // A new key must say what its change means for a run that goes on.
@@ -140,6 +140,74 @@ TEST(Config, ChangesThatCanChangeResultsAreListed) {
   now.comm.order = "any";
   now.comm.reduce = "bf16";
   EXPECT_EQ(changes(ini, now), "comm.order was tree, is any; comm.reduce was fp32, is bf16");
+}
+
+TEST(Config, WhereSumsDependOnTheAlgorithmTheNetworkAndTheOrderOfRanksCount) {
+  const std::string others =
+      "grid.order was auto, is rank; comm.network was auto, is none; comm.algorithms was auto, is "
+      "all_reduce=tiered";
+  for (const bool before_too : {false, true}) {
+    for (const auto& [order, reduce] : std::vector<std::pair<std::string, std::string>>{
+             {"tree", "fp32"}, {"any", "fp32"}, {"tree", "bf16"}}) {
+      Config before;
+      Config now;
+      now.comm.order = order;
+      now.comm.reduce = reduce;
+      if (before_too) before = now;
+      std::swap(before, now);
+      now.grid.order = "rank";
+      now.comm.network = "none";
+      now.comm.algorithms = "all_reduce=tiered";
+      now.comm.tune = true;  // a start that follows has its own measurements in any case
+      std::string listed;
+      for (const ChangedSetting& change : changed_settings(config_to_ini(before), "before", now)) {
+        if (change.name == "comm.order" || change.name == "comm.reduce") continue;
+        listed += (listed.empty() ? "" : "; ") + change.text();
+        EXPECT_EQ(change.on_change, OnChange::kRounding);
+      }
+      EXPECT_EQ(listed, order == "tree" && reduce == "fp32" ? "" : others) << order << reduce;
+    }
+  }
+}
+
+TEST(Config, AlgorithmsAreNamedByCollective) {
+  const Config config = parsed({"--comm.algorithms", "all_reduce=halving,broadcast=chain"});
+  const auto chosen = chosen_algorithms(config.comm);
+  ASSERT_EQ(chosen.size(), 2u);
+  EXPECT_EQ(chosen[0].collective, Collective::kAllReduce);
+  EXPECT_EQ(chosen[0].algorithm, Algorithm::kHalving);
+  EXPECT_EQ(chosen[1].algorithm, Algorithm::kChain);
+  EXPECT_TRUE(chosen_algorithms(Config().comm).empty());
+  EXPECT_EQ(parsed({"--comm.algorithms", "all_reduce=library-ring", "--comm.order", "any"})
+                .comm.algorithms,
+            "all_reduce=library-ring");
+  const auto said = [](const std::string& value) { return refusal({"--comm.algorithms", value}); };
+  // bad input: `train`: `comm.algorithms` names what does not exist, twice the same collective, or
+  // an algorithm that `comm.order tree` does not allow | comm.algorithms WORD: no such algorithm of
+  // all_reduce, there are ...; ... | 2
+  EXPECT_EQ(
+      said("all_reduce=halfing"),
+      "comm.algorithms all_reduce=halfing: no such algorithm of all_reduce, there are direct, "
+      "pairwise, bruck, doubling, halving, binomial, tiered; did you mean halving?");
+  EXPECT_EQ(said("all_reduce=chain").find("comm.algorithms all_reduce=chain: no such algorithm"),
+            0u);
+  EXPECT_EQ(said("allreduce=halving"),
+            "comm.algorithms allreduce=halving: no such collective, there are all_reduce, "
+            "reduce_scatter, all_gather, broadcast, all_to_all; did you mean all_reduce?");
+  EXPECT_EQ(said("exchange=direct").find("comm.algorithms exchange=direct: no such collective"),
+            0u);
+  EXPECT_EQ(
+      said("reduce_scatter=ring"),
+      "comm.algorithms reduce_scatter=ring: comm.order tree allows pairwise, halving, tiered; "
+      "comm.order any allows this one too");
+  EXPECT_EQ(said("all_gather=ring"), "no error");  // adds nothing
+  for (const char* word : {"halving", "all_reduce=halving,", ",", "all_reduce"}) {
+    EXPECT_NE(said(word).find("must be auto or COLLECTIVE=ALGORITHM, as in all_reduce=halving"),
+              std::string::npos)
+        << word;
+  }
+  EXPECT_EQ(said("all_reduce=halving,all_reduce=tiered"),
+            "comm.algorithms all_reduce=halving,all_reduce=tiered: all_reduce stands there twice");
 }
 
 TEST(Config, LengthsThatFollowFromTheStepsAreComparedAsWhatTheyComeTo) {

@@ -46,6 +46,7 @@ inline constexpr std::array kAlgorithms = {
     Algorithm::kLibrary,         Algorithm::kLibraryRing,   Algorithm::kLibraryTree,
     Algorithm::kLibraryDoubling, Algorithm::kLibraryHalving};
 std::string_view name_of(Algorithm algorithm);
+std::optional<Algorithm> algorithm_named(std::string_view name);
 
 bool is_library(Algorithm algorithm);  // whether MPI's own collectives carry it
 // Whether a reduction by this algorithm adds along the tree T(ranks), so that its bits are those of
@@ -79,6 +80,10 @@ class AlgorithmTable {
   // For runs that do not ask for T(ranks): as above, but kRing for reductions of more than 4 MiB
   // among up to 64 ranks.
   static AlgorithmTable any_order();
+
+  // Returns the table for so many ranks, but with this algorithm from `first` to `last` bytes.
+  AlgorithmTable with(Collective collective, std::size_t first, std::size_t last,
+                      Algorithm algorithm, int ranks) const;
 
   bool keeps_order() const;  // whether the algorithms of all rules do
   const std::vector<Rule>& rules() const { return rules_; }

@@ -3,10 +3,12 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "trireme/comm/algorithm_trials.h"
 #include "trireme/comm/algorithms.h"
 #include "trireme/comm/rank_blocks.h"
 
@@ -16,10 +18,16 @@ struct CommunicatorPlan {
   AlgorithmTable algorithms = AlgorithmTable();
   // Numbered as the communicator's ranks. nullptr: nothing is known of the places.
   std::shared_ptr<const RankBlocks> blocks = {};
+  // For kRoundedSum, whose bits depend on the algorithm, where that is another table.
+  std::optional<AlgorithmTable> of_rounded_sums = {};
+  // Tries other algorithms than those of the table; nullptr: nothing is tried. They do not carry
+  // what `of_rounded_sums` is for.
+  std::shared_ptr<AlgorithmTrials> trials = {};
 };
 
-// A plan as one line of text, without blanks at its ends, and back. The reader throws InternalError
-// for text that is not such a plan, because only another rank of the same program writes it.
+// The table and the blocks of a plan as one line of text, without blanks at its ends, and back. The
+// reader throws InternalError for text that is not such a plan, because only another rank of the
+// same program writes it.
 std::string plan_to_text(const CommunicatorPlan& plan);
 CommunicatorPlan plan_from_text(std::string_view text);
 

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "trireme/comm/algorithms.h"
 #include "trireme/config/options.h"
 
 namespace trireme {
@@ -114,6 +115,8 @@ struct Config {
     std::string network = "auto";   // or "none", or the path of a file of rates
     std::string order = "tree";
     std::string reduce = "fp32";
+    std::string algorithms = "auto";  // or a list, see chosen_algorithms
+    bool tune = false;
     bool operator==(const Comm&) const = default;
   } comm;
 
@@ -161,6 +164,10 @@ std::string config_to_ini(const Config& config);
 // `origin` names the text in errors. Checks each value, but not the keys against each other.
 Config config_from_ini(std::string_view text, const std::string& origin);
 
+// Whether the bits of a run on CPUs depend on which algorithm carries a sum, and on where the ranks
+// are.
+bool sums_depend_on_algorithm(const Config::Comm& comm);
+
 // A setting whose value has changed.
 struct ChangedSetting {
   std::string name, before, now;
@@ -176,6 +183,15 @@ struct ChangedSetting {
 // and it is not of OnChange::kOtherRun.
 std::vector<ChangedSetting> changed_settings(std::string_view before, const std::string& origin,
                                              const Config& now);
+
+// An algorithm that carries a collective, whatever its size.
+struct ChosenAlgorithm {
+  Collective collective;
+  Algorithm algorithm;
+};
+// Returns what comm.algorithms lists; nothing if it is "auto". Throws ConfigError for what is no
+// COLLECTIVE=ALGORITHM, or what comm.order does not allow.
+std::vector<ChosenAlgorithm> chosen_algorithms(const Config::Comm& comm);
 
 // Returns the number in optim.loss_scale, or nothing if it is "dynamic". Throws ConfigError if it
 // is neither, or a number beyond what fp16 can take.

@@ -52,6 +52,8 @@ std::string write_value(const std::vector<WeightedPath>& value);
 enum class OnChange {
   kNotOfRuns,  // not a key of a run
   kNothing,    // no result changes: paths, what is logged, how often a checkpoint is written
+  kSums,       // as kRounding where sums depend on the algorithm that carries them
+               // (sums_depend_on_algorithm in config.h), else as kNothing
   kRounding,   // results agree up to rounding
   kResults,    // results change
   kOtherRun,   // it becomes another run: the user must agree

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace trireme {
@@ -33,12 +34,22 @@ struct CollectiveRecord {
   }
 };
 
+// What comm.tune has found for a collective of one size.
+struct TunedCollective {
+  std::string communicator = {}, collective = {};
+  std::uint64_t bytes = 0;                                 // of the whole buffer
+  std::string algorithm = {};                              // which it takes now
+  std::string planned = {};                                // which it took before
+  std::vector<std::pair<std::string, double>> tried = {};  // algorithms and their seconds
+};
+
 struct CommunicationTable {
   std::string source;  // of the network's rates; empty: the tables are the default
   std::string order;   // of sums: "tree" or "any"
   std::vector<CommunicatorRecord> communicators;
   std::vector<CollectiveRecord> collectives;  // by communicator; the most time first
   int left_out = 0;                           // rows that took less time than these
+  std::vector<TunedCollective> tuned;
 };
 
 // Keeps the `most` rows that took the most time, in their order, and counts the others.

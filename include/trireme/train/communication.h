@@ -1,12 +1,15 @@
 // How the communicators of a run are planned for its network, and what is recorded of them.
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "trireme/comm/process_grid.h"
 #include "trireme/comm/runtime.h"
+#include "trireme/config/config.h"
 #include "trireme/topology/planner.h"
 
 namespace trireme {
@@ -29,6 +32,20 @@ struct NetworkOfJob {
   std::optional<Fabric> fabric = {};
   bool rates_are_measured = false;  // on rank 0
 };
+
+// A communicator of several ranks, and the plan that it follows.
+struct PlannedOfGrid {
+  Communicator* comm;
+  std::string name;
+  std::vector<int> ranks;  // of the world
+  std::shared_ptr<CommunicatorPlan> plan;
+};
+// Returns those of this rank: the world's, then those of the grid.
+std::vector<PlannedOfGrid> planned_communicators(Runtime& runtime, const ProcessGrid& grid);
+
+// Call it on all ranks. The communicators that are made from now on follow the configuration, and
+// are planned for the network where it is known.
+void plan_communicators(Runtime& runtime, const NetworkOfJob& network, const Config::Comm& comm);
 
 // Collective over the world; the same on all ranks. `key` is the value of comm.network:
 // - "none": nothing.

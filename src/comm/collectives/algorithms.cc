@@ -1,7 +1,9 @@
 #include "trireme/comm/algorithms.h"
 
 #include <algorithm>
+#include <iterator>
 #include <limits>
+#include <utility>
 
 #include "trireme/base/error.h"
 #include "trireme/comm/bus_factor.h"
@@ -20,6 +22,12 @@ constexpr int kRingRanks = 64;
 constexpr std::size_t kAny = std::numeric_limits<std::size_t>::max();
 
 }  // namespace
+
+std::optional<Algorithm> algorithm_named(std::string_view name) {
+  const auto found = std::ranges::find(kAlgorithms, name, [](Algorithm a) { return name_of(a); });
+  if (found == kAlgorithms.end()) return {};
+  return *found;
+}
 
 std::string_view name_of(Algorithm algorithm) {
   switch (algorithm) {
@@ -128,6 +136,34 @@ AlgorithmTable AlgorithmTable::any_order() {
     rules.push_back(rule);
   }
   return AlgorithmTable(std::move(rules));
+}
+
+AlgorithmTable AlgorithmTable::with(Collective collective, std::size_t first, std::size_t last,
+                                    Algorithm algorithm, int ranks) const {
+  std::vector<Rule> others, before, after;
+  for (const Rule& rule : rules_) {
+    if (rule.collective != collective) {
+      others.push_back(rule);
+    } else if (ranks <= rule.up_to_ranks) {
+      before.push_back(rule);
+    }
+  }
+  before.push_back({collective, kAny, Algorithm::kPairwise});  // as choose() has it
+  const auto add = [&](std::size_t up_to_bytes, Algorithm named) {
+    if (!after.empty() && up_to_bytes <= after.back().up_to_bytes) return;
+    if (!after.empty() && after.back().algorithm == named) {
+      after.back().up_to_bytes = up_to_bytes;
+    } else {
+      after.push_back({collective, up_to_bytes, named});
+    }
+  };
+  if (first > 0) {
+    for (const Rule& rule : before) add(std::min(rule.up_to_bytes, first - 1), rule.algorithm);
+  }
+  add(last, algorithm);
+  for (const Rule& rule : before) add(rule.up_to_bytes, rule.algorithm);
+  std::ranges::move(after, std::back_inserter(others));
+  return AlgorithmTable(std::move(others));
 }
 
 bool AlgorithmTable::keeps_order() const {
