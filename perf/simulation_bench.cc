@@ -2,7 +2,7 @@
 // predicted, and the processor time that predicting it costs. One rank on each host of a fat tree
 // of three levels, tapered 2:1 at each.
 //
-// usage: simulation_bench [RANKS [COLLECTIVE [ALGORITHM]]]; RANKS is 64, 512 or 4096
+// usage: simulation_bench [RANKS [COLLECTIVE [ALGORITHM [BYTES]]]]; RANKS is 64, 512 or 4096
 #include <cstdint>
 #include <cstdlib>
 #include <ctime>
@@ -82,6 +82,7 @@ int main(int count, char** arguments) {
         if (!wants(3, name_of(algorithm))) continue;
         if (too_many_messages(collective, algorithm, ranks)) continue;
         for (const std::int64_t bytes : {std::int64_t{32} << 10, std::int64_t{16} << 20}) {
+          if (!wants(4, std::to_string(bytes))) continue;
           measure(network, blocks, collective, algorithm, bytes);
         }
       }

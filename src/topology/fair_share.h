@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <span>
 #include <vector>
 
 namespace trireme {
@@ -12,13 +13,16 @@ namespace trireme {
 // full or a message is as fast as it can be; the messages on that link, or that message, keep their
 // rate, and the others go on growing.
 //
-// Where a link carries many messages, one more or less changes the others little. So rates are set
-// anew when a part in kFinest of the messages on some link has come or gone; until then a message
-// that comes takes the share that its links give to the others. Links with fewer messages than
-// kFinest are always exact.
+// Rates are not set anew for all messages whenever one comes or goes. Each link remembers how much
+// the rates on it have changed since it was last looked at. If that is a part in kFinest of its
+// capacity, or in kExact of it where it carries fewer than kFinest messages, its share is computed
+// anew from what the other links give to its messages, and what this changes on the other links
+// counts there in turn. Until then a message that comes takes the share that its links give to the
+// others. Where this would touch most messages, all rates are set at once.
 class FairShare {
  public:
   static constexpr int kFinest = 16;
+  static constexpr int kExact = 1000;
 
   explicit FairShare(std::vector<double> capacities);  // of the links, in bytes/s
 
@@ -29,29 +33,34 @@ class FairShare {
   // Sets the rates, if messages have come or gone. Call it before time passes.
   void settle(double now);
   // When the next message arrives, if none comes or goes before; infinity if none is under way.
-  double next_end() const;
+  double next_end();
   // Takes out the messages that have arrived, in the order in which they set out. Times that differ
   // by at most `rounding` are the same.
   std::vector<void*> take_ended(double now, double rounding);
   // The rate of a message under way, as of the last settle().
   double rate_of(const void* what) const;
+  // How often a rate was computed, of any message.
+  std::uint64_t work() const { return work_; }
 
  private:
-  struct Flow {
-    void* what;  // nullptr: it has arrived
-    double end;  // at the present rate
-    double rate;
-    double most;             // bytes/s
-    double remaining;        // bytes, while rates are set
-    std::size_t first_link;  // in routes_
-    std::size_t last_link;   // behind it
+  using FlowIndex = std::uint32_t;
+  struct Place {
+    int link;
+    std::uint32_t index;  // in on_ of the link
   };
+  struct Flow {
+    void* what = nullptr;  // nullptr: free
+    double end = 0.0;      // at the present rate
+    double rate = 0.0;
+    double most = 0.0;         // bytes/s
+    std::uint64_t number = 0;  // in the order in which they set out
+    std::size_t queued = 0;    // index in queue_
+    std::uint32_t links = 0;   // of its route
+  };
+  // A flow ends at `time` or later.
   struct End {
     double time;
-    std::size_t flow;
-    bool operator>(const End& other) const {
-      return time != other.time ? time > other.time : flow > other.flow;
-    }
+    FlowIndex flow;
   };
   struct Full {
     double share;
@@ -59,29 +68,48 @@ class FairShare {
     bool operator>(const Full& other) const { return share > other.share; }
   };
 
-  void change(int link, int by);
-  void drop_ended(double now);
-  void list_by_link();
-  std::vector<std::uint32_t> by_most() const;
+  // A flow's places on its links.
+  std::span<Place> places_of(FlowIndex flow) {
+    return {places_.data() + flow * longest_, flows_[flow].links};
+  }
+  void make_room(std::size_t links);
+  void change(int link, double rate);
+  void remove(FlowIndex flow);
+  // Computes the share of a link from those of the others; returns how many messages it carries.
+  std::size_t share_link(double now, int link);
+  void share_all(double now);
+  std::vector<FlowIndex> by_most() const;
   void fill();
-  void fix(Flow& flow, double rate);
+  void fix(FlowIndex flow, double rate);
+  void set_rate(double now, FlowIndex flow, double rate);
+
+  // The queue of ends is a heap whose entries know their places.
+  void put(std::size_t index, const End& end);
+  void rise(std::size_t index, const End& end);
+  void sink(std::size_t index, const End& end);
+  void update_first();
 
   std::vector<double> capacities_;
-  std::vector<Flow> flows_;   // in the order in which they set out
-  std::vector<int> routes_;   // the links of each flow
-  std::vector<End> ends_;     // a heap, the next one first
-  bool is_due_ = false;       // rates must be set before time passes
-  std::vector<int> used_;     // links with messages when rates were set
-  std::vector<int> changed_;  // links with messages that have come or gone since
+  std::vector<Flow> flows_;
+  std::vector<Place> places_;  // of each flow, `longest_` apart
+  std::size_t longest_ = 0;    // route
+  std::vector<FlowIndex> free_;
+  std::vector<End> queue_;  // of all flows under way
+  std::uint64_t next_number_ = 0;
+  std::size_t visits_ = 0;  // of messages, since all rates were set at once
+  std::uint64_t work_ = 0;
+  std::vector<int> due_;        // links whose shares must be computed before time passes
+  std::vector<int> used_;       // links with messages, while all rates are set
+  std::vector<double> limits_;  // of the messages on a link
+  std::vector<double> rates_;   // by flow, while all rates are set
 
   // By link.
-  std::vector<int> on_;                     // messages
-  std::vector<int> changes_;                // since rates were set
-  std::vector<double> left_;                // capacity
-  std::vector<double> offered_;             // what it gives to a message that comes
-  std::vector<int> growing_;                // messages without a rate, while rates are set
-  std::vector<std::size_t> first_of_link_;  // in by_link_
-  std::vector<std::uint32_t> by_link_;      // the flows on each link
+  std::vector<std::vector<FlowIndex>> on_;  // messages
+  std::vector<double> changes_;             // of rates, since its share was computed
+  std::vector<bool> is_due_;
+  std::vector<double> share_;  // no message on it is faster; what it offers to one that comes
+  std::vector<double> left_;   // capacity
+  std::vector<int> growing_;   // messages without a rate, while all rates are set
 };
 
 }  // namespace trireme

@@ -3,9 +3,12 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstdint>
 #include <limits>
+#include <map>
 #include <memory>
+#include <random>
 #include <string>
 #include <vector>
 
@@ -73,6 +76,70 @@ TEST(FairShare, ManyMessagesKeepTheirLinksFull) {
   EXPECT_EQ(arrived, kMessages);
   EXPECT_GE(now, most * (1 - 1e-9));
   EXPECT_LE(now, most * 1.02);
+}
+
+// Messages of other sizes on each of many pairs of links, which have nothing to do with each other.
+TEST(FairShare, WhatChangesFarAwayCostsNothing) {
+  const int kPairs = 500, kOfPair = 20;
+  FairShare share(std::vector<double>(2 * kPairs, 100.0));
+  std::vector<int> names(kPairs * kOfPair);
+  for (int i = 0; i < kPairs * kOfPair; ++i) {
+    const int pair = i % kPairs;
+    share.begin(0.0, &names[static_cast<std::size_t>(i)], {2 * pair, 2 * pair + 1},
+                100.0 + 0.37 * i);
+  }
+  std::size_t arrived = 0;
+  double now = 0.0;
+  while (arrived < names.size()) {
+    share.settle(now);
+    now = share.next_end();
+    ASSERT_LT(now, std::numeric_limits<double>::infinity());
+    arrived += share.take_ended(now, 0.0).size();
+  }
+  // Each message that ends changes the rates of at most 19 others on either link.
+  EXPECT_LE(share.work(), names.size() * kOfPair * 3);
+}
+
+// Messages come and go one by one, fewer than kFinest on each link. Each time the rates are nearly
+// those of a world that has just begun with the messages that are under way.
+TEST(FairShare, RatesStayNearTheFairOnes) {
+  const int kLinks = 60, kMessages = 400;
+  std::vector<double> capacities;
+  for (int i = 0; i < kLinks; ++i) capacities.push_back(100.0 + 7.0 * i);
+  FairShare share(capacities);
+  std::mt19937_64 random(3);
+  std::map<const void*, std::vector<int>> routes;
+  std::vector<int> names(kMessages);
+  std::size_t begun = 0;
+  double now = 0.0;
+  double worst = 0.0;
+  while (begun < names.size() || !routes.empty()) {
+    if (begun < names.size() && routes.size() < 120) {
+      const auto near = static_cast<int>(random() % 20), far = static_cast<int>(20 + random() % 40);
+      const auto is_full = [&](int link) {
+        return std::ranges::count_if(routes, [&](const auto& entry) {
+                 return std::ranges::count(entry.second, link) > 0;
+               }) >= FairShare::kFinest - 1;
+      };
+      if (is_full(near) || is_full(far)) continue;
+      int* const what = &names[begun++];
+      routes[what] = {near, far};
+      share.begin(now, what, routes[what], 50.0 + static_cast<double>(random() % 1000));
+    } else {
+      now = share.next_end();
+      for (void* what : share.take_ended(now, 0.0)) routes.erase(what);
+    }
+    share.settle(now);
+    FairShare fresh(capacities);
+    for (const auto& [what, links] : routes) {
+      fresh.begin(0.0, const_cast<void*>(what), links, 1.0);
+    }
+    fresh.settle(0.0);
+    for (const auto& [what, links] : routes) {
+      worst = std::max(worst, std::abs(share.rate_of(what) / fresh.rate_of(what) - 1.0));
+    }
+  }
+  EXPECT_LE(worst, 0.02);
 }
 
 TEST(TreeNetwork, BlocksAndWaysUpComeFromTheCables) {
