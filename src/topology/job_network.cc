@@ -109,6 +109,18 @@ JobNetwork job_network(Fabric fabric, const std::string& origin,
   return result;
 }
 
+RankBlocks blocks_in(const Fabric& fabric, const std::vector<std::string>& hosts,
+                     std::vector<std::string>& missing) {
+  std::vector<int> host_of;
+  for (const std::string& host : hosts) {
+    const auto vertex = fabric.host(host);
+    if (!vertex) missing.push_back(host);
+    if (vertex) host_of.push_back(*vertex);
+  }
+  if (missing.empty()) return TreeNetwork(fabric, host_of, {}).rank_blocks();
+  return RankBlocks(static_cast<int>(hosts.size()), {nodes_of(hosts)});
+}
+
 std::string job_network_to_text(const JobNetwork& network) {
   Json tiers = Json::array();
   for (int tier = 0; tier < network.blocks.tiers(); ++tier) {
