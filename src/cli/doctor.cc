@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <iterator>
 #include <string_view>
 
 #include "trireme/base/log.h"
@@ -52,19 +53,24 @@ ExitStatus examine_each() {
   return status_of(has_problem(found.findings));
 }
 
-// Collective. Measures the network and compares the nodes, on rank 0. Returns what belongs to no
-// single node.
-std::vector<Finding> compare(Runtime& runtime, std::vector<NodeFindings>& nodes) {
+// Collective. Measures the network, and prints what that finds before it adds it to the nodes'
+// findings, on rank 0.
+void examine_network(Runtime& runtime, std::vector<NodeFindings>& nodes) {
   std::vector<std::string> remarks;  // a probe says them; here nothing depends on them
   const Probe probe =
       probe_network(runtime.world(), blocks_by_slurm(runtime, remarks), runtime.hosts());
+  if (runtime.rank() != 0) return;
   std::vector<std::string> hosts;
   for (const std::string& host : runtime.hosts()) {
     if (std::ranges::find(hosts, host) == hosts.end()) hosts.push_back(host);
   }
-  compare_ports(nodes);
-  judge_network(nodes, probe, hosts);
-  return findings_between_nodes(probe);
+  std::vector<NodeFindings> measured = nodes;
+  for (NodeFindings& node : measured) node.findings.clear();
+  judge_network(measured, probe, hosts);
+  print_text(doctor_network(measured, findings_between_nodes(probe)));
+  for (std::size_t i = 0; i < nodes.size(); ++i) {
+    std::ranges::move(measured[i].findings, std::back_inserter(nodes[i].findings));
+  }
 }
 
 // One text for all nodes.
@@ -81,11 +87,13 @@ ExitStatus examine_together(Runtime& runtime) {
   for (const std::vector<std::string>& lines : gather_lines(runtime.world(), mine)) {
     if (runtime.rank() == 0 && !lines.empty()) nodes.push_back(node_findings_from(lines.front()));
   }
-  std::vector<Finding> between;
-  if (runtime.nodes() > 1) between = compare(runtime, nodes);
-  for (const NodeFindings& node : nodes) problem = problem || has_problem(node.findings);
+  compare_ports(nodes);
+  // Before the network is measured, which may hang where it does not work.
   if (nodes.size() == 1) print_text(doctor_text(nodes[0].node, nodes[0].findings));
-  if (nodes.size() > 1) print_text(doctor_summary(nodes, between));
+  if (nodes.size() > 1) print_text(doctor_findings(nodes));
+  if (runtime.nodes() > 1) examine_network(runtime, nodes);
+  if (nodes.size() > 1) print_text(doctor_verdict(nodes));
+  for (const NodeFindings& node : nodes) problem = problem || has_problem(node.findings);
   return status_of(runtime.world().all_reduce_host(std::int64_t{problem}, ReduceOp::kMax) != 0);
 }
 

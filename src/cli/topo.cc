@@ -32,7 +32,10 @@ const std::vector<TopoAction>& actions() {
        topo_explain,
        nullptr,
        /*takes_words=*/true},
-      {"probe", {"dump", "slurm", "topology", "network", "json"}, nullptr, topo_probe},
+      {"probe",
+       {"dump", "slurm", "topology", "network", "json", "collectives"},
+       nullptr,
+       topo_probe},
       {"order",
        {"dump", "slurm", "topology", "network", "ranks-per-node", "grid", "nodes", "config",
         "output"},
@@ -78,6 +81,8 @@ void declare(Options& options, TopoArguments& given) {
   options.add("ranks", given.ranks, "",
               "choose, explain: ranks of the job, node after node; 0: as many as the nodes hold",
               between(0, 1 << 20));
+  options.add("collectives", given.collectives, "",
+              "probe: also time collectives, each by several algorithms, which takes some seconds");
   options.add("any-order", given.any_order, "",
               "choose, explain: as with comm.order any, also algorithms that add in another order");
 }

@@ -11,6 +11,7 @@
 #include "trireme/config/config.h"
 #include "trireme/topology/cluster_fabric.h"
 #include "trireme/topology/rank_order.h"
+#include "trireme/topology/stored_rates.h"
 
 namespace trireme::cli {
 
@@ -24,6 +25,7 @@ struct TopoArguments {
   // choose, explain
   int ranks = 0;  // 0: as many as the nodes hold
   bool any_order = false;
+  bool collectives = true;         // probe
   std::vector<std::string> words;  // after the action's name
 };
 
@@ -31,6 +33,7 @@ struct TopoArguments {
 FabricSources sources_of(const TopoArguments& given);
 // Reads "2x1x2": data, pipeline, tensor. Throws ConfigError.
 GridShape grid_of(const std::string& text);
+std::string microseconds(double seconds);  // "12.5"
 // Collective over the world. Returns which ranks share nodes and leaf switches, as Slurm tells its
 // tasks. A remark says what is not known.
 RankBlocks blocks_by_slurm(Runtime& runtime, std::vector<std::string>& remarks);
@@ -51,6 +54,10 @@ GridTraffic traffic_of_step(const Config& config, const GridShape& shape);
 ExitStatus topo_show(const TopoArguments& given);
 // Collective over the world. Measures latencies and rates by distance, prints and stores them.
 ExitStatus topo_probe(Runtime& runtime, const TopoArguments& given);
+
+// Collective over the world. Times collectives among all ranks, each by the algorithms that may be
+// worth choosing at these rates: some seconds at most. Prints them beside what was predicted.
+std::vector<MeasuredCollective> time_collectives(Runtime& runtime, const StoredRates& stored);
 
 // Prints which rank should take which place of a grid, and what that is worth.
 ExitStatus topo_order(const TopoArguments& given);

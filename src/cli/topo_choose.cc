@@ -2,6 +2,8 @@
 #include <algorithm>
 #include <initializer_list>
 #include <optional>
+#include <set>
+#include <string>
 #include <utility>
 
 #include <fmt/format.h>
@@ -25,7 +27,7 @@ namespace {
 // A job on a described network.
 struct DescribedJob {
   JobNetwork network;
-  std::vector<MeasuredCollective> measured;
+  std::vector<MeasuredCollective> measured;  // of as many ranks, on as many nodes
   std::vector<std::string> remarks;
 };
 
@@ -94,7 +96,12 @@ DescribedJob describe_job(const TopoArguments& given) {
       }
     }
   }
-  if (stored) job.measured = stored->collectives;
+  if (stored && job.network.blocks.blocks(0) == static_cast<int>(stored->hosts.size())) {
+    job.measured = stored->collectives;
+    std::erase_if(job.measured, [&](const MeasuredCollective& one) {
+      return one.ranks != job.network.blocks.ranks();
+    });
+  }
   if (job.network.blocks.ranks() < 2) throw ConfigError("--ranks 1: one rank has nothing to send");
   return job;
 }
@@ -110,25 +117,36 @@ std::string heading(const DescribedJob& job) {
       job.network.source);
 }
 
-std::string microseconds(double seconds) {
-  return fmt::format("{:.1f}", 1e6 * seconds);
-}
-
 void print_remarks(const DescribedJob& job) {
   for (const std::string& remark : job.remarks) print_line("remark: " + remark);
 }
 
-// The time that was measured of just this size and number of ranks.
+// The time that was measured of just this size, but for what rounding to whole elements of fp32 for
+// each rank takes off.
 std::optional<double> measured_time(const DescribedJob& job, Collective collective,
                                     Algorithm algorithm, std::size_t bytes) {
   std::optional<double> seconds;
+  const std::size_t unit = 4 * static_cast<std::size_t>(job.network.blocks.ranks());
   for (const MeasuredCollective& one : job.measured) {
-    if (one.collective == collective && one.algorithm == name_of(algorithm) &&
-        one.ranks == job.network.blocks.ranks() && one.bytes == bytes) {
+    if (one.collective == collective && one.algorithm == name_of(algorithm) && one.bytes <= bytes &&
+        bytes - one.bytes < unit) {
       seconds = one.seconds;
     }
   }
   return seconds;
+}
+
+// Says at which sizes times were measured, if none is of this one.
+void print_measured_sizes(const DescribedJob& job, Collective collective) {
+  std::set<std::size_t> sizes;
+  for (const MeasuredCollective& one : job.measured) {
+    if (one.collective == collective) sizes.insert(one.bytes);
+  }
+  if (sizes.empty()) return print_line("no time was measured among these ranks");
+  std::vector<std::string> texts;
+  for (const std::size_t size : sizes) texts.push_back(std::to_string(size));
+  print_line(fmt::format("no time was measured of this size; there are times of {} bytes",
+                         fmt::join(texts, ", ")));
 }
 
 Collective collective_of(const std::string& name) {
@@ -154,6 +172,10 @@ void write_json(const TopoArguments& given, const DescribedJob& job,
 }
 
 }  // namespace
+
+std::string microseconds(double seconds) {
+  return fmt::format("{:.1f}", 1e6 * seconds);
+}
 
 ExitStatus topo_choose(const TopoArguments& given) {
   const DescribedJob job = describe_job(given);
@@ -208,6 +230,7 @@ ExitStatus topo_explain(const TopoArguments& given) {
   print_line(fmt::format("{:<16}{:>14}{:>14}  {:<12}{}", "algorithm", "predicted, us",
                          "measured, us", "by", "busiest link, and the share of the time"));
   Json rows = Json::array();
+  bool any_measured = false;
   for (const Candidate& one : candidates(predictor, collective, bytes, /*any_order=*/true)) {
     const Prediction& prediction = one.prediction;
     const auto measured = measured_time(job, collective, one.algorithm, bytes);
@@ -227,8 +250,10 @@ ExitStatus topo_explain(const TopoArguments& given) {
                              {"link_share", prediction.share},
                              {"may_be_chosen", may}});
     if (measured) row["measured_s"] = *measured;
+    any_measured = any_measured || measured;
     rows.push_back(std::move(row));
   }
+  if (!any_measured) print_measured_sizes(job, collective);
   print_remarks(job);
   write_json(given, job,
              {{"collective", name_of(collective)},

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <ctime>
 #include <filesystem>
+#include <memory>
 
 #include <fmt/format.h>
 
@@ -11,10 +12,10 @@
 #include "trireme/base/json.h"
 #include "trireme/base/log.h"
 #include "trireme/base/node_names.h"
-#include "trireme/base/small_file.h"
+#include "trireme/base/printable.h"
 #include "trireme/io/whole_file.h"
 #include "trireme/topology/cluster_fabric.h"
-#include "trireme/topology/network.h"
+#include "trireme/topology/planner.h"
 #include "trireme/topology/probe.h"
 #include "trireme/topology/stored_rates.h"
 #include "trireme/train/communication.h"
@@ -24,47 +25,38 @@
 namespace trireme::cli {
 namespace {
 
-// Collective. Rank 0 reads the file.
-Fabric fabric_of(Runtime& runtime, const TopoArguments& given) {
-  constexpr std::size_t kMostMib = 256;
-  const bool dump = !given.dump.empty();
-  if (!dump && given.slurm.empty()) return fabric_by_slurm(slurm_addresses(runtime));
-  const std::string& path = dump ? given.dump : given.slurm;
-  const std::string text = runtime.world().read_once(
-      [&] { return read_small_file(dump ? "--dump" : "--slurm", path, kMostMib); });
-  Fabric fabric = dump ? read_ibnetdiscover(text, path) : read_slurm(text, path, given.topology);
-  fabric.find_levels();
-  return fabric;
-}
-
-// The blocks of the world's ranks; of nodes alone where the fabric does not know all hosts.
-RankBlocks blocks_of(Fabric fabric, const std::vector<std::string>& hosts,
+// A remark names the hosts that the fabric lacks.
+RankBlocks blocks_of(const Fabric& fabric, const std::vector<std::string>& hosts,
                      std::vector<std::string>& remarks) {
-  std::vector<std::string> names;
-  std::vector<int> nodes;
-  for (const std::string& host : hosts) {
-    const auto found = std::ranges::find(names, host);
-    nodes.push_back(static_cast<int>(found - names.begin()));
-    if (found == names.end()) names.push_back(host);
-  }
   std::vector<std::string> missing;
-  const std::vector<int> vertices = add_nodes(fabric, hosts, &missing);
-  std::vector<std::vector<int>> tiers = {std::move(nodes)};
+  RankBlocks blocks = blocks_in(fabric, hosts, missing);
   if (!missing.empty()) {
     remarks.push_back(
         fmt::format("the place of {} in the network is not known: only nodes are told apart "
                     "(--slurm and --dump read descriptions)",
-                    node_list(std::move(missing))));
-  } else {
-    const TreeNetwork network(fabric, vertices, {});
-    for (int tier = 1; tier <= network.tiers(); ++tier) {
-      std::vector<int>& blocks = tiers.emplace_back();
-      for (int rank = 0; rank < network.ranks(); ++rank) {
-        blocks.push_back(network.block(tier, rank));
-      }
-    }
+                    shown(node_list(std::move(missing)))));
   }
-  return RankBlocks(static_cast<int>(hosts.size()), std::move(tiers));
+  return blocks;
+}
+
+// Collective. The blocks of the world's ranks as the flags describe the network, or else as Slurm
+// does. Rank 0 reads the files.
+RankBlocks read_blocks(Runtime& runtime, const TopoArguments& given,
+                       std::vector<std::string>& remarks) {
+  FabricSources sources = sources_of(given);
+  sources.network.clear();  // where to store what is measured
+  if (sources.empty()) return blocks_by_slurm(runtime, remarks);
+  const Json read = Json::parse(runtime.world().read_once([&] {
+    const Fabric fabric = read_cluster(sources, /*strict=*/true);
+    std::vector<std::string> lines = fabric.remarks();
+    const CommunicatorPlan plan{
+        .blocks = std::make_shared<const RankBlocks>(blocks_of(fabric, runtime.hosts(), lines))};
+    Json texts = Json::array();
+    for (const std::string& line : lines) texts.push_back(line);
+    return Json::object({{"blocks", plan_to_text(plan)}, {"remarks", std::move(texts)}}).dump();
+  }));
+  for (const Json& remark : read.at("remarks").items()) remarks.push_back(remark.text());
+  return *plan_from_text(read.at("blocks").text()).blocks;
 }
 
 // Hosts and their blocks, as many tiers as distances were measured.
@@ -167,7 +159,9 @@ void store_as_usual(const StoredRates& stored, int nodes) {
 }  // namespace
 
 RankBlocks blocks_by_slurm(Runtime& runtime, std::vector<std::string>& remarks) {
-  return blocks_of(fabric_by_slurm(slurm_addresses(runtime)), runtime.hosts(), remarks);
+  const Fabric fabric = fabric_by_slurm(slurm_addresses(runtime));
+  remarks = fabric.remarks();
+  return blocks_of(fabric, runtime.hosts(), remarks);
 }
 
 ExitStatus topo_probe(Runtime& runtime, const TopoArguments& given) {
@@ -176,18 +170,17 @@ ExitStatus topo_probe(Runtime& runtime, const TopoArguments& given) {
         "topo probe measures between ranks: start several, with srun --mpi=pmi2 or mpiexec");
   }
   std::vector<std::string> remarks;
-  const Fabric fabric = fabric_of(runtime, given);
-  const RankBlocks blocks = blocks_of(fabric, runtime.hosts(), remarks);
+  const RankBlocks blocks = read_blocks(runtime, given, remarks);
   const Stopwatch watch;
   const Probe probe = probe_network(runtime.world(), blocks, runtime.hosts());
   const double seconds = watch.seconds();
   if (runtime.rank() == 0) {
-    for (const std::string& remark : fabric.remarks()) print_line(remark);
     for (const std::string& remark : remarks) print_line(remark);
     print(probe, blocks, runtime.nodes(), seconds);
   }
+  StoredRates stored = stored_of(probe, blocks, runtime.hosts());
+  if (given.collectives) stored.collectives = time_collectives(runtime, stored);
   runtime.world().read_once([&] {
-    const StoredRates stored = stored_of(probe, blocks, runtime.hosts());
     if (!given.json.empty()) write_whole_file(given.json, json_of(probe, stored, seconds));
     if (given.network.empty()) {
       store_as_usual(stored, runtime.nodes());

@@ -1,28 +1,21 @@
 #include "trireme/topology/cluster_fabric.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <filesystem>
 #include <optional>
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include "trireme/base/environment.h"
 #include "trireme/base/error.h"
 #include "trireme/base/printable.h"
 #include "trireme/base/small_file.h"
+#include "trireme/comm/launcher.h"
 
 namespace trireme {
 namespace {
 
 constexpr std::size_t kMostMib = 64;  // a dump of 10,000 nodes has less than 10
-
-std::string own_host() {
-  char name[256] = {};
-  if (::gethostname(name, sizeof name - 1) != 0) return "";
-  return name;
-}
 
 // Reads sources one after the other into one fabric.
 class ClusterReader {
@@ -60,7 +53,7 @@ class ClusterReader {
 
  private:
   void add_ports(Fabric& fabric) {
-    const std::string host = sources_.host.empty() ? own_host() : sources_.host;
+    const std::string host = sources_.host.empty() ? node_name() : sources_.host;
     const std::vector<LocalPort> ports = read_local_ports(sources_.sysfs);
     if (!ports.empty()) merge_ports(fabric, host, ports);
     if (ports.empty() && strict_) {
@@ -118,7 +111,6 @@ FabricSources find_fabric_sources() {
   const std::string address = environment("SLURM_TOPOLOGY_ADDR");
   if (!address.empty()) {
     found.addresses.emplace_back(address, environment("SLURM_TOPOLOGY_ADDR_PATTERN"));
-    found.host = environment("SLURMD_NODENAME");
   }
   std::error_code ignored;
   for (const char* path : {"/etc/slurm/topology.yaml", "/etc/slurm/topology.conf"}) {

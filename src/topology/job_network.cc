@@ -104,6 +104,13 @@ JobNetwork job_network(Fabric fabric, const std::string& origin,
   return result;
 }
 
+RankBlocks blocks_in(Fabric fabric, const std::vector<std::string>& hosts,
+                     std::vector<std::string>& missing) {
+  const std::vector<int> host_of = add_nodes(fabric, hosts, &missing);
+  if (missing.empty()) return TreeNetwork(fabric, host_of, {}).rank_blocks();
+  return RankBlocks(static_cast<int>(hosts.size()), {nodes_of(hosts)});
+}
+
 std::string job_network_to_text(const JobNetwork& network) {
   Json tiers = Json::array();
   for (int tier = 0; tier < network.blocks.tiers(); ++tier) {

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <cstdlib>
 #include <map>
 #include <optional>
@@ -23,20 +22,30 @@ constexpr std::string_view kFormat = "trireme network rates";
 constexpr int kVersion = 1;
 constexpr int kMostDistances = 16;
 
-// A number of seconds or bytes per second: finite, and not negative.
-double quantity(const Json& object, const char* key, bool may_be_zero) {
+// What a network may have. Whoever predicts with more or less may leave the range of numbers.
+struct Range {
+  double least, most;
+};
+constexpr Range kSeconds = {1e-12, 1e6};
+constexpr Range kRate = {1.0, 1e15};      // bytes per second
+constexpr Range kOfByte = {1e-18, 1e-3};  // seconds
+enum class Zero { kAllowed, kRefused };
+
+double quantity(const Json& object, const char* key, Range range, Zero zero = Zero::kAllowed) {
   const double value = object.at(key).number();
-  if (!std::isfinite(value) || value < 0.0 || (value == 0.0 && !may_be_zero)) {
-    throw JsonError(fmt::format("{} is {}", key, value));
+  if (value == 0.0 && zero == Zero::kAllowed) return 0.0;
+  if (!(range.least <= value && value <= range.most)) {  // so is not-a-number
+    throw JsonError(
+        fmt::format("{} is {}, not from {} to {}", key, value, range.least, range.most));
   }
   return value;
 }
 
 DistanceRates distance_of(const Json& object) {
-  return {.latency = quantity(object, "latency", true),
-          .flow = quantity(object, "flow", false),
-          .host = quantity(object, "host", true),
-          .block = quantity(object, "block", true)};
+  return {.latency = quantity(object, "latency", kSeconds),
+          .flow = quantity(object, "flow", kRate, Zero::kRefused),
+          .host = quantity(object, "host", kRate),
+          .block = quantity(object, "block", kRate)};
 }
 
 MeasuredCollective collective_of(const Json& object) {
@@ -46,7 +55,7 @@ MeasuredCollective collective_of(const Json& object) {
           .algorithm = object.at("algorithm").text(),
           .bytes = static_cast<std::size_t>(object.at("bytes").unsigned_integer()),
           .ranks = object.at("ranks").small_integer(),
-          .seconds = quantity(object, "seconds", false)};
+          .seconds = quantity(object, "seconds", kSeconds, Zero::kRefused)};
 }
 
 // Each tier must join whole blocks of the tier below.
@@ -93,9 +102,9 @@ StoredRates stored_of(const Json& file) {
   }
   check_tiers(stored);
   const Json& costs = file.at("costs");
-  stored.rates.costs.message = quantity(costs, "message", true);
-  stored.rates.costs.reduced_byte = quantity(costs, "reduced_byte", true);
-  stored.rates.costs.copied_byte = quantity(costs, "copied_byte", true);
+  stored.rates.costs.message = quantity(costs, "message", kSeconds);
+  stored.rates.costs.reduced_byte = quantity(costs, "reduced_byte", kOfByte);
+  stored.rates.costs.copied_byte = quantity(costs, "copied_byte", kOfByte);
   for (const Json& one : file.at("collectives").items()) {
     stored.collectives.push_back(collective_of(one));
   }

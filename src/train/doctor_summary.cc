@@ -3,6 +3,7 @@
 #include <cstdlib>
 #include <map>
 #include <tuple>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -82,6 +83,19 @@ std::string where_of(const Group& group) {
                                  : fmt::format("on {}, {}: ", counted(group.nodes.size()), names);
 }
 
+// A line for each finding that all nodes have alike; and for each other one, with its nodes.
+std::pair<std::string, std::string> lines_of(const std::vector<NodeFindings>& nodes) {
+  std::string same, different;
+  for (const auto& [subject, groups] : subjects_of(nodes)) {
+    if (groups.size() == 1 && groups[0].nodes.size() == nodes.size()) {
+      same += line_of(groups[0], "");
+      continue;
+    }
+    for (const Group& group : groups) different += line_of(group, where_of(group));
+  }
+  return {same, different};
+}
+
 // "problems on n4", or "no problems"
 std::string nodes_with(const std::vector<NodeFindings>& nodes, Verdict verdict,
                        const std::string& what) {
@@ -98,26 +112,27 @@ std::string nodes_with(const std::vector<NodeFindings>& nodes, Verdict verdict,
 
 }  // namespace
 
-std::string doctor_summary(const std::vector<NodeFindings>& nodes,
-                           const std::vector<Finding>& between) {
+std::string doctor_findings(const std::vector<NodeFindings>& nodes) {
   std::vector<std::string> names;
   for (const NodeFindings& node : nodes) names.push_back(node.node);
-  std::string same, different;
-  for (const auto& [subject, groups] : subjects_of(nodes)) {
-    if (groups.size() == 1 && groups[0].nodes.size() == nodes.size()) {
-      same += line_of(groups[0], "");
-      continue;
-    }
-    for (const Group& group : groups) different += line_of(group, where_of(group));
-  }
+  const auto [same, different] = lines_of(nodes);
   std::string text = fmt::format("{}: {}\n", counted(nodes.size()), node_list(names));
   if (!same.empty()) text += fmt::format("\nthe same on all {} nodes\n{}", nodes.size(), same);
-  text += different.empty() ? "\nnothing differs between the nodes\n"
-                            : "\nnot the same on all nodes\n" + different;
-  if (!between.empty()) text += "\nbetween the nodes\n";
+  return text + (different.empty() ? "\nnothing differs between the nodes\n"
+                                   : "\nnot the same on all nodes\n" + different);
+}
+
+std::string doctor_network(const std::vector<NodeFindings>& nodes,
+                           const std::vector<Finding>& between) {
+  const auto [same, different] = lines_of(nodes);
+  std::string text = "\nthe network between the nodes\n" + same + different;
   for (const Finding& finding : between) text += line_of({finding, {}, {finding.varying}}, "");
-  return text + fmt::format("\n{}; {}\n", nodes_with(nodes, Verdict::kProblem, "problems"),
-                            nodes_with(nodes, Verdict::kWarning, "warnings"));
+  return text;
+}
+
+std::string doctor_verdict(const std::vector<NodeFindings>& nodes) {
+  return fmt::format("\n{}; {}\n", nodes_with(nodes, Verdict::kProblem, "problems"),
+                     nodes_with(nodes, Verdict::kWarning, "warnings"));
 }
 
 std::string to_json(const NodeFindings& node) {

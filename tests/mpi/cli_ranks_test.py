@@ -56,6 +56,20 @@ class Ranks(ProgramTest):
         self.assertEqual(len(rates["distances"]), 3)
         self.assertTrue(all(each["flow"] > 0 and each["latency"] > 0 for each in rates["distances"]))
         self.assertGreater(rates["distances"][2]["block"], 0)
+        # Collectives were timed by algorithms, among just these ranks, and explain says it.
+        self.assertEqual({one["ranks"] for one in rates["collectives"]}, {4})
+        times = {one["algorithm"]: one["seconds"] for one in rates["collectives"]
+                 if (one["collective"], one["bytes"]) == ("all_reduce", 1024)}
+        self.assertGreater(len(times), 1)
+        self.assertRegex(text, r"(?m)^collective +bytes +chosen +predicted, us +measured, us +fastest\nall_reduce +1[.]0 kB  \w+ ")
+        for size in ("1K", "2K"):
+            explained = self.expect_done("topo", "explain", "all_reduce", size, "--network", "rates.json", "--json", "why.json")
+            self.assertEqual("no time was measured of this size; there are times of 1024, " in explained, size == "2K")
+            measured = {one["algorithm"]: one["measured_s"] for one in json.loads((self.folder / "why.json").read_text())["candidates"]
+                        if "measured_s" in one}
+            self.assertEqual(measured, times if size == "1K" else {})
+        self.assertIn("\nno time was measured among these ranks\n", self.expect_done(
+            "topo", "explain", "all_reduce", "1K", "--network", "rates.json", "--ranks", "3"))
         pairs = {(each["from"], each["to"], each["distance"]) for each in data["streams"]}
         self.assertEqual({pair for pair in pairs if pair[2] == 1},
                          {("n1", "n3", 1), ("n3", "n1", 1), ("n2", "n4", 1), ("n4", "n2", 1)})
@@ -64,7 +78,8 @@ class Ranks(ProgramTest):
         (self.folder / "topology.conf").write_text("SwitchName=leaf1 Nodes=other\n")
 
         def probe_of(nodes, cache):
-            words, launched = ["topo", "probe", "--slurm", "topology.conf"], ["env", f"XDG_CACHE_HOME={cache}", self.mpiexec]
+            words = ["topo", "probe", "--slurm", "topology.conf", "--collectives", "false"]
+            launched = ["env", f"XDG_CACHE_HOME={cache}", self.mpiexec]
             for node in nodes:
                 launched += ["-n", 1, "-env", "SLURMD_NODENAME", node, self.program, *words, ":"]
             return self.expect_done(*words, before=launched[:-len(words) - 2])
@@ -93,6 +108,8 @@ class Ranks(ProgramTest):
         self.assertEqual(text.count("HDF5  "), 1, text)
         self.assertRegex(text, r"(?m)^ok +launch +MPICH .*; 4 tasks by mpiexec$")
         self.assertIn("warning   open files      on n1: a process may open 256; raise the limit", text)
+        # What the measurement finds comes last: if it hangs, all else has been said.
+        self.assertRegex(text, r"\n\nthe network between the nodes\n\w+ +network +[^\n]*\n(\w+ +network [^\n]*\n)*\n\w+ ")
         self.assertRegex(text, r"\n\n(no problems|problems on all nodes); warnings on (all nodes|n\S+)\n\Z")
         self.assertEqual(done.returncode, 71 if "\nproblem " in text else 0, text)
         # Each node for itself, also if MPI does not work.

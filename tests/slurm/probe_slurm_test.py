@@ -32,11 +32,12 @@ class Probe(unittest.TestCase):
         cls.cluster = cls.enterClassContext(Cluster("--mode", "network", "--nodes", "4", "--leaves", "2", "--host-rate",
                                                     f"{HOST}mbit", "--uplink-rate", f"{UPLINK}mbit"))
 
-    def probe(self, ranks=4):
+    def probe(self, ranks=4, collectives=False):
         """What it prints, what it writes for programs, and the file of rates."""
         files = [self.cluster.scratch / name for name in ("probe.json", "rates.json")]
         text = self.cluster.call("srun", "--mpi=pmi2", "-N4", f"-n{ranks}", self.program, "topo", "probe", "--json", files[0],
-                                 "--network", files[1], environment={"UCX_TLS": "tcp,self", "OMP_NUM_THREADS": "1"}, timeout=90)
+                                 "--network", files[1], "--collectives", str(collectives).lower(),
+                                 environment={"UCX_TLS": "tcp,self", "OMP_NUM_THREADS": "1"}, timeout=90)
         return text, *(json.loads(file.read_text(encoding="utf-8")) for file in files)
 
     def probe_until(self, good, ranks=4):
@@ -77,6 +78,17 @@ class Probe(unittest.TestCase):
         wide = self.explain(rates)
         self.assertEqual(wide["chosen"], "pairwise")
         self.assertNotEqual(narrow["chosen"], "pairwise")
+
+    def test_collectives_are_timed_while_that_takes_seconds(self):
+        text, _, rates = self.probe(collectives=True)
+        self.assertIn("\nall_reduce ", text)
+        sizes = {}
+        for one in rates["collectives"]:
+            self.assertEqual(one["ranks"], 4)
+            sizes.setdefault(one["collective"], set()).add(one["bytes"])
+        # 16 MiB would take more than a second on links this slow.
+        self.assertEqual(sizes["all_reduce"] - {1 << 20}, {1 << 10, 32 << 10})
+        self.assertTrue(all(16 << 20 not in of for of in sizes.values()), sizes)
 
     def explain(self, rates):
         """Which algorithm is chosen for an all_reduce of 4 MiB on such a network, and why."""

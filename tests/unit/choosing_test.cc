@@ -65,6 +65,13 @@ TEST(StoredRates, WhatIsWrongIsSaidInOneLine) {
        {refusal(""), refusal("[]"), refusal(text.substr(0, text.size() / 2)),
         with("network rates", "net"), with("\"version\": 1", "\"version\": 2"),
         with("\"flow\": 12000000000", "\"flow\": -1"), with("\"flow\": 12000000000", "\"flow\": 0"),
+        with("\"flow\": 12000000000", "\"flow\": 1e300"),
+        with("\"flow\": 12000000000", "\"flow\": 1e-300"),
+        with("\"latency\": 2e-06", "\"latency\": 1e30"),
+        with("\"host\": 12500000000", "\"host\": NaN"),
+        with("\"message\": 1e-07", "\"message\": -1e-07"),
+        with("\"reduced_byte\": 1e-10", "\"reduced_byte\": 1"),
+        with("\"seconds\": 1.5e-05", "\"seconds\": 0"),
         with("\"latency\": 2e-06", "\"latency\": null"), with("\"n4\"", "4"),
         with("\"all_gather\"", "\"all_father\""), with(",\n  \"n4\"", ""),
         with("\"n3\",", "\"n3\",\"n3b\",")}) {

@@ -312,10 +312,14 @@ NodeFindings found_on(const std::string& node, void (*change)(NodeFacts&)) {
   return {node, diagnose(facts)};
 }
 
+std::string summary(const std::vector<NodeFindings>& nodes) {
+  return doctor_findings(nodes) + doctor_verdict(nodes);
+}
+
 TEST(Doctor, OfAlikeNodesEachFindingIsToldOnce) {
   const auto same = [](NodeFacts&) {};
   const std::string text =
-      doctor_summary({found_on("n1", same), found_on("n2", same), found_on("n3", same)});
+      summary({found_on("n1", same), found_on("n2", same), found_on("n3", same)});
   EXPECT_TRUE(text.starts_with("3 nodes: n[1-3]\n\nthe same on all 3 nodes\nok        launch"))
       << text;
   EXPECT_TRUE(text.ends_with("\n\nnothing differs between the nodes\n\nno problems; no warnings\n"))
@@ -334,7 +338,7 @@ TEST(Doctor, WhatDiffersBetweenNodesNamesThem) {
       if (f.node == "n2") f.memory_available = std::int64_t{600} << 20;
     }));
   }
-  const std::string text = doctor_summary(nodes);
+  const std::string text = summary(nodes);
   EXPECT_TRUE(text.starts_with("4 nodes: n[1-3,12]\n")) << text;
   const std::string different = text.substr(text.find("\nnot the same on all nodes\n"));
   for (const char* line :
@@ -356,7 +360,7 @@ TEST(Doctor, FindingsTravelAsText) {
   const NodeFindings node = found_on("n1", [](NodeFacts& f) { f.open_files = 256; });
   const NodeFindings back = node_findings_from(to_json(node));
   EXPECT_EQ(doctor_text(back.node, back.findings), doctor_text(node.node, node.findings));
-  EXPECT_EQ(doctor_summary({back, back}), doctor_summary({node, node}));
+  EXPECT_EQ(summary({back, back}), summary({node, node}));
   EXPECT_THROW(node_findings_from("{}"), InternalError);
 }
 
@@ -415,7 +419,7 @@ TEST(Doctor, NamesAPortAtHalfWidth) {
   EXPECT_EQ(on(nodes[0], "port mlx5_0/1").verdict, Verdict::kOk);
   EXPECT_EQ(on(nodes[1], "port mlx5_0/1").verdict, Verdict::kProblem);
   EXPECT_EQ(on(nodes[1], "port mlx5_0/1").what, half + ", but other nodes have " + whole);
-  EXPECT_NE(doctor_summary(nodes).find("on n2: " + half + ", but other nodes have " + whole),
+  EXPECT_NE(summary(nodes).find("on n2: " + half + ", but other nodes have " + whole),
             std::string::npos);
   // A cluster whose ports all have half the width was built so.
   nodes = {node_with_ports("n1", half, 12.5e9), node_with_ports("n2", half, 12.5e9)};
@@ -455,8 +459,8 @@ TEST(Doctor, ComparesMessagesWithThePort) {
   EXPECT_EQ(nodes[2].findings.back().what, "4 GB/s of the 25 GB/s of its port");
   const auto between = findings_between_nodes(probe);
   ASSERT_EQ(between.size(), 1u);
-  EXPECT_NE(doctor_summary(nodes, between)
-                .find("between the nodes\nwarning   network         leaf of n1 to leaf of n2 at 1 "
+  EXPECT_NE(doctor_network(nodes, between)
+                .find("\nwarning   network         leaf of n1 to leaf of n2 at 1 "
                       "GB/s; usual is 9 GB/s; see to the cables on the way\n"),
             std::string::npos);
 }

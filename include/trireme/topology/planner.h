@@ -31,6 +31,11 @@ JobNetwork job_network(const StoredRates& stored, const std::string& origin,
 JobNetwork job_network(Fabric fabric, const std::string& origin,
                        const std::vector<std::string>& hosts, std::string& remark);
 
+// Which ranks share nodes, leaf switches and so on in a fabric; nodes alone if it lacks some of the
+// hosts, which `missing` then names.
+RankBlocks blocks_in(Fabric fabric, const std::vector<std::string>& hosts,
+                     std::vector<std::string>& missing);
+
 // One line for each part of it, to be sent to other ranks, and back.
 std::string job_network_to_text(const JobNetwork& network);
 JobNetwork job_network_from_text(const std::string& text);

@@ -91,11 +91,15 @@ void judge_network(std::vector<NodeFindings>& nodes, const Probe& probe,
 // Returns what is slow and belongs to no single node.
 std::vector<Finding> findings_between_nodes(const Probe& probe);
 
-// Returns text for the terminal about all nodes of an allocation: what is the same on all of them,
-// one line per finding; then what differs, with the nodes; then the nodes that have problems or
-// warnings. `between`: findings that belong to no single node.
-std::string doctor_summary(const std::vector<NodeFindings>& nodes,
-                           const std::vector<Finding>& between = {});
+// These return text for the terminal about all nodes of an allocation. First what is the same on
+// all of them, one line per finding; then what differs, with the nodes.
+std::string doctor_findings(const std::vector<NodeFindings>& nodes);
+// What the network's measurement has found on each node, and `between`, what belongs to no single
+// node.
+std::string doctor_network(const std::vector<NodeFindings>& nodes,
+                           const std::vector<Finding>& between);
+// The nodes that have problems or warnings.
+std::string doctor_verdict(const std::vector<NodeFindings>& nodes);
 
 // These convert findings to text for another rank, and back. node_findings_from throws
 // InternalError.
