@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""`grid.order`: whichever rank takes whichever place of the grid, the checkpoints are the same to the last bit.
+"""`grid.order`, `comm.algorithms`, `comm.tune`: whichever rank takes whichever place of the grid, and whichever
+algorithms carry its sums, the checkpoints are the same to the last bit.
 
 usage: grid_order_test.py TRIREME CHECKPOINT_DIFFERENCE MPIEXEC
 """
