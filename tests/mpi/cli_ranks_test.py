@@ -77,8 +77,8 @@ class Ranks(ProgramTest):
         # not known: only nodes are told apart (--slurm and --dump read descriptions) | 0
         (self.folder / "topology.conf").write_text("SwitchName=leaf1 Nodes=other\n")
 
-        def probe_of(nodes, cache):
-            words = ["topo", "probe", "--slurm", "topology.conf", "--collectives", "false"]
+        def probe_of(nodes, cache, slurm="topology.conf", *more):
+            words = ["topo", "probe", "--slurm", slurm, "--collectives", "false", *more]
             launched = ["env", f"XDG_CACHE_HOME={cache}", self.mpiexec]
             for node in nodes:
                 launched += ["-n", 1, "-env", "SLURMD_NODENAME", node, self.program, *words, ":"]
@@ -87,6 +87,15 @@ class Ranks(ProgramTest):
         text = probe_of(("n1", "n2"), self.folder / "cache")
         self.assertRegex(text, r"(?m)^stored in .*/cache/trireme/network-.*[.]json$")
         self.assertRegex(text, r"(?m)^the place of n\[1-2\] in the network is not known: only nodes are told apart")
+        # Of two descriptions that disagree Slurm's counts, and a remark names both.
+        (self.folder / "two.conf").write_text("SwitchName=a Nodes=n1\nSwitchName=b Nodes=n2\nSwitchName=s Switches=a,b\n")
+        (self.folder / "fabric.txt").write_text(
+            'switchguid=0xa1(a1)\nSwitch\t2 "S-00000000000000a1"\t\t# "sw" base port 0 lid 2 lmc 0\n'
+            + "".join(f'[{i}]\t"H-00000000000000b{i}"[1](b{i}1) \t\t# "n{i} mlx5_0" lid {i} 4xHDR\n' for i in (1, 2))
+            + "".join(f'\ncaguid=0xb{i}\nCa\t1 "H-00000000000000b{i}"\t\t# "n{i} mlx5_0"\n'
+                      f'[1](b{i}1) \t"S-00000000000000a1"[{i}]\t\t# lid {i} lmc 0 "sw" lid 2 4xHDR\n' for i in (1, 2)))
+        text = probe_of(("n1", "n2"), self.folder / "cache", "two.conf", "--dump", "fabric.txt")
+        self.assertIn("host 'n2': Slurm puts it below 'b', ibnetdiscover below 'sw (00000000000000a1)'; Slurm counts\n", text)
         # The file of a whole cluster stays.
         self.assertRegex(probe_of(("n1", "n1"), self.folder / "cache"),
                          r"(?m)^not stored: these are the rates of one node alone; --network names a file$")
