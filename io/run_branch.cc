@@ -166,7 +166,7 @@ std::vector<SupersededFile> superseded_by(const std::vector<std::string>& names,
     } else if (name == "metrics.jsonl" || folder == "tensorboard") {
       files.push_back({name, after_step > 0});
     } else if (name == "report.html" || name == "ranks.json" || name == "communication.json" ||
-               name == "fabric.json" || name == "trace.json") {
+               name == "fabric.json" || name == "nccl-table.txt" || name == "trace.json") {
       files.push_back({name});  // describes the whole branch, and will be written anew
     } else if (name == "config.ini") {
       files.push_back({name, true});

@@ -24,6 +24,8 @@
 namespace trireme::cli {
 namespace {
 
+constexpr std::size_t kMostRanks = std::size_t{1} << 16;  // which take memory and seconds
+
 // A job on a described network.
 struct DescribedJob {
   JobNetwork network;
@@ -57,6 +59,14 @@ std::vector<std::string> place(const std::vector<std::string>& hosts, const Topo
     throw ConfigError(fmt::format(
         "--ranks {}: the network has {} nodes, which hold {} at {} a node (--ranks-per-node)",
         ranks, hosts.size(), most, given.ranks_per_node));
+  }
+  if (ranks > kMostRanks) {
+    throw ConfigError(
+        given.ranks == 0
+            ? fmt::format("--ranks-per-node {}: {} nodes hold {} ranks then; at most {} can be "
+                          "planned for (--ranks)",
+                          given.ranks_per_node, hosts.size(), ranks, kMostRanks)
+            : fmt::format("--ranks {}: at most {} can be planned for", ranks, kMostRanks));
   }
   std::vector<std::string> of_ranks;
   for (std::size_t rank = 0; rank < ranks; ++rank) of_ranks.push_back(hosts[rank / per_node]);
@@ -189,10 +199,8 @@ ExitStatus topo_choose(const TopoArguments& given) {
   for (const AlgorithmTable::Rule& rule : table.rules()) {
     const bool last = rule.up_to_bytes > std::size_t{1} << 40;
     const std::size_t bytes = last ? std::size_t{64} << 20 : rule.up_to_bytes;
-    Prediction prediction;
-    for (const Candidate& one : candidates(predictor, rule.collective, bytes, given.any_order)) {
-      if (one.algorithm == rule.algorithm) prediction = one.prediction;
-    }
+    const Prediction prediction =
+        predict(predictor, rule.collective, rule.algorithm, bytes).value_or(Prediction());
     print_line(
         fmt::format("{:<16}{:>12}  {:<12}{:>14}  {}{}", name_of(rule.collective),
                     last ? "any" : size_text(rule.up_to_bytes), name_of(rule.algorithm),

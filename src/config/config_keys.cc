@@ -248,8 +248,9 @@ void add_loop_keys(Options& options, Config& config) {
 void add_nccl_keys(Options& options, Config::Nccl& nccl) {
   options.add(
       "nccl.tuner", nccl.tuner, "",
-      "off: NCCL chooses its algorithms itself; or a file of the network's rates, from which "
-      "a table of what it takes is made, by collective and size; or the file of a table",
+      "off: NCCL chooses its algorithms itself; network: by a table of what to take, by collective "
+      "and size, which is made for the network that comm.network gives; or a file of rates, from "
+      "which the table is made; or the file of a table",
       not_empty(), OnChange::kRounding);
   options.add("nccl.min_channels", nccl.min_channels, "channels",
               "at least so many blocks of a GPU carry a collective; auto: as NCCL decides",

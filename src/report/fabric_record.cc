@@ -17,7 +17,7 @@ namespace {
 
 constexpr int kFormatVersion = 1;
 constexpr std::size_t kMostMib = 64;
-constexpr int kMostRanks = 1 << 20;
+constexpr int kMostPlaces = 1 << 20;
 
 constexpr std::array<std::pair<const char*, double GridTraffic::*>, 4> kTraffic = {
     {{"data", &GridTraffic::data},
@@ -29,16 +29,16 @@ constexpr std::array<std::pair<const char*, int GridShape::*>, 3> kGrid = {
      {"pipeline", &GridShape::pipeline},
      {"tensor", &GridShape::tensor}}};
 
-double amount(const Json& number) {
+double bytes_of(const Json& number) {
   return std::clamp(number.number(), 0.0, 1e18);
 }
 
-void check(bool good, const char* what) {
+void require(bool good, const char* what) {
   if (!good) throw JsonError(what);
 }
 
 FabricRecord record_of(const Json& json) {
-  check(json.at("format_version").integer() == kFormatVersion, "another version");
+  require(json.at("format_version").integer() == kFormatVersion, "another version");
   FabricRecord record{.fabric = fabric_from_json(json.at("fabric")),
                       .source = json.at("source").text(),
                       .grid = {},
@@ -48,25 +48,25 @@ FabricRecord record_of(const Json& json) {
   std::int64_t ranks = 1;
   for (const auto& [name, extent] : kGrid) {
     record.grid.*extent = json.at("grid").at(name).small_integer();
-    check(record.grid.*extent >= 1 && record.grid.*extent <= kMostRanks, "no grid");
+    require(record.grid.*extent >= 1 && record.grid.*extent <= kMostPlaces, "no grid");
     ranks *= record.grid.*extent;
-    check(ranks <= kMostRanks, "too many ranks");
+    require(ranks <= kMostPlaces, "too many ranks");
   }
   const auto& vertices = record.fabric.vertices();
   for (const Json& place : json.at("places").items()) {
     const int host = place.small_integer();
-    check(host >= 0 && host < static_cast<int>(vertices.size()), "a rank on no host");
-    check(!vertices[static_cast<std::size_t>(host)].is_switch, "a rank on a switch");
+    require(host >= 0 && host < static_cast<int>(vertices.size()), "a rank on no host");
+    require(!vertices[static_cast<std::size_t>(host)].is_switch, "a rank on a switch");
     record.host_of.push_back(host);
   }
-  check(static_cast<std::int64_t>(record.host_of.size()) == ranks, "a host for each rank");
+  require(static_cast<std::int64_t>(record.host_of.size()) == ranks, "a host for each rank");
   for (const auto& [name, bytes] : kTraffic) {
-    record.traffic.*bytes = amount(json.at("step_bytes").at(name));
+    record.traffic.*bytes = bytes_of(json.at("step_bytes").at(name));
   }
   for (const Json& bytes : json.at("cable_bytes").items()) {
-    record.cable_bytes.push_back(amount(bytes));
+    record.cable_bytes.push_back(bytes_of(bytes));
   }
-  check(record.cable_bytes.size() == record.fabric.cables().size(), "a load of each cable");
+  require(record.cable_bytes.size() == record.fabric.cables().size(), "a load of each cable");
   return record;
 }
 

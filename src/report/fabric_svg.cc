@@ -18,7 +18,7 @@ namespace trireme {
 namespace {
 
 constexpr std::size_t kMostHosts = 400, kMostRows = 64;
-constexpr double kMargin = 12, kTop = 64;
+constexpr double kMargin = 12, kHead = 64;
 constexpr double kBoxWidth = 130, kBoxHeight = 20, kBoxGap = 6, kColumn = 210;
 constexpr double kHosts = 600;  // width of the part with the hosts
 constexpr double kCell = 10;
@@ -36,7 +36,7 @@ std::string capacity_text(double bytes_per_second) {
                                 : "unknown rate";
 }
 
-std::string duration_text(double seconds) {
+std::string busy_text(double seconds) {
   return seconds > 0.0 && seconds < 1e-4 ? fmt::format("{:.2g} us", 1e6 * seconds)
                                          : time_text(seconds);
 }
@@ -83,7 +83,7 @@ struct Bundle {
     }
     if (with_load) {
       result += fmt::format("; {} a step, {}", size_text(static_cast<std::uint64_t>(bytes)),
-                            duration_text(seconds));
+                            busy_text(seconds));
     }
     return result;
   }
@@ -283,7 +283,7 @@ class Picture {
   int hosts_in_line() const { return std::max(1, static_cast<int>(kHosts / host_width())); }
 
   void place() {
-    double y = kTop;
+    double y = kHead;
     for (Row& row : rows_) {
       const int lines = each_host() ? static_cast<int>((row.hosts.size() - 1) /
                                                        static_cast<std::size_t>(hosts_in_line())) +
@@ -316,14 +316,14 @@ class Picture {
         sum += boxes_[ends.second].y;
         ++count;
       }
-      wanted.emplace_back(count > 0 ? sum / count : kTop, i);
+      wanted.emplace_back(count > 0 ? sum / count : kHead, i);
     }
     std::ranges::sort(wanted);
     const double needed = static_cast<double>(wanted.size()) * (kBoxHeight + kBoxGap);
-    const double space = std::max(0.0, height_ - kTop - needed);
-    double y = kTop, left = needed;
+    const double space = std::max(0.0, height_ - kHead - needed);
+    double y = kHead, left = needed;
     for (const auto& [at, box] : wanted) {
-      y = std::max(y, std::min(at - needed / 2, kTop + space + needed - left));
+      y = std::max(y, std::min(at - needed / 2, kHead + space + needed - left));
       boxes_[box].y = y;
       y += kBoxHeight + kBoxGap;
       left -= kBoxHeight + kBoxGap;
@@ -403,7 +403,7 @@ class Picture {
     std::string list = fmt::format("{} hosts", row.hosts.size());
     if (!each_level_) list += ": " + short_text(node_list(names), 40);
     const std::string title =
-        with_load() ? fmt::format("the busiest of their cables: {} a step", duration_text(seconds))
+        with_load() ? fmt::format("the busiest of their cables: {} a step", busy_text(seconds))
                     : "their cables";
     return bar(x_of_hosts(), row.y, row.height, seconds, title) +
            text_at(x_of_hosts() + 12, row.y + 14, "left", list + places_of(row));
@@ -498,7 +498,7 @@ class Picture {
       x += 14;
     }
     x += 6;
-    say(duration_text(worst_));
+    say(busy_text(worst_));
     return text;
   }
 

@@ -1,6 +1,5 @@
 // What is known of the network between the ranks of a job.
 #include <algorithm>
-#include <limits>
 #include <map>
 #include <utility>
 
@@ -14,6 +13,8 @@
 #include "trireme/topology/cluster_fabric.h"
 #include "trireme/topology/fabric_summary.h"
 #include "trireme/topology/planner.h"
+
+#include "no_limit.h"
 
 namespace trireme {
 namespace {
@@ -56,11 +57,11 @@ void take_block_rates(NetworkRates& rates, const Fabric& fabric, const TreeNetwo
     const auto level = static_cast<std::size_t>(tier);
     if (level + 1 >= rates.distances.size() || level >= levels.size()) break;
     if (levels[level].cables_up == 0 || levels[level].unknown_rates > 0) continue;
-    double lowest = std::numeric_limits<double>::max();
+    double lowest = kNoLimit;
     for (int rank = 0; rank < network.ranks(); ++rank) {
       lowest = std::min(lowest, network.way_up(tier, rank).bytes_per_second);
     }
-    if (lowest < std::numeric_limits<double>::max()) rates.distances[level + 1].block = lowest;
+    if (lowest < kNoLimit) rates.distances[level + 1].block = lowest;
   }
 }
 

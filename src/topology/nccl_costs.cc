@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "trireme/base/error.h"
+#include "trireme/topology/planner.h"
 
 namespace trireme {
 namespace {
@@ -267,17 +268,36 @@ std::vector<NcclTable> make_nccl_tables(const std::vector<NcclGroup>& groups) {
 }
 
 std::string nccl_table_text(const StoredRates& stored, const std::vector<std::string>& hosts) {
-  std::vector<std::vector<int>> tiers(stored.tiers.size() + 1);
-  for (const std::string& host : hosts) {
-    const auto place = std::ranges::find(stored.hosts, host) - stored.hosts.begin();
-    TRIREME_CHECK(place < std::ssize(stored.hosts), host + " is not among the measured hosts");
-    tiers[0].push_back(static_cast<int>(place));
-    for (std::size_t tier = 1; tier < tiers.size(); ++tier) {
-      tiers[tier].push_back(stored.tiers[tier - 1][static_cast<std::size_t>(place)]);
+  return nccl_table_text(job_network(stored, "", hosts).blocks, stored.rates);
+}
+
+std::string nccl_table_text(const RankBlocks& blocks, const NetworkRates& rates) {
+  return write_nccl_tables(make_nccl_tables({nccl_group(blocks, rates)}));
+}
+
+std::string join_nccl_tables(const std::map<std::string, std::string>& texts) {
+  std::vector<NcclTable> kept;
+  std::string comments;
+  for (const auto& [name, text] : texts) {
+    std::string problem;
+    const auto tables = read_nccl_tables(text, problem);
+    if (!tables) continue;
+    for (const NcclTable& table : *tables) {
+      const NcclTable* known = find_nccl_table(kept, table.ranks, table.nodes);
+      comments += "# " + name + ": " + std::to_string(table.ranks) + " ranks on " +
+                  std::to_string(table.nodes) + " nodes";
+      if (known != nullptr && !(*known == table)) {
+        comments += ", with a table of its own:\n# ";
+        for (const char letter : write_nccl_tables({table})) {
+          comments += letter;
+          if (letter == '\n') comments += "# ";
+        }
+      }
+      comments += '\n';
+      if (known == nullptr) kept.push_back(table);
     }
   }
-  const RankBlocks blocks(static_cast<int>(hosts.size()), std::move(tiers));
-  return write_nccl_tables(make_nccl_tables({nccl_group(blocks, stored.rates)}));
+  return kept.empty() ? "" : write_nccl_tables(kept) + comments;
 }
 
 }  // namespace trireme

@@ -1,7 +1,6 @@
 #include "trireme/topology/network.h"
 
 #include <algorithm>
-#include <limits>
 #include <map>
 #include <utility>
 
@@ -10,10 +9,10 @@
 #include "trireme/base/error.h"
 #include "trireme/topology/fabric_summary.h"
 
+#include "no_limit.h"
+
 namespace trireme {
 namespace {
-
-constexpr double kNoLimit = std::numeric_limits<double>::max();
 
 int level_of(const Fabric& fabric, int vertex) {
   return fabric.vertices()[static_cast<std::size_t>(vertex)].level;

@@ -1,7 +1,6 @@
 // Networks of which is known which ranks are near each other, and how fast messages are by
 // distance.
 #include <algorithm>
-#include <limits>
 #include <map>
 #include <utility>
 
@@ -10,12 +9,9 @@
 #include "trireme/topology/network.h"
 #include "trireme/topology/network_rates.h"
 
+#include "no_limit.h"
+
 namespace trireme {
-namespace {
-
-constexpr double kNoLimit = std::numeric_limits<double>::max();
-
-}  // namespace
 
 TreeNetwork::TreeNetwork(const RankBlocks& blocks, const NetworkRates& rates) {
   const int tiers = blocks.tiers();

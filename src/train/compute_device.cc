@@ -101,9 +101,13 @@ ComputeDevice on_gpu(Runtime& runtime, const std::shared_ptr<cuda::Runtime>& cud
   const bool shared = any_gpu_is_shared(runtime, properties.uuid);
   const std::string bound = bind_next_to(properties.pci_bus_id);
   const DeviceBackend backend = backend_of(request, runtime.size(), shared);
-  runtime.use_device(
-      cuda, device, backend,
-      backend == DeviceBackend::kNccl ? nccl_tuning(runtime, request.nccl) : NcclTuning());
+  NcclTuning tuning;
+  if (backend == DeviceBackend::kNccl) tuning = nccl_tuning(runtime, request.nccl, request.network);
+  const auto tables = std::make_shared<std::map<std::string, std::string>>();
+  tuning.told = [tables](const std::string& name, const std::string& text) {
+    (*tables)[name] = text;
+  };
+  runtime.use_device(cuda, device, backend, tuning);
   const std::string carrier = backend == DeviceBackend::kNccl ? nccl_name() : "mpi";
   ops::Context context = ops::make_cuda_context(cuda, device, request.tf32);
   context.host_threads = request.threads.value_or(runtime.cores());
@@ -116,14 +120,16 @@ ComputeDevice on_gpu(Runtime& runtime, const std::shared_ptr<cuda::Runtime>& cud
                                  static_cast<double>(properties.memory) / 1073741824.0,
                                  shared ? ", shared with other ranks" : "",
                                  runtime.size() > 1 ? "; tensors travel by " + carrier : "", bound),
+      .nccl_tables = tables,
       .use = std::make_unique<Runtime::DeviceUse>(runtime)};
 }
 
 }  // namespace
 
 DeviceRequest device_request(const Config& config) {
-  return {config.run.device, config.comm.backend, config.run.threads,
-          config.run.precision == "tf32", config.nccl};
+  return {config.run.device,  config.comm.backend,
+          config.run.threads, config.run.precision == "tf32",
+          config.nccl,        config.comm.network};
 }
 
 void check_backends(const DeviceRequest& request) {

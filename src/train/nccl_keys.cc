@@ -1,6 +1,7 @@
 #include "trireme/train/nccl_keys.h"
 
 #include <memory>
+#include <optional>
 #include <set>
 #include <utility>
 #include <vector>
@@ -13,7 +14,9 @@
 #include "trireme/base/small_file.h"
 #include "trireme/topology/nccl_costs.h"
 #include "trireme/topology/nccl_table.h"
+#include "trireme/topology/planner.h"
 #include "trireme/topology/stored_rates.h"
+#include "trireme/train/communication.h"
 
 namespace trireme {
 namespace {
@@ -74,9 +77,24 @@ MakeTable table_of_rates(const std::string& path, const std::string& text, Hosts
   };
 }
 
+// Collective over the world. Returns nothing if the key gives no network.
+MakeTable table_of_network(Runtime& runtime, const std::string& key) {
+  std::optional<JobNetwork> network = read_job_network(runtime, key).network;
+  if (!network) {
+    if (runtime.nodes() > 1 && runtime.rank() == 0) {
+      report_line(fmt::format(
+          "nccl.tuner network: comm.network {} gives no network: NCCL chooses itself", key));
+    }
+    return nullptr;
+  }
+  return [network = std::move(*network)](const std::string&, const std::vector<int>& ranks) {
+    return nccl_table_text(blocks_among(network.blocks, ranks), network.rates);
+  };
+}
+
 }  // namespace
 
-NcclTuning nccl_tuning(Runtime& runtime, const Config::Nccl& keys) {
+NcclTuning nccl_tuning(Runtime& runtime, const Config::Nccl& keys, const std::string& network) {
   NcclTuning tuning;
   tuning.min_channels = keys.min_channels;
   tuning.max_channels = keys.max_channels;
@@ -85,10 +103,14 @@ NcclTuning nccl_tuning(Runtime& runtime, const Config::Nccl& keys) {
   tuning.collnet = keys.collnet;
   tuning.network = keys.network.value_or("");
   if (keys.tuner == "off") return tuning;
-  const std::string text =
-      runtime.world().read_once([&] { return read_small_file("nccl.tuner", keys.tuner); });
-  tuning.table = (holds_rates(text) ? table_of_rates : table_of_user)(
-      keys.tuner, text, runtime.hosts(), runtime.rank() == 0);
+  if (keys.tuner == "network") {
+    tuning.table = table_of_network(runtime, network);
+  } else {
+    const std::string text =
+        runtime.world().read_once([&] { return read_small_file("nccl.tuner", keys.tuner); });
+    tuning.table = (holds_rates(text) ? table_of_rates : table_of_user)(
+        keys.tuner, text, runtime.hosts(), runtime.rank() == 0);
+  }
   if (tuning.table) tuning.plugin = find_near_program({kPlugin}).value_or(kPlugin).string();
   return tuning;
 }

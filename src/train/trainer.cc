@@ -1,5 +1,6 @@
 #include "trireme/train/trainer.h"
 
+#include <filesystem>
 #include <numeric>
 
 #include <fmt/format.h>
@@ -14,6 +15,7 @@
 #include "trireme/io/whole_file.h"
 #include "trireme/optim/schedule.h"
 #include "trireme/parallel/copy_check.h"
+#include "trireme/topology/nccl_costs.h"
 #include "trireme/train/checkpoint_cadence.h"
 #include "trireme/train/communication.h"
 #include "trireme/train/compute_device.h"
@@ -36,6 +38,8 @@
 
 namespace trireme {
 namespace {
+
+constexpr const char* kNcclTable = "nccl-table.txt";  // in the run folder
 
 // After this many steps in a row with non-finite gradients, the run has diverged.
 constexpr int kMostSkippedSteps = 10;
@@ -101,6 +105,7 @@ class Trainer {
       if (!placement_.why.empty()) print_line(placement_.why);
       write_config();
       write_fabric_record(fabric_, folder_->file("fabric.json"));
+      write_nccl_tables_used();
     }
     journal_.emplace(RunJournal::Setting{.leads = leads(),
                                          .folder = folder_->path(),
@@ -134,9 +139,12 @@ class Trainer {
     journal_->started(
         step_number_, phases_.seconds(),
         fmt::format("grid {}, first rank on {}; {} initial values drawn; attention by "
-                    "{}; collectives {}; {}{}",
+                    "{}; collectives {}; {}{}{}",
                     shape_.to_string(), node_name(), step_->stage().drawn(), attention_.text,
-                    text_of_collectives(), phases_.text(), memory_of_connections(taken)),
+                    text_of_collectives(), phases_.text(), memory_of_connections(taken),
+                    leads() && !nccl_tables().empty()
+                        ? fmt::format("; NCCL chooses by {}", kNcclTable)
+                        : ""),
         placement_.places);
     if (tuner_) {
       tell_tuned();
@@ -246,6 +254,16 @@ class Trainer {
   bool searches_scale(const StepMetrics& metrics) const {
     return scales_dynamically() &&
            *metrics.loss_scale > static_cast<double>(loss_scaling(config_).smallest);
+  }
+
+  std::string nccl_tables() const {
+    return device_.nccl_tables ? join_nccl_tables(*device_.nccl_tables) : "";
+  }
+  void write_nccl_tables_used() const {
+    const std::string file = folder_->file(kNcclTable), text = nccl_tables();
+    std::error_code ignored;  // nobody misses a file that is not there
+    if (text.empty()) std::filesystem::remove(file, ignored);
+    if (!text.empty()) write_whole_file(file, text);
   }
 
   void write_config() const {

@@ -270,6 +270,11 @@ class OnADevice(ProgramTest):
         plain = self.train("plain", "cuda", *grid, before=ranks, environment=environment)
         table.write_text("trireme-nccl-table 1\ncommunicator 2 1\ncompared ring\nall_reduce any ring/ll\n")
         self.assertEqual(self.train("tuned", "cuda", *told, before=ranks, environment=environment), plain)
+        # The run's folder has what the communicators of rank 0 got, and the start names it.
+        self.assertEqual((self.folder / "tuned/nccl-table.txt").read_text(),
+                         table.read_text() + "# data: 2 ranks on 1 nodes\n")
+        self.assertIn("; NCCL chooses by nccl-table.txt", (self.folder / "tuned/events.jsonl").read_text())
+        self.assertFalse((self.folder / "plain/nccl-table.txt").exists())
         # bad input: `nccl.tuner`: a table that is for other numbers of ranks | nccl.tuner ...: no table for 2 ranks
         # on 1 node (data): NCCL chooses itself there | 0
         table.write_text("trireme-nccl-table 1\ncommunicator 8 2\nall_reduce any ring/ll\n")
@@ -298,6 +303,30 @@ class OnADevice(ProgramTest):
         self.assertEqual(done.returncode, 2, done.stderr)
         self.assertEqual(done.stderr, f"trireme: nccl.tuner {table}: line 1: the first line must be "
                                       "'trireme-nccl-table 1'\n")
+
+    # The table is made for the network that comm.network gives.
+    @needs_emulation
+    def test_nccl_gets_a_table_for_the_network(self):
+        rates = {"format": "trireme network rates", "version": 1, "cluster": "", "measured": 1, "hosts": ["n0", "n1"],
+                 "distances": [{"latency": 1e-6, "flow": 1e9, "host": 0, "block": 0}] * 2, "tiers": [],
+                 "costs": {"message": 0, "reduced_byte": 0, "copied_byte": 0}, "collectives": []}
+        (self.folder / "rates.json").write_text(json.dumps(rates))
+        nodes = (self.mpiexec, "-n", 2, "sh", "-c", 'SLURMD_NODENAME=n$PMI_RANK exec "$@"', "sh")
+        told = (*GPT, "--grid.data", 2, "--comm.backend", "nccl", "--comm.network")
+        by_rates = self.train("rates", "cuda", *told, self.folder / "rates.json", "--nccl.tuner",
+                              self.folder / "rates.json", before=nodes)
+        self.assertEqual(self.train("network", "cuda", *told, self.folder / "rates.json", "--nccl.tuner", "network",
+                                    before=nodes), by_rates)
+        table = (self.folder / "network/nccl-table.txt").read_text()
+        self.assertIn("communicator 2 2\n", table)
+        self.assertEqual((self.folder / "rates/nccl-table.txt").read_text(), table)
+        # bad input: `nccl.tuner network` where `comm.network` gives none | nccl.tuner network: comm.network none gives
+        # no network: NCCL chooses itself | 0
+        done = self.run_program(*self.arguments("none", "cuda", *told, "none", "--nccl.tuner", "network"), before=nodes)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(done.stderr,
+                         "trireme: nccl.tuner network: comm.network none gives no network: NCCL chooses itself\n")
+        self.assertFalse((self.folder / "none/nccl-table.txt").exists())
 
     @needs_emulation
     def test_nccl_wants_a_gpu_a_rank(self):

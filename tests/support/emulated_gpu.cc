@@ -55,6 +55,7 @@ class EmulatedGpu : public testing::FakeCuda {
       : FakeCuda(number("TRIREME_EMULATOR_SEED", 0)),
         waits_(setting("TRIREME_EMULATED_FAULT") != "no-event-wait") {
     device_count = static_cast<int>(number("TRIREME_EMULATED_GPUS", 1));
+    uuid += setting("SLURMD_NODENAME");  // the name of a node, for us too: it has GPUs of its own
     emulator::set_order(number("TRIREME_EMULATOR_SEED", 0));
     emulator::set_queue(
         [this](void* stream, std::function<void()> kernel) { queue(stream, std::move(kernel)); });

@@ -1,6 +1,8 @@
 // What is inside of a host, as hwloc tells it.
 #include "trireme/topology/machine.h"
 
+#include <algorithm>
+#include <cstddef>
 #include <string>
 #include <vector>
 
@@ -82,6 +84,23 @@ TEST(Machine, SocketsAdaptersAndGpus) {
   EXPECT_EQ(json.at("devices").at(std::size_t{0}).at("kind").text(), "infiniband");
   EXPECT_EQ(json.at("distances").at(std::size_t{0}).at(std::size_t{2}).text(), "one PCIe switch");
   EXPECT_EQ(json.at("nvlinks").items().size(), 2u);
+}
+
+// NVML tells the GPUs by their PCI addresses, hwloc's tree which adapters are near them.
+TEST(Machine, GpusOfNvmlAreThoseOfTheTree) {
+  const cuda::GpuLinks links = cuda::gpu_links({TRIREME_FAKE_NVML});
+  const Machine machine = read_machine_xml(kXml, "node.xml");
+  ASSERT_EQ(links.gpus.size(), 2u);
+  for (const std::string& gpu : links.gpus) {
+    const auto own = std::ranges::find(machine.devices, gpu, &MachineDevice::pci_address);
+    ASSERT_NE(own, machine.devices.end()) << gpu;
+    EXPECT_TRUE(own->is_gpu);
+    EXPECT_EQ(machine.distances[0][static_cast<std::size_t>(own - machine.devices.begin())],
+              gpu == "0000:19:00.0" ? DeviceDistance::kPciSwitch : DeviceDistance::kSystem);
+  }
+  EXPECT_EQ(lines_of(machine, links)[3],
+            "  GPU 0000:19:00.0: NUMA node 0, nearest adapters mlx5_0 (one PCIe switch), NVLink 2 "
+            "to 0000:cb:00.0");
 }
 
 TEST(Machine, MadeUpAndThisOne) {

@@ -193,5 +193,32 @@ TEST(NcclTables, FollowMeasuredRates) {
   EXPECT_EQ(tables({"n2", "n2"}), std::vector<NcclTable>());
 }
 
+// What a run writes is a table again.
+TEST(NcclTables, AreJoinedToOneOfEachSize) {
+  const auto text = [](const std::vector<int>& leaves, int ranks_per_node) {
+    return nccl_table_text(blocks_of(leaves, ranks_per_node), rates_of(1));
+  };
+  const std::string one = text({0, 0, 1, 1}, 1), other = text({0, 1, 0, 1}, 1),
+                    larger = text({0, 0, 1, 1}, 2);
+  ASSERT_NE(one, other);
+  const std::string joined = join_nccl_tables({{"data", one},
+                                               {"model", larger},
+                                               {"pipeline", one},
+                                               {"tensor", text({0}, 2)},
+                                               {"tied", other}});
+  std::string problem;
+  const auto tables = read_nccl_tables(joined, problem);
+  ASSERT_TRUE(tables) << problem << joined;
+  ASSERT_EQ(tables->size(), 2u);
+  EXPECT_EQ(tables->at(0), read_nccl_tables(one, problem)->at(0));
+  EXPECT_EQ(tables->at(1), read_nccl_tables(larger, problem)->at(0));
+  EXPECT_NE(joined.find("\n# data: 4 ranks on 4 nodes\n# model: 8 ranks on 4 nodes\n# pipeline: 4 "
+                        "ranks on 4 nodes\n# tied: 4 ranks on 4 nodes, with a table of its own:\n# "
+                        "trireme-nccl-table 1\n"),
+            std::string::npos)
+      << joined;
+  EXPECT_EQ(join_nccl_tables({{"tensor", text({0}, 2)}}), "");
+}
+
 }  // namespace
 }  // namespace trireme

@@ -72,6 +72,12 @@ class TopoChoose(ProgramTest):
         # which hold 4 at 1 a node (--ranks-per-node) | 2
         self.expect_refusal(2, "--ranks 5: the network has 4 nodes, which hold 4 at 1 a node (--ranks-per-node)",
                             "topo", "choose", "--network", "rates.json", "--ranks", "5")
+        # bad input: `topo choose`, `explain`: more ranks than can be planned for | --ranks-per-node 1048576: 4 nodes
+        # hold 4194304 ranks then; at most 65536 can be planned for (--ranks) | 2
+        self.expect_refusal(2, "--ranks-per-node 1048576: 4 nodes hold 4194304 ranks then; at most 65536 can be planned "
+                            "for (--ranks)", "topo", "choose", "--network", "rates.json", "--ranks-per-node", "1048576")
+        self.expect_refusal(2, "--ranks 65537: at most 65536 can be planned for", "topo", "explain", "all_reduce", "1M",
+                            "--network", "rates.json", "--ranks-per-node", "1048576", "--ranks", "65537")
         # bad input: `topo explain` of something that is no collective | topo explain all_ruin: unknown collective;
         # there are all_reduce, ... | 2
         self.expect_refusal(2, "topo explain all_ruin: unknown collective; there are all_reduce", "topo", "explain",

@@ -22,6 +22,8 @@ struct NcclTuning {
   // name and its world ranks. Called on the communicator's first rank alone.
   std::function<std::string(const std::string& name, const std::vector<int>& world_ranks)> table =
       nullptr;
+  // Called on each rank of a communicator with the table that it starts with. nullptr: nobody asks.
+  std::function<void(const std::string& name, const std::string& text)> told = nullptr;
 };
 
 }  // namespace trireme

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -59,5 +60,11 @@ std::vector<NcclTable> make_nccl_tables(const std::vector<NcclGroup>& groups);
 // Returns the text of the table for a communicator whose ranks run on `hosts`, each of which has
 // taken part in the measurement (why_stale).
 std::string nccl_table_text(const StoredRates& stored, const std::vector<std::string>& hosts);
+// The same for a communicator whose ranks are in these blocks, of which tier 0 are the nodes.
+std::string nccl_table_text(const RankBlocks& blocks, const NetworkRates& rates);
+
+// Returns one text for the texts of several communicators' tables, by name: a table of each size,
+// and in comments which communicators have it and where another one of that size differs.
+std::string join_nccl_tables(const std::map<std::string, std::string>& texts);
 
 }  // namespace trireme

@@ -1,6 +1,7 @@
 // Where the ranks of a job compute: on CPUs, or each on a GPU.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -17,6 +18,7 @@ struct DeviceRequest {
   std::optional<int> threads;    // run.threads
   bool tf32 = false;             // fp32 matrix products on a GPU round their operands to TF32
   Config::Nccl nccl = {};        // nccl.*
+  std::string network = "auto";  // comm.network, for nccl.tuner network
 };
 DeviceRequest device_request(const Config& config);
 
@@ -29,6 +31,8 @@ struct ComputeDevice {
   // What carries tensors between ranks: "mpi" or "NCCL 2.28.9". Results depend on it, too.
   std::string carrier = "mpi";
   std::string description;  // a line for the start-up table; empty where there is nothing to say
+  // What NCCL's tuner was told for each communicator of this rank, by its name; null on CPUs.
+  std::shared_ptr<const std::map<std::string, std::string>> nccl_tables = {};
   // Destroyed before the context (see Runtime::DeviceUse). Null on CPUs. Whoever keeps tensors of
   // the context must keep this object for longer than the tensors.
   std::unique_ptr<Runtime::DeviceUse> use = {};

@@ -40,8 +40,10 @@ void tell_tuner(Session& session, Communicator& host) {
   if (session.tuner() == nullptr) return;
   std::vector<int> ranks;
   for (int rank = 0; rank < host.size(); ++rank) ranks.push_back(host.world_rank(rank));
-  session.tuner()->write(
-      host.read_once([&] { return session.parts().tuning.table(host.name(), ranks); }));
+  const NcclTuning& tuning = session.parts().tuning;
+  const std::string text = host.read_once([&] { return tuning.table(host.name(), ranks); });
+  session.tuner()->write(text);
+  if (tuning.told) tuning.told(host.name(), text);
 }
 
 // Records a call that all ranks make as an operation, for the watchdog.
