@@ -87,6 +87,36 @@ void Predictor::load_star(Shape& shape, int hop) {
   }
 }
 
+// Each rank passes on what is for an equal share of the ranks elsewhere.
+void Predictor::load_inside(Shape& shape, bool own) {
+  for (const TierBlocks::Block& group : tiers_->groups()) {
+    const auto size = static_cast<double>(group.ranks.size());
+    const double weight = (ranks() - size) / size + (own ? 1.0 : 0.0);
+    for (const int from : group.ranks) {
+      for (const int to : group.ranks) {
+        if (from != to) load(shape, from, to, weight);
+      }
+    }
+    const int others = static_cast<int>(group.ranks.size()) - 1;
+    shape.ends = std::max(shape.ends, (own ? 4 : 2) * others);
+  }
+}
+
+void Predictor::load_across(Shape& shape) {
+  const auto& groups = tiers_->groups();
+  std::vector<int> ends(static_cast<std::size_t>(ranks()));
+  for (std::size_t a = 0; a < groups.size(); ++a) {
+    for (std::size_t b = 0; b < groups.size(); ++b) {
+      if (a == b) continue;
+      const std::vector<int>&from = groups[a].ranks, &to = groups[b].ranks;
+      const int sender = from[b % from.size()], receiver = to[a % to.size()];
+      load(shape, sender, receiver, static_cast<double>(from.size() * to.size()));
+      ++ends[static_cast<std::size_t>(sender)], ++ends[static_cast<std::size_t>(receiver)];
+    }
+  }
+  shape.ends = std::ranges::max(ends);
+}
+
 // A round is a hop of average length, so that as many rounds as there are hops take what all take.
 void Predictor::load_chain(Shape& shape) {
   const double hops = ranks() - 1;
@@ -212,6 +242,14 @@ Predictor::Shape Predictor::make_shape(Pattern pattern, int step) {
       break;
     case Pattern::kChain:
       load_chain(shape);
+      break;
+    case Pattern::kGather:
+    case Pattern::kHandOut:
+      shape.ends = 0;
+      load_inside(shape, pattern == Pattern::kGather);
+      break;
+    case Pattern::kCross:
+      load_across(shape);
       break;
   }
   for (const int link : loaded_) {

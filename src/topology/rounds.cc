@@ -234,6 +234,22 @@ Rounds tiered_rounds(Pattern pattern, int hops, double bytes) {
   return rounds;
 }
 
+ClosedForm tiered_all_to_all(const TierBlocks& tiers, int ranks, double bytes) {
+  const auto& groups = tiers.groups();
+  std::size_t most = 0;  // ranks of a group
+  for (const TierBlocks::Block& group : groups) most = std::max(most, group.ranks.size());
+  // As the task cuts segments, which counts bytes on all ranks that a buffer may hold.
+  const double width = static_cast<double>((groups.size() + most) * most) / ranks;
+  const double least = static_cast<double>(std::max(groups.size(), most) * kWorthwhileBytes);
+  ClosedForm form{.segments = segments_of(bytes * width, least)};
+  form.rounds.push_back({.pattern = Pattern::kGather, .bytes = bytes / ranks});
+  if (groups.size() > 1) {
+    form.rounds.push_back({.pattern = Pattern::kCross, .bytes = bytes / ranks});
+    form.rounds.push_back({.pattern = Pattern::kHandOut, .bytes = bytes / ranks});
+  }
+  return form;
+}
+
 std::optional<ClosedForm> tiered_form(Collective collective, int ranks, double bytes,
                                       const RankBlocks* blocks) {
   const TierBlocks tiers(ranks, blocks);
@@ -266,6 +282,8 @@ std::optional<ClosedForm> tiered_form(Collective collective, int ranks, double b
     case Collective::kBroadcast:
       form.rounds = tiered_rounds(Pattern::kStar, tiers.hops(), bytes);
       return form;
+    case Collective::kAllToAll:
+      return tiered_all_to_all(tiers, ranks, bytes);
     default:
       return {};
   }

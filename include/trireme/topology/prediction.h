@@ -37,6 +37,11 @@ struct CommunicationRound {
     kGiveDown,  // the ranks of each such block to those of the others: the parts that they have
     kStar,      // the first rank of the first such block to that of each other one
     kChain,     // each rank to the next one in the order of the network, one after the other
+    // Of an all-to-all through one rank of each node for each other node; `bytes` is what a rank
+    // has for another:
+    kGather,   // each rank to the others of its node: what they pass on, and what is for them
+    kCross,    // nodes to each other, one message
+    kHandOut,  // as kGather, without what is for the ranks themselves
   };
   Pattern pattern;
   int step = 0;
@@ -113,6 +118,8 @@ class Predictor {
   void load_gifts(Shape& shape, int hop, bool up);
   void load_star(Shape& shape, int hop);
   void load_chain(Shape& shape);
+  void load_inside(Shape& shape, bool own);
+  void load_across(Shape& shape);
   double own_seconds(const CommunicationRound& round, const Shape& shape) const;
   Prediction described(double seconds, const std::vector<double>& busy) const;
 
