@@ -15,8 +15,6 @@ namespace {
 
 // Sizes are powers of the square root of two.
 constexpr int kLeastPower = 20, kMostPower = 56;
-constexpr int kMostSimulatedPower = 52;
-constexpr int kSimulatedStep = 4;
 constexpr std::size_t kAny = std::numeric_limits<std::size_t>::max();
 constexpr double kStays = 1.03;  // times the fastest
 
@@ -27,32 +25,11 @@ std::size_t bytes_at(int power) {
 // The logarithms of an algorithm's seconds at each power from kLeastPower on.
 using Curve = std::vector<double>;
 
-// Simulates some sizes, and draws lines between them.
-Curve simulated_curve(Predictor& predictor, Collective collective, Algorithm algorithm) {
-  Curve curve(kMostPower - kLeastPower + 1);
-  const auto at = [&](int power) -> double& {
-    return curve[static_cast<std::size_t>(power - kLeastPower)];
-  };
-  for (int power = kLeastPower; power <= kMostSimulatedPower; power += kSimulatedStep) {
-    at(power) = std::log(predictor.simulate(collective, algorithm, bytes_at(power)).seconds);
-    for (int i = 1; power > kLeastPower && i < kSimulatedStep; ++i) {
-      at(power - i) = at(power) + (at(power - kSimulatedStep) - at(power)) * i / kSimulatedStep;
-    }
-  }
-  for (int power = kMostSimulatedPower + 1; power <= kMostPower; ++power) {
-    at(power) = at(power - 1) + std::log(2.0) / 2;  // the bytes decide
-  }
-  return curve;
-}
-
 std::optional<Curve> curve_of(Predictor& predictor, Collective collective, Algorithm algorithm) {
   Curve curve;
   for (int power = kLeastPower; power <= kMostPower; ++power) {
     const auto form = predictor.closed_form(collective, algorithm, bytes_at(power));
-    if (!form) {
-      if (predictor.ranks() > kMostSimulated) return {};
-      return simulated_curve(predictor, collective, algorithm);
-    }
+    if (!form) return {};
     curve.push_back(std::log(form->seconds));
   }
   return curve;
@@ -136,9 +113,7 @@ PredictedNetwork::PredictedNetwork(const RankBlocks& blocks, const NetworkRates&
 std::optional<Prediction> predict(Predictor& predictor, Collective collective, Algorithm algorithm,
                                   std::size_t bytes) {
   if (is_library(algorithm)) return {};
-  if (auto form = predictor.closed_form(collective, algorithm, bytes)) return form;
-  if (predictor.ranks() > kMostSimulated) return {};
-  return predictor.simulate(collective, algorithm, bytes);
+  return predictor.closed_form(collective, algorithm, bytes);
 }
 
 std::vector<Candidate> candidates(Predictor& predictor, Collective collective, std::size_t bytes,

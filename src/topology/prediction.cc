@@ -10,6 +10,8 @@
 #include "trireme/base/error.h"
 #include "trireme/comm/collective_tasks.h"
 
+#include "tier_blocks.h"
+
 namespace trireme {
 namespace {
 
@@ -25,22 +27,113 @@ int rank_of_term(int term, int ranks) {
 
 Predictor::Predictor(const TreeNetwork& network, const SimulatedCosts& costs,
                      std::shared_ptr<const RankBlocks> blocks)
-    : network_(network), costs_(costs), blocks_(std::move(blocks)), loads_(network.links().size()) {
+    : network_(network),
+      costs_(costs),
+      blocks_(std::move(blocks)),
+      tiers_(std::make_shared<const TierBlocks>(network.ranks(), blocks_.get())),
+      loads_(network.links().size()) {
   order_.resize(static_cast<std::size_t>(ranks()));
   std::iota(order_.begin(), order_.end(), 0);
   if (blocks_) order_ = blocks_->in_order();
 }
 
-void Predictor::load(Shape& shape, int from, int to) {
+void Predictor::load(Shape& shape, int from, int to, double weight) {
   shape.latency = std::max(shape.latency, network_.latency(from, to).value_or(costs_.latency));
-  shape.flow = std::max(shape.flow, 1.0 / network_.highest_rate(from, to));
+  shape.flow = std::max(shape.flow, weight / network_.highest_rate(from, to));
   route_.clear();
   network_.route(from, to, route_);
   for (const int link : route_) {
     double& loaded = loads_[static_cast<std::size_t>(link)];
     if (loaded == 0.0) loaded_.push_back(link);
-    loaded += 1.0;
+    loaded += weight;
   }
+}
+
+// What crosses between two blocks is divided evenly among their ranks.
+void Predictor::load_gifts(Shape& shape, int hop, bool up) {
+  const auto& blocks = tiers_->tiers[static_cast<std::size_t>(hop)];
+  std::vector<int> ends(static_cast<std::size_t>(ranks()));
+  std::vector<double> added(static_cast<std::size_t>(ranks()));
+  for (const TierBlocks::Block& parent : tiers_->tiers[static_cast<std::size_t>(hop + 1)]) {
+    for (const int one : parent.below) {
+      for (const int other : parent.below) {
+        if (one == other) continue;
+        const TierBlocks::Block& from = blocks[static_cast<std::size_t>(one)];
+        const TierBlocks::Block& to = blocks[static_cast<std::size_t>(other)];
+        const std::size_t messages = std::max(from.ranks.size(), to.ranks.size());
+        const double weight =
+            (up ? from.subtrees : 1) / static_cast<double>(parent.below.size() * messages);
+        for (std::size_t i = 0; i < messages; ++i) {
+          const int a = from.ranks[i % from.ranks.size()], b = to.ranks[i % to.ranks.size()];
+          load(shape, a, b, weight);
+          ++ends[static_cast<std::size_t>(a)], ++ends[static_cast<std::size_t>(b)];
+          added[static_cast<std::size_t>(b)] += weight;
+        }
+      }
+    }
+  }
+  shape.ends = std::ranges::max(ends);
+  shape.reduced = std::ranges::max(added);
+}
+
+void Predictor::load_star(Shape& shape, int hop) {
+  const auto& blocks = tiers_->tiers[static_cast<std::size_t>(hop)];
+  for (const TierBlocks::Block& parent : tiers_->tiers[static_cast<std::size_t>(hop + 1)]) {
+    for (const int block : parent.below) {
+      const int to = blocks[static_cast<std::size_t>(block)].ranks.front();
+      if (to != parent.ranks.front()) load(shape, parent.ranks.front(), to);
+    }
+    shape.ends = std::max(shape.ends, static_cast<int>(parent.below.size()) - 1);
+  }
+}
+
+// Each rank passes on what is for an equal share of the ranks elsewhere.
+void Predictor::load_inside(Shape& shape, bool own) {
+  for (const TierBlocks::Block& group : tiers_->groups()) {
+    const auto size = static_cast<double>(group.ranks.size());
+    const double weight = (ranks() - size) / size + (own ? 1.0 : 0.0);
+    for (const int from : group.ranks) {
+      for (const int to : group.ranks) {
+        if (from != to) load(shape, from, to, weight);
+      }
+    }
+    const int others = static_cast<int>(group.ranks.size()) - 1;
+    shape.ends = std::max(shape.ends, (own ? 4 : 2) * others);
+  }
+}
+
+void Predictor::load_across(Shape& shape) {
+  const auto& groups = tiers_->groups();
+  std::vector<int> ends(static_cast<std::size_t>(ranks()));
+  for (std::size_t a = 0; a < groups.size(); ++a) {
+    for (std::size_t b = 0; b < groups.size(); ++b) {
+      if (a == b) continue;
+      const std::vector<int>&from = groups[a].ranks, &to = groups[b].ranks;
+      const int sender = from[b % from.size()], receiver = to[a % to.size()];
+      load(shape, sender, receiver, static_cast<double>(from.size() * to.size()));
+      ++ends[static_cast<std::size_t>(sender)], ++ends[static_cast<std::size_t>(receiver)];
+    }
+  }
+  shape.ends = std::ranges::max(ends);
+}
+
+// A round is a hop of average length, so that as many rounds as there are hops take what all take.
+void Predictor::load_chain(Shape& shape) {
+  const double hops = ranks() - 1;
+  double latency = 0.0, flow = 0.0;
+  for (std::size_t place = 1; place < order_.size(); ++place) {
+    const int from = order_[place - 1], to = order_[place];
+    load(shape, from, to, 1.0 / hops);
+    latency += network_.latency(from, to).value_or(costs_.latency);
+    double slowest = 1.0 / network_.highest_rate(from, to);
+    for (const int link : route_) {
+      const Link& one = network_.links()[static_cast<std::size_t>(link)];
+      slowest = std::max(slowest, 1.0 / one.bytes_per_second);
+    }
+    flow += slowest;
+  }
+  shape.latency = latency / hops;
+  shape.flow = flow / hops;
 }
 
 // Every rank with its likes in the other blocks.
@@ -139,6 +232,25 @@ Predictor::Shape Predictor::make_shape(Pattern pattern, int step) {
     case Pattern::kTree:
       load_tree(shape, step);
       break;
+    case Pattern::kGiveUp:
+    case Pattern::kGiveDown:
+      load_gifts(shape, step, pattern == Pattern::kGiveUp);
+      break;
+    case Pattern::kStar:
+      shape.ends = 1;
+      load_star(shape, step);
+      break;
+    case Pattern::kChain:
+      load_chain(shape);
+      break;
+    case Pattern::kGather:
+    case Pattern::kHandOut:
+      shape.ends = 0;
+      load_inside(shape, pattern == Pattern::kGather);
+      break;
+    case Pattern::kCross:
+      load_across(shape);
+      break;
   }
   for (const int link : loaded_) {
     double& loaded = loads_[static_cast<std::size_t>(link)];
@@ -159,7 +271,7 @@ const Predictor::Shape& Predictor::shape_of(Pattern pattern, int step) {
 
 // What a rank itself does.
 double Predictor::own_seconds(const CommunicationRound& round, const Shape& shape) const {
-  return shape.ends * costs_.message + round.reduced * costs_.reduced_byte;
+  return shape.ends * costs_.message + round.reduced * shape.reduced * costs_.reduced_byte;
 }
 
 std::optional<Prediction> Predictor::closed_form(Collective collective, Algorithm algorithm,
@@ -184,10 +296,13 @@ std::optional<Prediction> Predictor::closed_form(Collective collective, Algorith
     const double seconds =
         shape.latency + round.bytes * std::max(shape.busiest, shape.flow) + own_part;
     segment += round.repeats * seconds;
-    own += segments * round.repeats * own_part;
+    // In a chain each rank receives and sends a segment once.
+    own += segments * (round.pattern == Pattern::kChain ? 1 : round.repeats) * own_part;
     if (i == 0 || i + 1 == form->rounds.size()) fill += seconds;
   }
   const double busiest = busy.empty() ? 0.0 : *std::ranges::max_element(busy);
+  const bool is_chain = !form->rounds.empty() && form->rounds.front().pattern == Pattern::kChain;
+  if (is_chain) fill = segment - std::max(busiest, own) / segments;
   const double always = segments > 1 ? std::max(busiest, own) + fill : 0.0;
   return described(std::max(segment, always), busy);
 }
@@ -227,7 +342,9 @@ double Predictor::messages(Collective collective, Algorithm algorithm) const {
   if (!form) return p * p;
   double messages = 0.0;
   for (const CommunicationRound& round : form->rounds) {
-    messages += round.repeats * (round.pattern == Pattern::kEveryone ? p * (p - 1) : p);
+    const bool is_one = round.pattern == Pattern::kChain;
+    const double at_once = round.pattern == Pattern::kEveryone ? p * (p - 1) : is_one ? 1.0 : p;
+    messages += round.repeats * at_once;
   }
   return messages;
 }

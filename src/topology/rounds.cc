@@ -7,6 +7,8 @@
 #include "trireme/comm/segments.h"
 #include "trireme/topology/prediction.h"
 
+#include "tier_blocks.h"
+
 namespace trireme {
 namespace {
 
@@ -206,8 +208,9 @@ std::optional<Rounds> rounds_of(Collective collective, Algorithm algorithm, int 
     case Collective::kAllGather:
       return all_gather(algorithm, ranks, bytes);
     case Collective::kBroadcast:
-      if (algorithm != Algorithm::kBinomial) return {};
-      return tree(ranks, bytes);
+      if (algorithm == Algorithm::kBinomial) return tree(ranks, bytes);
+      if (algorithm != Algorithm::kChain) return {};
+      return Rounds{{.pattern = Pattern::kChain, .bytes = bytes, .repeats = ranks - 1}};
     case Collective::kAllToAll:
       if (algorithm == Algorithm::kBruck) return bruck_all_to_all(ranks, bytes / ranks);
       if (algorithm != Algorithm::kPairwise) return {};
@@ -218,15 +221,53 @@ std::optional<Rounds> rounds_of(Collective collective, Algorithm algorithm, int 
   return {};
 }
 
+// For any blocks: up or down the tiers, or from the root.
+Rounds tiered_rounds(Pattern pattern, int hops, double bytes) {
+  Rounds rounds;
+  for (int hop = 0; hop < hops; ++hop) {
+    rounds.push_back({.pattern = pattern,
+                      .step = hop,
+                      .bytes = bytes,
+                      .reduced = pattern == Pattern::kGiveUp ? bytes : 0.0});
+  }
+  if (pattern != Pattern::kGiveUp) std::ranges::reverse(rounds);
+  return rounds;
+}
+
+ClosedForm tiered_all_to_all(const TierBlocks& tiers, int ranks, double bytes) {
+  const auto& groups = tiers.groups();
+  std::size_t most = 0;  // ranks of a group
+  for (const TierBlocks::Block& group : groups) most = std::max(most, group.ranks.size());
+  // As the task cuts segments, which counts bytes on all ranks that a buffer may hold.
+  const double width = static_cast<double>((groups.size() + most) * most) / ranks;
+  const double least = static_cast<double>(std::max(groups.size(), most) * kWorthwhileBytes);
+  ClosedForm form{.segments = segments_of(bytes * width, least)};
+  form.rounds.push_back({.pattern = Pattern::kGather, .bytes = bytes / ranks});
+  if (groups.size() > 1) {
+    form.rounds.push_back({.pattern = Pattern::kCross, .bytes = bytes / ranks});
+    form.rounds.push_back({.pattern = Pattern::kHandOut, .bytes = bytes / ranks});
+  }
+  return form;
+}
+
 std::optional<ClosedForm> tiered_form(Collective collective, int ranks, double bytes,
                                       const RankBlocks* blocks) {
-  const std::vector<int> sizes = tier_sizes(ranks, blocks);
-  if (sizes.empty()) return {};
-  const int most = std::ranges::max(sizes);
+  const TierBlocks tiers(ranks, blocks);
+  std::size_t most = 1;  // as the tasks cut segments
+  for (int tier = 1; tier <= tiers.hops(); ++tier) {
+    most = std::max(most, tiers.tiers[static_cast<std::size_t>(tier)].front().below.size());
+  }
   ClosedForm form{.segments = segments_of(bytes, most * static_cast<double>(kWorthwhileBytes))};
-  const Rounds up = tiered(sizes, bytes, true);
-  Rounds down = tiered(sizes, bytes, false);
-  std::ranges::reverse(down);
+  const std::vector<int> sizes = tier_sizes(ranks, blocks);
+  Rounds up, down;
+  if (sizes.empty()) {
+    up = tiered_rounds(Pattern::kGiveUp, tiers.hops(), bytes);
+    down = tiered_rounds(Pattern::kGiveDown, tiers.hops(), bytes);
+  } else {
+    up = tiered(sizes, bytes, true);
+    down = tiered(sizes, bytes, false);
+    std::ranges::reverse(down);
+  }
   switch (collective) {
     case Collective::kAllReduce:
       form.rounds = up;
@@ -238,6 +279,11 @@ std::optional<ClosedForm> tiered_form(Collective collective, int ranks, double b
     case Collective::kAllGather:
       form.rounds = down;
       return form;
+    case Collective::kBroadcast:
+      form.rounds = tiered_rounds(Pattern::kStar, tiers.hops(), bytes);
+      return form;
+    case Collective::kAllToAll:
+      return tiered_all_to_all(tiers, ranks, bytes);
     default:
       return {};
   }
@@ -273,7 +319,7 @@ std::optional<ClosedForm> closed_form_of(Collective collective, Algorithm algori
   ClosedForm form{.rounds = std::move(*rounds)};
   if (algorithm == Algorithm::kRing)
     form.segments = segments_of(bytes, ranks * static_cast<double>(kWorthwhileBytes));
-  if (algorithm == Algorithm::kBinomial)
+  if (algorithm == Algorithm::kBinomial || algorithm == Algorithm::kChain)
     form.segments = segments_of(bytes, static_cast<double>(kWorthwhileBytes));
   return form;
 }

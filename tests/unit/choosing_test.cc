@@ -1,5 +1,6 @@
 // Stored rates, predicted times, and the algorithms that follow from them.
 #include <algorithm>
+#include <functional>
 #include <memory>
 #include <numeric>
 #include <string>
@@ -175,6 +176,53 @@ TEST(ClosedForms, CountContention) {
   EXPECT_NEAR(pairwise->seconds, 2e-6 + 4 * 12 * (1 << 20) / (2 * rate), 1e-9);
   EXPECT_EQ(pairwise->link, "block of rank 0 in tier 1 up");
   EXPECT_NEAR(pairwise->share, 1.0, 0.01);
+}
+
+// Blocks of different sizes, of ranks that are dealt to them like cards, and of ranks at random.
+TEST(Predictor, ClosedFormsOfTiersAndChainsAgreeWithTheSimulation) {
+  const DistanceRates near{.latency = 5e-7, .flow = 5e9, .host = 2e10},
+      leaf{.latency = 2e-6, .flow = 1e10, .host = 1e10},
+      far{.latency = 4e-6, .flow = 1e10, .host = 1e10, .block = 2e10};
+  struct Fabric {
+    const char* name;
+    int ranks;
+    std::function<int(int)> node, leaf;
+  };
+  const std::vector<Fabric> fabrics = {
+      {"nodes of 3", 24, [](int r) { return r / 3; }, [](int r) { return r / 12; }},
+      {"nodes of 4 and 2", 22, [](int r) { return r < 12 ? r / 4 : 3 + (r - 12) / 2; },
+       [](int r) { return r < 12 ? 0 : 1; }},
+      {"cards", 32, [](int r) { return r % 8; }, [](int r) { return r % 8 / 4; }},
+      {"spread", 48, [](int r) { return r * 7 % 48 / 4; }, [](int r) { return r * 7 % 48 / 16; }},
+      {"in order", 64, [](int r) { return r / 4; }, [](int r) { return r / 16; }},
+  };
+  for (const Fabric& fabric : fabrics) {
+    std::vector<int> nodes, leaves;
+    for (int rank = 0; rank < fabric.ranks; ++rank) {
+      nodes.push_back(fabric.node(rank)), leaves.push_back(fabric.leaf(rank));
+    }
+    const auto blocks =
+        std::make_shared<RankBlocks>(fabric.ranks, std::vector<std::vector<int>>{nodes, leaves});
+    const TreeNetwork network(*blocks, {.distances = {near, leaf, far}});
+    Predictor predictor(network, {.message = 1e-7, .reduced_byte = 1e-10, .copied_byte = 0.0},
+                        blocks);
+    for (const Collective collective : kCollectives) {
+      const bool exchanges = collective == Collective::kAllToAll;
+      for (const Algorithm algorithm : {Algorithm::kTiered, Algorithm::kChain}) {
+        const auto known = algorithms_of(collective);
+        if (std::ranges::count(known, algorithm) == 0) continue;
+        for (const std::size_t bytes :
+             {std::size_t{1} << 12, std::size_t{1} << 18, std::size_t{1} << 23}) {
+          const auto form = predictor.closed_form(collective, algorithm, bytes);
+          ASSERT_TRUE(form);
+          const Prediction run = predictor.simulate(collective, algorithm, bytes);
+          EXPECT_NEAR(form->seconds / run.seconds, 1.0, exchanges ? 0.25 : 0.16)
+              << name_of(collective) << " of " << bytes << " by " << name_of(algorithm) << " on "
+              << fabric.name;
+        }
+      }
+    }
+  }
 }
 
 TEST(Predictor, SimulationAndClosedFormsAgree) {

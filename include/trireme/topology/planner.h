@@ -50,9 +50,7 @@ struct PredictedNetwork {
   Predictor predictor;
 };
 
-// Predicts by the closed form, or by simulation where there is none. Returns nothing for MPI's own
-// algorithms, and for those without a closed form among more than kMostSimulated ranks.
-inline constexpr int kMostSimulated = 32;
+// Predicts by the closed form. Returns nothing for MPI's own algorithms, which have none.
 std::optional<Prediction> predict(Predictor& predictor, Collective collective, Algorithm algorithm,
                                   std::size_t bytes);
 
@@ -71,9 +69,8 @@ std::vector<Candidate> candidates(Predictor& predictor, Collective collective, s
                                   bool any_order);
 
 // Returns a table of the fastest algorithms: from 1 KiB to 256 MiB, in steps of the square root of
-// two, of four where candidates are simulated. The bound between two sizes with different
-// algorithms is where their interpolated times meet. An algorithm stays while it is within 3 % of
-// the fastest.
+// two. The bound between two sizes with different algorithms is where their interpolated times
+// meet. An algorithm stays while it is within 3 % of the fastest.
 AlgorithmTable make_table(Predictor& predictor, bool any_order);
 
 // Rates of a network of which nobody has told any but perhaps that of a node's adapter, `node`: by

@@ -15,6 +15,8 @@
 
 namespace trireme {
 
+struct TierBlocks;
+
 // One step of an algorithm: messages that go at once, between ranks that depend on the step.
 struct CommunicationRound {
   enum class Pattern {
@@ -29,6 +31,17 @@ struct CommunicationRound {
     kTier,  // each rank to its likes in the other blocks, `step` tiers up, of the same block above
     kTree,  // ranks whose numbers, counted from the root, have `step` bits set, to all that have
             // one more, below the lowest of these bits
+    // For ranks in any blocks, of which `bytes` is what all parts together take:
+    kGiveUp,    // the ranks of each block, `step` tiers up, to those of the others in the same
+                // block above: their partial results of the parts that these represent there
+    kGiveDown,  // the ranks of each such block to those of the others: the parts that they have
+    kStar,      // the first rank of the first such block to that of each other one
+    kChain,     // each rank to the next one in the order of the network, one after the other
+    // Of an all-to-all through one rank of each node for each other node; `bytes` is what a rank
+    // has for another:
+    kGather,   // each rank to the others of its node: what they pass on, and what is for them
+    kCross,    // nodes to each other, one message
+    kHandOut,  // as kGather, without what is for the ranks themselves
   };
   Pattern pattern;
   int step = 0;
@@ -45,14 +58,14 @@ struct ClosedForm {
 };
 
 // Returns the closed form of an algorithm on `bytes` in all (AlgorithmTable), or nothing if it has
-// none here. Partial results of bf16 and fp16 do not count. `blocks` may be nullptr. The form of
-// the tiered algorithm is for blocks of a tier that are alike, and of as many neighbouring ranks as
-// a power of two, so that each holds a whole subtree of T(ranks).
+// none here. Partial results of bf16 and fp16 do not count. `blocks` may be nullptr.
 std::optional<ClosedForm> closed_form_of(Collective collective, Algorithm algorithm, int ranks,
                                          double bytes, const RankBlocks* blocks);
 
 // The blocks of each hop of the tiered algorithm in one block above it, from single ranks on; empty
-// if they are not as closed_form_of needs them.
+// if blocks of a tier differ, or are not of as many neighbouring ranks as a power of two. With
+// others the form of the tiered algorithm is coarser: it deals all parts evenly to the ranks of a
+// block.
 std::vector<int> tier_sizes(int ranks, const RankBlocks* blocks);
 
 struct Prediction {
@@ -93,19 +106,27 @@ class Predictor {
     int ends = 0;          // messages that a rank sends and receives
     std::vector<std::pair<int, double>> links = {};  // seconds for a byte of each message
     double busiest = 0.0;                            // of these
+    double reduced = 1.0;  // the share of a round's `reduced` that the busiest rank adds
   };
   const Shape& shape_of(CommunicationRound::Pattern pattern, int step);
   Shape make_shape(CommunicationRound::Pattern pattern, int step);
   Shape everyone() const;
-  void load(Shape& shape, int from, int to);
+  // A message of `weight` times the round's bytes.
+  void load(Shape& shape, int from, int to, double weight = 1.0);
   void load_tier(Shape& shape, int hop);
   void load_tree(Shape& shape, int depth);
+  void load_gifts(Shape& shape, int hop, bool up);
+  void load_star(Shape& shape, int hop);
+  void load_chain(Shape& shape);
+  void load_inside(Shape& shape, bool own);
+  void load_across(Shape& shape);
   double own_seconds(const CommunicationRound& round, const Shape& shape) const;
   Prediction described(double seconds, const std::vector<double>& busy) const;
 
   const TreeNetwork& network_;
   SimulatedCosts costs_;
   std::shared_ptr<const RankBlocks> blocks_;
+  std::shared_ptr<const TierBlocks> tiers_;
   std::vector<int> order_;     // of the ring
   std::vector<double> loads_;  // by link: messages of the shape that is made
   std::vector<int> loaded_, route_;

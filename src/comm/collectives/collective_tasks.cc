@@ -54,6 +54,7 @@ constexpr auto kBroadcasts = std::to_array<Entry<Rooted>>({
 constexpr auto kAllToAlls = std::to_array<Entry<MakesParts>>({
     {Algorithm::kPairwise, make_pairwise_all_to_all},
     {Algorithm::kBruck, make_bruck_all_to_all},
+    {Algorithm::kTiered, make_tiered_all_to_all},
 });
 
 template <class Entries>

@@ -47,6 +47,8 @@ std::unique_ptr<Task> make_tiered_broadcast(TransportPtr transport, Tensor data,
 std::unique_ptr<Task> make_dissemination_barrier(TransportPtr transport);
 // The message of make_transfer.
 std::unique_ptr<Task> make_message(TransportPtr transport, Transfer transfer);
+// Through one rank of each node for each other node (tiered_all_to_all.cc).
+std::unique_ptr<Task> make_tiered_all_to_all(TransportPtr transport, Tensor input, Tensor output);
 // Around a ring (ring.cc). The reductions add in its order.
 std::unique_ptr<Task> make_ring_all_reduce(TransportPtr transport, Tensor data, ReduceOp op);
 std::unique_ptr<Task> make_ring_reduce_scatter(TransportPtr transport, Tensor input, Tensor output,
