@@ -62,7 +62,7 @@ std::vector<Carrier> make_carriers(Runtime& runtime, const CommOptions& options)
     if (!each.forced) continue;
     std::vector<AlgorithmTable::Rule> rules;
     for (const Collective op : kCollectives) {
-      rules.push_back({op, std::numeric_limits<std::size_t>::max(), *each.forced});
+      rules.push_back({op, AlgorithmTable::kAnySize, *each.forced});
     }
     plan->algorithms = AlgorithmTable(std::move(rules));
   }

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <memory>
 #include <utility>
 
@@ -15,7 +14,6 @@ namespace {
 
 // Sizes are powers of the square root of two.
 constexpr int kLeastPower = 20, kMostPower = 56;
-constexpr std::size_t kAny = std::numeric_limits<std::size_t>::max();
 constexpr double kStays = 1.03;  // times the fastest
 
 std::size_t bytes_at(int power) {
@@ -63,7 +61,7 @@ void add_rules(std::vector<AlgorithmTable::Rule>& rules, Collective collective,
                      curves[chosen].first});
     chosen = fastest;
   }
-  rules.push_back({collective, kAny, curves[chosen].first});
+  rules.push_back({collective, AlgorithmTable::kAnySize, curves[chosen].first});
 }
 
 class Planner {
@@ -189,7 +187,7 @@ std::string table_text(const AlgorithmTable& table, int ranks) {
     for (const AlgorithmTable::Rule& rule : table.rules()) {
       if (rule.collective != collective || ranks > rule.up_to_ranks) continue;
       rules += (rules.empty() ? " " : ", ") + std::string(name_of(rule.algorithm));
-      if (rule.up_to_bytes == kAny) break;
+      if (rule.up_to_bytes == AlgorithmTable::kAnySize) break;
       rules += " to " + bytes_text(rule.up_to_bytes);
     }
     if (rules.empty()) continue;

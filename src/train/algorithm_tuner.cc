@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <limits>
 #include <memory>
 #include <utility>
 
@@ -30,7 +29,6 @@ constexpr std::size_t kScratchBegin = 4096, kScratchFactor = 4;
 constexpr std::size_t kScratchEnd = std::size_t{64} << 20;
 // Larger buffers are not tried once a call takes that long.
 constexpr double kScratchSeconds = 0.02;
-constexpr std::size_t kAny = std::numeric_limits<std::size_t>::max();
 constexpr std::array kOfScratch = {Collective::kAllReduce, Collective::kReduceScatter,
                                    Collective::kAllGather};
 
@@ -254,7 +252,8 @@ double AlgorithmTuner::try_size(Tuned& tuned, std::size_t bytes) {
     AlgorithmTable& table = tuned.of.plan->algorithms;
     const std::size_t first = bytes == kScratchBegin ? 0 : bytes / 2 + 1;
     for (const TrialOutcome& one : *outcomes) {
-      table = table.with(trial.collective, first, kAny, one.chosen, comm.size());
+      table =
+          table.with(trial.collective, first, AlgorithmTable::kAnySize, one.chosen, comm.size());
       slowest = std::max(slowest, *std::ranges::max_element(one.seconds));
     }
     record(tuned, *outcomes);

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <limits>
 #include <utility>
 
 #include <fmt/format.h>
@@ -91,9 +90,9 @@ void find_network(Addresses addresses, const std::vector<std::string>& hosts,
 
 // Some algorithms are named by comm.algorithms.
 AlgorithmTable with_chosen(AlgorithmTable table, const std::vector<ChosenAlgorithm>& chosen) {
-  constexpr std::size_t kAny = std::numeric_limits<std::size_t>::max();
   for (const auto& [collective, algorithm] : chosen) {
-    table = table.with(collective, 0, kAny, algorithm, /*ranks=*/1);  // all the same for any number
+    table = table.with(collective, 0, AlgorithmTable::kAnySize, algorithm,
+                       /*ranks=*/1);  // all the same for any number
   }
   return table;
 }

@@ -58,6 +58,8 @@ bool keeps_order(Collective collective, Algorithm algorithm);
 
 class AlgorithmTable {
  public:
+  static constexpr std::size_t kAnySize = std::numeric_limits<std::size_t>::max();
+
   struct Rule {
     Collective collective;
     std::size_t up_to_bytes;  // of the whole buffer; rules of a collective are in rising order

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <iterator>
-#include <limits>
 #include <utility>
 
 #include "trireme/base/error.h"
@@ -19,7 +18,6 @@ constexpr std::size_t kSmallDoubled = std::size_t{256} << 10;
 // A ring adds 2 (ranks - 1) messages one after another, and needs parts that are worth them.
 constexpr std::size_t kBelowRing = std::size_t{4} << 20;
 constexpr int kRingRanks = 64;
-constexpr std::size_t kAny = std::numeric_limits<std::size_t>::max();
 
 }  // namespace
 
@@ -105,12 +103,12 @@ std::optional<Collective> collective_named(std::string_view name) {
 AlgorithmTable::AlgorithmTable() {
   for (const Collective collective : kCollectives) {
     rules_.push_back({collective, kSmall, Algorithm::kDirect, kFewRanks});
-    rules_.push_back({collective, kAny, Algorithm::kPairwise, kFewRanks});
+    rules_.push_back({collective, AlgorithmTable::kAnySize, Algorithm::kPairwise, kFewRanks});
   }
   rules_.push_back({Collective::kAllReduce, kSmallDoubled, Algorithm::kDoubling});
   rules_.push_back({Collective::kAllGather, kSmallGathered, Algorithm::kBruck});
   for (const Collective collective : kCollectives) {
-    rules_.push_back({collective, kAny, Algorithm::kPairwise});
+    rules_.push_back({collective, AlgorithmTable::kAnySize, Algorithm::kPairwise});
   }
 }
 
@@ -126,13 +124,14 @@ AlgorithmTable AlgorithmTable::any_order() {
   const AlgorithmTable usual;
   std::vector<Rule> rules;
   for (const Rule& rule : usual.rules()) {
-    if (trireme::keeps_order(rule.collective, Algorithm::kRing) || rule.up_to_bytes != kAny) {
+    if (trireme::keeps_order(rule.collective, Algorithm::kRing) ||
+        rule.up_to_bytes != AlgorithmTable::kAnySize) {
       rules.push_back(rule);
       continue;
     }
     const auto ranks = std::min(rule.up_to_ranks, kRingRanks);
     rules.push_back({rule.collective, kBelowRing, rule.algorithm, ranks});
-    rules.push_back({rule.collective, kAny, Algorithm::kRing, ranks});
+    rules.push_back({rule.collective, AlgorithmTable::kAnySize, Algorithm::kRing, ranks});
     rules.push_back(rule);
   }
   return AlgorithmTable(std::move(rules));
@@ -148,7 +147,8 @@ AlgorithmTable AlgorithmTable::with(Collective collective, std::size_t first, st
       before.push_back(rule);
     }
   }
-  before.push_back({collective, kAny, Algorithm::kPairwise});  // as choose() has it
+  before.push_back(
+      {collective, AlgorithmTable::kAnySize, Algorithm::kPairwise});  // as choose() has it
   const auto add = [&](std::size_t up_to_bytes, Algorithm named) {
     if (!after.empty() && up_to_bytes <= after.back().up_to_bytes) return;
     if (!after.empty() && after.back().algorithm == named) {
