@@ -65,6 +65,8 @@ std::string in_brackets(const Family& family, const std::vector<std::int64_t>& n
 
 namespace {
 
+constexpr std::size_t kMostNameLength = 128;  // twice what Linux allows
+
 // Expands one list. `end` is what ends a name: a comma, or the end of the list.
 class NodeListParser {
  public:
@@ -96,13 +98,20 @@ class NodeListParser {
       require(rest_.front() != ']', "a ] without its [");
       for (std::string& name : names) name += rest_.front();
       rest_.remove_prefix(1);
+      check_length(names.front());
     }
     require(!names.front().empty(), "an empty name");
     return names;
   }
+  // All names of an entry are about as long as the first one.
+  void check_length(const std::string& name) const {
+    require(name.size() <= kMostNameLength,
+            fmt::format("a name of more than {} characters", kMostNameLength));
+  }
   std::vector<std::string> with_each(const std::vector<std::string>& names,
                                      const std::vector<std::string>& numbers) const {
     require(names.size() <= most_ / numbers.size(), fmt::format("more than {} names", most_));
+    check_length(names.front() + numbers.front());
     std::vector<std::string> result;
     for (const std::string& name : names) {
       for (const std::string& number : numbers) result.push_back(name + number);

@@ -12,7 +12,7 @@ pkg_check_modules(MPICH REQUIRED IMPORTED_TARGET mpich)
 pkg_search_module(HDF5 REQUIRED IMPORTED_TARGET hdf5-mpich hdf5)
 pkg_check_modules(SENTENCEPIECE REQUIRED IMPORTED_TARGET sentencepiece)
 pkg_check_modules(XXHASH REQUIRED IMPORTED_TARGET libxxhash)
-pkg_check_modules(YAMLCPP REQUIRED IMPORTED_TARGET yaml-cpp)
+pkg_check_modules(YAMLCPP REQUIRED IMPORTED_TARGET yaml-cpp>=0.7)
 pkg_check_modules(HWLOC REQUIRED IMPORTED_TARGET hwloc)
 find_package(dnnl REQUIRED CONFIG)
 

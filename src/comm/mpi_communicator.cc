@@ -266,16 +266,21 @@ class MpiCommunicator final : public Communicator {
   Choice choose(Collective collective, std::size_t bytes, const Tensor& reduced,
                 ReduceOp op) const {
     const bool rounds = op == ReduceOp::kRoundedSum && plan_->of_rounded_sums;
-    Choice choice = rounds ? Choice{plan_->of_rounded_sums->choose(collective, bytes, size()), {}}
-                           : next(collective, bytes, plan_->algorithms);
+    const AlgorithmTable& table = rounds ? *plan_->of_rounded_sums : plan_->algorithms;
+    Choice choice = rounds ? Choice{table.choose(collective, bytes, size()), {}}
+                           : next(collective, bytes, table);
     const bool unknown = mpi_type(reduced.dtype()) == MPI_DATATYPE_NULL;
-    if (is_library(choice.algorithm) && unknown) choice.algorithm = Algorithm::kPairwise;
+    if (is_library(choice.algorithm) && unknown) {
+      choice.algorithm = table.choose_own(collective, bytes, size());
+    }
     return choice;
   }
   Choice next(Collective collective, std::size_t bytes, const AlgorithmTable& table) const {
     Choice choice{table.choose(collective, bytes, size()), {}};
     if (plan_->trials) choice = plan_->trials->next(collective, bytes, choice.algorithm);
-    if (is_library(choice.algorithm) && !countable(bytes)) choice.algorithm = Algorithm::kPairwise;
+    if (is_library(choice.algorithm) && !countable(bytes)) {
+      choice.algorithm = table.choose_own(collective, bytes, size());
+    }
     return choice;
   }
   // Makes an operation's task. For host tensors, which are ready when this returns, it is the host

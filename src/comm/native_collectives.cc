@@ -7,6 +7,7 @@
 
 #include "trireme/base/error.h"
 
+#include "library_task.h"
 #include "mpi_util.h"
 
 namespace trireme {
@@ -87,7 +88,10 @@ void run_native(const Communicator& comm, NativeCall call, Collective collective
     return;
   }
   MPI_Request request = MPI_REQUEST_NULL;
-  check_mpi(start(collective, given, &request), "start a collective operation");
+  {
+    const LibraryChoice choice(collective, Algorithm::kLibrary);
+    check_mpi(start(collective, given, &request), "start a collective operation");
+  }
   wait_yielding(request, "finish a collective operation");
 }
 

@@ -23,7 +23,8 @@ GradientReducer::GradientReducer(ops::Context& ctx, const Stage& stage, DType tr
     groups_.push_back({flat, uses, has_partial, 0, {}});
     if (rounds) {
       groups_.back().rounded =
-          ctx.allocate(flat->gradients().shape(), travel, MemoryUse::kGradients);
+          allocate_carried({&stage.grid().data()}, *ctx.allocator, ctx.stream,
+                           flat->gradients().shape(), travel, MemoryUse::kGradients);
     }
     by_flat_[flat] = &groups_.back();
   }

@@ -70,6 +70,9 @@ std::string adapter_in(std::string_view description) {
   return std::string(description.substr(0, description.find(' ')));
 }
 
+// InfiniBand's own descriptions have 64 characters; a map of names may give longer ones.
+constexpr std::size_t kMostDescription = 256;
+
 class DumpReader {
  public:
   explicit DumpReader(std::string origin) : origin_(std::move(origin)) {}
@@ -128,6 +131,11 @@ class DumpReader {
       return;
     }
     const std::string description(take_quoted(line).value_or(""));
+    if (description.size() > kMostDescription) {
+      remark(fmt::format("a description of {} characters, more than {}", description.size(),
+                         kMostDescription));
+      return;
+    }
     // What the switches themselves use to add: no host.
     if (description.find("Aggregation Node") != std::string::npos) return;
     if (vertices_.contains(*id)) {

@@ -11,8 +11,12 @@
 #include "trireme/base/error.h"
 #include "trireme/base/printable.h"
 
+#include "child_process.h"
+
 namespace trireme {
 namespace {
+
+constexpr std::size_t kMostXmlBytes = std::size_t{4} << 20;
 
 struct DestroyTopology {
   void operator()(hwloc_topology_t topology) const { hwloc_topology_destroy(topology); }
@@ -129,6 +133,42 @@ Machine load(const Topology& topology, bool accepted, const std::string& message
   return machine_of(topology.get());
 }
 
+Json packed(const Machine& machine) {
+  Json devices = Json::array(), distances = Json::array();
+  for (const MachineDevice& device : machine.devices) {
+    devices.push_back(Json::array({device.name, device.pci_address, device.is_gpu,
+                                   device.is_infiniband, device.guid, device.numa_node}));
+  }
+  for (const auto& from : machine.distances) {
+    Json row = Json::array();
+    for (const DeviceDistance distance : from) row.push_back(static_cast<int>(distance));
+    distances.push_back(std::move(row));
+  }
+  return Json::array({machine.sockets, machine.numa_nodes, machine.cores, machine.threads,
+                      std::move(devices), std::move(distances)});
+}
+
+Machine unpacked(const Json& json) {
+  const auto number = [&](std::size_t at) { return json.at(at).small_integer(); };
+  Machine machine{
+      .sockets = number(0), .numa_nodes = number(1), .cores = number(2), .threads = number(3)};
+  for (const Json& device : json.at(4).items()) {
+    machine.devices.push_back({.name = device.at(std::size_t{0}).text(),
+                               .pci_address = device.at(1).text(),
+                               .is_gpu = device.at(2).boolean(),
+                               .is_infiniband = device.at(3).boolean(),
+                               .guid = device.at(4).unsigned_integer(),
+                               .numa_node = device.at(5).small_integer()});
+  }
+  for (const Json& from : json.at(5).items()) {
+    auto& row = machine.distances.emplace_back();
+    for (const Json& distance : from.items()) {
+      row.push_back(static_cast<DeviceDistance>(distance.small_integer()));
+    }
+  }
+  return machine;
+}
+
 // The nearest device of the other kind, and how near it is.
 std::string nearest(const Machine& machine, std::size_t own, bool gpu) {
   std::vector<std::string> names;
@@ -180,12 +220,24 @@ Machine read_this_machine() {
 }
 
 Machine read_machine_xml(const std::string& text, const std::string& origin) {
-  const Topology topology = new_topology();
-  // It takes the zero byte behind the text, too.
-  const bool accepted = hwloc_topology_set_xmlbuffer(topology.get(), text.c_str(),
-                                                     static_cast<int>(text.size() + 1)) == 0;
-  return load(topology, accepted,
-              fmt::format("{}: no XML of hwloc's, as lstopo --of xml writes it", shown(origin)));
+  if (text.size() > kMostXmlBytes) {
+    throw ConfigError(fmt::format("{}: {} bytes, and lstopo --of xml writes at most {}",
+                                  shown(origin), text.size(), kMostXmlBytes));
+  }
+  const auto read = in_child_process([&]() -> std::string {
+    const Topology topology = new_topology();
+    // It takes the zero byte behind the text, too.
+    const bool accepted = hwloc_topology_set_xmlbuffer(topology.get(), text.c_str(),
+                                                       static_cast<int>(text.size() + 1)) == 0;
+    if (!accepted || hwloc_topology_load(topology.get()) != 0) return "";
+    return packed(machine_of(topology.get())).to_cbor();
+  });
+  if (!read || read->empty()) {
+    throw ConfigError(fmt::format("{}: {}", shown(origin),
+                                  read ? "no XML of hwloc's, as lstopo --of xml writes it"
+                                       : "hwloc breaks down over this XML"));
+  }
+  return unpacked(Json::from_cbor(*read));
 }
 
 Machine make_machine(const std::string& description) {

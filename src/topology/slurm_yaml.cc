@@ -13,6 +13,9 @@
 namespace trireme {
 namespace {
 
+// A tree of nodes takes hundreds of times the memory of a short item's text.
+constexpr std::size_t kMostYamlBytes = std::size_t{4} << 20;
+
 int line_of(const YAML::Node& node) {
   return node.Mark().line + 1;
 }
@@ -70,6 +73,11 @@ class YamlReader {
 };
 
 YAML::Node parse(std::string_view text, const std::string& origin) {
+  if (text.size() > kMostYamlBytes) {
+    throw ConfigError(
+        fmt::format("{}: {} bytes of YAML, and at most {} are read; topology.conf may be longer",
+                    shown(origin), text.size(), kMostYamlBytes));
+  }
   try {
     return YAML::Load(std::string(text));
   } catch (const YAML::Exception& error) {

@@ -122,6 +122,9 @@ TEST(AlgorithmTable, TheFirstRuleThatFitsDecides) {
   EXPECT_EQ(table.choose(Collective::kAllReduce, 100, 5), Algorithm::kBruck);
   EXPECT_EQ(table.choose(Collective::kAllReduce, 101, 4), Algorithm::kLibrary);
   EXPECT_EQ(table.choose(Collective::kAllReduce, 1001, 4), Algorithm::kPairwise);
+  EXPECT_EQ(table.choose_own(Collective::kAllReduce, 100, 5), Algorithm::kBruck);
+  EXPECT_EQ(table.choose_own(Collective::kAllReduce, 101, 4), Algorithm::kDirect);
+  EXPECT_EQ(table.choose_own(Collective::kAllReduce, 101, 9), Algorithm::kDoubling);
   EXPECT_EQ(table.choose(Collective::kAllGather, 6, 4), Algorithm::kPairwise);
 }
 
@@ -186,6 +189,24 @@ TEST(RankBlocks, NumbersDistancesAndOrder) {
   EXPECT_EQ(blocks.in_order(), (std::vector<int>{0, 3, 2, 4, 1}));
   EXPECT_THROW(RankBlocks(3, {{0, 0}}), InternalError);
   EXPECT_THROW(RankBlocks(3, {{0, 0, 1}, {0, 1, 1}}), InternalError);
+}
+
+// Nodes of 1 to 5 ranks, in leaves of 1 to 4 nodes: no small number divides both evenly.
+TEST(TierPlan, HasFewPartsOnIrregularNodes) {
+  std::vector<int> nodes, leaves;
+  for (int leaf = 0, node = 0; leaf < 6; ++leaf) {
+    for (int i = 0; i <= leaf % 4; ++i, ++node) {
+      for (int rank = 0; rank <= node % 5; ++rank) {
+        nodes.push_back(node);
+        leaves.push_back(leaf);
+      }
+    }
+  }
+  const auto ranks = static_cast<int>(nodes.size());
+  const RankBlocks blocks(ranks, {nodes, leaves});
+  const TierPlan plan(&blocks, ranks);
+  // The fullest node, leaf and fabric divide a buffer by 5, 4 and 6.
+  EXPECT_LE(plan.parts_in_order(4, 4)->size(), 4u * 5 * 4 * 6);
 }
 
 // Ranks 0 and 2 are in one leaf, 1 and 3 in the other: neither holds a pair of T(4).

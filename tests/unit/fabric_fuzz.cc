@@ -4,6 +4,8 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
+#include <fstream>
 #include <random>
 
 #include "trireme/base/error.h"
@@ -12,7 +14,10 @@
 #include "trireme/topology/cluster_fabric.h"
 #include "trireme/topology/fabric_json.h"
 #include "trireme/topology/fabric_summary.h"
+#include "trireme/topology/machine.h"
+#include "trireme/topology/nccl_table.h"
 #include "trireme/topology/network.h"
+#include "trireme/topology/rank_order.h"
 
 namespace trireme::fabric_fuzz {
 namespace {
@@ -128,6 +133,114 @@ const std::string kRates =
     R"( "host": 1e10, "block": 2e10}], "tiers": [[0, 0, 1]], "costs": {"message": 1e-6, "reduced_byte":)"
     R"( 1e-11, "copied_byte": 1e-11}, "collectives": []})";
 
+// A sysfs tree: a file a line, its path before the first space.
+const std::string kPorts = R"(mlx5_0/node_guid b859:9f03:00a1:b2c4
+mlx5_0/device/numa_node 0
+mlx5_0/device/local_cpus ffffffff
+mlx5_0/ports/1/state 4: ACTIVE
+mlx5_0/ports/1/phys_state 5: LinkUp
+mlx5_0/ports/1/link_layer InfiniBand
+mlx5_0/ports/1/rate 200 Gb/sec (4X HDR)
+mlx5_0/ports/1/lid 0x12
+mlx5_0/ports/1/sm_lid 0x1
+mlx5_0/ports/1/gids/0 fe80:0000:0000:0000:b859:9f03:00a1:b2c4
+mlx5_1/ports/1/rate 2.5 Gb/sec (1X SDR)
+mlx5_1/ports/1/state 1: DOWN
+)";
+
+// Holds one tree at a time, in memory where the system has a file system there.
+class Tree {
+ public:
+  Tree() {
+    namespace fs = std::filesystem;
+    const fs::path memory = "/dev/shm";
+    std::error_code none;
+    std::string path =
+        (fs::is_directory(memory, none) ? memory : fs::temp_directory_path()) / "trireme-XXXXXX";
+    demand(::mkdtemp(path.data()) != nullptr, "no folder for a tree");
+    root_ = path;
+  }
+  ~Tree() {
+    std::error_code ignored;
+    std::filesystem::remove_all(root_, ignored);
+  }
+  Tree(const Tree&) = delete;
+  Tree& operator=(const Tree&) = delete;
+
+  const std::filesystem::path& root() const { return root_; }
+  void fill(std::string_view text) {
+    namespace fs = std::filesystem;
+    std::error_code ignored;
+    const fs::path adapters = root_ / "class" / "infiniband";
+    fs::remove_all(adapters, ignored);
+    for (std::size_t files = 0; !text.empty() && files < 40; ++files) {
+      const std::string_view line = text.substr(0, text.find('\n'));
+      text.remove_prefix(std::min(text.size(), line.size() + 1));
+      const std::size_t space = line.find(' ');
+      const std::string path(line.substr(0, space));
+      // Nothing outside of the tree.
+      if (path.empty() || path.size() > 200 || path.find("..") != std::string::npos ||
+          path.find('\0') != std::string::npos) {
+        continue;
+      }
+      const fs::path file = adapters / fs::path(path).relative_path();
+      if (file.filename() == "cycle") {
+        fs::create_directory_symlink(adapters, file, ignored);
+        continue;
+      }
+      fs::create_directories(file.parent_path(), ignored);
+      std::ofstream(file, std::ios::binary)
+          << (space == std::string_view::npos ? "" : line.substr(space + 1)) << '\n';
+    }
+  }
+
+ private:
+  std::filesystem::path root_;
+};
+
+void read_tree(std::string_view text) {
+  static Tree tree;
+  tree.fill(text);
+  const std::vector<LocalPort> ports = read_local_ports(tree.root());
+  demand(ports.size() <= 1024, "too many ports");
+  for (const LocalPort& port : ports) {
+    demand(port.bytes_per_second >= 0.0 && port.bytes_per_second < 1e15, "an odd rate");
+  }
+  Fabric fabric = read_slurm_topology("SwitchName=s Nodes=n[1-2]", "good");
+  merge_ports(fabric, "n1", ports);
+  check(fabric);
+  if (ports.empty()) throw ConfigError("no port");
+}
+
+const std::string kXml = R"(<?xml version="1.0" encoding="UTF-8"?>
+<!DOCTYPE topology SYSTEM "hwloc2.dtd">
+<topology version="2.0">
+ <object type="Machine" os_index="0" cpuset="0x00000003" complete_cpuset="0x00000003" allowed_cpuset="0x00000003" nodeset="0x00000001" complete_nodeset="0x00000001" allowed_nodeset="0x00000001" gp_index="1">
+  <object type="Package" os_index="0" cpuset="0x00000003" complete_cpuset="0x00000003" nodeset="0x00000001" complete_nodeset="0x00000001" gp_index="2">
+   <object type="NUMANode" os_index="0" cpuset="0x00000003" complete_cpuset="0x00000003" nodeset="0x00000001" complete_nodeset="0x00000001" gp_index="3" local_memory="1000000"/>
+   <object type="Core" os_index="0" cpuset="0x00000001" complete_cpuset="0x00000001" nodeset="0x00000001" complete_nodeset="0x00000001" gp_index="4">
+    <object type="PU" os_index="0" cpuset="0x00000001" complete_cpuset="0x00000001" nodeset="0x00000001" complete_nodeset="0x00000001" gp_index="5"/>
+   </object>
+   <object type="Core" os_index="1" cpuset="0x00000002" complete_cpuset="0x00000002" nodeset="0x00000001" complete_nodeset="0x00000001" gp_index="6">
+    <object type="PU" os_index="1" cpuset="0x00000002" complete_cpuset="0x00000002" nodeset="0x00000001" complete_nodeset="0x00000001" gp_index="7"/>
+   </object>
+  </object>
+  <object type="Bridge" gp_index="8" bridge_type="0-1" depth="0" bridge_pci="0000:[00-1f]">
+   <object type="PCIDev" gp_index="9" pci_busid="0000:18:00.0" pci_type="0207 [15b3:101b] [15b3:0007] 00" pci_link_speed="31.5">
+    <object type="OSDev" gp_index="10" name="mlx5_0" osdev_type="3">
+     <info name="NodeGUID" value="b859:9f03:00a1:b2c4"/>
+    </object>
+   </object>
+  </object>
+ </object>
+</topology>
+)";
+
+const std::string kTable =
+    "trireme-nccl-table 1\ncommunicator 16 4\ncompared tree ring\nall_reduce 65536 tree/ll128 "
+    "tree/ll tree/simple\nall_reduce any ring/simple/8\ncommunicator 4 2\ncompared ring "
+    "pat\nall_gather 1024 pat/simple ring/ll\n";
+
 }  // namespace
 
 const std::vector<Reader>& readers() {
@@ -159,7 +272,28 @@ const std::vector<Reader>& readers() {
        {"(", ")", "X", "x", "HDR", "1e999", "nan", "inf", "-", " Gb/sec", "12X", "FDR10"}},
       {"names",
        {"n[1-3,07],login", "r[1-2]n[08-10]x"},
-       {"[", "]", "-", ",", "0", "9999999999", "[1-9]"}}};
+       {"[", "]", "-", ",", "0", "9999999999", "[1-9]"}},
+      {"order",
+       {"# places\n2\n0\n1\n3\n", "n2\nn1\n"},
+       {"0", "1", "2", "3", "-1", "99999999999999999999", "n1", "n2", "n3", "\n", "#", " "}},
+      {"nccl",
+       {kTable},
+       {"communicator ", "compared ", "all_reduce ", "any ", "tree", "ring", "/", "ll128", "simple",
+        "\n", " ", "18446744073709551616", "-1", "#", "trireme-nccl-table "}},
+      {"sysfs",
+       {kPorts},
+       {"mlx5_0/", "ports/", "1/", "/rate ", "cycle\n", "mlx5_1/ports/cycle\n", "\n", " ", ":",
+        "0x", "99999999999", "Gb/sec", "4X", "(", "ACTIVE"},
+       2},
+      {"hwloc",
+       {kXml},
+       {"<object type=\"", "</object>", "<info name=\"", "\"/>", "\">", "cpuset=\"0x",
+        "gp_index=\"", "OSDev", "PCIDev", "Bridge", "Group", "Misc", "NUMANode",
+        "<distances2 nbobjs=\"2\" "
+        "type=\"PU\" indexing=\"os\" kind=\"5\">",
+        "<indexes length=\"3\">0 1</indexes>", "os_index=\"4294967295\"", "depth=\"-9\"",
+        "<userdata length=\"9\">", "0xf...f"},
+       1}};
   return kReaders;
 }
 
@@ -183,6 +317,22 @@ bool read(std::size_t reader, std::string_view text) {
       const double rate = bytes_per_second_of_port(text);
       demand(rate >= 0.0 && rate < 1e15, "an odd rate");
       return rate > 0.0;
+    } else if (name == "order") {
+      const std::vector<int> order = read_rank_order(text, "a", {"n1", "n1", "n2", "n2"});
+      demand(std::ranges::is_permutation(order, std::vector{0, 1, 2, 3}), "no order of the ranks");
+    } else if (name == "nccl") {
+      std::string problem;
+      const auto tables = read_nccl_tables(text, problem);
+      demand(tables.has_value() == problem.empty(), "a table and a problem");
+      if (!tables) throw ConfigError(problem);
+      // What is written is read again.
+      demand(read_nccl_tables(write_nccl_tables(*tables), problem) == tables, "another table");
+    } else if (name == "sysfs") {
+      read_tree(text);
+    } else if (name == "hwloc") {
+      const Machine machine = read_machine_xml(std::string(text), "a");
+      demand(machine.distances.size() == machine.devices.size(), "devices without distances");
+      demand(!lines_of(machine, {}).empty() && !json_of(machine, {}).dump().empty(), "no text");
     } else {
       demand(expand_node_list(text, 10000).size() <= 10000, "too many names");
     }
@@ -192,6 +342,17 @@ bool read(std::size_t reader, std::string_view text) {
     return false;
   }
   return true;
+}
+
+std::size_t reader_of(std::uint64_t number) {
+  std::size_t all = 0;
+  for (const Reader& reader : readers()) all += reader.share;
+  // Neighbouring numbers have different readers.
+  std::size_t place = (number * 97) % all;
+  for (std::size_t i = 0;; ++i) {
+    if (place < readers()[i].share) return i;
+    place -= readers()[i].share;
+  }
 }
 
 std::string make_text(const Reader& reader, std::uint64_t seed, std::uint64_t number) {

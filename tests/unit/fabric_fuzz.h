@@ -14,6 +14,7 @@ struct Reader {
   std::string name;
   std::vector<std::string> good;   // to begin with
   std::vector<std::string> words;  // that mean something to it
+  std::size_t share = 16;          // of all inputs; less for those that take long
 };
 const std::vector<Reader>& readers();
 
@@ -22,6 +23,8 @@ const std::vector<Reader>& readers();
 // that is odd aborts.
 bool read(std::size_t reader, std::string_view text);
 
+// The reader of the input with this number.
+std::size_t reader_of(std::uint64_t number);
 // The text that these draws make for a reader.
 std::string make_text(const Reader& reader, std::uint64_t seed, std::uint64_t number);
 

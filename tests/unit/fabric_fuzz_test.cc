@@ -12,6 +12,7 @@
 #include <iostream>
 #include <new>
 #include <string>
+#include <vector>
 
 #include <fmt/format.h>
 #include <malloc.h>
@@ -74,9 +75,11 @@ int main(int argc, char** argv) {
     }
   }
   std::uint64_t taken = 0;
+  std::vector<std::uint64_t> tried(readers.size());
   for (number = first; number < first + inputs; ++number) {
     if (number % 1024 == 0) ::alarm(kMostSeconds);
-    const std::size_t reader = number % readers.size();
+    const std::size_t reader = fuzz::reader_of(number);
+    ++tried[reader];
     taken += fuzz::read(reader, fuzz::make_text(readers[reader], seed, number)) ? 1 : 0;
     if (most_used > kMostBytes) {
       say("an input needs too much memory");
@@ -85,6 +88,9 @@ int main(int argc, char** argv) {
   }
   std::cout << fmt::format("{} inputs, {} taken, at most {} MiB, seed {}\n", inputs, taken,
                            most_used >> 20, seed);
+  for (std::size_t i = 0; i < readers.size(); ++i) {
+    std::cout << fmt::format("  {}: {}\n", readers[i].name, tried[i]);
+  }
   // Both answers occur, or the texts test nothing.
   return inputs < 1000 || (taken > inputs / 10 && taken < inputs - inputs / 10) ? 0 : 1;
 }

@@ -67,6 +67,11 @@ TEST(NodeList, IsExpandedAsSlurmWritesIt) {
             "the list of nodes 'n[1-999999999999]': more than 1000 names");
   EXPECT_EQ(refusal([] { expand_node_list("n[1-999][1-999][1-999]", 100000); }),
             "the list of nodes 'n[1-999][1-999][1-999]': more than 100000 names");
+  const std::string name(129, 'n');
+  for (const std::string& list : {name + "[1-1000]", "x[1-1000]" + name}) {
+    EXPECT_NE(refusal([&] { expand_node_list(list, 10000); }).find("': a name of more than 128"),
+              std::string::npos);
+  }
 }
 
 TEST(SlurmTopology, ATreeAsTheFileAndTheControllerTellIt) {
@@ -275,6 +280,8 @@ TEST(Ibnetdiscover, WhatIsOddIsLeftOutAndSaid) {
             (Names{"dump, line 23: the adapter 000000000000bb00 names no host"}));
   EXPECT_EQ(remarks("[1]	\"H-", "[1	\"H-"),
             (Names{"dump, line 6: a port without a peer"}));
+  EXPECT_EQ(remarks("\"host1 mlx5_0\"\n", "\"" + std::string(300, 'h') + " mlx5_0\"\n"),
+            (Names{"dump, line 23: a description of 307 characters, more than 256"}));
   EXPECT_EQ(refusal([] { read_ibnetdiscover("hello\n", "dump"); }),
             "dump: no line describes a switch (Switch ...) or an adapter (Ca ...), as a dump of "
             "ibnetdiscover has");
@@ -330,6 +337,11 @@ TEST(SlurmYaml, WhatIsOddIsSaid) {
   EXPECT_EQ(refusal([&] { read("- topology: a\n"); }),
             "t.yaml, line 1: a topology is a tree, a block or flat");
   EXPECT_EQ(refusal([&] { read(std::string(100000, '[')); }).find("t.yaml, line 1: no YAML: "), 0u);
+  // bad input: `topo`: a topology.yaml of more than 4 MiB | t.yaml: 4194305 bytes of YAML, and at
+  // most 4194304 are read; topology.conf may be longer | 2
+  EXPECT_EQ(refusal([&] { read(std::string((4 << 20) + 1, '-')); }),
+            "t.yaml: 4194305 bytes of YAML, and at most 4194304 are read; topology.conf may be "
+            "longer");
   EXPECT_EQ(read("- topology: a\n  tree: {switches: [x, {switch: s, nodes: [n1]}]}\n").remarks(),
             (Names{"t.yaml, line 2: expected a map in the list of switches",
                    "t.yaml, line 2: expected names as the value of nodes"}));

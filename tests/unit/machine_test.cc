@@ -3,12 +3,17 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdlib>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include <gtest/gtest.h>
 
+#include "trireme/base/error.h"
+
 #include "support/message_of.h"
+#include "topology/child_process.h"
 
 namespace trireme {
 namespace {
@@ -112,11 +117,33 @@ TEST(Machine, MadeUpAndThisOne) {
   EXPECT_GE(read_this_machine().threads, 1);
 }
 
+TEST(ChildProcess, CrashesAlone) {
+  EXPECT_EQ(in_child_process([] { return std::string(100'000, 'x'); }), std::string(100'000, 'x'));
+  EXPECT_EQ(in_child_process([]() -> std::string { std::abort(); }), std::nullopt);
+  EXPECT_EQ(in_child_process([]() -> std::string { throw ConfigError("no"); }), std::nullopt);
+}
+
 TEST(Machine, RefusesWhatIsNone) {
   // bad input: `topo show --hwloc`: a file that is no XML of hwloc's | node.xml: no XML of hwloc's,
   // as lstopo --of xml writes it | 2
   EXPECT_EQ(message_of([] { read_machine_xml("no XML", "node.xml"); }),
             "node.xml: no XML of hwloc's, as lstopo --of xml writes it");
+  // bad input: `topo show --hwloc`: XML that is too long, or damaged so that hwloc crashes |
+  // node.xml: 4194305 bytes, and lstopo --of xml writes at most 4194304; node.xml: hwloc breaks
+  // down over this XML | 2
+  EXPECT_EQ(message_of([] { read_machine_xml(std::string((4 << 20) + 1, ' '), "node.xml"); }),
+            "node.xml: 4194305 bytes, and lstopo --of xml writes at most 4194304");
+  // hwloc 2.9 crashes over this.
+  const std::string said = message_of([] {
+    read_machine_xml(
+        "<?xml \n<topologyversion=\"2.0><object "
+        "=\"\"=\"\"=\"\"cpuset=\"\"=\"\"nodeset=\"\"><object "
+        "type=\"NUMAN\"=\"\"cpuset=\"\"nodeset=\"\"><object >",
+        "node.xml");
+  });
+  EXPECT_TRUE(said == "node.xml: hwloc breaks down over this XML" ||
+              said == "node.xml: no XML of hwloc's, as lstopo --of xml writes it")
+      << said;
   EXPECT_EQ(message_of([] { make_machine("core:x"); }),
             "'core:x': no machine for hwloc, such as 'package:2 core:4 pu:2'");
 }

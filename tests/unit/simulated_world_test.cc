@@ -407,6 +407,13 @@ TEST(SimulatedWorld, WorkspaceStaysBounded) {
     });
     EXPECT_LE(result.worst_workspace, 4 * segment) << name_of(algorithm);
   }
+  SimulatedWorld world(network, {.contents = false, .segment_bytes = segment, .blocks = blocks});
+  const auto result = world.run(8, [&](TransportPtr transport) {
+    const Tensor whole = world.tensor(std::int64_t{16} << 20, DType::kF32);
+    return make_collective(Collective::kAllToAll, Algorithm::kBruck, std::move(transport),
+                           {.input = whole, .output = whole});
+  });
+  EXPECT_LE(result.worst_workspace, segment);
 }
 
 // Prints what thousands of ranks cost; the time on this machine is in perf/RESULTS.md.

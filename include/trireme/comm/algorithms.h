@@ -79,6 +79,9 @@ class AlgorithmTable {
 
   // Returns the algorithm of the first rule that fits; kPairwise if none does.
   Algorithm choose(Collective collective, std::size_t bytes, int ranks) const;
+  // As choose(), for what MPI's own algorithms cannot carry: where the rule takes one of these, the
+  // default table decides.
+  Algorithm choose_own(Collective collective, std::size_t bytes, int ranks) const;
   // For runs that do not ask for T(ranks): as above, but kRing for reductions of more than 4 MiB
   // among up to 64 ranks.
   static AlgorithmTable any_order();

@@ -32,8 +32,8 @@ struct Machine {
 
 // Asks hwloc about this host.
 Machine read_this_machine();
-// Reads what `lstopo --of xml` has written. Throws ConfigError if hwloc does not take it. The XML
-// is trusted as far as hwloc is: it is a file of the administrator's.
+// Reads what `lstopo --of xml` has written. Throws ConfigError if hwloc does not take it. hwloc
+// trusts such files and crashes over some that are damaged, so a child process reads them.
 Machine read_machine_xml(const std::string& text, const std::string& origin);
 // Makes the machine that a description of hwloc's says, such as "package:2 numa:1 core:4 pu:2".
 // Throws ConfigError if hwloc does not take it.

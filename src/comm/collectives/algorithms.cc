@@ -120,6 +120,11 @@ Algorithm AlgorithmTable::choose(Collective collective, std::size_t bytes, int r
   return Algorithm::kPairwise;  // suits any size
 }
 
+Algorithm AlgorithmTable::choose_own(Collective collective, std::size_t bytes, int ranks) const {
+  const Algorithm chosen = choose(collective, bytes, ranks);
+  return is_library(chosen) ? AlgorithmTable().choose(collective, bytes, ranks) : chosen;
+}
+
 AlgorithmTable AlgorithmTable::any_order() {
   const AlgorithmTable usual;
   std::vector<Rule> rules;

@@ -158,35 +158,31 @@ class DoublingAllReduce final : public PhasedTask {
 
 // Brings each part to its rank in log2(size) rounds, by way of other ranks: in the round of
 // distance d, a part goes d ranks on if the distance that it has to go has that bit set (Bruck, as
-// above).
+// above). Goes through the parts slice by slice, so that workspace stays bounded.
 class BruckAllToAll final : public PhasedTask {
  public:
   BruckAllToAll(TransportPtr transport, Tensor input, Tensor output)
       : PhasedTask(std::move(transport)),
         input_(std::move(input)),
         output_(std::move(output)),
-        part_(input_.bytes() / static_cast<std::size_t>(size())) {}
+        part_(input_.bytes() / static_cast<std::size_t>(size())),
+        step_(std::max<std::size_t>(
+            this->transport().segment_bytes() / kBuffers / static_cast<std::size_t>(size()), 1)) {}
 
  private:
+  static constexpr std::size_t kBuffers = 3;
+
   bool next_phase() override {
-    if (part_ == 0) return false;
-    if (!parts_) {
-      parts_ = transport().workspace(bytes(size()));
-      for (int far = 0; far < size(); ++far) {
-        copy(part(far), bytes_of(input_) + bytes((rank() + far) % size()));
-      }
-      sent_ = transport().workspace(bytes(size()));
-      received_ = transport().workspace(bytes(size()));
-    } else {
+    if (distance_ > 0) {
       int place = 0;
       for_each_part(distance_, [&](int far) { copy(part(far), received_.get() + bytes(place++)); });
       distance_ *= 2;
-    }
-    if (distance_ >= size()) {
-      for (int far = 0; far < size(); ++far) {
-        copy(bytes_of(output_) + bytes((rank() - far + size()) % size()), part(far));
-      }
+    } else if (!begin_slice()) {
       return false;
+    }
+    while (distance_ >= size()) {
+      end_slice();
+      if (!begin_slice()) return false;
     }
     int count = 0;
     for_each_part(distance_, [&](int far) { copy(sent_.get() + bytes(count++), part(far)); });
@@ -194,20 +190,44 @@ class BruckAllToAll final : public PhasedTask {
     transport().send(sent_.get(), bytes(count), (rank() + distance_) % size());
     return true;
   }
+  // Returns false if there is no slice any more.
+  bool begin_slice() {
+    slice_ = {slice_.end, std::min(part_, slice_.end + step_)};
+    if (slice_.size() == 0) return false;
+    if (!parts_) {
+      parts_ = transport().workspace(bytes(size()));
+      sent_ = transport().workspace(bytes(size()));
+      received_ = transport().workspace(bytes(size()));
+    }
+    for (int far = 0; far < size(); ++far) {
+      copy(part(far), slice_of(input_, (rank() + far) % size()));
+    }
+    distance_ = 1;
+    return true;
+  }
+  void end_slice() {
+    for (int far = 0; far < size(); ++far) {
+      copy(slice_of(output_, (rank() - far + size()) % size()), part(far));
+    }
+  }
   template <class Visit>
   void for_each_part(int distance, Visit visit) const {
     for (int far = distance; far < size(); ++far) {
       if ((far & distance) != 0) visit(far);
     }
   }
-  void copy(std::byte* to, const std::byte* from) { transport().copy(to, from, part_); }
+  void copy(std::byte* to, const std::byte* from) { transport().copy(to, from, slice_.size()); }
   std::byte* part(int far) const { return parts_.get() + bytes(far); }
-  std::size_t bytes(int parts) const { return part_ * static_cast<std::size_t>(parts); }
+  std::size_t bytes(int parts) const { return slice_.size() * static_cast<std::size_t>(parts); }
+  std::byte* slice_of(const Tensor& tensor, int part) const {
+    return bytes_of(tensor) + part_ * static_cast<std::size_t>(part) + slice_.begin;
+  }
 
   Tensor input_, output_;
-  std::size_t part_;
-  int distance_ = 1;
-  Buffer parts_;  // by the distance between where they began and where they go
+  std::size_t part_, step_;  // bytes
+  Range slice_;              // of each part
+  int distance_ = 0;         // 0: before the first slice
+  Buffer parts_;             // by the distance between where they began and where they go
   Buffer sent_, received_;
 };
 

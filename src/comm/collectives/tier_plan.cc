@@ -9,6 +9,8 @@
 namespace trireme {
 namespace {
 
+constexpr std::size_t kMostSplit = 4;
+
 // Replaces neighbouring subtrees that are the halves of a larger one by that one.
 std::vector<Subtree> merged(std::vector<Subtree> subtrees) {
   std::ranges::sort(subtrees, {}, &Subtree::order);
@@ -123,8 +125,10 @@ TierParts TierPlan::parts_in_order(std::size_t partial, std::size_t element) con
 
 std::vector<TierPart> TierPlan::make_parts_in_order(std::size_t partial,
                                                     std::size_t element) const {
-  // As many numbers for a hop as divide the blocks of each parent evenly, if they are not too many.
+  // As many numbers for a hop as divide the blocks of each parent evenly, as long as that makes at
+  // most kMostSplit times as many parts as the fullest blocks need.
   std::vector<std::size_t> counts;
+  std::size_t split = 1;
   const std::vector<int> owning = owning_blocks(partial, element);
   for (int hop = 0; hop < hops(); ++hop) {
     std::size_t common = 1, most = 1;
@@ -133,7 +137,9 @@ std::vector<TierPart> TierPlan::make_parts_in_order(std::size_t partial,
       common = std::min(std::lcm(common, size), std::size_t{1} << 20);
       most = std::max(most, size);
     }
-    counts.push_back(common <= 4 * most ? common : most);
+    const bool fits = split * common <= kMostSplit * most;
+    counts.push_back(fits ? common : most);
+    if (fits) split *= common / most;
   }
   const std::size_t all =
       std::accumulate(counts.begin(), counts.end(), std::size_t{1}, std::multiplies<>());
