@@ -49,7 +49,7 @@ struct CommunicationTable {
   std::vector<CommunicatorRecord> communicators;
   std::vector<CollectiveRecord> collectives;  // by communicator; the most time first
   int left_out = 0;                           // rows that took less time than these
-  std::vector<TunedCollective> tuned;
+  std::vector<TunedCollective> tuned = {};
 };
 
 // Keeps the `most` rows that took the most time, in their order, and counts the others.
