@@ -100,6 +100,7 @@ DescribedJob describe_job(const TopoArguments& given) {
       const std::string other = why_other_tiers(stored->rates, job.network.blocks.tiers());
       if (other.empty()) {
         job.network.rates = stored->rates;
+        job.network.ratios = ratios_of(*stored);
         job.network.source += "; rates of " + path;
       } else {
         job.remarks.push_back(fmt::format("{}: {}; not used", path, other));
@@ -191,7 +192,7 @@ ExitStatus topo_choose(const TopoArguments& given) {
   const DescribedJob job = describe_job(given);
   PredictedNetwork network(job.network.blocks, job.network.rates);
   Predictor& predictor = network.predictor;
-  const AlgorithmTable table = make_table(predictor, given.any_order);
+  const AlgorithmTable table = make_table(predictor, given.any_order, job.network.ratios);
   print_line(heading(job));
   print_line(fmt::format("{:<16}{:>12}  {:<12}{:>14}  {}", "collective", "up to", "algorithm",
                          "predicted, us", "busiest link there"));
@@ -231,8 +232,8 @@ ExitStatus topo_explain(const TopoArguments& given) {
   const DescribedJob job = describe_job(given);
   PredictedNetwork network(job.network.blocks, job.network.rates);
   Predictor& predictor = network.predictor;
-  const Algorithm chosen =
-      make_table(predictor, given.any_order).choose(collective, bytes, predictor.ranks());
+  const Algorithm chosen = make_table(predictor, given.any_order, job.network.ratios)
+                               .choose(collective, bytes, predictor.ranks());
   print_line(heading(job));
   print_line(fmt::format("{} of {}: {}", name_of(collective), size_text(bytes), name_of(chosen)));
   print_line(fmt::format("{:<16}{:>14}{:>14}  {:<12}{}", "algorithm", "predicted, us",

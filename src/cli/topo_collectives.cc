@@ -22,9 +22,9 @@ namespace {
 
 constexpr std::array<std::int64_t, 4> kSizes = {1 << 10, 32 << 10, 1 << 20, 16 << 20};
 constexpr int kFewest = 2;           // repeats, besides the run that is checked
-constexpr double kAtASize = 0.6;     // seconds that are predicted for all algorithms together
+constexpr double kAtASize = 3.0;     // seconds that are predicted for all algorithms together
 constexpr double kRepeating = 0.05;  // seconds at a size while there is time
-constexpr double kInAll = 6.0;       // seconds, should predictions be far too low
+constexpr double kInAll = 15.0;      // seconds, should predictions be far too low
 constexpr double kBehind = 4.0;      // who is predicted to take so many times the least is left out
 
 using Cell = std::pair<Collective, std::int64_t>;

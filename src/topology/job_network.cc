@@ -67,8 +67,7 @@ void take_block_rates(NetworkRates& rates, const Fabric& fabric, const TreeNetwo
 
 }  // namespace
 
-JobNetwork job_network(const StoredRates& stored, const std::string& origin,
-                       const std::vector<std::string>& hosts) {
+RankBlocks blocks_of_ranks(const StoredRates& stored, const std::vector<std::string>& hosts) {
   const std::vector<int> places = match_nodes(hosts, stored.hosts);
   std::vector<std::vector<int>> tiers{nodes_of(hosts)};
   for (const std::vector<int>& tier : stored.tiers) {
@@ -79,9 +78,15 @@ JobNetwork job_network(const StoredRates& stored, const std::string& origin,
     }
     tiers.push_back(std::move(blocks));
   }
-  return {.blocks = RankBlocks(static_cast<int>(hosts.size()), std::move(tiers)),
+  return RankBlocks(static_cast<int>(hosts.size()), std::move(tiers));
+}
+
+JobNetwork job_network(const StoredRates& stored, const std::string& origin,
+                       const std::vector<std::string>& hosts) {
+  return {.blocks = blocks_of_ranks(stored, hosts),
           .rates = stored.rates,
-          .source = fmt::format("{}, measured {}", origin, utc_text(stored.measured))};
+          .source = fmt::format("{}, measured {}", origin, utc_text(stored.measured)),
+          .ratios = ratios_of(stored)};
 }
 
 JobNetwork job_network(Fabric fabric, const std::string& origin,
@@ -125,9 +130,15 @@ std::string job_network_to_text(const JobNetwork& network) {
   stored.rates = network.rates;
   const std::size_t distances = std::max<std::size_t>(network.rates.distances.size(), 2);
   stored.tiers.resize(distances - 2);  // of no hosts
+  Json ratios = Json::array();
+  for (const MeasuredRatio& one : network.ratios) {
+    ratios.push_back(Json::array({name_of(one.collective), name_of(one.algorithm),
+                                  std::uint64_t{one.bytes}, one.ranks, one.ratio}));
+  }
   return Json::object({{"source", network.source},
                        {"ranks", network.blocks.ranks()},
                        {"tiers", std::move(tiers)},
+                       {"ratios", std::move(ratios)},
                        {"rates", write_network_rates(stored)}})
       .dump();
 }
@@ -139,9 +150,18 @@ JobNetwork job_network_from_text(const std::string& text) {
     tiers.emplace_back();
     for (const Json& block : tier.items()) tiers.back().push_back(block.small_integer());
   }
+  std::vector<MeasuredRatio> ratios;
+  for (const Json& one : object.at("ratios").items()) {
+    ratios.push_back({.collective = collective_named(one.at(std::size_t{0}).text()).value(),
+                      .algorithm = algorithm_named(one.at(1).text()).value(),
+                      .bytes = static_cast<std::size_t>(one.at(2).unsigned_integer()),
+                      .ranks = one.at(3).small_integer(),
+                      .ratio = one.at(4).number()});
+  }
   return {.blocks = RankBlocks(object.at("ranks").small_integer(), std::move(tiers)),
           .rates = read_network_rates(object.at("rates").text(), "the rates").rates,
-          .source = object.at("source").text()};
+          .source = object.at("source").text(),
+          .ratios = std::move(ratios)};
 }
 
 }  // namespace trireme

@@ -23,12 +23,15 @@ std::size_t bytes_at(int power) {
 // The logarithms of an algorithm's seconds at each power from kLeastPower on.
 using Curve = std::vector<double>;
 
-std::optional<Curve> curve_of(Predictor& predictor, Collective collective, Algorithm algorithm) {
+std::optional<Curve> curve_of(Predictor& predictor, Collective collective, Algorithm algorithm,
+                              const std::vector<MeasuredRatio>& ratios) {
   Curve curve;
   for (int power = kLeastPower; power <= kMostPower; ++power) {
-    const auto form = predictor.closed_form(collective, algorithm, bytes_at(power));
+    const std::size_t bytes = bytes_at(power);
+    const auto form = predictor.closed_form(collective, algorithm, bytes);
     if (!form) return {};
-    curve.push_back(std::log(form->seconds));
+    curve.push_back(std::log(form->seconds *
+                             correction(ratios, collective, algorithm, bytes, predictor.ranks())));
   }
   return curve;
 }
@@ -76,7 +79,8 @@ class Planner {
         [](const CommunicatorPlan& plan) -> const RankBlocks& { return *plan.blocks; });
     if (known != made_.end()) return *known;
     PredictedNetwork network(*blocks, network_.rates);
-    made_.push_back({.algorithms = make_table(network.predictor, any_order_), .blocks = blocks});
+    made_.push_back({.algorithms = make_table(network.predictor, any_order_, network_.ratios),
+                     .blocks = blocks});
     return made_.back();
   }
 
@@ -125,14 +129,15 @@ std::vector<Candidate> candidates(Predictor& predictor, Collective collective, s
   return result;
 }
 
-AlgorithmTable make_table(Predictor& predictor, bool any_order) {
+AlgorithmTable make_table(Predictor& predictor, bool any_order,
+                          const std::vector<MeasuredRatio>& ratios) {
   if (predictor.ranks() == 1) return AlgorithmTable();
   std::vector<AlgorithmTable::Rule> rules;
   for (const Collective collective : kCollectives) {
     std::vector<std::pair<Algorithm, Curve>> curves;
     for (const Algorithm algorithm : choosable(collective, any_order)) {
       if (collective == Collective::kExchange) continue;
-      auto curve = curve_of(predictor, collective, algorithm);
+      auto curve = curve_of(predictor, collective, algorithm, ratios);
       if (curve) curves.emplace_back(algorithm, std::move(*curve));
     }
     if (!curves.empty()) add_rules(rules, collective, curves);

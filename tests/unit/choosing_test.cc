@@ -313,6 +313,53 @@ TEST(Planner, PlansACommunicatorByTheBlocksOfItsRanks) {
   EXPECT_NE(plan_to_text(near), plan_to_text(apart));
 }
 
+TEST(Planner, WhatWasMeasuredCorrectsPredictions) {
+  constexpr Collective kSum = Collective::kAllReduce;
+  constexpr std::size_t kBytes = 1 << 20;
+  StoredRates stored = measured();
+  stored.collectives.clear();
+  const std::vector<std::string> hosts = {"n1", "n2", "n3", "n4"};
+  ASSERT_EQ(stored.hosts, hosts);
+  const JobNetwork plain = job_network(stored, "rates", hosts);
+  EXPECT_TRUE(plain.ratios.empty());
+  PredictedNetwork network(plain.blocks, plain.rates);
+  const auto likely = candidates(network.predictor, kSum, kBytes, false);
+  ASSERT_GE(likely.size(), 3u);
+  const Algorithm first = likely[0].algorithm, second = likely[1].algorithm;
+  const auto chosen = [&](const JobNetwork& job) {
+    return make_table(network.predictor, false, job.ratios).choose(kSum, kBytes, 4);
+  };
+  EXPECT_EQ(chosen(plain), first);
+  // The first takes 20 times as long as predicted, the second what is predicted, and nobody knows
+  // of the others.
+  const auto add = [&](Algorithm algorithm, double seconds, int ranks) {
+    stored.collectives.push_back({kSum, std::string(name_of(algorithm)), kBytes, ranks, seconds});
+  };
+  add(first, 20.0 * likely[0].prediction.seconds, 4);
+  add(second, likely[1].prediction.seconds, 4);
+  add(Algorithm::kLibrary, 1e-9, 4);  // has no prediction
+  add(first, 1e-9, 6);                // on 4 hosts
+  const JobNetwork job = job_network(stored, "rates", hosts);
+  ASSERT_EQ(job.ratios.size(), 2u);
+  EXPECT_NEAR(job.ratios[0].ratio, 20.0, 1e-6);
+  EXPECT_EQ(chosen(job), second);
+  EXPECT_EQ(job_network_from_text(job_network_to_text(job)).ratios, job.ratios);
+
+  const std::vector<MeasuredRatio> ratios = {{kSum, first, 1 << 10, 4, 1.0},
+                                             {kSum, first, 1 << 20, 4, 4.0},
+                                             {kSum, second, 1 << 20, 4, 2.0}};
+  const auto factor = [&](Algorithm algorithm, std::size_t bytes, int ranks = 4) {
+    return correction(ratios, kSum, algorithm, bytes, ranks);
+  };
+  EXPECT_DOUBLE_EQ(factor(first, 1), 1.0);
+  EXPECT_NEAR(factor(first, 1 << 15), 2.0, 1e-9);
+  EXPECT_NEAR(factor(first, 1 << 28), 4.0, 1e-9);
+  EXPECT_NEAR(factor(likely[2].algorithm, 1 << 20), 4.0, 1e-9);  // the upper one of two
+  EXPECT_DOUBLE_EQ(factor(first, 1 << 20, 8), 1.0);
+  EXPECT_DOUBLE_EQ(correction(ratios, Collective::kAllGather, first, 1 << 20, 4), 1.0);
+  EXPECT_NEAR(correction(job.ratios, kSum, first, kBytes, 4), 8.0, 1e-9);
+}
+
 TEST(Planner, TellsATableInShort) {
   const AlgorithmTable table({{Collective::kAllReduce, 3 << 10, Algorithm::kDoubling},
                               {Collective::kAllReduce, std::size_t{5} << 19, Algorithm::kHalving},

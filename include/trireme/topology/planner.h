@@ -8,6 +8,7 @@
 
 #include "trireme/comm/communicator_plan.h"
 #include "trireme/topology/fabric.h"
+#include "trireme/topology/measured_ratios.h"
 #include "trireme/topology/network.h"
 #include "trireme/topology/network_rates.h"
 #include "trireme/topology/prediction.h"
@@ -20,7 +21,11 @@ struct JobNetwork {
   RankBlocks blocks = RankBlocks(0, {});  // of all ranks of the world; tier 0: nodes
   NetworkRates rates;
   std::string source;  // of the rates, for people: "rates.json of 2026-01-31", "assumed rates"
+  std::vector<MeasuredRatio> ratios = {};  // of the probe that has measured the rates
 };
+
+// The blocks of ranks on these hosts, `hosts[rank]`. All must be among those of the file.
+RankBlocks blocks_of_ranks(const StoredRates& stored, const std::vector<std::string>& hosts);
 
 // Places a job's ranks by the file of rates. `hosts[rank]` names the node of each rank; all must be
 // among the file's (why_stale).
@@ -70,8 +75,10 @@ std::vector<Candidate> candidates(Predictor& predictor, Collective collective, s
 
 // Returns a table of the fastest algorithms: from 1 KiB to 256 MiB, in steps of the square root of
 // two. The bound between two sizes with different algorithms is where their interpolated times
-// meet. An algorithm stays while it is within 3 % of the fastest.
-AlgorithmTable make_table(Predictor& predictor, bool any_order);
+// meet. An algorithm stays while it is within 3 % of the fastest. Predictions are corrected by what
+// was measured.
+AlgorithmTable make_table(Predictor& predictor, bool any_order,
+                          const std::vector<MeasuredRatio>& ratios = {});
 
 // Rates of a network of which nobody has told any but perhaps that of a node's adapter, `node`: by
 // default 100 Gbit/s; 2 us and 1 us more for each tier of switches, uplinks that are tapered 2:1.
