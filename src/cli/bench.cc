@@ -147,6 +147,7 @@ ExitStatus bench_comm(Runtime& runtime, const BenchArguments& given) {
                                       predicted ? "  predicted us" : "", "carrier"));
   std::vector<bench::CommRow> rows;
   bench::measure_comm(runtime, device.context, options, [&](bench::CommRow row) {
+    if (device.carrier != "mpi") row.algorithm.reset();  // NCCL chooses for itself
     if (runtime.rank() == 0) {
       if (predicted) row.predicted = predicted_seconds(predicted->predictor, row);
       print_line(text_of(row, ranks, predicted.has_value()));
