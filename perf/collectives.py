@@ -34,6 +34,7 @@ import json
 import os
 import pathlib
 import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -104,6 +105,7 @@ class Network:
         self.host, self.uplink = host, host
 
     def __enter__(self):
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the cluster ends with this
         self.scratch = tempfile.TemporaryDirectory(prefix="trireme_network.")
         self.folder = pathlib.Path(self.scratch.name) / "cluster"
         rate = f"{self.host / 1e3:.0f}kbit"

@@ -19,11 +19,13 @@ constexpr double kMostCorrection = 8.0;
 // The logarithms of ratios, by the logarithm of the size.
 using RatioCurve = std::map<double, double>;
 
-double ratio_at(const RatioCurve& curve, double size) {
+// Returns nothing for sizes that were not measured with this algorithm: what is true of small
+// messages need not be so of larger ones.
+std::optional<double> ratio_at(const RatioCurve& curve, double size) {
   const auto above = curve.lower_bound(size);
+  if (above == curve.end()) return {};
   if (above == curve.begin()) return above->second;
   const auto below = std::prev(above);
-  if (above == curve.end()) return below->second;
   const double share = (size - below->first) / (above->first - below->first);
   return below->second + share * (above->second - below->second);
 }
@@ -62,12 +64,17 @@ double correction(const std::vector<MeasuredRatio>& ratios, Collective collectiv
         std::log(static_cast<double>(std::max<std::size_t>(one.bytes, 1))), std::log(one.ratio));
   }
   if (curves.empty()) return 1.0;
-  const double size = std::log(static_cast<double>(std::max<std::size_t>(bytes, 1)));
+  double size = std::log(static_cast<double>(std::max<std::size_t>(bytes, 1)));
+  // The largest size that was measured stands for all larger ones.
+  double largest = 0.0;
+  for (const auto& [measured, curve] : curves) largest = std::max(largest, curve.rbegin()->first);
+  size = std::min(size, largest);
   std::vector<double> all;
   std::optional<double> own;
   for (const auto& [measured, curve] : curves) {
-    all.push_back(ratio_at(curve, size));
-    if (measured == algorithm) own = all.back();
+    const auto ratio = ratio_at(curve, size);
+    if (ratio) all.push_back(*ratio);
+    if (measured == algorithm) own = ratio;
   }
   std::ranges::sort(all);
   const double result = own.value_or(all[all.size() / 2]);

@@ -347,14 +347,16 @@ TEST(Planner, WhatWasMeasuredCorrectsPredictions) {
 
   const std::vector<MeasuredRatio> ratios = {{kSum, first, 1 << 10, 4, 1.0},
                                              {kSum, first, 1 << 20, 4, 4.0},
-                                             {kSum, second, 1 << 20, 4, 2.0}};
+                                             {kSum, second, 1 << 10, 4, 2.0}};
   const auto factor = [&](Algorithm algorithm, std::size_t bytes, int ranks = 4) {
     return correction(ratios, kSum, algorithm, bytes, ranks);
   };
   EXPECT_DOUBLE_EQ(factor(first, 1), 1.0);
   EXPECT_NEAR(factor(first, 1 << 15), 2.0, 1e-9);
   EXPECT_NEAR(factor(first, 1 << 28), 4.0, 1e-9);
-  EXPECT_NEAR(factor(likely[2].algorithm, 1 << 20), 4.0, 1e-9);  // the upper one of two
+  EXPECT_NEAR(factor(second, 512), 2.0, 1e-9);
+  EXPECT_NEAR(factor(second, 1 << 20), 4.0, 1e-9);  // only the first was measured there
+  EXPECT_NEAR(factor(likely[2].algorithm, 1 << 10), 2.0, 1e-9);  // the upper one of two
   EXPECT_DOUBLE_EQ(factor(first, 1 << 20, 8), 1.0);
   EXPECT_DOUBLE_EQ(correction(ratios, Collective::kAllGather, first, 1 << 20, 4), 1.0);
   EXPECT_NEAR(correction(job.ratios, kSum, first, kBytes, 4), 8.0, 1e-9);

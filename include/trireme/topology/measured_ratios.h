@@ -24,9 +24,10 @@ struct MeasuredRatio {
 std::vector<MeasuredRatio> ratios_of(const StoredRates& stored);
 
 // Returns the factor for a prediction, from 1/8 to 8. Ratios count among as many ranks as they were
-// measured with. Between two sizes the factor follows the logarithms of both; beyond them it stays.
-// An algorithm that was not measured gets the median of those of its collective that were, so that
-// it is neither preferred nor avoided. 1: nothing was measured.
+// measured with. Between two sizes the factor follows the logarithms of both; the largest size that
+// was measured stands for all larger ones. An algorithm that was not measured, or not with messages
+// that large, gets the median of those of its collective that were, so that it is neither preferred
+// nor avoided. 1: nothing was measured.
 double correction(const std::vector<MeasuredRatio>& ratios, Collective collective,
                   Algorithm algorithm, std::size_t bytes, int ranks);
 
