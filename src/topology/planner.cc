@@ -15,6 +15,9 @@ namespace {
 // Sizes are powers of the square root of two.
 constexpr int kLeastPower = 20, kMostPower = 56;
 constexpr double kStays = 1.03;  // times the fastest
+// Where a closed form is coarse, some sizes are simulated, if that takes little time.
+constexpr int kMostSimulated = 32;
+constexpr int kMostSimulatedPower = 52, kSimulatedStep = 4;
 
 std::size_t bytes_at(int power) {
   return static_cast<std::size_t>(std::exp2(power / 2.0));
@@ -23,15 +26,49 @@ std::size_t bytes_at(int power) {
 // The logarithms of an algorithm's seconds at each power from kLeastPower on.
 using Curve = std::vector<double>;
 
-std::optional<Curve> curve_of(Predictor& predictor, Collective collective, Algorithm algorithm,
-                              const std::vector<MeasuredRatio>& ratios) {
+bool is_simulated(const Predictor& predictor, Collective collective, Algorithm algorithm) {
+  return predictor.ranks() <= kMostSimulated && predictor.is_coarse(collective, algorithm);
+}
+
+// Simulates some sizes, and draws lines between them.
+Curve simulated_curve(Predictor& predictor, Collective collective, Algorithm algorithm) {
+  Curve curve(kMostPower - kLeastPower + 1);
+  const auto at = [&](int power) -> double& {
+    return curve[static_cast<std::size_t>(power - kLeastPower)];
+  };
+  for (int power = kLeastPower; power <= kMostSimulatedPower; power += kSimulatedStep) {
+    at(power) = std::log(predictor.simulate(collective, algorithm, bytes_at(power)).seconds);
+    for (int i = 1; power > kLeastPower && i < kSimulatedStep; ++i) {
+      at(power - i) = at(power) + (at(power - kSimulatedStep) - at(power)) * i / kSimulatedStep;
+    }
+  }
+  for (int power = kMostSimulatedPower + 1; power <= kMostPower; ++power) {
+    at(power) = at(power - 1) + std::log(2.0) / 2;  // the bytes decide
+  }
+  return curve;
+}
+
+std::optional<Curve> predicted_curve(Predictor& predictor, Collective collective,
+                                     Algorithm algorithm) {
+  if (is_simulated(predictor, collective, algorithm)) {
+    return simulated_curve(predictor, collective, algorithm);
+  }
   Curve curve;
   for (int power = kLeastPower; power <= kMostPower; ++power) {
-    const std::size_t bytes = bytes_at(power);
-    const auto form = predictor.closed_form(collective, algorithm, bytes);
+    const auto form = predictor.closed_form(collective, algorithm, bytes_at(power));
     if (!form) return {};
-    curve.push_back(std::log(form->seconds *
-                             correction(ratios, collective, algorithm, bytes, predictor.ranks())));
+    curve.push_back(std::log(form->seconds));
+  }
+  return curve;
+}
+
+std::optional<Curve> curve_of(Predictor& predictor, Collective collective, Algorithm algorithm,
+                              const std::vector<MeasuredRatio>& ratios) {
+  auto curve = predicted_curve(predictor, collective, algorithm);
+  if (!curve || ratios.empty()) return curve;
+  for (int power = kLeastPower; power <= kMostPower; ++power) {
+    (*curve)[static_cast<std::size_t>(power - kLeastPower)] +=
+        std::log(correction(ratios, collective, algorithm, bytes_at(power), predictor.ranks()));
   }
   return curve;
 }
@@ -115,6 +152,9 @@ PredictedNetwork::PredictedNetwork(const RankBlocks& blocks, const NetworkRates&
 std::optional<Prediction> predict(Predictor& predictor, Collective collective, Algorithm algorithm,
                                   std::size_t bytes) {
   if (is_library(algorithm)) return {};
+  if (is_simulated(predictor, collective, algorithm)) {
+    return predictor.simulate(collective, algorithm, bytes);
+  }
   return predictor.closed_form(collective, algorithm, bytes);
 }
 

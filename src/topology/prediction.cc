@@ -307,6 +307,11 @@ std::optional<Prediction> Predictor::closed_form(Collective collective, Algorith
   return described(std::max(segment, always), busy);
 }
 
+bool Predictor::is_coarse(Collective collective, Algorithm algorithm) const {
+  return algorithm == Algorithm::kTiered && collective != Collective::kBroadcast &&
+         collective != Collective::kAllToAll && tier_sizes(ranks(), blocks_.get()).empty();
+}
+
 Prediction Predictor::simulate(Collective collective, Algorithm algorithm, std::size_t bytes) {
   SimulatedWorld world(network_, {.costs = costs_, .contents = false, .blocks = blocks_});
   const std::int64_t part = (static_cast<std::int64_t>(bytes) + 4 * ranks() - 1) / (4 * ranks());

@@ -55,7 +55,8 @@ struct PredictedNetwork {
   Predictor predictor;
 };
 
-// Predicts by the closed form. Returns nothing for MPI's own algorithms, which have none.
+// Predicts by the closed form, or simulates among up to 32 ranks if the form is coarse. Returns
+// nothing for MPI's own algorithms, which have no form.
 std::optional<Prediction> predict(Predictor& predictor, Collective collective, Algorithm algorithm,
                                   std::size_t bytes);
 

@@ -92,6 +92,8 @@ class Predictor {
   // nothing for an algorithm without a closed form.
   std::optional<Prediction> closed_form(Collective collective, Algorithm algorithm,
                                         std::size_t bytes);
+  // Whether that is the coarse form of a tiered reduction or gather (tier_sizes).
+  bool is_coarse(Collective collective, Algorithm algorithm) const;
   // Runs the tasks of production in a simulated world. `bytes` is rounded up to whole elements of
   // fp32 for every rank.
   Prediction simulate(Collective collective, Algorithm algorithm, std::size_t bytes);
