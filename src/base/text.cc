@@ -4,7 +4,6 @@
 #include <array>
 #include <cmath>
 #include <ctime>
-#include <string_view>
 #include <utility>
 
 #include <fmt/format.h>
@@ -53,6 +52,16 @@ std::string utc_text(std::int64_t seconds) {
   std::array<char, 64> text{};
   gmtime_r(&time, &fields);
   return {text.data(), std::strftime(text.data(), text.size(), "%Y-%m-%d %H:%M:%S", &fields)};
+}
+
+std::vector<std::string> split_list(std::string_view list) {
+  std::vector<std::string> words;
+  for (std::size_t at = 0; at <= list.size();) {
+    const std::size_t end = std::min(list.find(',', at), list.size());
+    words.emplace_back(list.substr(at, end - at));
+    at = end + 1;
+  }
+  return words;
 }
 
 }  // namespace trireme

@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <thread>
+#include <utility>
 
 #include <fmt/format.h>
 
 #include "trireme/base/error.h"
 #include "trireme/base/log.h"
+#include "trireme/base/text.h"
 #include "trireme/config/limits.h"
 #include "trireme/config/options.h"
 
@@ -50,11 +52,8 @@ void declare(Options& options, PrepareArguments& given) {
 
 std::vector<std::string> inputs_of(const PrepareArguments& given) {
   std::vector<std::string> inputs;
-  std::string_view rest = given.input;
-  while (!rest.empty()) {
-    const std::size_t comma = std::min(rest.find(','), rest.size());
-    if (comma > 0) inputs.emplace_back(rest.substr(0, comma));
-    rest.remove_prefix(std::min(comma + 1, rest.size()));
+  for (std::string& input : split_list(given.input)) {
+    if (!input.empty()) inputs.push_back(std::move(input));
   }
   inputs.insert(inputs.end(), given.more_inputs.begin(), given.more_inputs.end());
   if (inputs.empty()) {

@@ -6,6 +6,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/printable.h"
+#include "trireme/base/text.h"
 #include "trireme/comm/collective_tasks.h"
 #include "trireme/config/config.h"
 
@@ -59,15 +60,13 @@ ChosenAlgorithm read_choice(const std::string& word, const std::string& order) {
 std::vector<ChosenAlgorithm> chosen_algorithms(const Config::Comm& comm) {
   std::vector<ChosenAlgorithm> chosen;
   if (comm.algorithms == "auto") return chosen;
-  for (std::size_t at = 0; at <= comm.algorithms.size();) {
-    const std::size_t end = std::min(comm.algorithms.find(',', at), comm.algorithms.size());
-    const ChosenAlgorithm one = read_choice(comm.algorithms.substr(at, end - at), comm.order);
+  for (const std::string& word : split_list(comm.algorithms)) {
+    const ChosenAlgorithm one = read_choice(word, comm.order);
     if (std::ranges::find(chosen, one.collective, &ChosenAlgorithm::collective) != chosen.end()) {
       throw ConfigError(fmt::format("comm.algorithms {}: {} stands there twice",
                                     shown(comm.algorithms), name_of(one.collective)));
     }
     chosen.push_back(one);
-    at = end + 1;
   }
   return chosen;
 }

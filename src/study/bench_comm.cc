@@ -10,6 +10,7 @@
 #include "trireme/base/clock.h"
 #include "trireme/base/error.h"
 #include "trireme/base/printable.h"
+#include "trireme/base/text.h"
 #include "trireme/comm/collective_tasks.h"
 #include "trireme/ops/elementwise.h"
 #include "trireme/study/bench.h"
@@ -181,17 +182,6 @@ class Trial {
   std::array<float, kPeriod> sums_{};  // sum over all ranks of element i % kPeriod
 };
 
-// The words between the commas of a list; one empty word for an empty list.
-std::vector<std::string> words_of(const std::string& list) {
-  std::vector<std::string> words;
-  for (std::size_t at = 0; at <= list.size();) {
-    const std::size_t end = std::min(list.find(',', at), list.size());
-    words.push_back(list.substr(at, end - at));
-    at = end + 1;
-  }
-  return words;
-}
-
 // Returns 0 for an unknown suffix.
 std::int64_t unit_of(std::string_view suffix) {
   if (suffix.empty()) return 1;
@@ -219,7 +209,7 @@ double fastest_of(const std::vector<std::vector<double>>& seconds) {
 
 // Whether the name contains one of the words of a list, which is empty for all.
 bool is_among(std::string_view name, const std::string& list) {
-  for (const std::string& word : words_of(list)) {
+  for (const std::string& word : split_list(list)) {
     if (name.find(word) != std::string_view::npos) return true;
   }
   return false;
@@ -315,7 +305,7 @@ std::vector<CommCarrier> read_carriers(const std::string& list) {
     if (each == Algorithm::kLibrary) all.push_back(known.back());
   }
   std::vector<CommCarrier> carriers;
-  for (const std::string& name : list == "all" ? all : words_of(list)) {
+  for (const std::string& name : list == "all" ? all : split_list(list)) {
     const auto found = std::ranges::find(known, name);
     if (found == known.end()) {
       throw ConfigError(

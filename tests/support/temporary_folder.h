@@ -10,8 +10,9 @@ namespace trireme::testing {
 
 class TemporaryFolder {
  public:
-  TemporaryFolder() {
-    std::string name = (std::filesystem::temp_directory_path() / "trireme-XXXXXX").string();
+  explicit TemporaryFolder(
+      const std::filesystem::path& parent = std::filesystem::temp_directory_path()) {
+    std::string name = (parent / "trireme-XXXXXX").string();
     if (!::mkdtemp(name.data())) throw std::runtime_error("no temporary folder " + name);
     path_ = name;
   }

@@ -294,6 +294,13 @@ TEST(Json, RefusesWhatIsNotThere) {
   EXPECT_THROW(Json::parse(std::string(100000, '[')), JsonError);
 }
 
+TEST(Text, OfAListIsSplitAtCommas) {
+  using Words = std::vector<std::string>;
+  EXPECT_EQ(split_list("a,b c,,d"), (Words{"a", "b c", "", "d"}));
+  EXPECT_EQ(split_list("a,"), (Words{"a", ""}));
+  EXPECT_EQ(split_list(""), Words{""});
+}
+
 TEST(Text, QuantitiesAsPeopleReadThem) {
   EXPECT_EQ(size_text(999), "999 B");
   EXPECT_EQ(size_text(12345678), "12.3 MB");

@@ -19,6 +19,8 @@
 #include "trireme/topology/network.h"
 #include "trireme/topology/rank_order.h"
 
+#include "support/temporary_folder.h"
+
 namespace trireme::fabric_fuzz {
 namespace {
 
@@ -151,27 +153,11 @@ mlx5_1/ports/1/state 1: DOWN
 // Holds one tree at a time, in memory where the system has a file system there.
 class Tree {
  public:
-  Tree() {
-    namespace fs = std::filesystem;
-    const fs::path memory = "/dev/shm";
-    std::error_code none;
-    std::string path =
-        (fs::is_directory(memory, none) ? memory : fs::temp_directory_path()) / "trireme-XXXXXX";
-    demand(::mkdtemp(path.data()) != nullptr, "no folder for a tree");
-    root_ = path;
-  }
-  ~Tree() {
-    std::error_code ignored;
-    std::filesystem::remove_all(root_, ignored);
-  }
-  Tree(const Tree&) = delete;
-  Tree& operator=(const Tree&) = delete;
-
-  const std::filesystem::path& root() const { return root_; }
+  const std::filesystem::path& root() const { return folder_.path(); }
   void fill(std::string_view text) {
     namespace fs = std::filesystem;
     std::error_code ignored;
-    const fs::path adapters = root_ / "class" / "infiniband";
+    const fs::path adapters = root() / "class" / "infiniband";
     fs::remove_all(adapters, ignored);
     for (std::size_t files = 0; !text.empty() && files < 40; ++files) {
       const std::string_view line = text.substr(0, text.find('\n'));
@@ -195,7 +181,14 @@ class Tree {
   }
 
  private:
-  std::filesystem::path root_;
+  static std::filesystem::path parent() {
+    const std::filesystem::path memory = "/dev/shm";
+    std::error_code none;
+    return std::filesystem::is_directory(memory, none) ? memory
+                                                       : std::filesystem::temp_directory_path();
+  }
+
+  testing::TemporaryFolder folder_{parent()};
 };
 
 void read_tree(std::string_view text) {

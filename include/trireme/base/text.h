@@ -1,8 +1,10 @@
-// Quantities as people read them.
+// Text as people write and read it.
 #pragma once
 
 #include <cstdint>
 #include <string>
+#include <string_view>
+#include <vector>
 
 namespace trireme {
 
@@ -15,5 +17,8 @@ std::string time_text(double seconds);
 std::string short_number(double value);
 // Seconds since 1970 as date and time in UTC: "2026-01-31 23:59:59".
 std::string utc_text(std::int64_t seconds);
+
+// Returns the words between the commas of a list; one empty word for an empty list.
+std::vector<std::string> split_list(std::string_view list);
 
 }  // namespace trireme
