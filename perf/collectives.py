@@ -49,7 +49,7 @@ PLACEMENTS = {3: ("1 2 3", "1 3 2", "3 1 2"), 4: ("1 2 3 4", "1 3 2 4", "1 3 4 2
 LEAVES = {3: (2, 1), 4: (2, 2)}
 PAYLOAD = 1448 / 1514
 MEASURABLE = 4 << 20  # less what rounding to whole parts takes off
-OURS = "table,any,direct,pairwise,bruck,doubling,halving,binomial,tiered,ring"
+OURS = "table,any,direct,pairwise,stepwise,bruck,doubling,halving,binomial,tiered,ring"
 LIBRARY = "table,library,library-ring,library-tree,library-doubling,library-halving"
 OURS_IN_ANY_ORDER = ("ring", "any")
 # Rounds: sizes, and carriers beside MPI's own calls.

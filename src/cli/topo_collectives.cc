@@ -21,10 +21,11 @@ namespace trireme::cli {
 namespace {
 
 constexpr std::array<std::int64_t, 4> kSizes = {1 << 10, 32 << 10, 1 << 20, 16 << 20};
-constexpr int kFewest = 2;           // repeats, besides the run that is checked
-constexpr double kAtASize = 3.0;     // seconds that are predicted for all algorithms together
+constexpr int kFewest = 3;           // repeats of those that are not far behind
+constexpr double kAtASize = 6.0;     // seconds that are predicted for one run of each algorithm
 constexpr double kRepeating = 0.05;  // seconds at a size while there is time
-constexpr double kInAll = 15.0;      // seconds, should predictions be far too low
+constexpr double kInAll = 60.0;      // seconds, should predictions be far too low
+constexpr double kFarBehind = 1.3;   // times the fastest run: one run is enough
 constexpr double kBehind = 4.0;      // who is predicted to take so many times the least is left out
 
 using Cell = std::pair<Collective, std::int64_t>;
@@ -49,7 +50,7 @@ std::map<Cell, Wanted> choose_cells(const JobNetwork& job) {
       for (const Candidate& one : candidates(predictor, op, bytes, /*any_order=*/true)) {
         const double seconds = one.prediction.seconds;
         if (least == 0.0) least = seconds;
-        spent += seconds * (kFewest + 1);
+        spent += seconds;
         if (seconds > kBehind * least || spent > kAtASize) break;  // all others take longer
         wanted.predicted.emplace(name_of(one.algorithm), seconds);
       }
@@ -123,6 +124,7 @@ std::vector<MeasuredCollective> time_collectives(Runtime& runtime, const StoredR
   options.warmup = 0;
   options.seconds = kRepeating;
   options.fewest = kFewest;
+  options.drop = kFarBehind;
   options.carriers = carriers_to_time(cells);
   options.planner = make_planner(job, /*any_order=*/false);
   if (options.carriers.empty()) return {};

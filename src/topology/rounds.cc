@@ -34,6 +34,27 @@ Rounds bruck(int ranks, double part) {
   return rounds;
 }
 
+// Every rank has a message of `bytes` for every other, and sends them one after another.
+void add_steps(Rounds& rounds, int ranks, double bytes, double reduced) {
+  constexpr int kCounted = 64;  // ranks, since each distance takes as much memory as they do
+  if (ranks <= kCounted) {
+    for (int step = 1; step < ranks; ++step) {
+      rounds.push_back({.pattern = Pattern::kShift, .step = step, .bytes = bytes});
+    }
+  } else {
+    // Together the links carry what they carry at once, but every partner costs a latency.
+    rounds.push_back(everyone(bytes, 0.0).front());
+    rounds.push_back({.pattern = Pattern::kShift, .step = ranks / 2, .repeats = ranks - 2});
+  }
+  rounds.back().reduced = reduced / rounds.back().repeats;
+}
+
+Rounds steps(int ranks, double bytes, double reduced) {
+  Rounds rounds;
+  add_steps(rounds, ranks, bytes, reduced);
+  return rounds;
+}
+
 // Each pair becomes one term; `bytes` go from the odd rank and are added by the even one.
 void add_fold(Rounds& rounds, int ranks, double bytes) {
   if (terms_of(ranks) == ranks) return;
@@ -136,6 +157,10 @@ std::optional<Rounds> all_reduce(Algorithm algorithm, int ranks, double bytes) {
       rounds = everyone(part, part * (ranks - 1));
       rounds.push_back(everyone(part, 0.0).front());
       return rounds;
+    case Algorithm::kStepwise:
+      add_steps(rounds, ranks, part, part * (ranks - 1));
+      add_steps(rounds, ranks, part, 0.0);
+      return rounds;
     case Algorithm::kBruck:
       rounds = bruck(ranks, bytes);
       if (!rounds.empty()) rounds.back().reduced = bytes * (ranks - 1);
@@ -165,6 +190,8 @@ std::optional<Rounds> reduce_scatter(Algorithm algorithm, int ranks, double byte
   switch (algorithm) {
     case Algorithm::kPairwise:
       return everyone(part, part * (ranks - 1));
+    case Algorithm::kStepwise:
+      return steps(ranks, part, part * (ranks - 1));
     case Algorithm::kHalving:
       add_fold(rounds, ranks, bytes);
       add_halving(rounds, ranks, bytes);
@@ -183,6 +210,8 @@ std::optional<Rounds> all_gather(Algorithm algorithm, int ranks, double bytes) {
   switch (algorithm) {
     case Algorithm::kPairwise:
       return everyone(part, 0.0);
+    case Algorithm::kStepwise:
+      return steps(ranks, part, 0.0);
     case Algorithm::kBruck:
       return bruck(ranks, part);
     case Algorithm::kHalving:
@@ -213,6 +242,7 @@ std::optional<Rounds> rounds_of(Collective collective, Algorithm algorithm, int 
       return Rounds{{.pattern = Pattern::kChain, .bytes = bytes, .repeats = ranks - 1}};
     case Collective::kAllToAll:
       if (algorithm == Algorithm::kBruck) return bruck_all_to_all(ranks, bytes / ranks);
+      if (algorithm == Algorithm::kStepwise) return steps(ranks, bytes / ranks, 0.0);
       if (algorithm != Algorithm::kPairwise) return {};
       return everyone(bytes / ranks, 0.0);
     case Collective::kExchange:

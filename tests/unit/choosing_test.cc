@@ -127,6 +127,7 @@ TEST(ClosedForms, AreThoseOfTheTextbooks) {
   expect(kReduce, Algorithm::kHalving, 6 * a + (p - 1) * part * (2 * b + g));
   expect(kReduce, Algorithm::kDirect, a + (p - 1) * n * (b + g));
   expect(kReduce, Algorithm::kPairwise, 2 * a + (p - 1) * part * (2 * b + g));
+  expect(kReduce, Algorithm::kStepwise, 2 * (p - 1) * a + (p - 1) * part * (2 * b + g));
   expect(Collective::kAllGather, Algorithm::kBruck, 3 * a + (p - 1) * part * b);
   expect(Collective::kAllGather, Algorithm::kRing, (p - 1) * (a + part * b));
   expect(Collective::kAllGather, Algorithm::kHalving, 3 * a + (p - 1) * part * b);
@@ -176,6 +177,12 @@ TEST(ClosedForms, CountContention) {
   EXPECT_NEAR(pairwise->seconds, 2e-6 + 4 * 12 * (1 << 20) / (2 * rate), 1e-9);
   EXPECT_EQ(pairwise->link, "block of rank 0 in tier 1 up");
   EXPECT_NEAR(pairwise->share, 1.0, 0.01);
+  // One partner after another: in two of the 15 rounds only one rank of a leaf sends out of it, and
+  // the links of the hosts bind.
+  const auto stepwise = by_leaf.closed_form(Collective::kAllToAll, Algorithm::kStepwise, 16 << 20);
+  EXPECT_NEAR(stepwise->seconds, 15 * 2e-6 + (46 / 2.0 + 2) * (1 << 20) / rate, 1e-9);
+  const auto simulated = by_leaf.simulate(Collective::kAllToAll, Algorithm::kStepwise, 16 << 20);
+  EXPECT_NEAR(simulated.seconds / stepwise->seconds, 1.0, 0.01);
 }
 
 // Blocks of different sizes, of ranks that are dealt to them like cards, and of ranks at random.

@@ -188,7 +188,7 @@ TEST(Config, AlgorithmsAreNamedByCollective) {
   EXPECT_EQ(
       said("all_reduce=halfing"),
       "comm.algorithms all_reduce=halfing: no such algorithm of all_reduce, there are direct, "
-      "pairwise, bruck, doubling, halving, binomial, tiered; did you mean halving?");
+      "pairwise, stepwise, bruck, doubling, halving, binomial, tiered; did you mean halving?");
   EXPECT_EQ(said("all_reduce=chain").find("comm.algorithms all_reduce=chain: no such algorithm"),
             0u);
   EXPECT_EQ(said("allreduce=halving"),
@@ -196,10 +196,10 @@ TEST(Config, AlgorithmsAreNamedByCollective) {
             "reduce_scatter, all_gather, broadcast, all_to_all; did you mean all_reduce?");
   EXPECT_EQ(said("exchange=direct").find("comm.algorithms exchange=direct: no such collective"),
             0u);
-  EXPECT_EQ(
-      said("reduce_scatter=ring"),
-      "comm.algorithms reduce_scatter=ring: comm.order tree allows pairwise, halving, tiered; "
-      "comm.order any allows this one too");
+  EXPECT_EQ(said("reduce_scatter=ring"),
+            "comm.algorithms reduce_scatter=ring: comm.order tree allows pairwise, stepwise, "
+            "halving, tiered; "
+            "comm.order any allows this one too");
   EXPECT_EQ(said("all_gather=ring"), "no error");  // adds nothing
   for (const char* word : {"halving", "all_reduce=halving,", ",", "all_reduce"}) {
     EXPECT_NE(said(word).find("must be auto or COLLECTIVE=ALGORITHM, as in all_reduce=halving"),

@@ -22,6 +22,7 @@ std::optional<Collective> collective_named(std::string_view name);
 enum class Algorithm {
   kDirect,    // every rank exchanges with every other at once; fewest steps for small messages
   kPairwise,  // reduce-scatter by direct exchange, then all-gather: each byte moves twice
+  kStepwise,  // the same with one partner at a time, so that fewer streams share a link
   kBruck,     // log2(ranks) rounds gather all on every rank: bytes x ranks, in the fewest messages
   kDoubling,  // log2(ranks) rounds of recursive doubling: bytes x log2(ranks); only for all_reduce
   kHalving,   // recursive halving and doubling: bytes x 2 in 2 log2(ranks) rounds, most of them
@@ -40,11 +41,11 @@ enum class Algorithm {
   kLibraryHalving,
 };
 inline constexpr std::array kAlgorithms = {
-    Algorithm::kDirect,          Algorithm::kPairwise,      Algorithm::kBruck,
-    Algorithm::kDoubling,        Algorithm::kHalving,       Algorithm::kBinomial,
-    Algorithm::kChain,           Algorithm::kTiered,        Algorithm::kRing,
-    Algorithm::kLibrary,         Algorithm::kLibraryRing,   Algorithm::kLibraryTree,
-    Algorithm::kLibraryDoubling, Algorithm::kLibraryHalving};
+    Algorithm::kDirect,      Algorithm::kPairwise,        Algorithm::kStepwise,
+    Algorithm::kBruck,       Algorithm::kDoubling,        Algorithm::kHalving,
+    Algorithm::kBinomial,    Algorithm::kChain,           Algorithm::kTiered,
+    Algorithm::kRing,        Algorithm::kLibrary,         Algorithm::kLibraryRing,
+    Algorithm::kLibraryTree, Algorithm::kLibraryDoubling, Algorithm::kLibraryHalving};
 std::string_view name_of(Algorithm algorithm);
 std::optional<Algorithm> algorithm_named(std::string_view name);
 

@@ -33,6 +33,8 @@ std::string_view name_of(Algorithm algorithm) {
       return "direct";
     case Algorithm::kPairwise:
       return "pairwise";
+    case Algorithm::kStepwise:
+      return "stepwise";
     case Algorithm::kBruck:
       return "bruck";
     case Algorithm::kDoubling:

@@ -25,6 +25,7 @@ using Rooted = std::unique_ptr<Task>(TransportPtr, Tensor, int);
 
 constexpr auto kAllReduces = std::to_array<Entry<Reduction>>({
     {Algorithm::kPairwise, make_pairwise_all_reduce},
+    {Algorithm::kStepwise, make_stepwise_all_reduce},
     {Algorithm::kDirect, make_direct_all_reduce},
     {Algorithm::kBruck, make_bruck_all_reduce},
     {Algorithm::kDoubling, make_doubling_all_reduce},
@@ -35,12 +36,14 @@ constexpr auto kAllReduces = std::to_array<Entry<Reduction>>({
 });
 constexpr auto kReduceScatters = std::to_array<Entry<PartReduction>>({
     {Algorithm::kPairwise, make_pairwise_reduce_scatter},
+    {Algorithm::kStepwise, make_stepwise_reduce_scatter},
     {Algorithm::kHalving, make_halving_reduce_scatter},
     {Algorithm::kTiered, make_tiered_reduce_scatter},
     {Algorithm::kRing, make_ring_reduce_scatter},
 });
 constexpr auto kAllGathers = std::to_array<Entry<MakesParts>>({
     {Algorithm::kPairwise, make_pairwise_all_gather},
+    {Algorithm::kStepwise, make_stepwise_all_gather},
     {Algorithm::kBruck, make_bruck_all_gather},
     {Algorithm::kHalving, make_halving_all_gather},
     {Algorithm::kTiered, make_tiered_all_gather},
@@ -53,6 +56,7 @@ constexpr auto kBroadcasts = std::to_array<Entry<Rooted>>({
 });
 constexpr auto kAllToAlls = std::to_array<Entry<MakesParts>>({
     {Algorithm::kPairwise, make_pairwise_all_to_all},
+    {Algorithm::kStepwise, make_stepwise_all_to_all},
     {Algorithm::kBruck, make_bruck_all_to_all},
     {Algorithm::kTiered, make_tiered_all_to_all},
 });

@@ -15,6 +15,8 @@ namespace trireme {
 std::unique_ptr<Task> make_direct_all_reduce(TransportPtr transport, Tensor data, ReduceOp op);
 // Two phases: reduce-scatter, then all-gather.
 std::unique_ptr<Task> make_pairwise_all_reduce(TransportPtr transport, Tensor data, ReduceOp op);
+// The same with one partner at a time, in size - 1 phases; so are all others of that name.
+std::unique_ptr<Task> make_stepwise_all_reduce(TransportPtr transport, Tensor data, ReduceOp op);
 // log2(size) rounds bring the whole buffers of all ranks to every rank, which reduces them.
 std::unique_ptr<Task> make_bruck_all_reduce(TransportPtr transport, Tensor data, ReduceOp op);
 // log2(size) rounds, in each of which two ranks exchange partial results of the whole buffer
@@ -24,13 +26,17 @@ std::unique_ptr<Task> make_doubling_all_reduce(TransportPtr transport, Tensor da
 std::unique_ptr<Task> make_halving_all_reduce(TransportPtr transport, Tensor data, ReduceOp op);
 std::unique_ptr<Task> make_pairwise_reduce_scatter(TransportPtr transport, Tensor input,
                                                    Tensor output, ReduceOp op);
+std::unique_ptr<Task> make_stepwise_reduce_scatter(TransportPtr transport, Tensor input,
+                                                   Tensor output, ReduceOp op);
 std::unique_ptr<Task> make_halving_reduce_scatter(TransportPtr transport, Tensor input,
                                                   Tensor output, ReduceOp op);
 std::unique_ptr<Task> make_pairwise_all_gather(TransportPtr transport, Tensor input, Tensor output);
+std::unique_ptr<Task> make_stepwise_all_gather(TransportPtr transport, Tensor input, Tensor output);
 // log2(size) rounds.
 std::unique_ptr<Task> make_bruck_all_gather(TransportPtr transport, Tensor input, Tensor output);
 std::unique_ptr<Task> make_halving_all_gather(TransportPtr transport, Tensor input, Tensor output);
 std::unique_ptr<Task> make_pairwise_all_to_all(TransportPtr transport, Tensor input, Tensor output);
+std::unique_ptr<Task> make_stepwise_all_to_all(TransportPtr transport, Tensor input, Tensor output);
 // log2(size) rounds, in each of which a rank sends half of the buffer.
 std::unique_ptr<Task> make_bruck_all_to_all(TransportPtr transport, Tensor input, Tensor output);
 // Along binomial trees and chains (tree.cc).

@@ -44,11 +44,47 @@ class DirectAllReduce final : public PhasedTask {
   Buffer received_;
 };
 
+// With whom a rank exchanges messages at the same time.
+enum class Partners {
+  kAll,       // with all others at once
+  kOneByOne,  // it sends to the next rank while it receives from the one before, then to the one
+              // after the next, and so on. So streams that share a link, none of which gets its
+              // fair share all the time, are fewer.
+};
+
+// A task that exchanges messages with every other rank, once or again and again.
+class PairwiseTask : public PhasedTask {
+ protected:
+  PairwiseTask(TransportPtr transport, Partners partners)
+      : PhasedTask(std::move(transport)), partners_(partners), turn_(this->transport().size()) {}
+
+  // Processes what has arrived, if anything. Returns whether there is another exchange.
+  virtual bool next_exchange() = 0;
+  virtual void receive_from(int peer) = 0;
+  virtual void send_to(int peer) = 0;
+
+ private:
+  bool next_phase() final {
+    if (turn_ == size()) {
+      if (!next_exchange()) return false;
+      turn_ = 1;
+    }
+    const int end = partners_ == Partners::kAll ? size() : std::min(turn_ + 1, size());
+    for (int turn = turn_; turn < end; ++turn) receive_from((rank() - turn + size()) % size());
+    for (int turn = turn_; turn < end; ++turn) send_to((rank() + turn) % size());
+    turn_ = end;
+    return true;
+  }
+
+  Partners partners_;
+  int turn_;  // the distance to the next partner; size(): the exchange is over
+};
+
 // Reduces the buffer segment by segment, so that the workspace stays bounded.
-class PairwiseAllReduce final : public PhasedTask {
+class PairwiseAllReduce final : public PairwiseTask {
  public:
-  PairwiseAllReduce(TransportPtr transport, Tensor data, ReduceOp op)
-      : PhasedTask(std::move(transport)),
+  PairwiseAllReduce(TransportPtr transport, Partners partners, Tensor data, ReduceOp op)
+      : PairwiseTask(std::move(transport), partners),
         data_(std::move(data)),
         op_(op),
         element_(size_of(data_.dtype())),
@@ -57,37 +93,36 @@ class PairwiseAllReduce final : public PhasedTask {
                        static_cast<std::size_t>(size()))) {}
 
  private:
-  bool next_phase() override {
+  bool next_exchange() override {
     if (scattering_) {
       reduce_own();
-      gather();
       scattering_ = false;
-      segment_.begin = segment_.end;
       return true;
     }
-    if (segment_.begin == count_) return false;
-    segment_.end = std::min(count_, segment_.begin + step_);
-    scatter();
-    scattering_ = true;
-    return true;
-  }
-
-  void scatter() {
-    const std::size_t own = bytes(rank());
+    segment_ = {segment_.end, std::min(count_, segment_.end + step_)};
+    if (segment_.size() == 0) return false;
     if (!received_)
       received_ =
           transport().workspace((step_ / count_of_ranks() + 1) * element_ * count_of_ranks());
-    for_each_peer(
-        [&](int peer) { transport().receive(slot(received_.get(), peer, own), own, peer); });
-    for_each_peer([&](int peer) { transport().send(address(peer), bytes(peer), peer); });
+    scattering_ = true;
+    return true;
   }
+  void receive_from(int peer) override {
+    const std::size_t own = bytes(rank());
+    if (scattering_) {
+      transport().receive(slot(received_.get(), peer, own), own, peer);
+    } else {
+      transport().receive(address(peer), bytes(peer), peer);
+    }
+  }
+  void send_to(int peer) override {
+    const int part = scattering_ ? peer : rank();
+    transport().send(address(part), bytes(part), peer);
+  }
+
   void reduce_own() {
     transport().reduce(op_, data_.dtype(), by_rank(address(rank()), received_.get(), bytes(rank())),
                        data_.dtype(), address(rank()), part(rank()).size());
-  }
-  void gather() {
-    for_each_peer([&](int peer) { transport().receive(address(peer), bytes(peer), peer); });
-    for_each_peer([&](int peer) { transport().send(address(rank()), bytes(rank()), peer); });
   }
   std::size_t count_of_ranks() const { return static_cast<std::size_t>(size()); }
   Range part(int rank) const { return part_of(segment_, rank, size()); }
@@ -102,10 +137,10 @@ class PairwiseAllReduce final : public PhasedTask {
   Buffer received_;
 };
 
-class ReduceScatter final : public PhasedTask {
+class ReduceScatter final : public PairwiseTask {
  public:
-  ReduceScatter(TransportPtr transport, Tensor input, Tensor output, ReduceOp op)
-      : PhasedTask(std::move(transport)),
+  ReduceScatter(TransportPtr transport, Partners partners, Tensor input, Tensor output, ReduceOp op)
+      : PairwiseTask(std::move(transport), partners),
         input_(std::move(input)),
         output_(std::move(output)),
         op_(op),
@@ -115,22 +150,24 @@ class ReduceScatter final : public PhasedTask {
             this->transport().segment_bytes() / element_ / static_cast<std::size_t>(size()), 1)) {}
 
  private:
-  bool next_phase() override {
+  bool next_exchange() override {
     if (segment_.end > segment_.begin) {
-      transport().reduce(op_, input_.dtype(),
-                         by_rank(address(rank()), received_.get(), segment_.size() * element_),
+      transport().reduce(op_, input_.dtype(), by_rank(address(rank()), received_.get(), bytes()),
                          input_.dtype(), bytes_of(output_) + segment_.begin * element_,
                          segment_.size());
     }
     segment_ = {segment_.end, std::min(count_, segment_.end + step_)};
     if (segment_.size() == 0) return false;
-    const std::size_t bytes = segment_.size() * element_;
-    if (!received_) received_ = transport().workspace(bytes * static_cast<std::size_t>(size() - 1));
-    for_each_peer(
-        [&](int peer) { transport().receive(slot(received_.get(), peer, bytes), bytes, peer); });
-    for_each_peer([&](int peer) { transport().send(address(peer), bytes, peer); });
+    if (!received_)
+      received_ = transport().workspace(bytes() * static_cast<std::size_t>(size() - 1));
     return true;
   }
+  void receive_from(int peer) override {
+    transport().receive(slot(received_.get(), peer, bytes()), bytes(), peer);
+  }
+  void send_to(int peer) override { transport().send(address(peer), bytes(), peer); }
+
+  std::size_t bytes() const { return segment_.size() * element_; }
   const std::byte* address(int rank) const {
     return bytes_of(input_) + (static_cast<std::size_t>(rank) * count_ + segment_.begin) * element_;
   }
@@ -142,28 +179,29 @@ class ReduceScatter final : public PhasedTask {
   Buffer received_;
 };
 
-// All-gather and all-to-all: every rank sends a part to every other rank, in one phase.
-class PartExchange final : public PhasedTask {
+// All-gather and all-to-all: every rank sends a part to every other rank.
+class PartExchange final : public PairwiseTask {
  public:
   // `stride` is the distance between the parts in `input`; 0: all ranks get the same part.
-  PartExchange(TransportPtr transport, Tensor input, Tensor output, std::size_t part,
-               std::size_t stride)
-      : PhasedTask(std::move(transport)),
+  PartExchange(TransportPtr transport, Partners partners, Tensor input, Tensor output,
+               std::size_t part, std::size_t stride)
+      : PairwiseTask(std::move(transport), partners),
         input_(std::move(input)),
         output_(std::move(output)),
         part_(part),
         stride_(stride) {}
 
  private:
-  bool next_phase() override {
-    if (std::exchange(posted_, true)) return false;
-    for_each_peer([&](int peer) { transport().receive(target(peer), part_, peer); });
-    for_each_peer([&](int peer) { transport().send(source(peer), part_, peer); });
+  bool next_exchange() override {
+    if (std::exchange(begun_, true)) return false;
     if (part_ > 0 && target(rank()) != source(rank())) {
       transport().copy(target(rank()), source(rank()), part_);
     }
     return true;
   }
+  void receive_from(int peer) override { transport().receive(target(peer), part_, peer); }
+  void send_to(int peer) override { transport().send(source(peer), part_, peer); }
+
   const std::byte* source(int peer) const {
     return bytes_of(input_) + static_cast<std::size_t>(peer) * stride_;
   }
@@ -173,7 +211,7 @@ class PartExchange final : public PhasedTask {
 
   Tensor input_, output_;
   std::size_t part_, stride_;
-  bool posted_ = false;
+  bool begun_ = false;
 };
 
 class Barrier final : public PhasedTask {
@@ -212,6 +250,20 @@ class TransferTask final : public PhasedTask {
   bool posted_ = false;
 };
 
+std::unique_ptr<Task> all_gather(TransportPtr transport, Partners partners, Tensor input,
+                                 Tensor output) {
+  const std::size_t part = input.bytes();
+  return std::make_unique<PartExchange>(std::move(transport), partners, std::move(input),
+                                        std::move(output), part, 0);
+}
+
+std::unique_ptr<Task> all_to_all(TransportPtr transport, Partners partners, Tensor input,
+                                 Tensor output) {
+  const std::size_t part = input.bytes() / static_cast<std::size_t>(transport->size());
+  return std::make_unique<PartExchange>(std::move(transport), partners, std::move(input),
+                                        std::move(output), part, part);
+}
+
 }  // namespace
 
 std::unique_ptr<Task> make_direct_all_reduce(TransportPtr transport, Tensor data, ReduceOp op) {
@@ -219,27 +271,45 @@ std::unique_ptr<Task> make_direct_all_reduce(TransportPtr transport, Tensor data
 }
 
 std::unique_ptr<Task> make_pairwise_all_reduce(TransportPtr transport, Tensor data, ReduceOp op) {
-  return std::make_unique<PairwiseAllReduce>(std::move(transport), std::move(data), op);
+  return std::make_unique<PairwiseAllReduce>(std::move(transport), Partners::kAll, std::move(data),
+                                             op);
+}
+
+std::unique_ptr<Task> make_stepwise_all_reduce(TransportPtr transport, Tensor data, ReduceOp op) {
+  return std::make_unique<PairwiseAllReduce>(std::move(transport), Partners::kOneByOne,
+                                             std::move(data), op);
 }
 
 std::unique_ptr<Task> make_pairwise_reduce_scatter(TransportPtr transport, Tensor input,
                                                    Tensor output, ReduceOp op) {
-  return std::make_unique<ReduceScatter>(std::move(transport), std::move(input), std::move(output),
-                                         op);
+  return std::make_unique<ReduceScatter>(std::move(transport), Partners::kAll, std::move(input),
+                                         std::move(output), op);
+}
+
+std::unique_ptr<Task> make_stepwise_reduce_scatter(TransportPtr transport, Tensor input,
+                                                   Tensor output, ReduceOp op) {
+  return std::make_unique<ReduceScatter>(std::move(transport), Partners::kOneByOne,
+                                         std::move(input), std::move(output), op);
 }
 
 std::unique_ptr<Task> make_pairwise_all_gather(TransportPtr transport, Tensor input,
                                                Tensor output) {
-  const std::size_t part = input.bytes();
-  return std::make_unique<PartExchange>(std::move(transport), std::move(input), std::move(output),
-                                        part, 0);
+  return all_gather(std::move(transport), Partners::kAll, std::move(input), std::move(output));
+}
+
+std::unique_ptr<Task> make_stepwise_all_gather(TransportPtr transport, Tensor input,
+                                               Tensor output) {
+  return all_gather(std::move(transport), Partners::kOneByOne, std::move(input), std::move(output));
 }
 
 std::unique_ptr<Task> make_pairwise_all_to_all(TransportPtr transport, Tensor input,
                                                Tensor output) {
-  const std::size_t part = input.bytes() / static_cast<std::size_t>(transport->size());
-  return std::make_unique<PartExchange>(std::move(transport), std::move(input), std::move(output),
-                                        part, part);
+  return all_to_all(std::move(transport), Partners::kAll, std::move(input), std::move(output));
+}
+
+std::unique_ptr<Task> make_stepwise_all_to_all(TransportPtr transport, Tensor input,
+                                               Tensor output) {
+  return all_to_all(std::move(transport), Partners::kOneByOne, std::move(input), std::move(output));
 }
 
 std::unique_ptr<Task> make_dissemination_barrier(TransportPtr transport) {
