@@ -16,6 +16,7 @@ usage: tests/slurm/cluster.sh up [OPTION...]               starts a cluster, wai
                    network: each node a network namespace, leaves and spine bridges
   --host-rate R    network mode: between a node and its leaf (default 2gbit)
   --uplink-rate R  network mode: between a leaf and the spine (default 1gbit)
+  --burst SIZE     network mode: what a link lets pass at once after a pause, such as 96k (default 512k)
   --folder D       an absolute path that is empty or not there yet: keys, sockets, logs, spool, slurm.conf
                    (default for up and run: a new one below /tmp; for down and status: that of SLURM_CONF)
   --help           this text
@@ -40,7 +41,7 @@ fail() {
 
 # ---- what was asked
 
-nodes=4 cpus=2 memory=2000 gpus=0 leaves=2 mode=plain host_rate=2gbit uplink_rate=1gbit folder='' made=0
+nodes=4 cpus=2 memory=2000 gpus=0 leaves=2 mode=plain host_rate=2gbit uplink_rate=1gbit burst=512k folder='' made=0
 command=${1-}
 case $command in
   up | down | status | run) shift ;;
@@ -70,7 +71,7 @@ while [[ $# -gt 0 ]]; do
       shift
       break
       ;;
-    --nodes | --cpus | --memory | --gpus | --leaves | --mode | --host-rate | --uplink-rate | --folder)
+    --nodes | --cpus | --memory | --gpus | --leaves | --mode | --host-rate | --uplink-rate | --burst | --folder)
       [[ $# -gt 1 ]] || fail 2 "$1 needs a value"
       case $1 in
         --nodes) number "$1" "$2" 1 200 nodes ;;
@@ -84,6 +85,10 @@ while [[ $# -gt 0 ]]; do
           ;;
         --host-rate) rate "$1" "$2" host_rate ;;
         --uplink-rate) rate "$1" "$2" uplink_rate ;;
+        --burst)
+          [[ $2 =~ ^[1-9][0-9]*k$ ]] || fail 2 "--burst must be a size such as 96k, not '$2'"
+          burst=$2
+          ;;
         --folder) folder=$2 ;;
       esac
       shift 2
@@ -268,7 +273,7 @@ find_network() {
 
 leaf_of() { echo $((($1 - 1) * leaves / nodes + 1)); }
 
-shape() { tc qdisc add dev "$1" root tbf rate "$2" burst 512k latency 100ms; }
+shape() { tc qdisc add dev "$1" root tbf rate "$2" burst "$burst" latency 100ms; }
 
 make_network() {
   local leaf node spine=${prefix}s
@@ -293,7 +298,7 @@ make_network() {
     ip -n "${prefix}n$node" link set lo up
     ip -n "${prefix}n$node" link set eth0 up
     ip -n "${prefix}n$node" address add "$network.$node/24" dev eth0
-    ip netns exec "${prefix}n$node" tc qdisc add dev eth0 root tbf rate "$host_rate" burst 512k latency 100ms
+    ip netns exec "${prefix}n$node" tc qdisc add dev eth0 root tbf rate "$host_rate" burst "$burst" latency 100ms
   done
 }
 
