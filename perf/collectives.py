@@ -392,8 +392,8 @@ def summary(cells):
         if (times := [time["seconds"] for carrier, time in cell["times"].items() if carrier.startswith("library")])], 1.05)
     text += "\n| error of predictions | mean, absolute | mean | worst | number | where |\n|---|---|---|---|---|---|\n"
     groups = [(operation, [cell for cell in cells if cell["operation"] == operation]) for operation in OPERATIONS]
-    groups += [("from 4 MiB on", [cell for cell in cells if cell["bound"]]),
-               ("below 4 MiB", [cell for cell in cells if not cell["bound"]]), ("all", cells)]
+    groups += [("from 1 MiB on", [cell for cell in cells if cell["bound"]]),
+               ("below 1 MiB", [cell for cell in cells if not cell["bound"]]), ("all", cells)]
     for name, of in groups:
         errors = errors_of(of)
         if errors:
