@@ -152,7 +152,7 @@ class Session {
 
   void run() {
     Generator generator(ctx_, model_.stage(), model_.config().context, options());
-    Prompts source(runtime_.world(), given_.prompt, grid_.shape().data);
+    Prompts source(runtime_.world(), given_.prompt, grid_.extent(kDataAxes));
     for (auto prompts = source.next(); !prompts.empty(); prompts = source.next()) {
       continue_texts(generator, prompts);
     }

@@ -1,6 +1,7 @@
 #include "cli/inference_arguments.h"
 
 #include "trireme/base/error.h"
+#include "trireme/config/config.h"
 #include "trireme/config/limits.h"
 #include "trireme/train/hang_limit.h"
 #include "trireme/train/inference.h"
@@ -18,13 +19,7 @@ void declare_inference(Options& options, InferenceArguments& given) {
   options.add("precision", given.precision, "",
               "type of activations and matrix products; auto: as in training (after tf32: fp32)",
               one_of({"fp32", "tf32", "bf16", "fp16"}));
-  options.add("grid.data", given.grid.data, "replicas",
-              "data parallelism; auto: what the other two leave of the ranks",
-              between(1, limits::kRanks));
-  options.add("grid.pipeline", given.grid.pipeline, "stages", "pipeline parallelism",
-              between(1, limits::kRanks));
-  options.add("grid.tensor", given.grid.tensor, "ranks per stage", "tensor parallelism",
-              between(1, limits::kRanks));
+  add_dimension_keys(options, given.grid);
   options.add("comm.backend", given.device.backend, "",
               "what carries tensors between ranks; as in training",
               one_of({"auto", "mpi", "nccl"}));

@@ -4,7 +4,7 @@
 #include <optional>
 #include <string>
 
-#include "trireme/comm/process_grid.h"
+#include "trireme/comm/grid_shape.h"
 #include "trireme/config/options.h"
 #include "trireme/train/compute_device.h"
 

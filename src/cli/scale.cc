@@ -82,9 +82,7 @@ scaling::StudyPlan plan_of(const ScaleArguments& given, const ScaleLaunch& launc
         "grid.data is {}, but in a study it follows from the number of nodes: leave it out",
         *grid.data));
   }
-  plan.grids = given.grids
-                   ? scaling::read_grids(*given.grids)
-                   : std::vector{std::pair{grid.pipeline.value_or(1), grid.tensor.value_or(1)}};
+  plan.grids = given.grids ? scaling::read_grids(*given.grids) : std::vector{grid.shape()};
   if (plan.warmup >= plan.steps) {
     throw ConfigError(
         fmt::format("--warmup {} leaves none of --steps {} to measure", plan.warmup, plan.steps));

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "trireme/base/exit_status.h"
-#include "trireme/comm/process_grid.h"
+#include "trireme/comm/grid_shape.h"
 #include "trireme/comm/rank_blocks.h"
 #include "trireme/comm/runtime.h"
 #include "trireme/config/config.h"

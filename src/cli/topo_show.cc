@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <charconv>
 #include <map>
 #include <numeric>
 #include <optional>
@@ -166,23 +165,9 @@ FabricSources sources_of(const TopoArguments& given) {
 }
 
 GridShape grid_of(const std::string& text) {
-  GridShape grid;
-  const char *at = text.data(), *end = at + text.size();
-  bool good = !text.empty();
-  for (int* extent : {&grid.data, &grid.pipeline, &grid.tensor}) {
-    if (extent != &grid.data) good = good && at != end && *at++ == 'x';
-    if (!good) break;
-    const auto result = std::from_chars(at, end, *extent);
-    good = result.ec == std::errc() && *extent >= 1 && *extent <= 1 << 20;
-    at = result.ptr;
-  }
-  if (good && at == end && std::int64_t{grid.data} * grid.pipeline <= 1 << 20 &&
-      std::int64_t{grid.data} * grid.pipeline * grid.tensor <= 1 << 20) {
-    return grid;
-  }
-  throw ConfigError(
-      fmt::format("--grid {}: expected data x pipeline x tensor, as in 4x1x2, of at most {} ranks",
-                  shown(text), 1 << 20));
+  if (const std::optional<GridShape> grid = read_extents(text)) return *grid;
+  throw ConfigError(fmt::format("--grid {}: expected {}, as in 4x1x2, of at most {} ranks",
+                                shown(text), dimension_names(" x "), kMostGridRanks));
 }
 
 ExitStatus topo_show(const TopoArguments& given) {

@@ -137,13 +137,7 @@ void add_schedule_keys(Options& options, Config::Schedule& schedule) {
 }
 
 void add_grid_keys(Options& options, Config::Grid& grid) {
-  options.add("grid.data", grid.data, "replicas",
-              "data parallelism; auto: what the other two leave of the ranks",
-              between(1, limits::kRanks), OnChange::kCompared);
-  options.add("grid.pipeline", grid.pipeline, "stages", "pipeline parallelism",
-              between(1, limits::kRanks), OnChange::kCompared);
-  options.add("grid.tensor", grid.tensor, "ranks per stage", "tensor parallelism",
-              between(1, limits::kRanks), OnChange::kCompared);
+  add_dimension_keys(options, grid);
   options.add("grid.schedule", grid.schedule, "", "pipeline schedule", one_of({"gpipe", "1f1b"}),
               OnChange::kRounding);
   options.add("grid.sequence_parallel", grid.sequence_parallel, "",
@@ -274,6 +268,16 @@ void add_nccl_keys(Options& options, Config::Nccl& nccl) {
 }
 
 }  // namespace
+
+void add_dimension_keys(Options& options, GridRequest& grid) {
+  options.add("grid.data", grid.data, "replicas",
+              "data parallelism; auto: what the other two leave of the ranks",
+              between(1, limits::kRanks), OnChange::kCompared);
+  options.add("grid.pipeline", grid.pipeline, "stages", "pipeline parallelism",
+              between(1, limits::kRanks), OnChange::kCompared);
+  options.add("grid.tensor", grid.tensor, "ranks per stage", "tensor parallelism",
+              between(1, limits::kRanks), OnChange::kCompared);
+}
 
 void add_config_keys(Options& options, Config& config) {
   add_run_keys(options, config.run);

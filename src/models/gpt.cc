@@ -25,7 +25,7 @@ float residual_deviation(const GptConfig& config) {
 constexpr const char* kEmbeddingName = "embedding.weight";
 
 nn::TensorParallel tensor_parallel(const nn::BuildContext& build) {
-  return {&build.grid.tensor(), build.sequence_parallel};
+  return {&build.grid.comm(Axis::kTensor), build.sequence_parallel};
 }
 
 // The vocabulary matrix of the embedding or of the head. If they are tied and this stage has

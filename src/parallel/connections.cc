@@ -17,7 +17,7 @@ Tensor zeros(ops::Context& ctx, const Shape& shape, DType dtype) {
 // NCCL chooses an algorithm, and connects for it, by the size of a tensor: hence activations and
 // the few numbers that the loss sums for each row.
 void connect_tensor_ranks(ops::Context& ctx, const Stage& stage, std::int64_t rows) {
-  Communicator& comm = stage.grid().tensor();
+  Communicator& comm = stage.grid().comm(Axis::kTensor);
   if (comm.size() == 1) return;
   const nn::TensorParallel parallel{&comm, stage.options().sequence_parallel};
   const Tensor all = zeros(ctx, {rows, stage.width()}, stage.options().compute);
@@ -34,7 +34,7 @@ void connect_tensor_ranks(ops::Context& ctx, const Stage& stage, std::int64_t ro
 
 void connect_stages(ops::Context& ctx, const Stage& stage, std::int64_t batch,
                     std::int64_t length) {
-  Communicator& comm = stage.grid().pipeline();
+  Communicator& comm = stage.grid().comm(Axis::kPipeline);
   if (comm.size() == 1) return;
   std::vector<Transfer> transfers;
   const auto add = [&](Transfer::Direction direction, int peer) {
@@ -61,7 +61,7 @@ std::size_t free_device_memory(const ops::Context& ctx) {
 
 std::size_t connect_stage(ops::Context& ctx, const Stage& stage, std::int64_t batch,
                           std::int64_t length) {
-  if (ctx.device.kind == DeviceKind::kCpu || stage.grid().model().size() == 1) return 0;
+  if (ctx.device.kind == DeviceKind::kCpu || stage.grid().comm(kModelAxes).size() == 1) return 0;
   const std::size_t before = free_device_memory(ctx);
   connect_tensor_ranks(ctx, stage, batch * length);
   connect_stages(ctx, stage, batch, length);

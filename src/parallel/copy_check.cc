@@ -128,7 +128,8 @@ void check_copies(ops::Context& ctx, const Stage& stage, const optim::Optimizer&
   if (grid.world().size() == 1) return;
   const std::vector<Held> held = all_held(ctx, stage, optimizer);
   // By communicator of their holders. The ranks of each communicator use them in the same order.
-  std::vector<std::pair<Communicator*, std::vector<const Held*>>> by_holders{{&grid.data(), {}}};
+  std::vector<std::pair<Communicator*, std::vector<const Held*>>> by_holders{
+      {&grid.comm(kDataAxes), {}}};
   for (const Held& one : held) {
     by_holders.front().second.push_back(&one);
     Communicator* holders = one.parameter->spec().copies.holders;

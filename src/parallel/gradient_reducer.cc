@@ -11,7 +11,7 @@ namespace trireme::parallel {
 
 GradientReducer::GradientReducer(ops::Context& ctx, const Stage& stage, DType travel)
     : ctx_(ctx), stage_(stage) {
-  const bool rounds = travel != DType::kF32 && stage.grid().data().size() > 1;
+  const bool rounds = travel != DType::kF32 && stage.grid().comm(kDataAxes).size() > 1;
   groups_.reserve(stage.groups().size());
   for (nn::FlatGroup* flat : stage.groups()) {
     int uses = 0;
@@ -23,15 +23,15 @@ GradientReducer::GradientReducer(ops::Context& ctx, const Stage& stage, DType tr
     groups_.push_back({flat, uses, has_partial, 0, {}});
     if (rounds) {
       groups_.back().rounded =
-          allocate_carried({&stage.grid().data()}, *ctx.allocator, ctx.stream,
+          allocate_carried({&stage.grid().comm(kDataAxes)}, *ctx.allocator, ctx.stream,
                            flat->gradients().shape(), travel, MemoryUse::kGradients);
     }
     by_flat_[flat] = &groups_.back();
   }
   // The data communicators of a replica may have different tables, and all holders of a parameter
   // must broadcast or none.
-  const bool fixed = stage.grid().data().fixes_order_of_sums(ctx.device.kind);
-  if (rounds || !stage.grid().model().agree(fixed)) find_copied();
+  const bool fixed = stage.grid().comm(kDataAxes).fixes_order_of_sums(ctx.device.kind);
+  if (rounds || !stage.grid().comm(kModelAxes).agree(fixed)) find_copied();
 }
 
 // Neighbouring parameters of a group that the same ranks hold become one range.
@@ -102,7 +102,7 @@ void GradientReducer::advance(bool wait) {
 }
 
 Work GradientReducer::reduce(const Group& group) {
-  Communicator& data = stage_.grid().data();
+  Communicator& data = stage_.grid().comm(kDataAxes);
   if (group.rounded.raw() == nullptr) {
     return data.all_reduce(ctx_.stream, group.flat->gradients(), ReduceOp::kSum);
   }
@@ -143,7 +143,7 @@ void sum_of_squared_gradients(ops::Context& ctx, const Stage& stage, const Tenso
           ctx, parameter->gradient().reshape({parameter->gradient().elements()}), sum);
     }
   }
-  stage.grid().model().all_reduce(ctx.stream, sum, ReduceOp::kSum).wait_on(ctx.stream);
+  stage.grid().comm(kModelAxes).all_reduce(ctx.stream, sum, ReduceOp::kSum).wait_on(ctx.stream);
 }
 
 }  // namespace trireme::parallel

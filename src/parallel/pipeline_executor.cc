@@ -123,7 +123,8 @@ class Pass {
         transfers.push_back({Transfer::Direction::kReceive, message.peer, tensors.back()});
       }
     }
-    const Work work = stage_.grid().pipeline().exchange(ctx_.stream, std::move(transfers));
+    const Work work =
+        stage_.grid().comm(Axis::kPipeline).exchange(ctx_.stream, std::move(transfers));
     for (const PipelineMessage& message : step.receives) {
       InFlight& live = at(message.micro_batch);
       (message.payload == Payload::kActivation ? live.input_arrives : live.gradient_arrives) = work;
@@ -148,15 +149,15 @@ void PipelineExecutor::train(const PipelineSchedule& schedule,
   TRIREME_CHECK(schedule.micro_batches == static_cast<int>(batches.size()),
                 "a schedule for another number of micro-batches");
   Pass pass(ctx_, stage_, batches, &listener);
-  pass.run(schedule.steps[static_cast<std::size_t>(stage_.grid().pipeline_index())]);
+  pass.run(schedule.steps[static_cast<std::size_t>(stage_.grid().index(Axis::kPipeline))]);
 }
 
 std::vector<nn::Values> PipelineExecutor::forward(std::span<const nn::MicroBatch> batches) {
   if (batches.empty()) return {};
   PipelineSchedule schedule =
-      forward_schedule(stage_.grid().shape().pipeline, static_cast<int>(batches.size()));
+      forward_schedule(stage_.grid().extent(Axis::kPipeline), static_cast<int>(batches.size()));
   Pass pass(ctx_, stage_, batches, nullptr);
-  pass.run(schedule.steps[static_cast<std::size_t>(stage_.grid().pipeline_index())]);
+  pass.run(schedule.steps[static_cast<std::size_t>(stage_.grid().index(Axis::kPipeline))]);
   return pass.take_outputs();
 }
 

@@ -29,16 +29,15 @@ Stage::Stage(ops::Context& ctx, const ProcessGrid& grid, const nn::ModelPlan& pl
     : grid_(grid), options_(options), stream_(ctx.stream), width_(plan.width) {
   std::vector<double> costs;
   for (const nn::BlockPlan& block : plan.blocks) costs.push_back(block.cost);
-  bounds_ = partition_blocks(costs, grid.shape().pipeline);
+  bounds_ = partition_blocks(costs, grid.extent(Axis::kPipeline));
 
   nn::BuildContext build{grid, options.sequence_parallel, {}, nullptr};
-  const int here = grid.pipeline_index();
+  const int here = grid.index(Axis::kPipeline);
   const std::vector<int> sharing = tied_stages(plan, bounds_);
   if (sharing.size() > 1 && std::find(sharing.begin(), sharing.end(), here) != sharing.end()) {
+    const std::vector<int> of_stages = grid.ranks(Axis::kPipeline);
     std::vector<int> members;
-    for (const int stage : sharing) {
-      members.push_back(grid.world_rank(grid.data_index(), stage, grid.tensor_index()));
-    }
+    for (const int stage : sharing) members.push_back(of_stages[static_cast<std::size_t>(stage)]);
     tied_ = grid.runtime().group("tied", members);
     build.tied = {.holders = tied_.get(), .partial = true};
   }
@@ -76,12 +75,12 @@ Tensors Stage::allocate_gradients(ops::Context& ctx) const {
   };
   std::int64_t end = 0;
   for (const nn::FlatGroup* group : groups_) end += group->tied() ? 0 : padded(*group);
-  const Tensor block = allocate({&grid_.data()}, end);
+  const Tensor block = allocate({&grid_.comm(kDataAxes)}, end);
   std::int64_t begin = 0;
   for (std::size_t i = 0; i < groups_.size(); ++i) {
     const nn::FlatGroup& group = *groups_[i];
     if (group.tied()) {
-      std::vector<Communicator*> carriers{&grid_.data()};
+      std::vector<Communicator*> carriers{&grid_.comm(kDataAxes)};
       if (tied_) carriers.push_back(tied_.get());
       gradients[i] = allocate(carriers, group.elements());
     } else {
@@ -98,7 +97,7 @@ nn::Values Stage::forward(nn::Tape& tape, const nn::MicroBatch& batch, nn::Value
 }
 
 std::vector<nn::BoundaryTensor> Stage::boundary(std::int64_t batch, std::int64_t length) const {
-  const nn::TensorParallel parallel{&grid_.tensor(), options_.sequence_parallel};
+  const nn::TensorParallel parallel{&grid_.comm(Axis::kTensor), options_.sequence_parallel};
   return {{{parallel.outside_rows(batch * length), width_}, options_.compute}};
 }
 

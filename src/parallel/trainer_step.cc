@@ -24,7 +24,7 @@ std::vector<optim::FlatShard> shards_of(const Stage& stage) {
 
 // One tensor rank of each replica's last stage contributes the replica's loss and targets.
 bool speaks_for_replica(const Stage& stage) {
-  return stage.last() && stage.grid().tensor_index() == 0;
+  return stage.last() && stage.grid().index(Axis::kTensor) == 0;
 }
 
 std::int64_t targets_of(std::span<const nn::MicroBatch> batches) {
@@ -110,8 +110,8 @@ StepResult QueuedStep::result(const ProcessGrid& grid) const {
 void TrainerStep::add_up_gradients(std::span<const nn::MicroBatch> mine) {
   const int count = static_cast<int>(mine.size());
   reducer_.begin_step(count);
-  executor_.train(make_pipeline_schedule(options_.schedule, grid_.shape().pipeline, count), mine,
-                  reducer_);
+  executor_.train(make_pipeline_schedule(options_.schedule, grid_.extent(Axis::kPipeline), count),
+                  mine, reducer_);
   const FlightRecorder::Phase phase(grid_.runtime().recorder(), "last gradients");
   reducer_.finish_step();
 }

@@ -80,15 +80,13 @@ const FabricBundle* FabricLayout::ways_of(int host) const {
 }
 
 void FabricLayout::find_dimensions() {
-  const GridShape& grid = drawing_.grid;
   if (drawing_.host_of.empty()) return;
-  const auto add = [&](const char* name, int number, int stride, int size) {
-    if (size > 1) dimensions_.push_back({name, number, stride, size});
-  };
-  add("data", 0, grid.pipeline * grid.tensor, grid.data);
-  add("pipeline", 1, grid.tensor, grid.pipeline);
-  add("tensor", 2, 1, grid.tensor);
-  if (dimensions_.empty()) dimensions_.push_back({"data", 0, 1, 1});
+  for (std::size_t i = 0; i < kGridDimensions.size(); ++i) {
+    const auto& [name, axes] = kGridDimensions[i];
+    const int size = drawing_.grid.extent(axes);
+    if (size > 1) dimensions_.push_back({name, static_cast<int>(i), axes, size});
+  }
+  if (dimensions_.empty()) dimensions_.push_back({kGridDimensions[0].name, 0, {}, 1});
 }
 
 void FabricLayout::find_rows() {

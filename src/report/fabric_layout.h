@@ -54,9 +54,10 @@ struct FabricBundle {
 // A dimension of the grid with several indices.
 struct FabricDimension {
   const char* name;
-  int number, stride, size;  // number: 0 data, 1 pipeline, 2 tensor
+  int number;  // in kGridDimensions
+  Axes axes;
+  int size;
 
-  int index(int place) const { return place / stride % size; }
   double part(int index) const { return size > 1 ? static_cast<double>(index) / (size - 1) : 1; }
 };
 

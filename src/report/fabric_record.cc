@@ -24,10 +24,6 @@ constexpr std::array<std::pair<const char*, double GridTraffic::*>, 4> kTraffic 
      {"pipeline", &GridTraffic::pipeline},
      {"tensor", &GridTraffic::tensor},
      {"ends", &GridTraffic::ends}}};
-constexpr std::array<std::pair<const char*, int GridShape::*>, 3> kGrid = {
-    {{"data", &GridShape::data},
-     {"pipeline", &GridShape::pipeline},
-     {"tensor", &GridShape::tensor}}};
 
 double bytes_of(const Json& number) {
   return std::clamp(number.number(), 0.0, 1e18);
@@ -46,10 +42,11 @@ FabricRecord record_of(const Json& json) {
                       .traffic = {},
                       .cable_bytes = {}};
   std::int64_t ranks = 1;
-  for (const auto& [name, extent] : kGrid) {
-    record.grid.*extent = json.at("grid").at(name).small_integer();
-    require(record.grid.*extent >= 1 && record.grid.*extent <= kMostPlaces, "no grid");
-    ranks *= record.grid.*extent;
+  for (const auto& [name, axes] : kGridDimensions) {
+    const int extent = json.at("grid").at(name).small_integer();
+    require(extent >= 1 && extent <= kMostPlaces, "no grid");
+    record.grid.set_extent(axes, extent);
+    ranks *= extent;
     require(ranks <= kMostPlaces, "too many ranks");
   }
   const auto& vertices = record.fabric.vertices();
@@ -75,7 +72,7 @@ FabricRecord record_of(const Json& json) {
 std::string to_json(const FabricRecord& record) {
   Json grid = Json::object(), traffic = Json::object();
   Json places = Json::array(), cable_bytes = Json::array();
-  for (const auto& [name, extent] : kGrid) grid[name] = record.grid.*extent;
+  for (const auto& [name, axes] : kGridDimensions) grid[name] = record.grid.extent(axes);
   for (const auto& [name, bytes] : kTraffic) traffic[name] = record.traffic.*bytes;
   for (const int host : record.host_of) places.push_back(host);
   for (const double bytes : record.cable_bytes) cable_bytes.push_back(bytes);

@@ -18,14 +18,13 @@ namespace {
 constexpr double kLetter = 6.6;  // about the width of one
 // Colours of the style sheet.
 constexpr int kLoadColour = 1;
-constexpr int kColourOfDimension[] = {0, 2, 3};
 
 std::string short_text(const std::string& text, std::size_t most) {
   return text.size() <= most ? text : text.substr(0, most - 2) + "..";
 }
 
 int colour_of(const FabricDimension& dimension) {
-  return kColourOfDimension[dimension.number];
+  return dimension.number < kLoadColour ? dimension.number : dimension.number + 1;
 }
 
 class FabricPicture {
@@ -150,7 +149,7 @@ class FabricPicture {
       for (const int host : row.hosts) {
         const std::vector<int>* places = layout_.places(host);
         if (places == nullptr) continue;
-        for (const int place : *places) indices.insert(dimension.index(place));
+        for (const int place : *places) indices.insert(drawing_.grid.index(place, dimension.axes));
       }
       if (indices.empty()) continue;
       const int first = *indices.begin(), last = *indices.rbegin();
@@ -179,10 +178,11 @@ class FabricPicture {
     for (std::size_t i = 0; i < places->size(); ++i) {
       const int place = (*places)[i];
       for (std::size_t d = 0; d < layout_.dimensions().size(); ++d) {
-        const int index = layout_.dimensions()[d].index(place);
-        text += cell(x + 9 + static_cast<double>(i) * kCell,
-                     y + 17 + static_cast<double>(d) * kCell, layout_.dimensions()[d], index,
-                     fmt::format("place {}: {} {}", place, layout_.dimensions()[d].name, index));
+        const FabricDimension& dimension = layout_.dimensions()[d];
+        const int index = drawing_.grid.index(place, dimension.axes);
+        text +=
+            cell(x + 9 + static_cast<double>(i) * kCell, y + 17 + static_cast<double>(d) * kCell,
+                 dimension, index, fmt::format("place {}: {} {}", place, dimension.name, index));
       }
     }
     return text;

@@ -19,16 +19,16 @@ Json number(double value) {
 
 RankTimes rank_of(const Json& row, std::size_t nodes) {
   RankTimes rank;
-  rank.node = row.at(0).small_integer();
-  rank.data = row.at(1).small_integer();
-  rank.pipeline = row.at(2).small_integer();
-  rank.tensor = row.at(3).small_integer();
-  rank.micro_batches = row.at(4).small_integer();
-  rank.compute_seconds = row.at(5).number();
-  rank.wait_data_seconds = row.at(6).number();
-  rank.comm_seconds = row.at(7).number();
-  rank.memory_bytes = row.at(8).number();
-  rank.times_peers = row.at(9).number();
+  std::size_t column = 0;
+  const auto next = [&]() -> const Json& { return row.at(column++); };
+  rank.node = next().small_integer();
+  for (int& index : rank.place) index = next().small_integer();
+  rank.micro_batches = next().small_integer();
+  rank.compute_seconds = next().number();
+  rank.wait_data_seconds = next().number();
+  rank.comm_seconds = next().number();
+  rank.memory_bytes = next().number();
+  rank.times_peers = next().number();
   if (rank.node < 0 || static_cast<std::size_t>(rank.node) >= nodes) {
     throw RunFolderError("a rank on a node that is not listed");
   }
@@ -53,17 +53,22 @@ std::string to_json(const RankTable& table) {
                           {"link_bytes_per_s", number(table.nodes[i].bytes_per_second)}})
                 .dump();
   }
-  text +=
-      "],\n\"columns\": [\"node\",\"data\",\"pipeline\",\"tensor\",\"micro_batches\",\"compute_s\","
-      "\"wait_data_s\",\"comm_s\",\"memory_bytes\",\"times_peers\"],\n\"ranks\": [";
+  text += fmt::format(
+      "],\n\"columns\": "
+      "[\"node\",\"{}\",\"micro_batches\",\"compute_s\",\"wait_data_s\",\"comm_s\","
+      "\"memory_bytes\",\"times_peers\"],\n\"ranks\": [",
+      dimension_names("\",\""));
   for (std::size_t i = 0; i < table.ranks.size(); ++i) {
     const RankTimes& r = table.ranks[i];
-    text +=
-        (i == 0 ? "\n" : ",\n") +
-        Json::array({r.node, r.data, r.pipeline, r.tensor, r.micro_batches,
-                     number(r.compute_seconds), number(r.wait_data_seconds), number(r.comm_seconds),
-                     static_cast<std::int64_t>(r.memory_bytes), number(r.times_peers)})
-            .dump();
+    Json row = Json::array({r.node});
+    for (const int index : r.place) row.push_back(index);
+    row.push_back(r.micro_batches);
+    for (const double seconds : {r.compute_seconds, r.wait_data_seconds, r.comm_seconds}) {
+      row.push_back(number(seconds));
+    }
+    row.push_back(static_cast<std::int64_t>(r.memory_bytes));
+    row.push_back(number(r.times_peers));
+    text += (i == 0 ? "\n" : ",\n") + row.dump();
   }
   return text + "]}\n";
 }

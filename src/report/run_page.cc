@@ -74,10 +74,7 @@ Facts facts_of(const RunHistory& history) {
   }
   if (const auto& config = history.config()) {
     facts.emplace_back("model", model_of(*config));
-    facts.emplace_back(
-        "grid",
-        fmt::format("{} x {} x {} (data x pipeline x tensor)", config->grid.data.value_or(1),
-                    config->grid.pipeline.value_or(1), config->grid.tensor.value_or(1)));
+    facts.emplace_back("grid", config->grid.shape().to_string());
     facts.emplace_back("batch", fmt::format("{} sequences a step, micro-batches of {}",
                                             config->batch.global, config->batch.micro));
     facts.emplace_back("precision", config->run.precision);
@@ -240,7 +237,7 @@ std::string ranks_of(const RankTable& table) {
     const RankTimes& r = table.ranks[i];
     const NodeLink& node = table.nodes[static_cast<std::size_t>(r.node)];
     rows.push_back(
-        {std::to_string(i), node.host, fmt::format("{}, {}, {}", r.data, r.pipeline, r.tensor),
+        {std::to_string(i), node.host, fmt::format("{}", fmt::join(r.place, ", ")),
          fmt::format("{:.3g}", r.compute_seconds), fmt::format("{:.3g}", r.wait_data_seconds),
          fmt::format("{:.3g}", r.comm_seconds),
          r.times_peers > 0.0 ? fmt::format("{:.2f}", r.times_peers) : "",
@@ -252,7 +249,7 @@ std::string ranks_of(const RankTable& table) {
   for (const std::string& straggler : table.stragglers) {
     html += fmt::format("<p class=\"remark\">Straggler: {}.</p>\n", escape_html(straggler));
   }
-  return html + html_table({"rank", "node", "data, pipeline, tensor", "computation, s a step",
+  return html + html_table({"rank", "node", dimension_names(", "), "computation, s a step",
                             "data, s", "exposed communication, s", "times its peers", "MiB",
                             "link of the node, MB/s"},
                            rows);

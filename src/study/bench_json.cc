@@ -50,8 +50,10 @@ std::string step_json(const StepTimes& times, const Roof& roof, const GridShape&
   for (std::size_t i = 0; i < kMemoryUses; ++i) {
     memory[name_of(static_cast<MemoryUse>(i))] = times.memory[i];
   }
+  Json extents = Json::array();
+  for (const GridDimension& one : kGridDimensions) extents.push_back(grid.extent(one.axes));
   const Json all = Json::object({{"bench", "step"},
-                                 {"grid", Json::array({grid.data, grid.pipeline, grid.tensor})},
+                                 {"grid", std::move(extents)},
                                  {"roof", json_of(roof)},
                                  {"step_seconds", times.step},
                                  {"tokens_per_second", times.tokens_per_second},

@@ -38,11 +38,12 @@ void check_batch(const StepBenchOptions& options) {
     throw ConfigError(fmt::format("--batch {} is no multiple of --micro {}: give one that is",
                                   options.batch, options.micro));
   }
-  if (options.batch / options.micro < options.grid.data) {
+  if (options.batch / options.micro < options.grid.extent(kDataAxes)) {
     throw ConfigError(fmt::format(
         "--batch {} is {} micro-batches of {}, fewer than {} data replicas: give a greater --batch "
         "or a smaller --micro",
-        options.batch, options.batch / options.micro, options.micro, options.grid.data));
+        options.batch, options.batch / options.micro, options.micro,
+        options.grid.extent(kDataAxes)));
   }
 }
 
@@ -121,8 +122,8 @@ class StepBench {
         options_(options),
         grid_(runtime, options.grid),
         trainer_(ctx, grid_, plan, step_options(options)),
-        mine_(parallel::share_of(static_cast<int>(options.batch / options.micro), options.grid.data,
-                                 grid_.data_index())) {
+        mine_(parallel::share_of(static_cast<int>(options.batch / options.micro),
+                                 options.grid.extent(kDataAxes), grid_.index(kDataAxes))) {
     trainer_.connect(options.micro, options.model.context);
   }
 

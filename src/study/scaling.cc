@@ -136,8 +136,11 @@ std::string_view name_of(Mode mode) {
 }
 
 std::string Point::name() const {
-  return fmt::format("{}-n{}-d{}p{}t{}-r{}", name_of(mode), nodes, grid.data, grid.pipeline,
-                     grid.tensor, repeat);
+  std::string extents;
+  for (const GridDimension& one : kGridDimensions) {
+    extents += fmt::format("{}{}", one.name[0], grid.extent(one.axes));
+  }
+  return fmt::format("{}-n{}-{}-r{}", name_of(mode), nodes, extents, repeat);
 }
 
 Estimate estimate(std::span<const double> repeats) {
@@ -154,7 +157,12 @@ Estimate estimate(std::span<const double> repeats) {
 }
 
 std::string Series::name() const {
-  return fmt::format("{}, pipeline {} x tensor {}", name_of(mode), pipeline, tensor);
+  std::vector<std::string> parts;
+  for (const GridDimension& one : kGridDimensions) {
+    if (!kModelAxes.contains(one.axes)) continue;
+    parts.push_back(fmt::format("{} {}", one.name, replica.extent(one.axes)));
+  }
+  return fmt::format("{}, {}", name_of(mode), fmt::join(parts, " x "));
 }
 
 std::vector<Series> analyse(std::span<const PointResult> results) {
@@ -165,16 +173,16 @@ std::vector<Series> analyse(std::span<const PointResult> results) {
   };
   std::vector<Group> groups;
   for (const auto& [point, measured, conditions] : results) {
+    GridShape replica = point.grid;
+    replica.set_extent(kDataAxes, 1);
     auto group = std::find_if(groups.begin(), groups.end(), [&](const Group& g) {
-      return g.series.mode == point.mode && g.series.pipeline == point.grid.pipeline &&
-             g.series.tensor == point.grid.tensor;
+      return g.series.mode == point.mode && g.series.replica == replica;
     });
     if (group == groups.end()) {
       groups.push_back({});
       group = std::prev(groups.end());
       group->series.mode = point.mode;
-      group->series.pipeline = point.grid.pipeline;
-      group->series.tensor = point.grid.tensor;
+      group->series.replica = replica;
     }
     auto count = std::find_if(group->counts.begin(), group->counts.end(),
                               [&](const Repeats& r) { return r.count.nodes == point.nodes; });

@@ -25,11 +25,10 @@ std::string line_of(const NodeCount& count) {
   const TimeShares& s = count.shares;
   return fmt::format(
       "{:>5} {:>5} {:>9} {:>17} {:>12} {:>12} {:>5.1f} {:>5.1f} {:>5.1f} {:>5.1f} {:>9}\n",
-      count.nodes, count.ranks,
-      fmt::format("{}x{}x{}", count.grid.data, count.grid.pipeline, count.grid.tensor),
-      estimate_text(count.rate, 1, 0), estimate_text(count.speedup, 1, 2),
-      estimate_text(count.efficiency, 1, 2), 100 * s.computation, 100 * s.communication,
-      100 * s.data, 100 * s.checkpoint, fmt::format("{:.1f}", count.memory_bandwidth.mean / 1e9));
+      count.nodes, count.ranks, count.grid.extents_text("x"), estimate_text(count.rate, 1, 0),
+      estimate_text(count.speedup, 1, 2), estimate_text(count.efficiency, 1, 2),
+      100 * s.computation, 100 * s.communication, 100 * s.data, 100 * s.checkpoint,
+      fmt::format("{:.1f}", count.memory_bandwidth.mean / 1e9));
 }
 
 std::string law_line(const char* name, const Law& law) {
@@ -50,38 +49,39 @@ std::string estimate_text(const Estimate& estimate, double scale, int digits) {
 }
 
 std::string points_csv(const StudyPlan& plan, const std::vector<PointResult>& results) {
-  std::string csv =
-      "mode,nodes,ranks,data,pipeline,tensor,repeat,steps,tokens_per_s,step_s,comm_s,wait_data_s,"
-      "checkpoint_s,memory_bytes_per_s,point,job,hosts\n";
+  std::string csv = fmt::format(
+      "mode,nodes,ranks,{},repeat,steps,tokens_per_s,step_s,comm_s,wait_data_s,checkpoint_s,"
+      "memory_bytes_per_s,point,job,hosts\n",
+      dimension_names(","));
   for (const auto& [point, m, ran_on] : results) {
     const bool both = plan.modes.size() > 1 && twin_of(plan, point);
     csv += fmt::format(
-        "{},{},{},{},{},{},{},{},{:.6g},{:.6g},{:.6g},{:.6g},{:.6g},{:.6g},{},{},{}\n",
-        both ? "both" : name_of(point.mode), point.nodes, point.ranks, point.grid.data,
-        point.grid.pipeline, point.grid.tensor, point.repeat, m.steps, m.tokens_per_second,
-        m.step_seconds, m.communication_seconds, m.data_seconds, m.checkpoint_seconds,
-        m.memory_bandwidth, point.name(), quoted(ran_on ? ran_on->job : ""),
-        quoted(ran_on ? host_ranges(ran_on->hosts) : ""));
+        "{},{},{},{},{},{},{:.6g},{:.6g},{:.6g},{:.6g},{:.6g},{:.6g},{},{},{}\n",
+        both ? "both" : name_of(point.mode), point.nodes, point.ranks, point.grid.extents_text(","),
+        point.repeat, m.steps, m.tokens_per_second, m.step_seconds, m.communication_seconds,
+        m.data_seconds, m.checkpoint_seconds, m.memory_bandwidth, point.name(),
+        quoted(ran_on ? ran_on->job : ""), quoted(ran_on ? host_ranges(ran_on->hosts) : ""));
   }
   return csv;
 }
 
 std::string summary_csv(const std::vector<Series>& series) {
-  std::string csv =
-      "mode,pipeline,tensor,nodes,ranks,repeats,tokens_per_s,tokens_per_s_ci95,speedup,"
+  std::string csv = fmt::format(
+      "mode,{},nodes,ranks,repeats,tokens_per_s,tokens_per_s_ci95,speedup,"
       "speedup_ci95,efficiency,efficiency_ci95,computation,communication,data,checkpoint,"
       "memory_bytes_per_s,added_tokens_per_s,added_memory_bytes_per_s,"
-      "node_hours_per_billion_tokens\n";
+      "node_hours_per_billion_tokens\n",
+      dimension_names(",", kModelAxes));
   for (const Series& one : series) {
     for (const NodeCount& c : one.counts) {
       csv += fmt::format(
-          "{},{},{},{},{},{},{:.6g},{},{:.6g},{},{:.6g},{},{:.4f},{:.4f},{:.4f},{:.4f},{:.6g},{},"
+          "{},{},{},{},{},{:.6g},{},{:.6g},{},{:.6g},{},{:.4f},{:.4f},{:.4f},{:.4f},{:.6g},{},"
           "{},{:.6g}\n",
-          name_of(one.mode), one.pipeline, one.tensor, c.nodes, c.ranks, c.repeats, c.rate.mean,
-          cell(c.rate.half_width), c.speedup.mean, cell(c.speedup.half_width), c.efficiency.mean,
-          cell(c.efficiency.half_width), c.shares.computation, c.shares.communication,
-          c.shares.data, c.shares.checkpoint, c.memory_bandwidth.mean, cell(c.added_rate),
-          cell(c.added_bandwidth), node_hours_per_billion_tokens(c));
+          name_of(one.mode), one.replica.extents_text(",", kModelAxes), c.nodes, c.ranks, c.repeats,
+          c.rate.mean, cell(c.rate.half_width), c.speedup.mean, cell(c.speedup.half_width),
+          c.efficiency.mean, cell(c.efficiency.half_width), c.shares.computation,
+          c.shares.communication, c.shares.data, c.shares.checkpoint, c.memory_bandwidth.mean,
+          cell(c.added_rate), cell(c.added_bandwidth), node_hours_per_billion_tokens(c));
     }
   }
   return csv;

@@ -6,21 +6,12 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/printable.h"
+#include "trireme/base/text.h"
 #include "trireme/config/limits.h"
 #include "trireme/study/scaling_study.h"
 
 namespace trireme::scaling {
 namespace {
-
-std::vector<std::string_view> parts_of(std::string_view text, char separator) {
-  std::vector<std::string_view> parts;
-  for (std::size_t begin = 0; begin <= text.size();) {
-    const std::size_t end = std::min(text.find(separator, begin), text.size());
-    parts.push_back(text.substr(begin, end - begin));
-    begin = end + 1;
-  }
-  return parts;
-}
 
 std::optional<int> count_in(std::string_view text) {
   int value = 0;
@@ -65,19 +56,20 @@ int batch_of(const StudyPlan& plan, const Point& point) {
 }
 
 void check_fits(const StudyPlan& plan, const Point& point) {
-  const std::int64_t model_ranks = std::int64_t{point.grid.pipeline} * point.grid.tensor;
+  const int model_ranks = point.grid.extent(kModelAxes);
   if (point.ranks % model_ranks != 0) {
     throw ConfigError(fmt::format(
-        "--grids {}x{} needs a multiple of {} ranks, but {} nodes have {}: give other --nodes or "
+        "--grids {} needs a multiple of {} ranks, but {} nodes have {}: give other --nodes or "
         "--ranks-per-node",
-        point.grid.pipeline, point.grid.tensor, model_ranks, point.nodes, point.ranks));
+        point.grid.extents_text("x", kModelAxes), model_ranks, point.nodes, point.ranks));
   }
   const int micro_batches = batch_of(plan, point) / plan.config.batch.micro;
-  if (micro_batches < point.grid.data) {
+  const int replicas = point.grid.extent(kDataAxes);
+  if (micro_batches < replicas) {
     throw ConfigError(fmt::format(
         "{} scaling to {} nodes: {} micro-batches a step (batch.global / batch.micro) are fewer "
         "than {} data replicas: give a greater batch.global",
-        name_of(point.mode), point.nodes, micro_batches, point.grid.data));
+        name_of(point.mode), point.nodes, micro_batches, replicas));
   }
 }
 
@@ -85,7 +77,7 @@ void check_fits(const StudyPlan& plan, const Point& point) {
 
 std::vector<int> read_counts(const std::string& text) {
   std::vector<int> counts;
-  for (const std::string_view part : parts_of(text, ',')) {
+  for (const std::string& part : split_list(text)) {
     const auto count = count_in(part);
     if (!count)
       throw ConfigError(fmt::format("--nodes {}: expected counts, as in 1,2,4", shown(text)));
@@ -98,7 +90,7 @@ std::vector<int> read_counts(const std::string& text) {
 
 std::vector<Mode> read_modes(const std::string& text) {
   std::vector<Mode> modes;
-  for (const std::string_view part : parts_of(text, ',')) {
+  for (const std::string& part : split_list(text)) {
     if (part != "strong" && part != "weak") {
       throw ConfigError(
           fmt::format("--mode {}: expected strong, weak or strong,weak", shown(text)));
@@ -109,19 +101,16 @@ std::vector<Mode> read_modes(const std::string& text) {
   return modes;
 }
 
-std::vector<std::pair<int, int>> read_grids(const std::string& text) {
-  std::vector<std::pair<int, int>> grids;
-  for (const std::string_view part : parts_of(text, ',')) {
-    const auto sides = parts_of(part, 'x');
-    const auto pipeline = count_in(sides[0]);
-    const auto tensor = sides.size() == 2 ? count_in(sides[1]) : std::nullopt;
-    if (!pipeline || !tensor) {
+std::vector<GridShape> read_grids(const std::string& text) {
+  std::vector<GridShape> grids;
+  for (const std::string& part : split_list(text)) {
+    const std::optional<GridShape> grid = read_extents(part, kModelAxes);
+    if (!grid) {
       throw ConfigError(fmt::format(
           "--grids {}: expected PIPELINExTENSOR, as in 1x1,1x2,2x1; data is what they leave",
           shown(text)));
     }
-    const std::pair grid{*pipeline, *tensor};
-    if (std::find(grids.begin(), grids.end(), grid) == grids.end()) grids.push_back(grid);
+    if (std::find(grids.begin(), grids.end(), *grid) == grids.end()) grids.push_back(*grid);
   }
   return grids;
 }
@@ -150,15 +139,14 @@ std::vector<Point> points_of(const StudyPlan& plan) {
   std::vector<Point> points;
   for (int repeat = 1; repeat <= plan.repeats; ++repeat) {
     for (const Mode mode : plan.modes) {
-      for (const auto& [pipeline, tensor] : plan.grids) {
+      for (GridShape grid : plan.grids) {
         for (const int nodes : plan.nodes) {
           const int ranks = ranks_of(plan, nodes);
-          const std::int64_t model_ranks = std::int64_t{pipeline} * tensor;
-          const int data = static_cast<int>(std::max<std::int64_t>(1, ranks / model_ranks));
+          grid.set_extent(kDataAxes, std::max(1, ranks / grid.extent(kModelAxes)));
           if (points.size() == kMostPoints) {
             throw ConfigError(fmt::format("the study has more than {} points", kMostPoints));
           }
-          const Point point{mode, nodes, ranks, GridShape{data, pipeline, tensor}, repeat};
+          const Point point{mode, nodes, ranks, grid, repeat};
           check_fits(plan, point);
           const std::optional<Point> twin = twin_of(plan, point);
           if (twin && std::find(points.begin(), points.end(), *twin) != points.end()) continue;
@@ -176,9 +164,7 @@ Config config_of(const StudyPlan& plan, const Point& point, const std::string& r
   config.run.steps = plan.steps;
   config.run.resume = "never";
   config.batch.global = batch_of(plan, point);
-  config.grid.data = point.grid.data;
-  config.grid.pipeline = point.grid.pipeline;
-  config.grid.tensor = point.grid.tensor;
+  config.grid.ask_for(point.grid);
   config.data.validation.clear();
   config.eval.every = 0;
   config.log.every = std::max(1, plan.steps);

@@ -106,14 +106,13 @@ std::string rows_of(const Series& series) {
   std::vector<std::vector<std::string>> rows;
   for (const NodeCount& count : series.counts) {
     const auto percent = [](double part) { return fmt::format("{:.1f} %", 100 * part); };
-    rows.push_back(
-        {std::to_string(count.nodes), std::to_string(count.ranks),
-         fmt::format("{}x{}x{}", count.grid.data, count.grid.pipeline, count.grid.tensor),
-         std::to_string(count.repeats), estimate_text(count.rate, 1, 0),
-         estimate_text(count.speedup, 1, 2), estimate_text(count.efficiency, 1, 2),
-         percent(count.shares.computation), percent(count.shares.communication),
-         percent(count.shares.data), percent(count.shares.checkpoint),
-         estimate_text(count.memory_bandwidth, 1e9, 1)});
+    rows.push_back({std::to_string(count.nodes), std::to_string(count.ranks),
+                    count.grid.extents_text("x"), std::to_string(count.repeats),
+                    estimate_text(count.rate, 1, 0), estimate_text(count.speedup, 1, 2),
+                    estimate_text(count.efficiency, 1, 2), percent(count.shares.computation),
+                    percent(count.shares.communication), percent(count.shares.data),
+                    percent(count.shares.checkpoint),
+                    estimate_text(count.memory_bandwidth, 1e9, 1)});
   }
   return html_table({"nodes", "ranks", "grid", "repeats", "tokens/s", "speedup", "efficiency",
                      "computation", "exposed comm.", "data", "checkpoint", "memory, GB/s"},

@@ -45,29 +45,13 @@ class Messages {
 };
 
 void add_messages(const GridShape& shape, const GridTraffic& traffic, Messages& messages) {
-  const auto place = [&](int d, int p, int t) {
-    return (d * shape.pipeline + p) * shape.tensor + t;
-  };
-  std::vector<int> members;
-  for (int p = 0; p < shape.pipeline; ++p) {
-    for (int t = 0; t < shape.tensor; ++t) {
-      members.clear();
-      for (int d = 0; d < shape.data; ++d) members.push_back(place(d, p, t));
-      messages.add_sum(members, traffic.data);
+  for (const auto& replicas : shape.groups(kDataAxes)) messages.add_sum(replicas, traffic.data);
+  for (const auto& parts : shape.groups(Axis::kTensor)) messages.add_sum(parts, traffic.tensor);
+  for (const auto& stages : shape.groups(Axis::kPipeline)) {
+    for (std::size_t i = 1; i < stages.size(); ++i) {
+      messages.add(stages[i - 1], stages[i], traffic.pipeline);
     }
-  }
-  for (int d = 0; d < shape.data; ++d) {
-    for (int p = 0; p < shape.pipeline; ++p) {
-      members.clear();
-      for (int t = 0; t < shape.tensor; ++t) {
-        members.push_back(place(d, p, t));
-        if (p > 0) messages.add(place(d, p - 1, t), place(d, p, t), traffic.pipeline);
-      }
-      messages.add_sum(members, traffic.tensor);
-    }
-    for (int t = 0; t < shape.tensor && shape.pipeline > 1; ++t) {
-      messages.add(place(d, 0, t), place(d, shape.pipeline - 1, t), traffic.ends);
-    }
+    if (stages.size() > 1) messages.add(stages.front(), stages.back(), traffic.ends);
   }
 }
 

@@ -1,9 +1,9 @@
 // Looks for a cheap distribution of the grid's places over hosts: boxes of the grid for each tier,
 // then swaps, then all distributions if they are few.
 #include <algorithm>
-#include <array>
 #include <cstdint>
 #include <map>
+#include <numeric>
 #include <utility>
 
 #include "place_loads.h"
@@ -31,18 +31,20 @@ struct BestHosts {
   }
 };
 
-using Extents = std::array<int, 3>;  // data, pipeline, tensor
-
 // Gives each host a box of the grid, each block of hosts a box of such boxes, and so on, in every
 // way that fills them. Tiers whose blocks have different numbers of ranks are passed over.
 class Boxes {
  public:
   Boxes(const GridShape& shape, const PlaceLoads& loads, const HostsOfPlaces& in_order,
         BestHosts& best)
-      : shape_({shape.data, shape.pipeline, shape.tensor}),
-        loads_(loads),
-        in_order_(in_order),
-        best_(best) {
+      : loads_(loads), in_order_(in_order), best_(best) {
+    for (std::size_t i = 0; i < all_.size(); ++i) all_[i] = shape.extent(kGridDimensions[i].axes);
+    for (int place = 0; place < shape.ranks(); ++place) {
+      DimensionNumbers& indices = indices_.emplace_back();
+      for (std::size_t i = 0; i < indices.size(); ++i) {
+        indices[i] = shape.index(place, kGridDimensions[i].axes);
+      }
+    }
     int below = 1;
     for (int tier = 0; tier < loads.tiers(); ++tier) {
       const int size = size_of_blocks(tier);
@@ -57,7 +59,7 @@ class Boxes {
     boxes_.resize(sizes_.size());
   }
 
-  void search() { fill(0, shape_); }
+  void search() { fill(0, all_); }
 
  private:
   // 0: they differ.
@@ -70,52 +72,57 @@ class Boxes {
     return same ? size : 0;
   }
 
-  void fill(std::size_t level, const Extents& left) {
+  void fill(std::size_t level, const DimensionNumbers& left) {
     if (work_ > kWorkOfBoxes) return;
     const int size = sizes_[level];
     if (level + 1 == sizes_.size()) {
       boxes_[level] = left;  // as many places as ranks are left
       return try_orders();
     }
-    for (int t = 1; t <= std::min(size, left[2]); ++t) {
-      if (size % t != 0 || left[2] % t != 0) continue;
-      for (int p = 1; p <= std::min(size / t, left[1]); ++p) {
-        const int d = size / t / p;
-        if (size / t % p != 0 || left[1] % p != 0 || left[0] % d != 0) continue;
-        boxes_[level] = {d, p, t};
-        fill(level + 1, {left[0] / d, left[1] / p, left[2] / t});
-      }
+    choose(level, left.size() - 1, size, left);
+  }
+
+  // Chooses the box's extent in this dimension and in those outside of it, whose product is `size`.
+  void choose(std::size_t level, std::size_t dimension, int size, const DimensionNumbers& left) {
+    if (dimension == 0) {
+      if (left[0] % size != 0) return;
+      boxes_[level][0] = size;
+      DimensionNumbers boxes = left;
+      for (std::size_t i = 0; i < boxes.size(); ++i) boxes[i] /= boxes_[level][i];
+      return fill(level + 1, boxes);
+    }
+    for (int extent = 1; extent <= std::min(size, left[dimension]); ++extent) {
+      if (size % extent != 0 || left[dimension] % extent != 0) continue;
+      boxes_[level][dimension] = extent;
+      choose(level, dimension - 1, size / extent, left);
     }
   }
 
   // The order inside a box matters only where a tier was passed over.
   void try_orders() {
-    Extents outer_first = {0, 1, 2};
+    DimensionNumbers outer_first;
+    std::iota(outer_first.begin(), outer_first.end(), 0);
     do {
       work_ += loads_.work();
       best_.offer(loads_, distribution(outer_first));
     } while (uneven_ && std::next_permutation(outer_first.begin(), outer_first.end()));
   }
 
-  HostsOfPlaces distribution(const Extents& outer_first) const {
+  HostsOfPlaces distribution(const DimensionNumbers& outer_first) const {
     HostsOfPlaces hosts;
     hosts.reserve(static_cast<std::size_t>(loads_.places()));
-    for (int d = 0; d < shape_[0]; ++d) {
-      for (int p = 0; p < shape_[1]; ++p) {
-        for (int t = 0; t < shape_[2]; ++t) {
-          hosts.push_back(in_order_[position({d, p, t}, outer_first)]);
-        }
-      }
+    for (const DimensionNumbers& place : indices_) {
+      hosts.push_back(in_order_[position(place, outer_first)]);
     }
     return hosts;
   }
 
-  std::size_t position(Extents place, const Extents& outer_first) const {
+  std::size_t position(DimensionNumbers place, const DimensionNumbers& outer_first) const {
     int position = 0, stride = 1;
-    for (const Extents& box : boxes_) {
+    for (const DimensionNumbers& box : boxes_) {
       int inside = 0, size = 1;
-      for (const int axis : outer_first) {
-        const auto i = static_cast<std::size_t>(axis);
+      for (const int dimension : outer_first) {
+        const auto i = static_cast<std::size_t>(dimension);
         inside = inside * box[i] + place[i] % box[i];
         size *= box[i];
         place[i] /= box[i];
@@ -126,13 +133,14 @@ class Boxes {
     return static_cast<std::size_t>(position);
   }
 
-  const Extents shape_;
+  DimensionNumbers all_;                   // the whole grid
+  std::vector<DimensionNumbers> indices_;  // by place
   const PlaceLoads& loads_;
   const HostsOfPlaces& in_order_;
   BestHosts& best_;
   bool uneven_ = false;
-  std::vector<int> sizes_;      // of a box, in boxes of the level below
-  std::vector<Extents> boxes_;  // by level, from the hosts up
+  std::vector<int> sizes_;               // of a box, in boxes of the level below
+  std::vector<DimensionNumbers> boxes_;  // by level, from the hosts up
   std::size_t work_ = 0;
 };
 

@@ -101,8 +101,9 @@ AlgorithmTable with_chosen(AlgorithmTable table, const std::vector<ChosenAlgorit
 
 std::vector<PlannedOfGrid> planned_communicators(Runtime& runtime, const ProcessGrid& grid) {
   std::vector<PlannedOfGrid> result;
-  for (Communicator* one : {&runtime.world(), &grid.world(), &grid.data(), &grid.pipeline(),
-                            &grid.tensor(), &grid.model()}) {
+  std::vector<Communicator*> all = grid.communicators();
+  all.insert(all.begin(), &runtime.world());
+  for (Communicator* one : all) {
     const Runtime::PlannedCommunicator* made = nullptr;  // the last one of that name
     for (const Runtime::PlannedCommunicator& each : runtime.communicators()) {
       if (each.name == one->name()) made = &each;

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "trireme/comm/process_grid.h"
+#include "trireme/comm/grid_shape.h"
 #include "trireme/report/fabric_record.h"
 #include "trireme/train/communication.h"
 

@@ -68,8 +68,8 @@ std::vector<std::vector<std::int32_t>> Generator::generate_on_replicas(
     std::span<const std::vector<std::int32_t>> prompts, std::uint64_t first_number,
     const OnToken& on_token) {
   const ProcessGrid& grid = stage_.grid();
-  const auto here = static_cast<std::size_t>(grid.data_index());
-  const auto replicas = static_cast<std::size_t>(grid.shape().data);
+  const auto here = static_cast<std::size_t>(grid.index(kDataAxes));
+  const auto replicas = static_cast<std::size_t>(grid.extent(kDataAxes));
   TRIREME_CHECK(prompts.size() <= replicas, "more prompts than replicas at one time");
   std::vector<std::int32_t> mine;
   if (here < prompts.size()) {
@@ -81,7 +81,9 @@ std::vector<std::vector<std::int32_t>> Generator::generate_on_replicas(
   const std::span<std::int32_t> own = std::span(all).subspan(here * row, row);
   own[0] = static_cast<std::int32_t>(mine.size());
   std::copy(mine.begin(), mine.end(), own.begin() + 1);
-  grid.data().all_gather(Stream(), Tensor::wrap(own), Tensor::wrap(std::span(all))).wait_host();
+  grid.comm(kDataAxes)
+      .all_gather(Stream(), Tensor::wrap(own), Tensor::wrap(std::span(all)))
+      .wait_host();
   std::vector<std::vector<std::int32_t>> texts;
   for (std::size_t d = 0; d < prompts.size(); ++d) {
     const auto begin = all.begin() + static_cast<std::ptrdiff_t>(d * row);
@@ -122,7 +124,7 @@ std::int32_t Generator::choose(const Tensor& logits, std::uint64_t number, std::
   const ProcessGrid& grid = stage_.grid();
   std::int32_t token = 0;
   // One rank chooses for all, because processors of different kinds may round differently.
-  if (stage_.last() && grid.tensor_index() == 0) {
+  if (stage_.last() && grid.index(Axis::kTensor) == 0) {
     std::vector<float> values(static_cast<std::size_t>(logits.elements()));
     copy(logits, Tensor::wrap(std::span(values)), ctx_.stream);
     ctx_.stream.synchronize();
@@ -133,8 +135,10 @@ std::int32_t Generator::choose(const Tensor& logits, std::uint64_t number, std::
                                                    static_cast<std::uint64_t>(position)))
                    : kNotFinite;
   }
-  const int chooser = (grid.shape().pipeline - 1) * grid.shape().tensor;
-  grid.model().broadcast(Stream(), Tensor::wrap(std::span(&token, 1)), chooser).wait_host();
+  const int chooser = (grid.extent(Axis::kPipeline) - 1) * grid.shape().stride(Axis::kPipeline);
+  grid.comm(kModelAxes)
+      .broadcast(Stream(), Tensor::wrap(std::span(&token, 1)), chooser)
+      .wait_host();
   if (token == kNotFinite) {
     throw CheckpointError("the model's probabilities are not finite: its training diverged");
   }

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "trireme/comm/process_grid.h"
+#include "trireme/comm/grid_shape.h"
 #include "trireme/comm/runtime.h"
 #include "trireme/config/config.h"
 #include "trireme/models/gpt.h"

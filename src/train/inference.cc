@@ -128,7 +128,7 @@ InferenceModel::InferenceModel(ops::Context& ctx, const ProcessGrid& grid,
   const nn::ModelPlan plan = models::gpt_plan(model_);
   check_size(checkpoint, plan);
   stage_ = std::make_unique<parallel::Stage>(ctx, grid, plan, options);
-  checkpoint.read({grid.world(), grid.model(), &grid.data()},
+  checkpoint.read({grid.world(), grid.comm(kModelAxes), &grid.comm(kDataAxes)},
                   checkpoint_slices(*stage_, nullptr, false));
   for (const nn::FlatGroup* group : stage_->groups()) group->refresh_weights(ctx);
 }

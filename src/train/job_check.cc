@@ -114,11 +114,9 @@ std::vector<JobPoint> points_of(const JobTemplate& job_template, const Config& c
 // Names numbers of nodes that the grid fills, for a grid that does not fill the requested nodes:
 // "; 2 or 4 nodes would do".
 std::string nodes_that_fit(const Config::Grid& grid, std::int64_t nodes, std::int64_t tasks) {
-  const std::int64_t unit =
-      std::int64_t{grid.data.value_or(1)} * grid.pipeline.value_or(1) * grid.tensor.value_or(1);
-  const bool complete = grid.data && grid.pipeline && grid.tensor;
+  const std::int64_t unit = grid.shape().ranks();
   const std::int64_t fewest = unit / std::gcd(unit, tasks);
-  if (complete) {
+  if (grid.takes_rest() == nullptr) {
     if (nodes * tasks == unit || unit % tasks != 0) return "";
     return fmt::format("; {} node{} would do", fewest, fewest == 1 ? "" : "s");
   }

@@ -67,16 +67,15 @@ void remark_data(const char* key, const std::vector<WeightedPath>& paths,
 
 // If the user gave grid.data, the remaining ranks go to a dimension of the model. Remarks on that.
 void remark_grid(const JobPoint& point, std::vector<std::string>& remarks) {
-  const Config::Grid& asked = point.config.grid;
+  const GridRequest& asked = point.config.grid;
   const GridShape& grid = point.grid;
-  const bool pipeline = !asked.pipeline;
-  const int rest = pipeline ? grid.pipeline : grid.tensor;
-  if (!asked.data || (asked.pipeline && asked.tensor) || rest == 1) return;
+  const GridDimension* taker = asked.takes_rest();
+  if (!asked.data || taker == nullptr || grid.extent(taker->axes) == 1) return;
   remarks.push_back(
       fmt::format("grid.data is {}, so the {} ranks are used as a grid of {}: "
                   "grid.{} became {}; without grid.data there would be {} replicas",
-                  grid.data, grid.ranks(), grid.to_string(), pipeline ? "pipeline" : "tensor", rest,
-                  grid.ranks() / (asked.pipeline.value_or(1) * asked.tensor.value_or(1))));
+                  *asked.data, grid.ranks(), grid.to_string(), taker->name,
+                  grid.extent(taker->axes), grid.ranks() / asked.shape().extent(kModelAxes)));
 }
 
 }  // namespace

@@ -134,7 +134,7 @@ std::string points_text(const JobPlan& plan) {
 int model_ranks(const JobPlan& plan) {
   int ranks = 1;
   for (const JobPoint& point : plan.points) {
-    ranks = std::lcm(ranks, point.grid.pipeline * point.grid.tensor);
+    ranks = std::lcm(ranks, point.grid.extent(kModelAxes));
   }
   return ranks;
 }
@@ -148,14 +148,13 @@ int fewest_nodes(const JobRequest& request, const Config& config, const JobPlan&
 }
 
 // Returns the flags that all points share. The data dimension stays open unless the user has given
-// it, so that the job can continue on fewer nodes. The other two dimensions are fixed, because the
-// run computes with them.
+// it, so that the job can continue on fewer nodes. The other dimensions are fixed, because the run
+// computes with them.
 std::string options_text(const Config& config, const JobRequest& request, const JobTemplate& given,
                          const JobPlan& plan) {
   Config resolved = config;
   if (!given.uses("POINTS") && !given.uses("NODE_COUNTS")) {
-    resolved.grid.pipeline = plan.points.front().grid.pipeline;
-    resolved.grid.tensor = plan.points.front().grid.tensor;
+    resolved.grid.ask_for(plan.points.front().grid, kModelAxes);
   }
   if (!resolved.run.threads) resolved.run.threads = request.cpus_per_task;
   // If a job that requests GPUs gets none, it shall report that and not compute on CPUs.

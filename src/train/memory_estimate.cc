@@ -20,18 +20,18 @@ struct Sizes {
   Sizes(const Config& config, const models::GptConfig& m, const GridShape& grid,
         std::int64_t gpu_memory)
       : rows(static_cast<double>(config.batch.micro) * static_cast<double>(m.context)),
-        outside_rows(config.grid.sequence_parallel ? rows / grid.tensor : rows),
+        outside_rows(config.grid.sequence_parallel ? rows / grid[Axis::kTensor] : rows),
         width(static_cast<double>(m.width)),
         up(static_cast<double>(m.hidden) *
            (m.activation == nn::ActivationKind::kSwiglu ? 2.0 : 1.0)),
         hidden(static_cast<double>(m.hidden)),
         kv_width(std::max(static_cast<double>(m.width / m.heads * m.kv_heads),
-                          static_cast<double>(m.width / m.heads * grid.tensor))),
-        tensor(grid.tensor),
+                          static_cast<double>(m.width / m.heads * grid[Axis::kTensor]))),
+        tensor(grid[Axis::kTensor]),
         context(static_cast<double>(m.context)),
         bytes(static_cast<double>(size_of(compute_type(config.run.precision)))),
         loss{.rows = config.batch.micro * m.context,
-             .classes = nn::vocabulary_rows_in_memory(m.vocabulary, grid.tensor),
+             .classes = nn::vocabulary_rows_in_memory(m.vocabulary, grid[Axis::kTensor]),
              .compute = compute_type(config.run.precision),
              .gpu_memory = gpu_memory} {}
 };
@@ -72,12 +72,12 @@ double working_bytes(const Sizes& z, const Config& config, bool last) {
 }
 
 std::vector<int> live_micro_batches(const Config& config, const GridShape& grid) {
-  const int all = config.batch.global / config.batch.micro;
+  const int all = config.batch.global / config.batch.micro, replicas = grid.extent(kDataAxes);
   int most = 1;
-  for (int replica = 0; replica < grid.data; ++replica) {
-    most = std::max(most, parallel::share_of(all, grid.data, replica).count);
+  for (int replica = 0; replica < replicas; ++replica) {
+    most = std::max(most, parallel::share_of(all, replicas, replica).count);
   }
-  return parallel::live_micro_batches(config.grid.schedule, grid.pipeline, most);
+  return parallel::live_micro_batches(config.grid.schedule, grid[Axis::kPipeline], most);
 }
 
 }  // namespace
@@ -92,7 +92,7 @@ MemoryEstimate estimate_memory(const Config& config, const models::GptConfig& mo
   const Sizes sizes(config, model, grid, gpu_memory);
   std::vector<double> costs;
   for (const nn::BlockPlan& block : models::gpt_plan(model).blocks) costs.push_back(block.cost);
-  const std::vector<int> bounds = parallel::partition_blocks(costs, grid.pipeline);
+  const std::vector<int> bounds = parallel::partition_blocks(costs, grid[Axis::kPipeline]);
   const std::vector<int> live = live_micro_batches(config, grid);
   const int head = static_cast<int>(costs.size()) - 1;
   MemoryEstimate most;
@@ -104,7 +104,7 @@ MemoryEstimate estimate_memory(const Config& config, const models::GptConfig& mo
     add_ends(load, sizes, model, first, last);
     MemoryEstimate here;
     here.parameters = load.elements * (sizes.bytes == 2.0 ? 6.0 : 4.0);
-    const bool rounded = config.comm.reduce == "bf16" && grid.data > 1;
+    const bool rounded = config.comm.reduce == "bf16" && grid.extent(kDataAxes) > 1;
     here.gradients = load.elements * (rounded ? 6.0 : 4.0);
     here.optimizer = load.elements * (config.optim.name == "adamw"  ? 8.0
                                       : config.optim.momentum > 0.0 ? 4.0

@@ -101,15 +101,16 @@ std::string startup_table(const Config& config, const nn::ModelPlan& plan,
                            short_number(static_cast<double>(plan.parameters))));
   row("grid", fmt::format("{}; {} threads a rank{}", grid.to_string(), ctx.threads,
                           config.grid.sequence_parallel ? "; sequence parallel" : ""));
-  if (grid.pipeline > 1) {
+  if (grid[Axis::kPipeline] > 1) {
     row("stages",
         fmt::format("{}; schedule {}", stages(plan, stage.bounds()), config.grid.schedule));
   }
+  const int replicas = grid.extent(kDataAxes);
   row("batch", fmt::format("{} sequences of {} = {} tokens a step: {} micro-batches of {}, over {} "
                            "data replica{}",
                            config.batch.global, plan.context,
                            std::int64_t{config.batch.global} * plan.context, micro_batches,
-                           config.batch.micro, grid.data, grid.data == 1 ? "" : "s"));
+                           config.batch.micro, replicas, replicas == 1 ? "" : "s"));
   row("data", fmt::format("{} tokens, vocabulary {}; the run reads {:.2f} epochs",
                           short_number(static_cast<double>(data.tokens())), data.vocabulary(),
                           static_cast<double>(config.run.steps) * config.batch.global /

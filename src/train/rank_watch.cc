@@ -49,7 +49,9 @@ std::vector<T> gather(Communicator& world, T mine) {
 
 // What a rank reports about itself once.
 struct RankWatch::Place {
-  std::int32_t node, data, pipeline, tensor, micro_batches;
+  std::int32_t node;
+  DimensionNumbers place;
+  std::int32_t micro_batches;
   char host[108];
 };
 
@@ -99,22 +101,18 @@ std::vector<std::string> RankWatch::look(std::int64_t step) {
 void RankWatch::find_places() {
   places_known_ = true;
   RankRuntime& runtime = grid_.runtime();
-  Place mine{.node = runtime.node(),
-             .data = grid_.data_index(),
-             .pipeline = grid_.pipeline_index(),
-             .tensor = grid_.tensor_index(),
-             .micro_batches = setting_.micro_batches,
-             .host = {}};
+  Place mine{
+      .node = runtime.node(), .place = {}, .micro_batches = setting_.micro_batches, .host = {}};
+  for (std::size_t i = 0; i < mine.place.size(); ++i) {
+    mine.place[i] = grid_.index(kGridDimensions[i].axes);
+  }
   node_name().copy(mine.host, sizeof mine.host - 1);
   const std::vector<Place> places = gather(runtime.world(), mine);
   table_.nodes.resize(static_cast<std::size_t>(runtime.nodes()));
   for (const Place& place : places) {
     table_.nodes[static_cast<std::size_t>(place.node)].host = place.host;
-    table_.ranks.push_back({.node = place.node,
-                            .data = place.data,
-                            .pipeline = place.pipeline,
-                            .tensor = place.tensor,
-                            .micro_batches = place.micro_batches});
+    table_.ranks.push_back(
+        {.node = place.node, .place = place.place, .micro_batches = place.micro_batches});
   }
   std::vector<std::int64_t> leaders(table_.nodes.size(), 0);
   if (runtime.local_rank() == 0) leaders[static_cast<std::size_t>(runtime.node())] = runtime.rank();

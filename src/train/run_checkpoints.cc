@@ -89,7 +89,8 @@ RunCheckpoints::Position RunCheckpoints::restore(const Checkpoint& checkpoint) {
   const std::vector<ChangedSetting> changes =
       changes_since(checkpoint, run_.config, describe_data(run_.data, run_.validation));
   check_changes(changes, checkpoint, run_.config);
-  checkpoint.read({run_.grid.world(), run_.grid.model(), &run_.grid.data()}, slices);
+  checkpoint.read({run_.grid.world(), run_.grid.comm(kModelAxes), &run_.grid.comm(kDataAxes)},
+                  slices);
   ops::write_step_state(ctx, state);
   for (const nn::FlatGroup* group : stage.groups()) group->refresh_weights(ctx);
   if (run_.runtime.rank() == 0) say_resumed(checkpoint, changes);

@@ -111,21 +111,21 @@ Config::Model written_out(const models::GptConfig& model) {
 }
 
 GridShape resolve_run_grid(const Config& config, int ranks) {
-  const GridShape grid =
-      resolve_grid({config.grid.data, config.grid.pipeline, config.grid.tensor}, ranks);
+  const GridShape grid = resolve_grid(config.grid, ranks);
   const int micro_batches = config.batch.global / config.batch.micro;
-  if (micro_batches < grid.data) {
+  const int replicas = grid.extent(kDataAxes);
+  if (micro_batches < replicas) {
     throw ConfigError(
         fmt::format("{} micro-batches a step (batch.global {} / batch.micro {}) are fewer "
                     "than {} data replicas: each needs one at least",
-                    micro_batches, config.batch.global, config.batch.micro, grid.data));
+                    micro_batches, config.batch.global, config.batch.micro, replicas));
   }
   return grid;
 }
 
 void check_model_fits_grid(const Config& config, const models::GptConfig& model,
                            const GridShape& grid) {
-  nn::check_heads_fit(model.heads, model.kv_heads, grid.tensor);
+  nn::check_heads_fit(model.heads, model.kv_heads, grid[Axis::kTensor]);
   constexpr std::int64_t kMostTokens = std::int64_t{1} << 32;  // per step; the host holds them
   if (config.batch.global > kMostTokens / model.context) {
     throw ConfigError(fmt::format(
@@ -133,11 +133,11 @@ void check_model_fits_grid(const Config& config, const models::GptConfig& model,
         config.batch.global, model.context, config.batch.global * model.context, kMostTokens));
   }
   const std::int64_t rows = config.batch.micro * model.context;
-  if (config.grid.sequence_parallel && rows % grid.tensor != 0) {
+  if (config.grid.sequence_parallel && rows % grid[Axis::kTensor] != 0) {
     throw ConfigError(
         fmt::format("grid.sequence_parallel splits the {} positions of a micro-batch "
                     "(batch.micro x model.context), which {} tensor ranks do not divide",
-                    rows, grid.tensor));
+                    rows, grid[Axis::kTensor]));
   }
 }
 
@@ -177,12 +177,13 @@ parallel::StepOptions step_options(const Config& config) {
 ops::AttentionChoice attention_choice(Communicator& comm, const ops::Context& ctx,
                                       const models::GptConfig& model, const GridShape& grid,
                                       const AttentionOfStep& step) {
+  const int tensor = grid[Axis::kTensor];
   const ops::AttentionChoice mine =
       ops::attention_choice(ctx,
                             {.batch = step.micro,
                              .length = model.context,
-                             .heads = model.heads / grid.tensor,
-                             .kv_heads = std::max<std::int64_t>(model.kv_heads / grid.tensor, 1),
+                             .heads = model.heads / tensor,
+                             .kv_heads = std::max<std::int64_t>(model.kv_heads / tensor, 1),
                              .head_size = model.width / model.heads},
                             step.compute, step.masks_documents);
   // Nodes may differ in their libraries. On CPUs there is no library to choose.
@@ -193,7 +194,7 @@ ops::AttentionChoice attention_choice(Communicator& comm, const ops::Context& ct
 std::vector<TensorSlice> checkpoint_slices(const parallel::Stage& stage,
                                            const optim::Optimizer* optimizer, bool owned_only) {
   std::vector<TensorSlice> slices;
-  const bool writes = stage.grid().data_index() == 0;
+  const bool writes = stage.grid().index(kDataAxes) == 0;
   for (std::size_t i = 0; i < stage.groups().size(); ++i) {
     const nn::FlatGroup& group = *stage.groups()[i];
     for (const nn::Parameter* parameter : group.parameters()) {
@@ -268,7 +269,7 @@ parallel::EvaluationResult evaluate(ops::Context& ctx, const parallel::Stage& st
   if (limit) count = std::min(count, *limit);
   const ProcessGrid& grid = stage.grid();
   const parallel::MicroBatchShare mine =
-      parallel::share_of(static_cast<int>(count), grid.shape().data, grid.data_index());
+      parallel::share_of(static_cast<int>(count), grid.extent(kDataAxes), grid.index(kDataAxes));
   return parallel::evaluate(ctx, stage, mine.count, [&](int i) {
     const auto first = static_cast<std::uint64_t>((mine.first + i) * micro);
     std::vector<std::uint64_t> wanted(

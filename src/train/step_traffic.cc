@@ -15,7 +15,8 @@ namespace {
 
 int most_micro_batches(const Config& config, const GridShape& grid) {
   const int all = config.batch.global / config.batch.micro;
-  return parallel::share_of(all, grid.data, grid.data - 1).count;  // the last share is largest
+  const int replicas = grid.extent(kDataAxes);
+  return parallel::share_of(all, replicas, replicas - 1).count;  // the last share is largest
 }
 
 }  // namespace
@@ -23,7 +24,7 @@ int most_micro_batches(const Config& config, const GridShape& grid) {
 GridTraffic estimate_traffic(const Config& config, const models::GptConfig& model,
                              const GridShape& grid) {
   GridTraffic traffic;
-  if (grid.data > 1) {
+  if (grid.extent(kDataAxes) > 1) {
     traffic.data = estimate_memory(config, model, grid, 0).gradients;
     if (config.comm.reduce == "bf16") traffic.data /= 3;  // 6 bytes in memory, of which 2 travel
   }
@@ -34,22 +35,22 @@ GridTraffic estimate_traffic(const Config& config, const models::GptConfig& mode
                        static_cast<double>(size_of(compute_type(config.run.precision)));
   std::vector<double> costs;
   for (const nn::BlockPlan& block : models::gpt_plan(model).blocks) costs.push_back(block.cost);
-  const std::vector<int> bounds = parallel::partition_blocks(costs, grid.pipeline);
+  const int tensor = grid[Axis::kTensor];
+  const std::vector<int> bounds = parallel::partition_blocks(costs, grid[Axis::kPipeline]);
   const int head = static_cast<int>(costs.size()) - 1;
-  for (std::size_t stage = 0; stage + 1 < bounds.size() && grid.tensor > 1; ++stage) {
+  for (std::size_t stage = 0; stage + 1 < bounds.size() && tensor > 1; ++stage) {
     const int layers = std::min(bounds[stage + 1], head) - std::max(bounds[stage], 1);
     double sums = bytes * 4 * std::max(layers, 0);
     if (stage == 0) sums += bytes;
     if (bounds[stage + 1] > head) sums += bytes + 3 * sizeof(float) * rows;
     traffic.tensor = std::max(traffic.tensor, micro_batches * sums);
   }
-  if (grid.pipeline > 1) {
+  if (grid[Axis::kPipeline] > 1) {
     const bool shares_rows = config.grid.sequence_parallel;
-    traffic.pipeline = micro_batches * bytes / (shares_rows ? grid.tensor : 1);
+    traffic.pipeline = micro_batches * bytes / (shares_rows ? tensor : 1);
     if (model.tied) {
-      traffic.ends =
-          sizeof(float) * static_cast<double>(model.width) *
-          static_cast<double>(nn::vocabulary_rows_in_memory(model.vocabulary, grid.tensor));
+      traffic.ends = sizeof(float) * static_cast<double>(model.width) *
+                     static_cast<double>(nn::vocabulary_rows_in_memory(model.vocabulary, tensor));
     }
   }
   return traffic;

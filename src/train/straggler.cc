@@ -56,7 +56,7 @@ std::vector<std::string> shortened(std::vector<std::string> lines) {
 
 // Ranks with the same key do the same work in a step.
 auto work_of(const RankTimes& rank) {
-  return std::pair(rank.pipeline, rank.micro_batches);
+  return std::pair(rank.place[dimension_of(Axis::kPipeline)], rank.micro_batches);
 }
 
 }  // namespace

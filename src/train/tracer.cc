@@ -62,10 +62,13 @@ class Events {
 
   Json of(const Trace& trace) {
     RankRuntime& runtime = grid_.runtime();
-    metadata("process_name", 0, "name",
-             fmt::format("rank {}: data {}, pipeline {}, tensor {} ({})", runtime.rank(),
-                         grid_.data_index(), grid_.pipeline_index(), grid_.tensor_index(),
-                         runtime.host()));
+    std::vector<std::string> place;
+    for (const auto& [name, axes] : kGridDimensions) {
+      place.push_back(fmt::format("{} {}", name, grid_.index(axes)));
+    }
+    metadata(
+        "process_name", 0, "name",
+        fmt::format("rank {}: {} ({})", runtime.rank(), fmt::join(place, ", "), runtime.host()));
     metadata("process_sort_index", 0, "sort_index", runtime.rank());
     metadata("thread_name", kComputation, "name", "computation");
     metadata("thread_name", kWaiting, "name", "waits for communication");

@@ -218,9 +218,7 @@ class Trainer {
                                    .masks_documents = config_.data.mask_documents});
     if (ctx_.device.kind != DeviceKind::kCpu) phases_.done("attention");
     config_.model = written_out(model);
-    config_.grid.data = shape_.data;
-    config_.grid.pipeline = shape_.pipeline;
-    config_.grid.tensor = shape_.tensor;
+    config_.grid.ask_for(shape_);
   }
 
   // On the leading rank, which alone reports it.
@@ -273,8 +271,8 @@ class Trainer {
 
   // This replica's micro-batches of a step.
   parallel::MicroBatchShare share() const {
-    return parallel::share_of(config_.batch.global / config_.batch.micro, shape_.data,
-                              grid_->data_index());
+    return parallel::share_of(config_.batch.global / config_.batch.micro, grid_->extent(kDataAxes),
+                              grid_->index(kDataAxes));
   }
 
   // This replica's samples of each step to come.

@@ -1,8 +1,8 @@
 // Communicators on 1, 2, 4, 6 and 8 ranks, against results computed on one rank.
 #include <algorithm>
 #include <cmath>
-#include <functional>
 #include <memory>
+#include <numeric>
 #include <random>
 #include <string>
 #include <vector>
@@ -265,39 +265,99 @@ TEST(Comm, GroupsCountInTheListedOrder) {
   EXPECT_NE(again->lane_id(), lane);
 }
 
-TEST(Comm, SubGridsReduceAlongTheirDimension) {
-  const int size = runtime().size();
-  for (int tensor = 1; tensor <= size; ++tensor) {
-    for (int pipeline = 1; tensor * pipeline <= size; ++pipeline) {
-      if (size % (tensor * pipeline) != 0) continue;
-      const GridShape shape{size / (tensor * pipeline), pipeline, tensor};
-      const ProcessGrid grid(runtime(), shape);
-      EXPECT_EQ(grid.world_rank(grid.data_index(), grid.pipeline_index(), grid.tensor_index()),
-                runtime().rank());
-      EXPECT_EQ(grid.tensor().rank(), grid.tensor_index());
-      EXPECT_EQ(grid.pipeline().rank(), grid.pipeline_index());
-      EXPECT_EQ(grid.data().rank(), grid.data_index());
-      const auto sum_over = [&](Communicator& comm) {
-        return comm.all_reduce_host(std::int64_t{1} << runtime().rank(), ReduceOp::kSum);
-      };
-      const auto expected = [&](const std::function<int(int)>& rank_at, int count) {
-        std::int64_t sum = 0;
-        for (int i = 0; i < count; ++i) sum += std::int64_t{1} << rank_at(i);
-        return sum;
-      };
-      const int d = grid.data_index();
-      const int p = grid.pipeline_index();
-      const int t = grid.tensor_index();
-      EXPECT_EQ(sum_over(grid.data()),
-                expected([&](int i) { return grid.world_rank(i, p, t); }, shape.data));
-      EXPECT_EQ(sum_over(grid.pipeline()),
-                expected([&](int i) { return grid.world_rank(d, i, t); }, pipeline));
-      EXPECT_EQ(sum_over(grid.tensor()),
-                expected([&](int i) { return grid.world_rank(d, p, i); }, tensor));
-      EXPECT_EQ(sum_over(grid.model()),
-                expected([&](int i) { return grid.world_rank(d, i / tensor, i % tensor); },
-                         pipeline * tensor));
+// The ranks of a group by the formula of the place, ((r S + s) P + p) T + t. `axes` run over all of
+// their indices, the others keep those of `place`.
+std::vector<int> expected_group(const GridShape& shape, Axes axes, int place) {
+  const int shards = shape[Axis::kShard], stages = shape[Axis::kPipeline];
+  const int tensor = shape[Axis::kTensor];
+  const auto indices = [&](Axis axis, int here) {
+    std::vector<int> all(static_cast<std::size_t>(axes.contains(axis) ? shape[axis] : 1), here);
+    if (axes.contains(axis)) std::iota(all.begin(), all.end(), 0);
+    return all;
+  };
+  std::vector<int> places;
+  for (const int r : indices(Axis::kReplicate, place / (shards * stages * tensor))) {
+    for (const int s : indices(Axis::kShard, place / (stages * tensor) % shards)) {
+      for (const int p : indices(Axis::kPipeline, place / tensor % stages)) {
+        for (const int t : indices(Axis::kTensor, place % tensor)) {
+          places.push_back(((r * shards + s) * stages + p) * tensor + t);
+        }
+      }
     }
+  }
+  return places;
+}
+
+// Every grid of as many ranks, replicate x shard x pipeline x tensor.
+std::vector<GridShape> grids_of(int ranks) {
+  std::vector<GridShape> shapes;
+  for (int tensor = 1; tensor <= ranks; ++tensor) {
+    for (int pipeline = 1; tensor * pipeline <= ranks; ++pipeline) {
+      for (int shard = 1; tensor * pipeline * shard <= ranks; ++shard) {
+        if (ranks % (tensor * pipeline * shard) != 0) continue;
+        shapes.emplace_back(ranks / (tensor * pipeline * shard), pipeline, tensor);
+        shapes.back()[Axis::kShard] = shard;
+      }
+    }
+  }
+  return shapes;
+}
+
+void check_group(const ProcessGrid& grid, Axes axes, const std::vector<int>& expected) {
+  SCOPED_TRACE(grid.shape().to_string() + ", " + axes.to_string());
+  EXPECT_EQ(grid.ranks(axes), expected);
+  Communicator& comm = grid.comm(axes);
+  ASSERT_EQ(comm.size(), static_cast<int>(expected.size()));
+  EXPECT_EQ(comm.rank(), grid.index(axes));
+  std::int64_t sum = 0;
+  for (int i = 0; i < comm.size(); ++i) {
+    EXPECT_EQ(comm.world_rank(i), expected[static_cast<std::size_t>(i)]);
+    sum += std::int64_t{1} << comm.world_rank(i);
+  }
+  EXPECT_EQ(comm.all_reduce_host(std::int64_t{1} << runtime().rank(), ReduceOp::kSum), sum);
+}
+
+// A factor that is the whole data dimension has no communicator of its own.
+void check_sharing(const ProcessGrid& grid) {
+  SCOPED_TRACE(grid.shape().to_string());
+  const int replicate = grid.extent(Axis::kReplicate), shard = grid.extent(Axis::kShard);
+  Communicator* const data = &grid.comm(kDataAxes);
+  EXPECT_EQ(&grid.comm(Axis::kReplicate) == data, shard == 1);
+  EXPECT_EQ(&grid.comm(Axis::kShard) == data, replicate == 1);
+  std::vector<std::string> names;
+  for (const Communicator* comm : grid.communicators()) names.push_back(comm->name());
+  std::vector<std::string> expected = {"grid", "data", "pipeline", "tensor", "model"};
+  if (shard > 1) expected.emplace_back("replicate");
+  if (replicate > 1) expected.emplace_back("shard");
+  EXPECT_EQ(names, expected);
+}
+
+TEST(Grid, CommunicatorsHoldTheRanksThatDifferInTheirAxes) {
+  const int ranks = runtime().size();
+  std::vector<int> reversed(static_cast<std::size_t>(ranks));
+  std::iota(reversed.rbegin(), reversed.rend(), 0);
+  bool in_order = false;
+  for (const GridShape& shape : grids_of(ranks)) {
+    in_order = !in_order;
+    const ProcessGrid grid(runtime(), shape, in_order ? std::vector<int>() : reversed);
+    const auto rank_at = [&](int place) { return in_order ? place : ranks - 1 - place; };
+    for (const Axes axes : {kDataAxes, kModelAxes, Axes(Axis::kReplicate), Axes(Axis::kShard),
+                            Axes(Axis::kPipeline), Axes(Axis::kTensor)}) {
+      std::vector<int> expected = expected_group(shape, axes, rank_at(runtime().rank()));
+      for (int& rank : expected) rank = rank_at(rank);
+      check_group(grid, axes, expected);
+    }
+    check_sharing(grid);
+  }
+}
+
+TEST(Grid, AGroupWithoutACommunicatorIsNamed) {
+  const ProcessGrid grid(runtime(), {runtime().size(), 1, 1});
+  try {
+    grid.comm(Axis::kShard | Axis::kTensor);
+    FAIL() << "no error";
+  } catch (const InternalError& error) {
+    EXPECT_STREQ(error.what(), "the grid has no communicator of the axes shard x tensor");
   }
 }
 

@@ -90,7 +90,7 @@ class Copies : public ::testing::Test {
     options.stage.sequence_parallel = true;
     step_.emplace(ctx_, *grid_, models::gpt_plan(model()), options);
     for (int i = 0; i < 2; ++i) {
-      const auto mine = make_batches(ctx_, BatchShape(), 2 * i + grid_->data_index(), 1, true);
+      const auto mine = make_batches(ctx_, BatchShape(), 2 * i + grid_->index(kDataAxes), 1, true);
       step_->train(mine, i + 1, 1e-3f, 7);
     }
   }
@@ -132,7 +132,7 @@ TEST_F(Copies, AreEqualWhereGradientsTravelRounded) {
   parallel::StepOptions options;
   options.reduce = DType::kBF16;
   parallel::TrainerStep rounded(ctx_, *grid_, models::gpt_plan(model()), options);
-  const auto mine = make_batches(ctx_, BatchShape(), grid_->data_index(), 1, true);
+  const auto mine = make_batches(ctx_, BatchShape(), grid_->index(kDataAxes), 1, true);
   rounded.accumulate(mine);
   for (const nn::FlatGroup* group : rounded.stage().groups()) {
     for (const float gradient : group->gradients().span<float>()) {
@@ -156,9 +156,10 @@ TEST_F(Copies, AreEqualWhereTablesDiffer) {
   });
   ProcessGrid grid(runtime(), GridShape{2, 1, 2});
   runtime().use_planner(nullptr);
-  EXPECT_EQ(grid.data().fixes_order_of_sums(DeviceKind::kCpu), grid.tensor_index() == 1);
+  EXPECT_EQ(grid.comm(kDataAxes).fixes_order_of_sums(DeviceKind::kCpu),
+            grid.index(Axis::kTensor) == 1);
   parallel::TrainerStep step(ctx_, grid, models::gpt_plan(model()), parallel::StepOptions());
-  const auto mine = make_batches(ctx_, BatchShape(), grid.data_index(), 1, true);
+  const auto mine = make_batches(ctx_, BatchShape(), grid.index(kDataAxes), 1, true);
   for (int i = 0; i < 2; ++i) step.train(mine, i + 1, 1e-3f, 7);
   EXPECT_NO_THROW(parallel::check_copies(ctx_, step.stage(), step.optimizer(), 2));
 }

@@ -307,7 +307,8 @@ TEST(DeviceCommRuntime, CarriesTensorsOfItsDevice) {
   const cuda::OwnedStream compute(device.cuda, 0);
   const auto memory = cuda::make_device_allocator(device.cuda, 0);
   const Runtime::DeviceUse use(runtime());
-  for (Communicator* comm : {&before.data(), &grid.tensor(), &grid.data()}) {
+  for (Communicator* comm :
+       {&before.comm(kDataAxes), &grid.comm(Axis::kTensor), &grid.comm(kDataAxes)}) {
     const auto own = values<float>(comm->rank(), 500);
     std::vector<float> got(500);
     const Tensor data =

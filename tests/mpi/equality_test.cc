@@ -49,13 +49,13 @@ EqualityCase base_case(const GridShape& grid, bool llama, bool tied) {
   if (threes) {
     test.model.width = 48;
     test.model.heads = 12;
-    test.model.kv_heads = llama ? (grid.tensor == 3 ? 6 : 2) : 12;
+    test.model.kv_heads = llama ? (grid[Axis::kTensor] == 3 ? 6 : 2) : 12;
     test.model.hidden = 144;
     test.model.context = 18;
     test.batch.length = 18;
   }
   // Not a multiple of the replicas, and enough for one each.
-  test.micro_batches = grid.data > 4 ? 9 : 5;
+  test.micro_batches = grid.extent(kDataAxes) > 4 ? 9 : 5;
   test.model.tied = tied;
   test.model.dropout = tied ? static_cast<float>(kDropout) : 0.0f;
   return test;
@@ -83,8 +83,8 @@ std::vector<EqualityCase> cases(int ranks) {
       const int row = (llama ? 1 : 0) + (tied ? 2 : 0);
       const bool in_cover = gpipe == (llama != tied) && sequence == llama && row / 2 == number % 2;
       if (!whole_product() && !in_cover) continue;
-      if (gpipe && grid.pipeline == 1 && whole_product()) continue;   // the same as 1f1b
-      if (sequence && grid.tensor == 1 && whole_product()) continue;  // the same as without
+      if (gpipe && grid[Axis::kPipeline] == 1 && whole_product()) continue;   // the same as 1f1b
+      if (sequence && grid[Axis::kTensor] == 1 && whole_product()) continue;  // the same as without
       EqualityCase test = base_case(grid, llama, tied);
       test.schedule = gpipe ? "gpipe" : "1f1b";
       test.sequence_parallel = sequence;
@@ -222,7 +222,9 @@ GridShape most_dimensions(int ranks) {
   const std::vector<GridShape> grids = factorizations(ranks);
   return *std::max_element(grids.begin(), grids.end(), [](const auto& a, const auto& b) {
     const auto dimensions = [](const GridShape& g) {
-      return (g.data > 1) + (g.pipeline > 1) + (g.tensor > 1);
+      return std::ranges::count_if(kGridDimensions, [&](const GridDimension& dimension) {
+        return g.extent(dimension.axes) > 1;
+      });
     };
     return dimensions(a) < dimensions(b);
   });

@@ -56,13 +56,13 @@ void communicate(const ProcessGrid& grid, bool send = true) {
   std::vector<float> activations(kElements, 1.0f);
   std::vector<float> gradients(kElements, 1.0f);
   std::vector<float> message(kElements);
-  const Work reduction =
-      grid.data().all_reduce(Stream(), Tensor::wrap(std::span<float>(gradients)), ReduceOp::kSum);
-  grid.tensor().all_reduce_host(std::span<float>(activations), ReduceOp::kSum);
-  const bool first = grid.pipeline().rank() == 0;
+  const Work reduction = grid.comm(kDataAxes).all_reduce(
+      Stream(), Tensor::wrap(std::span<float>(gradients)), ReduceOp::kSum);
+  grid.comm(Axis::kTensor).all_reduce_host(std::span<float>(activations), ReduceOp::kSum);
+  const bool first = grid.comm(Axis::kPipeline).rank() == 0;
   if (send || !first) {
     const auto direction = first ? Transfer::Direction::kSend : Transfer::Direction::kReceive;
-    grid.pipeline()
+    grid.comm(Axis::kPipeline)
         .exchange(Stream(), {{direction, first ? 1 : 0, Tensor::wrap(std::span<float>(message))}})
         .wait_host();
   }
@@ -133,7 +133,7 @@ void communicate_on_device(Runtime& runtime, const ProcessGrid& grid, const std:
   for (int step = 0; step < 3; ++step) sum(*all);
   compute.get().synchronize();
   if (fault == "device_throw" && runtime.rank() == 5) {
-    sum(grid.tensor());
+    sum(grid.comm(Axis::kTensor));
     throw DataError("shard 3 is truncated");
   }
   if (fault == "device_stuck" && runtime.rank() == 3) {

@@ -261,7 +261,7 @@ TEST_P(Generate, PromptsAreDealtToReplicas) {
         prompts, 4, [&](std::int32_t token) { streamed.push_back(token); });
     const auto last = generator.generate_on_replicas({prompts.data(), 1}, 6);
     EXPECT_EQ(texts, (std::vector<Tokens>{alone(0, 4), alone(1, 5)})) << shape.to_string();
-    EXPECT_EQ(streamed, grid.data_index() == 0 ? alone(0, 4) : Tokens()) << shape.to_string();
+    EXPECT_EQ(streamed, grid.index(kDataAxes) == 0 ? alone(0, 4) : Tokens()) << shape.to_string();
     EXPECT_EQ(last, std::vector<Tokens>{alone(0, 6)}) << shape.to_string();
   }
 }

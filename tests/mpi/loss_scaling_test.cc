@@ -36,7 +36,7 @@ class Training {
 
   parallel::StepResult train() {
     const parallel::MicroBatchShare mine =
-        parallel::share_of(kMicroBatches, grid_.shape().data, grid_.data_index());
+        parallel::share_of(kMicroBatches, grid_.extent(kDataAxes), grid_.index(kDataAxes));
     ++number_;
     return step_.train(
         make_batches(ctx_, BatchShape(), number_ * kMicroBatches + mine.first, mine.count, true),
@@ -168,8 +168,8 @@ TEST(LossScaling, AScaleChangesNoStepInFp32) {
   }
 }
 
-// Some rows have next to no variance (one of step 16 has), so that their norm's gradient is 200 times
-// as large as any other: a scale at which those do not overflow.
+// Some rows have next to no variance (one of step 16 has), so that their norm's gradient is 200
+// times as large as any other: a scale at which those do not overflow.
 TEST(LossScaling, Fp16FollowsTheLossOfFp32) {
   for (const GridShape& grid : grids()) {
     Training single(grid, DType::kF32, ops::LossScaling::fixed(1.0f));

@@ -60,8 +60,8 @@ TEST_P(Estimate, IsNearTheHighWaterMark) {
   ops::Context ctx = ops::make_cpu_context(1);
   const ProcessGrid grid(runtime(), c.grid);
   parallel::TrainerStep step(ctx, grid, models::gpt_plan(model), step_options(config));
-  const auto mine =
-      parallel::share_of(config.batch.global / config.batch.micro, c.grid.data, grid.data_index());
+  const auto mine = parallel::share_of(config.batch.global / config.batch.micro,
+                                       c.grid.extent(kDataAxes), grid.index(kDataAxes));
   const BatchShape shape{model.vocabulary, config.batch.micro, model.context};
   const auto batches = make_batches(ctx, shape, mine.first, mine.count, true);
   for (int i = 1; i <= 2; ++i) step.train(batches, i, 1e-3f, 1);
@@ -79,7 +79,7 @@ TEST_P(Estimate, IsNearTheHighWaterMark) {
   EXPECT_LE(estimate.parameters, 1.02 * held(MemoryUse::kParameters));
   EXPECT_LE(estimate.gradients, 1.02 * held(MemoryUse::kGradients));
   EXPECT_LE(estimate.optimizer, 1.02 * held(MemoryUse::kOptimizer));
-  if (c.grid.pipeline == 1) {
+  if (c.grid[Axis::kPipeline] == 1) {
     EXPECT_GE(estimate.parameters, 0.98 * held(MemoryUse::kParameters));
     EXPECT_GE(estimate.gradients, 0.98 * held(MemoryUse::kGradients));
     EXPECT_GE(estimate.optimizer, 0.98 * held(MemoryUse::kOptimizer));
@@ -100,8 +100,8 @@ TEST_P(Estimate, OfTrafficIsWhatAStepSends) {
   ops::Context ctx = ops::make_cpu_context(1);
   const ProcessGrid grid(runtime(), c.grid);
   parallel::TrainerStep step(ctx, grid, models::gpt_plan(model), step_options(config));
-  const auto mine =
-      parallel::share_of(config.batch.global / config.batch.micro, c.grid.data, grid.data_index());
+  const auto mine = parallel::share_of(config.batch.global / config.batch.micro,
+                                       c.grid.extent(kDataAxes), grid.index(kDataAxes));
   const auto batches = make_batches(ctx, {model.vocabulary, config.batch.micro, model.context},
                                     mine.first, mine.count, true);
   runtime().recorder().start_trace();

@@ -78,7 +78,7 @@ class Layers : public ::testing::Test {
     return make_tensor(ctx_, random_values(seed, kRows * kWidth), {kRows, kWidth}, DType::kF32);
   }
   nn::LayerContext layer(nn::ParameterSet& parameters) {
-    return {parameters, {&grid_.tensor(), false}, "layer"};
+    return {parameters, {&grid_.comm(Axis::kTensor), false}, "layer"};
   }
   void materialize(nn::ParameterSet& parameters) {
     parameters.form_groups("layer");

@@ -54,7 +54,7 @@ class Run {
     const Tensor data = sum_along_tensor();
     const float* values = data.address<float>();
     if (grid_.runtime().rank() == missing) return;
-    grid_.data().all_reduce(stream_.get(), data, ReduceOp::kSum).wait_on(stream_.get());
+    grid_.comm(kDataAxes).all_reduce(stream_.get(), data, ReduceOp::kSum).wait_on(stream_.get());
     float first = 0;
     cuda_->enqueue(stream_.get(), [values, &first] { first = values[0]; });
     stream_.get().synchronize();
@@ -73,8 +73,8 @@ class Run {
     const auto communication = grid_.runtime().capture(stream, step);
     communication->held_by(captured.give_up());
     captured.capture([&] {
-      grid_.tensor().all_reduce(stream, data, ReduceOp::kSum).wait_on(stream);
-      grid_.data().all_reduce(stream, data, ReduceOp::kSum);
+      grid_.comm(Axis::kTensor).all_reduce(stream, data, ReduceOp::kSum).wait_on(stream);
+      grid_.comm(kDataAxes).all_reduce(stream, data, ReduceOp::kSum);
       communication->join();
     });
     for (std::int64_t replay = 1; replay <= 2; ++replay) {
@@ -100,7 +100,9 @@ class Run {
         Tensor::allocate(*allocator_, stream_.get(), {100}, DType::kF32, MemoryUse::kActivations);
     float* values = data.address<float>();
     cuda_->enqueue(stream_.get(), [values] { std::fill_n(values, 100, 1.0f); });
-    grid_.tensor().all_reduce(stream_.get(), data, ReduceOp::kSum).wait_on(stream_.get());
+    grid_.comm(Axis::kTensor)
+        .all_reduce(stream_.get(), data, ReduceOp::kSum)
+        .wait_on(stream_.get());
     return data;
   }
 

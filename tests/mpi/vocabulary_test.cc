@@ -179,7 +179,7 @@ class Vocabulary : public ::testing::TestWithParam<std::int64_t> {
 
   ops::Context ctx_ = ops::make_cpu_context(1);
   ProcessGrid grid_{runtime(), {1, 1, runtime().size()}};
-  const nn::TensorParallel parallel_{&grid_.tensor()};
+  const nn::TensorParallel parallel_{&grid_.comm(Axis::kTensor)};
   Table table_{ctx_, nn::vocabulary_parameter("table", parallel_, GetParam(), kWidth, 0.5f)};
   Table whole_{ctx_,
                {.name = "table",

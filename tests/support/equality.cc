@@ -33,7 +33,7 @@ parallel::StepOptions step_options(const EqualityCase& test, optim::OptimizerCon
 std::vector<nn::MicroBatch> share(ops::Context& ctx, const ProcessGrid& grid,
                                   const EqualityCase& test, int step, bool training) {
   const parallel::MicroBatchShare mine =
-      parallel::share_of(test.micro_batches, grid.shape().data, grid.data_index());
+      parallel::share_of(test.micro_batches, grid.extent(kDataAxes), grid.index(kDataAxes));
   return make_batches(ctx, test.batch, step * test.micro_batches + mine.first, mine.count,
                       training);
 }
@@ -194,8 +194,9 @@ LocalParts GradientObserver::gradients(const Tampering& here) {
   });
   ctx_.step_state->random_key = philox_key(kSeed, "step 0");
   reducer_.begin_step(count);
-  executor_.train(parallel::make_pipeline_schedule(test_.schedule, grid_.shape().pipeline, count),
-                  mine, interceptor);
+  executor_.train(
+      parallel::make_pipeline_schedule(test_.schedule, grid_.extent(Axis::kPipeline), count), mine,
+      interceptor);
   reducer_.finish_step();
   return parts_of(stage_, Which::kGradient, scale_);
 }

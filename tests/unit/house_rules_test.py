@@ -6,6 +6,7 @@
 - which layer includes which, and where the headers of MPI, HDF5, CUDA and their like may appear;
 - what stands at the top level, and that source files and folders are named in snake_case;
 - that no class, struct, union or enum and no function of our namespaces is defined twice;
+- that only `comm` and `config` list the dimensions of the grid one by one;
 - that every relative link of a page points to something that exists;
 - that the table of bad input in tests/README.md is what the tests say (tests/bad_input_table.py).
 
@@ -188,6 +189,21 @@ def check_definitions(root, files):
             yield f"{paths[0]}: {name} is also defined in {' and '.join(paths[1:])}"
 
 
+# What names the axes of each dimension of the grid.
+DIMENSIONS = [re.compile(r"\bk(DataAxes|Replicate|Shard)\b"), re.compile(r"\bkPipeline\b"),
+              re.compile(r"\bkTensor\b")]
+
+
+def check_dimensions(root, files):
+    """A statement that names all dimensions would miss the next one that is added."""
+    for path in files:
+        if Path(path).suffix not in SOURCE or layer_of(path) in (None, "comm", "config"):
+            continue
+        for statement in NO_CODE.sub('""', (root / path).read_text(encoding="utf-8")).split(";"):
+            if all(name.search(statement) for name in DIMENSIONS):
+                yield f"{path}: a statement lists the dimensions of the grid: use kGridDimensions"
+
+
 def check_links(root, files):
     for path in files:
         if not path.endswith(".md"):
@@ -217,7 +233,7 @@ def files_of(root):
 def problems(root):
     files = files_of(root)
     return [*check_includes(root, files), *check_names(files), *check_definitions(root, files),
-            *check_links(root, files)]
+            *check_dimensions(root, files), *check_links(root, files)]
 
 
 class PlantedViolations(unittest.TestCase):
@@ -303,6 +319,12 @@ class PlantedViolations(unittest.TestCase):
         self.expect({"src/comm/a.cc": text, "src/comm/no_gpu.cc": text, "tests/support/b.cc": text,
                      "io/c.cc": text.replace("int b", "long b"),
                      "io/d.cc": text.replace("int add", "static int add")})
+
+    def test_a_list_of_the_grid_s_dimensions(self):
+        text = "f({grid[Axis::kReplicate], grid[Axis::kPipeline],\n   grid[Axis::kTensor]});"
+        self.expect({"src/train/a.cc": text, "src/comm/a.cc": text, "tests/mpi/a.cc": text},
+                    "src/train/a.cc: a statement lists the dimensions of the grid: use kGridDimensions")
+        self.expect({"src/train/a.cc": "f(kDataAxes); g(Axis::kPipeline); h(Axis::kTensor);"})
 
     def test_link_to_a_missing_file(self):
         self.expect({"README.md": "see [it](src/none.md)"},

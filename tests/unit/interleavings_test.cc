@@ -229,10 +229,10 @@ std::vector<std::vector<float>> gradients(const SimulatedWorld::Options& world,
         parallel::PipelineExecutor executor(ctx, stage);
         const int count = 3;
         const auto batches = testing::make_batches(ctx, {.vocabulary = 67, .micro = 1, .length = 8},
-                                                   count * grid.data_index(), count,
+                                                   count * grid.index(kDataAxes), count,
                                                    /*training=*/true);
         reducer.begin_step(count);
-        executor.train(make_schedule(shape.pipeline, count), batches, reducer);
+        executor.train(make_schedule(shape[Axis::kPipeline], count), batches, reducer);
         reducer.finish_step();
         for (const nn::FlatGroup* group : stage.groups()) {
           const auto found = group->gradients().span<float>();

@@ -126,7 +126,7 @@ TEST_F(Job, RefusesGridsThatTheTasksDoNotFill) {
   EXPECT_EQ(refusal(),
             "5 nodes x 2 tasks: a grid with tensor=3 needs a multiple of 3 ranks, but 10 were "
             "started: 9 or 12 would fit; 3 or 6 nodes would do");
-  config_.grid = {.data = 2, .pipeline = 1, .tensor = 1};
+  config_.grid.ask_for({2, 1, 1});
   request_.nodes = 4;
   EXPECT_EQ(refusal(),
             "4 nodes x 2 tasks: grid 2 x 1 x 1 needs 2 ranks, but 8 were started: start 2, or set "

@@ -123,7 +123,7 @@ void write_run(const std::string& run, int steps, const std::optional<std::strin
     ranks.stragglers = {"rank 39 on <n2> computes 1.6 x as long as its peers"};
     for (int i = 0; i < 40; ++i) {
       ranks.ranks.push_back({.node = i / 20,
-                             .data = i,
+                             .place = {i, 0, 0},
                              .compute_seconds = 0.4 + 0.001 * i,
                              .memory_bytes = 2e9,
                              .times_peers = 1.0 + 0.01 * i});

@@ -254,7 +254,7 @@ StudyPlan plan_of(std::vector<Mode> modes, std::vector<int> nodes, int repeats) 
   plan.config.data.train = {{"data.h5", 1.0}};
   plan.nodes = std::move(nodes);
   plan.modes = std::move(modes);
-  plan.grids = {{1, 1}};
+  plan.grids = {GridShape()};
   plan.repeats = repeats;
   return plan;
 }

@@ -230,8 +230,8 @@ TEST(SimulatedProgram, StartUpCostsEachRankAFewMessages) {
       ASSERT_EQ(static_cast<int>(visible.size()), rank.local_size());
       EXPECT_EQ(choose_devices(visible, /*may_share=*/true, {}).size(), visible.size());
       const ProcessGrid grid(rank, GridShape{ranks / 16, 4, 4});
-      EXPECT_EQ(grid.data().size(), ranks / 16);
-      EXPECT_EQ(grid.tensor().world_rank(0), rank.rank() / 4 * 4);
+      EXPECT_EQ(grid.comm(kDataAxes).size(), ranks / 16);
+      EXPECT_EQ(grid.comm(Axis::kTensor).world_rank(0), rank.rank() / 4 * 4);
       world.barrier().wait_host();
     };
     const auto result = run(ranks, body, options_of(8));
@@ -300,9 +300,9 @@ testing::EqualityCase training_case(const GridShape& grid, const std::string& sc
   test.grid = grid;
   test.schedule = schedule;
   test.model = models::gpt_preset("test-gpt");
-  test.model.layers = grid.pipeline;
+  test.model.layers = grid[Axis::kPipeline];
   test.model.heads = test.model.kv_heads = 8;
-  test.micro_batches = grid.data + 1;
+  test.micro_batches = grid.extent(kDataAxes) + 1;
   return test;
 }
 
@@ -347,7 +347,8 @@ TEST(SimulatedProgram, AStepOf512Ranks) {
         parallel::StepOptions options;
         options.clip = 1.0f;
         parallel::TrainerStep step(ctx, grid, models::gpt_plan(test.model), options);
-        const auto mine = parallel::share_of(test.micro_batches, shape.data, grid.data_index());
+        const auto mine =
+            parallel::share_of(test.micro_batches, shape.extent(kDataAxes), grid.index(kDataAxes));
         const auto done = step.train(
             testing::make_batches(ctx, test.batch, mine.first, mine.count, true), 1, 1e-3f, 1);
         EXPECT_TRUE(done.finite);

@@ -25,11 +25,10 @@ RankTable window_of(int data, int pipeline, int tensor, int per_node) {
   for (int i = 0; i < ranks; ++i) {
     RankTimes rank;
     rank.node = i / per_node;
-    rank.tensor = i % tensor;
-    rank.pipeline = i / tensor % pipeline;
-    rank.data = i / tensor / pipeline;
+    const int stage = i / tensor % pipeline;
+    rank.place = {i / tensor / pipeline, stage, i % tensor};
     rank.micro_batches = 4;
-    rank.compute_seconds = 0.2 + 0.1 * rank.pipeline;
+    rank.compute_seconds = 0.2 + 0.1 * stage;
     rank.comm_seconds = 1.0 - rank.compute_seconds;
     rank.memory_bytes = 1e9;
     table.ranks.push_back(rank);
@@ -141,7 +140,7 @@ TEST(Straggler, StagesAndSharesThatDifferByDesignAreNotCompared) {
   Watch watch;
   RankTable table = window_of(4, 3, 1, 3);
   for (RankTimes& rank : table.ranks) {
-    if (rank.data >= 2) continue;
+    if (rank.place[0] >= 2) continue;
     rank.micro_batches = 5;
     rank.compute_seconds *= 1.25;
   }
@@ -305,8 +304,8 @@ TEST(RankTable, IsReadAsItWasWritten) {
   EXPECT_DOUBLE_EQ(read->nodes[1].bytes_per_second, 1e9);
   ASSERT_EQ(read->ranks.size(), 8u);
   const RankTimes& rank = read->ranks[3];
-  EXPECT_EQ(std::tie(rank.node, rank.data, rank.pipeline, rank.tensor, rank.micro_batches),
-            std::make_tuple(0, 0, 1, 1, 4));
+  EXPECT_EQ(std::tuple(rank.node, rank.place, rank.micro_batches),
+            std::tuple(0, DimensionNumbers{0, 1, 1}, 4));
   EXPECT_DOUBLE_EQ(rank.compute_seconds, 0.3);
   EXPECT_DOUBLE_EQ(rank.comm_seconds, 0.7);
   EXPECT_DOUBLE_EQ(rank.wait_data_seconds, 0.0);

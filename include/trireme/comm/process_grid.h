@@ -1,66 +1,55 @@
-// The ranks as a grid: data x pipeline x tensor.
+// The ranks as a grid, and the communicators of its groups.
 #pragma once
 
 #include <memory>
-#include <optional>
-#include <string>
 #include <vector>
 
+#include "trireme/comm/grid_shape.h"
 #include "trireme/comm/rank_runtime.h"
 
 namespace trireme {
 
-struct GridShape {
-  int data = 1;
-  int pipeline = 1;
-  int tensor = 1;
-
-  int ranks() const { return data * pipeline * tensor; }
-  std::string to_string() const;  // "2 x 1 x 2 (data x pipeline x tensor)"
-  bool operator==(const GridShape&) const = default;
-};
-
-// The grid that --grid.* asks for. A dimension that is left out follows from the number of ranks.
-// If several are left out, data takes all ranks that remain and the others are 1.
-struct GridRequest {
-  std::optional<int> data, pipeline, tensor;
-};
-
-// Throws ConfigError whose message names a grid that would fit.
-GridShape resolve_grid(const GridRequest& request, int world_size);
-
-// Tensor ranks are neighbours, then pipeline; data is the outermost dimension:
-// rank = (data_index * pipeline + pipeline_index) * tensor + tensor_index.
 // A dimension of size 1 is an identity: its communicator has one rank and costs nothing.
 class ProcessGrid {
  public:
-  // Collective over the listed ranks. `order` lists the world ranks that form the grid, by place:
-  // order[i] is the rank at place i of the formula above. If it is left out, the grid is all ranks
-  // of the world in their order.
+  // Collective over the listed ranks. `order` lists the world ranks that form the grid, by place
+  // (GridShape). If it is left out, the grid is all ranks of the world in their order.
   ProcessGrid(RankRuntime& runtime, const GridShape& shape, std::vector<int> order = {});
 
   const GridShape& shape() const { return shape_; }
-  int data_index() const { return data_index_; }
-  int pipeline_index() const { return pipeline_index_; }
-  int tensor_index() const { return tensor_index_; }
+  int extent(Axes axes) const { return shape_.extent(axes); }
+  // Where this rank is along the axes: its rank in comm(axes).
+  int index(Axes axes) const { return shape_.index(place_, axes); }
+  // The ranks in RankRuntime::world() of this rank's group, by their rank in comm(axes).
+  std::vector<int> ranks(Axes axes) const;
 
+  // The communicator of the ranks that differ from this one in these axes alone, numbered by place.
+  // Making one is collective, so the constructor makes those that the program uses, under the names
+  // that messages, traces and plans show:
+  //   kDataAxes "data", Axis::kPipeline "pipeline", Axis::kTensor "tensor", kModelAxes "model",
+  //   Axis::kReplicate "replicate", Axis::kShard "shard"
+  // Where one factor of the data dimension is 1, the other one is the data dimension itself and
+  // shares its communicator. Any other set is an InternalError that names it.
+  Communicator& comm(Axes axes) const;
   // All ranks of the grid, numbered by place; "grid" in messages. For tensors of the host alone.
   Communicator& world() const { return *world_; }
-  Communicator& data() const { return *data_; }          // the same part of the model, other data
-  Communicator& pipeline() const { return *pipeline_; }  // the pipeline stages of this replica
-  Communicator& tensor() const { return *tensor_; }      // the tensor-parallel ranks of this stage
-  Communicator& model() const { return *model_; }        // pipeline x tensor: one replica
+  // Every communicator of the grid once, world() first.
+  std::vector<Communicator*> communicators() const;
+
   RankRuntime& runtime() const { return runtime_; }
 
-  // Returns the rank in RankRuntime::world() of a place in the grid.
-  int world_rank(int data_index, int pipeline_index, int tensor_index) const;
-
  private:
+  struct Group {
+    Axes axes;
+    std::shared_ptr<Communicator> comm;
+  };
+
   RankRuntime& runtime_;
   GridShape shape_;
   std::vector<int> order_;
-  int data_index_, pipeline_index_, tensor_index_;
-  std::unique_ptr<Communicator> world_, data_, pipeline_, tensor_, model_;
+  int place_;
+  std::unique_ptr<Communicator> world_;
+  std::vector<Group> groups_;
 };
 
 }  // namespace trireme

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "trireme/comm/algorithms.h"
+#include "trireme/comm/grid_shape.h"
 #include "trireme/config/options.h"
 
 namespace trireme {
@@ -69,8 +70,7 @@ struct Config {
     bool operator==(const Schedule&) const = default;
   } schedule;
 
-  struct Grid {
-    std::optional<int> data, pipeline, tensor;
+  struct Grid : GridRequest {
     std::string schedule = "1f1b";
     bool sequence_parallel = false;
     std::string order = "auto";  // or "rank", or the path of a file
@@ -135,6 +135,8 @@ struct Config {
 // Declares every key of the configuration, bound to `config`, and the aliases --threads, --resume
 // and --device. The defaults are the present values in `config`.
 void add_config_keys(Options& options, Config& config);
+// Declares the keys of the grid's dimensions alone, for commands that take no configuration.
+void add_dimension_keys(Options& options, GridRequest& grid);
 
 struct ParsedConfig {
   Config config;

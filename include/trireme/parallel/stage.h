@@ -29,8 +29,8 @@ class Stage {
 
   // Stage s runs blocks [bounds[s], bounds[s + 1]) of the plan.
   const std::vector<int>& bounds() const { return bounds_; }
-  bool first() const { return grid_.pipeline_index() == 0; }
-  bool last() const { return grid_.pipeline_index() == grid_.shape().pipeline - 1; }
+  bool first() const { return grid_.index(Axis::kPipeline) == 0; }
+  bool last() const { return grid_.index(Axis::kPipeline) == grid_.extent(Axis::kPipeline) - 1; }
 
   void draw_initial_values(ops::Context& ctx, std::uint64_t seed);
   // The number of random numbers that this rank has drawn for initial values so far.

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "trireme/comm/process_grid.h"
+#include "trireme/comm/grid_shape.h"
 #include "trireme/topology/fabric.h"
 #include "trireme/topology/rank_order.h"
 

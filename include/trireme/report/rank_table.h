@@ -7,13 +7,15 @@
 #include <string>
 #include <vector>
 
+#include "trireme/comm/axes.h"
+
 namespace trireme {
 
 struct RankTimes {
-  int node = 0;                            // index into RankTable::nodes
-  int data = 0, pipeline = 0, tensor = 0;  // place in the grid
-  int micro_batches = 0;                   // per step
-  double compute_seconds = 0.0;            // this and the next two: average per step
+  int node = 0;                  // index into RankTable::nodes
+  DimensionNumbers place = {};   // in the grid, by kGridDimensions
+  int micro_batches = 0;         // per step
+  double compute_seconds = 0.0;  // this and the next two: average per step
   double wait_data_seconds = 0.0;
   double comm_seconds = 0.0;  // exposed
   double memory_bytes = 0.0;  // peak resident

@@ -13,8 +13,8 @@
 
 #include "trireme/comm/algorithms.h"
 #include "trireme/comm/communicator_plan.h"
+#include "trireme/comm/grid_shape.h"
 #include "trireme/comm/native_collectives.h"
-#include "trireme/comm/process_grid.h"
 #include "trireme/comm/runtime.h"
 #include "trireme/models/gpt.h"
 #include "trireme/ops/context.h"

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "trireme/comm/process_grid.h"
+#include "trireme/comm/grid_shape.h"
 #include "trireme/report/time_shares.h"
 
 namespace trireme::scaling {
@@ -118,10 +118,10 @@ std::optional<Law> fit_universal(std::span<const RateAt> measured);
 // further from the mean than this share of it.
 inline constexpr double kWideScatter = 0.10;
 
-// The results of one mode and one pipeline x tensor grid, by number of nodes.
+// The results of one mode and one grid of a replica, by number of nodes.
 struct Series {
   Mode mode = Mode::kStrong;
-  int pipeline = 1, tensor = 1;
+  GridShape replica;              // the grid with 1 as its data dimension
   std::vector<NodeCount> counts;  // by nodes
   std::optional<Law> amdahl, universal;
   std::vector<std::string> remarks;  // why a fit is missing, or how far to trust it

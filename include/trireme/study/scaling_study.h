@@ -24,7 +24,7 @@ struct StudyPlan {
   std::vector<int> nodes;  // ascending
   int ranks_per_node = 1;
   std::vector<Mode> modes;
-  std::vector<std::pair<int, int>> grids;  // pipeline x tensor; data gets the other ranks
+  std::vector<GridShape> grids;  // of one replica; data gets the other ranks
   int repeats = 3;
   int steps = 20;  // of each point
   int warmup = 5;  // the first of these steps, not measured
@@ -36,7 +36,7 @@ struct StudyPlan {
 // These parse "1,2,4", "strong,weak", "1x1,1x2". They throw ConfigError that names the flag.
 std::vector<int> read_counts(const std::string& text);
 std::vector<Mode> read_modes(const std::string& text);
-std::vector<std::pair<int, int>> read_grids(const std::string& text);
+std::vector<GridShape> read_grids(const std::string& text);
 
 // Returns all points, in the order in which they are run. Each repeat is a round through all of
 // them, so that a drift of the machine affects all points alike. Points that would train the same

@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include "trireme/comm/process_grid.h"
+#include "trireme/comm/grid_shape.h"
 #include "trireme/topology/network.h"
 
 namespace trireme {

@@ -29,8 +29,8 @@ struct GenerationOptions {
 // seed, the prompt's number and the position in the continuation, not on the grid.
 class Generator {
  public:
-  // Collective over the replica, grid.model(): connects its GPUs (parallel/connections.h). `stage`
-  // must outlive this object. `context` is the model's number of positions. Throws
+  // Collective over the replica, grid.comm(kModelAxes): connects its GPUs (parallel/connections.h).
+  // `stage` must outlive this object. `context` is the model's number of positions. Throws
   // ConfigError for a stage with sequence parallelism, since one position cannot be split.
   Generator(ops::Context& ctx, const parallel::Stage& stage, std::int64_t context,
             const GenerationOptions& options);
@@ -38,10 +38,11 @@ class Generator {
   // Called with each new token as soon as it is chosen.
   using OnToken = std::function<void(std::int32_t token)>;
 
-  // Collective over the replica, grid.model(). Returns the continuation of `prompt` on every rank
-  // of the replica. `prompt` has at least one token and is the same on all these ranks. If it is
-  // longer than the context, its last tokens count. A text that has filled the context goes on from
-  // its last half. Throws CheckpointError where the model's probabilities are not finite.
+  // Collective over the replica, grid.comm(kModelAxes). Returns the continuation of `prompt` on
+  // every rank of the replica. `prompt` has at least one token and is the same on all these ranks.
+  // If it is longer than the context, its last tokens count. A text that has filled the context
+  // goes on from its last half. Throws CheckpointError where the model's probabilities are not
+  // finite.
   std::vector<std::int32_t> generate(std::span<const std::int32_t> prompt, std::uint64_t number,
                                      const OnToken& on_token = {});
 
