@@ -238,4 +238,38 @@ void FlatGroup::add_sum_of_squares(ops::Context& ctx, const Tensor& sum) const {
   }
 }
 
+std::vector<std::vector<FlatGroup::Part>> written_parts(std::span<FlatGroup* const> groups) {
+  struct Candidate {
+    std::size_t group;
+    FlatGroup::Part part;
+  };
+  std::vector<Candidate> candidates;  // what this rank writes if there are no other replicas
+  std::vector<std::int64_t> sizes;
+  const auto cut = [](FlatGroup::Part part, const FlatRange& within) {
+    part.at += within.begin;
+    part.elements = {part.elements.begin + within.begin, part.elements.begin + within.end};
+    return part;
+  };
+  for (std::size_t i = 0; i < groups.size(); ++i) {
+    for (const FlatGroup::Part& part : groups[i]->parts()) {
+      const Communicator* holders = part.parameter->spec().copies.holders;
+      const FlatRange mine = even_share(part.elements.size(), size_of_group(holders),
+                                        rank_in_group(holders), kWriteUnit);
+      if (mine.empty()) continue;
+      candidates.push_back({i, cut(part, mine)});
+      sizes.push_back(mine.size());
+    }
+  }
+  std::vector<std::vector<FlatGroup::Part>> written(groups.size());
+  if (groups.empty()) return written;
+  const Communicator* copied = groups.front()->ranks().copied;
+  const FlatRange mine =
+      even_share(sum_of(sizes), size_of_group(copied), rank_in_group(copied), kWriteUnit);
+  for (const PartOfParameter& found : parts_in(mine, sizes)) {
+    const Candidate& from = candidates[found.parameter];
+    written[from.group].push_back(cut(from.part, found.elements));
+  }
+  return written;
+}
+
 }  // namespace trireme::nn

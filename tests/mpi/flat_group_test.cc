@@ -7,6 +7,8 @@
 #include <cmath>
 #include <limits>
 #include <memory>
+#include <numeric>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -15,10 +17,15 @@
 #include <gtest/gtest.h>
 
 #include "trireme/base/philox.h"
+#include "trireme/io/checkpoint.h"
+#include "trireme/models/gpt.h"
 #include "trireme/nn/parameter.h"
 #include "trireme/ops/elementwise.h"
+#include "trireme/parallel/stage.h"
+#include "trireme/train/setup.h"
 
 #include "support/mpi_test.h"
+#include "support/temporary_folder.h"
 
 namespace trireme::testing {
 namespace {
@@ -365,6 +372,117 @@ TEST_F(FlatGroups, SumsOfSquaresCountEachElementOnce) {
     const double found = layout.sharded->all_reduce_host(sum.data<double>()[0], ReduceOp::kSum);
     EXPECT_NEAR(found, expected, 1e-9 * expected);
   }
+}
+
+// How often the ranks of the world write each element of these groups, which all hold.
+std::vector<std::int64_t> times_written(std::span<nn::FlatGroup* const> groups) {
+  std::vector<std::int64_t> times;
+  const auto written = nn::written_parts(groups);
+  for (std::size_t i = 0; i < groups.size(); ++i) {
+    const std::size_t before = times.size();
+    times.resize(before + static_cast<std::size_t>(groups[i]->elements()));
+    for (const nn::FlatGroup::Part& part : written[i]) {
+      // Where the part says that it is, and nowhere else.
+      EXPECT_EQ(part.at + groups[i]->sharding().memory().begin,
+                part.parameter->offset_in_group() + part.elements.begin);
+      for (std::int64_t e = part.elements.begin; e < part.elements.end; ++e) {
+        ++times[before + static_cast<std::size_t>(part.parameter->offset_in_group() + e)];
+      }
+    }
+  }
+  return times;
+}
+
+TEST_F(FlatGroups, HoldersOfCopiesShareTheWriting) {
+  const int size = runtime().size();
+  const std::int64_t elements = 4 * 4 * nn::kWriteUnit + 12'345;
+  for (const int count : shard_counts()) {
+    for (const bool in_replica : {false, true}) {
+      const Layout layout(count);
+      // The ranks of a row hold copies within a replica, or share one.
+      const nn::Copies copies{.holders = in_replica ? layout.sharded.get() : nullptr};
+      const nn::GroupRanks ranks =
+          in_replica ? nn::GroupRanks{nullptr, nullptr, layout.copied.get()} : layout.ranks();
+      nn::ParameterSet parameters;
+      for (const bool decay : {true, false}) {
+        parameters.add({.name = decay ? "large" : "small",
+                        .placement = nn::Placement::whole({decay ? elements : 700}),
+                        .initial = {},
+                        .copies = copies,
+                        .decay = decay});
+      }
+      parameters.form_groups("block", ranks);
+      std::vector<nn::FlatGroup*> groups;
+      for (const auto& group : parameters.groups()) groups.push_back(group.get());
+      std::vector<std::int64_t> times = times_written(groups);
+      const std::int64_t own = std::accumulate(times.begin(), times.end(), std::int64_t{0});
+      EXPECT_GT(own, 0);
+      EXPECT_LE(own, (elements + 700) / size + 3 * nn::kWriteUnit) << count << " of " << size;
+      runtime().world().all_reduce_host(std::span<std::int64_t>(times), ReduceOp::kSum);
+      EXPECT_EQ(std::ranges::count(times, 1), std::ssize(times)) << count << " of " << size;
+    }
+  }
+}
+
+// Grids over all ranks: copies, shards, and both with pipeline stages and tensor ranks.
+std::vector<GridShape> grids() {
+  const int size = runtime().size();
+  std::vector<GridShape> shapes = {{size, 1, 1}};
+  const auto add_sharded = [&](GridShape shape, int shards) {
+    shape[Axis::kShard] = shards;
+    shapes.push_back(shape);
+  };
+  add_sharded({1, 1, 1}, size);
+  if (size % 2 != 0) return shapes;
+  shapes.insert(shapes.end(), {{size / 2, 2, 1}, {size / 2, 1, 2}});
+  add_sharded({1, 2, 1}, size / 2);
+  add_sharded({1, 1, 2}, size / 2);
+  add_sharded({size / 2, 1, 1}, 2);
+  return shapes;
+}
+
+// Whoever writes it, a checkpoint holds the same data; and each rank reads what its shard holds.
+TEST_F(FlatGroups, ACheckpointsDataDoNotDependOnItsWriters) {
+  std::optional<TemporaryFolder> made;
+  if (runtime().rank() == 0) made.emplace();
+  const std::string folder =
+      runtime().world().broadcast_text(made ? made->path().string() : std::string());
+  models::GptConfig model = models::gpt_preset("test-gpt");
+  model.vocabulary = 16'000;
+  std::vector<std::vector<std::uint64_t>> sums;
+  const auto write = [&](const std::vector<TensorSlice>& slices) {
+    CheckpointInfo info;
+    info.step = std::ssize(sums) + 1;
+    const std::string path =
+        write_checkpoint(runtime().world(), runtime().recorder(), folder, info, slices);
+    Checkpoint checkpoint = Checkpoint::open(runtime().world(), path);
+    std::vector<std::uint64_t>& found = sums.emplace_back();
+    for (const CheckpointTensor& tensor : checkpoint.contents().tensors) {
+      found.push_back(tensor.checksum);
+    }
+    return checkpoint;
+  };
+  for (const GridShape& shape : grids()) {
+    const ProcessGrid grid(runtime(), shape);
+    const auto make_stage = [&](std::optional<std::uint64_t> seed) {
+      return std::make_unique<parallel::Stage>(ctx_, grid, models::gpt_plan(model),
+                                               parallel::StageOptions{.seed = seed});
+    };
+    const auto drawn = make_stage(kSeed), read = make_stage({});
+    if (sums.empty()) {
+      write(runtime().rank() == 0 ? checkpoint_slices(*drawn, nullptr, false)
+                                  : std::vector<TensorSlice>());
+    }
+    const std::vector<TensorSlice> mine = checkpoint_slices(*drawn, nullptr, true);
+    EXPECT_FALSE(mine.empty()) << "of rank " << runtime().rank() << ", " << shape.to_string();
+    const Checkpoint checkpoint = write(mine);
+    EXPECT_EQ(sums.back(), sums.front()) << shape.to_string();
+    checkpoint.read(runtime().world(), checkpoint_slices(*read, nullptr, false));
+    for (std::size_t i = 0; i < drawn->groups().size(); ++i) {
+      EXPECT_EQ(values_of(read->groups()[i]->master()), values_of(drawn->groups()[i]->master()));
+    }
+  }
+  runtime().world().barrier().wait_host();
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 // The flat memory of parameters that are reduced, sharded and updated together.
 #pragma once
 
+#include <span>
 #include <string>
 #include <vector>
 
@@ -161,5 +162,13 @@ class FlatGroup {
   Tensor weights_, weight_shard_, master_, gradients_;
   Tensor rounded_;  // undefined: the gradients themselves travel
 };
+
+// Returns what this rank writes into checkpoints, by group: parts of its shards. The ranks that
+// hold copies divide their elements evenly, so all of them write: first those of a replica that
+// hold copies of a parameter, then those of GroupRanks::copied, all groups together. Shares are cut
+// at multiples of kWriteUnit elements, because file systems are slow with short writes. `groups`
+// are all groups of a stage, over the same ranks.
+inline constexpr std::int64_t kWriteUnit = std::int64_t{1} << 16;
+std::vector<std::vector<FlatGroup::Part>> written_parts(std::span<FlatGroup* const> groups);
 
 }  // namespace trireme::nn
