@@ -137,12 +137,6 @@ Handle data_space(const Extents& extents, bool extendible) {
 
 }  // namespace
 
-std::int64_t Box::elements() const {
-  std::int64_t product = 1;
-  for (const std::int64_t extent : count) product *= extent;
-  return product;
-}
-
 Dataset::Impl::~Impl() {
   if (id < 0 || (file->parallel && std::uncaught_exceptions() > 0)) return;
   const Locked lock;

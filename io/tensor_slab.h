@@ -10,10 +10,6 @@
 
 namespace trireme {
 
-// Returns the elements [begin, end) of a row-major tensor of shape `extent` as boxes, in order. For
-// d dimensions there are at most 2d - 1 boxes.
-std::vector<hdf5::Box> decompose(const Shape& extent, std::int64_t begin, std::int64_t end);
-
 // Returns the boxes of a slice in row-major order, in coordinates of the slice's own box.
 std::vector<hdf5::Box> boxes_of(const TensorSlice& slice);
 

@@ -18,14 +18,13 @@ constexpr std::size_t kMostListed = 8;
 
 // A checksum that all ranks that hold the same values must agree on.
 struct Held {
-  std::string what;  // "the weights of blocks.0.norm1.weight"
-  const nn::Parameter* parameter;
+  std::string what;                    // "the weights of blocks.0.norm1.weight"
+  std::vector<Communicator*> holders;  // of each of them, the ranks hold the same values
   std::int64_t checksum;
 };
 
-// The checksum of a tensor of fp32 elements.
-std::uint64_t checksum_of(ops::Context& ctx, const Tensor& tensor) {
-  const Tensor flat = tensor.reshape({tensor.elements()});
+// The checksum of a flat tensor of fp32 elements.
+std::uint64_t checksum_of(ops::Context& ctx, const Tensor& flat) {
   std::uint64_t sum = 0;
   for (std::int64_t begin = 0; begin < flat.elements(); begin += kPiece) {
     Tensor part = flat.flat_range(begin, std::min(begin + kPiece, flat.elements()));
@@ -47,15 +46,17 @@ std::vector<Held> all_held(ops::Context& ctx, const Stage& stage,
   std::vector<Held> held;
   for (std::size_t i = 0; i < stage.groups().size(); ++i) {
     const nn::FlatGroup& group = *stage.groups()[i];
-    for (const nn::Parameter* parameter : group.parameters()) {
-      const auto weights = checksum_of(ctx, group.view(group.master(), *parameter));
-      held.push_back({fmt::format("the weights of {}", parameter->name()), parameter,
-                      static_cast<std::int64_t>(weights)});
+    for (const nn::FlatGroup::Part& part : group.parts()) {
+      const std::string& name = part.parameter->name();
+      const std::vector<Communicator*> holders = group.holders(*part.parameter);
+      const auto weights = checksum_of(ctx, nn::FlatGroup::view(group.master(), part));
+      held.push_back(
+          {fmt::format("the weights of {}", name), holders, static_cast<std::int64_t>(weights)});
       std::uint64_t states = 0;  // in their order: a swap shows
-      for (const auto& [name, flat] : optimizer.states(i)) {
-        states = states * 0x9E3779B97F4A7C15u + checksum_of(ctx, group.view(flat, *parameter));
+      for (const auto& [state, shard] : optimizer.states(i)) {
+        states = states * 0x9E3779B97F4A7C15u + checksum_of(ctx, nn::FlatGroup::view(shard, part));
       }
-      held.push_back({fmt::format("the optimizer state of {}", parameter->name()), parameter,
+      held.push_back({fmt::format("the optimizer state of {}", name), holders,
                       static_cast<std::int64_t>(states)});
     }
   }
@@ -127,16 +128,14 @@ void check_copies(ops::Context& ctx, const Stage& stage, const optim::Optimizer&
   const ProcessGrid& grid = stage.grid();
   if (grid.world().size() == 1) return;
   const std::vector<Held> held = all_held(ctx, stage, optimizer);
-  // By communicator of their holders. The ranks of each communicator use them in the same order.
-  std::vector<std::pair<Communicator*, std::vector<const Held*>>> by_holders{
-      {&grid.comm(kDataAxes), {}}};
+  // The ranks of each communicator use them in the same order.
+  std::vector<std::pair<Communicator*, std::vector<const Held*>>> by_holders;
   for (const Held& one : held) {
-    by_holders.front().second.push_back(&one);
-    Communicator* holders = one.parameter->spec().copies.holders;
-    if (holders == nullptr) continue;
-    auto found = std::ranges::find(by_holders, holders, [](const auto& e) { return e.first; });
-    if (found == by_holders.end()) found = by_holders.insert(found, {holders, {}});
-    found->second.push_back(&one);
+    for (Communicator* holders : one.holders) {
+      auto found = std::ranges::find(by_holders, holders, [](const auto& e) { return e.first; });
+      if (found == by_holders.end()) found = by_holders.insert(found, {holders, {}});
+      found->second.push_back(&one);
+    }
   }
   std::string text;
   for (const auto& [comm, theirs] : by_holders) {

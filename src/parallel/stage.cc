@@ -42,11 +42,12 @@ Stage::Stage(ops::Context& ctx, const ProcessGrid& grid, const nn::ModelPlan& pl
     build.tied = {.holders = tied_.get(), .partial = true};
   }
 
+  const nn::GroupRanks ranks = nn::GroupRanks::along(grid, Axis::kReplicate, Axis::kShard);
   const auto first = static_cast<std::size_t>(here);
   for (int i = bounds_[first]; i < bounds_[first + 1]; ++i) {
     const nn::BlockPlan& block = plan.blocks[static_cast<std::size_t>(i)];
     blocks_.push_back(block.build(build));
-    blocks_.back()->parameters().form_groups(block.name);
+    blocks_.back()->parameters().form_groups(block.name, ranks);
     for (const auto& group : blocks_.back()->parameters().groups()) groups_.push_back(group.get());
   }
   const Tensors gradients = allocate_gradients(ctx);
@@ -71,7 +72,7 @@ Tensors Stage::allocate_gradients(ops::Context& ctx) const {
   };
   const auto padded = [](const nn::FlatGroup& group) {
     constexpr std::int64_t kAligned = 16;  // elements: 64 bytes, as every block of memory
-    return (group.elements() + kAligned - 1) / kAligned * kAligned;
+    return (group.extent() + kAligned - 1) / kAligned * kAligned;
   };
   std::int64_t end = 0;
   for (const nn::FlatGroup* group : groups_) end += group->tied() ? 0 : padded(*group);
@@ -82,9 +83,9 @@ Tensors Stage::allocate_gradients(ops::Context& ctx) const {
     if (group.tied()) {
       std::vector<Communicator*> carriers{&grid_.comm(kDataAxes)};
       if (tied_) carriers.push_back(tied_.get());
-      gradients[i] = allocate(carriers, group.elements());
+      gradients[i] = allocate(carriers, group.extent());
     } else {
-      gradients[i] = block.flat_range(begin, begin + group.elements());
+      gradients[i] = block.flat_range(begin, begin + group.extent());
       begin += padded(group);
     }
   }

@@ -17,7 +17,8 @@ namespace {
 std::vector<optim::FlatShard> shards_of(const Stage& stage) {
   std::vector<optim::FlatShard> shards;
   for (const nn::FlatGroup* group : stage.groups()) {
-    shards.push_back({group->master(), group->gradients(), group->weights(), group->decay()});
+    shards.push_back(
+        {group->master(), group->gradient_shard(), group->weight_shard(), group->decay()});
   }
   return shards;
 }
@@ -51,7 +52,7 @@ TrainerStep::TrainerStep(ops::Context& ctx, const ProcessGrid& grid, const nn::M
       grid_(grid),
       options_(options),
       stage_(ctx, grid, plan, options.stage),
-      reducer_(ctx, stage_, options.reduce),
+      reducer_(ctx, stage_, {.travel = options.reduce}),
       executor_(ctx, stage_),
       optimizer_(optim::make_optimizer(options.optimizer, ctx, shards_of(stage_))),
       norm_sum_(ctx.allocate({1}, DType::kF64, MemoryUse::kWorkspace)),

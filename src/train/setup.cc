@@ -194,20 +194,27 @@ ops::AttentionChoice attention_choice(Communicator& comm, const ops::Context& ct
 std::vector<TensorSlice> checkpoint_slices(const parallel::Stage& stage,
                                            const optim::Optimizer* optimizer, bool owned_only) {
   std::vector<TensorSlice> slices;
-  const bool writes = stage.grid().index(kDataAxes) == 0;
+  const auto add = [&](const std::string& name, const Tensor& shard,
+                       const nn::FlatGroup::Part& part) {
+    const nn::Placement& placement = part.parameter->placement();
+    const Tensor elements = nn::FlatGroup::view(shard, part);
+    for (const nn::Slab& slab : nn::slabs_of(placement, part.elements)) {
+      const std::int64_t begin = slab.at - part.elements.begin;
+      slices.push_back(
+          {name, placement.global, slab.start, slab.extent, std::nullopt,
+           elements.flat_range(begin, begin + slab.local.elements()).reshape(slab.local),
+           stage.stream()});
+    }
+  };
+  const auto written = nn::written_parts(stage.groups());
   for (std::size_t i = 0; i < stage.groups().size(); ++i) {
     const nn::FlatGroup& group = *stage.groups()[i];
-    for (const nn::Parameter* parameter : group.parameters()) {
-      if (owned_only && !(writes && parameter->spec().copies.counted())) continue;
-      const nn::Placement& placement = parameter->placement();
-      const auto add = [&](std::string name, const Tensor& flat) {
-        slices.push_back({std::move(name), placement.global, placement.offset, placement.extent,
-                          std::nullopt, group.view(flat, *parameter), stage.stream()});
-      };
-      add("parameters/" + parameter->name(), group.master());
+    for (const nn::FlatGroup::Part& part : owned_only ? written[i] : group.parts()) {
+      const std::string& name = part.parameter->name();
+      add("parameters/" + name, group.master(), part);
       if (optimizer == nullptr) continue;
-      for (const auto& [state, flat] : optimizer->states(i)) {
-        add(fmt::format("optimizer/{}/{}", parameter->name(), state), flat);
+      for (const auto& [state, shard] : optimizer->states(i)) {
+        add(fmt::format("optimizer/{}/{}", name, state), shard, part);
       }
     }
   }

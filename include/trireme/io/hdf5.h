@@ -22,6 +22,8 @@
 #include <string_view>
 #include <vector>
 
+#include "trireme/base/box.h"
+
 namespace trireme {
 class Communicator;
 }
@@ -72,13 +74,7 @@ constexpr ElementType element_type_of<double>() {
 
 using Extents = std::vector<std::int64_t>;
 
-// A hyperrectangle of a dataset: elements [start[d], start[d] + count[d]) of each dimension d.
-struct Box {
-  Extents start;
-  Extents count;
-
-  std::int64_t elements() const;  // 1 for no dimensions
-};
+using trireme::Box;  // of the elements of a dataset
 
 // How the dataset's elements are stored in the file.
 struct Layout {

@@ -7,15 +7,10 @@
 #include <string>
 #include <vector>
 
+#include "trireme/base/box.h"
 #include "trireme/tensor/tensor.h"
 
 namespace trireme {
-
-// A range of elements [begin, end).
-struct FlatRange {
-  std::int64_t begin = 0;
-  std::int64_t end = 0;
-};
 
 // The elements of the box [start, start + extent) of a tensor of shape `global`. If `range` is
 // given, only elements [range.begin, range.end) of the box, in its own row-major order.

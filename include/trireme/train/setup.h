@@ -60,7 +60,7 @@ ops::AttentionChoice attention_choice(Communicator& comm, const ops::Context& ct
 
 // Returns the parameters, and the optimizer's state where `optimizer` is given, as slices of a
 // checkpoint. With `owned_only` it returns only those that this rank writes: each element of the
-// model is on exactly one rank's list.
+// model is on exactly one rank's list, and all ranks that hold copies share in writing them.
 std::vector<TensorSlice> checkpoint_slices(const parallel::Stage& stage,
                                            const optim::Optimizer* optimizer, bool owned_only);
 

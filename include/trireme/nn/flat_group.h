@@ -1,0 +1,174 @@
+// The flat memory of parameters that are reduced, sharded and updated together.
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "trireme/comm/process_grid.h"
+#include "trireme/nn/placement.h"
+#include "trireme/nn/sharding.h"
+#include "trireme/ops/context.h"
+
+namespace trireme::nn {
+
+class Parameter;
+
+// The ranks with the same part of the model and other data. Each holds a copy of a group, or a
+// shard of one. (Copies within a replica belong to single parameters: see Copies.) A null
+// communicator is this rank alone.
+struct GroupRanks {
+  Communicator* reduced = nullptr;  // all of them: gradients are added up over these
+  Communicator* sharded = nullptr;  // those that share one copy: each holds a shard of it
+  Communicator* copied = nullptr;   // those that hold the same shard
+
+  // Of groups that are copied and sharded over these axes of the grid.
+  static GroupRanks along(const ProcessGrid& grid, Axes copied, Axes sharded);
+};
+
+// What this rank keeps of a group's memory. The optimizer's state and the master values are always
+// those of its shard alone.
+struct ParameterUse {
+  DType compute = DType::kF32;  // the type of the weights
+  bool trains = true;           // false: no gradients
+  // Whole weights stay here. Otherwise only the shard's do, and the parameters have weights between
+  // gather and release.
+  bool whole_weights = true;
+};
+
+// How the gradients of a group are added up.
+struct ReductionOptions {
+  // In which type they travel over GroupRanks. In bf16 each rank's gradients are rounded first, and
+  // partial sums wherever they are sent on.
+  DType travel = DType::kF32;
+  // Only this rank's shard of the sums is wanted. The rest of the gradients is then undefined. In
+  // fp32 the shard has the same bits as otherwise, where our own algorithms carry it and
+  // GroupRanks::sharded is an aligned block of a power of two of the ranks, or all of them.
+  bool to_shard = false;
+};
+
+// Parameters of one block that are reduced, sharded and updated together. They lie in flat memory,
+// one after the other in their order.
+class FlatGroup {
+ public:
+  FlatGroup(std::string name, std::vector<Parameter*> parameters, const GroupRanks& ranks = {});
+
+  const std::string& name() const { return name_; }
+  const std::vector<Parameter*>& parameters() const { return parameters_; }
+  const GroupRanks& ranks() const { return ranks_; }
+  const Sharding& sharding() const { return sharding_; }
+  bool decay() const;
+  bool tied() const;
+  std::int64_t elements() const { return sharding_.elements(); }
+  std::int64_t extent() const { return sharding_.extent(); }  // in memory, with padding
+
+  // The elements of a parameter that this rank's shard holds.
+  struct Part {
+    const Parameter* parameter;
+    FlatRange elements;  // of the parameter's local memory
+    std::int64_t at;     // of the first one in the shard
+  };
+  // In the order of the memory. Parameters without elements in the shard are left out.
+  const std::vector<Part>& parts() const { return parts_; }
+  // The communicators each of whose ranks holds the same elements of this parameter as this rank.
+  std::vector<Communicator*> holders(const Parameter& parameter) const;
+
+  // The number of contributions to the gradients in a micro-batch.
+  int uses() const;
+
+  // Allocates the memory. All values are zero. Where the compute type is fp32, the master values
+  // are the weights of the shard. `gradients`: (extent) fp32; undefined if the stage does not
+  // train.
+  void materialize(ops::Context& ctx, const ParameterUse& use, const Tensor& gradients);
+
+  // Fills this rank's shard with the initial values of a fresh model, on all threads of the rank.
+  // The bits depend on neither the threads nor the shards. Returns the number of random numbers
+  // drawn.
+  std::int64_t draw_initial_values(ops::Context& ctx, std::uint64_t seed) const;
+
+  // Of the whole group.
+  const Tensor& weights() const { return weights_; }      // (extent), compute type; or undefined
+  const Tensor& gradients() const { return gradients_; }  // (extent), fp32; or undefined
+  // A parameter's part of a whole flat tensor of the group, in the parameter's local extents.
+  Tensor view(const Tensor& flat, const Parameter& parameter) const;
+
+  // Of this rank's shard: (sharding().shard_extent()).
+  const Tensor& master() const { return master_; }  // fp32
+  const Tensor& weight_shard() const { return weight_shard_; }
+  Tensor gradient_shard() const;  // a view of gradients()
+  // A part's elements of a flat tensor of the shard.
+  static Tensor view(const Tensor& shard, const Part& part);
+
+  // Converts the master values to the shard's weights. Call it after writing to the master values,
+  // and then gather, unless one shard is the whole group.
+  void refresh_weights(ops::Context& ctx) const;
+
+  // Collective over GroupRanks::sharded. Starts to bring all shards of the weights together: in
+  // weights() where whole weights stay here, and otherwise in `whole` (extent, compute type), of
+  // which the parameters' weights are views until release. They are valid once the Work is done.
+  Work gather(ops::Context& ctx, const Tensor& whole = {});
+  // The parameters have no weights until the next gather. Does nothing where weights stay here.
+  void release();
+
+  // The reduction of the gradients, which plan_reduction prepares, has phases. Each needs the
+  // results of the one before it:
+  //   kPartial: partial sums are added up over the holders of a copy (Copies::partial);
+  //   kSum: the sum over GroupRanks::reduced; to a shard, over GroupRanks::sharded;
+  //   kCopies: to a shard, the sum over GroupRanks::copied.
+  enum class Phase { kPartial, kSum, kCopies };
+  void plan_reduction(ops::Context& ctx, const ReductionOptions& options);
+  Phase last_phase() const { return last_phase_; }
+  // Whether more than one phase adds something up.
+  bool reduces_in_steps() const { return has_partial_ || last_phase_ == Phase::kCopies; }
+  // Collective over the phase's communicators. Starts a phase. The ranks of a communicator must
+  // start the phases of their groups in the same order. The result is empty where there is nothing
+  // to add up.
+  std::vector<Work> start_reduction(ops::Context& ctx, Phase phase) const;
+  // Call it when the last phase is done.
+  void finish_reduction(ops::Context& ctx) const;
+  // Whether all ranks that hold a copy of a parameter get the same bits by reducing it in their own
+  // communicators.
+  bool keeps_copies_equal(const ops::Context& ctx) const;
+  // Collective over the holders of each copied parameter. Starts to hand the first holder's
+  // gradients on to the other holders: for groups that do not keep copies equal.
+  std::vector<Work> hand_on_gradients(ops::Context& ctx) const;
+  // Adds the squares of those gradients in the shard that this rank counts to `sum` (1) fp64. Over
+  // the ranks of a replica and of GroupRanks::sharded, each element of the model is counted once.
+  void add_sum_of_squares(ops::Context& ctx, const Tensor& sum) const;
+
+ private:
+  // A range of the gradients that other ranks of the replica hold too.
+  struct Copied {
+    Communicator* holders;
+    FlatRange elements;
+  };
+
+  bool keeps_whole_weights() const { return use_.whole_weights || sharding_.count() == 1; }
+  void set_weights(const Tensor& whole);
+  std::vector<Copied> copied(const FlatRange& within) const;
+  std::vector<Work> start_partial(ops::Context& ctx) const;
+  // The gradients in the type in which they travel.
+  const Tensor& travelling() const { return rounded_.defined() ? rounded_ : gradients_; }
+
+  std::string name_;
+  std::vector<Parameter*> parameters_;
+  GroupRanks ranks_;
+  Sharding sharding_;
+  std::vector<Part> parts_;
+  ParameterUse use_;
+  bool has_partial_ = false, to_shard_ = false;
+  Phase last_phase_ = Phase::kSum;
+  std::vector<Copied> copied_;
+  Tensor weights_, weight_shard_, master_, gradients_;
+  Tensor rounded_;  // undefined: the gradients themselves travel
+};
+
+// Returns what this rank writes into checkpoints, by group: parts of its shards. The ranks that
+// hold copies divide their elements evenly, so all of them write: first those of a replica that
+// hold copies of a parameter, then those of GroupRanks::copied, all groups together. Shares are cut
+// at multiples of kWriteUnit elements, because file systems are slow with short writes. `groups`
+// are all groups of a stage, over the same ranks.
+inline constexpr std::int64_t kWriteUnit = std::int64_t{1} << 16;
+std::vector<std::vector<FlatGroup::Part>> written_parts(std::span<FlatGroup* const> groups);
+
+}  // namespace trireme::nn

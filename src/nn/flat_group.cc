@@ -1,0 +1,275 @@
+#include "trireme/nn/flat_group.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include <fmt/format.h>
+
+#include "trireme/nn/parameter.h"
+#include "trireme/ops/elementwise.h"
+#include "trireme/ops/update.h"
+
+#include "nn/initial_values.h"
+
+namespace trireme::nn {
+namespace {
+
+int size_of_group(const Communicator* comm) {
+  return comm == nullptr ? 1 : comm->size();
+}
+int rank_in_group(const Communicator* comm) {
+  return comm == nullptr ? 0 : comm->rank();
+}
+
+std::vector<std::int64_t> sizes_of(const std::vector<Parameter*>& parameters) {
+  std::vector<std::int64_t> sizes;
+  for (const Parameter* one : parameters) sizes.push_back(one->placement().local.elements());
+  return sizes;
+}
+
+std::int64_t sum_of(const std::vector<std::int64_t>& sizes) {
+  return std::accumulate(sizes.begin(), sizes.end(), std::int64_t{0});
+}
+
+}  // namespace
+
+GroupRanks GroupRanks::along(const ProcessGrid& grid, Axes copied, Axes sharded) {
+  return {&grid.comm(copied | sharded), &grid.comm(sharded), &grid.comm(copied)};
+}
+
+FlatGroup::FlatGroup(std::string name, std::vector<Parameter*> parameters, const GroupRanks& ranks)
+    : name_(std::move(name)),
+      parameters_(std::move(parameters)),
+      ranks_(ranks),
+      sharding_(sum_of(sizes_of(parameters_)), size_of_group(ranks.sharded),
+                rank_in_group(ranks.sharded)) {
+  std::int64_t offset = 0;
+  for (Parameter* parameter : parameters_) {
+    parameter->group_ = this;
+    parameter->offset_ = offset;
+    offset += parameter->placement().local.elements();
+  }
+  for (const PartOfParameter& part : parts_in(sharding_.range(), sizes_of(parameters_))) {
+    const Parameter* parameter = parameters_[part.parameter];
+    parts_.push_back(
+        {parameter, part.elements,
+         parameter->offset_in_group() + part.elements.begin - sharding_.memory().begin});
+  }
+}
+
+bool FlatGroup::decay() const {
+  return parameters_.front()->spec().decay;
+}
+bool FlatGroup::tied() const {
+  return parameters_.front()->spec().tied;
+}
+
+std::vector<Communicator*> FlatGroup::holders(const Parameter& parameter) const {
+  std::vector<Communicator*> found;
+  if (ranks_.copied != nullptr) found.push_back(ranks_.copied);
+  if (Communicator* within = parameter.spec().copies.holders) found.push_back(within);
+  return found;
+}
+
+int FlatGroup::uses() const {
+  int uses = 0;
+  for (const Parameter* parameter : parameters_) uses += parameter->uses();
+  return uses;
+}
+
+void FlatGroup::materialize(ops::Context& ctx, const ParameterUse& use, const Tensor& gradients) {
+  use_ = use;
+  const auto zeros = [&](std::int64_t elements, DType dtype) {
+    const Tensor made = ctx.allocate({elements}, dtype, MemoryUse::kParameters);
+    ops::fill(ctx, made, 0.0f);
+    return made;
+  };
+  Tensor whole;
+  if (keeps_whole_weights()) {
+    whole = zeros(extent(), use.compute);
+    weight_shard_ = whole.flat_range(sharding_.memory().begin, sharding_.memory().end);
+  } else {
+    weight_shard_ = zeros(sharding_.shard_extent(), use.compute);
+  }
+  master_ =
+      use.compute == DType::kF32 ? weight_shard_ : zeros(sharding_.shard_extent(), DType::kF32);
+  set_weights(whole);
+  if (!use.trains) return;
+  gradients_ = gradients;
+  ops::fill(ctx, gradients_, 0.0f);
+  for (Parameter* parameter : parameters_) parameter->gradient_ = view(gradients_, *parameter);
+}
+
+void FlatGroup::set_weights(const Tensor& whole) {
+  weights_ = whole;
+  for (Parameter* parameter : parameters_) {
+    parameter->weight_ = whole.defined() ? view(whole, *parameter) : Tensor();
+  }
+}
+
+std::int64_t FlatGroup::draw_initial_values(ops::Context& ctx, std::uint64_t seed) const {
+  std::int64_t drawn = 0;
+  for (const Part& part : parts_) {
+    drawn +=
+        nn::draw_initial_values(ctx, *part.parameter, part.elements, seed, view(master_, part));
+  }
+  refresh_weights(ctx);
+  return drawn;
+}
+
+Tensor FlatGroup::view(const Tensor& flat, const Parameter& parameter) const {
+  const Shape& local = parameter.placement().local;
+  return flat
+      .flat_range(parameter.offset_in_group(), parameter.offset_in_group() + local.elements())
+      .reshape(local);
+}
+
+Tensor FlatGroup::view(const Tensor& shard, const Part& part) {
+  return shard.flat_range(part.at, part.at + part.elements.size());
+}
+
+Tensor FlatGroup::gradient_shard() const {
+  if (!gradients_.defined()) return {};
+  return gradients_.flat_range(sharding_.memory().begin, sharding_.memory().end);
+}
+
+void FlatGroup::refresh_weights(ops::Context& ctx) const {
+  if (weight_shard_.raw() != master_.raw()) ops::cast(ctx, master_, weight_shard_);
+}
+
+Work FlatGroup::gather(ops::Context& ctx, const Tensor& whole) {
+  if (!keeps_whole_weights()) {
+    TRIREME_CHECK(
+        whole.defined() && whole.elements() == extent() && whole.dtype() == weight_shard_.dtype(),
+        fmt::format("{} was to be gathered in other memory than it needs", name_));
+    set_weights(whole);
+  }
+  if (sharding_.count() == 1) return {};
+  return ranks_.sharded->all_gather(ctx.stream, weight_shard_, weights_);
+}
+
+void FlatGroup::release() {
+  if (!keeps_whole_weights()) set_weights({});
+}
+
+void FlatGroup::plan_reduction(ops::Context& ctx, const ReductionOptions& options) {
+  has_partial_ = std::ranges::any_of(
+      parameters_, [](const Parameter* one) { return one->spec().copies.partial; });
+  to_shard_ = options.to_shard && sharding_.count() > 1;
+  last_phase_ = to_shard_ && size_of_group(ranks_.copied) > 1 ? Phase::kCopies : Phase::kSum;
+  copied_ = copied(to_shard_ ? sharding_.range() : FlatRange{0, elements()});
+  rounded_ = {};
+  if (options.travel == DType::kF32 || size_of_group(ranks_.reduced) == 1) return;
+  rounded_ = allocate_carried({ranks_.reduced}, *ctx.allocator, ctx.stream, gradients_.shape(),
+                              options.travel, MemoryUse::kGradients);
+}
+
+// Neighbouring parameters that the same ranks hold become one range.
+std::vector<FlatGroup::Copied> FlatGroup::copied(const FlatRange& within) const {
+  std::vector<Copied> found;
+  for (const Parameter* parameter : parameters_) {
+    Communicator* holders = parameter->spec().copies.holders;
+    const std::int64_t begin = parameter->offset_in_group();
+    const FlatRange here =
+        intersection(within, {begin, begin + parameter->placement().local.elements()});
+    if (holders == nullptr || here.empty()) continue;
+    if (!found.empty() && found.back().holders == holders &&
+        found.back().elements.end == here.begin) {
+      found.back().elements.end = here.end;
+    } else {
+      found.push_back({holders, here});
+    }
+  }
+  return found;
+}
+
+std::vector<Work> FlatGroup::start_partial(ops::Context& ctx) const {
+  std::vector<Work> works;
+  for (const Parameter* parameter : parameters_) {
+    const Copies& copies = parameter->spec().copies;
+    if (!copies.partial) continue;
+    works.push_back(copies.holders->all_reduce(ctx.stream, parameter->gradient(), ReduceOp::kSum));
+  }
+  return works;
+}
+
+std::vector<Work> FlatGroup::start_reduction(ops::Context& ctx, Phase phase) const {
+  if (phase == Phase::kPartial) return start_partial(ctx);
+  const ReduceOp op = rounded_.defined() ? ReduceOp::kRoundedSum : ReduceOp::kSum;
+  const FlatRange memory = sharding_.memory();
+  const Tensor shard = travelling().flat_range(memory.begin, memory.end);
+  if (phase == Phase::kCopies) {
+    if (last_phase_ != Phase::kCopies) return {};
+    return {ranks_.copied->all_reduce(ctx.stream, shard, op)};
+  }
+  if (rounded_.defined()) ops::cast(ctx, gradients_, rounded_);
+  if (to_shard_) return {ranks_.sharded->reduce_scatter(ctx.stream, travelling(), shard, op)};
+  if (ranks_.reduced == nullptr) return {};
+  return {ranks_.reduced->all_reduce(ctx.stream, travelling(), op)};
+}
+
+void FlatGroup::finish_reduction(ops::Context& ctx) const {
+  if (rounded_.defined()) ops::cast(ctx, rounded_, gradients_);
+}
+
+bool FlatGroup::keeps_copies_equal(const ops::Context& ctx) const {
+  const auto fixed = [&](const Communicator* comm) {
+    return comm == nullptr || comm->fixes_order_of_sums(ctx.device.kind);
+  };
+  return !rounded_.defined() && fixed(ranks_.reduced) && fixed(ranks_.sharded) &&
+         fixed(ranks_.copied);
+}
+
+std::vector<Work> FlatGroup::hand_on_gradients(ops::Context& ctx) const {
+  std::vector<Work> works;
+  for (const Copied& one : copied_) {
+    works.push_back(one.holders->broadcast(
+        ctx.stream, gradients_.flat_range(one.elements.begin, one.elements.end), 0));
+  }
+  return works;
+}
+
+void FlatGroup::add_sum_of_squares(ops::Context& ctx, const Tensor& sum) const {
+  const Tensor shard = gradient_shard();
+  for (const Part& part : parts_) {
+    if (part.parameter->spec().copies.counted()) {
+      ops::add_sum_of_squares(ctx, view(shard, part), sum);
+    }
+  }
+}
+
+std::vector<std::vector<FlatGroup::Part>> written_parts(std::span<FlatGroup* const> groups) {
+  struct Candidate {
+    std::size_t group;
+    FlatGroup::Part part;
+  };
+  std::vector<Candidate> candidates;  // what this rank writes if there are no other replicas
+  std::vector<std::int64_t> sizes;
+  const auto cut = [](FlatGroup::Part part, const FlatRange& within) {
+    part.at += within.begin;
+    part.elements = {part.elements.begin + within.begin, part.elements.begin + within.end};
+    return part;
+  };
+  for (std::size_t i = 0; i < groups.size(); ++i) {
+    for (const FlatGroup::Part& part : groups[i]->parts()) {
+      const Communicator* holders = part.parameter->spec().copies.holders;
+      const FlatRange mine = even_share(part.elements.size(), size_of_group(holders),
+                                        rank_in_group(holders), kWriteUnit);
+      if (mine.empty()) continue;
+      candidates.push_back({i, cut(part, mine)});
+      sizes.push_back(mine.size());
+    }
+  }
+  std::vector<std::vector<FlatGroup::Part>> written(groups.size());
+  if (groups.empty()) return written;
+  const Communicator* copied = groups.front()->ranks().copied;
+  const FlatRange mine =
+      even_share(sum_of(sizes), size_of_group(copied), rank_in_group(copied), kWriteUnit);
+  for (const PartOfParameter& found : parts_in(mine, sizes)) {
+    const Candidate& from = candidates[found.parameter];
+    written[from.group].push_back(cut(from.part, found.elements));
+  }
+  return written;
+}
+
+}  // namespace trireme::nn

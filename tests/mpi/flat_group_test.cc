@@ -1,0 +1,489 @@
+// Flat groups whose elements are sharded and copied over ranks: what they gather, reduce and write
+// is what a single rank that holds the whole group has.
+#include "trireme/nn/flat_group.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <limits>
+#include <memory>
+#include <numeric>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "trireme/base/philox.h"
+#include "trireme/io/checkpoint.h"
+#include "trireme/models/gpt.h"
+#include "trireme/nn/parameter.h"
+#include "trireme/ops/elementwise.h"
+#include "trireme/parallel/stage.h"
+#include "trireme/train/setup.h"
+
+#include "support/mpi_test.h"
+#include "support/temporary_folder.h"
+
+namespace trireme::testing {
+namespace {
+
+using Phase = nn::FlatGroup::Phase;
+
+constexpr std::uint64_t kSeed = 5;
+
+// The ranks of the world, in rows of `shards` neighbours that share a copy.
+struct Layout {
+  explicit Layout(int shards) {
+    const int size = runtime().size(), here = runtime().rank();
+    std::vector<int> all, row, column;
+    for (int rank = 0; rank < size; ++rank) {
+      all.push_back(rank);
+      if (rank / shards == here / shards) row.push_back(rank);
+      if (rank % shards == here % shards) column.push_back(rank);
+    }
+    reduced = runtime().group("reduced", all);
+    sharded = runtime().group("sharded", row);
+    copied = runtime().group("copied", column);
+  }
+  nn::GroupRanks ranks() const { return {reduced.get(), sharded.get(), copied.get()}; }
+
+  std::unique_ptr<Communicator> reduced, sharded, copied;
+};
+
+// How many ranks may share a copy, in this world.
+std::vector<int> shard_counts() {
+  std::vector<int> counts;
+  for (int count = 1; count <= runtime().size(); ++count) {
+    if (runtime().size() % count == 0) counts.push_back(count);
+  }
+  return counts;
+}
+
+// 2,395 elements: parameters that shards cut in the middle, a small one, padding columns.
+void declare(nn::ParameterSet& parameters, const nn::Copies& copies = {}) {
+  const auto normal = nn::Initializer::normal(0.5f);
+  parameters.add({.name = "a.weight",
+                  .placement = nn::Placement::whole({37, 11}),
+                  .initial = normal,
+                  .copies = copies});
+  parameters.add({.name = "b.weight",
+                  .placement = nn::Placement::split({50, 33}, 1, 2, 1, 8),
+                  .initial = normal,
+                  .copies = {}});
+  parameters.add({.name = "c.bias",
+                  .placement = nn::Placement::whole({5}),
+                  .initial = nn::Initializer::constant(0.25f),
+                  .copies = copies});
+  parameters.add({.name = "d.weight",
+                  .placement = nn::Placement::whole({9, 3, 29}),
+                  .initial = normal,
+                  .copies = {}});
+}
+
+// One group of those parameters, or of three elements, which most shards have nothing of.
+class Group {
+ public:
+  Group(ops::Context& ctx, const nn::GroupRanks& ranks, const nn::ParameterUse& use = {},
+        bool small = false, const nn::Copies& copies = {}) {
+    if (small) {
+      parameters_.add({.name = "small",
+                       .placement = nn::Placement::whole({3}),
+                       .initial = nn::Initializer::normal(1.0f),
+                       .copies = {}});
+    } else {
+      declare(parameters_, copies);
+    }
+    parameters_.form_groups("group", ranks);
+    flat().materialize(ctx, use,
+                       ctx.allocate({flat().extent()}, DType::kF32, MemoryUse::kGradients));
+  }
+  nn::FlatGroup& flat() { return *parameters_.groups().front(); }
+  const nn::Parameter& first() const { return *parameters_.parameters().front(); }
+
+ private:
+  nn::ParameterSet parameters_;
+};
+
+std::vector<float> values_of(const Tensor& tensor) {
+  const auto values = tensor.span<float>();
+  return {values.begin(), values.end()};
+}
+
+// The values as fp32.
+std::vector<float> as_floats(ops::Context& ctx, const Tensor& tensor) {
+  const Tensor wide = ctx.allocate(tensor.shape(), DType::kF32);
+  ops::cast(ctx, tensor, wide);
+  return values_of(wide);
+}
+
+std::vector<float> contribution(int rank, std::int64_t elements) {
+  std::vector<float> values(static_cast<std::size_t>(elements));
+  philox_normals(philox_key(kSeed, fmt::format("rank {}", rank)), 0, std::span(values));
+  return values;
+}
+
+// Adds along the tree of src/comm/README.md, "Order of sums".
+std::vector<float> sum_of(std::vector<std::vector<float>> terms) {
+  const auto add = [](const std::vector<float>& a, const std::vector<float>& b) {
+    std::vector<float> sum;
+    for (std::size_t i = 0; i < a.size(); ++i) sum.push_back(a[i] + b[i]);
+    return sum;
+  };
+  std::size_t pairs = terms.size() - std::bit_floor(terms.size());  // of the first round
+  while (terms.size() > 1) {
+    if (pairs == 0) pairs = terms.size() / 2;
+    std::vector<std::vector<float>> next;
+    for (std::size_t i = 0; i < pairs; ++i) next.push_back(add(terms[2 * i], terms[2 * i + 1]));
+    next.insert(next.end(), terms.begin() + static_cast<std::ptrdiff_t>(2 * pairs), terms.end());
+    terms = std::move(next);
+    pairs = 0;
+  }
+  return terms.front();
+}
+
+std::vector<float> sum_of_contributions(std::int64_t elements) {
+  std::vector<std::vector<float>> terms;
+  for (int rank = 0; rank < runtime().size(); ++rank) {
+    terms.push_back(contribution(rank, elements));
+  }
+  return sum_of(std::move(terms));
+}
+
+void contribute(ops::Context& ctx, nn::FlatGroup& group) {
+  ops::fill(ctx, group.gradients(), 0.0f);
+  std::ranges::copy(contribution(runtime().rank(), group.elements()),
+                    group.gradients().data<float>());
+}
+
+void reduce(ops::Context& ctx, nn::FlatGroup& group) {
+  for (const Phase phase : {Phase::kPartial, Phase::kSum, Phase::kCopies}) {
+    for (const Work& work : group.start_reduction(ctx, phase)) work.wait_host();
+  }
+  group.finish_reduction(ctx);
+}
+
+std::vector<float> part_of(const std::vector<float>& whole, const FlatRange& range) {
+  return {whole.begin() + range.begin, whole.begin() + range.end};
+}
+
+// The elements of this rank's shard of a flat tensor of the shard, without padding.
+std::vector<float> in_shard(const nn::FlatGroup& group, const Tensor& shard) {
+  return part_of(values_of(shard), {0, group.sharding().range().size()});
+}
+
+class FlatGroups : public ::testing::Test {
+ protected:
+  ops::Context ctx_ = ops::make_cpu_context(1);
+};
+
+TEST_F(FlatGroups, ShardsAreDrawnAsTheWholeIs) {
+  for (const bool small : {false, true}) {
+    Group whole(ctx_, {}, {}, small);
+    const std::int64_t drawn = whole.flat().draw_initial_values(ctx_, kSeed);
+    const std::vector<float> expected = values_of(whole.flat().master());
+    for (const int count : shard_counts()) {
+      const Layout layout(count);
+      Group group(ctx_, layout.ranks(), {}, small);
+      const nn::FlatGroup& flat = group.flat();
+      const std::int64_t own = group.flat().draw_initial_values(ctx_, kSeed);
+      EXPECT_EQ(layout.sharded->all_reduce_host(own, ReduceOp::kSum), drawn);
+      EXPECT_EQ(in_shard(flat, flat.master()), part_of(expected, flat.sharding().range()));
+      EXPECT_EQ(flat.master().elements(), flat.sharding().shard_extent());
+    }
+  }
+}
+
+TEST_F(FlatGroups, GatherBringsTheShardsTogetherInPlace) {
+  for (const DType compute : {DType::kF32, DType::kBF16}) {
+    for (const bool small : {false, true}) {
+      Group whole(ctx_, {}, {.compute = compute}, small);
+      whole.flat().draw_initial_values(ctx_, kSeed);
+      const std::vector<float> expected = as_floats(ctx_, whole.flat().weights());
+      for (const int count : shard_counts()) {
+        const Layout layout(count);
+        Group group(ctx_, layout.ranks(), {.compute = compute}, small);
+        nn::FlatGroup& flat = group.flat();
+        flat.draw_initial_values(ctx_, kSeed);
+        const void* before = group.first().weight().raw();
+        flat.gather(ctx_).wait_host();
+        EXPECT_EQ(group.first().weight().raw(), before);
+        EXPECT_EQ(part_of(as_floats(ctx_, flat.weights()), {0, flat.elements()}), expected);
+        // The master values of fp32 are a view of the weights.
+        const auto* shard =
+            static_cast<const char*>(flat.weights().raw()) +
+            static_cast<std::size_t>(flat.sharding().memory().begin) * size_of(compute);
+        EXPECT_EQ(flat.weight_shard().raw(), shard);
+        EXPECT_EQ(flat.master().raw() == shard, compute == DType::kF32);
+      }
+    }
+  }
+}
+
+TEST_F(FlatGroups, GatherFillsAGivenBufferUntilTheRelease) {
+  for (const DType compute : {DType::kF32, DType::kBF16}) {
+    for (const int count : shard_counts()) {
+      if (count == 1) continue;
+      Group whole(ctx_, {}, {.compute = compute});
+      whole.flat().draw_initial_values(ctx_, kSeed);
+      const Layout layout(count);
+      Group group(ctx_, layout.ranks(), {.compute = compute, .whole_weights = false});
+      nn::FlatGroup& flat = group.flat();
+      flat.draw_initial_values(ctx_, kSeed);
+      EXPECT_FALSE(group.first().weight().defined());
+      EXPECT_THROW(flat.gather(ctx_), InternalError);
+      const Tensor buffer = ctx_.allocate({flat.extent()}, compute);
+      for (int round = 0; round < 2; ++round) {
+        ops::fill(ctx_, buffer, 7.0f);
+        flat.gather(ctx_, buffer).wait_host();
+        EXPECT_EQ(group.first().weight().raw(), buffer.raw());
+        EXPECT_EQ(as_floats(ctx_, group.first().weight()), as_floats(ctx_, whole.first().weight()));
+        EXPECT_EQ(part_of(as_floats(ctx_, buffer), {0, flat.elements()}),
+                  as_floats(ctx_, whole.flat().weights()));
+        flat.release();
+        EXPECT_FALSE(group.first().weight().defined());
+        EXPECT_FALSE(flat.weights().defined());
+        // After a change of the master values the next gather brings the new weights.
+        ops::scale(ctx_, flat.master(), 2.0f);
+        flat.refresh_weights(ctx_);
+        if (round == 0) {
+          ops::scale(ctx_, whole.flat().master(), 2.0f);
+          whole.flat().refresh_weights(ctx_);
+        }
+      }
+    }
+  }
+}
+
+// Whole and to a shard the sums are those of the tree, to the last bit.
+TEST_F(FlatGroups, ReduceAddsAlongOneTree) {
+  for (const bool small : {false, true}) {
+    for (const int count : shard_counts()) {
+      const Layout layout(count);
+      Group group(ctx_, layout.ranks(), {}, small);
+      nn::FlatGroup& flat = group.flat();
+      const std::vector<float> expected = sum_of_contributions(flat.elements());
+      for (const bool to_shard : {false, true}) {
+        flat.plan_reduction(ctx_, {.to_shard = to_shard});
+        EXPECT_EQ(flat.last_phase() == Phase::kCopies,
+                  to_shard && count > 1 && count < runtime().size());
+        contribute(ctx_, flat);
+        reduce(ctx_, flat);
+        EXPECT_EQ(in_shard(flat, flat.gradient_shard()), part_of(expected, flat.sharding().range()))
+            << count << " shards";
+        if (to_shard) continue;
+        EXPECT_EQ(part_of(values_of(flat.gradients()), {0, flat.elements()}), expected);
+      }
+    }
+  }
+}
+
+TEST_F(FlatGroups, GradientsThatTravelRoundedAreRoundedSums) {
+  for (const int count : shard_counts()) {
+    const Layout layout(count);
+    Group group(ctx_, layout.ranks());
+    nn::FlatGroup& flat = group.flat();
+    const std::vector<float> expected = sum_of_contributions(flat.elements());
+    for (const bool to_shard : {false, true}) {
+      flat.plan_reduction(ctx_, {.travel = DType::kBF16, .to_shard = to_shard});
+      EXPECT_EQ(flat.keeps_copies_equal(ctx_), runtime().size() == 1);
+      contribute(ctx_, flat);
+      reduce(ctx_, flat);
+      const std::vector<float> found = in_shard(flat, flat.gradient_shard());
+      const std::vector<float> exact = part_of(expected, flat.sharding().range());
+      for (std::size_t i = 0; i < found.size(); ++i) {
+        ASSERT_NEAR(found[i], exact[i], 0.05) << i;
+        if (runtime().size() > 1) {
+          ASSERT_EQ(found[i], static_cast<float>(BFloat16(found[i])));
+        }
+      }
+    }
+  }
+}
+
+// Pairs of ranks hold copies of two of the parameters, as tensor ranks do.
+TEST_F(FlatGroups, CopiesInAReplicaAreAddedUpFirstAndHandedOn) {
+  const int size = runtime().size();
+  if (size % 2 != 0) GTEST_SKIP() << "for pairs of ranks";
+  std::vector<int> pair, others;
+  for (int rank = 0; rank < size; ++rank) {
+    if (rank / 2 == runtime().rank() / 2) pair.push_back(rank);
+    if (rank % 2 == runtime().rank() % 2) others.push_back(rank);
+  }
+  const auto holders = runtime().group("holders", pair);
+  const auto data = runtime().group("data", others);
+  const auto alone = runtime().group("alone", {runtime().rank()});
+  for (const bool sharded : {false, true}) {
+    const nn::GroupRanks ranks = sharded ? nn::GroupRanks{data.get(), data.get(), alone.get()}
+                                         : nn::GroupRanks{data.get(), nullptr, data.get()};
+    Group group(ctx_, ranks, {}, false, {.holders = holders.get(), .partial = true});
+    nn::FlatGroup& flat = group.flat();
+    flat.plan_reduction(ctx_, {.to_shard = sharded});
+    EXPECT_TRUE(flat.reduces_in_steps());
+    contribute(ctx_, flat);
+    reduce(ctx_, flat);
+    std::vector<std::vector<float>> sums, own;
+    for (int rank = 0; rank < size; rank += 2) {
+      sums.push_back(
+          sum_of({contribution(rank, flat.elements()), contribution(rank + 1, flat.elements())}));
+      own.push_back(contribution(rank + runtime().rank() % 2, flat.elements()));
+    }
+    const std::vector<float> of_copies = sum_of(sums), of_others = sum_of(own);
+    const Tensor shard = flat.gradient_shard();
+    for (const nn::FlatGroup::Part& part : flat.parts()) {
+      const bool copied = part.parameter->spec().copies.partial;
+      const std::int64_t begin = part.parameter->offset_in_group() + part.elements.begin;
+      EXPECT_EQ(values_of(nn::FlatGroup::view(shard, part)),
+                part_of(copied ? of_copies : of_others, {begin, begin + part.elements.size()}))
+          << part.parameter->name();
+    }
+    // What the second holder has of copies becomes what the first one has.
+    ops::fill(ctx_, shard, static_cast<float>(holders->rank()));
+    for (const Work& work : flat.hand_on_gradients(ctx_)) work.wait_host();
+    for (const nn::FlatGroup::Part& part : flat.parts()) {
+      const bool copied = part.parameter->spec().copies.partial;
+      for (const float value : values_of(nn::FlatGroup::view(shard, part))) {
+        ASSERT_EQ(value, copied ? 0.0f : static_cast<float>(holders->rank()));
+      }
+    }
+  }
+}
+
+// Padding, and what is not of this shard, hold no numbers.
+TEST_F(FlatGroups, SumsOfSquaresCountEachElementOnce) {
+  for (const int count : shard_counts()) {
+    const Layout layout(count);
+    Group group(ctx_, layout.ranks());
+    nn::FlatGroup& flat = group.flat();
+    const std::vector<float> gradients = contribution(0, flat.elements());
+    ops::fill(ctx_, flat.gradients(), std::numeric_limits<float>::quiet_NaN());
+    double expected = 0.0;
+    const FlatRange range = flat.sharding().range();
+    for (std::int64_t i = 0; i < flat.elements(); ++i) {
+      const float value = gradients[static_cast<std::size_t>(i)];
+      expected += double{value} * double{value};
+      if (range.begin <= i && i < range.end) flat.gradients().data<float>()[i] = value;
+    }
+    const Tensor sum = ctx_.allocate({1}, DType::kF64);
+    ops::fill(ctx_, sum, 0.0f);
+    flat.add_sum_of_squares(ctx_, sum);
+    const double found = layout.sharded->all_reduce_host(sum.data<double>()[0], ReduceOp::kSum);
+    EXPECT_NEAR(found, expected, 1e-9 * expected);
+  }
+}
+
+// How often the ranks of the world write each element of these groups, which all hold.
+std::vector<std::int64_t> times_written(std::span<nn::FlatGroup* const> groups) {
+  std::vector<std::int64_t> times;
+  const auto written = nn::written_parts(groups);
+  for (std::size_t i = 0; i < groups.size(); ++i) {
+    const std::size_t before = times.size();
+    times.resize(before + static_cast<std::size_t>(groups[i]->elements()));
+    for (const nn::FlatGroup::Part& part : written[i]) {
+      // Where the part says that it is, and nowhere else.
+      EXPECT_EQ(part.at + groups[i]->sharding().memory().begin,
+                part.parameter->offset_in_group() + part.elements.begin);
+      for (std::int64_t e = part.elements.begin; e < part.elements.end; ++e) {
+        ++times[before + static_cast<std::size_t>(part.parameter->offset_in_group() + e)];
+      }
+    }
+  }
+  return times;
+}
+
+TEST_F(FlatGroups, HoldersOfCopiesShareTheWriting) {
+  const int size = runtime().size();
+  const std::int64_t elements = 4 * 4 * nn::kWriteUnit + 12'345;
+  for (const int count : shard_counts()) {
+    for (const bool in_replica : {false, true}) {
+      const Layout layout(count);
+      // The ranks of a row hold copies within a replica, or share one.
+      const nn::Copies copies{.holders = in_replica ? layout.sharded.get() : nullptr};
+      const nn::GroupRanks ranks =
+          in_replica ? nn::GroupRanks{nullptr, nullptr, layout.copied.get()} : layout.ranks();
+      nn::ParameterSet parameters;
+      for (const bool decay : {true, false}) {
+        parameters.add({.name = decay ? "large" : "small",
+                        .placement = nn::Placement::whole({decay ? elements : 700}),
+                        .initial = {},
+                        .copies = copies,
+                        .decay = decay});
+      }
+      parameters.form_groups("block", ranks);
+      std::vector<nn::FlatGroup*> groups;
+      for (const auto& group : parameters.groups()) groups.push_back(group.get());
+      std::vector<std::int64_t> times = times_written(groups);
+      const std::int64_t own = std::accumulate(times.begin(), times.end(), std::int64_t{0});
+      EXPECT_GT(own, 0);
+      EXPECT_LE(own, (elements + 700) / size + 3 * nn::kWriteUnit) << count << " of " << size;
+      runtime().world().all_reduce_host(std::span<std::int64_t>(times), ReduceOp::kSum);
+      EXPECT_EQ(std::ranges::count(times, 1), std::ssize(times)) << count << " of " << size;
+    }
+  }
+}
+
+// Grids over all ranks: copies, shards, and both with pipeline stages and tensor ranks.
+std::vector<GridShape> grids() {
+  const int size = runtime().size();
+  std::vector<GridShape> shapes = {{size, 1, 1}};
+  const auto add_sharded = [&](GridShape shape, int shards) {
+    shape[Axis::kShard] = shards;
+    shapes.push_back(shape);
+  };
+  add_sharded({1, 1, 1}, size);
+  if (size % 2 != 0) return shapes;
+  shapes.insert(shapes.end(), {{size / 2, 2, 1}, {size / 2, 1, 2}});
+  add_sharded({1, 2, 1}, size / 2);
+  add_sharded({1, 1, 2}, size / 2);
+  add_sharded({size / 2, 1, 1}, 2);
+  return shapes;
+}
+
+// Whoever writes it, a checkpoint holds the same data; and each rank reads what its shard holds.
+TEST_F(FlatGroups, ACheckpointsDataDoNotDependOnItsWriters) {
+  std::optional<TemporaryFolder> made;
+  if (runtime().rank() == 0) made.emplace();
+  const std::string folder =
+      runtime().world().broadcast_text(made ? made->path().string() : std::string());
+  models::GptConfig model = models::gpt_preset("test-gpt");
+  model.vocabulary = 16'000;
+  std::vector<std::vector<std::uint64_t>> sums;
+  const auto write = [&](const std::vector<TensorSlice>& slices) {
+    CheckpointInfo info;
+    info.step = std::ssize(sums) + 1;
+    const std::string path =
+        write_checkpoint(runtime().world(), runtime().recorder(), folder, info, slices);
+    Checkpoint checkpoint = Checkpoint::open(runtime().world(), path);
+    std::vector<std::uint64_t>& found = sums.emplace_back();
+    for (const CheckpointTensor& tensor : checkpoint.contents().tensors) {
+      found.push_back(tensor.checksum);
+    }
+    return checkpoint;
+  };
+  for (const GridShape& shape : grids()) {
+    const ProcessGrid grid(runtime(), shape);
+    const auto make_stage = [&](std::optional<std::uint64_t> seed) {
+      return std::make_unique<parallel::Stage>(ctx_, grid, models::gpt_plan(model),
+                                               parallel::StageOptions{.seed = seed});
+    };
+    const auto drawn = make_stage(kSeed), read = make_stage({});
+    if (sums.empty()) {
+      write(runtime().rank() == 0 ? checkpoint_slices(*drawn, nullptr, false)
+                                  : std::vector<TensorSlice>());
+    }
+    const std::vector<TensorSlice> mine = checkpoint_slices(*drawn, nullptr, true);
+    EXPECT_FALSE(mine.empty()) << "of rank " << runtime().rank() << ", " << shape.to_string();
+    const Checkpoint checkpoint = write(mine);
+    EXPECT_EQ(sums.back(), sums.front()) << shape.to_string();
+    checkpoint.read(runtime().world(), checkpoint_slices(*read, nullptr, false));
+    for (std::size_t i = 0; i < drawn->groups().size(); ++i) {
+      EXPECT_EQ(values_of(read->groups()[i]->master()), values_of(drawn->groups()[i]->master()));
+    }
+  }
+  runtime().world().barrier().wait_host();
+}
+
+}  // namespace
+}  // namespace trireme::testing
