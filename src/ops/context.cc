@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "trireme/ops/operation_counts.h"
 #include "trireme/tensor/copy.h"
 
 #include "ops/attention_engine.h"
@@ -29,6 +30,15 @@ Context make_cpu_context(int threads) {
   ctx.host_allocator = ctx.allocator;
   ctx.matmul = make_cpu_matmul_engine();
   ctx.step_state = std::make_shared<StepState>();
+  return ctx;
+}
+
+Context make_dry_context(int threads) {
+  Context ctx = make_cpu_context(threads);
+  ctx.stream = dry_stream();
+  ctx.allocator = make_dry_allocator();
+  ctx.host_allocator = ctx.allocator;
+  ctx.dry = std::make_shared<OperationCounts>();
   return ctx;
 }
 

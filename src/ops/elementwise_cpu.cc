@@ -47,7 +47,8 @@ void binary(Context& ctx, const Tensor& a, const Tensor& b, const Tensor& y, con
 
 void fill(Context& ctx, const Tensor& x, float value) {
   if (x.dtype() == DType::kF64) {
-    std::fill_n(x.data<double>(), x.elements(), static_cast<double>(value));
+    on_this_thread(
+        ctx, [&] { std::fill_n(x.data<double>(), x.elements(), static_cast<double>(value)); });
     return;
   }
   for_stages(ctx, x.elements(), [&](std::int64_t begin, std::int64_t n) {

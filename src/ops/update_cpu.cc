@@ -75,14 +75,17 @@ void add_sum_of_squares(Context& ctx, const Tensor& x, const Tensor& total) {
   });
   double sum = 0.0;
   for (const double part : parts) sum += part;
-  total.data<double>()[0] += sum;
+  on_this_thread(ctx, [&] { total.data<double>()[0] += sum; });
 }
 
 void finish_gradient_norm(Context& ctx, const Tensor& sum, float clip, const Tensor& norm) {
   StepState& state = *ctx.step_state;
-  const double value = std::sqrt(sum.data<double>()[0]) *
-                       static_cast<double>(state.gradient_scale / state.loss_scale);
-  norm.data<double>()[0] = value;
+  double value = 0.0;
+  on_this_thread(ctx, [&] {
+    value = std::sqrt(sum.data<double>()[0]) *
+            static_cast<double>(state.gradient_scale / state.loss_scale);
+    norm.data<double>()[0] = value;
+  });
   state.finite = std::isfinite(value) ? 1 : 0;
   state.updates += state.finite;
   const bool clips = clip > 0.0f && value > static_cast<double>(clip);
