@@ -5,6 +5,7 @@
 #include "ops/attention_engine.h"
 #include "ops/check.h"
 #include "ops/device_ops.h"
+#include "ops/gpu/workspace.h"
 
 namespace trireme::ops {
 namespace {
@@ -100,6 +101,7 @@ void attention_backward(Context& ctx, const AttentionShape& shape, const Tensor&
   if (by_library(ctx, kind, out) && dout.dtype() == kind.dtype && dqkv.dtype() == kind.dtype) {
     return ctx.attention->backward(ctx, kind, qkv, out, log_sum, dout, dqkv);
   }
+  if (on_dry_gpu(ctx)) gpu::deltas_of_attention(ctx, shape);
   dispatch(TRIREME_OP(attention_backward), products(shape, 5), ctx, shape, qkv, first_key, out,
            log_sum, dout, dqkv);
 }
@@ -138,6 +140,7 @@ void rotary(Context& ctx, const AttentionShape& shape, const Tensor& qkv,
   check_like_qkv("rotary", "qkv", shape, qkv);
   TRIREME_CHECK(shape.head_size % 2 == 0,
                 fmt::format("rotary: head size {} is odd", shape.head_size));
+  if (on_dry_gpu(ctx)) gpu::table_of_rotary(ctx, shape);
   dispatch(TRIREME_OP(rotary), ctx, shape, qkv, first_position, theta, inverse);
 }
 

@@ -34,6 +34,10 @@ inline bool on_cpu(const Context& ctx) {
   return ctx.device.kind == DeviceKind::kCpu;
 }
 
+inline bool on_dry_gpu(const Context& ctx) {
+  return ctx.dry != nullptr && !on_cpu(ctx);
+}
+
 // The implementations of an operation. TRIREME_OP(gelu) gives those of gelu.
 template <class... Parameters>
 struct Implementations {
@@ -65,12 +69,15 @@ double bytes_of(const Parameter&) {
 }
 
 // Runs an operation on the context's device. On a dry context the CPU's implementation runs without
-// its loops (cpu/parallel.h), so that it asks for its workspace, and the call is counted.
+// its loops (cpu/parallel.h), so that it asks for its workspace, and the call is counted. On a dry
+// context of a GPU the call is counted alone: the caller asks for what the GPU's implementation
+// would (gpu/workspace.h).
 template <class... Parameters>
 void dispatch(const Implementations<Parameters...>& op, const Cost& cost, Context& ctx,
               std::type_identity_t<Parameters>... arguments) {
   if (ctx.dry) {
     ctx.dry->add(op.name, {1, cost.flops, cost.bytes.value_or((bytes_of(arguments) + ... + 0.0))});
+    if (!on_cpu(ctx)) return;
   }
   (on_cpu(ctx) ? op.on_cpu : op.on_gpu)(ctx, arguments...);
 }

@@ -4,6 +4,7 @@
 
 #include "ops/check.h"
 #include "ops/device_ops.h"
+#include "ops/gpu/workspace.h"
 
 namespace trireme::ops {
 namespace {
@@ -58,6 +59,7 @@ void add_column_sums(Context& ctx, const Tensor& x, const Tensor& sums) {
   check_floating("add_column_sums", "x", x);
   check_rank("add_column_sums", "x", x, 2);
   check_fp32("add_column_sums", "sums", sums, {x.shape()[1]});
+  if (on_dry_gpu(ctx)) gpu::parts_of_row_sums(ctx, 1, x.shape()[0], x.shape()[1]);
   dispatch(TRIREME_OP(add_column_sums), ctx, x, sums);
 }
 

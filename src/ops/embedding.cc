@@ -4,6 +4,7 @@
 
 #include "ops/check.h"
 #include "ops/device_ops.h"
+#include "ops/gpu/workspace.h"
 
 namespace trireme::ops {
 namespace {
@@ -40,6 +41,9 @@ void embedding_backward(Context& ctx, const Tensor& tokens, const Tensor& dy,
   check_tokens("embedding_backward", tokens, dy);
   check_rank("embedding_backward", "dtable", dtable, 2);
   check_fp32("embedding_backward", "dtable", dtable, {dtable.shape()[0], dy.shape()[1]});
+  if (on_dry_gpu(ctx)) {
+    gpu::ask_for_embedding_backward(ctx, dy.shape()[0], dy.shape()[1], dtable.shape()[0]);
+  }
   dispatch(TRIREME_OP(embedding_backward), rows_moved(tokens, dy), ctx, tokens, dy, first_token,
            dtable);
 }

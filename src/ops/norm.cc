@@ -2,6 +2,7 @@
 
 #include "ops/check.h"
 #include "ops/device_ops.h"
+#include "ops/gpu/workspace.h"
 
 namespace trireme::ops {
 namespace {
@@ -65,6 +66,7 @@ void layer_norm_backward_weight(Context& ctx, const Tensor& dy, const Tensor& x,
   check_fp32("layer_norm_backward_weight", "rstd", rstd, {x.shape()[0]});
   check_fp32("layer_norm_backward_weight", "dweight", dweight, {x.shape()[1]});
   if (dbias.defined()) check_fp32("layer_norm_backward_weight", "dbias", dbias, {x.shape()[1]});
+  if (on_dry_gpu(ctx)) gpu::parts_of_row_sums(ctx, 2, x.shape()[0], x.shape()[1]);
   dispatch(TRIREME_OP(layer_norm_backward_weight), ctx, dy, x, mean, rstd, dweight, dbias);
 }
 
@@ -101,6 +103,7 @@ void rms_norm_backward_weight(Context& ctx, const Tensor& dy, const Tensor& x, c
   check_rows("rms_norm_backward_weight", x, "dy", dy);
   check_fp32("rms_norm_backward_weight", "rstd", rstd, {x.shape()[0]});
   check_fp32("rms_norm_backward_weight", "dweight", dweight, {x.shape()[1]});
+  if (on_dry_gpu(ctx)) gpu::parts_of_row_sums(ctx, 1, x.shape()[0], x.shape()[1]);
   dispatch(TRIREME_OP(rms_norm_backward_weight), ctx, dy, x, rstd, dweight);
 }
 

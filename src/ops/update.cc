@@ -4,6 +4,7 @@
 
 #include "ops/check.h"
 #include "ops/device_ops.h"
+#include "ops/gpu/workspace.h"
 
 namespace trireme::ops {
 namespace {
@@ -44,6 +45,7 @@ void add_sum_of_squares(Context& ctx, const Tensor& x, const Tensor& sum) {
   check_dtype("add_sum_of_squares", "x", x, {DType::kF32});
   check_dtype("add_sum_of_squares", "sum", sum, {DType::kF64});
   check_shape("add_sum_of_squares", "sum", sum, {1});
+  if (on_dry_gpu(ctx)) gpu::parts_of_squares(ctx, x.elements());
   dispatch(TRIREME_OP(add_sum_of_squares), ctx, x, sum);
 }
 

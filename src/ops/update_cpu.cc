@@ -68,7 +68,7 @@ void sgd_step(Context& ctx, const Sgd& rule, const Tensor& master, const Tensor&
 
 void add_sum_of_squares(Context& ctx, const Tensor& x, const Tensor& total) {
   const std::int64_t n = x.elements();
-  std::vector<double> parts(static_cast<std::size_t>((n + kGrain - 1) / kGrain));
+  std::vector<double> parts(ctx.dry ? 0 : static_cast<std::size_t>((n + kGrain - 1) / kGrain));
   parallel_ranges(ctx, n, kGrain, [&](std::int64_t begin, std::int64_t end) {
     parts[static_cast<std::size_t>(begin / kGrain)] =
         kernels().update.sum_of_squares(x.data<float>() + begin, end - begin);

@@ -1,18 +1,13 @@
-// Memory that is counted and does not exist.
+#include "tensor/dry_memory.h"
+
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
 
 #include "trireme/tensor/allocator.h"
 
-#include "tensor/caching_allocator.h"
-
 namespace trireme {
 namespace {
-
-// Half of all addresses. No processor that we run on maps a program's memory there, so that an
-// access ends the process at once instead of changing other data.
-constexpr std::uintptr_t kFirstDry = std::uintptr_t{1} << (8 * sizeof(std::uintptr_t) - 1);
 
 // Tells dry blocks from real ones by the stream that they were allocated on.
 class DryMemory : public MemorySource {
@@ -29,8 +24,7 @@ class DryMemory : public MemorySource {
       std::memset(data, 0, size);
       block.data = static_cast<std::byte*>(data);
     } else {
-      block.data = reinterpret_cast<std::byte*>(next_);  // sizes are multiples of the alignment
-      next_ += size;
+      block.data = static_cast<std::byte*>(addresses_.take(size));
     }
     return block;
   }
@@ -45,7 +39,7 @@ class DryMemory : public MemorySource {
   }
 
  private:
-  std::uintptr_t next_ = kFirstDry;
+  DryAddresses addresses_;
 };
 
 }  // namespace

@@ -98,6 +98,9 @@ Context make_cpu_context(int threads);
 // host (losses, the norm, StepState), they are those of a finite step with gradients and losses of
 // zero.
 Context make_dry_context(int threads);
+// The same of a GPU with so many bytes of memory: operations allocate the workspace of our kernels,
+// and matrix products as much as cuBLASLt may take. What cuDNN takes is not in it.
+Context make_dry_cuda_context(std::int64_t gpu_memory);
 
 // Makes a context on a GPU and makes that GPU the calling thread's current device. The context has
 // device memory, cuBLASLt, cuDNN's attention if it is available, the StepState of a fresh run, and
