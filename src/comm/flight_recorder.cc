@@ -57,6 +57,19 @@ void FlightRecorder::Impl::end_activity(Activity::Kind kind, std::string_view na
 } catch (const Error&) {
 }
 
+const FlightRecorder::Phase* FlightRecorder::Impl::enter(const Phase& phase) {
+  if (!watch_) return nullptr;
+  watch_(phase.name_, phase.number_);
+  return std::exchange(open_phase_, &phase);
+}
+
+void FlightRecorder::Impl::leave(const Phase* outer) {
+  if (!watch_) return;
+  open_phase_ = outer;
+  if (outer == nullptr) return watch_({}, -1);
+  watch_(outer->name_, outer->number_);
+}
+
 void FlightRecorder::Impl::add_wait(int lane, std::string_view operation, std::int64_t begin_ns,
                                     std::int64_t end_ns) {
   exposed_ns += end_ns - begin_ns;
@@ -133,14 +146,24 @@ Trace FlightRecorder::take_trace() {
   return impl_->take_trace();
 }
 
+void FlightRecorder::watch_phases(
+    std::function<void(std::string_view name, std::int64_t number)> watch) {
+  impl_->watch_phases(std::move(watch));
+}
+
 bool FlightRecorder::tracing() const {
   return impl_->tracing;
 }
 
 FlightRecorder::Phase::Phase(FlightRecorder& recorder, std::string_view name, std::int64_t number)
-    : recorder_(recorder), name_(name), number_(number), begin_(recorder.impl().begin_activity()) {}
+    : recorder_(recorder),
+      name_(name),
+      number_(number),
+      begin_(recorder.impl().begin_activity()),
+      outer_(recorder.impl().enter(*this)) {}
 
 FlightRecorder::Phase::~Phase() {
+  recorder_.impl().leave(outer_);
   recorder_.impl().end_activity(Activity::Kind::kCompute, name_, number_, begin_);
 }
 

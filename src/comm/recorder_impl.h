@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -56,6 +57,11 @@ class FlightRecorder::Impl {
   bool traces(const Stream& stream) const {
     return stream_trace_ && stream_trace_->follows(stream);
   }
+  // Of a rank whose phases are watched: returns the phase that was open before.
+  using Watch = std::function<void(std::string_view name, std::int64_t number)>;
+  const Phase* enter(const Phase& phase);
+  void leave(const Phase* outer);
+  void watch_phases(Watch watch) { watch_ = std::move(watch); }
   void add_wait(int lane, std::string_view operation, std::int64_t begin_ns, std::int64_t end_ns);
   void start_trace(const Stream& stream);
   Trace take_trace();
@@ -71,6 +77,8 @@ class FlightRecorder::Impl {
   std::map<LaneKey, std::uint64_t> begun_;
   std::map<int, LaneInfo> lanes_;
   Trace trace_;
+  Watch watch_;
+  const Phase* open_phase_ = nullptr;          // only while phases are watched
   std::unique_ptr<StreamTrace> stream_trace_;  // used by the computing thread, without a lock
 };
 

@@ -5,6 +5,7 @@
 #include "ops/attention_engine.h"
 #include "ops/check.h"
 #include "ops/device_ops.h"
+#include "ops/gpu/workspace.h"
 
 namespace trireme::ops {
 namespace {
@@ -65,6 +66,12 @@ bool by_library(const Context& ctx, const AttentionKind& kind, const Tensor& out
   return ctx.attention && out.dtype() == kind.dtype && ctx.attention->why_not(kind).empty();
 }
 
+// The cost of `count` products over all pairs of a query and a key that causal attention computes.
+Cost products(const AttentionShape& s, int count) {
+  const auto pairs = static_cast<double>(s.length) * static_cast<double>(s.length + 1) / 2;
+  return {.flops = 2.0 * count * pairs * static_cast<double>(s.batch * s.heads * s.head_size)};
+}
+
 }  // namespace
 
 std::shared_ptr<AttentionEngine> make_absent_attention(std::string library, std::string why) {
@@ -76,10 +83,9 @@ void attention(Context& ctx, const AttentionShape& shape, const Tensor& qkv,
   check_like_qkv("attention", "qkv", shape, qkv);
   check_like_out("attention", "out", shape, out);
   check_saved("attention", shape, first_key, log_sum);
-  if (on_cpu(ctx)) return cpu::attention(ctx, shape, qkv, first_key, out, log_sum);
   const AttentionKind kind{shape, qkv.dtype(), first_key.defined()};
   if (by_library(ctx, kind, out)) return ctx.attention->forward(ctx, kind, qkv, out, log_sum);
-  gpu::attention(ctx, shape, qkv, first_key, out, log_sum);
+  dispatch(TRIREME_OP(attention), products(shape, 2), ctx, shape, qkv, first_key, out, log_sum);
 }
 
 void attention_backward(Context& ctx, const AttentionShape& shape, const Tensor& qkv,
@@ -91,14 +97,13 @@ void attention_backward(Context& ctx, const AttentionShape& shape, const Tensor&
   check_like_out("attention_backward", "dout", shape, dout);
   check_saved("attention_backward", shape, first_key, log_sum);
   TRIREME_CHECK(dqkv.raw() != qkv.raw(), "attention_backward: dqkv may not be qkv");
-  if (on_cpu(ctx)) {
-    return cpu::attention_backward(ctx, shape, qkv, first_key, out, log_sum, dout, dqkv);
-  }
   const AttentionKind kind{shape, qkv.dtype(), first_key.defined()};
   if (by_library(ctx, kind, out) && dout.dtype() == kind.dtype && dqkv.dtype() == kind.dtype) {
     return ctx.attention->backward(ctx, kind, qkv, out, log_sum, dout, dqkv);
   }
-  gpu::attention_backward(ctx, shape, qkv, first_key, out, log_sum, dout, dqkv);
+  if (on_dry_gpu(ctx)) gpu::deltas_of_attention(ctx, shape);
+  dispatch(TRIREME_OP(attention_backward), products(shape, 5), ctx, shape, qkv, first_key, out,
+           log_sum, dout, dqkv);
 }
 
 AttentionChoice attention_choice(const Context& ctx, const AttentionShape& shape, DType dtype,
@@ -127,10 +132,7 @@ void attention_cached(Context& ctx, const AttentionShape& shape, const Tensor& q
   TRIREME_CHECK(past >= 0 && past + shape.length <= capacity,
                 fmt::format("attention_cached: {} past and {} new positions, of a cache of {}",
                             past, shape.length, capacity));
-  if (on_cpu(ctx)) {
-    return cpu::attention_cached(ctx, shape, qkv, past, first_key, keys, values, out);
-  }
-  gpu::attention_cached(ctx, shape, qkv, past, first_key, keys, values, out);
+  dispatch(TRIREME_OP(attention_cached), ctx, shape, qkv, past, first_key, keys, values, out);
 }
 
 void rotary(Context& ctx, const AttentionShape& shape, const Tensor& qkv,
@@ -138,8 +140,8 @@ void rotary(Context& ctx, const AttentionShape& shape, const Tensor& qkv,
   check_like_qkv("rotary", "qkv", shape, qkv);
   TRIREME_CHECK(shape.head_size % 2 == 0,
                 fmt::format("rotary: head size {} is odd", shape.head_size));
-  if (on_cpu(ctx)) return cpu::rotary(ctx, shape, qkv, first_position, theta, inverse);
-  gpu::rotary(ctx, shape, qkv, first_position, theta, inverse);
+  if (on_dry_gpu(ctx)) gpu::table_of_rotary(ctx, shape);
+  dispatch(TRIREME_OP(rotary), ctx, shape, qkv, first_position, theta, inverse);
 }
 
 }  // namespace trireme::ops

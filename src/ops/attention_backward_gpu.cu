@@ -134,7 +134,7 @@ void attention_backward(Context& ctx, const AttentionShape& shape, const Tensor&
                         const Tensor& dout, const Tensor& dqkv) {
   const AttentionProblem problem = problem_of(shape, 0, first_key);
   const std::int64_t rows = shape.batch * shape.heads * shape.length;
-  const Tensor delta = ctx.allocate({rows}, DType::kF32, MemoryUse::kWorkspace);
+  const Tensor delta = deltas_of_attention(ctx, shape);
   const std::int64_t keys = shape.heads, values = shape.heads + shape.kv_heads;
   const BackwardHeads heads = {heads_of_qkv(qkv, shape, 0),       heads_of_qkv(qkv, shape, keys),
                                heads_of_qkv(qkv, shape, values),  heads_of_out(dout, shape),

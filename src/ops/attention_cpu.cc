@@ -279,15 +279,17 @@ void attention_cached(Context& ctx, const AttentionShape& shape, const Tensor& q
   const std::int64_t width = shape.kv_heads * shape.head_size;
   const std::size_t element = size_of(qkv.dtype());
   const auto bytes = static_cast<std::size_t>(width) * element;
-  for (std::int64_t row = 0; row < shape.batch * shape.length; ++row) {
-    const auto* from =
-        static_cast<const std::byte*>(qkv.raw()) +
-        static_cast<std::size_t>(row * shape.row() + shape.heads * shape.head_size) * element;
-    const std::int64_t slot = row / shape.length * capacity + past + row % shape.length;
-    const std::size_t at = static_cast<std::size_t>(slot) * bytes;
-    std::memcpy(static_cast<std::byte*>(keys.raw()) + at, from, bytes);
-    std::memcpy(static_cast<std::byte*>(values.raw()) + at, from + bytes, bytes);
-  }
+  on_this_thread(ctx, [&] {
+    for (std::int64_t row = 0; row < shape.batch * shape.length; ++row) {
+      const auto* from =
+          static_cast<const std::byte*>(qkv.raw()) +
+          static_cast<std::size_t>(row * shape.row() + shape.heads * shape.head_size) * element;
+      const std::int64_t slot = row / shape.length * capacity + past + row % shape.length;
+      const std::size_t at = static_cast<std::size_t>(slot) * bytes;
+      std::memcpy(static_cast<std::byte*>(keys.raw()) + at, from, bytes);
+      std::memcpy(static_cast<std::byte*>(values.raw()) + at, from + bytes, bytes);
+    }
+  });
   attend_all(ctx, shape, [&](std::int64_t sample, std::int64_t head) -> ForwardHead {
     const std::int64_t begin = sample * capacity * width + head / group * shape.head_size;
     return {.queries = query_rows(qkv, shape, sample, head),

@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 
+#include "trireme/ops/operation_counts.h"
 #include "trireme/tensor/copy.h"
+#include "trireme/tensor/dry_cuda.h"
 
 #include "ops/attention_engine.h"
 #include "ops/check.h"
@@ -16,6 +18,13 @@
 #endif
 
 namespace trireme::ops {
+namespace {
+
+bool host_has_state(const Context& ctx) {
+  return on_cpu(ctx) || ctx.dry;
+}
+
+}  // namespace
 
 Context make_cpu_context(int threads) {
   TRIREME_CHECK(threads >= 1, fmt::format("{} threads were asked for", threads));
@@ -29,6 +38,30 @@ Context make_cpu_context(int threads) {
   ctx.host_allocator = ctx.allocator;
   ctx.matmul = make_cpu_matmul_engine();
   ctx.step_state = std::make_shared<StepState>();
+  return ctx;
+}
+
+Context make_dry_context(int threads) {
+  Context ctx = make_cpu_context(threads);
+  ctx.stream = dry_stream();
+  ctx.allocator = make_dry_allocator();
+  ctx.host_allocator = ctx.allocator;
+  ctx.dry = std::make_shared<OperationCounts>();
+  return ctx;
+}
+
+Context make_dry_cuda_context(std::int64_t gpu_memory) {
+  Context ctx = make_cuda_context(cuda::make_dry_runtime(static_cast<std::size_t>(gpu_memory)), 0,
+                                  make_dry_gpu_matmul());
+  ctx.gpu_memory = gpu_memory;
+  ctx.dry = std::make_shared<OperationCounts>();
+  // The state's memory is counted, and the host has the values.
+  struct State {
+    std::shared_ptr<StepState> counted;
+    StepState values;
+  };
+  const auto state = std::make_shared<State>(State{ctx.step_state, {}});
+  ctx.step_state = {state, &state->values};
   return ctx;
 }
 
@@ -83,13 +116,13 @@ std::shared_ptr<StepState> make_step_state(Allocator& allocator, const Stream& s
 
 void write_step_state(Context& ctx, const StepState& state) {
   check_step_state("write_step_state", ctx);
-  if (!on_cpu(ctx)) return gpu::write_step_state(ctx, state);
+  if (!host_has_state(ctx)) return gpu::write_step_state(ctx, state);
   *ctx.step_state = state;
 }
 
 void write_step_inputs(Context& ctx, const StepInputs& inputs) {
   check_step_state("write_step_inputs", ctx);
-  if (!on_cpu(ctx)) return gpu::write_step_inputs(ctx, inputs);
+  if (!host_has_state(ctx)) return gpu::write_step_inputs(ctx, inputs);
   ctx.step_state->step = inputs.step;
   ctx.step_state->random_key = inputs.random_key;
   ctx.step_state->learning_rate = inputs.learning_rate;
@@ -98,12 +131,12 @@ void write_step_inputs(Context& ctx, const StepInputs& inputs) {
 
 StepState read_step_state(Context& ctx) {
   check_step_state("read_step_state", ctx);
-  return on_cpu(ctx) ? *ctx.step_state : gpu::read_step_state(ctx);
+  return host_has_state(ctx) ? *ctx.step_state : gpu::read_step_state(ctx);
 }
 
 void queue_step_state_read(Context& ctx, StepState* to) {
   check_step_state("queue_step_state_read", ctx);
-  if (on_cpu(ctx)) {
+  if (host_has_state(ctx)) {
     *to = *ctx.step_state;
     return;
   }

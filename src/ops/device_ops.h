@@ -2,10 +2,15 @@
 // the arguments and call them.
 #pragma once
 
+#include <optional>
+#include <string_view>
+#include <type_traits>
+
 #include "trireme/ops/attention.h"
 #include "trireme/ops/elementwise.h"
 #include "trireme/ops/embedding.h"
 #include "trireme/ops/norm.h"
+#include "trireme/ops/operation_counts.h"
 #include "trireme/ops/softmax_loss.h"
 #include "trireme/ops/update.h"
 
@@ -27,6 +32,59 @@ namespace trireme::ops {
 
 inline bool on_cpu(const Context& ctx) {
   return ctx.device.kind == DeviceKind::kCpu;
+}
+
+inline bool on_dry_gpu(const Context& ctx) {
+  return ctx.dry != nullptr && !on_cpu(ctx);
+}
+
+// The implementations of an operation. TRIREME_OP(gelu) gives those of gelu.
+template <class... Parameters>
+struct Implementations {
+  std::string_view name;
+  void (*on_cpu)(Context&, Parameters...);
+  void (*on_gpu)(Context&, Parameters...);
+};
+template <class... Parameters>
+Implementations<Parameters...> implementations(std::string_view name,
+                                               void (*on_cpu)(Context&, Parameters...),
+                                               void (*on_gpu)(Context&, Parameters...)) {
+  return {name, on_cpu, on_gpu};
+}
+#define TRIREME_OP(name) implementations(#name, &cpu::name, &gpu::name)
+
+// What a call costs, for a dry context.
+struct Cost {
+  double flops = 0.0;
+  std::optional<double> bytes = std::nullopt;  // if empty: those of the call's tensors
+};
+
+inline double bytes_of(const Tensor& tensor) {
+  return tensor.defined() ? static_cast<double>(tensor.bytes()) : 0.0;
+}
+// Of a parameter that is no tensor.
+template <class Parameter>
+double bytes_of(const Parameter&) {
+  return 0.0;
+}
+
+// Runs an operation on the context's device. On a dry context the CPU's implementation runs without
+// its loops (cpu/parallel.h), so that it asks for its workspace, and the call is counted. On a dry
+// context of a GPU the call is counted alone: the caller asks for what the GPU's implementation
+// would (gpu/workspace.h).
+template <class... Parameters>
+void dispatch(const Implementations<Parameters...>& op, const Cost& cost, Context& ctx,
+              std::type_identity_t<Parameters>... arguments) {
+  if (ctx.dry) {
+    ctx.dry->add(op.name, {1, cost.flops, cost.bytes.value_or((bytes_of(arguments) + ... + 0.0))});
+    if (!on_cpu(ctx)) return;
+  }
+  (on_cpu(ctx) ? op.on_cpu : op.on_gpu)(ctx, arguments...);
+}
+template <class... Parameters>
+void dispatch(const Implementations<Parameters...>& op, Context& ctx,
+              std::type_identity_t<Parameters>... arguments) {
+  dispatch(op, Cost(), ctx, arguments...);
 }
 
 }  // namespace trireme::ops

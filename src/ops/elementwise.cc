@@ -4,6 +4,7 @@
 
 #include "ops/check.h"
 #include "ops/device_ops.h"
+#include "ops/gpu/workspace.h"
 
 namespace trireme::ops {
 namespace {
@@ -25,29 +26,25 @@ void check_pair(std::string_view op, std::string_view name, const Tensor& x, con
 
 void fill(Context& ctx, const Tensor& x, float value) {
   check_dtype("fill", "x", x, {DType::kF32, DType::kBF16, DType::kF16, DType::kF64});
-  if (on_cpu(ctx)) return cpu::fill(ctx, x, value);
-  gpu::fill(ctx, x, value);
+  dispatch(TRIREME_OP(fill), ctx, x, value);
 }
 
 void cast(Context& ctx, const Tensor& x, const Tensor& y) {
   check_floating("cast", "x", x);
   check_alike("cast", "y", y, x.elements());
-  if (on_cpu(ctx)) return cpu::cast(ctx, x, y);
-  gpu::cast(ctx, x, y);
+  dispatch(TRIREME_OP(cast), ctx, x, y);
 }
 
 void add(Context& ctx, const Tensor& a, const Tensor& b, const Tensor& y) {
   check_floating("add", "a", a);
   check_alike("add", "b", b, a.elements());
   check_alike("add", "y", y, a.elements());
-  if (on_cpu(ctx)) return cpu::add(ctx, a, b, y);
-  gpu::add(ctx, a, b, y);
+  dispatch(TRIREME_OP(add), ctx, a, b, y);
 }
 
 void scale(Context& ctx, const Tensor& x, float factor) {
   check_floating("scale", "x", x);
-  if (on_cpu(ctx)) return cpu::scale(ctx, x, factor);
-  gpu::scale(ctx, x, factor);
+  dispatch(TRIREME_OP(scale), ctx, x, factor);
 }
 
 void add_bias(Context& ctx, const Tensor& x, const Tensor& bias) {
@@ -55,38 +52,34 @@ void add_bias(Context& ctx, const Tensor& x, const Tensor& bias) {
   check_rank("add_bias", "x", x, 2);
   check_floating("add_bias", "bias", bias);
   check_shape("add_bias", "bias", bias, {x.shape()[1]});
-  if (on_cpu(ctx)) return cpu::add_bias(ctx, x, bias);
-  gpu::add_bias(ctx, x, bias);
+  dispatch(TRIREME_OP(add_bias), ctx, x, bias);
 }
 
 void add_column_sums(Context& ctx, const Tensor& x, const Tensor& sums) {
   check_floating("add_column_sums", "x", x);
   check_rank("add_column_sums", "x", x, 2);
   check_fp32("add_column_sums", "sums", sums, {x.shape()[1]});
-  if (on_cpu(ctx)) return cpu::add_column_sums(ctx, x, sums);
-  gpu::add_column_sums(ctx, x, sums);
+  if (on_dry_gpu(ctx)) gpu::parts_of_row_sums(ctx, 1, x.shape()[0], x.shape()[1]);
+  dispatch(TRIREME_OP(add_column_sums), ctx, x, sums);
 }
 
 void gelu(Context& ctx, const Tensor& x, const Tensor& y) {
   check_floating("gelu", "x", x);
   check_alike("gelu", "y", y, x.elements());
-  if (on_cpu(ctx)) return cpu::gelu(ctx, x, y);
-  gpu::gelu(ctx, x, y);
+  dispatch(TRIREME_OP(gelu), ctx, x, y);
 }
 
 void gelu_backward(Context& ctx, const Tensor& x, const Tensor& dy, const Tensor& dx) {
   check_floating("gelu_backward", "x", x);
   check_alike("gelu_backward", "dy", dy, x.elements());
   check_alike("gelu_backward", "dx", dx, x.elements());
-  if (on_cpu(ctx)) return cpu::gelu_backward(ctx, x, dy, dx);
-  gpu::gelu_backward(ctx, x, dy, dx);
+  dispatch(TRIREME_OP(gelu_backward), ctx, x, dy, dx);
 }
 
 void swiglu(Context& ctx, const Tensor& gate_up, const Tensor& y) {
   check_floating("swiglu", "y", y);
   check_pair("swiglu", "gate_up", gate_up, y);
-  if (on_cpu(ctx)) return cpu::swiglu(ctx, gate_up, y);
-  gpu::swiglu(ctx, gate_up, y);
+  dispatch(TRIREME_OP(swiglu), ctx, gate_up, y);
 }
 
 void swiglu_backward(Context& ctx, const Tensor& gate_up, const Tensor& dy,
@@ -94,8 +87,7 @@ void swiglu_backward(Context& ctx, const Tensor& gate_up, const Tensor& dy,
   check_floating("swiglu_backward", "dy", dy);
   check_pair("swiglu_backward", "gate_up", gate_up, dy);
   check_pair("swiglu_backward", "dgate_up", dgate_up, dy);
-  if (on_cpu(ctx)) return cpu::swiglu_backward(ctx, gate_up, dy, dgate_up);
-  gpu::swiglu_backward(ctx, gate_up, dy, dgate_up);
+  dispatch(TRIREME_OP(swiglu_backward), ctx, gate_up, dy, dgate_up);
 }
 
 void dropout(Context& ctx, const Tensor& x, float rate, const DropoutPlace& place,
@@ -113,8 +105,7 @@ void dropout(Context& ctx, const Tensor& x, float rate, const DropoutPlace& plac
       place.length > 0 && place.first_row >= 0 && end <= place.samples.elements() * place.length,
       fmt::format("dropout: rows {} to {} of {} samples of {} positions", place.first_row, end,
                   place.samples.elements(), place.length));
-  if (on_cpu(ctx)) return cpu::dropout(ctx, x, rate, place, y);
-  gpu::dropout(ctx, x, rate, place, y);
+  dispatch(TRIREME_OP(dropout), ctx, x, rate, place, y);
 }
 
 }  // namespace trireme::ops

@@ -47,7 +47,8 @@ void binary(Context& ctx, const Tensor& a, const Tensor& b, const Tensor& y, con
 
 void fill(Context& ctx, const Tensor& x, float value) {
   if (x.dtype() == DType::kF64) {
-    std::fill_n(x.data<double>(), x.elements(), static_cast<double>(value));
+    on_this_thread(
+        ctx, [&] { std::fill_n(x.data<double>(), x.elements(), static_cast<double>(value)); });
     return;
   }
   for_stages(ctx, x.elements(), [&](std::int64_t begin, std::int64_t n) {
@@ -184,15 +185,14 @@ void swiglu_backward(Context& ctx, const Tensor& gate_up, const Tensor& dy,
 void dropout(Context& ctx, const Tensor& x, float rate, const DropoutPlace& place,
              const Tensor& y) {
   const std::int64_t columns = x.shape()[-1];
-  const auto samples = place.samples.span<std::int64_t>();
+  const auto* samples = place.samples.data<std::int64_t>();
   const std::uint64_t key = ctx.step_state->random_key;
   const ThreadRows in(ctx, columns), out(ctx, columns);
   parallel_ranges(
       ctx, x.shape().rows(), row_grain(columns), [&](std::int64_t first, std::int64_t last) {
         for (std::int64_t row = first; row < last; ++row) {
           const std::int64_t at = place.first_row + row;
-          const auto sample =
-              static_cast<std::uint64_t>(samples[static_cast<std::size_t>(at / place.length)]);
+          const auto sample = static_cast<std::uint64_t>(samples[at / place.length]);
           // Sample numbers above 2^32: the upper half goes into the layer number.
           const DropoutRow where = {key, static_cast<std::uint32_t>(at % place.length),
                                     static_cast<std::uint32_t>(sample),

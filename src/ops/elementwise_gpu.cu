@@ -265,7 +265,7 @@ void add_column_sums(Context& ctx, const Tensor& x, const Tensor& sums) {
   const std::int64_t rows = x.shape()[0], columns = x.shape()[1];
   const std::int64_t per_part = rows_of_part(rows), count = blocks_for(rows, per_part);
   if (count == 0) return;
-  const Tensor parts = ctx.allocate({count, columns}, DType::kF32, MemoryUse::kWorkspace);
+  const Tensor parts = parts_of_row_sums(ctx, 1, rows, columns);
   with_type({&x}, [&](auto type) {
     using T = decltype(type);
     launch(column_sums_kernel<T>, dim3(extent(blocks_for(columns, 32 * kChunk)), extent(count)),

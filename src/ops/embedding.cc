@@ -4,6 +4,7 @@
 
 #include "ops/check.h"
 #include "ops/device_ops.h"
+#include "ops/gpu/workspace.h"
 
 namespace trireme::ops {
 namespace {
@@ -18,6 +19,11 @@ void check_tokens(std::string_view op, const Tensor& tokens, const Tensor& y) {
   check_shape(op, "tokens", tokens, {y.shape()[0]});
 }
 
+// Each row is read or written here and in the table, of which the other rows are not touched.
+Cost rows_moved(const Tensor& tokens, const Tensor& rows) {
+  return {.bytes = bytes_of(tokens) + 2 * bytes_of(rows)};
+}
+
 }  // namespace
 
 void embedding(Context& ctx, const Tensor& tokens, const Tensor& table, std::int64_t first_token,
@@ -26,8 +32,7 @@ void embedding(Context& ctx, const Tensor& tokens, const Tensor& table, std::int
   check_tokens("embedding", tokens, y);
   check_matrix("embedding", "table", table);
   check_shape("embedding", "table", table, {table.shape()[0], y.shape()[1]});
-  if (on_cpu(ctx)) return cpu::embedding(ctx, tokens, table, first_token, y);
-  gpu::embedding(ctx, tokens, table, first_token, y);
+  dispatch(TRIREME_OP(embedding), rows_moved(tokens, y), ctx, tokens, table, first_token, y);
 }
 
 void embedding_backward(Context& ctx, const Tensor& tokens, const Tensor& dy,
@@ -36,8 +41,11 @@ void embedding_backward(Context& ctx, const Tensor& tokens, const Tensor& dy,
   check_tokens("embedding_backward", tokens, dy);
   check_rank("embedding_backward", "dtable", dtable, 2);
   check_fp32("embedding_backward", "dtable", dtable, {dtable.shape()[0], dy.shape()[1]});
-  if (on_cpu(ctx)) return cpu::embedding_backward(ctx, tokens, dy, first_token, dtable);
-  gpu::embedding_backward(ctx, tokens, dy, first_token, dtable);
+  if (on_dry_gpu(ctx)) {
+    gpu::ask_for_embedding_backward(ctx, dy.shape()[0], dy.shape()[1], dtable.shape()[0]);
+  }
+  dispatch(TRIREME_OP(embedding_backward), rows_moved(tokens, dy), ctx, tokens, dy, first_token,
+           dtable);
 }
 
 void add_positions(Context& ctx, const Tensor& x, const Tensor& table, std::int64_t first_row,
@@ -51,10 +59,7 @@ void add_positions(Context& ctx, const Tensor& x, const Tensor& table, std::int6
                     first_position + std::min(length, first_row + x.shape()[0]) <= table.shape()[0],
                 fmt::format("add_positions: {} positions from {} on, of a table of {}", length,
                             first_position, table.shape()[0]));
-  if (on_cpu(ctx)) {
-    return cpu::add_positions(ctx, x, table, first_row, length, first_position, y);
-  }
-  gpu::add_positions(ctx, x, table, first_row, length, first_position, y);
+  dispatch(TRIREME_OP(add_positions), ctx, x, table, first_row, length, first_position, y);
 }
 
 void add_positions_backward(Context& ctx, const Tensor& dy, std::int64_t first_row,
@@ -66,8 +71,7 @@ void add_positions_backward(Context& ctx, const Tensor& dy, std::int64_t first_r
                     std::min(length, first_row + dy.shape()[0]) <= dtable.shape()[0],
                 fmt::format("add_positions_backward: {} positions of a table of {}", length,
                             dtable.shape()[0]));
-  if (on_cpu(ctx)) return cpu::add_positions_backward(ctx, dy, first_row, length, dtable);
-  gpu::add_positions_backward(ctx, dy, first_row, length, dtable);
+  dispatch(TRIREME_OP(add_positions_backward), ctx, dy, first_row, length, dtable);
 }
 
 }  // namespace trireme::ops

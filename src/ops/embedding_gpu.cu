@@ -63,7 +63,6 @@ __global__ void __launch_bounds__(kThreads)
 // run that is in its piece. If other pieces share the run, the sum goes to `parts`, and a second
 // kernel adds up the parts. So many warps work on a very frequent token, and the order of each sum
 // depends on the tokens alone.
-constexpr int kPiece = 64;
 constexpr int kRowsLoaded = 4;  // at a time
 
 // Tokens that are not in the table get the key `local`, so they come last.
@@ -191,7 +190,7 @@ void embedding_backward(Context& ctx, const Tensor& tokens, const Tensor& dy,
       sort_rows(ctx, TokenRows{device_data<std::int32_t>(tokens), first_token, local}, rows, local);
   const auto* items = device_data<KeyedRow>(sorted);
   const std::int64_t pieces = blocks_for(rows, kPiece);
-  const Tensor parts = ctx.allocate({2, pieces, columns}, DType::kF32, MemoryUse::kWorkspace);
+  const Tensor parts = parts_of_runs(ctx, rows, columns);
   with_type({&dy}, [&](auto type) {
     using T = decltype(type);
     launch(embedding_backward_kernel<T>, chunk_grid(pieces, columns), chunk_block(), 0, ctx.stream,

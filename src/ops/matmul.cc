@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "trireme/ops/elementwise.h"
+#include "trireme/ops/operation_counts.h"
 
 #include "ops/check.h"
 #include "ops/matmul_engine.h"
@@ -63,10 +64,25 @@ void set_gelu(MatmulCall& call, std::string_view op, Epilogue epilogue, const Te
   call.auxiliary = pre.raw();
 }
 
+void run(Context& ctx, const MatmulCall& call) {
+  if (ctx.dry) {
+    const auto bytes = [](std::int64_t rows, std::int64_t columns, DType dtype) {
+      return static_cast<double>(rows) * static_cast<double>(columns) *
+             static_cast<double>(size_of(dtype));
+    };
+    ctx.dry->add("matmul", {1,
+                            2.0 * static_cast<double>(call.m) * static_cast<double>(call.n) *
+                                static_cast<double>(call.k),
+                            bytes(call.m, call.k, call.dtype) + bytes(call.k, call.n, call.dtype) +
+                                bytes(call.m, call.n, call.c_dtype)});
+  }
+  ctx.matmul->run(ctx, call);
+}
+
 // Runs the call if the engine can fuse everything that it asks for. Returns whether it ran.
 bool run_fused(Context& ctx, const MatmulCall& call) {
   if (call.m * call.n * call.k == 0 || !ctx.matmul->fuses(call)) return false;
-  ctx.matmul->run(ctx, call);
+  run(ctx, call);
   return true;
 }
 
@@ -80,7 +96,7 @@ void matmul(Context& ctx, const Tensor& a, Transpose transpose_a, const Tensor& 
     if (beta == 0.0f) fill(ctx, c, 0.0f);
     return;
   }
-  ctx.matmul->run(ctx, call);
+  run(ctx, call);
 }
 
 void linear(Context& ctx, const Tensor& x, const Tensor& weight, const Tensor& bias,

@@ -117,12 +117,9 @@ class CublasLtMatmul : public MatmulEngine {
                           static_cast<cudaStream_t>(ctx.stream.native())));
   }
 
-  // In cuBLASLt a bias and its gradient have the result's type, but our sums are fp32. Rows of the
-  // auxiliary matrix must begin at multiples of 8 elements. The library itself decides the rest.
+  // The library itself decides the rest.
   bool fuses(const MatmulCall& call) override {
-    if (call.bias != nullptr && call.bias_dtype != call.c_dtype) return false;
-    if (call.bias_gradient != nullptr && call.c_dtype != DType::kF32) return false;
-    if (call.epilogue != Epilogue::kNone && call.n % 8 != 0) return false;
+    if (!cublaslt_may_fuse(call)) return false;
     const std::lock_guard lock(mutex_);
     return plan_for(call).has_value();
   }

@@ -5,12 +5,11 @@
 
 namespace trireme::ops {
 
-// The workspace is what NVIDIA recommends.
 std::unique_ptr<MatmulEngine> make_cublaslt_matmul(const cuda::DeviceProperties& device,
                                                    bool tf32) {
-  constexpr std::size_t kMiB = std::size_t{1} << 20;
+  constexpr std::size_t kOfOlder = std::size_t{4} << 20;  // what NVIDIA recommends
   return make_cublaslt_matmul(load_cublaslt(cuda_library_names("cublasLt", CUBLAS_VER_MAJOR)),
-                              device.major >= 9 ? 32 * kMiB : 4 * kMiB, tf32);
+                              device.major >= 9 ? kCublasLtWorkspace : kOfOlder, tf32);
 }
 
 }  // namespace trireme::ops

@@ -61,6 +61,13 @@ std::unique_ptr<MatmulEngine> make_converting_matmul(std::shared_ptr<MatmulEngin
 // in the environment asks for one library. Throws ConfigError for any other value.
 std::shared_ptr<MatmulEngine> make_cpu_matmul_engine();
 
+// The most workspace of a product by cuBLASLt on a GPU of compute capability 9 or newer: what
+// NVIDIA recommends.
+inline constexpr std::size_t kCublasLtWorkspace = std::size_t{32} << 20;
+// Whether cuBLASLt can fuse what the call asks for, as far as that does not depend on the GPU. In
+// cuBLASLt a bias and its gradient have the result's type, but our sums are fp32.
+bool cublaslt_may_fuse(const MatmulCall& call);
+
 // cuBLASLt on the calling thread's device; `device` is that device's properties. fp32, bf16 and
 // fp16, with sums in fp32. tf32: fp32 operands are rounded to TF32, for its speed. Opens the
 // library. Throws CudaError if this machine lacks the library or this build has no CUDA.
@@ -69,6 +76,10 @@ std::unique_ptr<MatmulEngine> make_cublaslt_matmul(const cuda::DeviceProperties&
 // Does not set the current device.
 Context make_cuda_context(std::shared_ptr<cuda::Runtime> runtime, int device,
                           std::shared_ptr<MatmulEngine> matmul);
+
+// Multiplies nothing. It asks for the largest workspace that cuBLASLt may take and fuses what
+// cuBLASLt can.
+std::unique_ptr<MatmulEngine> make_dry_gpu_matmul();
 
 // The linked version, such as "BLIS 0.9.0", whether or not this processor uses it.
 std::string onednn_version();

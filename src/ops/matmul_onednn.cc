@@ -62,6 +62,7 @@ class OneDnnMatmul : public MatmulEngine {
   }
 
   void run(Context& ctx, const MatmulCall& call) override try {
+    if (ctx.dry) return;
     const std::lock_guard lock(mutex_);
     use_threads(ctx.threads);
     if (takes_sgemm(call)) return run_sgemm(call);

@@ -2,6 +2,7 @@
 
 #include "ops/check.h"
 #include "ops/device_ops.h"
+#include "ops/gpu/workspace.h"
 
 namespace trireme::ops {
 namespace {
@@ -30,8 +31,7 @@ void layer_norm(Context& ctx, const Tensor& x, const Tensor& weight, const Tenso
   if (bias.defined()) check_weight("layer_norm", "bias", bias, x);
   check_fp32("layer_norm", "mean", mean, {x.shape()[0]});
   check_fp32("layer_norm", "rstd", rstd, {x.shape()[0]});
-  if (on_cpu(ctx)) return cpu::layer_norm(ctx, x, weight, bias, epsilon, y, mean, rstd);
-  gpu::layer_norm(ctx, x, weight, bias, epsilon, y, mean, rstd);
+  dispatch(TRIREME_OP(layer_norm), ctx, x, weight, bias, epsilon, y, mean, rstd);
 }
 
 void add_layer_norm(Context& ctx, const Tensor& x, const Tensor& branch, const Tensor& weight,
@@ -44,10 +44,7 @@ void add_layer_norm(Context& ctx, const Tensor& x, const Tensor& branch, const T
   if (bias.defined()) check_weight("add_layer_norm", "bias", bias, x);
   check_fp32("add_layer_norm", "mean", mean, {x.shape()[0]});
   check_fp32("add_layer_norm", "rstd", rstd, {x.shape()[0]});
-  if (on_cpu(ctx)) {
-    return cpu::add_layer_norm(ctx, x, branch, weight, bias, epsilon, sum, y, mean, rstd);
-  }
-  gpu::add_layer_norm(ctx, x, branch, weight, bias, epsilon, sum, y, mean, rstd);
+  dispatch(TRIREME_OP(add_layer_norm), ctx, x, branch, weight, bias, epsilon, sum, y, mean, rstd);
 }
 
 void layer_norm_backward_input(Context& ctx, const Tensor& dy, const Tensor& x,
@@ -59,10 +56,7 @@ void layer_norm_backward_input(Context& ctx, const Tensor& dy, const Tensor& x,
   check_weight("layer_norm_backward_input", "weight", weight, x);
   check_fp32("layer_norm_backward_input", "mean", mean, {x.shape()[0]});
   check_fp32("layer_norm_backward_input", "rstd", rstd, {x.shape()[0]});
-  if (on_cpu(ctx)) {
-    return cpu::layer_norm_backward_input(ctx, dy, x, weight, mean, rstd, residual, dx);
-  }
-  gpu::layer_norm_backward_input(ctx, dy, x, weight, mean, rstd, residual, dx);
+  dispatch(TRIREME_OP(layer_norm_backward_input), ctx, dy, x, weight, mean, rstd, residual, dx);
 }
 
 void layer_norm_backward_weight(Context& ctx, const Tensor& dy, const Tensor& x, const Tensor& mean,
@@ -72,8 +66,8 @@ void layer_norm_backward_weight(Context& ctx, const Tensor& dy, const Tensor& x,
   check_fp32("layer_norm_backward_weight", "rstd", rstd, {x.shape()[0]});
   check_fp32("layer_norm_backward_weight", "dweight", dweight, {x.shape()[1]});
   if (dbias.defined()) check_fp32("layer_norm_backward_weight", "dbias", dbias, {x.shape()[1]});
-  if (on_cpu(ctx)) return cpu::layer_norm_backward_weight(ctx, dy, x, mean, rstd, dweight, dbias);
-  gpu::layer_norm_backward_weight(ctx, dy, x, mean, rstd, dweight, dbias);
+  if (on_dry_gpu(ctx)) gpu::parts_of_row_sums(ctx, 2, x.shape()[0], x.shape()[1]);
+  dispatch(TRIREME_OP(layer_norm_backward_weight), ctx, dy, x, mean, rstd, dweight, dbias);
 }
 
 void rms_norm(Context& ctx, const Tensor& x, const Tensor& weight, float epsilon, const Tensor& y,
@@ -81,8 +75,7 @@ void rms_norm(Context& ctx, const Tensor& x, const Tensor& weight, float epsilon
   check_rows("rms_norm", x, "y", y);
   check_weight("rms_norm", "weight", weight, x);
   check_fp32("rms_norm", "rstd", rstd, {x.shape()[0]});
-  if (on_cpu(ctx)) return cpu::rms_norm(ctx, x, weight, epsilon, y, rstd);
-  gpu::rms_norm(ctx, x, weight, epsilon, y, rstd);
+  dispatch(TRIREME_OP(rms_norm), ctx, x, weight, epsilon, y, rstd);
 }
 
 void add_rms_norm(Context& ctx, const Tensor& x, const Tensor& branch, const Tensor& weight,
@@ -92,8 +85,7 @@ void add_rms_norm(Context& ctx, const Tensor& x, const Tensor& branch, const Ten
   check_rows("add_rms_norm", x, "y", y);
   check_weight("add_rms_norm", "weight", weight, x);
   check_fp32("add_rms_norm", "rstd", rstd, {x.shape()[0]});
-  if (on_cpu(ctx)) return cpu::add_rms_norm(ctx, x, branch, weight, epsilon, sum, y, rstd);
-  gpu::add_rms_norm(ctx, x, branch, weight, epsilon, sum, y, rstd);
+  dispatch(TRIREME_OP(add_rms_norm), ctx, x, branch, weight, epsilon, sum, y, rstd);
 }
 
 void rms_norm_backward_input(Context& ctx, const Tensor& dy, const Tensor& x, const Tensor& weight,
@@ -103,8 +95,7 @@ void rms_norm_backward_input(Context& ctx, const Tensor& dy, const Tensor& x, co
   check_rows("rms_norm_backward_input", x, "dx", dx);
   check_weight("rms_norm_backward_input", "weight", weight, x);
   check_fp32("rms_norm_backward_input", "rstd", rstd, {x.shape()[0]});
-  if (on_cpu(ctx)) return cpu::rms_norm_backward_input(ctx, dy, x, weight, rstd, residual, dx);
-  gpu::rms_norm_backward_input(ctx, dy, x, weight, rstd, residual, dx);
+  dispatch(TRIREME_OP(rms_norm_backward_input), ctx, dy, x, weight, rstd, residual, dx);
 }
 
 void rms_norm_backward_weight(Context& ctx, const Tensor& dy, const Tensor& x, const Tensor& rstd,
@@ -112,8 +103,8 @@ void rms_norm_backward_weight(Context& ctx, const Tensor& dy, const Tensor& x, c
   check_rows("rms_norm_backward_weight", x, "dy", dy);
   check_fp32("rms_norm_backward_weight", "rstd", rstd, {x.shape()[0]});
   check_fp32("rms_norm_backward_weight", "dweight", dweight, {x.shape()[1]});
-  if (on_cpu(ctx)) return cpu::rms_norm_backward_weight(ctx, dy, x, rstd, dweight);
-  gpu::rms_norm_backward_weight(ctx, dy, x, rstd, dweight);
+  if (on_dry_gpu(ctx)) gpu::parts_of_row_sums(ctx, 1, x.shape()[0], x.shape()[1]);
+  dispatch(TRIREME_OP(rms_norm_backward_weight), ctx, dy, x, rstd, dweight);
 }
 
 }  // namespace trireme::ops

@@ -268,8 +268,7 @@ void norm_weight(Context& ctx, const Tensor& dy, const Tensor& x, const float* m
   const std::int64_t per_part = rows_of_part(rows), count = blocks_for(rows, per_part);
   if (count == 0) return;
   const NormRows shape = {rows, columns, vectors_fit({&dy, &x}, columns)};
-  const Tensor parts =
-      ctx.allocate({kCenter ? 2 : 1, count, columns}, DType::kF32, MemoryUse::kWorkspace);
+  const Tensor parts = parts_of_row_sums(ctx, kCenter ? 2 : 1, rows, columns);
   float* sums = device_data<float>(parts);
   with_type({&dy, &x}, [&](auto type) {
     using T = decltype(type);

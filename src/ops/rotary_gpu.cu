@@ -61,7 +61,7 @@ void rotary(Context& ctx, const AttentionShape& shape, const Tensor& qkv,
             std::int64_t first_position, float theta, bool inverse) {
   const std::int64_t half = shape.head_size / 2;
   const std::int64_t entries = shape.length * half;
-  const Tensor table = ctx.allocate({2, shape.length, half}, DType::kF32, MemoryUse::kWorkspace);
+  const Tensor table = table_of_rotary(ctx, shape);
   float* cosine = device_data<float>(table);
   float* sine = cosine + entries;
   launch(rotary_table_kernel, extent(blocks_for(entries, kThreads)), kThreads, 0, ctx.stream,

@@ -27,11 +27,8 @@ void softmax_statistics(Context& ctx, const Tensor& logits, const Tensor& target
   check_fp32("softmax_statistics", "row_max", row_max, targets.shape());
   check_fp32("softmax_statistics", "row_sum", row_sum, targets.shape());
   check_fp32("softmax_statistics", "target_logit", target_logit, targets.shape());
-  if (on_cpu(ctx)) {
-    return cpu::softmax_statistics(ctx, logits, targets, first_class, valid, row_max, row_sum,
-                                   target_logit);
-  }
-  gpu::softmax_statistics(ctx, logits, targets, first_class, valid, row_max, row_sum, target_logit);
+  dispatch(TRIREME_OP(softmax_statistics), ctx, logits, targets, first_class, valid, row_max,
+           row_sum, target_logit);
 }
 
 void softmax_gradient(Context& ctx, const Tensor& logits, const Tensor& targets,
@@ -43,11 +40,8 @@ void softmax_gradient(Context& ctx, const Tensor& logits, const Tensor& targets,
   check_floating("softmax_gradient", "dlogits", dlogits);
   check_shape("softmax_gradient", "dlogits", dlogits, logits.shape());
   check_step_state("softmax_gradient", ctx);
-  if (on_cpu(ctx)) {
-    return cpu::softmax_gradient(ctx, logits, targets, first_class, valid, row_max, row_sum,
-                                 dlogits);
-  }
-  gpu::softmax_gradient(ctx, logits, targets, first_class, valid, row_max, row_sum, dlogits);
+  dispatch(TRIREME_OP(softmax_gradient), ctx, logits, targets, first_class, valid, row_max, row_sum,
+           dlogits);
 }
 
 void softmax_loss_sum(Context& ctx, const Tensor& targets, const Tensor& row_max,
@@ -58,8 +52,7 @@ void softmax_loss_sum(Context& ctx, const Tensor& targets, const Tensor& row_max
   check_fp32("softmax_loss_sum", "target_logit", target_logit, targets.shape());
   check_dtype("softmax_loss_sum", "sum", sum, {DType::kF64});
   check_shape("softmax_loss_sum", "sum", sum, {1});
-  if (on_cpu(ctx)) return cpu::softmax_loss_sum(ctx, targets, row_max, row_sum, target_logit, sum);
-  gpu::softmax_loss_sum(ctx, targets, row_max, row_sum, target_logit, sum);
+  dispatch(TRIREME_OP(softmax_loss_sum), ctx, targets, row_max, row_sum, target_logit, sum);
 }
 
 void softmax_rescale(Context& ctx, const Tensor& local_max, const Tensor& row_max,
@@ -67,8 +60,7 @@ void softmax_rescale(Context& ctx, const Tensor& local_max, const Tensor& row_ma
   check_fp32("softmax_rescale", "row_max", row_max, local_max.shape());
   check_fp32("softmax_rescale", "row_sum", row_sum, local_max.shape());
   check_fp32("softmax_rescale", "local_max", local_max, local_max.shape());
-  if (on_cpu(ctx)) return cpu::softmax_rescale(ctx, local_max, row_max, row_sum);
-  gpu::softmax_rescale(ctx, local_max, row_max, row_sum);
+  dispatch(TRIREME_OP(softmax_rescale), ctx, local_max, row_max, row_sum);
 }
 
 }  // namespace trireme::ops

@@ -57,24 +57,28 @@ void softmax_gradient(Context& ctx, const Tensor& logits, const Tensor& targets,
                   });
 }
 
-void softmax_loss_sum(Context&, const Tensor& targets, const Tensor& row_max, const Tensor& row_sum,
-                      const Tensor& target_logit, const Tensor& total) {
-  double sum = 0.0;
-  for (std::int64_t row = 0; row < targets.elements(); ++row) {
-    if (targets.data<std::int32_t>()[row] == kMaskedTarget) continue;
-    sum += std::log(static_cast<double>(row_sum.data<float>()[row])) +
-           static_cast<double>(row_max.data<float>()[row]) -
-           static_cast<double>(target_logit.data<float>()[row]);
-  }
-  total.data<double>()[0] += sum;
+void softmax_loss_sum(Context& ctx, const Tensor& targets, const Tensor& row_max,
+                      const Tensor& row_sum, const Tensor& target_logit, const Tensor& total) {
+  on_this_thread(ctx, [&] {
+    double sum = 0.0;
+    for (std::int64_t row = 0; row < targets.elements(); ++row) {
+      if (targets.data<std::int32_t>()[row] == kMaskedTarget) continue;
+      sum += std::log(static_cast<double>(row_sum.data<float>()[row])) +
+             static_cast<double>(row_max.data<float>()[row]) -
+             static_cast<double>(target_logit.data<float>()[row]);
+    }
+    total.data<double>()[0] += sum;
+  });
 }
 
-void softmax_rescale(Context&, const Tensor& local_max, const Tensor& row_max,
+void softmax_rescale(Context& ctx, const Tensor& local_max, const Tensor& row_max,
                      const Tensor& row_sum) {
-  for (std::int64_t row = 0; row < row_sum.elements(); ++row) {
-    row_sum.data<float>()[row] *=
-        std::exp(local_max.data<float>()[row] - row_max.data<float>()[row]);
-  }
+  on_this_thread(ctx, [&] {
+    for (std::int64_t row = 0; row < row_sum.elements(); ++row) {
+      row_sum.data<float>()[row] *=
+          std::exp(local_max.data<float>()[row] - row_max.data<float>()[row]);
+    }
+  });
 }
 
 }  // namespace trireme::ops::cpu

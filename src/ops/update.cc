@@ -4,6 +4,7 @@
 
 #include "ops/check.h"
 #include "ops/device_ops.h"
+#include "ops/gpu/workspace.h"
 
 namespace trireme::ops {
 namespace {
@@ -25,13 +26,9 @@ void adamw_step(Context& ctx, const AdamW& rule, const Tensor& master, const Ten
   check_fp32("adamw_step", "exp_avg", exp_avg, master.shape());
   check_fp32("adamw_step", "exp_avg_sq", exp_avg_sq, master.shape());
   check_step_state("adamw_step", ctx);
-  if (on_cpu(ctx)) {
-    TRIREME_CHECK(
-        ctx.step_state->finite == 0 || ctx.step_state->updates >= 1,
-        fmt::format("adamw_step: {} updates; they count from 1", ctx.step_state->updates));
-    return cpu::adamw_step(ctx, rule, master, gradient, exp_avg, exp_avg_sq, weights);
-  }
-  gpu::adamw_step(ctx, rule, master, gradient, exp_avg, exp_avg_sq, weights);
+  TRIREME_CHECK(!on_cpu(ctx) || ctx.step_state->finite == 0 || ctx.step_state->updates >= 1,
+                fmt::format("adamw_step: {} updates; they count from 1", ctx.step_state->updates));
+  dispatch(TRIREME_OP(adamw_step), ctx, rule, master, gradient, exp_avg, exp_avg_sq, weights);
 }
 
 void sgd_step(Context& ctx, const Sgd& rule, const Tensor& master, const Tensor& gradient,
@@ -41,24 +38,22 @@ void sgd_step(Context& ctx, const Sgd& rule, const Tensor& master, const Tensor&
     check_fp32("sgd_step", "velocity", velocity, master.shape());
   }
   check_step_state("sgd_step", ctx);
-  if (on_cpu(ctx)) return cpu::sgd_step(ctx, rule, master, gradient, velocity, weights);
-  gpu::sgd_step(ctx, rule, master, gradient, velocity, weights);
+  dispatch(TRIREME_OP(sgd_step), ctx, rule, master, gradient, velocity, weights);
 }
 
 void add_sum_of_squares(Context& ctx, const Tensor& x, const Tensor& sum) {
   check_dtype("add_sum_of_squares", "x", x, {DType::kF32});
   check_dtype("add_sum_of_squares", "sum", sum, {DType::kF64});
   check_shape("add_sum_of_squares", "sum", sum, {1});
-  if (on_cpu(ctx)) return cpu::add_sum_of_squares(ctx, x, sum);
-  gpu::add_sum_of_squares(ctx, x, sum);
+  if (on_dry_gpu(ctx)) gpu::parts_of_squares(ctx, x.elements());
+  dispatch(TRIREME_OP(add_sum_of_squares), ctx, x, sum);
 }
 
 void finish_gradient_norm(Context& ctx, const Tensor& sum, float clip, const Tensor& norm) {
   check_dtype("finish_gradient_norm", "sum", sum, {DType::kF64});
   check_dtype("finish_gradient_norm", "norm", norm, {DType::kF64});
   check_step_state("finish_gradient_norm", ctx);
-  if (on_cpu(ctx)) return cpu::finish_gradient_norm(ctx, sum, clip, norm);
-  gpu::finish_gradient_norm(ctx, sum, clip, norm);
+  dispatch(TRIREME_OP(finish_gradient_norm), ctx, sum, clip, norm);
 }
 
 void update_loss_scale(Context& ctx, const LossScaling& rule) {
@@ -66,8 +61,7 @@ void update_loss_scale(Context& ctx, const LossScaling& rule) {
   TRIREME_CHECK(0.0f < rule.smallest && rule.smallest <= rule.largest && rule.interval >= 1,
                 fmt::format("update_loss_scale: from {} to {}, doubled after {} steps",
                             rule.smallest, rule.largest, rule.interval));
-  if (on_cpu(ctx)) return cpu::update_loss_scale(ctx, rule);
-  gpu::update_loss_scale(ctx, rule);
+  dispatch(TRIREME_OP(update_loss_scale), ctx, rule);
 }
 
 }  // namespace trireme::ops

@@ -68,21 +68,24 @@ void sgd_step(Context& ctx, const Sgd& rule, const Tensor& master, const Tensor&
 
 void add_sum_of_squares(Context& ctx, const Tensor& x, const Tensor& total) {
   const std::int64_t n = x.elements();
-  std::vector<double> parts(static_cast<std::size_t>((n + kGrain - 1) / kGrain));
+  std::vector<double> parts(ctx.dry ? 0 : static_cast<std::size_t>((n + kGrain - 1) / kGrain));
   parallel_ranges(ctx, n, kGrain, [&](std::int64_t begin, std::int64_t end) {
     parts[static_cast<std::size_t>(begin / kGrain)] =
         kernels().update.sum_of_squares(x.data<float>() + begin, end - begin);
   });
   double sum = 0.0;
   for (const double part : parts) sum += part;
-  total.data<double>()[0] += sum;
+  on_this_thread(ctx, [&] { total.data<double>()[0] += sum; });
 }
 
 void finish_gradient_norm(Context& ctx, const Tensor& sum, float clip, const Tensor& norm) {
   StepState& state = *ctx.step_state;
-  const double value = std::sqrt(sum.data<double>()[0]) *
-                       static_cast<double>(state.gradient_scale / state.loss_scale);
-  norm.data<double>()[0] = value;
+  double value = 0.0;
+  on_this_thread(ctx, [&] {
+    value = std::sqrt(sum.data<double>()[0]) *
+            static_cast<double>(state.gradient_scale / state.loss_scale);
+    norm.data<double>()[0] = value;
+  });
   state.finite = std::isfinite(value) ? 1 : 0;
   state.updates += state.finite;
   const bool clips = clip > 0.0f && value > static_cast<double>(clip);

@@ -103,12 +103,10 @@ __global__ void __launch_bounds__(kThreads)
   if (weights.defined()) weights.store(at, left, vector, p);
 }
 
-constexpr std::int64_t kPart = 16384;  // elements that a block squares
-
 __global__ void __launch_bounds__(kThreads)
     squares_kernel(const float* x, std::int64_t elements, double* parts, bool vector) {
-  const std::int64_t first = blockIdx.x * kPart;
-  const std::int64_t end = first + kPart < elements ? first + kPart : elements;
+  const std::int64_t first = blockIdx.x * kSquaresOfBlock;
+  const std::int64_t end = first + kSquaresOfBlock < elements ? first + kSquaresOfBlock : elements;
   double sum = 0.0;
 #pragma unroll 2
   for (std::int64_t at = first + threadIdx.x * kChunk; at < end; at += kThreads * kChunk) {
@@ -194,9 +192,9 @@ void sgd_step(Context& ctx, const Sgd& rule, const Tensor& master, const Tensor&
 }
 
 void add_sum_of_squares(Context& ctx, const Tensor& x, const Tensor& sum) {
-  const std::int64_t count = blocks_for(x.elements(), kPart);
+  const std::int64_t count = blocks_for(x.elements(), kSquaresOfBlock);
   if (count == 0) return;
-  const Tensor parts = ctx.allocate({count}, DType::kF64, MemoryUse::kWorkspace);
+  const Tensor parts = parts_of_squares(ctx, x.elements());
   launch(squares_kernel, extent(count), kThreads, 0, ctx.stream, device_data<float>(x),
          x.elements(), device_data<double>(parts), vectors_fit({&x}, kChunk));
   launch(add_doubles_kernel, 1, kThreads, 0, ctx.stream, device_data<double>(parts), count,

@@ -79,6 +79,11 @@ MemoryStats CachingAllocator::stats() const {
   return stats_;
 }
 
+void CachingAllocator::reached(const MemoryPoint& point) {
+  const std::lock_guard lock(mutex_);
+  point_ = point;
+}
+
 void CachingAllocator::record_use(Block& block, const Stream& stream) {
   const std::lock_guard lock(mutex_);
   if (stream.native() == nullptr || stream.native() == block.home) return;
@@ -106,7 +111,10 @@ void CachingAllocator::count_live(std::size_t size, MemoryUse use) {
   stats_.live[index] += size;
   stats_.peak[index] = std::max(stats_.peak[index], stats_.live[index]);
   stats_.total_live += size;
-  stats_.total_peak = std::max(stats_.total_peak, stats_.total_live);
+  if (stats_.total_live <= stats_.total_peak) return;
+  stats_.total_peak = stats_.total_live;
+  stats_.at_peak = stats_.live;
+  stats_.peak_point = point_;
 }
 
 void CachingAllocator::count_gone(std::size_t size, MemoryUse use) {

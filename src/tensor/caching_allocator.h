@@ -26,6 +26,7 @@ class CachingAllocator : public Allocator, public std::enable_shared_from_this<C
   Buffer adopt(Buffer memory, std::size_t bytes, MemoryUse use) override;
   void give_back_reserve() override;
   MemoryStats stats() const override;
+  void reached(const MemoryPoint& point) override;
   Device device() const override { return source_->device(); }
 
   void record_use(Block& block, const Stream& stream);
@@ -83,6 +84,7 @@ class CachingAllocator : public Allocator, public std::enable_shared_from_this<C
   FreeBlocks free_;
   std::shared_ptr<Arena> open_;
   MemoryStats stats_;
+  MemoryPoint point_;
 };
 
 }  // namespace trireme

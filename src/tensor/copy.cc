@@ -21,7 +21,12 @@ void copy(const Tensor& from, const Tensor& to, const Stream& stream) {
                             name_of(from.dtype()), to.shape().to_string(), name_of(to.dtype())));
   if (from.bytes() == 0) return;
   if (on_host(from) && on_host(to)) {
-    std::memcpy(to.raw(), from.raw(), from.bytes());
+    if (is_dry(to.raw())) return;
+    if (is_dry(from.raw())) {
+      std::memset(to.raw(), 0, to.bytes());
+    } else {
+      std::memcpy(to.raw(), from.raw(), from.bytes());
+    }
     return;
   }
   const Device device = on_host(from) ? to.device() : from.device();

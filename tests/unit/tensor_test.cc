@@ -5,6 +5,8 @@
 
 #include <gtest/gtest.h>
 
+#include "trireme/tensor/copy.h"
+
 namespace trireme {
 namespace {
 
@@ -109,6 +111,83 @@ TEST(Allocator, SaysWhatHoldsTheMemory) {
               "MiB, communication 0 MiB; a smaller --batch.micro, --run.precision bf16, or more "
               "--grid.tensor or --grid.pipeline would need less");
   }
+}
+
+// What comes and goes in a step: some blocks live on, some are freed and asked for again.
+MemoryStats stats_of_a_run(Allocator& allocator, const Stream& stream) {
+  allocator.reached({.name = "start"});
+  const Buffer weights = allocator.allocate(1000001, MemoryUse::kParameters, stream);
+  std::vector<Buffer> saved;
+  for (int layer = 0; layer < 4; ++layer) {
+    allocator.reached({.name = "forward", .number = layer});
+    const Buffer scratch = allocator.allocate(70000, MemoryUse::kWorkspace, stream);
+    saved.push_back(allocator.allocate(5000000 - 1000 * static_cast<std::size_t>(layer),
+                                       MemoryUse::kActivations, stream));
+  }
+  while (!saved.empty()) {
+    allocator.reached({.name = "backward", .number = std::ssize(saved) - 1});
+    const Buffer scratch = allocator.allocate(69000, MemoryUse::kWorkspace, stream);
+    saved.pop_back();
+  }
+  return allocator.stats();
+}
+
+TEST(DryAllocator, CountsAsTheRealOneDoes) {
+  const auto real = make_caching_allocator({});
+  const auto dry = make_dry_allocator();
+  for (int round = 0; round < 2; ++round) {
+    const MemoryStats expected = stats_of_a_run(*real, Stream());
+    const MemoryStats counted = stats_of_a_run(*dry, dry_stream());
+    EXPECT_EQ(counted.live, expected.live);
+    EXPECT_EQ(counted.peak, expected.peak);
+    EXPECT_EQ(counted.total_peak, expected.total_peak);
+    EXPECT_EQ(counted.at_peak, expected.at_peak);
+    EXPECT_EQ(counted.peak_point, (MemoryPoint{"forward", 3}));
+    EXPECT_EQ(counted.peak_point, expected.peak_point);
+    EXPECT_EQ(counted.reserved, expected.reserved);
+  }
+  const MemoryStats stats = dry->stats();
+  std::size_t sum = 0;
+  for (const std::size_t bytes : stats.at_peak) sum += bytes;
+  EXPECT_EQ(sum, stats.total_peak);
+}
+
+TEST(DryAllocator, TakesNothingFromTheSystem) {
+  const auto dry = make_dry_allocator();
+  const Tensor one = Tensor::allocate(*dry, dry_stream(), {std::int64_t{1} << 45}, DType::kF32,
+                                      MemoryUse::kParameters);
+  const Tensor other = Tensor::allocate(*dry, dry_stream(), {std::int64_t{1} << 45}, DType::kF32,
+                                        MemoryUse::kParameters);
+  EXPECT_EQ(dry->stats().total_live, std::size_t{1} << 48);
+  EXPECT_TRUE(is_dry(one.raw()));
+  EXPECT_TRUE(is_dry(other.flat_range(100, 200).raw()));
+  EXPECT_GE(static_cast<std::byte*>(other.raw()), static_cast<std::byte*>(one.raw()) + one.bytes());
+  EXPECT_THROW(one.span<float>(), InternalError);
+  int on_the_stack = 0;
+  EXPECT_FALSE(is_dry(&on_the_stack));
+  EXPECT_FALSE(is_dry(nullptr));
+}
+
+TEST(DryAllocator, GivesTheHostRealMemory) {
+  const auto dry = make_dry_allocator();
+  const auto host = [&] {
+    return Tensor::allocate(*dry, Stream(), {100}, DType::kI32, MemoryUse::kActivations);
+  };
+  // A freed dry block of the same size class does not become the host's.
+  Tensor::allocate(*dry, dry_stream(), {100}, DType::kI32, MemoryUse::kActivations);
+  const Tensor tokens = host();
+  ASSERT_FALSE(is_dry(tokens.raw()));
+  for (std::int32_t& token : tokens.span<std::int32_t>()) {
+    EXPECT_EQ(token, 0);
+    token = 7;
+  }
+  const Tensor device =
+      Tensor::allocate(*dry, dry_stream(), {100}, DType::kI32, MemoryUse::kActivations);
+  ASSERT_TRUE(is_dry(device.raw()));
+  copy(tokens, device, dry_stream());
+  EXPECT_EQ(tokens.span<std::int32_t>()[99], 7);
+  copy(device, tokens, dry_stream());
+  EXPECT_EQ(tokens.span<std::int32_t>()[99], 0);
 }
 
 TEST(Tensor, ViewsShareMemory) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -66,6 +67,11 @@ class FlightRecorder {
   Trace take_trace();
   bool tracing() const;
 
+  // Calls `watch` with the name and number of each Phase when it begins, and with those of the
+  // enclosing phase (or with "" and -1) when it ends. Only for a rank on which one thread has
+  // phases.
+  void watch_phases(std::function<void(std::string_view name, std::int64_t number)> watch);
+
   // Names what the calling thread does during the object's lifetime. Costs nothing unless a trace
   // is being taken.
   class Phase {
@@ -76,10 +82,12 @@ class FlightRecorder {
     Phase& operator=(const Phase&) = delete;
 
    private:
+    friend class FlightRecorder;  // and so its Impl
     FlightRecorder& recorder_;
     std::string_view name_;
     std::int64_t number_;
     std::int64_t begin_;  // see Impl::begin_activity
+    const Phase* outer_;  // see Impl::enter
   };
 
   // For the backends. During its lifetime, the backend queues on the stream what makes later work

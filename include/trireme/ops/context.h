@@ -12,6 +12,7 @@ namespace trireme::ops {
 
 class MatmulEngine;     // src/ops: the library behind ops::matmul
 class AttentionEngine;  // src/ops: the library behind ops::attention
+class OperationCounts;  // operation_counts.h
 
 // The values that change from step to step. Operations read them from device memory and never take
 // them by value, so that a whole step can be captured and replayed.
@@ -47,7 +48,8 @@ struct Context {
   std::shared_ptr<MatmulEngine> matmul;
   std::shared_ptr<AttentionEngine> attention;  // null: our own kernels compute every shape
   std::shared_ptr<StepState> step_state;       // in device memory: see write_step_state
-  int threads = 1;                             // threads of an operation on a CPU
+  std::shared_ptr<OperationCounts> dry;  // null, except in a dry context: see make_dry_context
+  int threads = 1;                       // threads of an operation on a CPU
   int host_threads = 1;  // threads of the host if the device is a GPU: see host_parallel
   // Bytes of memory that each GPU of the job has at least: what decides the sizes of workspace must
   // be equal on all ranks. 0 on a CPU.
@@ -88,6 +90,17 @@ void queue_step_state_read(Context& ctx, StepState* to);
 // Makes a CPU context with an allocator of its own. Sets OpenMP's thread count for the calling
 // thread.
 Context make_cpu_context(int threads);
+
+// Makes a dry context: its operations check their arguments, allocate their workspace as on a CPU
+// with `threads` threads, and are counted in Context::dry; they compute nothing. Its memory is that
+// of make_dry_allocator, so a model of any size takes none, and the allocator's statistics are
+// those of a real run. Contents of dry tensors do not exist; where operations leave values to the
+// host (losses, the norm, StepState), they are those of a finite step with gradients and losses of
+// zero.
+Context make_dry_context(int threads);
+// The same of a GPU with so many bytes of memory: operations allocate the workspace of our kernels,
+// and matrix products as much as cuBLASLt may take. What cuDNN takes is not in it.
+Context make_dry_cuda_context(std::int64_t gpu_memory);
 
 // Makes a context on a GPU and makes that GPU the calling thread's current device. The context has
 // device memory, cuBLASLt, cuDNN's attention if it is available, the StepState of a fresh run, and

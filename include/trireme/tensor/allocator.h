@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -31,12 +32,22 @@ using Buffer = std::shared_ptr<std::byte>;
 // allocated. Does nothing for memory that none of our allocators owns, or for a CPU stream.
 void record_use(const Buffer& buffer, const Stream& stream);
 
+// A point of a run, as the code names it: "forward" of micro-batch 3.
+struct MemoryPoint {
+  std::string_view name;     // a string literal; empty: before the first named point
+  std::int64_t number = -1;  // -1: none
+
+  bool operator==(const MemoryPoint&) const = default;
+};
+
 struct MemoryStats {
   std::array<std::size_t, kMemoryUses> live{};  // bytes in use now, by MemoryUse
   std::array<std::size_t, kMemoryUses> peak{};  // peak of each
   std::size_t total_live = 0;
-  std::size_t total_peak = 0;  // peak of total_live
-  std::size_t reserved = 0;    // taken from the system: in use or cached
+  std::size_t total_peak = 0;                      // peak of total_live
+  std::array<std::size_t, kMemoryUses> at_peak{};  // `live` when total_peak was reached first
+  MemoryPoint peak_point;                          // where that was: see Allocator::reached
+  std::size_t reserved = 0;                        // taken from the system: in use or cached
 };
 
 // Thread-safe.
@@ -56,6 +67,8 @@ class Allocator {
   // memory. Waits for the work that uses them.
   virtual void give_back_reserve() = 0;
   virtual MemoryStats stats() const = 0;
+  // Says which point of the run the code has reached, for MemoryStats::peak_point.
+  virtual void reached(const MemoryPoint& /*point*/) {}
   virtual Device device() const = 0;
 };
 
@@ -63,5 +76,18 @@ class Allocator {
 // repeated training steps ask the system for nothing. `limit` bounds what it takes from the system
 // (0: no limit). `device` is the CPU; for a GPU use cuda::make_device_allocator.
 std::shared_ptr<Allocator> make_caching_allocator(Device device, std::size_t limit = 0);
+
+// Makes an allocator of CPU memory that counts as make_caching_allocator's does, size classes and
+// reuse included, and takes nothing from the system: its blocks are dry. Blocks that are allocated
+// on a plain Stream() are the exception: the host fills and reads those, so they are real, and zero
+// when they are new. Dry blocks are for dry_stream().
+std::shared_ptr<Allocator> make_dry_allocator();
+
+// The stream of the CPU that a dry run computes on.
+Stream dry_stream();
+
+// Whether an address is that of a dry block: a number that stands for memory that does not exist.
+// Whoever reads or writes there ends the process.
+bool is_dry(const void* memory);
 
 }  // namespace trireme

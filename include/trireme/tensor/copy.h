@@ -10,7 +10,7 @@ namespace trireme {
 // an allocator may be released when the call returns: it is not handed out again before the copy is
 // done. The host may read the copy, or overwrite its source, only after it has waited for the
 // stream. For host memory that is not pinned, the call itself waits. Between CPU tensors the copy
-// is done when the call returns.
+// is done when the call returns. A copy from dry memory (allocator.h) to real memory is zeros.
 void copy(const Tensor& from, const Tensor& to, const Stream& stream);
 
 // The same, with the direction in the name: the first checks that the data go from the host to a

@@ -56,8 +56,10 @@ class Tensor {
     TRIREME_CHECK(dtype_of<T>() == dtype_, "a tensor was read as another element type");
     return reinterpret_cast<T*>(data_.get());
   }
+  // The elements, to be read or written by the caller, so the memory must not be dry.
   template <class T>
   std::span<T> span() const {
+    TRIREME_CHECK(!is_dry(raw()), "the elements of a dry tensor were asked for");
     return {data<T>(), static_cast<std::size_t>(elements())};
   }
 

@@ -1,4 +1,6 @@
-// Loops over threads. The division of work into blocks never depends on the number of threads.
+// Loops over threads. The division of work into blocks never depends on the number of threads. On a
+// dry context the loops do nothing: all that a CPU operation reads or writes in tensors, it reads
+// or writes inside of one.
 #pragma once
 
 #include <algorithm>
@@ -12,6 +14,7 @@ namespace trireme::ops::cpu {
 // not throw if several threads run it: do what can fail (allocation) before.
 template <class Body>
 void parallel_for(const Context& ctx, std::int64_t count, const Body& body) {
+  if (ctx.dry) return;
 #ifdef _OPENMP
   const auto threads = static_cast<int>(std::min<std::int64_t>(ctx.threads, count));
   if (threads > 1) {
@@ -19,8 +22,6 @@ void parallel_for(const Context& ctx, std::int64_t count, const Body& body) {
     for (std::int64_t block = 0; block < count; ++block) body(block);
     return;
   }
-#else
-  static_cast<void>(ctx);
 #endif
   for (std::int64_t block = 0; block < count; ++block) body(block);
 }
@@ -28,6 +29,7 @@ void parallel_for(const Context& ctx, std::int64_t count, const Body& body) {
 // The same for blocks that take unequal time: a thread takes the next block when it is free.
 template <class Body>
 void parallel_for_uneven(const Context& ctx, std::int64_t count, const Body& body) {
+  if (ctx.dry) return;
 #ifdef _OPENMP
   const auto threads = static_cast<int>(std::min<std::int64_t>(ctx.threads, count));
   if (threads > 1) {
@@ -35,10 +37,14 @@ void parallel_for_uneven(const Context& ctx, std::int64_t count, const Body& bod
     for (std::int64_t block = 0; block < count; ++block) body(block);
     return;
   }
-#else
-  static_cast<void>(ctx);
 #endif
   for (std::int64_t block = 0; block < count; ++block) body(block);
+}
+
+// Calls body() on the calling thread.
+template <class Body>
+void on_this_thread(const Context& ctx, const Body& body) {
+  if (!ctx.dry) body();
 }
 
 // Calls body(begin, end) for ranges of `grain` items that cover [0, count).

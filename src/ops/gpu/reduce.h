@@ -35,14 +35,6 @@ __device__ inline T block_sum(T value) {
   }
 }
 
-// Sums over rows take two steps: each block sums a part of the rows for 256 columns, then the parts
-// are added in order. The number of rows per part depends on the number of rows alone.
-inline std::int64_t rows_of_part(std::int64_t rows) {
-  constexpr std::int64_t kFewest = 64, kMostParts = 256;
-  const std::int64_t share = blocks_for(rows, kMostParts);
-  return share > kFewest ? share : kFewest;
-}
-
 // Sums kSums values for each column over this block's part of the rows. term(row, column, values)
 // sets the values of one chunk. The sums are written to parts (kSums, parts, columns).
 template <int kSums, class Term>

@@ -2,8 +2,6 @@
 // their grids and its memory depend on the number of rows and the largest key alone.
 #pragma once
 
-#include <bit>
-
 #include "trireme/ops/context.h"
 
 #include "ops/gpu/reduce.h"
@@ -22,11 +20,9 @@ __device__ inline std::int64_t row_of(KeyedRow item) {
   return item & 0xffffffff;
 }
 
-inline constexpr int kDigits = 256;
 inline constexpr int kSortThreads = kDigits;  // counting uses one thread per digit
 inline constexpr int kSortWarps = kSortThreads / 32;
-inline constexpr int kRowsOfThread = 8;
-inline constexpr int kSortTile = kSortThreads * kRowsOfThread;  // rows of a block
+inline constexpr int kRowsOfThread = kSortTile / kSortThreads;
 
 __device__ inline int digit_of(KeyedRow item, int shift) {
   return static_cast<int>(item >> shift) & (kDigits - 1);
@@ -141,9 +137,9 @@ struct SortedBefore {
 template <class Source>
 Tensor sort_rows(Context& ctx, const Source& source, std::int64_t rows, std::int64_t largest) {
   const std::int64_t tiles = blocks_for(rows, kSortTile);
-  const Tensor counts = ctx.allocate({tiles, kDigits}, DType::kI32, MemoryUse::kWorkspace);
+  const Tensor counts = counts_of_sort(ctx, rows);
   const auto pass = [&](const auto& from, int shift) {
-    Tensor to = ctx.allocate({rows}, DType::kI64, MemoryUse::kWorkspace);
+    Tensor to = rows_of_sort(ctx, rows);
     using From = std::decay_t<decltype(from)>;
     launch(count_digits_kernel<From>, extent(tiles), kSortThreads, 0, ctx.stream, from, rows, shift,
            device_data<int>(counts));
@@ -151,7 +147,7 @@ Tensor sort_rows(Context& ctx, const Source& source, std::int64_t rows, std::int
            device_data<int>(counts), device_data<KeyedRow>(to));
     return to;
   };
-  const int bits = static_cast<int>(std::bit_width(static_cast<std::uint64_t>(largest)));
+  const int bits = bits_of_sort(largest);
   Tensor sorted = pass(source, 32);
   for (int shift = 32 + 8; shift < 32 + bits; shift += 8) {
     sorted = pass(SortedBefore{device_data<KeyedRow>(sorted)}, shift);

@@ -7,6 +7,7 @@
 #include "trireme/tensor/tensor.h"
 
 #include "ops/gpu/device_code.h"
+#include "ops/gpu/workspace.h"
 
 namespace trireme::ops::gpu {
 
@@ -234,9 +235,6 @@ void with_type(std::initializer_list<const Tensor*> tensors, const Body& body) {
   body(Half());
 }
 
-inline std::int64_t blocks_for(std::int64_t work, std::int64_t per_block) {
-  return (work + per_block - 1) / per_block;
-}
 inline unsigned extent(std::int64_t n) {
   return static_cast<unsigned>(n);
 }

@@ -1,0 +1,31 @@
+// What the operations of a dry context would have done.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+
+namespace trireme::ops {
+
+struct OperationCount {
+  std::int64_t calls = 0;
+  // Floating-point operations of matrix products and attention, exactly; others count none, since
+  // the memory bounds their time. Attention counts the pairs of positions that causal masks leave.
+  double flops = 0.0;
+  double bytes = 0.0;  // of the tensors that the calls read or wrote, each once in a call
+};
+
+class OperationCounts {
+ public:
+  void add(std::string_view operation, const OperationCount& more);
+
+  // By the name of the operation; all products are "matmul".
+  const std::map<std::string, OperationCount, std::less<>>& by_operation() const { return counts_; }
+  OperationCount total() const;
+
+ private:
+  std::map<std::string, OperationCount, std::less<>> counts_;
+};
+
+}  // namespace trireme::ops

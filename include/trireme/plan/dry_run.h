@@ -1,0 +1,51 @@
+// Training without computing, sending or allocating: what a rank of any grid will hold, compute and
+// send, found by running its whole program on a dry device (ops::make_dry_context, DryRank).
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "trireme/comm/dry_rank.h"
+#include "trireme/comm/process_grid.h"
+#include "trireme/nn/block.h"
+#include "trireme/ops/operation_counts.h"
+#include "trireme/parallel/trainer_step.h"
+
+namespace trireme::plan {
+
+struct DryRunInput {
+  nn::ModelPlan model;
+  parallel::StepOptions step;
+  GridShape grid;
+  std::int64_t micro = 1;   // samples of a micro-batch
+  std::int64_t length = 1;  // positions of a sample
+  int micro_batches = 1;    // of a step, over all replicas
+  bool masks_documents = false;
+  int threads = 1;              // of a rank
+  std::int64_t gpu_memory = 0;  // bytes of each rank's GPU; 0: ranks compute on CPUs
+};
+
+struct DryRunResult {
+  int place = 0;          // in the grid (GridShape)
+  int ranks = 1;          // of the grid that are like this one
+  int micro_batches = 0;  // of a step, here
+  MemoryStats memory;     // of the context's allocator, after two steps
+  // Of the second step.
+  std::vector<DryTraffic> traffic;
+  ops::OperationCounts operations;
+};
+
+// Builds one rank's part of the model, its optimizer and its training step, and runs two steps.
+// MemoryStats::peak_point is a phase of FlightRecorder ("forward", "optimizer"), or "start" while
+// the model is built. Of a step with many micro-batches only some are run, and what each more adds
+// is counted for the rest. Throws OutOfMemoryError where a rank needs more than 8 EiB. Throws
+// ConfigError if the model does not fit the grid.
+DryRunResult dry_run(const DryRunInput& input, int place);
+
+// Runs one rank of each kind. Ranks differ in their stage, in their replica's number of
+// micro-batches, and in their share of what the tensor ranks split. Tensor ranks between the first
+// and the last are like the first. The result is in the order of stages and, within a stage, with
+// the most micro-batches first; their `ranks` add up to those of the grid.
+std::vector<DryRunResult> dry_run_all(const DryRunInput& input);
+
+}  // namespace trireme::plan

@@ -1,0 +1,248 @@
+#include "trireme/comm/dry_rank.h"
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <numeric>
+#include <string_view>
+#include <tuple>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "trireme/base/error.h"
+#include "trireme/comm/reduce.h"
+
+#include "recorder_impl.h"
+
+namespace trireme {
+namespace {
+
+bool is_real(const Tensor& tensor) {
+  return tensor.bytes() > 0 && !is_dry(tensor.raw());
+}
+
+std::byte* bytes_at(const Tensor& tensor, std::size_t offset) {
+  return static_cast<std::byte*>(tensor.raw()) + offset;
+}
+
+// An exchange is done when it is looked at for the second time, or waited for. Until then it owns
+// its tensors: a message takes as long as the work up to the next exchange.
+class DryExchange final : public Work::State {
+ public:
+  explicit DryExchange(std::vector<Transfer> transfers) : transfers_(std::move(transfers)) {}
+
+  bool done() override {
+    if (std::exchange(looked_at_, true)) transfers_.clear();
+    return transfers_.empty();
+  }
+  void wait_host() override { transfers_.clear(); }
+  void wait_on(const Stream& /*stream*/) override { transfers_.clear(); }
+
+ private:
+  std::vector<Transfer> transfers_;
+  bool looked_at_ = false;
+};
+
+}  // namespace
+
+class DryRank::Impl {
+ public:
+  explicit Impl(const DryRankOptions& given)
+      : options(given), host(fmt::format("n{}", given.rank / given.ranks_of_node)) {
+    TRIREME_CHECK(
+        0 <= given.rank && given.rank < given.size && given.ranks_of_node >= 1,
+        fmt::format("rank {} of {}, {} a node", given.rank, given.size, given.ranks_of_node));
+  }
+
+  void record(int lane, const std::string& communicator, std::string_view operation,
+              std::size_t bytes, std::vector<int> ranks, bool to_peer = false) {
+    const int peer = to_peer ? ranks.front() : -1;
+    recorder.end(recorder.begin(lane, peer, operation == "send", operation, bytes));
+    DryTraffic& sum = traffic[{lane_order.at(lane), std::string(operation), peer}];
+    sum.communicator = communicator;
+    sum.operation = operation;
+    sum.ranks = std::move(ranks);
+    ++sum.calls;
+    sum.bytes += bytes;
+  }
+
+  const DryRankOptions options;
+  const std::string host;
+  FlightRecorder recorder;
+  std::map<int, int> lane_order;  // lane to its number in the order of creation
+  std::map<std::tuple<int, std::string, int>, DryTraffic> traffic;
+  std::unique_ptr<Communicator> world;
+};
+
+namespace {
+
+class DryCommunicator final : public Communicator {
+ public:
+  DryCommunicator(DryRank::Impl& impl, std::string name, std::vector<int> members, int lane)
+      : impl_(impl), name_(std::move(name)), members_(std::move(members)), lane_(lane) {
+    const auto own = std::ranges::find(members_, impl.options.rank);
+    TRIREME_CHECK(own != members_.end(),
+                  fmt::format("rank {} is not in the group {}", impl.options.rank, name_));
+    rank_ = static_cast<int>(own - members_.begin());
+    impl.lane_order.try_emplace(lane, static_cast<int>(impl.lane_order.size()));
+    impl.recorder.impl().add_lane(lane, {name_, members_});
+  }
+
+  int rank() const override { return rank_; }
+  int size() const override { return static_cast<int>(members_.size()); }
+  const std::string& name() const override { return name_; }
+  int world_rank(int member) const override {
+    return members_.at(static_cast<std::size_t>(member));
+  }
+  int lane_id() const override { return lane_; }
+  bool fixes_order_of_sums(DeviceKind device) const override {
+    return device == DeviceKind::kCpu || size() == 1 || !impl_.options.nccl;
+  }
+
+  Work all_reduce(const Stream& /*ready*/, Tensor data, ReduceOp /*op*/) override {
+    check_reducible(data.dtype());
+    return record("all_reduce", data.bytes());
+  }
+  Work reduce_scatter(const Stream& /*ready*/, Tensor input, Tensor output,
+                      ReduceOp /*op*/) override {
+    check_reducible(input.dtype());
+    check_parts("reduce_scatter", input, output);
+    if (is_real(output)) move(bytes_at(output, 0), input, own_offset(output), output.bytes());
+    return record("reduce_scatter", input.bytes());
+  }
+  Work all_gather(const Stream& /*ready*/, Tensor input, Tensor output) override {
+    check_parts("all_gather", output, input);
+    if (is_real(output)) {
+      // The input may be a part of the output.
+      move(bytes_at(output, own_offset(input)), input, 0, input.bytes());
+      for (int part = 0; part < size(); ++part) {
+        const std::size_t offset = static_cast<std::size_t>(part) * input.bytes();
+        move(bytes_at(output, offset), output, own_offset(input), input.bytes());
+      }
+    }
+    return record("all_gather", output.bytes());
+  }
+  Work broadcast(const Stream& /*ready*/, Tensor data, int root) override {
+    check_member(root);
+    return record("broadcast", data.bytes());
+  }
+  Work all_to_all(const Stream& /*ready*/, Tensor input, Tensor output) override {
+    TRIREME_CHECK(input.bytes() == output.bytes() && input.elements() % size() == 0,
+                  fmt::format("all_to_all of {} into {} among {} ranks", input.shape().to_string(),
+                              output.shape().to_string(), size()));
+    if (is_real(output)) move(bytes_at(output, 0), input, 0, output.bytes());
+    return record("all_to_all", input.bytes());
+  }
+  Work exchange(const Stream& /*ready*/, std::vector<Transfer> transfers) override {
+    for (const Transfer& transfer : transfers) {
+      check_member(transfer.peer);
+      const bool sends = transfer.direction == Transfer::Direction::kSend;
+      if (!sends && is_real(transfer.tensor)) {
+        std::memset(transfer.tensor.raw(), 0, transfer.tensor.bytes());
+      }
+      if (size() == 1) continue;
+      impl_.record(lane_, name_, sends ? "send" : "receive", transfer.tensor.bytes(),
+                   {world_rank(transfer.peer)}, /*to_peer=*/true);
+    }
+    return Work(std::make_shared<DryExchange>(std::move(transfers)));
+  }
+  Work barrier() override { return record("barrier", 0); }
+
+  const void* native_mpi() const override {
+    throw InternalError("communicator " + name_ + " is of a dry run: it has no MPI_Comm");
+  }
+
+ private:
+  Work record(std::string_view operation, std::size_t bytes) {
+    if (size() > 1) impl_.record(lane_, name_, operation, bytes, members_);
+    return {};
+  }
+  std::size_t own_offset(const Tensor& part) const {
+    return static_cast<std::size_t>(rank_) * part.bytes();
+  }
+  static void move(std::byte* to, const Tensor& from, std::size_t offset, std::size_t bytes) {
+    if (is_real(from)) std::memmove(to, bytes_at(from, offset), bytes);
+  }
+  void check_member(int member) const {
+    TRIREME_CHECK(0 <= member && member < size(),
+                  fmt::format("rank {} of communicator {} of {}", member, name_, size()));
+  }
+  void check_parts(std::string_view what, const Tensor& whole, const Tensor& part) const {
+    TRIREME_CHECK(whole.dtype() == part.dtype() && whole.elements() == part.elements() * size(),
+                  fmt::format("{} among {} ranks between {} and {}", what, size(),
+                              whole.shape().to_string(), part.shape().to_string()));
+  }
+
+  DryRank::Impl& impl_;
+  std::string name_;
+  std::vector<int> members_;
+  int lane_;
+  int rank_ = 0;
+};
+
+}  // namespace
+
+DryRank::DryRank(const DryRankOptions& options) : impl_(std::make_unique<Impl>(options)) {
+  std::vector<int> all(static_cast<std::size_t>(options.size));
+  std::iota(all.begin(), all.end(), 0);
+  impl_->world = group("world", all);
+}
+
+DryRank::~DryRank() = default;
+
+Communicator& DryRank::world() {
+  return *impl_->world;
+}
+int DryRank::rank() const {
+  return impl_->options.rank;
+}
+int DryRank::size() const {
+  return impl_->options.size;
+}
+int DryRank::node() const {
+  return rank() / impl_->options.ranks_of_node;
+}
+int DryRank::nodes() const {
+  return (size() + impl_->options.ranks_of_node - 1) / impl_->options.ranks_of_node;
+}
+int DryRank::local_rank() const {
+  return rank() % impl_->options.ranks_of_node;
+}
+int DryRank::local_size() const {
+  return std::min(impl_->options.ranks_of_node, size() - (rank() - local_rank()));
+}
+const std::string& DryRank::host() const {
+  return impl_->host;
+}
+FlightRecorder& DryRank::recorder() {
+  return impl_->recorder;
+}
+
+std::unique_ptr<Communicator> DryRank::group(const std::string& name,
+                                             const std::vector<int>& ranks) {
+  const int lane = static_cast<int>(impl_->lane_order.size());
+  return std::make_unique<DryCommunicator>(*impl_, name, ranks, lane);
+}
+
+std::unique_ptr<Communicator> DryRank::host_group(const std::string& name,
+                                                  const std::vector<int>& ranks) {
+  return group(name, ranks);
+}
+
+std::string DryRank::why_no_capture() const {
+  return "a dry run has no GPU";
+}
+
+std::unique_ptr<CapturedCommunication> DryRank::capture(const Stream& /*stream*/,
+                                                        const std::int64_t* /*number*/) {
+  throw InternalError(why_no_capture());
+}
+
+std::vector<DryTraffic> DryRank::take_traffic() {
+  std::vector<DryTraffic> taken;
+  for (auto& [key, sum] : std::exchange(impl_->traffic, {})) taken.push_back(std::move(sum));
+  return taken;
+}
+
+}  // namespace trireme

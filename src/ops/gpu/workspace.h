@@ -1,0 +1,79 @@
+// The memory that operations on a GPU need for themselves. Plain C++, because a dry context asks
+// for the same memory as the kernels' files do.
+#pragma once
+
+#include <bit>
+
+#include "trireme/ops/attention.h"
+
+namespace trireme::ops::gpu {
+
+inline std::int64_t blocks_for(std::int64_t work, std::int64_t per_block) {
+  return (work + per_block - 1) / per_block;
+}
+
+// Sums over rows take two steps: each block sums a part of the rows for 256 columns, then the parts
+// are added in order. The number of rows per part depends on the number of rows alone.
+inline std::int64_t rows_of_part(std::int64_t rows) {
+  constexpr std::int64_t kFewest = 64, kMostParts = 256;
+  const std::int64_t share = blocks_for(rows, kMostParts);
+  return share > kFewest ? share : kFewest;
+}
+// (sums, parts, columns)
+inline Tensor parts_of_row_sums(Context& ctx, int sums, std::int64_t rows, std::int64_t columns) {
+  return ctx.allocate({sums, blocks_for(rows, rows_of_part(rows)), columns}, DType::kF32,
+                      MemoryUse::kWorkspace);
+}
+
+// A sort by digits of eight bits: the counts of each digit in each tile of rows, and where a pass
+// puts the rows.
+inline constexpr int kDigits = 256;
+inline constexpr int kSortTile = kDigits * 8;  // rows of a block
+inline Tensor counts_of_sort(Context& ctx, std::int64_t rows) {
+  return ctx.allocate({blocks_for(rows, kSortTile), kDigits}, DType::kI32, MemoryUse::kWorkspace);
+}
+inline Tensor rows_of_sort(Context& ctx, std::int64_t rows) {
+  return ctx.allocate({rows}, DType::kI64, MemoryUse::kWorkspace);
+}
+inline int bits_of_sort(std::int64_t largest) {
+  return static_cast<int>(std::bit_width(static_cast<std::uint64_t>(largest)));
+}
+
+// The embedding's gradient: sums of runs of equal tokens at both ends of each piece of the sorted
+// rows.
+inline constexpr int kPiece = 64;
+inline Tensor parts_of_runs(Context& ctx, std::int64_t rows, std::int64_t columns) {
+  return ctx.allocate({2, blocks_for(rows, kPiece), columns}, DType::kF32, MemoryUse::kWorkspace);
+}
+
+inline constexpr std::int64_t kSquaresOfBlock = 16384;  // elements that a block squares
+inline Tensor parts_of_squares(Context& ctx, std::int64_t elements) {
+  return ctx.allocate({blocks_for(elements, kSquaresOfBlock)}, DType::kF64, MemoryUse::kWorkspace);
+}
+
+inline Tensor deltas_of_attention(Context& ctx, const AttentionShape& shape) {
+  return ctx.allocate({shape.batch * shape.heads * shape.length}, DType::kF32,
+                      MemoryUse::kWorkspace);
+}
+
+// Cosine and sine of each position and pair of elements.
+inline Tensor table_of_rotary(Context& ctx, const AttentionShape& shape) {
+  return ctx.allocate({2, shape.length, shape.head_size / 2}, DType::kF32, MemoryUse::kWorkspace);
+}
+
+// What embedding_backward needs, one thing after the other. `largest`: the largest key of the sort.
+inline void ask_for_embedding_backward(Context& ctx, std::int64_t rows, std::int64_t columns,
+                                       std::int64_t largest) {
+  Tensor sorted;
+  {
+    const Tensor counts = counts_of_sort(ctx, rows);
+    sorted = rows_of_sort(ctx, rows);
+    for (int bit = 8; bit < bits_of_sort(largest); bit += 8) {
+      const Tensor to = rows_of_sort(ctx, rows);
+      sorted = to;
+    }
+  }
+  parts_of_runs(ctx, rows, columns);
+}
+
+}  // namespace trireme::ops::gpu

@@ -1,0 +1,146 @@
+// What a dry run says of a rank beside what that rank held and sent in real steps, on every grid.
+#include <map>
+#include <tuple>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "trireme/models/gpt.h"
+#include "trireme/plan/dry_run.h"
+
+#include "support/batches.h"
+#include "support/mpi_test.h"
+
+namespace trireme::testing {
+namespace {
+
+struct Case {
+  const char* name;
+  GridShape grid;
+  bool llama = false, bf16 = false, sequence_parallel = false;
+  const char* schedule = "1f1b";
+  int micro_batches = 8;
+};
+
+models::GptConfig model_of(const Case& c) {
+  models::GptConfig model{.layers = 4,
+                          .width = 64,
+                          .heads = 4,
+                          .kv_heads = 4,
+                          .hidden = 256,
+                          .vocabulary = 300,
+                          .context = 64};
+  if (!c.llama) return model;
+  model.kv_heads = 2;  // copied, where there are four tensor ranks
+  model.norm = nn::NormKind::kRms;
+  model.activation = nn::ActivationKind::kSwiglu;
+  model.positions = nn::PositionKind::kRotary;
+  model.tied = false;
+  model.bias = false;
+  return model;
+}
+
+plan::DryRunInput input_of(const Case& c) {
+  const models::GptConfig model = model_of(c);
+  plan::DryRunInput input{.model = models::gpt_plan(model),
+                          .step = {},
+                          .grid = c.grid,
+                          .micro = 2,
+                          .length = model.context,
+                          .micro_batches = c.micro_batches};
+  input.step.stage.compute = c.bf16 ? DType::kBF16 : DType::kF32;
+  input.step.stage.sequence_parallel = c.sequence_parallel;
+  input.step.schedule = c.schedule;
+  input.step.reduce = c.bf16 ? DType::kBF16 : DType::kF32;
+  return input;
+}
+
+// Calls and bytes by communicator, operation and peer.
+using Traffic =
+    std::map<std::tuple<std::string, std::string, int>, std::pair<std::int64_t, double>>;
+
+Traffic traffic_of(const Trace& trace) {
+  Traffic traffic;
+  for (const Operation& operation : trace.operations) {
+    auto& [calls, bytes] =
+        traffic[{trace.lanes.at(operation.lane), std::string(operation.name), operation.peer}];
+    ++calls;
+    bytes += static_cast<double>(operation.bytes);
+  }
+  return traffic;
+}
+
+Traffic traffic_of(const std::vector<DryTraffic>& recorded) {
+  Traffic traffic;
+  for (const DryTraffic& one : recorded) {
+    const bool to_peer = one.operation == "send" || one.operation == "receive";
+    auto& [calls, bytes] =
+        traffic[{one.communicator, one.operation, to_peer ? one.ranks.front() : -1}];
+    calls += one.calls;
+    bytes += static_cast<double>(one.bytes);
+  }
+  return traffic;
+}
+
+std::string text_of(const Traffic& traffic) {
+  std::string text;
+  for (const auto& [key, sums] : traffic) {
+    text += fmt::format("{} {} {}: {} calls, {} bytes\n", std::get<0>(key), std::get<1>(key),
+                        std::get<2>(key), sums.first, sums.second);
+  }
+  return text;
+}
+
+class DryRunBesideRealOne : public ::testing::TestWithParam<Case> {};
+
+TEST_P(DryRunBesideRealOne, HoldsAndSendsTheSame) {
+  const Case& c = GetParam();
+  if (c.grid.ranks() != runtime().size()) GTEST_SKIP() << "another number of ranks";
+  const plan::DryRunInput input = input_of(c);
+  ops::Context ctx = ops::make_cpu_context(1);
+  const ProcessGrid grid(runtime(), c.grid);
+  parallel::TrainerStep step(ctx, grid, input.model, input.step);
+  const auto mine =
+      parallel::share_of(c.micro_batches, grid.extent(kDataAxes), grid.index(kDataAxes));
+  const BatchShape shape{input.model.vocabulary, input.micro, input.length};
+  Trace trace;
+  for (int number = 1; number <= 2; ++number) {
+    const auto batches = make_batches(ctx, shape, mine.first, mine.count, true);
+    runtime().recorder().start_trace();
+    step.train(batches, number, 1e-3f, 1);
+    trace = runtime().recorder().take_trace();
+  }
+  const MemoryStats real = ctx.allocator->stats();
+  const plan::DryRunResult dry = plan::dry_run(input, runtime().rank());
+
+  EXPECT_EQ(dry.micro_batches, mine.count);
+  EXPECT_EQ(dry.memory.live, real.live);
+  const auto expected = static_cast<double>(real.total_peak);
+  // When a message leaves its buffer depends on time.
+  const double tolerance = grid.extent(Axis::kPipeline) > 1 ? 0.03 : 0.0;
+  EXPECT_NEAR(static_cast<double>(dry.memory.total_peak), expected, tolerance * expected);
+  if (runtime().rank() == 0) {
+    fmt::print("{}: dry {} bytes, real {}\n", c.name, dry.memory.total_peak, real.total_peak);
+  }
+  EXPECT_EQ(text_of(traffic_of(dry.traffic)), text_of(traffic_of(trace)));
+}
+
+const Case kCases[] = {
+    {.name = "alone", .grid = {1, 1, 1}},
+    {.name = "data", .grid = {2, 1, 1}, .micro_batches = 7},
+    {.name = "pipeline", .grid = {1, 2, 1}},
+    {.name = "tensor", .grid = {1, 1, 2}},
+    {.name = "data_bf16", .grid = {2, 1, 1}, .llama = true, .bf16 = true},
+    {.name = "sequence_parallel", .grid = {1, 1, 2}, .sequence_parallel = true},
+    {.name = "gpipe", .grid = {1, 2, 1}, .llama = true, .schedule = "gpipe"},
+    {.name = "data4", .grid = {4, 1, 1}},
+    {.name = "pipeline4", .grid = {1, 4, 1}},
+    {.name = "tensor4", .grid = {1, 1, 4}, .llama = true},
+    {.name = "mixed", .grid = {2, 2, 1}, .micro_batches = 7},
+    {.name = "mixed_tensor", .grid = {1, 2, 2}, .bf16 = true, .sequence_parallel = true},
+};
+INSTANTIATE_TEST_SUITE_P(Grids, DryRunBesideRealOne, ::testing::ValuesIn(kCases),
+                         [](const auto& param) { return std::string(param.param.name); });
+
+}  // namespace
+}  // namespace trireme::testing

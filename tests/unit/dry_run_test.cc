@@ -1,0 +1,274 @@
+// Training on a dry device beside training on a real one, and on grids that no machine here has.
+#include "trireme/plan/dry_run.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include <gtest/gtest.h>
+
+#include "trireme/models/gpt.h"
+#include "trireme/ops/elementwise.h"
+
+namespace trireme::testing {
+namespace {
+
+using models::GptConfig;
+using plan::DryRunInput;
+using plan::DryRunResult;
+
+GptConfig small_gpt() {
+  return {.layers = 4,
+          .width = 64,
+          .heads = 4,
+          .kv_heads = 4,
+          .hidden = 256,
+          .vocabulary = 300,
+          .context = 64};
+}
+
+GptConfig small_llama() {
+  GptConfig model = small_gpt();
+  model.kv_heads = 2;
+  model.norm = nn::NormKind::kRms;
+  model.activation = nn::ActivationKind::kSwiglu;
+  model.positions = nn::PositionKind::kRotary;
+  model.tied = false;
+  model.bias = false;
+  return model;
+}
+
+DryRunInput input_of(const GptConfig& model, const GridShape& grid, DType compute) {
+  DryRunInput input{.model = models::gpt_plan(model),
+                    .step = {},
+                    .grid = grid,
+                    .micro = 2,
+                    .length = model.context,
+                    .micro_batches = 8};
+  input.step.stage.compute = compute;
+  return input;
+}
+
+// The same two steps as a dry run, computed.
+MemoryStats stats_of_real_steps(const DryRunInput& input) {
+  ops::Context ctx = ops::make_cpu_context(input.threads);
+  DryRank alone({});
+  const ProcessGrid grid(alone, input.grid);
+  parallel::TrainerStep step(ctx, grid, input.model, input.step);
+  alone.recorder().watch_phases([&](std::string_view name, std::int64_t number) {
+    ctx.allocator->reached({.name = name, .number = number});
+  });
+  for (int number = 1; number <= 2; ++number) {
+    std::vector<nn::MicroBatch> batches(static_cast<std::size_t>(input.micro_batches));
+    for (nn::MicroBatch& batch : batches) {
+      const auto zeros = [&](std::int64_t elements, DType dtype) {
+        const Tensor made = ctx.allocate({elements}, dtype);
+        std::memset(made.raw(), 0, made.bytes());
+        return made;
+      };
+      batch.batch = input.micro;
+      batch.length = input.length;
+      batch.training = true;
+      batch.tokens = zeros(input.micro * input.length, DType::kI32);
+      batch.targets = zeros(input.micro * input.length, DType::kI32);
+      batch.target_count = input.micro * input.length;
+      batch.samples = zeros(input.micro, DType::kI64);
+      batch.loss_sum = zeros(1, DType::kF64);
+    }
+    const parallel::StepResult result = step.train(batches, number, 1e-3f, 1);
+    EXPECT_TRUE(result.finite);
+  }
+  return ctx.allocator->stats();
+}
+
+struct Case {
+  const char* name;
+  GptConfig model;
+  DType compute = DType::kF32;
+  std::int64_t micro = 2;
+  bool sgd = false;
+};
+
+class DryRun : public ::testing::TestWithParam<Case> {};
+
+TEST_P(DryRun, HoldsWhatARealRankHolds) {
+  const Case& c = GetParam();
+  DryRunInput input = input_of(c.model, {}, c.compute);
+  input.micro = c.micro;
+  if (c.sgd) input.step.optimizer = {.kind = optim::OptimizerConfig::Kind::kSgd, .momentum = 0.9f};
+  const MemoryStats real = stats_of_real_steps(input);
+  const MemoryStats dry = plan::dry_run(input, 0).memory;
+  EXPECT_EQ(dry.live, real.live);
+  EXPECT_EQ(dry.peak, real.peak);
+  EXPECT_EQ(dry.at_peak, real.at_peak);
+  EXPECT_EQ(dry.total_peak, real.total_peak);
+  EXPECT_EQ(dry.peak_point, real.peak_point);
+  // Blocks of the host are not reused for the device's.
+  EXPECT_NEAR(static_cast<double>(dry.reserved), static_cast<double>(real.reserved),
+              0.01 * static_cast<double>(real.reserved));
+}
+
+GptConfig with_dropout(GptConfig model) {
+  model.dropout = 0.1f;
+  return model;
+}
+
+const Case kCases[] = {
+    {"gpt", small_gpt()},
+    {"gpt_bf16", small_gpt(), DType::kBF16},
+    {"gpt_fp16", small_gpt(), DType::kF16},
+    {"gpt_dropout", with_dropout(small_gpt())},
+    {"gpt_sgd", small_gpt(), DType::kF32, 2, true},
+    {"gpt_rows", small_gpt(), DType::kF32, 8},
+    {"llama", small_llama()},
+    {"llama_bf16", small_llama(), DType::kBF16},
+};
+INSTANTIATE_TEST_SUITE_P(Models, DryRun, ::testing::ValuesIn(kCases),
+                         [](const auto& param) { return std::string(param.param.name); });
+
+double matmul_flops(const std::vector<DryRunResult>& results) {
+  double sum = 0.0;
+  for (const DryRunResult& result : results) {
+    sum += result.ranks * result.operations.by_operation().at("matmul").flops;
+  }
+  return sum;
+}
+
+int ranks_of(const std::vector<DryRunResult>& results) {
+  int sum = 0;
+  for (const DryRunResult& result : results) sum += result.ranks;
+  return sum;
+}
+
+// Forward, and in the backward one product for the input and one for the weight.
+TEST(DryRunAll, CountsTheFlopsOfTheModelOnEveryGrid) {
+  const GptConfig model = small_llama();
+  constexpr double kTokens = 8 * 2 * 64;
+  constexpr double kVocabulary = 320;  // in memory, whole or in two
+  const double hidden = static_cast<double>(model.hidden);
+  const double layer = 64 * (64 + 2 * 32) + 64 * 64 + 3 * 64 * hidden;
+  const double expected = 3 * 2 * kTokens * (4 * layer + kVocabulary * 64);
+  for (const GridShape& grid : {GridShape{1, 1, 1}, GridShape{2, 1, 1}, GridShape{1, 4, 1},
+                                GridShape{2, 2, 1}, GridShape{3, 2, 1}}) {
+    const auto results = plan::dry_run_all(input_of(model, grid, DType::kF32));
+    EXPECT_EQ(ranks_of(results), grid.ranks());
+    EXPECT_EQ(matmul_flops(results), expected) << grid.to_string();
+  }
+}
+
+TEST(DryRunAll, TellsKindsOfRanksApart) {
+  const GridShape grid(3, 2, 2);
+  const auto results = plan::dry_run_all(input_of(small_gpt(), grid, DType::kF32));
+  // 8 micro-batches among 3 replicas: two have 3, one has 2.
+  ASSERT_EQ(results.size(), 4u);
+  EXPECT_EQ(ranks_of(results), 12);
+  for (const int stage : {0, 1}) {
+    const DryRunResult& more = results[static_cast<std::size_t>(2 * stage)];
+    const DryRunResult& fewer = results[static_cast<std::size_t>(2 * stage) + 1];
+    EXPECT_EQ(grid.index(more.place, Axis::kPipeline), stage);
+    EXPECT_EQ(more.micro_batches, 3);
+    EXPECT_EQ(more.ranks, 4);
+    EXPECT_EQ(fewer.micro_batches, 2);
+    EXPECT_EQ(fewer.ranks, 2);
+    EXPECT_GT(more.memory.total_peak, fewer.memory.total_peak);
+  }
+}
+
+// A long step is not run whole.
+TEST(DryRunAll, ALongStepIsCountedAsIfItWereRun) {
+  for (const char* schedule : {"1f1b", "gpipe"}) {
+    for (const int pipeline : {1, 2, 3}) {
+      DryRunInput input = input_of(small_gpt(), {1, pipeline, 1}, DType::kF32);
+      input.step.schedule = schedule;
+      const auto with = [&](int micro_batches) {
+        input.micro_batches = micro_batches;
+        return plan::dry_run(input, pipeline - 1);
+      };
+      const int run = 2 * pipeline + 8;  // whole
+      const DryRunResult shorter = with(run - 1), whole = with(run), longer = with(1000);
+      const auto grown = [&](double at_shorter, double at_whole) {
+        return at_whole + (1000 - run) * (at_whole - at_shorter);
+      };
+      const auto flops = [](const DryRunResult& result) {
+        return result.operations.by_operation().at("matmul").flops;
+      };
+      EXPECT_EQ(longer.micro_batches, 1000);
+      EXPECT_EQ(flops(longer), grown(flops(shorter), flops(whole)));
+      // The losses are one block, which is rounded up to a size class.
+      const auto peak = [](const DryRunResult& result) {
+        return static_cast<double>(result.memory.total_peak);
+      };
+      EXPECT_NEAR(peak(longer), grown(peak(shorter), peak(whole)), 64.0 * 1000) << schedule;
+      for (std::size_t i = 0; i < whole.traffic.size(); ++i) {
+        EXPECT_EQ(static_cast<double>(longer.traffic[i].bytes),
+                  grown(static_cast<double>(shorter.traffic[i].bytes),
+                        static_cast<double>(whole.traffic[i].bytes)));
+      }
+    }
+  }
+}
+
+TEST(DryRunAll, OnGpusWorkspaceDiffers) {
+  DryRunInput input = input_of(small_gpt(), {2, 1, 2}, DType::kBF16);
+  const DryRunResult cpu = plan::dry_run(input, 0);
+  input.gpu_memory = std::int64_t{80} << 30;
+  const DryRunResult gpu = plan::dry_run(input, 0);
+  const auto live = [](const DryRunResult& result, MemoryUse use) {
+    return result.memory.live[static_cast<std::size_t>(use)];
+  };
+  for (const MemoryUse use :
+       {MemoryUse::kParameters, MemoryUse::kGradients, MemoryUse::kOptimizer}) {
+    EXPECT_EQ(live(gpu, use), live(cpu, use));
+  }
+  EXPECT_EQ(gpu.operations.by_operation().at("matmul").flops,
+            cpu.operations.by_operation().at("matmul").flops);
+  const auto workspace = static_cast<std::size_t>(MemoryUse::kWorkspace);
+  EXPECT_GE(gpu.memory.peak[workspace], std::size_t{32} << 20);  // cuBLASLt's
+  EXPECT_LT(cpu.memory.peak[workspace], std::size_t{8} << 20);
+  // NCCL does not fix the order of sums, so copies are handed on.
+  const auto broadcasts = [](const DryRunResult& result) {
+    return std::ranges::count(result.traffic, "broadcast", &DryTraffic::operation);
+  };
+  EXPECT_EQ(broadcasts(cpu), 0);
+  EXPECT_GT(broadcasts(gpu), 0);
+}
+
+TEST(DryRunAll, WhatNoAddressCanReachIsRefused) {
+  GptConfig model = small_gpt();
+  model.layers = 4096;
+  model.width = model.hidden = 1 << 20;
+  model.context = 1 << 16;
+  DryRunInput input = input_of(model, {1, 1, 1}, DType::kF32);
+  input.micro = 1 << 16;
+  EXPECT_THROW(plan::dry_run(input, 0), OutOfMemoryError);
+}
+
+// Nobody has this machine here: the point is that it takes no memory and little time.
+TEST(DryRunAll, RunsASeventyBillionModelOnThousandsOfRanks) {
+  const GptConfig model{.layers = 80,
+                        .width = 8192,
+                        .heads = 64,
+                        .kv_heads = 8,
+                        .hidden = 28672,
+                        .vocabulary = 128256,
+                        .context = 8192,
+                        .norm = nn::NormKind::kRms,
+                        .activation = nn::ActivationKind::kSwiglu,
+                        .positions = nn::PositionKind::kRotary,
+                        .tied = false,
+                        .bias = false};
+  DryRunInput input = input_of(model, {64, 8, 8}, DType::kBF16);
+  input.micro = 1;
+  input.micro_batches = 64 * 16;
+  const auto results = plan::dry_run_all(input);
+  EXPECT_EQ(ranks_of(results), 4096);
+  double parameters = 0.0;
+  for (const DryRunResult& result : results) {
+    const auto bytes =
+        static_cast<double>(result.memory.live[static_cast<std::size_t>(MemoryUse::kOptimizer)]);
+    parameters += result.ranks / 64 * bytes / 8;  // two fp32 averages
+  }
+  EXPECT_NEAR(parameters, static_cast<double>(input.model.parameters), 0.001 * parameters);
+}
+
+}  // namespace
+}  // namespace trireme::testing
