@@ -19,7 +19,7 @@ bool drawable(const PlotMark& mark) {
 }
 
 // Maps data to the picture along one axis.
-struct Axis {
+struct PlotAxis {
   double least = 0.0, most = 1.0, from = 0.0, to = 1.0;
   std::vector<double> ticks;
 
@@ -64,7 +64,7 @@ std::vector<double> round_ticks(double least, double most, double step) {
   return ticks;
 }
 
-Axis x_axis(const Plot& plot) {
+PlotAxis x_axis(const Plot& plot) {
   Range range;
   for (const PlotLine& line : plot.lines) {
     for (const PlotMark& mark : line.marks) {
@@ -72,14 +72,14 @@ Axis x_axis(const Plot& plot) {
     }
   }
   range.settle();
-  Axis axis{range.least, range.most, kLeft, kWidth - kRight, plot.x_ticks};
+  PlotAxis axis{range.least, range.most, kLeft, kWidth - kRight, plot.x_ticks};
   if (axis.ticks.empty()) {
     axis.ticks = round_ticks(range.least, range.most, round_step(range.most - range.least, 6));
   }
   return axis;
 }
 
-Axis y_axis(const Plot& plot) {
+PlotAxis y_axis(const Plot& plot) {
   Range range;
   for (const PlotLine& line : plot.lines) {
     for (const PlotMark& mark : line.marks) {
@@ -117,7 +117,7 @@ std::string opening(double height, const std::string& title) {
       kWidth, height, escape_html(title), text_at(kLeft, 16, "heading", title));
 }
 
-std::string axes(const Plot& plot, const Axis& x, const Axis& y) {
+std::string axes(const Plot& plot, const PlotAxis& x, const PlotAxis& y) {
   std::string svg;
   for (const double tick : y.ticks) {
     svg += fmt::format(
@@ -156,7 +156,7 @@ std::string dot(double x, double y, int colour, const std::string& title) {
   }
 }
 
-std::string line_of(const PlotLine& line, const Axis& x, const Axis& y) {
+std::string line_of(const PlotLine& line, const PlotAxis& x, const PlotAxis& y) {
   std::string path, marks;
   for (const PlotMark& mark : line.marks) {
     if (!drawable(mark)) continue;
@@ -223,7 +223,7 @@ std::string escape_html(std::string_view text) {
 }
 
 std::string svg_of(const Plot& plot) {
-  const Axis x = x_axis(plot), y = y_axis(plot);
+  const PlotAxis x = x_axis(plot), y = y_axis(plot);
   std::string svg = opening(kHeight, plot.title) + axes(plot, x, y);
   for (const PlotEvent& event : plot.events) {
     if (!std::isfinite(event.x) || event.x < x.least || event.x > x.most) continue;
