@@ -17,6 +17,8 @@ const std::vector<Command>& commands() {
       {"generate", "continue texts with a model", parse_generate},
       {"checkpoint", "list, inspect, verify or prune checkpoints", parse_checkpoint},
       {"top", "watch a run from its folder", parse_top},
+      {"memory", "what each rank of a run will hold, on any grid, without running it",
+       parse_memory},
       {"job", "write or submit a Slurm job that trains", parse_job},
       {"scale", "measure how training scales over nodes, and report it", parse_scale},
       {"bench", "measure collectives, operations or a training step here", parse_bench},

@@ -53,6 +53,7 @@ Work parse_doctor(const Arguments& arguments);
 Work parse_eval(const Arguments& arguments);
 Work parse_generate(const Arguments& arguments);
 Work parse_job(const Arguments& arguments);
+Work parse_memory(const Arguments& arguments);
 Work parse_prepare(const Arguments& arguments);
 Work parse_scale(const Arguments& arguments);
 Work parse_top(const Arguments& arguments);

@@ -76,6 +76,10 @@ void check_config(const Config& config) {
   if (config.data.train.empty()) {
     throw ConfigError("data.train is missing: name what to train on, as in --data.train train.h5");
   }
+  check_config_without_data(config);
+}
+
+void check_config_without_data(const Config& config) {
   check_batch(config.batch);
   check_model(config.model);
   check_loss_scale(config);

@@ -125,7 +125,7 @@ std::int64_t read_mib(std::string_view text, const std::string& key) {
     if (unit == "T") return value * 1024 * 1024;
   }
   throw ConfigError(
-      fmt::format("{} {}: expected memory of a node, as in 1500M, 64G or 1T", key, shown(text)));
+      fmt::format("{} {}: expected an amount of memory, as in 1500M, 64G or 1T", key, shown(text)));
 }
 
 std::string shell_word(std::string_view text) {

@@ -92,6 +92,18 @@ class Train(unittest.TestCase):
         self.assertAlmostEqual(times[0]["times_peers"] * times[1]["times_peers"], 1, delta=0.01)
         self.assertFalse((self.folder / "whole/ranks.json").exists())
 
+    def test_memory_says_what_the_ranks_of_a_run_hold(self):
+        said = self.folder / "memory.json"
+        subprocess.run([PROGRAM, "memory", "--json", said, "--data.train", self.folder / "data/train.h5",
+                        "--grid.data", "2", *MODEL], check=True, capture_output=True)
+        (kind,) = json.loads(said.read_text())["kinds"]
+        lines = map(json.loads, (self.folder / "whole/metrics.jsonl").read_text().splitlines())
+        held = [line["memory"] for line in lines if "memory" in line][-1]
+        for use in ("parameters", "gradients", "optimizer"):
+            self.assertEqual(kind["peaks"][use], held[use])
+        for use in ("activations", "workspace"):
+            self.assertAlmostEqual(kind["peaks"][use] / held[use], 1, delta=0.03)
+
     def test_a_run_goes_on_where_ranks_json_cannot_be_written(self):
         for name in ("checkpoints", "ranks.json.partial"):
             (self.folder / "unwatched" / name).mkdir(parents=True)

@@ -31,7 +31,7 @@ class Commands(ProgramTest):
     def test_lists_the_commands(self):
         text = self.expect_done()
         self.assertEqual(text, self.expect_done("--help"))
-        for command in ("train", "prepare", "data", "checkpoint", "top", "bench", "version"):
+        for command in ("train", "prepare", "data", "checkpoint", "memory", "top", "bench", "version"):
             self.assertRegex(text, rf"(?m)^  {command} +\S")
             self.assertIn("usage: trireme " + command, self.expect_done(command, "--help"))
 
@@ -48,6 +48,61 @@ class Commands(ProgramTest):
         self.assertRegex(forced, "instructions +baseline")
         self.assertRegex(forced, r"fp32 products +BLIS .*: TRIREME_MATMUL=blis asks for it")
         self.assertRegex(forced, r"bf16 products +BLIS .*: storage bf16, compute fp32")
+
+    def memory(self, *arguments):
+        """What `trireme memory` prints, and what it writes for programs."""
+        path = self.folder / "memory.json"
+        text = self.expect_done("memory", "--json", path, *arguments)
+        return text, json.loads(path.read_text())
+
+    def test_memory_says_what_each_kind_of_rank_holds(self):
+        text, said = self.memory("--model.preset", "gpt2-124m", "--batch.global", "16", "--batch.micro", "4",
+                                 "--grid.data", "3", "--grid.pipeline", "2")
+        self.assertIn("parameters on 3 x 2 x 1 (data x pipeline x tensor)", text)
+        kinds = said["kinds"]
+        # 4 micro-batches among 3 replicas: one has 2.
+        self.assertEqual([(kind["place"]["pipeline"], kind["micro_batches"], kind["ranks"]) for kind in kinds],
+                         [(0, 2, 1), (0, 1, 2), (1, 2, 1), (1, 1, 2)])
+        self.assertEqual(len(re.findall(r"(?m)^ +\d+ +0 .* (forward|backward) of micro-batch \d$", text)), 4)
+        held = [sum(kind["at_peak"].values()) for kind in kinds]
+        self.assertEqual(held, [kind["peak_bytes"] for kind in kinds])
+        # The tied matrix is on both stages.
+        elements = sum(kind["at_peak"]["parameters"] for kind in kinds if kind["micro_batches"] == 2) / 4
+        self.assertAlmostEqual(elements / (124439808 + 50257 * 768), 1, delta=0.001)
+        for kind in kinds:
+            self.assertEqual(kind["at_peak"]["optimizer"], 2 * kind["at_peak"]["parameters"])
+            sums = [one for one in kind["step"]["traffic"]
+                    if (one["communicator"], one["operation"]) == ("data", "all_reduce")]
+            self.assertEqual([one["ranks"] for one in sums], [3])
+            self.assertAlmostEqual(sums[0]["bytes"] / kind["at_peak"]["gradients"], 1, delta=0.001)
+
+    def test_memory_of_a_machine_that_is_not_here(self):
+        text, said = self.memory("--model.layers", "80", "--model.width", "8192", "--model.heads", "64",
+                                 "--model.kv_heads", "8", "--model.hidden", "28672", "--model.activation", "swiglu",
+                                 "--model.vocabulary", "128256", "--model.context", "8192", "--model.tied", "false",
+                                 "--run.precision", "bf16", "--batch.global", "1024", "--batch.micro", "1",
+                                 "--grid.data", "64", "--grid.pipeline", "8", "--grid.tensor", "8")
+        self.assertIn("on 64 x 8 x 8", text)
+        self.assertEqual(sum(kind["ranks"] for kind in said["kinds"]), 4096)
+        self.assertGreater(said["parameters"], 70e9)
+
+    def test_memory_refuses_what_cannot_run(self):
+        # bad input: `memory`: more replicas than micro-batches | 8 micro-batches a step (batch.global 8
+        # / batch.micro 1) are fewer than 64 data replicas: each needs one at least | 2
+        self.expect_refusal(2, "are fewer than 64 data replicas: each needs one at least",
+                            "memory", "--batch.global", "8", "--batch.micro", "1", "--grid.data", "64")
+        # bad input: `memory`: a grid of more than 2^24 ranks | 1000000000 ranks are too many | 2
+        self.expect_refusal(2, "1000000000 ranks are too many", "memory", "--grid.data", "1000000",
+                            "--grid.tensor", "1000")
+        # bad input: `memory`: ranks with GPUs of unknown memory | memory of ranks with GPUs (run.device cuda)
+        # needs --gpu-memory, as in --gpu-memory 80G | 2
+        self.expect_refusal(2, "needs --gpu-memory, as in --gpu-memory 80G", "memory", "--device", "cuda")
+        # bad input: `memory`: `--gpu-memory` that is none | --gpu-memory 80X: expected an amount of memory, as in
+        # 1500M, 64G or 1T | 2
+        self.expect_refusal(2, "--gpu-memory 80X: expected an amount of memory, as in", "memory",
+                            "--gpu-memory", "80X")
+        # bad input: `memory`: tensor ranks that do not divide the heads | the message of training | 2
+        self.expect_refusal(2, "heads", "memory", "--grid.tensor", "5", "--batch.global", "8")
 
     def test_doctor_gives_a_verdict_on_everything(self):
         done = self.run_program("doctor")

@@ -49,10 +49,10 @@ TEST(ReadMib, TakesUnits) {
   EXPECT_EQ(read_mib("1T", "--memory"), 1 << 20);
   for (const char* text : {"", "0", "-1", "2g", "2GB", "G", "99999999999999999999"}) {
     // bad input: `job`: `--memory` that is none, or more than a node has | --memory 2GB: expected
-    // memory of a node, as in 1500M, 64G or 1T | 2
+    // an amount of memory, as in 1500M, 64G or 1T | 2
     EXPECT_EQ(
         message_of([&] { read_mib(text, "--memory"); }),
-        "--memory " + std::string(text) + ": expected memory of a node, as in 1500M, 64G or 1T");
+        "--memory " + std::string(text) + ": expected an amount of memory, as in 1500M, 64G or 1T");
   }
 }
 

@@ -202,5 +202,7 @@ std::optional<double> fixed_loss_scale(const std::string& loss_scale);
 // Makes the checks between keys that need neither ranks nor data. Keys without a value are not
 // checked, so call it again once a preset has filled in the model. Throws ConfigError.
 void check_config(const Config& config);
+// The same, but data.train may be missing: for commands that read no data.
+void check_config_without_data(const Config& config);
 
 }  // namespace trireme

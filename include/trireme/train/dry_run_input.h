@@ -1,0 +1,14 @@
+// A configuration as the dry run of its ranks takes it.
+#pragma once
+
+#include "trireme/config/config.h"
+#include "trireme/models/gpt.h"
+#include "trireme/plan/dry_run.h"
+
+namespace trireme {
+
+// `threads` of a rank count where the configuration leaves run.threads out.
+plan::DryRunInput dry_run_input(const Config& config, const models::GptConfig& model,
+                                const GridShape& grid, int threads = 1);
+
+}  // namespace trireme

@@ -1,0 +1,174 @@
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "trireme/base/error.h"
+#include "trireme/base/json.h"
+#include "trireme/base/log.h"
+#include "trireme/base/text.h"
+#include "trireme/io/whole_file.h"
+#include "trireme/train/dry_run_input.h"
+#include "trireme/train/job_script.h"
+#include "trireme/train/memory_estimate.h"
+#include "trireme/train/setup.h"
+
+#include "cli/commands.h"
+
+namespace trireme::cli {
+namespace {
+
+constexpr int kMostDryRanks = 1 << 24;
+
+struct MemoryArguments {
+  std::string json, gpu_memory;
+  Config config;
+};
+
+// What was dry-run, and what came of it.
+struct Forecast {
+  models::GptConfig model;
+  plan::DryRunInput input;
+  std::vector<plan::DryRunResult> results;
+};
+
+std::int64_t bytes_of_gpu(const std::string& size) {
+  constexpr std::int64_t kMostMib = std::int64_t{1} << 40;  // so that bytes fit 64 bits
+  return std::min(read_mib(size, "--gpu-memory"), kMostMib) << 20;
+}
+
+// Dimensions of the grid that are left out are 1.
+Forecast forecast(const MemoryArguments& given) {
+  const Config& config = given.config;
+  check_config_without_data(config);
+  const int ranks = config.grid.shape().ranks();
+  if (ranks > kMostDryRanks) throw ConfigError(fmt::format("{} ranks are too many", ranks));
+  Forecast made;
+  made.model = resolve_model(config.model, vocabulary_to_check(config));
+  const GridShape grid = resolve_run_grid(config, ranks);
+  check_model_fits_grid(config, made.model, grid);
+  made.input = dry_run_input(config, made.model, grid);
+  if (!given.gpu_memory.empty()) {
+    made.input.gpu_memory = bytes_of_gpu(given.gpu_memory);
+  } else if (config.run.device == "cuda") {
+    throw ConfigError(
+        "memory of ranks with GPUs (run.device cuda) needs --gpu-memory, as in --gpu-memory 80G");
+  }
+  made.results = plan::dry_run_all(made.input);
+  return made;
+}
+
+std::string point_text(const MemoryPoint& point) {
+  if (point.number < 0) return std::string(point.name);
+  return fmt::format("{} of micro-batch {}", point.name, point.number);
+}
+
+std::size_t held(const plan::DryRunResult& result, MemoryUse use) {
+  return result.memory.at_peak[static_cast<std::size_t>(use)];
+}
+
+double sent_bytes(const plan::DryRunResult& result) {
+  double sum = 0.0;
+  for (const DryTraffic& one : result.traffic) {
+    if (one.operation != "receive") sum += static_cast<double>(one.bytes);
+  }
+  return sum;
+}
+
+void print_table(const Forecast& made) {
+  const GridShape& grid = made.input.grid;
+  print_line(fmt::format("{} parameters on {}; memory in MiB, when most is held",
+                         short_number(static_cast<double>(made.input.model.parameters)),
+                         grid.to_string()));
+  print_line(
+      fmt::format("{:>5} {:>6} {:>6} {:>7} {:>11} {:>10} {:>10} {:>12} {:>10} {:>9} {:>9}  {}",
+                  "stage", "tensor", "ranks", "batches", "parameters", "gradients", "optimizer",
+                  "activations", "workspace", "all", "taken", "when"));
+  const auto mib = [](std::size_t bytes) { return mib_of(static_cast<double>(bytes)); };
+  for (const plan::DryRunResult& result : made.results) {
+    print_line(fmt::format(
+        "{:>5} {:>6} {:>6} {:>7} {:>11} {:>10} {:>10} {:>12} {:>10} {:>9} {:>9}  {}",
+        grid.index(result.place, Axis::kPipeline), grid.index(result.place, Axis::kTensor),
+        result.ranks, result.micro_batches, mib(held(result, MemoryUse::kParameters)),
+        mib(held(result, MemoryUse::kGradients)), mib(held(result, MemoryUse::kOptimizer)),
+        mib(held(result, MemoryUse::kActivations)), mib(held(result, MemoryUse::kWorkspace)),
+        mib(result.memory.total_peak), mib(result.memory.reserved),
+        point_text(result.memory.peak_point)));
+  }
+  print_line(fmt::format("a rank needs {} MiB besides, for the program and its libraries",
+                         mib_of(kProcessBytes)));
+}
+
+Json by_use(const std::array<std::size_t, kMemoryUses>& bytes) {
+  Json object = Json::object();
+  for (std::size_t use = 0; use < kMemoryUses; ++use) {
+    object[name_of(static_cast<MemoryUse>(use))] = std::uint64_t{bytes[use]};
+  }
+  return object;
+}
+
+Json json_of_kind(const GridShape& grid, const plan::DryRunResult& result) {
+  Json traffic = Json::array();
+  for (const DryTraffic& one : result.traffic) {
+    traffic.push_back(Json::object({{"communicator", one.communicator},
+                                    {"operation", one.operation},
+                                    {"ranks", static_cast<int>(one.ranks.size())},
+                                    {"first_rank", one.ranks.front()},
+                                    {"calls", one.calls},
+                                    {"bytes", std::uint64_t{one.bytes}}}));
+  }
+  const ops::OperationCount work = result.operations.total();
+  Json place = Json::object();
+  for (const GridDimension& dimension : kGridDimensions) {
+    place[dimension.name] = grid.index(result.place, dimension.axes);
+  }
+  return Json::object({{"place", std::move(place)},
+                       {"ranks", result.ranks},
+                       {"micro_batches", result.micro_batches},
+                       {"peak_bytes", std::uint64_t{result.memory.total_peak}},
+                       {"peak_at", point_text(result.memory.peak_point)},
+                       {"at_peak", by_use(result.memory.at_peak)},
+                       {"peaks", by_use(result.memory.peak)},
+                       {"taken_bytes", std::uint64_t{result.memory.reserved}},
+                       {"step", Json::object({{"flops", work.flops},
+                                              {"operation_bytes", work.bytes},
+                                              {"sent_bytes", sent_bytes(result)},
+                                              {"traffic", std::move(traffic)}})}});
+}
+
+ExitStatus show_memory(const MemoryArguments& given) {
+  const Forecast made = forecast(given);
+  print_table(made);
+  if (given.json.empty()) return ExitStatus::kDone;
+  const GridShape& grid = made.input.grid;
+  Json kinds = Json::array(), extents = Json::object();
+  for (const plan::DryRunResult& result : made.results) kinds.push_back(json_of_kind(grid, result));
+  for (const GridDimension& dimension : kGridDimensions) {
+    extents[dimension.name] = grid.extent(dimension.axes);
+  }
+  const Json all = Json::object({{"format_version", 1},
+                                 {"parameters", made.input.model.parameters},
+                                 {"grid", std::move(extents)},
+                                 {"process_bytes", kProcessBytes},
+                                 {"kinds", std::move(kinds)}});
+  write_whole_file(given.json, all.dump(1) + "\n");
+  return ExitStatus::kDone;
+}
+
+}  // namespace
+
+Work parse_memory(const Arguments& arguments) {
+  MemoryArguments given;
+  Options options("trireme memory [--config FILE] [--SECTION.KEY VALUE]...", true);
+  options.add("gpu-memory", given.gpu_memory, "size",
+              "of each rank's GPU, in MiB or as 80G; empty: ranks compute on CPUs");
+  options.add("json", given.json, "file",
+              "the same for programs, with what a step computes and "
+              "sends; empty: none");
+  add_config_keys(options, given.config);
+  options.parse(arguments);
+  if (options.help_requested()) return show_help(options.description());
+  require_single_process("memory");
+  return {.alone = [given = std::move(given)] { return show_memory(given); }, .on_ranks = {}};
+}
+
+}  // namespace trireme::cli

@@ -1,0 +1,19 @@
+#include "trireme/train/dry_run_input.h"
+
+#include "trireme/train/setup.h"
+
+namespace trireme {
+
+plan::DryRunInput dry_run_input(const Config& config, const models::GptConfig& model,
+                                const GridShape& grid, int threads) {
+  return {.model = models::gpt_plan(model),
+          .step = step_options(config),
+          .grid = grid,
+          .micro = config.batch.micro,
+          .length = model.context,
+          .micro_batches = config.batch.global / config.batch.micro,
+          .masks_documents = config.data.mask_documents,
+          .threads = config.run.threads.value_or(threads)};
+}
+
+}  // namespace trireme
