@@ -215,7 +215,7 @@ nn::ModelPlan gpt_plan(const GptConfig& config) {
       config.tied ? ", tied embeddings" : "");
 
   const auto add = [&plan](std::string name, double cost, bool holds_tied, auto make) {
-    plan.blocks.push_back({std::move(name), cost, holds_tied, make});
+    plan.blocks.push_back({std::move(name), cost, holds_tied, false, make});
   };
   add("embedding", 0.01 * layer_flops, config.tied, [config](nn::BuildContext& build) {
     return std::make_unique<EmbeddingBlock>(config, build);
@@ -228,6 +228,7 @@ nn::ModelPlan gpt_plan(const GptConfig& config) {
   }
   add("head", head_flops, config.tied,
       [config](nn::BuildContext& build) { return std::make_unique<HeadBlock>(config, build); });
+  plan.blocks.back().loss = true;
   return plan;
 }
 

@@ -205,7 +205,7 @@ class StageWalk {
 // depend on time, so the order in which stages are visited does not matter.
 class Simulation {
  public:
-  Simulation(const PipelineSchedule& schedule, const StepCosts& costs)
+  Simulation(const PipelineSchedule& schedule, const ScheduleCosts& costs)
       : schedule_(schedule), costs_(costs), stages_(schedule.steps.size()) {}
 
   Problem run() {
@@ -255,14 +255,20 @@ class Simulation {
     return schedule_.steps[static_cast<std::size_t>(stage)];
   }
 
+  double cost_of(int stage, const PipelineStep& step) const {
+    const int part = step.chunk * schedule_.stages + stage;
+    const StepCosts costs =
+        costs_.parts.empty() ? StepCosts() : costs_.parts[static_cast<std::size_t>(part)];
+    if (step.kind == Kind::kForward) return costs.forward;
+    return step.kind == Kind::kBackwardInput ? costs.backward_input : costs.backward_weight;
+  }
+
   bool advance(int index) {
     Stage& stage = stages_[static_cast<std::size_t>(index)];
     if (stage.position == steps_of(index).size()) return false;
     const PipelineStep& step = steps_of(index)[stage.position];
     if (step.kind != Kind::kExchange) {
-      const double cost = step.kind == Kind::kForward         ? costs_.forward
-                          : step.kind == Kind::kBackwardInput ? costs_.backward_input
-                                                              : costs_.backward_weight;
+      const double cost = cost_of(index, step);
       stage.clock += cost;
       stage.busy += cost;
       ++stage.position;
@@ -342,13 +348,13 @@ class Simulation {
   }
 
   const PipelineSchedule& schedule_;
-  StepCosts costs_;
+  const ScheduleCosts& costs_;
   std::vector<Stage> stages_;
   std::map<std::pair<int, int>, Lane> lanes_;
   Problem problem_;
 };
 
-Problem check_sizes(const PipelineSchedule& schedule) {
+Problem check_sizes(const PipelineSchedule& schedule, const ScheduleCosts& costs) {
   if (schedule.stages < 1 || schedule.micro_batches < 1 || schedule.chunks < 1) {
     return fmt::format("{} stages, {} micro-batches and {} chunks: each must be at least 1",
                        schedule.stages, schedule.micro_batches, schedule.chunks);
@@ -357,18 +363,23 @@ Problem check_sizes(const PipelineSchedule& schedule) {
     return fmt::format("there are lists of steps for {} stages of {}", schedule.steps.size(),
                        schedule.stages);
   }
+  const auto parts =
+      static_cast<std::size_t>(schedule.stages) * static_cast<std::size_t>(schedule.chunks);
+  if (!costs.parts.empty() && costs.parts.size() != parts) {
+    return fmt::format("there are costs for {} parts of {}", costs.parts.size(), parts);
+  }
   return {};
 }
 
 }  // namespace
 
-ScheduleReport check_schedule(const PipelineSchedule& schedule, const StepCosts& costs) {
+ScheduleReport check_schedule(const PipelineSchedule& schedule, const ScheduleCosts& costs) {
   ScheduleReport report;
   const auto refuse = [&](const std::string& problem) {
     report.problem = problem;
     return report;
   };
-  if (const Problem problem = check_sizes(schedule)) return refuse(*problem);
+  if (const Problem problem = check_sizes(schedule, costs)) return refuse(*problem);
   std::vector<int> peak_live;
   for (int stage = 0; stage < schedule.stages; ++stage) {
     StageWalk walk(schedule, stage);

@@ -1,8 +1,9 @@
 #include "trireme/parallel/pipeline_executor.h"
 
-#include <algorithm>
 #include <deque>
-#include <optional>
+#include <utility>
+
+#include "trireme/nn/block_run.h"
 
 namespace trireme::parallel {
 namespace {
@@ -14,15 +15,8 @@ struct InFlight {
   Tensors input, output;  // at the stage's boundaries
   Tensors input_gradient, output_gradient;
   Work input_arrives, gradient_arrives;
-  nn::Values input_values, output_values;
-  std::optional<nn::Tape> tape;
+  std::deque<nn::BlockRun> runs;  // in the order of the blocks
 };
-
-Tensors tensors_of(const nn::Values& values) {
-  Tensors tensors;
-  for (const nn::Value& value : values) tensors.push_back(value.tensor());
-  return tensors;
-}
 
 // One pass of a stage over its micro-batches.
 class Pass {
@@ -32,16 +26,20 @@ class Pass {
       : ctx_(ctx), stage_(stage), batches_(batches), listener_(listener), live_(batches.size()) {}
 
   void run(const std::vector<PipelineStep>& steps) {
-    for (const PipelineStep& step : steps) {
+    for (std::size_t i = 0; i < steps.size(); ++i) {
+      const PipelineStep& step = steps[i];
       switch (step.kind) {
         case PipelineStep::Kind::kForward:
-          forward(step.micro_batch);
+          forward(step);
           break;
-        case PipelineStep::Kind::kBackwardInput:
-          backward_input(step.micro_batch);
+        case PipelineStep::Kind::kBackwardInput: {
+          const bool plain = i + 1 < steps.size() && is_plain_backward(step, steps[i + 1]);
+          backward(step, /*defer_weights=*/!plain);
+          if (plain) ++i;
           break;
+        }
         case PipelineStep::Kind::kBackwardWeight:
-          backward_weight(step.micro_batch);
+          backward_weights(step);
           break;
         case PipelineStep::Kind::kExchange:
           exchange(step);
@@ -53,53 +51,57 @@ class Pass {
     for (const Work& work : sending_) work.wait_host();
   }
 
-  // What the last block returned, for a pass without a tape.
-  std::vector<nn::Values> take_outputs() {
-    std::vector<nn::Values> outputs;
-    for (InFlight& live : live_) outputs.push_back(std::move(live.output_values));
+  // What the last block returned, for a pass without a backward.
+  std::vector<Tensors> take_outputs() {
+    std::vector<Tensors> outputs;
+    for (InFlight& live : live_) outputs.push_back(std::move(live.output));
     return outputs;
   }
 
  private:
   InFlight& at(int micro_batch) { return live_[static_cast<std::size_t>(micro_batch)]; }
+  const nn::MicroBatch& batch(int micro_batch) const {
+    return batches_[static_cast<std::size_t>(micro_batch)];
+  }
+  bool trains() const { return listener_ != nullptr; }
 
   FlightRecorder& recorder() const { return stage_.grid().runtime().recorder(); }
 
-  void forward(int m) {
-    const FlightRecorder::Phase phase(recorder(), "forward", m);
-    InFlight& live = at(m);
+  // The blocks are run in forward and backward() alone. A block whose weights are not all here would
+  // get them before its run and give them back after it.
+  void forward(const PipelineStep& step) {
+    const FlightRecorder::Phase phase(recorder(), "forward", step.micro_batch);
+    InFlight& live = at(step.micro_batch);
     live.input_arrives.wait_on(ctx_.stream);
-    live.tape.emplace(ctx_, listener_ != nullptr, listener_);
-    live.input_values.clear();
-    for (Tensor& tensor : live.input) {
-      live.input_values.push_back(live.tape->input(std::move(tensor), true));
+    const auto keep = trains() ? nn::BlockRun::Keep::kTape : nn::BlockRun::Keep::kNothing;
+    Tensors x = std::exchange(live.input, {});
+    const nn::BlockSpan blocks = stage_.blocks();
+    for (std::size_t i = 0; i < blocks.size(); ++i) {
+      nn::BlockRun& run = live.runs.emplace_back(ctx_, blocks.subspan(i, 1),
+                                                 batch(step.micro_batch), keep, listener_);
+      x = run.forward(std::move(x));
+      if (!trains()) live.runs.clear();
     }
-    live.input.clear();
-    live.output_values =
-        stage_.forward(*live.tape, batches_[static_cast<std::size_t>(m)], live.input_values);
-    if (!stage_.last()) live.output = tensors_of(live.output_values);
-    if (listener_ == nullptr) live.tape.reset();
+    live.output = std::move(x);
   }
 
-  void backward_input(int m) {
-    const FlightRecorder::Phase phase(recorder(), "backward", m);
-    InFlight& live = at(m);
+  void backward(const PipelineStep& step, bool defer_weights) {
+    const FlightRecorder::Phase phase(recorder(), "backward", step.micro_batch);
+    InFlight& live = at(step.micro_batch);
     live.gradient_arrives.wait_on(ctx_.stream);
-    // The last stage's outputs are losses, which the tape holds itself.
-    if (stage_.last()) live.output_values.clear();
-    live.tape->backward(live.output_values, live.output_gradient, /*defer_weights=*/false);
-    for (const nn::Value& value : live.input_values) {
-      live.input_gradient.push_back(live.tape->gradient(value));
+    Tensors dy = std::exchange(live.output_gradient, {});
+    for (auto run = live.runs.rbegin(); run != live.runs.rend(); ++run) {
+      dy = run->backward(std::move(dy), defer_weights);
     }
-    live.output_values.clear();
-    live.output_gradient.clear();
+    if (!defer_weights) live.runs.clear();
+    live.input_gradient = std::move(dy);
   }
 
-  void backward_weight(int m) {
-    InFlight& live = at(m);
-    live.tape->backward_weights();
-    live.tape.reset();
-    live.input_values.clear();
+  void backward_weights(const PipelineStep& step) {
+    const FlightRecorder::Phase phase(recorder(), "backward", step.micro_batch);
+    InFlight& live = at(step.micro_batch);
+    for (auto run = live.runs.rbegin(); run != live.runs.rend(); ++run) run->backward_weights();
+    live.runs.clear();
   }
 
   void exchange(const PipelineStep& step) {
@@ -114,11 +116,11 @@ class Pass {
       tensors.clear();  // the transfer owns them now
     }
     for (const PipelineMessage& message : step.receives) {
-      const nn::MicroBatch& batch = batches_[static_cast<std::size_t>(message.micro_batch)];
+      const nn::MicroBatch& of = batch(message.micro_batch);
       InFlight& live = at(message.micro_batch);
       Tensors& tensors =
           message.payload == Payload::kActivation ? live.input : live.output_gradient;
-      for (const nn::BoundaryTensor& boundary : stage_.boundary(batch.batch, batch.length)) {
+      for (const nn::BoundaryTensor& boundary : stage_.boundary(of.batch, of.length)) {
         tensors.push_back(ctx_.allocate(boundary.shape, boundary.dtype));
         transfers.push_back({Transfer::Direction::kReceive, message.peer, tensors.back()});
       }
@@ -152,7 +154,7 @@ void PipelineExecutor::train(const PipelineSchedule& schedule,
   pass.run(schedule.steps[static_cast<std::size_t>(stage_.grid().index(Axis::kPipeline))]);
 }
 
-std::vector<nn::Values> PipelineExecutor::forward(std::span<const nn::MicroBatch> batches) {
+std::vector<Tensors> PipelineExecutor::forward(std::span<const nn::MicroBatch> batches) {
   if (batches.empty()) return {};
   PipelineSchedule schedule =
       forward_schedule(stage_.grid().extent(Axis::kPipeline), static_cast<int>(batches.size()));

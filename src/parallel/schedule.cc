@@ -56,17 +56,17 @@ class Traffic {
   int runs_;
 };
 
-bool same_backward(const PipelineStep& first, const PipelineStep& second) {
-  return first.kind == Kind::kBackwardInput && second.kind == Kind::kBackwardWeight &&
-         first.micro_batch == second.micro_batch && first.chunk == second.chunk;
-}
-
 [[noreturn]] void refuse_schedule(const std::string& name) {
   throw ConfigError(
       fmt::format("there is no pipeline schedule '{}': it is one of gpipe, 1f1b", name));
 }
 
 }  // namespace
+
+bool is_plain_backward(const PipelineStep& first, const PipelineStep& second) {
+  return first.kind == Kind::kBackwardInput && second.kind == Kind::kBackwardWeight &&
+         first.micro_batch == second.micro_batch && first.chunk == second.chunk;
+}
 
 PipelineSchedule empty_schedule(const char* name, int stages, int micro_batches) {
   TRIREME_CHECK(
@@ -88,7 +88,7 @@ void insert_exchanges(PipelineSchedule& schedule) {
           exchange, PipelineStep{.kind = Kind::kExchange, .sends = {}, .receives = {}}));
     };
     for (PipelineStep& step : steps) {
-      if (result.empty() || !same_backward(result.back(), step)) {
+      if (result.empty() || !is_plain_backward(result.back(), step)) {
         traffic.add_inputs(stage, step, exchange);
         flush();
       }

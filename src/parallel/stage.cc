@@ -92,11 +92,6 @@ Tensors Stage::allocate_gradients(ops::Context& ctx) const {
   return gradients;
 }
 
-nn::Values Stage::forward(nn::Tape& tape, const nn::MicroBatch& batch, nn::Values in) const {
-  for (const auto& block : blocks_) in = block->forward(tape, batch, std::move(in));
-  return in;
-}
-
 std::vector<nn::BoundaryTensor> Stage::boundary(std::int64_t batch, std::int64_t length) const {
   const nn::TensorParallel parallel{&grid_.comm(Axis::kTensor), options_.sequence_parallel};
   return {{{parallel.outside_rows(batch * length), width_}, options_.compute}};

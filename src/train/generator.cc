@@ -114,10 +114,10 @@ Tensor Generator::forward(std::span<const std::int32_t> tokens) {
   batch.tokens = ops::to_device(ctx_, given);
   if (options_.document_end) batch.first_key = first_keys(tokens);
   batch.cache = &cache_;
-  const std::vector<nn::Values> outputs =
+  const std::vector<Tensors> outputs =
       parallel::PipelineExecutor(ctx_, stage_).forward({&batch, 1});
   cache_.past += batch.length;
-  return stage_.last() ? outputs[0][0].tensor() : Tensor();
+  return stage_.last() ? outputs[0][0] : Tensor();
 }
 
 std::int32_t Generator::choose(const Tensor& logits, std::uint64_t number, std::int64_t position) {

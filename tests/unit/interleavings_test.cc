@@ -243,6 +243,44 @@ std::vector<std::vector<float>> gradients(const SimulatedWorld::Options& world,
   return all;
 }
 
+// 1F1B whose weight gradients wait as long as they can without changing their order: behind the
+// next micro-batch's backward-input.
+parallel::PipelineSchedule late_weights(int stages, int micro_batches) {
+  using enum parallel::PipelineStep::Kind;
+  auto schedule = parallel::one_f_one_b_schedule(stages, micro_batches);
+  for (auto& steps : schedule.steps) {
+    std::vector<parallel::PipelineStep> late, waiting;
+    for (const parallel::PipelineStep& step : steps) {
+      if (step.kind == kBackwardInput) {
+        late.push_back(step);
+        std::move(waiting.begin(), waiting.end(), std::back_inserter(late));
+        waiting.clear();
+      } else {
+        (step.kind == kBackwardWeight ? waiting : late).push_back(step);
+      }
+    }
+    std::move(waiting.begin(), waiting.end(), std::back_inserter(late));
+    steps = std::move(late);
+  }
+  return schedule;
+}
+
+TEST(Interleavings, DeferredWeightGradientsHaveTheSameBits) {
+  for (const GridShape& shape : {GridShape{1, 2, 2}, GridShape{2, 3, 1}}) {
+    ASSERT_EQ(parallel::check_schedule(late_weights(shape[Axis::kPipeline], 3)).problem, "");
+    EXPECT_EQ(gradients({}, shape, &late_weights),
+              gradients({}, shape, &parallel::one_f_one_b_schedule))
+        << shape.to_string();
+  }
+}
+
+// On one stage the gradients of the two uses of a tied matrix add up in the same order.
+TEST(Interleavings, OnOneStageAllSchedulesHaveTheSameBits) {
+  const GridShape shape{1, 1, 1};
+  EXPECT_EQ(gradients({}, shape, &parallel::gpipe_schedule),
+            gradients({}, shape, &parallel::one_f_one_b_schedule));
+}
+
 TEST(Interleavings, StepsOfAPipelineHaveTheSameBits) {
   const GridShape shape{2, 2, 2};
   for (const MakeSchedule make : {&parallel::gpipe_schedule, &parallel::one_f_one_b_schedule}) {

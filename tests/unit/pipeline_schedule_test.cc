@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "trireme/base/error.h"
+#include "trireme/parallel/partition.h"
 #include "trireme/parallel/schedule.h"
 
 namespace trireme::parallel {
@@ -95,9 +96,38 @@ TEST(PipelineSchedule, OneFOneBListOfTwoStages) {
 }
 
 TEST(PipelineSchedule, CostsAreThoseOfTheCaller) {
-  const StepCosts costs{.forward = 2, .backward_input = 3, .backward_weight = 1, .exchange = 0.5};
+  const StepCosts costs{.forward = 2, .backward_input = 3, .backward_weight = 1};
   // Stage 0: F, send; stage 1: F, B, send; stage 0: B.
-  EXPECT_DOUBLE_EQ(check_schedule(gpipe_schedule(2, 1), costs).makespan, 2 + 0.5 + 6 + 0.5 + 4);
+  EXPECT_DOUBLE_EQ(
+      check_schedule(gpipe_schedule(2, 1), {.parts = {costs, costs}, .exchange = 0.5}).makespan,
+      2 + 0.5 + 6 + 0.5 + 4);
+  EXPECT_EQ(check_schedule(gpipe_schedule(2, 1), {.parts = {costs}}).problem,
+            "there are costs for 1 parts of 2");
+}
+
+// All of a head's products are in its backward-input, so they cannot fill a bubble.
+TEST(PipelineSchedule, AHeadsWeightGradientIsNeverDeferred) {
+  const auto block = [](double cost, bool loss) {
+    return nn::BlockPlan{.name = "block", .cost = cost, .loss = loss, .build = {}};
+  };
+  const std::vector<nn::BlockPlan> blocks = {block(1, false), block(2, false), block(4, true)};
+  const std::vector<StepCosts> parts = costs_of_parts(blocks, std::vector{0, 1, 3});
+  ASSERT_EQ(parts.size(), 2u);
+  EXPECT_EQ(parts[0].forward, 1);
+  EXPECT_EQ(parts[0].backward_input, 1);
+  EXPECT_EQ(parts[0].backward_weight, 1);
+  EXPECT_EQ(parts[1].forward, 2);
+  EXPECT_EQ(parts[1].backward_input, 2 + 3 * 4);
+  EXPECT_EQ(parts[1].backward_weight, 2);
+  // Stage 0: F; stage 1: F, backward-input; stage 0: backward. Stage 1's W runs beside it.
+  PipelineSchedule schedule{"late", 2, 1, 1, {}};
+  schedule.steps = {{{Kind::kForward, 0, 0, {}, {}},
+                     {Kind::kBackwardInput, 0, 0, {}, {}},
+                     {Kind::kBackwardWeight, 0, 0, {}, {}}},
+                    {{Kind::kForward, 0, 0, {}, {}}, {Kind::kBackwardInput, 0, 0, {}, {}}}};
+  insert_exchanges(schedule);
+  schedule.steps[1].push_back({Kind::kBackwardWeight, 0, 0, {}, {}});
+  EXPECT_DOUBLE_EQ(check_schedule(schedule, {.parts = parts}).makespan, 1 + 2 + 14 + 2);
 }
 
 // Two runs of the model on each of two stages, run in the order of the model: room for interleaved

@@ -15,13 +15,13 @@ class PipelineExecutor {
 
   // Collective over the pipeline. Runs forward and backward of every micro-batch in the order of
   // `schedule`, which must be made for this number of stages and micro-batches. Gradients add up in
-  // the parameters, losses in each micro-batch's loss_sum on the last stage.
+  // the parameters, losses in each micro-batch's loss_sum on the last stage, in its backward.
   void train(const PipelineSchedule& schedule, std::span<const nn::MicroBatch> batches,
              nn::GradientListener& listener);
 
   // Collective over the pipeline. Runs the forward alone. On the last stage it returns what the
   // last block returned for each micro-batch; on other stages the result has no meaning.
-  std::vector<nn::Values> forward(std::span<const nn::MicroBatch> batches);
+  std::vector<Tensors> forward(std::span<const nn::MicroBatch> batches);
 
  private:
   ops::Context& ctx_;

@@ -34,12 +34,14 @@ struct PipelineStep {
   bool operator==(const PipelineStep&) const = default;
 };
 
-// The steps of each stage. With several chunks (interleaved schedules) a stage holds several runs
-// of blocks: chunk c of stage s is run c * stages + s of the model. The output of a run goes to the
-// next run. If the next run is on the same stage, the value stays there and no message is sent.
+// The steps of each stage. With several chunks (interleaved schedules) a stage holds several parts
+// of the model: chunk c of stage s is part c * stages + s. The output of a part goes to the next
+// part. If that is on the same stage, the value stays there and no message is sent.
 //
 // A plain backward is a kBackwardInput directly followed by the kBackwardWeight of the same
-// micro-batch and chunk; an executor may do both in one sweep.
+// micro-batch and chunk; the executor does both in one sweep. Otherwise weight gradients wait for
+// their kBackwardWeight, but not the head's: logits are made once, so its products are all in its
+// kBackwardInput.
 struct PipelineSchedule {
   std::string name;
   int stages = 1;
@@ -71,11 +73,16 @@ PipelineSchedule make_pipeline_schedule(const std::string& name, int stages, int
 // backward-weight of the same micro-batch that directly follows it.
 void insert_exchanges(PipelineSchedule& schedule);
 
-// The time that a computation takes, in any unit.
+// The time that the computations of one part of the model take, in any unit (partition.h:
+// costs_of_parts).
 struct StepCosts {
   double forward = 1;
   double backward_input = 1;
   double backward_weight = 1;
+};
+
+struct ScheduleCosts {
+  std::vector<StepCosts> parts{};  // one for each part; empty: each computation takes 1
   double exchange = 0;
 };
 
@@ -95,7 +102,10 @@ struct ScheduleReport {
 // ends, with rendezvous sends and in-order lanes. An exchange ends when all its transfers are
 // matched, and the k-th send of a lane (from, to) matches the k-th receive. The report numbers
 // steps from 0 and sets peak_live, makespan and bubble_fraction if ok.
-ScheduleReport check_schedule(const PipelineSchedule& schedule, const StepCosts& costs = {});
+ScheduleReport check_schedule(const PipelineSchedule& schedule, const ScheduleCosts& costs = {});
+
+// Whether two neighbouring steps are a plain backward.
+bool is_plain_backward(const PipelineStep& first, const PipelineStep& second);
 
 // The peak_live that check_schedule reports for make_pipeline_schedule(name, stages,
 // micro_batches), without making the schedule.

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "trireme/nn/block.h"
+#include "trireme/nn/block_run.h"
 
 namespace trireme::parallel {
 
@@ -36,7 +36,8 @@ class Stage {
   // The number of random numbers that this rank has drawn for initial values so far.
   std::int64_t drawn() const { return drawn_; }
 
-  nn::Values forward(nn::Tape& tape, const nn::MicroBatch& batch, nn::Values in) const;
+  // This stage's blocks, in the order of the model.
+  nn::BlockSpan blocks() const { return blocks_; }
 
   // The tensors that pass between stages for a micro-batch of batch x length positions.
   std::vector<nn::BoundaryTensor> boundary(std::int64_t batch, std::int64_t length) const;
