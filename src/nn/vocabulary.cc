@@ -46,8 +46,8 @@ Statistics combined_statistics(ops::Context& ctx, const TensorParallel& parallel
   return whole;
 }
 
-// Adds the loss of x (rows, C), which is in the tensor-parallel part, to loss_sum. If `dx` (rows, C)
-// is defined, writes this rank's partial gradient to it and adds the table's gradient.
+// Adds the loss of x (rows, C), which is in the tensor-parallel part, to loss_sum. If `dx` (rows,
+// C) is defined, writes this rank's partial gradient to it and adds the table's gradient.
 void loss_by_slices(ops::Context& ctx, const TensorParallel& parallel, const Tensor& all_targets,
                     const Tensor& loss_sum, const Tensor& x, const Parameter& table,
                     const Tensor& dx) {

@@ -10,9 +10,10 @@ namespace {
 
 using Payload = PipelineMessage::Payload;
 
-// What a stage keeps of a micro-batch from its forward to the end of its backward.
+// What a stage keeps of a micro-batch in one of its chunks, from the forward to the end of the
+// backward.
 struct InFlight {
-  Tensors input, output;  // at the stage's boundaries
+  Tensors input, output;  // at the chunk's boundaries
   Tensors input_gradient, output_gradient;
   Work input_arrives, gradient_arrives;
   std::deque<nn::BlockRun> runs;  // in the order of the blocks
@@ -23,7 +24,13 @@ class Pass {
  public:
   Pass(ops::Context& ctx, const Stage& stage, std::span<const nn::MicroBatch> batches,
        nn::GradientListener* listener)
-      : ctx_(ctx), stage_(stage), batches_(batches), listener_(listener), live_(batches.size()) {}
+      : ctx_(ctx),
+        stage_(stage),
+        layout_(stage.layout()),
+        here_(stage.grid().index(Axis::kPipeline)),
+        batches_(batches),
+        listener_(listener),
+        live_(batches.size() * static_cast<std::size_t>(layout_.chunks)) {}
 
   void run(const std::vector<PipelineStep>& steps) {
     for (std::size_t i = 0; i < steps.size(); ++i) {
@@ -54,12 +61,24 @@ class Pass {
   // What the last block returned, for a pass without a backward.
   std::vector<Tensors> take_outputs() {
     std::vector<Tensors> outputs;
-    for (InFlight& live : live_) outputs.push_back(std::move(live.output));
+    for (int m = 0; m < static_cast<int>(batches_.size()); ++m) {
+      outputs.push_back(std::move(at(m, layout_.chunks - 1).output));
+    }
     return outputs;
   }
 
  private:
-  InFlight& at(int micro_batch) { return live_[static_cast<std::size_t>(micro_batch)]; }
+  InFlight& at(int micro_batch, int chunk) {
+    return live_[static_cast<std::size_t>(micro_batch * layout_.chunks + chunk)];
+  }
+  InFlight& at(const PipelineStep& step) { return at(step.micro_batch, step.chunk); }
+  // The micro-batch in the chunk that uses what part `producer` made of it, if that is on this
+  // stage.
+  InFlight* consumer(Payload payload, int micro_batch, int producer) {
+    const int part = payload == Payload::kActivation ? producer + 1 : producer - 1;
+    const bool here = part >= 0 && part < layout_.parts() && layout_.stage_of(part) == here_;
+    return here ? &at(micro_batch, layout_.chunk_of(part)) : nullptr;
+  }
   const nn::MicroBatch& batch(int micro_batch) const {
     return batches_[static_cast<std::size_t>(micro_batch)];
   }
@@ -67,47 +86,58 @@ class Pass {
 
   FlightRecorder& recorder() const { return stage_.grid().runtime().recorder(); }
 
-  // The blocks are run in forward and backward() alone. A block whose weights are not all here would
-  // get them before its run and give them back after it.
+  // forward and backward() alone compute with weights, one block after the other. This is where a
+  // sharded block would gather its weights before it runs and release them after it.
   void forward(const PipelineStep& step) {
     const FlightRecorder::Phase phase(recorder(), "forward", step.micro_batch);
-    InFlight& live = at(step.micro_batch);
+    InFlight& live = at(step);
     live.input_arrives.wait_on(ctx_.stream);
     const auto keep = trains() ? nn::BlockRun::Keep::kTape : nn::BlockRun::Keep::kNothing;
     Tensors x = std::exchange(live.input, {});
-    const nn::BlockSpan blocks = stage_.blocks();
+    const nn::BlockSpan blocks = stage_.blocks(step.chunk);
     for (std::size_t i = 0; i < blocks.size(); ++i) {
       nn::BlockRun& run = live.runs.emplace_back(ctx_, blocks.subspan(i, 1),
                                                  batch(step.micro_batch), keep, listener_);
       x = run.forward(std::move(x));
       if (!trains()) live.runs.clear();
     }
-    live.output = std::move(x);
+    InFlight* next =
+        consumer(Payload::kActivation, step.micro_batch, layout_.part(here_, step.chunk));
+    (next ? next->input : live.output) = std::move(x);
   }
 
   void backward(const PipelineStep& step, bool defer_weights) {
     const FlightRecorder::Phase phase(recorder(), "backward", step.micro_batch);
-    InFlight& live = at(step.micro_batch);
+    InFlight& live = at(step);
     live.gradient_arrives.wait_on(ctx_.stream);
     Tensors dy = std::exchange(live.output_gradient, {});
     for (auto run = live.runs.rbegin(); run != live.runs.rend(); ++run) {
       dy = run->backward(std::move(dy), defer_weights);
     }
     if (!defer_weights) live.runs.clear();
-    live.input_gradient = std::move(dy);
+    InFlight* before =
+        consumer(Payload::kGradient, step.micro_batch, layout_.part(here_, step.chunk));
+    (before ? before->output_gradient : live.input_gradient) = std::move(dy);
   }
 
   void backward_weights(const PipelineStep& step) {
     const FlightRecorder::Phase phase(recorder(), "backward", step.micro_batch);
-    InFlight& live = at(step.micro_batch);
+    InFlight& live = at(step);
     for (auto run = live.runs.rbegin(); run != live.runs.rend(); ++run) run->backward_weights();
     live.runs.clear();
+  }
+
+  InFlight& receiver(const PipelineMessage& message) {
+    const int producer = layout_.part(message.peer, message.chunk);
+    InFlight* live = consumer(message.payload, message.micro_batch, producer);
+    TRIREME_CHECK(live != nullptr, "a message for another stage");
+    return *live;
   }
 
   void exchange(const PipelineStep& step) {
     std::vector<Transfer> transfers;
     for (const PipelineMessage& message : step.sends) {
-      InFlight& live = at(message.micro_batch);
+      InFlight& live = at(message.micro_batch, message.chunk);
       Tensors& tensors =
           message.payload == Payload::kActivation ? live.output : live.input_gradient;
       for (const Tensor& tensor : tensors) {
@@ -117,7 +147,7 @@ class Pass {
     }
     for (const PipelineMessage& message : step.receives) {
       const nn::MicroBatch& of = batch(message.micro_batch);
-      InFlight& live = at(message.micro_batch);
+      InFlight& live = receiver(message);
       Tensors& tensors =
           message.payload == Payload::kActivation ? live.input : live.output_gradient;
       for (const nn::BoundaryTensor& boundary : stage_.boundary(of.batch, of.length)) {
@@ -128,7 +158,7 @@ class Pass {
     const Work work =
         stage_.grid().comm(Axis::kPipeline).exchange(ctx_.stream, std::move(transfers));
     for (const PipelineMessage& message : step.receives) {
-      InFlight& live = at(message.micro_batch);
+      InFlight& live = receiver(message);
       (message.payload == Payload::kActivation ? live.input_arrives : live.gradient_arrives) = work;
     }
     if (!step.sends.empty()) sending_.push_back(work);
@@ -137,6 +167,8 @@ class Pass {
 
   ops::Context& ctx_;
   const Stage& stage_;
+  const PipelineLayout& layout_;
+  int here_;
   std::span<const nn::MicroBatch> batches_;
   nn::GradientListener* listener_;
   std::vector<InFlight> live_;
@@ -148,6 +180,7 @@ class Pass {
 void PipelineExecutor::train(const PipelineSchedule& schedule,
                              std::span<const nn::MicroBatch> batches,
                              nn::GradientListener& listener) {
+  TRIREME_CHECK(schedule.layout == stage_.layout(), "a schedule for another layout of the stages");
   TRIREME_CHECK(schedule.micro_batches == static_cast<int>(batches.size()),
                 "a schedule for another number of micro-batches");
   Pass pass(ctx_, stage_, batches, &listener);
@@ -156,10 +189,15 @@ void PipelineExecutor::train(const PipelineSchedule& schedule,
 
 std::vector<Tensors> PipelineExecutor::forward(std::span<const nn::MicroBatch> batches) {
   if (batches.empty()) return {};
-  PipelineSchedule schedule =
-      forward_schedule(stage_.grid().extent(Axis::kPipeline), static_cast<int>(batches.size()));
+  const int count = static_cast<int>(batches.size());
+  const auto here = static_cast<std::size_t>(stage_.grid().index(Axis::kPipeline));
+  auto made = forward_steps_.find(count);
+  if (made == forward_steps_.end()) {
+    PipelineSchedule schedule = forward_schedule(stage_.layout(), count);
+    made = forward_steps_.emplace(count, std::move(schedule.steps[here])).first;
+  }
   Pass pass(ctx_, stage_, batches, nullptr);
-  pass.run(schedule.steps[static_cast<std::size_t>(stage_.grid().index(Axis::kPipeline))]);
+  pass.run(made->second);
   return pass.take_outputs();
 }
 

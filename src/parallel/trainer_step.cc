@@ -111,8 +111,10 @@ StepResult QueuedStep::result(const ProcessGrid& grid) const {
 void TrainerStep::add_up_gradients(std::span<const nn::MicroBatch> mine) {
   const int count = static_cast<int>(mine.size());
   reducer_.begin_step(count);
-  executor_.train(make_pipeline_schedule(options_.schedule, grid_.extent(Axis::kPipeline), count),
-                  mine, reducer_);
+  if (!schedule_ || schedule_->micro_batches != count) {
+    schedule_ = make_pipeline_schedule(options_.schedule, grid_.extent(Axis::kPipeline), count);
+  }
+  executor_.train(*schedule_, mine, reducer_);
   const FlightRecorder::Phase phase(grid_.runtime().recorder(), "last gradients");
   reducer_.finish_step();
 }

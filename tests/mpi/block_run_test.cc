@@ -54,7 +54,9 @@ struct Whole {
   }
 
   Pass result() const {
-    Pass pass{batch.loss_sum.data<double>()[0], {}, contributions.names,
+    Pass pass{batch.loss_sum.data<double>()[0],
+              {},
+              contributions.names,
               ctx.allocator->stats().total_peak};
     for (const nn::FlatGroup* group : stage.groups()) pass.gradients += bits_of(group->gradients());
     return pass;
@@ -71,7 +73,8 @@ Pass on_one_tape() {
   Whole whole;
   nn::Tape tape(whole.ctx, true, &whole.contributions);
   nn::Values x;
-  for (const auto& block : whole.stage.blocks()) x = block->forward(tape, whole.batch, std::move(x));
+  for (const auto& block : whole.stage.blocks(0))
+    x = block->forward(tape, whole.batch, std::move(x));
   tape.backward({}, {});
   return whole.result();
 }
@@ -81,7 +84,7 @@ enum class Weights { kAtOnce, kLater };
 // `each`: the number of blocks in a run.
 Pass in_runs(std::size_t each, Weights weights) {
   Whole whole;
-  const nn::BlockSpan blocks = whole.stage.blocks();
+  const nn::BlockSpan blocks = whole.stage.blocks(0);
   std::deque<nn::BlockRun> runs;
   Tensors x;
   for (std::size_t begin = 0; begin < blocks.size(); begin += each) {
@@ -121,8 +124,8 @@ TEST(BlockRun, InTrainingTheLossIsMadeInTheBackwardAndOtherwiseInTheForward) {
   const auto forward = [](Whole& whole, Keep keep) {
     std::deque<nn::BlockRun> runs;
     Tensors x;
-    for (std::size_t i = 0; i < whole.stage.blocks().size(); ++i) {
-      runs.emplace_back(whole.ctx, whole.stage.blocks().subspan(i, 1), whole.batch, keep);
+    for (std::size_t i = 0; i < whole.stage.blocks(0).size(); ++i) {
+      runs.emplace_back(whole.ctx, whole.stage.blocks(0).subspan(i, 1), whole.batch, keep);
       x = runs.back().forward(std::move(x));
     }
     return runs;

@@ -1,6 +1,7 @@
 // Runs pipeline schedules. Only this class knows how micro-batches move through the stages.
 #pragma once
 
+#include <map>
 #include <span>
 
 #include "trireme/parallel/gradient_reducer.h"
@@ -14,8 +15,9 @@ class PipelineExecutor {
   PipelineExecutor(ops::Context& ctx, const Stage& stage) : ctx_(ctx), stage_(stage) {}
 
   // Collective over the pipeline. Runs forward and backward of every micro-batch in the order of
-  // `schedule`, which must be made for this number of stages and micro-batches. Gradients add up in
-  // the parameters, losses in each micro-batch's loss_sum on the last stage, in its backward.
+  // `schedule`, which must be made for the stage's layout and this number of micro-batches.
+  // Gradients add up in the parameters, losses in each micro-batch's loss_sum on the last stage, in
+  // its backward.
   void train(const PipelineSchedule& schedule, std::span<const nn::MicroBatch> batches,
              nn::GradientListener& listener);
 
@@ -26,6 +28,7 @@ class PipelineExecutor {
  private:
   ops::Context& ctx_;
   const Stage& stage_;
+  std::map<int, std::vector<PipelineStep>> forward_steps_;  // by number of micro-batches
 };
 
 }  // namespace trireme::parallel

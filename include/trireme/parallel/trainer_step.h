@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -126,6 +127,7 @@ class TrainerStep {
   Stage stage_;
   GradientReducer reducer_;
   PipelineExecutor executor_;
+  std::optional<PipelineSchedule> schedule_;  // made in the first step
   std::unique_ptr<optim::Optimizer> optimizer_;
   Tensor norm_sum_, norm_;  // (1) fp64
   std::unique_ptr<StepCapture> capture_;
