@@ -130,6 +130,7 @@ class HeadBlock : public nn::Block {
     nn::vocabulary_loss(tape, parallel_, batch, x, table_);
     return {};
   }
+  bool is_loss() const override { return true; }
 
  private:
   nn::TensorParallel parallel_;

@@ -1,5 +1,6 @@
 #include "trireme/parallel/pipeline_executor.h"
 
+#include <algorithm>
 #include <deque>
 #include <utility>
 
@@ -22,10 +23,12 @@ struct InFlight {
 // One pass of a stage over its micro-batches.
 class Pass {
  public:
-  Pass(ops::Context& ctx, const Stage& stage, std::span<const nn::MicroBatch> batches,
-       nn::GradientListener* listener)
+  // Without a listener it is a pass without a backward.
+  Pass(ops::Context& ctx, const Stage& stage, const RunOptions& runs,
+       std::span<const nn::MicroBatch> batches, nn::GradientListener* listener)
       : ctx_(ctx),
         stage_(stage),
+        runs_(runs),
         layout_(stage.layout()),
         here_(stage.grid().index(Axis::kPipeline)),
         batches_(batches),
@@ -83,21 +86,26 @@ class Pass {
     return batches_[static_cast<std::size_t>(micro_batch)];
   }
   bool trains() const { return listener_ != nullptr; }
+  nn::BlockRun::Keep keep() const {
+    if (!trains()) return nn::BlockRun::Keep::kNothing;
+    return runs_.recompute ? nn::BlockRun::Keep::kInput : nn::BlockRun::Keep::kTape;
+  }
 
   FlightRecorder& recorder() const { return stage_.grid().runtime().recorder(); }
 
-  // forward and backward() alone compute with weights, one block after the other. This is where a
-  // sharded block would gather its weights before it runs and release them after it.
+  // forward and backward() alone compute with weights, one run of blocks after the other. This is
+  // where a sharded block would gather its weights before it runs and release them after it.
   void forward(const PipelineStep& step) {
     const FlightRecorder::Phase phase(recorder(), "forward", step.micro_batch);
     InFlight& live = at(step);
     live.input_arrives.wait_on(ctx_.stream);
-    const auto keep = trains() ? nn::BlockRun::Keep::kTape : nn::BlockRun::Keep::kNothing;
     Tensors x = std::exchange(live.input, {});
     const nn::BlockSpan blocks = stage_.blocks(step.chunk);
-    for (std::size_t i = 0; i < blocks.size(); ++i) {
-      nn::BlockRun& run = live.runs.emplace_back(ctx_, blocks.subspan(i, 1),
-                                                 batch(step.micro_batch), keep, listener_);
+    const auto each = static_cast<std::size_t>(runs_.blocks);
+    for (std::size_t i = 0; i < blocks.size(); i += each) {
+      nn::BlockRun& run =
+          live.runs.emplace_back(ctx_, blocks.subspan(i, std::min(each, blocks.size() - i)),
+                                 batch(step.micro_batch), keep(), listener_);
       x = run.forward(std::move(x));
       if (!trains()) live.runs.clear();
     }
@@ -167,6 +175,7 @@ class Pass {
 
   ops::Context& ctx_;
   const Stage& stage_;
+  RunOptions runs_;
   const PipelineLayout& layout_;
   int here_;
   std::span<const nn::MicroBatch> batches_;
@@ -183,7 +192,7 @@ void PipelineExecutor::train(const PipelineSchedule& schedule,
   TRIREME_CHECK(schedule.layout == stage_.layout(), "a schedule for another layout of the stages");
   TRIREME_CHECK(schedule.micro_batches == static_cast<int>(batches.size()),
                 "a schedule for another number of micro-batches");
-  Pass pass(ctx_, stage_, batches, &listener);
+  Pass pass(ctx_, stage_, runs_, batches, &listener);
   pass.run(schedule.steps[static_cast<std::size_t>(stage_.grid().index(Axis::kPipeline))]);
 }
 
@@ -196,7 +205,7 @@ std::vector<Tensors> PipelineExecutor::forward(std::span<const nn::MicroBatch> b
     PipelineSchedule schedule = forward_schedule(stage_.layout(), count);
     made = forward_steps_.emplace(count, std::move(schedule.steps[here])).first;
   }
-  Pass pass(ctx_, stage_, batches, nullptr);
+  Pass pass(ctx_, stage_, runs_, batches, nullptr);
   pass.run(made->second);
   return pass.take_outputs();
 }

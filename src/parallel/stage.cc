@@ -56,6 +56,7 @@ Stage::Stage(ops::Context& ctx, const ProcessGrid& grid, const nn::ModelPlan& pl
     for (int i = bounds_[part]; i < bounds_[part + 1]; ++i) {
       const nn::BlockPlan& block = plan.blocks[static_cast<std::size_t>(i)];
       blocks.push_back(block.build(build));
+      TRIREME_CHECK(blocks.back()->is_loss() == block.loss, "a plan that knows its losses");
       blocks.back()->parameters().form_groups(block.name, ranks);
       for (const auto& group : blocks.back()->parameters().groups()) groups_.push_back(group.get());
     }

@@ -53,7 +53,7 @@ TrainerStep::TrainerStep(ops::Context& ctx, const ProcessGrid& grid, const nn::M
       options_(options),
       stage_(ctx, grid, plan, options.stage),
       reducer_(ctx, stage_, {.travel = options.reduce}),
-      executor_(ctx, stage_),
+      executor_(ctx, stage_, options.runs),
       optimizer_(optim::make_optimizer(options.optimizer, ctx, shards_of(stage_))),
       norm_sum_(ctx.allocate({1}, DType::kF64, MemoryUse::kWorkspace)),
       norm_(ctx.allocate({1}, DType::kF64, MemoryUse::kWorkspace)),

@@ -2,6 +2,7 @@
 #include "trireme/nn/block_run.h"
 
 #include <deque>
+#include <functional>
 
 #include <gtest/gtest.h>
 
@@ -81,18 +82,20 @@ Pass on_one_tape() {
 
 enum class Weights { kAtOnce, kLater };
 
-// `each`: the number of blocks in a run.
-Pass in_runs(std::size_t each, Weights weights) {
+// `each`: the number of blocks in a run. `between` runs between forward and backward.
+Pass in_runs(std::size_t each, Weights weights, Keep keep = Keep::kTape,
+             const std::function<void(Whole&)>& between = {}) {
   Whole whole;
   const nn::BlockSpan blocks = whole.stage.blocks(0);
   std::deque<nn::BlockRun> runs;
   Tensors x;
   for (std::size_t begin = 0; begin < blocks.size(); begin += each) {
     runs.emplace_back(whole.ctx, blocks.subspan(begin, std::min(each, blocks.size() - begin)),
-                      whole.batch, Keep::kTape, &whole.contributions);
+                      whole.batch, keep, &whole.contributions);
     x = runs.back().forward(std::move(x));
   }
   EXPECT_TRUE(x.empty());
+  if (between) between(whole);
   Tensors dy;
   for (auto run = runs.rbegin(); run != runs.rend(); ++run) {
     dy = run->backward(std::move(dy), weights == Weights::kLater);
@@ -114,6 +117,32 @@ TEST(BlockRun, GivesTheBitsAndTheOrderOfOneTape) {
 TEST(BlockRun, DefersWeightGradientsButALosss) {
   const Pass expected = on_one_tape();
   for (const std::size_t each : {1, 2, 5}) EXPECT_EQ(in_runs(each, Weights::kLater), expected);
+}
+
+TEST(BlockRun, RecomputesTheSameBits) {
+  const Pass expected = on_one_tape();
+  for (const std::size_t each : {1, 2, 5}) {
+    EXPECT_EQ(in_runs(each, Weights::kAtOnce, Keep::kInput), expected);
+    EXPECT_EQ(in_runs(each, Weights::kLater, Keep::kInput), expected);
+  }
+  // Another random key the second time is another dropout, and would be noticed.
+  const auto other_key = [](Whole& whole) { ++whole.ctx.step_state->random_key; };
+  EXPECT_NE(in_runs(2, Weights::kAtOnce, Keep::kInput, other_key).gradients, expected.gradients);
+}
+
+// Of the embedding nothing, of each other block its input.
+TEST(BlockRun, ThatRecomputesKeepsItsInputAlone) {
+  const auto live = [](const Whole& whole) { return whole.ctx.allocator->stats().total_live; };
+  const Whole fresh;
+  const std::size_t before = live(fresh);
+  const std::size_t input = static_cast<std::size_t>(fresh.batch.tokens.elements()) *
+                            static_cast<std::size_t>(model().width) * sizeof(float);
+  in_runs(1, Weights::kAtOnce, Keep::kInput,
+          [&](Whole& whole) { EXPECT_EQ(live(whole), before + 4 * input); });
+  in_runs(2, Weights::kAtOnce, Keep::kInput,
+          [&](Whole& whole) { EXPECT_EQ(live(whole), before + 2 * input); });
+  EXPECT_LT(in_runs(1, Weights::kAtOnce, Keep::kInput).peak,
+            in_runs(1, Weights::kAtOnce, Keep::kTape).peak);
 }
 
 TEST(BlockRun, HoldsNoMoreThanOneTape) {

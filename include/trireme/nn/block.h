@@ -51,6 +51,8 @@ class Block {
   // write to it. A loss block returns nothing. In generation the head returns the logits
   // (batch, vocabulary), fp32, of the last position, on every tensor rank.
   virtual Values forward(Tape& tape, const MicroBatch& batch, Values in) const = 0;
+  // Whether this is a loss block, as BlockPlan::loss says of the plan.
+  virtual bool is_loss() const { return false; }
 
   ParameterSet& parameters() { return parameters_; }
   const ParameterSet& parameters() const { return parameters_; }

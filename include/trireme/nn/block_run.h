@@ -21,27 +21,34 @@ class BlockRun {
   enum class Keep {
     kNothing,  // no backward follows: evaluation and generation
     kTape,     // all that backward needs
+    kInput,    // the input alone: backward computes the forward again (Chen et al. 2016)
   };
 
   // Blocks, micro-batch and listener must outlive the run. The listener learns of each contribution
   // to a parameter's gradient; it may be null.
   BlockRun(ops::Context& ctx, BlockSpan blocks, const MicroBatch& batch, Keep keep,
            GradientListener* listener = nullptr)
-      : blocks_(blocks), batch_(batch), tape_(ctx, keep == Keep::kTape, listener) {}
+      : blocks_(blocks), batch_(batch), keep_(keep), tape_(ctx, keep != Keep::kNothing, listener) {}
 
   // `in` is what the block before returned; it is empty for the model's first block. Returns what
   // the last block returns.
   Tensors forward(Tensors in);
   // `dy`: the gradients of what forward returned, one for each. Returns those of forward's input.
   // With `defer_weights` the weight gradients are left to backward_weights, except for a loss's.
+  // Random draws depend on the micro-batch and the step alone (see MicroBatch::samples), so a
+  // forward that is computed again gives the same bits.
   Tensors backward(Tensors dy, bool defer_weights = false);
   void backward_weights() { tape_.backward_weights(); }
 
  private:
+  Tensors record(Tensors in);
+
   BlockSpan blocks_;
   const MicroBatch& batch_;
+  Keep keep_;
+  Tensors input_;  // with Keep::kInput, until backward
   Tape tape_;
-  GradientSlots inputs_, outputs_;  // of forward
+  GradientSlots inputs_, outputs_;  // of what is on the tape
 };
 
 }  // namespace trireme::nn

@@ -10,9 +10,17 @@
 
 namespace trireme::parallel {
 
+// How an executor runs a stage's blocks in training. The bits of results do not depend on it.
+struct RunOptions {
+  int blocks = 1;  // in one run; the last run of a chunk may have fewer
+  // Keep only the input of each run, and compute its forward again in its backward.
+  bool recompute = false;
+};
+
 class PipelineExecutor {
  public:
-  PipelineExecutor(ops::Context& ctx, const Stage& stage) : ctx_(ctx), stage_(stage) {}
+  PipelineExecutor(ops::Context& ctx, const Stage& stage, const RunOptions& runs = {})
+      : ctx_(ctx), stage_(stage), runs_(runs) {}
 
   // Collective over the pipeline. Runs forward and backward of every micro-batch in the order of
   // `schedule`, which must be made for the stage's layout and this number of micro-batches.
@@ -28,6 +36,7 @@ class PipelineExecutor {
  private:
   ops::Context& ctx_;
   const Stage& stage_;
+  RunOptions runs_;
   std::map<int, std::vector<PipelineStep>> forward_steps_;  // by number of micro-batches
 };
 
