@@ -151,6 +151,19 @@ void add_grid_keys(Options& options, Config::Grid& grid) {
               not_empty(), OnChange::kSums);
 }
 
+void add_recompute_keys(Options& options, Config::Recompute& recompute) {
+  options.add("recompute.mode", recompute.mode, "",
+              "what the backward computes again, so that less memory holds activations; full: all "
+              "of a block, of which only the input is kept (up to a third more time; the results "
+              "have the same bits)",
+              one_of({"none", "full"}), OnChange::kNothing);
+  options.add(
+      "recompute.every", recompute.every, "blocks",
+      "recompute.mode full: keep the input of every so many blocks; more keep fewer inputs, "
+      "but while their backward runs all that these blocks compute",
+      between(1, limits::kLayers), OnChange::kNothing);
+}
+
 void add_cuda_keys(Options& options, Config::Cuda& cuda) {
   options.add("cuda.graphs", cuda.graphs, "",
               "on GPUs: capture the training step as a CUDA graph and replay it", {},
@@ -287,6 +300,7 @@ void add_config_keys(Options& options, Config& config) {
   add_optim_keys(options, config.optim);
   add_schedule_keys(options, config.schedule);
   add_grid_keys(options, config.grid);
+  add_recompute_keys(options, config.recompute);
   add_cuda_keys(options, config.cuda);
   add_loop_keys(options, config);
   add_nccl_keys(options, config.nccl);

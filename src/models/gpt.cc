@@ -130,6 +130,7 @@ class HeadBlock : public nn::Block {
     nn::vocabulary_loss(tape, parallel_, batch, x, table_);
     return {};
   }
+  bool is_loss() const override { return true; }
 
  private:
   nn::TensorParallel parallel_;
@@ -215,7 +216,7 @@ nn::ModelPlan gpt_plan(const GptConfig& config) {
       config.tied ? ", tied embeddings" : "");
 
   const auto add = [&plan](std::string name, double cost, bool holds_tied, auto make) {
-    plan.blocks.push_back({std::move(name), cost, holds_tied, make});
+    plan.blocks.push_back({std::move(name), cost, holds_tied, false, make});
   };
   add("embedding", 0.01 * layer_flops, config.tied, [config](nn::BuildContext& build) {
     return std::make_unique<EmbeddingBlock>(config, build);
@@ -228,6 +229,7 @@ nn::ModelPlan gpt_plan(const GptConfig& config) {
   }
   add("head", head_flops, config.tied,
       [config](nn::BuildContext& build) { return std::make_unique<HeadBlock>(config, build); });
+  plan.blocks.back().loss = true;
   return plan;
 }
 

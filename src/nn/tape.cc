@@ -25,9 +25,8 @@ Value Tape::record(Tensor y, const Values& inputs, InputGradient input_gradient,
   return value;
 }
 
-void Tape::record_loss(const Values&, InputGradient input_gradient,
-                       std::vector<const Parameter*> parameters) {
-  if (recording_) nodes_.push_back({-1, std::move(input_gradient), {}, std::move(parameters)});
+void Tape::record_loss(InputGradient gradient, std::vector<const Parameter*> parameters) {
+  if (recording_) nodes_.push_back({-1, std::move(gradient), {}, std::move(parameters)});
 }
 
 void Tape::add_gradient(GradientSlot to, Tensor gradient, Work pending) {
@@ -59,9 +58,11 @@ Tensor Tape::take_gradient(GradientSlot from) {
   return std::move(slot.gradient);
 }
 
-void Tape::backward(const Values& outputs, const Tensors& gradients, bool defer_weights) {
+void Tape::backward(const GradientSlots& outputs, Tensors gradients, bool defer_weights) {
   TRIREME_CHECK(outputs.size() == gradients.size(), "one gradient for each output");
-  for (std::size_t i = 0; i < outputs.size(); ++i) add_gradient(outputs[i].slot(), gradients[i]);
+  for (std::size_t i = 0; i < outputs.size(); ++i) {
+    add_gradient(outputs[i], std::move(gradients[i]));
+  }
   // Nodes are dropped when they are done, which frees what they saved for the rest of the pass.
   while (!nodes_.empty()) {
     Node node = std::move(nodes_.back());
@@ -77,7 +78,7 @@ void Tape::backward(const Values& outputs, const Tensors& gradients, bool defer_
     }
     if (node.input_gradient) node.input_gradient(*this, dy);
     node.input_gradient = {};
-    if (defer_weights && !node.parameters.empty()) {
+    if (defer_weights && node.weight_gradient) {
       deferred_.emplace_back(std::move(node), dy);
     } else {
       run_weights(node, dy);
@@ -94,13 +95,6 @@ void Tape::run_weights(Node& node, const Tensor& dy) {
   if (node.weight_gradient && dy.defined()) node.weight_gradient(*this, dy);
   if (listener_ == nullptr) return;
   for (const Parameter* parameter : node.parameters) listener_->contributed(*parameter);
-}
-
-Tensor Tape::gradient(const Value& value) const {
-  TRIREME_CHECK(value.needs_gradient(), "this value has no gradient");
-  const Slot& slot = slots_[static_cast<std::size_t>(value.slot_.id_)];
-  slot.pending.wait_on(ctx_.stream);
-  return slot.gradient;
 }
 
 }  // namespace trireme::nn

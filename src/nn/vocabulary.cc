@@ -46,10 +46,11 @@ Statistics combined_statistics(ops::Context& ctx, const TensorParallel& parallel
   return whole;
 }
 
-// Adds the loss of x (rows, C), which is in the tensor-parallel part. If `dx` (rows, C) is defined,
-// writes this rank's partial gradient to it and adds the table's gradient.
-void loss_by_slices(ops::Context& ctx, const TensorParallel& parallel, const MicroBatch& batch,
-                    const Tensor& x, const Parameter& table, const Tensor& dx) {
+// Adds the loss of x (rows, C), which is in the tensor-parallel part, to loss_sum. If `dx` (rows,
+// C) is defined, writes this rank's partial gradient to it and adds the table's gradient.
+void loss_by_slices(ops::Context& ctx, const TensorParallel& parallel, const Tensor& all_targets,
+                    const Tensor& loss_sum, const Tensor& x, const Parameter& table,
+                    const Tensor& dx) {
   const std::int64_t rows = x.shape()[0];
   const std::int64_t classes = table.placement().local[0];
   const std::int64_t slice = loss_slice_rows(
@@ -57,13 +58,13 @@ void loss_by_slices(ops::Context& ctx, const TensorParallel& parallel, const Mic
   for (std::int64_t begin = 0; begin < rows; begin += slice) {
     const std::int64_t end = std::min(begin + slice, rows);
     const Tensor x_slice = x.rows(begin, end);
-    const Tensor targets = batch.targets.rows(begin, end);
+    const Tensor targets = all_targets.rows(begin, end);
     const Tensor logits = ctx.allocate({end - begin, classes}, DType::kF32, MemoryUse::kWorkspace);
     ops::linear(ctx, x_slice, table.weight(), Tensor(), logits);
     const Statistics statistics = combined_statistics(ctx, parallel, logits, targets, table);
     // The statistics are equal on all tensor ranks, and each rank adds the whole loss.
     ops::softmax_loss_sum(ctx, targets, statistics.row_max, statistics.row_sum,
-                          statistics.target_logit, batch.loss_sum);
+                          statistics.target_logit, loss_sum);
     if (!dx.defined()) continue;
     const Tensor dlogits = x.dtype() == DType::kF32
                                ? logits
@@ -127,16 +128,20 @@ Value LearnedPositions::forward(Tape& tape, const MicroBatch& batch, const Value
 
 void vocabulary_loss(Tape& tape, const TensorParallel& parallel, const MicroBatch& batch,
                      const Value& x, Parameter& table) {
-  ops::Context& ctx = tape.context();
   const Value inside = enter(tape, parallel, x);  // (rows, C)
-  Tensor dx;
-  if (tape.recording()) dx = ctx.allocate(inside.shape(), inside.tensor().dtype());
-  loss_by_slices(ctx, parallel, batch, inside.tensor(), table, dx);
-  tape.record_loss({inside},
-                   [inside = inside.slot(), dx = std::move(dx)](Tape& t, const Tensor&) mutable {
-                     t.add_gradient(inside, std::move(dx));
-                   },
-                   {&table});
+  if (!tape.recording()) {
+    loss_by_slices(tape.context(), parallel, batch.targets, batch.loss_sum, inside.tensor(), table,
+                   Tensor());
+    return;
+  }
+  tape.record_loss(
+      [inside, parallel, targets = batch.targets, loss_sum = batch.loss_sum, &table](
+          Tape& t, const Tensor&) {
+        const Tensor dx = t.context().allocate(inside.shape(), inside.tensor().dtype());
+        loss_by_slices(t.context(), parallel, targets, loss_sum, inside.tensor(), table, dx);
+        t.add_gradient(inside.slot(), dx);
+      },
+      {&table});
 }
 
 Tensor last_logits(Tape& tape, const TensorParallel& parallel, const MicroBatch& batch,

@@ -45,11 +45,22 @@ std::string name_of(const PipelineMessage& message, int chunks) {
                      name_of(message.micro_batch, message.chunk, chunks));
 }
 
+bool has_backward(const PipelineSchedule& schedule) {
+  return std::any_of(schedule.steps.begin(), schedule.steps.end(), [](const auto& steps) {
+    return std::any_of(steps.begin(), steps.end(), [](const PipelineStep& step) {
+      return step.kind == Kind::kBackwardInput || step.kind == Kind::kBackwardWeight;
+    });
+  });
+}
+
 // Walks the list of one stage: is each computation there once, with its inputs available?
 class StageWalk {
  public:
   StageWalk(const PipelineSchedule& schedule, int stage)
-      : schedule_(schedule), stage_(stage), runs_(schedule.stages * schedule.chunks) {}
+      : schedule_(schedule),
+        layout_(schedule.layout),
+        stage_(stage),
+        trains_(has_backward(schedule)) {}
 
   Problem check() {
     const auto& steps = schedule_.steps[static_cast<std::size_t>(stage_)];
@@ -65,31 +76,31 @@ class StageWalk {
 
  private:
   using Computation = std::tuple<Kind, int, int>;    // kind, micro-batch, chunk
-  using Value = std::tuple<Payload, int, int, int>;  // payload, micro-batch, producing run, peer
+  using Value = std::tuple<Payload, int, int, int>;  // payload, micro-batch, producing part, peer
 
-  int run_of(int chunk) const { return chunk * schedule_.stages + stage_; }
+  int part_of(int chunk) const { return layout_.part(stage_, chunk); }
   bool ran(Kind kind, int micro_batch, int chunk) const {
     return done_.contains({kind, micro_batch, chunk});
   }
   bool in_range(int micro_batch, int chunk) const {
     return micro_batch >= 0 && micro_batch < schedule_.micro_batches && chunk >= 0 &&
-           chunk < schedule_.chunks;
+           chunk < layout_.chunks;
   }
   std::string name(int micro_batch, int chunk) const {
-    return name_of(micro_batch, chunk, schedule_.chunks);
+    return name_of(micro_batch, chunk, layout_.chunks);
   }
   Problem out_of_range(int micro_batch, int chunk) const {
     if (in_range(micro_batch, chunk)) return {};
     return fmt::format("{} is outside of {} micro-batches and {} chunks",
-                       name_of(micro_batch, chunk, 0), schedule_.micro_batches, schedule_.chunks);
+                       name_of(micro_batch, chunk, 0), schedule_.micro_batches, layout_.chunks);
   }
 
-  // Whether the value that run `producer` makes is on this stage: computed here, or received.
+  // Whether the value that part `producer` makes is on this stage: computed here, or received.
   bool at_hand(Payload payload, int micro_batch, int producer) const {
-    const int stage = producer % schedule_.stages;
+    const int stage = layout_.stage_of(producer);
     if (stage == stage_) {
       const Kind kind = payload == Payload::kActivation ? Kind::kForward : Kind::kBackwardInput;
-      return ran(kind, micro_batch, producer / schedule_.stages);
+      return ran(kind, micro_batch, layout_.chunk_of(producer));
     }
     return received_.contains({payload, micro_batch, producer, stage});
   }
@@ -101,29 +112,37 @@ class StageWalk {
       return fmt::format("the {} of {} runs twice", name_of(kind), name(m, chunk));
     }
     if (const Problem problem = dependencies(step)) return problem;
+    if (kind != Kind::kForward) {
+      int& next = next_backward_[{kind, chunk}];
+      if (m != next) {
+        return fmt::format("the {} of {} runs before that of micro-batch {}", name_of(kind),
+                           name(m, chunk), next);
+      }
+      ++next;
+    }
     done_[{kind, m, chunk}] = true;
-    if (kind == Kind::kForward) peak_live_ = std::max(peak_live_, ++live_);
+    if (kind == Kind::kForward && trains_) peak_live_ = std::max(peak_live_, ++live_);
     if (kind == Kind::kBackwardWeight) --live_;
     return {};
   }
 
   Problem dependencies(const PipelineStep& step) const {
-    const int m = step.micro_batch, chunk = step.chunk, run = run_of(chunk);
+    const int m = step.micro_batch, chunk = step.chunk, part = part_of(chunk);
     const auto before = [&](Kind other) {
       return fmt::format("the {} of {} runs before its {}", name_of(step.kind), name(m, chunk),
                          name_of(other));
     };
     const auto without = [&](Payload payload, int producer) {
       return fmt::format("the {} of {} runs without its {} from stage {}", name_of(step.kind),
-                         name(m, chunk), name_of(payload), producer % schedule_.stages);
+                         name(m, chunk), name_of(payload), layout_.stage_of(producer));
     };
-    if (step.kind == Kind::kForward && run > 0 && !at_hand(Payload::kActivation, m, run - 1)) {
-      return without(Payload::kActivation, run - 1);
+    if (step.kind == Kind::kForward && part > 0 && !at_hand(Payload::kActivation, m, part - 1)) {
+      return without(Payload::kActivation, part - 1);
     }
     if (step.kind == Kind::kBackwardInput) {
       if (!ran(Kind::kForward, m, chunk)) return before(Kind::kForward);
-      if (run + 1 < runs_ && !at_hand(Payload::kGradient, m, run + 1)) {
-        return without(Payload::kGradient, run + 1);
+      if (part + 1 < layout_.parts() && !at_hand(Payload::kGradient, m, part + 1)) {
+        return without(Payload::kGradient, part + 1);
       }
     }
     if (step.kind == Kind::kBackwardWeight && !ran(Kind::kBackwardInput, m, chunk)) {
@@ -143,23 +162,23 @@ class StageWalk {
     return {};
   }
 
-  // The stage that uses a value of run `producer`, or none.
+  // The stage that uses a value of part `producer`, or none.
   std::optional<int> consumer(Payload payload, int producer) const {
-    const int run = payload == Payload::kActivation ? producer + 1 : producer - 1;
-    if (run < 0 || run >= runs_) return {};
-    return run % schedule_.stages;
+    const int part = payload == Payload::kActivation ? producer + 1 : producer - 1;
+    if (part < 0 || part >= layout_.parts()) return {};
+    return layout_.stage_of(part);
   }
 
   Problem send(const PipelineMessage& message) {
     const auto& [payload, m, chunk, peer] = message;
     if (const Problem problem = out_of_range(m, chunk)) return problem;
-    const std::string value = name_of(message, schedule_.chunks);
-    if (consumer(payload, run_of(chunk)) != peer || peer == stage_) {
+    const std::string value = name_of(message, layout_.chunks);
+    if (consumer(payload, part_of(chunk)) != peer || peer == stage_) {
       return fmt::format("sends {} to stage {}, which does not use it", value, peer);
     }
     const Kind kind = payload == Payload::kActivation ? Kind::kForward : Kind::kBackwardInput;
     if (!ran(kind, m, chunk)) return fmt::format("sends {} before it is computed", value);
-    const bool first = sent_.emplace(Value{payload, m, run_of(chunk), peer}, true).second;
+    const bool first = sent_.emplace(Value{payload, m, part_of(chunk), peer}, true).second;
     if (!first) return fmt::format("sends {} to stage {} twice", value, peer);
     return {};
   }
@@ -167,10 +186,10 @@ class StageWalk {
   Problem receive(const PipelineMessage& message) {
     const auto& [payload, m, chunk, peer] = message;
     if (const Problem problem = out_of_range(m, chunk)) return problem;
-    const std::string value = name_of(message, schedule_.chunks);
-    const int producer = chunk * schedule_.stages + peer;
-    if (peer < 0 || peer >= schedule_.stages || peer == stage_ ||
-        consumer(payload, producer) != stage_) {
+    const std::string value = name_of(message, layout_.chunks);
+    const bool other = peer >= 0 && peer < layout_.stages && peer != stage_;
+    const int producer = other ? layout_.part(peer, chunk) : -1;
+    if (!other || consumer(payload, producer) != stage_) {
       return fmt::format("receives {} from stage {}, but does not use it", value, peer);
     }
     const bool first = received_.emplace(Value{payload, m, producer, peer}, true).second;
@@ -180,9 +199,9 @@ class StageWalk {
 
   Problem missing() const {
     for (int m = 0; m < schedule_.micro_batches; ++m) {
-      for (int chunk = 0; chunk < schedule_.chunks; ++chunk) {
+      for (int chunk = 0; chunk < layout_.chunks; ++chunk) {
         for (const Kind kind : {Kind::kForward, Kind::kBackwardInput, Kind::kBackwardWeight}) {
-          if (ran(kind, m, chunk)) continue;
+          if (ran(kind, m, chunk) || (kind != Kind::kForward && !trains_)) continue;
           return fmt::format("stage {} never runs the {} of {}", stage_, name_of(kind),
                              name(m, chunk));
         }
@@ -192,10 +211,12 @@ class StageWalk {
   }
 
   const PipelineSchedule& schedule_;
+  const PipelineLayout& layout_;
   int stage_;
-  int runs_;
+  bool trains_;
   std::size_t position_ = 0;
   std::map<Computation, bool> done_;
+  std::map<std::pair<Kind, int>, int> next_backward_;  // micro-batch, by kind and chunk
   std::map<Value, bool> sent_, received_;
   int live_ = 0, peak_live_ = 0;
 };
@@ -205,7 +226,7 @@ class StageWalk {
 // depend on time, so the order in which stages are visited does not matter.
 class Simulation {
  public:
-  Simulation(const PipelineSchedule& schedule, const StepCosts& costs)
+  Simulation(const PipelineSchedule& schedule, const ScheduleCosts& costs)
       : schedule_(schedule), costs_(costs), stages_(schedule.steps.size()) {}
 
   Problem run() {
@@ -255,14 +276,19 @@ class Simulation {
     return schedule_.steps[static_cast<std::size_t>(stage)];
   }
 
+  double cost_of(int stage, const PipelineStep& step) const {
+    const auto part = static_cast<std::size_t>(schedule_.layout.part(stage, step.chunk));
+    const StepCosts costs = costs_.parts.empty() ? StepCosts() : costs_.parts[part];
+    if (step.kind == Kind::kForward) return costs.forward;
+    return step.kind == Kind::kBackwardInput ? costs.backward_input : costs.backward_weight;
+  }
+
   bool advance(int index) {
     Stage& stage = stages_[static_cast<std::size_t>(index)];
     if (stage.position == steps_of(index).size()) return false;
     const PipelineStep& step = steps_of(index)[stage.position];
     if (step.kind != Kind::kExchange) {
-      const double cost = step.kind == Kind::kForward         ? costs_.forward
-                          : step.kind == Kind::kBackwardInput ? costs_.backward_input
-                                                              : costs_.backward_weight;
+      const double cost = cost_of(index, step);
       stage.clock += cost;
       stage.busy += cost;
       ++stage.position;
@@ -306,8 +332,8 @@ class Simulation {
     const PipelineMessage& expected = lane.receives[transfer.index].message;
     if (sent == expected) return {};
     return fmt::format("lane {} -> {}: stage {} sends {} where stage {} expects {}", transfer.from,
-                       transfer.to, transfer.from, name_of(sent, schedule_.chunks), transfer.to,
-                       name_of(expected, schedule_.chunks));
+                       transfer.to, transfer.from, name_of(sent, schedule_.layout.chunks),
+                       transfer.to, name_of(expected, schedule_.layout.chunks));
   }
 
   bool finish(Stage& stage) {
@@ -330,10 +356,11 @@ class Simulation {
     for (std::size_t s = 0; s < stages_.size(); ++s) {
       for (const Pending& transfer : stages_[s].pending) {
         if (met(transfer)) continue;
-        waits += fmt::format(
-            "{} stage {} (step {}) waits for stage {} to {} {}", waits.empty() ? "" : ";", s,
-            stages_[s].position, transfer.is_send ? transfer.to : transfer.from,
-            transfer.is_send ? "receive" : "send", name_of(transfer.message, schedule_.chunks));
+        waits += fmt::format("{} stage {} (step {}) waits for stage {} to {} {}",
+                             waits.empty() ? "" : ";", s, stages_[s].position,
+                             transfer.is_send ? transfer.to : transfer.from,
+                             transfer.is_send ? "receive" : "send",
+                             name_of(transfer.message, schedule_.layout.chunks));
         break;
       }
     }
@@ -342,35 +369,40 @@ class Simulation {
   }
 
   const PipelineSchedule& schedule_;
-  StepCosts costs_;
+  const ScheduleCosts& costs_;
   std::vector<Stage> stages_;
   std::map<std::pair<int, int>, Lane> lanes_;
   Problem problem_;
 };
 
-Problem check_sizes(const PipelineSchedule& schedule) {
-  if (schedule.stages < 1 || schedule.micro_batches < 1 || schedule.chunks < 1) {
+Problem check_sizes(const PipelineSchedule& schedule, const ScheduleCosts& costs) {
+  const PipelineLayout& layout = schedule.layout;
+  if (layout.stages < 1 || schedule.micro_batches < 1 || layout.chunks < 1) {
     return fmt::format("{} stages, {} micro-batches and {} chunks: each must be at least 1",
-                       schedule.stages, schedule.micro_batches, schedule.chunks);
+                       layout.stages, schedule.micro_batches, layout.chunks);
   }
-  if (schedule.steps.size() != static_cast<std::size_t>(schedule.stages)) {
+  if (schedule.steps.size() != static_cast<std::size_t>(layout.stages)) {
     return fmt::format("there are lists of steps for {} stages of {}", schedule.steps.size(),
-                       schedule.stages);
+                       layout.stages);
+  }
+  const auto parts = static_cast<std::size_t>(layout.parts());
+  if (!costs.parts.empty() && costs.parts.size() != parts) {
+    return fmt::format("there are costs for {} parts of {}", costs.parts.size(), parts);
   }
   return {};
 }
 
 }  // namespace
 
-ScheduleReport check_schedule(const PipelineSchedule& schedule, const StepCosts& costs) {
+ScheduleReport check_schedule(const PipelineSchedule& schedule, const ScheduleCosts& costs) {
   ScheduleReport report;
   const auto refuse = [&](const std::string& problem) {
     report.problem = problem;
     return report;
   };
-  if (const Problem problem = check_sizes(schedule)) return refuse(*problem);
+  if (const Problem problem = check_sizes(schedule, costs)) return refuse(*problem);
   std::vector<int> peak_live;
-  for (int stage = 0; stage < schedule.stages; ++stage) {
+  for (int stage = 0; stage < schedule.layout.stages; ++stage) {
     StageWalk walk(schedule, stage);
     if (const Problem problem = walk.check()) return refuse(*problem);
     peak_live.push_back(walk.peak_live());
@@ -380,7 +412,7 @@ ScheduleReport check_schedule(const PipelineSchedule& schedule, const StepCosts&
   report.ok = true;
   report.peak_live = std::move(peak_live);
   report.makespan = simulation.makespan();
-  const double capacity = report.makespan * schedule.stages;
+  const double capacity = report.makespan * schedule.layout.stages;
   if (capacity > 0) report.bubble_fraction = 1 - simulation.busy() / capacity;
   return report;
 }

@@ -9,8 +9,8 @@ namespace trireme::parallel {
 
 using PipelineSteps = std::vector<PipelineStep>;
 
-// An empty schedule of one chunk. Throws InternalError for sizes below 1.
-PipelineSchedule empty_schedule(const char* name, int stages, int micro_batches);
+// A schedule without steps. Throws InternalError for sizes below 1.
+PipelineSchedule empty_schedule(const char* name, const PipelineLayout& layout, int micro_batches);
 
 inline void add_forward(PipelineSteps& steps, int micro_batch, int chunk = 0) {
   steps.push_back({PipelineStep::Kind::kForward, micro_batch, chunk, {}, {}});

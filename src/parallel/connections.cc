@@ -1,5 +1,6 @@
 #include "trireme/parallel/connections.h"
 
+#include <set>
 #include <vector>
 
 #include "trireme/nn/tensor_parallel.h"
@@ -36,19 +37,26 @@ void connect_stages(ops::Context& ctx, const Stage& stage, std::int64_t batch,
                     std::int64_t length) {
   Communicator& comm = stage.grid().comm(Axis::kPipeline);
   if (comm.size() == 1) return;
+  // One message each way that micro-batches take, however many chunks take it.
+  const PipelineLayout& layout = stage.layout();
+  std::set<int> receivers, senders;
+  for (int part = 1; part < layout.parts(); ++part) {
+    const int producer = layout.stage_of(part - 1), consumer = layout.stage_of(part);
+    if (producer == consumer) continue;
+    const bool trains = stage.options().trains;
+    if (producer == comm.rank()) receivers.insert(consumer);
+    if (consumer == comm.rank()) senders.insert(producer);
+    if (trains && consumer == comm.rank()) receivers.insert(producer);
+    if (trains && producer == comm.rank()) senders.insert(consumer);
+  }
   std::vector<Transfer> transfers;
   const auto add = [&](Transfer::Direction direction, int peer) {
     for (const nn::BoundaryTensor& boundary : stage.boundary(batch, length)) {
       transfers.push_back({direction, peer, zeros(ctx, boundary.shape, boundary.dtype)});
     }
   };
-  using enum Transfer::Direction;
-  const int before = comm.rank() - 1, after = comm.rank() + 1;
-  const bool trains = stage.options().trains;
-  if (!stage.last()) add(kSend, after);
-  if (!stage.first()) add(kReceive, before);
-  if (trains && !stage.first()) add(kSend, before);
-  if (trains && !stage.last()) add(kReceive, after);
+  for (const int peer : receivers) add(Transfer::Direction::kSend, peer);
+  for (const int peer : senders) add(Transfer::Direction::kReceive, peer);
   comm.exchange(ctx.stream, std::move(transfers)).wait_on(ctx.stream);
 }
 

@@ -5,7 +5,7 @@
 namespace trireme::parallel {
 
 PipelineSchedule one_f_one_b_schedule(int stages, int micro_batches) {
-  PipelineSchedule schedule = empty_schedule("1f1b", stages, micro_batches);
+  PipelineSchedule schedule = empty_schedule("1f1b", {.stages = stages}, micro_batches);
   for (int stage = 0; stage < stages; ++stage) {
     PipelineSteps& steps = schedule.steps[static_cast<std::size_t>(stage)];
     // The number of forwards that fill the later stages before the first gradient can come back.

@@ -89,4 +89,20 @@ std::vector<int> partition_blocks(std::span<const double> costs, int stages) {
   return bounds;
 }
 
+std::vector<StepCosts> costs_of_parts(std::span<const nn::BlockPlan> blocks,
+                                      std::span<const int> bounds) {
+  std::vector<StepCosts> parts;
+  for (std::size_t part = 0; part + 1 < bounds.size(); ++part) {
+    StepCosts costs{0, 0, 0};
+    for (int i = bounds[part]; i < bounds[part + 1]; ++i) {
+      const nn::BlockPlan& block = blocks[static_cast<std::size_t>(i)];
+      costs.forward += block.loss ? 0 : block.cost;
+      costs.backward_input += block.loss ? 3 * block.cost : block.cost;
+      costs.backward_weight += block.loss ? 0 : block.cost;
+    }
+    parts.push_back(costs);
+  }
+  return parts;
+}
+
 }  // namespace trireme::parallel

@@ -2,46 +2,54 @@
 
 #include <algorithm>
 #include <deque>
-#include <optional>
+#include <utility>
+
+#include "trireme/nn/block_run.h"
 
 namespace trireme::parallel {
 namespace {
 
 using Payload = PipelineMessage::Payload;
 
-// What a stage keeps of a micro-batch from its forward to the end of its backward.
+// What a stage keeps of a micro-batch in one of its chunks, from the forward to the end of the
+// backward.
 struct InFlight {
-  Tensors input, output;  // at the stage's boundaries
+  Tensors input, output;  // at the chunk's boundaries
   Tensors input_gradient, output_gradient;
   Work input_arrives, gradient_arrives;
-  nn::Values input_values, output_values;
-  std::optional<nn::Tape> tape;
+  std::deque<nn::BlockRun> runs;  // in the order of the blocks
 };
-
-Tensors tensors_of(const nn::Values& values) {
-  Tensors tensors;
-  for (const nn::Value& value : values) tensors.push_back(value.tensor());
-  return tensors;
-}
 
 // One pass of a stage over its micro-batches.
 class Pass {
  public:
-  Pass(ops::Context& ctx, const Stage& stage, std::span<const nn::MicroBatch> batches,
-       nn::GradientListener* listener)
-      : ctx_(ctx), stage_(stage), batches_(batches), listener_(listener), live_(batches.size()) {}
+  // Without a listener it is a pass without a backward.
+  Pass(ops::Context& ctx, const Stage& stage, const RunOptions& runs,
+       std::span<const nn::MicroBatch> batches, nn::GradientListener* listener)
+      : ctx_(ctx),
+        stage_(stage),
+        runs_(runs),
+        layout_(stage.layout()),
+        here_(stage.grid().index(Axis::kPipeline)),
+        batches_(batches),
+        listener_(listener),
+        live_(batches.size() * static_cast<std::size_t>(layout_.chunks)) {}
 
   void run(const std::vector<PipelineStep>& steps) {
-    for (const PipelineStep& step : steps) {
+    for (std::size_t i = 0; i < steps.size(); ++i) {
+      const PipelineStep& step = steps[i];
       switch (step.kind) {
         case PipelineStep::Kind::kForward:
-          forward(step.micro_batch);
+          forward(step);
           break;
-        case PipelineStep::Kind::kBackwardInput:
-          backward_input(step.micro_batch);
+        case PipelineStep::Kind::kBackwardInput: {
+          const bool plain = i + 1 < steps.size() && is_plain_backward(step, steps[i + 1]);
+          backward(step, /*defer_weights=*/!plain);
+          if (plain) ++i;
           break;
+        }
         case PipelineStep::Kind::kBackwardWeight:
-          backward_weight(step.micro_batch);
+          backward_weights(step);
           break;
         case PipelineStep::Kind::kExchange:
           exchange(step);
@@ -53,59 +61,91 @@ class Pass {
     for (const Work& work : sending_) work.wait_host();
   }
 
-  // What the last block returned, for a pass without a tape.
-  std::vector<nn::Values> take_outputs() {
-    std::vector<nn::Values> outputs;
-    for (InFlight& live : live_) outputs.push_back(std::move(live.output_values));
+  // What the last block returned, for a pass without a backward.
+  std::vector<Tensors> take_outputs() {
+    std::vector<Tensors> outputs;
+    for (int m = 0; m < static_cast<int>(batches_.size()); ++m) {
+      outputs.push_back(std::move(at(m, layout_.chunks - 1).output));
+    }
     return outputs;
   }
 
  private:
-  InFlight& at(int micro_batch) { return live_[static_cast<std::size_t>(micro_batch)]; }
+  InFlight& at(int micro_batch, int chunk) {
+    return live_[static_cast<std::size_t>(micro_batch * layout_.chunks + chunk)];
+  }
+  InFlight& at(const PipelineStep& step) { return at(step.micro_batch, step.chunk); }
+  // The micro-batch in the chunk that uses what part `producer` made of it, if that is on this
+  // stage.
+  InFlight* consumer(Payload payload, int micro_batch, int producer) {
+    const int part = payload == Payload::kActivation ? producer + 1 : producer - 1;
+    const bool here = part >= 0 && part < layout_.parts() && layout_.stage_of(part) == here_;
+    return here ? &at(micro_batch, layout_.chunk_of(part)) : nullptr;
+  }
+  const nn::MicroBatch& batch(int micro_batch) const {
+    return batches_[static_cast<std::size_t>(micro_batch)];
+  }
+  bool trains() const { return listener_ != nullptr; }
+  nn::BlockRun::Keep keep() const {
+    if (!trains()) return nn::BlockRun::Keep::kNothing;
+    return runs_.recompute ? nn::BlockRun::Keep::kInput : nn::BlockRun::Keep::kTape;
+  }
 
   FlightRecorder& recorder() const { return stage_.grid().runtime().recorder(); }
 
-  void forward(int m) {
-    const FlightRecorder::Phase phase(recorder(), "forward", m);
-    InFlight& live = at(m);
+  // forward and backward() alone compute with weights, one run of blocks after the other. This is
+  // where a sharded block would gather its weights before it runs and release them after it.
+  void forward(const PipelineStep& step) {
+    const FlightRecorder::Phase phase(recorder(), "forward", step.micro_batch);
+    InFlight& live = at(step);
     live.input_arrives.wait_on(ctx_.stream);
-    live.tape.emplace(ctx_, listener_ != nullptr, listener_);
-    live.input_values.clear();
-    for (Tensor& tensor : live.input) {
-      live.input_values.push_back(live.tape->input(std::move(tensor), true));
+    Tensors x = std::exchange(live.input, {});
+    const nn::BlockSpan blocks = stage_.blocks(step.chunk);
+    const auto each = static_cast<std::size_t>(runs_.blocks);
+    for (std::size_t i = 0; i < blocks.size(); i += each) {
+      nn::BlockRun& run =
+          live.runs.emplace_back(ctx_, blocks.subspan(i, std::min(each, blocks.size() - i)),
+                                 batch(step.micro_batch), keep(), listener_);
+      x = run.forward(std::move(x));
+      if (!trains()) live.runs.clear();
     }
-    live.input.clear();
-    live.output_values =
-        stage_.forward(*live.tape, batches_[static_cast<std::size_t>(m)], live.input_values);
-    if (!stage_.last()) live.output = tensors_of(live.output_values);
-    if (listener_ == nullptr) live.tape.reset();
+    InFlight* next =
+        consumer(Payload::kActivation, step.micro_batch, layout_.part(here_, step.chunk));
+    (next ? next->input : live.output) = std::move(x);
   }
 
-  void backward_input(int m) {
-    const FlightRecorder::Phase phase(recorder(), "backward", m);
-    InFlight& live = at(m);
+  void backward(const PipelineStep& step, bool defer_weights) {
+    const FlightRecorder::Phase phase(recorder(), "backward", step.micro_batch);
+    InFlight& live = at(step);
     live.gradient_arrives.wait_on(ctx_.stream);
-    // The last stage's outputs are losses, which the tape holds itself.
-    if (stage_.last()) live.output_values.clear();
-    live.tape->backward(live.output_values, live.output_gradient, /*defer_weights=*/false);
-    for (const nn::Value& value : live.input_values) {
-      live.input_gradient.push_back(live.tape->gradient(value));
+    Tensors dy = std::exchange(live.output_gradient, {});
+    for (auto run = live.runs.rbegin(); run != live.runs.rend(); ++run) {
+      dy = run->backward(std::move(dy), defer_weights);
     }
-    live.output_values.clear();
-    live.output_gradient.clear();
+    if (!defer_weights) live.runs.clear();
+    InFlight* before =
+        consumer(Payload::kGradient, step.micro_batch, layout_.part(here_, step.chunk));
+    (before ? before->output_gradient : live.input_gradient) = std::move(dy);
   }
 
-  void backward_weight(int m) {
-    InFlight& live = at(m);
-    live.tape->backward_weights();
-    live.tape.reset();
-    live.input_values.clear();
+  void backward_weights(const PipelineStep& step) {
+    const FlightRecorder::Phase phase(recorder(), "backward", step.micro_batch);
+    InFlight& live = at(step);
+    for (auto run = live.runs.rbegin(); run != live.runs.rend(); ++run) run->backward_weights();
+    live.runs.clear();
+  }
+
+  InFlight& receiver(const PipelineMessage& message) {
+    const int producer = layout_.part(message.peer, message.chunk);
+    InFlight* live = consumer(message.payload, message.micro_batch, producer);
+    TRIREME_CHECK(live != nullptr, "a message for another stage");
+    return *live;
   }
 
   void exchange(const PipelineStep& step) {
     std::vector<Transfer> transfers;
     for (const PipelineMessage& message : step.sends) {
-      InFlight& live = at(message.micro_batch);
+      InFlight& live = at(message.micro_batch, message.chunk);
       Tensors& tensors =
           message.payload == Payload::kActivation ? live.output : live.input_gradient;
       for (const Tensor& tensor : tensors) {
@@ -114,11 +154,11 @@ class Pass {
       tensors.clear();  // the transfer owns them now
     }
     for (const PipelineMessage& message : step.receives) {
-      const nn::MicroBatch& batch = batches_[static_cast<std::size_t>(message.micro_batch)];
-      InFlight& live = at(message.micro_batch);
+      const nn::MicroBatch& of = batch(message.micro_batch);
+      InFlight& live = receiver(message);
       Tensors& tensors =
           message.payload == Payload::kActivation ? live.input : live.output_gradient;
-      for (const nn::BoundaryTensor& boundary : stage_.boundary(batch.batch, batch.length)) {
+      for (const nn::BoundaryTensor& boundary : stage_.boundary(of.batch, of.length)) {
         tensors.push_back(ctx_.allocate(boundary.shape, boundary.dtype));
         transfers.push_back({Transfer::Direction::kReceive, message.peer, tensors.back()});
       }
@@ -126,7 +166,7 @@ class Pass {
     const Work work =
         stage_.grid().comm(Axis::kPipeline).exchange(ctx_.stream, std::move(transfers));
     for (const PipelineMessage& message : step.receives) {
-      InFlight& live = at(message.micro_batch);
+      InFlight& live = receiver(message);
       (message.payload == Payload::kActivation ? live.input_arrives : live.gradient_arrives) = work;
     }
     if (!step.sends.empty()) sending_.push_back(work);
@@ -135,6 +175,9 @@ class Pass {
 
   ops::Context& ctx_;
   const Stage& stage_;
+  RunOptions runs_;
+  const PipelineLayout& layout_;
+  int here_;
   std::span<const nn::MicroBatch> batches_;
   nn::GradientListener* listener_;
   std::vector<InFlight> live_;
@@ -146,18 +189,24 @@ class Pass {
 void PipelineExecutor::train(const PipelineSchedule& schedule,
                              std::span<const nn::MicroBatch> batches,
                              nn::GradientListener& listener) {
+  TRIREME_CHECK(schedule.layout == stage_.layout(), "a schedule for another layout of the stages");
   TRIREME_CHECK(schedule.micro_batches == static_cast<int>(batches.size()),
                 "a schedule for another number of micro-batches");
-  Pass pass(ctx_, stage_, batches, &listener);
+  Pass pass(ctx_, stage_, runs_, batches, &listener);
   pass.run(schedule.steps[static_cast<std::size_t>(stage_.grid().index(Axis::kPipeline))]);
 }
 
-std::vector<nn::Values> PipelineExecutor::forward(std::span<const nn::MicroBatch> batches) {
+std::vector<Tensors> PipelineExecutor::forward(std::span<const nn::MicroBatch> batches) {
   if (batches.empty()) return {};
-  PipelineSchedule schedule =
-      forward_schedule(stage_.grid().extent(Axis::kPipeline), static_cast<int>(batches.size()));
-  Pass pass(ctx_, stage_, batches, nullptr);
-  pass.run(schedule.steps[static_cast<std::size_t>(stage_.grid().index(Axis::kPipeline))]);
+  const int count = static_cast<int>(batches.size());
+  const auto here = static_cast<std::size_t>(stage_.grid().index(Axis::kPipeline));
+  auto made = forward_steps_.find(count);
+  if (made == forward_steps_.end()) {
+    PipelineSchedule schedule = forward_schedule(stage_.layout(), count);
+    made = forward_steps_.emplace(count, std::move(schedule.steps[here])).first;
+  }
+  Pass pass(ctx_, stage_, runs_, batches, nullptr);
+  pass.run(made->second);
   return pass.take_outputs();
 }
 

@@ -15,51 +15,46 @@ namespace {
 using Kind = PipelineStep::Kind;
 using Payload = PipelineMessage::Payload;
 
-// The sends and receives that a computation needs, from the model's order of runs.
+// The sends and receives that a computation needs, from the order of the model's parts.
 class Traffic {
  public:
-  explicit Traffic(const PipelineSchedule& schedule)
-      : stages_(schedule.stages), runs_(schedule.stages * schedule.chunks) {}
+  Traffic(const PipelineLayout& layout, int stage) : layout_(layout), stage_(stage) {}
 
-  void add_outputs(int stage, const PipelineStep& step, PipelineStep& exchange) const {
-    const int run = step.chunk * stages_ + stage;
-    if (step.kind == Kind::kForward && leaves(run, run + 1)) {
-      exchange.sends.push_back(
-          {Payload::kActivation, step.micro_batch, step.chunk, (run + 1) % stages_});
+  void add_outputs(const PipelineStep& step, PipelineStep& exchange) const {
+    const int part = layout_.part(stage_, step.chunk);
+    if (step.kind == Kind::kForward && elsewhere(part + 1)) {
+      exchange.sends.push_back(sent(Payload::kActivation, step, part + 1));
     }
-    if (step.kind == Kind::kBackwardInput && leaves(run, run - 1)) {
-      exchange.sends.push_back(
-          {Payload::kGradient, step.micro_batch, step.chunk, (run - 1) % stages_});
+    if (step.kind == Kind::kBackwardInput && elsewhere(part - 1)) {
+      exchange.sends.push_back(sent(Payload::kGradient, step, part - 1));
     }
   }
 
-  void add_inputs(int stage, const PipelineStep& step, PipelineStep& exchange) const {
-    const int run = step.chunk * stages_ + stage;
-    if (step.kind == Kind::kForward && leaves(run, run - 1)) {
-      exchange.receives.push_back(received(Payload::kActivation, step.micro_batch, run - 1));
+  void add_inputs(const PipelineStep& step, PipelineStep& exchange) const {
+    const int part = layout_.part(stage_, step.chunk);
+    if (step.kind == Kind::kForward && elsewhere(part - 1)) {
+      exchange.receives.push_back(received(Payload::kActivation, step, part - 1));
     }
-    if (step.kind == Kind::kBackwardInput && leaves(run, run + 1)) {
-      exchange.receives.push_back(received(Payload::kGradient, step.micro_batch, run + 1));
+    if (step.kind == Kind::kBackwardInput && elsewhere(part + 1)) {
+      exchange.receives.push_back(received(Payload::kGradient, step, part + 1));
     }
   }
 
  private:
-  // Whether run `other` exists, on another stage than `run`.
-  bool leaves(int run, int other) const {
-    return other >= 0 && other < runs_ && other % stages_ != run % stages_;
+  // Whether the part exists, on another stage.
+  bool elsewhere(int part) const {
+    return part >= 0 && part < layout_.parts() && layout_.stage_of(part) != stage_;
   }
-  PipelineMessage received(Payload payload, int micro_batch, int producer) const {
-    return {payload, micro_batch, producer / stages_, producer % stages_};
+  PipelineMessage sent(Payload payload, const PipelineStep& step, int consumer) const {
+    return {payload, step.micro_batch, step.chunk, layout_.stage_of(consumer)};
+  }
+  PipelineMessage received(Payload payload, const PipelineStep& step, int producer) const {
+    return {payload, step.micro_batch, layout_.chunk_of(producer), layout_.stage_of(producer)};
   }
 
-  int stages_;
-  int runs_;
+  PipelineLayout layout_;
+  int stage_;
 };
-
-bool same_backward(const PipelineStep& first, const PipelineStep& second) {
-  return first.kind == Kind::kBackwardInput && second.kind == Kind::kBackwardWeight &&
-         first.micro_batch == second.micro_batch && first.chunk == second.chunk;
-}
 
 [[noreturn]] void refuse_schedule(const std::string& name) {
   throw ConfigError(
@@ -68,17 +63,22 @@ bool same_backward(const PipelineStep& first, const PipelineStep& second) {
 
 }  // namespace
 
-PipelineSchedule empty_schedule(const char* name, int stages, int micro_batches) {
-  TRIREME_CHECK(
-      stages >= 1 && micro_batches >= 1,
-      fmt::format("a pipeline schedule of {} stages and {} micro-batches", stages, micro_batches));
-  return {name, stages, micro_batches, 1,
-          std::vector<PipelineSteps>(static_cast<std::size_t>(stages))};
+bool is_plain_backward(const PipelineStep& first, const PipelineStep& second) {
+  return first.kind == Kind::kBackwardInput && second.kind == Kind::kBackwardWeight &&
+         first.micro_batch == second.micro_batch && first.chunk == second.chunk;
+}
+
+PipelineSchedule empty_schedule(const char* name, const PipelineLayout& layout, int micro_batches) {
+  TRIREME_CHECK(layout.stages >= 1 && layout.chunks >= 1 && micro_batches >= 1,
+                fmt::format("a pipeline schedule of {} stages, {} chunks and {} micro-batches",
+                            layout.stages, layout.chunks, micro_batches));
+  return {name, layout, micro_batches,
+          std::vector<PipelineSteps>(static_cast<std::size_t>(layout.stages))};
 }
 
 void insert_exchanges(PipelineSchedule& schedule) {
-  const Traffic traffic(schedule);
-  for (int stage = 0; stage < schedule.stages; ++stage) {
+  for (int stage = 0; stage < schedule.layout.stages; ++stage) {
+    const Traffic traffic(schedule.layout, stage);
     auto& steps = schedule.steps[static_cast<std::size_t>(stage)];
     std::vector<PipelineStep> result;
     PipelineStep exchange{.kind = Kind::kExchange, .sends = {}, .receives = {}};
@@ -88,11 +88,11 @@ void insert_exchanges(PipelineSchedule& schedule) {
           exchange, PipelineStep{.kind = Kind::kExchange, .sends = {}, .receives = {}}));
     };
     for (PipelineStep& step : steps) {
-      if (result.empty() || !same_backward(result.back(), step)) {
-        traffic.add_inputs(stage, step, exchange);
+      if (result.empty() || !is_plain_backward(result.back(), step)) {
+        traffic.add_inputs(step, exchange);
         flush();
       }
-      traffic.add_outputs(stage, step, exchange);
+      traffic.add_outputs(step, exchange);
       result.push_back(std::move(step));
     }
     flush();

@@ -1,6 +1,7 @@
 #include "trireme/parallel/stage.h"
 
 #include <algorithm>
+#include <set>
 
 #include <fmt/format.h>
 
@@ -11,13 +12,15 @@ namespace trireme::parallel {
 namespace {
 
 // The stages whose blocks use the tied parameter, in order.
-std::vector<int> tied_stages(const nn::ModelPlan& plan, const std::vector<int>& bounds) {
-  std::vector<int> stages;
-  for (std::size_t stage = 0; stage + 1 < bounds.size(); ++stage) {
+std::set<int> tied_stages(const nn::ModelPlan& plan, const PipelineLayout& layout,
+                          const std::vector<int>& bounds) {
+  std::set<int> stages;
+  for (int part = 0; part < layout.parts(); ++part) {
+    const auto p = static_cast<std::size_t>(part);
     const bool holds =
-        std::any_of(plan.blocks.begin() + bounds[stage], plan.blocks.begin() + bounds[stage + 1],
+        std::any_of(plan.blocks.begin() + bounds[p], plan.blocks.begin() + bounds[p + 1],
                     [](const nn::BlockPlan& block) { return block.holds_tied; });
-    if (holds) stages.push_back(static_cast<int>(stage));
+    if (holds) stages.insert(layout.stage_of(part));
   }
   return stages;
 }
@@ -26,15 +29,19 @@ std::vector<int> tied_stages(const nn::ModelPlan& plan, const std::vector<int>& 
 
 Stage::Stage(ops::Context& ctx, const ProcessGrid& grid, const nn::ModelPlan& plan,
              const StageOptions& options)
-    : grid_(grid), options_(options), stream_(ctx.stream), width_(plan.width) {
+    : grid_(grid),
+      options_(options),
+      stream_(ctx.stream),
+      width_(plan.width),
+      layout_{grid.extent(Axis::kPipeline), options.chunks, options.order} {
   std::vector<double> costs;
   for (const nn::BlockPlan& block : plan.blocks) costs.push_back(block.cost);
-  bounds_ = partition_blocks(costs, grid.extent(Axis::kPipeline));
+  bounds_ = partition_blocks(costs, layout_.parts());
 
   nn::BuildContext build{grid, options.sequence_parallel, {}, nullptr};
   const int here = grid.index(Axis::kPipeline);
-  const std::vector<int> sharing = tied_stages(plan, bounds_);
-  if (sharing.size() > 1 && std::find(sharing.begin(), sharing.end(), here) != sharing.end()) {
+  const std::set<int> sharing = tied_stages(plan, layout_, bounds_);
+  if (sharing.size() > 1 && sharing.contains(here)) {
     const std::vector<int> of_stages = grid.ranks(Axis::kPipeline);
     std::vector<int> members;
     for (const int stage : sharing) members.push_back(of_stages[static_cast<std::size_t>(stage)]);
@@ -43,12 +50,16 @@ Stage::Stage(ops::Context& ctx, const ProcessGrid& grid, const nn::ModelPlan& pl
   }
 
   const nn::GroupRanks ranks = nn::GroupRanks::along(grid, Axis::kReplicate, Axis::kShard);
-  const auto first = static_cast<std::size_t>(here);
-  for (int i = bounds_[first]; i < bounds_[first + 1]; ++i) {
-    const nn::BlockPlan& block = plan.blocks[static_cast<std::size_t>(i)];
-    blocks_.push_back(block.build(build));
-    blocks_.back()->parameters().form_groups(block.name, ranks);
-    for (const auto& group : blocks_.back()->parameters().groups()) groups_.push_back(group.get());
+  for (int chunk = 0; chunk < layout_.chunks; ++chunk) {
+    const auto part = static_cast<std::size_t>(layout_.part(here, chunk));
+    auto& blocks = chunks_.emplace_back();
+    for (int i = bounds_[part]; i < bounds_[part + 1]; ++i) {
+      const nn::BlockPlan& block = plan.blocks[static_cast<std::size_t>(i)];
+      blocks.push_back(block.build(build));
+      TRIREME_CHECK(blocks.back()->is_loss() == block.loss, "a plan that knows its losses");
+      blocks.back()->parameters().form_groups(block.name, ranks);
+      for (const auto& group : blocks.back()->parameters().groups()) groups_.push_back(group.get());
+    }
   }
   const Tensors gradients = allocate_gradients(ctx);
   for (std::size_t i = 0; i < groups_.size(); ++i) {
@@ -90,11 +101,6 @@ Tensors Stage::allocate_gradients(ops::Context& ctx) const {
     }
   }
   return gradients;
-}
-
-nn::Values Stage::forward(nn::Tape& tape, const nn::MicroBatch& batch, nn::Values in) const {
-  for (const auto& block : blocks_) in = block->forward(tape, batch, std::move(in));
-  return in;
 }
 
 std::vector<nn::BoundaryTensor> Stage::boundary(std::int64_t batch, std::int64_t length) const {

@@ -53,7 +53,7 @@ TrainerStep::TrainerStep(ops::Context& ctx, const ProcessGrid& grid, const nn::M
       options_(options),
       stage_(ctx, grid, plan, options.stage),
       reducer_(ctx, stage_, {.travel = options.reduce}),
-      executor_(ctx, stage_),
+      executor_(ctx, stage_, options.runs),
       optimizer_(optim::make_optimizer(options.optimizer, ctx, shards_of(stage_))),
       norm_sum_(ctx.allocate({1}, DType::kF64, MemoryUse::kWorkspace)),
       norm_(ctx.allocate({1}, DType::kF64, MemoryUse::kWorkspace)),
@@ -111,8 +111,10 @@ StepResult QueuedStep::result(const ProcessGrid& grid) const {
 void TrainerStep::add_up_gradients(std::span<const nn::MicroBatch> mine) {
   const int count = static_cast<int>(mine.size());
   reducer_.begin_step(count);
-  executor_.train(make_pipeline_schedule(options_.schedule, grid_.extent(Axis::kPipeline), count),
-                  mine, reducer_);
+  if (!schedule_ || schedule_->micro_batches != count) {
+    schedule_ = make_pipeline_schedule(options_.schedule, grid_.extent(Axis::kPipeline), count);
+  }
+  executor_.train(*schedule_, mine, reducer_);
   const FlightRecorder::Phase phase(grid_.runtime().recorder(), "last gradients");
   reducer_.finish_step();
 }

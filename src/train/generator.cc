@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "trireme/parallel/connections.h"
-#include "trireme/parallel/pipeline_executor.h"
 #include "trireme/tensor/copy.h"
 
 namespace trireme {
@@ -30,7 +29,7 @@ std::size_t incomplete_tail(std::string_view text) {
 
 Generator::Generator(ops::Context& ctx, const parallel::Stage& stage, std::int64_t context,
                      const GenerationOptions& options)
-    : ctx_(ctx), stage_(stage), context_(context), options_(options) {
+    : ctx_(ctx), stage_(stage), context_(context), options_(options), executor_(ctx, stage) {
   if (stage.options().sequence_parallel) {
     throw ConfigError(
         "generation goes position by position, which grid.sequence_parallel cannot "
@@ -114,10 +113,9 @@ Tensor Generator::forward(std::span<const std::int32_t> tokens) {
   batch.tokens = ops::to_device(ctx_, given);
   if (options_.document_end) batch.first_key = first_keys(tokens);
   batch.cache = &cache_;
-  const std::vector<nn::Values> outputs =
-      parallel::PipelineExecutor(ctx_, stage_).forward({&batch, 1});
+  const std::vector<Tensors> outputs = executor_.forward({&batch, 1});
   cache_.past += batch.length;
-  return stage_.last() ? outputs[0][0].tensor() : Tensor();
+  return stage_.last() ? outputs[0][0] : Tensor();
 }
 
 std::int32_t Generator::choose(const Tensor& logits, std::uint64_t number, std::int64_t position) {
@@ -135,7 +133,7 @@ std::int32_t Generator::choose(const Tensor& logits, std::uint64_t number, std::
                                                    static_cast<std::uint64_t>(position)))
                    : kNotFinite;
   }
-  const int chooser = (grid.extent(Axis::kPipeline) - 1) * grid.shape().stride(Axis::kPipeline);
+  const int chooser = stage_.layout().last_stage() * grid.shape().stride(Axis::kPipeline);
   grid.comm(kModelAxes)
       .broadcast(Stream(), Tensor::wrap(std::span(&token, 1)), chooser)
       .wait_host();

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
+#include <vector>
 
 #include "trireme/nn/vocabulary_sizes.h"
 #include "trireme/parallel/partition.h"
@@ -37,8 +39,8 @@ struct Sizes {
 };
 
 struct StageLoad {
-  double elements = 0.0;     // in parameters
-  double activations = 0.0;  // bytes per micro-batch
+  double elements = 0.0;            // in parameters
+  std::vector<double> activations;  // of each block, bytes per micro-batch
 };
 
 void add_layer(StageLoad& load, const Sizes& z, const Config& config, const models::GptConfig& m) {
@@ -46,29 +48,54 @@ void add_layer(StageLoad& load, const Sizes& z, const Config& config, const mode
   const double biases = m.bias ? (z.width + 2 * z.kv_width + z.up) / z.tensor + 2 * z.width : 0.0;
   load.elements += matrices / z.tensor + biases + 4 * z.width;
   const double norm_rows = config.grid.sequence_parallel ? z.rows : z.outside_rows;
-  load.activations += z.bytes * (2 * (z.outside_rows + norm_rows) * z.width +
-                                 z.rows * (2 * z.width + 2 * z.kv_width) / z.tensor +
-                                 z.rows * (z.up + z.hidden) / z.tensor);
+  load.activations.push_back(z.bytes * (2 * (z.outside_rows + norm_rows) * z.width +
+                                        z.rows * (2 * z.width + 2 * z.kv_width) / z.tensor +
+                                        z.rows * (z.up + z.hidden) / z.tensor));
 }
 
-void add_ends(StageLoad& load, const Sizes& z, const models::GptConfig& m, bool first, bool last) {
-  const double table = static_cast<double>(z.loss.classes) * z.width;
-  if (first) {
-    load.elements += table;
-    if (m.positions == nn::PositionKind::kLearned) load.elements += z.context * z.width;
-    load.activations += z.bytes * z.outside_rows * z.width;
-  }
-  if (last) {
-    if (!first || !m.tied) load.elements += table;
-    load.elements += 2 * z.width;
-    load.activations += z.bytes * (z.outside_rows + 2 * z.rows) * z.width;
-  }
+double table_elements(const Sizes& z) {
+  return static_cast<double>(z.loss.classes) * z.width;
 }
 
-double working_bytes(const Sizes& z, const Config& config, bool last) {
+void add_embedding(StageLoad& load, const Sizes& z, const models::GptConfig& m) {
+  load.elements += table_elements(z);
+  if (m.positions == nn::PositionKind::kLearned) load.elements += z.context * z.width;
+  load.activations.push_back(z.bytes * z.outside_rows * z.width);
+}
+
+void add_head(StageLoad& load, const Sizes& z, bool shares_table) {
+  load.elements += 2 * z.width + (shares_table ? 0.0 : table_elements(z));
+  load.activations.push_back(z.bytes * (z.outside_rows + 2 * z.rows) * z.width);
+}
+
+double working_bytes(const Sizes& z, const Config& config, bool layers, bool head) {
   const double gathered = config.grid.sequence_parallel ? 2 : 0;
-  double bytes = z.bytes * z.rows * ((3 + gathered) * z.width + z.up / z.tensor);
-  return last ? bytes + static_cast<double>(nn::loss_slice_bytes(z.loss)) : bytes;
+  const double slice = head ? static_cast<double>(nn::loss_slice_bytes(z.loss)) : 0.0;
+  return slice + (layers ? z.bytes * z.rows * ((3 + gathered) * z.width + z.up / z.tensor) : 0.0);
+}
+
+// The activations of `live` micro-batches, and what the backward of one of them needs.
+double activation_bytes(const StageLoad& load, const Sizes& z, const Config& config, bool first,
+                        bool last, int live) {
+  const std::vector<double>& blocks = load.activations;
+  const auto sum = [&](std::size_t begin, std::size_t end) {
+    return std::accumulate(&blocks[0] + begin, &blocks[0] + end, 0.0);
+  };
+  if (config.recompute.mode == "none") {
+    return live * sum(0, blocks.size()) + working_bytes(z, config, true, last);
+  }
+  const auto every = static_cast<std::size_t>(config.recompute.every);
+  const double input = z.bytes * z.outside_rows * z.width;
+  double kept = 0.0, most = 0.0;
+  for (std::size_t i = 0; i < blocks.size(); i += every) {
+    const std::size_t end = std::min(i + every, blocks.size());
+    const bool head = last && end == blocks.size();
+    const bool layers = end - i > (head ? 1u : 0u) + (first && i == 0 ? 1u : 0u);
+    if (i > 0 || !first) kept += input;
+    // The output of the run is the input of the next, or is not kept.
+    most = std::max(most, sum(i, end) - input + working_bytes(z, config, layers, head));
+  }
+  return live * kept + most;
 }
 
 std::vector<int> live_micro_batches(const Config& config, const GridShape& grid) {
@@ -99,9 +126,15 @@ MemoryEstimate estimate_memory(const Config& config, const models::GptConfig& mo
   for (std::size_t stage = 0; stage + 1 < bounds.size(); ++stage) {
     const bool first = stage == 0, last = bounds[stage + 1] == head + 1;
     StageLoad load;
-    for (int block = std::max(bounds[stage], 1); block < std::min(bounds[stage + 1], head); ++block)
-      add_layer(load, sizes, config, model);
-    add_ends(load, sizes, model, first, last);
+    for (int block = bounds[stage]; block < bounds[stage + 1]; ++block) {
+      if (block == 0) {
+        add_embedding(load, sizes, model);
+      } else if (block == head) {
+        add_head(load, sizes, first && model.tied);
+      } else {
+        add_layer(load, sizes, config, model);
+      }
+    }
     MemoryEstimate here;
     here.parameters = load.elements * (sizes.bytes == 2.0 ? 6.0 : 4.0);
     const bool rounded = config.comm.reduce == "bf16" && grid.extent(kDataAxes) > 1;
@@ -109,7 +142,7 @@ MemoryEstimate estimate_memory(const Config& config, const models::GptConfig& mo
     here.optimizer = load.elements * (config.optim.name == "adamw"  ? 8.0
                                       : config.optim.momentum > 0.0 ? 4.0
                                                                     : 0.0);
-    here.activations = load.activations * live[stage] + working_bytes(sizes, config, last);
+    here.activations = activation_bytes(load, sizes, config, first, last, live[stage]);
     if (here.total() > most.total()) most = here;
   }
   return most;

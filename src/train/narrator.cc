@@ -111,6 +111,12 @@ std::string startup_table(const Config& config, const nn::ModelPlan& plan,
                            config.batch.global, plan.context,
                            std::int64_t{config.batch.global} * plan.context, micro_batches,
                            config.batch.micro, replicas, replicas == 1 ? "" : "s"));
+  if (config.recompute.mode != "none") {
+    const int every = config.recompute.every;
+    row("recompute",
+        fmt::format("{}: only the input of {} is kept for the backward", config.recompute.mode,
+                    every == 1 ? "each block" : fmt::format("every {} blocks", every)));
+  }
   row("data", fmt::format("{} tokens, vocabulary {}; the run reads {:.2f} epochs",
                           short_number(static_cast<double>(data.tokens())), data.vocabulary(),
                           static_cast<double>(config.run.steps) * config.batch.global /

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <string>
+#include <vector>
 
 #include "trireme/nn/vocabulary_sizes.h"
 #include "trireme/parallel/partition.h"
@@ -17,6 +18,15 @@ int most_micro_batches(const Config& config, const GridShape& grid) {
   const int all = config.batch.global / config.batch.micro;
   const int replicas = grid.extent(kDataAxes);
   return parallel::share_of(all, replicas, replicas - 1).count;  // the last share is largest
+}
+
+// Whether a block's forward runs twice. That of the run of blocks that ends in the loss does not.
+bool recomputes(const Config& config, const std::vector<int>& bounds, std::size_t stage, int block,
+                int head) {
+  if (config.recompute.mode == "none") return false;
+  const int begin = bounds[stage], end = bounds[stage + 1];
+  const int last_run = begin + (end - begin - 1) / config.recompute.every * config.recompute.every;
+  return end <= head || block < last_run;
 }
 
 }  // namespace
@@ -39,10 +49,14 @@ GridTraffic estimate_traffic(const Config& config, const models::GptConfig& mode
   const std::vector<int> bounds = parallel::partition_blocks(costs, grid[Axis::kPipeline]);
   const int head = static_cast<int>(costs.size()) - 1;
   for (std::size_t stage = 0; stage + 1 < bounds.size() && tensor > 1; ++stage) {
-    const int layers = std::min(bounds[stage + 1], head) - std::max(bounds[stage], 1);
-    double sums = bytes * 4 * std::max(layers, 0);
-    if (stage == 0) sums += bytes;
-    if (bounds[stage + 1] > head) sums += bytes + 3 * sizeof(float) * rows;
+    double sums = 0.0;
+    for (int block = bounds[stage]; block < bounds[stage + 1]; ++block) {
+      const int forward = block == 0 ? 1 : block == head ? 0 : 2;
+      const int backward = block == 0 ? 0 : block == head ? 1 : 2;
+      const int forwards = recomputes(config, bounds, stage, block, head) ? 2 : 1;
+      sums += bytes * (forwards * forward + backward);
+    }
+    if (bounds[stage + 1] > head) sums += 3 * sizeof(float) * rows;
     traffic.tensor = std::max(traffic.tensor, micro_batches * sums);
   }
   if (grid[Axis::kPipeline] > 1) {

@@ -142,13 +142,14 @@ class OnADevice(ProgramTest):
             with self.subTest(name):
                 plain = self.train(name + "-plain", "cuda", *model)
                 self.assertNotIn("cuda.graphs", self.output)
-                for seed in ("0", "4"):
+                for seed, more in (("0", ()), ("4", ("--recompute.mode", "full"))):
                     run = f"{name}-graphs-{seed}"
-                    graphs = self.train(run, "cuda", *model, "--cuda.graphs", "true",
+                    graphs = self.train(run, "cuda", *model, "--cuda.graphs", "true", *more,
                                         environment={"TRIREME_EMULATOR_SEED": seed})
                     self.assertRegex(self.output, r"(?m)^cuda\.graphs: the step is captured, [0-9]{3,} "
                                                   r"operations; replayed from step 2 on$")
                     self.assertEqual(graphs, plain)
+                    self.assertEqual(bool(more), "\nrecompute  full: only the input of each block is" in self.output)
                     self.expect_close_weights(run, name + "-plain", 0.0)
                 # Steps that are traced are not replayed.
                 traced = self.train(f"{name}-traced", "cuda", *model, "--cuda.graphs", "true",

@@ -14,6 +14,7 @@
 
 #include "trireme/base/log.h"
 
+#include "support/comm_values.h"
 #include "support/mpi_test.h"
 #include "support/whole_product.h"
 
@@ -228,6 +229,30 @@ GridShape most_dimensions(int ranks) {
     };
     return dimensions(a) < dimensions(b);
   });
+}
+
+// What is computed again has the bits of the first time, on every grid.
+TEST_F(Equality, RecomputationHasTheSameBits) {
+  int number = 0;
+  for (const GridShape& shape : factorizations(runtime_.size())) {
+    const bool llama = number % 2 == 1, tied = number % 3 != 1;
+    EqualityCase test = base_case(shape, llama, tied);
+    test.model.dropout = static_cast<float>(kDropout);
+    test.sequence_parallel = number % 4 < 2;
+    test.schedule = number % 2 == 0 ? "1f1b" : "gpipe";
+    test.compute = number % 3 == 2 ? DType::kBF16 : DType::kF32;
+    const ProcessGrid grid(runtime_, shape);
+    const LocalParts expected = GradientObserver(ctx_, grid, test).gradients();
+    for (const int blocks : {1, 2 + number % 2}) {
+      test.runs = {blocks, true};
+      const LocalParts observed = GradientObserver(ctx_, grid, test).gradients();
+      for (const auto& [name, part] : expected) {
+        EXPECT_TRUE(same_bits(observed.at(name).values, part.values))
+            << test.to_string() << ", runs of " << blocks << ": " << name;
+      }
+    }
+    ++number;
+  }
 }
 
 // A comparison that cannot fail would show nothing: what one rank adds to one parameter's gradient

@@ -65,7 +65,7 @@ class Generate : public ::testing::TestWithParam<bool> {
     batch.tokens = ctx_.allocate({batch.length}, DType::kI32);
     std::copy(tokens.begin(), tokens.end(), batch.tokens.data<std::int32_t>());
     batch.cache = &fresh;
-    return parallel::PipelineExecutor(ctx_, stage).forward({&batch, 1})[0][0].tensor();
+    return parallel::PipelineExecutor(ctx_, stage).forward({&batch, 1})[0][0];
   }
 
   // Each token from a pass over the whole text; the window of the context as Generator has it.

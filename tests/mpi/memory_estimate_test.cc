@@ -23,7 +23,8 @@ struct Case {
   bool bf16 = false, sequence_parallel = false;
   const char* schedule = "1f1b";
   double dropout = 0.0;
-  int micro = 2;  // large: activations outweigh the rest
+  int micro = 2;      // large: activations outweigh the rest
+  int recompute = 0;  // recompute.every, with recompute.mode full
 };
 
 Config config_of(const Case& c) {
@@ -47,6 +48,7 @@ Config config_of(const Case& c) {
   config.run.precision = c.bf16 ? "bf16" : "fp32";
   config.grid.schedule = c.schedule;
   config.grid.sequence_parallel = c.sequence_parallel;
+  if (c.recompute > 0) config.recompute = {"full", c.recompute};
   return config;
 }
 
@@ -143,6 +145,10 @@ const Case kCases[] = {
     {"rows_tensor", {1, 1, 4}, "gpt", false, false, "1f1b", 0.0, 16},
     {"rows_sequence_parallel", {1, 1, 4}, "gpt", false, true, "1f1b", 0.0, 16},
     {"rows_pipeline", {1, 4, 1}, "gpt", false, false, "1f1b", 0.1, 16},
+    {"recompute", {1, 1, 1}, "gpt", false, false, "1f1b", 0.1, 16, 1},
+    {"recompute_llama", {1, 1, 1}, "llama", false, false, "1f1b", 0.0, 16, 2},
+    {"recompute_pipeline", {1, 2, 2}, "llama", false, false, "gpipe", 0.0, 16, 1},
+    {"recompute_sequence_parallel", {1, 1, 4}, "gpt", false, true, "1f1b", 0.0, 16, 2},
 };
 INSTANTIATE_TEST_SUITE_P(Grids, Estimate, ::testing::ValuesIn(kCases),
                          [](const auto& param) { return std::string(param.param.name); });

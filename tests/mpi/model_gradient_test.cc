@@ -102,7 +102,7 @@ TEST_F(Layers, ANormAddsToWhatGoesPastItAndSparesWhatOthersHold) {
     const Tensor x = random(1), dy = random(2), dy_before = random(2);
     nn::Tape tape(ctx_, true);
     const nn::Value in = tape.input(x, true);
-    tape.backward({nn::add(tape, in, norm.forward(tape, in))}, {dy});
+    tape.backward({nn::add(tape, in, norm.forward(tape, in)).slot()}, {dy});
 
     const nn::Parameter& weight = *parameters.parameters().front();
     const Tensor y = ctx_.allocate(x.shape(), DType::kF32),
@@ -120,7 +120,7 @@ TEST_F(Layers, ANormAddsToWhatGoesPastItAndSparesWhatOthersHold) {
       ops::rms_norm_backward_input(ctx_, dy_before, x, weight.weight(), rstd, dy_before, dx);
       ops::rms_norm_backward_weight(ctx_, dy_before, x, rstd, dweight);
     }
-    EXPECT_EQ(bits_of(tape.gradient(in)), bits_of(dx));
+    EXPECT_EQ(bits_of(tape.take_gradient(in.slot())), bits_of(dx));
     EXPECT_EQ(bits_of(weight.gradient()), bits_of(dweight));
     EXPECT_EQ(bits_of(dy), bits_of(dy_before));
   }
@@ -142,13 +142,13 @@ TEST_F(Layers, DeferredWeightGradientsOfAFeedForwardAreTheSame) {
       Contributions contributions;
       nn::Tape tape(ctx_, true, &contributions);
       const nn::Value x = tape.input(random(1), true);
-      tape.backward({mlp.forward(tape, x)}, {random(2)}, defer);
+      tape.backward({mlp.forward(tape, x).slot()}, {random(2)}, defer);
       if (defer) {
         EXPECT_TRUE(contributions.names.empty());
         tape.backward_weights();
       }
       EXPECT_EQ(contributions.names.size(), parameters.parameters().size());
-      std::string all = bits_of(tape.gradient(x));
+      std::string all = bits_of(tape.take_gradient(x.slot()));
       for (const auto& parameter : parameters.parameters()) {
         EXPECT_EQ(contributions.names.count(parameter->name()), 1u) << parameter->name();
         all += bits_of(parameter->gradient());

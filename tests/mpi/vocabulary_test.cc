@@ -2,6 +2,7 @@
 // of its loss.
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -224,7 +225,7 @@ TEST_P(Vocabulary, ItsLossSeesNoPadding) {
   nn::vocabulary_loss(tape, parallel_, rows, input, table_.parameter);
   tape.backward({}, {});
   EXPECT_NEAR(rows.loss_sum.data<double>()[0] / loss, 1.0, 1e-5);
-  const Tensor got = tape.gradient(input);
+  const Tensor got = tape.take_gradient(input.slot());
   for (std::size_t i = 0; i < dx.size(); ++i) EXPECT_NEAR(got.span<float>()[i], dx[i], 1e-5) << i;
   expect_gradient(dtable);
 }
@@ -246,7 +247,7 @@ TEST_P(Vocabulary, ItsEmbeddingReadsAndWritesNoPadding) {
     dtable[static_cast<std::size_t>(token * kWidth + i % kWidth)] +=
         double{dy.span<float>()[static_cast<std::size_t>(i)]};
   }
-  tape.backward({y}, {dy});
+  tape.backward({y.slot()}, {dy});
   expect_gradient(dtable);
 }
 
@@ -290,7 +291,8 @@ TEST_P(Vocabulary, SlicesDoNotChangeTheLoss) {
     const nn::Value input = tape.input(x, true);
     nn::vocabulary_loss(tape, parallel_, rows, input, table_.parameter);
     tape.backward({}, {});
-    const auto dx = tape.gradient(input).span<float>(), dtable = gradient.span<float>();
+    const Tensor found = tape.take_gradient(input.slot());
+    const auto dx = found.span<float>(), dtable = gradient.span<float>();
     const auto use = static_cast<std::size_t>(MemoryUse::kWorkspace);
     return Result{rows.loss_sum.data<double>()[0],
                   {dx.begin(), dx.end()},
@@ -307,6 +309,44 @@ TEST_P(Vocabulary, SlicesDoNotChangeTheLoss) {
   for (std::size_t i = 0; i < one.dtable.size(); ++i) {
     ASSERT_NEAR(two.dtable[i], one.dtable[i], 1e-3);
   }
+}
+
+struct Contributions : nn::GradientListener {
+  void contributed(const nn::Parameter&) override { ++count; }
+  int count = 0;
+};
+
+// In training the forward makes no logits, and the backward makes them slice by slice, once, for
+// everything that needs them.
+TEST_P(Vocabulary, TheLogitsOfAllRowsNeverExistAtOnce) {
+  const std::int64_t count = vocabulary() > 1000 ? 1400 : 5000;
+  const std::int64_t classes = table_.parameter.placement().local[0];
+  // A small vocabulary has several slices only by the rule of a GPU.
+  ctx_.gpu_memory = vocabulary() > 1000 ? 0 : kGib;
+  const LossSizes sizes{.rows = count, .classes = classes, .gpu_memory = ctx_.gpu_memory};
+  ASSERT_LT(loss_slice_rows(sizes), count);
+  const nn::MicroBatch rows = batch(count);
+  Contributions contributions;
+  nn::Tape tape(ctx_, true, &contributions);
+  const nn::Value input = tape.input(random(count, 9), true);
+  nn::vocabulary_loss(tape, parallel_, rows, input, table_.parameter);
+  const auto most = [&] {
+    return ctx_.allocator->stats().peak[static_cast<std::size_t>(MemoryUse::kWorkspace)];
+  };
+  EXPECT_EQ(most(), 0u);
+  EXPECT_EQ(rows.loss_sum.data<double>()[0], 0.0);
+  tape.backward({}, {}, /*defer_weights=*/true);
+  EXPECT_TRUE(tape.take_gradient(input.slot()).defined());
+  EXPECT_GE(static_cast<std::int64_t>(most()), loss_slice_bytes(sizes));
+  EXPECT_LT(static_cast<std::int64_t>(most()), count * classes * 4);
+  EXPECT_GT(rows.loss_sum.data<double>()[0], 0.0);
+  // The table's gradient is not deferred.
+  EXPECT_EQ(contributions.count, 1);
+  const Tensor gradient = ctx_.allocate(table_.parameter.gradient().shape(), DType::kF32);
+  ops::cast(ctx_, table_.parameter.gradient(), gradient);
+  tape.backward_weights();
+  EXPECT_EQ(contributions.count, 1);
+  EXPECT_EQ(std::memcmp(gradient.raw(), table_.parameter.gradient().raw(), gradient.bytes()), 0);
 }
 
 // Fewer tokens than ranks, an odd number, a multiple of 64 on one rank, GPT-2's.

@@ -24,6 +24,7 @@ parallel::StepOptions step_options(const EqualityCase& test, optim::OptimizerCon
   options.stage.compute = test.compute;
   options.optimizer.kind = kind;
   options.schedule = test.schedule;
+  options.runs = test.runs;
   if (kind == optim::OptimizerConfig::Kind::kSgd) options.optimizer.weight_decay = 0.0f;
   if (test.compute == DType::kF16) options.loss_scaling = {};
   return options;
@@ -130,9 +131,10 @@ double largest_padding(const parallel::Stage& stage, const optim::Optimizer& opt
 
 std::string EqualityCase::to_string() const {
   return fmt::format(
-      "{} {}{}{}{}{}", grid.to_string(), schedule, sequence_parallel ? ", sequence parallel" : "",
+      "{} {}{}{}{}{}{}", grid.to_string(), schedule, sequence_parallel ? ", sequence parallel" : "",
       model.tied ? ", tied" : ", untied", model.norm == nn::NormKind::kRms ? ", llama" : ", gpt2",
-      compute == DType::kF32 ? "" : fmt::format(", {}", name_of(compute)));
+      compute == DType::kF32 ? "" : fmt::format(", {}", name_of(compute)),
+      runs.recompute ? ", recomputed" : "");
 }
 
 Observed observe(ops::Context& ctx, const ProcessGrid& grid, const EqualityCase& test) {
@@ -178,7 +180,7 @@ GradientObserver::GradientObserver(ops::Context& ctx, const ProcessGrid& grid,
       stage_(ctx, grid, models::gpt_plan(test.model),
              step_options(test, optim::OptimizerConfig::Kind::kSgd).stage),
       reducer_(ctx, stage_),
-      executor_(ctx, stage_) {}
+      executor_(ctx, stage_, test.runs) {}
 
 LocalParts GradientObserver::gradients(const Tampering& here) {
   const auto mine = share(ctx_, grid_, test_, 0, true);

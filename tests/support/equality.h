@@ -27,6 +27,7 @@ struct EqualityCase {
   std::string schedule = "1f1b";
   bool sequence_parallel = false;
   DType compute = DType::kF32;
+  parallel::RunOptions runs{};
 
   std::string to_string() const;
 };

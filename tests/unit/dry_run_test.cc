@@ -155,6 +155,25 @@ TEST(DryRunAll, CountsTheFlopsOfTheModelOnEveryGrid) {
   }
 }
 
+// One product more for each layer, none for the logits, and memory for the layers' inputs alone.
+TEST(DryRunAll, RecomputesTheLayersAndNotTheLogits) {
+  const GptConfig model = small_llama();
+  constexpr double kTokens = 8 * 2 * 64;
+  constexpr double kVocabulary = 320;
+  const double hidden = static_cast<double>(model.hidden);
+  const double layer = 64 * (64 + 2 * 32) + 64 * 64 + 3 * 64 * hidden;
+  for (const GridShape& grid : {GridShape{1, 1, 1}, GridShape{1, 2, 1}}) {
+    plan::DryRunInput input = input_of(model, grid, DType::kF32);
+    const auto kept = plan::dry_run_all(input);
+    input.step.runs = {.blocks = 1, .recompute = true};
+    const auto recomputed = plan::dry_run_all(input);
+    EXPECT_EQ(matmul_flops(recomputed), 2 * kTokens * (4 * 4 * layer + 3 * kVocabulary * 64));
+    for (std::size_t i = 0; i < kept.size(); ++i) {
+      EXPECT_LT(recomputed[i].memory.total_peak, kept[i].memory.total_peak);
+    }
+  }
+}
+
 TEST(DryRunAll, TellsKindsOfRanksApart) {
   const GridShape grid(3, 2, 2);
   const auto results = plan::dry_run_all(input_of(small_gpt(), grid, DType::kF32));

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <map>
 #include <memory>
 #include <string>
 #include <utility>
@@ -243,6 +244,44 @@ std::vector<std::vector<float>> gradients(const SimulatedWorld::Options& world,
   return all;
 }
 
+// 1F1B whose weight gradients wait as long as they can without changing their order: behind the
+// next micro-batch's backward-input.
+parallel::PipelineSchedule late_weights(int stages, int micro_batches) {
+  using enum parallel::PipelineStep::Kind;
+  auto schedule = parallel::one_f_one_b_schedule(stages, micro_batches);
+  for (auto& steps : schedule.steps) {
+    std::vector<parallel::PipelineStep> late, waiting;
+    for (const parallel::PipelineStep& step : steps) {
+      if (step.kind == kBackwardInput) {
+        late.push_back(step);
+        std::move(waiting.begin(), waiting.end(), std::back_inserter(late));
+        waiting.clear();
+      } else {
+        (step.kind == kBackwardWeight ? waiting : late).push_back(step);
+      }
+    }
+    std::move(waiting.begin(), waiting.end(), std::back_inserter(late));
+    steps = std::move(late);
+  }
+  return schedule;
+}
+
+TEST(Interleavings, DeferredWeightGradientsHaveTheSameBits) {
+  for (const GridShape& shape : {GridShape{1, 2, 2}, GridShape{2, 3, 1}}) {
+    ASSERT_EQ(parallel::check_schedule(late_weights(shape[Axis::kPipeline], 3)).problem, "");
+    EXPECT_EQ(gradients({}, shape, &late_weights),
+              gradients({}, shape, &parallel::one_f_one_b_schedule))
+        << shape.to_string();
+  }
+}
+
+// On one stage the gradients of the two uses of a tied matrix add up in the same order.
+TEST(Interleavings, OnOneStageAllSchedulesHaveTheSameBits) {
+  const GridShape shape{1, 1, 1};
+  EXPECT_EQ(gradients({}, shape, &parallel::gpipe_schedule),
+            gradients({}, shape, &parallel::one_f_one_b_schedule));
+}
+
 TEST(Interleavings, StepsOfAPipelineHaveTheSameBits) {
   const GridShape shape{2, 2, 2};
   for (const MakeSchedule make : {&parallel::gpipe_schedule, &parallel::one_f_one_b_schedule}) {
@@ -256,6 +295,87 @@ TEST(Interleavings, StepsOfAPipelineHaveTheSameBits) {
                          }
                        }),
               "");
+  }
+}
+
+// Micro-batch by micro-batch through all parts of the model and back.
+parallel::PipelineSchedule in_turn(const parallel::PipelineLayout& layout, int micro_batches) {
+  using enum parallel::PipelineStep::Kind;
+  std::vector<parallel::PipelineStep> steps;
+  for (int m = 0; m < micro_batches; ++m) {
+    for (int chunk = 0; chunk < layout.chunks; ++chunk) {
+      steps.push_back({kForward, m, chunk, {}, {}});
+    }
+    for (int chunk = layout.chunks - 1; chunk >= 0; --chunk) {
+      steps.push_back({kBackwardInput, m, chunk, {}, {}});
+      steps.push_back({kBackwardWeight, m, chunk, {}, {}});
+    }
+  }
+  parallel::PipelineSchedule schedule{
+      "in turn", layout, micro_batches,
+      std::vector(static_cast<std::size_t>(layout.stages), std::move(steps))};
+  parallel::insert_exchanges(schedule);
+  return schedule;
+}
+
+// Gradients by parameter, and what the last part knows: the losses of training and evaluation.
+std::map<std::string, std::vector<float>> results_of(const parallel::PipelineLayout& layout,
+                                                     bool tied) {
+  std::map<std::string, std::vector<float>> all;
+  models::GptConfig model = models::gpt_preset("test-gpt");
+  model.layers = 6;
+  model.tied = tied;
+  const SimulatedWorld::Options world;
+  run_simulated_ranks(
+      one_switch(layout.stages), layout.stages, {.world = world}, [&](SimulatedRank& rank) {
+        ops::Context ctx = ops::make_cpu_context(1);
+        const ProcessGrid grid(rank, GridShape(1, layout.stages, 1));
+        const parallel::Stage stage(ctx, grid, models::gpt_plan(model),
+                                    {.chunks = layout.chunks, .order = layout.order});
+        parallel::GradientReducer reducer(ctx, stage);
+        parallel::PipelineExecutor executor(ctx, stage);
+        const int count = 5;
+        const auto batches = [&](bool training) {
+          return testing::make_batches(ctx, {.vocabulary = 67, .micro = 1, .length = 8}, 0, count,
+                                       training);
+        };
+        const auto trained = batches(true), evaluated = batches(false);
+        reducer.begin_step(count);
+        executor.train(in_turn(layout, count), trained, reducer);
+        reducer.finish_step();
+        executor.forward(evaluated);
+        for (const nn::Parameter* parameter : stage.parameters()) {
+          const auto found = parameter->gradient().span<float>();
+          all[parameter->name()].assign(found.begin(), found.end());
+        }
+        if (!stage.last()) return;
+        for (int m = 0; m < count; ++m) {
+          const auto at = static_cast<std::size_t>(m);
+          for (const auto& batch : {trained[at], evaluated[at]}) {
+            all["loss"].push_back(static_cast<float>(batch.loss_sum.data<double>()[0]));
+          }
+        }
+      });
+  return all;
+}
+
+TEST(Interleavings, ChunksHaveTheBitsOfOneStage) {
+  using Order = parallel::PipelineLayout::Order;
+  for (const bool tied : {false, true}) {
+    const auto expected = results_of({1, 1}, tied);
+    EXPECT_EQ(expected.at("loss").size(), 10u);
+    for (const parallel::PipelineLayout& layout :
+         {parallel::PipelineLayout{1, 2}, parallel::PipelineLayout{1, 3, Order::kV},
+          parallel::PipelineLayout{2, 2, Order::kV}, parallel::PipelineLayout{4, 2, Order::kV},
+          parallel::PipelineLayout{2, 2}, parallel::PipelineLayout{2, 3, Order::kV},
+          parallel::PipelineLayout{3, 2}}) {
+      // Stages that share a matrix add up its two uses at the end.
+      const bool apart = layout.stage_of(0) != layout.last_stage();
+      if (tied && apart) continue;
+      ASSERT_EQ(parallel::check_schedule(in_turn(layout, 5)).problem, "");
+      EXPECT_TRUE(results_of(layout, tied) == expected)
+          << layout.stages << " stages, " << layout.chunks << " chunks";
+    }
   }
 }
 

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "trireme/base/error.h"
+#include "trireme/parallel/partition.h"
 #include "trireme/parallel/schedule.h"
 
 namespace trireme::parallel {
@@ -95,16 +96,48 @@ TEST(PipelineSchedule, OneFOneBListOfTwoStages) {
 }
 
 TEST(PipelineSchedule, CostsAreThoseOfTheCaller) {
-  const StepCosts costs{.forward = 2, .backward_input = 3, .backward_weight = 1, .exchange = 0.5};
+  const StepCosts costs{.forward = 2, .backward_input = 3, .backward_weight = 1};
   // Stage 0: F, send; stage 1: F, B, send; stage 0: B.
-  EXPECT_DOUBLE_EQ(check_schedule(gpipe_schedule(2, 1), costs).makespan, 2 + 0.5 + 6 + 0.5 + 4);
+  EXPECT_DOUBLE_EQ(
+      check_schedule(gpipe_schedule(2, 1), {.parts = {costs, costs}, .exchange = 0.5}).makespan,
+      2 + 0.5 + 6 + 0.5 + 4);
+  EXPECT_EQ(check_schedule(gpipe_schedule(2, 1), {.parts = {costs}}).problem,
+            "there are costs for 1 parts of 2");
 }
 
-// Two runs of the model on each of two stages, run in the order of the model: room for interleaved
+// All of a head's products are in its backward-input, so they cannot fill a bubble.
+TEST(PipelineSchedule, AHeadsWeightGradientIsNeverDeferred) {
+  const auto block = [](double cost, bool loss) {
+    return nn::BlockPlan{.name = "block", .cost = cost, .loss = loss, .build = {}};
+  };
+  const std::vector<nn::BlockPlan> blocks = {block(1, false), block(2, false), block(4, true)};
+  const std::vector<StepCosts> parts = costs_of_parts(blocks, std::vector{0, 1, 3});
+  ASSERT_EQ(parts.size(), 2u);
+  EXPECT_EQ(parts[0].forward, 1);
+  EXPECT_EQ(parts[0].backward_input, 1);
+  EXPECT_EQ(parts[0].backward_weight, 1);
+  EXPECT_EQ(parts[1].forward, 2);
+  EXPECT_EQ(parts[1].backward_input, 2 + 3 * 4);
+  EXPECT_EQ(parts[1].backward_weight, 2);
+  // Stage 0: F; stage 1: F, backward-input; stage 0: backward. Stage 1's W runs beside it.
+  PipelineSchedule schedule{"late", {.stages = 2}, 1, {}};
+  schedule.steps = {{{Kind::kForward, 0, 0, {}, {}},
+                     {Kind::kBackwardInput, 0, 0, {}, {}},
+                     {Kind::kBackwardWeight, 0, 0, {}, {}}},
+                    {{Kind::kForward, 0, 0, {}, {}}, {Kind::kBackwardInput, 0, 0, {}, {}}}};
+  insert_exchanges(schedule);
+  schedule.steps[1].push_back({Kind::kBackwardWeight, 0, 0, {}, {}});
+  EXPECT_DOUBLE_EQ(check_schedule(schedule, {.parts = parts}).makespan, 1 + 2 + 14 + 2);
+}
+
+// Two parts of the model on each stage, computed in the order of the model: room for interleaved
 // schedules.
-PipelineSchedule two_chunks(int stages) {
+PipelineSchedule two_chunks(int stages,
+                            PipelineLayout::Order order = PipelineLayout::Order::kLoop) {
   PipelineSchedule schedule{
-      "chunks", stages, 1, 2,
+      "chunks",
+      {stages, 2, order},
+      1,
       std::vector<std::vector<PipelineStep>>(static_cast<std::size_t>(stages))};
   for (auto& steps : schedule.steps) {
     for (const int chunk : {0, 1}) steps.push_back({Kind::kForward, 0, chunk, {}, {}});
@@ -125,6 +158,53 @@ TEST(PipelineSchedule, ChunksPassFromTheLastStageToTheFirst) {
   const PipelineSchedule alone = two_chunks(1);
   EXPECT_TRUE(check_schedule(alone).ok);
   EXPECT_EQ(nth_exchange(alone, 0, 0), alone.steps[0].size());
+}
+
+// There and back: the last stage keeps its value, and the first ends the forward.
+TEST(PipelineSchedule, ChunksComeBackInAV) {
+  const PipelineSchedule schedule = two_chunks(3, PipelineLayout::Order::kV);
+  const ScheduleReport report = check_schedule(schedule);
+  EXPECT_TRUE(report.ok) << report.problem;
+  // F0 | send, receive | F1, I1 | send, receive | I0, W1...: the weights stand with their inputs.
+  const auto exchanges = [&](std::size_t stage) {
+    std::vector<std::size_t> messages;
+    for (const PipelineStep& step : schedule.steps[stage]) {
+      if (step.kind == Kind::kExchange)
+        messages.push_back(step.sends.size() + step.receives.size());
+    }
+    return messages;
+  };
+  EXPECT_EQ(exchanges(0), (std::vector<std::size_t>{2, 2}));
+  EXPECT_EQ(exchanges(2), (std::vector<std::size_t>{1, 2, 1}));
+  EXPECT_EQ(schedule.steps[2][0].receives[0], (PipelineMessage{Payload::kActivation, 0, 0, 1}));
+}
+
+TEST(PipelineLayout, EveryPartIsOneChunkOfOneStage) {
+  for (const auto order : {PipelineLayout::Order::kLoop, PipelineLayout::Order::kV}) {
+    for (int stages = 1; stages <= 4; ++stages) {
+      for (int chunks = 1; chunks <= 3; ++chunks) {
+        const PipelineLayout layout{stages, chunks, order};
+        for (int part = 0; part < layout.parts(); ++part) {
+          EXPECT_EQ(layout.part(layout.stage_of(part), layout.chunk_of(part)), part);
+        }
+      }
+    }
+  }
+  EXPECT_EQ((PipelineLayout{4, 2}.stage_of(7)), 3);
+  EXPECT_EQ((PipelineLayout{4, 2, PipelineLayout::Order::kV}.stage_of(7)), 0);
+}
+
+TEST(PipelineSchedule, ForwardPassesOfAnyChunksAreFreeOfDeadlock) {
+  for (const auto order : {PipelineLayout::Order::kLoop, PipelineLayout::Order::kV}) {
+    for (int stages = 1; stages <= 4; ++stages) {
+      for (int chunks = 1; chunks <= 3; ++chunks) {
+        for (int m = 1; m <= 9; ++m) {
+          const auto report = check_schedule(forward_schedule({stages, chunks, order}, m));
+          EXPECT_TRUE(report.ok) << stages << ' ' << chunks << ' ' << m << ": " << report.problem;
+        }
+      }
+    }
+  }
 }
 
 TEST(PipelineSchedule, DeferredWeightGradientsCountAsLive) {
@@ -201,6 +281,23 @@ TEST(PipelineChecker, RefusesSwappedComputations) {
   std::swap(schedule.steps[0][1], schedule.steps[0][2]);
   EXPECT_EQ(problem_of(schedule),
             "stage 0, step 1: the backward-weight of micro-batch 0 runs before its backward-input");
+}
+
+// Gradients would add up in another order.
+TEST(PipelineChecker, RefusesGradientsInAnotherOrder) {
+  PipelineSchedule schedule = gpipe_schedule(1, 2);  // F0 F1 I0 W0 I1 W1
+  auto& steps = schedule.steps[0];
+  std::swap(steps[2], steps[4]);
+  std::swap(steps[3], steps[5]);
+  EXPECT_EQ(problem_of(schedule),
+            "stage 0, step 2: the backward-input of micro-batch 1 runs before that of micro-batch "
+            "0");
+  schedule = gpipe_schedule(1, 2);
+  std::swap(schedule.steps[0][3], schedule.steps[0][4]);
+  std::swap(schedule.steps[0][4], schedule.steps[0][5]);  // F0 F1 I0 I1 W1 W0
+  EXPECT_EQ(problem_of(schedule),
+            "stage 0, step 4: the backward-weight of micro-batch 1 runs before that of micro-batch "
+            "0");
 }
 
 TEST(PipelineChecker, RefusesMessagesInAnotherOrder) {

@@ -77,6 +77,12 @@ struct Config {
     bool operator==(const Grid&) const = default;
   } grid;
 
+  struct Recompute {
+    std::string mode = "none";
+    int every = 1;  // blocks
+    bool operator==(const Recompute&) const = default;
+  } recompute;
+
   struct Cuda {
     bool graphs = false;
     bool operator==(const Cuda&) const = default;

@@ -1,4 +1,4 @@
-// Blocks: a model is a list of them, and each pipeline stage holds a run of that list.
+// Blocks: a model is a list of them, and each pipeline stage holds some that are neighbours.
 #pragma once
 
 #include <functional>
@@ -32,7 +32,8 @@ struct MicroBatch {
   Tensor first_key;
   Tensor samples;  // (batch) int64: global sample numbers, which key random draws
   bool training = false;
-  Tensor loss_sum;                 // (1) fp64: loss blocks add their sum over the targets to it
+  // (1) fp64: a loss block adds its sum over the targets to it, in training in its backward.
+  Tensor loss_sum;
   KeyValueCache* cache = nullptr;  // set in generation
 };
 
@@ -46,10 +47,12 @@ class Block {
  public:
   virtual ~Block() = default;
 
-  // `in` is what the block before returned; it is empty for the first block. A loss block adds to
-  // batch.loss_sum and returns nothing. In generation the head returns the logits
+  // `in` is what the block before returned; it is empty for the first block. The block does not
+  // write to it. A loss block returns nothing. In generation the head returns the logits
   // (batch, vocabulary), fp32, of the last position, on every tensor rank.
   virtual Values forward(Tape& tape, const MicroBatch& batch, Values in) const = 0;
+  // Whether this is a loss block, as BlockPlan::loss says of the plan.
+  virtual bool is_loss() const { return false; }
 
   ParameterSet& parameters() { return parameters_; }
   const ParameterSet& parameters() const { return parameters_; }
@@ -78,8 +81,10 @@ struct BuildContext {
 // A block that some stage will build. The costs decide where the model is cut into stages.
 struct BlockPlan {
   std::string name;
-  double cost = 0.0;        // FLOPs per sample
+  double cost = 0.0;        // FLOPs per sample: of the forward, and of each kind of gradient
   bool holds_tied = false;  // uses the tied parameter
+  // It ends in a loss. In training its products are all in its backward: see Tape::record_loss.
+  bool loss = false;
   // Collective over the tensor dimension.
   std::function<std::unique_ptr<Block>(BuildContext&)> build;
 };

@@ -196,8 +196,9 @@ ParameterSpec vocabulary_parameter(const std::string& name, const TensorParallel
 
 // Projects x (outside rows, C) to the vocabulary and adds the cross entropy, summed over the
 // batch's targets, to batch.loss_sum. It works through slices of rows (loss_slice_rows), so the
-// logits of all rows need not exist at once. On a recording tape it computes the gradients in the
-// same pass: it keeps x's for the backward and adds the table's at once.
+// logits of all rows need not exist at once. On a recording tape the forward keeps x alone. The
+// backward then makes the logits, once, and from each slice the loss and the gradients of x and of
+// the table: loss_sum is complete after the backward, and the table's gradient is never deferred.
 void vocabulary_loss(Tape& tape, const TensorParallel& parallel, const MicroBatch& batch,
                      const Value& x, Parameter& table);
 

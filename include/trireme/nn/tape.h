@@ -1,4 +1,5 @@
-// Reverse-mode differentiation, operation by operation. Each micro-batch has a tape of its own.
+// Reverse-mode differentiation, operation by operation. Each run of a block on a micro-batch has a
+// tape of its own: see block_run.h.
 #pragma once
 
 #include <functional>
@@ -28,6 +29,7 @@ class GradientSlot {
   explicit GradientSlot(int id) : id_(id) {}
   int id_ = -1;  // -1: the value needs no gradient
 };
+using GradientSlots = std::vector<GradientSlot>;
 
 // A tensor on the tape. Copies of a Value refer to the same value.
 class Value {
@@ -57,8 +59,8 @@ class Tape {
   ops::Context& context() const { return ctx_; }
   bool recording() const { return recording_; }
 
-  // A value that no operation of this tape made: data, or a tensor that another stage sent. With
-  // `needs_gradient` the tape computes its gradient: see gradient().
+  // A value that no operation of this tape made: data, or what the blocks before returned. With
+  // `needs_gradient` the tape computes its gradient, which take_gradient returns after backward.
   Value input(Tensor tensor, bool needs_gradient);
 
   // Computes the gradients of an operation's inputs from the gradient of its output, dy, and hands
@@ -74,18 +76,17 @@ class Tape {
                std::vector<const Parameter*> parameters = {}, WeightGradient weight_gradient = {});
 
   // Records an operation that made no value but gives its inputs gradients: a loss. backward()
-  // calls its gradient function with an undefined dy, before those of all operations recorded
-  // earlier.
-  void record_loss(const Values& inputs, InputGradient input_gradient,
-                   std::vector<const Parameter*> parameters = {});
+  // calls `gradient` with an undefined dy, before the functions of all operations recorded earlier.
+  // It adds to the gradients of `parameters` too, so these are never deferred.
+  void record_loss(InputGradient gradient, std::vector<const Parameter*> parameters = {});
 
   // For InputGradient: adds to a value's gradient, if the value needs one. If `gradient` is still
   // in communication, `pending` is that work; the tape waits for it before it reads the gradient.
   void add_gradient(GradientSlot to, Tensor gradient, Work pending = {});
 
-  // For InputGradient: takes the gradient accumulated so far out of a value's slot; undefined if
-  // there is none. An operation that fuses the addition of its own part hands the sum to
-  // add_gradient.
+  // Takes the gradient accumulated so far out of a value's slot; undefined if there is none. For
+  // the gradients of input() after backward, and for InputGradient: an operation that fuses the
+  // addition of its own part hands the sum to add_gradient.
   Tensor take_gradient(GradientSlot from);
 
   // For InputGradient: returns a tensor with dy's values that may be overwritten. It is dy itself,
@@ -93,14 +94,10 @@ class Tape {
   Tensor writable(const Tensor& dy) const;
 
   // Runs the backward from the given gradients of `outputs`, one for each, and from the losses on
-  // this tape. `outputs` may be empty. With `defer_weights` the weight gradients are computed by
-  // backward_weights(); otherwise each operation's weight gradient follows its input gradient.
-  void backward(const Values& outputs, const Tensors& gradients, bool defer_weights = false);
+  // this tape. `outputs` may be empty. With `defer_weights` backward_weights() computes the weight
+  // gradients; otherwise each operation's weight gradient follows its input gradient.
+  void backward(const GradientSlots& outputs, Tensors gradients, bool defer_weights = false);
   void backward_weights();
-
-  // The gradient of a value that input() made with `needs_gradient`, after backward. Undefined if
-  // nothing contributed.
-  Tensor gradient(const Value& value) const;
 
  private:
   struct Node {

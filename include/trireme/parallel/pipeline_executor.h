@@ -1,6 +1,7 @@
 // Runs pipeline schedules. Only this class knows how micro-batches move through the stages.
 #pragma once
 
+#include <map>
 #include <span>
 
 #include "trireme/parallel/gradient_reducer.h"
@@ -9,23 +10,34 @@
 
 namespace trireme::parallel {
 
+// How an executor runs a stage's blocks in training. The bits of results do not depend on it.
+struct RunOptions {
+  int blocks = 1;  // in one run; the last run of a chunk may have fewer
+  // Keep only the input of each run, and compute its forward again in its backward.
+  bool recompute = false;
+};
+
 class PipelineExecutor {
  public:
-  PipelineExecutor(ops::Context& ctx, const Stage& stage) : ctx_(ctx), stage_(stage) {}
+  PipelineExecutor(ops::Context& ctx, const Stage& stage, const RunOptions& runs = {})
+      : ctx_(ctx), stage_(stage), runs_(runs) {}
 
   // Collective over the pipeline. Runs forward and backward of every micro-batch in the order of
-  // `schedule`, which must be made for this number of stages and micro-batches. Gradients add up in
-  // the parameters, losses in each micro-batch's loss_sum on the last stage.
+  // `schedule`, which must be made for the stage's layout and this number of micro-batches.
+  // Gradients add up in the parameters, losses in each micro-batch's loss_sum on the last stage, in
+  // its backward.
   void train(const PipelineSchedule& schedule, std::span<const nn::MicroBatch> batches,
              nn::GradientListener& listener);
 
   // Collective over the pipeline. Runs the forward alone. On the last stage it returns what the
   // last block returned for each micro-batch; on other stages the result has no meaning.
-  std::vector<nn::Values> forward(std::span<const nn::MicroBatch> batches);
+  std::vector<Tensors> forward(std::span<const nn::MicroBatch> batches);
 
  private:
   ops::Context& ctx_;
   const Stage& stage_;
+  RunOptions runs_;
+  std::map<int, std::vector<PipelineStep>> forward_steps_;  // by number of micro-batches
 };
 
 }  // namespace trireme::parallel

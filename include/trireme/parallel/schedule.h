@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "trireme/parallel/pipeline_layout.h"
+
 namespace trireme::parallel {
 
 // A value that crosses a stage boundary: the output of a micro-batch's forward, which goes to the
@@ -34,17 +36,18 @@ struct PipelineStep {
   bool operator==(const PipelineStep&) const = default;
 };
 
-// The steps of each stage. With several chunks (interleaved schedules) a stage holds several runs
-// of blocks: chunk c of stage s is run c * stages + s of the model. The output of a run goes to the
-// next run. If the next run is on the same stage, the value stays there and no message is sent.
+// The steps of each stage. A computation is of a micro-batch and of one of the stage's chunks. The
+// output of a part of the model goes to the next part, and the gradient of its input to the part
+// before. If that is on the same stage, the value stays there and no message is sent.
 //
 // A plain backward is a kBackwardInput directly followed by the kBackwardWeight of the same
-// micro-batch and chunk; an executor may do both in one sweep.
+// micro-batch and chunk; the executor does both in one sweep. Otherwise weight gradients wait for
+// their kBackwardWeight, but not the head's: logits are made once, so its products are all in its
+// kBackwardInput.
 struct PipelineSchedule {
   std::string name;
-  int stages = 1;
+  PipelineLayout layout{};
   int micro_batches = 1;
-  int chunks = 1;
   std::vector<std::vector<PipelineStep>> steps;  // [stage][position]
 };
 
@@ -57,11 +60,12 @@ PipelineSchedule gpipe_schedule(int stages, int micro_batches);
 // of GPipe, but stage s holds at most stages - s micro-batches.
 PipelineSchedule one_f_one_b_schedule(int stages, int micro_batches);
 
-// Forward passes only, for evaluation and generation.
-PipelineSchedule forward_schedule(int stages, int micro_batches);
+// Forward passes only, for evaluation and generation. A stage takes as many micro-batches as there
+// are stages through its first chunk, then through its second, and so on, and then the next ones.
+PipelineSchedule forward_schedule(const PipelineLayout& layout, int micro_batches);
 
-// Makes the schedule with a name of grid.schedule: "gpipe" or "1f1b". Throws ConfigError for other
-// names.
+// Makes the schedule, of one chunk, with a name of grid.schedule: "gpipe" or "1f1b". Throws
+// ConfigError for other names.
 PipelineSchedule make_pipeline_schedule(const std::string& name, int stages, int micro_batches);
 
 // Inserts the exchanges into a schedule that lists computations only. Between two computations one
@@ -71,11 +75,16 @@ PipelineSchedule make_pipeline_schedule(const std::string& name, int stages, int
 // backward-weight of the same micro-batch that directly follows it.
 void insert_exchanges(PipelineSchedule& schedule);
 
-// The time that a computation takes, in any unit.
+// The time that the computations of one part of the model take, in any unit (partition.h:
+// costs_of_parts).
 struct StepCosts {
   double forward = 1;
   double backward_input = 1;
   double backward_weight = 1;
+};
+
+struct ScheduleCosts {
+  std::vector<StepCosts> parts{};  // one for each part; empty: each computation takes 1
   double exchange = 0;
 };
 
@@ -83,19 +92,24 @@ struct ScheduleReport {
   bool ok = false;
   std::string problem;  // a sentence about the first problem found; empty if ok
   // For each stage the peak number of micro-batches (times chunks) that hold activations: those
-  // whose forward has run and whose backward-weight has not.
+  // whose forward has run and whose backward-weight has not. 0 without a backward.
   std::vector<int> peak_live;
   double makespan = 0;         // from the first step of any stage to the end of the last
   double bubble_fraction = 0;  // the share of stages * makespan in which stages are idle
 };
 
-// Proves that a schedule is complete and free of deadlock. Complete: each computation of each
-// micro-batch runs once, after what it depends on; each value that is used was computed on the
-// stage or received; each message goes to a stage that uses it. Free of deadlock: every exchange
-// ends, with rendezvous sends and in-order lanes. An exchange ends when all its transfers are
-// matched, and the k-th send of a lane (from, to) matches the k-th receive. The report numbers
-// steps from 0 and sets peak_live, makespan and bubble_fraction if ok.
-ScheduleReport check_schedule(const PipelineSchedule& schedule, const StepCosts& costs = {});
+// Proves that a schedule is complete, in order and free of deadlock. Complete: each computation of
+// each micro-batch runs once (no backward at all is fine too), after what it depends on; each value
+// that is used was computed on the stage or received; each message goes to a stage that uses it. In
+// order: the backward computations of a chunk take the micro-batches as they are numbered, so that
+// gradients add up in the same order under all schedules. Free of deadlock: every exchange ends,
+// with rendezvous sends and in-order lanes. An exchange ends when all its transfers are matched,
+// and the k-th send of a lane (from, to) matches the k-th receive. The report numbers steps from 0
+// and sets peak_live, makespan and bubble_fraction if ok.
+ScheduleReport check_schedule(const PipelineSchedule& schedule, const ScheduleCosts& costs = {});
+
+// Whether two neighbouring steps are a plain backward.
+bool is_plain_backward(const PipelineStep& first, const PipelineStep& second);
 
 // The peak_live that check_schedule reports for make_pipeline_schedule(name, stages,
 // micro_batches), without making the schedule.

@@ -1,5 +1,5 @@
-// The part of a model that one rank holds: a contiguous run of blocks, each split over the tensor
-// dimension.
+// What one rank holds of a model: for each chunk some neighbouring blocks, each split over the
+// tensor dimension.
 #pragma once
 
 #include <memory>
@@ -7,7 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "trireme/nn/block.h"
+#include "trireme/nn/block_run.h"
+#include "trireme/parallel/pipeline_layout.h"
 
 namespace trireme::parallel {
 
@@ -18,6 +19,9 @@ struct StageOptions {
   // The seed of the initial values. Empty: weights are zero until they are read from a checkpoint
   // or drawn by draw_initial_values.
   std::optional<std::uint64_t> seed = 1;
+  // How the model's parts lie on the stages.
+  int chunks = 1;
+  PipelineLayout::Order order = PipelineLayout::Order::kLoop;
 };
 
 class Stage {
@@ -27,16 +31,18 @@ class Stage {
   Stage(ops::Context& ctx, const ProcessGrid& grid, const nn::ModelPlan& plan,
         const StageOptions& options);
 
-  // Stage s runs blocks [bounds[s], bounds[s + 1]) of the plan.
+  const PipelineLayout& layout() const { return layout_; }
+  // Part p of the model has blocks [bounds[p], bounds[p + 1]) of the plan.
   const std::vector<int>& bounds() const { return bounds_; }
-  bool first() const { return grid_.index(Axis::kPipeline) == 0; }
-  bool last() const { return grid_.index(Axis::kPipeline) == grid_.extent(Axis::kPipeline) - 1; }
+  // Whether this stage holds the model's last part.
+  bool last() const { return layout_.last_stage() == grid_.index(Axis::kPipeline); }
 
   void draw_initial_values(ops::Context& ctx, std::uint64_t seed);
   // The number of random numbers that this rank has drawn for initial values so far.
   std::int64_t drawn() const { return drawn_; }
 
-  nn::Values forward(nn::Tape& tape, const nn::MicroBatch& batch, nn::Values in) const;
+  // The blocks of a chunk, in the order of the model.
+  nn::BlockSpan blocks(int chunk) const { return chunks_[static_cast<std::size_t>(chunk)]; }
 
   // The tensors that pass between stages for a micro-batch of batch x length positions.
   std::vector<nn::BoundaryTensor> boundary(std::int64_t batch, std::int64_t length) const;
@@ -62,9 +68,10 @@ class Stage {
   Stream stream_;
   std::int64_t width_;
   std::int64_t drawn_ = 0;
+  PipelineLayout layout_;
   std::vector<int> bounds_;
   std::unique_ptr<Communicator> tied_;  // the stages that share the tied parameter, or null
-  std::vector<std::unique_ptr<nn::Block>> blocks_;
+  std::vector<std::vector<std::unique_ptr<nn::Block>>> chunks_;
   std::vector<nn::FlatGroup*> groups_;
 };
 

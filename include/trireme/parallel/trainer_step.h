@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -19,6 +20,7 @@ struct StepOptions {
   DType reduce = DType::kF32;     // in which gradients travel between replicas: fp32 or bf16
   float clip = 0.0f;              // largest global gradient norm; 0: no clipping
   std::string schedule = "1f1b";  // of the pipeline: a name of grid.schedule
+  RunOptions runs{};
   ops::LossScaling loss_scaling = ops::LossScaling::fixed(1.0f);
   // On a GPU: steps are captured as a CUDA graph. The micro-batches of all steps must then have the
   // same shapes.
@@ -126,6 +128,7 @@ class TrainerStep {
   Stage stage_;
   GradientReducer reducer_;
   PipelineExecutor executor_;
+  std::optional<PipelineSchedule> schedule_;  // made in the first step
   std::unique_ptr<optim::Optimizer> optimizer_;
   Tensor norm_sum_, norm_;  // (1) fp64
   std::unique_ptr<StepCapture> capture_;

@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "trireme/parallel/stage.h"
+#include "trireme/parallel/pipeline_executor.h"
 #include "trireme/train/sampler.h"
 
 namespace trireme {
@@ -66,6 +66,7 @@ class Generator {
   const parallel::Stage& stage_;
   std::int64_t context_;
   GenerationOptions options_;
+  parallel::PipelineExecutor executor_;
   nn::KeyValueCache cache_;
   std::int32_t document_ = 0;  // position in the cache where the last document begins
 };

@@ -32,9 +32,12 @@ struct MemoryEstimate {
 //     outputs are kept as gathered, so 2 R' C + 2 R C in place of 4 R' C
 //   of embedding, head    s R' C each; the head's rows and their gradient 2 s R C
 // The activations are counted for each micro-batch that the pipeline schedule keeps on the stage
-// at once (parallel::live_micro_batches). Added once: the gradients of the layer in its backward
-// pass (3 s R C, 5 s R C under sequence parallelism, plus s R H_up / t) and the slice of logits
-// (nn::loss_slice_bytes). `gpu_memory` decides how large that is: bytes as in
+// at once (parallel::live_micro_batches). With recompute.mode full each of these micro-batches
+// keeps s R' C for every recompute.every blocks (nothing for the model's first block), and the
+// activations of the run of so many blocks that needs most, less its output, are counted once.
+// Added once (with recomputation: if that run has such a block): the gradients of the layer in its
+// backward pass (3 s R C, 5 s R C under sequence parallelism, plus s R H_up / t) and the slice of
+// logits (nn::loss_slice_bytes). `gpu_memory` decides how large that is: bytes as in
 // ops::Context::gpu_memory, 0 on a CPU. Not included: kProcessBytes per rank for the program and
 // its libraries, and the buffers of the collectives. (On GPUs, those of NCCL are known once the
 // ranks are connected; the event `start` of a run records their size.)

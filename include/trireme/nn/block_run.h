@@ -1,0 +1,54 @@
+// The run of neighbouring blocks on one micro-batch, and what is kept of it between forward and
+// backward.
+#pragma once
+
+#include <memory>
+#include <span>
+
+#include "trireme/nn/block.h"
+
+namespace trireme::nn {
+
+// Neighbouring blocks of a model, in its order.
+using BlockSpan = std::span<const std::unique_ptr<Block>>;
+
+// Call forward once; where backward follows, call it once too, and backward_weights after it if the
+// weight gradients were deferred. Whoever runs blocks holds one BlockRun for each micro-batch, and
+// hands tensors from one to the next. It knows nothing of what is inside.
+class BlockRun {
+ public:
+  // What a run keeps from forward to backward.
+  enum class Keep {
+    kNothing,  // no backward follows: evaluation and generation
+    kTape,     // all that backward needs
+    kInput,    // the input alone: backward computes the forward again (Chen et al. 2016)
+  };
+
+  // Blocks, micro-batch and listener must outlive the run. The listener learns of each contribution
+  // to a parameter's gradient; it may be null.
+  BlockRun(ops::Context& ctx, BlockSpan blocks, const MicroBatch& batch, Keep keep,
+           GradientListener* listener = nullptr)
+      : blocks_(blocks), batch_(batch), keep_(keep), tape_(ctx, keep != Keep::kNothing, listener) {}
+
+  // `in` is what the block before returned; it is empty for the model's first block. Returns what
+  // the last block returns.
+  Tensors forward(Tensors in);
+  // `dy`: the gradients of what forward returned, one for each. Returns those of forward's input.
+  // With `defer_weights` the weight gradients are left to backward_weights, except for a loss's.
+  // Random draws depend on the micro-batch and the step alone (see MicroBatch::samples), so a
+  // forward that is computed again gives the same bits.
+  Tensors backward(Tensors dy, bool defer_weights = false);
+  void backward_weights() { tape_.backward_weights(); }
+
+ private:
+  Tensors record(Tensors in);
+
+  BlockSpan blocks_;
+  const MicroBatch& batch_;
+  Keep keep_;
+  Tensors input_;  // with Keep::kInput, until backward
+  Tape tape_;
+  GradientSlots inputs_, outputs_;  // of what is on the tape
+};
+
+}  // namespace trireme::nn

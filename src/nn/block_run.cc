@@ -1,0 +1,39 @@
+#include "trireme/nn/block_run.h"
+
+#include <utility>
+
+namespace trireme::nn {
+
+Tensors BlockRun::forward(Tensors in) {
+  if (keep_ != Keep::kInput) return record(std::move(in));
+  input_ = in;
+  // Nothing needs the output of a loss, and its backward makes the loss.
+  if (blocks_.back()->is_loss()) return {};
+  BlockRun once(tape_.context(), blocks_, batch_, Keep::kNothing);
+  return once.forward(std::move(in));
+}
+
+Tensors BlockRun::record(Tensors in) {
+  Values x;
+  for (Tensor& tensor : in) {
+    x.push_back(tape_.input(std::move(tensor), true));
+    inputs_.push_back(x.back().slot());
+  }
+  for (const auto& block : blocks_) x = block->forward(tape_, batch_, std::move(x));
+  Tensors out;
+  for (const Value& value : x) {
+    out.push_back(value.tensor());
+    outputs_.push_back(value.slot());
+  }
+  return out;
+}
+
+Tensors BlockRun::backward(Tensors dy, bool defer_weights) {
+  if (keep_ == Keep::kInput) record(std::exchange(input_, {}));
+  tape_.backward(outputs_, std::move(dy), defer_weights);
+  Tensors dx;
+  for (const GradientSlot& input : inputs_) dx.push_back(tape_.take_gradient(input));
+  return dx;
+}
+
+}  // namespace trireme::nn
