@@ -1,5 +1,6 @@
 #include "trireme/nn/block_run.h"
 
+#include <ranges>
 #include <utility>
 
 namespace trireme::nn {
@@ -14,6 +15,10 @@ Tensors BlockRun::forward(Tensors in) {
 }
 
 Tensors BlockRun::record(Tensors in) {
+  if (batch_.empty()) {
+    for (const auto& block : blocks_) block->forward_empty(tape_.context());
+    return {};
+  }
   Values x;
   for (Tensor& tensor : in) {
     x.push_back(tape_.input(std::move(tensor), true));
@@ -30,6 +35,10 @@ Tensors BlockRun::record(Tensors in) {
 
 Tensors BlockRun::backward(Tensors dy, bool defer_weights) {
   if (keep_ == Keep::kInput) record(std::exchange(input_, {}));
+  if (batch_.empty()) {
+    for (const auto& block : std::views::reverse(blocks_)) block->backward_empty(tape_.context());
+    return {};
+  }
   tape_.backward(outputs_, std::move(dy), defer_weights);
   Tensors dx;
   for (const GradientSlot& input : inputs_) dx.push_back(tape_.take_gradient(input));

@@ -12,7 +12,7 @@ using Phase = nn::FlatGroup::Phase;
 
 GradientReducer::GradientReducer(ops::Context& ctx, const Stage& stage,
                                  const nn::ReductionOptions& options)
-    : ctx_(ctx) {
+    : ctx_(ctx), defers_(ctx.device.kind != DeviceKind::kCpu || stage.collective()) {
   groups_.reserve(stage.groups().size());
   bool equal = true;
   for (nn::FlatGroup* flat : stage.groups()) {
@@ -41,7 +41,7 @@ void GradientReducer::begin_step(int micro_batches) {
 void GradientReducer::contributed(const nn::Parameter& parameter) {
   Group& group = *by_flat_.at(&parameter.group());
   if (--group.missing == 0) {
-    if (group.flat->reduces_in_steps() && ctx_.device.kind != DeviceKind::kCpu) {
+    if (group.flat->reduces_in_steps() && defers_) {
       late_.push_back(&group);
     } else {
       start(group, Phase::kPartial);

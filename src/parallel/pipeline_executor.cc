@@ -155,6 +155,7 @@ class Pass {
     }
     for (const PipelineMessage& message : step.receives) {
       const nn::MicroBatch& of = batch(message.micro_batch);
+      if (of.empty()) continue;  // its run returns no tensors, so none are sent
       InFlight& live = receiver(message);
       Tensors& tensors =
           message.payload == Payload::kActivation ? live.input : live.output_gradient;
@@ -163,6 +164,7 @@ class Pass {
         transfers.push_back({Transfer::Direction::kReceive, message.peer, tensors.back()});
       }
     }
+    if (transfers.empty()) return;
     const Work work =
         stage_.grid().comm(Axis::kPipeline).exchange(ctx_.stream, std::move(transfers));
     for (const PipelineMessage& message : step.receives) {

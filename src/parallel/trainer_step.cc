@@ -34,6 +34,14 @@ std::int64_t targets_of(std::span<const nn::MicroBatch> batches) {
       [](std::int64_t sum, const nn::MicroBatch& batch) { return sum + batch.target_count; });
 }
 
+// Collective over the grid where the model's blocks make collective calls for each micro-batch:
+// then every replica runs as many as the one that has the most. Otherwise a replica runs its own
+// `count`.
+int micro_batches_to_run(const Stage& stage, int count) {
+  if (!stage.collective()) return count;
+  return stage.grid().world().all_reduce_host(count, ReduceOp::kMax);
+}
+
 // The number of micro-batches of an evaluation that are in flight at a time.
 constexpr int kEvaluationWave = 8;
 
@@ -82,13 +90,14 @@ std::size_t TrainerStep::connect(std::int64_t batch, std::int64_t length) {
 
 // Sums what the hosts know before anything is computed: the number of targets, by which gradients
 // are divided, and the number of ranks that want to stop.
-QueuedStep TrainerStep::begin(std::span<const nn::MicroBatch> mine, bool wants_stop) const {
+QueuedStep TrainerStep::begin(std::span<const nn::MicroBatch> mine, bool wants_stop) {
   QueuedStep queued;
   queued.counts_loss_ = speaks_for_replica(stage_);
   std::array<std::int64_t, 2> sums{queued.counts_loss_ ? targets_of(mine) : 0, wants_stop ? 1 : 0};
   grid_.world().all_reduce_host(std::span<std::int64_t>(sums), ReduceOp::kSum);
   queued.targets_ = sums[0];
   queued.stop_ = sums[1] > 0;
+  micro_batches_ = micro_batches_to_run(stage_, static_cast<int>(mine.size()));
   return queued;
 }
 
@@ -109,12 +118,16 @@ StepResult QueuedStep::result(const ProcessGrid& grid) const {
 }
 
 void TrainerStep::add_up_gradients(std::span<const nn::MicroBatch> mine) {
-  const int count = static_cast<int>(mine.size());
-  reducer_.begin_step(count);
-  if (!schedule_ || schedule_->micro_batches != count) {
-    schedule_ = make_pipeline_schedule(options_.schedule, grid_.extent(Axis::kPipeline), count);
+  reducer_.begin_step(static_cast<int>(mine.size()));  // empty ones contribute nothing
+  if (!schedule_ || schedule_->micro_batches != micro_batches_) {
+    schedule_ =
+        make_pipeline_schedule(options_.schedule, grid_.extent(Axis::kPipeline), micro_batches_);
   }
-  executor_.train(*schedule_, mine, reducer_);
+  // Empty ones come first: then the last is not empty on any replica, and all replicas complete
+  // their groups at the same point between the calls of the blocks.
+  std::vector<nn::MicroBatch> batches(static_cast<std::size_t>(micro_batches_) - mine.size());
+  batches.insert(batches.end(), mine.begin(), mine.end());
+  executor_.train(*schedule_, batches, reducer_);
   const FlightRecorder::Phase phase(grid_.runtime().recorder(), "last gradients");
   reducer_.finish_step();
 }
@@ -164,10 +177,15 @@ EvaluationResult evaluate(ops::Context& ctx, const Stage& stage, int count,
   };
   // The results of a wave are read after the next wave is queued, so that a GPU always has work.
   std::optional<StepNumbers> queued;
-  for (int begin = 0; begin < count; begin += kEvaluationWave) {
+  const int all = micro_batches_to_run(stage, count);
+  for (int begin = 0; begin < all; begin += kEvaluationWave) {
+    const int end = std::min(begin + kEvaluationWave, all);
     std::vector<nn::MicroBatch> wave;
-    for (int i = begin; i < std::min(begin + kEvaluationWave, count); ++i) wave.push_back(make(i));
+    for (int i = begin; i < std::min(end, count); ++i) wave.push_back(make(i));
+    const std::size_t own = wave.size();
+    wave.resize(static_cast<std::size_t>(end - begin));  // with empty ones
     executor.forward(wave);
+    wave.resize(own);
     targets += targets_of(wave);
     const std::optional<StepNumbers> before = std::exchange(queued, StepNumbers(ctx, wave));
     if (before) take(*before);

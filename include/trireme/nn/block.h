@@ -35,6 +35,10 @@ struct MicroBatch {
   // (1) fp64: a loss block adds its sum over the targets to it, in training in its backward.
   Tensor loss_sum;
   KeyValueCache* cache = nullptr;  // set in generation
+
+  // Without samples it stands for a micro-batch that other replicas have and this one has not: see
+  // BlockPlan::collective.
+  bool empty() const { return batch == 0; }
 };
 
 // Shape and type of one tensor that passes from one block to the next.
@@ -51,6 +55,10 @@ class Block {
   // write to it. A loss block returns nothing. In generation the head returns the logits
   // (batch, vocabulary), fp32, of the last position, on every tensor rank.
   virtual Values forward(Tape& tape, const MicroBatch& batch, Values in) const = 0;
+  // For an empty micro-batch, in the place of forward and of its backward: makes the calls of
+  // theirs that are collective over the data dimension, and does nothing else.
+  virtual void forward_empty(ops::Context& /*ctx*/) const {}
+  virtual void backward_empty(ops::Context& /*ctx*/) const {}
   // Whether this is a loss block, as BlockPlan::loss says of the plan.
   virtual bool is_loss() const { return false; }
 
@@ -87,6 +95,9 @@ struct BlockPlan {
   bool loss = false;
   // Collective over the tensor dimension.
   std::function<std::unique_ptr<Block>(BuildContext&)> build;
+  // Each micro-batch makes calls that are collective over the data dimension. Then all replicas run
+  // equally many micro-batches, and those that have fewer run empty ones as well.
+  bool collective = false;
 };
 
 // A model before it is built. Every stage has the whole plan.

@@ -14,7 +14,8 @@ using BlockSpan = std::span<const std::unique_ptr<Block>>;
 
 // Call forward once; where backward follows, call it once too, and backward_weights after it if the
 // weight gradients were deferred. Whoever runs blocks holds one BlockRun for each micro-batch, and
-// hands tensors from one to the next. It knows nothing of what is inside.
+// hands tensors from one to the next. It knows nothing of what is inside. The run of an empty
+// micro-batch makes the collective calls of its blocks, and takes and returns no tensors.
 class BlockRun {
  public:
   // What a run keeps from forward to backward.

@@ -13,10 +13,10 @@ namespace trireme::parallel {
 // A group is complete when each of its parameters has received its contributions from every
 // micro-batch of the step. Then its reduction begins, whose phases the group knows (flat_group.h).
 // Each phase starts for one group after the other, in the order in which the groups were completed,
-// which is the same on all replicas. On GPUs the groups that are reduced in several steps wait for
-// the end of the backward pass: the ranks of a replica complete them at different points of their
-// passes, and hosts must enter operations of several communicators in an order that does not depend
-// on timing (src/comm/README.md).
+// which is the same on all replicas. On GPUs, and where blocks make calls over the data dimension
+// themselves, the groups that are reduced in several steps wait for the end of the backward pass:
+// the ranks of a replica complete them at different points of their passes, and hosts must enter
+// operations in an order that does not depend on timing (src/comm/README.md).
 //
 // Each rank of a replica that holds a copy of a parameter reduces it over the data dimension in its
 // own communicator. If these communicators do not fix the order of sums (NCCL, MPI's own
@@ -48,6 +48,7 @@ class GradientReducer : public nn::GradientListener {
   void advance(bool wait);
 
   ops::Context& ctx_;
+  bool defers_;  // groups that are reduced in several steps wait for the end of the backward pass
   std::vector<Group> groups_;
   std::map<const nn::FlatGroup*, Group*> by_flat_;
   std::vector<Group*> late_;

@@ -34,6 +34,9 @@ class Stage {
   const PipelineLayout& layout() const { return layout_; }
   // Part p of the model has blocks [bounds[p], bounds[p + 1]) of the plan.
   const std::vector<int>& bounds() const { return bounds_; }
+  // Whether blocks of some stage make calls that are collective over the data dimension for each
+  // micro-batch (BlockPlan::collective).
+  bool collective() const { return collective_; }
   // Whether this stage holds the model's last part.
   bool last() const { return layout_.last_stage() == grid_.index(Axis::kPipeline); }
 
@@ -69,6 +72,7 @@ class Stage {
   std::int64_t width_;
   std::int64_t drawn_ = 0;
   PipelineLayout layout_;
+  bool collective_;
   std::vector<int> bounds_;
   std::unique_ptr<Communicator> tied_;  // the stages that share the tied parameter, or null
   std::vector<std::vector<std::unique_ptr<nn::Block>>> chunks_;

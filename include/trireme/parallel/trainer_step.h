@@ -118,7 +118,7 @@ class TrainerStep {
   StepResult accumulate(std::span<const nn::MicroBatch> mine, bool wants_stop = false);
 
  private:
-  QueuedStep begin(std::span<const nn::MicroBatch> mine, bool wants_stop) const;
+  QueuedStep begin(std::span<const nn::MicroBatch> mine, bool wants_stop);
   void add_up_gradients(std::span<const nn::MicroBatch> mine);
   void compute(std::span<const nn::MicroBatch> mine);
 
@@ -129,6 +129,7 @@ class TrainerStep {
   GradientReducer reducer_;
   PipelineExecutor executor_;
   std::optional<PipelineSchedule> schedule_;  // made in the first step
+  int micro_batches_ = 0;                     // that this step runs, with empty ones
   std::unique_ptr<optim::Optimizer> optimizer_;
   Tensor norm_sum_, norm_;  // (1) fp64
   std::unique_ptr<StepCapture> capture_;
