@@ -26,6 +26,7 @@ struct MemoryArguments {
 
 // What was dry-run, and what came of it.
 struct Forecast {
+  bool names_threads = false;  // the configuration does
   models::GptConfig model;
   plan::DryRunInput input;
   std::vector<plan::DryRunResult> results;
@@ -41,8 +42,15 @@ Forecast forecast(const MemoryArguments& given) {
   const Config& config = given.config;
   check_config_without_data(config);
   const int ranks = config.grid.shape().ranks();
-  if (ranks > kMostDryRanks) throw ConfigError(fmt::format("{} ranks are too many", ranks));
+  if (ranks > kMostDryRanks) {
+    throw ConfigError(fmt::format("the grid {} has more than {} ranks: give a smaller one",
+                                  config.grid.shape().to_string(), kMostDryRanks));
+  }
+  if (config.run.device == "cpu" && !given.gpu_memory.empty()) {
+    throw ConfigError("--gpu-memory is of ranks with GPUs, but run.device is cpu: leave one out");
+  }
   Forecast made;
+  made.names_threads = config.run.threads.has_value();
   made.model = resolve_model(config.model, vocabulary_to_check(config));
   const GridShape grid = resolve_run_grid(config, ranks);
   check_model_fits_grid(config, made.model, grid);
@@ -53,7 +61,13 @@ Forecast forecast(const MemoryArguments& given) {
     throw ConfigError(
         "memory of ranks with GPUs (run.device cuda) needs --gpu-memory, as in --gpu-memory 80G");
   }
-  made.results = plan::dry_run_all(made.input);
+  try {
+    made.results = plan::dry_run_all(made.input);
+  } catch (const OutOfMemoryError&) {  // of the dry allocator; this machine's has other errors
+    throw ConfigError(
+        "a rank of this grid would need more than 8 EiB: give a smaller batch.micro or model, or "
+        "more tensor ranks or stages");
+  }
   return made;
 }
 
@@ -93,6 +107,9 @@ void print_table(const Forecast& made) {
         mib(held(result, MemoryUse::kActivations)), mib(held(result, MemoryUse::kWorkspace)),
         mib(result.memory.total_peak), mib(result.memory.reserved),
         point_text(result.memory.peak_point)));
+  }
+  if (made.input.gpu_memory == 0 && !made.names_threads) {
+    print_line("workspace is that of one thread a rank: --run.threads N for more");
   }
   print_line(fmt::format("a rank needs {} MiB besides, for the program and its libraries",
                          mib_of(kProcessBytes)));

@@ -22,7 +22,7 @@ namespace {
 
 constexpr std::array<std::int64_t, 4> kSizes = {1 << 10, 32 << 10, 1 << 20, 16 << 20};
 constexpr int kFewest = 3;           // repeats of those that are not far behind
-constexpr double kAtASize = 6.0;     // seconds that are predicted for one run of each algorithm
+constexpr double kAtASize = 6.0;     // seconds that are predicted for these and a run of the others
 constexpr double kRepeating = 0.05;  // seconds at a size while there is time
 constexpr double kInAll = 60.0;      // seconds, should predictions be far too low
 constexpr double kFarBehind = 1.3;   // times the fastest run: one run is enough
@@ -49,7 +49,10 @@ std::map<Cell, Wanted> choose_cells(const JobNetwork& job) {
       double spent = 0.0, least = 0.0;
       for (const Candidate& one : candidates(predictor, op, bytes, /*any_order=*/true)) {
         const double seconds = one.prediction.seconds;
-        if (least == 0.0) least = seconds;
+        if (least == 0.0) {
+          least = seconds;
+          spent = kFewest * least;
+        }
         spent += seconds;
         if (seconds > kBehind * least || spent > kAtASize) break;  // all others take longer
         wanted.predicted.emplace(name_of(one.algorithm), seconds);

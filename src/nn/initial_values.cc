@@ -24,7 +24,7 @@ std::int64_t fill_in(const ops::Context& ctx, const Parameter& parameter, const 
       const std::int64_t column = at % width;
       const std::int64_t count = std::min(width - column, end - at);
       const SlabRow row = row_of(placement, slab, at / width);
-      const std::span to(values + row.local - first + column, static_cast<std::size_t>(count));
+      const std::span to(values + (row.local - first + column), static_cast<std::size_t>(count));
       if (draws) philox_normals(key, static_cast<std::uint64_t>(row.global + column), to);
       for (float& value : to) value = draws ? initial.value * value : initial.value;
       at += count;

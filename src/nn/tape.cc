@@ -87,7 +87,11 @@ void Tape::backward(const GradientSlots& outputs, Tensors gradients, bool defer_
 }
 
 void Tape::backward_weights() {
-  for (auto& [node, dy] : deferred_) run_weights(node, dy);
+  for (auto& [node, dy] : deferred_) {
+    run_weights(node, dy);
+    node = {};  // frees what it has kept
+    dy = {};
+  }
   deferred_.clear();
 }
 

@@ -37,7 +37,7 @@ void connect_stages(ops::Context& ctx, const Stage& stage, std::int64_t batch,
                     std::int64_t length) {
   Communicator& comm = stage.grid().comm(Axis::kPipeline);
   if (comm.size() == 1) return;
-  // One message each way that micro-batches take, however many chunks take it.
+  // One message for each pair of stages and direction, however many chunks use it.
   const PipelineLayout& layout = stage.layout();
   std::set<int> receivers, senders;
   for (int part = 1; part < layout.parts(); ++part) {

@@ -19,7 +19,7 @@ constexpr std::size_t kMostListed = 8;
 // A checksum that all ranks that hold the same values must agree on.
 struct Held {
   std::string what;                    // "the weights of blocks.0.norm1.weight"
-  std::vector<Communicator*> holders;  // of each of them, the ranks hold the same values
+  std::vector<Communicator*> holders;  // the ranks of each hold the same values
   std::int64_t checksum;
 };
 

@@ -66,6 +66,7 @@ TrainerStep::TrainerStep(ops::Context& ctx, const ProcessGrid& grid, const nn::M
       norm_sum_(ctx.allocate({1}, DType::kF64, MemoryUse::kWorkspace)),
       norm_(ctx.allocate({1}, DType::kF64, MemoryUse::kWorkspace)),
       capture_(std::make_unique<StepCapture>(ctx, grid, options.cuda_graphs)) {
+  TRIREME_CHECK(grid.extent(Axis::kShard) == 1, "a training step does not gather sharded weights");
   ops::write_step_state(ctx_, {.loss_scale = options.loss_scaling.initial});
 }
 
@@ -118,6 +119,7 @@ StepResult QueuedStep::result(const ProcessGrid& grid) const {
 }
 
 void TrainerStep::add_up_gradients(std::span<const nn::MicroBatch> mine) {
+  TRIREME_CHECK(!mine.empty(), "this replica has no micro-batch in this step");
   reducer_.begin_step(static_cast<int>(mine.size()));  // empty ones contribute nothing
   if (!schedule_ || schedule_->micro_batches != micro_batches_) {
     schedule_ =

@@ -1,8 +1,13 @@
 #include "trireme/plan/dry_run.h"
 
 #include <algorithm>
+#include <limits>
 #include <map>
 
+#include <fmt/format.h>
+
+#include "trireme/base/error.h"
+#include "trireme/nn/vocabulary_sizes.h"
 #include "trireme/ops/elementwise.h"
 
 namespace trireme::plan {
@@ -11,6 +16,9 @@ namespace {
 // In a long step each further run of as many micro-batches as there are stages adds the same. So
 // not many more than the pipeline holds at once are run.
 constexpr int kMicroBatchesRun = 8;
+
+// Beyond that a dry run would take minutes, and schedules would fill a login node's memory.
+constexpr double kMostSeconds = 120.0;
 
 // The micro-batches of a replica, as the trainer makes them. Nobody reads what is in them.
 std::vector<nn::MicroBatch> make_micro_batches(ops::Context& ctx, const DryRunInput& input,
@@ -60,6 +68,8 @@ DryRunResult run_steps(const DryRunInput& input, int place, int micro_batches) {
   ctx.allocator->reached({.name = "start"});
   const ProcessGrid grid(rank, input.grid);
   parallel::TrainerStep step(ctx, grid, input.model, input.step);
+  TRIREME_CHECK(!step.stage().collective(),
+                "a dry run does not know how many empty micro-batches other replicas ask for");
   rank.recorder().watch_phases([&ctx](std::string_view name, std::int64_t number) {
     ctx.allocator->reached({.name = name.empty() ? "step" : name, .number = number});
   });
@@ -81,8 +91,15 @@ class Extrapolation {
  public:
   explicit Extrapolation(std::int64_t times) : times_(times) {}
 
+  // Throws OutOfMemoryError where the result is above 8 EiB.
   template <class Number>
   void operator()(Number& more, const Number& fewer) const {
+    const double result =
+        static_cast<double>(more) +
+        static_cast<double>(times_) * (static_cast<double>(more) - static_cast<double>(fewer));
+    if (result > static_cast<double>(std::numeric_limits<std::int64_t>::max())) {
+      throw OutOfMemoryError("a rank would need more than 8 EiB");
+    }
     more += static_cast<Number>(times_) * (more - fewer);  // unsigned numbers wrap and come back
   }
   void operator()(MemoryStats& more, const MemoryStats& fewer) const {
@@ -120,6 +137,32 @@ void extrapolate(DryRunResult& more, const DryRunResult& fewer, std::int64_t per
   more.operations = std::move(counts);
 }
 
+// Micro-batches that are run of `count`.
+int micro_batches_run(int count, int stages) {
+  return std::min(count, 2 * stages + kMicroBatchesRun);
+}
+
+// About how long the dry runs of all kinds of ranks take, for each of which all stages' schedules
+// are made. The factors were measured; only their orders of magnitude matter.
+double seconds_of_all(const DryRunInput& input) {
+  constexpr double kScheduledStep = 2e-7, kBlock = 2e-5, kSlice = 1e-5;
+  const double stages = input.grid[Axis::kPipeline];
+  const int replicas = input.grid.extent(kDataAxes);
+  const double batches =
+      micro_batches_run(parallel::share_of(input.micro_batches, replicas, replicas - 1).count,
+                        input.grid[Axis::kPipeline]);
+  const double slices = static_cast<double>(input.micro) * static_cast<double>(input.length) /
+                        static_cast<double>(nn::loss_slice_rows(
+                            {.rows = input.micro * input.length,
+                             .classes = input.model.vocabulary / input.grid[Axis::kTensor],
+                             .compute = input.step.stage.compute,
+                             .gpu_memory = input.gpu_memory}));
+  // Two shares of micro-batches, two tensor ranks, two steps, and twice for a long step.
+  return 16 * batches *
+         (kScheduledStep * stages * stages +
+          kBlock * static_cast<double>(input.model.blocks.size()) + kSlice * slices);
+}
+
 }  // namespace
 
 DryRunResult dry_run(const DryRunInput& input, int place) {
@@ -128,8 +171,8 @@ DryRunResult dry_run(const DryRunInput& input, int place) {
       parallel::share_of(input.micro_batches, grid.extent(kDataAxes), grid.index(place, kDataAxes))
           .count;
   const int period = grid[Axis::kPipeline];
-  const int most = 2 * period + kMicroBatchesRun;
-  if (count <= most) return run_steps(input, place, count);
+  const int most = micro_batches_run(count, period);
+  if (count == most) return run_steps(input, place, count);
   const int periods = (count - most + period - 1) / period;
   DryRunResult result = run_steps(input, place, count - periods * period);
   extrapolate(result, run_steps(input, place, count - (periods + 1) * period), periods);
@@ -139,6 +182,12 @@ DryRunResult dry_run(const DryRunInput& input, int place) {
 
 std::vector<DryRunResult> dry_run_all(const DryRunInput& input) {
   const GridShape& grid = input.grid;
+  if (seconds_of_all(input) > kMostSeconds) {
+    throw ConfigError(fmt::format(
+        "dry runs of {} stages, {} blocks and micro-batches of {} tokens would take too long: give "
+        "fewer stages, a smaller micro-batch or a smaller vocabulary",
+        grid[Axis::kPipeline], input.model.blocks.size(), input.micro * input.length));
+  }
   const auto kinds = kinds_of_replicas(input);
   const std::vector<int> replicas = grid.group(0, kDataAxes);
   const int tensor = grid[Axis::kTensor], last_tensor = (tensor - 1) * grid.stride(Axis::kTensor);

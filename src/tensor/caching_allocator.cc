@@ -32,8 +32,8 @@ std::size_t size_class(std::size_t bytes, MemoryUse use) {
 std::string_view remedy(MemoryUse use) {
   return lives_as_long_as_the_model(use)
              ? "more --grid.tensor or --grid.pipeline"
-             : "a smaller --batch.micro, --run.precision bf16, or more --grid.tensor or "
-               "--grid.pipeline";
+             : "a smaller --batch.micro, --run.precision bf16, --recompute.mode full, or more "
+               "--grid.tensor or --grid.pipeline";
 }
 
 }  // namespace

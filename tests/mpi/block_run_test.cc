@@ -114,7 +114,7 @@ TEST(BlockRun, GivesTheBitsAndTheOrderOfOneTape) {
   for (const std::size_t each : {1, 2, 5}) EXPECT_EQ(in_runs(each, Weights::kAtOnce), expected);
 }
 
-TEST(BlockRun, DefersWeightGradientsButALosss) {
+TEST(BlockRun, DefersAllWeightGradientsButTheLosses) {
   const Pass expected = on_one_tape();
   for (const std::size_t each : {1, 2, 5}) EXPECT_EQ(in_runs(each, Weights::kLater), expected);
 }
@@ -130,7 +130,7 @@ TEST(BlockRun, RecomputesTheSameBits) {
   EXPECT_NE(in_runs(2, Weights::kAtOnce, Keep::kInput, other_key).gradients, expected.gradients);
 }
 
-// Of the embedding nothing, of each other block its input.
+// It keeps nothing of the embedding, and only the input of every other block.
 TEST(BlockRun, ThatRecomputesKeepsItsInputAlone) {
   const auto live = [](const Whole& whole) { return whole.ctx.allocator->stats().total_live; };
   const Whole fresh;

@@ -188,13 +188,14 @@ class ClusterTest(unittest.TestCase):
                 ((), "'' is none of up, run, status, down"),
                 (("up", "--node", "3"), "no option is called '--node'"),
                 (("up", "--nodes"), "--nodes needs a value"),
-                # bad input: `cluster.sh`: a number or a rate out of range, more leaves than nodes | --nodes
+                # bad input: `cluster.sh`: a number, a rate or a burst out of range, more leaves than nodes | --nodes
                 # must be a number from 1 to 200, not '...' | 2
                 (("up", "--nodes", "0"), "--nodes must be a number from 1 to 200, not '0'"),
                 (("up", "--nodes", "many"), "not 'many'"),
                 (("up", "--nodes", "2", "--leaves", "3"), "3 leaves are more than 2 nodes"),
                 (("up", "--mode", "fast"), "--mode must be plain or network, not 'fast'"),
                 (("up", "--host-rate", "fast"), "--host-rate must be a rate such as"),
+                (("up", "--burst", "96"), "--burst must be a size such as 96k, not '96'"),
                 (("up", "--folder", "here"), "--folder must be an absolute path"),
                 (("up", "--folder", self.folder), f"{self.folder} is not empty"),
                 (("run", "--nodes", "2"), "run needs a command"),

@@ -86,9 +86,8 @@ class Probe(unittest.TestCase):
         for one in rates["collectives"]:
             self.assertEqual(one["ranks"], 4)
             sizes.setdefault(one["collective"], set()).add(one["bytes"])
-        # 16 MiB would take more than a second on links this slow.
-        self.assertEqual(sizes["all_reduce"] - {1 << 20}, {1 << 10, 32 << 10})
-        self.assertNotIn(16 << 20, sizes["all_reduce"])  # which is predicted to take too long
+        # 16 MiB would take two seconds a run on links this slow.
+        self.assertEqual(sizes["all_reduce"], {1 << 10, 32 << 10, 1 << 20})
 
     def explain(self, rates):
         """Which algorithm is chosen for an all_reduce of 4 MiB on such a network, and why."""

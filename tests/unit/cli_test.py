@@ -83,6 +83,7 @@ class Commands(ProgramTest):
                                  "--run.precision", "bf16", "--batch.global", "1024", "--batch.micro", "1",
                                  "--grid.data", "64", "--grid.pipeline", "8", "--grid.tensor", "8")
         self.assertIn("on 64 x 8 x 8", text)
+        self.assertIn("workspace is that of one thread a rank: --run.threads N for more", text)
         self.assertEqual(sum(kind["ranks"] for kind in said["kinds"]), 4096)
         self.assertGreater(said["parameters"], 70e9)
 
@@ -91,9 +92,26 @@ class Commands(ProgramTest):
         # / batch.micro 1) are fewer than 64 data replicas: each needs one at least | 2
         self.expect_refusal(2, "are fewer than 64 data replicas: each needs one at least",
                             "memory", "--batch.global", "8", "--batch.micro", "1", "--grid.data", "64")
-        # bad input: `memory`: a grid of more than 2^24 ranks | 1000000000 ranks are too many | 2
-        self.expect_refusal(2, "1000000000 ranks are too many", "memory", "--grid.data", "1000000",
+        # bad input: `memory`: a grid of more than 2^24 ranks | the grid ... has more than 16777216 ranks: give a
+        # smaller one | 2
+        self.expect_refusal(2, "has more than 16777216 ranks: give a smaller one", "memory", "--grid.data", "1000000",
                             "--grid.tensor", "1000")
+        # bad input: `memory`: thousands of stages, or a vocabulary and micro-batches out of proportion | dry runs of
+        # ... stages, ... blocks and micro-batches of ... tokens would take too long: ... | 2
+        self.expect_refusal(2, "dry runs of 4096 stages, 4096 blocks and", "memory", "--model.layers", "4094",
+                            "--grid.pipeline", "4096", "--batch.global", "16384", "--batch.micro", "1")
+        self.expect_refusal(2, "micro-batches of 16777216 tokens would take too long", "memory", "--model.vocabulary",
+                            "16777216", "--model.context", "1048576", "--batch.micro", "16", "--batch.global", "16")
+        # bad input: `memory`: a rank that no address space could hold | a rank of this grid would need more than 8 EiB:
+        # ... | 2
+        self.expect_refusal(2, "a rank of this grid would need more than 8 EiB", "memory", "--model.layers", "4096",
+                            "--model.width", "1048576", "--model.heads", "1024", "--model.hidden", "8388608",
+                            "--model.context", "256", "--batch.micro", "1", "--batch.global", "16777216",
+                            "--grid.schedule", "gpipe")
+        # bad input: `memory`: `--gpu-memory` of ranks that compute on CPUs | --gpu-memory is of ranks with GPUs, but
+        # run.device is cpu: leave one out | 2
+        self.expect_refusal(2, "--gpu-memory is of ranks with GPUs, but run.device is cpu", "memory", "--device", "cpu",
+                            "--gpu-memory", "80G")
         # bad input: `memory`: ranks with GPUs of unknown memory | memory of ranks with GPUs (run.device cuda)
         # needs --gpu-memory, as in --gpu-memory 80G | 2
         self.expect_refusal(2, "needs --gpu-memory, as in --gpu-memory 80G", "memory", "--device", "cuda")

@@ -226,6 +226,24 @@ TEST(DryRunAll, ALongStepIsCountedAsIfItWereRun) {
   }
 }
 
+TEST(DryRunAll, ALongStepHoldsWhatARealOneHolds) {
+  for (const char* schedule : {"1f1b", "gpipe"}) {
+    DryRunInput input = input_of(small_gpt(), {1, 1, 1}, DType::kF32);
+    input.step.schedule = schedule;
+    input.micro_batches = 37;
+    const MemoryStats real = stats_of_real_steps(input);
+    const MemoryStats dry = plan::dry_run(input, 0).memory;
+    EXPECT_NEAR(static_cast<double>(dry.total_peak), static_cast<double>(real.total_peak),
+                64.0 * 37)
+        << schedule;
+    for (std::size_t use = 0; use < kMemoryUses; ++use) {
+      EXPECT_NEAR(static_cast<double>(dry.peak[use]), static_cast<double>(real.peak[use]),
+                  64.0 * 37)
+          << schedule;
+    }
+  }
+}
+
 TEST(DryRunAll, OnGpusWorkspaceDiffers) {
   DryRunInput input = input_of(small_gpt(), {2, 1, 2}, DType::kBF16);
   const DryRunResult cpu = plan::dry_run(input, 0);
@@ -258,6 +276,14 @@ TEST(DryRunAll, WhatNoAddressCanReachIsRefused) {
   model.context = 1 << 16;
   DryRunInput input = input_of(model, {1, 1, 1}, DType::kF32);
   input.micro = 1 << 16;
+  EXPECT_THROW(plan::dry_run(input, 0), OutOfMemoryError);
+  // Nor may what is extrapolated wrap around.
+  input.micro = 1;
+  model.context = 256;
+  input.model = models::gpt_plan(model);
+  input.length = 256;
+  input.step.schedule = "gpipe";
+  input.micro_batches = 1 << 24;
   EXPECT_THROW(plan::dry_run(input, 0), OutOfMemoryError);
 }
 

@@ -108,8 +108,8 @@ TEST(Allocator, SaysWhatHoldsTheMemory) {
     EXPECT_EQ(std::string(error.what()),
               "out of memory on cpu: 6.0 MiB more were asked for, for activations; in use: "
               "parameters 5 MiB, gradients 0 MiB, optimizer 0 MiB, activations 0 MiB, workspace 0 "
-              "MiB, communication 0 MiB; a smaller --batch.micro, --run.precision bf16, or more "
-              "--grid.tensor or --grid.pipeline would need less");
+              "MiB, communication 0 MiB; a smaller --batch.micro, --run.precision bf16, "
+              "--recompute.mode full, or more --grid.tensor or --grid.pipeline would need less");
   }
 }
 

@@ -66,7 +66,8 @@ class Communicator {
 
   // In place.
   virtual Work all_reduce(const Stream& ready, Tensor data, ReduceOp op) = 0;
-  // output (n) = this rank's n elements of the reduction of all inputs (size * n).
+  // output (n) = this rank's n elements of the reduction of all inputs (size * n). output may be
+  // input's own part; the rest of input is then undefined.
   virtual Work reduce_scatter(const Stream& ready, Tensor input, Tensor output, ReduceOp op) = 0;
   // output (size * n) = the inputs (n) of all ranks, in rank order. input may be output's own part.
   virtual Work all_gather(const Stream& ready, Tensor input, Tensor output) = 0;

@@ -22,7 +22,7 @@ struct GroupRanks {
   Communicator* sharded = nullptr;  // those that share one copy: each holds a shard of it
   Communicator* copied = nullptr;   // those that hold the same shard
 
-  // Of groups that are copied and sharded over these axes of the grid.
+  // Returns the ranks of groups that are copied and sharded over these axes of the grid.
   static GroupRanks along(const ProcessGrid& grid, Axes copied, Axes sharded);
 };
 
@@ -38,8 +38,8 @@ struct ParameterUse {
 
 // How the gradients of a group are added up.
 struct ReductionOptions {
-  // In which type they travel over GroupRanks. In bf16 each rank's gradients are rounded first, and
-  // partial sums wherever they are sent on.
+  // The type in which gradients travel over GroupRanks. In bf16 each rank's gradients are rounded
+  // first, and partial sums wherever they are sent on.
   DType travel = DType::kF32;
   // Only this rank's shard of the sums is wanted. The rest of the gradients is then undefined. In
   // fp32 the shard has the same bits as otherwise, where our own algorithms carry it and
@@ -116,6 +116,7 @@ class FlatGroup {
   //   kSum: the sum over GroupRanks::reduced; to a shard, over GroupRanks::sharded;
   //   kCopies: to a shard, the sum over GroupRanks::copied.
   enum class Phase { kPartial, kSum, kCopies };
+  // Collective over GroupRanks::reduced if gradients travel rounded.
   void plan_reduction(ops::Context& ctx, const ReductionOptions& options);
   Phase last_phase() const { return last_phase_; }
   // Whether more than one phase adds something up.

@@ -1,5 +1,5 @@
-// Reverse-mode differentiation, operation by operation. Each run of a block on a micro-batch has a
-// tape of its own: see block_run.h.
+// Reverse-mode differentiation, operation by operation. Each block run (block_run.h) has a tape of
+// its own.
 #pragma once
 
 #include <functional>

@@ -25,11 +25,12 @@ namespace trireme::parallel {
 // reductions.
 class GradientReducer : public nn::GradientListener {
  public:
-  // Collective over the model's ranks (pipeline x tensor).
+  // Collective over the model's ranks (pipeline x tensor), and over the data dimension if gradients
+  // travel rounded.
   GradientReducer(ops::Context& ctx, const Stage& stage, const nn::ReductionOptions& options = {});
 
-  // Sets the gradients to zero. `micro_batches` is this replica's share, which may differ by one
-  // between replicas.
+  // Sets the gradients to zero. `micro_batches` is this replica's share, at least 1. Shares may
+  // differ between replicas.
   void begin_step(int micro_batches);
   void contributed(const nn::Parameter& parameter) override;
   // Reduces what is left, and waits until all gradients are sums over all ranks (on a GPU the

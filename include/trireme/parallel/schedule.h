@@ -43,7 +43,8 @@ struct PipelineStep {
 // A plain backward is a kBackwardInput directly followed by the kBackwardWeight of the same
 // micro-batch and chunk; the executor does both in one sweep. Otherwise weight gradients wait for
 // their kBackwardWeight, but not the head's: logits are made once, so its products are all in its
-// kBackwardInput.
+// kBackwardInput. So is the gradient of a bias in front of GELU, which one pass makes with the
+// input gradient.
 struct PipelineSchedule {
   std::string name;
   PipelineLayout layout{};
@@ -102,7 +103,8 @@ struct ScheduleReport {
 // each micro-batch runs once (no backward at all is fine too), after what it depends on; each value
 // that is used was computed on the stage or received; each message goes to a stage that uses it. In
 // order: the backward computations of a chunk take the micro-batches as they are numbered, so that
-// gradients add up in the same order under all schedules. Free of deadlock: every exchange ends,
+// gradients add up in the same order under all schedules, except in a matrix that two blocks of one
+// stage share. Free of deadlock: every exchange ends,
 // with rendezvous sends and in-order lanes. An exchange ends when all its transfers are matched,
 // and the k-th send of a lane (from, to) matches the k-th receive. The report numbers steps from 0
 // and sets peak_live, makespan and bubble_fraction if ok.

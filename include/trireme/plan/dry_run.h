@@ -45,7 +45,8 @@ DryRunResult dry_run(const DryRunInput& input, int place);
 // Runs one rank of each kind. Ranks differ in their stage, in their replica's number of
 // micro-batches, and in their share of what the tensor ranks split. Tensor ranks between the first
 // and the last are like the first. The result is in the order of stages and, within a stage, with
-// the most micro-batches first; their `ranks` add up to those of the grid.
+// the most micro-batches first; their `ranks` add up to those of the grid. Throws ConfigError where
+// that would take minutes: for thousands of stages, or millions of slices of the loss.
 std::vector<DryRunResult> dry_run_all(const DryRunInput& input);
 
 }  // namespace trireme::plan

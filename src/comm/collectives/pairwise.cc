@@ -62,6 +62,8 @@ class PairwiseTask : public PhasedTask {
   virtual bool next_exchange() = 0;
   virtual void receive_from(int peer) = 0;
   virtual void send_to(int peer) = 0;
+  // Called once the first messages of an exchange are on their way.
+  virtual void while_they_travel() {}
 
  private:
   bool next_phase() final {
@@ -72,6 +74,7 @@ class PairwiseTask : public PhasedTask {
     const int end = partners_ == Partners::kAll ? size() : std::min(turn_ + 1, size());
     for (int turn = turn_; turn < end; ++turn) receive_from((rank() - turn + size()) % size());
     for (int turn = turn_; turn < end; ++turn) send_to((rank() + turn) % size());
+    if (turn_ == 1) while_they_travel();
     turn_ = end;
     return true;
   }
@@ -192,12 +195,11 @@ class PartExchange final : public PairwiseTask {
         stride_(stride) {}
 
  private:
-  bool next_exchange() override {
-    if (std::exchange(begun_, true)) return false;
+  bool next_exchange() override { return !std::exchange(begun_, true); }
+  void while_they_travel() override {
     if (part_ > 0 && target(rank()) != source(rank())) {
       transport().copy(target(rank()), source(rank()), part_);
     }
-    return true;
   }
   void receive_from(int peer) override { transport().receive(target(peer), part_, peer); }
   void send_to(int peer) override { transport().send(source(peer), part_, peer); }
