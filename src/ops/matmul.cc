@@ -81,7 +81,7 @@ void run(Context& ctx, const MatmulCall& call) {
 
 // Runs the call if the engine can fuse everything that it asks for. Returns whether it ran.
 bool run_fused(Context& ctx, const MatmulCall& call) {
-  if (call.m * call.n * call.k == 0 || !ctx.matmul->fuses(call)) return false;
+  if (call.m == 0 || call.n == 0 || call.k == 0 || !ctx.matmul->fuses(call)) return false;
   run(ctx, call);
   return true;
 }
