@@ -140,7 +140,8 @@ TEST_F(CudaMemory, CachedBlocksAreGivenBackBeforeItGivesUp) {
                  "parameters 48 MiB, "
                  "gradients 0 MiB, optimizer 0 MiB, activations 0 MiB, workspace 0 MiB, "
                  "communication 0 MiB; the device has 16 of 64 MiB free; a smaller --batch.micro, "
-                 "--run.precision bf16, or more --grid.tensor or --grid.pipeline would need less");
+                 "--run.precision bf16, --recompute.mode full, or more --grid.tensor or "
+                 "--grid.pipeline would need less");
   }
   EXPECT_EQ(allocator_->stats().peak[static_cast<std::size_t>(kUse)], 40 * kMiB);
 }
