@@ -3,7 +3,6 @@
 #include <bit>
 #include <cstdlib>
 #include <map>
-#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -12,9 +11,7 @@
 #include <gtest/gtest.h>
 
 #include "trireme/base/log.h"
-#include "trireme/comm/algorithm_trials.h"
 #include "trireme/comm/algorithms.h"
-#include "trireme/comm/grid_shape.h"
 #include "trireme/comm/launcher.h"
 #include "trireme/comm/rank_blocks.h"
 #include "trireme/comm/reduce.h"
@@ -291,136 +288,6 @@ TEST(AlgorithmTable, AnAlgorithmMayReplaceOthersForSomeSizes) {
   }
 }
 
-// A communicator of several ranks whose clocks differ, and whose calls take what is told.
-class AlgorithmTrialsTest : public ::testing::Test {
- protected:
-  static constexpr std::int64_t kMicrosecond = 1000;
-  static constexpr int kCalls = AlgorithmTrials::kRounds;
-
-  // A call on all ranks. The slowest one begins `late` after the others, whose call takes longer by
-  // that. Returns the algorithm, which must be the same on all.
-  Algorithm call(std::size_t bytes, const std::map<Algorithm, std::int64_t>& microseconds,
-                 std::int64_t late = 0) {
-    std::set<Algorithm> taken;
-    for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
-      const auto [algorithm, call] =
-          ranks_[rank].next(Collective::kAllReduce, bytes, Algorithm::kPairwise);
-      taken.insert(algorithm);
-      if (call.slot < 0) continue;
-      const std::int64_t begin = now_ + (rank == 0 ? late * kMicrosecond : 0) - clocks_[rank];
-      const std::int64_t end =
-          now_ + (late + microseconds.at(algorithm)) * kMicrosecond - clocks_[rank];
-      ranks_[rank].took(call, begin, end);
-    }
-    now_ += 1'000'000;
-    EXPECT_EQ(taken.size(), 1u);
-    return *taken.begin();
-  }
-  std::vector<TrialOutcome> outcomes() {
-    std::vector<std::int64_t> all;
-    for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
-      const auto mine = ranks_[rank].times(clocks_[rank]);
-      if (all.empty()) all = mine;
-      for (std::size_t i = 0; i < mine.size(); ++i) all[i] = std::max(all[i], mine[i]);
-    }
-    under_way_ = all.back();
-    return ranks_.back().judge(all);
-  }
-  void begin(const std::vector<AlgorithmTrial>& trials) {
-    for (AlgorithmTrials& rank : ranks_) rank.begin(trials_from_text(trials_to_text(trials)));
-  }
-
-  std::vector<AlgorithmTrials> ranks_ = std::vector<AlgorithmTrials>(3);
-  std::vector<std::int64_t> clocks_ = {0, 5'000'000, -70'000};  // behind that of rank 0
-  std::int64_t now_ = 100'000'000;
-  std::int64_t under_way_ = 0;
-};
-
-TEST_F(AlgorithmTrialsTest, TheFastestOneIsTakenWhateverTheClocksAndTheWaits) {
-  begin({{Collective::kAllReduce,
-          4096,
-          {Algorithm::kPairwise, Algorithm::kHalving, Algorithm::kTiered}}});
-  const std::map<Algorithm, std::int64_t> takes = {
-      {Algorithm::kPairwise, 50}, {Algorithm::kHalving, 40}, {Algorithm::kTiered, 45}};
-  std::map<Algorithm, int> calls;
-  std::set<std::pair<Algorithm, Algorithm>> neighbours;
-  std::optional<Algorithm> before;
-  for (int i = 0; i < 3 * kCalls; ++i) {
-    EXPECT_FALSE(ranks_[0].all_called());
-    EXPECT_EQ(call(100, takes), Algorithm::kPairwise);  // another size
-    // A rank that comes late is no fault of the algorithm that it comes late for.
-    const Algorithm taken = call(4096, takes, i % 2 == 0 ? 300 : 0);
-    ++calls[taken];
-    if (before) neighbours.emplace(*before, taken);
-    before = taken;
-  }
-  EXPECT_EQ(calls, (std::map<Algorithm, int>{{Algorithm::kPairwise, kCalls},
-                                             {Algorithm::kHalving, kCalls},
-                                             {Algorithm::kTiered, kCalls}}));
-  EXPECT_GT(neighbours.size(), 3u);
-  EXPECT_TRUE(ranks_[0].all_called());
-  EXPECT_EQ(call(4096, takes), Algorithm::kPairwise);  // until the ranks have agreed
-  const auto found = outcomes();
-  EXPECT_EQ(under_way_, 0);
-  ASSERT_EQ(found.size(), 1u);
-  EXPECT_EQ(found[0].chosen, Algorithm::kHalving);
-  const std::vector<double> expected = {50e-6, 40e-6, 45e-6};
-  for (std::size_t i = 0; i < 3; ++i) EXPECT_NEAR(found[0].seconds[i], expected[i], 1e-9);
-}
-
-TEST_F(AlgorithmTrialsTest, TheTablesAlgorithmStaysWithoutAClearGain) {
-  begin({{Collective::kAllReduce, 64, {Algorithm::kPairwise, Algorithm::kHalving}}});
-  for (int i = 0; i < 2 * kCalls; ++i) {
-    // The first round does not count.
-    call(64, {{Algorithm::kPairwise, i < 2 ? 9000 : 100}, {Algorithm::kHalving, 96}});
-  }
-  ASSERT_EQ(outcomes().size(), 1u);
-  EXPECT_EQ(outcomes()[0].chosen, Algorithm::kPairwise);
-}
-
-TEST_F(AlgorithmTrialsTest, WhatIsNotMeasuredEverywhereIsSaid) {
-  begin({{Collective::kAllReduce, 64, {Algorithm::kPairwise, Algorithm::kHalving}},
-         {Collective::kAllReduce, 128, {Algorithm::kPairwise, Algorithm::kHalving}}});
-  for (int i = 0; i < 2 * kCalls - 1; ++i) {
-    call(64, {{Algorithm::kPairwise, 10}, {Algorithm::kHalving, 20}});
-  }
-  call(128, {{Algorithm::kPairwise, 10}, {Algorithm::kHalving, 20}});
-  std::vector<AlgorithmTrials::Call> last;
-  for (AlgorithmTrials& rank : ranks_) {
-    last.push_back(rank.next(Collective::kAllReduce, 64, Algorithm::kPairwise).call);
-  }
-  ranks_[0].took(last[0], 1, 2);
-  for (AlgorithmTrials& rank : ranks_) rank.stop();
-  EXPECT_EQ(ranks_[1].next(Collective::kAllReduce, 128, Algorithm::kPairwise).call.slot, -1);
-  outcomes();
-  EXPECT_EQ(under_way_, 1);
-  ranks_[1].took(last[1], 1, 2);  // also after the end of the trials
-  ranks_[2].took(last[2], 1, 2);
-  EXPECT_EQ(outcomes().size(), 1u);  // not of 128 bytes, which were called once
-  EXPECT_EQ(under_way_, 0);
-}
-
-TEST_F(AlgorithmTrialsTest, WatchingFindsWhatTakesTheMostTime) {
-  AlgorithmTrials& rank = ranks_[0];
-  rank.watch();
-  const auto once = [&](std::size_t bytes, std::int64_t ns) {
-    const auto [algorithm, call] = rank.next(Collective::kAllGather, bytes, Algorithm::kTiered);
-    EXPECT_EQ(algorithm, Algorithm::kTiered);
-    rank.took(call, 1000, 1000 + ns);
-  };
-  once(10, 5000);
-  once(20, 3000);
-  once(20, 3000);
-  rank.next(Collective::kAllGather, 30, Algorithm::kTiered);  // not at its end yet
-  const auto carried = rank.carried();
-  ASSERT_EQ(carried.size(), 3u);
-  EXPECT_EQ(carried[0].bytes, 20u);
-  EXPECT_EQ(carried[0].calls, 2);
-  EXPECT_NEAR(carried[0].seconds, 6e-6, 1e-12);
-  EXPECT_EQ(carried[1].bytes, 10u);
-  EXPECT_EQ(carried[2].seconds, 0.0);
-}
-
 TEST(AlgorithmTable, NormsAmongManyRanksCostTheLogarithm) {
   constexpr std::size_t kNorms = 2 * 4096 * sizeof(float);
   for (const int ranks : {64, 1000, 1024, 4096}) {
@@ -579,134 +446,6 @@ TEST(Reduce, FP16AddsInFp32AndRoundsOnce) {
 
 TEST(Reduce, TokensAreNotReduced) {
   EXPECT_THROW(check_reducible(DType::kU16), InternalError);
-}
-
-constexpr std::nullopt_t kAny = std::nullopt;
-
-std::string grid_error(const GridRequest& request, int ranks) {
-  try {
-    return resolve_grid(request, ranks).to_string();
-  } catch (const ConfigError& error) {
-    return error.what();
-  }
-}
-
-static_assert(kDataAxes.contains(Axis::kShard) && !kModelAxes.contains(Axis::kShard));
-static_assert(kAllAxes.without(kModelAxes) == kDataAxes && kAllAxes.contains({}));
-static_assert(kDataAxes.without(Axis::kReplicate) == Axis::kShard);
-
-TEST(Grid, SetsOfAxesAreNamed) {
-  EXPECT_EQ((Axis::kTensor | Axis::kReplicate).to_string(), "replicate x tensor");
-  EXPECT_EQ(Axes().to_string(), "none");
-  EXPECT_EQ(dimension_names(","), "data,pipeline,tensor");
-  EXPECT_EQ(dimension_names(" x ", kModelAxes), "pipeline x tensor");
-  // Each axis belongs to one dimension.
-  for (const Axis axis : kAxes) {
-    for (std::size_t i = 0; i < kGridDimensions.size(); ++i) {
-      EXPECT_EQ(kGridDimensions[i].axes.contains(axis), i == dimension_of(axis));
-    }
-  }
-}
-
-TEST(Grid, PlacesAndIndicesFollowFromEachOther) {
-  GridShape shape(3, 2, 5);
-  shape[Axis::kShard] = 4;
-  EXPECT_EQ(shape.ranks(), 120);
-  EXPECT_EQ(shape.extent(kDataAxes), 12);
-  EXPECT_EQ(shape.to_string(), "12 x 2 x 5 (data x pipeline x tensor)");
-  int place = 0;
-  for (int r = 0; r < 3; ++r) {
-    for (int s = 0; s < 4; ++s) {
-      for (int p = 0; p < 2; ++p) {
-        for (int t = 0; t < 5; ++t, ++place) {
-          EXPECT_EQ(shape.index(place, Axis::kReplicate), r);
-          EXPECT_EQ(shape.index(place, Axis::kShard), s);
-          EXPECT_EQ(shape.index(place, Axis::kPipeline), p);
-          EXPECT_EQ(shape.index(place, Axis::kTensor), t);
-          EXPECT_EQ(shape.index(place, kDataAxes), 4 * r + s);
-          EXPECT_EQ(shape.index(place, kModelAxes), 5 * p + t);
-          EXPECT_EQ(shape.index(place, Axis::kReplicate | Axis::kTensor), 5 * r + t);
-          EXPECT_EQ(shape.index(place, kAllAxes), place);
-          EXPECT_EQ(shape.index(place, {}), 0);
-          int back = 0;
-          for (const Axis axis : kAxes) back += shape.index(place, axis) * shape.stride(axis);
-          EXPECT_EQ(back, place);
-        }
-      }
-    }
-  }
-}
-
-TEST(Grid, MoreRanksThanAnIntHoldsAreTheLargestInt) {
-  EXPECT_EQ(GridShape(1 << 20, 1 << 20, 1 << 20).ranks(), std::numeric_limits<int>::max());
-}
-
-TEST(Grid, GroupsOfReplicateByShard) {
-  using Groups = std::vector<std::vector<int>>;
-  GridShape shape(2, 2, 1);
-  shape[Axis::kShard] = 2;
-  EXPECT_EQ(shape.groups(Axis::kReplicate), (Groups{{0, 4}, {1, 5}, {2, 6}, {3, 7}}));
-  EXPECT_EQ(shape.groups(Axis::kShard), (Groups{{0, 2}, {1, 3}, {4, 6}, {5, 7}}));
-  EXPECT_EQ(shape.groups(kDataAxes), (Groups{{0, 2, 4, 6}, {1, 3, 5, 7}}));
-  EXPECT_EQ(shape.groups(Axis::kPipeline), (Groups{{0, 1}, {2, 3}, {4, 5}, {6, 7}}));
-  EXPECT_EQ(shape.groups(Axis::kReplicate | Axis::kPipeline), (Groups{{0, 1, 4, 5}, {2, 3, 6, 7}}));
-  EXPECT_EQ(shape.groups(kModelAxes), shape.groups(Axis::kPipeline));
-  EXPECT_EQ(shape.groups(kAllAxes), (Groups{{0, 1, 2, 3, 4, 5, 6, 7}}));
-  EXPECT_EQ(shape.groups({}).size(), 8u);
-  EXPECT_EQ(shape.group(6, kDataAxes), (std::vector{0, 2, 4, 6}));
-}
-
-TEST(Grid, ExtentsAreReadAndWritten) {
-  EXPECT_EQ(read_extents("4x1x2"), GridShape(4, 1, 2));
-  EXPECT_EQ(read_extents("3x2", kModelAxes), GridShape(1, 3, 2));
-  EXPECT_EQ(GridShape(4, 3, 2).extents_text("x"), "4x3x2");
-  EXPECT_EQ(GridShape(4, 3, 2).extents_text(",", kModelAxes), "3,2");
-  for (const char* text : {"", "x", "4", "4x1", "4x1x", "4x1x2x", "4x1x2x1", "4x0x2", "-4x1x2", "a",
-                           "4 x 1 x 2", "1024x1024x2", "99999999999x1x1"}) {
-    EXPECT_EQ(read_extents(text), std::nullopt) << text;
-  }
-  EXPECT_EQ(read_extents("1024x1024x1")->ranks(), kMostGridRanks);
-}
-
-TEST(Grid, ARequestTakesExtentsOfAShape) {
-  GridRequest request;
-  EXPECT_EQ(request.takes_rest(), &kGridDimensions[0]);
-  request.ask_for({4, 3, 2}, kModelAxes);
-  EXPECT_EQ(request, (GridRequest{kAny, 3, 2}));
-  EXPECT_EQ(request.shape(), GridShape(1, 3, 2));
-  request.ask_for({4, 3, 2});
-  EXPECT_EQ(request, (GridRequest{4, 3, 2}));
-  EXPECT_EQ(request.takes_rest(), nullptr);
-  request.tensor.reset();
-  EXPECT_EQ(std::string(request.takes_rest()->name), "tensor");
-}
-
-TEST(Grid, WhatIsLeftOutFollows) {
-  EXPECT_EQ(resolve_grid({}, 6), (GridShape{6, 1, 1}));
-  EXPECT_EQ(resolve_grid({kAny, kAny, 2}, 8), (GridShape{4, 1, 2}));
-  EXPECT_EQ(resolve_grid({2, kAny, 2}, 8), (GridShape{2, 2, 2}));
-  EXPECT_EQ(resolve_grid({2, 2, kAny}, 8), (GridShape{2, 2, 2}));
-  EXPECT_EQ(resolve_grid({2, kAny, kAny}, 8), (GridShape{2, 4, 1}));
-  EXPECT_EQ(resolve_grid({1, 1, 1}, 1), (GridShape{1, 1, 1}));
-  EXPECT_EQ((GridShape{2, 1, 2}.to_string()), "2 x 1 x 2 (data x pipeline x tensor)");
-}
-
-TEST(Grid, WhatDoesNotFitIsToldWhatWould) {
-  EXPECT_EQ(grid_error({2, 1, 3}, 4),
-            "grid 2 x 1 x 3 needs 6 ranks, but 4 were started: start 6, or with pipeline=1 and "
-            "tensor=3 left as they are 3 or 6 ranks would fit");
-  EXPECT_EQ(grid_error({2, 1, 2}, 6),
-            "grid 2 x 1 x 2 needs 4 ranks, but 6 were started: start 4, or set grid.data=3");
-  EXPECT_EQ(
-      grid_error({kAny, kAny, 3}, 4),
-      "a grid with tensor=3 needs a multiple of 3 ranks, but 4 were started: 3 or 6 would fit");
-  EXPECT_EQ(grid_error({kAny, 2, 2}, 1),
-            "a grid with pipeline=2 and tensor=2 needs a multiple of 4 ranks, but 1 was started: 4 "
-            "would fit");
-  EXPECT_EQ(grid_error({kAny, kAny, 0}, 4), "grid.tensor is 0: it must be at least 1");
-  EXPECT_EQ(grid_error({-2, kAny, kAny}, 4), "grid.data is -2: it must be at least 1");
-  EXPECT_NE(grid_error({2'000'000'000, 2'000'000'000, 9}, 4).find("but 4 were started"),
-            std::string::npos);
 }
 
 }  // namespace
