@@ -347,10 +347,13 @@ std::optional<ClosedForm> closed_form_of(Collective collective, Algorithm algori
   auto rounds = rounds_of(collective, algorithm, ranks, bytes);
   if (!rounds) return {};
   ClosedForm form{.rounds = std::move(*rounds)};
-  if (algorithm == Algorithm::kRing)
-    form.segments = segments_of(bytes, ranks * static_cast<double>(kWorthwhileBytes));
-  if (algorithm == Algorithm::kBinomial || algorithm == Algorithm::kChain)
-    form.segments = segments_of(bytes, static_cast<double>(kWorthwhileBytes));
+  const double worthwhile = static_cast<double>(kWorthwhileBytes);
+  if (algorithm == Algorithm::kRing && collective != Collective::kAllGather) {
+    form.segments = segments_of(bytes, ranks * worthwhile);
+  }
+  if (algorithm == Algorithm::kBinomial || algorithm == Algorithm::kChain) {
+    form.segments = segments_of(bytes, worthwhile);
+  }
   return form;
 }
 

@@ -170,7 +170,7 @@ class GridOrder(unittest.TestCase):
         one_leaf = {"order": [0, 1, 2, 3, 4, 5], "nodes": ["n1", "n1", "n1", "n3", "n3", "n3"]}
         two_leaves = {"order": [4, 1, 5, 3, 0, 2], "nodes": ["n1", "n2", "n3", "n2", "n1", "n2"]}
         self.forced(("--grid.data", "6"), [f"all_reduce={name}" for name in (
-            "direct", "pairwise", "bruck", "doubling", "halving", "binomial", "tiered")], [one_leaf, two_leaves])
+            "direct", "pairwise", "stepwise", "bruck", "doubling", "halving", "binomial", "tiered")], [one_leaf, two_leaves])
 
     def test_every_algorithm_of_tensor_ranks_gives_the_same_bits(self):
         shuffled = {"order": [2, 3, 1, 0], "nodes": ["n1", "n2", "n3", "n2"]}
@@ -178,7 +178,7 @@ class GridOrder(unittest.TestCase):
                     [f"reduce_scatter={scatter},all_gather={gather},all_reduce={reduce},broadcast={broadcast}"
                      for scatter, gather, reduce, broadcast in (
                          ("pairwise", "pairwise", "tiered", "binomial"), ("halving", "bruck", "binomial", "chain"),
-                         ("tiered", "halving", "bruck", "tiered"), ("pairwise", "tiered", "halving", "binomial"))],
+                         ("tiered", "halving", "bruck", "tiered"), ("stepwise", "stepwise", "halving", "binomial"))],
                     [shuffled])
 
     def test_tuning_changes_no_bit(self):

@@ -205,6 +205,12 @@ class RingAllGather final : public RingParts {
                   static_cast<std::size_t>(input.elements()), ReduceOp::kSum) {}
 
  private:
+  // Nothing is reduced, so whole parts keep every link of the ring busy in every round, and several
+  // small messages would only queue up before each other's handshakes.
+  Pipeline plan() override {
+    length_ = std::max<std::size_t>(std::min(part_, transport().segment_bytes() / element()), 1);
+    return {.segments = segments_of(part_, length_), .stages = rounds() + 1};
+  }
   void run(std::size_t segment, int stage) override {
     if (stage == 0) {
       const Range own = own_part(segment);
