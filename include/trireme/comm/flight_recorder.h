@@ -73,7 +73,7 @@ class FlightRecorder {
   void watch_phases(std::function<void(std::string_view name, std::int64_t number)> watch);
 
   // Names what the calling thread does during the object's lifetime. Costs nothing unless a trace
-  // is being taken.
+  // is being taken or phases are watched.
   class Phase {
    public:
     Phase(FlightRecorder& recorder, std::string_view name, std::int64_t number = -1);
