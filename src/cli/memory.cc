@@ -179,9 +179,9 @@ Work parse_memory(const Arguments& arguments) {
   options.add("gpu-memory", given.gpu_memory, "size",
               "of each rank's GPU, in MiB or as 80G; empty: ranks compute on CPUs");
   options.add("json", given.json, "file",
-              "the same for programs, with what a step computes and "
-              "sends; empty: none");
+              "the same for programs, with what a step computes and sends; empty: none");
   add_config_keys(options, given.config);
+  options.ignore_section("job");  // for `trireme job`
   options.parse(arguments);
   if (options.help_requested()) return show_help(options.description());
   require_single_process("memory");

@@ -160,6 +160,7 @@ Config config_from_ini(std::string_view text, const std::string& origin) {
   Config config;
   Options options(kUsage);
   add_config_keys(options, config);
+  options.ignore_section("job");  // for `trireme job`
   options.parse_ini(text, origin);
   return config;
 }

@@ -130,7 +130,6 @@ void vocabulary_loss(Tape& tape, const TensorParallel& parallel, const MicroBatc
                      const Value& x, Parameter& table) {
   const Value inside = enter(tape, parallel, x);  // (rows, C)
   if (!tape.recording()) {
-    if (batch.training) return;  // the forward is computed again, by a tape that records
     loss_by_slices(tape.context(), parallel, batch.targets, batch.loss_sum, inside.tensor(), table,
                    Tensor());
     return;

@@ -11,6 +11,7 @@
 #include "ops/cpu/kernels.h"
 #include "ops/cpu/parallel.h"
 #include "ops/cpu/staging.h"
+#include "ops/device_ops.h"
 
 namespace trireme::ops {
 namespace {
@@ -54,7 +55,7 @@ class ConvertingMatmul : public MatmulEngine {
     const Shape shape = transposed ? Shape{k, count} : Shape{count, k};
     const Tensor block = ctx.allocate(shape, DType::kF32, MemoryUse::kWorkspace);
     if (!transposed) {
-      cast(ctx, from.rows(first, first + count), block);
+      cpu::cast(ctx, from.rows(first, first + count), block);
       return block;
     }
     cpu::parallel_ranges(ctx, k, cpu::row_grain(count), [&](std::int64_t begin, std::int64_t end) {

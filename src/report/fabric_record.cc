@@ -17,7 +17,6 @@ namespace {
 
 constexpr int kFormatVersion = 1;
 constexpr std::size_t kMostMib = 64;
-constexpr int kMostPlaces = 1 << 20;
 
 constexpr std::array<std::pair<const char*, double GridTraffic::*>, 4> kTraffic = {
     {{"data", &GridTraffic::data},
@@ -41,14 +40,13 @@ FabricRecord record_of(const Json& json) {
                       .host_of = {},
                       .traffic = {},
                       .cable_bytes = {}};
-  std::int64_t ranks = 1;
   for (const auto& [name, axes] : kGridDimensions) {
     const int extent = json.at("grid").at(name).small_integer();
-    require(extent >= 1 && extent <= kMostPlaces, "no grid");
+    require(extent >= 1, "no grid");
     record.grid.set_extent(axes, extent);
-    ranks *= extent;
-    require(ranks <= kMostPlaces, "too many ranks");
   }
+  const int ranks = record.grid.ranks();
+  require(ranks <= kMostGridRanks, "too many ranks");
   const auto& vertices = record.fabric.vertices();
   for (const Json& place : json.at("places").items()) {
     const int host = place.small_integer();
@@ -56,7 +54,7 @@ FabricRecord record_of(const Json& json) {
     require(!vertices[static_cast<std::size_t>(host)].is_switch, "a rank on a switch");
     record.host_of.push_back(host);
   }
-  require(static_cast<std::int64_t>(record.host_of.size()) == ranks, "a host for each rank");
+  require(record.host_of.size() == static_cast<std::size_t>(ranks), "a host for each rank");
   for (const auto& [name, bytes] : kTraffic) {
     record.traffic.*bytes = bytes_of(json.at("step_bytes").at(name));
   }

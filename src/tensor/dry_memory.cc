@@ -18,14 +18,8 @@ class DryMemory : public MemorySource {
     Block block;
     block.size = size;
     block.home = stream.native();
-    if (block.home == nullptr) {
-      void* data = nullptr;
-      if (posix_memalign(&data, kBlockAlignment, size) != 0) return {};
-      std::memset(data, 0, size);
-      block.data = static_cast<std::byte*>(data);
-    } else {
-      block.data = static_cast<std::byte*>(addresses_.take(size));
-    }
+    void* const data = block.home == nullptr ? zeroed_memory(size) : addresses_.take(size);
+    block.data = static_cast<std::byte*>(data);
     return block;
   }
 

@@ -3,6 +3,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
+#include <cstring>
 #include <limits>
 #include <mutex>
 
@@ -13,6 +15,13 @@ namespace trireme {
 // Half of all addresses. No processor that we run on maps a program's memory there, so that an
 // access ends the process at once instead of changing other data.
 inline constexpr std::uintptr_t kFirstDry = std::uintptr_t{1} << (8 * sizeof(std::uintptr_t) - 1);
+
+// Returns host memory of zeros, which std::free frees, or nullptr where there is none.
+inline void* zeroed_memory(std::size_t bytes) {
+  void* memory = nullptr;
+  if (posix_memalign(&memory, kBlockAlignment, bytes) != 0) return nullptr;
+  return std::memset(memory, 0, bytes);
+}
 
 // Hands out ranges of such addresses, each once. Thread-safe.
 class DryAddresses {

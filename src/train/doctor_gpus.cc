@@ -3,17 +3,17 @@
 #include <charconv>
 #include <cstdlib>
 #include <functional>
-#include <sstream>
 
 #include <fmt/format.h>
+
+#include "trireme/base/text.h"
 
 #include "train/doctor_checks.h"
 
 namespace trireme {
 
 bool runs_on(const std::string& architectures, int major, int minor) {
-  std::istringstream entries(architectures);
-  for (std::string entry; std::getline(entries, entry, ',');) {
+  for (const std::string& entry : split_list(architectures)) {
     const char* first = entry.data() + std::min(entry.find_first_not_of(' '), entry.size());
     const char* end = entry.data() + entry.size();
     int number = 0;

@@ -86,7 +86,7 @@ while [[ $# -gt 0 ]]; do
         --host-rate) rate "$1" "$2" host_rate ;;
         --uplink-rate) rate "$1" "$2" uplink_rate ;;
         --burst)
-          [[ $2 =~ ^[1-9][0-9]*k$ ]] || fail 2 "--burst must be a size such as 96k, not '$2'"
+          [[ $2 =~ ^[1-9][0-9]{0,4}k$ ]] || fail 2 "--burst must be a size from 1k to 99999k, such as 96k, not '$2'"
           burst=$2
           ;;
         --folder) folder=$2 ;;

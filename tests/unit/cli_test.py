@@ -87,6 +87,12 @@ class Commands(ProgramTest):
         self.assertEqual(sum(kind["ranks"] for kind in said["kinds"]), 4096)
         self.assertGreater(said["parameters"], 70e9)
 
+    def test_memory_reads_the_file_of_a_job(self):
+        config = self.folder / "run.ini"
+        config.write_text("[job]\nnodes=2\n\n[grid]\ndata=2\n")
+        text, _ = self.memory("--config", str(config))
+        self.assertIn("on 2 x 1 x 1", text)
+
     def test_memory_refuses_what_cannot_run(self):
         # bad input: `memory`: more replicas than micro-batches | 8 micro-batches a step (batch.global 8
         # / batch.micro 1) are fewer than 64 data replicas: each needs one at least | 2

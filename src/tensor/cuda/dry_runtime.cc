@@ -30,11 +30,7 @@ class DryRuntime : public Runtime {
   void* allocate(std::size_t bytes, StreamHandle) override { return addresses_.take(bytes); }
   void free(void*, StreamHandle) noexcept override {}
   void release_freed(int) noexcept override {}
-  void* allocate_pinned(std::size_t bytes) override {
-    void* memory = nullptr;
-    if (posix_memalign(&memory, kBlockAlignment, bytes) != 0) return nullptr;
-    return std::memset(memory, 0, bytes);
-  }
+  void* allocate_pinned(std::size_t bytes) override { return zeroed_memory(bytes); }
   void free_pinned(void* memory) noexcept override { std::free(memory); }
 
   void copy(void* to, const void*, std::size_t bytes, CopyDirection direction,
