@@ -81,9 +81,10 @@ void declare(Options& options, TopoArguments& given) {
   options.add("ranks", given.ranks, "",
               "choose, explain: ranks of the job, node after node; 0: as many as the nodes hold",
               between(0, 1 << 20));
-  options.add("collectives", given.collectives, "",
-              "probe: also time collectives, each by several algorithms, which takes some seconds, and on "
-              "slow links up to a minute or so");
+  options.add(
+      "collectives", given.collectives, "",
+      "probe: also time collectives, each by several algorithms, which takes some seconds, and on "
+      "slow links up to a minute or so");
   options.add("any-order", given.any_order, "",
               "choose, explain: as with comm.order any, also algorithms that add in another order");
 }
