@@ -48,6 +48,24 @@ DryRunInput input_of(const GptConfig& model, const GridShape& grid, DType comput
   return input;
 }
 
+nn::MicroBatch micro_batch_of(ops::Context& ctx, const DryRunInput& input) {
+  const auto zeros = [&](std::int64_t elements, DType dtype) {
+    const Tensor made = ctx.allocate({elements}, dtype);
+    std::memset(made.raw(), 0, made.bytes());
+    return made;
+  };
+  nn::MicroBatch batch;
+  batch.batch = input.micro;
+  batch.length = input.length;
+  batch.training = input.trains;
+  batch.tokens = zeros(input.micro * input.length, DType::kI32);
+  batch.targets = zeros(input.micro * input.length, DType::kI32);
+  batch.target_count = input.micro * input.length;
+  batch.samples = zeros(input.micro, DType::kI64);
+  batch.loss_sum = zeros(1, DType::kF64);
+  return batch;
+}
+
 // The same two steps as a dry run, computed.
 MemoryStats stats_of_real_steps(const DryRunInput& input) {
   ops::Context ctx = ops::make_cpu_context(input.threads);
@@ -58,22 +76,8 @@ MemoryStats stats_of_real_steps(const DryRunInput& input) {
     ctx.allocator->reached({.name = name, .number = number});
   });
   for (int number = 1; number <= 2; ++number) {
-    std::vector<nn::MicroBatch> batches(static_cast<std::size_t>(input.micro_batches));
-    for (nn::MicroBatch& batch : batches) {
-      const auto zeros = [&](std::int64_t elements, DType dtype) {
-        const Tensor made = ctx.allocate({elements}, dtype);
-        std::memset(made.raw(), 0, made.bytes());
-        return made;
-      };
-      batch.batch = input.micro;
-      batch.length = input.length;
-      batch.training = true;
-      batch.tokens = zeros(input.micro * input.length, DType::kI32);
-      batch.targets = zeros(input.micro * input.length, DType::kI32);
-      batch.target_count = input.micro * input.length;
-      batch.samples = zeros(input.micro, DType::kI64);
-      batch.loss_sum = zeros(1, DType::kF64);
-    }
+    std::vector<nn::MicroBatch> batches;
+    for (int i = 0; i < input.micro_batches; ++i) batches.push_back(micro_batch_of(ctx, input));
     const parallel::StepResult result = step.train(batches, number, 1e-3f, 1);
     EXPECT_TRUE(result.finite);
   }
@@ -190,6 +194,45 @@ TEST(DryRunAll, TellsKindsOfRanksApart) {
     EXPECT_EQ(fewer.ranks, 2);
     EXPECT_GT(more.memory.total_peak, fewer.memory.total_peak);
   }
+}
+
+// Stages between the first and the last with as many blocks differ in how many micro-batches they
+// keep: one stands for all.
+TEST(DryRunAll, TheLargestAreAmongFewerRanks) {
+  GptConfig model = small_gpt();
+  model.layers = 16;
+  for (const char* schedule : {"1f1b", "gpipe"}) {
+    DryRunInput input = input_of(model, {3, 8, 2}, DType::kF32);
+    input.step.schedule = schedule;
+    input.micro_batches = 32;
+    const auto all = plan::dry_run_all(input), few = plan::dry_run_largest(input);
+    EXPECT_LT(few.size(), all.size() / 2);
+    const auto most = [](const std::vector<DryRunResult>& results) {
+      return std::ranges::max_element(results, {},
+                                      [](const auto& result) { return result.memory.total_peak; })
+          ->memory.total_peak;
+    };
+    EXPECT_EQ(most(few), most(all)) << schedule;
+    for (const DryRunResult& result : few) EXPECT_EQ(result.micro_batches, 11);
+  }
+}
+
+TEST(DryRunAll, AnEvaluationHoldsWhatARealOneHolds) {
+  DryRunInput input = input_of(small_gpt(), {1, 1, 1}, DType::kBF16);
+  input.trains = false;
+  ops::Context ctx = ops::make_cpu_context(1);
+  DryRank alone({});
+  const ProcessGrid grid(alone, input.grid);
+  parallel::StageOptions options = input.step.stage;
+  options.trains = false;
+  const parallel::Stage stage(ctx, grid, input.model, options);
+  for (int evaluation = 0; evaluation < 2; ++evaluation) {
+    parallel::evaluate(ctx, stage, 16, [&](int /*i*/) { return micro_batch_of(ctx, input); });
+  }
+  const MemoryStats real = ctx.allocator->stats(), dry = plan::dry_run(input, 0).memory;
+  EXPECT_EQ(dry.peak, real.peak);
+  EXPECT_EQ(dry.at_peak, real.at_peak);
+  EXPECT_EQ(dry.at_peak[static_cast<std::size_t>(MemoryUse::kGradients)], 0u);
 }
 
 // A long step is not run whole.
