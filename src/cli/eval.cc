@@ -56,7 +56,7 @@ ExitStatus evaluate_on_ranks(Runtime& runtime, const EvalArguments& given) {
   sizes.batch.micro = given.micro;
   plan::DryRunInput dry = dry_run_input(sizes, model.config(), shape);
   dry.trains = false;
-  check_memory_here(dry, runtime, ctx);
+  check_memory_here(dry, runtime, device);
   const ops::AttentionChoice attention =
       attention_choice(runtime.world(), ctx, model.config(), shape,
                        {.micro = given.micro,

@@ -4,14 +4,14 @@
 #include <limits>
 #include <map>
 #include <numeric>
+#include <set>
 
 #include <fmt/format.h>
 
 #include "trireme/base/error.h"
+#include "trireme/nn/host_micro_batch.h"
 #include "trireme/nn/vocabulary_sizes.h"
-#include "trireme/ops/elementwise.h"
 #include "trireme/parallel/partition.h"
-#include "trireme/parallel/schedule.h"
 
 namespace trireme::plan {
 namespace {
@@ -26,23 +26,6 @@ constexpr int kMicroBatchesEvaluated = 16;
 // Beyond that a dry run would take minutes, and schedules would fill a login node's memory.
 constexpr double kMostSeconds = 120.0;
 
-// The micro-batches of a replica, as the trainer makes them. Nobody reads what is in them.
-nn::MicroBatch make_micro_batch(ops::Context& ctx, const DryRunInput& input) {
-  const std::int64_t rows = input.micro * input.length;
-  nn::MicroBatch batch;
-  batch.batch = input.micro;
-  batch.length = input.length;
-  batch.training = input.trains;
-  batch.tokens = ctx.allocate({rows}, DType::kI32);
-  batch.targets = ctx.allocate({rows}, DType::kI32);
-  batch.target_count = rows;
-  if (input.masks_documents) batch.first_key = ctx.allocate({rows}, DType::kI32);
-  batch.samples = ctx.allocate({input.micro}, DType::kI64);
-  batch.loss_sum = ctx.allocate({1}, DType::kF64);
-  ops::fill(ctx, batch.loss_sum, 0.0f);
-  return batch;
-}
-
 // Micro-batches that are run of `count`.
 int micro_batches_run(int count, int stages) {
   return std::min(count, 2 * stages + kMicroBatchesRun);
@@ -52,6 +35,17 @@ int micro_batches_run(int count, int stages) {
 int micro_batches_of(const DryRunInput& input, int replica) {
   if (!input.trains) return kMicroBatchesEvaluated;
   return parallel::share_of(input.micro_batches, input.grid.extent(kDataAxes), replica).count;
+}
+
+int most_micro_batches(const DryRunInput& input) {
+  return micro_batches_of(input, input.grid.extent(kDataAxes) - 1);  // the last share is largest
+}
+
+// As the trainer makes them; nobody reads what is in them.
+nn::MicroBatch make_micro_batch(ops::Context& ctx, const DryRunInput& input) {
+  const nn::HostMicroBatch host =
+      nn::make_host_micro_batch(ctx, input.micro, input.length, input.masks_documents);
+  return host.to_device(ctx, input.micro * input.length, input.trains);
 }
 
 // For each number of micro-batches, the first replica that has it, and how many have it. The most
@@ -79,7 +73,10 @@ struct Rank {
   ProcessGrid grid;
 
   Rank(const DryRunInput& input, int place)
-      : runtime({.rank = place, .size = input.grid.ranks(), .nccl = input.gpu_memory > 0}),
+      : runtime({.rank = place,
+                 .size = input.grid.ranks(),
+                 .nccl = input.nccl,
+                 .keeps_order = input.keeps_order}),
         ctx(input.gpu_memory > 0 ? ops::make_dry_cuda_context(input.gpu_memory)
                                  : ops::make_dry_context(input.threads)),
         grid(runtime, input.grid) {
@@ -105,9 +102,11 @@ struct Rank {
 };
 
 void train_two_steps(const DryRunInput& input, Rank& rank, DryRunResult& result) {
-  parallel::TrainerStep step(rank.ctx, rank.grid, input.model, input.step);
-  TRIREME_CHECK(!step.stage().collective(),
-                "a dry run does not know how many empty micro-batches other replicas ask for");
+  parallel::StepOptions options = input.step;
+  // Where this rank runs fewer than a step has, so do all.
+  options.micro_batches = result.micro_batches + most_micro_batches(input) -
+                          micro_batches_of(input, rank.grid.index(kDataAxes));
+  parallel::TrainerStep step(rank.ctx, rank.grid, input.model, options);
   step.connect(input.micro, input.length);
   for (int number = 1; number <= 2; ++number) {
     rank.begin_step();
@@ -197,9 +196,7 @@ void extrapolate(DryRunResult& more, const DryRunResult& fewer, std::int64_t per
 double seconds_of(const DryRunInput& input, std::size_t stages) {
   constexpr double kScheduledStep = 2e-7, kBlock = 2e-5, kSlice = 1e-5;
   const double all_stages = input.grid[Axis::kPipeline];
-  const int replicas = input.grid.extent(kDataAxes);
-  const double batches =
-      micro_batches_run(micro_batches_of(input, replicas - 1), input.grid[Axis::kPipeline]);
+  const double batches = micro_batches_run(most_micro_batches(input), input.grid[Axis::kPipeline]);
   const double slices = static_cast<double>(input.micro) * static_cast<double>(input.length) /
                         static_cast<double>(nn::loss_slice_rows(
                             {.rows = input.micro * input.length,
@@ -276,24 +273,22 @@ std::vector<double> costs_of_stage(const DryRunInput& input, const std::vector<d
   return result;
 }
 
-std::vector<int> stages_that_hold_most(const DryRunInput& input, int micro_batches) {
+// The first stage, the last, and of those between with equal blocks the first: an earlier stage
+// keeps as many micro-batches as a later one, or more.
+std::vector<int> stages_that_hold_most(const DryRunInput& input) {
   const int stages = input.grid[Axis::kPipeline];
   std::vector<double> costs;
   for (const nn::BlockPlan& block : input.model.blocks) costs.push_back(block.cost);
   const std::vector<int> bounds =
       parallel::partition_blocks(costs, stages * input.step.stage.chunks);
-  const std::vector<int> live =
-      parallel::live_micro_batches(input.step.schedule, stages, micro_batches);
-  std::map<std::vector<double>, int> middle;  // the one with the most live micro-batches
-  for (int stage = 1; stage + 1 < stages; ++stage) {
-    int& most =
-        middle.try_emplace(costs_of_stage(input, costs, bounds, stage), stage).first->second;
-    if (live[static_cast<std::size_t>(stage)] > live[static_cast<std::size_t>(most)]) most = stage;
+  std::set<std::vector<double>> known;
+  std::vector<int> chosen;
+  for (int stage = 0; stage < stages; ++stage) {
+    const bool end = stage == 0 || stage == stages - 1;
+    if (end || known.insert(costs_of_stage(input, costs, bounds, stage)).second) {
+      chosen.push_back(stage);
+    }
   }
-  std::vector<int> chosen{0};
-  for (const auto& [blocks, stage] : middle) chosen.push_back(stage);
-  if (stages > 1) chosen.push_back(stages - 1);
-  std::ranges::sort(chosen);
   return chosen;
 }
 
@@ -322,10 +317,7 @@ std::vector<DryRunResult> dry_run_all(const DryRunInput& input) {
 std::vector<DryRunResult> dry_run_largest(const DryRunInput& input) {
   Replicas kinds = kinds_of_replicas(input);
   kinds.erase(std::next(kinds.begin()), kinds.end());
-  const int most = kinds.begin()->first;
-  return run_kinds(
-      input, stages_that_hold_most(input, micro_batches_run(most, input.grid[Axis::kPipeline])),
-      kinds);
+  return run_kinds(input, stages_that_hold_most(input), kinds);
 }
 
 }  // namespace trireme::plan

@@ -65,10 +65,12 @@ void check_gpu_memory(const PeakMemory& memory, std::int64_t gpu_mib) {
 }
 
 std::vector<plan::DryRunResult> check_memory_here(plan::DryRunInput input, Runtime& runtime,
-                                                  const ops::Context& ctx) {
+                                                  const ComputeDevice& device) {
   constexpr double kDoubt = 2.0;
+  const ops::Context& ctx = device.context;
   const bool on_gpu = ctx.device.kind != DeviceKind::kCpu;
   input.gpu_memory = ctx.gpu_memory;
+  input.nccl = on_gpu && device.carrier != "mpi";
   if (!on_gpu) input.threads = ctx.threads;
   std::vector<plan::DryRunResult> results;
   PeakMemory memory;

@@ -187,7 +187,8 @@ class Trainer {
                             runtime_.world());
     const models::GptConfig model = resolve_model(config_.model, train_data_->vocabulary());
     check_model_fits_grid(config_, model, shape_);
-    const auto forecast = check_memory_here(dry_run_input(config_, model, shape_), runtime_, ctx_);
+    const auto forecast =
+        check_memory_here(dry_run_input(config_, model, shape_), runtime_, device_);
     const GridTraffic traffic = traffic_of(forecast);  // on the leading rank
     if (!config_.data.validation.empty()) {
       validation_data_ =
@@ -209,6 +210,10 @@ class Trainer {
     plan_ = models::gpt_plan(model);
     tune_before_steps();
     parallel::StepOptions options = step_options(config_);
+    const int replicas = shape_.extent(kDataAxes);
+    options.micro_batches = parallel::share_of(config_.batch.global / config_.batch.micro, replicas,
+                                               replicas - 1)  // the last share is largest
+                                .count;
     options.stage.seed = {};  // initial values are drawn later, if there is no checkpoint
     step_.emplace(ctx_, *grid_, plan_, options);
     queue_.emplace(ctx_, *grid_, config_.batch.global * plan_.context);

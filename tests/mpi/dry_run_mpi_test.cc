@@ -5,13 +5,13 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include "trireme/models/gpt.h"
 #include "trireme/plan/dry_run.h"
 #include "trireme/train/memory_check.h"
 #include "trireme/train/step_traffic.h"
 
 #include "support/batches.h"
 #include "support/mpi_test.h"
+#include "support/small_model.h"
 
 namespace trireme::testing {
 namespace {
@@ -23,25 +23,13 @@ struct Case {
   const char* schedule = "1f1b";
   int micro_batches = 8;
   float dropout = 0.0f;
-  int recompute = 0;  // blocks of a run, which is computed again; 0: none
+  bool any_order = false;  // of sums
+  int recompute = 0;       // blocks of a run, which is computed again; 0: none
 };
 
 models::GptConfig model_of(const Case& c) {
-  models::GptConfig model{.layers = 4,
-                          .width = 64,
-                          .heads = 4,
-                          .kv_heads = 4,
-                          .hidden = 256,
-                          .vocabulary = 300,
-                          .context = 64,
-                          .dropout = c.dropout};
-  if (!c.llama) return model;
-  model.kv_heads = 2;  // copied, where there are four tensor ranks
-  model.norm = nn::NormKind::kRms;
-  model.activation = nn::ActivationKind::kSwiglu;
-  model.positions = nn::PositionKind::kRotary;
-  model.tied = false;
-  model.bias = false;
+  models::GptConfig model = c.llama ? small_llama() : small_gpt();
+  model.dropout = c.dropout;
   return model;
 }
 
@@ -57,6 +45,7 @@ plan::DryRunInput input_of(const Case& c) {
   input.step.stage.sequence_parallel = c.sequence_parallel;
   input.step.schedule = c.schedule;
   input.step.reduce = c.bf16 ? DType::kBF16 : DType::kF32;
+  input.keeps_order = !c.any_order;
   if (c.recompute > 0) input.step.runs = {c.recompute, true};
   return input;
 }
@@ -104,7 +93,9 @@ TEST_P(DryRunBesideRealOne, HoldsAndSendsTheSame) {
   if (c.grid.ranks() != runtime().size()) GTEST_SKIP() << "another number of ranks";
   const plan::DryRunInput input = input_of(c);
   ops::Context ctx = ops::make_cpu_context(1);
+  runtime().use_algorithms(c.any_order ? AlgorithmTable::any_order() : AlgorithmTable());
   const ProcessGrid grid(runtime(), c.grid);
+  runtime().use_algorithms({});
   parallel::TrainerStep step(ctx, grid, input.model, input.step);
   const auto mine =
       parallel::share_of(c.micro_batches, grid.extent(kDataAxes), grid.index(kDataAxes));
@@ -163,6 +154,7 @@ const Case kCases[] = {
      .sequence_parallel = true,
      .recompute = 2},
     {.name = "recompute_mixed", .grid = {1, 2, 2}, .schedule = "gpipe", .recompute = 1},
+    {.name = "any_order", .grid = {1, 1, 4}, .llama = true, .any_order = true},
     {.name = "gpipe", .grid = {1, 2, 1}, .llama = true, .schedule = "gpipe"},
     {.name = "data4", .grid = {4, 1, 1}},
     {.name = "pipeline4", .grid = {1, 4, 1}},

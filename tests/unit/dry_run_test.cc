@@ -6,8 +6,9 @@
 
 #include <gtest/gtest.h>
 
-#include "trireme/models/gpt.h"
-#include "trireme/ops/elementwise.h"
+#include "trireme/nn/host_micro_batch.h"
+
+#include "support/small_model.h"
 
 namespace trireme::testing {
 namespace {
@@ -15,27 +16,6 @@ namespace {
 using models::GptConfig;
 using plan::DryRunInput;
 using plan::DryRunResult;
-
-GptConfig small_gpt() {
-  return {.layers = 4,
-          .width = 64,
-          .heads = 4,
-          .kv_heads = 4,
-          .hidden = 256,
-          .vocabulary = 300,
-          .context = 64};
-}
-
-GptConfig small_llama() {
-  GptConfig model = small_gpt();
-  model.kv_heads = 2;
-  model.norm = nn::NormKind::kRms;
-  model.activation = nn::ActivationKind::kSwiglu;
-  model.positions = nn::PositionKind::kRotary;
-  model.tied = false;
-  model.bias = false;
-  return model;
-}
 
 DryRunInput input_of(const GptConfig& model, const GridShape& grid, DType compute) {
   DryRunInput input{.model = models::gpt_plan(model),
@@ -49,21 +29,12 @@ DryRunInput input_of(const GptConfig& model, const GridShape& grid, DType comput
 }
 
 nn::MicroBatch micro_batch_of(ops::Context& ctx, const DryRunInput& input) {
-  const auto zeros = [&](std::int64_t elements, DType dtype) {
-    const Tensor made = ctx.allocate({elements}, dtype);
-    std::memset(made.raw(), 0, made.bytes());
-    return made;
-  };
-  nn::MicroBatch batch;
-  batch.batch = input.micro;
-  batch.length = input.length;
-  batch.training = input.trains;
-  batch.tokens = zeros(input.micro * input.length, DType::kI32);
-  batch.targets = zeros(input.micro * input.length, DType::kI32);
-  batch.target_count = input.micro * input.length;
-  batch.samples = zeros(input.micro, DType::kI64);
-  batch.loss_sum = zeros(1, DType::kF64);
-  return batch;
+  const nn::HostMicroBatch host =
+      nn::make_host_micro_batch(ctx, input.micro, input.length, input.masks_documents);
+  for (const Tensor& part : {host.tokens, host.targets, host.samples}) {
+    std::memset(part.raw(), 0, part.bytes());
+  }
+  return host.to_device(ctx, input.micro * input.length, input.trains);
 }
 
 // The same two steps as a dry run, computed.
@@ -235,6 +206,43 @@ TEST(DryRunAll, AnEvaluationHoldsWhatARealOneHolds) {
   EXPECT_EQ(dry.at_peak[static_cast<std::size_t>(MemoryUse::kGradients)], 0u);
 }
 
+// A block that asks for empty micro-batches, and counts them.
+class Asking final : public nn::Block {
+ public:
+  Asking(std::unique_ptr<nn::Block> inner, int& empty) : inner_(std::move(inner)), empty_(empty) {
+    parameters_ = std::move(inner_->parameters());
+  }
+  nn::Values forward(nn::Tape& tape, const nn::MicroBatch& batch, nn::Values in) const override {
+    return inner_->forward(tape, batch, std::move(in));
+  }
+  void forward_empty(ops::Context& /*ctx*/) const override { ++empty_; }
+
+ private:
+  std::unique_ptr<nn::Block> inner_;
+  int& empty_;
+};
+
+// Of 7 or 1001 micro-batches one of two replicas has one fewer, in each of two steps. A long step
+// is run for two numbers of micro-batches.
+TEST(DryRunAll, ReplicasThatTalkRunEmptyMicroBatches) {
+  int empty = 0;
+  DryRunInput input = input_of(small_gpt(), {2, 1, 1}, DType::kF32);
+  nn::BlockPlan& block = input.model.blocks[1];
+  block.collective = true;
+  block.build = [inner = block.build, &empty](nn::BuildContext& build) {
+    return std::make_unique<Asking>(inner(build), empty);
+  };
+  const auto empty_of = [&](int micro_batches, int place) {
+    empty = 0;
+    input.micro_batches = micro_batches;
+    plan::dry_run(input, place);
+    return empty;
+  };
+  EXPECT_EQ(empty_of(7, 0), 2);
+  EXPECT_EQ(empty_of(7, 1), 0);
+  EXPECT_EQ(empty_of(1001, 0), 4);
+}
+
 // A long step is not run whole.
 TEST(DryRunAll, ALongStepIsCountedAsIfItWereRun) {
   for (const char* schedule : {"1f1b", "gpipe"}) {
@@ -291,6 +299,7 @@ TEST(DryRunAll, OnGpusWorkspaceDiffers) {
   DryRunInput input = input_of(small_gpt(), {2, 1, 2}, DType::kBF16);
   const DryRunResult cpu = plan::dry_run(input, 0);
   input.gpu_memory = std::int64_t{80} << 30;
+  input.nccl = true;
   const DryRunResult gpu = plan::dry_run(input, 0);
   const auto live = [](const DryRunResult& result, MemoryUse use) {
     return result.memory.live[static_cast<std::size_t>(use)];
@@ -310,6 +319,10 @@ TEST(DryRunAll, OnGpusWorkspaceDiffers) {
   };
   EXPECT_EQ(broadcasts(cpu), 0);
   EXPECT_GT(broadcasts(gpu), 0);
+  input.nccl = false;
+  EXPECT_EQ(broadcasts(plan::dry_run(input, 0)), 0);
+  input.keeps_order = false;
+  EXPECT_GT(broadcasts(plan::dry_run(input, 0)), 0);
 }
 
 TEST(DryRunAll, WhatNoAddressCanReachIsRefused) {

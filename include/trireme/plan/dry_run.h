@@ -23,7 +23,11 @@ struct DryRunInput {
   bool masks_documents = false;
   int threads = 1;              // of a rank
   std::int64_t gpu_memory = 0;  // bytes of each rank's GPU; 0: ranks compute on CPUs
-  bool trains = true;           // false: ranks evaluate, so they hold no gradients or optimizer
+  // Whether NCCL carries tensors of GPUs, and whether our algorithms keep the order of sums
+  // (DryRankOptions). Copies of parameters take a broadcast more where the order is not fixed.
+  bool nccl = false;
+  bool keeps_order = true;
+  bool trains = true;  // false: ranks evaluate, so they hold no gradients or optimizer
 };
 
 struct DryRunResult {
@@ -53,10 +57,10 @@ DryRunResult dry_run(const DryRunInput& input, int place);
 // rank needs more than 8 EiB.
 std::vector<DryRunResult> dry_run_all(const DryRunInput& input);
 
-// The same of those kinds alone that may need the most memory, or send the most. They have the
-// most micro-batches. Of stages with equal blocks between the first and the last, one that keeps
-// the most micro-batches stands for all. So it takes about as long for hundreds of stages as for a
-// few.
+// The same of those kinds alone that may need the most memory, or send the most. They have the most
+// micro-batches. Of stages with equal blocks between the first and the last the first one, which
+// keeps the most micro-batches, stands for all. So it takes about as long for hundreds of stages as
+// for a few.
 std::vector<DryRunResult> dry_run_largest(const DryRunInput& input);
 
 }  // namespace trireme::plan

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "trireme/comm/runtime.h"
-#include "trireme/ops/context.h"
 #include "trireme/plan/dry_run.h"
+#include "trireme/train/compute_device.h"
 
 namespace trireme {
 
@@ -32,13 +32,13 @@ std::int64_t mib_of(double bytes);
 void check_node_memory(const PeakMemory& memory, int tasks, std::int64_t node_mib);
 void check_gpu_memory(const PeakMemory& memory, std::int64_t gpu_mib);
 
-// Collective over the world. Rank 0 dry-runs the ranks that need most, on the device of `ctx`.
+// Collective over the world. Rank 0 dry-runs the ranks that need most, on such a device.
 // Returns the results there, and nothing on other ranks. Throws ConfigError where the ranks of this
 // node, or this rank on its GPU, do not fit. Of a node it refuses only what needs more than twice
 // its memory, since its ranks need less than the largest one, each at another time, and an
 // impossible run needs far more. A run that passes but needs more than is free ends with status 71
 // when it allocates.
 std::vector<plan::DryRunResult> check_memory_here(plan::DryRunInput input, Runtime& runtime,
-                                                  const ops::Context& ctx);
+                                                  const ComputeDevice& device);
 
 }  // namespace trireme
