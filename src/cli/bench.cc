@@ -15,6 +15,7 @@
 #include "trireme/topology/planner.h"
 #include "trireme/train/communication.h"
 #include "trireme/train/compute_device.h"
+#include "trireme/train/dry_run_input.h"
 #include "trireme/train/memory_check.h"
 #include "trireme/train/setup.h"
 
@@ -174,8 +175,7 @@ ExitStatus bench_ops(Runtime& runtime, const BenchArguments& given) {
   options.repeats = given.repeats.value_or(options.repeats);
   models::GptConfig layer = options.model;
   layer.layers = 1;
-  check_memory_here(estimate_memory(sizes_of(given), layer, GridShape{}, ctx.gpu_memory), runtime,
-                    ctx);
+  check_memory_here(dry_run_input(sizes_of(given), layer, GridShape{}), runtime, device);
   const bench::Roof roof = bench::measure_roof(runtime.world(), ctx, options.dtype);
   const ops::AttentionChoice attention =
       attention_choice(runtime.world(), ctx, options.model, GridShape{},
@@ -236,8 +236,7 @@ ExitStatus bench_step(Runtime& runtime, const BenchArguments& given) {
   options.micro = given.micro.value_or(given.batch);
   options.grid = resolve_grid({{}, given.pipeline, given.tensor}, runtime.size());
   check_model_fits_grid(sizes_of(given), options.model, options.grid);
-  check_memory_here(estimate_memory(sizes_of(given), options.model, options.grid, ctx.gpu_memory),
-                    runtime, ctx);
+  check_memory_here(dry_run_input(sizes_of(given), options.model, options.grid), runtime, device);
   options.dtype = compute_type(given);
   options.repeats = given.repeats.value_or(options.repeats);
   options.graphs = given.graphs;

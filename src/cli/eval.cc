@@ -2,6 +2,7 @@
 
 #include "trireme/base/log.h"
 #include "trireme/config/limits.h"
+#include "trireme/train/dry_run_input.h"
 #include "trireme/train/evaluator.h"
 #include "trireme/train/memory_check.h"
 #include "trireme/train/setup.h"
@@ -52,9 +53,10 @@ ExitStatus evaluate_on_ranks(Runtime& runtime, const EvalArguments& given) {
   const InferenceModel model(ctx, grid, checkpoint, given.inference.precision);
   runtime.set_timeout(given.inference.timeout);
   Config sizes = model.training();
-  sizes.batch.global = sizes.batch.micro = given.micro;
-  check_memory_here(without_training(estimate_memory(sizes, model.config(), shape, ctx.gpu_memory)),
-                    runtime, ctx);
+  sizes.batch.micro = given.micro;
+  plan::DryRunInput dry = dry_run_input(sizes, model.config(), shape);
+  dry.trains = false;
+  check_memory_here(dry, runtime, device);
   const ops::AttentionChoice attention =
       attention_choice(runtime.world(), ctx, model.config(), shape,
                        {.micro = given.micro,

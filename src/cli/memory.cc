@@ -9,15 +9,13 @@
 #include "trireme/io/whole_file.h"
 #include "trireme/train/dry_run_input.h"
 #include "trireme/train/job_script.h"
-#include "trireme/train/memory_estimate.h"
+#include "trireme/train/memory_check.h"
 #include "trireme/train/setup.h"
 
 #include "cli/commands.h"
 
 namespace trireme::cli {
 namespace {
-
-constexpr int kMostDryRanks = 1 << 24;
 
 struct MemoryArguments {
   std::string json, gpu_memory;
@@ -42,9 +40,9 @@ Forecast forecast(const MemoryArguments& given) {
   const Config& config = given.config;
   check_config_without_data(config);
   const int ranks = config.grid.shape().ranks();
-  if (ranks > kMostDryRanks) {
+  if (ranks > kMostGridRanks) {
     throw ConfigError(fmt::format("the grid {} has more than {} ranks: give a smaller one",
-                                  config.grid.shape().to_string(), kMostDryRanks));
+                                  config.grid.shape().to_string(), kMostGridRanks));
   }
   if (config.run.device == "cpu" && !given.gpu_memory.empty()) {
     throw ConfigError("--gpu-memory is of ranks with GPUs, but run.device is cpu: leave one out");
@@ -61,13 +59,7 @@ Forecast forecast(const MemoryArguments& given) {
     throw ConfigError(
         "memory of ranks with GPUs (run.device cuda) needs --gpu-memory, as in --gpu-memory 80G");
   }
-  try {
-    made.results = plan::dry_run_all(made.input);
-  } catch (const OutOfMemoryError&) {  // of the dry allocator; this machine's has other errors
-    throw ConfigError(
-        "a rank of this grid would need more than 8 EiB: give a smaller batch.micro or model, or "
-        "more tensor ranks or stages");
-  }
+  made.results = plan::dry_run_all(made.input);
   return made;
 }
 

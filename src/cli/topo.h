@@ -47,7 +47,8 @@ std::vector<std::string> launcher_hosts(const TopoArguments& given, const Fabric
 std::vector<int> vertices_of(const Fabric& fabric, const std::vector<std::string>& hosts);
 // Reads --config; the default configuration if there is none.
 Config config_of(const TopoArguments& given);
-// Returns what a step sends, by the estimate.
+// Returns what a step sends, by a dry run; of at least one micro-batch for each replica. Throws
+// ConfigError where the model does not fit the grid.
 GridTraffic traffic_of_step(const Config& config, const GridShape& shape);
 
 // Prints the fabric that the sources describe.

@@ -10,6 +10,7 @@
 #include "trireme/topology/cluster_fabric.h"
 #include "trireme/topology/fabric_summary.h"
 #include "trireme/topology/rank_order.h"
+#include "trireme/train/dry_run_input.h"
 #include "trireme/train/job_script.h"
 #include "trireme/train/setup.h"
 #include "trireme/train/step_traffic.h"
@@ -64,7 +65,10 @@ Config config_of(const TopoArguments& given) {
 }
 
 GridTraffic traffic_of_step(const Config& config, const GridShape& shape) {
-  return estimate_traffic(config, resolve_model(config.model, vocabulary_to_check(config)), shape);
+  const models::GptConfig model = resolve_model(config.model, vocabulary_to_check(config));
+  plan::DryRunInput input = dry_run_input(config, model, shape);
+  input.micro_batches = std::max(input.micro_batches, shape.extent(kDataAxes));
+  return traffic_of(plan::dry_run_largest(input));
 }
 
 namespace {

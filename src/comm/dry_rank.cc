@@ -13,6 +13,7 @@
 #include "trireme/base/error.h"
 #include "trireme/comm/reduce.h"
 
+#include "group_communicator.h"
 #include "recorder_impl.h"
 
 namespace trireme {
@@ -77,27 +78,19 @@ class DryRank::Impl {
 
 namespace {
 
-class DryCommunicator final : public Communicator {
+class DryCommunicator final : public GroupCommunicator {
  public:
-  DryCommunicator(DryRank::Impl& impl, std::string name, std::vector<int> members, int lane)
-      : impl_(impl), name_(std::move(name)), members_(std::move(members)), lane_(lane) {
-    const auto own = std::ranges::find(members_, impl.options.rank);
-    TRIREME_CHECK(own != members_.end(),
-                  fmt::format("rank {} is not in the group {}", impl.options.rank, name_));
-    rank_ = static_cast<int>(own - members_.begin());
+  DryCommunicator(DryRank::Impl& impl, const std::string& name, const std::vector<int>& members,
+                  int lane)
+      : GroupCommunicator(name, members, index_of(impl.options.rank, name, members), lane),
+        impl_(impl) {
     impl.lane_order.try_emplace(lane, static_cast<int>(impl.lane_order.size()));
-    impl.recorder.impl().add_lane(lane, {name_, members_});
+    impl.recorder.impl().add_lane(lane, {name, members});
   }
 
-  int rank() const override { return rank_; }
-  int size() const override { return static_cast<int>(members_.size()); }
-  const std::string& name() const override { return name_; }
-  int world_rank(int member) const override {
-    return members_.at(static_cast<std::size_t>(member));
-  }
-  int lane_id() const override { return lane_; }
   bool fixes_order_of_sums(DeviceKind device) const override {
-    return device == DeviceKind::kCpu || size() == 1 || !impl_.options.nccl;
+    const bool library = device != DeviceKind::kCpu && impl_.options.nccl;
+    return size() == 1 || (impl_.options.keeps_order && !library);
   }
 
   Work all_reduce(const Stream& /*ready*/, Tensor data, ReduceOp /*op*/) override {
@@ -142,7 +135,7 @@ class DryCommunicator final : public Communicator {
         std::memset(transfer.tensor.raw(), 0, transfer.tensor.bytes());
       }
       if (size() == 1) continue;
-      impl_.record(lane_, name_, sends ? "send" : "receive", transfer.tensor.bytes(),
+      impl_.record(lane_id(), name(), sends ? "send" : "receive", transfer.tensor.bytes(),
                    {world_rank(transfer.peer)}, /*to_peer=*/true);
     }
     return Work(std::make_shared<DryExchange>(std::move(transfers)));
@@ -150,23 +143,28 @@ class DryCommunicator final : public Communicator {
   Work barrier() override { return record("barrier", 0); }
 
   const void* native_mpi() const override {
-    throw InternalError("communicator " + name_ + " is of a dry run: it has no MPI_Comm");
+    throw InternalError("communicator " + name() + " is of a dry run: it has no MPI_Comm");
   }
 
  private:
+  static int index_of(int rank, const std::string& name, const std::vector<int>& members) {
+    const auto own = std::ranges::find(members, rank);
+    TRIREME_CHECK(own != members.end(), fmt::format("rank {} is not in the group {}", rank, name));
+    return static_cast<int>(own - members.begin());
+  }
   Work record(std::string_view operation, std::size_t bytes) {
-    if (size() > 1) impl_.record(lane_, name_, operation, bytes, members_);
+    if (size() > 1) impl_.record(lane_id(), name(), operation, bytes, members());
     return {};
   }
   std::size_t own_offset(const Tensor& part) const {
-    return static_cast<std::size_t>(rank_) * part.bytes();
+    return static_cast<std::size_t>(rank()) * part.bytes();
   }
   static void move(std::byte* to, const Tensor& from, std::size_t offset, std::size_t bytes) {
     if (is_real(from)) std::memmove(to, bytes_at(from, offset), bytes);
   }
   void check_member(int member) const {
     TRIREME_CHECK(0 <= member && member < size(),
-                  fmt::format("rank {} of communicator {} of {}", member, name_, size()));
+                  fmt::format("rank {} of communicator {} of {}", member, name(), size()));
   }
   void check_parts(std::string_view what, const Tensor& whole, const Tensor& part) const {
     TRIREME_CHECK(whole.dtype() == part.dtype() && whole.elements() == part.elements() * size(),
@@ -175,10 +173,6 @@ class DryCommunicator final : public Communicator {
   }
 
   DryRank::Impl& impl_;
-  std::string name_;
-  std::vector<int> members_;
-  int lane_;
-  int rank_ = 0;
 };
 
 }  // namespace

@@ -11,6 +11,7 @@
 #include "trireme/comm/collective_tasks.h"
 #include "trireme/comm/reduce.h"
 
+#include "group_communicator.h"
 #include "library_task.h"
 #include "mpi_transport.h"
 
@@ -73,7 +74,7 @@ class MeasuredTask final : public Task {
   std::int64_t begin_ns_ = 0;
 };
 
-class MpiCommunicator final : public Communicator {
+class MpiCommunicator final : public GroupCommunicator {
   using Choice = AlgorithmTrials::Choice;
   using Use = Part::Use;
 
@@ -81,11 +82,8 @@ class MpiCommunicator final : public Communicator {
   MpiCommunicator(const CommServices& services, std::string name, std::vector<int> members,
                   int rank, int lane, OwnedComm traffic,
                   std::shared_ptr<const CommunicatorPlan> plan)
-      : services_(services),
-        name_(std::move(name)),
-        members_(std::move(members)),
-        rank_(rank),
-        lane_(lane),
+      : GroupCommunicator(std::move(name), std::move(members), rank, lane),
+        services_(services),
         traffic_(std::move(traffic)),
         plan_(std::move(plan)) {}
 
@@ -97,13 +95,6 @@ class MpiCommunicator final : public Communicator {
   MpiCommunicator(const MpiCommunicator&) = delete;
   MpiCommunicator& operator=(const MpiCommunicator&) = delete;
 
-  int rank() const override { return rank_; }
-  int size() const override { return static_cast<int>(members_.size()); }
-  const std::string& name() const override { return name_; }
-  int world_rank(int member) const override {
-    return members_.at(static_cast<std::size_t>(member));
-  }
-  int lane_id() const override { return lane_; }
   bool fixes_order_of_sums(DeviceKind /*device*/) const override {
     return plan_->algorithms.keeps_order();
   }
@@ -183,7 +174,7 @@ class MpiCommunicator final : public Communicator {
           },
           on_host);
     };
-    return start(ready, "broadcast", bytes, {{data, rank_ == root ? Use::kRead : Use::kWrite}},
+    return start(ready, "broadcast", bytes, {{data, rank() == root ? Use::kRead : Use::kWrite}},
                  {.make = make, .whole = library, .messages = true}, call);
   }
 
@@ -219,7 +210,7 @@ class MpiCommunicator final : public Communicator {
     Events arrivals;
     for (Transfer& transfer : transfers) {
       const bool sends = transfer.direction == Transfer::Direction::kSend;
-      const LaneKey key = {lane_, world_rank(transfer.peer), sends};
+      const LaneKey key = {lane_id(), world_rank(transfer.peer), sends};
       const auto make = [this, direction = transfer.direction,
                          peer = transfer.peer](const Tensors& on_host) {
         return make_transfer(transport(kTransferTag), {direction, peer, on_host[0]});
@@ -247,7 +238,7 @@ class MpiCommunicator final : public Communicator {
  private:
   TransportPtr transport(int tag) const {
     return std::make_unique<MpiTransport>(MpiGroup{.comm = traffic_.get(),
-                                                   .rank = rank_,
+                                                   .rank = rank(),
                                                    .size = size(),
                                                    .tag = tag,
                                                    .synchronous = services_.synchronous_sends,
@@ -291,7 +282,7 @@ class MpiCommunicator final : public Communicator {
                                   Events& arrivals) {
     DeviceStaging* staging = services_.staging == nullptr ? nullptr : services_.staging->get();
     if (on_one_device(ready, parts)) {
-      check_may_carry_devices(staging != nullptr && !services_.host_only, name_);
+      check_may_carry_devices(staging != nullptr && !services_.host_only, name());
       auto staged = staging->stage(key, ready, parts, std::move(host_part));
       arrivals.push_back(staged->arrival());
       return staged;
@@ -305,7 +296,7 @@ class MpiCommunicator final : public Communicator {
   Work start(const Stream& ready, std::string_view name, std::size_t bytes,
              const std::vector<Part>& parts, HostPart host_part, AlgorithmTrials::Call call) {
     Events arrivals;
-    auto task = make_task({.lane = lane_}, ready, parts, std::move(host_part), arrivals);
+    auto task = make_task({.lane = lane_id()}, ready, parts, std::move(host_part), arrivals);
     if (call.slot >= 0) {
       task = std::make_unique<MeasuredTask>(std::move(task), plan_->trials, call);
     }
@@ -315,7 +306,7 @@ class MpiCommunicator final : public Communicator {
               Events arrivals) {
     std::vector<ProgressEngine::Queued> operations;
     operations.push_back(
-        {.key = {.lane = lane_}, .name = name, .bytes = bytes, .task = std::move(task)});
+        {.key = {.lane = lane_id()}, .name = name, .bytes = bytes, .task = std::move(task)});
     return make_device_work(services_.engine.submit(std::move(operations)), std::move(arrivals),
                             services_.engine.recorder());
   }
@@ -334,7 +325,7 @@ class MpiCommunicator final : public Communicator {
   }
   void check_member(int member) const {
     TRIREME_CHECK(0 <= member && member < size(),
-                  fmt::format("rank {} of communicator {} of {}", member, name_, size()));
+                  fmt::format("rank {} of communicator {} of {}", member, name(), size()));
   }
   void check_transfers(const Stream& ready, std::vector<Transfer>& transfers) const {
     std::vector<Part> parts;
@@ -356,10 +347,6 @@ class MpiCommunicator final : public Communicator {
   }
 
   CommServices services_;
-  std::string name_;
-  std::vector<int> members_;
-  int rank_;
-  int lane_;
   OwnedComm traffic_;
   std::shared_ptr<const CommunicatorPlan> plan_;
   mutable std::optional<OwnedComm> native_;

@@ -35,10 +35,11 @@ std::int64_t targets_of(std::span<const nn::MicroBatch> batches) {
 }
 
 // Collective over the grid where the model's blocks make collective calls for each micro-batch:
-// then every replica runs as many as the one that has the most. Otherwise a replica runs its own
-// `count`.
-int micro_batches_to_run(const Stage& stage, int count) {
+// then every replica runs as many as the one that has the most, unless that is known. Otherwise a
+// replica runs its own `count`.
+int micro_batches_to_run(const Stage& stage, int count, int known = 0) {
   if (!stage.collective()) return count;
+  if (known > 0) return known;
   return stage.grid().world().all_reduce_host(count, ReduceOp::kMax);
 }
 
@@ -98,7 +99,8 @@ QueuedStep TrainerStep::begin(std::span<const nn::MicroBatch> mine, bool wants_s
   grid_.world().all_reduce_host(std::span<std::int64_t>(sums), ReduceOp::kSum);
   queued.targets_ = sums[0];
   queued.stop_ = sums[1] > 0;
-  micro_batches_ = micro_batches_to_run(stage_, static_cast<int>(mine.size()));
+  micro_batches_ =
+      micro_batches_to_run(stage_, static_cast<int>(mine.size()), options_.micro_batches);
   return queued;
 }
 

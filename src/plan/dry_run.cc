@@ -3,12 +3,15 @@
 #include <algorithm>
 #include <limits>
 #include <map>
+#include <numeric>
+#include <set>
 
 #include <fmt/format.h>
 
 #include "trireme/base/error.h"
+#include "trireme/nn/host_micro_batch.h"
 #include "trireme/nn/vocabulary_sizes.h"
-#include "trireme/ops/elementwise.h"
+#include "trireme/parallel/partition.h"
 
 namespace trireme::plan {
 namespace {
@@ -17,37 +20,44 @@ namespace {
 // not many more than the pipeline holds at once are run.
 constexpr int kMicroBatchesRun = 8;
 
+// Micro-batches of a replica in two waves of an evaluation.
+constexpr int kMicroBatchesEvaluated = 16;
+
 // Beyond that a dry run would take minutes, and schedules would fill a login node's memory.
 constexpr double kMostSeconds = 120.0;
 
-// The micro-batches of a replica, as the trainer makes them. Nobody reads what is in them.
-std::vector<nn::MicroBatch> make_micro_batches(ops::Context& ctx, const DryRunInput& input,
-                                               int count) {
-  const std::int64_t rows = input.micro * input.length;
-  std::vector<nn::MicroBatch> batches(static_cast<std::size_t>(count));
-  for (nn::MicroBatch& batch : batches) {
-    batch.batch = input.micro;
-    batch.length = input.length;
-    batch.training = true;
-    batch.tokens = ctx.allocate({rows}, DType::kI32);
-    batch.targets = ctx.allocate({rows}, DType::kI32);
-    batch.target_count = rows;
-    if (input.masks_documents) batch.first_key = ctx.allocate({rows}, DType::kI32);
-    batch.samples = ctx.allocate({input.micro}, DType::kI64);
-    batch.loss_sum = ctx.allocate({1}, DType::kF64);
-    ops::fill(ctx, batch.loss_sum, 0.0f);
-  }
-  return batches;
+// Micro-batches that are run of `count`.
+int micro_batches_run(int count, int stages) {
+  return std::min(count, 2 * stages + kMicroBatchesRun);
 }
 
-// The replicas that stand for all: for each number of micro-batches, the first replica that has it,
-// and how many have it. The most micro-batches come first.
-std::map<int, std::pair<int, int>, std::greater<>> kinds_of_replicas(const DryRunInput& input) {
-  std::map<int, std::pair<int, int>, std::greater<>> kinds;
+// Of a replica.
+int micro_batches_of(const DryRunInput& input, int replica) {
+  if (!input.trains) return kMicroBatchesEvaluated;
+  return parallel::share_of(input.micro_batches, input.grid.extent(kDataAxes), replica).count;
+}
+
+int most_micro_batches(const DryRunInput& input) {
+  return micro_batches_of(input, input.grid.extent(kDataAxes) - 1);  // the last share is largest
+}
+
+// As the trainer makes them; nobody reads what is in them.
+nn::MicroBatch make_micro_batch(ops::Context& ctx, const DryRunInput& input) {
+  const nn::HostMicroBatch host =
+      nn::make_host_micro_batch(ctx, input.micro, input.length, input.masks_documents);
+  return host.to_device(ctx, input.micro * input.length, input.trains);
+}
+
+// For each number of micro-batches, the first replica that has it, and how many have it. The most
+// micro-batches come first.
+using Replicas = std::map<int, std::pair<int, int>, std::greater<>>;
+
+// The replicas that stand for all.
+Replicas kinds_of_replicas(const DryRunInput& input) {
+  Replicas kinds;
   const int replicas = input.grid.extent(kDataAxes);
   for (int replica = 0; replica < replicas; ++replica) {
-    const auto share = parallel::share_of(input.micro_batches, replicas, replica);
-    ++kinds.try_emplace(share.count, replica, 0).first->second.second;
+    ++kinds.try_emplace(micro_batches_of(input, replica), replica, 0).first->second.second;
   }
   return kinds;
 }
@@ -56,33 +66,76 @@ bool hold_the_same(const MemoryStats& a, const MemoryStats& b) {
   return a.total_peak == b.total_peak && a.at_peak == b.at_peak;
 }
 
-// Runs two steps of so many micro-batches.
-DryRunResult run_steps(const DryRunInput& input, int place, int micro_batches) {
-  DryRunResult result;
-  result.place = place;
-  result.micro_batches = micro_batches;
-  const bool on_gpu = input.gpu_memory > 0;
-  DryRank rank({.rank = place, .size = input.grid.ranks(), .nccl = on_gpu});
-  ops::Context ctx =
-      on_gpu ? ops::make_dry_cuda_context(input.gpu_memory) : ops::make_dry_context(input.threads);
-  ctx.allocator->reached({.name = "start"});
-  const ProcessGrid grid(rank, input.grid);
-  parallel::TrainerStep step(ctx, grid, input.model, input.step);
-  TRIREME_CHECK(!step.stage().collective(),
-                "a dry run does not know how many empty micro-batches other replicas ask for");
-  rank.recorder().watch_phases([&ctx](std::string_view name, std::int64_t number) {
-    ctx.allocator->reached({.name = name.empty() ? "step" : name, .number = number});
-  });
-  step.connect(input.micro, input.length);
-  for (int number = 1; number <= 2; ++number) {
-    rank.take_traffic();
+// One rank of the dry run: its world, its device, its place.
+struct Rank {
+  DryRank runtime;
+  ops::Context ctx;
+  ProcessGrid grid;
+
+  Rank(const DryRunInput& input, int place)
+      : runtime({.rank = place,
+                 .size = input.grid.ranks(),
+                 .nccl = input.nccl,
+                 .keeps_order = input.keeps_order}),
+        ctx(input.gpu_memory > 0 ? ops::make_dry_cuda_context(input.gpu_memory)
+                                 : ops::make_dry_context(input.threads)),
+        grid(runtime, input.grid) {
+    ctx.allocator->reached({.name = "start"});
+    runtime.recorder().watch_phases([this](std::string_view name, std::int64_t number) {
+      ctx.allocator->reached({.name = name.empty() ? "step" : name, .number = number});
+    });
+  }
+
+  // Counts from here on as a step of its own.
+  void begin_step() {
+    runtime.take_traffic();
     *ctx.dry = {};
     ctx.allocator->reached({.name = "step"});
-    step.train(make_micro_batches(ctx, input, micro_batches), number, 1e-3f, 1);
   }
-  result.memory = ctx.allocator->stats();
-  result.traffic = rank.take_traffic();
-  result.operations = *ctx.dry;
+
+  // Before the model is gone.
+  void take_into(DryRunResult& result) {
+    result.memory = ctx.allocator->stats();
+    result.traffic = runtime.take_traffic();
+    result.operations = *ctx.dry;
+  }
+};
+
+void train_two_steps(const DryRunInput& input, Rank& rank, DryRunResult& result) {
+  parallel::StepOptions options = input.step;
+  // Where this rank runs fewer than a step has, so do all.
+  options.micro_batches = result.micro_batches + most_micro_batches(input) -
+                          micro_batches_of(input, rank.grid.index(kDataAxes));
+  parallel::TrainerStep step(rank.ctx, rank.grid, input.model, options);
+  step.connect(input.micro, input.length);
+  for (int number = 1; number <= 2; ++number) {
+    rank.begin_step();
+    std::vector<nn::MicroBatch> batches;
+    for (int i = 0; i < result.micro_batches; ++i)
+      batches.push_back(make_micro_batch(rank.ctx, input));
+    step.train(batches, number, 1e-3f, 1);
+  }
+  rank.take_into(result);
+}
+
+void evaluate_twice(const DryRunInput& input, Rank& rank, DryRunResult& result) {
+  parallel::StageOptions options = input.step.stage;
+  options.trains = false;
+  const parallel::Stage stage(rank.ctx, rank.grid, input.model, options);
+  for (int number = 1; number <= 2; ++number) {
+    rank.begin_step();
+    parallel::evaluate(rank.ctx, stage, result.micro_batches,
+                       [&](int /*i*/) { return make_micro_batch(rank.ctx, input); });
+  }
+  rank.take_into(result);
+}
+
+DryRunResult run_micro_batches(const DryRunInput& input, int place, int count) {
+  Rank rank(input, place);
+  DryRunResult result;
+  result.place = place;
+  result.micro_batches = count;
+  (input.trains ? train_two_steps : evaluate_twice)(input, rank, result);
   return result;
 }
 
@@ -137,80 +190,134 @@ void extrapolate(DryRunResult& more, const DryRunResult& fewer, std::int64_t per
   more.operations = std::move(counts);
 }
 
-// Micro-batches that are run of `count`.
-int micro_batches_run(int count, int stages) {
-  return std::min(count, 2 * stages + kMicroBatchesRun);
-}
-
-// About how long the dry runs of all kinds of ranks take, for each of which all stages' schedules
-// are made. The factors were measured; only their orders of magnitude matter.
-double seconds_of_all(const DryRunInput& input) {
+// About how long dry runs of one rank of each of these stages take for one number of micro-batches;
+// for each of them all stages' schedules are made. The factors were measured; only their orders of
+// magnitude matter.
+double seconds_of(const DryRunInput& input, std::size_t stages) {
   constexpr double kScheduledStep = 2e-7, kBlock = 2e-5, kSlice = 1e-5;
-  const double stages = input.grid[Axis::kPipeline];
-  const int replicas = input.grid.extent(kDataAxes);
-  const double batches =
-      micro_batches_run(parallel::share_of(input.micro_batches, replicas, replicas - 1).count,
-                        input.grid[Axis::kPipeline]);
+  const double all_stages = input.grid[Axis::kPipeline];
+  const double batches = micro_batches_run(most_micro_batches(input), input.grid[Axis::kPipeline]);
   const double slices = static_cast<double>(input.micro) * static_cast<double>(input.length) /
                         static_cast<double>(nn::loss_slice_rows(
                             {.rows = input.micro * input.length,
                              .classes = input.model.vocabulary / input.grid[Axis::kTensor],
                              .compute = input.step.stage.compute,
                              .gpu_memory = input.gpu_memory}));
-  // Two shares of micro-batches, two tensor ranks, two steps, and twice for a long step.
-  return 16 * batches *
-         (kScheduledStep * stages * stages +
-          kBlock * static_cast<double>(input.model.blocks.size()) + kSlice * slices);
+  const auto share = static_cast<double>(stages) / all_stages;
+  // Two tensor ranks, two steps, and twice for a long step.
+  return 8 * batches *
+         (kScheduledStep * static_cast<double>(stages) * all_stages +
+          kBlock * share * static_cast<double>(input.model.blocks.size()) + kSlice * slices);
+}
+
+// Of the tensor ranks of some stage and replicas. Those between the first and the last are like the
+// first.
+void add_kinds(const DryRunInput& input, int place, int replicas,
+               std::vector<DryRunResult>& results) {
+  const int tensor = input.grid[Axis::kTensor];
+  DryRunResult first = dry_run(input, place);
+  first.ranks = replicas * tensor;
+  if (tensor > 1) {
+    DryRunResult last = dry_run(input, place + (tensor - 1) * input.grid.stride(Axis::kTensor));
+    if (!hold_the_same(first.memory, last.memory)) {
+      first.ranks -= replicas;
+      last.ranks = replicas;
+      results.push_back(std::move(first));
+      first = std::move(last);
+    }
+  }
+  results.push_back(std::move(first));
+}
+
+std::vector<DryRunResult> run_kinds(const DryRunInput& input, const std::vector<int>& stages,
+                                    const Replicas& kinds) {
+  const double seconds = static_cast<double>(kinds.size()) * seconds_of(input, stages.size());
+  if (seconds > kMostSeconds) {
+    throw ConfigError(fmt::format(
+        "dry runs of {} stages, {} blocks and micro-batches of {} tokens would take too long: give "
+        "fewer stages, a smaller micro-batch or a smaller vocabulary",
+        input.grid[Axis::kPipeline], input.model.blocks.size(), input.micro * input.length));
+  }
+  const std::vector<int> replicas = input.grid.group(0, kDataAxes);
+  std::vector<DryRunResult> results;
+  try {
+    for (const int stage : stages) {
+      for (const auto& [count, kind] : kinds) {
+        const auto [replica, alike] = kind;
+        add_kinds(input,
+                  replicas[static_cast<std::size_t>(replica)] +
+                      stage * input.grid.stride(Axis::kPipeline),
+                  alike, results);
+      }
+    }
+  } catch (const OutOfMemoryError&) {  // of the dry allocator; this machine's has other errors
+    throw ConfigError(
+        "a rank of this grid would need more than 8 EiB: give a smaller batch.micro or model, or "
+        "more tensor ranks or stages");
+  }
+  return results;
+}
+
+// The costs of a stage's blocks, chunk by chunk. Stages with equal costs have equal blocks, but for
+// the first and the last.
+std::vector<double> costs_of_stage(const DryRunInput& input, const std::vector<double>& costs,
+                                   const std::vector<int>& bounds, int stage) {
+  const parallel::PipelineLayout layout{input.grid[Axis::kPipeline], input.step.stage.chunks,
+                                        input.step.stage.order};
+  std::vector<double> result;
+  for (int chunk = 0; chunk < layout.chunks; ++chunk) {
+    const auto part = static_cast<std::size_t>(layout.part(stage, chunk));
+    result.insert(result.end(), costs.begin() + bounds[part], costs.begin() + bounds[part + 1]);
+    result.push_back(-1.0);  // ends a chunk
+  }
+  return result;
+}
+
+// The first stage, the last, and of those between with equal blocks the first: an earlier stage
+// keeps as many micro-batches as a later one, or more.
+std::vector<int> stages_that_hold_most(const DryRunInput& input) {
+  const int stages = input.grid[Axis::kPipeline];
+  std::vector<double> costs;
+  for (const nn::BlockPlan& block : input.model.blocks) costs.push_back(block.cost);
+  const std::vector<int> bounds =
+      parallel::partition_blocks(costs, stages * input.step.stage.chunks);
+  std::set<std::vector<double>> known;
+  std::vector<int> chosen;
+  for (int stage = 0; stage < stages; ++stage) {
+    const bool end = stage == 0 || stage == stages - 1;
+    if (end || known.insert(costs_of_stage(input, costs, bounds, stage)).second) {
+      chosen.push_back(stage);
+    }
+  }
+  return chosen;
 }
 
 }  // namespace
 
 DryRunResult dry_run(const DryRunInput& input, int place) {
   const GridShape& grid = input.grid;
-  const int count =
-      parallel::share_of(input.micro_batches, grid.extent(kDataAxes), grid.index(place, kDataAxes))
-          .count;
+  const int count = micro_batches_of(input, grid.index(place, kDataAxes));
+  if (!input.trains) return run_micro_batches(input, place, count);
   const int period = grid[Axis::kPipeline];
   const int most = micro_batches_run(count, period);
-  if (count == most) return run_steps(input, place, count);
+  if (count == most) return run_micro_batches(input, place, count);
   const int periods = (count - most + period - 1) / period;
-  DryRunResult result = run_steps(input, place, count - periods * period);
-  extrapolate(result, run_steps(input, place, count - (periods + 1) * period), periods);
+  DryRunResult result = run_micro_batches(input, place, count - periods * period);
+  extrapolate(result, run_micro_batches(input, place, count - (periods + 1) * period), periods);
   result.micro_batches = count;
   return result;
 }
 
 std::vector<DryRunResult> dry_run_all(const DryRunInput& input) {
-  const GridShape& grid = input.grid;
-  if (seconds_of_all(input) > kMostSeconds) {
-    throw ConfigError(fmt::format(
-        "dry runs of {} stages, {} blocks and micro-batches of {} tokens would take too long: give "
-        "fewer stages, a smaller micro-batch or a smaller vocabulary",
-        grid[Axis::kPipeline], input.model.blocks.size(), input.micro * input.length));
-  }
-  const auto kinds = kinds_of_replicas(input);
-  const std::vector<int> replicas = grid.group(0, kDataAxes);
-  const int tensor = grid[Axis::kTensor], last_tensor = (tensor - 1) * grid.stride(Axis::kTensor);
-  std::vector<DryRunResult> results;
-  for (const int stage : grid.group(0, Axis::kPipeline)) {
-    for (const auto& [count, kind] : kinds) {
-      const auto [replica, alike] = kind;
-      const int place = replicas[static_cast<std::size_t>(replica)] + stage;
-      DryRunResult first = dry_run(input, place);
-      first.ranks = alike * tensor;
-      if (tensor > 1) {
-        DryRunResult last = dry_run(input, place + last_tensor);
-        if (!hold_the_same(first.memory, last.memory)) {
-          first.ranks -= alike;
-          last.ranks = alike;
-          results.push_back(std::move(first));
-          first = std::move(last);
-        }
-      }
-      results.push_back(std::move(first));
-    }
-  }
-  return results;
+  std::vector<int> stages(static_cast<std::size_t>(input.grid[Axis::kPipeline]));
+  std::iota(stages.begin(), stages.end(), 0);
+  return run_kinds(input, stages, kinds_of_replicas(input));
+}
+
+std::vector<DryRunResult> dry_run_largest(const DryRunInput& input) {
+  Replicas kinds = kinds_of_replicas(input);
+  kinds.erase(std::next(kinds.begin()), kinds.end());
+  return run_kinds(input, stages_that_hold_most(input), kinds);
 }
 
 }  // namespace trireme::plan

@@ -115,11 +115,15 @@ std::vector<PlannedOfGrid> planned_communicators(Runtime& runtime, const Process
   return result;
 }
 
+AlgorithmTable algorithm_table(const Config::Comm& comm) {
+  return with_chosen(comm.order == "any" ? AlgorithmTable::any_order() : AlgorithmTable(),
+                     chosen_algorithms(comm));
+}
+
 void plan_communicators(Runtime& runtime, const NetworkOfJob& network, const Config::Comm& comm) {
   const bool any_order = comm.order == "any";
   const std::vector<ChosenAlgorithm> chosen = chosen_algorithms(comm);
-  runtime.use_algorithms(
-      with_chosen(any_order ? AlgorithmTable::any_order() : AlgorithmTable(), chosen));
+  runtime.use_algorithms(algorithm_table(comm));
   if (!network.network) return;
   runtime.use_planner([planner = make_planner(*network.network, any_order), chosen](
                           const std::string& name, const std::vector<int>& ranks) {

@@ -79,9 +79,8 @@ std::string bind_next_to(const std::string& pci_bus_id) {
 }
 
 DeviceBackend backend_of(const DeviceRequest& request, int ranks, bool shared) {
-  if (request.backend == "nccl") return DeviceBackend::kNccl;
-  const bool nccl = !cuda::build_info().nccl.empty() && !shared && ranks > 1;
-  return request.backend == "auto" && nccl ? DeviceBackend::kNccl : DeviceBackend::kMpi;
+  const bool nccl = nccl_carries(request, ranks) && (!shared || request.backend == "nccl");
+  return nccl ? DeviceBackend::kNccl : DeviceBackend::kMpi;
 }
 
 std::string nccl_name() {
@@ -141,6 +140,11 @@ void check_backends(const DeviceRequest& request) {
     throw ConfigError(
         "comm.backend is nccl, but this program was built without NCCL: use mpi or auto");
   }
+}
+
+bool nccl_carries(const DeviceRequest& request, int ranks) {
+  if (request.backend == "nccl") return true;
+  return request.backend == "auto" && !cuda::build_info().nccl.empty() && ranks > 1;
 }
 
 ComputeDevice choose_compute_device(Runtime& runtime, const DeviceRequest& request) {

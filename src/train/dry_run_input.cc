@@ -1,5 +1,7 @@
 #include "trireme/train/dry_run_input.h"
 
+#include "trireme/train/communication.h"
+#include "trireme/train/compute_device.h"
 #include "trireme/train/setup.h"
 
 namespace trireme {
@@ -13,7 +15,9 @@ plan::DryRunInput dry_run_input(const Config& config, const models::GptConfig& m
           .length = model.context,
           .micro_batches = config.batch.global / config.batch.micro,
           .masks_documents = config.data.mask_documents,
-          .threads = config.run.threads.value_or(threads)};
+          .threads = config.run.threads.value_or(threads),
+          .nccl = nccl_carries(device_request(config), grid.ranks()),
+          .keeps_order = algorithm_table(config.comm).keeps_order()};
 }
 
 }  // namespace trireme

@@ -10,9 +10,7 @@
 #include "trireme/base/printable.h"
 #include "trireme/base/small_file.h"
 #include "trireme/topology/cluster_fabric.h"
-#include "trireme/topology/rank_order.h"
 #include "trireme/train/communication.h"
-#include "trireme/train/step_traffic.h"
 
 namespace trireme {
 namespace {
@@ -26,15 +24,14 @@ TreeNetwork network_of_addresses(const std::vector<std::pair<std::string, std::s
 }
 
 // Collective over the world; one rank decides for all.
-Placement cheapest(Runtime& runtime, const Config& config, const models::GptConfig& model,
-                   const GridShape& shape, const std::optional<JobNetwork>& known) {
+Placement cheapest(Runtime& runtime, const GridShape& shape, const GridTraffic& traffic,
+                   const std::optional<JobNetwork>& known) {
   std::vector<std::pair<std::string, std::string>> addresses;
   if (!known) addresses = slurm_addresses(runtime);
   Placement placement;
   const std::string decided = runtime.world().read_once([&] {
     const TreeNetwork network = known ? TreeNetwork(known->blocks, known->rates)
                                       : network_of_addresses(addresses, runtime.hosts());
-    const GridTraffic traffic = estimate_traffic(config, model, shape);
     const RankOrder order = order_ranks(shape, traffic, network, runtime.hosts());
     if (order.chosen.busiest < order.launcher.busiest) {
       placement.why = fmt::format(
@@ -60,14 +57,13 @@ bool is_launchers(const std::vector<int>& order) {
 
 }  // namespace
 
-Placement place_grid(Runtime& runtime, const Config& config, const models::GptConfig& model,
-                     const GridShape& shape, const std::optional<JobNetwork>& network) {
-  const std::string& wanted = config.grid.order;
+Placement place_grid(Runtime& runtime, const std::string& wanted, const GridShape& shape,
+                     const GridTraffic& traffic, const std::optional<JobNetwork>& network) {
   Placement placement;
   placement.order.resize(static_cast<std::size_t>(runtime.size()));
   std::iota(placement.order.begin(), placement.order.end(), 0);
   if (wanted == "auto") {
-    if (runtime.nodes() > 1) placement = cheapest(runtime, config, model, shape, network);
+    if (runtime.nodes() > 1) placement = cheapest(runtime, shape, traffic, network);
   } else if (wanted != "rank") {
     const std::string text =
         runtime.world().read_once([&] { return read_small_file("grid.order", wanted); });

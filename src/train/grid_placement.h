@@ -7,9 +7,8 @@
 
 #include "trireme/comm/grid_shape.h"
 #include "trireme/comm/runtime.h"
-#include "trireme/config/config.h"
-#include "trireme/models/gpt.h"
 #include "trireme/topology/planner.h"
+#include "trireme/topology/rank_order.h"
 
 namespace trireme {
 
@@ -19,11 +18,11 @@ struct Placement {
   std::string why;         // a line for the user; empty where places follow the launcher's order
 };
 
-// Collective over the world. Returns the same order on every rank; rank 0 knows why. grid.order
-// auto goes by `network`, or, where that is not known, by what Slurm tells its tasks. Throws
-// ConfigError if grid.order names a file that cannot be read or does not list each rank, or each
-// node, once.
-Placement place_grid(Runtime& runtime, const Config& config, const models::GptConfig& model,
-                     const GridShape& shape, const std::optional<JobNetwork>& network);
+// Collective over the world. Returns the same order on every rank; rank 0 knows why. `order` is
+// grid.order: auto goes by what a step sends, which rank 0 knows, and by `network`, or, where that
+// is not known, by what Slurm tells its tasks. Throws ConfigError if it names a file that cannot be
+// read or does not list each rank, or each node, once.
+Placement place_grid(Runtime& runtime, const std::string& order, const GridShape& shape,
+                     const GridTraffic& traffic, const std::optional<JobNetwork>& network);
 
 }  // namespace trireme

@@ -10,6 +10,7 @@
 #include "trireme/base/printable.h"
 #include "trireme/io/token_shard.h"
 #include "trireme/train/compute_device.h"
+#include "trireme/train/dry_run_input.h"
 #include "trireme/train/job_script.h"
 #include "trireme/train/memory_check.h"
 #include "trireme/train/setup.h"
@@ -133,8 +134,7 @@ void check_point(JobPoint& point, const JobRequest& request, const VocabularyOf&
   check_config(config);
   check_backends(device_request(config));
   const std::int64_t ranks = std::int64_t{point.nodes} * request.tasks_per_node;
-  constexpr std::int64_t kMostRanks = 1 << 24;
-  if (ranks > kMostRanks) throw ConfigError(fmt::format("{} ranks are too many", ranks));
+  if (ranks > kMostGridRanks) throw ConfigError(fmt::format("{} ranks are too many", ranks));
   const models::GptConfig model = resolve_model(config.model, vocabulary(config));
   try {
     point.grid = resolve_run_grid(config, static_cast<int>(ranks));
@@ -145,7 +145,9 @@ void check_point(JobPoint& point, const JobRequest& request, const VocabularyOf&
                     nodes_that_fit(config.grid, point.nodes, request.tasks_per_node)));
   }
   check_model_fits_grid(config, model, point.grid);
-  point.memory = estimate_memory(config, model, point.grid, gpu_memory);
+  plan::DryRunInput input = dry_run_input(config, model, point.grid, request.cpus_per_task);
+  input.gpu_memory = gpu_memory;
+  point.memory = largest_of(plan::dry_run_largest(input));
 }
 
 }  // namespace
@@ -186,7 +188,7 @@ JobPlan plan_job(const JobTemplate& job_template, const Config& config, const Jo
     check_time(job_template, request, point.config);
     if (on_gpus && limits.gpu_memory) check_gpu_memory(point.memory, *limits.gpu_memory);
     if (!on_gpus && node_mib) check_node_memory(point.memory, request.tasks_per_node, *node_mib);
-    most = std::max(most, point.memory.total());
+    most = std::max(most, point.memory.total);
   }
   plan.memory_mib = mib_of(2.0 * (most + kProcessBytes) * request.tasks_per_node);
   if (node_mib) plan.memory_mib = std::min(plan.memory_mib, *node_mib);

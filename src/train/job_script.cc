@@ -112,7 +112,7 @@ std::string facts(const JobRequest& request, const JobPlan& plan) {
     lines += fmt::format("# {}{} x {} ranks of {} cores: grid {}, about {:.0f} MiB a rank\n",
                          plan.points.size() > 1 ? fmt::format("{}: ", i) : "", which,
                          request.tasks_per_node, request.cpus_per_task, point.grid.to_string(),
-                         (point.memory.total() + kProcessBytes) / 1048576.0);
+                         (point.memory.total + kProcessBytes) / 1048576.0);
   }
   return lines;
 }

@@ -5,7 +5,7 @@
 
 #include <fmt/format.h>
 
-#include "trireme/ops/elementwise.h"
+#include "trireme/nn/host_micro_batch.h"
 #include "trireme/ops/softmax_loss.h"
 
 namespace trireme {
@@ -239,34 +239,25 @@ nn::MicroBatch make_micro_batch(ops::Context& ctx, const TokenBatch& data, std::
                                 std::size_t begin, std::int64_t micro, bool training) {
   const auto real = static_cast<std::int64_t>(
       std::min(data.samples.size() - begin, static_cast<std::size_t>(micro)));
-  const auto rows_of = [&](const std::vector<std::int32_t>& from, std::int32_t rest) {
-    const Tensor rows = ctx.allocate_host({micro * context}, DType::kI32);
+  const nn::HostMicroBatch host =
+      nn::make_host_micro_batch(ctx, micro, context, !data.first_key.empty());
+  const auto take_rows = [&](const std::vector<std::int32_t>& from, const Tensor& rows,
+                             std::int32_t rest) {
+    const auto values = rows.span<std::int32_t>();
     const auto first = from.begin() + static_cast<std::ptrdiff_t>(begin) * context;
-    std::copy(first, first + real * context, rows.data<std::int32_t>());
-    std::fill(rows.data<std::int32_t>() + real * context,
-              rows.data<std::int32_t>() + micro * context, rest);
-    return rows;
+    std::fill(std::copy(first, first + real * context, values.begin()), values.end(), rest);
   };
-  nn::MicroBatch batch;
-  batch.batch = micro;
-  batch.length = context;
-  batch.training = training;
-  batch.tokens = ops::to_device(ctx, rows_of(data.tokens, 0));
-  const Tensor targets = rows_of(data.targets, ops::kMaskedTarget);
-  const auto values = targets.span<std::int32_t>();
-  batch.target_count =
-      std::count_if(values.begin(), values.end(), [](std::int32_t target) { return target >= 0; });
-  batch.targets = ops::to_device(ctx, targets);
-  if (!data.first_key.empty()) batch.first_key = ops::to_device(ctx, rows_of(data.first_key, 0));
-  const Tensor samples = ctx.allocate_host({micro}, DType::kI64);
+  take_rows(data.tokens, host.tokens, 0);
+  take_rows(data.targets, host.targets, ops::kMaskedTarget);
+  if (host.first_key.defined()) take_rows(data.first_key, host.first_key, 0);
   for (std::int64_t b = 0; b < micro; ++b) {
-    samples.data<std::int64_t>()[b] =
+    host.samples.data<std::int64_t>()[b] =
         b < real ? static_cast<std::int64_t>(data.samples[begin + static_cast<std::size_t>(b)]) : 0;
   }
-  batch.samples = ops::to_device(ctx, samples);
-  batch.loss_sum = ctx.allocate({1}, DType::kF64);
-  ops::fill(ctx, batch.loss_sum, 0.0f);
-  return batch;
+  const auto targets = host.targets.span<std::int32_t>();
+  const auto count = std::count_if(targets.begin(), targets.end(),
+                                   [](std::int32_t target) { return target >= 0; });
+  return host.to_device(ctx, count, training);
 }
 
 parallel::EvaluationResult evaluate(ops::Context& ctx, const parallel::Stage& stage,

@@ -2,92 +2,64 @@
 
 #include <algorithm>
 #include <map>
-#include <string>
-#include <vector>
-
-#include "trireme/nn/vocabulary_sizes.h"
-#include "trireme/parallel/partition.h"
-#include "trireme/parallel/trainer_step.h"
-#include "trireme/train/memory_estimate.h"
-#include "trireme/train/setup.h"
+#include <string_view>
+#include <utility>
 
 namespace trireme {
 namespace {
 
-int most_micro_batches(const Config& config, const GridShape& grid) {
-  const int all = config.batch.global / config.batch.micro;
-  const int replicas = grid.extent(kDataAxes);
-  return parallel::share_of(all, replicas, replicas - 1).count;  // the last share is largest
-}
+class Sums {
+ public:
+  // `name` of the communicator; of what goes to no single peer, `peer` counts for nothing.
+  void add(std::string_view name, std::string_view operation, int peer, double bytes) {
+    if (operation == "receive") return;
+    if (operation == "reduce_scatter" || operation == "all_gather") bytes /= 2;
+    if (name.starts_with("data")) sums_.data += bytes;
+    if (name.starts_with("tensor")) sums_.tensor += bytes;
+    if (name.starts_with("tied")) sums_.ends += bytes;
+    if (name.starts_with("pipeline") && operation == "send") {
+      double& to_peer = sent_[peer] += bytes;
+      sums_.pipeline = std::max(sums_.pipeline, to_peer);
+    }
+  }
+  const GridTraffic& sums() const { return sums_; }
 
-// Whether a block's forward runs twice. That of the run of blocks that ends in the loss does not.
-bool recomputes(const Config& config, const std::vector<int>& bounds, std::size_t stage, int block,
-                int head) {
-  if (config.recompute.mode == "none") return false;
-  const int begin = bounds[stage], end = bounds[stage + 1];
-  const int last_run = begin + (end - begin - 1) / config.recompute.every * config.recompute.every;
-  return end <= head || block < last_run;
-}
+ private:
+  GridTraffic sums_;
+  std::map<int, double> sent_;  // by peer
+};
 
 }  // namespace
 
-GridTraffic estimate_traffic(const Config& config, const models::GptConfig& model,
-                             const GridShape& grid) {
-  GridTraffic traffic;
-  if (grid.extent(kDataAxes) > 1) {
-    traffic.data = estimate_memory(config, model, grid, 0).gradients;
-    if (config.comm.reduce == "bf16") traffic.data /= 3;  // 6 bytes in memory, of which 2 travel
+GridTraffic traffic_of(const std::vector<DryTraffic>& recorded) {
+  Sums sums;
+  for (const DryTraffic& one : recorded) {
+    sums.add(one.communicator, one.operation, one.ranks.front(), static_cast<double>(one.bytes));
   }
-  const double rows = static_cast<double>(config.batch.micro) * static_cast<double>(model.context);
-  const double micro_batches = most_micro_batches(config, grid);
-  // The size of a micro-batch's rows between two layers.
-  const double bytes = rows * static_cast<double>(model.width) *
-                       static_cast<double>(size_of(compute_type(config.run.precision)));
-  std::vector<double> costs;
-  for (const nn::BlockPlan& block : models::gpt_plan(model).blocks) costs.push_back(block.cost);
-  const int tensor = grid[Axis::kTensor];
-  const std::vector<int> bounds = parallel::partition_blocks(costs, grid[Axis::kPipeline]);
-  const int head = static_cast<int>(costs.size()) - 1;
-  for (std::size_t stage = 0; stage + 1 < bounds.size() && tensor > 1; ++stage) {
-    double sums = 0.0;
-    for (int block = bounds[stage]; block < bounds[stage + 1]; ++block) {
-      const int forward = block == 0 ? 1 : block == head ? 0 : 2;
-      const int backward = block == 0 ? 0 : block == head ? 1 : 2;
-      const int forwards = recomputes(config, bounds, stage, block, head) ? 2 : 1;
-      sums += bytes * (forwards * forward + backward);
-    }
-    if (bounds[stage + 1] > head) sums += 3 * sizeof(float) * rows;
-    traffic.tensor = std::max(traffic.tensor, micro_batches * sums);
-  }
-  if (grid[Axis::kPipeline] > 1) {
-    const bool shares_rows = config.grid.sequence_parallel;
-    traffic.pipeline = micro_batches * bytes / (shares_rows ? tensor : 1);
-    if (model.tied) {
-      traffic.ends = sizeof(float) * static_cast<double>(model.width) *
-                     static_cast<double>(nn::vocabulary_rows_in_memory(model.vocabulary, tensor));
-    }
-  }
-  return traffic;
+  return sums.sums();
 }
 
 GridTraffic traffic_of(const Trace& trace) {
-  GridTraffic traffic;
-  std::map<int, double> sent;  // by peer
+  Sums sums;
   for (const Operation& operation : trace.operations) {
     const auto lane = trace.lanes.find(operation.lane);
     if (lane == trace.lanes.end()) continue;
-    const std::string& name = lane->second;  // with NCCL " on GPUs" follows
-    auto bytes = static_cast<double>(operation.bytes);
-    if (operation.name == "reduce_scatter" || operation.name == "all_gather") bytes /= 2;
-    if (name.starts_with("data")) traffic.data += bytes;
-    if (name.starts_with("tensor")) traffic.tensor += bytes;
-    if (name.starts_with("tied")) traffic.ends += bytes;
-    if (name.starts_with("pipeline") && operation.sends) {
-      double& to_peer = sent[operation.peer] += bytes;
-      traffic.pipeline = std::max(traffic.pipeline, to_peer);
-    }
+    // With NCCL " on GPUs" follows the communicator's name.
+    sums.add(lane->second, operation.name, operation.peer, static_cast<double>(operation.bytes));
   }
-  return traffic;
+  return sums.sums();
+}
+
+GridTraffic traffic_of(const std::vector<plan::DryRunResult>& results) {
+  GridTraffic most;
+  for (const plan::DryRunResult& result : results) {
+    const GridTraffic one = traffic_of(result.traffic);
+    most = {.data = std::max(most.data, one.data),
+            .pipeline = std::max(most.pipeline, one.pipeline),
+            .tensor = std::max(most.tensor, one.tensor),
+            .ends = std::max(most.ends, one.ends)};
+  }
+  return most;
 }
 
 }  // namespace trireme

@@ -20,6 +20,7 @@
 #include "trireme/train/communication.h"
 #include "trireme/train/compute_device.h"
 #include "trireme/train/deadline.h"
+#include "trireme/train/dry_run_input.h"
 #include "trireme/train/hang_limit.h"
 #include "trireme/train/memory_check.h"
 #include "trireme/train/setup.h"
@@ -186,7 +187,9 @@ class Trainer {
                             runtime_.world());
     const models::GptConfig model = resolve_model(config_.model, train_data_->vocabulary());
     check_model_fits_grid(config_, model, shape_);
-    check_memory_here(estimate_memory(config_, model, shape_, ctx_.gpu_memory), runtime_, ctx_);
+    const auto forecast =
+        check_memory_here(dry_run_input(config_, model, shape_), runtime_, device_);
+    const GridTraffic traffic = traffic_of(forecast);  // on the leading rank
     if (!config_.data.validation.empty()) {
       validation_data_ =
           open_data(config_, config_.data.validation, model.context, false, runtime_.world());
@@ -198,16 +201,19 @@ class Trainer {
       }
     }
     phases_.done("data");
-    placement_ = place_grid(runtime_, config_, model, shape_, network_.network);
+    placement_ = place_grid(runtime_, config_.grid.order, shape_, traffic, network_.network);
     if (leads()) {
-      fabric_ = make_fabric_record(network_, runtime_.hosts(), placement_.order, shape_,
-                                   estimate_traffic(config_, model, shape_));
+      fabric_ = make_fabric_record(network_, runtime_.hosts(), placement_.order, shape_, traffic);
     }
     grid_.emplace(runtime_, shape_, placement_.order);
     phases_.done("grid");
     plan_ = models::gpt_plan(model);
     tune_before_steps();
     parallel::StepOptions options = step_options(config_);
+    const int replicas = shape_.extent(kDataAxes);
+    options.micro_batches = parallel::share_of(config_.batch.global / config_.batch.micro, replicas,
+                                               replicas - 1)  // the last share is largest
+                                .count;
     options.stage.seed = {};  // initial values are drawn later, if there is no checkpoint
     step_.emplace(ctx_, *grid_, plan_, options);
     queue_.emplace(ctx_, *grid_, config_.batch.global * plan_.context);

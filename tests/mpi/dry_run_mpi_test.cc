@@ -5,11 +5,13 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include "trireme/models/gpt.h"
 #include "trireme/plan/dry_run.h"
+#include "trireme/train/memory_check.h"
+#include "trireme/train/step_traffic.h"
 
 #include "support/batches.h"
 #include "support/mpi_test.h"
+#include "support/small_model.h"
 
 namespace trireme::testing {
 namespace {
@@ -20,23 +22,14 @@ struct Case {
   bool llama = false, bf16 = false, sequence_parallel = false;
   const char* schedule = "1f1b";
   int micro_batches = 8;
+  float dropout = 0.0f;
+  bool any_order = false;  // of sums
+  int recompute = 0;       // blocks of a run, which is computed again; 0: none
 };
 
 models::GptConfig model_of(const Case& c) {
-  models::GptConfig model{.layers = 4,
-                          .width = 64,
-                          .heads = 4,
-                          .kv_heads = 4,
-                          .hidden = 256,
-                          .vocabulary = 300,
-                          .context = 64};
-  if (!c.llama) return model;
-  model.kv_heads = 2;  // copied, where there are four tensor ranks
-  model.norm = nn::NormKind::kRms;
-  model.activation = nn::ActivationKind::kSwiglu;
-  model.positions = nn::PositionKind::kRotary;
-  model.tied = false;
-  model.bias = false;
+  models::GptConfig model = c.llama ? small_llama() : small_gpt();
+  model.dropout = c.dropout;
   return model;
 }
 
@@ -52,6 +45,8 @@ plan::DryRunInput input_of(const Case& c) {
   input.step.stage.sequence_parallel = c.sequence_parallel;
   input.step.schedule = c.schedule;
   input.step.reduce = c.bf16 ? DType::kBF16 : DType::kF32;
+  input.keeps_order = !c.any_order;
+  if (c.recompute > 0) input.step.runs = {c.recompute, true};
   return input;
 }
 
@@ -59,7 +54,7 @@ plan::DryRunInput input_of(const Case& c) {
 using Traffic =
     std::map<std::tuple<std::string, std::string, int>, std::pair<std::int64_t, double>>;
 
-Traffic traffic_of(const Trace& trace) {
+Traffic traffic_by_operation(const Trace& trace) {
   Traffic traffic;
   for (const Operation& operation : trace.operations) {
     auto& [calls, bytes] =
@@ -70,7 +65,7 @@ Traffic traffic_of(const Trace& trace) {
   return traffic;
 }
 
-Traffic traffic_of(const std::vector<DryTraffic>& recorded) {
+Traffic traffic_by_operation(const std::vector<DryTraffic>& recorded) {
   Traffic traffic;
   for (const DryTraffic& one : recorded) {
     const bool to_peer = one.operation == "send" || one.operation == "receive";
@@ -98,7 +93,9 @@ TEST_P(DryRunBesideRealOne, HoldsAndSendsTheSame) {
   if (c.grid.ranks() != runtime().size()) GTEST_SKIP() << "another number of ranks";
   const plan::DryRunInput input = input_of(c);
   ops::Context ctx = ops::make_cpu_context(1);
+  runtime().use_algorithms(c.any_order ? AlgorithmTable::any_order() : AlgorithmTable());
   const ProcessGrid grid(runtime(), c.grid);
+  runtime().use_algorithms({});
   parallel::TrainerStep step(ctx, grid, input.model, input.step);
   const auto mine =
       parallel::share_of(c.micro_batches, grid.extent(kDataAxes), grid.index(kDataAxes));
@@ -122,7 +119,25 @@ TEST_P(DryRunBesideRealOne, HoldsAndSendsTheSame) {
   if (runtime().rank() == 0) {
     fmt::print("{}: dry {} bytes, real {}\n", c.name, dry.memory.total_peak, real.total_peak);
   }
-  EXPECT_EQ(text_of(traffic_of(dry.traffic)), text_of(traffic_of(trace)));
+  EXPECT_EQ(text_of(traffic_by_operation(dry.traffic)), text_of(traffic_by_operation(trace)));
+}
+
+// What the start of a run goes by: the largest of the kinds that may be largest.
+TEST_P(DryRunBesideRealOne, TheLargestIsThatOfAllRanks) {
+  const Case& c = GetParam();
+  if (c.grid.ranks() != runtime().size()) GTEST_SKIP() << "another number of ranks";
+  const plan::DryRunInput input = input_of(c);
+  const plan::DryRunResult mine = plan::dry_run(input, runtime().rank());
+  const auto most = [](double here) {
+    return runtime().world().all_reduce_host(here, ReduceOp::kMax);
+  };
+  const std::vector<plan::DryRunResult> largest = plan::dry_run_largest(input);
+  EXPECT_EQ(largest_of(largest).total, most(static_cast<double>(mine.memory.total_peak)));
+  const GridTraffic all = traffic_of(largest), one = traffic_of(mine.traffic);
+  EXPECT_EQ(all.data, most(one.data));
+  EXPECT_EQ(all.pipeline, most(one.pipeline));
+  EXPECT_EQ(all.tensor, most(one.tensor));
+  EXPECT_EQ(all.ends, most(one.ends));
 }
 
 const Case kCases[] = {
@@ -132,6 +147,14 @@ const Case kCases[] = {
     {.name = "tensor", .grid = {1, 1, 2}},
     {.name = "data_bf16", .grid = {2, 1, 1}, .llama = true, .bf16 = true},
     {.name = "sequence_parallel", .grid = {1, 1, 2}, .sequence_parallel = true},
+    {.name = "recompute", .grid = {1, 1, 1}, .dropout = 0.1f, .recompute = 1},
+    {.name = "recompute_tensor",
+     .grid = {1, 1, 2},
+     .llama = true,
+     .sequence_parallel = true,
+     .recompute = 2},
+    {.name = "recompute_mixed", .grid = {1, 2, 2}, .schedule = "gpipe", .recompute = 1},
+    {.name = "any_order", .grid = {1, 1, 4}, .llama = true, .any_order = true},
     {.name = "gpipe", .grid = {1, 2, 1}, .llama = true, .schedule = "gpipe"},
     {.name = "data4", .grid = {4, 1, 1}},
     {.name = "pipeline4", .grid = {1, 4, 1}},

@@ -12,7 +12,6 @@
 #include "trireme/nn/vocabulary_sizes.h"
 #include "trireme/ops/elementwise.h"
 #include "trireme/ops/softmax_loss.h"
-#include "trireme/train/memory_estimate.h"
 
 #include "support/mpi_test.h"
 
@@ -96,23 +95,6 @@ TEST(LossSlices, StayWithinTheirShareAndCoverTheRows) {
       }
     }
   }
-}
-
-TEST(LossSlices, AreWhatTheEstimateOfMemoryCounts) {
-  Config config;
-  config.batch.global = config.batch.micro = 1;
-  config.run.precision = "bf16";
-  models::GptConfig model = models::gpt_preset("llama3-8b");
-  model.context = 8192;
-  const GridShape grid{1, 1, 2};
-  const auto activations = [&](std::int64_t gpu_memory) {
-    return estimate_memory(config, model, grid, gpu_memory).activations;
-  };
-  const LossSizes cpu{8192, kLlama / 2, DType::kBF16, 0},
-      gpu{8192, kLlama / 2, DType::kBF16, 80 * kGib};
-  EXPECT_GT(loss_slice_bytes(gpu), kGib);
-  EXPECT_NEAR(activations(80 * kGib) - activations(0),
-              static_cast<double>(loss_slice_bytes(gpu) - loss_slice_bytes(cpu)), 1.0);
 }
 
 // A matrix of `vocabulary` rows of kWidth, split over the ranks of this test.

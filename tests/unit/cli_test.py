@@ -98,9 +98,9 @@ class Commands(ProgramTest):
         # / batch.micro 1) are fewer than 64 data replicas: each needs one at least | 2
         self.expect_refusal(2, "are fewer than 64 data replicas: each needs one at least",
                             "memory", "--batch.global", "8", "--batch.micro", "1", "--grid.data", "64")
-        # bad input: `memory`: a grid of more than 2^24 ranks | the grid ... has more than 16777216 ranks: give a
+        # bad input: `memory`: a grid of more than 2^20 ranks | the grid ... has more than 1048576 ranks: give a
         # smaller one | 2
-        self.expect_refusal(2, "has more than 16777216 ranks: give a smaller one", "memory", "--grid.data", "1000000",
+        self.expect_refusal(2, "has more than 1048576 ranks: give a smaller one", "memory", "--grid.data", "1000000",
                             "--grid.tensor", "1000")
         # bad input: `memory`: thousands of stages, or a vocabulary and micro-batches out of proportion | dry runs of
         # ... stages, ... blocks and micro-batches of ... tokens would take too long: ... | 2

@@ -6,8 +6,9 @@
 
 #include <gtest/gtest.h>
 
-#include "trireme/models/gpt.h"
-#include "trireme/ops/elementwise.h"
+#include "trireme/nn/host_micro_batch.h"
+
+#include "support/small_model.h"
 
 namespace trireme::testing {
 namespace {
@@ -15,27 +16,6 @@ namespace {
 using models::GptConfig;
 using plan::DryRunInput;
 using plan::DryRunResult;
-
-GptConfig small_gpt() {
-  return {.layers = 4,
-          .width = 64,
-          .heads = 4,
-          .kv_heads = 4,
-          .hidden = 256,
-          .vocabulary = 300,
-          .context = 64};
-}
-
-GptConfig small_llama() {
-  GptConfig model = small_gpt();
-  model.kv_heads = 2;
-  model.norm = nn::NormKind::kRms;
-  model.activation = nn::ActivationKind::kSwiglu;
-  model.positions = nn::PositionKind::kRotary;
-  model.tied = false;
-  model.bias = false;
-  return model;
-}
 
 DryRunInput input_of(const GptConfig& model, const GridShape& grid, DType compute) {
   DryRunInput input{.model = models::gpt_plan(model),
@@ -48,6 +28,15 @@ DryRunInput input_of(const GptConfig& model, const GridShape& grid, DType comput
   return input;
 }
 
+nn::MicroBatch micro_batch_of(ops::Context& ctx, const DryRunInput& input) {
+  const nn::HostMicroBatch host =
+      nn::make_host_micro_batch(ctx, input.micro, input.length, input.masks_documents);
+  for (const Tensor& part : {host.tokens, host.targets, host.samples}) {
+    std::memset(part.raw(), 0, part.bytes());
+  }
+  return host.to_device(ctx, input.micro * input.length, input.trains);
+}
+
 // The same two steps as a dry run, computed.
 MemoryStats stats_of_real_steps(const DryRunInput& input) {
   ops::Context ctx = ops::make_cpu_context(input.threads);
@@ -58,22 +47,8 @@ MemoryStats stats_of_real_steps(const DryRunInput& input) {
     ctx.allocator->reached({.name = name, .number = number});
   });
   for (int number = 1; number <= 2; ++number) {
-    std::vector<nn::MicroBatch> batches(static_cast<std::size_t>(input.micro_batches));
-    for (nn::MicroBatch& batch : batches) {
-      const auto zeros = [&](std::int64_t elements, DType dtype) {
-        const Tensor made = ctx.allocate({elements}, dtype);
-        std::memset(made.raw(), 0, made.bytes());
-        return made;
-      };
-      batch.batch = input.micro;
-      batch.length = input.length;
-      batch.training = true;
-      batch.tokens = zeros(input.micro * input.length, DType::kI32);
-      batch.targets = zeros(input.micro * input.length, DType::kI32);
-      batch.target_count = input.micro * input.length;
-      batch.samples = zeros(input.micro, DType::kI64);
-      batch.loss_sum = zeros(1, DType::kF64);
-    }
+    std::vector<nn::MicroBatch> batches;
+    for (int i = 0; i < input.micro_batches; ++i) batches.push_back(micro_batch_of(ctx, input));
     const parallel::StepResult result = step.train(batches, number, 1e-3f, 1);
     EXPECT_TRUE(result.finite);
   }
@@ -192,6 +167,82 @@ TEST(DryRunAll, TellsKindsOfRanksApart) {
   }
 }
 
+// Stages between the first and the last with as many blocks differ in how many micro-batches they
+// keep: one stands for all.
+TEST(DryRunAll, TheLargestAreAmongFewerRanks) {
+  GptConfig model = small_gpt();
+  model.layers = 16;
+  for (const char* schedule : {"1f1b", "gpipe"}) {
+    DryRunInput input = input_of(model, {3, 8, 2}, DType::kF32);
+    input.step.schedule = schedule;
+    input.micro_batches = 32;
+    const auto all = plan::dry_run_all(input), few = plan::dry_run_largest(input);
+    EXPECT_LT(few.size(), all.size() / 2);
+    const auto most = [](const std::vector<DryRunResult>& results) {
+      return std::ranges::max_element(results, {},
+                                      [](const auto& result) { return result.memory.total_peak; })
+          ->memory.total_peak;
+    };
+    EXPECT_EQ(most(few), most(all)) << schedule;
+    for (const DryRunResult& result : few) EXPECT_EQ(result.micro_batches, 11);
+  }
+}
+
+TEST(DryRunAll, AnEvaluationHoldsWhatARealOneHolds) {
+  DryRunInput input = input_of(small_gpt(), {1, 1, 1}, DType::kBF16);
+  input.trains = false;
+  ops::Context ctx = ops::make_cpu_context(1);
+  DryRank alone({});
+  const ProcessGrid grid(alone, input.grid);
+  parallel::StageOptions options = input.step.stage;
+  options.trains = false;
+  const parallel::Stage stage(ctx, grid, input.model, options);
+  for (int evaluation = 0; evaluation < 2; ++evaluation) {
+    parallel::evaluate(ctx, stage, 16, [&](int /*i*/) { return micro_batch_of(ctx, input); });
+  }
+  const MemoryStats real = ctx.allocator->stats(), dry = plan::dry_run(input, 0).memory;
+  EXPECT_EQ(dry.peak, real.peak);
+  EXPECT_EQ(dry.at_peak, real.at_peak);
+  EXPECT_EQ(dry.at_peak[static_cast<std::size_t>(MemoryUse::kGradients)], 0u);
+}
+
+// A block that asks for empty micro-batches, and counts them.
+class Asking final : public nn::Block {
+ public:
+  Asking(std::unique_ptr<nn::Block> inner, int& empty) : inner_(std::move(inner)), empty_(empty) {
+    parameters_ = std::move(inner_->parameters());
+  }
+  nn::Values forward(nn::Tape& tape, const nn::MicroBatch& batch, nn::Values in) const override {
+    return inner_->forward(tape, batch, std::move(in));
+  }
+  void forward_empty(ops::Context& /*ctx*/) const override { ++empty_; }
+
+ private:
+  std::unique_ptr<nn::Block> inner_;
+  int& empty_;
+};
+
+// Of 7 or 1001 micro-batches one of two replicas has one fewer, in each of two steps. A long step
+// is run for two numbers of micro-batches.
+TEST(DryRunAll, ReplicasThatTalkRunEmptyMicroBatches) {
+  int empty = 0;
+  DryRunInput input = input_of(small_gpt(), {2, 1, 1}, DType::kF32);
+  nn::BlockPlan& block = input.model.blocks[1];
+  block.collective = true;
+  block.build = [inner = block.build, &empty](nn::BuildContext& build) {
+    return std::make_unique<Asking>(inner(build), empty);
+  };
+  const auto empty_of = [&](int micro_batches, int place) {
+    empty = 0;
+    input.micro_batches = micro_batches;
+    plan::dry_run(input, place);
+    return empty;
+  };
+  EXPECT_EQ(empty_of(7, 0), 2);
+  EXPECT_EQ(empty_of(7, 1), 0);
+  EXPECT_EQ(empty_of(1001, 0), 4);
+}
+
 // A long step is not run whole.
 TEST(DryRunAll, ALongStepIsCountedAsIfItWereRun) {
   for (const char* schedule : {"1f1b", "gpipe"}) {
@@ -248,6 +299,7 @@ TEST(DryRunAll, OnGpusWorkspaceDiffers) {
   DryRunInput input = input_of(small_gpt(), {2, 1, 2}, DType::kBF16);
   const DryRunResult cpu = plan::dry_run(input, 0);
   input.gpu_memory = std::int64_t{80} << 30;
+  input.nccl = true;
   const DryRunResult gpu = plan::dry_run(input, 0);
   const auto live = [](const DryRunResult& result, MemoryUse use) {
     return result.memory.live[static_cast<std::size_t>(use)];
@@ -267,6 +319,10 @@ TEST(DryRunAll, OnGpusWorkspaceDiffers) {
   };
   EXPECT_EQ(broadcasts(cpu), 0);
   EXPECT_GT(broadcasts(gpu), 0);
+  input.nccl = false;
+  EXPECT_EQ(broadcasts(plan::dry_run(input, 0)), 0);
+  input.keeps_order = false;
+  EXPECT_GT(broadcasts(plan::dry_run(input, 0)), 0);
 }
 
 TEST(DryRunAll, WhatNoAddressCanReachIsRefused) {

@@ -191,8 +191,9 @@ TEST_F(Job, RefusesMoreMemoryThanANodeHas) {
   // about 260 MiB (...), a node has 200: fewer tasks a node, ... | 2
   EXPECT_EQ(refusal(),
             "memory: 2 ranks a node need about 260 MiB (130 each: 1 parameters, 1 gradients, 1 "
-            "optimizer, 1 activations, 128 program), a node has 200: fewer tasks a node, a smaller "
-            "batch.micro, or more grid.tensor or grid.pipeline");
+            "optimizer, 1 activations, 1 workspace, 128 program), a node has 200: fewer tasks a "
+            "node, recompute.mode full, a smaller batch.micro, or more grid.tensor or "
+            "grid.pipeline");
   request_.memory = "1G";
   EXPECT_EQ(refusal(), "--job.memory 1G: a node has 200 MiB");
   node_mib_.reset();
@@ -209,9 +210,9 @@ TEST_F(Job, RefusesMoreMemoryThanAGpuHas) {
   EXPECT_EQ(refusal(text), "no error");
   gpu_mib_ = 1;
   EXPECT_EQ(refusal(text),
-            "memory: a rank needs about 2 MiB of its GPU (1 parameters, 1 gradients, 1 optimizer, "
-            "1 activations), which has 1: a smaller batch.micro, or more grid.tensor or "
-            "grid.pipeline");
+            "memory: a rank needs about 34 MiB of its GPU (1 parameters, 1 gradients, 1 optimizer, "
+            "1 activations, 33 workspace), which has 1: recompute.mode full, a smaller batch.micro, or more "
+            "grid.tensor or grid.pipeline");
   gpu_mib_ = 100;
   EXPECT_EQ(refusal(text), "no error");
   config_.run.device = "cpu";

@@ -15,8 +15,10 @@ struct DryRankOptions {
   int rank = 0;
   int size = 1;
   int ranks_of_node = 1;  // nodes are named n0, n1, ...
-  // Whether NCCL would carry tensors of GPUs, which does not fix the order of sums.
+  // What Communicator::fixes_order_of_sums says: whether NCCL, which does not, would carry tensors
+  // of GPUs, and whether the tables of algorithms keep the order otherwise.
   bool nccl = false;
+  bool keeps_order = true;
 };
 
 // What a rank did in one communicator, or exchanged with one peer of it.

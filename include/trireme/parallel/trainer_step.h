@@ -25,6 +25,9 @@ struct StepOptions {
   // On a GPU: steps are captured as a CUDA graph. The micro-batches of all steps must then have the
   // same shapes.
   bool cuda_graphs = false;
+  // How many micro-batches the replica with the most has in every step, for blocks that talk to
+  // other replicas; 0: the replicas ask each other in each step.
+  int micro_batches = 0;
 };
 
 // Equal on every rank.

@@ -19,10 +19,15 @@ struct DryRunInput {
   GridShape grid;
   std::int64_t micro = 1;   // samples of a micro-batch
   std::int64_t length = 1;  // positions of a sample
-  int micro_batches = 1;    // of a step, over all replicas
+  int micro_batches = 1;    // of a training step, over all replicas
   bool masks_documents = false;
   int threads = 1;              // of a rank
   std::int64_t gpu_memory = 0;  // bytes of each rank's GPU; 0: ranks compute on CPUs
+  // Whether NCCL carries tensors of GPUs, and whether our algorithms keep the order of sums
+  // (DryRankOptions). Copies of parameters take a broadcast more where the order is not fixed.
+  bool nccl = false;
+  bool keeps_order = true;
+  bool trains = true;  // false: ranks evaluate, so they hold no gradients or optimizer
 };
 
 struct DryRunResult {
@@ -38,15 +43,24 @@ struct DryRunResult {
 // Builds one rank's part of the model, its optimizer and its training step, and runs two steps.
 // MemoryStats::peak_point is a phase of FlightRecorder ("forward", "optimizer"), or "start" while
 // the model is built. Of a step with many micro-batches only some are run, and what each more adds
-// is counted for the rest. Throws OutOfMemoryError where a rank needs more than 8 EiB. Throws
-// ConfigError if the model does not fit the grid.
+// is counted for the rest. Without training it evaluates twice,
+// two waves of micro-batches each.
+// Throws OutOfMemoryError where a rank needs more than 8 EiB. Throws ConfigError if the model does
+// not fit the grid.
 DryRunResult dry_run(const DryRunInput& input, int place);
 
 // Runs one rank of each kind. Ranks differ in their stage, in their replica's number of
 // micro-batches, and in their share of what the tensor ranks split. Tensor ranks between the first
 // and the last are like the first. The result is in the order of stages and, within a stage, with
 // the most micro-batches first; their `ranks` add up to those of the grid. Throws ConfigError where
-// that would take minutes: for thousands of stages, or millions of slices of the loss.
+// that would take minutes (for thousands of stages, or millions of slices of the loss), and where a
+// rank needs more than 8 EiB.
 std::vector<DryRunResult> dry_run_all(const DryRunInput& input);
+
+// The same of those kinds alone that may need the most memory, or send the most. They have the most
+// micro-batches. Of stages with equal blocks between the first and the last the first one, which
+// keeps the most micro-batches, stands for all. So it takes about as long for hundreds of stages as
+// for a few.
+std::vector<DryRunResult> dry_run_largest(const DryRunInput& input);
 
 }  // namespace trireme::plan

@@ -43,6 +43,10 @@ struct PlannedOfGrid {
 // Returns those of this rank: the world's, then those of the grid.
 std::vector<PlannedOfGrid> planned_communicators(Runtime& runtime, const ProcessGrid& grid);
 
+// Returns the table of algorithms that comm.order and comm.algorithms ask for where nothing is
+// known of the network.
+AlgorithmTable algorithm_table(const Config::Comm& comm);
+
 // Call it on all ranks. The communicators that are made from now on follow the configuration, and
 // are planned for the network where it is known.
 void plan_communicators(Runtime& runtime, const NetworkOfJob& network, const Config::Comm& comm);

@@ -25,6 +25,9 @@ DeviceRequest device_request(const Config& config);
 // Throws ConfigError if this build lacks what the request asks for. Does not look at any GPU.
 void check_backends(const DeviceRequest& request);
 
+// Whether NCCL carries the tensors of GPUs that each belong to one of `ranks`, by request.backend.
+bool nccl_carries(const DeviceRequest& request, int ranks);
+
 struct ComputeDevice {
   ops::Context context;
   std::string name = "cpu";  // or "NVIDIA H200"; results depend on it, so a run records it

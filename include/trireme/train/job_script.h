@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "trireme/config/config.h"
-#include "trireme/train/memory_estimate.h"
+#include "trireme/train/memory_check.h"
 
 namespace trireme {
 
@@ -61,7 +61,7 @@ struct JobPoint {
   std::vector<std::string> flags;  // added to the job's own flags for this point
   int nodes = 1;
   GridShape grid;
-  MemoryEstimate memory;
+  PeakMemory memory;  // of the rank that needs most
 };
 
 struct JobPlan {

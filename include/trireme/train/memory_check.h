@@ -1,27 +1,44 @@
 // Checks whether ranks fit into their memory, before anything is allocated.
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <vector>
 
 #include "trireme/comm/runtime.h"
-#include "trireme/ops/context.h"
-#include "trireme/train/memory_estimate.h"
+#include "trireme/plan/dry_run.h"
+#include "trireme/train/compute_device.h"
 
 namespace trireme {
 
+// What a rank's tensors hold when they hold most, in bytes.
+struct PeakMemory {
+  std::array<double, kMemoryUses> by_use{};  // by MemoryUse
+  double total = 0.0;
+};
+
+// Returns that of the rank that needs most.
+PeakMemory largest_of(const std::vector<plan::DryRunResult>& results);
+
+// What a rank needs in addition: program, MPI, buffers. Measured on one and two ranks: 54 to 65 MiB
+// (perf/RESULTS.md, memory of a rank: resident memory minus tensors).
+inline constexpr double kProcessBytes = 128.0 * 1048576.0;
+
+// Returns whole MiB, rounded up, and at most 1e15, so that any number of bytes fits 64 bits.
+std::int64_t mib_of(double bytes);
+
 // These throw ConfigError if the ranks do not fit. It says what takes the memory, and what would
 // take less.
-void check_node_memory(const MemoryEstimate& memory, int tasks, std::int64_t node_mib);
-void check_gpu_memory(const MemoryEstimate& memory, std::int64_t gpu_mib);
+void check_node_memory(const PeakMemory& memory, int tasks, std::int64_t node_mib);
+void check_gpu_memory(const PeakMemory& memory, std::int64_t gpu_mib);
 
-// The same for the actual ranks of this node, or for this rank's GPU. It refuses only what needs
-// more than twice the memory that the node or GPU has, since an estimate may be too high, and an
+// Collective over the world. Rank 0 dry-runs the ranks that need most, on such a device.
+// Returns the results there, and nothing on other ranks. Throws ConfigError where the ranks of this
+// node, or this rank on its GPU, do not fit. Of a node it refuses only what needs more than twice
+// its memory, since its ranks need less than the largest one, each at another time, and an
 // impossible run needs far more. A run that passes but needs more than is free ends with status 71
 // when it allocates.
-void check_memory_here(const MemoryEstimate& memory, const Runtime& runtime,
-                       const ops::Context& ctx);
-
-// Returns the part of an estimate that evaluation and generation need: weights and activations.
-MemoryEstimate without_training(MemoryEstimate memory);
+std::vector<plan::DryRunResult> check_memory_here(plan::DryRunInput input, Runtime& runtime,
+                                                  const ComputeDevice& device);
 
 }  // namespace trireme
