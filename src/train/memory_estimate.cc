@@ -43,14 +43,26 @@ struct StageLoad {
   std::vector<double> activations;  // of each block, bytes per micro-batch
 };
 
+// What recompute.mode selective does not keep of a layer.
+bool remakes_norms(const Sizes& z, const Config& config) {
+  const bool gathered = config.grid.sequence_parallel && z.tensor > 1;
+  return config.recompute.mode == "selective" && !gathered;
+}
+bool remakes_activation(const Sizes& z, const Config& config, const models::GptConfig& m) {
+  const bool by_cublaslt = z.loss.gpu_memory > 0 && m.activation == nn::ActivationKind::kGelu;
+  return config.recompute.mode == "selective" && !by_cublaslt;
+}
+
 void add_layer(StageLoad& load, const Sizes& z, const Config& config, const models::GptConfig& m) {
   const double matrices = z.width * (2 * z.width + 2 * z.kv_width) + z.width * (z.up + z.hidden);
   const double biases = m.bias ? (z.width + 2 * z.kv_width + z.up) / z.tensor + 2 * z.width : 0.0;
   load.elements += matrices / z.tensor + biases + 4 * z.width;
   const double norm_rows = config.grid.sequence_parallel ? z.rows : z.outside_rows;
-  load.activations.push_back(z.bytes * (2 * (z.outside_rows + norm_rows) * z.width +
-                                        z.rows * (2 * z.width + 2 * z.kv_width) / z.tensor +
-                                        z.rows * (z.up + z.hidden) / z.tensor));
+  const double active = remakes_activation(z, config, m) ? 0.0 : z.hidden;
+  load.activations.push_back(
+      z.bytes *
+      (2 * (z.outside_rows + (remakes_norms(z, config) ? 0.0 : norm_rows)) * z.width +
+       z.rows * (2 * z.width + 2 * z.kv_width) / z.tensor + z.rows * (z.up + active) / z.tensor));
 }
 
 double table_elements(const Sizes& z) {
@@ -63,15 +75,20 @@ void add_embedding(StageLoad& load, const Sizes& z, const models::GptConfig& m) 
   load.activations.push_back(z.bytes * z.outside_rows * z.width);
 }
 
-void add_head(StageLoad& load, const Sizes& z, bool shares_table) {
+void add_head(StageLoad& load, const Sizes& z, const Config& config, bool shares_table) {
   load.elements += 2 * z.width + (shares_table ? 0.0 : table_elements(z));
-  load.activations.push_back(z.bytes * (z.outside_rows + 2 * z.rows) * z.width);
+  const double rows = remakes_norms(z, config) ? z.rows : 2 * z.rows;
+  load.activations.push_back(z.bytes * (z.outside_rows + rows) * z.width);
 }
 
 double working_bytes(const Sizes& z, const Config& config, bool layers, bool head) {
   const double gathered = config.grid.sequence_parallel ? 2 : 0;
   const double slice = head ? static_cast<double>(nn::loss_slice_bytes(z.loss)) : 0.0;
-  return slice + (layers ? z.bytes * z.rows * ((3 + gathered) * z.width + z.up / z.tensor) : 0.0);
+  // The weight gradient that reads the activation's output has it made again. Where rows are
+  // gathered, the most is held elsewhere.
+  const double again = remakes_norms(z, config) ? z.hidden / z.tensor : 0.0;
+  return slice +
+         (layers ? z.bytes * z.rows * ((3 + gathered) * z.width + z.up / z.tensor + again) : 0.0);
 }
 
 // The activations of `live` micro-batches, and what the backward of one of them needs.
@@ -81,7 +98,7 @@ double activation_bytes(const StageLoad& load, const Sizes& z, const Config& con
   const auto sum = [&](std::size_t begin, std::size_t end) {
     return std::accumulate(&blocks[0] + begin, &blocks[0] + end, 0.0);
   };
-  if (config.recompute.mode == "none") {
+  if (config.recompute.mode != "full") {
     return live * sum(0, blocks.size()) + working_bytes(z, config, true, last);
   }
   const auto every = static_cast<std::size_t>(config.recompute.every);
@@ -130,7 +147,7 @@ MemoryEstimate estimate_memory(const Config& config, const models::GptConfig& mo
       if (block == 0) {
         add_embedding(load, sizes, model);
       } else if (block == head) {
-        add_head(load, sizes, first && model.tied);
+        add_head(load, sizes, config, first && model.tied);
       } else {
         add_layer(load, sizes, config, model);
       }

@@ -23,7 +23,7 @@ int most_micro_batches(const Config& config, const GridShape& grid) {
 // Whether a block's forward runs twice. That of the run of blocks that ends in the loss does not.
 bool recomputes(const Config& config, const std::vector<int>& bounds, std::size_t stage, int block,
                 int head) {
-  if (config.recompute.mode == "none") return false;
+  if (config.recompute.mode != "full") return false;
   const int begin = bounds[stage], end = bounds[stage + 1];
   const int last_run = begin + (end - begin - 1) / config.recompute.every * config.recompute.every;
   return end <= head || block < last_run;

@@ -25,6 +25,7 @@ struct Case {
   double dropout = 0.0;
   int micro = 2;      // large: activations outweigh the rest
   int recompute = 0;  // recompute.every, with recompute.mode full
+  bool selective = false;
 };
 
 Config config_of(const Case& c) {
@@ -49,6 +50,7 @@ Config config_of(const Case& c) {
   config.grid.schedule = c.schedule;
   config.grid.sequence_parallel = c.sequence_parallel;
   if (c.recompute > 0) config.recompute = {"full", c.recompute};
+  if (c.selective) config.recompute.mode = "selective";
   return config;
 }
 
@@ -149,6 +151,10 @@ const Case kCases[] = {
     {"recompute_llama", {1, 1, 1}, "llama", false, false, "1f1b", 0.0, 16, 2},
     {"recompute_pipeline", {1, 2, 2}, "llama", false, false, "gpipe", 0.0, 16, 1},
     {"recompute_sequence_parallel", {1, 1, 4}, "gpt", false, true, "1f1b", 0.0, 16, 2},
+    {"selective", {1, 1, 1}, "gpt", false, false, "1f1b", 0.1, 16, 0, true},
+    {"selective_llama", {1, 1, 1}, "llama", true, false, "1f1b", 0.0, 16, 0, true},
+    {"selective_pipeline", {1, 2, 2}, "llama", false, false, "gpipe", 0.0, 16, 0, true},
+    {"selective_sequence_parallel", {1, 1, 4}, "gpt", false, true, "1f1b", 0.0, 16, 0, true},
 };
 INSTANTIATE_TEST_SUITE_P(Grids, Estimate, ::testing::ValuesIn(kCases),
                          [](const auto& param) { return std::string(param.param.name); });

@@ -35,6 +35,9 @@ struct MemoryEstimate {
 // at once (parallel::live_micro_batches). With recompute.mode full each of these micro-batches
 // keeps s R' C for every recompute.every blocks (nothing for the model's first block), and the
 // activations of the run of so many blocks that needs most, less its output, are counted once.
+// With recompute.mode selective the norms' outputs are not kept (unless gathered), and neither is
+// that of the activation (2 R' C and R H / t; on GPUs GELU's is kept), which the layer in its
+// backward makes once.
 // Added once (with recomputation: if that run has such a block): the gradients of the layer in its
 // backward pass (3 s R C, 5 s R C under sequence parallelism, plus s R H_up / t) and the slice of
 // logits (nn::loss_slice_bytes). `gpu_memory` decides how large that is: bytes as in
