@@ -210,7 +210,8 @@ class Bench(ProgramTest):
         self.assertEqual(len(losses), 1)
         # bad input: `bench step --recompute some` | --recompute some: is not one of none,
         # selective, full; did you mean none? | 2
-        self.expect_refusal(2, "--recompute some: is not one of none, selective, full", "bench", "step", *STEP, "--recompute", "some")
+        self.expect_refusal(2, "--recompute some: is not one of none, selective, full", "bench", "step",
+                            *STEP, "--recompute", "some")
 
     def test_step_refuses_what_does_not_fit(self):
         two = {"before": self.ranks(2)}

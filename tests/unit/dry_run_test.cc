@@ -177,6 +177,41 @@ TEST(DryRunAll, RecomputesTheLayersAndNotTheLogits) {
   }
 }
 
+// A forward is a third of a layer's work, or less: attention's backward is two and a half times its
+// forward. The run that ends in the loss is not computed again, nor is anything else.
+TEST(DryRunAll, RecomputesAtMostAThirdMore) {
+  struct Work {
+    double flops = 0.0, attention = 0.0;
+  };
+  const auto work = [](const DryRunInput& input) {
+    Work sum;
+    for (const DryRunResult& result : plan::dry_run_all(input)) {
+      sum.flops += result.ranks * result.operations.total().flops;
+      sum.attention += result.ranks * result.operations.by_operation().at("attention").flops;
+    }
+    return sum;
+  };
+  for (const char* preset : {"gpt2-124m", "llama3-8b"}) {
+    for (const GridShape& grid : {GridShape{1, 1, 1}, GridShape{1, 2, 1}, GridShape{2, 2, 2}}) {
+      const GptConfig model = models::gpt_preset(preset);
+      DryRunInput input = input_of(model, grid, DType::kBF16);
+      input.step.stage.sequence_parallel = true;
+      const Work kept = work(input);
+      const auto layers = static_cast<double>(model.layers);
+      for (const int every : {1, 3}) {
+        input.step.runs = {every, parallel::Recompute::kFull};
+        const Work again = work(input);
+        EXPECT_LE(again.flops, kept.flops * 4 / 3) << preset << " " << grid.to_string();
+        EXPECT_GT(again.flops, kept.flops * 1.15) << preset << " " << grid.to_string();
+        // The model's last run has the head, and layers if it is not a run of its own.
+        if (grid[Axis::kPipeline] > 1) continue;
+        const auto beside_head = static_cast<double>((model.layers + 1) % every);
+        EXPECT_DOUBLE_EQ(again.attention / kept.attention, (2 * layers - beside_head) / layers);
+      }
+    }
+  }
+}
+
 std::size_t kept_activations(const DryRunResult& result) {
   return result.memory.at_peak[static_cast<std::size_t>(MemoryUse::kActivations)];
 }
