@@ -29,7 +29,7 @@ constexpr std::int64_t kContext = 256;  // the default; a model may have less
 
 struct BenchArguments {
   std::string from = "1K", to = "16M", only, preset = "gpt2-124m", dtype = "fp32", json;
-  std::string algorithm = "table", network = "none";
+  std::string algorithm = "table", network = "none", recompute = "none";
   DeviceRequest device;
   std::optional<int> repeats, context, micro, pipeline, tensor;
   std::optional<double> seconds, drop;
@@ -73,6 +73,7 @@ Config sizes_of(const BenchArguments& given) {
   config.batch.global = given.batch;
   config.batch.micro = given.micro.value_or(given.batch);
   config.run.precision = given.dtype;
+  config.recompute.mode = given.recompute;
   return config;
 }
 
@@ -239,16 +240,18 @@ ExitStatus bench_step(Runtime& runtime, const BenchArguments& given) {
   check_memory_here(dry_run_input(sizes_of(given), options.model, options.grid), runtime, device);
   options.dtype = compute_type(given);
   options.repeats = given.repeats.value_or(options.repeats);
+  options.runs = step_options(sizes_of(given)).runs;
   options.graphs = given.graphs;
   const ops::AttentionChoice attention =
       attention_choice(runtime.world(), ctx, options.model, options.grid,
                        {.micro = options.micro, .compute = options.dtype});
   print_on_first(runtime,
                  fmt::format("{}, {} sequences of {} in micro-batches of {}, {}, {}, {} threads "
-                             "each, {}, attention by {}",
+                             "each, {}, attention by {}{}",
                              given.preset, options.batch, options.model.context, options.micro,
                              given.dtype, options.grid.to_string(), ctx.threads,
-                             ops::matmul_description(ctx, options.dtype), attention.text));
+                             ops::matmul_description(ctx, options.dtype), attention.text,
+                             given.recompute == "none" ? "" : ", recompute " + given.recompute));
   // Measures the step first, since the roof's memory stays cached and would count as resident.
   const bench::StepTimes times = bench::measure_step(runtime, ctx, options);
   if (!times.graphs.empty()) print_on_first(runtime, times.graphs);
@@ -270,7 +273,7 @@ const std::vector<Bench>& benches() {
        bench_ops},
       {"step",
        {"preset", "batch", "context", "dtype", "threads", "device", "backend", "micro", "pipeline",
-        "tensor", "graphs", "repeats", "json"},
+        "tensor", "graphs", "recompute", "repeats", "json"},
        bench_step},
   };
   return table;
@@ -336,6 +339,9 @@ void declare(Options& options, BenchArguments& given) {
               between(1, limits::kRanks));
   options.add("tensor", given.tensor, "ranks", "step: parts of each stage; auto: 1",
               between(1, limits::kRanks));
+  options.add("recompute", given.recompute, "",
+              "step: what the backward computes again, as recompute.mode of train",
+              one_of({"none", "selective", "full"}));
   options.add("json", given.json, "file", "the same figures for programs; empty: none");
 }
 

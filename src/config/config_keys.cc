@@ -152,11 +152,14 @@ void add_grid_keys(Options& options, Config::Grid& grid) {
 }
 
 void add_recompute_keys(Options& options, Config::Recompute& recompute) {
-  options.add("recompute.mode", recompute.mode, "",
-              "what the backward computes again, so that less memory holds activations; full: all "
-              "of a block, of which only the input is kept (up to a third more time; the results "
-              "have the same bits)",
-              one_of({"none", "full"}), OnChange::kNothing);
+  options.add(
+      "recompute.mode", recompute.mode, "",
+      "what the backward computes again, so that less memory holds activations; selective: "
+      "the outputs of norms and of GELU or SwiGLU, but no product, attention or "
+      "communication, so neither norms' outputs with grid.sequence_parallel nor GELU's that "
+      "a GPU's product made; full: all of a block, of which only the input is kept (up to a "
+      "third more time); the results have the same bits",
+      one_of({"none", "selective", "full"}), OnChange::kNothing);
   options.add(
       "recompute.every", recompute.every, "blocks",
       "recompute.mode full: keep the input of every so many blocks; more keep fewer inputs, "

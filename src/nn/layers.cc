@@ -73,12 +73,7 @@ Value Norm::forward(Tape& tape, const Value& x) const {
   ops::Context& ctx = tape.context();
   const Tensor y = ctx.allocate(x.shape(), x.tensor().dtype());  // (rows, C)
   const Statistics rows = allocate_statistics(ctx, x.shape()[0]);
-  if (kind_ == NormKind::kLayer) {
-    ops::layer_norm(ctx, x.tensor(), weight_->weight(), bias(), kNormEpsilon, y, rows.mean,
-                    rows.rstd);
-  } else {
-    ops::rms_norm(ctx, x.tensor(), weight_->weight(), kNormEpsilon, y, rows.rstd);
-  }
+  normalize(ctx, x.tensor(), y, rows);
   return record(tape, x, y, rows);
 }
 
@@ -103,10 +98,19 @@ Norm::Statistics Norm::allocate_statistics(ops::Context& ctx, std::int64_t rows)
           ctx.allocate({rows}, DType::kF32)};
 }
 
+void Norm::normalize(ops::Context& ctx, const Tensor& x, const Tensor& y,
+                     const Statistics& rows) const {
+  if (kind_ == NormKind::kLayer) {
+    ops::layer_norm(ctx, x, weight_->weight(), bias(), kNormEpsilon, y, rows.mean, rows.rstd);
+  } else {
+    ops::rms_norm(ctx, x, weight_->weight(), kNormEpsilon, y, rows.rstd);
+  }
+}
+
 Value Norm::record(Tape& tape, const Value& x, const Tensor& y, const Statistics& rows) const {
   std::vector<const Parameter*> parameters = {weight_};
   if (bias_) parameters.push_back(bias_);
-  return tape.record(
+  const Value normed = tape.record(
       y, {x}, [x, rows, this](Tape& t, const Tensor& dy) { backward_input(t, x, rows, dy); },
       parameters,
       [x, rows, this](Tape& t, const Tensor& dy) {
@@ -119,6 +123,11 @@ Value Norm::record(Tape& tape, const Value& x, const Tensor& y, const Statistics
                                         weight_->gradient());
         }
       });
+  return tape.can_remake(normed, [x = x.tensor(), dtype = y.dtype(), rows, this](ops::Context& c) {
+    const Tensor again = c.allocate(x.shape(), dtype);
+    normalize(c, x, again, rows);  // and the same statistics
+    return again;
+  });
 }
 
 void Norm::backward_input(Tape& tape, const Value& x, const Statistics& rows,
@@ -181,9 +190,9 @@ Value ColumnParallelLinear::forward(Tape& tape, const Value& x) const {
         t.add_gradient(x, input_gradient(t.context(), dy, side_by_side_weight(weights_)));
       },
       parameters(),
-      [x, this](Tape& t, const Tensor& dy) {
-        ops::linear_backward_weight(t.context(), dy, x.tensor(), side_by_side_gradient(weights_),
-                                    bias_gradient_of(biases_));
+      [x = x.kept(), this](Tape& t, const Tensor& dy) {
+        ops::linear_backward_weight(t.context(), dy, x.tensor(t.context()),
+                                    side_by_side_gradient(weights_), bias_gradient_of(biases_));
       });
 }
 
@@ -193,18 +202,26 @@ ColumnParallelLinear::Activated ColumnParallelLinear::forward_gelu(Tape& tape,
   const Tensor weight = side_by_side_weight(weights_);  // (local out, in)
   const Tensor pre = ctx.allocate({x.shape()[0], weight.shape()[0]}, x.tensor().dtype());
   const Tensor y = ctx.allocate(pre.shape(), pre.dtype());
-  ops::linear_gelu(ctx, x.tensor(), weight, bias_of(biases_), pre, y);
+  const bool exact = ops::linear_gelu(ctx, x.tensor(), weight, bias_of(biases_), pre, y);
   const Value recorded = tape.record(
       pre, {x},
       [x = x.slot(), this](Tape& t, const Tensor& dpre) {
         t.add_gradient(x, input_gradient(t.context(), dpre, side_by_side_weight(weights_)));
       },
       parameters(),
-      [x, this](Tape& t, const Tensor& dpre) {
-        ops::linear_backward_weight(t.context(), dpre, x.tensor(), side_by_side_gradient(weights_),
-                                    Tensor());
+      [x = x.kept(), this](Tape& t, const Tensor& dpre) {
+        ops::linear_backward_weight(t.context(), dpre, x.tensor(t.context()),
+                                    side_by_side_gradient(weights_), Tensor());
       });
-  return {recorded, y, [this] { return bias_gradient_of(biases_); }};
+  Value active = tape.input(y, false);
+  if (exact) {
+    active = tape.can_remake(active, [pre](ops::Context& c) {
+      const Tensor again = c.allocate(pre.shape(), pre.dtype());
+      ops::gelu(c, pre, again);
+      return again;
+    });
+  }
+  return {recorded, active, [this] { return bias_gradient_of(biases_); }};
 }
 
 RowParallelLinear::RowParallelLinear(const LayerContext& context, std::int64_t out, std::int64_t in,
@@ -219,7 +236,7 @@ RowParallelLinear::RowParallelLinear(const LayerContext& context, std::int64_t o
 }
 
 Value RowParallelLinear::forward(Tape& tape, const Value& x) const {
-  return forward(tape, x.tensor(), x, [x = x.slot(), this](Tape& t, const Tensor& dy) {
+  return forward(tape, x, x, [x = x.slot(), this](Tape& t, const Tensor& dy) {
     t.add_gradient(x, input_gradient(t.context(), dy, weight_->weight()));
   });
 }
@@ -235,16 +252,17 @@ Value RowParallelLinear::forward(Tape& tape, const ColumnParallelLinear::Activat
   return forward(tape, x.y, x.pre, to_pre);
 }
 
-Value RowParallelLinear::forward(Tape& tape, const Tensor& x, const Value& source,
+Value RowParallelLinear::forward(Tape& tape, const Value& x, const Value& source,
                                  Tape::InputGradient input_gradient) const {
   ops::Context& ctx = tape.context();
   const Tensor& weight = weight_->weight();  // (out, local in)
   const Tensor partial = ctx.allocate({x.shape()[0], weight.shape()[0]}, x.dtype());
-  ops::linear(ctx, x, weight, Tensor(), partial);
+  ops::linear(ctx, x.tensor(), weight, Tensor(), partial);
   const Value product =
       tape.record(partial, {source}, std::move(input_gradient), {weight_},
-                  [x, this](Tape& t, const Tensor& dy) {
-                    ops::linear_backward_weight(t.context(), dy, x, weight_->gradient(), Tensor());
+                  [x = x.kept(), this](Tape& t, const Tensor& dy) {
+                    ops::linear_backward_weight(t.context(), dy, x.tensor(t.context()),
+                                                weight_->gradient(), Tensor());
                   });
   const Value sum = leave(tape, parallel_, product);
   if (!bias_) return sum;
@@ -286,7 +304,12 @@ Value Mlp::forward(Tape& tape, const Value& x) const {
     ops::swiglu_backward(t.context(), gate_up.tensor(), dy, dgate_up);
     t.add_gradient(gate_up.slot(), dgate_up);
   });
-  return down_->forward(tape, active);
+  const auto remake = [gate_up = gate_up.tensor(), shape = y.shape()](ops::Context& c) {
+    const Tensor again = c.allocate(shape, gate_up.dtype());
+    ops::swiglu(c, gate_up, again);
+    return again;
+  };
+  return down_->forward(tape, tape.can_remake(active, remake));
 }
 
 }  // namespace trireme::nn

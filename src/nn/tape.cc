@@ -7,6 +7,21 @@
 
 namespace trireme::nn {
 
+void Kept::Source::settle(ops::Context& ctx) {
+  if (!made.defined()) made = make(ctx);
+  make = {};
+}
+
+Kept Value::kept() const {
+  Kept kept;
+  if (source_) {
+    kept.source_ = source_;
+  } else {
+    kept.tensor_ = tensor_;
+  }
+  return kept;
+}
+
 Value Tape::input(Tensor tensor, bool needs_gradient) {
   if (!recording_ || !needs_gradient) return {std::move(tensor), -1};
   slots_.emplace_back();
@@ -23,6 +38,20 @@ Value Tape::record(Tensor y, const Values& inputs, InputGradient input_gradient,
   nodes_.push_back({value.slot_.id_, std::move(input_gradient), std::move(weight_gradient),
                     std::move(parameters)});
   return value;
+}
+
+Value Tape::record_same(const Value& x, InputGradient input_gradient) {
+  Value y = record(x.tensor(), {x}, std::move(input_gradient));
+  y.source_ = x.source_;
+  return y;
+}
+
+Value Tape::can_remake(Value y, Remake make) {
+  if (!remakes_) return y;
+  TRIREME_CHECK(!nodes_.empty(), "can_remake() follows record()");
+  y.source_ = std::make_shared<Kept::Source>(Kept::Source{std::move(make), {}});
+  nodes_.back().remade = y.source_;
+  return y;
 }
 
 void Tape::record_loss(InputGradient gradient, std::vector<const Parameter*> parameters) {
@@ -67,6 +96,9 @@ void Tape::backward(const GradientSlots& outputs, Tensors gradients, bool defer_
   while (!nodes_.empty()) {
     Node node = std::move(nodes_.back());
     nodes_.pop_back();
+    // Only deferred weight gradients can still read what the operation made.
+    if (node.remade && node.remade.use_count() > 1) node.remade->settle(ctx_);
+    node.remade = {};
     Tensor dy;
     if (node.output >= 0) {
       dy = take_gradient(GradientSlot(node.output));

@@ -30,13 +30,15 @@ Copies outside_copies(const TensorParallel& parallel) {
 
 Value enter(Tape& tape, const TensorParallel& parallel, const Value& x) {
   if (parallel.size() == 1) return x;
-  return tape.record(all_rows(tape.context(), parallel, x.tensor()), {x},
-                     [x = x.slot(), parallel](Tape& t, const Tensor& dy) {
-                       // The all-reduce is in place; the reduce-scatter is not.
-                       const Tensor own = parallel.splits_rows() ? dy : t.writable(dy);
-                       auto [sum, work] = start_sum(t.context(), parallel, own);
-                       t.add_gradient(x, sum, work);
-                     });
+  const auto gradient = [x = x.slot(), parallel](Tape& t, const Tensor& dy) {
+    // The all-reduce is in place; the reduce-scatter is not.
+    const Tensor own = parallel.splits_rows() ? dy : t.writable(dy);
+    auto [sum, work] = start_sum(t.context(), parallel, own);
+    t.add_gradient(x, sum, work);
+  };
+  if (!parallel.splits_rows()) return tape.record_same(x, gradient);
+  // The gathered rows stay on the tape: what can be made again alone must not communicate.
+  return tape.record(all_rows(tape.context(), parallel, x.tensor()), {x}, gradient);
 }
 
 Value leave(Tape& tape, const TensorParallel& parallel, const Value& x) {

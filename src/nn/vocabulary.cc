@@ -135,11 +135,12 @@ void vocabulary_loss(Tape& tape, const TensorParallel& parallel, const MicroBatc
     return;
   }
   tape.record_loss(
-      [inside, parallel, targets = batch.targets, loss_sum = batch.loss_sum, &table](
-          Tape& t, const Tensor&) {
-        const Tensor dx = t.context().allocate(inside.shape(), inside.tensor().dtype());
-        loss_by_slices(t.context(), parallel, targets, loss_sum, inside.tensor(), table, dx);
-        t.add_gradient(inside.slot(), dx);
+      [kept = inside.kept(), slot = inside.slot(), parallel, targets = batch.targets,
+       loss_sum = batch.loss_sum, &table](Tape& t, const Tensor&) {
+        const Tensor rows = kept.tensor(t.context());
+        const Tensor dx = t.context().allocate(rows.shape(), rows.dtype());
+        loss_by_slices(t.context(), parallel, targets, loss_sum, rows, table, dx);
+        t.add_gradient(slot, dx);
       },
       {&table});
 }

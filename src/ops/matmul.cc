@@ -109,14 +109,15 @@ void linear(Context& ctx, const Tensor& x, const Tensor& weight, const Tensor& b
   add_bias(ctx, y, bias);
 }
 
-void linear_gelu(Context& ctx, const Tensor& x, const Tensor& weight, const Tensor& bias,
+bool linear_gelu(Context& ctx, const Tensor& x, const Tensor& weight, const Tensor& bias,
                  const Tensor& pre, const Tensor& y) {
   MatmulCall call = checked_call(x, Transpose::kNo, weight, Transpose::kYes, 0.0f, y);
   set_bias(call, "linear_gelu", bias);
   set_gelu(call, "linear_gelu", Epilogue::kGelu, pre, y);
-  if (run_fused(ctx, call)) return;
+  if (run_fused(ctx, call)) return false;
   linear(ctx, x, weight, bias, pre);
   gelu(ctx, pre, y);
+  return true;
 }
 
 void linear_backward_input(Context& ctx, const Tensor& dy, const Tensor& weight, const Tensor& dx) {

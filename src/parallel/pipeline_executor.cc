@@ -88,7 +88,15 @@ class Pass {
   bool trains() const { return listener_ != nullptr; }
   nn::BlockRun::Keep keep() const {
     if (!trains()) return nn::BlockRun::Keep::kNothing;
-    return runs_.recompute ? nn::BlockRun::Keep::kInput : nn::BlockRun::Keep::kTape;
+    switch (runs_.recompute) {
+      case Recompute::kNone:
+        return nn::BlockRun::Keep::kTape;
+      case Recompute::kSelective:
+        return nn::BlockRun::Keep::kSelective;
+      case Recompute::kFull:
+        break;
+    }
+    return nn::BlockRun::Keep::kInput;
   }
 
   FlightRecorder& recorder() const { return stage_.grid().runtime().recorder(); }

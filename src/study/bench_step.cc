@@ -152,6 +152,7 @@ class StepBench {
     parallel::StepOptions given;
     given.stage.compute = options.dtype;
     given.clip = 1.0f;
+    given.runs = options.runs;
     given.cuda_graphs = options.graphs;
     return given;
   }

@@ -111,7 +111,9 @@ std::string startup_table(const Config& config, const nn::ModelPlan& plan,
                            config.batch.global, plan.context,
                            std::int64_t{config.batch.global} * plan.context, micro_batches,
                            config.batch.micro, replicas, replicas == 1 ? "" : "s"));
-  if (config.recompute.mode != "none") {
+  if (config.recompute.mode == "selective") {
+    row("recompute", "selective: outputs of norms and activations are made again in the backward");
+  } else if (config.recompute.mode == "full") {
     const int every = config.recompute.every;
     row("recompute",
         fmt::format("{}: only the input of {} is kept for the backward", config.recompute.mode,

@@ -159,7 +159,11 @@ parallel::StepOptions step_options(const Config& config) {
   options.stage.compute = compute_type(config.run.precision);
   options.stage.seed = static_cast<std::uint64_t>(config.run.seed);
   options.schedule = config.grid.schedule;
-  if (config.recompute.mode == "full") options.runs = {config.recompute.every, true};
+  if (config.recompute.mode == "full") {
+    options.runs = {config.recompute.every, parallel::Recompute::kFull};
+  } else if (config.recompute.mode == "selective") {
+    options.runs.recompute = parallel::Recompute::kSelective;
+  }
   options.reduce = config.comm.reduce == "bf16" ? DType::kBF16 : DType::kF32;
   options.clip = static_cast<float>(config.optim.clip);
   options.loss_scaling = loss_scaling(config);

@@ -198,6 +198,21 @@ class Bench(ProgramTest):
                 self.assertAlmostEqual(data["tokens_per_second"] * data["step_seconds"], 4 * 16)
                 self.assertGreater(data["memory_bytes"]["parameters"], 0)
 
+    def test_step_recomputes(self):
+        held, losses = {}, set()
+        for mode in ("none", "selective", "full"):
+            text = self.expect_done("bench", "step", *STEP, "--recompute", mode, "--json", "step.json")
+            self.assertEqual(mode != "none", f", recompute {mode}\n" in text)
+            data = self.read("step.json")
+            held[mode] = data["memory_bytes"]["activations"]
+            losses.add(data["loss"])
+        self.assertEqual(sorted(held, key=held.get), ["full", "selective", "none"])
+        self.assertEqual(len(losses), 1)
+        # bad input: `bench step --recompute some` | --recompute some: is not one of none,
+        # selective, full; did you mean none? | 2
+        self.expect_refusal(2, "--recompute some: is not one of none, selective, full", "bench", "step",
+                            *STEP, "--recompute", "some")
+
     def test_step_refuses_what_does_not_fit(self):
         two = {"before": self.ranks(2)}
         # bad input: `bench step`: a batch or a grid that does not fit | --batch 4 is no multiple of --micro

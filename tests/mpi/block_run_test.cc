@@ -1,6 +1,7 @@
 // A model run block by block, each with a tape of its own, against one tape over all of it.
 #include "trireme/nn/block_run.h"
 
+#include <cmath>
 #include <deque>
 #include <functional>
 
@@ -36,8 +37,8 @@ struct Pass {
   }
 };
 
-models::GptConfig model() {
-  models::GptConfig config = models::gpt_preset("test-gpt");
+models::GptConfig model(const char* preset = "test-gpt") {
+  models::GptConfig config = models::gpt_preset(preset);
   config.layers = 3;
   config.dropout = 0.1f;
   return config;
@@ -45,9 +46,9 @@ models::GptConfig model() {
 
 // A model on this rank alone, with gradients of zero.
 struct Whole {
-  explicit Whole(bool training = true)
+  explicit Whole(bool training = true, const char* preset = "test-gpt")
       : batch(make_batches(ctx, {.micro = 2}, 0, 1, training)[0]),
-        stage(ctx, grid, models::gpt_plan(model()), {}) {
+        stage(ctx, grid, models::gpt_plan(model(preset)), {}) {
     ctx.step_state->random_key = 17;
     for (const nn::FlatGroup* group : stage.groups()) {
       std::ranges::fill(group->gradients().span<float>(), 0.0f);
@@ -70,8 +71,8 @@ struct Whole {
   Contributions contributions;
 };
 
-Pass on_one_tape() {
-  Whole whole;
+Pass on_one_tape(const char* preset = "test-gpt") {
+  Whole whole(true, preset);
   nn::Tape tape(whole.ctx, true, &whole.contributions);
   nn::Values x;
   for (const auto& block : whole.stage.blocks(0))
@@ -84,8 +85,9 @@ enum class Weights { kAtOnce, kLater };
 
 // `each`: the number of blocks in a run. `between` runs between forward and backward.
 Pass in_runs(std::size_t each, Weights weights, Keep keep = Keep::kTape,
-             const std::function<void(Whole&)>& between = {}) {
-  Whole whole;
+             const std::function<void(Whole&)>& between = {}, const char* preset = "test-gpt",
+             const std::function<void(Whole&)>& before_weights = {}) {
+  Whole whole(true, preset);
   const nn::BlockSpan blocks = whole.stage.blocks(0);
   std::deque<nn::BlockRun> runs;
   Tensors x;
@@ -103,7 +105,9 @@ Pass in_runs(std::size_t each, Weights weights, Keep keep = Keep::kTape,
   EXPECT_TRUE(dy.empty());
   if (weights == Weights::kAtOnce) return whole.result();
   // The loss's own come with its backward: the tied matrix has two uses, and one is the loss.
-  EXPECT_EQ(whole.contributions.names, std::vector<std::string>{"embedding.weight"});
+  const char* table = model(preset).tied ? "embedding.weight" : "head.weight";
+  EXPECT_EQ(whole.contributions.names, std::vector<std::string>{table});
+  if (before_weights) before_weights(whole);
   for (auto run = runs.rbegin(); run != runs.rend(); ++run) run->backward_weights();
   return whole.result();
 }
@@ -143,6 +147,46 @@ TEST(BlockRun, ThatRecomputesKeepsItsInputAlone) {
           [&](Whole& whole) { EXPECT_EQ(live(whole), before + 2 * input); });
   EXPECT_LT(in_runs(1, Weights::kAtOnce, Keep::kInput).peak,
             in_runs(1, Weights::kAtOnce, Keep::kTape).peak);
+}
+
+TEST(BlockRun, SelectiveRecomputationHasTheSameBits) {
+  for (const char* preset : {"test-gpt", "test-llama"}) {
+    const Pass expected = on_one_tape(preset);
+    for (const std::size_t each : {1, 2, 5}) {
+      EXPECT_EQ(in_runs(each, Weights::kAtOnce, Keep::kSelective, {}, preset), expected);
+      EXPECT_EQ(in_runs(each, Weights::kLater, Keep::kSelective, {}, preset), expected);
+    }
+  }
+}
+
+// Deferred weight gradients keep what they keep without recomputation, and need no weights.
+TEST(BlockRun, SelectiveRecomputationKeepsNoNormsAndActivations) {
+  for (const char* preset : {"test-gpt", "test-llama"}) {
+    const models::GptConfig config = model(preset);
+    std::size_t kept = 0, remade = 0, kept_later = 0, remade_later = 0;
+    const auto live = [](std::size_t& bytes) {
+      return [&bytes](Whole& whole) { bytes = whole.ctx.allocator->stats().total_live; };
+    };
+    const auto live_without_weights = [&](Whole& whole) {
+      live(remade_later)(whole);
+      for (const nn::FlatGroup* group : whole.stage.groups()) {
+        std::ranges::fill(group->master().span<float>(), NAN);
+      }
+    };
+    const Pass expected =
+        in_runs(1, Weights::kLater, Keep::kTape, live(kept), preset, live(kept_later));
+    EXPECT_EQ(
+        in_runs(1, Weights::kLater, Keep::kSelective, live(remade), preset, live_without_weights),
+        expected);
+    const Whole fresh(true, preset);
+    const auto rows = static_cast<std::size_t>(fresh.batch.tokens.elements());
+    const auto per_row = static_cast<std::size_t>(3 * (2 * config.width + config.hidden) +
+                                                  config.width);  // the head's norm
+    EXPECT_EQ(kept - remade, rows * per_row * sizeof(float)) << preset;
+    EXPECT_EQ(remade_later, kept_later) << preset;
+    EXPECT_LT(in_runs(1, Weights::kAtOnce, Keep::kSelective, {}, preset).peak,
+              in_runs(1, Weights::kAtOnce, Keep::kTape, {}, preset).peak);
+  }
 }
 
 TEST(BlockRun, HoldsNoMoreThanOneTape) {

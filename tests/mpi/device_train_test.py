@@ -142,14 +142,16 @@ class OnADevice(ProgramTest):
             with self.subTest(name):
                 plain = self.train(name + "-plain", "cuda", *model)
                 self.assertNotIn("cuda.graphs", self.output)
-                for seed, more in (("0", ()), ("4", ("--recompute.mode", "full"))):
+                for seed, mode in (("0", "none"), ("4", "full"), ("6", "selective")):
                     run = f"{name}-graphs-{seed}"
-                    graphs = self.train(run, "cuda", *model, "--cuda.graphs", "true", *more,
+                    graphs = self.train(run, "cuda", *model, "--cuda.graphs", "true", "--recompute.mode", mode,
                                         environment={"TRIREME_EMULATOR_SEED": seed})
                     self.assertRegex(self.output, r"(?m)^cuda\.graphs: the step is captured, [0-9]{3,} "
                                                   r"operations; replayed from step 2 on$")
                     self.assertEqual(graphs, plain)
-                    self.assertEqual(bool(more), "\nrecompute  full: only the input of each block is" in self.output)
+                    row = {"none": "recompute", "full": "recompute  full: only the input of each block is",
+                           "selective": "recompute  selective: outputs of norms and activations are made again"}[mode]
+                    self.assertEqual(mode != "none", "\n" + row in self.output)
                     self.expect_close_weights(run, name + "-plain", 0.0)
                 # Steps that are traced are not replayed.
                 traced = self.train(f"{name}-traced", "cuda", *model, "--cuda.graphs", "true",

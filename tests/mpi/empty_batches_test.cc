@@ -79,7 +79,7 @@ Result train(const GridShape& shape, const std::string& schedule, bool recompute
   const ProcessGrid grid(runtime(), shape);
   parallel::StepOptions options;
   options.schedule = schedule;
-  options.runs.recompute = recompute;
+  if (recompute) options.runs.recompute = parallel::Recompute::kFull;
   parallel::TrainerStep step(ctx, grid, plan(grid, calls), options);
   int first = 0;
   for (int replica = 0; replica < grid.index(kDataAxes); ++replica) {

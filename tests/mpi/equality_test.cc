@@ -243,15 +243,38 @@ TEST_F(Equality, RecomputationHasTheSameBits) {
     test.compute = number % 3 == 2 ? DType::kBF16 : DType::kF32;
     const ProcessGrid grid(runtime_, shape);
     const LocalParts expected = GradientObserver(ctx_, grid, test).gradients();
-    for (const int blocks : {1, 2 + number % 2}) {
-      test.runs = {blocks, true};
+    for (const parallel::RunOptions& runs :
+         {parallel::RunOptions{1, parallel::Recompute::kFull},
+          parallel::RunOptions{2 + number % 2, parallel::Recompute::kFull},
+          parallel::RunOptions{1, parallel::Recompute::kSelective}}) {
+      test.runs = runs;
       const LocalParts observed = GradientObserver(ctx_, grid, test).gradients();
       for (const auto& [name, part] : expected) {
         EXPECT_TRUE(same_bits(observed.at(name).values, part.values))
-            << test.to_string() << ", runs of " << blocks << ": " << name;
+            << test.to_string() << ", runs of " << runs.blocks << ": " << name;
       }
     }
     ++number;
+  }
+}
+
+// The last stage computes its blocks again with another key, for its last micro-batch. What the
+// head added before is right, and what it adds to the last block's weights is not.
+TEST_F(Equality, NamesARecomputationWithAnotherKey) {
+  EqualityCase test = base_case(most_dimensions(runtime_.size()), false, true);
+  test.runs.recompute = parallel::Recompute::kFull;
+  const ProcessGrid grid(runtime_, test.grid);
+  GradientObserver observer(ctx_, grid, test);
+  const LocalParts expected = observer.gradients();
+  const LocalParts wrong = observer.gradients({.other_key_after = "norm.weight"});
+  if (grid.index(Axis::kPipeline) != test.grid[Axis::kPipeline] - 1) return;
+  const std::string last = fmt::format("blocks.{}.", test.model.layers - 1);
+  for (const auto& [name, part] : expected) {
+    if (name.starts_with("norm.")) {
+      EXPECT_TRUE(same_bits(wrong.at(name).values, part.values)) << name;
+    } else if (name.starts_with(last)) {
+      EXPECT_FALSE(same_bits(wrong.at(name).values, part.values)) << name;
+    }
   }
 }
 

@@ -134,7 +134,9 @@ std::string EqualityCase::to_string() const {
       "{} {}{}{}{}{}{}", grid.to_string(), schedule, sequence_parallel ? ", sequence parallel" : "",
       model.tied ? ", tied" : ", untied", model.norm == nn::NormKind::kRms ? ", llama" : ", gpt2",
       compute == DType::kF32 ? "" : fmt::format(", {}", name_of(compute)),
-      runs.recompute ? ", recomputed" : "");
+      runs.recompute == parallel::Recompute::kFull        ? ", recomputed"
+      : runs.recompute == parallel::Recompute::kSelective ? ", selectively recomputed"
+                                                          : "");
 }
 
 Observed observe(ops::Context& ctx, const ProcessGrid& grid, const EqualityCase& test) {
@@ -192,6 +194,7 @@ LocalParts GradientObserver::gradients(const Tampering& here) {
       largest = std::max(largest, std::abs(double{value}));
       if (parameter.name() == here.parameter) value *= here.factor;
     }
+    if (parameter.name() == here.other_key_after) ++ctx_.step_state->random_key;
     contributions_[parameter.name()] = largest * scale_;
   });
   ctx_.step_state->random_key = philox_key(kSeed, "step 0");

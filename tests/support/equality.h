@@ -45,10 +45,13 @@ struct Observed {
 // Collective over `grid`. Trains on the grid according to the case.
 Observed observe(ops::Context& ctx, const ProcessGrid& grid, const EqualityCase& test);
 
-// A change that makes one rank's contribution to one parameter's gradient wrong.
+// What goes wrong on one rank.
 struct Tampering {
-  std::string parameter;
+  // Its contribution to this parameter's gradient is multiplied by the factor.
+  std::string parameter = {};
   float factor = 1.0f;
+  // Once its contribution to this parameter's gradient is complete, it draws with another key.
+  std::string other_key_after = {};
 };
 
 // All functions are collective over the grid. Computes only the first step's gradients, any number
@@ -57,8 +60,8 @@ class GradientObserver {
  public:
   GradientObserver(ops::Context& ctx, const ProcessGrid& grid, const EqualityCase& test);
 
-  // As Observed::gradients. This rank's own contribution to the named parameter's gradient is
-  // multiplied by the factor after it is complete and before anything is reduced.
+  // As Observed::gradients. What goes wrong here does so when this rank's own contribution to the
+  // named parameter's gradient is complete, before anything is reduced.
   LocalParts gradients(const Tampering& here = {});
   // Largest magnitude of this rank's own contribution to each parameter's gradient, unmodified, on
   // the scale of gradients().

@@ -22,14 +22,21 @@ class BlockRun {
   enum class Keep {
     kNothing,  // no backward follows: evaluation and generation
     kTape,     // all that backward needs
-    kInput,    // the input alone: backward computes the forward again (Chen et al. 2016)
+    // The same without what few FLOPs make again: the outputs of norms and activations. Backward
+    // makes each of them when it needs it. It repeats no matrix product, no attention and no
+    // communication (Korthikanti et al. 2022 call it selective).
+    kSelective,
+    kInput,  // the input alone: backward computes the forward again (Chen et al. 2016)
   };
 
   // Blocks, micro-batch and listener must outlive the run. The listener learns of each contribution
   // to a parameter's gradient; it may be null.
   BlockRun(ops::Context& ctx, BlockSpan blocks, const MicroBatch& batch, Keep keep,
            GradientListener* listener = nullptr)
-      : blocks_(blocks), batch_(batch), keep_(keep), tape_(ctx, keep != Keep::kNothing, listener) {}
+      : blocks_(blocks),
+        batch_(batch),
+        keep_(keep),
+        tape_(ctx, keep != Keep::kNothing, listener, keep == Keep::kSelective) {}
 
   // `in` is what the block before returned; it is empty for the model's first block. Returns what
   // the last block returns.

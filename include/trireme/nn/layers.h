@@ -55,6 +55,8 @@ class Norm {
     Tensor mean, rstd;
   };
   Statistics allocate_statistics(ops::Context& ctx, std::int64_t rows) const;
+  void normalize(ops::Context& ctx, const Tensor& x, const Tensor& y,
+                 const Statistics& statistics) const;
   Value record(Tape& tape, const Value& x, const Tensor& y, const Statistics& statistics) const;
   void backward_input(Tape& tape, const Value& x, const Statistics& statistics,
                       const Tensor& dy) const;
@@ -86,7 +88,7 @@ class ColumnParallelLinear {
   // the bias's gradient itself, so that pre's gradient is not read a second time for it.
   struct Activated {
     Value pre;
-    Tensor y;                               // gelu(pre)
+    Value y;                                // gelu(pre), without a gradient of its own
     std::function<Tensor()> bias_gradient;  // looked up when called; undefined without a bias
   };
   Activated forward_gelu(Tape& tape, const Value& x) const;
@@ -108,7 +110,7 @@ class RowParallelLinear {
 
  private:
   // input_gradient adds the gradient of x to `source`.
-  Value forward(Tape& tape, const Tensor& x, const Value& source,
+  Value forward(Tape& tape, const Value& x, const Value& source,
                 Tape::InputGradient input_gradient) const;
 
   TensorParallel parallel_;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <vector>
 
 #include "trireme/nn/parameter.h"
@@ -31,28 +32,59 @@ class GradientSlot {
 };
 using GradientSlots = std::vector<GradientSlot>;
 
+// Makes a tensor again, with the same bits, in the backward.
+using Remake = std::function<Tensor(ops::Context&)>;
+
+// What a gradient function holds of a tensor that it will read: the tensor, or how it is made again
+// (Tape::can_remake). Copies share what has been made.
+class Kept {
+ public:
+  Kept() = default;
+  // Call it in the gradient function alone.
+  Tensor tensor(ops::Context& ctx) const { return source_ ? source_->tensor(ctx) : tensor_; }
+
+ private:
+  friend class Tape;
+  friend class Value;
+  struct Source {
+    Tensor tensor(ops::Context& ctx) const { return made.defined() ? made : make(ctx); }
+    void settle(ops::Context& ctx);  // keeps the tensor and lets go of what `make` reads
+
+    Remake make;
+    Tensor made;
+  };
+  Tensor tensor_;
+  std::shared_ptr<Source> source_;  // takes tensor_'s place if it is there
+};
+
 // A tensor on the tape. Copies of a Value refer to the same value.
 class Value {
  public:
   Value() = default;
   const Tensor& tensor() const { return tensor_; }
   const Shape& shape() const { return tensor_.shape(); }
+  DType dtype() const { return tensor_.dtype(); }
   bool needs_gradient() const { return slot_.id_ >= 0; }
   GradientSlot slot() const { return slot_; }
+  // For a gradient function that reads the tensor.
+  Kept kept() const;
 
  private:
   friend class Tape;
   Value(Tensor tensor, int id) : tensor_(std::move(tensor)), slot_(id) {}
   Tensor tensor_;
   GradientSlot slot_;
+  std::shared_ptr<Kept::Source> source_;  // if the tape may drop the tensor
 };
 using Values = std::vector<Value>;
 
 class Tape {
  public:
-  // Without `recording` the tape keeps nothing; evaluation and generation use that.
-  Tape(ops::Context& ctx, bool recording, GradientListener* listener = nullptr)
-      : ctx_(ctx), recording_(recording), listener_(listener) {}
+  // Without `recording` the tape keeps nothing; evaluation and generation use that. With `remakes`
+  // it does not keep tensors that can_remake declares.
+  Tape(ops::Context& ctx, bool recording, GradientListener* listener = nullptr,
+       bool remakes = false)
+      : ctx_(ctx), recording_(recording), remakes_(recording && remakes), listener_(listener) {}
   Tape(const Tape&) = delete;
   Tape& operator=(const Tape&) = delete;
 
@@ -74,6 +106,18 @@ class Tape {
   // may be empty.
   Value record(Tensor y, const Values& inputs, InputGradient input_gradient,
                std::vector<const Parameter*> parameters = {}, WeightGradient weight_gradient = {});
+
+  // The same for an operation whose output is x itself, and which gives x a gradient in its own
+  // way.
+  Value record_same(const Value& x, InputGradient input_gradient);
+
+  // Declares that `make` makes y again, for far fewer FLOPs than a matrix product. It follows the
+  // record() of the operation that made y. `make` may read weights and what the gradient functions
+  // of that operation keep; it must not communicate. On a tape that remakes, what reads y.kept()
+  // then calls `make`, once for each read. The backward makes a tensor that deferred weight
+  // gradients will read before it runs the gradient functions of that operation: afterwards `make`
+  // is not called, so neither weights nor the operation's inputs stay for it.
+  Value can_remake(Value y, Remake make);
 
   // Records an operation that made no value but gives its inputs gradients: a loss. backward()
   // calls `gradient` with an undefined dy, before the functions of all operations recorded earlier.
@@ -105,6 +149,7 @@ class Tape {
     InputGradient input_gradient;
     WeightGradient weight_gradient;
     std::vector<const Parameter*> parameters;
+    std::shared_ptr<Kept::Source> remade = {};  // what the operation made, if it can be made again
   };
   struct Slot {
     Tensor gradient;
@@ -115,6 +160,7 @@ class Tape {
 
   ops::Context& ctx_;
   bool recording_;
+  bool remakes_;
   GradientListener* listener_;
   std::vector<Node> nodes_;
   std::vector<Slot> slots_;

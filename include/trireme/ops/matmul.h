@@ -17,8 +17,9 @@ void linear(Context& ctx, const Tensor& x, const Tensor& weight, const Tensor& b
             const Tensor& y);
 // pre (rows, out) = linear's y, and y = gelu(pre) (elementwise.h); both are of one type. On a GPU
 // the two are fused if cuBLASLt can do it, and y is then made from pre before pre is rounded.
-// Otherwise they are two steps.
-void linear_gelu(Context& ctx, const Tensor& x, const Tensor& weight, const Tensor& bias,
+// Otherwise they are two steps. Returns whether gelu(pre) makes y again, with the same bits: not if
+// they were fused.
+bool linear_gelu(Context& ctx, const Tensor& x, const Tensor& weight, const Tensor& bias,
                  const Tensor& pre, const Tensor& y);
 // dx (rows, in) = dy (rows, out) * weight (out, in).
 void linear_backward_input(Context& ctx, const Tensor& dy, const Tensor& weight, const Tensor& dx);

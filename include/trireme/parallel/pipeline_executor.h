@@ -10,11 +10,14 @@
 
 namespace trireme::parallel {
 
+// What the backward computes again: nothing; the outputs of norms and activations; or the whole
+// forward of a run, of which only the input is kept (see nn::BlockRun::Keep).
+enum class Recompute { kNone, kSelective, kFull };
+
 // How an executor runs a stage's blocks in training. The bits of results do not depend on it.
 struct RunOptions {
   int blocks = 1;  // in one run; the last run of a chunk may have fewer
-  // Keep only the input of each run, and compute its forward again in its backward.
-  bool recompute = false;
+  Recompute recompute = Recompute::kNone;
 };
 
 class PipelineExecutor {

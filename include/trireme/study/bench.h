@@ -18,6 +18,7 @@
 #include "trireme/comm/runtime.h"
 #include "trireme/models/gpt.h"
 #include "trireme/ops/context.h"
+#include "trireme/parallel/pipeline_executor.h"
 
 namespace trireme::bench {
 
@@ -130,6 +131,7 @@ struct StepBenchOptions {
   std::int64_t micro = 4;  // sequences per micro-batch; a divisor of batch
   GridShape grid;
   DType dtype = DType::kF32;
+  parallel::RunOptions runs{};  // what the backward computes again
   int repeats = 5;
   bool graphs = false;  // as cuda.graphs; phases are measured in steps without a graph
 };
