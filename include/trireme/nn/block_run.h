@@ -29,7 +29,11 @@ class BlockRun {
   // to a parameter's gradient; it may be null.
   BlockRun(ops::Context& ctx, BlockSpan blocks, const MicroBatch& batch, Keep keep,
            GradientListener* listener = nullptr)
-      : blocks_(blocks), batch_(batch), keep_(keep), tape_(ctx, keep != Keep::kNothing, listener) {}
+      : blocks_(blocks),
+        batch_(batch),
+        keep_(keep),
+        listener_(listener),
+        tape_(ctx, keep != Keep::kNothing, listener) {}
 
   // `in` is what the block before returned; it is empty for the model's first block. Returns what
   // the last block returns.
@@ -39,14 +43,16 @@ class BlockRun {
   // Random draws depend on the micro-batch and the step alone (see MicroBatch::samples), so a
   // forward that is computed again gives the same bits.
   Tensors backward(Tensors dy, bool defer_weights = false);
-  void backward_weights() { tape_.backward_weights(); }
+  void backward_weights();
 
  private:
   Tensors record(Tensors in);
+  void prepare_gradients() const;
 
   BlockSpan blocks_;
   const MicroBatch& batch_;
   Keep keep_;
+  GradientListener* listener_;
   Tensors input_;  // with Keep::kInput, until backward
   Tape tape_;
   GradientSlots inputs_, outputs_;  // of what is on the tape
