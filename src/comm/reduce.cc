@@ -7,7 +7,7 @@
 
 #include <fmt/format.h>
 
-#include "collectives/sum_tree.h"
+#include "trireme/comm/sum_tree.h"
 
 namespace trireme {
 namespace {

@@ -39,10 +39,24 @@ Tensors BlockRun::backward(Tensors dy, bool defer_weights) {
     for (const auto& block : std::views::reverse(blocks_)) block->backward_empty(tape_.context());
     return {};
   }
+  prepare_gradients();
   tape_.backward(outputs_, std::move(dy), defer_weights);
   Tensors dx;
   for (const GradientSlot& input : inputs_) dx.push_back(tape_.take_gradient(input));
   return dx;
+}
+
+void BlockRun::backward_weights() {
+  if (batch_.empty()) return;
+  prepare_gradients();
+  tape_.backward_weights();
+}
+
+void BlockRun::prepare_gradients() const {
+  if (listener_ == nullptr) return;
+  for (const auto& block : blocks_) {
+    for (const auto& group : block->parameters().groups()) listener_->prepare(*group);
+  }
 }
 
 }  // namespace trireme::nn

@@ -153,11 +153,11 @@ void FlatGroup::release() {
 }
 
 void FlatGroup::plan_reduction(ops::Context& ctx, const ReductionOptions& options) {
-  has_partial_ = std::ranges::any_of(
-      parameters_, [](const Parameter* one) { return one->spec().copies.partial; });
   to_shard_ = options.to_shard && sharding_.count() > 1;
   last_phase_ = to_shard_ && size_of_group(ranks_.copied) > 1 ? Phase::kCopies : Phase::kSum;
-  copied_ = copied(to_shard_ ? sharding_.range() : FlatRange{0, elements()});
+  const FlatRange within = to_shard_ ? sharding_.range() : FlatRange{0, elements()};
+  copied_ = copied(within, Which::kAll);
+  partial_ = copied(within, Which::kPartial);
   rounded_ = {};
   if (options.travel == DType::kF32 || size_of_group(ranks_.reduced) == 1) return;
   rounded_ = allocate_carried({ranks_.reduced}, *ctx.allocator, ctx.stream, gradients_.shape(),
@@ -165,10 +165,11 @@ void FlatGroup::plan_reduction(ops::Context& ctx, const ReductionOptions& option
 }
 
 // Neighbouring parameters that the same ranks hold become one range.
-std::vector<FlatGroup::Copied> FlatGroup::copied(const FlatRange& within) const {
+std::vector<FlatGroup::Copied> FlatGroup::copied(const FlatRange& within, Which which) const {
   std::vector<Copied> found;
   for (const Parameter* parameter : parameters_) {
-    Communicator* holders = parameter->spec().copies.holders;
+    const Copies& copies = parameter->spec().copies;
+    Communicator* holders = which == Which::kAll || copies.partial ? copies.holders : nullptr;
     const std::int64_t begin = parameter->offset_in_group();
     const FlatRange here =
         intersection(within, {begin, begin + parameter->placement().local.elements()});
@@ -185,16 +186,14 @@ std::vector<FlatGroup::Copied> FlatGroup::copied(const FlatRange& within) const 
 
 std::vector<Work> FlatGroup::start_partial(ops::Context& ctx) const {
   std::vector<Work> works;
-  for (const Parameter* parameter : parameters_) {
-    const Copies& copies = parameter->spec().copies;
-    if (!copies.partial) continue;
-    works.push_back(copies.holders->all_reduce(ctx.stream, parameter->gradient(), ReduceOp::kSum));
+  for (const Copied& one : partial_) {
+    const Tensor sums = gradients_.flat_range(one.elements.begin, one.elements.end);
+    works.push_back(one.holders->all_reduce(ctx.stream, sums, ReduceOp::kSum));
   }
   return works;
 }
 
 std::vector<Work> FlatGroup::start_reduction(ops::Context& ctx, Phase phase) const {
-  if (phase == Phase::kPartial) return start_partial(ctx);
   const ReduceOp op = rounded_.defined() ? ReduceOp::kRoundedSum : ReduceOp::kSum;
   const FlatRange memory = sharding_.memory();
   const Tensor shard = travelling().flat_range(memory.begin, memory.end);

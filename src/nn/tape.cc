@@ -22,6 +22,8 @@ Kept Value::kept() const {
   return kept;
 }
 
+void GradientListener::prepare(const FlatGroup&) {}
+
 Value Tape::input(Tensor tensor, bool needs_gradient) {
   if (!recording_ || !needs_gradient) return {std::move(tensor), -1};
   slots_.emplace_back();

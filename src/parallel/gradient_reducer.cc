@@ -8,18 +8,32 @@
 
 namespace trireme::parallel {
 
-using Phase = nn::FlatGroup::Phase;
+namespace {
+
+void wait(ops::Context& ctx, std::vector<Work>& works) {
+  for (const Work& work : works) work.wait_on(ctx.stream);
+  works.clear();
+}
+
+}  // namespace
 
 GradientReducer::GradientReducer(ops::Context& ctx, const Stage& stage,
-                                 const nn::ReductionOptions& options)
-    : ctx_(ctx), defers_(ctx.device.kind != DeviceKind::kCpu || stage.collective()) {
+                                 const nn::ReductionOptions& options, const BatchRuns& runs)
+    : ctx_(ctx),
+      runs_(runs.of_replica(stage.grid().extent(kDataAxes))),
+      reduces_each_(runs.in_rounds(stage.grid().extent(kDataAxes))),
+      defers_(ctx.device.kind != DeviceKind::kCpu || stage.collective()) {
   groups_.reserve(stage.groups().size());
   bool equal = true;
   for (nn::FlatGroup* flat : stage.groups()) {
     flat->plan_reduction(ctx, options);
     equal = equal && flat->keeps_copies_equal(ctx);
-    groups_.push_back({flat});
-    by_flat_[flat] = &groups_.back();
+    Group& group = groups_.emplace_back(Group{flat});
+    by_flat_[flat] = &group;
+    if (flat->tied() && flat->uses() > 1) shared_.push_back(&group);
+    if (runs_ == 1) continue;
+    const Tensor terms = reduces_each_ ? flat->reduced() : flat->gradients();
+    group.sum.emplace(ctx, terms.elements(), runs_);
   }
   // The communicators of a replica's ranks may have different tables, and all holders of a
   // parameter must broadcast or none.
@@ -27,76 +41,92 @@ GradientReducer::GradientReducer(ops::Context& ctx, const Stage& stage,
 }
 
 void GradientReducer::begin_step(int micro_batches) {
-  // A step that was given up may have left work.
-  waiting_.clear();
-  late_.clear();
-  reducing_.clear();
+  TRIREME_CHECK(micro_batches % runs_ == 0,
+                fmt::format("{} micro-batches in {} runs", micro_batches, runs_));
+  run_length_ = micro_batches / runs_;
+  under_way_.clear();  // a step that was given up may have left work
   for (Group& group : groups_) {
-    ops::fill(ctx_, group.flat->gradients(), 0.0f);
-    group.missing = group.flat->uses() * micro_batches;
+    group.runs = group.missing = 0;
+    group.phase.reset();
     group.works.clear();
+    if (group.sum) group.sum->begin();
   }
+}
+
+void GradientReducer::prepare(const nn::FlatGroup& group) {
+  begin_run(*by_flat_.at(&group));
+  for (Group* shared : shared_) begin_run(*shared);
+}
+
+void GradientReducer::begin_run(Group& group) {
+  if (group.missing > 0 || group.runs == runs_) return;
+  settle(group);
+  ops::fill(ctx_, group.flat->gradients(), 0.0f);
+  group.missing = group.flat->uses() * run_length_;
+  ++group.runs;
 }
 
 void GradientReducer::contributed(const nn::Parameter& parameter) {
   Group& group = *by_flat_.at(&parameter.group());
+  TRIREME_CHECK(group.missing > 0,
+                fmt::format("a contribution to {} that nothing waits for", group.flat->name()));
   if (--group.missing == 0) {
-    if (group.flat->reduces_in_steps() && defers_) {
-      late_.push_back(&group);
-    } else {
-      start(group, Phase::kPartial);
-    }
+    const bool whole = reduces_each_ || !group.sum || group.sum->add(ctx_, group.flat->gradients());
+    if (whole) start(group, Phase::kSum);
   }
-  advance(false);
+  if (!defers_) poll();
 }
 
 void GradientReducer::start(Group& group, Phase phase) {
   group.works = group.flat->start_reduction(ctx_, phase);
-  if (phase == group.flat->last_phase()) {
-    reducing_.push_back(&group);
-  } else {
-    waiting_[phase].push_back(&group);
-  }
+  group.phase = phase;
+  under_way_[phase].push_back(&group);
 }
 
-void GradientReducer::advance(bool wait) {
-  const auto move_on = [&](Phase from, Phase to) {
-    std::deque<Group*>& groups = waiting_[from];
-    while (!groups.empty()) {
-      Group& group = *groups.front();
-      if (wait) {
-        for (const Work& work : group.works) work.wait_on(ctx_.stream);
-      } else if (!std::ranges::all_of(group.works, [](const Work& one) { return one.done(); })) {
-        return;
-      }
-      groups.pop_front();
-      start(group, to);
-    }
+void GradientReducer::move_on(Phase phase) {
+  Group& group = *under_way_[phase].front();
+  under_way_[phase].pop_front();
+  wait(ctx_, group.works);
+  if (phase != group.flat->last_phase()) return start(group, Phase::kCopies);
+  group.phase.reset();
+  group.flat->finish_reduction(ctx_);
+  if (reduces_each_) group.sum->add(ctx_, group.flat->reduced());
+}
+
+void GradientReducer::poll() {
+  const std::deque<Group*>& first = under_way_[Phase::kSum];
+  const auto moves = [](const Group& group) {
+    return group.flat->last_phase() != Phase::kSum &&
+           std::ranges::all_of(group.works, [](const Work& one) { return one.done(); });
   };
-  move_on(Phase::kPartial, Phase::kSum);
-  move_on(Phase::kSum, Phase::kCopies);
+  while (!first.empty() && moves(*first.front())) move_on(Phase::kSum);
+}
+
+void GradientReducer::settle(const Group& group) {
+  while (group.phase) move_on(*group.phase);
 }
 
 void GradientReducer::finish_step() {
   for (const Group& group : groups_) {
-    TRIREME_CHECK(group.missing == 0, fmt::format("{} still misses {} gradient contributions",
-                                                  group.flat->name(), group.missing));
+    TRIREME_CHECK(group.missing == 0 && group.runs == runs_,
+                  fmt::format("{} still misses {} gradient contributions in run {} of {}",
+                              group.flat->name(), group.missing, group.runs, runs_));
   }
-  for (Group* group : late_) start(*group, Phase::kPartial);
-  late_.clear();
-  advance(true);
-  for (Group* group : reducing_) {
-    for (const Work& work : group->works) work.wait_on(ctx_.stream);
-    group->flat->finish_reduction(ctx_);
-    group->works.clear();
+  // First all second phases start.
+  for (std::deque<Group*>& first = under_way_[Phase::kSum]; !first.empty();) move_on(Phase::kSum);
+  for (std::deque<Group*>& last = under_way_[Phase::kCopies]; !last.empty();) {
+    move_on(Phase::kCopies);
   }
-  reducing_.clear();
-  if (!hands_on_) return;
-  std::vector<Work> handed_on;
+  std::vector<Work> works;
   for (const Group& group : groups_) {
-    std::ranges::move(group.flat->hand_on_gradients(ctx_), std::back_inserter(handed_on));
+    std::ranges::move(group.flat->start_partial(ctx_), std::back_inserter(works));
   }
-  for (const Work& work : handed_on) work.wait_on(ctx_.stream);
+  wait(ctx_, works);
+  if (!hands_on_) return;
+  for (const Group& group : groups_) {
+    std::ranges::move(group.flat->hand_on_gradients(ctx_), std::back_inserter(works));
+  }
+  wait(ctx_, works);
 }
 
 void sum_of_squared_gradients(ops::Context& ctx, const Stage& stage, const Tensor& sum) {

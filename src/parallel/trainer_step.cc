@@ -48,20 +48,13 @@ constexpr int kEvaluationWave = 8;
 
 }  // namespace
 
-MicroBatchShare share_of(int micro_batches, int replicas, int replica) {
-  const auto begin = [&](int r) {
-    return static_cast<int>(std::int64_t{micro_batches} * r / replicas);
-  };
-  return {begin(replica), begin(replica + 1) - begin(replica)};
-}
-
 TrainerStep::TrainerStep(ops::Context& ctx, const ProcessGrid& grid, const nn::ModelPlan& plan,
                          const StepOptions& options)
     : ctx_(ctx),
       grid_(grid),
       options_(options),
       stage_(ctx, grid, plan, options.stage),
-      reducer_(ctx, stage_, {.travel = options.reduce}),
+      reducer_(ctx, stage_, {.travel = options.reduce}, options.batch_runs),
       executor_(ctx, stage_, options.runs),
       optimizer_(optim::make_optimizer(options.optimizer, ctx, shards_of(stage_))),
       norm_sum_(ctx.allocate({1}, DType::kF64, MemoryUse::kWorkspace)),
@@ -77,10 +70,13 @@ std::size_t TrainerStep::connect(std::int64_t batch, std::int64_t length) {
   if (ctx_.device.kind == DeviceKind::kCpu || grid_.world().size() == 1) return 0;
   std::size_t taken = connect_stage(ctx_, stage_, batch, length);
   const std::size_t before = free_device_memory(ctx_);
-  reducer_.begin_step(1);
-  for (const nn::FlatGroup* group : stage_.groups()) {
-    for (const nn::Parameter* parameter : group->parameters()) {
-      for (int use = 0; use < parameter->uses(); ++use) reducer_.contributed(*parameter);
+  reducer_.begin_step(reducer_.runs());
+  for (int run = 0; run < reducer_.runs(); ++run) {
+    for (const nn::FlatGroup* group : stage_.groups()) {
+      reducer_.prepare(*group);
+      for (const nn::Parameter* parameter : group->parameters()) {
+        for (int use = 0; use < parameter->uses(); ++use) reducer_.contributed(*parameter);
+      }
     }
   }
   reducer_.finish_step();

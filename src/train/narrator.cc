@@ -7,6 +7,7 @@
 
 #include "trireme/base/log.h"
 #include "trireme/base/text.h"
+#include "trireme/train/setup.h"
 
 namespace trireme {
 namespace {
@@ -28,6 +29,18 @@ std::string stages(const nn::ModelPlan& plan, const std::vector<int>& bounds) {
         fmt::format("{}{} to {}", s == 0 ? "" : " | ", name(bounds[s]), name(bounds[s + 1] - 1));
   }
   return text;
+}
+
+// Says how the gradients of a step are added up: "4 runs of 2 micro-batches; ...".
+std::string runs_text(const parallel::BatchRuns& runs, int micro_batches, int replicas) {
+  const int each = runs.of_replica(replicas), length = micro_batches / runs.runs;
+  std::string how = "one for each data replica";
+  if (each > 1 && runs.in_rounds(replicas)) how = fmt::format("{} reductions a step", each);
+  if (each > 1 && !runs.in_rounds(replicas)) {
+    how = fmt::format("each data replica adds up {} and reduces once", each);
+  }
+  return fmt::format("{} run{} of {} micro-batch{}; {}", runs.runs, runs.runs == 1 ? "" : "s",
+                     length, length == 1 ? "" : "es", how);
 }
 
 }  // namespace
@@ -111,6 +124,8 @@ std::string startup_table(const Config& config, const nn::ModelPlan& plan,
                            config.batch.global, plan.context,
                            std::int64_t{config.batch.global} * plan.context, micro_batches,
                            config.batch.micro, replicas, replicas == 1 ? "" : "s"));
+  if (config.batch.runs)
+    row("gradients", runs_text(step_options(config).batch_runs, micro_batches, replicas));
   if (config.recompute.mode == "selective") {
     row("recompute", "selective: outputs of norms and activations are made again in the backward");
   } else if (config.recompute.mode == "full") {

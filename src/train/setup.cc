@@ -42,8 +42,23 @@ nn::PositionKind position_kind(const std::string& word) {
   return word == "rotary" ? nn::PositionKind::kRotary : nn::PositionKind::kLearned;
 }
 
+// "4", "one of 4, 8, 16".
+std::string one_of_text(const std::vector<int>& numbers) {
+  return fmt::format("{}{}", numbers.size() == 1 ? "" : "one of ", fmt::join(numbers, ", "));
+}
+
 models::GptConfig preset_of(const Config::Model& model) {
   return model.preset ? models::gpt_preset(*model.preset) : built_in_model();
+}
+
+void check_batch_runs(const Config::Batch& batch, int replicas) {
+  const int micro_batches = batch.global / batch.micro;
+  const std::vector<int> possible = parallel::possible_batch_runs(micro_batches, replicas);
+  if (!batch.runs || std::ranges::binary_search(possible, *batch.runs)) return;
+  throw ConfigError(fmt::format(
+      "batch.runs is {}, but {} micro-batches a step (batch.global / batch.micro) on {} data "
+      "replica{} can be {} runs",
+      *batch.runs, micro_batches, replicas, replicas == 1 ? "" : "s", one_of_text(possible)));
 }
 
 std::int64_t resolve_vocabulary(const Config::Model& model, std::int64_t preset,
@@ -120,6 +135,7 @@ GridShape resolve_run_grid(const Config& config, int ranks) {
                     "than {} data replicas: each needs one at least",
                     micro_batches, config.batch.global, config.batch.micro, replicas));
   }
+  check_batch_runs(config.batch, replicas);
   return grid;
 }
 
@@ -159,6 +175,7 @@ parallel::StepOptions step_options(const Config& config) {
   options.stage.compute = compute_type(config.run.precision);
   options.stage.seed = static_cast<std::uint64_t>(config.run.seed);
   options.schedule = config.grid.schedule;
+  options.batch_runs.runs = config.batch.runs.value_or(0);
   if (config.recompute.mode == "full") {
     options.runs = {config.recompute.every, parallel::Recompute::kFull};
   } else if (config.recompute.mode == "selective") {

@@ -1,7 +1,6 @@
 #include "trireme/train/trainer.h"
 
 #include <filesystem>
-#include <numeric>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -118,9 +117,10 @@ class Trainer {
                                          .before_report = [this] { communication_->write(); }});
     // On GPUs the host's times are those of queueing, and show no straggler.
     const bool on_cpu = ctx_.device.kind == DeviceKind::kCpu;
-    rank_watch_.emplace(*grid_, RankWatch::Setting{.every = on_cpu ? config_.log.stragglers : 0,
-                                                   .micro_batches = share().count,
-                                                   .file = folder_->file("ranks.json")});
+    rank_watch_.emplace(
+        *grid_, RankWatch::Setting{.every = on_cpu ? config_.log.stragglers : 0,
+                                   .micro_batches = static_cast<int>(micro_batches().size()),
+                                   .file = folder_->file("ranks.json")});
     if (config_.log.trace) {
       tracer_.emplace(*grid_, ctx_.stream, parse_step_range(*config_.log.trace),
                       folder_->file("trace.json"));
@@ -275,25 +275,28 @@ class Trainer {
     write_whole_file(folder_->file("config.ini"), config_to_ini(config_));
   }
 
-  // This replica's micro-batches of a step.
-  parallel::MicroBatchShare share() const {
-    return parallel::share_of(config_.batch.global / config_.batch.micro, grid_->extent(kDataAxes),
-                              grid_->index(kDataAxes));
+  // This replica's micro-batches of a step, by their numbers in the step.
+  std::vector<int> micro_batches() const {
+    return step_options(config_).batch_runs.micro_batches_of(
+        config_.batch.global / config_.batch.micro, grid_->extent(kDataAxes),
+        grid_->index(kDataAxes));
   }
 
   // This replica's samples of each step to come.
   BatchPlan plan_of_samples() const {
-    const parallel::MicroBatchShare mine = share();
     const auto global = static_cast<std::uint64_t>(config_.batch.global);
     const auto micro = static_cast<std::uint64_t>(config_.batch.micro);
     const auto steps = static_cast<std::uint64_t>(config_.run.steps - step_number_);
-    const std::uint64_t begin =
-        static_cast<std::uint64_t>(samples_) + static_cast<std::uint64_t>(mine.first) * micro;
-    const std::uint64_t count = static_cast<std::uint64_t>(mine.count) * micro;
-    return [=](std::uint64_t step) -> std::optional<std::vector<std::uint64_t>> {
+    const auto begin = static_cast<std::uint64_t>(samples_);
+    return [=, mine = micro_batches()](
+               std::uint64_t step) -> std::optional<std::vector<std::uint64_t>> {
       if (step >= steps) return std::nullopt;
-      std::vector<std::uint64_t> samples(count);
-      std::iota(samples.begin(), samples.end(), begin + step * global);
+      std::vector<std::uint64_t> samples;
+      for (const int number : mine) {
+        const std::uint64_t first =
+            begin + step * global + static_cast<std::uint64_t>(number) * micro;
+        for (std::uint64_t i = 0; i < micro; ++i) samples.push_back(first + i);
+      }
       return samples;
     };
   }

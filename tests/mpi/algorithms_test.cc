@@ -14,7 +14,7 @@
 
 #include "trireme/comm/collective_tasks.h"
 
-#include "comm/collectives/sum_tree.h"
+#include "trireme/comm/sum_tree.h"
 #include "comm/library_task.h"
 #include "comm/mpi_communicator.h"
 #include "comm/mpi_transport.h"

@@ -5,6 +5,7 @@
 #include "support/equality.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <map>
 #include <string>
@@ -274,6 +275,44 @@ TEST_F(Equality, NamesARecomputationWithAnotherKey) {
       EXPECT_TRUE(same_bits(wrong.at(name).values, part.values)) << name;
     } else if (name.starts_with(last)) {
       EXPECT_FALSE(same_bits(wrong.at(name).values, part.values)) << name;
+    }
+  }
+}
+
+// With equal runs of micro-batches the number of replicas changes no bit, and neither does who
+// computes which run.
+TEST_F(Equality, EqualRunsGiveTheSameBitsOnEveryNumberOfReplicas) {
+  const int size = runtime_.size();
+  for (const int each : {2, 4}) {
+    for (const bool tied : {false, true}) {
+      EqualityCase test = base_case({size, 1, 1}, !tied, tied);
+      test.micro_batches = 2 * each * size;
+      test.batch_runs = {each * size, false};
+      EqualityCase alone = test;
+      alone.grid = {1, 1, 1};
+      const LocalParts expected = GradientObserver(ctx_, alone_, alone).gradients();
+      bool rounds_differ = false;
+      for (const bool reduces_each : {false, true}) {
+        test.batch_runs.reduces_each = reduces_each;
+        rounds_differ = rounds_differ || test.batch_runs.in_rounds(size);
+        const ProcessGrid grid(runtime_, test.grid);
+        GradientObserver observer(ctx_, grid, test);
+        for (int step = 0; step < 2; ++step) {
+          const LocalParts observed = observer.gradients();
+          for (const auto& [name, part] : expected) {
+            EXPECT_TRUE(same_bits(observed.at(name).values, part.values))
+                << test.to_string() << ": " << name;
+          }
+        }
+      }
+      EXPECT_EQ(rounds_differ, std::has_single_bit(static_cast<unsigned>(size)));
+      // The order matters: with one run for each replica the bits are others.
+      if (each < 4) continue;
+      alone.batch_runs = {};
+      const LocalParts others = GradientObserver(ctx_, alone_, alone).gradients();
+      EXPECT_TRUE(std::ranges::any_of(expected, [&](const auto& entry) {
+        return !same_bits(others.at(entry.first).values, entry.second.values);
+      }));
     }
   }
 }

@@ -323,6 +323,11 @@ class Train(unittest.TestCase):
                 # bad input: `train`: fewer micro-batches than replicas | ... micro-batches a step ... are
                 # fewer than ... data replicas | 2
                 (4, ["--grid.data", "4", "--batch.global", "6", "--batch.micro", "2"], 2, "replicas"),
+                # bad input: `train`: batch.runs that micro-batches or replicas do not divide | batch.runs is ...,
+                # but ... micro-batches a step (batch.global / batch.micro) on ... data replicas can be ... runs | 2
+                (2, ["--grid.data", "2", "--batch.global", "16", "--batch.micro", "2", "--batch.runs", "3"], 2,
+                 "batch.runs is 3, but 8 micro-batches a step (batch.global / batch.micro) on 2 data replicas can be "
+                 "one of 2, 4, 8 runs"),
                 # bad input: `train`: global batch not divisible by the micro-batch | batch.global ... | 2
                 (2, ["--batch.global", "7"], 2, "batch.global"),
                 # bad input: `train`: data that is missing, or no HDF5 file | names the file | 3

@@ -25,6 +25,7 @@ parallel::StepOptions step_options(const EqualityCase& test, optim::OptimizerCon
   options.optimizer.kind = kind;
   options.schedule = test.schedule;
   options.runs = test.runs;
+  options.batch_runs = test.batch_runs;
   if (kind == optim::OptimizerConfig::Kind::kSgd) options.optimizer.weight_decay = 0.0f;
   if (test.compute == DType::kF16) options.loss_scaling = {};
   return options;
@@ -33,10 +34,13 @@ parallel::StepOptions step_options(const EqualityCase& test, optim::OptimizerCon
 // Returns this replica's micro-batches of a step. Every step has different data.
 std::vector<nn::MicroBatch> share(ops::Context& ctx, const ProcessGrid& grid,
                                   const EqualityCase& test, int step, bool training) {
-  const parallel::MicroBatchShare mine =
-      parallel::share_of(test.micro_batches, grid.extent(kDataAxes), grid.index(kDataAxes));
-  return make_batches(ctx, test.batch, step * test.micro_batches + mine.first, mine.count,
-                      training);
+  std::vector<nn::MicroBatch> batches;
+  for (const int number : test.batch_runs.micro_batches_of(
+           test.micro_batches, grid.extent(kDataAxes), grid.index(kDataAxes))) {
+    batches.push_back(
+        make_batches(ctx, test.batch, step * test.micro_batches + number, 1, training).front());
+  }
+  return batches;
 }
 
 enum class Which { kGradient, kWeight };
@@ -61,6 +65,7 @@ class Interceptor : public nn::GradientListener {
   using Complete = std::function<void(const nn::Parameter&)>;
   Interceptor(nn::GradientListener& next, int micro_batches, Complete complete)
       : next_(next), micro_batches_(micro_batches), complete_(std::move(complete)) {}
+  void prepare(const nn::FlatGroup& group) override { next_.prepare(group); }
   void contributed(const nn::Parameter& parameter) override {
     if (++seen_[&parameter] == parameter.uses() * micro_batches_) complete_(parameter);
     next_.contributed(parameter);
@@ -131,12 +136,16 @@ double largest_padding(const parallel::Stage& stage, const optim::Optimizer& opt
 
 std::string EqualityCase::to_string() const {
   return fmt::format(
-      "{} {}{}{}{}{}{}", grid.to_string(), schedule, sequence_parallel ? ", sequence parallel" : "",
-      model.tied ? ", tied" : ", untied", model.norm == nn::NormKind::kRms ? ", llama" : ", gpt2",
-      compute == DType::kF32 ? "" : fmt::format(", {}", name_of(compute)),
-      runs.recompute == parallel::Recompute::kFull        ? ", recomputed"
-      : runs.recompute == parallel::Recompute::kSelective ? ", selectively recomputed"
-                                                          : "");
+             "{} {}{}{}{}{}{}", grid.to_string(), schedule,
+             sequence_parallel ? ", sequence parallel" : "", model.tied ? ", tied" : ", untied",
+             model.norm == nn::NormKind::kRms ? ", llama" : ", gpt2",
+             compute == DType::kF32 ? "" : fmt::format(", {}", name_of(compute)),
+             runs.recompute == parallel::Recompute::kFull        ? ", recomputed"
+             : runs.recompute == parallel::Recompute::kSelective ? ", selectively recomputed"
+                                                                 : "") +
+         (batch_runs.runs == 0 ? ""
+                               : fmt::format(", {} runs{}", batch_runs.runs,
+                                             batch_runs.reduces_each ? " in rounds" : ""));
 }
 
 Observed observe(ops::Context& ctx, const ProcessGrid& grid, const EqualityCase& test) {
@@ -181,7 +190,7 @@ GradientObserver::GradientObserver(ops::Context& ctx, const ProcessGrid& grid,
       scale_(1.0 / targets_of(make_batches(ctx, test.batch, 0, test.micro_batches, true))),
       stage_(ctx, grid, models::gpt_plan(test.model),
              step_options(test, optim::OptimizerConfig::Kind::kSgd).stage),
-      reducer_(ctx, stage_),
+      reducer_(ctx, stage_, {}, test.batch_runs),
       executor_(ctx, stage_, test.runs) {}
 
 LocalParts GradientObserver::gradients(const Tampering& here) {

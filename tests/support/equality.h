@@ -28,6 +28,7 @@ struct EqualityCase {
   bool sequence_parallel = false;
   DType compute = DType::kF32;
   parallel::RunOptions runs{};
+  parallel::BatchRuns batch_runs{};
 
   std::string to_string() const;
 };

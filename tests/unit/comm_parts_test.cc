@@ -16,7 +16,7 @@
 #include "trireme/comm/rank_blocks.h"
 #include "trireme/comm/reduce.h"
 
-#include "comm/collectives/sum_tree.h"
+#include "trireme/comm/sum_tree.h"
 #include "comm/collectives/tier_plan.h"
 #include "comm/core_sharing.h"
 #include "support/comm_values.h"

@@ -13,7 +13,7 @@ DType accumulator_of(DType dtype);
 // The type in which partial results travel: the accumulator's, or the type itself for kRoundedSum.
 DType partial_type(ReduceOp op, DType dtype);
 
-// Reduces the sources along T(sources.size()) (src/comm/collectives/sum_tree.h) into `out`, in the
+// Reduces the sources along T(sources.size()) (sum_tree.h) into `out`, in the
 // accumulator of their type, and rounds once if `out_type` is narrower. A NaN anywhere gives a NaN.
 // `out_type` is either `source_type`, or its accumulator, or the type whose accumulator it is. If
 // both types are the same, `out` may be one of the sources.

@@ -47,6 +47,7 @@ struct Config {
   struct Batch {
     int global = 32;
     int micro = 4;
+    std::optional<int> runs = {};  // empty: as many as data replicas
     bool operator==(const Batch&) const = default;
   } batch;
 

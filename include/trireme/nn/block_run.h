@@ -36,6 +36,7 @@ class BlockRun {
       : blocks_(blocks),
         batch_(batch),
         keep_(keep),
+        listener_(listener),
         tape_(ctx, keep != Keep::kNothing, listener, keep == Keep::kSelective) {}
 
   // `in` is what the block before returned; it is empty for the model's first block. Returns what
@@ -46,14 +47,16 @@ class BlockRun {
   // Random draws depend on the micro-batch and the step alone (see MicroBatch::samples), so a
   // forward that is computed again gives the same bits.
   Tensors backward(Tensors dy, bool defer_weights = false);
-  void backward_weights() { tape_.backward_weights(); }
+  void backward_weights();
 
  private:
   Tensors record(Tensors in);
+  void prepare_gradients() const;
 
   BlockSpan blocks_;
   const MicroBatch& batch_;
   Keep keep_;
+  GradientListener* listener_;
   Tensors input_;  // with Keep::kInput, until backward
   Tape tape_;
   GradientSlots inputs_, outputs_;  // of what is on the tape

@@ -110,23 +110,27 @@ class FlatGroup {
   // The parameters have no weights until the next gather. Does nothing where weights stay here.
   void release();
 
-  // The reduction of the gradients, which plan_reduction prepares, has phases. Each needs the
-  // results of the one before it:
-  //   kPartial: partial sums are added up over the holders of a copy (Copies::partial);
+  // The reduction of the gradients over the ranks with other data, which plan_reduction prepares,
+  // has phases. Each needs the results of the one before it:
   //   kSum: the sum over GroupRanks::reduced; to a shard, over GroupRanks::sharded;
   //   kCopies: to a shard, the sum over GroupRanks::copied.
-  enum class Phase { kPartial, kSum, kCopies };
+  // Partial sums are added up over the holders of a copy after that (start_partial).
+  enum class Phase { kSum, kCopies };
   // Collective over GroupRanks::reduced if gradients travel rounded.
   void plan_reduction(ops::Context& ctx, const ReductionOptions& options);
   Phase last_phase() const { return last_phase_; }
-  // Whether more than one phase adds something up.
-  bool reduces_in_steps() const { return has_partial_ || last_phase_ == Phase::kCopies; }
   // Collective over the phase's communicators. Starts a phase. The ranks of a communicator must
   // start the phases of their groups in the same order. The result is empty where there is nothing
   // to add up.
   std::vector<Work> start_reduction(ops::Context& ctx, Phase phase) const;
   // Call it when the last phase is done.
   void finish_reduction(ops::Context& ctx) const;
+  // Where the sums are then: all gradients, or those of the shard, with padding.
+  Tensor reduced() const { return to_shard_ ? gradient_shard() : gradients_; }
+  // Collective over the holders of each partial copy. Starts to add up their partial sums
+  // (Copies::partial), which are reduced() over the ranks with other data. All holders get the
+  // same sums. The result is empty where there is nothing to add up.
+  std::vector<Work> start_partial(ops::Context& ctx) const;
   // Whether all ranks that hold a copy of a parameter get the same bits by reducing it in their own
   // communicators.
   bool keeps_copies_equal(const ops::Context& ctx) const;
@@ -146,8 +150,8 @@ class FlatGroup {
 
   bool keeps_whole_weights() const { return use_.whole_weights || sharding_.count() == 1; }
   void set_weights(const Tensor& whole);
-  std::vector<Copied> copied(const FlatRange& within) const;
-  std::vector<Work> start_partial(ops::Context& ctx) const;
+  enum class Which { kAll, kPartial };
+  std::vector<Copied> copied(const FlatRange& within, Which which) const;
   // The gradients in the type in which they travel.
   const Tensor& travelling() const { return rounded_.defined() ? rounded_ : gradients_; }
 
@@ -157,9 +161,9 @@ class FlatGroup {
   Sharding sharding_;
   std::vector<Part> parts_;
   ParameterUse use_;
-  bool has_partial_ = false, to_shard_ = false;
+  bool to_shard_ = false;
   Phase last_phase_ = Phase::kSum;
-  std::vector<Copied> copied_;
+  std::vector<Copied> copied_, partial_;
   Tensor weights_, weight_shard_, master_, gradients_;
   Tensor rounded_;  // undefined: the gradients themselves travel
 };

@@ -23,7 +23,7 @@ struct Initializer {
 // The ranks of this model replica that hold the same slice.
 struct Copies {
   Communicator* holders = nullptr;  // those ranks; null if this rank is the only one. Not owned.
-  // Each holder's gradient is a partial sum. Partial sums are added up over the holders before the
+  // Each holder's gradient is a partial sum. Partial sums are added up over the holders after the
   // reduction over the data dimension.
   bool partial = false;
 

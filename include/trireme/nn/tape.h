@@ -10,11 +10,14 @@
 
 namespace trireme::nn {
 
-// The tape calls it each time an operation has added its contribution to a parameter's gradient. An
-// operation whose output nothing used counts too.
 class GradientListener {
  public:
   virtual ~GradientListener() = default;
+  // A block run calls it for each group of its blocks before its backward, or its deferred weight
+  // gradients, may add to the group's gradients.
+  virtual void prepare(const FlatGroup& group);
+  // The tape calls it each time an operation has added its contribution to a parameter's gradient.
+  // An operation whose output nothing used counts too.
   virtual void contributed(const Parameter& parameter) = 0;
 };
 

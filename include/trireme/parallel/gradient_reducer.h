@@ -4,19 +4,27 @@
 
 #include <deque>
 #include <map>
+#include <optional>
 #include <vector>
 
+#include "trireme/parallel/batch_runs.h"
 #include "trireme/parallel/stage.h"
+#include "trireme/parallel/tree_sum.h"
 
 namespace trireme::parallel {
 
-// A group is complete when each of its parameters has received its contributions from every
-// micro-batch of the step. Then its reduction begins, whose phases the group knows (flat_group.h).
-// Each phase starts for one group after the other, in the order in which the groups were completed,
-// which is the same on all replicas. On GPUs, and where blocks make calls over the data dimension
-// themselves, the groups that are reduced in several steps wait for the end of the backward pass:
-// the ranks of a replica complete them at different points of their passes, and hosts must enter
-// operations in an order that does not depend on timing (src/comm/README.md).
+// A step's gradients are sums over runs of micro-batches (batch_runs.h). A group is complete when
+// each of its parameters has received its contributions from every micro-batch of a run. Then its
+// reduction over the ranks with other data begins, whose phases the group knows (flat_group.h); or,
+// where this replica has a block of neighbouring runs, it waits as a term of their sum, and the
+// last run's completion begins the only reduction. Each phase starts for one group after the other,
+// in the order in which the groups were completed, which is the same on all replicas. On GPUs, and
+// where blocks make calls over the data dimension themselves, a second phase waits for the next run
+// or for the end of the backward pass, because hosts must enter operations in an order that does
+// not depend on timing (src/comm/README.md).
+//
+// Partial sums of the ranks of a replica that hold a copy (Copies::partial) are added up last, so
+// that the order of sums does not depend on how a model is divided among replicas and stages.
 //
 // Each rank of a replica that holds a copy of a parameter reduces it over the data dimension in its
 // own communicator. If these communicators do not fix the order of sums (NCCL, MPI's own
@@ -27,36 +35,53 @@ class GradientReducer : public nn::GradientListener {
  public:
   // Collective over the model's ranks (pipeline x tensor), and over the data dimension if gradients
   // travel rounded.
-  GradientReducer(ops::Context& ctx, const Stage& stage, const nn::ReductionOptions& options = {});
+  GradientReducer(ops::Context& ctx, const Stage& stage, const nn::ReductionOptions& options = {},
+                  const BatchRuns& runs = {});
 
-  // Sets the gradients to zero. `micro_batches` is this replica's share, at least 1. Shares may
-  // differ between replicas.
+  // The number of runs of each replica.
+  int runs() const { return runs_; }
+
+  // `micro_batches` is this replica's share, at least 1 and a multiple of runs(). Shares may differ
+  // between replicas if runs() is 1.
   void begin_step(int micro_batches);
+  // Sets the group's gradients to zero where a run begins, after the run before has left them.
+  void prepare(const nn::FlatGroup& group) override;
   void contributed(const nn::Parameter& parameter) override;
-  // Reduces what is left, and waits until all gradients are sums over all ranks (on a GPU the
-  // context's stream waits). Throws InternalError if a group is incomplete.
+  // Reduces what is left, and waits until all gradients are sums over all runs and ranks (on a GPU
+  // the context's stream waits). Throws InternalError if a group is incomplete.
   void finish_step();
 
  private:
+  using Phase = nn::FlatGroup::Phase;
   struct Group {
     nn::FlatGroup* flat;
-    int missing = 0;            // contributions still to come in this step
-    std::vector<Work> works{};  // of the phase that was started last
+    std::optional<TreeSum> sum{};  // of this replica's runs, where there are several
+    int runs = 0;                  // begun in this step
+    int missing = 0;               // contributions still to come in the last of them
+    std::optional<Phase> phase{};  // of the reduction that is under way
+    std::vector<Work> works{};     // of that phase
   };
 
-  void start(Group& group, nn::FlatGroup::Phase phase);
-  // Starts the next phase of the groups that are done with one. With `wait` it waits for them.
-  void advance(bool wait);
+  void begin_run(Group& group);
+  void start(Group& group, Phase phase);
+  // Takes the group that entered `phase` first to what follows, once its works are done.
+  void move_on(Phase phase);
+  // Starts the second phase of groups whose first is done.
+  void poll();
+  // Waits until the group's reduction is over. Those that started before it move on, too.
+  void settle(const Group& group);
 
   ops::Context& ctx_;
-  bool defers_;  // groups that are reduced in several steps wait for the end of the backward pass
+  int runs_;            // of each replica
+  int run_length_ = 0;  // micro-batches, in this step
+  bool reduces_each_;   // each run, not the sum of this replica's runs
+  bool defers_;         // second phases start at the points where something waits for them
   std::vector<Group> groups_;
   std::map<const nn::FlatGroup*, Group*> by_flat_;
-  std::vector<Group*> late_;
-  // By phase, in the order of starting: the groups that are in it and have another before them.
-  std::map<nn::FlatGroup::Phase, std::deque<Group*>> waiting_;
-  std::vector<Group*> reducing_;  // in their last phase
-  bool hands_on_ = false;         // copies are broadcast
+  std::vector<Group*> shared_;  // those that several blocks of the stage use
+  // By phase, in the order of starting: the groups that are in it.
+  std::map<Phase, std::deque<Group*>> under_way_;
+  bool hands_on_ = false;  // copies are broadcast
 };
 
 // Collective over the model's ranks (pipeline x tensor), and over those that share a copy of it.

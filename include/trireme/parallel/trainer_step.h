@@ -21,6 +21,7 @@ struct StepOptions {
   float clip = 0.0f;              // largest global gradient norm; 0: no clipping
   std::string schedule = "1f1b";  // of the pipeline: a name of grid.schedule
   RunOptions runs{};
+  BatchRuns batch_runs{};
   ops::LossScaling loss_scaling = ops::LossScaling::fixed(1.0f);
   // On a GPU: steps are captured as a CUDA graph. The micro-batches of all steps must then have the
   // same shapes.
@@ -44,14 +45,6 @@ struct EvaluationResult {
   double loss_sum = 0.0;
   std::int64_t targets = 0;
 };
-
-// A replica's share of the micro-batches of a step: [first, first + count). Shares are as even as
-// possible.
-struct MicroBatchShare {
-  int first = 0;
-  int count = 0;
-};
-MicroBatchShare share_of(int micro_batches, int replicas, int replica);
 
 // Collective over the grid. Runs the forward alone over this replica's `count` micro-batches;
 // `count` may be 0. `make` makes the i-th. Returns the same result, over all replicas, on every
@@ -96,14 +89,14 @@ class TrainerStep {
   // how many bytes of its memory are gone for that. Does nothing on a CPU.
   std::size_t connect(std::int64_t batch, std::int64_t length);
 
-  // Collective over the grid. Queues one step. `mine` is this replica's share, the same on all
-  // ranks of the replica; `step` counts from 1. If `wants_stop` is true on any rank,
-  // QueuedStep::stop is true on every rank; this costs no extra communication. The host waits for
-  // other hosts, never for a GPU. The work queued on a GPU depends on shapes and addresses alone:
-  // step, learning rate, random key and number of targets go through the StepState, which is
-  // written first, and the GPU itself skips a step whose gradients are not finite. So with
-  // cuda_graphs the first step is queued without capture, the second is captured, and it and all
-  // later ones replay that graph, with the same bits.
+  // Collective over the grid. Queues one step. `mine` is this replica's share
+  // (BatchRuns::micro_batches_of), the same on all ranks of the replica; `step` counts from 1. If
+  // `wants_stop` is true on any rank, QueuedStep::stop is true on every rank; this costs no extra
+  // communication. The host waits for other hosts, never for a GPU. The work queued on a GPU
+  // depends on shapes and addresses alone: step, learning rate, random key and number of targets go
+  // through the StepState, which is written first, and the GPU itself skips a step whose gradients
+  // are not finite. So with cuda_graphs the first step is queued without capture, the second is
+  // captured, and it and all later ones replay that graph, with the same bits.
   QueuedStep queue(std::span<const nn::MicroBatch> mine, std::int64_t step, float learning_rate,
                    std::uint64_t random_key, bool wants_stop = false);
 

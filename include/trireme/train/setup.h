@@ -27,8 +27,8 @@ std::int64_t resolve_context(const Config::Model& model);
 // Returns model.* with every value written out, so that a checkpoint needs no preset.
 Config::Model written_out(const models::GptConfig& model);
 
-// Resolves grid.* for `ranks` ranks. Throws ConfigError where the ranks do not fill the grid, or a
-// step has fewer micro-batches than the grid has replicas.
+// Resolves grid.* for `ranks` ranks. Throws ConfigError where the ranks do not fill the grid, a step
+// has fewer micro-batches than the grid has replicas, or they cannot be batch.runs runs there.
 GridShape resolve_run_grid(const Config& config, int ranks);
 
 // Throws ConfigError where the tensor ranks cannot split the model's heads or, with sequence

@@ -18,7 +18,7 @@
 #include "collectives.h"
 #include "pair_sum.h"
 #include "segmented_task.h"
-#include "sum_tree.h"
+#include "trireme/comm/sum_tree.h"
 
 namespace trireme {
 namespace {

@@ -9,7 +9,7 @@
 #include "trireme/comm/reduce.h"
 #include "trireme/comm/transport.h"
 
-#include "sum_tree.h"
+#include "trireme/comm/sum_tree.h"
 
 namespace trireme {
 

@@ -15,7 +15,7 @@
 
 #include "trireme/comm/rank_blocks.h"
 
-#include "sum_tree.h"
+#include "trireme/comm/sum_tree.h"
 
 namespace trireme {
 

@@ -1,0 +1,27 @@
+// A sum along the tree T(n), of terms that come one after the other.
+#pragma once
+
+#include "trireme/ops/context.h"
+
+namespace trireme::parallel {
+
+// Adds flat fp32 tensors along T(count) (trireme/comm/sum_tree.h). Partial sums wait in memory of
+// its own, of at most log2(count) tensors, and one more where count is no power of two.
+class TreeSum {
+ public:
+  // count >= 1. All terms have so many elements. Allocates the memory, as gradients.
+  TreeSum(ops::Context& ctx, std::int64_t elements, int count);
+
+  void begin() { added_ = 0; }
+  // Adds the next term. Returns true with the last one: then `term` holds the sum. Otherwise its
+  // contents are undefined, and its memory is free for the next term.
+  bool add(ops::Context& ctx, const Tensor& term);
+
+ private:
+  int count_;
+  int added_ = 0;
+  Tensor first_of_pair_;  // undefined if T(count) has no pairs
+  Tensors waiting_;       // by level: the sum of 2^level neighbouring terms of the tree
+};
+
+}  // namespace trireme::parallel

@@ -1,0 +1,157 @@
+// Runs of micro-batches: who computes which, and that every way of adding them up is one tree.
+#include "trireme/parallel/batch_runs.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include <gtest/gtest.h>
+
+#include "trireme/base/error.h"
+#include "trireme/comm/reduce.h"
+#include "trireme/parallel/tree_sum.h"
+
+namespace trireme::parallel {
+namespace {
+
+using Values = std::vector<float>;
+
+// The terms along the tree, as ranks add them.
+Values along_tree(const std::vector<Values>& terms) {
+  std::vector<const std::byte*> sources;
+  for (const Values& term : terms) sources.push_back(reinterpret_cast<const std::byte*>(&term[0]));
+  Values sum(terms.front().size());
+  reduce_tree(ReduceOp::kSum, DType::kF32, sources, reinterpret_cast<std::byte*>(&sum[0]),
+              sum.size());
+  return sum;
+}
+
+// Terms whose sum depends on the order of additions.
+std::vector<Values> make_terms(int count) {
+  std::vector<Values> terms;
+  for (int i = 0; i < count; ++i) {
+    Values& term = terms.emplace_back();
+    for (int j = 0; j < 40; ++j) {
+      term.push_back(static_cast<float>((i * 7919 + j * 104729) % 1009 - 504) / 37.0f);
+    }
+  }
+  return terms;
+}
+
+Values sum_one_by_one(const std::vector<Values>& terms, int steps = 1) {
+  ops::Context ctx = ops::make_cpu_context(1);
+  TreeSum sum(ctx, std::ssize(terms.front()), static_cast<int>(terms.size()));
+  Values term(terms.front().size());
+  for (int step = 0; step < steps; ++step) {
+    sum.begin();
+    for (std::size_t i = 0; i < terms.size(); ++i) {
+      std::ranges::copy(terms[i], term.begin());
+      EXPECT_EQ(sum.add(ctx, Tensor::wrap(std::span(term))), i + 1 == terms.size());
+    }
+  }
+  return term;
+}
+
+TEST(TreeSum, AddsAlongTheTreeOfRanks) {
+  for (int count = 1; count <= 33; ++count) {
+    const std::vector<Values> terms = make_terms(count);
+    EXPECT_EQ(sum_one_by_one(terms), along_tree(terms)) << count;
+    EXPECT_EQ(sum_one_by_one(terms, 2), along_tree(terms)) << count;
+  }
+  const std::vector<Values> terms = make_terms(16);
+  Values in_order = terms.front();
+  for (std::size_t i = 1; i < terms.size(); ++i) {
+    for (std::size_t j = 0; j < in_order.size(); ++j) in_order[j] += terms[i][j];
+  }
+  EXPECT_NE(sum_one_by_one(terms), in_order);  // the terms tell orders apart
+}
+
+TEST(TreeSum, RefusesATermTooMany) {
+  ops::Context ctx = ops::make_cpu_context(1);
+  TreeSum sum(ctx, 1, 1);
+  Values term{1.0f};
+  EXPECT_TRUE(sum.add(ctx, Tensor::wrap(std::span(term))));
+  EXPECT_THROW(sum.add(ctx, Tensor::wrap(std::span(term))), InternalError);
+}
+
+// The sum over replicas as the reducer makes it.
+Values sum_over_replicas(const BatchRuns& runs, const std::vector<Values>& terms, int replicas) {
+  const int each = runs.of_replica(replicas);
+  const auto runs_of = [&](int replica) {  // one micro-batch in each run
+    return runs.micro_batches_of(runs.runs, replicas, replica);
+  };
+  const auto term = [&](int replica, int i) {
+    return terms[static_cast<std::size_t>(runs_of(replica)[static_cast<std::size_t>(i)])];
+  };
+  std::vector<Values> partial;
+  const bool in_rounds = runs.in_rounds(replicas);
+  for (int outer = 0; outer < (in_rounds ? each : replicas); ++outer) {
+    std::vector<Values> inside;
+    for (int inner = 0; inner < (in_rounds ? replicas : each); ++inner) {
+      inside.push_back(in_rounds ? term(inner, outer) : term(outer, inner));
+    }
+    partial.push_back(in_rounds ? along_tree(inside) : sum_one_by_one(inside));
+  }
+  return in_rounds ? sum_one_by_one(partial) : along_tree(partial);
+}
+
+TEST(BatchRuns, EveryWayOfDealingAddsAlongOneTree) {
+  int in_rounds = 0, in_blocks = 0;
+  for (int runs = 1; runs <= 24; ++runs) {
+    const std::vector<Values> terms = make_terms(runs);
+    for (int replicas = 1; replicas <= runs; ++replicas) {
+      const std::vector<int> possible = possible_batch_runs(runs, replicas);
+      if (!std::ranges::binary_search(possible, runs)) continue;
+      for (const bool reduces_each : {false, true}) {
+        const BatchRuns dealt{runs, reduces_each};
+        ++(dealt.in_rounds(replicas) ? in_rounds : in_blocks);
+        EXPECT_EQ(sum_over_replicas(dealt, terms, replicas), along_tree(terms))
+            << runs << " runs, " << replicas << " replicas, " << reduces_each;
+      }
+    }
+  }
+  EXPECT_GT(in_rounds, 20);
+  EXPECT_GT(in_blocks, 20);
+}
+
+TEST(BatchRuns, EveryMicroBatchIsDealtOnceAndRunsAreNeighbours) {
+  for (const int runs : {0, 4, 8, 12}) {
+    for (const int replicas : {1, 2, 4}) {
+      for (const bool reduces_each : {false, true}) {
+        const BatchRuns dealt{runs, reduces_each};
+        std::vector<int> all;
+        for (int replica = 0; replica < replicas; ++replica) {
+          const std::vector<int> mine = dealt.micro_batches_of(24, replicas, replica);
+          EXPECT_EQ(std::ssize(mine), share_of(24, replicas, replica).count);
+          EXPECT_TRUE(std::ranges::is_sorted(mine));
+          const int length = runs == 0 ? 24 / replicas : 24 / runs;
+          for (std::size_t i = 0; i < mine.size(); ++i) {
+            const auto place = static_cast<int>(i) % length;
+            EXPECT_EQ(mine[i] % length, place);
+            if (place > 0) {
+              EXPECT_EQ(mine[i], mine[i - 1] + 1);
+            }
+          }
+          all.insert(all.end(), mine.begin(), mine.end());
+        }
+        std::ranges::sort(all);
+        std::vector<int> expected(24);
+        std::iota(expected.begin(), expected.end(), 0);
+        EXPECT_EQ(all, expected);
+      }
+    }
+  }
+}
+
+TEST(BatchRuns, PossibleNumbers) {
+  using Numbers = std::vector<int>;
+  EXPECT_EQ(possible_batch_runs(8, 2), (Numbers{2, 4, 8}));
+  EXPECT_EQ(possible_batch_runs(12, 4), (Numbers{4, 12}));
+  EXPECT_EQ(possible_batch_runs(12, 1), (Numbers{1, 2, 3, 4, 6, 12}));
+  EXPECT_EQ(possible_batch_runs(36, 3),
+            (Numbers{3, 6, 12}));                      // not 9, 18, 36: neither way adds them
+  EXPECT_EQ(possible_batch_runs(7, 3), (Numbers{3}));  // shares that differ
+  EXPECT_EQ(possible_batch_runs(8, 8), (Numbers{8}));
+}
+
+}  // namespace
+}  // namespace trireme::parallel
