@@ -68,7 +68,7 @@ DryRunResult run_steps(const DryRunInput& input, int place, int micro_batches) {
   ctx.allocator->reached({.name = "start"});
   const ProcessGrid grid(rank, input.grid);
   parallel::TrainerStep step(ctx, grid, input.model, input.step);
-  TRIREME_CHECK(!step.stage().collective(),
+  TRIREME_CHECK(std::ranges::none_of(input.model.blocks, &nn::BlockPlan::collective),
                 "a dry run does not know how many empty micro-batches other replicas ask for");
   rank.recorder().watch_phases([&ctx](std::string_view name, std::int64_t number) {
     ctx.allocator->reached({.name = name.empty() ? "step" : name, .number = number});
@@ -167,9 +167,12 @@ double seconds_of_all(const DryRunInput& input) {
 
 DryRunResult dry_run(const DryRunInput& input, int place) {
   const GridShape& grid = input.grid;
-  const int count =
-      parallel::share_of(input.micro_batches, grid.extent(kDataAxes), grid.index(place, kDataAxes))
-          .count;
+  const int replicas = grid.extent(kDataAxes);
+  // Replicas that gather weights for each run of blocks run as many micro-batches as the last one,
+  // which has the most; those of them that are empty count as full ones here.
+  const bool alike = grid[Axis::kShard] > 1 && !input.step.stage.whole_weights;
+  const int replica = alike ? replicas - 1 : grid.index(place, kDataAxes);
+  const int count = parallel::share_of(input.micro_batches, replicas, replica).count;
   const int period = grid[Axis::kPipeline];
   const int most = micro_batches_run(count, period);
   if (count == most) return run_steps(input, place, count);
