@@ -45,12 +45,13 @@ std::string table(const InferenceModel& model, const Checkpoint& checkpoint,
 
 ExitStatus evaluate_on_ranks(Runtime& runtime, const EvalArguments& given) {
   allow_time_to_load(runtime, given.inference);
-  const GridShape shape = resolve_grid(given.inference.grid, runtime.size());
+  const GridShape shape = inference_grid(given.inference, runtime.size());
   ComputeDevice device = inference_device(given.inference, runtime);
   ops::Context& ctx = device.context;
   const ProcessGrid grid(runtime, shape);
   const Checkpoint checkpoint = open_checkpoint_or_run(runtime.world(), given.inference.checkpoint);
-  const InferenceModel model(ctx, grid, checkpoint, given.inference.precision);
+  const InferenceModel model(ctx, grid, checkpoint, given.inference.precision,
+                             given.inference.shard);
   runtime.set_timeout(given.inference.timeout);
   Config sizes = model.training();
   sizes.batch.micro = given.micro;

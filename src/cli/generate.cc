@@ -71,11 +71,12 @@ TokenizerPtr open_tokenizer(Communicator& comm, const InferenceModel& model,
 // Reads prompts, as many at a time as there are replicas. Rank 0 reads them and sends them to all.
 class Prompts {
  public:
-  Prompts(Communicator& comm, const std::string& prompt, int replicas)
-      : comm_(comm), prompt_(prompt), replicas_(replicas) {}
+  // `all_need_one`: a replica without a prompt from the start is a mistake.
+  Prompts(Communicator& comm, const std::string& prompt, int replicas, bool all_need_one)
+      : comm_(comm), prompt_(prompt), replicas_(replicas), all_need_one_(all_need_one) {}
 
-  // Returns no prompts after the last one. Throws ConfigError for an empty prompt, and if there are
-  // fewer prompts than replicas from the start.
+  // Returns no prompts after the last one. Throws ConfigError for an empty prompt, and if replicas
+  // that need one have none from the start.
   std::vector<std::string> next() {
     std::vector<std::string> prompts;
     while (static_cast<int>(prompts.size()) < replicas_) {
@@ -93,7 +94,7 @@ class Prompts {
       prompts.push_back(read.substr(1));
     }
     if (count_ == 0) throw ConfigError("standard input holds no prompt; give one by --prompt TEXT");
-    if (count_ < replicas_) {
+    if (count_ < replicas_ && all_need_one_) {
       throw ConfigError(fmt::format(
           "grid.data is {}, but there {}: each replica continues a prompt of its own; "
           "use more pipeline stages (--grid.pipeline) or tensor ranks (--grid.tensor)",
@@ -115,6 +116,7 @@ class Prompts {
   Communicator& comm_;
   std::string prompt_;
   int replicas_;
+  bool all_need_one_;
   int count_ = 0;
 };
 
@@ -144,15 +146,16 @@ class Session {
       : runtime_(runtime),
         given_(given),
         device_(inference_device(given.inference, runtime)),
-        grid_(runtime, resolve_grid(given.inference.grid, runtime.size())),
+        grid_(runtime, inference_grid(given.inference, runtime.size())),
         model_(ctx_, grid_, open_checkpoint_or_run(runtime.world(), given.inference.checkpoint),
-               given.inference.precision),
+               given.inference.precision, given.inference.shard),
         tokenizer_(open_tokenizer(runtime.world(), model_, given.tokenizer)),
         writer_(tokenizer_, runtime.rank() == 0) {}
 
   void run() {
     Generator generator(ctx_, model_.stage(), model_.config().context, options());
-    Prompts source(runtime_.world(), given_.prompt, grid_.extent(kDataAxes));
+    Prompts source(runtime_.world(), given_.prompt, grid_.extent(kDataAxes),
+                   !model_.stage().collective());
     for (auto prompts = source.next(); !prompts.empty(); prompts = source.next()) {
       continue_texts(generator, prompts);
     }

@@ -5,6 +5,7 @@
 #include "trireme/config/limits.h"
 #include "trireme/train/hang_limit.h"
 #include "trireme/train/inference.h"
+#include "trireme/train/setup.h"
 
 namespace trireme::cli {
 
@@ -20,6 +21,7 @@ void declare_inference(Options& options, InferenceArguments& given) {
               "type of activations and matrix products; auto: as in training (after tf32: fp32)",
               one_of({"fp32", "tf32", "bf16", "fp16"}));
   add_dimension_keys(options, given.grid);
+  add_shard_keys(options, given.shard);
   options.add("comm.backend", given.device.backend, "",
               "what carries tensors between ranks; as in training",
               one_of({"auto", "mpi", "nccl"}));
@@ -41,6 +43,10 @@ void allow_time_to_load(Runtime& runtime, const InferenceArguments& given) {
   runtime.set_timeout(given.timeout);
   const std::int64_t bytes = largest_checkpoint_bytes(runtime.world(), given.checkpoint);
   runtime.set_timeout(HangLimit(given.timeout).seconds_with_checkpoint(bytes));
+}
+
+GridShape inference_grid(const InferenceArguments& given, int ranks) {
+  return with_shards(resolve_grid(given.grid, ranks), given.shard);
 }
 
 ComputeDevice inference_device(const InferenceArguments& given, Runtime& runtime) {

@@ -302,6 +302,24 @@ void add_dimension_keys(Options& options, GridRequest& grid) {
               between(1, limits::kRanks), OnChange::kCompared);
 }
 
+void add_shard_keys(Options& options, Config::Shard& shard) {
+  options.add("shard.stage", shard.stage, "",
+              "what data replicas hold only a shard of, instead of a copy (the stages of ZeRO); 0: "
+              "nothing; 1: optimizer state and master weights; 2: gradients too (FSDP's "
+              "shard-grad-op; so far their memory stays whole until the end of a step); 3: weights "
+              "too, which are gathered for each block when it computes (FSDP's full shard). With "
+              "comm.reduce fp32, over MPI, the results have the same bits",
+              between(0, 3), OnChange::kSums);
+  options.add("shard.group", shard.group, "ranks",
+              "neighbouring ranks of the data dimension that share one copy, a divisor of "
+              "grid.data; auto: all of them; fewer: hybrid sharding",
+              between(2, limits::kRanks), OnChange::kRounding);
+  options.add("shard.prefetch", shard.prefetch, "blocks",
+              "shard.stage 3: weights of so many blocks are on their way while another computes; "
+              "each holds the memory of a block",
+              between(0, limits::kLayers), OnChange::kNothing);
+}
+
 void add_config_keys(Options& options, Config& config) {
   add_run_keys(options, config.run);
   add_model_keys(options, config.model);
@@ -310,6 +328,7 @@ void add_config_keys(Options& options, Config& config) {
   add_optim_keys(options, config.optim);
   add_schedule_keys(options, config.schedule);
   add_grid_keys(options, config.grid);
+  add_shard_keys(options, config.shard);
   add_recompute_keys(options, config.recompute);
   add_cuda_keys(options, config.cuda);
   add_loop_keys(options, config);

@@ -36,6 +36,7 @@ class Pass {
         live_(batches.size() * static_cast<std::size_t>(layout_.chunks)) {}
 
   void run(const std::vector<PipelineStep>& steps) {
+    stage_.weights().begin_pass(uses_of(steps));
     for (std::size_t i = 0; i < steps.size(); ++i) {
       const PipelineStep& step = steps[i];
       switch (step.kind) {
@@ -101,8 +102,24 @@ class Pass {
 
   FlightRecorder& recorder() const { return stage_.grid().runtime().recorder(); }
 
-  // forward and backward() alone compute with weights, one run of blocks after the other. This is
-  // where a sharded block would gather its weights before it runs and release them after it.
+  // The weights that the steps use, in their order: forward and backward() alone compute with
+  // weights, one run of blocks after the other.
+  std::vector<ShardedWeights::Use> uses_of(const std::vector<PipelineStep>& steps) const {
+    std::vector<ShardedWeights::Use> uses;
+    const auto each = static_cast<std::size_t>(runs_.blocks);
+    for (const PipelineStep& step : steps) {
+      const bool forward = step.kind == PipelineStep::Kind::kForward;
+      if (!forward && step.kind != PipelineStep::Kind::kBackwardInput) continue;
+      const std::size_t blocks = stage_.blocks(step.chunk).size(),
+                        runs = (blocks + each - 1) / each;
+      for (std::size_t i = 0; i < runs; ++i) {
+        const std::size_t begin = (forward ? i : runs - 1 - i) * each;
+        uses.push_back(stage_.used_by(step.chunk, begin, std::min(begin + each, blocks)));
+      }
+    }
+    return uses;
+  }
+
   void forward(const PipelineStep& step) {
     const FlightRecorder::Phase phase(recorder(), "forward", step.micro_batch);
     InFlight& live = at(step);
@@ -114,7 +131,9 @@ class Pass {
       nn::BlockRun& run =
           live.runs.emplace_back(ctx_, blocks.subspan(i, std::min(each, blocks.size() - i)),
                                  batch(step.micro_batch), keep(), listener_);
+      stage_.weights().begin_use(ctx_);
       x = run.forward(std::move(x));
+      stage_.weights().end_use();
       if (!trains()) live.runs.clear();
     }
     InFlight* next =
@@ -128,7 +147,9 @@ class Pass {
     live.gradient_arrives.wait_on(ctx_.stream);
     Tensors dy = std::exchange(live.output_gradient, {});
     for (auto run = live.runs.rbegin(); run != live.runs.rend(); ++run) {
+      stage_.weights().begin_use(ctx_);
       dy = run->backward(std::move(dy), defer_weights);
+      stage_.weights().end_use();
     }
     if (!defer_weights) live.runs.clear();
     InFlight* before =

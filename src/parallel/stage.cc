@@ -25,6 +25,10 @@ std::set<int> tied_stages(const nn::ModelPlan& plan, const PipelineLayout& layou
   return stages;
 }
 
+void add_once(ShardedWeights::Use& groups, nn::FlatGroup* group) {
+  if (std::ranges::find(groups, group) == groups.end()) groups.push_back(group);
+}
+
 }  // namespace
 
 Stage::Stage(ops::Context& ctx, const ProcessGrid& grid, const nn::ModelPlan& plan,
@@ -54,23 +58,46 @@ Stage::Stage(ops::Context& ctx, const ProcessGrid& grid, const nn::ModelPlan& pl
   for (int chunk = 0; chunk < layout_.chunks; ++chunk) {
     const auto part = static_cast<std::size_t>(layout_.part(here, chunk));
     auto& blocks = chunks_.emplace_back();
+    auto& used = used_.emplace_back();
     for (int i = bounds_[part]; i < bounds_[part + 1]; ++i) {
       const nn::BlockPlan& block = plan.blocks[static_cast<std::size_t>(i)];
       blocks.push_back(block.build(build));
       TRIREME_CHECK(blocks.back()->is_loss() == block.loss, "a plan that knows its losses");
       blocks.back()->parameters().form_groups(block.name, ranks);
-      for (const auto& group : blocks.back()->parameters().groups()) groups_.push_back(group.get());
+      auto& of_block = used.emplace_back();
+      for (const auto& group : blocks.back()->parameters().groups()) {
+        groups_.push_back(group.get());
+        of_block.push_back(group.get());
+      }
+      if (!block.holds_tied || build.tied_parameter == nullptr) continue;
+      add_once(of_block, &build.tied_parameter->group());
     }
   }
+  weights_ = ShardedWeights(groups_, options.whole_weights, options.prefetch);
   const Tensors gradients = allocate_gradients(ctx);
   for (std::size_t i = 0; i < groups_.size(); ++i) {
-    groups_[i]->materialize(ctx, {options.compute, options.trains}, gradients[i]);
+    groups_[i]->materialize(ctx, {options.compute, options.trains, options.whole_weights},
+                            gradients[i]);
   }
   if (options.seed) draw_initial_values(ctx, *options.seed);
 }
 
 void Stage::draw_initial_values(ops::Context& ctx, std::uint64_t seed) {
   for (const nn::FlatGroup* group : groups_) drawn_ += group->draw_initial_values(ctx, seed);
+  weights_.changed();
+}
+
+void Stage::refresh_weights(ops::Context& ctx) {
+  for (const nn::FlatGroup* group : groups_) group->refresh_weights(ctx);
+  weights_.changed();
+}
+
+ShardedWeights::Use Stage::used_by(int chunk, std::size_t begin, std::size_t end) const {
+  ShardedWeights::Use used;
+  for (std::size_t i = begin; i < end; ++i) {
+    for (nn::FlatGroup* group : used_[static_cast<std::size_t>(chunk)][i]) add_once(used, group);
+  }
+  return used;
 }
 
 // One block for all groups, because the carriers may round memory up to pages of megabytes. A tied
@@ -88,12 +115,15 @@ Tensors Stage::allocate_gradients(ops::Context& ctx) const {
   };
   std::int64_t end = 0;
   for (const nn::FlatGroup* group : groups_) end += group->tied() ? 0 : padded(*group);
-  const Tensor block = allocate({&grid_.comm(kDataAxes)}, end);
+  // What adds them up: to a shard, one communicator after the other.
+  std::vector<Communicator*> over_data{&grid_.comm(kDataAxes)};
+  if (sharded()) over_data = {&grid_.comm(Axis::kShard), &grid_.comm(Axis::kReplicate)};
+  const Tensor block = allocate(over_data, end);
   std::int64_t begin = 0;
   for (std::size_t i = 0; i < groups_.size(); ++i) {
     const nn::FlatGroup& group = *groups_[i];
     if (group.tied()) {
-      std::vector<Communicator*> carriers{&grid_.comm(kDataAxes)};
+      std::vector<Communicator*> carriers = over_data;
       if (tied_) carriers.push_back(tied_.get());
       gradients[i] = allocate(carriers, group.extent());
     } else {

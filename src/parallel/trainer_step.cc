@@ -54,13 +54,13 @@ TrainerStep::TrainerStep(ops::Context& ctx, const ProcessGrid& grid, const nn::M
       grid_(grid),
       options_(options),
       stage_(ctx, grid, plan, options.stage),
-      reducer_(ctx, stage_, {.travel = options.reduce}, options.batch_runs),
+      reducer_(ctx, stage_, {.travel = options.reduce, .to_shard = stage_.sharded()},
+               options.batch_runs),
       executor_(ctx, stage_, options.runs),
       optimizer_(optim::make_optimizer(options.optimizer, ctx, shards_of(stage_))),
       norm_sum_(ctx.allocate({1}, DType::kF64, MemoryUse::kWorkspace)),
       norm_(ctx.allocate({1}, DType::kF64, MemoryUse::kWorkspace)),
       capture_(std::make_unique<StepCapture>(ctx, grid, options.cuda_graphs)) {
-  TRIREME_CHECK(grid.extent(Axis::kShard) == 1, "a training step does not gather sharded weights");
   ops::write_step_state(ctx_, {.loss_scale = options.loss_scaling.initial});
 }
 
@@ -70,6 +70,7 @@ std::size_t TrainerStep::connect(std::int64_t batch, std::int64_t length) {
   if (ctx_.device.kind == DeviceKind::kCpu || grid_.world().size() == 1) return 0;
   std::size_t taken = connect_stage(ctx_, stage_, batch, length);
   const std::size_t before = free_device_memory(ctx_);
+  stage_.weights().connect(ctx_);
   reducer_.begin_step(reducer_.runs());
   for (int run = 0; run < reducer_.runs(); ++run) {
     for (const nn::FlatGroup* group : stage_.groups()) {
@@ -127,7 +128,9 @@ void TrainerStep::add_up_gradients(std::span<const nn::MicroBatch> mine) {
   // their groups at the same point between the calls of the blocks.
   std::vector<nn::MicroBatch> batches(static_cast<std::size_t>(micro_batches_) - mine.size());
   batches.insert(batches.end(), mine.begin(), mine.end());
+  stage_.weights().refresh(ctx_);
   executor_.train(*schedule_, batches, reducer_);
+  stage_.weights().finish(ctx_);
   const FlightRecorder::Phase phase(grid_.runtime().recorder(), "last gradients");
   reducer_.finish_step();
 }
@@ -146,7 +149,10 @@ QueuedStep TrainerStep::queue(std::span<const nn::MicroBatch> mine, std::int64_t
                                 .random_key = random_key,
                                 .learning_rate = learning_rate,
                                 .gradient_scale = 1.0f / static_cast<float>(queued.targets_)});
+  // Every step changes the weights, so a captured step must gather them too.
+  stage_.weights().changed();
   const auto computed = capture_->run(mine, step, [this](auto batches) { compute(batches); });
+  stage_.weights().changed();
   queued.numbers_ = StepNumbers(ctx_, computed, norm_);
   queued.news_ = capture_->take_news();
   return queued;
@@ -168,6 +174,7 @@ StepResult TrainerStep::train(std::span<const nn::MicroBatch> mine, std::int64_t
 
 EvaluationResult evaluate(ops::Context& ctx, const Stage& stage, int count,
                           const std::function<nn::MicroBatch(int)>& make) {
+  stage.weights().refresh(ctx);
   PipelineExecutor executor(ctx, stage);
   double loss_sum = 0.0;
   std::int64_t targets = 0;
@@ -191,6 +198,7 @@ EvaluationResult evaluate(ops::Context& ctx, const Stage& stage, int count,
     if (before) take(*before);
   }
   if (queued) take(*queued);
+  stage.weights().finish(ctx);
   std::array<double, 2> sums{};
   if (speaks_for_replica(stage)) sums = {loss_sum, static_cast<double>(targets)};
   stage.grid().world().all_reduce_host(std::span<double>(sums), ReduceOp::kSum);

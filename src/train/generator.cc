@@ -48,8 +48,10 @@ std::vector<std::int32_t> Generator::generate(std::span<const std::int32_t> prom
         std::min(text.size(), static_cast<std::size_t>(count)));
   };
   cache_.past = 0;
+  stage_.weights().refresh(ctx_);
   std::span<const std::int32_t> next = last(context_);
   for (std::int64_t i = 0; i < options_.tokens; ++i) {
+    a_replica_goes_on(true);
     const std::int32_t token = choose(forward(next), number, i);
     if (token == options_.stop_token) break;
     text.push_back(token);
@@ -60,7 +62,18 @@ std::vector<std::int32_t> Generator::generate(std::span<const std::int32_t> prom
     if (full) cache_.past = 0;
     next = last(full ? std::max<std::int64_t>(context_ / 2, 1) : 1);
   }
+  keep_others_company();
   return {text.begin() + std::ssize(prompt), text.end()};
+}
+
+bool Generator::a_replica_goes_on(bool mine) const {
+  if (!stage_.collective()) return mine;
+  return stage_.grid().world().all_reduce_host(mine ? 1 : 0, ReduceOp::kMax) != 0;
+}
+
+void Generator::keep_others_company() {
+  const nn::MicroBatch empty;
+  while (a_replica_goes_on(false)) executor_.forward({&empty, 1});
 }
 
 std::vector<std::vector<std::int32_t>> Generator::generate_on_replicas(
@@ -73,6 +86,9 @@ std::vector<std::vector<std::int32_t>> Generator::generate_on_replicas(
   std::vector<std::int32_t> mine;
   if (here < prompts.size()) {
     mine = generate(prompts[here], first_number + here, here == 0 ? on_token : OnToken());
+  } else {
+    stage_.weights().refresh(ctx_);
+    keep_others_company();
   }
   // One row for each replica: the number of tokens, then the tokens.
   const std::size_t row = static_cast<std::size_t>(options_.tokens) + 1;

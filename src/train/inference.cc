@@ -113,7 +113,8 @@ std::string tokenizer_checksum(const Tokenizer& tokenizer) {
 
 InferenceModel::InferenceModel(ops::Context& ctx, const ProcessGrid& grid,
                                const Checkpoint& checkpoint,
-                               const std::optional<std::string>& precision)
+                               const std::optional<std::string>& precision,
+                               const Config::Shard& shard)
     : path_(checkpoint.path()),
       training_(training_config(checkpoint)),
       model_(model_of(training_, path_)) {
@@ -125,12 +126,12 @@ InferenceModel::InferenceModel(ops::Context& ctx, const ProcessGrid& grid,
   options.compute = compute_type(precision.value_or(training_.run.precision));
   options.trains = false;
   options.seed = {};
+  options.whole_weights = shard.stage < 3;
+  options.prefetch = shard.prefetch;
   const nn::ModelPlan plan = models::gpt_plan(model_);
   check_size(checkpoint, plan);
   stage_ = std::make_unique<parallel::Stage>(ctx, grid, plan, options);
-  checkpoint.read({grid.world(), grid.comm(kModelAxes), &grid.comm(kDataAxes)},
-                  checkpoint_slices(*stage_, nullptr, false));
-  for (const nn::FlatGroup* group : stage_->groups()) group->refresh_weights(ctx);
+  read_checkpoint(ctx, checkpoint, *stage_, checkpoint_slices(*stage_, nullptr, false));
 }
 
 void InferenceModel::check_tokenizer(const Tokenizer& tokenizer, const std::string& origin) const {

@@ -43,6 +43,31 @@ std::string runs_text(const parallel::BatchRuns& runs, int micro_batches, int re
                      length, length == 1 ? "" : "es", how);
 }
 
+// Says what is sharded, and what that moves.
+std::string shards_text(const Config::Shard& shard, const parallel::Stage& stage,
+                        std::int64_t micro_batches) {
+  const GridShape& grid = stage.grid().shape();
+  const double count = grid[Axis::kShard], copies = grid[Axis::kReplicate];
+  double weights = 0.0, gradients = 0.0;  // bytes that come to this rank in a step
+  for (const nn::FlatGroup* group : stage.groups()) {
+    const auto elements = static_cast<double>(group->extent());
+    weights += elements * static_cast<double>(size_of(stage.options().compute));
+    gradients += elements * 4.0 * (count - 1 + 2 * (copies - 1) / copies) / count;
+  }
+  weights *= (count - 1) / count;
+  // Forward and backward of every micro-batch.
+  if (shard.stage == 3) weights *= 2.0 * static_cast<double>(micro_batches);
+  return fmt::format(
+      "shard.stage {}: each rank holds 1/{} of {}; a step brings rank 0 {}{:.1f} MiB of weights "
+      "and "
+      "{:.1f} MiB of gradients{}",
+      shard.stage, grid[Axis::kShard],
+      shard.stage == 3 ? "weights, master weights and optimizer state"
+                       : "master weights and optimizer state",
+      shard.stage == 3 ? "up to " : "", weights / 1048576.0, gradients / 1048576.0,
+      shard.stage >= 2 ? "; whole gradients stay until the end of the step" : "");
+}
+
 }  // namespace
 
 Narrator::Narrator(bool speaks, std::int64_t first_step, std::int64_t total_steps,
@@ -124,6 +149,9 @@ std::string startup_table(const Config& config, const nn::ModelPlan& plan,
                            config.batch.global, plan.context,
                            std::int64_t{config.batch.global} * plan.context, micro_batches,
                            config.batch.micro, replicas, replicas == 1 ? "" : "s"));
+  if (stage.sharded()) {
+    row("shards", shards_text(config.shard, stage, (micro_batches + replicas - 1) / replicas));
+  }
   if (config.batch.runs)
     row("gradients", runs_text(step_options(config).batch_runs, micro_batches, replicas));
   if (config.recompute.mode == "selective") {

@@ -74,7 +74,7 @@ RunCheckpoints::Position RunCheckpoints::resume() {
 }
 
 RunCheckpoints::Position RunCheckpoints::restore(const Checkpoint& checkpoint) {
-  const parallel::Stage& stage = run_.step.stage();
+  parallel::Stage& stage = run_.step.stage();
   ops::Context& ctx = run_.device.context;
   std::vector<TensorSlice> slices = checkpoint_slices(stage, &run_.step.optimizer(), false);
   ops::StepState state = ops::read_step_state(ctx);
@@ -89,10 +89,8 @@ RunCheckpoints::Position RunCheckpoints::restore(const Checkpoint& checkpoint) {
   const std::vector<ChangedSetting> changes =
       changes_since(checkpoint, run_.config, describe_data(run_.data, run_.validation));
   check_changes(changes, checkpoint, run_.config);
-  checkpoint.read({run_.grid.world(), run_.grid.comm(kModelAxes), &run_.grid.comm(kDataAxes)},
-                  slices);
+  read_checkpoint(ctx, checkpoint, stage, slices);
   ops::write_step_state(ctx, state);
-  for (const nn::FlatGroup* group : stage.groups()) group->refresh_weights(ctx);
   if (run_.runtime.rank() == 0) say_resumed(checkpoint, changes);
   return {.step = checkpoint.info().step,
           .samples = checkpoint.info().samples,

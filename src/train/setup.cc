@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "trireme/nn/host_micro_batch.h"
 #include "trireme/ops/softmax_loss.h"
@@ -125,8 +126,32 @@ Config::Model written_out(const models::GptConfig& model) {
   return written;
 }
 
+GridShape with_shards(const GridShape& grid, const Config::Shard& shard) {
+  if (shard.stage == 0) return grid;
+  const int replicas = grid.extent(kDataAxes);
+  if (replicas == 1 && shard.stage == 3) {
+    throw ConfigError(
+        "shard.stage 3 divides the weights among data replicas, but grid.data is 1: start more "
+        "ranks, or leave shard.stage out");
+  }
+  const int group = replicas == 1 ? 1 : shard.group.value_or(replicas);
+  if (replicas % group != 0) {
+    std::vector<int> would_fit;
+    for (int ranks = 2; ranks <= replicas; ++ranks) {
+      if (replicas % ranks == 0) would_fit.push_back(ranks);
+    }
+    throw ConfigError(fmt::format("shard.group {} does not divide the {} data replicas: {} {}",
+                                  group, replicas, fmt::join(would_fit, ", "),
+                                  would_fit.size() == 1 ? "does" : "do"));
+  }
+  GridShape shape = grid;
+  shape[Axis::kShard] = group;
+  shape[Axis::kReplicate] = replicas / group;
+  return shape;
+}
+
 GridShape resolve_run_grid(const Config& config, int ranks) {
-  const GridShape grid = resolve_grid(config.grid, ranks);
+  const GridShape grid = with_shards(resolve_grid(config.grid, ranks), config.shard);
   const int micro_batches = config.batch.global / config.batch.micro;
   const int replicas = grid.extent(kDataAxes);
   if (micro_batches < replicas) {
@@ -175,6 +200,8 @@ parallel::StepOptions step_options(const Config& config) {
   options.stage.compute = compute_type(config.run.precision);
   options.stage.seed = static_cast<std::uint64_t>(config.run.seed);
   options.schedule = config.grid.schedule;
+  options.stage.whole_weights = config.shard.stage < 3;
+  options.stage.prefetch = config.shard.prefetch;
   options.batch_runs.runs = config.batch.runs.value_or(0);
   if (config.recompute.mode == "full") {
     options.runs = {config.recompute.every, parallel::Recompute::kFull};
@@ -241,6 +268,17 @@ std::vector<TensorSlice> checkpoint_slices(const parallel::Stage& stage,
     }
   }
   return slices;
+}
+
+void read_checkpoint(ops::Context& ctx, const Checkpoint& checkpoint, parallel::Stage& stage,
+                     std::span<const TensorSlice> slices) {
+  const ProcessGrid& grid = stage.grid();
+  if (stage.sharded()) {
+    checkpoint.read(grid.world(), slices);  // the ranks of the data dimension want different parts
+  } else {
+    checkpoint.read({grid.world(), grid.comm(kModelAxes), &grid.comm(kDataAxes)}, slices);
+  }
+  stage.refresh_weights(ctx);
 }
 
 std::vector<TensorSlice> state_slices(ops::StepState& state, bool loss_scale) {

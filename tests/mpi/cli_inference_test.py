@@ -22,7 +22,8 @@ class Inference(ProgramTest):
                          "--data.train", data, "--run.steps", 4, "--batch.global", 4)
         two = [self.mpiexec, "-n", 2]
         losses = set()
-        for grid in ((), ("--grid.tensor", 2), ("--grid.pipeline", 2)):
+        for grid in ((), ("--grid.tensor", 2), ("--grid.pipeline", 2), ("--shard.stage", 1),
+                     ("--shard.stage", 3)):
             text = self.expect_done("eval", "--checkpoint", "run", "--data", data, *grid,
                                     before=two)
             losses.add(round(float(re.search(r"(?m)^loss +(\S+)$", text)[1]), 4))
@@ -37,6 +38,15 @@ class Inference(ProgramTest):
                                               before=two).stdout, alone.stdout)
         self.assertEqual(self.run_program(*generate, before=two, text=b"Line\nLine\n").stdout,
                          2 * alone.stdout)
+
+        # Replicas that share their weights need no prompt of their own.
+        for prompts in (1, 2):
+            self.assertEqual(self.run_program(*generate, "--shard.stage", 3, before=two,
+                                              text=prompts * b"Line\n").stdout, prompts * alone.stdout)
+        # bad input: `generate`, `eval`: `shard.stage` 3 with one data replica | shard.stage 3 divides the
+        # weights among data replicas, but grid.data is 1: start more ranks, or leave shard.stage out | 2
+        self.expect_refusal(2, "shard.stage 3 divides the weights among data replicas, but grid.data is 1",
+                            *generate, "--prompt", "a", "--grid.tensor", 2, "--shard.stage", 3, before=two)
 
         self.check_draws(alone.stdout, two)
 

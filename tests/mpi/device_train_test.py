@@ -194,6 +194,34 @@ class OnADevice(ProgramTest):
                 self.assertEqual(graphs, plain)
                 self.expect_close_weights(run + "-graphs", run, 0.0)
 
+    # Shards of state and of weights, queued and captured, over MPI and NCCL.
+    @needs_emulation
+    def test_shards_have_the_bits_of_copies(self):
+        ahead = ("--shard.prefetch", 2)
+        for backend, data, tensor, model, stages in (
+                ("mpi", 2, 1, LLAMA, ((3, "false", ahead),)),
+                ("nccl", 4, 1, GPT, ((1, "true", ()), (3, "false", ahead), (3, "true", ()))),
+                ("nccl", 2, 2, GPT, ((3, "true", ()),))):
+            grid = ("--grid.data", data, "--grid.tensor", tensor, "--comm.backend", backend, "--batch.micro", 1)
+            ranks = (self.mpiexec, "-n", data * tensor)
+            run = f"{backend}-{data}{tensor}"
+            counts = self.folder / f"{run}-nccl-"
+            gpus = {"TRIREME_EMULATED_GPUS": str(data * tensor), "TRIREME_EMULATED_NCCL": str(counts)}
+            gpus = gpus if backend == "nccl" else {}
+            plain = self.train(run, "cuda", *model, *grid, before=ranks, environment=gpus)
+            for stage, graphs, more in stages:
+                with self.subTest(run, stage=stage, graphs=graphs):
+                    name = f"{run}-{stage}-{graphs}"
+                    got = self.train(name, "cuda", *model, *grid, "--shard.stage", stage, "--shard.group", 2,
+                                     "--cuda.graphs", graphs, *more, before=ranks,
+                                     environment={**gpus, "TRIREME_EMULATOR_SEED": "3"})
+                    self.assertEqual(self.output.count("cuda.graphs: the step is captured"), graphs == "true")
+                    self.expect_close(got, plain, 1e-6)
+                    self.expect_close_weights(name, run, 1e-6 if backend == "nccl" else 0.0)
+                    for rank in range(data * tensor if gpus else 0):
+                        late = Path(f"{counts}{rank}").read_text().split()[3]
+                        self.assertEqual(int(late), 0, "connections that were made when activations had their memory")
+
     # Norms, copied key and value heads, and tied matrices stay equal although each of NCCL's communicators
     # adds up in an order of its own; where ranks of one do, against NCCL's promise, the run ends.
     @needs_emulation

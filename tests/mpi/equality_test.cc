@@ -317,6 +317,68 @@ TEST_F(Equality, EqualRunsGiveTheSameBitsOnEveryNumberOfReplicas) {
   }
 }
 
+// The grid whose data dimension is divided into groups of `group` ranks that share one copy.
+GridShape sharded(GridShape grid, int group) {
+  grid[Axis::kReplicate] = grid.extent(kDataAxes) / group;
+  grid[Axis::kShard] = group;
+  return grid;
+}
+
+void expect_same_bits(const LocalParts& expected, const LocalParts& observed,
+                      const EqualityCase& test, const std::string& what) {
+  for (const auto& [name, part] : expected) {
+    EXPECT_TRUE(same_bits(observed.at(name).values, part.values))
+        << test.to_string() << ", " << what << " of " << name;
+  }
+}
+
+// Whatever is sharded, and among how many: with groups of a power of two or of all replicas,
+// gradients, weights and losses have the bits of the same grid without shards. Shares of
+// micro-batches are unequal.
+TEST_F(Equality, ShardsHaveTheBitsOfWholeCopies) {
+  int number = 0;
+  for (const GridShape& shape : factorizations(runtime_.size())) {
+    const int replicas = shape.extent(kDataAxes);
+    if (replicas == 1) continue;
+    const bool llama = number % 2 == 1, tied = number % 3 != 1;
+    EqualityCase test = base_case(shape, llama, tied);
+    test.model.dropout = static_cast<float>(kDropout);
+    test.sequence_parallel = number % 4 < 2;
+    test.schedule = number % 2 == 0 ? "1f1b" : "gpipe";
+    test.compute = number % 3 == 2 ? DType::kBF16 : DType::kF32;
+    Observed expected;
+    {
+      const ProcessGrid grid(runtime_, shape);
+      expected = observe(ctx_, grid, test);
+    }
+    int variant = 0;
+    for (int group = replicas; group > 1; group = group % 2 == 0 ? group / 2 : 1) {
+      if (group != replicas && (group & (group - 1)) != 0) continue;
+      for (const bool whole_weights : {true, false}) {
+        // Many ranks are slow, so there the cover takes every second one.
+        ++variant;
+        if (!whole_product() && runtime_.size() > 4 && (number + variant) % 2 == 0) continue;
+        // 0, 1 or 2 ahead; blocks alone or in runs, which are computed once or twice.
+        EqualityCase cut = test;
+        cut.grid = sharded(shape, group);
+        cut.whole_weights = whole_weights;
+        cut.prefetch = (number + variant) % 3;
+        cut.runs = {1 + (number + variant) % 2, (number + variant) % 4 > 1
+                                                    ? parallel::Recompute::kFull
+                                                    : parallel::Recompute::kNone};
+        const ProcessGrid grid(runtime_, cut.grid);
+        const Observed observed = observe(ctx_, grid, cut);
+        expect_same_bits(expected.gradients, observed.gradients, cut, "gradient");
+        expect_same_bits(expected.weights, observed.weights, cut, "weight after ten SGD steps");
+        EXPECT_EQ(observed.losses, expected.losses) << cut.to_string();
+        EXPECT_EQ(observed.evaluation, expected.evaluation) << cut.to_string();
+        EXPECT_EQ(observed.padding, 0.0) << cut.to_string();
+      }
+    }
+    ++number;
+  }
+}
+
 // A comparison that cannot fail would show nothing: what one rank adds to one parameter's gradient
 // is scaled before the reductions over ranks. That parameter must be named, alone, and deviate by
 // what the rank's contribution was.

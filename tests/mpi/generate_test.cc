@@ -33,15 +33,17 @@ models::GptConfig model_of(bool llama) {
 // Random weights, larger than a fresh model's, so that tokens depend on the text before them and
 // probabilities are far from equal.
 std::unique_ptr<parallel::Stage> make_stage(ops::Context& ctx, const ProcessGrid& grid,
-                                            const models::GptConfig& model) {
-  auto stage = std::make_unique<parallel::Stage>(ctx, grid, models::gpt_plan(model),
-                                                 parallel::StageOptions{.seed = 11});
+                                            const models::GptConfig& model,
+                                            bool whole_weights = true) {
+  auto stage = std::make_unique<parallel::Stage>(
+      ctx, grid, models::gpt_plan(model),
+      parallel::StageOptions{.seed = 11, .whole_weights = whole_weights});
   for (const nn::FlatGroup* group : stage->groups()) {
     // A tied embedding takes the part of the text that is near to the token last read: less of it.
     const float scale = !group->decay() ? 1.0f : group->tied() ? 4.0f : 25.0f;
     for (float& value : group->master().span<float>()) value *= scale;
-    group->refresh_weights(ctx);
   }
+  stage->refresh_weights(ctx);
   return stage;
 }
 
@@ -252,9 +254,17 @@ TEST_P(Generate, PromptsAreDealtToReplicas) {
   // Two texts of different lengths.
   options.stop_token = alone(1, 5)[7];
   ASSERT_NE(alone(0, 4).size(), alone(1, 5).size());
-  for (const GridShape& shape : {GridShape{2, ranks / 2, 1}, GridShape{2, 1, ranks / 2}}) {
+  // Replicas with copies, with shards of the master values, with shards of the weights.
+  std::vector<std::pair<GridShape, bool>> cases;
+  for (GridShape shape : {GridShape{2, ranks / 2, 1}, GridShape{2, 1, ranks / 2}}) {
+    cases.emplace_back(shape, true);
+    std::swap(shape[Axis::kReplicate], shape[Axis::kShard]);
+    cases.emplace_back(shape, true);
+    cases.emplace_back(shape, false);
+  }
+  for (const auto& [shape, whole_weights] : cases) {
     const ProcessGrid grid(runtime(), shape);
-    const auto stage = make_stage(ctx_, grid, model_);
+    const auto stage = make_stage(ctx_, grid, model_, whole_weights);
     Tokens streamed;
     Generator generator(ctx_, *stage, model_.context, options);
     const auto texts = generator.generate_on_replicas(

@@ -187,6 +187,38 @@ class Train(unittest.TestCase):
         self.assertEqual(self.train("resumed", 2, "--grid.data", "2"), self.whole)
         self.assertIn("going on from", self.output)
 
+    def expect_the_same(self, got, wanted):
+        """The same bits; of the norm all but the last ones, since shards add its parts in another order."""
+        self.assertEqual(len(got), len(wanted))
+        for mine, other in zip(map(dict, got), map(dict, wanted)):
+            norm = other.pop("grad_norm", 0)
+            self.assertAlmostEqual(mine.pop("grad_norm", 0), norm, delta=1e-12 * norm)
+            self.assertEqual(mine, other)
+
+    def test_shards_have_the_bits_of_copies(self):
+        # From a fresh start, and from checkpoints of and for another stage.
+        for stage in (1, 2):
+            with self.subTest(stage=stage):
+                got = self.train(f"stage-{stage}", 2, "--grid.data", "2", "--shard.stage", str(stage))
+                self.expect_the_same(got, self.whole)
+        self.start_over_from("to-shards", 20)
+        self.expect_the_same(self.train("to-shards", 2, "--shard.stage", "3", "--run.steps", "60"), self.whole)
+        self.assertRegex(self.output, "(?m)^shards +")
+        for path in (self.folder / "to-shards/checkpoints").iterdir():
+            if path != self.checkpoint("to-shards", 40):
+                path.unlink()
+        self.expect_the_same(self.train("to-shards", 2), self.whole)
+
+    def test_shards_go_on_on_other_grids(self):
+        for ranks, flags in ((4, ["--grid.tensor", "2", "--shard.stage", "3", "--shard.prefetch", "2"]),
+                             (4, ["--grid.pipeline", "2", "--shard.stage", "3", "--shard.prefetch", "0"]),
+                             (4, ["--shard.stage", "3", "--shard.group", "2", "--recompute.mode", "full"]),
+                             (3, ["--shard.stage", "2"])):
+            with self.subTest(flags=flags):
+                run = f"shards-{ranks}{''.join(flags)}"
+                self.start_over_from(run, 20)
+                self.losses_agree(self.train(run, ranks, *flags), 21, 2e-5)
+
     def test_resume_on_other_grids(self):
         for ranks, grid in ((1, []), (2, ["--grid.tensor", "2"]), (2, ["--grid.pipeline", "2"]),
                             (4, ["--grid.tensor", "2", "--grid.pipeline", "2"])):
@@ -328,6 +360,15 @@ class Train(unittest.TestCase):
                 (2, ["--grid.data", "2", "--batch.global", "16", "--batch.micro", "2", "--batch.runs", "3"], 2,
                  "batch.runs is 3, but 8 micro-batches a step (batch.global / batch.micro) on 2 data replicas can be "
                  "one of 2, 4, 8 runs"),
+                # bad input: `train`: `shard.group` that does not divide the data replicas | shard.group 3 does not divide
+                # the 4 data replicas: 2, 4 do | 2
+                (4, ["--shard.stage", "1", "--shard.group", "3"], 2,
+                 "shard.group 3 does not divide the 4 data replicas: 2, 4 do"),
+                # bad input: `train`: `shard.stage` 3 with one data replica | shard.stage 3 divides the weights among data
+                # replicas, but grid.data is 1: start more ranks, or leave shard.stage out | 2
+                (2, ["--shard.stage", "3", "--grid.tensor", "2"], 2,
+                 "shard.stage 3 divides the weights among data replicas, but grid.data is 1: start more ranks, or "
+                 "leave shard.stage out"),
                 # bad input: `train`: global batch not divisible by the micro-batch | batch.global ... | 2
                 (2, ["--batch.global", "7"], 2, "batch.global"),
                 # bad input: `train`: data that is missing, or no HDF5 file | names the file | 3

@@ -22,6 +22,8 @@ parallel::StepOptions step_options(const EqualityCase& test, optim::OptimizerCon
   options.stage.sequence_parallel = test.sequence_parallel;
   options.stage.seed = kSeed;
   options.stage.compute = test.compute;
+  options.stage.whole_weights = test.whole_weights;
+  options.stage.prefetch = test.prefetch;
   options.optimizer.kind = kind;
   options.schedule = test.schedule;
   options.runs = test.runs;
@@ -43,17 +45,27 @@ std::vector<nn::MicroBatch> share(ops::Context& ctx, const ProcessGrid& grid,
   return batches;
 }
 
+// Collective over the group's shards. Returns (extent) of what this is the rank's shard of.
+Tensor whole_of(ops::Context& ctx, const nn::FlatGroup& group, const Tensor& shard) {
+  if (group.sharding().count() == 1) return shard;
+  const Tensor whole = ctx.allocate({group.extent()}, shard.dtype());
+  group.ranks().sharded->all_gather(ctx.stream, shard, whole).wait_on(ctx.stream);
+  return whole;
+}
+
 enum class Which { kGradient, kWeight };
-LocalParts parts_of(const parallel::Stage& stage, Which which, double scale) {
+LocalParts parts_of(ops::Context& ctx, const parallel::Stage& stage, Which which, double scale) {
   LocalParts parts;
-  for (const nn::Parameter* parameter : stage.parameters()) {
-    const Tensor tensor = which == Which::kGradient
-                              ? parameter->gradient()
-                              : parameter->group().view(parameter->group().master(), *parameter);
-    LocalPart part{parameter->placement(),
-                   {tensor.data<float>(), tensor.data<float>() + tensor.elements()}};
-    for (float& value : part.values) value = static_cast<float>(value * scale);
-    parts.emplace(parameter->name(), std::move(part));
+  for (const nn::FlatGroup* group : stage.groups()) {
+    const Tensor whole = whole_of(
+        ctx, *group, which == Which::kGradient ? group->gradient_shard() : group->master());
+    for (const nn::Parameter* parameter : group->parameters()) {
+      const Tensor tensor = group->view(whole, *parameter);
+      LocalPart part{parameter->placement(),
+                     {tensor.data<float>(), tensor.data<float>() + tensor.elements()}};
+      for (float& value : part.values) value = static_cast<float>(value * scale);
+      parts.emplace(parameter->name(), std::move(part));
+    }
   }
   return parts;
 }
@@ -116,12 +128,21 @@ double largest_padding(const nn::Placement& placement, const Tensor& local) {
   return largest;
 }
 
-double largest_padding(const parallel::Stage& stage, const optim::Optimizer& optimizer) {
+double largest_padding(ops::Context& ctx, const parallel::Stage& stage,
+                       const optim::Optimizer& optimizer) {
   double largest = 0.0;
   for (std::size_t i = 0; i < stage.groups().size(); ++i) {
     const nn::FlatGroup& group = *stage.groups()[i];
-    std::vector<Tensor> all{group.master(), group.gradients()};
-    for (const auto& [name, state] : optimizer.states(i)) all.push_back(state);
+    std::vector<Tensor> all{whole_of(ctx, group, group.master()),
+                            whole_of(ctx, group, group.gradient_shard())};
+    for (const auto& [name, state] : optimizer.states(i)) {
+      all.push_back(whole_of(ctx, group, state));
+    }
+    for (const Tensor& flat : all) {
+      for (const float value : flat.flat_range(group.elements(), group.extent()).span<float>()) {
+        largest = std::max(largest, std::abs(double{value}));
+      }
+    }
     for (const nn::Parameter* parameter : group.parameters()) {
       for (const Tensor& flat : all) {
         largest = std::max(largest,
@@ -136,7 +157,12 @@ double largest_padding(const parallel::Stage& stage, const optim::Optimizer& opt
 
 std::string EqualityCase::to_string() const {
   return fmt::format(
-             "{} {}{}{}{}{}{}", grid.to_string(), schedule,
+             "{} {}{}{}{}{}{}{}", grid.to_string(), schedule,
+             grid[Axis::kShard] == 1
+                 ? ""
+                 : fmt::format(", {} of {} shards{}", whole_weights ? "state" : "weights",
+                               grid[Axis::kShard],
+                               whole_weights ? "" : fmt::format(", {} ahead", prefetch)),
              sequence_parallel ? ", sequence parallel" : "", model.tied ? ", tied" : ", untied",
              model.norm == nn::NormKind::kRms ? ", llama" : ", gpt2",
              compute == DType::kF32 ? "" : fmt::format(", {}", name_of(compute)),
@@ -157,13 +183,13 @@ Observed observe(ops::Context& ctx, const ProcessGrid& grid, const EqualityCase&
     ctx.step_state->random_key = philox_key(kSeed, "step 0");
     const auto first = sgd.accumulate(share(ctx, grid, test, 0, true));
     observed.gradients =
-        parts_of(sgd.stage(), Which::kGradient,
+        parts_of(ctx, sgd.stage(), Which::kGradient,
                  1.0 / (static_cast<double>(first.targets) * double{ctx.step_state->loss_scale}));
     for (int step = 0; step < kSteps; ++step) {
       sgd.train(share(ctx, grid, test, step, true), step + 1, kSgdRate,
                 philox_key(kSeed, fmt::format("step {}", step)));
     }
-    observed.weights = parts_of(sgd.stage(), Which::kWeight, 1.0);
+    observed.weights = parts_of(ctx, sgd.stage(), Which::kWeight, 1.0);
   }
   parallel::StepOptions options = step_options(test, optim::OptimizerConfig::Kind::kAdamW);
   options.clip = 1.0f;
@@ -178,7 +204,7 @@ Observed observe(ops::Context& ctx, const ProcessGrid& grid, const EqualityCase&
       parallel::evaluate(ctx, adamw.stage(), static_cast<int>(held_out.size()), [&](int i) {
         return held_out[static_cast<std::size_t>(i)];
       }).loss_sum;
-  observed.padding = largest_padding(adamw.stage(), adamw.optimizer());
+  observed.padding = largest_padding(ctx, adamw.stage(), adamw.optimizer());
   return observed;
 }
 
@@ -190,7 +216,7 @@ GradientObserver::GradientObserver(ops::Context& ctx, const ProcessGrid& grid,
       scale_(1.0 / targets_of(make_batches(ctx, test.batch, 0, test.micro_batches, true))),
       stage_(ctx, grid, models::gpt_plan(test.model),
              step_options(test, optim::OptimizerConfig::Kind::kSgd).stage),
-      reducer_(ctx, stage_, {}, test.batch_runs),
+      reducer_(ctx, stage_, {.to_shard = stage_.sharded()}, test.batch_runs),
       executor_(ctx, stage_, test.runs) {}
 
 LocalParts GradientObserver::gradients(const Tampering& here) {
@@ -212,7 +238,7 @@ LocalParts GradientObserver::gradients(const Tampering& here) {
       parallel::make_pipeline_schedule(test_.schedule, grid_.extent(Axis::kPipeline), count), mine,
       interceptor);
   reducer_.finish_step();
-  return parts_of(stage_, Which::kGradient, scale_);
+  return parts_of(ctx_, stage_, Which::kGradient, scale_);
 }
 
 std::vector<Deviation> compare(const LocalParts& reference, const LocalParts& here,

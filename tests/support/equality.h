@@ -24,6 +24,8 @@ struct EqualityCase {
   BatchShape batch;
   int micro_batches = 5;  // per step
   GridShape grid;
+  bool whole_weights = true;  // of sharded groups
+  int prefetch = 1;
   std::string schedule = "1f1b";
   bool sequence_parallel = false;
   DType compute = DType::kF32;
@@ -38,8 +40,8 @@ struct Observed {
   LocalParts weights;          // after ten SGD steps
   std::vector<double> losses;  // of ten AdamW steps
   double evaluation = 0.0;     // loss sum after those steps
-  // After them the largest magnitude in this rank's padding of weights, gradients and the
-  // optimizer's state.
+  // After them the largest magnitude in the padding of weights, gradients and the optimizer's
+  // state.
   double padding = 0.0;
 };
 

@@ -60,6 +60,7 @@ Config every_key_changed() {
   config.optim = {"sgd", 0.1 + 0.2, 0.01, 0.8, 0.999, 1e-6, 0, 0.5, "128", 50};
   config.schedule = {"wsd", 2, 3};
   config.grid = {2, 3, 4, "gpipe", true, "rank"};
+  config.shard = {3, 4, 2};
   config.recompute = {"full", 2};
   config.eval = {5, 6};
   config.log = {11, "3-4", true, 1.5};
@@ -84,7 +85,7 @@ TEST(Config, EveryKeyIsWrittenOnce) {
   std::size_t assignments = 0;
   for (std::size_t at = 0; (at = ini.find(" = ", at)) != std::string::npos; ++at) ++assignments;
   EXPECT_EQ(assignments, options.names().size());
-  EXPECT_EQ(options.names().size(), 76u);
+  EXPECT_EQ(options.names().size(), 79u);
 }
 
 // A new key must say what its change means for a run that goes on.
@@ -314,6 +315,13 @@ TEST(Config, SizesEndWhereNothingIsOfUse) {
             "--model.layers 1073741824: must be at least 1 and at most 4096");
   EXPECT_EQ(refusal({"--model.width", "2147483647"}),
             "--model.width 2147483647: must be at least 1 and at most 1048576");
+  // bad input: a sharding that does not exist | --shard.stage 4: must be at least 0 and at most 3;
+  // --shard.prefetch 5000: must be at least 0 and at most 4096 | 2
+  EXPECT_EQ(refusal({"--shard.stage", "4"}), "--shard.stage 4: must be at least 0 and at most 3");
+  EXPECT_EQ(refusal({"--shard.prefetch", "5000"}),
+            "--shard.prefetch 5000: must be at least 0 and at most 4096");
+  EXPECT_EQ(refusal({"--shard.group", "1"}),
+            "--shard.group 1: must be at least 2 and at most 1048576");
   EXPECT_EQ(refusal({"--run.steps", "9223372036854775807"}),
             "--run.steps 9223372036854775807: must be at least 1 and at most 100000000000");
   EXPECT_EQ(refusal({"--comm.timeout", "1e300"}).find("--comm.timeout 1e300: must be at "), 0u);

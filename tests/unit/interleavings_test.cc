@@ -216,8 +216,10 @@ TEST(Interleavings, ExchangesAndBarriers) {
 // The real blocks and reducer, and what makes the pipeline's schedule.
 using MakeSchedule = parallel::PipelineSchedule (*)(int stages, int micro_batches);
 
+// Of each rank: of its shards, where groups are sharded.
 std::vector<std::vector<float>> gradients(const SimulatedWorld::Options& world,
-                                          const GridShape& shape, MakeSchedule make_schedule) {
+                                          const GridShape& shape, MakeSchedule make_schedule,
+                                          const parallel::StageOptions& options = {}) {
   std::vector<std::vector<float>> all(static_cast<std::size_t>(shape.ranks()));
   models::GptConfig model = models::gpt_preset("test-gpt");
   model.layers = 2;
@@ -225,18 +227,19 @@ std::vector<std::vector<float>> gradients(const SimulatedWorld::Options& world,
       one_switch(shape.ranks()), shape.ranks(), {.world = world}, [&](SimulatedRank& rank) {
         ops::Context ctx = ops::make_cpu_context(1);
         const ProcessGrid grid(rank, shape);
-        const parallel::Stage stage(ctx, grid, models::gpt_plan(model), {});
-        parallel::GradientReducer reducer(ctx, stage);
+        const parallel::Stage stage(ctx, grid, models::gpt_plan(model), options);
+        parallel::GradientReducer reducer(ctx, stage, {.to_shard = stage.sharded()});
         parallel::PipelineExecutor executor(ctx, stage);
         const int count = 3;
         const auto batches = testing::make_batches(ctx, {.vocabulary = 67, .micro = 1, .length = 8},
                                                    count * grid.index(kDataAxes), count,
                                                    /*training=*/true);
         reducer.begin_step(count);
+        stage.weights().refresh(ctx);
         executor.train(make_schedule(shape[Axis::kPipeline], count), batches, reducer);
         reducer.finish_step();
         for (const nn::FlatGroup* group : stage.groups()) {
-          const auto found = group->gradients().span<float>();
+          const auto found = group->gradient_shard().span<float>();
           auto& mine = all[static_cast<std::size_t>(rank.rank())];
           mine.insert(mine.end(), found.begin(), found.end());
         }
@@ -295,6 +298,30 @@ TEST(Interleavings, StepsOfAPipelineHaveTheSameBits) {
                          }
                        }),
               "");
+  }
+}
+
+// Weights are gathered between the calls of the backward over the same ranks, in an order that all
+// of them share, although partial sums of the norms (sequence parallelism) or of shards (two
+// copies) arrive at another time on each.
+TEST(Interleavings, StepsWithShardedWeightsHaveTheSameBits) {
+  for (GridShape shape : {GridShape{2, 1, 2}, GridShape{4, 1, 1}}) {
+    shape[Axis::kShard] = 2;
+    shape[Axis::kReplicate] /= 2;
+    const parallel::StageOptions options{.sequence_parallel = shape[Axis::kTensor] > 1,
+                                         .whole_weights = false};
+    const MakeSchedule make = &parallel::one_f_one_b_schedule;
+    const auto expected = gradients({}, shape, make, options);
+    EXPECT_EQ(found_in(kSeeds,
+                       [&](std::uint64_t seed) {
+                         const auto got = gradients(drawn_world(seed), shape, make, options);
+                         for (std::size_t rank = 0; rank < got.size(); ++rank) {
+                           expect(testing::same_bits(got[rank], expected[rank]),
+                                  fmt::format("other gradients on rank {}", rank));
+                         }
+                       }),
+              "")
+        << shape.to_string();
   }
 }
 

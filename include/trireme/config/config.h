@@ -78,6 +78,13 @@ struct Config {
     bool operator==(const Grid&) const = default;
   } grid;
 
+  struct Shard {
+    int stage = 0;             // ZeRO's
+    std::optional<int> group;  // ranks; empty: the whole data dimension
+    int prefetch = 1;          // blocks
+    bool operator==(const Shard&) const = default;
+  } shard;
+
   struct Recompute {
     std::string mode = "none";
     int every = 1;  // blocks
@@ -144,6 +151,8 @@ struct Config {
 void add_config_keys(Options& options, Config& config);
 // Declares the keys of the grid's dimensions alone, for commands that take no configuration.
 void add_dimension_keys(Options& options, GridRequest& grid);
+// Declares shard.*.
+void add_shard_keys(Options& options, Config::Shard& shard);
 
 struct ParsedConfig {
   Config config;

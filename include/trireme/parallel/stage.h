@@ -9,6 +9,7 @@
 
 #include "trireme/nn/block_run.h"
 #include "trireme/parallel/pipeline_layout.h"
+#include "trireme/parallel/sharded_weights.h"
 
 namespace trireme::parallel {
 
@@ -22,6 +23,10 @@ struct StageOptions {
   // How the model's parts lie on the stages.
   int chunks = 1;
   PipelineLayout::Order order = PipelineLayout::Order::kLoop;
+  // Where Axis::kShard has more than one rank: whether each of them holds whole weights all the
+  // time, or gathers them for each run of blocks, for `prefetch` runs ahead.
+  bool whole_weights = true;
+  int prefetch = 1;
 };
 
 class Stage {
@@ -34,9 +39,12 @@ class Stage {
   const PipelineLayout& layout() const { return layout_; }
   // Part p of the model has blocks [bounds[p], bounds[p + 1]) of the plan.
   const std::vector<int>& bounds() const { return bounds_; }
-  // Whether blocks of some stage make calls that are collective over the data dimension for each
-  // micro-batch (BlockPlan::collective).
-  bool collective() const { return collective_; }
+  // Whether each micro-batch makes calls that are collective over the data dimension: those of
+  // blocks of some stage (BlockPlan::collective), or gathers of weights.
+  bool collective() const { return collective_ || weights_.gathers_for_uses(); }
+  // Whether some ranks of the data dimension share one copy of the model's state. Then gradients
+  // are wanted for this rank's shard alone.
+  bool sharded() const { return grid_.extent(Axis::kShard) > 1; }
   // Whether this stage holds the model's last part.
   bool last() const { return layout_.last_stage() == grid_.index(Axis::kPipeline); }
 
@@ -46,6 +54,13 @@ class Stage {
 
   // The blocks of a chunk, in the order of the model.
   nn::BlockSpan blocks(int chunk) const { return chunks_[static_cast<std::size_t>(chunk)]; }
+
+  // Converts the master values of all shards to weights. Call it after writing to them.
+  void refresh_weights(ops::Context& ctx);
+  // What the blocks' weights are gathered by. (Gathering changes no value.)
+  ShardedWeights& weights() const { return weights_; }
+  // The groups whose weights blocks [begin, end) of a chunk use.
+  ShardedWeights::Use used_by(int chunk, std::size_t begin, std::size_t end) const;
 
   // The tensors that pass between stages for a micro-batch of batch x length positions.
   std::vector<nn::BoundaryTensor> boundary(std::int64_t batch, std::int64_t length) const;
@@ -76,7 +91,9 @@ class Stage {
   std::vector<int> bounds_;
   std::unique_ptr<Communicator> tied_;  // the stages that share the tied parameter, or null
   std::vector<std::vector<std::unique_ptr<nn::Block>>> chunks_;
+  std::vector<std::vector<ShardedWeights::Use>> used_;  // by chunk and block
   std::vector<nn::FlatGroup*> groups_;
+  mutable ShardedWeights weights_;
 };
 
 }  // namespace trireme::parallel

@@ -109,8 +109,8 @@ class TrainerStep {
   const optim::Optimizer& optimizer() const { return *optimizer_; }
 
   // Collective over the grid. train() without the optimizer: leaves the gradients of the sum of
-  // losses times the loss scale in the parameters, reduced over all copies, not divided by the
-  // number of targets. For tests and for reports on gradients.
+  // losses times the loss scale in the parameters (of a sharded group, in its shard), reduced over
+  // all copies, not divided by the number of targets. For tests and for reports on gradients.
   StepResult accumulate(std::span<const nn::MicroBatch> mine, bool wants_stop = false);
 
  private:

@@ -38,8 +38,9 @@ class Generator {
   // Called with each new token as soon as it is chosen.
   using OnToken = std::function<void(std::int32_t token)>;
 
-  // Collective over the replica, grid.comm(kModelAxes). Returns the continuation of `prompt` on
-  // every rank of the replica. `prompt` has at least one token and is the same on all these ranks.
+  // Collective over the replica, grid.comm(kModelAxes), and over the grid if the stage is sharded
+  // (Stage::sharded): then every replica calls it. Returns the continuation of `prompt` on every
+  // rank of the replica. `prompt` has at least one token and is the same on all these ranks.
   // If it is longer than the context, its last tokens count. A text that has filled the context
   // goes on from its last half. Throws CheckpointError where the model's probabilities are not
   // finite.
@@ -60,6 +61,11 @@ class Generator {
   Tensor forward(std::span<const std::int32_t> tokens);
   // Returns, for each of the tokens that go into the cache next, the first key that it attends to.
   Tensor first_keys(std::span<const std::int32_t> tokens);
+  // Where replicas need each other for a micro-batch (Stage::collective), all of them go on as long
+  // as one has a token to make. Collective over the grid there: whether one has.
+  bool a_replica_goes_on(bool mine) const;
+  // Runs empty micro-batches until no replica goes on.
+  void keep_others_company();
   std::int32_t choose(const Tensor& logits, std::uint64_t number, std::int64_t position);
 
   ops::Context& ctx_;

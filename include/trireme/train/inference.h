@@ -33,9 +33,10 @@ class InferenceModel {
   // Collective over the grid. The checkpoint's own configuration says what the model is;
   // `precision` ("fp32", "fp16") overrides its run.precision. Throws CheckpointError where that
   // configuration does not match the tensors, and ConfigError where the model does not fit the
-  // grid.
+  // grid. `shard` says whether ranks that share a copy (Axis::kShard) hold whole weights.
   InferenceModel(ops::Context& ctx, const ProcessGrid& grid, const Checkpoint& checkpoint,
-                 const std::optional<std::string>& precision = std::nullopt);
+                 const std::optional<std::string>& precision = std::nullopt,
+                 const Config::Shard& shard = {});
 
   const parallel::Stage& stage() const { return *stage_; }
   const models::GptConfig& config() const { return model_; }

@@ -27,8 +27,13 @@ std::int64_t resolve_context(const Config::Model& model);
 // Returns model.* with every value written out, so that a checkpoint needs no preset.
 Config::Model written_out(const models::GptConfig& model);
 
-// Resolves grid.* for `ranks` ranks. Throws ConfigError where the ranks do not fill the grid, a step
-// has fewer micro-batches than the grid has replicas, or they cannot be batch.runs runs there.
+// Returns the grid with its data dimension divided as shard.* says. Throws ConfigError where
+// shard.group does not divide it, and for shard.stage 3 where it is 1.
+GridShape with_shards(const GridShape& grid, const Config::Shard& shard);
+
+// Resolves grid.* and shard.* for `ranks` ranks. Throws ConfigError where the ranks do not fill the
+// grid, a step has fewer micro-batches than the grid has replicas, or they cannot be batch.runs
+// runs there.
 GridShape resolve_run_grid(const Config& config, int ranks);
 
 // Throws ConfigError where the tensor ranks cannot split the model's heads or, with sequence
@@ -63,6 +68,11 @@ ops::AttentionChoice attention_choice(Communicator& comm, const ops::Context& ct
 // model is on exactly one rank's list, and all ranks that hold copies share in writing them.
 std::vector<TensorSlice> checkpoint_slices(const parallel::Stage& stage,
                                            const optim::Optimizer* optimizer, bool owned_only);
+
+// Collective over the stage's grid. Fills slices of the stage's parameters and optimizer state from
+// a checkpoint, and makes the weights from them.
+void read_checkpoint(ops::Context& ctx, const Checkpoint& checkpoint, parallel::Stage& stage,
+                     std::span<const TensorSlice> slices);
 
 // Returns what a checkpoint keeps of `state`: the number of updates and, with `loss_scale`, the
 // loss scaler's state. `state` must outlive the slices. It is the same on every rank, so one rank
