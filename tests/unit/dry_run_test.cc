@@ -242,6 +242,20 @@ TEST(DryRunAll, ALayerKeepsWhatTheTableSays) {
   }
 }
 
+// The most is held while the gradient of SwiGLU's output is made and used: that, the output, gate
+// and up. The gradients of gate and up then take the place of these.
+TEST(DryRunAll, SwigluHandsItsMemoryToItsGradient) {
+  GptConfig model = small_llama();
+  model.hidden = 64 * model.width;
+  DryRunInput input = input_of(model, {1, 1, 1}, DType::kBF16);
+  input.step.runs.recompute = parallel::Recompute::kFull;
+  const auto peak = static_cast<double>(
+      plan::dry_run(input, 0).memory.peak[static_cast<std::size_t>(MemoryUse::kActivations)]);
+  const auto hidden = static_cast<double>(2 * input.micro * input.length * model.hidden);  // bytes
+  EXPECT_GT(peak, 4 * hidden);
+  EXPECT_LT(peak, 4.5 * hidden);
+}
+
 // A case of recompute.mode selective: what its first stage keeps less of a layer and a micro-batch,
 // in elements per position, and how often each rank calls what makes it again.
 struct Selective {
