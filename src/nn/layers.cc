@@ -300,7 +300,8 @@ Value Mlp::forward(Tape& tape, const Value& x) const {
       ctx.allocate({gate_up.shape()[0], gate_up.shape()[1] / 2}, gate_up.tensor().dtype());
   ops::swiglu(ctx, gate_up.tensor(), y);
   const Value active = tape.record(y, {gate_up}, [gate_up](Tape& t, const Tensor& dy) {
-    const Tensor dgate_up = t.context().allocate(gate_up.shape(), dy.dtype());
+    // In place: this is the last that reads gate_up.
+    const Tensor dgate_up = t.writable(gate_up.tensor());
     ops::swiglu_backward(t.context(), gate_up.tensor(), dy, dgate_up);
     t.add_gradient(gate_up.slot(), dgate_up);
   });

@@ -191,6 +191,71 @@ std::size_t kept_activations(const DryRunResult& result) {
   return result.memory.at_peak[static_cast<std::size_t>(MemoryUse::kActivations)];
 }
 
+// What one more layer keeps more for each micro-batch, in bytes per position.
+double kept_by_a_layer(DryRunInput input, GptConfig model, parallel::Recompute recompute) {
+  input.step.schedule = "gpipe";
+  input.step.runs.recompute = recompute;
+  const auto with_layers = [&](std::int64_t layers) {
+    model.layers = layers;
+    input.model = models::gpt_plan(model);
+    return static_cast<double>(kept_activations(plan::dry_run(input, 0)));
+  };
+  return (with_layers(4) - with_layers(3)) /
+         static_cast<double>(input.micro_batches * input.micro * input.length);
+}
+
+// The table of src/cli/README.md. Sizes are powers of two, so that no size class rounds them up.
+TEST(DryRunAll, ALayerKeepsWhatTheTableSays) {
+  GptConfig llama = small_llama();
+  llama.hidden = 256;
+  GptConfig one_key_head = llama;
+  one_key_head.kv_heads = 1;
+  GptConfig unbiased = small_gpt();
+  unbiased.bias = false;
+  for (const GptConfig& model : {with_dropout(small_gpt()), unbiased, llama, one_key_head}) {
+    for (const int ranks : {1, 2}) {
+      for (const bool sequence : {false, true}) {
+        DryRunInput input = input_of(model, {1, 1, ranks}, DType::kBF16);
+        input.step.stage.sequence_parallel = sequence;
+        const bool gelu = model.activation == nn::ActivationKind::kGelu;
+        const auto width = static_cast<double>(model.width);
+        const auto hidden = static_cast<double>(model.hidden) / ranks;
+        const double heads = static_cast<double>(model.heads) / ranks;
+        const double kv_heads = std::max(1.0, static_cast<double>(model.kv_heads) / ranks);
+        const double head_size = width / static_cast<double>(model.heads);
+        const double outside = sequence ? width / ranks : width;
+        const double inputs = 2 * outside;
+        const double norms = 2 * width;
+        const double attention = (heads + 2 * kv_heads) * head_size + heads * head_size;
+        const double before = gelu ? hidden : 2 * hidden;
+        const double statistics = (gelu ? 4.0 : 2.0) / (sequence ? ranks : 1) + heads;
+        SCOPED_TRACE(::testing::Message() << (gelu ? "gpt" : "llama") << ", " << ranks << " ranks"
+                                          << (sequence ? ", sequence parallel" : ""));
+        EXPECT_EQ(kept_by_a_layer(input, model, parallel::Recompute::kNone),
+                  2 * (inputs + norms + attention + before + hidden) + 4 * statistics);
+        const double stay = sequence && ranks > 1 ? norms : 0.0;
+        EXPECT_EQ(kept_by_a_layer(input, model, parallel::Recompute::kSelective),
+                  2 * (inputs + stay + attention + before) + 4 * statistics);
+        EXPECT_EQ(kept_by_a_layer(input, model, parallel::Recompute::kFull), 2 * outside);
+      }
+    }
+  }
+}
+
+// The most is held while the gradient of SwiGLU's output is made and used: that, the output, gate
+// and up. The gradients of gate and up then take the place of these.
+TEST(DryRunAll, SwigluHandsItsMemoryToItsGradient) {
+  GptConfig model = small_llama();
+  model.hidden = 64 * model.width;
+  DryRunInput input = input_of(model, {1, 1, 1}, DType::kBF16);
+  input.step.runs.recompute = parallel::Recompute::kFull;
+  const auto peak = static_cast<double>(
+      plan::dry_run(input, 0).memory.peak[static_cast<std::size_t>(MemoryUse::kActivations)]);
+  const auto hidden = static_cast<double>(2 * input.micro * input.length * model.hidden);  // bytes
+  EXPECT_GT(peak, 4 * hidden);
+  EXPECT_LT(peak, 4.5 * hidden);
+}
+
 // A case of recompute.mode selective: what its first stage keeps less of a layer and a micro-batch,
 // in elements per position, and how often each rank calls what makes it again.
 struct Selective {
