@@ -57,7 +57,9 @@ ExitStatus evaluate_on_ranks(Runtime& runtime, const EvalArguments& given) {
   sizes.batch.micro = given.micro;
   plan::DryRunInput dry = dry_run_input(sizes, model.config(), shape);
   dry.trains = false;
-  check_memory_here(dry, runtime, device);
+  check_memory_here(dry, runtime, device, [](const FitsMemory& /*fits*/) {
+    return "a smaller batch.micro, more grid.tensor or more grid.pipeline";
+  });
   const ops::AttentionChoice attention =
       attention_choice(runtime.world(), ctx, model.config(), shape,
                        {.micro = given.micro,

@@ -13,6 +13,7 @@
 #include "trireme/train/dry_run_input.h"
 #include "trireme/train/job_script.h"
 #include "trireme/train/memory_check.h"
+#include "trireme/train/nearest_setting.h"
 #include "trireme/train/setup.h"
 
 #include "train/job_limits.h"
@@ -127,9 +128,29 @@ std::string nodes_that_fit(const Config::Grid& grid, std::int64_t nodes, std::in
                     : fmt::format("; {} or {} nodes would do", below, below + fewest);
 }
 
-// `gpu_memory` in bytes; 0: the job computes on CPUs, or its GPUs are not known.
-void check_point(JobPoint& point, const JobRequest& request, const VocabularyOf& vocabulary,
-                 std::int64_t gpu_memory) {
+// The memory of what the ranks compute on, in MiB; what is not known is not checked.
+struct MemoryOfRanks {
+  bool on_gpus = false;
+  std::optional<std::int64_t> gpu, node;
+};
+
+void check_memory(const JobPoint& point, const models::GptConfig& model, const JobRequest& request,
+                  const MemoryOfRanks& memory) {
+  const RunOfRanks run{.config = point.config,
+                       .model = model,
+                       .grid = point.grid,
+                       .ranks_of_node = request.tasks_per_node,
+                       .threads = request.cpus_per_task,
+                       .gpu_memory = memory.on_gpus ? memory.gpu.value_or(0) << 20 : 0};
+  const auto remedy = [&](const FitsMemory& fits) { return nearest_setting(run, fits); };
+  if (memory.on_gpus && memory.gpu) check_gpu_memory(point.memory, *memory.gpu, remedy);
+  if (!memory.on_gpus && memory.node) {
+    check_node_memory(point.memory, request.tasks_per_node, *memory.node, remedy);
+  }
+}
+
+void check_point(JobPoint& point, const JobTemplate& job_template, const JobRequest& request,
+                 const VocabularyOf& vocabulary, const MemoryOfRanks& memory) {
   const Config& config = point.config;
   check_config(config);
   check_backends(device_request(config));
@@ -146,8 +167,10 @@ void check_point(JobPoint& point, const JobRequest& request, const VocabularyOf&
   }
   check_model_fits_grid(config, model, point.grid);
   plan::DryRunInput input = dry_run_input(config, model, point.grid, request.cpus_per_task);
-  input.gpu_memory = gpu_memory;
+  input.gpu_memory = memory.on_gpus ? memory.gpu.value_or(0) << 20 : 0;
   point.memory = largest_of(plan::dry_run_largest(input));
+  check_time(job_template, request, config);
+  check_memory(point, model, request, memory);
 }
 
 }  // namespace
@@ -184,10 +207,8 @@ JobPlan plan_job(const JobTemplate& job_template, const Config& config, const Jo
   double most = 0.0;
   for (JobPoint& point : plan.points) {
     const bool on_gpus = job_template.uses("GRES") && point.config.run.device != "cpu";
-    check_point(point, request, vocabulary, on_gpus ? limits.gpu_memory.value_or(0) << 20 : 0);
-    check_time(job_template, request, point.config);
-    if (on_gpus && limits.gpu_memory) check_gpu_memory(point.memory, *limits.gpu_memory);
-    if (!on_gpus && node_mib) check_node_memory(point.memory, request.tasks_per_node, *node_mib);
+    check_point(point, job_template, request, vocabulary,
+                {.on_gpus = on_gpus, .gpu = limits.gpu_memory, .node = node_mib});
     most = std::max(most, point.memory.total);
   }
   plan.memory_mib = mib_of(2.0 * (most + kProcessBytes) * request.tasks_per_node);

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 
 #include <fmt/format.h>
 
@@ -22,15 +21,39 @@ std::string text_by_use(const PeakMemory& memory) {
   return text;
 }
 
-void check_node(const PeakMemory& memory, int tasks, std::int64_t node_mib, double times) {
-  const double rank = memory.total + kProcessBytes;
-  const std::int64_t needed = mib_of(rank * tasks);
+std::int64_t needed_on_node(const PeakMemory& memory, int tasks) {
+  return mib_of((memory.total + kProcessBytes) * tasks);
+}
+
+void check_node(const PeakMemory& memory, int tasks, std::int64_t node_mib, double times,
+                const FindRemedy& remedy) {
+  const std::int64_t needed = needed_on_node(memory, tasks);
   if (static_cast<double>(needed) <= times * static_cast<double>(node_mib)) return;
+  const auto fits = [=](const PeakMemory& other) {
+    return needed_on_node(other, tasks) <= node_mib;
+  };
   throw ConfigError(fmt::format(
       "memory: {} ranks a node need about {} MiB ({} each: {}, {} program), a node has {}: fewer "
-      "tasks a node, recompute.mode full, a smaller batch.micro, or more grid.tensor or "
-      "grid.pipeline",
-      tasks, needed, mib_of(rank), text_by_use(memory), mib_of(kProcessBytes), node_mib));
+      "tasks a node, or {}",
+      tasks, needed, mib_of(memory.total + kProcessBytes), text_by_use(memory),
+      mib_of(kProcessBytes), node_mib, remedy(fits)));
+}
+
+// The ranks of the node that has the least memory for each of its ranks.
+struct RanksOfNode {
+  int tasks = 0;
+  std::int64_t node_mib = 0;
+};
+
+// Collective over the world.
+RanksOfNode tightest_node(Runtime& runtime) {
+  constexpr std::int64_t kTasks = std::int64_t{1} << 20;
+  const int tasks = runtime.local_size();
+  const std::int64_t each = mib_of(physical_memory_bytes()) / tasks;
+  const auto least =
+      runtime.world().all_reduce_host(std::int64_t{each * kTasks + tasks}, ReduceOp::kMin);
+  const auto found = static_cast<int>(least % kTasks);
+  return {.tasks = found, .node_mib = least / kTasks * found};
 }
 
 }  // namespace
@@ -52,41 +75,44 @@ std::int64_t mib_of(double bytes) {
   return static_cast<std::int64_t>(std::min(std::ceil(bytes / kMib), kMost));
 }
 
-void check_node_memory(const PeakMemory& memory, int tasks, std::int64_t node_mib) {
-  check_node(memory, tasks, node_mib, 1.0);
+std::string usual_remedies(const FitsMemory& /*fits*/) {
+  return std::string(kUsualRemedies);
 }
 
-void check_gpu_memory(const PeakMemory& memory, std::int64_t gpu_mib) {
-  if (mib_of(memory.total) <= gpu_mib) return;
-  throw ConfigError(fmt::format(
-      "memory: a rank needs about {} MiB of its GPU ({}), which has {}: recompute.mode full, a "
-      "smaller batch.micro, or more grid.tensor or grid.pipeline",
-      mib_of(memory.total), text_by_use(memory), gpu_mib));
+void check_node_memory(const PeakMemory& memory, int tasks, std::int64_t node_mib,
+                       const FindRemedy& remedy) {
+  check_node(memory, tasks, node_mib, 1.0, remedy);
+}
+
+void check_gpu_memory(const PeakMemory& memory, std::int64_t gpu_mib, const FindRemedy& remedy) {
+  const auto fits = [=](const PeakMemory& other) { return mib_of(other.total) <= gpu_mib; };
+  if (fits(memory)) return;
+  throw ConfigError(
+      fmt::format("memory: a rank needs about {} MiB of its GPU ({}), which has {}: {}",
+                  mib_of(memory.total), text_by_use(memory), gpu_mib, remedy(fits)));
 }
 
 std::vector<plan::DryRunResult> check_memory_here(plan::DryRunInput input, Runtime& runtime,
-                                                  const ComputeDevice& device) {
+                                                  const ComputeDevice& device,
+                                                  const FindRemedy& remedy) {
   constexpr double kDoubt = 2.0;
   const ops::Context& ctx = device.context;
   const bool on_gpu = ctx.device.kind != DeviceKind::kCpu;
   input.gpu_memory = ctx.gpu_memory;
   input.nccl = on_gpu && device.carrier != "mpi";
   if (!on_gpu) input.threads = ctx.threads;
+  const RanksOfNode node = on_gpu ? RanksOfNode() : tightest_node(runtime);
   std::vector<plan::DryRunResult> results;
-  PeakMemory memory;
-  const std::string told = runtime.world().read_once([&] {
+  runtime.world().read_once([&] {
     results = plan::dry_run_largest(input);
-    memory = largest_of(results);
-    return std::string(reinterpret_cast<const char*>(&memory), sizeof memory);
+    const PeakMemory memory = largest_of(results);
+    if (on_gpu) {
+      check_gpu_memory(memory, ctx.gpu_memory >> 20, remedy);
+    } else {
+      check_node(memory, node.tasks, node.node_mib, kDoubt, remedy);
+    }
+    return std::string();
   });
-  TRIREME_CHECK(told.size() == sizeof memory, "the memory of the largest rank");
-  std::memcpy(&memory, told.data(), sizeof memory);
-  if (on_gpu) {
-    const auto bytes = static_cast<double>(ctx.cuda->properties(ctx.device.index).memory);
-    check_gpu_memory(memory, mib_of(bytes));
-  } else {
-    check_node(memory, runtime.local_size(), mib_of(physical_memory_bytes()), kDoubt);
-  }
   return results;
 }
 

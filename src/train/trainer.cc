@@ -22,6 +22,7 @@
 #include "trireme/train/dry_run_input.h"
 #include "trireme/train/hang_limit.h"
 #include "trireme/train/memory_check.h"
+#include "trireme/train/nearest_setting.h"
 #include "trireme/train/setup.h"
 #include "trireme/train/step_traffic.h"
 
@@ -187,8 +188,15 @@ class Trainer {
                             runtime_.world());
     const models::GptConfig model = resolve_model(config_.model, train_data_->vocabulary());
     check_model_fits_grid(config_, model, shape_);
+    const RunOfRanks run{.config = config_,
+                         .model = model,
+                         .grid = shape_,
+                         .ranks_of_node = runtime_.local_size(),
+                         .threads = ctx_.threads,
+                         .gpu_memory = ctx_.gpu_memory};
     const auto forecast =
-        check_memory_here(dry_run_input(config_, model, shape_), runtime_, device_);
+        check_memory_here(dry_run_input(config_, model, shape_), runtime_, device_,
+                          [&](const FitsMemory& fits) { return nearest_setting(run, fits); });
     const GridTraffic traffic = traffic_of(forecast);  // on the leading rank
     if (!config_.data.validation.empty()) {
       validation_data_ =

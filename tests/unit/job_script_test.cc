@@ -189,11 +189,14 @@ TEST_F(Job, RefusesMoreMemoryThanANodeHas) {
   node_mib_ = 200;
   // bad input: `job`: ranks that need more memory than a node has | memory: 2 ranks a node need
   // about 260 MiB (...), a node has 200: fewer tasks a node, ... | 2
+  // bad input: `train`, `job`: ranks that fit by no setting | memory: ...: fewer tasks a node, or
+  // more ranks or a smaller model, since no recompute.mode, batch.micro, grid.tensor and
+  // grid.pipeline fit | 2
   EXPECT_EQ(refusal(),
             "memory: 2 ranks a node need about 260 MiB (130 each: 1 parameters, 1 gradients, 1 "
             "optimizer, 1 activations, 1 workspace, 128 program), a node has 200: fewer tasks a "
-            "node, recompute.mode full, a smaller batch.micro, or more grid.tensor or "
-            "grid.pipeline");
+            "node, or more ranks or a smaller model, since no recompute.mode, batch.micro, "
+            "grid.tensor and grid.pipeline fit");
   request_.memory = "1G";
   EXPECT_EQ(refusal(), "--job.memory 1G: a node has 200 MiB");
   node_mib_.reset();
@@ -211,12 +214,54 @@ TEST_F(Job, RefusesMoreMemoryThanAGpuHas) {
   gpu_mib_ = 1;
   EXPECT_EQ(refusal(text),
             "memory: a rank needs about 34 MiB of its GPU (1 parameters, 1 gradients, 1 optimizer, "
-            "1 activations, 33 workspace), which has 1: recompute.mode full, a smaller batch.micro, or more "
-            "grid.tensor or grid.pipeline");
+            "1 activations, 33 workspace), which has 1: more ranks or a "
+            "smaller model, since no recompute.mode, batch.micro, grid.tensor and grid.pipeline "
+            "fit");
   gpu_mib_ = 100;
   EXPECT_EQ(refusal(text), "no error");
   config_.run.device = "cpu";
   EXPECT_NE(refusal(text).find("a node has 200:"), std::string::npos) << refusal(text);
+}
+
+// The first of recomputation, a smaller micro-batch, and more ranks for a model that fits.
+TEST_F(Job, NamesTheNearestSettingThatFits) {
+  config_.model.preset = "gpt2-124m";
+  config_.batch.micro = 8;
+  config_.batch.global = 32;
+  request_.tasks_per_node = 4;
+  request_.nodes = 1;
+  const auto nearest = [&](std::int64_t mib) {
+    node_mib_ = mib;
+    const std::string text = refusal();
+    const std::string before = "fewer tasks a node, or ";
+    const std::size_t at = text.find(before);
+    return at == std::string::npos ? text : text.substr(at + before.size());
+  };
+  const auto needs = [&](const char* mode, int micro, int tensor, int pipeline) {
+    const Config given = config_;
+    config_.recompute.mode = mode;
+    config_.batch.micro = micro;
+    config_.grid.tensor = tensor;
+    config_.grid.pipeline = pipeline;
+    node_mib_.reset();
+    const double bytes = plan().points.at(0).memory.total + kProcessBytes;
+    config_ = given;
+    return mib_of(4 * bytes);
+  };
+  // bad input: `train`, `job`: ranks that do not fit, but would by another setting | memory: ...:
+  // fewer tasks a node, or --recompute.mode full --batch.micro 2, which fits | 2
+  EXPECT_EQ(nearest(needs("none", 8, 1, 1)), "no error");
+  EXPECT_EQ(nearest(needs("none", 8, 1, 1) - 1), "--recompute.mode full, which fits");
+  EXPECT_EQ(nearest(needs("full", 8, 1, 1)), "--recompute.mode full, which fits");
+  EXPECT_EQ(nearest(needs("full", 8, 1, 1) - 1),
+            "--recompute.mode full --batch.micro 4, which fits");
+  EXPECT_EQ(nearest(needs("full", 1, 1, 1) - 1),
+            "--recompute.mode full --grid.tensor 2, which fits");
+  EXPECT_EQ(nearest(needs("full", 1, 4, 1)),
+            "--recompute.mode full --batch.micro 1 --grid.tensor 4, which fits");
+  config_.grid.data = 4;
+  EXPECT_EQ(nearest(needs("full", 1, 1, 1) - 1),
+            "--recompute.mode full --grid.data 2 --grid.tensor 2, which fits");
 }
 
 TEST_F(Job, RefusesMoreThanAPartitionHas) {

@@ -3,6 +3,9 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "trireme/comm/runtime.h"
@@ -27,18 +30,30 @@ inline constexpr double kProcessBytes = 128.0 * 1048576.0;
 // Returns whole MiB, rounded up, and at most 1e15, so that any number of bytes fits 64 bits.
 std::int64_t mib_of(double bytes);
 
+// Whether the ranks would fit if the largest held that.
+using FitsMemory = std::function<bool(const PeakMemory&)>;
+// Returns what would need less memory, as in "a smaller batch.micro". Given what fits, it may
+// search (nearest_setting.h).
+using FindRemedy = std::function<std::string(const FitsMemory&)>;
+inline constexpr std::string_view kUsualRemedies =
+    "recompute.mode full, a smaller batch.micro, more grid.tensor or more grid.pipeline";
+std::string usual_remedies(const FitsMemory& fits);
+
 // These throw ConfigError if the ranks do not fit. It says what takes the memory, and what would
 // take less.
-void check_node_memory(const PeakMemory& memory, int tasks, std::int64_t node_mib);
-void check_gpu_memory(const PeakMemory& memory, std::int64_t gpu_mib);
+void check_node_memory(const PeakMemory& memory, int tasks, std::int64_t node_mib,
+                       const FindRemedy& remedy = usual_remedies);
+void check_gpu_memory(const PeakMemory& memory, std::int64_t gpu_mib,
+                      const FindRemedy& remedy = usual_remedies);
 
-// Collective over the world. Rank 0 dry-runs the ranks that need most, on such a device.
-// Returns the results there, and nothing on other ranks. Throws ConfigError where the ranks of this
-// node, or this rank on its GPU, do not fit. Of a node it refuses only what needs more than twice
-// its memory, since its ranks need less than the largest one, each at another time, and an
-// impossible run needs far more. A run that passes but needs more than is free ends with status 71
-// when it allocates.
+// Collective over the world. Rank 0 dry-runs the ranks that need most, on such a device. Returns
+// the results there, and nothing on other ranks. Throws the same ConfigError on all ranks where the
+// ranks of some node, or a rank on its GPU, do not fit. Of a node it refuses only what needs more
+// than twice its memory, since its ranks need less than the largest one, each at another time, and
+// an impossible run needs far more. A run that passes but needs more than is free ends with status
+// 71 when it allocates.
 std::vector<plan::DryRunResult> check_memory_here(plan::DryRunInput input, Runtime& runtime,
-                                                  const ComputeDevice& device);
+                                                  const ComputeDevice& device,
+                                                  const FindRemedy& remedy = usual_remedies);
 
 }  // namespace trireme

@@ -1,0 +1,31 @@
+// What to change in a configuration whose ranks do not fit into their memory.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "trireme/config/config.h"
+#include "trireme/models/gpt.h"
+#include "trireme/train/memory_check.h"
+
+namespace trireme {
+
+// A run that does not fit.
+struct RunOfRanks {
+  const Config& config;
+  const models::GptConfig& model;
+  GridShape grid;
+  int ranks_of_node = 1;
+  int threads = 1;              // of a rank
+  std::int64_t gpu_memory = 0;  // as in DryRunInput
+};
+
+// Returns the nearest setting of which a dry run fits, as flags with the reason: "--batch.micro 2,
+// which fits". The nearest one is searched for in this order, and each change keeps those before it
+// as they are or, where that does not fit, takes them further: recompute.mode, then batch.micro
+// (the largest divisor of batch.global that fits), then the grid: the fewest ranks for a model, and
+// of equal numbers more tensor ranks, which share a node. The number of ranks stays. Where nothing
+// fits, it says so. A search that takes longer than some seconds ends with what usually helps.
+std::string nearest_setting(const RunOfRanks& run, const FitsMemory& fits);
+
+}  // namespace trireme

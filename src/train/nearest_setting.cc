@@ -1,0 +1,127 @@
+#include "trireme/train/nearest_setting.h"
+
+#include <algorithm>
+#include <array>
+#include <optional>
+#include <tuple>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "trireme/base/clock.h"
+#include "trireme/base/error.h"
+#include "trireme/train/dry_run_input.h"
+#include "trireme/train/setup.h"
+
+namespace trireme {
+namespace {
+
+constexpr double kMostSeconds = 5.0;
+// From what holds most to what holds least.
+constexpr std::array kModes = {"none", "full"};
+
+class Search {
+ public:
+  Search(const RunOfRanks& run, const FitsMemory& fits) : run_(run), fits_(fits) {}
+
+  std::string find() const {
+    for (const auto& [tensor, pipeline] : grids()) {
+      Config config = run_.config;
+      config.grid.tensor = tensor;
+      config.grid.pipeline = pipeline;
+      if (config.grid.data) config.grid.data = run_.grid.ranks() / (tensor * pipeline);
+      if (const auto found = nearest_on_grid(config)) return flags(*found) + ", which fits";
+      if (watch_.seconds() > kMostSeconds) return std::string(kUsualRemedies);
+    }
+    return "more ranks or a smaller model, since no recompute.mode, batch.micro, grid.tensor and "
+           "grid.pipeline fit";
+  }
+
+ private:
+  // Tensor ranks and stages, the nearest first.
+  std::vector<std::pair<int, int>> grids() const {
+    const int ranks = run_.grid.ranks();
+    const int tensor = run_.grid[Axis::kTensor], pipeline = run_.grid[Axis::kPipeline];
+    std::vector<std::pair<int, int>> found;
+    for (int t = tensor; t <= std::max(tensor, std::min(run_.ranks_of_node, ranks)); ++t) {
+      if (ranks % t != 0) continue;
+      for (int p = pipeline; p <= std::min(ranks / t, static_cast<int>(run_.model.layers) + 2);
+           ++p) {
+        if (ranks / t % p == 0) found.emplace_back(t, p);
+      }
+    }
+    std::ranges::sort(found, {}, [](const auto& grid) {
+      return std::tuple(grid.first * grid.second, grid.second);
+    });
+    return found;
+  }
+
+  // With the weakest recomputation and the largest micro-batch that fit, the latter first.
+  std::optional<Config> nearest_on_grid(Config config) const {
+    const std::vector<int> sizes = micro_batches();
+    const auto with = [&](int micro, const char* mode) {
+      config.batch.micro = micro;
+      config.recompute.mode = mode;
+      return config;
+    };
+    const auto strongest_fits = [&](int micro) { return fits(with(micro, kModes.back())); };
+    if (!strongest_fits(sizes.back())) return {};
+    // A larger micro-batch needs more.
+    const int micro =
+        *std::ranges::partition_point(sizes, [&](int size) { return !strongest_fits(size); });
+    for (auto mode = std::ranges::find(kModes, run_.config.recompute.mode); mode != kModes.end();
+         ++mode) {
+      if (fits(with(micro, *mode))) return with(micro, *mode);
+    }
+    return {};
+  }
+
+  // The divisors of the global batch up to the given micro-batch, the largest first.
+  std::vector<int> micro_batches() const {
+    std::vector<int> sizes;
+    for (int size = run_.config.batch.micro; size >= 1; --size) {
+      if (run_.config.batch.global % size == 0) sizes.push_back(size);
+    }
+    return sizes;
+  }
+
+  bool fits(const Config& config) const {
+    if (watch_.seconds() > kMostSeconds) return false;
+    try {
+      const GridShape grid = resolve_run_grid(config, run_.grid.ranks());
+      check_model_fits_grid(config, run_.model, grid);
+      plan::DryRunInput input = dry_run_input(config, run_.model, grid, run_.threads);
+      input.gpu_memory = run_.gpu_memory;
+      return fits_(largest_of(plan::dry_run_largest(input)));
+    } catch (const ConfigError&) {  // the model cannot be split so
+      return false;
+    }
+  }
+
+  std::string flags(const Config& config) const {
+    std::string text;
+    const auto add = [&](const char* key, const auto& value, const auto& given) {
+      if (value == given) return;
+      text += fmt::format("{}--{} {}", text.empty() ? "" : " ", key, value);
+    };
+    const GridShape& grid = run_.grid;
+    add("recompute.mode", config.recompute.mode, run_.config.recompute.mode);
+    add("batch.micro", config.batch.micro, run_.config.batch.micro);
+    if (config.grid.data) add("grid.data", *config.grid.data, grid.extent(kDataAxes));
+    add("grid.tensor", *config.grid.tensor, grid[Axis::kTensor]);
+    add("grid.pipeline", *config.grid.pipeline, grid[Axis::kPipeline]);
+    return text;
+  }
+
+  const RunOfRanks& run_;
+  const FitsMemory& fits_;
+  Stopwatch watch_;
+};
+
+}  // namespace
+
+std::string nearest_setting(const RunOfRanks& run, const FitsMemory& fits) {
+  return Search(run, fits).find();
+}
+
+}  // namespace trireme
