@@ -59,8 +59,7 @@ std::string shards_text(const Config::Shard& shard, const parallel::Stage& stage
   if (shard.stage == 3) weights *= 2.0 * static_cast<double>(micro_batches);
   return fmt::format(
       "shard.stage {}: each rank holds 1/{} of {}; a step brings rank 0 {}{:.1f} MiB of weights "
-      "and "
-      "{:.1f} MiB of gradients{}",
+      "and {:.1f} MiB of gradients{}",
       shard.stage, grid[Axis::kShard],
       shard.stage == 3 ? "weights, master weights and optimizer state"
                        : "master weights and optimizer state",
@@ -149,11 +148,11 @@ std::string startup_table(const Config& config, const nn::ModelPlan& plan,
                            config.batch.global, plan.context,
                            std::int64_t{config.batch.global} * plan.context, micro_batches,
                            config.batch.micro, replicas, replicas == 1 ? "" : "s"));
+  if (config.batch.runs)
+    row("gradients", runs_text(step_options(config).batch_runs, micro_batches, replicas));
   if (stage.sharded()) {
     row("shards", shards_text(config.shard, stage, (micro_batches + replicas - 1) / replicas));
   }
-  if (config.batch.runs)
-    row("gradients", runs_text(step_options(config).batch_runs, micro_batches, replicas));
   if (config.recompute.mode == "selective") {
     row("recompute", "selective: outputs of norms and activations are made again in the backward");
   } else if (config.recompute.mode == "full") {

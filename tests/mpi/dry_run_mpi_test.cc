@@ -25,7 +25,15 @@ struct Case {
   float dropout = 0.0f;
   bool any_order = false;  // of sums
   int recompute = 0;       // blocks of a run, which is computed again; 0: none
+  bool whole_weights = true;
 };
+
+// Replicas of which `shards` neighbours share a copy.
+GridShape sharded(int data, int shards, int pipeline, int tensor) {
+  GridShape shape(data / shards, pipeline, tensor);
+  shape[Axis::kShard] = shards;
+  return shape;
+}
 
 models::GptConfig model_of(const Case& c) {
   models::GptConfig model = c.llama ? small_llama() : small_gpt();
@@ -43,10 +51,11 @@ plan::DryRunInput input_of(const Case& c) {
                           .micro_batches = c.micro_batches};
   input.step.stage.compute = c.bf16 ? DType::kBF16 : DType::kF32;
   input.step.stage.sequence_parallel = c.sequence_parallel;
+  input.step.stage.whole_weights = c.whole_weights;
   input.step.schedule = c.schedule;
   input.step.reduce = c.bf16 ? DType::kBF16 : DType::kF32;
   input.keeps_order = !c.any_order;
-  if (c.recompute > 0) input.step.runs = {c.recompute, true};
+  if (c.recompute > 0) input.step.runs = {c.recompute, parallel::Recompute::kFull};
   return input;
 }
 
@@ -96,9 +105,11 @@ TEST_P(DryRunBesideRealOne, HoldsAndSendsTheSame) {
   runtime().use_algorithms(c.any_order ? AlgorithmTable::any_order() : AlgorithmTable());
   const ProcessGrid grid(runtime(), c.grid);
   runtime().use_algorithms({});
-  parallel::TrainerStep step(ctx, grid, input.model, input.step);
-  const auto mine =
-      parallel::share_of(c.micro_batches, grid.extent(kDataAxes), grid.index(kDataAxes));
+  const int replicas = grid.extent(kDataAxes);
+  const auto mine = parallel::share_of(c.micro_batches, replicas, grid.index(kDataAxes));
+  parallel::StepOptions options = input.step;
+  options.micro_batches = parallel::share_of(c.micro_batches, replicas, replicas - 1).count;
+  parallel::TrainerStep step(ctx, grid, input.model, options);
   const BatchShape shape{input.model.vocabulary, input.micro, input.length};
   Trace trace;
   for (int number = 1; number <= 2; ++number) {
@@ -159,6 +170,17 @@ const Case kCases[] = {
     {.name = "data4", .grid = {4, 1, 1}},
     {.name = "pipeline4", .grid = {1, 4, 1}},
     {.name = "tensor4", .grid = {1, 1, 4}, .llama = true},
+    {.name = "shards_of_state", .grid = sharded(2, 2, 1, 1), .bf16 = true},
+    {.name = "shards", .grid = sharded(2, 2, 1, 1), .micro_batches = 7, .whole_weights = false},
+    {.name = "shards_and_copies",
+     .grid = sharded(4, 2, 1, 1),
+     .llama = true,
+     .whole_weights = false},
+    {.name = "shards_recomputed",
+     .grid = sharded(2, 2, 1, 2),
+     .recompute = 2,
+     .whole_weights = false},
+    {.name = "shards_mixed", .grid = sharded(2, 2, 2, 1), .whole_weights = false},
     {.name = "mixed", .grid = {2, 2, 1}, .micro_batches = 7},
     {.name = "mixed_tensor", .grid = {1, 2, 2}, .bf16 = true, .sequence_parallel = true},
 };

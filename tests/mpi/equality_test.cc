@@ -363,9 +363,9 @@ TEST_F(Equality, ShardsHaveTheBitsOfWholeCopies) {
         cut.grid = sharded(shape, group);
         cut.whole_weights = whole_weights;
         cut.prefetch = (number + variant) % 3;
-        cut.runs = {1 + (number + variant) % 2, (number + variant) % 4 > 1
-                                                    ? parallel::Recompute::kFull
-                                                    : parallel::Recompute::kNone};
+        cut.runs.blocks = 1 + (number + variant) % 2;
+        if ((number + variant) % 4 > 1) cut.runs.recompute = parallel::Recompute::kFull;
+        if ((number + variant) % 8 == 1) cut.runs.recompute = parallel::Recompute::kSelective;
         const ProcessGrid grid(runtime_, cut.grid);
         const Observed observed = observe(ctx_, grid, cut);
         expect_same_bits(expected.gradients, observed.gradients, cut, "gradient");

@@ -156,13 +156,14 @@ double largest_padding(ops::Context& ctx, const parallel::Stage& stage,
 }  // namespace
 
 std::string EqualityCase::to_string() const {
+  const std::string shards =
+      grid[Axis::kShard] == 1
+          ? ""
+          : fmt::format(", {} of {} shards{}", whole_weights ? "state" : "weights",
+                        grid[Axis::kShard],
+                        whole_weights ? "" : fmt::format(", {} ahead", prefetch));
   return fmt::format(
-             "{} {}{}{}{}{}{}{}", grid.to_string(), schedule,
-             grid[Axis::kShard] == 1
-                 ? ""
-                 : fmt::format(", {} of {} shards{}", whole_weights ? "state" : "weights",
-                               grid[Axis::kShard],
-                               whole_weights ? "" : fmt::format(", {} ahead", prefetch)),
+             "{} {}{}{}{}{}{}", grid.to_string(), schedule,
              sequence_parallel ? ", sequence parallel" : "", model.tied ? ", tied" : ", untied",
              model.norm == nn::NormKind::kRms ? ", llama" : ", gpt2",
              compute == DType::kF32 ? "" : fmt::format(", {}", name_of(compute)),
@@ -171,7 +172,8 @@ std::string EqualityCase::to_string() const {
                                                                  : "") +
          (batch_runs.runs == 0 ? ""
                                : fmt::format(", {} runs{}", batch_runs.runs,
-                                             batch_runs.reduces_each ? " in rounds" : ""));
+                                             batch_runs.reduces_each ? " in rounds" : "")) +
+         shards;
 }
 
 Observed observe(ops::Context& ctx, const ProcessGrid& grid, const EqualityCase& test) {
