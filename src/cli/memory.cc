@@ -13,6 +13,7 @@
 #include "trireme/train/setup.h"
 
 #include "cli/commands.h"
+#include "cli/schedule_table.h"
 
 namespace trireme::cli {
 namespace {
@@ -147,6 +148,7 @@ Json json_of_kind(const GridShape& grid, const plan::DryRunResult& result) {
 ExitStatus show_memory(const MemoryArguments& given) {
   const Forecast made = forecast(given);
   print_table(made);
+  print_schedules(given.config, made.input);
   if (given.json.empty()) return ExitStatus::kDone;
   const GridShape& grid = made.input.grid;
   Json kinds = Json::array(), extents = Json::object();
@@ -158,7 +160,8 @@ ExitStatus show_memory(const MemoryArguments& given) {
                                  {"parameters", made.input.model.parameters},
                                  {"grid", std::move(extents)},
                                  {"process_bytes", kProcessBytes},
-                                 {"kinds", std::move(kinds)}});
+                                 {"kinds", std::move(kinds)},
+                                 {"schedules", json_of_schedules(given.config, made.input)}});
   write_whole_file(given.json, all.dump(1) + "\n");
   return ExitStatus::kDone;
 }

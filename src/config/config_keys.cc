@@ -145,8 +145,16 @@ void add_schedule_keys(Options& options, Config::Schedule& schedule) {
 
 void add_grid_keys(Options& options, Config::Grid& grid) {
   add_dimension_keys(options, grid);
-  options.add("grid.schedule", grid.schedule, "", "pipeline schedule", one_of({"gpipe", "1f1b"}),
-              OnChange::kRounding);
+  options.add("grid.schedule", grid.schedule, "",
+              "pipeline schedule; interleaved: 1F1B over grid.chunks parts of the model on each "
+              "stage, for less idle time and more messages; zb-h1: 1F1B whose weight gradients "
+              "fill idle time; zb-v: the same over two chunks in a V, with the least idle time; "
+              "both hold as much on every stage as 1f1b does on the first",
+              one_of({"gpipe", "1f1b", "interleaved", "zb-h1", "zb-v"}), OnChange::kRounding);
+  options.add("grid.chunks", grid.chunks, "parts of the model",
+              "that each pipeline stage holds; auto: 2 with grid.schedule interleaved, which takes "
+              "any number, and what the schedule has otherwise",
+              between(1, limits::kLayers), OnChange::kRounding);
   options.add("grid.sequence_parallel", grid.sequence_parallel, "",
               "tensor ranks share the activations between layers by position", {},
               OnChange::kRounding);

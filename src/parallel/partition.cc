@@ -13,17 +13,17 @@ namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-// Table over (stages left, first block): the least cost of blocks [first, n) on these stages.
+// Table over (parts left, first block): the least cost of blocks [first, n) in these parts.
 class Table {
  public:
-  Table(int stages, int blocks)
+  Table(int parts, int blocks)
       : width_(blocks + 1),
-        values_(static_cast<std::size_t>(stages + 1) * static_cast<std::size_t>(blocks + 1),
+        values_(static_cast<std::size_t>(parts + 1) * static_cast<std::size_t>(blocks + 1),
                 kInfinity) {
-    at(0, blocks) = 0;  // no blocks on no stages
+    at(0, blocks) = 0;  // no blocks in no parts
   }
-  double& at(int stages, int first) {
-    return values_[static_cast<std::size_t>(stages) * static_cast<std::size_t>(width_) +
+  double& at(int parts, int first) {
+    return values_[static_cast<std::size_t>(parts) * static_cast<std::size_t>(width_) +
                    static_cast<std::size_t>(first)];
   }
 
@@ -32,23 +32,39 @@ class Table {
   std::vector<double> values_;
 };
 
-void check_arguments(std::span<const double> costs, int stages) {
-  TRIREME_CHECK(stages >= 1, fmt::format("blocks are split into {} stages", stages));
-  if (static_cast<std::size_t>(stages) > costs.size()) {
-    throw ConfigError(fmt::format(
-        "more stages than blocks: grid.pipeline is {}, but the model has {} blocks; grid.pipeline "
-        "can be 1 to {}",
-        stages, costs.size(), costs.size()));
+void check_arguments(std::span<const double> costs, int stages, int chunks) {
+  TRIREME_CHECK(stages >= 1 && chunks >= 1,
+                fmt::format("blocks are split into {} stages of {} chunks", stages, chunks));
+  const std::size_t blocks = costs.size(), most = blocks / static_cast<std::size_t>(chunks);
+  if (static_cast<std::size_t>(stages) > most) {
+    const std::string fits =
+        most == 0     ? fmt::format("grid.chunks can be 1 to {}", blocks)
+        : chunks == 1 ? fmt::format("grid.pipeline can be 1 to {}", most)
+                      : fmt::format("with {} chunks grid.pipeline can be 1 to {}", chunks, most);
+    throw ConfigError(chunks == 1 ? fmt::format("more stages than blocks: grid.pipeline is {}, but "
+                                                "the model has {} blocks; {}",
+                                                stages, blocks, fits)
+                                  : fmt::format("more parts than blocks: grid.pipeline is {} and "
+                                                "each stage has {} chunks (grid.chunks), but the "
+                                                "model has {} blocks; {}",
+                                                stages, chunks, blocks, fits));
   }
   for (const double cost : costs) {
     TRIREME_CHECK(std::isfinite(cost) && cost >= 0, fmt::format("a block costs {}", cost));
   }
 }
 
+// What a block costs in training.
+StepCosts costs_of(const nn::BlockPlan& block) {
+  if (block.loss) return {0, 3 * block.cost, 0};
+  return {block.cost, block.cost, block.cost};
+}
+
 }  // namespace
 
-std::vector<int> partition_blocks(std::span<const double> costs, int stages) {
-  check_arguments(costs, stages);
+std::vector<int> partition_blocks(std::span<const double> costs, int stages, int chunks) {
+  check_arguments(costs, stages, chunks);
+  const int parts = stages * chunks;
   const int blocks = static_cast<int>(costs.size());
   std::vector<double> prefix(costs.size() + 1, 0.0);
   for (std::size_t i = 0; i < costs.size(); ++i) prefix[i + 1] = prefix[i] + costs[i];
@@ -57,8 +73,8 @@ std::vector<int> partition_blocks(std::span<const double> costs, int stages) {
     return prefix[static_cast<std::size_t>(end)] - prefix[static_cast<std::size_t>(first)];
   };
 
-  Table dearest(stages, blocks), squares(stages, blocks);
-  for (int s = 1; s <= stages; ++s) {
+  Table dearest(parts, blocks), squares(parts, blocks);
+  for (int s = 1; s <= parts; ++s) {
     for (int first = 0; first + s <= blocks; ++first) {
       for (int end = first + 1; end + s - 1 <= blocks; ++end) {
         if (run(first, end) >= dearest.at(s, first)) break;  // a longer run is no better
@@ -67,12 +83,12 @@ std::vector<int> partition_blocks(std::span<const double> costs, int stages) {
       }
     }
   }
-  const double limit = dearest.at(stages, 0);
+  const double limit = dearest.at(parts, 0);
   const auto square_cost = [&](int s, int first, int end) {
     const double cost = run(first, end);
     return cost > limit ? kInfinity : cost * cost + squares.at(s - 1, end);
   };
-  for (int s = 1; s <= stages; ++s) {
+  for (int s = 1; s <= parts; ++s) {
     for (int first = 0; first + s <= blocks; ++first) {
       for (int end = first + 1; end + s - 1 <= blocks; ++end) {
         if (run(first, end) > limit) break;
@@ -81,7 +97,7 @@ std::vector<int> partition_blocks(std::span<const double> costs, int stages) {
     }
   }
   std::vector<int> bounds{0};
-  for (int s = stages; s >= 1; --s) {
+  for (int s = parts; s >= 1; --s) {
     int end = bounds.back() + 1;
     while (square_cost(s, bounds.back(), end) > squares.at(s, bounds.back())) ++end;
     bounds.push_back(end);
@@ -90,17 +106,23 @@ std::vector<int> partition_blocks(std::span<const double> costs, int stages) {
 }
 
 std::vector<StepCosts> costs_of_parts(std::span<const nn::BlockPlan> blocks,
-                                      std::span<const int> bounds) {
+                                      std::span<const int> bounds, int recomputed) {
   std::vector<StepCosts> parts;
   for (std::size_t part = 0; part + 1 < bounds.size(); ++part) {
-    StepCosts costs{0, 0, 0};
-    for (int i = bounds[part]; i < bounds[part + 1]; ++i) {
-      const nn::BlockPlan& block = blocks[static_cast<std::size_t>(i)];
-      costs.forward += block.loss ? 0 : block.cost;
-      costs.backward_input += block.loss ? 3 * block.cost : block.cost;
-      costs.backward_weight += block.loss ? 0 : block.cost;
+    StepCosts sum{0, 0, 0};
+    const int end = bounds[part + 1];
+    for (int i = bounds[part]; i < end; ++i) {
+      const StepCosts costs = costs_of(blocks[static_cast<std::size_t>(i)]);
+      sum.forward += costs.forward;
+      sum.backward_input += costs.backward_input;
+      sum.backward_weight += costs.backward_weight;
+      if (recomputed == 0) continue;
+      const int run_ends =
+          std::min(end, bounds[part] + ((i - bounds[part]) / recomputed + 1) * recomputed);
+      sum.backward_input += costs.forward;
+      if (blocks[static_cast<std::size_t>(run_ends - 1)].loss) sum.forward -= costs.forward;
     }
-    parts.push_back(costs);
+    parts.push_back(sum);
   }
   return parts;
 }

@@ -1,7 +1,6 @@
 #include "trireme/parallel/schedule.h"
 
 #include <algorithm>
-#include <utility>
 
 #include <fmt/format.h>
 
@@ -13,52 +12,46 @@ namespace trireme::parallel {
 namespace {
 
 using Kind = PipelineStep::Kind;
-using Payload = PipelineMessage::Payload;
 
-// The sends and receives that a computation needs, from the order of the model's parts.
-class Traffic {
- public:
-  Traffic(const PipelineLayout& layout, int stage) : layout_(layout), stage_(stage) {}
-
-  void add_outputs(const PipelineStep& step, PipelineStep& exchange) const {
-    const int part = layout_.part(stage_, step.chunk);
-    if (step.kind == Kind::kForward && elsewhere(part + 1)) {
-      exchange.sends.push_back(sent(Payload::kActivation, step, part + 1));
-    }
-    if (step.kind == Kind::kBackwardInput && elsewhere(part - 1)) {
-      exchange.sends.push_back(sent(Payload::kGradient, step, part - 1));
-    }
-  }
-
-  void add_inputs(const PipelineStep& step, PipelineStep& exchange) const {
-    const int part = layout_.part(stage_, step.chunk);
-    if (step.kind == Kind::kForward && elsewhere(part - 1)) {
-      exchange.receives.push_back(received(Payload::kActivation, step, part - 1));
-    }
-    if (step.kind == Kind::kBackwardInput && elsewhere(part + 1)) {
-      exchange.receives.push_back(received(Payload::kGradient, step, part + 1));
-    }
-  }
-
- private:
-  // Whether the part exists, on another stage.
-  bool elsewhere(int part) const {
-    return part >= 0 && part < layout_.parts() && layout_.stage_of(part) != stage_;
-  }
-  PipelineMessage sent(Payload payload, const PipelineStep& step, int consumer) const {
-    return {payload, step.micro_batch, step.chunk, layout_.stage_of(consumer)};
-  }
-  PipelineMessage received(Payload payload, const PipelineStep& step, int producer) const {
-    return {payload, step.micro_batch, layout_.chunk_of(producer), layout_.stage_of(producer)};
-  }
-
-  PipelineLayout layout_;
-  int stage_;
+// What grid.schedule's names stand for.
+struct NamedSchedule {
+  const char* name;
+  int chunks;  // 0: any number
+  PipelineLayout::Order order;
+  PipelineSchedule (*make)(const PipelineLayout& layout, int micro_batches);
+  int (*live)(const PipelineLayout& layout, int stage, int micro_batches);
 };
 
-[[noreturn]] void refuse_schedule(const std::string& name) {
-  throw ConfigError(
-      fmt::format("there is no pipeline schedule '{}': it is one of gpipe, 1f1b", name));
+int live_in_interleaved(const PipelineLayout& layout, int stage, int micro_batches) {
+  return static_cast<int>(
+      std::min(interleaved_warmup(layout, stage) + 1, std::int64_t{micro_batches} * layout.chunks));
+}
+
+constexpr auto kLoop = PipelineLayout::Order::kLoop, kV = PipelineLayout::Order::kV;
+using Layout = const PipelineLayout&;
+
+const NamedSchedule kSchedules[] = {
+    // Backward passes begin after all forward passes.
+    {"gpipe", 1, kLoop, [](Layout l, int m) { return gpipe_schedule(l.stages, m); },
+     [](Layout, int, int m) { return m; }},
+    // One micro-batch for each stage from here to the last.
+    {"1f1b", 1, kLoop, [](Layout l, int m) { return one_f_one_b_schedule(l.stages, m); },
+     [](Layout l, int stage, int m) { return std::min(m, l.stages - stage); }},
+    {"interleaved", 0, kLoop,
+     [](Layout l, int m) { return interleaved_schedule(l.stages, l.chunks, m); },
+     live_in_interleaved},
+    {"zb-h1", 1, kLoop, [](Layout l, int m) { return zb_h1_schedule(l.stages, m); },
+     [](Layout l, int, int m) { return std::min(m, l.stages); }},
+    {"zb-v", 2, kV, [](Layout l, int m) { return zb_v_schedule(l.stages, m); },
+     [](Layout l, int, int m) { return 2 * std::min(m, l.stages); }},
+};
+
+const NamedSchedule& find_schedule(const std::string& name) {
+  for (const NamedSchedule& schedule : kSchedules) {
+    if (schedule.name == name) return schedule;
+  }
+  throw ConfigError(fmt::format("there is no pipeline schedule '{}': it is one of {}", name,
+                                fmt::join(schedule_names(), ", ")));
 }
 
 }  // namespace
@@ -76,48 +69,46 @@ PipelineSchedule empty_schedule(const char* name, const PipelineLayout& layout, 
           std::vector<PipelineSteps>(static_cast<std::size_t>(layout.stages))};
 }
 
-void insert_exchanges(PipelineSchedule& schedule) {
-  for (int stage = 0; stage < schedule.layout.stages; ++stage) {
-    const Traffic traffic(schedule.layout, stage);
-    auto& steps = schedule.steps[static_cast<std::size_t>(stage)];
-    std::vector<PipelineStep> result;
-    PipelineStep exchange{.kind = Kind::kExchange, .sends = {}, .receives = {}};
-    const auto flush = [&] {
-      if (exchange.sends.empty() && exchange.receives.empty()) return;
-      result.push_back(std::exchange(
-          exchange, PipelineStep{.kind = Kind::kExchange, .sends = {}, .receives = {}}));
-    };
-    for (PipelineStep& step : steps) {
-      if (result.empty() || !is_plain_backward(result.back(), step)) {
-        traffic.add_inputs(step, exchange);
-        flush();
-      }
-      traffic.add_outputs(step, exchange);
-      result.push_back(std::move(step));
-    }
-    flush();
-    steps = std::move(result);
+const std::vector<std::string>& schedule_names() {
+  static const std::vector<std::string> names = [] {
+    std::vector<std::string> all;
+    for (const NamedSchedule& schedule : kSchedules) all.emplace_back(schedule.name);
+    return all;
+  }();
+  return names;
+}
+
+PipelineLayout schedule_layout(const std::string& name, int stages, std::optional<int> chunks) {
+  const NamedSchedule& schedule = find_schedule(name);
+  constexpr int kUsual = 2;
+  if (schedule.chunks == 0) return {stages, chunks.value_or(kUsual), schedule.order};
+  if (chunks && *chunks != schedule.chunks) {
+    throw ConfigError(fmt::format(
+        "grid.chunks is {}, but grid.schedule {} has {} on each stage: leave grid.chunks out, or "
+        "use grid.schedule interleaved",
+        *chunks, name, schedule.chunks == 1 ? "one chunk" : "two chunks"));
   }
+  return {stages, schedule.chunks, schedule.order};
 }
 
-PipelineSchedule make_pipeline_schedule(const std::string& name, int stages, int micro_batches) {
-  if (name == "gpipe") return gpipe_schedule(stages, micro_batches);
-  if (name == "1f1b") return one_f_one_b_schedule(stages, micro_batches);
-  refuse_schedule(name);
+bool takes_micro_batches(const std::string& name, const PipelineLayout& layout, int micro_batches) {
+  return find_schedule(name).chunks != 0 || micro_batches % layout.stages == 0;
 }
 
-std::vector<int> live_micro_batches(const std::string& name, int stages, int micro_batches) {
+PipelineSchedule make_pipeline_schedule(const std::string& name, const PipelineLayout& layout,
+                                        int micro_batches) {
+  const NamedSchedule& schedule = find_schedule(name);
+  TRIREME_CHECK(layout == schedule_layout(name, layout.stages, layout.chunks),
+                fmt::format("a layout of another schedule than {}", name));
+  return schedule.make(layout, micro_batches);
+}
+
+std::vector<int> live_micro_batches(const std::string& name, const PipelineLayout& layout,
+                                    int micro_batches) {
+  const NamedSchedule& schedule = find_schedule(name);
   std::vector<int> live;
-  for (int stage = 0; stage < stages; ++stage) {
-    // GPipe's backward passes begin after all forward passes. 1F1B holds one micro-batch for each
-    // stage from here to the last.
-    if (name == "gpipe") {
-      live.push_back(micro_batches);
-    } else if (name == "1f1b") {
-      live.push_back(std::min(micro_batches, stages - stage));
-    } else {
-      refuse_schedule(name);
-    }
+  for (int stage = 0; stage < layout.stages; ++stage) {
+    live.push_back(schedule.live(layout, stage, micro_batches));
   }
   return live;
 }

@@ -41,7 +41,7 @@ Stage::Stage(ops::Context& ctx, const ProcessGrid& grid, const nn::ModelPlan& pl
       collective_(std::ranges::any_of(plan.blocks, &nn::BlockPlan::collective)) {
   std::vector<double> costs;
   for (const nn::BlockPlan& block : plan.blocks) costs.push_back(block.cost);
-  bounds_ = partition_blocks(costs, layout_.parts());
+  bounds_ = partition_blocks(costs, layout_.stages, layout_.chunks);
 
   nn::BuildContext build{grid, options.sequence_parallel, {}, nullptr};
   const int here = grid.index(Axis::kPipeline);

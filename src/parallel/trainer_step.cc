@@ -121,8 +121,7 @@ void TrainerStep::add_up_gradients(std::span<const nn::MicroBatch> mine) {
   TRIREME_CHECK(!mine.empty(), "this replica has no micro-batch in this step");
   reducer_.begin_step(static_cast<int>(mine.size()));  // empty ones contribute nothing
   if (!schedule_ || schedule_->micro_batches != micro_batches_) {
-    schedule_ =
-        make_pipeline_schedule(options_.schedule, grid_.extent(Axis::kPipeline), micro_batches_);
+    schedule_ = make_pipeline_schedule(options_.schedule, stage_.layout(), micro_batches_);
   }
   // Empty ones come first: then the last is not empty on any replica, and all replicas complete
   // their groups at the same point between the calls of the blocks.
@@ -172,10 +171,11 @@ StepResult TrainerStep::train(std::span<const nn::MicroBatch> mine, std::int64_t
   return queue(mine, step, learning_rate, random_key, wants_stop).result(grid_);
 }
 
-EvaluationResult evaluate(ops::Context& ctx, const Stage& stage, int count,
+EvaluationResult evaluate(PipelineExecutor& executor, int count,
                           const std::function<nn::MicroBatch(int)>& make) {
+  ops::Context& ctx = executor.context();
+  const Stage& stage = executor.stage();
   stage.weights().refresh(ctx);
-  PipelineExecutor executor(ctx, stage);
   double loss_sum = 0.0;
   std::int64_t targets = 0;
   const auto take = [&](const StepNumbers& wave) {

@@ -122,9 +122,10 @@ void evaluate_twice(const DryRunInput& input, Rank& rank, DryRunResult& result) 
   parallel::StageOptions options = input.step.stage;
   options.trains = false;
   const parallel::Stage stage(rank.ctx, rank.grid, input.model, options);
+  parallel::PipelineExecutor executor(rank.ctx, stage);
   for (int number = 1; number <= 2; ++number) {
     rank.begin_step();
-    parallel::evaluate(rank.ctx, stage, result.micro_batches,
+    parallel::evaluate(executor, result.micro_batches,
                        [&](int /*i*/) { return make_micro_batch(rank.ctx, input); });
   }
   rank.take_into(result);
@@ -280,7 +281,7 @@ std::vector<int> stages_that_hold_most(const DryRunInput& input) {
   std::vector<double> costs;
   for (const nn::BlockPlan& block : input.model.blocks) costs.push_back(block.cost);
   const std::vector<int> bounds =
-      parallel::partition_blocks(costs, stages * input.step.stage.chunks);
+      parallel::partition_blocks(costs, stages, input.step.stage.chunks);
   std::set<std::vector<double>> known;
   std::vector<int> chosen;
   for (int stage = 0; stage < stages; ++stage) {

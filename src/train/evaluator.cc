@@ -44,9 +44,10 @@ std::shared_ptr<const TokenDataset> open_evaluation_data(Communicator& comm,
 EvaluationReport evaluate_on(ops::Context& ctx, const parallel::Stage& stage,
                              const TokenDataset& data, std::int64_t micro, bool mask_documents) {
   parallel::connect_stage(ctx, stage, micro, data.context());
+  parallel::PipelineExecutor executor(ctx, stage);
   const Stopwatch watch;
   const parallel::EvaluationResult result =
-      evaluate(ctx, stage, data, micro, mask_documents, std::nullopt);
+      evaluate(executor, data, micro, mask_documents, std::nullopt);
   TRIREME_CHECK(result.targets == data.tokens(),
                 fmt::format("{} of {} tokens were predicted", result.targets, data.tokens()));
   EvaluationReport report =

@@ -7,6 +7,7 @@
 
 #include "trireme/base/log.h"
 #include "trireme/base/text.h"
+#include "trireme/parallel/schedule_forecast.h"
 #include "trireme/train/setup.h"
 
 namespace trireme {
@@ -20,13 +21,19 @@ std::string skipped(const StepMetrics& m) {
   return fmt::format("  SKIPPED: gradients overflow fp16; loss scale {:g}", *m.loss_scale);
 }
 
-// Says which blocks each stage holds: "embedding to blocks.2 | blocks.3 to head".
-std::string stages(const nn::ModelPlan& plan, const std::vector<int>& bounds) {
+// Says which blocks each stage holds: "embedding to blocks.2 | blocks.3 to head". Several chunks of
+// a stage are joined by "and".
+std::string stages(const nn::ModelPlan& plan, const parallel::Stage& stage) {
+  const auto name = [&](int block) { return plan.blocks[static_cast<std::size_t>(block)].name; };
+  const parallel::PipelineLayout& layout = stage.layout();
   std::string text;
-  for (std::size_t s = 0; s + 1 < bounds.size(); ++s) {
-    const auto name = [&](int block) { return plan.blocks[static_cast<std::size_t>(block)].name; };
-    text +=
-        fmt::format("{}{} to {}", s == 0 ? "" : " | ", name(bounds[s]), name(bounds[s + 1] - 1));
+  for (int s = 0; s < layout.stages; ++s) {
+    for (int chunk = 0; chunk < layout.chunks; ++chunk) {
+      const auto part = static_cast<std::size_t>(layout.part(s, chunk));
+      const int first = stage.bounds()[part], last = stage.bounds()[part + 1] - 1;
+      text += chunk > 0 ? " and " : s > 0 ? " | " : "";
+      text += first == last ? name(first) : fmt::format("{} to {}", name(first), name(last));
+    }
   }
   return text;
 }
@@ -138,11 +145,15 @@ std::string startup_table(const Config& config, const nn::ModelPlan& plan,
                            short_number(static_cast<double>(plan.parameters))));
   row("grid", fmt::format("{}; {} threads a rank{}", grid.to_string(), ctx.threads,
                           config.grid.sequence_parallel ? "; sequence parallel" : ""));
-  if (grid[Axis::kPipeline] > 1) {
-    row("stages",
-        fmt::format("{}; schedule {}", stages(plan, stage.bounds()), config.grid.schedule));
-  }
   const int replicas = grid.extent(kDataAxes);
+  if (grid[Axis::kPipeline] > 1) {
+    const auto forecast =
+        parallel::forecast_schedule(config.grid.schedule, stage.layout(), plan.blocks,
+                                    parallel::share_of(micro_batches, replicas, replicas - 1).count,
+                                    config.recompute.mode == "full" ? config.recompute.every : 0);
+    row("stages", fmt::format("{}; schedule {}, by FLOPs idle {:.0f} % of the time",
+                              stages(plan, stage), config.grid.schedule, 100 * forecast.idle));
+  }
   row("batch", fmt::format("{} sequences of {} = {} tokens a step: {} micro-batches of {}, over {} "
                            "data replica{}",
                            config.batch.global, plan.context,

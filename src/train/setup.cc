@@ -74,6 +74,26 @@ std::int64_t resolve_vocabulary(const Config::Model& model, std::int64_t preset,
   return model.vocabulary.value_or(static_cast<int>(preset));
 }
 
+// Interleaved schedules take micro-batches in groups.
+void check_micro_batches(const Config& config, const GridShape& grid) {
+  const auto layout =
+      parallel::schedule_layout(config.grid.schedule, grid[Axis::kPipeline], config.grid.chunks);
+  const int all = config.batch.global / config.batch.micro, replicas = grid.extent(kDataAxes);
+  for (int replica = 0; replica < replicas; ++replica) {
+    const int count = parallel::share_of(all, replicas, replica).count;
+    if (parallel::takes_micro_batches(config.grid.schedule, layout, count)) continue;
+    const std::int64_t group = std::int64_t{replicas} * layout.stages;  // of all replicas
+    const std::int64_t below = all / group * group, sample = config.batch.micro;
+    const std::string fits =
+        below == 0 ? fmt::format("{}", group * sample)
+                   : fmt::format("{} or {}", below * sample, (below + group) * sample);
+    throw ConfigError(fmt::format(
+        "grid.schedule {} takes micro-batches in groups of one for each of the {} stages, but a "
+        "data replica has {} a step: a batch.global of {} would be whole groups",
+        config.grid.schedule, layout.stages, count, fits));
+  }
+}
+
 }  // namespace
 
 std::int64_t resolve_context(const Config::Model& model) {
@@ -161,6 +181,7 @@ GridShape resolve_run_grid(const Config& config, int ranks) {
                     micro_batches, config.batch.global, config.batch.micro, replicas));
   }
   check_batch_runs(config.batch, replicas);
+  check_micro_batches(config, grid);
   return grid;
 }
 
@@ -200,6 +221,10 @@ parallel::StepOptions step_options(const Config& config) {
   options.stage.compute = compute_type(config.run.precision);
   options.stage.seed = static_cast<std::uint64_t>(config.run.seed);
   options.schedule = config.grid.schedule;
+  // The number of stages is that of the grid.
+  const auto layout = parallel::schedule_layout(config.grid.schedule, 1, config.grid.chunks);
+  options.stage.chunks = layout.chunks;
+  options.stage.order = layout.order;
   options.stage.whole_weights = config.shard.stage < 3;
   options.stage.prefetch = config.shard.prefetch;
   options.batch_runs.runs = config.batch.runs.value_or(0);
@@ -319,16 +344,17 @@ nn::MicroBatch make_micro_batch(ops::Context& ctx, const TokenBatch& data, std::
   return host.to_device(ctx, count, training);
 }
 
-parallel::EvaluationResult evaluate(ops::Context& ctx, const parallel::Stage& stage,
-                                    const TokenDataset& data, std::int64_t micro,
-                                    bool mask_documents, std::optional<std::int64_t> limit) {
+parallel::EvaluationResult evaluate(parallel::PipelineExecutor& executor, const TokenDataset& data,
+                                    std::int64_t micro, bool mask_documents,
+                                    std::optional<std::int64_t> limit) {
   const auto samples = static_cast<std::int64_t>(data.samples());
   std::int64_t count = (samples + micro - 1) / micro;
   if (limit) count = std::min(count, *limit);
-  const ProcessGrid& grid = stage.grid();
+  ops::Context& ctx = executor.context();
+  const ProcessGrid& grid = executor.stage().grid();
   const parallel::MicroBatchShare mine =
       parallel::share_of(static_cast<int>(count), grid.extent(kDataAxes), grid.index(kDataAxes));
-  return parallel::evaluate(ctx, stage, mine.count, [&](int i) {
+  return parallel::evaluate(executor, mine.count, [&](int i) {
     const auto first = static_cast<std::uint64_t>((mine.first + i) * micro);
     std::vector<std::uint64_t> wanted(
         std::min(static_cast<std::uint64_t>(micro), data.samples() - first));

@@ -472,7 +472,7 @@ class Trainer {
       micro_batches = *config_.eval.batches * (config_.batch.global / config_.batch.micro);
     }
     const parallel::EvaluationResult result =
-        evaluate(ctx_, step_->stage(), *validation_data_, config_.batch.micro,
+        evaluate(step_->executor(), *validation_data_, config_.batch.micro,
                  config_.data.mask_documents, micro_batches);
     const double seconds = watch.seconds();
     if (deadline_) deadline_->evaluation_took(seconds);

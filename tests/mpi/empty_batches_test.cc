@@ -95,7 +95,7 @@ Result train(const GridShape& shape, const std::string& schedule, bool recompute
   }
   const auto held_out = make_batches(ctx, BatchShape(), 100 + first, own, false);
   const parallel::EvaluationResult evaluated = parallel::evaluate(
-      ctx, step.stage(), own - 1, [&](int i) { return held_out[static_cast<std::size_t>(i)]; });
+      step.executor(), own - 1, [&](int i) { return held_out[static_cast<std::size_t>(i)]; });
   result.numbers.push_back(evaluated.loss_sum);
   result.numbers.push_back(static_cast<double>(evaluated.targets));
   for (const nn::FlatGroup* group : step.stage().groups()) {

@@ -101,14 +101,16 @@ class Equality : public ::testing::Test {
  protected:
   // The reference of a case: trained on this rank alone, once for all grids that share it.
   const Observed& reference(const EqualityCase& test) {
-    const std::string key = fmt::format("{} {} {} {} {}", test.model.kv_heads, test.model.tied,
-                                        test.model.bias, test.micro_batches, name_of(test.compute));
+    const std::string key =
+        fmt::format("{} {} {} {} {} {}", test.model.kv_heads, test.model.layers, test.model.tied,
+                    test.model.bias, test.micro_batches, name_of(test.compute));
     auto found = references_.find(key);
     if (found == references_.end()) {
       EqualityCase alone = test;
       alone.grid = {1, 1, 1};
       alone.sequence_parallel = false;
       alone.schedule = "1f1b";
+      alone.chunks = {};
       found = references_.emplace(key, observe(ctx_, alone_, alone)).first;
     }
     return found->second;
@@ -208,6 +210,54 @@ class Equality : public ::testing::Test {
 
 TEST_F(Equality, EveryGridFollowsOneRank) {
   check_all(cases(runtime_.size()), "fp32");
+}
+
+// Chunks and deferred weight gradients, with families and tying in turn. Shares are unequal where
+// the schedule takes them.
+std::vector<EqualityCase> schedule_cases(int ranks) {
+  std::vector<EqualityCase> all;
+  int number = 0;
+  for (const int stages : {2, 4}) {
+    if (ranks % stages != 0) continue;
+    for (const std::string schedule : {"interleaved", "zb-h1", "zb-v"}) {
+      const int rest = ranks / stages;
+      const bool llama = number % 2 == 1, tied = number % 3 != 1;
+      const GridShape grid =
+          number % 2 == 0 ? GridShape(rest, stages, 1) : GridShape(1, stages, rest);
+      EqualityCase test = base_case(grid, llama, tied);
+      test.model.layers = 2 * stages;
+      test.schedule = schedule;
+      test.sequence_parallel = number % 4 == 1;
+      if (schedule == "interleaved") test.micro_batches = ranks;
+      all.push_back(test);
+      ++number;
+    }
+  }
+  return all;
+}
+
+TEST_F(Equality, EveryScheduleFollowsOneRank) {
+  check_all(schedule_cases(runtime_.size()), "chunks and zero-bubble");
+}
+
+// A stage of one chunk has the same parameters under all schedules. Those of chunks are compared by
+// interleavings_test.
+TEST_F(Equality, ZeroBubbleHasTheBitsOf1F1B) {
+  for (EqualityCase test : schedule_cases(runtime_.size())) {
+    if (test.schedule != "zb-h1") continue;
+    const ProcessGrid grid(runtime_, test.grid);
+    for (const bool recompute : {false, true}) {
+      if (recompute) test.runs = {2, parallel::Recompute::kFull};
+      test.schedule = "1f1b";
+      const LocalParts expected = GradientObserver(ctx_, grid, test).gradients();
+      test.schedule = "zb-h1";
+      const LocalParts observed = GradientObserver(ctx_, grid, test).gradients();
+      for (const auto& [name, part] : expected) {
+        EXPECT_TRUE(same_bits(observed.at(name).values, part.values))
+            << test.to_string() << ": " << name;
+      }
+    }
+  }
 }
 
 // Grids in turn, with families and tying in turn.

@@ -124,13 +124,14 @@ TEST_F(Evaluate, WindowsGoThroughTheWholeText) {
   EXPECT_EQ(text[0], 'a');
   EXPECT_EQ(text[20], 256);
   double sum = 0.0;
+  parallel::PipelineExecutor executor(ctx_, stage);
   for (std::size_t i = 0; i < 3; ++i) {
     TokenBatch window{.samples = {i}, .tokens = {}, .targets = {}, .first_key = {}};
     for (std::size_t t = i * 16; t < i * 16 + 16; ++t) {
       window.tokens.push_back(t == 0 || t > 40 ? 256 : text[t - 1]);
       window.targets.push_back(t < 40 ? text[t] : -1);
     }
-    sum += parallel::evaluate(ctx_, stage, 1, [&](int) {
+    sum += parallel::evaluate(executor, 1, [&](int) {
              return make_micro_batch(ctx_, window, 16, 0, 1, false);
            }).loss_sum;
   }

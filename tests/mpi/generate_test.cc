@@ -116,8 +116,9 @@ class Generate : public ::testing::TestWithParam<bool> {
       data.first_key.push_back(first);
       if (text[i] == document_end_) first = static_cast<std::int32_t>(i) + 1;
     }
+    parallel::PipelineExecutor executor(ctx_, stage);
     return parallel::evaluate(
-               ctx_, stage, 1,
+               executor, 1,
                [&](int) { return make_micro_batch(ctx_, data, std::ssize(text), 0, 1, false); })
         .loss_sum;
   }
@@ -286,7 +287,8 @@ TEST_P(Generate, LogitsAreThoseOfTraining) {
         .samples = {0}, .tokens = kPrompt, .targets = Tokens(kPrompt.size(), -1), .first_key = {}};
     data.targets.back() = target;
     const auto length = std::ssize(kPrompt);
-    const double loss = parallel::evaluate(ctx_, *stage, 1, [&](int) {
+    parallel::PipelineExecutor executor(ctx_, *stage);
+    const double loss = parallel::evaluate(executor, 1, [&](int) {
                           return make_micro_batch(ctx_, data, length, 0, 1, false);
                         }).loss_sum;
     EXPECT_NEAR(

@@ -21,7 +21,7 @@ class ModelGradient : public ::testing::TestWithParam<bool> {
  protected:
   double loss(parallel::TrainerStep& step) {
     const auto batches = make_batches(ctx_, shape_, 0, 2, false);
-    return parallel::evaluate(ctx_, step.stage(), 2,
+    return parallel::evaluate(step.executor(), 2,
                               [&](int i) { return batches[static_cast<std::size_t>(i)]; })
         .loss_sum;
   }

@@ -228,6 +228,17 @@ class Train(unittest.TestCase):
                 self.losses_agree(self.train(run, ranks, *grid), 21, 2e-5)
                 self.assertIn("agree to rounding", self.output)
 
+    # A checkpoint knows nothing of the parts of the model that a stage holds.
+    def test_resume_with_other_chunks(self):
+        stages = ["--grid.pipeline", "2", "--grid.schedule"]
+        self.start_over_from("chunks", 20)
+        self.losses_agree(self.train("chunks", 2, *stages, "zb-v"), 21, 2e-5)
+        self.assertRegex(self.output, r"(?m)^stages .*embedding and head \| .*; schedule zb-v, by FLOPs idle \d+ %")
+        for left, ranks, more in ((20, 2, [*stages, "interleaved"]), (40, 1, [])):
+            for step in range(left + 20, STEPS + 1, 20):
+                self.checkpoint("chunks", step).unlink()
+            self.losses_agree(self.train("chunks", ranks, *more), left + 1, 2e-5)
+
     def test_tf32_is_fp32_on_a_cpu(self):
         self.assertEqual(self.train("tf32", 2, "--grid.data", "2", "--run.precision", "tf32"), self.whole)
         self.assertRegex(self.output, r"compute +fp32 \(tf32 is for GPUs\), ")
@@ -349,6 +360,15 @@ class Train(unittest.TestCase):
                 (4, ["--grid.tensor", "4", "--model.heads", "2"], 2, "heads"),
                 # bad input: `train`: more stages than blocks | more stages than blocks: ... | 2
                 (4, ["--grid.pipeline", "4", "--model.layers", "1"], 2, "more stages than blocks"),
+                # bad input: `train`: more chunks than blocks | more parts than blocks: ... | 2
+                (2, ["--grid.pipeline", "2", "--grid.schedule", "interleaved", "--grid.chunks", "4"], 2,
+                 "more parts than blocks: grid.pipeline is 2 and each stage has 4 chunks"),
+                # bad input: `train`: interleaved micro-batches that the stages do not divide | ... takes
+                # micro-batches in groups of one for each of the ... stages ...: a batch.global of ... or
+                # ... would be whole groups | 2
+                (2, ["--grid.pipeline", "2", "--grid.schedule", "interleaved", "--batch.global", "6",
+                     "--batch.micro", "2"], 2, "a batch.global of 4 or 8 would be whole groups"),
+                (2, ["--grid.pipeline", "2", "--grid.chunks", "2"], 2, "grid.chunks is 2, but grid.schedule 1f1b"),
                 # bad input: `train`: a vocabulary that is not the data's | model.vocabulary is ..., but the
                 # data has ... tokens | 2
                 (2, ["--model.vocabulary", "300"], 2, "model.vocabulary is 300"),

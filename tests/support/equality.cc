@@ -26,6 +26,10 @@ parallel::StepOptions step_options(const EqualityCase& test, optim::OptimizerCon
   options.stage.prefetch = test.prefetch;
   options.optimizer.kind = kind;
   options.schedule = test.schedule;
+  const auto layout =
+      parallel::schedule_layout(test.schedule, test.grid[Axis::kPipeline], test.chunks);
+  options.stage.chunks = layout.chunks;
+  options.stage.order = layout.order;
   options.runs = test.runs;
   options.batch_runs = test.batch_runs;
   if (kind == optim::OptimizerConfig::Kind::kSgd) options.optimizer.weight_decay = 0.0f;
@@ -163,7 +167,8 @@ std::string EqualityCase::to_string() const {
                         grid[Axis::kShard],
                         whole_weights ? "" : fmt::format(", {} ahead", prefetch));
   return fmt::format(
-             "{} {}{}{}{}{}{}", grid.to_string(), schedule,
+             "{} {}{}{}{}{}{}{}", grid.to_string(), schedule,
+             chunks ? fmt::format(" of {} chunks", *chunks) : "",
              sequence_parallel ? ", sequence parallel" : "", model.tied ? ", tied" : ", untied",
              model.norm == nn::NormKind::kRms ? ", llama" : ", gpt2",
              compute == DType::kF32 ? "" : fmt::format(", {}", name_of(compute)),
@@ -203,7 +208,7 @@ Observed observe(ops::Context& ctx, const ProcessGrid& grid, const EqualityCase&
   }
   const auto held_out = share(ctx, grid, test, kSteps, false);
   observed.evaluation =
-      parallel::evaluate(ctx, adamw.stage(), static_cast<int>(held_out.size()), [&](int i) {
+      parallel::evaluate(adamw.executor(), static_cast<int>(held_out.size()), [&](int i) {
         return held_out[static_cast<std::size_t>(i)];
       }).loss_sum;
   observed.padding = largest_padding(ctx, adamw.stage(), adamw.optimizer());
@@ -236,9 +241,8 @@ LocalParts GradientObserver::gradients(const Tampering& here) {
   });
   ctx_.step_state->random_key = philox_key(kSeed, "step 0");
   reducer_.begin_step(count);
-  executor_.train(
-      parallel::make_pipeline_schedule(test_.schedule, grid_.extent(Axis::kPipeline), count), mine,
-      interceptor);
+  executor_.train(parallel::make_pipeline_schedule(test_.schedule, stage_.layout(), count), mine,
+                  interceptor);
   reducer_.finish_step();
   return parts_of(ctx_, stage_, Which::kGradient, scale_);
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -27,6 +28,7 @@ struct EqualityCase {
   bool whole_weights = true;  // of sharded groups
   int prefetch = 1;
   std::string schedule = "1f1b";
+  std::optional<int> chunks{};
   bool sequence_parallel = false;
   DType compute = DType::kF32;
   parallel::RunOptions runs{};

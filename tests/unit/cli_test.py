@@ -76,6 +76,22 @@ class Commands(ProgramTest):
             self.assertEqual([one["ranks"] for one in sums], [3])
             self.assertAlmostEqual(sums[0]["bytes"] / kind["at_peak"]["gradients"], 1, delta=0.001)
 
+    def test_memory_compares_the_schedules(self):
+        model = ("--model.layers", "30", "--model.width", "64", "--model.vocabulary", "257", "--batch.micro", "1",
+                 "--grid.pipeline", "4")
+        text, said = self.memory(*model, "--batch.global", "16", "--grid.schedule", "zb-v")
+        rows = {row["name"]: row for row in said["schedules"]}
+        self.assertEqual(list(rows), ["gpipe", "1f1b", "interleaved", "zb-h1", "zb-v"])
+        self.assertEqual({name: row["held"] for name, row in rows.items()},
+                         {"gpipe": 16, "1f1b": 4, "interleaved": 5.5, "zb-h1": 4, "zb-v": 4})
+        self.assertLess(rows["zb-h1"]["idle"], rows["1f1b"]["idle"])
+        self.assertRegex(text, rf"(?m)^zb-v +2 +{100 * rows['zb-v']['idle']:.1f} +4.0  \(this run's\)$")
+        _, fewer = self.memory(*model, "--batch.global", "6")
+        self.assertNotIn("interleaved", [row["name"] for row in fewer["schedules"]])
+        alone, said = self.memory("--model.preset", "gpt2-124m", "--batch.global", "4", "--batch.micro", "1")
+        self.assertEqual(said["schedules"], [])
+        self.assertNotIn("schedule", alone)
+
     def test_memory_of_a_machine_that_is_not_here(self):
         text, said = self.memory("--model.layers", "80", "--model.width", "8192", "--model.heads", "64",
                                  "--model.kv_heads", "8", "--model.hidden", "28672", "--model.activation", "swiglu",
@@ -94,6 +110,8 @@ class Commands(ProgramTest):
         self.assertIn("on 2 x 1 x 1", text)
 
     def test_memory_refuses_what_cannot_run(self):
+        self.expect_refusal(2, "more parts than blocks: grid.pipeline is 4 and each stage has 2 chunks", "memory",
+                            "--grid.pipeline", "4", "--model.layers", "5", "--grid.schedule", "zb-v")
         # bad input: `memory`: more replicas than micro-batches | 8 micro-batches a step (batch.global 8
         # / batch.micro 1) are fewer than 64 data replicas: each needs one at least | 2
         self.expect_refusal(2, "are fewer than 64 data replicas: each needs one at least",

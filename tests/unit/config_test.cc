@@ -59,7 +59,7 @@ Config every_key_changed() {
   config.batch = {24, 8, 3};
   config.optim = {"sgd", 0.1 + 0.2, 0.01, 0.8, 0.999, 1e-6, 0, 0.5, "128", 50};
   config.schedule = {"wsd", 2, 3};
-  config.grid = {2, 3, 4, "gpipe", true, "rank"};
+  config.grid = {2, 3, 4, "interleaved", 4, true, "rank"};
   config.shard = {3, 4, 2};
   config.recompute = {"full", 2};
   config.eval = {5, 6};
@@ -85,7 +85,7 @@ TEST(Config, EveryKeyIsWrittenOnce) {
   std::size_t assignments = 0;
   for (std::size_t at = 0; (at = ini.find(" = ", at)) != std::string::npos; ++at) ++assignments;
   EXPECT_EQ(assignments, options.names().size());
-  EXPECT_EQ(options.names().size(), 79u);
+  EXPECT_EQ(options.names().size(), 80u);
 }
 
 // A new key must say what its change means for a run that goes on.
@@ -363,7 +363,7 @@ TEST(Config, LossScalesAreForFp16) {
 TEST(Config, SizesMustBePositive) {
   for (const char* key : {"run.steps", "run.threads", "model.layers", "model.width", "model.heads",
                           "model.kv_heads", "model.vocabulary", "model.context", "batch.global",
-                          "batch.micro", "grid.data", "grid.pipeline", "grid.tensor",
+                          "batch.micro", "grid.data", "grid.pipeline", "grid.tensor", "grid.chunks",
                           "schedule.decay", "eval.batches", "log.every", "checkpoint.keep"}) {
     for (const char* value : {"0", "-4"}) {
       const std::string said = refusal({fmt::format("--{}", key), value});
@@ -502,8 +502,13 @@ TEST(Config, HelpNamesUnitsAndChoices) {
     EXPECT_NE(help_of(key).find(fmt::format("[{}; default ", unit)), std::string::npos)
         << help_of(key);
   }
-  EXPECT_EQ(help_of("grid.schedule"),
-            "--grid.schedule TEXT pipeline schedule: gpipe, 1f1b [default 1f1b] ");
+  EXPECT_EQ(
+      help_of("grid.schedule"),
+      "--grid.schedule TEXT pipeline schedule; interleaved: 1F1B over grid.chunks parts of the "
+      "model on each stage, for less idle time and more messages; zb-h1: 1F1B whose weight "
+      "gradients fill idle time; zb-v: the same over two chunks in a V, with the least idle "
+      "time; both hold as much on every stage as 1f1b does on the first: gpipe, 1f1b, "
+      "interleaved, zb-h1, zb-v [default 1f1b] ");
   EXPECT_EQ(
       help_of("run.device"),
       "--run.device TEXT where to compute; cuda: each rank on a GPU; auto: cuda where every rank "

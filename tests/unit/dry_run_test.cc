@@ -382,8 +382,9 @@ TEST(DryRunAll, AnEvaluationHoldsWhatARealOneHolds) {
   parallel::StageOptions options = input.step.stage;
   options.trains = false;
   const parallel::Stage stage(ctx, grid, input.model, options);
+  parallel::PipelineExecutor executor(ctx, stage);
   for (int evaluation = 0; evaluation < 2; ++evaluation) {
-    parallel::evaluate(ctx, stage, 16, [&](int /*i*/) { return micro_batch_of(ctx, input); });
+    parallel::evaluate(executor, 16, [&](int /*i*/) { return micro_batch_of(ctx, input); });
   }
   const MemoryStats real = ctx.allocator->stats(), dry = plan::dry_run(input, 0).memory;
   EXPECT_EQ(dry.peak, real.peak);

@@ -219,10 +219,14 @@ using MakeSchedule = parallel::PipelineSchedule (*)(int stages, int micro_batche
 // Of each rank: of its shards, where groups are sharded.
 std::vector<std::vector<float>> gradients(const SimulatedWorld::Options& world,
                                           const GridShape& shape, MakeSchedule make_schedule,
-                                          const parallel::StageOptions& options = {}) {
+                                          parallel::StageOptions options = {}, int layers = 2,
+                                          int count = 3) {
+  const parallel::PipelineSchedule schedule = make_schedule(shape[Axis::kPipeline], count);
+  options.chunks = schedule.layout.chunks;
+  options.order = schedule.layout.order;
   std::vector<std::vector<float>> all(static_cast<std::size_t>(shape.ranks()));
   models::GptConfig model = models::gpt_preset("test-gpt");
-  model.layers = 2;
+  model.layers = layers;
   run_simulated_ranks(
       one_switch(shape.ranks()), shape.ranks(), {.world = world}, [&](SimulatedRank& rank) {
         ops::Context ctx = ops::make_cpu_context(1);
@@ -230,13 +234,12 @@ std::vector<std::vector<float>> gradients(const SimulatedWorld::Options& world,
         const parallel::Stage stage(ctx, grid, models::gpt_plan(model), options);
         parallel::GradientReducer reducer(ctx, stage, {.to_shard = stage.sharded()});
         parallel::PipelineExecutor executor(ctx, stage);
-        const int count = 3;
         const auto batches = testing::make_batches(ctx, {.vocabulary = 67, .micro = 1, .length = 8},
                                                    count * grid.index(kDataAxes), count,
                                                    /*training=*/true);
         reducer.begin_step(count);
         stage.weights().refresh(ctx);
-        executor.train(make_schedule(shape[Axis::kPipeline], count), batches, reducer);
+        executor.train(schedule, batches, reducer);
         reducer.finish_step();
         for (const nn::FlatGroup* group : stage.groups()) {
           const auto found = group->gradient_shard().span<float>();
@@ -325,6 +328,30 @@ TEST(Interleavings, StepsWithShardedWeightsHaveTheSameBits) {
   }
 }
 
+// Two chunks, and twice as many micro-batches as stages.
+parallel::PipelineSchedule interleaved(int stages, int micro_batches) {
+  return parallel::interleaved_schedule(stages, 2, micro_batches);
+}
+
+TEST(Interleavings, StepsOfChunksAndOfZeroBubbleHaveTheSameBits) {
+  const GridShape shape{1, 3, 1};
+  constexpr int kLayers = 4, kCount = 6;
+  for (const MakeSchedule make :
+       {&interleaved, &parallel::zb_h1_schedule, &parallel::zb_v_schedule}) {
+    const auto expected = gradients({}, shape, make, {}, kLayers, kCount);
+    EXPECT_EQ(found_in(kSeeds,
+                       [&](std::uint64_t seed) {
+                         const auto got =
+                             gradients(drawn_world(seed), shape, make, {}, kLayers, kCount);
+                         for (std::size_t rank = 0; rank < got.size(); ++rank) {
+                           expect(testing::same_bits(got[rank], expected[rank]),
+                                  fmt::format("other gradients on rank {}", rank));
+                         }
+                       }),
+              "");
+  }
+}
+
 // Micro-batch by micro-batch through all parts of the model and back.
 parallel::PipelineSchedule in_turn(const parallel::PipelineLayout& layout, int micro_batches) {
   using enum parallel::PipelineStep::Kind;
@@ -346,8 +373,9 @@ parallel::PipelineSchedule in_turn(const parallel::PipelineLayout& layout, int m
 }
 
 // Gradients by parameter, and what the last part knows: the losses of training and evaluation.
-std::map<std::string, std::vector<float>> results_of(const parallel::PipelineLayout& layout,
+std::map<std::string, std::vector<float>> results_of(const parallel::PipelineSchedule& schedule,
                                                      bool tied) {
+  const parallel::PipelineLayout& layout = schedule.layout;
   std::map<std::string, std::vector<float>> all;
   models::GptConfig model = models::gpt_preset("test-gpt");
   model.layers = 6;
@@ -361,14 +389,14 @@ std::map<std::string, std::vector<float>> results_of(const parallel::PipelineLay
                                     {.chunks = layout.chunks, .order = layout.order});
         parallel::GradientReducer reducer(ctx, stage);
         parallel::PipelineExecutor executor(ctx, stage);
-        const int count = 5;
+        const int count = schedule.micro_batches;
         const auto batches = [&](bool training) {
           return testing::make_batches(ctx, {.vocabulary = 67, .micro = 1, .length = 8}, 0, count,
                                        training);
         };
         const auto trained = batches(true), evaluated = batches(false);
         reducer.begin_step(count);
-        executor.train(in_turn(layout, count), trained, reducer);
+        executor.train(schedule, trained, reducer);
         reducer.finish_step();
         executor.forward(evaluated);
         for (const nn::Parameter* parameter : stage.parameters()) {
@@ -389,7 +417,7 @@ std::map<std::string, std::vector<float>> results_of(const parallel::PipelineLay
 TEST(Interleavings, ChunksHaveTheBitsOfOneStage) {
   using Order = parallel::PipelineLayout::Order;
   for (const bool tied : {false, true}) {
-    const auto expected = results_of({1, 1}, tied);
+    const auto expected = results_of(in_turn({1, 1}, 5), tied);
     EXPECT_EQ(expected.at("loss").size(), 10u);
     for (const parallel::PipelineLayout& layout :
          {parallel::PipelineLayout{1, 2}, parallel::PipelineLayout{1, 3, Order::kV},
@@ -400,8 +428,27 @@ TEST(Interleavings, ChunksHaveTheBitsOfOneStage) {
       const bool apart = layout.stage_of(0) != layout.last_stage();
       if (tied && apart) continue;
       ASSERT_EQ(parallel::check_schedule(in_turn(layout, 5)).problem, "");
-      EXPECT_TRUE(results_of(layout, tied) == expected)
+      EXPECT_TRUE(results_of(in_turn(layout, 5), tied) == expected)
           << layout.stages << " stages, " << layout.chunks << " chunks";
+    }
+  }
+}
+
+// Except in a matrix that two blocks of one stage share: its uses add up in the schedule's order.
+TEST(Interleavings, AllSchedulesHaveTheBitsOfOneStage) {
+  constexpr int kCount = 8;
+  for (const bool tied : {false, true}) {
+    const auto expected = results_of(in_turn({1, 1}, kCount), tied);
+    for (const std::string& name : parallel::schedule_names()) {
+      for (const int stages : {2, 4}) {
+        const auto layout = parallel::schedule_layout(name, stages, {});
+        auto found = results_of(parallel::make_pipeline_schedule(name, layout, kCount), tied);
+        if (tied) found["embedding.weight"] = expected.at("embedding.weight");
+        for (const auto& [parameter, values] : expected) {
+          EXPECT_TRUE(testing::same_bits(found.at(parameter), values))
+              << name << ", " << stages << " stages: " << parameter;
+        }
+      }
     }
   }
 }

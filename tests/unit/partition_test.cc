@@ -93,6 +93,26 @@ TEST(Partition, MoreStagesThanBlocksIsAConfigError) {
   }
 }
 
+TEST(Partition, MorePartsThanBlocksNamesTheChunks) {
+  EXPECT_EQ(partition_blocks(std::vector<double>(6, 1.0), 3, 2),
+            (std::vector<int>{0, 1, 2, 3, 4, 5, 6}));
+  for (const auto& [chunks, message] :
+       {std::pair{2,
+                  "more parts than blocks: grid.pipeline is 4 and each stage has 2 chunks "
+                  "(grid.chunks), but the model has 6 blocks; with 2 chunks grid.pipeline can be 1 "
+                  "to 3"},
+        std::pair{9,
+                  "more parts than blocks: grid.pipeline is 4 and each stage has 9 chunks "
+                  "(grid.chunks), but the model has 6 blocks; grid.chunks can be 1 to 6"}}) {
+    try {
+      partition_blocks(std::vector<double>(6, 1.0), 4, chunks);
+      FAIL() << "accepted";
+    } catch (const ConfigError& error) {
+      EXPECT_STREQ(error.what(), message);
+    }
+  }
+}
+
 TEST(Partition, CostsMustBeFiniteAndNotNegative) {
   EXPECT_THROW(partition_blocks(std::vector<double>{1, -1}, 2), InternalError);
   EXPECT_THROW(partition_blocks(std::vector<double>{1, 1.0 / 0.0}, 2), InternalError);

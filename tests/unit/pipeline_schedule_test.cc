@@ -1,10 +1,14 @@
 #include <algorithm>
+#include <string>
+#include <tuple>
+#include <utility>
 
 #include <gtest/gtest.h>
 
 #include "trireme/base/error.h"
 #include "trireme/parallel/partition.h"
 #include "trireme/parallel/schedule.h"
+#include "trireme/parallel/schedule_forecast.h"
 
 namespace trireme::parallel {
 namespace {
@@ -35,7 +39,7 @@ TEST(PipelineSchedule, GPipeIsCompleteAndHoldsAllMicroBatches) {
       const ScheduleReport report = check_schedule(gpipe_schedule(p, m));
       ASSERT_TRUE(report.ok) << p << " stages, " << m << " micro-batches: " << report.problem;
       EXPECT_EQ(report.peak_live, std::vector<int>(static_cast<std::size_t>(p), m));
-      EXPECT_EQ(report.peak_live, live_micro_batches("gpipe", p, m));
+      EXPECT_EQ(report.peak_live, live_micro_batches("gpipe", {p}, m));
       // GPipe, section 2.3: (p - 1) / (m + p - 1).
       EXPECT_NEAR(report.bubble_fraction, (p - 1.0) / (m + p - 1.0), 1e-12) << p << ", " << m;
     }
@@ -47,7 +51,7 @@ TEST(PipelineSchedule, OneFOneBIsCompleteAndHoldsNoMoreThanThePipelineIsDeep) {
     for (int m = 1; m <= kMaxMicroBatches; ++m) {
       const ScheduleReport report = check_schedule(one_f_one_b_schedule(p, m));
       ASSERT_TRUE(report.ok) << p << " stages, " << m << " micro-batches: " << report.problem;
-      EXPECT_EQ(report.peak_live, live_micro_batches("1f1b", p, m));
+      EXPECT_EQ(report.peak_live, live_micro_batches("1f1b", {p}, m));
       for (int s = 0; s < p; ++s) {
         EXPECT_EQ(report.peak_live[static_cast<std::size_t>(s)], std::min(m, p - s))
             << p << ' ' << m;
@@ -57,9 +61,135 @@ TEST(PipelineSchedule, OneFOneBIsCompleteAndHoldsNoMoreThanThePipelineIsDeep) {
   }
 }
 
+// In units of one computation of a chunk, of which a stage has 3 * chunks for each micro-batch.
+double ticks(const PipelineSchedule& schedule) {
+  const ScheduleReport report = check_schedule(schedule);
+  EXPECT_EQ(report.problem, "") << schedule.name << ", " << schedule.layout.stages << " stages, "
+                                << schedule.micro_batches << " micro-batches";
+  return report.makespan;
+}
+
+TEST(PipelineSchedule, InterleavedDividesTheBubbleByTheChunks) {
+  for (int p = 1; p <= kMaxStages; ++p) {
+    for (int chunks = 1; chunks <= 4; ++chunks) {
+      for (int m = p; m <= kMaxMicroBatches; m += p) {
+        const PipelineSchedule schedule = interleaved_schedule(p, chunks, m);
+        // Megatron-LM, section 2.2: (p - 1) (forward + backward) of a chunk.
+        EXPECT_EQ(ticks(schedule), 3 * chunks * m + 3 * (p - 1)) << p << ' ' << chunks << ' ' << m;
+        EXPECT_EQ(check_schedule(schedule).peak_live,
+                  live_micro_batches("interleaved", schedule.layout, m));
+      }
+    }
+  }
+  EXPECT_THROW(interleaved_schedule(4, 2, 6), InternalError);
+}
+
+TEST(PipelineSchedule, InterleavedListOfTwoStages) {
+  const auto forwards = [](const PipelineSchedule& schedule, std::size_t stage) {
+    std::vector<std::pair<int, int>> found;
+    for (const PipelineStep& step : schedule.steps[stage]) {
+      if (step.kind == Kind::kForward) found.emplace_back(step.micro_batch, step.chunk);
+    }
+    return found;
+  };
+  EXPECT_EQ(forwards(interleaved_schedule(2, 2, 4), 0),
+            (std::vector<std::pair<int, int>>{
+                {0, 0}, {1, 0}, {0, 1}, {1, 1}, {2, 0}, {3, 0}, {2, 1}, {3, 1}}));
+}
+
+TEST(PipelineSchedule, ZbH1HasAThirdOfTheBubble) {
+  for (int p = 1; p <= kMaxStages; ++p) {
+    for (int m = 1; m <= kMaxMicroBatches; ++m) {
+      const PipelineSchedule schedule = zb_h1_schedule(p, m);
+      const double made = ticks(schedule);
+      // Qi et al., table 2: (p - 1) (forward + input gradient - weight gradient).
+      if (m >= p) {
+        EXPECT_EQ(made, 3 * m + p - 1) << p << " " << m;
+      }
+      EXPECT_LE(made, 3 * (m + p - 1)) << p << ' ' << m;
+      EXPECT_EQ(check_schedule(schedule).peak_live, live_micro_batches("zb-h1", {p}, m)) << p << m;
+    }
+  }
+}
+
+TEST(PipelineSchedule, ZbVHasTheLeastBubbleThereIs) {
+  for (int p : {1, 2, 3, 4, 5, 7, 8, 16}) {
+    for (int m = 1; m <= 3 * p + 1; ++m) {
+      const PipelineSchedule schedule = zb_v_schedule(p, m);
+      const double made = ticks(schedule);
+      // The last stage cannot begin before the p - 1 parts in front of it.
+      const double least = 6 * m + p - 1;
+      if (m >= 2 * p && p <= 8) {
+        EXPECT_EQ(made, least) << p << " " << m;
+      }
+      if (m >= 2 * p) {
+        EXPECT_LE(made, least + 6) << p << " " << m;
+      }
+      EXPECT_LE(made, 6 * (m + p - 1)) << p << ' ' << m;
+      EXPECT_EQ(check_schedule(schedule).peak_live, live_micro_batches("zb-v", schedule.layout, m))
+          << p << ' ' << m;
+    }
+  }
+}
+
+// The gradient does not wait for the weights' gradients, but where nobody waits for it both run in
+// one sweep.
+TEST(PipelineSchedule, ZeroBubbleSendsGradientsBeforeTheirWeights) {
+  const PipelineSchedule schedule = zb_h1_schedule(3, 6);
+  const auto plain = [&](std::size_t stage) {
+    const auto& steps = schedule.steps[stage];
+    int count = 0;
+    for (std::size_t i = 1; i < steps.size(); ++i)
+      count += is_plain_backward(steps[i - 1], steps[i]);
+    return count;
+  };
+  EXPECT_GT(plain(0), 0);  // the first stage sends no gradient
+  EXPECT_EQ(plain(1), 0);
+}
+
+// A slower computation, such as the head's, shifts times but breaks nothing.
+TEST(PipelineSchedule, NoCostsDeadlockASchedule) {
+  for (const std::string& name : schedule_names()) {
+    const PipelineLayout layout = schedule_layout(name, 4, {});
+    std::vector<StepCosts> parts(static_cast<std::size_t>(layout.parts()), {1, 1, 1});
+    parts.front() = {0.01, 0.01, 0.01};
+    parts.back() = {0, 9, 0};
+    const PipelineSchedule schedule = make_pipeline_schedule(name, layout, 8);
+    const ScheduleReport report = check_schedule(schedule, {.parts = parts, .exchange = 0.25});
+    EXPECT_EQ(report.problem, "") << name;
+    EXPECT_GE(report.makespan, 8 * 9);
+  }
+}
+
+TEST(PipelineSchedule, NamesHaveTheirLayouts) {
+  EXPECT_EQ(schedule_layout("1f1b", 3, {}), (PipelineLayout{3, 1}));
+  EXPECT_EQ(schedule_layout("interleaved", 3, {}), (PipelineLayout{3, 2}));
+  EXPECT_EQ(schedule_layout("interleaved", 3, 5), (PipelineLayout{3, 5}));
+  EXPECT_EQ(schedule_layout("zb-v", 3, 2), (PipelineLayout{3, 2, PipelineLayout::Order::kV}));
+  for (const auto& [name, chunks, message] :
+       {std::tuple{"1f1b", 2,
+                   "grid.chunks is 2, but grid.schedule 1f1b has one chunk on each stage: leave "
+                   "grid.chunks out, or use grid.schedule interleaved"},
+        std::tuple{"zb-v", 3,
+                   "grid.chunks is 3, but grid.schedule zb-v has two chunks on each stage: leave "
+                   "grid.chunks out, or use grid.schedule interleaved"}}) {
+    try {
+      schedule_layout(name, 2, chunks);
+      ADD_FAILURE() << name;
+    } catch (const ConfigError& error) {
+      // bad input: `grid.chunks` other than the schedule has | how many the schedule has, and which
+      // schedule takes any number | 2
+      EXPECT_STREQ(error.what(), message);
+    }
+  }
+  EXPECT_TRUE(takes_micro_batches("interleaved", {4, 2}, 8));
+  EXPECT_FALSE(takes_micro_batches("interleaved", {4, 2}, 6));
+  EXPECT_TRUE(takes_micro_batches("zb-v", {4, 2, PipelineLayout::Order::kV}, 6));
+}
+
 TEST(PipelineSchedule, APlainBackwardStaysTogether) {
   for (const char* name : {"gpipe", "1f1b"}) {
-    const PipelineSchedule schedule = make_pipeline_schedule(name, 4, 6);
+    const PipelineSchedule schedule = make_pipeline_schedule(name, {4}, 6);
     for (const auto& steps : schedule.steps) {
       for (std::size_t i = 0; i < steps.size(); ++i) {
         if (steps[i].kind != Kind::kBackwardInput) continue;
@@ -92,7 +222,15 @@ TEST(PipelineSchedule, OneFOneBListOfTwoStages) {
       compute(Kind::kBackwardWeight, 1),
   };
   EXPECT_EQ(schedule.steps[0], first);
-  EXPECT_EQ(schedule.steps[1][4], exchange({gradient(0, 0)}, {activation(1, 0)}));
+  // Stage 0 makes its second activation while stage 1 computes the first, and it arrives then.
+  const std::vector<PipelineStep> last = {
+      exchange({}, {activation(0, 0)}),  compute(Kind::kForward, 0),
+      exchange({}, {activation(1, 0)}),  compute(Kind::kBackwardInput, 0),
+      compute(Kind::kBackwardWeight, 0), exchange({gradient(0, 0)}, {}),
+      compute(Kind::kForward, 1),        compute(Kind::kBackwardInput, 1),
+      compute(Kind::kBackwardWeight, 1), exchange({gradient(1, 0)}, {}),
+  };
+  EXPECT_EQ(schedule.steps[1], last);
 }
 
 TEST(PipelineSchedule, CostsAreThoseOfTheCaller) {
@@ -128,6 +266,64 @@ TEST(PipelineSchedule, AHeadsWeightGradientIsNeverDeferred) {
   insert_exchanges(schedule);
   schedule.steps[1].push_back({Kind::kBackwardWeight, 0, 0, {}, {}});
   EXPECT_DOUBLE_EQ(check_schedule(schedule, {.parts = parts}).makespan, 1 + 2 + 14 + 2);
+}
+
+std::vector<nn::BlockPlan> blocks_of(std::initializer_list<double> costs) {
+  std::vector<nn::BlockPlan> blocks;
+  for (const double cost : costs) {
+    blocks.push_back({.name = "block", .cost = cost, .build = {}});
+  }
+  blocks.back().loss = true;
+  return blocks;
+}
+
+// The forward runs a second time in the backward, but for that of the run that ends in the loss.
+TEST(PipelineSchedule, RecomputationIsPartOfTheBackward) {
+  const auto parts = costs_of_parts(blocks_of({1, 2, 4, 8, 16}), std::vector{0, 2, 5}, 2);
+  ASSERT_EQ(parts.size(), 2u);
+  EXPECT_EQ(parts[0].forward, 1 + 2);
+  EXPECT_EQ(parts[0].backward_input, 2 * (1 + 2));
+  EXPECT_EQ(parts[0].backward_weight, 1 + 2);
+  // Runs of 4 and 8, and of 16 alone.
+  EXPECT_EQ(parts[1].forward, 4 + 8);
+  EXPECT_EQ(parts[1].backward_input, 2 * (4 + 8) + 3 * 16);
+  EXPECT_EQ(parts[1].backward_weight, 4 + 8);
+  const auto one = costs_of_parts(blocks_of({1, 2, 4}), std::vector{0, 3}, 2);
+  EXPECT_EQ(one[0].forward, 1 + 2);
+  const auto whole = costs_of_parts(blocks_of({1, 2, 4}), std::vector{0, 3}, 3);
+  EXPECT_EQ(whole[0].forward, 0);
+  EXPECT_EQ(whole[0].backward_input, 2 * (1 + 2) + 3 * 4);
+}
+
+// What is predicted for many micro-batches, of which few are run, is what the checker finds.
+TEST(PipelineSchedule, ForecastsAreTheCheckersFindings) {
+  const auto blocks = blocks_of({0.1, 2, 2, 2, 2, 2, 2, 2, 2, 3});
+  for (const auto& [micro_batches, recomputed] : {std::pair(64, 0), {64, 2}, {1500, 0}}) {
+    const auto all = forecast_schedules(4, {}, blocks, micro_batches, recomputed);
+    ASSERT_EQ(all.size(), schedule_names().size());
+    for (const ScheduleForecast& forecast : all) {
+      std::vector<double> costs;
+      for (const nn::BlockPlan& block : blocks) costs.push_back(block.cost);
+      const auto bounds = partition_blocks(costs, 4, forecast.layout.chunks);
+      const ScheduleReport report =
+          check_schedule(make_pipeline_schedule(forecast.name, forecast.layout, micro_batches),
+                         {.parts = costs_of_parts(blocks, bounds, recomputed)});
+      EXPECT_NEAR(forecast.idle, report.bubble_fraction, 2e-3) << forecast.name;
+      EXPECT_GT(forecast.idle, 0);
+      const int most = *std::max_element(report.peak_live.begin(), report.peak_live.end());
+      EXPECT_EQ(forecast.live * forecast.layout.chunks, most) << forecast.name;
+    }
+  }
+  // Left out: interleaved where its groups do not fit, and chunks where there are too few blocks.
+  const auto names = [](const std::vector<ScheduleForecast>& found) {
+    std::vector<std::string> all;
+    for (const ScheduleForecast& forecast : found) all.push_back(forecast.name);
+    return all;
+  };
+  using Names = std::vector<std::string>;
+  EXPECT_EQ(names(forecast_schedules(4, {}, blocks, 6)), (Names{"gpipe", "1f1b", "zb-h1", "zb-v"}));
+  EXPECT_EQ(names(forecast_schedules(6, {}, blocks, 6)), (Names{"gpipe", "1f1b", "zb-h1"}));
+  EXPECT_THROW(forecast_schedule("1f1b", {11}, blocks, 6), ConfigError);
 }
 
 // Two parts of the model on each stage, computed in the order of the model: room for interleaved
@@ -283,6 +479,24 @@ TEST(PipelineChecker, RefusesSwappedComputations) {
             "stage 0, step 1: the backward-weight of micro-batch 0 runs before its backward-input");
 }
 
+// Of each chunk apart: the two chunks have parameters of their own.
+TEST(PipelineChecker, RefusesWeightGradientsOfAChunkInAnotherOrder) {
+  PipelineSchedule schedule = zb_v_schedule(2, 4);
+  auto& steps = schedule.steps[0];
+  const auto weights_of = [&](int micro_batch) {
+    return std::find_if(steps.begin(), steps.end(), [&](const PipelineStep& step) {
+      return step.kind == Kind::kBackwardWeight && step.chunk == 1 &&
+             step.micro_batch == micro_batch;
+    });
+  };
+  weights_of(1)->micro_batch = 9;
+  weights_of(2)->micro_batch = 1;
+  weights_of(9)->micro_batch = 2;
+  EXPECT_NE(problem_of(schedule).find("the backward-weight of micro-batch 2, chunk 1 runs before "),
+            std::string::npos)
+      << problem_of(schedule);
+}
+
 // Gradients would add up in another order.
 TEST(PipelineChecker, RefusesGradientsInAnotherOrder) {
   PipelineSchedule schedule = gpipe_schedule(1, 2);  // F0 F1 I0 W0 I1 W1
@@ -315,6 +529,10 @@ TEST(PipelineChecker, RefusesMessagesInAnotherOrder) {
 // rendezvous sends, though not with buffered ones.
 TEST(PipelineChecker, RefusesCrossingSendsThatAreNotFused) {
   PipelineSchedule schedule = one_f_one_b_schedule(2, 2);
+  auto& last = schedule.steps[1];  // E F0 E{receive} I0 W0 E{send} ...: receives as late as it can
+  last[5].receives = std::exchange(last[2].receives, {});
+  last.erase(last.begin() + 2);
+  EXPECT_EQ(problem_of(schedule), "");
   for (auto [stage, position] : {std::pair{0, 3}, std::pair{1, 4}}) {
     auto& steps = schedule.steps[static_cast<std::size_t>(stage)];
     PipelineStep receive = steps[static_cast<std::size_t>(position)];
@@ -351,8 +569,9 @@ TEST(PipelineChecker, RefusesListsThatDoNotFitTheSizes) {
 
 // Any single step dropped from a good schedule must be noticed.
 TEST(PipelineChecker, RefusesEverySingleOmission) {
-  for (const char* name : {"gpipe", "1f1b"}) {
-    const PipelineSchedule good = make_pipeline_schedule(name, 4, 5);
+  for (const std::string& name : schedule_names()) {
+    const PipelineSchedule good =
+        make_pipeline_schedule(name, schedule_layout(name, 3, {}), name == "interleaved" ? 6 : 5);
     for (std::size_t stage = 0; stage < good.steps.size(); ++stage) {
       for (std::size_t i = 0; i < good.steps[stage].size(); ++i) {
         PipelineSchedule broken = good;
@@ -364,7 +583,7 @@ TEST(PipelineChecker, RefusesEverySingleOmission) {
 }
 
 TEST(PipelineSchedule, UnknownNamesAndSizesAreErrors) {
-  EXPECT_THROW(make_pipeline_schedule("zigzag", 2, 2), ConfigError);
+  EXPECT_THROW(make_pipeline_schedule("zigzag", {2}, 2), ConfigError);
   EXPECT_THROW(gpipe_schedule(0, 2), InternalError);
   EXPECT_THROW(one_f_one_b_schedule(2, 0), InternalError);
 }

@@ -73,6 +73,7 @@ struct Config {
 
   struct Grid : GridRequest {
     std::string schedule = "1f1b";
+    std::optional<int> chunks;  // on each stage; the schedule decides if it is not given
     bool sequence_parallel = false;
     std::string order = "auto";  // or "rank", or the path of a file
     bool operator==(const Grid&) const = default;

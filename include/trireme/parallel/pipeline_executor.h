@@ -36,6 +36,9 @@ class PipelineExecutor {
   // last block returned for each micro-batch; on other stages the result has no meaning.
   std::vector<Tensors> forward(std::span<const nn::MicroBatch> batches);
 
+  ops::Context& context() const { return ctx_; }
+  const Stage& stage() const { return stage_; }
+
  private:
   ops::Context& ctx_;
   const Stage& stage_;

@@ -2,6 +2,7 @@
 // micro-batches) makes a schedule, a checker proves it correct, and one executor runs them all.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -61,20 +62,61 @@ PipelineSchedule gpipe_schedule(int stages, int micro_batches);
 // of GPipe, but stage s holds at most stages - s micro-batches.
 PipelineSchedule one_f_one_b_schedule(int stages, int micro_batches);
 
+// Interleaved 1F1B (Narayanan et al., "Efficient Large-Scale Language Model Training on GPU
+// Clusters Using Megatron-LM", 2021): 1F1B over parts of the model, of which each stage has
+// `chunks`, in the order PipelineLayout::Order::kLoop. The micro-batches go through in groups of
+// one for each stage, so the stages must divide their number. The bubble of 1F1B divided by the
+// chunks. Stage s holds at most 2 (stages - s - 1) + (chunks - 1) stages + 1 micro-batches, each in
+// one chunk.
+PipelineSchedule interleaved_schedule(int stages, int chunks, int micro_batches);
+
+// ZB-H1 (Qi et al., "Zero Bubble Pipeline Parallelism", 2023): 1F1B whose weight gradients wait for
+// times at which the stage would be idle. If forward, input gradient and weight gradient take
+// equally long, it has a third of the bubble of 1F1B. Every stage holds up to `stages`
+// micro-batches, as the first stage does in 1F1B.
+PipelineSchedule zb_h1_schedule(int stages, int micro_batches);
+
+// ZB-V (the same paper): two chunks in the order PipelineLayout::Order::kV, and weight gradients
+// that wait. If all computations take equally long and there are 2 stages micro-batches or more,
+// half of the bubble of ZB-H1 (a little more with many stages): a stage is idle only until the
+// first micro-batch reaches it, and at the end as long as others are. Every stage holds up to 2
+// stages micro-batches, each in one chunk: as much as the first stage holds in 1F1B.
+PipelineSchedule zb_v_schedule(int stages, int micro_batches);
+
 // Forward passes only, for evaluation and generation. A stage takes as many micro-batches as there
 // are stages through its first chunk, then through its second, and so on, and then the next ones.
 PipelineSchedule forward_schedule(const PipelineLayout& layout, int micro_batches);
 
-// Makes the schedule, of one chunk, with a name of grid.schedule: "gpipe" or "1f1b". Throws
-// ConfigError for other names.
-PipelineSchedule make_pipeline_schedule(const std::string& name, int stages, int micro_batches);
+// What a schedule with a name of grid.schedule runs on: "gpipe", "1f1b" and "zb-h1" have one chunk
+// on each stage, "zb-v" two in a V, and "interleaved" any number (2 if it is not given). Throws
+// ConfigError for other names, and for a number of chunks that the schedule does not have.
+PipelineLayout schedule_layout(const std::string& name, int stages, std::optional<int> chunks);
 
-// Inserts the exchanges into a schedule that lists computations only. Between two computations one
-// exchange sends what the first produced and receives what the second needs. So two neighbours that
-// exchange an activation and a gradient do it in one fused operation, and the schedule is free of
-// deadlock even with rendezvous sends. No exchange goes between a backward-input and the
-// backward-weight of the same micro-batch that directly follows it.
-void insert_exchanges(PipelineSchedule& schedule);
+// The names, those with the larger bubble first.
+const std::vector<std::string>& schedule_names();
+
+// Whether a replica may have so many micro-batches: only "interleaved" does not take all numbers.
+bool takes_micro_batches(const std::string& name, const PipelineLayout& layout, int micro_batches);
+
+// Makes the schedule with that name. `layout` is that of schedule_layout, and takes_micro_batches
+// holds. Throws ConfigError for other names.
+PipelineSchedule make_pipeline_schedule(const std::string& name, const PipelineLayout& layout,
+                                        int micro_batches);
+
+// Where the gradient of a part's input is sent.
+enum class SendsGradient {
+  kAfterBackward,       // behind the weight gradients, if those follow directly: one sweep for both
+  kAfterBackwardInput,  // before them, so that the stage before need not wait for them
+};
+
+// Inserts the exchanges into a schedule that lists computations only. A value is sent directly
+// after the computation that makes it. It is received when it would be made if all computations
+// took equally long, or after the computation that the receiver is at then. Between two
+// computations all sends and receives are one fused operation. So the exchanges follow one clock
+// and each waits only for such as stand at earlier times: the schedule is free of deadlock even
+// with rendezvous sends. Throws InternalError if computations wait for each other.
+void insert_exchanges(PipelineSchedule& schedule,
+                      SendsGradient sends = SendsGradient::kAfterBackward);
 
 // The time that the computations of one part of the model take, in any unit (partition.h:
 // costs_of_parts).
@@ -86,7 +128,7 @@ struct StepCosts {
 
 struct ScheduleCosts {
   std::vector<StepCosts> parts{};  // one for each part; empty: each computation takes 1
-  double exchange = 0;
+  double exchange = 0;             // between the later of its two ends and its completion
 };
 
 struct ScheduleReport {
@@ -107,14 +149,17 @@ struct ScheduleReport {
 // stage share. Free of deadlock: every exchange ends,
 // with rendezvous sends and in-order lanes. An exchange ends when all its transfers are matched,
 // and the k-th send of a lane (from, to) matches the k-th receive. The report numbers steps from 0
-// and sets peak_live, makespan and bubble_fraction if ok.
+// and sets peak_live, makespan and bubble_fraction if ok. For makespan and bubble_fraction
+// exchanges go on while stages compute, and a computation waits for the exchange that brings its
+// input.
 ScheduleReport check_schedule(const PipelineSchedule& schedule, const ScheduleCosts& costs = {});
 
 // Whether two neighbouring steps are a plain backward.
 bool is_plain_backward(const PipelineStep& first, const PipelineStep& second);
 
-// The peak_live that check_schedule reports for make_pipeline_schedule(name, stages,
-// micro_batches), without making the schedule.
-std::vector<int> live_micro_batches(const std::string& name, int stages, int micro_batches);
+// The peak_live that check_schedule reports for make_pipeline_schedule with these arguments,
+// without making the schedule.
+std::vector<int> live_micro_batches(const std::string& name, const PipelineLayout& layout,
+                                    int micro_batches);
 
 }  // namespace trireme::parallel

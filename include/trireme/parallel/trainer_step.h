@@ -17,9 +17,10 @@ namespace trireme::parallel {
 struct StepOptions {
   StageOptions stage;
   optim::OptimizerConfig optimizer;
-  DType reduce = DType::kF32;     // in which gradients travel between replicas: fp32 or bf16
-  float clip = 0.0f;              // largest global gradient norm; 0: no clipping
-  std::string schedule = "1f1b";  // of the pipeline: a name of grid.schedule
+  DType reduce = DType::kF32;  // in which gradients travel between replicas: fp32 or bf16
+  float clip = 0.0f;           // largest global gradient norm; 0: no clipping
+  // Of the pipeline: a name of grid.schedule. Its layout (schedule_layout) is that of `stage`.
+  std::string schedule = "1f1b";
   RunOptions runs{};
   BatchRuns batch_runs{};
   ops::LossScaling loss_scaling = ops::LossScaling::fixed(1.0f);
@@ -49,7 +50,7 @@ struct EvaluationResult {
 // Collective over the grid. Runs the forward alone over this replica's `count` micro-batches;
 // `count` may be 0. `make` makes the i-th. Returns the same result, over all replicas, on every
 // rank.
-EvaluationResult evaluate(ops::Context& ctx, const Stage& stage, int count,
+EvaluationResult evaluate(PipelineExecutor& executor, int count,
                           const std::function<nn::MicroBatch(int i)>& make);
 
 // A step that was queued. On a GPU it may still be in flight; on a CPU it is done.
@@ -106,6 +107,7 @@ class TrainerStep {
 
   Stage& stage() { return stage_; }
   const Stage& stage() const { return stage_; }
+  PipelineExecutor& executor() { return executor_; }  // for evaluation between steps
   const optim::Optimizer& optimizer() const { return *optimizer_; }
 
   // Collective over the grid. train() without the optimizer: leaves the gradients of the sum of

@@ -87,8 +87,8 @@ nn::MicroBatch make_micro_batch(ops::Context& ctx, const TokenBatch& data, std::
 // Collective over the grid. Returns the sum of the losses over all of `data`, in windows without
 // overlap, on any grid. `limit` bounds the number of micro-batches of the whole evaluation
 // (nullopt: all).
-parallel::EvaluationResult evaluate(ops::Context& ctx, const parallel::Stage& stage,
-                                    const TokenDataset& data, std::int64_t micro,
-                                    bool mask_documents, std::optional<std::int64_t> limit);
+parallel::EvaluationResult evaluate(parallel::PipelineExecutor& executor, const TokenDataset& data,
+                                    std::int64_t micro, bool mask_documents,
+                                    std::optional<std::int64_t> limit);
 
 }  // namespace trireme

@@ -1,0 +1,39 @@
+// What the checker predicts of a pipeline schedule for a model.
+#pragma once
+
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "trireme/nn/block.h"
+#include "trireme/parallel/schedule.h"
+
+namespace trireme::parallel {
+
+struct ScheduleForecast {
+  std::string name;  // of grid.schedule
+  PipelineLayout layout;
+  // The share of the stages' time from the first computation of a step's micro-batches to the last
+  // in which they are idle. Computations take as long as their FLOPs say (costs_of_parts); messages
+  // take no time.
+  double idle = 0;
+  // The most micro-batches whose activations a stage holds at once, in stages' worth: those of one
+  // chunk of several count as a part of one.
+  double live = 0;
+};
+
+// `micro_batches`: of a replica, in a step; takes_micro_batches holds. `recomputed` as in
+// costs_of_parts. The time this takes does not grow with the number of micro-batches beyond some
+// for each stage. Throws ConfigError if the model has too few blocks.
+ScheduleForecast forecast_schedule(const std::string& name, const PipelineLayout& layout,
+                                   std::span<const nn::BlockPlan> blocks, int micro_batches,
+                                   int recomputed = 0);
+
+// The forecasts of all schedules that so many stages and micro-batches and the model allow, in the
+// order of schedule_names(). `chunks`: of "interleaved" (schedule_layout).
+std::vector<ScheduleForecast> forecast_schedules(int stages, std::optional<int> chunks,
+                                                 std::span<const nn::BlockPlan> blocks,
+                                                 int micro_batches, int recomputed = 0);
+
+}  // namespace trireme::parallel

@@ -1,0 +1,69 @@
+#include "trireme/parallel/schedule_forecast.h"
+
+#include <algorithm>
+
+#include "trireme/base/error.h"
+#include "trireme/parallel/partition.h"
+
+namespace trireme::parallel {
+namespace {
+
+// Of a longer step so many computations of each kind are run. Each further group of as many
+// micro-batches as there are stages is taken to last as long as one of the second half of these
+// does on average. At least so many groups are run.
+constexpr int kComputations = 1 << 12, kGroups = 4;
+
+double makespan(const std::string& name, const PipelineLayout& layout, int micro_batches,
+                const ScheduleCosts& costs) {
+  const auto report = check_schedule(make_pipeline_schedule(name, layout, micro_batches), costs);
+  TRIREME_CHECK(report.ok, report.problem);
+  return report.makespan;
+}
+
+}  // namespace
+
+ScheduleForecast forecast_schedule(const std::string& name, const PipelineLayout& layout,
+                                   std::span<const nn::BlockPlan> blocks, int micro_batches,
+                                   int recomputed) {
+  std::vector<double> block_costs;
+  for (const nn::BlockPlan& block : blocks) block_costs.push_back(block.cost);
+  const std::vector<int> bounds = partition_blocks(block_costs, layout.stages, layout.chunks);
+  const ScheduleCosts costs{.parts = costs_of_parts(blocks, bounds, recomputed)};
+  double busy = 0;  // of all stages
+  for (const StepCosts& part : costs.parts) {
+    busy += micro_batches * (part.forward + part.backward_input + part.backward_weight);
+  }
+  // As many micro-batches as are run, and how many more groups there are.
+  const int stages = layout.stages;
+  const int groups = std::max(kGroups, kComputations / (layout.parts() * stages));
+  const int more = std::max(0, micro_batches / stages - groups);
+  const int run = micro_batches - more * stages;
+  double span = makespan(name, layout, run, costs);
+  if (more > 0) {
+    const int half = groups / 2;
+    span += more * (span - makespan(name, layout, run - half * stages, costs)) / half;
+  }
+
+  ScheduleForecast forecast{name, layout};
+  if (span > 0) forecast.idle = std::max(0.0, 1 - busy / (span * stages));
+  const std::vector<int> live = live_micro_batches(name, layout, micro_batches);
+  forecast.live = static_cast<double>(*std::max_element(live.begin(), live.end())) / layout.chunks;
+  return forecast;
+}
+
+std::vector<ScheduleForecast> forecast_schedules(int stages, std::optional<int> chunks,
+                                                 std::span<const nn::BlockPlan> blocks,
+                                                 int micro_batches, int recomputed) {
+  std::vector<ScheduleForecast> all;
+  for (const std::string& name : schedule_names()) {
+    const auto layout =
+        schedule_layout(name, stages, name == "interleaved" ? chunks : std::optional<int>());
+    const bool fits = std::size(blocks) / static_cast<std::size_t>(layout.chunks) >=
+                      static_cast<std::size_t>(stages);
+    if (!fits || !takes_micro_batches(name, layout, micro_batches)) continue;
+    all.push_back(forecast_schedule(name, layout, blocks, micro_batches, recomputed));
+  }
+  return all;
+}
+
+}  // namespace trireme::parallel
