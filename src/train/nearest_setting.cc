@@ -18,7 +18,7 @@ namespace {
 
 constexpr double kMostSeconds = 5.0;
 // From what holds most to what holds least.
-constexpr std::array kModes = {"none", "full"};
+constexpr std::array kModes = {"none", "selective", "full"};
 
 class Search {
  public:

@@ -251,7 +251,8 @@ TEST_F(Job, NamesTheNearestSettingThatFits) {
   // bad input: `train`, `job`: ranks that do not fit, but would by another setting | memory: ...:
   // fewer tasks a node, or --recompute.mode full --batch.micro 2, which fits | 2
   EXPECT_EQ(nearest(needs("none", 8, 1, 1)), "no error");
-  EXPECT_EQ(nearest(needs("none", 8, 1, 1) - 1), "--recompute.mode full, which fits");
+  EXPECT_EQ(nearest(needs("none", 8, 1, 1) - 1), "--recompute.mode selective, which fits");
+  EXPECT_EQ(nearest(needs("selective", 8, 1, 1) - 1), "--recompute.mode full, which fits");
   EXPECT_EQ(nearest(needs("full", 8, 1, 1)), "--recompute.mode full, which fits");
   EXPECT_EQ(nearest(needs("full", 8, 1, 1) - 1),
             "--recompute.mode full --batch.micro 4, which fits");
