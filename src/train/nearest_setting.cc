@@ -17,8 +17,9 @@ namespace trireme {
 namespace {
 
 constexpr double kMostSeconds = 5.0;
+constexpr int kLastStage = 3;  // of shard.stage
 // From what holds most to what holds least.
-constexpr std::array kModes = {"none", "full"};
+constexpr std::array kModes = {"none", "selective", "full"};
 
 class Search {
  public:
@@ -29,12 +30,16 @@ class Search {
       Config config = run_.config;
       config.grid.tensor = tensor;
       config.grid.pipeline = pipeline;
-      if (config.grid.data) config.grid.data = run_.grid.ranks() / (tensor * pipeline);
-      if (const auto found = nearest_on_grid(config)) return flags(*found) + ", which fits";
-      if (watch_.seconds() > kMostSeconds) return std::string(kUsualRemedies);
+      const int replicas = run_.grid.ranks() / (tensor * pipeline);
+      if (config.grid.data) config.grid.data = replicas;
+      const int last_stage = replicas > 1 ? kLastStage : config.shard.stage;
+      for (; config.shard.stage <= last_stage; ++config.shard.stage) {
+        if (const auto found = nearest_of_batches(config)) return flags(*found) + ", which fits";
+        if (watch_.seconds() > kMostSeconds) return std::string(kUsualRemedies);
+      }
     }
-    return "more ranks or a smaller model, since no recompute.mode, batch.micro, grid.tensor and "
-           "grid.pipeline fit";
+    return "more ranks or a smaller model, since no recompute.mode, batch.micro, shard.stage, "
+           "grid.tensor and grid.pipeline fit";
   }
 
  private:
@@ -57,7 +62,7 @@ class Search {
   }
 
   // With the weakest recomputation and the largest micro-batch that fit, the latter first.
-  std::optional<Config> nearest_on_grid(Config config) const {
+  std::optional<Config> nearest_of_batches(Config config) const {
     const std::vector<int> sizes = micro_batches();
     const auto with = [&](int micro, const char* mode) {
       config.batch.micro = micro;
@@ -107,6 +112,7 @@ class Search {
     const GridShape& grid = run_.grid;
     add("recompute.mode", config.recompute.mode, run_.config.recompute.mode);
     add("batch.micro", config.batch.micro, run_.config.batch.micro);
+    add("shard.stage", config.shard.stage, run_.config.shard.stage);
     if (config.grid.data) add("grid.data", *config.grid.data, grid.extent(kDataAxes));
     add("grid.tensor", *config.grid.tensor, grid[Axis::kTensor]);
     add("grid.pipeline", *config.grid.pipeline, grid[Axis::kPipeline]);

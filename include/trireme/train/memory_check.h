@@ -36,7 +36,8 @@ using FitsMemory = std::function<bool(const PeakMemory&)>;
 // search (nearest_setting.h).
 using FindRemedy = std::function<std::string(const FitsMemory&)>;
 inline constexpr std::string_view kUsualRemedies =
-    "recompute.mode full, a smaller batch.micro, more grid.tensor or more grid.pipeline";
+    "recompute.mode full, a smaller batch.micro, a higher shard.stage, more grid.tensor or more "
+    "grid.pipeline";
 std::string usual_remedies(const FitsMemory& fits);
 
 // These throw ConfigError if the ranks do not fit. It says what takes the memory, and what would
