@@ -4,6 +4,8 @@
 #include <cstdlib>
 #include <cstring>
 
+#include <sys/mman.h>
+
 #include "trireme/tensor/allocator.h"
 
 namespace trireme {
@@ -37,6 +39,19 @@ class DryMemory : public MemorySource {
 };
 
 }  // namespace
+
+void* zeroed_memory(std::size_t bytes) {
+  constexpr std::uintptr_t kPage = 4096;
+  constexpr std::size_t kLarge = 64 * kPage;
+  void* memory = nullptr;
+  const bool large = bytes >= kLarge;
+  if (posix_memalign(&memory, large ? kPage : kBlockAlignment, bytes) != 0) return nullptr;
+  // The kernel takes whole pages back, and gives zeros on the next access.
+  std::size_t untouched = large ? bytes / kPage * kPage : 0;
+  if (untouched != 0 && madvise(memory, untouched, MADV_DONTNEED) != 0) untouched = 0;
+  std::memset(static_cast<std::byte*>(memory) + untouched, 0, bytes - untouched);
+  return memory;
+}
 
 std::shared_ptr<Allocator> make_dry_allocator() {
   return std::make_shared<CachingAllocator>(std::make_unique<DryMemory>(), 0);

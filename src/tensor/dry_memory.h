@@ -3,8 +3,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
-#include <cstring>
 #include <limits>
 #include <mutex>
 
@@ -16,12 +14,9 @@ namespace trireme {
 // access ends the process at once instead of changing other data.
 inline constexpr std::uintptr_t kFirstDry = std::uintptr_t{1} << (8 * sizeof(std::uintptr_t) - 1);
 
-// Returns host memory of zeros, which std::free frees, or nullptr where there is none.
-inline void* zeroed_memory(std::size_t bytes) {
-  void* memory = nullptr;
-  if (posix_memalign(&memory, kBlockAlignment, bytes) != 0) return nullptr;
-  return std::memset(memory, 0, bytes);
-}
+// Returns host memory of zeros, which std::free frees, or nullptr where there is none. Pages that
+// nobody touches take no memory, so a micro-batch that nobody reads may have any size.
+void* zeroed_memory(std::size_t bytes);
 
 // Hands out ranges of such addresses, each once. Thread-safe.
 class DryAddresses {

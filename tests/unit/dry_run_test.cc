@@ -9,6 +9,7 @@
 
 #include <gtest/gtest.h>
 
+#include "trireme/base/resident_memory.h"
 #include "trireme/nn/host_micro_batch.h"
 
 #include "support/small_model.h"
@@ -509,6 +510,16 @@ TEST(DryRunAll, OnGpusWorkspaceDiffers) {
   EXPECT_EQ(broadcasts(plan::dry_run(input, 0)), 0);
   input.keeps_order = false;
   EXPECT_GT(broadcasts(plan::dry_run(input, 0)), 0);
+}
+
+// The host's part of a micro-batch is real memory, of any size, but nobody reads it.
+TEST(DryRunAll, HostMemoryThatNobodyTouchesTakesNone) {
+  ops::Context ctx = ops::make_dry_context(1);
+  const double before = peak_resident_bytes();
+  const Tensor host = ctx.allocate_host({std::int64_t{1} << 28}, DType::kI32);  // 1 GiB
+  EXPECT_EQ(host.data<std::int32_t>()[0], 0);
+  EXPECT_EQ(host.data<std::int32_t>()[host.elements() - 1], 0);
+  EXPECT_LT(peak_resident_bytes() - before, 1 << 28);
 }
 
 TEST(DryRunAll, WhatNoAddressCanReachIsRefused) {
