@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "trireme/ops/elementwise.h"
+#include "trireme/ops/update.h"
 
 namespace trireme::parallel {
 
@@ -129,16 +130,20 @@ void GradientReducer::finish_step() {
   wait(ctx_, works);
 }
 
-void sum_of_squared_gradients(ops::Context& ctx, const Stage& stage, const Tensor& sum) {
-  ops::fill(ctx, sum, 0.0f);
+void sum_of_squared_gradients(ops::Context& ctx, const Stage& stage, const Tensor& limbs,
+                              const Tensor& sum) {
+  ops::fill(ctx, limbs, 0.0f);
   Communicator* sharded = nullptr;  // all groups are sharded over the same ranks
   for (const nn::FlatGroup* group : stage.groups()) {
-    group->add_sum_of_squares(ctx, sum);
+    group->add_sum_of_squares(ctx, limbs);
     sharded = group->ranks().sharded;
   }
-  stage.grid().comm(kModelAxes).all_reduce(ctx.stream, sum, ReduceOp::kSum).wait_on(ctx.stream);
-  if (sharded == nullptr || sharded->size() == 1) return;
-  sharded->all_reduce(ctx.stream, sum, ReduceOp::kSum).wait_on(ctx.stream);
+  Communicator& model = stage.grid().comm(kModelAxes);
+  model.all_reduce(ctx.stream, limbs, ReduceOp::kSum).wait_on(ctx.stream);
+  if (sharded != nullptr && sharded->size() > 1) {
+    sharded->all_reduce(ctx.stream, limbs, ReduceOp::kSum).wait_on(ctx.stream);
+  }
+  ops::round_exact_sum(ctx, limbs, sum);
 }
 
 }  // namespace trireme::parallel

@@ -137,9 +137,10 @@ class FlatGroup {
   // Collective over the holders of each copied parameter. Starts to hand the first holder's
   // gradients on to the other holders: for groups that do not keep copies equal.
   std::vector<Work> hand_on_gradients(ops::Context& ctx) const;
-  // Adds the squares of those gradients in the shard that this rank counts to `sum` (1) fp64. Over
-  // the ranks of a replica and of GroupRanks::sharded, each element of the model is counted once.
-  void add_sum_of_squares(ops::Context& ctx, const Tensor& sum) const;
+  // Adds the squares of those gradients in the shard that this rank counts to an exact sum (`limbs`
+  // as ops::add_sum_of_squares has them). Over the ranks of a replica and of GroupRanks::sharded,
+  // each element of the model is counted once, and neither stages nor shards change a bit.
+  void add_sum_of_squares(ops::Context& ctx, const Tensor& limbs) const;
 
  private:
   // A range of the gradients that other ranks of the replica hold too.

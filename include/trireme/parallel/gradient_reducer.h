@@ -86,7 +86,9 @@ class GradientReducer : public nn::GradientListener {
 
 // Collective over the model's ranks (pipeline x tensor), and over those that share a copy of it.
 // Sets sum (1) fp64, on every rank, to the sum of the squares of all gradients of the model, each
-// counted once.
-void sum_of_squared_gradients(ops::Context& ctx, const Stage& stage, const Tensor& sum);
+// counted once. The bits depend on the gradients alone, not on how the model is divided. `limbs`
+// (kExactLimbs) int64 is workspace.
+void sum_of_squared_gradients(ops::Context& ctx, const Stage& stage, const Tensor& limbs,
+                              const Tensor& sum);
 
 }  // namespace trireme::parallel
