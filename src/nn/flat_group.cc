@@ -94,7 +94,10 @@ void FlatGroup::materialize(ops::Context& ctx, const ParameterUse& use, const Te
   master_ =
       use.compute == DType::kF32 ? weight_shard_ : zeros(sharding_.shard_extent(), DType::kF32);
   set_weights(whole);
-  if (!use.trains) return;
+  if (use.trains) take_gradients(ctx, gradients);
+}
+
+void FlatGroup::take_gradients(ops::Context& ctx, const Tensor& gradients) {
   gradients_ = gradients;
   ops::fill(ctx, gradients_, 0.0f);
   for (Parameter* parameter : parameters_) parameter->gradient_ = view(gradients_, *parameter);

@@ -74,7 +74,7 @@ std::size_t TrainerStep::connect(std::int64_t batch, std::int64_t length) {
   stage_.weights().connect(ctx_);
   reducer_.begin_step(reducer_.runs());
   for (int run = 0; run < reducer_.runs(); ++run) {
-    for (const nn::FlatGroup* group : stage_.groups()) {
+    for (const nn::FlatGroup* group : reducer_.reduced_groups()) {
       reducer_.prepare(*group);
       for (const nn::Parameter* parameter : group->parameters()) {
         for (int use = 0; use < parameter->uses(); ++use) reducer_.contributed(*parameter);

@@ -81,6 +81,10 @@ class FlatGroup {
   // train.
   void materialize(ops::Context& ctx, const ParameterUse& use, const Tensor& gradients);
 
+  // Has gradients alone, in this memory (extent, fp32), which are zero then: for a use of a
+  // parameter whose weights another group has (ParameterSpec::use_of).
+  void take_gradients(ops::Context& ctx, const Tensor& gradients);
+
   // Fills this rank's shard with the initial values of a fresh model, on all threads of the rank.
   // The bits depend on neither the threads nor the shards. Returns the number of random numbers
   // drawn.
