@@ -57,7 +57,34 @@ void check_loss_scale(const Config& config) {
   }
 }
 
+void check_same_bits(const Config& config) {
+  if (!config.run.same_bits) return;
+  if (config.batch.runs && *config.batch.runs != runs_of_batch(config)) {
+    throw ConfigError(fmt::format("batch.runs is {}, but run.same_bits makes it {}: leave it out",
+                                  *config.batch.runs, runs_of_batch(config)));
+  }
+  if (sums_depend_on_algorithm(config.comm)) {
+    throw ConfigError(
+        fmt::format("run.same_bits needs sums with one order: comm.order tree and comm.reduce "
+                    "fp32, not {} and {}",
+                    config.comm.order, config.comm.reduce));
+  }
+  if (config.comm.backend == "nccl") {
+    throw ConfigError(
+        "run.same_bits needs sums with one order, which NCCL does not promise: give "
+        "--comm.backend mpi, or leave it out");
+  }
+}
+
 }  // namespace
+
+int runs_of_batch(const Config& config) {
+  if (!config.run.same_bits) return config.batch.runs.value_or(0);
+  constexpr int kMostRuns = 16;
+  int runs = 1;
+  while (runs < kMostRuns && config.batch.global / config.batch.micro % (2 * runs) == 0) runs *= 2;
+  return runs;
+}
 
 std::optional<double> fixed_loss_scale(const std::string& loss_scale) {
   if (loss_scale == "dynamic") return std::nullopt;
@@ -81,6 +108,7 @@ void check_config(const Config& config) {
 
 void check_config_without_data(const Config& config) {
   check_batch(config.batch);
+  check_same_bits(config);
   check_model(config.model);
   check_loss_scale(config);
   optim::LearningRateSchedule({.curve = optim::learning_rate_curve(config.schedule.name),

@@ -34,6 +34,13 @@ void add_run_keys(Options& options, Config::Run& run) {
       "but products on a GPU round their operands to TF32 (on a CPU the same as fp32); fp16: "
       "with loss scaling",
       one_of({"fp32", "tf32", "bf16", "fp16"}), OnChange::kResults);
+  options.add("run.same_bits", run.same_bits, "",
+              "data replicas, stages, schedules, sharding and recomputation change no bit of the "
+              "weights, with equal batches, tensor ranks and threads; sets batch.runs to the "
+              "largest power of two up to 16 that divides the micro-batches, which the data "
+              "replicas must divide; costs memory for up to 4 more gradients on few replicas, and "
+              "a tied matrix's gradient twice; GPUs then communicate by mpi",
+              {}, OnChange::kRounding);
   options.alias("threads", "run.threads");
   options.alias("resume", "run.resume");
   options.alias("device", "run.device");

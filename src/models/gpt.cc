@@ -32,7 +32,8 @@ nn::TensorParallel tensor_parallel(const nn::BuildContext& build) {
 // already made the matrix for the other, returns that one.
 nn::Parameter& vocabulary_table(nn::ParameterSet& parameters, nn::BuildContext& build,
                                 const GptConfig& config, const char* name) {
-  if (config.tied && build.tied_parameter != nullptr) {
+  const bool shares = config.tied && build.tied_parameter != nullptr;
+  if (shares && !build.separates_uses) {
     build.tied_parameter->add_use();
     return *build.tied_parameter;
   }
@@ -40,9 +41,10 @@ nn::Parameter& vocabulary_table(nn::ParameterSet& parameters, nn::BuildContext& 
       nn::vocabulary_parameter(config.tied ? kEmbeddingName : name, tensor_parallel(build),
                                config.vocabulary, config.width, kDeviation);
   spec.tied = config.tied;
-  if (config.tied) spec.copies = build.tied;
+  if (shares) spec.use_of = build.tied_parameter;
+  if (config.tied && !shares) spec.copies = build.tied;
   nn::Parameter& table = parameters.add(std::move(spec));
-  if (config.tied) build.tied_parameter = &table;
+  if (config.tied && !shares) build.tied_parameter = &table;
   return table;
 }
 

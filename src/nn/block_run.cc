@@ -56,6 +56,7 @@ void BlockRun::prepare_gradients() const {
   if (listener_ == nullptr) return;
   for (const auto& block : blocks_) {
     for (const auto& group : block->parameters().groups()) listener_->prepare(*group);
+    for (const auto& group : block->parameters().uses_apart()) listener_->prepare(*group);
   }
 }
 

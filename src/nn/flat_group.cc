@@ -94,7 +94,10 @@ void FlatGroup::materialize(ops::Context& ctx, const ParameterUse& use, const Te
   master_ =
       use.compute == DType::kF32 ? weight_shard_ : zeros(sharding_.shard_extent(), DType::kF32);
   set_weights(whole);
-  if (!use.trains) return;
+  if (use.trains) take_gradients(ctx, gradients);
+}
+
+void FlatGroup::take_gradients(ops::Context& ctx, const Tensor& gradients) {
   gradients_ = gradients;
   ops::fill(ctx, gradients_, 0.0f);
   for (Parameter* parameter : parameters_) parameter->gradient_ = view(gradients_, *parameter);
@@ -228,13 +231,24 @@ std::vector<Work> FlatGroup::hand_on_gradients(ops::Context& ctx) const {
   return works;
 }
 
-void FlatGroup::add_sum_of_squares(ops::Context& ctx, const Tensor& sum) const {
+void FlatGroup::add_sum_of_squares(ops::Context& ctx, const Tensor& limbs) const {
+  static_assert(Sharding::kUnit % ops::kSquaresUnit == 0, "no unit lies in two shards");
   const Tensor shard = gradient_shard();
+  FlatRange counted;  // of the shard: neighbouring parts that this rank counts
+  const auto add = [&] {
+    if (counted.empty()) return;
+    ops::add_sum_of_squares(ctx, shard.flat_range(counted.begin, counted.end),
+                            sharding_.memory().begin + counted.begin, limbs);
+  };
   for (const Part& part : parts_) {
-    if (part.parameter->spec().copies.counted()) {
-      ops::add_sum_of_squares(ctx, view(shard, part), sum);
+    if (!part.parameter->spec().copies.counted()) continue;
+    if (part.at != counted.end) {
+      add();
+      counted.begin = part.at;
     }
+    counted.end = part.at + part.elements.size();
   }
+  add();
 }
 
 std::vector<std::vector<FlatGroup::Part>> written_parts(std::span<FlatGroup* const> groups) {

@@ -203,15 +203,19 @@ ColumnParallelLinear::Activated ColumnParallelLinear::forward_gelu(Tape& tape,
   const Tensor pre = ctx.allocate({x.shape()[0], weight.shape()[0]}, x.tensor().dtype());
   const Tensor y = ctx.allocate(pre.shape(), pre.dtype());
   const bool exact = ops::linear_gelu(ctx, x.tensor(), weight, bias_of(biases_), pre, y);
+  const auto bias_sums = biases_.empty() ? nullptr : std::make_shared<Tensor>();
   const Value recorded = tape.record(
       pre, {x},
       [x = x.slot(), this](Tape& t, const Tensor& dpre) {
         t.add_gradient(x, input_gradient(t.context(), dpre, side_by_side_weight(weights_)));
       },
       parameters(),
-      [x = x.kept(), this](Tape& t, const Tensor& dpre) {
+      [x = x.kept(), bias_sums, this](Tape& t, const Tensor& dpre) {
         ops::linear_backward_weight(t.context(), dpre, x.tensor(t.context()),
                                     side_by_side_gradient(weights_), Tensor());
+        if (!bias_sums) return;
+        const Tensor gradient = bias_gradient_of(biases_);
+        ops::add(t.context(), gradient, *bias_sums, gradient);
       });
   Value active = tape.input(y, false);
   if (exact) {
@@ -221,7 +225,7 @@ ColumnParallelLinear::Activated ColumnParallelLinear::forward_gelu(Tape& tape,
       return again;
     });
   }
-  return {recorded, active, [this] { return bias_gradient_of(biases_); }};
+  return {recorded, active, bias_sums};
 }
 
 RowParallelLinear::RowParallelLinear(const LayerContext& context, std::int64_t out, std::int64_t in,
@@ -242,11 +246,14 @@ Value RowParallelLinear::forward(Tape& tape, const Value& x) const {
 }
 
 Value RowParallelLinear::forward(Tape& tape, const ColumnParallelLinear::Activated& x) const {
-  const auto to_pre = [pre = x.pre, bias_gradient = x.bias_gradient, this](Tape& t,
-                                                                           const Tensor& dy) {
+  const auto to_pre = [pre = x.pre, bias_sums = x.bias_sums, this](Tape& t, const Tensor& dy) {
     const Tensor dpre = t.context().allocate(pre.shape(), dy.dtype());
+    if (bias_sums) {
+      *bias_sums = t.context().allocate({pre.shape()[1]}, DType::kF32);
+      ops::fill(t.context(), *bias_sums, 0.0f);
+    }
     ops::linear_backward_input_gelu(t.context(), dy, weight_->weight(), pre.tensor(), dpre,
-                                    bias_gradient());
+                                    bias_sums ? *bias_sums : Tensor());
     t.add_gradient(pre.slot(), dpre);
   };
   return forward(tape, x.y, x.pre, to_pre);

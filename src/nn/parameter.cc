@@ -38,6 +38,11 @@ void ParameterSet::form_groups(const std::string& block, const GroupRanks& ranks
   };
   std::vector<std::pair<Key, std::vector<Parameter*>>> members;
   for (const auto& parameter : parameters_) {
+    if (parameter->spec().use_of != nullptr) {
+      uses_apart_.push_back(std::make_unique<FlatGroup>(
+          fmt::format("{}.tied", block), std::vector<Parameter*>{parameter.get()}, ranks));
+      continue;
+    }
     const Key key{parameter->spec().decay, parameter->spec().tied};
     auto found = std::find_if(members.begin(), members.end(),
                               [&](const auto& entry) { return entry.first == key; });

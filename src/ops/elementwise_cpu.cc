@@ -51,6 +51,12 @@ void fill(Context& ctx, const Tensor& x, float value) {
         ctx, [&] { std::fill_n(x.data<double>(), x.elements(), static_cast<double>(value)); });
     return;
   }
+  if (x.dtype() == DType::kI64) {
+    on_this_thread(ctx, [&] {
+      std::fill_n(x.data<std::int64_t>(), x.elements(), static_cast<std::int64_t>(value));
+    });
+    return;
+  }
   for_stages(ctx, x.elements(), [&](std::int64_t begin, std::int64_t n) {
     Stage stage;
     float* to = write_place(x, begin, stage.values);

@@ -99,8 +99,8 @@ struct GeluBackward {
   }
 };
 
-__global__ void __launch_bounds__(kThreads)
-    fill_double_kernel(double* x, std::int64_t elements, double value) {
+template <class T>
+__global__ void __launch_bounds__(kThreads) fill_wide_kernel(T* x, std::int64_t elements, T value) {
   const std::int64_t at = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x;
   if (at < elements) x[at] = value;
 }
@@ -229,8 +229,13 @@ __global__ void __launch_bounds__(kThreads)
 void fill(Context& ctx, const Tensor& x, float value) {
   const std::int64_t elements = x.elements();
   if (x.dtype() == DType::kF64) {
-    launch(fill_double_kernel, extent(blocks_for(elements, kThreads)), kThreads, 0, ctx.stream,
-           device_data<double>(x), elements, static_cast<double>(value));
+    launch(fill_wide_kernel<double>, extent(blocks_for(elements, kThreads)), kThreads, 0,
+           ctx.stream, device_data<double>(x), elements, static_cast<double>(value));
+    return;
+  }
+  if (x.dtype() == DType::kI64) {
+    launch(fill_wide_kernel<std::int64_t>, extent(blocks_for(elements, kThreads)), kThreads, 0,
+           ctx.stream, device_data<std::int64_t>(x), elements, static_cast<std::int64_t>(value));
     return;
   }
   with_type({&x}, [&](auto type) {

@@ -5,6 +5,7 @@
 #include "ops/check.h"
 #include "ops/device_ops.h"
 #include "ops/gpu/workspace.h"
+#include "ops/squares.h"
 
 namespace trireme::ops {
 namespace {
@@ -41,12 +42,26 @@ void sgd_step(Context& ctx, const Sgd& rule, const Tensor& master, const Tensor&
   dispatch(TRIREME_OP(sgd_step), ctx, rule, master, gradient, velocity, weights);
 }
 
-void add_sum_of_squares(Context& ctx, const Tensor& x, const Tensor& sum) {
+void add_sum_of_squares(Context& ctx, const Tensor& x, std::int64_t first, const Tensor& limbs) {
   check_dtype("add_sum_of_squares", "x", x, {DType::kF32});
-  check_dtype("add_sum_of_squares", "sum", sum, {DType::kF64});
-  check_shape("add_sum_of_squares", "sum", sum, {1});
-  if (on_dry_gpu(ctx)) gpu::parts_of_squares(ctx, x.elements());
-  dispatch(TRIREME_OP(add_sum_of_squares), ctx, x, sum);
+  check_dtype("add_sum_of_squares", "limbs", limbs, {DType::kI64});
+  check_shape("add_sum_of_squares", "limbs", limbs, {kExactLimbs});
+  TRIREME_CHECK(first >= 0, fmt::format("add_sum_of_squares: from element {}", first));
+  if (x.elements() == 0) return;
+  if (on_dry_gpu(ctx)) {
+    const std::int64_t units = units_of_squares(first, x.elements());
+    const Tensor sums = gpu::sums_of_units(ctx, units);
+    gpu::limbs_of_shares(ctx, units);
+  }
+  dispatch(TRIREME_OP(add_sum_of_squares), ctx, x, first, limbs);
+}
+
+void round_exact_sum(Context& ctx, const Tensor& limbs, const Tensor& sum) {
+  check_dtype("round_exact_sum", "limbs", limbs, {DType::kI64});
+  check_shape("round_exact_sum", "limbs", limbs, {kExactLimbs});
+  check_dtype("round_exact_sum", "sum", sum, {DType::kF64});
+  check_shape("round_exact_sum", "sum", sum, {1});
+  dispatch(TRIREME_OP(round_exact_sum), ctx, limbs, sum);
 }
 
 void finish_gradient_norm(Context& ctx, const Tensor& sum, float clip, const Tensor& norm) {

@@ -1,10 +1,14 @@
+#include <algorithm>
 #include <cmath>
 #include <vector>
+
+#include "trireme/base/exact_sum.h"
 
 #include "ops/cpu/parallel.h"
 #include "ops/cpu/staging.h"
 #include "ops/device_ops.h"
 #include "ops/loss_scaling.h"
+#include "ops/squares.h"
 
 namespace trireme::ops::cpu {
 namespace {
@@ -66,16 +70,30 @@ void sgd_step(Context& ctx, const Sgd& rule, const Tensor& master, const Tensor&
   });
 }
 
-void add_sum_of_squares(Context& ctx, const Tensor& x, const Tensor& total) {
-  const std::int64_t n = x.elements();
-  std::vector<double> parts(ctx.dry ? 0 : static_cast<std::size_t>((n + kGrain - 1) / kGrain));
-  parallel_ranges(ctx, n, kGrain, [&](std::int64_t begin, std::int64_t end) {
-    parts[static_cast<std::size_t>(begin / kGrain)] =
-        kernels().update.sum_of_squares(x.data<float>() + begin, end - begin);
+void add_sum_of_squares(Context& ctx, const Tensor& x, std::int64_t first, const Tensor& limbs) {
+  const std::int64_t n = x.elements(), units = units_of_squares(first, n);
+  const std::int64_t begin = -(first % kSquaresUnit);  // of the first unit in x
+  std::vector<double> sums(ctx.dry ? 0 : static_cast<std::size_t>(units));
+  parallel_ranges(ctx, units, kGrain / kSquaresUnit, [&](std::int64_t from, std::int64_t to) {
+    for (std::int64_t unit = from; unit < to; ++unit) {
+      const std::int64_t at = std::max<std::int64_t>(begin + unit * kSquaresUnit, 0);
+      const std::int64_t end = std::min(begin + (unit + 1) * kSquaresUnit, n);
+      sums[static_cast<std::size_t>(unit)] =
+          kernels().update.sum_of_squares(x.data<float>() + at, end - at);
+    }
   });
-  double sum = 0.0;
-  for (const double part : parts) sum += part;
-  on_this_thread(ctx, [&] { total.data<double>()[0] += sum; });
+  ExactSum exact;
+  for (const double sum : sums) exact.add(sum);
+  on_this_thread(ctx, [&] {
+    for (int i = 0; i < kExactLimbs; ++i) {
+      limbs.data<std::int64_t>()[i] += exact.limbs()[static_cast<std::size_t>(i)];
+    }
+  });
+}
+
+void round_exact_sum(Context& ctx, const Tensor& limbs, const Tensor& sum) {
+  on_this_thread(ctx,
+                 [&] { sum.data<double>()[0] = take_exact_value(limbs.data<std::int64_t>()); });
 }
 
 void finish_gradient_norm(Context& ctx, const Tensor& sum, float clip, const Tensor& norm) {

@@ -2,11 +2,13 @@
 #include "ops/device_ops.h"
 #include "ops/gpu/reduce.h"
 #include "ops/loss_scaling.h"
+#include "ops/squares.h"
 
 namespace trireme::ops::gpu {
 namespace {
 
 constexpr int kThreads = 256;
+constexpr int kLimbThreads = 96;  // at least kExactLimbs
 
 unsigned blocks_of_chunks(std::int64_t elements) {
   return extent(blocks_for(elements, kThreads * kChunk));
@@ -103,30 +105,50 @@ __global__ void __launch_bounds__(kThreads)
   if (weights.defined()) weights.store(at, left, vector, p);
 }
 
+// A warp adds up a unit: x begins `before` elements after the first unit does.
 __global__ void __launch_bounds__(kThreads)
-    squares_kernel(const float* x, std::int64_t elements, double* parts, bool vector) {
-  const std::int64_t first = blockIdx.x * kSquaresOfBlock;
-  const std::int64_t end = first + kSquaresOfBlock < elements ? first + kSquaresOfBlock : elements;
+    squares_kernel(const float* x, std::int64_t before, std::int64_t elements, double* sums,
+                   std::int64_t units) {
+  const std::int64_t unit =
+      static_cast<std::int64_t>(blockIdx.x) * (kThreads / 32) + threadIdx.x / 32;
+  if (unit >= units) return;  // the whole warp
+  const std::int64_t begin = unit * kSquaresUnit - before + threadIdx.x % 32;
   double sum = 0.0;
-#pragma unroll 2
-  for (std::int64_t at = first + threadIdx.x * kChunk; at < end; at += kThreads * kChunk) {
-    float values[kChunk];
-    load_chunk(x + at, end - at, vector, values);
 #pragma unroll
-    for (const float value : values) {
-      sum += static_cast<double>(value) * static_cast<double>(value);
-    }
+  for (int i = 0; i < kSquaresUnit / 32; ++i) {
+    const std::int64_t at = begin + i * 32;
+    const double value = 0 <= at && at < elements ? static_cast<double>(x[at]) : 0.0;
+    sum += value * value;
   }
-  sum = block_sum<kThreads / 32>(sum);
-  if (threadIdx.x == 0) parts[blockIdx.x] = sum;
+  sum = warp_sum(sum);
+  if (threadIdx.x % 32 == 0) sums[unit] = sum;
 }
 
-__global__ void __launch_bounds__(kThreads)
-    add_doubles_kernel(const double* parts, std::int64_t count, double* total) {
-  double sum = 0.0;
-  for (std::int64_t i = threadIdx.x; i < count; i += kThreads) sum += parts[i];
-  sum = block_sum<kThreads / 32>(sum);
-  if (threadIdx.x == 0) *total += sum;
+// Each thread makes one limb of the exact sum of the block's share of the units.
+__global__ void __launch_bounds__(kLimbThreads)
+    exact_shares_kernel(const double* sums, std::int64_t units, std::int64_t* shares) {
+  const int limb = static_cast<int>(threadIdx.x);
+  if (limb >= kExactLimbs) return;
+  std::int64_t total = 0;
+  for (std::int64_t unit = blockIdx.x; unit < units; unit += gridDim.x) {
+    std::uint64_t bits;
+    memcpy(&bits, sums + unit, sizeof(bits));
+    total += exact_limb(bits, limb);
+  }
+  shares[static_cast<std::int64_t>(blockIdx.x) * kExactLimbs + limb] = total;
+}
+
+__global__ void __launch_bounds__(kLimbThreads)
+    add_shares_kernel(const std::int64_t* shares, int count, std::int64_t* limbs) {
+  const int limb = static_cast<int>(threadIdx.x);
+  if (limb >= kExactLimbs) return;
+  std::int64_t total = limbs[limb];
+  for (int i = 0; i < count; ++i) total += shares[i * kExactLimbs + limb];
+  limbs[limb] = total;
+}
+
+__global__ void round_exact_sum_kernel(std::int64_t* limbs, double* sum) {
+  *sum = take_exact_value(limbs);
 }
 
 __global__ void finish_norm_kernel(const double* sum, float clip, double* norm, StepState* state) {
@@ -191,13 +213,21 @@ void sgd_step(Context& ctx, const Sgd& rule, const Tensor& master, const Tensor&
   });
 }
 
-void add_sum_of_squares(Context& ctx, const Tensor& x, const Tensor& sum) {
-  const std::int64_t count = blocks_for(x.elements(), kSquaresOfBlock);
-  if (count == 0) return;
-  const Tensor parts = parts_of_squares(ctx, x.elements());
-  launch(squares_kernel, extent(count), kThreads, 0, ctx.stream, device_data<float>(x),
-         x.elements(), device_data<double>(parts), vectors_fit({&x}, kChunk));
-  launch(add_doubles_kernel, 1, kThreads, 0, ctx.stream, device_data<double>(parts), count,
+void add_sum_of_squares(Context& ctx, const Tensor& x, std::int64_t first, const Tensor& limbs) {
+  const std::int64_t units = units_of_squares(first, x.elements());
+  const Tensor sums = sums_of_units(ctx, units), shares = limbs_of_shares(ctx, units);
+  launch(squares_kernel, extent(blocks_for(units, kThreads / 32)), kThreads, 0, ctx.stream,
+         device_data<float>(x), first % kSquaresUnit, x.elements(), device_data<double>(sums),
+         units);
+  const auto count = shares_of_units(units);
+  launch(exact_shares_kernel, extent(count), kLimbThreads, 0, ctx.stream, device_data<double>(sums),
+         units, device_data<std::int64_t>(shares));
+  launch(add_shares_kernel, 1, kLimbThreads, 0, ctx.stream, device_data<std::int64_t>(shares),
+         static_cast<int>(count), device_data<std::int64_t>(limbs));
+}
+
+void round_exact_sum(Context& ctx, const Tensor& limbs, const Tensor& sum) {
+  launch(round_exact_sum_kernel, 1, 1, 0, ctx.stream, device_data<std::int64_t>(limbs),
          device_data<double>(sum));
 }
 

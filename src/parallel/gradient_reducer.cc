@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "trireme/ops/elementwise.h"
+#include "trireme/ops/update.h"
 
 namespace trireme::parallel {
 
@@ -23,21 +24,32 @@ GradientReducer::GradientReducer(ops::Context& ctx, const Stage& stage,
       runs_(runs.of_replica(stage.grid().extent(kDataAxes))),
       reduces_each_(runs.in_rounds(stage.grid().extent(kDataAxes))),
       defers_(ctx.device.kind != DeviceKind::kCpu || stage.collective()) {
-  groups_.reserve(stage.groups().size());
-  bool equal = true;
-  for (nn::FlatGroup* flat : stage.groups()) {
-    flat->plan_reduction(ctx, options);
-    equal = equal && flat->keeps_copies_equal(ctx);
-    Group& group = groups_.emplace_back(Group{flat});
-    by_flat_[flat] = &group;
-    if (flat->tied() && flat->uses() > 1) shared_.push_back(&group);
-    if (runs_ == 1) continue;
-    const Tensor terms = reduces_each_ ? flat->reduced() : flat->gradients();
-    group.sum.emplace(ctx, terms.elements(), runs_);
-  }
+  groups_.reserve(stage.groups().size() + stage.uses_apart().size());
+  for (nn::FlatGroup* flat : stage.groups()) plan({flat}, options);
+  for (const Stage::UseApart& use : stage.uses_apart()) plan({use.gradients, use.of}, options);
+  const bool equal = std::ranges::all_of(
+      groups_, [&](const Group& group) { return group.flat->keeps_copies_equal(ctx); });
   // The communicators of a replica's ranks may have different tables, and all holders of a
   // parameter must broadcast or none.
   hands_on_ = !stage.grid().comm(kModelAxes).agree(equal);
+}
+
+void GradientReducer::plan(Group group, const nn::ReductionOptions& options) {
+  nn::FlatGroup& flat = *group.flat;
+  flat.plan_reduction(ctx_, options);
+  if (runs_ > 1) {
+    const Tensor terms = reduces_each_ ? flat.reduced() : flat.gradients();
+    group.sum.emplace(ctx_, terms.elements(), runs_);
+  }
+  Group& planned = groups_.emplace_back(std::move(group));
+  by_flat_[&flat] = &planned;
+  if (flat.tied() && flat.uses() > 1) shared_.push_back(&planned);
+}
+
+std::vector<const nn::FlatGroup*> GradientReducer::reduced_groups() const {
+  std::vector<const nn::FlatGroup*> groups;
+  for (const Group& group : groups_) groups.push_back(group.flat);
+  return groups;
 }
 
 void GradientReducer::begin_step(int micro_batches) {
@@ -117,6 +129,11 @@ void GradientReducer::finish_step() {
   for (std::deque<Group*>& last = under_way_[Phase::kCopies]; !last.empty();) {
     move_on(Phase::kCopies);
   }
+  for (const Group& group : groups_) {
+    if (group.of == nullptr) continue;
+    const Tensor sum = group.of->reduced();
+    ops::add(ctx_, sum, group.flat->reduced(), sum);
+  }
   std::vector<Work> works;
   for (const Group& group : groups_) {
     std::ranges::move(group.flat->start_partial(ctx_), std::back_inserter(works));
@@ -129,16 +146,20 @@ void GradientReducer::finish_step() {
   wait(ctx_, works);
 }
 
-void sum_of_squared_gradients(ops::Context& ctx, const Stage& stage, const Tensor& sum) {
-  ops::fill(ctx, sum, 0.0f);
+void sum_of_squared_gradients(ops::Context& ctx, const Stage& stage, const Tensor& limbs,
+                              const Tensor& sum) {
+  ops::fill(ctx, limbs, 0.0f);
   Communicator* sharded = nullptr;  // all groups are sharded over the same ranks
   for (const nn::FlatGroup* group : stage.groups()) {
-    group->add_sum_of_squares(ctx, sum);
+    group->add_sum_of_squares(ctx, limbs);
     sharded = group->ranks().sharded;
   }
-  stage.grid().comm(kModelAxes).all_reduce(ctx.stream, sum, ReduceOp::kSum).wait_on(ctx.stream);
-  if (sharded == nullptr || sharded->size() == 1) return;
-  sharded->all_reduce(ctx.stream, sum, ReduceOp::kSum).wait_on(ctx.stream);
+  Communicator& model = stage.grid().comm(kModelAxes);
+  model.all_reduce(ctx.stream, limbs, ReduceOp::kSum).wait_on(ctx.stream);
+  if (sharded != nullptr && sharded->size() > 1) {
+    sharded->all_reduce(ctx.stream, limbs, ReduceOp::kSum).wait_on(ctx.stream);
+  }
+  ops::round_exact_sum(ctx, limbs, sum);
 }
 
 }  // namespace trireme::parallel

@@ -43,7 +43,7 @@ Stage::Stage(ops::Context& ctx, const ProcessGrid& grid, const nn::ModelPlan& pl
   for (const nn::BlockPlan& block : plan.blocks) costs.push_back(block.cost);
   bounds_ = partition_blocks(costs, layout_.stages, layout_.chunks);
 
-  nn::BuildContext build{grid, options.sequence_parallel, {}, nullptr};
+  nn::BuildContext build{grid, options.sequence_parallel, {}, nullptr, options.separates_uses};
   const int here = grid.index(Axis::kPipeline);
   const std::set<int> sharing = tied_stages(plan, layout_, bounds_);
   if (sharing.size() > 1 && sharing.contains(here)) {
@@ -69,6 +69,10 @@ Stage::Stage(ops::Context& ctx, const ProcessGrid& grid, const nn::ModelPlan& pl
         groups_.push_back(group.get());
         of_block.push_back(group.get());
       }
+      for (const auto& group : blocks.back()->parameters().uses_apart()) {
+        const nn::Parameter& use = *group->parameters().front();
+        uses_apart_.push_back({group.get(), &use.spec().use_of->group()});
+      }
       if (!block.holds_tied || build.tied_parameter == nullptr) continue;
       add_once(of_block, &build.tied_parameter->group());
     }
@@ -78,6 +82,12 @@ Stage::Stage(ops::Context& ctx, const ProcessGrid& grid, const nn::ModelPlan& pl
   for (std::size_t i = 0; i < groups_.size(); ++i) {
     groups_[i]->materialize(ctx, {options.compute, options.trains, options.whole_weights},
                             gradients[i]);
+  }
+  for (const UseApart& use : uses_apart_) {
+    if (!options.trains) continue;
+    use.gradients->take_gradients(
+        ctx, allocate_carried({&grid.comm(kDataAxes)}, *ctx.allocator, ctx.stream,
+                              {use.gradients->extent()}, DType::kF32, MemoryUse::kGradients));
   }
   if (options.seed) draw_initial_values(ctx, *options.seed);
 }

@@ -30,9 +30,8 @@ void StepNumbers::wait() const {
   if (event_) event_->synchronize();
 }
 
-double StepNumbers::add_losses_to(double sum) const {
-  for (const double loss : losses_.span<double>()) sum += loss;
-  return sum;
+void StepNumbers::add_losses_to(ExactSum& sum) const {
+  for (const double loss : losses_.span<double>()) sum.add(loss);
 }
 
 double StepNumbers::gradient_norm() const {

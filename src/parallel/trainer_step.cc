@@ -58,6 +58,7 @@ TrainerStep::TrainerStep(ops::Context& ctx, const ProcessGrid& grid, const nn::M
                options.batch_runs),
       executor_(ctx, stage_, options.runs),
       optimizer_(optim::make_optimizer(options.optimizer, ctx, shards_of(stage_))),
+      norm_limbs_(ctx.allocate({kExactLimbs}, DType::kI64, MemoryUse::kWorkspace)),
       norm_sum_(ctx.allocate({1}, DType::kF64, MemoryUse::kWorkspace)),
       norm_(ctx.allocate({1}, DType::kF64, MemoryUse::kWorkspace)),
       capture_(std::make_unique<StepCapture>(ctx, grid, options.cuda_graphs)) {
@@ -73,7 +74,7 @@ std::size_t TrainerStep::connect(std::int64_t batch, std::int64_t length) {
   stage_.weights().connect(ctx_);
   reducer_.begin_step(reducer_.runs());
   for (int run = 0; run < reducer_.runs(); ++run) {
-    for (const nn::FlatGroup* group : stage_.groups()) {
+    for (const nn::FlatGroup* group : reducer_.reduced_groups()) {
       reducer_.prepare(*group);
       for (const nn::Parameter* parameter : group->parameters()) {
         for (int use = 0; use < parameter->uses(); ++use) reducer_.contributed(*parameter);
@@ -81,7 +82,7 @@ std::size_t TrainerStep::connect(std::int64_t batch, std::int64_t length) {
     }
   }
   reducer_.finish_step();
-  sum_of_squared_gradients(ctx_, stage_, norm_sum_);
+  sum_of_squared_gradients(ctx_, stage_, norm_limbs_, norm_sum_);
   const std::size_t after = free_device_memory(ctx_);
   taken += before > after ? before - after : 0;
   return taken;
@@ -104,9 +105,10 @@ QueuedStep TrainerStep::begin(std::span<const nn::MicroBatch> mine, bool wants_s
 StepResult QueuedStep::result(const ProcessGrid& grid) const {
   numbers_.wait();
   StepResult result;
-  result.loss = grid.world().all_reduce_host(counts_loss_ ? numbers_.add_losses_to(0.0) : 0.0,
-                                             ReduceOp::kSum) /
-                static_cast<double>(targets_);
+  ExactSum loss;
+  if (counts_loss_) numbers_.add_losses_to(loss);
+  grid.world().all_reduce_host(loss.limbs(), ReduceOp::kSum);
+  result.loss = loss.value() / static_cast<double>(targets_);
   result.targets = targets_;
   result.stop = stop_;
   if (numbers_.has_optimizer()) {
@@ -160,7 +162,7 @@ QueuedStep TrainerStep::queue(std::span<const nn::MicroBatch> mine, std::int64_t
 void TrainerStep::compute(std::span<const nn::MicroBatch> mine) {
   add_up_gradients(mine);
   const FlightRecorder::Phase phase(grid_.runtime().recorder(), "optimizer");
-  sum_of_squared_gradients(ctx_, stage_, norm_sum_);
+  sum_of_squared_gradients(ctx_, stage_, norm_limbs_, norm_sum_);
   ops::finish_gradient_norm(ctx_, norm_sum_, options_.clip, norm_);
   optimizer_->step(ctx_);
   if (!options_.loss_scaling.is_fixed()) ops::update_loss_scale(ctx_, options_.loss_scaling);
@@ -176,11 +178,11 @@ EvaluationResult evaluate(PipelineExecutor& executor, int count,
   ops::Context& ctx = executor.context();
   const Stage& stage = executor.stage();
   stage.weights().refresh(ctx);
-  double loss_sum = 0.0;
+  ExactSum losses;
   std::int64_t targets = 0;
   const auto take = [&](const StepNumbers& wave) {
     wave.wait();
-    loss_sum = wave.add_losses_to(loss_sum);
+    wave.add_losses_to(losses);
   };
   // The results of a wave are read after the next wave is queued, so that a GPU always has work.
   std::optional<StepNumbers> queued;
@@ -199,10 +201,11 @@ EvaluationResult evaluate(PipelineExecutor& executor, int count,
   }
   if (queued) take(*queued);
   stage.weights().finish(ctx);
-  std::array<double, 2> sums{};
-  if (speaks_for_replica(stage)) sums = {loss_sum, static_cast<double>(targets)};
-  stage.grid().world().all_reduce_host(std::span<double>(sums), ReduceOp::kSum);
-  return {sums[0], static_cast<std::int64_t>(sums[1])};
+  Communicator& world = stage.grid().world();
+  if (!speaks_for_replica(stage)) losses = {};
+  world.all_reduce_host(losses.limbs(), ReduceOp::kSum);
+  targets = world.all_reduce_host(speaks_for_replica(stage) ? targets : 0, ReduceOp::kSum);
+  return {losses.value(), targets};
 }
 
 }  // namespace trireme::parallel

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "trireme/base/clock.h"
+#include "trireme/base/exact_sum.h"
 #include "trireme/ops/attention.h"
 #include "trireme/ops/elementwise.h"
 #include "trireme/ops/embedding.h"
@@ -303,17 +304,17 @@ class OpsBench {
     const std::int64_t n =
         std::min(kMostUpdated, models::gpt_plan(model_).parameters / model_.layers);
     const Tensor master = floats({n}), gradient = floats({n}), first = floats({n});
-    const Tensor second = floats({n}), sum = ctx_.allocate({1}, DType::kF64);
+    const Tensor second = floats({n}), limbs = ctx_.allocate({kExactLimbs}, DType::kI64);
     const bool copies = options_.dtype != DType::kF32;
     const Tensor weights = copies ? tensor({n}) : master;
     ops::fill(ctx_, second, 0.5f);
-    ops::fill(ctx_, sum, 0.0f);
+    ops::fill(ctx_, limbs, 0.0f);
     const double copied = copies ? bytes_of({weights}) : 0.0;
     measure({"adamw_step", fmt::format("{}", n), 0.0, 0.0,
              bytes_of({master, master, gradient, first, first, second, second}) + copied},
             [&] { ops::adamw_step(ctx_, {}, master, gradient, first, second, weights); });
     measure({"add_sum_of_squares", fmt::format("{}", n), 0.0, 0.0, bytes_of({gradient})},
-            [&] { ops::add_sum_of_squares(ctx_, gradient, sum); });
+            [&] { ops::add_sum_of_squares(ctx_, gradient, 0, limbs); });
     measure({"fill", fmt::format("{}", n), 0.0, 0.0, bytes_of({gradient})},
             [&] { ops::fill(ctx_, gradient, 0.0f); });
   }

@@ -126,7 +126,9 @@ ComputeDevice on_gpu(Runtime& runtime, const std::shared_ptr<cuda::Runtime>& cud
 }  // namespace
 
 DeviceRequest device_request(const Config& config) {
-  return {config.run.device,  config.comm.backend,
+  // NCCL's sums have no order that other layouts share.
+  const bool by_mpi = config.run.same_bits && config.comm.backend == "auto";
+  return {config.run.device,  by_mpi ? "mpi" : config.comm.backend,
           config.run.threads, config.run.precision == "tf32",
           config.nccl,        config.comm.network};
 }

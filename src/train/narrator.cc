@@ -159,7 +159,7 @@ std::string startup_table(const Config& config, const nn::ModelPlan& plan,
                            config.batch.global, plan.context,
                            std::int64_t{config.batch.global} * plan.context, micro_batches,
                            config.batch.micro, replicas, replicas == 1 ? "" : "s"));
-  if (config.batch.runs)
+  if (step_options(config).batch_runs.runs != 0)
     row("gradients", runs_text(step_options(config).batch_runs, micro_batches, replicas));
   if (stage.sharded()) {
     row("shards", shards_text(config.shard, stage, (micro_batches + replicas - 1) / replicas));

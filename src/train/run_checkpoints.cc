@@ -97,15 +97,30 @@ RunCheckpoints::Position RunCheckpoints::restore(const Checkpoint& checkpoint) {
           .changes = list_of(changes, {OnChange::kOtherRun, OnChange::kResults})};
 }
 
+// Whether data replicas, stages and schedules change no bit of what the checkpoint's run computed.
+bool RunCheckpoints::keeps_bits(const Checkpoint& checkpoint) const {
+  if (!run_.config.run.same_bits) return false;
+  const Config before = config_from_ini(checkpoint.info().config, checkpoint.path());
+  return before.run.same_bits && before.grid.tensor == run_.grid.shape()[Axis::kTensor];
+}
+
 void RunCheckpoints::say_resumed(const Checkpoint& checkpoint,
                                  const std::vector<ChangedSetting>& changes) const {
   print_line(fmt::format("going on from {}, step {}", checkpoint.path(), checkpoint.info().step));
   const std::string results = list_of(changes, {OnChange::kOtherRun, OnChange::kResults});
   if (!results.empty()) print_line("changed settings: " + results);
-  std::string rounding = list_of(changes, {OnChange::kRounding});
+  std::vector<ChangedSetting> of_rounding = changes;
+  if (keeps_bits(checkpoint)) {
+    std::erase_if(of_rounding, [](const ChangedSetting& change) {
+      return change.name == "grid.schedule" || change.name == "grid.chunks" ||
+             change.name == "batch.runs" || change.name.starts_with("shard.");
+    });
+  }
+  std::string rounding = list_of(of_rounding, {OnChange::kRounding});
   for (const auto& [key, value] : recorded_choices()) {
     const auto before = checkpoint.info().extra.find(key);
     if (before == checkpoint.info().extra.end() || before->second == value) continue;
+    if (key == "grid" && keeps_bits(checkpoint)) continue;
     rounding +=
         fmt::format("{}{} was {}, is {}", rounding.empty() ? "" : "; ", key, before->second, value);
   }

@@ -54,6 +54,7 @@ class RunCheckpoints {
  private:
   Position restore(const Checkpoint& checkpoint);
   void check_parameters(const Checkpoint& checkpoint) const;
+  bool keeps_bits(const Checkpoint& checkpoint) const;
   void say_resumed(const Checkpoint& checkpoint, const std::vector<ChangedSetting>& changes) const;
   std::map<std::string, std::string> recorded_choices() const;
   std::map<std::string, std::string> recorded_plans() const;

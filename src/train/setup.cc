@@ -1,6 +1,7 @@
 #include "trireme/train/setup.h"
 
 #include <algorithm>
+#include <bit>
 #include <numeric>
 
 #include <fmt/format.h>
@@ -43,6 +44,28 @@ nn::PositionKind position_kind(const std::string& word) {
   return word == "rotary" ? nn::PositionKind::kRotary : nn::PositionKind::kLearned;
 }
 
+// Returns the grids of so many ranks that run.same_bits allows and that agree with `request`, the
+// most data replicas first.
+std::vector<GridShape> grids_of_same_bits(const Config& config, const GridRequest& request,
+                                          int ranks) {
+  const int vocabulary = config.model.vocabulary.value_or(1);  // that of the data is not known yet
+  const std::int64_t blocks = resolve_model(config.model, vocabulary).layers + 2;
+  std::vector<GridShape> grids;
+  for (int data = runs_of_batch(config); data >= 1; data /= 2) {
+    GridRequest wanted = request;
+    if (wanted.data.value_or(data) != data) continue;
+    wanted.data = data;
+    wanted.tensor = request.tensor.value_or(1);
+    const int of_stage = data * *wanted.tensor;
+    if (ranks % of_stage != 0) continue;
+    const int stages = ranks / of_stage;
+    if (wanted.pipeline.value_or(stages) != stages || stages > blocks) continue;
+    wanted.pipeline = stages;
+    grids.push_back(wanted.shape());
+  }
+  return grids;
+}
+
 // "4", "one of 4, 8, 16".
 std::string one_of_text(const std::vector<int>& numbers) {
   return fmt::format("{}{}", numbers.size() == 1 ? "" : "one of ", fmt::join(numbers, ", "));
@@ -52,14 +75,31 @@ models::GptConfig preset_of(const Config::Model& model) {
   return model.preset ? models::gpt_preset(*model.preset) : built_in_model();
 }
 
-void check_batch_runs(const Config::Batch& batch, int replicas) {
-  const int micro_batches = batch.global / batch.micro;
+void check_batch_runs(const Config& config, const GridShape& grid) {
+  const Config::Batch& batch = config.batch;
+  const int micro_batches = batch.global / batch.micro, replicas = grid.extent(kDataAxes);
   const std::vector<int> possible = parallel::possible_batch_runs(micro_batches, replicas);
-  if (!batch.runs || std::ranges::binary_search(possible, *batch.runs)) return;
+  const int runs = runs_of_batch(config);
+  if (runs == 0 || std::ranges::binary_search(possible, runs)) return;
+  if (config.run.same_bits) {
+    std::vector<std::string> others;
+    GridRequest request;
+    request.tensor = grid[Axis::kTensor];
+    for (const GridShape& other : grids_of_same_bits(config, request, grid.ranks())) {
+      others.push_back(other.extents_text(" x "));
+    }
+    throw ConfigError(fmt::format(
+        "run.same_bits: {} data replicas do not divide {} runs of micro-batches; {} would",
+        replicas, runs,
+        others.empty()
+            ? fmt::format("{} data replicas",
+                          std::bit_floor(static_cast<unsigned>(std::min(replicas, runs))))
+            : fmt::format("with {} ranks grid {}", grid.ranks(), fmt::join(others, " or "))));
+  }
   throw ConfigError(fmt::format(
       "batch.runs is {}, but {} micro-batches a step (batch.global / batch.micro) on {} data "
       "replica{} can be {} runs",
-      *batch.runs, micro_batches, replicas, replicas == 1 ? "" : "s", one_of_text(possible)));
+      runs, micro_batches, replicas, replicas == 1 ? "" : "s", one_of_text(possible)));
 }
 
 std::int64_t resolve_vocabulary(const Config::Model& model, std::int64_t preset,
@@ -180,9 +220,30 @@ GridShape resolve_run_grid(const Config& config, int ranks) {
                     "than {} data replicas: each needs one at least",
                     micro_batches, config.batch.global, config.batch.micro, replicas));
   }
-  check_batch_runs(config.batch, replicas);
+  check_batch_runs(config, grid);
   check_micro_batches(config, grid);
   return grid;
+}
+
+std::string keep_same_bits(Config& config, int ranks) {
+  const GridShape grid = resolve_grid(config.grid, ranks);
+  const int replicas = grid.extent(kDataAxes), runs = runs_of_batch(config);
+  if (!config.run.same_bits || runs % replicas == 0) return "";
+  const std::vector<GridShape> others = grids_of_same_bits(config, config.grid, ranks);
+  if (others.empty()) {
+    config.run.same_bits = false;
+    config.batch.runs.reset();
+    return fmt::format(
+        "run.same_bits: the bits part here: {} data replicas do not divide {} runs of "
+        "micro-batches, "
+        "and no grid of {} ranks with grid.* as given has data replicas that do",
+        replicas, runs, ranks);
+  }
+  config.grid.ask_for(others.front());
+  return fmt::format(
+      "run.same_bits: grid {} in place of {}, whose {} data replicas do not divide "
+      "{} runs of micro-batches",
+      others.front().to_string(), grid.extents_text(" x "), replicas, runs);
 }
 
 void check_model_fits_grid(const Config& config, const models::GptConfig& model,
@@ -227,7 +288,9 @@ parallel::StepOptions step_options(const Config& config) {
   options.stage.order = layout.order;
   options.stage.whole_weights = config.shard.stage < 3;
   options.stage.prefetch = config.shard.prefetch;
-  options.batch_runs.runs = config.batch.runs.value_or(0);
+  options.batch_runs.runs = runs_of_batch(config);
+  options.stage.separates_uses = options.batch_runs.runs != 0;
+  options.batch_runs.reduces_each = config.shard.stage >= 2;
   if (config.recompute.mode == "full") {
     options.runs = {config.recompute.every, parallel::Recompute::kFull};
   } else if (config.recompute.mode == "selective") {

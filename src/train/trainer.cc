@@ -10,6 +10,7 @@
 #include "trireme/base/wall_clock.h"
 #include "trireme/comm/launcher.h"
 #include "trireme/io/batch_reader.h"
+#include "trireme/io/checkpoint.h"
 #include "trireme/io/run_folder.h"
 #include "trireme/io/whole_file.h"
 #include "trireme/optim/schedule.h"
@@ -74,7 +75,7 @@ class Trainer {
         hang_limit_(config.comm.timeout),
         device_(std::move(device)),
         network_(plan_communicators()),
-        shape_(resolve_run_grid(config, runtime.size())) {
+        shape_(resolve_layout()) {
     open_model_and_data();
     // This comes last, so that a faulty configuration or missing data leave no folder behind.
     folder_.emplace(runtime.world(), config.run.folder);
@@ -152,6 +153,10 @@ class Trainer {
       tell_tuned();
       tuner_->steps_begin();
     }
+    if (!said_of_bits_.empty()) {
+      journal_->say(said_of_bits_);
+      journal_->note(step_number_, "changed", 0.0, said_of_bits_);
+    }
     if (!position.changes.empty()) journal_->note(step_number_, "changed", 0.0, position.changes);
     if (!network_.remarks.empty()) {
       journal_->note(step_number_, "network", 0.0,
@@ -180,6 +185,25 @@ class Trainer {
     }
     trireme::plan_communicators(runtime_, network, config_.comm);
     return network;
+  }
+
+  // Collective. Whether this start goes on from a checkpoint, as far as the folder tells.
+  bool goes_on() {
+    if (config_.run.resume != "auto") return config_.run.resume != "never";
+    const std::string folder = config_.run.folder + "/checkpoints";
+    const std::string newest = runtime_.world().read_once([&] {
+      const std::vector<CheckpointFile> files = list_checkpoints(folder);
+      return files.empty() ? std::string() : files.back().path;
+    });
+    return !newest.empty();
+  }
+
+  // Collective.
+  GridShape resolve_layout() {
+    if (config_.run.same_bits && goes_on()) {
+      said_of_bits_ = keep_same_bits(config_, runtime_.size());
+    }
+    return resolve_run_grid(config_, runtime_.size());
   }
 
   void open_model_and_data() {
@@ -504,6 +528,7 @@ class Trainer {
   ComputeDevice device_;
   ops::Context& ctx_ = device_.context;
   NetworkOfJob network_;
+  std::string said_of_bits_;  // where run.same_bits asked for another grid than grid.*
   GridShape shape_;
   Placement placement_;
   std::optional<FabricRecord> fabric_;  // on rank 0, where a network is known

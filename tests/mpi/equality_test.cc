@@ -429,6 +429,56 @@ TEST_F(Equality, ShardsHaveTheBitsOfWholeCopies) {
   }
 }
 
+// With equal runs neither replicas, stages, schedules, shards nor recomputation change a bit of
+// gradients, weights, norms (by clipping) and losses.
+TEST_F(Equality, EqualRunsGiveTheSameBitsOnEveryLayout) {
+  constexpr int kRuns = 8;
+  const int size = runtime_.size();
+  std::map<std::pair<int, bool>, Observed> references;  // by tensor ranks and tying
+  int number = 0;
+  for (const GridShape& shape : factorizations(size)) {
+    const int tensor = shape[Axis::kTensor];
+    if (kRuns % shape.extent(kDataAxes) != 0 || tensor > 2) continue;
+    EqualityCase test = base_case(shape, false, number % 3 != 2);
+    test.model.dropout = static_cast<float>(kDropout);
+    test.micro_batches = kRuns;
+    test.batch_runs = {kRuns, number % 2 == 1};
+    test.sequence_parallel = tensor > 1;
+    const auto key = std::make_pair(tensor, test.model.tied);
+    if (!references.contains(key)) {
+      EqualityCase alone = test;
+      alone.grid = {1, 1, tensor};
+      std::vector<int> ranks;
+      for (int i = 0; i < tensor; ++i) ranks.push_back(runtime_.rank() / tensor * tensor + i);
+      const ProcessGrid grid(runtime_, alone.grid, ranks);
+      references.emplace(key, observe(ctx_, grid, alone));
+    }
+    test.schedule = number % 2 == 0 ? "1f1b" : "gpipe";
+    if (number % 3 == 1) test.runs = {1, parallel::Recompute::kFull};
+    // Where shards can differ from whole copies.
+    const int replicas = shape.extent(kDataAxes);
+    if (replicas > 1 && number % 2 == 1) {
+      test.grid = sharded(shape, replicas);
+      test.whole_weights = number % 4 == 1;
+    }
+    const ProcessGrid grid(runtime_, test.grid);
+    const Observed observed = observe(ctx_, grid, test);
+    const Observed& expected = references.at(key);
+    EXPECT_EQ(observed.losses, expected.losses) << test.to_string();
+    EXPECT_EQ(observed.evaluation, expected.evaluation) << test.to_string();
+    EXPECT_FALSE(observed.weights.empty());
+    for (const auto& [name, part] : observed.gradients) {
+      EXPECT_TRUE(same_bits(part.values, expected.gradients.at(name).values))
+          << test.to_string() << ", gradient of " << name;
+    }
+    for (const auto& [name, part] : observed.weights) {
+      EXPECT_TRUE(same_bits(part.values, expected.weights.at(name).values))
+          << test.to_string() << ", " << name;
+    }
+    ++number;
+  }
+}
+
 // A comparison that cannot fail would show nothing: what one rank adds to one parameter's gradient
 // is scaled before the reductions over ranks. That parameter must be named, alone, and deviate by
 // what the rank's contribution was.

@@ -16,6 +16,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include "trireme/base/exact_sum.h"
 #include "trireme/base/philox.h"
 #include "trireme/io/checkpoint.h"
 #include "trireme/models/gpt.h"
@@ -356,6 +357,7 @@ TEST_F(FlatGroups, CopiesInAReplicaAreAddedUpLastAndHandedOn) {
 
 // Padding, and what is not of this shard, hold no numbers.
 TEST_F(FlatGroups, SumsOfSquaresCountEachElementOnce) {
+  double of_one = 0.0;
   for (const int count : shard_counts()) {
     const Layout layout(count);
     Group group(ctx_, layout.ranks());
@@ -370,10 +372,16 @@ TEST_F(FlatGroups, SumsOfSquaresCountEachElementOnce) {
       if (range.begin <= i && i < range.end) flat.gradients().data<float>()[i] = value;
     }
     const Tensor sum = ctx_.allocate({1}, DType::kF64);
-    ops::fill(ctx_, sum, 0.0f);
-    flat.add_sum_of_squares(ctx_, sum);
-    const double found = layout.sharded->all_reduce_host(sum.data<double>()[0], ReduceOp::kSum);
+    const Tensor limbs = ctx_.allocate({kExactLimbs}, DType::kI64);
+    ops::fill(ctx_, limbs, 0.0f);
+    flat.add_sum_of_squares(ctx_, limbs);
+    layout.sharded->all_reduce_host(limbs.span<std::int64_t>(), ReduceOp::kSum);
+    ops::round_exact_sum(ctx_, limbs, sum);
+    const double found = sum.data<double>()[0];
     EXPECT_NEAR(found, expected, 1e-9 * expected);
+    // Shards change no bit.
+    if (count == shard_counts().front()) of_one = found;
+    EXPECT_EQ(found, of_one);
   }
 }
 

@@ -187,27 +187,41 @@ class Train(unittest.TestCase):
         self.assertEqual(self.train("resumed", 2, "--grid.data", "2"), self.whole)
         self.assertIn("going on from", self.output)
 
-    def expect_the_same(self, got, wanted):
-        """The same bits; of the norm all but the last ones, since shards add its parts in another order."""
-        self.assertEqual(len(got), len(wanted))
-        for mine, other in zip(map(dict, got), map(dict, wanted)):
-            norm = other.pop("grad_norm", 0)
-            self.assertAlmostEqual(mine.pop("grad_norm", 0), norm, delta=1e-12 * norm)
-            self.assertEqual(mine, other)
+    def test_same_bits_on_other_grids(self):
+        flags = ["--run.same_bits", "true", "--batch.global", "16", "--batch.micro", "2", "--schedule.name",
+                 "constant", "--schedule.warmup", "2", "--checkpoint.every", "6", "--optim.clip", "0.5",
+                 "--eval.every", "0"]
+        whole = self.train("bits", 4, *flags, "--run.steps", "12", "--grid.data", "4")
+        self.assertIn("8 runs of 1 micro-batch; each data replica adds up 2 and reduces once", self.output)
+        for ranks, grid in ((1, []), (2, ["--grid.pipeline", "2"])):
+            run = f"bits-{ranks}"
+            with self.subTest(ranks=ranks):
+                self.assertEqual(self.train(run, ranks, *flags, "--run.steps", "12", *grid), whole)
+        # On fewer ranks the run takes a grid that keeps the bits, if grid.* leaves it one.
+        self.train("bits-requeued", 4, *flags, "--run.steps", "6")
+        self.assertEqual(self.train("bits-requeued", 3, *flags, "--run.steps", "12"), whole)
+        self.assertIn("run.same_bits: grid 1 x 3 x 1 (data x pipeline x tensor) in place of 3 x 1 x 1, whose 3 data "
+                      "replicas do not divide 8 runs", self.output)
+        self.assertNotIn("agree to rounding", self.output)
+        self.train("bits-parted", 4, *flags, "--run.steps", "6")
+        self.assertNotEqual(self.train("bits-parted", 3, *flags, "--run.steps", "12", "--grid.pipeline", "1"), whole)
+        self.assertIn("the bits part here: 3 data replicas do not divide 8 runs of micro-batches", self.output)
+        events = (self.folder / "bits-parted/events.jsonl").read_text()
+        self.assertIn("the bits part here", events)
 
     def test_shards_have_the_bits_of_copies(self):
         # From a fresh start, and from checkpoints of and for another stage.
         for stage in (1, 2):
             with self.subTest(stage=stage):
                 got = self.train(f"stage-{stage}", 2, "--grid.data", "2", "--shard.stage", str(stage))
-                self.expect_the_same(got, self.whole)
+                self.assertEqual(got, self.whole)
         self.start_over_from("to-shards", 20)
-        self.expect_the_same(self.train("to-shards", 2, "--shard.stage", "3", "--run.steps", "60"), self.whole)
+        self.assertEqual(self.train("to-shards", 2, "--shard.stage", "3", "--run.steps", "60"), self.whole)
         self.assertRegex(self.output, "(?m)^shards +")
         for path in (self.folder / "to-shards/checkpoints").iterdir():
             if path != self.checkpoint("to-shards", 40):
                 path.unlink()
-        self.expect_the_same(self.train("to-shards", 2), self.whole)
+        self.assertEqual(self.train("to-shards", 2), self.whole)
 
     def test_shards_go_on_on_other_grids(self):
         for ranks, flags in ((4, ["--grid.tensor", "2", "--shard.stage", "3", "--shard.prefetch", "2"]),
@@ -389,6 +403,11 @@ class Train(unittest.TestCase):
                 (2, ["--shard.stage", "3", "--grid.tensor", "2"], 2,
                  "shard.stage 3 divides the weights among data replicas, but grid.data is 1: start more ranks, or "
                  "leave shard.stage out"),
+                # bad input: `train`: `run.same_bits` with data replicas that do not divide the runs | run.same_bits:
+                # 3 data replicas do not divide 8 runs of micro-batches; with 3 ranks grid 1 x 3 x 1 would | 2
+                (3, ["--grid.data", "3", "--batch.global", "16", "--batch.micro", "2", "--run.same_bits", "true"], 2,
+                 "run.same_bits: 3 data replicas do not divide 8 runs of micro-batches; with 3 ranks grid 1 x 3 x 1 "
+                 "would"),
                 # bad input: `train`: global batch not divisible by the micro-batch | batch.global ... | 2
                 (2, ["--batch.global", "7"], 2, "batch.global"),
                 # bad input: `train`: data that is missing, or no HDF5 file | names the file | 3

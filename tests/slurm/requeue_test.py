@@ -114,6 +114,26 @@ class Requeue(unittest.TestCase):
                                 check=True, capture_output=True, text=True)
         self.assertEqual(differ.stdout, "")
 
+    def test_requeue_on_half_the_nodes(self):
+        bits = ("--run.same_bits", "true")
+        self.cluster.call("srun", "--mpi=pmi2", "-N4", *self.trireme.train("four", *MODEL, *bits))
+        whole = self.trireme.curve("four")
+        job = self.submit("half", "-N2-4", more=bits)
+        self.wait_for_steps("half", job, 60)
+        for node in ("n1", "n2"):
+            self.cluster.call("scontrol", "update", f"NodeName={node}", "State=DRAIN", "Reason=test")
+            self.addCleanup(self.cluster.call, "scontrol", "update", f"NodeName={node}", "State=RESUME")
+        self.cluster.call("scontrol", "requeue", job)
+        self.cluster.wait_for_state(job, "COMPLETED")
+        log = self.cluster.log(job)
+        self.assertIn("grid       4 x 1 x 1", log)
+        self.assertIn("grid       2 x 1 x 1", log)
+        self.assertEqual(self.trireme.curve("half"), whole, log)
+        last = f"checkpoints/step-{STEPS:08d}.h5"
+        differ = subprocess.run([self.difference, "--bits", self.folder / "four" / last, self.folder / "half" / last],
+                                check=True, capture_output=True, text=True)
+        self.assertEqual(differ.stdout, "")
+
     def test_signal(self):
         job = self.submit("signal", "-N2", "--exclude=n4")
         self.wait_for_steps("signal", job, 60)

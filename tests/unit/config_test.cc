@@ -52,7 +52,7 @@ class ConfigFile : public ::testing::Test {
 // Every key with another value than its default.
 Config every_key_changed() {
   Config config;
-  config.run = {"out folder", 7, 3, 2, "a/step.h5", true, "cuda", "fp16"};
+  config.run = {"out folder", 7, 3, 2, "a/step.h5", true, "cuda", "fp16", true};
   config.model = {"gpt2-124m", 3,        48,       6,    2,     96,    500,     32,
                   "rms",       "swiglu", "rotary", true, false, 0.125, 500000.0};
   config.data = {{{"a.h5", 1}, {"b,c.h5", 0.1}}, {{"v.h5", 1}}, true};
@@ -85,7 +85,7 @@ TEST(Config, EveryKeyIsWrittenOnce) {
   std::size_t assignments = 0;
   for (std::size_t at = 0; (at = ini.find(" = ", at)) != std::string::npos; ++at) ++assignments;
   EXPECT_EQ(assignments, options.names().size());
-  EXPECT_EQ(options.names().size(), 80u);
+  EXPECT_EQ(options.names().size(), 81u);
 }
 
 // A new key must say what its change means for a run that goes on.
@@ -410,6 +410,45 @@ TEST(Config, CheckpointsAsOftenAsIsBestNeedTheTimeBetweenFailures) {
             "checkpoint.every = auto needs checkpoint.mtbf: the mean time between failures of the "
             "whole job, in hours, as in --checkpoint.mtbf 24");
   EXPECT_EQ(refusal({"--checkpoint.every", "auto", "--checkpoint.mtbf", "24"}), "no error");
+}
+
+TEST(Config, SameBitsNeedRunsAndSumsOfOneOrder) {
+  Config config;
+  config.batch.global = 24;
+  config.batch.micro = 2;
+  config.batch.runs = 6;
+  EXPECT_EQ(runs_of_batch(config), 6);
+  config.run.same_bits = true;
+  EXPECT_EQ(runs_of_batch(config), 4);
+  config.batch.global = 128;
+  EXPECT_EQ(runs_of_batch(config), 16);
+  config.batch.global = 10;
+  EXPECT_EQ(runs_of_batch(config), 1);
+  const std::vector<std::string> batch{"--run.same_bits", "true", "--batch.global", "16",
+                                       "--batch.micro",   "2"};
+  const auto refused = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), batch.begin(), batch.end());
+    return refusal(more);
+  };
+  EXPECT_EQ(refused({"--batch.runs", "8"}), "no error");
+  // bad input: `run.same_bits` with another `batch.runs` | batch.runs is 4, but run.same_bits makes
+  // it 8: leave it out | 2
+  EXPECT_EQ(refused({"--batch.runs", "4"}),
+            "batch.runs is 4, but run.same_bits makes it 8: leave it out");
+  // bad input: `run.same_bits` with sums whose order is not fixed | run.same_bits needs sums with
+  // one order: comm.order tree and comm.reduce fp32, not any and fp32 | 2
+  EXPECT_EQ(
+      refused({"--comm.order", "any"}),
+      "run.same_bits needs sums with one order: comm.order tree and comm.reduce fp32, not any "
+      "and fp32");
+  EXPECT_EQ(refused({"--comm.reduce", "bf16"}),
+            "run.same_bits needs sums with one order: comm.order tree and comm.reduce fp32, not "
+            "tree and bf16");
+  // bad input: `run.same_bits` with NCCL's sums | run.same_bits needs sums with one order, which
+  // NCCL does not promise: give --comm.backend mpi, or leave it out | 2
+  EXPECT_EQ(refused({"--comm.backend", "nccl", "--run.device", "cuda"}),
+            "run.same_bits needs sums with one order, which NCCL does not promise: give "
+            "--comm.backend mpi, or leave it out");
 }
 
 TEST(Config, TheGlobalBatchIsWholeMicroBatches) {

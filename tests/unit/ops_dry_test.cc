@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include "trireme/base/exact_sum.h"
 #include "trireme/ops/attention.h"
 #include "trireme/ops/elementwise.h"
 #include "trireme/ops/embedding.h"
@@ -136,7 +137,10 @@ const Family kFamilies[] = {
        const Tensor master = o.fp32({100000}), gradient = o.fp32({100000});
        const Tensor first = o.fp32({100000}), second = o.fp32({100000});
        const Tensor sum = o.of({1}, DType::kF64);
-       ops::add_sum_of_squares(ctx, gradient, sum);
+       const Tensor limbs = o.of({kExactLimbs}, DType::kI64);
+       ops::fill(ctx, limbs, 0.0f);
+       ops::add_sum_of_squares(ctx, gradient, 100, limbs);
+       ops::round_exact_sum(ctx, limbs, sum);
        ops::finish_gradient_norm(ctx, sum, 1.0f, sum);
        ops::adamw_step(ctx, {}, master, gradient, first, second, o.typed({100000}));
        ops::sgd_step(ctx, {.momentum = 0.9f}, master, gradient, first, o.typed({100000}));

@@ -1,6 +1,8 @@
 #include <cmath>
 #include <limits>
 
+#include "trireme/base/exact_sum.h"
+#include "trireme/ops/elementwise.h"
 #include "trireme/ops/update.h"
 
 #include "support/ops_reference.h"
@@ -13,11 +15,20 @@ using testing::Values;
 // dtype() is that of the weights; everything else is fp32.
 class Update : public testing::OpsTest {
  protected:
-  // Added to what is there: the sum of nothing first.
-  double sum_of_squares(const Tensor& x) {
+  Tensor no_squares() {
+    const Tensor limbs = ctx.allocate({kExactLimbs}, DType::kI64);
+    ops::fill(ctx, limbs, 0.0f);
+    return limbs;
+  }
+  double rounded_sum(const Tensor& limbs) {
     const Tensor sum = testing::make_zeros(ctx, {1}, DType::kF64);
-    ops::add_sum_of_squares(ctx, x, sum);
+    ops::round_exact_sum(ctx, limbs, sum);
     return testing::values_of(sum)[0];
+  }
+  double sum_of_squares(const Tensor& x, std::int64_t first = 0) {
+    const Tensor limbs = no_squares();
+    ops::add_sum_of_squares(ctx, x, first, limbs);
+    return rounded_sum(limbs);
   }
   Tensor fp32(const Values& values) {
     return testing::make_tensor(ctx, values, {kCount}, DType::kF32);
@@ -105,6 +116,27 @@ TEST_P(Update, NotFiniteChangesNothing) {
   EXPECT_EQ(testing::bits_of(master) + testing::bits_of(exp_avg) + testing::bits_of(exp_avg_sq) +
                 testing::bits_of(weights),
             before);
+}
+
+// Parts that are cut at units, in any order, give the same bits.
+TEST_P(Update, SumsOfSquaresHaveNoOrder) {
+  constexpr std::int64_t kUnit = ops::kSquaresUnit;
+  for (const std::int64_t first : {std::int64_t{0}, std::int64_t{100}, 3 * kUnit + 255}) {
+    const double whole = sum_of_squares(gradient_t, first);
+    for (const std::int64_t units : {1, 5, 40}) {
+      std::vector<std::int64_t> cuts{0};
+      for (std::int64_t at = units * kUnit - first % kUnit; at < kCount; at += units * kUnit) {
+        cuts.push_back(at);
+      }
+      cuts.push_back(kCount);
+      const Tensor limbs = no_squares();
+      for (std::size_t i = cuts.size() - 1; i > 0; --i) {
+        ops::add_sum_of_squares(ctx, gradient_t.flat_range(cuts[i - 1], cuts[i]),
+                                first + cuts[i - 1], limbs);
+      }
+      EXPECT_EQ(rounded_sum(limbs), whole) << first << ", " << units;
+    }
+  }
 }
 
 TEST_P(Update, SumOfSquares) {

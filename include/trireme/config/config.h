@@ -26,6 +26,7 @@ struct Config {
     bool accept_changes = false;
     std::string device = "auto";
     std::string precision = "fp32";
+    bool same_bits = false;
     bool operator==(const Run&) const = default;
   } run;
 
@@ -182,6 +183,10 @@ std::vector<std::string> config_to_flags(const Config& config);
 std::string config_to_ini(const Config& config);
 // `origin` names the text in errors. Checks each value, but not the keys against each other.
 Config config_from_ini(std::string_view text, const std::string& origin);
+
+// Returns how many runs the micro-batches of a step are (batch.runs, or with run.same_bits the
+// largest power of two up to 16 that divides them); 0: as many as data replicas.
+int runs_of_batch(const Config& config);
 
 // Whether the bits of a run on CPUs depend on which algorithm carries a sum, and on where the ranks
 // are.

@@ -77,6 +77,8 @@ struct BuildContext {
   Copies tied;
   // Set by the first block of this stage that uses the tied parameter; the others share it.
   Parameter* tied_parameter = nullptr;
+  // Each of these has a gradient of its own (ParameterSpec::use_of).
+  bool separates_uses = false;
 
   // Divides the tensor dimension into runs of `count` neighbouring ranks and returns the
   // communicator of the run that this rank is in. `count` must divide the size of the dimension.

@@ -81,6 +81,10 @@ class FlatGroup {
   // train.
   void materialize(ops::Context& ctx, const ParameterUse& use, const Tensor& gradients);
 
+  // Has gradients alone, in this memory (extent, fp32), which are zero then: for a use of a
+  // parameter whose weights another group has (ParameterSpec::use_of).
+  void take_gradients(ops::Context& ctx, const Tensor& gradients);
+
   // Fills this rank's shard with the initial values of a fresh model, on all threads of the rank.
   // The bits depend on neither the threads nor the shards. Returns the number of random numbers
   // drawn.
@@ -137,9 +141,10 @@ class FlatGroup {
   // Collective over the holders of each copied parameter. Starts to hand the first holder's
   // gradients on to the other holders: for groups that do not keep copies equal.
   std::vector<Work> hand_on_gradients(ops::Context& ctx) const;
-  // Adds the squares of those gradients in the shard that this rank counts to `sum` (1) fp64. Over
-  // the ranks of a replica and of GroupRanks::sharded, each element of the model is counted once.
-  void add_sum_of_squares(ops::Context& ctx, const Tensor& sum) const;
+  // Adds the squares of those gradients in the shard that this rank counts to an exact sum (`limbs`
+  // as ops::add_sum_of_squares has them). Over the ranks of a replica and of GroupRanks::sharded,
+  // each element of the model is counted once, and neither stages nor shards change a bit.
+  void add_sum_of_squares(ops::Context& ctx, const Tensor& limbs) const;
 
  private:
   // A range of the gradients that other ranks of the replica hold too.

@@ -84,12 +84,14 @@ class ColumnParallelLinear {
   static Part split_part(const LayerContext& context, const std::string& name, std::int64_t rows);
   Value forward(Tape& tape, const Value& x) const;
 
-  // gelu(forward(x)). The operation that reads y must hand the tape the gradient of `pre` and add
-  // the bias's gradient itself, so that pre's gradient is not read a second time for it.
+  // gelu(forward(x)). The operation that reads y must hand the tape the gradient of `pre` and make
+  // the bias's sums itself, so that pre's gradient is not read a second time for it. They are added
+  // to the bias's gradient with the other weight gradients, which may be deferred: until then that
+  // gradient may belong to an earlier run of micro-batches.
   struct Activated {
     Value pre;
-    Value y;                                // gelu(pre), without a gradient of its own
-    std::function<Tensor()> bias_gradient;  // looked up when called; undefined without a bias
+    Value y;                            // gelu(pre), without a gradient of its own
+    std::shared_ptr<Tensor> bias_sums;  // null without a bias
   };
   Activated forward_gelu(Tape& tape, const Value& x) const;
 

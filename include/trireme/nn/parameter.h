@@ -38,6 +38,9 @@ struct ParameterSpec {
   Copies copies;
   bool decay = true;  // weight decay applies; false for norms and biases
   bool tied = false;  // other blocks use it too; it gets a flat group of its own
+  // It stands for another use of this parameter, whose gradient is reduced apart: it has the
+  // weights of `use_of`, and a gradient and a group of its own.
+  class Parameter* use_of = nullptr;
 };
 
 class Parameter {
@@ -49,7 +52,7 @@ class Parameter {
   const ParameterSpec& spec() const { return spec_; }
 
   // Compute type, local extents. Undefined while the group has released its weights.
-  const Tensor& weight() const { return weight_; }
+  const Tensor& weight() const { return spec_.use_of ? spec_.use_of->weight() : weight_; }
   // fp32, local extents. Contributions are added to it. Undefined if the stage does not train.
   const Tensor& gradient() const { return gradient_; }
   FlatGroup& group() const { return *group_; }
@@ -78,10 +81,13 @@ class ParameterSet {
 
   const std::vector<std::unique_ptr<Parameter>>& parameters() const { return parameters_; }
   const std::vector<std::unique_ptr<FlatGroup>>& groups() const { return groups_; }
+  // The groups of ParameterSpec::use_of: they have gradients alone, which are added to those of
+  // the group that has the weights.
+  const std::vector<std::unique_ptr<FlatGroup>>& uses_apart() const { return uses_apart_; }
 
  private:
   std::vector<std::unique_ptr<Parameter>> parameters_;
-  std::vector<std::unique_ptr<FlatGroup>> groups_;
+  std::vector<std::unique_ptr<FlatGroup>> groups_, uses_apart_;
 };
 
 // The packed matrix (sum of rows, columns) over parameters that lie one after the other in memory

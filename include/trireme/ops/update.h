@@ -26,9 +26,17 @@ struct Sgd {
 void sgd_step(Context& ctx, const Sgd& rule, const Tensor& master, const Tensor& gradient,
               const Tensor& velocity, const Tensor& weights);
 
-// sum (1) fp64 += the squares of x (n) fp32, in double, in an order that does not depend on the
-// number of threads. NaN and infinity in x make the sum not finite.
-void add_sum_of_squares(Context& ctx, const Tensor& x, const Tensor& sum);
+// limbs (kExactLimbs) int64, an exact sum (trireme/base/exact_sum.h), += the squares of x (n) fp32.
+// x begins with element `first` of memory that is divided into units of kSquaresUnit elements. What
+// lies in a unit is added in double, in a fixed order, and the units exactly. So parts of x that are
+// cut at units, added in any order, on any ranks and with any threads, give the same sum. NaN and
+// infinity in x make the sum not finite.
+inline constexpr std::int64_t kSquaresUnit = 256;
+void add_sum_of_squares(Context& ctx, const Tensor& x, std::int64_t first, const Tensor& limbs);
+
+// sum (1) fp64 = the value of the exact sum in limbs (kExactLimbs) int64, whose contents are
+// undefined afterwards.
+void round_exact_sum(Context& ctx, const Tensor& limbs, const Tensor& sum);
 
 // sum (1) fp64 is the sum of the squares of all gradients. Sets norm (1) fp64 = sqrt(sum) *
 // gradient_scale / loss_scale, StepState::finite = whether the norm is finite, and

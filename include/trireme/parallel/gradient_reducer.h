@@ -23,8 +23,9 @@ namespace trireme::parallel {
 // or for the end of the backward pass, because hosts must enter operations in an order that does
 // not depend on timing (src/comm/README.md).
 //
-// Partial sums of the ranks of a replica that hold a copy (Copies::partial) are added up last, so
-// that the order of sums does not depend on how a model is divided among replicas and stages.
+// Partial sums of the ranks of a replica that hold a copy (Copies::partial), and of the uses of a
+// parameter on one stage that are reduced apart, are added up last, so that the order of sums does
+// not depend on how a model is divided among replicas and stages.
 //
 // Each rank of a replica that holds a copy of a parameter reduces it over the data dimension in its
 // own communicator. If these communicators do not fix the order of sums (NCCL, MPI's own
@@ -40,6 +41,8 @@ class GradientReducer : public nn::GradientListener {
 
   // The number of runs of each replica.
   int runs() const { return runs_; }
+  // All groups that get contributions: the stage's, and those of uses that are reduced apart.
+  std::vector<const nn::FlatGroup*> reduced_groups() const;
 
   // `micro_batches` is this replica's share, at least 1 and a multiple of runs(). Shares may differ
   // between replicas if runs() is 1.
@@ -55,6 +58,7 @@ class GradientReducer : public nn::GradientListener {
   using Phase = nn::FlatGroup::Phase;
   struct Group {
     nn::FlatGroup* flat;
+    nn::FlatGroup* of = nullptr;   // its gradients are added to this group's (Stage::UseApart)
     std::optional<TreeSum> sum{};  // of this replica's runs, where there are several
     int runs = 0;                  // begun in this step
     int missing = 0;               // contributions still to come in the last of them
@@ -62,6 +66,7 @@ class GradientReducer : public nn::GradientListener {
     std::vector<Work> works{};     // of that phase
   };
 
+  void plan(Group group, const nn::ReductionOptions& options);
   void begin_run(Group& group);
   void start(Group& group, Phase phase);
   // Takes the group that entered `phase` first to what follows, once its works are done.
@@ -86,7 +91,9 @@ class GradientReducer : public nn::GradientListener {
 
 // Collective over the model's ranks (pipeline x tensor), and over those that share a copy of it.
 // Sets sum (1) fp64, on every rank, to the sum of the squares of all gradients of the model, each
-// counted once.
-void sum_of_squared_gradients(ops::Context& ctx, const Stage& stage, const Tensor& sum);
+// counted once. The bits depend on the gradients alone, not on how the model is divided. `limbs`
+// (kExactLimbs) int64 is workspace.
+void sum_of_squared_gradients(ops::Context& ctx, const Stage& stage, const Tensor& limbs,
+                              const Tensor& sum);
 
 }  // namespace trireme::parallel

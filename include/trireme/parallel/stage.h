@@ -20,6 +20,9 @@ struct StageOptions {
   // The seed of the initial values. Empty: weights are zero until they are read from a checkpoint
   // or drawn by draw_initial_values.
   std::optional<std::uint64_t> seed = 1;
+  // Where blocks of one stage share the tied parameter, the gradients of their uses are reduced
+  // apart and then added up, as they are where different stages hold it.
+  bool separates_uses = false;
   // How the model's parts lie on the stages.
   int chunks = 1;
   PipelineLayout::Order order = PipelineLayout::Order::kLoop;
@@ -74,6 +77,12 @@ class Stage {
   // The groups of all blocks of this stage, in block order.
   const std::vector<nn::FlatGroup*>& groups() const { return groups_; }
   std::vector<nn::Parameter*> parameters() const;
+  // Gradients of further uses of a parameter of groups(), with StageOptions::separates_uses.
+  struct UseApart {
+    nn::FlatGroup* gradients;
+    nn::FlatGroup* of;  // one of groups(), of the same layout
+  };
+  const std::vector<UseApart>& uses_apart() const { return uses_apart_; }
 
  private:
   // Collective over the data dimension and the stages that share the tied parameter. Allocates the
@@ -93,6 +102,7 @@ class Stage {
   std::vector<std::vector<std::unique_ptr<nn::Block>>> chunks_;
   std::vector<std::vector<ShardedWeights::Use>> used_;  // by chunk and block
   std::vector<nn::FlatGroup*> groups_;
+  std::vector<UseApart> uses_apart_;
   mutable ShardedWeights weights_;
 };
 

@@ -4,6 +4,7 @@
 #include <memory>
 #include <span>
 
+#include "trireme/base/exact_sum.h"
 #include "trireme/nn/block.h"
 #include "trireme/ops/context.h"
 
@@ -23,7 +24,7 @@ class StepNumbers {
   // Blocks the host until the numbers have arrived. Before that the functions below, except
   // has_optimizer(), return nothing meaningful.
   void wait() const;
-  double add_losses_to(double sum) const;  // adds the micro-batches in order
+  void add_losses_to(ExactSum& sum) const;
   bool has_optimizer() const { return norm_.defined(); }
   double gradient_norm() const;
   const ops::StepState& state() const;  // after the step: with the next step's loss scale

@@ -129,6 +129,7 @@ class TrainerStep {
   std::optional<PipelineSchedule> schedule_;  // made in the first step
   int micro_batches_ = 0;                     // that this step runs, with empty ones
   std::unique_ptr<optim::Optimizer> optimizer_;
+  Tensor norm_limbs_;       // (kExactLimbs) int64
   Tensor norm_sum_, norm_;  // (1) fp64
   std::unique_ptr<StepCapture> capture_;
 };

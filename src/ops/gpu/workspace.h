@@ -2,8 +2,10 @@
 // for the same memory as the kernels' files do.
 #pragma once
 
+#include <algorithm>
 #include <bit>
 
+#include "trireme/base/exact_sum.h"
 #include "trireme/ops/attention.h"
 
 namespace trireme::ops::gpu {
@@ -46,9 +48,16 @@ inline Tensor parts_of_runs(Context& ctx, std::int64_t rows, std::int64_t column
   return ctx.allocate({2, blocks_for(rows, kPiece), columns}, DType::kF32, MemoryUse::kWorkspace);
 }
 
-inline constexpr std::int64_t kSquaresOfBlock = 16384;  // elements that a block squares
-inline Tensor parts_of_squares(Context& ctx, std::int64_t elements) {
-  return ctx.allocate({blocks_for(elements, kSquaresOfBlock)}, DType::kF64, MemoryUse::kWorkspace);
+// Sums of squares: those of units of elements, and the exact sums of shares of these.
+inline Tensor sums_of_units(Context& ctx, std::int64_t units) {
+  return ctx.allocate({units}, DType::kF64, MemoryUse::kWorkspace);
+}
+inline std::int64_t shares_of_units(std::int64_t units) {
+  constexpr std::int64_t kUnitsOfShare = 512, kMostShares = 128;
+  return std::min(blocks_for(units, kUnitsOfShare), kMostShares);
+}
+inline Tensor limbs_of_shares(Context& ctx, std::int64_t units) {
+  return ctx.allocate({shares_of_units(units), kExactLimbs}, DType::kI64, MemoryUse::kWorkspace);
 }
 
 inline Tensor deltas_of_attention(Context& ctx, const AttentionShape& shape) {
