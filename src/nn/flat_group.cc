@@ -211,7 +211,10 @@ std::vector<Work> FlatGroup::start_reduction(ops::Context& ctx, Phase phase) con
 }
 
 void FlatGroup::finish_reduction(ops::Context& ctx) const {
-  if (rounded_.defined()) ops::cast(ctx, rounded_, gradients_);
+  if (!rounded_.defined()) return;
+  const FlatRange sums = to_shard_ ? sharding_.memory() : FlatRange{0, extent()};
+  ops::cast(ctx, rounded_.flat_range(sums.begin, sums.end),
+            gradients_.flat_range(sums.begin, sums.end));
 }
 
 bool FlatGroup::keeps_copies_equal(const ops::Context& ctx) const {

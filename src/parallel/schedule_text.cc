@@ -5,15 +5,15 @@
 namespace trireme::parallel {
 
 std::string_view name_of(PipelineStep::Kind kind) {
-  using Kind = PipelineStep::Kind;
+  using enum PipelineStep::Kind;
   switch (kind) {
-    case Kind::kForward:
+    case kForward:
       return "forward";
-    case Kind::kBackwardInput:
+    case kBackwardInput:
       return "backward-input";
-    case Kind::kBackwardWeight:
+    case kBackwardWeight:
       return "backward-weight";
-    case Kind::kExchange:
+    case kExchange:
       break;
   }
   return "exchange";

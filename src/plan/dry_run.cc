@@ -17,7 +17,7 @@ namespace trireme::plan {
 namespace {
 
 // In a long step each further run of as many micro-batches as there are stages adds the same. So
-// not many more than the pipeline holds at once are run.
+// not many more than the pipeline holds at once are run, and two such runs fewer still fill it.
 constexpr int kMicroBatchesRun = 8;
 
 // Micro-batches of a replica in two waves of an evaluation.
@@ -28,7 +28,7 @@ constexpr double kMostSeconds = 120.0;
 
 // Micro-batches that are run of `count`.
 int micro_batches_run(int count, int stages) {
-  return std::min(count, 2 * stages + kMicroBatchesRun);
+  return std::min(count, 3 * stages + kMicroBatchesRun);
 }
 
 // Of a replica.
@@ -154,6 +154,10 @@ class Extrapolation {
     if (result > static_cast<double>(std::numeric_limits<std::int64_t>::max())) {
       throw OutOfMemoryError("a rank would need more than 8 EiB");
     }
+    if (result < 0.0) {  // of a use that is smaller at a later peak
+      more = 0;
+      return;
+    }
     more += static_cast<Number>(times_) * (more - fewer);  // unsigned numbers wrap and come back
   }
   void operator()(MemoryStats& more, const MemoryStats& fewer) const {
@@ -201,7 +205,8 @@ double seconds_of(const DryRunInput& input, std::size_t stages) {
   const double slices = static_cast<double>(input.micro) * static_cast<double>(input.length) /
                         static_cast<double>(nn::loss_slice_rows(
                             {.rows = input.micro * input.length,
-                             .classes = input.model.vocabulary / input.grid[Axis::kTensor],
+                             .classes = nn::vocabulary_rows_in_memory(input.model.vocabulary,
+                                                                      input.grid[Axis::kTensor]),
                              .compute = input.step.stage.compute,
                              .gpu_memory = input.gpu_memory}));
   const auto share = static_cast<double>(stages) / all_stages;

@@ -109,6 +109,10 @@ class Commands(ProgramTest):
         text, _ = self.memory("--config", str(config))
         self.assertIn("on 2 x 1 x 1", text)
 
+    def test_memory_of_fewer_tokens_than_tensor_ranks(self):
+        text, _ = self.memory("--model.vocabulary", "1", "--grid.tensor", "2")
+        self.assertIn("on 1 x 1 x 2", text)
+
     def test_memory_refuses_what_cannot_run(self):
         self.expect_refusal(2, "more parts than blocks: grid.pipeline is 4 and each stage has 2 chunks", "memory",
                             "--grid.pipeline", "4", "--model.layers", "5", "--grid.schedule", "zb-v")
