@@ -12,9 +12,10 @@ the waits inside of them. Idle is 1 - their sum / (stages x the time from the fi
 over the steps of all repeats is printed, with the least and the most.
 
 Beside it stands what `trireme memory` prints for the same run: idle by FLOPs (computations as long as their FLOPs say,
-messages without time), and the micro-batches whose activations a stage holds at most. The last columns are the measured
-time from the first computation of a step to the last, and that compared with 1F1B's. Each schedule of each repeat is a line of FILE, by default bubbles.jsonl;
---report prints the table from a file again.
+messages without time), and the micro-batches whose activations a stage holds at most.
+
+The last columns are the measured time from the first computation of a step to the last, and that compared with 1F1B's.
+Each schedule of each repeat is a line of FILE, by default bubbles.jsonl; --report prints the table from a file again.
 """
 
 import argparse

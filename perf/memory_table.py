@@ -8,7 +8,8 @@ SHARD is a file of tokens with 50,257 of them, as trireme prepare TEXT --tokeniz
 gpt2-124m's vocabulary the figures would be those of a smaller model.
 
 Columns in MiB: what a rank holds of each use when it holds most (of the measured runs: at most of each use), and in
-all. "difference" is the largest of all uses between what was measured and the dry run's peak of the use.
+all. "difference" is the largest, of parameters, gradients, optimizer and activations, between what was measured and the
+dry run's peak of the use.
 """
 
 import argparse

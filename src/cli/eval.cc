@@ -55,8 +55,8 @@ ExitStatus evaluate_on_ranks(Runtime& runtime, const EvalArguments& given) {
   runtime.set_timeout(given.inference.timeout);
   Config sizes = model.training();
   sizes.batch.micro = given.micro;
-  sizes.shard = given.inference.shard;
   plan::DryRunInput dry = dry_run_input(sizes, model.config(), shape);
+  dry.step.stage = model.stage().options();
   dry.trains = false;
   check_memory_here(dry, runtime, device, [](const FitsMemory& /*fits*/) {
     return "a smaller batch.micro, more grid.tensor or more grid.pipeline";

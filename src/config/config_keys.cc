@@ -99,13 +99,15 @@ void add_batch_keys(Options& options, Config::Batch& batch) {
   options.add("batch.micro", batch.micro, "sequences",
               "sequences per micro-batch: what one replica computes at a time",
               between(1, limits::kSequences), OnChange::kRounding);
-  options.add("batch.runs", batch.runs, "runs",
-              "a step's micro-batches are so many equal runs; gradients add up inside a run in the "
-              "order of micro-batches, and then over the runs along a tree, so that with equal "
-              "runs the sum does not depend on the number of data replicas, which divides it; each "
-              "doubling beyond that number costs memory for a gradient; auto: as many as data "
-              "replicas",
-              between(1, limits::kSequences), OnChange::kRounding);
+  options.add(
+      "batch.runs", batch.runs, "runs",
+      "a step's micro-batches are so many equal runs; gradients add up inside a run in the "
+      "order of micro-batches, and then over the runs along a tree, so that with equal "
+      "runs the sum does not depend on the number of data replicas, which divides it; each "
+      "doubling beyond that number costs memory for a gradient, and a tied matrix is kept as two "
+      "gradients where both of its uses are on one stage; auto: as many as data replicas, "
+      "with one gradient for a tied matrix",
+      between(1, limits::kSequences), OnChange::kRounding);
 }
 
 void add_optim_keys(Options& options, Config::Optim& optim) {

@@ -86,8 +86,8 @@ Stage::Stage(ops::Context& ctx, const ProcessGrid& grid, const nn::ModelPlan& pl
   for (const UseApart& use : uses_apart_) {
     if (!options.trains) continue;
     use.gradients->take_gradients(
-        ctx, allocate_carried({&grid.comm(kDataAxes)}, *ctx.allocator, ctx.stream,
-                              {use.gradients->extent()}, DType::kF32, MemoryUse::kGradients));
+        ctx, allocate_carried(reducers(), *ctx.allocator, ctx.stream, {use.gradients->extent()},
+                              DType::kF32, MemoryUse::kGradients));
   }
   if (options.seed) draw_initial_values(ctx, *options.seed);
 }
@@ -110,6 +110,12 @@ ShardedWeights::Use Stage::used_by(int chunk, std::size_t begin, std::size_t end
   return used;
 }
 
+// To a shard, one communicator adds up after the other.
+std::vector<Communicator*> Stage::reducers() const {
+  if (sharded()) return {&grid_.comm(Axis::kShard), &grid_.comm(Axis::kReplicate)};
+  return {&grid_.comm(kDataAxes)};
+}
+
 // One block for all groups, because the carriers may round memory up to pages of megabytes. A tied
 // group has memory of its own, of the same size on the other stages that hold it.
 Tensors Stage::allocate_gradients(ops::Context& ctx) const {
@@ -125,15 +131,12 @@ Tensors Stage::allocate_gradients(ops::Context& ctx) const {
   };
   std::int64_t end = 0;
   for (const nn::FlatGroup* group : groups_) end += group->tied() ? 0 : padded(*group);
-  // What adds them up: to a shard, one communicator after the other.
-  std::vector<Communicator*> over_data{&grid_.comm(kDataAxes)};
-  if (sharded()) over_data = {&grid_.comm(Axis::kShard), &grid_.comm(Axis::kReplicate)};
-  const Tensor block = allocate(over_data, end);
+  const Tensor block = allocate(reducers(), end);
   std::int64_t begin = 0;
   for (std::size_t i = 0; i < groups_.size(); ++i) {
     const nn::FlatGroup& group = *groups_[i];
     if (group.tied()) {
-      std::vector<Communicator*> carriers = over_data;
+      std::vector<Communicator*> carriers = reducers();
       if (tied_) carriers.push_back(tied_.get());
       gradients[i] = allocate(carriers, group.extent());
     } else {

@@ -16,9 +16,11 @@
 namespace trireme::plan {
 namespace {
 
-// In a long step each further run of as many micro-batches as there are stages adds the same. So
-// not many more than the pipeline holds at once are run, and two such runs fewer still fill it.
+// In a long step each further period of micro-batches adds the same. So not many more than the
+// pipeline holds at once are run, and two periods fewer still fill it. A V of chunks takes longer
+// until its schedule repeats itself.
 constexpr int kMicroBatchesRun = 8;
+constexpr int kPeriodsRun = 3, kPeriodsOfV = 6;
 
 // Micro-batches of a replica in two waves of an evaluation.
 constexpr int kMicroBatchesEvaluated = 16;
@@ -26,9 +28,17 @@ constexpr int kMicroBatchesEvaluated = 16;
 // Beyond that a dry run would take minutes, and schedules would fill a login node's memory.
 constexpr double kMostSeconds = 120.0;
 
+// As many micro-batches as there are stages, and whole runs (batch.runs).
+std::int64_t period_of(const DryRunInput& input) {
+  const int runs = input.step.batch_runs.of_replica(input.grid.extent(kDataAxes));
+  return std::lcm(std::int64_t{input.grid[Axis::kPipeline]}, std::int64_t{runs});
+}
+
 // Micro-batches that are run of `count`.
-int micro_batches_run(int count, int stages) {
-  return std::min(count, 3 * stages + kMicroBatchesRun);
+int micro_batches_run(const DryRunInput& input, int count) {
+  const bool v = input.step.stage.order == parallel::PipelineLayout::Order::kV;
+  const std::int64_t most = (v ? kPeriodsOfV : kPeriodsRun) * period_of(input) + kMicroBatchesRun;
+  return static_cast<int>(std::min(std::int64_t{count}, most));
 }
 
 // Of a replica.
@@ -187,7 +197,9 @@ void extrapolate(DryRunResult& more, const DryRunResult& fewer, std::int64_t per
   }
   ops::OperationCounts counts = more.operations;
   for (const auto& [name, count] : more.operations.by_operation()) {
-    const ops::OperationCount& before = fewer.operations.by_operation().at(name);
+    const auto found = fewer.operations.by_operation().find(name);
+    const bool known = found != fewer.operations.by_operation().end();
+    const ops::OperationCount before = known ? found->second : ops::OperationCount{};
     const auto times = static_cast<double>(periods);
     counts.add(name, {periods * (count.calls - before.calls), times * (count.flops - before.flops),
                       times * (count.bytes - before.bytes)});
@@ -201,7 +213,7 @@ void extrapolate(DryRunResult& more, const DryRunResult& fewer, std::int64_t per
 double seconds_of(const DryRunInput& input, std::size_t stages) {
   constexpr double kScheduledStep = 2e-7, kBlock = 2e-5, kSlice = 1e-5;
   const double all_stages = input.grid[Axis::kPipeline];
-  const double batches = micro_batches_run(most_micro_batches(input), input.grid[Axis::kPipeline]);
+  const double batches = micro_batches_run(input, most_micro_batches(input));
   const double slices = static_cast<double>(input.micro) * static_cast<double>(input.length) /
                         static_cast<double>(nn::loss_slice_rows(
                             {.rows = input.micro * input.length,
@@ -212,7 +224,7 @@ double seconds_of(const DryRunInput& input, std::size_t stages) {
   const auto share = static_cast<double>(stages) / all_stages;
   // Two tensor ranks, two steps, and twice for a long step.
   return 8 * batches *
-         (kScheduledStep * static_cast<double>(stages) * all_stages +
+         (kScheduledStep * static_cast<double>(stages) * all_stages * input.step.stage.chunks +
           kBlock * share * static_cast<double>(input.model.blocks.size()) + kSlice * slices);
 }
 
@@ -279,23 +291,27 @@ std::vector<double> costs_of_stage(const DryRunInput& input, const std::vector<d
   return result;
 }
 
-// The first stage, the last, and of those between with equal blocks the first: an earlier stage
-// keeps as many micro-batches as a later one, or more.
+// The first stage, the last, and some of those between that have equal blocks. In most schedules
+// an earlier stage keeps as many micro-batches as a later one, or more. Where weight gradients
+// wait, all keep as many, but a later one, or one in the middle of a V, has more of them between
+// its two gradients, which hold most.
 std::vector<int> stages_that_hold_most(const DryRunInput& input) {
   const int stages = input.grid[Axis::kPipeline];
   std::vector<double> costs;
   for (const nn::BlockPlan& block : input.model.blocks) costs.push_back(block.cost);
   const std::vector<int> bounds =
       parallel::partition_blocks(costs, stages, input.step.stage.chunks);
-  std::set<std::vector<double>> known;
-  std::vector<int> chosen;
-  for (int stage = 0; stage < stages; ++stage) {
-    const bool end = stage == 0 || stage == stages - 1;
-    if (end || known.insert(costs_of_stage(input, costs, bounds, stage)).second) {
-      chosen.push_back(stage);
-    }
+  std::map<std::vector<double>, std::vector<int>> alike;
+  for (int stage = 1; stage < stages - 1; ++stage) {
+    alike[costs_of_stage(input, costs, bounds, stage)].push_back(stage);
   }
-  return chosen;
+  std::set<int> chosen{0, stages - 1};
+  const bool weights_wait = input.step.schedule.starts_with("zb-");
+  for (const auto& [of, equal] : alike) {
+    chosen.insert(equal.front());
+    if (weights_wait) chosen.insert({equal[equal.size() / 2], equal.back()});
+  }
+  return {chosen.begin(), chosen.end()};
 }
 
 }  // namespace
@@ -304,9 +320,9 @@ DryRunResult dry_run(const DryRunInput& input, int place) {
   const GridShape& grid = input.grid;
   const int count = micro_batches_of(input, grid.index(place, kDataAxes));
   if (!input.trains) return run_micro_batches(input, place, count);
-  const int period = grid[Axis::kPipeline];
-  const int most = micro_batches_run(count, period);
+  const int most = micro_batches_run(input, count);
   if (count == most) return run_micro_batches(input, place, count);
+  const auto period = static_cast<int>(period_of(input));  // less than count
   const int periods = (count - most + period - 1) / period;
   DryRunResult result = run_micro_batches(input, place, count - periods * period);
   extrapolate(result, run_micro_batches(input, place, count - (periods + 1) * period), periods);

@@ -40,19 +40,22 @@ std::string stages(const nn::ModelPlan& plan, const parallel::Stage& stage) {
 
 // Says how the gradients of a step are added up: "4 runs of 2 micro-batches; ...".
 std::string runs_text(const parallel::BatchRuns& runs, int micro_batches, int replicas) {
-  const int each = runs.of_replica(replicas), length = micro_batches / runs.runs;
+  const int each = runs.of_replica(replicas);
+  const int length = micro_batches / runs.runs, longest = (micro_batches - 1) / runs.runs + 1;
   std::string how = "one for each data replica";
   if (each > 1 && runs.in_rounds(replicas)) how = fmt::format("{} reductions a step", each);
   if (each > 1 && !runs.in_rounds(replicas)) {
     how = fmt::format("each data replica adds up {} and reduces once", each);
   }
-  return fmt::format("{} run{} of {} micro-batch{}; {}", runs.runs, runs.runs == 1 ? "" : "s",
-                     length, length == 1 ? "" : "es", how);
+  return fmt::format(
+      "{} run{} of {} micro-batch{}; {}", runs.runs, runs.runs == 1 ? "" : "s",
+      length == longest ? fmt::format("{}", length) : fmt::format("{} or {}", length, longest),
+      longest == 1 ? "" : "es", how);
 }
 
 // Says what is sharded, and what that moves.
 std::string shards_text(const Config::Shard& shard, const parallel::Stage& stage,
-                        std::int64_t micro_batches) {
+                        const parallel::BatchRuns& runs, std::int64_t micro_batches) {
   const GridShape& grid = stage.grid().shape();
   const double count = grid[Axis::kShard], copies = grid[Axis::kReplicate];
   double weights = 0.0, gradients = 0.0;  // bytes that come to this rank in a step
@@ -62,6 +65,8 @@ std::string shards_text(const Config::Shard& shard, const parallel::Stage& stage
     gradients += elements * 4.0 * (count - 1 + 2 * (copies - 1) / copies) / count;
   }
   weights *= (count - 1) / count;
+  const int replicas = grid.extent(kDataAxes);
+  if (runs.in_rounds(replicas)) gradients *= runs.of_replica(replicas);
   // Forward and backward of every micro-batch.
   if (shard.stage == 3) weights *= 2.0 * static_cast<double>(micro_batches);
   return fmt::format(
@@ -162,7 +167,8 @@ std::string startup_table(const Config& config, const nn::ModelPlan& plan,
   if (step_options(config).batch_runs.runs != 0)
     row("gradients", runs_text(step_options(config).batch_runs, micro_batches, replicas));
   if (stage.sharded()) {
-    row("shards", shards_text(config.shard, stage, (micro_batches + replicas - 1) / replicas));
+    row("shards", shards_text(config.shard, stage, step_options(config).batch_runs,
+                              (micro_batches + replicas - 1) / replicas));
   }
   if (config.recompute.mode == "selective") {
     row("recompute", "selective: outputs of norms and activations are made again in the backward");

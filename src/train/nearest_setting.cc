@@ -63,7 +63,8 @@ class Search {
 
   // With the weakest recomputation and the largest micro-batch that fit, the latter first.
   std::optional<Config> nearest_of_batches(Config config) const {
-    const std::vector<int> sizes = micro_batches();
+    const std::vector<int> sizes = micro_batches(config);
+    if (sizes.empty()) return {};
     const auto with = [&](int micro, const char* mode) {
       config.batch.micro = micro;
       config.recompute.mode = mode;
@@ -72,8 +73,10 @@ class Search {
     const auto strongest_fits = [&](int micro) { return fits(with(micro, kModes.back())); };
     if (!strongest_fits(sizes.back())) return {};
     // A larger micro-batch needs more.
-    const int micro =
-        *std::ranges::partition_point(sizes, [&](int size) { return !strongest_fits(size); });
+    const auto found =
+        std::ranges::partition_point(sizes, [&](int size) { return !strongest_fits(size); });
+    if (found == sizes.end()) return {};  // no time was left
+    const int micro = *found;
     for (auto mode = std::ranges::find(kModes, run_.config.recompute.mode); mode != kModes.end();
          ++mode) {
       if (fits(with(micro, *mode))) return with(micro, *mode);
@@ -81,11 +84,19 @@ class Search {
     return {};
   }
 
-  // The divisors of the global batch up to the given micro-batch, the largest first.
-  std::vector<int> micro_batches() const {
+  // The divisors of the global batch up to the given micro-batch with which the run could start,
+  // the largest first. None of them changes the bits of run.same_bits.
+  std::vector<int> micro_batches(Config config) const {
     std::vector<int> sizes;
     for (int size = run_.config.batch.micro; size >= 1; --size) {
-      if (run_.config.batch.global % size == 0) sizes.push_back(size);
+      if (run_.config.batch.global % size != 0) continue;
+      config.batch.micro = size;
+      if (config.run.same_bits && runs_of_batch(config) != runs_of_batch(run_.config)) continue;
+      try {
+        check_model_fits_grid(config, run_.model, resolve_run_grid(config, run_.grid.ranks()));
+        sizes.push_back(size);
+      } catch (const ConfigError&) {
+      }
     }
     return sizes;
   }

@@ -100,8 +100,12 @@ RunCheckpoints::Position RunCheckpoints::restore(const Checkpoint& checkpoint) {
 // Whether data replicas, stages and schedules change no bit of what the checkpoint's run computed.
 bool RunCheckpoints::keeps_bits(const Checkpoint& checkpoint) const {
   if (!run_.config.run.same_bits) return false;
-  const Config before = config_from_ini(checkpoint.info().config, checkpoint.path());
-  return before.run.same_bits && before.grid.tensor == run_.grid.shape()[Axis::kTensor];
+  try {
+    const Config before = config_from_ini(checkpoint.info().config, checkpoint.path());
+    return before.run.same_bits && before.grid.tensor == run_.grid.shape()[Axis::kTensor];
+  } catch (const ConfigError&) {  // of another version, which knew other keys
+    return false;
+  }
 }
 
 void RunCheckpoints::say_resumed(const Checkpoint& checkpoint,

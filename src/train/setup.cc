@@ -50,6 +50,7 @@ std::vector<GridShape> grids_of_same_bits(const Config& config, const GridReques
                                           int ranks) {
   const int vocabulary = config.model.vocabulary.value_or(1);  // that of the data is not known yet
   const std::int64_t blocks = resolve_model(config.model, vocabulary).layers + 2;
+  const int micro_batches = config.batch.global / config.batch.micro;
   std::vector<GridShape> grids;
   for (int data = runs_of_batch(config); data >= 1; data /= 2) {
     GridRequest wanted = request;
@@ -59,7 +60,15 @@ std::vector<GridShape> grids_of_same_bits(const Config& config, const GridReques
     const int of_stage = data * *wanted.tensor;
     if (ranks % of_stage != 0) continue;
     const int stages = ranks / of_stage;
-    if (wanted.pipeline.value_or(stages) != stages || stages > blocks) continue;
+    if (wanted.pipeline.value_or(stages) != stages) continue;
+    const auto layout = parallel::schedule_layout(config.grid.schedule, stages, config.grid.chunks);
+    if (layout.parts() > blocks ||
+        !parallel::takes_micro_batches(config.grid.schedule, layout, micro_batches / data)) {
+      continue;
+    }
+    const int group = config.shard.group.value_or(data);
+    if (config.shard.stage == 3 && data == 1) continue;
+    if (config.shard.stage > 0 && data > 1 && data % group != 0) continue;
     wanted.pipeline = stages;
     grids.push_back(wanted.shape());
   }
@@ -235,8 +244,7 @@ std::string keep_same_bits(Config& config, int ranks) {
     config.batch.runs.reset();
     return fmt::format(
         "run.same_bits: the bits part here: {} data replicas do not divide {} runs of "
-        "micro-batches, "
-        "and no grid of {} ranks with grid.* as given has data replicas that do",
+        "micro-batches, and no grid of {} ranks with grid.* as given has data replicas that do",
         replicas, runs, ranks);
   }
   config.grid.ask_for(others.front());

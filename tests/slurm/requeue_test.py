@@ -31,7 +31,7 @@ SCRIPT = """#!/bin/bash
 echo "start ${SLURM_RESTART_COUNT:-0} on $SLURM_JOB_NODELIST"
 trap 'echo "asked to stop"; kill -USR1 "$step"' USR1
 trap 'echo "being ended"' TERM
-srun --mpi=pmi2 COMMAND &
+srun --mpi=pmi2 --ntasks="$SLURM_JOB_NUM_NODES" COMMAND &
 step=$!
 status=0
 wait "$step" || status=$?
@@ -54,13 +54,13 @@ MODEL = ("--run.steps", STEPS, "--model.width", "64", "--model.context", "32", "
 class Requeue(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.cluster = cls.enterClassContext(Cluster("--nodes", "4", "--cpus", "4"))
+        cls.cluster = cls.enterClassContext(Cluster("--nodes", "5", "--cpus", "4"))
         cls.folder = Path(tempfile.mkdtemp(prefix="trireme_slurm."))
         cls.addClassCleanup(shutil.rmtree, cls.folder, True)
         cls.trireme = Program(cls.program, cls.folder)
-        cls.limited = cls.submit("limited", "-N1", "-w", "n4", "--time=1", steps=ENDLESS)
+        cls.limited = cls.submit("limited", "-N1", "-w", "n5", "--time=1", steps=ENDLESS)
         # Slurm itself sends this one, some time after the first twenty seconds.
-        cls.asked = cls.submit("asked", "-N1", "-w", "n4", "--time=2", "--signal=USR1@100", steps=ENDLESS)
+        cls.asked = cls.submit("asked", "-N1", "-w", "n5", "--time=2", "--signal=USR1@100", steps=ENDLESS)
         cls.cluster.call("srun", "--mpi=pmi2", "-w", "n1,n2", *cls.trireme.train("whole", *MODEL))
         cls.whole = cls.trireme.curve("whole")
         assert len(cls.whole) == STEPS
@@ -82,7 +82,7 @@ class Requeue(unittest.TestCase):
 
     def test_requeue_by_hand(self):
         # The flag is repeated, what it did is not.
-        job = self.submit("by_hand", "-N2", "--exclude=n4", resume="never")
+        job = self.submit("by_hand", "-N2", "--exclude=n5", resume="never")
         self.wait_for_steps("by_hand", job, 60)
         self.cluster.call("scontrol", "requeue", job)
         self.cluster.wait_for_state(job, "COMPLETED")
@@ -90,7 +90,7 @@ class Requeue(unittest.TestCase):
         self.assertIn("an earlier start of this job followed run.resume never already", self.cluster.log(job))
 
     def test_requeue_to_other_nodes(self):
-        job = self.submit("elsewhere", "-N2", "--exclude=n4", more=("--comm.tune", "true"))
+        job = self.submit("elsewhere", "-N2", "--exclude=n5", more=("--comm.tune", "true"))
         self.wait_for_steps("elsewhere", job, 60)
         nodes = self.cluster.call("scontrol", "show", "hostnames", self.cluster.job(job)["NodeList"]).split()
         # The first one: rank 0 moves too, and with it who holds the run folder.
@@ -116,14 +116,15 @@ class Requeue(unittest.TestCase):
 
     def test_requeue_on_half_the_nodes(self):
         bits = ("--run.same_bits", "true")
-        self.cluster.call("srun", "--mpi=pmi2", "-N4", *self.trireme.train("four", *MODEL, *bits))
+        self.cluster.call("srun", "--mpi=pmi2", "-N4", "--exclude=n5", *self.trireme.train("four", *MODEL, *bits))
         whole = self.trireme.curve("four")
-        job = self.submit("half", "-N2-4", more=bits)
+        job = self.submit("half", "-N4", "--exclude=n5", more=bits)
         self.wait_for_steps("half", job, 60)
-        for node in ("n1", "n2"):
-            self.cluster.call("scontrol", "update", f"NodeName={node}", "State=DRAIN", "Reason=test")
-            self.addCleanup(self.cluster.call, "scontrol", "update", f"NodeName={node}", "State=RESUME")
-        self.cluster.call("scontrol", "requeue", job)
+        # Held, so that Slurm does not start it on four nodes again.
+        self.cluster.call("scontrol", "requeuehold", job)
+        self.cluster.wait_for_state(job, "PENDING")
+        self.cluster.call("scontrol", "update", f"JobId={job}", "NumNodes=2", "NumTasks=2")
+        self.cluster.call("scontrol", "release", job)
         self.cluster.wait_for_state(job, "COMPLETED")
         log = self.cluster.log(job)
         self.assertIn("grid       4 x 1 x 1", log)
@@ -135,7 +136,7 @@ class Requeue(unittest.TestCase):
         self.assertEqual(differ.stdout, "")
 
     def test_signal(self):
-        job = self.submit("signal", "-N2", "--exclude=n4")
+        job = self.submit("signal", "-N2", "--exclude=n5")
         self.wait_for_steps("signal", job, 60)
         self.cluster.call("scancel", "--signal=USR1", job)
         self.cluster.wait_for_state(job, "COMPLETED")

@@ -374,6 +374,41 @@ TEST(DryRunAll, TheLargestAreAmongFewerRanks) {
   }
 }
 
+// The last stages hold most where weight gradients wait.
+TEST(DryRunAll, TheLargestIsFoundWhereWeightGradientsWait) {
+  GptConfig model = small_gpt();
+  model.layers = 22;
+  for (const char* schedule : {"zb-h1", "zb-v", "interleaved"}) {
+    for (const auto recompute : {parallel::Recompute::kNone, parallel::Recompute::kFull}) {
+      DryRunInput input = input_of(model, {1, 6, 1}, DType::kF32);
+      input.step.schedule = schedule;
+      input.step.runs.recompute = recompute;
+      const auto layout = parallel::schedule_layout(schedule, 6, {});
+      input.step.stage.chunks = layout.chunks;
+      input.step.stage.order = layout.order;
+      input.micro_batches = 24;
+      std::size_t most = 0, most_of_few = 0;
+      for (const auto& result : plan::dry_run_all(input)) {
+        most = std::max(most, result.memory.total_peak);
+      }
+      for (const auto& result : plan::dry_run_largest(input)) {
+        most_of_few = std::max(most_of_few, result.memory.total_peak);
+      }
+      EXPECT_EQ(most_of_few, most) << schedule;
+    }
+  }
+}
+
+// A shortened step has whole runs too (batch.runs).
+TEST(DryRunAll, ALongStepOfSeveralRunsIsShortened) {
+  for (const auto& [stages, runs] : {std::pair{1, 2}, {1, 16}, {4, 16}, {4, 64}, {3, 4}}) {
+    DryRunInput input = input_of(small_gpt(), {1, stages, 1}, DType::kF32);
+    input.micro_batches = 192;
+    input.step.batch_runs.runs = runs;
+    EXPECT_EQ(plan::dry_run(input, 0).micro_batches, 192) << stages << " stages, " << runs;
+  }
+}
+
 TEST(DryRunAll, AnEvaluationHoldsWhatARealOneHolds) {
   DryRunInput input = input_of(small_gpt(), {1, 1, 1}, DType::kBF16);
   input.trains = false;

@@ -88,6 +88,8 @@ class Stage {
   // Collective over the data dimension and the stages that share the tied parameter. Allocates the
   // gradients of the groups and returns them in the order of groups_. They are undefined if the
   // stage does not train.
+  // What adds gradients up over the data dimension.
+  std::vector<Communicator*> reducers() const;
   Tensors allocate_gradients(ops::Context& ctx) const;
 
   const ProcessGrid& grid_;
