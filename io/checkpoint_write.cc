@@ -289,11 +289,18 @@ void Writer::publish() {
   }
 }
 
-// A file that somebody removed while it was written looks damaged when it is read. Then returns a
-// fault of the run folder instead.
+// A folder that somebody removed has no place for a file, and a file that somebody removed while it
+// was written looks damaged when it is read. Then returns a fault that says so instead.
 PhaseFault Writer::gone_or(PhaseFault fault) {
   const std::optional<PhaseFault> gone = attempt_together(comm_, [&] {
-    if (!first() || fault.status == ExitStatus::kRunFolder) return;
+    if (!first()) return;
+    for (fs::path folder :
+         {fs::path(path_).parent_path().parent_path(), fs::path(path_).parent_path()}) {
+      if (fs::exists(folder)) continue;
+      throw RunFolderError(folder.string() +
+                           ": somebody removed it while this run wrote there; ending");
+    }
+    if (fault.status == ExitStatus::kRunFolder) return;
     if (fs::exists(partial_) || fs::exists(path_)) return;
     throw RunFolderError(partial_ + ": somebody removed it while it was being written");
   });

@@ -259,8 +259,6 @@ TEST_F(CheckpointTest, GivenUpBeforeTheRenameLeavesNothingAndSaysWhy) {
   }
 }
 
-// Ranks that outlived their step write the same step's checkpoint while a later holder of the
-// folder does: neither touches the other's unfinished file.
 // What is read back is not there any more, which is no damage of the file.
 TEST_F(CheckpointTest, RemovedWhileItIsWrittenIsTheFoldersFault) {
   write(1, Split::kRows);
@@ -273,6 +271,8 @@ TEST_F(CheckpointTest, RemovedWhileItIsWrittenIsTheFoldersFault) {
   EXPECT_EQ(files(), std::vector<std::string>{"step-00000001.h5"});
 }
 
+// Ranks that outlived their step write the same step's checkpoint while a later holder of the
+// folder does: neither touches the other's unfinished file.
 TEST_F(CheckpointTest, AnEarlierHolderLeavesALaterOnesFileAlone) {
   const std::string later = checkpoint_path(folder_, 1) + ".10.partial";
   CheckpointOptions options;

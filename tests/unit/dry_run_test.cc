@@ -559,7 +559,7 @@ TEST(DryRunAll, HostMemoryThatNobodyTouchesTakesNone) {
 
 TEST(DryRunAll, WhatNoAddressCanReachIsRefused) {
   GptConfig model = small_gpt();
-  model.layers = 4096;
+  model.layers = 512;
   model.width = model.hidden = 1 << 20;
   model.context = 1 << 16;
   DryRunInput input = input_of(model, {1, 1, 1}, DType::kF32);
