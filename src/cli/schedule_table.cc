@@ -10,10 +10,9 @@
 namespace trireme::cli {
 namespace {
 
-// Of the replica with the most micro-batches, which is the last.
+// Of a replica.
 int most_micro_batches(const plan::DryRunInput& input) {
-  const int replicas = input.grid.extent(kDataAxes);
-  return parallel::share_of(input.micro_batches, replicas, replicas - 1).count;
+  return parallel::largest_share(input.micro_batches, input.grid.extent(kDataAxes));
 }
 
 std::vector<parallel::ScheduleForecast> forecasts(const Config& config,

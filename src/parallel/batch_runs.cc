@@ -21,6 +21,10 @@ MicroBatchShare share_of(int micro_batches, int replicas, int replica) {
   return {begin(replica), begin(replica + 1) - begin(replica)};
 }
 
+int largest_share(int micro_batches, int replicas) {
+  return share_of(micro_batches, replicas, replicas - 1).count;
+}
+
 bool BatchRuns::in_rounds(int replicas) const {
   if (of_replica(replicas) == 1) return false;
   return reduces_each ? is_power_of_two(replicas) : !is_power_of_two(of_replica(replicas));

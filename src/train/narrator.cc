@@ -154,7 +154,7 @@ std::string startup_table(const Config& config, const nn::ModelPlan& plan,
   if (grid[Axis::kPipeline] > 1) {
     const auto forecast =
         parallel::forecast_schedule(config.grid.schedule, stage.layout(), plan.blocks,
-                                    parallel::share_of(micro_batches, replicas, replicas - 1).count,
+                                    parallel::largest_share(micro_batches, replicas),
                                     config.recompute.mode == "full" ? config.recompute.every : 0);
     row("stages", fmt::format("{}; schedule {}, by FLOPs idle {:.0f} % of the time",
                               stages(plan, stage), config.grid.schedule, 100 * forecast.idle));
@@ -168,7 +168,7 @@ std::string startup_table(const Config& config, const nn::ModelPlan& plan,
     row("gradients", runs_text(step_options(config).batch_runs, micro_batches, replicas));
   if (stage.sharded()) {
     row("shards", shards_text(config.shard, stage, step_options(config).batch_runs,
-                              (micro_batches + replicas - 1) / replicas));
+                              parallel::largest_share(micro_batches, replicas)));
   }
   if (config.recompute.mode == "selective") {
     row("recompute", "selective: outputs of norms and activations are made again in the backward");

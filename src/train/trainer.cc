@@ -243,9 +243,8 @@ class Trainer {
     tune_before_steps();
     parallel::StepOptions options = step_options(config_);
     const int replicas = shape_.extent(kDataAxes);
-    options.micro_batches = parallel::share_of(config_.batch.global / config_.batch.micro, replicas,
-                                               replicas - 1)  // the last share is largest
-                                .count;
+    options.micro_batches =
+        parallel::largest_share(config_.batch.global / config_.batch.micro, replicas);
     options.stage.seed = {};  // initial values are drawn later, if there is no checkpoint
     step_.emplace(ctx_, *grid_, plan_, options);
     queue_.emplace(ctx_, *grid_, config_.batch.global * plan_.context);

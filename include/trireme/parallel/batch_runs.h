@@ -12,6 +12,8 @@ struct MicroBatchShare {
   int count = 0;
 };
 MicroBatchShare share_of(int micro_batches, int replicas, int replica);
+// Returns the most that a replica has: the last one has as many.
+int largest_share(int micro_batches, int replicas);
 
 // The micro-batches of a step are N equal runs of neighbours. Inside a run gradients are added up
 // in the order of micro-batches, from zero; the gradient of the step is the sum of the runs' along
