@@ -52,14 +52,14 @@ class LostLeaf(LostTest):
         self.assertRegex(log, r"(?m)^trireme: no progress for [0-9.]+ s: n5, n6 cannot be reached from n1 \(ranks 2, 3\)")
         self.assertIn("\ntrireme: n5, n6 cannot be reached\n", log)
         self.assertIn("\ntrireme: goes on on 2 of 4 nodes: n1 n2\n", log)
-        self.assertEqual([event["nodes"] for event in self.events("far", "failure")], ["n5 n6"])
+        self.assertEqual(self.lost_nodes("far"), ["n5 n6"])
 
         # Only a node on the other side can have this job started again.
         self.wait("the requeue", near, lambda: self.cluster.job(near)["Restarts"] == "1", 120)
         self.wait_for_restart("near", near, 1)
         self.assertRegex(self.cluster.log(near),
                          r"(?m)^trireme: n7, n8 cannot be reached: n(9|10) has the job queued again$")
-        self.assertEqual([event["nodes"] for event in self.events("near", "failure")], ["n7 n8"])
+        self.assertEqual(self.lost_nodes("near"), ["n7 n8"])
         self.assertEqual({"n7", "n8"} & set(self.nodes_of(near)), set())
         # Slurm may have drained nodes on which tasks of the first start did not end in time.
         drained = self.cluster.call("sinfo", "-h", "-N", "-p", "batch", "-t", "drain", "-o", "%N %E").splitlines()

@@ -30,7 +30,7 @@ class LostNodes(LostTest):
         log = self.cluster.log(job)
         self.assertEqual(len(re.findall(rf"(?m)^trireme: .*{node}: task 1: Killed", log)), 1, log)
         self.assertNotIn("goes on on", log)  # on all nodes
-        self.assertEqual(self.events("rank", "failure")[0]["nodes"], node)
+        self.assertEqual(self.lost_nodes("rank")[0], node)
         self.assertGreater(self.events("rank", "restart")[0]["seconds"], 0)
         self.assertRegex(log, r"(?m)^a failure \(.*\) cost \d+\.\d s until the next step; \d+ steps? (is|are) repeated")
         # It hangs; the watchdog of the others says so.
@@ -63,7 +63,7 @@ class LostNodes(LostTest):
         log = self.cluster.log(link)
         self.assertRegex(log, rf"(?m)^trireme: .*{lost}")
         self.assertIn("trireme: goes on on 2 of 3 nodes", log)
-        self.assertEqual(self.events("link", "failure")[0]["nodes"], lost)
+        self.assertEqual(self.lost_nodes("link")[0], lost)
         self.wait("the requeue", host, lambda: self.cluster.job(host)["Restarts"] == "1", 120)
         self.wait_for_restart("host", host, 1)
         self.assertNotIn(first, self.cluster.call("scontrol", "show", "hostnames",

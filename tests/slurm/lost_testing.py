@@ -69,6 +69,11 @@ class LostTest(unittest.TestCase):
         lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
         return [event for event in map(json.loads, lines) if event["event"] == kind]
 
+    def lost_nodes(self, run):
+        """Of each failure that the job recorded. A rank that sees another vanish may have recorded the same one as
+        it ended, before the job does; it knows of no nodes."""
+        return [event["nodes"] for event in self.events(run, "failure") if "nodes" in event]
+
     def ranks(self, job):
         """{rank: (process, node)} of the step that runs now."""
         found = {}
