@@ -2,7 +2,8 @@
 """A training step on a leaf-spine network of limited rate: its exposed communication, and strong and weak scaling.
 
 usage: perf/training.py [--results FILE] [--budget SECONDS] [--rate R] [--taper N] [--steps N] [--repeats N]
-                        [--grids PxT,...] [--model-width N] [--layers N] [--batch N] [--markdown FILE]
+                        [--grids PxT,...] [--model-width N] [--layers N] [--batch N] [--shards STAGE,...]
+                        [--markdown FILE]
        perf/training.py --report FILE [--markdown FILE]
 
 Needs root, and makes the cluster of perf/collectives.py: four nodes of one rank with one thread, two leaves. Each run of
@@ -20,6 +21,10 @@ links (perf/collectives.py) for an all-reduce of the gradients. Then
   limit(N)      = compute(N) + links(N)       without any overlap
   overlapped(N) = max(compute(N), links(N))   if all communication could hide behind computation
 and a run reaches limit(N) / step of the first, overlapped(N) / step of the second.
+
+--shards 0,1,2,3 measures a step at these shard.stages instead, on four nodes in order, --batch sequences each. Links are
+the bound for what a stage moves: gradients are reduced and weights gathered once, at stage 3 gathered twice for each
+micro-batch.
 """
 
 import argparse
@@ -32,7 +37,12 @@ import time
 from collectives import PLACEMENTS, ROOT, Network, Results, bits, bound_of_nodes
 
 FIRST = 2  # steps that do not count
-KEY = ("kind", "grid", "order", "nodes", "batch", "planned", "repeat")
+KEY = ("kind", "grid", "order", "nodes", "batch", "planned", "repeat", "stage")
+
+
+def micro(batch):
+    """Of a run with so many sequences a step."""
+    return max(1, min(2, batch // 4))
 
 
 class Trainer:
@@ -51,17 +61,16 @@ class Trainer:
         self.rates = network.folder.parent / "rates.json"
         print(network.start("1 2 3 4", "topo", "probe", "--network", self.rates), end="", flush=True)
 
-    def words(self, grid, batch, planned):
+    def words(self, grid, batch, planned, stage=0):
         """Of the program, and the run's folder."""
         self.number += 1
         run = self.network.folder.parent / f"run{self.number}"
         pipeline, tensor = grid.split("x")
-        micro = max(1, min(2, batch // 4))
         return run, ["train", "--data.train", self.data, "--run.folder", run, "--run.steps", self.options.steps, "--run.threads", 1,
                      "--model.layers", self.options.layers, "--model.width", self.options.model_width, "--model.heads", 4,
-                     "--model.context", 128, "--batch.global", batch, "--batch.micro", micro, "--grid.pipeline", pipeline,
+                     "--model.context", 128, "--batch.global", batch, "--batch.micro", micro(batch), "--grid.pipeline", pipeline,
                      "--grid.tensor", tensor, "--schedule.name", "constant", "--eval.every", 0, "--checkpoint.every", 0,
-                     "--checkpoint.keep", 1, "--log.every", 1000, "--log.stragglers", 0,
+                     "--checkpoint.keep", 1, "--log.every", 1000, "--log.stragglers", 0, *(("--shard.stage", stage) if stage else ()),
                      *(("--comm.network", self.rates, "--grid.order", "auto") if planned else
                        ("--comm.network", "none", "--grid.order", "rank"))]
 
@@ -73,10 +82,11 @@ class Trainer:
                 "exposed": statistics.median(step["comm_s"] for step in steps), "gradients": steps[0]["memory"]["gradients"],
                 "places": events[0].get("places", "")}
 
-    def measure(self, kind, grid, order, batch, planned, repeat):
+    def measure(self, kind, grid, order, batch, planned, repeat, stage=0):
         """One run on all nodes of the order, or for kind "alone" one on each node."""
         nodes = len(order.split())
-        key = {"kind": kind, "grid": grid, "order": order, "nodes": nodes, "batch": batch, "planned": planned, "repeat": repeat}
+        key = {"kind": kind, "grid": grid, "order": order, "nodes": nodes, "batch": batch, "planned": planned, "repeat": repeat,
+               "stage": stage}
         left = self.end - time.monotonic()
         if self.results.has(tuple(key.values())) or left < 1.2 * self.longest:
             return
@@ -85,7 +95,7 @@ class Trainer:
             if kind == "alone":
                 found = self.alone(order, grid, batch, left)
             else:
-                run, words = self.words(grid, batch, planned)
+                run, words = self.words(grid, batch, planned, stage)
                 self.network.start(order, *words, timeout=left + 30, name="training")
                 found = self.read(run)
         except (RuntimeError, subprocess.TimeoutExpired) as error:
@@ -110,6 +120,11 @@ class Trainer:
         options = self.options
         orders = {1: "1", 2: "1 3", 4: PLACEMENTS[4][0]}  # two nodes are below different leaves
         for repeat in range(options.repeats):
+            if options.shards:
+                self.measure("alone", "1x1", orders[4], options.batch, False, repeat)
+                for stage in map(int, options.shards.split(",")):
+                    self.measure("sharded", "1x1", orders[4], 4 * options.batch, True, repeat, stage)
+                continue
             for nodes, order in orders.items():
                 strong = options.batch // nodes
                 self.measure("alone", "1x1", order, strong, False, repeat)
@@ -165,10 +180,30 @@ def scaling_table(lines, batch, host, uplink):
     return text
 
 
+def shard_table(lines, host, uplink):
+    batch = next(line["batch"] for line in lines if line["kind"] == "alone" and line["nodes"] == 4)
+    found = [line for line in lines if line["kind"] == "sharded"]
+    compute = median_of(lines, "step", kind="alone", nodes=4, batch=batch)
+    text = ("\n| shard.stage | step, ms | exposed, ms | compute, ms | links, ms | of the larger | of stage 0 |\n"
+            "|---|---|---|---|---|---|---|\n")
+    medians = {stage: [median_of(found, name, stage=stage) for name in ("step", "exposed")]
+               for stage in sorted({line["stage"] for line in found})}
+    micro_batches = batch // micro(4 * batch)
+    once = bound_of_nodes("all_gather", max(line["gradients"] for line in found), 4, 2, host, uplink)
+    for stage, (step, exposed) in medians.items():
+        links = (1 + (2 * micro_batches if stage == 3 else 1)) * once
+        of_first = f"{step / medians[0][0]:.2f}" if 0 in medians else "-"
+        text += (f"| {stage} | {1e3 * step:.0f} | {1e3 * exposed:.0f} | {1e3 * compute:.0f} | {1e3 * links:.0f} | "
+                 f"{step / max(compute, links):.2f} | {of_first} |\n")
+    return text
+
+
 def report(lines):
     if not lines:
         return "nothing is measured\n"
     host = bits(lines[0]["rate"])
+    if any(line["kind"] == "sharded" for line in lines):
+        return f"\n{lines[0]['rate']} a node, {lines[0]['taper']}:1\n" + shard_table(lines, host, 2 * host / lines[0]["taper"])
     batch = min(line["batch"] for line in lines if line["kind"] == "alone" and line["nodes"] == 1)
     return (f"\n{lines[0]['rate']} a node, {lines[0]['taper']}:1, {batch} sequences a node or in all\n"
             + exposed_table(lines, batch) + scaling_table(lines, batch, host, 2 * host / lines[0]["taper"]))
@@ -187,6 +222,7 @@ def main():
     parser.add_argument("--model-width", type=int, default=256)
     parser.add_argument("--layers", type=int, default=4)
     parser.add_argument("--batch", type=int, default=8)
+    parser.add_argument("--shards", default="")
     parser.add_argument("--markdown", type=pathlib.Path)
     options = parser.parse_args()
     results = Results(options.report or options.results, KEY)

@@ -12,6 +12,7 @@
 #include "trireme/comm/bus_factor.h"
 #include "trireme/config/limits.h"
 #include "trireme/io/whole_file.h"
+#include "trireme/parallel/schedule.h"
 #include "trireme/topology/planner.h"
 #include "trireme/train/communication.h"
 #include "trireme/train/compute_device.h"
@@ -30,11 +31,12 @@ constexpr std::int64_t kContext = 256;  // the default; a model may have less
 struct BenchArguments {
   std::string from = "1K", to = "16M", only, preset = "gpt2-124m", dtype = "fp32", json;
   std::string algorithm = "table", network = "none", recompute = "none";
+  std::string schedule = "1f1b";
   DeviceRequest device;
-  std::optional<int> repeats, context, micro, pipeline, tensor;
+  std::optional<int> repeats, context, micro, pipeline, tensor, chunks;
   std::optional<double> seconds, drop;
-  int warmup = 5, batch = 4, factor = 4, fewest = 3;
-  bool graphs = false, peer = false;
+  int warmup = 5, batch = 4, factor = 4, fewest = 3, shard = 0;
+  bool graphs = false, peer = false, same_bits = false;
 };
 
 // A measurement, and the flags that it takes.
@@ -67,14 +69,32 @@ models::GptConfig model_of(const BenchArguments& given) {
   return model;
 }
 
-// Returns a configuration with the sizes that the checks of training need.
-Config sizes_of(const BenchArguments& given) {
+// Returns the configuration of a training run whose steps are as those of the request.
+Config training_of(const BenchArguments& given) {
   Config config;
   config.batch.global = given.batch;
   config.batch.micro = given.micro.value_or(given.batch);
   config.run.precision = given.dtype;
+  config.run.same_bits = given.same_bits;
+  config.grid.pipeline = given.pipeline;
+  config.grid.tensor = given.tensor;
+  config.grid.schedule = given.schedule;
+  config.grid.chunks = given.chunks;
+  config.shard.stage = given.shard;
   config.recompute.mode = given.recompute;
+  config.cuda.graphs = given.graphs;
   return config;
+}
+
+// What of the request is unlike the defaults of training: ", shard.stage 3, recompute full".
+std::string choices_text(const Config& config, const parallel::StepOptions& step) {
+  std::string text;
+  if (config.grid.schedule != "1f1b") text += ", " + config.grid.schedule;
+  if (step.stage.chunks > 1) text += fmt::format(", {} chunks a stage", step.stage.chunks);
+  if (config.shard.stage > 0) text += fmt::format(", shard.stage {}", config.shard.stage);
+  if (config.recompute.mode != "none") text += ", recompute " + config.recompute.mode;
+  if (config.run.same_bits) text += ", same bits on every grid";
+  return text;
 }
 
 DType compute_type(const BenchArguments& given) {
@@ -176,7 +196,7 @@ ExitStatus bench_ops(Runtime& runtime, const BenchArguments& given) {
   options.repeats = given.repeats.value_or(options.repeats);
   models::GptConfig layer = options.model;
   layer.layers = 1;
-  check_memory_here(dry_run_input(sizes_of(given), layer, GridShape{}), runtime, device);
+  check_memory_here(dry_run_input(training_of(given), layer, GridShape{}), runtime, device);
   const bench::Roof roof = bench::measure_roof(runtime.world(), ctx, options.dtype);
   const ops::AttentionChoice attention =
       attention_choice(runtime.world(), ctx, options.model, GridShape{},
@@ -235,27 +255,27 @@ ExitStatus bench_step(Runtime& runtime, const BenchArguments& given) {
   options.model = model_of(given);
   options.batch = given.batch;
   options.micro = given.micro.value_or(given.batch);
-  options.grid = resolve_grid({{}, given.pipeline, given.tensor}, runtime.size());
-  check_model_fits_grid(sizes_of(given), options.model, options.grid);
-  check_memory_here(dry_run_input(sizes_of(given), options.model, options.grid), runtime, device);
-  options.dtype = compute_type(given);
+  const Config config = training_of(given);
+  options.grid = resolve_run_grid(config, runtime.size());
+  check_model_fits_grid(config, options.model, options.grid);
+  check_memory_here(dry_run_input(config, options.model, options.grid), runtime, device);
+  options.step = step_options(config);
   options.repeats = given.repeats.value_or(options.repeats);
-  options.runs = step_options(sizes_of(given)).runs;
-  options.graphs = given.graphs;
+  const DType dtype = options.step.stage.compute;
   const ops::AttentionChoice attention =
       attention_choice(runtime.world(), ctx, options.model, options.grid,
-                       {.micro = options.micro, .compute = options.dtype});
-  print_on_first(runtime,
-                 fmt::format("{}, {} sequences of {} in micro-batches of {}, {}, {}, {} threads "
-                             "each, {}, attention by {}{}",
-                             given.preset, options.batch, options.model.context, options.micro,
-                             given.dtype, options.grid.to_string(), ctx.threads,
-                             ops::matmul_description(ctx, options.dtype), attention.text,
-                             given.recompute == "none" ? "" : ", recompute " + given.recompute));
+                       {.micro = options.micro, .compute = dtype});
+  print_on_first(
+      runtime,
+      fmt::format("{}, {} sequences of {} in micro-batches of {}, {}, {}, {} threads "
+                  "each, {}, attention by {}{}",
+                  given.preset, options.batch, options.model.context, options.micro, given.dtype,
+                  options.grid.to_string(), ctx.threads, ops::matmul_description(ctx, dtype),
+                  attention.text, choices_text(config, options.step)));
   // Measures the step first, since the roof's memory stays cached and would count as resident.
   const bench::StepTimes times = bench::measure_step(runtime, ctx, options);
   if (!times.graphs.empty()) print_on_first(runtime, times.graphs);
-  const bench::Roof roof = bench::measure_roof(runtime.world(), ctx, options.dtype);
+  const bench::Roof roof = bench::measure_roof(runtime.world(), ctx, dtype);
   print_on_first(runtime, roof_text(roof, given.dtype, ctx));
   if (runtime.rank() == 0) print_step(times, roof);
   write_json(runtime, given.json, bench::step_json(times, roof, options.grid));
@@ -273,7 +293,8 @@ const std::vector<Bench>& benches() {
        bench_ops},
       {"step",
        {"preset", "batch", "context", "dtype", "threads", "device", "backend", "micro", "pipeline",
-        "tensor", "graphs", "recompute", "repeats", "json"},
+        "tensor", "schedule", "chunks", "shard", "recompute", "same-bits", "graphs", "repeats",
+        "json"},
        bench_step},
   };
   return table;
@@ -342,6 +363,14 @@ void declare(Options& options, BenchArguments& given) {
   options.add("recompute", given.recompute, "",
               "step: what the backward computes again, as recompute.mode of train",
               one_of({"none", "selective", "full"}));
+  options.add("schedule", given.schedule, "", "step: as grid.schedule of train",
+              one_of(parallel::schedule_names()));
+  options.add("chunks", given.chunks, "", "step: of each stage, as grid.chunks of train",
+              between(1, limits::kLayers));
+  options.add("shard", given.shard, "", "step: ZeRO's stage, as shard.stage of train",
+              between(0, 3));
+  options.add("same-bits", given.same_bits, "",
+              "step: sums that have the same bits on every grid, as run.same_bits of train");
   options.add("json", given.json, "file", "the same figures for programs; empty: none");
 }
 
@@ -355,6 +384,10 @@ void check(const Bench& bench, const BenchArguments& given) {
   if (bench.name == "comm" && only_on_hosts(given) && given.device.device == "cuda") {
     throw ConfigError(
         "--peer and --algorithm measure tensors of the host; leave out --device cuda");
+  }
+  if (bench.name == "step" && given.micro && given.batch % *given.micro != 0) {
+    throw ConfigError(fmt::format("--batch {} is no multiple of --micro {}: give one that is",
+                                  given.batch, *given.micro));
   }
   check_backends(given.device);
   if (bench.name == "ops") require_single_process("bench ops");

@@ -1,12 +1,8 @@
 #include <algorithm>
 
-#include <fmt/format.h>
-
 #include "trireme/base/clock.h"
-#include "trireme/base/error.h"
 #include "trireme/base/philox.h"
 #include "trireme/base/resident_memory.h"
-#include "trireme/parallel/trainer_step.h"
 #include "trireme/study/bench.h"
 #include "trireme/train/setup.h"
 
@@ -31,20 +27,6 @@ nn::MicroBatch made_up_batch(ops::Context& ctx, const StepBenchOptions& options,
     data.targets.push_back(token(i + 1));
   }
   return make_micro_batch(ctx, data, options.model.context, 0, options.micro, true);
-}
-
-void check_batch(const StepBenchOptions& options) {
-  if (options.batch % options.micro != 0) {
-    throw ConfigError(fmt::format("--batch {} is no multiple of --micro {}: give one that is",
-                                  options.batch, options.micro));
-  }
-  if (options.batch / options.micro < options.grid.extent(kDataAxes)) {
-    throw ConfigError(fmt::format(
-        "--batch {} is {} micro-batches of {}, fewer than {} data replicas: give a greater --batch "
-        "or a smaller --micro",
-        options.batch, options.batch / options.micro, options.micro,
-        options.grid.extent(kDataAxes)));
-  }
 }
 
 // Seconds of this rank's steps, by phase.
@@ -121,7 +103,7 @@ class StepBench {
         ctx_(ctx),
         options_(options),
         grid_(runtime, options.grid),
-        trainer_(ctx, grid_, plan, step_options(options)),
+        trainer_(ctx, grid_, plan, options.step),
         mine_(parallel::share_of(static_cast<int>(options.batch / options.micro),
                                  options.grid.extent(kDataAxes), grid_.index(kDataAxes))) {
     trainer_.connect(options.micro, options.model.context);
@@ -148,15 +130,6 @@ class StepBench {
   }
 
  private:
-  static parallel::StepOptions step_options(const StepBenchOptions& options) {
-    parallel::StepOptions given;
-    given.stage.compute = options.dtype;
-    given.clip = 1.0f;
-    given.runs = options.runs;
-    given.cuda_graphs = options.graphs;
-    return given;
-  }
-
   Runtime& runtime_;
   ops::Context& ctx_;
   const StepBenchOptions& options_;
@@ -169,11 +142,11 @@ class StepBench {
 }  // namespace
 
 StepTimes measure_step(Runtime& runtime, ops::Context& ctx, const StepBenchOptions& options) {
-  check_batch(options);
   const nn::ModelPlan plan = models::gpt_plan(options.model);
   StepBench bench(runtime, ctx, options, plan);
   StepTimes times;
-  times.graphs = bench.run(options.graphs ? 2 : 1, false).news;  // warm-up: allocates and captures
+  times.graphs =
+      bench.run(options.step.cuda_graphs ? 2 : 1, false).news;  // warm-up: allocates and captures
   const bool on_gpu = ctx.device.kind != DeviceKind::kCpu;
   Series series = bench.run(options.repeats, !on_gpu);
   times.loss = series.loss;

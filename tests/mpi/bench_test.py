@@ -157,6 +157,15 @@ class Bench(ProgramTest):
         # The uplinks let 1448 in 1514 bytes of 50 Mbit/s pass, which is 167 ms for 1 MB.
         self.assertIn("| strong | 4 | 500 | 250 | 250 | 167 | 50 % | 83 % | 50 % |", text)
         self.assertNotIn("| weak | 4 |", text)
+        # Three micro-batches of a replica: stage 3 moves (1 + 2 x 3) / 2 of what the others do.
+        lines = []
+        add("alone", "1 2 3 4", 6, False, 0.25)
+        for stage, step in ((0, 0.5), (3, 1.0)):
+            add("sharded", "1 2 3 4", 24, True, step, 0.25)
+            lines[-1]["stage"] = stage
+        text = script["report"](lines)
+        self.assertIn("| 0 | 500 | 250 | 250 | 167 | 2.00 | 1.00 |", text)
+        self.assertIn("| 3 | 1000 | 250 | 250 | 586 | 1.71 | 2.00 |", text)
 
     def test_ops(self):
         for preset, dtype in (("test-gpt", "fp32"), ("test-llama", "bf16")):
@@ -212,6 +221,23 @@ class Bench(ProgramTest):
         # selective, full; did you mean none? | 2
         self.expect_refusal(2, "--recompute some: is not one of none, selective, full", "bench", "step",
                             *STEP, "--recompute", "some")
+
+    def test_step_shards_and_schedules_as_training_does(self):
+        two = {"before": self.ranks(2)}
+        step = ("bench", "step", *STEP, "--micro", 1, "--json", "step.json")
+
+        def measured(*flags):
+            text = self.expect_done(*step, *flags, **two)
+            return text, self.read("step.json")
+
+        _, whole = measured()
+        text, sharded = measured("--shard", 3)
+        self.assertIn(", shard.stage 3\n", text)
+        self.assertLess(sharded["memory_bytes"]["optimizer"], whole["memory_bytes"]["optimizer"])
+        self.assertEqual(sharded["loss"], whole["loss"])
+        text, staged = measured("--pipeline", 2, "--schedule", "interleaved", "--chunks", 2, "--same-bits", "true")
+        self.assertIn(", interleaved, 2 chunks a stage, same bits on every grid\n", text)
+        self.assertAlmostEqual(staged["loss"], whole["loss"], places=4)
 
     def test_step_refuses_what_does_not_fit(self):
         two = {"before": self.ranks(2)}

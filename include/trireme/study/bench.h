@@ -18,7 +18,7 @@
 #include "trireme/comm/runtime.h"
 #include "trireme/models/gpt.h"
 #include "trireme/ops/context.h"
-#include "trireme/parallel/pipeline_executor.h"
+#include "trireme/parallel/trainer_step.h"
 
 namespace trireme::bench {
 
@@ -130,10 +130,8 @@ struct StepBenchOptions {
   std::int64_t batch = 4;  // sequences per step, of model.context positions
   std::int64_t micro = 4;  // sequences per micro-batch; a divisor of batch
   GridShape grid;
-  DType dtype = DType::kF32;
-  parallel::RunOptions runs{};  // what the backward computes again
+  parallel::StepOptions step;  // phases are measured in steps without a graph
   int repeats = 5;
-  bool graphs = false;  // as cuda.graphs; phases are measured in steps without a graph
 };
 
 struct StepTimes {
@@ -154,8 +152,7 @@ struct StepTimes {
   double resident = 0.0;  // resident memory, program and libraries included
 };
 // Collective over the world. Trains on made-up tokens, after one warm-up step (two with graphs).
-// Throws ConfigError where the model does not fit the grid, or where the batch does not fit the
-// micro-batches or the replicas.
+// Throws ConfigError where the model does not fit the grid.
 StepTimes measure_step(Runtime& runtime, ops::Context& ctx, const StepBenchOptions& options);
 
 // ---- The same for programs ---------------------------------------------------------------------
