@@ -20,7 +20,9 @@ replica has among N, so that they share the cores of this host as the ranks of o
 links (perf/collectives.py) for an all-reduce of the gradients. Then
   limit(N)      = compute(N) + links(N)       without any overlap
   overlapped(N) = max(compute(N), links(N))   if all communication could hide behind computation
-and a run reaches limit(N) / step of the first, overlapped(N) / step of the second.
+  possible(N)   = max(compute(N), limit(N) - last backward(N))
+and a run reaches limit(N) / step of the first, and so on. Gradients are whole only while the last micro-batch of a step
+runs backward, so no more than this can hide them: compute(N) x 2 / 3 / micro-batches of a replica.
 
 --shards 0,1,2,3 measures a step at these shard.stages instead, on four nodes in order, --batch sequences each. Links are
 the bound for what a stage moves: gradients are reduced and weights gathered once, at stage 3 gathered twice for each
@@ -162,7 +164,7 @@ def exposed_table(lines, batch):
 
 def scaling_table(lines, batch, host, uplink):
     text = ("\n| scaling | nodes | step, ms | exposed, ms | compute, ms | links, ms | efficiency | of the limit without overlap | "
-            "of the limit with overlap |\n|---|---|---|---|---|---|---|---|---|\n")
+            "of what is possible | of the limit with overlap |\n|---|---|---|---|---|---|---|---|---|---|\n")
     one = median_of(lines, "step", kind="alone", nodes=1, batch=batch)
     gradients = median_of(lines, "gradients", kind="alone", nodes=1, batch=batch)
     for mode in ("strong", "weak"):
@@ -175,8 +177,10 @@ def scaling_table(lines, batch, host, uplink):
                 continue
             links = bound_of_nodes("all_reduce", gradients, nodes, nodes // 2, host, uplink) if nodes > 1 else 0.0
             efficiency = one / step / (nodes if mode == "strong" else 1)
+            last_backward = compute * 2 / 3 / (share / micro(whole))
+            possible = max(compute, compute + links - last_backward)
             text += (f"| {mode} | {nodes} | {1e3 * step:.0f} | {1e3 * exposed:.0f} | {1e3 * compute:.0f} | {1e3 * links:.0f} | "
-                     f"{100 * efficiency:.0f} % | {100 * (compute + links) / step:.0f} % | {100 * max(compute, links) / step:.0f} % |\n")
+                     f"{100 * efficiency:.0f} % | {100 * (compute + links) / step:.0f} % | {100 * possible / step:.0f} % | {100 * max(compute, links) / step:.0f} % |\n")
     return text
 
 
