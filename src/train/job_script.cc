@@ -149,12 +149,14 @@ int fewest_nodes(const JobRequest& request, const Config& config, const JobPlan&
 
 // Returns the flags that all points share. The data dimension stays open unless the user has given
 // it, so that the job can continue on fewer nodes. The other dimensions are fixed, because the run
-// computes with them.
+// computes with them. With run.same_bits the pipeline stays open too: there the number of stages
+// changes no bit, and a start on fewer nodes may need another one to keep the bits.
 std::string options_text(const Config& config, const JobRequest& request, const JobTemplate& given,
                          const JobPlan& plan) {
   Config resolved = config;
   if (!given.uses("POINTS") && !given.uses("NODE_COUNTS")) {
-    resolved.grid.ask_for(plan.points.front().grid, kModelAxes);
+    resolved.grid.ask_for(plan.points.front().grid,
+                          config.run.same_bits ? Axes(Axis::kTensor) : kModelAxes);
   }
   if (!resolved.run.threads) resolved.run.threads = request.cpus_per_task;
   // If a job that requests GPUs gets none, it shall report that and not compute on CPUs.

@@ -12,7 +12,6 @@ namespace trireme::testing {
 namespace {
 
 constexpr std::uint64_t kSeed = 11;
-constexpr int kSteps = 10;
 // Small enough that ten steps do not magnify rounding (at 0.1 the norm after a fresh embedding
 // magnifies it a hundredfold), large enough that each weight moves by far more than the tolerance.
 constexpr float kSgdRate = 0.02f;
@@ -193,7 +192,7 @@ Observed observe(ops::Context& ctx, const ProcessGrid& grid, const EqualityCase&
     observed.gradients =
         parts_of(ctx, sgd.stage(), Which::kGradient,
                  1.0 / (static_cast<double>(first.targets) * double{ctx.step_state->loss_scale}));
-    for (int step = 0; step < kSteps; ++step) {
+    for (int step = 0; step < test.steps; ++step) {
       sgd.train(share(ctx, grid, test, step, true), step + 1, kSgdRate,
                 philox_key(kSeed, fmt::format("step {}", step)));
     }
@@ -202,12 +201,12 @@ Observed observe(ops::Context& ctx, const ProcessGrid& grid, const EqualityCase&
   parallel::StepOptions options = step_options(test, optim::OptimizerConfig::Kind::kAdamW);
   options.clip = 1.0f;
   parallel::TrainerStep adamw(ctx, grid, plan, options);
-  for (int step = 0; step < kSteps; ++step) {
+  for (int step = 0; step < test.steps; ++step) {
     const auto result = adamw.train(share(ctx, grid, test, step, true), step + 1, 1e-3f,
                                     philox_key(kSeed, fmt::format("step {}", step)));
     observed.losses.push_back(result.loss);
   }
-  const auto held_out = share(ctx, grid, test, kSteps, false);
+  const auto held_out = share(ctx, grid, test, test.steps, false);
   observed.evaluation =
       parallel::evaluate(adamw.executor(), static_cast<int>(held_out.size()), [&](int i) {
         return held_out[static_cast<std::size_t>(i)];

@@ -33,14 +33,15 @@ struct EqualityCase {
   DType compute = DType::kF32;
   parallel::RunOptions runs{};
   parallel::BatchRuns batch_runs{};
+  int steps = 10;  // of SGD, and of AdamW
 
   std::string to_string() const;
 };
 
 struct Observed {
   LocalParts gradients;        // of the first step's mean loss
-  LocalParts weights;          // after ten SGD steps
-  std::vector<double> losses;  // of ten AdamW steps
+  LocalParts weights;          // after EqualityCase::steps SGD steps
+  std::vector<double> losses;  // of as many AdamW steps
   double evaluation = 0.0;     // loss sum after those steps
   // After them the largest magnitude in the padding of weights, gradients and the optimizer's
   // state.

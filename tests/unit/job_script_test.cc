@@ -1,5 +1,7 @@
 #include "trireme/train/job_script.h"
 
+#include <sstream>
+
 #include <gtest/gtest.h>
 
 #include "trireme/base/error.h"
@@ -422,6 +424,23 @@ TEST_F(Job, WritesOutTheRun) {
             "  '--run.folder=my run'\n  --run.threads=1\n  --model.preset=test-gpt\n"
             "  --data.train=train.h5\n  --batch.global=8\n  --batch.micro=2\n"
             "  --grid.pipeline=1\n  --grid.tensor=2\nmpi=pmi2\n");
+}
+
+// A start on fewer nodes may then take the stages that keep the bits.
+TEST_F(Job, LeavesStagesOpenWhereTheyChangeNoBit) {
+  const auto grid_flags = [&] {
+    std::string flags;
+    std::istringstream lines(script("@NODES@\n# @OPTIONS@\n"));
+    for (std::string line; std::getline(lines, line);) {
+      if (line.starts_with("--grid.")) flags += line + " ";
+    }
+    return flags;
+  };
+  EXPECT_EQ(grid_flags(), "--grid.pipeline=1 --grid.tensor=1 ");
+  config_.run.same_bits = true;
+  EXPECT_EQ(grid_flags(), "--grid.tensor=1 ");
+  config_.grid.pipeline = 2;
+  EXPECT_EQ(grid_flags(), "--grid.pipeline=2 --grid.tensor=1 ");
 }
 
 TEST_F(Job, WritesOutTheSite) {

@@ -1,0 +1,179 @@
+// What run.same_bits promises: with equal runs of micro-batches, neither replicas, stages,
+// schedules, shards nor recomputation change a bit of gradients, weights, norms (by clipping) and
+// losses. Ranks are simulated, so that many layouts take seconds; equality_test shows some of them
+// over MPI.
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "trireme/topology/simulated_ranks.h"
+
+#include "support/comm_values.h"
+#include "support/equality.h"
+#include "support/simulated_network.h"
+#include "support/whole_product.h"
+
+namespace trireme {
+namespace {
+
+using testing::EqualityCase;
+using testing::LocalParts;
+using testing::Observed;
+
+constexpr int kRuns = 8;
+constexpr int kMicroBatches = 2 * kRuns;  // two in each run
+
+EqualityCase case_of(const GridShape& grid, bool tied) {
+  EqualityCase test;
+  test.model = models::gpt_preset("test-gpt");  // 9 blocks, for 4 stages of 2 chunks
+  test.model.tied = tied;
+  test.model.dropout = 0.1f;
+  test.batch.micro = 1;
+  test.batch.length = 8;
+  test.grid = grid;
+  test.micro_batches = kMicroBatches;
+  test.batch_runs.runs = kRuns;
+  test.sequence_parallel = grid[Axis::kTensor] > 1;
+  test.steps = 2;
+  return test;
+}
+
+// Of each rank.
+std::vector<Observed> observe(const EqualityCase& test) {
+  const int ranks = test.grid.ranks();
+  std::vector<Observed> all(static_cast<std::size_t>(ranks));
+  const SimulatedRanksOptions options;
+  run_simulated_ranks(testing::one_switch(ranks), ranks, options, [&](SimulatedRank& rank) {
+    ops::Context ctx = ops::make_cpu_context(1);
+    const ProcessGrid grid(rank, test.grid);
+    all[static_cast<std::size_t>(rank.rank())] = testing::observe(ctx, grid, test);
+  });
+  return all;
+}
+
+// The reference: one stage and one replica, plain 1F1B, whole copies.
+class SameBits : public ::testing::Test {
+ protected:
+  const std::vector<Observed>& reference(int tensor, bool tied) {
+    const auto key = std::make_pair(tensor, tied);
+    if (!references_.contains(key)) {
+      references_.emplace(key, observe(case_of({1, 1, tensor}, tied)));
+    }
+    return references_.at(key);
+  }
+
+  void expect_bits_of_reference(const EqualityCase& test) {
+    const int tensor = test.grid[Axis::kTensor];
+    const std::vector<Observed>& expected = reference(tensor, test.model.tied);
+    const std::vector<Observed> observed = observe(test);
+    std::map<std::string, int> holders;  // of each parameter, of tensor rank 0
+    for (std::size_t rank = 0; rank < observed.size(); ++rank) {
+      const Observed& here = observed[rank];
+      // Tensor ranks are neighbours.
+      const Observed& whole = expected[rank % static_cast<std::size_t>(tensor)];
+      EXPECT_EQ(here.losses, whole.losses) << test.to_string();
+      EXPECT_EQ(here.evaluation, whole.evaluation) << test.to_string();
+      expect_same(here.gradients, whole.gradients, test, "gradient");
+      expect_same(here.weights, whole.weights, test, "weight");
+      for (const auto& [name, part] : here.weights) ++holders[name];
+    }
+    for (const auto& [name, part] : expected.front().weights) {
+      EXPECT_GT(holders[name], 0) << test.to_string() << ": nobody holds " << name;
+    }
+  }
+
+ private:
+  static void expect_same(const LocalParts& observed, const LocalParts& expected,
+                          const EqualityCase& test, const char* what) {
+    for (const auto& [name, part] : observed) {
+      EXPECT_TRUE(testing::same_bits(part.values, expected.at(name).values))
+          << test.to_string() << ", " << what << " of " << name;
+    }
+  }
+
+  std::map<std::pair<int, bool>, std::vector<Observed>> references_;
+};
+
+// All layouts of up to 8 ranks with 1, 2, 4 or 8 replicas and 1, 2 or 4 stages.
+std::vector<GridShape> layouts() {
+  std::vector<GridShape> all;
+  for (const int tensor : {1, 2}) {
+    for (const int data : {1, 2, 4, 8}) {
+      for (const int stages : {1, 2, 4}) {
+        if (data * stages * tensor <= 8) all.emplace_back(data, stages, tensor);
+      }
+    }
+  }
+  return all;
+}
+
+// The case with number `number` of a layout under a schedule: shard.stage, shard.group, prefetch,
+// recomputation, tied matrices.
+EqualityCase variant(const GridShape& layout, const std::string& schedule, int shard_stage,
+                     int recompute, bool tied) {
+  EqualityCase test = case_of(layout, tied);
+  test.schedule = schedule;
+  const int data = layout.extent(kDataAxes);
+  if (shard_stage > 0 && data > 1) {
+    const int group = recompute == 1 && data > 2 ? data / 2 : data;
+    test.grid[Axis::kReplicate] = data / group;
+    test.grid[Axis::kShard] = group;
+    test.whole_weights = shard_stage < 3;
+    test.prefetch = recompute;
+    test.batch_runs.reduces_each = shard_stage >= 2;
+  }
+  if (recompute == 1) test.runs.recompute = parallel::Recompute::kSelective;
+  if (recompute == 2) test.runs = {tied ? 2 : 1, parallel::Recompute::kFull};
+  return test;
+}
+
+// Every layout under every schedule; with these, shards, recomputation and tied matrices in turn,
+// so that each pair of values meets in some case.
+TEST_F(SameBits, EveryLayoutScheduleShardAndRecomputation) {
+  constexpr int kShardStages = 4, kRecomputations = 3;
+  int l = 0;
+  for (const GridShape& layout : layouts()) {
+    int s = 0;
+    for (const std::string& schedule : parallel::schedule_names()) {
+      for (int shard = 0; shard < kShardStages; ++shard) {
+        for (int recompute = 0; recompute < kRecomputations; ++recompute) {
+          for (const bool tied : {false, true}) {
+            const bool in_cover = shard == (l + s) % kShardStages &&
+                                  recompute == (l + 2 * s) % kRecomputations &&
+                                  tied == ((l / 2 + s) % 2 == 0);
+            if (!in_cover && !testing::whole_product()) continue;
+            expect_bits_of_reference(variant(layout, schedule, shard, recompute, tied));
+          }
+        }
+      }
+      ++s;
+    }
+    ++l;
+  }
+}
+
+// A comparison that cannot fail would show nothing: with other runs, and on a tied matrix whose two
+// uses are added up together, the bits are others.
+TEST_F(SameBits, OtherSumsHaveOtherBits) {
+  const auto differ = [&](const EqualityCase& test) {
+    const LocalParts& expected = reference(1, test.model.tied).front().gradients;
+    for (const Observed& observed : observe(test)) {
+      for (const auto& [name, part] : observed.gradients) {
+        if (!testing::same_bits(part.values, expected.at(name).values)) return true;
+      }
+    }
+    return false;
+  };
+  for (const int runs : {2, 4, kMicroBatches}) {
+    EqualityCase test = case_of({2, 1, 1}, false);
+    EXPECT_FALSE(differ(test));
+    test.batch_runs.runs = runs;
+    EXPECT_TRUE(differ(test)) << runs;
+  }
+}
+
+}  // namespace
+}  // namespace trireme
