@@ -18,7 +18,8 @@
 #include "trireme/train/compute_device.h"
 #include "trireme/train/dry_run_input.h"
 #include "trireme/train/memory_check.h"
-#include "trireme/train/setup.h"
+#include "trireme/train/run_grid.h"
+#include "trireme/train/step_setup.h"
 
 #include "cli/actions.h"
 #include "cli/commands.h"

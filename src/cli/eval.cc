@@ -5,7 +5,7 @@
 #include "trireme/train/dry_run_input.h"
 #include "trireme/train/evaluator.h"
 #include "trireme/train/memory_check.h"
-#include "trireme/train/setup.h"
+#include "trireme/train/step_setup.h"
 
 #include "cli/commands.h"
 #include "cli/inference_arguments.h"

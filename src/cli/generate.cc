@@ -8,7 +8,6 @@
 #include "trireme/io/dataset.h"
 #include "trireme/train/generator.h"
 #include "trireme/train/inference.h"
-#include "trireme/train/setup.h"
 
 #include "cli/commands.h"
 #include "cli/inference_arguments.h"

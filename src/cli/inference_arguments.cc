@@ -5,7 +5,7 @@
 #include "trireme/config/limits.h"
 #include "trireme/train/hang_limit.h"
 #include "trireme/train/inference.h"
-#include "trireme/train/setup.h"
+#include "trireme/train/run_grid.h"
 
 namespace trireme::cli {
 
