@@ -7,10 +7,10 @@
 #include <fmt/format.h>
 
 #include "trireme/base/error.h"
+#include "trireme/base/limits.h"
 #include "trireme/base/log.h"
 #include "trireme/base/printable.h"
 #include "trireme/comm/bus_factor.h"
-#include "trireme/config/limits.h"
 #include "trireme/io/whole_file.h"
 #include "trireme/parallel/schedule.h"
 #include "trireme/topology/planner.h"

@@ -3,8 +3,8 @@
 #include <fmt/format.h>
 
 #include "trireme/base/clock.h"
+#include "trireme/base/limits.h"
 #include "trireme/base/log.h"
-#include "trireme/config/limits.h"
 #include "trireme/io/dataset.h"
 #include "trireme/train/generator.h"
 #include "trireme/train/inference.h"
