@@ -10,8 +10,8 @@
 #include <fmt/ranges.h>
 
 #include "trireme/base/error.h"
+#include "trireme/base/options.h"
 #include "trireme/base/printable.h"
-#include "trireme/config/options.h"
 
 namespace trireme::cli {
 

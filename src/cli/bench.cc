@@ -7,10 +7,10 @@
 #include <fmt/format.h>
 
 #include "trireme/base/error.h"
+#include "trireme/base/limits.h"
 #include "trireme/base/log.h"
 #include "trireme/base/printable.h"
 #include "trireme/comm/bus_factor.h"
-#include "trireme/config/limits.h"
 #include "trireme/io/whole_file.h"
 #include "trireme/parallel/schedule.h"
 #include "trireme/topology/planner.h"
@@ -18,7 +18,8 @@
 #include "trireme/train/compute_device.h"
 #include "trireme/train/dry_run_input.h"
 #include "trireme/train/memory_check.h"
-#include "trireme/train/setup.h"
+#include "trireme/train/run_grid.h"
+#include "trireme/train/step_setup.h"
 
 #include "cli/actions.h"
 #include "cli/commands.h"

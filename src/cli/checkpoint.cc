@@ -8,8 +8,8 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/log.h"
+#include "trireme/base/options.h"
 #include "trireme/base/text.h"
-#include "trireme/config/options.h"
 #include "trireme/io/run_branch.h"
 
 #include "cli/actions.h"

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "trireme/base/exit_status.h"
+#include "trireme/base/options.h"
 #include "trireme/comm/runtime.h"
-#include "trireme/config/options.h"
 
 namespace trireme::cli {
 

@@ -4,8 +4,9 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/log.h"
+#include "trireme/base/options.h"
 #include "trireme/base/text.h"
-#include "trireme/config/options.h"
+#include "trireme/config/weighted_paths.h"
 #include "trireme/io/token_shard.h"
 
 #include "cli/actions.h"

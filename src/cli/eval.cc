@@ -1,11 +1,12 @@
 #include <fmt/format.h>
 
+#include "trireme/base/limits.h"
 #include "trireme/base/log.h"
-#include "trireme/config/limits.h"
+#include "trireme/config/weighted_paths.h"
 #include "trireme/train/dry_run_input.h"
 #include "trireme/train/evaluator.h"
 #include "trireme/train/memory_check.h"
-#include "trireme/train/setup.h"
+#include "trireme/train/step_setup.h"
 
 #include "cli/commands.h"
 #include "cli/inference_arguments.h"

@@ -3,12 +3,11 @@
 #include <fmt/format.h>
 
 #include "trireme/base/clock.h"
+#include "trireme/base/limits.h"
 #include "trireme/base/log.h"
-#include "trireme/config/limits.h"
 #include "trireme/io/dataset.h"
 #include "trireme/train/generator.h"
 #include "trireme/train/inference.h"
-#include "trireme/train/setup.h"
 
 #include "cli/commands.h"
 #include "cli/inference_arguments.h"

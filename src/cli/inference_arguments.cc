@@ -1,11 +1,11 @@
 #include "cli/inference_arguments.h"
 
 #include "trireme/base/error.h"
+#include "trireme/base/limits.h"
 #include "trireme/config/config.h"
-#include "trireme/config/limits.h"
 #include "trireme/train/hang_limit.h"
 #include "trireme/train/inference.h"
-#include "trireme/train/setup.h"
+#include "trireme/train/run_grid.h"
 
 namespace trireme::cli {
 

@@ -4,9 +4,9 @@
 #include <optional>
 #include <string>
 
+#include "trireme/base/options.h"
 #include "trireme/comm/grid_shape.h"
 #include "trireme/config/config.h"
-#include "trireme/config/options.h"
 #include "trireme/train/compute_device.h"
 
 namespace trireme::cli {

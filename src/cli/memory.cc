@@ -10,7 +10,8 @@
 #include "trireme/train/dry_run_input.h"
 #include "trireme/train/job_script.h"
 #include "trireme/train/memory_check.h"
-#include "trireme/train/setup.h"
+#include "trireme/train/model_setup.h"
+#include "trireme/train/run_grid.h"
 
 #include "cli/commands.h"
 #include "cli/schedule_table.h"

@@ -7,10 +7,10 @@
 #include <fmt/format.h>
 
 #include "trireme/base/error.h"
+#include "trireme/base/limits.h"
 #include "trireme/base/log.h"
+#include "trireme/base/options.h"
 #include "trireme/base/text.h"
-#include "trireme/config/limits.h"
-#include "trireme/config/options.h"
 
 #include "cli/commands.h"
 #include "cli/prepare_progress.h"

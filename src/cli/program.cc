@@ -7,9 +7,9 @@
 
 #include "trireme/base/caught.h"
 #include "trireme/base/log.h"
+#include "trireme/base/options.h"
 #include "trireme/base/printable.h"
 #include "trireme/comm/launcher.h"
-#include "trireme/config/options.h"
 
 #include "cli/commands.h"
 

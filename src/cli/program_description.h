@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "trireme/config/options.h"
+#include "trireme/base/options.h"
 
 namespace trireme::cli {
 

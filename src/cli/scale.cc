@@ -6,9 +6,9 @@
 #include <fmt/format.h>
 
 #include "trireme/base/error.h"
+#include "trireme/base/limits.h"
 #include "trireme/base/log.h"
 #include "trireme/base/small_file.h"
-#include "trireme/config/limits.h"
 #include "trireme/study/scaling_study.h"
 #include "trireme/train/signals.h"
 

@@ -4,7 +4,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/log.h"
-#include "trireme/config/options.h"
+#include "trireme/base/options.h"
 #include "trireme/io/whole_file.h"
 #include "trireme/report/run_history.h"
 #include "trireme/report/run_page.h"

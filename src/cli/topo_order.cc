@@ -12,7 +12,7 @@
 #include "trireme/topology/rank_order.h"
 #include "trireme/train/dry_run_input.h"
 #include "trireme/train/job_script.h"
-#include "trireme/train/setup.h"
+#include "trireme/train/model_setup.h"
 #include "trireme/train/step_traffic.h"
 
 #include "cli/topo.h"

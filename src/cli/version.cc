@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "trireme/config/options.h"
+#include "trireme/base/options.h"
 #include "trireme/io/hdf5.h"
 #include "trireme/ops/libraries.h"
 #include "trireme/tensor/cuda.h"

@@ -1,6 +1,7 @@
 // The table of all keys. Each key says what a change of it means for a run that continues.
+#include "trireme/base/limits.h"
 #include "trireme/config/config.h"
-#include "trireme/config/limits.h"
+#include "trireme/config/weighted_paths.h"
 
 namespace trireme {
 namespace {

@@ -4,7 +4,8 @@
 #include "trireme/base/philox.h"
 #include "trireme/base/resident_memory.h"
 #include "trireme/study/bench.h"
-#include "trireme/train/setup.h"
+#include "trireme/train/step_setup.h"
+#include "trireme/train/token_batches.h"
 
 namespace trireme::bench {
 namespace {

@@ -5,9 +5,9 @@
 #include <fmt/format.h>
 
 #include "trireme/base/error.h"
+#include "trireme/base/limits.h"
 #include "trireme/base/printable.h"
 #include "trireme/base/text.h"
-#include "trireme/config/limits.h"
 #include "trireme/study/scaling_study.h"
 
 namespace trireme::scaling {

@@ -2,7 +2,7 @@
 
 #include "trireme/train/communication.h"
 #include "trireme/train/compute_device.h"
-#include "trireme/train/setup.h"
+#include "trireme/train/step_setup.h"
 
 namespace trireme {
 

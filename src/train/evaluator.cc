@@ -7,7 +7,7 @@
 
 #include "trireme/base/clock.h"
 #include "trireme/parallel/connections.h"
-#include "trireme/train/setup.h"
+#include "trireme/train/token_batches.h"
 
 namespace trireme {
 

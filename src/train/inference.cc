@@ -8,7 +8,9 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/log.h"
-#include "trireme/train/setup.h"
+#include "trireme/train/checkpoint_tensors.h"
+#include "trireme/train/model_setup.h"
+#include "trireme/train/step_setup.h"
 
 namespace trireme {
 namespace {

@@ -13,8 +13,9 @@
 #include "trireme/train/dry_run_input.h"
 #include "trireme/train/job_script.h"
 #include "trireme/train/memory_check.h"
+#include "trireme/train/model_setup.h"
 #include "trireme/train/nearest_setting.h"
-#include "trireme/train/setup.h"
+#include "trireme/train/run_grid.h"
 
 #include "train/job_limits.h"
 

@@ -4,8 +4,8 @@
 #include <fmt/format.h>
 
 #include "trireme/base/error.h"
+#include "trireme/base/limits.h"
 #include "trireme/base/printable.h"
-#include "trireme/config/limits.h"
 #include "trireme/train/job_script.h"
 
 namespace trireme {

@@ -8,7 +8,7 @@
 #include "trireme/base/log.h"
 #include "trireme/base/text.h"
 #include "trireme/parallel/schedule_forecast.h"
-#include "trireme/train/setup.h"
+#include "trireme/train/step_setup.h"
 
 namespace trireme {
 namespace {

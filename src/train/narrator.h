@@ -5,9 +5,11 @@
 #include <string>
 
 #include "trireme/base/clock.h"
+#include "trireme/io/dataset.h"
+#include "trireme/ops/attention.h"
+#include "trireme/parallel/trainer_step.h"
 #include "trireme/report/step_metrics.h"
 #include "trireme/train/compute_device.h"
-#include "trireme/train/setup.h"
 
 namespace trireme {
 

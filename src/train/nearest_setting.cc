@@ -11,7 +11,7 @@
 #include "trireme/base/clock.h"
 #include "trireme/base/error.h"
 #include "trireme/train/dry_run_input.h"
-#include "trireme/train/setup.h"
+#include "trireme/train/run_grid.h"
 
 namespace trireme {
 namespace {

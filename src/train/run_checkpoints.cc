@@ -8,8 +8,10 @@
 
 #include "trireme/base/log.h"
 #include "trireme/topology/planner.h"
+#include "trireme/train/checkpoint_tensors.h"
 #include "trireme/train/inference.h"
-#include "trireme/train/setup.h"
+#include "trireme/train/model_setup.h"
+#include "trireme/train/step_setup.h"
 
 #include "train/run_changes.h"
 #include "train/starting_point.h"

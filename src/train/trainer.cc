@@ -23,9 +23,12 @@
 #include "trireme/train/dry_run_input.h"
 #include "trireme/train/hang_limit.h"
 #include "trireme/train/memory_check.h"
+#include "trireme/train/model_setup.h"
 #include "trireme/train/nearest_setting.h"
-#include "trireme/train/setup.h"
+#include "trireme/train/run_grid.h"
+#include "trireme/train/step_setup.h"
 #include "trireme/train/step_traffic.h"
+#include "trireme/train/token_batches.h"
 
 #include "train/algorithm_tuner.h"
 #include "train/communication_watch.h"

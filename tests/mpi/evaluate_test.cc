@@ -6,7 +6,7 @@
 
 #include "trireme/io/token_shard.h"
 #include "trireme/train/evaluator.h"
-#include "trireme/train/setup.h"
+#include "trireme/train/token_batches.h"
 
 #include "support/mpi_test.h"
 #include "support/temporary_folder.h"

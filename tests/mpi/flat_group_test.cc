@@ -23,7 +23,7 @@
 #include "trireme/nn/parameter.h"
 #include "trireme/ops/elementwise.h"
 #include "trireme/parallel/stage.h"
-#include "trireme/train/setup.h"
+#include "trireme/train/checkpoint_tensors.h"
 
 #include "support/mpi_test.h"
 #include "support/temporary_folder.h"

@@ -10,9 +10,11 @@
 #include <gtest/gtest.h>
 
 #include "trireme/parallel/pipeline_executor.h"
+#include "trireme/train/checkpoint_tensors.h"
 #include "trireme/train/generator.h"
 #include "trireme/train/inference.h"
-#include "trireme/train/setup.h"
+#include "trireme/train/model_setup.h"
+#include "trireme/train/token_batches.h"
 
 #include "support/mpi_test.h"
 #include "support/temporary_folder.h"

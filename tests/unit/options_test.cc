@@ -1,8 +1,9 @@
-#include "trireme/config/options.h"
+#include "trireme/base/options.h"
 
 #include <gtest/gtest.h>
 
 #include "trireme/base/error.h"
+#include "trireme/config/weighted_paths.h"
 
 #include "support/message_of.h"
 

@@ -7,9 +7,10 @@
 #include <string_view>
 #include <vector>
 
+#include "trireme/base/options.h"
 #include "trireme/comm/algorithms.h"
 #include "trireme/comm/grid_shape.h"
-#include "trireme/config/options.h"
+#include "trireme/io/dataset.h"
 
 namespace trireme {
 

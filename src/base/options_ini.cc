@@ -4,8 +4,8 @@
 #include <fmt/format.h>
 
 #include "trireme/base/error.h"
+#include "trireme/base/options.h"
 #include "trireme/base/printable.h"
-#include "trireme/config/options.h"
 
 namespace trireme {
 namespace {

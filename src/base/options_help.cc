@@ -1,7 +1,7 @@
 // The text of --help.
 #include <fmt/format.h>
 
-#include "trireme/config/options.h"
+#include "trireme/base/options.h"
 
 namespace trireme {
 namespace {

@@ -2,7 +2,7 @@
 #include <numeric>
 #include <utility>
 
-#include "trireme/config/options.h"
+#include "trireme/base/options.h"
 
 namespace trireme {
 namespace {

@@ -11,8 +11,6 @@
 #include <string_view>
 #include <vector>
 
-#include "trireme/io/dataset.h"
-
 namespace trireme {
 
 // The conditions that a value must satisfy beyond its type.
@@ -33,20 +31,33 @@ Limit not_empty();
 
 // Turn text into a value and back. On success read_value sets `value` and returns an empty text;
 // otherwise it returns what is wrong, in words that continue "NAME VALUE: ". The text that
-// write_value returns reads back as the same value. A list of paths is "PATH" (weight 1) or
-// "PATH=WEIGHT", joined by commas; a backslash makes the next character an ordinary one.
+// write_value returns reads back as the same value. value_placeholder returns what stands for a
+// value of the type in --help. A type of another layer has overloads of its own.
 std::string read_value(std::string_view text, bool& value, const Limit& limit);
 std::string read_value(std::string_view text, int& value, const Limit& limit);
 std::string read_value(std::string_view text, std::int64_t& value, const Limit& limit);
 std::string read_value(std::string_view text, double& value, const Limit& limit);
 std::string read_value(std::string_view text, std::string& value, const Limit& limit);
-std::string read_value(std::string_view text, std::vector<WeightedPath>& value, const Limit& limit);
 std::string write_value(bool value);
 std::string write_value(int value);
 std::string write_value(std::int64_t value);
 std::string write_value(double value);
 std::string write_value(const std::string& value);
-std::string write_value(const std::vector<WeightedPath>& value);
+inline std::string value_placeholder(bool) {
+  return "true|false";
+}
+inline std::string value_placeholder(int) {
+  return "N";
+}
+inline std::string value_placeholder(std::int64_t) {
+  return "N";
+}
+inline std::string value_placeholder(double) {
+  return "X";
+}
+inline std::string value_placeholder(const std::string&) {
+  return "TEXT";
+}
 
 // What it means for a resumed run when a key has another value than before.
 enum class OnChange {
@@ -102,10 +113,16 @@ class Options {
   template <class T>
   void add(const std::string& name, T& target, const std::string& unit, const std::string& help,
            const Limit& limit = {}, OnChange on_change = OnChange::kNotOfRuns) {
-    add_key(
-        {{name, unit, help, write_value(target), placeholder(target), limit.choices, {}, on_change},
-         [&target, limit](std::string_view text) { return read_value(text, target, limit); },
-         [&target] { return std::optional<std::string>(write_value(target)); }});
+    add_key({{name,
+              unit,
+              help,
+              write_value(target),
+              value_placeholder(target),
+              limit.choices,
+              {},
+              on_change},
+             [&target, limit](std::string_view text) { return read_value(text, target, limit); },
+             [&target] { return std::optional<std::string>(write_value(target)); }});
   }
   // A key that may have no value: then the value follows from elsewhere. The text "auto" asks for
   // that explicitly.
@@ -117,7 +134,7 @@ class Options {
               unit,
               help,
               target ? write_value(*target) : "auto",
-              placeholder(T()),
+              value_placeholder(T()),
               limit.choices,
               {},
               on_change},
@@ -182,13 +199,6 @@ class Options {
     std::size_t key;
     std::string value, where;
   };
-
-  static std::string placeholder(bool) { return "true|false"; }
-  static std::string placeholder(std::int64_t) { return "N"; }
-  static std::string placeholder(int) { return "N"; }
-  static std::string placeholder(double) { return "X"; }
-  static std::string placeholder(const std::string&) { return "TEXT"; }
-  static std::string placeholder(const std::vector<WeightedPath>&) { return "PATH[=WEIGHT],..."; }
 
   void add_key(Key key);
   std::optional<std::size_t> find(std::string_view flag) const;  // by name or alias

@@ -1,4 +1,4 @@
-#include "trireme/config/options.h"
+#include "trireme/base/options.h"
 
 #include <algorithm>
 #include <set>
@@ -96,7 +96,7 @@ std::vector<std::string> Options::complete_switches(
   std::vector<std::string> result = arguments;
   for (std::size_t i = 0; i < result.size() && arguments[i] != "--"; ++i) {
     const auto key = arguments[i].starts_with("--") ? find(arguments[i].substr(2)) : std::nullopt;
-    if (!key || keys_[*key].placeholder != placeholder(bool())) continue;
+    if (!key || keys_[*key].placeholder != value_placeholder(bool())) continue;
     const std::string next = i + 1 < arguments.size() ? arguments[i + 1] : "--";
     const bool is_value = !positional_ || next == "true" || next == "false";
     const bool value_follows = is_value && !next.starts_with("--");

@@ -1,0 +1,29 @@
+// The tensors of a run that a checkpoint holds.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "trireme/io/checkpoint.h"
+#include "trireme/optim/optimizer.h"
+#include "trireme/parallel/stage.h"
+
+namespace trireme {
+
+// Returns the parameters, and the optimizer's state where `optimizer` is given, as slices of a
+// checkpoint. With `owned_only` it returns only those that this rank writes: each element of the
+// model is on exactly one rank's list, and all ranks that hold copies share in writing them.
+std::vector<TensorSlice> checkpoint_slices(const parallel::Stage& stage,
+                                           const optim::Optimizer* optimizer, bool owned_only);
+
+// Collective over the stage's grid. Fills slices of the stage's parameters and optimizer state from
+// a checkpoint, and makes the weights from them.
+void read_checkpoint(ops::Context& ctx, const Checkpoint& checkpoint, parallel::Stage& stage,
+                     std::span<const TensorSlice> slices);
+
+// Returns what a checkpoint keeps of `state`: the number of updates and, with `loss_scale`, the
+// loss scaler's state. `state` must outlive the slices. It is the same on every rank, so one rank
+// writes it.
+std::vector<TensorSlice> state_slices(ops::StepState& state, bool loss_scale);
+
+}  // namespace trireme

@@ -1,0 +1,32 @@
+// The grid of a run: its dimensions, and whether batches and the model fit it.
+#pragma once
+
+#include <string>
+
+#include "trireme/comm/grid_shape.h"
+#include "trireme/config/config.h"
+#include "trireme/models/gpt.h"
+
+namespace trireme {
+
+// Returns the grid with its data dimension divided as shard.* says. Throws ConfigError where
+// shard.group does not divide it, and for shard.stage 3 where it is 1.
+GridShape with_shards(const GridShape& grid, const Config::Shard& shard);
+
+// Resolves grid.* and shard.* for `ranks` ranks. Throws ConfigError where the ranks do not fill the
+// grid, a step has fewer micro-batches than the grid has replicas, or they cannot be batch.runs
+// runs there.
+GridShape resolve_run_grid(const Config& config, int ranks);
+
+// For a start that continues a run with run.same_bits on other ranks than before. If the data
+// replicas of grid.* no longer divide the runs of micro-batches, changes config.grid to a grid
+// whose replicas do, within what is given of grid.*; or else gives run.same_bits up. Returns a line
+// for the user, or nothing if all is as it was.
+std::string keep_same_bits(Config& config, int ranks);
+
+// Throws ConfigError where the tensor ranks cannot split the model's heads or, with sequence
+// parallelism, the positions of a micro-batch, and where a step has more than 2^32 tokens.
+void check_model_fits_grid(const Config& config, const models::GptConfig& model,
+                           const GridShape& grid);
+
+}  // namespace trireme

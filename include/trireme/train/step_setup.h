@@ -1,0 +1,35 @@
+// How a configuration wants a training step to be computed.
+#pragma once
+
+#include <string>
+
+#include "trireme/config/config.h"
+#include "trireme/models/gpt.h"
+#include "trireme/ops/attention.h"
+#include "trireme/parallel/trainer_step.h"
+
+namespace trireme {
+
+// Returns the type of activations for run.precision. tf32 gives fp32; it only changes the GPU's
+// context.
+DType compute_type(const std::string& precision);
+
+// Returns the loss scaling; fixed at 1 unless the precision is fp16.
+ops::LossScaling loss_scaling(const Config& config);
+
+parallel::StepOptions step_options(const Config& config);
+
+// The attention that a rank computes in a micro-batch.
+struct AttentionOfStep {
+  std::int64_t micro = 0;  // samples
+  DType compute = DType::kF32;
+  bool masks_documents = false;
+};
+// Collective over comm. Returns what computes that attention, with the same text on all ranks: rank
+// 0's and, if other ranks differ from it, that of the lowest rank that does. May take seconds on a
+// GPU, because a library then compiles what the first step would compile otherwise.
+ops::AttentionChoice attention_choice(Communicator& comm, const ops::Context& ctx,
+                                      const models::GptConfig& model, const GridShape& grid,
+                                      const AttentionOfStep& step);
+
+}  // namespace trireme

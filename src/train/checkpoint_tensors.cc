@@ -1,0 +1,61 @@
+#include "trireme/train/checkpoint_tensors.h"
+
+#include <fmt/format.h>
+
+namespace trireme {
+
+std::vector<TensorSlice> checkpoint_slices(const parallel::Stage& stage,
+                                           const optim::Optimizer* optimizer, bool owned_only) {
+  std::vector<TensorSlice> slices;
+  const auto add = [&](const std::string& name, const Tensor& shard,
+                       const nn::FlatGroup::Part& part) {
+    const nn::Placement& placement = part.parameter->placement();
+    const Tensor elements = nn::FlatGroup::view(shard, part);
+    for (const nn::Slab& slab : nn::slabs_of(placement, part.elements)) {
+      const std::int64_t begin = slab.at - part.elements.begin;
+      slices.push_back(
+          {name, placement.global, slab.start, slab.extent, std::nullopt,
+           elements.flat_range(begin, begin + slab.local.elements()).reshape(slab.local),
+           stage.stream()});
+    }
+  };
+  const auto written = nn::written_parts(stage.groups());
+  for (std::size_t i = 0; i < stage.groups().size(); ++i) {
+    const nn::FlatGroup& group = *stage.groups()[i];
+    for (const nn::FlatGroup::Part& part : owned_only ? written[i] : group.parts()) {
+      const std::string& name = part.parameter->name();
+      add("parameters/" + name, group.master(), part);
+      if (optimizer == nullptr) continue;
+      for (const auto& [state, shard] : optimizer->states(i)) {
+        add(fmt::format("optimizer/{}/{}", name, state), shard, part);
+      }
+    }
+  }
+  return slices;
+}
+
+void read_checkpoint(ops::Context& ctx, const Checkpoint& checkpoint, parallel::Stage& stage,
+                     std::span<const TensorSlice> slices) {
+  const ProcessGrid& grid = stage.grid();
+  if (stage.sharded()) {
+    checkpoint.read(grid.world(), slices);  // the ranks of the data dimension want different parts
+  } else {
+    checkpoint.read({grid.world(), grid.comm(kModelAxes), &grid.comm(kDataAxes)}, slices);
+  }
+  stage.refresh_weights(ctx);
+}
+
+std::vector<TensorSlice> state_slices(ops::StepState& state, bool loss_scale) {
+  std::vector<TensorSlice> slices;
+  const auto add = [&slices](std::string name, auto& value) {
+    slices.push_back(
+        TensorSlice::whole("state/" + std::move(name), Tensor::wrap(std::span(&value, 1))));
+  };
+  add("updates", state.updates);
+  if (!loss_scale) return slices;
+  add("loss_scale", state.loss_scale);
+  add("loss_scale_good_steps", state.good_steps);
+  return slices;
+}
+
+}  // namespace trireme

@@ -1,0 +1,180 @@
+#include "trireme/train/run_grid.h"
+
+#include <algorithm>
+#include <bit>
+#include <optional>
+#include <vector>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "trireme/base/error.h"
+#include "trireme/parallel/trainer_step.h"
+#include "trireme/train/model_setup.h"
+
+namespace trireme {
+namespace {
+
+// Returns the grids of so many ranks that run.same_bits allows and that agree with `request`, the
+// most data replicas first.
+std::vector<GridShape> grids_of_same_bits(const Config& config, const GridRequest& request,
+                                          int ranks) {
+  const int vocabulary = config.model.vocabulary.value_or(1);  // that of the data is not known yet
+  const std::int64_t blocks = resolve_model(config.model, vocabulary).layers + 2;
+  const int micro_batches = config.batch.global / config.batch.micro;
+  std::vector<GridShape> grids;
+  for (int data = runs_of_batch(config); data >= 1; data /= 2) {
+    GridRequest wanted = request;
+    if (wanted.data.value_or(data) != data) continue;
+    wanted.data = data;
+    wanted.tensor = request.tensor.value_or(1);
+    const int of_stage = data * *wanted.tensor;
+    if (ranks % of_stage != 0) continue;
+    const int stages = ranks / of_stage;
+    if (wanted.pipeline.value_or(stages) != stages) continue;
+    const auto layout = parallel::schedule_layout(config.grid.schedule, stages, config.grid.chunks);
+    if (layout.parts() > blocks ||
+        !parallel::takes_micro_batches(config.grid.schedule, layout, micro_batches / data)) {
+      continue;
+    }
+    const int group = config.shard.group.value_or(data);
+    if (config.shard.stage == 3 && data == 1) continue;
+    if (config.shard.stage > 0 && data > 1 && data % group != 0) continue;
+    wanted.pipeline = stages;
+    grids.push_back(wanted.shape());
+  }
+  return grids;
+}
+
+// "4", "one of 4, 8, 16".
+std::string one_of_text(const std::vector<int>& numbers) {
+  return fmt::format("{}{}", numbers.size() == 1 ? "" : "one of ", fmt::join(numbers, ", "));
+}
+
+void check_batch_runs(const Config& config, const GridShape& grid) {
+  const Config::Batch& batch = config.batch;
+  const int micro_batches = batch.global / batch.micro, replicas = grid.extent(kDataAxes);
+  const std::vector<int> possible = parallel::possible_batch_runs(micro_batches, replicas);
+  const int runs = runs_of_batch(config);
+  if (runs == 0 || std::ranges::binary_search(possible, runs)) return;
+  if (config.run.same_bits) {
+    std::vector<std::string> others;
+    GridRequest request;
+    request.tensor = grid[Axis::kTensor];
+    for (const GridShape& other : grids_of_same_bits(config, request, grid.ranks())) {
+      others.push_back(other.extents_text(" x "));
+    }
+    throw ConfigError(fmt::format(
+        "run.same_bits: {} data replicas do not divide {} runs of micro-batches; {} would",
+        replicas, runs,
+        others.empty()
+            ? fmt::format("{} data replicas",
+                          std::bit_floor(static_cast<unsigned>(std::min(replicas, runs))))
+            : fmt::format("with {} ranks grid {}", grid.ranks(), fmt::join(others, " or "))));
+  }
+  throw ConfigError(fmt::format(
+      "batch.runs is {}, but {} micro-batches a step (batch.global / batch.micro) on {} data "
+      "replica{} can be {} runs",
+      runs, micro_batches, replicas, replicas == 1 ? "" : "s", one_of_text(possible)));
+}
+
+// Interleaved schedules take micro-batches in groups.
+void check_micro_batches(const Config& config, const GridShape& grid) {
+  const auto layout =
+      parallel::schedule_layout(config.grid.schedule, grid[Axis::kPipeline], config.grid.chunks);
+  const int all = config.batch.global / config.batch.micro, replicas = grid.extent(kDataAxes);
+  for (int replica = 0; replica < replicas; ++replica) {
+    const int count = parallel::share_of(all, replicas, replica).count;
+    if (parallel::takes_micro_batches(config.grid.schedule, layout, count)) continue;
+    const std::int64_t group = std::int64_t{replicas} * layout.stages;  // of all replicas
+    const std::int64_t below = all / group * group, sample = config.batch.micro;
+    const std::string fits =
+        below == 0 ? fmt::format("{}", group * sample)
+                   : fmt::format("{} or {}", below * sample, (below + group) * sample);
+    throw ConfigError(fmt::format(
+        "grid.schedule {} takes micro-batches in groups of one for each of the {} stages, but a "
+        "data replica has {} a step: a batch.global of {} would be whole groups",
+        config.grid.schedule, layout.stages, count, fits));
+  }
+}
+
+}  // namespace
+
+GridShape with_shards(const GridShape& grid, const Config::Shard& shard) {
+  if (shard.stage == 0) return grid;
+  const int replicas = grid.extent(kDataAxes);
+  if (replicas == 1 && shard.stage == 3) {
+    throw ConfigError(
+        "shard.stage 3 divides the weights among data replicas, but grid.data is 1: start more "
+        "ranks, or leave shard.stage out");
+  }
+  const int group = replicas == 1 ? 1 : shard.group.value_or(replicas);
+  if (replicas % group != 0) {
+    std::vector<int> would_fit;
+    for (int ranks = 2; ranks <= replicas; ++ranks) {
+      if (replicas % ranks == 0) would_fit.push_back(ranks);
+    }
+    throw ConfigError(fmt::format("shard.group {} does not divide the {} data replicas: {} {}",
+                                  group, replicas, fmt::join(would_fit, ", "),
+                                  would_fit.size() == 1 ? "does" : "do"));
+  }
+  GridShape shape = grid;
+  shape[Axis::kShard] = group;
+  shape[Axis::kReplicate] = replicas / group;
+  return shape;
+}
+
+GridShape resolve_run_grid(const Config& config, int ranks) {
+  const GridShape grid = with_shards(resolve_grid(config.grid, ranks), config.shard);
+  const int micro_batches = config.batch.global / config.batch.micro;
+  const int replicas = grid.extent(kDataAxes);
+  if (micro_batches < replicas) {
+    throw ConfigError(
+        fmt::format("{} micro-batches a step (batch.global {} / batch.micro {}) are fewer "
+                    "than {} data replicas: each needs one at least",
+                    micro_batches, config.batch.global, config.batch.micro, replicas));
+  }
+  check_batch_runs(config, grid);
+  check_micro_batches(config, grid);
+  return grid;
+}
+
+std::string keep_same_bits(Config& config, int ranks) {
+  const GridShape grid = resolve_grid(config.grid, ranks);
+  const int replicas = grid.extent(kDataAxes), runs = runs_of_batch(config);
+  if (!config.run.same_bits || runs % replicas == 0) return "";
+  const std::vector<GridShape> others = grids_of_same_bits(config, config.grid, ranks);
+  if (others.empty()) {
+    config.run.same_bits = false;
+    config.batch.runs.reset();
+    return fmt::format(
+        "run.same_bits: the bits part here: {} data replicas do not divide {} runs of "
+        "micro-batches, and no grid of {} ranks with grid.* as given has data replicas that do",
+        replicas, runs, ranks);
+  }
+  config.grid.ask_for(others.front());
+  return fmt::format(
+      "run.same_bits: grid {} in place of {}, whose {} data replicas do not divide "
+      "{} runs of micro-batches",
+      others.front().to_string(), grid.extents_text(" x "), replicas, runs);
+}
+
+void check_model_fits_grid(const Config& config, const models::GptConfig& model,
+                           const GridShape& grid) {
+  nn::check_heads_fit(model.heads, model.kv_heads, grid[Axis::kTensor]);
+  constexpr std::int64_t kMostTokens = std::int64_t{1} << 32;  // per step; the host holds them
+  if (config.batch.global > kMostTokens / model.context) {
+    throw ConfigError(fmt::format(
+        "batch.global {} x model.context {} are {} tokens a step: at most {} can be",
+        config.batch.global, model.context, config.batch.global * model.context, kMostTokens));
+  }
+  const std::int64_t rows = config.batch.micro * model.context;
+  if (config.grid.sequence_parallel && rows % grid[Axis::kTensor] != 0) {
+    throw ConfigError(
+        fmt::format("grid.sequence_parallel splits the {} positions of a micro-batch "
+                    "(batch.micro x model.context), which {} tensor ranks do not divide",
+                    rows, grid[Axis::kTensor]));
+  }
+}
+
+}  // namespace trireme

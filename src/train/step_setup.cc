@@ -1,0 +1,86 @@
+#include "trireme/train/step_setup.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+namespace trireme {
+namespace {
+
+// Collective over comm. Returns rank 0's text and, if others differ from it, the lowest such
+// rank's.
+std::string text_of_ranks(Communicator& comm, const std::string& mine) {
+  const std::string first = comm.broadcast_text(mine, 0);
+  const int lowest =
+      comm.all_reduce_host(mine == first ? comm.size() : comm.rank(), ReduceOp::kMin);
+  if (lowest == comm.size()) return first;
+  return fmt::format("{}; on rank {} {}", first, lowest, comm.broadcast_text(mine, lowest));
+}
+
+}  // namespace
+
+DType compute_type(const std::string& precision) {
+  return precision == "bf16" ? DType::kBF16 : precision == "fp16" ? DType::kF16 : DType::kF32;
+}
+
+ops::LossScaling loss_scaling(const Config& config) {
+  if (config.run.precision != "fp16") return ops::LossScaling::fixed(1.0f);
+  if (const std::optional<double> scale = fixed_loss_scale(config.optim.loss_scale)) {
+    return ops::LossScaling::fixed(static_cast<float>(*scale));
+  }
+  return {.interval = config.optim.loss_scale_interval};
+}
+
+parallel::StepOptions step_options(const Config& config) {
+  parallel::StepOptions options;
+  options.stage.sequence_parallel = config.grid.sequence_parallel;
+  options.stage.compute = compute_type(config.run.precision);
+  options.stage.seed = static_cast<std::uint64_t>(config.run.seed);
+  options.schedule = config.grid.schedule;
+  // The number of stages is that of the grid.
+  const auto layout = parallel::schedule_layout(config.grid.schedule, 1, config.grid.chunks);
+  options.stage.chunks = layout.chunks;
+  options.stage.order = layout.order;
+  options.stage.whole_weights = config.shard.stage < 3;
+  options.stage.prefetch = config.shard.prefetch;
+  options.batch_runs.runs = runs_of_batch(config);
+  options.stage.separates_uses = options.batch_runs.runs != 0;
+  options.batch_runs.reduces_each = config.shard.stage >= 2;
+  if (config.recompute.mode == "full") {
+    options.runs = {config.recompute.every, parallel::Recompute::kFull};
+  } else if (config.recompute.mode == "selective") {
+    options.runs.recompute = parallel::Recompute::kSelective;
+  }
+  options.reduce = config.comm.reduce == "bf16" ? DType::kBF16 : DType::kF32;
+  options.clip = static_cast<float>(config.optim.clip);
+  options.loss_scaling = loss_scaling(config);
+  options.cuda_graphs = config.cuda.graphs;
+  optim::OptimizerConfig& rule = options.optimizer;
+  rule.kind = config.optim.name == "sgd" ? optim::OptimizerConfig::Kind::kSgd
+                                         : optim::OptimizerConfig::Kind::kAdamW;
+  rule.beta1 = static_cast<float>(config.optim.beta1);
+  rule.beta2 = static_cast<float>(config.optim.beta2);
+  rule.epsilon = static_cast<float>(config.optim.eps);
+  rule.weight_decay = static_cast<float>(config.optim.weight_decay);
+  rule.momentum = static_cast<float>(config.optim.momentum);
+  return options;
+}
+
+ops::AttentionChoice attention_choice(Communicator& comm, const ops::Context& ctx,
+                                      const models::GptConfig& model, const GridShape& grid,
+                                      const AttentionOfStep& step) {
+  const int tensor = grid[Axis::kTensor];
+  const ops::AttentionChoice mine =
+      ops::attention_choice(ctx,
+                            {.batch = step.micro,
+                             .length = model.context,
+                             .heads = model.heads / tensor,
+                             .kv_heads = std::max<std::int64_t>(model.kv_heads / tensor, 1),
+                             .head_size = model.width / model.heads},
+                            step.compute, step.masks_documents);
+  // Nodes may differ in their libraries. On CPUs there is no library to choose.
+  if (ctx.device.kind == DeviceKind::kCpu) return mine;
+  return {text_of_ranks(comm, mine.by), text_of_ranks(comm, mine.text)};
+}
+
+}  // namespace trireme
