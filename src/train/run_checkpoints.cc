@@ -12,6 +12,7 @@
 #include "trireme/train/setup.h"
 
 #include "train/run_changes.h"
+#include "train/same_bits.h"
 #include "train/starting_point.h"
 
 namespace trireme {
@@ -151,6 +152,7 @@ std::string RunCheckpoints::save(const Position& position) {
   info.config = config_to_ini(run_.config);
   info.extra = recorded_choices();
   info.extra.merge(recorded_plans());
+  if (run_.bits_parted) info.extra[kBitsAttribute] = "parted";
   info.extra.merge(describe_data(run_.data, run_.validation));
   CheckpointOptions options;
   options.keep = run_.config.checkpoint.keep;
