@@ -14,6 +14,7 @@
 #include "trireme/train/step_setup.h"
 
 #include "train/run_changes.h"
+#include "train/same_bits.h"
 #include "train/starting_point.h"
 
 namespace trireme {
@@ -153,6 +154,7 @@ std::string RunCheckpoints::save(const Position& position) {
   info.config = config_to_ini(run_.config);
   info.extra = recorded_choices();
   info.extra.merge(recorded_plans());
+  if (run_.bits_parted) info.extra[kBitsAttribute] = "parted";
   info.extra.merge(describe_data(run_.data, run_.validation));
   CheckpointOptions options;
   options.keep = run_.config.checkpoint.keep;

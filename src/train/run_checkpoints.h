@@ -33,6 +33,7 @@ class RunCheckpoints {
     RunFolder& folder;
     const ops::AttentionChoice& attention;
     const NetworkOfJob& network;  // for which the communicators are planned
+    bool bits_parted = false;     // BitsOfStart::parted
   };
   explicit RunCheckpoints(const Run& run) : run_(run) {}
 

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <string_view>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -39,6 +41,20 @@ bool holds_a_branch(const std::vector<SupersededFile>& files) {
                      [](const SupersededFile& file) { return !file.copied; });
 }
 
+constexpr std::string_view kAuto = "auto ";
+
+// Returns what run.resume means for this start: "never", "path", or "auto " followed by the origin
+// of the branch, as a path. What an earlier start of the same job has followed is not repeated.
+std::string meaning_of(const std::string& resume, const std::optional<RunBranch>& recorded,
+                       const std::string& folder) {
+  const bool literal = resume != "auto";
+  if (literal && !(recorded && recorded->follows(job_of_this_start()))) {
+    return resume == "never" ? "never" : "path";
+  }
+  const std::string origin = recorded ? recorded->origin : "";
+  return std::string(kAuto) + (origin.empty() ? "" : (fs::path(folder) / origin).string());
+}
+
 }  // namespace
 
 StartingPoint::StartingPoint(Communicator& world, const RunFolder& folder,
@@ -47,27 +63,41 @@ StartingPoint::StartingPoint(Communicator& world, const RunFolder& folder,
   const std::string origin = world_.read_once([&] { return decide(); });
   never_ = origin == "never";
   if (origin == "path") path_ = resume_;
-  if (origin.starts_with("auto ")) origin_ = origin.substr(5);
+  if (origin.starts_with(kAuto)) origin_ = origin.substr(kAuto.size());
 }
 
-// Returns "never", "path", or "auto" followed by the origin of the branch.
+StartingPoint::Foreseen StartingPoint::foresee(Communicator& world, const std::string& folder,
+                                               const std::string& resume) {
+  const std::string found =
+      world.read_once([&] { return meaning_of(resume, read_branch(folder), folder); });
+  if (found == "never") return {.anew = true, .checkpoint = {}};
+  try {
+    if (found == "path") return {.checkpoint = Checkpoint::open(world, resume)};
+    LatestCheckpoint latest = open_latest_checkpoint(world, folder + "/checkpoints");
+    const std::string origin = found.substr(kAuto.size());
+    if (latest.checkpoint || origin.empty()) return {.checkpoint = std::move(latest.checkpoint)};
+    return {.checkpoint = Checkpoint::open(world, origin)};
+  } catch (const CheckpointError&) {  // open() reports it
+    return {};
+  }
+}
+
+// As meaning_of.
 std::string StartingPoint::decide() {
   recorded_ = read_branch(folder_.path());
   if (recorded_ && recorded_->unfinished) {
     move(*recorded_, "what an interrupted start had begun is complete");
     recorded_ = read_branch(folder_.path());
   }
-  const bool literal = resume_ != "auto";
-  const bool follows = literal && recorded_ && recorded_->follows(job_of_this_start());
-  if (follows) {
+  std::string meaning = meaning_of(resume_, recorded_, folder_.path());
+  if (!meaning.starts_with(kAuto)) return meaning;
+  if (resume_ != "auto") {
     print_line(fmt::format(
         "an earlier start of this job followed run.resume {} already: its branch goes on",
         resume_));
   }
-  if (literal && !follows) return resume_ == "never" ? "never" : "path";
   if (!recorded_) warn_of_old_mixture();
-  const std::string origin = recorded_ ? recorded_->origin : "";
-  return "auto " + (origin.empty() ? "" : (fs::path(folder_.path()) / origin).string());
+  return meaning;
 }
 
 // Versions without branch.json left the checkpoints of several branches in one folder.

@@ -14,6 +14,16 @@ namespace trireme {
 
 class StartingPoint {
  public:
+  // What a start will find.
+  struct Foreseen {
+    bool anew = false;                     // run.resume never, which no earlier start has followed
+    std::optional<Checkpoint> checkpoint;  // to continue from; empty: none, or none that is good
+  };
+  // Collective over the world. As far as the files tell before the folder is held. Changes nothing
+  // and says nothing. Throws RunFolderError.
+  static Foreseen foresee(Communicator& world, const std::string& folder,
+                          const std::string& resume);
+
   // Collective over the world. `resume` is run.resume. Completes the moves that an interrupted
   // start had begun. Throws RunFolderError.
   StartingPoint(Communicator& world, const RunFolder& folder, const std::string& resume);

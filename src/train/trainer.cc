@@ -37,6 +37,7 @@
 #include "train/rank_watch.h"
 #include "train/run_checkpoints.h"
 #include "train/run_journal.h"
+#include "train/same_bits.h"
 #include "train/startup_phases.h"
 #include "train/step_queue.h"
 #include "train/tracer.h"
@@ -70,15 +71,18 @@ std::string memory_of_connections(std::size_t bytes) {
 
 class Trainer {
  public:
-  Trainer(Runtime& runtime, const Config& config, const StopSignals& signals, ComputeDevice device)
+  Trainer(Runtime& runtime, const Config& config, const StopSignals& signals,
+          std::optional<ComputeDevice> device)
       : phases_(runtime.startup()),
         runtime_(runtime),
         signals_(signals),
         config_(config),
         hang_limit_(config.comm.timeout),
-        device_(std::move(device)),
+        bits_(settle_same_bits(runtime.world(), config_)),
+        device_(device ? std::move(*device)
+                       : choose_compute_device(runtime, device_request(config_))),
         network_(plan_communicators()),
-        shape_(resolve_layout()) {
+        shape_(resolve_run_grid(config_, runtime_.size())) {
     open_model_and_data();
     // This comes last, so that a faulty configuration or missing data leave no folder behind.
     folder_.emplace(runtime.world(), config.run.folder);
@@ -95,7 +99,8 @@ class Trainer {
                                              .validation = validation_data_.get(),
                                              .folder = *folder_,
                                              .attention = attention_,
-                                             .network = network_});
+                                             .network = network_,
+                                             .bits_parted = bits_.parted});
     runtime_.set_timeout(hang_limit_.seconds_with_checkpoint(checkpoint_bytes()));
     const RunCheckpoints::Position position = checkpoints_->resume();
     runtime_.set_timeout(hang_limit_.seconds());
@@ -156,9 +161,9 @@ class Trainer {
       tell_tuned();
       tuner_->steps_begin();
     }
-    if (!said_of_bits_.empty()) {
-      journal_->say(said_of_bits_);
-      journal_->note(step_number_, "changed", 0.0, said_of_bits_);
+    if (!bits_.said.empty()) {
+      journal_->say(bits_.said);
+      journal_->note(step_number_, "changed", 0.0, bits_.said);
     }
     if (!position.changes.empty()) journal_->note(step_number_, "changed", 0.0, position.changes);
     if (!network_.remarks.empty()) {
@@ -188,25 +193,6 @@ class Trainer {
     }
     trireme::plan_communicators(runtime_, network, config_.comm);
     return network;
-  }
-
-  // Collective. Whether this start goes on from a checkpoint, as far as the folder tells.
-  bool goes_on() {
-    if (config_.run.resume != "auto") return config_.run.resume != "never";
-    const std::string folder = config_.run.folder + "/checkpoints";
-    const std::string newest = runtime_.world().read_once([&] {
-      const std::vector<CheckpointFile> files = list_checkpoints(folder);
-      return files.empty() ? std::string() : files.back().path;
-    });
-    return !newest.empty();
-  }
-
-  // Collective.
-  GridShape resolve_layout() {
-    if (config_.run.same_bits && goes_on()) {
-      said_of_bits_ = keep_same_bits(config_, runtime_.size());
-    }
-    return resolve_run_grid(config_, runtime_.size());
   }
 
   void open_model_and_data() {
@@ -527,10 +513,10 @@ class Trainer {
   const StopSignals& signals_;
   Config config_;
   HangLimit hang_limit_;
+  BitsOfStart bits_;
   ComputeDevice device_;
   ops::Context& ctx_ = device_.context;
   NetworkOfJob network_;
-  std::string said_of_bits_;  // where run.same_bits asked for another grid than grid.*
   GridShape shape_;
   Placement placement_;
   std::optional<FabricRecord> fabric_;  // on rank 0, where a network is known
@@ -559,13 +545,8 @@ class Trainer {
 
 }  // namespace
 
-ExitStatus train(Runtime& runtime, const Config& config, const StopSignals& signals) {
-  runtime.set_timeout(HangLimit(config.comm.timeout).seconds());
-  return train(runtime, config, signals, choose_compute_device(runtime, device_request(config)));
-}
-
 ExitStatus train(Runtime& runtime, const Config& config, const StopSignals& signals,
-                 ComputeDevice device) {
+                 std::optional<ComputeDevice> device) {
   runtime.set_timeout(HangLimit(config.comm.timeout).seconds());
   return Trainer(runtime, config, signals, std::move(device)).run();
 }

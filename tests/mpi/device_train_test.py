@@ -197,6 +197,18 @@ class OnADevice(ProgramTest):
                 self.assertEqual(graphs, plain)
                 self.expect_close_weights(run + "-graphs", run, 0.0)
 
+    # What is left of the promise needs no MPI.
+    @needs_emulation
+    def test_nccl_carries_tensors_again_where_the_bits_part(self):
+        flags = (*GPT, "--grid.sequence_parallel", "false", "--run.same_bits", "true", "--grid.pipeline", "1",
+                 "--schedule.name", "constant", "--batch.global", "8", "--batch.micro", "1", "--checkpoint.every", "2")
+        gpus = {"TRIREME_EMULATED_GPUS": "4", "TRIREME_EMULATED_NCCL": str(self.folder / "bits-nccl-")}
+        self.train("bits", "cuda", *flags, "--run.steps", "2", before=(self.mpiexec, "-n", 2), environment=gpus)
+        self.assertIn("tensors travel by mpi", self.output)
+        self.train("bits", "cuda", *flags, "--run.steps", "4", before=(self.mpiexec, "-n", 3), environment=gpus)
+        self.assertIn("the bits part here", self.output)
+        self.assertIn("tensors travel by NCCL", self.output)
+
     # Shards of state and of weights, queued and captured, over MPI and NCCL.
     @needs_emulation
     def test_shards_have_the_bits_of_copies(self):

@@ -16,6 +16,7 @@ import sys
 import tempfile
 import time
 import unittest
+import unittest.mock
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "support"))
 from cli_testing import network_rates  # noqa: E402
@@ -208,6 +209,31 @@ class Train(unittest.TestCase):
         self.assertIn("the bits part here: 3 data replicas do not divide 8 runs of micro-batches", self.output)
         events = (self.folder / "bits-parted/events.jsonl").read_text()
         self.assertIn("the bits part here", events)
+        # The next requeue knows that they did: it is not refused either.
+        self.train("bits-parted", 3, *flags, "--run.steps", "13", "--grid.pipeline", "1")
+        self.assertIn("the bits part here", self.output)
+        # A requeue goes on, though the job's script says run.resume never.
+        with unittest.mock.patch.dict(os.environ, TRIREME_JOB="bits"):
+            self.train("bits-never", 4, *flags, "--run.steps", "6", "--run.resume", "never")
+            self.assertEqual(self.train("bits-never", 3, *flags, "--run.steps", "12", "--run.resume", "never"), whole)
+        self.assertIn("run.same_bits: grid 1 x 3 x 1", self.output)
+        # And so does one of a start that has written no checkpoint, with the bits of the first steps.
+        for path in (self.folder / "bits-requeued/checkpoints").iterdir():
+            path.unlink()
+        self.assertEqual(self.train("bits-requeued", 3, *flags, "--run.steps", "12"), whole)
+        self.assertIn("run.same_bits: grid 1 x 3 x 1", self.output)
+
+    def test_same_bits_that_are_new_to_a_run(self):
+        flags = ["--batch.global", "16", "--batch.micro", "2", "--checkpoint.every", "6", "--eval.every", "0"]
+        self.train("bits-new", 3, *flags, "--run.steps", "6")
+        bits = ("--run.same_bits", "true")
+        # It is as at a fresh start: nobody lost a node.
+        self.train("bits-new", 3, *flags, "--run.steps", "12", *bits, status=2)
+        self.assertIn("run.same_bits: 3 data replicas do not divide 8 runs of micro-batches; with 3 ranks grid 1 x 3 x 1",
+                      self.output)
+        self.train("bits-new", 2, *flags, "--run.steps", "8", *bits)
+        self.train("bits-new", 3, *flags, "--run.steps", "12", *bits)
+        self.assertIn("run.same_bits: grid 1 x 3 x 1", self.output)
 
     def test_shards_have_the_bits_of_copies(self):
         # From a fresh start, and from checkpoints of and for another stage.

@@ -1,6 +1,8 @@
 // What `trireme train` does.
 #pragma once
 
+#include <optional>
+
 #include "trireme/comm/runtime.h"
 #include "trireme/config/config.h"
 #include "trireme/train/compute_device.h"
@@ -12,10 +14,8 @@ namespace trireme {
 // checkpoint unless told otherwise. Returns kDone, or kRequeue where a signal or the job's time
 // limit stopped it after a checkpoint. Throws the Errors of what it uses, and DivergedError after
 // 10 steps in a row with non-finite gradients, not counting those that the search for an fp16 loss
-// scale expects.
-ExitStatus train(Runtime& runtime, const Config& config, const StopSignals& signals);
-// The same on a device that has already been chosen according to `config`.
+// scale expects. `device`: the one that the caller has already chosen according to `config`.
 ExitStatus train(Runtime& runtime, const Config& config, const StopSignals& signals,
-                 ComputeDevice device);
+                 std::optional<ComputeDevice> device = {});
 
 }  // namespace trireme

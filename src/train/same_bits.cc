@@ -1,0 +1,49 @@
+#include "train/same_bits.h"
+
+#include <filesystem>
+
+#include "trireme/base/error.h"
+#include "trireme/base/small_file.h"
+#include "trireme/train/run_grid.h"
+
+#include "train/starting_point.h"
+
+namespace trireme {
+namespace {
+
+bool promises(const std::string& config, const std::string& origin) {
+  try {
+    return config_from_ini(config, origin).run.same_bits;
+  } catch (const ConfigError&) {  // of another version, which knew other keys
+    return false;
+  }
+}
+
+// Collective over the world. Whether the run that this start goes on with promised the same bits.
+bool promised(Communicator& world, const Config& config) {
+  const std::string& folder = config.run.folder;
+  const auto [anew, checkpoint] = StartingPoint::foresee(world, folder, config.run.resume);
+  if (anew) return false;
+  if (checkpoint) {
+    const CheckpointInfo& info = checkpoint->info();
+    return info.extra.contains(kBitsAttribute) || promises(info.config, checkpoint->path());
+  }
+  // An earlier start that has written no checkpoint yet.
+  const std::string path = folder + "/config.ini";
+  const std::string text = world.read_once([&] {
+    return std::filesystem::exists(path) ? read_small_file("configuration", path) : std::string();
+  });
+  return !text.empty() && promises(text, path);
+}
+
+}  // namespace
+
+BitsOfStart settle_same_bits(Communicator& world, Config& config) {
+  if (!config.run.same_bits || !promised(world, config)) return {};
+  BitsOfStart bits;
+  bits.said = keep_same_bits(config, world.size());
+  bits.parted = !config.run.same_bits;
+  return bits;
+}
+
+}  // namespace trireme
