@@ -20,8 +20,10 @@ std::vector<parallel::ScheduleForecast> forecasts(const Config& config,
   const int stages = input.grid[Axis::kPipeline];
   if (stages == 1) return {};
   const auto chunks = config.grid.schedule == "interleaved" ? config.grid.chunks : std::nullopt;
-  return parallel::forecast_schedules(stages, chunks, input.model.blocks, most_micro_batches(input),
-                                      config.recompute.mode == "full" ? config.recompute.every : 0);
+  return parallel::forecast_schedules(stages, chunks, input.model.blocks,
+                                      {.micro_batches = most_micro_batches(input),
+                                       .recomputed = input.step.runs.recomputed(),
+                                       .in_order = input.gpu_memory > 0 && input.nccl});
 }
 
 }  // namespace

@@ -93,6 +93,10 @@ class DryCommunicator final : public GroupCommunicator {
     return size() == 1 || (impl_.options.keeps_order && !library);
   }
 
+  bool exchanges_in_order(DeviceKind device) const override {
+    return device != DeviceKind::kCpu && impl_.options.nccl;
+  }
+
   Work all_reduce(const Stream& /*ready*/, Tensor data, ReduceOp /*op*/) override {
     check_reducible(data.dtype());
     return record("all_reduce", data.bytes());

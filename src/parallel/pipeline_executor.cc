@@ -171,37 +171,53 @@ class Pass {
     return *live;
   }
 
+  // Where transfers are independent of each other, each message is an exchange of its own, so that
+  // a computation waits for its input alone.
   void exchange(const PipelineStep& step) {
+    Communicator& comm = stage_.grid().comm(Axis::kPipeline);
+    const bool together = comm.exchanges_in_order(ctx_.device.kind);
     std::vector<Transfer> transfers;
+    std::vector<Work*> arrivals;  // that wait for them
+    const auto post = [&] {
+      if (transfers.empty()) return;
+      const bool sends = transfers.front().direction == Transfer::Direction::kSend;
+      const Work work = comm.exchange(ctx_.stream, std::exchange(transfers, {}));
+      for (Work* arrival : std::exchange(arrivals, {})) *arrival = work;
+      if (sends) sending_.push_back(work);
+    };
     for (const PipelineMessage& message : step.sends) {
-      InFlight& live = at(message.micro_batch, message.chunk);
-      Tensors& tensors =
-          message.payload == Payload::kActivation ? live.output : live.input_gradient;
-      for (const Tensor& tensor : tensors) {
-        transfers.push_back({Transfer::Direction::kSend, message.peer, tensor});
-      }
-      tensors.clear();  // the transfer owns them now
+      add_send(message, transfers);
+      if (!together) post();
     }
     for (const PipelineMessage& message : step.receives) {
-      const nn::MicroBatch& of = batch(message.micro_batch);
-      if (of.empty()) continue;  // its run returns no tensors, so none are sent
-      InFlight& live = receiver(message);
-      Tensors& tensors =
-          message.payload == Payload::kActivation ? live.input : live.output_gradient;
-      for (const nn::BoundaryTensor& boundary : stage_.boundary(of.batch, of.length)) {
-        tensors.push_back(ctx_.allocate(boundary.shape, boundary.dtype));
-        transfers.push_back({Transfer::Direction::kReceive, message.peer, tensors.back()});
-      }
+      if (batch(message.micro_batch).empty()) continue;  // its run returns no tensors to send
+      arrivals.push_back(&add_receive(message, transfers));
+      if (!together) post();
     }
-    if (transfers.empty()) return;
-    const Work work =
-        stage_.grid().comm(Axis::kPipeline).exchange(ctx_.stream, std::move(transfers));
-    for (const PipelineMessage& message : step.receives) {
-      InFlight& live = receiver(message);
-      (message.payload == Payload::kActivation ? live.input_arrives : live.gradient_arrives) = work;
+    post();
+    std::erase_if(sending_, [](const Work& work) { return work.done(); });
+  }
+
+  void add_send(const PipelineMessage& message, std::vector<Transfer>& transfers) {
+    InFlight& live = at(message.micro_batch, message.chunk);
+    Tensors& tensors = message.payload == Payload::kActivation ? live.output : live.input_gradient;
+    for (const Tensor& tensor : tensors) {
+      transfers.push_back({Transfer::Direction::kSend, message.peer, tensor});
     }
-    if (!step.sends.empty()) sending_.push_back(work);
-    while (!sending_.empty() && sending_.front().done()) sending_.pop_front();
+    tensors.clear();  // the transfer owns them now
+  }
+
+  // Returns where the Work belongs.
+  Work& add_receive(const PipelineMessage& message, std::vector<Transfer>& transfers) {
+    InFlight& live = receiver(message);
+    const nn::MicroBatch& of = batch(message.micro_batch);
+    const bool activation = message.payload == Payload::kActivation;
+    Tensors& tensors = activation ? live.input : live.output_gradient;
+    for (const nn::BoundaryTensor& boundary : stage_.boundary(of.batch, of.length)) {
+      tensors.push_back(ctx_.allocate(boundary.shape, boundary.dtype));
+      transfers.push_back({Transfer::Direction::kReceive, message.peer, tensors.back()});
+    }
+    return activation ? live.input_arrives : live.gradient_arrives;
   }
 
   ops::Context& ctx_;
@@ -212,7 +228,7 @@ class Pass {
   std::span<const nn::MicroBatch> batches_;
   nn::GradientListener* listener_;
   std::vector<InFlight> live_;
-  std::deque<Work> sending_;
+  std::vector<Work> sending_;
 };
 
 }  // namespace

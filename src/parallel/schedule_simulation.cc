@@ -90,17 +90,18 @@ void ScheduleSimulation::compute(int index, const PipelineStep& step, Stage& sta
 
 void ScheduleSimulation::post(int index, const PipelineStep& step, Stage& stage) {
   stage.posted = true;
+  const double begin = costs_.in_order ? std::max(stage.clock, stage.exchanged) : stage.clock;
   for (const PipelineMessage& message : step.sends) {
     Lane& lane = lanes_[{index, message.peer}];
     stage.pending.push_back({index, message.peer, lane.sends.size(), true, message});
-    lane.sends.push_back({message, stage.clock});
+    lane.sends.push_back({message, begin});
   }
   for (const PipelineMessage& message : step.receives) {
     Lane& lane = lanes_[{message.peer, index}];
     stage.pending.push_back({message.peer, index, lane.receives.size(), false, message});
     PipelineMessage as_sent = message;
     as_sent.peer = index;
-    lane.receives.push_back({as_sent, stage.clock});
+    lane.receives.push_back({as_sent, begin});
   }
   for (const Pending& transfer : stage.pending) {
     if (!problem_) problem_ = mismatch(transfer);
@@ -124,16 +125,24 @@ ScheduleSimulation::Problem ScheduleSimulation::mismatch(const Pending& transfer
 }
 
 bool ScheduleSimulation::finish(Stage& stage) {
-  double end = stage.clock;
   for (const Pending& transfer : stage.pending) {
     if (!met(transfer)) return false;
+  }
+  const auto end_of = [&](const Pending& transfer) {
     const Lane& lane = lanes_.at({transfer.from, transfer.to});
-    end = std::max({end, lane.sends[transfer.index].time, lane.receives[transfer.index].time});
+    return std::max(lane.sends[transfer.index].time, lane.receives[transfer.index].time) +
+           costs_.exchange;
+  };
+  if (costs_.in_order) {
+    for (const Pending& transfer : stage.pending) {
+      stage.exchanged = std::max(stage.exchanged, end_of(transfer));
+    }
   }
   for (const Pending& transfer : stage.pending) {
     if (transfer.is_send) continue;
     const auto& [payload, micro_batch, chunk, peer] = transfer.message;
-    arrival(payload, micro_batch, schedule_.layout.part(peer, chunk)) = end + costs_.exchange;
+    arrival(payload, micro_batch, schedule_.layout.part(peer, chunk)) =
+        costs_.in_order ? stage.exchanged : end_of(transfer);
   }
   stage.pending.clear();
   stage.posted = false;

@@ -18,7 +18,9 @@ namespace trireme::parallel {
 // time, so the order in which stages are visited does not matter.
 //
 // Time is that of exchanges in the background: a stage posts an exchange and goes on, and a
-// computation begins when the exchange that brings its input is complete.
+// computation begins when the transfer that brings its input is complete. With
+// ScheduleCosts::in_order it is when the whole exchange is complete, which each of its two ends
+// begins after its exchange before.
 class ScheduleSimulation {
  public:
   using Problem = std::optional<std::string>;  // a sentence
@@ -51,6 +53,7 @@ class ScheduleSimulation {
     bool posted = false;  // the exchange at `position`
     std::vector<Pending> pending;
     double clock = 0, busy = 0;
+    double exchanged = 0;  // when its last exchange was complete, with ScheduleCosts::in_order
   };
 
   const std::vector<PipelineStep>& steps_of(int stage) const {

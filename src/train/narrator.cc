@@ -142,6 +142,7 @@ std::string startup_table(const Config& config, const nn::ModelPlan& plan,
   };
   const GridShape& grid = stage.grid().shape();
   const int micro_batches = config.batch.global / config.batch.micro;
+  const parallel::StepOptions options = step_options(config);
   std::string table;
   const auto row = [&](const char* name, const std::string& value) {
     table += fmt::format("{}{:<10} {}", table.empty() ? "" : "\n", name, value);
@@ -152,10 +153,12 @@ std::string startup_table(const Config& config, const nn::ModelPlan& plan,
                           config.grid.sequence_parallel ? "; sequence parallel" : ""));
   const int replicas = grid.extent(kDataAxes);
   if (grid[Axis::kPipeline] > 1) {
-    const auto forecast =
-        parallel::forecast_schedule(config.grid.schedule, stage.layout(), plan.blocks,
-                                    parallel::largest_share(micro_batches, replicas),
-                                    config.recompute.mode == "full" ? config.recompute.every : 0);
+    const Communicator& pipeline = stage.grid().comm(Axis::kPipeline);
+    const auto forecast = parallel::forecast_schedule(
+        config.grid.schedule, stage.layout(), plan.blocks,
+        {.micro_batches = parallel::largest_share(micro_batches, replicas),
+         .recomputed = options.runs.recomputed(),
+         .in_order = pipeline.exchanges_in_order(ctx.device.kind)});
     row("stages", fmt::format("{}; schedule {}, by FLOPs idle {:.0f} % of the time",
                               stages(plan, stage), config.grid.schedule, 100 * forecast.idle));
   }
@@ -164,10 +167,11 @@ std::string startup_table(const Config& config, const nn::ModelPlan& plan,
                            config.batch.global, plan.context,
                            std::int64_t{config.batch.global} * plan.context, micro_batches,
                            config.batch.micro, replicas, replicas == 1 ? "" : "s"));
-  if (step_options(config).batch_runs.runs != 0)
-    row("gradients", runs_text(step_options(config).batch_runs, micro_batches, replicas));
+  if (options.batch_runs.runs != 0) {
+    row("gradients", runs_text(options.batch_runs, micro_batches, replicas));
+  }
   if (stage.sharded()) {
-    row("shards", shards_text(config.shard, stage, step_options(config).batch_runs,
+    row("shards", shards_text(config.shard, stage, options.batch_runs,
                               parallel::largest_share(micro_batches, replicas)));
   }
   if (config.recompute.mode == "selective") {

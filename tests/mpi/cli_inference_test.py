@@ -3,6 +3,7 @@
 
     python3 cli_inference_test.py TRIREME MPIEXEC
 """
+import json
 import re
 import shutil
 import sys
@@ -68,6 +69,23 @@ class Inference(ProgramTest):
         # the model of ... one of 67: use data of the tokenizer that the model was trained with | 3
         self.expect_refusal(3, "other/train.h5 has a vocabulary of 300 tokens, the model of",
                             "eval", "--checkpoint", "run", "--data", "other/train.h5", before=two)
+
+    def test_a_run_of_chunks(self):
+        data = self.prepare() / "train.h5"
+        two = [self.mpiexec, "-n", 2]
+        self.expect_done("train", "--model.preset", "test-gpt", "--model.vocabulary", 257, "--data.train", data,
+                         "--run.steps", 4, "--batch.global", 4, "--grid.pipeline", 2, "--grid.schedule", "zb-v",
+                         "--data.validation", data, "--eval.every", 4, before=two)
+        # On one chunk for each stage there is the same model, and the same loss.
+        outputs = [self.run_program("generate", "--checkpoint", "run", "--tokens", 5, "--temperature", 0, "--prompt",
+                                    "Line", *grid, before=ranks).stdout
+                   for ranks, grid in (((), ()), (two, ("--grid.pipeline", 2)))]
+        self.assertTrue(outputs[0].startswith("Line"), outputs[0])
+        self.assertEqual(outputs[1], outputs[0])
+        lines = (self.folder / "run/metrics.jsonl").read_text().splitlines()
+        trained = [line["eval_loss"] for line in map(json.loads, lines) if "eval_loss" in line][-1]
+        text = self.expect_done("eval", "--checkpoint", "run", "--data", data, "--grid.pipeline", 2, before=two)
+        self.assertAlmostEqual(float(re.search(r"(?m)^loss +(\S+)$", text)[1]), trained, delta=2e-4)
 
     def test_generation_masks_documents_where_training_did(self):
         (self.folder / "short.txt").write_text("%".join("abc"[i % 3] * (i % 4 + 1) for i in range(2000)))

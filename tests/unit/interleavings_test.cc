@@ -453,6 +453,31 @@ TEST(Interleavings, AllSchedulesHaveTheBitsOfOneStage) {
   }
 }
 
+// Stage 1 expects the gradient of micro-batch 0 together with the activation of micro-batch 1, long
+// before stage 2 can make it: that one needs micro-batch 1 from stage 1 first.
+parallel::PipelineSchedule early_gradient(int stages, int micro_batches) {
+  auto schedule = parallel::gpipe_schedule(stages, micro_batches);
+  using enum parallel::PipelineMessage::Payload;
+  const parallel::PipelineMessage activation{kActivation, 1, 0, 0}, gradient{kGradient, 0, 0, 2};
+  for (parallel::PipelineStep& step : schedule.steps[1]) {
+    std::erase(step.receives, gradient);
+    if (std::ranges::count(step.receives, activation) > 0) step.receives.push_back(gradient);
+  }
+  return schedule;
+}
+
+// A stage that waited for all messages of an exchange would wait for its own.
+TEST(Interleavings, AComputationWaitsForItsInputAlone) {
+  const GridShape shape{1, 3, 1};
+  const auto expected = gradients({}, shape, &parallel::gpipe_schedule);
+  EXPECT_EQ(found_in(kSeeds,
+                     [&](std::uint64_t seed) {
+                       expect(gradients(drawn_world(seed), shape, &early_gradient) == expected,
+                              "other gradients");
+                     }),
+            "");
+}
+
 // What follows is wrong on purpose.
 
 // Stage 1 takes the first two micro-batches in another order than stage 0 sends them.

@@ -76,6 +76,11 @@ class Communicator {
   virtual Work all_to_all(const Stream& ready, Tensor input, Tensor output) = 0;
   // Sends and receives as one fused operation: no transfer waits for another of the same call.
   virtual Work exchange(const Stream& ready, std::vector<Transfer> transfers) = 0;
+  // Whether exchanges of tensors on such a device run one after another, whatever their peers.
+  // False: only transfers between the same two ranks in the same direction do. Then calls with one
+  // transfer each do the same as one call with all of them, and each transfer has a Work of its
+  // own.
+  virtual bool exchanges_in_order(DeviceKind /*device*/) const { return false; }
   virtual Work barrier() = 0;
 
   // For allocate_carried. Returns GPU memory of the kind that the backend can share among ranks, or

@@ -18,6 +18,9 @@ enum class Recompute { kNone, kSelective, kFull };
 struct RunOptions {
   int blocks = 1;  // in one run; the last run of a chunk may have fewer
   Recompute recompute = Recompute::kNone;
+
+  // How many neighbouring blocks the backward computes again at once; 0: none.
+  int recomputed() const { return recompute == Recompute::kFull ? blocks : 0; }
 };
 
 class PipelineExecutor {

@@ -129,6 +129,8 @@ struct StepCosts {
 struct ScheduleCosts {
   std::vector<StepCosts> parts{};  // one for each part; empty: each computation takes 1
   double exchange = 0;             // between the later of its two ends and its completion
+  // Whether the exchanges of a stage run one after another (Communicator::exchanges_in_order).
+  bool in_order = false;
 };
 
 struct ScheduleReport {
@@ -150,8 +152,9 @@ struct ScheduleReport {
 // with rendezvous sends and in-order lanes. An exchange ends when all its transfers are matched,
 // and the k-th send of a lane (from, to) matches the k-th receive. The report numbers steps from 0
 // and sets peak_live, makespan and bubble_fraction if ok. For makespan and bubble_fraction
-// exchanges go on while stages compute, and a computation waits for the exchange that brings its
-// input.
+// exchanges go on while stages compute, and a computation waits for the transfer that brings its
+// input; with ScheduleCosts::in_order for the exchange that does, which begins after the one
+// before.
 ScheduleReport check_schedule(const PipelineSchedule& schedule, const ScheduleCosts& costs = {});
 
 // Whether two neighbouring steps are a plain backward.

@@ -23,17 +23,22 @@ struct ScheduleForecast {
   double live = 0;
 };
 
-// `micro_batches`: of a replica, in a step; takes_micro_batches holds. `recomputed` as in
-// costs_of_parts. The time this takes does not grow with the number of micro-batches beyond some
-// for each stage. Throws ConfigError if the model has too few blocks.
+// A step that a schedule runs.
+struct ForecastStep {
+  int micro_batches = 1;  // of a replica
+  int recomputed = 0;     // as in costs_of_parts
+  bool in_order = false;  // ScheduleCosts::in_order
+};
+
+// takes_micro_batches holds. The time this takes does not grow with the number of micro-batches
+// beyond some for each stage. Throws ConfigError if the model has too few blocks.
 ScheduleForecast forecast_schedule(const std::string& name, const PipelineLayout& layout,
-                                   std::span<const nn::BlockPlan> blocks, int micro_batches,
-                                   int recomputed = 0);
+                                   std::span<const nn::BlockPlan> blocks, const ForecastStep& step);
 
 // The forecasts of all schedules that so many stages and micro-batches and the model allow, in the
 // order of schedule_names(). `chunks`: of "interleaved" (schedule_layout).
 std::vector<ScheduleForecast> forecast_schedules(int stages, std::optional<int> chunks,
                                                  std::span<const nn::BlockPlan> blocks,
-                                                 int micro_batches, int recomputed = 0);
+                                                 const ForecastStep& step);
 
 }  // namespace trireme::parallel

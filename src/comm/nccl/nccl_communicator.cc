@@ -90,6 +90,8 @@ class NcclCommunicator final : public GuardedCommunicator {
     return device == DeviceKind::kCpu && GuardedCommunicator::fixes_order_of_sums(device);
   }
 
+  bool exchanges_in_order(DeviceKind device) const override { return device != DeviceKind::kCpu; }
+
   Work all_reduce(const Stream& ready, Tensor data, ReduceOp op) override {
     if (all_on_host(ready, {data})) {
       return GuardedCommunicator::all_reduce(ready, std::move(data), op);
