@@ -155,17 +155,78 @@ std::vector<Options::Setting> Options::read_flags(const std::vector<std::string>
   return settings;
 }
 
+void Options::add_selector(const std::string& name, std::string& target, const std::string& help,
+                           const Limit& limit, OnChange on_change,
+                           std::function<void(Options&)> declare) {
+  TRIREME_CHECK(!selector_, fmt::format("{} is the second key that decides on others", name));
+  add(name, target, "", help, limit, on_change);
+  selector_ = Selector{keys_.size() - 1, keys_.size(), keys_.size(), std::move(declare)};
+  selector_->declare(*this);
+  selector_->last = keys_.size();
+}
+
+// Applies the value of the key that decides on others, and declares these.
+void Options::select(const Setting& setting) {
+  const std::string before = *keys_[setting.key].written();
+  apply(setting);
+  declare_selected(before);
+}
+
+void Options::declare_selected(const std::string& before) {
+  if (*keys_[selector_->key].written() == before) return;
+  const auto at = [this](std::size_t i) { return keys_.begin() + static_cast<std::ptrdiff_t>(i); };
+  keys_.erase(at(selector_->first), at(selector_->last));
+  const std::size_t rest = keys_.size();
+  selector_->declare(*this);
+  const std::size_t added = keys_.size() - rest;
+  std::rotate(at(selector_->first), at(rest), keys_.end());
+  selector_->last = selector_->first + added;
+}
+
+// Finds a flag before the table of keys is known to be whole, so the rest is not checked.
+std::optional<Options::Setting> Options::first_flag(const std::vector<std::string>& arguments,
+                                                    std::size_t key) const {
+  const std::string flag = "--" + keys_[key].name;
+  for (std::size_t i = 0; i < arguments.size() && arguments[i] != "--"; ++i) {
+    const std::string& argument = arguments[i];
+    const bool adjacent = argument.starts_with(flag + "=");
+    const bool value_follows = i + 1 < arguments.size() && !arguments[i + 1].starts_with("--");
+    if (!adjacent && (argument != flag || !value_follows)) continue;
+    std::string value = adjacent ? argument.substr(flag.size() + 1) : arguments[i + 1];
+    std::string where = fmt::format("{} {}", flag, shown(value));
+    return Setting{key, std::move(value), std::move(where)};
+  }
+  return {};
+}
+
 void Options::parse(const std::vector<std::string>& arguments, const ConfigReader& read) {
   const auto end = std::find(arguments.begin(), arguments.end(), "--");
   help_requested_ = std::find(arguments.begin(), end, "--help") != end;
+  const std::optional<Setting> selected =
+      selector_ ? first_flag(arguments, selector_->key) : std::nullopt;
+  if (selected) select(*selected);
   if (help_requested_) return;
+  std::optional<std::string> text;  // of the file
+  const auto file = takes_config_file_ ? first_flag(arguments, *find("config")) : std::nullopt;
+  if (selector_ && !selected && file) {
+    apply(*file);
+    text = read(config_file_);
+    if (const auto line = first_line(*text, config_file_, selector_->key)) select(*line);
+  }
   const std::vector<Setting> settings = read_flags(arguments);
   for (const Setting& setting : settings) {
     if (!takes_config_file_ || keys_[setting.key].name != "config") continue;
     apply(setting);
-    parse_ini(read(config_file_), config_file_);
+    if (!text) text = read(config_file_);
+    read_ini(*text, config_file_);
   }
   for (const Setting& setting : settings) apply(setting);
+}
+
+void refuse_value(std::string_view section, const OptionValues::value_type& entry,
+                  const std::string& problem) {
+  throw ConfigError(
+      fmt::format("{}.{} {}: {}", section, entry.first, shown(entry.second), problem));
 }
 
 void Options::apply(const Setting& setting) {

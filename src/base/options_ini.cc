@@ -111,7 +111,27 @@ void Options::refuse_ini_key(const std::string& name, const std::string& where) 
       fmt::format("{}: unknown key {}; {}", where, shown(name), suggestion(name, "", known)));
 }
 
+// Finds a setting before the table of keys is known to be whole, so the rest is not checked.
+std::optional<Options::Setting> Options::first_line(std::string_view text,
+                                                    const std::string& origin,
+                                                    std::size_t key) const {
+  std::optional<Setting> found;
+  for_each_setting(text, origin, [&](const IniSetting& setting) {
+    const auto value = ini_value(setting.text);
+    if (found || !value || setting.name != keys_[key].name) return;
+    found = {key, *value, fmt::format("{}: {} = {}", setting.where, setting.name, shown(*value))};
+  });
+  return found;
+}
+
 void Options::parse_ini(std::string_view text, const std::string& origin) {
+  if (selector_) {
+    if (const auto line = first_line(text, origin, selector_->key)) select(*line);
+  }
+  read_ini(text, origin);
+}
+
+void Options::read_ini(std::string_view text, const std::string& origin) {
   std::map<std::size_t, int> lines;  // where each key was set
   for_each_setting(text, origin, [&](const IniSetting& setting) {
     if (!setting.section.empty() && setting.section == ignored_section_) return;
@@ -132,6 +152,11 @@ void Options::parse_ini(std::string_view text, const std::string& origin) {
 }
 
 std::set<std::string> Options::take_over(std::string_view text, const std::string& origin) {
+  if (selector_) {
+    const std::string before = *keys_[selector_->key].written();
+    const auto line = first_line(text, origin, selector_->key);
+    if (line && keys_[line->key].read(line->value).empty()) declare_selected(before);
+  }
   std::set<std::string> taken;
   for_each_setting(text, origin, [&](const IniSetting& setting) {
     const auto key = find(setting.name);

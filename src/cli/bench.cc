@@ -64,9 +64,21 @@ void write_json(Runtime& runtime, const std::string& path, const std::string& te
   });
 }
 
-models::GptConfig model_of(const BenchArguments& given) {
-  models::GptConfig model = models::gpt_preset(given.preset);
-  model.context = given.context.value_or(std::min(kContext, model.context));
+models::Model model_of(const BenchArguments& given) {
+  models::ModelRequest request{.keys = {{"preset", given.preset}}};
+  for (const models::Family* family : models::families()) {
+    if (std::ranges::count(family->presets(), given.preset) > 0) request.family = family->name();
+  }
+  const std::int64_t context = models::sample_shape(request)[0];
+  request.keys["context"] = write_value(given.context.value_or(std::min(kContext, context)));
+  return models::resolve(request, {});
+}
+
+// Returns the model with one block of each kind; neighbours that cost as much are of one kind.
+models::Model one_block_of_each(models::Model model) {
+  auto& blocks = model.plan.blocks;
+  const auto same = [](const nn::BlockPlan& a, const nn::BlockPlan& b) { return a.cost == b.cost; };
+  blocks.erase(std::unique(blocks.begin(), blocks.end(), same), blocks.end());
   return model;
 }
 
@@ -195,15 +207,15 @@ ExitStatus bench_ops(Runtime& runtime, const BenchArguments& given) {
   options.dtype = compute_type(given);
   options.only = given.only;
   options.repeats = given.repeats.value_or(options.repeats);
-  models::GptConfig layer = options.model;
-  layer.layers = 1;
-  check_memory_here(dry_run_input(training_of(given), layer, GridShape{}), runtime, device);
+  check_memory_here(
+      dry_run_input(training_of(given), one_block_of_each(options.model), GridShape{}), runtime,
+      device);
   const bench::Roof roof = bench::measure_roof(runtime.world(), ctx, options.dtype);
   const ops::AttentionChoice attention =
       attention_choice(runtime.world(), ctx, options.model, GridShape{},
                        {.micro = options.batch, .compute = options.dtype});
   print_line(fmt::format("{}, {} sequences of {}, {}, {} threads, {}, {}, attention by {}",
-                         given.preset, options.batch, options.model.context, given.dtype,
+                         given.preset, options.batch, options.model.plan.context, given.dtype,
                          ctx.threads, ops::instruction_set(ctx),
                          ops::matmul_description(ctx, options.dtype), attention.text));
   print_line(roof_text(roof, given.dtype, ctx));
@@ -266,13 +278,13 @@ ExitStatus bench_step(Runtime& runtime, const BenchArguments& given) {
   const ops::AttentionChoice attention =
       attention_choice(runtime.world(), ctx, options.model, options.grid,
                        {.micro = options.micro, .compute = dtype});
-  print_on_first(
-      runtime,
-      fmt::format("{}, {} sequences of {} in micro-batches of {}, {}, {}, {} threads "
-                  "each, {}, attention by {}{}",
-                  given.preset, options.batch, options.model.context, options.micro, given.dtype,
-                  options.grid.to_string(), ctx.threads, ops::matmul_description(ctx, dtype),
-                  attention.text, choices_text(config, options.step)));
+  print_on_first(runtime,
+                 fmt::format("{}, {} sequences of {} in micro-batches of {}, {}, {}, {} threads "
+                             "each, {}, attention by {}{}",
+                             given.preset, options.batch, options.model.plan.context, options.micro,
+                             given.dtype, options.grid.to_string(), ctx.threads,
+                             ops::matmul_description(ctx, dtype), attention.text,
+                             choices_text(config, options.step)));
   // Measures the step first, since the roof's memory stays cached and would count as resident.
   const bench::StepTimes times = bench::measure_step(runtime, ctx, options);
   if (!times.graphs.empty()) print_on_first(runtime, times.graphs);
@@ -336,7 +348,9 @@ void declare(Options& options, BenchArguments& given) {
               between(1, limits::kCount));
   options.add("graphs", given.graphs, "", "step: on a GPU, as a CUDA graph, but for its phases");
   std::vector<std::string> presets;
-  for (const std::string_view name : models::gpt_preset_names()) presets.emplace_back(name);
+  for (const models::Family* family : models::families()) {
+    for (const std::string_view name : family->presets()) presets.emplace_back(name);
+  }
   options.add("preset", given.preset, "", "ops, step: the model that gives the shapes",
               one_of(presets));
   options.add("batch", given.batch, "sequences", "ops: at once; step: of a step",

@@ -39,7 +39,7 @@ std::string table(const InferenceModel& model, const Checkpoint& checkpoint,
   add("perplexity", fmt::format("{:.4f}", report.perplexity));
   add("bits per byte", fmt::format("{:.6f}", report.bits_per_byte));
   add("tokens", fmt::format("{}, of {} bytes, in windows of {}", report.tokens, report.bytes,
-                            model.config().context));
+                            model.model().plan.context));
   add("tokens/s", fmt::format("{:.0f} ({:.1f} s)", report.tokens_per_second(), report.seconds));
   return text;
 }
@@ -56,14 +56,14 @@ ExitStatus evaluate_on_ranks(Runtime& runtime, const EvalArguments& given) {
   runtime.set_timeout(given.inference.timeout);
   Config sizes = model.training();
   sizes.batch.micro = given.micro;
-  plan::DryRunInput dry = dry_run_input(sizes, model.config(), shape);
+  plan::DryRunInput dry = dry_run_input(sizes, model.model(), shape);
   dry.step.stage = model.stage().options();
   dry.trains = false;
   check_memory_here(dry, runtime, device, [](const FitsMemory& /*fits*/) {
     return "a smaller batch.micro, more grid.tensor or more grid.pipeline";
   });
   const ops::AttentionChoice attention =
-      attention_choice(runtime.world(), ctx, model.config(), shape,
+      attention_choice(runtime.world(), ctx, model.model(), shape,
                        {.micro = given.micro,
                         .compute = model.stage().options().compute,
                         .masks_documents = sizes.data.mask_documents});

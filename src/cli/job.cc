@@ -94,7 +94,7 @@ ExitStatus write_job(const JobArguments& given) {
   site.partition = given.request.partition.value_or(site.partition);
   site.account = given.request.account.value_or(site.account);
   const JobPlan plan = plan_job(job_template, given.config, given.request, cluster_limits(site),
-                                vocabulary_to_check);
+                                facts_to_check);
   for (const std::string& remark : job_remarks(plan)) report_line(remark);
   std::string script = job_script(
       job_template, given.config, given.request, site, plan,

@@ -10,7 +10,6 @@
 #include "trireme/train/dry_run_input.h"
 #include "trireme/train/job_script.h"
 #include "trireme/train/memory_check.h"
-#include "trireme/train/model_setup.h"
 #include "trireme/train/run_grid.h"
 
 #include "cli/commands.h"
@@ -27,7 +26,6 @@ struct MemoryArguments {
 // What was dry-run, and what came of it.
 struct Forecast {
   bool names_threads = false;  // the configuration does
-  models::GptConfig model;
   plan::DryRunInput input;
   std::vector<plan::DryRunResult> results;
 };
@@ -51,10 +49,10 @@ Forecast forecast(const MemoryArguments& given) {
   }
   Forecast made;
   made.names_threads = config.run.threads.has_value();
-  made.model = resolve_model(config.model, vocabulary_to_check(config));
+  const models::Model model = models::resolve(config.model, facts_to_check(config));
   const GridShape grid = resolve_run_grid(config, ranks);
-  check_model_fits_grid(config, made.model, grid);
-  made.input = dry_run_input(config, made.model, grid);
+  check_model_fits_grid(config, model, grid);
+  made.input = dry_run_input(config, model, grid);
   if (!given.gpu_memory.empty()) {
     made.input.gpu_memory = bytes_of_gpu(given.gpu_memory);
   } else if (config.run.device == "cuda") {

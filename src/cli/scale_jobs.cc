@@ -55,7 +55,7 @@ std::string script_of(const ScaleLaunch& launch, const scaling::StudyFolder& stu
   check_job_keys(request);
   const JobTemplate job_template{"scale", kTemplate};
   JobPlan job = plan_job(job_template, config, request,
-                         {launch.site.memory, launch.site.gpu_memory, {}}, vocabulary_to_check);
+                         {launch.site.memory, launch.site.gpu_memory, {}}, facts_to_check);
   job.memory_mib += kTriadMib * plan.ranks_per_node;
   if (launch.site.memory) job.memory_mib = std::min(job.memory_mib, *launch.site.memory);
   return job_script(job_template, config, request, launch.site, job, {launch.program, ""});

@@ -12,7 +12,6 @@
 #include "trireme/topology/rank_order.h"
 #include "trireme/train/dry_run_input.h"
 #include "trireme/train/job_script.h"
-#include "trireme/train/model_setup.h"
 #include "trireme/train/step_traffic.h"
 
 #include "cli/topo.h"
@@ -65,7 +64,7 @@ Config config_of(const TopoArguments& given) {
 }
 
 GridTraffic traffic_of_step(const Config& config, const GridShape& shape) {
-  const models::GptConfig model = resolve_model(config.model, vocabulary_to_check(config));
+  const models::Model model = models::resolve(config.model, facts_to_check(config));
   plan::DryRunInput input = dry_run_input(config, model, shape);
   input.micro_batches = std::max(input.micro_batches, shape.extent(kDataAxes));
   return traffic_of(plan::dry_run_largest(input));

@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include <fmt/format.h>
 
 #include "trireme/base/error.h"
@@ -57,12 +59,15 @@ std::vector<ChangedSetting> changed_settings(std::string_view before, const std:
   }
   const bool sums_depend =
       sums_depend_on_algorithm(old.config.comm) || sums_depend_on_algorithm(now.comm);
+  const std::vector<std::string> names = current.options.names();
   std::vector<ChangedSetting> changes;
   for (const OptionDescription& key : old.options.description().options) {
     // A value that follows from others is not written, except those of the model.
     const bool was_auto = key.default_text == "auto" && key.on_change != OnChange::kOtherRun;
-    const bool known = recorded.contains(key.name) || was_auto;
+    const bool is_family = key.name == "model.family";  // before there were others, it was gpt
+    const bool known = recorded.contains(key.name) || was_auto || is_family;
     if (!known || !is_compared(key, sums_depend)) continue;
+    if (std::ranges::find(names, key.name) == names.end()) continue;  // of another family
     const std::string was = old.options.value_of(key.name), is = current.options.value_of(key.name);
     const bool rounds = key.on_change == OnChange::kSums;
     if (was != is) {

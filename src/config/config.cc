@@ -1,7 +1,5 @@
 #include "trireme/config/config.h"
 
-#include <set>
-
 #include <fmt/format.h>
 
 #include "trireme/base/error.h"
@@ -22,30 +20,6 @@ void check_batch(const Config::Batch& batch) {
                  : fmt::format("{} or {} would be", below, std::int64_t{below} + batch.micro);
   throw ConfigError(fmt::format("batch.global ({}) is not divisible by batch.micro ({}); {}",
                                 batch.global, batch.micro, fits));
-}
-
-// Checks that `part` divides `whole`. The message lists the numbers that do.
-void check_divides(const char* part_name, std::optional<int> part, const char* whole_name,
-                   std::optional<int> whole) {
-  if (!part || !whole || *whole % *part == 0) return;
-  std::set<int> divisors;
-  for (int i = 1; i <= *whole / i; ++i) {
-    if (*whole % i == 0) divisors.insert({i, *whole / i});
-  }
-  throw ConfigError(fmt::format("{} ({}) does not divide {} ({}): one of {} would", part_name,
-                                *part, whole_name, *whole, fmt::join(divisors, ", ")));
-}
-
-void check_model(const Config::Model& model) {
-  check_divides("model.heads", model.heads, "model.width", model.width);
-  check_divides("model.kv_heads", model.kv_heads, "model.heads", model.heads);
-  const bool rotary = model.positions == "rotary";
-  if (rotary && model.heads && model.width && *model.width / *model.heads % 2 != 0) {
-    throw ConfigError(
-        fmt::format("model.positions = rotary turns pairs of channels, but model.width ({}) / "
-                    "model.heads ({}) is {}, an odd number",
-                    *model.width, *model.heads, *model.width / *model.heads));
-  }
 }
 
 void check_loss_scale(const Config& config) {
@@ -109,7 +83,7 @@ void check_config(const Config& config) {
 void check_config_without_data(const Config& config) {
   check_batch(config.batch);
   check_same_bits(config);
-  check_model(config.model);
+  models::find_family(config.model.family).check_keys(config.model.keys);
   check_loss_scale(config);
   optim::LearningRateSchedule({.curve = optim::learning_rate_curve(config.schedule.name),
                                .peak = config.optim.lr,
@@ -147,19 +121,32 @@ ParsedConfig parse_config(const std::vector<std::string>& arguments, const Confi
 }
 
 std::optional<std::string> config_file_of(const std::vector<std::string>& arguments) {
-  Config scratch;
-  Options options(kUsage, true);
-  add_config_keys(options, scratch);
   std::optional<std::string> file;
-  options.parse(arguments, [&](const std::string& path) {
-    file = path;
-    return std::string();
-  });
+  const auto check = [&](std::string_view family) {
+    Config scratch;
+    scratch.model.family = family;
+    Options options(kUsage, true);
+    add_config_keys(options, scratch);
+    file.reset();
+    options.parse(arguments, [&](const std::string& path) {
+      file = path;
+      return std::string();
+    });
+  };
+  for (const models::Family* family : models::families()) {
+    try {
+      check(family->name());
+      return file;
+    } catch (const ConfigError&) {  // perhaps the flags are keys of another family
+      if (!file) throw;
+    }
+  }
+  check(Config().model.family);
   return file;
 }
 
-CommandDescription describe_config() {
-  Config config;
+CommandDescription describe_config(const Config& base) {
+  Config config = base;
   Options options(kUsage, true);
   add_config_keys(options, config);
   return options.description();
@@ -178,10 +165,15 @@ std::string config_to_ini(const Config& config) {
 
 std::vector<std::string> config_to_flags(const Config& config) {
   Config copy;
+  copy.model.family = config.model.family;
   Options options(kUsage);
   add_config_keys(options, copy);
   copy = config;
-  return options.to_flags();
+  std::vector<std::string> flags = options.to_flags();
+  if (config.model.family != Config().model.family) {
+    flags.insert(flags.begin(), "--model.family=" + config.model.family);
+  }
+  return flags;
 }
 
 Config config_from_ini(std::string_view text, const std::string& origin) {

@@ -1,4 +1,7 @@
-// The table of all keys. Each key says what a change of it means for a run that continues.
+// The table of all keys but those of model families. Each key says what a change of it means for a
+// run that continues.
+#include <utility>
+
 #include "trireme/base/limits.h"
 #include "trireme/config/config.h"
 #include "trireme/config/weighted_paths.h"
@@ -47,42 +50,14 @@ void add_run_keys(Options& options, Config::Run& run) {
   options.alias("device", "run.device");
 }
 
-void add_model_keys(Options& options, Config::Model& model) {
-  options.add("model.preset", model.preset, "",
-              "a published model's sizes, as gpt2-124m; the other model keys change it",
-              not_empty(), OnChange::kCompared);
-  options.add("model.layers", model.layers, "blocks", "transformer blocks",
-              between(1, limits::kLayers), OnChange::kOtherRun);
-  options.add("model.width", model.width, "channels", "width of the residual stream",
-              between(1, limits::kWidth), OnChange::kOtherRun);
-  options.add("model.heads", model.heads, "heads", "attention (query) heads",
-              between(1, limits::kWidth), OnChange::kOtherRun);
-  options.add("model.kv_heads", model.kv_heads, "heads",
-              "key and value heads, each shared by several query heads; auto: as many as heads",
-              between(1, limits::kWidth), OnChange::kOtherRun);
-  options.add("model.hidden", model.hidden, "channels",
-              "width inside the MLP; auto: the usual one for the width and the activation",
-              between(1, limits::kHidden), OnChange::kOtherRun);
-  options.add("model.vocabulary", model.vocabulary, "tokens",
-              "size of the vocabulary; auto: that of the data", between(1, limits::kTokens),
-              OnChange::kOtherRun);
-  options.add("model.context", model.context, "tokens", "length of a training sequence",
-              between(1, limits::kTokens), OnChange::kOtherRun);
-  options.add("model.norm", model.norm, "", "normalisation", one_of({"layer", "rms"}),
-              OnChange::kOtherRun);
-  options.add("model.activation", model.activation, "", "of the MLP", one_of({"gelu", "swiglu"}),
-              OnChange::kOtherRun);
-  options.add("model.positions", model.positions, "", "how positions enter",
-              one_of({"learned", "rotary"}), OnChange::kOtherRun);
-  options.add("model.tied", model.tied, "", "one matrix for token embedding and output head", {},
-              OnChange::kOtherRun);
-  options.add("model.bias", model.bias, "", "biases in linear layers and layer norms", {},
-              OnChange::kOtherRun);
-  options.add("model.dropout", model.dropout, "probability",
-              "share of activations zeroed in training", at_least_and_below(0, 1),
-              OnChange::kOtherRun);
-  options.add("model.rotary_theta", model.rotary_theta, "", "base of the rotary positions' angles",
-              between(limits::kLeastReal, limits::kReal), OnChange::kOtherRun);
+void add_model_keys(Options& options, models::ModelRequest& model) {
+  const auto declare = [&model, of_another = false](Options& into) mutable {
+    if (std::exchange(of_another, true)) model.keys.clear();
+    models::find_family(model.family).add_keys(into, model.keys);
+  };
+  options.add_selector("model.family", model.family,
+                       "what kind of model it is, which decides on the other model keys",
+                       one_of(models::family_names()), OnChange::kOtherRun, declare);
 }
 
 void add_data_keys(Options& options, Config::Data& data) {

@@ -37,18 +37,6 @@ std::vector<PlotEvent> event_lines(const std::vector<RunEvent>& events) {
   return lines;
 }
 
-std::string model_of(const Config& config) {
-  std::string text = config.model.preset.value_or("");
-  const auto add = [&](const char* name, const std::optional<int>& value) {
-    if (value) text += fmt::format("{}{} {}", text.empty() ? "" : ", ", *value, name);
-  };
-  add("layers", config.model.layers);
-  add("wide", config.model.width);
-  add("heads", config.model.heads);
-  add("tokens of context", config.model.context);
-  return text;
-}
-
 // Returns "parameters 12 MiB, gradients 12 MiB"; empty if the run did not record it.
 std::string kinds_of_memory(const StepMetrics& metrics) {
   std::string text;
@@ -73,7 +61,7 @@ Facts facts_of(const RunHistory& history) {
     facts.emplace_back("time left", fmt::format("{:.0f} s", *left));
   }
   if (const auto& config = history.config()) {
-    facts.emplace_back("model", model_of(*config));
+    facts.emplace_back("model", models::summary(config->model));
     facts.emplace_back("grid", config->grid.shape().to_string());
     facts.emplace_back("batch", fmt::format("{} sequences a step, micro-batches of {}",
                                             config->batch.global, config->batch.micro));

@@ -49,32 +49,14 @@ class OpsBench {
  public:
   OpsBench(ops::Context& ctx, const OpsOptions& options,
            const std::function<void(const OpRow&)>& report)
-      : ctx_(ctx),
-        options_(options),
-        report_(report),
-        model_(options.model),
-        shape_{options.batch, model_.context, model_.heads, model_.kv_heads,
-               model_.width / model_.heads},
-        rows_(options.batch * model_.context) {
+      : ctx_(ctx), options_(options), report_(report) {
     ops::write_step_state(ctx_, {.updates = 1, .random_key = 1, .learning_rate = 1e-6f});
   }
 
   void run() {
-    const bool gated = model_.activation == nn::ActivationKind::kSwiglu;
-    linear("query_key_value", rows_, model_.width, shape_.row());
-    attention();
-    linear("attention_output", rows_, model_.width, model_.width);
-    norm();
-    linear("feed_forward_up", rows_, model_.width, gated ? 2 * model_.hidden : model_.hidden);
-    activation(gated);
-    if (!gated) linear_gelu();
-    linear("feed_forward_down", rows_, model_.hidden, model_.width);
-    residual();
-    elementwise();
-    embedding();
-    positions();
-    loss();
-    update();
+    for (const models::Operation& operation : options_.model.operations(options_.batch)) {
+      std::visit([this](const auto& sizes) { measure_all(sizes); }, operation);
+    }
   }
 
  private:
@@ -115,8 +97,9 @@ class OpsBench {
     return end.seconds_since(begin);
   }
 
-  void linear(const std::string& name, std::int64_t rows, std::int64_t in, std::int64_t out,
-              bool float_output = false) {
+  void measure_all(const models::LinearSizes& sizes) { linear(sizes, false); }
+  void linear(const models::LinearSizes& sizes, bool float_output) {
+    const auto& [name, rows, in, out] = sizes;
     if (!any_wanted({name, name + "_dx", name + "_dw"})) return;
     const Tensor x = tensor({rows, in}), w = tensor({out, in}), dx = tensor({rows, in});
     const Tensor y = float_output ? floats({rows, out}) : tensor({rows, out});
@@ -132,39 +115,41 @@ class OpsBench {
   }
 
   // Counts only the causal half: 2 products forward and 5 backward, of 2 T T D / 2 operations each.
-  void attention() {
+  void measure_all(const models::AttentionSizes& sizes) {
     if (!any_wanted({"attention", "attention_backward", "rotary"})) return;
-    const std::int64_t out_row = shape_.heads * shape_.head_size;
-    const Tensor qkv = tensor({rows_, shape_.row()}), dqkv = tensor({rows_, shape_.row()});
-    const Tensor out = tensor({rows_, out_row}), dout = tensor({rows_, out_row});
-    const Tensor log_sum = floats({shape_.batch * shape_.heads * shape_.length});
-    const std::string shape = fmt::format("{} x {} x {} x {}", shape_.batch, shape_.length,
-                                          shape_.heads, shape_.head_size);
-    const double product = static_cast<double>(rows_ * shape_.length * out_row);
+    const ops::AttentionShape& shape = sizes.shape;
+    const std::int64_t rows = shape.batch * shape.length;
+    const std::int64_t out_row = shape.heads * shape.head_size;
+    const Tensor qkv = tensor({rows, shape.row()}), dqkv = tensor({rows, shape.row()});
+    const Tensor out = tensor({rows, out_row}), dout = tensor({rows, out_row});
+    const Tensor log_sum = floats({shape.batch * shape.heads * shape.length});
+    const std::string text =
+        fmt::format("{} x {} x {} x {}", shape.batch, shape.length, shape.heads, shape.head_size);
+    const double product = static_cast<double>(rows * shape.length * out_row);
     // Runs first, since the backward pass reads its results.
-    ops::attention(ctx_, shape_, qkv, Tensor(), out, log_sum);
-    measure({"attention", shape, 0.0, 2 * product, bytes_of({qkv, out, log_sum})},
-            [&] { ops::attention(ctx_, shape_, qkv, Tensor(), out, log_sum); });
+    ops::attention(ctx_, shape, qkv, Tensor(), out, log_sum);
+    measure({"attention", text, 0.0, 2 * product, bytes_of({qkv, out, log_sum})},
+            [&] { ops::attention(ctx_, shape, qkv, Tensor(), out, log_sum); });
     measure(
-        {"attention_backward", shape, 0.0, 5 * product, bytes_of({qkv, out, log_sum, dout, dqkv})},
-        [&] { ops::attention_backward(ctx_, shape_, qkv, Tensor(), out, log_sum, dout, dqkv); });
-    if (model_.positions != nn::PositionKind::kRotary) return;
-    const double turned = static_cast<double>(shape_.heads + shape_.kv_heads) /
-                          static_cast<double>(shape_.heads + 2 * shape_.kv_heads);
-    measure({"rotary", shape, 0.0, 0.0, turned * bytes_of({qkv, qkv})},
-            [&] { ops::rotary(ctx_, shape_, qkv, 0, model_.rotary_theta, false); });
+        {"attention_backward", text, 0.0, 5 * product, bytes_of({qkv, out, log_sum, dout, dqkv})},
+        [&] { ops::attention_backward(ctx_, shape, qkv, Tensor(), out, log_sum, dout, dqkv); });
+    if (!sizes.rotary_theta) return;
+    const double turned = static_cast<double>(shape.heads + shape.kv_heads) /
+                          static_cast<double>(shape.heads + 2 * shape.kv_heads);
+    measure({"rotary", text, 0.0, 0.0, turned * bytes_of({qkv, qkv})},
+            [&] { ops::rotary(ctx_, shape, qkv, 0, *sizes.rotary_theta, false); });
   }
 
-  void norm() {
-    const bool rms = model_.norm == nn::NormKind::kRms;
+  void measure_all(const models::NormSizes& sizes) {
+    const auto& [kind, rows, c] = sizes;
+    const bool rms = kind == nn::NormKind::kRms;
     const std::string name = rms ? "rms_norm" : "layer_norm";
     if (!any_wanted({name, "add_" + name, name + "_dx", name + "_dw"})) return;
-    const std::int64_t c = model_.width;
-    const Tensor x = tensor({rows_, c}), y = tensor({rows_, c}), dy = tensor({rows_, c});
-    const Tensor branch = tensor({rows_, c}), sum = tensor({rows_, c});
-    const Tensor w = tensor({c}), b = tensor({c}), mean = floats({rows_}), rstd = floats({rows_});
+    const Tensor x = tensor({rows, c}), y = tensor({rows, c}), dy = tensor({rows, c});
+    const Tensor branch = tensor({rows, c}), sum = tensor({rows, c});
+    const Tensor w = tensor({c}), b = tensor({c}), mean = floats({rows}), rstd = floats({rows});
     const Tensor dw = floats({c}), db = floats({c});
-    const std::string shape = fmt::format("{} x {}", rows_, c);
+    const std::string shape = fmt::format("{} x {}", rows, c);
     measure({name, shape, 0.0, 0.0, bytes_of({x, y})}, [&] {
       rms ? ops::rms_norm(ctx_, x, w, 1e-5f, y, rstd)
           : ops::layer_norm(ctx_, x, w, b, 1e-5f, y, mean, rstd);
@@ -184,13 +169,15 @@ class OpsBench {
     });
   }
 
-  void activation(bool gated) {
+  void measure_all(const models::ActivationSizes& sizes) {
+    const auto& [kind, rows, hidden] = sizes;
+    const bool gated = kind == nn::ActivationKind::kSwiglu;
     const std::string name = gated ? "swiglu" : "gelu";
     if (!any_wanted({name, name + "_backward"})) return;
-    const std::int64_t in = gated ? 2 * model_.hidden : model_.hidden;
-    const Tensor x = tensor({rows_, in}), dx = tensor({rows_, in});
-    const Tensor y = tensor({rows_, model_.hidden});
-    const std::string shape = fmt::format("{} x {}", rows_, model_.hidden);
+    const std::int64_t in = gated ? 2 * hidden : hidden;
+    const Tensor x = tensor({rows, in}), dx = tensor({rows, in});
+    const Tensor y = tensor({rows, hidden});
+    const std::string shape = fmt::format("{} x {}", rows, hidden);
     measure({name, shape, 0.0, 0.0, bytes_of({x, y})},
             [&] { gated ? ops::swiglu(ctx_, x, y) : ops::gelu(ctx_, x, y); });
     measure({name + "_backward", shape, 0.0, 0.0, bytes_of({x, y, dx})}, [&] {
@@ -199,40 +186,40 @@ class OpsBench {
   }
 
   // The products next to GELU, forward and backward, each in one operation with GELU and the bias.
-  void linear_gelu() {
+  void measure_all(const models::LinearGeluSizes& sizes) {
     if (!any_wanted({"linear_gelu", "linear_gelu_dx"})) return;
-    const std::int64_t in = model_.width, out = model_.hidden;
-    const Tensor x = tensor({rows_, in}), w = tensor({out, in}), b = tensor({out});
-    const Tensor pre = tensor({rows_, out}), y = tensor({rows_, out}), db = floats({out});
+    const auto& [rows, in, out] = sizes;
+    const Tensor x = tensor({rows, in}), w = tensor({out, in}), b = tensor({out});
+    const Tensor pre = tensor({rows, out}), y = tensor({rows, out}), db = floats({out});
     const Tensor w_down = tensor({in, out});
-    const double flops = 2.0 * static_cast<double>(rows_ * in * out);
-    measure({"linear_gelu", fmt::format("{} x {} x {}", rows_, in, out), 0.0, flops,
+    const double flops = 2.0 * static_cast<double>(rows * in * out);
+    measure({"linear_gelu", fmt::format("{} x {} x {}", rows, in, out), 0.0, flops,
              bytes_of({x, w, pre, y})},
             [&] { ops::linear_gelu(ctx_, x, w, b, pre, y); });
-    measure({"linear_gelu_dx", fmt::format("{} x {} x {}", rows_, out, in), 0.0, flops,
+    measure({"linear_gelu_dx", fmt::format("{} x {} x {}", rows, out, in), 0.0, flops,
              bytes_of({x, w_down, pre, y})},
             [&] { ops::linear_backward_input_gelu(ctx_, x, w_down, pre, y, db); });
   }
 
-  void residual() {
+  void measure_all(const models::AddSizes& sizes) {
     if (!wanted("add")) return;
-    const Shape shape{rows_, model_.width};
+    const Shape shape{sizes.rows, sizes.width};
     const Tensor a = tensor(shape), b = tensor(shape), y = tensor(shape);
-    measure({"add", fmt::format("{} x {}", rows_, model_.width), 0.0, 0.0, bytes_of({a, b, y})},
+    measure({"add", fmt::format("{} x {}", sizes.rows, sizes.width), 0.0, 0.0, bytes_of({a, b, y})},
             [&] { ops::add(ctx_, a, b, y); });
   }
 
   // Operations that only some models have: dropout, the gradient of a bias, casts between types.
-  void elementwise() {
+  void measure_all(const models::ElementwiseSizes& sizes) {
+    const auto& [rows, length, width] = sizes;
     if (!any_wanted({"dropout", "add_column_sums", "cast"})) return;
-    const Shape shape{rows_, model_.width};
-    const std::string text = fmt::format("{} x {}", rows_, model_.width);
+    const Shape shape{rows, width};
+    const std::string text = fmt::format("{} x {}", rows, width);
     const Tensor x = tensor(shape), y = tensor(shape), whole = floats(shape);
-    const Tensor sums = floats({model_.width});
+    const Tensor sums = floats({width});
     const Tensor samples = ctx_.allocate_host({options_.batch}, DType::kI64);
     for (std::int64_t i = 0; i < options_.batch; ++i) samples.data<std::int64_t>()[i] = i;
-    const ops::DropoutPlace place{.length = model_.context,
-                                  .samples = ops::to_device(ctx_, samples)};
+    const ops::DropoutPlace place{.length = length, .samples = ops::to_device(ctx_, samples)};
     measure({"dropout", text, 0.0, 0.0, bytes_of({x, y})},
             [&] { ops::dropout(ctx_, x, 0.1f, place, y); });
     measure({"add_column_sums", text, 0.0, 0.0, bytes_of({x})},
@@ -240,52 +227,53 @@ class OpsBench {
     measure({"cast", text, 0.0, 0.0, bytes_of({whole, y})}, [&] { ops::cast(ctx_, whole, y); });
   }
 
-  Tensor tokens(std::int64_t rows) {
+  Tensor tokens(std::int64_t rows, std::int64_t vocabulary) {
     const Tensor numbers = ctx_.allocate_host({rows}, DType::kI32);
     for (std::int64_t i = 0; i < rows; ++i) {
-      numbers.data<std::int32_t>()[i] = static_cast<std::int32_t>(i * 7919 % model_.vocabulary);
+      numbers.data<std::int32_t>()[i] = static_cast<std::int32_t>(i * 7919 % vocabulary);
     }
     return ops::to_device(ctx_, numbers);
   }
 
-  void embedding() {
+  void measure_all(const models::EmbeddingSizes& sizes) {
+    const auto& [rows, vocabulary, width] = sizes;
     if (!any_wanted({"embedding", "embedding_backward"})) return;
-    const Tensor table = tensor({model_.vocabulary, model_.width});
-    const Tensor dtable = floats({model_.vocabulary, model_.width});
-    const Tensor y = tensor({rows_, model_.width}), numbers = tokens(rows_);
-    const std::string shape = fmt::format("{} x {}", rows_, model_.width);
+    const Tensor table = tensor({vocabulary, width});
+    const Tensor dtable = floats({vocabulary, width});
+    const Tensor y = tensor({rows, width}), numbers = tokens(rows, vocabulary);
+    const std::string shape = fmt::format("{} x {}", rows, width);
     // Rows of the gradient are read and written only for tokens that occur. tokens() repeats a
     // token only once it has used all of them.
-    const double gradient = 2.0 * sizeof(float) * static_cast<double>(model_.width) *
-                            static_cast<double>(std::min(rows_, model_.vocabulary));
+    const double gradient = 2.0 * sizeof(float) * static_cast<double>(width) *
+                            static_cast<double>(std::min(rows, vocabulary));
     measure({"embedding", shape, 0.0, 0.0, bytes_of({y, y})},
             [&] { ops::embedding(ctx_, numbers, table, 0, y); });
     measure({"embedding_backward", shape, 0.0, 0.0, bytes_of({y}) + gradient},
             [&] { ops::embedding_backward(ctx_, numbers, y, 0, dtable); });
   }
 
-  void positions() {
-    if (model_.positions != nn::PositionKind::kLearned) return;
+  void measure_all(const models::PositionsSizes& sizes) {
+    const auto& [rows, length, width] = sizes;
     if (!any_wanted({"add_positions", "add_positions_backward"})) return;
-    const Tensor table = tensor({model_.context, model_.width});
-    const Tensor dtable = floats({model_.context, model_.width});
-    const Tensor x = tensor({rows_, model_.width}), y = tensor({rows_, model_.width});
-    const std::string shape = fmt::format("{} x {}", rows_, model_.width);
+    const Tensor table = tensor({length, width});
+    const Tensor dtable = floats({length, width});
+    const Tensor x = tensor({rows, width}), y = tensor({rows, width});
+    const std::string shape = fmt::format("{} x {}", rows, width);
     measure({"add_positions", shape, 0.0, 0.0, bytes_of({x, y, table})},
-            [&] { ops::add_positions(ctx_, x, table, 0, model_.context, 0, y); });
+            [&] { ops::add_positions(ctx_, x, table, 0, length, 0, y); });
     measure({"add_positions_backward", shape, 0.0, 0.0, bytes_of({y, dtable, dtable})},
-            [&] { ops::add_positions_backward(ctx_, y, 0, model_.context, dtable); });
+            [&] { ops::add_positions_backward(ctx_, y, 0, length, dtable); });
   }
 
   // Measures one slice of rows, as the loss processes them.
-  void loss() {
-    const std::int64_t classes = model_.vocabulary;
-    const std::int64_t rows = std::clamp<std::int64_t>(kLogitBytes / (classes * 4), 1, rows_);
-    linear("head", rows, model_.width, classes, /*float_output=*/true);
+  void measure_all(const models::LossSizes& sizes) {
+    const std::int64_t classes = sizes.classes;
+    const std::int64_t rows = std::clamp<std::int64_t>(kLogitBytes / (classes * 4), 1, sizes.rows);
+    linear({"head", rows, sizes.width, classes}, /*float_output=*/true);
     if (!any_wanted({"softmax_statistics", "softmax_gradient", "softmax_loss_sum"})) return;
     const Tensor logits = floats({rows, classes}), dlogits = tensor({rows, classes});
     const Tensor top = floats({rows}), sum = floats({rows}), target = floats({rows});
-    const Tensor targets = tokens(rows);
+    const Tensor targets = tokens(rows, classes);
     const std::string shape = fmt::format("{} x {}", rows, classes);
     ops::softmax_statistics(ctx_, logits, targets, 0, classes, top, sum, target);
     measure({"softmax_statistics", shape, 0.0, 0.0, bytes_of({logits})},
@@ -299,10 +287,9 @@ class OpsBench {
             [&] { ops::softmax_loss_sum(ctx_, targets, top, sum, target, loss); });
   }
 
-  void update() {
+  void measure_all(const models::UpdateSizes& sizes) {
     if (!any_wanted({"adamw_step", "add_sum_of_squares", "fill"})) return;
-    const std::int64_t n =
-        std::min(kMostUpdated, models::gpt_plan(model_).parameters / model_.layers);
+    const std::int64_t n = std::min(kMostUpdated, sizes.elements);
     const Tensor master = floats({n}), gradient = floats({n}), first = floats({n});
     const Tensor second = floats({n}), limbs = ctx_.allocate({kExactLimbs}, DType::kI64);
     const bool copies = options_.dtype != DType::kF32;
@@ -322,9 +309,6 @@ class OpsBench {
   ops::Context& ctx_;
   const OpsOptions& options_;
   const std::function<void(const OpRow&)>& report_;
-  const models::GptConfig& model_;
-  ops::AttentionShape shape_;
-  std::int64_t rows_;
 };
 
 // Collective over comm. Returns the seconds of a square product on the slowest rank, the best of a

@@ -13,11 +13,11 @@ namespace {
 constexpr float kLearningRate = 1e-4f;
 
 nn::MicroBatch made_up_batch(ops::Context& ctx, const StepBenchOptions& options, int number) {
-  const std::int64_t rows = options.micro * options.model.context;
+  const std::int64_t rows = options.micro * options.model.plan.context;
   const auto token = [&](std::int64_t at) {
     const auto index = static_cast<std::uint64_t>(number * rows + at);
     return static_cast<std::int32_t>(philox_uniform_at(1, index) * 0.999f *
-                                     static_cast<float>(options.model.vocabulary));
+                                     static_cast<float>(options.model.plan.vocabulary));
   };
   TokenBatch data;
   for (std::int64_t i = 0; i < options.micro; ++i) {
@@ -27,7 +27,7 @@ nn::MicroBatch made_up_batch(ops::Context& ctx, const StepBenchOptions& options,
     data.tokens.push_back(token(i));
     data.targets.push_back(token(i + 1));
   }
-  return make_micro_batch(ctx, data, options.model.context, 0, options.micro, true);
+  return make_micro_batch(ctx, data, options.model.plan.context, 0, options.micro, true);
 }
 
 // Seconds of this rank's steps, by phase.
@@ -107,7 +107,7 @@ class StepBench {
         trainer_(ctx, grid_, plan, options.step),
         mine_(parallel::share_of(static_cast<int>(options.batch / options.micro),
                                  options.grid.extent(kDataAxes), grid_.index(kDataAxes))) {
-    trainer_.connect(options.micro, options.model.context);
+    trainer_.connect(options.micro, options.model.plan.context);
   }
 
   // Collective over the world.
@@ -143,7 +143,7 @@ class StepBench {
 }  // namespace
 
 StepTimes measure_step(Runtime& runtime, ops::Context& ctx, const StepBenchOptions& options) {
-  const nn::ModelPlan plan = models::gpt_plan(options.model);
+  const nn::ModelPlan& plan = options.model.plan;
   StepBench bench(runtime, ctx, options, plan);
   StepTimes times;
   times.graphs =
@@ -155,7 +155,8 @@ StepTimes measure_step(Runtime& runtime, ops::Context& ctx, const StepBenchOptio
   fill_in_phases(runtime, on_gpu ? bench.run(options.repeats, true) : series, times);
   runtime.world().all_reduce_host(std::span<double>(series.seconds), ReduceOp::kMax);
   times.step = median(std::move(series.seconds));
-  times.tokens_per_second = static_cast<double>(options.batch * options.model.context) / times.step;
+  times.tokens_per_second =
+      static_cast<double>(options.batch * options.model.plan.context) / times.step;
   times.flops = plan.flops_per_token * times.tokens_per_second;
   fill_in_memory(runtime, ctx, times);
   return times;

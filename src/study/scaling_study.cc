@@ -64,9 +64,9 @@ void check_same_study(const std::string& path, const StudyPlan& plan) {
 }
 
 std::string model_text(const Config& config) {
-  if (config.model.preset) return *config.model.preset;
-  return fmt::format("{} layers, {} wide", config.model.layers.value_or(6),
-                     config.model.width.value_or(256));
+  const auto preset = config.model.keys.find("preset");
+  if (preset != config.model.keys.end()) return preset->second;
+  return models::summary(models::resolve(config.model, {.likely_vocabulary = 1}).request);
 }
 
 std::string checkpoints_text(const Config::Checkpoint& checkpoint) {

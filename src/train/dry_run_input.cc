@@ -6,13 +6,13 @@
 
 namespace trireme {
 
-plan::DryRunInput dry_run_input(const Config& config, const models::GptConfig& model,
+plan::DryRunInput dry_run_input(const Config& config, const models::Model& model,
                                 const GridShape& grid, int threads) {
-  return {.model = models::gpt_plan(model),
+  return {.model = model.plan,
           .step = step_options(config),
           .grid = grid,
           .micro = config.batch.micro,
-          .length = model.context,
+          .length = model.plan.context,
           .micro_batches = config.batch.global / config.batch.micro,
           .masks_documents = config.data.mask_documents,
           .threads = config.run.threads.value_or(threads),

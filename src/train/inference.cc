@@ -9,7 +9,6 @@
 #include "trireme/base/error.h"
 #include "trireme/base/log.h"
 #include "trireme/train/checkpoint_tensors.h"
-#include "trireme/train/model_setup.h"
 #include "trireme/train/step_setup.h"
 
 namespace trireme {
@@ -25,9 +24,9 @@ std::string checkpoint_folder(const std::string& where) {
   return fs::is_directory(inside, ignored) ? inside.string() : where;
 }
 
-models::GptConfig model_of(const Config& training, const std::string& path) {
+models::Model model_of(const Config& training, const std::string& path) {
   try {
-    return resolve_model(training.model, std::nullopt);
+    return models::resolve(training.model, {});
   } catch (const ConfigError& error) {
     throw CheckpointError(
         fmt::format("{}: its configuration describes no model: {}", path, error.what()));
@@ -130,18 +129,17 @@ InferenceModel::InferenceModel(ops::Context& ctx, const ProcessGrid& grid,
   options.seed = {};
   options.whole_weights = shard.stage < 3;
   options.prefetch = shard.prefetch;
-  const nn::ModelPlan plan = models::gpt_plan(model_);
-  check_size(checkpoint, plan);
-  stage_ = std::make_unique<parallel::Stage>(ctx, grid, plan, options);
+  check_size(checkpoint, model_.plan);
+  stage_ = std::make_unique<parallel::Stage>(ctx, grid, model_.plan, options);
   read_checkpoint(ctx, checkpoint, *stage_, checkpoint_slices(*stage_, nullptr, false));
 }
 
 void InferenceModel::check_tokenizer(const Tokenizer& tokenizer, const std::string& origin) const {
-  if (tokenizer.vocabulary() != model_.vocabulary) {
+  if (tokenizer.vocabulary() != model_.plan.vocabulary) {
     throw DataError(
         fmt::format("{} has a vocabulary of {} tokens, the model of {} one of {}: use "
                     "data of the tokenizer that the model was trained with",
-                    origin, tokenizer.vocabulary(), path_, model_.vocabulary));
+                    origin, tokenizer.vocabulary(), path_, model_.plan.vocabulary));
   }
   if (tokenizer_checksum_ && *tokenizer_checksum_ != tokenizer_checksum(tokenizer)) {
     throw DataError(

@@ -13,7 +13,6 @@
 #include "trireme/train/dry_run_input.h"
 #include "trireme/train/job_script.h"
 #include "trireme/train/memory_check.h"
-#include "trireme/train/model_setup.h"
 #include "trireme/train/nearest_setting.h"
 #include "trireme/train/run_grid.h"
 
@@ -135,7 +134,7 @@ struct MemoryOfRanks {
   std::optional<std::int64_t> gpu, node;
 };
 
-void check_memory(const JobPoint& point, const models::GptConfig& model, const JobRequest& request,
+void check_memory(const JobPoint& point, const models::Model& model, const JobRequest& request,
                   const MemoryOfRanks& memory) {
   const RunOfRanks run{.config = point.config,
                        .model = model,
@@ -151,13 +150,13 @@ void check_memory(const JobPoint& point, const models::GptConfig& model, const J
 }
 
 void check_point(JobPoint& point, const JobTemplate& job_template, const JobRequest& request,
-                 const VocabularyOf& vocabulary, const MemoryOfRanks& memory) {
+                 const FactsOfData& facts, const MemoryOfRanks& memory) {
   const Config& config = point.config;
   check_config(config);
   check_backends(device_request(config));
   const std::int64_t ranks = std::int64_t{point.nodes} * request.tasks_per_node;
   if (ranks > kMostGridRanks) throw ConfigError(fmt::format("{} ranks are too many", ranks));
-  const models::GptConfig model = resolve_model(config.model, vocabulary(config));
+  const models::Model model = models::resolve(config.model, facts(config));
   try {
     point.grid = resolve_run_grid(config, static_cast<int>(ranks));
   } catch (const ConfigError& error) {
@@ -176,20 +175,19 @@ void check_point(JobPoint& point, const JobTemplate& job_template, const JobRequ
 
 }  // namespace
 
-std::optional<int> vocabulary_to_check(const Config& config) {
+models::DataFacts facts_to_check(const Config& config) {
   constexpr int kUsual = 50257;
   for (const WeightedPath& path : config.data.train) {
     std::error_code ignored;
     if (std::filesystem::is_regular_file(path.path, ignored)) {
-      return static_cast<int>(read_token_shard_info(path.path).vocabulary);
+      return {.vocabulary = static_cast<int>(read_token_shard_info(path.path).vocabulary)};
     }
   }
-  if (config.model.vocabulary || config.model.preset) return {};
-  return kUsual;
+  return {.likely_vocabulary = kUsual};
 }
 
 JobPlan plan_job(const JobTemplate& job_template, const Config& config, const JobRequest& request,
-                 const ClusterLimits& limits, const VocabularyOf& vocabulary) {
+                 const ClusterLimits& limits, const FactsOfData& facts) {
   if (!job_template.uses("NODES") && request.nodes != 1) {
     throw ConfigError(
         fmt::format("template {} is for one node, but --nodes is {}: use several_nodes",
@@ -208,7 +206,7 @@ JobPlan plan_job(const JobTemplate& job_template, const Config& config, const Jo
   double most = 0.0;
   for (JobPoint& point : plan.points) {
     const bool on_gpus = job_template.uses("GRES") && point.config.run.device != "cpu";
-    check_point(point, job_template, request, vocabulary,
+    check_point(point, job_template, request, facts,
                 {.on_gpus = on_gpus, .gpu = limits.gpu_memory, .node = node_mib});
     most = std::max(most, point.memory.total);
   }

@@ -50,8 +50,8 @@ class Search {
     std::vector<std::pair<int, int>> found;
     for (int t = tensor; t <= std::max(tensor, std::min(run_.ranks_of_node, ranks)); ++t) {
       if (ranks % t != 0) continue;
-      for (int p = pipeline; p <= std::min(ranks / t, static_cast<int>(run_.model.layers) + 2);
-           ++p) {
+      for (int p = pipeline;
+           p <= std::min(ranks / t, static_cast<int>(run_.model.plan.blocks.size())); ++p) {
         if (ranks / t % p == 0) found.emplace_back(t, p);
       }
     }

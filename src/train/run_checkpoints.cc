@@ -10,7 +10,6 @@
 #include "trireme/topology/planner.h"
 #include "trireme/train/checkpoint_tensors.h"
 #include "trireme/train/inference.h"
-#include "trireme/train/model_setup.h"
 #include "trireme/train/step_setup.h"
 
 #include "train/run_changes.h"
@@ -53,8 +52,7 @@ void RunCheckpoints::check_parameters(const Checkpoint& checkpoint) const {
   for (const CheckpointTensor& tensor : checkpoint.contents().tensors) {
     if (tensor.name.starts_with("parameters/")) held += tensor.shape.elements();
   }
-  const std::int64_t wanted =
-      models::gpt_plan(resolve_model(run_.config.model, std::nullopt)).parameters;
+  const std::int64_t wanted = models::resolve(run_.config.model, {}).plan.parameters;
   if (held == wanted) return;
   throw CheckpointError(
       fmt::format("{}: holds a model of {} parameters, not of {}: model.* must be what they were",

@@ -10,7 +10,6 @@
 
 #include "trireme/base/error.h"
 #include "trireme/parallel/trainer_step.h"
-#include "trireme/train/model_setup.h"
 
 namespace trireme {
 namespace {
@@ -19,8 +18,9 @@ namespace {
 // most data replicas first.
 std::vector<GridShape> grids_of_same_bits(const Config& config, const GridRequest& request,
                                           int ranks) {
-  const int vocabulary = config.model.vocabulary.value_or(1);  // that of the data is not known yet
-  const std::int64_t blocks = resolve_model(config.model, vocabulary).layers + 2;
+  // The vocabulary of the data is not known yet.
+  const auto blocks =
+      static_cast<int>(models::resolve(config.model, {.likely_vocabulary = 1}).plan.blocks.size());
   const int micro_batches = config.batch.global / config.batch.micro;
   std::vector<GridShape> grids;
   for (int data = runs_of_batch(config); data >= 1; data /= 2) {
@@ -159,16 +159,17 @@ std::string keep_same_bits(Config& config, int ranks) {
       others.front().to_string(), grid.extents_text(" x "), replicas, runs);
 }
 
-void check_model_fits_grid(const Config& config, const models::GptConfig& model,
+void check_model_fits_grid(const Config& config, const models::Model& model,
                            const GridShape& grid) {
-  nn::check_heads_fit(model.heads, model.kv_heads, grid[Axis::kTensor]);
+  model.check_grid(grid);
+  const std::int64_t context = model.plan.context;
   constexpr std::int64_t kMostTokens = std::int64_t{1} << 32;  // per step; the host holds them
-  if (config.batch.global > kMostTokens / model.context) {
-    throw ConfigError(fmt::format(
-        "batch.global {} x model.context {} are {} tokens a step: at most {} can be",
-        config.batch.global, model.context, config.batch.global * model.context, kMostTokens));
+  if (config.batch.global > kMostTokens / context) {
+    throw ConfigError(
+        fmt::format("batch.global {} x model.context {} are {} tokens a step: at most {} can be",
+                    config.batch.global, context, config.batch.global * context, kMostTokens));
   }
-  const std::int64_t rows = config.batch.micro * model.context;
+  const std::int64_t rows = config.batch.micro * context;
   if (config.grid.sequence_parallel && rows % grid[Axis::kTensor] != 0) {
     throw ConfigError(
         fmt::format("grid.sequence_parallel splits the {} positions of a micro-batch "

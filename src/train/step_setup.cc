@@ -67,17 +67,16 @@ parallel::StepOptions step_options(const Config& config) {
 }
 
 ops::AttentionChoice attention_choice(Communicator& comm, const ops::Context& ctx,
-                                      const models::GptConfig& model, const GridShape& grid,
+                                      const models::Model& model, const GridShape& grid,
                                       const AttentionOfStep& step) {
+  if (!model.attention) return {"none", "none"};
   const int tensor = grid[Axis::kTensor];
+  ops::AttentionShape shape = *model.attention;
+  shape.batch = step.micro;
+  shape.heads /= tensor;
+  shape.kv_heads = std::max<std::int64_t>(shape.kv_heads / tensor, 1);
   const ops::AttentionChoice mine =
-      ops::attention_choice(ctx,
-                            {.batch = step.micro,
-                             .length = model.context,
-                             .heads = model.heads / tensor,
-                             .kv_heads = std::max<std::int64_t>(model.kv_heads / tensor, 1),
-                             .head_size = model.width / model.heads},
-                            step.compute, step.masks_documents);
+      ops::attention_choice(ctx, shape, step.compute, step.masks_documents);
   // Nodes may differ in their libraries. On CPUs there is no library to choose.
   if (ctx.device.kind == DeviceKind::kCpu) return mine;
   return {text_of_ranks(comm, mine.by), text_of_ranks(comm, mine.text)};

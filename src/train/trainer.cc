@@ -23,7 +23,6 @@
 #include "trireme/train/dry_run_input.h"
 #include "trireme/train/hang_limit.h"
 #include "trireme/train/memory_check.h"
-#include "trireme/train/model_setup.h"
 #include "trireme/train/nearest_setting.h"
 #include "trireme/train/run_grid.h"
 #include "trireme/train/step_setup.h"
@@ -197,9 +196,10 @@ class Trainer {
 
   void open_model_and_data() {
     // The context determines what a sample is, and the data determine the vocabulary.
-    train_data_ = open_data(config_, config_.data.train, resolve_context(config_.model), true,
-                            runtime_.world());
-    const models::GptConfig model = resolve_model(config_.model, train_data_->vocabulary());
+    train_data_ = open_data(config_, config_.data.train, models::sample_shape(config_.model)[0],
+                            true, runtime_.world());
+    const models::Model model =
+        models::resolve(config_.model, {.vocabulary = train_data_->vocabulary()});
     check_model_fits_grid(config_, model, shape_);
     const RunOfRanks run{.config = config_,
                          .model = model,
@@ -213,7 +213,7 @@ class Trainer {
     const GridTraffic traffic = traffic_of(forecast);  // on the leading rank
     if (!config_.data.validation.empty()) {
       validation_data_ =
-          open_data(config_, config_.data.validation, model.context, false, runtime_.world());
+          open_data(config_, config_.data.validation, model.plan.context, false, runtime_.world());
       if (validation_data_->vocabulary() != train_data_->vocabulary()) {
         throw DataError(
             fmt::format("data.validation has a vocabulary of {} tokens, data.train of {}: "
@@ -228,7 +228,7 @@ class Trainer {
     }
     grid_.emplace(runtime_, shape_, placement_.order);
     phases_.done("grid");
-    plan_ = models::gpt_plan(model);
+    plan_ = model.plan;
     tune_before_steps();
     parallel::StepOptions options = step_options(config_);
     const int replicas = shape_.extent(kDataAxes);
@@ -243,7 +243,7 @@ class Trainer {
                                    .compute = options.stage.compute,
                                    .masks_documents = config_.data.mask_documents});
     if (ctx_.device.kind != DeviceKind::kCpu) phases_.done("attention");
-    config_.model = written_out(model);
+    config_.model = model.request;
     config_.grid.ask_for(shape_);
   }
 

@@ -7,9 +7,9 @@
 
 #include <gtest/gtest.h>
 
-#include "trireme/models/gpt.h"
 #include "trireme/parallel/stage.h"
 
+#include "models/gpt/gpt.h"
 #include "support/batches.h"
 #include "support/mpi_test.h"
 #include "support/ops_testing.h"

@@ -12,10 +12,10 @@
 #include <mpi.h>
 
 #include "trireme/base/log.h"
-#include "trireme/models/gpt.h"
 #include "trireme/parallel/copy_check.h"
 #include "trireme/parallel/trainer_step.h"
 
+#include "models/gpt/gpt.h"
 #include "support/batches.h"
 #include "support/message_of.h"
 #include "support/mpi_test.h"

@@ -8,9 +8,9 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include "trireme/models/gpt.h"
 #include "trireme/parallel/trainer_step.h"
 
+#include "models/gpt/gpt.h"
 #include "support/batches.h"
 #include "support/mpi_test.h"
 

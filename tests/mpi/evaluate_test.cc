@@ -8,6 +8,7 @@
 #include "trireme/train/evaluator.h"
 #include "trireme/train/token_batches.h"
 
+#include "models/gpt/gpt.h"
 #include "support/mpi_test.h"
 #include "support/temporary_folder.h"
 

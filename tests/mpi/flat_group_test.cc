@@ -19,12 +19,12 @@
 #include "trireme/base/exact_sum.h"
 #include "trireme/base/philox.h"
 #include "trireme/io/checkpoint.h"
-#include "trireme/models/gpt.h"
 #include "trireme/nn/parameter.h"
 #include "trireme/ops/elementwise.h"
 #include "trireme/parallel/stage.h"
 #include "trireme/train/checkpoint_tensors.h"
 
+#include "models/gpt/gpt.h"
 #include "support/mpi_test.h"
 #include "support/temporary_folder.h"
 

@@ -13,9 +13,9 @@
 #include "trireme/train/checkpoint_tensors.h"
 #include "trireme/train/generator.h"
 #include "trireme/train/inference.h"
-#include "trireme/train/model_setup.h"
 #include "trireme/train/token_batches.h"
 
+#include "models/gpt/gpt.h"
 #include "support/mpi_test.h"
 #include "support/temporary_folder.h"
 
@@ -344,7 +344,7 @@ class FromRunFolder : public Generate {
                     const std::map<std::string, std::string>& extra = {}) {
     const auto stage = make_stage(ctx_, grid, model_);
     Config config;
-    config.model = written_out(model_);
+    config.model = models::gpt_model(model_).request;
     CheckpointInfo info{.step = step, .config = config_to_ini(config), .extra = extra};
     return write_checkpoint(runtime().world(), runtime().recorder(), run_ + "/checkpoints", info,
                             checkpoint_slices(*stage, nullptr, true));
@@ -374,7 +374,7 @@ TEST_P(FromRunFolder, LoadsOnEveryGridWithoutGradients) {
     for (const std::string& where : {path, run_, run_ + "/checkpoints"}) {
       const Checkpoint checkpoint = open_checkpoint_or_run(runtime().world(), where);
       const InferenceModel model(ctx_, grid, checkpoint);
-      EXPECT_EQ(model.config().hidden, model_.hidden);
+      EXPECT_EQ(model.model().request, models::gpt_model(model_).request);
       EXPECT_EQ(with_cache(model.stage(), options, kPrompt), expected) << shape.to_string();
       for (const nn::FlatGroup* group : model.stage().groups()) {
         EXPECT_FALSE(group->gradients().defined());

@@ -5,9 +5,9 @@
 
 #include <gtest/gtest.h>
 
-#include "trireme/models/gpt.h"
 #include "trireme/parallel/trainer_step.h"
 
+#include "models/gpt/gpt.h"
 #include "support/batches.h"
 #include "support/mpi_test.h"
 

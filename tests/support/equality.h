@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "trireme/models/gpt.h"
 #include "trireme/parallel/trainer_step.h"
 
+#include "models/gpt/gpt.h"
 #include "support/batches.h"
 
 namespace trireme::testing {

@@ -1,7 +1,7 @@
 // Models small enough to train on every grid in a test.
 #pragma once
 
-#include "trireme/models/gpt.h"
+#include "models/gpt/gpt.h"
 
 namespace trireme::testing {
 

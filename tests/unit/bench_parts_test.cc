@@ -63,7 +63,7 @@ TEST(Bench, TheFloorIsTheHigherOfTwo) {
 std::vector<OpRow> rows_of(const char* preset, DType dtype, const char* only = "") {
   ops::Context ctx = ops::make_cpu_context(1);
   OpsOptions options;
-  options.model = models::gpt_preset(preset);
+  options.model = models::resolve({.keys = {{"preset", preset}}}, {});
   options.batch = 2;
   options.dtype = dtype;
   options.only = only;

@@ -53,8 +53,12 @@ class ConfigFile : public ::testing::Test {
 Config every_key_changed() {
   Config config;
   config.run = {"out folder", 7, 3, 2, "a/step.h5", true, "cuda", "fp16", true};
-  config.model = {"gpt2-124m", 3,        48,       6,    2,     96,    500,     32,
-                  "rms",       "swiglu", "rotary", true, false, 0.125, 500000.0};
+  config.model.keys = {
+      {"preset", "gpt2-124m"},  {"layers", "3"},         {"width", "48"},
+      {"heads", "6"},           {"kv_heads", "2"},       {"hidden", "96"},
+      {"vocabulary", "500"},    {"context", "32"},       {"norm", "rms"},
+      {"activation", "swiglu"}, {"positions", "rotary"}, {"tied", "true"},
+      {"bias", "false"},        {"dropout", "0.125"},    {"rotary_theta", "500000"}};
   config.data = {{{"a.h5", 1}, {"b,c.h5", 0.1}}, {{"v.h5", 1}}, true};
   config.batch = {24, 8, 3};
   config.optim = {"sgd", 0.1 + 0.2, 0.01, 0.8, 0.999, 1e-6, 0, 0.5, "128", 50};
@@ -85,7 +89,7 @@ TEST(Config, EveryKeyIsWrittenOnce) {
   std::size_t assignments = 0;
   for (std::size_t at = 0; (at = ini.find(" = ", at)) != std::string::npos; ++at) ++assignments;
   EXPECT_EQ(assignments, options.names().size());
-  EXPECT_EQ(options.names().size(), 81u);
+  EXPECT_EQ(options.names().size(), 82u);
 }
 
 // A new key must say what its change means for a run that goes on.
@@ -115,13 +119,13 @@ std::string changes(const std::string& before, const Config& now) {
 
 TEST(Config, ChangesThatCanChangeResultsAreListed) {
   Config before;
-  before.model.dropout = 0.0;
+  before.model.keys["dropout"] = "0";
   const std::string ini = config_to_ini(before);
   EXPECT_EQ(changes(ini, before), "");
   Config now = before;
   now.optim.lr = 2e-3;
   now.batch.global = 64;
-  now.model.dropout = 0.1;
+  now.model.keys["dropout"] = "0.1";
   now.run.seed = 7;
   now.grid.sequence_parallel = true;
   EXPECT_EQ(changes(ini, now),
@@ -233,7 +237,7 @@ TEST(Config, LengthsThatFollowFromTheStepsAreComparedAsWhatTheyComeTo) {
 TEST(Config, WhatWasNotRecordedIsNotCompared) {
   Config now;
   now.batch.micro = 2;
-  now.model.width = 64;
+  now.model.keys["width"] = "64";
   now.run.steps = 3;
   EXPECT_EQ(changes("[optim]\nlr = 0.5\nnovel = 3\n[new]\nkey = 1\n", now),
             "optim.lr was 0.5, is 0.001");
@@ -241,9 +245,23 @@ TEST(Config, WhatWasNotRecordedIsNotCompared) {
 
 TEST(Config, ModelKeysStayUnsetUntilGiven) {
   const Config config = parsed({"--model.layers", "12"});
-  EXPECT_EQ(config.model.layers, 12);
-  EXPECT_EQ(config.model.width, std::nullopt);
+  EXPECT_EQ(config.model.keys, (OptionValues{{"layers", "12"}}));
   EXPECT_EQ(config_to_ini(config).find("width"), std::string::npos);
+}
+
+TEST(Config, TheFamilyOfModelsIsAKey) {
+  EXPECT_EQ(parsed({}).model.family, "gpt");
+  EXPECT_EQ(parsed({"--model.family", "gpt", "--model.heads", "2"}).model.keys.at("heads"), "2");
+  // bad input: `train`: a family of models that does not exist | --model.family gtp: is not one of
+  // gpt | 2
+  EXPECT_EQ(refusal({"--model.family", "gtp", "--model.depth", "3"}),
+            "--model.family gtp: is not one of gpt");
+  EXPECT_EQ(message_of([] { models::find_family("gtp"); }), "model.family gtp: is not one of gpt");
+  // Runs of before there were families are of the first one.
+  Config now;
+  EXPECT_EQ(changes("[model]\nlayers = 6\n", now), "model.layers was 6, is auto");
+  EXPECT_EQ(config_from_ini("[model]\nlayers = 6\n", "a.ini").model.family, "gpt");
+  EXPECT_EQ(changes("[model]\nfamily = novel\n", now), "");
 }
 
 TEST(Config, AliasesStandForKeysOfRun) {
@@ -265,7 +283,7 @@ TEST_F(ConfigFile, FlagsWinOverTheFileOverTheBase) {
     const Config config = parse_config(all, base).config;
     EXPECT_EQ(config.run.steps, 30);
     EXPECT_EQ(config.run.seed, 5);
-    EXPECT_EQ(config.model.layers, 12);
+    EXPECT_EQ(config.model.keys.at("layers"), "12");
     EXPECT_EQ(config.log.every, 77);
   }
 }

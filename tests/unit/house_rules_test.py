@@ -37,9 +37,9 @@ LAYERS = {
     "optim": ["ops", "comm"],
     "parallel": ["nn", "optim"],
     "plan": ["models", "parallel", "topology"],
-    "config": ["io", "optim"],
+    "config": ["io", "models", "optim"],
     "report": ["config", "topology"],
-    "train": ["config", "report", "models", "parallel", "topology", "plan"],
+    "train": ["config", "report", "parallel", "topology", "plan"],
     "study": ["train"],
     "cli": ["study"],
 }

@@ -76,7 +76,7 @@ TEST(SiteFile, RefusesWhatCannotStandInAScript) {
 class Job : public ::testing::Test {
  protected:
   Job() {
-    config_.model.preset = "test-gpt";
+    config_.model.keys["preset"] = "test-gpt";
     config_.data.train = {{"train.h5", 1}};
     config_.batch.global = 8;
     config_.batch.micro = 2;
@@ -86,7 +86,7 @@ class Job : public ::testing::Test {
 
   JobPlan plan(const std::string& text = "@NODES@") const {
     return plan_job({"chain", text}, config_, request_, {node_mib_, gpu_mib_, groups_},
-                    [](const Config&) { return std::optional<int>(67); });
+                    [](const Config&) { return models::DataFacts{.vocabulary = 67}; });
   }
   std::string refusal(const std::string& text = "@NODES@") const {
     return message_of([&] { plan(text); });
@@ -137,7 +137,7 @@ TEST_F(Job, RefusesGridsThatTheTasksDoNotFill) {
   config_.grid.tensor = 8;
   request_.nodes = 4;
   request_.tasks_per_node = 4;
-  config_.model.heads = 4;
+  config_.model.keys["heads"] = "4";
   EXPECT_EQ(refusal(),
             "4 heads cannot be split over 8 tensor ranks: grid.tensor must divide model.heads");
 }
@@ -159,7 +159,7 @@ TEST_F(Job, RefusesModelsAndBatchesThatDoNotFit) {
   config_.data.train.clear();
   EXPECT_EQ(refusal(), "data.train is missing: name what to train on, as in --data.train train.h5");
   config_.data.train = {{"train.h5", 1}};
-  config_.model.vocabulary = 100;
+  config_.model.keys["vocabulary"] = "100";
   EXPECT_EQ(refusal(),
             "model.vocabulary is 100, but the data has 67 tokens: leave it out, and it follows "
             "the data");
@@ -175,16 +175,19 @@ TEST_F(Job, GpusTakeAProgramWithCuda) {
 }
 
 TEST_F(Job, TheDataMayBeOutOfSight) {
+  const auto vocabulary = [&] {
+    return models::resolve(config_.model, facts_to_check(config_)).plan.vocabulary;
+  };
   config_.data.train = {{"/no/such/folder/train.h5", 1}};
-  config_.model.vocabulary.reset();
-  config_.model.preset.reset();
-  EXPECT_GT(vocabulary_to_check(config_).value_or(0), 0);
-  EXPECT_NO_THROW(plan_job({"own", "@NODES@"}, config_, request_, {}, vocabulary_to_check));
-  config_.model.vocabulary = 100;
-  EXPECT_EQ(vocabulary_to_check(config_), std::nullopt);
-  config_.model.vocabulary.reset();
-  config_.model.preset = "gpt2-124m";
-  EXPECT_EQ(vocabulary_to_check(config_), std::nullopt);
+  config_.model.keys.erase("vocabulary");
+  config_.model.keys.erase("preset");
+  EXPECT_EQ(vocabulary(), 50257);
+  EXPECT_NO_THROW(plan_job({"own", "@NODES@"}, config_, request_, {}, facts_to_check));
+  config_.model.keys["vocabulary"] = "100";
+  EXPECT_EQ(vocabulary(), 100);
+  config_.model.keys.erase("vocabulary");
+  config_.model.keys["preset"] = "llama-160m";
+  EXPECT_EQ(vocabulary(), 32000);
 }
 
 TEST_F(Job, RefusesMoreMemoryThanANodeHas) {
@@ -203,7 +206,7 @@ TEST_F(Job, RefusesMoreMemoryThanANodeHas) {
   EXPECT_EQ(refusal(), "--job.memory 1G: a node has 200 MiB");
   node_mib_.reset();
   EXPECT_EQ(refusal(), "no error");
-  config_.model.preset = "gpt2-1.5b";
+  config_.model.keys["preset"] = "gpt2-1.5b";
   EXPECT_NE(refusal().find("a node has 1024:"), std::string::npos) << refusal();
   request_.memory.reset();
   EXPECT_EQ(refusal(), "no error");  // nothing is known of the nodes
@@ -227,7 +230,7 @@ TEST_F(Job, RefusesMoreMemoryThanAGpuHas) {
 
 // The first of recomputation, a smaller micro-batch, and more ranks for a model that fits.
 TEST_F(Job, NamesTheNearestSettingThatFits) {
-  config_.model.preset = "gpt2-124m";
+  config_.model.keys["preset"] = "gpt2-124m";
   config_.batch.micro = 8;
   config_.batch.global = 32;
   request_.tasks_per_node = 4;

@@ -1,5 +1,7 @@
 #include "trireme/base/options.h"
 
+#include <set>
+
 #include <gtest/gtest.h>
 
 #include "trireme/base/error.h"
@@ -223,10 +225,96 @@ TEST(Options, WeightedPaths) {
   EXPECT_TRUE(paths.empty());
 }
 
+// A command whose key shape.kind decides on the other keys of the section.
+struct Shapes {
+  std::string kind = "circle";
+  OptionValues values;
+  bool filled = false;
+  int declared = 0;
+  Options options{"trireme draw", true};
+
+  Shapes() {
+    const auto declare = [this](Options& into) {
+      if (declared++ > 0) values.clear();
+      if (kind == "circle") into.add_value<int>("shape.radius", values, "mm", "", at_least(1));
+      if (kind == "square") into.add_value<double>("shape.side", values, "mm", "", above(0));
+      into.add_value<std::string>("shape.colour", values, "", "", one_of({"red", "blue"}));
+    };
+    options.add_selector("shape.kind", kind, "", one_of({"circle", "square"}), OnChange::kOtherRun,
+                         declare);
+    options.add("draw.filled", filled, "", "");
+  }
+  std::string parse(const std::vector<std::string>& arguments, const std::string& file = "") {
+    return message_of([&] { options.parse(arguments, [&](const std::string&) { return file; }); });
+  }
+};
+
+TEST(Options, AKeyMayDecideOnOthers) {
+  using Names = std::vector<std::string>;
+  Shapes shapes;
+  EXPECT_EQ(shapes.parse({"--shape.radius", "3", "--shape.colour", "red"}), "no error");
+  EXPECT_EQ(shapes.values, (OptionValues{{"colour", "red"}, {"radius", "3"}}));
+  EXPECT_EQ(shapes.declared, 1);
+  // The keys of another kind stand in the place of the first one's, whose values are gone.
+  EXPECT_EQ(shapes.parse({"--shape.side", "2.50", "--shape.kind=square"}), "no error");
+  EXPECT_EQ(shapes.values, (OptionValues{{"side", "2.5"}}));
+  EXPECT_EQ(shapes.options.names(),
+            (Names{"config", "shape.kind", "shape.side", "shape.colour", "draw.filled"}));
+  EXPECT_EQ(shapes.parse({"--draw.filled"}), "no error");  // the other keys still have their places
+  EXPECT_TRUE(shapes.filled);
+  EXPECT_EQ(shapes.parse({"--shape.radius", "3"}),
+            "unknown flag --shape.radius; --help lists them all");
+  EXPECT_EQ(shapes.parse({"--shape.kind", "squere"}),
+            "--shape.kind squere: is not one of circle, square; did you mean square?");
+  EXPECT_EQ(shapes.parse({"--shape.side", "wide"}), "--shape.side wide: is not a number");
+  EXPECT_EQ(shapes.parse({"--shape.side", "auto"}), "no error");
+  EXPECT_TRUE(shapes.values.empty());
+}
+
+TEST(Options, AFileMayDecideOnOthersUnlessAFlagDoes) {
+  Shapes shapes;
+  const std::string file = "[shape]\nkind = square\nside = 4\n";
+  EXPECT_EQ(shapes.parse({"--shape.side", "5", "--config", "a.ini"}, file), "no error");
+  EXPECT_EQ(shapes.values, (OptionValues{{"side", "5"}}));
+  EXPECT_EQ(shapes.parse({"--config=a.ini", "--shape.kind", "circle"}, file),
+            "a.ini:3: unknown key shape.side; --help lists them all");
+  Shapes read;
+  read.options.parse_ini(file, "a.ini");
+  EXPECT_EQ(read.options.to_ini(), "[shape]\nkind = square\nside = 4\n\n[draw]\nfilled = false\n");
+  EXPECT_EQ(message_of([&] { read.options.parse_ini("[shape]\nkind = cube\n", "b.ini"); }),
+            "b.ini:2: shape.kind = cube: is not one of circle, square");
+  Shapes taken;
+  using Taken = std::set<std::string>;
+  EXPECT_EQ(taken.options.take_over(file, "a.ini"), (Taken{"shape.kind", "shape.side"}));
+  EXPECT_EQ(taken.values, (OptionValues{{"side", "4"}}));
+  EXPECT_EQ(taken.options.take_over("[shape]\nkind = cube\nside = 6\n", "a.ini"),
+            Taken{"shape.side"});
+}
+
+TEST(Options, HelpIsThatOfTheKeysThatAFlagDecidesOn) {
+  Shapes shapes;
+  EXPECT_EQ(shapes.parse({"--help", "--shape.kind", "square"}), "no error");
+  EXPECT_NE(shapes.options.help().find("--shape.side X"), std::string::npos);
+  EXPECT_EQ(shapes.options.help().find("--shape.radius"), std::string::npos);
+}
+
+TEST(Options, ValuesKeptAsTextsAreReadByTheirTypes) {
+  const OptionValues values = {{"radius", "3"}, {"colour", "red"}};
+  EXPECT_EQ(option_value<int>(values, "shape", "radius"), 3);
+  EXPECT_EQ(option_value<std::string>(values, "shape", "colour"), "red");
+  EXPECT_EQ(option_value<double>(values, "shape", "side"), std::nullopt);
+  EXPECT_EQ(message_of([&] { option_value<int>(values, "shape", "colour"); }),
+            "shape.colour red: is not a whole number");
+}
+
 TEST(Options, DeclaringTwiceIsAFaultOfTheProgram) {
   Command command;
   EXPECT_THROW(command.options.add("sample.tokens", command.tokens, "", ""), InternalError);
   EXPECT_THROW(command.options.alias("t", "sample.nothing"), InternalError);
+  Shapes shapes;
+  EXPECT_THROW(shapes.options.add_selector("shape.other", shapes.kind, "", {}, OnChange::kNotOfRuns,
+                                           [](Options&) {}),
+               InternalError);
 }
 
 }  // namespace

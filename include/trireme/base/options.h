@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <limits>
+#include <map>
 #include <optional>
 #include <set>
 #include <string>
@@ -57,6 +58,25 @@ inline std::string value_placeholder(double) {
 }
 inline std::string value_placeholder(const std::string&) {
   return "TEXT";
+}
+
+// Values of keys as texts, by the part of their names after the dot; keys that follow from
+// elsewhere are not there. So one layer can hold values of keys that another one declares.
+using OptionValues = std::map<std::string, std::string, std::less<>>;
+
+[[noreturn]] void refuse_value(std::string_view section, const OptionValues::value_type& entry,
+                               const std::string& problem);
+// Returns the value of the key "section.key", or nothing if it follows from elsewhere. Throws
+// ConfigError for a text that is no such value. Limits are not checked.
+template <class T>
+std::optional<T> option_value(const OptionValues& values, std::string_view section,
+                              std::string_view key) {
+  const auto found = values.find(key);
+  if (found == values.end()) return {};
+  T value{};
+  const std::string problem = read_value(found->second, value, {});
+  if (!problem.empty()) refuse_value(section, *found, problem);
+  return value;
 }
 
 // What it means for a resumed run when a key has another value than before.
@@ -149,6 +169,40 @@ class Options {
                return target ? std::optional<std::string>(write_value(*target)) : std::nullopt;
              }});
   }
+  // The same, with the value kept as text in `values`, as write_value writes it.
+  template <class T>
+  void add_value(const std::string& name, OptionValues& values, const std::string& unit,
+                 const std::string& help, const Limit& limit = {},
+                 OnChange on_change = OnChange::kNotOfRuns) {
+    const std::string key = name.substr(name.find('.') + 1);
+    const auto written = [&values, key] {
+      const auto found = values.find(key);
+      return found == values.end() ? std::nullopt : std::optional<std::string>(found->second);
+    };
+    add_key({{name,
+              unit,
+              help,
+              written().value_or("auto"),
+              value_placeholder(T()),
+              limit.choices,
+              {},
+              on_change},
+             [&values, key, limit](std::string_view text) {
+               T value{};
+               const bool automatic = text == "auto";
+               const std::string problem = automatic ? "" : read_value(text, value, limit);
+               if (!problem.empty()) return problem;
+               values.erase(key);
+               if (!automatic) values.emplace(key, write_value(value));
+               return problem;
+             },
+             written});
+  }
+  // A key whose value decides which keys follow it. `declare` declares them: now, for the present
+  // value, and again when parsing begins and finds another value. An Options has one such key at
+  // most.
+  void add_selector(const std::string& name, std::string& target, const std::string& help,
+                    const Limit& limit, OnChange on_change, std::function<void(Options&)> declare);
   // A second name for the flag of a key: alias("threads", "run.threads").
   void alias(const std::string& name, const std::string& key);
   // Accepts arguments that are not flags; without this call they are errors. `first_choices` are
@@ -157,8 +211,8 @@ class Options {
                       const std::string& help, std::vector<std::string> first_choices = {});
 
   // Reads the arguments after the command's name. Uses `read` to read the file of --config, whose
-  // values it applies before the flags. If --help is among the arguments, nothing else is read or
-  // checked.
+  // values it applies before the flags. If --help is among the arguments, nothing is read or
+  // checked but a flag that decides which keys there are.
   void parse(const std::vector<std::string>& arguments,
              const ConfigReader& read = read_config_file);
   bool help_requested() const { return help_requested_; }
@@ -199,6 +253,10 @@ class Options {
     std::size_t key;
     std::string value, where;
   };
+  struct Selector {
+    std::size_t key, first, last;  // its keys are [first, last)
+    std::function<void(Options&)> declare;
+  };
 
   void add_key(Key key);
   std::optional<std::size_t> find(std::string_view flag) const;  // by name or alias
@@ -208,6 +266,13 @@ class Options {
   std::vector<std::string> complete_switches(const std::vector<std::string>& arguments) const;
   std::vector<Setting> read_flags(const std::vector<std::string>& arguments);
   void apply(const Setting& setting);
+  std::optional<Setting> first_flag(const std::vector<std::string>& arguments,
+                                    std::size_t key) const;
+  std::optional<Setting> first_line(std::string_view text, const std::string& origin,
+                                    std::size_t key) const;
+  void select(const Setting& setting);
+  void declare_selected(const std::string& before);
+  void read_ini(std::string_view text, const std::string& origin);
   [[noreturn]] void refuse_ini_key(const std::string& name, const std::string& where) const;
 
   std::string usage_;
@@ -216,6 +281,7 @@ class Options {
   bool help_requested_ = false;
   std::vector<Key> keys_;
   std::vector<Alias> aliases_;
+  std::optional<Selector> selector_;
   std::optional<Positional> positional_;
 };
 

@@ -11,10 +11,12 @@
 #include "trireme/comm/algorithms.h"
 #include "trireme/comm/grid_shape.h"
 #include "trireme/io/dataset.h"
+#include "trireme/models/family.h"
 
 namespace trireme {
 
 // One member per key "section.key"; src/config/config_keys.cc says what each means, and its unit.
+// The keys of model.* are those that the family declares.
 // A key without a value follows from elsewhere: model.* from the preset, the data and built-in
 // values; grid.* from the number of ranks; run.threads from the cores; schedule.* from run.steps.
 struct Config {
@@ -31,14 +33,7 @@ struct Config {
     bool operator==(const Run&) const = default;
   } run;
 
-  struct Model {
-    std::optional<std::string> preset;
-    std::optional<int> layers, width, heads, kv_heads, hidden, vocabulary, context;
-    std::optional<std::string> norm, activation, positions;
-    std::optional<bool> tied, bias;
-    std::optional<double> dropout, rotary_theta;
-    bool operator==(const Model&) const = default;
-  } model;
+  models::ModelRequest model;
 
   struct Data {
     std::vector<WeightedPath> train, validation;
@@ -169,12 +164,14 @@ ParsedConfig parse_config(const std::vector<std::string>& arguments, const Confi
                           const ConfigReader& read = read_config_file);
 
 // Checks each of these flags, but not the file that --config names. Returns the path of that file,
-// which is to be read later, or nothing if none is named or --help is among the flags.
+// which is to be read later, or nothing if none is named or --help is among the flags. Where the
+// file may say which family the model is of, the keys of each are accepted.
 std::optional<std::string> config_file_of(const std::vector<std::string>& arguments);
 
-// The text that `trireme train --help` shows: every key with its default and unit.
+// The text that `trireme train --help` shows: every key with its default and unit. The keys model.*
+// are those of the family in `base`.
 std::string config_help();
-CommandDescription describe_config();
+CommandDescription describe_config(const Config& base = {});
 
 // Returns the values that differ from the built-in ones, as flags of `trireme train`:
 // "--model.layers=8".

@@ -16,7 +16,7 @@
 #include "trireme/comm/grid_shape.h"
 #include "trireme/comm/native_collectives.h"
 #include "trireme/comm/runtime.h"
-#include "trireme/models/gpt.h"
+#include "trireme/models/family.h"
 #include "trireme/ops/context.h"
 #include "trireme/parallel/trainer_step.h"
 
@@ -112,13 +112,13 @@ struct OpRow {
 };
 
 struct OpsOptions {
-  models::GptConfig model;
-  std::int64_t batch = 4;  // sequences of model.context positions
+  models::Model model;
+  std::int64_t batch = 4;  // samples
   DType dtype = DType::kF32;
   std::string only;  // operations whose name contains this; empty: all
   int repeats = 10;
 };
-// Measures the operations of one block of the model, and of its embedding, loss and optimizer.
+// Measures the operations that the model lists: those of one block of each kind.
 // Calls `report` with each row as soon as it is measured.
 void measure_ops(ops::Context& ctx, const OpsOptions& options,
                  const std::function<void(const OpRow&)>& report);
@@ -126,9 +126,9 @@ void measure_ops(ops::Context& ctx, const OpsOptions& options,
 // ---- Training step -----------------------------------------------------------------------------
 
 struct StepBenchOptions {
-  models::GptConfig model;
-  std::int64_t batch = 4;  // sequences per step, of model.context positions
-  std::int64_t micro = 4;  // sequences per micro-batch; a divisor of batch
+  models::Model model;
+  std::int64_t batch = 4;  // samples per step
+  std::int64_t micro = 4;  // samples per micro-batch; a divisor of batch
   GridShape grid;
   parallel::StepOptions step;  // phases are measured in steps without a graph
   int repeats = 5;

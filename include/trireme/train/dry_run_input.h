@@ -2,13 +2,13 @@
 #pragma once
 
 #include "trireme/config/config.h"
-#include "trireme/models/gpt.h"
+#include "trireme/models/family.h"
 #include "trireme/plan/dry_run.h"
 
 namespace trireme {
 
 // `threads` of a rank count where the configuration leaves run.threads out.
-plan::DryRunInput dry_run_input(const Config& config, const models::GptConfig& model,
+plan::DryRunInput dry_run_input(const Config& config, const models::Model& model,
                                 const GridShape& grid, int threads = 1);
 
 }  // namespace trireme

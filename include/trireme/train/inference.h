@@ -8,7 +8,7 @@
 #include "trireme/config/config.h"
 #include "trireme/io/checkpoint.h"
 #include "trireme/io/tokenizer.h"
-#include "trireme/models/gpt.h"
+#include "trireme/models/family.h"
 #include "trireme/parallel/stage.h"
 
 namespace trireme {
@@ -39,7 +39,7 @@ class InferenceModel {
                  const Config::Shard& shard = {});
 
   const parallel::Stage& stage() const { return *stage_; }
-  const models::GptConfig& config() const { return model_; }
+  const models::Model& model() const { return model_; }
   // The configuration that the model was trained with.
   const Config& training() const { return training_; }
 
@@ -52,7 +52,7 @@ class InferenceModel {
   std::string path_;
   std::optional<std::string> tokenizer_checksum_;
   Config training_;
-  models::GptConfig model_;
+  models::Model model_;
   std::unique_ptr<parallel::Stage> stage_;
 };
 

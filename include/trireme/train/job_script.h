@@ -75,13 +75,12 @@ struct JobTemplate {
   bool uses(std::string_view placeholder) const;  // "GRES"
 };
 
-// Returns the vocabulary of data.train, where it is known on this host.
-using VocabularyOf = std::function<std::optional<int>(const Config&)>;
+// Returns what data.train say about the model, as far as it is known on this host.
+using FactsOfData = std::function<models::DataFacts(const Config&)>;
 
 // Returns the vocabulary of the first shard that can be read on this host; the nodes may see other
-// file systems. Where none can be read, it returns nullopt if the configuration or a preset gives
-// the vocabulary, and otherwise a usual size for the estimate.
-std::optional<int> vocabulary_to_check(const Config& config);
+// file systems. Where none can be read, a usual size is likely, for the estimate.
+models::DataFacts facts_to_check(const Config& config);
 
 // Nodes of a partition with equal CPUs and memory.
 struct NodeGroup {
@@ -102,7 +101,7 @@ struct ClusterLimits {
 // that leaves no time to train, and ranks that need more memory than a node has (for a template
 // that asks for GPUs: than a GPU has).
 JobPlan plan_job(const JobTemplate& job_template, const Config& config, const JobRequest& request,
-                 const ClusterLimits& limits, const VocabularyOf& vocabulary);
+                 const ClusterLimits& limits, const FactsOfData& facts);
 
 // Returns what the user should know before the job is queued, one line each: data files in folders
 // that do not exist on this host, and a dimension of the grid that nobody asked for. Throws

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "trireme/config/config.h"
-#include "trireme/models/gpt.h"
+#include "trireme/models/family.h"
 #include "trireme/train/memory_check.h"
 
 namespace trireme {
@@ -13,7 +13,7 @@ namespace trireme {
 // A run that does not fit.
 struct RunOfRanks {
   const Config& config;
-  const models::GptConfig& model;
+  const models::Model& model;
   GridShape grid;
   int ranks_of_node = 1;
   int threads = 1;              // of a rank

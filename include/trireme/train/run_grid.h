@@ -5,7 +5,7 @@
 
 #include "trireme/comm/grid_shape.h"
 #include "trireme/config/config.h"
-#include "trireme/models/gpt.h"
+#include "trireme/models/family.h"
 
 namespace trireme {
 
@@ -24,9 +24,8 @@ GridShape resolve_run_grid(const Config& config, int ranks);
 // for the user, or nothing if all is as it was.
 std::string keep_same_bits(Config& config, int ranks);
 
-// Throws ConfigError where the tensor ranks cannot split the model's heads or, with sequence
-// parallelism, the positions of a micro-batch, and where a step has more than 2^32 tokens.
-void check_model_fits_grid(const Config& config, const models::GptConfig& model,
-                           const GridShape& grid);
+// Throws ConfigError where the tensor ranks cannot divide the model or, with sequence parallelism,
+// the positions of a micro-batch, and where a step has more than 2^32 tokens.
+void check_model_fits_grid(const Config& config, const models::Model& model, const GridShape& grid);
 
 }  // namespace trireme

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "trireme/config/config.h"
-#include "trireme/models/gpt.h"
+#include "trireme/models/family.h"
 #include "trireme/ops/attention.h"
 #include "trireme/parallel/trainer_step.h"
 
@@ -26,10 +26,11 @@ struct AttentionOfStep {
   bool masks_documents = false;
 };
 // Collective over comm. Returns what computes that attention, with the same text on all ranks: rank
-// 0's and, if other ranks differ from it, that of the lowest rank that does. May take seconds on a
-// GPU, because a library then compiles what the first step would compile otherwise.
+// 0's and, if other ranks differ from it, that of the lowest rank that does; "none" for a model
+// without attention. May take seconds on a GPU, because a library then compiles what the first step
+// would compile otherwise.
 ops::AttentionChoice attention_choice(Communicator& comm, const ops::Context& ctx,
-                                      const models::GptConfig& model, const GridShape& grid,
+                                      const models::Model& model, const GridShape& grid,
                                       const AttentionOfStep& step);
 
 }  // namespace trireme

@@ -1,4 +1,4 @@
-#include "trireme/models/gpt.h"
+#include "models/gpt/gpt.h"
 
 #include <cmath>
 

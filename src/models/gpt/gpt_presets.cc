@@ -5,7 +5,8 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/printable.h"
-#include "trireme/models/gpt.h"
+
+#include "models/gpt/gpt.h"
 
 namespace trireme::models {
 namespace {

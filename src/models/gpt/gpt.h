@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "trireme/models/family.h"
 #include "trireme/nn/layers.h"
 
 namespace trireme::models {
@@ -41,5 +42,8 @@ void check(const GptConfig& config);
 
 // The blocks are the embedding, one block per layer, and the head.
 nn::ModelPlan gpt_plan(const GptConfig& config);
+
+// The same as the registry gives it.
+Model gpt_model(const GptConfig& config);
 
 }  // namespace trireme::models

@@ -1,0 +1,80 @@
+// Model families: all that is known of one outside of its folder, src/models/<family>.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "trireme/base/options.h"
+#include "trireme/comm/grid_shape.h"
+#include "trireme/models/operations.h"
+#include "trireme/nn/block.h"
+
+namespace trireme::models {
+
+// What is asked of a model: its family, and the values of the family's keys model.*. A key without
+// a value follows from elsewhere: the preset, the data, built-in values.
+struct ModelRequest {
+  std::string family = "gpt";
+  OptionValues keys = {};  // "layers": "12"
+
+  bool operator==(const ModelRequest&) const = default;
+};
+
+// What the data say about a model's input and output.
+struct DataFacts {
+  std::optional<int> vocabulary = {};         // tokens
+  std::optional<int> likely_vocabulary = {};  // where neither data nor keys nor preset say it
+};
+
+// A model with every value resolved.
+struct Model {
+  ModelRequest request;  // with every value written out, so that a checkpoint needs no preset
+  nn::ModelPlan plan;
+  // The attention of one sample over all tensor ranks; nothing for a model without attention.
+  std::optional<ops::AttentionShape> attention = {};
+  // Throws ConfigError where the tensor ranks of a grid cannot divide the model. The message says
+  // which numbers, or which other dimensions of the grid, could.
+  std::function<void(const GridShape&)> check_grid = {};
+  // The operations of one block of each kind, for a micro-batch of so many samples.
+  std::function<std::vector<Operation>(std::int64_t samples)> operations = {};
+};
+
+// Stateless. Errors are ConfigErrors that name the keys as users do, "model.layers".
+class Family {
+ public:
+  virtual ~Family() = default;
+
+  virtual std::string_view name() const = 0;
+  virtual std::vector<std::string_view> presets() const = 0;  // values of the key model.preset
+
+  // Declares the keys model.*, bound to `keys`, which must outlive `options`.
+  virtual void add_keys(Options& options, OptionValues& keys) const = 0;
+  // Checks the keys against each other, as far as they have values.
+  virtual void check_keys(const OptionValues& keys) const = 0;
+  // Returns the shape of a sample's input: (tokens) for text. It is asked for before the data are
+  // opened, since it decides what a sample is.
+  virtual Shape sample_shape(const OptionValues& keys) const = 0;
+  // Returns the model: the preset, overridden by keys, and built-in values for the rest. What the
+  // data say counts more than a preset. Throws ConfigError for a key that contradicts the data.
+  virtual Model resolve(const OptionValues& keys, const DataFacts& data) const = 0;
+  // Returns the model in a few words, for pages and tables: "6 layers, 256 wide". Names only what
+  // the keys say.
+  virtual std::string summary(const OptionValues& keys) const = 0;
+};
+
+// The registry. The first family is the default.
+const std::vector<const Family*>& families();
+std::vector<std::string> family_names();
+// Throws ConfigError for an unknown name; the message lists the families.
+const Family& find_family(std::string_view name);
+
+// The same as the family's functions of these names.
+Model resolve(const ModelRequest& request, const DataFacts& data);
+Shape sample_shape(const ModelRequest& request);
+std::string summary(const ModelRequest& request);
+
+}  // namespace trireme::models

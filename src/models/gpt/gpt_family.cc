@@ -1,0 +1,247 @@
+#include "models/gpt/gpt_family.h"
+
+#include <algorithm>
+#include <set>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "trireme/base/error.h"
+#include "trireme/base/limits.h"
+
+#include "models/gpt/gpt.h"
+
+namespace trireme::models {
+namespace {
+
+template <class T>
+std::optional<T> value(const OptionValues& keys, const char* key) {
+  return option_value<T>(keys, "model", key);
+}
+
+// The model of a configuration without a preset and keys: a small one that trains in minutes.
+GptConfig built_in_model() {
+  GptConfig model;
+  model.layers = 6;
+  model.width = 256;
+  model.heads = 8;
+  model.context = 128;
+  return model;
+}
+
+GptConfig preset_of(const OptionValues& keys) {
+  const auto preset = value<std::string>(keys, "preset");
+  return preset ? gpt_preset(*preset) : built_in_model();
+}
+
+nn::NormKind norm_kind(const std::string& word) {
+  return word == "rms" ? nn::NormKind::kRms : nn::NormKind::kLayer;
+}
+nn::ActivationKind activation_kind(const std::string& word) {
+  return word == "swiglu" ? nn::ActivationKind::kSwiglu : nn::ActivationKind::kGelu;
+}
+nn::PositionKind position_kind(const std::string& word) {
+  return word == "rotary" ? nn::PositionKind::kRotary : nn::PositionKind::kLearned;
+}
+
+std::int64_t resolve_context(const OptionValues& keys) {
+  return value<int>(keys, "context").value_or(static_cast<int>(preset_of(keys).context));
+}
+
+std::int64_t resolve_vocabulary(std::optional<int> given, std::int64_t preset,
+                                const DataFacts& data) {
+  if (data.vocabulary && given && *given != *data.vocabulary) {
+    throw ConfigError(
+        fmt::format("model.vocabulary is {}, but the data has {} tokens: leave it out, "
+                    "and it follows the data",
+                    *given, *data.vocabulary));
+  }
+  if (data.vocabulary) return *data.vocabulary;
+  if (given) return *given;
+  return preset > 0 ? preset : data.likely_vocabulary.value_or(0);
+}
+
+GptConfig config_of(const OptionValues& keys, const DataFacts& data) {
+  const GptConfig preset = preset_of(keys);
+  GptConfig result = preset;
+  const auto number = [&](const char* key, std::int64_t otherwise) -> std::int64_t {
+    return value<int>(keys, key).value_or(static_cast<int>(otherwise));
+  };
+  result.layers = number("layers", preset.layers);
+  result.width = number("width", preset.width);
+  result.heads = number("heads", preset.heads);
+  result.context = resolve_context(keys);
+  if (const auto norm = value<std::string>(keys, "norm")) result.norm = norm_kind(*norm);
+  if (const auto activation = value<std::string>(keys, "activation")) {
+    result.activation = activation_kind(*activation);
+  }
+  if (const auto positions = value<std::string>(keys, "positions")) {
+    result.positions = position_kind(*positions);
+  }
+  result.tied = value<bool>(keys, "tied").value_or(preset.tied);
+  result.bias = value<bool>(keys, "bias").value_or(preset.bias);
+  result.dropout = static_cast<float>(
+      value<double>(keys, "dropout").value_or(static_cast<double>(preset.dropout)));
+  // A preset's grouping of heads and its feed-forward width apply only to the preset's own sizes.
+  const bool has_preset = keys.contains("preset");
+  const bool own_heads = has_preset && result.heads == preset.heads;
+  result.kv_heads = number("kv_heads", own_heads ? preset.kv_heads : result.heads);
+  const bool own_width =
+      has_preset && result.width == preset.width && result.activation == preset.activation;
+  result.hidden =
+      number("hidden", own_width ? preset.hidden : default_hidden(result.activation, result.width));
+  if (const auto theta = value<double>(keys, "rotary_theta")) {
+    result.rotary_theta = static_cast<float>(*theta);
+  }
+  result.vocabulary = resolve_vocabulary(value<int>(keys, "vocabulary"), preset.vocabulary, data);
+  check(result);
+  return result;
+}
+
+OptionValues written_out(const GptConfig& model) {
+  const auto real = [](float number) { return write_value(static_cast<double>(number)); };
+  return {{"layers", write_value(model.layers)},
+          {"width", write_value(model.width)},
+          {"heads", write_value(model.heads)},
+          {"kv_heads", write_value(model.kv_heads)},
+          {"hidden", write_value(model.hidden)},
+          {"vocabulary", write_value(model.vocabulary)},
+          {"context", write_value(model.context)},
+          {"norm", model.norm == nn::NormKind::kRms ? "rms" : "layer"},
+          {"activation", model.activation == nn::ActivationKind::kSwiglu ? "swiglu" : "gelu"},
+          {"positions", model.positions == nn::PositionKind::kRotary ? "rotary" : "learned"},
+          {"tied", write_value(model.tied)},
+          {"bias", write_value(model.bias)},
+          {"dropout", real(model.dropout)},
+          {"rotary_theta", real(model.rotary_theta)}};
+}
+
+std::vector<Operation> operations_of(const GptConfig& model, std::int64_t samples) {
+  const std::int64_t rows = samples * model.context, width = model.width, hidden = model.hidden;
+  const ops::AttentionShape attention{samples, model.context, model.heads, model.kv_heads,
+                                      width / model.heads};
+  const bool gated = model.activation == nn::ActivationKind::kSwiglu;
+  const bool rotary = model.positions == nn::PositionKind::kRotary;
+  std::vector<Operation> list = {
+      LinearSizes{"query_key_value", rows, width, attention.row()},
+      AttentionSizes{attention, rotary ? std::optional(model.rotary_theta) : std::nullopt},
+      LinearSizes{"attention_output", rows, width, width},
+      NormSizes{model.norm, rows, width},
+      LinearSizes{"feed_forward_up", rows, width, gated ? 2 * hidden : hidden},
+      ActivationSizes{model.activation, rows, hidden}};
+  if (!gated) list.emplace_back(LinearGeluSizes{rows, width, hidden});
+  list.emplace_back(LinearSizes{"feed_forward_down", rows, hidden, width});
+  list.emplace_back(AddSizes{rows, width});
+  list.emplace_back(ElementwiseSizes{rows, model.context, width});
+  list.emplace_back(EmbeddingSizes{rows, model.vocabulary, width});
+  if (!rotary) list.emplace_back(PositionsSizes{rows, model.context, width});
+  list.emplace_back(LossSizes{rows, width, model.vocabulary});
+  list.emplace_back(UpdateSizes{gpt_plan(model).parameters / model.layers});
+  return list;
+}
+
+// Checks that `part` divides `whole`. The message lists the numbers that do.
+void check_divides(const char* part_name, std::optional<int> part, const char* whole_name,
+                   std::optional<int> whole) {
+  if (!part || !whole || *whole % *part == 0) return;
+  std::set<int> divisors;
+  for (int i = 1; i <= *whole / i; ++i) {
+    if (*whole % i == 0) divisors.insert({i, *whole / i});
+  }
+  throw ConfigError(fmt::format("{} ({}) does not divide {} ({}): one of {} would", part_name,
+                                *part, whole_name, *whole, fmt::join(divisors, ", ")));
+}
+
+class GptFamily final : public Family {
+ public:
+  std::string_view name() const override { return "gpt"; }
+  std::vector<std::string_view> presets() const override { return gpt_preset_names(); }
+  void add_keys(Options& options, OptionValues& keys) const override;
+  void check_keys(const OptionValues& keys) const override;
+  Shape sample_shape(const OptionValues& keys) const override { return {resolve_context(keys)}; }
+  Model resolve(const OptionValues& keys, const DataFacts& data) const override;
+  std::string summary(const OptionValues& keys) const override;
+};
+
+void GptFamily::add_keys(Options& options, OptionValues& keys) const {
+  const auto add = [&]<class T>(T, const char* name, const char* unit, const char* help,
+                                const Limit& limit, OnChange on_change = OnChange::kOtherRun) {
+    options.add_value<T>(fmt::format("model.{}", name), keys, unit, help, limit, on_change);
+  };
+  const std::string word;
+  constexpr int kNumber = 0;
+  add(word, "preset", "", "a published model's sizes, as gpt2-124m; the other model keys change it",
+      not_empty(), OnChange::kCompared);
+  add(kNumber, "layers", "blocks", "transformer blocks", between(1, limits::kLayers));
+  add(kNumber, "width", "channels", "width of the residual stream", between(1, limits::kWidth));
+  add(kNumber, "heads", "heads", "attention (query) heads", between(1, limits::kWidth));
+  add(kNumber, "kv_heads", "heads",
+      "key and value heads, each shared by several query heads; auto: as many as heads",
+      between(1, limits::kWidth));
+  add(kNumber, "hidden", "channels",
+      "width inside the MLP; auto: the usual one for the width and the activation",
+      between(1, limits::kHidden));
+  add(kNumber, "vocabulary", "tokens", "size of the vocabulary; auto: that of the data",
+      between(1, limits::kTokens));
+  add(kNumber, "context", "tokens", "length of a training sequence", between(1, limits::kTokens));
+  add(word, "norm", "", "normalisation", one_of({"layer", "rms"}));
+  add(word, "activation", "", "of the MLP", one_of({"gelu", "swiglu"}));
+  add(word, "positions", "", "how positions enter", one_of({"learned", "rotary"}));
+  add(true, "tied", "", "one matrix for token embedding and output head", {});
+  add(true, "bias", "", "biases in linear layers and layer norms", {});
+  add(0.0, "dropout", "probability", "share of activations zeroed in training",
+      at_least_and_below(0, 1));
+  add(0.0, "rotary_theta", "", "base of the rotary positions' angles",
+      between(limits::kLeastReal, limits::kReal));
+}
+
+void GptFamily::check_keys(const OptionValues& keys) const {
+  const auto width = value<int>(keys, "width"), heads = value<int>(keys, "heads");
+  check_divides("model.heads", heads, "model.width", width);
+  check_divides("model.kv_heads", value<int>(keys, "kv_heads"), "model.heads", heads);
+  const bool rotary = value<std::string>(keys, "positions") == "rotary";
+  if (rotary && heads && width && *width / *heads % 2 != 0) {
+    throw ConfigError(
+        fmt::format("model.positions = rotary turns pairs of channels, but model.width ({}) / "
+                    "model.heads ({}) is {}, an odd number",
+                    *width, *heads, *width / *heads));
+  }
+}
+
+Model GptFamily::resolve(const OptionValues& keys, const DataFacts& data) const {
+  return gpt_model(config_of(keys, data));
+}
+
+std::string GptFamily::summary(const OptionValues& keys) const {
+  std::string text = value<std::string>(keys, "preset").value_or("");
+  const auto add = [&](const char* key, const char* words) {
+    const auto number = value<int>(keys, key);
+    if (number) text += fmt::format("{}{} {}", text.empty() ? "" : ", ", *number, words);
+  };
+  add("layers", "layers");
+  add("width", "wide");
+  add("heads", "heads");
+  add("context", "tokens of context");
+  return text;
+}
+
+}  // namespace
+
+Model gpt_model(const GptConfig& config) {
+  return {.request = {"gpt", written_out(config)},
+          .plan = gpt_plan(config),
+          .attention = ops::AttentionShape{1, config.context, config.heads, config.kv_heads,
+                                           config.width / config.heads},
+          .check_grid =
+              [config](const GridShape& grid) {
+                nn::check_heads_fit(config.heads, config.kv_heads, grid[Axis::kTensor]);
+              },
+          .operations = [config](std::int64_t samples) { return operations_of(config, samples); }};
+}
+
+const Family& gpt_family() {
+  static const GptFamily kFamily;
+  return kFamily;
+}
+
+}  // namespace trireme::models
