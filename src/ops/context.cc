@@ -8,6 +8,7 @@
 
 #include "ops/attention_engine.h"
 #include "ops/check.h"
+#include "ops/convolution_engine.h"
 #include "ops/cpu/kernels.h"
 #include "ops/cpu/parallel.h"
 #include "ops/device_ops.h"
@@ -37,6 +38,7 @@ Context make_cpu_context(int threads) {
   ctx.allocator = make_caching_allocator(ctx.device);
   ctx.host_allocator = ctx.allocator;
   ctx.matmul = make_cpu_matmul_engine();
+  ctx.convolution = make_cpu_convolution_engine();
   ctx.step_state = std::make_shared<StepState>();
   return ctx;
 }

@@ -7,10 +7,13 @@
 #include <type_traits>
 
 #include "trireme/ops/attention.h"
+#include "trireme/ops/batch_norm.h"
+#include "trireme/ops/convolution.h"
 #include "trireme/ops/elementwise.h"
 #include "trireme/ops/embedding.h"
 #include "trireme/ops/norm.h"
 #include "trireme/ops/operation_counts.h"
+#include "trireme/ops/pooling.h"
 #include "trireme/ops/softmax_loss.h"
 #include "trireme/ops/update.h"
 

@@ -76,6 +76,33 @@ void gelu_backward(Context& ctx, const Tensor& x, const Tensor& dy, const Tensor
   dispatch(TRIREME_OP(gelu_backward), ctx, x, dy, dx);
 }
 
+void gelu_erf(Context& ctx, const Tensor& x, const Tensor& y) {
+  check_floating("gelu_erf", "x", x);
+  check_alike("gelu_erf", "y", y, x.elements());
+  dispatch(TRIREME_OP(gelu_erf), ctx, x, y);
+}
+
+void gelu_erf_backward(Context& ctx, const Tensor& x, const Tensor& dy, const Tensor& dx) {
+  check_floating("gelu_erf_backward", "x", x);
+  check_alike("gelu_erf_backward", "dy", dy, x.elements());
+  check_alike("gelu_erf_backward", "dx", dx, x.elements());
+  dispatch(TRIREME_OP(gelu_erf_backward), ctx, x, dy, dx);
+}
+
+void clamp(Context& ctx, const Tensor& x, const Clamp& range, const Tensor& y) {
+  check_floating("clamp", "x", x);
+  check_alike("clamp", "y", y, x.elements());
+  dispatch(TRIREME_OP(clamp), ctx, x, range, y);
+}
+
+void clamp_backward(Context& ctx, const Tensor& y, const Tensor& dy, const Clamp& range,
+                    const Tensor& dx) {
+  check_floating("clamp_backward", "y", y);
+  check_alike("clamp_backward", "dy", dy, y.elements());
+  check_alike("clamp_backward", "dx", dx, y.elements());
+  dispatch(TRIREME_OP(clamp_backward), ctx, y, dy, range, dx);
+}
+
 void swiglu(Context& ctx, const Tensor& gate_up, const Tensor& y) {
   check_floating("swiglu", "y", y);
   check_pair("swiglu", "gate_up", gate_up, y);

@@ -146,6 +146,27 @@ void gelu_backward(Context& ctx, const Tensor& x, const Tensor& dy, const Tensor
   binary(ctx, x, dy, dx, kernels().elementwise.gelu_backward);
 }
 
+void gelu_erf(Context& ctx, const Tensor& x, const Tensor& y) {
+  unary(ctx, x, y, kernels().elementwise.gelu_erf);
+}
+
+void gelu_erf_backward(Context& ctx, const Tensor& x, const Tensor& dy, const Tensor& dx) {
+  binary(ctx, x, dy, dx, kernels().elementwise.gelu_erf_backward);
+}
+
+void clamp(Context& ctx, const Tensor& x, const Clamp& range, const Tensor& y) {
+  unary(ctx, x, y, [&](const float* from, float* to, std::int64_t n) {
+    kernels().elementwise.clamp(from, range.low, range.high, to, n);
+  });
+}
+
+void clamp_backward(Context& ctx, const Tensor& y, const Tensor& dy, const Clamp& range,
+                    const Tensor& dx) {
+  binary(ctx, y, dy, dx, [&](const float* out, const float* d, float* to, std::int64_t n) {
+    kernels().elementwise.clamp_backward(out, d, range.low, range.high, to, n);
+  });
+}
+
 void swiglu(Context& ctx, const Tensor& gate_up, const Tensor& y) {
   const std::int64_t width = y.shape()[-1];
   parallel_ranges(ctx, y.shape().rows(), row_grain(width),

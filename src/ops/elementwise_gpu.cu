@@ -99,6 +99,34 @@ struct GeluBackward {
   }
 };
 
+// The normal distribution, from the error function; no cancellation where it nears 0.
+__device__ inline float normal_below(float x) {
+  return 0.5f * erfcf(-0.707106781f * x);
+}
+struct GeluErf {
+  __device__ float operator()(float x) const { return x * normal_below(x); }
+};
+struct GeluErfBackward {
+  __device__ float operator()(float x, float dy) const {
+    return dy * (normal_below(x) + x * 0.398942280f * expf(-0.5f * x * x));
+  }
+};
+
+// Comparisons in this form let NaN through.
+struct Cut {
+  Clamp range;
+  __device__ float operator()(float x) const {
+    const float above = x < range.low ? range.low : x;
+    return above > range.high ? range.high : above;
+  }
+};
+struct CutBackward {
+  Clamp range;
+  __device__ float operator()(float y, float dy) const {
+    return y <= range.low || y >= range.high ? 0.0f : dy;
+  }
+};
+
 template <class T>
 __global__ void __launch_bounds__(kThreads) fill_wide_kernel(T* x, std::int64_t elements, T value) {
   const std::int64_t at = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x;
@@ -286,6 +314,23 @@ void gelu(Context& ctx, const Tensor& x, const Tensor& y) {
 
 void gelu_backward(Context& ctx, const Tensor& x, const Tensor& dy, const Tensor& dx) {
   binary(ctx, GeluBackward(), x, dy, dx);
+}
+
+void gelu_erf(Context& ctx, const Tensor& x, const Tensor& y) {
+  unary(ctx, GeluErf(), x, y);
+}
+
+void gelu_erf_backward(Context& ctx, const Tensor& x, const Tensor& dy, const Tensor& dx) {
+  binary(ctx, GeluErfBackward(), x, dy, dx);
+}
+
+void clamp(Context& ctx, const Tensor& x, const Clamp& range, const Tensor& y) {
+  unary(ctx, Cut{range}, x, y);
+}
+
+void clamp_backward(Context& ctx, const Tensor& y, const Tensor& dy, const Clamp& range,
+                    const Tensor& dx) {
+  binary(ctx, CutBackward{range}, y, dy, dx);
 }
 
 void swiglu(Context& ctx, const Tensor& gate_up, const Tensor& y) {

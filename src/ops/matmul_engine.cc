@@ -8,6 +8,7 @@
 #include "trireme/base/printable.h"
 #include "trireme/ops/elementwise.h"
 
+#include "ops/convolution_engine.h"
 #include "ops/cpu/kernels.h"
 #include "ops/cpu/parallel.h"
 #include "ops/cpu/staging.h"
@@ -151,6 +152,11 @@ Library best_fp32_library() {
 
 std::unique_ptr<MatmulEngine> make_converting_matmul(std::shared_ptr<MatmulEngine> fp32) {
   return std::make_unique<ConvertingMatmul>(std::move(fp32));
+}
+
+std::shared_ptr<ConvolutionEngine> make_cpu_convolution_engine() {
+  if (best_fp32_library() != Library::kOneDnn) return nullptr;
+  return make_onednn_convolution();
 }
 
 std::shared_ptr<MatmulEngine> make_cpu_matmul_engine() {

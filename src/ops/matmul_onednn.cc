@@ -4,13 +4,9 @@
 #include <unordered_map>
 
 #include <fmt/format.h>
-#include <oneapi/dnnl/dnnl.hpp>
 
 #include "ops/matmul_engine.h"
-
-#ifdef _OPENMP
-#include <omp.h>
-#endif
+#include "ops/onednn.h"
 
 namespace trireme::ops {
 namespace {
@@ -19,23 +15,10 @@ namespace {
 // 84 of its sgemm, measured on an AMD Zen 4 with two threads). Generation has so few rows.
 constexpr std::int64_t kFewRows = 8;
 
-dnnl::memory::data_type type_of(DType dtype) {
-  return dtype == DType::kF32 ? dnnl::memory::data_type::f32 : dnnl::memory::data_type::bf16;
-}
-
 dnnl::memory::desc matrix(std::int64_t rows, std::int64_t columns, bool transposed, DType dtype) {
   const dnnl::memory::dims strides =
       transposed ? dnnl::memory::dims{1, rows} : dnnl::memory::dims{columns, 1};
-  return {{rows, columns}, type_of(dtype), strides};
-}
-
-// oneDNN plans a product for OpenMP's number of threads at that time, so both must agree.
-void use_threads(int threads) {
-#ifdef _OPENMP
-  if (omp_get_max_threads() != threads) omp_set_num_threads(threads);
-#else
-  static_cast<void>(threads);
-#endif
+  return {{rows, columns}, onednn::type_of(dtype), strides};
 }
 
 std::string_view isa_name() {
@@ -64,7 +47,7 @@ class OneDnnMatmul : public MatmulEngine {
   void run(Context& ctx, const MatmulCall& call) override try {
     if (ctx.dry) return;
     const std::lock_guard lock(mutex_);
-    use_threads(ctx.threads);
+    onednn::use_threads(ctx.threads);
     if (takes_sgemm(call)) return run_sgemm(call);
     Plan& plan = plan_for(call, ctx.threads);
     plan.a.set_data_handle(const_cast<void*>(call.a));
@@ -121,9 +104,9 @@ class OneDnnMatmul : public MatmulEngine {
       attributes.set_post_ops(sum);
     }
     const auto bias = matrix(1, call.n, false, call.bias_dtype);
-    const dnnl::matmul::desc wanted =
-        with_bias ? dnnl::matmul::desc(a, b, bias, c) : dnnl::matmul::desc(a, b, c);
-    const dnnl::matmul::primitive_desc described(wanted, attributes, engine_);
+    const auto described = with_bias
+                               ? onednn::describe<dnnl::matmul>(engine_, attributes, a, b, bias, c)
+                               : onednn::describe<dnnl::matmul>(engine_, attributes, a, b, c);
     Plan plan = {dnnl::matmul(described), dnnl::memory(a, engine_, nullptr),
                  dnnl::memory(b, engine_, nullptr), dnnl::memory(c, engine_, nullptr),
                  dnnl::memory(bias, engine_, nullptr)};

@@ -4,6 +4,7 @@
 
 #include "ops/check.h"
 #include "ops/device_ops.h"
+#include "ops/gpu/workspace.h"
 
 namespace trireme::ops {
 namespace {
@@ -61,6 +62,44 @@ void softmax_rescale(Context& ctx, const Tensor& local_max, const Tensor& row_ma
   check_fp32("softmax_rescale", "row_sum", row_sum, local_max.shape());
   check_fp32("softmax_rescale", "local_max", local_max, local_max.shape());
   dispatch(TRIREME_OP(softmax_rescale), ctx, local_max, row_max, row_sum);
+}
+
+namespace {
+
+// Logits of any floating type, all of whose classes are here.
+void check_classes(std::string_view op, const Tensor& logits, const Tensor& targets) {
+  check_floating(op, "logits", logits);
+  check_rank(op, "logits", logits, 2);
+  TRIREME_CHECK(logits.shape()[1] > 0, std::string(op) + ": there are no classes");
+  check_dtype(op, "targets", targets, {DType::kI32});
+  check_shape(op, "targets", targets, {logits.shape()[0]});
+}
+
+}  // namespace
+
+void classification_loss(Context& ctx, const Tensor& logits, const Tensor& targets, float smoothing,
+                         const Tensor& sum, const Tensor& dlogits) {
+  check_classes("classification_loss", logits, targets);
+  TRIREME_CHECK(0.0f <= smoothing && smoothing < 1.0f,
+                fmt::format("classification_loss: smoothing is {}, not in [0, 1)", smoothing));
+  check_dtype("classification_loss", "sum", sum, {DType::kF64});
+  check_shape("classification_loss", "sum", sum, {1});
+  if (dlogits.defined()) {
+    check_floating("classification_loss", "dlogits", dlogits);
+    check_shape("classification_loss", "dlogits", dlogits, logits.shape());
+    check_step_state("classification_loss", ctx);
+  }
+  if (on_dry_gpu(ctx)) gpu::losses_of_rows(ctx, logits.shape()[0]);
+  dispatch(TRIREME_OP(classification_loss), ctx, logits, targets, smoothing, sum, dlogits);
+}
+
+void count_correct(Context& ctx, const Tensor& logits, const Tensor& targets,
+                   const Tensor& counts) {
+  check_classes("count_correct", logits, targets);
+  check_dtype("count_correct", "counts", counts, {DType::kI64});
+  check_shape("count_correct", "counts", counts, {2});
+  if (on_dry_gpu(ctx)) gpu::ranks_of_rows(ctx, logits.shape()[0]);
+  dispatch(TRIREME_OP(count_correct), ctx, logits, targets, counts);
 }
 
 }  // namespace trireme::ops

@@ -81,4 +81,93 @@ void softmax_rescale(Context& ctx, const Tensor& local_max, const Tensor& row_ma
   });
 }
 
+namespace {
+
+// The loss of one row and, where dx is not null, its gradient times scale.
+double loss_of_row(const float* x, std::int64_t classes, std::int32_t target, float smoothing,
+                   float scale, float* dx) {
+  float maximum = 0.0f, total = 0.0f;
+  kernels().softmax.statistics(x, classes, &maximum, &total);
+  const double log_sum = std::log(static_cast<double>(total)) + static_cast<double>(maximum);
+  double loss = log_sum - (1.0 - static_cast<double>(smoothing)) * static_cast<double>(x[target]);
+  if (smoothing > 0.0f) {
+    double all = 0.0;
+    for (std::int64_t c = 0; c < classes; ++c) all += static_cast<double>(x[c]);
+    loss -= static_cast<double>(smoothing) * all / static_cast<double>(classes);
+  }
+  if (dx == nullptr) return loss;
+  const float everywhere = smoothing / static_cast<float>(classes);
+  kernels().softmax.normalize(x, maximum, total, dx, classes);
+  for (std::int64_t c = 0; c < classes; ++c) dx[c] = (dx[c] - everywhere) * scale;
+  dx[target] -= (1.0f - smoothing) * scale;
+  return loss;
+}
+
+// How many logits of a row are larger than the target's; all of them if that is NaN.
+std::int64_t rank_of_target(const float* x, std::int64_t classes, std::int32_t target) {
+  const float mine = x[target];
+  if (std::isnan(mine)) return classes;
+  std::int64_t larger = 0;
+  for (std::int64_t c = 0; c < classes; ++c) {
+    larger += !(x[c] < mine || (x[c] == mine && c >= target)) ? 1 : 0;
+  }
+  return larger;
+}
+
+}  // namespace
+
+void classification_loss(Context& ctx, const Tensor& logits, const Tensor& targets, float smoothing,
+                         const Tensor& sum, const Tensor& dlogits) {
+  const std::int64_t rows = logits.shape()[0], classes = logits.shape()[1];
+  const float scale = dlogits.defined() ? ctx.step_state->loss_scale : 1.0f;
+  const Tensor losses = ctx.allocate({rows}, DType::kF64, MemoryUse::kWorkspace);
+  const ThreadRows in(ctx, classes), out(ctx, classes);
+  parallel_ranges(ctx, rows, row_grain(classes), [&](std::int64_t first, std::int64_t end) {
+    for (std::int64_t row = first; row < end; ++row) {
+      const std::int32_t target = targets.data<std::int32_t>()[row];
+      // A copy: the gradient may take the place of the logits.
+      float *x = in.mine(), *dx = nullptr;
+      std::copy_n(read_fp32(logits, row * classes, classes, out.mine()), classes, x);
+      if (dlogits.defined()) dx = write_place(dlogits, row * classes, out.mine());
+      double& loss = losses.data<double>()[row];
+      if (target != kMaskedTarget) {
+        loss = loss_of_row(x, classes, target, smoothing, scale, dx);
+      } else {
+        loss = 0.0;
+        if (dx != nullptr) std::fill_n(dx, classes, 0.0f);
+      }
+      if (dx != nullptr) write_back(dlogits, row * classes, classes, dx);
+    }
+  });
+  on_this_thread(ctx, [&] {
+    double total = 0.0;
+    for (std::int64_t row = 0; row < rows; ++row) total += losses.data<double>()[row];
+    sum.data<double>()[0] += total;
+  });
+}
+
+void count_correct(Context& ctx, const Tensor& logits, const Tensor& targets,
+                   const Tensor& counts) {
+  const std::int64_t rows = logits.shape()[0], classes = logits.shape()[1];
+  const ThreadRows in(ctx, classes);
+  const Tensor ranks = ctx.allocate({rows}, DType::kI64, MemoryUse::kWorkspace);
+  parallel_ranges(ctx, rows, row_grain(classes), [&](std::int64_t first, std::int64_t end) {
+    for (std::int64_t row = first; row < end; ++row) {
+      const std::int32_t target = targets.data<std::int32_t>()[row];
+      ranks.data<std::int64_t>()[row] =
+          target == kMaskedTarget
+              ? classes
+              : rank_of_target(read_fp32(logits, row * classes, classes, in.mine()), classes,
+                               target);
+    }
+  });
+  on_this_thread(ctx, [&] {
+    for (std::int64_t row = 0; row < rows; ++row) {
+      const std::int64_t rank = ranks.data<std::int64_t>()[row];
+      counts.data<std::int64_t>()[0] += rank < 1 ? 1 : 0;
+      counts.data<std::int64_t>()[1] += rank < 5 && rank < classes ? 1 : 0;
+    }
+  });
+}
+
 }  // namespace trireme::ops::cpu

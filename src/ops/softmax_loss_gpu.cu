@@ -123,6 +123,99 @@ __global__ void __launch_bounds__(kThreads)
   if (row < rows) row_sum[row] *= expf(local_max[row] - row_max[row]);
 }
 
+// A block takes a row. rows (3, rows) gets its loss, its maximum, and its sum of exp(x - maximum).
+template <class T>
+__global__ void __launch_bounds__(kThreads)
+    classification_kernel(View<T> logits, const std::int32_t* targets, std::int64_t classes,
+                          float smoothing, double* rows) {
+  const std::int64_t row = blockIdx.x, begin = row * classes, count = gridDim.x;
+  Softmax mine = {-infinity(), 0.0f};
+  double all = 0.0;
+  for (std::int64_t c = threadIdx.x; c < classes; c += kThreads) {
+    const float x = logits.at(begin + c);
+    mine = merged(mine, {x, 1.0f});
+    all += static_cast<double>(x);
+  }
+  mine = block_softmax(mine);
+  all = block_sum<kWarps>(all);
+  if (threadIdx.x != 0) return;
+  rows[count + row] = static_cast<double>(mine.maximum);
+  rows[2 * count + row] = static_cast<double>(mine.sum);
+  const std::int32_t target = targets[row];
+  double loss = 0.0;
+  if (target != kMaskedTarget) {
+    const auto share = static_cast<double>(smoothing);
+    loss = log(static_cast<double>(mine.sum)) + static_cast<double>(mine.maximum) -
+           (1.0 - share) * static_cast<double>(logits.at(begin + target));
+    if (smoothing > 0.0f) loss -= share * all / static_cast<double>(classes);
+  }
+  rows[row] = loss;
+}
+
+template <class T>
+__global__ void __launch_bounds__(kThreads)
+    classification_gradient_kernel(View<T> logits, const std::int32_t* targets,
+                                   std::int64_t classes, float smoothing, const double* saved,
+                                   const StepState* state, View<T> dlogits, std::int64_t rows,
+                                   bool vector) {
+  const float everywhere = smoothing / static_cast<float>(classes), scale = state->loss_scale;
+  for_chunks(rows, classes, [&](std::int64_t row, std::int64_t column, std::int64_t left) {
+    const auto maximum = static_cast<float>(saved[rows + row]);
+    const float inverse = 1.0f / static_cast<float>(saved[2 * rows + row]);
+    const std::int32_t target = targets[row];
+    float values[kChunk];
+    logits.load(row * classes + column, left, vector, values);
+#pragma unroll
+    for (int i = 0; i < kChunk; ++i) {
+      const float wanted = everywhere + (column + i == target ? 1.0f - smoothing : 0.0f);
+      const float share = exp_of_difference(values[i] - maximum) * inverse;
+      values[i] = target == kMaskedTarget ? 0.0f : (share - wanted) * scale;
+    }
+    dlogits.store(row * classes + column, left, vector, values);
+  });
+}
+
+// A block takes a row: how many logits are larger than the target's.
+template <class T>
+__global__ void __launch_bounds__(kThreads)
+    ranks_kernel(View<T> logits, const std::int32_t* targets, std::int64_t classes,
+                 std::int32_t* ranks) {
+  const std::int64_t row = blockIdx.x, begin = row * classes;
+  const std::int32_t target = targets[row];
+  const float mine = target == kMaskedTarget ? 0.0f : logits.at(begin + target);
+  int larger = 0;
+  for (std::int64_t c = threadIdx.x; c < classes; c += kThreads) {
+    const float x = logits.at(begin + c);
+    larger += !(x < mine || (x == mine && c >= target)) ? 1 : 0;
+  }
+  larger = block_sum<kWarps>(larger);
+  if (threadIdx.x != 0) return;
+  ranks[row] = target == kMaskedTarget || mine != mine ? static_cast<int>(classes) : larger;
+}
+
+// One block each, so that the order of the sum depends on its threads alone.
+__global__ void __launch_bounds__(kLossThreads)
+    add_losses_kernel(const double* losses, std::int64_t rows, double* total) {
+  double sum = 0.0;
+  for (std::int64_t row = threadIdx.x; row < rows; row += kLossThreads) sum += losses[row];
+  sum = block_sum<kLossThreads / 32>(sum);
+  if (threadIdx.x == 0) *total += sum;
+}
+__global__ void __launch_bounds__(kLossThreads)
+    count_ranks_kernel(const std::int32_t* ranks, std::int64_t rows, std::int64_t classes,
+                       std::int64_t* counts) {
+  int first = 0, among_five = 0;
+  for (std::int64_t row = threadIdx.x; row < rows; row += kLossThreads) {
+    first += ranks[row] < 1 ? 1 : 0;
+    among_five += ranks[row] < 5 && ranks[row] < classes ? 1 : 0;
+  }
+  first = block_sum<kLossThreads / 32>(first);
+  among_five = block_sum<kLossThreads / 32>(among_five);
+  if (threadIdx.x != 0) return;
+  counts[0] += first;
+  counts[1] += among_five;
+}
+
 }  // namespace
 
 void softmax_statistics(Context& ctx, const Tensor& logits, const Tensor& targets,
@@ -163,6 +256,42 @@ void softmax_rescale(Context& ctx, const Tensor& local_max, const Tensor& row_ma
   launch(rescale_kernel, extent(blocks_for(rows, kThreads)), kThreads, 0, ctx.stream,
          device_data<float>(local_max), device_data<float>(row_max), device_data<float>(row_sum),
          rows);
+}
+
+void classification_loss(Context& ctx, const Tensor& logits, const Tensor& targets, float smoothing,
+                         const Tensor& sum, const Tensor& dlogits) {
+  const std::int64_t rows = logits.shape()[0], classes = logits.shape()[1];
+  const Tensor saved = losses_of_rows(ctx, rows);
+  double* of_rows = device_data<double>(saved);
+  with_type({&logits}, [&](auto type) {
+    using T = decltype(type);
+    launch(classification_kernel<T>, extent(rows), kThreads, 0, ctx.stream, View<T>(logits),
+           device_data<std::int32_t>(targets), classes, smoothing, of_rows);
+  });
+  launch(add_losses_kernel, 1, kLossThreads, 0, ctx.stream, static_cast<const double*>(of_rows),
+         rows, device_data<double>(sum));
+  if (!dlogits.defined()) return;
+  with_type({&logits, &dlogits}, [&](auto type) {
+    using T = decltype(type);
+    launch(classification_gradient_kernel<T>, chunk_grid(rows, classes), chunk_block(), 0,
+           ctx.stream, View<T>(logits), device_data<std::int32_t>(targets), classes, smoothing,
+           static_cast<const double*>(of_rows), static_cast<const StepState*>(ctx.step_state.get()),
+           View<T>(dlogits), rows, vectors_fit({&logits, &dlogits}, classes));
+  });
+}
+
+void count_correct(Context& ctx, const Tensor& logits, const Tensor& targets,
+                   const Tensor& counts) {
+  const std::int64_t rows = logits.shape()[0], classes = logits.shape()[1];
+  const Tensor ranks = ranks_of_rows(ctx, rows);
+  with_type({&logits}, [&](auto type) {
+    using T = decltype(type);
+    launch(ranks_kernel<T>, extent(rows), kThreads, 0, ctx.stream, View<T>(logits),
+           device_data<std::int32_t>(targets), classes, device_data<std::int32_t>(ranks));
+  });
+  launch(count_ranks_kernel, 1, kLossThreads, 0, ctx.stream,
+         static_cast<const std::int32_t*>(device_data<std::int32_t>(ranks)), rows, classes,
+         device_data<std::int64_t>(counts));
 }
 
 }  // namespace trireme::ops::gpu

@@ -33,6 +33,10 @@ double gelu(double x) {
   return x / 2.0 * (1.0 + std::tanh(std::sqrt(2.0 / M_PI) * (x + 0.044715 * x * x * x)));
 }
 
+double gelu_erf(double x) {
+  return x / 2.0 * (1.0 + std::erf(x / std::sqrt(2.0)));
+}
+
 double sigmoid(double x) {
   return 1.0 / (1.0 + std::exp(-x));
 }
@@ -151,6 +155,116 @@ Values rotary(const ops::AttentionShape& s, const Values& qkv, std::int64_t firs
     }
   }
   return y;
+}
+
+double classification_loss(const Values& logits, const std::vector<std::int32_t>& targets,
+                           std::int64_t classes, double smoothing) {
+  double loss = 0.0;
+  for (std::size_t row = 0; row < targets.size(); ++row) {
+    if (targets[row] < 0) continue;
+    const auto r = static_cast<std::int64_t>(row);
+    double sum = 0.0;
+    for (std::int64_t c = 0; c < classes; ++c) sum += std::exp(logits[at(r, classes, c)]);
+    for (std::int64_t c = 0; c < classes; ++c) {
+      const double wanted =
+          (c == targets[row] ? 1.0 - smoothing : 0.0) + smoothing / static_cast<double>(classes);
+      loss -= wanted * (logits[at(r, classes, c)] - std::log(sum));
+    }
+  }
+  return loss;
+}
+
+namespace {
+
+// Calls body(index in y, index in x, index in the weights) for each product of a convolution.
+template <class Body>
+void for_products(const ops::ConvolutionShape& s, const Body& body) {
+  const std::int64_t out_of_group = s.out_channels / s.groups;
+  for (std::int64_t pixel = 0; pixel < s.out_pixels(); ++pixel) {
+    const std::int64_t j = pixel % s.out_width(), i = pixel / s.out_width() % s.out_height();
+    const std::int64_t sample = pixel / (s.out_width() * s.out_height());
+    for (std::int64_t tap = 0; tap < s.taps(); ++tap) {
+      const std::int64_t h = i * s.stride - s.padding + tap / s.kernel_width;
+      const std::int64_t w = j * s.stride - s.padding + tap % s.kernel_width;
+      if (h < 0 || h >= s.height || w < 0 || w >= s.width) continue;
+      const std::int64_t seen = (sample * s.height + h) * s.width + w;
+      for (std::int64_t out = 0; out < s.out_channels; ++out) {
+        const std::int64_t first = out / out_of_group * s.group_channels();
+        for (std::int64_t c = 0; c < s.group_channels(); ++c) {
+          body(at(pixel, s.out_channels, out), at(seen, s.in_channels, first + c),
+               at(out * s.taps() + tap, s.group_channels(), c));
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+
+Values convolution(const ops::ConvolutionShape& s, const Values& x, const Values& weight) {
+  Values y(static_cast<std::size_t>(s.output().elements()), 0.0);
+  for_products(
+      s, [&](std::size_t out, std::size_t in, std::size_t w) { y[out] += x[in] * weight[w]; });
+  return y;
+}
+
+ConvolutionGradients convolution_backward(const ops::ConvolutionShape& s, const Values& x,
+                                          const Values& weight, const Values& dy) {
+  ConvolutionGradients gradients{Values(x.size(), 0.0), Values(weight.size(), 0.0)};
+  for_products(s, [&](std::size_t out, std::size_t in, std::size_t w) {
+    gradients.x[in] += dy[out] * weight[w];
+    gradients.weight[w] += dy[out] * x[in];
+  });
+  return gradients;
+}
+
+Values batch_moments(const Values& x, std::int64_t n) {
+  const auto rows = static_cast<std::int64_t>(x.size()) / n;
+  Values moments(static_cast<std::size_t>(2 * n), 0.0);
+  for (const bool variance : {false, true}) {
+    for (std::int64_t r = 0; r < rows; ++r) {
+      for (std::int64_t c = 0; c < n; ++c) {
+        const double value = x[at(r, n, c)], mean = moments[at(0, n, c)];
+        moments[at(variance, n, c)] +=
+            (variance ? (value - mean) * (value - mean) : value) / static_cast<double>(rows);
+      }
+    }
+  }
+  return moments;
+}
+
+Values batch_norm(const Values& x, const Values& moments, const Values& weight, const Values& bias,
+                  double epsilon, const Values& residual, const ops::Clamp& clamp) {
+  const std::size_t n = weight.size();
+  Values y(x.size());
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    const std::size_t c = i % n;
+    const double normed =
+        (x[i] - moments[c]) / std::sqrt(moments[n + c] + epsilon) * weight[c] + bias[c];
+    y[i] = std::clamp(normed + (residual.empty() ? 0.0 : residual[i]),
+                      static_cast<double>(clamp.low), static_cast<double>(clamp.high));
+  }
+  return y;
+}
+
+void for_windows(const ops::PoolingShape& s, const Values& x,
+                 const std::function<void(std::size_t, const Values&)>& body) {
+  std::size_t index = 0;
+  for (std::int64_t pixel = 0; pixel < s.batch * s.out_height() * s.out_width(); ++pixel) {
+    const std::int64_t j = pixel % s.out_width(), i = pixel / s.out_width() % s.out_height();
+    const std::int64_t sample = pixel / (s.out_width() * s.out_height());
+    for (std::int64_t c = 0; c < s.channels; ++c) {
+      Values seen;
+      for (std::int64_t tap = 0; tap < s.kernel_height * s.kernel_width; ++tap) {
+        const std::int64_t h = i * s.stride - s.padding + tap / s.kernel_width;
+        const std::int64_t w = j * s.stride - s.padding + tap % s.kernel_width;
+        const bool inside = 0 <= h && h < s.height && 0 <= w && w < s.width;
+        seen.push_back(inside ? x[at((sample * s.height + h) * s.width + w, s.channels, c)]
+                              : std::numeric_limits<double>::quiet_NaN());
+      }
+      body(index++, seen);
+    }
+  }
 }
 
 }  // namespace trireme::testing::reference

@@ -7,11 +7,14 @@
 
 #include "trireme/base/exact_sum.h"
 #include "trireme/ops/attention.h"
+#include "trireme/ops/batch_norm.h"
+#include "trireme/ops/convolution.h"
 #include "trireme/ops/elementwise.h"
 #include "trireme/ops/embedding.h"
 #include "trireme/ops/matmul.h"
 #include "trireme/ops/norm.h"
 #include "trireme/ops/operation_counts.h"
+#include "trireme/ops/pooling.h"
 #include "trireme/ops/softmax_loss.h"
 #include "trireme/ops/update.h"
 #include "trireme/tensor/copy.h"
@@ -70,6 +73,10 @@ const Family kFamilies[] = {
        ops::add_column_sums(ctx, x, o.fp32({kColumns}));
        ops::gelu(ctx, x, y);
        ops::gelu_backward(ctx, x, y, y);
+       ops::gelu_erf(ctx, x, y);
+       ops::gelu_erf_backward(ctx, x, y, y);
+       ops::clamp(ctx, x, ops::kRelu, y);
+       ops::clamp_backward(ctx, x, y, ops::kRelu, y);
        ops::swiglu(ctx, x, o.typed({kRows, kColumns / 2}));
        ops::swiglu_backward(ctx, x, o.typed({kRows, kColumns / 2}), y);
        const ops::DropoutPlace place{.length = 100, .samples = o.host(3, DType::kI64)};
@@ -108,6 +115,48 @@ const Family kFamilies[] = {
        ops::softmax_loss_sum(ctx, targets, row_max, row_sum, at, o.of({1}, DType::kF64));
        ops::softmax_gradient(ctx, logits, targets, 0, kClasses, row_max, row_sum,
                              o.typed(logits.shape()));
+       ops::classification_loss(ctx, logits, targets, 0.1f, o.of({1}, DType::kF64), logits);
+       ops::count_correct(ctx, logits, targets, o.of({2}, DType::kI64));
+     }},
+    {"batch_norm",
+     [](Context& ctx, const Operands& o) {
+       const Tensor x = o.rows(), y = o.rows(), moments = o.fp32({2, kColumns});
+       const ops::BatchNorm norm{moments, o.typed({kColumns}), o.typed({kColumns}), 1e-5f,
+                                 ops::kRelu};
+       ops::batch_moments(ctx, x, moments);
+       ops::batch_norm(ctx, norm, x, y, y);
+       ops::batch_norm_backward_sums(ctx, norm, y, x, y, moments);
+       ops::batch_norm_backward(ctx, norm, y, x, {}, moments, kRows, {}, y);
+     }},
+    {"pooling",
+     [](Context& ctx, const Operands& o) {
+       const ops::PoolingShape shape{2, 6, 6, 40, 3, 3, 2, 1};
+       const Tensor x = o.typed(shape.input()), y = o.typed(shape.output());
+       const Tensor which = o.of(shape.output(), DType::kI32);
+       ops::max_pooling(ctx, shape, x, y, which);
+       ops::max_pooling_backward(ctx, shape, y, which, x);
+       ops::average_pooling(ctx, shape, x, y);
+       ops::average_pooling_backward(ctx, shape, y, x);
+     }},
+    {"depthwise",
+     [](Context& ctx, const Operands& o) {
+       const ops::ConvolutionShape shape{2, 9, 9, 40, 40, 3, 3, 2, 1, 40};
+       const Tensor x = o.typed(shape.input()), y = o.typed(shape.output());
+       const Tensor weight = o.typed(shape.weight()), dweight = o.fp32(shape.weight());
+       ops::convolution(ctx, shape, x, weight, o.typed({40}), y);
+       ops::convolution_backward_input(ctx, shape, y, weight, x);
+       ops::convolution_backward_weight(ctx, shape, y, x, dweight, o.fp32({40}));
+     }},
+    {"convolution",
+     [](Context& ctx, const Operands& o) {
+       for (const std::int64_t groups : {1, 2}) {
+         const ops::ConvolutionShape shape{2, 9, 9, 32, 48, 3, 3, 2, 1, groups};
+         const Tensor x = o.typed(shape.input()), y = o.typed(shape.output());
+         const Tensor weight = o.typed(shape.weight()), dweight = o.fp32(shape.weight());
+         ops::convolution(ctx, shape, x, weight, {}, y);
+         ops::convolution_backward_input(ctx, shape, y, weight, x);
+         ops::convolution_backward_weight(ctx, shape, y, x, dweight, {});
+       }
      }},
     {"attention",
      [](Context& ctx, const Operands& o) {
@@ -177,7 +226,8 @@ TEST_P(DryOps, AskForTheMemoryOfRealOnes) {
   const auto& [family, type] = GetParam();
   Context real = make_test_context();
   const bool on_cpu = real.device.kind == DeviceKind::kCpu;
-  if (!on_cpu && std::string_view(family.name) == "matmul") {
+  const std::string_view name = family.name;
+  if (!on_cpu && (name == "matmul" || name == "convolution")) {
     GTEST_SKIP() << "cuBLASLt chooses its workspace call by call";
   }
   Context dry = on_cpu ? ops::make_dry_context(real.threads) : ops::make_dry_cuda_context(1 << 30);
@@ -227,6 +277,23 @@ TEST(DryOpsCounts, FlopsOfProductsAreExact) {
     EXPECT_EQ(all.bytes,
               size * (3 * elements(rows, in) + 3 * elements(rows, out) + 2 * elements(out, in)) +
                   4 * elements(out, in));
+  }
+}
+
+TEST(DryOpsCounts, ConvolutionsCountTheirProducts) {
+  for (const DType type : kTypes) {
+    Context ctx = ops::make_dry_context(1);
+    const Operands o{ctx, type};
+    for (const std::int64_t groups : {1, 4, 32}) {
+      const ops::ConvolutionShape shape{64, 56, 56, 32, groups == 32 ? 32 : 64, 3, 3, 2, 1, groups};
+      const Tensor x = o.typed(shape.input()), y = o.typed(shape.output());
+      const double before = ctx.dry->total().flops;
+      ops::convolution(ctx, shape, x, o.typed(shape.weight()), {}, y);
+      ops::convolution_backward_input(ctx, shape, y, o.typed(shape.weight()), x);
+      ops::convolution_backward_weight(ctx, shape, y, x, o.fp32(shape.weight()), {});
+      EXPECT_EQ(ctx.dry->total().flops - before,
+                3 * 2.0 * 64 * 28 * 28 * 9 * static_cast<double>(shape.out_channels * 32 / groups));
+    }
   }
 }
 

@@ -102,36 +102,72 @@ TEST_P(Elementwise, BiasAndColumnSums) {
   }
 }
 
+// The two forms of GELU.
+struct GeluForm {
+  void (*forward)(ops::Context&, const Tensor&, const Tensor&);
+  void (*backward)(ops::Context&, const Tensor&, const Tensor&, const Tensor&);
+  double (*reference)(double);
+};
+constexpr GeluForm kGelus[] = {
+    {ops::gelu, ops::gelu_backward, testing::reference::gelu},
+    {ops::gelu_erf, ops::gelu_erf_backward, testing::reference::gelu_erf}};
+
 TEST_P(Elementwise, Gelu) {
   const Values x = random(1, kMany, 3.0), dy = random(2, kMany);
   const Tensor y = output({kMany}), dx = output({kMany});
-  ops::gelu(ctx, tensor(x, {kMany}), y);
-  Values expected(kMany), slope(kMany);
-  for (std::size_t i = 0; i < x.size(); ++i) {
-    expected[i] = testing::reference::gelu(x[i]);
-    slope[i] = dy[i] *
-               (testing::reference::gelu(x[i] + 1e-5) - testing::reference::gelu(x[i] - 1e-5)) /
-               2e-5;
+  for (const GeluForm& form : kGelus) {
+    form.forward(ctx, tensor(x, {kMany}), y);
+    Values expected(kMany), slope(kMany);
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      expected[i] = form.reference(x[i]);
+      slope[i] = dy[i] * (form.reference(x[i] + 1e-5) - form.reference(x[i] - 1e-5)) / 2e-5;
+    }
+    testing::expect_close(y, expected, testing::tolerance("gelu", dtype()), "gelu");
+    form.backward(ctx, tensor(x, {kMany}), tensor(dy, {kMany}), dx);
+    testing::expect_close(dx, slope, testing::tolerance("gelu", dtype()), "gelu_backward");
+    const Tensor in_place = tensor(dy, {kMany});
+    form.backward(ctx, tensor(x, {kMany}), in_place, in_place);
+    EXPECT_EQ(testing::bits_of(in_place), testing::bits_of(dx));
   }
-  testing::expect_close(y, expected, testing::tolerance("gelu", dtype()), "gelu");
-  ops::gelu_backward(ctx, tensor(x, {kMany}), tensor(dy, {kMany}), dx);
-  testing::expect_close(dx, slope, testing::tolerance("gelu", dtype()), "gelu_backward");
-  const Tensor in_place = tensor(dy, {kMany});
-  ops::gelu_backward(ctx, tensor(x, {kMany}), in_place, in_place);
-  EXPECT_EQ(testing::bits_of(in_place), testing::bits_of(dx));
 }
 
 TEST_P(Elementwise, GeluFarOutAndNotFinite) {
   const Values x = {40.0, -40.0, 1e4, -1e4, kNan, 0.0};
   const Tensor y = output({6}), dx = output({6});
-  ops::gelu(ctx, tensor(x, {6}), y);
-  const Values values = testing::values_of(y);
-  testing::expect_close(y.flat_range(0, 4), testing::rounded({40, 0, 1e4, 0}, dtype()), 1e-7,
-                        "gelu");
-  EXPECT_TRUE(std::isnan(values[4]));
-  EXPECT_EQ(values[5], 0.0);
-  ops::gelu_backward(ctx, tensor(x, {6}), tensor(Values(6, 1.0), {6}), dx);
-  testing::expect_close(dx.flat_range(0, 4), {1, 0, 1, 0}, 1e-7, "gelu_backward");
+  for (const GeluForm& form : kGelus) {
+    form.forward(ctx, tensor(x, {6}), y);
+    const Values values = testing::values_of(y);
+    testing::expect_close(y.flat_range(0, 4), testing::rounded({40, 0, 1e4, 0}, dtype()), 1e-7,
+                          "gelu");
+    EXPECT_TRUE(std::isnan(values[4]));
+    EXPECT_EQ(values[5], 0.0);
+    form.backward(ctx, tensor(x, {6}), tensor(Values(6, 1.0), {6}), dx);
+    testing::expect_close(dx.flat_range(0, 4), {1, 0, 1, 0}, 1e-7, "gelu_backward");
+  }
+}
+
+TEST_P(Elementwise, Clamp) {
+  Values x = random(1, kMany, 3.0);
+  const Values dy = random(2, kMany);
+  x[0] = kNan;
+  x[1] = 0.0;
+  x[2] = 6.0;
+  const Tensor y = output({kMany}), dx = output({kMany});
+  for (const ops::Clamp& range : {ops::kRelu, ops::kRelu6, ops::kNoClamp}) {
+    ops::clamp(ctx, tensor(x, {kMany}), range, y);
+    ops::clamp_backward(ctx, y, tensor(dy, {kMany}), range, dx);
+    const Values out = testing::values_of(y), d = testing::values_of(dx);
+    EXPECT_TRUE(std::isnan(out[0]));
+    for (std::size_t i = 1; i < x.size(); ++i) {
+      const double low = static_cast<double>(range.low), high = static_cast<double>(range.high);
+      ASSERT_EQ(out[i], std::min(std::max(x[i], low), high)) << i;
+      ASSERT_EQ(d[i], low < x[i] && x[i] < high ? dy[i] : 0.0) << i;
+    }
+    const Tensor in_place = tensor(dy, {kMany});
+    ops::clamp_backward(ctx, y, in_place, range, in_place);
+    EXPECT_EQ(testing::bits_of(in_place), testing::bits_of(dx));
+  }
+  EXPECT_TRUE(ops::kRelu.cuts() && ops::kRelu6.cuts() && !ops::kNoClamp.cuts());
 }
 
 TEST_P(Elementwise, Swiglu) {
@@ -284,6 +320,10 @@ TEST_P(Elementwise, RefusesWhatDoesNotFit) {
   EXPECT_THROW(ops::cast(ctx, x, other), InternalError);
   EXPECT_THROW(ops::gelu(ctx, x, other), InternalError);
   EXPECT_THROW(ops::gelu_backward(ctx, x, other, x), InternalError);
+  EXPECT_THROW(ops::gelu_erf(ctx, x, other), InternalError);
+  EXPECT_THROW(ops::gelu_erf_backward(ctx, x, other, x), InternalError);
+  EXPECT_THROW(ops::clamp(ctx, x, ops::kRelu, other), InternalError);
+  EXPECT_THROW(ops::clamp_backward(ctx, x, other, ops::kRelu, x), InternalError);
   EXPECT_THROW(ops::swiglu(ctx, x, other), InternalError);
   EXPECT_THROW(ops::add_bias(ctx, x, output({5})), InternalError);
   EXPECT_THROW(ops::fill(ctx, ctx.allocate({3}, DType::kI32), 1.0f), InternalError);

@@ -232,7 +232,98 @@ TEST_P(SoftmaxLoss, RefusesWhatDoesNotFit) {
   EXPECT_THROW(loss_sum(s.row_max, s), InternalError);
 }
 
+// dtype() is that of the logits and their gradient.
+class Classification : public testing::OpsTest {
+ protected:
+  static constexpr std::int64_t kRows = 7, kClasses = 11;
+  const std::vector<std::int32_t> targets = {0, 10, ops::kMaskedTarget, 7, 7, 2, 5};
+  const Tensor targets_t = testing::make_tensor(ctx, targets);
+  const Values logits = random(1, kRows* kClasses, 3.0);
+  const Tensor logits_t = tensor(logits, {kRows, kClasses});
+  const Tensor sum = testing::make_tensor(ctx, 0.5);
+};
+
+TEST_P(Classification, LossAndGradient) {
+  for (const float smoothing : {0.0f, 0.1f}) {
+    const auto loss = [&](const Values& x) {
+      return testing::reference::classification_loss(x, targets, kClasses,
+                                                     static_cast<double>(smoothing));
+    };
+    const Tensor total = testing::make_tensor(ctx, 0.5), dlogits = output({kRows, kClasses});
+    set({.loss_scale = 8.0f});
+    ops::classification_loss(ctx, logits_t, targets_t, smoothing, total, dlogits);
+    EXPECT_NEAR(testing::values_of(total)[0], 0.5 + loss(logits), 1e-6 * loss(logits));
+    Values expected = testing::finite_differences(loss, logits);
+    for (double& value : expected) value *= 8.0;
+    testing::expect_close(dlogits, expected, testing::tolerance("softmax", dtype()), "dlogits");
+    // Without a gradient, and in place.
+    ops::classification_loss(ctx, logits_t, targets_t, smoothing, total, Tensor());
+    EXPECT_NEAR(testing::values_of(total)[0], 0.5 + 2 * loss(logits), 1e-6 * loss(logits));
+    const Tensor in_place = tensor(logits, {kRows, kClasses});
+    ops::classification_loss(ctx, in_place, targets_t, smoothing, total, in_place);
+    EXPECT_EQ(testing::bits_of(in_place), testing::bits_of(dlogits));
+  }
+}
+
+TEST_P(Classification, AManyClassesLossDoesNotFollowTheThreads) {
+  constexpr std::int64_t kMany = 3000;
+  const Tensor many = tensor(random(2, kRows * kMany), {kRows, kMany});
+  std::string bits;
+  for (const int threads : {1, 3}) {
+    ctx.threads = threads;
+    const Tensor total = testing::make_zeros(ctx, {1}, DType::kF64);
+    const Tensor dlogits = output({kRows, kMany});
+    ops::classification_loss(ctx, many, targets_t, 0.1f, total, dlogits);
+    const std::string now = testing::bits_of(total) + testing::bits_of(dlogits);
+    if (!bits.empty()) {
+      EXPECT_EQ(now, bits);
+    }
+    bits = now;
+  }
+}
+
+TEST_P(Classification, CountsWhoIsRight) {
+  constexpr std::int64_t kSix = 6;
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  const Values x = {
+      9,   1, 2, 3, 4, 5,  // the largest
+      9,   1, 2, 3, 4, 5,  // the fifth
+      9,   1, 2, 3, 4, 5,  // the last
+      1,   1, 1, 1, 1, 1,  // equal ones: the first class is the largest
+      1,   1, 1, 1, 1, 1,  // and the last class the sixth
+      nan, 1, 2, 3, 4, 5,  // not a number
+      9,   1, 2, 3, 4, 5,  // masked
+      nan, 1, 2, 3, 4, 5,  // a NaN is larger than all others
+  };
+  const std::vector<std::int32_t> classes = {0, 2, 1, 0, 5, 0, ops::kMaskedTarget, 5};
+  const Tensor counts = testing::make_tensor(ctx, std::vector<std::int64_t>{10, 20});
+  ops::count_correct(ctx, tensor(x, {8, kSix}), testing::make_tensor(ctx, classes), counts);
+  std::vector<std::int64_t> got(2);
+  testing::download(counts, got.data());
+  EXPECT_EQ(got, (std::vector<std::int64_t>{10 + 2, 20 + 4}));
+  // Where there are no more than five classes all are among the five largest, but for NaN.
+  const Tensor few = testing::make_tensor(ctx, std::vector<std::int64_t>{0, 0});
+  ops::count_correct(ctx, tensor({2, 1, nan, 4}, {2, 2}),
+                     testing::make_tensor(ctx, std::vector<std::int32_t>{1, 0}), few);
+  testing::download(few, got.data());
+  EXPECT_EQ(got, (std::vector<std::int64_t>{0, 1}));
+}
+
+TEST_P(Classification, RefusesWhatDoesNotFit) {
+  const auto refuses = [&](const auto& call) { EXPECT_THROW(call(), InternalError); };
+  const Tensor few = logits_t.rows(0, 2);
+  const Tensor counts = testing::make_tensor(ctx, std::vector<std::int64_t>{0, 0});
+  refuses([&] { ops::classification_loss(ctx, few, targets_t, 0.0f, sum, {}); });
+  refuses([&] { ops::classification_loss(ctx, logits_t, targets_t, 1.0f, sum, {}); });
+  refuses([&] { ops::classification_loss(ctx, logits_t, targets_t, -0.1f, sum, {}); });
+  refuses([&] { ops::classification_loss(ctx, logits_t, targets_t, 0.0f, logits_t, {}); });
+  refuses([&] { ops::classification_loss(ctx, logits_t, targets_t, 0.0f, sum, few); });
+  refuses([&] { ops::count_correct(ctx, few, targets_t, counts); });
+  refuses([&] { ops::count_correct(ctx, logits_t, targets_t, sum); });
+}
+
 TRIREME_FOR_EACH_DTYPE(SoftmaxLoss);
+TRIREME_FOR_EACH_DTYPE(Classification);
 
 }  // namespace
 }  // namespace trireme

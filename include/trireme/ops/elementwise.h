@@ -2,6 +2,8 @@
 // otherwise. Types are fp32, bf16 or fp16; arithmetic is in fp32.
 #pragma once
 
+#include <limits>
+
 #include "trireme/ops/context.h"
 
 namespace trireme::ops {
@@ -23,6 +25,28 @@ void add_column_sums(Context& ctx, const Tensor& x, const Tensor& sums);
 void gelu(Context& ctx, const Tensor& x, const Tensor& y);
 // dx = dy * gelu'(x); dx may be dy.
 void gelu_backward(Context& ctx, const Tensor& x, const Tensor& dy, const Tensor& dx);
+
+// GELU as it is defined: y = x/2 (1 + erf(x / sqrt(2))).
+void gelu_erf(Context& ctx, const Tensor& x, const Tensor& y);
+// dx may be dy.
+void gelu_erf_backward(Context& ctx, const Tensor& x, const Tensor& dy, const Tensor& dx);
+
+// The range that an operation's result is cut to. NaN stays NaN.
+struct Clamp {
+  float low = -std::numeric_limits<float>::infinity();
+  float high = std::numeric_limits<float>::infinity();
+
+  bool cuts() const { return low > Clamp().low || high < Clamp().high; }
+};
+inline constexpr Clamp kNoClamp;
+inline constexpr Clamp kRelu = {0.0f, std::numeric_limits<float>::infinity()};
+inline constexpr Clamp kRelu6 = {0.0f, 6.0f};
+
+// y = min(max(x, low), high); y may be x.
+void clamp(Context& ctx, const Tensor& x, const Clamp& range, const Tensor& y);
+// dx = dy where low < y < high, else 0. y is clamp's result, or its input. dx may be dy.
+void clamp_backward(Context& ctx, const Tensor& y, const Tensor& dy, const Clamp& range,
+                    const Tensor& dx);
 
 // SwiGLU (Shazeer 2020): a row of gate_up (rows, 2 * width) holds gate, then up.
 // y (rows, width) = gate * sigmoid(gate) * up.

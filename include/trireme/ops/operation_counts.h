@@ -10,8 +10,9 @@ namespace trireme::ops {
 
 struct OperationCount {
   std::int64_t calls = 0;
-  // Floating-point operations of matrix products and attention, exactly; others count none, since
-  // the memory bounds their time. Attention counts the pairs of positions that causal masks leave.
+  // Floating-point operations of matrix products, convolutions and attention, exactly; others count
+  // none, since the memory bounds their time. Attention counts the pairs of positions that causal
+  // masks leave, and convolutions count the zeros of the padding.
   double flops = 0.0;
   double bytes = 0.0;  // of the tensors that the calls read or wrote, each once in a call
 };

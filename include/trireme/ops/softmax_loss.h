@@ -30,4 +30,17 @@ void softmax_loss_sum(Context& ctx, const Tensor& targets, const Tensor& row_max
 void softmax_rescale(Context& ctx, const Tensor& local_max, const Tensor& row_max,
                      const Tensor& row_sum);
 
+// Cross entropy over a few classes, none of which is padding or on another rank. A row's loss is
+// against the distribution that gives its target 1 - smoothing, and every class smoothing / classes
+// besides (label smoothing, Szegedy et al. 2016). logits (rows, classes), targets (rows) int32.
+// sum (1) fp64 += the sum of the losses of the unmasked rows, in an order that depends on the
+// number of rows alone. dlogits = StepState::loss_scale times the gradient of that sum, or is
+// undefined; it may be logits. smoothing is in [0, 1).
+void classification_loss(Context& ctx, const Tensor& logits, const Tensor& targets, float smoothing,
+                         const Tensor& sum, const Tensor& dlogits);
+// counts (2) int64 += the number of rows whose target has the largest logit, and of those whose
+// target is among the five largest. Of equal logits the one of the lower class is the larger; a
+// target whose logit is NaN is never counted, nor is a masked one.
+void count_correct(Context& ctx, const Tensor& logits, const Tensor& targets, const Tensor& counts);
+
 }  // namespace trireme::ops

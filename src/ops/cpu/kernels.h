@@ -30,6 +30,11 @@ struct ElementwiseKernels {
   void (*scale)(float* x, float factor, std::int64_t n);
   void (*gelu)(const float* x, float* y, std::int64_t n);
   void (*gelu_backward)(const float* x, const float* dy, float* dx, std::int64_t n);
+  void (*gelu_erf)(const float* x, float* y, std::int64_t n);
+  void (*gelu_erf_backward)(const float* x, const float* dy, float* dx, std::int64_t n);
+  void (*clamp)(const float* x, float low, float high, float* y, std::int64_t n);
+  void (*clamp_backward)(const float* y, const float* dy, float low, float high, float* dx,
+                         std::int64_t n);
   void (*swiglu)(const float* gate, const float* up, float* y, std::int64_t n);
   void (*swiglu_backward)(const float* gate, const float* up, const float* dy, float* dgate,
                           float* dup, std::int64_t n);
@@ -52,6 +57,67 @@ struct NormKernels {
                                   const float* residual, float* dx, std::int64_t n);
   void (*rms_norm_backward_weight)(const float* dy, const float* x, float rstd, float* dweight,
                                    std::int64_t n);
+};
+
+// A batch norm by columns: normed = (x - mean) * scale + bias, where scale = weight * rstd.
+struct BatchNormColumns {
+  const float* mean;
+  const float* rstd;
+  const float* scale;
+  const float* bias;
+  float low, high;  // the clamp
+};
+
+// A block of neighbouring rows each. y of the backward may be null: it is made again from x.
+struct BatchNormKernels {
+  // The mean of each column, and the sum of the squares of what it differs by.
+  void (*moments)(const float* x, std::int64_t rows, std::int64_t columns, float* mean,
+                  float* squares);
+  // Makes the moments of `count` rows those of `count` + `more_count` rows (Chan et al. 1979).
+  void (*merge_moments)(float* mean, float* squares, float count, const float* more_mean,
+                        const float* more_squares, float more_count, std::int64_t columns);
+  // y = clamp(normed + residual); residual may be null. y may be x or residual.
+  void (*normalize)(const BatchNormColumns& norm, const float* x, const float* residual, float* y,
+                    std::int64_t rows, std::int64_t columns);
+  // sums (columns) += g, and sums_h (columns) += g (x - mean) rstd.
+  void (*backward_sums)(const BatchNormColumns& norm, const float* dy, const float* x,
+                        const float* y, float* sums, float* sums_h, std::int64_t rows,
+                        std::int64_t columns);
+  // dx = scale * (g - mean_g - (x - mean) slope). dresidual = g; it may be null or dy. dx may be
+  // dy.
+  void (*backward)(const BatchNormColumns& norm, const float* dy, const float* x, const float* y,
+                   const float* mean_g, const float* slope, float* dresidual, float* dx,
+                   std::int64_t rows, std::int64_t columns);
+};
+
+// Column `at` of the other row, and the number of the tap in the kernel's row.
+struct ColumnTap {
+  std::int32_t at, tap;
+};
+
+// A row of pixels, from some rows of other pixels: pixel j of y (pixels, channels) is the sum over
+// the rows r and the taps t from first[j] to first[j + 1] of
+// row[r][column[t].at] * weight[r][column[t].tap].
+struct DepthwiseRow {
+  const float* const* row;     // each (.., channels)
+  const float* const* weight;  // for each row (kernel_width, channels)
+  std::int64_t rows;
+  const std::int32_t* first;  // (pixels + 1)
+  const ColumnTap* column;
+  std::int64_t pixels, channels;
+};
+
+struct PictureKernels {
+  void (*depthwise)(const DepthwiseRow& from, float* y);
+  // sums (channels) += a[i * a_step] * b[i * b_step] for i below `pixels`.
+  void (*add_products)(const float* a, std::int64_t a_step, const float* b, std::int64_t b_step,
+                       std::int64_t pixels, std::int64_t channels, float* sums);
+  // Where x is larger than best, or the first NaN: best = x, which = tap.
+  void (*take_larger)(const float* x, std::int32_t tap, float* best, std::int32_t* which,
+                      std::int64_t n);
+  // sum += x where which = tap.
+  void (*add_where)(const float* x, const std::int32_t* which, std::int32_t tap, float* sum,
+                    std::int64_t n);
 };
 
 struct SoftmaxKernels {
@@ -131,6 +197,8 @@ struct Kernels {
   const SoftmaxKernels& softmax;
   const UpdateKernels& update;
   const AttentionKernels& attention;
+  const BatchNormKernels& batch_norm;
+  const PictureKernels& pictures;
 };
 
 // The kernels of the best instruction set that this processor has. TRIREME_ISA=baseline|avx2|avx512

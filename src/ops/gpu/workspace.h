@@ -7,6 +7,7 @@
 
 #include "trireme/base/exact_sum.h"
 #include "trireme/ops/attention.h"
+#include "trireme/ops/convolution.h"
 
 namespace trireme::ops::gpu {
 
@@ -63,6 +64,22 @@ inline Tensor limbs_of_shares(Context& ctx, std::int64_t units) {
 inline Tensor deltas_of_attention(Context& ctx, const AttentionShape& shape) {
   return ctx.allocate({shape.batch * shape.heads * shape.length}, DType::kF32,
                       MemoryUse::kWorkspace);
+}
+
+// The gradient of a depthwise convolution's weights: sums over the pixels of the output, apart for
+// each tap. (taps, parts, channels)
+inline Tensor parts_of_taps(Context& ctx, const ConvolutionShape& shape) {
+  const std::int64_t pixels = shape.out_pixels();
+  return ctx.allocate({shape.taps(), blocks_for(pixels, rows_of_part(pixels)), shape.in_channels},
+                      DType::kF32, MemoryUse::kWorkspace);
+}
+
+// Of a classification: the loss of each row, its largest logit and its sum of exponentials.
+inline Tensor losses_of_rows(Context& ctx, std::int64_t rows) {
+  return ctx.allocate({3, rows}, DType::kF64, MemoryUse::kWorkspace);
+}
+inline Tensor ranks_of_rows(Context& ctx, std::int64_t rows) {
+  return ctx.allocate({rows}, DType::kI32, MemoryUse::kWorkspace);
 }
 
 // Cosine and sine of each position and pair of elements.

@@ -1,19 +1,17 @@
-#include "ops/cpu/isa/simd_math.h"
 #include "ops/cpu/isa/tables.h"
+#include "ops/cpu/isa/vector.h"
 
 namespace trireme::ops::cpu::TRIREME_ISA {
 namespace {
 
 // Register blocking: kRows x kVectors accumulators of kWidth floats stay in registers.
 #if defined(__AVX512F__)
-constexpr int kWidth = 16, kRows = 6, kVectors = 4;
+constexpr int kRows = 6, kVectors = 4;
 #elif defined(__AVX__)
-constexpr int kWidth = 8, kRows = 6, kVectors = 2;
+constexpr int kRows = 6, kVectors = 2;
 #else
-constexpr int kWidth = 4, kRows = 2, kVectors = 4;
+constexpr int kRows = 2, kVectors = 4;
 #endif
-
-typedef float Vector __attribute__((vector_size(kWidth * sizeof(float)), aligned(4), may_alias));
 
 // Computes c (rows, vectors * kWidth) of one register block.
 template <int rows, int vectors>

@@ -58,6 +58,61 @@ void gelu_backward(const float* x, const float* dy, float* dx, std::int64_t n) {
   }
 }
 
+// exp(z^2) erfc(z) for z = |x| / sqrt(2), by a polynomial in t = 1 / (1 + 0.3 z) that we fitted at
+// Chebyshev nodes: a relative error of 3e-7.
+TRIREME_INLINE float scaled_erfc(float z) {
+  const float t = 1.0f / (1.0f + 0.3f * z);
+  float p = -0.130069911f;
+  p = p * t + 0.487922043f;
+  p = p * t - 0.516434133f;
+  p = p * t + 0.551528752f;
+  p = p * t - 0.0965347812f;
+  p = p * t + 0.215368554f;
+  p = p * t + 0.148328558f;
+  p = p * t + 0.170701042f;
+  p = p * t + 0.169189811f;
+  return p * t;
+}
+
+// The normal distribution at x, and its density times sqrt(2 pi).
+struct Normal {
+  float below, density;
+};
+TRIREME_INLINE Normal normal(float x) {
+  const float size = x < 0.0f ? -x : x;
+  const float density = exp_of_difference(-0.5f * x * x);
+  const float tail = 0.5f * density * scaled_erfc(size * 0.707106781f);
+  return {x < 0.0f ? tail : 1.0f - tail, density};
+}
+
+void gelu_erf(const float* x, float* y, std::int64_t n) {
+#pragma omp simd
+  for (std::int64_t i = 0; i < n; ++i) y[i] = x[i] * normal(x[i]).below;
+}
+
+void gelu_erf_backward(const float* x, const float* dy, float* dx, std::int64_t n) {
+#pragma omp simd
+  for (std::int64_t i = 0; i < n; ++i) {
+    const Normal at = normal(x[i]);
+    dx[i] = dy[i] * (at.below + x[i] * 0.398942280f * at.density);
+  }
+}
+
+// Comparisons in this form let NaN through.
+void clamp(const float* x, float low, float high, float* y, std::int64_t n) {
+#pragma omp simd
+  for (std::int64_t i = 0; i < n; ++i) {
+    const float above = x[i] < low ? low : x[i];
+    y[i] = above > high ? high : above;
+  }
+}
+
+void clamp_backward(const float* y, const float* dy, float low, float high, float* dx,
+                    std::int64_t n) {
+#pragma omp simd
+  for (std::int64_t i = 0; i < n; ++i) dx[i] = y[i] <= low || y[i] >= high ? 0.0f : dy[i];
+}
+
 void swiglu(const float* gate, const float* up, float* y, std::int64_t n) {
 #pragma omp simd
   for (std::int64_t i = 0; i < n; ++i) y[i] = gate[i] * sigmoid_fp32(gate[i]) * up[i];
@@ -150,7 +205,9 @@ void rotate(float* low, float* high, const float* cosine, const float* sine, std
 }  // namespace
 
 extern const ElementwiseKernels kElementwise = {
-    from_bf16, to_bf16,       from_fp16, to_fp16,         add,     scale,
-    gelu,      gelu_backward, swiglu,    swiglu_backward, dropout, rotate};
+    from_bf16, to_bf16,        from_fp16,     to_fp16,         add,
+    scale,     gelu,           gelu_backward, gelu_erf,        gelu_erf_backward,
+    clamp,     clamp_backward, swiglu,        swiglu_backward, dropout,
+    rotate};
 
 }  // namespace trireme::ops::cpu::TRIREME_ISA

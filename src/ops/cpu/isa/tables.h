@@ -10,6 +10,8 @@
   extern const SoftmaxKernels kSoftmax;         \
   extern const UpdateKernels kUpdate;           \
   extern const AttentionKernels kAttention;     \
+  extern const BatchNormKernels kBatchNorm;     \
+  extern const PictureKernels kPictures;        \
   }
 
 TRIREME_DECLARE_TABLES(baseline)

@@ -1,0 +1,43 @@
+// A library behind ops::convolution, for the shapes that it supports.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "trireme/ops/convolution.h"
+
+namespace trireme::ops {
+
+// Everything that determines whether and how a library computes a convolution.
+struct ConvolutionKind {
+  ConvolutionShape shape;
+  DType dtype = DType::kF32;  // of x, weight, y, dx and dy
+
+  auto operator<=>(const ConvolutionKind&) const = default;
+};
+
+// Serves one call at a time. On a dry context it asks for its workspace and computes nothing.
+class ConvolutionEngine {
+ public:
+  virtual ~ConvolutionEngine() = default;
+
+  // Empty if the three calls are supported for this kind, otherwise the reason why not, in a few
+  // words.
+  virtual const std::string& why_not(const Context& ctx, const ConvolutionKind& kind) = 0;
+  // As the functions in convolution.h, without a bias. Only for kinds for which why_not() is empty.
+  virtual void forward(Context& ctx, const ConvolutionKind& kind, const Tensor& x,
+                       const Tensor& weight, const Tensor& y) = 0;
+  virtual void backward_input(Context& ctx, const ConvolutionKind& kind, const Tensor& dy,
+                              const Tensor& weight, const Tensor& dx) = 0;
+  virtual void backward_weight(Context& ctx, const ConvolutionKind& kind, const Tensor& dy,
+                               const Tensor& x, const Tensor& dweight) = 0;
+  virtual std::string_view description() const = 0;  // "oneDNN 2.6.3 (AVX-512)"
+};
+
+// oneDNN: fp32, and bf16 on processors that have instructions for it.
+std::unique_ptr<ConvolutionEngine> make_onednn_convolution();
+// The one of this processor; null if matrix products are the better choice: see
+// make_cpu_matmul_engine.
+std::shared_ptr<ConvolutionEngine> make_cpu_convolution_engine();
+
+}  // namespace trireme::ops
