@@ -2,16 +2,14 @@
 
 #include <algorithm>
 
+#include "trireme/base/rounding.h"
+
 namespace trireme {
 namespace {
 
 constexpr std::int64_t kSmallGap = std::int64_t{64} << 10;  // bytes; cheaper to read than to skip
 constexpr std::int64_t kPage = 4096;
 constexpr std::int64_t kLargestElement = 8;  // bytes
-
-std::int64_t rounded_up(std::int64_t value, std::int64_t unit) {
-  return (value + unit - 1) / unit * unit;
-}
 
 }  // namespace
 
@@ -34,10 +32,10 @@ ReadPlan::ReadPlan(std::vector<const CheckpointTensor*> tensors, const ReadWorld
   }
   const std::int64_t all = std::int64_t{world_.replicas} * world_.ranks;
   const std::int64_t longest = std::min(limits.longest_run, limits.round / world_.replicas);
-  run_bytes_ = std::max(limits.shortest_run, std::min(longest, (bytes_ + all - 1) / all));
+  run_bytes_ = std::max(limits.shortest_run, std::min(longest, quotient_up(bytes_, all)));
   run_bytes_ = rounded_up(run_bytes_, kPage);
   const std::int64_t round_bytes = run_bytes_ * world_.replicas;
-  rounds_ = (bytes_ + round_bytes - 1) / round_bytes;
+  rounds_ = quotient_up(bytes_, round_bytes);
 }
 
 ReadPlan::Run ReadPlan::run(std::int64_t round, int replica) const {

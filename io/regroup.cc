@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "trireme/base/rounding.h"
+
 #include "tensor_slab.h"
 
 namespace trireme {
@@ -56,8 +58,7 @@ TensorSlice regroup(Communicator& comm, const ScatteredTensor& scattered,
   const auto size = static_cast<std::int64_t>(size_of(tensor.dtype));
   const std::vector<int> owners = owners_of(scattered);
   const std::int64_t elements = tensor.elements(), count = std::ssize(owners);
-  std::int64_t share = (elements + count - 1) / count;
-  share = (share + kShareUnit - 1) / kShareUnit * kShareUnit;
+  const std::int64_t share = rounded_up(quotient_up(elements, count), kShareUnit);
   const std::size_t self = place_of(comm.rank(), owners);
   const std::int64_t begin = std::min(elements, share * static_cast<std::int64_t>(self));
   const std::int64_t end = std::min(elements, begin + share);

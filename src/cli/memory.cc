@@ -54,7 +54,7 @@ Forecast forecast(const MemoryArguments& given) {
   check_model_fits_grid(config, model, grid);
   made.input = dry_run_input(config, model, grid);
   if (!given.gpu_memory.empty()) {
-    made.input.gpu_memory = bytes_of_gpu(given.gpu_memory);
+    made.input.device.gpu_memory = bytes_of_gpu(given.gpu_memory);
   } else if (config.run.device == "cuda") {
     throw ConfigError(
         "memory of ranks with GPUs (run.device cuda) needs --gpu-memory, as in --gpu-memory 80G");
@@ -100,8 +100,14 @@ void print_table(const Forecast& made) {
         mib(result.memory.total_peak), mib(result.memory.reserved),
         point_text(result.memory.peak_point)));
   }
-  if (made.input.gpu_memory == 0 && !made.names_threads) {
+  const bool on_gpus = made.input.device.on_gpus();
+  if (!on_gpus && !made.names_threads) {
     print_line("workspace is that of one thread a rank: --run.threads N for more");
+  }
+  if (on_gpus && made.input.step.cuda_graphs) {
+    print_line(
+        "these are of steps without cuda.graphs: a captured step keeps its memory, and evaluation "
+        "needs memory of its own besides");
   }
   print_line(fmt::format("a rank needs {} MiB besides, for the program and its libraries",
                          mib_of(kProcessBytes)));

@@ -23,7 +23,7 @@ std::vector<parallel::ScheduleForecast> forecasts(const Config& config,
   return parallel::forecast_schedules(stages, chunks, input.model.blocks,
                                       {.micro_batches = most_micro_batches(input),
                                        .recomputed = input.step.runs.recomputed(),
-                                       .in_order = input.gpu_memory > 0 && input.nccl});
+                                       .in_order = input.device.on_gpus() && input.device.nccl});
 }
 
 }  // namespace

@@ -57,21 +57,22 @@ class DryRank::Impl {
   }
 
   void record(int lane, const std::string& communicator, std::string_view operation,
-              std::size_t bytes, std::vector<int> ranks, bool to_peer = false) {
+              std::size_t bytes, const std::vector<int>& ranks, bool to_peer = false) {
     const int peer = to_peer ? ranks.front() : -1;
     recorder.end(recorder.begin(lane, peer, operation == "send", operation, bytes));
-    DryTraffic& sum = traffic[{lane_order.at(lane), std::string(operation), peer}];
-    sum.communicator = communicator;
-    sum.operation = operation;
-    sum.ranks = std::move(ranks);
-    ++sum.calls;
+    DryTraffic& sum = traffic[{lane, std::string(operation), peer}];
+    if (sum.calls++ == 0) {
+      sum.communicator = communicator;
+      sum.operation = operation;
+      sum.ranks = ranks;
+    }
     sum.bytes += bytes;
   }
 
   const DryRankOptions options;
   const std::string host;
   FlightRecorder recorder;
-  std::map<int, int> lane_order;  // lane to its number in the order of creation
+  int lanes = 0;  // made so far; each has the next number
   std::map<std::tuple<int, std::string, int>, DryTraffic> traffic;
   std::unique_ptr<Communicator> world;
 };
@@ -84,7 +85,6 @@ class DryCommunicator final : public GroupCommunicator {
                   int lane)
       : GroupCommunicator(name, members, index_of(impl.options.rank, name, members), lane),
         impl_(impl) {
-    impl.lane_order.try_emplace(lane, static_cast<int>(impl.lane_order.size()));
     impl.recorder.impl().add_lane(lane, {name, members});
   }
 
@@ -219,8 +219,7 @@ FlightRecorder& DryRank::recorder() {
 
 std::unique_ptr<Communicator> DryRank::group(const std::string& name,
                                              const std::vector<int>& ranks) {
-  const int lane = static_cast<int>(impl_->lane_order.size());
-  return std::make_unique<DryCommunicator>(*impl_, name, ranks, lane);
+  return std::make_unique<DryCommunicator>(*impl_, name, ranks, impl_->lanes++);
 }
 
 std::unique_ptr<Communicator> DryRank::host_group(const std::string& name,

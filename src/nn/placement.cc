@@ -4,6 +4,8 @@
 #include <array>
 #include <span>
 
+#include "trireme/base/rounding.h"
+
 namespace trireme::nn {
 namespace {
 
@@ -30,9 +32,9 @@ Placement Placement::whole(const Shape& global) {
 Placement Placement::split(const Shape& global, int dimension, int parts, int index,
                            std::int64_t multiple) {
   Placement placement = whole(global);
-  const std::int64_t each = (global[dimension] + parts - 1) / parts;
+  const std::int64_t each = quotient_up(global[dimension], parts);
   const std::int64_t begin = std::min(each * index, global[dimension]);
-  placement.local = global.with(dimension, (each + multiple - 1) / multiple * multiple);
+  placement.local = global.with(dimension, rounded_up(each, multiple));
   placement.offset[static_cast<std::size_t>(dimension)] = begin;
   placement.extent = global.with(dimension, std::min(each, global[dimension] - begin));
   return placement;

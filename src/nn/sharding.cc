@@ -3,21 +3,15 @@
 #include <fmt/format.h>
 
 #include "trireme/base/error.h"
+#include "trireme/base/rounding.h"
 
 namespace trireme::nn {
-namespace {
-
-std::int64_t ceil_div(std::int64_t a, std::int64_t b) {
-  return (a + b - 1) / b;
-}
-
-}  // namespace
 
 Sharding::Sharding(std::int64_t elements, int count, int index)
     : elements_(elements),
       count_(count),
       index_(index),
-      each_(count == 1 ? elements : ceil_div(ceil_div(elements, count), kUnit) * kUnit) {
+      each_(count == 1 ? elements : rounded_up(quotient_up(elements, count), kUnit)) {
   TRIREME_CHECK(elements >= 0 && index >= 0 && index < count,
                 fmt::format("shard {} of {} of {} elements", index, count, elements));
 }
@@ -34,7 +28,7 @@ std::vector<PartOfParameter> parts_in(const FlatRange& range, std::span<const st
 }
 
 FlatRange even_share(std::int64_t elements, int count, int index, std::int64_t unit) {
-  const std::int64_t units = ceil_div(elements, unit);
+  const std::int64_t units = quotient_up(elements, unit);
   const auto cut = [&](int i) { return std::min(elements, units * i / count * unit); };
   return {cut(index), cut(index + 1)};
 }

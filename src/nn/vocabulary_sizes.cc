@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "trireme/base/rounding.h"
+
 namespace trireme::nn {
 namespace {
 
@@ -9,10 +11,6 @@ constexpr std::int64_t kSmallSlice = std::int64_t{32} << 20;  // bytes
 constexpr std::int64_t kMostRows = 4096;
 constexpr std::int64_t kShareOfMemory = 32;
 constexpr std::int64_t kRowMultiple = 64;
-
-constexpr std::int64_t quotient_up(std::int64_t a, std::int64_t b) {
-  return (a + b - 1) / b;
-}
 
 std::int64_t bytes_of_logit(const LossSizes& sizes) {
   constexpr std::int64_t kLogit = 4;  // fp32
@@ -23,7 +21,7 @@ std::int64_t bytes_of_logit(const LossSizes& sizes) {
 }  // namespace
 
 std::int64_t vocabulary_rows_in_memory(std::int64_t vocabulary, int tensor) {
-  return quotient_up(quotient_up(vocabulary, tensor), kVocabularyMultiple) * kVocabularyMultiple;
+  return rounded_up(quotient_up(vocabulary, tensor), kVocabularyMultiple);
 }
 
 std::int64_t loss_slice_rows(const LossSizes& sizes) {
@@ -37,7 +35,7 @@ std::int64_t loss_slice_rows(const LossSizes& sizes) {
   const std::int64_t multiple = most >= kRowMultiple ? kRowMultiple : 1;
   most = most / multiple * multiple;
   const std::int64_t slices = quotient_up(sizes.rows, most);
-  return quotient_up(quotient_up(sizes.rows, slices), multiple) * multiple;
+  return rounded_up(quotient_up(sizes.rows, slices), multiple);
 }
 
 std::int64_t loss_slice_bytes(const LossSizes& sizes) {

@@ -85,10 +85,10 @@ struct Rank {
   Rank(const DryRunInput& input, int place)
       : runtime({.rank = place,
                  .size = input.grid.ranks(),
-                 .nccl = input.nccl,
+                 .nccl = input.device.nccl,
                  .keeps_order = input.keeps_order}),
-        ctx(input.gpu_memory > 0 ? ops::make_dry_cuda_context(input.gpu_memory)
-                                 : ops::make_dry_context(input.threads)),
+        ctx(input.device.on_gpus() ? ops::make_dry_cuda_context(input.device.gpu_memory)
+                                   : ops::make_dry_context(input.device.threads)),
         grid(runtime, input.grid) {
     ctx.allocator->reached({.name = "start"});
     runtime.recorder().watch_phases([this](std::string_view name, std::int64_t number) {
@@ -220,7 +220,7 @@ double seconds_of(const DryRunInput& input, std::size_t stages) {
                              .classes = nn::vocabulary_rows_in_memory(input.model.vocabulary,
                                                                       input.grid[Axis::kTensor]),
                              .compute = input.step.stage.compute,
-                             .gpu_memory = input.gpu_memory}));
+                             .gpu_memory = input.device.gpu_memory}));
   const auto share = static_cast<double>(stages) / all_stages;
   // Two tensor ranks, two steps, and twice for a long step.
   return 8 * batches *

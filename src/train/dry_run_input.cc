@@ -1,7 +1,6 @@
 #include "trireme/train/dry_run_input.h"
 
 #include "trireme/train/communication.h"
-#include "trireme/train/compute_device.h"
 #include "trireme/train/step_setup.h"
 
 namespace trireme {
@@ -15,9 +14,17 @@ plan::DryRunInput dry_run_input(const Config& config, const models::Model& model
           .length = model.plan.context,
           .micro_batches = config.batch.global / config.batch.micro,
           .masks_documents = config.data.mask_documents,
-          .threads = config.run.threads.value_or(threads),
-          .nccl = nccl_carries(device_request(config), grid.ranks()),
+          .device = {.threads = config.run.threads.value_or(threads),
+                     .nccl = nccl_carries(device_request(config), grid.ranks())},
           .keeps_order = algorithm_table(config.comm).keeps_order()};
+}
+
+plan::DryDevice dry_device(const ComputeDevice& device) {
+  const ops::Context& ctx = device.context;
+  const bool on_gpu = ctx.device.kind != DeviceKind::kCpu;
+  return {.threads = ctx.threads,
+          .gpu_memory = ctx.gpu_memory,
+          .nccl = on_gpu && device.carrier != "mpi"};
 }
 
 }  // namespace trireme

@@ -135,13 +135,12 @@ struct MemoryOfRanks {
 };
 
 void check_memory(const JobPoint& point, const models::Model& model, const JobRequest& request,
-                  const MemoryOfRanks& memory) {
+                  const plan::DryDevice& device, const MemoryOfRanks& memory) {
   const RunOfRanks run{.config = point.config,
                        .model = model,
                        .grid = point.grid,
                        .ranks_of_node = request.tasks_per_node,
-                       .threads = request.cpus_per_task,
-                       .gpu_memory = memory.on_gpus ? memory.gpu.value_or(0) << 20 : 0};
+                       .device = device};
   const auto remedy = [&](const FitsMemory& fits) { return nearest_setting(run, fits); };
   if (memory.on_gpus && memory.gpu) check_gpu_memory(point.memory, *memory.gpu, remedy);
   if (!memory.on_gpus && memory.node) {
@@ -167,10 +166,10 @@ void check_point(JobPoint& point, const JobTemplate& job_template, const JobRequ
   }
   check_model_fits_grid(config, model, point.grid);
   plan::DryRunInput input = dry_run_input(config, model, point.grid, request.cpus_per_task);
-  input.gpu_memory = memory.on_gpus ? memory.gpu.value_or(0) << 20 : 0;
+  input.device.gpu_memory = memory.on_gpus ? memory.gpu.value_or(0) << 20 : 0;
   point.memory = largest_of(plan::dry_run_largest(input));
   check_time(job_template, request, config);
-  check_memory(point, model, request, memory);
+  check_memory(point, model, request, input.device, memory);
 }
 
 }  // namespace

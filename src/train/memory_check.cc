@@ -7,6 +7,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/resident_memory.h"
+#include "trireme/train/dry_run_input.h"
 
 namespace trireme {
 namespace {
@@ -98,9 +99,7 @@ std::vector<plan::DryRunResult> check_memory_here(plan::DryRunInput input, Runti
   constexpr double kDoubt = 2.0;
   const ops::Context& ctx = device.context;
   const bool on_gpu = ctx.device.kind != DeviceKind::kCpu;
-  input.gpu_memory = ctx.gpu_memory;
-  input.nccl = on_gpu && device.carrier != "mpi";
-  if (!on_gpu) input.threads = ctx.threads;
+  input.device = dry_device(device);
   const RanksOfNode node = on_gpu ? RanksOfNode() : tightest_node(runtime);
   std::vector<plan::DryRunResult> results;
   runtime.world().read_once([&] {

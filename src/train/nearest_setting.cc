@@ -106,8 +106,8 @@ class Search {
     try {
       const GridShape grid = resolve_run_grid(config, run_.grid.ranks());
       check_model_fits_grid(config, run_.model, grid);
-      plan::DryRunInput input = dry_run_input(config, run_.model, grid, run_.threads);
-      input.gpu_memory = run_.gpu_memory;
+      plan::DryRunInput input = dry_run_input(config, run_.model, grid);
+      input.device = run_.device;
       return fits_(largest_of(plan::dry_run_largest(input)));
     } catch (const ConfigError&) {  // the model cannot be split so
       return false;

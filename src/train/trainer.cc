@@ -205,8 +205,7 @@ class Trainer {
                          .model = model,
                          .grid = shape_,
                          .ranks_of_node = runtime_.local_size(),
-                         .threads = ctx_.threads,
-                         .gpu_memory = ctx_.gpu_memory};
+                         .device = dry_device(device_)};
     const auto forecast =
         check_memory_here(dry_run_input(config_, model, shape_), runtime_, device_,
                           [&](const FitsMemory& fits) { return nearest_setting(run, fits); });

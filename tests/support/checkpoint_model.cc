@@ -5,15 +5,12 @@
 #include <cstring>
 
 #include "trireme/base/philox.h"
+#include "trireme/base/rounding.h"
 
 namespace trireme::testing {
 namespace {
 
 constexpr unsigned char kPattern = 0xA5;
-
-std::int64_t ceil_div(std::int64_t a, std::int64_t b) {
-  return (a + b - 1) / b;
-}
 
 // Allocates a tensor of this shape and fills it with the pattern.
 Tensor memory(const Shape& shape, DType dtype) {
@@ -61,7 +58,7 @@ std::int64_t global_element(const TensorSlice& slice, std::int64_t memory_elemen
 }
 
 void set_part(TensorSlice& slice, int dimension, int part, int parts) {
-  const std::int64_t size = ceil_div(slice.global[dimension], parts);
+  const std::int64_t size = quotient_up(slice.global[dimension], parts);
   const std::int64_t begin = std::min(slice.global[dimension], size * part);
   const std::int64_t end = std::min(slice.global[dimension], begin + size);
   slice.start[static_cast<std::size_t>(dimension)] = begin;
@@ -70,7 +67,7 @@ void set_part(TensorSlice& slice, int dimension, int part, int parts) {
 }
 
 void set_flat(TensorSlice& slice, int part, int parts) {
-  const std::int64_t size = ceil_div(slice.extent.elements(), parts);
+  const std::int64_t size = quotient_up(slice.extent.elements(), parts);
   const std::int64_t begin = std::min(slice.extent.elements(), size * part);
   slice.range = FlatRange{begin, std::min(slice.extent.elements(), begin + size)};
   slice.local = memory({size}, slice.local.dtype());

@@ -6,6 +6,8 @@
 
 #include <fmt/format.h>
 
+#include "trireme/base/error.h"
+
 namespace trireme::testing {
 
 std::optional<Finding> search_interleavings(int seeds,
@@ -28,6 +30,10 @@ std::string found_in(int seeds, const std::function<void(std::uint64_t seed)>& r
   const auto finding = search_interleavings(seeds, run);
   if (!finding) return "";
   return fmt::format("{} (TRIREME_SEED={} replays it)", finding->what, finding->seed);
+}
+
+void expect(bool right, const std::string& what) {
+  if (!right) throw InternalError(what);
 }
 
 SimulatedWorld::Options drawn_world(std::uint64_t seed) {

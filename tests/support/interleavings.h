@@ -25,6 +25,9 @@ std::optional<Finding> search_interleavings(int seeds,
 // The same as a sentence, which says how to replay it. Empty if there is no finding.
 std::string found_in(int seeds, const std::function<void(std::uint64_t seed)>& run);
 
+// Throws InternalError with this text unless `right`.
+void expect(bool right, const std::string& what);
+
 // What a seed decides besides the order of events: which messages leave before they are received,
 // and how reductions are cut.
 SimulatedWorld::Options drawn_world(std::uint64_t seed);

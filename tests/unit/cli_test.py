@@ -103,6 +103,12 @@ class Commands(ProgramTest):
         self.assertEqual(sum(kind["ranks"] for kind in said["kinds"]), 4096)
         self.assertGreater(said["parameters"], 70e9)
 
+    def test_memory_says_what_a_captured_step_adds(self):
+        model = ("--model.preset", "test-gpt", "--batch.global", "4", "--batch.micro", "1", "--cuda.graphs", "true")
+        line = "these are of steps without cuda.graphs: a captured step keeps its memory, and evaluation needs"
+        self.assertIn(line, self.memory(*model, "--gpu-memory", "80G")[0])
+        self.assertNotIn(line, self.memory(*model)[0])
+
     def test_memory_reads_the_file_of_a_job(self):
         config = self.folder / "run.ini"
         config.write_text("[job]\nnodes=2\n\n[grid]\ndata=2\n")

@@ -43,7 +43,7 @@ nn::MicroBatch micro_batch_of(ops::Context& ctx, const DryRunInput& input) {
 
 // The same two steps as a dry run, computed.
 MemoryStats stats_of_real_steps(const DryRunInput& input) {
-  ops::Context ctx = ops::make_cpu_context(input.threads);
+  ops::Context ctx = ops::make_cpu_context(input.device.threads);
   DryRank alone({});
   const ProcessGrid grid(alone, input.grid);
   parallel::TrainerStep step(ctx, grid, input.model, input.step);
@@ -310,7 +310,7 @@ TEST(DryRunAll, SelectiveRecomputationDropsWhatFewFlopsMakeAgain) {
     DryRunInput input = input_of(with_dropout(c.model), c.grid, DType::kBF16);
     input.step.schedule = "gpipe";
     input.step.stage.sequence_parallel = c.sequence_parallel;
-    if (c.gpu) input.gpu_memory = std::int64_t{80} << 30;
+    if (c.gpu) input.device.gpu_memory = std::int64_t{80} << 30;
     const DryRunResult kept = plan::dry_run(input, 0);
     input.step.runs.recompute = parallel::Recompute::kSelective;
     const DryRunResult remade = plan::dry_run(input, 0);
@@ -520,8 +520,8 @@ TEST(DryRunAll, ALongStepHoldsWhatARealOneHolds) {
 TEST(DryRunAll, OnGpusWorkspaceDiffers) {
   DryRunInput input = input_of(small_gpt(), {2, 1, 2}, DType::kBF16);
   const DryRunResult cpu = plan::dry_run(input, 0);
-  input.gpu_memory = std::int64_t{80} << 30;
-  input.nccl = true;
+  input.device.gpu_memory = std::int64_t{80} << 30;
+  input.device.nccl = true;
   const DryRunResult gpu = plan::dry_run(input, 0);
   const auto live = [](const DryRunResult& result, MemoryUse use) {
     return result.memory.live[static_cast<std::size_t>(use)];
@@ -541,7 +541,7 @@ TEST(DryRunAll, OnGpusWorkspaceDiffers) {
   };
   EXPECT_EQ(broadcasts(cpu), 0);
   EXPECT_GT(broadcasts(gpu), 0);
-  input.nccl = false;
+  input.device.nccl = false;
   EXPECT_EQ(broadcasts(plan::dry_run(input, 0)), 0);
   input.keeps_order = false;
   EXPECT_GT(broadcasts(plan::dry_run(input, 0)), 0);

@@ -13,6 +13,15 @@
 
 namespace trireme::plan {
 
+// What each rank computes on.
+struct DryDevice {
+  int threads = 1;              // of a rank on a CPU
+  std::int64_t gpu_memory = 0;  // bytes of each rank's GPU; 0: ranks compute on CPUs
+  bool nccl = false;            // whether NCCL carries tensors of GPUs (DryRankOptions)
+
+  bool on_gpus() const { return gpu_memory > 0; }
+};
+
 struct DryRunInput {
   nn::ModelPlan model;
   parallel::StepOptions step;
@@ -21,11 +30,9 @@ struct DryRunInput {
   std::int64_t length = 1;  // positions of a sample
   int micro_batches = 1;    // of a training step, over all replicas
   bool masks_documents = false;
-  int threads = 1;              // of a rank
-  std::int64_t gpu_memory = 0;  // bytes of each rank's GPU; 0: ranks compute on CPUs
-  // Whether NCCL carries tensors of GPUs, and whether our algorithms keep the order of sums
-  // (DryRankOptions). Copies of parameters take a broadcast more where the order is not fixed.
-  bool nccl = false;
+  DryDevice device{};
+  // Whether our algorithms keep the order of sums (DryRankOptions). Where it is not fixed, as with
+  // NCCL, copies of parameters take a broadcast more.
   bool keeps_order = true;
   bool trains = true;  // false: ranks evaluate, so they hold no gradients or optimizer
 };

@@ -4,11 +4,15 @@
 #include "trireme/config/config.h"
 #include "trireme/models/family.h"
 #include "trireme/plan/dry_run.h"
+#include "trireme/train/compute_device.h"
 
 namespace trireme {
 
 // `threads` of a rank count where the configuration leaves run.threads out.
 plan::DryRunInput dry_run_input(const Config& config, const models::Model& model,
                                 const GridShape& grid, int threads = 1);
+
+// The device that a rank has chosen.
+plan::DryDevice dry_device(const ComputeDevice& device);
 
 }  // namespace trireme

@@ -16,8 +16,7 @@ struct RunOfRanks {
   const models::Model& model;
   GridShape grid;
   int ranks_of_node = 1;
-  int threads = 1;              // of a rank
-  std::int64_t gpu_memory = 0;  // as in DryRunInput
+  plan::DryDevice device{};
 };
 
 // Returns the nearest setting of which a dry run fits, as flags with the reason: "--batch.micro 2,
