@@ -22,6 +22,7 @@ parallel::StepOptions step_options(const EqualityCase& test, optim::OptimizerCon
   options.stage.seed = kSeed;
   options.stage.compute = test.compute;
   options.stage.whole_weights = test.whole_weights;
+  options.stage.whole_gradients = test.whole_gradients;
   options.stage.prefetch = test.prefetch;
   options.optimizer.kind = kind;
   options.schedule = test.schedule;
@@ -163,8 +164,8 @@ std::string EqualityCase::to_string() const {
   const std::string shards =
       grid[Axis::kShard] == 1
           ? ""
-          : fmt::format(", {} of {} shards{}", whole_weights ? "state" : "weights",
-                        grid[Axis::kShard],
+          : fmt::format(", {}{} of {} shards{}", whole_weights ? "state" : "weights",
+                        whole_gradients ? "" : " and gradients", grid[Axis::kShard],
                         whole_weights ? "" : fmt::format(", {} ahead", prefetch));
   return fmt::format(
              "{} {}{}{}{}{}{}{}", grid.to_string(), schedule,

@@ -25,7 +25,7 @@ struct EqualityCase {
   BatchShape batch;
   int micro_batches = 5;  // per step
   GridShape grid;
-  bool whole_weights = true;  // of sharded groups
+  bool whole_weights = true, whole_gradients = true;  // of sharded groups
   int prefetch = 1;
   std::string schedule = "1f1b";
   std::optional<int> chunks{};
