@@ -80,9 +80,11 @@ void add_batch_keys(Options& options, Config::Batch& batch) {
       "a step's micro-batches are so many equal runs; gradients add up inside a run in the "
       "order of micro-batches, and then over the runs along a tree, so that with equal "
       "runs the sum does not depend on the number of data replicas, which divides it; each "
-      "doubling beyond that number costs memory for a gradient, and a tied matrix is kept as two "
-      "gradients where both of its uses are on one stage; auto: as many as data replicas, "
-      "with one gradient for a tied matrix",
+      "doubling beyond that number costs memory for a gradient (from shard.stage 2 on: for a "
+      "shard, and a reduction for each run), and a tied matrix is kept as two gradients where both "
+      "of its uses are on one stage; auto: as many as data replicas, with one gradient for a tied "
+      "matrix; from shard.stage 2 on as many as micro-batches, where the data replicas are a power "
+      "of two that divides these",
       between(1, limits::kSequences), OnChange::kRounding);
 }
 
@@ -299,9 +301,10 @@ void add_shard_keys(Options& options, Config::Shard& shard) {
   options.add("shard.stage", shard.stage, "",
               "what data replicas hold only a shard of, instead of a copy (the stages of ZeRO); 0: "
               "nothing; 1: optimizer state and master weights; 2: gradients too (FSDP's "
-              "shard-grad-op; so far their memory stays whole until the end of a step); 3: weights "
-              "too, which are gathered for each block when it computes (FSDP's full shard). With "
-              "comm.reduce fp32, over MPI, the results have the same bits",
+              "shard-grad-op), of which only the blocks that compute have whole ones where each "
+              "micro-batch is a run (batch.runs); 3: weights too, which are gathered for each "
+              "block when it computes (FSDP's full shard). With comm.reduce fp32, over MPI, and "
+              "equal batch.runs the results have the same bits",
               between(0, 3), OnChange::kSums);
   options.add("shard.group", shard.group, "ranks",
               "neighbouring ranks of the data dimension that share one copy, a divisor of "

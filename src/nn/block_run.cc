@@ -39,7 +39,7 @@ Tensors BlockRun::backward(Tensors dy, bool defer_weights) {
     for (const auto& block : std::views::reverse(blocks_)) block->backward_empty(tape_.context());
     return {};
   }
-  prepare_gradients();
+  prepare_gradients(defer_weights);
   tape_.backward(outputs_, std::move(dy), defer_weights);
   Tensors dx;
   for (const GradientSlot& input : inputs_) dx.push_back(tape_.take_gradient(input));
@@ -48,13 +48,14 @@ Tensors BlockRun::backward(Tensors dy, bool defer_weights) {
 
 void BlockRun::backward_weights() {
   if (batch_.empty()) return;
-  prepare_gradients();
+  prepare_gradients(/*of_losses_alone=*/false);
   tape_.backward_weights();
 }
 
-void BlockRun::prepare_gradients() const {
+void BlockRun::prepare_gradients(bool of_losses_alone) const {
   if (listener_ == nullptr) return;
   for (const auto& block : blocks_) {
+    if (of_losses_alone && !block->is_loss()) continue;
     for (const auto& group : block->parameters().groups()) listener_->prepare(*group);
     for (const auto& group : block->parameters().uses_apart()) listener_->prepare(*group);
   }

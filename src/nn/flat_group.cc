@@ -98,9 +98,37 @@ void FlatGroup::materialize(ops::Context& ctx, const ParameterUse& use, const Te
 }
 
 void FlatGroup::take_gradients(ops::Context& ctx, const Tensor& gradients) {
-  gradients_ = gradients;
-  ops::fill(ctx, gradients_, 0.0f);
-  for (Parameter* parameter : parameters_) parameter->gradient_ = view(gradients_, *parameter);
+  ops::fill(ctx, gradients, 0.0f);
+  if (gradients.elements() == extent()) return set_gradients({gradients, {}});
+  TRIREME_CHECK(gradients.elements() == sharding_.shard_extent(),
+                fmt::format("{} was to have other gradients than whole ones or a shard's", name_));
+  gradient_shard_ = gradients;
+}
+
+void FlatGroup::set_gradients(WholeGradients whole) {
+  gradients_ = std::move(whole);
+  for (Parameter* parameter : parameters_) {
+    parameter->gradient_ = lacks_gradients() ? Tensor() : view(gradients_.sums, *parameter);
+  }
+}
+
+FlatGroup::WholeGradients FlatGroup::allocate_gradients(ops::Context& ctx) const {
+  WholeGradients whole{allocate_carried_by_reducers(ctx, DType::kF32), {}};
+  if (rounds()) whole.rounded = allocate_carried_by_reducers(ctx, travel_);
+  return whole;
+}
+
+void FlatGroup::hold_gradients(WholeGradients whole) {
+  TRIREME_CHECK(!keeps_whole_gradients() && to_shard_ && lacks_gradients() &&
+                    whole.sums.elements() == extent() && whole.rounded.defined() == rounds(),
+                fmt::format("{} was to have its gradients in other memory than it needs", name_));
+  set_gradients(std::move(whole));
+}
+
+FlatGroup::WholeGradients FlatGroup::release_gradients() {
+  WholeGradients whole = std::move(gradients_);
+  set_gradients({});
+  return whole;
 }
 
 void FlatGroup::set_weights(const Tensor& whole) {
@@ -132,8 +160,18 @@ Tensor FlatGroup::view(const Tensor& shard, const Part& part) {
 }
 
 Tensor FlatGroup::gradient_shard() const {
-  if (!gradients_.defined()) return {};
-  return gradients_.flat_range(sharding_.memory().begin, sharding_.memory().end);
+  if (gradient_shard_.defined() || lacks_gradients()) return gradient_shard_;
+  return gradients_.sums.flat_range(sharding_.memory().begin, sharding_.memory().end);
+}
+
+Tensor FlatGroup::sums_of_run() const {
+  if (!to_shard_) return gradients_.sums;
+  return gradients_.sums.flat_range(sharding_.memory().begin, sharding_.memory().end);
+}
+
+Tensor FlatGroup::reduced(const FlatRange& elements) const {
+  const std::int64_t at = to_shard_ ? sharding_.memory().begin : 0;
+  return reduced().flat_range(elements.begin - at, elements.end - at);
 }
 
 void FlatGroup::refresh_weights(ops::Context& ctx) const {
@@ -161,10 +199,20 @@ void FlatGroup::plan_reduction(ops::Context& ctx, const ReductionOptions& option
   const FlatRange within = to_shard_ ? sharding_.range() : FlatRange{0, elements()};
   copied_ = copied(within, Which::kAll);
   partial_ = copied(within, Which::kPartial);
-  rounded_ = {};
-  if (options.travel == DType::kF32 || size_of_group(ranks_.reduced) == 1) return;
-  rounded_ = allocate_carried({ranks_.reduced}, *ctx.allocator, ctx.stream, gradients_.shape(),
-                              options.travel, MemoryUse::kGradients);
+  travel_ = size_of_group(ranks_.reduced) == 1 ? DType::kF32 : options.travel;
+  gradients_.rounded = {};
+  if (rounds() && keeps_whole_gradients()) {
+    gradients_.rounded = allocate_carried_by_reducers(ctx, travel_);
+  }
+}
+
+// To a shard, one communicator adds up after the other.
+Tensor FlatGroup::allocate_carried_by_reducers(ops::Context& ctx, DType dtype) const {
+  std::vector<Communicator*> carriers{ranks_.reduced};
+  if (to_shard_) carriers = {ranks_.sharded, ranks_.copied};
+  std::erase(carriers, nullptr);
+  return allocate_carried(carriers, *ctx.allocator, ctx.stream, {extent()}, dtype,
+                          MemoryUse::kGradients);
 }
 
 // Neighbouring parameters that the same ranks hold become one range.
@@ -190,46 +238,42 @@ std::vector<FlatGroup::Copied> FlatGroup::copied(const FlatRange& within, Which 
 std::vector<Work> FlatGroup::start_partial(ops::Context& ctx) const {
   std::vector<Work> works;
   for (const Copied& one : partial_) {
-    const Tensor sums = gradients_.flat_range(one.elements.begin, one.elements.end);
-    works.push_back(one.holders->all_reduce(ctx.stream, sums, ReduceOp::kSum));
+    works.push_back(one.holders->all_reduce(ctx.stream, reduced(one.elements), ReduceOp::kSum));
   }
   return works;
 }
 
 std::vector<Work> FlatGroup::start_reduction(ops::Context& ctx, Phase phase) const {
-  const ReduceOp op = rounded_.defined() ? ReduceOp::kRoundedSum : ReduceOp::kSum;
+  const ReduceOp op = rounds() ? ReduceOp::kRoundedSum : ReduceOp::kSum;
   const FlatRange memory = sharding_.memory();
   const Tensor shard = travelling().flat_range(memory.begin, memory.end);
   if (phase == Phase::kCopies) {
     if (last_phase_ != Phase::kCopies) return {};
     return {ranks_.copied->all_reduce(ctx.stream, shard, op)};
   }
-  if (rounded_.defined()) ops::cast(ctx, gradients_, rounded_);
+  if (rounds()) ops::cast(ctx, gradients_.sums, gradients_.rounded);
   if (to_shard_) return {ranks_.sharded->reduce_scatter(ctx.stream, travelling(), shard, op)};
   if (ranks_.reduced == nullptr) return {};
   return {ranks_.reduced->all_reduce(ctx.stream, travelling(), op)};
 }
 
 void FlatGroup::finish_reduction(ops::Context& ctx) const {
-  if (!rounded_.defined()) return;
+  if (!rounds()) return;
   const FlatRange sums = to_shard_ ? sharding_.memory() : FlatRange{0, extent()};
-  ops::cast(ctx, rounded_.flat_range(sums.begin, sums.end),
-            gradients_.flat_range(sums.begin, sums.end));
+  ops::cast(ctx, gradients_.rounded.flat_range(sums.begin, sums.end), sums_of_run());
 }
 
 bool FlatGroup::keeps_copies_equal(const ops::Context& ctx) const {
   const auto fixed = [&](const Communicator* comm) {
     return comm == nullptr || comm->fixes_order_of_sums(ctx.device.kind);
   };
-  return !rounded_.defined() && fixed(ranks_.reduced) && fixed(ranks_.sharded) &&
-         fixed(ranks_.copied);
+  return !rounds() && fixed(ranks_.reduced) && fixed(ranks_.sharded) && fixed(ranks_.copied);
 }
 
 std::vector<Work> FlatGroup::hand_on_gradients(ops::Context& ctx) const {
   std::vector<Work> works;
   for (const Copied& one : copied_) {
-    works.push_back(one.holders->broadcast(
-        ctx.stream, gradients_.flat_range(one.elements.begin, one.elements.end), 0));
+    works.push_back(one.holders->broadcast(ctx.stream, reduced(one.elements), 0));
   }
   return works;
 }

@@ -27,6 +27,13 @@ GradientReducer::GradientReducer(ops::Context& ctx, const Stage& stage,
   groups_.reserve(stage.groups().size() + stage.uses_apart().size());
   for (nn::FlatGroup* flat : stage.groups()) plan({flat}, options);
   for (const Stage::UseApart& use : stage.uses_apart()) plan({use.gradients, use.of}, options);
+  for (int chunk = 0; chunk < stage.layout().chunks; ++chunk) {
+    for (const auto& block : stage.blocks(chunk)) {
+      const nn::ParameterSet& parameters = block->parameters();
+      block_groups_ =
+          std::max(block_groups_, parameters.groups().size() + parameters.uses_apart().size());
+    }
+  }
   const bool equal = std::ranges::all_of(
       groups_, [&](const Group& group) { return group.flat->keeps_copies_equal(ctx); });
   // The communicators of a replica's ranks may have different tables, and all holders of a
@@ -37,7 +44,12 @@ GradientReducer::GradientReducer(ops::Context& ctx, const Stage& stage,
 void GradientReducer::plan(Group group, const nn::ReductionOptions& options) {
   nn::FlatGroup& flat = *group.flat;
   flat.plan_reduction(ctx_, options);
-  if (runs_ > 1) {
+  if (!flat.keeps_whole_gradients()) {
+    TRIREME_CHECK(runs_ == 1 || reduces_each_,
+                  "whole gradients stay where runs add up before they "
+                  "are reduced");
+    group.sum.emplace(ctx_, flat.reduced().elements(), runs_, flat.reduced());
+  } else if (runs_ > 1) {
     const Tensor terms = reduces_each_ ? flat.reduced() : flat.gradients();
     group.sum.emplace(ctx_, terms.elements(), runs_);
   }
@@ -53,11 +65,14 @@ std::vector<const nn::FlatGroup*> GradientReducer::reduced_groups() const {
 }
 
 void GradientReducer::begin_step(int micro_batches) {
-  TRIREME_CHECK(micro_batches % runs_ == 0,
+  runs_of_step_ = ctx_.dry && reduces_each_ ? std::min(runs_, micro_batches) : runs_;
+  TRIREME_CHECK(micro_batches % runs_of_step_ == 0,
                 fmt::format("{} micro-batches in {} runs", micro_batches, runs_));
-  run_length_ = micro_batches / runs_;
+  run_length_ = micro_batches / runs_of_step_;
   under_way_.clear();  // a step that was given up may have left work
+  reducing_.clear();
   for (Group& group : groups_) {
+    if (!group.flat->lacks_gradients()) return_memory(*group.flat);
     group.runs = group.missing = 0;
     group.phase.reset();
     group.works.clear();
@@ -71,11 +86,25 @@ void GradientReducer::prepare(const nn::FlatGroup& group) {
 }
 
 void GradientReducer::begin_run(Group& group) {
-  if (group.missing > 0 || group.runs == runs_) return;
+  if (group.missing > 0 || group.runs == runs_of_step_) return;
   settle(group);
+  take_memory(*group.flat);
   ops::fill(ctx_, group.flat->gradients(), 0.0f);
   group.missing = group.flat->uses() * run_length_;
   ++group.runs;
+}
+
+void GradientReducer::take_memory(nn::FlatGroup& group) {
+  if (group.keeps_whole_gradients()) return;
+  std::vector<WholeGradients>& of_extent = free_[group.extent()];
+  if (of_extent.empty()) of_extent.push_back(group.allocate_gradients(ctx_));
+  group.hold_gradients(std::move(of_extent.back()));
+  of_extent.pop_back();
+}
+
+void GradientReducer::return_memory(nn::FlatGroup& group) {
+  if (group.keeps_whole_gradients()) return;
+  free_[group.extent()].push_back(group.release_gradients());
 }
 
 void GradientReducer::contributed(const nn::Parameter& parameter) {
@@ -83,10 +112,23 @@ void GradientReducer::contributed(const nn::Parameter& parameter) {
   TRIREME_CHECK(group.missing > 0,
                 fmt::format("a contribution to {} that nothing waits for", group.flat->name()));
   if (--group.missing == 0) {
-    const bool whole = reduces_each_ || !group.sum || group.sum->add(ctx_, group.flat->gradients());
-    if (whole) start(group, Phase::kSum);
+    const bool adds_first = group.sum && !adds_after_reduction(group);
+    if (!adds_first || group.sum->add(ctx_, group.flat->gradients())) {
+      start(group, Phase::kSum);
+      if (!group.flat->keeps_whole_gradients()) hold_few(group);
+    }
   }
   if (!defers_) poll();
+}
+
+// All replicas complete their groups at the same points between collective calls, so they wait at
+// the same points too.
+void GradientReducer::hold_few(Group& started) {
+  reducing_.push_back(&started);
+  std::deque<Group*>& first = under_way_[Phase::kSum];
+  while (first.size() > block_groups_) move_on(Phase::kSum);
+  const std::size_t phases = started.flat->last_phase() == Phase::kSum ? 1 : 2;
+  while (reducing_.size() > phases * block_groups_) settle(*reducing_.front());
 }
 
 void GradientReducer::start(Group& group, Phase phase) {
@@ -102,7 +144,11 @@ void GradientReducer::move_on(Phase phase) {
   if (phase != group.flat->last_phase()) return start(group, Phase::kCopies);
   group.phase.reset();
   group.flat->finish_reduction(ctx_);
-  if (reduces_each_) group.sum->add(ctx_, group.flat->reduced());
+  if (adds_after_reduction(group)) group.sum->add(ctx_, group.flat->sums_of_run());
+  if (group.flat->keeps_whole_gradients()) return;
+  TRIREME_CHECK(reducing_.front() == &group, "reductions end in the order in which they start");
+  reducing_.pop_front();
+  return_memory(*group.flat);
 }
 
 void GradientReducer::poll() {
@@ -120,9 +166,9 @@ void GradientReducer::settle(const Group& group) {
 
 void GradientReducer::finish_step() {
   for (const Group& group : groups_) {
-    TRIREME_CHECK(group.missing == 0 && group.runs == runs_,
+    TRIREME_CHECK(group.missing == 0 && group.runs == runs_of_step_,
                   fmt::format("{} still misses {} gradient contributions in run {} of {}",
-                              group.flat->name(), group.missing, group.runs, runs_));
+                              group.flat->name(), group.missing, group.runs, runs_of_step_));
   }
   // First all second phases start.
   for (std::deque<Group*>& first = under_way_[Phase::kSum]; !first.empty();) move_on(Phase::kSum);

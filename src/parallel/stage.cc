@@ -85,9 +85,9 @@ Stage::Stage(ops::Context& ctx, const ProcessGrid& grid, const nn::ModelPlan& pl
   }
   for (const UseApart& use : uses_apart_) {
     if (!options.trains) continue;
-    use.gradients->take_gradients(
-        ctx, allocate_carried(reducers(), *ctx.allocator, ctx.stream, {use.gradients->extent()},
-                              DType::kF32, MemoryUse::kGradients));
+    use.gradients->take_gradients(ctx, allocate_carried(reducers(), *ctx.allocator, ctx.stream,
+                                                        {gradients_kept(*use.gradients)},
+                                                        DType::kF32, MemoryUse::kGradients));
   }
   if (options.seed) draw_initial_values(ctx, *options.seed);
 }
@@ -116,6 +116,10 @@ std::vector<Communicator*> Stage::reducers() const {
   return {&grid_.comm(kDataAxes)};
 }
 
+std::int64_t Stage::gradients_kept(const nn::FlatGroup& group) const {
+  return options_.whole_gradients ? group.extent() : group.sharding().shard_extent();
+}
+
 // One block for all groups, because the carriers may round memory up to pages of megabytes. A tied
 // group has memory of its own, of the same size on the other stages that hold it.
 Tensors Stage::allocate_gradients(ops::Context& ctx) const {
@@ -125,9 +129,9 @@ Tensors Stage::allocate_gradients(ops::Context& ctx) const {
     return allocate_carried(carriers, *ctx.allocator, ctx.stream, {elements}, DType::kF32,
                             MemoryUse::kGradients);
   };
-  const auto padded = [](const nn::FlatGroup& group) {
+  const auto padded = [this](const nn::FlatGroup& group) {
     constexpr std::int64_t kAligned = 16;  // elements: 64 bytes, as every block of memory
-    return (group.extent() + kAligned - 1) / kAligned * kAligned;
+    return (gradients_kept(group) + kAligned - 1) / kAligned * kAligned;
   };
   std::int64_t end = 0;
   for (const nn::FlatGroup* group : groups_) end += group->tied() ? 0 : padded(*group);
@@ -138,9 +142,9 @@ Tensors Stage::allocate_gradients(ops::Context& ctx) const {
     if (group.tied()) {
       std::vector<Communicator*> carriers = reducers();
       if (tied_) carriers.push_back(tied_.get());
-      gradients[i] = allocate(carriers, group.extent());
+      gradients[i] = allocate(carriers, gradients_kept(group));
     } else {
-      gradients[i] = block.flat_range(begin, begin + group.extent());
+      gradients[i] = block.flat_range(begin, begin + gradients_kept(group));
       begin += padded(group);
     }
   }

@@ -1,6 +1,7 @@
 #include "trireme/parallel/tree_sum.h"
 
 #include <bit>
+#include <utility>
 
 #include "trireme/comm/sum_tree.h"
 #include "trireme/ops/elementwise.h"
@@ -8,9 +9,11 @@
 
 namespace trireme::parallel {
 
-TreeSum::TreeSum(ops::Context& ctx, std::int64_t elements, int count) : count_(count) {
+TreeSum::TreeSum(ops::Context& ctx, std::int64_t elements, int count, const Tensor& result)
+    : count_(count), result_(result) {
   const SumTree tree(count);
-  const auto allocate = [&] {
+  auto allocate = [&, lent = result]() mutable {
+    if (lent.defined()) return std::exchange(lent, {});
     return ctx.allocate({elements}, DType::kF32, MemoryUse::kGradients);
   };
   if (tree.pairs() > 0) first_of_pair_ = allocate();
@@ -32,8 +35,14 @@ bool TreeSum::add(ops::Context& ctx, const Tensor& term) {
   // level `to` for its neighbour.
   const auto of_tree = static_cast<unsigned>(tree.term_of(number));
   const auto to = static_cast<std::size_t>(std::countr_one(of_tree));
-  for (std::size_t level = 0; level < to; ++level) ops::add(ctx, waiting_[level], term, term);
-  if (added_ == count_) return true;
+  // The memory of the result waits for nothing by the time of the last addition.
+  const bool last = added_ == count_;
+  for (std::size_t level = 0; level < to; ++level) {
+    const bool whole = last && level + 1 == to && result_.defined();
+    ops::add(ctx, waiting_[level], term, whole ? result_ : term);
+  }
+  if (last && to == 0 && result_.defined()) copy(term, result_, ctx.stream);
+  if (last) return true;
   copy(term, waiting_[to], ctx.stream);
   return false;
 }

@@ -28,9 +28,13 @@ constexpr int kMicroBatchesEvaluated = 16;
 // Beyond that a dry run would take minutes, and schedules would fill a login node's memory.
 constexpr double kMostSeconds = 120.0;
 
-// As many micro-batches as there are stages, and whole runs (batch.runs).
+// As many micro-batches as there are stages, and whole runs (batch.runs). Runs of one micro-batch
+// that are reduced one by one may be fewer than in the step (GradientReducer::begin_step).
 std::int64_t period_of(const DryRunInput& input) {
-  const int runs = input.step.batch_runs.of_replica(input.grid.extent(kDataAxes));
+  const int replicas = input.grid.extent(kDataAxes);
+  const parallel::BatchRuns& batch_runs = input.step.batch_runs;
+  int runs = batch_runs.of_replica(replicas);
+  if (batch_runs.in_rounds(replicas) && batch_runs.runs == input.micro_batches) runs = 1;
   return std::lcm(std::int64_t{input.grid[Axis::kPipeline]}, std::int64_t{runs});
 }
 

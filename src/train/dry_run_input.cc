@@ -8,7 +8,7 @@ namespace trireme {
 plan::DryRunInput dry_run_input(const Config& config, const models::Model& model,
                                 const GridShape& grid, int threads) {
   return {.model = model.plan,
-          .step = step_options(config),
+          .step = step_options(config, grid),
           .grid = grid,
           .micro = config.batch.micro,
           .length = model.plan.context,

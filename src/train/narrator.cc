@@ -53,30 +53,52 @@ std::string runs_text(const parallel::BatchRuns& runs, int micro_batches, int re
       longest == 1 ? "" : "es", how);
 }
 
+// Says why whole gradients stay although shard.stage divides them.
+std::string whole_gradients_text(const Config& config, int replicas) {
+  const int micro_batches = config.batch.global / config.batch.micro;
+  if (batch_runs_of(config, replicas).runs == 0) {
+    return fmt::format(
+        "whole gradients stay, since {} data replicas are no power of two that divides {} "
+        "micro-batches",
+        replicas, micro_batches);
+  }
+  return fmt::format("whole gradients stay, since {}",
+                     batch_runs_of(config, replicas).runs == micro_batches
+                         ? "a data replica adds up its runs before it reduces them"
+                         : "a run has several micro-batches");
+}
+
 // Says what is sharded, and what that moves.
-std::string shards_text(const Config::Shard& shard, const parallel::Stage& stage,
-                        const parallel::BatchRuns& runs, std::int64_t micro_batches) {
+std::string shards_text(const Config& config, const parallel::Stage& stage) {
+  const int stage_of_zero = config.shard.stage;
   const GridShape& grid = stage.grid().shape();
   const double count = grid[Axis::kShard], copies = grid[Axis::kReplicate];
   double weights = 0.0, gradients = 0.0;  // bytes that come to this rank in a step
+  const auto reduced = [&](const nn::FlatGroup& group) {
+    const auto elements = static_cast<double>(group.extent());
+    return elements * 4.0 * (count - 1 + 2 * (copies - 1) / copies) / count;
+  };
   for (const nn::FlatGroup* group : stage.groups()) {
-    const auto elements = static_cast<double>(group->extent());
-    weights += elements * static_cast<double>(size_of(stage.options().compute));
-    gradients += elements * 4.0 * (count - 1 + 2 * (copies - 1) / copies) / count;
+    weights += static_cast<double>(group->extent()) *
+               static_cast<double>(size_of(stage.options().compute));
+    gradients += reduced(*group);
   }
+  for (const auto& use : stage.uses_apart()) gradients += reduced(*use.gradients);
   weights *= (count - 1) / count;
   const int replicas = grid.extent(kDataAxes);
+  const parallel::BatchRuns runs = batch_runs_of(config, replicas);
   if (runs.in_rounds(replicas)) gradients *= runs.of_replica(replicas);
   // Forward and backward of every micro-batch.
-  if (shard.stage == 3) weights *= 2.0 * static_cast<double>(micro_batches);
+  const int micro_batches = config.batch.global / config.batch.micro;
+  if (stage_of_zero == 3) weights *= 2.0 * parallel::largest_share(micro_batches, replicas);
+  const bool whole_gradients = stage.options().whole_gradients;
   return fmt::format(
-      "shard.stage {}: each rank holds 1/{} of {}; a step brings rank 0 {}{:.1f} MiB of weights "
-      "and {:.1f} MiB of gradients{}",
-      shard.stage, grid[Axis::kShard],
-      shard.stage == 3 ? "weights, master weights and optimizer state"
-                       : "master weights and optimizer state",
-      shard.stage == 3 ? "up to " : "", weights / 1048576.0, gradients / 1048576.0,
-      shard.stage >= 2 ? "; whole gradients stay until the end of the step" : "");
+      "shard.stage {}: each rank holds 1/{} of {}{}master weights and optimizer state; a step "
+      "brings rank 0 {}{:.1f} MiB of weights and {:.1f} MiB of gradients{}{}",
+      stage_of_zero, grid[Axis::kShard], stage_of_zero == 3 ? "weights, " : "",
+      whole_gradients ? "" : "gradients, ", stage_of_zero == 3 ? "up to " : "", weights / 1048576.0,
+      gradients / 1048576.0, stage_of_zero >= 2 && whole_gradients ? "; " : "",
+      stage_of_zero >= 2 && whole_gradients ? whole_gradients_text(config, replicas) : "");
 }
 
 }  // namespace
@@ -142,7 +164,7 @@ std::string startup_table(const Config& config, const nn::ModelPlan& plan,
   };
   const GridShape& grid = stage.grid().shape();
   const int micro_batches = config.batch.global / config.batch.micro;
-  const parallel::StepOptions options = step_options(config);
+  const parallel::StepOptions options = step_options(config, grid);
   std::string table;
   const auto row = [&](const char* name, const std::string& value) {
     table += fmt::format("{}{:<10} {}", table.empty() ? "" : "\n", name, value);
@@ -170,10 +192,7 @@ std::string startup_table(const Config& config, const nn::ModelPlan& plan,
   if (options.batch_runs.runs != 0) {
     row("gradients", runs_text(options.batch_runs, micro_batches, replicas));
   }
-  if (stage.sharded()) {
-    row("shards", shards_text(config.shard, stage, options.batch_runs,
-                              parallel::largest_share(micro_batches, replicas)));
-  }
+  if (stage.sharded()) row("shards", shards_text(config, stage));
   if (config.recompute.mode == "selective") {
     row("recompute", "selective: outputs of norms and activations are made again in the backward");
   } else if (config.recompute.mode == "full") {

@@ -25,8 +25,11 @@ bool RunCheckpoints::scales_dynamically() const {
 // Returns the run's choices that can change bits. They are compared on resume.
 std::map<std::string, std::string> RunCheckpoints::recorded_choices() const {
   const ops::Context& ctx = run_.device.context;
+  const int replicas = run_.grid.extent(kDataAxes);
+  const int runs = batch_runs_of(run_.config, replicas).runs;
   return {
       {"attention", run_.attention.by},
+      {"batch_runs", std::to_string(runs == 0 ? replicas : runs)},
       {"carrier", run_.device.carrier},
       {"device", run_.device.name},
       {"grid", run_.grid.shape().to_string()},
@@ -126,6 +129,7 @@ void RunCheckpoints::say_resumed(const Checkpoint& checkpoint,
     const auto before = checkpoint.info().extra.find(key);
     if (before == checkpoint.info().extra.end() || before->second == value) continue;
     if (key == "grid" && keeps_bits(checkpoint)) continue;
+    if (key == "batch_runs" && rounding.find("batch.runs was") != std::string::npos) continue;
     rounding +=
         fmt::format("{}{} was {}, is {}", rounding.empty() ? "" : "; ", key, before->second, value);
   }

@@ -1,6 +1,7 @@
 #include "trireme/train/step_setup.h"
 
 #include <algorithm>
+#include <bit>
 
 #include <fmt/format.h>
 
@@ -31,7 +32,24 @@ ops::LossScaling loss_scaling(const Config& config) {
   return {.interval = config.optim.loss_scale_interval};
 }
 
-parallel::StepOptions step_options(const Config& config) {
+parallel::BatchRuns batch_runs_of(const Config& config, int replicas) {
+  parallel::BatchRuns runs{runs_of_batch(config), config.shard.stage >= 2};
+  const int micro_batches = config.batch.global / config.batch.micro;
+  const bool in_rounds = std::has_single_bit(static_cast<unsigned>(replicas)) &&
+                         micro_batches % replicas == 0 && micro_batches > replicas;
+  if (runs.runs == 0 && runs.reduces_each && replicas > 1 && in_rounds) runs.runs = micro_batches;
+  return runs;
+}
+
+bool keeps_whole_gradients(const Config& config, int replicas) {
+  const parallel::BatchRuns runs = batch_runs_of(config, replicas);
+  const int count = runs.runs == 0 ? replicas : runs.runs;
+  const bool run_by_run = runs.of_replica(replicas) == 1 || runs.in_rounds(replicas);
+  return config.shard.stage < 2 || count != config.batch.global / config.batch.micro || !run_by_run;
+}
+
+parallel::StepOptions step_options(const Config& config, const GridShape& grid) {
+  const int replicas = grid.extent(kDataAxes);
   parallel::StepOptions options;
   options.stage.sequence_parallel = config.grid.sequence_parallel;
   options.stage.compute = compute_type(config.run.precision);
@@ -43,9 +61,9 @@ parallel::StepOptions step_options(const Config& config) {
   options.stage.order = layout.order;
   options.stage.whole_weights = config.shard.stage < 3;
   options.stage.prefetch = config.shard.prefetch;
-  options.batch_runs.runs = runs_of_batch(config);
+  options.stage.whole_gradients = keeps_whole_gradients(config, replicas);
+  options.batch_runs = batch_runs_of(config, replicas);
   options.stage.separates_uses = options.batch_runs.runs != 0;
-  options.batch_runs.reduces_each = config.shard.stage >= 2;
   if (config.recompute.mode == "full") {
     options.runs = {config.recompute.every, parallel::Recompute::kFull};
   } else if (config.recompute.mode == "selective") {

@@ -229,7 +229,7 @@ class Trainer {
     phases_.done("grid");
     plan_ = model.plan;
     tune_before_steps();
-    parallel::StepOptions options = step_options(config_);
+    parallel::StepOptions options = step_options(config_, shape_);
     const int replicas = shape_.extent(kDataAxes);
     options.micro_batches =
         parallel::largest_share(config_.batch.global / config_.batch.micro, replicas);
@@ -296,9 +296,10 @@ class Trainer {
 
   // This replica's micro-batches of a step, by their numbers in the step.
   std::vector<int> micro_batches() const {
-    return step_options(config_).batch_runs.micro_batches_of(
-        config_.batch.global / config_.batch.micro, grid_->extent(kDataAxes),
-        grid_->index(kDataAxes));
+    const int replicas = grid_->extent(kDataAxes);
+    return batch_runs_of(config_, replicas)
+        .micro_batches_of(config_.batch.global / config_.batch.micro, replicas,
+                          grid_->index(kDataAxes));
   }
 
   // This replica's samples of each step to come.

@@ -218,7 +218,7 @@ class OnADevice(ProgramTest):
                 ("nccl", 4, 1, GPT, ((1, "true", ()), (3, "false", ahead), (3, "true", ()))),
                 ("nccl", 2, 2, GPT, ((3, "true", ()),))):
             grid = ("--grid.data", data, "--grid.tensor", tensor, "--comm.backend", backend, "--batch.micro", 1,
-                    "--eval.every", 1)  # also between the first step and the one that is captured
+                    "--batch.runs", 4, "--eval.every", 1)  # also between the first step and the one that is captured
             ranks = (self.mpiexec, "-n", data * tensor)
             run = f"{backend}-{data}{tensor}"
             counts = self.folder / f"{run}-nccl-"

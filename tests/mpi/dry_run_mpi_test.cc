@@ -25,7 +25,8 @@ struct Case {
   float dropout = 0.0f;
   bool any_order = false;  // of sums
   int recompute = 0;       // blocks of a run, which is computed again; 0: none
-  bool whole_weights = true;
+  bool whole_weights = true, whole_gradients = true;
+  bool run_each = false;  // each micro-batch is a run
 };
 
 // Replicas of which `shards` neighbours share a copy.
@@ -52,6 +53,12 @@ plan::DryRunInput input_of(const Case& c) {
   input.step.stage.compute = c.bf16 ? DType::kBF16 : DType::kF32;
   input.step.stage.sequence_parallel = c.sequence_parallel;
   input.step.stage.whole_weights = c.whole_weights;
+  input.step.stage.whole_gradients = c.whole_gradients;
+  if (c.run_each) input.step.batch_runs = {c.micro_batches, true};
+  input.step.stage.separates_uses = c.run_each;
+  const auto layout = parallel::schedule_layout(c.schedule, c.grid[Axis::kPipeline], {});
+  input.step.stage.chunks = layout.chunks;
+  input.step.stage.order = layout.order;
   input.step.schedule = c.schedule;
   input.step.reduce = c.bf16 ? DType::kBF16 : DType::kF32;
   input.keeps_order = !c.any_order;
@@ -172,6 +179,29 @@ const Case kCases[] = {
     {.name = "tensor4", .grid = {1, 1, 4}, .llama = true},
     {.name = "shards_of_state", .grid = sharded(2, 2, 1, 1), .bf16 = true},
     {.name = "shards", .grid = sharded(2, 2, 1, 1), .micro_batches = 7, .whole_weights = false},
+    {.name = "shards_of_gradients",
+     .grid = sharded(2, 2, 1, 1),
+     .micro_batches = 32,
+     .whole_gradients = false,
+     .run_each = true},
+    {.name = "shards_of_gradients_bf16",
+     .grid = sharded(4, 2, 1, 1),
+     .llama = true,
+     .bf16 = true,
+     .whole_gradients = false,
+     .run_each = true},
+    {.name = "shards_of_all",
+     .grid = sharded(4, 4, 1, 1),
+     .micro_batches = 4,
+     .recompute = 2,
+     .whole_weights = false,
+     .whole_gradients = false},
+    {.name = "shards_of_all_pipelined",
+     .grid = sharded(2, 2, 2, 1),
+     .schedule = "zb-h1",
+     .whole_weights = false,
+     .whole_gradients = false,
+     .run_each = true},
     {.name = "shards_and_copies",
      .grid = sharded(4, 2, 1, 1),
      .llama = true,

@@ -377,7 +377,7 @@ GridShape sharded(GridShape grid, int group) {
 
 // Whatever is sharded, and among how many: with groups of a power of two or of all replicas,
 // gradients, weights and losses have the bits of the same grid without shards. Shares of
-// micro-batches are unequal.
+// micro-batches are unequal, or each micro-batch is a run.
 TEST_F(Equality, ShardsHaveTheBitsOfWholeCopies) {
   int number = 0;
   for (const GridShape& shape : factorizations(runtime_.size())) {
@@ -389,6 +389,10 @@ TEST_F(Equality, ShardsHaveTheBitsOfWholeCopies) {
     test.sequence_parallel = number % 4 < 2;
     test.schedule = number % 2 == 0 ? "1f1b" : "gpipe";
     test.compute = number % 3 == 2 ? DType::kBF16 : DType::kF32;
+    if (number % 2 == 0 && std::has_single_bit(static_cast<unsigned>(replicas))) {
+      test.micro_batches = 3 * replicas;
+      test.batch_runs = {test.micro_batches, true};
+    }
     Observed expected;
     {
       const ProcessGrid grid(runtime_, shape);
@@ -405,6 +409,7 @@ TEST_F(Equality, ShardsHaveTheBitsOfWholeCopies) {
         EqualityCase cut = test;
         cut.grid = sharded(shape, group);
         cut.whole_weights = whole_weights;
+        cut.whole_gradients = whole_weights && (number + variant) % 4 < 2;
         cut.prefetch = (number + variant) % 3;
         cut.runs.blocks = 1 + (number + variant) % 2;
         if ((number + variant) % 4 > 1) cut.runs.recompute = parallel::Recompute::kFull;

@@ -75,9 +75,9 @@ class Train(unittest.TestCase):
     def checkpoint(self, run, step):
         return self.folder / run / "checkpoints" / f"step-{step:08d}.h5"
 
-    def start_over_from(self, run, step):
-        """A copy of the whole run whose newest checkpoint is that of `step`."""
-        shutil.copytree(self.folder / "whole", self.folder / run)
+    def start_over_from(self, run, step, of="whole"):
+        """A copy of a whole run whose newest checkpoint is that of `step`."""
+        shutil.copytree(self.folder / of, self.folder / run)
         for path in (self.folder / run / "checkpoints").iterdir():
             if path != self.checkpoint(run, step):
                 path.unlink()
@@ -237,17 +237,38 @@ class Train(unittest.TestCase):
 
     def test_shards_have_the_bits_of_copies(self):
         # From a fresh start, and from checkpoints of and for another stage.
-        for stage in (1, 2):
-            with self.subTest(stage=stage):
-                got = self.train(f"stage-{stage}", 2, "--grid.data", "2", "--shard.stage", str(stage))
-                self.assertEqual(got, self.whole)
-        self.start_over_from("to-shards", 20)
-        self.assertEqual(self.train("to-shards", 2, "--shard.stage", "3", "--run.steps", "60"), self.whole)
+        self.assertEqual(self.train("stage-1", 2, "--grid.data", "2", "--shard.stage", "1"), self.whole)
+        runs = ["--batch.runs", "2"]
+        whole = self.train("two-runs", 2, "--grid.data", "2", *runs)
+        self.assertEqual(self.train("stage-2", 2, "--grid.data", "2", "--shard.stage", "2", *runs), whole)
+        self.assertIn("whole gradients stay, since a run has several micro-batches", self.output)
+        self.start_over_from("to-shards", 20, of="two-runs")
+        self.assertEqual(self.train("to-shards", 2, "--shard.stage", "3", "--run.steps", "60", *runs), whole)
         self.assertRegex(self.output, "(?m)^shards +")
+        self.assertNotIn("batch_runs was", self.output)
         for path in (self.folder / "to-shards/checkpoints").iterdir():
             if path != self.checkpoint("to-shards", 40):
                 path.unlink()
-        self.assertEqual(self.train("to-shards", 2), self.whole)
+        self.assertEqual(self.train("to-shards", 2, *runs), whole)
+
+    def test_gradients_are_divided_by_default_where_replicas_are_a_power_of_two(self):
+        runs = self.train("runs", 2, "--grid.data", "2", "--batch.runs", "6")
+        for stage, held in ((2, ""), (3, "weights, ")):
+            with self.subTest(stage=stage):
+                self.assertEqual(self.train(f"runs-{stage}", 2, "--grid.data", "2", "--shard.stage", str(stage)), runs)
+                self.assertRegex(self.output, "(?m)^gradients +6 runs of 1 micro-batch; 3 reductions a step$")
+                self.assertIn(f"each rank holds 1/2 of {held}gradients, master weights and optimizer state; ",
+                              self.output)
+                self.assertNotIn("whole gradients stay", self.output)
+        self.start_over_from("other-runs", 20)
+        self.train("other-runs", 2, "--shard.stage", "2")
+        self.assertIn("results will agree to rounding, not to the bit: batch_runs was 2, is 6\n", self.output)
+        self.train("three", 3, "--shard.stage", "2", "--run.steps", "2")
+        self.assertIn("; whole gradients stay, since 3 data replicas are no power of two that divides 6 micro-batches\n",
+                      self.output)
+        self.train("three-runs", 3, "--shard.stage", "2", "--batch.runs", "6", "--run.steps", "2")
+        self.assertIn("; whole gradients stay, since a data replica adds up its runs before it reduces them\n",
+                      self.output)
 
     def test_shards_go_on_on_other_grids(self):
         for ranks, flags in ((4, ["--grid.tensor", "2", "--shard.stage", "3", "--shard.prefetch", "2"]),

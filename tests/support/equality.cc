@@ -22,6 +22,7 @@ parallel::StepOptions step_options(const EqualityCase& test, optim::OptimizerCon
   options.stage.seed = kSeed;
   options.stage.compute = test.compute;
   options.stage.whole_weights = test.whole_weights;
+  options.stage.whole_gradients = test.whole_gradients;
   options.stage.prefetch = test.prefetch;
   options.optimizer.kind = kind;
   options.schedule = test.schedule;
@@ -78,20 +79,29 @@ LocalParts parts_of(ops::Context& ctx, const parallel::Stage& stage, Which which
 // contribution of the step, and may change it before the reducer learns of that contribution.
 class Interceptor : public nn::GradientListener {
  public:
-  using Complete = std::function<void(const nn::Parameter&)>;
-  Interceptor(nn::GradientListener& next, int micro_batches, Complete complete)
-      : next_(next), micro_batches_(micro_batches), complete_(std::move(complete)) {}
-  void prepare(const nn::FlatGroup& group) override { next_.prepare(group); }
+  struct Hooks {
+    std::function<void(const nn::Parameter&)> complete;
+    std::function<void(const nn::FlatGroup&)> begins, reducing;
+  };
+  Interceptor(nn::GradientListener& next, int micro_batches, Hooks hooks)
+      : next_(next), micro_batches_(micro_batches), hooks_(std::move(hooks)) {}
+  void prepare(const nn::FlatGroup& group) override {
+    next_.prepare(group);
+    hooks_.begins(group);
+  }
   void contributed(const nn::Parameter& parameter) override {
-    if (++seen_[&parameter] == parameter.uses() * micro_batches_) complete_(parameter);
+    const nn::FlatGroup& group = parameter.group();
+    if (++seen_[&parameter] == parameter.uses() * micro_batches_) hooks_.complete(parameter);
     next_.contributed(parameter);
+    if (++of_group_[&group] == group.uses() * micro_batches_) hooks_.reducing(group);
   }
 
  private:
   nn::GradientListener& next_;
   int micro_batches_;
-  Complete complete_;
+  Hooks hooks_;
   std::map<const nn::Parameter*, int> seen_;
+  std::map<const nn::FlatGroup*, int> of_group_;
 };
 
 double targets_of(const std::vector<nn::MicroBatch>& batches) {
@@ -163,8 +173,8 @@ std::string EqualityCase::to_string() const {
   const std::string shards =
       grid[Axis::kShard] == 1
           ? ""
-          : fmt::format(", {} of {} shards{}", whole_weights ? "state" : "weights",
-                        grid[Axis::kShard],
+          : fmt::format(", {}{} of {} shards{}", whole_weights ? "state" : "weights",
+                        whole_gradients ? "" : " and gradients", grid[Axis::kShard],
                         whole_weights ? "" : fmt::format(", {} ahead", prefetch));
   return fmt::format(
              "{} {}{}{}{}{}{}{}", grid.to_string(), schedule,
@@ -230,7 +240,7 @@ LocalParts GradientObserver::gradients(const Tampering& here) {
   const auto mine = share(ctx_, grid_, test_, 0, true);
   const int count = static_cast<int>(mine.size());
   contributions_.clear();
-  Interceptor interceptor(reducer_, count, [&](const nn::Parameter& parameter) {
+  const auto complete = [&](const nn::Parameter& parameter) {
     double largest = 0.0;
     for (float& value : parameter.gradient().span<float>()) {
       largest = std::max(largest, std::abs(double{value}));
@@ -238,13 +248,35 @@ LocalParts GradientObserver::gradients(const Tampering& here) {
     }
     if (parameter.name() == here.other_key_after) ++ctx_.step_state->random_key;
     contributions_[parameter.name()] = largest * scale_;
-  });
+  };
+  Interceptor interceptor(
+      reducer_, count,
+      {.complete = complete,
+       .begins = [&](const nn::FlatGroup& group) { tamper_with_weights(group, here); },
+       .reducing = [&](const nn::FlatGroup& group) { tamper_with_reduction(group, here); }});
   ctx_.step_state->random_key = philox_key(kSeed, "step 0");
   reducer_.begin_step(count);
   executor_.train(parallel::make_pipeline_schedule(test_.schedule, stage_.layout(), count), mine,
                   interceptor);
   reducer_.finish_step();
   return parts_of(ctx_, stage_, Which::kGradient, scale_);
+}
+
+void GradientObserver::tamper_with_weights(const nn::FlatGroup& group, const Tampering& here) {
+  const auto& groups = stage_.groups();
+  const auto found = std::ranges::find(groups, &group);
+  if (found == groups.end()) return;
+  if (group.name() == here.releases_early) (*found)->release();
+  if (group.name() != here.gathers_another) return;
+  const nn::FlatGroup& other = **std::ranges::find_if(groups, [&](const nn::FlatGroup* one) {
+    return one != &group && one->extent() == group.extent();
+  });
+  group.ranks().sharded->all_gather(ctx_.stream, other.weight_shard(), group.weights()).wait_host();
+}
+
+void GradientObserver::tamper_with_reduction(const nn::FlatGroup& group, const Tampering& here) {
+  if (group.name() != here.reduces_twice) return;
+  for (const Work& work : group.start_reduction(ctx_, nn::FlatGroup::Phase::kSum)) work.wait_host();
 }
 
 std::vector<Deviation> compare(const LocalParts& reference, const LocalParts& here,

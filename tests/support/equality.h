@@ -25,7 +25,7 @@ struct EqualityCase {
   BatchShape batch;
   int micro_batches = 5;  // per step
   GridShape grid;
-  bool whole_weights = true;  // of sharded groups
+  bool whole_weights = true, whole_gradients = true;  // of sharded groups
   int prefetch = 1;
   std::string schedule = "1f1b";
   std::optional<int> chunks{};
@@ -51,13 +51,18 @@ struct Observed {
 // Collective over `grid`. Trains on the grid according to the case.
 Observed observe(ops::Context& ctx, const ProcessGrid& grid, const EqualityCase& test);
 
-// What goes wrong on one rank.
+// What goes wrong, on one rank or, with shards, on all.
 struct Tampering {
   // Its contribution to this parameter's gradient is multiplied by the factor.
   std::string parameter = {};
   float factor = 1.0f;
   // Once its contribution to this parameter's gradient is complete, it draws with another key.
   std::string other_key_after = {};
+  // When the backward of the block with this group begins, its weights are another group's, of the
+  // same extent; or they are released.
+  std::string gathers_another = {}, releases_early = {};
+  // When all contributions to this group's gradients are there, it is reduced once more.
+  std::string reduces_twice = {};
 };
 
 // All functions are collective over the grid. Computes only the first step's gradients, any number
@@ -66,14 +71,17 @@ class GradientObserver {
  public:
   GradientObserver(ops::Context& ctx, const ProcessGrid& grid, const EqualityCase& test);
 
-  // As Observed::gradients. What goes wrong here does so when this rank's own contribution to the
-  // named parameter's gradient is complete, before anything is reduced.
+  // As Observed::gradients. What goes wrong with a parameter here does so when this rank's own
+  // contribution to its gradient is complete, before anything is reduced.
   LocalParts gradients(const Tampering& here = {});
   // Largest magnitude of this rank's own contribution to each parameter's gradient, unmodified, on
   // the scale of gradients().
   const std::map<std::string, double>& contributions() const { return contributions_; }
 
  private:
+  void tamper_with_weights(const nn::FlatGroup& group, const Tampering& here);
+  void tamper_with_reduction(const nn::FlatGroup& group, const Tampering& here);
+
   ops::Context& ctx_;
   const ProcessGrid& grid_;
   EqualityCase test_;

@@ -2,6 +2,7 @@
 #include "trireme/parallel/batch_runs.h"
 
 #include <algorithm>
+#include <bit>
 #include <numeric>
 
 #include <gtest/gtest.h>
@@ -37,10 +38,16 @@ std::vector<Values> make_terms(int count) {
   return terms;
 }
 
-Values sum_one_by_one(const std::vector<Values>& terms, int steps = 1) {
+Values sum_one_by_one(const std::vector<Values>& terms, int steps = 1, bool elsewhere = false) {
   ops::Context ctx = ops::make_cpu_context(1);
-  TreeSum sum(ctx, std::ssize(terms.front()), static_cast<int>(terms.size()));
-  Values term(terms.front().size());
+  Values term(terms.front().size()), result(elsewhere ? term.size() : 0);
+  const Tensor there = elsewhere ? Tensor::wrap(std::span(result)) : Tensor();
+  const auto count = static_cast<unsigned>(terms.size());
+  TreeSum sum(ctx, std::ssize(terms.front()), static_cast<int>(count), there);
+  // Partial sums wait in the memory of the result too.
+  const std::size_t waiting = std::bit_width(count) - (std::has_single_bit(count) ? 1 : 0);
+  EXPECT_EQ(ctx.allocator->stats().live[static_cast<std::size_t>(MemoryUse::kGradients)] > 0,
+            waiting > (elsewhere ? 1 : 0));
   for (int step = 0; step < steps; ++step) {
     sum.begin();
     for (std::size_t i = 0; i < terms.size(); ++i) {
@@ -48,14 +55,16 @@ Values sum_one_by_one(const std::vector<Values>& terms, int steps = 1) {
       EXPECT_EQ(sum.add(ctx, Tensor::wrap(std::span(term))), i + 1 == terms.size());
     }
   }
-  return term;
+  return elsewhere ? result : term;
 }
 
 TEST(TreeSum, AddsAlongTheTreeOfRanks) {
   for (int count = 1; count <= 33; ++count) {
     const std::vector<Values> terms = make_terms(count);
-    EXPECT_EQ(sum_one_by_one(terms), along_tree(terms)) << count;
-    EXPECT_EQ(sum_one_by_one(terms, 2), along_tree(terms)) << count;
+    for (const bool elsewhere : {false, true}) {
+      EXPECT_EQ(sum_one_by_one(terms, 1, elsewhere), along_tree(terms)) << count;
+      EXPECT_EQ(sum_one_by_one(terms, 2, elsewhere), along_tree(terms)) << count;
+    }
   }
   const std::vector<Values> terms = make_terms(16);
   Values in_order = terms.front();

@@ -409,6 +409,34 @@ TEST(DryRunAll, ALongStepOfSeveralRunsIsShortened) {
   }
 }
 
+// Where each micro-batch is a run and whole gradients do not stay, a further layer costs its shard
+// for each partial sum that waits. Of whole gradients only those of a few blocks are there.
+TEST(DryRunAll, WholeGradientsAreThoseOfAFewBlocks) {
+  constexpr int kReplicas = 4;
+  GridShape grid{1, 1, 1};
+  grid[Axis::kShard] = kReplicas;
+  const auto peak = [&](int layers, int micro_batches, bool whole, DType travel) {
+    models::GptConfig model = small_gpt();
+    model.layers = layers;
+    DryRunInput input = input_of(model, grid, DType::kF32);
+    input.micro_batches = micro_batches;
+    input.step.reduce = travel;
+    input.step.stage.whole_gradients = whole;
+    input.step.batch_runs = {micro_batches, true};
+    const MemoryStats memory = plan::dry_run(input, 0).memory;
+    return static_cast<double>(memory.peak[static_cast<std::size_t>(MemoryUse::kGradients)]);
+  };
+  for (const DType travel : {DType::kF32, DType::kBF16}) {
+    const double of_layer = (peak(9, 4, true, travel) - peak(8, 4, true, travel)) / kReplicas;
+    const double shard = of_layer / (travel == DType::kBF16 ? 1.5 : 1.0);
+    for (const auto& [micro_batches, shards] : {std::pair{4, 1}, {8, 1}, {16, 2}, {256, 6}}) {
+      const double more =
+          peak(9, micro_batches, false, travel) - peak(8, micro_batches, false, travel);
+      EXPECT_NEAR(more / shard, shards, 0.05 * shards) << micro_batches;
+    }
+  }
+}
+
 TEST(DryRunAll, AnEvaluationHoldsWhatARealOneHolds) {
   DryRunInput input = input_of(small_gpt(), {1, 1, 1}, DType::kBF16);
   input.trains = false;

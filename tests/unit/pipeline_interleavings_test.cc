@@ -130,20 +130,23 @@ TEST(PipelineInterleavings, StepsWithShardedWeightsHaveTheSameBits) {
   for (GridShape shape : {GridShape{2, 1, 2}, GridShape{4, 1, 1}}) {
     shape[Axis::kShard] = 2;
     shape[Axis::kReplicate] /= 2;
-    const parallel::StageOptions options{.sequence_parallel = shape[Axis::kTensor] > 1,
-                                         .whole_weights = false};
+    parallel::StageOptions options{.sequence_parallel = shape[Axis::kTensor] > 1,
+                                   .whole_weights = false};
     const MakeSchedule make = &parallel::one_f_one_b_schedule;
     const auto expected = gradients({}, shape, make, options);
-    EXPECT_EQ(found_in(kSeeds,
-                       [&](std::uint64_t seed) {
-                         const auto got = gradients(drawn_world(seed), shape, make, options);
-                         for (std::size_t rank = 0; rank < got.size(); ++rank) {
-                           expect(testing::same_bits(got[rank], expected[rank]),
-                                  fmt::format("other gradients on rank {}", rank));
-                         }
-                       }),
-              "")
-        << shape.to_string();
+    for (const bool whole_gradients : {true, false}) {
+      options.whole_gradients = whole_gradients;
+      EXPECT_EQ(found_in(kSeeds,
+                         [&](std::uint64_t seed) {
+                           const auto got = gradients(drawn_world(seed), shape, make, options);
+                           for (std::size_t rank = 0; rank < got.size(); ++rank) {
+                             expect(testing::same_bits(got[rank], expected[rank]),
+                                    fmt::format("other gradients on rank {}", rank));
+                           }
+                         }),
+                "")
+          << shape.to_string();
+    }
   }
 }
 

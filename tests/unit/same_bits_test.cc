@@ -3,12 +3,14 @@
 // losses. Ranks are simulated, so that many layouts take seconds; equality_test shows some of them
 // over MPI.
 #include <map>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
 
+#include "trireme/base/error.h"
 #include "trireme/topology/simulated_ranks.h"
 
 #include "support/comm_values.h"
@@ -123,6 +125,7 @@ EqualityCase variant(const GridShape& layout, const std::string& schedule, int s
     test.grid[Axis::kShard] = group;
     test.whole_weights = shard_stage < 3;
     test.prefetch = recompute;
+    test.whole_gradients = shard_stage < 2;
     test.batch_runs.reduces_each = shard_stage >= 2;
   }
   if (recompute == 1) test.runs.recompute = parallel::Recompute::kSelective;
@@ -152,6 +155,75 @@ TEST_F(SameBits, EveryLayoutScheduleShardAndRecomputation) {
       ++s;
     }
     ++l;
+  }
+}
+
+// Gradients of a pair of ranks that share all weights, whole, as testing::Tampering has it.
+LocalParts tampered(bool shares_gradients, const testing::Tampering& tampering) {
+  EqualityCase test = case_of({1, 1, 1}, false);
+  test.grid[Axis::kShard] = 2;
+  test.whole_weights = false;
+  test.whole_gradients = !shares_gradients;
+  test.micro_batches = 2;
+  test.batch_runs = {};
+  LocalParts gradients;
+  const SimulatedRanksOptions options;
+  run_simulated_ranks(testing::one_switch(2), 2, options, [&](SimulatedRank& rank) {
+    ops::Context ctx = ops::make_cpu_context(1);
+    const ProcessGrid grid(rank, test.grid);
+    LocalParts here = testing::GradientObserver(ctx, grid, test).gradients(tampering);
+    if (rank.rank() == 0) gradients = std::move(here);
+  });
+  return gradients;
+}
+
+std::set<std::string> names_that_differ(const LocalParts& a, const LocalParts& b) {
+  std::set<std::string> names;
+  for (const auto& [name, part] : a) {
+    if (!testing::same_bits(part.values, b.at(name).values)) names.insert(name);
+  }
+  return names;
+}
+
+// A block that computes its backward with another block's weights has wrong gradients, and so have
+// those before it. Those behind it are right.
+TEST(Shards, AGatherOfTheWrongBlockIsNamed) {
+  const LocalParts expected = tampered(true, {});
+  const auto wrong =
+      names_that_differ(expected, tampered(true, {.gathers_another = "blocks.3.matrices"}));
+  for (const auto& [name, part] : expected) {
+    const bool behind = name.starts_with("norm.") || name.starts_with("head.") ||
+                        (name.starts_with("blocks.") && name > "blocks.4");
+    if (behind) {
+      EXPECT_FALSE(wrong.contains(name)) << name;
+    }
+    const bool before = name.starts_with("blocks.2.") || name.starts_with("token");
+    if (before) {
+      EXPECT_TRUE(wrong.contains(name)) << name;
+    }
+  }
+  EXPECT_TRUE(wrong.contains("blocks.3.attention.query.weight"));
+}
+
+TEST(Shards, AReleaseTooEarlyIsNamed) {
+  try {
+    tampered(true, {.releases_early = "blocks.3.matrices"});
+    FAIL() << "weights that are not there were used";
+  } catch (const InternalError& error) {
+    EXPECT_STREQ(error.what(), "matmul: b is undefined");
+  }
+}
+
+TEST(Shards, AShardReducedTwiceIsNamed) {
+  for (const bool shares_gradients : {false, true}) {
+    const auto wrong =
+        names_that_differ(tampered(shares_gradients, {}),
+                          tampered(shares_gradients, {.reduces_twice = "blocks.3.vectors"}));
+    EXPECT_FALSE(wrong.empty());
+    for (const std::string& name : wrong) {
+      EXPECT_TRUE(name.starts_with("blocks.3.")) << name;
+      EXPECT_TRUE(name.ends_with(".bias") || name.find("norm") != std::string::npos) << name;
+    }
   }
 }
 

@@ -51,7 +51,7 @@ class BlockRun {
 
  private:
   Tensors record(Tensors in);
-  void prepare_gradients() const;
+  void prepare_gradients(bool of_losses_alone) const;
 
   BlockSpan blocks_;
   const MicroBatch& batch_;

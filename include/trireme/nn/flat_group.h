@@ -77,13 +77,17 @@ class FlatGroup {
   int uses() const;
 
   // Allocates the memory. All values are zero. Where the compute type is fp32, the master values
-  // are the weights of the shard. `gradients`: (extent) fp32; undefined if the stage does not
-  // train.
+  // are the weights of the shard. `gradients` as take_gradients has them; undefined if the stage
+  // does not train.
   void materialize(ops::Context& ctx, const ParameterUse& use, const Tensor& gradients);
 
-  // Has gradients alone, in this memory (extent, fp32), which are zero then: for a use of a
-  // parameter whose weights another group has (ParameterSpec::use_of).
+  // The gradients that stay here are in this fp32 memory, which is zero then: (extent) for whole
+  // ones, or (sharding().shard_extent()) for those of the shard. In the latter case they must be
+  // reduced to the shard, and there are whole ones only between hold_gradients and
+  // release_gradients. By itself it is for a use of a parameter whose weights another group has
+  // (ParameterSpec::use_of).
   void take_gradients(ops::Context& ctx, const Tensor& gradients);
+  bool keeps_whole_gradients() const { return !gradient_shard_.defined(); }
 
   // Fills this rank's shard with the initial values of a fresh model, on all threads of the rank.
   // The bits depend on neither the threads nor the shards. Returns the number of random numbers
@@ -91,15 +95,15 @@ class FlatGroup {
   std::int64_t draw_initial_values(ops::Context& ctx, std::uint64_t seed) const;
 
   // Of the whole group.
-  const Tensor& weights() const { return weights_; }      // (extent), compute type; or undefined
-  const Tensor& gradients() const { return gradients_; }  // (extent), fp32; or undefined
+  const Tensor& weights() const { return weights_; }  // (extent), compute type; or undefined
+  const Tensor& gradients() const { return gradients_.sums; }  // (extent), fp32; or undefined
   // A parameter's part of a whole flat tensor of the group, in the parameter's local extents.
   Tensor view(const Tensor& flat, const Parameter& parameter) const;
 
   // Of this rank's shard: (sharding().shard_extent()).
   const Tensor& master() const { return master_; }  // fp32
   const Tensor& weight_shard() const { return weight_shard_; }
-  Tensor gradient_shard() const;  // a view of gradients()
+  Tensor gradient_shard() const;  // a view of gradients() where whole ones stay here
   // A part's elements of a flat tensor of the shard.
   static Tensor view(const Tensor& shard, const Part& part);
 
@@ -114,13 +118,27 @@ class FlatGroup {
   // The parameters have no weights until the next gather. Does nothing where weights stay here.
   void release();
 
+  // Where whole gradients do not stay here: the memory of whole ones.
+  struct WholeGradients {
+    Tensor sums;     // (extent), fp32
+    Tensor rounded;  // (extent), in the type in which they travel; undefined if that is fp32
+  };
+  // Collective over GroupRanks::reduced on a GPU, after plan_reduction. The contents are undefined.
+  WholeGradients allocate_gradients(ops::Context& ctx) const;
+  bool lacks_gradients() const { return !gradients_.sums.defined(); }
+  // The gradients are whole and in this memory, of a group of the same extent, until
+  // release_gradients returns it.
+  void hold_gradients(WholeGradients whole);
+  WholeGradients release_gradients();
+
   // The reduction of the gradients over the ranks with other data, which plan_reduction prepares,
   // has phases. Each needs the results of the one before it:
   //   kSum: the sum over GroupRanks::reduced; to a shard, over GroupRanks::sharded;
   //   kCopies: to a shard, the sum over GroupRanks::copied.
   // Partial sums are added up over the holders of a copy after that (start_partial).
   enum class Phase { kSum, kCopies };
-  // Collective over GroupRanks::reduced if gradients travel rounded.
+  // Collective over GroupRanks::reduced on a GPU if gradients travel rounded and whole ones stay
+  // here.
   void plan_reduction(ops::Context& ctx, const ReductionOptions& options);
   Phase last_phase() const { return last_phase_; }
   // Collective over the phase's communicators. Starts a phase. The ranks of a communicator must
@@ -129,8 +147,12 @@ class FlatGroup {
   std::vector<Work> start_reduction(ops::Context& ctx, Phase phase) const;
   // Call it when the last phase is done.
   void finish_reduction(ops::Context& ctx) const;
-  // Where the sums are then: all gradients, or those of the shard, with padding.
-  Tensor reduced() const { return to_shard_ ? gradient_shard() : gradients_; }
+  // Where the sums are then, with padding: all gradients, or those of the shard, in whole
+  // gradients.
+  Tensor sums_of_run() const;
+  // Where the sums over all runs of micro-batches belong. Where whole gradients stay here, that is
+  // sums_of_run().
+  Tensor reduced() const { return to_shard_ ? gradient_shard() : gradients_.sums; }
   // Collective over the holders of each partial copy. Starts to add up their partial sums
   // (Copies::partial), which are reduced() over the ranks with other data. All holders get the
   // same sums. The result is empty where there is nothing to add up.
@@ -155,10 +177,15 @@ class FlatGroup {
 
   bool keeps_whole_weights() const { return use_.whole_weights || sharding_.count() == 1; }
   void set_weights(const Tensor& whole);
+  void set_gradients(WholeGradients whole);
+  Tensor allocate_carried_by_reducers(ops::Context& ctx, DType dtype) const;
   enum class Which { kAll, kPartial };
   std::vector<Copied> copied(const FlatRange& within, Which which) const;
+  // These elements of the group in reduced().
+  Tensor reduced(const FlatRange& elements) const;
+  bool rounds() const { return travel_ != DType::kF32; }
   // The gradients in the type in which they travel.
-  const Tensor& travelling() const { return rounded_.defined() ? rounded_ : gradients_; }
+  const Tensor& travelling() const { return rounds() ? gradients_.rounded : gradients_.sums; }
 
   std::string name_;
   std::vector<Parameter*> parameters_;
@@ -167,10 +194,12 @@ class FlatGroup {
   std::vector<Part> parts_;
   ParameterUse use_;
   bool to_shard_ = false;
+  DType travel_ = DType::kF32;  // of gradients between ranks
   Phase last_phase_ = Phase::kSum;
   std::vector<Copied> copied_, partial_;
-  Tensor weights_, weight_shard_, master_, gradients_;
-  Tensor rounded_;  // undefined: the gradients themselves travel
+  Tensor weights_, weight_shard_, master_;
+  WholeGradients gradients_;
+  Tensor gradient_shard_;  // undefined where whole gradients stay here
 };
 
 // Returns what this rank writes into checkpoints, by group: parts of its shards. The ranks that

@@ -23,6 +23,12 @@ namespace trireme::parallel {
 // or for the end of the backward pass, because hosts must enter operations in an order that does
 // not depend on timing (src/comm/README.md).
 //
+// Where whole gradients do not stay (FlatGroup::keeps_whole_gradients), a group has memory for them
+// from the first contribution of a run to the end of its reduction, and the sum over runs is made
+// in shards. When a reduction starts, all but as many as a block has groups must have gone through
+// their first phase, and all but twice as many must be over (or all but as many, if there is no
+// second phase). So few blocks hold memory, and how many does not depend on timing.
+//
 // Partial sums of the ranks of a replica that hold a copy (Copies::partial), and of the uses of a
 // parameter on one stage that are reduced apart, are added up last, so that the order of sums does
 // not depend on how a model is divided among replicas and stages.
@@ -45,9 +51,11 @@ class GradientReducer : public nn::GradientListener {
   std::vector<const nn::FlatGroup*> reduced_groups() const;
 
   // `micro_batches` is this replica's share, at least 1 and a multiple of runs(). Shares may differ
-  // between replicas if runs() is 1.
+  // between replicas if runs() is 1. In a dry run there may be fewer than runs() that are reduced
+  // one by one: then so many runs of one micro-batch are made.
   void begin_step(int micro_batches);
-  // Sets the group's gradients to zero where a run begins, after the run before has left them.
+  // Sets the group's gradients to zero where a run begins, after the run before has left them. They
+  // may have no memory until then.
   void prepare(const nn::FlatGroup& group) override;
   void contributed(const nn::Parameter& parameter) override;
   // Reduces what is left, and waits until all gradients are sums over all runs and ranks (on a GPU
@@ -57,9 +65,10 @@ class GradientReducer : public nn::GradientListener {
  private:
   using Phase = nn::FlatGroup::Phase;
   struct Group {
-    nn::FlatGroup* flat;
-    nn::FlatGroup* of = nullptr;   // its gradients are added to this group's (Stage::UseApart)
-    std::optional<TreeSum> sum{};  // of this replica's runs, where there are several
+    nn::FlatGroup* flat = nullptr;
+    nn::FlatGroup* of = nullptr;  // its gradients are added to this group's (Stage::UseApart)
+    // Of this replica's runs, where there are several, and where the sum belongs in other memory.
+    std::optional<TreeSum> sum{};
     int runs = 0;                  // begun in this step
     int missing = 0;               // contributions still to come in the last of them
     std::optional<Phase> phase{};  // of the reduction that is under way
@@ -68,6 +77,15 @@ class GradientReducer : public nn::GradientListener {
 
   void plan(Group group, const nn::ReductionOptions& options);
   void begin_run(Group& group);
+  // Gives the group memory for whole gradients, where they do not stay.
+  void take_memory(nn::FlatGroup& group);
+  void return_memory(nn::FlatGroup& group);
+  // Waits until not many hold whole gradients for their reduction besides the one that has started.
+  void hold_few(Group& started);
+  // Whether sums over ranks are added up, not this rank's terms before their reduction.
+  bool adds_after_reduction(const Group& group) const {
+    return reduces_each_ || !group.flat->keeps_whole_gradients();
+  }
   void start(Group& group, Phase phase);
   // Takes the group that entered `phase` first to what follows, once its works are done.
   void move_on(Phase phase);
@@ -76,16 +94,24 @@ class GradientReducer : public nn::GradientListener {
   // Waits until the group's reduction is over. Those that started before it move on, too.
   void settle(const Group& group);
 
+  using WholeGradients = nn::FlatGroup::WholeGradients;
+
   ops::Context& ctx_;
-  int runs_;            // of each replica
-  int run_length_ = 0;  // micro-batches, in this step
-  bool reduces_each_;   // each run, not the sum of this replica's runs
-  bool defers_;         // second phases start at the points where something waits for them
+  int runs_;                               // of each replica
+  int runs_of_step_ = 0, run_length_ = 0;  // micro-batches, in this step
+  bool reduces_each_;                      // each run, not the sum of this replica's runs
+  bool defers_;  // second phases start at the points where something waits for them
   std::vector<Group> groups_;
   std::map<const nn::FlatGroup*, Group*> by_flat_;
   std::vector<Group*> shared_;  // those that several blocks of the stage use
   // By phase, in the order of starting: the groups that are in it.
   std::map<Phase, std::deque<Group*>> under_way_;
+  std::size_t block_groups_ = 1;  // the most of a block
+  // Those whose whole gradients have memory until their reduction is over, in the order of
+  // starting.
+  std::deque<Group*> reducing_;
+  // By extent: memory for whole gradients that no group has now.
+  std::map<std::int64_t, std::vector<WholeGradients>> free_;
   bool hands_on_ = false;  // copies are broadcast
 };
 

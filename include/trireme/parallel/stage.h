@@ -30,6 +30,10 @@ struct StageOptions {
   // time, or gathers them for each run of blocks, for `prefetch` runs ahead.
   bool whole_weights = true;
   int prefetch = 1;
+  // Where Axis::kShard has more than one rank: whether each of them holds whole gradients all the
+  // time, or from a group's first contribution in a run of micro-batches to the end of its
+  // reduction.
+  bool whole_gradients = true;
 };
 
 class Stage {
@@ -85,11 +89,13 @@ class Stage {
   const std::vector<UseApart>& uses_apart() const { return uses_apart_; }
 
  private:
-  // Collective over the data dimension and the stages that share the tied parameter. Allocates the
-  // gradients of the groups and returns them in the order of groups_. They are undefined if the
-  // stage does not train.
   // What adds gradients up over the data dimension.
   std::vector<Communicator*> reducers() const;
+  // The elements of a group's gradients that stay here.
+  std::int64_t gradients_kept(const nn::FlatGroup& group) const;
+  // Collective over the data dimension and the stages that share the tied parameter. Allocates the
+  // gradients of the groups that stay here and returns them in the order of groups_. They are
+  // undefined if the stage does not train.
   Tensors allocate_gradients(ops::Context& ctx) const;
 
   const ProcessGrid& grid_;

@@ -9,17 +9,19 @@ namespace trireme::parallel {
 // its own, of at most log2(count) tensors, and one more where count is no power of two.
 class TreeSum {
  public:
-  // count >= 1. All terms have so many elements. Allocates the memory, as gradients.
-  TreeSum(ops::Context& ctx, std::int64_t elements, int count);
+  // count >= 1. All terms have so many elements. Allocates the memory, as gradients. With `result`,
+  // which has as many elements, the sum will be there, and partial sums wait there before.
+  TreeSum(ops::Context& ctx, std::int64_t elements, int count, const Tensor& result = {});
 
   void begin() { added_ = 0; }
-  // Adds the next term. Returns true with the last one: then `term` holds the sum. Otherwise its
-  // contents are undefined, and its memory is free for the next term.
+  // Adds the next term. Returns true with the last one: then `term` holds the sum, or `result` if
+  // there is one. Otherwise its contents are undefined, and its memory is free for the next term.
   bool add(ops::Context& ctx, const Tensor& term);
 
  private:
   int count_;
   int added_ = 0;
+  Tensor result_;         // or undefined
   Tensor first_of_pair_;  // undefined if T(count) has no pairs
   Tensors waiting_;       // by level: the sum of 2^level neighbouring terms of the tree
 };

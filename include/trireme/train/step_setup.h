@@ -17,7 +17,18 @@ DType compute_type(const std::string& precision);
 // Returns the loss scaling; fixed at 1 unless the precision is fp16.
 ops::LossScaling loss_scaling(const Config& config);
 
-parallel::StepOptions step_options(const Config& config);
+// Returns how the micro-batches of a step form runs (batch.runs) on so many data replicas. Without
+// the key: as many as replicas. From shard.stage 2 on, where the replicas are a power of two that
+// divides the micro-batches, each micro-batch is a run, so that no whole gradients stay.
+parallel::BatchRuns batch_runs_of(const Config& config, int replicas);
+
+// Whether ranks hold whole gradients all the time. Below shard.stage 2 they do, and where a run has
+// several micro-batches, or a replica adds runs up before it reduces them: then whole gradients
+// would have to be there during most of a step anyway.
+bool keeps_whole_gradients(const Config& config, int replicas);
+
+// `grid`: of resolve_run_grid.
+parallel::StepOptions step_options(const Config& config, const GridShape& grid);
 
 // The attention that a rank computes in a micro-batch.
 struct AttentionOfStep {
