@@ -125,7 +125,8 @@ class Trainer {
                       folder_->file("trace.json"));
     }
     if (step_number_ >= config_.run.steps) {
-      journal_->say(fmt::format("all {} steps are done: nothing to train", config_.run.steps));
+      journal_->say(
+          fmt::format("all {} steps are done: nothing to train", std::int64_t{config_.run.steps}));
       return ExitStatus::kDone;
     }
     if (leads()) {
@@ -198,6 +199,7 @@ class Trainer {
   void open_model_and_data() {
     // The keys of the model determine what a sample is, and the data determine the vocabulary.
     train_data_ = open_data(config_.data.train, true);
+    resolve_epochs(config_, train_data_->samples());
     const models::Model model = models::resolve(config_.model, train_data_->facts());
     check_model_fits_grid(config_, model, shape_);
     const RunOfRanks run{.config = config_,
