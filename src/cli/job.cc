@@ -93,8 +93,8 @@ ExitStatus write_job(const JobArguments& given) {
   check_job_keys(given.request);
   site.partition = given.request.partition.value_or(site.partition);
   site.account = given.request.account.value_or(site.account);
-  const JobPlan plan = plan_job(job_template, given.config, given.request, cluster_limits(site),
-                                facts_to_check);
+  const JobPlan plan =
+      plan_job(job_template, given.config, given.request, cluster_limits(site), facts_to_check);
   for (const std::string& remark : job_remarks(plan)) report_line(remark);
   std::string script = job_script(
       job_template, given.config, given.request, site, plan,

@@ -21,10 +21,13 @@ struct Table {
 // Writes out schedule.warmup and schedule.decay if they are left to follow from run.steps.
 void write_out_schedule(Table& table) {
   Config::Schedule& schedule = table.config.schedule;
+  const auto in_epochs = [](const std::optional<Steps>& steps) { return steps && steps->epochs(); };
+  const Steps& steps = table.config.run.steps;
+  if (in_epochs(steps) || in_epochs(schedule.warmup) || in_epochs(schedule.decay)) return;
   try {
     const optim::LearningRateSchedule rate({.curve = optim::learning_rate_curve(schedule.name),
                                             .peak = table.config.optim.lr,
-                                            .total_steps = table.config.run.steps,
+                                            .total_steps = steps,
                                             .warmup = schedule.warmup,
                                             .decay = schedule.decay});
     schedule.warmup = rate.warmup();

@@ -1,5 +1,7 @@
 #include "trireme/config/config.h"
 
+#include <algorithm>
+
 #include <fmt/format.h>
 
 #include "trireme/base/error.h"
@@ -50,7 +52,36 @@ void check_same_bits(const Config& config) {
   }
 }
 
+void check_schedule(const Config& config) {
+  optim::LearningRateSchedule({.curve = optim::learning_rate_curve(config.schedule.name),
+                               .peak = config.optim.lr,
+                               .total_steps = config.run.steps,
+                               .warmup = config.schedule.warmup,
+                               .decay = config.schedule.decay});
+}
+
+// The keys in steps that may be given in epochs. Those without a value are left out.
+std::vector<Steps*> all_steps(Config& config) {
+  std::vector<Steps*> all = {&config.run.steps, &config.eval.every, &config.check.copies};
+  for (std::optional<Steps>* steps :
+       {&config.schedule.warmup, &config.schedule.decay, &config.checkpoint.every}) {
+    if (*steps) all.push_back(&**steps);
+  }
+  return all;
+}
+
+bool in_epochs(Config config) {
+  return std::ranges::any_of(all_steps(config),
+                             [](const Steps* steps) { return steps->epochs().has_value(); });
+}
+
 }  // namespace
+
+void resolve_epochs(Config& config, std::uint64_t samples_per_epoch) {
+  if (!in_epochs(config)) return;
+  for (Steps* steps : all_steps(config)) steps->resolve(samples_per_epoch, config.batch.global);
+  check_config_without_data(config);
+}
 
 int runs_of_batch(const Config& config) {
   if (!config.run.same_bits) return config.batch.runs.value_or(0);
@@ -85,11 +116,7 @@ void check_config_without_data(const Config& config) {
   check_same_bits(config);
   models::find_family(config.model.family).check_keys(config.model.keys);
   check_loss_scale(config);
-  optim::LearningRateSchedule({.curve = optim::learning_rate_curve(config.schedule.name),
-                               .peak = config.optim.lr,
-                               .total_steps = config.run.steps,
-                               .warmup = config.schedule.warmup,
-                               .decay = config.schedule.decay});
+  if (!in_epochs(config)) check_schedule(config);
   if (!config.checkpoint.every && !config.checkpoint.mtbf) {
     throw ConfigError(
         "checkpoint.every = auto needs checkpoint.mtbf: the mean time between failures of the "

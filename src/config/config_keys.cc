@@ -13,8 +13,11 @@ void add_run_keys(Options& options, Config::Run& run) {
   options.add("run.folder", run.folder, "path",
               "folder for configuration, metrics, checkpoints and report", not_empty(),
               OnChange::kNothing);
-  options.add("run.steps", run.steps, "steps", "optimizer steps to train in total",
-              between(1, limits::kSteps), OnChange::kResults);
+  options.add(
+      "run.steps", run.steps, "steps",
+      "optimizer steps to train in total; here and in other keys of steps also epochs, as in 10ep: "
+      "passes over the training data",
+      between(1, limits::kSteps), OnChange::kResults);
   options.add("run.seed", run.seed, "", "seed of initial values, data order and dropout",
               at_least(0), OnChange::kOtherRun);
   options.add("run.threads", run.threads, "threads per rank",

@@ -272,7 +272,8 @@ std::int64_t RunHistory::step() const {
 }
 
 std::optional<std::int64_t> RunHistory::total_steps() const {
-  return config_ ? std::optional(config_->run.steps) : std::nullopt;
+  if (!config_ || config_->run.steps.epochs()) return {};
+  return config_->run.steps;
 }
 
 std::optional<double> RunHistory::metrics_age() const {

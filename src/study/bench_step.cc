@@ -1,34 +1,15 @@
 #include <algorithm>
 
 #include "trireme/base/clock.h"
-#include "trireme/base/philox.h"
 #include "trireme/base/resident_memory.h"
 #include "trireme/study/bench.h"
+#include "trireme/tasks/task.h"
 #include "trireme/train/step_setup.h"
-#include "trireme/train/token_batches.h"
 
 namespace trireme::bench {
 namespace {
 
 constexpr float kLearningRate = 1e-4f;
-
-nn::MicroBatch made_up_batch(ops::Context& ctx, const StepBenchOptions& options, int number) {
-  const std::int64_t rows = options.micro * options.model.plan.context;
-  const auto token = [&](std::int64_t at) {
-    const auto index = static_cast<std::uint64_t>(number * rows + at);
-    return static_cast<std::int32_t>(philox_uniform_at(1, index) * 0.999f *
-                                     static_cast<float>(options.model.plan.vocabulary));
-  };
-  TokenBatch data;
-  for (std::int64_t i = 0; i < options.micro; ++i) {
-    data.samples.push_back(static_cast<std::uint64_t>(number * options.micro + i));
-  }
-  for (std::int64_t i = 0; i < rows; ++i) {
-    data.tokens.push_back(token(i));
-    data.targets.push_back(token(i + 1));
-  }
-  return make_micro_batch(ctx, data, options.model.plan.context, 0, options.micro, true);
-}
 
 // Seconds of this rank's steps, by phase.
 struct Phases {
@@ -116,7 +97,8 @@ class StepBench {
     for (int i = 0; i < steps; ++i) {
       std::vector<nn::MicroBatch> batches;
       for (int m = 0; m < mine_.count; ++m) {
-        batches.push_back(made_up_batch(ctx_, options_, mine_.first + m));
+        batches.push_back(task_.made_up_batch(ctx_, options_.model.plan, mine_.first + m,
+                                              static_cast<std::int64_t>(options_.micro)));
       }
       runtime_.world().barrier().wait_host();
       if (traced) runtime_.recorder().start_trace(ctx_.stream);
@@ -134,6 +116,7 @@ class StepBench {
   Runtime& runtime_;
   ops::Context& ctx_;
   const StepBenchOptions& options_;
+  const tasks::Task& task_ = tasks::task_of(options_.model.request);
   const ProcessGrid grid_;
   parallel::TrainerStep trainer_;
   const parallel::MicroBatchShare mine_;

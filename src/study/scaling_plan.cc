@@ -160,6 +160,11 @@ std::vector<Point> points_of(const StudyPlan& plan) {
 
 Config config_of(const StudyPlan& plan, const Point& point, const std::string& run_folder) {
   Config config = plan.config;
+  if (config.checkpoint.every && config.checkpoint.every->epochs()) {
+    throw ConfigError(
+        fmt::format("checkpoint.every is {}, but a study counts checkpoints by steps: give steps",
+                    write_value(*config.checkpoint.every)));
+  }
   config.run.folder = run_folder;
   config.run.steps = plan.steps;
   config.run.resume = "never";

@@ -74,7 +74,7 @@ std::string checkpoints_text(const Config::Checkpoint& checkpoint) {
     return fmt::format("as often as is best for a failure in {:g} h", checkpoint.mtbf.value_or(0));
   }
   if (*checkpoint.every == 0) return "at the end alone: not counted";
-  return fmt::format("one in {} steps", *checkpoint.every);
+  return fmt::format("one in {} steps", std::int64_t{*checkpoint.every});
 }
 
 Facts facts_of_plan(const StudyPlan& plan) {
@@ -149,7 +149,7 @@ void StudyFolder::begin(const Point& point) const {
   write_whole_file(
       folder + "/point.json",
       request_text(
-          {plan_.warmup, plan_.config.checkpoint.every.value_or(0),
+          {plan_.warmup, std::int64_t{plan_.config.checkpoint.every.value_or(0)},
            plan_.config.checkpoint.every ? 0.0 : plan_.config.checkpoint.mtbf.value_or(0.0),
            plan_.launcher}));
 }

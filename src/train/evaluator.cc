@@ -7,7 +7,8 @@
 
 #include "trireme/base/clock.h"
 #include "trireme/parallel/connections.h"
-#include "trireme/train/token_batches.h"
+#include "trireme/tasks/texts.h"
+#include "trireme/train/evaluation.h"
 
 namespace trireme {
 
@@ -46,8 +47,10 @@ EvaluationReport evaluate_on(ops::Context& ctx, const parallel::Stage& stage,
   parallel::connect_stage(ctx, stage, micro, data.context());
   parallel::PipelineExecutor executor(ctx, stage);
   const Stopwatch watch;
-  const parallel::EvaluationResult result =
-      evaluate(executor, data, micro, mask_documents, std::nullopt);
+  // The caller keeps the data.
+  const auto texts = tasks::texts(
+      std::shared_ptr<const TokenDataset>(std::shared_ptr<void>(), &data), mask_documents);
+  const parallel::EvaluationResult result = evaluate(executor, *texts, micro, std::nullopt);
   TRIREME_CHECK(result.targets == data.tokens(),
                 fmt::format("{} of {} tokens were predicted", result.targets, data.tokens()));
   EvaluationReport report =

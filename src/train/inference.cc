@@ -4,10 +4,10 @@
 #include <filesystem>
 
 #include <fmt/format.h>
-#include <xxhash.h>
 
 #include "trireme/base/error.h"
 #include "trireme/base/log.h"
+#include "trireme/tasks/texts.h"
 #include "trireme/train/checkpoint_tensors.h"
 #include "trireme/train/step_setup.h"
 
@@ -105,11 +105,6 @@ std::int64_t largest_checkpoint_bytes(Communicator& comm, const std::string& whe
     return bytes;
   };
   return comm.all_reduce_host(comm.rank() == 0 ? largest() : std::int64_t{0}, ReduceOp::kMax);
-}
-
-std::string tokenizer_checksum(const Tokenizer& tokenizer) {
-  const std::string text = fmt::format("{}\n{}", tokenizer.kind(), tokenizer.model());
-  return fmt::format("xxh64:{:016x}", XXH64(text.data(), text.size(), 0));
 }
 
 InferenceModel::InferenceModel(ops::Context& ctx, const ProcessGrid& grid,

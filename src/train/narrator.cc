@@ -104,8 +104,9 @@ std::string shards_text(const Config& config, const parallel::Stage& stage) {
 }  // namespace
 
 Narrator::Narrator(bool speaks, std::int64_t first_step, std::int64_t total_steps,
-                   std::int64_t every)
-    : speaks_(speaks),
+                   std::int64_t every, std::string_view unit)
+    : unit_(unit),
+      speaks_(speaks),
       terminal_(isatty(STDOUT_FILENO) != 0),
       first_step_(first_step),
       total_steps_(total_steps),
@@ -121,9 +122,9 @@ void Narrator::say(const std::string& line) {
 std::string Narrator::describe(const StepMetrics& m) const {
   const double per_step = since_start_.seconds() / static_cast<double>(m.step - first_step_);
   return fmt::format(
-      "step {:>{}}/{}  loss {:.4f}  lr {:.2e}  norm {:.2f}  {:.0f} tokens/s  {:.0f} MiB  {} left{}",
+      "step {:>{}}/{}  loss {:.4f}  lr {:.2e}  norm {:.2f}  {:.0f} {}/s  {:.0f} MiB  {} left{}",
       m.step, std::to_string(total_steps_).size(), total_steps_, m.loss, m.learning_rate,
-      m.gradient_norm, m.tokens_per_second, m.needed_memory() / 1048576.0,
+      m.gradient_norm, m.tokens_per_second, unit_, m.needed_memory() / 1048576.0,
       duration_text(per_step * static_cast<double>(total_steps_ - m.step)), skipped(m));
 }
 
@@ -132,7 +133,7 @@ void Narrator::step(const StepMetrics& m) {
   step_seconds_ += m.step_seconds;
   wait_seconds_ += m.wait_data_seconds;
   comm_seconds_ += m.exposed_comm_seconds;
-  tokens_ += m.tokens_per_second * m.step_seconds;
+  units_ += m.tokens_per_second * m.step_seconds;
   if (!speaks_) return;
   if (terminal_ && !m.skipped) {
     print_bytes(kClearLine + describe(m));
@@ -144,17 +145,17 @@ void Narrator::step(const StepMetrics& m) {
 
 void Narrator::close(const StepMetrics& last) {
   if (steps_ == 0) return;
-  say(fmt::format(
-      "{} steps in {}, loss {:.4f}; {:.0f} tokens/s; of the step time {:.1f} % waited for "
-      "data, {:.1f} % for communication; peak memory {:.0f} MiB a rank",
-      steps_, duration_text(since_start_.seconds()), last.loss, tokens_ / step_seconds_,
-      100.0 * wait_seconds_ / step_seconds_, 100.0 * comm_seconds_ / step_seconds_,
-      last.needed_memory() / 1048576.0));
+  say(
+      fmt::format("{} steps in {}, loss {:.4f}; {:.0f} {}/s; of the step time {:.1f} % waited for "
+                  "data, {:.1f} % for communication; peak memory {:.0f} MiB a rank",
+                  steps_, duration_text(since_start_.seconds()), last.loss, units_ / step_seconds_,
+                  unit_, 100.0 * wait_seconds_ / step_seconds_,
+                  100.0 * comm_seconds_ / step_seconds_, last.needed_memory() / 1048576.0));
 }
 
 std::string startup_table(const Config& config, const nn::ModelPlan& plan,
                           const parallel::TrainerStep& step, const ComputeDevice& device,
-                          const ops::AttentionChoice& attention, const TokenDataset& data,
+                          const ops::AttentionChoice& attention, const tasks::TaskData& data,
                           const std::string& collectives) {
   const ops::Context& ctx = device.context;
   const parallel::Stage& stage = step.stage();
@@ -201,8 +202,7 @@ std::string startup_table(const Config& config, const nn::ModelPlan& plan,
         fmt::format("{}: only the input of {} is kept for the backward", config.recompute.mode,
                     every == 1 ? "each block" : fmt::format("every {} blocks", every)));
   }
-  row("data", fmt::format("{} tokens, vocabulary {}; the run reads {:.2f} epochs",
-                          short_number(static_cast<double>(data.tokens())), data.vocabulary(),
+  row("data", fmt::format("{}; the run reads {:.2f} epochs", data.description(),
                           static_cast<double>(config.run.steps) * config.batch.global /
                               static_cast<double>(data.samples())));
   row("memory", fmt::format("rank 0 holds {:.0f} MiB of parameters, {:.0f} of gradients, {:.0f} of "

@@ -5,10 +5,10 @@
 #include <string>
 
 #include "trireme/base/clock.h"
-#include "trireme/io/dataset.h"
 #include "trireme/ops/attention.h"
 #include "trireme/parallel/trainer_step.h"
 #include "trireme/report/step_metrics.h"
+#include "trireme/tasks/task.h"
 #include "trireme/train/compute_device.h"
 
 namespace trireme {
@@ -17,23 +17,26 @@ namespace trireme {
 // one line every `every` steps.
 class Narrator {
  public:
-  Narrator(bool speaks, std::int64_t first_step, std::int64_t total_steps, std::int64_t every);
+  // `unit` is that of progress: "tokens".
+  Narrator(bool speaks, std::int64_t first_step, std::int64_t total_steps, std::int64_t every,
+           std::string_view unit);
 
   void say(const std::string& line);  // prints a line that stays
   void step(const StepMetrics& metrics);
-  // Prints the steps trained, mean tokens/s, and shares of time spent waiting for data and for
-  // communication.
+  // Prints the steps trained, mean tokens/s (or another unit), and shares of time spent waiting for
+  // data and for communication.
   void close(const StepMetrics& last);
 
  private:
   std::string describe(const StepMetrics& metrics) const;
 
+  std::string unit_;
   bool speaks_;
   bool terminal_;
   bool line_open_ = false;
   std::int64_t first_step_, total_steps_, every_;
   Stopwatch since_start_;
-  double step_seconds_ = 0.0, wait_seconds_ = 0.0, comm_seconds_ = 0.0, tokens_ = 0.0;
+  double step_seconds_ = 0.0, wait_seconds_ = 0.0, comm_seconds_ = 0.0, units_ = 0.0;
   std::int64_t steps_ = 0;
 };
 
@@ -41,7 +44,7 @@ class Narrator {
 // libraries, what computes attention, and, if `collectives` says it, what carries collectives.
 std::string startup_table(const Config& config, const nn::ModelPlan& plan,
                           const parallel::TrainerStep& step, const ComputeDevice& device,
-                          const ops::AttentionChoice& attention, const TokenDataset& data,
+                          const ops::AttentionChoice& attention, const tasks::TaskData& data,
                           const std::string& collectives);
 
 }  // namespace trireme

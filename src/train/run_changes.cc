@@ -6,21 +6,9 @@
 #include <fmt/format.h>
 
 #include "trireme/base/error.h"
-#include "trireme/train/inference.h"
 
 namespace trireme {
 namespace {
-
-struct DataAttribute {
-  const char* name;     // name of the checkpoint's attribute
-  const char* setting;  // what a user calls it
-  OnChange on_change;
-};
-constexpr DataAttribute kTrainingData = {"training_data", "data.train", OnChange::kOtherRun};
-constexpr DataAttribute kValidationData = {"validation_data", "data.validation",
-                                           OnChange::kResults};
-constexpr DataAttribute kTokenizer = {kTokenizerAttribute, "the tokenizer of data.train",
-                                      OnChange::kOtherRun};
 
 std::vector<std::string> lines_of(const std::string& text) {
   std::istringstream stream(text);
@@ -30,10 +18,9 @@ std::vector<std::string> lines_of(const std::string& text) {
 }
 
 // Describes a change of data. Of a long mixture it lists only the parts that differ.
-ChangedSetting changed_data(const DataAttribute& attribute, const std::string& before,
-                            const std::string& now) {
-  ChangedSetting change{attribute.setting, "", "", attribute.on_change};
-  std::vector<std::string> was = lines_of(before), is = lines_of(now);
+ChangedSetting changed_data(const DataAttribute& attribute, const std::string& before) {
+  ChangedSetting change{attribute.mark.setting, "", "", attribute.on_change};
+  std::vector<std::string> was = lines_of(before), is = lines_of(attribute.mark.value);
   const auto [first_was, first_is] = std::mismatch(was.begin(), was.end(), is.begin(), is.end());
   was.erase(was.begin(), first_was);
   is.erase(is.begin(), first_is);
@@ -48,22 +35,23 @@ ChangedSetting changed_data(const DataAttribute& attribute, const std::string& b
 
 }  // namespace
 
-std::map<std::string, std::string> describe_data(const TokenDataset& train,
-                                                 const TokenDataset* validation) {
-  return {{kTokenizer.name, tokenizer_checksum(*train.tokenizer())},
-          {kTrainingData.name, train.contents()},
-          {kValidationData.name, validation != nullptr ? validation->contents() : ""}};
+std::vector<DataAttribute> describe_data(const tasks::TaskData& train,
+                                         const tasks::TaskData* validation) {
+  return {
+      {train.encoding(), OnChange::kOtherRun},
+      {{"training_data", "data.train", train.contents()}, OnChange::kOtherRun},
+      {{"validation_data", "data.validation", validation != nullptr ? validation->contents() : ""},
+       OnChange::kResults}};
 }
 
 std::vector<ChangedSetting> changes_since(const Checkpoint& checkpoint, const Config& config,
-                                          const std::map<std::string, std::string>& data) {
+                                          const std::vector<DataAttribute>& data) {
   const CheckpointInfo& info = checkpoint.info();
   std::vector<ChangedSetting> changes = changed_settings(info.config, checkpoint.path(), config);
-  for (const DataAttribute& attribute : {kTokenizer, kTrainingData, kValidationData}) {
-    const auto before = info.extra.find(attribute.name);
-    const std::string& now = data.at(attribute.name);
-    if (before == info.extra.end() || before->second == now) continue;
-    changes.push_back(changed_data(attribute, before->second, now));
+  for (const DataAttribute& attribute : data) {
+    const auto before = info.extra.find(attribute.mark.attribute);
+    if (before == info.extra.end() || before->second == attribute.mark.value) continue;
+    changes.push_back(changed_data(attribute, before->second));
   }
   return changes;
 }

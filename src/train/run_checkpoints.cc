@@ -157,7 +157,9 @@ std::string RunCheckpoints::save(const Position& position) {
   info.extra = recorded_choices();
   info.extra.merge(recorded_plans());
   if (run_.bits_parted) info.extra[kBitsAttribute] = "parted";
-  info.extra.merge(describe_data(run_.data, run_.validation));
+  for (const DataAttribute& attribute : describe_data(run_.data, run_.validation)) {
+    info.extra.emplace(attribute.mark.attribute, attribute.mark.value);
+  }
   CheckpointOptions options;
   options.keep = run_.config.checkpoint.keep;
   options.generation = run_.folder.generation();

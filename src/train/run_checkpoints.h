@@ -28,8 +28,8 @@ class RunCheckpoints {
     ComputeDevice& device;
     const ProcessGrid& grid;
     parallel::TrainerStep& step;
-    const TokenDataset& data;
-    const TokenDataset* validation;  // null: there is none
+    const tasks::TaskData& data;
+    const tasks::TaskData* validation;  // null: there is none
     RunFolder& folder;
     const ops::AttentionChoice& attention;
     const NetworkOfJob& network;  // for which the communicators are planned

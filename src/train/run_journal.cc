@@ -9,7 +9,8 @@
 namespace trireme {
 
 RunJournal::RunJournal(const Setting& setting)
-    : narrator_(setting.leads, setting.first_step, setting.total_steps, setting.log_every),
+    : narrator_(setting.leads, setting.first_step, setting.total_steps, setting.log_every,
+                setting.unit),
       before_report_(setting.before_report) {
   if (!setting.leads) return;
   // A run that has nothing left to do begins no new file of events.
@@ -53,10 +54,10 @@ void RunJournal::step(const StepMetrics& metrics) {
   if (metrics_) metrics_->write(metrics);
 }
 
-void RunJournal::evaluation(std::int64_t step, double loss, std::int64_t tokens, double seconds) {
+void RunJournal::evaluation(std::int64_t step, double loss, const std::string& measures,
+                            double seconds) {
   if (metrics_) metrics_->write_evaluation(step, loss, seconds);
-  say(fmt::format("step {}: evaluation loss {:.4f} over {} tokens, perplexity {:.2f} ({:.1f} s)",
-                  step, loss, tokens, std::exp(loss), seconds));
+  say(fmt::format("step {}: evaluation {} ({:.1f} s)", step, measures, seconds));
   write_report();
 }
 

@@ -28,7 +28,8 @@ class RunJournal {
     std::int64_t first_step = 0, total_steps = 0;  // already done; total
     std::int64_t log_every = 1;
     bool tensorboard = false;
-    bool goes_on = true;  // continues the folder's branch, if it holds a run
+    std::string_view unit = "tokens";  // of progress
+    bool goes_on = true;               // continues the folder's branch, if it holds a run
     // Called on the leading rank before the report is written, to renew what it shows.
     std::function<void()> before_report = {};
   };
@@ -43,7 +44,8 @@ class RunJournal {
   void note(std::int64_t step, std::string_view kind, double seconds, const std::string& detail);
 
   void step(const StepMetrics& metrics);
-  void evaluation(std::int64_t step, double loss, std::int64_t tokens, double seconds);
+  // `measures` is what the task says of it (tasks::Task::measures).
+  void evaluation(std::int64_t step, double loss, const std::string& measures, double seconds);
   // `next` is the number of steps until the next checkpoint, if it follows from measured times.
   void checkpoint(std::int64_t step, const std::string& path, double seconds,
                   std::optional<std::int64_t> next);

@@ -9,25 +9,25 @@
 #include "trireme/base/philox.h"
 #include "trireme/base/wall_clock.h"
 #include "trireme/comm/launcher.h"
-#include "trireme/io/batch_reader.h"
 #include "trireme/io/checkpoint.h"
 #include "trireme/io/run_folder.h"
 #include "trireme/io/whole_file.h"
 #include "trireme/optim/schedule.h"
 #include "trireme/parallel/copy_check.h"
+#include "trireme/tasks/task.h"
 #include "trireme/topology/nccl_costs.h"
 #include "trireme/train/checkpoint_cadence.h"
 #include "trireme/train/communication.h"
 #include "trireme/train/compute_device.h"
 #include "trireme/train/deadline.h"
 #include "trireme/train/dry_run_input.h"
+#include "trireme/train/evaluation.h"
 #include "trireme/train/hang_limit.h"
 #include "trireme/train/memory_check.h"
 #include "trireme/train/nearest_setting.h"
 #include "trireme/train/run_grid.h"
 #include "trireme/train/step_setup.h"
 #include "trireme/train/step_traffic.h"
-#include "trireme/train/token_batches.h"
 
 #include "train/algorithm_tuner.h"
 #include "train/communication_watch.h"
@@ -49,19 +49,6 @@ constexpr const char* kNcclTable = "nccl-table.txt";  // in the run folder
 // After this many steps in a row with non-finite gradients, the run has diverged.
 constexpr int kMostSkippedSteps = 10;
 
-std::shared_ptr<const TokenDataset> open_data(const Config& config,
-                                              const std::vector<WeightedPath>& paths,
-                                              std::int64_t context, bool training,
-                                              Communicator& comm) {
-  DatasetOptions options;
-  options.data = paths;
-  options.split = training ? "train" : "validation";
-  options.context = context;
-  options.seed = static_cast<std::uint64_t>(config.run.seed);
-  options.order = training ? SampleOrder::kShuffled : SampleOrder::kSequential;
-  return TokenDataset::open(options, comm);
-}
-
 // On the GPU of the first rank; nothing where nothing was connected.
 std::string memory_of_connections(std::size_t bytes) {
   if (bytes == 0) return "";
@@ -76,6 +63,8 @@ class Trainer {
         runtime_(runtime),
         signals_(signals),
         config_(config),
+        task_(tasks::task_of(config.model)),
+        sample_(models::sample_shape(config.model)),
         hang_limit_(config.comm.timeout),
         bits_(settle_same_bits(runtime.world(), config_)),
         device_(device ? std::move(*device)
@@ -122,6 +111,7 @@ class Trainer {
                                          .total_steps = config_.run.steps,
                                          .log_every = config_.log.every,
                                          .tensorboard = config_.log.tensorboard,
+                                         .unit = task_.unit(),
                                          .goes_on = position.continues,
                                          .before_report = [this] { communication_->write(); }});
     // On GPUs the host's times are those of queueing, and show no straggler.
@@ -135,7 +125,8 @@ class Trainer {
                       folder_->file("trace.json"));
     }
     if (step_number_ >= config_.run.steps) {
-      journal_->say(fmt::format("all {} steps are done: nothing to train", config_.run.steps));
+      journal_->say(
+          fmt::format("all {} steps are done: nothing to train", std::int64_t{config_.run.steps}));
       return ExitStatus::kDone;
     }
     if (leads()) {
@@ -194,12 +185,22 @@ class Trainer {
     return network;
   }
 
+  // Collective.
+  std::shared_ptr<const tasks::TaskData> open_data(const std::vector<WeightedPath>& paths,
+                                                   bool training) {
+    return task_.open({.paths = paths,
+                       .training = training,
+                       .sample = sample_,
+                       .seed = static_cast<std::uint64_t>(config_.run.seed),
+                       .masks_documents = config_.data.mask_documents},
+                      runtime_.world());
+  }
+
   void open_model_and_data() {
-    // The context determines what a sample is, and the data determine the vocabulary.
-    train_data_ = open_data(config_, config_.data.train, models::sample_shape(config_.model)[0],
-                            true, runtime_.world());
-    const models::Model model =
-        models::resolve(config_.model, {.vocabulary = train_data_->vocabulary()});
+    // The keys of the model determine what a sample is, and the data determine the vocabulary.
+    train_data_ = open_data(config_.data.train, true);
+    resolve_epochs(config_, train_data_->samples());
+    const models::Model model = models::resolve(config_.model, train_data_->facts());
     check_model_fits_grid(config_, model, shape_);
     const RunOfRanks run{.config = config_,
                          .model = model,
@@ -211,14 +212,8 @@ class Trainer {
                           [&](const FitsMemory& fits) { return nearest_setting(run, fits); });
     const GridTraffic traffic = traffic_of(forecast);  // on the leading rank
     if (!config_.data.validation.empty()) {
-      validation_data_ =
-          open_data(config_, config_.data.validation, model.plan.context, false, runtime_.world());
-      if (validation_data_->vocabulary() != train_data_->vocabulary()) {
-        throw DataError(
-            fmt::format("data.validation has a vocabulary of {} tokens, data.train of {}: "
-                        "prepare both with one tokenizer",
-                        validation_data_->vocabulary(), train_data_->vocabulary()));
-      }
+      validation_data_ = open_data(config_.data.validation, false);
+      train_data_->check_fits(*validation_data_);
     }
     phases_.done("data");
     placement_ = place_grid(runtime_, config_.grid.order, shape_, traffic, network_.network);
@@ -235,7 +230,7 @@ class Trainer {
         parallel::largest_share(config_.batch.global / config_.batch.micro, replicas);
     options.stage.seed = {};  // initial values are drawn later, if there is no checkpoint
     step_.emplace(ctx_, *grid_, plan_, options);
-    queue_.emplace(ctx_, *grid_, config_.batch.global * plan_.context);
+    queue_.emplace(ctx_, *grid_, config_.batch.global * task_.units_of_sample(sample_));
     phases_.done("model");
     attention_ = attention_choice(runtime_.world(), ctx_, model, shape_,
                                   {.micro = config_.batch.micro,
@@ -328,11 +323,10 @@ class Trainer {
          .total_steps = config_.run.steps,
          .warmup = config_.schedule.warmup,
          .decay = config_.schedule.decay});
-    BatchReader reader(train_data_, plan_of_samples(),
-                       {.with_first_key = config_.data.mask_documents});
+    const auto reader = train_data_->read_steps(plan_of_samples(), config_.batch.micro);
     while (step_number_ < config_.run.steps) {
       if (tracer_) tracer_->before(step_number_ + 1);
-      for (const StepQueue::Known& step : train_step(reader, rate.at(step_number_))) tell(step);
+      for (const StepQueue::Known& step : train_step(*reader, rate.at(step_number_))) tell(step);
       if (tuner_) {
         tuner_->step_done();
         tell_tuned();
@@ -427,30 +421,22 @@ class Trainer {
     return late_ || signals_.arrived();
   }
 
-  std::optional<TokenBatch> next_batch(BatchReader& reader) {
-    const FlightRecorder::Phase phase(runtime_.recorder(), "read data");
-    return reader.next();
-  }
-
   // Queues a step. Returns the steps that became known.
-  std::vector<StepQueue::Known> train_step(BatchReader& reader, double learning_rate) {
+  std::vector<StepQueue::Known> train_step(tasks::StepReader& reader, double learning_rate) {
     const FlightRecorder::Phase phase(runtime_.recorder(), "step", step_number_ + 1);
     queue_step(reader, learning_rate);
     const bool pauses = stop_ || checks_copies_now() || evaluates_now() || saves_now();
     return queue_->settle(pauses ? 0 : queue_->ahead());
   }
 
-  void queue_step(BatchReader& reader, double learning_rate) {
+  void queue_step(tasks::StepReader& reader, double learning_rate) {
     const StepQueue::Mark begin = queue_->mark();
     const double waited_before = reader.wait_seconds();
-    const std::optional<TokenBatch> data = next_batch(reader);
-    TRIREME_CHECK(data.has_value(), "the reader ended before the run");
-    std::vector<nn::MicroBatch> batches;
-    const auto micro = static_cast<std::size_t>(config_.batch.micro);
-    for (std::size_t first = 0; first < data->samples.size(); first += micro) {
-      batches.push_back(
-          make_micro_batch(ctx_, *data, plan_.context, first, config_.batch.micro, true));
+    {
+      const FlightRecorder::Phase phase(runtime_.recorder(), "read data");
+      reader.read();
     }
+    const std::vector<nn::MicroBatch> batches = reader.micro_batches(ctx_);
     const std::uint64_t key = philox_key(static_cast<std::uint64_t>(config_.run.seed),
                                          fmt::format("dropout of step {}", step_number_));
     const parallel::QueuedStep step = step_->queue(
@@ -463,7 +449,7 @@ class Trainer {
     metrics.step = step_number_;
     metrics.learning_rate = learning_rate;
     if (config_.run.precision == "fp16") metrics.loss_scale.emplace();
-    metrics.tokens = samples_ * plan_.context;
+    metrics.tokens = samples_ * task_.units_of_sample(sample_);
     metrics.wait_data_seconds = reader.wait_seconds() - waited_before;
     queue_->push(begin, step, metrics);
   }
@@ -484,12 +470,11 @@ class Trainer {
       micro_batches = *config_.eval.batches * (config_.batch.global / config_.batch.micro);
     }
     const parallel::EvaluationResult result =
-        evaluate(step_->executor(), *validation_data_, config_.batch.micro,
-                 config_.data.mask_documents, micro_batches);
+        evaluate(step_->executor(), *validation_data_, config_.batch.micro, micro_batches);
     const double seconds = watch.seconds();
     if (deadline_) deadline_->evaluation_took(seconds);
     journal_->evaluation(step_number_, result.loss_sum / static_cast<double>(result.targets),
-                         result.targets, seconds);
+                         task_.measures(result.loss_sum, result.targets), seconds);
   }
 
   void save() {
@@ -512,6 +497,8 @@ class Trainer {
   Runtime& runtime_;
   const StopSignals& signals_;
   Config config_;
+  const tasks::Task& task_;
+  const Shape sample_;  // of the task
   HangLimit hang_limit_;
   BitsOfStart bits_;
   ComputeDevice device_;
@@ -522,7 +509,7 @@ class Trainer {
   std::optional<FabricRecord> fabric_;  // on rank 0, where a network is known
   std::optional<ProcessGrid> grid_;
   std::optional<RunFolder> folder_;
-  std::shared_ptr<const TokenDataset> train_data_, validation_data_;
+  std::shared_ptr<const tasks::TaskData> train_data_, validation_data_;
   nn::ModelPlan plan_;
   std::optional<parallel::TrainerStep> step_;
   ops::AttentionChoice attention_;

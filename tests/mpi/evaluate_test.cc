@@ -4,11 +4,13 @@
 
 #include <gtest/gtest.h>
 
+#include "trireme/base/error.h"
 #include "trireme/io/token_shard.h"
+#include "trireme/tasks/texts.h"
 #include "trireme/train/evaluator.h"
-#include "trireme/train/token_batches.h"
 
 #include "models/gpt/gpt.h"
+#include "support/message_of.h"
 #include "support/mpi_test.h"
 #include "support/temporary_folder.h"
 
@@ -137,6 +139,42 @@ TEST_F(Evaluate, WindowsGoThroughTheWholeText) {
            }).loss_sum;
   }
   EXPECT_NEAR(whole, sum / 40, 1e-6);
+}
+
+TEST_F(Evaluate, TheTaskMakesMicroBatchesOfTexts) {
+  const auto texts = tasks::texts(open({{shard("a.h5", 40, 38)}}), true);
+  EXPECT_EQ(texts->samples(), 3u);
+  EXPECT_EQ(texts->facts().vocabulary, 257);
+  EXPECT_EQ(texts->encoding().attribute, "tokenizer");
+  // Samples past the end are padding, which has no targets.
+  const nn::MicroBatch last = texts->evaluation_batch(ctx_, 2, 4);
+  EXPECT_EQ(last.batch, 4);
+  EXPECT_EQ(last.target_count, 8);
+  EXPECT_FALSE(last.training);
+  EXPECT_TRUE(last.first_key.defined());
+  const auto plan = [](std::uint64_t step) -> std::optional<std::vector<std::uint64_t>> {
+    if (step > 0) return {};
+    return std::vector<std::uint64_t>{2, 0};
+  };
+  const auto steps = texts->read_steps(plan, 1);
+  steps->read();
+  const std::vector<nn::MicroBatch> batches = steps->micro_batches(ctx_);
+  ASSERT_EQ(batches.size(), 2u);
+  EXPECT_EQ(batches[0].samples.span<std::int64_t>()[0], 2);
+  EXPECT_EQ(batches[0].target_count, 8);
+  EXPECT_EQ(batches[1].target_count, 16);
+  EXPECT_TRUE(batches[1].training);
+  EXPECT_THROW(steps->read(), InternalError);  // the plan has no more
+}
+
+TEST(Task, IsFoundByItsName) {
+  const tasks::Task& task = tasks::task_of(models::ModelRequest());
+  EXPECT_EQ(task.name(), "causal_language_model");
+  EXPECT_EQ(task.unit(), "tokens");
+  EXPECT_EQ(task.units_of_sample({16}), 16);
+  EXPECT_EQ(task.measures(20 * std::log(2.0), 10), "loss 1.3863 over 10 tokens, perplexity 4.00");
+  EXPECT_EQ(testing::message_of([] { tasks::find_task("translation"); }),
+            "task translation: is not one of causal_language_model");
 }
 
 }  // namespace

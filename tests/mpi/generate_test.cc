@@ -10,10 +10,10 @@
 #include <gtest/gtest.h>
 
 #include "trireme/parallel/pipeline_executor.h"
+#include "trireme/tasks/texts.h"
 #include "trireme/train/checkpoint_tensors.h"
 #include "trireme/train/generator.h"
 #include "trireme/train/inference.h"
-#include "trireme/train/token_batches.h"
 
 #include "models/gpt/gpt.h"
 #include "support/mpi_test.h"

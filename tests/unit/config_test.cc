@@ -264,6 +264,36 @@ TEST(Config, TheFamilyOfModelsIsAKey) {
   EXPECT_EQ(changes("[model]\nfamily = novel\n", now), "");
 }
 
+TEST(Config, StepsMayBeGivenInEpochs) {
+  Config config =
+      parsed({"--run.steps", "10ep", "--schedule.warmup=0.5ep", "--eval.every", "1ep",
+              "--checkpoint.every", "2ep", "--check.copies", "7", "--batch.global", "128"});
+  EXPECT_EQ(config.run.steps.epochs(), 10.0);
+  EXPECT_THROW(std::int64_t{config.run.steps}, InternalError);  // the data are not known yet
+  EXPECT_EQ(config_from_ini(config_to_ini(config), "a.ini"), config);
+  EXPECT_NE(config_to_ini(config).find("warmup = 0.5ep"), std::string::npos);
+  EXPECT_EQ(config_to_flags(config).at(1), "--run.steps=10ep");
+  resolve_epochs(config, 50000);
+  EXPECT_EQ(config.run.steps, 3907);  // the last one reads beyond the last epoch
+  EXPECT_EQ(*config.schedule.warmup, 196);
+  EXPECT_EQ(config.eval.every, 391);
+  EXPECT_EQ(*config.checkpoint.every, 782);
+  EXPECT_EQ(config.check.copies, 7);
+  Config tiny = parsed({"--run.steps", "0.001ep", "--schedule.warmup", "0"});
+  resolve_epochs(tiny, 10);
+  EXPECT_EQ(tiny.run.steps, 1);
+  // What needs the steps is checked when they are known.
+  Config late = parsed({"--run.steps", "1ep", "--schedule.warmup", "500"});
+  EXPECT_NE(message_of([&] { resolve_epochs(late, 320); }), "no error");
+  // bad input: `train`: epochs that are none | --run.steps 0ep: must be above 0 and at most 1000000
+  // (of epochs, as in 10ep) | 2
+  EXPECT_EQ(refusal({"--run.steps", "0ep"}),
+            "--run.steps 0ep: must be above 0 and at most 1000000 (of epochs, as in 10ep)");
+  EXPECT_EQ(refusal({"--run.steps", "fewep"}),
+            "--run.steps fewep: is not a number (of epochs, as in 10ep)");
+  EXPECT_EQ(refusal({"--log.every", "1ep"}), "--log.every 1ep: is not a whole number");
+}
+
 TEST(Config, AliasesStandForKeysOfRun) {
   const Config config = parsed({"--threads", "3", "--resume", "never", "--device", "cpu"});
   EXPECT_EQ(config.run.threads, 3);

@@ -10,6 +10,7 @@
 #include "trireme/study/study_page.h"
 
 #include "study/scaling_files.h"
+#include "support/message_of.h"
 
 namespace trireme::scaling {
 namespace {
@@ -284,6 +285,15 @@ TEST(Scaling, StrongAndWeakAreOnePointAtTheFewestNodes) {
     EXPECT_EQ(config_to_ini(config_of(both, point, "run")),
               config_to_ini(config_of(both, *twin, "run")));
   }
+}
+
+TEST(Scaling, CheckpointsAreCountedInSteps) {
+  StudyPlan plan = plan_of({Mode::kStrong}, {1}, 1);
+  plan.config.checkpoint.every = Steps::of_epochs(2);
+  // bad input: `scale`: `checkpoint.every` in epochs | checkpoint.every is 2ep, but a study counts
+  // checkpoints by steps: give steps | 2
+  EXPECT_EQ(testing::message_of([&] { config_of(plan, points_of(plan).front(), "run"); }),
+            "checkpoint.every is 2ep, but a study counts checkpoints by steps: give steps");
 }
 
 TEST(Scaling, ARunAtTheFewestNodesCountsInBothModes) {

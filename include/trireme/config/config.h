@@ -10,6 +10,7 @@
 #include "trireme/base/options.h"
 #include "trireme/comm/algorithms.h"
 #include "trireme/comm/grid_shape.h"
+#include "trireme/config/steps.h"
 #include "trireme/io/dataset.h"
 #include "trireme/models/family.h"
 
@@ -22,7 +23,7 @@ namespace trireme {
 struct Config {
   struct Run {
     std::string folder = "run";
-    std::int64_t steps = 1000;
+    Steps steps = 1000;
     std::int64_t seed = 1;
     std::optional<int> threads;
     std::string resume = "auto";  // or "never", or the path of a checkpoint
@@ -64,7 +65,7 @@ struct Config {
 
   struct Schedule {
     std::string name = "cosine";
-    std::optional<std::int64_t> warmup, decay;
+    std::optional<Steps> warmup, decay;
     bool operator==(const Schedule&) const = default;
   } schedule;
 
@@ -95,7 +96,7 @@ struct Config {
   } cuda;
 
   struct Eval {
-    std::int64_t every = 100;
+    Steps every = 100;
     std::optional<std::int64_t> batches;
     bool operator==(const Eval&) const = default;
   } eval;
@@ -109,15 +110,15 @@ struct Config {
   } log;
 
   struct Checkpoint {
-    std::optional<std::int64_t> every = 500;  // empty: the best interval for mtbf
-    std::optional<double> mtbf;               // hours
+    std::optional<Steps> every = 500;  // empty: the best interval for mtbf
+    std::optional<double> mtbf;        // hours
     int keep = 3;
     double margin = 10;
     bool operator==(const Checkpoint&) const = default;
   } checkpoint;
 
   struct Check {
-    std::int64_t copies = 1000;  // steps; 0: never
+    Steps copies = 1000;  // 0: never
     bool operator==(const Check&) const = default;
   } check;
 
@@ -186,6 +187,10 @@ Config config_from_ini(std::string_view text, const std::string& origin);
 // largest power of two up to 16 that divides them); 0: as many as data replicas.
 int runs_of_batch(const Config& config);
 
+// Turns the keys that are given in epochs into steps, once the number of samples in an epoch of the
+// training data is known, and makes the checks again that need them. Throws ConfigError.
+void resolve_epochs(Config& config, std::uint64_t samples_per_epoch);
+
 // Whether the bits of a run on CPUs depend on which algorithm carries a sum, and on where the ranks
 // are.
 bool sums_depend_on_algorithm(const Config::Comm& comm);
@@ -219,8 +224,9 @@ std::vector<ChosenAlgorithm> chosen_algorithms(const Config::Comm& comm);
 // is neither, or a number beyond what fp16 can take.
 std::optional<double> fixed_loss_scale(const std::string& loss_scale);
 
-// Makes the checks between keys that need neither ranks nor data. Keys without a value are not
-// checked, so call it again once a preset has filled in the model. Throws ConfigError.
+// Makes the checks between keys that need neither ranks nor data. Keys without a value, or with one
+// in epochs, are not checked, so call it again once a preset has filled in the model. Throws
+// ConfigError.
 void check_config(const Config& config);
 // The same, but data.train may be missing: for commands that read no data.
 void check_config_without_data(const Config& config);

@@ -49,6 +49,7 @@ class Family {
   virtual ~Family() = default;
 
   virtual std::string_view name() const = 0;
+  virtual std::string_view task() const = 0;  // what its models are trained for: a name of a task
   virtual std::vector<std::string_view> presets() const = 0;  // values of the key model.preset
 
   // Declares the keys model.*, bound to `keys`, which must outlive `options`.

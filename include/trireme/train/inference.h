@@ -22,12 +22,6 @@ Checkpoint open_checkpoint_or_run(Communicator& comm, const std::string& where);
 // open there; 0 where there is none.
 std::int64_t largest_checkpoint_bytes(Communicator& comm, const std::string& where);
 
-// Identifies a tokenizer by a hash of its kind and model: "xxh64:0123456789abcdef". Checkpoints
-// carry it as their extra attribute kTokenizerAttribute, so that a model is not used with another
-// tokenizer.
-std::string tokenizer_checksum(const Tokenizer& tokenizer);
-inline constexpr const char* kTokenizerAttribute = "tokenizer";
-
 class InferenceModel {
  public:
   // Collective over the grid. The checkpoint's own configuration says what the model is;

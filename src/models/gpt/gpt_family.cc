@@ -155,6 +155,7 @@ void check_divides(const char* part_name, std::optional<int> part, const char* w
 class GptFamily final : public Family {
  public:
   std::string_view name() const override { return "gpt"; }
+  std::string_view task() const override { return "causal_language_model"; }
   std::vector<std::string_view> presets() const override { return gpt_preset_names(); }
   void add_keys(Options& options, OptionValues& keys) const override;
   void check_keys(const OptionValues& keys) const override;

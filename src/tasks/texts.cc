@@ -1,7 +1,9 @@
-#include "trireme/train/token_batches.h"
+#include "trireme/tasks/texts.h"
 
 #include <algorithm>
-#include <numeric>
+
+#include <fmt/format.h>
+#include <xxhash.h>
 
 #include "trireme/nn/host_micro_batch.h"
 #include "trireme/ops/softmax_loss.h"
@@ -33,24 +35,9 @@ nn::MicroBatch make_micro_batch(ops::Context& ctx, const TokenBatch& data, std::
   return host.to_device(ctx, count, training);
 }
 
-parallel::EvaluationResult evaluate(parallel::PipelineExecutor& executor, const TokenDataset& data,
-                                    std::int64_t micro, bool mask_documents,
-                                    std::optional<std::int64_t> limit) {
-  const auto samples = static_cast<std::int64_t>(data.samples());
-  std::int64_t count = (samples + micro - 1) / micro;
-  if (limit) count = std::min(count, *limit);
-  ops::Context& ctx = executor.context();
-  const ProcessGrid& grid = executor.stage().grid();
-  const parallel::MicroBatchShare mine =
-      parallel::share_of(static_cast<int>(count), grid.extent(kDataAxes), grid.index(kDataAxes));
-  return parallel::evaluate(executor, mine.count, [&](int i) {
-    const auto first = static_cast<std::uint64_t>((mine.first + i) * micro);
-    std::vector<std::uint64_t> wanted(
-        std::min(static_cast<std::uint64_t>(micro), data.samples() - first));
-    std::iota(wanted.begin(), wanted.end(), first);
-    return make_micro_batch(ctx, data.read(wanted, mask_documents), data.context(), 0, micro,
-                            false);
-  });
+std::string tokenizer_checksum(const Tokenizer& tokenizer) {
+  const std::string text = fmt::format("{}\n{}", tokenizer.kind(), tokenizer.model());
+  return fmt::format("xxh64:{:016x}", XXH64(text.data(), text.size(), 0));
 }
 
 }  // namespace trireme

@@ -1,0 +1,94 @@
+// Tasks: what a model is trained for. A task says what the data are, how samples become a
+// micro-batch, in which unit progress is told, and which measures an evaluation has.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "trireme/io/batch_reader.h"
+#include "trireme/io/dataset.h"
+#include "trireme/models/family.h"
+#include "trireme/nn/block.h"
+#include "trireme/ops/context.h"
+
+namespace trireme::tasks {
+
+// What is opened, and how it is read.
+struct DataRequest {
+  std::vector<WeightedPath> paths;
+  bool training = true;          // shuffled, from the split `train`; else in order, `validation`
+  Shape sample;                  // of a sample's input: models::sample_shape
+  std::uint64_t seed = 1;        // of the order
+  bool masks_documents = false;  // text: attention does not cross the borders of documents
+};
+
+// Reads the micro-batches of a run's steps ahead of their use, on a thread of its own.
+class StepReader {
+ public:
+  virtual ~StepReader() = default;
+  // Waits for the data of the next step, which the plan must have. Rethrows what the thread threw
+  // there.
+  virtual void read() = 0;
+  // Returns the micro-batches of the step that was read, in the order of its samples. Call it once
+  // for each step.
+  virtual std::vector<nn::MicroBatch> micro_batches(ops::Context& ctx) = 0;
+  virtual double wait_seconds() const = 0;  // that read() has waited for data, in total
+};
+
+// What data are, for those who compare them: a checkpoint keeps it.
+struct DataMark {
+  std::string attribute;  // of checkpoints
+  std::string setting;    // what a user calls it
+  std::string value;
+};
+
+// Data that are open.
+class TaskData {
+ public:
+  virtual ~TaskData() = default;
+  virtual std::uint64_t samples() const = 0;    // in one pass over all
+  virtual models::DataFacts facts() const = 0;  // for the model
+  virtual std::string description() const = 0;  // "3.2M tokens, vocabulary 300"
+  virtual std::string contents() const = 0;     // without paths; equal for equal data
+  // How they were encoded, in a way that a model depends on.
+  virtual DataMark encoding() const = 0;
+  // Throws DataError where a model trained on these data cannot be evaluated on `other`.
+  virtual void check_fits(const TaskData& other) const = 0;
+
+  // `plan` gives the samples of each step, a multiple of `micro`, which the reader cuts into
+  // micro-batches. The reader keeps the data open.
+  virtual std::unique_ptr<StepReader> read_steps(BatchPlan plan, std::int64_t micro) const = 0;
+  // Reads samples [first, first + micro) for an evaluation. Those past the end of the data are
+  // padding, which counts nowhere.
+  virtual nn::MicroBatch evaluation_batch(ops::Context& ctx, std::uint64_t first,
+                                          std::int64_t micro) const = 0;
+};
+
+// Stateless.
+class Task {
+ public:
+  virtual ~Task() = default;
+  virtual std::string_view name() const = 0;
+  // Collective over comm. Throws the errors of the data's reader, the same on every rank.
+  virtual std::shared_ptr<const TaskData> open(const DataRequest& request,
+                                               Communicator& comm) const = 0;
+  // The unit of progress, in the plural, and how many of them a sample is.
+  virtual std::string_view unit() const = 0;
+  virtual std::int64_t units_of_sample(const Shape& sample) const = 0;
+  // What an evaluation says, from the loss summed over the targets: "loss 2.3026 over 640 tokens,
+  // perplexity 10.00".
+  virtual std::string measures(double loss_sum, std::int64_t targets) const = 0;
+  // A micro-batch of a training step that needs no data. `number` tells micro-batches apart.
+  virtual nn::MicroBatch made_up_batch(ops::Context& ctx, const nn::ModelPlan& model, int number,
+                                       std::int64_t micro) const = 0;
+};
+
+// The registry. Throws ConfigError for an unknown name; the message lists the tasks.
+const Task& find_task(std::string_view name);
+// The task that models of the family are trained for.
+const Task& task_of(const models::ModelRequest& model);
+
+}  // namespace trireme::tasks

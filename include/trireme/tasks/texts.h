@@ -1,0 +1,35 @@
+// Texts as the data of tasks.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "trireme/io/dataset.h"
+#include "trireme/io/tokenizer.h"
+#include "trireme/nn/block.h"
+#include "trireme/ops/context.h"
+#include "trireme/tasks/task.h"
+
+namespace trireme {
+
+// Returns samples [begin, begin + micro) of a batch of data as a micro-batch. Samples past the end
+// of `data` are padding with masked targets.
+nn::MicroBatch make_micro_batch(ops::Context& ctx, const TokenBatch& data, std::int64_t context,
+                                std::size_t begin, std::int64_t micro, bool training);
+
+// Identifies a tokenizer by a hash of its kind and model: "xxh64:0123456789abcdef". Checkpoints
+// carry it as their extra attribute kTokenizerAttribute, so that a model is not used with another
+// tokenizer.
+std::string tokenizer_checksum(const Tokenizer& tokenizer);
+inline constexpr const char* kTokenizerAttribute = "tokenizer";
+
+namespace tasks {
+
+// Returns open texts as the data of the causal language model.
+std::shared_ptr<const TaskData> texts(std::shared_ptr<const TokenDataset> data,
+                                      bool masks_documents);
+
+}  // namespace tasks
+
+}  // namespace trireme

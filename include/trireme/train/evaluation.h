@@ -1,0 +1,18 @@
+// The loss on held-out data.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "trireme/parallel/trainer_step.h"
+#include "trireme/tasks/task.h"
+
+namespace trireme {
+
+// Collective over the grid. Returns the sum of the losses over all of `data`, in order, on any
+// grid. `limit` bounds the number of micro-batches of the whole evaluation (nullopt: all).
+parallel::EvaluationResult evaluate(parallel::PipelineExecutor& executor,
+                                    const tasks::TaskData& data, std::int64_t micro,
+                                    std::optional<std::int64_t> limit);
+
+}  // namespace trireme

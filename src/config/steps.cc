@@ -1,0 +1,59 @@
+#include "trireme/config/steps.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include <fmt/format.h>
+
+#include "trireme/base/error.h"
+
+namespace trireme {
+namespace {
+
+constexpr std::string_view kEpochs = "ep";
+constexpr double kMostEpochs = 1e6;
+
+}  // namespace
+
+Steps Steps::of_epochs(double epochs) {
+  Steps result;
+  result.epochs_ = epochs;
+  return result;
+}
+
+Steps::operator std::int64_t() const {
+  TRIREME_CHECK(!epochs_, "epochs are no steps before the data are known");
+  return steps_;
+}
+
+void Steps::resolve(std::uint64_t samples_per_epoch, std::int64_t samples_per_step) {
+  if (!epochs_) return;
+  const double samples = *epochs_ * static_cast<double>(samples_per_epoch);
+  const double steps = std::ceil(samples / static_cast<double>(samples_per_step));
+  steps_ = std::max(std::int64_t{1}, static_cast<std::int64_t>(steps));
+  epochs_.reset();
+}
+
+std::string read_value(std::string_view text, Steps& value, const Limit& limit) {
+  if (!text.ends_with(kEpochs)) {
+    std::int64_t steps = 0;
+    const std::string problem = read_value(text, steps, limit);
+    if (problem.empty()) value = steps;
+    return problem;
+  }
+  double epochs = 0.0;
+  Limit of_epochs = between(0, kMostEpochs);
+  of_epochs.excludes_least = true;
+  const std::string problem =
+      read_value(text.substr(0, text.size() - kEpochs.size()), epochs, of_epochs);
+  if (!problem.empty()) return fmt::format("{} (of epochs, as in 10ep)", problem);
+  value = Steps::of_epochs(epochs);
+  return "";
+}
+
+std::string write_value(const Steps& value) {
+  if (value.epochs()) return write_value(*value.epochs()) + std::string(kEpochs);
+  return write_value(std::int64_t{value});
+}
+
+}  // namespace trireme

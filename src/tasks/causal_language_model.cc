@@ -1,0 +1,147 @@
+#include "tasks/causal_language_model.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "trireme/base/error.h"
+#include "trireme/base/philox.h"
+#include "trireme/base/text.h"
+#include "trireme/tasks/texts.h"
+
+namespace trireme::tasks {
+namespace {
+
+class TokenSteps final : public StepReader {
+ public:
+  TokenSteps(std::shared_ptr<const TokenDataset> data, BatchPlan plan, std::int64_t micro,
+             bool masks_documents)
+      : context_(data->context()),
+        micro_(micro),
+        reader_(std::move(data), std::move(plan), {.with_first_key = masks_documents}) {}
+
+  void read() override {
+    batch_ = reader_.next();
+    TRIREME_CHECK(batch_.has_value(), "the reader ended before the run");
+  }
+
+  std::vector<nn::MicroBatch> micro_batches(ops::Context& ctx) override {
+    std::vector<nn::MicroBatch> batches;
+    const auto micro = static_cast<std::size_t>(micro_);
+    for (std::size_t first = 0; first < batch_->samples.size(); first += micro) {
+      batches.push_back(make_micro_batch(ctx, *batch_, context_, first, micro_, true));
+    }
+    batch_.reset();
+    return batches;
+  }
+
+  double wait_seconds() const override { return reader_.wait_seconds(); }
+
+ private:
+  std::int64_t context_, micro_;
+  BatchReader reader_;
+  std::optional<TokenBatch> batch_;
+};
+
+class Texts final : public TaskData {
+ public:
+  Texts(std::shared_ptr<const TokenDataset> data, bool masks_documents)
+      : data_(std::move(data)), masks_documents_(masks_documents) {}
+
+  std::uint64_t samples() const override { return data_->samples(); }
+  models::DataFacts facts() const override { return {.vocabulary = data_->vocabulary()}; }
+  std::string description() const override {
+    return fmt::format("{} tokens, vocabulary {}",
+                       short_number(static_cast<double>(data_->tokens())), data_->vocabulary());
+  }
+  std::string contents() const override { return data_->contents(); }
+  DataMark encoding() const override {
+    return {kTokenizerAttribute, "the tokenizer of data.train",
+            tokenizer_checksum(*data_->tokenizer())};
+  }
+  void check_fits(const TaskData& other) const override {
+    const int mine = data_->vocabulary(), others = *other.facts().vocabulary;
+    if (mine == others) return;
+    throw DataError(
+        fmt::format("data.validation has a vocabulary of {} tokens, data.train of {}: "
+                    "prepare both with one tokenizer",
+                    others, mine));
+  }
+
+  std::unique_ptr<StepReader> read_steps(BatchPlan plan, std::int64_t micro) const override {
+    return std::make_unique<TokenSteps>(data_, std::move(plan), micro, masks_documents_);
+  }
+  nn::MicroBatch evaluation_batch(ops::Context& ctx, std::uint64_t first,
+                                  std::int64_t micro) const override {
+    std::vector<std::uint64_t> wanted(
+        std::min(static_cast<std::uint64_t>(micro), data_->samples() - first));
+    std::iota(wanted.begin(), wanted.end(), first);
+    return make_micro_batch(ctx, data_->read(wanted, masks_documents_), data_->context(), 0, micro,
+                            false);
+  }
+
+ private:
+  std::shared_ptr<const TokenDataset> data_;
+  bool masks_documents_;
+};
+
+class CausalLanguageModel final : public Task {
+ public:
+  std::string_view name() const override { return "causal_language_model"; }
+
+  std::shared_ptr<const TaskData> open(const DataRequest& request,
+                                       Communicator& comm) const override {
+    DatasetOptions options;
+    options.data = request.paths;
+    options.split = request.training ? "train" : "validation";
+    options.context = request.sample[0];
+    options.seed = request.seed;
+    options.order = request.training ? SampleOrder::kShuffled : SampleOrder::kSequential;
+    return texts(TokenDataset::open(options, comm), request.masks_documents);
+  }
+
+  std::string_view unit() const override { return "tokens"; }
+  std::int64_t units_of_sample(const Shape& sample) const override { return sample[0]; }
+
+  std::string measures(double loss_sum, std::int64_t targets) const override {
+    const double loss = loss_sum / static_cast<double>(targets);
+    return fmt::format("loss {:.4f} over {} tokens, perplexity {:.2f}", loss, targets,
+                       std::exp(loss));
+  }
+
+  nn::MicroBatch made_up_batch(ops::Context& ctx, const nn::ModelPlan& model, int number,
+                               std::int64_t micro) const override {
+    const std::int64_t rows = micro * model.context;
+    const auto token = [&](std::int64_t at) {
+      const auto index = static_cast<std::uint64_t>(number * rows + at);
+      return static_cast<std::int32_t>(philox_uniform_at(1, index) * 0.999f *
+                                       static_cast<float>(model.vocabulary));
+    };
+    TokenBatch data;
+    for (std::int64_t i = 0; i < micro; ++i) {
+      data.samples.push_back(static_cast<std::uint64_t>(number * micro + i));
+    }
+    for (std::int64_t i = 0; i < rows; ++i) {
+      data.tokens.push_back(token(i));
+      data.targets.push_back(token(i + 1));
+    }
+    return make_micro_batch(ctx, data, model.context, 0, micro, true);
+  }
+};
+
+}  // namespace
+
+const Task& causal_language_model() {
+  static const CausalLanguageModel kTask;
+  return kTask;
+}
+
+std::shared_ptr<const TaskData> texts(std::shared_ptr<const TokenDataset> data,
+                                      bool masks_documents) {
+  return std::make_shared<Texts>(std::move(data), masks_documents);
+}
+
+}  // namespace trireme::tasks
