@@ -282,6 +282,12 @@ TEST(Config, StepsMayBeGivenInEpochs) {
   Config tiny = parsed({"--run.steps", "0.001ep", "--schedule.warmup", "0"});
   resolve_epochs(tiny, 10);
   EXPECT_EQ(tiny.run.steps, 1);
+  // bad input: `train`: more epochs than steps can be counted | 1000000ep of 1000000000 samples are
+  // 1000000000000000 steps of 1: at most 100000000000 can be | 2
+  Config endless = parsed({"--run.steps", "1000000ep", "--batch.global=1", "--batch.micro=1"});
+  EXPECT_EQ(message_of([&] { resolve_epochs(endless, 1'000'000'000); }),
+            "1000000ep of 1000000000 samples are 1000000000000000 steps of 1: at most 100000000000 "
+            "can be");
   // What needs the steps is checked when they are known.
   Config late = parsed({"--run.steps", "1ep", "--schedule.warmup", "500"});
   EXPECT_NE(message_of([&] { resolve_epochs(late, 320); }), "no error");
