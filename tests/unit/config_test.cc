@@ -272,7 +272,7 @@ TEST(Config, StepsMayBeGivenInEpochs) {
   EXPECT_THROW(std::int64_t{config.run.steps}, InternalError);  // the data are not known yet
   EXPECT_EQ(config_from_ini(config_to_ini(config), "a.ini"), config);
   EXPECT_NE(config_to_ini(config).find("warmup = 0.5ep"), std::string::npos);
-  EXPECT_EQ(config_to_flags(config).at(1), "--run.steps=10ep");
+  EXPECT_EQ(config_to_flags(config).at(0), "--run.steps=10ep");
   resolve_epochs(config, 50000);
   EXPECT_EQ(config.run.steps, 3907);  // the last one reads beyond the last epoch
   EXPECT_EQ(*config.schedule.warmup, 196);
