@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "trireme/base/error.h"
+#include "trireme/base/limits.h"
 
 namespace trireme {
 namespace {
@@ -30,6 +31,11 @@ void Steps::resolve(std::uint64_t samples_per_epoch, std::int64_t samples_per_st
   if (!epochs_) return;
   const double samples = *epochs_ * static_cast<double>(samples_per_epoch);
   const double steps = std::ceil(samples / static_cast<double>(samples_per_step));
+  if (steps > limits::kSteps) {
+    throw ConfigError(fmt::format("{} of {} samples are {:.0f} steps of {}: at most {:.0f} can be",
+                                  write_value(*this), samples_per_epoch, steps, samples_per_step,
+                                  limits::kSteps));
+  }
   steps_ = std::max(std::int64_t{1}, static_cast<std::int64_t>(steps));
   epochs_.reset();
 }

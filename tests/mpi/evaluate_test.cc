@@ -6,6 +6,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/io/token_shard.h"
+#include "trireme/parallel/trainer_step.h"
 #include "trireme/tasks/texts.h"
 #include "trireme/train/evaluator.h"
 

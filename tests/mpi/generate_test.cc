@@ -10,6 +10,7 @@
 #include <gtest/gtest.h>
 
 #include "trireme/parallel/pipeline_executor.h"
+#include "trireme/parallel/trainer_step.h"
 #include "trireme/tasks/texts.h"
 #include "trireme/train/checkpoint_tensors.h"
 #include "trireme/train/generator.h"

@@ -330,6 +330,17 @@ class Train(unittest.TestCase):
         skipped = [m["loss_scale"] for m in steps if m.get("skipped")]
         self.assertEqual(skipped, [2.0 ** n for n in range(9, 0, -1)] + [1] * 10)
 
+    def test_epochs_become_steps(self):
+        flags = ("--run.steps", "0.1ep", "--checkpoint.every", "0.05ep")
+        steps = len([line for line in self.train("epochs", 1, *flags) if "loss" in line])
+        self.assertIn("the run reads 0.10 epochs", self.output)
+        config = (self.folder / "epochs/config.ini").read_text()
+        self.assertIn(f"\nsteps = {steps}\n", config)
+        self.assertNotIn("ep\n", config)
+        self.assertTrue(self.checkpoint("epochs", (steps + 1) // 2).exists())
+        self.train("epochs", 1, *flags)
+        self.assertIn(f"all {steps} steps are done", self.output)
+
     def test_done_already(self):
         self.start_over_from("done", 60)
         self.assertEqual(self.train("done", 2, "--grid.data", "2"), self.whole)

@@ -272,7 +272,7 @@ TEST(Config, StepsMayBeGivenInEpochs) {
   EXPECT_THROW(std::int64_t{config.run.steps}, InternalError);  // the data are not known yet
   EXPECT_EQ(config_from_ini(config_to_ini(config), "a.ini"), config);
   EXPECT_NE(config_to_ini(config).find("warmup = 0.5ep"), std::string::npos);
-  EXPECT_EQ(config_to_flags(config).at(1), "--run.steps=10ep");
+  EXPECT_EQ(config_to_flags(config).at(0), "--run.steps=10ep");
   resolve_epochs(config, 50000);
   EXPECT_EQ(config.run.steps, 3907);  // the last one reads beyond the last epoch
   EXPECT_EQ(*config.schedule.warmup, 196);
@@ -282,6 +282,12 @@ TEST(Config, StepsMayBeGivenInEpochs) {
   Config tiny = parsed({"--run.steps", "0.001ep", "--schedule.warmup", "0"});
   resolve_epochs(tiny, 10);
   EXPECT_EQ(tiny.run.steps, 1);
+  // bad input: `train`: more epochs than steps can be counted | 1000000ep of 1000000000 samples are
+  // 1000000000000000 steps of 1: at most 100000000000 can be | 2
+  Config endless = parsed({"--run.steps", "1000000ep", "--batch.global=1", "--batch.micro=1"});
+  EXPECT_EQ(message_of([&] { resolve_epochs(endless, 1'000'000'000); }),
+            "1000000ep of 1000000000 samples are 1000000000000000 steps of 1: at most 100000000000 "
+            "can be");
   // What needs the steps is checked when they are known.
   Config late = parsed({"--run.steps", "1ep", "--schedule.warmup", "500"});
   EXPECT_NE(message_of([&] { resolve_epochs(late, 320); }), "no error");
