@@ -4,13 +4,13 @@
 #include <limits>
 
 #include <fmt/format.h>
-#include <xxhash.h>
 
 #include "trireme/base/error.h"
-#include "trireme/base/philox.h"
 #include "trireme/comm/communicator.h"
 
-#include "dataset_headers.h"
+#include "open_files.h"
+#include "sample_places.h"
+#include "shard_headers.h"
 #include "token_file.h"
 
 namespace trireme {
@@ -36,30 +36,15 @@ void check_options(const DatasetOptions& options) {
   }
 }
 
-std::vector<std::uint64_t> weights_of(const DatasetHeaders& headers) {
-  std::vector<std::uint64_t> weights;
-  for (const auto& part : headers.parts) weights.push_back(part.weight);
-  return weights;
-}
-
 }  // namespace
 
 class TokenDataset::Impl {
  public:
-  Impl(DatasetHeaders headers, DatasetOptions options)
+  Impl(ShardHeaders<TokenShardInfo> headers, DatasetOptions options)
       : options_(std::move(options)),
         headers_(std::move(headers)),
-        mixture_(weights_of(headers_)),
-        files_(headers_.shards),
-        key_(philox_key(options_.seed, "data.order")) {
-    for (const TokenShardInfo& info : headers_.shards) {
-      samples_.push_back(samples_of(info, options_));
-    }
-    for (const auto& part : headers_.parts) {
-      std::uint64_t count = 0;
-      for (const std::size_t shard : part.shards) count += samples_[shard];
-      part_samples_.push_back(count);
-    }
+        places_(options_.order, headers_.parts, samples_by_shard(), options_.seed),
+        files_(headers_.shards) {
     const TokenShardInfo& first = headers_.shards.front();
     tokenizer_ = make_tokenizer(first.tokenizer_kind, first.tokenizer_model);
     if (tokenizer_->vocabulary() != first.vocabulary) {
@@ -75,22 +60,8 @@ class TokenDataset::Impl {
   }
 
   Place place_of(std::uint64_t n) const {
-    if (options_.order == SampleOrder::kSequential) {
-      for (std::size_t shard = 0; shard < samples_.size(); ++shard) {
-        if (n < samples_[shard]) return {shard, n};
-        n -= samples_[shard];
-      }
-      throw InternalError("a sample index past the end of a sequential dataset");
-    }
-    const Mixture::Draw draw = mixture_.draw(n);
-    const std::uint64_t count = part_samples_[draw.part];
-    const std::uint64_t epoch = draw.count / count;
-    std::uint64_t sample = permuted_index(epoch_key(draw.part, epoch), count, draw.count % count);
-    for (const std::size_t shard : headers_.parts[draw.part].shards) {
-      if (sample < samples_[shard]) return {shard, sample};
-      sample -= samples_[shard];
-    }
-    throw InternalError("a permuted sample index past the end of its dataset");
+    const SamplePlaces::Place place = places_.place_of(n);
+    return {place.shard, place.sample};
   }
 
   // Fills one row.
@@ -102,14 +73,14 @@ class TokenDataset::Impl {
     std::vector<std::int32_t> run(static_cast<std::size_t>(T) + 1, end_of_text());
     const std::int64_t begin = static_cast<std::int64_t>(place.sample) * T;
     if (options_.order == SampleOrder::kShuffled) {
-      files_.read(place.shard, begin, run);
+      files_.use(place.shard)->read(begin, run);
     } else {
       // Read from one token earlier: each input comes before the target that it predicts.
       const std::int64_t from = std::max<std::int64_t>(begin - 1, 0);
       const std::int64_t to = std::min(begin + T, all);
-      files_.read(place.shard, from,
-                  std::span(run).subspan(static_cast<std::size_t>(from - begin + 1),
-                                         static_cast<std::size_t>(to - from)));
+      files_.use(place.shard)
+          ->read(from, std::span(run).subspan(static_cast<std::size_t>(from - begin + 1),
+                                              static_cast<std::size_t>(to - from)));
     }
     std::copy(run.begin(), run.end() - 1, tokens.begin());
     std::copy(run.begin() + 1, run.end(), targets.begin());
@@ -120,53 +91,29 @@ class TokenDataset::Impl {
   }
 
   std::int32_t end_of_text() const { return tokenizer_->end_of_text(); }
-  std::uint64_t samples() const {
-    std::uint64_t count = 0;
-    for (const std::uint64_t samples : samples_) count += samples;
-    return count;
-  }
+  std::uint64_t samples() const { return places_.samples(); }
   std::int64_t sum(std::int64_t TokenShardInfo::*member) const {
     std::int64_t total = 0;
     for (const TokenShardInfo& info : headers_.shards) total += info.*member;
     return total;
   }
-  std::string contents() const {
-    std::string text;
-    for (const auto& part : headers_.parts) {
-      std::string checksums;
-      std::int64_t tokens = 0, documents = 0;
-      for (const std::size_t number : part.shards) {
-        const TokenShardInfo& shard = headers_.shards[number];
-        checksums += fmt::format("{} {}\n", shard.tokens, shard.checksum);
-        tokens += shard.tokens;
-        documents += shard.documents;
-      }
-      text += fmt::format("weight {}, shards {}, tokens {}, documents {}, xxh64:{:016x}\n",
-                          part.weight, part.shards.size(), tokens, documents,
-                          XXH64(checksums.data(), checksums.size(), 0));
-    }
-    return text;
-  }
+  std::string contents() const { return contents_of(headers_); }
   const DatasetOptions& options() const { return options_; }
   const TokenizerPtr& tokenizer() const { return tokenizer_; }
   const std::vector<TokenShardInfo>& shards() const { return headers_.shards; }
 
  private:
-  std::uint64_t epoch_key(std::size_t part, std::uint64_t epoch) const {
-    const Philox4 draw =
-        philox4x32({static_cast<std::uint32_t>(epoch), static_cast<std::uint32_t>(epoch >> 32),
-                    static_cast<std::uint32_t>(part), 0},
-                   key_);
-    return (std::uint64_t{draw[1]} << 32) | draw[0];
+  std::vector<std::uint64_t> samples_by_shard() const {
+    std::vector<std::uint64_t> samples;
+    for (const TokenShardInfo& info : headers_.shards)
+      samples.push_back(samples_of(info, options_));
+    return samples;
   }
 
   DatasetOptions options_;
-  DatasetHeaders headers_;
-  Mixture mixture_;
-  mutable TokenFiles files_;
-  std::uint64_t key_;
-  std::vector<std::uint64_t> samples_;       // by shard
-  std::vector<std::uint64_t> part_samples_;  // by part
+  ShardHeaders<TokenShardInfo> headers_;
+  SamplePlaces places_;
+  mutable OpenFiles<TokenShardInfo, TokenFile> files_;
   TokenizerPtr tokenizer_;
 };
 
@@ -175,16 +122,17 @@ TokenDataset::~TokenDataset() = default;
 
 std::shared_ptr<const TokenDataset> TokenDataset::open(const DatasetOptions& options) {
   check_options(options);
-  return std::shared_ptr<const TokenDataset>(
-      new TokenDataset(std::make_unique<Impl>(read_dataset_headers(options), options)));
+  return std::shared_ptr<const TokenDataset>(new TokenDataset(std::make_unique<Impl>(
+      read_shard_headers<TokenShardInfo>(options.data, options.split), options)));
 }
 
 std::shared_ptr<const TokenDataset> TokenDataset::open(const DatasetOptions& options,
                                                        Communicator& comm) {
   check_options(options);
-  const std::string packed = comm.broadcast_text(comm.rank() == 0 ? pack_headers(options) : "");
-  return std::shared_ptr<const TokenDataset>(
-      new TokenDataset(std::make_unique<Impl>(unpack_headers(packed), options)));
+  const std::string packed = comm.broadcast_text(
+      comm.rank() == 0 ? pack_shard_headers<TokenShardInfo>(options.data, options.split) : "");
+  return std::shared_ptr<const TokenDataset>(new TokenDataset(
+      std::make_unique<Impl>(unpack_shard_headers<TokenShardInfo>(packed), options)));
 }
 
 std::uint64_t TokenDataset::samples() const {

@@ -167,6 +167,7 @@ std::unique_ptr<Splitter> make_splitter(const ValidationSplit& split, std::uint6
     case ValidationSplit::Rule::kTail:
       return std::make_unique<TailSplit>(split.bytes, std::move(sink));
     case ValidationSplit::Rule::kNone:
+    case ValidationSplit::Rule::kClass:  // of pictures
       break;
   }
   return std::make_unique<NoSplit>(std::move(sink));

@@ -16,15 +16,6 @@ Handle open_object(const File& file, hid_t id, const std::string& name) {
   return object;
 }
 
-// A UTF-8 string type of `size` bytes, padded with zeros, or of variable length (H5T_VARIABLE).
-Handle string_type(std::size_t size) {
-  Handle type(H5Tcopy(H5T_C_S1), H5Tclose);
-  H5Tset_size(type.get(), size);
-  H5Tset_cset(type.get(), H5T_CSET_UTF8);
-  if (size != H5T_VARIABLE) H5Tset_strpad(type.get(), H5T_STR_NULLPAD);
-  return type;
-}
-
 void write_attribute(const File& file, hid_t id, const std::string& object, const std::string& name,
                      hid_t type, hid_t memory, const void* value) {
   const Handle owner = open_object(file, id, object);

@@ -49,6 +49,9 @@ class Handle {
   Close close_ = nullptr;
 };
 
+// A UTF-8 string type of `size` bytes, padded with zeros, or of variable length (H5T_VARIABLE).
+Handle string_type(std::size_t size);
+
 // The longest text that a file may hold, in bytes.
 inline constexpr std::size_t kMaxString = std::size_t{64} << 20;
 

@@ -1,8 +1,6 @@
 #include "trireme/io/prepare.h"
 
-#include <deque>
 #include <filesystem>
-#include <future>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -12,6 +10,8 @@
 #include "trireme/base/error.h"
 
 #include "document_stream.h"
+#include "ordered_work.h"
+#include "shard_file.h"
 #include "text_source.h"
 
 namespace trireme {
@@ -41,53 +41,13 @@ BatchTokens tokenise(const Tokenizer& tokenizer, const PieceBatch& batch) {
   return result;
 }
 
-// Tokenises up to `threads` batches at once and passes the results on in the order of the batches.
-class OrderedTokenizer {
- public:
-  OrderedTokenizer(const Tokenizer& tokenizer, int threads,
-                   std::function<void(const BatchTokens&)> sink)
-      : tokenizer_(tokenizer),
-        threads_(static_cast<std::size_t>(threads)),
-        sink_(std::move(sink)) {}
-
-  void add(PieceBatch&& batch) {
-    if (in_flight_.size() == threads_) take();
-    in_flight_.push_back(std::async(
-        std::launch::async, [this, own = std::move(batch)] { return tokenise(tokenizer_, own); }));
-  }
-  void finish() {
-    while (!in_flight_.empty()) take();
-  }
-
- private:
-  void take() {
-    const BatchTokens tokens = in_flight_.front().get();
-    in_flight_.pop_front();
-    sink_(tokens);
-  }
-
-  const Tokenizer& tokenizer_;
-  std::size_t threads_;
-  std::function<void(const BatchTokens&)> sink_;
-  std::deque<std::future<BatchTokens>> in_flight_;
-};
-
 void check_options(const PrepareOptions& options) {
   if (options.threads < 1) {
     throw ConfigError(fmt::format("prepare with {} threads; at least 1", options.threads));
   }
+  check_validation(options);
   if (options.sample_bytes == 0) throw ConfigError("a tokenizer's sample of 0 bytes");
   if (options.output.empty()) throw ConfigError("prepare needs an output folder");
-}
-
-// Creates the folder if necessary, and checks that files can be written to it.
-void make_output_folder(const std::string& folder) {
-  std::error_code error;
-  fs::create_directories(folder, error);
-  if (error || !fs::is_directory(folder, error)) {
-    throw RunFolderError(fmt::format("cannot make the output folder {}: {}", folder,
-                                     error ? error.message() : "not a folder"));
-  }
 }
 
 TokenizerPtr choose_tokenizer(const PrepareOptions& options, TextSource& source) {
@@ -109,7 +69,7 @@ class Preparation {
       : options_(options), source_(options.inputs, options.input_limit, options.standard_input) {}
 
   PrepareResult run() {
-    make_output_folder(options_.output);
+    make_shard_folder(options_.output);
     report("training the tokenizer");
     tokenizer_ = choose_tokenizer(options_, source_);
     tokenizer_seconds_ = watch_.seconds();
@@ -134,14 +94,16 @@ class Preparation {
 
   // source -> documents -> split -> pieces -> tokens -> shards
   void tokenise_all() {
-    OrderedTokenizer ordered(*tokenizer_, options_.threads, [&](const BatchTokens& batch) {
-      const auto append = [](TokenShardWriter& writer, const SideTokens& side) {
-        writer.append(side.tokens, side.document_starts, side.original_bytes);
-      };
-      append(*train_, batch.train);
-      if (validation_) append(*validation_, batch.validation);
-      report("tokenising");
-    });
+    const auto append = [](TokenShardWriter& writer, const SideTokens& side) {
+      writer.append(side.tokens, side.document_starts, side.original_bytes);
+    };
+    OrderedWork<PieceBatch, BatchTokens> ordered(
+        options_.threads, [this](const PieceBatch& batch) { return tokenise(*tokenizer_, batch); },
+        [&](BatchTokens&& batch) {
+          append(*train_, batch.train);
+          if (validation_) append(*validation_, batch.validation);
+          report("tokenising");
+        });
     PieceMaker pieces([&](PieceBatch&& batch) { ordered.add(std::move(batch)); });
     const auto splitter = make_splitter(options_.validation, options_.seed,
                                         [&](TextChunk&& chunk) { pieces.add(std::move(chunk)); });
@@ -195,7 +157,7 @@ class Preparation {
     const std::int64_t tokens =
         (train_ ? train_->tokens() : 0) + (validation_ ? validation_->tokens() : 0);
     options_.progress({phase, source_.bytes_read(), source_.bytes_total(),
-                       static_cast<std::uint64_t>(tokens), watch_.seconds()});
+                       static_cast<std::uint64_t>(tokens), "tokens", watch_.seconds()});
   }
 
   const PrepareOptions& options_;
@@ -207,6 +169,14 @@ class Preparation {
 };
 
 }  // namespace
+
+void check_validation(const PrepareOptions& options) {
+  if (options.validation.rule == ValidationSplit::Rule::kClass) {
+    throw ConfigError(
+        "text is held out by --validation hash:FRACTION or tail:BYTES; class:FRACTION is for "
+        "pictures (--images true)");
+  }
+}
 
 PrepareResult prepare(const PrepareOptions& options) {
   check_options(options);

@@ -23,10 +23,14 @@ ValidationSplit parse_validation_split(const std::string& text) {
   ValidationSplit split;
   const std::string_view view = text;
   if (text == "none") return split;
-  if (view.starts_with("hash:") && parse_all(view.substr(5), split.fraction) &&
-      split.fraction > 0.0 && split.fraction < 1.0) {
-    split.rule = ValidationSplit::Rule::kHash;
-    return split;
+  for (const auto& [prefix, rule] :
+       {std::pair(std::string_view("hash:"), ValidationSplit::Rule::kHash),
+        std::pair(std::string_view("class:"), ValidationSplit::Rule::kClass)}) {
+    if (view.starts_with(prefix) && parse_all(view.substr(prefix.size()), split.fraction) &&
+        split.fraction > 0.0 && split.fraction < 1.0) {
+      split.rule = rule;
+      return split;
+    }
   }
   if (view.starts_with("tail:") && parse_all(view.substr(5), split.bytes) && split.bytes > 0) {
     split.rule = ValidationSplit::Rule::kTail;
@@ -34,7 +38,8 @@ ValidationSplit parse_validation_split(const std::string& text) {
   }
   throw ConfigError(
       fmt::format("validation split '{}': expected none, hash:FRACTION with a "
-                  "fraction between 0 and 1, or tail:BYTES",
+                  "fraction between 0 and 1, or tail:BYTES; with --images, none or "
+                  "class:FRACTION",
                   shown(text)));
 }
 

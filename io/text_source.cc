@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
-#include <filesystem>
 #include <limits>
 
 #include <fcntl.h>
@@ -16,21 +14,7 @@
 namespace trireme {
 namespace {
 
-namespace fs = std::filesystem;
-
 constexpr std::uint64_t kBlockBytes = 65536;  // of a sample
-
-[[noreturn]] void unreadable(const std::string& path, int error) {
-  throw DataError(fmt::format("cannot read {}: {}", path, std::strerror(error)));
-}
-
-std::size_t read_some(const std::string& path, int descriptor, char* to, std::size_t count) {
-  for (;;) {
-    const ssize_t got = ::read(descriptor, to, count);
-    if (got >= 0) return static_cast<std::size_t>(got);
-    if (errno != EINTR) unreadable(path, errno);
-  }
-}
 
 // Returns the whole lines of a block, or the whole block if it contains no whole line.
 std::string_view whole_lines(std::string_view block, bool from_start) {
@@ -49,79 +33,36 @@ TextSource::TextSource(const std::vector<std::string>& inputs, std::uint64_t lim
   if (inputs.empty()) throw DataError("no input: name text files, folders, or - for stdin");
   for (const std::string& input : inputs) add(input);
   if (inputs_.empty()) throw DataError(fmt::format("there are no files in {}", inputs.front()));
-  for (const Input& input : inputs_) all_regular_ = all_regular_ && input.regular;
+  for (const InputFile& input : inputs_) all_regular_ = all_regular_ && input.regular;
   if (!all_regular_) return;
-  for (const Input& input : inputs_) bytes_total_ += input.size;
+  for (const InputFile& input : inputs_) bytes_total_ += input.size;
   bytes_total_ = std::min(bytes_total_, left_);
 }
 
-TextSource::~TextSource() {
-  close();
-}
-
 void TextSource::add(const std::string& path) {
-  if (path == "-") {
-    inputs_.push_back({path});
+  if (path == "-" || !is_input_folder(path)) {
+    inputs_.push_back(input_file(path));
     return;
   }
-  std::error_code error;
-  const fs::file_status status = fs::status(path, error);
-  if (!fs::exists(status)) unreadable(path, error ? error.value() : ENOENT);
-  if (!fs::is_directory(status)) {
-    const bool regular = fs::is_regular_file(status);
-    const std::uint64_t size = regular ? fs::file_size(path, error) : 0;
-    if (error) unreadable(path, error.value());
-    inputs_.push_back({path, size, regular});
-    return;
-  }
-  std::vector<std::string> files;
-  fs::recursive_directory_iterator entry(path, error);
-  for (; !error && entry != fs::recursive_directory_iterator(); entry.increment(error)) {
-    std::error_code ignored;  // a dangling link is not a file
-    if (entry->is_regular_file(ignored)) files.push_back(entry->path().string());
-  }
-  if (error) unreadable(path, error.value());
-  std::sort(files.begin(), files.end());
-  for (std::string& file : files) {
-    const std::uint64_t size = fs::file_size(file, error);
-    if (error) unreadable(file, error.value());
-    inputs_.push_back({file, size, true});
-  }
-}
-
-void TextSource::open_next() {
-  const std::string& path = inputs_[next_input_].path;
-  descriptor_ = path == "-" ? ::dup(standard_input_) : ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (descriptor_ < 0) unreadable(path, errno);
-}
-
-void TextSource::close() {
-  if (descriptor_ >= 0) ::close(descriptor_);
-  descriptor_ = -1;
+  for (InputFile& file : files_below(path)) inputs_.push_back(std::move(file));
 }
 
 // The last chunk of a file is empty.
 bool TextSource::read_chunk(TextChunk& chunk) {
   chunk = {};
-  if (descriptor_ < 0) {
+  if (!stream_) {
     if (next_input_ == inputs_.size() || left_ == 0) return false;
-    open_next();
+    stream_.emplace(inputs_[next_input_].path, standard_input_);
     chunk.starts = true;
   }
-  const std::string& path = inputs_[next_input_].path;
   const std::size_t wanted = std::min<std::uint64_t>(kChunkBytes, left_);
   chunk.bytes.resize(wanted);
-  std::size_t size = 0;
-  while (size < wanted) {  // pipes give little at a time
-    const std::size_t got = read_some(path, descriptor_, chunk.bytes.data() + size, wanted - size);
-    if (got == 0) break;
-    size += got;
-  }
+  const std::size_t size = stream_->read(chunk.bytes.data(), wanted);
   chunk.bytes.resize(size);
   left_ -= size;
   if (size < wanted || left_ == 0) {
     chunk.ends = true;
-    close();
+    stream_.reset();
     ++next_input_;
   }
   return true;
@@ -161,7 +102,7 @@ std::string TextSource::sample(std::uint64_t bytes, std::uint64_t tail, std::uin
 std::string TextSource::read_range(std::uint64_t begin, std::uint64_t end) const {
   std::string text;
   std::uint64_t file_begin = 0;
-  for (const Input& input : inputs_) {
+  for (const InputFile& input : inputs_) {
     const std::uint64_t file_end = file_begin + input.size;
     const std::uint64_t from = std::max(begin, file_begin);
     const std::uint64_t to = std::min(end, file_end);

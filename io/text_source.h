@@ -3,8 +3,11 @@
 
 #include <cstdint>
 #include <deque>
+#include <optional>
 #include <string>
 #include <vector>
+
+#include "input_files.h"
 
 namespace trireme {
 
@@ -23,9 +26,6 @@ class TextSource {
   // Inputs, limit and standard_input are those of PrepareOptions. Throws DataError naming the
   // input.
   TextSource(const std::vector<std::string>& inputs, std::uint64_t limit, int standard_input);
-  ~TextSource();
-  TextSource(const TextSource&) = delete;
-  TextSource& operator=(const TextSource&) = delete;
 
   // Returns false after the end of the last input.
   bool next(TextChunk& chunk);
@@ -38,27 +38,20 @@ class TextSource {
   std::string sample(std::uint64_t bytes, std::uint64_t tail, std::uint64_t seed);
 
  private:
-  struct Input {
-    std::string path;
-    std::uint64_t size = 0;
-    bool regular = false;
-  };
   void add(const std::string& path);
   bool read_chunk(TextChunk& chunk);
-  void open_next();
-  void close();
   std::string read_range(std::uint64_t begin, std::uint64_t end) const;
   std::string beginning(std::uint64_t bytes);
 
-  std::vector<Input> inputs_;
+  std::vector<InputFile> inputs_;
   std::uint64_t left_;  // bytes left of the limit
   int standard_input_;
   bool all_regular_ = true;
   std::uint64_t bytes_total_ = 0;
   std::uint64_t bytes_read_ = 0;
   std::size_t next_input_ = 0;
-  int descriptor_ = -1;
-  std::deque<TextChunk> replay_;  // read for a sample, not yet returned
+  std::optional<InputStream> stream_;  // the input that is being read
+  std::deque<TextChunk> replay_;       // read for a sample, not yet returned
 };
 
 }  // namespace trireme

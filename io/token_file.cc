@@ -4,25 +4,12 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/resource.h>
 
 #include "trireme/base/error.h"
 
 #include "token_shard_format.h"
 
 namespace trireme {
-namespace {
-
-constexpr std::size_t kFewestOpen = 4, kMostOpen = 1024;
-
-std::size_t shards_to_keep_open() {
-  rlimit files{};
-  if (::getrlimit(RLIMIT_NOFILE, &files) != 0) return kFewestOpen;
-  return std::clamp<std::size_t>(files.rlim_cur / 8, kFewestOpen, kMostOpen);
-}
-
-}  // namespace
-
 TokenFile::TokenFile(const TokenShardInfo& info) : info_(info) {
   info_.tokenizer_model.clear();  // saves memory: there may be many open shards
   if (info_.data_offset < 0 && info_.checksum_offset < 0) return;
@@ -115,36 +102,6 @@ void TokenFile::read(std::int64_t begin, std::span<std::int32_t> tokens) {
   };
   info_.token_bytes == 2 ? widen(std::vector<std::uint16_t>())
                          : widen(std::vector<std::uint32_t>());
-}
-
-TokenFiles::TokenFiles(std::vector<TokenShardInfo> shards, std::size_t most)
-    : shards_(std::move(shards)), most_(most), at_(shards_.size()) {}
-
-TokenFiles::TokenFiles(std::vector<TokenShardInfo> shards)
-    : TokenFiles(std::move(shards), shards_to_keep_open()) {}
-
-std::shared_ptr<TokenFile> TokenFiles::use(std::size_t shard) {
-  const std::lock_guard lock(mutex_);
-  if (at_[shard]) {
-    open_.splice(open_.begin(), open_, *at_[shard]);
-    return open_.front().file;
-  }
-  if (open_.size() >= most_) {
-    at_[open_.back().shard].reset();
-    open_.pop_back();  // the last read that uses it closes it
-  }
-  open_.push_front({shard, std::make_shared<TokenFile>(shards_[shard])});
-  at_[shard] = open_.begin();
-  return open_.front().file;
-}
-
-void TokenFiles::read(std::size_t shard, std::int64_t begin, std::span<std::int32_t> tokens) {
-  use(shard)->read(begin, tokens);
-}
-
-std::size_t TokenFiles::open() const {
-  const std::lock_guard lock(mutex_);
-  return open_.size();
 }
 
 }  // namespace trireme

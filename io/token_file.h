@@ -2,8 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <list>
-#include <memory>
 #include <mutex>
 #include <optional>
 #include <span>
@@ -43,33 +41,6 @@ class TokenFile {
   std::optional<PosixFile> file_;                    // contiguous datasets: pread
   std::mutex mutex_;                                 // guards the two below
   std::optional<hdf5::Dataset> tokens_, checksums_;  // chunked or compressed ones: HDF5
-};
-
-// The shards of a dataset. Only the most recently used ones are open, because the data may have
-// more shards than a process may open files. Thread-safe.
-class TokenFiles {
- public:
-  // Keeps at most `most` shards open.
-  TokenFiles(std::vector<TokenShardInfo> shards, std::size_t most);
-  // `most` is one eighth of the files that the process may open, but at least 4 and at most 1,024.
-  explicit TokenFiles(std::vector<TokenShardInfo> shards);
-
-  // Calls TokenFile::read of a shard.
-  void read(std::size_t shard, std::int64_t begin, std::span<std::int32_t> tokens);
-  std::size_t open() const;  // how many are open now
-
- private:
-  struct Open {
-    std::size_t shard;
-    std::shared_ptr<TokenFile> file;
-  };
-  std::shared_ptr<TokenFile> use(std::size_t shard);
-
-  std::vector<TokenShardInfo> shards_;
-  std::size_t most_;
-  mutable std::mutex mutex_;
-  std::list<Open> open_;                                      // the most recently used is in front
-  std::vector<std::optional<std::list<Open>::iterator>> at_;  // by shard
 };
 
 }  // namespace trireme

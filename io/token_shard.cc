@@ -7,13 +7,12 @@
 #include <utility>
 #include <vector>
 
-#include <fcntl.h>
 #include <fmt/format.h>
 
 #include "trireme/base/error.h"
 #include "trireme/io/hdf5.h"
 
-#include "closing_record.h"
+#include "shard_file.h"
 #include "token_file.h"
 #include "token_shard_format.h"
 
@@ -28,31 +27,6 @@ constexpr std::int64_t kCheckedDocuments = std::int64_t{1} << 17;
 
 void require(const TokenShardInfo& info, bool ok, const std::string& what) {
   if (!ok) throw DataError(fmt::format("{}: {}", info.path, what));
-}
-
-struct Opened {
-  std::optional<std::vector<ByteRange>> record;  // other programs do not write one
-  hdf5::File file;
-};
-
-// Checks the record before HDF5 sees the file.
-Opened open_checked(const std::string& path) {
-  std::optional<std::vector<ByteRange>> record;
-  std::int64_t size = 0;
-  try {
-    const PosixFile raw(path, O_RDONLY);
-    size = raw.size();
-    record = check_record(raw);
-  } catch (const RunFolderError& error) {
-    throw DataError(error.what());  // the data is at fault, not the run folder
-  }
-  Opened opened{std::move(record), hdf5::File::open(path)};
-  const std::int64_t rest = size - opened.file.hdf5_bytes();
-  if (!opened.record && rest != 0) {
-    throw DataError(fmt::format(
-        "{}: damaged: its last {} bytes are neither HDF5 nor a closing record", path, rest));
-  }
-  return opened;
 }
 
 // Checks every count against the file before it is used.
@@ -129,22 +103,6 @@ void check_some_documents(const TokenShardInfo& info, const hdf5::Dataset& docum
   }
 }
 
-// Checks that the record leaves out only data with checksums of its own.
-void check_ranges(const TokenShardInfo& info, const hdf5::File& file,
-                  const std::vector<ByteRange>& ranges) {
-  std::vector<ByteRange> expected;
-  for (const char* name : {"/tokens", "/documents", "/token_checksums"}) {
-    if (!file.exists(name)) continue;
-    const hdf5::Dataset dataset = file.dataset(name);
-    const std::int64_t bytes =
-        dataset.elements() * static_cast<std::int64_t>(hdf5::size_of(dataset.type()));
-    if (bytes > 0) expected.push_back({dataset.contiguous_offset().value_or(-1), bytes});
-  }
-  std::sort(expected.begin(), expected.end(),
-            [](const ByteRange& a, const ByteRange& b) { return a.offset < b.offset; });
-  require(info, expected == ranges, "its datasets do not lie where its closing record says");
-}
-
 void read_tokenizer(TokenShardInfo& info, const hdf5::File& file) {
   info.tokenizer_kind = file.string_attribute("/", "tokenizer");
   const hdf5::Dataset stored = file.dataset("/tokenizer");
@@ -175,7 +133,10 @@ void read_attributes(TokenShardInfo& info, const hdf5::File& file) {
 
 std::int64_t version_of(const hdf5::File& file) {
   if (!file.exists("/tokens") || !file.has_attribute("/", "format_version")) {
-    throw DataError(file.path() + ": not a token shard (made by `trireme prepare`)");
+    throw DataError(file.path() +
+                    (file.exists("/images")
+                         ? ": an image shard, not a token shard (made by `trireme prepare`)"
+                         : ": not a token shard (made by `trireme prepare`)"));
   }
   const std::int64_t version = file.integer_attribute("/", "format_version");
   if (version < 1 || version > kTokenShardVersion) {
@@ -219,7 +180,8 @@ std::vector<std::string> token_shard_files(const std::string& path) {
 }
 
 TokenShardInfo read_token_shard_info(const std::string& path) {
-  const auto [record, file] = open_checked(path);
+  const CheckedFile opened = open_checked(path);
+  const hdf5::File& file = opened.file;
   TokenShardInfo info;
   info.path = path;
   info.format_version = version_of(file);
@@ -235,8 +197,8 @@ TokenShardInfo read_token_shard_info(const std::string& path) {
     check_block_checksums(info, file, checksums);
     info.checksum_offset = checksums.contiguous_offset().value_or(-1);
   }
-  info.has_record = record.has_value();
-  if (record) check_ranges(info, file, *record);
+  info.has_record = opened.record.has_value();
+  check_ranges(opened, kTokenShardData);
   check_some_documents(info, documents);
   return info;
 }

@@ -1,6 +1,7 @@
 // Shared by the writer and the readers of token shards (format: io/README.md, "Token shards").
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -9,6 +10,8 @@
 namespace trireme {
 
 inline constexpr std::int64_t kTokenShardVersion = 2;
+// The datasets that have checksums of their own.
+inline constexpr std::array kTokenShardData = {"/tokens", "/documents", "/token_checksums"};
 
 // In version 2 each block of this many bytes of /tokens has a checksum in /token_checksums.
 inline constexpr std::int64_t kBlockBytes = 4096;

@@ -1,17 +1,9 @@
-#include <cerrno>
-#include <cstring>
 #include <functional>
 
-#include <fcntl.h>
-#include <fmt/format.h>
-#include <unistd.h>
-
-#include "trireme/base/error.h"
 #include "trireme/io/hdf5.h"
 #include "trireme/io/token_shard.h"
 
-#include "closing_record.h"
-#include "posix_file.h"
+#include "shard_file.h"
 #include "spool_file.h"
 #include "token_shard_format.h"
 
@@ -63,18 +55,13 @@ static_assert(kCopyElements % kBlockBytes == 0, "parts are whole blocks");
 class TokenShardWriter::Impl {
  public:
   Impl(std::string path, TokenizerPtr tokenizer, std::string split, std::string source)
-      : path_(std::move(path)),
-        partial_(path_ + ".partial"),
+      : file_(std::move(path)),
         tokenizer_(std::move(tokenizer)),
         split_(std::move(split)),
         source_(std::move(source)),
         token_bytes_(tokenizer_->vocabulary() <= 65536 ? 2 : 4),
-        tokens_(path_ + ".tokens.partial"),
-        documents_(path_ + ".documents.partial") {}
-
-  ~Impl() {
-    if (created_) ::unlink(partial_.c_str());
-  }
+        tokens_(file_.path() + ".tokens.partial"),
+        documents_(file_.path() + ".documents.partial") {}
 
   void append(std::span<const std::int32_t> tokens, std::span<const std::uint64_t> document_starts,
               std::uint64_t original_bytes) {
@@ -94,19 +81,9 @@ class TokenShardWriter::Impl {
   }
 
   TokenShardInfo commit() {
-    try {
-      write_hdf5();
-    } catch (const Hdf5Error& error) {
-      throw RunFolderError(error.what());
-    }
-    close_with_record();
-    if (::rename(partial_.c_str(), path_.c_str()) != 0) {
-      throw RunFolderError(
-          fmt::format("{}: cannot be renamed: {}", partial_, std::strerror(errno)));
-    }
-    created_ = false;
-    sync_folder(folder_of(path_));
-    return read_token_shard_info(path_);
+    file_.write([this](hdf5::File& file) { write_hdf5(file); });
+    file_.commit(kTokenShardData);
+    return read_token_shard_info(file_.path());
   }
 
   std::uint64_t token_count() const { return token_count_; }
@@ -118,13 +95,11 @@ class TokenShardWriter::Impl {
     tokens_.append(bytes);
   }
 
-  void write_hdf5() {
+  void write_hdf5(hdf5::File& file) {
     using hdf5::ElementType;
     const auto extent = [](std::uint64_t count) {
       return hdf5::Extents{static_cast<std::int64_t>(count)};
     };
-    hdf5::File file = hdf5::File::create(partial_);
-    created_ = true;
     const auto type = token_bytes_ == 2 ? ElementType::kU16 : ElementType::kU32;
     const auto blocks = blocks_of(static_cast<std::int64_t>(tokens_.size()));
     const auto tokens = file.create_dataset("/tokens", type, extent(token_count_));
@@ -145,7 +120,6 @@ class TokenShardWriter::Impl {
     }
     set_text(file, "/tokenizer", "checksum", checksum_of_model(model));
     write_attributes(file);
-    file.close();
   }
 
   void write_attributes(hdf5::File& file) {
@@ -161,31 +135,7 @@ class TokenShardWriter::Impl {
     set_text(file, "/", "checksum", checksum_.text());
   }
 
-  // Uses a fixed length: a string of variable length would need a heap that no checksum covers.
-  static void set_text(hdf5::File& file, const char* object, const char* name,
-                       const std::string& text) {
-    file.set_attribute(object, name, text, hdf5::StringKind::kFixed);
-  }
-
-  void close_with_record() {
-    std::vector<ByteRange> data;
-    {
-      const hdf5::File file = hdf5::File::open(partial_);
-      for (const char* name : {"/tokens", "/documents", "/token_checksums"}) {
-        const hdf5::Dataset dataset = file.dataset(name);
-        if (dataset.elements() == 0) continue;
-        const auto offset = dataset.contiguous_offset();
-        TRIREME_CHECK(offset, fmt::format("{}: {} has no place in the file", partial_, name));
-        data.push_back({*offset, dataset.elements() *
-                                     static_cast<std::int64_t>(hdf5::size_of(dataset.type()))});
-      }
-    }
-    PosixFile file(partial_, O_RDWR);
-    append_record(file, std::move(data));
-    file.sync();
-  }
-
-  std::string path_, partial_;
+  ShardFile file_;
   TokenizerPtr tokenizer_;
   std::string split_, source_;
   int token_bytes_;
@@ -193,7 +143,6 @@ class TokenShardWriter::Impl {
   RunningChecksum checksum_, document_checksum_;  // of /tokens, of /documents
   std::vector<std::uint16_t> narrow_;
   std::uint64_t token_count_ = 0, document_count_ = 0, original_bytes_ = 0;
-  bool created_ = false;
 };
 
 TokenShardWriter::TokenShardWriter(std::string path, TokenizerPtr tokenizer, std::string split,

@@ -10,7 +10,7 @@ namespace trireme::cli {
 
 const std::vector<Command>& commands() {
   static const std::vector<Command> table = {
-      {"prepare", "turn text into token shards", parse_prepare},
+      {"prepare", "turn text or pictures into shards", parse_prepare},
       {"data", "list, inspect or verify token shards", parse_data},
       {"train", "train a model on all ranks, from the newest checkpoint on", parse_train},
       {"eval", "measure how well a model predicts a text", parse_eval},

@@ -1,12 +1,15 @@
 #include <filesystem>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "trireme/base/error.h"
 #include "trireme/base/log.h"
 #include "trireme/base/options.h"
+#include "trireme/base/printable.h"
 #include "trireme/base/text.h"
 #include "trireme/config/weighted_paths.h"
+#include "trireme/io/image_shard.h"
 #include "trireme/io/token_shard.h"
 
 #include "cli/actions.h"
@@ -63,64 +66,136 @@ ExitStatus for_each_shard(const std::vector<std::string>& words, const Show& sho
   return status;
 }
 
+// What a shard holds, in the words of the table of `data list`.
+struct Row {
+  std::int64_t tokens = 0, pictures = 0;
+  std::string contents, parts, split, kind;
+};
+
+Row row_of(const std::string& path) {
+  if (is_image_shard(path)) {
+    const ImageShardInfo info = read_image_shard_info(path);
+    return {0,
+            info.images,
+            fmt::format("{} pictures", info.images),
+            fmt::format("{} classes", info.classes.size()),
+            info.split,
+            fmt::format("{} x {}", info.size.height, info.size.width)};
+  }
+  const TokenShardInfo info = read_token_shard_info(path);
+  return {info.tokens,
+          0,
+          std::to_string(info.tokens),
+          std::to_string(info.documents),
+          info.split,
+          fmt::format("{} {}", info.tokenizer_kind, info.vocabulary)};
+}
+
 ExitStatus list_shards(const std::vector<std::string>& words) {
   print_line(fmt::format("{:>14} {:>11} {:>10}  {:<11} {:<14} {}", "tokens", "documents", "size",
                          "split", "tokenizer", "file"));
-  std::int64_t shards = 0, tokens = 0;
+  std::int64_t shards = 0, tokens = 0, pictures = 0;
   const ExitStatus status = for_each_shard(words, [&](const std::string& path) {
-    const TokenShardInfo info = read_token_shard_info(path);
-    print_line(fmt::format("{:>14} {:>11} {:>10}  {:<11} {:<14} {}", info.tokens, info.documents,
-                           bytes_text(path), info.split,
-                           fmt::format("{} {}", info.tokenizer_kind, info.vocabulary), path));
+    const Row row = row_of(path);
+    print_line(fmt::format("{:>14} {:>11} {:>10}  {:<11} {:<14} {}", row.contents, row.parts,
+                           bytes_text(path), row.split, row.kind, path));
     ++shards;
-    tokens += info.tokens;
+    tokens += row.tokens;
+    pictures += row.pictures;
   });
-  if (shards > 1) print_line(fmt::format("{:>14} in {} shards", tokens, shards));
+  if (shards > 1 && tokens > 0) print_line(fmt::format("{:>14} in {} shards", tokens, shards));
+  if (shards > 1 && pictures > 0) {
+    print_line(fmt::format("{:>14} in {} shards", fmt::format("{} pictures", pictures), shards));
+  }
   return status;
 }
 
-void inspect_one(const std::string& path) {
+// Lines "NAME VALUE", printed together.
+class Lines {
+ public:
+  void add(std::string_view what, const std::string& value) {
+    text_ += fmt::format("{}{:<16}{}", text_.empty() ? "" : "\n", what, value);
+  }
+  void add_file(const std::string& path, std::int64_t version) {
+    add("file", path);
+    add("size", bytes_text(path));
+    add("format version", std::to_string(version));
+  }
+  void print() const { print_line(text_); }
+
+ private:
+  std::string text_;
+};
+
+std::string checked_text(bool has_record, std::string_view what) {
+  return has_record
+             ? fmt::format("headers by the closing record, {} as they are read", what)
+             : fmt::format("{} as they are read; there is no closing record for the headers", what);
+}
+
+void inspect_text(const std::string& path) {
   const TokenShardInfo info = read_token_shard_info(path);
-  std::string text;
-  const auto add = [&text](std::string_view what, const std::string& value) {
-    text += fmt::format("{:<16}{}\n", what, value);
-  };
-  add("file", path);
-  add("size", bytes_text(path));
-  add("format version", std::to_string(info.format_version));
-  add("checked", info.format_version == 1
-                     ? "not as it is read (format version 1), but by `trireme data verify`"
-                 : info.has_record
-                     ? "headers by the closing record, tokens as they are read"
-                     : "tokens as they are read; there is no closing record for the headers");
-  add("split", info.split);
-  add("tokens", fmt::format("{} of {} bytes, {}", info.tokens, info.token_bytes,
-                            info.data_offset < 0 ? "chunked or converted by HDF5" : "contiguous"));
-  add("documents", std::to_string(info.documents));
-  add("original bytes", std::to_string(info.original_bytes));
-  add("bytes per token", fmt::format("{:.3f}", static_cast<double>(info.original_bytes) /
-                                                   static_cast<double>(info.tokens)));
-  add("vocabulary", std::to_string(info.vocabulary));
-  add("end of text", std::to_string(info.end_of_text));
-  add("tokenizer",
-      info.tokenizer_model.empty()
-          ? info.tokenizer_kind
-          : fmt::format("{}, {}", info.tokenizer_kind, size_text(info.tokenizer_model.size())));
-  add("source", info.source);
-  add("checksum", info.checksum);
-  print_line(text.substr(0, text.size() - 1));
+  Lines lines;
+  lines.add_file(path, info.format_version);
+  lines.add("checked", info.format_version == 1
+                           ? "not as it is read (format version 1), but by `trireme data verify`"
+                           : checked_text(info.has_record, "tokens"));
+  lines.add("split", info.split);
+  lines.add("tokens",
+            fmt::format("{} of {} bytes, {}", info.tokens, info.token_bytes,
+                        info.data_offset < 0 ? "chunked or converted by HDF5" : "contiguous"));
+  lines.add("documents", std::to_string(info.documents));
+  lines.add("original bytes", std::to_string(info.original_bytes));
+  lines.add("bytes per token", fmt::format("{:.3f}", static_cast<double>(info.original_bytes) /
+                                                         static_cast<double>(info.tokens)));
+  lines.add("vocabulary", std::to_string(info.vocabulary));
+  lines.add("end of text", std::to_string(info.end_of_text));
+  lines.add("tokenizer", info.tokenizer_model.empty()
+                             ? info.tokenizer_kind
+                             : fmt::format("{}, {}", info.tokenizer_kind,
+                                           size_text(info.tokenizer_model.size())));
+  lines.add("source", info.source);
+  lines.add("checksum", info.checksum);
+  lines.print();
+}
+
+void inspect_images(const std::string& path) {
+  const ImageShardInfo info = read_image_shard_info(path);
+  Lines lines;
+  lines.add_file(path, info.format_version);
+  lines.add("checked", checked_text(info.has_record, "pictures"));
+  lines.add("split", info.split);
+  lines.add("pictures",
+            fmt::format("{}, {}", info.images,
+                        info.images_offset < 0 ? "chunked or converted by HDF5" : "contiguous"));
+  lines.add("height x width", fmt::format("{} x {}", info.size.height, info.size.width));
+  lines.add("classes", std::to_string(info.classes.size()));
+  lines.add("mean", fmt::format("{:.4f}", fmt::join(info.statistics.mean, " ")));
+  lines.add("deviation", fmt::format("{:.4f}", fmt::join(info.statistics.deviation, " ")));
+  lines.add("source", info.source);
+  lines.add("checksum", info.checksum);
+  for (std::size_t i = 0; i < info.classes.size(); ++i) {
+    lines.add(fmt::format("class {}", i), shown(info.classes[i]));
+  }
+  lines.print();
 }
 
 ExitStatus inspect_shards(const std::vector<std::string>& words) {
   bool first = true;
   return for_each_shard(words, [&first](const std::string& path) {
     if (!std::exchange(first, false)) print_line("");
-    inspect_one(path);
+    is_image_shard(path) ? inspect_images(path) : inspect_text(path);
   });
 }
 
 ExitStatus verify_shards(const std::vector<std::string>& words) {
   return for_each_shard(words, [](const std::string& path) {
+    if (is_image_shard(path)) {
+      const ImageShardInfo info = verify_image_shard(path);
+      print_line(fmt::format("{}: good, {} pictures, {} classes, {}", path, info.images,
+                             info.classes.size(), bytes_text(path)));
+      return;
+    }
     const TokenShardInfo info = verify_token_shard(path);
     print_line(fmt::format("{}: good, {} tokens, {} documents, {}", path, info.tokens,
                            info.documents, bytes_text(path)));

@@ -5,12 +5,14 @@
 #include <utility>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "trireme/base/error.h"
 #include "trireme/base/limits.h"
 #include "trireme/base/log.h"
 #include "trireme/base/options.h"
 #include "trireme/base/text.h"
+#include "trireme/io/prepare_images.h"
 
 #include "cli/commands.h"
 #include "cli/prepare_progress.h"
@@ -22,7 +24,9 @@ namespace {
 struct PrepareArguments {
   std::string input, output;
   std::vector<std::string> more_inputs;
-  std::string tokenizer = "bpe:4096", validation = "none", document_separator;
+  bool images = false, skip_bad = false;
+  std::optional<std::string> tokenizer, size;
+  std::string validation = "none", document_separator;
   std::optional<std::int64_t> limit;
   std::int64_t seed = 1;
   std::optional<int> threads;
@@ -30,22 +34,35 @@ struct PrepareArguments {
 
 void declare(Options& options, PrepareArguments& given) {
   options.add_positional("PATH...", given.more_inputs,
-                         "text files, folders of them (with all below), or - for standard input");
+                         "text files, folders of them (with all below), or - for standard input; "
+                         "with --images folders and tar archives of pictures");
   options.add("input", given.input, "", "the same, separated by commas");
   options.add("output", given.output, "", "folder for train.h5 and validation.h5", not_empty());
-  options.add("tokenizer", given.tokenizer, "",
-              "byte, bpe:N or unigram:N (learn N tokens), or a SentencePiece model's path",
+  options.add("images", given.images, "",
+              "prepare pictures (JPEG, PNG): the folder that a picture lies in is its class, "
+              "folders train and test are the two files");
+  options.add("size", given.size, "pixels",
+              "of pictures: a side, or height x width as in 192x256; they are made smaller or "
+              "larger and cut to it; auto: all have one size",
               not_empty());
+  options.add("skip-bad", given.skip_bad, "",
+              "leave out pictures that are damaged or too large, and list them");
+  options.add(
+      "tokenizer", given.tokenizer, "",
+      "of text: byte, bpe:N or unigram:N (learn N tokens), or a SentencePiece model's path; "
+      "auto: bpe:4096",
+      not_empty());
   options.add("validation", given.validation, "",
               "what is held out: none, hash:F (a fraction of the documents), tail:BYTES (the last "
-              "bytes)",
+              "bytes), class:F (a fraction of the pictures of each class)",
               not_empty());
   options.add("document-separator", given.document_separator, "",
               "cuts files into documents; \\n \\t \\0 \\\\ and \\xNN are understood; default: a "
               "file is a document");
-  options.add("limit", given.limit, "bytes", "only so much of the input; auto: all of it",
+  options.add("limit", given.limit, "bytes", "only so much of a text; auto: all of it",
               at_least(1));
-  options.add("seed", given.seed, "", "of the vocabulary's sample and of hash:F", at_least(0));
+  options.add("seed", given.seed, "", "of the vocabulary's sample, of hash:F and of class:F",
+              at_least(0));
   options.add("threads", given.threads, "", "auto: as many as there are cores",
               between(1, limits::kThreads));
 }
@@ -57,7 +74,10 @@ std::vector<std::string> inputs_of(const PrepareArguments& given) {
   }
   inputs.insert(inputs.end(), given.more_inputs.begin(), given.more_inputs.end());
   if (inputs.empty()) {
-    throw ConfigError("prepare needs text: --input PATH (file, folder, or - for standard input)");
+    throw ConfigError(
+        given.images
+            ? "prepare needs pictures: --input PATH (folder, tar archive, or - for standard input)"
+            : "prepare needs text: --input PATH (file, folder, or - for standard input)");
   }
   if (std::count(inputs.begin(), inputs.end(), "-") > 1) {
     throw ConfigError("standard input (-) is given twice; it can be read once");
@@ -65,28 +85,71 @@ std::vector<std::string> inputs_of(const PrepareArguments& given) {
   return inputs;
 }
 
-PrepareOptions options_from(const PrepareArguments& given) {
-  PrepareOptions options;
+// Both kinds of input share these options.
+template <class PrepareKind>
+PrepareKind common_options(const PrepareArguments& given) {
+  PrepareKind options;
   options.inputs = inputs_of(given);
   if (given.output.empty()) throw ConfigError("prepare needs a folder to write to: --output DIR");
   options.output = given.output;
-  options.tokenizer = parse_tokenizer_choice(given.tokenizer);
   options.validation = parse_validation_split(given.validation);
-  options.document_separator = unescaped(given.document_separator, "--document-separator");
-  options.input_limit = static_cast<std::uint64_t>(given.limit.value_or(0));
   options.seed = static_cast<std::uint64_t>(given.seed);
   options.threads =
       given.threads.value_or(std::max(1, static_cast<int>(std::thread::hardware_concurrency())));
   return options;
 }
 
+PrepareOptions text_options(const PrepareArguments& given) {
+  if (given.size || given.skip_bad) {
+    throw ConfigError(
+        fmt::format("{} is for pictures: --images true", given.size ? "--size" : "--skip-bad"));
+  }
+  auto options = common_options<PrepareOptions>(given);
+  options.tokenizer = parse_tokenizer_choice(given.tokenizer.value_or("bpe:4096"));
+  options.document_separator = unescaped(given.document_separator, "--document-separator");
+  options.input_limit = static_cast<std::uint64_t>(given.limit.value_or(0));
+  check_validation(options);
+  return options;
+}
+
+PrepareImagesOptions image_options(const PrepareArguments& given) {
+  if (given.tokenizer || given.limit || !given.document_separator.empty()) {
+    throw ConfigError(fmt::format("{} is for text, not for pictures (--images true)",
+                                  given.tokenizer ? "--tokenizer"
+                                  : given.limit   ? "--limit"
+                                                  : "--document-separator"));
+  }
+  auto options = common_options<PrepareImagesOptions>(given);
+  if (given.size) options.size = parse_picture_size(*given.size);
+  options.skip_bad = given.skip_bad;
+  check_validation(options);
+  return options;
+}
+
 // "12 in train, 3 in validation"
-template <class Count>
-std::string by_split(const PrepareResult& result, Count count) {
+template <class Result, class Count>
+std::string by_split(const Result& result, Count count) {
   std::string text = fmt::format("{} in train", count(result.train));
   if (result.validation) text += fmt::format(", {} in validation", count(*result.validation));
   return text;
 }
+
+class Summary {
+ public:
+  void add(std::string_view what, const std::string& value) {
+    text_ += fmt::format("{}{:<18}{}", text_.empty() ? "" : "\n", what, value);
+  }
+  // The files, and how long it took.
+  template <class Result>
+  void add_end(const Result& result, std::string_view speed) {
+    add("time", fmt::format("{:.1f} s, {}", result.seconds, speed));
+    add("files", result.train.path + (result.validation ? ", " + result.validation->path : ""));
+  }
+  const std::string& text() const { return text_; }
+
+ private:
+  std::string text_;
+};
 
 std::string summary(const PrepareResult& result) {
   std::int64_t bytes = result.train.original_bytes, tokens = result.train.tokens;
@@ -94,23 +157,69 @@ std::string summary(const PrepareResult& result) {
     bytes += result.validation->original_bytes;
     tokens += result.validation->tokens;
   }
-  std::string text;
-  const auto add = [&](std::string_view what, const std::string& value) {
-    text += fmt::format("{:<18}{}\n", what, value);
-  };
+  Summary lines;
   using Info = const TokenShardInfo&;
-  add("documents", by_split(result, [](Info info) { return info.documents; }));
-  add("tokens", by_split(result, [](Info info) { return info.tokens; }));
-  add("bytes of text", by_split(result, [](Info info) { return info.original_bytes; }));
-  add("bytes per token",
-      fmt::format("{:.3f}", static_cast<double>(bytes) / static_cast<double>(tokens)));
-  add("tokenizer", fmt::format("{}, ready after {:.1f} s", result.tokenizer->description(),
-                               result.tokenizer_seconds));
-  add("time", fmt::format("{:.1f} s, {:.1f} MB/s", result.seconds,
-                          1e-6 * static_cast<double>(bytes) / result.seconds));
-  add("files", result.train.path + (result.validation ? ", " + result.validation->path : ""));
-  text.pop_back();
-  return text;
+  lines.add("documents", by_split(result, [](Info info) { return info.documents; }));
+  lines.add("tokens", by_split(result, [](Info info) { return info.tokens; }));
+  lines.add("bytes of text", by_split(result, [](Info info) { return info.original_bytes; }));
+  lines.add("bytes per token",
+            fmt::format("{:.3f}", static_cast<double>(bytes) / static_cast<double>(tokens)));
+  lines.add("tokenizer", fmt::format("{}, ready after {:.1f} s", result.tokenizer->description(),
+                                     result.tokenizer_seconds));
+  lines.add_end(result,
+                fmt::format("{:.1f} MB/s", 1e-6 * static_cast<double>(bytes) / result.seconds));
+  return lines.text();
+}
+
+// "0.4914 0.4822 0.4465"
+std::string colours(const std::array<double, 3>& values) {
+  return fmt::format("{:.4f}", fmt::join(values, " "));
+}
+
+std::string classes_text(const std::vector<std::string>& classes) {
+  constexpr std::size_t kMostNames = 12;
+  const auto end =
+      classes.begin() + static_cast<std::ptrdiff_t>(std::min(classes.size(), kMostNames));
+  return fmt::format("{}: {}{}", classes.size(), fmt::join(classes.begin(), end, ", "),
+                     classes.size() > kMostNames ? ", ..." : "");
+}
+
+std::string summary(const PrepareImagesResult& result) {
+  Summary lines;
+  using Info = const ImageShardInfo&;
+  const Info train = result.train;
+  lines.add("pictures", by_split(result, [](Info info) { return info.images; }));
+  lines.add("classes", classes_text(train.classes));
+  lines.add("height x width", fmt::format("{} x {}", train.size.height, train.size.width));
+  lines.add("mean", colours(train.statistics.mean));
+  lines.add("deviation", colours(train.statistics.deviation));
+  if (result.left_out > 0) {
+    lines.add("other files",
+              fmt::format("{}, hidden or not called .jpg, .jpeg or .png", result.left_out));
+  }
+  if (!result.bad.empty()) {
+    lines.add("bad pictures", fmt::format("{} left out:", result.bad.size()));
+    for (const std::string& bad : result.bad) lines.add("", bad);
+  }
+  const std::int64_t images = train.images + (result.validation ? result.validation->images : 0);
+  lines.add_end(result,
+                fmt::format("{:.0f} pictures/s", static_cast<double>(images) / result.seconds));
+  return lines.text();
+}
+
+// The work of `prepare_kind`, with its progress and its summary.
+template <class PrepareKind, class Run>
+Work preparation(PrepareKind options, Run prepare_kind) {
+  return {.alone =
+              [options, prepare_kind]() mutable {
+                PrepareProgressLine line;
+                options.progress = [&](const PrepareProgress& progress) { line.show(progress); };
+                const auto result = prepare_kind(options);
+                line.clear();
+                print_line(summary(result));
+                return ExitStatus::kDone;
+              },
+          .on_ranks = {}};
 }
 
 }  // namespace
@@ -122,18 +231,8 @@ Work parse_prepare(const Arguments& arguments) {
   options.parse(arguments);
   if (options.help_requested()) return show_help(options.description());
   require_single_process("prepare");
-  return {.alone =
-              [prepare_options = options_from(given)]() mutable {
-                PrepareProgressLine line;
-                prepare_options.progress = [&](const PrepareProgress& progress) {
-                  line.show(progress);
-                };
-                const PrepareResult result = prepare(prepare_options);
-                line.clear();
-                print_line(summary(result));
-                return ExitStatus::kDone;
-              },
-          .on_ranks = {}};
+  return given.images ? preparation(image_options(given), prepare_images)
+                      : preparation(text_options(given), prepare);
 }
 
 }  // namespace trireme::cli

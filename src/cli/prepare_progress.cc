@@ -20,7 +20,7 @@ std::string describe(const PrepareProgress& progress) {
     text += fmt::format(" of {} ({}%)", size_text(progress.bytes_total),
                         100 * progress.bytes_read / progress.bytes_total);
   }
-  return text + fmt::format(", {} tokens, {:.0f} s", progress.tokens, progress.seconds);
+  return text + fmt::format(", {} {}, {:.0f} s", progress.made, progress.unit, progress.seconds);
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/io/dataset.h"
+#include "trireme/io/image_dataset.h"
 #include "trireme/io/prepare.h"
 
 #include "support/mpi_test.h"
@@ -73,6 +74,61 @@ TEST_F(DatasetOnRanks, AllKnowWhatRankZeroRead) {
   EXPECT_EQ(shared->read(samples).tokens, alone->read(samples).tokens);
 }
 
+TEST_F(DatasetOnRanks, AllKnowTheHeadersOfImageShards) {
+  const std::string path = path_ + "/images.h5";
+  constexpr std::uint64_t kImages = 20;
+  if (runtime().rank() == 0) {
+    ImageShardWriter(path, {.size = {4, 5},
+                            .images = kImages,
+                            .classes = {"a", "\303\244"},
+                            .source = "here",
+                            .split = "train",
+                            .fetch =
+                                [](std::int64_t i, std::span<std::uint8_t> pixels) {
+                                  std::iota(pixels.begin(), pixels.end(),
+                                            static_cast<std::uint8_t>(i));
+                                  return static_cast<std::int32_t>(i % 2);
+                                },
+                            .statistics = {},
+                            .threads = 1})
+        .commit();
+  }
+  runtime().world().barrier().wait_host();
+  const auto shared = ImageDataset::open({.data = {{path}}}, runtime().world());
+  const auto alone = ImageDataset::open({.data = {{path}}});
+  ASSERT_EQ(shared->shards().size(), 1u);
+  const ImageShardInfo &a = shared->shards()[0], &b = alone->shards()[0];
+  EXPECT_EQ(a.path, b.path);
+  EXPECT_EQ(a.format_version, b.format_version);
+  EXPECT_EQ(a.has_record, b.has_record);
+  EXPECT_EQ(a.images, b.images);
+  EXPECT_EQ(a.size, b.size);
+  EXPECT_EQ(a.classes, b.classes);
+  EXPECT_EQ(a.statistics, b.statistics);
+  EXPECT_EQ(a.images_offset, b.images_offset);
+  EXPECT_EQ(a.labels_offset, b.labels_offset);
+  EXPECT_EQ(a.checksums_offset, b.checksums_offset);
+  EXPECT_EQ(a.source, b.source);
+  EXPECT_EQ(a.split, b.split);
+  EXPECT_EQ(a.checksum, b.checksum);
+  // Whoever reads a sample gets the same pixels.
+  ImageTransform transform;
+  transform.size = {3, 3};
+  transform.crop = ImageTransform::Crop::kRandomResized;
+  transform.flip = true;
+  transform.statistics = shared->statistics();
+  std::vector<std::uint64_t> samples(2 * kImages);
+  std::iota(samples.begin(), samples.end(), 0);
+  const ImageBatch all = alone->read(samples, *alone->transformer(transform));
+  const auto first = static_cast<std::size_t>(runtime().rank());
+  const ImageBatch own =
+      shared->read(std::span(samples).subspan(first, 9), *shared->transformer(transform));
+  EXPECT_TRUE(std::equal(own.pixels.begin(), own.pixels.end(),
+                         all.pixels.begin() + static_cast<std::ptrdiff_t>(first * 27)));
+  EXPECT_TRUE(std::equal(own.labels.begin(), own.labels.end(),
+                         all.labels.begin() + static_cast<std::ptrdiff_t>(first)));
+}
+
 TEST_F(DatasetOnRanks, AllFailAlike) {
   const DatasetOptions missing{{{path_ + "/no.h5"}}, "train", 32};
   try {
@@ -81,6 +137,7 @@ TEST_F(DatasetOnRanks, AllFailAlike) {
   } catch (const DataError& error) {
     EXPECT_NE(std::string(error.what()).find("no.h5"), std::string::npos) << error.what();
   }
+  EXPECT_THROW(ImageDataset::open({.data = {{path_ + "/no.h5"}}}, runtime().world()), DataError);
   const DatasetOptions malformed{{{"a.h5", -1.0}}, "train", 32};
   EXPECT_THROW(TokenDataset::open(malformed, runtime().world()), ConfigError);
 }

@@ -8,9 +8,11 @@ import os
 import pwd
 import re
 import shutil
+import struct
 import subprocess
 import sys
 import unittest
+import zlib
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "support"))
@@ -387,6 +389,112 @@ class Prepare(ProgramTest):
         # bad input: `prepare`: a full disk | ...: No space left on device | 5
         self.refuse(5, "No space left on device", "t", "--output", "full", "--tokenizer", "byte")
         self.assertEqual(list((self.folder / "full").iterdir()), [])
+
+
+def png(height, width, colour):
+    """A PNG file of one colour."""
+    def chunk(kind, data):
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+    rows = (b"\0" + bytes(colour) * width) * height
+    return (b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0))
+            + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b""))
+
+
+class PrepareImages(ProgramTest):
+    def pictures(self, root="pets"):
+        """Three classes of pictures to train on and to test."""
+        for split, count in (("train", 4), ("test", 1)):
+            for label, name in enumerate(("cat", "dog", "emu")):
+                folder = self.folder / root / split / name
+                folder.mkdir(parents=True)
+                for i in range(count):
+                    (folder / f"{i}.png").write_bytes(png(6, 8, (10 * label, 20 * i, 255)))
+        return root
+
+    def refuse(self, status, message, *arguments):
+        return self.expect_refusal(status, message, "prepare", "--images", *arguments)
+
+    def test_makes_shards_and_a_summary(self):
+        self.pictures()
+        (self.folder / "pets/README").write_text("about pets", encoding="utf-8")
+        (self.folder / "pets/train/cat/bad.jpg").write_bytes(b"no picture")
+        text = self.expect_done("prepare", "--images", "pets", "--output", "out", "--threads", 2,
+                                "--skip-bad", "true")
+        for line in ("pictures +12 in train, 3 in validation", "classes +3: cat, dog, emu",
+                     "height x width +6 x 8", r"mean +0\.0392 0\.1176 1\.0000",
+                     r"deviation +0\.0320 0\.0877 0\.0000", r"other files +1, hidden or not called \.jpg, .*",
+                     "bad pictures +1 left out:", r" +pets/train/cat/bad\.jpg: neither JPEG nor PNG",
+                     r"time +[0-9.]+ s, [0-9]+ pictures/s", "files +out/train.h5, out/validation.h5"):
+            self.assertRegex(text, f"(?m)^{line}$")
+        self.assertEqual(sorted(path.name for path in (self.folder / "out").iterdir()),
+                         ["train.h5", "validation.h5"])
+
+    def test_reads_an_archive(self):
+        self.pictures()
+        subprocess.run(["tar", "cJf", "pets.tar.xz", "pets"], cwd=self.folder, check=True)
+        subprocess.run(["tar", "cf", "pets.tar", "--format=pax", "-C", "pets", "."], cwd=self.folder, check=True)
+        outputs = []
+        for i, (path, text) in enumerate((("pets.tar.xz", b""), ("pets.tar", b""), ("pets", b""),
+                                          ("-", (self.folder / "pets.tar").read_bytes()))):
+            said = self.expect_done("prepare", "--images", path, "--output", f"out{i}", "--size", "4x4", text=text)
+            self.assertRegex(said, "(?m)^pictures +12 in train, 3 in validation$")
+            outputs.append(re.search("(?m)^mean.*\ndeviation.*$", said).group())
+        self.assertEqual(set(outputs), {outputs[0]})
+
+    def test_draws_from_each_class(self):
+        self.pictures()
+        text = self.expect_done("prepare", "--images", "pets/train", "--output", "out", "--validation", "class:0.25")
+        self.assertRegex(text, "(?m)^pictures +9 in train, 3 in validation$")
+
+    def test_refuses_flags(self):
+        good = [self.pictures(), "--output", "out"]
+        # bad input: `prepare --images` without pictures | prepare needs pictures: --input PATH ... | 2
+        self.refuse(2, "prepare needs pictures: --input PATH", "--output", "out")
+        # bad input: `prepare --images`: a size that is none | --size 0: expected a side of 1 to 4096 pixels, as
+        # in 224, or height x width, as in 192x256 | 2
+        for size in ("0", "-1", "5000", "4x", "big"):
+            self.refuse(2, f"--size {size}: expected a side of 1 to 4096 pixels", *good, "--size", size)
+        # bad input: `prepare --images`: an option that is for text, and the other way round | --limit is for
+        # text, not for pictures (--images true); --size is for pictures: --images true | 2
+        for flag, value in (("--limit", 5), ("--tokenizer", "byte"), ("--document-separator", "x")):
+            self.refuse(2, f"{flag} is for text, not for pictures", *good, flag, value)
+        for flag, value in (("--size", 5), ("--skip-bad", "true")):
+            self.expect_refusal(2, f"{flag} is for pictures: --images true", "prepare", *good, flag, value)
+        self.refuse(2, "pictures are held out by --validation class:FRACTION", *good, "--validation", "tail:5")
+        self.expect_refusal(2, "text is held out by --validation hash:FRACTION or tail:BYTES", "prepare", *good,
+                            "--validation", "class:0.5")
+        self.assertFalse((self.folder / "out").exists())
+
+    def test_refuses_pictures(self):
+        self.pictures()
+        (self.folder / "pets/test/dog/cut.png").write_bytes(png(60, 80, (1, 2, 3))[:-30])
+        self.refuse(3, "pets/test/dog/cut.png: damaged: ", "pets", "--output", "out")
+        self.refuse(3, "cannot read nothing: No such file or directory", "nothing", "--output", "out")
+        self.assertEqual(list(self.folder.glob("out/*")), [])
+
+    def test_data_looks_at_them(self):
+        self.pictures()
+        self.expect_done("prepare", "--images", "pets", "--output", "out")
+        lines = self.expect_done("data", "list", "out").splitlines()
+        self.assertRegex(lines[1], "^ +12 pictures +3 classes .* train +6 x 8 +out/train.h5$")
+        self.assertRegex(lines[3], "^ +15 pictures in 2 shards$")
+        text = self.expect_done("data", "inspect", "out/train.h5")
+        for line in ("format version +1", "checked +headers by the closing record, pictures as they are read",
+                     "pictures +12, contiguous", "height x width +6 x 8", "class 2 +emu", "source +pets",
+                     "checksum +xxh64:[0-9a-f]{16}"):
+            self.assertRegex(text, f"(?m)^{line}$")
+        self.assertEqual(self.expect_done("data", "verify", "out").count(": good, "), 2)
+        shard = self.folder / "out/train.h5"
+        whole = shard.read_bytes()
+        at = whole.index(bytes((0, 20, 255)) * 8)
+        shard.write_bytes(whole[:at] + b"\1" + whole[at + 1:])
+        done = self.expect_refusal(3, "out/train.h5: damaged: picture 1 or its label does not match its checksum",
+                                   "data", "verify", "out")
+        self.assertIn("out/validation.h5: good, 3 pictures, 3 classes, ", done.stdout)
+        # bad input: `train`: an image shard in the place of text | ...: an image shard, not a token shard (made by
+        # `trireme prepare`) | 3
+        self.expect_refusal(3, "out/validation.h5: an image shard, not a token shard", "train", "--data.train",
+                            "out/validation.h5", "--model.preset", "test-gpt", "--run.steps", 1)
 
 
 class Checkpoint(ProgramTest):

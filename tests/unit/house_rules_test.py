@@ -52,7 +52,7 @@ FOREIGN = [
     (re.compile(r"(hdf5|H5)"), ["io"]),
     (re.compile(r"(oneapi/)?dnnl|(blis|cblas|lapacke|mkl)\b"), ["src/ops"]),
     (re.compile(r"(cuda|cublas|cudnn|curand|nvml)"), ["src/tensor", "src/ops", "src/comm"]),
-    (re.compile(r"sentencepiece"), ["io"]),
+    (re.compile(r"sentencepiece|(turbojpeg|jpeglib|png|lzma)\.h$"), ["io"]),
     (re.compile(r"nlohmann"), ["src/base"]),
     (re.compile(r"(yaml-cpp/|hwloc)"), ["src/topology"]),
 ]
@@ -286,6 +286,7 @@ class PlantedViolations(unittest.TestCase):
                 ("src/nn/a.cc", "dnnl.hpp", "src/ops"),
                 ("src/nn/a.cu", "cuda_runtime.h", "src/tensor and src/ops and src/comm"),
                 ("src/cli/a.cc", "sentencepiece_trainer.h", "io"),
+                ("src/cli/a.cc", "turbojpeg.h", "io"),
                 ("io/a.cc", "nlohmann/json.hpp", "src/base")]:
             self.expect({path: f'#include <{header}>'},
                         f"{path}: <{header}> may only be included in {where}")

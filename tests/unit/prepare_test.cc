@@ -274,7 +274,7 @@ TEST_F(Prepare, ReportsProgress) {
   ASSERT_GE(reports.size(), 4u);
   EXPECT_EQ(reports.back().bytes_read, text.size());
   EXPECT_EQ(reports.back().bytes_total, text.size());
-  EXPECT_EQ(reports.back().tokens, text.size() + 1);
+  EXPECT_EQ(reports.back().made, text.size() + 1);
 }
 
 TEST_F(Prepare, AnOlderValidationShardDoesNotStay) {

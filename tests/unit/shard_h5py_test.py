@@ -64,6 +64,24 @@ with h5py.File(folder / "pieces/train.h5") as shard:
     assert 0 < shard["tokens"].size < len(text)
     assert shard["tokens"][:].max() < shard.attrs["vocabulary"]
     assert shard.attrs["original_bytes"] == len(text)
+with h5py.File(folder / "images/train.h5") as shard:
+    images, labels = shard["images"], shard["labels"]
+    assert images.dtype == "u1" and images.shape == (5, 6, 8, 3) and images.chunks is None
+    assert labels.dtype == "<i4" and list(labels) == [0, 0, 0, 1, 1]
+    assert shard["classes"].dtype == "S8" and shard["image_checksums"].dtype == "<u8"
+    assert [name.decode() for name in shard["classes"]] == ["dog", "äffchen"]
+    # In alphabetical order of paths: 2 to 4, then 0 and 1.
+    for i, number in enumerate([2, 3, 4, 0, 1]):
+        assert images[i].tobytes() == (folder / f"images/{number}.raw").read_bytes()
+        sum_of_picture = xxhash.xxh3_64_intdigest(images[i].tobytes(), seed=int(labels[i]))
+        assert shard["image_checksums"][i] == sum_of_picture
+    pixels = images[:].reshape(-1, 3) / 255
+    assert numpy.allclose(shard["mean"], pixels.mean(axis=0), rtol=0, atol=1e-12)
+    assert numpy.allclose(shard["deviation"], pixels.std(axis=0), rtol=0, atol=1e-9)
+    assert shard.attrs["format_version"] == 1 and shard.attrs["images"] == 5
+    assert shard.attrs["split"] == b"train" and shard.attrs["source"].decode() == str(folder / "pets")
+    digest = xxhash.xxh64(shard["image_checksums"][:].tobytes()).hexdigest()
+    assert shard.attrs["checksum"].decode() == "xxh64:" + digest
 print("h5py reads what was written")
 
 
@@ -169,6 +187,47 @@ if shutil.which("h5repack"):
     for options in ([], ["-f", "GZIP=4"]):
         subprocess.run(["h5repack", *options, folder / "bytes/train.h5", packed], check=True)
         look(packed)
+
+# The same for an image shard.
+packed = folder / "packed_images.h5"
+with h5py.File(folder / "images/train.h5") as whole, h5py.File(packed, "w") as shard:
+    images = whole["images"][:]
+    images[3, 2, 1, 0] ^= 1
+    shard.create_dataset("images", data=images, chunks=(2, 6, 8, 3), compression="gzip")
+    for name in ("labels", "classes", "image_checksums", "mean", "deviation"):
+        whole.copy(name, shard)
+    for name, value in whole.attrs.items():
+        shard.attrs[name] = value
+look(packed, 3, "damaged: picture 3 or its label does not match its checksum")
+with h5py.File(packed, "r+") as shard:
+    images[3, 2, 1, 0] ^= 1
+    shard["images"][3] = images[3]
+look(packed, message=": good, 5 pictures, 2 classes")
+
+
+def changed(name, **values):
+    """A copy of the image shard in which a dataset is another one."""
+    path = folder / f"{name}.h5"
+    with h5py.File(packed) as whole, h5py.File(path, "w") as shard:
+        for key in ("images", "labels", "classes", "image_checksums", "mean", "deviation"):
+            whole.copy(key, shard)
+        for key, value in whole.attrs.items():
+            shard.attrs[key] = value
+        for key, value in values.items():
+            del shard[key]
+            shard.create_dataset(key, data=value)
+    return path
+
+
+# bad input: an image shard with other types, sizes or numbers of datasets | ...: /images is not N x height x
+# width x 3; ...: /labels holds 4 values for 5 pictures; ...: /classes does not hold strings of fixed length | 3
+look(changed("flat", images=images[:, :, :, 0]), 3, "/images is not N x height x width x 3")
+look(changed("wide", images=images.astype("<f4")), 3, "/images holds float32, not uint8")
+look(changed("short", labels=numpy.zeros(4, dtype="<i4")), 3, "/labels holds 4 values for 5 pictures")
+look(changed("numbers", classes=numpy.zeros(2)), 3, "/classes does not hold strings of fixed length")
+look(changed("text", classes=["a", "b"]), 3, "/classes does not hold strings of fixed length")
+look(changed("mean", mean=numpy.array([0.5, numpy.nan, 0.5])), 3, "/mean holds nan, not 0 to 1")
+look(changed("one", classes=numpy.array([b"dog"])), 3, "the label of picture 3 is 1, but there are 1 classes")
 
 # No damaged byte crashes the reader, not even in HDF5's oldest format, whose headers have no checksums.
 def chunked(shard, values):

@@ -2,18 +2,13 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <optional>
-#include <vector>
 
+#include "trireme/io/batch_plan.h"
 #include "trireme/io/dataset.h"
 
 namespace trireme {
-
-// Returns the samples that this process wants at a step, or nothing when there are no more steps.
-// Called on the reader's thread, with rising steps.
-using BatchPlan = std::function<std::optional<std::vector<std::uint64_t>>(std::uint64_t step)>;
 
 struct BatchReaderOptions {
   std::uint64_t first_step = 0;

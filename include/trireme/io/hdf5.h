@@ -195,6 +195,11 @@ class File {
                          const Layout& layout = {});
   Dataset dataset(const std::string& name) const;
 
+  // A one-dimensional dataset of UTF-8 strings of one fixed length, padded with zeros. Reading
+  // throws DataError if it is another dataset, or claims more than 64 MiB.
+  void create_strings(const std::string& name, const std::vector<std::string>& values);
+  std::vector<std::string> strings(const std::string& name) const;
+
   // Attributes of an object; "/" is the file itself. Setting one replaces an old one.
   void set_attribute(const std::string& object, const std::string& name, const std::string& value,
                      StringKind kind = StringKind::kVariable);

@@ -12,18 +12,19 @@
 
 namespace trireme {
 
-// Which part of the text is held out for validation.
+// Which part of the text, or which pictures, are held out for validation.
 struct ValidationSplit {
   enum class Rule {
     kNone,
-    kHash,  // documents drawn by a hash of their first 64 KiB and the seed
-    kTail,  // the last bytes of the text
+    kHash,   // documents drawn by a hash of their first 64 KiB and the seed
+    kTail,   // the last bytes of the text
+    kClass,  // pictures, drawn from each class
   };
   Rule rule = Rule::kNone;
-  double fraction = 0.0;    // of documents, kHash
+  double fraction = 0.0;    // of documents, kHash; of each class, kClass
   std::uint64_t bytes = 0;  // kTail
 };
-// Reads "none", "hash:0.01" or "tail:2000000". Throws ConfigError.
+// Reads "none", "hash:0.01", "tail:2000000" or "class:0.1". Throws ConfigError.
 ValidationSplit parse_validation_split(const std::string& text);
 
 struct TokenizerChoice {
@@ -40,7 +41,8 @@ struct PrepareProgress {
   const char* phase;  // "training the tokenizer", "tokenising", "writing"
   std::uint64_t bytes_read;
   std::uint64_t bytes_total;  // 0: not known (standard input)
-  std::uint64_t tokens;
+  std::uint64_t made;
+  const char* unit;  // of `made`: "tokens", "pictures"
   double seconds;
 };
 
@@ -67,6 +69,10 @@ struct PrepareResult {
   double tokenizer_seconds = 0.0;  // to train or load it
   double seconds = 0.0;            // in all
 };
+
+// Throws ConfigError for a rule that is not for text. prepare() checks it too, but this makes no
+// folder.
+void check_validation(const PrepareOptions& options);
 
 // The shards depend on the inputs and the options, but not on the number of threads. Memory does
 // not grow with the input, but a tail split holds up to its own number of bytes. Empty documents

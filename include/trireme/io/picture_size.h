@@ -1,0 +1,13 @@
+#pragma once
+
+#include <cstdint>
+
+namespace trireme {
+
+// In pixels.
+struct PictureSize {
+  std::int64_t height = 0, width = 0;
+  bool operator==(const PictureSize&) const = default;
+};
+
+}  // namespace trireme

@@ -1,0 +1,69 @@
+#include "image_file.h"
+
+#include <algorithm>
+
+#include <fcntl.h>
+#include <fmt/format.h>
+
+#include "trireme/base/error.h"
+
+#include "image_shard_format.h"
+
+namespace trireme {
+
+ImageFile::ImageFile(const ImageShardInfo& info)
+    : path_(info.path),
+      images_(info.images),
+      classes_(std::ssize(info.classes)),
+      images_offset_(info.images_offset),
+      labels_offset_(info.labels_offset),
+      checksums_offset_(info.checksums_offset) {
+  if (std::max({images_offset_, labels_offset_, checksums_offset_}) < 0) return;
+  try {
+    file_.emplace(path_, O_RDONLY);
+  } catch (const RunFolderError& error) {
+    throw DataError(error.what());  // the data is at fault, not the run folder
+  }
+}
+
+// Reads the elements of picture i. The offset is -1 if the dataset is not contiguous.
+template <class T>
+void ImageFile::read_dataset(const char* name, std::int64_t offset,
+                             std::optional<hdf5::Dataset>& dataset, std::int64_t i,
+                             std::span<T> values) {
+  if (offset < 0) {
+    const std::lock_guard lock(mutex_);
+    if (!dataset) dataset = hdf5::File::open(path_).dataset(name);
+    Box box{hdf5::Extents(dataset->extents().size(), 0), dataset->extents()};
+    box.start[0] = i;
+    box.count[0] = 1;
+    dataset->read_raw(box, values.data());
+    return;
+  }
+  try {
+    file_->read(offset + i * static_cast<std::int64_t>(values.size_bytes()), values.data(),
+                values.size_bytes());
+  } catch (const RunFolderError& error) {
+    throw DataError(error.what());
+  }
+}
+
+std::int32_t ImageFile::read(std::int64_t i, std::span<std::uint8_t> pixels) {
+  TRIREME_CHECK(i >= 0 && i < images_, path_ + ": read past the end");
+  std::int32_t label = 0;
+  std::uint64_t expected = 0;
+  read_dataset("/images", images_offset_, pixels_, i, pixels);
+  read_dataset("/labels", labels_offset_, labels_, i, std::span(&label, 1));
+  read_dataset("/image_checksums", checksums_offset_, checksums_, i, std::span(&expected, 1));
+  if (picture_checksum(pixels, label) != expected) {
+    throw DataError(
+        fmt::format("{}: damaged: picture {} or its label does not match its checksum", path_, i));
+  }
+  if (label < 0 || label >= classes_) {
+    throw DataError(fmt::format("{}: the label of picture {} is {}, but there are {} classes",
+                                path_, i, label, classes_));
+  }
+  return label;
+}
+
+}  // namespace trireme

@@ -1,0 +1,45 @@
+#include "trireme/io/image_reader.h"
+
+#include <utility>
+
+#include "read_ahead.h"
+
+namespace trireme {
+
+class ImageReader::Impl {
+ public:
+  Impl(std::shared_ptr<const ImageDataset> dataset, const ImageTransform& transform, BatchPlan plan,
+       const ReadAheadOptions& options)
+      : dataset_(std::move(dataset)),
+        transformer_(dataset_->transformer(transform)),
+        ahead_(
+            std::move(plan),
+            [this](const std::vector<std::uint64_t>& samples) {
+              return dataset_->read(samples, *transformer_);
+            },
+            options) {}
+
+  ReadAhead<ImageBatch>& ahead() { return ahead_; }
+
+ private:
+  std::shared_ptr<const ImageDataset> dataset_;
+  std::shared_ptr<const ImageTransformer> transformer_;
+  ReadAhead<ImageBatch> ahead_;
+};
+
+ImageReader::ImageReader(std::shared_ptr<const ImageDataset> dataset,
+                         const ImageTransform& transform, BatchPlan plan,
+                         const ReadAheadOptions& options)
+    : impl_(std::make_unique<Impl>(std::move(dataset), transform, std::move(plan), options)) {}
+
+ImageReader::~ImageReader() = default;
+
+std::optional<ImageBatch> ImageReader::next() {
+  return impl_->ahead().next();
+}
+
+double ImageReader::wait_seconds() const {
+  return impl_->ahead().wait_seconds();
+}
+
+}  // namespace trireme

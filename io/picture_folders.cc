@@ -1,0 +1,144 @@
+#include "picture_folders.h"
+
+#include <algorithm>
+#include <array>
+#include <set>
+#include <string_view>
+
+#include <fmt/format.h>
+
+#include "trireme/base/error.h"
+#include "trireme/base/printable.h"
+#include "trireme/base/utf8.h"
+
+namespace trireme {
+namespace {
+
+using Names = std::vector<std::string>;
+using Split = FolderMeaning::Split;
+
+constexpr std::array<std::string_view, 4> kHeldOut = {"test", "val", "validation", "valid"};
+constexpr std::size_t kLongestClass = 255;  // bytes, as of a file's name
+
+Names names_on(const std::string& path) {
+  Names names;
+  std::size_t begin = 0;
+  while (begin <= path.size()) {
+    const std::size_t end = std::min(path.find('/', begin), path.size());
+    if (end > begin) names.push_back(path.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return names;
+}
+
+Split split_called(const std::string& name) {
+  if (name == "train") return Split::kTrain;
+  return std::find(kHeldOut.begin(), kHeldOut.end(), name) != kHeldOut.end() ? Split::kTest
+                                                                             : Split::kNone;
+}
+
+// The place of the split among the names; their count if there is none.
+std::size_t split_among(const Names& names) {
+  for (std::size_t i = 0; i + 1 < names.size(); ++i) {
+    if (split_called(names[i]) != Split::kNone) return i;
+  }
+  return names.size();
+}
+
+void check_class_name(const std::string& name) {
+  bool text = printable(name) == name && name != ".." && name.size() <= kLongestClass;
+  for (std::size_t at = 0; text && at < name.size();) {
+    const std::size_t length = utf8_length(std::string_view(name).substr(at));
+    text = length > 0;
+    at += length;
+  }
+  if (!text) {
+    throw DataError(
+        fmt::format("the folder '{}' gives no name of a class; expected UTF-8 without "
+                    "control characters, of at most {} bytes",
+                    shown(name), kLongestClass));
+  }
+}
+
+std::string shown_folder(const std::string& folder) {
+  return folder.empty() ? "the input itself" : "the folder " + folder;
+}
+
+std::vector<FolderMeaning> by_split(std::span<const std::string> folders,
+                                    const std::vector<Names>& all) {
+  std::vector<FolderMeaning> meanings;
+  std::set<std::string> train, held_out;
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    const std::size_t at = split_among(all[i]);
+    if (at == all[i].size()) {
+      throw DataError(
+          fmt::format("there are pictures in {}, but others are below train or test; expected "
+                      "train/CLASS and test/CLASS",
+                      shown_folder(folders[i])));
+    }
+    meanings.push_back({split_called(all[i][at]), all[i][at + 1]});
+    (meanings.back().split == Split::kTrain ? train : held_out).insert(all[i][at]);
+  }
+  if (held_out.size() > 1) {
+    throw DataError(
+        fmt::format("there are both {} and {}, but one of them becomes validation.h5: "
+                    "name the folders to use, as in PATH/train PATH/{}",
+                    *held_out.begin(), *std::next(held_out.begin()), *held_out.begin()));
+  }
+  if (train.empty()) {
+    throw DataError(fmt::format("there is {}, but no folder train beside it", *held_out.begin()));
+  }
+  return meanings;
+}
+
+std::vector<FolderMeaning> by_first_name(std::span<const std::string> folders,
+                                         const std::vector<Names>& all) {
+  std::size_t common = all.front().size();
+  for (const Names& names : all) {
+    const auto [mine, other] =
+        std::mismatch(names.begin(), names.end(), all.front().begin(), all.front().end());
+    common = std::min(common, static_cast<std::size_t>(mine - names.begin()));
+  }
+  if (all.size() == 1 && common > 0) --common;  // the only class
+  std::vector<FolderMeaning> meanings;
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    if (all[i].size() == common) {
+      throw DataError(
+          fmt::format("there are pictures in {}, which is no folder of a class; expected "
+                      "CLASS/PICTURE, or train/CLASS/PICTURE and test/CLASS/PICTURE",
+                      shown_folder(folders[i])));
+    }
+    meanings.push_back({Split::kNone, all[i][common]});
+  }
+  return meanings;
+}
+
+void check_classes(const std::vector<FolderMeaning>& meanings) {
+  std::set<std::string> known;
+  for (const FolderMeaning& meaning : meanings) {
+    check_class_name(meaning.class_name);
+    if (meaning.split != Split::kTest) known.insert(meaning.class_name);
+  }
+  for (const FolderMeaning& meaning : meanings) {
+    if (!known.contains(meaning.class_name)) {
+      throw DataError(fmt::format("the class {} is to be tested, but train has no such folder",
+                                  meaning.class_name));
+    }
+  }
+}
+
+}  // namespace
+
+std::vector<FolderMeaning> meanings_of_folders(std::span<const std::string> folders) {
+  if (folders.empty()) return {};
+  std::vector<Names> all;
+  for (const std::string& folder : folders) all.push_back(names_on(folder));
+  const bool splits = std::any_of(
+      all.begin(), all.end(), [](const Names& names) { return split_among(names) < names.size(); });
+  std::vector<FolderMeaning> meanings =
+      splits ? by_split(folders, all) : by_first_name(folders, all);
+  check_classes(meanings);
+  return meanings;
+}
+
+}  // namespace trireme

@@ -1,0 +1,24 @@
+// What the folders that pictures lie in say about them.
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+namespace trireme {
+
+struct FolderMeaning {
+  enum class Split { kNone, kTrain, kTest };
+  Split split = Split::kNone;
+  std::string class_name;
+};
+
+// Returns the meaning of each folder, all of which hold pictures. Names on a path are joined by
+// "/". If a folder of any name but the last is called train, test, val, validation or valid, all
+// folders must be below such a one; the folder below it is the class. Otherwise the names that all
+// paths begin with are dropped, and the next one is the class. Throws DataError if a folder fits
+// neither, if there are several splits that are not for training, if a class of these is not among
+// those to train on, or if the name of a class is no text.
+std::vector<FolderMeaning> meanings_of_folders(std::span<const std::string> folders);
+
+}  // namespace trireme

@@ -1,0 +1,350 @@
+#include "trireme/io/prepare_images.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <filesystem>
+#include <map>
+#include <set>
+#include <unordered_map>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "trireme/base/clock.h"
+#include "trireme/base/error.h"
+#include "trireme/base/philox.h"
+#include "trireme/base/printable.h"
+
+#include "ordered_work.h"
+#include "picture.h"
+#include "picture_folders.h"
+#include "picture_source.h"
+#include "resample.h"
+#include "shard_file.h"
+#include "spool_file.h"
+
+namespace trireme {
+namespace {
+
+constexpr std::size_t kBatchPictures = 64;
+constexpr std::size_t kBatchFileBytes = std::size_t{1} << 20;
+constexpr std::int64_t kBatchPixelBytes = std::int64_t{8} << 20;
+constexpr std::int64_t kMostSide = 4096;
+
+// A picture that was read, as RGB of the size of all; or why it is bad.
+struct ReadPicture {
+  std::string folder;
+  std::vector<std::uint8_t> pixels;
+  std::string problem;
+};
+using PictureBatch = std::vector<PictureFile>;
+using ReadBatch = std::vector<ReadPicture>;
+
+Picture decode_file(PictureDecoder& decoder, const PictureFile& file,
+                    std::optional<PictureSize> needed) {
+  if (!file.problem.empty()) throw DataError(fmt::format("{}: {}", file.name, file.problem));
+  return decoder.decode(file.name, file.bytes, needed);
+}
+
+std::vector<std::uint8_t> fitted(const Picture& picture, PictureSize size) {
+  if (picture.size == size) return picture.pixels;
+  std::vector<std::uint8_t> pixels(static_cast<std::size_t>(size.height * size.width * 3));
+  resample(picture.pixels, picture.size, central_window(picture.size, size), size, pixels);
+  return pixels;
+}
+
+// What all pictures are made to be.
+struct CommonSize {
+  PictureSize size;
+  std::string first;  // the picture that has decided; empty: the user has
+};
+
+// Another size than that of the first picture is no fault of the picture: all of them end the work.
+class SizeError : public DataError {
+ public:
+  using DataError::DataError;
+};
+
+std::vector<std::uint8_t> read_picture(PictureDecoder& decoder, const PictureFile& file,
+                                       const CommonSize& common) {
+  if (common.first.empty()) {
+    return fitted(decode_file(decoder, file, common.size), common.size);
+  }
+  Picture picture = decode_file(decoder, file, {});
+  if (picture.size != common.size) {
+    throw SizeError(
+        fmt::format("{}: {} x {} pixels, but {} has {} x {}; --size makes all pictures alike",
+                    file.name, picture.size.height, picture.size.width, common.first,
+                    common.size.height, common.size.width));
+  }
+  return std::move(picture.pixels);
+}
+
+ReadBatch read_batch(const PictureBatch& files, const CommonSize& common) {
+  PictureDecoder decoder;
+  ReadBatch batch;
+  for (const PictureFile& file : files) {
+    ReadPicture picture{file.folder, {}, {}};
+    try {
+      picture.pixels = read_picture(decoder, file, common);
+    } catch (const SizeError&) {
+      throw;
+    } catch (const DataError& error) {
+      picture.problem = error.what();
+    }
+    batch.push_back(std::move(picture));
+  }
+  return batch;
+}
+
+void check_image_options(const PrepareImagesOptions& options) {
+  if (options.threads < 1) {
+    throw ConfigError(fmt::format("prepare with {} threads; at least 1", options.threads));
+  }
+  if (options.output.empty()) throw ConfigError("prepare needs an output folder");
+  check_validation(options);
+}
+
+// A side of the split: indices of pictures in the order in which they were read.
+using Pictures = std::vector<std::uint64_t>;
+
+class ImagePreparation {
+ public:
+  explicit ImagePreparation(const PrepareImagesOptions& options)
+      : options_(options), source_(options.inputs, options.standard_input) {}
+
+  PrepareImagesResult run() {
+    make_shard_folder(options_.output);
+    spool_.emplace(path_of("pictures.partial"));
+    read_all();
+    label();
+    split();
+    return write();
+  }
+
+ private:
+  std::string path_of(const char* name) const {
+    return (std::filesystem::path(options_.output) / name).string();
+  }
+  std::string inputs() const { return fmt::format("{}", fmt::join(options_.inputs, ", ")); }
+
+  // source -> batches -> pixels -> spool
+  void read_all() {
+    PictureBatch batch;
+    std::size_t bytes = 0;
+    decide_size(batch);
+    OrderedWork<PictureBatch, ReadBatch> work(
+        options_.threads, [this](const PictureBatch& files) { return read_batch(files, common_); },
+        [this](ReadBatch&& read) { store(std::move(read)); });
+    const std::int64_t most = kBatchPixelBytes / (common_.size.height * common_.size.width * 3 + 1);
+    const std::size_t pictures =
+        std::clamp<std::size_t>(static_cast<std::size_t>(most), 1, kBatchPictures);
+    PictureFile file;
+    while (source_.next(file)) {
+      bytes += file.bytes.size();
+      batch.push_back(std::move(file));
+      if (batch.size() < pictures && bytes < kBatchFileBytes) continue;
+      work.add(std::exchange(batch, {}));
+      bytes = 0;
+    }
+    if (!batch.empty()) work.add(std::move(batch));
+    work.finish();
+    check_some();
+  }
+
+  // The size asked for, or that of the first picture that is good, which goes into `read`.
+  void decide_size(PictureBatch& read) {
+    if (options_.size) {
+      common_ = {*options_.size, ""};
+      return;
+    }
+    PictureDecoder decoder;
+    PictureFile file;
+    while (read.empty() && source_.next(file)) {
+      try {
+        common_ = {decode_file(decoder, file, {}).size, file.name};
+        read.push_back(std::move(file));
+      } catch (const DataError& error) {
+        add_bad(error.what());
+      }
+    }
+    if (common_.size.height > kMostSide || common_.size.width > kMostSide) {
+      throw DataError(fmt::format("{}: {} x {} pixels; --size makes pictures smaller",
+                                  common_.first, common_.size.height, common_.size.width));
+    }
+  }
+
+  void add_bad(const std::string& problem) {
+    if (!options_.skip_bad) {
+      throw DataError(problem + "; --skip-bad true leaves such pictures out");
+    }
+    bad_.push_back(problem);
+  }
+
+  void store(ReadBatch&& batch) {
+    for (const ReadPicture& picture : batch) {
+      if (!picture.problem.empty()) {
+        add_bad(picture.problem);
+        continue;
+      }
+      spool_->append(std::as_bytes(std::span(picture.pixels)));
+      const auto number = static_cast<std::uint32_t>(folders_.size());
+      const auto [at, is_new] = folder_numbers_.emplace(picture.folder, number);
+      if (is_new) folders_.push_back(picture.folder);
+      labels_.push_back(static_cast<std::int32_t>(at->second));
+    }
+    report("reading pictures");
+  }
+
+  void check_some() const {
+    if (!labels_.empty()) return;
+    if (!bad_.empty()) {
+      throw DataError(fmt::format("none of the {} pictures in {} is good; the first: {}",
+                                  bad_.size(), inputs(), bad_.front()));
+    }
+    throw DataError(fmt::format("there are no pictures (.jpg, .jpeg, .png) in {}", inputs()));
+  }
+
+  // So far a picture's label is the number of its folder.
+  void label() {
+    const std::vector<FolderMeaning> meanings = meanings_of_folders(folders_);
+    std::map<std::string, std::int32_t> numbers;
+    for (const FolderMeaning& meaning : meanings) numbers.emplace(meaning.class_name, 0);
+    for (auto& [name, number] : numbers) {
+      number = static_cast<std::int32_t>(classes_.size());
+      classes_.push_back(name);
+    }
+    for (std::size_t i = 0; i < labels_.size(); ++i) {
+      const FolderMeaning& meaning = meanings[static_cast<std::size_t>(labels_[i])];
+      labels_[i] = numbers.at(meaning.class_name);
+      (meaning.split == FolderMeaning::Split::kTest ? held_out_ : train_).push_back(i);
+    }
+  }
+
+  void split() {
+    if (options_.validation.rule == ValidationSplit::Rule::kNone) return;
+    if (!held_out_.empty()) {
+      throw DataError(
+          "--validation class:FRACTION draws from the pictures to train on, but a folder is held "
+          "out already: leave one of the two out");
+    }
+    std::vector<std::uint64_t> counts(classes_.size());
+    for (const std::int32_t label : labels_) ++counts[static_cast<std::size_t>(label)];
+    std::vector<std::uint64_t> seen(classes_.size());
+    train_.clear();
+    for (std::size_t i = 0; i < labels_.size(); ++i) {
+      const auto label = static_cast<std::size_t>(labels_[i]);
+      (is_held_out(label, counts[label], seen[label]++) ? held_out_ : train_).push_back(i);
+    }
+    if (held_out_.empty()) {
+      throw DataError(fmt::format("no class has two pictures: none can be held out by class:{}",
+                                  options_.validation.fraction));
+    }
+  }
+
+  // Whether to hold out number `index` of the pictures of a class: a fraction of them, but at least
+  // one, and not all.
+  bool is_held_out(std::size_t label, std::uint64_t count, std::uint64_t index) const {
+    if (count < 2) return false;
+    const auto wanted = static_cast<std::uint64_t>(
+        std::llround(static_cast<double>(count) * options_.validation.fraction));
+    const std::uint64_t key = philox_key(options_.seed, "validation.class " + classes_[label]);
+    return permuted_index(key, count, index) < std::clamp<std::uint64_t>(wanted, 1, count - 1);
+  }
+
+  PrepareImagesResult write() {
+    report("writing");
+    const auto writer = [this](const char* split, const Pictures& pictures,
+                               const std::optional<PixelStatistics>& statistics) {
+      return std::make_unique<ImageShardWriter>(path_of(fmt::format("{}.h5", split).c_str()),
+                                                contents(split, pictures, statistics));
+    };
+    const auto train = writer("train", train_, {});
+    PrepareImagesResult result;
+    if (held_out_.empty()) {
+      // A file from an earlier call belongs to other pictures.
+      std::error_code ignored;
+      std::filesystem::remove(path_of("validation.h5"), ignored);
+    } else {
+      result.validation = writer("validation", held_out_, train->statistics())->commit();
+    }
+    result.train = train->commit();
+    result.bad = std::move(bad_);
+    result.left_out = source_.left_out();
+    result.bytes = source_.bytes_read();
+    result.seconds = watch_.seconds();
+    return result;
+  }
+
+  ImageShardContents contents(const char* split, const Pictures& pictures,
+                              const std::optional<PixelStatistics>& statistics) {
+    return {.size = common_.size,
+            .images = std::ssize(pictures),
+            .classes = classes_,
+            .source = printable(inputs()),
+            .split = split,
+            .fetch =
+                [this, &pictures](std::int64_t i, std::span<std::uint8_t> pixels) {
+                  const std::uint64_t picture = pictures[static_cast<std::size_t>(i)];
+                  spool_->read(picture * pixels.size(), std::as_writable_bytes(pixels));
+                  return labels_[picture];
+                },
+            .statistics = statistics,
+            .threads = options_.threads};
+  }
+
+  void report(const char* phase) const {
+    if (!options_.progress) return;
+    options_.progress({phase, source_.bytes_read(), source_.bytes_total(), labels_.size(),
+                       "pictures", watch_.seconds()});
+  }
+
+  const PrepareImagesOptions& options_;
+  Stopwatch watch_;
+  PictureSource source_;
+  CommonSize common_;
+  std::optional<SpoolFile> spool_;  // the pixels of all good pictures
+  std::vector<std::int32_t> labels_;
+  std::vector<std::string> folders_;
+  std::unordered_map<std::string, std::uint32_t> folder_numbers_;
+  std::vector<std::string> classes_, bad_;
+  Pictures train_, held_out_;
+};
+
+}  // namespace
+
+PictureSize parse_picture_size(const std::string& text) {
+  const std::size_t cross = text.find('x');
+  const auto number = [&](std::string_view digits) {
+    std::int64_t value = 0;
+    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
+    if (error != std::errc() || end != digits.data() + digits.size() || value < 1 ||
+        value > kMostSide) {
+      throw ConfigError(fmt::format(
+          "--size {}: expected a side of 1 to {} pixels, as in 224, or height x width, as in "
+          "192x256",
+          shown(text), kMostSide));
+    }
+    return value;
+  };
+  const std::string_view view = text;
+  if (cross == std::string::npos) return {number(view), number(view)};
+  return {number(view.substr(0, cross)), number(view.substr(cross + 1))};
+}
+
+void check_validation(const PrepareImagesOptions& options) {
+  using Rule = ValidationSplit::Rule;
+  if (options.validation.rule != Rule::kNone && options.validation.rule != Rule::kClass) {
+    throw ConfigError(
+        "pictures are held out by --validation class:FRACTION, or by a folder test beside train; "
+        "hash:FRACTION and tail:BYTES are for text");
+  }
+}
+
+PrepareImagesResult prepare_images(const PrepareImagesOptions& options) {
+  check_image_options(options);
+  return ImagePreparation(options).run();
+}
+
+}  // namespace trireme

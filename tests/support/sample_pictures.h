@@ -1,0 +1,33 @@
+// Pictures, files of them and archives of these, made for tests.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "trireme/io/picture_size.h"
+
+namespace trireme::testing {
+
+using Bytes = std::vector<std::uint8_t>;
+
+// Smooth colours that differ from seed to seed: (height, width, channels).
+Bytes sample_pixels(PictureSize size, unsigned seed, int channels = 3);
+
+enum class JpegKind { kColour, kGrey, kCmyk };
+std::string make_jpeg(PictureSize size, unsigned seed, JpegKind kind = JpegKind::kColour);
+
+enum class PngKind { kRgb, kGrey, kRgba, kRgb16, kPalette };
+std::string make_png(PictureSize size, unsigned seed, PngKind kind = PngKind::kRgb);
+// Eight bits of red, green and blue.
+std::string make_png(PictureSize size, const Bytes& pixels);
+// One whose header claims this size, of which there is nothing.
+std::string make_png_that_claims(PictureSize size);
+
+// A path, and what stands there.
+using Files = std::vector<std::pair<std::string, std::string>>;
+std::string make_tar(const Files& files);
+std::string xz_of(const std::string& bytes);
+
+}  // namespace trireme::testing
