@@ -7,8 +7,6 @@
 namespace trireme::nn {
 namespace {
 
-constexpr float kNormEpsilon = 1e-5f;
-
 Parameter& add_outside_vector(const LayerContext& context, const std::string& name,
                               std::int64_t extent, float value) {
   return context.parameters.add({.name = context.child(name).name,
@@ -64,8 +62,8 @@ Value dropout(Tape& tape, const TensorParallel& parallel, const MicroBatch& batc
   });
 }
 
-Norm::Norm(const LayerContext& context, NormKind kind, std::int64_t width, bool bias)
-    : kind_(kind), weight_(&add_outside_vector(context, "weight", width, 1.0f)) {
+Norm::Norm(const LayerContext& context, NormKind kind, std::int64_t width, bool bias, float epsilon)
+    : kind_(kind), epsilon_(epsilon), weight_(&add_outside_vector(context, "weight", width, 1.0f)) {
   if (kind == NormKind::kLayer && bias) bias_ = &add_outside_vector(context, "bias", width, 0.0f);
 }
 
@@ -83,10 +81,10 @@ Norm::Added Norm::forward_added(Tape& tape, const Value& x, const Value& branch)
   const Tensor y = ctx.allocate(x.shape(), x.tensor().dtype());
   const Statistics rows = allocate_statistics(ctx, x.shape()[0]);
   if (kind_ == NormKind::kLayer) {
-    ops::add_layer_norm(ctx, x.tensor(), branch.tensor(), weight_->weight(), bias(), kNormEpsilon,
-                        sum, y, rows.mean, rows.rstd);
+    ops::add_layer_norm(ctx, x.tensor(), branch.tensor(), weight_->weight(), bias(), epsilon_, sum,
+                        y, rows.mean, rows.rstd);
   } else {
-    ops::add_rms_norm(ctx, x.tensor(), branch.tensor(), weight_->weight(), kNormEpsilon, sum, y,
+    ops::add_rms_norm(ctx, x.tensor(), branch.tensor(), weight_->weight(), epsilon_, sum, y,
                       rows.rstd);
   }
   const Value added = record_sum(tape, x, branch, sum);
@@ -101,9 +99,9 @@ Norm::Statistics Norm::allocate_statistics(ops::Context& ctx, std::int64_t rows)
 void Norm::normalize(ops::Context& ctx, const Tensor& x, const Tensor& y,
                      const Statistics& rows) const {
   if (kind_ == NormKind::kLayer) {
-    ops::layer_norm(ctx, x, weight_->weight(), bias(), kNormEpsilon, y, rows.mean, rows.rstd);
+    ops::layer_norm(ctx, x, weight_->weight(), bias(), epsilon_, y, rows.mean, rows.rstd);
   } else {
-    ops::rms_norm(ctx, x, weight_->weight(), kNormEpsilon, y, rows.rstd);
+    ops::rms_norm(ctx, x, weight_->weight(), epsilon_, y, rows.rstd);
   }
 }
 

@@ -42,6 +42,13 @@ void add(Context& ctx, const Tensor& a, const Tensor& b, const Tensor& y) {
   dispatch(TRIREME_OP(add), ctx, a, b, y);
 }
 
+void add_scaled(Context& ctx, const Tensor& x, float factor, const Tensor& y) {
+  check_floating("add_scaled", "x", x);
+  check_dtype("add_scaled", "y", y, {DType::kF32});
+  check_alike("add_scaled", "y", y, x.elements());
+  dispatch(TRIREME_OP(add_scaled), ctx, x, factor, y);
+}
+
 void scale(Context& ctx, const Tensor& x, float factor) {
   check_floating("scale", "x", x);
   dispatch(TRIREME_OP(scale), ctx, x, factor);

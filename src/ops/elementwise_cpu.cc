@@ -86,6 +86,12 @@ void add(Context& ctx, const Tensor& a, const Tensor& b, const Tensor& y) {
   binary(ctx, a, b, y, kernels().elementwise.add);
 }
 
+void add_scaled(Context& ctx, const Tensor& x, float factor, const Tensor& y) {
+  binary(ctx, x, y, y, [&](const float* from, const float* old, float* to, std::int64_t n) {
+    for (std::int64_t i = 0; i < n; ++i) to[i] = old[i] + factor * from[i];
+  });
+}
+
 void scale(Context& ctx, const Tensor& x, float factor) {
   for_stages(ctx, x.elements(), [&](std::int64_t begin, std::int64_t n) {
     Stage stage;

@@ -67,6 +67,10 @@ struct Scale {
   float factor;
   __device__ float operator()(float x) const { return x * factor; }
 };
+struct AddScaled {
+  float factor;
+  __device__ float operator()(float x, float y) const { return y + factor * x; }
+};
 struct Add {
   __device__ float operator()(float a, float b) const { return a + b; }
 };
@@ -279,6 +283,10 @@ void cast(Context& ctx, const Tensor& x, const Tensor& y) {
 
 void add(Context& ctx, const Tensor& a, const Tensor& b, const Tensor& y) {
   binary(ctx, Add(), a, b, y);
+}
+
+void add_scaled(Context& ctx, const Tensor& x, float factor, const Tensor& y) {
+  binary(ctx, AddScaled{factor}, x, y, y);
 }
 
 void scale(Context& ctx, const Tensor& x, float factor) {

@@ -71,6 +71,13 @@ void finish_gradient_norm(Context& ctx, const Tensor& sum, float clip, const Ten
   dispatch(TRIREME_OP(finish_gradient_norm), ctx, sum, clip, norm);
 }
 
+void commit_state(Context& ctx, float keep, const Tensor& proposed, const Tensor& value) {
+  check_fp32("commit_state", "value", value, value.shape());
+  check_fp32("commit_state", "proposed", proposed, value.shape());
+  check_step_state("commit_state", ctx);
+  dispatch(TRIREME_OP(commit_state), ctx, keep, proposed, value);
+}
+
 void update_loss_scale(Context& ctx, const LossScaling& rule) {
   check_step_state("update_loss_scale", ctx);
   TRIREME_CHECK(0.0f < rule.smallest && rule.smallest <= rule.largest && rule.interval >= 1,

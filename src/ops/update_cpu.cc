@@ -70,6 +70,16 @@ void sgd_step(Context& ctx, const Sgd& rule, const Tensor& master, const Tensor&
   });
 }
 
+void commit_state(Context& ctx, float keep, const Tensor& proposed, const Tensor& value) {
+  on_this_thread(ctx, [&] {
+    float *more = proposed.data<float>(), *to = value.data<float>();
+    for (std::int64_t i = 0; i < value.elements(); ++i) {
+      if (ctx.step_state->finite != 0) to[i] = keep * to[i] + more[i];
+      more[i] = 0.0f;
+    }
+  });
+}
+
 void add_sum_of_squares(Context& ctx, const Tensor& x, std::int64_t first, const Tensor& limbs) {
   const std::int64_t n = x.elements(), units = units_of_squares(first, n);
   const std::int64_t begin = -(first % kSquaresUnit);  // of the first unit in x

@@ -105,6 +105,15 @@ __global__ void __launch_bounds__(kThreads)
   if (weights.defined()) weights.store(at, left, vector, p);
 }
 
+__global__ void __launch_bounds__(kThreads)
+    commit_state_kernel(const StepState* state, float keep, float* proposed, float* value,
+                        std::int64_t elements) {
+  const std::int64_t at = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x;
+  if (at >= elements) return;
+  if (state->finite != 0) value[at] = keep * value[at] + proposed[at];
+  proposed[at] = 0.0f;
+}
+
 // A warp adds up a unit: x begins `before` elements after the first unit does.
 __global__ void __launch_bounds__(kThreads)
     squares_kernel(const float* x, std::int64_t before, std::int64_t elements, double* sums,
@@ -211,6 +220,13 @@ void sgd_step(Context& ctx, const Sgd& rule, const Tensor& master, const Tensor&
            device_data<float>(velocity), to, elements,
            vectors_fit({&master, &gradient, &velocity, &weights}, kChunk));
   });
+}
+
+void commit_state(Context& ctx, float keep, const Tensor& proposed, const Tensor& value) {
+  const std::int64_t elements = value.elements();
+  launch(commit_state_kernel, extent(blocks_for(elements, kThreads)), kThreads, 0, ctx.stream,
+         static_cast<const StepState*>(ctx.step_state.get()), keep, device_data<float>(proposed),
+         device_data<float>(value), elements);
 }
 
 void add_sum_of_squares(Context& ctx, const Tensor& x, std::int64_t first, const Tensor& limbs) {

@@ -54,6 +54,7 @@ Stage::Stage(ops::Context& ctx, const ProcessGrid& grid, const nn::ModelPlan& pl
     build.tied = {.holders = tied_.get(), .partial = true};
   }
 
+  std::vector<nn::State*> states;
   const nn::GroupRanks ranks = nn::GroupRanks::along(grid, Axis::kReplicate, Axis::kShard);
   for (int chunk = 0; chunk < layout_.chunks; ++chunk) {
     const auto part = static_cast<std::size_t>(layout_.part(here, chunk));
@@ -64,6 +65,7 @@ Stage::Stage(ops::Context& ctx, const ProcessGrid& grid, const nn::ModelPlan& pl
       blocks.push_back(block.build(build));
       TRIREME_CHECK(blocks.back()->is_loss() == block.loss, "a plan that knows its losses");
       blocks.back()->parameters().form_groups(block.name, ranks);
+      for (const auto& state : blocks.back()->states().states()) states.push_back(state.get());
       auto& of_block = used.emplace_back();
       for (const auto& group : blocks.back()->parameters().groups()) {
         groups_.push_back(group.get());
@@ -77,6 +79,7 @@ Stage::Stage(ops::Context& ctx, const ProcessGrid& grid, const nn::ModelPlan& pl
       add_once(of_block, &build.tied_parameter->group());
     }
   }
+  states_ = nn::StageStates(ctx, std::move(states), options.trains);
   weights_ = ShardedWeights(groups_, options.whole_weights, options.prefetch);
   const Tensors gradients = allocate_gradients(ctx);
   for (std::size_t i = 0; i < groups_.size(); ++i) {

@@ -89,14 +89,17 @@ std::size_t TrainerStep::connect(std::int64_t batch, std::int64_t length) {
 }
 
 // Sums what the hosts know before anything is computed: the number of targets, by which gradients
-// are divided, and the number of ranks that want to stop.
+// are divided, the number of ranks that want to stop, and the number of micro-batches.
 QueuedStep TrainerStep::begin(std::span<const nn::MicroBatch> mine, bool wants_stop) {
   QueuedStep queued;
   queued.counts_loss_ = speaks_for_replica(stage_);
-  std::array<std::int64_t, 2> sums{queued.counts_loss_ ? targets_of(mine) : 0, wants_stop ? 1 : 0};
+  const auto own = static_cast<std::int64_t>(mine.size());
+  std::array<std::int64_t, 3> sums{queued.counts_loss_ ? targets_of(mine) : 0, wants_stop ? 1 : 0,
+                                   queued.counts_loss_ ? own : 0};
   grid_.world().all_reduce_host(std::span<std::int64_t>(sums), ReduceOp::kSum);
   queued.targets_ = sums[0];
   queued.stop_ = sums[1] > 0;
+  of_step_ = static_cast<int>(std::max(sums[2], own));
   micro_batches_ =
       micro_batches_to_run(stage_, static_cast<int>(mine.size()), options_.micro_batches);
   return queued;
@@ -129,6 +132,7 @@ void TrainerStep::add_up_gradients(std::span<const nn::MicroBatch> mine) {
   // their groups at the same point between the calls of the blocks.
   std::vector<nn::MicroBatch> batches(static_cast<std::size_t>(micro_batches_) - mine.size());
   batches.insert(batches.end(), mine.begin(), mine.end());
+  number(std::span(batches).last(mine.size()));
   stage_.weights().refresh(ctx_);
   executor_.train(*schedule_, batches, reducer_);
   stage_.weights().finish(ctx_);
@@ -139,8 +143,21 @@ void TrainerStep::add_up_gradients(std::span<const nn::MicroBatch> mine) {
 StepResult TrainerStep::accumulate(std::span<const nn::MicroBatch> mine, bool wants_stop) {
   QueuedStep queued = begin(mine, wants_stop);
   add_up_gradients(mine);
+  stage_.states().discard(ctx_);
   queued.numbers_ = StepNumbers(ctx_, mine);
   return queued.result(grid_);
+}
+
+void TrainerStep::number(std::span<nn::MicroBatch> mine) const {
+  if (stage_.states().empty()) return;
+  std::vector<int> numbers(mine.size());
+  std::iota(numbers.begin(), numbers.end(), 0);
+  if (!ctx_.dry) {  // a dry rank knows its own alone
+    numbers = options_.batch_runs.micro_batches_of(of_step_, grid_.extent(kDataAxes),
+                                                   grid_.index(kDataAxes));
+  }
+  TRIREME_CHECK(numbers.size() == mine.size(), "a replica has its share of the micro-batches");
+  for (std::size_t i = 0; i < mine.size(); ++i) mine[i].place = {numbers[i], of_step_};
 }
 
 QueuedStep TrainerStep::queue(std::span<const nn::MicroBatch> mine, std::int64_t step,
@@ -165,6 +182,7 @@ void TrainerStep::compute(std::span<const nn::MicroBatch> mine) {
   sum_of_squared_gradients(ctx_, stage_, norm_limbs_, norm_sum_);
   ops::finish_gradient_norm(ctx_, norm_sum_, options_.clip, norm_);
   optimizer_->step(ctx_);
+  stage_.states().commit(ctx_, grid_.comm(kDataAxes), of_step_);
   if (!options_.loss_scaling.is_fixed()) ops::update_loss_scale(ctx_, options_.loss_scaling);
 }
 

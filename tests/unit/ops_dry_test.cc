@@ -68,6 +68,7 @@ const Family kFamilies[] = {
        ops::cast(ctx, x, o.fp32(x.shape()));
        ops::cast(ctx, x, y);
        ops::add(ctx, x, y, y);
+       ops::add_scaled(ctx, x, 2.0f, o.fp32(x.shape()));
        ops::scale(ctx, x, 2.0f);
        ops::add_bias(ctx, x, o.typed({kColumns}));
        ops::add_column_sums(ctx, x, o.fp32({kColumns}));
@@ -193,6 +194,7 @@ const Family kFamilies[] = {
        ops::finish_gradient_norm(ctx, sum, 1.0f, sum);
        ops::adamw_step(ctx, {}, master, gradient, first, second, o.typed({100000}));
        ops::sgd_step(ctx, {.momentum = 0.9f}, master, gradient, first, o.typed({100000}));
+       ops::commit_state(ctx, 0.5f, first, second);
        ops::update_loss_scale(ctx, {});
      }},
 };

@@ -37,6 +37,15 @@ TEST_P(Elementwise, FillAddScale) {
                         "scale");
 }
 
+TEST_P(Elementwise, AddScaled) {
+  const Values x = random(1, kMany);
+  Values sum = testing::rounded(testing::random_values(2, kMany), DType::kF32);
+  const Tensor y = testing::make_tensor(ctx, sum, {kMany}, DType::kF32);
+  ops::add_scaled(ctx, tensor(x, {kMany}), 0.25f, y);
+  for (std::size_t i = 0; i < x.size(); ++i) sum[i] += 0.25 * x[i];
+  testing::expect_close(y, sum, testing::tolerance("elementwise", DType::kF32), "sum");
+}
+
 TEST_P(Elementwise, Cast) {
   const Values x = random(1, kMany);
   for (const DType to : {DType::kF32, DType::kBF16, DType::kF16}) {
@@ -318,6 +327,10 @@ TEST_P(Elementwise, RefusesWhatDoesNotFit) {
   EXPECT_THROW(ops::add(ctx, x, other, x), InternalError);
   EXPECT_THROW(ops::add(ctx, x, x, other), InternalError);
   EXPECT_THROW(ops::cast(ctx, x, other), InternalError);
+  EXPECT_THROW(ops::add_scaled(ctx, x, 1.0f, testing::make_zeros(ctx, {4, 5}, DType::kF32)),
+               InternalError);
+  EXPECT_THROW(ops::add_scaled(ctx, x, 1.0f, testing::make_zeros(ctx, {4, 6}, DType::kBF16)),
+               InternalError);
   EXPECT_THROW(ops::gelu(ctx, x, other), InternalError);
   EXPECT_THROW(ops::gelu_backward(ctx, x, other, x), InternalError);
   EXPECT_THROW(ops::gelu_erf(ctx, x, other), InternalError);

@@ -238,6 +238,22 @@ TEST_P(Update, LossScaleIsHalvedOnOverflowAndDoubledAfterGoodSteps) {
   EXPECT_THROW(ops::update_loss_scale(ctx, {.smallest = 0.0f}), InternalError);
 }
 
+TEST_P(Update, StateIsCommittedUnlessTheStepIsSkipped) {
+  constexpr std::int64_t kFew = 300;
+  const Values old = testing::rounded(testing::random_values(1, kFew), DType::kF32);
+  const Values more = testing::rounded(testing::random_values(2, kFew), DType::kF32);
+  for (const bool finite : {true, false}) {
+    const Tensor value = testing::make_tensor(ctx, old, {kFew}, DType::kF32);
+    const Tensor proposed = testing::make_tensor(ctx, more, {kFew}, DType::kF32);
+    set({.finite = finite ? 1 : 0});
+    ops::commit_state(ctx, 0.75f, proposed, value);
+    Values expected = old;
+    for (std::size_t i = 0; finite && i < old.size(); ++i) expected[i] = 0.75 * old[i] + more[i];
+    testing::expect_close(value, expected, 1e-6, "value");
+    EXPECT_EQ(testing::values_of(proposed), Values(kFew, 0.0));
+  }
+}
+
 TEST_P(Update, RefusesWhatDoesNotFit) {
   const Tensor part = master.flat_range(0, 3);
   EXPECT_THROW(ops::adamw_step(ctx, {}, master, part, exp_avg, exp_avg_sq, weights), InternalError);
@@ -246,6 +262,7 @@ TEST_P(Update, RefusesWhatDoesNotFit) {
                InternalError);
   EXPECT_THROW(ops::sgd_step(ctx, {.momentum = 0.9f}, master, gradient_t, Tensor(), weights),
                InternalError);
+  EXPECT_THROW(ops::commit_state(ctx, 0.5f, part, master), InternalError);
   EXPECT_THROW(sum_of_squares(testing::make_zeros(ctx, {3}, DType::kBF16)), InternalError);
   if (ctx.device.kind == DeviceKind::kCpu) {  // elsewhere the host does not see it
     state.updates = 0;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "trireme/comm/process_grid.h"
+#include "trireme/nn/state.h"
 #include "trireme/nn/tape.h"
 
 namespace trireme::nn {
@@ -34,6 +35,10 @@ struct MicroBatch {
   bool training = false;
   // (1) fp64: a loss block adds its sum over the targets to it, in training in its backward.
   Tensor loss_sum;
+  // (2) int64, or undefined: a classification adds the numbers of targets whose logit is the
+  // largest, and among the five largest. Complete when loss_sum is.
+  Tensor correct;
+  StepPlace place;  // in training: where it stands among the micro-batches of the step
   KeyValueCache* cache = nullptr;  // set in generation
 
   // Without samples it stands for a micro-batch that other replicas have and this one has not: see
@@ -64,9 +69,11 @@ class Block {
 
   ParameterSet& parameters() { return parameters_; }
   const ParameterSet& parameters() const { return parameters_; }
+  const StateSet& states() const { return states_; }
 
  protected:
   ParameterSet parameters_;
+  StateSet states_;
 };
 
 // What a block is built with: the grid, and what the blocks of a stage share.

@@ -41,7 +41,8 @@ enum class PositionKind { kLearned, kRotary };
 // the whole weights.
 class Norm {
  public:
-  Norm(const LayerContext& context, NormKind kind, std::int64_t width, bool bias);
+  Norm(const LayerContext& context, NormKind kind, std::int64_t width, bool bias,
+       float epsilon = 1e-5f);
   Value forward(Tape& tape, const Value& x) const;
   // Returns x + branch and the norm of that sum.
   struct Added {
@@ -63,6 +64,7 @@ class Norm {
   Tensor bias() const { return bias_ ? bias_->weight() : Tensor(); }
 
   NormKind kind_;
+  float epsilon_;
   Parameter* weight_;
   Parameter* bias_ = nullptr;
 };

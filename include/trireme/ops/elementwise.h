@@ -14,6 +14,8 @@ void fill(Context& ctx, const Tensor& x, float value);
 void cast(Context& ctx, const Tensor& x, const Tensor& y);
 // y = a + b; y may be a or b.
 void add(Context& ctx, const Tensor& a, const Tensor& b, const Tensor& y);
+// y += factor * x. y is fp32.
+void add_scaled(Context& ctx, const Tensor& x, float factor, const Tensor& y);
 // x *= factor.
 void scale(Context& ctx, const Tensor& x, float factor);
 // x (rows, columns) += bias (columns).

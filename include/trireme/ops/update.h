@@ -28,9 +28,9 @@ void sgd_step(Context& ctx, const Sgd& rule, const Tensor& master, const Tensor&
 
 // limbs (kExactLimbs) int64, an exact sum (trireme/base/exact_sum.h), += the squares of x (n) fp32.
 // x begins with element `first` of memory that is divided into units of kSquaresUnit elements. What
-// lies in a unit is added in double, in a fixed order, and the units exactly. So parts of x that are
-// cut at units, added in any order, on any ranks and with any threads, give the same sum. NaN and
-// infinity in x make the sum not finite.
+// lies in a unit is added in double, in a fixed order, and the units exactly. So parts of x that
+// are cut at units, added in any order, on any ranks and with any threads, give the same sum. NaN
+// and infinity in x make the sum not finite.
 inline constexpr std::int64_t kSquaresUnit = 256;
 void add_sum_of_squares(Context& ctx, const Tensor& x, std::int64_t first, const Tensor& limbs);
 
@@ -43,6 +43,10 @@ void round_exact_sum(Context& ctx, const Tensor& limbs, const Tensor& sum);
 // StepState::clip_factor = min(1, clip / norm), or 1 if clip is 0 (no clipping). If the norm is
 // finite, adds 1 to StepState::updates for the update that the optimizer makes next.
 void finish_gradient_norm(Context& ctx, const Tensor& sum, float clip, const Tensor& norm);
+
+// For tensors without gradient: value = keep * value + proposed if finite == 1, and proposed = 0 in
+// any case. Both are fp32 of the same number of elements.
+void commit_state(Context& ctx, float keep, const Tensor& proposed, const Tensor& value);
 
 // Dynamic loss scaling (Micikevicius et al., "Mixed precision training", 2018). fp16 reaches from
 // 6e-8 to 65504, so the backward multiplies the loss's gradient by a scale, and update_loss_scale

@@ -81,6 +81,9 @@ class Stage {
   // The groups of all blocks of this stage, in block order.
   const std::vector<nn::FlatGroup*>& groups() const { return groups_; }
   std::vector<nn::Parameter*> parameters() const;
+  // Tensors without gradient of all blocks of this stage, in block order.
+  nn::StageStates& states() { return states_; }
+  const nn::StageStates& states() const { return states_; }
   // Gradients of further uses of a parameter of groups(), with StageOptions::separates_uses.
   struct UseApart {
     nn::FlatGroup* gradients;
@@ -111,6 +114,7 @@ class Stage {
   std::vector<std::vector<ShardedWeights::Use>> used_;  // by chunk and block
   std::vector<nn::FlatGroup*> groups_;
   std::vector<UseApart> uses_apart_;
+  nn::StageStates states_;
   mutable ShardedWeights weights_;
 };
 

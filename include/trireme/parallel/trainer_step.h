@@ -119,6 +119,8 @@ class TrainerStep {
   QueuedStep begin(std::span<const nn::MicroBatch> mine, bool wants_stop);
   void add_up_gradients(std::span<const nn::MicroBatch> mine);
   void compute(std::span<const nn::MicroBatch> mine);
+  // Tells this replica's micro-batches which of the step's they are, if the stage has states.
+  void number(std::span<nn::MicroBatch> mine) const;
 
   ops::Context& ctx_;
   const ProcessGrid& grid_;
@@ -128,6 +130,7 @@ class TrainerStep {
   PipelineExecutor executor_;
   std::optional<PipelineSchedule> schedule_;  // made in the first step
   int micro_batches_ = 0;                     // that this step runs, with empty ones
+  int of_step_ = 0;                           // that all replicas have in this step
   std::unique_ptr<optim::Optimizer> optimizer_;
   Tensor norm_limbs_;       // (kExactLimbs) int64
   Tensor norm_sum_, norm_;  // (1) fp64

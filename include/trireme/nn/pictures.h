@@ -1,0 +1,94 @@
+// The layers of models on pictures. Values are (N, H, W, C), channels last. They are not split over
+// the tensor ranks.
+#pragma once
+
+#include <string>
+
+#include "trireme/nn/layers.h"
+#include "trireme/nn/state.h"
+#include "trireme/ops/batch_norm.h"
+#include "trireme/ops/convolution.h"
+#include "trireme/ops/pooling.h"
+
+namespace trireme::nn {
+
+// Parameters NAME.weight (out, kernel, kernel, in / groups) and NAME.bias (out).
+class Convolution {
+ public:
+  struct Options {
+    std::int64_t in, out;
+    std::int64_t kernel = 1, stride = 1, padding = 0, groups = 1;
+    bool bias = false;
+    float deviation = 0.02f;  // of the initial weights
+  };
+  // The deviation with which a ReLU network keeps the size of its gradients (He et al. 2015,
+  // "fan out", as torchvision's models have it).
+  static float deviation_of(std::int64_t kernel, std::int64_t out, std::int64_t groups);
+
+  Convolution(const LayerContext& context, const Options& options);
+  // Throws InternalError if x has other channels or is smaller than the kernel.
+  Value forward(Tape& tape, const Value& x) const;
+
+ private:
+  Options options_;
+  Parameter* weight_;
+  Parameter* bias_ = nullptr;
+};
+
+// Batch norm of each channel (torch.nn.BatchNorm2d), with what follows it. Parameters NAME.weight
+// and NAME.bias, state NAME.running (2, C): the running means and variances.
+//
+// In training the moments are those of the micro-batch, which is the same group of samples on every
+// grid. They are proposed for the running ones, the variance as an unbiased estimate. Otherwise the
+// running ones are used.
+class BatchNorm {
+ public:
+  struct Options {
+    std::int64_t channels;
+    float epsilon = 1e-5f;
+    float momentum = 0.1f;
+    ops::Clamp clamp;  // what follows: kRelu, kRelu6 or nothing
+    float initial_weight = 1.0f;
+  };
+  BatchNorm(const LayerContext& context, StateSet& states, const Options& options);
+  Value forward(Tape& tape, const MicroBatch& batch, const Value& x) const;
+  // The same with `residual` added before the clamp.
+  Value forward(Tape& tape, const MicroBatch& batch, const Value& x, const Value& residual) const;
+
+ private:
+  // What the backward needs.
+  struct Pass {
+    Value x;
+    bool adds;  // the gradient of what was added is wanted
+    GradientSlot residual;
+    Tensor moments;
+    Tensor y;  // if it cannot be made again from x
+    bool of_batch;
+  };
+  Value normalize(Tape& tape, const MicroBatch& batch, const Value& x, const Value& residual) const;
+  void propose(ops::Context& ctx, const MicroBatch& batch, const Tensor& moments,
+               std::int64_t rows) const;
+  ops::BatchNorm norm(const Tensor& moments) const;
+  // The gradients of bias and weight (2, C).
+  Tensor sums(ops::Context& ctx, const Pass& pass, const Tensor& dy) const;
+  void backward_input(Tape& tape, const Pass& pass, const Tensor& sums, const Tensor& dy) const;
+
+  Options options_;
+  Parameter *weight_, *bias_;
+  State* running_;
+};
+
+// ReLU, ReLU6.
+Value clamp(Tape& tape, const Value& x, const ops::Clamp& range);
+// Windows of kernel x kernel pixels.
+Value max_pooling(Tape& tape, const Value& x, std::int64_t kernel, std::int64_t stride,
+                  std::int64_t padding);
+// (N, H, W, C) -> (N, C): the mean over the picture.
+Value global_average_pooling(Tape& tape, const Value& x);
+
+// logits (N, classes). Adds the loss (ops::classification_loss) of batch.targets (N) to
+// batch.loss_sum, on a recording tape in the backward, and the targets that are right to
+// batch.correct if that is defined.
+void classification_loss(Tape& tape, const MicroBatch& batch, const Value& logits, float smoothing);
+
+}  // namespace trireme::nn

@@ -1,0 +1,219 @@
+#include "trireme/nn/pictures.h"
+
+#include <cmath>
+
+#include "trireme/ops/elementwise.h"
+#include "trireme/ops/softmax_loss.h"
+
+namespace trireme::nn {
+namespace {
+
+// All pixels as rows (rows, C).
+Tensor pixel_rows(const Tensor& x) {
+  return x.defined() ? x.reshape({x.shape().rows(), x.shape()[-1]}) : x;
+}
+
+Parameter& add_channels(const LayerContext& context, const std::string& name, std::int64_t channels,
+                        float value) {
+  return context.parameters.add({.name = context.child(name).name,
+                                 .placement = Placement::whole({channels}),
+                                 .initial = Initializer::constant(value),
+                                 .copies = outside_copies(context.parallel),
+                                 .decay = false});
+}
+
+}  // namespace
+
+float Convolution::deviation_of(std::int64_t kernel, std::int64_t out, std::int64_t groups) {
+  return static_cast<float>(
+      std::sqrt(2.0 * static_cast<double>(groups) / static_cast<double>(kernel * kernel * out)));
+}
+
+Convolution::Convolution(const LayerContext& context, const Options& options)
+    : options_(options),
+      weight_(&context.parameters.add(
+          {.name = context.child("weight").name,
+           .placement = Placement::whole(
+               {options.out, options.kernel, options.kernel, options.in / options.groups}),
+           .initial = Initializer::normal(options.deviation),
+           .copies = outside_copies(context.parallel)})) {
+  if (options.bias) bias_ = &add_channels(context, "bias", options.out, 0.0f);
+}
+
+Value Convolution::forward(Tape& tape, const Value& x) const {
+  ops::Context& ctx = tape.context();
+  const ops::ConvolutionShape shape{
+      x.shape()[0],    x.shape()[1],    x.shape()[2],    options_.in,      options_.out,
+      options_.kernel, options_.kernel, options_.stride, options_.padding, options_.groups};
+  const Tensor y = ctx.allocate(shape.output(), x.dtype());
+  ops::convolution(ctx, shape, x.tensor(), weight_->weight(), bias_ ? bias_->weight() : Tensor(),
+                   y);
+  std::vector<const Parameter*> parameters = {weight_};
+  if (bias_) parameters.push_back(bias_);
+  return tape.record(
+      y, {x},
+      [x = x.slot(), shape, this](Tape& t, const Tensor& dy) {
+        const Tensor dx = t.context().allocate(shape.input(), dy.dtype());
+        ops::convolution_backward_input(t.context(), shape, dy, weight_->weight(), dx);
+        t.add_gradient(x, dx);
+      },
+      parameters,
+      [x = x.kept(), shape, this](Tape& t, const Tensor& dy) {
+        ops::convolution_backward_weight(t.context(), shape, dy, x.tensor(t.context()),
+                                         weight_->gradient(), bias_ ? bias_->gradient() : Tensor());
+      });
+}
+
+BatchNorm::BatchNorm(const LayerContext& context, StateSet& states, const Options& options)
+    : options_(options),
+      weight_(&add_channels(context, "weight", options.channels, options.initial_weight)),
+      bias_(&add_channels(context, "bias", options.channels, 0.0f)),
+      running_(&states.add({.name = context.child("running").name,
+                            .shape = {2, options.channels},
+                            .initial = {0.0f, 1.0f},
+                            .momentum = options.momentum})) {}
+
+Value BatchNorm::forward(Tape& tape, const MicroBatch& batch, const Value& x) const {
+  return normalize(tape, batch, x, Value());
+}
+
+Value BatchNorm::forward(Tape& tape, const MicroBatch& batch, const Value& x,
+                         const Value& residual) const {
+  return normalize(tape, batch, x, residual);
+}
+
+ops::BatchNorm BatchNorm::norm(const Tensor& moments) const {
+  return {moments, weight_->weight(), bias_->weight(), options_.epsilon, options_.clamp};
+}
+
+void BatchNorm::propose(ops::Context& ctx, const MicroBatch& batch, const Tensor& moments,
+                        std::int64_t rows) const {
+  const auto n = static_cast<float>(rows);
+  running_->propose(ctx, batch.place, 0, moments.rows(0, 1));
+  running_->propose(ctx, batch.place, 1, moments.rows(1, 2), rows > 1 ? n / (n - 1.0f) : 1.0f);
+}
+
+Value BatchNorm::normalize(Tape& tape, const MicroBatch& batch, const Value& x,
+                           const Value& residual) const {
+  ops::Context& ctx = tape.context();
+  const Tensor in = pixel_rows(x.tensor());
+  Tensor moments = running_->value();
+  if (batch.training) {
+    moments = ctx.allocate({2, options_.channels}, DType::kF32);
+    ops::batch_moments(ctx, in, moments);
+    // One of the forwards of a micro-batch records.
+    if (tape.recording()) propose(ctx, batch, moments, in.shape()[0]);
+  }
+  const Tensor y = ctx.allocate(x.shape(), x.dtype());
+  ops::batch_norm(ctx, norm(moments), in, pixel_rows(residual.tensor()), pixel_rows(y));
+  const bool needs_y = residual.tensor().defined() && options_.clamp.cuts();
+  const Pass pass{x,       residual.needs_gradient(), residual.slot(),
+                  moments, needs_y ? y : Tensor(),    batch.training};
+  // The sums serve both gradients.
+  const auto made = std::make_shared<Tensor>();
+  Value normed = tape.record(
+      y, {x, residual},
+      [pass, made, this](Tape& t, const Tensor& dy) {
+        *made = sums(t.context(), pass, dy);
+        backward_input(t, pass, *made, dy);
+      },
+      {weight_, bias_},
+      [pass, made, this](Tape& t, const Tensor& dy) {
+        if (!made->defined()) *made = sums(t.context(), pass, dy);
+        const Shape channels = {options_.channels};
+        const Tensor &dweight = weight_->gradient(), &dbias = bias_->gradient();
+        ops::add(t.context(), dbias, made->rows(0, 1).reshape(channels), dbias);
+        ops::add(t.context(), dweight, made->rows(1, 2).reshape(channels), dweight);
+      });
+  if (residual.tensor().defined()) return normed;
+  return tape.can_remake(normed, [pass, this](ops::Context& c) {
+    const Tensor again = c.allocate(pass.x.shape(), pass.x.dtype());
+    ops::batch_norm(c, norm(pass.moments), pixel_rows(pass.x.tensor()), Tensor(),
+                    pixel_rows(again));
+    return again;
+  });
+}
+
+Tensor BatchNorm::sums(ops::Context& ctx, const Pass& pass, const Tensor& dy) const {
+  const Tensor both = ctx.allocate({2, options_.channels}, DType::kF32);
+  ops::batch_norm_backward_sums(ctx, norm(pass.moments), pixel_rows(dy),
+                                pixel_rows(pass.x.tensor()), pixel_rows(pass.y), both);
+  return both;
+}
+
+void BatchNorm::backward_input(Tape& tape, const Pass& pass, const Tensor& sums,
+                               const Tensor& dy) const {
+  ops::Context& ctx = tape.context();
+  const bool cuts = options_.clamp.cuts();
+  const Tensor dresidual = pass.adds && cuts ? ctx.allocate(dy.shape(), dy.dtype()) : Tensor();
+  // The sums are all that the weights' gradients need, so dx may take the place of dy.
+  const bool in_place = !dy.shared() && !(pass.adds && !cuts);
+  const Tensor dx = in_place ? dy : ctx.allocate(dy.shape(), dy.dtype());
+  Tensor through = sums;
+  if (!pass.of_batch) {  // running moments do not depend on x
+    through = ctx.allocate(sums.shape(), DType::kF32);
+    ops::fill(ctx, through, 0.0f);
+  }
+  const Tensor x = pixel_rows(pass.x.tensor());
+  ops::batch_norm_backward(ctx, norm(pass.moments), pixel_rows(dy), x, pixel_rows(pass.y), through,
+                           x.shape()[0], pixel_rows(dresidual), pixel_rows(dx));
+  if (pass.adds) tape.add_gradient(pass.residual, cuts ? dresidual : dy);
+  tape.add_gradient(pass.x.slot(), dx);
+}
+
+Value clamp(Tape& tape, const Value& x, const ops::Clamp& range) {
+  ops::Context& ctx = tape.context();
+  const Tensor y = ctx.allocate(x.shape(), x.dtype());
+  ops::clamp(ctx, x.tensor(), range, y);
+  return tape.record(y, {x}, [x = x.slot(), y, range](Tape& t, const Tensor& dy) {
+    const Tensor dx = t.writable(dy);
+    ops::clamp_backward(t.context(), y, dy, range, dx);
+    t.add_gradient(x, dx);
+  });
+}
+
+Value max_pooling(Tape& tape, const Value& x, std::int64_t kernel, std::int64_t stride,
+                  std::int64_t padding) {
+  ops::Context& ctx = tape.context();
+  const ops::PoolingShape shape{x.shape()[0], x.shape()[1], x.shape()[2], x.shape()[3],
+                                kernel,       kernel,       stride,       padding};
+  const Tensor y = ctx.allocate(shape.output(), x.dtype());
+  const Tensor which = ctx.allocate(shape.output(), DType::kI32);
+  ops::max_pooling(ctx, shape, x.tensor(), y, which);
+  return tape.record(y, {x}, [x = x.slot(), shape, which](Tape& t, const Tensor& dy) {
+    const Tensor dx = t.context().allocate(shape.input(), dy.dtype());
+    ops::max_pooling_backward(t.context(), shape, dy, which, dx);
+    t.add_gradient(x, dx);
+  });
+}
+
+Value global_average_pooling(Tape& tape, const Value& x) {
+  ops::Context& ctx = tape.context();
+  const auto shape =
+      ops::PoolingShape::global(x.shape()[0], x.shape()[1], x.shape()[2], x.shape()[3]);
+  const Tensor y = ctx.allocate({shape.batch, shape.channels}, x.dtype());
+  ops::average_pooling(ctx, shape, x.tensor(), y.reshape(shape.output()));
+  return tape.record(y, {x}, [x = x.slot(), shape](Tape& t, const Tensor& dy) {
+    const Tensor dx = t.context().allocate(shape.input(), dy.dtype());
+    ops::average_pooling_backward(t.context(), shape, dy.reshape(shape.output()), dx);
+    t.add_gradient(x, dx);
+  });
+}
+
+void classification_loss(Tape& tape, const MicroBatch& batch, const Value& logits,
+                         float smoothing) {
+  const auto compute = [targets = batch.targets, sum = batch.loss_sum, correct = batch.correct,
+                        x = logits.tensor(), smoothing](ops::Context& ctx, const Tensor& dlogits) {
+    if (correct.defined()) ops::count_correct(ctx, x, targets, correct);
+    ops::classification_loss(ctx, x, targets, smoothing, sum, dlogits);
+  };
+  if (!tape.recording()) return compute(tape.context(), Tensor());
+  tape.record_loss([compute, slot = logits.slot(), shape = logits.shape(), dtype = logits.dtype()](
+                       Tape& t, const Tensor&) {
+    const Tensor dlogits = t.context().allocate(shape, dtype);
+    compute(t.context(), dlogits);
+    t.add_gradient(slot, dlogits);
+  });
+}
+
+}  // namespace trireme::nn
