@@ -13,6 +13,7 @@
 #include "trireme/io/run_folder.h"
 #include "trireme/ops/attention.h"
 #include "trireme/parallel/trainer_step.h"
+#include "trireme/tasks/task.h"
 #include "trireme/train/communication.h"
 #include "trireme/train/compute_device.h"
 
