@@ -25,8 +25,8 @@ and a run reaches limit(N) / step of the first, and so on. Gradients are whole o
 runs backward, so no more than this can hide them: compute(N) x 2 / 3 / micro-batches of a replica.
 
 --shards 0,1,2,3 measures a step at these shard.stages instead, on four nodes in order, --batch sequences each. Links are
-the bound for what a stage moves: gradients are reduced and weights gathered once, at stage 3 gathered twice for each
-micro-batch.
+the bound for what a stage moves: gradients are reduced once, from stage 2 on after each micro-batch; weights are
+gathered once, at stage 3 twice for each micro-batch.
 """
 
 import argparse
@@ -195,7 +195,7 @@ def shard_table(lines, host, uplink):
     micro_batches = batch // micro(4 * batch)
     once = bound_of_nodes("all_gather", max(line["gradients"] for line in found), 4, 2, host, uplink)
     for stage, (step, exposed) in medians.items():
-        links = (1 + (2 * micro_batches if stage == 3 else 1)) * once
+        links = ((micro_batches if stage >= 2 else 1) + (2 * micro_batches if stage == 3 else 1)) * once
         of_first = f"{step / medians[0][0]:.2f}" if 0 in medians else "-"
         text += (f"| {stage} | {1e3 * step:.0f} | {1e3 * exposed:.0f} | {1e3 * compute:.0f} | {1e3 * links:.0f} | "
                  f"{step / max(compute, links):.2f} | {of_first} |\n")

@@ -52,6 +52,8 @@ void BlockRun::backward_weights() {
   tape_.backward_weights();
 }
 
+// Deferred weight gradients are prepared when they are computed, so that they need no memory
+// before.
 void BlockRun::prepare_gradients(bool of_losses_alone) const {
   if (listener_ == nullptr) return;
   for (const auto& block : blocks_) {
