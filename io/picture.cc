@@ -9,6 +9,7 @@
 #include <turbojpeg.h>
 
 #include "trireme/base/error.h"
+#include "trireme/base/rounding.h"
 
 namespace trireme {
 namespace {
@@ -55,8 +56,7 @@ PictureSize decoded_size(PictureSize size, std::optional<PictureSize> needed) {
   PictureSize smallest = size;
   if (!needed) return smallest;
   for (const int divisor : {2, 4, 8}) {
-    const PictureSize reduced{(size.height + divisor - 1) / divisor,
-                              (size.width + divisor - 1) / divisor};
+    const PictureSize reduced{quotient_up(size.height, divisor), quotient_up(size.width, divisor)};
     if (reduced.height < 2 * needed->height || reduced.width < 2 * needed->width) break;
     smallest = reduced;
   }

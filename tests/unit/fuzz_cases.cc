@@ -18,6 +18,7 @@
 #include "cli/commands.h"
 #include "closing_record.h"
 #include "fuzz_values.h"
+#include "support/sample_pictures.h"
 
 namespace trireme::fuzz {
 namespace {
@@ -48,6 +49,7 @@ const std::vector<Words>& good_commands() {
       {"generate", "--checkpoint=../given/run", "--prompt=A line", "--tokens=3", "--threads=1",
        "--device=cpu", "--tokenizer=../given/data/train.h5"},
       {"prepare", "../given/text.txt", "--output=out", "--tokenizer=byte", "--threads=1"},
+      {"prepare", "--images=true", "../given/pets", "--output=out", "--threads=1"},
       {"checkpoint", "list", "../given/run"},
       {"checkpoint", "inspect", "../given/run"},
       {"checkpoint", "verify", "../given/run"},
@@ -358,6 +360,52 @@ Case shard_case(Draws& draws) {
   return made;
 }
 
+// A folder of pictures, or an archive of them, of which a file is damaged.
+Case pictures_case(Draws& draws) {
+  using testing::JpegKind;
+  using testing::PngKind;
+  static const std::vector<JpegKind> kJpegs = {JpegKind::kColour, JpegKind::kGrey, JpegKind::kCmyk};
+  static const std::vector<PngKind> kPngs = {PngKind::kRgb, PngKind::kGrey, PngKind::kRgba,
+                                             PngKind::kRgb16, PngKind::kPalette};
+  constexpr PictureSize kSize{8, 8};
+  testing::Files files;
+  for (unsigned i = 0; i < 4; ++i) {
+    const bool jpeg = draws.one_in(2);
+    const auto name = fmt::format("pets/{}/{}.{}", i < 2 ? "cat" : "dog", i, jpeg ? "jpg" : "png");
+    files.emplace_back(name, jpeg ? testing::make_jpeg(kSize, i, draws.any_of(kJpegs))
+                                  : testing::make_png(kSize, i, draws.any_of(kPngs)));
+  }
+  Case made{"pictures", {"prepare", "--images=true", "pets", "--output=out", "--threads=1"}};
+  if (draws.one_in(2)) made.arguments.push_back("--size=5x9");
+  if (draws.one_in(2)) made.arguments.push_back("--skip-bad=true");
+  if (draws.one_in(4)) made.arguments.push_back("--validation=class:0.5");
+  switch (draws.below(3)) {
+    case 0: {
+      std::string& bytes = files[draws.below(files.size())].second;
+      bytes = damaged(bytes, draws);
+      made.files = files;
+      return made;
+    }
+    case 1:
+      made.files = {{"pets", damaged(testing::make_tar(files), draws)}};
+      return made;
+    default:
+      made.files = {{"pets", damaged(testing::xz_of(testing::make_tar(files)), draws)}};
+      return made;
+  }
+}
+
+Case image_shard_case(Draws& draws) {
+  static const Words kActions = {"list", "inspect", "verify"};
+  Case made{"image_shard", {"data", draws.any_of(kActions), "case.h5"}};
+  const std::uint64_t seed = draws.below(1u << 30);
+  made.before = [seed] {
+    Draws own(seed);
+    write("case.h5", damaged(bytes_of("../given/images/train.h5"), own));
+  };
+  return made;
+}
+
 struct Kind {
   std::string name;
   Case (*make)(Draws& draws);
@@ -370,7 +418,9 @@ const std::vector<Kind>& table() {
                                            {"run_folder", run_folder_case},
                                            {"checkpoint", checkpoint_case},
                                            {"tokenizer", tokenizer_case},
-                                           {"shard", shard_case}};
+                                           {"shard", shard_case},
+                                           {"pictures", pictures_case},
+                                           {"image_shard", image_shard_case}};
   return kTable;
 }
 

@@ -23,6 +23,7 @@
 
 #include "cli/program.h"
 #include "fuzz_cases.h"
+#include "support/sample_pictures.h"
 #include "support/sandbox.h"
 #include "support/temporary_folder.h"
 
@@ -188,6 +189,13 @@ class Run {
     run({"prepare", "text.txt", "--output", "data", "--tokenizer", "byte", "--validation",
          "tail:2000", "--threads", "1"});
     run({"prepare", "text.txt", "--output", "bpe", "--tokenizer", "bpe:300", "--threads", "1"});
+    for (unsigned i = 0; i < 4; ++i) {
+      const fs::path own = folder / "pets" / (i < 2 ? "cat" : "dog");
+      fs::create_directories(own);
+      std::ofstream(own / fmt::format("{}.png", i), std::ios::binary)
+          << testing::make_png({8, 8}, i);
+    }
+    run({"prepare", "--images", "true", "pets", "--output", "images", "--threads", "1"});
     write_tokenizer_of(folder / "bpe" / "train.h5", folder / "bpe.model");
     run({"train", "--data.train",   "data", "--data.validation", "data", "--run.steps",
          "2",     "--batch.global", "2",    "--batch.micro",     "1",    "--model.layers",
