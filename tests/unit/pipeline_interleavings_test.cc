@@ -11,7 +11,6 @@
 #include <gtest/gtest.h>
 
 #include "trireme/comm/process_grid.h"
-#include "trireme/models/gpt.h"
 #include "trireme/parallel/gradient_reducer.h"
 #include "trireme/parallel/pipeline_executor.h"
 #include "trireme/parallel/schedule.h"
@@ -20,6 +19,8 @@
 #include "support/comm_values.h"
 #include "support/interleavings.h"
 #include "support/simulated_network.h"
+
+#include "models/gpt/gpt.h"
 
 namespace trireme {
 namespace {
