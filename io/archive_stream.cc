@@ -37,10 +37,9 @@ void refuse_others(const std::string& path, std::string_view begin) {
     throw DataError(
         other.program.empty()
             ? fmt::format("{}: a {} archive; unpack it, and name the folder", path, other.name)
-            : fmt::format(
-                  "{}: compressed with {}; `{} -dc FILE | trireme prepare --images -` reads "
-                  "it",
-                  path, other.name, other.program));
+            : fmt::format("{}: compressed with {}; `{} -dc FILE | trireme prepare --images - "
+                          "--output DIR` reads it",
+                          path, other.name, other.program));
   }
 }
 

@@ -25,12 +25,15 @@ class ImageFile {
   std::int32_t read(std::int64_t i, std::span<std::uint8_t> pixels);
 
  private:
+  // `of_one` are the extents of one picture's elements. The offset is -1 if the dataset is not
+  // contiguous.
   template <class T>
-  void read_dataset(const char* name, std::int64_t offset, std::optional<hdf5::Dataset>& dataset,
-                    std::int64_t i, std::span<T> values);
+  void read_dataset(const char* name, const hdf5::Extents& of_one, std::int64_t offset,
+                    std::optional<hdf5::Dataset>& dataset, std::int64_t i, std::span<T> values);
 
   std::string path_;
   std::int64_t images_, classes_;
+  PictureSize size_;
   std::int64_t images_offset_, labels_offset_, checksums_offset_;
   std::optional<PosixFile> file_;                             // contiguous datasets: pread
   std::mutex mutex_;                                          // guards what follows

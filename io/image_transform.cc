@@ -174,9 +174,9 @@ class ImageTransformer::Impl {
       const std::int64_t first = inside ? std::clamp<std::int64_t>(-corner.left, 0, width) : width;
       const std::int64_t end = std::clamp<std::int64_t>(size.width - corner.left, first, width);
       fill_black(row, 0, first);
-      const std::uint8_t* pixel =
-          pixels.data() + ((inside ? from * size.width + corner.left : 0) + first) * kColours;
-      for (std::int64_t x = first; x < end; ++x, pixel += kColours) {
+      for (std::int64_t x = first; x < end; ++x) {
+        const std::uint8_t* pixel =
+            pixels.data() + (from * size.width + corner.left + x) * kColours;
         row[kColours * x] = normal_[0][pixel[0]];
         row[kColours * x + 1] = normal_[1][pixel[1]];
         row[kColours * x + 2] = normal_[2][pixel[2]];

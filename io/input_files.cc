@@ -45,9 +45,18 @@ InputFile input_file(const std::string& path) {
 std::vector<InputFile> files_below(const std::string& folder) {
   std::vector<std::string> paths;
   std::error_code error;
-  fs::recursive_directory_iterator entry(folder, error);
+  fs::recursive_directory_iterator entry(folder, fs::directory_options::follow_directory_symlink,
+                                         error);
+  std::vector<fs::path> above{fs::canonical(folder, error)};  // the folders that hold the entry
   for (; !error && entry != fs::recursive_directory_iterator(); entry.increment(error)) {
     std::error_code ignored;  // a dangling link is not a file
+    if (entry->is_directory(ignored)) {
+      above.resize(static_cast<std::size_t>(entry.depth()) + 1);
+      above.push_back(fs::canonical(entry->path(), ignored));
+      // A link to a folder that holds it would be followed for ever.
+      const bool again = std::find(above.begin(), above.end() - 1, above.back()) != above.end() - 1;
+      if (again) entry.disable_recursion_pending();
+    }
     if (entry->is_regular_file(ignored)) paths.push_back(entry->path().string());
   }
   if (error) unreadable(folder, error.value());

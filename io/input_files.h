@@ -18,7 +18,8 @@ struct InputFile {
 
 bool is_input_folder(const std::string& path);  // throws DataError if nothing is there
 InputFile input_file(const std::string& path);
-// All regular files below a folder, in alphabetical order of their paths.
+// All regular files below a folder, in alphabetical order of their paths. Links to folders are
+// followed, but not to one that holds the link.
 std::vector<InputFile> files_below(const std::string& folder);
 
 // A file that is read from its beginning. Throws DataError.

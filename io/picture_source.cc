@@ -6,7 +6,6 @@
 #include <fmt/format.h>
 
 #include "trireme/base/error.h"
-#include "trireme/base/text.h"
 
 #include "picture.h"
 
@@ -40,8 +39,8 @@ std::optional<PicturePath> picture_path(std::string_view path) {
 }
 
 std::string too_large(std::uint64_t bytes) {
-  return fmt::format("{} in one file; files of at most {} are read", size_text(bytes),
-                     size_text(kMostPictureBytes));
+  return fmt::format("{} bytes in one file; files of at most {} are read", bytes,
+                     kMostPictureBytes);
 }
 
 }  // namespace

@@ -170,8 +170,10 @@ class ImagePreparation {
       }
     }
     if (common_.size.height > kMostSide || common_.size.width > kMostSide) {
-      throw DataError(fmt::format("{}: {} x {} pixels; --size makes pictures smaller",
-                                  common_.first, common_.size.height, common_.size.width));
+      throw DataError(fmt::format(
+          "{}: {} x {} pixels, of at most {} x {} in a shard; --size makes "
+          "pictures smaller",
+          common_.first, common_.size.height, common_.size.width, kMostSide, kMostSide));
     }
   }
 

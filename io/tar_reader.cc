@@ -14,6 +14,7 @@ namespace {
 
 constexpr std::size_t kTarBlock = 512;
 constexpr std::uint64_t kMostExtension = std::uint64_t{1} << 20;  // of a long path, a pax header
+constexpr std::size_t kMostPath = 4096;                           // as Linux has it
 constexpr std::uint64_t kMostMember = std::uint64_t{1} << 50;
 
 // Where fields stand in a header.
@@ -121,14 +122,16 @@ void TarReader::skip(std::uint64_t count) {
 bool TarReader::read_block() {
   block_.resize(kTarBlock);
   const std::size_t got = stream_.read(block_.data(), kTarBlock);
-  if (first_ && (got < kTarBlock || text_of(block_, kMagic) != "ustar") &&
+  const bool ends = got == kTarBlock && std::all_of(block_.begin(), block_.end(),
+                                                    [](std::uint8_t byte) { return byte == 0; });
+  if (first_ && !ends && (got < kTarBlock || text_of(block_, kMagic) != "ustar") &&
       !(got == kTarBlock && number_of(block_, kSum) == sum_of(block_))) {
     refuse("neither a folder nor a tar archive, of plain bytes or compressed with xz");
   }
   first_ = false;
   if (got == 0) refuse("ends without the mark that ends a tar archive: a part of it is missing");
   if (got < kTarBlock) refuse("ends too early, in a header");
-  if (std::all_of(block_.begin(), block_.end(), [](std::uint8_t byte) { return byte == 0; })) {
+  if (ends) {
     finish();
     return false;
   }
@@ -186,6 +189,10 @@ bool TarReader::next(TarMember& member) {
       path = fmt::format("{}/{}", prefix, path);
     }
     member_.path = pax.path.value_or(path);
+    if (member_.path.size() > kMostPath) {
+      refuse(fmt::format("damaged: a path of {} bytes, of at most {}", member_.path.size(),
+                         kMostPath));
+    }
     // Links have a size, but no contents.
     const bool has_contents = member_.regular || (type != '1' && type != '2' && type != '5');
     left_ = has_contents ? padded(member_.size) : 0;

@@ -15,6 +15,7 @@
 #include "trireme/base/error.h"
 #include "trireme/io/image_reader.h"
 
+#include "io/image_file.h"
 #include "support/message_of.h"
 #include "support/sample_pictures.h"
 #include "support/temporary_folder.h"
@@ -359,6 +360,18 @@ TEST_F(Images, DamageComesFromNextAtItsStep) {
                 std::string::npos);
     }
   }
+}
+
+TEST_F(Images, AShardThatHasChangedSinceIsRefused) {
+  ImageShardInfo info = read_image_shard_info(shard("train.h5", 4));
+  info.images_offset = info.labels_offset = info.checksums_offset = -1;  // read by HDF5
+  Bytes pixels(static_cast<std::size_t>(info.picture_bytes()));
+  EXPECT_EQ(ImageFile(info).read(2, pixels), 2);
+  EXPECT_EQ(pixels, coordinates(kSize, 2));
+  info.size = {3, 8};  // smaller pictures than the file has now
+  pixels.resize(static_cast<std::size_t>(info.picture_bytes()));
+  EXPECT_EQ(message_of<DataError>([&] { ImageFile(info).read(0, pixels); }),
+            info.path + ": /images has changed since the shard was opened");
 }
 
 TEST_F(Images, FoldersAndMixturesAreRead) {

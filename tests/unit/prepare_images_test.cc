@@ -199,13 +199,13 @@ TEST_F(PrepareImages, ArchivesAreReadAsFoldersAre) {
 }
 
 TEST_F(PrepareImages, PathsInArchivesAreNames) {
-  const std::string deep(150, 'd');
+  const std::string elsewhere = (folder_.path() / "elsewhere").string();
   const std::string path =
-      write("a.tar", make_tar({{"/" + deep + "/cat/1.png", make_png(kSize, 1)},
-                               {"/" + deep + "/dog/1.png", make_png(kSize, 2)}}));
+      write("a.tar", make_tar({{elsewhere + "/cat/1.png", make_png(kSize, 1)},
+                               {elsewhere + "/dog/1.png", make_png(kSize, 2)}}));
   EXPECT_EQ(classes_in(prepare_images(options({path})).train),
             (std::vector<std::string>{"cat", "dog"}));
-  EXPECT_FALSE(fs::exists("/" + deep));
+  EXPECT_FALSE(fs::exists(elsewhere));
   // bad input: `prepare --images`: a path in an archive that leads elsewhere | the folder '..'
   // gives no name of a class; expected UTF-8 without control characters, ... | 3
   EXPECT_SAYS(data_fault({write("b.tar", make_tar({{"../1.png", make_png(kSize, 1)}}))}),
@@ -214,20 +214,39 @@ TEST_F(PrepareImages, PathsInArchivesAreNames) {
               "gives no name of a class");
 }
 
-TEST_F(PrepareImages, PaxHeadersNameMembers) {
-  const std::string picture = make_png(kSize, 1);
-  const std::string cut = make_tar({{"short.png", picture}});
-  std::string header = make_tar({{"PaxHeader", "24 path=pets/\xc3\xa4\xc3\xb6/1.png\n"}});
+TEST_F(PrepareImages, LinksToFoldersAreFollowed) {
+  write("pets/cat/1.png", make_png(kSize, 1));
+  write("dogs/1.png", make_png(kSize, 2));
+  fs::create_directory_symlink(folder_.path() / "dogs", folder_.path() / "pets/dog");
+  fs::create_directory_symlink(folder_.path() / "pets", folder_.path() / "pets/cat/all");  // no end
+  EXPECT_EQ(classes_in(prepare_images(options({(folder_.path() / "pets").string()})).train),
+            (std::vector<std::string>{"cat", "dog"}));
+}
+
+// A pax header for the member after it.
+std::string pax_header(const std::string& record) {
+  std::string header = make_tar({{"PaxHeader", record}});
   header[156] = 'x';
   header.replace(148, 8, "        ");
   unsigned sum = 0;
   for (std::size_t i = 0; i < 512; ++i) sum += static_cast<unsigned char>(header[i]);
   header.replace(148, 8, fmt::format("{:06o}", sum) + std::string("\0 ", 2));
-  header.resize(1024);
+  header.resize(header.size() - 1024);  // the end of an archive
+  return header;
+}
+
+TEST_F(PrepareImages, PaxHeadersNameMembers) {
+  const std::string picture = make_png(kSize, 1);
+  const std::string cut = make_tar({{"short.png", picture}});
+  std::string header = pax_header("24 path=pets/\xc3\xa4\xc3\xb6/1.png\n");
   EXPECT_EQ(classes_in(prepare_images(options({write("a.tar", header + cut)})).train),
             std::vector<std::string>{"\xc3\xa4\xc3\xb6"});
   header[512] = '9';  // a record of another length
   EXPECT_SAYS(data_fault({write("b.tar", header + cut)}), "b.tar: damaged: a pax header");
+  // Memory for names shall not grow as fast as an archive unfolds.
+  const std::string path = std::string(5000, 'p') + "/1.png";
+  EXPECT_SAYS(data_fault({write("c.tar", pax_header(fmt::format("5017 path={}\n", path)) + cut)}),
+              "c.tar: damaged: a path of 5006 bytes, of at most 4096");
 }
 
 TEST_F(PrepareImages, BadArchivesAreRefused) {
@@ -237,6 +256,8 @@ TEST_F(PrepareImages, BadArchivesAreRefused) {
   EXPECT_SAYS(data_fault({write("a.png", make_png({64, 64}, 1))}),
               "a.png: neither a folder nor a tar archive");
   EXPECT_SAYS(data_fault({write("empty", "")}), "empty: neither a folder nor a tar archive");
+  EXPECT_SAYS(data_fault({write("none.tar", std::string(1024, '\0'))}),
+              "there are no pictures (.jpg, .jpeg, .png) in");
   // bad input: `prepare --images`: an archive that was cut | ...: ends too early, in cat/1.png | 3
   EXPECT_SAYS(data_fault({write("cut.tar", tar.substr(0, 600))}), "ends too early, in cat/1.png");
   EXPECT_SAYS(data_fault({write("end.tar", tar.substr(0, tar.size() - 1024))}),
@@ -372,8 +393,10 @@ TEST_F(PrepareImages, AHugeFileInAnArchiveIsNotRead) {
   for (std::size_t i = 0; i < 512; ++i) sum += static_cast<unsigned char>(tar[i]);
   tar.replace(148, 8, fmt::format("{:06o}", sum) + std::string("\0 ", 2));
   // bad input: `prepare --images`: a file of a picture that is too large | pets.tar: cat/1.png:
-  // 268.4 MB in one file; files of at most 268.4 MB are read; ... | 3
-  EXPECT_SAYS(data_fault({write("pets.tar", tar)}), "pets.tar: cat/1.png: 268.4 MB in one file");
+  // 268435457 bytes in one file; files of at most 268435456 are read; ... | 3
+  EXPECT_SAYS(
+      data_fault({write("pets.tar", tar)}),
+      "pets.tar: cat/1.png: 268435457 bytes in one file; files of at most 268435456 are read");
 }
 
 TEST_F(PrepareImages, SizesAreAlikeOrMadeSo) {

@@ -22,7 +22,7 @@ class Convolution {
     float deviation = 0.02f;  // of the initial weights
   };
   // The deviation with which a ReLU network keeps the size of its gradients (He et al. 2015,
-  // "fan out", as torchvision's models have it).
+  // "fan out" of a group, as timm's models have it; torchvision's count all groups).
   static float deviation_of(std::int64_t kernel, std::int64_t out, std::int64_t groups);
 
   Convolution(const LayerContext& context, const Options& options);
