@@ -158,7 +158,7 @@ class Bench(ProgramTest):
         # A replica has one micro-batch: its backward, 167 ms, can hide just these.
         self.assertIn("| strong | 4 | 500 | 250 | 250 | 167 | 50 % | 83 % | 50 % | 50 % |", text)
         self.assertNotIn("| weak | 4 |", text)
-        # Three micro-batches of a replica: stage 3 moves (1 + 2 x 3) / 2 of what the others do.
+        # Three micro-batches of a replica: stage 3 moves (3 + 2 x 3) / 2 of what stage 0 does.
         lines = []
         add("alone", "1 2 3 4", 6, False, 0.25)
         for stage, step in ((0, 0.5), (3, 1.0)):
@@ -166,7 +166,7 @@ class Bench(ProgramTest):
             lines[-1]["stage"] = stage
         text = script["report"](lines)
         self.assertIn("| 0 | 500 | 250 | 250 | 167 | 2.00 | 1.00 |", text)
-        self.assertIn("| 3 | 1000 | 250 | 250 | 586 | 1.71 | 2.00 |", text)
+        self.assertIn("| 3 | 1000 | 250 | 250 | 753 | 1.33 | 2.00 |", text)
 
     def test_ops(self):
         for preset, dtype in (("test-gpt", "fp32"), ("test-llama", "bf16")):
@@ -235,7 +235,7 @@ class Bench(ProgramTest):
         text, sharded = measured("--shard", 3)
         self.assertIn(", shard.stage 3\n", text)
         self.assertLess(sharded["memory_bytes"]["optimizer"], whole["memory_bytes"]["optimizer"])
-        self.assertEqual(sharded["loss"], whole["loss"])
+        self.assertAlmostEqual(sharded["loss"], whole["loss"], places=6)  # micro-batches are runs by default
         text, staged = measured("--pipeline", 2, "--schedule", "interleaved", "--chunks", 2, "--same-bits", "true")
         self.assertIn(", interleaved, 2 chunks a stage, same bits on every grid\n", text)
         self.assertAlmostEqual(staged["loss"], whole["loss"], places=4)
