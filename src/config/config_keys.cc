@@ -80,14 +80,10 @@ void add_batch_keys(Options& options, Config::Batch& batch) {
               between(1, limits::kSequences), OnChange::kRounding);
   options.add(
       "batch.runs", batch.runs, "runs",
-      "a step's micro-batches are so many equal runs; gradients add up inside a run in the "
-      "order of micro-batches, and then over the runs along a tree, so that with equal "
-      "runs the sum does not depend on the number of data replicas, which divides it; each "
-      "doubling beyond that number costs memory for a gradient (from shard.stage 2 on: for a "
-      "shard, and a reduction for each run), and a tied matrix is kept as two gradients where both "
-      "of its uses are on one stage; auto: as many as data replicas, with one gradient for a tied "
-      "matrix; from shard.stage 2 on as many as micro-batches, where the data replicas are a power "
-      "of two that divides these",
+      "a step's micro-batches are so many equal runs, whose gradients add up along a tree. With "
+      "equal runs the sum does not depend on the number of data replicas, which divides them. "
+      "auto: as many as data replicas, or from shard.stage 2 on as many as micro-batches where "
+      "that takes less memory",
       between(1, limits::kSequences), OnChange::kRounding);
 }
 

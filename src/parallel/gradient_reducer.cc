@@ -58,17 +58,30 @@ void GradientReducer::plan(Group group, const nn::ReductionOptions& options) {
   if (flat.tied() && flat.uses() > 1) shared_.push_back(&planned);
 }
 
-std::vector<const nn::FlatGroup*> GradientReducer::reduced_groups() const {
-  std::vector<const nn::FlatGroup*> groups;
-  for (const Group& group : groups_) groups.push_back(group.flat);
-  return groups;
+void GradientReducer::connect() {
+  const int runs = reduces_each_ ? 1 : runs_;
+  begin_runs(runs, 1);
+  for (int run = 0; run < runs; ++run) {
+    for (const Group& group : groups_) {
+      prepare(*group.flat);
+      for (const nn::Parameter* parameter : group.flat->parameters()) {
+        for (int use = 0; use < parameter->uses(); ++use) contributed(*parameter);
+      }
+    }
+  }
+  finish_step();
 }
 
 void GradientReducer::begin_step(int micro_batches) {
-  runs_of_step_ = ctx_.dry && reduces_each_ ? std::min(runs_, micro_batches) : runs_;
-  TRIREME_CHECK(micro_batches % runs_of_step_ == 0,
+  const int runs = ctx_.dry && reduces_each_ ? std::min(runs_, micro_batches) : runs_;
+  TRIREME_CHECK(micro_batches % runs == 0,
                 fmt::format("{} micro-batches in {} runs", micro_batches, runs_));
-  run_length_ = micro_batches / runs_of_step_;
+  begin_runs(runs, micro_batches / runs);
+}
+
+void GradientReducer::begin_runs(int runs, int run_length) {
+  runs_of_step_ = runs;
+  run_length_ = run_length;
   under_way_.clear();  // a step that was given up may have left work
   reducing_.clear();
   for (Group& group : groups_) {

@@ -72,16 +72,7 @@ std::size_t TrainerStep::connect(std::int64_t batch, std::int64_t length) {
   std::size_t taken = connect_stage(ctx_, stage_, batch, length);
   const std::size_t before = free_device_memory(ctx_);
   stage_.weights().connect(ctx_);
-  reducer_.begin_step(reducer_.runs());
-  for (int run = 0; run < reducer_.runs(); ++run) {
-    for (const nn::FlatGroup* group : reducer_.reduced_groups()) {
-      reducer_.prepare(*group);
-      for (const nn::Parameter* parameter : group->parameters()) {
-        for (int use = 0; use < parameter->uses(); ++use) reducer_.contributed(*parameter);
-      }
-    }
-  }
-  reducer_.finish_step();
+  reducer_.connect();
   sum_of_squared_gradients(ctx_, stage_, norm_limbs_, norm_sum_);
   const std::size_t after = free_device_memory(ctx_);
   taken += before > after ? before - after : 0;

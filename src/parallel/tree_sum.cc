@@ -1,5 +1,6 @@
 #include "trireme/parallel/tree_sum.h"
 
+#include <algorithm>
 #include <bit>
 #include <utility>
 
@@ -8,6 +9,10 @@
 #include "trireme/tensor/copy.h"
 
 namespace trireme::parallel {
+
+int TreeSum::tensors(int count) {
+  return std::max(1, static_cast<int>(std::bit_width(static_cast<unsigned>(count - 1))));
+}
 
 TreeSum::TreeSum(ops::Context& ctx, std::int64_t elements, int count, const Tensor& result)
     : count_(count), result_(result) {

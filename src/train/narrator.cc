@@ -53,21 +53,6 @@ std::string runs_text(const parallel::BatchRuns& runs, int micro_batches, int re
       longest == 1 ? "" : "es", how);
 }
 
-// Says why whole gradients stay although shard.stage divides them.
-std::string whole_gradients_text(const Config& config, int replicas) {
-  const int micro_batches = config.batch.global / config.batch.micro;
-  if (batch_runs_of(config, replicas).runs == 0) {
-    return fmt::format(
-        "whole gradients stay, since {} data replicas are no power of two that divides {} "
-        "micro-batches",
-        replicas, micro_batches);
-  }
-  return fmt::format("whole gradients stay, since {}",
-                     batch_runs_of(config, replicas).runs == micro_batches
-                         ? "a data replica adds up its runs before it reduces them"
-                         : "a run has several micro-batches");
-}
-
 // Says what is sharded, and what that moves.
 std::string shards_text(const Config& config, const parallel::Stage& stage) {
   const int stage_of_zero = config.shard.stage;
@@ -86,19 +71,20 @@ std::string shards_text(const Config& config, const parallel::Stage& stage) {
   for (const auto& use : stage.uses_apart()) gradients += reduced(*use.gradients);
   weights *= (count - 1) / count;
   const int replicas = grid.extent(kDataAxes);
-  const parallel::BatchRuns runs = batch_runs_of(config, replicas);
+  const parallel::BatchRuns runs = batch_runs_of(config, grid);
   if (runs.in_rounds(replicas)) gradients *= runs.of_replica(replicas);
   // Forward and backward of every micro-batch.
   const int micro_batches = config.batch.global / config.batch.micro;
   if (stage_of_zero == 3) weights *= 2.0 * parallel::largest_share(micro_batches, replicas);
   const bool whole_gradients = stage.options().whole_gradients;
+  const bool says_why = whole_gradients && stage_of_zero >= 2;
   return fmt::format(
       "shard.stage {}: each rank holds 1/{} of {}{}master weights and optimizer state; a step "
       "brings rank 0 {}{:.1f} MiB of weights and {:.1f} MiB of gradients{}{}",
       stage_of_zero, grid[Axis::kShard], stage_of_zero == 3 ? "weights, " : "",
       whole_gradients ? "" : "gradients, ", stage_of_zero == 3 ? "up to " : "", weights / 1048576.0,
-      gradients / 1048576.0, stage_of_zero >= 2 && whole_gradients ? "; " : "",
-      stage_of_zero >= 2 && whole_gradients ? whole_gradients_text(config, replicas) : "");
+      gradients / 1048576.0, says_why ? "; whole gradients stay, since " : "",
+      says_why ? why_whole_gradients_stay(config, grid) : "");
 }
 
 }  // namespace

@@ -71,11 +71,14 @@ class Search {
       return config;
     };
     const auto strongest_fits = [&](int micro) { return fits(with(micro, kModes.back())); };
-    if (!strongest_fits(sizes.back())) return {};
-    // A larger micro-batch needs more.
+    // A larger micro-batch needs more, unless smaller ones take more shards of sums over runs.
+    const bool larger_needs_more = config.shard.stage < 2;
+    if (larger_needs_more && !strongest_fits(sizes.back())) return {};
     const auto found =
-        std::ranges::partition_point(sizes, [&](int size) { return !strongest_fits(size); });
-    if (found == sizes.end()) return {};  // no time was left
+        larger_needs_more
+            ? std::ranges::partition_point(sizes, [&](int size) { return !strongest_fits(size); })
+            : std::ranges::find_if(sizes, strongest_fits);
+    if (found == sizes.end()) return {};  // none fits, or no time was left
     const int micro = *found;
     for (auto mode = std::ranges::find(kModes, run_.config.recompute.mode); mode != kModes.end();
          ++mode) {

@@ -77,4 +77,19 @@ void check_changes(const std::vector<ChangedSetting>& changes, const Checkpoint&
       checkpoint.path(), others, rest.empty() ? "" : "; also changed: " + rest));
 }
 
+std::map<std::string, std::string> choices_before(const CheckpointInfo& info,
+                                                  const std::string& origin) {
+  std::map<std::string, std::string> choices = info.extra;
+  if (choices.contains("batch_runs")) return choices;
+  try {
+    const Config config = config_from_ini(info.config, origin);
+    const int runs = runs_of_batch(config);
+    if (runs != 0 || config.grid.data) {
+      choices["batch_runs"] = std::to_string(runs != 0 ? runs : *config.grid.data);
+    }
+  } catch (const ConfigError&) {  // it knew other keys, so its runs are not known
+  }
+  return choices;
+}
+
 }  // namespace trireme

@@ -1,6 +1,7 @@
 // What has changed in a run since a checkpoint was written.
 #pragma once
 
+#include <map>
 #include <string>
 #include <vector>
 
@@ -33,5 +34,11 @@ void check_changes(const std::vector<ChangedSetting>& changes, const Checkpoint&
 // Returns "optim.lr was 0.001, is 0.002; ..." for the changes of these kinds; empty if there are
 // none.
 std::string list_of(const std::vector<ChangedSetting>& changes, const std::vector<OnChange>& kinds);
+
+// Returns the attributes of a checkpoint, with "batch_runs" also where it is of a version that did
+// not record it: that version had as many runs as data replicas unless batch.runs was given.
+// `origin` names the checkpoint in errors.
+std::map<std::string, std::string> choices_before(const CheckpointInfo& info,
+                                                  const std::string& origin);
 
 }  // namespace trireme

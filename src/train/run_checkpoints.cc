@@ -26,7 +26,7 @@ bool RunCheckpoints::scales_dynamically() const {
 std::map<std::string, std::string> RunCheckpoints::recorded_choices() const {
   const ops::Context& ctx = run_.device.context;
   const int replicas = run_.grid.extent(kDataAxes);
-  const int runs = batch_runs_of(run_.config, replicas).runs;
+  const int runs = batch_runs_of(run_.config, run_.grid.shape()).runs;
   return {
       {"attention", run_.attention.by},
       {"batch_runs", std::to_string(runs == 0 ? replicas : runs)},
@@ -125,9 +125,11 @@ void RunCheckpoints::say_resumed(const Checkpoint& checkpoint,
     });
   }
   std::string rounding = list_of(of_rounding, {OnChange::kRounding});
+  const std::map<std::string, std::string> choices =
+      choices_before(checkpoint.info(), checkpoint.path());
   for (const auto& [key, value] : recorded_choices()) {
-    const auto before = checkpoint.info().extra.find(key);
-    if (before == checkpoint.info().extra.end() || before->second == value) continue;
+    const auto before = choices.find(key);
+    if (before == choices.end() || before->second == value) continue;
     if (key == "grid" && keeps_bits(checkpoint)) continue;
     if (key == "batch_runs" && rounding.find("batch.runs was") != std::string::npos) continue;
     rounding +=

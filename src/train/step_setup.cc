@@ -5,6 +5,8 @@
 
 #include <fmt/format.h>
 
+#include "trireme/parallel/tree_sum.h"
+
 namespace trireme {
 namespace {
 
@@ -16,6 +18,23 @@ std::string text_of_ranks(Communicator& comm, const std::string& mine) {
       comm.all_reduce_host(mine == first ? comm.size() : comm.rank(), ReduceOp::kMin);
   if (lowest == comm.size()) return first;
   return fmt::format("{}; on rank {} {}", first, lowest, comm.broadcast_text(mine, lowest));
+}
+
+// Says why micro-batches would not be reduced one by one without batch.runs; returns nothing where
+// they would.
+std::string why_not_rounds(const Config& config, const GridShape& grid) {
+  const int micro_batches = config.batch.global / config.batch.micro;
+  const int replicas = grid.extent(kDataAxes), shards = grid[Axis::kShard];
+  const bool power = std::has_single_bit(static_cast<unsigned>(replicas));
+  if (!power || micro_batches % replicas != 0) {
+    return fmt::format("{} data replicas are no power of two that divides {} micro-batches",
+                       replicas, micro_batches);
+  }
+  const int each = micro_batches / replicas, held = parallel::TreeSum::tensors(each);
+  if (held < shards) return "";
+  return fmt::format(
+      "sums over the {} micro-batches of a data replica would take no less ({} shards of 1/{})",
+      each, held, shards);
 }
 
 }  // namespace
@@ -32,24 +51,26 @@ ops::LossScaling loss_scaling(const Config& config) {
   return {.interval = config.optim.loss_scale_interval};
 }
 
-parallel::BatchRuns batch_runs_of(const Config& config, int replicas) {
+parallel::BatchRuns batch_runs_of(const Config& config, const GridShape& grid) {
   parallel::BatchRuns runs{runs_of_batch(config), config.shard.stage >= 2};
   const int micro_batches = config.batch.global / config.batch.micro;
-  const bool in_rounds = std::has_single_bit(static_cast<unsigned>(replicas)) &&
-                         micro_batches % replicas == 0 && micro_batches > replicas;
-  if (runs.runs == 0 && runs.reduces_each && replicas > 1 && in_rounds) runs.runs = micro_batches;
+  const bool each = runs.reduces_each && micro_batches > grid.extent(kDataAxes);
+  if (runs.runs == 0 && each && why_not_rounds(config, grid).empty()) runs.runs = micro_batches;
   return runs;
 }
 
-bool keeps_whole_gradients(const Config& config, int replicas) {
-  const parallel::BatchRuns runs = batch_runs_of(config, replicas);
-  const int count = runs.runs == 0 ? replicas : runs.runs;
+std::string why_whole_gradients_stay(const Config& config, const GridShape& grid) {
+  const int stage = config.shard.stage, replicas = grid.extent(kDataAxes);
+  if (stage < 2) return fmt::format("shard.stage {} does not divide gradients", stage);
+  const int micro_batches = config.batch.global / config.batch.micro;
+  const parallel::BatchRuns runs = batch_runs_of(config, grid);
+  if (runs.runs == 0) return micro_batches == replicas ? "" : why_not_rounds(config, grid);
+  if (runs.runs != micro_batches) return "a run has several micro-batches";
   const bool run_by_run = runs.of_replica(replicas) == 1 || runs.in_rounds(replicas);
-  return config.shard.stage < 2 || count != config.batch.global / config.batch.micro || !run_by_run;
+  return run_by_run ? "" : "a data replica adds up its runs before it reduces them";
 }
 
 parallel::StepOptions step_options(const Config& config, const GridShape& grid) {
-  const int replicas = grid.extent(kDataAxes);
   parallel::StepOptions options;
   options.stage.sequence_parallel = config.grid.sequence_parallel;
   options.stage.compute = compute_type(config.run.precision);
@@ -61,8 +82,8 @@ parallel::StepOptions step_options(const Config& config, const GridShape& grid) 
   options.stage.order = layout.order;
   options.stage.whole_weights = config.shard.stage < 3;
   options.stage.prefetch = config.shard.prefetch;
-  options.stage.whole_gradients = keeps_whole_gradients(config, replicas);
-  options.batch_runs = batch_runs_of(config, replicas);
+  options.stage.whole_gradients = !why_whole_gradients_stay(config, grid).empty();
+  options.batch_runs = batch_runs_of(config, grid);
   options.stage.separates_uses = options.batch_runs.runs != 0;
   if (config.recompute.mode == "full") {
     options.runs = {config.recompute.every, parallel::Recompute::kFull};

@@ -291,9 +291,8 @@ class Trainer {
 
   // This replica's micro-batches of a step, by their numbers in the step.
   std::vector<int> micro_batches() const {
-    const int replicas = grid_->extent(kDataAxes);
-    return batch_runs_of(config_, replicas)
-        .micro_batches_of(config_.batch.global / config_.batch.micro, replicas,
+    return batch_runs_of(config_, shape_)
+        .micro_batches_of(config_.batch.global / config_.batch.micro, shape_.extent(kDataAxes),
                           grid_->index(kDataAxes));
   }
 

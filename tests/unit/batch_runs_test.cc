@@ -48,6 +48,7 @@ Values sum_one_by_one(const std::vector<Values>& terms, int steps = 1, bool else
   const std::size_t waiting = std::bit_width(count) - (std::has_single_bit(count) ? 1 : 0);
   EXPECT_EQ(ctx.allocator->stats().live[static_cast<std::size_t>(MemoryUse::kGradients)] > 0,
             waiting > (elsewhere ? 1 : 0));
+  EXPECT_EQ(TreeSum::tensors(static_cast<int>(count)), std::max<int>(1, static_cast<int>(waiting)));
   for (int step = 0; step < steps; ++step) {
     sum.begin();
     for (std::size_t i = 0; i < terms.size(); ++i) {

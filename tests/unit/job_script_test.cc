@@ -275,6 +275,28 @@ TEST_F(Job, NamesTheNearestSettingThatFits) {
   EXPECT_TRUE(names(" --grid.data 2 --grid.tensor 2, which fits")) << nearest(most_sharded - 1);
 }
 
+// Each micro-batch is a run there, and more of them take more shards of sums.
+TEST_F(Job, ASmallerMicroBatchMayNeedMoreWhereGradientsAreDivided) {
+  config_.model.keys["preset"] = "gpt2-124m";
+  config_.model.keys["context"] = "16";
+  config_.batch.global = 32;
+  config_.shard.stage = 2;
+  request_.tasks_per_node = 4;
+  request_.nodes = 1;
+  const auto needs = [&](const char* mode, int micro) {
+    config_.recompute.mode = mode;
+    config_.batch.micro = micro;
+    node_mib_.reset();
+    return mib_of(4 * (plan().points.at(0).memory.total + kProcessBytes));
+  };
+  const std::int64_t smallest = needs("full", 1), largest = needs("full", 8);
+  ASSERT_GT(smallest, largest);
+  ASSERT_GT(needs("none", 8), largest);
+  node_mib_ = largest;
+  const std::string text = refusal();
+  EXPECT_NE(text.find(", or --recompute.mode full, which fits"), std::string::npos) << text;
+}
+
 TEST_F(Job, RefusesMoreThanAPartitionHas) {
   groups_ = {{"batch", 3, 8, 4000}, {"batch", 1, 16, 4000}};
   config_.batch.global = 24;

@@ -15,12 +15,11 @@
 #include "trireme/parallel/pipeline_executor.h"
 #include "trireme/parallel/schedule.h"
 
+#include "models/gpt/gpt.h"
 #include "support/batches.h"
 #include "support/comm_values.h"
 #include "support/interleavings.h"
 #include "support/simulated_network.h"
-
-#include "models/gpt/gpt.h"
 
 namespace trireme {
 namespace {
@@ -193,6 +192,30 @@ parallel::PipelineSchedule in_turn(const parallel::PipelineLayout& layout, int m
       std::vector(static_cast<std::size_t>(layout.stages), std::move(steps))};
   parallel::insert_exchanges(schedule);
   return schedule;
+}
+
+// Libraries connect in the calls of one reduction, so a start does not make those of every run.
+TEST(PipelineInterleavings, ConnectingReducesOnceHoweverManyRuns) {
+  GridShape shape{1, 1, 1};
+  shape[Axis::kShard] = 2;
+  const auto connecting = [&](const parallel::BatchRuns& runs) {
+    double seconds = 0.0;  // virtual
+    const SimulatedRanksOptions options;
+    run_simulated_ranks(one_switch(2), 2, options, [&](SimulatedRank& rank) {
+      ops::Context ctx = ops::make_cpu_context(1);
+      const ProcessGrid grid(rank, shape);
+      const parallel::Stage stage(ctx, grid, models::gpt_plan(models::gpt_preset("test-gpt")),
+                                  {.whole_gradients = false});
+      parallel::GradientReducer reducer(ctx, stage, {.to_shard = true}, runs);
+      const double begin = rank.now();
+      reducer.connect();
+      seconds = rank.now() - begin;
+    });
+    return seconds;
+  };
+  const double once = connecting({});
+  EXPECT_GT(once, 0.0);
+  EXPECT_NEAR(connecting({16, true}), once, 0.01 * once);
 }
 
 // Gradients by parameter, and what the last part knows: the losses of training and evaluation.

@@ -45,7 +45,7 @@ struct Config {
   struct Batch {
     int global = 32;
     int micro = 4;
-    std::optional<int> runs = {};  // empty: as many as data replicas
+    std::optional<int> runs = {};  // empty: follows from the grid (batch_runs_of, step_setup.h)
     bool operator==(const Batch&) const = default;
   } batch;
 
@@ -184,7 +184,7 @@ std::string config_to_ini(const Config& config);
 Config config_from_ini(std::string_view text, const std::string& origin);
 
 // Returns how many runs the micro-batches of a step are (batch.runs, or with run.same_bits the
-// largest power of two up to 16 that divides them); 0: as many as data replicas.
+// largest power of two up to 16 that divides them); 0: that follows from the grid.
 int runs_of_batch(const Config& config);
 
 // Turns the keys that are given in epochs into steps, once the number of samples in an epoch of the

@@ -45,14 +45,13 @@ class GradientReducer : public nn::GradientListener {
   GradientReducer(ops::Context& ctx, const Stage& stage, const nn::ReductionOptions& options = {},
                   const BatchRuns& runs = {});
 
-  // The number of runs of each replica.
-  int runs() const { return runs_; }
-  // All groups that get contributions: the stage's, and those of uses that are reduced apart.
-  std::vector<const nn::FlatGroup*> reduced_groups() const;
+  // Collective over the ranks that hold copies. Makes the calls of a step's reductions once, with
+  // gradients of zero, so that libraries connect. Where each run is reduced it makes those of one.
+  void connect();
 
-  // `micro_batches` is this replica's share, at least 1 and a multiple of runs(). Shares may differ
-  // between replicas if runs() is 1. In a dry run there may be fewer than runs() that are reduced
-  // one by one: then so many runs of one micro-batch are made.
+  // `micro_batches` is this replica's share, at least 1 and a multiple of its runs. Shares may
+  // differ between replicas if each has one run. In a dry run there may be fewer micro-batches than
+  // runs that are reduced one by one: then so many runs of one micro-batch are made.
   void begin_step(int micro_batches);
   // Sets the group's gradients to zero where a run begins, after the run before has left them. They
   // may have no memory until then.
@@ -75,6 +74,9 @@ class GradientReducer : public nn::GradientListener {
     std::vector<Work> works{};     // of that phase
   };
 
+  // Begins a step of so many runs of each replica. There may be fewer than runs_ where each is
+  // reduced: then the sums are those of a part of the step.
+  void begin_runs(int runs, int run_length);
   void plan(Group group, const nn::ReductionOptions& options);
   void begin_run(Group& group);
   // Gives the group memory for whole gradients, where they do not stay.

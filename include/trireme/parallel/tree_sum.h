@@ -6,9 +6,13 @@
 namespace trireme::parallel {
 
 // Adds flat fp32 tensors along T(count) (trireme/comm/sum_tree.h). Partial sums wait in memory of
-// its own, of at most log2(count) tensors, and one more where count is no power of two.
+// its own.
 class TreeSum {
  public:
+  // The number of tensors that hold a sum of `count` terms and its partial sums, with the result:
+  // log2(count) rounded up, at least 1.
+  static int tensors(int count);
+
   // count >= 1. All terms have so many elements. Allocates the memory, as gradients. With `result`,
   // which has as many elements, the sum will be there, and partial sums wait there before.
   TreeSum(ops::Context& ctx, std::int64_t elements, int count, const Tensor& result = {});

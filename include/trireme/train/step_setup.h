@@ -17,17 +17,20 @@ DType compute_type(const std::string& precision);
 // Returns the loss scaling; fixed at 1 unless the precision is fp16.
 ops::LossScaling loss_scaling(const Config& config);
 
-// Returns how the micro-batches of a step form runs (batch.runs) on so many data replicas. Without
-// the key: as many as replicas. From shard.stage 2 on, where the replicas are a power of two that
-// divides the micro-batches, each micro-batch is a run, so that no whole gradients stay.
-parallel::BatchRuns batch_runs_of(const Config& config, int replicas);
+// In what follows `grid` is that of resolve_run_grid.
 
-// Whether ranks hold whole gradients all the time. Below shard.stage 2 they do, and where a run has
-// several micro-batches, or a replica adds runs up before it reduces them: then whole gradients
-// would have to be there during most of a step anyway.
-bool keeps_whole_gradients(const Config& config, int replicas);
+// Returns how the micro-batches of a step form runs (batch.runs). Without the key there are as many
+// runs as data replicas. From shard.stage 2 on each micro-batch is a run instead, so that no whole
+// gradients stay, where the replicas are a power of two that divides the micro-batches and the
+// shards of the sum over runs take less memory than a whole gradient.
+parallel::BatchRuns batch_runs_of(const Config& config, const GridShape& grid);
 
-// `grid`: of resolve_run_grid.
+// Returns why ranks hold whole gradients all the time ("a run has several micro-batches"), or
+// nothing where they do not. Below shard.stage 2 they do, and where a run has several micro-batches
+// or a replica adds runs up before it reduces them: then whole gradients would be there during most
+// of a step anyway.
+std::string why_whole_gradients_stay(const Config& config, const GridShape& grid);
+
 parallel::StepOptions step_options(const Config& config, const GridShape& grid);
 
 // The attention that a rank computes in a micro-batch.
