@@ -10,6 +10,8 @@
 namespace trireme {
 namespace {
 
+constexpr const char* kAuto = "auto";  // the text of a value that follows from elsewhere
+
 std::string_view trim(std::string_view text) {
   constexpr std::string_view kSpace = " \t\r";
   const std::size_t first = text.find_first_not_of(kSpace);
@@ -65,6 +67,14 @@ std::string quote_if_needed(const std::string& value) {
 std::string section_of(const std::string& name) {
   const std::size_t dot = name.find('.');
   return dot == std::string::npos ? "" : name.substr(0, dot);
+}
+
+// Returns the text that gives a key its value, which may be none. Returns nothing where a key that
+// is not set has no value either.
+std::optional<std::string> text_to_set(std::optional<std::string> value,
+                                       const std::string& default_text) {
+  if (!value && default_text != kAuto) return kAuto;
+  return value;
 }
 
 // A line "key = value" of INI text.
@@ -169,13 +179,13 @@ std::set<std::string> Options::take_over(std::string_view text, const std::strin
 std::string Options::value_of(const std::string& name) const {
   const auto key = find(name);
   TRIREME_CHECK(key.has_value(), fmt::format("there is no key {}", name));
-  return keys_[*key].written().value_or("auto");
+  return keys_[*key].written().value_or(kAuto);
 }
 
 std::vector<std::string> Options::to_flags() const {
   std::vector<std::string> flags;
   for (const Key& key : keys_) {
-    const auto value = key.written();
+    const auto value = text_to_set(key.written(), key.default_text);
     if (section_of(key.name).empty() || !value || *value == key.default_text) continue;
     flags.push_back(fmt::format("--{}={}", key.name, *value));
   }
@@ -186,7 +196,7 @@ std::string Options::to_ini() const {
   std::string text, section;
   for (const Key& key : keys_) {
     const std::string own = section_of(key.name);
-    const auto value = key.written();
+    const auto value = text_to_set(key.written(), key.default_text);
     if (own.empty() || !value) continue;
     if (own != section) {
       text += fmt::format("{}[{}]\n", text.empty() ? "" : "\n", own);

@@ -4,7 +4,8 @@
 
 #include "trireme/base/error.h"
 #include "trireme/config/config.h"
-#include "trireme/optim/schedule.h"
+
+#include "config/schedule_options.h"
 
 namespace trireme {
 namespace {
@@ -21,15 +22,10 @@ struct Table {
 // Writes out schedule.warmup and schedule.decay if they are left to follow from run.steps.
 void write_out_schedule(Table& table) {
   Config::Schedule& schedule = table.config.schedule;
-  const auto in_epochs = [](const std::optional<Steps>& steps) { return steps && steps->epochs(); };
-  const Steps& steps = table.config.run.steps;
-  if (in_epochs(steps) || in_epochs(schedule.warmup) || in_epochs(schedule.decay)) return;
   try {
-    const optim::LearningRateSchedule rate({.curve = optim::learning_rate_curve(schedule.name),
-                                            .peak = table.config.optim.lr,
-                                            .total_steps = steps,
-                                            .warmup = schedule.warmup,
-                                            .decay = schedule.decay});
+    const auto options = schedule_options(table.config);
+    if (!options) return;
+    const optim::LearningRateSchedule rate(*options);
     schedule.warmup = rate.warmup();
     if (schedule.name != "constant") schedule.decay = rate.decay();
   } catch (const ConfigError&) {  // from another version; compared as it is written

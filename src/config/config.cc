@@ -9,6 +9,8 @@
 #include "trireme/config/step_range.h"
 #include "trireme/optim/schedule.h"
 
+#include "config/schedule_options.h"
+
 namespace trireme {
 namespace {
 
@@ -53,11 +55,7 @@ void check_same_bits(const Config& config) {
 }
 
 void check_schedule(const Config& config) {
-  optim::LearningRateSchedule({.curve = optim::learning_rate_curve(config.schedule.name),
-                               .peak = config.optim.lr,
-                               .total_steps = config.run.steps,
-                               .warmup = config.schedule.warmup,
-                               .decay = config.schedule.decay});
+  if (const auto options = schedule_options(config)) optim::LearningRateSchedule{*options};
 }
 
 // The keys in steps that may be given in epochs. Those without a value are left out.
@@ -70,16 +68,41 @@ std::vector<Steps*> all_steps(Config& config) {
   return all;
 }
 
-bool in_epochs(Config config) {
-  return std::ranges::any_of(all_steps(config),
-                             [](const Steps* steps) { return steps->epochs().has_value(); });
-}
+// The table of keys over a configuration, with the defaults of one that nothing was set in.
+struct TableToWrite {
+  explicit TableToWrite(const Config& from) : options(kUsage) {
+    config.model.family = from.model.family;
+    add_config_keys(options, config);
+    config = from;
+  }
+  TableToWrite(const TableToWrite&) = delete;
+  TableToWrite& operator=(const TableToWrite&) = delete;
+
+  Config config;
+  Options options;
+};
 
 }  // namespace
 
+std::optional<optim::LearningRateOptions> schedule_options(const Config& config) {
+  const Config::Schedule& schedule = config.schedule;
+  for (const std::optional<Steps>& steps :
+       {std::optional(config.run.steps), schedule.warmup, schedule.decay}) {
+    if (steps && steps->epochs()) return std::nullopt;
+  }
+  return optim::LearningRateOptions{.curve = optim::learning_rate_curve(schedule.name),
+                                    .peak = config.optim.lr,
+                                    .total_steps = config.run.steps,
+                                    .warmup = schedule.warmup,
+                                    .decay = schedule.decay};
+}
+
 void resolve_epochs(Config& config, std::uint64_t samples_per_epoch) {
-  if (!in_epochs(config)) return;
-  for (Steps* steps : all_steps(config)) steps->resolve(samples_per_epoch, config.batch.global);
+  const std::vector<Steps*> all = all_steps(config);
+  if (std::ranges::none_of(all, [](const Steps* steps) { return steps->epochs().has_value(); })) {
+    return;
+  }
+  for (Steps* steps : all) steps->resolve(samples_per_epoch, config.batch.global);
   check_config_without_data(config);
 }
 
@@ -116,7 +139,7 @@ void check_config_without_data(const Config& config) {
   check_same_bits(config);
   models::find_family(config.model.family).check_keys(config.model.keys);
   check_loss_scale(config);
-  if (!in_epochs(config)) check_schedule(config);
+  check_schedule(config);
   if (!config.checkpoint.every && !config.checkpoint.mtbf) {
     throw ConfigError(
         "checkpoint.every = auto needs checkpoint.mtbf: the mean time between failures of the "
@@ -184,19 +207,11 @@ std::string config_help() {
 }
 
 std::string config_to_ini(const Config& config) {
-  Config copy = config;
-  Options options(kUsage);
-  add_config_keys(options, copy);
-  return options.to_ini();
+  return TableToWrite(config).options.to_ini();
 }
 
 std::vector<std::string> config_to_flags(const Config& config) {
-  Config copy;
-  copy.model.family = config.model.family;
-  Options options(kUsage);
-  add_config_keys(options, copy);
-  copy = config;
-  std::vector<std::string> flags = options.to_flags();
+  std::vector<std::string> flags = TableToWrite(config).options.to_flags();
   if (config.model.family != Config().model.family) {
     flags.insert(flags.begin(), "--model.family=" + config.model.family);
   }

@@ -13,6 +13,9 @@ namespace {
 
 constexpr std::string_view kEpochs = "ep";
 constexpr double kMostEpochs = 1e6;
+// 0.07 has no exact binary form, so steps that should be a whole number may come out a little above
+// it. Steps that differ from a whole number by no more than this part of them are that number.
+constexpr double kRoundingError = 1e-12;
 
 }  // namespace
 
@@ -30,7 +33,10 @@ Steps::operator std::int64_t() const {
 void Steps::resolve(std::uint64_t samples_per_epoch, std::int64_t samples_per_step) {
   if (!epochs_) return;
   const double samples = *epochs_ * static_cast<double>(samples_per_epoch);
-  const double steps = std::ceil(samples / static_cast<double>(samples_per_step));
+  const double exact = samples / static_cast<double>(samples_per_step);
+  const double nearest = std::round(exact);
+  const bool is_noise = std::abs(exact - nearest) <= kRoundingError * exact;
+  const double steps = is_noise ? nearest : std::ceil(exact);
   if (steps > limits::kSteps) {
     throw ConfigError(fmt::format("{} of {} samples are {:.0f} steps of {}: at most {:.0f} can be",
                                   write_value(*this), samples_per_epoch, steps, samples_per_step,
@@ -44,6 +50,8 @@ std::string read_value(std::string_view text, Steps& value, const Limit& limit) 
   if (!text.ends_with(kEpochs)) {
     std::int64_t steps = 0;
     const std::string problem = read_value(text, steps, limit);
+    const bool is_number = text.find_first_not_of("-0123456789") == std::string_view::npos;
+    if (!is_number) return problem + ", nor epochs as in 10ep";
     if (problem.empty()) value = steps;
     return problem;
   }

@@ -13,8 +13,8 @@ namespace {
 // The tensors of a micro-batch, including undefined ones.
 template <class Batch>
 auto tensors_of(Batch& batch) {
-  return std::array{&batch.tokens, &batch.targets, &batch.first_key, &batch.samples,
-                    &batch.loss_sum};
+  return std::array{&batch.tokens,  &batch.targets,  &batch.first_key,
+                    &batch.samples, &batch.loss_sum, &batch.correct};
 }
 
 std::string without_capture(const std::string& why) {

@@ -2,10 +2,15 @@
 
 #include <fmt/format.h>
 
+#include "trireme/base/error.h"
+
 namespace trireme {
 
 std::vector<TensorSlice> checkpoint_slices(const parallel::Stage& stage,
                                            const optim::Optimizer* optimizer, bool owned_only) {
+  TRIREME_CHECK(stage.states().empty(),
+                "a checkpoint does not hold the running moments of batch norms, so it cannot hold "
+                "this model");
   std::vector<TensorSlice> slices;
   const auto add = [&](const std::string& name, const Tensor& shard,
                        const nn::FlatGroup::Part& part) {

@@ -8,13 +8,18 @@
 namespace trireme {
 namespace {
 
+// All replicas, or with hybrid sharding those of a group, and those that hold the same shard.
+bool is_of_replicas(std::string_view name) {
+  return name.starts_with("data") || name.starts_with("shard") || name.starts_with("replicate");
+}
+
 class Sums {
  public:
   // `name` of the communicator; of what goes to no single peer, `peer` counts for nothing.
   void add(std::string_view name, std::string_view operation, int peer, double bytes) {
     if (operation == "receive") return;
     if (operation == "reduce_scatter" || operation == "all_gather") bytes /= 2;
-    if (name.starts_with("data")) sums_.data += bytes;
+    if (is_of_replicas(name)) sums_.data += bytes;
     if (name.starts_with("tensor")) sums_.tensor += bytes;
     if (name.starts_with("tied")) sums_.ends += bytes;
     if (name.starts_with("pipeline") && operation == "send") {

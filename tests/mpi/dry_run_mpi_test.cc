@@ -158,6 +158,17 @@ TEST_P(DryRunBesideRealOne, TheLargestIsThatOfAllRanks) {
   EXPECT_EQ(all.ends, most(one.ends));
 }
 
+// Each gradient is summed in the group of a shard, and each shard among the groups.
+TEST(StepTraffic, SumsOfReplicasAreThoseWithinAndAmongGroups) {
+  const auto data = [](const GridShape& grid) {
+    return traffic_of(plan::dry_run(input_of({.name = "traffic", .grid = grid}), 0).traffic).data;
+  };
+  const double whole = data({4, 1, 1});
+  EXPECT_GT(whole, 0.0);
+  EXPECT_NEAR(data(sharded(4, 4, 1, 1)) / whole, 1.0, 0.02);
+  EXPECT_NEAR(data(sharded(4, 2, 1, 1)) / whole, 1.5, 0.03);
+}
+
 const Case kCases[] = {
     {.name = "alone", .grid = {1, 1, 1}},
     {.name = "data", .grid = {2, 1, 1}, .micro_batches = 7},

@@ -9,7 +9,9 @@
 
 #include <gtest/gtest.h>
 
+#include "trireme/base/error.h"
 #include "trireme/parallel/trainer_step.h"
+#include "trireme/train/checkpoint_tensors.h"
 
 #include "support/mpi_test.h"
 #include "support/ops_testing.h"
@@ -311,6 +313,19 @@ TEST(Pictures, EvaluationUsesTheRunningMomentsAndProposesNothing) {
   other.train(1);
   EXPECT_EQ(model.all_states(), other.all_states());
   EXPECT_NE(model.evaluate(), loss);
+}
+
+// It would go on with other moments.
+TEST(Pictures, ACheckpointOfAModelWithStatesIsRefused) {
+  Training model(1);
+  try {
+    checkpoint_slices(model.step().stage(), nullptr, false);
+    FAIL() << "the states would be lost";
+  } catch (const InternalError& error) {
+    EXPECT_STREQ(error.what(),
+                 "a checkpoint does not hold the running moments of batch norms, so it cannot hold "
+                 "this model");
+  }
 }
 
 TEST(Pictures, ASkippedStepChangesNoState) {

@@ -32,7 +32,7 @@ parallel::StepOptions step_options(const EqualityCase& test, optim::OptimizerCon
   options.stage.order = layout.order;
   options.runs = test.runs;
   options.batch_runs = test.batch_runs;
-  options.stage.separates_uses = test.batch_runs.runs != 0;
+  options.stage.separates_uses = test.separates_uses && test.batch_runs.runs != 0;
   if (kind == optim::OptimizerConfig::Kind::kSgd) options.optimizer.weight_decay = 0.0f;
   if (test.compute == DType::kF16) options.loss_scaling = {};
   return options;

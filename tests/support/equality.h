@@ -33,7 +33,8 @@ struct EqualityCase {
   DType compute = DType::kF32;
   parallel::RunOptions runs{};
   parallel::BatchRuns batch_runs{};
-  int steps = 10;  // of SGD, and of AdamW
+  bool separates_uses = true;  // of a tied matrix, where there are batch_runs
+  int steps = 10;              // of SGD, and of AdamW
 
   std::string to_string() const;
 };

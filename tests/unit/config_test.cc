@@ -1,5 +1,6 @@
 #include "trireme/config/config.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -115,6 +116,15 @@ std::string changes(const std::string& before, const Config& now) {
     text += (text.empty() ? "" : "; ") + change.text();
   }
   return text;
+}
+
+// The default of checkpoint.every is a number.
+TEST(Config, AKeyWithADefaultMayBeWrittenAsAuto) {
+  const Config config = parsed({"--checkpoint.every", "auto", "--checkpoint.mtbf", "24"});
+  EXPECT_EQ(config.checkpoint.every, std::nullopt);
+  EXPECT_EQ(config_from_ini(config_to_ini(config), "x.ini"), config) << config_to_ini(config);
+  EXPECT_EQ(std::ranges::count(config_to_flags(config), "--checkpoint.every=auto"), 1);
+  EXPECT_EQ(changes(config_to_ini(config), config), "");
 }
 
 TEST(Config, ChangesThatCanChangeResultsAreListed) {
@@ -290,7 +300,8 @@ TEST(Config, StepsMayBeGivenInEpochs) {
             "can be");
   // What needs the steps is checked when they are known.
   Config late = parsed({"--run.steps", "1ep", "--schedule.warmup", "500"});
-  EXPECT_NE(message_of([&] { resolve_epochs(late, 320); }), "no error");
+  EXPECT_EQ(message_of([&] { resolve_epochs(late, 320); }),
+            "schedule.warmup is 500 steps: 0 to run.steps (10) is possible");
   // bad input: `train`: epochs that are none | --run.steps 0ep: must be above 0 and at most 1000000
   // (of epochs, as in 10ep) | 2
   EXPECT_EQ(refusal({"--run.steps", "0ep"}),
@@ -298,6 +309,40 @@ TEST(Config, StepsMayBeGivenInEpochs) {
   EXPECT_EQ(refusal({"--run.steps", "fewep"}),
             "--run.steps fewep: is not a number (of epochs, as in 10ep)");
   EXPECT_EQ(refusal({"--log.every", "1ep"}), "--log.every 1ep: is not a whole number");
+  // bad input: `train`: steps that are neither a number nor epochs | --run.steps 10epochs: is not a
+  // whole number, nor epochs as in 10ep | 2
+  EXPECT_EQ(refusal({"--run.steps", "10epochs"}),
+            "--run.steps 10epochs: is not a whole number, nor epochs as in 10ep");
+  EXPECT_EQ(refusal({"--run.steps", "99999999999999999999"}),
+            "--run.steps 99999999999999999999: is out of range");
+}
+
+// The shares of an epoch are not exact in binary.
+TEST(Config, EpochsAreNotRoundedUpOnNoise) {
+  const auto steps_of = [](const char* epochs) {
+    Config config = parsed(
+        {"--run.steps", epochs, "--schedule.warmup=0", "--batch.global=100", "--batch.micro=100"});
+    resolve_epochs(config, 100'000);
+    return std::int64_t{config.run.steps};
+  };
+  EXPECT_EQ(steps_of("0.07ep"), 70);
+  EXPECT_EQ(steps_of("0.14ep"), 140);
+  EXPECT_EQ(steps_of("0.55ep"), 550);
+  EXPECT_EQ(steps_of("0.070001ep"), 71);  // one tenth of a sample more
+}
+
+TEST(Config, OnlyEpochsOfTheScheduleDeferItsCheck) {
+  const std::vector<std::string> too_long = {"--run.steps", "10", "--schedule.warmup", "500"};
+  const char* const refused = "schedule.warmup is 500 steps: 0 to run.steps (10) is possible";
+  EXPECT_EQ(refusal(too_long), refused);
+  for (const char* other : {"--eval.every=1ep", "--check.copies=1ep", "--checkpoint.every=1ep"}) {
+    std::vector<std::string> with_other = too_long;
+    with_other.emplace_back(other);
+    EXPECT_EQ(refusal(with_other), refused) << other;
+  }
+  EXPECT_EQ(refusal({"--run.steps", "10ep", "--schedule.warmup", "500"}), "no error");
+  EXPECT_EQ(refusal({"--run.steps", "10", "--schedule.warmup", "500ep"}), "no error");
+  EXPECT_EQ(refusal({"--run.steps", "10", "--schedule.decay", "500ep"}), "no error");
 }
 
 TEST(Config, AliasesStandForKeysOfRun) {
@@ -393,10 +438,10 @@ TEST(Config, SizesEndWhereNothingIsOfUse) {
 
 TEST(Config, LongAndUnprintableValuesAreShownInPart) {
   // bad input: a value with control characters, or of more than 200 characters | --run.steps
-  // 1\n\x1b[2J: is not a whole number; the beginning and the end of it | 2
+  // 1\n\x1b[2J: is not a whole number, nor epochs as in 10ep; the beginning and the end of it | 2
   EXPECT_EQ(refusal({"--run.steps", "1\n\x1b[2J"}),
-            "--run.steps 1\\n\\x1b[2J: is not a whole number");
-  EXPECT_LE(refusal({"--run.steps", std::string(100'000, 'x')}).size(), 250u);
+            "--run.steps 1\\n\\x1b[2J: is not a whole number, nor epochs as in 10ep");
+  EXPECT_LE(refusal({"--run.steps", std::string(100'000, 'x')}).size(), 260u);
   EXPECT_LE(refusal({"--" + std::string(100'000, 'x'), "1"}).size(), 250u);
 }
 

@@ -451,6 +451,13 @@ TEST_F(Job, WritesOutTheRun) {
             "  --grid.pipeline=1\n  --grid.tensor=2\nmpi=pmi2\n");
 }
 
+TEST_F(Job, WritesOutAnIntervalThatIsLeftToTheRun) {
+  config_.checkpoint.every.reset();
+  config_.checkpoint.mtbf = 24;
+  const std::string text = script("@NODES@\n# @OPTIONS@\n");
+  EXPECT_NE(text.find("--checkpoint.every=auto\n"), std::string::npos) << text;
+}
+
 // A start on fewer nodes may then take the stages that keep the bits.
 TEST_F(Job, LeavesStagesOpenWhereTheyChangeNoBit) {
   const auto grid_flags = [&] {

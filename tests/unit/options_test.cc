@@ -209,6 +209,24 @@ TEST(Options, AnyTextSurvivesTheIniWriter) {
   }
 }
 
+TEST(Options, AKeyThatHasADefaultButNoValueIsWrittenAsAuto) {
+  std::optional<int> every = 500, top_k;
+  const auto declare = [&](Options& options) {
+    options.add("save.every", every, "steps", "how often");
+    options.add("save.top_k", top_k, "", "how many");
+  };
+  Options written(""), read("");
+  declare(written);
+  declare(read);
+  every.reset();
+  EXPECT_EQ(written.to_flags(), std::vector<std::string>{"--save.every=auto"});
+  const std::string ini = written.to_ini();
+  EXPECT_EQ(ini, "[save]\nevery = auto\n");
+  every = 7;
+  read.parse_ini(ini, "a.ini");
+  EXPECT_EQ(every, std::nullopt);
+}
+
 TEST(Options, WeightedPaths) {
   std::vector<WeightedPath> paths;
   EXPECT_EQ(read_value("a.h5,b/c.h5=2.5,d\\,e\\=f=0.5", paths, {}), "");

@@ -245,6 +245,10 @@ TEST_F(SameBits, OtherSumsHaveOtherBits) {
     test.batch_runs.runs = runs;
     EXPECT_TRUE(differ(test)) << runs;
   }
+  EqualityCase tied = case_of({2, 1, 1}, true);
+  EXPECT_FALSE(differ(tied));
+  tied.separates_uses = false;
+  EXPECT_TRUE(differ(tied));
 }
 
 }  // namespace

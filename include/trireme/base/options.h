@@ -230,8 +230,8 @@ class Options {
   std::set<std::string> take_over(std::string_view text, const std::string& origin);
   // Returns the present value of a key as text; "auto" if it follows from elsewhere.
   std::string value_of(const std::string& name) const;
-  // Returns the present values as INI text that parses back to them. Values that follow from
-  // elsewhere are left out.
+  // Returns the present values as INI text that parses back to them. Those that follow from
+  // elsewhere are left out, unless the key's default is a value: then they are "auto".
   std::string to_ini() const;
 
   CommandDescription description() const;

@@ -77,9 +77,9 @@ class Communicator {
   // Sends and receives as one fused operation: no transfer waits for another of the same call.
   virtual Work exchange(const Stream& ready, std::vector<Transfer> transfers) = 0;
   // Whether exchanges of tensors on such a device run one after another, whatever their peers.
-  // False: only transfers between the same two ranks in the same direction do. Then calls with one
-  // transfer each do the same as one call with all of them, and each transfer has a Work of its
-  // own.
+  // False: only transfers between the same two ranks in the same direction do. Then transfers with
+  // other ranks may also be made by calls with one transfer each, so that each has a Work of its
+  // own. A rank's transfers with itself take one call with as many sends as receives.
   virtual bool exchanges_in_order(DeviceKind /*device*/) const { return false; }
   virtual Work barrier() = 0;
 

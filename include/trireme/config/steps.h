@@ -20,8 +20,8 @@ class Steps {
 
   operator std::int64_t() const;
   const std::optional<double>& epochs() const { return epochs_; }
-  // Turns epochs of so many samples into steps: as many as read all of them, so rounded up.
-  // Throws ConfigError where these are more than a run can have.
+  // Turns epochs of so many samples into steps: as many as read all of them, so rounded up, but not
+  // on account of rounding errors. Throws ConfigError where these are more than a run can have.
   void resolve(std::uint64_t samples_per_epoch, std::int64_t samples_per_step);
 
   bool operator==(const Steps&) const = default;
