@@ -239,7 +239,8 @@ TEST_F(SameBits, OtherSumsHaveOtherBits) {
     }
     return false;
   };
-  for (const int runs : {2, 4, kMicroBatches}) {
+  // A run of one micro-batch may have the bits of runs of two: a product may be added up as a whole.
+  for (const int runs : {2, 4}) {
     EqualityCase test = case_of({2, 1, 1}, false);
     EXPECT_FALSE(differ(test));
     test.batch_runs.runs = runs;
