@@ -14,6 +14,7 @@
 
 #include "cli/actions.h"
 #include "cli/commands.h"
+#include "cli/text.h"
 
 namespace trireme::cli {
 namespace {
@@ -110,22 +111,14 @@ ExitStatus list_shards(const std::vector<std::string>& words) {
   return status;
 }
 
-// Lines "NAME VALUE", printed together.
-class Lines {
- public:
-  void add(std::string_view what, const std::string& value) {
-    text_ += fmt::format("{}{:<16}{}", text_.empty() ? "" : "\n", what, value);
-  }
-  void add_file(const std::string& path, std::int64_t version) {
-    add("file", path);
-    add("size", bytes_text(path));
-    add("format version", std::to_string(version));
-  }
-  void print() const { print_line(text_); }
-
- private:
-  std::string text_;
-};
+// What is said of every shard, to begin with.
+NamedLines lines_of_file(const std::string& path, std::int64_t version) {
+  NamedLines lines(16);
+  lines.add("file", path);
+  lines.add("size", bytes_text(path));
+  lines.add("format version", std::to_string(version));
+  return lines;
+}
 
 std::string checked_text(bool has_record, std::string_view what) {
   return has_record
@@ -135,8 +128,7 @@ std::string checked_text(bool has_record, std::string_view what) {
 
 void inspect_text(const std::string& path) {
   const TokenShardInfo info = read_token_shard_info(path);
-  Lines lines;
-  lines.add_file(path, info.format_version);
+  NamedLines lines = lines_of_file(path, info.format_version);
   lines.add("checked", info.format_version == 1
                            ? "not as it is read (format version 1), but by `trireme data verify`"
                            : checked_text(info.has_record, "tokens"));
@@ -156,13 +148,12 @@ void inspect_text(const std::string& path) {
                                            size_text(info.tokenizer_model.size())));
   lines.add("source", info.source);
   lines.add("checksum", info.checksum);
-  lines.print();
+  print_line(lines.text());
 }
 
 void inspect_images(const std::string& path) {
   const ImageShardInfo info = read_image_shard_info(path);
-  Lines lines;
-  lines.add_file(path, info.format_version);
+  NamedLines lines = lines_of_file(path, info.format_version);
   lines.add("checked", checked_text(info.has_record, "pictures"));
   lines.add("split", info.split);
   lines.add("pictures",
@@ -177,7 +168,7 @@ void inspect_images(const std::string& path) {
   for (std::size_t i = 0; i < info.classes.size(); ++i) {
     lines.add(fmt::format("class {}", i), shown(info.classes[i]));
   }
-  lines.print();
+  print_line(lines.text());
 }
 
 ExitStatus inspect_shards(const std::vector<std::string>& words) {

@@ -134,22 +134,14 @@ std::string by_split(const Result& result, Count count) {
   return text;
 }
 
-class Summary {
- public:
-  void add(std::string_view what, const std::string& value) {
-    text_ += fmt::format("{}{:<18}{}", text_.empty() ? "" : "\n", what, value);
-  }
-  // The files, and how long it took.
-  template <class Result>
-  void add_end(const Result& result, std::string_view speed) {
-    add("time", fmt::format("{:.1f} s, {}", result.seconds, speed));
-    add("files", result.train.path + (result.validation ? ", " + result.validation->path : ""));
-  }
-  const std::string& text() const { return text_; }
+constexpr std::size_t kNameWidth = 18;
 
- private:
-  std::string text_;
-};
+// The files, and how long it took.
+template <class Result>
+void add_end(NamedLines& lines, const Result& result, std::string_view speed) {
+  lines.add("time", fmt::format("{:.1f} s, {}", result.seconds, speed));
+  lines.add("files", result.train.path + (result.validation ? ", " + result.validation->path : ""));
+}
 
 std::string summary(const PrepareResult& result) {
   std::int64_t bytes = result.train.original_bytes, tokens = result.train.tokens;
@@ -157,7 +149,7 @@ std::string summary(const PrepareResult& result) {
     bytes += result.validation->original_bytes;
     tokens += result.validation->tokens;
   }
-  Summary lines;
+  NamedLines lines(kNameWidth);
   using Info = const TokenShardInfo&;
   lines.add("documents", by_split(result, [](Info info) { return info.documents; }));
   lines.add("tokens", by_split(result, [](Info info) { return info.tokens; }));
@@ -166,8 +158,8 @@ std::string summary(const PrepareResult& result) {
             fmt::format("{:.3f}", static_cast<double>(bytes) / static_cast<double>(tokens)));
   lines.add("tokenizer", fmt::format("{}, ready after {:.1f} s", result.tokenizer->description(),
                                      result.tokenizer_seconds));
-  lines.add_end(result,
-                fmt::format("{:.1f} MB/s", 1e-6 * static_cast<double>(bytes) / result.seconds));
+  add_end(lines, result,
+          fmt::format("{:.1f} MB/s", 1e-6 * static_cast<double>(bytes) / result.seconds));
   return lines.text();
 }
 
@@ -185,7 +177,7 @@ std::string classes_text(const std::vector<std::string>& classes) {
 }
 
 std::string summary(const PrepareImagesResult& result) {
-  Summary lines;
+  NamedLines lines(kNameWidth);
   using Info = const ImageShardInfo&;
   const Info train = result.train;
   lines.add("pictures", by_split(result, [](Info info) { return info.images; }));
@@ -202,8 +194,8 @@ std::string summary(const PrepareImagesResult& result) {
     for (const std::string& bad : result.bad) lines.add("", bad);
   }
   const std::int64_t images = train.images + (result.validation ? result.validation->images : 0);
-  lines.add_end(result,
-                fmt::format("{:.0f} pictures/s", static_cast<double>(images) / result.seconds));
+  add_end(lines, result,
+          fmt::format("{:.0f} pictures/s", static_cast<double>(images) / result.seconds));
   return lines.text();
 }
 

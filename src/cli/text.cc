@@ -41,4 +41,8 @@ std::string unescaped(std::string_view text, std::string_view flag) {
   return result;
 }
 
+void NamedLines::add(std::string_view name, std::string_view value) {
+  text_ += fmt::format("{}{:<{}}{}", text_.empty() ? "" : "\n", name, width_, value);
+}
+
 }  // namespace trireme::cli
