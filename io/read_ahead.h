@@ -79,7 +79,8 @@ class ReadAhead {
   void run() {
     std::unique_lock lock(mutex_);
     for (;;) {
-      // One thread at a time asks for a plan. At most `most_` batches are ready or being read.
+      // One thread at a time asks for a plan, and none after the one that found the end. At most
+      // `most_` batches are ready or being read.
       changed_.wait(lock,
                     [&] { return stopping_ || (!planning_ && next_read_ - next_taken_ < most_); });
       if (stopping_) return;
@@ -91,12 +92,14 @@ class ReadAhead {
       try {
         const auto samples = plan_(step);
         is_end = !samples;
-        lock.lock();
-        planning_ = false;
-        ++next_read_;
-        lock.unlock();
-        changed_.notify_all();
-        if (samples) done.batch = read_(*samples);
+        if (samples) {
+          lock.lock();
+          planning_ = false;
+          ++next_read_;
+          lock.unlock();
+          changed_.notify_all();
+          done.batch = read_(*samples);
+        }
       } catch (...) {
         done.fault = std::current_exception();
       }

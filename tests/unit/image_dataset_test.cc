@@ -341,6 +341,19 @@ TEST_F(Images, AReaderStopsWhereverItIs) {
   }
 }
 
+TEST_F(Images, ReadersThatRaceFindOneEnd) {
+  const auto dataset = open({{shard("a.h5", 4)}});
+  for (int again = 0; again < 300; ++again) {
+    ImageReader reader(dataset, plain(kSize),
+                       [](std::uint64_t step) {
+                         return step < 2 ? std::optional(range(step, step + 1)) : std::nullopt;
+                       },
+                       {.batches_ahead = 4, .threads = 4});
+    for (int step = 0; step < 2; ++step) ASSERT_TRUE(reader.next().has_value());
+    ASSERT_FALSE(reader.next().has_value());
+  }
+}
+
 TEST_F(Images, DamageComesFromNextAtItsStep) {
   const std::string path = shard("a.h5", 40);
   const ImageShardInfo info = read_image_shard_info(path);
