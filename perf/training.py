@@ -206,11 +206,16 @@ def report(lines):
     if not lines:
         return "nothing is measured\n"
     host = bits(lines[0]["rate"])
+    uplink = 2 * host / lines[0]["taper"]
+    text = f"\n{lines[0]['rate']} a node, {lines[0]['taper']}:1"
+    plain = [line for line in lines if line["kind"] == "alone" and line["nodes"] == 1]
+    if plain:
+        batch = min(line["batch"] for line in plain)
+        text += (f", {batch} sequences a node or in all\n" + exposed_table(lines, batch)
+                 + scaling_table(lines, batch, host, uplink))
     if any(line["kind"] == "sharded" for line in lines):
-        return f"\n{lines[0]['rate']} a node, {lines[0]['taper']}:1\n" + shard_table(lines, host, 2 * host / lines[0]["taper"])
-    batch = min(line["batch"] for line in lines if line["kind"] == "alone" and line["nodes"] == 1)
-    return (f"\n{lines[0]['rate']} a node, {lines[0]['taper']}:1, {batch} sequences a node or in all\n"
-            + exposed_table(lines, batch) + scaling_table(lines, batch, host, 2 * host / lines[0]["taper"]))
+        text += ("" if plain else "\n") + shard_table(lines, host, uplink)
+    return text
 
 
 def main():
