@@ -39,14 +39,6 @@ PredictedNetwork network_among(const PlannedOfGrid& of, const NetworkOfJob& know
   return PredictedNetwork(*of.plan->blocks, assumed_rates(*of.plan->blocks));
 }
 
-// The most that an algorithm needs besides the buffers. The others work in segments.
-double workspace_of(Algorithm algorithm, const AlgorithmTrials::Carried& one, int ranks) {
-  const auto bytes = static_cast<double>(one.bytes);
-  const bool gathers = algorithm == Algorithm::kDirect || algorithm == Algorithm::kBruck;
-  if (gathers && one.collective == Collective::kAllReduce) return bytes * ranks;
-  return gathers || algorithm == Algorithm::kDoubling ? 3 * bytes : 0.0;
-}
-
 // What stands behind the name of a table.
 Algorithm carried_by(Collective collective, Algorithm named) {
   const auto known = algorithms_of(collective);
@@ -117,7 +109,8 @@ std::vector<AlgorithmTrial> AlgorithmTuner::trials_for(
     for (const Candidate& candidate : likely) {
       if (trial.algorithms.size() == kMostAlgorithms) break;
       if (candidate.prediction.seconds > kFarSlower * likely.front().prediction.seconds) break;
-      const bool fits = workspace_of(candidate.algorithm, one, ranks) <= kMostWorkspace;
+      const bool fits =
+          whole_workspace(one.collective, candidate.algorithm, one.bytes, ranks) <= kMostWorkspace;
       if (fits && candidate.algorithm != usual) trial.algorithms.push_back(candidate.algorithm);
     }
     // Nothing predicts how long MPI takes.

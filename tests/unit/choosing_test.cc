@@ -299,6 +299,24 @@ TEST(Planner, ChoosesTheFastestAtEverySize) {
   }
 }
 
+TEST(Planner, LargeCallsTakeBoundedMemory) {
+  for (const int ranks : {2, 3, 16}) {
+    std::vector<int> nodes(static_cast<std::size_t>(ranks));
+    std::iota(nodes.begin(), nodes.end(), 0);
+    const RankBlocks blocks(ranks, {nodes});
+    PredictedNetwork network(blocks, assumed_rates(blocks));
+    const AlgorithmTable table = make_table(network.predictor, false);
+    for (const Collective collective : kCollectives) {
+      if (collective == Collective::kExchange) continue;
+      for (std::size_t bytes = 1 << 10; bytes <= std::size_t{64} << 20; bytes *= 2) {
+        const Algorithm chosen = table.choose(collective, bytes, ranks);
+        EXPECT_LE(whole_workspace(collective, chosen, bytes, ranks), 1.1 * (1 << 20))
+            << name_of(collective) << " of " << bytes << " by " << name_of(chosen);
+      }
+    }
+  }
+}
+
 TEST(Planner, PlansACommunicatorByTheBlocksOfItsRanks) {
   const RankBlocks world = two_by_two(16);
   EXPECT_EQ(blocks_among(world, {0, 1}), RankBlocks(2, {{0, 0}}));
@@ -314,7 +332,7 @@ TEST(Planner, PlansACommunicatorByTheBlocksOfItsRanks) {
   const CommunicatorPlan apart = planner("data", {0, 4, 8, 12});
   const CommunicatorPlan near = planner("tensor", {0, 1});
   EXPECT_EQ(*apart.blocks, RankBlocks(4, {{0, 1, 2, 3}, {0, 1, 2, 3}}));
-  EXPECT_EQ(apart.algorithms.choose(Collective::kAllReduce, 1 << 20, 4), Algorithm::kDirect);
+  EXPECT_EQ(apart.algorithms.choose(Collective::kAllReduce, 1 << 17, 4), Algorithm::kDirect);
   EXPECT_EQ(plan_to_text(planner("other", {2, 6, 10, 14})), plan_to_text(apart));
   EXPECT_EQ(*near.blocks, RankBlocks(2, {{0, 0}}));
   EXPECT_NE(plan_to_text(near), plan_to_text(apart));

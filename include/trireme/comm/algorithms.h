@@ -56,6 +56,9 @@ bool keeps_order(Algorithm algorithm);
 // Whether the algorithm of this collective may be changed without changing a bit: always, where
 // nothing is added.
 bool keeps_order(Collective collective, Algorithm algorithm);
+// About how many bytes an algorithm of ours needs besides the buffers of a call of so many bytes;
+// 0 for those that work in segments, whose memory is bounded.
+double whole_workspace(Collective collective, Algorithm algorithm, std::size_t bytes, int ranks);
 
 class AlgorithmTable {
  public:

@@ -77,7 +77,8 @@ std::vector<Candidate> candidates(Predictor& predictor, Collective collective, s
 // Returns a table of the fastest algorithms: from 1 KiB to 256 MiB, in steps of the square root of
 // two. The bound between two sizes with different algorithms is where their interpolated times
 // meet. An algorithm stays while it is within 3 % of the fastest. Predictions are corrected by what
-// was measured.
+// was measured. Algorithms that do not work in segments are left out where they would need more
+// than 1 MiB (whole_workspace).
 AlgorithmTable make_table(Predictor& predictor, bool any_order,
                           const std::vector<MeasuredRatio>& ratios = {});
 

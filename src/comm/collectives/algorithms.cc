@@ -77,6 +77,13 @@ bool keeps_order(Collective collective, Algorithm algorithm) {
   return !adds || keeps_order(algorithm);
 }
 
+double whole_workspace(Collective collective, Algorithm algorithm, std::size_t bytes, int ranks) {
+  const auto whole = static_cast<double>(bytes);
+  const bool gathers = algorithm == Algorithm::kDirect || algorithm == Algorithm::kBruck;
+  if (gathers && collective == Collective::kAllReduce) return whole * ranks;
+  return gathers || algorithm == Algorithm::kDoubling ? 3 * whole : 0.0;
+}
+
 std::string_view name_of(Collective collective) {
   switch (collective) {
     case Collective::kAllReduce:
