@@ -307,7 +307,9 @@ void add_shard_keys(Options& options, Config::Shard& shard) {
               between(0, 3), OnChange::kSums);
   options.add("shard.group", shard.group, "ranks",
               "neighbouring ranks of the data dimension that share one copy, a divisor of "
-              "grid.data; auto: all of them; fewer: hybrid sharding",
+              "grid.data; fewer than all: hybrid sharding; auto: those of a node where the network "
+              "is known to be slower between nodes, or of as many nodes as it takes to fit into "
+              "memory; otherwise all",
               between(2, limits::kRanks), OnChange::kRounding);
   options.add("shard.prefetch", shard.prefetch, "blocks",
               "shard.stage 3: weights of so many blocks are on their way while another computes; "

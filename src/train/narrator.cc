@@ -79,11 +79,13 @@ std::string shards_text(const Config& config, const parallel::Stage& stage) {
   const bool whole_gradients = stage.options().whole_gradients;
   const bool says_why = whole_gradients && stage_of_zero >= 2;
   return fmt::format(
-      "shard.stage {}: each rank holds 1/{} of {}{}master weights and optimizer state; a step "
+      "shard.stage {}: each rank holds 1/{} of {}{}master weights and optimizer state{}; a step "
       "brings rank 0 {}{:.1f} MiB of weights and {:.1f} MiB of gradients{}{}",
       stage_of_zero, grid[Axis::kShard], stage_of_zero == 3 ? "weights, " : "",
-      whole_gradients ? "" : "gradients, ", stage_of_zero == 3 ? "up to " : "", weights / 1048576.0,
-      gradients / 1048576.0, says_why ? "; whole gradients stay, since " : "",
+      whole_gradients ? "" : "gradients, ",
+      copies > 1 && !config.shard.group ? " (shard.group by the network)" : "",
+      stage_of_zero == 3 ? "up to " : "", weights / 1048576.0, gradients / 1048576.0,
+      says_why ? "; whole gradients stay, since " : "",
       says_why ? why_whole_gradients_stay(config, grid) : "");
 }
 

@@ -34,8 +34,11 @@ class Search {
       if (config.grid.data) config.grid.data = replicas;
       const int last_stage = replicas > 1 ? kLastStage : config.shard.stage;
       for (; config.shard.stage <= last_stage; ++config.shard.stage) {
-        if (const auto found = nearest_of_batches(config)) return flags(*found) + ", which fits";
-        if (watch_.seconds() > kMostSeconds) return std::string(kUsualRemedies);
+        for (const std::optional<int>& group : shard_groups(config, replicas)) {
+          config.shard.group = group;
+          if (const auto found = nearest_of_batches(config)) return flags(*found) + ", which fits";
+          if (watch_.seconds() > kMostSeconds) return std::string(kUsualRemedies);
+        }
       }
     }
     return "more ranks or a smaller model, since no recompute.mode, batch.micro, shard.stage, "
@@ -59,6 +62,19 @@ class Search {
       return std::tuple(grid.first * grid.second, grid.second);
     });
     return found;
+  }
+
+  // The given shard.group that divides the replicas, and larger ones up to all. Where none is given
+  // all replicas share one copy.
+  std::vector<std::optional<int>> shard_groups(const Config& config, int replicas) const {
+    const std::optional<int> given = run_.config.shard.group;
+    if (!given || config.shard.stage == 0 || replicas == 1) return {given};
+    std::vector<std::optional<int>> groups;
+    for (int group = *given; group <= replicas; ++group) {
+      if (replicas % group == 0) groups.emplace_back(group);
+    }
+    if (groups.empty()) groups.emplace_back();
+    return groups;
   }
 
   // With the weakest recomputation and the largest micro-batch that fit, the latter first.
@@ -127,6 +143,11 @@ class Search {
     add("recompute.mode", config.recompute.mode, run_.config.recompute.mode);
     add("batch.micro", config.batch.micro, run_.config.batch.micro);
     add("shard.stage", config.shard.stage, run_.config.shard.stage);
+    if (config.shard.stage > 0 && config.shard.group != run_.config.shard.group) {
+      const auto replicas =
+          config.grid.data.value_or(grid.ranks() / (*config.grid.tensor * *config.grid.pipeline));
+      add("shard.group", config.shard.group.value_or(replicas), 0);
+    }
     if (config.grid.data) add("grid.data", *config.grid.data, grid.extent(kDataAxes));
     add("grid.tensor", *config.grid.tensor, grid[Axis::kTensor]);
     add("grid.pipeline", *config.grid.pipeline, grid[Axis::kPipeline]);

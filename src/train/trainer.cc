@@ -37,6 +37,7 @@
 #include "train/run_checkpoints.h"
 #include "train/run_journal.h"
 #include "train/same_bits.h"
+#include "train/shard_group.h"
 #include "train/startup_phases.h"
 #include "train/step_queue.h"
 #include "train/tracer.h"
@@ -202,14 +203,7 @@ class Trainer {
     resolve_epochs(config_, train_data_->samples());
     const models::Model model = models::resolve(config_.model, train_data_->facts());
     check_model_fits_grid(config_, model, shape_);
-    const RunOfRanks run{.config = config_,
-                         .model = model,
-                         .grid = shape_,
-                         .ranks_of_node = runtime_.local_size(),
-                         .device = dry_device(device_)};
-    const auto forecast =
-        check_memory_here(dry_run_input(config_, model, shape_), runtime_, device_,
-                          [&](const FitsMemory& fits) { return nearest_setting(run, fits); });
+    const auto forecast = choose_shards(model);
     const GridTraffic traffic = traffic_of(forecast);  // on the leading rank
     if (!config_.data.validation.empty()) {
       validation_data_ = open_data(config_.data.validation, false);
@@ -239,6 +233,30 @@ class Trainer {
     if (ctx_.device.kind != DeviceKind::kCpu) phases_.done("attention");
     config_.model = model.request;
     config_.grid.ask_for(shape_);
+  }
+
+  // Collective. Decides how many replicas share one copy, by the network and by memory. Returns
+  // what check_memory_here returns.
+  std::vector<plan::DryRunResult> choose_shards(const models::Model& model) {
+    const auto check = [&](const GridShape& grid, const FindRemedy& remedy) {
+      return check_memory_here(dry_run_input(config_, model, grid), runtime_, device_, remedy);
+    };
+    const std::vector<GridShape> grids =
+        grids_of_shards(config_, shape_, network_.network, device_.carrier == "nccl");
+    for (std::size_t i = 0; i + 1 < grids.size(); ++i) {
+      try {
+        auto forecast = check(grids[i], usual_remedies);
+        shape_ = grids[i];
+        return forecast;
+      } catch (const ConfigError&) {  // it does not fit, on all ranks
+      }
+    }
+    const RunOfRanks run{.config = config_,
+                         .model = model,
+                         .grid = shape_,
+                         .ranks_of_node = runtime_.local_size(),
+                         .device = dry_device(device_)};
+    return check(shape_, [&](const FitsMemory& fits) { return nearest_setting(run, fits); });
   }
 
   // On the leading rank, which alone reports it.

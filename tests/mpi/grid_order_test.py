@@ -239,6 +239,20 @@ class GridOrder(unittest.TestCase):
         self.assertRegex(said, r"results would otherwise agree to rounding, not to the bit: comm.algorithms was auto, is "
                                r"all_reduce=binomial; algorithms_data differ; ")
 
+    def test_replicas_of_a_node_share_a_copy(self):
+        rates = self.folder / "two_nodes.json"
+        rates.write_text(json.dumps(network_rates(["n1", "n3"])))
+        sharded = ("--grid.data", "4", "--shard.stage", "3", "--comm.network", str(rates))
+        said = self.result(4, *sharded[:-2], keep=True)
+        self.assertRegex(said, r"shards +shard.stage 3: each rank holds 1/4 of weights, [a-z ,]+; a step ")
+        said = self.result(4, *sharded, nodes=["n1", "n3", "n1", "n3"])
+        self.assertRegex(said, r"shards +shard.stage 3: each rank holds 1/2 of weights, gradients, master weights and "
+                               r"optimizer state \(shard.group by the network\); a step ")
+        self.assertEqual(self.places(), "n1: 0-1, n3: 2-3")
+        # What is given stays.
+        said = self.result(4, *sharded, "--shard.group", "4", nodes=["n1", "n3", "n1", "n3"])
+        self.assertRegex(said, r"shards +shard.stage 3: each rank holds 1/4 of ")
+
     def test_auto_takes_the_rates_that_the_environment_names(self):
         def network(rates, nodes=("n1", "n3")):
             shutil.rmtree(self.folder / RUN, ignore_errors=True)

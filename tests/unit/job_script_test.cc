@@ -264,6 +264,11 @@ TEST_F(Job, NamesTheNearestSettingThatFits) {
             "--recompute.mode full --batch.micro 4, which fits");
   EXPECT_EQ(nearest(needs("full", 1, 1, 1) - 1),
             "--recompute.mode full --batch.micro 4 --shard.stage 1, which fits");
+  config_.shard.stage = 1;
+  config_.shard.group = 2;
+  EXPECT_EQ(nearest(needs("full", 1, 1, 1, 1) - 1),
+            "--recompute.mode full --batch.micro 2 --shard.group 4, which fits");
+  config_.shard = {};
   EXPECT_EQ(nearest(needs("full", 1, 4, 1)),
             "--recompute.mode full --batch.micro 1 --grid.tensor 4, which fits");
   const std::int64_t most_sharded = needs("full", 1, 1, 1, 3);

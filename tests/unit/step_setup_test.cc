@@ -1,4 +1,5 @@
-// How a step's micro-batches form runs, and when ranks keep whole gradients.
+// How a step's micro-batches form runs, when ranks keep whole gradients, and which replicas share
+// a copy.
 #include "trireme/train/step_setup.h"
 
 #include <gtest/gtest.h>
@@ -6,6 +7,7 @@
 #include "trireme/train/run_grid.h"
 
 #include "train/run_changes.h"
+#include "train/shard_group.h"
 
 namespace trireme {
 namespace {
@@ -81,6 +83,60 @@ TEST(BatchRunsOfConfig, WhatTheUserSetStays) {
   EXPECT_EQ(why({3, 6}), "3 data replicas are no power of two that divides 6 micro-batches");
   EXPECT_EQ(why({4, 6}), "4 data replicas are no power of two that divides 6 micro-batches");
   EXPECT_EQ(why({3, 6, 2, {}, 6}), "a data replica adds up its runs before it reduces them");
+}
+
+// Nodes of so many ranks on one switch, as a job knows them.
+JobNetwork network_of(const std::vector<int>& ranks_of_nodes, double within, double between) {
+  std::vector<int> nodes;
+  for (std::size_t node = 0; node < ranks_of_nodes.size(); ++node) {
+    nodes.insert(nodes.end(), static_cast<std::size_t>(ranks_of_nodes[node]),
+                 static_cast<int>(node));
+  }
+  const auto ranks = static_cast<int>(nodes.size());
+  JobNetwork network;
+  network.blocks = RankBlocks(ranks, {nodes});
+  network.rates.distances = {{.latency = 1e-6, .flow = within, .host = within},
+                             {.latency = 1e-6, .flow = between, .host = between}};
+  return network;
+}
+
+// The numbers of replicas that share a copy, in the order in which they are tried.
+std::vector<int> groups_of(const Config& config, const JobNetwork& network, bool on_gpus = false) {
+  std::vector<int> groups;
+  const GridShape all = resolve_run_grid(config, network.blocks.ranks());
+  for (const GridShape& grid : grids_of_shards(config, all, network, on_gpus)) {
+    EXPECT_EQ(grid.extent(kDataAxes), all.extent(kDataAxes));
+    groups.push_back(grid[Axis::kShard]);
+  }
+  return groups;
+}
+
+TEST(ShardGroup, ReplicasOfANodeShareWhereTheNetworkIsSlower) {
+  const JobNetwork slow = network_of({4, 4, 4}, 1e10, 1e9);
+  Config config = config_of({.replicas = 12, .micro_batches = 12, .stage = 3});
+  EXPECT_EQ(groups_of(config, slow), (std::vector{4, 12}));
+  EXPECT_EQ(groups_of(config, network_of({2, 2, 2, 2, 2, 2}, 1e10, 1e9)),
+            (std::vector{2, 4, 6, 12}));
+  EXPECT_EQ(groups_of(config, network_of({4, 4, 4}, 1e10, 1e10)), std::vector{12});
+  EXPECT_EQ(groups_of(config, network_of({4, 4, 4}, 1e10, 1e10), true), (std::vector{4, 12}));
+  EXPECT_EQ(groups_of(config, network_of({1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1}, 1e10, 1e9)),
+            std::vector{12});
+  EXPECT_EQ(groups_of(config, network_of({3, 5, 4}, 1e10, 1e9)), std::vector{12});
+  config.shard.group = 6;
+  EXPECT_EQ(groups_of(config, slow), std::vector{6});
+  config.shard = {};
+  EXPECT_EQ(groups_of(config, slow), std::vector{1});
+  // A replica of two ranks: two of them are on a node.
+  config = config_of({.replicas = 6, .micro_batches = 6, .stage = 1});
+  config.grid.tensor = 2;
+  EXPECT_EQ(groups_of(config, slow), (std::vector{2, 6}));
+  config = config_of({.replicas = 4, .micro_batches = 4, .stage = 1});
+  config.grid.tensor = 3;
+  EXPECT_EQ(groups_of(config, slow), std::vector{4});
+  // Three quarters of the replicas would not add along the tree.
+  config = config_of({.replicas = 8, .micro_batches = 8, .stage = 1});
+  config.run.same_bits = true;
+  EXPECT_EQ(groups_of(config, network_of({2, 2, 2, 2}, 1e10, 1e9)), (std::vector{2, 4, 8}));
 }
 
 // Checkpoints of versions that always had as many runs as data replicas do not record them.
