@@ -1,5 +1,6 @@
 #include "trireme/comm/communicator.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <exception>
 #include <utility>
@@ -7,6 +8,32 @@
 #include "trireme/base/error.h"
 
 namespace trireme {
+namespace {
+
+class AllOf final : public Work::State {
+ public:
+  explicit AllOf(std::vector<Work> works) : works_(std::move(works)) {}
+  bool done() override { return std::ranges::all_of(works_, &Work::done); }
+  void wait_host() override {
+    for (const Work& work : works_) work.wait_host();
+  }
+  void wait_on(const Stream& stream) override {
+    for (const Work& work : works_) work.wait_on(stream);
+  }
+
+ private:
+  std::vector<Work> works_;
+};
+
+}  // namespace
+
+Work Communicator::all_gather_together(const Stream& ready, std::vector<Gather> gathers) {
+  std::vector<Work> works;
+  for (Gather& one : gathers) {
+    works.push_back(all_gather(ready, std::move(one.input), std::move(one.output)));
+  }
+  return works.size() == 1 ? works.front() : Work(std::make_shared<AllOf>(std::move(works)));
+}
 
 bool Communicator::agree(bool ok) {
   return all_reduce_host(std::int32_t{ok ? 1 : 0}, ReduceOp::kMin) == 1;

@@ -178,15 +178,36 @@ void FlatGroup::refresh_weights(ops::Context& ctx) const {
   if (weight_shard_.raw() != master_.raw()) ops::cast(ctx, master_, weight_shard_);
 }
 
-Work FlatGroup::gather(ops::Context& ctx, const Tensor& whole) {
+Gather FlatGroup::begin_gather(const Tensor& whole) {
   if (!keeps_whole_weights()) {
     TRIREME_CHECK(
         whole.defined() && whole.elements() == extent() && whole.dtype() == weight_shard_.dtype(),
         fmt::format("{} was to be gathered in other memory than it needs", name_));
     set_weights(whole);
   }
-  if (sharding_.count() == 1) return {};
-  return ranks_.sharded->all_gather(ctx.stream, weight_shard_, weights_);
+  return {weight_shard_, weights_};
+}
+
+Work FlatGroup::gather(ops::Context& ctx, const Tensor& whole) {
+  FlatGroup* const self = this;
+  return gather(ctx, {&self, 1}, {&whole, 1});
+}
+
+Work FlatGroup::gather(ops::Context& ctx, std::span<FlatGroup* const> groups,
+                       std::span<const Tensor> whole) {
+  std::vector<Gather> gathers;
+  Communicator* ranks = nullptr;
+  for (std::size_t i = 0; i < groups.size(); ++i) {
+    FlatGroup& group = *groups[i];
+    Gather one = group.begin_gather(whole[i]);
+    if (group.sharding_.count() == 1) continue;
+    TRIREME_CHECK(ranks == nullptr || ranks == group.ranks_.sharded,
+                  "groups that are gathered together have the same ranks");
+    ranks = group.ranks_.sharded;
+    gathers.push_back(std::move(one));
+  }
+  if (gathers.empty()) return {};
+  return ranks->all_gather_together(ctx.stream, std::move(gathers));
 }
 
 void FlatGroup::release() {

@@ -38,12 +38,7 @@ void ShardedWeights::begin_use(ops::Context& ctx) {
   TRIREME_CHECK(at_ < uses_.size(), "more uses of weights than the pass has announced");
   if (gathers_for_uses()) {
     for (std::size_t i = at_; i < std::min(at_ + window_, uses_.size()); ++i) {
-      for (nn::FlatGroup* group : uses_[i]) {
-        if (held_.contains(group)) continue;
-        Gathered& gathered = held_[group];
-        gathered.memory = take_buffer(ctx, *group);
-        gathered.arrives = group->gather(ctx, gathered.memory);
-      }
+      gather(ctx, uses_[i]);
     }
   }
   for (const nn::FlatGroup* group : uses_[at_]) {
@@ -51,6 +46,14 @@ void ShardedWeights::begin_use(ops::Context& ctx) {
       std::exchange(found->second.arrives, {}).wait_on(ctx.stream);
     }
   }
+}
+
+void ShardedWeights::gather(ops::Context& ctx, Use use) {
+  std::erase_if(use, [&](const nn::FlatGroup* group) { return held_.contains(group); });
+  Tensors buffers;
+  for (const nn::FlatGroup* group : use) buffers.push_back(take_buffer(ctx, *group));
+  const Work arrives = nn::FlatGroup::gather(ctx, use, buffers);
+  for (std::size_t i = 0; i < use.size(); ++i) held_[use[i]] = {buffers[i], arrives};
 }
 
 void ShardedWeights::end_use() {

@@ -109,6 +109,44 @@ TEST(Nccl, AnExchangeIsOneOperation) {
   }
 }
 
+TEST(Nccl, GathersTogetherAreOneOperation) {
+  Machine machine(3);
+  const auto comm = machine.communicator();
+  const auto ranks = static_cast<std::size_t>(comm->size());
+  for (int step = 0; step < 10; ++step) {
+    const auto all = [&](int which, std::size_t each) {
+      std::vector<std::int32_t> values;
+      for (std::size_t i = 0; i < each * ranks; ++i) {
+        values.push_back(step * 1000 + which * 100 + static_cast<std::int32_t>(i));
+      }
+      return values;
+    };
+    const auto part = [&](int which, std::size_t each) {
+      const auto values = all(which, each);
+      const auto first = values.begin() + static_cast<std::ptrdiff_t>(each) * comm->rank();
+      return std::vector<std::int32_t>(first, first + static_cast<std::ptrdiff_t>(each));
+    };
+    const Tensor empty = machine.on_device(std::vector<std::int32_t>());
+    std::vector<Gather> gathers = {{empty, empty}};
+    for (const std::size_t each : {3, 40}) {
+      gathers.push_back({machine.on_device(part(gathers.size() == 1 ? 1 : 2, each)),
+                         machine.on_device(std::vector<std::int32_t>(each * ranks))});
+    }
+    const std::size_t groups = machine.nccl().groups();
+    const Work work = comm->all_gather_together(machine.stream(), gathers);
+    EXPECT_EQ(machine.nccl().groups(), groups + 1);
+    EXPECT_EQ(machine.read<std::int32_t>(work, gathers[1].output), all(1, 3));
+    EXPECT_EQ(machine.read<std::int32_t>(work, gathers[2].output), all(2, 40));
+  }
+  EXPECT_TRUE(comm->all_gather_together(machine.stream(), {}).done());
+  // Those of the host go by MPI.
+  std::vector<std::int32_t> mine = {comm->rank()}, all(ranks);
+  comm->all_gather_together(Stream(),
+                            {{Tensor::wrap(std::span(mine)), Tensor::wrap(std::span(all))}})
+      .wait_host();
+  for (std::size_t rank = 0; rank < ranks; ++rank) EXPECT_EQ(all[rank], static_cast<int>(rank));
+}
+
 // The communicator keeps what it uses; a block that comes back early would hold another's numbers.
 TEST(Nccl, TensorsMayBeLetGoOfAtOnce) {
   Machine machine(3);

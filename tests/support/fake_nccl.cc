@@ -229,6 +229,7 @@ Result FakeNccl::group_start() {
   if (scripted(result) && !fails_later_) return result;
   if (grouping_) write_down("a group inside of a group");
   grouping_ = true;
+  ++groups_;
   return Result::kSuccess;
 }
 
@@ -236,11 +237,11 @@ Result FakeNccl::group_end() {
   const std::lock_guard lock(mutex_);
   if (!grouping_) write_down("a group ended twice");
   grouping_ = false;
-  const auto operation = std::exchange(group_, nullptr);
+  const auto operations = std::exchange(group_, {});
   const auto comm = std::exchange(group_comm_, nullptr);
   Result result;
-  if (!operation) return scripted(result) ? result : Result::kSuccess;
-  return launch(comm, operation);
+  if (operations.empty()) return scripted(result) ? result : Result::kSuccess;
+  return launch(comm, operations);
 }
 
 // Returns a function that says whether all hosts that the operation needs have entered it.
@@ -266,22 +267,30 @@ std::function<bool()> FakeNccl::connected(const std::shared_ptr<Comm>& comm,
   };
 }
 
-// Queues the operation on its stream once the call has settled.
-Result FakeNccl::launch(const std::shared_ptr<Comm>& comm, std::shared_ptr<Operation> operation) {
+// Queues the operations on their stream once the call has settled.
+Result FakeNccl::launch(const std::shared_ptr<Comm>& comm,
+                        std::vector<std::shared_ptr<Operation>> operations) {
   std::erase_if(operations_, [](const auto& known) { return known.expired(); });
-  operations_.push_back(operation);
-  return begin(
-      comm, [this, connected = connected(comm, *operation), operation = std::move(operation)] {
-        if (!connected()) return false;
-        operation->in_graph = cuda_.captures(operation->stream);
-        const auto start = [operation] {
-          const auto running = std::make_shared<Operation>(*operation);  // a graph may start many
-          ++running->comm->running;
-          return [running] { return running->ended(); };
-        };
-        cuda_.enqueue_until(Stream({DeviceKind::kCuda, 0}, operation->stream, &cuda_), start);
-        return true;
-      });
+  std::vector<std::function<bool()>> all_connected;
+  for (const auto& operation : operations) {
+    operations_.push_back(operation);
+    all_connected.push_back(connected(comm, *operation));
+  }
+  return begin(comm, [this, all_connected, operations = std::move(operations)] {
+    if (!std::ranges::all_of(all_connected, [](const auto& is_there) { return is_there(); })) {
+      return false;
+    }
+    for (const auto& operation : operations) {
+      operation->in_graph = cuda_.captures(operation->stream);
+      const auto start = [operation] {
+        const auto running = std::make_shared<Operation>(*operation);  // a graph may start many
+        ++running->comm->running;
+        return [running] { return running->ended(); };
+      };
+      cuda_.enqueue_until(Stream({DeviceKind::kCuda, 0}, operation->stream, &cuda_), start);
+    }
+    return true;
+  });
 }
 
 Result FakeNccl::add(CommHandle handle, cuda::StreamHandle stream, const char* what,
@@ -292,16 +301,17 @@ Result FakeNccl::add(CommHandle handle, cuda::StreamHandle stream, const char* w
   if (grouping_) {
     Result result;
     if (scripted(result) && !fails_later_) return result;
-    if (!group_) {
-      group_ = std::make_shared<Operation>(cuda_, comm, stream);
-      group_comm_ = comm;
-    }
-    fill(*group_);
-    return Result::kSuccess;
   }
   const auto operation = std::make_shared<Operation>(cuda_, comm, stream);
   fill(*operation);
-  return launch(comm, operation);
+  if (!grouping_) return launch(comm, {operation});
+  group_comm_ = comm;
+  if (operation->point_to_point && !group_.empty() && group_.back()->point_to_point) {
+    fill(*group_.back());
+  } else {
+    group_.push_back(operation);
+  }
+  return Result::kSuccess;
 }
 
 void FakeNccl::put_in_order(const Comm& comm, std::vector<const std::byte*>& sources) const {

@@ -49,6 +49,7 @@ class FakeNccl : public nccl::Library {
   // The number of times that ranks were connected so far: by the first operation of a communicator,
   // or by the first with a peer. Counted only if `connects` is set.
   std::size_t connections() const { return connections_; }
+  std::size_t groups() const { return groups_; }    // that were started
   std::size_t registered(Registration kind) const;  // registrations with live communicators
   std::size_t memory() const;                       // blocks of allocate()
   std::vector<std::string> faults() const;
@@ -123,7 +124,8 @@ class FakeNccl : public nccl::Library {
   bool scripted(Result& result);  // whether this call shall fail
   Result add(CommHandle comm, cuda::StreamHandle stream, const char* what,
              std::function<void(Operation&)> fill);
-  Result launch(const std::shared_ptr<Comm>& comm, std::shared_ptr<Operation> operation);
+  Result launch(const std::shared_ptr<Comm>& comm,
+                std::vector<std::shared_ptr<Operation>> operations);
   Result begin(const std::shared_ptr<Comm>& comm, std::function<bool()> settled);
   std::function<bool()> connected(const std::shared_ptr<Comm>& comm, const Operation& operation);
   void check_idle(const std::byte* data, std::size_t bytes, const char* what);
@@ -135,9 +137,10 @@ class FakeNccl : public nccl::Library {
   mutable std::mutex mutex_;  // guards everything except the operations
   std::mt19937_64 random_;
   std::map<CommHandle, std::shared_ptr<Comm>> comms_;
-  std::shared_ptr<Operation> group_;  // the open group
+  std::vector<std::shared_ptr<Operation>> group_;  // the open group; messages form one operation
   std::shared_ptr<Comm> group_comm_;
   bool grouping_ = false;
+  std::size_t groups_ = 0;
   int ids_ = 0;
   std::vector<std::weak_ptr<Operation>> operations_;
   std::map<void*, Registered> registered_;

@@ -31,6 +31,11 @@ struct Transfer {
   Tensor tensor;
 };
 
+// One of several all-gathers: see Communicator::all_gather.
+struct Gather {
+  Tensor input, output;
+};
+
 // Every operation is collective over the communicator: its ranks call the operations in the same
 // order. A call returns at once. The operation reads its input and writes its output after the work
 // that is queued on `ready` at the call. The caller must not touch the tensors until the Work is
@@ -71,6 +76,8 @@ class Communicator {
   virtual Work reduce_scatter(const Stream& ready, Tensor input, Tensor output, ReduceOp op) = 0;
   // output (size * n) = the inputs (n) of all ranks, in rank order. input may be output's own part.
   virtual Work all_gather(const Stream& ready, Tensor input, Tensor output) = 0;
+  // The same for each of `gathers`, as one operation where the backend has such.
+  virtual Work all_gather_together(const Stream& ready, std::vector<Gather> gathers);
   virtual Work broadcast(const Stream& ready, Tensor data, int root) = 0;
   // Part i of input (size * n) goes to rank i; part j of output came from rank j.
   virtual Work all_to_all(const Stream& ready, Tensor input, Tensor output) = 0;

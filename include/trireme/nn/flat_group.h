@@ -115,6 +115,9 @@ class FlatGroup {
   // weights() where whole weights stay here, and otherwise in `whole` (extent, compute type), of
   // which the parameters' weights are views until release. They are valid once the Work is done.
   Work gather(ops::Context& ctx, const Tensor& whole = {});
+  // The same for several groups of the same ranks, in one operation; `whole[i]` is for group i.
+  static Work gather(ops::Context& ctx, std::span<FlatGroup* const> groups,
+                     std::span<const Tensor> whole);
   // The parameters have no weights until the next gather. Does nothing where weights stay here.
   void release();
 
@@ -175,6 +178,8 @@ class FlatGroup {
     FlatRange elements;
   };
 
+  // Lets the weights be in `whole` unless they stay here. What an all-gather then has to bring.
+  Gather begin_gather(const Tensor& whole);
   bool keeps_whole_weights() const { return use_.whole_weights || sharding_.count() == 1; }
   void set_weights(const Tensor& whole);
   void set_gradients(WholeGradients whole);

@@ -53,6 +53,8 @@ class ShardedWeights {
     Work arrives;
   };
 
+  // Starts to bring what the use needs and is not here, in one operation.
+  void gather(ops::Context& ctx, Use use);
   Tensor take_buffer(ops::Context& ctx, const nn::FlatGroup& group);
   bool used_soon(const nn::FlatGroup* group) const;
 

@@ -127,6 +127,30 @@ class NcclCommunicator final : public GuardedCommunicator {
         });
   }
 
+  Work all_gather_together(const Stream& ready, std::vector<Gather> gathers) override {
+    std::vector<std::reference_wrapper<Tensor>> gathered;
+    for (Gather& one : gathers) gathered.insert(gathered.end(), {one.input, one.output});
+    if (all_on_host(ready, gathered)) {
+      return GuardedCommunicator::all_gather_together(ready, std::move(gathers));
+    }
+    std::erase_if(gathers, [](const Gather& one) { return one.output.bytes() == 0; });
+    std::vector<OperationPart> parts;
+    std::vector<Tensor> tensors;
+    for (const Gather& one : gathers) {
+      check_parts("all_gather", one.output, one.input);
+      parts.push_back({{.lane = lane_}, "all_gather", one.output.bytes()});
+      tensors.insert(tensors.end(), {one.input, one.output});
+    }
+    return enter(ready, "all_gather", parts, tensors, [&](Library& nccl, CommHandle comm) {
+      return grouped(nccl, [&](auto add) {
+        for (const Gather& one : gathers) {
+          add(nccl.all_gather(one.input.raw(), one.output.raw(), one.input.bytes(), comm,
+                              native()));
+        }
+      });
+    });
+  }
+
   Work broadcast(const Stream& ready, Tensor data, int root) override {
     check_member(root);
     if (all_on_host(ready, {data})) {
