@@ -80,8 +80,8 @@ Value Attention::attend(Tape& tape, const MicroBatch& batch, const Value& qkv) c
   const ops::AttentionShape s = shape(batch);
   const Tensor out = ctx.allocate({qkv.shape()[0], s.heads * s.head_size}, qkv.tensor().dtype());
   const Tensor log_sum = ctx.allocate({s.batch * s.heads * s.length}, DType::kF32);
-  ops::attention(ctx, s, qkv.tensor(), batch.first_key, out, log_sum);
-  const Tensor first_key = batch.first_key;
+  const Tensor first_key = batch.field(kFirstKey);
+  ops::attention(ctx, s, qkv.tensor(), first_key, out, log_sum);
   return tape.record(out, {qkv}, [=](Tape& t, const Tensor& dy) {
     const Tensor dqkv = t.context().allocate(qkv.shape(), dy.dtype());
     ops::attention_backward(t.context(), s, qkv.tensor(), first_key, out, log_sum, dy, dqkv);
@@ -101,7 +101,8 @@ Value Attention::attend_cached(Tape& tape, const MicroBatch& batch, const Value&
     values = ctx.allocate(shape, qkv.tensor().dtype());
   }
   const Tensor out = ctx.allocate({qkv.shape()[0], s.heads * s.head_size}, qkv.tensor().dtype());
-  ops::attention_cached(ctx, s, qkv.tensor(), cache.past, batch.first_key, keys, values, out);
+  ops::attention_cached(ctx, s, qkv.tensor(), cache.past, batch.field(kFirstKey), keys, values,
+                        out);
   return tape.input(out, false);
 }
 

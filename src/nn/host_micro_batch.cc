@@ -4,15 +4,14 @@
 
 namespace trireme::nn {
 
-HostMicroBatch make_host_micro_batch(ops::Context& ctx, std::int64_t batch, std::int64_t length,
-                                     bool with_first_key) {
-  const auto rows = [&] { return ctx.allocate_host({batch * length}, DType::kI32); };
-  return {.batch = batch,
-          .length = length,
-          .tokens = rows(),
-          .targets = rows(),
-          .first_key = with_first_key ? rows() : Tensor(),
-          .samples = ctx.allocate_host({batch}, DType::kI64)};
+HostMicroBatch::HostMicroBatch(ops::Context& ctx, std::int64_t count, std::int64_t positions)
+    : batch(count), length(positions), samples(ctx.allocate_host({batch}, DType::kI64)) {}
+
+Tensor HostMicroBatch::add(ops::Context& ctx, std::string_view name, const Shape& shape,
+                           DType dtype) {
+  const Tensor tensor = ctx.allocate_host(shape, dtype);
+  fields.set(name, tensor);
+  return tensor;
 }
 
 MicroBatch HostMicroBatch::to_device(ops::Context& ctx, std::int64_t target_count,
@@ -20,10 +19,8 @@ MicroBatch HostMicroBatch::to_device(ops::Context& ctx, std::int64_t target_coun
   MicroBatch made;
   made.batch = batch;
   made.length = length;
-  made.tokens = ops::to_device(ctx, tokens);
-  made.targets = ops::to_device(ctx, targets);
+  for (const auto& [name, tensor] : fields) made.fields.set(name, ops::to_device(ctx, tensor));
   made.target_count = target_count;
-  if (first_key.defined()) made.first_key = ops::to_device(ctx, first_key);
   made.samples = ops::to_device(ctx, samples);
   made.training = training;
   made.loss_sum = ctx.allocate({1}, DType::kF64);

@@ -202,8 +202,9 @@ Value global_average_pooling(Tape& tape, const Value& x) {
 
 void classification_loss(Tape& tape, const MicroBatch& batch, const Value& logits,
                          float smoothing) {
-  const auto compute = [targets = batch.targets, sum = batch.loss_sum, correct = batch.correct,
-                        x = logits.tensor(), smoothing](ops::Context& ctx, const Tensor& dlogits) {
+  const auto compute = [targets = batch.field(kTargets), sum = batch.loss_sum,
+                        correct = batch.correct, x = logits.tensor(),
+                        smoothing](ops::Context& ctx, const Tensor& dlogits) {
     if (correct.defined()) ops::count_correct(ctx, x, targets, correct);
     ops::classification_loss(ctx, x, targets, smoothing, sum, dlogits);
   };

@@ -93,9 +93,9 @@ VocabularyEmbedding::VocabularyEmbedding(const LayerContext& context, Parameter&
 Value VocabularyEmbedding::forward(Tape& tape, const MicroBatch& batch) const {
   ops::Context& ctx = tape.context();
   const Tensor table = valid_rows_of(table_.weight(), table_);  // (local vocabulary, C)
-  const Tensor partial = ctx.allocate({batch.tokens.elements(), table.shape()[1]}, table.dtype());
-  ops::embedding(ctx, batch.tokens, table, first_row_here(table_), partial);
-  const Tensor tokens = batch.tokens;
+  const Tensor tokens = batch.field(kTokens);
+  const Tensor partial = ctx.allocate({tokens.elements(), table.shape()[1]}, table.dtype());
+  ops::embedding(ctx, tokens, table, first_row_here(table_), partial);
   const Value rows =
       tape.record(partial, {}, {}, {&table_}, [tokens, this](Tape& t, const Tensor& dy) {
         ops::embedding_backward(t.context(), tokens, dy, first_row_here(table_),
@@ -130,12 +130,12 @@ void vocabulary_loss(Tape& tape, const TensorParallel& parallel, const MicroBatc
                      const Value& x, Parameter& table) {
   const Value inside = enter(tape, parallel, x);  // (rows, C)
   if (!tape.recording()) {
-    loss_by_slices(tape.context(), parallel, batch.targets, batch.loss_sum, inside.tensor(), table,
-                   Tensor());
+    loss_by_slices(tape.context(), parallel, batch.field(kTargets), batch.loss_sum, inside.tensor(),
+                   table, Tensor());
     return;
   }
   tape.record_loss(
-      [kept = inside.kept(), slot = inside.slot(), parallel, targets = batch.targets,
+      [kept = inside.kept(), slot = inside.slot(), parallel, targets = batch.field(kTargets),
        loss_sum = batch.loss_sum, &table](Tape& t, const Tensor&) {
         const Tensor rows = kept.tensor(t.context());
         const Tensor dx = t.context().allocate(rows.shape(), rows.dtype());

@@ -1,6 +1,6 @@
 #include "parallel/step_capture.h"
 
-#include <array>
+#include <algorithm>
 
 #include <fmt/format.h>
 
@@ -13,8 +13,13 @@ namespace {
 // The tensors of a micro-batch, including undefined ones.
 template <class Batch>
 auto tensors_of(Batch& batch) {
-  return std::array{&batch.tokens,  &batch.targets,  &batch.first_key,
-                    &batch.samples, &batch.loss_sum, &batch.correct};
+  std::vector tensors = {&batch.samples, &batch.loss_sum, &batch.correct};
+  for (auto& field : batch.fields) tensors.push_back(&field.tensor);
+  return tensors;
+}
+
+bool same_names(const nn::Fields& a, const nn::Fields& b) {
+  return std::ranges::equal(a, b, {}, &nn::Field::name, &nn::Field::name);
 }
 
 std::string without_capture(const std::string& why) {
@@ -72,6 +77,8 @@ void StepCapture::hold_place_for(Batches mine) {
 void StepCapture::bring(Batches mine) {
   TRIREME_CHECK(mine.size() == batches_.size(), "steps with graphs are all alike");
   for (std::size_t i = 0; i < mine.size(); ++i) {
+    TRIREME_CHECK(same_names(mine[i].fields, batches_[i].fields),
+                  "steps with graphs are all alike");
     const auto from = tensors_of(mine[i]);
     const auto to = tensors_of(batches_[i]);
     for (std::size_t t = 0; t < from.size(); ++t) {

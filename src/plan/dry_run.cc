@@ -9,7 +9,6 @@
 #include <fmt/format.h>
 
 #include "trireme/base/error.h"
-#include "trireme/nn/host_micro_batch.h"
 #include "trireme/nn/vocabulary_sizes.h"
 #include "trireme/parallel/partition.h"
 
@@ -57,8 +56,7 @@ int most_micro_batches(const DryRunInput& input) {
 
 // As the trainer makes them; nobody reads what is in them.
 nn::MicroBatch make_micro_batch(ops::Context& ctx, const DryRunInput& input) {
-  const nn::HostMicroBatch host =
-      nn::make_host_micro_batch(ctx, input.micro, input.length, input.masks_documents);
+  const nn::HostMicroBatch host = input.make_batch(ctx, input.micro, input.length);
   return host.to_device(ctx, input.micro * input.length, input.trains);
 }
 

@@ -112,6 +112,11 @@ class CausalLanguageModel final : public Task {
                        std::exp(loss));
   }
 
+  nn::HostMicroBatch blank_batch(ops::Context& ctx, const DataRequest& request,
+                                 std::int64_t micro) const override {
+    return make_host_texts(ctx, micro, request.sample[0], request.masks_documents);
+  }
+
   nn::MicroBatch made_up_batch(ops::Context& ctx, const nn::ModelPlan& model, int number,
                                std::int64_t micro) const override {
     const std::int64_t rows = micro * model.context;

@@ -5,31 +5,39 @@
 #include <fmt/format.h>
 #include <xxhash.h>
 
-#include "trireme/nn/host_micro_batch.h"
 #include "trireme/ops/softmax_loss.h"
 
 namespace trireme {
+
+nn::HostMicroBatch make_host_texts(ops::Context& ctx, std::int64_t batch, std::int64_t length,
+                                   bool masks_documents) {
+  nn::HostMicroBatch host(ctx, batch, length);
+  const Shape rows = {batch * length};
+  host.add(ctx, nn::kTokens, rows, DType::kI32);
+  host.add(ctx, nn::kTargets, rows, DType::kI32);
+  if (masks_documents) host.add(ctx, nn::kFirstKey, rows, DType::kI32);
+  return host;
+}
 
 nn::MicroBatch make_micro_batch(ops::Context& ctx, const TokenBatch& data, std::int64_t context,
                                 std::size_t begin, std::int64_t micro, bool training) {
   const auto real = static_cast<std::int64_t>(
       std::min(data.samples.size() - begin, static_cast<std::size_t>(micro)));
-  const nn::HostMicroBatch host =
-      nn::make_host_micro_batch(ctx, micro, context, !data.first_key.empty());
-  const auto take_rows = [&](const std::vector<std::int32_t>& from, const Tensor& rows,
+  const nn::HostMicroBatch host = make_host_texts(ctx, micro, context, !data.first_key.empty());
+  const auto take_rows = [&](const std::vector<std::int32_t>& from, std::string_view field,
                              std::int32_t rest) {
-    const auto values = rows.span<std::int32_t>();
+    const auto values = host.fields.find(field).span<std::int32_t>();
     const auto first = from.begin() + static_cast<std::ptrdiff_t>(begin) * context;
     std::fill(std::copy(first, first + real * context, values.begin()), values.end(), rest);
   };
-  take_rows(data.tokens, host.tokens, 0);
-  take_rows(data.targets, host.targets, ops::kMaskedTarget);
-  if (host.first_key.defined()) take_rows(data.first_key, host.first_key, 0);
+  take_rows(data.tokens, nn::kTokens, 0);
+  take_rows(data.targets, nn::kTargets, ops::kMaskedTarget);
+  if (!data.first_key.empty()) take_rows(data.first_key, nn::kFirstKey, 0);
   for (std::int64_t b = 0; b < micro; ++b) {
     host.samples.data<std::int64_t>()[b] =
         b < real ? static_cast<std::int64_t>(data.samples[begin + static_cast<std::size_t>(b)]) : 0;
   }
-  const auto targets = host.targets.span<std::int32_t>();
+  const auto targets = host.fields.find(nn::kTargets).span<std::int32_t>();
   const auto count = std::count_if(targets.begin(), targets.end(),
                                    [](std::int32_t target) { return target >= 0; });
   return host.to_device(ctx, count, training);

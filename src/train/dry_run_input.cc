@@ -1,5 +1,6 @@
 #include "trireme/train/dry_run_input.h"
 
+#include "trireme/tasks/task.h"
 #include "trireme/train/communication.h"
 #include "trireme/train/step_setup.h"
 
@@ -7,13 +8,18 @@ namespace trireme {
 
 plan::DryRunInput dry_run_input(const Config& config, const models::Model& model,
                                 const GridShape& grid, int threads) {
+  const tasks::Task& task = tasks::task_of(model.request);
+  const tasks::DataRequest data{.paths = {},
+                                .sample = models::sample_shape(model.request),
+                                .masks_documents = config.data.mask_documents};
   return {.model = model.plan,
           .step = step_options(config, grid),
           .grid = grid,
           .micro = config.batch.micro,
           .length = model.plan.context,
           .micro_batches = config.batch.global / config.batch.micro,
-          .masks_documents = config.data.mask_documents,
+          .make_batch = [&task, data](ops::Context& ctx, std::int64_t micro,
+                                      std::int64_t) { return task.blank_batch(ctx, data, micro); },
           .device = {.threads = config.run.threads.value_or(threads),
                      .nccl = nccl_carries(device_request(config), grid.ranks())},
           .keeps_order = algorithm_table(config.comm).keeps_order()};

@@ -126,8 +126,8 @@ Tensor Generator::forward(std::span<const std::int32_t> tokens) {
   batch.length = std::ssize(tokens);
   const Tensor given = ctx_.allocate_host({batch.length}, DType::kI32);
   std::copy(tokens.begin(), tokens.end(), given.data<std::int32_t>());
-  batch.tokens = ops::to_device(ctx_, given);
-  if (options_.document_end) batch.first_key = first_keys(tokens);
+  batch.fields.set(nn::kTokens, ops::to_device(ctx_, given));
+  if (options_.document_end) batch.fields.set(nn::kFirstKey, first_keys(tokens));
   batch.cache = &cache_;
   const std::vector<Tensors> outputs = executor_.forward({&batch, 1});
   cache_.past += batch.length;

@@ -139,7 +139,7 @@ TEST(BlockRun, ThatRecomputesKeepsItsInputAlone) {
   const auto live = [](const Whole& whole) { return whole.ctx.allocator->stats().total_live; };
   const Whole fresh;
   const std::size_t before = live(fresh);
-  const std::size_t input = static_cast<std::size_t>(fresh.batch.tokens.elements()) *
+  const std::size_t input = static_cast<std::size_t>(fresh.batch.field(nn::kTokens).elements()) *
                             static_cast<std::size_t>(model().width) * sizeof(float);
   in_runs(1, Weights::kAtOnce, Keep::kInput,
           [&](Whole& whole) { EXPECT_EQ(live(whole), before + 4 * input); });
@@ -179,7 +179,7 @@ TEST(BlockRun, SelectiveRecomputationKeepsNoNormsAndActivations) {
         in_runs(1, Weights::kLater, Keep::kSelective, live(remade), preset, live_without_weights),
         expected);
     const Whole fresh(true, preset);
-    const auto rows = static_cast<std::size_t>(fresh.batch.tokens.elements());
+    const auto rows = static_cast<std::size_t>(fresh.batch.field(nn::kTokens).elements());
     const auto per_row = static_cast<std::size_t>(3 * (2 * config.width + config.hidden) +
                                                   config.width);  // the head's norm
     EXPECT_EQ(kept - remade, rows * per_row * sizeof(float)) << preset;

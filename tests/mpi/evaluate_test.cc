@@ -152,7 +152,7 @@ TEST_F(Evaluate, TheTaskMakesMicroBatchesOfTexts) {
   EXPECT_EQ(last.batch, 4);
   EXPECT_EQ(last.target_count, 8);
   EXPECT_FALSE(last.training);
-  EXPECT_TRUE(last.first_key.defined());
+  EXPECT_TRUE(last.field(nn::kFirstKey).defined());
   const auto plan = [](std::uint64_t step) -> std::optional<std::vector<std::uint64_t>> {
     if (step > 0) return {};
     return std::vector<std::uint64_t>{2, 0};

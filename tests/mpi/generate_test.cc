@@ -67,8 +67,9 @@ class Generate : public ::testing::TestWithParam<bool> {
     nn::MicroBatch batch;
     batch.batch = 1;
     batch.length = std::ssize(tokens);
-    batch.tokens = ctx_.allocate({batch.length}, DType::kI32);
-    std::copy(tokens.begin(), tokens.end(), batch.tokens.data<std::int32_t>());
+    const Tensor given = ctx_.allocate({batch.length}, DType::kI32);
+    std::copy(tokens.begin(), tokens.end(), given.data<std::int32_t>());
+    batch.fields.set(nn::kTokens, given);
     batch.cache = &fresh;
     return parallel::PipelineExecutor(ctx_, stage).forward({&batch, 1})[0][0];
   }

@@ -10,6 +10,7 @@
 #include <gtest/gtest.h>
 
 #include "trireme/base/error.h"
+#include "trireme/nn/host_micro_batch.h"
 #include "trireme/parallel/trainer_step.h"
 #include "trireme/train/checkpoint_tensors.h"
 
@@ -48,17 +49,6 @@ struct Unit {
   nn::BatchNorm norm;
 };
 
-// Pictures that depend on the sample alone.
-Tensor pictures_of(ops::Context& ctx, const nn::MicroBatch& batch) {
-  Values all;
-  for (std::int64_t b = 0; b < batch.batch; ++b) {
-    const auto sample = static_cast<std::uint64_t>(batch.samples.data<std::int64_t>()[b]);
-    const Values one = random_values(100 + sample, kSize * kSize * 3);
-    all.insert(all.end(), one.begin(), one.end());
-  }
-  return make_tensor(ctx, all, {batch.batch, kSize, kSize, 3}, DType::kF32);
-}
-
 class Body : public nn::Block {
  public:
   explicit Body(nn::BuildContext& build)
@@ -69,7 +59,7 @@ class Body : public nn::Block {
         last_(layer(build, parameters_, "last"), states_, {16, 16, 3, 1, 1}, ops::kRelu) {}
 
   nn::Values forward(nn::Tape& tape, const nn::MicroBatch& batch, nn::Values) const override {
-    const nn::Value in = tape.input(pictures_of(tape.context(), batch), false);
+    const nn::Value in = tape.input(batch.field(nn::kPixels), false);
     nn::Value x = stem_.forward(tape, batch, in);
     const nn::Value inside = depthwise_.forward(tape, batch, expand_.forward(tape, batch, x));
     // The residual paths of MobileNetV2 and of ResNet.
@@ -112,20 +102,21 @@ nn::ModelPlan plan() {
   return plan;
 }
 
+// What is in a picture depends on the sample alone.
 nn::MicroBatch make_pictures(ops::Context& ctx, int number, bool training) {
-  nn::MicroBatch batch;
-  batch.batch = kMicro;
-  batch.length = 1;
-  batch.training = training;
-  batch.samples = ctx.allocate({kMicro}, DType::kI64);
-  batch.targets = ctx.allocate({kMicro}, DType::kI32);
-  for (std::int64_t b = 0; b < kMicro; ++b) {
-    const std::int64_t sample = number * kMicro + b;
-    batch.samples.data<std::int64_t>()[b] = sample;
-    batch.targets.data<std::int32_t>()[b] = static_cast<std::int32_t>(sample * 7 % kClasses);
+  nn::HostMicroBatch host(ctx, kMicro, 1);
+  const auto samples = host.samples.span<std::int64_t>();
+  const auto targets = host.add(ctx, nn::kTargets, {kMicro}, DType::kI32).span<std::int32_t>();
+  auto pixels = host.add(ctx, nn::kPixels, {kMicro, kSize, kSize, 3}, DType::kF32).data<float>();
+  for (std::size_t b = 0; b < kMicro; ++b) {
+    samples[b] = number * kMicro + static_cast<std::int64_t>(b);
+    targets[b] = static_cast<std::int32_t>(samples[b] * 7 % kClasses);
+    const auto seed = static_cast<std::uint64_t>(100 + samples[b]);
+    for (const double value : random_values(seed, kSize * kSize * 3)) {
+      *pixels++ = static_cast<float>(value);
+    }
   }
-  batch.target_count = kMicro;
-  batch.loss_sum = make_tensor(ctx, 0.0);
+  nn::MicroBatch batch = host.to_device(ctx, kMicro, training);
   batch.correct = make_tensor(ctx, std::vector<std::int64_t>{0, 0});
   return batch;
 }
@@ -235,7 +226,7 @@ TEST(Pictures, RunningMomentsAreThoseOfOneMicroBatchAfterTheOther) {
       const ops::ConvolutionShape shape{kMicro, kSize, kSize, 3, 16, 3, 3, 2, 1, 1};
       const Tensor y = ctx.allocate(shape.output(), DType::kF32);
       const nn::MicroBatch batch = make_pictures(ctx, 4 * step + m, true);
-      ops::convolution(ctx, shape, pictures_of(ctx, batch), weight->weight(), {}, y);
+      ops::convolution(ctx, shape, batch.field(nn::kPixels), weight->weight(), {}, y);
       const Values values = values_of(y);
       const auto rows = static_cast<double>(values.size() / 16);
       for (std::size_t c = 0; c < 16; ++c) {

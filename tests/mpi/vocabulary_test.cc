@@ -128,14 +128,15 @@ class Vocabulary : public ::testing::TestWithParam<std::int64_t> {
     nn::MicroBatch made;
     made.batch = 1;
     made.length = rows;
-    made.tokens = ctx_.allocate({rows}, DType::kI32);
-    made.targets = ctx_.allocate({rows}, DType::kI32);
+    const Tensor tokens = ctx_.allocate({rows}, DType::kI32);
+    const Tensor targets = ctx_.allocate({rows}, DType::kI32);
+    made.fields.set(nn::kTokens, tokens);
+    made.fields.set(nn::kTargets, targets);
     for (std::int64_t i = 0; i < rows; ++i) {
       const std::int64_t token = i % 2 == 0 ? i * 29 % vocabulary() : vocabulary() - 1 - i % 7;
-      made.tokens.data<std::int32_t>()[i] =
-          static_cast<std::int32_t>(std::max<std::int64_t>(token, 0));
-      made.targets.data<std::int32_t>()[i] =
-          i % 3 == 1 ? ops::kMaskedTarget : made.tokens.data<std::int32_t>()[i];
+      tokens.data<std::int32_t>()[i] = static_cast<std::int32_t>(std::max<std::int64_t>(token, 0));
+      targets.data<std::int32_t>()[i] =
+          i % 3 == 1 ? ops::kMaskedTarget : tokens.data<std::int32_t>()[i];
     }
     made.loss_sum = ctx_.allocate({1}, DType::kF64);
     ops::fill(ctx_, made.loss_sum, 0.0f);
@@ -180,7 +181,8 @@ TEST_P(Vocabulary, ItsLossSeesNoPadding) {
   std::vector<double> dx(kRows * kWidth, 0.0);
   std::vector<double> dtable(static_cast<std::size_t>(vocabulary() * kWidth), 0.0);
   for (std::int64_t r = 0; r < kRows; ++r) {
-    const std::int32_t target = rows.targets.span<std::int32_t>()[static_cast<std::size_t>(r)];
+    const std::int32_t target =
+        rows.field(nn::kTargets).span<std::int32_t>()[static_cast<std::size_t>(r)];
     if (target == ops::kMaskedTarget) continue;
     const auto at = [&](std::int64_t c) {
       return double{x.span<float>()[static_cast<std::size_t>(r * kWidth + c)]};
@@ -223,7 +225,7 @@ TEST_P(Vocabulary, ItsEmbeddingReadsAndWritesNoPadding) {
   std::vector<double> dtable(static_cast<std::size_t>(vocabulary() * kWidth), 0.0);
   for (std::int64_t i = 0; i < kRows * kWidth; ++i) {
     const std::int64_t token =
-        rows.tokens.span<std::int32_t>()[static_cast<std::size_t>(i / kWidth)];
+        rows.field(nn::kTokens).span<std::int32_t>()[static_cast<std::size_t>(i / kWidth)];
     EXPECT_EQ(y.tensor().span<float>()[static_cast<std::size_t>(i)],
               static_cast<float>(weight(token, i % kWidth)));
     dtable[static_cast<std::size_t>(token * kWidth + i % kWidth)] +=

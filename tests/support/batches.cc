@@ -12,8 +12,10 @@ nn::MicroBatch make_batch(ops::Context& ctx, const BatchShape& shape, int number
   batch.batch = shape.micro;
   batch.length = shape.length;
   batch.training = training;
-  batch.tokens = ctx.allocate({rows}, DType::kI32);
-  batch.targets = ctx.allocate({rows}, DType::kI32);
+  const Tensor tokens = ctx.allocate({rows}, DType::kI32);
+  const Tensor targets = ctx.allocate({rows}, DType::kI32);
+  batch.fields.set(nn::kTokens, tokens);
+  batch.fields.set(nn::kTargets, targets);
   batch.samples = ctx.allocate({shape.micro}, DType::kI64);
   batch.loss_sum = ctx.allocate({1}, DType::kF64);
   batch.loss_sum.data<double>()[0] = 0.0;
@@ -29,9 +31,9 @@ nn::MicroBatch make_batch(ops::Context& ctx, const BatchShape& shape, int number
     for (std::int64_t t = 0; t < shape.length; ++t) {
       const std::int64_t row = b * shape.length + t;
       const bool masked = (sample * 3 + t) % 11 == 0 || (sample % 3 == 0 && t < 4);
-      batch.tokens.data<std::int32_t>()[row] = token(sample, t);
+      tokens.data<std::int32_t>()[row] = token(sample, t);
       batch.target_count += masked ? 0 : 1;
-      batch.targets.data<std::int32_t>()[row] = masked ? ops::kMaskedTarget : token(sample, t + 1);
+      targets.data<std::int32_t>()[row] = masked ? ops::kMaskedTarget : token(sample, t + 1);
     }
   }
   return batch;

@@ -107,7 +107,7 @@ class Interceptor : public nn::GradientListener {
 double targets_of(const std::vector<nn::MicroBatch>& batches) {
   std::int64_t count = 0;
   for (const nn::MicroBatch& batch : batches) {
-    const auto targets = batch.targets.span<std::int32_t>();
+    const auto targets = batch.field(nn::kTargets).span<std::int32_t>();
     count += std::count_if(targets.begin(), targets.end(), [](std::int32_t t) { return t >= 0; });
   }
   return static_cast<double>(count);

@@ -10,7 +10,7 @@
 #include <gtest/gtest.h>
 
 #include "trireme/base/resident_memory.h"
-#include "trireme/nn/host_micro_batch.h"
+#include "trireme/tasks/texts.h"
 
 #include "support/small_model.h"
 
@@ -21,22 +21,27 @@ using models::GptConfig;
 using plan::DryRunInput;
 using plan::DryRunResult;
 
+nn::HostMicroBatch make_texts(ops::Context& ctx, std::int64_t micro, std::int64_t length) {
+  return make_host_texts(ctx, micro, length, false);
+}
+
 DryRunInput input_of(const GptConfig& model, const GridShape& grid, DType compute) {
   DryRunInput input{.model = models::gpt_plan(model),
                     .step = {},
                     .grid = grid,
                     .micro = 2,
                     .length = model.context,
-                    .micro_batches = 8};
+                    .micro_batches = 8,
+                    .make_batch = make_texts};
   input.step.stage.compute = compute;
   return input;
 }
 
 nn::MicroBatch micro_batch_of(ops::Context& ctx, const DryRunInput& input) {
-  const nn::HostMicroBatch host =
-      nn::make_host_micro_batch(ctx, input.micro, input.length, input.masks_documents);
-  for (const Tensor& part : {host.tokens, host.targets, host.samples}) {
-    std::memset(part.raw(), 0, part.bytes());
+  const nn::HostMicroBatch host = input.make_batch(ctx, input.micro, input.length);
+  std::memset(host.samples.raw(), 0, host.samples.bytes());
+  for (const nn::Field& field : host.fields) {
+    std::memset(field.tensor.raw(), 0, field.tensor.bytes());
   }
   return host.to_device(ctx, input.micro * input.length, input.trains);
 }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "trireme/comm/process_grid.h"
+#include "trireme/nn/fields.h"
 #include "trireme/nn/state.h"
 #include "trireme/nn/tape.h"
 
@@ -20,18 +21,16 @@ struct KeyValueCache {
   std::vector<std::pair<Tensor, Tensor>> layers;  // (keys, values) of each layer
 };
 
-// What every pipeline stage knows about a micro-batch without being sent it. There are
-// batch * length rows; row b * length + t is position t of sample b.
+// What every pipeline stage knows about a micro-batch without being sent it: its samples, each with
+// `length` positions that have a target (the tokens of a text; one for a picture). Fields that say
+// something of each position have batch * length rows; row b * length + t is position t of sample
+// b.
 struct MicroBatch {
   std::int64_t batch = 0;
   std::int64_t length = 0;
-  Tensor tokens;   // (rows) int32; undefined on stages that do not use them
-  Tensor targets;  // (rows) int32, ops::kMaskedTarget for no target; undefined in generation
+  Fields fields;                  // the input and the targets; without targets in generation
   std::int64_t target_count = 0;  // targets that are not masked, counted on the host
-  // (rows) int32: the first position that attention may read, counted in the sample (in generation:
-  // in the cache). Undefined: position 0 for every row.
-  Tensor first_key;
-  Tensor samples;  // (batch) int64: global sample numbers, which key random draws
+  Tensor samples;                 // (batch) int64: global sample numbers, which key random draws
   bool training = false;
   // (1) fp64: a loss block adds its sum over the targets to it, in training in its backward.
   Tensor loss_sum;
@@ -40,6 +39,9 @@ struct MicroBatch {
   Tensor correct;
   StepPlace place;  // in training: where it stands among the micro-batches of the step
   KeyValueCache* cache = nullptr;  // set in generation
+
+  // The field of this name, undefined if there is none.
+  Tensor field(std::string_view name) const { return fields.find(name); }
 
   // Without samples it stands for a micro-batch that other replicas have and this one has not: see
   // BlockPlan::collective.

@@ -171,7 +171,8 @@ class Mlp {
   std::unique_ptr<RowParallelLinear> down_;
 };
 
-// Token embedding: (rows) -> (outside rows, C). The vocabulary is split over the tensor ranks.
+// Token embedding of the field kTokens: (rows) -> (outside rows, C). The vocabulary is split over
+// the tensor ranks.
 class VocabularyEmbedding {
  public:
   VocabularyEmbedding(const LayerContext& context, Parameter& table);

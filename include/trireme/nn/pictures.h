@@ -86,7 +86,7 @@ Value max_pooling(Tape& tape, const Value& x, std::int64_t kernel, std::int64_t 
 // (N, H, W, C) -> (N, C): the mean over the picture.
 Value global_average_pooling(Tape& tape, const Value& x);
 
-// logits (N, classes). Adds the loss (ops::classification_loss) of batch.targets (N) to
+// logits (N, classes). Adds the loss (ops::classification_loss) of the field kTargets (N) to
 // batch.loss_sum, on a recording tape in the backward, and the targets that are right to
 // batch.correct if that is defined.
 void classification_loss(Tape& tape, const MicroBatch& batch, const Value& logits, float smoothing);

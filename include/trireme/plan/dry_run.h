@@ -3,11 +3,12 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "trireme/comm/dry_rank.h"
 #include "trireme/comm/process_grid.h"
-#include "trireme/nn/block.h"
+#include "trireme/nn/host_micro_batch.h"
 #include "trireme/ops/operation_counts.h"
 #include "trireme/parallel/trainer_step.h"
 
@@ -29,7 +30,10 @@ struct DryRunInput {
   std::int64_t micro = 1;   // samples of a micro-batch
   std::int64_t length = 1;  // positions of a sample
   int micro_batches = 1;    // of a training step, over all replicas
-  bool masks_documents = false;
+  // Returns a micro-batch of so many samples of `length` positions, as a rank's host makes it.
+  // Nobody reads what is in it.
+  std::function<nn::HostMicroBatch(ops::Context&, std::int64_t micro, std::int64_t length)>
+      make_batch = {};
   DryDevice device{};
   // Whether our algorithms keep the order of sums (DryRankOptions). Where it is not fixed, as with
   // NCCL, copies of parameters take a broadcast more.

@@ -11,7 +11,7 @@
 #include "trireme/io/batch_reader.h"
 #include "trireme/io/dataset.h"
 #include "trireme/models/family.h"
-#include "trireme/nn/block.h"
+#include "trireme/nn/host_micro_batch.h"
 #include "trireme/ops/context.h"
 
 namespace trireme::tasks {
@@ -81,6 +81,10 @@ class Task {
   // What an evaluation says, from the loss summed over the targets: "loss 2.3026 over 640 tokens,
   // perplexity 10.00".
   virtual std::string measures(double loss_sum, std::int64_t targets) const = 0;
+  // A micro-batch of the samples that open(request) would read, whose contents are undefined: for
+  // dry runs. Reads nothing.
+  virtual nn::HostMicroBatch blank_batch(ops::Context& ctx, const DataRequest& request,
+                                         std::int64_t micro) const = 0;
   // A micro-batch of a training step that needs no data. `number` tells micro-batches apart.
   virtual nn::MicroBatch made_up_batch(ops::Context& ctx, const nn::ModelPlan& model, int number,
                                        std::int64_t micro) const = 0;

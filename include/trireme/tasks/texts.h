@@ -7,11 +7,16 @@
 
 #include "trireme/io/dataset.h"
 #include "trireme/io/tokenizer.h"
-#include "trireme/nn/block.h"
+#include "trireme/nn/host_micro_batch.h"
 #include "trireme/ops/context.h"
 #include "trireme/tasks/task.h"
 
 namespace trireme {
+
+// A micro-batch of texts on the host: the fields kTokens and kTargets, and kFirstKey if attention
+// does not cross the borders of documents. Their contents are undefined.
+nn::HostMicroBatch make_host_texts(ops::Context& ctx, std::int64_t batch, std::int64_t length,
+                                   bool masks_documents);
 
 // Returns samples [begin, begin + micro) of a batch of data as a micro-batch. Samples past the end
 // of `data` are padding with masked targets.
