@@ -9,13 +9,14 @@ namespace trireme::nn {
 
 void State::propose(ops::Context& ctx, const StepPlace& place, std::int64_t row, const Tensor& x,
                     float factor) const {
-  TRIREME_CHECK(proposed_.defined(), "a stage that does not train proposes " + name());
+  TRIREME_CHECK(0 <= place.run && place.run < std::ssize(proposed_),
+                "nothing holds what is proposed for " + name());
   TRIREME_CHECK(0 <= place.number && place.number < place.count,
                 "a micro-batch that is not of the step proposes " + name());
   const double weight = static_cast<double>(spec_.momentum) *
                         std::pow(1.0 - static_cast<double>(spec_.momentum),
                                  static_cast<double>(place.count - 1 - place.number));
-  const Tensor to = proposed_.rows(row, row + 1);
+  const Tensor to = proposed_[static_cast<std::size_t>(place.run)].rows(row, row + 1);
   ops::add_scaled(ctx, x, static_cast<float>(weight) * factor, to);
 }
 
@@ -25,22 +26,16 @@ State& StateSet::add(StateSpec spec) {
   return *states_.emplace_back(std::make_unique<State>(std::move(spec)));
 }
 
-StageStates::StageStates(ops::Context& ctx, std::vector<State*> states, bool trains)
+StageStates::StageStates(ops::Context& ctx, std::vector<State*> states)
     : states_(std::move(states)) {
-  std::int64_t elements = 0;
-  for (const State* state : states_) elements += state->spec().shape.elements();
-  if (elements == 0) return;
-  const Tensor values = ctx.allocate({elements}, DType::kF32, MemoryUse::kParameters);
-  if (trains) {
-    proposed_ = ctx.allocate({elements}, DType::kF32, MemoryUse::kGradients);
-    ops::fill(ctx, proposed_, 0.0f);
-  }
+  for (const State* state : states_) elements_ += state->spec().shape.elements();
+  if (empty()) return;
+  const Tensor values = ctx.allocate({elements_}, DType::kF32, MemoryUse::kParameters);
   std::int64_t at = 0;
   for (State* state : states_) {
     const Shape& shape = state->spec().shape;
     const std::int64_t end = at + shape.elements();
     state->value_ = values.flat_range(at, end).reshape(shape);
-    if (trains) state->proposed_ = proposed_.flat_range(at, end).reshape(shape);
     for (std::int64_t row = 0; row < shape[0]; ++row) {
       ops::fill(ctx, state->value_.rows(row, row + 1),
                 state->spec().initial[static_cast<std::size_t>(row)]);
@@ -49,14 +44,32 @@ StageStates::StageStates(ops::Context& ctx, std::vector<State*> states, bool tra
   }
 }
 
-void StageStates::commit(ops::Context& ctx, Communicator& replicas, int micro_batches) {
+void StageStates::hold_proposals(ops::Context& ctx, int runs) {
   if (empty()) return;
-  TRIREME_CHECK(proposed_.defined(), "a stage that does not train commits its states");
-  replicas.all_reduce(ctx.stream, proposed_, ReduceOp::kSum).wait_on(ctx.stream);
+  proposed_ = ctx.allocate({runs, elements_}, DType::kF32, MemoryUse::kGradients);
+  ops::fill(ctx, proposed_, 0.0f);
+  std::int64_t at = 0;
   for (State* state : states_) {
+    const Shape& shape = state->spec().shape;
+    state->proposed_.clear();
+    for (int run = 0; run < runs; ++run) {
+      const std::int64_t begin = run * elements_ + at;
+      state->proposed_.push_back(
+          proposed_.flat_range(begin, begin + shape.elements()).reshape(shape));
+    }
+    at += shape.elements();
+  }
+}
+
+void StageStates::commit(ops::Context& ctx, const Tensor& sum, int micro_batches) {
+  std::int64_t at = 0;
+  for (State* state : states_) {
+    const Shape& shape = state->spec().shape;
     const double keep = std::pow(1.0 - static_cast<double>(state->spec_.momentum),
                                  static_cast<double>(micro_batches));
-    ops::commit_state(ctx, static_cast<float>(keep), state->proposed_, state->value_);
+    ops::commit_state(ctx, static_cast<float>(keep),
+                      sum.flat_range(at, at + shape.elements()).reshape(shape), state->value_);
+    at += shape.elements();
   }
 }
 

@@ -60,6 +60,15 @@ std::vector<Held> all_held(ops::Context& ctx, const Stage& stage,
                       static_cast<std::int64_t>(states)});
     }
   }
+  // Every tensor rank of every replica holds all of a stage's states.
+  const std::vector<Communicator*> all = {&stage.grid().comm(Axis::kTensor),
+                                          &stage.grid().comm(kDataAxes)};
+  for (const nn::State* state : stage.states().states()) {
+    const Tensor& value = state->value();
+    const std::uint64_t sum = checksum_of(ctx, value.reshape({value.elements()}));
+    held.push_back(
+        {fmt::format("the state {}", state->name()), all, static_cast<std::int64_t>(sum)});
+  }
   return held;
 }
 

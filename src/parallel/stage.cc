@@ -79,7 +79,7 @@ Stage::Stage(ops::Context& ctx, const ProcessGrid& grid, const nn::ModelPlan& pl
       add_once(of_block, &build.tied_parameter->group());
     }
   }
-  states_ = nn::StageStates(ctx, std::move(states), options.trains);
+  states_ = nn::StageStates(ctx, std::move(states));
   weights_ = ShardedWeights(groups_, options.whole_weights, options.prefetch);
   const Tensors gradients = allocate_gradients(ctx);
   for (std::size_t i = 0; i < groups_.size(); ++i) {

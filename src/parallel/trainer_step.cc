@@ -9,6 +9,7 @@
 #include "trireme/ops/update.h"
 #include "trireme/parallel/connections.h"
 
+#include "parallel/state_fold.h"
 #include "parallel/step_capture.h"
 
 namespace trireme::parallel {
@@ -56,6 +57,7 @@ TrainerStep::TrainerStep(ops::Context& ctx, const ProcessGrid& grid, const nn::M
       stage_(ctx, grid, plan, options.stage),
       reducer_(ctx, stage_, {.travel = options.reduce, .to_shard = stage_.sharded()},
                options.batch_runs),
+      states_(std::make_unique<StateFold>(ctx, stage_, options.batch_runs)),
       executor_(ctx, stage_, options.runs),
       optimizer_(optim::make_optimizer(options.optimizer, ctx, shards_of(stage_))),
       norm_limbs_(ctx.allocate({kExactLimbs}, DType::kI64, MemoryUse::kWorkspace)),
@@ -73,6 +75,7 @@ std::size_t TrainerStep::connect(std::int64_t batch, std::int64_t length) {
   const std::size_t before = free_device_memory(ctx_);
   stage_.weights().connect(ctx_);
   reducer_.connect();
+  states_->connect();
   sum_of_squared_gradients(ctx_, stage_, norm_limbs_, norm_sum_);
   const std::size_t after = free_device_memory(ctx_);
   taken += before > after ? before - after : 0;
@@ -134,7 +137,7 @@ void TrainerStep::add_up_gradients(std::span<const nn::MicroBatch> mine) {
 StepResult TrainerStep::accumulate(std::span<const nn::MicroBatch> mine, bool wants_stop) {
   QueuedStep queued = begin(mine, wants_stop);
   add_up_gradients(mine);
-  stage_.states().discard(ctx_);
+  states_->discard();
   queued.numbers_ = StepNumbers(ctx_, mine);
   return queued.result(grid_);
 }
@@ -148,7 +151,11 @@ void TrainerStep::number(std::span<nn::MicroBatch> mine) const {
                                                    grid_.index(kDataAxes));
   }
   TRIREME_CHECK(numbers.size() == mine.size(), "a replica has its share of the micro-batches");
-  for (std::size_t i = 0; i < mine.size(); ++i) mine[i].place = {numbers[i], of_step_};
+  const int runs = options_.batch_runs.of_replica(grid_.extent(kDataAxes));
+  for (std::size_t i = 0; i < mine.size(); ++i) {
+    mine[i].place = {numbers[i], of_step_,
+                     static_cast<int>(i * static_cast<std::size_t>(runs) / mine.size())};
+  }
 }
 
 QueuedStep TrainerStep::queue(std::span<const nn::MicroBatch> mine, std::int64_t step,
@@ -173,7 +180,7 @@ void TrainerStep::compute(std::span<const nn::MicroBatch> mine) {
   sum_of_squared_gradients(ctx_, stage_, norm_limbs_, norm_sum_);
   ops::finish_gradient_norm(ctx_, norm_sum_, options_.clip, norm_);
   optimizer_->step(ctx_);
-  stage_.states().commit(ctx_, grid_.comm(kDataAxes), of_step_);
+  states_->commit(of_step_);
   if (!options_.loss_scaling.is_fixed()) ops::update_loss_scale(ctx_, options_.loss_scaling);
 }
 

@@ -2,15 +2,10 @@
 
 #include <fmt/format.h>
 
-#include "trireme/base/error.h"
-
 namespace trireme {
 
 std::vector<TensorSlice> checkpoint_slices(const parallel::Stage& stage,
                                            const optim::Optimizer* optimizer, bool owned_only) {
-  TRIREME_CHECK(stage.states().empty(),
-                "a checkpoint does not hold the running moments of batch norms, so it cannot hold "
-                "this model");
   std::vector<TensorSlice> slices;
   const auto add = [&](const std::string& name, const Tensor& shard,
                        const nn::FlatGroup::Part& part) {
@@ -36,6 +31,13 @@ std::vector<TensorSlice> checkpoint_slices(const parallel::Stage& stage,
       }
     }
   }
+  // They are small, so one rank of those that hold them writes them.
+  const ProcessGrid& grid = stage.grid();
+  if (owned_only && (grid.index(kDataAxes) != 0 || grid.index(Axis::kTensor) != 0)) return slices;
+  for (const nn::State* state : stage.states().states()) {
+    slices.push_back(TensorSlice::whole("state/" + state->name(), state->value()));
+    slices.back().stream = stage.stream();
+  }
   return slices;
 }
 
@@ -50,7 +52,7 @@ void read_checkpoint(ops::Context& ctx, const Checkpoint& checkpoint, parallel::
   stage.refresh_weights(ctx);
 }
 
-std::vector<TensorSlice> state_slices(ops::StepState& state, bool loss_scale) {
+std::vector<TensorSlice> step_state_slices(ops::StepState& state, bool loss_scale) {
   std::vector<TensorSlice> slices;
   const auto add = [&slices](std::string name, auto& value) {
     slices.push_back(

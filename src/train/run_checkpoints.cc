@@ -84,7 +84,7 @@ RunCheckpoints::Position RunCheckpoints::restore(const Checkpoint& checkpoint) {
   ops::StepState state = ops::read_step_state(ctx);
   state.updates = checkpoint.info().step;  // the best guess for a checkpoint without a count
   // A run with another precision has stored no loss scale.
-  for (TensorSlice& slice : state_slices(state, scales_dynamically())) {
+  for (TensorSlice& slice : step_state_slices(state, scales_dynamically())) {
     if (checkpoint.contents().find(slice.name)) slices.push_back(std::move(slice));
   }
   // Checks shapes first, because run.accept_changes cannot accept other shapes.
@@ -170,7 +170,7 @@ std::string RunCheckpoints::save(const Position& position) {
       checkpoint_slices(run_.step.stage(), &run_.step.optimizer(), true);
   ops::StepState state = ops::read_step_state(run_.device.context);
   if (run_.runtime.rank() == 0) {
-    for (TensorSlice& slice : state_slices(state, scales_dynamically())) {
+    for (TensorSlice& slice : step_state_slices(state, scales_dynamically())) {
       slices.push_back(std::move(slice));
     }
   }

@@ -5,7 +5,6 @@
 #include <string>
 #include <vector>
 
-#include "trireme/comm/communicator.h"
 #include "trireme/ops/context.h"
 
 namespace trireme::nn {
@@ -14,6 +13,7 @@ namespace trireme::nn {
 struct StepPlace {
   int number = 0;  // from 0
   int count = 1;   // of the step
+  int run = 0;     // which of this replica's runs of micro-batches it is in, from 0
 };
 
 struct StateSpec {
@@ -26,7 +26,7 @@ struct StateSpec {
 
 // The value changes at the end of a step alone: every micro-batch of a step sees the same. A
 // forward in training proposes an update; evaluation does not, nor does a forward that is computed
-// again. Every replica holds the whole tensor.
+// again. Every rank that computes with it, on whatever replica or tensor rank, holds all of it.
 class State {
  public:
   explicit State(StateSpec spec) : spec_(std::move(spec)) {}
@@ -35,7 +35,7 @@ class State {
   const StateSpec& spec() const { return spec_; }
   const Tensor& value() const { return value_; }  // fp32
   // Proposes factor * x for row `row`. x is fp32, of a row's shape. Each micro-batch proposes once
-  // for each row.
+  // for each row, and those of a run in their order.
   void propose(ops::Context& ctx, const StepPlace& place, std::int64_t row, const Tensor& x,
                float factor = 1.0f) const;
 
@@ -43,7 +43,7 @@ class State {
   friend class StageStates;
   StateSpec spec_;
   Tensor value_;
-  Tensor proposed_;  // this replica's part of the weighted sum
+  Tensors proposed_;  // by run: its part of the weighted sum
 };
 
 // The states of a block, in the order in which they were declared.
@@ -56,29 +56,35 @@ class StateSet {
   std::vector<std::unique_ptr<State>> states_;
 };
 
-// The memory of the states of a stage's blocks, and their update. What a step's micro-batches
-// propose is folded in their global order: with k = 1 - momentum and M micro-batches the value
-// becomes k^M value + the sum over m of momentum k^(M - 1 - m) p_m. So each replica adds up its own
-// part, and one sum over the replicas completes it, whichever of them computed which micro-batch.
+// The memory of the states of a stage's blocks, and of what is proposed for them. What a step's
+// micro-batches propose is folded in their global order: with k = 1 - momentum and M micro-batches
+// the value becomes k^M value + the sum over m of momentum k^(M - 1 - m) p_m. That is a weighted
+// sum, which each run of micro-batches adds up for itself; who adds up the runs and the replicas is
+// parallel/state_fold.h.
 class StageStates {
  public:
   StageStates() = default;
-  // Allocates the states' memory and sets their initial values. The states must outlive this
-  // object. Without `trains` nothing can be proposed.
-  StageStates(ops::Context& ctx, std::vector<State*> states, bool trains);
+  // Allocates the values and sets them to the initial ones. The states must outlive this object.
+  StageStates(ops::Context& ctx, std::vector<State*> states);
 
   bool empty() const { return states_.empty(); }
   const std::vector<State*>& states() const { return states_; }
-  // Collective over `replicas` if there are states. Call it at the end of a step of `micro_batches`
-  // micro-batches, when StepState::finite is known: a step that is skipped changes nothing. In
-  // stream order.
-  void commit(ops::Context& ctx, Communicator& replicas, int micro_batches);
-  // Forgets what was proposed.
+
+  // Allocates memory for what so many runs propose. Without it nothing can be proposed.
+  void hold_proposals(ops::Context& ctx, int runs);
+  // (runs, elements of all states), fp32.
+  const Tensor& proposed() const { return proposed_; }
+  // Changes the values at the end of a step of `micro_batches` micro-batches, whose weighted sum is
+  // `sum` (elements of all states), when StepState::finite is known: a step that is skipped changes
+  // nothing. The contents of `sum` are undefined then.
+  void commit(ops::Context& ctx, const Tensor& sum, int micro_batches);
+  // Forgets what was proposed. Does nothing where nothing can be.
   void discard(ops::Context& ctx);
 
  private:
+  std::int64_t elements_ = 0;
   std::vector<State*> states_;
-  Tensor proposed_;  // of all states, so that one reduction does
+  Tensor proposed_;
 };
 
 }  // namespace trireme::nn

@@ -74,6 +74,7 @@ class QueuedStep {
   StepNumbers numbers_;
 };
 
+class StateFold;    // src/parallel
 class StepCapture;  // src/parallel
 
 class TrainerStep {
@@ -127,6 +128,7 @@ class TrainerStep {
   StepOptions options_;
   Stage stage_;
   GradientReducer reducer_;
+  std::unique_ptr<StateFold> states_;
   PipelineExecutor executor_;
   std::optional<PipelineSchedule> schedule_;  // made in the first step
   int micro_batches_ = 0;                     // that this step runs, with empty ones

@@ -10,21 +10,21 @@
 
 namespace trireme {
 
-// Returns the parameters, and the optimizer's state where `optimizer` is given, as slices of a
-// checkpoint. With `owned_only` it returns only those that this rank writes: each element of the
-// model is on exactly one rank's list, and all ranks that hold copies share in writing them. Throws
-// InternalError for a stage with states (Stage::states), which no checkpoint holds.
+// Returns the parameters, the optimizer's state where `optimizer` is given, and the stage's states
+// (Stage::states) as slices of a checkpoint. With `owned_only` it returns only those that this rank
+// writes: each element of the model is on exactly one rank's list. All ranks that hold copies of
+// parameters share in writing them; states are small, and one rank writes them.
 std::vector<TensorSlice> checkpoint_slices(const parallel::Stage& stage,
                                            const optim::Optimizer* optimizer, bool owned_only);
 
-// Collective over the stage's grid. Fills slices of the stage's parameters and optimizer state from
-// a checkpoint, and makes the weights from them.
+// Collective over the stage's grid. Fills slices of the stage's parameters, optimizer state and
+// states from a checkpoint, and makes the weights from the parameters.
 void read_checkpoint(ops::Context& ctx, const Checkpoint& checkpoint, parallel::Stage& stage,
                      std::span<const TensorSlice> slices);
 
 // Returns what a checkpoint keeps of `state`: the number of updates and, with `loss_scale`, the
 // loss scaler's state. `state` must outlive the slices. It is the same on every rank, so one rank
 // writes it.
-std::vector<TensorSlice> state_slices(ops::StepState& state, bool loss_scale);
+std::vector<TensorSlice> step_state_slices(ops::StepState& state, bool loss_scale);
 
 }  // namespace trireme

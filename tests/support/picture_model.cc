@@ -1,0 +1,225 @@
+#include "support/picture_model.h"
+
+#include <numeric>
+
+#include "trireme/nn/host_micro_batch.h"
+#include "trireme/nn/pictures.h"
+#include "trireme/ops/elementwise.h"
+
+#include "support/mpi_test.h"
+
+namespace trireme::testing {
+namespace {
+
+// Cuts so much that the loss depends on the weights of a norm that another one follows.
+constexpr ops::Clamp kCuts = {0.0f, 0.5f};
+
+nn::LayerContext layer(nn::BuildContext& build, nn::ParameterSet& parameters,
+                       const std::string& name) {
+  return {parameters, {&build.grid.comm(Axis::kTensor), false}, name};
+}
+
+// The same elements in another shape.
+nn::Value reshaped(nn::Tape& tape, const nn::Value& x, const Shape& shape) {
+  return tape.record(x.tensor().reshape(shape), {x},
+                     [slot = x.slot(), from = x.shape()](nn::Tape& t, const Tensor& dy) {
+                       t.add_gradient(slot, dy.reshape(from));
+                     });
+}
+
+// Blocks hand (N, 4 * 4 * 16) on.
+nn::Values handed_on(nn::Tape& tape, const nn::Value& x) {
+  return {reshaped(tape, x, {x.shape()[0], 256})};
+}
+nn::Value received(nn::Tape& tape, const nn::Values& in) {
+  return reshaped(tape, in[0], {in[0].shape()[0], 4, 4, 16});
+}
+
+// A convolution, its batch norm and what follows.
+struct Unit {
+  Unit(const nn::LayerContext& context, nn::StateSet& states, nn::Convolution::Options options,
+       const ops::Clamp& clamp)
+      : convolution(context.child("convolution"), with_deviation(options)),
+        norm(context.child("norm"), states, {.channels = options.out, .clamp = clamp}) {}
+  static nn::Convolution::Options with_deviation(nn::Convolution::Options options) {
+    options.deviation = nn::Convolution::deviation_of(options.kernel, options.out, options.groups);
+    return options;
+  }
+  nn::Value forward(nn::Tape& tape, const nn::MicroBatch& batch, const nn::Value& x) const {
+    return norm.forward(tape, batch, convolution.forward(tape, x));
+  }
+
+  nn::Convolution convolution;
+  nn::BatchNorm norm;
+};
+
+class Stem : public nn::Block {
+ public:
+  explicit Stem(nn::BuildContext& build)
+      : stem_(layer(build, parameters_, "stem"), states_, {3, 16, 3, 2, 1}, ops::kRelu6) {}
+  nn::Values forward(nn::Tape& tape, const nn::MicroBatch& batch, nn::Values) const override {
+    const DType compute = parameters_.groups().front()->parameters().front()->weight().dtype();
+    const nn::Value in = tape.input(pictures_of(tape.context(), batch, compute), false);
+    return handed_on(tape, stem_.forward(tape, batch, in));
+  }
+
+ private:
+  Unit stem_;
+};
+
+class Inverted : public nn::Block {
+ public:
+  explicit Inverted(nn::BuildContext& build)
+      : expand_(layer(build, parameters_, "expand"), states_, {16, 24}, kCuts),
+        depthwise_(layer(build, parameters_, "depthwise"), states_, {24, 24, 3, 1, 1, 24}, kCuts),
+        project_(layer(build, parameters_, "project"), states_, {24, 16}, ops::kNoClamp) {}
+  nn::Values forward(nn::Tape& tape, const nn::MicroBatch& batch, nn::Values in) const override {
+    const nn::Value x = received(tape, in);
+    const nn::Value inside = depthwise_.forward(tape, batch, expand_.forward(tape, batch, x));
+    return handed_on(
+        tape, project_.norm.forward(tape, batch, project_.convolution.forward(tape, inside), x));
+  }
+
+ private:
+  Unit expand_, depthwise_, project_;
+};
+
+class Last : public nn::Block {
+ public:
+  explicit Last(nn::BuildContext& build)
+      : last_(layer(build, parameters_, "last"), states_, {16, 16, 3, 1, 1}, ops::kRelu) {}
+  nn::Values forward(nn::Tape& tape, const nn::MicroBatch& batch, nn::Values in) const override {
+    nn::Value x = received(tape, in);
+    x = last_.norm.forward(tape, batch, last_.convolution.forward(tape, x), x);
+    return handed_on(tape, nn::max_pooling(tape, nn::clamp(tape, x, {0.0f, 3.0f}), 3, 1, 1));
+  }
+
+ private:
+  Unit last_;
+};
+
+class Classes : public nn::Block {
+ public:
+  explicit Classes(nn::BuildContext& build)
+      : classes_(layer(build, parameters_, "head.classes"),
+                 {.in = 16, .out = kPictureClasses, .kernel = 1, .bias = true, .deviation = 0.5f}) {
+  }
+  nn::Values forward(nn::Tape& tape, const nn::MicroBatch& batch, nn::Values in) const override {
+    const nn::Value pooled = nn::global_average_pooling(tape, received(tape, in));
+    const std::int64_t n = pooled.shape()[0];
+    const nn::Value logits = classes_.forward(tape, reshaped(tape, pooled, {n, 1, 1, 16}));
+    nn::classification_loss(tape, batch, reshaped(tape, logits, {n, kPictureClasses}), 0.1f);
+    return {};
+  }
+  bool is_loss() const override { return true; }
+
+ private:
+  nn::Convolution classes_;
+};
+
+template <class Block>
+nn::BlockPlan with_norms(const std::string& name) {
+  return {.name = name, .cost = 1.0, .build = [](nn::BuildContext& build) {
+            return std::make_unique<Block>(build);
+          }};
+}
+
+std::vector<int> ranks_of(const GridShape& shape) {
+  if (shape.ranks() == 1) return {runtime().rank()};
+  std::vector<int> all(static_cast<std::size_t>(shape.ranks()));
+  std::iota(all.begin(), all.end(), 0);
+  return all;
+}
+
+}  // namespace
+
+Tensor pictures_of(ops::Context& ctx, const nn::MicroBatch& batch, DType dtype) {
+  const Tensor& pixels = batch.field(nn::kPixels);
+  if (dtype == pixels.dtype()) return pixels;
+  const Tensor cast = ctx.allocate(pixels.shape(), dtype);
+  ops::cast(ctx, pixels, cast);
+  return cast;
+}
+
+nn::ModelPlan picture_plan() {
+  nn::ModelPlan plan;
+  plan.blocks = {with_norms<Stem>("stem"),
+                 with_norms<Inverted>("inverted"),
+                 with_norms<Last>("last"),
+                 {.name = "head", .cost = 1.0, .loss = true, .build = [](nn::BuildContext& build) {
+                    return std::make_unique<Classes>(build);
+                  }}};
+  plan.width = 256;
+  return plan;
+}
+
+nn::MicroBatch make_pictures(ops::Context& ctx, int number, bool training, int micro) {
+  nn::HostMicroBatch host(ctx, micro, 1);
+  const Shape shape = {micro, kPictureSize, kPictureSize, 3};
+  const Tensor targets = host.add(ctx, nn::kTargets, {micro}, DType::kI32);
+  const Tensor pixels = host.add(ctx, nn::kPixels, shape, DType::kF32);
+  if (!ctx.dry) {
+    float* pixel = pixels.data<float>();
+    for (int b = 0; b < micro; ++b) {
+      const std::int64_t sample = number * micro + b;
+      host.samples.data<std::int64_t>()[b] = sample;
+      targets.data<std::int32_t>()[b] = static_cast<std::int32_t>(sample * 7 % kPictureClasses);
+      const auto seed = static_cast<std::uint64_t>(100 + sample);
+      for (const double value : random_values(seed, kPictureSize * kPictureSize * 3)) {
+        *pixel++ = static_cast<float>(value);
+      }
+    }
+  }
+  nn::MicroBatch batch = host.to_device(ctx, micro, training);
+  batch.correct = make_tensor(ctx, std::vector<std::int64_t>{0, 0});
+  return batch;
+}
+
+PictureTraining::PictureTraining(const GridShape& shape, const parallel::StepOptions& options,
+                                 const nn::ModelPlan& plan)
+    : grid_(runtime(), shape, ranks_of(shape)),
+      runs_(options.batch_runs),
+      step_(std::make_unique<parallel::TrainerStep>(ctx_, grid_, plan, options)) {}
+
+parallel::StepResult PictureTraining::train(int number, int micro_batches, int micro) {
+  std::vector<nn::MicroBatch> mine;
+  for (const int m :
+       runs_.micro_batches_of(micro_batches, grid_.extent(kDataAxes), grid_.index(kDataAxes))) {
+    mine.push_back(make_pictures(ctx_, micro_batches * number + m, true, micro));
+  }
+  const auto result = step_->train(mine, number + 1, 0.01f, 3);
+  among_five_ = 0;
+  for (const nn::MicroBatch& batch : mine) among_five_ += batch.correct.data<std::int64_t>()[1];
+  return result;
+}
+
+double PictureTraining::evaluate() {
+  return parallel::evaluate(step_->executor(), 1,
+                            [&](int) { return make_pictures(ctx_, 40, false); })
+      .loss_sum;
+}
+
+std::map<std::string, Values> PictureTraining::states() const {
+  std::map<std::string, Values> all;
+  for (const nn::State* state : stage().states().states()) {
+    all[state->name()] = values_of(state->value());
+  }
+  return all;
+}
+
+std::map<std::string, std::string> PictureTraining::state_bits() const {
+  std::map<std::string, std::string> all;
+  for (const nn::State* state : stage().states().states()) {
+    all[state->name()] = bits_of(state->value());
+  }
+  return all;
+}
+
+std::string PictureTraining::bits() const {
+  std::string all;
+  for (const auto& [name, bits] : state_bits()) all += bits;
+  for (const nn::FlatGroup* group : stage().groups()) all += bits_of(group->master());
+  return all;
+}
+
+}  // namespace trireme::testing
