@@ -2,7 +2,6 @@
 
 #include <numeric>
 
-#include "trireme/nn/host_micro_batch.h"
 #include "trireme/nn/pictures.h"
 #include "trireme/ops/elementwise.h"
 
@@ -153,21 +152,24 @@ nn::ModelPlan picture_plan() {
   return plan;
 }
 
+nn::HostMicroBatch undefined_pictures(ops::Context& ctx, std::int64_t micro, std::int64_t length) {
+  nn::HostMicroBatch host(ctx, micro, length);
+  host.add(ctx, nn::kTargets, {micro}, DType::kI32);
+  host.add(ctx, nn::kPixels, {micro, kPictureSize, kPictureSize, 3}, DType::kF32);
+  return host;
+}
+
 nn::MicroBatch make_pictures(ops::Context& ctx, int number, bool training, int micro) {
-  nn::HostMicroBatch host(ctx, micro, 1);
-  const Shape shape = {micro, kPictureSize, kPictureSize, 3};
-  const Tensor targets = host.add(ctx, nn::kTargets, {micro}, DType::kI32);
-  const Tensor pixels = host.add(ctx, nn::kPixels, shape, DType::kF32);
-  if (!ctx.dry) {
-    float* pixel = pixels.data<float>();
-    for (int b = 0; b < micro; ++b) {
-      const std::int64_t sample = number * micro + b;
-      host.samples.data<std::int64_t>()[b] = sample;
-      targets.data<std::int32_t>()[b] = static_cast<std::int32_t>(sample * 7 % kPictureClasses);
-      const auto seed = static_cast<std::uint64_t>(100 + sample);
-      for (const double value : random_values(seed, kPictureSize * kPictureSize * 3)) {
-        *pixel++ = static_cast<float>(value);
-      }
+  const nn::HostMicroBatch host = undefined_pictures(ctx, micro, 1);
+  const auto targets = host.fields.find(nn::kTargets).span<std::int32_t>();
+  float* pixel = host.fields.find(nn::kPixels).data<float>();
+  for (int b = 0; b < micro; ++b) {
+    const std::int64_t sample = number * micro + b;
+    host.samples.data<std::int64_t>()[b] = sample;
+    targets[static_cast<std::size_t>(b)] = static_cast<std::int32_t>(sample * 7 % kPictureClasses);
+    const auto seed = static_cast<std::uint64_t>(100 + sample);
+    for (const double value : random_values(seed, kPictureSize * kPictureSize * 3)) {
+      *pixel++ = static_cast<float>(value);
     }
   }
   nn::MicroBatch batch = host.to_device(ctx, micro, training);

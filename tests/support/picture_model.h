@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "trireme/nn/host_micro_batch.h"
 #include "trireme/parallel/trainer_step.h"
 
 #include "support/ops_testing.h"
@@ -19,6 +20,8 @@ inline constexpr int kPicturesOfMicroBatch = 6;
 // pooling, and the classes. Every tensor rank computes all of it.
 nn::ModelPlan picture_plan();
 
+// A micro-batch whose contents are undefined, as dry runs make them.
+nn::HostMicroBatch undefined_pictures(ops::Context& ctx, std::int64_t micro, std::int64_t length);
 // Micro-batch `number` of a step's data. Pictures and labels depend on the sample alone.
 nn::MicroBatch make_pictures(ops::Context& ctx, int number, bool training,
                              int micro = kPicturesOfMicroBatch);
