@@ -16,8 +16,9 @@ inline constexpr std::int64_t kPictureSize = 8, kPictureClasses = 5;
 inline constexpr int kPicturesOfMicroBatch = 6;
 
 // Four blocks: a stem, an inverted residual block (MobileNetV2), a residual block (ResNet) with max
-// pooling, and the classes. Every tensor rank computes all of it.
-nn::ModelPlan picture_plan();
+// pooling, and the classes. Every tensor rank computes all of it. With `sync` batch norms take
+// their statistics from all replicas.
+nn::ModelPlan picture_plan(bool sync = false);
 
 // Micro-batch `number` of a step's data. Pictures and labels depend on the sample alone.
 nn::MicroBatch make_pictures(ops::Context& ctx, int number, bool training,
