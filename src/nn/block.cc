@@ -13,4 +13,14 @@ std::shared_ptr<Communicator> BuildContext::tensor_neighbours(int count) {
   return made;
 }
 
+std::shared_ptr<Communicator> BuildContext::replicas() {
+  if (!made_replicas) {
+    const Communicator& data = grid.comm(kDataAxes);
+    std::vector<int> members;
+    for (int i = 0; i < data.size(); ++i) members.push_back(data.world_rank(i));
+    made_replicas = grid.runtime().group("data_blocks", members);
+  }
+  return made_replicas;
+}
+
 }  // namespace trireme::nn

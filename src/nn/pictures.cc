@@ -4,6 +4,7 @@
 
 #include "trireme/ops/elementwise.h"
 #include "trireme/ops/softmax_loss.h"
+#include "trireme/tensor/copy.h"
 
 namespace trireme::nn {
 namespace {
@@ -71,7 +72,8 @@ BatchNorm::BatchNorm(const LayerContext& context, StateSet& states, const Option
       running_(&states.add({.name = context.child("running").name,
                             .shape = {2, options.channels},
                             .initial = {0.0f, 1.0f},
-                            .momentum = options.momentum})) {}
+                            .momentum = options.momentum,
+                            .together = sharing()})) {}
 
 Value BatchNorm::forward(Tape& tape, const MicroBatch& batch, const Value& x) const {
   return normalize(tape, batch, x, Value());
@@ -93,16 +95,28 @@ void BatchNorm::propose(ops::Context& ctx, const MicroBatch& batch, const Tensor
   running_->propose(ctx, batch.place, 1, moments.rows(1, 2), rows > 1 ? n / (n - 1.0f) : 1.0f);
 }
 
+Tensor BatchNorm::moments_of(ops::Context& ctx, const Tensor& rows) const {
+  const Tensor moments = ctx.allocate({2, options_.channels}, DType::kF32);
+  ops::batch_moments(ctx, rows, moments);
+  if (sharing() == 1) return moments;
+  const Tensor parts = ctx.allocate({sharing(), 2, options_.channels}, DType::kF32);
+  options_.replicas
+      ->all_gather(ctx.stream, moments.reshape({moments.elements()}),
+                   parts.reshape({parts.elements()}))
+      .wait_on(ctx.stream);
+  ops::merge_batch_moments(ctx, parts, moments);
+  return moments;
+}
+
 Value BatchNorm::normalize(Tape& tape, const MicroBatch& batch, const Value& x,
                            const Value& residual) const {
   ops::Context& ctx = tape.context();
   const Tensor in = pixel_rows(x.tensor());
   Tensor moments = running_->value();
   if (batch.training) {
-    moments = ctx.allocate({2, options_.channels}, DType::kF32);
-    ops::batch_moments(ctx, in, moments);
+    moments = moments_of(ctx, in);
     // One of the forwards of a micro-batch records.
-    if (tape.recording()) propose(ctx, batch, moments, in.shape()[0]);
+    if (tape.recording()) propose(ctx, batch, moments, in.shape()[0] * sharing());
   }
   const Tensor y = ctx.allocate(x.shape(), x.dtype());
   ops::batch_norm(ctx, norm(moments), in, pixel_rows(residual.tensor()), pixel_rows(y));
@@ -153,10 +167,14 @@ void BatchNorm::backward_input(Tape& tape, const Pass& pass, const Tensor& sums,
   if (!pass.of_batch) {  // running moments do not depend on x
     through = ctx.allocate(sums.shape(), DType::kF32);
     ops::fill(ctx, through, 0.0f);
+  } else if (sharing() > 1) {  // the weights' gradients are of this replica's rows
+    through = ctx.allocate(sums.shape(), DType::kF32);
+    copy(sums, through, ctx.stream);
+    options_.replicas->all_reduce(ctx.stream, through, ReduceOp::kSum).wait_on(ctx.stream);
   }
   const Tensor x = pixel_rows(pass.x.tensor());
   ops::batch_norm_backward(ctx, norm(pass.moments), pixel_rows(dy), x, pixel_rows(pass.y), through,
-                           x.shape()[0], pixel_rows(dresidual), pixel_rows(dx));
+                           x.shape()[0] * sharing(), pixel_rows(dresidual), pixel_rows(dx));
   if (pass.adds) tape.add_gradient(pass.residual, cuts ? dresidual : dy);
   tape.add_gradient(pass.x.slot(), dx);
 }

@@ -13,9 +13,11 @@ void State::propose(ops::Context& ctx, const StepPlace& place, std::int64_t row,
                 "nothing holds what is proposed for " + name());
   TRIREME_CHECK(0 <= place.number && place.number < place.count,
                 "a micro-batch that is not of the step proposes " + name());
-  const double weight = static_cast<double>(spec_.momentum) *
-                        std::pow(1.0 - static_cast<double>(spec_.momentum),
-                                 static_cast<double>(place.count - 1 - place.number));
+  if (place.number % spec_.together != 0) return;
+  const int later = place.count / spec_.together - 1 - place.number / spec_.together;
+  const double weight =
+      static_cast<double>(spec_.momentum) *
+      std::pow(1.0 - static_cast<double>(spec_.momentum), static_cast<double>(later));
   const Tensor to = proposed_[static_cast<std::size_t>(place.run)].rows(row, row + 1);
   ops::add_scaled(ctx, x, static_cast<float>(weight) * factor, to);
 }
@@ -66,7 +68,7 @@ void StageStates::commit(ops::Context& ctx, const Tensor& sum, int micro_batches
   for (State* state : states_) {
     const Shape& shape = state->spec().shape;
     const double keep = std::pow(1.0 - static_cast<double>(state->spec_.momentum),
-                                 static_cast<double>(micro_batches));
+                                 static_cast<double>(micro_batches / state->spec_.together));
     ops::commit_state(ctx, static_cast<float>(keep),
                       sum.flat_range(at, at + shape.elements()).reshape(shape), state->value_);
     at += shape.elements();

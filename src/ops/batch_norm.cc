@@ -37,6 +37,15 @@ void batch_moments(Context& ctx, const Tensor& x, const Tensor& moments) {
   dispatch(TRIREME_OP(batch_moments), ctx, x, moments);
 }
 
+void merge_batch_moments(Context& ctx, const Tensor& parts, const Tensor& moments) {
+  check_rank("merge_batch_moments", "parts", parts, 3);
+  const Shape& shape = parts.shape();
+  TRIREME_CHECK(shape[0] > 0 && shape[2] > 0, "merge_batch_moments: parts is empty");
+  check_fp32("merge_batch_moments", "parts", parts, {shape[0], 2, shape[2]});
+  check_fp32("merge_batch_moments", "moments", moments, {2, shape[2]});
+  dispatch(TRIREME_OP(merge_batch_moments), ctx, parts, moments);
+}
+
 void batch_norm(Context& ctx, const BatchNorm& norm, const Tensor& x, const Tensor& residual,
                 const Tensor& y) {
   check_norm("batch_norm", norm, x);

@@ -103,6 +103,25 @@ void batch_moments(Context& ctx, const Tensor& x, const Tensor& moments) {
   });
 }
 
+void merge_batch_moments(Context& ctx, const Tensor& parts, const Tensor& moments) {
+  const std::int64_t count = parts.shape()[0], n = parts.shape()[2];
+  on_this_thread(ctx, [&] {
+    const float* of = parts.data<float>();
+    float *mean = moments.data<float>(), *variance = mean + n;
+    for (std::int64_t i = 0; i < n; ++i) {
+      float sum = 0.0f, squares = 0.0f;
+      for (std::int64_t part = 0; part < count; ++part) sum += of[part * 2 * n + i];
+      const float merged = sum / static_cast<float>(count);
+      for (std::int64_t part = 0; part < count; ++part) {
+        const float difference = of[part * 2 * n + i] - merged;
+        squares += of[(part * 2 + 1) * n + i] + difference * difference;
+      }
+      mean[i] = merged;
+      variance[i] = squares / static_cast<float>(count);
+    }
+  });
+}
+
 void batch_norm(Context& ctx, const BatchNorm& norm, const Tensor& x, const Tensor& residual,
                 const Tensor& y) {
   const std::int64_t n = x.shape()[1];

@@ -37,6 +37,22 @@ __global__ void __launch_bounds__(256) moments_kernel(View<T> x, const float* me
               });
 }
 
+// Each thread merges the moments of one column.
+__global__ void __launch_bounds__(256) merge_moments_kernel(const float* parts, std::int64_t count,
+                                                            std::int64_t columns, float* moments) {
+  const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * 256 + threadIdx.x;
+  if (i >= columns) return;
+  float sum = 0.0f, squares = 0.0f;
+  for (std::int64_t part = 0; part < count; ++part) sum += parts[part * 2 * columns + i];
+  const float mean = sum / static_cast<float>(count);
+  for (std::int64_t part = 0; part < count; ++part) {
+    const float difference = parts[part * 2 * columns + i] - mean;
+    squares += parts[(part * 2 + 1) * columns + i] + difference * difference;
+  }
+  moments[i] = mean;
+  moments[columns + i] = squares / static_cast<float>(count);
+}
+
 // A norm as kernels see it.
 struct Norm {
   const float* moments;
@@ -192,6 +208,13 @@ void batch_moments(Context& ctx, const Tensor& x, const Tensor& moments) {
            static_cast<const float*>(mean), sums, per_part, extents);
     store_parts(ctx, sums, count, extents.columns, inverse, mean + extents.columns);
   });
+}
+
+void merge_batch_moments(Context& ctx, const Tensor& parts, const Tensor& moments) {
+  const std::int64_t columns = parts.shape()[2];
+  launch(merge_moments_kernel, extent(blocks_for(columns, 256)), 256, 0, ctx.stream,
+         static_cast<const float*>(device_data<float>(parts)), parts.shape()[0], columns,
+         device_data<float>(moments));
 }
 
 void batch_norm(Context& ctx, const BatchNorm& norm, const Tensor& x, const Tensor& residual,

@@ -27,14 +27,19 @@ int largest_share(int micro_batches, int replicas) {
 
 bool BatchRuns::in_rounds(int replicas) const {
   if (of_replica(replicas) == 1) return false;
-  return reduces_each ? is_power_of_two(replicas) : !is_power_of_two(of_replica(replicas));
+  // Of micro-batches that are dealt out a replica has no neighbours to add up.
+  return reduces_each || dealt ? is_power_of_two(replicas) : !is_power_of_two(of_replica(replicas));
 }
 
 std::vector<int> BatchRuns::micro_batches_of(int micro_batches, int replicas, int replica) const {
   const MicroBatchShare share = share_of(micro_batches, replicas, replica);
   std::vector<int> mine(static_cast<std::size_t>(share.count));
   std::iota(mine.begin(), mine.end(), share.first);
-  if (!in_rounds(replicas)) return mine;
+  if (dealt) {
+    for (int i = 0; i < share.count; ++i)
+      mine[static_cast<std::size_t>(i)] = i * replicas + replica;
+  }
+  if (dealt || !in_rounds(replicas)) return mine;
   const int length = micro_batches / runs;
   for (int i = 0; i < share.count; ++i) {
     const int run = i / length * replicas + replica;

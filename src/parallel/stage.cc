@@ -38,7 +38,8 @@ Stage::Stage(ops::Context& ctx, const ProcessGrid& grid, const nn::ModelPlan& pl
       stream_(ctx.stream),
       width_(plan.width),
       layout_{grid.extent(Axis::kPipeline), options.chunks, options.order},
-      collective_(std::ranges::any_of(plan.blocks, &nn::BlockPlan::collective)) {
+      collective_(std::ranges::any_of(plan.blocks, &nn::BlockPlan::collective)),
+      together_(std::ranges::any_of(plan.blocks, &nn::BlockPlan::together)) {
   std::vector<double> costs;
   for (const nn::BlockPlan& block : plan.blocks) costs.push_back(block.cost);
   bounds_ = partition_blocks(costs, layout_.stages, layout_.chunks);

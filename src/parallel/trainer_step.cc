@@ -151,8 +151,12 @@ void TrainerStep::number(std::span<nn::MicroBatch> mine) const {
                                                    grid_.index(kDataAxes));
   }
   TRIREME_CHECK(numbers.size() == mine.size(), "a replica has its share of the micro-batches");
-  const int runs = options_.batch_runs.of_replica(grid_.extent(kDataAxes));
+  const int replicas = grid_.extent(kDataAxes), runs = options_.batch_runs.of_replica(replicas);
   for (std::size_t i = 0; i < mine.size(); ++i) {
+    const int dealt = static_cast<int>(i) * replicas + grid_.index(kDataAxes);
+    TRIREME_CHECK(
+        !stage_.together() || ctx_.dry || (numbers[i] == dealt && of_step_ % replicas == 0),
+        "the replicas compute other micro-batches together than the model wants");
     mine[i].place = {numbers[i], of_step_,
                      static_cast<int>(i * static_cast<std::size_t>(runs) / mine.size())};
   }

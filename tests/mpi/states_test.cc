@@ -248,6 +248,59 @@ TEST(States, AreEqualWhereTablesDiffer) {
   EXPECT_NO_THROW(parallel::check_copies(model.ctx(), model.stage(), model.step().optimizer(), 2));
 }
 
+// Batch norms over all replicas: as one rank computes them whose micro-batches have the samples of
+// all replicas' ones.
+TEST(SyncedBatchNorms, EqualOneRankWithTheMicroBatchesOfAllReplicas) {
+  using enum parallel::Recompute;
+  std::vector<Layout> layouts = {{.grid = {1, 1, 1}}};
+  if (runtime().size() == 2) {
+    layouts = {{.grid = {2, 1, 1}},
+               {.grid = {2, 1, 1}, .recompute = kFull},
+               {.grid = {2, 1, 1}, .recompute = kSelective}};
+  } else if (runtime().size() == 4) {
+    GridShape shards(1, 1, 1);
+    shards[Axis::kShard] = 4;
+    layouts = {{.grid = {4, 1, 1}, .rounds = true},
+               {.grid = {2, 2, 1}},
+               {.grid = {2, 2, 1}, .schedule = "zb-h1"},
+               {.grid = shards, .shards = true}};
+  }
+  constexpr int kMicroBatches = 8;
+  for (const Layout& layout : layouts) {
+    SCOPED_TRACE(layout.grid.to_string() + ", " + layout.schedule);
+    const int replicas = layout.grid.extent(kDataAxes);
+    parallel::StepOptions options = options_of(layout, layout.rounds ? kMicroBatches : 0);
+    options.batch_runs.dealt = true;
+    PictureTraining synced(layout.grid, options, picture_plan(true)), one({1, 1, 1});
+    for (int step = 0; step < 3; ++step) {
+      const parallel::StepResult got = synced.train(step, kMicroBatches);
+      const parallel::StepResult expected =
+          one.train(step, kMicroBatches / replicas, kPicturesOfMicroBatch * replicas);
+      EXPECT_NEAR(got.loss, expected.loss, 2e-5 * expected.loss);
+      EXPECT_NEAR(got.gradient_norm, expected.gradient_norm, 1e-4 * expected.gradient_norm);
+      for (const auto& [name, values] : synced.states()) {
+        EXPECT_LT(relative_error(values, one.states().at(name)), 1e-4) << name;
+      }
+    }
+    EXPECT_NO_THROW(
+        parallel::check_copies(synced.ctx(), synced.stage(), synced.step().optimizer(), 3));
+    if (replicas == 1) continue;
+    // With statistics of single micro-batches it is another loss.
+    options.batch_runs.dealt = false;
+    PictureTraining apart(layout.grid, options), together({1, 1, 1});
+    const double expected =
+        together.train(0, kMicroBatches / replicas, kPicturesOfMicroBatch * replicas).loss;
+    EXPECT_GT(std::abs(apart.train(0, kMicroBatches).loss - expected), 1e-3 * expected);
+  }
+}
+
+// Replicas that compute neighbouring micro-batches would mix other samples than one rank does.
+TEST(SyncedBatchNorms, WantTheirMicroBatchesDealtOut) {
+  if (runtime().size() != 2) GTEST_SKIP() << "for two replicas";
+  PictureTraining training({2, 1, 1}, {}, picture_plan(true));
+  EXPECT_THROW(training.train(0), InternalError);
+}
+
 class StatesInCheckpoints : public ::testing::Test {
  protected:
   StatesInCheckpoints() {

@@ -37,9 +37,10 @@ nn::Value received(nn::Tape& tape, const nn::Values& in) {
 // A convolution, its batch norm and what follows.
 struct Unit {
   Unit(const nn::LayerContext& context, nn::StateSet& states, nn::Convolution::Options options,
-       const ops::Clamp& clamp)
+       const ops::Clamp& clamp, const std::shared_ptr<Communicator>& replicas)
       : convolution(context.child("convolution"), with_deviation(options)),
-        norm(context.child("norm"), states, {.channels = options.out, .clamp = clamp}) {}
+        norm(context.child("norm"), states,
+             {.channels = options.out, .clamp = clamp, .replicas = replicas}) {}
   static nn::Convolution::Options with_deviation(nn::Convolution::Options options) {
     options.deviation = nn::Convolution::deviation_of(options.kernel, options.out, options.groups);
     return options;
@@ -54,8 +55,9 @@ struct Unit {
 
 class Stem : public nn::Block {
  public:
-  explicit Stem(nn::BuildContext& build)
-      : stem_(layer(build, parameters_, "stem"), states_, {3, 16, 3, 2, 1}, ops::kRelu6) {}
+  Stem(nn::BuildContext& build, const std::shared_ptr<Communicator>& replicas)
+      : stem_(layer(build, parameters_, "stem"), states_, {3, 16, 3, 2, 1}, ops::kRelu6, replicas) {
+  }
   nn::Values forward(nn::Tape& tape, const nn::MicroBatch& batch, nn::Values) const override {
     const DType compute = parameters_.groups().front()->parameters().front()->weight().dtype();
     const nn::Value in = tape.input(pictures_of(tape.context(), batch, compute), false);
@@ -68,10 +70,12 @@ class Stem : public nn::Block {
 
 class Inverted : public nn::Block {
  public:
-  explicit Inverted(nn::BuildContext& build)
-      : expand_(layer(build, parameters_, "expand"), states_, {16, 24}, kCuts),
-        depthwise_(layer(build, parameters_, "depthwise"), states_, {24, 24, 3, 1, 1, 24}, kCuts),
-        project_(layer(build, parameters_, "project"), states_, {24, 16}, ops::kNoClamp) {}
+  Inverted(nn::BuildContext& build, const std::shared_ptr<Communicator>& replicas)
+      : expand_(layer(build, parameters_, "expand"), states_, {16, 24}, kCuts, replicas),
+        depthwise_(layer(build, parameters_, "depthwise"), states_, {24, 24, 3, 1, 1, 24}, kCuts,
+                   replicas),
+        project_(layer(build, parameters_, "project"), states_, {24, 16}, ops::kNoClamp, replicas) {
+  }
   nn::Values forward(nn::Tape& tape, const nn::MicroBatch& batch, nn::Values in) const override {
     const nn::Value x = received(tape, in);
     const nn::Value inside = depthwise_.forward(tape, batch, expand_.forward(tape, batch, x));
@@ -85,8 +89,9 @@ class Inverted : public nn::Block {
 
 class Last : public nn::Block {
  public:
-  explicit Last(nn::BuildContext& build)
-      : last_(layer(build, parameters_, "last"), states_, {16, 16, 3, 1, 1}, ops::kRelu) {}
+  Last(nn::BuildContext& build, const std::shared_ptr<Communicator>& replicas)
+      : last_(layer(build, parameters_, "last"), states_, {16, 16, 3, 1, 1}, ops::kRelu, replicas) {
+  }
   nn::Values forward(nn::Tape& tape, const nn::MicroBatch& batch, nn::Values in) const override {
     nn::Value x = received(tape, in);
     x = last_.norm.forward(tape, batch, last_.convolution.forward(tape, x), x);
@@ -117,10 +122,15 @@ class Classes : public nn::Block {
 };
 
 template <class Block>
-nn::BlockPlan with_norms(const std::string& name) {
-  return {.name = name, .cost = 1.0, .build = [](nn::BuildContext& build) {
-            return std::make_unique<Block>(build);
-          }};
+nn::BlockPlan with_norms(const std::string& name, bool sync) {
+  return {.name = name,
+          .cost = 1.0,
+          .build =
+              [sync](nn::BuildContext& build) {
+                return std::make_unique<Block>(build, sync ? build.replicas() : nullptr);
+              },
+          .collective = sync,
+          .together = sync};
 }
 
 std::vector<int> ranks_of(const GridShape& shape) {
@@ -140,11 +150,11 @@ Tensor pictures_of(ops::Context& ctx, const nn::MicroBatch& batch, DType dtype) 
   return cast;
 }
 
-nn::ModelPlan picture_plan() {
+nn::ModelPlan picture_plan(bool sync) {
   nn::ModelPlan plan;
-  plan.blocks = {with_norms<Stem>("stem"),
-                 with_norms<Inverted>("inverted"),
-                 with_norms<Last>("last"),
+  plan.blocks = {with_norms<Stem>("stem", sync),
+                 with_norms<Inverted>("inverted", sync),
+                 with_norms<Last>("last", sync),
                  {.name = "head", .cost = 1.0, .loss = true, .build = [](nn::BuildContext& build) {
                     return std::make_unique<Classes>(build);
                   }}};

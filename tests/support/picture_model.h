@@ -17,8 +17,9 @@ inline constexpr std::int64_t kPictureSize = 8, kPictureClasses = 5;
 inline constexpr int kPicturesOfMicroBatch = 6;
 
 // Four blocks: a stem, an inverted residual block (MobileNetV2), a residual block (ResNet) with max
-// pooling, and the classes. Every tensor rank computes all of it.
-nn::ModelPlan picture_plan();
+// pooling, and the classes. Every tensor rank computes all of it. With `sync` batch norms take
+// their statistics from all replicas.
+nn::ModelPlan picture_plan(bool sync = false);
 
 // A micro-batch whose contents are undefined, as dry runs make them.
 nn::HostMicroBatch undefined_pictures(ops::Context& ctx, std::int64_t micro, std::int64_t length);

@@ -123,6 +123,16 @@ TEST(BatchRuns, EveryWayOfDealingAddsAlongOneTree) {
   EXPECT_GT(in_blocks, 20);
 }
 
+TEST(BatchRuns, MicroBatchesThatBelongTogetherAreDealtOneByOne) {
+  for (const bool reduces_each : {false, true}) {
+    EXPECT_EQ((BatchRuns{0, reduces_each, true}.micro_batches_of(6, 3, 1)),
+              (std::vector<int>{1, 4}));
+  }
+  // Rounds of runs of one micro-batch do the same.
+  EXPECT_EQ((BatchRuns{8, true, true}.micro_batches_of(8, 2, 1)), (std::vector<int>{1, 3, 5, 7}));
+  EXPECT_EQ((BatchRuns{8, true}.micro_batches_of(8, 2, 1)), (std::vector<int>{1, 3, 5, 7}));
+}
+
 TEST(BatchRuns, EveryMicroBatchIsDealtOnceAndRunsAreNeighbours) {
   for (const int runs : {0, 4, 8, 12}) {
     for (const int replicas : {1, 2, 4}) {

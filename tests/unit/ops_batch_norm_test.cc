@@ -52,6 +52,19 @@ TEST_P(BatchNorms, ALargeMeanDoesNotCancel) {
   }
 }
 
+// The rows in three parts, as three ranks have them.
+TEST_P(BatchNorms, MomentsOfPartsMerge) {
+  constexpr std::int64_t kPart = kRows / 3;
+  const Tensor parts = testing::make_output(ctx, {3, 2, kColumns}, DType::kF32);
+  for (std::int64_t part = 0; part < 3; ++part) {
+    ops::batch_moments(ctx, x_t.rows(part * kPart, (part + 1) * kPart),
+                       parts.rows(part, part + 1).reshape({2, kColumns}));
+  }
+  ops::merge_batch_moments(ctx, parts, moments);
+  testing::expect_close(moments, testing::reference::batch_moments(x, kColumns),
+                        tolerance("batch_norm_saved"), "moments");
+}
+
 TEST_P(BatchNorms, NormalizesAndClamps) {
   ops::batch_moments(ctx, x_t, moments);
   const Values of_x = testing::reference::batch_moments(x, kColumns);

@@ -125,6 +125,7 @@ const Family kFamilies[] = {
        const ops::BatchNorm norm{moments, o.typed({kColumns}), o.typed({kColumns}), 1e-5f,
                                  ops::kRelu};
        ops::batch_moments(ctx, x, moments);
+       ops::merge_batch_moments(ctx, o.fp32({3, 2, kColumns}), moments);
        ops::batch_norm(ctx, norm, x, y, y);
        ops::batch_norm_backward_sums(ctx, norm, y, x, y, moments);
        ops::batch_norm_backward(ctx, norm, y, x, {}, moments, kRows, {}, y);

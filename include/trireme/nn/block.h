@@ -95,6 +95,11 @@ struct BuildContext {
   // the run.
   std::shared_ptr<Communicator> tensor_neighbours(int count);
   std::map<int, std::shared_ptr<Communicator>> made_neighbours = {};  // by count
+  // For a block that is BlockPlan::together. Returns the ranks of the data dimension in a
+  // communicator of its own, so that the block's calls wait for no reduction of gradients. All
+  // blocks of the stage share it. The first call makes it and is collective over the dimension.
+  std::shared_ptr<Communicator> replicas();
+  std::shared_ptr<Communicator> made_replicas = {};
 };
 
 // A block that some stage will build. The costs decide where the model is cut into stages.
@@ -109,6 +114,10 @@ struct BlockPlan {
   // Each micro-batch makes calls that are collective over the data dimension. Then all replicas run
   // equally many micro-batches, and those that have fewer run empty ones as well.
   bool collective = false;
+  // What replicas compute at the same time belongs together, such as the statistics of batch norms
+  // over all replicas: micro-batch m of a step is that of replica m mod D (BatchRuns::dealt), and D
+  // divides their number. Such a block is `collective` too.
+  bool together = false;
 };
 
 // A model before it is built. Every stage has the whole plan.

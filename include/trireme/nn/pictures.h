@@ -39,8 +39,9 @@ class Convolution {
 // and NAME.bias, state NAME.running (2, C): the running means and variances.
 //
 // In training the moments are those of the micro-batch, which is the same group of samples on every
-// grid. They are proposed for the running ones, the variance as an unbiased estimate. Otherwise the
-// running ones are used.
+// grid; or with `replicas` those of the micro-batches that the replicas compute at the same time,
+// for which forward and backward are collective over them. They are proposed for the running ones,
+// the variance as an unbiased estimate. Otherwise the running ones are used.
 class BatchNorm {
  public:
   struct Options {
@@ -49,6 +50,7 @@ class BatchNorm {
     float momentum = 0.1f;
     ops::Clamp clamp;  // what follows: kRelu, kRelu6 or nothing
     float initial_weight = 1.0f;
+    std::shared_ptr<Communicator> replicas = {};  // BuildContext::replicas, or null
   };
   BatchNorm(const LayerContext& context, StateSet& states, const Options& options);
   Value forward(Tape& tape, const MicroBatch& batch, const Value& x) const;
@@ -66,10 +68,13 @@ class BatchNorm {
     bool of_batch;
   };
   Value normalize(Tape& tape, const MicroBatch& batch, const Value& x, const Value& residual) const;
+  // How many replicas share moments.
+  int sharing() const { return options_.replicas ? options_.replicas->size() : 1; }
+  Tensor moments_of(ops::Context& ctx, const Tensor& rows) const;
   void propose(ops::Context& ctx, const MicroBatch& batch, const Tensor& moments,
                std::int64_t rows) const;
   ops::BatchNorm norm(const Tensor& moments) const;
-  // The gradients of bias and weight (2, C).
+  // The gradients of bias and weight (2, C), of this replica's rows.
   Tensor sums(ops::Context& ctx, const Pass& pass, const Tensor& dy) const;
   void backward_input(Tape& tape, const Pass& pass, const Tensor& sums, const Tensor& dy) const;
 

@@ -22,6 +22,8 @@ struct StateSpec {
   std::vector<float> initial;  // the value of each row
   // After micro-batch m of a step proposes p, the value is (1 - momentum) value + momentum p.
   float momentum = 0.1f;
+  // So many neighbouring micro-batches propose together, as one; the first of them does it.
+  int together = 1;
 };
 
 // The value changes at the end of a step alone: every micro-batch of a step sees the same. A
@@ -35,7 +37,8 @@ class State {
   const StateSpec& spec() const { return spec_; }
   const Tensor& value() const { return value_; }  // fp32
   // Proposes factor * x for row `row`. x is fp32, of a row's shape. Each micro-batch proposes once
-  // for each row, and those of a run in their order.
+  // for each row, and those of a run in their order. Does nothing if another one does it for this
+  // micro-batch (StateSpec::together).
   void propose(ops::Context& ctx, const StepPlace& place, std::int64_t row, const Tensor& x,
                float factor = 1.0f) const;
 

@@ -9,6 +9,9 @@ namespace trireme::ops {
 // moments (2, C) fp32: the means of the columns of x (rows, C), then their variances (divided by
 // the number of rows, not by one less).
 void batch_moments(Context& ctx, const Tensor& x, const Tensor& moments);
+// moments (2, C) = those of all rows together, from the moments of parts with equally many rows:
+// parts (P, 2, C), both fp32. The order of the sums is that of the parts.
+void merge_batch_moments(Context& ctx, const Tensor& parts, const Tensor& moments);
 
 // A batch norm whose output may get something added (the other path of a residual block) and is
 // clamped. moments (2, C) fp32: those of the batch in training, running ones otherwise. weight and

@@ -29,6 +29,9 @@ struct BatchRuns {
   //   true: runs d, d + D, ..., with a reduction after each, whose results are added up. They are
   //         shards where gradients are reduced to shards. D must be a power of two.
   bool reduces_each = false;
+  // Micro-batch m is that of replica m mod D, for blocks that are BlockPlan::together. Then N is D
+  // (0), and a replica's run is made of what it computes; or each micro-batch is a run, in rounds.
+  bool dealt = false;
 
   int of_replica(int replicas) const { return runs == 0 ? 1 : runs / replicas; }
   bool in_rounds(int replicas) const;

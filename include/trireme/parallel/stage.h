@@ -49,6 +49,9 @@ class Stage {
   // Whether each micro-batch makes calls that are collective over the data dimension: those of
   // blocks of some stage (BlockPlan::collective), or gathers of weights.
   bool collective() const { return collective_ || weights_.gathers_for_uses(); }
+  // Whether what replicas compute at the same time belongs together on some stage
+  // (BlockPlan::together).
+  bool together() const { return together_; }
   // Whether some ranks of the data dimension share one copy of the model's state. Then gradients
   // are wanted for this rank's shard alone.
   bool sharded() const { return grid_.extent(Axis::kShard) > 1; }
@@ -107,7 +110,7 @@ class Stage {
   std::int64_t width_;
   std::int64_t drawn_ = 0;
   PipelineLayout layout_;
-  bool collective_;
+  bool collective_, together_;
   std::vector<int> bounds_;
   std::unique_ptr<Communicator> tied_;  // the stages that share the tied parameter, or null
   std::vector<std::vector<std::unique_ptr<nn::Block>>> chunks_;
