@@ -13,6 +13,7 @@
 #include "trireme/comm/bus_factor.h"
 #include "trireme/io/whole_file.h"
 #include "trireme/parallel/schedule.h"
+#include "trireme/tasks/task.h"
 #include "trireme/topology/planner.h"
 #include "trireme/train/communication.h"
 #include "trireme/train/compute_device.h"
@@ -198,6 +199,12 @@ ExitStatus bench_comm(Runtime& runtime, const BenchArguments& given) {
   return ExitStatus::kDone;
 }
 
+// "4 sequences of 128"
+std::string samples_of(const models::Model& model, std::int64_t samples) {
+  return tasks::samples_text(tasks::task_of(model.request), samples,
+                             models::sample_shape(model.request));
+}
+
 ExitStatus bench_ops(Runtime& runtime, const BenchArguments& given) {
   ComputeDevice device = choose_compute_device(runtime, given.device);
   ops::Context& ctx = device.context;
@@ -214,10 +221,10 @@ ExitStatus bench_ops(Runtime& runtime, const BenchArguments& given) {
   const ops::AttentionChoice attention =
       attention_choice(runtime.world(), ctx, options.model, GridShape{},
                        {.micro = options.batch, .compute = options.dtype});
-  print_line(fmt::format("{}, {} sequences of {}, {}, {} threads, {}, {}, attention by {}",
-                         given.preset, options.batch, options.model.plan.context, given.dtype,
-                         ctx.threads, ops::instruction_set(ctx),
-                         ops::matmul_description(ctx, options.dtype), attention.text));
+  print_line(fmt::format("{}, {}, {}, {} threads, {}, {}, attention by {}", given.preset,
+                         samples_of(options.model, options.batch), given.dtype, ctx.threads,
+                         ops::instruction_set(ctx), ops::matmul_description(ctx, options.dtype),
+                         attention.text));
   print_line(roof_text(roof, given.dtype, ctx));
   print_line(fmt::format("{:<22}{:>24}{:>12}{:>10}{:>10}{:>8}", "op", "shape", "ms", "GFLOP/s",
                          "GB/s", "roof %"));
@@ -236,8 +243,8 @@ ExitStatus bench_ops(Runtime& runtime, const BenchArguments& given) {
 void print_step(const bench::StepTimes& times, const bench::Roof& roof) {
   const double whole =
       times.forward + times.backward + times.communication + times.optimizer + times.other;
-  print_line(fmt::format("{:.1f} tokens/s, {:.3f} ms a step, loss {:.3f}", times.tokens_per_second,
-                         times.step * 1e3, times.loss));
+  print_line(fmt::format("{:.1f} {}, {:.3f} ms a step, loss {:.3f}", times.units_per_second,
+                         times.unit.rate(), times.step * 1e3, times.loss));
   print_line(fmt::format("{:.1f} GFLOP/s in products, {:.1f} % of the roof (MFU)",
                          times.flops * 1e-9, 100.0 * times.flops / roof.flops));
   const auto phase = [&](std::string_view name, double seconds) {
@@ -278,13 +285,14 @@ ExitStatus bench_step(Runtime& runtime, const BenchArguments& given) {
   const ops::AttentionChoice attention =
       attention_choice(runtime.world(), ctx, options.model, options.grid,
                        {.micro = options.micro, .compute = dtype});
-  print_on_first(runtime,
-                 fmt::format("{}, {} sequences of {} in micro-batches of {}, {}, {}, {} threads "
-                             "each, {}, attention by {}{}",
-                             given.preset, options.batch, options.model.plan.context, options.micro,
-                             given.dtype, options.grid.to_string(), ctx.threads,
-                             ops::matmul_description(ctx, dtype), attention.text,
-                             choices_text(config, options.step)));
+  print_on_first(
+      runtime,
+      fmt::format("{}, {} in micro-batches of {}, {}, {}, {} threads each, {}, attention by "
+                  "{}{}",
+                  given.preset, samples_of(options.model, options.batch), options.micro,
+                  given.dtype, options.grid.to_string(), ctx.threads,
+                  ops::matmul_description(ctx, dtype), attention.text,
+                  choices_text(config, options.step)));
   // Measures the step first, since the roof's memory stays cached and would count as resident.
   const bench::StepTimes times = bench::measure_step(runtime, ctx, options);
   if (!times.graphs.empty()) print_on_first(runtime, times.graphs);
@@ -353,7 +361,7 @@ void declare(Options& options, BenchArguments& given) {
   }
   options.add("preset", given.preset, "", "ops, step: the model that gives the shapes",
               one_of(presets));
-  options.add("batch", given.batch, "sequences", "ops: at once; step: of a step",
+  options.add("batch", given.batch, "samples", "ops: at once; step: of a step",
               between(1, limits::kSequences));
   options.add("context", given.context, "tokens",
               "ops, step: of a sequence; auto: 256, or the model's where that is less",
@@ -368,7 +376,7 @@ void declare(Options& options, BenchArguments& given) {
   options.add("backend", given.device.backend, "",
               "comm, step: what carries tensors of GPUs between ranks; as comm.backend of train",
               one_of({"auto", "mpi", "nccl"}));
-  options.add("micro", given.micro, "sequences", "step: of a micro-batch; auto: all of the batch",
+  options.add("micro", given.micro, "samples", "step: of a micro-batch; auto: all of the batch",
               between(1, limits::kSequences));
   options.add("pipeline", given.pipeline, "ranks",
               "step: stages of the model; auto: 1, data takes the ranks that are left",
@@ -416,7 +424,7 @@ Work parse_bench(const Arguments& arguments) {
   Options options("trireme bench comm|ops|step [--KEY VALUE]...");
   options.add_positional("WHAT", words,
                          "comm: collectives of the ranks that the launcher started; ops: the "
-                         "operations of a model, alone; step: a training step on made-up tokens",
+                         "operations of a model, alone; step: a training step on made-up samples",
                          {"comm", "ops", "step"});
   declare(options, given);
   options.parse(arguments);

@@ -177,8 +177,8 @@ void throw_failed(const scaling::StudyFolder& study, const scaling::Point& point
 
 std::string progress_line(std::size_t number, std::size_t count,
                           const scaling::PointResult& result) {
-  return fmt::format("{}/{} {}: {:.0f} tokens/s, {:.4g} s a step", number, count,
-                     result.point.name(), result.measured.tokens_per_second,
+  return fmt::format("{}/{} {}: {:.0f} {}, {:.4g} s a step", number, count, result.point.name(),
+                     result.measured.units_per_second, result.measured.unit.rate(),
                      result.measured.step_seconds);
 }
 

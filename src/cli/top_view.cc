@@ -50,9 +50,10 @@ std::vector<std::string> step_rows(const RunHistory& history) {
   const StepMetrics& last = history.steps().back();
   const StepAverages recent = average(history.last_steps(kRecentSteps));
   return {loss(history),
-          row("speed", fmt::format("{:.0f} tokens/s, {} a step, over the last {} step{}",
-                                   recent.tokens_per_second, time_text(recent.step_seconds),
-                                   recent.steps, recent.steps == 1 ? "" : "s")),
+          row("speed",
+              fmt::format("{:.0f} {}, {} a step, over the last {} step{}", recent.units_per_second,
+                          history.unit().rate(), time_text(recent.step_seconds), recent.steps,
+                          recent.steps == 1 ? "" : "s")),
           row("waiting",
               fmt::format("{:.1f} % of the step time for data, {:.1f} % for communication",
                           100.0 * recent.wait_data_share, 100.0 * recent.exposed_comm_share)),
@@ -104,8 +105,11 @@ std::vector<std::string> event_rows(const RunHistory& history) {
 std::string evaluation(const RunHistory& history) {
   if (history.evaluations().empty()) return row("evaluation", "none yet");
   const Evaluation& last = history.evaluations().back();
-  return row("evaluation", fmt::format("loss {:.4f}, perplexity {:.2f}, at step {}", last.loss,
-                                       std::exp(last.loss), last.step));
+  const std::string how =
+      last.top1 && last.top5
+          ? fmt::format("top-1 {:.2f} %, top-5 {:.2f} %", 100.0 * *last.top1, 100.0 * *last.top5)
+          : fmt::format("perplexity {:.2f}", std::exp(last.loss));
+  return row("evaluation", fmt::format("loss {:.4f}, {}, at step {}", last.loss, how, last.step));
 }
 
 std::string checkpoint(const RunHistory& history) {

@@ -73,10 +73,11 @@ void add_data_keys(Options& options, Config::Data& data) {
 }
 
 void add_batch_keys(Options& options, Config::Batch& batch) {
-  options.add("batch.global", batch.global, "sequences", "sequences per optimizer step, all ranks",
+  options.add("batch.global", batch.global, "samples",
+              "samples (sequences of text, pictures) per optimizer step, all ranks",
               between(1, limits::kSequences), OnChange::kOtherRun);
-  options.add("batch.micro", batch.micro, "sequences",
-              "sequences per micro-batch: what one replica computes at a time",
+  options.add("batch.micro", batch.micro, "samples",
+              "samples per micro-batch: what one replica computes at a time",
               between(1, limits::kSequences), OnChange::kRounding);
   options.add(
       "batch.runs", batch.runs, "runs",
@@ -108,7 +109,7 @@ void add_optim_keys(Options& options, Config::Optim& optim) {
               OnChange::kResults);
   options.add(
       "optim.loss_scale", optim.loss_scale, "",
-      "fp16: factor on the gradient of each token's loss, against underflow; dynamic: "
+      "fp16: factor on the gradient of each target's loss, against underflow; dynamic: "
       "searched for, halved where gradients overflow (that step is skipped) and doubled after "
       "optim.loss_scale_interval steps; or a number",
       not_empty(), OnChange::kResults);

@@ -1,5 +1,7 @@
 #include "trireme/parallel/step_numbers.h"
 
+#include <algorithm>
+
 #include "trireme/tensor/copy.h"
 
 namespace trireme::parallel {
@@ -12,10 +14,24 @@ StepNumbers::StepNumbers(ops::Context& ctx, std::span<const nn::MicroBatch> batc
     copy(batch.loss_sum, losses_.flat_range(at, at + 1), ctx.stream);
     ++at;
   }
+  queue_correct(ctx, batches);
   if (norm.defined()) queue_optimizer(ctx, norm);
   if (!ctx.cuda) return;
   event_ = std::make_shared<cuda::Event>(ctx.cuda, ctx.device.index);
   event_->record(ctx.stream);
+}
+
+void StepNumbers::queue_correct(ops::Context& ctx, std::span<const nn::MicroBatch> batches) {
+  const auto counts = [](const nn::MicroBatch& batch) { return batch.correct.defined(); };
+  const std::int64_t counting = std::ranges::count_if(batches, counts);
+  if (counting == 0) return;
+  correct_ = ctx.allocate_host({counting, 2}, DType::kI64, MemoryUse::kWorkspace);
+  std::int64_t at = 0;
+  for (const nn::MicroBatch& batch : batches) {
+    if (!counts(batch)) continue;
+    copy(batch.correct, correct_.flat_range(at, at + 2), ctx.stream);
+    at += 2;
+  }
 }
 
 void StepNumbers::queue_optimizer(ops::Context& ctx, const Tensor& norm) {
@@ -32,6 +48,17 @@ void StepNumbers::wait() const {
 
 void StepNumbers::add_losses_to(ExactSum& sum) const {
   for (const double loss : losses_.span<double>()) sum.add(loss);
+}
+
+std::optional<nn::CorrectCounts> StepNumbers::correct() const {
+  if (!correct_.defined()) return {};
+  nn::CorrectCounts sum;
+  const auto counts = correct_.span<std::int64_t>();
+  for (std::size_t i = 0; i < counts.size(); i += 2) {
+    sum.top1 += counts[i];
+    sum.top5 += counts[i + 1];
+  }
+  return sum;
 }
 
 double StepNumbers::gradient_norm() const {

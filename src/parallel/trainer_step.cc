@@ -44,6 +44,31 @@ int micro_batches_to_run(const Stage& stage, int count, int known = 0) {
   return stage.grid().world().all_reduce_host(count, ReduceOp::kMax);
 }
 
+// What an evaluation counts besides the loss.
+struct EvaluationCounts {
+  std::int64_t targets = 0;
+  std::int64_t counting = 0;  // waves that counted correct answers
+  nn::CorrectCounts correct;
+
+  void add(const std::optional<nn::CorrectCounts>& wave) {
+    if (!wave) return;
+    ++counting;
+    correct.top1 += wave->top1;
+    correct.top5 += wave->top5;
+  }
+  // Collective over comm. A rank without micro-batches does not know whether others count.
+  void reduce(Communicator& comm) {
+    std::array<std::int64_t, 4> sums{targets, counting, correct.top1, correct.top5};
+    comm.all_reduce_host(std::span<std::int64_t>(sums), ReduceOp::kSum);
+    targets = sums[0];
+    counting = sums[1];
+    correct = {sums[2], sums[3]};
+  }
+  nn::EvaluationSums sums(double loss_sum) const {
+    return {loss_sum, targets, counting > 0 ? std::optional(correct) : std::nullopt};
+  }
+};
+
 // The number of micro-batches of an evaluation that are in flight at a time.
 constexpr int kEvaluationWave = 8;
 
@@ -193,16 +218,17 @@ StepResult TrainerStep::train(std::span<const nn::MicroBatch> mine, std::int64_t
   return queue(mine, step, learning_rate, random_key, wants_stop).result(grid_);
 }
 
-EvaluationResult evaluate(PipelineExecutor& executor, int count,
-                          const std::function<nn::MicroBatch(int)>& make) {
+nn::EvaluationSums evaluate(PipelineExecutor& executor, int count,
+                            const std::function<nn::MicroBatch(int)>& make) {
   ops::Context& ctx = executor.context();
   const Stage& stage = executor.stage();
   stage.weights().refresh(ctx);
   ExactSum losses;
-  std::int64_t targets = 0;
+  EvaluationCounts counts;
   const auto take = [&](const StepNumbers& wave) {
     wave.wait();
     wave.add_losses_to(losses);
+    counts.add(wave.correct());
   };
   // The results of a wave are read after the next wave is queued, so that a GPU always has work.
   std::optional<StepNumbers> queued;
@@ -215,17 +241,20 @@ EvaluationResult evaluate(PipelineExecutor& executor, int count,
     wave.resize(static_cast<std::size_t>(end - begin));  // with empty ones
     executor.forward(wave);
     wave.resize(own);
-    targets += targets_of(wave);
+    counts.targets += targets_of(wave);
     const std::optional<StepNumbers> before = std::exchange(queued, StepNumbers(ctx, wave));
     if (before) take(*before);
   }
   if (queued) take(*queued);
   stage.weights().finish(ctx);
   Communicator& world = stage.grid().world();
-  if (!speaks_for_replica(stage)) losses = {};
+  if (!speaks_for_replica(stage)) {
+    losses = {};
+    counts = {};
+  }
   world.all_reduce_host(losses.limbs(), ReduceOp::kSum);
-  targets = world.all_reduce_host(speaks_for_replica(stage) ? targets : 0, ReduceOp::kSum);
-  return {losses.value(), targets};
+  counts.reduce(world);
+  return counts.sums(losses.value());
 }
 
 }  // namespace trireme::parallel

@@ -27,13 +27,14 @@ std::string lines_up_to(const std::string& path, std::int64_t step) {
 
 }  // namespace
 
-MetricsLog::MetricsLog(const std::string& folder, std::int64_t step, bool tensorboard)
-    : path_(folder + "/metrics.jsonl") {
+MetricsLog::MetricsLog(const std::string& folder, std::int64_t step, const tasks::Unit& unit,
+                       bool tensorboard)
+    : path_(folder + "/metrics.jsonl"), unit_(unit) {
   write_whole_file(path_, std::filesystem::exists(path_) ? lines_up_to(path_, step) : "");
   file_.open(path_, std::ios::app);
   const std::string events = folder + "/tensorboard";
   cut_back_event_files(events, step);
-  if (tensorboard) tensorboard_.emplace(events, step);
+  if (tensorboard) tensorboard_.emplace(events, step, unit);
 }
 
 void MetricsLog::write(const StepMetrics& m) {
@@ -42,8 +43,8 @@ void MetricsLog::write(const StepMetrics& m) {
                               {"loss", m.loss},
                               {"lr", m.learning_rate},
                               {"grad_norm", m.gradient_norm},
-                              {"tokens", m.tokens},
-                              {"tokens_per_s", m.tokens_per_second},
+                              {std::string(unit_.many), m.units},
+                              {unit_.rate_key(), m.units_per_second},
                               {"step_s", m.step_seconds},
                               {"wait_data_s", m.wait_data_seconds},
                               {"comm_s", m.exposed_comm_seconds},
@@ -61,13 +62,15 @@ void MetricsLog::write(const StepMetrics& m) {
   if (tensorboard_) tensorboard_->write(m);
 }
 
-void MetricsLog::write_evaluation(std::int64_t step, double loss, double seconds) {
-  append(Json::object({{"step", step},
-                       {"time", unix_seconds_for_records()},
-                       {"eval_loss", loss},
-                       {"eval_s", seconds}})
-             .dump());
-  if (tensorboard_) tensorboard_->write_evaluation({step, loss});
+void MetricsLog::write(const Evaluation& e) {
+  Json object = Json::object({{"step", e.step},
+                              {"time", unix_seconds_for_records()},
+                              {"eval_loss", e.loss},
+                              {"eval_s", e.seconds}});
+  if (e.top1) object["eval_top1"] = *e.top1;
+  if (e.top5) object["eval_top5"] = *e.top5;
+  append(object.dump());
+  if (tensorboard_) tensorboard_->write(e);
 }
 
 void MetricsLog::append(const std::string& line) {

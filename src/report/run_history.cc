@@ -14,6 +14,7 @@
 #include "trireme/base/printable.h"
 #include "trireme/base/wall_clock.h"
 #include "trireme/io/checkpoint.h"
+#include "trireme/tasks/task.h"
 
 namespace trireme {
 namespace {
@@ -60,15 +61,39 @@ double amount(const Json& object, std::string_view key) {
   return std::clamp(number(object, key, 0.0), 0.0, kMost);
 }
 
-StepMetrics step_of(const Json& object, std::int64_t step) {
+// A share of a whole; nothing if the line has none.
+std::optional<double> share(const Json& object, std::string_view key) {
+  const Json* found = object.find(key);
+  if (!found || !found->is_number()) return {};
+  return std::clamp(found->number(), 0.0, 1.0);
+}
+
+Evaluation evaluation_of(const Json& object, std::int64_t step) {
+  return {.step = step,
+          .loss = number(object, "eval_loss", kNan),
+          .seconds = amount(object, "eval_s"),
+          .top1 = share(object, "eval_top1"),
+          .top5 = share(object, "eval_top5"),
+          .time = amount(object, "time")};
+}
+
+// The unit of a step's line says what is in it, whatever wrote it.
+tasks::Unit unit_of(const Json& object) {
+  for (const tasks::Unit& unit : tasks::units()) {
+    if (object.find(unit.rate_key())) return unit;
+  }
+  return {};
+}
+
+StepMetrics step_of(const Json& object, std::int64_t step, const tasks::Unit& unit) {
   StepMetrics metrics;
   metrics.step = step;
   metrics.time = amount(object, "time");
   metrics.loss = number(object, "loss", kNan);
   metrics.learning_rate = number(object, "lr", 0.0);
   metrics.gradient_norm = number(object, "grad_norm", kNan);
-  metrics.tokens = static_cast<std::int64_t>(amount(object, "tokens"));
-  metrics.tokens_per_second = number(object, "tokens_per_s", 0.0);
+  metrics.units = static_cast<std::int64_t>(amount(object, unit.many));
+  metrics.units_per_second = number(object, unit.rate_key(), 0.0);
   metrics.step_seconds = amount(object, "step_s");
   metrics.wait_data_seconds = amount(object, "wait_data_s");
   metrics.exposed_comm_seconds = amount(object, "comm_s");
@@ -109,17 +134,17 @@ std::string_view name_of(RunState state) {
 
 StepAverages average(std::span<const StepMetrics> steps) {
   StepAverages averages;
-  double seconds = 0.0, tokens = 0.0, waited = 0.0, communicated = 0.0;
+  double seconds = 0.0, units = 0.0, waited = 0.0, communicated = 0.0;
   for (const StepMetrics& step : steps) {
     seconds += step.step_seconds;
-    tokens += step.tokens_per_second * step.step_seconds;
+    units += step.units_per_second * step.step_seconds;
     waited += step.wait_data_seconds;
     communicated += step.exposed_comm_seconds;
   }
   averages.steps = static_cast<std::int64_t>(steps.size());
   if (seconds <= 0.0) return averages;
   averages.step_seconds = seconds / static_cast<double>(steps.size());
-  averages.tokens_per_second = tokens / seconds;
+  averages.units_per_second = units / seconds;
   averages.wait_data_share = waited / seconds;
   averages.exposed_comm_share = communicated / seconds;
   return averages;
@@ -180,10 +205,10 @@ void RunHistory::take_line(std::string_view line) {
     const std::int64_t step = object.at("step").integer();
     if (step < 0 || step > kMostSteps) return;
     if (object.find("eval_loss")) {
-      put(evaluations_, {step, number(object, "eval_loss", kNan), amount(object, "eval_s"),
-                         amount(object, "time")});
+      put(evaluations_, evaluation_of(object, step));
     } else if (object.find("loss")) {
-      put(steps_, step_of(object, step));
+      unit_ = unit_of(object);
+      put(steps_, step_of(object, step, unit_));
     }
   } catch (const JsonError&) {
     // A killed run left the line half written, and the next one appended to it.

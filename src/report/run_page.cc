@@ -11,6 +11,7 @@
 #include "trireme/report/fabric_record.h"
 #include "trireme/report/html_page.h"
 #include "trireme/report/svg_plot.h"
+#include "trireme/tasks/task.h"
 
 #include "report/step_marks.h"
 
@@ -63,19 +64,21 @@ Facts facts_of(const RunHistory& history) {
   if (const auto& config = history.config()) {
     facts.emplace_back("model", models::summary(config->model));
     facts.emplace_back("grid", config->grid.shape().to_string());
-    facts.emplace_back("batch", fmt::format("{} sequences a step, micro-batches of {}",
-                                            config->batch.global, config->batch.micro));
+    facts.emplace_back(
+        "batch", fmt::format("{} {} a step, micro-batches of {}", config->batch.global,
+                             tasks::task_of(config->model).samples_name(), config->batch.micro));
     facts.emplace_back("precision", config->run.precision);
   }
   if (!history.steps().empty()) {
     const StepMetrics& last = history.steps().back();
     facts.emplace_back("loss", fmt::format("{:.4f}", last.loss));
     const StepAverages now = average(history.last_steps(kLatest));
-    facts.emplace_back(fmt::format("last {} steps", now.steps),
-                       fmt::format("{} tokens/s, {:.3g} s a step; {} exposed communication, {} "
-                                   "waiting for data",
-                                   short_number(now.tokens_per_second), now.step_seconds,
-                                   share(now.exposed_comm_share), share(now.wait_data_share)));
+    facts.emplace_back(
+        fmt::format("last {} steps", now.steps),
+        fmt::format("{} {}, {:.3g} s a step; {} exposed communication, {} "
+                    "waiting for data",
+                    short_number(now.units_per_second), history.unit().rate(), now.step_seconds,
+                    share(now.exposed_comm_share), share(now.wait_data_share)));
     facts.emplace_back("peak memory",
                        fmt::format("{:.0f} MiB a rank", last.needed_memory() / kMib));
     if (const std::string kinds = kinds_of_memory(last); !kinds.empty()) {
@@ -85,6 +88,10 @@ Facts facts_of(const RunHistory& history) {
   if (!history.evaluations().empty()) {
     const Evaluation& last = history.evaluations().back();
     facts.emplace_back("evaluation loss", fmt::format("{:.4f} at step {}", last.loss, last.step));
+    if (last.top1 && last.top5) {
+      facts.emplace_back("evaluation accuracy",
+                         fmt::format("top-1 {}, top-5 {}", share(*last.top1), share(*last.top5)));
+    }
   }
   if (history.checkpoint()) {
     facts.emplace_back("last checkpoint",
@@ -107,9 +114,31 @@ Plot losses_of(const RunHistory& history, std::vector<PlotEvent> events) {
   if (!evaluation.marks.empty()) lines.push_back(evaluation);
   return {.title = "Loss",
           .x_label = "step",
-          .y_label = "nats a token",
+          .y_label = fmt::format("nats a {}", history.unit().one),
           .lines = std::move(lines),
           .events = std::move(events)};
+}
+
+// Without lines if no evaluation has told it.
+Plot accuracy_of(const RunHistory& history, std::vector<PlotEvent> events) {
+  Plot plot{.title = "Accuracy",
+            .x_label = "step",
+            .y_label = "% of held-out samples",
+            .lines = {},
+            .events = std::move(events),
+            .from_zero = true};
+  const auto add = [&](const char* name, std::optional<double> Evaluation::*part, int colour) {
+    PlotLine line{name, {}, colour};
+    for (const Evaluation& e : history.evaluations()) {
+      if (!(e.*part)) continue;
+      line.marks.push_back({static_cast<double>(e.step), 100.0 * *(e.*part),
+                            fmt::format("step {}: {} {}", e.step, name, share(*(e.*part)))});
+    }
+    if (!line.marks.empty()) plot.lines.push_back(std::move(line));
+  };
+  add("top-1", &Evaluation::top1, 1);
+  add("top-5", &Evaluation::top5, 2);
+  return plot;
 }
 
 std::string plots_of(const RunHistory& history, const std::vector<RunEvent>& events) {
@@ -120,13 +149,15 @@ std::string plots_of(const RunHistory& history, const std::vector<RunEvent>& eve
     result.dots = false;
     return result;
   };
+  const std::string rate = history.unit().rate();
   std::string html = "<div class=\"plots\">\n";
   const auto add = [&](const Plot& plot) { html += "<figure>" + svg_of(plot) + "</figure>\n"; };
   add(losses_of(history, marks));
+  if (const Plot plot = accuracy_of(history, marks); !plot.lines.empty()) add(plot);
   add({.title = "Throughput",
        .x_label = "step",
-       .y_label = "tokens/s",
-       .lines = {line("", " tokens/s", 0, [](const auto& m) { return m.tokens_per_second; })},
+       .y_label = rate,
+       .lines = {line("", " " + rate, 0, [](const auto& m) { return m.units_per_second; })},
        .events = marks,
        .from_zero = true});
   add({.title = "Time of a step",

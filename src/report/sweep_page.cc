@@ -50,12 +50,22 @@ std::vector<PlotLine> lines_of(const SweepHistory& sweep, const Marks& marks) {
   return lines;
 }
 
+// The runs of a sweep are of one task.
+std::string loss_label(const SweepHistory& sweep) {
+  tasks::Unit unit;
+  for (const SweepRun& run : sweep.runs()) {
+    const RunHistory* history = sweep.history(run.point);
+    if (history && !history->steps().empty()) unit = history->unit();
+  }
+  return fmt::format("nats a {}", unit.one);
+}
+
 Plot training_of(const SweepHistory& sweep) {
   const std::size_t most =
       std::max<std::size_t>(40, kMostMarks / std::max<std::size_t>(1, sweep.runs().size()));
   return {.title = "Training loss",
           .x_label = "step",
-          .y_label = "nats a token",
+          .y_label = loss_label(sweep),
           .lines = lines_of(sweep, [&](const RunHistory& history, const std::string& title) {
             return marks_of(
                 history.steps(), "", [](const StepMetrics& m) { return m.loss; },
@@ -66,7 +76,7 @@ Plot training_of(const SweepHistory& sweep) {
 Plot validation_of(const SweepHistory& sweep) {
   return {.title = "Validation loss",
           .x_label = "step",
-          .y_label = "nats a token",
+          .y_label = loss_label(sweep),
           .lines = lines_of(sweep, [](const RunHistory& history, const std::string& title) {
             std::vector<PlotMark> marks;
             for (const Evaluation& e : history.evaluations()) {

@@ -183,7 +183,9 @@ void cut_back_event_files(const std::string& folder, std::int64_t step) {
   }
 }
 
-TensorBoardLog::TensorBoardLog(const std::string& folder, std::int64_t step) {
+TensorBoardLog::TensorBoardLog(const std::string& folder, std::int64_t step,
+                               const tasks::Unit& unit)
+    : rate_(unit.rate_key()) {
   std::error_code error;
   fs::create_directories(folder, error);
   if (error) throw RunFolderError(fmt::format("{}: {}", folder, error.message()));
@@ -206,14 +208,16 @@ void TensorBoardLog::write(const StepMetrics& m) {
   write_scalars(m.step, {{"loss", m.loss},
                          {"lr", m.learning_rate},
                          {"grad_norm", m.gradient_norm},
-                         {"tokens_per_s", m.tokens_per_second},
+                         {rate_, m.units_per_second},
                          {"step_s", m.step_seconds},
                          {"memory_bytes", m.memory_bytes}});
   if (m.loss_scale) write_scalars(m.step, {{"loss_scale", *m.loss_scale}});
 }
 
-void TensorBoardLog::write_evaluation(const Evaluation& evaluation) {
+void TensorBoardLog::write(const Evaluation& evaluation) {
   write_scalars(evaluation.step, {{"eval_loss", evaluation.loss}});
+  if (evaluation.top1) write_scalars(evaluation.step, {{"eval_top1", *evaluation.top1}});
+  if (evaluation.top5) write_scalars(evaluation.step, {{"eval_top5", *evaluation.top5}});
 }
 
 void TensorBoardLog::write_scalars(std::int64_t step, std::initializer_list<Scalar> scalars) {

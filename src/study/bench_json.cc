@@ -1,3 +1,5 @@
+#include <fmt/format.h>
+
 #include "trireme/base/json.h"
 #include "trireme/comm/bus_factor.h"
 #include "trireme/study/bench.h"
@@ -52,20 +54,21 @@ std::string step_json(const StepTimes& times, const Roof& roof, const GridShape&
   }
   Json extents = Json::array();
   for (const GridDimension& one : kGridDimensions) extents.push_back(grid.extent(one.axes));
-  const Json all = Json::object({{"bench", "step"},
-                                 {"grid", std::move(extents)},
-                                 {"roof", json_of(roof)},
-                                 {"step_seconds", times.step},
-                                 {"tokens_per_second", times.tokens_per_second},
-                                 {"flops", times.flops},
-                                 {"mfu", times.flops / roof.flops},
-                                 {"loss", times.loss},
-                                 {"memory_bytes", memory},
-                                 {"forward_seconds", times.forward},
-                                 {"backward_seconds", times.backward},
-                                 {"communication_seconds", times.communication},
-                                 {"optimizer_seconds", times.optimizer},
-                                 {"other_seconds", times.other}});
+  const Json all =
+      Json::object({{"bench", "step"},
+                    {"grid", std::move(extents)},
+                    {"roof", json_of(roof)},
+                    {"step_seconds", times.step},
+                    {fmt::format("{}_per_second", times.unit.many), times.units_per_second},
+                    {"flops", times.flops},
+                    {"mfu", times.flops / roof.flops},
+                    {"loss", times.loss},
+                    {"memory_bytes", memory},
+                    {"forward_seconds", times.forward},
+                    {"backward_seconds", times.backward},
+                    {"communication_seconds", times.communication},
+                    {"optimizer_seconds", times.optimizer},
+                    {"other_seconds", times.other}});
   return all.dump(1) + "\n";
 }
 

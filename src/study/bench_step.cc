@@ -138,9 +138,11 @@ StepTimes measure_step(Runtime& runtime, ops::Context& ctx, const StepBenchOptio
   fill_in_phases(runtime, on_gpu ? bench.run(options.repeats, true) : series, times);
   runtime.world().all_reduce_host(std::span<double>(series.seconds), ReduceOp::kMax);
   times.step = median(std::move(series.seconds));
-  times.tokens_per_second =
-      static_cast<double>(options.batch * options.model.plan.context) / times.step;
-  times.flops = plan.flops_per_token * times.tokens_per_second;
+  const tasks::Task& task = tasks::task_of(options.model.request);
+  times.unit = task.unit();
+  const std::int64_t units = task.units_of_sample(models::sample_shape(options.model.request));
+  times.units_per_second = static_cast<double>(options.batch * units) / times.step;
+  times.flops = plan.flops_per_token * times.units_per_second;
   fill_in_memory(runtime, ctx, times);
   return times;
 }

@@ -79,23 +79,25 @@ double relative_half_width(const NodeCount& count) {
 }
 
 // Returns why the repeats scatter too widely for a law; empty if they do not.
-std::string too_wide(const std::vector<NodeCount>& counts) {
+std::string too_wide(const Series& series) {
+  const std::vector<NodeCount>& counts = series.counts;
   const NodeCount& widest =
       *std::max_element(counts.begin(), counts.end(), [](const NodeCount& a, const NodeCount& b) {
         return relative_half_width(a) < relative_half_width(b);
       });
   if (relative_half_width(widest) <= kWideScatter) return {};
   return fmt::format(
-      "no law is fitted, because the repeats at {} scatter too widely (tokens/s ± {:.0f} % with "
+      "no law is fitted, because the repeats at {} scatter too widely ({} ± {:.0f} % with "
       "95 % confidence; the limit is {:.0f} %): measure with more --repeats, or where nothing else "
       "runs",
-      nodes_text(widest.nodes), 100 * relative_half_width(widest), 100 * kWideScatter);
+      nodes_text(widest.nodes), series.unit.rate(), 100 * relative_half_width(widest),
+      100 * kWideScatter);
 }
 
 void fit(Series& series, std::span<const RateAt> rates) {
   const std::size_t counts = series.counts.size();
   std::string why_not =
-      counts < 2 ? "no law can be fitted to one number of nodes" : too_wide(series.counts);
+      counts < 2 ? "no law can be fitted to one number of nodes" : too_wide(series);
   if (why_not.empty()) {
     series.amdahl = fit_amdahl(rates);
     series.universal = fit_universal(rates);
@@ -183,6 +185,7 @@ std::vector<Series> analyse(std::span<const PointResult> results) {
       group = std::prev(groups.end());
       group->series.mode = point.mode;
       group->series.replica = replica;
+      group->series.unit = measured.unit;
     }
     auto count = std::find_if(group->counts.begin(), group->counts.end(),
                               [&](const Repeats& r) { return r.count.nodes == point.nodes; });
@@ -193,12 +196,12 @@ std::vector<Series> analyse(std::span<const PointResult> results) {
       count->count.ranks = point.ranks;
       count->count.grid = point.grid;
     }
-    count->rates.push_back(measured.tokens_per_second);
+    count->rates.push_back(measured.units_per_second);
     count->bandwidths.push_back(measured.memory_bandwidth);
     count->shares.push_back(
         shares_of(TimeSpent{measured.step_seconds, measured.communication_seconds,
                             measured.data_seconds, measured.checkpoint_seconds}));
-    group->rates.push_back({static_cast<double>(point.nodes), measured.tokens_per_second});
+    group->rates.push_back({static_cast<double>(point.nodes), measured.units_per_second});
   }
   std::vector<Series> all;
   for (Group& group : groups) {

@@ -24,14 +24,15 @@ PointRequest request_in(const std::string& text, const std::string& path, std::i
 std::string result_text(const Measurement& measured, const Conditions& conditions);
 std::optional<PointResult> read_result(const std::string& path, const Point& point);
 
-std::string nodes_text(int nodes);  // "1 node", "2 nodes"
+tasks::Unit unit_of(const StudyPlan& plan);  // of progress
+std::string nodes_text(int nodes);           // "1 node", "2 nodes"
 
 // Returns "mean ± half width" with `digits` decimals, or the mean alone; both in units of `scale`.
 std::string estimate_text(const Estimate& estimate, double scale, int digits);
 
 // `results` are the runs, each once.
 std::string points_csv(const StudyPlan& plan, const std::vector<PointResult>& results);
-std::string summary_csv(const std::vector<Series>& series);
+std::string summary_csv(const StudyPlan& plan, const std::vector<Series>& series);
 // Returns a table for a terminal of 100 columns. `remarks` are about the study as a whole.
 std::string table_of(const std::vector<Series>& series, const std::vector<std::string>& remarks);
 // Returns the verdicts, one line for each series.

@@ -50,28 +50,30 @@ std::string estimate_text(const Estimate& estimate, double scale, int digits) {
 
 std::string points_csv(const StudyPlan& plan, const std::vector<PointResult>& results) {
   std::string csv = fmt::format(
-      "mode,nodes,ranks,{},repeat,steps,tokens_per_s,step_s,comm_s,wait_data_s,checkpoint_s,"
+      "mode,nodes,ranks,{},repeat,steps,{},step_s,comm_s,wait_data_s,checkpoint_s,"
       "memory_bytes_per_s,point,job,hosts\n",
-      dimension_names(","));
+      dimension_names(","), unit_of(plan).rate_key());
   for (const auto& [point, m, ran_on] : results) {
     const bool both = plan.modes.size() > 1 && twin_of(plan, point);
     csv += fmt::format(
         "{},{},{},{},{},{},{:.6g},{:.6g},{:.6g},{:.6g},{:.6g},{:.6g},{},{},{}\n",
         both ? "both" : name_of(point.mode), point.nodes, point.ranks, point.grid.extents_text(","),
-        point.repeat, m.steps, m.tokens_per_second, m.step_seconds, m.communication_seconds,
+        point.repeat, m.steps, m.units_per_second, m.step_seconds, m.communication_seconds,
         m.data_seconds, m.checkpoint_seconds, m.memory_bandwidth, point.name(),
         quoted(ran_on ? ran_on->job : ""), quoted(ran_on ? host_ranges(ran_on->hosts) : ""));
   }
   return csv;
 }
 
-std::string summary_csv(const std::vector<Series>& series) {
+std::string summary_csv(const StudyPlan& plan, const std::vector<Series>& series) {
+  const tasks::Unit unit = unit_of(plan);
   std::string csv = fmt::format(
-      "mode,{},nodes,ranks,repeats,tokens_per_s,tokens_per_s_ci95,speedup,"
+      "mode,{},nodes,ranks,repeats,{rate},{rate}_ci95,speedup,"
       "speedup_ci95,efficiency,efficiency_ci95,computation,communication,data,checkpoint,"
-      "memory_bytes_per_s,added_tokens_per_s,added_memory_bytes_per_s,"
-      "node_hours_per_billion_tokens\n",
-      dimension_names(",", kModelAxes));
+      "memory_bytes_per_s,added_{rate},added_memory_bytes_per_s,"
+      "node_hours_per_billion_{many}\n",
+      dimension_names(",", kModelAxes), fmt::arg("rate", unit.rate_key()),
+      fmt::arg("many", unit.many));
   for (const Series& one : series) {
     for (const NodeCount& c : one.counts) {
       csv += fmt::format(
@@ -81,7 +83,7 @@ std::string summary_csv(const std::vector<Series>& series) {
           c.rate.mean, cell(c.rate.half_width), c.speedup.mean, cell(c.speedup.half_width),
           c.efficiency.mean, cell(c.efficiency.half_width), c.shares.computation,
           c.shares.communication, c.shares.data, c.shares.checkpoint, c.memory_bandwidth.mean,
-          cell(c.added_rate), cell(c.added_bandwidth), node_hours_per_billion_tokens(c));
+          cell(c.added_rate), cell(c.added_bandwidth), node_hours_per_billion(c));
     }
   }
   return csv;
@@ -92,7 +94,7 @@ std::string table_of(const std::vector<Series>& series, const std::vector<std::s
   for (const Series& one : series) {
     text +=
         fmt::format("{}\n{:>5} {:>5} {:>9} {:>17} {:>12} {:>12} {:>5} {:>5} {:>5} {:>5} {:>9}\n",
-                    one.name(), "nodes", "ranks", "grid", "tokens/s", "speedup", "efficiency",
+                    one.name(), "nodes", "ranks", "grid", one.unit.rate(), "speedup", "efficiency",
                     "comp%", "comm%", "data%", "ckpt%", "mem GB/s");
     for (const NodeCount& count : one.counts) text += line_of(count);
     if (one.amdahl) text += law_line("Amdahl's law", *one.amdahl);

@@ -41,13 +41,22 @@ Measurement measured_in(const std::string& run, const PointRequest& request, dou
   const auto warmup = static_cast<std::size_t>(request.warmup);
   TRIREME_CHECK(all.size() > warmup, "a point of a study without a measured step");
   const StepAverages mean = average(std::span(all).subspan(warmup));
-  return {.tokens_per_second = mean.tokens_per_second,
+  return {.unit = history.unit(),
+          .units_per_second = mean.units_per_second,
           .step_seconds = mean.step_seconds,
           .communication_seconds = mean.exposed_comm_share * mean.step_seconds,
           .data_seconds = mean.wait_data_share * mean.step_seconds,
           .checkpoint_seconds = checkpoint_seconds_a_step(run, request, mean.step_seconds),
           .memory_bandwidth = bandwidth,
           .steps = static_cast<int>(mean.steps)};
+}
+
+// The unit whose rate is there.
+tasks::Unit unit_in(const Json& result) {
+  for (const tasks::Unit& unit : tasks::units()) {
+    if (result.find(unit.rate_key())) return unit;
+  }
+  return {};
 }
 
 Conditions conditions_in(const Json& object) {
@@ -119,7 +128,7 @@ PointRequest request_in(const std::string& text, const std::string& path, std::i
 std::string result_text(const Measurement& m, const Conditions& c) {
   Json hosts = Json::array();
   for (const std::string& host : c.hosts) hosts.push_back(host);
-  return Json::object({{"tokens_per_s", m.tokens_per_second},
+  return Json::object({{m.unit.rate_key(), m.units_per_second},
                        {"step_s", m.step_seconds},
                        {"comm_s", m.communication_seconds},
                        {"wait_data_s", m.data_seconds},
@@ -142,8 +151,10 @@ std::optional<PointResult> read_result(const std::string& path, const Point& poi
   std::ifstream file(path);
   try {
     const Json object = Json::parse(std::string(std::istreambuf_iterator<char>(file), {}));
+    const tasks::Unit unit = unit_in(object);
     PointResult result{.point = point,
-                       .measured = {.tokens_per_second = object.at("tokens_per_s").number(),
+                       .measured = {.unit = unit,
+                                    .units_per_second = object.at(unit.rate_key()).number(),
                                     .step_seconds = object.at("step_s").number(),
                                     .communication_seconds = object.at("comm_s").number(),
                                     .data_seconds = object.at("wait_data_s").number(),
@@ -151,7 +162,7 @@ std::optional<PointResult> read_result(const std::string& path, const Point& poi
                                     .memory_bandwidth = object.at("memory_bytes_per_s").number(),
                                     .steps = object.at("steps").small_integer()},
                        .conditions = {}};
-    if (!(result.measured.tokens_per_second > 0.0)) return {};
+    if (!(result.measured.units_per_second > 0.0)) return {};
     if (const Json* ran_on = object.find("ran_on")) result.conditions = conditions_in(*ran_on);
     return result;
   } catch (const JsonError&) {

@@ -15,6 +15,7 @@
 #include "trireme/io/whole_file.h"
 #include "trireme/study/conditions.h"
 #include "trireme/study/study_page.h"
+#include "trireme/tasks/task.h"
 
 #include "study/scaling_files.h"
 
@@ -66,7 +67,8 @@ void check_same_study(const std::string& path, const StudyPlan& plan) {
 std::string model_text(const Config& config) {
   const auto preset = config.model.keys.find("preset");
   if (preset != config.model.keys.end()) return preset->second;
-  return models::summary(models::resolve(config.model, {.likely_vocabulary = 1}).request);
+  const models::DataFacts facts = tasks::task_of(config.model).likely_facts();
+  return models::summary(models::resolve(config.model, facts).request);
 }
 
 std::string checkpoints_text(const Config::Checkpoint& checkpoint) {
@@ -78,17 +80,17 @@ std::string checkpoints_text(const Config::Checkpoint& checkpoint) {
 }
 
 Facts facts_of_plan(const StudyPlan& plan) {
-  return {
-      {"model", model_text(plan.config)},
-      {"batch", fmt::format("{} sequences a step, in weak scaling on {} and in proportion on more; "
-                            "micro-batches of {}",
-                            plan.config.batch.global, nodes_text(plan.nodes.front()),
-                            plan.config.batch.micro)},
-      {"precision", plan.config.run.precision},
-      {"ranks", fmt::format("{} a node", plan.ranks_per_node)},
-      {"steps", fmt::format("{} a run, {} of them before the measurement; repeats: {}", plan.steps,
-                            plan.warmup, plan.repeats)},
-      {"checkpoints", checkpoints_text(plan.config.checkpoint)}};
+  return {{"model", model_text(plan.config)},
+          {"batch",
+           fmt::format("{} {} a step, in weak scaling on {} and in proportion on more; "
+                       "micro-batches of {}",
+                       plan.config.batch.global, tasks::task_of(plan.config.model).samples_name(),
+                       nodes_text(plan.nodes.front()), plan.config.batch.micro)},
+          {"precision", plan.config.run.precision},
+          {"ranks", fmt::format("{} a node", plan.ranks_per_node)},
+          {"steps", fmt::format("{} a run, {} of them before the measurement; repeats: {}",
+                                plan.steps, plan.warmup, plan.repeats)},
+          {"checkpoints", checkpoints_text(plan.config.checkpoint)}};
 }
 
 std::string point_folder(const std::string& folder, const Point& point) {
@@ -96,6 +98,10 @@ std::string point_folder(const std::string& folder, const Point& point) {
 }
 
 }  // namespace
+
+tasks::Unit unit_of(const StudyPlan& plan) {
+  return tasks::task_of(plan.config.model).unit();
+}
 
 std::vector<PointResult> results_of(const std::string& folder, const StudyPlan& plan,
                                     const Point& point) {
@@ -171,10 +177,11 @@ std::string StudyFolder::report(const std::vector<Point>& points) const {
                  .planned = static_cast<int>(points.size()),
                  .series = analyse(results_by_mode(plan_, results)),
                  .runs = results,
+                 .unit = unit_of(plan_),
                  .least_efficiency = plan_.efficiency};
   for (auto& fact : facts_of(results)) page.facts.push_back(std::move(fact));
   write_whole_file(path_ + "/points.csv", points_csv(plan_, results));
-  write_whole_file(path_ + "/summary.csv", summary_csv(page.series));
+  write_whole_file(path_ + "/summary.csv", summary_csv(plan_, page.series));
   write_whole_file(path_ + "/report.html", page_of_study(page));
   std::string text = table_of(page.series, differences_of(results));
   if (!page.series.empty()) text += '\n';

@@ -1,4 +1,4 @@
-// The purpose of a study: how many nodes to use, and what the tokens cost there.
+// The purpose of a study: how many nodes to use, and what training costs there.
 #include <fmt/format.h>
 
 #include "trireme/base/error.h"
@@ -11,7 +11,7 @@ namespace trireme::scaling {
 namespace {
 
 std::string cost_of(const NodeCount& count) {
-  return short_number(node_hours_per_billion_tokens(count));
+  return short_number(node_hours_per_billion(count));
 }
 
 std::string percent(const Estimate& efficiency) {
@@ -44,7 +44,7 @@ std::string nodes_text(int nodes) {
   return fmt::format("{} node{}", nodes, nodes == 1 ? "" : "s");
 }
 
-double node_hours_per_billion_tokens(const NodeCount& count) {
+double node_hours_per_billion(const NodeCount& count) {
   return count.nodes * 1e9 / count.rate.mean / 3600.0;
 }
 
@@ -52,10 +52,10 @@ std::string verdict_of(const Series& series, double least) {
   TRIREME_CHECK(!series.counts.empty(), "a verdict about nothing");
   const std::vector<NodeCount>& counts = series.counts;
   const NodeCount& base = counts.front();
-  constexpr const char* kUnit = "node-hours per billion tokens";
+  const std::string price = fmt::format("node-hours per billion {}", series.unit.many);
   if (counts.size() == 1) {
     return fmt::format("{} {} at {}; other numbers of nodes were not measured", cost_of(base),
-                       kUnit, nodes_text(base.nodes));
+                       price, nodes_text(base.nodes));
   }
   std::size_t last = 0;
   while (last + 1 < counts.size() && counts[last + 1].efficiency.mean >= least) ++last;
@@ -64,12 +64,12 @@ std::string verdict_of(const Series& series, double least) {
   std::string text;
   if (last == 0) {
     text = fmt::format("not efficient {} beyond {}; {} {} there, {} at {}", threshold,
-                       nodes_text(base.nodes), cost_of(base), kUnit, cost_of(counts[1]),
+                       nodes_text(base.nodes), cost_of(base), price, cost_of(counts[1]),
                        nodes_text(counts[1].nodes));
   } else {
     text = fmt::format("efficient {} up to {}{}, which reach {}; {} {} there, {} at {}", threshold,
                        nodes_text(counts[last].nodes), all ? ", the most that were measured" : "",
-                       percent(counts[last].efficiency), cost_of(counts[last]), kUnit,
+                       percent(counts[last].efficiency), cost_of(counts[last]), price,
                        cost_of(base), nodes_text(base.nodes));
   }
   if (!all) {

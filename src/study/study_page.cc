@@ -28,7 +28,7 @@ std::vector<double> counts_of(const Series& series) {
   return nodes;
 }
 
-// Returns a law as a smooth line, in units of `base` tokens/s.
+// Returns a law as a smooth line. `base` is the rate that counts as 1.
 PlotLine law_line(const std::string& name, const Law& law, const Series& series, double base,
                   int colour) {
   PlotLine line{name, {}, colour, true, false};
@@ -81,8 +81,8 @@ Plot efficiency_plot(const Series& series) {
   return plot;
 }
 
-Plot gain_plot(const Series& series, const char* title, const char* unit, double scale,
-               std::optional<double> NodeCount::*gained, Estimate NodeCount::*total) {
+Plot gain_plot(const Series& series, const std::string& title, const std::string& unit,
+               double scale, std::optional<double> NodeCount::*gained, Estimate NodeCount::*total) {
   PlotLine added{"each added node", {}, 0}, mean{"mean per node", {}, 1, true};
   for (const NodeCount& count : series.counts) {
     const double nodes = count.nodes, each = (count.*total).mean / nodes / scale;
@@ -114,9 +114,10 @@ std::string rows_of(const Series& series) {
                     percent(count.shares.checkpoint),
                     estimate_text(count.memory_bandwidth, 1e9, 1)});
   }
-  return html_table({"nodes", "ranks", "grid", "repeats", "tokens/s", "speedup", "efficiency",
-                     "computation", "exposed comm.", "data", "checkpoint", "memory, GB/s"},
-                    rows);
+  return html_table(
+      {"nodes", "ranks", "grid", "repeats", series.unit.rate(), "speedup", "efficiency",
+       "computation", "exposed comm.", "data", "checkpoint", "memory, GB/s"},
+      rows);
 }
 
 std::vector<std::string> row_of(const char* name, const Law& law) {
@@ -138,8 +139,8 @@ std::string laws_of(const Series& series) {
   if (series.universal) rows.push_back(row_of("universal", *series.universal));
   std::string html;
   if (!rows.empty()) {
-    html += html_table({"fitted law", "tokens/s of one node", "contention", "coherency", "error",
-                        "knee, nodes", "half efficiency, nodes"},
+    html += html_table({"fitted law", series.unit.rate() + " of one node", "contention",
+                        "coherency", "error", "knee, nodes", "half efficiency, nodes"},
                        rows);
   }
   for (const std::string& remark : series.remarks) {
@@ -165,8 +166,8 @@ std::string section_of(const Series& series) {
   const auto add = [&](const std::string& svg) { html += "<figure>" + svg + "</figure>\n"; };
   add(svg_of(speedup_plot(series)));
   add(svg_of(efficiency_plot(series)));
-  add(svg_of(gain_plot(series, "Tokens/s gained", "tokens/s a node", 1.0, &NodeCount::added_rate,
-                       &NodeCount::rate)));
+  add(svg_of(gain_plot(series, "Throughput gained", series.unit.rate() + " a node", 1.0,
+                       &NodeCount::added_rate, &NodeCount::rate)));
   add(svg_of(gain_plot(series, "Memory bandwidth gained", "GB/s a node", 1e9,
                        &NodeCount::added_bandwidth, &NodeCount::memory_bandwidth)));
   html += "</div>\n";
@@ -175,17 +176,17 @@ std::string section_of(const Series& series) {
 }
 
 // Shows where each run was made, so that one can look into a strange result.
-std::string runs_of(const std::vector<PointResult>& runs) {
+std::string runs_of(const std::vector<PointResult>& runs, const tasks::Unit& unit) {
   std::vector<std::vector<std::string>> rows;
   for (const auto& [point, measured, ran_on] : runs) {
     const auto known = [&](const std::string& text) {
       return !ran_on ? "not recorded" : text.empty() ? "none" : text;
     };
-    rows.push_back({point.name(), fmt::format("{:.0f}", measured.tokens_per_second),
+    rows.push_back({point.name(), fmt::format("{:.0f}", measured.units_per_second),
                     fmt::format("{:.4g}", measured.step_seconds), known(ran_on ? ran_on->job : ""),
                     known(ran_on ? host_ranges(ran_on->hosts) : "")});
   }
-  return "<h2>Runs</h2>\n" + html_table({"run", "tokens/s", "s a step", "job", "hosts"}, rows);
+  return "<h2>Runs</h2>\n" + html_table({"run", unit.rate(), "s a step", "job", "hosts"}, rows);
 }
 
 std::string verdicts_section(const StudyPage& study) {
@@ -213,13 +214,13 @@ std::string page_of_study(const StudyPage& study) {
   body += fmt::format(
       "<p class=\"remark\">± is the 95 % confidence interval of the mean over repeats (Student's "
       "t). The laws are rate(n) = n r / (1 + contention (n - 1) + coherency n (n - 1)), Amdahl's "
-      "with coherency 0, fitted by least squares of relative errors, unless the ± of tokens/s is "
+      "with coherency 0, fitted by least squares of relative errors, unless the ± of {} is "
       "more than {:.0f} % of the mean at some number of nodes. The knee is where one more node "
       "makes it slower. Of time, the slowest rank counts; memory is what all ranks reach at once "
       "in a triad. At the fewest nodes strong and weak scaling are the same: their runs count in "
       "both.</p>\n",
-      100 * kWideScatter);
-  if (!study.runs.empty()) body += runs_of(study.runs);
+      study.unit.rate(), 100 * kWideScatter);
+  if (!study.runs.empty()) body += runs_of(study.runs, study.unit);
   if (!study.series.empty()) body += verdicts_section(study);
   return html_page("Scaling study", goes_on, body);
 }

@@ -10,7 +10,10 @@
 #include "trireme/base/error.h"
 #include "trireme/base/philox.h"
 #include "trireme/base/text.h"
+#include "trireme/io/token_shard.h"
 #include "trireme/tasks/texts.h"
+
+#include "tasks/file_here.h"
 
 namespace trireme::tasks {
 namespace {
@@ -103,13 +106,24 @@ class CausalLanguageModel final : public Task {
     return texts(TokenDataset::open(options, comm), request.masks_documents);
   }
 
-  std::string_view unit() const override { return "tokens"; }
-  std::int64_t units_of_sample(const Shape& sample) const override { return sample[0]; }
+  models::DataFacts likely_facts() const override {
+    constexpr int kOfGpt2 = 50257;
+    return {.likely_vocabulary = kOfGpt2};
+  }
+  models::DataFacts facts_on_this_host(const std::vector<WeightedPath>& paths) const override {
+    const std::optional<std::string> path = file_here(paths);
+    if (!path) return likely_facts();
+    return {.vocabulary = static_cast<int>(read_token_shard_info(*path).vocabulary)};
+  }
 
-  std::string measures(double loss_sum, std::int64_t targets) const override {
-    const double loss = loss_sum / static_cast<double>(targets);
-    return fmt::format("loss {:.4f} over {} tokens, perplexity {:.2f}", loss, targets,
-                       std::exp(loss));
+  Unit unit() const override { return {"token", "tokens"}; }
+  std::int64_t units_of_sample(const Shape& sample) const override { return sample[0]; }
+  std::string_view samples_name() const override { return "sequences"; }
+  std::string size_of(const Shape& sample) const override { return std::to_string(sample[0]); }
+
+  std::string measures(const nn::EvaluationSums& sums) const override {
+    return fmt::format("loss {:.4f} over {} tokens, perplexity {:.2f}", sums.mean_loss(),
+                       sums.targets, std::exp(sums.mean_loss()));
   }
 
   nn::HostMicroBatch blank_batch(ops::Context& ctx, const DataRequest& request,

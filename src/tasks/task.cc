@@ -1,6 +1,8 @@
 #include "trireme/tasks/task.h"
 
+#include <algorithm>
 #include <array>
+#include <filesystem>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -9,17 +11,55 @@
 #include "trireme/base/printable.h"
 
 #include "tasks/causal_language_model.h"
+#include "tasks/file_here.h"
 
 namespace trireme::tasks {
+namespace {
+
+std::array<const Task*, 1> all_tasks() {
+  return {&causal_language_model()};
+}
+
+}  // namespace
+
+std::string Unit::rate() const {
+  return fmt::format("{}/s", many);
+}
+
+std::string Unit::rate_key() const {
+  return fmt::format("{}_per_s", many);
+}
+
+const std::vector<Unit>& units() {
+  static const std::vector<Unit> kUnits = [] {
+    std::vector<Unit> all;
+    for (const Task* task : all_tasks()) {
+      if (std::ranges::count(all, task->unit()) == 0) all.push_back(task->unit());
+    }
+    return all;
+  }();
+  return kUnits;
+}
+
+std::string samples_text(const Task& task, std::int64_t samples, const Shape& sample) {
+  return fmt::format("{} {} of {}", samples, task.samples_name(), task.size_of(sample));
+}
 
 const Task& find_task(std::string_view name) {
-  const std::array<const Task*, 1> all = {&causal_language_model()};
   std::vector<std::string_view> names;
-  for (const Task* task : all) {
+  for (const Task* task : all_tasks()) {
     if (task->name() == name) return *task;
     names.push_back(task->name());
   }
   throw ConfigError(fmt::format("task {}: is not one of {}", shown(name), fmt::join(names, ", ")));
+}
+
+std::optional<std::string> file_here(const std::vector<WeightedPath>& paths) {
+  for (const WeightedPath& path : paths) {
+    std::error_code ignored;
+    if (std::filesystem::is_regular_file(path.path, ignored)) return path.path;
+  }
+  return {};
 }
 
 const Task& task_of(const models::ModelRequest& model) {

@@ -4,9 +4,8 @@
 
 namespace trireme {
 
-parallel::EvaluationResult evaluate(parallel::PipelineExecutor& executor,
-                                    const tasks::TaskData& data, std::int64_t micro,
-                                    std::optional<std::int64_t> limit) {
+nn::EvaluationSums evaluate(parallel::PipelineExecutor& executor, const tasks::TaskData& data,
+                            std::int64_t micro, std::optional<std::int64_t> limit) {
   const auto samples = static_cast<std::int64_t>(data.samples());
   std::int64_t count = (samples + micro - 1) / micro;
   if (limit) count = std::min(count, *limit);

@@ -50,7 +50,7 @@ EvaluationReport evaluate_on(ops::Context& ctx, const parallel::Stage& stage,
   // The caller keeps the data.
   const auto texts = tasks::texts(
       std::shared_ptr<const TokenDataset>(std::shared_ptr<void>(), &data), mask_documents);
-  const parallel::EvaluationResult result = evaluate(executor, *texts, micro, std::nullopt);
+  const nn::EvaluationSums result = evaluate(executor, *texts, micro, std::nullopt);
   TRIREME_CHECK(result.targets == data.tokens(),
                 fmt::format("{} of {} tokens were predicted", result.targets, data.tokens()));
   EvaluationReport report =

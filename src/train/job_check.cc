@@ -1,14 +1,13 @@
 // Finds out what a job will run, and checks whether it can.
 #include <algorithm>
 #include <charconv>
-#include <filesystem>
 #include <numeric>
 
 #include <fmt/format.h>
 
 #include "trireme/base/error.h"
 #include "trireme/base/printable.h"
-#include "trireme/io/token_shard.h"
+#include "trireme/tasks/task.h"
 #include "trireme/train/compute_device.h"
 #include "trireme/train/dry_run_input.h"
 #include "trireme/train/job_script.h"
@@ -175,14 +174,7 @@ void check_point(JobPoint& point, const JobTemplate& job_template, const JobRequ
 }  // namespace
 
 models::DataFacts facts_to_check(const Config& config) {
-  constexpr int kUsual = 50257;
-  for (const WeightedPath& path : config.data.train) {
-    std::error_code ignored;
-    if (std::filesystem::is_regular_file(path.path, ignored)) {
-      return {.vocabulary = static_cast<int>(read_token_shard_info(path.path).vocabulary)};
-    }
-  }
-  return {.likely_vocabulary = kUsual};
+  return tasks::task_of(config.model).facts_on_this_host(config.data.train);
 }
 
 JobPlan plan_job(const JobTemplate& job_template, const Config& config, const JobRequest& request,

@@ -38,6 +38,15 @@ std::string stages(const nn::ModelPlan& plan, const parallel::Stage& stage) {
   return text;
 }
 
+// Says what a step trains on: "32 sequences of 128 = 4096 tokens".
+std::string batch_text(const Config& config) {
+  const tasks::Task& task = tasks::task_of(config.model);
+  const Shape sample = models::sample_shape(config.model);
+  const std::int64_t samples = config.batch.global, units = task.units_of_sample(sample);
+  const std::string text = tasks::samples_text(task, samples, sample);
+  return units == 1 ? text : fmt::format("{} = {} {}", text, samples * units, task.unit().many);
+}
+
 // Says how the gradients of a step are added up: "4 runs of 2 micro-batches; ...".
 std::string runs_text(const parallel::BatchRuns& runs, int micro_batches, int replicas) {
   const int each = runs.of_replica(replicas);
@@ -92,7 +101,7 @@ std::string shards_text(const Config& config, const parallel::Stage& stage) {
 }  // namespace
 
 Narrator::Narrator(bool speaks, std::int64_t first_step, std::int64_t total_steps,
-                   std::int64_t every, std::string_view unit)
+                   std::int64_t every, const tasks::Unit& unit)
     : unit_(unit),
       speaks_(speaks),
       terminal_(isatty(STDOUT_FILENO) != 0),
@@ -110,9 +119,9 @@ void Narrator::say(const std::string& line) {
 std::string Narrator::describe(const StepMetrics& m) const {
   const double per_step = since_start_.seconds() / static_cast<double>(m.step - first_step_);
   return fmt::format(
-      "step {:>{}}/{}  loss {:.4f}  lr {:.2e}  norm {:.2f}  {:.0f} {}/s  {:.0f} MiB  {} left{}",
+      "step {:>{}}/{}  loss {:.4f}  lr {:.2e}  norm {:.2f}  {:.0f} {}  {:.0f} MiB  {} left{}",
       m.step, std::to_string(total_steps_).size(), total_steps_, m.loss, m.learning_rate,
-      m.gradient_norm, m.tokens_per_second, unit_, m.needed_memory() / 1048576.0,
+      m.gradient_norm, m.units_per_second, unit_.rate(), m.needed_memory() / 1048576.0,
       duration_text(per_step * static_cast<double>(total_steps_ - m.step)), skipped(m));
 }
 
@@ -121,7 +130,7 @@ void Narrator::step(const StepMetrics& m) {
   step_seconds_ += m.step_seconds;
   wait_seconds_ += m.wait_data_seconds;
   comm_seconds_ += m.exposed_comm_seconds;
-  units_ += m.tokens_per_second * m.step_seconds;
+  units_ += m.units_per_second * m.step_seconds;
   if (!speaks_) return;
   if (terminal_ && !m.skipped) {
     print_bytes(kClearLine + describe(m));
@@ -134,10 +143,10 @@ void Narrator::step(const StepMetrics& m) {
 void Narrator::close(const StepMetrics& last) {
   if (steps_ == 0) return;
   say(
-      fmt::format("{} steps in {}, loss {:.4f}; {:.0f} {}/s; of the step time {:.1f} % waited for "
+      fmt::format("{} steps in {}, loss {:.4f}; {:.0f} {}; of the step time {:.1f} % waited for "
                   "data, {:.1f} % for communication; peak memory {:.0f} MiB a rank",
                   steps_, duration_text(since_start_.seconds()), last.loss, units_ / step_seconds_,
-                  unit_, 100.0 * wait_seconds_ / step_seconds_,
+                  unit_.rate(), 100.0 * wait_seconds_ / step_seconds_,
                   100.0 * comm_seconds_ / step_seconds_, last.needed_memory() / 1048576.0));
 }
 
@@ -173,11 +182,9 @@ std::string startup_table(const Config& config, const nn::ModelPlan& plan,
     row("stages", fmt::format("{}; schedule {}, by FLOPs idle {:.0f} % of the time",
                               stages(plan, stage), config.grid.schedule, 100 * forecast.idle));
   }
-  row("batch", fmt::format("{} sequences of {} = {} tokens a step: {} micro-batches of {}, over {} "
-                           "data replica{}",
-                           config.batch.global, plan.context,
-                           std::int64_t{config.batch.global} * plan.context, micro_batches,
-                           config.batch.micro, replicas, replicas == 1 ? "" : "s"));
+  row("batch",
+      fmt::format("{} a step: {} micro-batches of {}, over {} data replica{}", batch_text(config),
+                  micro_batches, config.batch.micro, replicas, replicas == 1 ? "" : "s"));
   if (options.batch_runs.runs != 0) {
     row("gradients", runs_text(options.batch_runs, micro_batches, replicas));
   }
@@ -202,7 +209,7 @@ std::string startup_table(const Config& config, const nn::ModelPlan& plan,
   row("compute", fmt::format("{}{}, {}; products by {}", name_of(compute),
                              config.run.precision == "tf32" && on_cpu ? " (tf32 is for GPUs)" : "",
                              ops::instruction_set(ctx), ops::matmul_description(ctx, compute)));
-  row("attention", attention.text);
+  if (attention.by != "none") row("attention", attention.text);
   if (!device.description.empty()) row("device", device.description);
   if (!collectives.empty()) row("network", collectives);
   row("run", config.run.folder);

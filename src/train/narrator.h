@@ -17,9 +17,9 @@ namespace trireme {
 // one line every `every` steps.
 class Narrator {
  public:
-  // `unit` is that of progress: "tokens".
+  // `unit` is that of progress.
   Narrator(bool speaks, std::int64_t first_step, std::int64_t total_steps, std::int64_t every,
-           std::string_view unit);
+           const tasks::Unit& unit);
 
   void say(const std::string& line);  // prints a line that stays
   void step(const StepMetrics& metrics);
@@ -30,7 +30,7 @@ class Narrator {
  private:
   std::string describe(const StepMetrics& metrics) const;
 
-  std::string unit_;
+  tasks::Unit unit_;
   bool speaks_;
   bool terminal_;
   bool line_open_ = false;
@@ -41,7 +41,8 @@ class Narrator {
 };
 
 // Returns the table printed at the start of a run: model, grid, batch arithmetic, memory,
-// libraries, what computes attention, and, if `collectives` says it, what carries collectives.
+// libraries, what computes attention if the model has any, and, if `collectives` says it, what
+// carries collectives.
 std::string startup_table(const Config& config, const nn::ModelPlan& plan,
                           const parallel::TrainerStep& step, const ComputeDevice& device,
                           const ops::AttentionChoice& attention, const tasks::TaskData& data,

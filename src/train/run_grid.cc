@@ -10,6 +10,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/parallel/trainer_step.h"
+#include "trireme/tasks/task.h"
 
 namespace trireme {
 namespace {
@@ -18,9 +19,9 @@ namespace {
 // most data replicas first.
 std::vector<GridShape> grids_of_same_bits(const Config& config, const GridRequest& request,
                                           int ranks) {
-  // The vocabulary of the data is not known yet.
-  const auto blocks =
-      static_cast<int>(models::resolve(config.model, {.likely_vocabulary = 1}).plan.blocks.size());
+  // What the data say is not known yet.
+  const models::DataFacts facts = tasks::task_of(config.model).likely_facts();
+  const auto blocks = static_cast<int>(models::resolve(config.model, facts).plan.blocks.size());
   const int micro_batches = config.batch.global / config.batch.micro;
   std::vector<GridShape> grids;
   for (int data = runs_of_batch(config); data >= 1; data /= 2) {

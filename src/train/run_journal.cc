@@ -20,7 +20,7 @@ RunJournal::RunJournal(const Setting& setting)
   if (const auto discarded = discarded_after(setting.folder, setting.first_step)) {
     events_->write(*discarded);
   }
-  metrics_.emplace(setting.folder, setting.first_step, setting.tensorboard && more);
+  metrics_.emplace(setting.folder, setting.first_step, setting.unit, setting.tensorboard && more);
   report_.emplace(setting.folder);
 }
 
@@ -54,10 +54,10 @@ void RunJournal::step(const StepMetrics& metrics) {
   if (metrics_) metrics_->write(metrics);
 }
 
-void RunJournal::evaluation(std::int64_t step, double loss, const std::string& measures,
-                            double seconds) {
-  if (metrics_) metrics_->write_evaluation(step, loss, seconds);
-  say(fmt::format("step {}: evaluation {} ({:.1f} s)", step, measures, seconds));
+void RunJournal::evaluation(const Evaluation& evaluation, const std::string& measures) {
+  if (metrics_) metrics_->write(evaluation);
+  say(fmt::format("step {}: evaluation {} ({:.1f} s)", evaluation.step, measures,
+                  evaluation.seconds));
   write_report();
 }
 

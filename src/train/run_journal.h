@@ -28,8 +28,8 @@ class RunJournal {
     std::int64_t first_step = 0, total_steps = 0;  // already done; total
     std::int64_t log_every = 1;
     bool tensorboard = false;
-    std::string_view unit = "tokens";  // of progress
-    bool goes_on = true;               // continues the folder's branch, if it holds a run
+    tasks::Unit unit = {};  // of progress
+    bool goes_on = true;    // continues the folder's branch, if it holds a run
     // Called on the leading rank before the report is written, to renew what it shows.
     std::function<void()> before_report = {};
   };
@@ -45,7 +45,7 @@ class RunJournal {
 
   void step(const StepMetrics& metrics);
   // `measures` is what the task says of it (tasks::Task::measures).
-  void evaluation(std::int64_t step, double loss, const std::string& measures, double seconds);
+  void evaluation(const Evaluation& evaluation, const std::string& measures);
   // `next` is the number of steps until the next checkpoint, if it follows from measured times.
   void checkpoint(std::int64_t step, const std::string& path, double seconds,
                   std::optional<std::int64_t> next);

@@ -46,7 +46,7 @@ StepQueue::Known StepQueue::settle(const Queued& queued) {
   StepMetrics& metrics = known.metrics;
   metrics.loss = result.loss;
   metrics.gradient_norm = result.gradient_norm;
-  metrics.tokens_per_second = static_cast<double>(tokens_per_step_) / most[0];
+  metrics.units_per_second = static_cast<double>(units_per_step_) / most[0];
   metrics.step_seconds = most[0];
   metrics.wait_data_seconds = most[1];
   metrics.exposed_comm_seconds = most[2];

@@ -14,8 +14,8 @@ namespace trireme {
 
 class StepQueue {
  public:
-  StepQueue(const ops::Context& ctx, const ProcessGrid& grid, std::int64_t tokens_per_step)
-      : ctx_(ctx), grid_(grid), tokens_per_step_(tokens_per_step) {}
+  StepQueue(const ops::Context& ctx, const ProcessGrid& grid, std::int64_t units_per_step)
+      : ctx_(ctx), grid_(grid), units_per_step_(units_per_step) {}
 
   // The number of steps that may stay unsettled while nothing needs their results.
   std::size_t ahead() const { return ctx_.device.kind == DeviceKind::kCpu ? 0 : 1; }
@@ -48,7 +48,7 @@ class StepQueue {
 
   const ops::Context& ctx_;
   const ProcessGrid& grid_;
-  std::int64_t tokens_per_step_;
+  std::int64_t units_per_step_;
   Stopwatch clock_;
   std::deque<Queued> queued_;
   double settled_ = 0.0;  // when the last step was settled, by clock_

@@ -466,7 +466,7 @@ class Trainer {
     metrics.step = step_number_;
     metrics.learning_rate = learning_rate;
     if (config_.run.precision == "fp16") metrics.loss_scale.emplace();
-    metrics.tokens = samples_ * task_.units_of_sample(sample_);
+    metrics.units = samples_ * task_.units_of_sample(sample_);
     metrics.wait_data_seconds = reader.wait_seconds() - waited_before;
     queue_->push(begin, step, metrics);
   }
@@ -486,12 +486,16 @@ class Trainer {
     if (config_.eval.batches) {
       micro_batches = *config_.eval.batches * (config_.batch.global / config_.batch.micro);
     }
-    const parallel::EvaluationResult result =
+    const nn::EvaluationSums sums =
         evaluate(step_->executor(), *validation_data_, config_.batch.micro, micro_batches);
     const double seconds = watch.seconds();
     if (deadline_) deadline_->evaluation_took(seconds);
-    journal_->evaluation(step_number_, result.loss_sum / static_cast<double>(result.targets),
-                         task_.measures(result.loss_sum, result.targets), seconds);
+    Evaluation evaluation{.step = step_number_, .loss = sums.mean_loss(), .seconds = seconds};
+    if (sums.correct) {
+      evaluation.top1 = sums.share(sums.correct->top1);
+      evaluation.top5 = sums.share(sums.correct->top5);
+    }
+    journal_->evaluation(evaluation, task_.measures(sums));
   }
 
   void save() {

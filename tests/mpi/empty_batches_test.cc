@@ -94,7 +94,7 @@ Result train(const GridShape& shape, const std::string& schedule, bool recompute
                           {done.loss, done.gradient_norm, static_cast<double>(done.targets)});
   }
   const auto held_out = make_batches(ctx, BatchShape(), 100 + first, own, false);
-  const parallel::EvaluationResult evaluated = parallel::evaluate(
+  const nn::EvaluationSums evaluated = parallel::evaluate(
       step.executor(), own - 1, [&](int i) { return held_out[static_cast<std::size_t>(i)]; });
   result.numbers.push_back(evaluated.loss_sum);
   result.numbers.push_back(static_cast<double>(evaluated.targets));

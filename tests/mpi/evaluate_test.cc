@@ -171,9 +171,13 @@ TEST_F(Evaluate, TheTaskMakesMicroBatchesOfTexts) {
 TEST(Task, IsFoundByItsName) {
   const tasks::Task& task = tasks::task_of(models::ModelRequest());
   EXPECT_EQ(task.name(), "causal_language_model");
-  EXPECT_EQ(task.unit(), "tokens");
+  EXPECT_EQ(task.unit(), (tasks::Unit{"token", "tokens"}));
+  EXPECT_EQ(task.unit(), tasks::Unit());
+  EXPECT_EQ(task.unit().rate(), "tokens/s");
+  EXPECT_EQ(task.unit().rate_key(), "tokens_per_s");
+  EXPECT_EQ(tasks::samples_text(task, 32, {16}), "32 sequences of 16");
   EXPECT_EQ(task.units_of_sample({16}), 16);
-  EXPECT_EQ(task.measures(20 * std::log(2.0), 10), "loss 1.3863 over 10 tokens, perplexity 4.00");
+  EXPECT_EQ(task.measures({20 * std::log(2.0), 10}), "loss 1.3863 over 10 tokens, perplexity 4.00");
   EXPECT_EQ(testing::message_of([] { tasks::find_task("translation"); }),
             "task translation: is not one of causal_language_model");
 }

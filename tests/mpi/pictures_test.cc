@@ -7,6 +7,8 @@
 
 #include <gtest/gtest.h>
 
+#include "trireme/ops/softmax_loss.h"
+
 #include "support/mpi_test.h"
 #include "support/picture_model.h"
 
@@ -15,6 +17,50 @@ namespace {
 
 bool alone() {
   return runtime().size() == 1;
+}
+
+// Each replica evaluates its share of three micro-batches; the last two samples of all are padding.
+// Of four replicas one has nothing to evaluate, and does not know that others count.
+TEST(Pictures, AnEvaluationCountsCorrectAnswersOfAllReplicas) {
+  constexpr int kBatches = 3, kPadding = 2;
+  constexpr std::int64_t kTargets = kBatches * kPicturesOfMicroBatch - kPadding;
+  const auto batch = [](ops::Context& ctx, int i) {
+    nn::MicroBatch made = make_pictures(ctx, i, false);
+    if (i + 1 < kBatches) return made;
+    std::ranges::fill(made.field(nn::kTargets).span<std::int32_t>().last(kPadding),
+                      ops::kMaskedTarget);
+    made.target_count -= kPadding;
+    return made;
+  };
+  const auto sums = [&](const GridShape& shape) {
+    PictureTraining model(shape);
+    const auto mine =
+        parallel::share_of(kBatches, model.grid().extent(kDataAxes), model.grid().index(kDataAxes));
+    return parallel::evaluate(model.step().executor(), mine.count,
+                              [&](int i) { return batch(model.ctx(), mine.first + i); });
+  };
+  const nn::EvaluationSums one = sums({1, 1, 1});
+  ASSERT_TRUE(one.correct);
+  EXPECT_EQ(one.targets, kTargets);
+  EXPECT_EQ(one.correct->top5, kTargets);  // of five classes
+  EXPECT_GT(one.correct->top1, 0);
+  EXPECT_LT(one.correct->top1, kTargets);
+  EXPECT_EQ(one.share(kTargets), 1.0);
+  EXPECT_EQ(one.mean_loss(), one.loss_sum / static_cast<double>(kTargets));
+  const int ranks = runtime().size();
+  for (const GridShape& shape : {GridShape{ranks, 1, 1}, GridShape{1, ranks, 1}}) {
+    const nn::EvaluationSums together = sums(shape);
+    EXPECT_EQ(together.correct, one.correct) << shape.to_string();
+    EXPECT_EQ(together.targets, one.targets) << shape.to_string();
+    EXPECT_EQ(together.loss_sum, one.loss_sum) << shape.to_string();
+  }
+  // Without counters nothing is counted.
+  PictureTraining model({1, 1, 1});
+  EXPECT_FALSE(parallel::evaluate(model.step().executor(), 2, [&](int i) {
+                 nn::MicroBatch made = batch(model.ctx(), i);
+                 made.correct = Tensor();
+                 return made;
+               }).correct);
 }
 
 TEST(Pictures, GradientsEqualCentralDifferences) {

@@ -630,7 +630,7 @@ TEST(Config, HelpNamesUnitsAndChoices) {
        std::vector<std::pair<std::string, std::string>>{{"run.steps", "steps"},
                                                         {"model.width", "channels"},
                                                         {"model.context", "tokens"},
-                                                        {"batch.global", "sequences"},
+                                                        {"batch.global", "samples"},
                                                         {"grid.pipeline", "stages"},
                                                         {"comm.timeout", "seconds"},
                                                         {"schedule.warmup", "steps"},

@@ -313,14 +313,14 @@ TEST(Goodput, WhatAStartRemovesIsToldOnce) {
   const std::string folder = scratch.path().string();
   EXPECT_FALSE(discarded_after(folder, 0));
   {
-    MetricsLog log(folder, 0, false);
+    MetricsLog log(folder, 0, {}, false);
     for (int step = 1; step <= 7; ++step) {
       StepMetrics metrics;
       metrics.step = step;
       metrics.step_seconds = 2.0;
       log.write(metrics);
     }
-    log.write_evaluation(7, 2.5, 0.5);
+    log.write(Evaluation{.step = 7, .loss = 2.5, .seconds = 0.5});
   }
   EXPECT_FALSE(discarded_after(folder, 7));
   EXPECT_EQ(discarded_after(folder, 6)->detail, "step 7 is not kept");

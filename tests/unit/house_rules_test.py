@@ -39,7 +39,7 @@ LAYERS = {
     "parallel": ["nn", "optim"],
     "plan": ["models", "parallel", "topology"],
     "config": ["io", "models", "optim"],
-    "report": ["config", "topology"],
+    "report": ["config", "tasks", "topology"],
     "train": ["config", "report", "parallel", "topology", "plan", "tasks"],
     "study": ["train"],
     "cli": ["study"],

@@ -28,7 +28,7 @@ std::vector<PointResult> study_results(int repeats) {
         const double slower = 1 + loss * (nodes - 1) + 0.002 * nodes * (nodes - 1);
         const double step = mode == Mode::kStrong ? slower / nodes : slower;
         results.push_back({{mode, nodes, 2 * nodes, {nodes, 1, 2}, repeat},
-                           {.tokens_per_second = 1e5 * nodes * wave / slower,
+                           {.units_per_second = 1e5 * nodes * wave / slower,
                             .step_seconds = step,
                             .communication_seconds = step * (slower - 1) / slower,
                             .data_seconds = 0.01 * step,

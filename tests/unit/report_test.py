@@ -74,7 +74,7 @@ class Pages(unittest.TestCase):
         self.assertEqual([text_of(h) for h in tree.iter(HTML + "h2")],
                          ["strong, pipeline 1 x tensor 2", "weak, pipeline 1 x tensor 2", "Verdict"])
         plots = self.plots("study")
-        self.assertEqual(set(plots), {"Speedup", "Parallel efficiency", "Tokens/s gained",
+        self.assertEqual(set(plots), {"Speedup", "Parallel efficiency", "Throughput gained",
                                       "Memory bandwidth gained", "Where the time goes"})
         for title, plot in plots.items():
             self.assertGreaterEqual(len(list(plot.iter(SVG + "title"))), 4, title)

@@ -68,6 +68,7 @@ class RunHistoryTest : public ::testing::Test {
 
 TEST_F(RunHistoryTest, ReadsEveryFieldOfAStep) {
   append(step_line(1) + R"({"step":1,"eval_loss":3.25})" + "\n" +
+         R"({"step":2,"eval_loss":3,"eval_top1":0.25,"eval_top5":7})" + "\n" +
          R"({"step":2,"loss":null,"grad_norm":null,"skipped":true})" + "\n");
   const RunHistory history(run());
   ASSERT_EQ(history.steps().size(), 2u);
@@ -76,8 +77,8 @@ TEST_F(RunHistoryTest, ReadsEveryFieldOfAStep) {
   EXPECT_EQ(first.loss, 2.5);
   EXPECT_EQ(first.learning_rate, 0.001);
   EXPECT_EQ(first.gradient_norm, 0.5);
-  EXPECT_EQ(first.tokens, 500);
-  EXPECT_EQ(first.tokens_per_second, 1000.0);
+  EXPECT_EQ(first.units, 500);
+  EXPECT_EQ(first.units_per_second, 1000.0);
   EXPECT_EQ(first.step_seconds, 0.5);
   EXPECT_EQ(first.wait_data_seconds, 0.05);
   EXPECT_EQ(first.exposed_comm_seconds, 0.1);
@@ -85,9 +86,13 @@ TEST_F(RunHistoryTest, ReadsEveryFieldOfAStep) {
   EXPECT_FALSE(first.skipped);
   EXPECT_TRUE(history.steps()[1].skipped);
   EXPECT_TRUE(std::isnan(history.steps()[1].loss));
-  ASSERT_EQ(history.evaluations().size(), 1u);
+  EXPECT_EQ(history.unit(), (tasks::Unit{"token", "tokens"}));
+  ASSERT_EQ(history.evaluations().size(), 2u);
   EXPECT_EQ(history.evaluations()[0].step, 1);
   EXPECT_EQ(history.evaluations()[0].loss, 3.25);
+  EXPECT_FALSE(history.evaluations()[0].top1);
+  EXPECT_EQ(history.evaluations()[1].top1, 0.25);
+  EXPECT_EQ(history.evaluations()[1].top5, 1.0);  // a share is 1 at most
   EXPECT_EQ(history.total_steps(), 10);
 }
 
@@ -151,16 +156,16 @@ TEST_F(RunHistoryTest, StepsToldTwiceCountAsToldLast) {
 TEST_F(RunHistoryTest, AveragesBySecondsNotBySteps) {
   StepMetrics fast, slow;
   fast.step_seconds = 1.0;
-  fast.tokens_per_second = 400.0;
+  fast.units_per_second = 400.0;
   slow.step_seconds = 3.0;
-  slow.tokens_per_second = 200.0;
+  slow.units_per_second = 200.0;
   slow.wait_data_seconds = 1.0;
   slow.exposed_comm_seconds = 0.5;
   const std::vector<StepMetrics> steps = {fast, slow};
   const StepAverages averages = average(steps);
   EXPECT_EQ(averages.steps, 2);
   EXPECT_EQ(averages.step_seconds, 2.0);
-  EXPECT_EQ(averages.tokens_per_second, 250.0);
+  EXPECT_EQ(averages.units_per_second, 250.0);
   EXPECT_EQ(averages.wait_data_share, 0.25);
   EXPECT_EQ(averages.exposed_comm_share, 0.125);
   EXPECT_EQ(average({}).step_seconds, 0.0);

@@ -27,7 +27,7 @@ Conditions conditions(const std::string& job, std::vector<std::string> hosts) {
 
 PointResult run(int nodes, std::optional<Conditions> ran_on) {
   return {{Mode::kStrong, nodes, nodes, {nodes, 1, 1}, 1},
-          {.tokens_per_second = 1.0, .step_seconds = 1.0, .steps = 1},
+          {.units_per_second = 1.0, .step_seconds = 1.0, .steps = 1},
           std::move(ran_on)};
 }
 

@@ -18,7 +18,7 @@ namespace {
 PointResult result(int nodes, double rate, int repeat = 1, Mode mode = Mode::kStrong,
                    int tensor = 1) {
   return {{mode, nodes, nodes * tensor, {nodes, 1, tensor}, repeat},
-          {.tokens_per_second = rate,
+          {.units_per_second = rate,
            .step_seconds = 1.0,
            .memory_bandwidth = 10.0 * nodes,
            .steps = 5}};
@@ -220,7 +220,7 @@ Series series_of(const std::vector<std::pair<int, double>>& rates) {
 TEST(Scaling, TheVerdict) {
   // 1e9 tokens at 1e6 / 3.6 a second are an hour.
   const double hour = 1e6 / 3.6;
-  EXPECT_DOUBLE_EQ(node_hours_per_billion_tokens(series_of({{4, 2 * hour}}).counts[0]), 2.0);
+  EXPECT_DOUBLE_EQ(node_hours_per_billion(series_of({{4, 2 * hour}}).counts[0]), 2.0);
   EXPECT_EQ(verdict_of(series_of({{1, hour}}), 0.8),
             "1 node-hours per billion tokens at 1 node; other numbers of nodes were not measured");
   const Series mixed = series_of({{1, hour}, {2, 1.8 * hour}, {4, 2.0 * hour}, {8, 7.9 * hour}});
@@ -233,6 +233,23 @@ TEST(Scaling, TheVerdict) {
   EXPECT_EQ(verdict_of(mixed, 0.95),
             "not efficient (at least 95 %) beyond 1 node; 1 node-hours per billion tokens there, "
             "1.11 at 2 nodes; 2 nodes reach 90 ± 0 %");
+}
+
+TEST(Scaling, IsToldInTheUnitOfTheRuns) {
+  std::vector<PointResult> results = {result(1, 3600), result(2, 5400), result(2, 9000, 2)};
+  for (PointResult& one : results) one.measured.unit = {"sample", "samples"};
+  const Series series = analyse(results).at(0);
+  EXPECT_TRUE(mentions(series, "scatter too widely (samples/s ± "));
+  EXPECT_NE(verdict_of(series, 0.8).find("node-hours per billion samples"), std::string::npos);
+  EXPECT_NE(table_of({series}, {}).find("samples/s"), std::string::npos);
+  const std::string page = page_of_study({.facts = {},
+                                          .done = 3,
+                                          .planned = 3,
+                                          .series = {series},
+                                          .runs = results,
+                                          .unit = {"sample", "samples"}});
+  EXPECT_NE(page.find("samples/s"), std::string::npos);
+  EXPECT_EQ(page.find("token"), std::string::npos);
 }
 
 TEST(Scaling, TheVerdictSaysWhatRepeatsLeaveOpen) {

@@ -8,6 +8,7 @@
 #include <span>
 #include <string>
 
+#include "trireme/nn/evaluation_sums.h"
 #include "trireme/optim/optimizer.h"
 #include "trireme/parallel/pipeline_executor.h"
 #include "trireme/parallel/step_numbers.h"
@@ -42,16 +43,11 @@ struct StepResult {
   bool stop = false;        // a rank wants to stop after this step
 };
 
-struct EvaluationResult {
-  double loss_sum = 0.0;
-  std::int64_t targets = 0;
-};
-
 // Collective over the grid. Runs the forward alone over this replica's `count` micro-batches;
-// `count` may be 0. `make` makes the i-th. Returns the same result, over all replicas, on every
-// rank.
-EvaluationResult evaluate(PipelineExecutor& executor, int count,
-                          const std::function<nn::MicroBatch(int i)>& make);
+// `count` may be 0. `make` makes the i-th. Returns the sums over all replicas, the same on every
+// rank. Either all micro-batches count correct answers (nn::MicroBatch::correct) or none.
+nn::EvaluationSums evaluate(PipelineExecutor& executor, int count,
+                            const std::function<nn::MicroBatch(int i)>& make);
 
 // A step that was queued. On a GPU it may still be in flight; on a CPU it is done.
 class QueuedStep {

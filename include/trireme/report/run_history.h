@@ -16,6 +16,7 @@
 #include "trireme/report/rank_table.h"
 #include "trireme/report/run_events.h"
 #include "trireme/report/step_metrics.h"
+#include "trireme/tasks/unit.h"
 
 namespace trireme {
 
@@ -31,8 +32,8 @@ std::string_view name_of(RunState state);  // "running", ...
 struct StepAverages {
   std::int64_t steps = 0;
   double step_seconds = 0.0;
-  double tokens_per_second = 0.0;  // all their tokens / all their time
-  double wait_data_share = 0.0;    // share of the steps' time, 0 to 1
+  double units_per_second = 0.0;  // all their units / all their time
+  double wait_data_share = 0.0;   // share of the steps' time, 0 to 1
   double exposed_comm_share = 0.0;
 };
 StepAverages average(std::span<const StepMetrics> steps);
@@ -59,6 +60,8 @@ class RunHistory {
   // that was not finite is NaN.
   const std::vector<StepMetrics>& steps() const { return steps_; }
   const std::vector<Evaluation>& evaluations() const { return evaluations_; }
+  // In which the steps tell progress.
+  const tasks::Unit& unit() const { return unit_; }
   // The last `count` steps, or all if there are fewer.
   std::span<const StepMetrics> last_steps(std::size_t count) const;
   // How often metrics.jsonl was found cut back. When it rises, everything derived from steps() must
@@ -99,6 +102,7 @@ class RunHistory {
   std::string folder_;
   double now_ = 0.0;  // time of the last update, in seconds since 1970
   std::vector<StepMetrics> steps_;
+  tasks::Unit unit_;
   std::vector<Evaluation> evaluations_;
   std::int64_t offset_ = 0;  // in metrics.jsonl; everything before it was read
   std::string last_line_;    // the line that ends at offset_

@@ -15,8 +15,8 @@ struct StepMetrics {
   double loss = 0.0;
   double learning_rate = 0.0;
   double gradient_norm = 0.0;
-  std::int64_t tokens = 0;  // since the start of training
-  double tokens_per_second = 0.0;
+  std::int64_t units = 0;  // of progress (tasks::Unit), since the start of training
+  double units_per_second = 0.0;
   double step_seconds = 0.0;  // this and the next three: maximum over all ranks
   double wait_data_seconds = 0.0;
   double exposed_comm_seconds = 0.0;
@@ -40,7 +40,10 @@ struct Evaluation {
   std::int64_t step = 0;
   double loss = 0.0;
   double seconds = 0.0;  // how long it took
-  double time = 0.0;     // as in StepMetrics
+  // Of a classification: the shares of samples, 0 to 1, whose class was the likeliest, and among
+  // the five likeliest.
+  std::optional<double> top1 = {}, top5 = {};
+  double time = 0.0;  // as in StepMetrics
 };
 
 }  // namespace trireme

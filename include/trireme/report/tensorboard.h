@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "trireme/report/step_metrics.h"
+#include "trireme/tasks/unit.h"
 
 namespace trireme {
 
@@ -21,11 +22,11 @@ void cut_back_event_files(const std::string& folder, std::int64_t step);
 class TensorBoardLog {
  public:
   // Creates the folder if there is none, and begins a new file that sorts after the existing ones.
-  // The next step will be `step` + 1. Throws RunFolderError.
-  TensorBoardLog(const std::string& folder, std::int64_t step);
+  // The next step will be `step` + 1. `unit` is that of progress. Throws RunFolderError.
+  TensorBoardLog(const std::string& folder, std::int64_t step, const tasks::Unit& unit);
 
   void write(const StepMetrics& metrics);
-  void write_evaluation(const Evaluation& evaluation);
+  void write(const Evaluation& evaluation);
 
  private:
   using Scalar = std::pair<std::string_view, double>;
@@ -33,6 +34,7 @@ class TensorBoardLog {
   void append(const std::string& event);
 
   std::string path_;
+  std::string rate_;  // a tag
   std::ofstream file_;
 };
 

@@ -19,6 +19,7 @@
 #include "trireme/models/family.h"
 #include "trireme/ops/context.h"
 #include "trireme/parallel/trainer_step.h"
+#include "trireme/tasks/unit.h"
 
 namespace trireme::bench {
 
@@ -135,8 +136,9 @@ struct StepBenchOptions {
 };
 
 struct StepTimes {
-  double step = 0.0;  // seconds, median over the repeats, of the slowest rank
-  double tokens_per_second = 0.0;
+  double step = 0.0;      // seconds, median over the repeats, of the slowest rank
+  tasks::Unit unit = {};  // of progress
+  double units_per_second = 0.0;
   double flops = 0.0;  // per second, matrix products only
   double loss = 0.0;
   std::string graphs;  // whether the step was captured, or why not; empty without graphs
@@ -151,7 +153,7 @@ struct StepTimes {
   double memory_at_once = 0.0;
   double resident = 0.0;  // resident memory, program and libraries included
 };
-// Collective over the world. Trains on made-up tokens, after one warm-up step (two with graphs).
+// Collective over the world. Trains on made-up samples, after one warm-up step (two with graphs).
 // Throws ConfigError where the model does not fit the grid.
 StepTimes measure_step(Runtime& runtime, ops::Context& ctx, const StepBenchOptions& options);
 

@@ -9,6 +9,7 @@
 
 #include "trireme/comm/grid_shape.h"
 #include "trireme/report/time_shares.h"
+#include "trireme/tasks/unit.h"
 
 namespace trireme::scaling {
 
@@ -31,7 +32,8 @@ struct Point {
 // The measurements of one run: means over its measured steps, in seconds per step. Only the time
 // that a rank waits for communication or data counts; each is the slowest rank's.
 struct Measurement {
-  double tokens_per_second = 0.0;  // of the whole run, without checkpoints
+  tasks::Unit unit = {};          // of progress
+  double units_per_second = 0.0;  // of the whole run, without checkpoints
   double step_seconds = 0.0;
   double communication_seconds = 0.0;
   double data_seconds = 0.0;
@@ -80,7 +82,7 @@ struct NodeCount {
   int ranks = 1;
   GridShape grid;
   int repeats = 0;
-  Estimate rate;              // tokens/s
+  Estimate rate;              // units/s
   Estimate memory_bandwidth;  // bytes/s
   Estimate speedup, efficiency;
   TimeShares shares;  // of the time from one step to the next
@@ -92,7 +94,7 @@ struct NodeCount {
 // universal scalability law (Guerrilla Capacity Planning, 2007, chapter 4); with coherency = 0 it
 // is Amdahl's, with contention as the serial part. n counts nodes.
 struct Law {
-  double one_node = 0.0;  // tokens/s
+  double one_node = 0.0;  // units/s
   double contention = 0.0;
   double coherency = 0.0;
   double error = 0.0;  // root mean square of (fitted / measured - 1)
@@ -114,7 +116,7 @@ struct RateAt {
 std::optional<Law> fit_amdahl(std::span<const RateAt> measured);
 std::optional<Law> fit_universal(std::span<const RateAt> measured);
 
-// No law is fitted where the 95 % confidence interval of tokens/s, at any number of nodes, reaches
+// No law is fitted where the 95 % confidence interval of the rate, at any number of nodes, reaches
 // further from the mean than this share of it.
 inline constexpr double kWideScatter = 0.10;
 
@@ -122,6 +124,7 @@ inline constexpr double kWideScatter = 0.10;
 struct Series {
   Mode mode = Mode::kStrong;
   GridShape replica;              // the grid with 1 as its data dimension
+  tasks::Unit unit = {};          // of its rates
   std::vector<NodeCount> counts;  // by nodes
   std::optional<Law> amdahl, universal;
   std::vector<std::string> remarks;  // why a fit is missing, or how far to trust it
@@ -133,13 +136,13 @@ struct Series {
 // are absent.
 std::vector<Series> analyse(std::span<const PointResult> results);
 
-// Returns the cost at the measured rate, without checkpoints.
-double node_hours_per_billion_tokens(const NodeCount& count);
+// Returns the cost of a billion units at the measured rate, without checkpoints.
+double node_hours_per_billion(const NodeCount& count);
 
 // Returns one line: up to how many nodes the parallel efficiency is at least `least` (0 to 1), the
-// cost of tokens there and at the fewest nodes, and whether the scatter of the repeats leaves that
-// open. Numbers of nodes beyond the first that is not efficient do not count. `series` has at least
-// one number of nodes.
+// cost of training there and at the fewest nodes, and whether the scatter of the repeats leaves
+// that open. Numbers of nodes beyond the first that is not efficient do not count. `series` has at
+// least one number of nodes.
 std::string verdict_of(const Series& series, double least);
 
 }  // namespace trireme::scaling

@@ -14,6 +14,7 @@ struct StudyPage {
   int done = 0, planned = 0;  // points
   std::vector<Series> series;
   std::vector<PointResult> runs = {};  // each run once
+  tasks::Unit unit = {};               // of progress
   double least_efficiency = 0.8;       // for the verdict
 };
 std::string page_of_study(const StudyPage& study);

@@ -11,8 +11,10 @@
 #include "trireme/io/batch_reader.h"
 #include "trireme/io/dataset.h"
 #include "trireme/models/family.h"
+#include "trireme/nn/evaluation_sums.h"
 #include "trireme/nn/host_micro_batch.h"
 #include "trireme/ops/context.h"
+#include "trireme/tasks/unit.h"
 
 namespace trireme::tasks {
 
@@ -75,12 +77,20 @@ class Task {
   // Collective over comm. Throws the errors of the data's reader, the same on every rank.
   virtual std::shared_ptr<const TaskData> open(const DataRequest& request,
                                                Communicator& comm) const = 0;
-  // The unit of progress, in the plural, and how many of them a sample is.
-  virtual std::string_view unit() const = 0;
+  // What the data usually say about a model, for questions that can do without the data.
+  virtual models::DataFacts likely_facts() const = 0;
+  // Returns what data that are not opened say about a model, by the first shard of `paths` that is
+  // a file on this host: the ranks of a run may see other file systems. Where there is none, what
+  // is likely. Reads only a header. Throws DataError for a file that is damaged or no such shard.
+  virtual models::DataFacts facts_on_this_host(const std::vector<WeightedPath>& paths) const = 0;
+  // The unit of progress, and how many of them a sample is.
+  virtual Unit unit() const = 0;
   virtual std::int64_t units_of_sample(const Shape& sample) const = 0;
-  // What an evaluation says, from the loss summed over the targets: "loss 2.3026 over 640 tokens,
-  // perplexity 10.00".
-  virtual std::string measures(double loss_sum, std::int64_t targets) const = 0;
+  // What users call samples, and what they say of the size of one: "sequences", "128".
+  virtual std::string_view samples_name() const = 0;
+  virtual std::string size_of(const Shape& sample) const = 0;
+  // What an evaluation says: "loss 2.3026 over 640 tokens, perplexity 10.00".
+  virtual std::string measures(const nn::EvaluationSums& sums) const = 0;
   // A micro-batch of the samples that open(request) would read, whose contents are undefined: for
   // dry runs. Reads nothing.
   virtual nn::HostMicroBatch blank_batch(ops::Context& ctx, const DataRequest& request,
@@ -89,6 +99,9 @@ class Task {
   virtual nn::MicroBatch made_up_batch(ops::Context& ctx, const nn::ModelPlan& model, int number,
                                        std::int64_t micro) const = 0;
 };
+
+// "32 sequences of 128".
+std::string samples_text(const Task& task, std::int64_t samples, const Shape& sample);
 
 // The registry. Throws ConfigError for an unknown name; the message lists the tasks.
 const Task& find_task(std::string_view name);

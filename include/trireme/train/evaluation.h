@@ -9,10 +9,9 @@
 
 namespace trireme {
 
-// Collective over the grid. Returns the sum of the losses over all of `data`, in order, on any
-// grid. `limit` bounds the number of micro-batches of the whole evaluation (nullopt: all).
-parallel::EvaluationResult evaluate(parallel::PipelineExecutor& executor,
-                                    const tasks::TaskData& data, std::int64_t micro,
-                                    std::optional<std::int64_t> limit);
+// Collective over the grid. Returns the sums over all of `data`, in order, on any grid. `limit`
+// bounds the number of micro-batches of the whole evaluation (nullopt: all).
+nn::EvaluationSums evaluate(parallel::PipelineExecutor& executor, const tasks::TaskData& data,
+                            std::int64_t micro, std::optional<std::int64_t> limit);
 
 }  // namespace trireme

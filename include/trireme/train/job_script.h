@@ -78,8 +78,7 @@ struct JobTemplate {
 // Returns what data.train say about the model, as far as it is known on this host.
 using FactsOfData = std::function<models::DataFacts(const Config&)>;
 
-// Returns the vocabulary of the first shard that can be read on this host; the nodes may see other
-// file systems. Where none can be read, a usual size is likely, for the estimate.
+// The same as tasks::Task::facts_on_this_host of the model's task.
 models::DataFacts facts_to_check(const Config& config);
 
 // Nodes of a partition with equal CPUs and memory.

@@ -1,0 +1,22 @@
+// In which progress is told.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace trireme::tasks {
+
+struct Unit {
+  std::string_view one = "token", many = "tokens";
+
+  std::string rate() const;      // "tokens/s"
+  std::string rate_key() const;  // "tokens_per_s", in files; `many` is the key of the count
+  bool operator==(const Unit&) const = default;
+};
+
+// Those of all tasks, each once. The first is that of files that were written before there were
+// others.
+const std::vector<Unit>& units();
+
+}  // namespace trireme::tasks
