@@ -56,6 +56,7 @@ int most_micro_batches(const DryRunInput& input) {
 
 // As the trainer makes them; nobody reads what is in them.
 nn::MicroBatch make_micro_batch(ops::Context& ctx, const DryRunInput& input) {
+  TRIREME_CHECK(input.make_batch, "a dry run is told how micro-batches are made");
   const nn::HostMicroBatch host = input.make_batch(ctx, input.micro, input.length);
   return host.to_device(ctx, input.micro * input.length, input.trains);
 }

@@ -590,6 +590,24 @@ TEST(DryRunAll, HostMemoryThatNobodyTouchesTakesNone) {
   EXPECT_LT(peak_resident_bytes() - before, 1 << 28);
 }
 
+// The receiver knows the plan alone.
+TEST(DryRunAll, ABlockThatReturnsOtherTensorsThanItsPlanSaysIsAFault) {
+  DryRunInput input = input_of(small_gpt(), {1, 2, 1}, DType::kF32);
+  EXPECT_NO_THROW(plan::dry_run(input, 0));
+  for (nn::BlockPlan& block : input.model.blocks) {
+    if (block.loss) continue;
+    block.boundary = [](std::int64_t batch, std::int64_t length, const nn::TensorParallel&) {
+      return std::vector<nn::BoundaryTensor>{{{batch, length}}};
+    };
+  }
+  try {
+    plan::dry_run(input, 0);
+    FAIL() << "sent";
+  } catch (const InternalError& error) {
+    EXPECT_STREQ(error.what(), "part 0 of the model returns other tensors than its plan says");
+  }
+}
+
 TEST(DryRunAll, WhatNoAddressCanReachIsRefused) {
   GptConfig model = small_gpt();
   model.layers = 512;

@@ -4,13 +4,14 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "trireme/comm/process_grid.h"
 #include "trireme/nn/fields.h"
 #include "trireme/nn/state.h"
-#include "trireme/nn/tape.h"
+#include "trireme/nn/tensor_parallel.h"
 
 namespace trireme::nn {
 
@@ -51,7 +52,9 @@ struct MicroBatch {
 // Shape and type of one tensor that passes from one block to the next.
 struct BoundaryTensor {
   Shape shape;
-  DType dtype;
+  std::optional<DType> dtype = {};  // nothing: the type that the model computes in
+
+  bool operator==(const BoundaryTensor&) const = default;
 };
 
 class Block {
@@ -118,6 +121,12 @@ struct BlockPlan {
   // over all replicas: micro-batch m of a step is that of replica m mod D (BatchRuns::dealt), and D
   // divides their number. Such a block is `collective` too.
   bool together = false;
+  // What forward returns for a micro-batch of batch x length positions, on one of the tensor ranks,
+  // which all return the same shapes. Empty for a loss block. Both sides of a boundary between
+  // stages learn from it what is sent.
+  std::function<std::vector<BoundaryTensor>(std::int64_t batch, std::int64_t length,
+                                            const TensorParallel& parallel)>
+      boundary = {};
 };
 
 // A model before it is built. Every stage has the whole plan.

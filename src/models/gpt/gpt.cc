@@ -217,8 +217,16 @@ nn::ModelPlan gpt_plan(const GptConfig& config) {
       config.positions == nn::PositionKind::kLearned ? "learned" : "rotary",
       config.tied ? ", tied embeddings" : "");
 
-  const auto add = [&plan](std::string name, double cost, bool holds_tied, auto make) {
-    plan.blocks.push_back({std::move(name), cost, holds_tied, false, make});
+  const auto stream = [width = config.width](std::int64_t batch, std::int64_t length,
+                                             const nn::TensorParallel& parallel) {
+    return std::vector<nn::BoundaryTensor>{{{parallel.outside_rows(batch * length), width}}};
+  };
+  const auto add = [&](std::string name, double cost, bool holds_tied, auto make) {
+    plan.blocks.push_back({.name = std::move(name),
+                           .cost = cost,
+                           .holds_tied = holds_tied,
+                           .build = make,
+                           .boundary = stream});
   };
   add("embedding", 0.01 * layer_flops, config.tied, [config](nn::BuildContext& build) {
     return std::make_unique<EmbeddingBlock>(config, build);
@@ -232,6 +240,7 @@ nn::ModelPlan gpt_plan(const GptConfig& config) {
   add("head", head_flops, config.tied,
       [config](nn::BuildContext& build) { return std::make_unique<HeadBlock>(config, build); });
   plan.blocks.back().loss = true;
+  plan.blocks.back().boundary = {};
   return plan;
 }
 
