@@ -39,7 +39,7 @@ std::string table(const InferenceModel& model, const Checkpoint& checkpoint,
   add("perplexity", fmt::format("{:.4f}", report.perplexity));
   add("bits per byte", fmt::format("{:.6f}", report.bits_per_byte));
   add("tokens", fmt::format("{}, of {} bytes, in windows of {}", report.tokens, report.bytes,
-                            model.model().plan.context));
+                            model.model().plan.length));
   add("tokens/s", fmt::format("{:.0f} ({:.1f} s)", report.tokens_per_second(), report.seconds));
   return text;
 }

@@ -57,8 +57,8 @@ int most_micro_batches(const DryRunInput& input) {
 // As the trainer makes them; nobody reads what is in them.
 nn::MicroBatch make_micro_batch(ops::Context& ctx, const DryRunInput& input) {
   TRIREME_CHECK(input.make_batch, "a dry run is told how micro-batches are made");
-  const nn::HostMicroBatch host = input.make_batch(ctx, input.micro, input.length);
-  return host.to_device(ctx, input.micro * input.length, input.trains);
+  const nn::HostMicroBatch host = input.make_batch(ctx, input.micro, input.model.length);
+  return host.to_device(ctx, input.micro * input.model.length, input.trains);
 }
 
 // For each number of micro-batches, the first replica that has it, and how many have it. The most
@@ -120,7 +120,7 @@ void train_two_steps(const DryRunInput& input, Rank& rank, DryRunResult& result)
   options.micro_batches = result.micro_batches + most_micro_batches(input) -
                           micro_batches_of(input, rank.grid.index(kDataAxes));
   parallel::TrainerStep step(rank.ctx, rank.grid, input.model, options);
-  step.connect(input.micro, input.length);
+  step.connect(input.micro, input.model.length);
   for (int number = 1; number <= 2; ++number) {
     rank.begin_step();
     std::vector<nn::MicroBatch> batches;
@@ -210,6 +210,22 @@ void extrapolate(DryRunResult& more, const DryRunResult& fewer, std::int64_t per
   more.operations = std::move(counts);
 }
 
+// The slices of rows that the model's losses work through in a micro-batch.
+double slices_of_losses(const DryRunInput& input) {
+  const std::int64_t rows = input.micro * input.model.length;
+  double slices = 0.0;
+  for (const nn::BlockPlan& block : input.model.blocks) {
+    if (block.sliced_classes == 0) continue;
+    const std::int64_t each = nn::loss_slice_rows(
+        {.rows = rows,
+         .classes = nn::vocabulary_rows_in_memory(block.sliced_classes, input.grid[Axis::kTensor]),
+         .compute = input.step.stage.compute,
+         .gpu_memory = input.device.gpu_memory});
+    slices += static_cast<double>(rows) / static_cast<double>(each);
+  }
+  return slices;
+}
+
 // About how long dry runs of one rank of each of these stages take for one number of micro-batches;
 // for each of them all stages' schedules are made. The factors were measured; only their orders of
 // magnitude matter.
@@ -217,13 +233,7 @@ double seconds_of(const DryRunInput& input, std::size_t stages) {
   constexpr double kScheduledStep = 2e-7, kBlock = 2e-5, kSlice = 1e-5;
   const double all_stages = input.grid[Axis::kPipeline];
   const double batches = micro_batches_run(input, most_micro_batches(input));
-  const double slices = static_cast<double>(input.micro) * static_cast<double>(input.length) /
-                        static_cast<double>(nn::loss_slice_rows(
-                            {.rows = input.micro * input.length,
-                             .classes = nn::vocabulary_rows_in_memory(input.model.vocabulary,
-                                                                      input.grid[Axis::kTensor]),
-                             .compute = input.step.stage.compute,
-                             .gpu_memory = input.device.gpu_memory}));
+  const double slices = slices_of_losses(input);
   const auto share = static_cast<double>(stages) / all_stages;
   // Two tensor ranks, two steps, and twice for a long step.
   return 8 * batches *
@@ -257,7 +267,7 @@ std::vector<DryRunResult> run_kinds(const DryRunInput& input, const std::vector<
     throw ConfigError(fmt::format(
         "dry runs of {} stages, {} blocks and micro-batches of {} tokens would take too long: give "
         "fewer stages, a smaller micro-batch or a smaller vocabulary",
-        input.grid[Axis::kPipeline], input.model.blocks.size(), input.micro * input.length));
+        input.grid[Axis::kPipeline], input.model.blocks.size(), input.micro * input.model.length));
   }
   const std::vector<int> replicas = input.grid.group(0, kDataAxes);
   std::vector<DryRunResult> results;

@@ -35,7 +35,7 @@ std::shared_ptr<const TokenDataset> open_evaluation_data(Communicator& comm,
   for (WeightedPath& path : unweighted) path.weight = 1.0;
   auto data = TokenDataset::open({.data = unweighted,
                                   .split = paths.empty() ? "validation" : "",
-                                  .context = model.model().plan.context,
+                                  .context = model.model().plan.length,
                                   .order = SampleOrder::kSequential},
                                  comm);
   model.check_tokenizer(*data->tokenizer(), data->shards().front().path);

@@ -30,7 +30,6 @@ DryRunInput input_of(const GptConfig& model, const GridShape& grid, DType comput
                     .step = {},
                     .grid = grid,
                     .micro = 2,
-                    .length = model.context,
                     .micro_batches = 8,
                     .make_batch = make_texts};
   input.step.stage.compute = compute;
@@ -38,12 +37,12 @@ DryRunInput input_of(const GptConfig& model, const GridShape& grid, DType comput
 }
 
 nn::MicroBatch micro_batch_of(ops::Context& ctx, const DryRunInput& input) {
-  const nn::HostMicroBatch host = input.make_batch(ctx, input.micro, input.length);
+  const nn::HostMicroBatch host = input.make_batch(ctx, input.micro, input.model.length);
   std::memset(host.samples.raw(), 0, host.samples.bytes());
   for (const nn::Field& field : host.fields) {
     std::memset(field.tensor.raw(), 0, field.tensor.bytes());
   }
-  return host.to_device(ctx, input.micro * input.length, input.trains);
+  return host.to_device(ctx, input.micro * input.model.length, input.trains);
 }
 
 // The same two steps as a dry run, computed.
@@ -207,7 +206,7 @@ double kept_by_a_layer(DryRunInput input, GptConfig model, parallel::Recompute r
     return static_cast<double>(kept_activations(plan::dry_run(input, 0)));
   };
   return (with_layers(4) - with_layers(3)) /
-         static_cast<double>(input.micro_batches * input.micro * input.length);
+         static_cast<double>(input.micro_batches * input.micro * input.model.length);
 }
 
 // The table of src/cli/README.md. Sizes are powers of two, so that no size class rounds them up.
@@ -257,7 +256,7 @@ TEST(DryRunAll, SwigluHandsItsMemoryToItsGradient) {
   input.step.runs.recompute = parallel::Recompute::kFull;
   const auto peak = static_cast<double>(
       plan::dry_run(input, 0).memory.peak[static_cast<std::size_t>(MemoryUse::kActivations)]);
-  const auto hidden = static_cast<double>(2 * input.micro * input.length * model.hidden);  // bytes
+  const auto hidden = static_cast<double>(2 * input.micro * input.model.length * model.hidden);  // bytes
   EXPECT_GT(peak, 4 * hidden);
   EXPECT_LT(peak, 4.5 * hidden);
 }
@@ -620,7 +619,6 @@ TEST(DryRunAll, WhatNoAddressCanReachIsRefused) {
   input.micro = 1;
   model.context = 256;
   input.model = models::gpt_plan(model);
-  input.length = 256;
   input.step.schedule = "gpipe";
   input.micro_batches = 1 << 24;
   EXPECT_THROW(plan::dry_run(input, 0), OutOfMemoryError);

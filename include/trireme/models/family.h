@@ -34,6 +34,7 @@ struct DataFacts {
 struct Model {
   ModelRequest request;  // with every value written out, so that a checkpoint needs no preset
   nn::ModelPlan plan;
+  DataFacts data = {};  // what the data must be for this model
   // The attention of one sample over all tensor ranks; nothing for a model without attention.
   std::optional<ops::AttentionShape> attention = {};
   // Throws ConfigError where the tensor ranks of a grid cannot divide the model. The message says

@@ -127,17 +127,18 @@ struct BlockPlan {
   std::function<std::vector<BoundaryTensor>(std::int64_t batch, std::int64_t length,
                                             const TensorParallel& parallel)>
       boundary = {};
+  // Of a loss that works through slices of rows (loss_slice_rows): how many classes a row has
+  // logits for. 0: the logits of all rows exist at once.
+  std::int64_t sliced_classes = 0;
 };
 
 // A model before it is built. Every stage has the whole plan.
 struct ModelPlan {
   std::string description;  // for the start-up table
   std::vector<BlockPlan> blocks;
-  std::int64_t width = 0;
-  std::int64_t vocabulary = 0;
-  std::int64_t context = 0;
-  std::int64_t parameters = 0;   // elements; the tied parameter counts once
-  double flops_per_token = 0.0;  // forward and backward; matrix products only, at full context
+  std::int64_t length = 1;        // of a sample: see MicroBatch
+  std::int64_t parameters = 0;    // elements; the tied parameter counts once
+  double flops_per_sample = 0.0;  // forward and backward; matrix products and convolutions only
 };
 
 }  // namespace trireme::nn

@@ -195,9 +195,7 @@ void check(const GptConfig& c) {
 nn::ModelPlan gpt_plan(const GptConfig& config) {
   check(config);
   nn::ModelPlan plan;
-  plan.width = config.width;
-  plan.vocabulary = config.vocabulary;
-  plan.context = config.context;
+  plan.length = config.context;
   plan.parameters = count_parameters(config);
   const double context = static_cast<double>(config.context);
   // Per sample, forward: 2 FLOPs per weight and position, and causal attention's half matrices.
@@ -205,8 +203,7 @@ nn::ModelPlan gpt_plan(const GptConfig& config) {
                              2.0 * context * context * static_cast<double>(config.width);
   const double head_flops =
       2.0 * context * static_cast<double>(config.vocabulary) * static_cast<double>(config.width);
-  plan.flops_per_token =
-      3.0 * (static_cast<double>(config.layers) * layer_flops + head_flops) / context;
+  plan.flops_per_sample = 3.0 * (static_cast<double>(config.layers) * layer_flops + head_flops);
   plan.description = fmt::format(
       "{} layers, width {}, {} heads{}, {}, {}, {} positions{}", config.layers, config.width,
       config.heads,
@@ -241,6 +238,7 @@ nn::ModelPlan gpt_plan(const GptConfig& config) {
       [config](nn::BuildContext& build) { return std::make_unique<HeadBlock>(config, build); });
   plan.blocks.back().loss = true;
   plan.blocks.back().boundary = {};
+  plan.blocks.back().sliced_classes = config.vocabulary;
   return plan;
 }
 
