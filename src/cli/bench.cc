@@ -78,7 +78,9 @@ models::Model model_of(const BenchArguments& given) {
 // Returns the model with one block of each kind; neighbours that cost as much are of one kind.
 models::Model one_block_of_each(models::Model model) {
   auto& blocks = model.plan.blocks;
-  const auto same = [](const nn::BlockPlan& a, const nn::BlockPlan& b) { return a.cost == b.cost; };
+  const auto same = [](const nn::BlockPlan& a, const nn::BlockPlan& b) {
+    return a.flops == b.flops && a.bytes == b.bytes;
+  };
   blocks.erase(std::unique(blocks.begin(), blocks.end(), same), blocks.end());
   return model;
 }

@@ -38,9 +38,7 @@ Stage::Stage(ops::Context& ctx, const ProcessGrid& grid, const nn::ModelPlan& pl
       layout_{grid.extent(Axis::kPipeline), options.chunks, options.order},
       collective_(std::ranges::any_of(plan.blocks, &nn::BlockPlan::collective)),
       together_(std::ranges::any_of(plan.blocks, &nn::BlockPlan::together)) {
-  std::vector<double> costs;
-  for (const nn::BlockPlan& block : plan.blocks) costs.push_back(block.cost);
-  bounds_ = partition_blocks(costs, layout_.stages, layout_.chunks);
+  bounds_ = cut_model(plan, layout_.stages, layout_.chunks);
   for (const nn::BlockPlan& block : plan.blocks) boundaries_.push_back(block.boundary);
 
   nn::BuildContext build{grid, options.sequence_parallel, {}, nullptr, options.separates_uses};

@@ -291,14 +291,17 @@ std::vector<DryRunResult> run_kinds(const DryRunInput& input, const std::vector<
 
 // The costs of a stage's blocks, chunk by chunk. Stages with equal costs have equal blocks, but for
 // the first and the last.
-std::vector<double> costs_of_stage(const DryRunInput& input, const std::vector<double>& costs,
-                                   const std::vector<int>& bounds, int stage) {
+std::vector<double> costs_of_stage(const DryRunInput& input, const std::vector<int>& bounds,
+                                   int stage) {
   const parallel::PipelineLayout layout{input.grid[Axis::kPipeline], input.step.stage.chunks,
                                         input.step.stage.order};
   std::vector<double> result;
   for (int chunk = 0; chunk < layout.chunks; ++chunk) {
     const auto part = static_cast<std::size_t>(layout.part(stage, chunk));
-    result.insert(result.end(), costs.begin() + bounds[part], costs.begin() + bounds[part + 1]);
+    for (int i = bounds[part]; i < bounds[part + 1]; ++i) {
+      const nn::BlockPlan& block = input.model.blocks[static_cast<std::size_t>(i)];
+      result.insert(result.end(), {block.flops, block.bytes});
+    }
     result.push_back(-1.0);  // ends a chunk
   }
   return result;
@@ -310,13 +313,10 @@ std::vector<double> costs_of_stage(const DryRunInput& input, const std::vector<d
 // its two gradients, which hold most.
 std::vector<int> stages_that_hold_most(const DryRunInput& input) {
   const int stages = input.grid[Axis::kPipeline];
-  std::vector<double> costs;
-  for (const nn::BlockPlan& block : input.model.blocks) costs.push_back(block.cost);
-  const std::vector<int> bounds =
-      parallel::partition_blocks(costs, stages, input.step.stage.chunks);
+  const std::vector<int> bounds = parallel::cut_model(input.model, stages, input.step.stage.chunks);
   std::map<std::vector<double>, std::vector<int>> alike;
   for (int stage = 1; stage < stages - 1; ++stage) {
-    alike[costs_of_stage(input, costs, bounds, stage)].push_back(stage);
+    alike[costs_of_stage(input, bounds, stage)].push_back(stage);
   }
   std::set<int> chosen{0, stages - 1};
   const bool weights_wait = input.step.schedule.starts_with("zb-");

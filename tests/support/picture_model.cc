@@ -117,7 +117,7 @@ template <class Block>
 nn::BlockPlan with_norms(const char* name, bool sync,
                          std::vector<std::array<std::int64_t, 3>> returned) {
   nn::BlockPlan made{.name = name,
-                     .cost = 1.0,
+                     .flops = 1e9,
                      .build =
                          [sync](nn::BuildContext& build) {
                            return std::make_unique<Block>(build, sync ? build.replicas() : nullptr);
@@ -154,7 +154,7 @@ nn::ModelPlan picture_plan(bool sync) {
   plan.blocks = {with_norms<Stem>("stem", sync, {{4, 4, 16}}),
                  with_norms<Expanding>("expanding", sync, {{4, 4, 16}, {4, 4, 24}}),
                  with_norms<Residual>("residual", sync, {{2, 2, 16}}),
-                 {.name = "head", .cost = 1.0, .loss = true, .build = [](nn::BuildContext& build) {
+                 {.name = "head", .flops = 1e9, .loss = true, .build = [](nn::BuildContext& build) {
                     return std::make_unique<Classes>(build);
                   }}};
   return plan;

@@ -10,6 +10,7 @@
 #include <gtest/gtest.h>
 
 #include "trireme/base/resident_memory.h"
+#include "trireme/parallel/partition.h"
 #include "trireme/tasks/texts.h"
 
 #include "support/small_model.h"
@@ -256,7 +257,8 @@ TEST(DryRunAll, SwigluHandsItsMemoryToItsGradient) {
   input.step.runs.recompute = parallel::Recompute::kFull;
   const auto peak = static_cast<double>(
       plan::dry_run(input, 0).memory.peak[static_cast<std::size_t>(MemoryUse::kActivations)]);
-  const auto hidden = static_cast<double>(2 * input.micro * input.model.length * model.hidden);  // bytes
+  const auto hidden =
+      static_cast<double>(2 * input.micro * input.model.length * model.hidden);  // bytes
   EXPECT_GT(peak, 4 * hidden);
   EXPECT_LT(peak, 4.5 * hidden);
 }
@@ -604,6 +606,21 @@ TEST(DryRunAll, ABlockThatReturnsOtherTensorsThanItsPlanSaysIsAFault) {
     FAIL() << "sent";
   } catch (const InternalError& error) {
     EXPECT_STREQ(error.what(), "part 0 of the model returns other tensors than its plan says");
+  }
+}
+
+// Large transformers are bound by their products, so neither the bytes of their blocks nor those of
+// their boundaries move a cut.
+TEST(DryRunAll, PublishedTransformersAreCutByTheirFlops) {
+  for (const std::string_view preset : models::gpt_preset_names()) {
+    if (preset.starts_with("test-")) continue;
+    const nn::ModelPlan model = models::gpt_plan(models::gpt_preset(preset));
+    std::vector<double> flops;
+    for (const nn::BlockPlan& block : model.blocks) flops.push_back(block.flops);
+    for (const int stages : {2, 3, 4, 6, 8, 12}) {
+      EXPECT_EQ(parallel::cut_model(model, stages), parallel::partition_blocks(flops, stages))
+          << preset << ", " << stages << " stages";
+    }
   }
 }
 

@@ -105,10 +105,13 @@ struct BuildContext {
   std::shared_ptr<Communicator> made_replicas = {};
 };
 
-// A block that some stage will build. The costs decide where the model is cut into stages.
+// A block that some stage will build. The costs, and what its boundary holds, decide where the
+// model is cut into stages. They are those of a sample's forward; each kind of gradient costs as
+// much.
 struct BlockPlan {
   std::string name;
-  double cost = 0.0;        // FLOPs per sample: of the forward, and of each kind of gradient
+  double flops = 0.0;
+  double bytes = 0.0;       // that move from and to memory, in fp32
   bool holds_tied = false;  // uses the tied parameter
   // It ends in a loss. In training its products are all in its backward: see Tape::record_loss.
   bool loss = false;
