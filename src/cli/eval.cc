@@ -69,7 +69,7 @@ ExitStatus evaluate_on_ranks(Runtime& runtime, const EvalArguments& given) {
                         .masks_documents = sizes.data.mask_documents});
   const auto data = open_evaluation_data(runtime.world(), model, given.data);
   const EvaluationReport report =
-      evaluate_on(ctx, model.stage(), *data, given.micro, model.training().data.mask_documents);
+      evaluate_on(ctx, model.stage(), data, given.micro, model.training().data.mask_documents);
   if (runtime.rank() == 0) {
     print_line(table(model, checkpoint, *data, report, grid.shape(), attention));
   }
