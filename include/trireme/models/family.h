@@ -28,6 +28,7 @@ struct ModelRequest {
 struct DataFacts {
   std::optional<int> vocabulary = {};         // tokens
   std::optional<int> likely_vocabulary = {};  // where neither data nor keys nor preset say it
+  std::optional<int> classes = {};            // of pictures
 };
 
 // A model with every value resolved.
@@ -57,8 +58,8 @@ class Family {
   virtual void add_keys(Options& options, OptionValues& keys) const = 0;
   // Checks the keys against each other, as far as they have values.
   virtual void check_keys(const OptionValues& keys) const = 0;
-  // Returns the shape of a sample's input: (tokens) for text. It is asked for before the data are
-  // opened, since it decides what a sample is.
+  // Returns the shape of a sample's input: (tokens) for text, (height, width, 3) for pictures. It
+  // is asked for before the data are opened, since it decides what a sample is.
   virtual Shape sample_shape(const OptionValues& keys) const = 0;
   // Returns the model: the preset, overridden by keys, and built-in values for the rest. What the
   // data say counts more than a preset. Throws ConfigError for a key that contradicts the data.
