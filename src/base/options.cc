@@ -52,10 +52,28 @@ void Options::add_positional(const std::string& name, std::vector<std::string>& 
   positional_ = Positional{{name, help, std::move(first_choices)}, &target};
 }
 
+std::vector<OptionDescription> Options::keys() const {
+  std::vector<OptionDescription> result(keys_.begin(), keys_.end());
+  for (const Alias& alias : aliases_) result[*find(alias.key)].aliases.push_back(alias.name);
+  if (!selector_) return result;
+  for (std::size_t i = selector_->first; i < selector_->last; ++i) {
+    result[i].only_with = fmt::format("{} {}", keys_[selector_->key].name, selector_->value);
+  }
+  return result;
+}
+
 CommandDescription Options::description() const {
-  CommandDescription result{usage_, positional_, {keys_.begin(), keys_.end()}};
-  for (const Alias& alias : aliases_)
-    result.options[*find(alias.key)].aliases.push_back(alias.name);
+  CommandDescription result{usage_, positional_, keys()};
+  if (!selector_ || selector_->chosen) return result;
+  const Key& selector = keys_[selector_->key];
+  std::vector<OptionDescription> others;
+  for (const std::string& value : selector.choices) {
+    if (value == selector_->value) continue;
+    const std::vector<OptionDescription> keys = keys_with(value);
+    others.insert(others.end(), keys.begin(), keys.end());
+  }
+  result.options.insert(result.options.begin() + static_cast<std::ptrdiff_t>(selector_->last),
+                        others.begin(), others.end());
   return result;
 }
 
@@ -139,6 +157,9 @@ std::vector<Options::Setting> Options::read_flags(const std::vector<std::string>
     }
   } catch (const po::unknown_option& fault) {
     const std::string name = name_in(fault);
+    if (const std::string others = other_values_with(name); !others.empty()) {
+      throw ConfigError(fmt::format("--{} {}", name, others));
+    }
     throw ConfigError(
         fmt::format("unknown flag --{}; {}", shown(name), suggestion(name, "--", flag_names())));
   } catch (const po::invalid_syntax& fault) {
@@ -155,29 +176,62 @@ std::vector<Options::Setting> Options::read_flags(const std::vector<std::string>
   return settings;
 }
 
-void Options::add_selector(const std::string& name, std::string& target, const std::string& help,
-                           const Limit& limit, OnChange on_change,
-                           std::function<void(Options&)> declare) {
+void Options::add_selector(const std::string& name, std::string& target, OptionValues& values,
+                           const std::string& help, const Limit& limit, OnChange on_change,
+                           DeclareSelected declare) {
   TRIREME_CHECK(!selector_, fmt::format("{} is the second key that decides on others", name));
   add(name, target, "", help, limit, on_change);
-  selector_ = Selector{keys_.size() - 1, keys_.size(), keys_.size(), std::move(declare)};
-  selector_->declare(*this);
+  const std::size_t first = keys_.size();
+  selector_ = Selector{first - 1, first, first, &values, std::move(declare), target};
+  selector_->declare(*this, target, values);
   selector_->last = keys_.size();
+}
+
+// Returns the keys that there would be with this value of the selector.
+std::vector<OptionDescription> Options::keys_with(const std::string& value) const {
+  Options other("");
+  OptionValues none;
+  selector_->declare(other, value, none);
+  std::vector<OptionDescription> result = other.keys();
+  for (OptionDescription& key : result) {
+    key.only_with = fmt::format("{} {}", keys_[selector_->key].name, value);
+  }
+  return result;
+}
+
+// Says with which values of the selector there is a key of this name, if it is not the present one:
+// "is a key of shape.kind square, not of circle". Empty if there is no such value.
+std::string Options::other_values_with(std::string_view name) const {
+  if (!selector_) return {};
+  const Key& selector = keys_[selector_->key];
+  std::vector<std::string> values;
+  for (const std::string& value : selector.choices) {
+    const auto keys = keys_with(value);
+    if (std::ranges::find(keys, name, &OptionDescription::name) != keys.end()) {
+      values.push_back(value);
+    }
+  }
+  if (values.empty()) return {};
+  return fmt::format("is a key of {} {}, not of {}", selector.name, fmt::join(values, ", "),
+                     selector_->value);
 }
 
 // Applies the value of the key that decides on others, and declares these.
 void Options::select(const Setting& setting) {
-  const std::string before = *keys_[setting.key].written();
   apply(setting);
-  declare_selected(before);
+  selector_->chosen = true;
+  declare_selected();
 }
 
-void Options::declare_selected(const std::string& before) {
-  if (*keys_[selector_->key].written() == before) return;
+void Options::declare_selected() {
+  const std::string value = *keys_[selector_->key].written();
+  if (value == selector_->value) return;
+  selector_->value = value;
+  selector_->values->clear();
   const auto at = [this](std::size_t i) { return keys_.begin() + static_cast<std::ptrdiff_t>(i); };
   keys_.erase(at(selector_->first), at(selector_->last));
   const std::size_t rest = keys_.size();
-  selector_->declare(*this);
+  selector_->declare(*this, value, *selector_->values);
   const std::size_t added = keys_.size() - rest;
   std::rotate(at(selector_->first), at(rest), keys_.end());
   selector_->last = selector_->first + added;

@@ -38,12 +38,13 @@ std::string help_text(const CommandDescription& command) {
   std::string text = "usage: " + command.usage + "\n\n";
   if (command.positional) text += two_columns(command.positional->name, command.positional->help);
   text += two_columns("--help", "show this text");
-  std::string section;
+  std::string heading;
   for (const OptionDescription& key : command.options) {
     const std::size_t dot = key.name.find('.');
-    const std::string own = dot == std::string::npos ? "" : key.name.substr(0, dot);
-    if (own != section) text += fmt::format("\n{}:\n", own);
-    section = own;
+    std::string own = dot == std::string::npos ? "" : key.name.substr(0, dot);
+    if (!key.only_with.empty()) own += ", with " + key.only_with;
+    if (own != heading) text += fmt::format("\n{}:\n", own);
+    heading = own;
     std::string right = key.help;
     if (!key.choices.empty()) right += fmt::format(": {}", fmt::join(key.choices, ", "));
     const std::string unit = key.unit.empty() ? "" : key.unit + "; ";

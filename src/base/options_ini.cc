@@ -117,6 +117,9 @@ void Options::refuse_ini_key(const std::string& name, const std::string& where) 
   for (const Key& key : keys_) {
     if (!section_of(key.name).empty()) known.push_back(key.name);
   }
+  if (const std::string others = other_values_with(name); !others.empty()) {
+    throw ConfigError(fmt::format("{}: {} {}", where, name, others));
+  }
   throw ConfigError(
       fmt::format("{}: unknown key {}; {}", where, shown(name), suggestion(name, "", known)));
 }
@@ -163,9 +166,8 @@ void Options::read_ini(std::string_view text, const std::string& origin) {
 
 std::set<std::string> Options::take_over(std::string_view text, const std::string& origin) {
   if (selector_) {
-    const std::string before = *keys_[selector_->key].written();
     const auto line = first_line(text, origin, selector_->key);
-    if (line && keys_[line->key].read(line->value).empty()) declare_selected(before);
+    if (line && keys_[line->key].read(line->value).empty()) declare_selected();
   }
   std::set<std::string> taken;
   for_each_setting(text, origin, [&](const IniSetting& setting) {

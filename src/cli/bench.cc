@@ -65,20 +65,34 @@ void write_json(Runtime& runtime, const std::string& path, const std::string& te
   });
 }
 
+bool has_context(const std::string& family) {
+  Options options("");
+  OptionValues values;
+  models::find_family(family).add_keys(options, values);
+  return std::ranges::count(options.names(), "model.context") > 0;
+}
+
 models::Model model_of(const BenchArguments& given) {
   models::ModelRequest request{.keys = {{"preset", given.preset}}};
   for (const models::Family* family : models::families()) {
     if (std::ranges::count(family->presets(), given.preset) > 0) request.family = family->name();
   }
-  const std::int64_t context = models::sample_shape(request)[0];
-  request.keys["context"] = write_value(given.context.value_or(std::min(kContext, context)));
+  if (has_context(request.family)) {
+    const std::int64_t context = models::sample_shape(request)[0];
+    request.keys["context"] = write_value(given.context.value_or(std::min(kContext, context)));
+  } else if (given.context) {
+    throw ConfigError(
+        fmt::format("--context is the length of a text, but {} is for pictures", given.preset));
+  }
   return models::resolve(request, {});
 }
 
 // Returns the model with one block of each kind; neighbours that cost as much are of one kind.
 models::Model one_block_of_each(models::Model model) {
   auto& blocks = model.plan.blocks;
-  const auto same = [](const nn::BlockPlan& a, const nn::BlockPlan& b) { return a.cost == b.cost; };
+  const auto same = [](const nn::BlockPlan& a, const nn::BlockPlan& b) {
+    return a.flops == b.flops && a.bytes == b.bytes;
+  };
   blocks.erase(std::unique(blocks.begin(), blocks.end(), same), blocks.end());
   return model;
 }

@@ -1,4 +1,6 @@
 // `trireme completion`: writes the completions of the shells and the manual page.
+#include <algorithm>
+
 #include <fmt/format.h>
 
 #include "trireme/base/error.h"
@@ -39,6 +41,30 @@ std::vector<std::string> value_words(const OptionDescription& option) {
   if (option.placeholder == "true|false") words = {"true", "false"};
   if (!words.empty() && option.default_text == "auto") words.emplace_back("auto");
   return words;
+}
+
+std::vector<OptionDescription> merged(const std::vector<OptionDescription>& options) {
+  std::vector<OptionDescription> result;
+  for (const OptionDescription& option : options) {
+    const auto same = std::ranges::find(result, option.name, &OptionDescription::name);
+    if (same == result.end()) {
+      result.push_back(option);
+      continue;
+    }
+    const bool any_value = same->choices.empty() || option.choices.empty();
+    for (const std::string& choice : option.choices) {
+      if (std::ranges::count(same->choices, choice) == 0) same->choices.push_back(choice);
+    }
+    if (any_value) same->choices.clear();
+    if (same->placeholder != option.placeholder)
+      same->placeholder = value_placeholder(std::string());
+    if (same->unit != option.unit) same->unit.clear();
+    if (same->help == option.help) continue;
+    if (!same->only_with.empty()) same->help += fmt::format(" ({})", same->only_with);
+    same->only_with.clear();
+    same->help += fmt::format("; {} ({})", option.help, option.only_with);
+  }
+  return result;
 }
 
 bool takes_text(const OptionDescription& option) {

@@ -74,7 +74,7 @@ std::string bash_completion(const std::vector<DescribedCommand>& commands) {
   for (const DescribedCommand& command : commands) {
     names += " " + command.name;
     std::string flags = "--help", arguments;
-    for (const OptionDescription& option : command.description.options) {
+    for (const OptionDescription& option : merged(command.description.options)) {
       flags += fmt::format(" {}", fmt::join(flags_of(option), " "));
       by_flag += value_case(command.name, option);
     }

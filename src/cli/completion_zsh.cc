@@ -31,7 +31,7 @@ std::string command_case(const DescribedCommand& command) {
     text += fmt::format(" \\\n        '--{}=[{}]:{}'", name, zsh_escaped(option.help),
                         value_spec(option));
   };
-  for (const OptionDescription& option : command.description.options) {
+  for (const OptionDescription& option : merged(command.description.options)) {
     add(option.name, option);
     for (const std::string& alias : option.aliases) add(alias, option);
   }

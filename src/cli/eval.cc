@@ -39,7 +39,7 @@ std::string table(const InferenceModel& model, const Checkpoint& checkpoint,
   add("perplexity", fmt::format("{:.4f}", report.perplexity));
   add("bits per byte", fmt::format("{:.6f}", report.bits_per_byte));
   add("tokens", fmt::format("{}, of {} bytes, in windows of {}", report.tokens, report.bytes,
-                            model.model().plan.context));
+                            model.model().plan.length));
   add("tokens/s", fmt::format("{:.0f} ({:.1f} s)", report.tokens_per_second(), report.seconds));
   return text;
 }
@@ -69,7 +69,7 @@ ExitStatus evaluate_on_ranks(Runtime& runtime, const EvalArguments& given) {
                         .masks_documents = sizes.data.mask_documents});
   const auto data = open_evaluation_data(runtime.world(), model, given.data);
   const EvaluationReport report =
-      evaluate_on(ctx, model.stage(), *data, given.micro, model.training().data.mask_documents);
+      evaluate_on(ctx, model.stage(), data, given.micro, model.training().data.mask_documents);
   if (runtime.rank() == 0) {
     print_line(table(model, checkpoint, *data, report, grid.shape(), attention));
   }

@@ -152,7 +152,7 @@ class Session {
         writer_(tokenizer_, runtime.rank() == 0) {}
 
   void run() {
-    Generator generator(ctx_, model_.stage(), model_.model().plan.context, options());
+    Generator generator(ctx_, model_.stage(), model_.model().plan.length, options());
     Prompts source(runtime_.world(), given_.prompt, grid_.extent(kDataAxes),
                    !model_.stage().collective());
     for (auto prompts = source.next(); !prompts.empty(); prompts = source.next()) {
@@ -196,7 +196,7 @@ class Session {
   }
 
   void say_if_too_long(std::int64_t tokens) {
-    const std::int64_t context = model_.model().plan.context;
+    const std::int64_t context = model_.model().plan.length;
     if (tokens <= context || said_too_long_) return;
     said_too_long_ = true;
     if (runtime_.rank() != 0) return;

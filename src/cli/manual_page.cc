@@ -46,7 +46,16 @@ std::string command_section(const DescribedCommand& command) {
                         roff_escaped(positional->help));
   }
   text += ".TP\n.B \\-\\-help\nshow these options\n";
-  for (const OptionDescription& option : command.description.options) text += option_entry(option);
+  std::string only_with;
+  for (const OptionDescription& option : command.description.options) {
+    if (option.only_with != only_with) {
+      text += option.only_with.empty()
+                  ? ".PP\nIn any case:\n"
+                  : fmt::format(".PP\nOnly with\n.BR \"{}\" :\n", roff_escaped(option.only_with));
+    }
+    only_with = option.only_with;
+    text += option_entry(option);
+  }
   return text;
 }
 

@@ -19,6 +19,10 @@ std::string bash_completion(const std::vector<DescribedCommand>& commands);
 std::string zsh_completion(const std::vector<DescribedCommand>& commands);
 std::string manual_page(const std::vector<DescribedCommand>& commands);
 
+// Returns the options with each name once. Options of one name that exist with different values of
+// a key, as those of model families, become one that takes what any of them takes.
+std::vector<OptionDescription> merged(const std::vector<OptionDescription>& options);
+
 // Returns the words that complete a value; none if the value is free text or a number.
 std::vector<std::string> value_words(const OptionDescription& option);
 bool takes_text(const OptionDescription& option);  // the text may be a file name

@@ -20,7 +20,7 @@ std::vector<parallel::ScheduleForecast> forecasts(const Config& config,
   const int stages = input.grid[Axis::kPipeline];
   if (stages == 1) return {};
   const auto chunks = config.grid.schedule == "interleaved" ? config.grid.chunks : std::nullopt;
-  return parallel::forecast_schedules(stages, chunks, input.model.blocks,
+  return parallel::forecast_schedules(stages, chunks, input.model,
                                       {.micro_batches = most_micro_batches(input),
                                        .recomputed = input.step.runs.recomputed(),
                                        .in_order = input.device.on_gpus() && input.device.nccl});

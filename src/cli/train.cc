@@ -21,7 +21,7 @@ Work parse_train(const Arguments& arguments) {
             }};
   }
   ParsedConfig parsed = parse_config(arguments);
-  if (parsed.help) return show_help(describe_config(parsed.config));
+  if (parsed.help) return show_help(std::move(*parsed.help));
   // Made here and not when the work runs, because MPI's threads must inherit the blocked signals.
   const auto signals = std::make_shared<const StopSignals>();
   return {.alone = {}, .on_ranks = [config = std::move(parsed.config), signals](Runtime& runtime) {

@@ -60,7 +60,7 @@ std::vector<ChangedSetting> changed_settings(std::string_view before, const std:
       sums_depend_on_algorithm(old.config.comm) || sums_depend_on_algorithm(now.comm);
   const std::vector<std::string> names = current.options.names();
   std::vector<ChangedSetting> changes;
-  for (const OptionDescription& key : old.options.description().options) {
+  for (const OptionDescription& key : old.options.keys()) {
     // A value that follows from others is not written, except those of the model.
     const bool was_auto = key.default_text == "auto" && key.on_change != OnChange::kOtherRun;
     const bool is_family = key.name == "model.family";  // before there were others, it was gpt

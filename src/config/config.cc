@@ -165,8 +165,11 @@ ParsedConfig parse_config(const std::vector<std::string>& arguments, const Confi
   add_config_keys(options, result.config);
   options.ignore_section("job");  // for `trireme job`
   options.parse(arguments, read);
-  result.help = options.help_requested();
-  if (!result.help) check_config(result.config);
+  if (options.help_requested()) {
+    result.help = options.description();
+  } else {
+    check_config(result.config);
+  }
   return result;
 }
 
@@ -195,8 +198,8 @@ std::optional<std::string> config_file_of(const std::vector<std::string>& argume
   return file;
 }
 
-CommandDescription describe_config(const Config& base) {
-  Config config = base;
+CommandDescription describe_config() {
+  Config config;
   Options options(kUsage, true);
   add_config_keys(options, config);
   return options.description();

@@ -1,7 +1,5 @@
 // The table of all keys but those of model families. Each key says what a change of it means for a
 // run that continues.
-#include <utility>
-
 #include "trireme/base/limits.h"
 #include "trireme/config/config.h"
 #include "trireme/config/weighted_paths.h"
@@ -54,11 +52,10 @@ void add_run_keys(Options& options, Config::Run& run) {
 }
 
 void add_model_keys(Options& options, models::ModelRequest& model) {
-  const auto declare = [&model, of_another = false](Options& into) mutable {
-    if (std::exchange(of_another, true)) model.keys.clear();
-    models::find_family(model.family).add_keys(into, model.keys);
+  const auto declare = [](Options& into, const std::string& family, OptionValues& values) {
+    models::find_family(family).add_keys(into, values);
   };
-  options.add_selector("model.family", model.family,
+  options.add_selector("model.family", model.family, model.keys,
                        "what kind of model it is, which decides on the other model keys",
                        one_of(models::family_names()), OnChange::kOtherRun, declare);
 }

@@ -6,11 +6,12 @@
 #include "trireme/models/family.h"
 
 #include "models/gpt/gpt_family.h"
+#include "models/mobilenet_v2/mobilenet_v2_family.h"
 
 namespace trireme::models {
 
 const std::vector<const Family*>& families() {
-  static const std::vector<const Family*> kFamilies = {&gpt_family()};
+  static const std::vector<const Family*> kFamilies = {&gpt_family(), &mobilenet_v2_family()};
   return kFamilies;
 }
 

@@ -56,28 +56,37 @@ void check_arguments(std::span<const double> costs, int stages, int chunks) {
 
 // What a block costs in training.
 StepCosts costs_of(const nn::BlockPlan& block) {
-  if (block.loss) return {0, 3 * block.cost, 0};
-  return {block.cost, block.cost, block.cost};
+  const double cost = cost_of(block);
+  if (block.loss) return {0, 3 * cost, 0};
+  return {cost, cost, cost};
 }
 
 }  // namespace
 
-std::vector<int> partition_blocks(std::span<const double> costs, int stages, int chunks) {
+std::vector<int> partition_blocks(std::span<const double> costs, int stages, int chunks,
+                                  std::span<const double> handed_on) {
   check_arguments(costs, stages, chunks);
+  TRIREME_CHECK(handed_on.empty() || handed_on.size() == costs.size(),
+                "what each block hands on, or nothing");
   const int parts = stages * chunks;
   const int blocks = static_cast<int>(costs.size());
   std::vector<double> prefix(costs.size() + 1, 0.0);
   for (std::size_t i = 0; i < costs.size(); ++i) prefix[i + 1] = prefix[i] + costs[i];
   // One expression for all uses, so that the cost of a run has the same bits everywhere.
-  const auto run = [&](int first, int end) {
+  const auto computed = [&](int first, int end) {
     return prefix[static_cast<std::size_t>(end)] - prefix[static_cast<std::size_t>(first)];
+  };
+  const auto run = [&](int first, int end) {
+    const double sent =
+        end < blocks && !handed_on.empty() ? handed_on[static_cast<std::size_t>(end - 1)] : 0.0;
+    return computed(first, end) + sent;
   };
 
   Table dearest(parts, blocks), squares(parts, blocks);
   for (int s = 1; s <= parts; ++s) {
     for (int first = 0; first + s <= blocks; ++first) {
       for (int end = first + 1; end + s - 1 <= blocks; ++end) {
-        if (run(first, end) >= dearest.at(s, first)) break;  // a longer run is no better
+        if (computed(first, end) >= dearest.at(s, first)) break;  // a longer run is no better
         const double cost = std::max(run(first, end), dearest.at(s - 1, end));
         dearest.at(s, first) = std::min(dearest.at(s, first), cost);
       }
@@ -91,7 +100,7 @@ std::vector<int> partition_blocks(std::span<const double> costs, int stages, int
   for (int s = 1; s <= parts; ++s) {
     for (int first = 0; first + s <= blocks; ++first) {
       for (int end = first + 1; end + s - 1 <= blocks; ++end) {
-        if (run(first, end) > limit) break;
+        if (computed(first, end) > limit) break;
         squares.at(s, first) = std::min(squares.at(s, first), square_cost(s, first, end));
       }
     }
@@ -103,6 +112,26 @@ std::vector<int> partition_blocks(std::span<const double> costs, int stages, int
     bounds.push_back(end);
   }
   return bounds;
+}
+
+double cost_of(const nn::BlockPlan& block) {
+  return std::max(block.flops, kFlopsPerByte * block.bytes);
+}
+
+std::vector<int> cut_model(const nn::ModelPlan& plan, int stages, int chunks) {
+  std::vector<double> costs, handed_on;
+  for (const nn::BlockPlan& block : plan.blocks) {
+    costs.push_back(cost_of(block));
+    double bytes = 0.0;
+    if (block.boundary) {
+      for (const nn::BoundaryTensor& tensor : block.boundary(1, plan.length, {})) {
+        const std::size_t each = size_of(tensor.dtype.value_or(DType::kF32));
+        bytes += static_cast<double>(tensor.shape.elements()) * static_cast<double>(each);
+      }
+    }
+    handed_on.push_back(kFlopsPerSentByte * bytes);
+  }
+  return partition_blocks(costs, stages, chunks, handed_on);
 }
 
 std::vector<StepCosts> costs_of_parts(std::span<const nn::BlockPlan> blocks,

@@ -4,6 +4,8 @@
 #include <deque>
 #include <utility>
 
+#include <fmt/format.h>
+
 #include "trireme/nn/block_run.h"
 
 namespace trireme::parallel {
@@ -198,9 +200,23 @@ class Pass {
     std::erase_if(sending_, [](const Work& work) { return work.done(); });
   }
 
+  // The receiver knows the plan alone, so what is sent must be what it says.
+  void check_boundary(int part, const PipelineMessage& message, const Tensors& tensors) const {
+    const nn::MicroBatch& of = batch(message.micro_batch);
+    if (of.empty()) return;
+    const auto is = [](const Tensor& tensor, const nn::BoundaryTensor& said) {
+      return tensor.shape() == said.shape && tensor.dtype() == *said.dtype;
+    };
+    TRIREME_CHECK(
+        std::ranges::equal(tensors, stage_.boundary(part, of.batch, of.length), is),
+        fmt::format("part {} of the model returns other tensors than its plan says", part));
+  }
+
   void add_send(const PipelineMessage& message, std::vector<Transfer>& transfers) {
     InFlight& live = at(message.micro_batch, message.chunk);
-    Tensors& tensors = message.payload == Payload::kActivation ? live.output : live.input_gradient;
+    const bool activation = message.payload == Payload::kActivation;
+    Tensors& tensors = activation ? live.output : live.input_gradient;
+    if (activation) check_boundary(layout_.part(here_, message.chunk), message, tensors);
     for (const Tensor& tensor : tensors) {
       transfers.push_back({Transfer::Direction::kSend, message.peer, tensor});
     }
@@ -213,8 +229,10 @@ class Pass {
     const nn::MicroBatch& of = batch(message.micro_batch);
     const bool activation = message.payload == Payload::kActivation;
     Tensors& tensors = activation ? live.input : live.output_gradient;
-    for (const nn::BoundaryTensor& boundary : stage_.boundary(of.batch, of.length)) {
-      tensors.push_back(ctx_.allocate(boundary.shape, boundary.dtype));
+    const int sender = layout_.part(message.peer, message.chunk);
+    const int part = activation ? sender : sender - 1;  // whose output it is, or its gradient
+    for (const nn::BoundaryTensor& boundary : stage_.boundary(part, of.batch, of.length)) {
+      tensors.push_back(ctx_.allocate(boundary.shape, *boundary.dtype));
       transfers.push_back({Transfer::Direction::kReceive, message.peer, tensors.back()});
     }
     return activation ? live.input_arrives : live.gradient_arrives;

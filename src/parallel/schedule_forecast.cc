@@ -23,12 +23,9 @@ double makespan(const std::string& name, const PipelineLayout& layout, int micro
 }  // namespace
 
 ScheduleForecast forecast_schedule(const std::string& name, const PipelineLayout& layout,
-                                   std::span<const nn::BlockPlan> blocks,
-                                   const ForecastStep& step) {
-  std::vector<double> block_costs;
-  for (const nn::BlockPlan& block : blocks) block_costs.push_back(block.cost);
-  const std::vector<int> bounds = partition_blocks(block_costs, layout.stages, layout.chunks);
-  const ScheduleCosts costs{.parts = costs_of_parts(blocks, bounds, step.recomputed),
+                                   const nn::ModelPlan& model, const ForecastStep& step) {
+  const std::vector<int> bounds = cut_model(model, layout.stages, layout.chunks);
+  const ScheduleCosts costs{.parts = costs_of_parts(model.blocks, bounds, step.recomputed),
                             .in_order = step.in_order};
   const int micro_batches = step.micro_batches;
   double busy = 0;  // of all stages
@@ -54,16 +51,16 @@ ScheduleForecast forecast_schedule(const std::string& name, const PipelineLayout
 }
 
 std::vector<ScheduleForecast> forecast_schedules(int stages, std::optional<int> chunks,
-                                                 std::span<const nn::BlockPlan> blocks,
+                                                 const nn::ModelPlan& model,
                                                  const ForecastStep& step) {
   std::vector<ScheduleForecast> all;
   for (const std::string& name : schedule_names()) {
     const auto layout =
         schedule_layout(name, stages, name == "interleaved" ? chunks : std::optional<int>());
-    const bool fits = std::size(blocks) / static_cast<std::size_t>(layout.chunks) >=
+    const bool fits = model.blocks.size() / static_cast<std::size_t>(layout.chunks) >=
                       static_cast<std::size_t>(stages);
     if (!fits || !takes_micro_batches(name, layout, step.micro_batches)) continue;
-    all.push_back(forecast_schedule(name, layout, blocks, step));
+    all.push_back(forecast_schedule(name, layout, model, step));
   }
   return all;
 }

@@ -5,7 +5,6 @@
 
 #include <fmt/format.h>
 
-#include "trireme/nn/tensor_parallel.h"
 #include "trireme/parallel/partition.h"
 
 namespace trireme::parallel {
@@ -36,13 +35,11 @@ Stage::Stage(ops::Context& ctx, const ProcessGrid& grid, const nn::ModelPlan& pl
     : grid_(grid),
       options_(options),
       stream_(ctx.stream),
-      width_(plan.width),
       layout_{grid.extent(Axis::kPipeline), options.chunks, options.order},
       collective_(std::ranges::any_of(plan.blocks, &nn::BlockPlan::collective)),
       together_(std::ranges::any_of(plan.blocks, &nn::BlockPlan::together)) {
-  std::vector<double> costs;
-  for (const nn::BlockPlan& block : plan.blocks) costs.push_back(block.cost);
-  bounds_ = partition_blocks(costs, layout_.stages, layout_.chunks);
+  bounds_ = cut_model(plan, layout_.stages, layout_.chunks);
+  for (const nn::BlockPlan& block : plan.blocks) boundaries_.push_back(block.boundary);
 
   nn::BuildContext build{grid, options.sequence_parallel, {}, nullptr, options.separates_uses};
   const int here = grid.index(Axis::kPipeline);
@@ -155,9 +152,37 @@ Tensors Stage::allocate_gradients(ops::Context& ctx) const {
   return gradients;
 }
 
-std::vector<nn::BoundaryTensor> Stage::boundary(std::int64_t batch, std::int64_t length) const {
-  const nn::TensorParallel parallel{&grid_.comm(Axis::kTensor), options_.sequence_parallel};
-  return {{{parallel.outside_rows(batch * length), width_}, options_.compute}};
+std::vector<nn::BoundaryTensor> Stage::boundary_of(const Boundary& boundary, std::int64_t batch,
+                                                   std::int64_t length,
+                                                   const nn::TensorParallel& parallel) const {
+  if (!boundary) return {};
+  std::vector<nn::BoundaryTensor> tensors = boundary(batch, length, parallel);
+  for (nn::BoundaryTensor& tensor : tensors) tensor.dtype = tensor.dtype.value_or(options_.compute);
+  return tensors;
+}
+
+std::vector<nn::BoundaryTensor> Stage::boundary(int part, std::int64_t batch,
+                                                std::int64_t length) const {
+  const int last_block = bounds_[static_cast<std::size_t>(part) + 1] - 1;
+  return boundary_of(boundaries_[static_cast<std::size_t>(last_block)], batch, length,
+                     {&grid_.comm(Axis::kTensor), options_.sequence_parallel});
+}
+
+std::vector<nn::BoundaryTensor> Stage::whole_boundaries(std::int64_t batch,
+                                                        std::int64_t length) const {
+  std::vector<nn::BoundaryTensor> all;
+  const int here = grid_.index(Axis::kPipeline);
+  for (int chunk = 0; chunk < layout_.chunks; ++chunk) {
+    const auto part = static_cast<std::size_t>(layout_.part(here, chunk));
+    for (int i = std::max(bounds_[part] - 1, 0); i < bounds_[part + 1]; ++i) {
+      const Boundary& boundary = boundaries_[static_cast<std::size_t>(i)];
+      for (const nn::BoundaryTensor& tensor :
+           boundary_of(boundary, batch, length, {&grid_.comm(Axis::kTensor), false})) {
+        if (std::ranges::find(all, tensor) == all.end()) all.push_back(tensor);
+      }
+    }
+  }
+  return all;
 }
 
 std::vector<nn::Parameter*> Stage::parameters() const {

@@ -56,8 +56,9 @@ int most_micro_batches(const DryRunInput& input) {
 
 // As the trainer makes them; nobody reads what is in them.
 nn::MicroBatch make_micro_batch(ops::Context& ctx, const DryRunInput& input) {
-  const nn::HostMicroBatch host = input.make_batch(ctx, input.micro, input.length);
-  return host.to_device(ctx, input.micro * input.length, input.trains);
+  TRIREME_CHECK(input.make_batch, "a dry run is told how micro-batches are made");
+  const nn::HostMicroBatch host = input.make_batch(ctx, input.micro, input.model.length);
+  return host.to_device(ctx, input.micro * input.model.length, input.trains);
 }
 
 // For each number of micro-batches, the first replica that has it, and how many have it. The most
@@ -119,7 +120,7 @@ void train_two_steps(const DryRunInput& input, Rank& rank, DryRunResult& result)
   options.micro_batches = result.micro_batches + most_micro_batches(input) -
                           micro_batches_of(input, rank.grid.index(kDataAxes));
   parallel::TrainerStep step(rank.ctx, rank.grid, input.model, options);
-  step.connect(input.micro, input.length);
+  step.connect(input.micro, input.model.length);
   for (int number = 1; number <= 2; ++number) {
     rank.begin_step();
     std::vector<nn::MicroBatch> batches;
@@ -209,6 +210,22 @@ void extrapolate(DryRunResult& more, const DryRunResult& fewer, std::int64_t per
   more.operations = std::move(counts);
 }
 
+// The slices of rows that the model's losses work through in a micro-batch.
+double slices_of_losses(const DryRunInput& input) {
+  const std::int64_t rows = input.micro * input.model.length;
+  double slices = 0.0;
+  for (const nn::BlockPlan& block : input.model.blocks) {
+    if (block.sliced_classes == 0) continue;
+    const std::int64_t each = nn::loss_slice_rows(
+        {.rows = rows,
+         .classes = nn::vocabulary_rows_in_memory(block.sliced_classes, input.grid[Axis::kTensor]),
+         .compute = input.step.stage.compute,
+         .gpu_memory = input.device.gpu_memory});
+    slices += static_cast<double>(rows) / static_cast<double>(each);
+  }
+  return slices;
+}
+
 // About how long dry runs of one rank of each of these stages take for one number of micro-batches;
 // for each of them all stages' schedules are made. The factors were measured; only their orders of
 // magnitude matter.
@@ -216,13 +233,7 @@ double seconds_of(const DryRunInput& input, std::size_t stages) {
   constexpr double kScheduledStep = 2e-7, kBlock = 2e-5, kSlice = 1e-5;
   const double all_stages = input.grid[Axis::kPipeline];
   const double batches = micro_batches_run(input, most_micro_batches(input));
-  const double slices = static_cast<double>(input.micro) * static_cast<double>(input.length) /
-                        static_cast<double>(nn::loss_slice_rows(
-                            {.rows = input.micro * input.length,
-                             .classes = nn::vocabulary_rows_in_memory(input.model.vocabulary,
-                                                                      input.grid[Axis::kTensor]),
-                             .compute = input.step.stage.compute,
-                             .gpu_memory = input.device.gpu_memory}));
+  const double slices = slices_of_losses(input);
   const auto share = static_cast<double>(stages) / all_stages;
   // Two tensor ranks, two steps, and twice for a long step.
   return 8 * batches *
@@ -256,7 +267,7 @@ std::vector<DryRunResult> run_kinds(const DryRunInput& input, const std::vector<
     throw ConfigError(fmt::format(
         "dry runs of {} stages, {} blocks and micro-batches of {} tokens would take too long: give "
         "fewer stages, a smaller micro-batch or a smaller vocabulary",
-        input.grid[Axis::kPipeline], input.model.blocks.size(), input.micro * input.length));
+        input.grid[Axis::kPipeline], input.model.blocks.size(), input.micro * input.model.length));
   }
   const std::vector<int> replicas = input.grid.group(0, kDataAxes);
   std::vector<DryRunResult> results;
@@ -280,14 +291,17 @@ std::vector<DryRunResult> run_kinds(const DryRunInput& input, const std::vector<
 
 // The costs of a stage's blocks, chunk by chunk. Stages with equal costs have equal blocks, but for
 // the first and the last.
-std::vector<double> costs_of_stage(const DryRunInput& input, const std::vector<double>& costs,
-                                   const std::vector<int>& bounds, int stage) {
+std::vector<double> costs_of_stage(const DryRunInput& input, const std::vector<int>& bounds,
+                                   int stage) {
   const parallel::PipelineLayout layout{input.grid[Axis::kPipeline], input.step.stage.chunks,
                                         input.step.stage.order};
   std::vector<double> result;
   for (int chunk = 0; chunk < layout.chunks; ++chunk) {
     const auto part = static_cast<std::size_t>(layout.part(stage, chunk));
-    result.insert(result.end(), costs.begin() + bounds[part], costs.begin() + bounds[part + 1]);
+    for (int i = bounds[part]; i < bounds[part + 1]; ++i) {
+      const nn::BlockPlan& block = input.model.blocks[static_cast<std::size_t>(i)];
+      result.insert(result.end(), {block.flops, block.bytes});
+    }
     result.push_back(-1.0);  // ends a chunk
   }
   return result;
@@ -299,13 +313,10 @@ std::vector<double> costs_of_stage(const DryRunInput& input, const std::vector<d
 // its two gradients, which hold most.
 std::vector<int> stages_that_hold_most(const DryRunInput& input) {
   const int stages = input.grid[Axis::kPipeline];
-  std::vector<double> costs;
-  for (const nn::BlockPlan& block : input.model.blocks) costs.push_back(block.cost);
-  const std::vector<int> bounds =
-      parallel::partition_blocks(costs, stages, input.step.stage.chunks);
+  const std::vector<int> bounds = parallel::cut_model(input.model, stages, input.step.stage.chunks);
   std::map<std::vector<double>, std::vector<int>> alike;
   for (int stage = 1; stage < stages - 1; ++stage) {
-    alike[costs_of_stage(input, costs, bounds, stage)].push_back(stage);
+    alike[costs_of_stage(input, bounds, stage)].push_back(stage);
   }
   std::set<int> chosen{0, stages - 1};
   const bool weights_wait = input.step.schedule.starts_with("zb-");

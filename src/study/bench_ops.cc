@@ -5,10 +5,13 @@
 #include "trireme/base/clock.h"
 #include "trireme/base/exact_sum.h"
 #include "trireme/ops/attention.h"
+#include "trireme/ops/batch_norm.h"
+#include "trireme/ops/convolution.h"
 #include "trireme/ops/elementwise.h"
 #include "trireme/ops/embedding.h"
 #include "trireme/ops/matmul.h"
 #include "trireme/ops/norm.h"
+#include "trireme/ops/pooling.h"
 #include "trireme/ops/softmax_loss.h"
 #include "trireme/ops/update.h"
 #include "trireme/study/bench.h"
@@ -263,6 +266,79 @@ class OpsBench {
             [&] { ops::add_positions(ctx_, x, table, 0, length, 0, y); });
     measure({"add_positions_backward", shape, 0.0, 0.0, bytes_of({y, dtable, dtable})},
             [&] { ops::add_positions_backward(ctx_, y, 0, length, dtable); });
+  }
+
+  void measure_all(const models::ConvolutionSizes& sizes) {
+    const ops::ConvolutionShape& shape = sizes.shape;
+    const std::string name = shape.depthwise() ? "depthwise" : "convolution";
+    if (!any_wanted({name, name + "_dx", name + "_dw"})) return;
+    const Tensor x = tensor(shape.input()), y = tensor(shape.output());
+    const Tensor w = tensor(shape.weight()), dw = floats(shape.weight());
+    const std::string text =
+        fmt::format("{}x{} {}->{}, {}x{}{}", shape.height, shape.width, shape.in_channels,
+                    shape.out_channels, shape.kernel_height, shape.kernel_width,
+                    shape.stride > 1 ? fmt::format("/{}", shape.stride) : "");
+    const double flops =
+        2.0 * static_cast<double>(y.elements() * shape.taps() * shape.group_channels());
+    measure({name, text, 0.0, flops, bytes_of({x, w, y})},
+            [&] { ops::convolution(ctx_, shape, x, w, Tensor(), y); });
+    measure({name + "_dx", text, 0.0, flops, bytes_of({y, w, x})},
+            [&] { ops::convolution_backward_input(ctx_, shape, y, w, x); });
+    measure({name + "_dw", text, 0.0, flops, bytes_of({y, x, dw, dw})},
+            [&] { ops::convolution_backward_weight(ctx_, shape, y, x, dw, Tensor()); });
+  }
+
+  void measure_all(const models::BatchNormSizes& sizes) {
+    if (!any_wanted({"batch_moments", "batch_norm", "batch_norm_sums", "batch_norm_dx"})) return;
+    const Shape shape{sizes.rows, sizes.channels};
+    const Tensor x = tensor(shape), y = tensor(shape), dy = tensor(shape);
+    const Tensor residual = sizes.adds_residual ? tensor(shape) : Tensor();
+    const Tensor moments = floats({2, sizes.channels}), sums = floats({2, sizes.channels});
+    const ops::BatchNorm norm{.moments = moments,
+                              .weight = tensor({sizes.channels}),
+                              .bias = tensor({sizes.channels}),
+                              .clamp = sizes.clamps ? ops::kRelu6 : ops::kNoClamp};
+    const std::string text =
+        fmt::format("{} x {}{}", sizes.rows, sizes.channels, sizes.adds_residual ? ", added" : "");
+    // Runs first, since the others read its result.
+    ops::batch_moments(ctx_, x, moments);
+    measure({"batch_moments", text, 0.0, 0.0, bytes_of({x})},
+            [&] { ops::batch_moments(ctx_, x, moments); });
+    measure({"batch_norm", text, 0.0, 0.0,
+             bytes_of({x, y}) + (sizes.adds_residual ? bytes_of({residual}) : 0.0)},
+            [&] { ops::batch_norm(ctx_, norm, x, residual, y); });
+    measure({"batch_norm_sums", text, 0.0, 0.0, bytes_of({dy, x})},
+            [&] { ops::batch_norm_backward_sums(ctx_, norm, dy, x, y, sums); });
+    measure({"batch_norm_dx", text, 0.0, 0.0, bytes_of({dy, x, y})}, [&] {
+      ops::batch_norm_backward(ctx_, norm, dy, x, Tensor(), sums, sizes.rows, Tensor(), y);
+    });
+  }
+
+  void measure_all(const models::GlobalPoolingSizes& sizes) {
+    if (!any_wanted({"pooling", "pooling_backward"})) return;
+    const auto shape =
+        ops::PoolingShape::global(sizes.samples, sizes.side, sizes.side, sizes.channels);
+    const Tensor x = tensor(shape.input()), y = tensor(shape.output());
+    const std::string text = fmt::format("{}x{} {}", shape.height, shape.width, shape.channels);
+    measure({"pooling", text, 0.0, 0.0, bytes_of({x, y})},
+            [&] { ops::average_pooling(ctx_, shape, x, y); });
+    measure({"pooling_backward", text, 0.0, 0.0, bytes_of({x, y})},
+            [&] { ops::average_pooling_backward(ctx_, shape, y, x); });
+  }
+
+  void measure_all(const models::ClassificationLossSizes& sizes) {
+    if (!any_wanted({"classification_loss", "count_correct"})) return;
+    const Tensor logits = tensor({sizes.samples, sizes.classes});
+    const Tensor dlogits = tensor({sizes.samples, sizes.classes});
+    const Tensor targets = tokens(sizes.samples, sizes.classes);
+    const Tensor sum = ctx_.allocate({1}, DType::kF64), counts = ctx_.allocate({2}, DType::kI64);
+    ops::fill(ctx_, sum, 0.0f);
+    ops::fill(ctx_, counts, 0.0f);
+    const std::string text = fmt::format("{} x {}", sizes.samples, sizes.classes);
+    measure({"classification_loss", text, 0.0, 0.0, bytes_of({logits, dlogits})},
+            [&] { ops::classification_loss(ctx_, logits, targets, 0.0f, sum, dlogits); });
+    measure({"count_correct", text, 0.0, 0.0, bytes_of({logits})},
+            [&] { ops::count_correct(ctx_, logits, targets, counts); });
   }
 
   // Measures one slice of rows, as the loss processes them.

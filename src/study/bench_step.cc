@@ -88,7 +88,7 @@ class StepBench {
         trainer_(ctx, grid_, plan, options.step),
         mine_(parallel::share_of(static_cast<int>(options.batch / options.micro),
                                  options.grid.extent(kDataAxes), grid_.index(kDataAxes))) {
-    trainer_.connect(options.micro, options.model.plan.context);
+    trainer_.connect(options.micro, options.model.plan.length);
   }
 
   // Collective over the world.
@@ -97,7 +97,7 @@ class StepBench {
     for (int i = 0; i < steps; ++i) {
       std::vector<nn::MicroBatch> batches;
       for (int m = 0; m < mine_.count; ++m) {
-        batches.push_back(task_.made_up_batch(ctx_, options_.model.plan, mine_.first + m,
+        batches.push_back(task_.made_up_batch(ctx_, options_.model, mine_.first + m,
                                               static_cast<std::int64_t>(options_.micro)));
       }
       runtime_.world().barrier().wait_host();
@@ -142,7 +142,7 @@ StepTimes measure_step(Runtime& runtime, ops::Context& ctx, const StepBenchOptio
   times.unit = task.unit();
   const std::int64_t units = task.units_of_sample(models::sample_shape(options.model.request));
   times.units_per_second = static_cast<double>(options.batch * units) / times.step;
-  times.flops = plan.flops_per_token * times.units_per_second;
+  times.flops = plan.flops_per_sample * static_cast<double>(options.batch) / times.step;
   fill_in_memory(runtime, ctx, times);
   return times;
 }

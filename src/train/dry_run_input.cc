@@ -16,7 +16,6 @@ plan::DryRunInput dry_run_input(const Config& config, const models::Model& model
           .step = step_options(config, grid),
           .grid = grid,
           .micro = config.batch.micro,
-          .length = model.plan.context,
           .micro_batches = config.batch.global / config.batch.micro,
           .make_batch = [&task, data](ops::Context& ctx, std::int64_t micro,
                                       std::int64_t) { return task.blank_batch(ctx, data, micro); },

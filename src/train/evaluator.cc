@@ -35,7 +35,7 @@ std::shared_ptr<const TokenDataset> open_evaluation_data(Communicator& comm,
   for (WeightedPath& path : unweighted) path.weight = 1.0;
   auto data = TokenDataset::open({.data = unweighted,
                                   .split = paths.empty() ? "validation" : "",
-                                  .context = model.model().plan.context,
+                                  .context = model.model().plan.length,
                                   .order = SampleOrder::kSequential},
                                  comm);
   model.check_tokenizer(*data->tokenizer(), data->shards().front().path);
@@ -43,18 +43,17 @@ std::shared_ptr<const TokenDataset> open_evaluation_data(Communicator& comm,
 }
 
 EvaluationReport evaluate_on(ops::Context& ctx, const parallel::Stage& stage,
-                             const TokenDataset& data, std::int64_t micro, bool mask_documents) {
-  parallel::connect_stage(ctx, stage, micro, data.context());
+                             const std::shared_ptr<const TokenDataset>& data, std::int64_t micro,
+                             bool mask_documents) {
+  parallel::connect_stage(ctx, stage, micro, data->context());
   parallel::PipelineExecutor executor(ctx, stage);
   const Stopwatch watch;
-  // The caller keeps the data.
-  const auto texts = tasks::texts(
-      std::shared_ptr<const TokenDataset>(std::shared_ptr<void>(), &data), mask_documents);
+  const auto texts = tasks::texts(data, mask_documents);
   const nn::EvaluationSums result = evaluate(executor, *texts, micro, std::nullopt);
-  TRIREME_CHECK(result.targets == data.tokens(),
-                fmt::format("{} of {} tokens were predicted", result.targets, data.tokens()));
+  TRIREME_CHECK(result.targets == data->tokens(),
+                fmt::format("{} of {} tokens were predicted", result.targets, data->tokens()));
   EvaluationReport report =
-      evaluation_report(result.loss_sum, result.targets, data.original_bytes());
+      evaluation_report(result.loss_sum, result.targets, data->original_bytes());
   // The time of the slowest rank, so that all ranks report the same.
   report.seconds = stage.grid().world().all_reduce_host(watch.seconds(), ReduceOp::kMax);
   return report;

@@ -130,11 +130,12 @@ InferenceModel::InferenceModel(ops::Context& ctx, const ProcessGrid& grid,
 }
 
 void InferenceModel::check_tokenizer(const Tokenizer& tokenizer, const std::string& origin) const {
-  if (tokenizer.vocabulary() != model_.plan.vocabulary) {
+  const int vocabulary = model_.data.vocabulary.value_or(0);
+  if (tokenizer.vocabulary() != vocabulary) {
     throw DataError(
         fmt::format("{} has a vocabulary of {} tokens, the model of {} one of {}: use "
                     "data of the tokenizer that the model was trained with",
-                    origin, tokenizer.vocabulary(), path_, model_.plan.vocabulary));
+                    origin, tokenizer.vocabulary(), path_, vocabulary));
   }
   if (tokenizer_checksum_ && *tokenizer_checksum_ != tokenizer_checksum(tokenizer)) {
     throw DataError(

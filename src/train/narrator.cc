@@ -175,7 +175,7 @@ std::string startup_table(const Config& config, const nn::ModelPlan& plan,
   if (grid[Axis::kPipeline] > 1) {
     const Communicator& pipeline = stage.grid().comm(Axis::kPipeline);
     const auto forecast = parallel::forecast_schedule(
-        config.grid.schedule, stage.layout(), plan.blocks,
+        config.grid.schedule, stage.layout(), plan,
         {.micro_batches = parallel::largest_share(micro_batches, replicas),
          .recomputed = options.runs.recomputed(),
          .in_order = pipeline.exchanges_in_order(ctx.device.kind)});

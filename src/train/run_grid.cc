@@ -163,7 +163,7 @@ std::string keep_same_bits(Config& config, int ranks) {
 void check_model_fits_grid(const Config& config, const models::Model& model,
                            const GridShape& grid) {
   model.check_grid(grid);
-  const std::int64_t context = model.plan.context;
+  const std::int64_t context = model.plan.length;
   constexpr std::int64_t kMostTokens = std::int64_t{1} << 32;  // per step; the host holds them
   if (config.batch.global > kMostTokens / context) {
     throw ConfigError(

@@ -136,7 +136,7 @@ class Trainer {
     cadence_.emplace(config_.checkpoint.every, config_.checkpoint.mtbf.value_or(0.0) * 3600.0,
                      guessed_checkpoint_seconds(), step_number_);
     phases_.done("journal");
-    const std::size_t taken = step_->connect(config_.batch.micro, plan_.context);
+    const std::size_t taken = step_->connect(config_.batch.micro, plan_.length);
     phases_.done("connections");
     journal_->started(
         step_number_, phases_.seconds(),

@@ -189,6 +189,13 @@ class Bench(ProgramTest):
         self.expect_refusal(2, "trireme bench ops is one process, but mpiexec started 2", "bench", "ops",
                             before=self.ranks(2))
 
+    def test_pictures_have_no_context(self):
+        # bad input: `bench`: `--context` for a model of pictures | --context is the length of a text, but
+        # mobilenet_v2-cifar is for pictures | 2
+        for what in ("ops", "step"):
+            self.expect_refusal(2, "--context is the length of a text, but mobilenet_v2-cifar is for pictures",
+                                "bench", what, "--preset", "mobilenet_v2-cifar", "--context", 8)
+
     def test_step(self):
         grids = {1: ((), [1, 1, 1]), 2: (("--tensor", 2), [1, 1, 2]), 4: (("--pipeline", 2), [2, 2, 1])}
         for ranks, (flags, grid) in grids.items():

@@ -50,7 +50,6 @@ plan::DryRunInput input_of(const Case& c) {
       .step = {},
       .grid = c.grid,
       .micro = 2,
-      .length = model.context,
       .micro_batches = c.micro_batches,
       .make_batch = [](ops::Context& to, std::int64_t micro, std::int64_t length) {
         return make_host_texts(to, micro, length, false);
@@ -122,7 +121,7 @@ TEST_P(DryRunBesideRealOne, HoldsAndSendsTheSame) {
   parallel::StepOptions options = input.step;
   options.micro_batches = parallel::share_of(c.micro_batches, replicas, replicas - 1).count;
   parallel::TrainerStep step(ctx, grid, input.model, options);
-  const BatchShape shape{input.model.vocabulary, input.micro, input.length};
+  const BatchShape shape{model_of(c).vocabulary, input.micro, input.model.length};
   Trace trace;
   for (int number = 1; number <= 2; ++number) {
     const auto batches = make_batches(ctx, shape, mine.first, mine.count, true);

@@ -51,8 +51,8 @@ class Evaluate : public ::testing::Test {
         {.data = list, .split = "", .context = model_.context, .order = SampleOrder::kSequential},
         runtime().world());
   }
-  EvaluationReport on(const ProcessGrid& grid, const TokenDataset& data, std::int64_t micro,
-                      bool mask_documents = false) {
+  EvaluationReport on(const ProcessGrid& grid, const std::shared_ptr<const TokenDataset>& data,
+                      std::int64_t micro, bool mask_documents = false) {
     parallel::Stage stage(ctx_, grid, models::gpt_plan(model_), {.seed = 3});
     return evaluate_on(ctx_, stage, data, micro, mask_documents);
   }
@@ -79,7 +79,7 @@ TEST_F(Evaluate, UniformModelNeedsTheLogarithmOfTheVocabulary) {
   const auto data = open({{shard("a.h5", 101, 99)}, {shard("b.h5", 35, 31)}});
   const ProcessGrid grid(runtime(), {1, 1, runtime().size()});
   const parallel::Stage stage(ctx_, grid, models::gpt_plan(model_), {.trains = false, .seed = {}});
-  const EvaluationReport report = evaluate_on(ctx_, stage, *data, 3, false);
+  const EvaluationReport report = evaluate_on(ctx_, stage, data, 3, false);
   EXPECT_EQ(report.tokens, 136);
   EXPECT_EQ(report.bytes, 130);
   EXPECT_NEAR(report.loss, std::log(257.0), 1e-6);
@@ -94,14 +94,14 @@ TEST_F(Evaluate, EveryGridAgreesWithOneRank) {
   ASSERT_EQ(data->samples(), 10u);
   const int ranks = runtime().size();
   for (const bool mask : {false, true}) {
-    const EvaluationReport reference = on(alone_, *data, 1, mask);
+    const EvaluationReport reference = on(alone_, data, 1, mask);
     EXPECT_EQ(reference.tokens, 136);
     for (const std::int64_t micro : {1, 3, 4, 16}) {
       for (const GridShape& shape : {GridShape{ranks, 1, 1}, GridShape{1, ranks, 1},
                                      GridShape{1, 1, ranks}, GridShape{ranks / 2, 1, 2}}) {
         if (shape.ranks() != ranks) continue;
         const ProcessGrid grid(runtime(), shape);
-        const EvaluationReport report = on(grid, *data, micro, mask);
+        const EvaluationReport report = on(grid, data, micro, mask);
         EXPECT_EQ(report.tokens, 136) << shape.to_string();
         EXPECT_NEAR(report.loss / reference.loss, 1.0, 1e-6) << shape.to_string() << ", " << micro;
       }
@@ -115,7 +115,7 @@ TEST_F(Evaluate, WindowsGoThroughTheWholeText) {
   const std::string path = shard("a.h5", 40, 38);
   const auto data = open({{path}});
   const parallel::Stage stage(ctx_, alone_, models::gpt_plan(model_), {.seed = 3});
-  const double whole = evaluate_on(ctx_, stage, *data, 8, false).loss;
+  const double whole = evaluate_on(ctx_, stage, data, 8, false).loss;
   std::vector<std::int32_t> text;
   for (std::uint64_t i = 0; i < 3; ++i) {
     const TokenBatch window = data->read(std::vector<std::uint64_t>{i});

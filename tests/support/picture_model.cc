@@ -1,5 +1,6 @@
 #include "support/picture_model.h"
 
+#include <array>
 #include <numeric>
 
 #include "trireme/nn/pictures.h"
@@ -24,14 +25,6 @@ nn::Value reshaped(nn::Tape& tape, const nn::Value& x, const Shape& shape) {
                      [slot = x.slot(), from = x.shape()](nn::Tape& t, const Tensor& dy) {
                        t.add_gradient(slot, dy.reshape(from));
                      });
-}
-
-// Blocks hand (N, 4 * 4 * 16) on.
-nn::Values handed_on(nn::Tape& tape, const nn::Value& x) {
-  return {reshaped(tape, x, {x.shape()[0], 256})};
-}
-nn::Value received(nn::Tape& tape, const nn::Values& in) {
-  return reshaped(tape, in[0], {in[0].shape()[0], 4, 4, 16});
 }
 
 // A convolution, its batch norm and what follows.
@@ -61,45 +54,43 @@ class Stem : public nn::Block {
   nn::Values forward(nn::Tape& tape, const nn::MicroBatch& batch, nn::Values) const override {
     const DType compute = parameters_.groups().front()->parameters().front()->weight().dtype();
     const nn::Value in = tape.input(pictures_of(tape.context(), batch, compute), false);
-    return handed_on(tape, stem_.forward(tape, batch, in));
+    return {stem_.forward(tape, batch, in)};
   }
 
  private:
   Unit stem_;
 };
 
-class Inverted : public nn::Block {
+// Hands on what the residual path needs too.
+class Expanding : public nn::Block {
  public:
-  Inverted(nn::BuildContext& build, const std::shared_ptr<Communicator>& replicas)
+  Expanding(nn::BuildContext& build, const std::shared_ptr<Communicator>& replicas)
       : expand_(layer(build, parameters_, "expand"), states_, {16, 24}, kCuts, replicas),
         depthwise_(layer(build, parameters_, "depthwise"), states_, {24, 24, 3, 1, 1, 24}, kCuts,
-                   replicas),
-        project_(layer(build, parameters_, "project"), states_, {24, 16}, ops::kNoClamp, replicas) {
-  }
+                   replicas) {}
   nn::Values forward(nn::Tape& tape, const nn::MicroBatch& batch, nn::Values in) const override {
-    const nn::Value x = received(tape, in);
-    const nn::Value inside = depthwise_.forward(tape, batch, expand_.forward(tape, batch, x));
-    return handed_on(
-        tape, project_.norm.forward(tape, batch, project_.convolution.forward(tape, inside), x));
+    return {in[0], depthwise_.forward(tape, batch, expand_.forward(tape, batch, in[0]))};
   }
 
  private:
-  Unit expand_, depthwise_, project_;
+  Unit expand_, depthwise_;
 };
 
-class Last : public nn::Block {
+class Residual : public nn::Block {
  public:
-  Last(nn::BuildContext& build, const std::shared_ptr<Communicator>& replicas)
-      : last_(layer(build, parameters_, "last"), states_, {16, 16, 3, 1, 1}, ops::kRelu, replicas) {
+  Residual(nn::BuildContext& build, const std::shared_ptr<Communicator>& replicas)
+      : project_(layer(build, parameters_, "project"), states_, {24, 16}, ops::kNoClamp, replicas),
+        last_(layer(build, parameters_, "last"), states_, {16, 16, 3, 1, 1}, ops::kRelu, replicas) {
   }
   nn::Values forward(nn::Tape& tape, const nn::MicroBatch& batch, nn::Values in) const override {
-    nn::Value x = received(tape, in);
+    nn::Value x =
+        project_.norm.forward(tape, batch, project_.convolution.forward(tape, in[1]), in[0]);
     x = last_.norm.forward(tape, batch, last_.convolution.forward(tape, x), x);
-    return handed_on(tape, nn::max_pooling(tape, nn::clamp(tape, x, {0.0f, 3.0f}), 3, 1, 1));
+    return {nn::max_pooling(tape, nn::clamp(tape, x, {0.0f, 3.0f}), 3, 2, 1)};
   }
 
  private:
-  Unit last_;
+  Unit project_, last_;
 };
 
 class Classes : public nn::Block {
@@ -109,7 +100,7 @@ class Classes : public nn::Block {
                  {.in = 16, .out = kPictureClasses, .kernel = 1, .bias = true, .deviation = 0.5f}) {
   }
   nn::Values forward(nn::Tape& tape, const nn::MicroBatch& batch, nn::Values in) const override {
-    const nn::Value pooled = nn::global_average_pooling(tape, received(tape, in));
+    const nn::Value pooled = nn::global_average_pooling(tape, in[0]);
     const std::int64_t n = pooled.shape()[0];
     const nn::Value logits = classes_.forward(tape, reshaped(tape, pooled, {n, 1, 1, 16}));
     nn::classification_loss(tape, batch, reshaped(tape, logits, {n, kPictureClasses}), 0.1f);
@@ -121,16 +112,24 @@ class Classes : public nn::Block {
   nn::Convolution classes_;
 };
 
+// A block that returns tensors of these shapes for each picture.
 template <class Block>
-nn::BlockPlan with_norms(const std::string& name, bool sync) {
-  return {.name = name,
-          .cost = 1.0,
-          .build =
-              [sync](nn::BuildContext& build) {
-                return std::make_unique<Block>(build, sync ? build.replicas() : nullptr);
-              },
-          .collective = sync,
-          .together = sync};
+nn::BlockPlan with_norms(const char* name, bool sync,
+                         std::vector<std::array<std::int64_t, 3>> returned) {
+  nn::BlockPlan made{.name = name,
+                     .flops = 1e9,
+                     .build =
+                         [sync](nn::BuildContext& build) {
+                           return std::make_unique<Block>(build, sync ? build.replicas() : nullptr);
+                         },
+                     .collective = sync,
+                     .together = sync};
+  made.boundary = [returned](std::int64_t batch, std::int64_t, const nn::TensorParallel&) {
+    std::vector<nn::BoundaryTensor> tensors;
+    for (const auto& [h, w, c] : returned) tensors.push_back({{batch, h, w, c}});
+    return tensors;
+  };
+  return made;
 }
 
 std::vector<int> ranks_of(const GridShape& shape) {
@@ -152,13 +151,12 @@ Tensor pictures_of(ops::Context& ctx, const nn::MicroBatch& batch, DType dtype) 
 
 nn::ModelPlan picture_plan(bool sync) {
   nn::ModelPlan plan;
-  plan.blocks = {with_norms<Stem>("stem", sync),
-                 with_norms<Inverted>("inverted", sync),
-                 with_norms<Last>("last", sync),
-                 {.name = "head", .cost = 1.0, .loss = true, .build = [](nn::BuildContext& build) {
+  plan.blocks = {with_norms<Stem>("stem", sync, {{4, 4, 16}}),
+                 with_norms<Expanding>("expanding", sync, {{4, 4, 16}, {4, 4, 24}}),
+                 with_norms<Residual>("residual", sync, {{2, 2, 16}}),
+                 {.name = "head", .flops = 1e9, .loss = true, .build = [](nn::BuildContext& build) {
                     return std::make_unique<Classes>(build);
                   }}};
-  plan.width = 256;
   return plan;
 }
 

@@ -263,15 +263,47 @@ TEST(Config, TheFamilyOfModelsIsAKey) {
   EXPECT_EQ(parsed({}).model.family, "gpt");
   EXPECT_EQ(parsed({"--model.family", "gpt", "--model.heads", "2"}).model.keys.at("heads"), "2");
   // bad input: `train`: a family of models that does not exist | --model.family gtp: is not one of
-  // gpt | 2
+  // gpt, mobilenet_v2 | 2
   EXPECT_EQ(refusal({"--model.family", "gtp", "--model.depth", "3"}),
-            "--model.family gtp: is not one of gpt");
-  EXPECT_EQ(message_of([] { models::find_family("gtp"); }), "model.family gtp: is not one of gpt");
+            "--model.family gtp: is not one of gpt, mobilenet_v2");
+  EXPECT_EQ(message_of([] { models::find_family("gtp"); }),
+            "model.family gtp: is not one of gpt, mobilenet_v2");
   // Runs of before there were families are of the first one.
   Config now;
   EXPECT_EQ(changes("[model]\nlayers = 6\n", now), "model.layers was 6, is auto");
   EXPECT_EQ(config_from_ini("[model]\nlayers = 6\n", "a.ini").model.family, "gpt");
   EXPECT_EQ(changes("[model]\nfamily = novel\n", now), "");
+}
+
+TEST(Config, EveryFamilyHasItsOwnKeys) {
+  const Config pictures =
+      parsed({"--model.width_multiple", "0.5", "--model.family", "mobilenet_v2"});
+  EXPECT_EQ(pictures.model.keys, (OptionValues{{"width_multiple", "0.5"}}));
+  EXPECT_EQ(config_from_ini(config_to_ini(pictures), "a.ini"), pictures);
+  EXPECT_EQ(config_to_flags(pictures),
+            (std::vector<std::string>{"--model.family=mobilenet_v2", "--model.width_multiple=0.5",
+                                      "--data.train=a.h5"}));
+  // bad input: `train`: a key of another family of models | --model.layers is a key of model.family
+  // gpt, not of mobilenet_v2 | 2
+  EXPECT_EQ(refusal({"--model.layers", "3", "--model.family", "mobilenet_v2"}),
+            "--model.layers is a key of model.family gpt, not of mobilenet_v2");
+  EXPECT_EQ(refusal({"--model.classes", "3"}),
+            "--model.classes is a key of model.family mobilenet_v2, not of gpt");
+  EXPECT_EQ(
+      message_of([] { config_from_ini("[model]\nfamily = mobilenet_v2\nlayers = 6\n", "a.ini"); }),
+      "a.ini:3: model.layers is a key of model.family gpt, not of mobilenet_v2");
+  EXPECT_EQ(refusal({"--model.layer", "3", "--model.family", "mobilenet_v2"}),
+            "unknown flag --model.layer; --help lists them all");
+  EXPECT_EQ(refusal({"--model.batch_norm", "sync", "--model.family", "mobilenet_v2"})
+                .find("model.batch_norm sync: "),
+            0u);
+  // The help shows all of them, or those of the family that was given.
+  EXPECT_NE(config_help().find("model, with model.family mobilenet_v2:"), std::string::npos);
+  EXPECT_NE(config_help().find("--model.width_multiple X"), std::string::npos);
+  EXPECT_NE(config_help().find("--model.layers N"), std::string::npos);
+  const auto help = parse_config({"--help", "--model.family", "mobilenet_v2"}).help;
+  EXPECT_EQ(help_text(*help).find("--model.layers"), std::string::npos);
+  EXPECT_NE(help_text(*help).find("--model.width_multiple X"), std::string::npos);
 }
 
 TEST(Config, StepsMayBeGivenInEpochs) {

@@ -10,6 +10,7 @@
 #include <gtest/gtest.h>
 
 #include "trireme/base/resident_memory.h"
+#include "trireme/parallel/partition.h"
 #include "trireme/tasks/texts.h"
 
 #include "support/small_model.h"
@@ -30,7 +31,6 @@ DryRunInput input_of(const GptConfig& model, const GridShape& grid, DType comput
                     .step = {},
                     .grid = grid,
                     .micro = 2,
-                    .length = model.context,
                     .micro_batches = 8,
                     .make_batch = make_texts};
   input.step.stage.compute = compute;
@@ -38,12 +38,12 @@ DryRunInput input_of(const GptConfig& model, const GridShape& grid, DType comput
 }
 
 nn::MicroBatch micro_batch_of(ops::Context& ctx, const DryRunInput& input) {
-  const nn::HostMicroBatch host = input.make_batch(ctx, input.micro, input.length);
+  const nn::HostMicroBatch host = input.make_batch(ctx, input.micro, input.model.length);
   std::memset(host.samples.raw(), 0, host.samples.bytes());
   for (const nn::Field& field : host.fields) {
     std::memset(field.tensor.raw(), 0, field.tensor.bytes());
   }
-  return host.to_device(ctx, input.micro * input.length, input.trains);
+  return host.to_device(ctx, input.micro * input.model.length, input.trains);
 }
 
 // The same two steps as a dry run, computed.
@@ -207,7 +207,7 @@ double kept_by_a_layer(DryRunInput input, GptConfig model, parallel::Recompute r
     return static_cast<double>(kept_activations(plan::dry_run(input, 0)));
   };
   return (with_layers(4) - with_layers(3)) /
-         static_cast<double>(input.micro_batches * input.micro * input.length);
+         static_cast<double>(input.micro_batches * input.micro * input.model.length);
 }
 
 // The table of src/cli/README.md. Sizes are powers of two, so that no size class rounds them up.
@@ -257,7 +257,8 @@ TEST(DryRunAll, SwigluHandsItsMemoryToItsGradient) {
   input.step.runs.recompute = parallel::Recompute::kFull;
   const auto peak = static_cast<double>(
       plan::dry_run(input, 0).memory.peak[static_cast<std::size_t>(MemoryUse::kActivations)]);
-  const auto hidden = static_cast<double>(2 * input.micro * input.length * model.hidden);  // bytes
+  const auto hidden =
+      static_cast<double>(2 * input.micro * input.model.length * model.hidden);  // bytes
   EXPECT_GT(peak, 4 * hidden);
   EXPECT_LT(peak, 4.5 * hidden);
 }
@@ -590,6 +591,39 @@ TEST(DryRunAll, HostMemoryThatNobodyTouchesTakesNone) {
   EXPECT_LT(peak_resident_bytes() - before, 1 << 28);
 }
 
+// The receiver knows the plan alone.
+TEST(DryRunAll, ABlockThatReturnsOtherTensorsThanItsPlanSaysIsAFault) {
+  DryRunInput input = input_of(small_gpt(), {1, 2, 1}, DType::kF32);
+  EXPECT_NO_THROW(plan::dry_run(input, 0));
+  for (nn::BlockPlan& block : input.model.blocks) {
+    if (block.loss) continue;
+    block.boundary = [](std::int64_t batch, std::int64_t length, const nn::TensorParallel&) {
+      return std::vector<nn::BoundaryTensor>{{{batch, length}}};
+    };
+  }
+  try {
+    plan::dry_run(input, 0);
+    FAIL() << "sent";
+  } catch (const InternalError& error) {
+    EXPECT_STREQ(error.what(), "part 0 of the model returns other tensors than its plan says");
+  }
+}
+
+// Large transformers are bound by their products, so neither the bytes of their blocks nor those of
+// their boundaries move a cut.
+TEST(DryRunAll, PublishedTransformersAreCutByTheirFlops) {
+  for (const std::string_view preset : models::gpt_preset_names()) {
+    if (preset.starts_with("test-")) continue;
+    const nn::ModelPlan model = models::gpt_plan(models::gpt_preset(preset));
+    std::vector<double> flops;
+    for (const nn::BlockPlan& block : model.blocks) flops.push_back(block.flops);
+    for (const int stages : {2, 3, 4, 6, 8, 12}) {
+      EXPECT_EQ(parallel::cut_model(model, stages), parallel::partition_blocks(flops, stages))
+          << preset << ", " << stages << " stages";
+    }
+  }
+}
+
 TEST(DryRunAll, WhatNoAddressCanReachIsRefused) {
   GptConfig model = small_gpt();
   model.layers = 512;
@@ -602,7 +636,6 @@ TEST(DryRunAll, WhatNoAddressCanReachIsRefused) {
   input.micro = 1;
   model.context = 256;
   input.model = models::gpt_plan(model);
-  input.length = 256;
   input.step.schedule = "gpipe";
   input.micro_batches = 1 << 24;
   EXPECT_THROW(plan::dry_run(input, 0), OutOfMemoryError);

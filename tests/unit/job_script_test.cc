@@ -176,7 +176,7 @@ TEST_F(Job, GpusTakeAProgramWithCuda) {
 
 TEST_F(Job, TheDataMayBeOutOfSight) {
   const auto vocabulary = [&] {
-    return models::resolve(config_.model, facts_to_check(config_)).plan.vocabulary;
+    return models::resolve(config_.model, facts_to_check(config_)).data.vocabulary;
   };
   config_.data.train = {{"/no/such/folder/train.h5", 1}};
   config_.model.keys.erase("vocabulary");

@@ -248,18 +248,17 @@ struct Shapes {
   std::string kind = "circle";
   OptionValues values;
   bool filled = false;
-  int declared = 0;
   Options options{"trireme draw", true};
 
   Shapes() {
-    const auto declare = [this](Options& into) {
-      if (declared++ > 0) values.clear();
-      if (kind == "circle") into.add_value<int>("shape.radius", values, "mm", "", at_least(1));
-      if (kind == "square") into.add_value<double>("shape.side", values, "mm", "", above(0));
-      into.add_value<std::string>("shape.colour", values, "", "", one_of({"red", "blue"}));
+    const auto declare = [](Options& into, const std::string& of, OptionValues& to) {
+      if (of == "circle") into.add_value<int>("shape.radius", to, "mm", "", at_least(1));
+      if (of == "square") into.add_value<double>("shape.side", to, "mm", "", above(0));
+      const std::string other = of == "circle" ? "blue" : "green";
+      into.add_value<std::string>("shape.colour", to, "", "", one_of({"red", other}));
     };
-    options.add_selector("shape.kind", kind, "", one_of({"circle", "square"}), OnChange::kOtherRun,
-                         declare);
+    options.add_selector("shape.kind", kind, values, "", one_of({"circle", "square"}),
+                         OnChange::kOtherRun, declare);
     options.add("draw.filled", filled, "", "");
   }
   std::string parse(const std::vector<std::string>& arguments, const std::string& file = "") {
@@ -272,7 +271,6 @@ TEST(Options, AKeyMayDecideOnOthers) {
   Shapes shapes;
   EXPECT_EQ(shapes.parse({"--shape.radius", "3", "--shape.colour", "red"}), "no error");
   EXPECT_EQ(shapes.values, (OptionValues{{"colour", "red"}, {"radius", "3"}}));
-  EXPECT_EQ(shapes.declared, 1);
   // The keys of another kind stand in the place of the first one's, whose values are gone.
   EXPECT_EQ(shapes.parse({"--shape.side", "2.50", "--shape.kind=square"}), "no error");
   EXPECT_EQ(shapes.values, (OptionValues{{"side", "2.5"}}));
@@ -281,7 +279,11 @@ TEST(Options, AKeyMayDecideOnOthers) {
   EXPECT_EQ(shapes.parse({"--draw.filled"}), "no error");  // the other keys still have their places
   EXPECT_TRUE(shapes.filled);
   EXPECT_EQ(shapes.parse({"--shape.radius", "3"}),
-            "unknown flag --shape.radius; --help lists them all");
+            "--shape.radius is a key of shape.kind circle, not of square");
+  EXPECT_EQ(shapes.parse({"--shape.depth", "3"}),
+            "unknown flag --shape.depth; --help lists them all");
+  EXPECT_EQ(shapes.parse({"--shape.colour", "blue"}),
+            "--shape.colour blue: is not one of red, green");
   EXPECT_EQ(shapes.parse({"--shape.kind", "squere"}),
             "--shape.kind squere: is not one of circle, square; did you mean square?");
   EXPECT_EQ(shapes.parse({"--shape.side", "wide"}), "--shape.side wide: is not a number");
@@ -295,7 +297,7 @@ TEST(Options, AFileMayDecideOnOthersUnlessAFlagDoes) {
   EXPECT_EQ(shapes.parse({"--shape.side", "5", "--config", "a.ini"}, file), "no error");
   EXPECT_EQ(shapes.values, (OptionValues{{"side", "5"}}));
   EXPECT_EQ(shapes.parse({"--config=a.ini", "--shape.kind", "circle"}, file),
-            "a.ini:3: unknown key shape.side; --help lists them all");
+            "a.ini:3: shape.side is a key of shape.kind square, not of circle");
   Shapes read;
   read.options.parse_ini(file, "a.ini");
   EXPECT_EQ(read.options.to_ini(), "[shape]\nkind = square\nside = 4\n\n[draw]\nfilled = false\n");
@@ -307,6 +309,23 @@ TEST(Options, AFileMayDecideOnOthersUnlessAFlagDoes) {
   EXPECT_EQ(taken.values, (OptionValues{{"side", "4"}}));
   EXPECT_EQ(taken.options.take_over("[shape]\nkind = cube\nside = 6\n", "a.ini"),
             Taken{"shape.side"});
+}
+
+TEST(Options, HelpListsTheKeysOfEveryValueOfASelector) {
+  Shapes shapes;
+  EXPECT_EQ(shapes.parse({"--help"}), "no error");
+  const std::string help = shapes.options.help();
+  const auto at = [&](const std::string& text) { return help.find(text); };
+  EXPECT_LT(at("\nshape, with shape.kind circle:\n  --shape.radius N"), at("\n  --shape.colour"));
+  EXPECT_LT(at("\n  --shape.colour"), at("\nshape, with shape.kind square:\n  --shape.side X"));
+  EXPECT_LT(at("\nshape, with shape.kind square:\n  --shape.side X"), at("red, green"));
+  EXPECT_LT(at("red, green"), at("\ndraw:\n"));
+  EXPECT_NE(at("\ndraw:\n"), std::string::npos);
+  // The others are only described.
+  EXPECT_EQ(shapes.options.names().size(), 5u);
+  EXPECT_EQ(shapes.options.keys().size(), 5u);
+  EXPECT_EQ(shapes.options.keys()[2].only_with, "shape.kind circle");
+  EXPECT_EQ(shapes.options.keys()[4].only_with, "");
 }
 
 TEST(Options, HelpIsThatOfTheKeysThatAFlagDecidesOn) {
@@ -330,8 +349,9 @@ TEST(Options, DeclaringTwiceIsAFaultOfTheProgram) {
   EXPECT_THROW(command.options.add("sample.tokens", command.tokens, "", ""), InternalError);
   EXPECT_THROW(command.options.alias("t", "sample.nothing"), InternalError);
   Shapes shapes;
-  EXPECT_THROW(shapes.options.add_selector("shape.other", shapes.kind, "", {}, OnChange::kNotOfRuns,
-                                           [](Options&) {}),
+  EXPECT_THROW(shapes.options.add_selector("shape.other", shapes.kind, shapes.values, "", {},
+                                           OnChange::kNotOfRuns,
+                                           [](Options&, const std::string&, OptionValues&) {}),
                InternalError);
 }
 

@@ -13,28 +13,33 @@
 namespace trireme::parallel {
 namespace {
 
-double dearest(const std::vector<double>& costs, const std::vector<int>& bounds) {
+double dearest(const std::vector<double>& costs, const std::vector<int>& bounds,
+               const std::vector<double>& handed_on = {}) {
   double result = 0;
   for (std::size_t s = 0; s + 1 < bounds.size(); ++s) {
     double sum = 0;
     for (int i = bounds[s]; i < bounds[s + 1]; ++i) sum += costs[static_cast<std::size_t>(i)];
+    if (!handed_on.empty() && s + 2 < bounds.size()) {
+      sum += handed_on[static_cast<std::size_t>(bounds[s + 1] - 1)];
+    }
     result = std::max(result, sum);
   }
   return result;
 }
 
 // The least dearest stage over all splits, by trying each.
-double exhaustive(const std::vector<double>& costs, std::vector<int> bounds, int stages) {
+double exhaustive(const std::vector<double>& costs, std::vector<int> bounds, int stages,
+                  const std::vector<double>& handed_on = {}) {
   const int blocks = static_cast<int>(costs.size());
   if (stages == 1) {
     bounds.push_back(blocks);
-    return dearest(costs, bounds);
+    return dearest(costs, bounds, handed_on);
   }
   double best = 1e300;
   const int first = bounds.back();
   for (int end = first + 1; end + stages - 1 <= blocks; ++end) {
     bounds.push_back(end);
-    best = std::min(best, exhaustive(costs, bounds, stages - 1));
+    best = std::min(best, exhaustive(costs, bounds, stages - 1, handed_on));
     bounds.pop_back();
   }
   return best;
@@ -109,6 +114,62 @@ TEST(Partition, MorePartsThanBlocksNamesTheChunks) {
       FAIL() << "accepted";
     } catch (const ConfigError& error) {
       EXPECT_STREQ(error.what(), message);
+    }
+  }
+}
+
+// Blocks that hand on as many fp32 numbers as given, and are computed as fast as the others.
+nn::ModelPlan model_of(std::initializer_list<std::int64_t> handed_on) {
+  nn::ModelPlan plan;
+  for (const std::int64_t numbers : handed_on) {
+    plan.blocks.push_back({.name = "block", .flops = 1e6, .bytes = 10.0, .build = {}});
+    if (numbers == 0) continue;
+    plan.blocks.back().boundary = [numbers](std::int64_t batch, std::int64_t length,
+                                            const nn::TensorParallel&) {
+      return std::vector<nn::BoundaryTensor>{{{batch, numbers}}, {{batch * length}, DType::kI64}};
+    };
+  }
+  return plan;
+}
+
+TEST(Partition, ABlockThatMemoryBoundsWeighsMoreThanItsFlops) {
+  const nn::BlockPlan dense{.name = "dense", .flops = 1e6, .bytes = 1e4, .build = {}};
+  // 3 x 3 of one channel each: two numbers move for 18 FLOPs.
+  const nn::BlockPlan depthwise{.name = "depthwise", .flops = 18e3, .bytes = 8e3, .build = {}};
+  EXPECT_EQ(cost_of(dense), 1e6);
+  EXPECT_EQ(cost_of(depthwise), 8e3 * kFlopsPerByte);
+  EXPECT_GT(cost_of(depthwise), depthwise.flops);
+  // A block of 400e3 FLOPs before six of these: by FLOPs alone it is dearer than all of them.
+  nn::ModelPlan plan{.description = "", .blocks = std::vector(7, depthwise)};
+  plan.blocks.front() = {.name = "dense", .flops = 400e3, .build = {}};
+  EXPECT_EQ(cut_model(plan, 2), (std::vector<int>{0, 2, 7}));
+  for (nn::BlockPlan& block : plan.blocks) block.bytes = 0.0;
+  EXPECT_EQ(cut_model(plan, 2), (std::vector<int>{0, 1, 7}));
+}
+
+TEST(Partition, CutsWhereLittleIsHandedOn) {
+  EXPECT_EQ(cut_model(model_of({1, 1, 1, 0}), 2), (std::vector<int>{0, 2, 4}));
+  // 400 bytes a number as FLOPs: 0.4e6, less than a block.
+  EXPECT_EQ(cut_model(model_of({1, 1000, 1, 0}), 2), (std::vector<int>{0, 2, 4}));
+  EXPECT_EQ(cut_model(model_of({1, 10'000, 1, 0}), 2), (std::vector<int>{0, 1, 4}));
+  EXPECT_EQ(cut_model(model_of({9'000, 10'000, 1, 0}), 2), (std::vector<int>{0, 3, 4}));
+  // What leaves the last part is not sent.
+  EXPECT_EQ(cut_model(model_of({1, 20'000, 20'000, 20'000}), 2), (std::vector<int>{0, 1, 4}));
+}
+
+TEST(Partition, IsExactWithWhatIsHandedOn) {
+  for (std::uint64_t trial = 0; trial < 100; ++trial) {
+    const int blocks = 1 + static_cast<int>(trial % 8);
+    std::vector<double> costs, handed_on;
+    for (int i = 0; i < blocks; ++i) {
+      const auto at = static_cast<std::uint64_t>(i);
+      costs.push_back(std::round(10.0f * philox_uniform_at(trial, at)));
+      handed_on.push_back(std::round(12.0f * philox_uniform_at(trial + 1000, at)));
+    }
+    for (int stages = 1; stages <= blocks; ++stages) {
+      const std::vector<int> bounds = partition_blocks(costs, stages, 1, handed_on);
+      EXPECT_EQ(dearest(costs, bounds, handed_on), exhaustive(costs, {0}, stages, handed_on))
+          << "trial " << trial;
     }
   }
 }

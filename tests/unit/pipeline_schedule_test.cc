@@ -246,7 +246,7 @@ TEST(PipelineSchedule, CostsAreThoseOfTheCaller) {
 // All of a head's products are in its backward-input, so they cannot fill a bubble.
 TEST(PipelineSchedule, AHeadsWeightGradientIsNeverDeferred) {
   const auto block = [](double cost, bool loss) {
-    return nn::BlockPlan{.name = "block", .cost = cost, .loss = loss, .build = {}};
+    return nn::BlockPlan{.name = "block", .flops = cost, .loss = loss, .build = {}};
   };
   const std::vector<nn::BlockPlan> blocks = {block(1, false), block(2, false), block(4, true)};
   const std::vector<StepCosts> parts = costs_of_parts(blocks, std::vector{0, 1, 3});
@@ -268,13 +268,17 @@ TEST(PipelineSchedule, AHeadsWeightGradientIsNeverDeferred) {
   EXPECT_DOUBLE_EQ(check_schedule(schedule, {.parts = parts}).makespan, 1 + 2 + 14 + 2);
 }
 
-std::vector<nn::BlockPlan> blocks_of(std::initializer_list<double> costs) {
-  std::vector<nn::BlockPlan> blocks;
+nn::ModelPlan model_of(std::initializer_list<double> costs) {
+  nn::ModelPlan model;
   for (const double cost : costs) {
-    blocks.push_back({.name = "block", .cost = cost, .build = {}});
+    model.blocks.push_back({.name = "block", .flops = cost, .build = {}});
   }
-  blocks.back().loss = true;
-  return blocks;
+  model.blocks.back().loss = true;
+  return model;
+}
+
+std::vector<nn::BlockPlan> blocks_of(std::initializer_list<double> costs) {
+  return model_of(costs).blocks;
 }
 
 // The forward runs a second time in the backward, but for that of the run that ends in the loss.
@@ -297,18 +301,16 @@ TEST(PipelineSchedule, RecomputationIsPartOfTheBackward) {
 
 // What is predicted for many micro-batches, of which few are run, is what the checker finds.
 TEST(PipelineSchedule, ForecastsAreTheCheckersFindings) {
-  const auto blocks = blocks_of({0.1, 2, 2, 2, 2, 2, 2, 2, 2, 3});
+  const auto model = model_of({0.1, 2, 2, 2, 2, 2, 2, 2, 2, 3});
   for (const auto& [micro_batches, recomputed] : {std::pair(64, 0), {64, 2}, {1500, 0}}) {
-    const auto all = forecast_schedules(4, {}, blocks,
+    const auto all = forecast_schedules(4, {}, model,
                                         {.micro_batches = micro_batches, .recomputed = recomputed});
     ASSERT_EQ(all.size(), schedule_names().size());
     for (const ScheduleForecast& forecast : all) {
-      std::vector<double> costs;
-      for (const nn::BlockPlan& block : blocks) costs.push_back(block.cost);
-      const auto bounds = partition_blocks(costs, 4, forecast.layout.chunks);
+      const auto bounds = cut_model(model, 4, forecast.layout.chunks);
       const ScheduleReport report =
           check_schedule(make_pipeline_schedule(forecast.name, forecast.layout, micro_batches),
-                         {.parts = costs_of_parts(blocks, bounds, recomputed)});
+                         {.parts = costs_of_parts(model.blocks, bounds, recomputed)});
       EXPECT_NEAR(forecast.idle, report.bubble_fraction, 2e-3) << forecast.name;
       EXPECT_GT(forecast.idle, 0);
       const int most = *std::max_element(report.peak_live.begin(), report.peak_live.end());
@@ -322,20 +324,20 @@ TEST(PipelineSchedule, ForecastsAreTheCheckersFindings) {
     return all;
   };
   using Names = std::vector<std::string>;
-  EXPECT_EQ(names(forecast_schedules(4, {}, blocks, {.micro_batches = 6})),
+  EXPECT_EQ(names(forecast_schedules(4, {}, model, {.micro_batches = 6})),
             (Names{"gpipe", "1f1b", "zb-h1", "zb-v"}));
-  EXPECT_EQ(names(forecast_schedules(6, {}, blocks, {.micro_batches = 6})),
+  EXPECT_EQ(names(forecast_schedules(6, {}, model, {.micro_batches = 6})),
             (Names{"gpipe", "1f1b", "zb-h1"}));
-  EXPECT_THROW(forecast_schedule("1f1b", {11}, blocks, {.micro_batches = 6}), ConfigError);
+  EXPECT_THROW(forecast_schedule("1f1b", {11}, model, {.micro_batches = 6}), ConfigError);
 }
 
 // With a head as large as that of a small model, values arrive in another order than on the clock
 // that places the exchanges. Only where exchanges run one after another does a stage wait for those
 // that it does not need yet.
 TEST(PipelineSchedule, WaitsForNoMoreThanItsInput) {
-  const auto blocks = blocks_of({0.1, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 39});
+  const auto model = model_of({0.1, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 39});
   const auto idle = [&](const char* name, bool in_order) {
-    return forecast_schedule(name, schedule_layout(name, 4, {}), blocks,
+    return forecast_schedule(name, schedule_layout(name, 4, {}), model,
                              {.micro_batches = 16, .in_order = in_order})
         .idle;
   };

@@ -98,6 +98,8 @@ struct OptionDescription {
   std::vector<std::string> choices = {};  // empty: any value
   std::vector<std::string> aliases = {};
   OnChange on_change = OnChange::kNotOfRuns;
+  // The key exists only with this value of another one, as in "model.family gpt"; empty: always.
+  std::string only_with = {};
 };
 
 // What a user is told about a command. --help, the manual page and the shells' completions are made
@@ -198,11 +200,16 @@ class Options {
              },
              written});
   }
-  // A key whose value decides which keys follow it. `declare` declares them: now, for the present
-  // value, and again when parsing begins and finds another value. An Options has one such key at
-  // most.
-  void add_selector(const std::string& name, std::string& target, const std::string& help,
-                    const Limit& limit, OnChange on_change, std::function<void(Options&)> declare);
+  // Declares the keys of one value of a selector, with add_value.
+  using DeclareSelected =
+      std::function<void(Options& into, const std::string& value, OptionValues& values)>;
+  // A key whose value, one of the limit's choices, decides which keys follow it. These are kept as
+  // texts in `values`. They are declared now for the present value, and again when parsing begins
+  // and finds another value; then `values` loses those of the value before. An Options has one such
+  // key at most.
+  void add_selector(const std::string& name, std::string& target, OptionValues& values,
+                    const std::string& help, const Limit& limit, OnChange on_change,
+                    DeclareSelected declare);
   // A second name for the flag of a key: alias("threads", "run.threads").
   void alias(const std::string& name, const std::string& key);
   // Accepts arguments that are not flags; without this call they are errors. `first_choices` are
@@ -234,9 +241,12 @@ class Options {
   // elsewhere are left out, unless the key's default is a value: then they are "auto".
   std::string to_ini() const;
 
+  // With the keys of every value of a selector, unless the arguments chose a value.
   CommandDescription description() const;
   std::string help() const { return help_text(description()); }
-  std::vector<std::string> names() const;  // of all keys, in order of declaration
+  // The keys that there are now, in order of declaration, and their names.
+  std::vector<OptionDescription> keys() const;
+  std::vector<std::string> names() const;
 
  private:
   struct Key : OptionDescription {
@@ -255,7 +265,10 @@ class Options {
   };
   struct Selector {
     std::size_t key, first, last;  // its keys are [first, last)
-    std::function<void(Options&)> declare;
+    OptionValues* values;
+    DeclareSelected declare;
+    std::string value;    // that its keys are of
+    bool chosen = false;  // arguments or a file gave its value
   };
 
   void add_key(Key key);
@@ -271,7 +284,9 @@ class Options {
   std::optional<Setting> first_line(std::string_view text, const std::string& origin,
                                     std::size_t key) const;
   void select(const Setting& setting);
-  void declare_selected(const std::string& before);
+  void declare_selected();
+  std::vector<OptionDescription> keys_with(const std::string& value) const;
+  std::string other_values_with(std::string_view name) const;
   void read_ini(std::string_view text, const std::string& origin);
   [[noreturn]] void refuse_ini_key(const std::string& name, const std::string& where) const;
 

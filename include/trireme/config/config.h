@@ -155,7 +155,8 @@ void add_shard_keys(Options& options, Config::Shard& shard);
 
 struct ParsedConfig {
   Config config;
-  bool help = false;  // --help was given; nothing else was read or checked
+  // What to show if --help was given; then nothing else was read or checked.
+  std::optional<CommandDescription> help = {};
 };
 
 // Parses the arguments of `trireme train` after its name: --config FILE, flags (which win over the
@@ -169,10 +170,9 @@ ParsedConfig parse_config(const std::vector<std::string>& arguments, const Confi
 // file may say which family the model is of, the keys of each are accepted.
 std::optional<std::string> config_file_of(const std::vector<std::string>& arguments);
 
-// The text that `trireme train --help` shows: every key with its default and unit. The keys model.*
-// are those of the family in `base`.
+// The text that `trireme train --help` shows: every key with its default and unit.
 std::string config_help();
-CommandDescription describe_config(const Config& base = {});
+CommandDescription describe_config();
 
 // Returns the values that differ from the built-in ones, as flags of `trireme train`:
 // "--model.layers=8".

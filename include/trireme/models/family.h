@@ -28,12 +28,14 @@ struct ModelRequest {
 struct DataFacts {
   std::optional<int> vocabulary = {};         // tokens
   std::optional<int> likely_vocabulary = {};  // where neither data nor keys nor preset say it
+  std::optional<int> classes = {};            // of pictures
 };
 
 // A model with every value resolved.
 struct Model {
   ModelRequest request;  // with every value written out, so that a checkpoint needs no preset
   nn::ModelPlan plan;
+  DataFacts data = {};  // what the data must be for this model
   // The attention of one sample over all tensor ranks; nothing for a model without attention.
   std::optional<ops::AttentionShape> attention = {};
   // Throws ConfigError where the tensor ranks of a grid cannot divide the model. The message says
@@ -56,8 +58,8 @@ class Family {
   virtual void add_keys(Options& options, OptionValues& keys) const = 0;
   // Checks the keys against each other, as far as they have values.
   virtual void check_keys(const OptionValues& keys) const = 0;
-  // Returns the shape of a sample's input: (tokens) for text. It is asked for before the data are
-  // opened, since it decides what a sample is.
+  // Returns the shape of a sample's input: (tokens) for text, (height, width, 3) for pictures. It
+  // is asked for before the data are opened, since it decides what a sample is.
   virtual Shape sample_shape(const OptionValues& keys) const = 0;
   // Returns the model: the preset, overridden by keys, and built-in values for the rest. What the
   // data say counts more than a preset. Throws ConfigError for a key that contradicts the data.

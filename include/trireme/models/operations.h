@@ -10,6 +10,7 @@
 
 #include "trireme/nn/layers.h"
 #include "trireme/ops/attention.h"
+#include "trireme/ops/convolution.h"
 
 namespace trireme::models {
 
@@ -48,6 +49,22 @@ struct EmbeddingSizes {
 struct PositionsSizes {
   std::int64_t rows, length, width;
 };
+struct ConvolutionSizes {
+  ops::ConvolutionShape shape;
+};
+// Over the pixels of a micro-batch, with what follows it.
+struct BatchNormSizes {
+  std::int64_t rows, channels;
+  bool clamps;         // ReLU6
+  bool adds_residual;  // the other path of a residual block
+};
+// The mean over a picture of side x side pixels.
+struct GlobalPoolingSizes {
+  std::int64_t samples, side, channels;
+};
+struct ClassificationLossSizes {
+  std::int64_t samples, classes;
+};
 // The last product and the softmax loss of its result.
 struct LossSizes {
   std::int64_t rows, width, classes;
@@ -59,6 +76,7 @@ struct UpdateSizes {
 
 using Operation =
     std::variant<LinearSizes, LinearGeluSizes, AttentionSizes, NormSizes, ActivationSizes, AddSizes,
-                 ElementwiseSizes, EmbeddingSizes, PositionsSizes, LossSizes, UpdateSizes>;
+                 ElementwiseSizes, EmbeddingSizes, PositionsSizes, ConvolutionSizes, BatchNormSizes,
+                 GlobalPoolingSizes, ClassificationLossSizes, LossSizes, UpdateSizes>;
 
 }  // namespace trireme::models

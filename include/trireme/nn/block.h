@@ -4,13 +4,14 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "trireme/comm/process_grid.h"
 #include "trireme/nn/fields.h"
 #include "trireme/nn/state.h"
-#include "trireme/nn/tape.h"
+#include "trireme/nn/tensor_parallel.h"
 
 namespace trireme::nn {
 
@@ -51,7 +52,9 @@ struct MicroBatch {
 // Shape and type of one tensor that passes from one block to the next.
 struct BoundaryTensor {
   Shape shape;
-  DType dtype;
+  std::optional<DType> dtype = {};  // nothing: the type that the model computes in
+
+  bool operator==(const BoundaryTensor&) const = default;
 };
 
 class Block {
@@ -102,10 +105,13 @@ struct BuildContext {
   std::shared_ptr<Communicator> made_replicas = {};
 };
 
-// A block that some stage will build. The costs decide where the model is cut into stages.
+// A block that some stage will build. The costs, and what its boundary holds, decide where the
+// model is cut into stages. They are those of a sample's forward; each kind of gradient costs as
+// much.
 struct BlockPlan {
   std::string name;
-  double cost = 0.0;        // FLOPs per sample: of the forward, and of each kind of gradient
+  double flops = 0.0;
+  double bytes = 0.0;       // that move from and to memory, in fp32
   bool holds_tied = false;  // uses the tied parameter
   // It ends in a loss. In training its products are all in its backward: see Tape::record_loss.
   bool loss = false;
@@ -118,17 +124,24 @@ struct BlockPlan {
   // over all replicas: micro-batch m of a step is that of replica m mod D (BatchRuns::dealt), and D
   // divides their number. Such a block is `collective` too.
   bool together = false;
+  // What forward returns for a micro-batch of batch x length positions, on one of the tensor ranks,
+  // which all return the same shapes. Empty for a loss block. Both sides of a boundary between
+  // stages learn from it what is sent.
+  std::function<std::vector<BoundaryTensor>(std::int64_t batch, std::int64_t length,
+                                            const TensorParallel& parallel)>
+      boundary = {};
+  // Of a loss that works through slices of rows (loss_slice_rows): how many classes a row has
+  // logits for. 0: the logits of all rows exist at once.
+  std::int64_t sliced_classes = 0;
 };
 
 // A model before it is built. Every stage has the whole plan.
 struct ModelPlan {
   std::string description;  // for the start-up table
   std::vector<BlockPlan> blocks;
-  std::int64_t width = 0;
-  std::int64_t vocabulary = 0;
-  std::int64_t context = 0;
-  std::int64_t parameters = 0;   // elements; the tied parameter counts once
-  double flops_per_token = 0.0;  // forward and backward; matrix products only, at full context
+  std::int64_t length = 1;        // of a sample: see MicroBatch
+  std::int64_t parameters = 0;    // elements; the tied parameter counts once
+  double flops_per_sample = 0.0;  // forward and backward; matrix products and convolutions only
 };
 
 }  // namespace trireme::nn

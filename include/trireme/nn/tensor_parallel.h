@@ -10,11 +10,11 @@
 namespace trireme::nn {
 
 struct TensorParallel {
-  Communicator* comm = nullptr;  // the tensor dimension
+  Communicator* comm = nullptr;  // the tensor dimension; null: one rank
   bool sequence = false;         // sequence parallelism
 
-  int size() const { return comm->size(); }
-  int rank() const { return comm->rank(); }
+  int size() const { return comm == nullptr ? 1 : comm->size(); }
+  int rank() const { return comm == nullptr ? 0 : comm->rank(); }
   bool splits_rows() const { return sequence && size() > 1; }
   // The number of rows that this rank holds outside tensor-parallel parts. `rows` must be divisible
   // by size() if sequence parallelism is on.

@@ -10,20 +10,37 @@
 namespace trireme::parallel {
 
 // Splits blocks with the given costs (any unit, finite, >= 0) into stages x chunks parts, each of
-// at least one neighbouring block. Returns `bounds`, with an entry more than there are parts: part
-// p has blocks [bounds[p], bounds[p + 1]). The split minimizes the cost of the most expensive part
-// (exactly, by dynamic programming). Ties are broken by the least sum of squared costs, then by
-// fewer blocks in the earlier parts, of which more micro-batches are held. The result depends on
-// the arguments alone, so it is the same on every rank. Throws ConfigError if there are more parts
-// than blocks.
-std::vector<int> partition_blocks(std::span<const double> costs, int stages, int chunks = 1);
+// at least one neighbouring block. A part costs the sum of its blocks, and what it costs to send
+// its last block's output on: handed_on[i] for block i, or nothing where there is no such list.
+// Returns `bounds`, with an entry more than there are parts: blocks [bounds[p], bounds[p + 1]) are
+// those of part p. The split minimizes the cost of the most expensive part (exactly, by dynamic
+// programming). Ties are broken by the least sum of squared costs, then by fewer blocks in the
+// earlier parts, of which more micro-batches are held. The result depends on the arguments alone,
+// so it is the same on every rank. Throws ConfigError if there are more parts than blocks.
+std::vector<int> partition_blocks(std::span<const double> costs, int stages, int chunks = 1,
+                                  std::span<const double> handed_on = {});
 
-// What the steps of each part of the model cost in training, in FLOPs per sample. Part p has blocks
-// [bounds[p], bounds[p + 1]). A block's forward, input gradient and weight gradient cost the same,
-// which is BlockPlan::cost. Those of a loss block are all in its backward-input. With
-// `recomputed` > 0 the backward-input also computes the forward of each run of so many blocks
-// again, but for a run that ends in the loss: that has no forward before its backward
-// (nn::BlockRun).
+// How many FLOPs a machine does while one byte moves from or to memory, and while one is sent to
+// another stage. Every rank must cut a model alike, and a dry run of a machine that is not here
+// too, so these are numbers of no machine in particular: of nodes with 5 TFLOP/s in fp32, 300 GB/s
+// of memory and a link of 400 Gb/s. Dense layers are above the first on all machines, depthwise
+// convolutions and norms are below.
+inline constexpr double kFlopsPerByte = 16.0;
+inline constexpr double kFlopsPerSentByte = 100.0;
+
+// What the forward of a block takes for one sample, counted in FLOPs: the larger of the times to
+// compute and to move its bytes.
+double cost_of(const nn::BlockPlan& block);
+
+// The parts of a model, as partition_blocks returns them, by cost_of and by the bytes that its
+// boundaries hold for one sample.
+std::vector<int> cut_model(const nn::ModelPlan& plan, int stages, int chunks = 1);
+
+// What the steps of each part of the model cost in training, in FLOPs per sample (cost_of). Part p
+// has blocks [bounds[p], bounds[p + 1]). A block's forward, input gradient and weight gradient cost
+// the same. Those of a loss block are all in its backward-input. With `recomputed` > 0 the
+// backward-input also computes the forward of each run of so many blocks again, but for a run that
+// ends in the loss: that has no forward before its backward (nn::BlockRun).
 std::vector<StepCosts> costs_of_parts(std::span<const nn::BlockPlan> blocks,
                                       std::span<const int> bounds, int recomputed = 0);
 

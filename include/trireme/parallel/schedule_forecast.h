@@ -2,7 +2,6 @@
 #pragma once
 
 #include <optional>
-#include <span>
 #include <string>
 #include <vector>
 
@@ -15,8 +14,8 @@ struct ScheduleForecast {
   std::string name;  // of grid.schedule
   PipelineLayout layout;
   // The share of the stages' time from the first computation of a step's micro-batches to the last
-  // in which they are idle. Computations take as long as their FLOPs say (costs_of_parts); messages
-  // take no time.
+  // in which they are idle. Computations take as long as costs_of_parts says; messages take no
+  // time.
   double idle = 0;
   // The most micro-batches whose activations a stage holds at once, in stages' worth: those of one
   // chunk of several count as a part of one.
@@ -33,12 +32,12 @@ struct ForecastStep {
 // takes_micro_batches holds. The time this takes does not grow with the number of micro-batches
 // beyond some for each stage. Throws ConfigError if the model has too few blocks.
 ScheduleForecast forecast_schedule(const std::string& name, const PipelineLayout& layout,
-                                   std::span<const nn::BlockPlan> blocks, const ForecastStep& step);
+                                   const nn::ModelPlan& model, const ForecastStep& step);
 
 // The forecasts of all schedules that so many stages and micro-batches and the model allow, in the
 // order of schedule_names(). `chunks`: of "interleaved" (schedule_layout).
 std::vector<ScheduleForecast> forecast_schedules(int stages, std::optional<int> chunks,
-                                                 std::span<const nn::BlockPlan> blocks,
+                                                 const nn::ModelPlan& model,
                                                  const ForecastStep& step);
 
 }  // namespace trireme::parallel

@@ -72,12 +72,15 @@ class Stage {
   // The groups whose weights blocks [begin, end) of a chunk use.
   ShardedWeights::Use used_by(int chunk, std::size_t begin, std::size_t end) const;
 
-  // The tensors that pass between stages for a micro-batch of batch x length positions.
-  std::vector<nn::BoundaryTensor> boundary(std::int64_t batch, std::int64_t length) const;
+  // The tensors that pass from part `part` of the model to the next one for a micro-batch of
+  // batch x length positions. All of them have a type.
+  std::vector<nn::BoundaryTensor> boundary(int part, std::int64_t batch, std::int64_t length) const;
+  // The tensors that this stage's blocks take and return, each shape and type once.
+  // With sequence parallelism their rows are divided over the tensor ranks; here they are whole.
+  std::vector<nn::BoundaryTensor> whole_boundaries(std::int64_t batch, std::int64_t length) const;
 
   const ProcessGrid& grid() const { return grid_; }
   const StageOptions& options() const { return options_; }
-  std::int64_t width() const { return width_; }
   // The stream of the context that the stage was built with. All use of the parameters is in its
   // order.
   const Stream& stream() const { return stream_; }
@@ -95,6 +98,10 @@ class Stage {
   const std::vector<UseApart>& uses_apart() const { return uses_apart_; }
 
  private:
+  using Boundary = decltype(nn::BlockPlan::boundary);
+  std::vector<nn::BoundaryTensor> boundary_of(const Boundary& boundary, std::int64_t batch,
+                                              std::int64_t length,
+                                              const nn::TensorParallel& parallel) const;
   // What adds gradients up over the data dimension.
   std::vector<Communicator*> reducers() const;
   // The elements of a group's gradients that stay here.
@@ -107,11 +114,11 @@ class Stage {
   const ProcessGrid& grid_;
   StageOptions options_;
   Stream stream_;
-  std::int64_t width_;
   std::int64_t drawn_ = 0;
   PipelineLayout layout_;
   bool collective_, together_;
   std::vector<int> bounds_;
+  std::vector<Boundary> boundaries_;    // by block of the plan
   std::unique_ptr<Communicator> tied_;  // the stages that share the tied parameter, or null
   std::vector<std::vector<std::unique_ptr<nn::Block>>> chunks_;
   std::vector<std::vector<ShardedWeights::Use>> used_;  // by chunk and block

@@ -27,9 +27,8 @@ struct DryRunInput {
   nn::ModelPlan model;
   parallel::StepOptions step;
   GridShape grid;
-  std::int64_t micro = 1;   // samples of a micro-batch
-  std::int64_t length = 1;  // positions of a sample
-  int micro_batches = 1;    // of a training step, over all replicas
+  std::int64_t micro = 1;  // samples of a micro-batch
+  int micro_batches = 1;   // of a training step, over all replicas
   // Returns a micro-batch of so many samples of `length` positions, as a rank's host makes it.
   // Nobody reads what is in it.
   std::function<nn::HostMicroBatch(ops::Context&, std::int64_t micro, std::int64_t length)>

@@ -96,7 +96,7 @@ class Task {
   virtual nn::HostMicroBatch blank_batch(ops::Context& ctx, const DataRequest& request,
                                          std::int64_t micro) const = 0;
   // A micro-batch of a training step that needs no data. `number` tells micro-batches apart.
-  virtual nn::MicroBatch made_up_batch(ops::Context& ctx, const nn::ModelPlan& model, int number,
+  virtual nn::MicroBatch made_up_batch(ops::Context& ctx, const models::Model& model, int number,
                                        std::int64_t micro) const = 0;
 };
 

@@ -33,6 +33,7 @@ std::shared_ptr<const TokenDataset> open_evaluation_data(Communicator& comm,
 // Collective over the grid. Evaluates `data` in sequential order on the grid of the stage, with
 // `micro` windows per micro-batch. The result is the same on every rank.
 EvaluationReport evaluate_on(ops::Context& ctx, const parallel::Stage& stage,
-                             const TokenDataset& data, std::int64_t micro, bool mask_documents);
+                             const std::shared_ptr<const TokenDataset>& data, std::int64_t micro,
+                             bool mask_documents);
 
 }  // namespace trireme

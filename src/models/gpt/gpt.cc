@@ -158,6 +158,25 @@ std::int64_t count_parameters(const GptConfig& c) {
   return count + (c.norm == nn::NormKind::kLayer && c.bias ? 2 : 1) * c.width;
 }
 
+// The numbers that the forward of a block reads from memory and writes to it for a sample: those of
+// each operation's rows, and each weight once.
+double embedding_traffic(const GptConfig& c) {
+  const std::int64_t positions = c.positions == nn::PositionKind::kLearned ? 2 * c.width : 0;
+  return static_cast<double>(c.context * (2 * c.width + positions));
+}
+
+double layer_traffic(const GptConfig& c) {
+  const std::int64_t qkv = c.width + 2 * (c.width / c.heads * c.kv_heads);
+  const std::int64_t up = c.activation == nn::ActivationKind::kSwiglu ? 2 * c.hidden : c.hidden;
+  const std::int64_t attention = 2 * c.width + 2 * (c.width + qkv) + 2 * c.width;
+  const std::int64_t mlp = 4 * c.width + c.width + 2 * up + 2 * c.hidden + 4 * c.width;
+  return static_cast<double>(c.context * (attention + mlp) + layer_parameters(c, true));
+}
+
+double head_traffic(const GptConfig& c) {
+  return static_cast<double>(c.context * (3 * c.width + 3 * c.vocabulary) + c.vocabulary * c.width);
+}
+
 }  // namespace
 
 std::int64_t default_hidden(nn::ActivationKind activation, std::int64_t width) {
@@ -195,9 +214,7 @@ void check(const GptConfig& c) {
 nn::ModelPlan gpt_plan(const GptConfig& config) {
   check(config);
   nn::ModelPlan plan;
-  plan.width = config.width;
-  plan.vocabulary = config.vocabulary;
-  plan.context = config.context;
+  plan.length = config.context;
   plan.parameters = count_parameters(config);
   const double context = static_cast<double>(config.context);
   // Per sample, forward: 2 FLOPs per weight and position, and causal attention's half matrices.
@@ -205,8 +222,7 @@ nn::ModelPlan gpt_plan(const GptConfig& config) {
                              2.0 * context * context * static_cast<double>(config.width);
   const double head_flops =
       2.0 * context * static_cast<double>(config.vocabulary) * static_cast<double>(config.width);
-  plan.flops_per_token =
-      3.0 * (static_cast<double>(config.layers) * layer_flops + head_flops) / context;
+  plan.flops_per_sample = 3.0 * (static_cast<double>(config.layers) * layer_flops + head_flops);
   plan.description = fmt::format(
       "{} layers, width {}, {} heads{}, {}, {}, {} positions{}", config.layers, config.width,
       config.heads,
@@ -217,21 +233,33 @@ nn::ModelPlan gpt_plan(const GptConfig& config) {
       config.positions == nn::PositionKind::kLearned ? "learned" : "rotary",
       config.tied ? ", tied embeddings" : "");
 
-  const auto add = [&plan](std::string name, double cost, bool holds_tied, auto make) {
-    plan.blocks.push_back({std::move(name), cost, holds_tied, false, make});
+  const auto stream = [width = config.width](std::int64_t batch, std::int64_t length,
+                                             const nn::TensorParallel& parallel) {
+    return std::vector<nn::BoundaryTensor>{{{parallel.outside_rows(batch * length), width}}};
   };
-  add("embedding", 0.01 * layer_flops, config.tied, [config](nn::BuildContext& build) {
-    return std::make_unique<EmbeddingBlock>(config, build);
-  });
+  const auto add = [&](std::string name, double flops, double floats, bool holds_tied, auto make) {
+    plan.blocks.push_back({.name = std::move(name),
+                           .flops = flops,
+                           .bytes = floats * sizeof(float),
+                           .holds_tied = holds_tied,
+                           .build = make,
+                           .boundary = stream});
+  };
+  add("embedding", 0.01 * layer_flops, embedding_traffic(config), config.tied,
+      [config](nn::BuildContext& build) {
+        return std::make_unique<EmbeddingBlock>(config, build);
+      });
   for (int layer = 0; layer < static_cast<int>(config.layers); ++layer) {
-    add(fmt::format("blocks.{}", layer), layer_flops, false,
+    add(fmt::format("blocks.{}", layer), layer_flops, layer_traffic(config), false,
         [config, layer](nn::BuildContext& build) {
           return std::make_unique<TransformerBlock>(config, build, layer);
         });
   }
-  add("head", head_flops, config.tied,
+  add("head", head_flops, head_traffic(config), config.tied,
       [config](nn::BuildContext& build) { return std::make_unique<HeadBlock>(config, build); });
   plan.blocks.back().loss = true;
+  plan.blocks.back().boundary = {};
+  plan.blocks.back().sliced_classes = config.vocabulary;
   return plan;
 }
 

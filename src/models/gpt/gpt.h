@@ -30,7 +30,7 @@ struct GptConfig {
 };
 
 // The preset of that name: "gpt2-124m", "llama3-8b", ... Throws ConfigError for an unknown name;
-// the error names the nearest known one.
+// the message lists the known ones.
 GptConfig gpt_preset(std::string_view name);
 std::vector<std::string_view> gpt_preset_names();
 

@@ -10,14 +10,10 @@
 #include "trireme/base/limits.h"
 
 #include "models/gpt/gpt.h"
+#include "models/keys.h"
 
 namespace trireme::models {
 namespace {
-
-template <class T>
-std::optional<T> value(const OptionValues& keys, const char* key) {
-  return option_value<T>(keys, "model", key);
-}
 
 // The model of a configuration without a preset and keys: a small one that trains in minutes.
 GptConfig built_in_model() {
@@ -30,7 +26,7 @@ GptConfig built_in_model() {
 }
 
 GptConfig preset_of(const OptionValues& keys) {
-  const auto preset = value<std::string>(keys, "preset");
+  const auto preset = model_key<std::string>(keys, "preset");
   return preset ? gpt_preset(*preset) : built_in_model();
 }
 
@@ -45,43 +41,30 @@ nn::PositionKind position_kind(const std::string& word) {
 }
 
 std::int64_t resolve_context(const OptionValues& keys) {
-  return value<int>(keys, "context").value_or(static_cast<int>(preset_of(keys).context));
-}
-
-std::int64_t resolve_vocabulary(std::optional<int> given, std::int64_t preset,
-                                const DataFacts& data) {
-  if (data.vocabulary && given && *given != *data.vocabulary) {
-    throw ConfigError(
-        fmt::format("model.vocabulary is {}, but the data has {} tokens: leave it out, "
-                    "and it follows the data",
-                    *given, *data.vocabulary));
-  }
-  if (data.vocabulary) return *data.vocabulary;
-  if (given) return *given;
-  return preset > 0 ? preset : data.likely_vocabulary.value_or(0);
+  return model_key<int>(keys, "context").value_or(static_cast<int>(preset_of(keys).context));
 }
 
 GptConfig config_of(const OptionValues& keys, const DataFacts& data) {
   const GptConfig preset = preset_of(keys);
   GptConfig result = preset;
   const auto number = [&](const char* key, std::int64_t otherwise) -> std::int64_t {
-    return value<int>(keys, key).value_or(static_cast<int>(otherwise));
+    return model_key<int>(keys, key).value_or(static_cast<int>(otherwise));
   };
   result.layers = number("layers", preset.layers);
   result.width = number("width", preset.width);
   result.heads = number("heads", preset.heads);
   result.context = resolve_context(keys);
-  if (const auto norm = value<std::string>(keys, "norm")) result.norm = norm_kind(*norm);
-  if (const auto activation = value<std::string>(keys, "activation")) {
+  if (const auto norm = model_key<std::string>(keys, "norm")) result.norm = norm_kind(*norm);
+  if (const auto activation = model_key<std::string>(keys, "activation")) {
     result.activation = activation_kind(*activation);
   }
-  if (const auto positions = value<std::string>(keys, "positions")) {
+  if (const auto positions = model_key<std::string>(keys, "positions")) {
     result.positions = position_kind(*positions);
   }
-  result.tied = value<bool>(keys, "tied").value_or(preset.tied);
-  result.bias = value<bool>(keys, "bias").value_or(preset.bias);
+  result.tied = model_key<bool>(keys, "tied").value_or(preset.tied);
+  result.bias = model_key<bool>(keys, "bias").value_or(preset.bias);
   result.dropout = static_cast<float>(
-      value<double>(keys, "dropout").value_or(static_cast<double>(preset.dropout)));
+      model_key<double>(keys, "dropout").value_or(static_cast<double>(preset.dropout)));
   // A preset's grouping of heads and its feed-forward width apply only to the preset's own sizes.
   const bool has_preset = keys.contains("preset");
   const bool own_heads = has_preset && result.heads == preset.heads;
@@ -90,10 +73,12 @@ GptConfig config_of(const OptionValues& keys, const DataFacts& data) {
       has_preset && result.width == preset.width && result.activation == preset.activation;
   result.hidden =
       number("hidden", own_width ? preset.hidden : default_hidden(result.activation, result.width));
-  if (const auto theta = value<double>(keys, "rotary_theta")) {
+  if (const auto theta = model_key<double>(keys, "rotary_theta")) {
     result.rotary_theta = static_cast<float>(*theta);
   }
-  result.vocabulary = resolve_vocabulary(value<int>(keys, "vocabulary"), preset.vocabulary, data);
+  result.vocabulary = number_of_data(
+      keys, "vocabulary", data.vocabulary, "tokens",
+      preset.vocabulary > 0 ? preset.vocabulary : data.likely_vocabulary.value_or(0));
   check(result);
   return result;
 }
@@ -197,10 +182,10 @@ void GptFamily::add_keys(Options& options, OptionValues& keys) const {
 }
 
 void GptFamily::check_keys(const OptionValues& keys) const {
-  const auto width = value<int>(keys, "width"), heads = value<int>(keys, "heads");
+  const auto width = model_key<int>(keys, "width"), heads = model_key<int>(keys, "heads");
   check_divides("model.heads", heads, "model.width", width);
-  check_divides("model.kv_heads", value<int>(keys, "kv_heads"), "model.heads", heads);
-  const bool rotary = value<std::string>(keys, "positions") == "rotary";
+  check_divides("model.kv_heads", model_key<int>(keys, "kv_heads"), "model.heads", heads);
+  const bool rotary = model_key<std::string>(keys, "positions") == "rotary";
   if (rotary && heads && width && *width / *heads % 2 != 0) {
     throw ConfigError(
         fmt::format("model.positions = rotary turns pairs of channels, but model.width ({}) / "
@@ -214,9 +199,9 @@ Model GptFamily::resolve(const OptionValues& keys, const DataFacts& data) const 
 }
 
 std::string GptFamily::summary(const OptionValues& keys) const {
-  std::string text = value<std::string>(keys, "preset").value_or("");
+  std::string text = model_key<std::string>(keys, "preset").value_or("");
   const auto add = [&](const char* key, const char* words) {
-    const auto number = value<int>(keys, key);
+    const auto number = model_key<int>(keys, key);
     if (number) text += fmt::format("{}{} {}", text.empty() ? "" : ", ", *number, words);
   };
   add("layers", "layers");
@@ -231,6 +216,7 @@ std::string GptFamily::summary(const OptionValues& keys) const {
 Model gpt_model(const GptConfig& config) {
   return {.request = {"gpt", written_out(config)},
           .plan = gpt_plan(config),
+          .data = {.vocabulary = static_cast<int>(config.vocabulary)},
           .attention = ops::AttentionShape{1, config.context, config.heads, config.kv_heads,
                                            config.width / config.heads},
           .check_grid =

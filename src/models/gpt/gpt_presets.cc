@@ -1,12 +1,8 @@
 #include <array>
 #include <utility>
 
-#include <fmt/format.h>
-
-#include "trireme/base/error.h"
-#include "trireme/base/printable.h"
-
 #include "models/gpt/gpt.h"
+#include "models/keys.h"
 
 namespace trireme::models {
 namespace {
@@ -73,12 +69,7 @@ GptConfig gpt_preset(std::string_view name) {
   for (const auto& [preset, config] : presets()) {
     if (preset == name) return config;
   }
-  std::string known;
-  for (const std::string_view preset : gpt_preset_names()) {
-    known += known.empty() ? "" : ", ";
-    known += preset;
-  }
-  throw ConfigError(fmt::format("model.preset '{}' is unknown; there are {}", shown(name), known));
+  refuse_preset(name, gpt_preset_names());
 }
 
 std::vector<std::string_view> gpt_preset_names() {

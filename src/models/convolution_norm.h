@@ -1,0 +1,56 @@
+// What convolutional networks are made of.
+#pragma once
+
+#include "trireme/nn/pictures.h"
+
+namespace trireme::models {
+
+// A convolution without a bias, whose padding keeps the size of the picture but for the stride, its
+// batch norm and the clamp that follows. Parameters NAME.convolution.weight, NAME.norm.weight and
+// NAME.norm.bias, state NAME.norm.running.
+class ConvolutionNorm {
+ public:
+  struct Sizes {
+    std::int64_t in, out;
+    std::int64_t kernel = 1, stride = 1, groups = 1;
+
+    std::int64_t parameters() const { return out * (in / groups * kernel * kernel + 2); }
+    std::int64_t padding() const { return (kernel - 1) / 2; }
+    // The side of the result for pictures of `side` x `side`.
+    std::int64_t side_after(std::int64_t side) const {
+      return (side + 2 * padding() - kernel) / stride + 1;
+    }
+    ops::ConvolutionShape shape(std::int64_t batch, std::int64_t side) const {
+      return {batch, side, side, in, out, kernel, kernel, stride, padding(), groups};
+    }
+  };
+
+  // Weights begin with the deviation of He et al. 2015 for the fan out over all groups, as
+  // torchvision has it.
+  ConvolutionNorm(const nn::LayerContext& context, nn::StateSet& states, const Sizes& sizes,
+                  const ops::Clamp& clamp)
+      : convolution_(context.child("convolution"),
+                     {.in = sizes.in,
+                      .out = sizes.out,
+                      .kernel = sizes.kernel,
+                      .stride = sizes.stride,
+                      .padding = sizes.padding(),
+                      .groups = sizes.groups,
+                      .deviation = nn::Convolution::deviation_of(sizes.kernel, sizes.out, 1)}),
+        norm_(context.child("norm"), states, {.channels = sizes.out, .clamp = clamp}) {}
+
+  nn::Value forward(nn::Tape& tape, const nn::MicroBatch& batch, const nn::Value& x) const {
+    return norm_.forward(tape, batch, convolution_.forward(tape, x));
+  }
+  // The same with `residual` added before the clamp.
+  nn::Value forward(nn::Tape& tape, const nn::MicroBatch& batch, const nn::Value& x,
+                    const nn::Value& residual) const {
+    return norm_.forward(tape, batch, convolution_.forward(tape, x), residual);
+  }
+
+ private:
+  nn::Convolution convolution_;
+  nn::BatchNorm norm_;
+};
+
+}  // namespace trireme::models

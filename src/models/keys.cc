@@ -1,0 +1,36 @@
+#include "models/keys.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "trireme/base/error.h"
+#include "trireme/base/printable.h"
+#include "trireme/models/family.h"
+
+namespace trireme::models {
+
+std::int64_t number_of_data(const OptionValues& keys, const char* key, std::optional<int> of_data,
+                            const char* what, std::int64_t otherwise) {
+  const auto given = model_key<int>(keys, key);
+  if (of_data && given && *given != *of_data) {
+    throw ConfigError(
+        fmt::format("model.{} is {}, but the data has {} {}: leave it out, and it follows the data",
+                    key, *given, *of_data, what));
+  }
+  if (of_data) return *of_data;
+  return given ? *given : otherwise;
+}
+
+void refuse_preset(std::string_view name, const std::vector<std::string_view>& known) {
+  for (const Family* family : families()) {
+    if (std::ranges::count(family->presets(), name) == 0) continue;
+    throw ConfigError(fmt::format("model.preset {} is of another family: add --model.family {}",
+                                  name, family->name()));
+  }
+  throw ConfigError(fmt::format("model.preset '{}' is unknown; there are {}", shown(name),
+                                fmt::join(known, ", ")));
+}
+
+}  // namespace trireme::models

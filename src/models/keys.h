@@ -1,0 +1,25 @@
+// How families read the values of their keys model.*.
+#pragma once
+
+#include <optional>
+
+#include "trireme/base/options.h"
+
+namespace trireme::models {
+
+// Returns the value of "model.KEY", or nothing if it follows from elsewhere.
+template <class T>
+std::optional<T> model_key(const OptionValues& keys, const char* key) {
+  return option_value<T>(keys, "model", key);
+}
+
+// Returns what the data say, the key, or the preset, in this order. Throws ConfigError where the
+// key contradicts the data: "model.KEY is 7, but the data has 10 WHAT: ...".
+std::int64_t number_of_data(const OptionValues& keys, const char* key, std::optional<int> of_data,
+                            const char* what, std::int64_t otherwise);
+
+// Throws ConfigError for a name that is none of `known`, the presets of a family. The message says
+// which family has it, or lists `known`.
+[[noreturn]] void refuse_preset(std::string_view name, const std::vector<std::string_view>& known);
+
+}  // namespace trireme::models

@@ -1,0 +1,122 @@
+// MobileNetV2 trained on grids of data replicas and pipeline stages, beside one rank.
+#include <cmath>
+#include <map>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "trireme/parallel/trainer_step.h"
+
+#include "support/mpi_test.h"
+#include "support/small_mobilenet.h"
+
+namespace trireme::testing {
+namespace {
+
+constexpr std::int64_t kSamples = 4;
+constexpr int kMicroBatches = 4, kSteps = 3;
+
+models::MobileNetV2Config model() {
+  models::MobileNetV2Config config = small_mobilenet();
+  config.dropout = 0.2;  // its draws depend on the sample alone
+  return config;
+}
+
+struct Case {
+  GridShape grid;
+  std::string schedule = "1f1b";
+  parallel::RunOptions runs = {};
+};
+
+struct Observed {
+  std::vector<double> losses, norms;
+  double evaluation = 0.0;
+  std::map<std::string, Values> tensors;  // of this rank: weights and states
+};
+
+Observed observe(ops::Context& ctx, const ProcessGrid& grid, const Case& test) {
+  parallel::StepOptions options;
+  options.optimizer = {.kind = optim::OptimizerConfig::Kind::kSgd, .momentum = 0.9f};
+  options.schedule = test.schedule;
+  options.runs = test.runs;
+  const auto layout = parallel::schedule_layout(test.schedule, test.grid[Axis::kPipeline], {});
+  options.stage.chunks = layout.chunks;
+  options.stage.order = layout.order;
+  parallel::TrainerStep step(ctx, grid, models::mobilenet_v2_plan(model()), options);
+  const auto share =
+      parallel::share_of(kMicroBatches, grid.extent(kDataAxes), grid.index(kDataAxes));
+  const auto batches = [&](int first, bool training) {
+    std::vector<nn::MicroBatch> mine;
+    for (int i = 0; i < share.count; ++i) {
+      mine.push_back(make_picture_batch(ctx, model(), kSamples, first + share.first + i, training));
+    }
+    return mine;
+  };
+  Observed observed;
+  for (int number = 0; number < kSteps; ++number) {
+    const auto result = step.train(batches(number * kMicroBatches, true), number + 1, 0.05f, 3);
+    observed.losses.push_back(result.loss);
+    observed.norms.push_back(result.gradient_norm);
+  }
+  const auto held_out = batches(40, false);
+  observed.evaluation = parallel::evaluate(step.executor(), share.count, [&](int i) {
+                          return held_out[static_cast<std::size_t>(i)];
+                        }).loss_sum;
+  for (const nn::Parameter* parameter : step.stage().parameters()) {
+    observed.tensors[parameter->name()] = values_of(parameter->weight());
+  }
+  for (const nn::State* state : step.stage().states().states()) {
+    observed.tensors[state->name()] = values_of(state->value());
+  }
+  return observed;
+}
+
+std::vector<Case> cases(int ranks) {
+  std::vector<Case> all;
+  for (int stages = 1; stages <= ranks; ++stages) {
+    if (ranks % stages != 0) continue;
+    const GridShape grid{ranks / stages, stages, 1};
+    all.push_back({.grid = grid});
+    if (stages == 1) continue;
+    // Weight gradients that wait, chunks in a V, and a forward that is computed again.
+    all.push_back({.grid = grid, .schedule = "zb-h1"});
+    if (stages == 2) all.push_back({.grid = grid, .schedule = "zb-v"});
+    all.push_back({.grid = grid, .runs = {1, parallel::Recompute::kSelective}});
+    all.push_back({.grid = grid, .runs = {2, parallel::Recompute::kFull}});
+  }
+  return all;
+}
+
+TEST(MobileNetV2Grids, EveryGridFollowsOneRank) {
+  ops::Context ctx = ops::make_cpu_context(1);
+  const ProcessGrid alone(runtime(), {1, 1, 1}, {runtime().rank()});
+  const Observed expected = observe(ctx, alone, {.grid = {1, 1, 1}});
+  for (const Case& test : cases(runtime().size())) {
+    SCOPED_TRACE(test.grid.to_string() + " " + test.schedule);
+    const ProcessGrid grid(runtime(), test.grid);
+    const Observed observed = observe(ctx, grid, test);
+    for (std::size_t i = 0; i < expected.losses.size(); ++i) {
+      EXPECT_NEAR(observed.losses[i] / expected.losses[i], 1.0, 1e-5) << "step " << i;
+      EXPECT_NEAR(observed.norms[i] / expected.norms[i], 1.0, 1e-4) << "step " << i;
+    }
+    EXPECT_NEAR(observed.evaluation / expected.evaluation, 1.0, 1e-5);
+    EXPECT_FALSE(observed.tensors.empty());
+    for (const auto& [name, values] : observed.tensors) {
+      if (name.ends_with("project.norm.bias")) {
+        // What all pixels of a channel have in common is gone after the next norm, so its gradient
+        // is zero but for rounding.
+        for (const double value : values) EXPECT_LT(std::abs(value), 1e-6) << name;
+      } else {
+        EXPECT_LT(relative_error(values, expected.tensors.at(name)), 1e-4) << name;
+      }
+    }
+    // The stages have all of the model together.
+    const auto count = static_cast<double>(observed.tensors.size());
+    EXPECT_EQ(runtime().world().all_reduce_host(count, ReduceOp::kSum),
+              static_cast<double>(expected.tensors.size()) * test.grid.extent(kDataAxes));
+  }
+}
+
+}  // namespace
+}  // namespace trireme::testing

@@ -1,0 +1,225 @@
+// Computes with a MobileNetV2 what mobilenet_v2_torch_test.py compares with PyTorch.
+//
+//     mobilenet_v2_program INPUT OUTPUT
+//
+// Both are files of named arrays of fp32 numbers: for each the length of its name, the name, the
+// count of its numbers, the numbers. INPUT has `config` (classes, side of the pictures, 1 for
+// CIFAR's stem, width multiple, label smoothing, micro-batches, samples of each, learning rate, and
+// four numbers for each stage), `pixels`, `targets`, and the model's tensors under torchvision's
+// names. OUTPUT gets `logits` of evaluation; `loss` and `gradient/NAME` of a step; the losses of
+// two steps of SGD, `loss/1` and `loss/2`; and `trained/NAME` after them.
+#include <cstdint>
+#include <cstdio>
+#include <fstream>
+#include <map>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "trireme/comm/dry_rank.h"
+#include "trireme/nn/block_run.h"
+#include "trireme/parallel/trainer_step.h"
+
+#include "models/mobilenet_v2/torchvision_names.h"
+
+namespace trireme::testing {
+namespace {
+
+using Array = std::vector<float>;
+using Arrays = std::map<std::string, Array>;
+using models::TorchvisionTensor;
+using Kind = TorchvisionTensor::Kind;
+
+template <class T>
+T read_number(std::istream& in) {
+  T number{};
+  in.read(reinterpret_cast<char*>(&number), sizeof(number));
+  return number;
+}
+
+Arrays read_arrays(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  Arrays arrays;
+  while (in.peek() != std::istream::traits_type::eof()) {
+    std::string name(read_number<std::uint32_t>(in), '\0');
+    in.read(name.data(), static_cast<std::streamsize>(name.size()));
+    Array values(read_number<std::uint64_t>(in));
+    in.read(reinterpret_cast<char*>(values.data()),
+            static_cast<std::streamsize>(values.size() * sizeof(float)));
+    if (!in) throw std::runtime_error(path + " is too short");
+    arrays[name] = std::move(values);
+  }
+  return arrays;
+}
+
+void write_arrays(const std::string& path, const Arrays& arrays) {
+  std::ofstream out(path, std::ios::binary);
+  const auto write = [&](const void* data, std::size_t bytes) {
+    out.write(static_cast<const char*>(data), static_cast<std::streamsize>(bytes));
+  };
+  for (const auto& [name, values] : arrays) {
+    const auto length = static_cast<std::uint32_t>(name.size());
+    const std::uint64_t count = values.size();
+    write(&length, sizeof(length));
+    write(name.data(), name.size());
+    write(&count, sizeof(count));
+    write(values.data(), values.size() * sizeof(float));
+  }
+}
+
+// Between (out, in, height, width) and ours, (out, height, width, in), which has this shape.
+Array reordered(std::span<const float> from, const Shape& ours, bool to_ours) {
+  Array to(from.size());
+  std::size_t i = 0;
+  for (std::int64_t out = 0; out < ours[0]; ++out) {
+    for (std::int64_t y = 0; y < ours[1]; ++y) {
+      for (std::int64_t x = 0; x < ours[2]; ++x) {
+        for (std::int64_t in = 0; in < ours[3]; ++in, ++i) {
+          const auto theirs =
+              static_cast<std::size_t>(((out * ours[3] + in) * ours[1] + y) * ours[2] + x);
+          (to_ours ? to[i] : to[theirs]) = to_ours ? from[theirs] : from[i];
+        }
+      }
+    }
+  }
+  return to;
+}
+
+class Program {
+ public:
+  explicit Program(const Arrays& given) : given_(given) {
+    const Array& numbers = given.at("config");
+    const auto number = [&](std::size_t i) { return static_cast<std::int64_t>(numbers.at(i)); };
+    model_.classes = number(0);
+    model_.image = number(1);
+    model_.stem = number(2) == 1 ? models::MobileNetV2Config::Stem::kCifar
+                                 : models::MobileNetV2Config::Stem::kImagenet;
+    model_.width_multiple = static_cast<double>(numbers.at(3));
+    model_.label_smoothing = static_cast<double>(numbers.at(4));
+    model_.dropout = 0.0;
+    micro_batches_ = number(5);
+    samples_ = number(6);
+    rate_ = numbers.at(7);
+    model_.stages.clear();
+    for (std::size_t i = 8; i + 3 < numbers.size(); i += 4) {
+      model_.stages.push_back({number(i), number(i + 1), number(i + 2), number(i + 3)});
+    }
+    parallel::StepOptions options;
+    options.optimizer = {.kind = optim::OptimizerConfig::Kind::kSgd, .weight_decay = 0.0f};
+    step_.emplace(ctx_, grid_, models::mobilenet_v2_plan(model_), options);
+    for (const TorchvisionTensor& tensor : models::torchvision_tensors(model_)) load(tensor);
+  }
+
+  Arrays run() {
+    Arrays results;
+    nn::MicroBatch picture = micro_batch(0, false);
+    nn::Fields pixels;
+    pixels.set(nn::kPixels, picture.field(nn::kPixels));
+    picture.fields = pixels;
+    nn::BlockRun forward(ctx_, step_->stage().blocks(0), picture, nn::BlockRun::Keep::kNothing);
+    const Tensor logits = forward.forward({}).at(0);
+    results["logits"] = Array(logits.span<float>().begin(), logits.span<float>().end());
+
+    const auto first = step_->accumulate(micro_batches());
+    results["loss"] = {static_cast<float>(first.loss)};
+    for (const TorchvisionTensor& tensor : models::torchvision_tensors(model_)) {
+      if (tensor.kind == Kind::kStateRow) continue;
+      const nn::Parameter& parameter = parameter_of(tensor.ours);
+      Array gradient = theirs(tensor, parameter.gradient().span<float>());
+      for (float& value : gradient) value /= static_cast<float>(first.targets);
+      results["gradient/" + tensor.name] = gradient;
+    }
+    for (int number = 1; number <= 2; ++number) {
+      const auto result = step_->train(micro_batches(), number, rate_, 1);
+      results["loss/" + std::to_string(number)] = {static_cast<float>(result.loss)};
+    }
+    for (const TorchvisionTensor& tensor : models::torchvision_tensors(model_)) {
+      results["trained/" + tensor.name] = theirs(tensor, values_of(tensor));
+    }
+    return results;
+  }
+
+ private:
+  const nn::Parameter& parameter_of(const std::string& name) {
+    for (const nn::Parameter* parameter : step_->stage().parameters()) {
+      if (parameter->name() == name) return *parameter;
+    }
+    throw std::runtime_error("there is no parameter " + name);
+  }
+  std::span<float> values_of(const TorchvisionTensor& tensor) {
+    if (tensor.kind != Kind::kStateRow) return parameter_of(tensor.ours).weight().span<float>();
+    for (const nn::State* state : step_->stage().states().states()) {
+      if (state->name() == tensor.ours) {
+        return state->value().rows(tensor.row, tensor.row + 1).span<float>();
+      }
+    }
+    throw std::runtime_error("there is no state " + tensor.ours);
+  }
+  Array theirs(const TorchvisionTensor& tensor, std::span<const float> values) {
+    if (tensor.kind != Kind::kConvolution) return {values.begin(), values.end()};
+    return reordered(values, parameter_of(tensor.ours).weight().shape(), false);
+  }
+  void load(const TorchvisionTensor& tensor) {
+    const std::span<float> to = values_of(tensor);
+    Array from = given_.at(tensor.name);
+    if (from.size() != to.size()) throw std::runtime_error(tensor.name + " has another size");
+    if (tensor.kind == Kind::kConvolution) {
+      from = reordered(from, parameter_of(tensor.ours).weight().shape(), true);
+    }
+    std::copy(from.begin(), from.end(), to.begin());
+  }
+
+  nn::MicroBatch micro_batch(std::int64_t number, bool training) {
+    nn::MicroBatch batch;
+    batch.batch = samples_;
+    batch.length = 1;
+    batch.training = training;
+    batch.target_count = samples_;
+    const Tensor pixels = ctx_.allocate({samples_, model_.image, model_.image, 3}, DType::kF32);
+    const Tensor targets = ctx_.allocate({samples_}, DType::kI32);
+    const auto begin = given_.at("pixels").begin() + number * pixels.elements();
+    std::copy(begin, begin + pixels.elements(), pixels.data<float>());
+    batch.samples = ctx_.allocate({samples_}, DType::kI64);
+    for (std::int64_t b = 0; b < samples_; ++b) {
+      const std::int64_t sample = number * samples_ + b;
+      batch.samples.data<std::int64_t>()[b] = sample;
+      targets.data<std::int32_t>()[b] =
+          static_cast<std::int32_t>(given_.at("targets").at(static_cast<std::size_t>(sample)));
+    }
+    batch.fields.set(nn::kPixels, pixels);
+    batch.fields.set(nn::kTargets, targets);
+    batch.loss_sum = ctx_.allocate({1}, DType::kF64);
+    batch.loss_sum.data<double>()[0] = 0.0;
+    return batch;
+  }
+  std::vector<nn::MicroBatch> micro_batches() {
+    std::vector<nn::MicroBatch> all;
+    for (std::int64_t i = 0; i < micro_batches_; ++i) all.push_back(micro_batch(i, true));
+    return all;
+  }
+
+  const Arrays& given_;
+  models::MobileNetV2Config model_;
+  std::int64_t micro_batches_ = 0, samples_ = 0;
+  float rate_ = 0.0f;
+  ops::Context ctx_ = ops::make_cpu_context(1);
+  DryRank rank_{{}};
+  ProcessGrid grid_{rank_, {1, 1, 1}};
+  std::optional<parallel::TrainerStep> step_;
+};
+
+}  // namespace
+}  // namespace trireme::testing
+
+int main(int argc, char** argv) {
+  using namespace trireme::testing;
+  if (argc != 3) return 2;
+  try {
+    const Arrays given = read_arrays(argv[1]);
+    write_arrays(argv[2], Program(given).run());
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "%s\n", error.what());
+    return 1;
+  }
+  return 0;
+}
