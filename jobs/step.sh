@@ -161,8 +161,16 @@ wait_for_controller() {
 
 tasks_per_node=@TASKS_PER_NODE@
 model_ranks=@MODEL_RANKS@    # of one replica; the number of ranks must be a multiple of it
+micro_batches=@MICRO_BATCHES@  # of a step; the data replicas must divide it. 0: any number of replicas will do
 fewest_nodes=@FEWEST_NODES@  # with fewer the run does not continue
 most_failures=@FAILURES@     # in a row, before the job ends
+
+# Whether the ranks of nodes fill whole replicas, of a number that the run can have. No nodes do.
+ranks_fit() {
+  local ranks=$((${#nodes[@]} * tasks_per_node))
+  [[ $((ranks % model_ranks)) -eq 0 ]] || return 1
+  [[ $ranks -eq 0 || $((micro_batches % (ranks / model_ranks))) -eq 0 ]]
+}
 
 # Sets nodes to those that the next step runs on: all nodes of the job as long as nothing was lost, and
 # afterwards those that answer, except any that this job has lost twice.
@@ -187,7 +195,7 @@ choose_nodes() {
     [[ ${#silent[@]} -eq 0 ]] || say "$(printf '%s\n' "${silent[@]}" | listed) cannot be reached"
     name_drained "$1"
   fi
-  while [[ $((${#nodes[@]} * tasks_per_node % model_ranks)) -ne 0 ]]; do
+  until ranks_fit; do
     unset "nodes[-1]"
   done
   if [[ ${#nodes[@]} -lt $fewest_nodes || ${#nodes[@]} -eq 0 ]]; then

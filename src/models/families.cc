@@ -41,4 +41,8 @@ std::string summary(const ModelRequest& request) {
   return find_family(request.family).summary(request.keys);
 }
 
+bool joins_replicas(const ModelRequest& request) {
+  return find_family(request.family).joins_replicas(request.keys);
+}
+
 }  // namespace trireme::models

@@ -16,8 +16,8 @@ namespace trireme::parallel {
 // or, where runs are dealt out in rounds, one for each run of this replica, in a single call.
 class StateFold {
  public:
-  // Collective over the tensor dimension if the stage has states. Without runs that add up nothing
-  // can be proposed.
+  // Collective over the tensor dimension if the stage has states. Until it is made nothing can be
+  // proposed for them.
   StateFold(ops::Context& ctx, Stage& stage, const BatchRuns& runs);
 
   // Collective over the ranks of commit(). Makes its calls once, with nothing proposed, so that

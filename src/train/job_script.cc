@@ -139,6 +139,17 @@ int model_ranks(const JobPlan& plan) {
   return ranks;
 }
 
+// Returns the number that the data replicas of all points must divide; 0 if any number will do.
+int micro_batches_to_divide(const JobPlan& plan) {
+  int divided = 0;
+  for (const JobPoint& point : plan.points) {
+    const Config& config = point.config;
+    if (!models::joins_replicas(config.model)) continue;
+    divided = std::gcd(divided, static_cast<int>(config.batch.global / config.batch.micro));
+  }
+  return divided;
+}
+
 // A data dimension that the user has given does not shrink.
 int fewest_nodes(const JobRequest& request, const Config& config, const JobPlan& plan) {
   const bool fixed =
@@ -236,6 +247,7 @@ std::string job_script(const JobTemplate& job_template, const Config& config,
       {"FAILURES", std::to_string(request.failures)},
       {"FEWEST_NODES", std::to_string(fewest_nodes(request, config, plan))},
       {"MODEL_RANKS", std::to_string(model_ranks(plan))},
+      {"MICRO_BATCHES", std::to_string(micro_batches_to_divide(plan))},
       {"MPI", site.mpi},
       {"SRUN_OPTIONS", srun_words(site, request)},
       {"GRES", site.gres_name},

@@ -125,6 +125,32 @@ GridShape with_shards(const GridShape& grid, const Config::Shard& shard) {
   return shape;
 }
 
+void check_joined_replicas(const Config& config, const GridShape& grid) {
+  const int micro_batches = config.batch.global / config.batch.micro;
+  const int replicas = grid.extent(kDataAxes);
+  if (config.run.same_bits) {
+    throw ConfigError(
+        "run.same_bits: statistics over all data replicas (model.batch_norm sync) are others on "
+        "other grids: take model.batch_norm replica");
+  }
+  if (micro_batches % replicas != 0) {
+    int fewer = replicas;
+    while (micro_batches % fewer != 0) --fewer;
+    throw ConfigError(
+        fmt::format("model.batch_norm sync: {} data replicas do not divide the {} micro-batches of "
+                    "a step (batch.global {} / batch.micro {}); {} would",
+                    replicas, micro_batches, config.batch.global, config.batch.micro, fewer));
+  }
+  const int runs = config.batch.runs.value_or(replicas);
+  const bool one_by_one =
+      runs == micro_batches && parallel::BatchRuns{runs, false, true}.in_rounds(replicas);
+  if (runs == replicas || one_by_one) return;
+  throw ConfigError(
+      fmt::format("model.batch_norm sync deals micro-batches to the {} data replicas one by one, "
+                  "which cannot be {} runs (batch.runs): leave it out",
+                  replicas, runs));
+}
+
 GridShape resolve_run_grid(const Config& config, int ranks) {
   const GridShape grid = with_shards(resolve_grid(config.grid, ranks), config.shard);
   const int micro_batches = config.batch.global / config.batch.micro;
@@ -135,6 +161,7 @@ GridShape resolve_run_grid(const Config& config, int ranks) {
                     "than {} data replicas: each needs one at least",
                     micro_batches, config.batch.global, config.batch.micro, replicas));
   }
+  if (models::joins_replicas(config.model)) check_joined_replicas(config, grid);
   check_batch_runs(config, grid);
   check_micro_batches(config, grid);
   return grid;

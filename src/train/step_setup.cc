@@ -52,7 +52,8 @@ ops::LossScaling loss_scaling(const Config& config) {
 }
 
 parallel::BatchRuns batch_runs_of(const Config& config, const GridShape& grid) {
-  parallel::BatchRuns runs{runs_of_batch(config), config.shard.stage >= 2};
+  parallel::BatchRuns runs{runs_of_batch(config), config.shard.stage >= 2,
+                           models::joins_replicas(config.model)};
   const int micro_batches = config.batch.global / config.batch.micro;
   const bool each = runs.reduces_each && micro_batches > grid.extent(kDataAxes);
   if (runs.runs == 0 && each && why_not_rounds(config, grid).empty()) runs.runs = micro_batches;

@@ -19,6 +19,7 @@
 #include "support/batches.h"
 #include "support/message_of.h"
 #include "support/mpi_test.h"
+#include "support/picture_model.h"
 
 // MPI's profiling interface: what the tests count, and a library that adds otherwise in some
 // communicators than in others.
@@ -125,6 +126,15 @@ TEST_F(Copies, AreEqualWhereALibraryAddsInItsOwnOrders) {
   if (std::getenv("TRIREME_TEST_LIBRARY") == nullptr) GTEST_SKIP() << "without the library";
   EXPECT_EQ(other_sums > 0, runtime().rank() % 2 == 1);
   EXPECT_NO_THROW(check());
+}
+
+// Also with the library. Both tensor ranks hold all weights and states of this model.
+TEST_F(Copies, AreEqualWhereTheModelHasStates) {
+  PictureTraining pictures({2, 1, 2});
+  EXPECT_FALSE(pictures.stage().states().empty());
+  for (int i = 0; i < 2; ++i) pictures.train(i);
+  EXPECT_NO_THROW(
+      parallel::check_copies(pictures.ctx(), pictures.stage(), pictures.step().optimizer(), 2));
 }
 
 // With comm.reduce bf16 the gradients are sums of rounded ones, the same on all ranks with a copy.

@@ -229,25 +229,6 @@ TEST(States, ADriftIsNamed) {
   }
 }
 
-// The data dimensions of the tensor ranks add up in different orders. Then one of them counts.
-TEST(States, AreEqualWhereTablesDiffer) {
-  if (runtime().size() != 4) GTEST_SKIP() << "for two replicas of two ranks";
-  runtime().use_planner([](const std::string& name, const std::vector<int>& ranks) {
-    CommunicatorPlan plan;
-    if (name == "data" && ranks.front() == 0) {
-      plan.algorithms = AlgorithmTable(
-          {{Collective::kAllReduce, std::numeric_limits<std::size_t>::max(), Algorithm::kRing}});
-    }
-    return plan;
-  });
-  PictureTraining model({2, 1, 2});
-  runtime().use_planner(nullptr);
-  EXPECT_EQ(model.grid().comm(kDataAxes).fixes_order_of_sums(DeviceKind::kCpu),
-            model.grid().index(Axis::kTensor) == 1);
-  for (int step = 0; step < 2; ++step) model.train(step);
-  EXPECT_NO_THROW(parallel::check_copies(model.ctx(), model.stage(), model.step().optimizer(), 2));
-}
-
 // Batch norms over all replicas: as one rank computes them whose micro-batches have the samples of
 // all replicas' ones.
 TEST(SyncedBatchNorms, EqualOneRankWithTheMicroBatchesOfAllReplicas) {

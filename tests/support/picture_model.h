@@ -35,7 +35,8 @@ Tensor pictures_of(ops::Context& ctx, const nn::MicroBatch& batch, DType dtype);
 class PictureTraining {
  public:
   explicit PictureTraining(const GridShape& shape, const parallel::StepOptions& options = {},
-                           const nn::ModelPlan& plan = picture_plan());
+                           const nn::ModelPlan& plan = picture_plan(),
+                           ops::Context ctx = ops::make_cpu_context(1));
 
   // Step `number`, from 0, of so many micro-batches of so many pictures.
   parallel::StepResult train(int number, int micro_batches = 4, int micro = kPicturesOfMicroBatch);
@@ -46,7 +47,8 @@ class PictureTraining {
   const parallel::Stage& stage() const { return step_->stage(); }
   ops::Context& ctx() { return ctx_; }
   const ProcessGrid& grid() const { return grid_; }
-  // The targets of this rank's micro-batches of the last step that are among the five largest.
+  // The targets of this rank's micro-batches of the last step that are among the five largest, on a
+  // CPU.
   std::int64_t among_five() const { return among_five_; }
 
   // By name: of this rank's stage.
@@ -56,7 +58,7 @@ class PictureTraining {
   std::string bits() const;
 
  private:
-  ops::Context ctx_ = ops::make_cpu_context(1);
+  ops::Context ctx_;
   ProcessGrid grid_;
   parallel::BatchRuns runs_;
   std::unique_ptr<parallel::TrainerStep> step_;

@@ -61,6 +61,26 @@ class Scripts(unittest.TestCase):
         self.assertIn(message, done.stderr)
         self.assertEqual(called, [])
 
+    def nodes_that_fit(self, nodes, **values):
+        """How many of so many nodes the next step takes: job_script.cc gives the values."""
+        text = (self.root / "jobs/step.sh").read_text(encoding="utf-8")
+        for name, value in values.items():
+            self.assertIn(f"@{name}@", text)
+            text = text.replace(f"@{name}@", str(value))
+        script = self.root / "step.sh"
+        script.write_text(text, encoding="utf-8")
+        done = subprocess.run(
+            ["bash", "-c", f'. {script}; nodes=({"n " * nodes}); until ranks_fit; do unset "nodes[-1]"; done; '
+             "echo ${#nodes[@]}"], capture_output=True, text=True, timeout=30, check=True)
+        return int(done.stdout)
+
+    def test_a_step_takes_the_nodes_that_fill_its_grid(self):
+        of_stages = {"TASKS_PER_NODE": 1, "MODEL_RANKS": 2, "MICRO_BATCHES": 0}
+        self.assertEqual([self.nodes_that_fit(n, **of_stages) for n in (7, 6, 1)], [6, 6, 0])
+        # Replicas that take statistics together divide the micro-batches.
+        joined = {"TASKS_PER_NODE": 2, "MODEL_RANKS": 2, "MICRO_BATCHES": 12}
+        self.assertEqual([self.nodes_that_fit(n, **joined) for n in (8, 7, 5, 3)], [6, 6, 4, 3])
+
     def quickstart(self, *arguments, **environment):
         return self.run_script("quickstart.sh", "--text", self.text, "--folder",
                                self.root / "run", *arguments, **environment)

@@ -6,6 +6,7 @@
 
 #include "trireme/train/run_grid.h"
 
+#include "support/message_of.h"
 #include "train/run_changes.h"
 #include "train/shard_group.h"
 
@@ -74,6 +75,48 @@ TEST(BatchRunsOfConfig, OneRunOfOneMicroBatchKeepsNoWholeGradients) {
   EXPECT_EQ(runs_of({4, 4}), 0);
   EXPECT_EQ(why({4, 4}), "");
   EXPECT_EQ(why({3, 3}), "");
+}
+
+std::string refused_to_join(Config config, int replicas) {
+  config.grid.data = replicas;
+  return testing::message_of([&] { check_joined_replicas(config, GridShape(replicas, 1, 1)); });
+}
+
+// Batch norms over all data replicas.
+TEST(JoinedReplicas, DivideTheMicroBatchesOfAStep) {
+  EXPECT_EQ(refused_to_join(config_of({1, 12, 0}), 4), "no error");
+  EXPECT_EQ(refused_to_join(config_of({1, 12, 0}), 12), "no error");
+  // bad input: `train`: `model.batch_norm sync` with data replicas that do not divide the
+  // micro-batches | model.batch_norm sync: 8 data replicas do not divide the 12 micro-batches of a
+  // step (batch.global 12 / batch.micro 1); 6 would | 2
+  EXPECT_EQ(refused_to_join(config_of({1, 12, 0}), 8),
+            "model.batch_norm sync: 8 data replicas do not divide the 12 micro-batches of a step "
+            "(batch.global 12 / batch.micro 1); 6 would");
+}
+
+TEST(JoinedReplicas, TakeMicroBatchesOneByOne) {
+  const auto with_runs = [](int runs) { return config_of({1, 24, 0, {}, runs}); };
+  EXPECT_EQ(refused_to_join(with_runs(4), 4), "no error");
+  EXPECT_EQ(refused_to_join(with_runs(24), 4), "no error");  // in rounds
+  // bad input: `train`: `model.batch_norm sync` with another `batch.runs` | model.batch_norm sync
+  // deals micro-batches to the 4 data replicas one by one, which cannot be 8 runs (batch.runs):
+  // leave it out | 2
+  EXPECT_EQ(refused_to_join(with_runs(8), 4),
+            "model.batch_norm sync deals micro-batches to the 4 data replicas one by one, which "
+            "cannot be 8 runs (batch.runs): leave it out");
+  EXPECT_NE(refused_to_join(with_runs(24), 3), "no error");  // no power of two
+}
+
+TEST(JoinedReplicas, CannotPromiseTheSameBits) {
+  Config config = config_of({1, 12, 0});
+  config.run.same_bits = true;
+  // bad input: `train`: `run.same_bits` with `model.batch_norm sync` | run.same_bits: statistics
+  // over all data replicas (model.batch_norm sync) are others on other grids: take model.batch_norm
+  // replica | 2
+  EXPECT_EQ(
+      refused_to_join(config, 2),
+      "run.same_bits: statistics over all data replicas (model.batch_norm sync) are others on "
+      "other grids: take model.batch_norm replica");
 }
 
 TEST(BatchRunsOfConfig, WhatTheUserSetStays) {

@@ -67,6 +67,9 @@ class Family {
   // Returns the model in a few words, for pages and tables: "6 layers, 256 wide". Names only what
   // the keys say.
   virtual std::string summary(const OptionValues& keys) const = 0;
+  // Whether the keys ask for blocks that are nn::BlockPlan::together: then micro-batches are dealt
+  // to the data replicas one by one, and the replicas divide their number.
+  virtual bool joins_replicas(const OptionValues& /*keys*/) const { return false; }
 };
 
 // The registry. The first family is the default.
@@ -79,5 +82,6 @@ const Family& find_family(std::string_view name);
 Model resolve(const ModelRequest& request, const DataFacts& data);
 Shape sample_shape(const ModelRequest& request);
 std::string summary(const ModelRequest& request);
+bool joins_replicas(const ModelRequest& request);
 
 }  // namespace trireme::models
