@@ -97,7 +97,7 @@ class StepBench {
     for (int i = 0; i < steps; ++i) {
       std::vector<nn::MicroBatch> batches;
       for (int m = 0; m < mine_.count; ++m) {
-        batches.push_back(task_.made_up_batch(ctx_, options_.model.plan, mine_.first + m,
+        batches.push_back(task_.made_up_batch(ctx_, options_.model, mine_.first + m,
                                               static_cast<std::int64_t>(options_.micro)));
       }
       runtime_.world().barrier().wait_host();

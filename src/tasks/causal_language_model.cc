@@ -61,9 +61,9 @@ class Texts final : public TaskData {
                        short_number(static_cast<double>(data_->tokens())), data_->vocabulary());
   }
   std::string contents() const override { return data_->contents(); }
-  DataMark encoding() const override {
-    return {kTokenizerAttribute, "the tokenizer of data.train",
-            tokenizer_checksum(*data_->tokenizer())};
+  std::vector<DataMark> encoding() const override {
+    return {{kTokenizerAttribute, "the tokenizer of data.train",
+             tokenizer_checksum(*data_->tokenizer())}};
   }
   void check_fits(const TaskData& other) const override {
     const int mine = data_->vocabulary(), others = *other.facts().vocabulary;
@@ -131,13 +131,13 @@ class CausalLanguageModel final : public Task {
     return make_host_texts(ctx, micro, request.sample[0], request.masks_documents);
   }
 
-  nn::MicroBatch made_up_batch(ops::Context& ctx, const nn::ModelPlan& model, int number,
+  nn::MicroBatch made_up_batch(ops::Context& ctx, const models::Model& model, int number,
                                std::int64_t micro) const override {
-    const std::int64_t rows = micro * model.context;
+    const std::int64_t length = model.plan.context, rows = micro * length;
     const auto token = [&](std::int64_t at) {
       const auto index = static_cast<std::uint64_t>(number * rows + at);
       return static_cast<std::int32_t>(philox_uniform_at(1, index) * 0.999f *
-                                       static_cast<float>(model.vocabulary));
+                                       static_cast<float>(*model.data.vocabulary));
     };
     TokenBatch data;
     for (std::int64_t i = 0; i < micro; ++i) {
@@ -147,7 +147,7 @@ class CausalLanguageModel final : public Task {
       data.tokens.push_back(token(i));
       data.targets.push_back(token(i + 1));
     }
-    return make_micro_batch(ctx, data, model.context, 0, micro, true);
+    return make_micro_batch(ctx, data, length, 0, micro, true);
   }
 };
 

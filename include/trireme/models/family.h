@@ -28,12 +28,14 @@ struct ModelRequest {
 struct DataFacts {
   std::optional<int> vocabulary = {};         // tokens
   std::optional<int> likely_vocabulary = {};  // where neither data nor keys nor preset say it
+  std::optional<int> classes = {};            // of pictures
 };
 
 // A model with every value resolved.
 struct Model {
   ModelRequest request;  // with every value written out, so that a checkpoint needs no preset
   nn::ModelPlan plan;
+  DataFacts data = {};  // what the data must be for this model
   // The attention of one sample over all tensor ranks; nothing for a model without attention.
   std::optional<ops::AttentionShape> attention = {};
   // Throws ConfigError where the tensor ranks of a grid cannot divide the model. The message says

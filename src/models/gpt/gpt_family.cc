@@ -231,6 +231,7 @@ std::string GptFamily::summary(const OptionValues& keys) const {
 Model gpt_model(const GptConfig& config) {
   return {.request = {"gpt", written_out(config)},
           .plan = gpt_plan(config),
+          .data = {.vocabulary = static_cast<int>(config.vocabulary)},
           .attention = ops::AttentionShape{1, config.context, config.heads, config.kv_heads,
                                            config.width / config.heads},
           .check_grid =
