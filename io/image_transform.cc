@@ -82,8 +82,8 @@ PictureWindow random_window(const ImageTransform& transform, PictureSize picture
 
 [[noreturn]] void refuse_transform(PictureSize pictures, PictureSize size, std::string_view what) {
   throw ConfigError(
-      fmt::format("pictures of {} x {} cannot give parts of {} x {}{}; prepare them "
-                  "with --size, or take smaller parts",
+      fmt::format("pictures of {} x {} cannot give parts of {} x {}{}; prepare them with a larger "
+                  "--size, or give the model smaller ones",
                   pictures.height, pictures.width, size.height, size.width, what));
 }
 

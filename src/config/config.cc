@@ -26,6 +26,15 @@ void check_batch(const Config::Batch& batch) {
                                 batch.global, batch.micro, fits));
 }
 
+void check_data(const Config::Data& data) {
+  if (data.padding > 0 && data.crop != "random") {
+    throw ConfigError(
+        fmt::format("data.padding is {}, but data.crop is {}: only random pads pictures, so leave "
+                    "it out",
+                    data.padding, data.crop));
+  }
+}
+
 void check_loss_scale(const Config& config) {
   const bool fixed = fixed_loss_scale(config.optim.loss_scale).has_value();
   if (fixed && config.run.precision != "fp16") {
@@ -135,6 +144,7 @@ void check_config(const Config& config) {
 }
 
 void check_config_without_data(const Config& config) {
+  check_data(config.data);
   check_batch(config.batch);
   check_same_bits(config);
   models::find_family(config.model.family).check_keys(config.model.keys);

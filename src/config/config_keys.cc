@@ -66,7 +66,29 @@ void add_data_keys(Options& options, Config::Data& data) {
   options.add("data.validation", data.validation, "HDF5 shards",
               "held-out data to evaluate on: files or folders", {}, OnChange::kCompared);
   options.add("data.mask_documents", data.mask_documents, "",
-              "attention does not cross the borders of documents", {}, OnChange::kOtherRun);
+              "text: attention does not cross the borders of documents", {}, OnChange::kOtherRun);
+  options.add(
+      "data.crop", data.crop, "",
+      "pictures: the part that a model of smaller ones trains on; centre: the middle, which "
+      "evaluations always take; random: any, after data.padding black pixels were added on "
+      "each side; resized: a part of random area and shape, made as large as the model's",
+      one_of({"centre", "random", "resized"}), OnChange::kResults);
+  options.add("data.padding", data.padding, "pixels",
+              "pictures: added on each side before a random crop", between(0, 4096),
+              OnChange::kResults);
+  options.add("data.flip", data.flip, "",
+              "pictures: left and right change places in half of the training samples", {},
+              OnChange::kResults);
+  options.add("data.least_area", data.least_area, "share of the picture",
+              "data.crop resized: the smallest part that is taken; the largest is all of it",
+              between(1e-6, 1), OnChange::kResults);
+  options.add("data.most_ratio", data.most_ratio, "",
+              "data.crop resized: a part is at most so many times as wide as high, or as high as "
+              "wide",
+              between(1, 1000), OnChange::kResults);
+  options.add("data.threads", data.threads, "threads per rank",
+              "pictures: how many read, crop and normalise them ahead of their use",
+              between(1, limits::kThreads), OnChange::kNothing);
 }
 
 void add_batch_keys(Options& options, Config::Batch& batch) {

@@ -61,9 +61,9 @@ class Texts final : public TaskData {
                        short_number(static_cast<double>(data_->tokens())), data_->vocabulary());
   }
   std::string contents() const override { return data_->contents(); }
-  DataMark encoding() const override {
-    return {kTokenizerAttribute, "the tokenizer of data.train",
-            tokenizer_checksum(*data_->tokenizer())};
+  std::vector<DataMark> encoding() const override {
+    return {{kTokenizerAttribute, "the tokenizer of data.train",
+             tokenizer_checksum(*data_->tokenizer())}};
   }
   void check_fits(const TaskData& other) const override {
     const int mine = data_->vocabulary(), others = *other.facts().vocabulary;

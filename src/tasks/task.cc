@@ -11,13 +11,14 @@
 #include "trireme/base/printable.h"
 
 #include "tasks/causal_language_model.h"
+#include "tasks/classification.h"
 #include "tasks/file_here.h"
 
 namespace trireme::tasks {
 namespace {
 
-std::array<const Task*, 1> all_tasks() {
-  return {&causal_language_model()};
+std::array<const Task*, 2> all_tasks() {
+  return {&causal_language_model(), &classification()};
 }
 
 }  // namespace

@@ -37,11 +37,15 @@ ChangedSetting changed_data(const DataAttribute& attribute, const std::string& b
 
 std::vector<DataAttribute> describe_data(const tasks::TaskData& train,
                                          const tasks::TaskData* validation) {
-  return {
-      {train.encoding(), OnChange::kOtherRun},
-      {{"training_data", "data.train", train.contents()}, OnChange::kOtherRun},
+  std::vector<DataAttribute> all;
+  for (tasks::DataMark& mark : train.encoding()) {
+    all.push_back({std::move(mark), OnChange::kOtherRun});
+  }
+  all.push_back({{"training_data", "data.train", train.contents()}, OnChange::kOtherRun});
+  all.push_back(
       {{"validation_data", "data.validation", validation != nullptr ? validation->contents() : ""},
-       OnChange::kResults}};
+       OnChange::kResults});
+  return all;
 }
 
 std::vector<ChangedSetting> changes_since(const Checkpoint& checkpoint, const Config& config,

@@ -19,6 +19,7 @@
 #include "trireme/train/checkpoint_cadence.h"
 #include "trireme/train/communication.h"
 #include "trireme/train/compute_device.h"
+#include "trireme/train/data_request.h"
 #include "trireme/train/deadline.h"
 #include "trireme/train/dry_run_input.h"
 #include "trireme/train/evaluation.h"
@@ -187,26 +188,17 @@ class Trainer {
   }
 
   // Collective.
-  std::shared_ptr<const tasks::TaskData> open_data(const std::vector<WeightedPath>& paths,
-                                                   bool training) {
-    return task_.open({.paths = paths,
-                       .training = training,
-                       .sample = sample_,
-                       .seed = static_cast<std::uint64_t>(config_.run.seed),
-                       .masks_documents = config_.data.mask_documents},
-                      runtime_.world());
-  }
-
   void open_model_and_data() {
     // The keys of the model determine what a sample is, and the data determine the vocabulary.
-    train_data_ = open_data(config_.data.train, true);
+    train_data_ = task_.open(training_data(config_), runtime_.world());
     resolve_epochs(config_, train_data_->samples());
     const models::Model model = models::resolve(config_.model, train_data_->facts());
     check_model_fits_grid(config_, model, shape_);
     const auto forecast = choose_shards(model);
     const GridTraffic traffic = traffic_of(forecast);  // on the leading rank
     if (!config_.data.validation.empty()) {
-      validation_data_ = open_data(config_.data.validation, false);
+      validation_data_ =
+          task_.open(held_out_data(config_, train_data_->encoding()), runtime_.world());
       train_data_->check_fits(*validation_data_);
     }
     phases_.done("data");

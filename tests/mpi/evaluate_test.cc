@@ -146,7 +146,8 @@ TEST_F(Evaluate, TheTaskMakesMicroBatchesOfTexts) {
   const auto texts = tasks::texts(open({{shard("a.h5", 40, 38)}}), true);
   EXPECT_EQ(texts->samples(), 3u);
   EXPECT_EQ(texts->facts().vocabulary, 257);
-  EXPECT_EQ(texts->encoding().attribute, "tokenizer");
+  ASSERT_EQ(texts->encoding().size(), 1u);
+  EXPECT_EQ(texts->encoding()[0].attribute, "tokenizer");
   // Samples past the end are padding, which has no targets.
   const nn::MicroBatch last = texts->evaluation_batch(ctx_, 2, 4);
   EXPECT_EQ(last.batch, 4);
@@ -179,7 +180,7 @@ TEST(Task, IsFoundByItsName) {
   EXPECT_EQ(task.units_of_sample({16}), 16);
   EXPECT_EQ(task.measures({20 * std::log(2.0), 10}), "loss 1.3863 over 10 tokens, perplexity 4.00");
   EXPECT_EQ(testing::message_of([] { tasks::find_task("translation"); }),
-            "task translation: is not one of causal_language_model");
+            "task translation: is not one of causal_language_model, classification");
 }
 
 }  // namespace

@@ -60,7 +60,8 @@ Config every_key_changed() {
       {"vocabulary", "500"},    {"context", "32"},       {"norm", "rms"},
       {"activation", "swiglu"}, {"positions", "rotary"}, {"tied", "true"},
       {"bias", "false"},        {"dropout", "0.125"},    {"rotary_theta", "500000"}};
-  config.data = {{{"a.h5", 1}, {"b,c.h5", 0.1}}, {{"v.h5", 1}}, true};
+  config.data = {
+      {{"a.h5", 1}, {"b,c.h5", 0.1}}, {{"v.h5", 1}}, true, "random", 4, true, 0.25, 2.0, 3};
   config.batch = {24, 8, 3};
   config.optim = {"sgd", 0.1 + 0.2, 0.01, 0.8, 0.999, 1e-6, 0, 0.5, "128", 50};
   config.schedule = {"wsd", 2, 3};
@@ -90,7 +91,7 @@ TEST(Config, EveryKeyIsWrittenOnce) {
   std::size_t assignments = 0;
   for (std::size_t at = 0; (at = ini.find(" = ", at)) != std::string::npos; ++at) ++assignments;
   EXPECT_EQ(assignments, options.names().size());
-  EXPECT_EQ(options.names().size(), 82u);
+  EXPECT_EQ(options.names().size(), 88u);
 }
 
 // A new key must say what its change means for a run that goes on.
@@ -580,6 +581,16 @@ TEST(Config, SameBitsNeedRunsAndSumsOfOneOrder) {
   EXPECT_EQ(refused({"--comm.backend", "nccl", "--run.device", "cuda"}),
             "run.same_bits needs sums with one order, which NCCL does not promise: give "
             "--comm.backend mpi, or leave it out");
+}
+
+TEST(Config, OnlyRandomCropsPadPictures) {
+  // bad input: `train`: padding of pictures that are not cropped at random | data.padding is 4, but
+  // data.crop is centre: only random pads pictures, so leave it out | 2
+  EXPECT_EQ(refusal({"--data.padding", "4"}),
+            "data.padding is 4, but data.crop is centre: only random pads pictures, so leave it "
+            "out");
+  EXPECT_EQ(refusal({"--data.padding", "4", "--data.crop", "random"}), "no error");
+  EXPECT_TRUE(refusal({"--data.least_area", "2"}).starts_with("--data.least_area 2: must be"));
 }
 
 TEST(Config, TheGlobalBatchIsWholeMicroBatches) {

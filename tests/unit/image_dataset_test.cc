@@ -275,10 +275,11 @@ TEST(ImageTransforms, ThatCannotBeAreRefused) {
     return message_of([&] { check_transform(transform, kSize); });
   };
   // bad input: pictures of a shard that are smaller than what is to be cut out of them | pictures
-  // of 6 x 8 cannot give parts of 6 x 9; prepare them with --size, or take smaller parts | 2
+  // of 6 x 8 cannot give parts of 6 x 9; prepare them with a larger --size, or give the model
+  // smaller ones | 2
   EXPECT_EQ(said(plain({6, 9})),
-            "pictures of 6 x 8 cannot give parts of 6 x 9; prepare them with --size, or take "
-            "smaller parts");
+            "pictures of 6 x 8 cannot give parts of 6 x 9; prepare them with a larger --size, or "
+            "give the model smaller ones");
   ImageTransform transform = plain({12, 8}, Crop::kRandom);
   transform.padding = 2;
   EXPECT_EQ(said(transform).find("pictures of 6 x 8 cannot give parts of 12 x 8 with 2 pixels"),

@@ -10,6 +10,8 @@
 #include <unistd.h>
 
 #include "trireme/base/error.h"
+#include "trireme/report/metrics_log.h"
+#include "trireme/report/run_page.h"
 
 #include "support/temporary_folder.h"
 
@@ -94,6 +96,41 @@ TEST_F(RunHistoryTest, ReadsEveryFieldOfAStep) {
   EXPECT_EQ(history.evaluations()[1].top1, 0.25);
   EXPECT_EQ(history.evaluations()[1].top5, 1.0);  // a share is 1 at most
   EXPECT_EQ(history.total_steps(), 10);
+}
+
+TEST_F(RunHistoryTest, TellsPicturesInSamples) {
+  const tasks::Unit unit{"sample", "samples"};
+  {
+    MetricsLog log(run(), 0, unit, false);
+    StepMetrics step;
+    step.step = 1;
+    step.loss = 2.0;
+    step.units = 128;
+    step.units_per_second = 640.0;
+    step.step_seconds = 0.2;
+    log.write(step);
+    log.write(Evaluation{.step = 1, .loss = 1.5, .seconds = 3.0, .top1 = 0.25, .top5 = 0.75});
+  }
+  std::ifstream file(run() + "/metrics.jsonl");
+  const std::string text(std::istreambuf_iterator<char>(file), {});
+  EXPECT_NE(text.find(R"("samples":128,"samples_per_s":640.0,)"), std::string::npos) << text;
+  EXPECT_NE(text.find(R"("eval_s":3.0,"eval_top1":0.25,"eval_top5":0.75})"), std::string::npos)
+      << text;
+  EXPECT_EQ(text.find("token"), std::string::npos) << text;
+  const RunHistory history(run());
+  EXPECT_EQ(history.unit(), unit);
+  ASSERT_EQ(history.steps().size(), 1u);
+  EXPECT_EQ(history.steps()[0].units, 128);
+  EXPECT_EQ(history.steps()[0].units_per_second, 640.0);
+  ASSERT_EQ(history.evaluations().size(), 1u);
+  EXPECT_EQ(history.evaluations()[0].top1, 0.25);
+  EXPECT_EQ(history.evaluations()[0].top5, 0.75);
+  const std::string page = page_of_run(history, {});
+  for (const char* told : {"640 samples/s", "nats a sample", "top-1 25.0 %, top-5 75.0 %",
+                           ">Accuracy<", "step 1: top-1 25.0 %"}) {
+    EXPECT_NE(page.find(told), std::string::npos) << told;
+  }
+  EXPECT_EQ(page.find("token"), std::string::npos);
 }
 
 TEST_F(RunHistoryTest, TakesALineOnceItIsComplete) {

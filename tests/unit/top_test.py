@@ -90,6 +90,15 @@ class Printed(RunFolderTest):
         again = self.top("--once", environment=UTF8)
         self.assertEqual(*(re.sub(r"\d+ s ago", "a while ago", each) for each in (text, again)))
 
+    def test_one_on_pictures(self):
+        with open(self.run_folder / "metrics.jsonl", "a", encoding="utf-8") as file:
+            file.write(json.dumps({"step": 1, "loss": 2.0, "lr": 0.001, "grad_norm": 0.75, "samples": 128,
+                                   "samples_per_s": 256.0, "step_s": 0.5, "memory_bytes": 1}) + "\n")
+            file.write(json.dumps({"step": 1, "eval_loss": 1.5, "eval_top1": 0.8125, "eval_top5": 0.99}) + "\n")
+        text = self.top()
+        self.assertRegex(text, r"(?m)^speed +256 samples/s, 500\.0 ms a step, over the last 1 step$")
+        self.assertRegex(text, r"(?m)^evaluation +loss 1\.5000, top-1 81\.25 %, top-5 99\.00 %, at step 1$")
+
     def test_the_slowest_rank_and_the_latest_events(self):
         self.add_steps(1, 25)
         head = {"first_step": 11, "last_step": 20, "gather_s": 0.01, "stragglers": ["rank 1 on n2 \x1b"],

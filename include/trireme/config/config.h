@@ -39,6 +39,12 @@ struct Config {
   struct Data {
     std::vector<WeightedPath> train, validation;
     bool mask_documents = false;
+    // Of pictures.
+    std::string crop = "centre";
+    int padding = 0;  // pixels on each side
+    bool flip = false;
+    double least_area = 0.08, most_ratio = 4.0 / 3;
+    int threads = 2;
     bool operator==(const Data&) const = default;
   } data;
 

@@ -10,6 +10,7 @@
 
 #include "trireme/io/batch_reader.h"
 #include "trireme/io/dataset.h"
+#include "trireme/io/image_transform.h"
 #include "trireme/models/family.h"
 #include "trireme/nn/evaluation_sums.h"
 #include "trireme/nn/host_micro_batch.h"
@@ -18,13 +19,27 @@
 
 namespace trireme::tasks {
 
+// What data are, for those who compare them: a checkpoint keeps it.
+struct DataMark {
+  std::string attribute;  // of checkpoints
+  std::string setting;    // what a user calls it
+  std::string value;
+};
+
 // What is opened, and how it is read.
 struct DataRequest {
   std::vector<WeightedPath> paths;
   bool training = true;          // shuffled, from the split `train`; else in order, `validation`
   Shape sample;                  // of a sample's input: models::sample_shape
-  std::uint64_t seed = 1;        // of the order
+  std::uint64_t seed = 1;        // of the order, and of what is drawn for samples
   bool masks_documents = false;  // text: attention does not cross the borders of documents
+  // Pictures, in training: what happens to them. Sizes and normalisation follow from the model and
+  // the data.
+  ImageTransform augmentation = {};
+  int threads = 1;  // pictures: how many read and transform them
+  // Without training: TaskData::encoding of the data that the model was trained on. What they say
+  // of the input counts, not what these data say: pictures are normalised by it.
+  std::vector<DataMark> trained_on = {};
 };
 
 // Reads the micro-batches of a run's steps ahead of their use, on a thread of its own.
@@ -40,13 +55,6 @@ class StepReader {
   virtual double wait_seconds() const = 0;  // that read() has waited for data, in total
 };
 
-// What data are, for those who compare them: a checkpoint keeps it.
-struct DataMark {
-  std::string attribute;  // of checkpoints
-  std::string setting;    // what a user calls it
-  std::string value;
-};
-
 // Data that are open.
 class TaskData {
  public:
@@ -56,7 +64,7 @@ class TaskData {
   virtual std::string description() const = 0;  // "3.2M tokens, vocabulary 300"
   virtual std::string contents() const = 0;     // without paths; equal for equal data
   // How they were encoded, in a way that a model depends on.
-  virtual DataMark encoding() const = 0;
+  virtual std::vector<DataMark> encoding() const = 0;
   // Throws DataError where a model trained on these data cannot be evaluated on `other`.
   virtual void check_fits(const TaskData& other) const = 0;
 

@@ -1,0 +1,44 @@
+// Pictures as the data of tasks.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "trireme/io/image_dataset.h"
+#include "trireme/nn/host_micro_batch.h"
+#include "trireme/ops/context.h"
+#include "trireme/tasks/task.h"
+
+namespace trireme {
+
+// A micro-batch of pictures on the host: the fields kPixels and kTargets. Their contents are
+// undefined.
+nn::HostMicroBatch make_host_pictures(ops::Context& ctx, std::int64_t batch, PictureSize size);
+
+// Returns samples [begin, begin + micro) of a batch of data as a micro-batch; `size` is that of its
+// pictures. Samples past the end of `data` are padding: zeros with masked targets. Outside of
+// training the micro-batch counts correct answers.
+nn::MicroBatch make_micro_batch(ops::Context& ctx, const ImageBatch& data, PictureSize size,
+                                std::size_t begin, std::int64_t micro, bool training);
+
+// The marks of pictures, which checkpoints carry as extra attributes: the names of the classes, one
+// on each line in the order of their numbers; and what pixels are normalised by.
+inline constexpr const char* kClassesAttribute = "classes";
+inline constexpr const char* kNormalisationAttribute = "normalisation";
+
+// "mean 0.5 0.25 0.125, deviation 0.25 0.25 0.25", with all digits.
+std::string normalisation_text(const PixelStatistics& statistics);
+// Throws DataError for what is no such text.
+PixelStatistics read_normalisation(const std::string& text);
+
+namespace tasks {
+
+// Returns open pictures as the data of a classification. `transform` is what steps are read with;
+// evaluations take the centre. Throws ConfigError as check_transform.
+std::shared_ptr<const TaskData> pictures(std::shared_ptr<const ImageDataset> data,
+                                         const ImageTransform& transform, int threads);
+
+}  // namespace tasks
+
+}  // namespace trireme
