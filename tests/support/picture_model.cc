@@ -86,7 +86,7 @@ class Residual : public nn::Block {
     nn::Value x =
         project_.norm.forward(tape, batch, project_.convolution.forward(tape, in[1]), in[0]);
     x = last_.norm.forward(tape, batch, last_.convolution.forward(tape, x), x);
-    return {nn::max_pooling(tape, nn::clamp(tape, x, {0.0f, 3.0f}), 3, 2, 1)};
+    return {nn::max_pooling(tape, nn::clamp(tape, x, {0.0f, 3.0f}), 3, 1, 1)};
   }
 
  private:
@@ -153,7 +153,7 @@ nn::ModelPlan picture_plan(bool sync) {
   nn::ModelPlan plan;
   plan.blocks = {with_norms<Stem>("stem", sync, {{4, 4, 16}}),
                  with_norms<Expanding>("expanding", sync, {{4, 4, 16}, {4, 4, 24}}),
-                 with_norms<Residual>("residual", sync, {{2, 2, 16}}),
+                 with_norms<Residual>("residual", sync, {{4, 4, 16}}),
                  {.name = "head", .flops = 1e9, .loss = true, .build = [](nn::BuildContext& build) {
                     return std::make_unique<Classes>(build);
                   }}};

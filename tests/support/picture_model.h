@@ -17,9 +17,8 @@ inline constexpr std::int64_t kPictureSize = 8, kPictureClasses = 5;
 inline constexpr int kPicturesOfMicroBatch = 6;
 
 // Four blocks: a stem; the first half of an inverted residual block (MobileNetV2), which hands two
-// tensors on; the rest of it, a residual block (ResNet) and max pooling; and the classes. What
-// passes from each block to the next has other shapes. Every tensor rank computes all of it. With
-// `sync` batch norms take their statistics from all replicas.
+// tensors on; the rest of it, a residual block (ResNet) and max pooling; and the classes. Every
+// tensor rank computes all of it. With `sync` batch norms take their statistics from all replicas.
 nn::ModelPlan picture_plan(bool sync = false);
 
 // A micro-batch whose contents are undefined, as dry runs make them.

@@ -10,7 +10,7 @@
 namespace trireme::nn {
 
 // The names that layers read. A family may have more. "rows": see MicroBatch.
-inline constexpr std::string_view kTokens = "tokens";    // (rows) int32
+inline constexpr std::string_view kTokens = "tokens";  // (rows) int32
 // (rows) int32, ops::kMaskedTarget for no target. Readers check them against the number of classes.
 inline constexpr std::string_view kTargets = "targets";
 // (rows) int32: the first position that attention may read, counted in the sample (in generation:
