@@ -1,6 +1,8 @@
 // What convolutional networks are made of.
 #pragma once
 
+#include <memory>
+
 #include "trireme/nn/pictures.h"
 
 namespace trireme::models {
@@ -27,8 +29,9 @@ class ConvolutionNorm {
 
   // Weights begin with the deviation of He et al. 2015 for the fan out over all groups, as
   // torchvision has it.
+  // `replicas`: who share the norm's statistics (BuildContext::replicas), or null.
   ConvolutionNorm(const nn::LayerContext& context, nn::StateSet& states, const Sizes& sizes,
-                  const ops::Clamp& clamp)
+                  const ops::Clamp& clamp, const std::shared_ptr<Communicator>& replicas)
       : convolution_(context.child("convolution"),
                      {.in = sizes.in,
                       .out = sizes.out,
@@ -37,7 +40,8 @@ class ConvolutionNorm {
                       .padding = sizes.padding(),
                       .groups = sizes.groups,
                       .deviation = nn::Convolution::deviation_of(sizes.kernel, sizes.out, 1)}),
-        norm_(context.child("norm"), states, {.channels = sizes.out, .clamp = clamp}) {}
+        norm_(context.child("norm"), states,
+              {.channels = sizes.out, .clamp = clamp, .replicas = replicas}) {}
 
   nn::Value forward(nn::Tape& tape, const nn::MicroBatch& batch, const nn::Value& x) const {
     return norm_.forward(tape, batch, convolution_.forward(tape, x));

@@ -295,9 +295,6 @@ TEST(Config, EveryFamilyHasItsOwnKeys) {
       "a.ini:3: model.layers is a key of model.family gpt, not of mobilenet_v2");
   EXPECT_EQ(refusal({"--model.layer", "3", "--model.family", "mobilenet_v2"}),
             "unknown flag --model.layer; --help lists them all");
-  EXPECT_EQ(refusal({"--model.batch_norm", "sync", "--model.family", "mobilenet_v2"})
-                .find("model.batch_norm sync: "),
-            0u);
   // The help shows all of them, or those of the family that was given.
   EXPECT_NE(config_help().find("model, with model.family mobilenet_v2:"), std::string::npos);
   EXPECT_NE(config_help().find("--model.width_multiple X"), std::string::npos);

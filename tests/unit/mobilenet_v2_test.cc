@@ -133,13 +133,6 @@ TEST(MobileNetV2, RefusesKeysThatCannotBe) {
               models::sample_shape(request({{"preset", "gpt2-124m"}}));
             }),
             "model.preset gpt2-124m is of another family: add --model.family gpt");
-  // bad input: `train`: `model.batch_norm sync` | model.batch_norm sync: statistics over several
-  // data replicas are not available; take replica, ... | 2
-  EXPECT_EQ(message_of([] {
-              models::find_family("mobilenet_v2").check_keys({{"batch_norm", "sync"}});
-            }),
-            "model.batch_norm sync: statistics over several data replicas are not available; take "
-            "replica, with as many pictures in a micro-batch (batch.micro) as they should cover");
   // bad input: `train`: `grid.tensor` for a model of convolutions | grid.tensor is 2, but
   // mobilenet_v2 is not split over tensor ranks: give the ranks to grid.data, or to grid.pipeline
   // (at most 19 stages) | 2

@@ -32,10 +32,16 @@ nn::LayerContext layer_of(nn::ParameterSet& parameters, const nn::BuildContext& 
   return {parameters, {&build.grid.comm(Axis::kTensor), false}, name};
 }
 
+std::shared_ptr<Communicator> sharing(const MobileNetV2Config& config, nn::BuildContext& build) {
+  return config.sync ? build.replicas() : nullptr;
+}
+
 class PictureStem : public nn::Block {
  public:
-  PictureStem(const ConvolutionNorm::Sizes& sizes, const nn::BuildContext& build)
-      : layer_(layer_of(parameters_, build, "stem"), states_, sizes, ops::kRelu6) {}
+  PictureStem(const MobileNetV2Config& config, const ConvolutionNorm::Sizes& sizes,
+              nn::BuildContext& build)
+      : layer_(layer_of(parameters_, build, "stem"), states_, sizes, ops::kRelu6,
+               sharing(config, build)) {}
 
   nn::Values forward(nn::Tape& tape, const nn::MicroBatch& batch, nn::Values) const override {
     ops::Context& ctx = tape.context();
@@ -55,14 +61,17 @@ class PictureStem : public nn::Block {
 
 class InvertedResidualBlock : public nn::Block {
  public:
-  InvertedResidualBlock(const InvertedResidual& sizes, const nn::BuildContext& build, int number)
+  InvertedResidualBlock(const MobileNetV2Config& config, const InvertedResidual& sizes,
+                        nn::BuildContext& build, int number)
       : adds_(sizes.adds()) {
     const nn::LayerContext context = layer_of(parameters_, build, fmt::format("blocks.{}", number));
+    const auto replicas = sharing(config, build);
     if (sizes.expands()) {
-      expand_.emplace(context.child("expand"), states_, sizes.expand(), ops::kRelu6);
+      expand_.emplace(context.child("expand"), states_, sizes.expand(), ops::kRelu6, replicas);
     }
-    depthwise_.emplace(context.child("depthwise"), states_, sizes.depthwise(), ops::kRelu6);
-    project_.emplace(context.child("project"), states_, sizes.project(), ops::kNoClamp);
+    depthwise_.emplace(context.child("depthwise"), states_, sizes.depthwise(), ops::kRelu6,
+                       replicas);
+    project_.emplace(context.child("project"), states_, sizes.project(), ops::kNoClamp, replicas);
   }
 
   nn::Values forward(nn::Tape& tape, const nn::MicroBatch& batch, nn::Values in) const override {
@@ -81,8 +90,9 @@ class InvertedResidualBlock : public nn::Block {
 class ClassifierHead : public nn::Block {
  public:
   ClassifierHead(const MobileNetV2Config& config, const MobileNetV2Sizes& sizes,
-                 const nn::BuildContext& build)
-      : ClassifierHead(config, sizes, layer_of(parameters_, build, "head")) {}
+                 nn::BuildContext& build)
+      : ClassifierHead(config, sizes, layer_of(parameters_, build, "head"),
+                       sharing(config, build)) {}
 
   // Without targets it returns the logits (batch, classes), fp32.
   nn::Values forward(nn::Tape& tape, const nn::MicroBatch& batch, nn::Values in) const override {
@@ -102,11 +112,11 @@ class ClassifierHead : public nn::Block {
 
  private:
   ClassifierHead(const MobileNetV2Config& config, const MobileNetV2Sizes& sizes,
-                 const nn::LayerContext& context)
+                 const nn::LayerContext& context, const std::shared_ptr<Communicator>& replicas)
       : dropout_(static_cast<float>(config.dropout)),
         label_smoothing_(static_cast<float>(config.label_smoothing)),
         parallel_(context.parallel),
-        layer_(context, states_, sizes.head, ops::kRelu6),
+        layer_(context, states_, sizes.head, ops::kRelu6, replicas),
         classifier_(context,
                     {nn::ColumnParallelLinear::split_part(context, "classifier", config.classes)},
                     sizes.head.out, true, kClassifierDeviation) {}
@@ -237,14 +247,14 @@ nn::ModelPlan mobilenet_v2_plan(const MobileNetV2Config& config) {
   };
   ForwardWork stem;
   const std::int64_t side = stem.add(sizes.stem, config.image);
-  add("stem", stem, side, sizes.stem.out, [sizes = sizes.stem](nn::BuildContext& build) {
-    return std::make_unique<PictureStem>(sizes, build);
+  add("stem", stem, side, sizes.stem.out, [config, sizes = sizes.stem](nn::BuildContext& build) {
+    return std::make_unique<PictureStem>(config, sizes, build);
   });
   for (std::size_t i = 0; i < sizes.blocks.size(); ++i) {
     const InvertedResidual& block = sizes.blocks[i];
     add(fmt::format("blocks.{}", i), work_of(block), block.depthwise().side_after(block.side),
-        block.out, [block, i](nn::BuildContext& build) {
-          return std::make_unique<InvertedResidualBlock>(block, build, static_cast<int>(i));
+        block.out, [config, block, i](nn::BuildContext& build) {
+          return std::make_unique<InvertedResidualBlock>(config, block, build, static_cast<int>(i));
         });
   }
   add("head", work_of_head(config, sizes), 0, 0, [config, sizes](nn::BuildContext& build) {
@@ -252,6 +262,7 @@ nn::ModelPlan mobilenet_v2_plan(const MobileNetV2Config& config) {
   });
   plan.blocks.back().loss = true;
   plan.blocks.back().boundary = {};
+  for (nn::BlockPlan& block : plan.blocks) block.collective = block.together = config.sync;
   return plan;
 }
 

@@ -27,6 +27,7 @@ struct MobileNetV2Config {
   double width_multiple = 1.0;
   double dropout = 0.2;  // before the classifier
   double label_smoothing = 0.0;
+  bool sync = false;  // batch norms take their statistics from all data replicas
   std::vector<Stage> stages = published_stages();
 
   static std::vector<Stage> published_stages();  // table 2 of the paper

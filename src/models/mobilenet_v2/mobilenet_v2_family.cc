@@ -27,10 +27,15 @@ std::int64_t image_side(const OptionValues& keys) {
   return model_key<int>(keys, "image").value_or(static_cast<int>(mobilenet_v2_of(keys).image));
 }
 
+bool is_sync(const OptionValues& keys) {
+  return model_key<std::string>(keys, "batch_norm") == "sync";
+}
+
 MobileNetV2Config resolved(const OptionValues& keys, const DataFacts& data) {
   MobileNetV2Config result = mobilenet_v2_of(keys);
   result.classes = number_of_data(keys, "classes", data.classes, "classes", result.classes);
   result.image = image_side(keys);
+  result.sync = is_sync(keys);
   const std::string stem =
       model_key<std::string>(keys, "stem")
           .value_or(result.image < kLeastForImagenetStem ? "cifar" : "imagenet");
@@ -48,7 +53,7 @@ OptionValues written_keys(const MobileNetV2Config& model) {
           {"stem", model.stem == Stem::kCifar ? "cifar" : "imagenet"},
           {"width_multiple", write_value(model.width_multiple)},
           {"dropout", write_value(model.dropout)},
-          {"batch_norm", "replica"},
+          {"batch_norm", model.sync ? "sync" : "replica"},
           {"label_smoothing", write_value(model.label_smoothing)}};
 }
 
@@ -95,7 +100,8 @@ class MobileNetV2Family final : public Family {
   std::string_view task() const override { return "classification"; }
   std::vector<std::string_view> presets() const override { return mobilenet_v2_preset_names(); }
   void add_keys(Options& options, OptionValues& keys) const override;
-  void check_keys(const OptionValues& keys) const override;
+  void check_keys(const OptionValues& /*keys*/) const override {}
+  bool joins_replicas(const OptionValues& keys) const override { return is_sync(keys); }
   Shape sample_shape(const OptionValues& keys) const override {
     return {image_side(keys), image_side(keys), 3};
   }
@@ -135,14 +141,6 @@ void MobileNetV2Family::add_keys(Options& options, OptionValues& keys) const {
       one_of({"replica", "sync"}));
   add(kReal, "label_smoothing", "", "share of a target that is spread evenly over all classes",
       at_least_and_below(0, 1));
-}
-
-void MobileNetV2Family::check_keys(const OptionValues& keys) const {
-  if (model_key<std::string>(keys, "batch_norm") == "sync") {
-    throw ConfigError(
-        "model.batch_norm sync: statistics over several data replicas are not available; take "
-        "replica, with as many pictures in a micro-batch (batch.micro) as they should cover");
-  }
 }
 
 std::string MobileNetV2Family::summary(const OptionValues& keys) const {
