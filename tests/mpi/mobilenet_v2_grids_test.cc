@@ -17,8 +17,9 @@ namespace {
 constexpr std::int64_t kSamples = 4;
 constexpr int kMicroBatches = 4, kSteps = 3;
 
-models::MobileNetV2Config model() {
+models::MobileNetV2Config model(bool sync = false) {
   models::MobileNetV2Config config = small_mobilenet();
+  config.sync = sync;
   config.dropout = 0.2;  // its draws depend on the sample alone
   return config;
 }
@@ -27,6 +28,7 @@ struct Case {
   GridShape grid;
   std::string schedule = "1f1b";
   parallel::RunOptions runs = {};
+  bool sync = false;  // model.batch_norm
 };
 
 struct Observed {
@@ -35,21 +37,24 @@ struct Observed {
   std::map<std::string, Values> tensors;  // of this rank: weights and states
 };
 
-Observed observe(ops::Context& ctx, const ProcessGrid& grid, const Case& test) {
+// Each micro-batch is `joined` of the usual ones.
+Observed observe(ops::Context& ctx, const ProcessGrid& grid, const Case& test, int joined = 1) {
   parallel::StepOptions options;
   options.optimizer = {.kind = optim::OptimizerConfig::Kind::kSgd, .momentum = 0.9f};
   options.schedule = test.schedule;
   options.runs = test.runs;
+  options.batch_runs.dealt = test.sync;
   const auto layout = parallel::schedule_layout(test.schedule, test.grid[Axis::kPipeline], {});
   options.stage.chunks = layout.chunks;
   options.stage.order = layout.order;
-  parallel::TrainerStep step(ctx, grid, models::mobilenet_v2_plan(model()), options);
-  const auto share =
-      parallel::share_of(kMicroBatches, grid.extent(kDataAxes), grid.index(kDataAxes));
+  parallel::TrainerStep step(ctx, grid, models::mobilenet_v2_plan(model(test.sync)), options);
+  const std::vector<int> share = options.batch_runs.micro_batches_of(
+      kMicroBatches / joined, grid.extent(kDataAxes), grid.index(kDataAxes));
   const auto batches = [&](int first, bool training) {
     std::vector<nn::MicroBatch> mine;
-    for (int i = 0; i < share.count; ++i) {
-      mine.push_back(make_picture_batch(ctx, model(), kSamples, first + share.first + i, training));
+    for (const int m : share) {
+      mine.push_back(
+          make_picture_batch(ctx, model(), joined * kSamples, first / joined + m, training));
     }
     return mine;
   };
@@ -60,9 +65,10 @@ Observed observe(ops::Context& ctx, const ProcessGrid& grid, const Case& test) {
     observed.norms.push_back(result.gradient_norm);
   }
   const auto held_out = batches(40, false);
-  observed.evaluation = parallel::evaluate(step.executor(), share.count, [&](int i) {
-                          return held_out[static_cast<std::size_t>(i)];
-                        }).loss_sum;
+  observed.evaluation =
+      parallel::evaluate(step.executor(), static_cast<int>(share.size()), [&](int i) {
+        return held_out[static_cast<std::size_t>(i)];
+      }).loss_sum;
   for (const nn::Parameter* parameter : step.stage().parameters()) {
     observed.tensors[parameter->name()] = values_of(parameter->weight());
   }
@@ -88,6 +94,28 @@ std::vector<Case> cases(int ranks) {
   return all;
 }
 
+void expect_equal(const Observed& observed, const Observed& expected, const GridShape& grid) {
+  for (std::size_t i = 0; i < expected.losses.size(); ++i) {
+    EXPECT_NEAR(observed.losses[i] / expected.losses[i], 1.0, 1e-5) << "step " << i;
+    EXPECT_NEAR(observed.norms[i] / expected.norms[i], 1.0, 1e-4) << "step " << i;
+  }
+  EXPECT_NEAR(observed.evaluation / expected.evaluation, 1.0, 1e-5);
+  EXPECT_FALSE(observed.tensors.empty());
+  for (const auto& [name, values] : observed.tensors) {
+    if (name.ends_with("project.norm.bias")) {
+      // What all pixels of a channel have in common is gone after the next norm, so its gradient
+      // is zero but for rounding.
+      for (const double value : values) EXPECT_LT(std::abs(value), 1e-6) << name;
+    } else {
+      EXPECT_LT(relative_error(values, expected.tensors.at(name)), 1e-4) << name;
+    }
+  }
+  // The stages have all of the model together.
+  const auto count = static_cast<double>(observed.tensors.size());
+  EXPECT_EQ(runtime().world().all_reduce_host(count, ReduceOp::kSum),
+            static_cast<double>(expected.tensors.size()) * grid.extent(kDataAxes));
+}
+
 TEST(MobileNetV2Grids, EveryGridFollowsOneRank) {
   ops::Context ctx = ops::make_cpu_context(1);
   const ProcessGrid alone(runtime(), {1, 1, 1}, {runtime().rank()});
@@ -95,26 +123,22 @@ TEST(MobileNetV2Grids, EveryGridFollowsOneRank) {
   for (const Case& test : cases(runtime().size())) {
     SCOPED_TRACE(test.grid.to_string() + " " + test.schedule);
     const ProcessGrid grid(runtime(), test.grid);
-    const Observed observed = observe(ctx, grid, test);
-    for (std::size_t i = 0; i < expected.losses.size(); ++i) {
-      EXPECT_NEAR(observed.losses[i] / expected.losses[i], 1.0, 1e-5) << "step " << i;
-      EXPECT_NEAR(observed.norms[i] / expected.norms[i], 1.0, 1e-4) << "step " << i;
-    }
-    EXPECT_NEAR(observed.evaluation / expected.evaluation, 1.0, 1e-5);
-    EXPECT_FALSE(observed.tensors.empty());
-    for (const auto& [name, values] : observed.tensors) {
-      if (name.ends_with("project.norm.bias")) {
-        // What all pixels of a channel have in common is gone after the next norm, so its gradient
-        // is zero but for rounding.
-        for (const double value : values) EXPECT_LT(std::abs(value), 1e-6) << name;
-      } else {
-        EXPECT_LT(relative_error(values, expected.tensors.at(name)), 1e-4) << name;
-      }
-    }
-    // The stages have all of the model together.
-    const auto count = static_cast<double>(observed.tensors.size());
-    EXPECT_EQ(runtime().world().all_reduce_host(count, ReduceOp::kSum),
-              static_cast<double>(expected.tensors.size()) * test.grid.extent(kDataAxes));
+    expect_equal(observe(ctx, grid, test), expected, test.grid);
+  }
+}
+
+// model.batch_norm sync: as one rank whose micro-batches have the pictures of all replicas.
+TEST(MobileNetV2Grids, SyncedNormsFollowOneRankWithLargerMicroBatches) {
+  ops::Context ctx = ops::make_cpu_context(1);
+  const ProcessGrid alone(runtime(), {1, 1, 1}, {runtime().rank()});
+  for (Case test : cases(runtime().size())) {
+    const int replicas = test.grid.extent(kDataAxes);
+    if (replicas == 1) continue;
+    SCOPED_TRACE(test.grid.to_string() + " " + test.schedule);
+    test.sync = true;
+    const ProcessGrid grid(runtime(), test.grid);
+    expect_equal(observe(ctx, grid, test), observe(ctx, alone, {.grid = {1, 1, 1}}, replicas),
+                 test.grid);
   }
 }
 

@@ -224,13 +224,12 @@ nn::ModelPlan mobilenet_v2_plan(const MobileNetV2Config& config) {
   nn::ModelPlan plan;
   plan.parameters = parameters_of(config, sizes);
   plan.description = fmt::format(
-      "MobileNetV2, width x {}, {} x {} pixels, {} stem, {} classes{}{}; batch norm over each "
-      "micro-batch",
+      "MobileNetV2, width x {}, {} x {} pixels, {} stem, {} classes{}{}; batch norm over {}",
       config.width_multiple, config.image, config.image,
       config.stem == MobileNetV2Config::Stem::kCifar ? "CIFAR's" : "ImageNet's", config.classes,
       config.dropout > 0 ? fmt::format(", dropout {}", config.dropout) : "",
-      config.label_smoothing > 0 ? fmt::format(", label smoothing {}", config.label_smoothing)
-                                 : "");
+      config.label_smoothing > 0 ? fmt::format(", label smoothing {}", config.label_smoothing) : "",
+      config.sync ? "the micro-batches of all data replicas" : "each micro-batch");
 
   // The block hands on pictures of side x side x channels.
   const auto add = [&](std::string name, const ForwardWork& work, std::int64_t side,
