@@ -83,7 +83,7 @@ PictureWindow random_window(const ImageTransform& transform, PictureSize picture
 [[noreturn]] void refuse_transform(PictureSize pictures, PictureSize size, std::string_view what) {
   throw ConfigError(
       fmt::format("pictures of {} x {} cannot give parts of {} x {}{}; prepare them with a larger "
-                  "--size, or give the model smaller ones",
+                  "--size, or give the model smaller ones (--model.image)",
                   pictures.height, pictures.width, size.height, size.width, what));
 }
 

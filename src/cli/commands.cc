@@ -11,9 +11,9 @@ namespace trireme::cli {
 const std::vector<Command>& commands() {
   static const std::vector<Command> table = {
       {"prepare", "turn text or pictures into shards", parse_prepare},
-      {"data", "list, inspect or verify token shards", parse_data},
+      {"data", "list, inspect or verify shards", parse_data},
       {"train", "train a model on all ranks, from the newest checkpoint on", parse_train},
-      {"eval", "measure how well a model predicts a text", parse_eval},
+      {"eval", "measure how well a model does on held-out data", parse_eval},
       {"generate", "continue texts with a model", parse_generate},
       {"checkpoint", "list, inspect, verify or prune checkpoints", parse_checkpoint},
       {"top", "watch a run from its folder", parse_top},

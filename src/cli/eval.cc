@@ -1,4 +1,5 @@
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "trireme/base/limits.h"
 #include "trireme/base/log.h"
@@ -21,26 +22,20 @@ struct EvalArguments {
 };
 
 std::string table(const InferenceModel& model, const Checkpoint& checkpoint,
-                  const TokenDataset& data, const EvaluationReport& report, const GridShape& grid,
-                  const ops::AttentionChoice& attention) {
+                  const tasks::TaskData& data, const EvaluationReport& report,
+                  const GridShape& grid, const ops::AttentionChoice& attention) {
   std::string text;
   const auto add = [&](std::string_view what, const std::string& value) {
     text += fmt::format("{}{:<15}{}", text.empty() ? "" : "\n", what, value);
   };
   add("checkpoint", fmt::format("{}, step {}", checkpoint.path(), checkpoint.info().step));
-  std::string paths;
-  for (const TokenShardInfo& shard : data.shards()) {
-    paths += fmt::format("{}{}", paths.empty() ? "" : ", ", shard.path);
-  }
-  add("data", paths);
+  add("data", fmt::format("{}", fmt::join(data.paths(), ", ")));
   add("grid", grid.to_string());
-  add("attention", attention.text);
-  add("loss", fmt::format("{:.6f}", report.loss));
-  add("perplexity", fmt::format("{:.4f}", report.perplexity));
-  add("bits per byte", fmt::format("{:.6f}", report.bits_per_byte));
-  add("tokens", fmt::format("{}, of {} bytes, in windows of {}", report.tokens, report.bytes,
-                            model.model().plan.length));
-  add("tokens/s", fmt::format("{:.0f} ({:.1f} s)", report.tokens_per_second(), report.seconds));
+  if (model.model().attention) add("attention", attention.text);
+  for (const auto& [name, value] : data.figures(report.sums)) add(name, value);
+  const auto per_second = static_cast<double>(report.sums.targets) / report.seconds;
+  add(tasks::task_of(model.training().model).unit().rate(),
+      fmt::format("{:.0f} ({:.1f} s)", per_second, report.seconds));
   return text;
 }
 
@@ -69,7 +64,7 @@ ExitStatus evaluate_on_ranks(Runtime& runtime, const EvalArguments& given) {
                         .masks_documents = sizes.data.mask_documents});
   const auto data = open_evaluation_data(runtime.world(), model, given.data);
   const EvaluationReport report =
-      evaluate_on(ctx, model.stage(), data, given.micro, model.training().data.mask_documents);
+      evaluate_on(ctx, model.stage(), *data, given.micro, model.model().plan.length);
   if (runtime.rank() == 0) {
     print_line(table(model, checkpoint, *data, report, grid.shape(), attention));
   }
@@ -82,9 +77,9 @@ Work parse_eval(const Arguments& arguments) {
   EvalArguments given;
   Options options("trireme eval --checkpoint RUN_OR_FILE [--data PATH,...] [--KEY VALUE]...");
   options.add("data", given.data, "HDF5 shards",
-              "what to predict: files or folders; default: the held-out data of the training");
+              "what to evaluate on: files or folders; default: the held-out data of the training");
   declare_inference(options, given.inference);
-  options.add("batch.micro", given.micro, "sequences", "what one replica computes at a time",
+  options.add("batch.micro", given.micro, "samples", "what one replica computes at a time",
               between(1, limits::kSequences));
   options.parse(arguments);
   if (options.help_requested()) return show_help(options.description());

@@ -6,6 +6,7 @@
 #include "trireme/base/limits.h"
 #include "trireme/base/log.h"
 #include "trireme/io/dataset.h"
+#include "trireme/tasks/texts.h"
 #include "trireme/train/generator.h"
 #include "trireme/train/inference.h"
 
@@ -63,7 +64,7 @@ TokenizerPtr open_tokenizer(Communicator& comm, const InferenceModel& model,
     throw DataError(fmt::format("{}; --tokenizer SHARD names any shard of the model's tokenizer",
                                 error.what()));
   }
-  model.check_tokenizer(*shards->tokenizer(), shards->shards().front().path);
+  tasks::check_tokenizer(model.trained_on(), *shards->tokenizer(), shards->shards().front().path);
   return shards->tokenizer();
 }
 

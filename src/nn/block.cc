@@ -15,10 +15,7 @@ std::shared_ptr<Communicator> BuildContext::tensor_neighbours(int count) {
 
 std::shared_ptr<Communicator> BuildContext::replicas() {
   if (!made_replicas) {
-    const Communicator& data = grid.comm(kDataAxes);
-    std::vector<int> members;
-    for (int i = 0; i < data.size(); ++i) members.push_back(data.world_rank(i));
-    made_replicas = grid.runtime().group("data_blocks", members);
+    made_replicas = grid.runtime().group("data_blocks", grid.ranks(kDataAxes));
   }
   return made_replicas;
 }

@@ -50,13 +50,23 @@ std::string first_difference(const std::string& before, const std::string& now) 
   return "a shorter configuration";
 }
 
+// The text of a configuration as this version writes it: a study may have been begun by one that
+// knew fewer keys.
+std::string as_written_now(const std::string& config) {
+  try {
+    return config_to_ini(config_from_ini(config, "study.json"));
+  } catch (const ConfigError&) {
+    return config;
+  }
+}
+
 void check_same_study(const std::string& path, const StudyPlan& plan) {
   std::ifstream file(path + "/study.json");
   const Json before = Json::parse_or_null(std::string(std::istreambuf_iterator<char>(file), {}));
   for (const auto& [key, value] : identity_of(plan)) {
     const Json* found = before.find(key);
     const std::string was = found && found->is_text() ? found->text() : "";
-    if (was == value) continue;
+    if (was == value || (key == "config" && as_written_now(was) == value)) continue;
     throw ConfigError(
         fmt::format("--output {}: another study was begun there: {}; give another folder", path,
                     key == "config" ? first_difference(was, value)

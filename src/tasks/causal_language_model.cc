@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numbers>
 #include <numeric>
 #include <utility>
 
@@ -73,6 +74,24 @@ class Texts final : public TaskData {
                     "prepare both with one tokenizer",
                     others, mine));
   }
+  void check_trained(const TrainedOn& model) const override {
+    check_tokenizer(model, *data_->tokenizer(), data_->shards().front().path);
+  }
+  std::vector<std::string> paths() const override {
+    std::vector<std::string> all;
+    for (const TokenShardInfo& shard : data_->shards()) all.push_back(shard.path);
+    return all;
+  }
+  std::vector<Measure> figures(const nn::EvaluationSums& sums) const override {
+    TRIREME_CHECK(sums.targets == data_->tokens(),
+                  fmt::format("{} of {} tokens were predicted", sums.targets, data_->tokens()));
+    const auto bytes = data_->original_bytes();
+    return {{"loss", fmt::format("{:.6f}", sums.mean_loss())},
+            {"perplexity", fmt::format("{:.4f}", std::exp(sums.mean_loss()))},
+            {"bits per byte", fmt::format("{:.6f}", bits_per_byte(sums.loss_sum, bytes))},
+            {"tokens", fmt::format("{}, of {} bytes, in windows of {}", sums.targets, bytes,
+                                   data_->context())}};
+  }
 
   std::unique_ptr<StepReader> read_steps(BatchPlan plan, std::int64_t micro) const override {
     return std::make_unique<TokenSteps>(data_, std::move(plan), micro, masks_documents_);
@@ -99,7 +118,7 @@ class CausalLanguageModel final : public Task {
                                        Communicator& comm) const override {
     DatasetOptions options;
     options.data = request.paths;
-    options.split = request.training ? "train" : "validation";
+    options.split = request.any_split ? "" : request.training ? "train" : "validation";
     options.context = request.sample[0];
     options.seed = request.seed;
     options.order = request.training ? SampleOrder::kShuffled : SampleOrder::kSequential;
@@ -156,6 +175,10 @@ class CausalLanguageModel final : public Task {
 const Task& causal_language_model() {
   static const CausalLanguageModel kTask;
   return kTask;
+}
+
+double bits_per_byte(double loss_sum, std::int64_t bytes) {
+  return loss_sum / std::numbers::ln2 / static_cast<double>(bytes);
 }
 
 std::shared_ptr<const TaskData> texts(std::shared_ptr<const TokenDataset> data,

@@ -26,7 +26,9 @@ class Classification final : public Task {
                                        Communicator& comm) const override {
     auto data = ImageDataset::open(
         {.data = request.paths,
-         .split = request.training ? "train" : "validation",
+         .split = request.any_split  ? ""
+                  : request.training ? "train"
+                                     : "validation",
          .seed = request.seed,
          .order = request.training ? SampleOrder::kShuffled : SampleOrder::kSequential},
         comm);

@@ -140,6 +140,23 @@ class Pictures final : public TaskData {
              normalisation_text(transform_.statistics)}};
   }
   void check_fits(const TaskData& other) const override;
+  void check_trained(const TrainedOn& model) const override;
+  std::vector<std::string> paths() const override {
+    std::vector<std::string> all;
+    for (const ImageShardInfo& shard : data_->shards()) all.push_back(shard.path);
+    return all;
+  }
+  std::vector<Measure> figures(const nn::EvaluationSums& sums) const override {
+    TRIREME_CHECK(sums.targets == static_cast<std::int64_t>(data_->samples()) && sums.correct,
+                  "each picture is looked at once");
+    const auto percent = [&](std::int64_t count) {
+      return fmt::format("{:.2f} %", 100.0 * sums.share(count));
+    };
+    return {{"loss", fmt::format("{:.6f}", sums.mean_loss())},
+            {"top-1", percent(sums.correct->top1)},
+            {"top-5", percent(sums.correct->top5)},
+            {"pictures", fmt::format("{}", sums.targets)}};
+  }
 
   std::unique_ptr<StepReader> read_steps(BatchPlan plan, std::int64_t micro) const override {
     return std::make_unique<PictureSteps>(data_, transform_, std::move(plan), micro, threads_);
@@ -181,6 +198,23 @@ void Pictures::check_fits(const TaskData& other) const {
           : fmt::format("class {} is '{}' in data.validation and '{}' in data.train",
                         differs.in1 - mine.begin(), shown(*differs.in2), shown(*differs.in1));
   throw DataError(what + ": prepare both with the same folders of classes");
+}
+
+void Pictures::check_trained(const TrainedOn& model) const {
+  const auto mark = std::ranges::find(model.marks, kClassesAttribute, &DataMark::attribute);
+  const auto classes = static_cast<int>(data_->classes().size());
+  const std::string file = paths().front();
+  if (model.facts.classes != classes) {
+    throw DataError(fmt::format(
+        "{} has {} classes, the model of {} {}: use pictures of the classes that it was trained on",
+        file, classes, model.origin, model.facts.classes.value_or(0)));
+  }
+  if (mark != model.marks.end() && mark->value != class_lines()) {
+    throw DataError(
+        fmt::format("{} has other classes than the model of {} was trained on, though "
+                    "as many: prepare both with the same folders of classes",
+                    file, model.origin));
+  }
 }
 
 }  // namespace

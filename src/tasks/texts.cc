@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <xxhash.h>
 
+#include "trireme/base/error.h"
 #include "trireme/ops/softmax_loss.h"
 
 namespace trireme {
@@ -41,6 +42,24 @@ nn::MicroBatch make_micro_batch(ops::Context& ctx, const TokenBatch& data, std::
   const auto count = std::count_if(targets.begin(), targets.end(),
                                    [](std::int32_t target) { return target >= 0; });
   return host.to_device(ctx, count, training);
+}
+
+void tasks::check_tokenizer(const TrainedOn& model, const Tokenizer& tokenizer,
+                            const std::string& origin) {
+  const int vocabulary = model.facts.vocabulary.value_or(0);
+  if (tokenizer.vocabulary() != vocabulary) {
+    throw DataError(
+        fmt::format("{} has a vocabulary of {} tokens, the model of {} one of {}: use "
+                    "data of the tokenizer that the model was trained with",
+                    origin, tokenizer.vocabulary(), model.origin, vocabulary));
+  }
+  const auto mark = std::ranges::find(model.marks, kTokenizerAttribute, &DataMark::attribute);
+  if (mark != model.marks.end() && mark->value != tokenizer_checksum(tokenizer)) {
+    throw DataError(
+        fmt::format("{} has another tokenizer ({}) than the model of {} was trained "
+                    "with, though as many tokens",
+                    origin, tokenizer.description(), model.origin));
+  }
 }
 
 std::string tokenizer_checksum(const Tokenizer& tokenizer) {

@@ -7,7 +7,6 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/log.h"
-#include "trireme/tasks/texts.h"
 #include "trireme/train/checkpoint_tensors.h"
 #include "trireme/train/step_setup.h"
 
@@ -114,9 +113,9 @@ InferenceModel::InferenceModel(ops::Context& ctx, const ProcessGrid& grid,
     : path_(checkpoint.path()),
       training_(training_config(checkpoint)),
       model_(model_of(training_, path_)) {
-  const auto& extra = checkpoint.info().extra;
-  if (const auto found = extra.find(kTokenizerAttribute); found != extra.end()) {
-    tokenizer_checksum_ = found->second;
+  trained_on_ = {path_, model_.data, {}};
+  for (const auto& [attribute, value] : checkpoint.info().extra) {
+    trained_on_.marks.push_back({attribute, {}, value});
   }
   parallel::StageOptions options;
   options.compute = compute_type(precision.value_or(training_.run.precision));
@@ -127,22 +126,6 @@ InferenceModel::InferenceModel(ops::Context& ctx, const ProcessGrid& grid,
   check_size(checkpoint, model_.plan);
   stage_ = std::make_unique<parallel::Stage>(ctx, grid, model_.plan, options);
   read_checkpoint(ctx, checkpoint, *stage_, checkpoint_slices(*stage_, nullptr, false));
-}
-
-void InferenceModel::check_tokenizer(const Tokenizer& tokenizer, const std::string& origin) const {
-  const int vocabulary = model_.data.vocabulary.value_or(0);
-  if (tokenizer.vocabulary() != vocabulary) {
-    throw DataError(
-        fmt::format("{} has a vocabulary of {} tokens, the model of {} one of {}: use "
-                    "data of the tokenizer that the model was trained with",
-                    origin, tokenizer.vocabulary(), path_, vocabulary));
-  }
-  if (tokenizer_checksum_ && *tokenizer_checksum_ != tokenizer_checksum(tokenizer)) {
-    throw DataError(
-        fmt::format("{} has another tokenizer ({}) than the model of {} was trained "
-                    "with, though as many tokens",
-                    origin, tokenizer.description(), path_));
-  }
 }
 
 }  // namespace trireme

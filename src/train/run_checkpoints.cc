@@ -90,8 +90,9 @@ RunCheckpoints::Position RunCheckpoints::restore(const Checkpoint& checkpoint) {
   // Checks shapes first, because run.accept_changes cannot accept other shapes.
   checkpoint.check(run_.runtime.world(), slices);
   check_parameters(checkpoint);
-  const std::vector<ChangedSetting> changes =
+  std::vector<ChangedSetting> changes =
       changes_since(checkpoint, run_.config, describe_data(run_.data, run_.validation));
+  note_groups_of_samples(checkpoint, changes);
   check_changes(changes, checkpoint, run_.config);
   read_checkpoint(ctx, checkpoint, stage, slices);
   ops::write_step_state(ctx, state);
@@ -99,6 +100,22 @@ RunCheckpoints::Position RunCheckpoints::restore(const Checkpoint& checkpoint) {
   return {.step = checkpoint.info().step,
           .samples = checkpoint.info().samples,
           .changes = list_of(changes, {OnChange::kOtherRun, OnChange::kResults})};
+}
+
+// Collective over the world. What a model with states computes depends on which samples meet in
+// its batch norms: those of a micro-batch, or of the micro-batches of all data replicas.
+void RunCheckpoints::note_groups_of_samples(const Checkpoint& checkpoint,
+                                            std::vector<ChangedSetting>& changes) const {
+  const bool none = run_.step.stage().states().empty();
+  if (run_.runtime.world().agree(none)) return;
+  for (ChangedSetting& change : changes) {
+    if (change.name == "batch.micro") change.on_change = OnChange::kResults;
+  }
+  if (!models::joins_replicas(run_.config.model)) return;
+  const auto before = checkpoint.info().extra.find("grid");
+  const std::string now = run_.grid.shape().to_string();
+  if (before == checkpoint.info().extra.end() || before->second == now) return;
+  changes.push_back({"the grid", before->second, now, OnChange::kResults});
 }
 
 // Whether data replicas, stages and schedules change no bit of what the checkpoint's run computed.

@@ -57,6 +57,8 @@ class RunCheckpoints {
   Position restore(const Checkpoint& checkpoint);
   void check_parameters(const Checkpoint& checkpoint) const;
   bool keeps_bits(const Checkpoint& checkpoint) const;
+  void note_groups_of_samples(const Checkpoint& checkpoint,
+                              std::vector<ChangedSetting>& changes) const;
   void say_resumed(const Checkpoint& checkpoint, const std::vector<ChangedSetting>& changes) const;
   std::map<std::string, std::string> recorded_choices() const;
   std::map<std::string, std::string> recorded_plans() const;

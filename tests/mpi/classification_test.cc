@@ -331,10 +331,11 @@ TEST_F(Classification, RefusesOtherData) {
       of_pictures);
   EXPECT_EQ(message_of<Error>([&] { texts.facts_on_this_host({{pictures}}); }), of_pictures);
   // bad input: `train`: pictures smaller than the model's | pictures of 6 x 8 cannot give parts of
-  // 32 x 32; prepare them with a larger --size, or give the model smaller ones | 2
+  // 32 x 32; prepare them with a larger --size, or give the model smaller ones
+  // (--model.image) | 2
   EXPECT_EQ(refusal(pictures, {32, 32, 3}),
             "pictures of 6 x 8 cannot give parts of 32 x 32; prepare them with a larger --size, or "
-            "give the model smaller ones");
+            "give the model smaller ones (--model.image)");
   // The facts before a run opens the data.
   EXPECT_EQ(task_.facts_on_this_host({{"/no/such/file.h5"}, {pictures}}).classes, 7);
   EXPECT_FALSE(task_.facts_on_this_host({{"/no/such/file.h5"}}).classes);

@@ -1,7 +1,10 @@
 // Evaluation on every grid equals evaluation on one rank, and counts every token once.
 #include <cmath>
+#include <map>
 #include <optional>
+#include <string>
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "trireme/base/error.h"
@@ -51,10 +54,18 @@ class Evaluate : public ::testing::Test {
         {.data = list, .split = "", .context = model_.context, .order = SampleOrder::kSequential},
         runtime().world());
   }
-  EvaluationReport on(const ProcessGrid& grid, const std::shared_ptr<const TokenDataset>& data,
-                      std::int64_t micro, bool mask_documents = false) {
-    parallel::Stage stage(ctx_, grid, models::gpt_plan(model_), {.seed = 3});
-    return evaluate_on(ctx_, stage, data, micro, mask_documents);
+  nn::EvaluationSums on(const parallel::Stage& stage,
+                        const std::shared_ptr<const TokenDataset>& data, std::int64_t micro,
+                        bool mask_documents = false) {
+    const auto texts = tasks::texts(data, mask_documents);
+    const EvaluationReport report = evaluate_on(ctx_, stage, *texts, micro, model_.context);
+    EXPECT_GT(report.seconds, 0.0);
+    return report.sums;
+  }
+  nn::EvaluationSums on(const ProcessGrid& grid, const std::shared_ptr<const TokenDataset>& data,
+                        std::int64_t micro, bool mask_documents = false) {
+    return on(parallel::Stage(ctx_, grid, models::gpt_plan(model_), {.seed = 3}), data, micro,
+              mask_documents);
   }
 
   models::GptConfig model_ = models::gpt_preset("test-llama");
@@ -64,14 +75,9 @@ class Evaluate : public ::testing::Test {
   std::string folder_;
 };
 
-TEST(EvaluationReport, BitsPerByteDivideByTheBytesOfTheText) {
-  // Three tokens of probability 1/2, 1/4 and 1/8 for two bytes: 6 bits.
-  const EvaluationReport report = evaluation_report(6 * std::log(2.0), 3, 2);
-  EXPECT_DOUBLE_EQ(report.loss, 2 * std::log(2.0));
-  EXPECT_DOUBLE_EQ(report.perplexity, 4.0);
-  EXPECT_DOUBLE_EQ(report.bits_per_byte, 3.0);
-  EXPECT_EQ(report.tokens, 3);
-  EXPECT_EQ(report.bytes, 2);
+// Three tokens of probability 1/2, 1/4 and 1/8 for two bytes: 6 bits.
+TEST(EvaluationOfTexts, BitsPerByteDivideByTheBytesOfTheText) {
+  EXPECT_DOUBLE_EQ(tasks::bits_per_byte(6 * std::log(2.0), 2), 3.0);
 }
 
 // With all weights 0 every token has probability 1/257, wherever it stands.
@@ -79,12 +85,15 @@ TEST_F(Evaluate, UniformModelNeedsTheLogarithmOfTheVocabulary) {
   const auto data = open({{shard("a.h5", 101, 99)}, {shard("b.h5", 35, 31)}});
   const ProcessGrid grid(runtime(), {1, 1, runtime().size()});
   const parallel::Stage stage(ctx_, grid, models::gpt_plan(model_), {.trains = false, .seed = {}});
-  const EvaluationReport report = evaluate_on(ctx_, stage, data, 3, false);
-  EXPECT_EQ(report.tokens, 136);
-  EXPECT_EQ(report.bytes, 130);
-  EXPECT_NEAR(report.loss, std::log(257.0), 1e-6);
-  EXPECT_NEAR(report.bits_per_byte, 136 * std::log2(257.0) / 130, 1e-5);
-  EXPECT_GT(report.seconds, 0.0);
+  const nn::EvaluationSums sums = on(stage, data, 3);
+  EXPECT_EQ(sums.targets, 136);
+  EXPECT_NEAR(sums.mean_loss(), std::log(257.0), 1e-6);
+  std::map<std::string, std::string> figures;
+  for (const auto& [name, value] : tasks::texts(data, false)->figures(sums)) figures[name] = value;
+  EXPECT_EQ(figures.at("loss"), "5.549076");
+  EXPECT_EQ(figures.at("perplexity"), "257.0000");
+  EXPECT_EQ(figures.at("bits per byte"), fmt::format("{:.6f}", 136 * std::log2(257.0) / 130));
+  EXPECT_EQ(figures.at("tokens"), "136, of 130 bytes, in windows of 16");
 }
 
 // 7 + 3 windows, the last of each shard partial; the micro-batches of 1, 3 and 4 divide among the
@@ -94,16 +103,17 @@ TEST_F(Evaluate, EveryGridAgreesWithOneRank) {
   ASSERT_EQ(data->samples(), 10u);
   const int ranks = runtime().size();
   for (const bool mask : {false, true}) {
-    const EvaluationReport reference = on(alone_, data, 1, mask);
-    EXPECT_EQ(reference.tokens, 136);
+    const nn::EvaluationSums reference = on(alone_, data, 1, mask);
+    EXPECT_EQ(reference.targets, 136);
     for (const std::int64_t micro : {1, 3, 4, 16}) {
       for (const GridShape& shape : {GridShape{ranks, 1, 1}, GridShape{1, ranks, 1},
                                      GridShape{1, 1, ranks}, GridShape{ranks / 2, 1, 2}}) {
         if (shape.ranks() != ranks) continue;
         const ProcessGrid grid(runtime(), shape);
-        const EvaluationReport report = on(grid, data, micro, mask);
-        EXPECT_EQ(report.tokens, 136) << shape.to_string();
-        EXPECT_NEAR(report.loss / reference.loss, 1.0, 1e-6) << shape.to_string() << ", " << micro;
+        const nn::EvaluationSums sums = on(grid, data, micro, mask);
+        EXPECT_EQ(sums.targets, 136) << shape.to_string();
+        EXPECT_NEAR(sums.loss_sum / reference.loss_sum, 1.0, 1e-6)
+            << shape.to_string() << ", " << micro;
       }
     }
   }
@@ -115,7 +125,7 @@ TEST_F(Evaluate, WindowsGoThroughTheWholeText) {
   const std::string path = shard("a.h5", 40, 38);
   const auto data = open({{path}});
   const parallel::Stage stage(ctx_, alone_, models::gpt_plan(model_), {.seed = 3});
-  const double whole = evaluate_on(ctx_, stage, data, 8, false).loss;
+  const double whole = on(stage, data, 8).mean_loss();
   std::vector<std::int32_t> text;
   for (std::uint64_t i = 0; i < 3; ++i) {
     const TokenBatch window = data->read(std::vector<std::uint64_t>{i});

@@ -404,17 +404,19 @@ TEST_P(FromRunFolder, WhatIsMissingOrForeignIsNamed) {
   const auto load = [&](const std::string& path) {
     return InferenceModel(ctx_, grid, Checkpoint::open(world, path));
   };
-  load(write(grid, 1)).check_tokenizer(*bytes, "shard.h5");
-  load(write(grid, 2, {{kTokenizerAttribute, tokenizer_checksum(*bytes)}}))
-      .check_tokenizer(*bytes, "shard.h5");
+  const auto check = [&](const std::string& path, const char* origin) {
+    tasks::check_tokenizer(load(path).trained_on(), *bytes, origin);
+  };
+  check(write(grid, 1), "shard.h5");
+  check(write(grid, 2, {{kTokenizerAttribute, tokenizer_checksum(*bytes)}}), "shard.h5");
   const auto with_other = write(grid, 3, {{kTokenizerAttribute, "xxh64:0123456789abcdef"}});
   EXPECT_NE(message_of<DataError>([&] {
-              load(with_other).check_tokenizer(*bytes, "shard.h5");
+              check(with_other, "shard.h5");
             }).find("shard.h5 has another tokenizer"),
             std::string::npos);
   model_.vocabulary = 67;
   EXPECT_NE(message_of<DataError>([&] {
-              load(write(grid, 4)).check_tokenizer(*bytes, "s.h5");
+              check(write(grid, 4), "s.h5");
               // bad input: `eval`, `generate`: data of another vocabulary | ... has a vocabulary of
               // 257 tokens, the model of ... one of 67: use data of the tokenizer that the model
               // was trained with | 3

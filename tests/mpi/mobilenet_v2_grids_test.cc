@@ -94,12 +94,14 @@ std::vector<Case> cases(int ranks) {
   return all;
 }
 
-void expect_equal(const Observed& observed, const Observed& expected, const GridShape& grid) {
+// `limit`: largest relative error of a tensor.
+void expect_equal(const Observed& observed, const Observed& expected, const GridShape& grid,
+                  double limit) {
   for (std::size_t i = 0; i < expected.losses.size(); ++i) {
-    EXPECT_NEAR(observed.losses[i] / expected.losses[i], 1.0, 1e-5) << "step " << i;
-    EXPECT_NEAR(observed.norms[i] / expected.norms[i], 1.0, 1e-4) << "step " << i;
+    EXPECT_NEAR(observed.losses[i] / expected.losses[i], 1.0, limit / 10) << "step " << i;
+    EXPECT_NEAR(observed.norms[i] / expected.norms[i], 1.0, limit) << "step " << i;
   }
-  EXPECT_NEAR(observed.evaluation / expected.evaluation, 1.0, 1e-5);
+  EXPECT_NEAR(observed.evaluation / expected.evaluation, 1.0, limit / 10);
   EXPECT_FALSE(observed.tensors.empty());
   for (const auto& [name, values] : observed.tensors) {
     if (name.ends_with("project.norm.bias")) {
@@ -107,7 +109,7 @@ void expect_equal(const Observed& observed, const Observed& expected, const Grid
       // is zero but for rounding.
       for (const double value : values) EXPECT_LT(std::abs(value), 1e-6) << name;
     } else {
-      EXPECT_LT(relative_error(values, expected.tensors.at(name)), 1e-4) << name;
+      EXPECT_LT(relative_error(values, expected.tensors.at(name)), limit) << name;
     }
   }
   // The stages have all of the model together.
@@ -123,11 +125,12 @@ TEST(MobileNetV2Grids, EveryGridFollowsOneRank) {
   for (const Case& test : cases(runtime().size())) {
     SCOPED_TRACE(test.grid.to_string() + " " + test.schedule);
     const ProcessGrid grid(runtime(), test.grid);
-    expect_equal(observe(ctx, grid, test), expected, test.grid);
+    expect_equal(observe(ctx, grid, test), expected, test.grid, 1e-4);
   }
 }
 
-// model.batch_norm sync: as one rank whose micro-batches have the pictures of all replicas.
+// model.batch_norm sync: as one rank whose micro-batches have the pictures of all replicas. Moments
+// that are merged are rounded otherwise.
 TEST(MobileNetV2Grids, SyncedNormsFollowOneRankWithLargerMicroBatches) {
   ops::Context ctx = ops::make_cpu_context(1);
   const ProcessGrid alone(runtime(), {1, 1, 1}, {runtime().rank()});
@@ -138,7 +141,7 @@ TEST(MobileNetV2Grids, SyncedNormsFollowOneRankWithLargerMicroBatches) {
     test.sync = true;
     const ProcessGrid grid(runtime(), test.grid);
     expect_equal(observe(ctx, grid, test), observe(ctx, alone, {.grid = {1, 1, 1}}, replicas),
-                 test.grid);
+                 test.grid, 2e-3);
   }
 }
 

@@ -198,6 +198,10 @@ class Scale(ProgramTest):
         self.expect_done(*self.arguments("--repeats", "1"))
         (self.study / "points/strong-n2-d2p1t1-r1/result.json").write_text('{"tokens_per_s": 12')  # half a file
         before = self.results()
+        # As a version began it that knew fewer keys.
+        begun = (self.study / "study.json").read_text(encoding="utf-8")
+        self.assertIn("crop = centre\\n", begun)
+        (self.study / "study.json").write_text(begun.replace("crop = centre\\n", ""), encoding="utf-8")
         self.expect_done(*self.arguments("--repeats", "1"))
         changed = {name for name, moment in self.results().items() if moment != before[name]}
         self.assertEqual(changed, {"strong-n2-d2p1t1-r1"})

@@ -276,10 +276,10 @@ TEST(ImageTransforms, ThatCannotBeAreRefused) {
   };
   // bad input: pictures of a shard that are smaller than what is to be cut out of them | pictures
   // of 6 x 8 cannot give parts of 6 x 9; prepare them with a larger --size, or give the model
-  // smaller ones | 2
+  // smaller ones (--model.image) | 2
   EXPECT_EQ(said(plain({6, 9})),
             "pictures of 6 x 8 cannot give parts of 6 x 9; prepare them with a larger --size, or "
-            "give the model smaller ones");
+            "give the model smaller ones (--model.image)");
   ImageTransform transform = plain({12, 8}, Crop::kRandom);
   transform.padding = 2;
   EXPECT_EQ(said(transform).find("pictures of 6 x 8 cannot give parts of 12 x 8 with 2 pixels"),

@@ -26,10 +26,23 @@ struct DataMark {
   std::string value;
 };
 
+// A model, as its checkpoint tells of the data that it was trained on.
+struct TrainedOn {
+  std::string origin;                // the checkpoint, for messages
+  models::DataFacts facts = {};      // that the model has room for
+  std::vector<DataMark> marks = {};  // TaskData::encoding of the data; perhaps others too
+};
+
+// A figure of an evaluation, with its name for people.
+struct Measure {
+  std::string name, value;
+};
+
 // What is opened, and how it is read.
 struct DataRequest {
   std::vector<WeightedPath> paths;
   bool training = true;          // shuffled, from the split `train`; else in order, `validation`
+  bool any_split = false;        // all shards of a folder, whatever their split
   Shape sample;                  // of a sample's input: models::sample_shape
   std::uint64_t seed = 1;        // of the order, and of what is drawn for samples
   bool masks_documents = false;  // text: attention does not cross the borders of documents
@@ -67,6 +80,11 @@ class TaskData {
   virtual std::vector<DataMark> encoding() const = 0;
   // Throws DataError where a model trained on these data cannot be evaluated on `other`.
   virtual void check_fits(const TaskData& other) const = 0;
+  // Throws DataError where these data cannot be what the model sees.
+  virtual void check_trained(const TrainedOn& model) const = 0;
+  virtual std::vector<std::string> paths() const = 0;  // of the files
+  // What an evaluation of all of these data tells, a row for each figure.
+  virtual std::vector<Measure> figures(const nn::EvaluationSums& sums) const = 0;
 
   // `plan` gives the samples of each step, a multiple of `micro`, which the reader cuts into
   // micro-batches. The reader keeps the data open.

@@ -31,6 +31,14 @@ inline constexpr const char* kTokenizerAttribute = "tokenizer";
 
 namespace tasks {
 
+// Throws DataError unless the model was trained with this tokenizer, as far as its checkpoint
+// tells: compares the size of the vocabulary, and the checksum where there is one. `origin` says in
+// errors where the tokenizer comes from.
+void check_tokenizer(const TrainedOn& model, const Tokenizer& tokenizer, const std::string& origin);
+
+// The sum of -log2 p over all tokens of a text of so many bytes, for a byte. `loss_sum` is in nats.
+double bits_per_byte(double loss_sum, std::int64_t bytes);
+
 // Returns open texts as the data of the causal language model.
 std::shared_ptr<const TaskData> texts(std::shared_ptr<const TokenDataset> data,
                                       bool masks_documents);

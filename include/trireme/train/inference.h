@@ -7,9 +7,9 @@
 
 #include "trireme/config/config.h"
 #include "trireme/io/checkpoint.h"
-#include "trireme/io/tokenizer.h"
 #include "trireme/models/family.h"
 #include "trireme/parallel/stage.h"
+#include "trireme/tasks/task.h"
 
 namespace trireme {
 
@@ -37,16 +37,14 @@ class InferenceModel {
   // The configuration that the model was trained with.
   const Config& training() const { return training_; }
 
-  // Throws DataError unless the model was trained with this tokenizer, as far as its checkpoint
-  // tells: it compares the size of the vocabulary, and the checksum where there is one. `origin`
-  // says in errors where the tokenizer comes from.
-  void check_tokenizer(const Tokenizer& tokenizer, const std::string& origin) const;
+  // What its checkpoint tells of the data that it was trained on.
+  const tasks::TrainedOn& trained_on() const { return trained_on_; }
 
  private:
   std::string path_;
-  std::optional<std::string> tokenizer_checksum_;
   Config training_;
   models::Model model_;
+  tasks::TrainedOn trained_on_;
   std::unique_ptr<parallel::Stage> stage_;
 };
 

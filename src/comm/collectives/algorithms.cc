@@ -81,7 +81,8 @@ double whole_workspace(Collective collective, Algorithm algorithm, std::size_t b
   const auto whole = static_cast<double>(bytes);
   const bool gathers = algorithm == Algorithm::kDirect || algorithm == Algorithm::kBruck;
   if (gathers && collective == Collective::kAllReduce) return whole * ranks;
-  return gathers || algorithm == Algorithm::kDoubling ? 3 * whole : 0.0;
+  if (algorithm == Algorithm::kBruck) return collective == Collective::kAllGather ? whole : 0.0;
+  return algorithm == Algorithm::kDoubling ? 3 * whole : 0.0;  // bf16 and fp16 are widened
 }
 
 std::string_view name_of(Collective collective) {

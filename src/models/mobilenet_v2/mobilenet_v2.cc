@@ -101,7 +101,8 @@ class ClassifierHead : public nn::Block {
     x = nn::dropout(tape, parallel_, batch, x, dropout_, 0);
     const nn::Value logits = classifier_.forward(tape, x);
     if (batch.field(nn::kTargets).defined()) {
-      nn::classification_loss(tape, batch, logits, label_smoothing_);
+      // Held-out losses are cross-entropies, which compare between runs.
+      nn::classification_loss(tape, batch, logits, batch.training ? label_smoothing_ : 0.0f);
       return {};
     }
     const Tensor whole = tape.context().allocate(logits.shape(), DType::kF32);

@@ -1,0 +1,155 @@
+#!/usr/bin/env python3
+"""Trains a small MobileNetV2 on pictures from `trireme prepare --images`, and does with the run what people do.
+
+usage: train_pictures_test.py TRIREME MPIEXEC
+"""
+import json
+import os
+import pathlib
+import shutil
+import struct
+import subprocess
+import sys
+import tempfile
+import unittest
+import zlib
+
+PROGRAM = pathlib.Path(sys.argv.pop(1)).resolve()
+MPIEXEC = sys.argv.pop(1)
+SIDE = 24
+TRAIN = ("--model.family mobilenet_v2 --model.image 16 --model.width_multiple 0.25 --data.train data/train.h5 "
+         "--data.validation data/validation.h5 --data.crop random --data.padding 2 --data.flip true "
+         "--batch.global 16 --batch.micro 4 --optim.lr 0.003 --run.steps 12 --eval.every 6 --checkpoint.every 6 "
+         "--log.every 1 --run.threads 1 --run.device cpu --comm.timeout 60").split()
+
+
+def png(pixels):
+    """A PNG file of rows of (red, green, blue)."""
+    def chunk(kind, data):
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+    rows = b"".join(b"\0" + bytes(value for pixel in row for value in pixel) for row in pixels)
+    return (b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBBBBB", len(pixels[0]), len(pixels), 8, 2, 0, 0, 0))
+            + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b""))
+
+
+def picture(label, number):
+    """Stripes: upright ones are of class 0, lying ones of class 1."""
+    width, shift = 2 + number % 3, number * 5 % 7
+    light = [200 + number % 40, 220 - number % 50, 180]
+    return [[light if ((x, y)[label] + shift) // width % 2 else [20, 30, 40 + number % 30] for x in range(SIDE)]
+            for y in range(SIDE)]
+
+
+class Pictures(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = pathlib.Path(tempfile.mkdtemp())
+        cls.addClassCleanup(shutil.rmtree, cls.folder, True)
+        for split, count in (("train", 40), ("test", 9)):
+            for label, name in enumerate(("lying", "upright")):
+                folder = cls.folder / "stripes" / split / name
+                folder.mkdir(parents=True)
+                for i in range(count):
+                    (folder / f"{i}.png").write_bytes(png(picture(label, i + (100 if split == "test" else 0))))
+        cls.run_here("prepare", "--images", "stripes", "--output", "data")
+        (cls.folder / "text.txt").write_text("a text of a few words. " * 40, encoding="utf-8")
+        cls.run_here("prepare", "--input", "text.txt", "--output", "text", "--tokenizer", "byte")
+
+    @classmethod
+    def run_here(cls, *arguments, ranks=0, status=0):
+        """What it prints, errors included."""
+        command = [*([MPIEXEC, "-n", str(ranks)] if ranks else []), PROGRAM, *map(str, arguments)]
+        done = subprocess.run(command, cwd=cls.folder, capture_output=True, text=True, timeout=120,
+                              env={**os.environ, "OMP_NUM_THREADS": "1"}, check=False)
+        if done.returncode != status:
+            raise AssertionError(f"{command}: status {done.returncode}\n{done.stdout}{done.stderr}")
+        return done.stdout + done.stderr
+
+    def train(self, run, *more, **options):
+        last = dict(zip(TRAIN[::2], TRAIN[1::2])) | dict(zip(more[::2], more[1::2]))
+        return self.run_here("train", "--run.folder", run, *(word for pair in last.items() for word in pair), **options)
+
+    def metrics(self, run):
+        lines = (self.folder / run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+        return [json.loads(line) for line in lines]
+
+    def losses(self, run):
+        return [line["loss"] for line in self.metrics(run) if "loss" in line]
+
+    def test_a_run_and_its_start_again(self):
+        said = self.train("whole")
+        self.assertRegex(said, r"model +MobileNetV2, width x 0.25, 16 x 16 pixels, CIFAR's stem, 2 classes")
+        self.assertRegex(said, r"batch +16 pictures of 16 x 16 a step: 4 micro-batches of 4, over 1 data replica")
+        self.assertIn("samples/s", said)
+        self.assertNotIn("token", said)
+        losses = self.losses("whole")
+        self.assertEqual(len(losses), 12)
+        evaluated = [line for line in self.metrics("whole") if "eval_loss" in line]
+        self.assertEqual([line["step"] for line in evaluated], [6, 12])
+        for line in evaluated:
+            self.assertEqual(line["eval_top5"], 1.0)
+            self.assertIn(line["eval_top1"] * 18, range(19))
+        self.assertEqual([line["samples"] for line in self.metrics("whole") if "loss" in line],
+                         [16 * step for step in range(1, 13)])
+
+        # In two parts it is the same, to the last bit.
+        schedule = ("--schedule.warmup", 2, "--schedule.decay", 10)
+        self.train("parts", "--run.steps", 6, *schedule)
+        said = self.train("parts", *schedule)
+        self.assertIn("going on from", said)
+        self.train("whole_decay", *schedule)
+        self.assertEqual(self.losses("parts"), self.losses("whole_decay"))
+        # What meets in a batch norm is another result, not rounding.
+        said = self.train("parts", *schedule, "--batch.micro", 8, "--run.steps", 13)
+        self.assertRegex(said, r"changed settings: .*batch.micro was 4, is 8")
+
+        # eval sees what the run's own evaluation saw.
+        told = self.run_here("eval", "--checkpoint", "whole", "--batch.micro", 4, "--threads", 1)
+        self.assertRegex(told, rf"(?m)^loss +{evaluated[-1]['eval_loss']:.4f}")
+        self.assertRegex(told, rf"(?m)^top-1 +{100 * evaluated[-1]['eval_top1']:.2f} %$")
+        self.assertRegex(told, r"(?m)^pictures +18$")
+        again = self.run_here("eval", "--checkpoint", "whole", "--batch.micro", 3, "--threads", 1, "--grid.pipeline", 2,
+                              ranks=2)
+        self.assertEqual(*([line for line in text.splitlines() if line.startswith("top-1")] for text in (told, again)))
+        self.assertIn("samples/s", self.run_here("top", "--once", "whole"))
+        self.assertIn("eval_top1", json.dumps(evaluated))
+        self.assertTrue((self.folder / "whole/report.html").exists())
+
+    def test_grids(self):
+        alone = None
+        for grid in ((1, 1), (2, 1), (1, 2)):
+            run = f"grid{grid[0]}{grid[1]}"
+            self.train(run, "--run.same_bits", "true", "--grid.data", grid[0], "--grid.pipeline", grid[1],
+                       ranks=grid[0] * grid[1])
+            alone = alone or self.losses(run)
+            self.assertEqual(self.losses(run), alone, grid)
+
+    def test_synced_norms(self):
+        # Rounding grows from step to step: few samples meet in a norm.
+        synced = ("--model.batch_norm", "sync", "--optim.name", "sgd", "--optim.lr", 0.002, "--run.steps", 2,
+                  "--checkpoint.every", 2)
+        self.train("synced", *synced, "--grid.data", 2, ranks=2)
+        self.train("larger", *synced[2:], "--batch.micro", 8)
+        self.train("other", *synced[2:])
+        losses, expected, others = (self.losses(run) for run in ("synced", "larger", "other"))
+        for loss, same, other in zip(losses, expected, others, strict=True):
+            self.assertAlmostEqual(loss / same, 1, delta=1e-3)
+            self.assertGreater(abs(other / same - 1), 1e-2)
+        said = self.train("synced", *synced, "--grid.data", 1, "--run.steps", 3)
+        self.assertRegex(said, r"changed settings: .*the grid was 2 x 1 x 1 .*, is 1 x 1 x 1")
+
+    def test_it_learns(self):
+        self.train("learns", "--run.steps", 60, "--eval.every", 60, "--checkpoint.every", 60, "--batch.micro", 16)
+        self.assertGreaterEqual(self.metrics("learns")[-1]["eval_top1"], 0.9)
+
+    def test_bad_input(self):
+        self.assertIn("text/train.h5: a token shard, not an image shard",
+                      self.train("bad", "--data.train", "text/train.h5", status=3))
+        self.assertFalse((self.folder / "bad").exists())
+        self.train("narrow", "--run.steps", 1)
+        self.assertIn("grid.tensor is 2, but mobilenet_v2 is not split over tensor ranks",
+                      self.train("bad", "--grid.tensor", 2, ranks=2, status=2))
+
+
+if __name__ == "__main__":
+    unittest.main()
