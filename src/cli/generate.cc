@@ -50,6 +50,13 @@ void declare(Options& options, GenerateArguments& given) {
 // Reads the tokenizer from the shards, without their tokens.
 TokenizerPtr open_tokenizer(Communicator& comm, const InferenceModel& model,
                             const std::string& shard) {
+  if (!model.model().data.vocabulary) {
+    const std::string& family = model.training().model.family;
+    throw ConfigError(fmt::format(
+        "{}: a model of {}, whose task is {}: trireme generate continues texts, and trireme eval "
+        "takes any model",
+        model.trained_on().origin, family, models::find_family(family).task()));
+  }
   const std::vector<WeightedPath> data =
       shard.empty() ? model.training().data.train : std::vector<WeightedPath>{{shard}};
   const auto open = [&] {

@@ -146,7 +146,15 @@ class Pictures(unittest.TestCase):
         self.assertIn("text/train.h5: a token shard, not an image shard",
                       self.train("bad", "--data.train", "text/train.h5", status=3))
         self.assertFalse((self.folder / "bad").exists())
-        self.train("narrow", "--run.steps", 1)
+        self.train("narrow", "--run.steps", 1, "--checkpoint.every", 1)
+        # bad input: `generate`: a model of pictures | CHECKPOINT: a model of mobilenet_v2, whose task is
+        # classification: trireme generate continues texts, and trireme eval takes any model | 2
+        self.assertIn("narrow/checkpoints/step-00000001.h5: a model of mobilenet_v2, whose task is classification: trireme "
+                      "generate continues texts, and trireme eval takes any model",
+                      self.run_here("generate", "--checkpoint", "narrow", "--prompt", "a", status=2))
+        # bad input: `eval`: texts for a model of pictures | ...: a token shard, not an image shard | 3
+        self.assertIn("text/train.h5: a token shard, not an image shard",
+                      self.run_here("eval", "--checkpoint", "narrow", "--data", "text/train.h5", status=3))
         self.assertIn("grid.tensor is 2, but mobilenet_v2 is not split over tensor ranks",
                       self.train("bad", "--grid.tensor", 2, ranks=2, status=2))
 

@@ -130,7 +130,7 @@ class Stragglers(unittest.TestCase):
         said = line.removeprefix("straggler: ")
         run.cluster.wait_for("the event", lambda: said in self.events(), 10)
         report = self.folder / "run/report.html"
-        run.cluster.wait_for("the report", lambda: said in report.read_text(encoding="utf-8"), 10)
+        run.cluster.wait_for("the report", lambda: report.exists() and said in report.read_text(encoding="utf-8"), 10)
         top = subprocess.run([self.program, "top", self.folder / "run"], capture_output=True, text=True,
                              check=True, env={**clean_environment(), "COLUMNS": "200"}).stdout
         self.assertRegex(top, r"(?m)^slowest +rank \d on n\d, ")
