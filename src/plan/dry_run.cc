@@ -265,8 +265,8 @@ std::vector<DryRunResult> run_kinds(const DryRunInput& input, const std::vector<
   const double seconds = static_cast<double>(kinds.size()) * seconds_of(input, stages.size());
   if (seconds > kMostSeconds) {
     throw ConfigError(fmt::format(
-        "dry runs of {} stages, {} blocks and micro-batches of {} tokens would take too long: give "
-        "fewer stages, a smaller micro-batch or a smaller vocabulary",
+        "dry runs of {} stages, {} blocks and micro-batches of {} positions would take too long: "
+        "give fewer stages, a smaller micro-batch or, for texts, a smaller vocabulary",
         input.grid[Axis::kPipeline], input.model.blocks.size(), input.micro * input.model.length));
   }
   const std::vector<int> replicas = input.grid.group(0, kDataAxes);

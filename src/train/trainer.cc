@@ -189,7 +189,8 @@ class Trainer {
 
   // Collective.
   void open_model_and_data() {
-    // The keys of the model determine what a sample is, and the data determine the vocabulary.
+    // The keys of the model determine what a sample is, and the data determine how many tokens or
+    // classes there are.
     train_data_ = task_.open(training_data(config_), runtime_.world());
     resolve_epochs(config_, train_data_->samples());
     const models::Model model = models::resolve(config_.model, train_data_->facts());

@@ -133,10 +133,10 @@ class Commands(ProgramTest):
         self.expect_refusal(2, "has more than 1048576 ranks: give a smaller one", "memory", "--grid.data", "1000000",
                             "--grid.tensor", "1000")
         # bad input: `memory`: thousands of stages, or a vocabulary and micro-batches out of proportion | dry runs of
-        # ... stages, ... blocks and micro-batches of ... tokens would take too long: ... | 2
+        # ... stages, ... blocks and micro-batches of ... positions would take too long: ... | 2
         self.expect_refusal(2, "dry runs of 4096 stages, 4096 blocks and", "memory", "--model.layers", "4094",
                             "--grid.pipeline", "4096", "--batch.global", "16384", "--batch.micro", "1")
-        self.expect_refusal(2, "micro-batches of 16777216 tokens would take too long", "memory", "--model.vocabulary",
+        self.expect_refusal(2, "micro-batches of 16777216 positions would take too long", "memory", "--model.vocabulary",
                             "16777216", "--model.context", "1048576", "--batch.micro", "16", "--batch.global", "16")
         # bad input: `memory`: a rank that no address space could hold | a rank of this grid would need more than 8 EiB:
         # ... | 2
