@@ -77,14 +77,6 @@ Evaluation evaluation_of(const Json& object, std::int64_t step) {
           .time = amount(object, "time")};
 }
 
-// The unit of a step's line says what is in it, whatever wrote it.
-tasks::Unit unit_of(const Json& object) {
-  for (const tasks::Unit& unit : tasks::units()) {
-    if (object.find(unit.rate_key())) return unit;
-  }
-  return {};
-}
-
 StepMetrics step_of(const Json& object, std::int64_t step, const tasks::Unit& unit) {
   StepMetrics metrics;
   metrics.step = step;
@@ -207,7 +199,7 @@ void RunHistory::take_line(std::string_view line) {
     if (object.find("eval_loss")) {
       put(evaluations_, evaluation_of(object, step));
     } else if (object.find("loss")) {
-      unit_ = unit_of(object);
+      unit_ = tasks::unit_in(object);
       put(steps_, step_of(object, step, unit_));
     }
   } catch (const JsonError&) {

@@ -51,14 +51,6 @@ Measurement measured_in(const std::string& run, const PointRequest& request, dou
           .steps = static_cast<int>(mean.steps)};
 }
 
-// The unit whose rate is there.
-tasks::Unit unit_in(const Json& result) {
-  for (const tasks::Unit& unit : tasks::units()) {
-    if (result.find(unit.rate_key())) return unit;
-  }
-  return {};
-}
-
 Conditions conditions_in(const Json& object) {
   const auto text = [&](const char* key) { return printable(object.at(key).text()); };
   Conditions conditions{.program = text("program"),
@@ -151,7 +143,7 @@ std::optional<PointResult> read_result(const std::string& path, const Point& poi
   std::ifstream file(path);
   try {
     const Json object = Json::parse(std::string(std::istreambuf_iterator<char>(file), {}));
-    const tasks::Unit unit = unit_in(object);
+    const tasks::Unit unit = tasks::unit_in(object);
     PointResult result{.point = point,
                        .measured = {.unit = unit,
                                     .units_per_second = object.at(unit.rate_key()).number(),

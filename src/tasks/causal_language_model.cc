@@ -15,40 +15,10 @@
 #include "trireme/tasks/texts.h"
 
 #include "tasks/file_here.h"
+#include "tasks/read_steps.h"
 
 namespace trireme::tasks {
 namespace {
-
-class TokenSteps final : public StepReader {
- public:
-  TokenSteps(std::shared_ptr<const TokenDataset> data, BatchPlan plan, std::int64_t micro,
-             bool masks_documents)
-      : context_(data->context()),
-        micro_(micro),
-        reader_(std::move(data), std::move(plan), {.with_first_key = masks_documents}) {}
-
-  void read() override {
-    batch_ = reader_.next();
-    TRIREME_CHECK(batch_.has_value(), "the reader ended before the run");
-  }
-
-  std::vector<nn::MicroBatch> micro_batches(ops::Context& ctx) override {
-    std::vector<nn::MicroBatch> batches;
-    const auto micro = static_cast<std::size_t>(micro_);
-    for (std::size_t first = 0; first < batch_->samples.size(); first += micro) {
-      batches.push_back(make_micro_batch(ctx, *batch_, context_, first, micro_, true));
-    }
-    batch_.reset();
-    return batches;
-  }
-
-  double wait_seconds() const override { return reader_.wait_seconds(); }
-
- private:
-  std::int64_t context_, micro_;
-  BatchReader reader_;
-  std::optional<TokenBatch> batch_;
-};
 
 class Texts final : public TaskData {
  public:
@@ -94,7 +64,9 @@ class Texts final : public TaskData {
   }
 
   std::unique_ptr<StepReader> read_steps(BatchPlan plan, std::int64_t micro) const override {
-    return std::make_unique<TokenSteps>(data_, std::move(plan), micro, masks_documents_);
+    return std::make_unique<ReadSteps<BatchReader, std::int64_t>>(
+        data_->context(), micro, data_, std::move(plan),
+        BatchReaderOptions{.with_first_key = masks_documents_});
   }
   nn::MicroBatch evaluation_batch(ops::Context& ctx, std::uint64_t first,
                                   std::int64_t micro) const override {

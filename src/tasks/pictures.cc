@@ -15,6 +15,8 @@
 #include "trireme/ops/elementwise.h"
 #include "trireme/ops/softmax_loss.h"
 
+#include "tasks/read_steps.h"
+
 namespace trireme {
 namespace {
 
@@ -84,38 +86,6 @@ PixelStatistics read_normalisation(const std::string& text) {
 namespace tasks {
 namespace {
 
-class PictureSteps final : public StepReader {
- public:
-  PictureSteps(std::shared_ptr<const ImageDataset> data, const ImageTransform& transform,
-               BatchPlan plan, std::int64_t micro, int threads)
-      : size_(transform.size),
-        micro_(micro),
-        reader_(std::move(data), transform, std::move(plan), {.threads = threads}) {}
-
-  void read() override {
-    batch_ = reader_.next();
-    TRIREME_CHECK(batch_.has_value(), "the reader ended before the run");
-  }
-
-  std::vector<nn::MicroBatch> micro_batches(ops::Context& ctx) override {
-    std::vector<nn::MicroBatch> batches;
-    const auto micro = static_cast<std::size_t>(micro_);
-    for (std::size_t first = 0; first < batch_->samples.size(); first += micro) {
-      batches.push_back(make_micro_batch(ctx, *batch_, size_, first, micro_, true));
-    }
-    batch_.reset();
-    return batches;
-  }
-
-  double wait_seconds() const override { return reader_.wait_seconds(); }
-
- private:
-  PictureSize size_;
-  std::int64_t micro_;
-  ImageReader reader_;
-  std::optional<ImageBatch> batch_;
-};
-
 class Pictures final : public TaskData {
  public:
   Pictures(std::shared_ptr<const ImageDataset> data, const ImageTransform& transform, int threads)
@@ -159,7 +129,9 @@ class Pictures final : public TaskData {
   }
 
   std::unique_ptr<StepReader> read_steps(BatchPlan plan, std::int64_t micro) const override {
-    return std::make_unique<PictureSteps>(data_, transform_, std::move(plan), micro, threads_);
+    return std::make_unique<ReadSteps<ImageReader, PictureSize>>(
+        transform_.size, micro, data_, transform_, std::move(plan),
+        ReadAheadOptions{.threads = threads_});
   }
   nn::MicroBatch evaluation_batch(ops::Context& ctx, std::uint64_t first,
                                   std::int64_t micro) const override {

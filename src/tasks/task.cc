@@ -42,6 +42,13 @@ const std::vector<Unit>& units() {
   return kUnits;
 }
 
+Unit unit_in(const Json& object) {
+  for (const Unit& unit : units()) {
+    if (object.find(unit.rate_key())) return unit;
+  }
+  return {};
+}
+
 std::string samples_text(const Task& task, std::int64_t samples, const Shape& sample) {
   return fmt::format("{} {} of {}", samples, task.samples_name(), task.size_of(sample));
 }

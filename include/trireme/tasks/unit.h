@@ -5,6 +5,8 @@
 #include <string_view>
 #include <vector>
 
+#include "trireme/base/json.h"
+
 namespace trireme::tasks {
 
 struct Unit {
@@ -18,5 +20,7 @@ struct Unit {
 // Those of all tasks, each once. The first is that of files that were written before there were
 // others.
 const std::vector<Unit>& units();
+// The unit whose rate the object has, whatever wrote it; the first one where it has none.
+Unit unit_in(const Json& object);
 
 }  // namespace trireme::tasks
