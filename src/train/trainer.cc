@@ -9,10 +9,10 @@
 #include "trireme/base/philox.h"
 #include "trireme/base/wall_clock.h"
 #include "trireme/comm/launcher.h"
+#include "trireme/config/schedule_options.h"
 #include "trireme/io/checkpoint.h"
 #include "trireme/io/run_folder.h"
 #include "trireme/io/whole_file.h"
-#include "trireme/optim/schedule.h"
 #include "trireme/parallel/copy_check.h"
 #include "trireme/tasks/task.h"
 #include "trireme/topology/nccl_costs.h"
@@ -327,12 +327,7 @@ class Trainer {
   }
 
   ExitStatus loop() {
-    const optim::LearningRateSchedule rate(
-        {.curve = optim::learning_rate_curve(config_.schedule.name),
-         .peak = config_.optim.lr,
-         .total_steps = config_.run.steps,
-         .warmup = config_.schedule.warmup,
-         .decay = config_.schedule.decay});
+    const optim::LearningRateSchedule rate(schedule_options(config_).value());
     const auto reader = train_data_->read_steps(plan_of_samples(), config_.batch.micro);
     while (step_number_ < config_.run.steps) {
       if (tracer_) tracer_->before(step_number_ + 1);
