@@ -12,8 +12,8 @@
 #include "trireme/base/philox.h"
 #include "trireme/base/wall_clock.h"
 #include "trireme/comm/launcher.h"
+#include "trireme/config/schedule_options.h"
 #include "trireme/io/whole_file.h"
-#include "trireme/optim/schedule.h"
 #include "trireme/parallel/copy_check.h"
 #include "trireme/topology/nccl_costs.h"
 #include "trireme/train/evaluation.h"
@@ -208,11 +208,7 @@ void TrainingLoop::note_start(std::size_t connections) {
 
 ExitStatus TrainingLoop::loop() {
   const Config& config = prepared_.config;
-  const optim::LearningRateSchedule rate({.curve = optim::learning_rate_curve(config.schedule.name),
-                                          .peak = config.optim.lr,
-                                          .total_steps = config.run.steps,
-                                          .warmup = config.schedule.warmup,
-                                          .decay = config.schedule.decay});
+  const optim::LearningRateSchedule rate(schedule_options(config).value());
   const auto reader = prepared_.train_data->read_steps(plan_of_samples(), config.batch.micro);
   while (step_number_ < total_steps()) {
     if (tracer_) tracer_->before(step_number_ + 1);
