@@ -42,8 +42,9 @@ void output(const TensorRef& tensor, AttentionOperand operand, const AttentionSh
 
 // What forward and backward have in common: scores over sqrt(head_size), and the causal mask.
 template <class Attributes>
-Attributes& causal(Attributes& attributes, const AttentionShape& shape) {
+Attributes& masked(Attributes& attributes, const AttentionShape& shape) {
   attributes.set_attn_scale(1.0f / std::sqrt(static_cast<float>(shape.head_size)));
+  if (!shape.causal) return attributes;
   attributes.set_diagonal_alignment(fe::DiagonalAlignment_t::TOP_LEFT);
   attributes.set_diagonal_band_right_bound(0);
   return attributes;
@@ -54,7 +55,7 @@ void describe_forward(Graph& graph, const AttentionShape& shape) {
   how.set_name("attention").set_generate_stats(true);
   const auto [out, log_sum] = graph.sdpa(
       input(graph, AttentionOperand::kQuery, shape), input(graph, AttentionOperand::kKey, shape),
-      input(graph, AttentionOperand::kValue, shape), causal(how, shape));
+      input(graph, AttentionOperand::kValue, shape), masked(how, shape));
   output(out, AttentionOperand::kOut, shape);
   output(log_sum, AttentionOperand::kLogSum, shape);
 }
@@ -66,7 +67,7 @@ void describe_backward(Graph& graph, const AttentionShape& shape) {
       input(graph, AttentionOperand::kQuery, shape), input(graph, AttentionOperand::kKey, shape),
       input(graph, AttentionOperand::kValue, shape), input(graph, AttentionOperand::kOut, shape),
       input(graph, AttentionOperand::kOutGradient, shape),
-      input(graph, AttentionOperand::kLogSum, shape), causal(how, shape));
+      input(graph, AttentionOperand::kLogSum, shape), masked(how, shape));
   output(dquery, AttentionOperand::kQueryGradient, shape);
   output(dkey, AttentionOperand::kKeyGradient, shape);
   output(dvalue, AttentionOperand::kValueGradient, shape);
@@ -119,6 +120,7 @@ class CudnnAttention : public AttentionEngine {
 
   std::string compile(const AttentionKind& kind, Plans& plans) {
     if (kind.masks_documents) return "documents are masked";
+    if (kind.masks_ends) return "padding is masked";
     if (kind.dtype == DType::kF32) return "not in fp32";
     try {
       device_.compile(plans.forward, {.io = kind.dtype},

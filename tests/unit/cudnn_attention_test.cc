@@ -43,10 +43,32 @@ TEST_F(CudnnAttention, TakesTheModels) {
   EXPECT_EQ(why_not(odd, DType::kF16), "");
 }
 
+// Vision transformers have odd lengths: a position for each patch, and one for the class token.
+TEST_F(CudnnAttention, TakesBidirectionalModels) {
+  EXPECT_EQ(why_not({.batch = 64,
+                     .length = 512,
+                     .heads = 12,
+                     .kv_heads = 12,
+                     .head_size = 64,
+                     .causal = false}),
+            "");
+  for (const std::int64_t length : {65, 197}) {
+    EXPECT_EQ(why_not({.batch = 64,
+                       .length = length,
+                       .heads = 3,
+                       .kv_heads = 3,
+                       .head_size = 64,
+                       .causal = false}),
+              "")
+        << length;
+  }
+}
+
 TEST_F(CudnnAttention, SaysWhatItDoesNotTake) {
   const ops::AttentionShape small = {
       .batch = 2, .length = 64, .heads = 4, .kv_heads = 4, .head_size = 64};
   EXPECT_EQ(why_not(small, DType::kBF16, true), "documents are masked");
+  EXPECT_EQ(engine->why_not({small, DType::kBF16, false, true}), "padding is masked");
   EXPECT_EQ(why_not(small, DType::kF32), "not in fp32");
   ops::AttentionShape wide = small;
   wide.head_size = 512;
