@@ -264,11 +264,11 @@ TEST(Config, TheFamilyOfModelsIsAKey) {
   EXPECT_EQ(parsed({}).model.family, "gpt");
   EXPECT_EQ(parsed({"--model.family", "gpt", "--model.heads", "2"}).model.keys.at("heads"), "2");
   // bad input: `train`: a family of models that does not exist | --model.family gtp: is not one of
-  // gpt, mobilenet_v2 | 2
+  // gpt, mobilenet_v2, resnet | 2
   EXPECT_EQ(refusal({"--model.family", "gtp", "--model.depth", "3"}),
-            "--model.family gtp: is not one of gpt, mobilenet_v2");
+            "--model.family gtp: is not one of gpt, mobilenet_v2, resnet");
   EXPECT_EQ(message_of([] { models::find_family("gtp"); }),
-            "model.family gtp: is not one of gpt, mobilenet_v2");
+            "model.family gtp: is not one of gpt, mobilenet_v2, resnet");
   // Runs of before there were families are of the first one.
   Config now;
   EXPECT_EQ(changes("[model]\nlayers = 6\n", now), "model.layers was 6, is auto");
@@ -289,7 +289,7 @@ TEST(Config, EveryFamilyHasItsOwnKeys) {
   EXPECT_EQ(refusal({"--model.layers", "3", "--model.family", "mobilenet_v2"}),
             "--model.layers is a key of model.family gpt, not of mobilenet_v2");
   EXPECT_EQ(refusal({"--model.classes", "3"}),
-            "--model.classes is a key of model.family mobilenet_v2, not of gpt");
+            "--model.classes is a key of model.family mobilenet_v2, resnet, not of gpt");
   EXPECT_EQ(
       message_of([] { config_from_ini("[model]\nfamily = mobilenet_v2\nlayers = 6\n", "a.ini"); }),
       "a.ini:3: model.layers is a key of model.family gpt, not of mobilenet_v2");
