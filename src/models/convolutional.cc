@@ -230,6 +230,7 @@ Model model_of(std::string_view family, const OptionValues& keys, const Convolut
       .request = {std::string(family), keys},
       .plan = std::move(plan),
       .data = {.classes = static_cast<int>(config.classes)},
+      .convolves = true,
       .check_grid = [family = std::string(family),
                      blocks](const GridShape& grid) { check_tensor_ranks(family, grid, blocks); },
       .operations = [config, network](

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "trireme/base/log.h"
+#include "trireme/ops/convolution.h"
 #include "trireme/topology/planner.h"
 #include "trireme/train/checkpoint_tensors.h"
 #include "trireme/train/inference.h"
@@ -27,7 +28,7 @@ std::map<std::string, std::string> RunCheckpoints::recorded_choices() const {
   const ops::Context& ctx = run_.device.context;
   const int replicas = run_.grid.extent(kDataAxes);
   const int runs = batch_runs_of(run_.config, run_.grid.shape()).runs;
-  return {
+  std::map<std::string, std::string> choices = {
       {"attention", run_.attention.by},
       {"batch_runs", std::to_string(runs == 0 ? replicas : runs)},
       {"carrier", run_.device.carrier},
@@ -36,6 +37,10 @@ std::map<std::string, std::string> RunCheckpoints::recorded_choices() const {
       {"threads", std::to_string(ctx.threads)},
       {"instruction_set", std::string(ops::instruction_set(ctx))},
       {"matmul", std::string(ops::matmul_description(ctx, run_.step.stage().options().compute))}};
+  if (models::resolve(run_.config.model, {}).convolves) {
+    choices["convolution"] = ops::convolution_description(ctx);
+  }
+  return choices;
 }
 
 // Returns the table of each communicator of this rank, and for which network it was made.
