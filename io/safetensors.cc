@@ -200,7 +200,8 @@ std::map<std::string, std::string> read_index(const std::string& path) {
   const std::string text = read_index_text(path, kMostSafetensorsHeader);
   std::map<std::string, std::string> files;
   try {
-    for (const Json::Member& member : Json::parse_unique(text).at("weight_map").members()) {
+    const Json index = Json::parse_unique(text);
+    for (const Json::Member& member : index.at("weight_map").members()) {
       const std::string& name = member.value.text();
       if (name.empty() || name.find('/') != std::string::npos ||
           name.find('\0') != std::string::npos) {
