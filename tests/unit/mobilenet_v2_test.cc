@@ -203,10 +203,14 @@ TEST_F(MobileNetV2Alone, EveryTensorHasItsNameInTorchvision) {
       ours.insert({row_of(state->name(), 0), row_of(state->name(), 1)});
     }
     std::set<std::string> names;
-    for (const models::TorchvisionTensor& tensor : models::torchvision_tensors(config)) {
-      const bool row = tensor.kind == models::TorchvisionTensor::Kind::kStateRow;
-      listed.insert(row ? row_of(tensor.ours, tensor.row) : tensor.ours);
+    for (const models::ForeignTensor& tensor : models::torchvision_model(config).tensors) {
+      ASSERT_EQ(tensor.parts.size(), 1u) << tensor.name;
+      const models::ForeignPart& part = tensor.parts.front();
+      const std::string name = part.ours.substr(part.ours.find('/') + 1);
+      const bool row = part.ours.starts_with("state/");
+      listed.insert(row ? row_of(name, part.start.front()) : name);
       EXPECT_TRUE(names.insert(tensor.name).second) << tensor.name;
+      EXPECT_EQ(tensor.shape.elements(), part.extent.elements()) << tensor.name;
     }
     EXPECT_EQ(listed, ours);
     EXPECT_TRUE(names.contains("features.0.1.running_var"));

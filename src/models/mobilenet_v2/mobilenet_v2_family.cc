@@ -9,6 +9,7 @@
 
 #include "models/keys.h"
 #include "models/mobilenet_v2/mobilenet_v2.h"
+#include "models/mobilenet_v2/torchvision_names.h"
 
 namespace trireme::models {
 namespace {
@@ -167,7 +168,9 @@ Model mobilenet_v2_model(const MobileNetV2Config& config) {
           .data = {.classes = static_cast<int>(config.classes)},
           .check_grid = [blocks](const GridShape& grid) { check_tensor_ranks(grid, blocks); },
           .operations =
-              [config](std::int64_t samples) { return mobilenet_v2_operations(config, samples); }};
+              [config](std::int64_t samples) { return mobilenet_v2_operations(config, samples); },
+          .foreign = [config] { return torchvision_model(config); },
+          .head = {"head.classifier.weight", "head.classifier.bias"}};
 }
 
 const Family& mobilenet_v2_family() {
