@@ -131,9 +131,9 @@ class Weights(ProgramTest):
     def check_starts(self):
         start = ("train", "--data.train", "data/train.h5", "--run.steps", 1, "--run.folder", "other", "--config",
                  "weights/config.ini")
-        # bad input: `train`: `run.start_from` a model of another width | ...: tensor
-        # parameters/blocks.0.attention.key.bias is fp32 (16), the model wants fp32 (32) | 4
-        self.expect_refusal(4, "is fp32 (16), the model wants fp32 (32)", *start, "--run.start_from", "weights",
+        # bad input: `train`: `run.start_from` a model of another width | ...: tensor parameters/embedding.weight
+        # is fp32 (257, 16), the model wants fp32 (257, 32) | 4
+        self.expect_refusal(4, "is fp32 (257, 16), the model wants fp32 (257, 32)", *start, "--run.start_from", "weights",
                             "--model.width", 32, "--model.hidden", 64)
         # bad input: `train`: `run.start_from` a model of more layers | ...: holds
         # parameters/blocks.1.attention.key.bias, which the model does not have: model.* must describe its

@@ -36,9 +36,9 @@ def llama(**changes):
         bos_token_id=None, eos_token_id=None), **changes}))
 
 
-TEXTS = {"gpt2": gpt2, "gpt2-untied": lambda: gpt2(tie_word_embeddings=False, n_inner=64),
+TEXTS = {"gpt2": gpt2, "gpt2-untied": lambda: gpt2(tie_word_embeddings=False, n_inner=64, layer_norm_epsilon=1e-3),
          "llama": llama, "llama-tied": lambda: llama(tie_word_embeddings=True),
-         "llama-all-heads": lambda: llama(num_key_value_heads=6, rope_parameters={
+         "llama-all-heads": lambda: llama(num_key_value_heads=6, rms_norm_eps=1e-3, rope_parameters={
              "rope_theta": 500.0, "rope_type": "default"}),
          "llama-biases": lambda: llama(attention_bias=True, mlp_bias=True)}
 

@@ -9,7 +9,10 @@
 namespace trireme::models {
 namespace {
 
-constexpr double kNormEpsilon = 1e-5;  // nn::Norm's
+// The number of the fewest digits that is this one in fp32.
+double decimal(float number) {
+  return std::stod(fmt::format("{}", number));
+}
 
 using All = std::vector<ForeignTensor>;
 
@@ -83,7 +86,7 @@ ForeignModel gpt2_model(const GptConfig& c) {
                                {"n_head", c.heads},
                                {"n_inner", c.hidden},
                                {"activation_function", "gelu_new"},
-                               {"layer_norm_epsilon", kNormEpsilon},
+                               {"layer_norm_epsilon", decimal(c.norm_epsilon)},
                                {"attn_pdrop", 0.0},
                                {"embd_pdrop", 0.0},
                                {"resid_pdrop", 0.0},
@@ -129,7 +132,7 @@ ForeignModel llama_model(const GptConfig& c) {
   } else {
     all.push_back(same_tensor("lm_head.weight", "head.weight", {c.vocabulary, c.width}));
   }
-  const auto theta = static_cast<double>(c.rotary_theta);
+  const double theta = decimal(c.rotary_theta);
   // rope_theta is what transformers reads up to version 4, rope_parameters what it reads later.
   model.config = Json::object({{"architectures", Json::array({"LlamaForCausalLM"})},
                                {"model_type", "llama"},
@@ -141,7 +144,7 @@ ForeignModel llama_model(const GptConfig& c) {
                                {"num_attention_heads", c.heads},
                                {"num_key_value_heads", c.kv_heads},
                                {"hidden_act", "silu"},
-                               {"rms_norm_eps", kNormEpsilon},
+                               {"rms_norm_eps", decimal(c.norm_epsilon)},
                                {"rope_theta", theta},
                                {"rope_parameters",
                                 Json::object({{"rope_theta", theta}, {"rope_type", "default"}})},
@@ -189,7 +192,6 @@ ForeignKeys keys_of_gpt2(const Json& json) {
   if (config.text("activation_function", "gelu_new") != "gelu_pytorch_tanh") {  // the same
     config.require("activation_function", "gelu_new", kWhose);
   }
-  config.require("layer_norm_epsilon", kNormEpsilon, kWhose);
   config.require("scale_attn_weights", true, kWhose);
   config.require("scale_attn_by_inverse_layer_idx", false, kWhose);
   config.require("add_cross_attention", false, kWhose);
@@ -201,6 +203,7 @@ ForeignKeys keys_of_gpt2(const Json& json) {
                        {"vocabulary", write_value(config.integer("vocab_size"))},
                        {"context", write_value(config.integer("n_positions"))},
                        {"norm", "layer"},
+                       {"norm_epsilon", write_value(config.number("layer_norm_epsilon", 1e-5))},
                        {"activation", "gelu"},
                        {"positions", "learned"},
                        {"tied", write_value(config.boolean("tie_word_embeddings", true))},
@@ -214,7 +217,6 @@ ForeignKeys keys_of_llama(const Json& json) {
   const std::int64_t width = config.integer("hidden_size");
   const std::int64_t heads = config.integer("num_attention_heads");
   config.require("hidden_act", "silu", kWhose);
-  config.require("rms_norm_eps", kNormEpsilon, kWhose);
   config.refuse("sliding_window", kWhose);
   config.require("partial_rotary_factor", 1.0, kWhose);
   if (heads > 0) config.require("head_dim", width / heads, kWhose);
@@ -233,6 +235,7 @@ ForeignKeys keys_of_llama(const Json& json) {
                        {"vocabulary", write_value(config.integer("vocab_size"))},
                        {"context", write_value(config.integer("max_position_embeddings"))},
                        {"norm", "rms"},
+                       {"norm_epsilon", write_value(config.number("rms_norm_eps", 1e-6))},
                        {"activation", "swiglu"},
                        {"positions", "rotary"},
                        {"rotary_theta", write_value(theta_of(config, kWhose))},
