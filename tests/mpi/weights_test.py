@@ -126,6 +126,10 @@ class Weights(ProgramTest):
             self.assertNotIn("starting from", text)
         after = self.expect_done("eval", "--checkpoint", "weights", "--data", "data/train.h5")
         self.assertEqual(re.search(r"(?m)^loss.*", after)[0], re.search(r"(?m)^loss.*", before)[0])
+        # bad input: `generate`: imported weights, and no tokenizer | ...: no training data is known of imported
+        # weights: --tokenizer SHARD names any shard of the model's tokenizer | 2
+        self.expect_refusal(2, "no training data is known of imported weights: --tokenizer SHARD", "generate",
+                            "--checkpoint", "weights", "--prompt", "a")
         self.check_starts()
 
     def check_starts(self):
@@ -133,8 +137,8 @@ class Weights(ProgramTest):
                  "weights/config.ini")
         # bad input: `train`: `run.start_from` a model of another width | ...: tensor parameters/embedding.weight
         # is fp32 (257, 16), the model wants fp32 (257, 32) | 4
-        self.expect_refusal(4, "is fp32 (257, 16), the model wants fp32 (257, 32)", *start, "--run.start_from", "weights",
-                            "--model.width", 32, "--model.hidden", 64)
+        self.expect_refusal(4, "is fp32 (257, 16), the model wants fp32 (257, 32)", *start, "--run.start_from",
+                            "weights", "--model.width", 32, "--model.hidden", 64)
         # bad input: `train`: `run.start_from` a model of more layers | ...: holds
         # parameters/blocks.1.attention.key.bias, which the model does not have: model.* must describe its
         # model | 4
