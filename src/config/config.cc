@@ -34,6 +34,20 @@ void check_data(const Config::Data& data) {
   }
 }
 
+void check_start(const Config::Run& run) {
+  if (run.start_from && run.resume != "auto" && run.resume != "never") {
+    throw ConfigError(
+        fmt::format("run.start_from is {}, but run.resume is {}: a run that goes on from a "
+                    "checkpoint starts from no other, so leave one of them out",
+                    shown(*run.start_from), shown(run.resume)));
+  }
+  if (!run.start_from && run.fresh != "none") {
+    throw ConfigError(fmt::format(
+        "run.fresh is {}, but without run.start_from all values are initial ones: leave it out",
+        run.fresh));
+  }
+}
+
 void check_loss_scale(const Config& config) {
   const bool fixed = fixed_loss_scale(config.optim.loss_scale).has_value();
   if (fixed && config.run.precision != "fp16") {
@@ -166,6 +180,7 @@ void check_config(const Config& config) {
 }
 
 void check_config_without_data(const Config& config) {
+  check_start(config.run);
   check_data(config.data);
   check_batch(config.batch);
   check_same_bits(config);
@@ -244,6 +259,14 @@ std::string config_help() {
 
 std::string config_to_ini(const Config& config) {
   return TableToWrite(config).options.to_ini();
+}
+
+std::string model_to_ini(const models::ModelRequest& model) {
+  models::ModelRequest written{model.family, {}};
+  Options options(kUsage);
+  add_model_keys(options, written);
+  written = model;
+  return options.to_ini();
 }
 
 std::vector<std::string> config_to_flags(const Config& config) {

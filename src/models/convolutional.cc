@@ -234,7 +234,8 @@ Model model_of(std::string_view family, const OptionValues& keys, const Convolut
       .check_grid = [family = std::string(family),
                      blocks](const GridShape& grid) { check_tensor_ranks(family, grid, blocks); },
       .operations = [config, network](
-                        std::int64_t samples) { return operations_of(config, network, samples); }};
+                        std::int64_t samples) { return operations_of(config, network, samples); },
+      .head = {"head.classifier.weight", "head.classifier.bias"}};
 }
 
 nn::LayerContext layer_of(nn::ParameterSet& parameters, const nn::BuildContext& build,
