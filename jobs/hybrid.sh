@@ -14,6 +14,7 @@ usage: jobs/hybrid.sh --images PATH [option...] [-- --KEY VALUE...]
   --measure N      steps of each run of `trireme scale`, a quarter of them not measured; default 20;
                    0: no measurement
   --repeats N      of each of these; default 3
+  --threads N      of the rank on each node; default 1
   --quota N        processors of which each node gets the time; default: a quarter of this host's, so that
                    one node is as fast alone as among four; none: no quota
   --program PATH   default: build/release/bin/trireme
@@ -44,7 +45,7 @@ number() {
   [[ $2 =~ ^(0|[1-9][0-9]{0,8})$ && $2 -ge $3 ]] || fail 2 "$1 must be a number of at least $3, not '$2'"
 }
 
-images='' folder=$root/runs/hybrid epochs=10 steps=200 measure=20 repeats=3 quota=''
+images='' folder=$root/runs/hybrid epochs=10 steps=200 measure=20 repeats=3 threads=1 quota=''
 program=$root/build/release/bin/trireme
 while [[ $# -gt 0 ]]; do
   case $1 in
@@ -56,7 +57,7 @@ while [[ $# -gt 0 ]]; do
       shift
       break
       ;;
-    --images | --folder | --epochs | --steps | --measure | --repeats | --quota | --program)
+    --images | --folder | --epochs | --steps | --measure | --repeats | --threads | --quota | --program)
       [[ -n ${2-} ]] || fail 2 "$1 needs a value; --help shows all options"
       declare "${1#--}=$2"
       shift 2
@@ -70,6 +71,7 @@ number --steps "$steps" 0
 number --measure "$measure" 0
 [[ $measure -eq 0 || $measure -ge 2 ]] || fail 2 "--measure must be 0 or at least 2, not '$measure'"
 number --repeats "$repeats" 1
+number --threads "$threads" 1
 quota=${quota:-$(awk -v n="$(nproc)" 'BEGIN { printf "%g", n / 4 }')}
 [[ $quota =~ ^([0-9]+(\.[0-9]+)?|none)$ ]] || fail 2 "--quota must be a number of processors or none, not '$quota'"
 folder=$(realpath -m "$folder")
@@ -111,7 +113,7 @@ start() {
   local nodes=$1
   shift
   srun -K1 --mpi="${TRIREME_HYBRID_MPI:-pmi2}" --nodes="$nodes" --ntasks="$nodes" --ntasks-per-node=1 \
-    "$program" "$@"
+    --cpus-per-task="$threads" "$program" "$@"
 }
 
 # The losses of a run, a line for each step.
@@ -124,7 +126,7 @@ equal_losses() {
     run=$folder/grids/$grid
     echo "data x pipeline $grid"
     start "$(nodes_of "$grid")" train "${keys[@]}" --schedule.name constant --schedule.warmup 0 \
-      --run.folder "$run" --run.steps "$steps" --run.threads 1 --run.same_bits true --eval.every 0 \
+      --run.folder "$run" --run.steps "$steps" --run.threads "$threads" --run.same_bits true --eval.every 0 \
       --grid.data "${grid%x*}" --grid.pipeline "${grid#*x}" --checkpoint.keep 1 --log.stragglers 0.1 \
       --log.every "$steps" "${more[@]}"
     [[ $(losses "$run" | wc -l) -ge $steps ]] || fail 1 "$run/metrics.jsonl has no $steps losses"
@@ -142,7 +144,7 @@ on_nodes() {
   if [[ $measure -gt 0 ]]; then
     banner scale "the time of a step on each grid; load of this host before: $(cut -d' ' -f1 /proc/loadavg)"
     "$program" scale --output "$folder/scale" --launcher srun --nodes 1,4 --grids 1x1,2x1,4x1 \
-      --repeats "$repeats" --steps "$measure" --run.threads 1 "${keys[@]}" "${more[@]}"
+      --repeats "$repeats" --steps "$measure" --run.threads "$threads" "${keys[@]}" "${more[@]}"
   fi
 }
 
@@ -154,7 +156,7 @@ reach_nodes() {
   fi
   # Without the first, UCX would use shared memory between the "nodes".
   export UCX_TLS=tcp,self TRIREME_HYBRID_ON_NODES=1
-  local options=(--mode network --nodes 4 --cpus 1)
+  local options=(--mode network --nodes 4 --cpus "$threads")
   if [[ $quota == none ]]; then
     echo "no quotas: with N nodes at once, each has at most $(nproc)/N of this host's processors"
   else
@@ -162,7 +164,7 @@ reach_nodes() {
     echo "each node has the time of $quota processors"
   fi
   "$root/tests/slurm/cluster.sh" run "${options[@]}" -- \
-    salloc --quiet --nodes=4 --ntasks-per-node=1 "$self" "${all[@]}"
+    salloc --quiet --nodes=4 --ntasks-per-node=1 --cpus-per-task="$threads" "$self" "${all[@]}"
 }
 
 # ---- the report
