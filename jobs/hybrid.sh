@@ -72,6 +72,10 @@ number --measure "$measure" 0
 [[ $measure -eq 0 || $measure -ge 2 ]] || fail 2 "--measure must be 0 or at least 2, not '$measure'"
 number --repeats "$repeats" 1
 number --threads "$threads" 1
+if [[ -n ${SLURM_JOB_ID-} && -z ${TRIREME_HYBRID_ON_NODES-} ]]; then
+  [[ -z $quota ]] || fail 2 "--quota is for nodes that this script makes, but it runs in an allocation: leave it out"
+  quota=none
+fi
 quota=${quota:-$(awk -v n="$(nproc)" 'BEGIN { printf "%g", n / 4 }')}
 [[ $quota =~ ^([0-9]+(\.[0-9]+)?|none)$ ]] || fail 2 "--quota must be a number of processors or none, not '$quota'"
 folder=$(realpath -m "$folder")

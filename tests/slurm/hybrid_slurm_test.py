@@ -125,6 +125,14 @@ class Hybrid(unittest.TestCase):
                                       capture_output=True, text=True, timeout=20, check=False)
                 self.assertEqual((done.returncode, done.stderr), (status, f"hybrid: {message}\n"))
 
+    def test_an_allocation_has_its_own_nodes(self):
+        done = subprocess.run([SCRIPT, "--program", self.program, "--quota", "0.5"], capture_output=True, text=True,
+                              env={**clean_environment(), "SLURM_JOB_ID": "7"}, timeout=20, check=False)
+        # bad input: `hybrid.sh --quota`: in a Slurm allocation | --quota is for nodes that this script makes, but it
+        # runs in an allocation: leave it out | 2
+        self.assertEqual((done.returncode, done.stderr), (2, "hybrid: --quota is for nodes that this script makes, but it "
+                                                             "runs in an allocation: leave it out\n"))
+
     def test_script_is_clean(self):
         if not shutil.which("shellcheck"):
             self.skipTest("shellcheck is not installed")
