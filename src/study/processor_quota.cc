@@ -56,7 +56,7 @@ std::optional<double> processor_quota(const fs::path& root) {
     const bool all = kinds.empty();
     if (!all && std::find(names.begin(), names.end(), "cpu") == names.end()) continue;
     const fs::path group = line.substr(second + 2);
-    for (const fs::path& mount : {all ? mounts : mounts / kinds, mounts / "cpu"}) {
+    for (const fs::path& mount : {all ? mounts : mounts / kinds, all ? mounts : mounts / "cpu"}) {
       if (const auto quota = least_quota(mount, group)) return quota;
     }
   }
