@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include <fmt/format.h>
 
@@ -62,6 +63,7 @@ void compare(std::vector<NodeCount>& counts) {
       count.speedup.half_width = count.efficiency.half_width = 0.0;
     } else {
       count.speedup.half_width = half_width_of_quotient(count.speedup.mean, count.rate, base.rate);
+      count.efficiency.half_width.reset();
       if (count.speedup.half_width) {
         count.efficiency.half_width = *count.speedup.half_width / more;
       }
@@ -131,6 +133,37 @@ void fit(Series& series, std::span<const RateAt> rates) {
   }
 }
 
+// Where the fewest nodes do not have the ranks for one replica of the series, its first count
+// becomes that of the series without model parallelism.
+void compare_with_one_replica(Series& series, const std::vector<Series>& all) {
+  const auto alone = std::find_if(all.begin(), all.end(), [&](const Series& other) {
+    return other.mode == series.mode && other.replica.extent(kModelAxes) == 1;
+  });
+  if (alone == all.end()) return;
+  const NodeCount base = alone->counts.front();
+  if (base.ranks >= series.replica.extent(kModelAxes)) return;
+  series.counts.insert(series.counts.begin(), base);
+  compare(series.counts);
+  series.remarks.push_back(
+      fmt::format("{} cannot hold this grid: speedup and efficiency are relative to {} there",
+                  nodes_text(base.nodes), base.grid.extents_text("x")));
+}
+
+// Nodes that share a machine may not bring as many processors as they are nodes.
+void remark_on_shared_processors(Series& series) {
+  const NodeCount &base = series.counts.front(), &most = series.counts.back();
+  if (!(base.processors > 0.0) || !(most.processors > 0.0)) return;
+  const double more = most.processors / base.processors;
+  if (more > 0.99 * most.nodes / base.nodes) return;
+  series.remarks.push_back(fmt::format(
+      "the ceiling of the speedup is {:.2g}: nodes share a machine, of which {} could use {:g} "
+      "processor{} and {} {:g} in all; with an equal quota of processor time for each node it "
+      "would "
+      "be {:g}",
+      more, nodes_text(base.nodes), base.processors, base.processors == 1.0 ? "" : "s",
+      nodes_text(most.nodes), most.processors, static_cast<double>(most.nodes) / base.nodes));
+}
+
 }  // namespace
 
 std::string_view name_of(Mode mode) {
@@ -195,7 +228,10 @@ std::vector<Series> analyse(std::span<const PointResult> results) {
       count->count.nodes = point.nodes;
       count->count.ranks = point.ranks;
       count->count.grid = point.grid;
+      count->count.processors = std::numeric_limits<double>::max();
     }
+    count->count.processors =
+        std::min(count->count.processors, conditions ? conditions->processors : 0.0);
     count->rates.push_back(measured.units_per_second);
     count->bandwidths.push_back(measured.memory_bandwidth);
     count->shares.push_back(
@@ -213,6 +249,10 @@ std::vector<Series> analyse(std::span<const PointResult> results) {
     compare(group.series.counts);
     fit(group.series, group.rates);
     all.push_back(std::move(group.series));
+  }
+  for (Series& series : all) {
+    compare_with_one_replica(series, all);
+    remark_on_shared_processors(series);
   }
   return all;
 }

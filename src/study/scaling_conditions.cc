@@ -93,8 +93,10 @@ std::string processor_of(const fs::path& root) {
   std::ifstream file(root / "proc/cpuinfo");
   const std::string model = processor_in(std::string(std::istreambuf_iterator<char>(file), {}));
   const std::size_t count = online_cpus(root / "sys").size();
-  if (count == 0) return model;
-  return fmt::format("{}, {} logical processor{}", model, count, count == 1 ? "" : "s");
+  const std::optional<double> quota = processor_quota(root);
+  const std::string limited = quota ? fmt::format(", a quota of {:g}", *quota) : "";
+  if (count == 0) return model + limited;
+  return fmt::format("{}, {} logical processor{}{}", model, count, count == 1 ? "" : "s", limited);
 }
 
 void add_once(std::vector<std::string>& all, const std::string& one) {
@@ -149,22 +151,33 @@ Conditions conditions_of(Runtime& runtime, const ComputeDevice& device, const fs
   // One rank of each node speaks for it.
   std::vector<std::string> mine;
   if (runtime.local_rank() == 0) {
-    mine = {node_name(), processor_of(root), network_text(gather_network_facts(root)), device.name};
+    const double threads = static_cast<double>(device.context.threads) * runtime.local_size();
+    const bool on_cpu = device.context.device.kind == DeviceKind::kCpu;
+    mine = {node_name(),
+            processor_of(root),
+            network_text(gather_network_facts(root)),
+            device.name,
+            first_line(root / "proc/sys/kernel/random/boot_id"),
+            std::to_string(on_cpu ? online_cpus(root / "sys").size() : 0),
+            fmt::format("{}", std::min(threads, processor_quota(root).value_or(threads)))};
     for (std::string& line : mine) std::replace(line.begin(), line.end(), '\n', ' ');
   }
   Conditions found;
   std::vector<std::string> processors, networks, devices;
+  std::vector<NodeProcessors> usable;
   for (const auto& lines : gather_lines(runtime.world(), mine)) {
-    if (lines.size() != 4) continue;
+    if (lines.size() != 7) continue;
     found.hosts.push_back(lines[0]);
     add_once(processors, lines[1]);
     add_once(networks, lines[2]);
     add_once(devices, lines[3]);
+    usable.push_back({lines[4], std::stod(lines[5]), std::stod(lines[6])});
   }
   // In whatever order the nodes come, the same nodes read the same.
   for (auto* each : {&processors, &networks, &devices}) std::sort(each->begin(), each->end());
   const char* job = std::getenv("SLURM_JOB_ID");
   found.processor = joined(processors, " | ");
+  found.processors = processors_of(usable);
   found.device = joined(devices, " | ");
   found.mpi = mpi_library_version();
   found.network = joined(networks, " | ");

@@ -73,6 +73,12 @@ void check_fits(const StudyPlan& plan, const Point& point) {
   }
 }
 
+// Whether the fewest nodes have fewer ranks than the grid has in one replica, and `nodes` too. Then
+// the series begins with one of data parallelism alone, and has no point at more such nodes.
+bool has_too_few_ranks(const StudyPlan& plan, const GridShape& grid, int nodes) {
+  return ranks_of(plan, nodes) < grid.extent(kModelAxes) && nodes < plan.nodes.back();
+}
+
 }  // namespace
 
 std::vector<int> read_counts(const std::string& text) {
@@ -139,18 +145,23 @@ std::vector<Point> points_of(const StudyPlan& plan) {
   std::vector<Point> points;
   for (int repeat = 1; repeat <= plan.repeats; ++repeat) {
     for (const Mode mode : plan.modes) {
-      for (GridShape grid : plan.grids) {
+      for (const GridShape& replica : plan.grids) {
         for (const int nodes : plan.nodes) {
           const int ranks = ranks_of(plan, nodes);
+          const bool too_few = has_too_few_ranks(plan, replica, nodes);
+          if (too_few && nodes != plan.nodes.front()) continue;
+          GridShape grid = too_few ? GridShape{} : replica;
           grid.set_extent(kDataAxes, std::max(1, ranks / grid.extent(kModelAxes)));
           if (points.size() == kMostPoints) {
             throw ConfigError(fmt::format("the study has more than {} points", kMostPoints));
           }
           const Point point{mode, nodes, ranks, grid, repeat};
           check_fits(plan, point);
+          const auto planned = [&](const Point& other) {
+            return std::find(points.begin(), points.end(), other) != points.end();
+          };
           const std::optional<Point> twin = twin_of(plan, point);
-          if (twin && std::find(points.begin(), points.end(), *twin) != points.end()) continue;
-          points.push_back(point);
+          if (!planned(point) && !(twin && planned(*twin))) points.push_back(point);
         }
       }
     }

@@ -64,6 +64,10 @@ Conditions conditions_in(const Json& object) {
   for (const Json& host : object.at("hosts").items()) {
     conditions.hosts.push_back(printable(host.text()));
   }
+  // Earlier versions did not write it.
+  if (const Json* processors = object.find("processors")) {
+    conditions.processors = processors->number();
+  }
   return conditions;
 }
 
@@ -134,7 +138,8 @@ std::string result_text(const Measurement& m, const Conditions& c) {
                                                 {"network", c.network},
                                                 {"launcher", c.launcher},
                                                 {"job", c.job},
-                                                {"hosts", hosts}})}})
+                                                {"hosts", hosts},
+                                                {"processors", c.processors}})}})
              .dump(2) +
          "\n";
 }

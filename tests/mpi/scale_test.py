@@ -170,6 +170,24 @@ class Scale(ProgramTest):
                                          "--model.layers", "2"))
         self.assertEqual(set(self.results()), {f"strong-n2-{grid}-r1" for grid in ("d2p1t1", "d1p1t2", "d1p2t1")})
 
+    def test_a_grid_that_one_node_cannot_hold(self):
+        # Two nodes that share two processors, or one.
+        output = self.expect_done(*self.arguments("--nodes", "1,2", "--grids", "2x1,1x2", "--repeats", "1", "--mode", "strong,weak"))
+        names = ["strong-n1-d1p1t1-r1", "strong-n2-d1p2t1-r1", "strong-n2-d1p1t2-r1", "weak-n2-d1p2t1-r1", "weak-n2-d1p1t2-r1"]
+        self.assertEqual([p["point"] for p in self.table("points.csv")], names)
+        rows = {(row["mode"], row["pipeline"], row["tensor"], row["nodes"]): row for row in self.table("summary.csv")}
+        for mode in ("strong", "weak"):
+            alone = rows[mode, "1", "1", "1"]
+            for pipeline, tensor in (("2", "1"), ("1", "2")):
+                first, both = rows[mode, pipeline, tensor, "1"], rows[mode, pipeline, tensor, "2"]
+                self.assertEqual(first["tokens_per_s"], alone["tokens_per_s"])
+                self.assertAlmostEqual(float(both["speedup"]), float(both["tokens_per_s"]) / float(alone["tokens_per_s"]), places=4)
+        self.assertIn("1 node cannot hold this grid: speedup and efficiency are relative to 1x1x1 there", output)
+        ceiling = "the ceiling of the speedup is 1: nodes share a machine"
+        self.assertEqual(ceiling in output, os.cpu_count() == 1, output)
+        points = [json.loads((self.study / f"points/{name}/result.json").read_text()) for name in names[:2]]
+        self.assertEqual([point["ran_on"]["processors"] for point in points], [1, min(2, os.cpu_count())])
+
     def test_interrupted_and_continued(self):
         for number in (signal.SIGTERM, signal.SIGINT):
             with self.subTest(signal=number):
@@ -265,7 +283,9 @@ class Scale(ProgramTest):
                 ("--grids 2: expected PIPELINExTENSOR", ["--grids", "2"]),
                 # bad input: `scale`: a grid, batch or model that does not fit a number of nodes | --grids
                 # 1x2 needs a multiple of 2 ranks, but 1 nodes have 1: ... | 2
-                ("--grids 1x2 needs a multiple of 2 ranks, but 1 nodes have 1", ["--grids", "1x2"]),
+                ("--grids 1x2 needs a multiple of 2 ranks, but 3 nodes have 3", ["--grids", "1x2", "--nodes", "1,3"]),
+                ("--grids 1x2 needs a multiple of 2 ranks, but 1 nodes have 1", ["--grids", "1x2", "--nodes", "1"]),
+                ("--grids 1x4 needs a multiple of 4 ranks, but 2 nodes have 2", ["--grids", "1x4"]),
                 # bad input: `scale`: `grid.data`, no step left to measure, no folder | --warmup 6 leaves
                 # none of --steps 6 to measure | 2
                 # bad input: `scale`: points, ranks or sequences beyond all use | the study has more than 10000 points | 2

@@ -22,7 +22,8 @@ Conditions conditions(const std::string& job, std::vector<std::string> hosts) {
           .network = kNotKnown,
           .launcher = "srun",
           .job = job,
-          .hosts = std::move(hosts)};
+          .hosts = std::move(hosts),
+          .processors = 1.5};
 }
 
 PointResult run(int nodes, std::optional<Conditions> ran_on) {
@@ -83,6 +84,42 @@ TEST(ScalingConditions, TheNetworkOfANode) {
             "MPI device ch4:ucx; UCX_TLS=tcp NCCL_NET=IB; node with eth0, eth1; the interface that "
             "was used is not known");
   EXPECT_EQ(network_text({}), "not known");
+}
+
+TEST(ScalingConditions, TheQuotaOfANode) {
+  const testing::TemporaryFolder folder;
+  const fs::path root = folder.path();
+  const auto write = [&](const fs::path& path, const char* text) {
+    fs::create_directories((root / path).parent_path());
+    std::ofstream(root / path) << text;
+  };
+  EXPECT_EQ(processor_quota(root), std::nullopt);
+  write("proc/self/cgroup", "0::/slurm/job_7\n");
+  EXPECT_EQ(processor_quota(root), std::nullopt);
+  write("sys/fs/cgroup/slurm/job_7/cpu.max", "max 100000\n");
+  EXPECT_EQ(processor_quota(root), std::nullopt);
+  write("sys/fs/cgroup/slurm/cpu.max", "150000 100000\n");  // of a group above
+  EXPECT_EQ(processor_quota(root), 1.5);
+  write("sys/fs/cgroup/slurm/job_7/cpu.max", "5000 10000\n");
+  EXPECT_EQ(processor_quota(root), 0.5);
+  write("proc/self/cgroup", "5:memory:/\n4:cpu,cpuacct:/node\n0::/\n");
+  EXPECT_EQ(processor_quota(root), std::nullopt);
+  const fs::path group = "sys/fs/cgroup/cpu,cpuacct/node";
+  write(group / "cpu.cfs_quota_us", "-1\n");
+  write(group / "cpu.cfs_period_us", "100000\n");
+  EXPECT_EQ(processor_quota(root), std::nullopt);
+  write(group / "cpu.cfs_quota_us", "25000\n");
+  EXPECT_EQ(processor_quota(root), 0.25);
+}
+
+TEST(ScalingConditions, ProcessorsOfAllNodes) {
+  EXPECT_EQ(processors_of({}), 0.0);
+  const NodeProcessors one{"m", 2.0, 1.0}, half{"m", 2.0, 0.5}, other{"k", 8.0, 4.0};
+  EXPECT_EQ(processors_of(std::vector{one}), 1.0);
+  EXPECT_EQ(processors_of(std::vector(4, one)), 2.0);  // of one machine
+  EXPECT_EQ(processors_of(std::vector(4, half)), 2.0);
+  EXPECT_EQ(processors_of(std::vector{one, other}), 5.0);
+  EXPECT_EQ(processors_of(std::vector{one, NodeProcessors{"k", 0.0, 4.0}}), 0.0);
 }
 
 TEST(ScalingConditions, HostsAsRanges) {

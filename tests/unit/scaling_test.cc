@@ -374,6 +374,60 @@ TEST(Scaling, SharesOfTimeAddUpToOne) {
   EXPECT_DOUBLE_EQ(sum(shares_of(TimeSpent{})), 1.0);
 }
 
+TEST(Scaling, AGridThatOneNodeCannotHoldIsComparedWithOneReplica) {
+  StudyPlan plan = plan_of({Mode::kStrong}, {1, 2, 4}, 1);
+  plan.grids = {{1, 4, 1}, {1, 2, 1}};
+  EXPECT_EQ(names_of(points_of(plan)),
+            (std::vector<std::string>{"strong-n1-d1p1t1-r1", "strong-n4-d1p4t1-r1",
+                                      "strong-n2-d1p2t1-r1", "strong-n4-d2p2t1-r1"}));
+  plan.nodes = {1, 2};
+  EXPECT_EQ(testing::message_of([&] { points_of(plan); }),
+            "--grids 4x1 needs a multiple of 4 ranks, but 2 nodes have 2: give other --nodes or "
+            "--ranks-per-node");
+  const auto staged = [](int nodes, GridShape grid, double rate) {
+    PointResult made = result(nodes, rate);
+    made.point.grid = grid;
+    return made;
+  };
+  const std::vector<Series> series =
+      analyse(std::vector{staged(1, {1, 1, 1}, 100), staged(4, {1, 4, 1}, 320),
+                          staged(2, {1, 2, 1}, 180), staged(4, {2, 2, 1}, 300)});
+  ASSERT_EQ(series.size(), 3u);
+  EXPECT_EQ(series[0].counts.size(), 1u);
+  ASSERT_EQ(series[1].counts.size(), 2u);
+  EXPECT_EQ(series[1].counts[0].grid, GridShape(1, 1, 1));
+  EXPECT_DOUBLE_EQ(series[1].counts[1].speedup.mean, 3.2);
+  EXPECT_DOUBLE_EQ(series[1].counts[1].efficiency.mean, 0.8);
+  EXPECT_FALSE(series[1].counts[1].efficiency.half_width.has_value());  // of single repeats
+  EXPECT_FALSE(series[1].amdahl.has_value());
+  EXPECT_TRUE(mentions(series[1], "relative to 1x1x1 there"));
+  ASSERT_EQ(series[2].counts.size(), 3u);
+  EXPECT_DOUBLE_EQ(series[2].counts[2].speedup.mean, 3.0);
+  EXPECT_TRUE(series[2].amdahl.has_value());  // of its own two numbers of nodes
+  // A node of several ranks holds it: nothing else stands in for what is not measured yet.
+  PointResult four = staged(1, {4, 1, 1}, 100), two = staged(2, {2, 4, 1}, 180);
+  four.point.ranks = 4;
+  two.point.ranks = 8;
+  EXPECT_EQ(analyse(std::vector{four, two})[1].counts.size(), 1u);
+}
+
+TEST(Scaling, NodesThatShareAMachineHaveACeiling) {
+  const auto on = [](int nodes, double processors) {
+    PointResult made = result(nodes, 100.0 * nodes);
+    made.conditions.emplace().processors = processors;
+    return made;
+  };
+  const Series shared = analyse(std::vector{on(1, 1.0), on(4, 2.0)}).at(0);
+  EXPECT_TRUE(
+      mentions(shared,
+               "the ceiling of the speedup is 2: nodes share a machine, of which 1 node "
+               "could use 1 processor and 4 nodes 2 in all; with an equal quota of processor "
+               "time for each node it would be 4"));
+  EXPECT_FALSE(mentions(analyse(std::vector{on(1, 0.5), on(4, 2.0)}).at(0), "ceiling"));
+  EXPECT_FALSE(mentions(analyse(std::vector{on(1, 0.0), on(4, 2.0)}).at(0), "ceiling"));
+  EXPECT_FALSE(mentions(analyse(std::vector{result(1, 1.0), on(4, 2.0)}).at(0), "ceiling"));
+}
+
 TEST(Scaling, NamesOfPoints) {
   EXPECT_EQ((Point{Mode::kWeak, 2, 8, {2, 1, 4}, 3}).name(), "weak-n2-d2p1t4-r3");
 }

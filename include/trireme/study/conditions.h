@@ -2,6 +2,7 @@
 #pragma once
 
 #include <filesystem>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -24,6 +25,19 @@ Conditions conditions_of(Runtime& runtime, const ComputeDevice& device,
 
 // Returns the processor's model from the text of /proc/cpuinfo, or kNotKnown.
 std::string processor_in(std::string_view cpuinfo);
+
+// Returns the processors that the control group of this process, and those above it, grant to all
+// of their processes together: 0.5 is half of the time of one. nullopt without such a limit.
+std::optional<double> processor_quota(const std::filesystem::path& root = "/");
+
+// What a node of a run may use. Nodes of a launcher may share a machine.
+struct NodeProcessors {
+  std::string machine;
+  double online = 0.0;  // of the machine; 0: not known
+  double usable = 0.0;  // at most as many as the node's ranks have threads, or its quota
+};
+// Returns the processors that all of the nodes can use at the same time; 0: not known.
+double processors_of(std::span<const NodeProcessors> nodes);
 
 // What can be known of the network without asking the library that uses it.
 struct NetworkFacts {

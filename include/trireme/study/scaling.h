@@ -54,6 +54,9 @@ struct Conditions {
   std::string launcher;            // of the study: "srun", "mpiexec", "sbatch"
   std::string job;                 // its id in Slurm; empty: none
   std::vector<std::string> hosts;  // by node
+  // That all ranks together can use: nodes on one machine share its processors, and each may have a
+  // quota. 0: not known, or ranks compute on GPUs.
+  double processors = 0.0;
 
   bool operator==(const Conditions&) const = default;
 };
@@ -82,6 +85,7 @@ struct NodeCount {
   int ranks = 1;
   GridShape grid;
   int repeats = 0;
+  double processors = 0.0;    // as in Conditions; 0 if a repeat does not know it
   Estimate rate;              // units/s
   Estimate memory_bandwidth;  // bytes/s
   Estimate speedup, efficiency;
@@ -133,7 +137,8 @@ struct Series {
 };
 
 // Returns the series in the order in which their first points appear. Points without a measurement
-// are absent.
+// are absent. A series whose replica needs more ranks than the fewest nodes have begins with what
+// data parallelism alone reached there; no law is fitted to that.
 std::vector<Series> analyse(std::span<const PointResult> results);
 
 // Returns the cost of a billion units at the measured rate, without checkpoints.

@@ -40,8 +40,10 @@ std::vector<GridShape> read_grids(const std::string& text);
 
 // Returns all points, in the order in which they are run. Each repeat is a round through all of
 // them, so that a drift of the machine affects all points alike. Points that would train the same
-// thing (twin_of) are one point, of the first mode. Throws ConfigError for a grid or a batch that
-// does not fit a number of nodes.
+// thing (twin_of) are one point, of the first mode. A grid that needs more ranks than some numbers
+// of nodes have has no points there, but one of data parallelism alone at the fewest nodes, which
+// it is compared with. Throws ConfigError for a grid or a batch that does not fit a number of
+// nodes.
 std::vector<Point> points_of(const StudyPlan& plan);
 
 // Returns the point of the other mode that trains the same thing: at the fewest nodes strong and
