@@ -10,13 +10,32 @@
 namespace trireme::nn {
 namespace {
 
+// `to`: elements from global index `first` on.
+void fill_row(const Initializer& initial, std::uint64_t key, std::uint64_t first,
+              std::span<float> to) {
+  switch (initial.kind) {
+    case Initializer::Kind::kConstant:
+      std::ranges::fill(to, initial.value);
+      break;
+    case Initializer::Kind::kNormal:
+      philox_normals(key, first, to);
+      for (float& value : to) value *= initial.value;
+      break;
+    case Initializer::Kind::kUniform:
+      for (std::size_t i = 0; i < to.size(); ++i) {
+        to[i] = (2.0f * philox_uniform_at(key, first + i) - 1.0f) * initial.value;
+      }
+      break;
+  }
+}
+
 // `values` are elements of the local memory from element `first` on. Returns the number of draws.
 std::int64_t fill_in(const ops::Context& ctx, const Parameter& parameter, const Slab& slab,
                      std::uint64_t seed, std::int64_t first, float* values) {
   constexpr std::int64_t kGrain = 16384;  // elements
   const Placement& placement = parameter.placement();
   const Initializer& initial = parameter.spec().initial;
-  const bool draws = initial.kind == Initializer::Kind::kNormal;
+  const bool draws = initial.kind != Initializer::Kind::kConstant;
   const std::uint64_t key = philox_key(seed, parameter.name());
   const std::int64_t width = slab.extent[-1];
   ops::host_parallel(ctx, slab.extent.elements(), kGrain, [&](std::int64_t at, std::int64_t end) {
@@ -25,8 +44,7 @@ std::int64_t fill_in(const ops::Context& ctx, const Parameter& parameter, const 
       const std::int64_t count = std::min(width - column, end - at);
       const SlabRow row = row_of(placement, slab, at / width);
       const std::span to(values + (row.local - first + column), static_cast<std::size_t>(count));
-      if (draws) philox_normals(key, static_cast<std::uint64_t>(row.global + column), to);
-      for (float& value : to) value = draws ? initial.value * value : initial.value;
+      fill_row(initial, key, static_cast<std::uint64_t>(row.global + column), to);
       at += count;
     }
   });

@@ -167,12 +167,12 @@ ColumnParallelLinear::Part ColumnParallelLinear::split_part(const LayerContext& 
 
 ColumnParallelLinear::ColumnParallelLinear(const LayerContext& context,
                                            const std::vector<Part>& parts, std::int64_t in,
-                                           bool bias, float deviation) {
+                                           bool bias, const LinearInitial& initial) {
   for (const Part& part : parts) {
     weights_.push_back(&context.parameters.add(
         {.name = context.child(part.name).name + ".weight",
          .placement = Placement::split({part.rows, in}, 0, part.parts, part.index),
-         .initial = Initializer::normal(deviation),
+         .initial = initial.weight,
          .copies = part.copies}));
   }
   if (!bias) return;
@@ -180,7 +180,7 @@ ColumnParallelLinear::ColumnParallelLinear(const LayerContext& context,
     biases_.push_back(&context.parameters.add(
         {.name = context.child(part.name).name + ".bias",
          .placement = Placement::split({part.rows}, 0, part.parts, part.index),
-         .initial = Initializer::constant(0.0f),
+         .initial = initial.bias,
          .copies = part.copies,
          .decay = false}));
   }

@@ -319,6 +319,20 @@ class OpsBench {
     });
   }
 
+  void measure_all(const models::MaxPoolingSizes& sizes) {
+    if (!any_wanted({"max_pooling", "max_pooling_backward"})) return;
+    const ops::PoolingShape& shape = sizes.shape;
+    const Tensor x = tensor(shape.input()), y = tensor(shape.output());
+    const Tensor which = ctx_.allocate(shape.output(), DType::kI32);
+    const std::string text = fmt::format("{}x{} {}", shape.height, shape.width, shape.channels);
+    // Runs first, since the backward reads which.
+    ops::max_pooling(ctx_, shape, x, y, which);
+    measure({"max_pooling", text, 0.0, 0.0, bytes_of({x, y, which})},
+            [&] { ops::max_pooling(ctx_, shape, x, y, which); });
+    measure({"max_pooling_backward", text, 0.0, 0.0, bytes_of({x, y, which})},
+            [&] { ops::max_pooling_backward(ctx_, shape, y, which, x); });
+  }
+
   void measure_all(const models::GlobalPoolingSizes& sizes) {
     if (!any_wanted({"pooling", "pooling_backward"})) return;
     const auto shape =

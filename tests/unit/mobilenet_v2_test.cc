@@ -1,22 +1,19 @@
 // The family mobilenet_v2: its sizes beside the published ones, its keys, its initial values, its
 // gradients, and its names in torchvision. What it computes is compared with PyTorch by
-// mobilenet_v2_torch_test, and grids with one rank by mobilenet_v2_grids_test.
+// convolutional_torch_test, and grids with one rank by convolutional_grids_test.
 #include <algorithm>
 #include <cmath>
-#include <map>
 #include <set>
 #include <string>
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include "trireme/comm/dry_rank.h"
-#include "trireme/nn/block_run.h"
 #include "trireme/parallel/trainer_step.h"
 
 #include "models/mobilenet_v2/torchvision_names.h"
 #include "support/message_of.h"
-#include "support/small_mobilenet.h"
+#include "support/small_convolutional.h"
 
 namespace trireme::testing {
 namespace {
@@ -145,14 +142,6 @@ TEST(MobileNetV2, RefusesKeysThatCannotBe) {
   EXPECT_EQ(message_of([&] { model.check_grid({4, 19, 1}); }), "no error");
 }
 
-// A model on this process alone.
-class Alone : public ::testing::Test {
- protected:
-  ops::Context ctx_ = ops::make_cpu_context(1);
-  DryRank rank_{{}};
-  ProcessGrid grid_{rank_, {1, 1, 1}};
-};
-
 using MobileNetV2Alone = Alone;
 
 TEST_F(MobileNetV2Alone, ParametersAreThoseOfThePlanWithTheirInitialValues) {
@@ -189,108 +178,32 @@ TEST_F(MobileNetV2Alone, ParametersAreThoseOfThePlanWithTheirInitialValues) {
   EXPECT_EQ(elements, plan.parameters);
 }
 
-std::string row_of(const std::string& state, std::int64_t row) {
-  return fmt::format("{} {}", state, row);
-}
-
 TEST_F(MobileNetV2Alone, EveryTensorHasItsNameInTorchvision) {
   for (const MobileNetV2Config& config : {MobileNetV2Config(), small_mobilenet()}) {
     const nn::ModelPlan plan = models::mobilenet_v2_plan(config);
     const parallel::Stage stage(ctx_, grid_, plan, {.trains = false, .seed = {}});
-    std::multiset<std::string> ours, listed;
-    for (const nn::Parameter* parameter : stage.parameters()) ours.insert(parameter->name());
-    for (const nn::State* state : stage.states().states()) {
-      ours.insert({row_of(state->name(), 0), row_of(state->name(), 1)});
-    }
-    std::set<std::string> names;
-    for (const models::TorchvisionTensor& tensor : models::torchvision_tensors(config)) {
-      const bool row = tensor.kind == models::TorchvisionTensor::Kind::kStateRow;
-      listed.insert(row ? row_of(tensor.ours, tensor.row) : tensor.ours);
-      EXPECT_TRUE(names.insert(tensor.name).second) << tensor.name;
-    }
-    EXPECT_EQ(listed, ours);
+    const auto names = names_of_all(stage, models::torchvision_tensors(config));
     EXPECT_TRUE(names.contains("features.0.1.running_var"));
     EXPECT_TRUE(names.contains("features.1.conv.1.weight"));  // no expansion in the first
     EXPECT_TRUE(names.contains("features.2.conv.2.weight"));
   }
 }
 
-// Blocks alone, without a loss.
-class MobileNetV2Block : public Alone {
+class MobileNetV2Block : public BlockAlone {
  protected:
-  // Builds the block of that name.
   void build(const std::string& name) {
-    const nn::ModelPlan plan = models::mobilenet_v2_plan(small_mobilenet());
-    const auto found = std::ranges::find(plan.blocks, name, &nn::BlockPlan::name);
-    nn::BuildContext context{.grid = grid_, .tied = {}};
-    block_ = found->build(context);
-    block_->parameters().form_groups(name);
-    for (const auto& group : block_->parameters().groups()) {
-      group->materialize(ctx_, {}, make_zeros(ctx_, {group->elements()}, DType::kF32));
-      group->draw_initial_values(ctx_, 1);
-    }
-    std::vector<nn::State*> states;
-    for (const auto& state : block_->states().states()) states.push_back(state.get());
-    states_ = nn::StageStates(ctx_, states);
-    states_.hold_proposals(ctx_, 1);
-    batch_ = make_picture_batch(ctx_, small_mobilenet(), kSamples, 0, true);
+    build_block(models::mobilenet_v2_plan(small_mobilenet()), small_mobilenet(), name);
   }
-  // The sum of the output times `weights_`, and, if wanted, its gradients.
-  double loss(const Tensor& x, Tensor* dx = nullptr) {
-    nn::Tape tape(ctx_, dx != nullptr);
-    const nn::Value in = tape.input(x, true);
-    const nn::Value out = block_->forward(tape, batch_, {in}).front();
-    if (weights_.empty()) weights_ = random_values(9, out.tensor().elements());
-    if (dx != nullptr) {
-      tape.backward({out.slot()}, {make_tensor(ctx_, weights_, out.shape(), DType::kF32)});
-      *dx = tape.take_gradient(in.slot());
-    }
-    return inner_product(values_of(out.tensor()), weights_);
-  }
-  // The slope of the loss along a gradient, over the gradient's length.
-  double slope(const Tensor& x, const Tensor& of, const Values& gradient) {
-    const double length = std::sqrt(inner_product(gradient, gradient)), epsilon = 2e-3;
-    const Values saved = values_of(of);
-    const auto at = [&](double distance) {
-      for (std::size_t i = 0; i < saved.size(); ++i) {
-        of.data<float>()[i] = static_cast<float>(saved[i] + distance * gradient[i] / length);
-      }
-      return loss(x);
-    };
-    const double result = (at(epsilon) - at(-epsilon)) / (2 * epsilon) / length;
-    for (std::size_t i = 0; i < saved.size(); ++i) {
-      of.data<float>()[i] = static_cast<float>(saved[i]);
-    }
-    return result;
-  }
-
-  static constexpr std::int64_t kSamples = 3;
-  std::unique_ptr<nn::Block> block_;
-  nn::StageStates states_;
-  nn::MicroBatch batch_;
-  Values weights_;
 };
 
 TEST_F(MobileNetV2Block, GradientsEqualCentralDifferences) {
   const models::MobileNetV2Sizes sizes(small_mobilenet());
   for (std::size_t i = 0; i < sizes.blocks.size(); ++i) {
-    weights_.clear();
     build(fmt::format("blocks.{}", i));
     const models::InvertedResidual& block = sizes.blocks[i];
     const Shape shape{kSamples, block.side, block.side, block.in};
     const Tensor x = make_tensor(ctx_, random_values(3, shape.elements()), shape, DType::kF32);
-    // Norms that cut much: where nothing is cut, the norm after one takes back its weights.
-    for (const auto& parameter : block_->parameters().parameters()) {
-      if (!parameter->name().ends_with("norm.weight")) continue;
-      for (float& value : parameter->weight().span<float>()) value *= 6.0f;
-    }
-    Tensor dx;
-    loss(x, &dx);
-    EXPECT_NEAR(slope(x, x, values_of(dx)), 1.0, 0.03) << "input of block " << i;
-    for (const auto& parameter : block_->parameters().parameters()) {
-      EXPECT_NEAR(slope(x, parameter->weight(), values_of(parameter->gradient())), 1.0, 0.03)
-          << parameter->name();
-    }
+    expect_gradients(x, fmt::format("block {}", i));
   }
 }
 
@@ -300,7 +213,6 @@ TEST_F(MobileNetV2Block, AddsItsInputWhereSizesAreEqual) {
   const models::MobileNetV2Sizes sizes(small_mobilenet());
   int adding = 0;
   for (std::size_t i = 0; i < sizes.blocks.size(); ++i) {
-    weights_.clear();
     build(fmt::format("blocks.{}", i));
     const models::InvertedResidual& block = sizes.blocks[i];
     const Shape shape{kSamples, block.side, block.side, block.in};

@@ -11,6 +11,7 @@
 #include "trireme/nn/layers.h"
 #include "trireme/ops/attention.h"
 #include "trireme/ops/convolution.h"
+#include "trireme/ops/pooling.h"
 
 namespace trireme::models {
 
@@ -55,8 +56,11 @@ struct ConvolutionSizes {
 // Over the pixels of a micro-batch, with what follows it.
 struct BatchNormSizes {
   std::int64_t rows, channels;
-  bool clamps;         // ReLU6
+  bool clamps;         // ReLU, ReLU6
   bool adds_residual;  // the other path of a residual block
+};
+struct MaxPoolingSizes {
+  ops::PoolingShape shape;
 };
 // The mean over a picture of side x side pixels.
 struct GlobalPoolingSizes {
@@ -74,9 +78,9 @@ struct UpdateSizes {
   std::int64_t elements;
 };
 
-using Operation =
-    std::variant<LinearSizes, LinearGeluSizes, AttentionSizes, NormSizes, ActivationSizes, AddSizes,
-                 ElementwiseSizes, EmbeddingSizes, PositionsSizes, ConvolutionSizes, BatchNormSizes,
-                 GlobalPoolingSizes, ClassificationLossSizes, LossSizes, UpdateSizes>;
+using Operation = std::variant<LinearSizes, LinearGeluSizes, AttentionSizes, NormSizes,
+                               ActivationSizes, AddSizes, ElementwiseSizes, EmbeddingSizes,
+                               PositionsSizes, ConvolutionSizes, BatchNormSizes, MaxPoolingSizes,
+                               GlobalPoolingSizes, ClassificationLossSizes, LossSizes, UpdateSizes>;
 
 }  // namespace trireme::models

@@ -72,6 +72,15 @@ class Norm {
   Parameter* bias_ = nullptr;
 };
 
+// The initial values of a linear layer; of a deviation alone: normal weights, and no biases.
+struct LinearInitial {
+  LinearInitial(float deviation) : weight(Initializer::normal(deviation)) {}
+  LinearInitial(const Initializer& of_weight, const Initializer& of_bias)
+      : weight(of_weight), bias(of_bias) {}
+
+  Initializer weight, bias;
+};
+
 // y (rows, local out) = x (rows, in) W^T + b. W packs several parameters one below the other, and
 // the rows of each are split over the tensor ranks. The caller has passed x through enter().
 class ColumnParallelLinear {
@@ -84,7 +93,7 @@ class ColumnParallelLinear {
     Copies copies;      // the ranks that hold this range
   };
   ColumnParallelLinear(const LayerContext& context, const std::vector<Part>& parts, std::int64_t in,
-                       bool bias, float deviation);
+                       bool bias, const LinearInitial& initial);
   // A part whose `rows` rows are split evenly over all tensor ranks, with no copies.
   static Part split_part(const LayerContext& context, const std::string& name, std::int64_t rows);
   Value forward(Tape& tape, const Value& x) const;

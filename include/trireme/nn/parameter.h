@@ -12,12 +12,13 @@ namespace trireme::nn {
 // How a parameter gets its initial values. They depend on the seed, the name and the global index
 // alone, so they are the same on every grid.
 struct Initializer {
-  enum class Kind { kConstant, kNormal };
+  enum class Kind { kConstant, kNormal, kUniform };
   Kind kind = Kind::kConstant;
-  float value = 0.0f;  // the constant, or the standard deviation
+  float value = 0.0f;  // the constant, the standard deviation, or the bound
 
   static Initializer constant(float value) { return {Kind::kConstant, value}; }
   static Initializer normal(float deviation) { return {Kind::kNormal, deviation}; }
+  static Initializer uniform(float bound) { return {Kind::kUniform, bound}; }  // (-bound, bound]
 };
 
 // The ranks of this model replica that hold the same slice.

@@ -4,30 +4,19 @@
 #include <string_view>
 #include <vector>
 
-#include "trireme/models/family.h"
-
-#include "models/convolution_norm.h"
+#include "models/convolutional.h"
 
 namespace trireme::models {
 
-struct MobileNetV2Config {
-  // How much the first layers make the picture smaller.
-  enum class Stem {
-    kImagenet,  // as published: strides 2 in the stem and in the second stage
-    kCifar      // as is customary for small pictures: 1 in both
-  };
+// The stem for CIFAR takes stride 1, and so does the first stage that would halve the picture.
+struct MobileNetV2Config : ConvolutionalConfig {
   // Blocks in a row: the first of them has the stride, and widens the picture to `channels`.
   struct Stage {
     std::int64_t expansion, channels, blocks, stride;
   };
 
-  std::int64_t classes = 1000;
-  std::int64_t image = 224;  // side of the picture, pixels
-  Stem stem = Stem::kImagenet;
   double width_multiple = 1.0;
   double dropout = 0.2;  // before the classifier
-  double label_smoothing = 0.0;
-  bool sync = false;  // batch norms take their statistics from all data replicas
   std::vector<Stage> stages = published_stages();
 
   static std::vector<Stage> published_stages();  // table 2 of the paper
@@ -60,6 +49,7 @@ struct MobileNetV2Sizes {
 MobileNetV2Config mobilenet_v2_preset(std::string_view name);
 std::vector<std::string_view> mobilenet_v2_preset_names();
 
+ConvolutionalNetwork mobilenet_v2_network(const MobileNetV2Config& config);
 // The blocks are the stem, one for each inverted residual, and the head.
 nn::ModelPlan mobilenet_v2_plan(const MobileNetV2Config& config);
 

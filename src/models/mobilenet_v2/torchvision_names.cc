@@ -3,20 +3,6 @@
 #include <fmt/format.h>
 
 namespace trireme::models {
-namespace {
-
-using Kind = TorchvisionTensor::Kind;
-
-void add_convolution_norm(std::vector<TorchvisionTensor>& all, const std::string& ours,
-                          const std::string& convolution, const std::string& norm) {
-  all.push_back({convolution + ".weight", ours + ".convolution.weight", Kind::kConvolution});
-  all.push_back({norm + ".weight", ours + ".norm.weight"});
-  all.push_back({norm + ".bias", ours + ".norm.bias"});
-  all.push_back({norm + ".running_mean", ours + ".norm.running", Kind::kStateRow, 0});
-  all.push_back({norm + ".running_var", ours + ".norm.running", Kind::kStateRow, 1});
-}
-
-}  // namespace
 
 std::vector<TorchvisionTensor> torchvision_tensors(const MobileNetV2Config& config) {
   std::vector<TorchvisionTensor> all;

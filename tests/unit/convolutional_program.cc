@@ -1,13 +1,14 @@
-// Computes with a MobileNetV2 what mobilenet_v2_torch_test.py compares with PyTorch.
+// Computes with a convolutional network what convolutional_torch_test.py compares with PyTorch.
 //
-//     mobilenet_v2_program INPUT OUTPUT
+//     convolutional_program FAMILY INPUT OUTPUT
 //
 // Both are files of named arrays of fp32 numbers: for each the length of its name, the name, the
 // count of its numbers, the numbers. INPUT has `config` (classes, side of the pictures, 1 for
-// CIFAR's stem, width multiple, label smoothing, micro-batches, samples of each, learning rate, and
-// four numbers for each stage), `pixels`, `targets`, and the model's tensors under torchvision's
-// names. OUTPUT gets `logits` of evaluation; `loss` and `gradient/NAME` of a step; the losses of
-// two steps of SGD, `loss/1` and `loss/2`; and `trained/NAME` after them.
+// CIFAR's stem, label smoothing, micro-batches, samples of each, learning rate), `network` (of
+// mobilenet_v2 the width multiple and four numbers for each stage; of resnet the width, 1 for
+// bottlenecks, and the blocks of each stage), `pixels`, `targets`, and the model's tensors under
+// torchvision's names. OUTPUT gets `logits` of evaluation; `loss` and `gradient/NAME` of a step;
+// the losses of two steps of SGD, `loss/1` and `loss/2`; and `trained/NAME` after them.
 #include <cstdint>
 #include <cstdio>
 #include <fstream>
@@ -21,6 +22,7 @@
 #include "trireme/parallel/trainer_step.h"
 
 #include "models/mobilenet_v2/torchvision_names.h"
+#include "models/resnet/torchvision_names.h"
 
 namespace trireme::testing {
 namespace {
@@ -85,29 +87,59 @@ Array reordered(std::span<const float> from, const Shape& ours, bool to_ours) {
   return to;
 }
 
+// A model by what all families have.
+struct Network {
+  nn::ModelPlan plan;
+  std::vector<TorchvisionTensor> names;
+};
+
+std::int64_t whole(const Array& numbers, std::size_t i) {
+  return static_cast<std::int64_t>(numbers.at(i));
+}
+
+Network mobilenet_v2(const models::ConvolutionalConfig& common, const Array& numbers) {
+  models::MobileNetV2Config config;
+  static_cast<models::ConvolutionalConfig&>(config) = common;
+  config.width_multiple = static_cast<double>(numbers.at(0));
+  config.dropout = 0.0;
+  config.stages.clear();
+  for (std::size_t i = 1; i + 3 < numbers.size(); i += 4) {
+    config.stages.push_back(
+        {whole(numbers, i), whole(numbers, i + 1), whole(numbers, i + 2), whole(numbers, i + 3)});
+  }
+  return {models::mobilenet_v2_plan(config), models::torchvision_tensors(config)};
+}
+
+Network resnet(const models::ConvolutionalConfig& common, const Array& numbers) {
+  models::ResNetConfig config;
+  static_cast<models::ConvolutionalConfig&>(config) = common;
+  config.width = whole(numbers, 0);
+  config.bottlenecks = whole(numbers, 1) == 1;
+  config.stages.clear();
+  for (std::size_t i = 2; i < numbers.size(); ++i) config.stages.push_back(whole(numbers, i));
+  return {models::resnet_plan(config), models::torchvision_tensors(config)};
+}
+
 class Program {
  public:
-  explicit Program(const Arrays& given) : given_(given) {
+  Program(const std::string& family, const Arrays& given) : given_(given) {
     const Array& numbers = given.at("config");
-    const auto number = [&](std::size_t i) { return static_cast<std::int64_t>(numbers.at(i)); };
-    model_.classes = number(0);
-    model_.image = number(1);
-    model_.stem = number(2) == 1 ? models::MobileNetV2Config::Stem::kCifar
-                                 : models::MobileNetV2Config::Stem::kImagenet;
-    model_.width_multiple = static_cast<double>(numbers.at(3));
-    model_.label_smoothing = static_cast<double>(numbers.at(4));
-    model_.dropout = 0.0;
-    micro_batches_ = number(5);
-    samples_ = number(6);
-    rate_ = numbers.at(7);
-    model_.stages.clear();
-    for (std::size_t i = 8; i + 3 < numbers.size(); i += 4) {
-      model_.stages.push_back({number(i), number(i + 1), number(i + 2), number(i + 3)});
-    }
+    models::ConvolutionalConfig config;
+    config.classes = whole(numbers, 0);
+    config.image = image_ = whole(numbers, 1);
+    config.stem = whole(numbers, 2) == 1 ? models::ConvolutionalConfig::Stem::kCifar
+                                         : models::ConvolutionalConfig::Stem::kImagenet;
+    config.label_smoothing = static_cast<double>(numbers.at(3));
+    micro_batches_ = whole(numbers, 4);
+    samples_ = whole(numbers, 5);
+    rate_ = numbers.at(6);
+    const Network network =
+        (family == "resnet" ? resnet : mobilenet_v2)(config, given.at("network"));
+    names_ = network.names;
     parallel::StepOptions options;
     options.optimizer = {.kind = optim::OptimizerConfig::Kind::kSgd, .weight_decay = 0.0f};
-    step_.emplace(ctx_, grid_, models::mobilenet_v2_plan(model_), options);
-    for (const TorchvisionTensor& tensor : models::torchvision_tensors(model_)) load(tensor);
+    step_.emplace(ctx_, grid_, network.plan, options);
+    for (const TorchvisionTensor& tensor : names_) load(tensor);
   }
 
   Arrays run() {
@@ -122,7 +154,7 @@ class Program {
 
     const auto first = step_->accumulate(micro_batches());
     results["loss"] = {static_cast<float>(first.loss)};
-    for (const TorchvisionTensor& tensor : models::torchvision_tensors(model_)) {
+    for (const TorchvisionTensor& tensor : names_) {
       if (tensor.kind == Kind::kStateRow) continue;
       const nn::Parameter& parameter = parameter_of(tensor.ours);
       Array gradient = theirs(tensor, parameter.gradient().span<float>());
@@ -133,7 +165,7 @@ class Program {
       const auto result = step_->train(micro_batches(), number, rate_, 1);
       results["loss/" + std::to_string(number)] = {static_cast<float>(result.loss)};
     }
-    for (const TorchvisionTensor& tensor : models::torchvision_tensors(model_)) {
+    for (const TorchvisionTensor& tensor : names_) {
       results["trained/" + tensor.name] = theirs(tensor, values_of(tensor));
     }
     return results;
@@ -175,7 +207,7 @@ class Program {
     batch.length = 1;
     batch.training = training;
     batch.target_count = samples_;
-    const Tensor pixels = ctx_.allocate({samples_, model_.image, model_.image, 3}, DType::kF32);
+    const Tensor pixels = ctx_.allocate({samples_, image_, image_, 3}, DType::kF32);
     const Tensor targets = ctx_.allocate({samples_}, DType::kI32);
     const auto begin = given_.at("pixels").begin() + number * pixels.elements();
     std::copy(begin, begin + pixels.elements(), pixels.data<float>());
@@ -199,8 +231,8 @@ class Program {
   }
 
   const Arrays& given_;
-  models::MobileNetV2Config model_;
-  std::int64_t micro_batches_ = 0, samples_ = 0;
+  std::vector<TorchvisionTensor> names_;
+  std::int64_t image_ = 0, micro_batches_ = 0, samples_ = 0;
   float rate_ = 0.0f;
   ops::Context ctx_ = ops::make_cpu_context(1);
   DryRank rank_{{}};
@@ -213,10 +245,10 @@ class Program {
 
 int main(int argc, char** argv) {
   using namespace trireme::testing;
-  if (argc != 3) return 2;
+  if (argc != 4) return 2;
   try {
-    const Arrays given = read_arrays(argv[1]);
-    write_arrays(argv[2], Program(given).run());
+    const Arrays given = read_arrays(argv[2]);
+    write_arrays(argv[3], Program(argv[1], given).run());
   } catch (const std::exception& error) {
     std::fprintf(stderr, "%s\n", error.what());
     return 1;

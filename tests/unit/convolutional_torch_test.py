@@ -1,78 +1,50 @@
 #!/usr/bin/env python3
-"""MobileNetV2 beside the same model in PyTorch, with the same weights.
+"""Convolutional networks beside the same models in PyTorch, with the same weights.
 
-    python3 mobilenet_v2_torch_test.py MOBILENET_V2_PROGRAM
+    python3 convolutional_torch_test.py CONVOLUTIONAL_PROGRAM
 
-The weights are made here, under the names of torchvision's model, and the program finds them by our
-table of these names. PyTorch computes small models in fp64: what may deviate there is our fp32
+The weights are made here, under the names of torchvision's models, and the program finds them by our
+tables of these names. PyTorch computes small models in fp64: what may deviate there is our fp32
 alone.
 """
-import collections
 import struct
 import subprocess
 import sys
 import tempfile
 import unittest
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 from torch import nn
 
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "support"))
+from torch_pictures import MOBILENET_STAGES, MobileNetV2, ResNet
+
 PROGRAM = sys.argv[1]
-PUBLISHED = [(1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2),
-             (6, 320, 1, 1)]
 FEW = [(1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 2, 2)]
-Case = collections.namedtuple("Case", "classes side cifar width smoothing micro_batches samples stages")
 
 
-def scaled(channels, multiple):
-    """A multiple of 8 near channels * multiple, not less than 90 % of it."""
-    wanted = channels * multiple
-    result = max(8, int(wanted + 4) // 8 * 8)
-    return result + 8 if result < 0.9 * wanted else result
+class Case(NamedTuple):
+    family: str
+    classes: int
+    side: int
+    cifar: bool
+    smoothing: float
+    micro_batches: int
+    samples: int
+    network: tuple  # of mobilenet_v2 (width, stages), of resnet (width, bottlenecks, stages)
 
+    def model(self):
+        return {"mobilenet_v2": MobileNetV2, "resnet": ResNet}[self.family](self.classes, self.cifar, *self.network)
 
-def convolution_norm(inputs, outputs, kernel=1, stride=1, groups=1):
-    return nn.Sequential(
-        nn.Conv2d(inputs, outputs, kernel, stride, (kernel - 1) // 2, groups=groups, bias=False),
-        nn.BatchNorm2d(outputs), nn.ReLU6())
-
-
-class InvertedResidual(nn.Module):
-    def __init__(self, inputs, outputs, stride, expansion):
-        super().__init__()
-        hidden = inputs * expansion
-        layers = [convolution_norm(inputs, hidden)] if expansion > 1 else []
-        self.conv = nn.Sequential(*layers, convolution_norm(hidden, hidden, 3, stride, hidden),
-                                  nn.Conv2d(hidden, outputs, 1, bias=False), nn.BatchNorm2d(outputs))
-        self.adds = stride == 1 and inputs == outputs
-
-    def forward(self, x):
-        return x + self.conv(x) if self.adds else self.conv(x)
-
-
-class MobileNetV2(nn.Module):
-    """As torchvision has it: the same architecture, the same names."""
-
-    def __init__(self, case):
-        super().__init__()
-        channels = scaled(32, case.width)
-        blocks = [convolution_norm(3, channels, 3, 1 if case.cifar else 2)]
-        shrinks_first = True
-        for expansion, wanted, count, stride in case.stages:
-            outputs = scaled(wanted, case.width)
-            if stride > 1 and shrinks_first:
-                shrinks_first = False
-                stride = 1 if case.cifar else stride
-            for i in range(count):
-                blocks.append(InvertedResidual(channels, outputs, stride if i == 0 else 1, expansion))
-                channels = outputs
-        last = scaled(1280, max(1.0, case.width))
-        self.features = nn.Sequential(*blocks, convolution_norm(channels, last))
-        self.classifier = nn.Sequential(nn.Dropout(0.0), nn.Linear(last, case.classes))
-
-    def forward(self, x):
-        return self.classifier(self.features(x).mean((2, 3)))
+    def numbers(self):
+        """Of the network, as the program wants them."""
+        flat = []
+        for value in self.network:
+            for entry in value if isinstance(value, (list, tuple)) else [value]:
+                flat += entry if isinstance(entry, tuple) else [float(entry)]
+        return torch.tensor(flat, dtype=torch.float32)
 
 
 def write(path, arrays):
@@ -98,7 +70,7 @@ def read(path):
 def random_model(case):
     """With weights, running moments and biases that are all different from their initial values."""
     torch.manual_seed(3)
-    model = MobileNetV2(case)
+    model = case.model()
     for module in model.modules():
         if isinstance(module, nn.Conv2d):
             nn.init.kaiming_normal_(module.weight, mode="fan_out")
@@ -110,7 +82,7 @@ def random_model(case):
     return model
 
 
-class MobileNetV2Test(unittest.TestCase):
+class ConvolutionalTest(unittest.TestCase):
     def near(self, ours, theirs, tolerance, what, of=None):
         """The difference as a share of the whole tensor's length, or of that of another one."""
         theirs = theirs.detach().flatten().double()
@@ -126,13 +98,12 @@ class MobileNetV2Test(unittest.TestCase):
         pixels = torch.randn(count, case.side, case.side, 3)
         targets = torch.randint(0, case.classes, (count,))
         given = {name: value for name, value in model.state_dict().items() if "num_batches" not in name}
-        config = [case.classes, case.side, int(case.cifar), case.width, case.smoothing, case.micro_batches,
-                  case.samples, rate]
-        config += [number for stage in case.stages for number in stage]
-        given.update(config=torch.tensor(config, dtype=torch.float32), pixels=pixels, targets=targets)
+        config = [case.classes, case.side, int(case.cifar), case.smoothing, case.micro_batches, case.samples, rate]
+        given.update(config=torch.tensor(config, dtype=torch.float32), network=case.numbers(), pixels=pixels,
+                     targets=targets)
         with tempfile.TemporaryDirectory() as folder:
             write(f"{folder}/input", given)
-            subprocess.run([PROGRAM, f"{folder}/input", f"{folder}/output"], check=True)
+            subprocess.run([PROGRAM, case.family, f"{folder}/input", f"{folder}/output"], check=True)
             ours = read(f"{folder}/output")
 
         pixels = pixels.to(dtype).permute(0, 3, 1, 2)
@@ -177,30 +148,49 @@ class MobileNetV2Test(unittest.TestCase):
                 self.assertGreater((value - before[name]).norm(), 0.05 * before[name].norm(), name)
         print(f"{case}: largest deviation {self.largest[0]:.1e}, {self.largest[1]}")
 
-    def test_small(self):
-        self.compare(Case(7, 12, True, 0.5, 0.1, 2, 6, FEW), 2e-5)
+    def test_small_mobilenet(self):
+        self.compare(Case("mobilenet_v2", 7, 12, True, 0.1, 2, 6, (0.5, FEW)), 2e-5)
 
-    def test_published_stem(self):
-        self.compare(Case(11, 40, False, 0.35, 0.0, 1, 4, FEW), 2e-5)
+    def test_published_stem_of_mobilenet(self):
+        self.compare(Case("mobilenet_v2", 11, 40, False, 0.0, 1, 4, (0.35, FEW)), 2e-5)
 
-    def test_whole_model_for_cifar(self):
+    def test_whole_mobilenet_for_cifar(self):
         # Of so many numbers some are where ReLU6 cuts, and rounding decides on their side: in fp32
         # PyTorch's own gradients deviate by up to 0.006 from those in fp64.
-        self.compare(Case(10, 32, True, 1.0, 0.0, 2, 4, PUBLISHED), 0.1, torch.float32, 0.001)
+        self.compare(Case("mobilenet_v2", 10, 32, True, 0.0, 2, 4, (1.0, MOBILENET_STAGES)), 0.1, torch.float32, 0.001)
+
+    def test_small_resnet(self):
+        self.compare(Case("resnet", 7, 12, True, 0.1, 2, 6, (16, False, (2, 1))), 2e-5)
+
+    def test_small_resnet_of_bottlenecks(self):
+        self.compare(Case("resnet", 7, 12, True, 0.0, 2, 6, (8, True, (1, 2))), 2e-5)
+
+    def test_published_stem_of_resnet(self):
+        self.compare(Case("resnet", 11, 50, False, 0.0, 1, 4, (16, False, (1, 1, 1))), 2e-5)
+
+    def test_whole_resnet18_for_cifar(self):
+        self.compare(Case("resnet", 10, 32, True, 0.0, 1, 4, (64, False, (2, 2, 2, 2))), 1e-3, torch.float32, 0.001)
 
     def test_names_and_shapes_are_torchvisions(self):
         try:
-            from torchvision.models import mobilenet_v2
+            from torchvision import models
         except ImportError:
             self.skipTest("torchvision is not installed")
-        theirs = mobilenet_v2().state_dict()
-        ours = MobileNetV2(Case(1000, 224, False, 1.0, 0.0, 1, 1, PUBLISHED)).state_dict()
-        self.assertEqual({name: value.shape for name, value in ours.items()},
-                         {name: value.shape for name, value in theirs.items()})
+        pairs = ((MobileNetV2(), models.mobilenet_v2()), (ResNet(), models.resnet18()),
+                 (ResNet(bottlenecks=True, stages=(3, 4, 6, 3)), models.resnet50()))
+        for ours, theirs in pairs:
+            self.assertEqual({name: value.shape for name, value in ours.state_dict().items()},
+                             {name: value.shape for name, value in theirs.state_dict().items()})
+            # With their weights it computes the same: strides and paddings have no names.
+            ours.load_state_dict(theirs.state_dict())
+            pixels = torch.randn(1, 3, 64, 64)
+            with torch.no_grad():
+                torch.testing.assert_close(ours.eval()(pixels), theirs.eval()(pixels))
 
-    def test_counts_its_parameters(self):
-        model = MobileNetV2(Case(1000, 224, False, 1.0, 0.0, 1, 1, PUBLISHED))
-        self.assertEqual(sum(parameter.numel() for parameter in model.parameters()), 3504872)
+    def test_counts_parameters(self):
+        for model, parameters in ((MobileNetV2(), 3504872), (ResNet(), 11689512),
+                                  (ResNet(bottlenecks=True, stages=(3, 4, 6, 3)), 25557032)):
+            self.assertEqual(sum(parameter.numel() for parameter in model.parameters()), parameters)
 
 
 if __name__ == "__main__":

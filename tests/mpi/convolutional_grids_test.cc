@@ -1,5 +1,6 @@
-// MobileNetV2 trained on grids of data replicas and pipeline stages, beside one rank.
+// Convolutional networks trained on grids of data replicas and pipeline stages, beside one rank.
 #include <cmath>
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
@@ -9,7 +10,7 @@
 #include "trireme/parallel/trainer_step.h"
 
 #include "support/mpi_test.h"
-#include "support/small_mobilenet.h"
+#include "support/small_convolutional.h"
 
 namespace trireme::testing {
 namespace {
@@ -17,11 +18,27 @@ namespace {
 constexpr std::int64_t kSamples = 4;
 constexpr int kMicroBatches = 4, kSteps = 3;
 
-models::MobileNetV2Config model(bool sync = false) {
-  models::MobileNetV2Config config = small_mobilenet();
-  config.sync = sync;
-  config.dropout = 0.2;  // its draws depend on the sample alone
-  return config;
+// A network, of whose pictures micro-batches are.
+struct Network {
+  models::ConvolutionalConfig pictures;
+  std::function<nn::ModelPlan(bool sync)> plan;
+};
+
+Network mobilenet() {
+  return {small_mobilenet(), [](bool sync) {
+            models::MobileNetV2Config config = small_mobilenet();
+            config.sync = sync;
+            config.dropout = 0.2;  // its draws depend on the sample alone
+            return models::mobilenet_v2_plan(config);
+          }};
+}
+
+Network resnet(bool bottlenecks) {
+  return {small_resnet(bottlenecks), [bottlenecks](bool sync) {
+            models::ResNetConfig config = small_resnet(bottlenecks);
+            config.sync = sync;
+            return models::resnet_plan(config);
+          }};
 }
 
 struct Case {
@@ -38,7 +55,8 @@ struct Observed {
 };
 
 // Each micro-batch is `joined` of the usual ones.
-Observed observe(ops::Context& ctx, const ProcessGrid& grid, const Case& test, int joined = 1) {
+Observed observe(const Network& network, ops::Context& ctx, const ProcessGrid& grid,
+                 const Case& test, int joined = 1) {
   parallel::StepOptions options;
   options.optimizer = {.kind = optim::OptimizerConfig::Kind::kSgd, .momentum = 0.9f};
   options.schedule = test.schedule;
@@ -47,14 +65,14 @@ Observed observe(ops::Context& ctx, const ProcessGrid& grid, const Case& test, i
   const auto layout = parallel::schedule_layout(test.schedule, test.grid[Axis::kPipeline], {});
   options.stage.chunks = layout.chunks;
   options.stage.order = layout.order;
-  parallel::TrainerStep step(ctx, grid, models::mobilenet_v2_plan(model(test.sync)), options);
+  parallel::TrainerStep step(ctx, grid, network.plan(test.sync), options);
   const std::vector<int> share = options.batch_runs.micro_batches_of(
       kMicroBatches / joined, grid.extent(kDataAxes), grid.index(kDataAxes));
   const auto batches = [&](int first, bool training) {
     std::vector<nn::MicroBatch> mine;
     for (const int m : share) {
-      mine.push_back(
-          make_picture_batch(ctx, model(), joined * kSamples, first / joined + m, training));
+      mine.push_back(make_picture_batch(ctx, network.pictures, joined * kSamples,
+                                        first / joined + m, training));
     }
     return mine;
   };
@@ -118,20 +136,20 @@ void expect_equal(const Observed& observed, const Observed& expected, const Grid
             static_cast<double>(expected.tensors.size()) * grid.extent(kDataAxes));
 }
 
-TEST(MobileNetV2Grids, EveryGridFollowsOneRank) {
+void follow_one_rank(const Network& network) {
   ops::Context ctx = ops::make_cpu_context(1);
   const ProcessGrid alone(runtime(), {1, 1, 1}, {runtime().rank()});
-  const Observed expected = observe(ctx, alone, {.grid = {1, 1, 1}});
+  const Observed expected = observe(network, ctx, alone, {.grid = {1, 1, 1}});
   for (const Case& test : cases(runtime().size())) {
     SCOPED_TRACE(test.grid.to_string() + " " + test.schedule);
     const ProcessGrid grid(runtime(), test.grid);
-    expect_equal(observe(ctx, grid, test), expected, test.grid, 1e-4);
+    expect_equal(observe(network, ctx, grid, test), expected, test.grid, 1e-4);
   }
 }
 
 // model.batch_norm sync: as one rank whose micro-batches have the pictures of all replicas. Moments
 // that are merged are rounded otherwise.
-TEST(MobileNetV2Grids, SyncedNormsFollowOneRankWithLargerMicroBatches) {
+void follow_larger_micro_batches(const Network& network) {
   ops::Context ctx = ops::make_cpu_context(1);
   const ProcessGrid alone(runtime(), {1, 1, 1}, {runtime().rank()});
   for (Case test : cases(runtime().size())) {
@@ -140,9 +158,25 @@ TEST(MobileNetV2Grids, SyncedNormsFollowOneRankWithLargerMicroBatches) {
     SCOPED_TRACE(test.grid.to_string() + " " + test.schedule);
     test.sync = true;
     const ProcessGrid grid(runtime(), test.grid);
-    expect_equal(observe(ctx, grid, test), observe(ctx, alone, {.grid = {1, 1, 1}}, replicas),
-                 test.grid, 2e-3);
+    const Observed one = observe(network, ctx, alone, {.grid = {1, 1, 1}}, replicas);
+    expect_equal(observe(network, ctx, grid, test), one, test.grid, 2e-3);
   }
+}
+
+TEST(MobileNetV2Grids, EveryGridFollowsOneRank) {
+  follow_one_rank(mobilenet());
+}
+TEST(MobileNetV2Grids, SyncedNormsFollowOneRankWithLargerMicroBatches) {
+  follow_larger_micro_batches(mobilenet());
+}
+TEST(ResNetGrids, EveryGridFollowsOneRank) {
+  follow_one_rank(resnet(false));
+}
+TEST(ResNetGrids, EveryGridOfBottlenecksFollowsOneRank) {
+  follow_one_rank(resnet(true));
+}
+TEST(ResNetGrids, SyncedNormsFollowOneRankWithLargerMicroBatches) {
+  follow_larger_micro_batches(resnet(true));
 }
 
 }  // namespace
