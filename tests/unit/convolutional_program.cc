@@ -2,17 +2,13 @@
 //
 //     convolutional_program FAMILY INPUT OUTPUT
 //
-// Both are files of named arrays of fp32 numbers: for each the length of its name, the name, the
-// count of its numbers, the numbers. INPUT has `config` (classes, side of the pictures, 1 for
-// CIFAR's stem, label smoothing, micro-batches, samples of each, learning rate), `network` (of
-// mobilenet_v2 the width multiple and four numbers for each stage; of resnet the width, 1 for
-// bottlenecks, and the blocks of each stage), `pixels`, `targets`, and the model's tensors under
-// torchvision's names. OUTPUT gets `logits` of evaluation; `loss` and `gradient/NAME` of a step;
-// the losses of two steps of SGD, `loss/1` and `loss/2`; and `trained/NAME` after them.
-#include <cstdint>
+// Both are files of named arrays (support/named_arrays.h). INPUT has `config` (classes, side of the
+// pictures, 1 for CIFAR's stem, label smoothing, micro-batches, samples of each, learning rate),
+// `network` (of mobilenet_v2 the width multiple and four numbers for each stage; of resnet the
+// width, 1 for bottlenecks, and the blocks of each stage), `pixels`, `targets`, and the model's
+// tensors under torchvision's names. OUTPUT gets `logits` of evaluation; `loss` and `gradient/NAME`
+// of a step; the losses of two steps of SGD, `loss/1` and `loss/2`; and `trained/NAME` after them.
 #include <cstdio>
-#include <fstream>
-#include <map>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -23,50 +19,12 @@
 
 #include "models/mobilenet_v2/torchvision_names.h"
 #include "models/resnet/torchvision_names.h"
+#include "support/named_arrays.h"
 
 namespace trireme::testing {
 namespace {
 
-using Array = std::vector<float>;
-using Arrays = std::map<std::string, Array>;
 using models::ForeignTensor;
-
-template <class T>
-T read_number(std::istream& in) {
-  T number{};
-  in.read(reinterpret_cast<char*>(&number), sizeof(number));
-  return number;
-}
-
-Arrays read_arrays(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  Arrays arrays;
-  while (in.peek() != std::istream::traits_type::eof()) {
-    std::string name(read_number<std::uint32_t>(in), '\0');
-    in.read(name.data(), static_cast<std::streamsize>(name.size()));
-    Array values(read_number<std::uint64_t>(in));
-    in.read(reinterpret_cast<char*>(values.data()),
-            static_cast<std::streamsize>(values.size() * sizeof(float)));
-    if (!in) throw std::runtime_error(path + " is too short");
-    arrays[name] = std::move(values);
-  }
-  return arrays;
-}
-
-void write_arrays(const std::string& path, const Arrays& arrays) {
-  std::ofstream out(path, std::ios::binary);
-  const auto write = [&](const void* data, std::size_t bytes) {
-    out.write(static_cast<const char*>(data), static_cast<std::streamsize>(bytes));
-  };
-  for (const auto& [name, values] : arrays) {
-    const auto length = static_cast<std::uint32_t>(name.size());
-    const std::uint64_t count = values.size();
-    write(&length, sizeof(length));
-    write(name.data(), name.size());
-    write(&count, sizeof(count));
-    write(values.data(), values.size() * sizeof(float));
-  }
-}
 
 // Copies between a tensor of theirs and the part of ours that it is.
 void copy(const models::ForeignPart& part, std::span<float> ours, std::span<float> theirs,
