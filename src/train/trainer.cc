@@ -333,7 +333,8 @@ class Trainer {
          .total_steps = config_.run.steps,
          .warmup = config_.schedule.warmup,
          .decay = config_.schedule.decay});
-    const auto reader = train_data_->read_steps(plan_of_samples(), config_.batch.micro);
+    const auto reader =
+        train_data_->read_steps(plan_of_samples(), config_.batch.micro, read_for(step_->stage()));
     while (step_number_ < config_.run.steps) {
       if (tracer_) tracer_->before(step_number_ + 1);
       for (const StepQueue::Known& step : train_step(*reader, rate.at(step_number_))) tell(step);
@@ -442,11 +443,11 @@ class Trainer {
   void queue_step(tasks::StepReader& reader, double learning_rate) {
     const StepQueue::Mark begin = queue_->mark();
     const double waited_before = reader.wait_seconds();
-    {
+    const std::vector<nn::MicroBatch> batches = [&] {
       const FlightRecorder::Phase phase(runtime_.recorder(), "read data");
       reader.read();
-    }
-    const std::vector<nn::MicroBatch> batches = reader.micro_batches(ctx_);
+      return reader.micro_batches(ctx_);
+    }();
     const std::uint64_t key = philox_key(static_cast<std::uint64_t>(config_.run.seed),
                                          fmt::format("dropout of step {}", step_number_));
     const parallel::QueuedStep step = step_->queue(
