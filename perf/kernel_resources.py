@@ -30,12 +30,24 @@ OPERATIONS = [
     ("add_bias", "element", "2e", "1"),
     ("add_column_sums", "element", "e", "1"),
     ("gelu / backward", "element", "2e / 3e", "about 20 / 30"),
+    ("gelu_erf / backward", "element", "2e / 3e", "about 25 / 35"),
+    ("clamp / backward", "element", "2e / 3e", "2"),
     ("swiglu / backward", "element of y", "3e / 5e", "about 15 / 20"),
     ("dropout", "element", "2e", "about 25, integer"),
     ("layer_norm, rms_norm", "element of x", "2e", "8"),
     ("their backward, input", "element of x", "3e, or 4e when added to another gradient of x", "10"),
     ("their backward, weight", "element of x", "2e", "4"),
     ("add_layer_norm, add_rms_norm", "element of x", "4e", "9"),
+    ("batch_moments", "element of x", "e", "3"),
+    ("batch_norm", "element of x", "2e, 3e with a residual", "4"),
+    ("batch_norm_backward_sums", "element of x", "2e, 3e with a residual", "6"),
+    ("batch_norm_backward", "element of x", "3e, 5e with a residual", "8"),
+    ("depthwise / backward, input", "element of y", "e + e x stride squared", "2 x taps of the kernel"),
+    ("depthwise_backward_weight", "element of y", "e + e x stride squared", "2 x taps of the kernel"),
+    ("unfold", "element of a patch", "e, and x once", "0"),
+    ("fold", "element of a patch", "4, and x once", "1"),
+    ("max_pooling / backward", "element of y", "e + 4 + e x stride squared", "taps of the kernel"),
+    ("average_pooling / backward", "element of y", "e + e x stride squared", "taps of the kernel"),
     ("embedding", "element of y", "2e", "0"),
     ("embedding_backward", "element of dy", "e + 8 for each row of the table that occurs", "1"),
     ("add_positions", "element of x", "2e, the table once", "1"),
@@ -53,8 +65,10 @@ OPERATIONS = [
      "14 x head size: 7 products, where 5 would do if a kernel could own keys and queries"),
 ]
 
-# Operation, what it works on, elements, bytes per element: a step of GPT-2 124M, bf16, B=64, T=1024.
+# Operation, what it works on, elements, bytes per element: a step of GPT-2 124M, bf16, B=64, T=1024,
+# and of MobileNetV2's second stage, B=256.
 ROWS = 64 * 1024
+PIXELS = 256 * 56 * 56
 FLOORS = [
     ("layer_norm", "65536 x 768, bf16", ROWS * 768, 4),
     ("add_layer_norm", "65536 x 768, bf16", ROWS * 768, 8),
@@ -65,6 +79,11 @@ FLOORS = [
     ("gelu_backward", "65536 x 3072, bf16", ROWS * 3072, 6),
     ("add", "65536 x 768, bf16", ROWS * 768, 6),
     ("add_column_sums", "65536 x 3072, bf16", ROWS * 3072, 2),
+    ("batch_moments", "802816 x 144, bf16", PIXELS * 144, 2),
+    ("batch_norm", "802816 x 144, bf16", PIXELS * 144, 4),
+    ("batch_norm_backward_sums", "802816 x 144, bf16", PIXELS * 144, 4),
+    ("batch_norm_backward", "802816 x 144, bf16", PIXELS * 144, 6),
+    ("depthwise", "256 x 56 x 56 x 144, bf16", PIXELS * 144, 4),
     ("softmax_statistics", "8192 x 50304, fp32", 8192 * 50304, 4),
     ("softmax_gradient", "8192 x 50304, fp32 to bf16", 8192 * 50304, 6),
     ("embedding_backward", "65536 x 768, bf16, every row of 50304", ROWS * 768 + 50304 * 768 * 4, 2),
@@ -152,11 +171,12 @@ def page(arch, version, reports):
     yield ""
     yield "## Floors"
     yield ""
-    yield ("In microseconds, for the shapes of GPT-2 124M with B=64, T=1024; the loss works in "
-           "slices of 8192 rows. The floors assume 4.3 TB/s for an H200, the copy bandwidth reported "
-           "for such a card, and for the others 0.9 of the bandwidth in their data sheets, the same "
-           "ratio as the H200's. `trireme bench ops` measures the copy and the kernels on the GPU at "
-           "hand. The aim is 85 % of the copy bandwidth.")
+    yield ("In microseconds, for the shapes of GPT-2 124M with B=64, T=1024, and of MobileNetV2 on "
+           "pictures of 224 x 224 with B=256; the loss works in slices of 8192 rows. The floors "
+           "assume 4.3 TB/s for an H200, the copy bandwidth reported for such a card, and for the "
+           "others 0.9 of the bandwidth in their data sheets, the same ratio as the H200's. `trireme "
+           "bench ops` measures the copy and the kernels on the GPU at hand. The aim is 85 % of the "
+           "copy bandwidth.")
     yield ""
     yield "| Operation | on | MB | " + " | ".join(COPIES) + " |"
     yield "|---|---|---|" + "---|" * len(COPIES)

@@ -170,6 +170,15 @@ Collective collective_of(const std::string& name) {
                                 fmt::join(names, ", ")));
 }
 
+// Why no table has the algorithm for calls of this size; empty where one may.
+std::string why_left_out(const TopoArguments& given, Collective collective, Algorithm algorithm,
+                         std::size_t bytes, int ranks) {
+  if (!given.any_order && !keeps_order(collective, algorithm)) return "only with comm.order any";
+  const double workspace = whole_workspace(collective, algorithm, bytes, ranks);
+  if (workspace <= kMostPlannedWorkspace) return "";
+  return fmt::format("left out: needs {:.0f} MiB of memory", workspace / (1 << 20));
+}
+
 // Writes what was printed, after what both actions say of the job.
 void write_json(const TopoArguments& given, const DescribedJob& job,
                 std::initializer_list<std::pair<const char*, Json>> more) {
@@ -243,7 +252,8 @@ ExitStatus topo_explain(const TopoArguments& given) {
   for (const Candidate& one : candidates(predictor, collective, bytes, /*any_order=*/true)) {
     const Prediction& prediction = one.prediction;
     const auto measured = measured_time(job, collective, one.algorithm, bytes);
-    const bool may = given.any_order || keeps_order(collective, one.algorithm);
+    const std::string why_not =
+        why_left_out(given, collective, one.algorithm, bytes, predictor.ranks());
     print_line(
         fmt::format("{:<16}{:>14}{:>14}  {:<12}{}{}", name_of(one.algorithm),
                     microseconds(prediction.seconds), measured ? microseconds(*measured) : "",
@@ -251,13 +261,13 @@ ExitStatus topo_explain(const TopoArguments& given) {
                     prediction.link.empty()
                         ? ""
                         : fmt::format("{}, {:.0f} %", prediction.link, 100 * prediction.share),
-                    may ? "" : "; only with comm.order any"));
+                    why_not.empty() ? "" : "; " + why_not));
     Json row = Json::object({{"algorithm", name_of(one.algorithm)},
                              {"predicted_s", prediction.seconds},
                              {"simulated", prediction.simulated},
                              {"link", prediction.link},
                              {"link_share", prediction.share},
-                             {"may_be_chosen", may}});
+                             {"may_be_chosen", why_not.empty()}});
     if (measured) row["measured_s"] = *measured;
     any_measured = any_measured || measured;
     rows.push_back(std::move(row));

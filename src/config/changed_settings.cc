@@ -4,8 +4,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/config/config.h"
-
-#include "config/schedule_options.h"
+#include "trireme/config/schedule_options.h"
 
 namespace trireme {
 namespace {

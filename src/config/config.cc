@@ -6,10 +6,9 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/printable.h"
+#include "trireme/config/schedule_options.h"
 #include "trireme/config/step_range.h"
 #include "trireme/optim/schedule.h"
-
-#include "config/schedule_options.h"
 
 namespace trireme {
 namespace {
@@ -85,6 +84,24 @@ void check_same_bits(const Config& config) {
   }
 }
 
+void check_optimizer(const Config::Optim& optim) {
+  if (optim.decay && optim.name != "sgd" && (optim.name == "adam") != has_coupled_decay(optim)) {
+    const char* other = optim.name == "adam" ? "adamw" : "adam";
+    throw ConfigError(fmt::format(
+        "optim.decay is {}, but optim.name is {}: give --optim.name {}, which is the same with "
+        "such decay",
+        *optim.decay, optim.name, other));
+  }
+  if (!optim.nesterov) return;
+  if (optim.name != "sgd") {
+    throw ConfigError(
+        fmt::format("optim.nesterov is true, but optim.name is {}: only sgd has it", optim.name));
+  }
+  if (optim.momentum == 0.0) {
+    throw ConfigError("optim.nesterov is true, but optim.momentum is 0: give it one, such as 0.9");
+  }
+}
+
 void check_schedule(const Config& config) {
   if (const auto options = schedule_options(config)) optim::LearningRateSchedule{*options};
 }
@@ -125,7 +142,8 @@ std::optional<optim::LearningRateOptions> schedule_options(const Config& config)
                                     .peak = config.optim.lr,
                                     .total_steps = config.run.steps,
                                     .warmup = schedule.warmup,
-                                    .decay = schedule.decay};
+                                    .decay = schedule.decay,
+                                    .factor = schedule.factor};
 }
 
 void resolve_epochs(Config& config, std::uint64_t samples_per_epoch) {
@@ -143,6 +161,10 @@ int runs_of_batch(const Config& config) {
   int runs = 1;
   while (runs < kMostRuns && config.batch.global / config.batch.micro % (2 * runs) == 0) runs *= 2;
   return runs;
+}
+
+bool has_coupled_decay(const Config::Optim& optim) {
+  return optim.decay.value_or(optim.name == "adam" ? "coupled" : "decoupled") == "coupled";
 }
 
 std::optional<double> fixed_loss_scale(const std::string& loss_scale) {
@@ -172,6 +194,7 @@ void check_config_without_data(const Config& config) {
   check_same_bits(config);
   models::find_family(config.model.family).check_keys(config.model.keys);
   check_loss_scale(config);
+  check_optimizer(config.optim);
   check_schedule(config);
   if (!config.checkpoint.every && !config.checkpoint.mtbf) {
     throw ConfigError(

@@ -108,24 +108,33 @@ void add_batch_keys(Options& options, Config::Batch& batch) {
 }
 
 void add_optim_keys(Options& options, Config::Optim& optim) {
-  options.add("optim.name", optim.name, "", "optimizer", one_of({"adamw", "sgd"}),
+  options.add("optim.name", optim.name, "", "optimizer", one_of({"adam", "adamw", "sgd"}),
               OnChange::kResults);
   options.add("optim.lr", optim.lr, "per step", "peak learning rate",
               between(limits::kLeastReal, limits::kReal), OnChange::kResults);
   options.add("optim.weight_decay", optim.weight_decay, "per unit of learning rate",
-              "decoupled decay of weights (none of norms and biases)", between(0, limits::kReal),
+              "decay of weights (none of norms and biases)", between(0, limits::kReal),
               OnChange::kResults);
-  options.add("optim.beta1", optim.beta1, "", "AdamW: decay of the gradient's average",
+  options.add("optim.decay", optim.decay, "",
+              "decoupled: weights shrink by themselves; coupled: optim.weight_decay of a weight is "
+              "added to its gradient; auto: adam has the coupled one, adamw and sgd the other",
+              one_of({"coupled", "decoupled"}), OnChange::kResults);
+  options.add("optim.beta1", optim.beta1, "", "Adam, AdamW: decay of the gradient's average",
               at_least_and_below(0, 1), OnChange::kResults);
-  options.add("optim.beta2", optim.beta2, "", "AdamW: decay of the squared gradient's average",
-              at_least_and_below(0, 1), OnChange::kResults);
-  options.add("optim.eps", optim.eps, "", "AdamW: added to the denominator",
+  options.add("optim.beta2", optim.beta2, "",
+              "Adam, AdamW: decay of the squared gradient's average", at_least_and_below(0, 1),
+              OnChange::kResults);
+  options.add("optim.eps", optim.eps, "", "Adam, AdamW: added to the denominator",
               between(limits::kLeastReal, limits::kReal), OnChange::kResults);
   options.add("optim.clip", optim.clip, "global norm",
               "longer gradients are scaled down to this; 0: never", between(0, limits::kReal),
               OnChange::kResults);
   options.add("optim.momentum", optim.momentum, "", "SGD: momentum", at_least_and_below(0, 1),
               OnChange::kResults);
+  options.add("optim.nesterov", optim.nesterov, "",
+              "SGD: Nesterov's momentum: a step goes by the gradient and the momentum that follows "
+              "it",
+              {}, OnChange::kResults);
   options.add(
       "optim.loss_scale", optim.loss_scale, "",
       "fp16: factor on the gradient of each target's loss, against underflow; dynamic: "
@@ -144,9 +153,12 @@ void add_schedule_keys(Options& options, Config::Schedule& schedule) {
               "linear warm-up; auto: a tenth of the run, at most 100", between(0, limits::kSteps),
               OnChange::kResults);
   options.add("schedule.decay", schedule.decay, "steps",
-              "linear, cosine: length of the decay; step: between drops to a tenth; wsd: length of "
-              "the last part; auto: the rest of the run, a third, a fifth of it",
+              "linear, cosine: length of the decay; step: between drops; wsd: length of the last "
+              "part; auto: the rest of the run, a third, a fifth of it",
               between(1, limits::kSteps), OnChange::kResults);
+  options.add("schedule.factor", schedule.factor, "",
+              "step: what a drop multiplies the learning rate by", between(limits::kLeastReal, 1),
+              OnChange::kResults);
 }
 
 void add_grid_keys(Options& options, Config::Grid& grid) {

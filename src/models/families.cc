@@ -8,12 +8,13 @@
 #include "models/gpt/gpt_family.h"
 #include "models/mobilenet_v2/mobilenet_v2_family.h"
 #include "models/resnet/resnet_family.h"
+#include "models/vit/vit_family.h"
 
 namespace trireme::models {
 
 const std::vector<const Family*>& families() {
   static const std::vector<const Family*> kFamilies = {&gpt_family(), &mobilenet_v2_family(),
-                                                       &resnet_family()};
+                                                       &resnet_family(), &vit_family()};
   return kFamilies;
 }
 

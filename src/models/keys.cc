@@ -1,6 +1,7 @@
 #include "models/keys.h"
 
 #include <algorithm>
+#include <set>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -21,6 +22,17 @@ std::int64_t number_of_data(const OptionValues& keys, const char* key, std::opti
   }
   if (of_data) return *of_data;
   return given ? *given : otherwise;
+}
+
+void check_divides(const char* part_name, std::optional<int> part, const char* whole_name,
+                   std::optional<int> whole) {
+  if (!part || !whole || *whole % *part == 0) return;
+  std::set<int> divisors;
+  for (int i = 1; i <= *whole / i; ++i) {
+    if (*whole % i == 0) divisors.insert({i, *whole / i});
+  }
+  throw ConfigError(fmt::format("{} ({}) does not divide {} ({}): one of {} would", part_name,
+                                *part, whole_name, *whole, fmt::join(divisors, ", ")));
 }
 
 void refuse_preset(std::string_view name, const std::vector<std::string_view>& known) {

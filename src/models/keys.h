@@ -18,6 +18,11 @@ std::optional<T> model_key(const OptionValues& keys, const char* key) {
 std::int64_t number_of_data(const OptionValues& keys, const char* key, std::optional<int> of_data,
                             const char* what, std::int64_t otherwise);
 
+// Throws ConfigError unless `part` divides `whole`, if both are given. The message lists the
+// numbers that do.
+void check_divides(const char* part_name, std::optional<int> part, const char* whole_name,
+                   std::optional<int> whole);
+
 // Throws ConfigError for a name that is none of `known`, the presets of a family. The message says
 // which family has it, or lists `known`.
 [[noreturn]] void refuse_preset(std::string_view name, const std::vector<std::string_view>& known);

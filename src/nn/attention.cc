@@ -49,8 +49,9 @@ Attention::Attention(const LayerContext& context, BuildContext& build, const Opt
 }
 
 ops::AttentionShape Attention::shape(const MicroBatch& batch) const {
-  return {batch.batch, batch.length, local_heads_, local_kv_heads_,
-          options_.width / options_.heads};
+  return {
+      batch.batch,    batch.length, local_heads_, local_kv_heads_, options_.width / options_.heads,
+      options_.causal};
 }
 
 Value Attention::forward(Tape& tape, const MicroBatch& batch, const Value& x) const {
@@ -80,11 +81,11 @@ Value Attention::attend(Tape& tape, const MicroBatch& batch, const Value& qkv) c
   const ops::AttentionShape s = shape(batch);
   const Tensor out = ctx.allocate({qkv.shape()[0], s.heads * s.head_size}, qkv.tensor().dtype());
   const Tensor log_sum = ctx.allocate({s.batch * s.heads * s.length}, DType::kF32);
-  const Tensor first_key = batch.field(kFirstKey);
-  ops::attention(ctx, s, qkv.tensor(), first_key, out, log_sum);
+  const ops::KeyRanges keys = {batch.field(kFirstKey), batch.field(kKeyEnd)};
+  ops::attention(ctx, s, qkv.tensor(), keys, out, log_sum);
   return tape.record(out, {qkv}, [=](Tape& t, const Tensor& dy) {
     const Tensor dqkv = t.context().allocate(qkv.shape(), dy.dtype());
-    ops::attention_backward(t.context(), s, qkv.tensor(), first_key, out, log_sum, dy, dqkv);
+    ops::attention_backward(t.context(), s, qkv.tensor(), keys, out, log_sum, dy, dqkv);
     t.add_gradient(qkv.slot(), dqkv);
   });
 }

@@ -47,6 +47,21 @@ Value add(Tape& tape, const Value& a, const Value& b) {
   return record_sum(tape, a, b, y);
 }
 
+Value gelu_erf(Tape& tape, const Value& x) {
+  ops::Context& ctx = tape.context();
+  const auto make = [x = x.tensor()](ops::Context& c) {
+    const Tensor y = c.allocate(x.shape(), x.dtype());
+    ops::gelu_erf(c, x, y);
+    return y;
+  };
+  const Value y = tape.record(make(ctx), {x}, [x](Tape& t, const Tensor& dy) {
+    const Tensor dx = t.writable(dy);
+    ops::gelu_erf_backward(t.context(), x.tensor(), dy, dx);
+    t.add_gradient(x.slot(), dx);
+  });
+  return tape.can_remake(y, make);
+}
+
 Value dropout(Tape& tape, const TensorParallel& parallel, const MicroBatch& batch, const Value& x,
               float rate, std::uint32_t layer) {
   if (!batch.training || rate == 0.0f) return x;
@@ -298,6 +313,9 @@ Value Mlp::forward(Tape& tape, const Value& x) const {
   const Value inside = enter(tape, parallel_, x);  // (rows, C)
   if (activation_ == ActivationKind::kGelu) {
     return down_->forward(tape, up_->forward_gelu(tape, inside));
+  }
+  if (activation_ == ActivationKind::kGeluErf) {
+    return down_->forward(tape, gelu_erf(tape, up_->forward(tape, inside)));
   }
   ops::Context& ctx = tape.context();
   const Value gate_up = up_->forward(tape, inside);  // (rows, 2 x local hidden)

@@ -218,6 +218,24 @@ Value global_average_pooling(Tape& tape, const Value& x) {
   });
 }
 
+Value pixels_of(Tape& tape, const MicroBatch& batch, DType compute) {
+  const Tensor pixels = batch.field(kPixels);
+  if (compute == pixels.dtype()) return tape.input(pixels, false);
+  const Tensor cast = tape.context().allocate(pixels.shape(), compute);
+  ops::cast(tape.context(), pixels, cast);
+  return tape.input(cast, false);
+}
+
+Values classify(Tape& tape, const MicroBatch& batch, const Value& logits, float smoothing) {
+  if (batch.field(kTargets).defined()) {
+    classification_loss(tape, batch, logits, batch.training ? smoothing : 0.0f);
+    return {};
+  }
+  const Tensor whole = tape.context().allocate(logits.shape(), DType::kF32);
+  ops::cast(tape.context(), logits.tensor(), whole);
+  return {tape.input(whole, false)};
+}
+
 void classification_loss(Tape& tape, const MicroBatch& batch, const Value& logits,
                          float smoothing) {
   const auto compute = [targets = batch.field(kTargets), sum = batch.loss_sum,

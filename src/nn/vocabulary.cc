@@ -105,12 +105,13 @@ Value VocabularyEmbedding::forward(Tape& tape, const MicroBatch& batch) const {
 }
 
 LearnedPositions::LearnedPositions(const LayerContext& context, std::int64_t positions,
-                                   std::int64_t width, float deviation)
+                                   std::int64_t width, float deviation, bool decay)
     : parallel_(context.parallel),
       table_(&context.parameters.add({.name = context.child("weight").name,
                                       .placement = Placement::whole({positions, width}),
                                       .initial = Initializer::normal(deviation),
-                                      .copies = outside_copies(parallel_)})) {}
+                                      .copies = outside_copies(parallel_),
+                                      .decay = decay})) {}
 
 Value LearnedPositions::forward(Tape& tape, const MicroBatch& batch, const Value& x) const {
   const std::int64_t first_row = parallel_.first_outside_row(batch.batch * batch.length);

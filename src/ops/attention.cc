@@ -27,17 +27,19 @@ void check_like_out(std::string_view op, std::string_view name, const AttentionS
   check_shape(op, name, out, {shape.batch * shape.length, shape.heads * shape.head_size});
 }
 
-void check_first_key(std::string_view op, const AttentionShape& shape, const Tensor& first_key) {
-  if (!first_key.defined()) return;
-  check_dtype(op, "first_key", first_key, {DType::kI32});
-  check_elements(op, "first_key", first_key, shape.batch * shape.length);
+void check_keys(std::string_view op, std::string_view name, const AttentionShape& shape,
+                const Tensor& keys) {
+  if (!keys.defined()) return;
+  check_dtype(op, name, keys, {DType::kI32});
+  check_elements(op, name, keys, shape.batch * shape.length);
 }
 
-void check_saved(std::string_view op, const AttentionShape& shape, const Tensor& first_key,
+void check_saved(std::string_view op, const AttentionShape& shape, const KeyRanges& keys,
                  const Tensor& log_sum) {
   check_dtype(op, "log_sum", log_sum, {DType::kF32});
   check_elements(op, "log_sum", log_sum, shape.batch * shape.heads * shape.length);
-  check_first_key(op, shape, first_key);
+  check_keys(op, "first key", shape, keys.first);
+  check_keys(op, "end of keys", shape, keys.end);
 }
 
 // Takes the place of a library that is not there.
@@ -61,14 +63,20 @@ class AbsentAttention final : public AttentionEngine {
   const std::string library_, why_;
 };
 
+AttentionKind kind_of(const AttentionShape& shape, const Tensor& qkv, const KeyRanges& keys) {
+  return {shape, qkv.dtype(), keys.first.defined(), keys.end.defined()};
+}
+
 // Whether the context's library computes this call.
 bool by_library(const Context& ctx, const AttentionKind& kind, const Tensor& out) {
   return ctx.attention && out.dtype() == kind.dtype && ctx.attention->why_not(kind).empty();
 }
 
-// The cost of `count` products over all pairs of a query and a key that causal attention computes.
+// The cost of `count` products over all pairs of a query and a key that attention computes, unless
+// key ranges leave some out.
 Cost products(const AttentionShape& s, int count) {
-  const auto pairs = static_cast<double>(s.length) * static_cast<double>(s.length + 1) / 2;
+  const auto length = static_cast<double>(s.length);
+  const double pairs = s.causal ? length * (length + 1) / 2 : length * length;
   return {.flops = 2.0 * count * pairs * static_cast<double>(s.batch * s.heads * s.head_size)};
 }
 
@@ -78,32 +86,32 @@ std::shared_ptr<AttentionEngine> make_absent_attention(std::string library, std:
   return std::make_shared<AbsentAttention>(std::move(library), std::move(why));
 }
 
-void attention(Context& ctx, const AttentionShape& shape, const Tensor& qkv,
-               const Tensor& first_key, const Tensor& out, const Tensor& log_sum) {
+void attention(Context& ctx, const AttentionShape& shape, const Tensor& qkv, const KeyRanges& keys,
+               const Tensor& out, const Tensor& log_sum) {
   check_like_qkv("attention", "qkv", shape, qkv);
   check_like_out("attention", "out", shape, out);
-  check_saved("attention", shape, first_key, log_sum);
-  const AttentionKind kind{shape, qkv.dtype(), first_key.defined()};
+  check_saved("attention", shape, keys, log_sum);
+  const AttentionKind kind = kind_of(shape, qkv, keys);
   if (by_library(ctx, kind, out)) return ctx.attention->forward(ctx, kind, qkv, out, log_sum);
-  dispatch(TRIREME_OP(attention), products(shape, 2), ctx, shape, qkv, first_key, out, log_sum);
+  dispatch(TRIREME_OP(attention), products(shape, 2), ctx, shape, qkv, keys, out, log_sum);
 }
 
 void attention_backward(Context& ctx, const AttentionShape& shape, const Tensor& qkv,
-                        const Tensor& first_key, const Tensor& out, const Tensor& log_sum,
+                        const KeyRanges& keys, const Tensor& out, const Tensor& log_sum,
                         const Tensor& dout, const Tensor& dqkv) {
   check_like_qkv("attention_backward", "qkv", shape, qkv);
   check_like_qkv("attention_backward", "dqkv", shape, dqkv);
   check_like_out("attention_backward", "out", shape, out);
   check_like_out("attention_backward", "dout", shape, dout);
-  check_saved("attention_backward", shape, first_key, log_sum);
+  check_saved("attention_backward", shape, keys, log_sum);
   TRIREME_CHECK(dqkv.raw() != qkv.raw(), "attention_backward: dqkv may not be qkv");
-  const AttentionKind kind{shape, qkv.dtype(), first_key.defined()};
+  const AttentionKind kind = kind_of(shape, qkv, keys);
   if (by_library(ctx, kind, out) && dout.dtype() == kind.dtype && dqkv.dtype() == kind.dtype) {
     return ctx.attention->backward(ctx, kind, qkv, out, log_sum, dout, dqkv);
   }
   if (on_dry_gpu(ctx)) gpu::deltas_of_attention(ctx, shape);
-  dispatch(TRIREME_OP(attention_backward), products(shape, 5), ctx, shape, qkv, first_key, out,
-           log_sum, dout, dqkv);
+  dispatch(TRIREME_OP(attention_backward), products(shape, 5), ctx, shape, qkv, keys, out, log_sum,
+           dout, dqkv);
 }
 
 AttentionChoice attention_choice(const Context& ctx, const AttentionShape& shape, DType dtype,
@@ -121,7 +129,8 @@ void attention_cached(Context& ctx, const AttentionShape& shape, const Tensor& q
                       const Tensor& values, const Tensor& out) {
   check_like_qkv("attention_cached", "qkv", shape, qkv);
   check_like_out("attention_cached", "out", shape, out);
-  check_first_key("attention_cached", shape, first_key);
+  check_keys("attention_cached", "first key", shape, first_key);
+  TRIREME_CHECK(shape.causal, "attention_cached: bidirectional attention has no cache");
   check_rank("attention_cached", "keys", keys, 3);
   check_dtype("attention_cached", "keys", keys, {qkv.dtype()});
   const std::int64_t capacity = keys.shape()[1];

@@ -86,9 +86,12 @@ __global__ void TRIREME_ATTENTION_BOUNDS attention_backward_keys_kernel(Attentio
   load_tile<Tile>(heads.v, heads.v.first(b, kv_head), key, key_end, p.head_size, tiles.values);
   float dkeys[Tile::kRows][Tile::kColumns] = {}, dvalues[Tile::kRows][Tile::kColumns] = {};
   for (std::int64_t h = kv_head * p.group; h < (kv_head + 1) * p.group; ++h) {
-    for (std::int64_t query = key; query < p.length; query += Tile::kTile) {
+    const std::int64_t first = p.causal ? key : 0;
+    for (std::int64_t query = first; query < p.length; query += Tile::kTile) {
       const std::int64_t end = query + Tile::kTile < p.length ? query + Tile::kTile : p.length;
-      if (lowest_key(p, b, query, end) >= key_end) continue;  // the same in all threads
+      // The same in all threads.
+      if (lowest_key(p, b, query, end) >= key_end) continue;
+      if (highest_key_end(p, b, query, end) <= key) continue;
       __syncthreads();
       load_tile<Tile>(heads.q, heads.q.first(b, h), query, end, p.head_size, tiles.queries);
       load_tile<Tile>(heads.dout, heads.dout.first(b, h), query, end, p.head_size, tiles.dout);
@@ -114,12 +117,13 @@ __global__ void TRIREME_ATTENTION_BOUNDS attention_backward_queries_kernel(Atten
   load_tile<Tile>(heads.q, heads.q.first(b, h), query, end, p.head_size, tiles.queries);
   load_tile<Tile>(heads.dout, heads.dout.first(b, h), query, end, p.head_size, tiles.dout);
   float dqueries[Tile::kRows][Tile::kColumns] = {};
+  const std::int64_t keys_end = highest_key_end(p, b, query, end);
   std::int64_t key = lowest_key(p, b, query, end) / Tile::kTile * Tile::kTile;
-  for (; key < end; key += Tile::kTile) {
+  for (; key < keys_end; key += Tile::kTile) {
     const std::int64_t kv_head = h / p.group;
     __syncthreads();
-    load_tile<Tile>(heads.k, heads.k.first(b, kv_head), key, end, p.head_size, tiles.keys);
-    load_tile<Tile>(heads.v, heads.v.first(b, kv_head), key, end, p.head_size, tiles.values);
+    load_tile<Tile>(heads.k, heads.k.first(b, kv_head), key, keys_end, p.head_size, tiles.keys);
+    load_tile<Tile>(heads.v, heads.v.first(b, kv_head), key, keys_end, p.head_size, tiles.values);
     __syncthreads();
     weight_tile<Tile>(p, heads, b, h, query, key, tiles);
     add_weighted<Tile, false>(tiles.dscores, tiles.keys, dqueries);
@@ -130,9 +134,9 @@ __global__ void TRIREME_ATTENTION_BOUNDS attention_backward_queries_kernel(Atten
 }  // namespace
 
 void attention_backward(Context& ctx, const AttentionShape& shape, const Tensor& qkv,
-                        const Tensor& first_key, const Tensor& out, const Tensor& log_sum,
+                        const KeyRanges& ranges, const Tensor& out, const Tensor& log_sum,
                         const Tensor& dout, const Tensor& dqkv) {
-  const AttentionProblem problem = problem_of(shape, 0, first_key);
+  const AttentionProblem problem = problem_of(shape, 0, ranges);
   const std::int64_t rows = shape.batch * shape.heads * shape.length;
   const Tensor delta = deltas_of_attention(ctx, shape);
   const std::int64_t keys = shape.heads, values = shape.heads + shape.kv_heads;

@@ -18,10 +18,8 @@ float score_factor(const AttentionShape& shape) {
 // The data of one sample and head in the forward.
 struct ForwardHead {
   HeadRows queries, keys, values, out;
-  std::int64_t length;            // queries
-  std::int64_t past;              // keys before query 0
-  const std::int32_t* first_key;  // of query 0, or null
-  float* log_sum;                 // of query 0, or null
+  SampleQueries sample;
+  float* log_sum;  // of query 0, or null
   float factor;
 };
 
@@ -49,7 +47,7 @@ void attend(const ForwardHead& head, std::int64_t first_query, const ThreadScrat
   const AttentionKernels& k = kernels().attention;
   const std::int64_t size = head.queries.head_size;
   const std::int64_t width = padded(size);
-  const QueryTile tile = make_query_tile(first_query, head.length, head.past, head.first_key);
+  const QueryTile tile = make_query_tile(first_query, head.sample);
   float* out = scratch.piece(kOut);
   float* scores = scratch.piece(kScores);
   float* maximum = scratch.piece(kMax);
@@ -119,9 +117,12 @@ HeadRows out_rows(const Tensor& out, const AttentionShape& s, std::int64_t sampl
   return {out, sample * s.length * width + head * s.head_size, width, s.head_size};
 }
 
-const std::int32_t* first_keys(const Tensor& first_key, const AttentionShape& s,
-                               std::int64_t sample) {
-  return first_key.defined() ? first_key.data<std::int32_t>() + sample * s.length : nullptr;
+SampleQueries queries_of(const AttentionShape& s, std::int64_t past, const KeyRanges& keys,
+                         std::int64_t sample) {
+  const auto of_sample = [&](const Tensor& rows) {
+    return rows.defined() ? rows.data<std::int32_t>() + sample * s.length : nullptr;
+  };
+  return {s.length, past, s.causal, of_sample(keys.first), of_sample(keys.end)};
 }
 
 // Pieces of the backward's scratch; the last four hold a whole sample's keys.
@@ -220,17 +221,15 @@ void BackwardTask::run_keys(const QueryTile& tile, const Panel& queries, const P
 
 }  // namespace
 
-void attention(Context& ctx, const AttentionShape& shape, const Tensor& qkv,
-               const Tensor& first_key, const Tensor& out, const Tensor& log_sum) {
+void attention(Context& ctx, const AttentionShape& shape, const Tensor& qkv, const KeyRanges& keys,
+               const Tensor& out, const Tensor& log_sum) {
   const std::int64_t group = shape.heads / shape.kv_heads;
   attend_all(ctx, shape, [&](std::int64_t sample, std::int64_t head) -> ForwardHead {
     return {.queries = query_rows(qkv, shape, sample, head),
             .keys = key_rows(qkv, shape, sample, head / group),
             .values = value_rows(qkv, shape, sample, head / group),
             .out = out_rows(out, shape, sample, head),
-            .length = shape.length,
-            .past = 0,
-            .first_key = first_keys(first_key, shape, sample),
+            .sample = queries_of(shape, 0, keys, sample),
             .log_sum = log_sum.data<float>() + (sample * shape.heads + head) * shape.length,
             .factor = score_factor(shape)};
   });
@@ -238,7 +237,7 @@ void attention(Context& ctx, const AttentionShape& shape, const Tensor& qkv,
 
 // A task owns a key and value head of a sample. It alone adds to their gradients, in a fixed order.
 void attention_backward(Context& ctx, const AttentionShape& shape, const Tensor& qkv,
-                        const Tensor& first_key, const Tensor& out, const Tensor& log_sum,
+                        const KeyRanges& keys, const Tensor& out, const Tensor& log_sum,
                         const Tensor& dout, const Tensor& dqkv) {
   const ThreadScratch scratch = backward_scratch(ctx, shape);
   const std::int64_t group = shape.heads / shape.kv_heads;
@@ -256,11 +255,12 @@ void attention_backward(Context& ctx, const AttentionShape& shape, const Tensor&
         scratch.piece(kBDvalues)};
     std::fill_n(task.dkeys, shape.length * width, 0.0f);
     std::fill_n(task.dvalues, shape.length * width, 0.0f);
+    const SampleQueries queries = queries_of(shape, 0, keys, sample);
     for (std::int64_t head = kv_head * group; head < (kv_head + 1) * group; ++head) {
       for (std::int64_t first = 0; first < shape.length; first += kQueryTile) {
-        task.run_tile(make_query_tile(first, shape.length, 0, first_keys(first_key, shape, sample)),
-                      query_rows(qkv, shape, sample, head), out_rows(out, shape, sample, head),
-                      out_rows(dout, shape, sample, head), query_rows(dqkv, shape, sample, head),
+        task.run_tile(make_query_tile(first, queries), query_rows(qkv, shape, sample, head),
+                      out_rows(out, shape, sample, head), out_rows(dout, shape, sample, head),
+                      query_rows(dqkv, shape, sample, head),
                       log_sum.data<float>() + (sample * shape.heads + head) * shape.length);
       }
     }
@@ -296,9 +296,7 @@ void attention_cached(Context& ctx, const AttentionShape& shape, const Tensor& q
             .keys = {keys, begin, width, shape.head_size},
             .values = {values, begin, width, shape.head_size},
             .out = out_rows(out, shape, sample, head),
-            .length = shape.length,
-            .past = past,
-            .first_key = first_keys(first_key, shape, sample),
+            .sample = queries_of(shape, past, first_key, sample),
             .log_sum = nullptr,
             .factor = score_factor(shape)};
   });

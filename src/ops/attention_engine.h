@@ -13,7 +13,8 @@ namespace trireme::ops {
 struct AttentionKind {
   AttentionShape shape;
   DType dtype = DType::kBF16;    // of qkv, out and their gradients
-  bool masks_documents = false;  // a first_key is given
+  bool masks_documents = false;  // KeyRanges::first is given
+  bool masks_ends = false;       // KeyRanges::end is given
 
   auto operator<=>(const AttentionKind&) const = default;
 };

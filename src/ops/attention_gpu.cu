@@ -84,7 +84,7 @@ __global__ void TRIREME_ATTENTION_BOUNDS attention_kernel(AttentionProblem p, He
   // The tiles with most keys first.
   const std::int64_t begin = static_cast<std::int64_t>(gridDim.x - 1 - blockIdx.x) * Tile::kTile;
   const std::int64_t end = begin + Tile::kTile < p.length ? begin + Tile::kTile : p.length;
-  const std::int64_t keys_end = p.past + end;
+  const std::int64_t keys_end = highest_key_end(p, b, begin, end);
   load_tile<Tile>(q, q.first(b, h), begin, end, p.head_size, queries);
   Running<Tile> running = {};
 #pragma unroll
@@ -150,9 +150,9 @@ void append(Context& ctx, const AttentionShape& s, const Tensor& qkv, std::int64
 
 }  // namespace
 
-void attention(Context& ctx, const AttentionShape& shape, const Tensor& qkv,
-               const Tensor& first_key, const Tensor& out, const Tensor& log_sum) {
-  attend(ctx, shape, problem_of(shape, 0, first_key), heads_of_qkv(qkv, shape, 0),
+void attention(Context& ctx, const AttentionShape& shape, const Tensor& qkv, const KeyRanges& keys,
+               const Tensor& out, const Tensor& log_sum) {
+  attend(ctx, shape, problem_of(shape, 0, keys), heads_of_qkv(qkv, shape, 0),
          heads_of_qkv(qkv, shape, shape.heads),
          heads_of_qkv(qkv, shape, shape.heads + shape.kv_heads), heads_of_out(out, shape),
          device_data<float>(log_sum));

@@ -93,6 +93,7 @@ Context make_cuda_context(std::shared_ptr<cuda::Runtime> runtime, int device, bo
   Context ctx =
       make_cuda_context(std::move(runtime), device, make_cublaslt_matmul(properties, tf32));
   ctx.attention = make_cudnn_attention(properties);
+  ctx.convolution = make_cudnn_convolution(properties, tf32);
   ctx.gpu_memory = static_cast<std::int64_t>(properties.memory);
   return ctx;
 }

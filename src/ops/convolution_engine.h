@@ -5,6 +5,7 @@
 #include <string>
 
 #include "trireme/ops/convolution.h"
+#include "trireme/tensor/cuda.h"
 
 namespace trireme::ops {
 
@@ -39,5 +40,16 @@ std::unique_ptr<ConvolutionEngine> make_onednn_convolution();
 // The one of this processor; null if matrix products are the better choice: see
 // make_cpu_matmul_engine.
 std::shared_ptr<ConvolutionEngine> make_cpu_convolution_engine();
+
+// cuDNN's convolutions, in their deterministic forms, on the calling thread's device; `device` is
+// that device's properties. `tf32`: operands in fp32 may be rounded to TF32. It leaves what is a
+// product of matrices to the matrix products. Null if this build has no cuDNN, or if cuDNN or
+// CUDA's shared runtime (libcudart) does not open on this machine.
+std::shared_ptr<ConvolutionEngine> make_cudnn_convolution(const cuda::DeviceProperties& device,
+                                                          bool tf32);
+
+// The same for a GPU that this machine does not have: see make_cudnn_attention_for.
+std::shared_ptr<ConvolutionEngine> make_cudnn_convolution_for(const cuda::DeviceProperties& device,
+                                                              const std::string& json, bool tf32);
 
 }  // namespace trireme::ops

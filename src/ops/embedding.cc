@@ -74,4 +74,21 @@ void add_positions_backward(Context& ctx, const Tensor& dy, std::int64_t first_r
   dispatch(TRIREME_OP(add_positions_backward), ctx, dy, first_row, length, dtable);
 }
 
+void copy_rows(Context& ctx, const SampleRows& rows, const Tensor& x, const Tensor& y) {
+  check_matrix("copy_rows", "x", x);
+  check_matrix("copy_rows", "y", y);
+  const std::int64_t columns = y.shape()[1];
+  const std::int64_t x_length = rows.x_length == 0 ? x.shape()[0] : rows.x_length;
+  const std::int64_t x_samples = rows.x_length == 0 ? 1 : rows.batch;
+  check_shape("copy_rows", "x", x, {x_samples * x_length, columns});
+  check_shape("copy_rows", "y", y, {rows.batch * rows.y_length, columns});
+  TRIREME_CHECK(rows.count >= 0 && rows.x_first >= 0 && rows.x_first + rows.count <= x_length &&
+                    rows.y_first >= 0 && rows.y_first + rows.count <= rows.y_length,
+                fmt::format("copy_rows: {} rows from row {} of {} to row {} of {}", rows.count,
+                            rows.x_first, x_length, rows.y_first, rows.y_length));
+  const auto moved = static_cast<double>(rows.batch * rows.count * columns);
+  const std::size_t bytes = size_of(x.dtype()) + size_of(y.dtype());
+  dispatch(TRIREME_OP(copy_rows), {.bytes = moved * static_cast<double>(bytes)}, ctx, rows, x, y);
+}
+
 }  // namespace trireme::ops

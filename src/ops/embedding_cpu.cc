@@ -89,4 +89,23 @@ void add_positions_backward(Context& ctx, const Tensor& dy, std::int64_t first_r
   scatter_rows(ctx, dy, dtable, [&](std::int64_t row) { return (first_row + row) % length; });
 }
 
+void copy_rows(Context& ctx, const SampleRows& rows, const Tensor& x, const Tensor& y) {
+  const std::int64_t columns = y.shape()[1];
+  parallel_ranges(
+      ctx, rows.batch * rows.count, row_grain(columns), [&](std::int64_t first, std::int64_t last) {
+        Stage in, out;
+        for (std::int64_t i = first; i < last; ++i) {
+          const std::int64_t sample = i / rows.count, row = i % rows.count;
+          const std::int64_t from = (sample * rows.x_length + rows.x_first + row) * columns;
+          const std::int64_t at = (sample * rows.y_length + rows.y_first + row) * columns;
+          for (std::int64_t column = 0; column < columns; column += kStageElements) {
+            const std::int64_t n = std::min(kStageElements, columns - column);
+            float* to = write_place(y, at + column, out.values);
+            std::copy_n(read_fp32(x, from + column, n, in.values), n, to);
+            write_back(y, at + column, n, to);
+          }
+        }
+      });
+}
+
 }  // namespace trireme::ops::cpu

@@ -35,6 +35,20 @@ __global__ void __launch_bounds__(kThreads)
   });
 }
 
+template <class T>
+__global__ void __launch_bounds__(kThreads)
+    copy_rows_kernel(SampleRows rows, View<T> x, View<T> y, std::int64_t columns, bool vector) {
+  for_chunks(rows.batch * rows.count, columns,
+             [&](std::int64_t i, std::int64_t column, std::int64_t left) {
+               const std::int64_t sample = i / rows.count, row = i % rows.count;
+               const std::int64_t from = sample * rows.x_length + rows.x_first + row;
+               const std::int64_t to = sample * rows.y_length + rows.y_first + row;
+               float values[kChunk];
+               x.load(from * columns + column, left, vector, values);
+               y.store(to * columns + column, left, vector, values);
+             });
+}
+
 // A thread adds up one chunk of one position, in the order of the rows.
 template <class T>
 __global__ void __launch_bounds__(kThreads)
@@ -221,6 +235,15 @@ void add_positions_backward(Context& ctx, const Tensor& dy, std::int64_t first_r
     launch(add_positions_backward_kernel<T>, chunk_grid(length, columns), chunk_block(), 0,
            ctx.stream, View<T>(dy), first_row, length, device_data<float>(dtable), rows, columns,
            vectors_fit({&dy, &dtable}, columns));
+  });
+}
+
+void copy_rows(Context& ctx, const SampleRows& rows, const Tensor& x, const Tensor& y) {
+  const std::int64_t count = rows.batch * rows.count, columns = y.shape()[1];
+  with_type({&x, &y}, [&](auto type) {
+    using T = decltype(type);
+    launch(copy_rows_kernel<T>, chunk_grid(count, columns), chunk_block(), 0, ctx.stream, rows,
+           View<T>(x), View<T>(y), columns, vectors_fit({&x, &y}, columns));
   });
 }
 

@@ -38,6 +38,7 @@ void sgd_step(Context& ctx, const Sgd& rule, const Tensor& master, const Tensor&
   if (rule.momentum != 0.0f || velocity.defined()) {
     check_fp32("sgd_step", "velocity", velocity, master.shape());
   }
+  TRIREME_CHECK(!rule.nesterov || rule.momentum != 0.0f, "sgd_step: nesterov without momentum");
   check_step_state("sgd_step", ctx);
   dispatch(TRIREME_OP(sgd_step), ctx, rule, master, gradient, velocity, weights);
 }

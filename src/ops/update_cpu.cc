@@ -47,6 +47,7 @@ void adamw_step(Context& ctx, const AdamW& rule, const Tensor& master, const Ten
       .step_size = static_cast<float>(static_cast<double>(state.learning_rate) / bias1),
       .inverse_root_bias2 = static_cast<float>(1.0 / std::sqrt(bias2)),
       .keep = 1.0f - state.learning_rate * rule.weight_decay,
+      .l2_penalty = rule.l2_penalty,
   };
   parallel_ranges(ctx, master.elements(), kGrain, [&](std::int64_t begin, std::int64_t end) {
     kernels().update.adamw(factors, master.data<float>() + begin, gradient.data<float>() + begin,
@@ -60,8 +61,14 @@ void sgd_step(Context& ctx, const Sgd& rule, const Tensor& master, const Tensor&
               const Tensor& velocity, const Tensor& weights) {
   const StepState& state = *ctx.step_state;
   if (state.finite == 0) return;
-  const SgdFactors factors = {rule.momentum, gradient_factor(state), state.learning_rate,
-                              rule.weight_decay};
+  const SgdFactors factors = {
+      .momentum = rule.momentum,
+      .gradient_factor = gradient_factor(state),
+      .learning_rate = state.learning_rate,
+      .weight_decay = rule.weight_decay,
+      .l2_penalty = rule.l2_penalty,
+      .nesterov = rule.nesterov,
+  };
   parallel_ranges(ctx, master.elements(), kGrain, [&](std::int64_t begin, std::int64_t end) {
     float* v = velocity.defined() ? velocity.data<float>() + begin : nullptr;
     kernels().update.sgd(factors, master.data<float>() + begin, gradient.data<float>() + begin, v,

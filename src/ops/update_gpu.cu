@@ -69,7 +69,7 @@ __global__ void __launch_bounds__(kThreads)
   if (left <= 0) return;
 #pragma unroll
   for (int i = 0; i < kChunk; ++i) {
-    const float d = g[i] * f.gradient_factor;
+    const float d = g[i] * f.gradient_factor + rule.l2_penalty * p[i];
     m[i] = rule.beta1 * m[i] + (1.0f - rule.beta1) * d;
     v[i] = rule.beta2 * v[i] + (1.0f - rule.beta2) * d * d;
     const float denominator = sqrtf(v[i]) * f.inverse_root_bias2 + rule.epsilon;
@@ -97,8 +97,10 @@ __global__ void __launch_bounds__(kThreads)
   if (velocity != nullptr) load_chunk(velocity + at, left, vector, v);
 #pragma unroll
   for (int i = 0; i < kChunk; ++i) {
-    v[i] = rule.momentum * v[i] + g[i] * factor;
-    p[i] -= learning_rate * (v[i] + rule.weight_decay * p[i]);
+    const float scaled = g[i] * factor + rule.l2_penalty * p[i];
+    v[i] = rule.momentum * v[i] + scaled;
+    const float d = rule.nesterov ? scaled + rule.momentum * v[i] : v[i];
+    p[i] -= learning_rate * (d + rule.weight_decay * p[i]);
   }
   if (velocity != nullptr) store_chunk(velocity + at, left, vector, v);
   store_chunk(master + at, left, vector, p);

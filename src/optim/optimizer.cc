@@ -31,7 +31,12 @@ class ShardOptimizer : public Optimizer {
 
  protected:
   virtual void update(ops::Context& ctx, const FlatShard& shard, const States& states) const = 0;
-  float decay(const FlatShard& shard) const { return shard.decay ? config_.weight_decay : 0.0f; }
+  float decoupled(const FlatShard& shard) const {
+    return shard.decay && !config_.coupled_decay ? config_.weight_decay : 0.0f;
+  }
+  float coupled(const FlatShard& shard) const {
+    return shard.decay && config_.coupled_decay ? config_.weight_decay : 0.0f;
+  }
 
   OptimizerConfig config_;
 
@@ -47,7 +52,12 @@ class AdamWOptimizer : public ShardOptimizer {
 
  protected:
   void update(ops::Context& ctx, const FlatShard& shard, const States& states) const override {
-    ops::adamw_step(ctx, {config_.beta1, config_.beta2, config_.epsilon, decay(shard)},
+    ops::adamw_step(ctx,
+                    {.beta1 = config_.beta1,
+                     .beta2 = config_.beta2,
+                     .epsilon = config_.epsilon,
+                     .weight_decay = decoupled(shard),
+                     .l2_penalty = coupled(shard)},
                     shard.master, shard.gradient, states[0].second, states[1].second,
                     shard.weights);
   }
@@ -62,8 +72,13 @@ class SgdOptimizer : public ShardOptimizer {
 
  protected:
   void update(ops::Context& ctx, const FlatShard& shard, const States& states) const override {
-    ops::sgd_step(ctx, {config_.momentum, decay(shard)}, shard.master, shard.gradient,
-                  states.empty() ? Tensor() : states[0].second, shard.weights);
+    ops::sgd_step(ctx,
+                  {.momentum = config_.momentum,
+                   .weight_decay = decoupled(shard),
+                   .l2_penalty = coupled(shard),
+                   .nesterov = config_.nesterov},
+                  shard.master, shard.gradient, states.empty() ? Tensor() : states[0].second,
+                  shard.weights);
   }
 };
 

@@ -33,6 +33,7 @@ LearningRateCurve learning_rate_curve(const std::string& name) {
 LearningRateSchedule::LearningRateSchedule(const LearningRateOptions& options)
     : curve_(options.curve),
       peak_(options.peak),
+      factor_(options.factor),
       total_(options.total_steps),
       warmup_(options.warmup.value_or(std::min<std::int64_t>(100, options.total_steps / 10))),
       decay_(options.decay.value_or(default_decay(curve_, total_ - warmup_))) {
@@ -51,7 +52,7 @@ LearningRateSchedule::LearningRateSchedule(const LearningRateOptions& options)
   }
 }
 
-double LearningRateSchedule::factor(std::int64_t step) const {
+double LearningRateSchedule::part_of_peak(std::int64_t step) const {
   const auto length = static_cast<double>(decay_);
   const std::int64_t after = step - warmup_;
   const double u = std::min(1.0, static_cast<double>(after) / length);
@@ -63,7 +64,7 @@ double LearningRateSchedule::factor(std::int64_t step) const {
     case LearningRateCurve::kCosine:
       return 0.1 + 0.45 * (1.0 + std::cos(std::numbers::pi * u));
     case LearningRateCurve::kStep:
-      return std::pow(0.1, static_cast<double>(after / decay_));
+      return std::pow(factor_, static_cast<double>(after / decay_));
     case LearningRateCurve::kWsd:
       return std::clamp(static_cast<double>(total_ - step) / length, 0.0, 1.0);
   }
@@ -74,7 +75,7 @@ double LearningRateSchedule::at(std::int64_t step) const {
   if (step < warmup_) {
     return peak_ * static_cast<double>(step + 1) / static_cast<double>(warmup_);
   }
-  return peak_ * factor(step);
+  return peak_ * part_of_peak(step);
 }
 
 }  // namespace trireme::optim

@@ -1,5 +1,6 @@
 #include "trireme/parallel/connections.h"
 
+#include <algorithm>
 #include <map>
 #include <vector>
 
@@ -62,6 +63,20 @@ void connect_stages(ops::Context& ctx, const Stage& stage, std::int64_t batch,
   comm.exchange(ctx.stream, std::move(transfers)).wait_on(ctx.stream);
 }
 
+// Blocks whose replicas compute together exchange a few numbers for each channel.
+void connect_replicas(ops::Context& ctx, const Stage& stage) {
+  Communicator* comm = stage.together_comm();
+  if (comm == nullptr || comm->size() == 1) return;
+  std::int64_t most = 0;
+  for (const nn::State* state : stage.states().states()) {
+    most = std::max(most, state->spec().shape.elements());
+  }
+  const Tensor mine = zeros(ctx, {{most}, DType::kF32});
+  const Tensor all = zeros(ctx, {{most * comm->size()}, DType::kF32});
+  comm->all_gather(ctx.stream, mine, all).wait_on(ctx.stream);
+  comm->all_reduce(ctx.stream, mine, ReduceOp::kSum).wait_on(ctx.stream);
+}
+
 }  // namespace
 
 std::size_t free_device_memory(const ops::Context& ctx) {
@@ -71,10 +86,11 @@ std::size_t free_device_memory(const ops::Context& ctx) {
 
 std::size_t connect_stage(ops::Context& ctx, const Stage& stage, std::int64_t batch,
                           std::int64_t length) {
-  if (ctx.device.kind == DeviceKind::kCpu || stage.grid().comm(kModelAxes).size() == 1) return 0;
+  if (ctx.device.kind == DeviceKind::kCpu) return 0;
   const std::size_t before = free_device_memory(ctx);
   connect_tensor_ranks(ctx, stage, batch, length);
   connect_stages(ctx, stage, batch, length);
+  connect_replicas(ctx, stage);
   const std::size_t after = free_device_memory(ctx);
   return before > after ? before - after : 0;
 }

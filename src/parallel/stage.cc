@@ -77,6 +77,7 @@ Stage::Stage(ops::Context& ctx, const ProcessGrid& grid, const nn::ModelPlan& pl
       add_once(of_block, &build.tied_parameter->group());
     }
   }
+  together_comm_ = build.made_replicas;
   states_ = nn::StageStates(ctx, std::move(states));
   weights_ = ShardedWeights(groups_, options.whole_weights, options.prefetch);
   const Tensors gradients = allocate_gradients(ctx);

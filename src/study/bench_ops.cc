@@ -117,7 +117,8 @@ class OpsBench {
             [&] { ops::linear_backward_weight(ctx_, dy, x, dw, Tensor()); });
   }
 
-  // Counts only the causal half: 2 products forward and 5 backward, of 2 T T D / 2 operations each.
+  // 2 products forward and 5 backward, of 2 T T D operations each, of which causal attention counts
+  // half.
   void measure_all(const models::AttentionSizes& sizes) {
     if (!any_wanted({"attention", "attention_backward", "rotary"})) return;
     const ops::AttentionShape& shape = sizes.shape;
@@ -128,7 +129,8 @@ class OpsBench {
     const Tensor log_sum = floats({shape.batch * shape.heads * shape.length});
     const std::string text =
         fmt::format("{} x {} x {} x {}", shape.batch, shape.length, shape.heads, shape.head_size);
-    const double product = static_cast<double>(rows * shape.length * out_row);
+    const double product =
+        (shape.causal ? 1.0 : 2.0) * static_cast<double>(rows * shape.length * out_row);
     // Runs first, since the backward pass reads its results.
     ops::attention(ctx_, shape, qkv, Tensor(), out, log_sum);
     measure({"attention", text, 0.0, 2 * product, bytes_of({qkv, out, log_sum})},
@@ -175,17 +177,20 @@ class OpsBench {
   void measure_all(const models::ActivationSizes& sizes) {
     const auto& [kind, rows, hidden] = sizes;
     const bool gated = kind == nn::ActivationKind::kSwiglu;
-    const std::string name = gated ? "swiglu" : "gelu";
+    const bool by_erf = kind == nn::ActivationKind::kGeluErf;
+    const std::string name = gated ? "swiglu" : by_erf ? "gelu_erf" : "gelu";
+    const auto forward = gated ? ops::swiglu : by_erf ? ops::gelu_erf : ops::gelu;
+    const auto backward = gated    ? ops::swiglu_backward
+                          : by_erf ? ops::gelu_erf_backward
+                                   : ops::gelu_backward;
     if (!any_wanted({name, name + "_backward"})) return;
     const std::int64_t in = gated ? 2 * hidden : hidden;
     const Tensor x = tensor({rows, in}), dx = tensor({rows, in});
     const Tensor y = tensor({rows, hidden});
     const std::string shape = fmt::format("{} x {}", rows, hidden);
-    measure({name, shape, 0.0, 0.0, bytes_of({x, y})},
-            [&] { gated ? ops::swiglu(ctx_, x, y) : ops::gelu(ctx_, x, y); });
-    measure({name + "_backward", shape, 0.0, 0.0, bytes_of({x, y, dx})}, [&] {
-      gated ? ops::swiglu_backward(ctx_, x, y, dx) : ops::gelu_backward(ctx_, x, y, dx);
-    });
+    measure({name, shape, 0.0, 0.0, bytes_of({x, y})}, [&] { forward(ctx_, x, y); });
+    measure({name + "_backward", shape, 0.0, 0.0, bytes_of({x, y, dx})},
+            [&] { backward(ctx_, x, y, dx); });
   }
 
   // The products next to GELU, forward and backward, each in one operation with GELU and the bias.

@@ -16,9 +16,6 @@ namespace {
 // Sizes are powers of the square root of two.
 constexpr int kLeastPower = 20, kMostPower = 56;
 constexpr double kStays = 1.03;  // times the fastest
-// Large calls take algorithms that work in segments: their memory is bounded, and they add up one
-// segment while the next one travels, which no closed form counts.
-constexpr double kMostWholeWorkspace = 1 << 20;
 // Where a closed form is coarse, some sizes are simulated, if that takes little time.
 constexpr int kMostSimulated = 32;
 constexpr int kMostSimulatedPower = 52, kSimulatedStep = 4;
@@ -74,7 +71,7 @@ std::optional<Curve> curve_of(Predictor& predictor, Collective collective, Algor
   for (int power = kLeastPower; power <= kMostPower; ++power) {
     double& seconds = (*curve)[static_cast<std::size_t>(power - kLeastPower)];
     const std::size_t bytes = bytes_at(power);
-    if (whole_workspace(collective, algorithm, bytes, ranks) > kMostWholeWorkspace) {
+    if (whole_workspace(collective, algorithm, bytes, ranks) > kMostPlannedWorkspace) {
       seconds = std::numeric_limits<double>::infinity();
     } else if (!ratios.empty()) {
       seconds += std::log(correction(ratios, collective, algorithm, bytes, ranks));

@@ -209,12 +209,14 @@ void check_model_fits_grid(const Config& config, const models::Model& model,
   model.check_grid(grid);
   check_step_size(config, model);
   const std::int64_t context = model.plan.length;
-  const std::int64_t rows = config.batch.micro * context;
+  const std::int64_t of_sample = model.plan.rows == 0 ? context : model.plan.rows;
+  const std::int64_t rows = config.batch.micro * of_sample;
   if (config.grid.sequence_parallel && rows % grid[Axis::kTensor] != 0) {
-    throw ConfigError(
-        fmt::format("grid.sequence_parallel splits the {} positions of a micro-batch "
-                    "(batch.micro x model.context), which {} tensor ranks do not divide",
-                    rows, grid[Axis::kTensor]));
+    throw ConfigError(fmt::format(
+        "grid.sequence_parallel splits the {} positions of a micro-batch "
+        "(batch.micro x {}), which {} tensor ranks do not divide",
+        rows, model.plan.rows == 0 ? "model.context" : fmt::format("{} of a sample", of_sample),
+        grid[Axis::kTensor]));
   }
 }
 

@@ -102,7 +102,9 @@ parallel::StepOptions step_options(const Config& config, const GridShape& grid) 
   rule.beta2 = static_cast<float>(config.optim.beta2);
   rule.epsilon = static_cast<float>(config.optim.eps);
   rule.weight_decay = static_cast<float>(config.optim.weight_decay);
+  rule.coupled_decay = has_coupled_decay(config.optim);
   rule.momentum = static_cast<float>(config.optim.momentum);
+  rule.nesterov = config.optim.nesterov;
   return options;
 }
 

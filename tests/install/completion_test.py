@@ -67,9 +67,9 @@ class Bash(unittest.TestCase):
                          {"--optim.beta1", "--optim.beta2"})
 
     def test_values(self):
-        self.assertEqual(self.complete("trireme", "train", "--optim.name", ""), {"adamw", "sgd"})
-        self.assertEqual(self.complete("trireme", "train", "--optim.name", "a"), {"adamw"})
-        self.assertEqual(self.complete("trireme", "train", "--optim.name", "="), {"adamw", "sgd"})
+        self.assertEqual(self.complete("trireme", "train", "--optim.name", ""), {"adam", "adamw", "sgd"})
+        self.assertEqual(self.complete("trireme", "train", "--optim.name", "a"), {"adam", "adamw"})
+        self.assertEqual(self.complete("trireme", "train", "--optim.name", "="), {"adam", "adamw", "sgd"})
         self.assertEqual(self.complete("trireme", "train", "--optim.name", "=", "s"), {"sgd"})
         self.assertEqual(self.complete("trireme", "train", "--device", "cu"), {"cuda"})
         self.assertEqual(self.complete("trireme", "train", "--model.tied", ""),
@@ -132,7 +132,7 @@ class Zsh(unittest.TestCase):
                 type_and_read '' 'ready> '
                 type_and_read $'trireme chec\t' 'kpoint'
                 type_and_read $'\025trireme train --optim.nam\t' 'e='
-                type_and_read $'\025trireme train --optim.name=adam\t' 'adamw'
+                type_and_read $'\025trireme train --optim.name=s\t' 'sgd'
                 zpty -d inner"""
             done = subprocess.run([*program, "-f", "-c", script], text=True, capture_output=True,
                                   check=False, timeout=60,

@@ -159,6 +159,31 @@ class Pictures(unittest.TestCase):
         self.train("learns", "--run.steps", 120, "--eval.every", 120, "--checkpoint.every", 120, "--batch.micro", 16)
         self.assertGreaterEqual(self.metrics("learns")[-1]["eval_top1"], 0.9)
 
+    def test_a_vision_transformer(self):
+        words = [word for pair in zip(TRAIN[::2], TRAIN[1::2]) if not pair[0].startswith("--model") for word in pair]
+        words += ("--model.family vit --model.image 16 --model.patch 4 --model.layers 2 --model.width 32 "
+                  "--model.heads 4 --grid.tensor").split()
+        said = self.run_here("train", "--run.folder", "vit", *words, 1)
+        self.assertRegex(said, r"model +vision transformer, 2 layers, width 32, 4 heads, 16 x 16 pixels in patches of "
+                               r"4 x 4, 2 classes")
+        for sequence in ("false", "true"):  # 68 positions in a micro-batch
+            run = f"vit_tensor_{sequence}"
+            self.run_here("train", "--run.folder", run, *words, 2, "--grid.sequence_parallel", sequence, ranks=2)
+            for loss, alone in zip(self.losses(run), self.losses("vit"), strict=True):
+                self.assertAlmostEqual(loss / alone, 1, delta=1e-4)
+        evaluated = [line for line in self.metrics("vit") if "eval_loss" in line]
+        for grid in ("--grid.tensor", "--grid.pipeline"):
+            told = self.run_here("eval", "--checkpoint", "vit", "--threads", 1, grid, 2, ranks=2)
+            self.assertRegex(told, rf"(?m)^loss +{evaluated[-1]['eval_loss']:.4f}")
+            self.assertRegex(told, rf"(?m)^top-1 +{100 * evaluated[-1]['eval_top1']:.2f} %$")
+        # bad input: `train`: positions that the tensor ranks do not divide | grid.sequence_parallel splits the 17
+        # positions of a micro-batch (batch.micro x 17 of a sample), which 2 tensor ranks do not divide | 2
+        odd = [*words, 2, "--grid.sequence_parallel", "true"]
+        odd[odd.index("--batch.micro") + 1] = 1
+        self.assertIn("grid.sequence_parallel splits the 17 positions of a micro-batch (batch.micro x 17 of a sample), "
+                      "which 2 tensor ranks do not divide",
+                      self.run_here("train", "--run.folder", "odd", *odd, ranks=2, status=2))
+
     def test_bad_input(self):
         self.assertIn("text/train.h5: a token shard, not an image shard",
                       self.train("bad", "--data.train", "text/train.h5", status=3))

@@ -16,6 +16,8 @@ usage: tests/slurm/cluster.sh up [OPTION...]               starts a cluster, wai
                    network: each node a network namespace, leaves and spine bridges
   --host-rate R    network mode: between a node and its leaf (default 2gbit)
   --uplink-rate R  network mode: between a leaf and the spine (default 1gbit)
+  --quota N        processors of which each node gets the time, all its processes together, such as 0.5
+                   (default: no limit)
   --burst SIZE     network mode: what a link lets pass at once after a pause, such as 96k (default 512k)
   --folder D       an absolute path that is empty or not there yet: keys, sockets, logs, spool, slurm.conf
                    (default for up and run: a new one below /tmp; for down and status: that of SLURM_CONF)
@@ -25,7 +27,7 @@ usage: tests/slurm/cluster.sh up [OPTION...]               starts a cluster, wai
 at the end, tests/slurm/cluster.sh down. Partitions: batch (the default), and urgent, which
 preempts it: its jobs requeue those of batch.
 
-Plain mode runs as any user, the one whose jobs it runs; network mode and --gpus need root.
+Plain mode runs as any user, the one whose jobs it runs; network mode, --gpus and --quota need root.
 
 Status: 0 done (`run`: that of CMD), 1 the cluster does not work, 2 usage, 77 where packages or
 rights are missing.
@@ -41,7 +43,7 @@ fail() {
 
 # ---- what was asked
 
-nodes=4 cpus=2 memory=2000 gpus=0 leaves=2 mode=plain host_rate=2gbit uplink_rate=1gbit burst=512k folder='' made=0
+nodes=4 cpus=2 memory=2000 gpus=0 leaves=2 mode=plain host_rate=2gbit uplink_rate=1gbit burst=512k quota='' folder='' made=0
 command=${1-}
 case $command in
   up | down | status | run) shift ;;
@@ -71,7 +73,7 @@ while [[ $# -gt 0 ]]; do
       shift
       break
       ;;
-    --nodes | --cpus | --memory | --gpus | --leaves | --mode | --host-rate | --uplink-rate | --burst | --folder)
+    --nodes | --cpus | --memory | --gpus | --leaves | --mode | --host-rate | --uplink-rate | --burst | --quota | --folder)
       [[ $# -gt 1 ]] || fail 2 "$1 needs a value"
       case $1 in
         --nodes) number "$1" "$2" 1 200 nodes ;;
@@ -88,6 +90,11 @@ while [[ $# -gt 0 ]]; do
         --burst)
           [[ $2 =~ ^[1-9][0-9]{0,4}k$ ]] || fail 2 "--burst must be a size from 1k to 99999k, such as 96k, not '$2'"
           burst=$2
+          ;;
+        --quota)
+          [[ $2 =~ ^([1-9][0-9]{0,2}(\.[0-9]{1,3})?|0\.[1-9][0-9]{0,2})$ ]] ||
+            fail 2 "--quota must be a number of processors from 0.1 to 999, such as 0.5, not '$2'"
+          quota=$2
           ;;
         --folder) folder=$2 ;;
       esac
@@ -194,11 +201,54 @@ remove_links() {
   done
 }
 
+# ---- quotas of processor time: a control group for each node, which all its processes are in
+
+# The folder of groups that have one, of version 2 or of version 1; empty: there is none.
+quota_root() {
+  local kind folder options
+  while read -r _ folder kind options _; do
+    if [[ $kind == cgroup2 ]] && grep -qsw cpu "$folder/cgroup.controllers"; then
+      echo "$folder"
+      return
+    elif [[ $kind == cgroup && ,$options, == *,cpu,* ]]; then
+      echo "$folder"
+      return
+    fi
+  done < /proc/mounts
+}
+
+# Of node $1. Periods of 10 ms, so that a node waits for its share often and not long.
+make_quota() {
+  local root group period=10000 share
+  root=$(quota_root)
+  group=$root/$prefix-n$1
+  share=$(awk -v n="$quota" -v period=$period 'BEGIN { printf "%d", n * period + 0.5 }')
+  if [[ -z $root ]] || ! mkdir "$group"; then
+    fail 77 "--quota needs control groups with processor time, and may not make them here"
+  fi
+  if [[ -e $root/cgroup.controllers ]]; then
+    { grep -qw cpu "$root/cgroup.subtree_control" || echo +cpu > "$root/cgroup.subtree_control"; } &&
+      echo "$share $period" > "$group/cpu.max"
+  else
+    echo $period > "$group/cpu.cfs_period_us" && echo "$share" > "$group/cpu.cfs_quota_us"
+  fi || fail 77 "--quota: $group takes no quota of processor time"
+}
+
+remove_quotas() {
+  local root group
+  root=$(quota_root)
+  [[ -n $root ]] || return 0
+  for group in "$root/$prefix"-n*; do
+    [[ ! -d $group ]] || rmdir "$group"
+  done
+}
+
 # Nothing of it stays, however far `up` has come. A folder that is not a cluster's is left alone.
 down() {
   name_links
   end_members
   remove_links
+  remove_quotas
   if [[ -e $folder/.cluster || $made -eq 1 ]]; then
     rm -rf -- "$folder"
   fi
@@ -215,8 +265,8 @@ check_means() {
   done
   [[ ${#missing[@]} -eq 0 ]] ||
     fail 77 "not installed: ${missing[*]} (Debian: slurmctld slurmd slurm-client munge iproute2 procps)"
-  if [[ $(id -u) -ne 0 && ($mode != plain || $gpus -gt 0) ]]; then
-    fail 77 "--mode network and --gpus need root; this is the user $(id -un)"
+  if [[ $(id -u) -ne 0 && ($mode != plain || $gpus -gt 0 || -n $quota) ]]; then
+    fail 77 "--mode network, --gpus and --quota need root; this is the user $(id -un)"
   fi
   [[ $mode == plain ]] || may_make_network
 }
@@ -378,20 +428,25 @@ daemon() {
 }
 
 start_daemons() {
-  local node start
+  local node start enter=''
   (umask 077 && head -c 1024 /dev/urandom > "$folder/munge/key")
   chmod 711 "$folder/munge"
   daemon munged --force --socket="$folder/munge/socket" --key-file="$folder/munge/key" \
     --log-file="$folder/log/munged.log" --pid-file="$folder/munge/pid" --seed-file="$folder/munge/seed"
   daemon slurmctld
   for ((node = 1; node <= nodes; ++node)); do
+    if [[ -n $quota ]]; then
+      make_quota "$node"
+      enter="echo \$\$ > $(quota_root)/$prefix-n$node/cgroup.procs && "
+    fi
     if [[ $mode == plain ]]; then
-      daemon slurmd -N "n$node"
+      # shellcheck disable=SC2016
+      daemon sh -c "$enter"'exec slurmd -N "$0"' "n$node"
     else
       # Not `ip netns exec`: it mounts a /sys of its own, in which slurmd finds no cgroups.
       # shellcheck disable=SC2016
       start='hostname "$0" && exec slurmd -N "$0"'
-      daemon nsenter --net="/run/netns/${prefix}n$node" unshare --uts sh -c "$start" "n$node"
+      daemon nsenter --net="/run/netns/${prefix}n$node" unshare --uts sh -c "$enter$start" "n$node"
     fi
   done
 }

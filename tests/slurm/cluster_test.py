@@ -81,6 +81,28 @@ class ClusterTest(unittest.TestCase):
             self.assertRegex(tiers, r"(?m)^PartitionName=batch .*PriorityTier=1 ")
             self.assertRegex(tiers, r"(?m)^PartitionName=urgent .*PriorityTier=10 ")
 
+    def test_nodes_have_a_quota_of_processor_time(self):
+        folder = self.folder / "cluster"
+        arguments = ("--nodes", "2", "--leaves", "1", "--quota", "0.25", "--folder", folder)
+        for mode in ("plain", "network"):
+            with self.subTest(mode=mode):
+                # What a job's process finds: its group, and what the group may take of each 10 ms.
+                done = cluster("run", *arguments, "--mode", mode, "--", "srun", "-N2", "-l", "bash", "-c",
+                               'group=$(sed -n "s/^[0-9]*:\\([^:]*,\\)\\?cpu\\(,[^:]*\\)\\?://p" /proc/self/cgroup); '
+                               'group=${group:-$(sed -n "s/^0:://p" /proc/self/cgroup)}; echo "$group"; '
+                               'cat /sys/fs/cgroup/{cpu*,.}/"$group"/{cpu.max,cpu.cfs_quota_us} 2> /dev/null | head -1')
+                if done.returncode == SKIPPED:
+                    self.skipTest(done.stderr)
+                self.assertEqual(done.returncode, 0, done.stderr)
+                said = [line.split(": ", 1)[1] for line in sorted(done.stdout.splitlines())]
+                groups, shares = sorted(line for line in said if "/" in line), [line for line in said if "/" not in line]
+                self.assertEqual([group[-3:] for group in groups], ["-n1", "-n2"])
+                self.assertEqual([share.split()[0] for share in shares], ["2500"] * 2)
+                self.expect_nothing_left(folder)
+                for group in groups:
+                    self.assertEqual(list(Path("/sys/fs/cgroup").glob(f"*{group}")), [])
+                    self.assertEqual(list(Path("/sys/fs/cgroup").glob(f"*/{group.lstrip('/')}")), [])
+
     def test_two_side_by_side(self):
         for mode in ("plain", "network"):
             with self.subTest(mode=mode):
@@ -188,7 +210,7 @@ class ClusterTest(unittest.TestCase):
                 ((), "'' is none of up, run, status, down"),
                 (("up", "--node", "3"), "no option is called '--node'"),
                 (("up", "--nodes"), "--nodes needs a value"),
-                # bad input: `cluster.sh`: a number, a rate or a burst out of range, more leaves than nodes | --nodes
+                # bad input: `cluster.sh`: a number, a rate, a burst or a quota out of range, more leaves than nodes | --nodes
                 # must be a number from 1 to 200, not '...' | 2
                 (("up", "--nodes", "0"), "--nodes must be a number from 1 to 200, not '0'"),
                 (("up", "--nodes", "many"), "not 'many'"),
@@ -197,6 +219,8 @@ class ClusterTest(unittest.TestCase):
                 (("up", "--host-rate", "fast"), "--host-rate must be a rate such as"),
                 (("up", "--burst", "96"), "--burst must be a size from 1k to 99999k, such as 96k, not '96'"),
                 (("up", "--burst", "999999999k"), "--burst must be a size from 1k to 99999k, such as 96k, not '999999999k'"),
+                (("up", "--quota", "0"), "--quota must be a number of processors from 0.1 to 999, such as 0.5, not '0'"),
+                (("up", "--quota", "half"), "not 'half'"),
                 (("up", "--folder", "here"), "--folder must be an absolute path"),
                 (("up", "--folder", self.folder), f"{self.folder} is not empty"),
                 (("run", "--nodes", "2"), "run needs a command"),
@@ -222,14 +246,14 @@ class ClusterTest(unittest.TestCase):
         self.assertIn("not installed: slurmctld slurmd munged", done.stderr)
         if os.geteuid() == 0:
             shutil.copy(SCRIPT, bare)
-            for options in (("--mode", "network"), ("--gpus", "1")):
+            for options in (("--mode", "network"), ("--gpus", "1"), ("--quota", "0.5")):
                 done = subprocess.run([bare, "up", *options], user="nobody", group="nogroup",
                                       extra_groups=[], env=clean_environment(), capture_output=True,
                                       text=True, timeout=10, check=False)
                 self.assertEqual(done.returncode, SKIPPED)
                 # bad input: `cluster.sh`: packages or rights are missing | not installed: ...; --mode
-                # network and --gpus need root; ... | 77
-                self.assertEqual(done.stderr, "cluster.sh: --mode network and --gpus need root; this is "
+                # network, --gpus and --quota need root; ... | 77
+                self.assertEqual(done.stderr, "cluster.sh: --mode network, --gpus and --quota need root; this is "
                                               "the user nobody\n")
 
     def test_script_is_clean(self):

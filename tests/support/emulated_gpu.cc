@@ -13,6 +13,7 @@
 #include "trireme/base/log.h"
 
 #include "ops/attention_engine.h"
+#include "ops/convolution_engine.h"
 #include "support/fake_cublaslt.h"
 #include "support/fake_cuda.h"
 #include "support/fake_nccl.h"
@@ -181,6 +182,10 @@ std::shared_ptr<AttentionEngine> make_cudnn_attention(const cuda::DeviceProperti
   const std::string why = setting("TRIREME_EMULATED_NO_CUDNN");
   return make_absent_attention("cuDNN",
                                why.empty() || !is_fault_rank() ? "not on an emulated GPU" : why);
+}
+
+std::shared_ptr<ConvolutionEngine> make_cudnn_convolution(const cuda::DeviceProperties&, bool) {
+  return nullptr;
 }
 
 }  // namespace ops

@@ -103,7 +103,8 @@ double cross_entropy(const Values& logits, const std::vector<std::int32_t>& targ
 }
 
 Values attention(const ops::AttentionShape& s, const Values& qkv,
-                 const std::vector<std::int32_t>& first_key) {
+                 const std::vector<std::int32_t>& first_key,
+                 const std::vector<std::int32_t>& key_end) {
   const std::int64_t D = s.head_size;
   Values out(static_cast<std::size_t>(s.batch * s.length * s.heads * D), 0.0);
   for (std::int64_t b = 0; b < s.batch; ++b) {
@@ -113,9 +114,13 @@ Values attention(const ops::AttentionShape& s, const Values& qkv,
       for (std::int64_t t = 0; t < s.length; ++t) {
         const std::int64_t row = b * s.length + t;
         const std::int64_t first = first_key.empty() ? 0 : first_key[static_cast<std::size_t>(row)];
+        std::int64_t end = s.causal ? t + 1 : s.length;
+        if (!key_end.empty()) {
+          end = std::min<std::int64_t>(end, key_end[static_cast<std::size_t>(row)]);
+        }
         Values weights;
         double sum = 0.0;
-        for (std::int64_t u = first; u <= t; ++u) {
+        for (std::int64_t u = first; u < end; ++u) {
           double score = 0.0;
           for (std::int64_t d = 0; d < D; ++d) {
             score += qkv[at(row, s.row(), h * D + d)] *
@@ -124,7 +129,7 @@ Values attention(const ops::AttentionShape& s, const Values& qkv,
           weights.push_back(std::exp(score / std::sqrt(static_cast<double>(D))));
           sum += weights.back();
         }
-        for (std::int64_t u = first; u <= t; ++u) {
+        for (std::int64_t u = first; u < end; ++u) {
           for (std::int64_t d = 0; d < D; ++d) {
             out[at(row, s.heads * D, h * D + d)] +=
                 weights[static_cast<std::size_t>(u - first)] / sum *

@@ -45,9 +45,10 @@ Values batch_norm(const Values& x, const Values& moments, const Values& weight, 
 // order of the output. Outside of the picture it sees NaN.
 void for_windows(const ops::PoolingShape& shape, const Values& x,
                  const std::function<void(std::size_t, const Values&)>& body);
-// As ops::attention; first_key may be empty.
+// As ops::attention; what ops::KeyRanges says may be empty.
 Values attention(const ops::AttentionShape& shape, const Values& qkv,
-                 const std::vector<std::int32_t>& first_key);
+                 const std::vector<std::int32_t>& first_key,
+                 const std::vector<std::int32_t>& key_end = {});
 Values rotary(const ops::AttentionShape& shape, const Values& qkv, std::int64_t first_position,
               double theta);
 

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "trireme/base/error.h"
+#include "trireme/config/schedule_options.h"
 
 #include "support/message_of.h"
 
@@ -59,12 +60,13 @@ Config every_key_changed() {
       {"heads", "6"},           {"kv_heads", "2"},       {"hidden", "96"},
       {"vocabulary", "500"},    {"context", "32"},       {"norm", "rms"},
       {"activation", "swiglu"}, {"positions", "rotary"}, {"tied", "true"},
-      {"bias", "false"},        {"dropout", "0.125"},    {"rotary_theta", "500000"}};
+      {"bias", "false"},        {"dropout", "0.125"},    {"rotary_theta", "500000"},
+      {"norm_epsilon", "0.001"}};
   config.data = {
       {{"a.h5", 1}, {"b,c.h5", 0.1}}, {{"v.h5", 1}}, true, "random", 4, true, 0.25, 2.0, 3};
   config.batch = {24, 8, 3};
-  config.optim = {"sgd", 0.1 + 0.2, 0.01, 0.8, 0.999, 1e-6, 0, 0.5, "128", 50};
-  config.schedule = {"wsd", 2, 3};
+  config.optim = {"sgd", 0.1 + 0.2, 0.01, "coupled", 0.8, 0.999, 1e-6, 0, 0.5, true, "128", 50};
+  config.schedule = {"wsd", 2, 3, 0.25};
   config.grid = {2, 3, 4, "interleaved", 4, true, "rank"};
   config.shard = {3, 4, 2};
   config.recompute = {"full", 2};
@@ -264,11 +266,11 @@ TEST(Config, TheFamilyOfModelsIsAKey) {
   EXPECT_EQ(parsed({}).model.family, "gpt");
   EXPECT_EQ(parsed({"--model.family", "gpt", "--model.heads", "2"}).model.keys.at("heads"), "2");
   // bad input: `train`: a family of models that does not exist | --model.family gtp: is not one of
-  // gpt, mobilenet_v2, resnet | 2
+  // gpt, mobilenet_v2, resnet, vit | 2
   EXPECT_EQ(refusal({"--model.family", "gtp", "--model.depth", "3"}),
-            "--model.family gtp: is not one of gpt, mobilenet_v2, resnet");
+            "--model.family gtp: is not one of gpt, mobilenet_v2, resnet, vit");
   EXPECT_EQ(message_of([] { models::find_family("gtp"); }),
-            "model.family gtp: is not one of gpt, mobilenet_v2, resnet");
+            "model.family gtp: is not one of gpt, mobilenet_v2, resnet, vit");
   // Runs of before there were families are of the first one.
   Config now;
   EXPECT_EQ(changes("[model]\nlayers = 6\n", now), "model.layers was 6, is auto");
@@ -285,14 +287,14 @@ TEST(Config, EveryFamilyHasItsOwnKeys) {
             (std::vector<std::string>{"--model.family=mobilenet_v2", "--model.width_multiple=0.5",
                                       "--data.train=a.h5"}));
   // bad input: `train`: a key of another family of models | --model.layers is a key of model.family
-  // gpt, not of mobilenet_v2 | 2
+  // gpt, vit, not of mobilenet_v2 | 2
   EXPECT_EQ(refusal({"--model.layers", "3", "--model.family", "mobilenet_v2"}),
-            "--model.layers is a key of model.family gpt, not of mobilenet_v2");
+            "--model.layers is a key of model.family gpt, vit, not of mobilenet_v2");
   EXPECT_EQ(refusal({"--model.classes", "3"}),
-            "--model.classes is a key of model.family mobilenet_v2, resnet, not of gpt");
+            "--model.classes is a key of model.family mobilenet_v2, resnet, vit, not of gpt");
   EXPECT_EQ(
       message_of([] { config_from_ini("[model]\nfamily = mobilenet_v2\nlayers = 6\n", "a.ini"); }),
-      "a.ini:3: model.layers is a key of model.family gpt, not of mobilenet_v2");
+      "a.ini:3: model.layers is a key of model.family gpt, vit, not of mobilenet_v2");
   EXPECT_EQ(refusal({"--model.layer", "3", "--model.family", "mobilenet_v2"}),
             "unknown flag --model.layer; --help lists them all");
   // The help shows all of them, or those of the family that was given.
@@ -423,8 +425,8 @@ TEST(Config, UnknownFlags) {
 }
 
 TEST(Config, WordsNameTheirChoices) {
-  EXPECT_EQ(refusal({"--optim.name", "adam"}),
-            "--optim.name adam: is not one of adamw, sgd; did you mean adamw?");
+  EXPECT_EQ(refusal({"--optim.name", "adamm"}),
+            "--optim.name adamm: is not one of adam, adamw, sgd; did you mean adam?");
   EXPECT_EQ(refusal({"--model.norm", "batch"}), "--model.norm batch: is not one of layer, rms");
   EXPECT_EQ(refusal({"--schedule.name", "cos"}),
             "--schedule.name cos: is not one of constant, linear, cosine, step, wsd");
@@ -487,6 +489,52 @@ TEST(Config, LossScalesAreForFp16) {
             "out");
   EXPECT_EQ(fixed_loss_scale("dynamic"), std::nullopt);
   EXPECT_EQ(fixed_loss_scale("0.5"), 0.5);
+}
+
+TEST(Config, TheOptimizerSaysHowWeightsDecay) {
+  const auto coupled = [](const char* name, std::optional<std::string> decay) {
+    Config::Optim optim;
+    optim.name = name;
+    optim.decay = std::move(decay);
+    return has_coupled_decay(optim);
+  };
+  EXPECT_TRUE(coupled("adam", {}));
+  EXPECT_FALSE(coupled("adamw", {}));
+  EXPECT_FALSE(coupled("sgd", {}));
+  EXPECT_TRUE(coupled("sgd", "coupled"));
+  for (const auto& [name, decay] :
+       {std::pair("adam", "coupled"), {"adamw", "decoupled"}, {"sgd", "coupled"}}) {
+    EXPECT_EQ(refusal({"--optim.name", name, "--optim.decay", decay}), "no error");
+  }
+  // bad input: `train`: `optim.decay` that the optimizer's name contradicts | optim.decay is
+  // decoupled, but optim.name is adam: give --optim.name adamw, which is the same with such decay |
+  // 2
+  EXPECT_EQ(refusal({"--optim.name", "adam", "--optim.decay", "decoupled"}),
+            "optim.decay is decoupled, but optim.name is adam: give --optim.name adamw, which is "
+            "the same with such decay");
+  EXPECT_EQ(refusal({"--optim.decay", "coupled"}),
+            "optim.decay is coupled, but optim.name is adamw: give --optim.name adam, which is the "
+            "same with such decay");
+}
+
+TEST(Config, NesterovNeedsMomentum) {
+  EXPECT_EQ(refusal({"--optim.name", "sgd", "--optim.nesterov", "true"}), "no error");
+  // bad input: `train`: `optim.nesterov` without SGD, or without momentum | optim.nesterov is true,
+  // but optim.name is adamw: only sgd has it | 2
+  EXPECT_EQ(refusal({"--optim.nesterov", "true"}),
+            "optim.nesterov is true, but optim.name is adamw: only sgd has it");
+  EXPECT_EQ(refusal({"--optim.name", "sgd", "--optim.nesterov", "true", "--optim.momentum", "0"}),
+            "optim.nesterov is true, but optim.momentum is 0: give it one, such as 0.9");
+}
+
+TEST(Config, AStepDropsTheLearningRateByAFactor) {
+  const Config config =
+      parse_config({"--data.train", "x", "--schedule.name", "step", "--schedule.factor", "0.25"})
+          .config;
+  EXPECT_EQ(schedule_options(config)->factor, 0.25);
+  for (const char* wrong : {"0", "-1", "1.5"}) {
+    EXPECT_TRUE(refusal({"--schedule.factor", wrong}).starts_with("--schedule.factor ")) << wrong;
+  }
 }
 
 TEST(Config, SizesMustBePositive) {

@@ -65,6 +65,19 @@ TEST(LearningRate, StepDropsByTenEachThird) {
   EXPECT_DOUBLE_EQ(make(Curve::kStep, 5).at(15), 0.2);
 }
 
+TEST(LearningRate, StepDropsByItsFactor) {
+  const LearningRateSchedule rate({.curve = Curve::kStep,
+                                   .peak = 2.0,
+                                   .total_steps = 100,
+                                   .warmup = 10,
+                                   .decay = 20,
+                                   .factor = 0.5});
+  EXPECT_DOUBLE_EQ(rate.at(29), 2.0);
+  EXPECT_DOUBLE_EQ(rate.at(30), 1.0);
+  EXPECT_DOUBLE_EQ(rate.at(50), 0.5);
+  EXPECT_DOUBLE_EQ(rate.at(99), 0.125);
+}
+
 TEST(LearningRate, WsdIsStableThenFallsToZero) {
   const LearningRateSchedule rate = make(Curve::kWsd);  // 18 steps of decay
   EXPECT_DOUBLE_EQ(rate.at(82), 2.0);

@@ -12,15 +12,17 @@ namespace {
 using ops::AttentionShape;
 using testing::Values;
 
+using Rows = std::vector<std::int32_t>;  // a number for each position of each sample
+
 class Attention : public testing::OpsTest {
  protected:
   struct Result {
     Tensor out, log_sum;
   };
-  Result forward(const AttentionShape& s, const Tensor& qkv, const Tensor& first_key) {
+  Result forward(const AttentionShape& s, const Tensor& qkv, const ops::KeyRanges& keys) {
     Result r = {output({s.batch * s.length, s.heads * s.head_size}),
                 testing::make_output(ctx, {s.batch * s.heads * s.length}, DType::kF32)};
-    ops::attention(ctx, s, qkv, first_key, r.out, r.log_sum);
+    ops::attention(ctx, s, qkv, keys, r.out, r.log_sum);
     return r;
   }
   Tensor qkv_tensor(const AttentionShape& s, const Values& values) {
@@ -29,13 +31,13 @@ class Attention : public testing::OpsTest {
   Values random_qkv(const AttentionShape& s, std::uint64_t seed = 1) {
     return random(seed, s.batch * s.length * s.row());
   }
-  Tensor first_key_tensor(const std::vector<std::int32_t>& first_key) {
-    return first_key.empty() ? Tensor() : testing::make_tensor(ctx, first_key);
+  Tensor rows_tensor(const Rows& rows) {
+    return rows.empty() ? Tensor() : testing::make_tensor(ctx, rows);
   }
-  void check_forward(const AttentionShape& s, const std::vector<std::int32_t>& first_key) {
+  void check_forward(const AttentionShape& s, const Rows& first_key, const Rows& key_end = {}) {
     const Values qkv = random_qkv(s);
-    const Result r = forward(s, qkv_tensor(s, qkv), first_key_tensor(first_key));
-    testing::expect_close(r.out, testing::reference::attention(s, qkv, first_key),
+    const Result r = forward(s, qkv_tensor(s, qkv), {rows_tensor(first_key), rows_tensor(key_end)});
+    testing::expect_close(r.out, testing::reference::attention(s, qkv, first_key, key_end),
                           testing::tolerance("attention", dtype()),
                           "length " + std::to_string(s.length));
   }
@@ -63,19 +65,21 @@ class Attention : public testing::OpsTest {
         add(first_key, 1, first);
       }
       const Tensor out = output({whole.batch * count, width});
-      ops::attention_cached(ctx, part, qkv_tensor(part, rows), past, first_key_tensor(first), keys,
+      ops::attention_cached(ctx, part, qkv_tensor(part, rows), past, rows_tensor(first), keys,
                             values, out);
       testing::expect_close(out, wanted, testing::tolerance("attention", dtype()),
                             "past " + std::to_string(past));
       past += count;
     }
   }
+  void check_threads(const AttentionShape& s);
   // The gradient by every element of qkv (or by every `stride`th), by finite differences.
-  void check_backward(const AttentionShape& s, const std::vector<std::int32_t>& first_key,
-                      std::size_t stride = 1) {
+  void check_backward(const AttentionShape& s, const Rows& first_key, std::size_t stride = 1,
+                      const Rows& key_end = {}) {
     const Values qkv = random_qkv(s);
     const Values dout = random(2, s.batch * s.length * s.heads * s.head_size);
-    const Tensor qkv_t = qkv_tensor(s, qkv), keys = first_key_tensor(first_key);
+    const Tensor qkv_t = qkv_tensor(s, qkv);
+    const ops::KeyRanges keys = {rows_tensor(first_key), rows_tensor(key_end)};
     const Result r = forward(s, qkv_t, keys);
     const Tensor dqkv = output(qkv_t.shape());
     ops::attention_backward(ctx, s, qkv_t, keys, r.out, r.log_sum, tensor(dout, r.out.shape()),
@@ -87,7 +91,8 @@ class Attention : public testing::OpsTest {
       Values x = qkv;
       const auto loss = [&](double value) {
         x[i] = value;
-        return testing::inner_product(dout, testing::reference::attention(s, x, first_key));
+        return testing::inner_product(dout,
+                                      testing::reference::attention(s, x, first_key, key_end));
       };
       expected.push_back((loss(qkv[i] + 1e-5) - loss(qkv[i] - 1e-5)) / 2e-5);
     }
@@ -95,15 +100,31 @@ class Attention : public testing::OpsTest {
               testing::tolerance("attention_backward", dtype()));
   }
   // Documents that start at the given positions of each sample.
-  static std::vector<std::int32_t> documents(const AttentionShape& s,
-                                             const std::vector<std::int32_t>& starts) {
-    std::vector<std::int32_t> first;
+  static Rows documents(const AttentionShape& s, const Rows& starts) {
+    Rows first;
     for (std::int64_t row = 0; row < s.batch * s.length; ++row) {
       std::int32_t start = 0;
       for (const std::int32_t at : starts) start = at <= row % s.length ? at : start;
       first.push_back(start);
     }
     return first;
+  }
+  // Where these documents end.
+  static Rows ends(const AttentionShape& s, Rows starts) {
+    Rows end;
+    starts.push_back(static_cast<std::int32_t>(s.length));
+    for (std::int64_t row = 0; row < s.batch * s.length; ++row) {
+      end.push_back(*std::ranges::upper_bound(starts, static_cast<std::int32_t>(row % s.length)));
+    }
+    return end;
+  }
+  // Samples of these lengths, padded to the longest.
+  static Rows padding(const AttentionShape& s, const Rows& lengths) {
+    Rows end;
+    for (const std::int32_t length : lengths) {
+      end.insert(end.end(), static_cast<std::size_t>(s.length), length);
+    }
+    return end;
   }
 };
 
@@ -147,8 +168,57 @@ TEST_P(Attention, GradientOverSeveralTiles) {
   check_backward(s, documents(s, {70, 129}), 97);
 }
 
+TEST_P(Attention, BidirectionalSeesTheWholeSample) {
+  check_forward({2, 1, 1, 1, 3, false}, {});
+  check_forward({2, 7, 3, 3, 5, false}, {});
+  check_forward({1, 64, 2, 2, 16, false}, {});
+  check_forward({2, 131, 4, 2, 24, false}, {});
+  check_forward({1, 40, 1, 1, 128, false}, {});
+  check_forward({1, 37, 2, 1, 200, false}, {});
+}
+
+TEST_P(Attention, PaddingIsSeenByNobody) {
+  const AttentionShape s = {3, 150, 2, 1, 16, false};
+  check_forward(s, {}, padding(s, {150, 70, 1}));
+  const AttentionShape causal = {3, 150, 2, 1, 16};
+  check_forward(causal, {}, padding(causal, {150, 70, 1}));
+  // What is there makes no difference to the rest.
+  const Tensor end = rows_tensor(padding(s, {150, 70, 1}));
+  Values qkv = random_qkv(s);
+  const Values before = testing::values_of(forward(s, qkv_tensor(s, qkv), {{}, end}).out);
+  for (std::int64_t row = 150 + 70; row < 300; ++row) {
+    for (std::int64_t i = 2 * 16; i < s.row(); ++i) {
+      qkv[static_cast<std::size_t>(row * s.row() + i)] = 1e3;
+    }
+  }
+  EXPECT_EQ(testing::values_of(forward(s, qkv_tensor(s, qkv), {{}, end}).out), before);
+}
+
+TEST_P(Attention, BidirectionalDocumentsDoNotSeeEachOther) {
+  const AttentionShape s = {2, 150, 2, 1, 16, false};
+  const Rows starts = {0, 3, 64, 100, 149};
+  check_forward(s, documents(s, starts), ends(s, starts));
+  check_forward(s, documents(s, {0, 130}), ends(s, {0, 130}));
+}
+
+TEST_P(Attention, BidirectionalGradient) {
+  check_backward({1, 5, 2, 2, 3, false}, {});
+  check_backward({1, 9, 4, 2, 4, false}, {});
+  const AttentionShape padded = {2, 11, 2, 1, 5, false};
+  check_backward(padded, {}, 1, padding(padded, {11, 4}));
+  check_backward(padded, documents(padded, {0, 4, 9}), 1, ends(padded, {0, 4, 9}));
+  const AttentionShape tiles = {1, 131, 2, 1, 16, false};
+  check_backward(tiles, {}, 97);
+  check_backward(tiles, {}, 97, padding(tiles, {67}));
+  check_backward(tiles, documents(tiles, {0, 70, 129}), 97, ends(tiles, {0, 70, 129}));
+  check_backward({1, 35, 2, 1, 80, false}, {}, 57);
+}
+
 TEST_P(Attention, SameBitsAtAnyThreadCount) {
-  const AttentionShape s = {2, 90, 4, 2, 16};
+  for (const bool causal : {true, false}) check_threads({2, 90, 4, 2, 16, causal});
+}
+
+void Attention::check_threads(const AttentionShape& s) {
   const Tensor qkv = qkv_tensor(s, random_qkv(s));
   const Tensor dout = tensor(random(2, 2 * 90 * 4 * 16), {2 * 90, 4 * 16});
   std::string bits;
@@ -184,9 +254,12 @@ TEST_P(Attention, CachedFollowsTheWhole) {
   const Tensor rows = output({12, more.row()}), out = output({12, 32});
   EXPECT_THROW(ops::attention_cached(ctx, more, rows, 75, Tensor(), cache, cache, out),
                InternalError);
-  EXPECT_THROW(
-      ops::attention_cached(ctx, more, rows, 0, first_key_tensor({0, 0, 0}), cache, cache, out),
-      InternalError);
+  AttentionShape both_ways = more;
+  both_ways.causal = false;
+  EXPECT_THROW(ops::attention_cached(ctx, both_ways, rows, 0, Tensor(), cache, cache, out),
+               InternalError);
+  EXPECT_THROW(ops::attention_cached(ctx, more, rows, 0, rows_tensor({0, 0, 0}), cache, cache, out),
+               InternalError);
 }
 
 TEST_P(Attention, NotANumberReachesOnlyLaterPositions) {
@@ -234,6 +307,9 @@ TEST_P(Attention, RefusesWhatDoesNotFit) {
   EXPECT_THROW(ops::attention(ctx, s, qkv, Tensor(), out.rows(0, 4), log_sum), InternalError);
   EXPECT_THROW(ops::attention(ctx, s, qkv, Tensor(), out, log_sum.flat_range(0, 3)), InternalError);
   EXPECT_THROW(ops::attention(ctx, s, qkv, log_sum, out, log_sum), InternalError);
+  EXPECT_THROW(ops::attention(ctx, s, qkv, {Tensor(), log_sum}, out, log_sum), InternalError);
+  EXPECT_THROW(ops::attention(ctx, s, qkv, {Tensor(), rows_tensor({1})}, out, log_sum),
+               InternalError);
   EXPECT_THROW(ops::attention_backward(ctx, s, qkv, Tensor(), out, log_sum, out, qkv),
                InternalError);
 }

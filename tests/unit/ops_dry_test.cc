@@ -105,6 +105,7 @@ const Family kFamilies[] = {
        ops::embedding_backward(ctx, tokens, y, 0, o.fp32({kClasses, kColumns}));
        ops::add_positions(ctx, y, o.typed({100, kColumns}), 0, 100, 0, y);
        ops::add_positions_backward(ctx, y, 0, 100, o.fp32({100, kColumns}));
+       ops::copy_rows(ctx, {1, 50, 0, 3, kRows, 2}, y, o.rows());
      }},
     {"softmax_loss",
      [](Context& ctx, const Operands& o) {
@@ -168,6 +169,10 @@ const Family kFamilies[] = {
        ops::rotary(ctx, kHeads, qkv, 0, 1e4f, false);
        ops::attention(ctx, kHeads, qkv, first_key, out, log_sum);
        ops::attention_backward(ctx, kHeads, qkv, first_key, out, log_sum, out, dqkv);
+       ops::AttentionShape both_ways = kHeads;
+       both_ways.causal = false;
+       ops::attention(ctx, both_ways, qkv, {{}, first_key}, out, log_sum);
+       ops::attention_backward(ctx, both_ways, qkv, {{}, first_key}, out, log_sum, out, dqkv);
        const Tensor keys = o.typed({3, 100, 24}), values = o.typed(keys.shape());
        ops::attention_cached(ctx, kHeads, qkv, 0, {}, keys, values, out);
      }},

@@ -130,6 +130,35 @@ TEST_P(Embedding, Positions) {
                         "dtable");
 }
 
+TEST_P(Embedding, CopiesRowsOfSamples) {
+  constexpr std::int64_t kBatch = 3, kFrom = 4, kTo = 6;
+  const Values x = random(1, kBatch * kFrom * kColumns),
+               before = random(2, kBatch * kTo * kColumns);
+  for (const bool shared : {false, true}) {
+    const ops::SampleRows which = {kBatch, 2, shared ? 0 : kFrom, 1, kTo, 3};
+    const Tensor y = tensor(before, {kBatch * kTo, kColumns});
+    Values expected = testing::values_of(y);
+    const Tensor from =
+        tensor(Values(x.begin(), x.begin() + (shared ? 1 : kBatch) * kFrom * kColumns),
+               {(shared ? 1 : kBatch) * kFrom, kColumns});
+    const Values given = testing::values_of(from);
+    for (std::int64_t b = 0; b < kBatch; ++b) {
+      std::copy_n(given.begin() + ((shared ? 0 : b * kFrom) + 1) * kColumns, 2 * kColumns,
+                  expected.begin() + (b * kTo + 3) * kColumns);
+    }
+    ops::copy_rows(ctx, which, from, y);
+    EXPECT_EQ(testing::values_of(y), expected) << shared;
+  }
+  const Tensor y = output({kBatch * kTo, kColumns});
+  const auto refuses = [&](const ops::SampleRows& which) {
+    EXPECT_THROW(ops::copy_rows(ctx, which, y, y), InternalError);
+  };
+  refuses({kBatch, 2, kTo, 5, kTo, 0});
+  refuses({kBatch, 2, kTo, 0, kTo, 5});
+  refuses({kBatch, 2, kTo, -1, kTo, 0});
+  refuses({kBatch + 1, 2, kTo, 0, kTo, 0});
+}
+
 TEST_P(Embedding, RefusesWhatDoesNotFit) {
   const Tensor table = output({kLocal, kColumns}), y = output({rows, kColumns});
   EXPECT_THROW(ops::embedding(ctx, tokens, table, 0, output({rows - 1, kColumns})), InternalError);

@@ -77,6 +77,74 @@ TEST_P(Update, AdamW) {
                         "weights");
 }
 
+// As PyTorch's Adam with weight_decay: the penalty's gradient goes through both averages.
+TEST_P(Update, AdamWithAnL2Penalty) {
+  const ops::AdamW rule = {.beta1 = 0.9f, .beta2 = 0.999f, .epsilon = 1e-6f, .l2_penalty = 0.1f};
+  Values p = testing::values_of(master), m(kCount, 0.0), v(kCount, 0.0);
+  const Tensor first = testing::make_zeros(ctx, {kCount}, DType::kF32);
+  const Tensor second = testing::make_zeros(ctx, {kCount}, DType::kF32);
+  for (state.updates = 1; state.updates < 4; ++state.updates) {
+    set(state);
+    ops::adamw_step(ctx, rule, master, gradient_t, first, second, weights);
+    const auto t = static_cast<double>(state.updates);
+    for (std::size_t i = 0; i < p.size(); ++i) {
+      const double g = gradient[i] * 0.125 + 0.1f * p[i];
+      m[i] = 0.9f * m[i] + (1.0 - 0.9f) * g;
+      v[i] = 0.999f * v[i] + (1.0 - 0.999f) * g * g;
+      const double denominator = std::sqrt(v[i] / (1.0 - std::pow(0.999f, t))) + 1e-6f;
+      p[i] -= 0.01f * m[i] / (1.0 - std::pow(0.9f, t)) / denominator;
+    }
+  }
+  const double bound = testing::tolerance("update", DType::kF32);
+  testing::expect_close(master, p, bound, "master");
+  testing::expect_close(first, m, bound, "exp_avg");
+  testing::expect_close(second, v, bound, "exp_avg_sq");
+  testing::expect_close(weights, testing::rounded(testing::values_of(master), dtype()), 0.0,
+                        "weights");
+}
+
+// As PyTorch's SGD with weight_decay, momentum and nesterov.
+TEST_P(Update, SgdWithAnL2Penalty) {
+  for (const bool nesterov : {false, true}) {
+    const ops::Sgd rule = {.momentum = 0.9f, .l2_penalty = 0.1f, .nesterov = nesterov};
+    Values p = testing::values_of(master), v(kCount, 0.0);
+    const Tensor velocity = testing::make_zeros(ctx, {kCount}, DType::kF32);
+    for (int step = 0; step < 3; ++step) {
+      ops::sgd_step(ctx, rule, master, gradient_t, velocity, weights);
+      for (std::size_t i = 0; i < p.size(); ++i) {
+        const double g = gradient[i] * 0.125 + 0.1f * p[i];
+        v[i] = 0.9f * v[i] + g;
+        p[i] -= 0.01f * (nesterov ? g + 0.9f * v[i] : v[i]);
+      }
+    }
+    const double bound = testing::tolerance("update", DType::kF32);
+    testing::expect_close(master, p, bound, nesterov ? "nesterov" : "master");
+    testing::expect_close(velocity, v, bound, "velocity");
+    testing::expect_close(weights, testing::rounded(testing::values_of(master), dtype()), 0.0,
+                          "weights");
+  }
+  Values p = testing::values_of(master);
+  ops::sgd_step(ctx, {.l2_penalty = 0.1f}, master, gradient_t, Tensor(), weights);
+  for (std::size_t i = 0; i < p.size(); ++i) p[i] -= 0.01f * (gradient[i] * 0.125 + 0.1f * p[i]);
+  testing::expect_close(master, p, testing::tolerance("update", DType::kF32), "without momentum");
+}
+
+// Nesterov's momentum with decoupled decay.
+TEST_P(Update, SgdWithNesterovMomentum) {
+  const ops::Sgd rule = {.momentum = 0.9f, .weight_decay = 0.1f, .nesterov = true};
+  Values p = testing::values_of(master), v(kCount, 0.0);
+  const Tensor velocity = testing::make_zeros(ctx, {kCount}, DType::kF32);
+  for (int step = 0; step < 3; ++step) {
+    ops::sgd_step(ctx, rule, master, gradient_t, velocity, weights);
+    for (std::size_t i = 0; i < p.size(); ++i) {
+      const double g = gradient[i] * 0.125;
+      v[i] = 0.9f * v[i] + g;
+      p[i] -= 0.01f * (g + 0.9f * v[i] + 0.1f * p[i]);
+    }
+  }
+  testing::expect_close(master, p, testing::tolerance("update", DType::kF32), "master");
+}
+
 TEST_P(Update, Sgd) {
   const ops::Sgd rule = {.momentum = 0.9f, .weight_decay = 0.1f};
   Values p = testing::values_of(master), v(kCount, 0.0);
@@ -261,6 +329,8 @@ TEST_P(Update, RefusesWhatDoesNotFit) {
   EXPECT_THROW(ops::adamw_step(ctx, {}, master, gradient_t, exp_avg, exp_avg_sq, part),
                InternalError);
   EXPECT_THROW(ops::sgd_step(ctx, {.momentum = 0.9f}, master, gradient_t, Tensor(), weights),
+               InternalError);
+  EXPECT_THROW(ops::sgd_step(ctx, {.nesterov = true}, master, gradient_t, exp_avg, weights),
                InternalError);
   EXPECT_THROW(ops::commit_state(ctx, 0.5f, part, master), InternalError);
   EXPECT_THROW(sum_of_squares(testing::make_zeros(ctx, {3}, DType::kBF16)), InternalError);

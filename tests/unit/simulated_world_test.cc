@@ -416,6 +416,34 @@ TEST(SimulatedWorld, WorkspaceStaysBounded) {
   EXPECT_LE(result.worst_workspace, segment);
 }
 
+// The planner trusts whole_workspace, so it must cover what the tasks really ask for. The widest
+// need is that of sums in bf16, which are widened to fp32.
+TEST(SimulatedWorld, WorkspaceIsWithinItsEstimate) {
+  const std::size_t segment = std::size_t{64} << 10, bytes = std::size_t{4} << 20;
+  for (const int ranks : {2, 3, 8}) {
+    const TreeNetwork network = one_switch(ranks);
+    for (const Collective collective : kCollectives) {
+      for (const Algorithm algorithm : algorithms_of(collective)) {
+        SimulatedWorld world(network, {.contents = false, .segment_bytes = segment});
+        const auto whole = static_cast<std::int64_t>(bytes / 2) / ranks * ranks;
+        const bool gathers = collective == Collective::kAllGather;
+        const bool scatters = collective == Collective::kReduceScatter;
+        const auto result = world.run(ranks, [&](TransportPtr transport) {
+          const auto part = [&](bool divided) {
+            return world.tensor(divided ? whole / ranks : whole, DType::kBF16);
+          };
+          return make_collective(collective, algorithm, std::move(transport),
+                                 {.input = part(gathers), .output = part(scatters)});
+        });
+        const double estimate = whole_workspace(collective, algorithm, bytes, ranks);
+        EXPECT_LE(static_cast<double>(result.worst_workspace),
+                  estimate + 6.0 * static_cast<double>(segment))
+            << name_of(collective) << " by " << name_of(algorithm) << ", " << ranks << " ranks";
+      }
+    }
+  }
+}
+
 // Prints what thousands of ranks cost; the time on this machine is in perf/RESULTS.md.
 TEST(SimulatedTimes, ThousandsOfRanks) {
   const double rate = 25e9;

@@ -40,7 +40,7 @@ class TopoChoose(ProgramTest):
 
     def test_explain(self):
         text, small = self.explain("all_reduce", "1K", "--network", "rates.json", "--ranks-per-node", "4")
-        _, large = self.explain("all_reduce", "64M", "--network", "rates.json", "--ranks-per-node", "4")
+        said, large = self.explain("all_reduce", "64M", "--network", "rates.json", "--ranks-per-node", "4")
         self.assertNotEqual(small["chosen"], large["chosen"])
         for why in (small, large):
             times = [one["predicted_s"] for one in why["candidates"]]
@@ -48,6 +48,10 @@ class TopoChoose(ProgramTest):
             best = next(one for one in why["candidates"] if one["may_be_chosen"])
             chosen = next(one for one in why["candidates"] if one["algorithm"] == why["chosen"])
             self.assertLess(chosen["predicted_s"], 1.1 * best["predicted_s"])
+        # It takes the whole buffers of all ranks at once, which no table allows for large calls.
+        self.assertRegex(said, r"(?m)^direct .*; left out: needs \d+ MiB of memory$")
+        self.assertFalse(next(one for one in large["candidates"] if one["algorithm"] == "direct")["may_be_chosen"])
+        self.assertTrue(next(one for one in small["candidates"] if one["algorithm"] == "direct")["may_be_chosen"])
         # The slow links above the leaves bind, and what was measured stands beside what is predicted.
         self.assertIn("block of rank 0 in tier 1", " ".join(one["link"] for one in large["candidates"]))
         measured = {one["algorithm"]: one.get("measured_s") for one in small["candidates"]}

@@ -59,11 +59,13 @@ struct Config {
     std::string name = "adamw";
     double lr = 1e-3;
     double weight_decay = 0.1;
+    std::optional<std::string> decay;  // "coupled", "decoupled"; optim.name decides if not given
     double beta1 = 0.9;
     double beta2 = 0.95;
     double eps = 1e-8;
     double clip = 1.0;
     double momentum = 0.9;
+    bool nesterov = false;
     std::string loss_scale = "dynamic";  // or a number, see fixed_loss_scale
     int loss_scale_interval = 2000;      // steps
     bool operator==(const Optim&) const = default;
@@ -72,6 +74,7 @@ struct Config {
   struct Schedule {
     std::string name = "cosine";
     std::optional<Steps> warmup, decay;
+    double factor = 0.1;
     bool operator==(const Schedule&) const = default;
   } schedule;
 
@@ -225,6 +228,9 @@ struct ChosenAlgorithm {
 // Returns what comm.algorithms lists; nothing if it is "auto". Throws ConfigError for what is no
 // COLLECTIVE=ALGORITHM, or what comm.order does not allow.
 std::vector<ChosenAlgorithm> chosen_algorithms(const Config::Comm& comm);
+
+// Whether weight decay is added to gradients: optim.decay, or what optim.name has without it.
+bool has_coupled_decay(const Config::Optim& optim);
 
 // Returns the number in optim.loss_scale, or nothing if it is "dynamic". Throws ConfigError if it
 // is neither, or a number beyond what fp16 can take.

@@ -139,7 +139,9 @@ struct BlockPlan {
 struct ModelPlan {
   std::string description;  // for the start-up table
   std::vector<BlockPlan> blocks;
-  std::int64_t length = 1;        // of a sample: see MicroBatch
+  std::int64_t length = 1;  // of a sample: see MicroBatch
+  // The rows of a sample in its blocks, which sequence parallelism splits; 0: `length`.
+  std::int64_t rows = 0;
   std::int64_t parameters = 0;    // elements; the tied parameter counts once
   double flops_per_sample = 0.0;  // forward and backward; matrix products and convolutions only
 };

@@ -16,6 +16,9 @@ inline constexpr std::string_view kTargets = "targets";
 // (rows) int32: the first position that attention may read, counted in the sample (in generation:
 // in the cache). Without this field it is position 0 for every row.
 inline constexpr std::string_view kFirstKey = "first_key";
+// (rows) int32: the end of the positions that attention may read, counted in the sample. Without
+// this field attention reads to the end of the sample, or to the position itself if it is causal.
+inline constexpr std::string_view kKeyEnd = "key_end";
 inline constexpr std::string_view kPixels = "pixels";  // (batch, H, W, 3) fp32
 
 struct Field {

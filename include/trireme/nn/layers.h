@@ -27,6 +27,9 @@ struct LayerContext {
 
 Value add(Tape& tape, const Value& a, const Value& b);
 
+// GELU by the error function (ops::gelu_erf), of any shape.
+Value gelu_erf(Tape& tape, const Value& x);
+
 // In training, sets elements of x (outside rows, C) to zero with probability `rate` and scales the
 // others by 1 / (1 - rate). Otherwise returns x. Each dropout of a model has its own `layer`
 // number.
@@ -34,7 +37,7 @@ Value dropout(Tape& tape, const TensorParallel& parallel, const MicroBatch& batc
               float rate, std::uint32_t layer);
 
 enum class NormKind { kLayer, kRms };
-enum class ActivationKind { kGelu, kSwiglu };
+enum class ActivationKind { kGelu, kGeluErf, kSwiglu };  // kGelu: by tanh
 enum class PositionKind { kLearned, kRotary };
 
 // Layer norm or RMS norm over the last dimension of x (outside rows, C). Every tensor rank holds
@@ -135,7 +138,8 @@ class RowParallelLinear {
 // ranks.
 void check_heads_fit(std::int64_t heads, std::int64_t kv_heads, int tensor_ranks);
 
-// Causal self-attention. The heads are split over the tensor ranks.
+// Self-attention. The heads are split over the tensor ranks. The fields kFirstKey and kKeyEnd
+// narrow what a position reads.
 class Attention {
  public:
   struct Options {
@@ -145,6 +149,7 @@ class Attention {
     float rotary_theta;
     float deviation, output_deviation;  // of the initial values
     int layer;                          // number in the model: the index in KeyValueCache::layers
+    bool causal = true;  // otherwise positions read later ones too, and there is no generation
   };
   // Collective over the tensor dimension: the first layer of a stage makes the communicator that
   // adds up the gradients of copied key and value heads. Throws ConfigError if the heads cannot be
@@ -166,7 +171,7 @@ class Attention {
   std::unique_ptr<RowParallelLinear> output_;
 };
 
-// The feed-forward layer: up, GELU, down; or gate and up, SwiGLU, down.
+// The feed-forward layer: up, GELU in one of its forms, down; or gate and up, SwiGLU, down.
 class Mlp {
  public:
   Mlp(const LayerContext& context, ActivationKind activation, std::int64_t width,
@@ -196,7 +201,7 @@ class VocabularyEmbedding {
 class LearnedPositions {
  public:
   LearnedPositions(const LayerContext& context, std::int64_t positions, std::int64_t width,
-                   float deviation);
+                   float deviation, bool decay = true);
   Value forward(Tape& tape, const MicroBatch& batch, const Value& x) const;
 
  private:

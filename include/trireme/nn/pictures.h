@@ -91,9 +91,17 @@ Value max_pooling(Tape& tape, const Value& x, std::int64_t kernel, std::int64_t 
 // (N, H, W, C) -> (N, C): the mean over the picture.
 Value global_average_pooling(Tape& tape, const Value& x);
 
+// The field kPixels (N, H, W, 3) in the type `compute`.
+Value pixels_of(Tape& tape, const MicroBatch& batch, DType compute);
+
 // logits (N, classes). Adds the loss (ops::classification_loss) of the field kTargets (N) to
 // batch.loss_sum, on a recording tape in the backward, and the targets that are right to
 // batch.correct if that is defined.
 void classification_loss(Tape& tape, const MicroBatch& batch, const Value& logits, float smoothing);
+
+// What a model that classifies ends in. With targets it adds their loss, with smoothing in training
+// alone, so that held-out losses are cross-entropies, which compare between runs. Without targets
+// it returns the logits, fp32.
+Values classify(Tape& tape, const MicroBatch& batch, const Value& logits, float smoothing);
 
 }  // namespace trireme::nn

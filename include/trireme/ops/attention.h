@@ -1,10 +1,11 @@
-// Causal attention and rotary positions on packed QKV:
+// Attention, causal or bidirectional, and rotary positions on packed QKV:
 // qkv (batch * length, (heads + 2 * kv_heads) * head_size). A row holds the query heads, then the
 // key heads, then the value heads.
 #pragma once
 
 #include <compare>
 #include <string>
+#include <utility>
 
 #include "trireme/ops/context.h"
 
@@ -16,21 +17,32 @@ struct AttentionShape {
   std::int64_t heads = 0;     // query heads; a multiple of kv_heads
   std::int64_t kv_heads = 0;  // query head h reads key and value head h / (heads / kv_heads)
   std::int64_t head_size = 0;
+  bool causal = true;  // a position reads no later one; otherwise it reads all of its sample
 
   auto operator<=>(const AttentionShape&) const = default;
   std::int64_t row() const { return (heads + 2 * kv_heads) * head_size; }
 };
 
-// out (batch * length, heads * head_size) = softmax(q k^T / sqrt(head_size), causal) v.
-// Position t of sample b reads the keys of positions first_key[b * length + t] to t. first_key
-// (batch * length) int32 masks across documents; if it is undefined, all positions start at key 0.
+// The keys that positions read, besides what AttentionShape::causal says. Position t of sample b
+// reads the keys of positions first[b * length + t] to end[b * length + t] - 1. Both are (batch *
+// length) int32 or undefined: without `first` all positions start at key 0, which otherwise masks
+// across documents; without `end` they read to the end of the sample, which otherwise masks padding
+// or, in bidirectional attention, later documents. Each position must read one key or more.
+struct KeyRanges {
+  // Implicit: most calls have `first` alone.
+  KeyRanges(Tensor first_key = {}, Tensor key_end = {})
+      : first(std::move(first_key)), end(std::move(key_end)) {}
+  Tensor first, end;
+};
+
+// out (batch * length, heads * head_size) = softmax(q k^T / sqrt(head_size), masked) v.
 // log_sum (batch * heads * length) fp32 is saved for the backward. Works in tiles (Dao et al.
 // 2022), so the length x length matrices of all heads never exist at once.
-void attention(Context& ctx, const AttentionShape& shape, const Tensor& qkv,
-               const Tensor& first_key, const Tensor& out, const Tensor& log_sum);
+void attention(Context& ctx, const AttentionShape& shape, const Tensor& qkv, const KeyRanges& keys,
+               const Tensor& out, const Tensor& log_sum);
 // dqkv has the shape of qkv. Recomputes the attention weights from qkv and log_sum. Deterministic.
 void attention_backward(Context& ctx, const AttentionShape& shape, const Tensor& qkv,
-                        const Tensor& first_key, const Tensor& out, const Tensor& log_sum,
+                        const KeyRanges& keys, const Tensor& out, const Tensor& log_sum,
                         const Tensor& dout, const Tensor& dqkv);
 
 // What computes the two functions above.
@@ -46,7 +58,8 @@ AttentionChoice attention_choice(const Context& ctx, const AttentionShape& shape
 
 // Generation: `shape.length` new positions follow `past` cached ones. Appends the new keys and
 // values to keys and values (batch, capacity, kv_heads * head_size) and attends over past and new
-// positions. first_key (batch * length) is as in attention(), counted in positions of the cache.
+// positions. first_key (batch * length) is KeyRanges::first, counted in positions of the cache.
+// `shape` must be causal.
 void attention_cached(Context& ctx, const AttentionShape& shape, const Tensor& qkv,
                       std::int64_t past, const Tensor& first_key, const Tensor& keys,
                       const Tensor& values, const Tensor& out);

@@ -105,10 +105,10 @@ Context make_dry_context(int threads);
 Context make_dry_cuda_context(std::int64_t gpu_memory);
 
 // Makes a context on a GPU and makes that GPU the calling thread's current device. The context has
-// device memory, cuBLASLt, cuDNN's attention if it is available, the StepState of a fresh run, and
-// a stream of its own, which lives until the last block of the context's allocator is freed. tf32:
-// fp32 products round their operands to TF32. Waits for the device. Throws CudaError if the device
-// or cuBLASLt is not available.
+// device memory, cuBLASLt, cuDNN's attention and convolutions if they are available, the StepState
+// of a fresh run, and a stream of its own, which lives until the last block of the context's
+// allocator is freed. tf32: fp32 products round their operands to TF32. Waits for the device.
+// Throws CudaError if the device or cuBLASLt is not available.
 Context make_cuda_context(std::shared_ptr<cuda::Runtime> runtime, int device, bool tf32 = false);
 
 // The matrix-product library that is used for a type on this device, and why, in one line

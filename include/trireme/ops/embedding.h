@@ -1,4 +1,5 @@
-// Embeddings: rows of a table, looked up by token or by position.
+// Embeddings: rows of a table, looked up by token or by position; and rows of samples, looked up by
+// place.
 #pragma once
 
 #include "trireme/ops/context.h"
@@ -22,5 +23,15 @@ void add_positions(Context& ctx, const Tensor& x, const Tensor& table, std::int6
 // dtable (positions, C) fp32 += the rows of dy, in row order for each position.
 void add_positions_backward(Context& ctx, const Tensor& dy, std::int64_t first_row,
                             std::int64_t length, const Tensor& dtable);
+
+// Some neighbouring rows of each sample of x (batch * x_length, C), and where they belong in the
+// samples of y (batch * y_length, C).
+struct SampleRows {
+  std::int64_t batch = 0, count = 0;       // samples; rows of each
+  std::int64_t x_length = 0, x_first = 0;  // x_length 0: x has the rows of one sample, for all
+  std::int64_t y_length = 0, y_first = 0;
+};
+// Copies them. The other rows of y stay as they are.
+void copy_rows(Context& ctx, const SampleRows& rows, const Tensor& x, const Tensor& y);
 
 }  // namespace trireme::ops

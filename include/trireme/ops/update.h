@@ -6,23 +6,32 @@
 
 namespace trireme::ops {
 
+// Weights decay in one of two ways. Decoupled: a step takes learning_rate * weight_decay of the
+// weight away. Coupled: l2_penalty * master is added to g, and goes through averages and momentum
+// with it.
+
 struct AdamW {
   float beta1 = 0.9f, beta2 = 0.95f, epsilon = 1e-8f;
   float weight_decay = 0.0f;
+  float l2_penalty = 0.0f;
 };
-// Loshchilov and Hutter 2019, with StepState::updates as t and
-// g = gradient * gradient_scale / loss_scale * clip_factor. master, exp_avg, exp_avg_sq and
-// gradient are fp32 (n). weights (n), fp32, bf16 or fp16, receives the new master values; it may be
-// master itself.
+// Loshchilov and Hutter 2019; with l2_penalty alone it is Adam, Kingma and Ba 2015. t is
+// StepState::updates, g is gradient * gradient_scale / loss_scale * clip_factor. master, exp_avg,
+// exp_avg_sq and gradient are fp32 (n). weights (n), fp32, bf16 or fp16, receives the new master
+// values; it may be master itself.
 void adamw_step(Context& ctx, const AdamW& rule, const Tensor& master, const Tensor& gradient,
                 const Tensor& exp_avg, const Tensor& exp_avg_sq, const Tensor& weights);
 
 struct Sgd {
   float momentum = 0.0f;
-  float weight_decay = 0.0f;  // decoupled, as in AdamW
+  float weight_decay = 0.0f;
+  float l2_penalty = 0.0f;
+  bool nesterov = false;
 };
-// velocity = momentum * velocity + g; master -= learning_rate * (velocity + weight_decay * master).
-// velocity may be undefined if momentum is 0.
+// velocity = momentum * velocity + g; master -= learning_rate * (d + weight_decay * master), where
+// d is the velocity, or with nesterov g + momentum * velocity (Sutskever et al., "On the importance
+// of initialization and momentum in deep learning", 2013). velocity may be undefined if momentum
+// is 0.
 void sgd_step(Context& ctx, const Sgd& rule, const Tensor& master, const Tensor& gradient,
               const Tensor& velocity, const Tensor& weights);
 

@@ -24,8 +24,10 @@ struct OptimizerConfig {
   float beta1 = 0.9f;
   float beta2 = 0.95f;
   float epsilon = 1e-8f;
-  float weight_decay = 0.1f;
+  float weight_decay = 0.1f;   // of shards that decay
+  bool coupled_decay = false;  // see trireme/ops/update.h; AdamW with it is Adam
   float momentum = 0.0f;
+  bool nesterov = false;
 };
 
 class Optimizer {

@@ -19,6 +19,7 @@ struct LearningRateOptions {
   std::int64_t total_steps = 1;        // run.steps
   std::optional<std::int64_t> warmup;  // schedule.warmup; empty: a tenth of the run, at most 100
   std::optional<std::int64_t> decay;   // schedule.decay: see LearningRateSchedule
+  double factor = 0.1;                 // schedule.factor: the step curve's, above 0, at most 1
 };
 
 // Steps count from 0 to T - 1. With peak p, warm-up of W steps and decay of D steps:
@@ -29,8 +30,8 @@ struct LearningRateOptions {
 //   linear    p (1 - u)                            D: T - W, so that step T would be the first at 0
 //   cosine    p (0.1 + 0.45 (1 + cos(pi u)))       D: T - W; from p to p / 10 (Brown et al.,
 //                                                  "Language models are few-shot learners", 2020)
-//   step      p 0.1^floor((t - W) / D)             D: a third of T - W, at least 1 (He et al.,
-//                                                  "Deep residual learning", 2016)
+//   step      p factor^floor((t - W) / D)          D: a third of T - W, at least 1 (with factor 0.1
+//                                                  He et al., "Deep residual learning", 2016)
 //   wsd       p until t = T - D, then p (T - t) / D: warm-up, stable, decay (Hu et al., "MiniCPM",
 //                                                  2024)  D: a fifth of T - W, at least 1
 //
@@ -47,10 +48,10 @@ class LearningRateSchedule {
   std::int64_t decay() const { return decay_; }    // steps
 
  private:
-  double factor(std::int64_t step) const;
+  double part_of_peak(std::int64_t step) const;
 
   LearningRateCurve curve_;
-  double peak_;
+  double peak_, factor_;
   std::int64_t total_, warmup_, decay_;
 };
 

@@ -12,11 +12,11 @@
 
 namespace trireme::parallel {
 
-// Collective over the replica, grid.comm(kModelAxes). Gives the allocator's reserve back to the
-// GPU, and then does once what the ranks of a replica do for a micro-batch of batch x length
-// positions, with tensors of that size: the sums of the tensor dimension, and the messages between
-// stages. Waits for the GPU. Returns how many bytes of its memory are gone for that. Does nothing
-// on a CPU.
+// Collective over the grid. Gives the allocator's reserve back to the GPU, and then does once what
+// the ranks of a replica do for a micro-batch of batch x length positions, with tensors of that
+// size: the sums of the tensor dimension, and the messages between stages; and what blocks exchange
+// with other replicas while they compute (Stage::together_comm). Waits for the GPU. Returns how
+// many bytes of its memory are gone for that. Does nothing on a CPU.
 std::size_t connect_stage(ops::Context& ctx, const Stage& stage, std::int64_t batch,
                           std::int64_t length);
 

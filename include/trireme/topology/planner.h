@@ -74,11 +74,15 @@ std::vector<Algorithm> choosable(Collective collective, bool any_order);
 std::vector<Candidate> candidates(Predictor& predictor, Collective collective, std::size_t bytes,
                                   bool any_order);
 
+// Tables have an algorithm that does not work in segments only for calls for which it needs no more
+// memory than this, in bytes (whole_workspace). Those in segments add up one while the next one
+// travels, which no closed form counts.
+inline constexpr double kMostPlannedWorkspace = 1 << 20;
+
 // Returns a table of the fastest algorithms: from 1 KiB to 256 MiB, in steps of the square root of
 // two. The bound between two sizes with different algorithms is where their interpolated times
 // meet. An algorithm stays while it is within 3 % of the fastest. Predictions are corrected by what
-// was measured. Algorithms that do not work in segments are left out where they would need more
-// than 1 MiB (whole_workspace).
+// was measured.
 AlgorithmTable make_table(Predictor& predictor, bool any_order,
                           const std::vector<MeasuredRatio>& ratios = {});
 

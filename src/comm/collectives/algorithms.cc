@@ -82,7 +82,7 @@ double whole_workspace(Collective collective, Algorithm algorithm, std::size_t b
   const bool gathers = algorithm == Algorithm::kDirect || algorithm == Algorithm::kBruck;
   if (gathers && collective == Collective::kAllReduce) return whole * ranks;
   if (algorithm == Algorithm::kBruck) return collective == Collective::kAllGather ? whole : 0.0;
-  return algorithm == Algorithm::kDoubling ? 3 * whole : 0.0;  // bf16 and fp16 are widened
+  return algorithm == Algorithm::kDoubling ? 4 * whole : 0.0;  // bf16 and fp16 are widened
 }
 
 std::string_view name_of(Collective collective) {

@@ -10,6 +10,8 @@
 #include "trireme/models/family.h"
 #include "trireme/nn/layers.h"
 
+#include "models/transformer.h"
+
 namespace trireme::models {
 
 struct GptConfig {
@@ -27,12 +29,16 @@ struct GptConfig {
   bool bias = true;
   float dropout = 0.0f;  // after the embedding and in each residual branch
   float rotary_theta = 10000.0f;
+  float norm_epsilon = 1e-5f;
 };
 
 // The preset of that name: "gpt2-124m", "llama3-8b", ... Throws ConfigError for an unknown name;
 // the message lists the known ones.
 GptConfig gpt_preset(std::string_view name);
 std::vector<std::string_view> gpt_preset_names();
+
+// What all of its blocks have.
+TransformerSizes transformer_sizes(const GptConfig& config);
 
 // The usual feed-forward width: 4 C for GELU; 8/3 C, rounded up to a multiple of 64, for SwiGLU.
 std::int64_t default_hidden(nn::ActivationKind activation, std::int64_t width);

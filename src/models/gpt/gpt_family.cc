@@ -1,10 +1,6 @@
 #include "models/gpt/gpt_family.h"
 
-#include <algorithm>
-#include <set>
-
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include "trireme/base/error.h"
 #include "trireme/base/limits.h"
@@ -76,6 +72,9 @@ GptConfig config_of(const OptionValues& keys, const DataFacts& data) {
   if (const auto theta = model_key<double>(keys, "rotary_theta")) {
     result.rotary_theta = static_cast<float>(*theta);
   }
+  if (const auto epsilon = model_key<double>(keys, "norm_epsilon")) {
+    result.norm_epsilon = static_cast<float>(*epsilon);
+  }
   result.vocabulary = number_of_data(
       keys, "vocabulary", data.vocabulary, "tokens",
       preset.vocabulary > 0 ? preset.vocabulary : data.likely_vocabulary.value_or(0));
@@ -98,43 +97,20 @@ OptionValues written_out(const GptConfig& model) {
           {"tied", write_value(model.tied)},
           {"bias", write_value(model.bias)},
           {"dropout", real(model.dropout)},
+          {"norm_epsilon", real(model.norm_epsilon)},
           {"rotary_theta", real(model.rotary_theta)}};
 }
 
 std::vector<Operation> operations_of(const GptConfig& model, std::int64_t samples) {
-  const std::int64_t rows = samples * model.context, width = model.width, hidden = model.hidden;
-  const ops::AttentionShape attention{samples, model.context, model.heads, model.kv_heads,
-                                      width / model.heads};
-  const bool gated = model.activation == nn::ActivationKind::kSwiglu;
-  const bool rotary = model.positions == nn::PositionKind::kRotary;
-  std::vector<Operation> list = {
-      LinearSizes{"query_key_value", rows, width, attention.row()},
-      AttentionSizes{attention, rotary ? std::optional(model.rotary_theta) : std::nullopt},
-      LinearSizes{"attention_output", rows, width, width},
-      NormSizes{model.norm, rows, width},
-      LinearSizes{"feed_forward_up", rows, width, gated ? 2 * hidden : hidden},
-      ActivationSizes{model.activation, rows, hidden}};
-  if (!gated) list.emplace_back(LinearGeluSizes{rows, width, hidden});
-  list.emplace_back(LinearSizes{"feed_forward_down", rows, hidden, width});
-  list.emplace_back(AddSizes{rows, width});
-  list.emplace_back(ElementwiseSizes{rows, model.context, width});
+  const std::int64_t rows = samples * model.context, width = model.width;
+  std::vector<Operation> list = layer_operations(transformer_sizes(model), samples);
   list.emplace_back(EmbeddingSizes{rows, model.vocabulary, width});
-  if (!rotary) list.emplace_back(PositionsSizes{rows, model.context, width});
+  if (model.positions == nn::PositionKind::kLearned) {
+    list.emplace_back(PositionsSizes{rows, model.context, width});
+  }
   list.emplace_back(LossSizes{rows, width, model.vocabulary});
   list.emplace_back(UpdateSizes{gpt_plan(model).parameters / model.layers});
   return list;
-}
-
-// Checks that `part` divides `whole`. The message lists the numbers that do.
-void check_divides(const char* part_name, std::optional<int> part, const char* whole_name,
-                   std::optional<int> whole) {
-  if (!part || !whole || *whole % *part == 0) return;
-  std::set<int> divisors;
-  for (int i = 1; i <= *whole / i; ++i) {
-    if (*whole % i == 0) divisors.insert({i, *whole / i});
-  }
-  throw ConfigError(fmt::format("{} ({}) does not divide {} ({}): one of {} would", part_name,
-                                *part, whole_name, *whole, fmt::join(divisors, ", ")));
 }
 
 class GptFamily final : public Family {
@@ -171,6 +147,8 @@ void GptFamily::add_keys(Options& options, OptionValues& keys) const {
       between(1, limits::kTokens));
   add(kNumber, "context", "tokens", "length of a training sequence", between(1, limits::kTokens));
   add(word, "norm", "", "normalisation", one_of({"layer", "rms"}));
+  add(0.0, "norm_epsilon", "", "added to the variance that a norm divides by",
+      between(limits::kLeastReal, 1));
   add(word, "activation", "", "of the MLP", one_of({"gelu", "swiglu"}));
   add(word, "positions", "", "how positions enter", one_of({"learned", "rotary"}));
   add(true, "tied", "", "one matrix for token embedding and output head", {});
@@ -217,8 +195,7 @@ Model gpt_model(const GptConfig& config) {
   return {.request = {"gpt", written_out(config)},
           .plan = gpt_plan(config),
           .data = {.vocabulary = static_cast<int>(config.vocabulary)},
-          .attention = ops::AttentionShape{1, config.context, config.heads, config.kv_heads,
-                                           config.width / config.heads},
+          .attention = transformer_sizes(config).attention(1),
           .check_grid =
               [config](const GridShape& grid) {
                 nn::check_heads_fit(config.heads, config.kv_heads, grid[Axis::kTensor]);

@@ -30,24 +30,26 @@ void write_row(const HeadRows& rows, std::int64_t row, const float* values) {
   }
 }
 
-QueryTile make_query_tile(std::int64_t first, std::int64_t length, std::int64_t past,
-                          const std::int32_t* first_key) {
+QueryTile make_query_tile(std::int64_t first, const SampleQueries& queries) {
+  const std::int64_t keys = queries.past + queries.length;
   QueryTile tile{};
   tile.first = first;
-  tile.count = std::min(kQueryTile, length - first);
+  tile.count = std::min(kQueryTile, queries.length - first);
   tile.lanes = padded(tile.count);
-  tile.keys_begin = past + first;
-  tile.keys_end = past + first + tile.count;
-  tile.all_from = 0;
-  tile.all_to = past + first;
+  tile.keys_begin = tile.all_to = keys;
   for (std::int64_t j = 0; j < tile.lanes; ++j) {
     const auto lane = static_cast<std::size_t>(j);
-    const bool real = j < tile.count;
-    tile.from[lane] = real && first_key != nullptr ? first_key[first + j] : 0;
-    tile.to[lane] = real ? static_cast<std::int32_t>(past + first + j) : -1;  // padding sees none
-    if (!real) continue;
+    tile.to[lane] = -1;  // padding sees none
+    if (j >= tile.count) continue;
+    const std::int64_t query = first + j;
+    std::int64_t end = queries.causal ? queries.past + query + 1 : keys;
+    if (queries.end != nullptr) end = std::min<std::int64_t>(end, queries.end[query]);
+    tile.from[lane] = queries.from != nullptr ? queries.from[query] : 0;
+    tile.to[lane] = static_cast<std::int32_t>(end - 1);
     tile.keys_begin = std::min<std::int64_t>(tile.keys_begin, tile.from[lane]);
+    tile.keys_end = std::max(tile.keys_end, end);
     tile.all_from = std::max<std::int64_t>(tile.all_from, tile.from[lane]);
+    tile.all_to = std::min(tile.all_to, end - 1);
   }
   tile.keys_begin = std::max<std::int64_t>(0, tile.keys_begin) / kKeyTile * kKeyTile;
   return tile;

@@ -51,9 +51,17 @@ struct QueryTile {
   std::array<std::int32_t, kQueryTile> from, to;
 };
 
-// first_key: the sample's values of it, one for each query, or null. `past` keys precede query 0.
-QueryTile make_query_tile(std::int64_t first, std::int64_t length, std::int64_t past,
-                          const std::int32_t* first_key);
+// The queries of a sample, and what KeyRanges says of each.
+struct SampleQueries {
+  std::int64_t length;       // queries
+  std::int64_t past;         // keys before query 0
+  bool causal;               // AttentionShape::causal
+  const std::int32_t* from;  // the first key of each query, or null
+  const std::int32_t* end;   // the end of each query's keys, or null
+};
+
+// The tile of the queries from number `first` on.
+QueryTile make_query_tile(std::int64_t first, const SampleQueries& queries);
 
 // Computes the masked scores (count, lanes) of `count` keys from key `first_key` on, the rows of
 // `keys`, with the tile's queries. `queries` (head_size, lanes) are scaled and transposed.

@@ -133,9 +133,11 @@ struct AdamWFactors {
   float step_size;           // learning_rate / (1 - beta1^t)
   float inverse_root_bias2;  // 1 / sqrt(1 - beta2^t)
   float keep;                // 1 - learning_rate * weight_decay
+  float l2_penalty;
 };
 struct SgdFactors {
-  float momentum, gradient_factor, learning_rate, weight_decay;
+  float momentum, gradient_factor, learning_rate, weight_decay, l2_penalty;
+  bool nesterov;
 };
 
 struct UpdateKernels {

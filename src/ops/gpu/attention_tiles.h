@@ -48,21 +48,26 @@ inline Heads heads_of_out(const Tensor& out, const AttentionShape& s) {
 }
 
 struct AttentionProblem {
-  std::int64_t length, past;  // queries, and keys before query 0
-  std::int64_t heads, group;  // query heads, and the number that share a key head
+  std::int64_t length, past, keys;  // queries, keys before query 0, keys
+  std::int64_t heads, group;        // query heads, and the number that share a key head
   int head_size;
   float factor;
+  bool causal;
   const std::int32_t* first_key;  // or null
+  const std::int32_t* key_end;    // or null
 };
 inline AttentionProblem problem_of(const AttentionShape& s, std::int64_t past,
-                                   const Tensor& first_key) {
+                                   const KeyRanges& keys) {
   return {s.length,
           past,
+          past + s.length,
           s.heads,
           s.heads / s.kv_heads,
           static_cast<int>(s.head_size),
           1.0f / sqrtf(static_cast<float>(s.head_size)),
-          device_data<std::int32_t>(first_key)};
+          s.causal,
+          device_data<std::int32_t>(keys.first),
+          device_data<std::int32_t>(keys.end)};
 }
 
 __device__ inline int tile_x() {
@@ -149,14 +154,22 @@ __device__ inline void add_weighted(const float* scores, const float* rows,
   }
 }
 
-// first_key_of: the first key that query t of sample b may see. sees: whether it sees key u.
+// first_key_of, key_end_of: the range of keys that query t of sample b may see. sees: whether it
+// sees key u.
 __device__ inline std::int64_t first_key_of(const AttentionProblem& p, std::int64_t b,
                                             std::int64_t t) {
   return p.first_key == nullptr ? 0 : p.first_key[b * p.length + t];
 }
+__device__ inline std::int64_t key_end_of(const AttentionProblem& p, std::int64_t b,
+                                          std::int64_t t) {
+  const std::int64_t end = p.causal ? p.past + t + 1 : p.keys;
+  if (p.key_end == nullptr) return end;
+  const std::int64_t given = p.key_end[b * p.length + t];
+  return given < end ? given : end;
+}
 __device__ inline bool sees(const AttentionProblem& p, std::int64_t b, std::int64_t t,
                             std::int64_t u) {
-  return t < p.length && u <= p.past + t && u >= first_key_of(p, b, t);
+  return t < p.length && u < key_end_of(p, b, t) && u >= first_key_of(p, b, t);
 }
 // The first key that any query of [begin, end) may see.
 __device__ inline std::int64_t lowest_key(const AttentionProblem& p, std::int64_t b,
@@ -168,6 +181,18 @@ __device__ inline std::int64_t lowest_key(const AttentionProblem& p, std::int64_
     lowest = key < lowest ? key : lowest;
   }
   return lowest;
+}
+
+// The end of the keys that any query of [begin, end) may see.
+__device__ inline std::int64_t highest_key_end(const AttentionProblem& p, std::int64_t b,
+                                               std::int64_t begin, std::int64_t end) {
+  if (p.key_end == nullptr) return key_end_of(p, b, end - 1);
+  std::int64_t highest = key_end_of(p, b, begin);
+  for (std::int64_t t = begin + 1; t < end; ++t) {
+    const std::int64_t key = key_end_of(p, b, t);
+    highest = key > highest ? key : highest;
+  }
+  return highest;
 }
 
 // Calls body(AttentionTile) with the tile for a head size. Larger heads have smaller tiles, so that

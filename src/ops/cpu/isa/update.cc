@@ -9,7 +9,7 @@ void adamw(const AdamWFactors& f, float* master, const float* gradient, float* e
   const AdamWFactors c = f;  // a copy: stores cannot change it, so the loop need not read it again
 #pragma omp simd
   for (std::int64_t i = 0; i < n; ++i) {
-    const float g = gradient[i] * c.gradient_factor;
+    const float g = gradient[i] * c.gradient_factor + c.l2_penalty * master[i];
     const float m = c.beta1 * exp_avg[i] + (1.0f - c.beta1) * g;
     const float v = c.beta2 * exp_avg_sq[i] + (1.0f - c.beta2) * g * g;
     exp_avg[i] = m;
@@ -25,16 +25,18 @@ void sgd(const SgdFactors& f, float* master, const float* gradient, float* veloc
   if (velocity == nullptr) {
 #pragma omp simd
     for (std::int64_t i = 0; i < n; ++i) {
-      const float g = gradient[i] * c.gradient_factor;
+      const float g = gradient[i] * c.gradient_factor + c.l2_penalty * master[i];
       master[i] -= c.learning_rate * (g + c.weight_decay * master[i]);
     }
     return;
   }
 #pragma omp simd
   for (std::int64_t i = 0; i < n; ++i) {
-    const float v = c.momentum * velocity[i] + gradient[i] * c.gradient_factor;
+    const float g = gradient[i] * c.gradient_factor + c.l2_penalty * master[i];
+    const float v = c.momentum * velocity[i] + g;
+    const float d = c.nesterov ? g + c.momentum * v : v;
     velocity[i] = v;
-    master[i] -= c.learning_rate * (v + c.weight_decay * master[i]);
+    master[i] -= c.learning_rate * (d + c.weight_decay * master[i]);
   }
 }
 

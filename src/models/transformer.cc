@@ -1,0 +1,139 @@
+#include "models/transformer.h"
+
+#include <fmt/format.h>
+
+#include "trireme/base/error.h"
+
+namespace trireme::models {
+
+using nn::MicroBatch;
+using nn::Tape;
+using nn::Value;
+using nn::Values;
+
+nn::TensorParallel tensor_parallel(const nn::BuildContext& build) {
+  return {&build.grid.comm(Axis::kTensor), build.sequence_parallel};
+}
+
+nn::MicroBatch with_length(const nn::MicroBatch& batch, std::int64_t length) {
+  nn::MicroBatch result = batch;
+  result.length = length;
+  return result;
+}
+
+TransformerBlock::TransformerBlock(const TransformerSizes& sizes, nn::BuildContext& build,
+                                   int layer)
+    : TransformerBlock(sizes, build, layer,
+                       {parameters_, tensor_parallel(build), fmt::format("blocks.{}", layer)}) {}
+
+TransformerBlock::TransformerBlock(const TransformerSizes& sizes, nn::BuildContext& build,
+                                   int layer, const nn::LayerContext& context)
+    : sizes_(sizes),
+      layer_(layer),
+      parallel_(context.parallel),
+      norm1_(context.child("norm1"), sizes.norm, sizes.width, sizes.bias, sizes.norm_epsilon),
+      attention_(
+          context.child("attention"), build,
+          {sizes.width, sizes.heads, sizes.kv_heads, sizes.bias, sizes.positions,
+           sizes.rotary_theta, sizes.deviation, sizes.output_deviation, layer, sizes.causal}),
+      norm2_(context.child("norm2"), sizes.norm, sizes.width, sizes.bias, sizes.norm_epsilon),
+      mlp_(context.child("mlp"), sizes.activation, sizes.width, sizes.hidden, sizes.bias,
+           sizes.deviation, sizes.output_deviation) {}
+
+Value TransformerBlock::drop(Tape& tape, const MicroBatch& batch, const Value& x,
+                             int branch) const {
+  return nn::dropout(tape, parallel_, batch, x, sizes_.dropout,
+                     static_cast<std::uint32_t>(1 + 2 * layer_ + branch));
+}
+
+Values TransformerBlock::forward(Tape& tape, const MicroBatch& given, Values in) const {
+  const MicroBatch batch = with_length(given, sizes_.fixed_length ? sizes_.length : given.length);
+  const Value& x = in[0];  // (B T, C)
+  const Value attended =
+      drop(tape, batch, attention_.forward(tape, batch, norm1_.forward(tape, x)), 0);
+  const auto [sum, normed] = norm2_.forward_added(tape, x, attended);
+  return {nn::add(tape, sum, drop(tape, batch, mlp_.forward(tape, normed), 1))};
+}
+
+void check(const TransformerSizes& sizes) {
+  if (sizes.width % sizes.heads != 0) {
+    throw ConfigError(
+        fmt::format("model.heads {} does not divide model.width {}", sizes.heads, sizes.width));
+  }
+  if (sizes.heads % sizes.kv_heads != 0) {
+    throw ConfigError(fmt::format("model.kv_heads {} does not divide model.heads {}",
+                                  sizes.kv_heads, sizes.heads));
+  }
+  if (sizes.positions == nn::PositionKind::kRotary && sizes.width / sizes.heads % 2 != 0) {
+    throw ConfigError(
+        fmt::format("rotary positions need an even head size, not {} (model.width / "
+                    "model.heads)",
+                    sizes.width / sizes.heads));
+  }
+}
+
+std::int64_t layer_matrices(const TransformerSizes& s) {
+  const std::int64_t kv_width = s.width / s.heads * s.kv_heads;
+  return s.width * (2 * s.width + 2 * kv_width) + s.width * (s.up() + s.hidden);
+}
+
+std::int64_t norm_parameters(const TransformerSizes& s) {
+  return (s.norm == nn::NormKind::kLayer && s.bias ? 2 : 1) * s.width;
+}
+
+std::int64_t layer_parameters(const TransformerSizes& s) {
+  const std::int64_t kv_width = s.width / s.heads * s.kv_heads;
+  const std::int64_t biases = s.bias ? 2 * s.width + 2 * kv_width + s.up() + s.width : 0;
+  return layer_matrices(s) + biases + 2 * norm_parameters(s);
+}
+
+double layer_flops(const TransformerSizes& s) {
+  const auto length = static_cast<double>(s.length);
+  // Causal attention computes half of its matrices.
+  const double attention = (s.causal ? 2.0 : 4.0) * length * length * static_cast<double>(s.width);
+  return 2.0 * length * static_cast<double>(layer_matrices(s)) + attention;
+}
+
+double layer_traffic(const TransformerSizes& s) {
+  const std::int64_t qkv = s.width + 2 * (s.width / s.heads * s.kv_heads);
+  const std::int64_t attention = 2 * s.width + 2 * (s.width + qkv) + 2 * s.width;
+  const std::int64_t mlp = 4 * s.width + s.width + 2 * s.up() + 2 * s.hidden + 4 * s.width;
+  return static_cast<double>(s.length * (attention + mlp) + layer_matrices(s));
+}
+
+std::function<std::vector<nn::BoundaryTensor>(std::int64_t, std::int64_t,
+                                              const nn::TensorParallel&)>
+stream_of(std::int64_t width, std::int64_t length) {
+  return [=](std::int64_t batch, std::int64_t given, const nn::TensorParallel& parallel) {
+    const std::int64_t rows = batch * (length == 0 ? given : length);
+    return std::vector<nn::BoundaryTensor>{{{parallel.outside_rows(rows), width}}};
+  };
+}
+
+std::string sizes_text(const TransformerSizes& s, std::int64_t layers) {
+  return fmt::format(
+      "{} layers, width {}, {} heads{}", layers, s.width, s.heads,
+      s.kv_heads == s.heads ? "" : fmt::format(" ({} for keys and values)", s.kv_heads));
+}
+
+std::vector<Operation> layer_operations(const TransformerSizes& s, std::int64_t samples) {
+  const std::int64_t rows = samples * s.length;
+  const ops::AttentionShape attention = s.attention(samples);
+  const bool rotary = s.positions == nn::PositionKind::kRotary;
+  std::vector<Operation> list = {
+      LinearSizes{"query_key_value", rows, s.width, attention.row()},
+      AttentionSizes{attention, rotary ? std::optional(s.rotary_theta) : std::nullopt},
+      LinearSizes{"attention_output", rows, s.width, s.width},
+      NormSizes{s.norm, rows, s.width},
+      LinearSizes{"feed_forward_up", rows, s.width, s.up()},
+      ActivationSizes{s.activation, rows, s.hidden}};
+  if (s.activation == nn::ActivationKind::kGelu) {
+    list.emplace_back(LinearGeluSizes{rows, s.width, s.hidden});
+  }
+  list.emplace_back(LinearSizes{"feed_forward_down", rows, s.hidden, s.width});
+  list.emplace_back(AddSizes{rows, s.width});
+  list.emplace_back(ElementwiseSizes{rows, s.length, s.width});
+  return list;
+}
+
+}  // namespace trireme::models

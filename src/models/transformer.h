@@ -1,0 +1,92 @@
+// The block that all transformers are made of, and what it costs.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "trireme/models/operations.h"
+#include "trireme/nn/layers.h"
+
+namespace trireme::models {
+
+// What the families of transformers say of their blocks.
+struct TransformerSizes {
+  std::int64_t length = 0;  // positions of a sample
+  std::int64_t width = 0, heads = 0, kv_heads = 0, hidden = 0;
+  nn::NormKind norm = nn::NormKind::kLayer;
+  float norm_epsilon = 1e-5f;
+  nn::ActivationKind activation = nn::ActivationKind::kGelu;
+  nn::PositionKind positions = nn::PositionKind::kLearned;  // learned ones enter elsewhere
+  float rotary_theta = 10000.0f;
+  bool bias = true;
+  bool causal = true;
+  // Whether a sample has this length in every micro-batch. Otherwise MicroBatch::length counts, and
+  // generation brings in fewer positions.
+  bool fixed_length = false;
+  float dropout = 0.0f;  // in each residual branch
+  float deviation = 0.02f,
+        output_deviation = 0.02f;  // of initial weights, of those into the stream
+
+  ops::AttentionShape attention(std::int64_t samples) const {
+    return {samples, length, heads, kv_heads, width / heads, causal};
+  }
+  // The rows of the first product inside the MLP.
+  std::int64_t up() const {
+    return activation == nn::ActivationKind::kSwiglu ? 2 * hidden : hidden;
+  }
+};
+
+// Multi-head attention and an MLP, each with a norm before it and a residual path around it.
+// Parameters blocks.LAYER.norm1, .attention, .norm2, .mlp.
+class TransformerBlock : public nn::Block {
+ public:
+  TransformerBlock(const TransformerSizes& sizes, nn::BuildContext& build, int layer);
+  nn::Values forward(nn::Tape& tape, const nn::MicroBatch& batch, nn::Values in) const override;
+
+ private:
+  TransformerBlock(const TransformerSizes& sizes, nn::BuildContext& build, int layer,
+                   const nn::LayerContext& context);
+  nn::Value drop(nn::Tape& tape, const nn::MicroBatch& batch, const nn::Value& x, int branch) const;
+
+  TransformerSizes sizes_;
+  int layer_;
+  nn::TensorParallel parallel_;
+  nn::Norm norm1_;
+  nn::Attention attention_;
+  nn::Norm norm2_;
+  nn::Mlp mlp_;
+};
+
+nn::TensorParallel tensor_parallel(const nn::BuildContext& build);
+
+// The micro-batch as blocks see it whose samples have `length` positions, whatever has a target.
+nn::MicroBatch with_length(const nn::MicroBatch& batch, std::int64_t length);
+
+// Throws ConfigError if the sizes do not fit together. The message names the keys model.*.
+void check(const TransformerSizes& sizes);
+
+// The elements of a block's matrices, and of all its parameters.
+std::int64_t layer_matrices(const TransformerSizes& sizes);
+std::int64_t layer_parameters(const TransformerSizes& sizes);
+// The elements of one norm.
+std::int64_t norm_parameters(const TransformerSizes& sizes);
+// Of a sample's forward: FLOPs, 2 for each weight and position and those of attention; and the
+// numbers that are read from memory and written to it, those of each operation's rows, and each
+// weight once.
+double layer_flops(const TransformerSizes& sizes);
+double layer_traffic(const TransformerSizes& sizes);
+
+// BlockPlan::boundary of rows of `width`, of samples of `length` positions; 0: as many as
+// MicroBatch::length says.
+std::function<std::vector<nn::BoundaryTensor>(std::int64_t, std::int64_t,
+                                              const nn::TensorParallel&)>
+stream_of(std::int64_t width, std::int64_t length);
+
+// "12 layers, width 768, 12 heads".
+std::string sizes_text(const TransformerSizes& sizes, std::int64_t layers);
+
+// The operations of a block, for a micro-batch of so many samples.
+std::vector<Operation> layer_operations(const TransformerSizes& sizes, std::int64_t samples);
+
+}  // namespace trireme::models

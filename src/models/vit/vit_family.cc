@@ -1,0 +1,158 @@
+#include "models/vit/vit_family.h"
+
+#include <fmt/format.h>
+
+#include "trireme/base/error.h"
+#include "trireme/base/limits.h"
+
+#include "models/keys.h"
+#include "models/vit/vit.h"
+
+namespace trireme::models {
+namespace {
+
+VitConfig vit_of(const OptionValues& keys) {
+  const auto preset = model_key<std::string>(keys, "preset");
+  return preset ? vit_preset(*preset) : VitConfig();
+}
+
+std::int64_t vit_image(const OptionValues& keys) {
+  return model_key<int>(keys, "image").value_or(static_cast<int>(vit_of(keys).image));
+}
+
+VitConfig vit_with(const OptionValues& keys, const DataFacts& data) {
+  const VitConfig preset = vit_of(keys);
+  VitConfig result = preset;
+  const auto number = [&](const char* key, std::int64_t otherwise) -> std::int64_t {
+    return model_key<int>(keys, key).value_or(static_cast<int>(otherwise));
+  };
+  const auto real = [&](const char* key, double otherwise) {
+    return model_key<double>(keys, key).value_or(otherwise);
+  };
+  result.layers = number("layers", preset.layers);
+  result.width = number("width", preset.width);
+  result.heads = number("heads", preset.heads);
+  result.hidden = number("hidden", result.width == preset.width ? preset.hidden : 4 * result.width);
+  result.patch = number("patch", preset.patch);
+  result.image = vit_image(keys);
+  result.classes = number_of_data(keys, "classes", data.classes, "classes", preset.classes);
+  result.norm_epsilon = real("norm_epsilon", preset.norm_epsilon);
+  result.dropout = real("dropout", preset.dropout);
+  result.label_smoothing = real("label_smoothing", preset.label_smoothing);
+  check(result);
+  return result;
+}
+
+OptionValues vit_keys(const VitConfig& model) {
+  return {{"layers", write_value(model.layers)},
+          {"width", write_value(model.width)},
+          {"heads", write_value(model.heads)},
+          {"hidden", write_value(model.hidden)},
+          {"patch", write_value(model.patch)},
+          {"image", write_value(model.image)},
+          {"classes", write_value(model.classes)},
+          {"norm_epsilon", write_value(model.norm_epsilon)},
+          {"dropout", write_value(model.dropout)},
+          {"label_smoothing", write_value(model.label_smoothing)}};
+}
+
+std::vector<Operation> vit_operations(const VitConfig& config, std::int64_t samples) {
+  const std::int64_t rows = samples * config.positions(), width = config.width;
+  std::vector<Operation> list = {ConvolutionSizes{
+      {samples, config.image, config.image, 3, width, config.patch, config.patch, config.patch}}};
+  const std::vector<Operation> layer = layer_operations(transformer_sizes(config), samples);
+  list.insert(list.end(), layer.begin(), layer.end());
+  list.emplace_back(PositionsSizes{rows, config.positions(), width});
+  list.emplace_back(LinearSizes{"classifier", samples, width, config.classes});
+  list.emplace_back(ClassificationLossSizes{samples, config.classes});
+  list.emplace_back(UpdateSizes{layer_parameters(transformer_sizes(config))});
+  return list;
+}
+
+class VitFamily final : public Family {
+ public:
+  std::string_view name() const override { return "vit"; }
+  std::string_view task() const override { return "classification"; }
+  std::vector<std::string_view> presets() const override { return vit_preset_names(); }
+  void add_keys(Options& options, OptionValues& keys) const override;
+  void check_keys(const OptionValues& keys) const override {
+    check_divides("model.heads", model_key<int>(keys, "heads"), "model.width",
+                  model_key<int>(keys, "width"));
+    check_divides("model.patch", model_key<int>(keys, "patch"), "model.image",
+                  model_key<int>(keys, "image"));
+  }
+  Shape sample_shape(const OptionValues& keys) const override {
+    return {vit_image(keys), vit_image(keys), 3};
+  }
+  Model resolve(const OptionValues& keys, const DataFacts& data) const override {
+    return vit_model(vit_with(keys, data));
+  }
+  std::string summary(const OptionValues& keys) const override;
+};
+
+void VitFamily::add_keys(Options& options, OptionValues& keys) const {
+  const auto add = [&]<class T>(T, const char* name, const char* unit, const char* help,
+                                const Limit& limit, OnChange on_change = OnChange::kOtherRun) {
+    options.add_value<T>(fmt::format("model.{}", name), keys, unit, help, limit, on_change);
+  };
+  const std::string word;
+  constexpr int kNumber = 0;
+  constexpr double kReal = 0.0;
+  add(word, "preset", "",
+      "a published model's sizes, as vit-small (default: vit-base), or vit-tiny-cifar; the other "
+      "model keys change it",
+      not_empty(), OnChange::kCompared);
+  add(kNumber, "layers", "blocks", "transformer blocks", between(1, limits::kLayers));
+  add(kNumber, "width", "channels", "width of the residual stream", between(1, limits::kWidth));
+  add(kNumber, "heads", "heads", "attention heads", between(1, limits::kWidth));
+  add(kNumber, "hidden", "channels", "width inside the MLP; auto: 4 times model.width",
+      between(1, limits::kHidden));
+  add(kNumber, "patch", "pixels", "side of the patches that are the positions of the transformer",
+      between(1, limits::kPixels));
+  add(kNumber, "image", "pixels", "side of the pictures that the model sees",
+      between(1, limits::kPixels));
+  add(kNumber, "classes", "classes", "what pictures are told apart into; auto: those of the data",
+      between(1, limits::kTokens));
+  add(kReal, "norm_epsilon", "", "added to the variance that a norm divides by",
+      between(limits::kLeastReal, 1));
+  add(kReal, "dropout", "probability", "share of activations zeroed in training",
+      at_least_and_below(0, 1));
+  add(kReal, "label_smoothing", "", "share of a target that is spread evenly over all classes",
+      at_least_and_below(0, 1));
+}
+
+std::string VitFamily::summary(const OptionValues& keys) const {
+  std::string text = model_key<std::string>(keys, "preset").value_or("");
+  const auto add = [&](const char* key, const char* words) {
+    const auto number = model_key<int>(keys, key);
+    if (number) text += fmt::format("{}{} {}", text.empty() ? "" : ", ", *number, words);
+  };
+  add("layers", "layers");
+  add("width", "wide");
+  add("heads", "heads");
+  add("patch", "pixels to a patch");
+  add("image", "pixels to a side");
+  add("classes", "classes");
+  return text;
+}
+
+}  // namespace
+
+Model vit_model(const VitConfig& config) {
+  return {.request = {"vit", vit_keys(config)},
+          .plan = vit_plan(config),
+          .data = {.classes = static_cast<int>(config.classes)},
+          .attention = transformer_sizes(config).attention(1),
+          .check_grid =
+              [config](const GridShape& grid) {
+                nn::check_heads_fit(config.heads, config.heads, grid[Axis::kTensor]);
+              },
+          .operations = [config](std::int64_t samples) { return vit_operations(config, samples); }};
+}
+
+const Family& vit_family() {
+  static const VitFamily kFamily;
+  return kFamily;
+}
+
+}  // namespace trireme::models

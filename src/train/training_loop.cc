@@ -1,0 +1,430 @@
+#include "train/training_loop.h"
+
+#include <algorithm>
+#include <exception>
+#include <filesystem>
+#include <utility>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "trireme/base/log.h"
+#include "trireme/base/philox.h"
+#include "trireme/base/wall_clock.h"
+#include "trireme/comm/launcher.h"
+#include "trireme/config/schedule_options.h"
+#include "trireme/io/whole_file.h"
+#include "trireme/parallel/copy_check.h"
+#include "trireme/topology/nccl_costs.h"
+#include "trireme/train/evaluation.h"
+#include "trireme/train/memory_check.h"
+#include "trireme/train/step_setup.h"
+
+#include "train/fabric_recorder.h"
+
+namespace trireme {
+namespace {
+
+constexpr const char* kNcclTable = "nccl-table.txt";  // in the run folder
+
+// After this many steps in a row with non-finite gradients, the run has diverged.
+constexpr int kMostSkippedSteps = 10;
+
+// On the GPU of the first rank; nothing where nothing was connected.
+std::string memory_of_connections(std::size_t bytes) {
+  if (bytes == 0) return "";
+  return fmt::format("; connections hold {} MiB of the GPU", mib_of(static_cast<double>(bytes)));
+}
+
+std::string nccl_tables(const ComputeDevice& device) {
+  return device.nccl_tables ? join_nccl_tables(*device.nccl_tables) : "";
+}
+
+void write_nccl_tables(const RunFolder& folder, const std::string& text) {
+  const std::string file = folder.file(kNcclTable);
+  std::error_code ignored;  // nobody misses a file that is not there
+  if (text.empty()) std::filesystem::remove(file, ignored);
+  if (!text.empty()) write_whole_file(file, text);
+}
+
+// Whether the search for a loss scale may cause overflow, because the scale can still go down.
+bool searches_scale(const Config& config, const StepMetrics& metrics) {
+  const ops::LossScaling scaling = loss_scaling(config);
+  return !scaling.is_fixed() && *metrics.loss_scale > static_cast<double>(scaling.smallest);
+}
+
+}  // namespace
+
+TrainingLoop::TrainingLoop(PreparedRun& run, const StopSignals& signals)
+    : prepared_(run),
+      signals_(signals),
+      hang_limit_(run.config.comm.timeout),
+      checkpoints_(RunCheckpoints::Run{.runtime = run.runtime,
+                                       .config = run.config,
+                                       .device = run.device,
+                                       .grid = run.grid,
+                                       .step = run.step,
+                                       .data = *run.train_data,
+                                       .validation = run.validation_data.get(),
+                                       .folder = run.folder,
+                                       .attention = run.attention,
+                                       .network = run.network,
+                                       .bits_parted = run.bits.parted}),
+      start_(resume()),
+      communication_(watch_communication()),
+      journal_(open_journal()),
+      rank_watch_(watch_ranks()),
+      tracer_(trace_steps()),
+      deadline_(deadline_of_job()),
+      cadence_(run.config.checkpoint.every, run.config.checkpoint.mtbf.value_or(0.0) * 3600.0,
+               guessed_checkpoint_seconds(), start_.step),
+      queue_(run.device.context, run.grid,
+             run.config.batch.global * run.task.units_of_sample(run.sample)),
+      step_number_(start_.step),
+      samples_(start_.samples) {
+  run.phases.done("journal");
+}
+
+// Collective.
+RunCheckpoints::Position TrainingLoop::resume() {
+  Runtime& runtime = prepared_.runtime;
+  runtime.set_timeout(hang_limit_.seconds_with_checkpoint(prepared_.checkpoint_bytes()));
+  RunCheckpoints::Position position = checkpoints_.resume();
+  runtime.set_timeout(hang_limit_.seconds());
+  prepared_.phases.done("checkpoint");
+  return position;
+}
+
+// On the leading rank: tells what the run is, and writes it into the folder.
+std::optional<CommunicationWatch> TrainingLoop::watch_communication() {
+  if (!leads()) return std::nullopt;
+  PreparedRun& run = prepared_;
+  std::optional<CommunicationWatch> watch(std::in_place, run.runtime, run.grid, run.network,
+                                          run.config.comm, run.tuner ? &*run.tuner : nullptr,
+                                          run.folder.file("communication.json"));
+  print_line(startup_table(run.config, run.model.plan, run.step, run.device, run.attention,
+                           *run.train_data, watch->text(run.device.carrier)));
+  if (!run.placement.why.empty()) print_line(run.placement.why);
+  run.folder.check_still_ours();
+  write_whole_file(run.folder.file("config.ini"), config_to_ini(run.config));
+  write_fabric_record(run.fabric, run.folder.file("fabric.json"));
+  write_nccl_tables(run.folder, nccl_tables(run.device));
+  return watch;
+}
+
+RunJournal TrainingLoop::open_journal() {
+  return RunJournal({.leads = leads(),
+                     .folder = prepared_.folder.path(),
+                     .first_step = start_.step,
+                     .total_steps = total_steps(),
+                     .log_every = prepared_.config.log.every,
+                     .tensorboard = prepared_.config.log.tensorboard,
+                     .unit = prepared_.task.unit(),
+                     .goes_on = start_.continues,
+                     .before_report = [this] { communication_->write(); }});
+}
+
+// On GPUs the host's times are those of queueing, and show no straggler.
+RankWatch TrainingLoop::watch_ranks() const {
+  const bool on_cpu = prepared_.device.context.device.kind == DeviceKind::kCpu;
+  return RankWatch(prepared_.grid, {.every = on_cpu ? prepared_.config.log.stragglers : 0,
+                                    .micro_batches = static_cast<int>(micro_batches().size()),
+                                    .file = prepared_.folder.file("ranks.json")});
+}
+
+std::optional<Tracer> TrainingLoop::trace_steps() const {
+  const std::optional<std::string>& steps = prepared_.config.log.trace;
+  if (!steps) return std::nullopt;
+  return std::optional<Tracer>(std::in_place, prepared_.grid, prepared_.device.context.stream,
+                               parse_step_range(*steps), prepared_.folder.file("trace.json"));
+}
+
+std::optional<Deadline> TrainingLoop::deadline_of_job() const {
+  if (!leads() || start_.step >= total_steps()) return std::nullopt;
+  return Deadline(job_end_time(), guessed_checkpoint_seconds(), prepared_.config.checkpoint.margin);
+}
+
+// The estimate until a checkpoint is measured, for a disk that is not fast.
+double TrainingLoop::guessed_checkpoint_seconds() const {
+  constexpr double kBytesPerSecond = 200e6;
+  return 1.0 + static_cast<double>(prepared_.checkpoint_bytes()) / kBytesPerSecond;
+}
+
+ExitStatus TrainingLoop::run() {
+  if (step_number_ >= total_steps()) {
+    journal_.say(fmt::format("all {} steps are done: nothing to train", total_steps()));
+    return ExitStatus::kDone;
+  }
+  start_record();
+  try {
+    return loop();
+  } catch (const RunFolderError&) {
+    throw;  // nothing can be written there, or it is another job's now
+  } catch (const DivergedError&) {
+    throw;  // it is recorded
+  } catch (const std::exception& error) {
+    journal_.failed(std::max(start_.step, last_.step), error.what());
+    throw;
+  }
+}
+
+// Collective. Connects the ranks and records that the first step begins.
+void TrainingLoop::start_record() {
+  PreparedRun& run = prepared_;
+  const std::size_t taken = run.step.connect(run.config.batch.micro, run.model.plan.length);
+  run.phases.done("connections");
+  note_start(taken);
+  if (run.tuner) {
+    tell_tuned();
+    run.tuner->steps_begin();
+  }
+  if (!run.bits.said.empty()) {
+    journal_.say(run.bits.said);
+    journal_.note(step_number_, "changed", 0.0, run.bits.said);
+  }
+  if (!start_.changes.empty()) journal_.note(step_number_, "changed", 0.0, start_.changes);
+  if (!run.network.remarks.empty()) {
+    journal_.note(step_number_, "network", 0.0,
+                  fmt::format("{}", fmt::join(run.network.remarks, "; ")));
+  }
+}
+
+// `connections` is the memory that they hold.
+void TrainingLoop::note_start(std::size_t connections) {
+  const PreparedRun& run = prepared_;
+  const std::string planned = leads() ? communication_->text(run.device.carrier) : "";
+  journal_.started(
+      step_number_, run.phases.seconds(),
+      fmt::format("grid {}, first rank on {}; {} initial values drawn; attention by "
+                  "{}; collectives {}; {}{}{}",
+                  run.shape.to_string(), node_name(), run.step.stage().drawn(), run.attention.text,
+                  planned.empty() ? "by default" : "for " + planned, run.phases.text(),
+                  memory_of_connections(connections),
+                  leads() && !nccl_tables(run.device).empty()
+                      ? fmt::format("; NCCL chooses by {}", kNcclTable)
+                      : ""),
+      run.placement.places);
+}
+
+ExitStatus TrainingLoop::loop() {
+  const Config& config = prepared_.config;
+  const optim::LearningRateSchedule rate(schedule_options(config).value());
+  const auto reader = prepared_.train_data->read_steps(plan_of_samples(), config.batch.micro,
+                                                       read_for(prepared_.step.stage()));
+  while (step_number_ < total_steps()) {
+    if (tracer_) tracer_->before(step_number_ + 1);
+    for (const StepQueue::Known& step : train_step(*reader, rate.at(step_number_))) tell(step);
+    if (prepared_.tuner) {
+      prepared_.tuner->step_done();
+      tell_tuned();
+    }
+    if (checks_copies_now()) check_copies_now();
+    if (evaluates_now()) evaluate_now();
+    if (stop_ && step_number_ < total_steps()) {
+      save();
+      trace_done(/*last=*/true);
+      journal_.stopped(step_number_, late_ ? "before the job's time limit" : "by a signal");
+      return ExitStatus::kRequeue;
+    }
+    if (saves_now()) save();
+    trace_done(/*last=*/step_number_ == total_steps());
+  }
+  journal_.finished(last_);
+  return ExitStatus::kDone;
+}
+
+// This replica's micro-batches of a step, by their numbers in the step.
+std::vector<int> TrainingLoop::micro_batches() const {
+  const Config& config = prepared_.config;
+  return batch_runs_of(config, prepared_.shape)
+      .micro_batches_of(config.batch.global / config.batch.micro, prepared_.shape.extent(kDataAxes),
+                        prepared_.grid.index(kDataAxes));
+}
+
+// This replica's samples of each step to come.
+BatchPlan TrainingLoop::plan_of_samples() const {
+  const auto global = static_cast<std::uint64_t>(prepared_.config.batch.global);
+  const auto micro = static_cast<std::uint64_t>(prepared_.config.batch.micro);
+  const auto steps = static_cast<std::uint64_t>(total_steps() - step_number_);
+  const auto begin = static_cast<std::uint64_t>(samples_);
+  return
+      [=, mine = micro_batches()](std::uint64_t step) -> std::optional<std::vector<std::uint64_t>> {
+        if (step >= steps) return std::nullopt;
+        std::vector<std::uint64_t> samples;
+        for (const int number : mine) {
+          const std::uint64_t first =
+              begin + step * global + static_cast<std::uint64_t>(number) * micro;
+          for (std::uint64_t i = 0; i < micro; ++i) samples.push_back(first + i);
+        }
+        return samples;
+      };
+}
+
+// Queues a step. Returns the steps that became known.
+std::vector<StepQueue::Known> TrainingLoop::train_step(tasks::StepReader& reader,
+                                                       double learning_rate) {
+  const FlightRecorder::Phase phase(prepared_.runtime.recorder(), "step", step_number_ + 1);
+  queue_step(reader, learning_rate);
+  const bool pauses = stop_ || checks_copies_now() || evaluates_now() || saves_now();
+  return queue_.settle(pauses ? 0 : queue_.ahead());
+}
+
+void TrainingLoop::queue_step(tasks::StepReader& reader, double learning_rate) {
+  const Config& config = prepared_.config;
+  const StepQueue::Mark begin = queue_.mark();
+  const double waited_before = reader.wait_seconds();
+  const std::vector<nn::MicroBatch> batches = [&] {
+    const FlightRecorder::Phase phase(prepared_.runtime.recorder(), "read data");
+    reader.read();
+    return reader.micro_batches(prepared_.device.context);
+  }();
+  const std::uint64_t key = philox_key(static_cast<std::uint64_t>(config.run.seed),
+                                       fmt::format("dropout of step {}", step_number_));
+  const parallel::QueuedStep step = prepared_.step.queue(
+      batches, step_number_ + 1, static_cast<float>(learning_rate), key, wants_stop());
+  if (!step.news().empty()) journal_.say(step.news());
+  stop_ = stop_ || step.stop();
+  ++step_number_;
+  samples_ += config.batch.global;
+  StepMetrics metrics;
+  metrics.step = step_number_;
+  metrics.learning_rate = learning_rate;
+  if (config.run.precision == "fp16") metrics.loss_scale.emplace();
+  metrics.units = samples_ * prepared_.task.units_of_sample(prepared_.sample);
+  metrics.wait_data_seconds = reader.wait_seconds() - waited_before;
+  queue_.push(begin, step, metrics);
+}
+
+// Whether this rank wants the step that now begins to be the last. Only the leading rank looks at
+// the time.
+bool TrainingLoop::wants_stop() {
+  const std::int64_t every = prepared_.config.eval.every;
+  const Deadline::Ahead ahead = {
+      .evaluations = evaluates() ? due(every, step_number_ + 1) + due(every, step_number_ + 2) : 0,
+      .checkpoint = cadence_.due(1 + queued_steps()) || step_number_ + 1 == total_steps(),
+      .queued_steps = static_cast<int>(queued_steps())};
+  late_ = late_ || (deadline_ && deadline_->wants_stop(unix_seconds(), ahead));
+  return late_ || signals_.arrived();
+}
+
+// Reports a step that is known. Called in the order of steps.
+void TrainingLoop::tell(const StepQueue::Known& step) {
+  const StepMetrics& metrics = last_ = step.metrics;
+  rank_watch_.add(step.seconds, step.wait_data_seconds, step.comm_seconds, metrics.step_seconds);
+  cadence_.step_took(metrics.step_seconds);
+  hang_limit_.step_took(metrics.step_seconds);
+  prepared_.runtime.set_timeout(hang_limit_.seconds());
+  if (deadline_) deadline_->step_took(metrics.step_seconds);
+  journal_.step(metrics);
+  for (const std::string& said : rank_watch_.look(metrics.step)) {
+    journal_.straggler(metrics.step, said);
+  }
+  count_skipped(metrics);
+}
+
+void TrainingLoop::count_skipped(const StepMetrics& metrics) {
+  const bool skipped = metrics.skipped && !searches_scale(prepared_.config, metrics);
+  skipped_in_a_row_ = skipped ? skipped_in_a_row_ + 1 : 0;
+  if (skipped_in_a_row_ < kMostSkippedSteps) return;
+  const std::string why = fmt::format(
+      "the last {} steps had non-finite gradients (loss {}): lower "
+      "optim.lr, or go on from an earlier checkpoint",
+      kMostSkippedSteps, metrics.loss);
+  journal_.failed_everywhere(metrics.step, why);
+  // All ranks end here, and none before the report is written.
+  prepared_.runtime.world().barrier().wait_host();
+  throw DivergedError(why);
+}
+
+void TrainingLoop::settle_all() {
+  for (const StepQueue::Known& step : queue_.settle(0)) tell(step);
+}
+
+// Collective, between steps.
+void TrainingLoop::tell_tuned() {
+  for (const std::string& found : prepared_.tuner->news()) {
+    journal_.say("comm.tune: " + found);
+    journal_.note(step_number_, "tuned", 0.0, found);
+  }
+}
+
+// The number of queued steps. They do not count yet for what is due.
+std::int64_t TrainingLoop::queued_steps() const {
+  return static_cast<std::int64_t>(queue_.size());
+}
+
+// True after every `every`-th step and after the last one. 0: only after the last one.
+bool TrainingLoop::due(std::int64_t every, std::int64_t step) const {
+  return step == total_steps() || (every > 0 && step % every == 0);
+}
+
+bool TrainingLoop::checks_copies_now() const {
+  const std::int64_t every = prepared_.config.check.copies;
+  return every > 0 && due(every, step_number_);
+}
+
+bool TrainingLoop::evaluates() const {
+  return prepared_.validation_data && prepared_.config.eval.every > 0;
+}
+
+bool TrainingLoop::evaluates_now() const {
+  return evaluates() && due(prepared_.config.eval.every, step_number_);
+}
+
+bool TrainingLoop::saves_now() const {
+  return cadence_.due(queued_steps()) || step_number_ == total_steps();
+}
+
+// Called before anything else is done with the weights.
+void TrainingLoop::check_copies_now() {
+  settle_all();
+  const FlightRecorder::Phase phase(prepared_.runtime.recorder(), "check copies");
+  parallel::check_copies(prepared_.device.context, prepared_.step.stage(),
+                         prepared_.step.optimizer(), step_number_);
+}
+
+void TrainingLoop::evaluate_now() {
+  settle_all();
+  const Config& config = prepared_.config;
+  const FlightRecorder::Phase phase(prepared_.runtime.recorder(), "evaluation");
+  const Stopwatch watch;
+  std::optional<std::int64_t> most;
+  if (config.eval.batches) {
+    most = *config.eval.batches * (config.batch.global / config.batch.micro);
+  }
+  const nn::EvaluationSums sums =
+      evaluate(prepared_.step.executor(), *prepared_.validation_data, config.batch.micro, most);
+  const double seconds = watch.seconds();
+  if (deadline_) deadline_->evaluation_took(seconds);
+  Evaluation evaluation{.step = step_number_, .loss = sums.mean_loss(), .seconds = seconds};
+  if (sums.correct) {
+    evaluation.top1 = sums.share(sums.correct->top1);
+    evaluation.top5 = sums.share(sums.correct->top5);
+  }
+  journal_.evaluation(evaluation, prepared_.task.measures(sums));
+}
+
+void TrainingLoop::save() {
+  settle_all();
+  Runtime& runtime = prepared_.runtime;
+  const std::int64_t bytes = prepared_.checkpoint_bytes();
+  const FlightRecorder::Phase phase(runtime.recorder(), "checkpoint");
+  const Stopwatch watch;
+  runtime.set_timeout(hang_limit_.seconds_with_checkpoint(bytes));
+  const std::string path = checkpoints_.save({step_number_, samples_});
+  const double seconds = runtime.world().all_reduce_host(watch.seconds(), ReduceOp::kMax);
+  hang_limit_.checkpoint_took(bytes, seconds);
+  runtime.set_timeout(hang_limit_.seconds());
+  cadence_.checkpoint_took(seconds);
+  if (deadline_) deadline_->checkpoint_took(seconds);
+  const bool more = step_number_ < total_steps();
+  journal_.checkpoint(step_number_, path, seconds, more ? cadence_.steps_between() : std::nullopt);
+}
+
+void TrainingLoop::trace_done(bool last) {
+  if (!tracer_) return;
+  const std::string said = tracer_->after(step_number_, last);
+  if (!said.empty()) journal_.say(said);
+}
+
+}  // namespace trireme

@@ -1,0 +1,92 @@
+// The steps of a run, from the checkpoint that it goes on from to its end.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "trireme/base/error.h"
+#include "trireme/tasks/task.h"
+#include "trireme/train/checkpoint_cadence.h"
+#include "trireme/train/deadline.h"
+#include "trireme/train/hang_limit.h"
+#include "trireme/train/signals.h"
+
+#include "train/communication_watch.h"
+#include "train/prepared_run.h"
+#include "train/rank_watch.h"
+#include "train/run_checkpoints.h"
+#include "train/run_journal.h"
+#include "train/step_queue.h"
+#include "train/tracer.h"
+
+namespace trireme {
+
+class TrainingLoop {
+ public:
+  // Collective over the world. Restores the checkpoint that run.resume asks for, or draws initial
+  // values, and records the start. `run` and `signals` must outlive this object.
+  TrainingLoop(PreparedRun& run, const StopSignals& signals);
+
+  // Collective over the world. Trains to the last step, or until a signal or the job's time limit
+  // stops the run after a checkpoint. Throws what train() throws.
+  ExitStatus run();
+
+ private:
+  RunCheckpoints::Position resume();
+  std::optional<CommunicationWatch> watch_communication();
+  RunJournal open_journal();
+  RankWatch watch_ranks() const;
+  std::optional<Tracer> trace_steps() const;
+  std::optional<Deadline> deadline_of_job() const;
+  double guessed_checkpoint_seconds() const;
+  void start_record();
+  void note_start(std::size_t connections);
+  ExitStatus loop();
+
+  std::vector<int> micro_batches() const;
+  BatchPlan plan_of_samples() const;
+  std::vector<StepQueue::Known> train_step(tasks::StepReader& reader, double learning_rate);
+  void queue_step(tasks::StepReader& reader, double learning_rate);
+  bool wants_stop();
+  void tell(const StepQueue::Known& step);
+  void count_skipped(const StepMetrics& metrics);
+  void settle_all();
+  void tell_tuned();
+  void check_copies_now();
+  void evaluate_now();
+  void save();
+  void trace_done(bool last = false);
+
+  bool leads() const { return prepared_.leads(); }
+  std::int64_t total_steps() const { return prepared_.config.run.steps; }
+  std::int64_t queued_steps() const;
+  bool due(std::int64_t every, std::int64_t step) const;
+  bool checks_copies_now() const;
+  bool evaluates() const;
+  bool evaluates_now() const;
+  bool saves_now() const;
+
+  PreparedRun& prepared_;
+  const StopSignals& signals_;
+  HangLimit hang_limit_;
+  RunCheckpoints checkpoints_;
+  const RunCheckpoints::Position start_;
+  std::optional<CommunicationWatch> communication_;  // on the leading rank
+  RunJournal journal_;
+  RankWatch rank_watch_;
+  std::optional<Tracer> tracer_;      // with log.trace
+  std::optional<Deadline> deadline_;  // on the leading rank
+  CheckpointCadence cadence_;
+  StepQueue queue_;
+  int skipped_in_a_row_ = 0;
+  StepMetrics last_;              // metrics of the last known step
+  std::int64_t step_number_ = 0;  // steps queued
+  std::int64_t samples_ = 0;      // consumed by them
+  bool stop_ = false;             // some rank wants to stop
+  bool late_ = false;             // this rank does, because the job's end is near
+};
+
+}  // namespace trireme

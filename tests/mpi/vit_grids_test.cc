@@ -1,0 +1,148 @@
+// A vision transformer trained on grids of data replicas, pipeline stages and tensor ranks, beside
+// one rank.
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "support/equality.h"
+#include "support/mpi_test.h"
+#include "support/small_vit.h"
+
+namespace trireme::testing {
+namespace {
+
+constexpr int kMicroBatches = 4, kSteps = 3, kSamples = 8;
+
+struct Case {
+  GridShape grid;
+  std::string schedule = "1f1b";
+  parallel::RunOptions runs = {};
+  bool sequence_parallel = false;
+  DType compute = DType::kF32;
+
+  std::string to_string() const {
+    return fmt::format("{} {}{}, recompute {}", grid.to_string(), schedule,
+                       sequence_parallel ? ", sequence parallel" : "",
+                       static_cast<int>(runs.recompute));
+  }
+};
+
+struct Seen {
+  LocalParts gradients, weights;  // of the first step; after the last one
+  std::vector<double> losses, norms;
+  double evaluation = 0.0;
+};
+
+Seen observe(const Case& test) {
+  models::VitConfig model = small_vit();
+  model.dropout = 0.1;  // its draws depend on the sample alone
+  parallel::StepOptions options;
+  options.optimizer = {.kind = optim::OptimizerConfig::Kind::kSgd, .momentum = 0.9f};
+  options.schedule = test.schedule;
+  options.runs = test.runs;
+  options.stage.sequence_parallel = test.sequence_parallel;
+  options.stage.compute = test.compute;
+  const auto layout = parallel::schedule_layout(test.schedule, test.grid[Axis::kPipeline], {});
+  options.stage.chunks = layout.chunks;
+  options.stage.order = layout.order;
+  PictureTraining training(test.grid, options, models::vit_plan(model));
+
+  Seen seen;
+  const auto note = [&](LocalParts& parts, auto&& tensor_of) {
+    for (const nn::Parameter* parameter : training.stage().parameters()) {
+      const auto values = tensor_of(*parameter).template span<float>();
+      parts.emplace(parameter->name(),
+                    LocalPart{parameter->placement(), {values.begin(), values.end()}});
+    }
+  };
+  std::vector<nn::MicroBatch> mine, held_out;
+  for (const int m : options.batch_runs.micro_batches_of(
+           kMicroBatches, training.grid().extent(kDataAxes), training.grid().index(kDataAxes))) {
+    mine.push_back(make_pictures(training.ctx(), m, true, kSamples));
+    held_out.push_back(make_pictures(training.ctx(), 40 + m, false, kSamples));
+  }
+  training.ctx().step_state->random_key = 7;
+  training.step().accumulate(mine);
+  note(seen.gradients, [](const nn::Parameter& parameter) { return parameter.gradient(); });
+  for (int step = 0; step < kSteps; ++step) {
+    const auto result = training.train(step, kMicroBatches, kSamples);
+    seen.losses.push_back(result.loss);
+    seen.norms.push_back(result.gradient_norm);
+  }
+  seen.evaluation =
+      parallel::evaluate(training.step().executor(), static_cast<int>(held_out.size()), [&](int i) {
+        return held_out[static_cast<std::size_t>(i)];
+      }).loss_sum;
+  if (test.compute == DType::kF32) {
+    note(seen.weights, [](const nn::Parameter& parameter) { return parameter.weight(); });
+  }
+  return seen;
+}
+
+std::vector<Case> cases(int ranks) {
+  std::vector<Case> all;
+  for (int stages = 1; stages <= ranks; ++stages) {
+    for (int tensor = 1; tensor * stages <= ranks; ++tensor) {
+      if (ranks % (stages * tensor) != 0) continue;
+      const GridShape grid{ranks / stages / tensor, stages, tensor};
+      all.push_back({.grid = grid});
+      if (tensor > 1) all.push_back({.grid = grid, .sequence_parallel = true});
+      if (tensor == ranks) {
+        all.push_back({.grid = grid, .runs = {2, parallel::Recompute::kFull}});
+        all.push_back({.grid = grid,
+                       .runs = {1, parallel::Recompute::kSelective},
+                       .sequence_parallel = true});
+      }
+      if (stages == 1) continue;
+      // Weight gradients that wait, and a forward that is computed again.
+      all.push_back({.grid = grid, .schedule = "zb-h1", .sequence_parallel = tensor > 1});
+      all.push_back({.grid = grid, .runs = {1, parallel::Recompute::kSelective}});
+    }
+  }
+  return all;
+}
+
+void expect_alike(const LocalParts& here, const LocalParts& expected, const std::string& what) {
+  for (const Deviation& deviation : compare(expected, here, runtime().world())) {
+    EXPECT_TRUE(deviation.covered) << deviation.name;
+    // A constant added to all scores of a query changes nothing.
+    const bool zero = deviation.name.ends_with("attention.key.bias");
+    EXPECT_LE(zero ? deviation.absolute : deviation.relative, zero ? 1e-6 : 2e-5)
+        << what << " of " << deviation.name;
+  }
+}
+
+TEST(VitGrids, EveryGridFollowsOneRank) {
+  const Seen expected = observe({.grid = {1, 1, 1}});
+  for (const Case& test : cases(runtime().size())) {
+    SCOPED_TRACE(test.to_string());
+    const Seen seen = observe(test);
+    for (std::size_t i = 0; i < expected.losses.size(); ++i) {
+      EXPECT_NEAR(seen.losses[i] / expected.losses[i], 1.0, 1e-5) << "step " << i;
+      EXPECT_NEAR(seen.norms[i] / expected.norms[i], 1.0, 1e-5) << "step " << i;
+    }
+    EXPECT_NEAR(seen.evaluation / expected.evaluation, 1.0, 1e-5);
+    expect_alike(seen.gradients, expected.gradients, "gradient");
+    expect_alike(seen.weights, expected.weights, "weight");
+  }
+}
+
+// As one rank in bf16 deviates from fp32.
+TEST(VitGrids, TensorRanksFollowInBf16) {
+  const Seen expected = observe({.grid = {1, 1, 1}});
+  const int ranks = runtime().size();
+  for (const bool sequence : {false, true}) {
+    const Seen seen =
+        observe({.grid = {1, 1, ranks}, .sequence_parallel = sequence, .compute = DType::kBF16});
+    for (std::size_t i = 0; i < expected.losses.size(); ++i) {
+      EXPECT_NEAR(seen.losses[i] / expected.losses[i], 1.0, 0.01) << "step " << i;
+      EXPECT_NEAR(seen.norms[i] / expected.norms[i], 1.0, 0.03) << "step " << i;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace trireme::testing

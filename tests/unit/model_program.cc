@@ -1,0 +1,161 @@
+// Computes with a model of any family what a test in Python compares with PyTorch.
+//
+//     model_program FAMILY INPUT OUTPUT [KEY=VALUE]...
+//
+// The keys are those of model.*, without that prefix. INPUT and OUTPUT are files of named arrays
+// (support/named_arrays.h). INPUT has `batch` (micro-batches, samples of each, learning rate),
+// `field/NAME` for each field of the micro-batches, one behind the other, and `parameter/NAME` for
+// each parameter under our names and in our layout. OUTPUT gets `logits` of the first micro-batch
+// in evaluation, without targets; `loss` and `gradient/NAME` of a step's mean; the losses of two
+// steps of SGD, `loss/1` and `loss/2`; and `trained/NAME` after them.
+#include <algorithm>
+#include <cstdio>
+#include <optional>
+
+#include "trireme/comm/dry_rank.h"
+#include "trireme/models/family.h"
+#include "trireme/nn/block_run.h"
+#include "trireme/nn/fields.h"
+#include "trireme/parallel/trainer_step.h"
+
+#include "support/named_arrays.h"
+
+namespace trireme::testing {
+namespace {
+
+class Program {
+ public:
+  Program(const models::ModelRequest& request, const Arrays& given)
+      : given_(given),
+        model_(models::resolve(request, {})),
+        sample_(models::sample_shape(model_.request)) {
+    const Array& numbers = given.at("batch");
+    micro_batches_ = static_cast<std::int64_t>(numbers.at(0));
+    samples_ = static_cast<std::int64_t>(numbers.at(1));
+    rate_ = numbers.at(2);
+    parallel::StepOptions options;
+    options.optimizer = {.kind = optim::OptimizerConfig::Kind::kSgd, .weight_decay = 0.0f};
+    step_.emplace(ctx_, grid_, model_.plan, options);
+    for (const nn::Parameter* parameter : step_->stage().parameters()) {
+      const Array& from = given_.at("parameter/" + parameter->name());
+      // The vocabulary's rows are padded in memory.
+      const auto to = parameter->weight().span<float>();
+      if (from.size() > to.size()) throw std::runtime_error(parameter->name() + " is too large");
+      std::copy(from.begin(), from.end(), to.begin());
+    }
+  }
+
+  Arrays run() {
+    Arrays results;
+    nn::MicroBatch asked = micro_batch(0, false);
+    nn::Fields fields;
+    for (const nn::Field& field : asked.fields) {
+      if (field.name != nn::kTargets) fields.set(field.name, field.tensor);
+    }
+    asked.fields = fields;
+    nn::BlockRun forward(ctx_, step_->stage().blocks(0), asked, nn::BlockRun::Keep::kNothing);
+    const auto logits = forward.forward({}).at(0).span<float>();
+    results["logits"] = Array(logits.begin(), logits.end());
+
+    const auto first = step_->accumulate(micro_batches());
+    results["loss"] = {static_cast<float>(first.loss)};
+    for (const nn::Parameter* parameter : step_->stage().parameters()) {
+      Array gradient = values_of(*parameter, parameter->gradient());
+      for (float& value : gradient) value /= static_cast<float>(first.targets);
+      results["gradient/" + parameter->name()] = gradient;
+    }
+    for (int number = 1; number <= 2; ++number) {
+      const auto result = step_->train(micro_batches(), number, rate_, 1);
+      results["loss/" + std::to_string(number)] = {static_cast<float>(result.loss)};
+    }
+    for (const nn::Parameter* parameter : step_->stage().parameters()) {
+      results["trained/" + parameter->name()] = values_of(*parameter, parameter->weight());
+    }
+    return results;
+  }
+
+ private:
+  static Array values_of(const nn::Parameter& parameter, const Tensor& tensor) {
+    const auto values = tensor.span<float>();
+    const auto count = parameter.placement().global.elements();
+    return {values.begin(), values.begin() + count};
+  }
+
+  // The part of a field that belongs to this micro-batch.
+  std::span<const float> part_of(const Array& field, std::int64_t number) const {
+    const std::size_t size = field.size() / static_cast<std::size_t>(micro_batches_);
+    return std::span(field).subspan(static_cast<std::size_t>(number) * size, size);
+  }
+
+  nn::MicroBatch micro_batch(std::int64_t number, bool training) {
+    nn::MicroBatch batch;
+    batch.batch = samples_;
+    batch.length = model_.plan.length;
+    batch.training = training;
+    batch.samples = ctx_.allocate({samples_}, DType::kI64);
+    for (std::int64_t b = 0; b < samples_; ++b) {
+      batch.samples.data<std::int64_t>()[b] = number * samples_ + b;
+    }
+    for (const auto& [name, values] : given_) {
+      if (!name.starts_with("field/")) continue;
+      const auto part = part_of(values, number);
+      const std::string field = name.substr(6);
+      if (field == nn::kPixels) {
+        const Tensor pixels =
+            ctx_.allocate({samples_, sample_[0], sample_[1], sample_[2]}, DType::kF32);
+        std::copy(part.begin(), part.end(), pixels.data<float>());
+        batch.fields.set(field, pixels);
+        continue;
+      }
+      const Tensor numbers = ctx_.allocate({std::ssize(part)}, DType::kI32);
+      std::transform(part.begin(), part.end(), numbers.data<std::int32_t>(),
+                     [](float value) { return static_cast<std::int32_t>(value); });
+      batch.fields.set(field, numbers);
+      if (field == nn::kTargets) {
+        batch.target_count =
+            std::count_if(part.begin(), part.end(), [](float value) { return value >= 0; });
+      }
+    }
+    batch.loss_sum = ctx_.allocate({1}, DType::kF64);
+    batch.loss_sum.data<double>()[0] = 0.0;
+    return batch;
+  }
+  std::vector<nn::MicroBatch> micro_batches() {
+    std::vector<nn::MicroBatch> all;
+    for (std::int64_t i = 0; i < micro_batches_; ++i) all.push_back(micro_batch(i, true));
+    return all;
+  }
+
+  const Arrays& given_;
+  models::Model model_;
+  Shape sample_;
+  std::int64_t micro_batches_ = 0, samples_ = 0;
+  float rate_ = 0.0f;
+  ops::Context ctx_ = ops::make_cpu_context(1);
+  DryRank rank_{{}};
+  ProcessGrid grid_{rank_, {1, 1, 1}};
+  std::optional<parallel::TrainerStep> step_;
+};
+
+}  // namespace
+}  // namespace trireme::testing
+
+int main(int argc, char** argv) {
+  using namespace trireme;
+  if (argc < 4) return 2;
+  try {
+    models::ModelRequest request{argv[1], {}};
+    for (int i = 4; i < argc; ++i) {
+      const std::string key = argv[i];
+      const std::size_t equals = key.find('=');
+      if (equals == std::string::npos) return 2;
+      request.keys[key.substr(0, equals)] = key.substr(equals + 1);
+    }
+    const testing::Arrays given = testing::read_arrays(argv[2]);
+    testing::write_arrays(argv[3], testing::Program(request, given).run());
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "%s\n", error.what());
+    return 1;
+  }
+  return 0;
+}

@@ -1,0 +1,52 @@
+// Which shards an optimizer decays, and by which of the two ways.
+#include "trireme/optim/optimizer.h"
+
+#include <gtest/gtest.h>
+
+namespace trireme::optim {
+namespace {
+
+// One weight of value 2 with gradient 1 after one step at learning rate 0.5, decayed or not.
+float after_a_step(const OptimizerConfig& config, bool decay) {
+  ops::Context ctx = ops::make_cpu_context(1);
+  ctx.step_state->learning_rate = 0.5f;
+  ctx.step_state->updates = 1;
+  FlatShard shard{.master = ctx.allocate({1}, DType::kF32, MemoryUse::kParameters),
+                  .gradient = ctx.allocate({1}, DType::kF32, MemoryUse::kGradients),
+                  .weights = {},
+                  .decay = decay};
+  shard.master.data<float>()[0] = 2.0f;
+  shard.gradient.data<float>()[0] = 1.0f;
+  shard.weights = shard.master;
+  make_optimizer(config, ctx, {shard})->step(ctx);
+  return shard.master.data<float>()[0];
+}
+
+constexpr OptimizerConfig kSgd = {
+    .kind = OptimizerConfig::Kind::kSgd, .weight_decay = 0.25f, .momentum = 0.5f};
+
+TEST(Optimizer, NoDecayWhereAShardHasNone) {
+  for (const bool coupled : {false, true}) {
+    OptimizerConfig config = kSgd;
+    config.coupled_decay = coupled;
+    EXPECT_FLOAT_EQ(after_a_step(config, false), 2.0f - 0.5f * 1.0f);
+    EXPECT_FLOAT_EQ(after_a_step(config, true), 2.0f - 0.5f * (1.0f + 0.25f * 2.0f));
+    config.kind = OptimizerConfig::Kind::kAdamW;
+    EXPECT_FLOAT_EQ(after_a_step(config, false), 2.0f - 0.5f);  // Adam's first step has length 1
+  }
+}
+
+TEST(Optimizer, DecayIsDecoupledOrCoupled) {
+  OptimizerConfig config{.weight_decay = 0.25f};
+  EXPECT_FLOAT_EQ(after_a_step(config, true), 2.0f - 0.5f - 0.5f * 0.25f * 2.0f);
+  config.coupled_decay = true;  // a gradient of 1.5 is a step of length 1, too
+  EXPECT_FLOAT_EQ(after_a_step(config, true), 2.0f - 0.5f);
+  config = kSgd;
+  config.nesterov = true;  // g + momentum * velocity, and the decay once
+  EXPECT_FLOAT_EQ(after_a_step(config, true), 2.0f - 0.5f * (1.5f + 0.25f * 2.0f));
+  config.coupled_decay = true;  // the decay goes through the momentum
+  EXPECT_FLOAT_EQ(after_a_step(config, true), 2.0f - 0.5f * 1.5f * (1.0f + 0.25f * 2.0f));
+}
+
+}  // namespace
+}  // namespace trireme::optim
