@@ -70,8 +70,10 @@ class Pictures(unittest.TestCase):
         return done.stdout + done.stderr
 
     def train(self, run, *more, **options):
+        """With TRAIN's flags, but those that follow; one whose value is None is left out."""
         last = dict(zip(TRAIN[::2], TRAIN[1::2])) | dict(zip(more[::2], more[1::2]))
-        return self.run_here("train", "--run.folder", run, *(word for pair in last.items() for word in pair), **options)
+        given = [word for pair in last.items() if pair[1] is not None for word in pair]
+        return self.run_here("train", "--run.folder", run, *given, **options)
 
     def metrics(self, run):
         lines = (self.folder / run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
@@ -109,7 +111,7 @@ class Pictures(unittest.TestCase):
 
         # eval sees what the run's own evaluation saw.
         told = self.run_here("eval", "--checkpoint", "whole", "--batch.micro", 4, "--threads", 1)
-        self.assertRegex(told, rf"(?m)^loss +{evaluated[-1]['eval_loss']:.4f}")
+        self.assertRegex(told, rf"(?m)^loss +{evaluated[-1]['eval_loss']:.6f}$")
         self.assertRegex(told, rf"(?m)^top-1 +{100 * evaluated[-1]['eval_top1']:.2f} %$")
         self.assertRegex(told, r"(?m)^pictures +18$")
         again = self.run_here("eval", "--checkpoint", "whole", "--batch.micro", 3, "--threads", 1, "--grid.pipeline", 2,
@@ -128,6 +130,21 @@ class Pictures(unittest.TestCase):
             alone = alone or self.losses(run)
             self.assertEqual(self.losses(run), alone, grid)
 
+    def test_resnet(self):
+        alone = None
+        resnet = ("--model.family", "resnet", "--model.width_multiple", None, "--run.steps", 3, "--eval.every", 3,
+                  "--checkpoint.every", 3, "--run.same_bits", "true")
+        for grid in ((1, 1), (2, 1), (1, 2)):
+            run = f"resnet{grid[0]}{grid[1]}"
+            said = self.train(run, *resnet, "--grid.data", grid[0], "--grid.pipeline", grid[1], ranks=grid[0] * grid[1])
+            self.assertRegex(said, r"model +ResNet-18, 16 x 16 pixels, CIFAR's stem, 2 classes")
+            found = [[line[key] for line in self.metrics(run) if key in line]
+                     for key in ("loss", "eval_loss", "eval_top1")]
+            alone = alone or found
+            self.assertEqual(found, alone, grid)
+        told = self.run_here("eval", "--checkpoint", "resnet12", "--batch.micro", 4, "--threads", 1)
+        self.assertRegex(told, rf"(?m)^loss +{alone[1][-1]:.6f}$")
+
     def test_synced_norms(self):
         # Rounding grows from step to step: few samples meet in a norm.
         synced = ("--model.batch_norm", "sync", "--optim.name", "sgd", "--optim.lr", 0.002, "--run.steps", 2,
@@ -143,7 +160,7 @@ class Pictures(unittest.TestCase):
         self.assertRegex(said, r"changed settings: .*the grid was 2 x 1 x 1 .*, is 1 x 1 x 1")
 
     def test_it_learns(self):
-        self.train("learns", "--run.steps", 60, "--eval.every", 60, "--checkpoint.every", 60, "--batch.micro", 16)
+        self.train("learns", "--run.steps", 120, "--eval.every", 120, "--checkpoint.every", 120, "--batch.micro", 16)
         self.assertGreaterEqual(self.metrics("learns")[-1]["eval_top1"], 0.9)
 
     def test_a_vision_transformer(self):
