@@ -98,7 +98,7 @@ TEST(ResNet, RefusesWhatCannotBe) {
             }),
             "model.preset 'resnet152' is unknown; there are resnet18, resnet34, resnet50, "
             "resnet18-cifar, resnet34-cifar, resnet50-cifar");
-  // bad input: `train`: a depth of ResNets that was not published | model.depth is 20, but resnet
+  // bad input: a checkpoint of a ResNet of an unknown depth | model.depth is 20, but resnet
   // is 18, 34 or 50 layers deep | 2
   EXPECT_EQ(message_of([] {
               models::sample_shape(request({{"depth", "20"}}));
