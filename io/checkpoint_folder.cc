@@ -7,8 +7,7 @@
 #include "trireme/base/error.h"
 #include "trireme/io/checkpoint.h"
 #include "trireme/io/run_branch.h"
-
-#include "together.h"
+#include "trireme/io/together.h"
 
 namespace trireme {
 namespace {

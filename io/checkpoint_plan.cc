@@ -8,9 +8,9 @@
 #include <fmt/format.h>
 
 #include "trireme/base/error.h"
+#include "trireme/io/together.h"
 
 #include "tensor_slab.h"
-#include "together.h"
 
 namespace trireme {
 namespace {

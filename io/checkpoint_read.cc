@@ -6,12 +6,12 @@
 #include "trireme/base/error.h"
 #include "trireme/base/json.h"
 #include "trireme/base/tensor_checksum.h"
+#include "trireme/io/together.h"
 
 #include "checkpoint_file.h"
 #include "posix_file.h"
 #include "shared_read.h"
 #include "tensor_slab.h"
-#include "together.h"
 
 namespace trireme {
 namespace {

@@ -8,6 +8,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/tensor_checksum.h"
+#include "trireme/io/together.h"
 
 #include "checkpoint_file.h"
 #include "checkpoint_plan.h"
@@ -15,7 +16,6 @@
 #include "host_copy.h"
 #include "regroup.h"
 #include "tensor_slab.h"
-#include "together.h"
 
 namespace trireme {
 namespace {

@@ -23,12 +23,14 @@ class ImageDataset::Impl {
         places_(options.order, headers_.parts, pictures_by_shard(), options.seed),
         files_(headers_.shards) {}
 
-  void read(std::uint64_t sample, std::span<std::uint8_t> picture,
-            const ImageTransformer& transformer, std::span<float> pixels,
-            std::int32_t& label) const {
+  // Returns the label. `pixels` may be empty.
+  std::int32_t read(std::uint64_t sample, std::span<std::uint8_t> picture,
+                    const ImageTransformer& transformer, std::span<float> pixels) const {
     const SamplePlaces::Place place = places_.place_of(sample);
-    label = files_.use(place.shard)->read(static_cast<std::int64_t>(place.sample), picture);
-    transformer.apply(picture, place.visit, place.of_part, pixels);
+    const std::int32_t label =
+        files_.use(place.shard)->read(static_cast<std::int64_t>(place.sample), picture);
+    if (!pixels.empty()) transformer.apply(picture, place.visit, place.of_part, pixels);
+    return label;
   }
 
   PixelStatistics statistics() const {
@@ -116,22 +118,27 @@ std::shared_ptr<const ImageTransformer> ImageDataset::transformer(
 void ImageDataset::read(std::span<const std::uint64_t> samples, const ImageTransformer& transformer,
                         std::span<float> pixels, std::span<std::int32_t> labels) const {
   const PictureSize size = transformer.transform().size;
-  const auto each = static_cast<std::size_t>(size.height * size.width * 3);
-  TRIREME_CHECK(pixels.size() == samples.size() * each && labels.size() == samples.size(),
-                "buffers of another size than the samples");
+  const auto each = pixels.empty() ? 0 : static_cast<std::size_t>(size.height * size.width * 3);
+  TRIREME_CHECK(
+      pixels.size() == samples.size() * each && (labels.empty() || labels.size() == samples.size()),
+      "buffers of another size than the samples");
+  if (pixels.empty() && labels.empty()) return;
   std::vector<std::uint8_t> picture(static_cast<std::size_t>(impl_->first().picture_bytes()));
   for (std::size_t i = 0; i < samples.size(); ++i) {
-    impl_->read(samples[i], picture, transformer, pixels.subspan(i * each, each), labels[i]);
+    const std::int32_t label =
+        impl_->read(samples[i], picture, transformer, pixels.subspan(i * each, each));
+    if (!labels.empty()) labels[i] = label;
   }
 }
 
 ImageBatch ImageDataset::read(std::span<const std::uint64_t> samples,
-                              const ImageTransformer& transformer) const {
+                              const ImageTransformer& transformer, const ImageParts& parts) const {
   const PictureSize size = transformer.transform().size;
+  const auto each = static_cast<std::size_t>(size.height * size.width * 3);
   ImageBatch batch;
   batch.samples.assign(samples.begin(), samples.end());
-  batch.pixels.resize(samples.size() * static_cast<std::size_t>(size.height * size.width * 3));
-  batch.labels.resize(samples.size());
+  batch.pixels.resize(parts.pixels ? samples.size() * each : 0);
+  batch.labels.resize(parts.labels ? samples.size() : 0);
   read(samples, transformer, batch.pixels, batch.labels);
   return batch;
 }

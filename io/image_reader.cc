@@ -9,13 +9,13 @@ namespace trireme {
 class ImageReader::Impl {
  public:
   Impl(std::shared_ptr<const ImageDataset> dataset, const ImageTransform& transform, BatchPlan plan,
-       const ReadAheadOptions& options)
+       const ReadAheadOptions& options, const ImageParts& parts)
       : dataset_(std::move(dataset)),
         transformer_(dataset_->transformer(transform)),
         ahead_(
             std::move(plan),
-            [this](const std::vector<std::uint64_t>& samples) {
-              return dataset_->read(samples, *transformer_);
+            [this, parts](const std::vector<std::uint64_t>& samples) {
+              return dataset_->read(samples, *transformer_, parts);
             },
             options) {}
 
@@ -29,8 +29,9 @@ class ImageReader::Impl {
 
 ImageReader::ImageReader(std::shared_ptr<const ImageDataset> dataset,
                          const ImageTransform& transform, BatchPlan plan,
-                         const ReadAheadOptions& options)
-    : impl_(std::make_unique<Impl>(std::move(dataset), transform, std::move(plan), options)) {}
+                         const ReadAheadOptions& options, const ImageParts& parts)
+    : impl_(
+          std::make_unique<Impl>(std::move(dataset), transform, std::move(plan), options, parts)) {}
 
 ImageReader::~ImageReader() = default;
 

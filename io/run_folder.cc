@@ -22,10 +22,10 @@
 #include "trireme/base/wall_clock.h"
 #include "trireme/io/checkpoint.h"
 #include "trireme/io/run_branch.h"
+#include "trireme/io/together.h"
 #include "trireme/io/whole_file.h"
 
 #include "posix_file.h"
-#include "together.h"
 
 namespace trireme {
 namespace {

@@ -11,10 +11,10 @@
 #include <xxhash.h>
 
 #include "trireme/base/error.h"
+#include "trireme/io/together.h"
 
 #include "host_copy.h"
 #include "tensor_slab.h"
-#include "together.h"
 
 namespace trireme {
 namespace {

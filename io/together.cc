@@ -1,4 +1,4 @@
-#include "together.h"
+#include "trireme/io/together.h"
 
 #include <numeric>
 #include <span>

@@ -2,12 +2,17 @@
 # Measures one training step of GPT-2 124M and compares it with PyTorch in the same run:
 #   perf/train_step.sh [--device cpu] [STEPS [CONTEXT...]]    4 sequences a step of 64, 256, 1024 tokens
 #   perf/train_step.sh --device cuda [STEPS [CONTEXT...]]     64 sequences of 1024, bf16, on one GPU
+#   perf/train_step.sh --pictures [STEPS [PRESET...]]         the same of MobileNetV2 and ResNet-18 for CIFAR: 128
+#                                                             pictures a step, in micro-batches of MICRO (128)
 # PyTorch (the newest wheel of PyPI) lives in build/venv-torch; set TORCH_PYTHON to use another, and TRIREME
 # to use another program than the one of build/release.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-device=cpu
-if [[ ${1:-} == --device ]]; then
+device=cpu pictures=
+if [[ ${1:-} == --pictures ]]; then
+  pictures=yes
+  shift
+elif [[ ${1:-} == --device ]]; then
   device=$2
   shift 2
 fi
@@ -16,6 +21,10 @@ ours=()
 case $device in
   cpu)
     steps=${1:-5} batch=4 precisions=(fp32)
+    if [[ -n $pictures ]]; then
+      batch=128 presets=("${contexts[@]}")
+      [[ ${#presets[@]} -gt 0 ]] || presets=(mobilenet_v2-cifar resnet18-cifar)
+    fi
     [[ ${#contexts[@]} -gt 0 ]] || contexts=(64 256 1024)
     if grep -qE 'avx512_bf16|amx_bf16' /proc/cpuinfo; then precisions+=(bf16); fi
     grep -m1 'model name' /proc/cpuinfo
@@ -40,10 +49,19 @@ fi
 }
 figures=$(mktemp)
 trap 'rm -f "$figures"' EXIT
+trireme=${TRIREME:-build/release/bin/trireme}
 for precision in "${precisions[@]}"; do
+  if [[ -n $pictures ]]; then
+    for preset in "${presets[@]}"; do
+      step=(--preset "$preset" --batch "$batch" --micro "${MICRO:-$batch}" --dtype "$precision" --threads "$(nproc)")
+      "$trireme" bench step "${step[@]}" --repeats "$steps" --json "$figures"
+      "$python" perf/picture_step_torch.py --beside "$figures" "${step[@]}" --steps "$steps"
+    done
+    continue
+  fi
   for context in "${contexts[@]}"; do
     step=(--batch "$batch" --context "$context" --dtype "$precision" --device "$device")
-    "${TRIREME:-build/release/bin/trireme}" bench step --preset gpt2-124m "${step[@]}" "${ours[@]}" --repeats "$steps" --json "$figures"
+    "$trireme" bench step --preset gpt2-124m "${step[@]}" "${ours[@]}" --repeats "$steps" --json "$figures"
     "$python" perf/train_step_torch.py --beside "$figures" "${step[@]}" --steps "$steps" --threads "$(nproc)"
   done
 done

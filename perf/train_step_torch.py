@@ -81,21 +81,20 @@ class Clock:
 
 
 class Step:
-    def __init__(self, options, compiled):
-        torch.manual_seed(1)
+    """`model` gives the mean loss of inputs and targets, which are those of the whole batch."""
+
+    def __init__(self, options, model, inputs, targets, compiled):
         self.options, self.on_gpu = options, options.device == "cuda"
         self.parts = options.batch // options.micro
-        model = Gpt2(options).to(options.device)
         self.parameters = list(model.parameters())
         self.optimizer = torch.optim.AdamW(self.parameters, lr=1e-4, fused=True)
         self.model = torch.compile(model) if compiled else model
-        tokens = torch.randint(0, options.vocabulary, (options.batch, options.context + 1)).to(options.device)
-        self.tokens, self.targets = tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous()
+        self.inputs, self.targets = inputs, targets
 
     def forward(self, part):
         rows = slice(part * self.options.micro, (part + 1) * self.options.micro)
         with torch.autocast(self.options.device, dtype=torch.bfloat16, enabled=self.options.dtype == "bf16"):
-            return self.model(self.tokens[rows], self.targets[rows]) / self.parts
+            return self.model(self.inputs[rows], self.targets[rows]) / self.parts
 
     def run(self):
         """Seconds of each phase, and of the step, at whose end the host has the loss."""
@@ -122,21 +121,28 @@ class Step:
         return seconds, phases
 
 
+def step_of_texts(options, compiled):
+    torch.manual_seed(1)
+    tokens = torch.randint(0, options.vocabulary, (options.batch, options.context + 1)).to(options.device)
+    inputs, targets = tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous()
+    return Step(options, Gpt2(options).to(options.device), inputs, targets, compiled)
+
+
 def peak_bytes(on_gpu):
     if on_gpu:
         return torch.cuda.max_memory_allocated()
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
-def measure(options, mode):
-    step = Step(options, mode == "compiled")
+def measure(options, mode, make_step=step_of_texts, unit="tokens", units_of_sample=None):
+    step = make_step(options, mode == "compiled")
     for _ in range(3 if mode == "compiled" else 1):
         step.run()
     runs = [step.run() for _ in range(options.steps)]
     seconds = statistics.median(run[0] for run in runs)
     figures = {f"{phase}_seconds": statistics.fmean(run[1][phase] for run in runs) for phase in PHASES}
-    figures.update(step_seconds=seconds, tokens_per_second=options.batch * options.context / seconds,
-                   peak_bytes=peak_bytes(step.on_gpu))
+    figures.update(step_seconds=seconds, peak_bytes=peak_bytes(step.on_gpu))
+    figures[f"{unit}_per_second"] = options.batch * (units_of_sample or options.context) / seconds
     return figures
 
 
@@ -147,8 +153,10 @@ def trireme_figures(path, on_gpu):
     return figures
 
 
-def table(columns, flops_per_token, roof):
+def table(columns, flops_per_unit, roof, unit="tokens"):
     """Lines of a row for each figure, a column for each program."""
+    rate = f"{unit}_per_second"
+
     def row(name, value, form):
         cells = (value(figures) for figures in columns.values())
         return f"{name:<18}" + "".join(f"{'-' if cell is None else format(cell, form):>14}" for cell in cells)
@@ -157,27 +165,28 @@ def table(columns, flops_per_token, roof):
         return lambda figures: None if name not in figures else figures[name] * 1e3
 
     yield f"{'':<18}" + "".join(f"{name:>14}" for name in columns)
-    yield row("tokens/s", lambda f: f["tokens_per_second"], ".0f")
-    yield row("MFU %", lambda f: 100 * f["tokens_per_second"] * flops_per_token / roof, ".1f")
+    yield row(f"{unit}/s", lambda f: f[rate], ".0f")
+    yield row("MFU %", lambda f: 100 * f[rate] * flops_per_unit / roof, ".1f")
     yield row("ms a step", milliseconds("step_seconds"), ".2f")
     for phase in (*PHASES, "communication", "other"):
         yield row(f"  {phase}", milliseconds(f"{phase}_seconds"), ".2f")
     yield row("peak MiB", lambda f: f["peak_bytes"] / 2**20, ".0f")
 
 
-def arguments():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
+def common_arguments(description, batch, samples):
+    parser = argparse.ArgumentParser(description=description.split("\n", maxsplit=1)[0])
     parser.add_argument("--beside", required=True, help="what trireme bench step --json wrote")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
-    parser.add_argument("--batch", type=int, default=4, help="sequences of a step")
+    parser.add_argument("--batch", type=int, default=batch, help=f"{samples} of a step")
     parser.add_argument("--micro", type=int, help="of them in a micro-batch; all unless given")
-    parser.add_argument("--context", type=int, default=256)
     parser.add_argument("--dtype", choices=("fp32", "bf16"), default="fp32")
     parser.add_argument("--steps", type=int, default=5)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--modes", nargs="+", choices=("eager", "compiled"), default=("eager", "compiled"))
-    for name, value in (("layers", 12), ("width", 768), ("heads", 12), ("vocabulary", 50257)):
-        parser.add_argument(f"--{name}", type=int, default=value)
+    return parser
+
+
+def parsed(parser):
     options = parser.parse_args()
     options.micro = options.micro or options.batch
     if options.batch % options.micro:
@@ -185,8 +194,16 @@ def arguments():
     return options
 
 
-def main():
-    options = arguments()
+def arguments():
+    parser = common_arguments(__doc__, 4, "sequences")
+    parser.add_argument("--context", type=int, default=256)
+    for name, value in (("layers", 12), ("width", 768), ("heads", 12), ("vocabulary", 50257)):
+        parser.add_argument(f"--{name}", type=int, default=value)
+    return parsed(parser)
+
+
+def compare(options, what, unit="tokens", **of_measure):
+    """Measures all modes and prints the table. `what`: the step in words."""
     torch.set_num_threads(options.threads)
     on_gpu = options.device == "cuda"
     columns = {"trireme": trireme_figures(options.beside, on_gpu)}
@@ -195,12 +212,17 @@ def main():
             gc.collect()
             torch.cuda.empty_cache()
             torch.cuda.reset_peak_memory_stats()
-        columns[mode] = measure(options, mode)
+        columns[mode] = measure(options, mode, unit=unit, **of_measure)
     name = torch.cuda.get_device_name() if on_gpu else f"{options.threads} threads"
     ours = columns["trireme"]
-    print(f"torch {torch.__version__}, {name}, B={options.batch} T={options.context} {options.dtype}")
-    for line in table(columns, ours["flops"] / ours["tokens_per_second"], ours["roof"]["flops"]):
+    print(f"torch {torch.__version__}, {name}, {what}")
+    for line in table(columns, ours["flops"] / ours[f"{unit}_per_second"], ours["roof"]["flops"], unit):
         print(line, flush=True)
+
+
+def main():
+    options = arguments()
+    compare(options, f"B={options.batch} T={options.context} {options.dtype}")
 
 
 if __name__ == "__main__":

@@ -1,9 +1,12 @@
 #include "trireme/base/json.h"
 
 #include <limits>
+#include <unordered_set>
 #include <utility>
 
 #include <nlohmann/json.hpp>
+
+#include "trireme/base/printable.h"
 
 namespace trireme {
 
@@ -12,6 +15,9 @@ using Library = nlohmann::ordered_json;
 // Receives values as the library reads them, so that the library never builds a tree of its own.
 class JsonReader : public nlohmann::json_sax<Library> {
  public:
+  // `unique`: refuses a key that occurs twice in an object.
+  explicit JsonReader(bool unique) : unique_(unique) {}
+
   bool null() override { return take(Json()); }
   bool boolean(bool value) override { return take(value); }
   bool number_integer(number_integer_t value) override { return take(value); }
@@ -51,21 +57,32 @@ class JsonReader : public nlohmann::json_sax<Library> {
     if (open_.size() == kDeepest) throw JsonError("nested too deeply");
     // The items of an open value can move only while none of them is open.
     open_.push_back(&place(std::move(value)));
+    if (unique_) keys_.emplace_back();
     return true;
   }
   bool close() {
     open_.pop_back();
+    if (unique_) keys_.pop_back();
     return true;
   }
   Json& place(Json value) {
     if (open_.empty()) return root = std::move(value);
     Json& parent = *open_.back();
+    if (parent.is_object() && unique_) {
+      if (!keys_.back().insert(key_).second) {
+        throw JsonError("the key '" + shown(key_) + "' occurs twice");
+      }
+      auto& members = std::get<Json::Object>(parent.value_);
+      return members.emplace_back(key_, std::move(value)).value;
+    }
     if (parent.is_object()) return parent[key_] = std::move(value);
     parent.push_back(std::move(value));
     return std::get<Json::Array>(parent.value_).back();
   }
 
+  const bool unique_;
   std::vector<Json*> open_;
+  std::vector<std::unordered_set<std::string>> keys_;  // of each open value, where unique_
   std::string key_;
 };
 
@@ -88,8 +105,8 @@ struct JsonWriter {
 
 namespace {
 
-Json read(std::string_view bytes, nlohmann::detail::input_format_t format) {
-  JsonReader reader;
+Json read(std::string_view bytes, nlohmann::detail::input_format_t format, bool unique = false) {
+  JsonReader reader(unique);
   Library::sax_parse(bytes.begin(), bytes.end(), &reader, format);
   return std::move(reader.root);
 }
@@ -123,6 +140,10 @@ Json Json::object(std::initializer_list<Member> members) {
 
 Json Json::parse(std::string_view text) {
   return read(text, nlohmann::detail::input_format_t::json);
+}
+
+Json Json::parse_unique(std::string_view text) {
+  return read(text, nlohmann::detail::input_format_t::json, true);
 }
 
 Json Json::from_cbor(std::string_view bytes) {

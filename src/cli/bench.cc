@@ -65,20 +65,14 @@ void write_json(Runtime& runtime, const std::string& path, const std::string& te
   });
 }
 
-bool has_context(const std::string& family) {
-  Options options("");
-  OptionValues values;
-  models::find_family(family).add_keys(options, values);
-  return std::ranges::count(options.names(), "model.context") > 0;
-}
-
 models::Model model_of(const BenchArguments& given) {
   models::ModelRequest request{.keys = {{"preset", given.preset}}};
   for (const models::Family* family : models::families()) {
     if (std::ranges::count(family->presets(), given.preset) > 0) request.family = family->name();
   }
-  if (has_context(request.family)) {
-    const std::int64_t context = models::sample_shape(request)[0];
+  const Shape sample = models::sample_shape(request);
+  if (sample.rank() == 1) {  // a text
+    const std::int64_t context = sample[0];
     request.keys["context"] = write_value(given.context.value_or(std::min(kContext, context)));
   } else if (given.context) {
     throw ConfigError(

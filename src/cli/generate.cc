@@ -57,6 +57,12 @@ TokenizerPtr open_tokenizer(Communicator& comm, const InferenceModel& model,
         "takes any model",
         model.trained_on().origin, family, models::find_family(family).task()));
   }
+  if (shard.empty() && model.training().data.train.empty()) {
+    throw ConfigError(fmt::format(
+        "{}: no training data is known of imported weights: --tokenizer SHARD names any "
+        "shard of the model's tokenizer",
+        model.trained_on().origin));
+  }
   const std::vector<WeightedPath> data =
       shard.empty() ? model.training().data.train : std::vector<WeightedPath>{{shard}};
   const auto open = [&] {

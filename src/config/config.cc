@@ -34,6 +34,42 @@ void check_data(const Config::Data& data) {
   }
 }
 
+void check_start(const Config::Run& run) {
+  if (run.start_from && run.resume != "auto" && run.resume != "never") {
+    throw ConfigError(
+        fmt::format("run.start_from is {}, but run.resume is {}: a run that goes on from a "
+                    "checkpoint starts from no other, so leave one of them out",
+                    shown(*run.start_from), shown(run.resume)));
+  }
+  if (!run.start_from && run.fresh != "none") {
+    throw ConfigError(fmt::format(
+        "run.fresh is {}, but without run.start_from all values are initial ones: leave it out",
+        run.fresh));
+  }
+}
+
+// A key of data.* that the family's data do not have would do nothing.
+void check_data_of_family(const Config& config) {
+  const models::Family& family = models::find_family(config.model.family);
+  const bool pictures = family.task() == "classification";
+  const Config::Data& given = config.data;
+  const Config::Data usual{};
+  const auto check = [&](bool of_pictures, bool differs, const char* key) {
+    if (!differs || of_pictures == pictures) return;
+    const auto name = [](bool are_pictures) { return are_pictures ? "pictures" : "text"; };
+    throw ConfigError(
+        fmt::format("data.{} is for {}, but model.family {} trains on {}: leave it out", key,
+                    name(of_pictures), family.name(), name(pictures)));
+  };
+  check(false, given.mask_documents != usual.mask_documents, "mask_documents");
+  check(true, given.crop != usual.crop, "crop");
+  check(true, given.padding != usual.padding, "padding");
+  check(true, given.flip != usual.flip, "flip");
+  check(true, given.least_area != usual.least_area, "least_area");
+  check(true, given.most_ratio != usual.most_ratio, "most_ratio");
+  check(true, given.threads != usual.threads, "threads");
+}
+
 void check_loss_scale(const Config& config) {
   const bool fixed = fixed_loss_scale(config.optim.loss_scale).has_value();
   if (fixed && config.run.precision != "fp16") {
@@ -166,7 +202,9 @@ void check_config(const Config& config) {
 }
 
 void check_config_without_data(const Config& config) {
+  check_start(config.run);
   check_data(config.data);
+  check_data_of_family(config);
   check_batch(config.batch);
   check_same_bits(config);
   models::find_family(config.model.family).check_keys(config.model.keys);
@@ -244,6 +282,14 @@ std::string config_help() {
 
 std::string config_to_ini(const Config& config) {
   return TableToWrite(config).options.to_ini();
+}
+
+std::string model_to_ini(const models::ModelRequest& model) {
+  models::ModelRequest written{model.family, {}};
+  Options options(kUsage);
+  add_model_keys(options, written);
+  written = model;
+  return options.to_ini();
 }
 
 std::vector<std::string> config_to_flags(const Config& config) {

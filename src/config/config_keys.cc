@@ -25,6 +25,16 @@ void add_run_keys(Options& options, Config::Run& run) {
               "auto: go on from the newest good checkpoint of the run folder, if any; never: start "
               "anew; or the path of a checkpoint; what is no ancestor moves to superseded/",
               not_empty(), OnChange::kNothing);
+  options.add(
+      "run.start_from", run.start_from, "",
+      "at its first start, a run without a checkpoint of its own takes the weights and "
+      "states of this checkpoint, or of the newest in this run folder; the optimizer starts "
+      "anew, and so does everything else",
+      not_empty(), OnChange::kNothing);
+  options.add("run.fresh", run.fresh, "",
+              "run.start_from: what begins with initial values of its own all the same; head: what "
+              "tells classes apart, so that their number may be another",
+              one_of({"none", "head"}), OnChange::kNothing);
   options.add("run.accept_changes", run.accept_changes, "",
               "go on from a checkpoint although its data, batch.global, run.seed or model.* were "
               "others, which makes another run of it",
@@ -49,15 +59,6 @@ void add_run_keys(Options& options, Config::Run& run) {
   options.alias("threads", "run.threads");
   options.alias("resume", "run.resume");
   options.alias("device", "run.device");
-}
-
-void add_model_keys(Options& options, models::ModelRequest& model) {
-  const auto declare = [](Options& into, const std::string& family, OptionValues& values) {
-    models::find_family(family).add_keys(into, values);
-  };
-  options.add_selector("model.family", model.family, model.keys,
-                       "what kind of model it is, which decides on the other model keys",
-                       one_of(models::family_names()), OnChange::kOtherRun, declare);
 }
 
 void add_data_keys(Options& options, Config::Data& data) {
@@ -326,6 +327,15 @@ void add_dimension_keys(Options& options, GridRequest& grid) {
               between(1, limits::kRanks), OnChange::kCompared);
   options.add("grid.tensor", grid.tensor, "ranks per stage", "tensor parallelism",
               between(1, limits::kRanks), OnChange::kCompared);
+}
+
+void add_model_keys(Options& options, models::ModelRequest& model) {
+  const auto declare = [](Options& into, const std::string& family, OptionValues& values) {
+    models::find_family(family).add_keys(into, values);
+  };
+  options.add_selector("model.family", model.family, model.keys,
+                       "what kind of model it is, which decides on the other model keys",
+                       one_of(models::family_names()), OnChange::kOtherRun, declare);
 }
 
 void add_shard_keys(Options& options, Config::Shard& shard) {

@@ -8,7 +8,6 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/limits.h"
-#include "trireme/ops/elementwise.h"
 
 #include "models/keys.h"
 
@@ -30,15 +29,9 @@ class PictureStem : public nn::Block {
         sizes_(network.stem) {}
 
   nn::Values forward(nn::Tape& tape, const nn::MicroBatch& batch, nn::Values) const override {
-    ops::Context& ctx = tape.context();
-    const Tensor pixels = batch.field(nn::kPixels);  // (B, H, W, 3) fp32
     const DType compute = parameters_.parameters().front()->weight().dtype();
-    Tensor in = pixels;
-    if (compute != DType::kF32) {
-      in = ctx.allocate(pixels.shape(), compute);
-      ops::cast(ctx, pixels, in);
-    }
-    const nn::Value x = layer_.forward(tape, batch, tape.input(in, false));
+    const nn::Value pixels = nn::pixels_of(tape, batch, compute);
+    const nn::Value x = layer_.forward(tape, batch, pixels);
     if (!sizes_.pools) return {x};
     const ops::PoolingShape pooling = sizes_.pooling(x.shape()[0], pixels.shape()[1]);
     return {nn::max_pooling(tape, x, pooling.kernel_height, pooling.stride, pooling.padding)};
@@ -62,14 +55,7 @@ class ClassifierHead : public nn::Block {
     x = nn::global_average_pooling(tape, x);  // (B, C)
     x = nn::dropout(tape, parallel_, batch, x, dropout_, 0);
     const nn::Value logits = classifier_.forward(tape, x);
-    if (batch.field(nn::kTargets).defined()) {
-      // Held-out losses are cross-entropies, which compare between runs.
-      nn::classification_loss(tape, batch, logits, batch.training ? label_smoothing_ : 0.0f);
-      return {};
-    }
-    const Tensor whole = tape.context().allocate(logits.shape(), DType::kF32);
-    ops::cast(tape.context(), logits.tensor(), whole);
-    return {tape.input(whole, false)};
+    return nn::classify(tape, batch, logits, label_smoothing_);
   }
   bool is_loss() const override { return true; }
 
@@ -230,10 +216,12 @@ Model model_of(std::string_view family, const OptionValues& keys, const Convolut
       .request = {std::string(family), keys},
       .plan = std::move(plan),
       .data = {.classes = static_cast<int>(config.classes)},
+      .convolves = true,
       .check_grid = [family = std::string(family),
                      blocks](const GridShape& grid) { check_tensor_ranks(family, grid, blocks); },
       .operations = [config, network](
-                        std::int64_t samples) { return operations_of(config, network, samples); }};
+                        std::int64_t samples) { return operations_of(config, network, samples); },
+      .head = {"head.classifier.weight", "head.classifier.bias"}};
 }
 
 nn::LayerContext layer_of(nn::ParameterSet& parameters, const nn::BuildContext& build,

@@ -48,4 +48,26 @@ bool joins_replicas(const ModelRequest& request) {
   return find_family(request.family).joins_replicas(request.keys);
 }
 
+ForeignKeys Family::keys_of_foreign(const Json& /*config*/) const {
+  throw InternalError(fmt::format("{} reads no config.json", name()));
+}
+
+ForeignRequest read_foreign_config(const Json& config) {
+  const Json* type = config.find("model_type");
+  if (type == nullptr || !type->is_text()) {
+    throw ConfigError("config.json: has no model_type, so what model it describes is not known");
+  }
+  std::vector<std::string_view> known;
+  for (const Family* family : families()) {
+    for (const std::string_view name : family->foreign_types()) {
+      known.push_back(name);
+      if (name != type->text()) continue;
+      ForeignKeys read = family->keys_of_foreign(config);
+      return {{std::string(family->name()), std::move(read.keys)}, std::move(read.not_read)};
+    }
+  }
+  throw ConfigError(fmt::format("config.json: model_type {} is not one of {}", shown(type->text()),
+                                fmt::join(known, ", ")));
+}
+
 }  // namespace trireme::models

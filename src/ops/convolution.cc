@@ -222,4 +222,8 @@ void convolution_backward_weight(Context& ctx, const ConvolutionShape& shape, co
   if (dbias.defined()) add_column_sums(ctx, pixels_of(dy), dbias);
 }
 
+std::string_view convolution_description(const Context& ctx) {
+  return ctx.convolution ? ctx.convolution->description() : "matrix products";
+}
+
 }  // namespace trireme::ops

@@ -114,6 +114,16 @@ struct Rank {
   }
 };
 
+// What the host has read ahead of its use.
+std::vector<nn::HostMicroBatch> batches_ahead(const DryRunInput& input, Rank& rank, int count) {
+  std::vector<nn::HostMicroBatch> held;
+  if (!input.read_ahead || input.device.on_gpus()) return held;
+  for (int i = 0; i < input.read_ahead(count); ++i) {
+    held.push_back(input.make_batch(rank.ctx, input.micro, input.model.length));
+  }
+  return held;
+}
+
 void train_two_steps(const DryRunInput& input, Rank& rank, DryRunResult& result) {
   parallel::StepOptions options = input.step;
   // Where this rank runs fewer than a step has, so do all.
@@ -121,6 +131,7 @@ void train_two_steps(const DryRunInput& input, Rank& rank, DryRunResult& result)
                           micro_batches_of(input, rank.grid.index(kDataAxes));
   parallel::TrainerStep step(rank.ctx, rank.grid, input.model, options);
   step.connect(input.micro, input.model.length);
+  const auto ahead = batches_ahead(input, rank, result.micro_batches);
   for (int number = 1; number <= 2; ++number) {
     rank.begin_step();
     std::vector<nn::MicroBatch> batches;

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <numbers>
-#include <numeric>
 #include <utility>
 
 #include <fmt/format.h>
@@ -63,18 +62,11 @@ class Texts final : public TaskData {
                                    data_->context())}};
   }
 
-  std::unique_ptr<StepReader> read_steps(BatchPlan plan, std::int64_t micro) const override {
+  std::unique_ptr<StepReader> read_steps(BatchPlan plan, std::int64_t micro,
+                                         const ReadFor& what) const override {
     return std::make_unique<ReadSteps<BatchReader, std::int64_t>>(
-        data_->context(), micro, data_, std::move(plan),
+        data_->context(), micro, what.training, 1, data_, std::move(plan),
         BatchReaderOptions{.with_first_key = masks_documents_});
-  }
-  nn::MicroBatch evaluation_batch(ops::Context& ctx, std::uint64_t first,
-                                  std::int64_t micro) const override {
-    std::vector<std::uint64_t> wanted(
-        std::min(static_cast<std::uint64_t>(micro), data_->samples() - first));
-    std::iota(wanted.begin(), wanted.end(), first);
-    return make_micro_batch(ctx, data_->read(wanted, masks_documents_), data_->context(), 0, micro,
-                            false);
   }
 
  private:

@@ -66,6 +66,9 @@ class Classification final : public Task {
                               100.0 * sums.share(sums.correct->top5));
   }
 
+  int most_read_ahead(const DataRequest& request, int micro_batches) const override {
+    return pictures_ahead(micro_batches) + request.threads + 1;  // one is being handed on
+  }
   nn::HostMicroBatch blank_batch(ops::Context& ctx, const DataRequest& request,
                                  std::int64_t micro) const override {
     return make_host_pictures(ctx, micro, picture_size(request.sample));

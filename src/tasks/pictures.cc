@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <numeric>
 #include <utility>
 
 #include <fmt/format.h>
@@ -24,6 +23,14 @@ std::size_t values_of(PictureSize size) {
   return static_cast<std::size_t>(size.height * size.width * 3);
 }
 
+Tensor add_pixels(ops::Context& ctx, nn::HostMicroBatch& host, PictureSize size) {
+  return host.add(ctx, nn::kPixels, {host.batch, size.height, size.width, 3}, DType::kF32);
+}
+
+Tensor add_targets(ops::Context& ctx, nn::HostMicroBatch& host) {
+  return host.add(ctx, nn::kTargets, {host.batch}, DType::kI32);
+}
+
 // Takes `word` and three numbers from the beginning of `text`.
 bool take_colours(std::string_view& text, std::string_view word, std::array<double, 3>& colours) {
   if (!text.starts_with(word)) return false;
@@ -42,22 +49,27 @@ bool take_colours(std::string_view& text, std::string_view word, std::array<doub
 
 nn::HostMicroBatch make_host_pictures(ops::Context& ctx, std::int64_t batch, PictureSize size) {
   nn::HostMicroBatch host(ctx, batch, 1);
-  host.add(ctx, nn::kPixels, {batch, size.height, size.width, 3}, DType::kF32);
-  host.add(ctx, nn::kTargets, {batch}, DType::kI32);
+  add_pixels(ctx, host, size);
+  add_targets(ctx, host);
   return host;
 }
 
 nn::MicroBatch make_micro_batch(ops::Context& ctx, const ImageBatch& data, PictureSize size,
                                 std::size_t begin, std::int64_t micro, bool training) {
   const std::size_t real = std::min(data.samples.size() - begin, static_cast<std::size_t>(micro));
-  const nn::HostMicroBatch host = make_host_pictures(ctx, micro, size);
+  // Parts that were not read are no fields.
+  nn::HostMicroBatch host(ctx, micro, 1);
   const auto take = [&](const auto& from, auto to, std::size_t each, auto rest) {
     const auto first = from.begin() + static_cast<std::ptrdiff_t>(begin * each);
     const auto last = first + static_cast<std::ptrdiff_t>(real * each);
     std::fill(std::copy(first, last, to.begin()), to.end(), rest);
   };
-  take(data.pixels, host.fields.find(nn::kPixels).span<float>(), values_of(size), 0.0f);
-  take(data.labels, host.fields.find(nn::kTargets).span<std::int32_t>(), 1, ops::kMaskedTarget);
+  if (!data.pixels.empty()) {
+    take(data.pixels, add_pixels(ctx, host, size).span<float>(), values_of(size), 0.0f);
+  }
+  if (!data.labels.empty()) {
+    take(data.labels, add_targets(ctx, host).span<std::int32_t>(), 1, ops::kMaskedTarget);
+  }
   take(data.samples, host.samples.span<std::int64_t>(), 1, std::int64_t{0});
   nn::MicroBatch made = host.to_device(ctx, static_cast<std::int64_t>(real), training);
   if (!training) {
@@ -128,19 +140,17 @@ class Pictures final : public TaskData {
             {"pictures", fmt::format("{}", sums.targets)}};
   }
 
-  std::unique_ptr<StepReader> read_steps(BatchPlan plan, std::int64_t micro) const override {
+  // Each thread reads a micro-batch and not a whole step, so that beyond the next step a rank holds
+  // no more pictures than threads are reading.
+  std::unique_ptr<StepReader> read_steps(BatchPlan plan, std::int64_t micro,
+                                         const ReadFor& what) const override {
+    const int count = micro_batches_of(plan, micro);
+    const ImageTransform centre{.size = transform_.size, .statistics = transform_.statistics};
     return std::make_unique<ReadSteps<ImageReader, PictureSize>>(
-        transform_.size, micro, data_, transform_, std::move(plan),
-        ReadAheadOptions{.threads = threads_});
-  }
-  nn::MicroBatch evaluation_batch(ops::Context& ctx, std::uint64_t first,
-                                  std::int64_t micro) const override {
-    std::vector<std::uint64_t> wanted(
-        std::min(static_cast<std::uint64_t>(micro), data_->samples() - first));
-    std::iota(wanted.begin(), wanted.end(), first);
-    const auto centre =
-        data_->transformer({.size = transform_.size, .statistics = transform_.statistics});
-    return make_micro_batch(ctx, data_->read(wanted, *centre), transform_.size, 0, micro, false);
+        transform_.size, micro, what.training, count, data_, what.training ? transform_ : centre,
+        plan_by_micro_batches(std::move(plan), micro),
+        ReadAheadOptions{.batches_ahead = pictures_ahead(count), .threads = threads_},
+        ImageParts{.pixels = what.inputs, .labels = what.targets});
   }
 
  private:
@@ -190,6 +200,10 @@ void Pictures::check_trained(const TrainedOn& model) const {
 }
 
 }  // namespace
+
+int pictures_ahead(int micro_batches) {
+  return std::max(2, micro_batches);
+}
 
 std::shared_ptr<const TaskData> pictures(std::shared_ptr<const ImageDataset> data,
                                          const ImageTransform& transform, int threads) {

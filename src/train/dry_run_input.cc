@@ -11,7 +11,8 @@ plan::DryRunInput dry_run_input(const Config& config, const models::Model& model
   const tasks::Task& task = tasks::task_of(model.request);
   const tasks::DataRequest data{.paths = {},
                                 .sample = models::sample_shape(model.request),
-                                .masks_documents = config.data.mask_documents};
+                                .masks_documents = config.data.mask_documents,
+                                .threads = config.data.threads};
   return {.model = model.plan,
           .step = step_options(config, grid),
           .grid = grid,
@@ -19,6 +20,7 @@ plan::DryRunInput dry_run_input(const Config& config, const models::Model& model
           .micro_batches = config.batch.global / config.batch.micro,
           .make_batch = [&task, data](ops::Context& ctx, std::int64_t micro,
                                       std::int64_t) { return task.blank_batch(ctx, data, micro); },
+          .read_ahead = [&task, data](int count) { return task.most_read_ahead(data, count); },
           .device = {.threads = config.run.threads.value_or(threads),
                      .nccl = nccl_carries(device_request(config), grid.ranks())},
           .keeps_order = algorithm_table(config.comm).keeps_order()};

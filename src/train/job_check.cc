@@ -80,6 +80,17 @@ std::vector<int> node_counts(const JobRequest& request) {
   return counts;
 }
 
+// The run of a point gets the job's configuration first, whose keys model.* are of one family.
+void check_family_stays(const Config& config, const Config& point) {
+  const std::string &before = config.model.family, &now = point.model.family;
+  if (now == before) return;
+  throw ConfigError(
+      fmt::format("job.sweep: model.family cannot vary, since the other keys model.* follow from "
+                  "it: make a job "
+                  "with --model.family {} and one with --model.family {}",
+                  before, now));
+}
+
 // Returns what each run changes. The changes are not checked yet.
 std::vector<JobPoint> points_of(const JobTemplate& job_template, const Config& config,
                                 const JobRequest& request) {
@@ -103,6 +114,7 @@ std::vector<JobPoint> points_of(const JobTemplate& job_template, const Config& c
     JobPoint point{.config = config, .flags = {}, .nodes = request.nodes, .grid = {}, .memory = {}};
     if (sweeps) {
       point.config = parse_config(flags, config).config;
+      check_family_stays(config, point.config);
       point.config.run.folder = fmt::format("{}/point-{}", point.config.run.folder, points.size());
       flags.push_back("--run.folder=" + point.config.run.folder);
     }

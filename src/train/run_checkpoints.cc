@@ -1,14 +1,18 @@
 #include "train/run_checkpoints.h"
 
 #include <algorithm>
+#include <set>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include <fmt/format.h>
 
 #include "trireme/base/log.h"
+#include "trireme/ops/convolution.h"
 #include "trireme/topology/planner.h"
 #include "trireme/train/checkpoint_tensors.h"
+#include "trireme/train/foreign_weights.h"
 #include "trireme/train/inference.h"
 #include "trireme/train/step_setup.h"
 
@@ -27,7 +31,7 @@ std::map<std::string, std::string> RunCheckpoints::recorded_choices() const {
   const ops::Context& ctx = run_.device.context;
   const int replicas = run_.grid.extent(kDataAxes);
   const int runs = batch_runs_of(run_.config, run_.grid.shape()).runs;
-  return {
+  std::map<std::string, std::string> choices = {
       {"attention", run_.attention.by},
       {"batch_runs", std::to_string(runs == 0 ? replicas : runs)},
       {"carrier", run_.device.carrier},
@@ -36,6 +40,10 @@ std::map<std::string, std::string> RunCheckpoints::recorded_choices() const {
       {"threads", std::to_string(ctx.threads)},
       {"instruction_set", std::string(ops::instruction_set(ctx))},
       {"matmul", std::string(ops::matmul_description(ctx, run_.step.stage().options().compute))}};
+  if (models::resolve(run_.config.model, {}).convolves) {
+    choices["convolution"] = ops::convolution_description(ctx);
+  }
+  return choices;
 }
 
 // Returns the table of each communicator of this rank, and for which network it was made.
@@ -69,18 +77,102 @@ RunCheckpoints::Position RunCheckpoints::resume() {
   if (checkpoint) {
     position = restore(*checkpoint);
   } else {
-    run_.step.stage().draw_initial_values(run_.device.context,
-                                          static_cast<std::uint64_t>(run_.config.run.seed));
+    begin();
   }
   // This comes last, so that a start that is refused leaves the folder as it is.
   position.continues = start.settle(checkpoint);
   return position;
 }
 
+// Collective over the world. The first start of a run.
+void RunCheckpoints::begin() {
+  const Config::Run& run = run_.config.run;
+  std::optional<Checkpoint> from;
+  if (run.start_from) from = open_checkpoint_or_run(run_.runtime.world(), *run.start_from);
+  if (!from || run.fresh != "none") {
+    run_.step.stage().draw_initial_values(run_.device.context,
+                                          static_cast<std::uint64_t>(run.seed));
+  }
+  if (from) take_weights(*from);
+}
+
+// Collective over the world. What is not taken keeps its initial values, the optimizer its zeros.
+void RunCheckpoints::take_weights(const Checkpoint& checkpoint) {
+  const Config::Run& run = run_.config.run;
+  const models::Model model = models::resolve(run_.config.model, {});
+  const bool fresh_head = run.fresh == "head";
+  if (fresh_head && model.head.empty()) {
+    throw ConfigError(
+        "run.fresh is head, but in this model the output head is the embedding (model.tied), or it "
+        "has none of its own: leave it out");
+  }
+  parallel::Stage& stage = run_.step.stage();
+  std::vector<TensorSlice> slices = checkpoint_slices(stage, nullptr, false);
+  const std::vector<std::string> fresh = fresh_head ? model.head : std::vector<std::string>();
+  std::erase_if(slices, [&](const TensorSlice& slice) {
+    return std::ranges::any_of(
+        fresh, [&](const std::string& name) { return slice.name == "parameters/" + name; });
+  });
+  try {
+    checkpoint.check(run_.runtime.world(), slices);
+  } catch (const CheckpointError& error) {
+    const bool of_head = std::ranges::any_of(model.head, [&](const std::string& name) {
+      return std::string_view(error.what()).find("/" + name + " ") != std::string_view::npos;
+    });
+    if (!of_head) throw;
+    throw CheckpointError(fmt::format("{}; --run.fresh head begins it anew", error.what()));
+  }
+  check_all_taken(checkpoint, slices, fresh);
+  if (!fresh_head && !run.accept_changes) {
+    tasks::TrainedOn trained_on{checkpoint.path(), model.data, {}};
+    for (const auto& [attribute, value] : checkpoint.info().extra) {
+      trained_on.marks.push_back({attribute, {}, value});
+    }
+    run_.data.check_trained(trained_on);
+  }
+  read_checkpoint(run_.device.context, checkpoint, stage, slices);
+  if (run_.runtime.rank() != 0) return;
+  print_line(fmt::format("starting from the weights of {}, step {}{}", checkpoint.path(),
+                         checkpoint.info().step, fresh_head ? ", with a fresh head" : ""));
+  std::vector<ChangedSetting> changes =
+      changed_settings(checkpoint.info().config, checkpoint.path(), run_.config);
+  std::erase_if(changes,
+                [](const ChangedSetting& change) { return !change.name.starts_with("model."); });
+  if (!changes.empty()) {
+    print_line("its model was another one: " + list_of(changes, {OnChange::kOtherRun}));
+  }
+}
+
+// Collective over the world. A checkpoint of a model with more layers also holds all tensors of one
+// with fewer.
+void RunCheckpoints::check_all_taken(const Checkpoint& checkpoint,
+                                     std::span<const TensorSlice> taken,
+                                     const std::vector<std::string>& fresh) const {
+  std::set<std::string_view> names;
+  for (const TensorSlice& slice : taken) names.insert(slice.name);
+  std::vector<std::int64_t> wanted;  // by tensor of the checkpoint
+  for (const CheckpointTensor& tensor : checkpoint.contents().tensors) {
+    wanted.push_back(names.contains(tensor.name) ? 1 : 0);
+  }
+  run_.runtime.world().all_reduce_host(std::span(wanted), ReduceOp::kMax);
+  for (std::size_t i = 0; i < wanted.size(); ++i) {
+    const std::string& name = checkpoint.contents().tensors[i].name;
+    constexpr std::string_view kParameters = "parameters/";
+    if (wanted[i] != 0 || !name.starts_with(kParameters)) continue;
+    if (std::ranges::find(fresh, name.substr(kParameters.size())) != fresh.end()) continue;
+    throw CheckpointError(
+        fmt::format("{}: holds {}, which the model does not have: model.* must describe its model",
+                    checkpoint.path(), name));
+  }
+}
+
 RunCheckpoints::Position RunCheckpoints::restore(const Checkpoint& checkpoint) {
   parallel::Stage& stage = run_.step.stage();
   ops::Context& ctx = run_.device.context;
-  std::vector<TensorSlice> slices = checkpoint_slices(stage, &run_.step.optimizer(), false);
+  // Imported weights have no optimizer: it starts with zeros.
+  const bool imported = checkpoint.info().extra.contains(kImportedAttribute);
+  std::vector<TensorSlice> slices =
+      checkpoint_slices(stage, imported ? nullptr : &run_.step.optimizer(), false);
   ops::StepState state = ops::read_step_state(ctx);
   state.updates = checkpoint.info().step;  // the best guess for a checkpoint without a count
   // A run with another precision has stored no loss scale.
@@ -92,6 +184,10 @@ RunCheckpoints::Position RunCheckpoints::restore(const Checkpoint& checkpoint) {
   check_parameters(checkpoint);
   std::vector<ChangedSetting> changes =
       changes_since(checkpoint, run_.config, describe_data(run_.data, run_.validation));
+  // Of a run, an imported checkpoint knows the model alone.
+  std::erase_if(changes, [&](const ChangedSetting& change) {
+    return imported && !change.name.starts_with("model.");
+  });
   note_groups_of_samples(checkpoint, changes);
   check_changes(changes, checkpoint, run_.config);
   read_checkpoint(ctx, checkpoint, stage, slices);

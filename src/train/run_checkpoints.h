@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -43,11 +44,11 @@ class RunCheckpoints {
     bool continues = true;               // with the folder's branch; false: began a new one
     std::string changes = {};            // since the checkpoint, that affect results
   };
-  // Collective over the world. Restores the checkpoint that run.resume asks for, or draws the
-  // initial values if there is none. Files that are not ancestors of that point leave the
-  // folder's history. Rank 0 prints what was done, and what has changed since the checkpoint.
-  // Throws ConfigError if the checkpoint is of another run and run.accept_changes is false,
-  // CheckpointError if its model has other shapes, and RunFolderError.
+  // Collective over the world. Restores the checkpoint that run.resume asks for. If there is none,
+  // takes the weights and states of run.start_from, or draws the initial values. Files that are not
+  // ancestors of that point leave the folder's history. Rank 0 prints what was done, and what has
+  // changed since the checkpoint. Throws ConfigError if the checkpoint is of another run and
+  // run.accept_changes is false, CheckpointError if its model has other shapes, and RunFolderError.
   Position resume();
 
   // Collective over the world. Writes a checkpoint and returns the file's path.
@@ -55,6 +56,10 @@ class RunCheckpoints {
 
  private:
   Position restore(const Checkpoint& checkpoint);
+  void begin();
+  void take_weights(const Checkpoint& checkpoint);
+  void check_all_taken(const Checkpoint& checkpoint, std::span<const TensorSlice> taken,
+                       const std::vector<std::string>& fresh) const;
   void check_parameters(const Checkpoint& checkpoint) const;
   bool keeps_bits(const Checkpoint& checkpoint) const;
   void note_groups_of_samples(const Checkpoint& checkpoint,

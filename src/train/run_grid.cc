@@ -99,6 +99,23 @@ void check_micro_batches(const Config& config, const GridShape& grid) {
   }
 }
 
+// What the hosts hold of a step: the numbers that the model sees of its samples.
+void check_step_size(const Config& config, const models::Model& model) {
+  constexpr std::int64_t kMostTokens = std::int64_t{1} << 32, kMostValues = std::int64_t{1} << 40;
+  const Shape sample = models::sample_shape(model.request);
+  const std::int64_t numbers = sample.elements(), global = config.batch.global;
+  if (sample.rank() == 1 && global > kMostTokens / numbers) {
+    throw ConfigError(
+        fmt::format("batch.global {} x model.context {} are {} tokens a step: at most {} can be",
+                    global, numbers, global * numbers, kMostTokens));
+  }
+  if (global > kMostValues / numbers) {
+    throw ConfigError(fmt::format(
+        "batch.global {} x {} x {} pixels of 3 colours are {} numbers a step: at most {} can be",
+        global, sample[0], sample[1], global * numbers, kMostValues));
+  }
+}
+
 }  // namespace
 
 GridShape with_shards(const GridShape& grid, const Config::Shard& shard) {
@@ -190,13 +207,8 @@ std::string keep_same_bits(Config& config, int ranks) {
 void check_model_fits_grid(const Config& config, const models::Model& model,
                            const GridShape& grid) {
   model.check_grid(grid);
+  check_step_size(config, model);
   const std::int64_t context = model.plan.length;
-  constexpr std::int64_t kMostTokens = std::int64_t{1} << 32;  // per step; the host holds them
-  if (config.batch.global > kMostTokens / context) {
-    throw ConfigError(
-        fmt::format("batch.global {} x model.context {} are {} tokens a step: at most {} can be",
-                    config.batch.global, context, config.batch.global * context, kMostTokens));
-  }
   const std::int64_t of_sample = model.plan.rows == 0 ? context : model.plan.rows;
   const std::int64_t rows = config.batch.micro * of_sample;
   if (config.grid.sequence_parallel && rows % grid[Axis::kTensor] != 0) {

@@ -209,7 +209,8 @@ void TrainingLoop::note_start(std::size_t connections) {
 ExitStatus TrainingLoop::loop() {
   const Config& config = prepared_.config;
   const optim::LearningRateSchedule rate(schedule_options(config).value());
-  const auto reader = prepared_.train_data->read_steps(plan_of_samples(), config.batch.micro);
+  const auto reader = prepared_.train_data->read_steps(plan_of_samples(), config.batch.micro,
+                                                       read_for(prepared_.step.stage()));
   while (step_number_ < total_steps()) {
     if (tracer_) tracer_->before(step_number_ + 1);
     for (const StepQueue::Known& step : train_step(*reader, rate.at(step_number_))) tell(step);
@@ -272,11 +273,11 @@ void TrainingLoop::queue_step(tasks::StepReader& reader, double learning_rate) {
   const Config& config = prepared_.config;
   const StepQueue::Mark begin = queue_.mark();
   const double waited_before = reader.wait_seconds();
-  {
+  const std::vector<nn::MicroBatch> batches = [&] {
     const FlightRecorder::Phase phase(prepared_.runtime.recorder(), "read data");
     reader.read();
-  }
-  const std::vector<nn::MicroBatch> batches = reader.micro_batches(prepared_.device.context);
+    return reader.micro_batches(prepared_.device.context);
+  }();
   const std::uint64_t key = philox_key(static_cast<std::uint64_t>(config.run.seed),
                                        fmt::format("dropout of step {}", step_number_));
   const parallel::QueuedStep step = prepared_.step.queue(

@@ -1,6 +1,7 @@
 // The task of models that classify pictures: its data, micro-batches and evaluations, with a model
 // of one product that no registry knows.
 #include <algorithm>
+#include <cstring>
 #include <filesystem>
 #include <numeric>
 #include <optional>
@@ -16,6 +17,7 @@
 #include "trireme/tasks/pictures.h"
 #include "trireme/train/data_request.h"
 #include "trireme/train/evaluation.h"
+#include "trireme/train/run_grid.h"
 
 #include "support/message_of.h"
 #include "support/mpi_test.h"
@@ -141,7 +143,7 @@ TEST_F(Classification, StepsAreMicroBatchesOfPictures) {
         if (step > 0) return {};
         return std::vector<std::uint64_t>{5, 0, 12, 3};
       },
-      2);
+      2, {});
   steps->read();
   const std::vector<nn::MicroBatch> batches = steps->micro_batches(ctx_);
   ASSERT_EQ(batches.size(), 2u);
@@ -167,6 +169,67 @@ TEST_F(Classification, StepsAreMicroBatchesOfPictures) {
   EXPECT_EQ(blank.fields.find(nn::kTargets).shape(), Shape({5}));
 }
 
+// A stage of a pipeline reads what its blocks do: what others read is no field of its
+// micro-batches.
+TEST_F(Classification, StagesReadTheirOwnParts) {
+  const std::string path = shard("train.h5", 11);
+  const auto data = open(path, true);
+  const auto read = [&](const tasks::ReadFor& what) {
+    const auto steps = data->read_steps(
+        [](std::uint64_t step) -> std::optional<std::vector<std::uint64_t>> {
+          if (step > 0) return {};
+          return std::vector<std::uint64_t>{4, 9, 2, 7, 1, 3};
+        },
+        2, what);
+    steps->read();
+    return steps->micro_batches(ctx_);
+  };
+  const std::vector<nn::MicroBatch> all = read({});
+  const std::vector<nn::MicroBatch> first = read({.targets = false});
+  const std::vector<nn::MicroBatch> middle = read({.inputs = false, .targets = false});
+  const std::vector<nn::MicroBatch> last = read({.inputs = false});
+  ASSERT_EQ(all.size(), 3u);
+  const auto same = [](const Tensor& a, const Tensor& b) {
+    return a.defined() && a.shape() == b.shape() && std::memcmp(a.raw(), b.raw(), b.bytes()) == 0;
+  };
+  for (std::size_t m = 0; m < 3; ++m) {
+    EXPECT_TRUE(same(first.at(m).field(nn::kPixels), all[m].field(nn::kPixels)));
+    EXPECT_TRUE(same(last.at(m).field(nn::kTargets), all[m].field(nn::kTargets)));
+    EXPECT_FALSE(first[m].field(nn::kTargets).defined());
+    EXPECT_FALSE(last[m].field(nn::kPixels).defined());
+    EXPECT_FALSE(middle.at(m).field(nn::kPixels).defined());
+    EXPECT_FALSE(middle[m].field(nn::kTargets).defined());
+    for (const auto* part : {&first, &middle, &last}) {
+      EXPECT_TRUE(same((*part)[m].samples, all[m].samples));
+      EXPECT_EQ((*part)[m].target_count, 2);
+    }
+  }
+}
+
+// What a reader may hold is known before it reads: a step's micro-batches, at least two, one for
+// each thread, and one that it hands on.
+TEST_F(Classification, ReadersHoldAStepAndAMicroBatchForEachThread) {
+  const tasks::DataRequest request{.paths = {}, .sample = kSample, .threads = 3};
+  EXPECT_EQ(task_.most_read_ahead(request, 8), 12);
+  EXPECT_EQ(task_.most_read_ahead(request, 1), 6);
+}
+
+TEST_F(Classification, StepsHaveABoundedNumberOfPixels) {
+  const models::Model model = models::resolve({"resnet", {{"image", "4096"}}}, {});
+  Config config;
+  config.batch.global = 21845;
+  EXPECT_NO_THROW(check_model_fits_grid(config, model, {1, 1, 1}));
+  config.batch.global = 21846;
+  // bad input: `train`: a step of more than 2^40 numbers of pictures | batch.global ... x 4096 x
+  // 4096 pixels of 3 colours are ... numbers a step: at most 1099511627776 can be | 2
+  EXPECT_EQ(
+      message_of([&] {
+        check_model_fits_grid(config, model, {1, 1, 1});
+      }),
+      "batch.global 21846 x 4096 x 4096 pixels of 3 colours are 1099545182208 numbers a step: "
+      "at most 1099511627776 can be");
+}
+
 // The centre of each picture, normalised as the model's training data say; what is past the end is
 // padding.
 TEST_F(Classification, EvaluationsSeeTheCentreAsInTraining) {
@@ -183,7 +246,14 @@ TEST_F(Classification, EvaluationsSeeTheCentreAsInTraining) {
       {.paths = {{path}}, .training = false, .sample = kSample, .trained_on = marks}, world());
   EXPECT_EQ(held_out->encoding()[1].value, marks[1].value);
   EXPECT_NE(open(path, false)->encoding()[1].value, marks[1].value);
-  const nn::MicroBatch batch = held_out->evaluation_batch(ctx_, 6, 4);
+  const auto read = held_out->read_steps(
+      [](std::uint64_t step) -> std::optional<std::vector<std::uint64_t>> {
+        if (step > 0) return {};
+        return std::vector<std::uint64_t>{6, 7, 8};
+      },
+      4, {.training = false});
+  read->read();
+  const nn::MicroBatch batch = read->micro_batches(ctx_).at(0);
   EXPECT_FALSE(batch.training);
   EXPECT_EQ(batch.target_count, 3);
   EXPECT_EQ(batch.correct.span<std::int64_t>()[1], 0);
@@ -251,7 +321,7 @@ TEST_F(Classification, TrainsOnWhatTheConfigurationMakesOfPictures) {
                   if (step > 0) return {};
                   return std::vector<std::uint64_t>{first, first + 1, first + 2, first + 3};
                 },
-                4);
+                4, {});
     steps->read();
     const auto pixels = steps->micro_batches(ctx_)[0].field(nn::kPixels).span<float>();
     std::vector<float> sorted(pixels.begin(), pixels.end());

@@ -159,7 +159,14 @@ TEST_F(Evaluate, TheTaskMakesMicroBatchesOfTexts) {
   ASSERT_EQ(texts->encoding().size(), 1u);
   EXPECT_EQ(texts->encoding()[0].attribute, "tokenizer");
   // Samples past the end are padding, which has no targets.
-  const nn::MicroBatch last = texts->evaluation_batch(ctx_, 2, 4);
+  const auto evaluated = texts->read_steps(
+      [](std::uint64_t step) -> std::optional<std::vector<std::uint64_t>> {
+        if (step > 0) return {};
+        return std::vector<std::uint64_t>{2};
+      },
+      4, {.training = false});
+  evaluated->read();
+  const nn::MicroBatch last = evaluated->micro_batches(ctx_).at(0);
   EXPECT_EQ(last.batch, 4);
   EXPECT_EQ(last.target_count, 8);
   EXPECT_FALSE(last.training);
@@ -168,7 +175,7 @@ TEST_F(Evaluate, TheTaskMakesMicroBatchesOfTexts) {
     if (step > 0) return {};
     return std::vector<std::uint64_t>{2, 0};
   };
-  const auto steps = texts->read_steps(plan, 1);
+  const auto steps = texts->read_steps(plan, 1, {});
   steps->read();
   const std::vector<nn::MicroBatch> batches = steps->micro_batches(ctx_);
   ASSERT_EQ(batches.size(), 2u);

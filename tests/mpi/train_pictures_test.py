@@ -6,6 +6,7 @@ usage: train_pictures_test.py TRIREME MPIEXEC
 import json
 import os
 import pathlib
+import re
 import shutil
 import struct
 import subprocess
@@ -13,6 +14,9 @@ import sys
 import tempfile
 import unittest
 import zlib
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "support"))
+import safetensors_files as files  # noqa: E402
 
 PROGRAM = pathlib.Path(sys.argv.pop(1)).resolve()
 MPIEXEC = sys.argv.pop(1)
@@ -66,8 +70,10 @@ class Pictures(unittest.TestCase):
         return done.stdout + done.stderr
 
     def train(self, run, *more, **options):
+        """With TRAIN's flags, but those that follow; one whose value is None is left out."""
         last = dict(zip(TRAIN[::2], TRAIN[1::2])) | dict(zip(more[::2], more[1::2]))
-        return self.run_here("train", "--run.folder", run, *(word for pair in last.items() for word in pair), **options)
+        given = [word for pair in last.items() if pair[1] is not None for word in pair]
+        return self.run_here("train", "--run.folder", run, *given, **options)
 
     def metrics(self, run):
         lines = (self.folder / run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
@@ -105,7 +111,7 @@ class Pictures(unittest.TestCase):
 
         # eval sees what the run's own evaluation saw.
         told = self.run_here("eval", "--checkpoint", "whole", "--batch.micro", 4, "--threads", 1)
-        self.assertRegex(told, rf"(?m)^loss +{evaluated[-1]['eval_loss']:.4f}")
+        self.assertRegex(told, rf"(?m)^loss +{evaluated[-1]['eval_loss']:.6f}$")
         self.assertRegex(told, rf"(?m)^top-1 +{100 * evaluated[-1]['eval_top1']:.2f} %$")
         self.assertRegex(told, r"(?m)^pictures +18$")
         again = self.run_here("eval", "--checkpoint", "whole", "--batch.micro", 3, "--threads", 1, "--grid.pipeline", 2,
@@ -124,6 +130,21 @@ class Pictures(unittest.TestCase):
             alone = alone or self.losses(run)
             self.assertEqual(self.losses(run), alone, grid)
 
+    def test_resnet(self):
+        alone = None
+        resnet = ("--model.family", "resnet", "--model.width_multiple", None, "--run.steps", 3, "--eval.every", 3,
+                  "--checkpoint.every", 3, "--run.same_bits", "true")
+        for grid in ((1, 1), (2, 1), (1, 2)):
+            run = f"resnet{grid[0]}{grid[1]}"
+            said = self.train(run, *resnet, "--grid.data", grid[0], "--grid.pipeline", grid[1], ranks=grid[0] * grid[1])
+            self.assertRegex(said, r"model +ResNet-18, 16 x 16 pixels, CIFAR's stem, 2 classes")
+            found = [[line[key] for line in self.metrics(run) if key in line]
+                     for key in ("loss", "eval_loss", "eval_top1")]
+            alone = alone or found
+            self.assertEqual(found, alone, grid)
+        told = self.run_here("eval", "--checkpoint", "resnet12", "--batch.micro", 4, "--threads", 1)
+        self.assertRegex(told, rf"(?m)^loss +{alone[1][-1]:.6f}$")
+
     def test_synced_norms(self):
         # Rounding grows from step to step: few samples meet in a norm.
         synced = ("--model.batch_norm", "sync", "--optim.name", "sgd", "--optim.lr", 0.002, "--run.steps", 2,
@@ -139,7 +160,7 @@ class Pictures(unittest.TestCase):
         self.assertRegex(said, r"changed settings: .*the grid was 2 x 1 x 1 .*, is 1 x 1 x 1")
 
     def test_it_learns(self):
-        self.train("learns", "--run.steps", 60, "--eval.every", 60, "--checkpoint.every", 60, "--batch.micro", 16)
+        self.train("learns", "--run.steps", 120, "--eval.every", 120, "--checkpoint.every", 120, "--batch.micro", 16)
         self.assertGreaterEqual(self.metrics("learns")[-1]["eval_top1"], 0.9)
 
     def test_a_vision_transformer(self):
@@ -182,6 +203,66 @@ class Pictures(unittest.TestCase):
                       self.run_here("eval", "--checkpoint", "narrow", "--data", "text/train.h5", status=3))
         self.assertIn("grid.tensor is 2, but mobilenet_v2 is not split over tensor ranks",
                       self.train("bad", "--grid.tensor", 2, ranks=2, status=2))
+
+    def tensors(self, run):
+        """A run's weights and states, as lists of numbers by torchvision's names."""
+        self.run_here("export", "--checkpoint", run, "--output", f"{run}-weights", ranks=2)
+        return {name: struct.unpack(f"<{len(values) // 4}f", values)
+                for name, (_, _, values) in files.read_folder(self.folder / f"{run}-weights").items()}
+
+    def test_weights_of_another_run(self):
+        self.train("donor")
+        donor = self.tensors("donor")
+        keys = ("--model.family", "mobilenet_v2", "--model.image", 16, "--model.width_multiple", 0.25)
+        self.run_here("import", "--from", "donor-weights", "--output", "imported", "--model.classes", 2, *keys, ranks=3)
+        shutil.rmtree(self.folder / "donor-weights")
+        self.assertEqual(self.tensors("imported"), donor)
+        evaluate = ("eval", "--data", "data/validation.h5", "--threads", 1, "--checkpoint")
+        line = r"(?m)^loss +(.*)$"
+        self.assertEqual(re.search(line, self.run_here(*evaluate, "imported"))[1],
+                         re.search(line, self.run_here(*evaluate, "donor"))[1])
+
+        # Steps that change no weight: what differs after them are the moments that a step folds in.
+        still = ("--run.start_from", "imported", "--optim.lr", 1e-30, "--run.steps", 1)
+        losses = []
+        for run, grid in (("alone", ()), ("stages", ("--grid.pipeline", 2))):
+            said = self.train(run, *still, *grid, ranks=2 if grid else 0)
+            self.assertIn("starting from the weights of imported/checkpoints/step-00000000.h5, step 0", said)
+            losses.append(self.losses(run)[0])
+            after = self.tensors(run)
+            for name, values in donor.items():
+                if "running" not in name:
+                    self.assertEqual(after[name], values, name)
+                    continue
+                initial = 1.0 if name.endswith("var") else 0.0
+                moved = sum(abs(a - b) for a, b in zip(values, after[name]))
+                self.assertLess(moved, 0.7 * sum(abs(value - initial) for value in values), name)
+        self.assertAlmostEqual(*losses, delta=1e-5)
+        self.check_fresh_head(donor, still)
+
+    def check_fresh_head(self, donor, still):
+        for label, name in enumerate(("a", "b", "c")):
+            folder = self.folder / "more" / "train" / name
+            folder.mkdir(parents=True)
+            for i in range(8):
+                (folder / f"{i}.png").write_bytes(png(picture(label % 2, i)))
+        self.run_here("prepare", "--images", "more", "--output", "three-data", "--validation", "none")
+        three = ("--data.train", "three-data/train.h5", "--data.validation", "three-data/train.h5", *still)
+        # bad input: `train`: `run.start_from` a model of other classes | ...: tensor
+        # parameters/head.classifier.weight is fp32 (2, 1280), the model wants fp32 (3, 1280); --run.fresh head
+        # begins it anew | 4
+        self.assertIn("head.classifier.weight is fp32 (2, 1280), the model wants fp32 (3, 1280); --run.fresh head "
+                      "begins it anew", self.train("three", *three, status=4))
+        for run, grid in (("three", ()), ("three-stages", ("--grid.pipeline", 2)), ("three-shards", ("--shard.stage", 3))):
+            said = self.train(run, *three, "--run.fresh", "head", *grid, ranks=2 if grid else 0)
+            self.assertIn("step 0, with a fresh head", said)
+            after = self.tensors(run)
+            for name, values in donor.items():
+                if name.startswith("classifier"):
+                    self.assertEqual(2 * len(after[name]), 3 * len(values))
+                    self.assertEqual(max(map(abs, after[name])) > 1e-20, name.endswith("weight"))  # biases begin with 0
+                elif "running" not in name:
+                    self.assertEqual(after[name], values, name)
 
 
 if __name__ == "__main__":

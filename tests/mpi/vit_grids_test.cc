@@ -7,6 +7,8 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include "trireme/plan/dry_run.h"
+
 #include "support/equality.h"
 #include "support/mpi_test.h"
 #include "support/small_vit.h"
@@ -36,9 +38,7 @@ struct Seen {
   double evaluation = 0.0;
 };
 
-Seen observe(const Case& test) {
-  models::VitConfig model = small_vit();
-  model.dropout = 0.1;  // its draws depend on the sample alone
+parallel::StepOptions options_of(const Case& test) {
   parallel::StepOptions options;
   options.optimizer = {.kind = optim::OptimizerConfig::Kind::kSgd, .momentum = 0.9f};
   options.schedule = test.schedule;
@@ -48,6 +48,13 @@ Seen observe(const Case& test) {
   const auto layout = parallel::schedule_layout(test.schedule, test.grid[Axis::kPipeline], {});
   options.stage.chunks = layout.chunks;
   options.stage.order = layout.order;
+  return options;
+}
+
+Seen observe(const Case& test) {
+  models::VitConfig model = small_vit();
+  model.dropout = 0.1;  // its draws depend on the sample alone
+  const parallel::StepOptions options = options_of(test);
   PictureTraining training(test.grid, options, models::vit_plan(model));
 
   Seen seen;
@@ -127,6 +134,28 @@ TEST(VitGrids, EveryGridFollowsOneRank) {
     EXPECT_NEAR(seen.evaluation / expected.evaluation, 1.0, 1e-5);
     expect_alike(seen.gradients, expected.gradients, "gradient");
     expect_alike(seen.weights, expected.weights, "weight");
+  }
+}
+
+TEST(VitGrids, DryRunsHoldWhatRealOnesDo) {
+  for (const Case& test : cases(runtime().size())) {
+    SCOPED_TRACE(test.to_string());
+    plan::DryRunInput input{
+        .model = models::vit_plan(small_vit()), .step = options_of(test), .grid = test.grid};
+    input.micro = kSamples;
+    input.micro_batches = kMicroBatches;
+    input.make_batch = undefined_pictures;
+    PictureTraining training(test.grid, input.step, input.model);
+    for (int step = 0; step < 2; ++step) training.train(step, kMicroBatches, kSamples);
+    const MemoryStats held = training.ctx().allocator->stats();
+    const plan::DryRunResult dry = plan::dry_run(input, runtime().rank());
+    for (const MemoryUse use :
+         {MemoryUse::kParameters, MemoryUse::kGradients, MemoryUse::kOptimizer}) {
+      const auto i = static_cast<std::size_t>(use);
+      EXPECT_EQ(dry.memory.live[i], held.live[i]) << name_of(use);
+    }
+    const auto peak = static_cast<double>(held.total_peak);
+    EXPECT_NEAR(static_cast<double>(dry.memory.total_peak), peak, 0.05 * peak);
   }
 }
 

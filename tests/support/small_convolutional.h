@@ -18,7 +18,6 @@
 
 #include "models/mobilenet_v2/mobilenet_v2.h"
 #include "models/resnet/resnet.h"
-#include "models/torchvision_tensor.h"
 #include "support/ops_testing.h"
 
 namespace trireme::testing {
@@ -89,7 +88,7 @@ class Alone : public ::testing::Test {
 // Expects that every parameter and every row of a state of the stage occurs once in `tensors`, and
 // returns the names there.
 inline std::set<std::string> names_of_all(const parallel::Stage& stage,
-                                          const std::vector<models::TorchvisionTensor>& tensors) {
+                                          const std::vector<models::ForeignTensor>& tensors) {
   const auto row_of = [](const std::string& state, std::int64_t row) {
     return state + " " + std::to_string(row);
   };
@@ -99,10 +98,14 @@ inline std::set<std::string> names_of_all(const parallel::Stage& stage,
     ours.insert({row_of(state->name(), 0), row_of(state->name(), 1)});
   }
   std::set<std::string> names;
-  for (const models::TorchvisionTensor& tensor : tensors) {
-    const bool row = tensor.kind == models::TorchvisionTensor::Kind::kStateRow;
-    listed.insert(row ? row_of(tensor.ours, tensor.row) : tensor.ours);
+  for (const models::ForeignTensor& tensor : tensors) {
+    const models::ForeignPart& part = tensor.parts.front();
+    const std::string name = part.ours.substr(part.ours.find('/') + 1);
+    const bool row = part.ours.starts_with("state/");
+    listed.insert(row ? row_of(name, part.start.front()) : name);
     EXPECT_TRUE(names.insert(tensor.name).second) << tensor.name;
+    EXPECT_EQ(tensor.parts.size(), 1u) << tensor.name;
+    EXPECT_EQ(tensor.shape.elements(), part.extent.elements()) << tensor.name;
   }
   EXPECT_EQ(listed, ours);
   return names;

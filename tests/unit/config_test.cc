@@ -54,7 +54,7 @@ class ConfigFile : public ::testing::Test {
 // Every key with another value than its default.
 Config every_key_changed() {
   Config config;
-  config.run = {"out folder", 7, 3, 2, "a/step.h5", true, "cuda", "fp16", true};
+  config.run = {"out folder", 7, 3, 2, "a/step.h5", "b.h5", "head", true, "cuda", "fp16", true};
   config.model.keys = {
       {"preset", "gpt2-124m"},  {"layers", "3"},         {"width", "48"},
       {"heads", "6"},           {"kv_heads", "2"},       {"hidden", "96"},
@@ -93,7 +93,7 @@ TEST(Config, EveryKeyIsWrittenOnce) {
   std::size_t assignments = 0;
   for (std::size_t at = 0; (at = ini.find(" = ", at)) != std::string::npos; ++at) ++assignments;
   EXPECT_EQ(assignments, options.names().size());
-  EXPECT_EQ(options.names().size(), 91u);
+  EXPECT_EQ(options.names().size(), 94u);
 }
 
 // A new key must say what its change means for a run that goes on.
@@ -634,8 +634,30 @@ TEST(Config, OnlyRandomCropsPadPictures) {
   EXPECT_EQ(refusal({"--data.padding", "4"}),
             "data.padding is 4, but data.crop is centre: only random pads pictures, so leave it "
             "out");
-  EXPECT_EQ(refusal({"--data.padding", "4", "--data.crop", "random"}), "no error");
+  EXPECT_EQ(refusal({"--data.padding", "4", "--data.crop", "random", "--model.family", "resnet"}),
+            "no error");
   EXPECT_TRUE(refusal({"--data.least_area", "2"}).starts_with("--data.least_area 2: must be"));
+}
+
+TEST(Config, KeysOfDataAreThoseOfTheFamily) {
+  const auto with = [](const std::string& key, const std::string& value,
+                       const std::string& family) {
+    return refusal({"--model.family", family, "--data." + key, value});
+  };
+  // bad input: `train`: a key of `data.*` for other data than the model's | data.crop is for
+  // pictures, but model.family gpt trains on text: leave it out | 2
+  EXPECT_EQ(with("crop", "random", "gpt"),
+            "data.crop is for pictures, but model.family gpt trains on text: leave it out");
+  EXPECT_EQ(with("mask_documents", "true", "resnet"),
+            "data.mask_documents is for text, but model.family resnet trains on pictures: leave it "
+            "out");
+  for (const auto& [key, value] :
+       {std::pair("crop", "resized"), std::pair("flip", "true"), std::pair("least_area", "0.5"),
+        std::pair("most_ratio", "2"), std::pair("threads", "3")}) {
+    EXPECT_EQ(with(key, value, "mobilenet_v2"), "no error") << key;
+    EXPECT_NE(with(key, value, "gpt").find("leave it out"), std::string::npos) << key;
+  }
+  EXPECT_EQ(with("mask_documents", "true", "gpt"), "no error");
 }
 
 TEST(Config, TheGlobalBatchIsWholeMicroBatches) {

@@ -2,17 +2,13 @@
 //
 //     convolutional_program FAMILY INPUT OUTPUT
 //
-// Both are files of named arrays of fp32 numbers: for each the length of its name, the name, the
-// count of its numbers, the numbers. INPUT has `config` (classes, side of the pictures, 1 for
-// CIFAR's stem, label smoothing, micro-batches, samples of each, learning rate), `network` (of
-// mobilenet_v2 the width multiple and four numbers for each stage; of resnet the width, 1 for
-// bottlenecks, and the blocks of each stage), `pixels`, `targets`, and the model's tensors under
-// torchvision's names. OUTPUT gets `logits` of evaluation; `loss` and `gradient/NAME` of a step;
-// the losses of two steps of SGD, `loss/1` and `loss/2`; and `trained/NAME` after them.
-#include <cstdint>
+// Both are files of named arrays (support/named_arrays.h). INPUT has `config` (classes, side of the
+// pictures, 1 for CIFAR's stem, label smoothing, micro-batches, samples of each, learning rate),
+// `network` (of mobilenet_v2 the width multiple and four numbers for each stage; of resnet the
+// width, 1 for bottlenecks, and the blocks of each stage), `pixels`, `targets`, and the model's
+// tensors under torchvision's names. OUTPUT gets `logits` of evaluation; `loss` and `gradient/NAME`
+// of a step; the losses of two steps of SGD, `loss/1` and `loss/2`; and `trained/NAME` after them.
 #include <cstdio>
-#include <fstream>
-#include <map>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -23,74 +19,33 @@
 
 #include "models/mobilenet_v2/torchvision_names.h"
 #include "models/resnet/torchvision_names.h"
+#include "support/named_arrays.h"
 
 namespace trireme::testing {
 namespace {
 
-using Array = std::vector<float>;
-using Arrays = std::map<std::string, Array>;
-using models::TorchvisionTensor;
-using Kind = TorchvisionTensor::Kind;
+using models::ForeignTensor;
 
-template <class T>
-T read_number(std::istream& in) {
-  T number{};
-  in.read(reinterpret_cast<char*>(&number), sizeof(number));
-  return number;
-}
-
-Arrays read_arrays(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  Arrays arrays;
-  while (in.peek() != std::istream::traits_type::eof()) {
-    std::string name(read_number<std::uint32_t>(in), '\0');
-    in.read(name.data(), static_cast<std::streamsize>(name.size()));
-    Array values(read_number<std::uint64_t>(in));
-    in.read(reinterpret_cast<char*>(values.data()),
-            static_cast<std::streamsize>(values.size() * sizeof(float)));
-    if (!in) throw std::runtime_error(path + " is too short");
-    arrays[name] = std::move(values);
-  }
-  return arrays;
-}
-
-void write_arrays(const std::string& path, const Arrays& arrays) {
-  std::ofstream out(path, std::ios::binary);
-  const auto write = [&](const void* data, std::size_t bytes) {
-    out.write(static_cast<const char*>(data), static_cast<std::streamsize>(bytes));
-  };
-  for (const auto& [name, values] : arrays) {
-    const auto length = static_cast<std::uint32_t>(name.size());
-    const std::uint64_t count = values.size();
-    write(&length, sizeof(length));
-    write(name.data(), name.size());
-    write(&count, sizeof(count));
-    write(values.data(), values.size() * sizeof(float));
-  }
-}
-
-// Between (out, in, height, width) and ours, (out, height, width, in), which has this shape.
-Array reordered(std::span<const float> from, const Shape& ours, bool to_ours) {
-  Array to(from.size());
-  std::size_t i = 0;
-  for (std::int64_t out = 0; out < ours[0]; ++out) {
-    for (std::int64_t y = 0; y < ours[1]; ++y) {
-      for (std::int64_t x = 0; x < ours[2]; ++x) {
-        for (std::int64_t in = 0; in < ours[3]; ++in, ++i) {
-          const auto theirs =
-              static_cast<std::size_t>(((out * ours[3] + in) * ours[1] + y) * ours[2] + x);
-          (to_ours ? to[i] : to[theirs]) = to_ours ? from[theirs] : from[i];
-        }
-      }
+// Copies between a tensor of theirs and the part of ours that it is.
+void copy(const models::ForeignPart& part, std::span<float> ours, std::span<float> theirs,
+          bool to_ours) {
+  std::vector<std::int64_t> at(part.strides.size(), 0);
+  for (float& value : ours) {
+    std::int64_t place = part.offset;
+    for (std::size_t d = 0; d < at.size(); ++d) place += at[d] * part.strides[d];
+    float& other = theirs[static_cast<std::size_t>(place)];
+    (to_ours ? value : other) = to_ours ? other : value;
+    for (std::size_t d = at.size(); d-- > 0;) {
+      if (++at[d] < part.extent[static_cast<int>(d)]) break;
+      at[d] = 0;
     }
   }
-  return to;
 }
 
 // A model by what all families have.
 struct Network {
   nn::ModelPlan plan;
-  std::vector<TorchvisionTensor> names;
+  std::vector<ForeignTensor> names;
 };
 
 std::int64_t whole(const Array& numbers, std::size_t i) {
@@ -107,7 +62,7 @@ Network mobilenet_v2(const models::ConvolutionalConfig& common, const Array& num
     config.stages.push_back(
         {whole(numbers, i), whole(numbers, i + 1), whole(numbers, i + 2), whole(numbers, i + 3)});
   }
-  return {models::mobilenet_v2_plan(config), models::torchvision_tensors(config)};
+  return {models::mobilenet_v2_plan(config), models::torchvision_model(config).tensors};
 }
 
 Network resnet(const models::ConvolutionalConfig& common, const Array& numbers) {
@@ -117,7 +72,7 @@ Network resnet(const models::ConvolutionalConfig& common, const Array& numbers) 
   config.bottlenecks = whole(numbers, 1) == 1;
   config.stages.clear();
   for (std::size_t i = 2; i < numbers.size(); ++i) config.stages.push_back(whole(numbers, i));
-  return {models::resnet_plan(config), models::torchvision_tensors(config)};
+  return {models::resnet_plan(config), models::torchvision_model(config).tensors};
 }
 
 class Program {
@@ -139,7 +94,7 @@ class Program {
     parallel::StepOptions options;
     options.optimizer = {.kind = optim::OptimizerConfig::Kind::kSgd, .weight_decay = 0.0f};
     step_.emplace(ctx_, grid_, network.plan, options);
-    for (const TorchvisionTensor& tensor : names_) load(tensor);
+    for (const ForeignTensor& tensor : names_) load(tensor);
   }
 
   Arrays run() {
@@ -154,10 +109,9 @@ class Program {
 
     const auto first = step_->accumulate(micro_batches());
     results["loss"] = {static_cast<float>(first.loss)};
-    for (const TorchvisionTensor& tensor : names_) {
-      if (tensor.kind == Kind::kStateRow) continue;
-      const nn::Parameter& parameter = parameter_of(tensor.ours);
-      Array gradient = theirs(tensor, parameter.gradient().span<float>());
+    for (const ForeignTensor& tensor : names_) {
+      if (is_state(tensor)) continue;
+      Array gradient = theirs(tensor, parameter_of(name_of(tensor)).gradient().span<float>());
       for (float& value : gradient) value /= static_cast<float>(first.targets);
       results["gradient/" + tensor.name] = gradient;
     }
@@ -165,7 +119,7 @@ class Program {
       const auto result = step_->train(micro_batches(), number, rate_, 1);
       results["loss/" + std::to_string(number)] = {static_cast<float>(result.loss)};
     }
-    for (const TorchvisionTensor& tensor : names_) {
+    for (const ForeignTensor& tensor : names_) {
       results["trained/" + tensor.name] = theirs(tensor, values_of(tensor));
     }
     return results;
@@ -178,27 +132,33 @@ class Program {
     }
     throw std::runtime_error("there is no parameter " + name);
   }
-  std::span<float> values_of(const TorchvisionTensor& tensor) {
-    if (tensor.kind != Kind::kStateRow) return parameter_of(tensor.ours).weight().span<float>();
+  // Every one of theirs is one part of ours.
+  static bool is_state(const ForeignTensor& tensor) {
+    return tensor.parts.front().ours.starts_with("state/");
+  }
+  static std::string name_of(const ForeignTensor& tensor) {
+    const std::string& ours = tensor.parts.front().ours;
+    return ours.substr(ours.find('/') + 1);
+  }
+  std::span<float> values_of(const ForeignTensor& tensor) {
+    if (!is_state(tensor)) return parameter_of(name_of(tensor)).weight().span<float>();
     for (const nn::State* state : step_->stage().states().states()) {
-      if (state->name() == tensor.ours) {
-        return state->value().rows(tensor.row, tensor.row + 1).span<float>();
-      }
+      if (state->name() != name_of(tensor)) continue;
+      const std::int64_t row = tensor.parts.front().start.front();
+      return state->value().rows(row, row + 1).span<float>();
     }
-    throw std::runtime_error("there is no state " + tensor.ours);
+    throw std::runtime_error("there is no state " + name_of(tensor));
   }
-  Array theirs(const TorchvisionTensor& tensor, std::span<const float> values) {
-    if (tensor.kind != Kind::kConvolution) return {values.begin(), values.end()};
-    return reordered(values, parameter_of(tensor.ours).weight().shape(), false);
+  static Array theirs(const ForeignTensor& tensor, std::span<float> values) {
+    Array result(values.size());
+    copy(tensor.parts.front(), values, result, false);
+    return result;
   }
-  void load(const TorchvisionTensor& tensor) {
+  void load(const ForeignTensor& tensor) {
     const std::span<float> to = values_of(tensor);
     Array from = given_.at(tensor.name);
     if (from.size() != to.size()) throw std::runtime_error(tensor.name + " has another size");
-    if (tensor.kind == Kind::kConvolution) {
-      from = reordered(from, parameter_of(tensor.ours).weight().shape(), true);
-    }
-    std::copy(from.begin(), from.end(), to.begin());
+    copy(tensor.parts.front(), to, from, true);
   }
 
   nn::MicroBatch micro_batch(std::int64_t number, bool training) {
@@ -231,7 +191,7 @@ class Program {
   }
 
   const Arrays& given_;
-  std::vector<TorchvisionTensor> names_;
+  std::vector<ForeignTensor> names_;
   std::int64_t image_ = 0, micro_batches_ = 0, samples_ = 0;
   float rate_ = 0.0f;
   ops::Context ctx_ = ops::make_cpu_context(1);

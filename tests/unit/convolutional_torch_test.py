@@ -7,7 +7,6 @@ The weights are made here, under the names of torchvision's models, and the prog
 tables of these names. PyTorch computes small models in fp64: what may deviate there is our fp32
 alone.
 """
-import struct
 import subprocess
 import sys
 import tempfile
@@ -19,6 +18,7 @@ import torch
 from torch import nn
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "support"))
+import named_arrays
 from torch_pictures import MOBILENET_STAGES, MobileNetV2, ResNet
 
 PROGRAM = sys.argv[1]
@@ -45,26 +45,6 @@ class Case(NamedTuple):
             for entry in value if isinstance(value, (list, tuple)) else [value]:
                 flat += entry if isinstance(entry, tuple) else [float(entry)]
         return torch.tensor(flat, dtype=torch.float32)
-
-
-def write(path, arrays):
-    with open(path, "wb") as file:
-        for name, values in arrays.items():
-            values = values.detach().to(torch.float32).contiguous().flatten()
-            file.write(struct.pack("<I", len(name)) + name.encode() + struct.pack("<Q", values.numel()))
-            file.write(values.numpy().tobytes())
-
-
-def read(path):
-    arrays, data, at = {}, Path(path).read_bytes(), 0
-    while at < len(data):
-        length, = struct.unpack_from("<I", data, at)
-        name = data[at + 4:at + 4 + length].decode()
-        count, = struct.unpack_from("<Q", data, at + 4 + length)
-        at += 12 + length
-        arrays[name] = torch.frombuffer(bytearray(data[at:at + 4 * count]), dtype=torch.float32).double()
-        at += 4 * count
-    return arrays
 
 
 def random_model(case):
@@ -102,9 +82,9 @@ class ConvolutionalTest(unittest.TestCase):
         given.update(config=torch.tensor(config, dtype=torch.float32), network=case.numbers(), pixels=pixels,
                      targets=targets)
         with tempfile.TemporaryDirectory() as folder:
-            write(f"{folder}/input", given)
+            named_arrays.write(f"{folder}/input", given)
             subprocess.run([PROGRAM, case.family, f"{folder}/input", f"{folder}/output"], check=True)
-            ours = read(f"{folder}/output")
+            ours = named_arrays.read(f"{folder}/output")
 
         pixels = pixels.to(dtype).permute(0, 3, 1, 2)
         parts = [slice(i, i + case.samples) for i in range(0, count, case.samples)]

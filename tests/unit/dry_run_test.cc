@@ -11,8 +11,10 @@
 
 #include "trireme/base/resident_memory.h"
 #include "trireme/parallel/partition.h"
+#include "trireme/tasks/pictures.h"
 #include "trireme/tasks/texts.h"
 
+#include "models/resnet/resnet.h"
 #include "support/small_model.h"
 
 namespace trireme::testing {
@@ -64,6 +66,19 @@ MemoryStats stats_of_real_steps(const DryRunInput& input) {
   return ctx.allocator->stats();
 }
 
+void expect_what_a_real_rank_holds(const DryRunInput& input) {
+  const MemoryStats real = stats_of_real_steps(input);
+  const MemoryStats dry = plan::dry_run(input, 0).memory;
+  EXPECT_EQ(dry.live, real.live);
+  EXPECT_EQ(dry.peak, real.peak);
+  EXPECT_EQ(dry.at_peak, real.at_peak);
+  EXPECT_EQ(dry.total_peak, real.total_peak);
+  EXPECT_EQ(dry.peak_point, real.peak_point);
+  // Blocks of the host are not reused for the device's.
+  EXPECT_NEAR(static_cast<double>(dry.reserved), static_cast<double>(real.reserved),
+              0.01 * static_cast<double>(real.reserved));
+}
+
 struct Case {
   const char* name;
   GptConfig model;
@@ -79,16 +94,42 @@ TEST_P(DryRun, HoldsWhatARealRankHolds) {
   DryRunInput input = input_of(c.model, {}, c.compute);
   input.micro = c.micro;
   if (c.sgd) input.step.optimizer = {.kind = optim::OptimizerConfig::Kind::kSgd, .momentum = 0.9f};
-  const MemoryStats real = stats_of_real_steps(input);
-  const MemoryStats dry = plan::dry_run(input, 0).memory;
-  EXPECT_EQ(dry.live, real.live);
-  EXPECT_EQ(dry.peak, real.peak);
-  EXPECT_EQ(dry.at_peak, real.at_peak);
-  EXPECT_EQ(dry.total_peak, real.total_peak);
-  EXPECT_EQ(dry.peak_point, real.peak_point);
-  // Blocks of the host are not reused for the device's.
-  EXPECT_NEAR(static_cast<double>(dry.reserved), static_cast<double>(real.reserved),
-              0.01 * static_cast<double>(real.reserved));
+  expect_what_a_real_rank_holds(input);
+}
+
+DryRunInput input_of_pictures(bool bottlenecks) {
+  models::ResNetConfig config;
+  config.image = 40;
+  config.classes = 7;
+  config.width = 8;
+  config.bottlenecks = bottlenecks;
+  DryRunInput input = input_of(small_gpt(), {}, DType::kF32);
+  input.model = models::resnet_plan(config);
+  input.make_batch = [](ops::Context& ctx, std::int64_t micro, std::int64_t) {
+    return make_host_pictures(ctx, micro, {40, 40});
+  };
+  return input;
+}
+
+TEST(DryRunOfPictures, HoldsWhatARealRankHolds) {
+  for (const bool bottlenecks : {false, true}) {
+    expect_what_a_real_rank_holds(input_of_pictures(bottlenecks));
+  }
+}
+
+// What readers hold ahead counts on a CPU, where it is the memory that ranks compute in.
+TEST(DryRunOfPictures, CountsWhatIsReadAhead) {
+  DryRunInput input = input_of_pictures(false);
+  const auto peak = [&] { return plan::dry_run(input, 0).memory.total_peak; };
+  const std::size_t without = peak();
+  input.read_ahead = [](int micro_batches) { return micro_batches + 3; };
+  constexpr std::size_t kPixelBytes = 2 * 40 * 40 * 3 * sizeof(float), kMicroBatches = 8;
+  EXPECT_GE(peak(), without + (kMicroBatches + 3) * kPixelBytes);
+  EXPECT_LT(peak(), without + 2 * (kMicroBatches + 3) * kPixelBytes);
+  input.device.gpu_memory = std::int64_t{1} << 30;
+  const std::size_t on_gpu = peak();
+  input.read_ahead = {};
+  EXPECT_EQ(peak(), on_gpu);
 }
 
 GptConfig with_dropout(GptConfig model) {

@@ -332,6 +332,26 @@ TEST_F(Images, ReadingAheadGivesWhatReadingGives) {
   EXPECT_TRUE(std::equal(some.pixels.begin(), some.pixels.end(), all.pixels.begin() + 5 * 60));
 }
 
+// What is not wanted is not made, and its room is not taken.
+TEST_F(Images, PartsAreReadAlone) {
+  const auto dataset = open({{shard("a.h5", 10)}});
+  const ImageTransform transform = plain({4, 5}, Crop::kRandom);
+  const auto transformer = dataset->transformer(transform);
+  const ImageBatch both = dataset->read(range(3, 8), *transformer);
+  for (const ImageParts& parts :
+       {ImageParts{true, false}, ImageParts{false, true}, ImageParts{false, false}}) {
+    ImageReader reader(
+        dataset, transform,
+        [](std::uint64_t step) { return step == 0 ? std::optional(range(3, 8)) : std::nullopt; },
+        {}, parts);
+    const auto batch = reader.next();
+    ASSERT_TRUE(batch.has_value());
+    EXPECT_EQ(batch->samples, both.samples);
+    EXPECT_EQ(batch->pixels, parts.pixels ? both.pixels : std::vector<float>());
+    EXPECT_EQ(batch->labels, parts.labels ? both.labels : std::vector<std::int32_t>());
+  }
+}
+
 TEST_F(Images, AReaderStopsWhereverItIs) {
   const auto dataset = open({{shard("a.h5", 40)}});
   for (int taken = 0; taken < 12; ++taken) {

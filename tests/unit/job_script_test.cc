@@ -411,6 +411,14 @@ TEST_F(Job, RefusesSweepsThatAreNone) {
   request_.sweep = "grid.tensor=1,3";
   EXPECT_NE(refusal("@NODES@ @POINTS@").find("a grid with tensor=3 needs"), std::string::npos);
   EXPECT_EQ(refusal("@NODES@"), "--sweep is given, but template chain is one run: use sweep");
+  // bad input: `job`: a sweep over families of models | job.sweep: model.family cannot vary, since
+  // the other keys model.* follow from it: make a job with --model.family gpt and one with
+  // --model.family resnet | 2
+  request_.sweep = "model.family=gpt,resnet";
+  EXPECT_EQ(
+      refusal("@NODES@ @POINTS@"),
+      "job.sweep: model.family cannot vary, since the other keys model.* follow from it: make "
+      "a job with --model.family gpt and one with --model.family resnet");
   request_.sweep = "run.seed=";
   for (int i = 0; i < 1001; ++i) request_.sweep += std::to_string(i) + ",";
   EXPECT_EQ(refusal("@NODES@ @POINTS@"), "job.sweep has more than 1000 points");

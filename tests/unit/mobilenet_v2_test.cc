@@ -182,7 +182,7 @@ TEST_F(MobileNetV2Alone, EveryTensorHasItsNameInTorchvision) {
   for (const MobileNetV2Config& config : {MobileNetV2Config(), small_mobilenet()}) {
     const nn::ModelPlan plan = models::mobilenet_v2_plan(config);
     const parallel::Stage stage(ctx_, grid_, plan, {.trains = false, .seed = {}});
-    const auto names = names_of_all(stage, models::torchvision_tensors(config));
+    const auto names = names_of_all(stage, models::torchvision_model(config).tensors);
     EXPECT_TRUE(names.contains("features.0.1.running_var"));
     EXPECT_TRUE(names.contains("features.1.conv.1.weight"));  // no expansion in the first
     EXPECT_TRUE(names.contains("features.2.conv.2.weight"));

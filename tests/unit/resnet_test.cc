@@ -156,7 +156,7 @@ TEST_F(ResNetAlone, EveryTensorHasItsNameInTorchvision) {
     const ResNetConfig config = small_resnet(bottlenecks);
     const parallel::Stage stage(ctx_, grid_, models::resnet_plan(config),
                                 {.trains = false, .seed = {}});
-    const auto names = names_of_all(stage, models::torchvision_tensors(config));
+    const auto names = names_of_all(stage, models::torchvision_model(config).tensors);
     EXPECT_TRUE(names.contains("bn1.running_var"));
     EXPECT_TRUE(names.contains("layer2.0.downsample.1.bias"));
     EXPECT_EQ(names.contains("layer2.1.conv3.weight"), bottlenecks);

@@ -11,11 +11,13 @@ import subprocess
 import sys
 import tempfile
 import unittest
+from pathlib import Path
 
 import torch
 from torch import nn
 from transformers import ViTConfig, ViTForImageClassification
 
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "support"))
 import named_arrays
 
 PROGRAM = sys.argv[1]

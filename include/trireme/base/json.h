@@ -45,6 +45,8 @@ class Json {
   // These throw JsonError. A key that occurs twice has its last value. More than 200 levels of
   // nesting are refused.
   static Json parse(std::string_view text);
+  // The same, but a key that occurs twice is an error.
+  static Json parse_unique(std::string_view text);
   static Json from_cbor(std::string_view bytes);
   // Returns null if `text` is not JSON.
   static Json parse_or_null(std::string_view text);

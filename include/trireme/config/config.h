@@ -26,7 +26,9 @@ struct Config {
     Steps steps = 1000;
     std::int64_t seed = 1;
     std::optional<int> threads;
-    std::string resume = "auto";  // or "never", or the path of a checkpoint
+    std::string resume = "auto";            // or "never", or the path of a checkpoint
+    std::optional<std::string> start_from;  // the path of a checkpoint or of a run folder
+    std::string fresh = "none";             // or "head"
     bool accept_changes = false;
     std::string device = "auto";
     std::string precision = "fp32";
@@ -159,6 +161,8 @@ struct Config {
 void add_config_keys(Options& options, Config& config);
 // Declares the keys of the grid's dimensions alone, for commands that take no configuration.
 void add_dimension_keys(Options& options, GridRequest& grid);
+// Declares model.family and the keys of the families.
+void add_model_keys(Options& options, models::ModelRequest& model);
 // Declares shard.*.
 void add_shard_keys(Options& options, Config::Shard& shard);
 
@@ -189,6 +193,8 @@ std::vector<std::string> config_to_flags(const Config& config);
 
 // Returns the resolved configuration as INI text. config_from_ini turns it into an equal Config.
 std::string config_to_ini(const Config& config);
+// The same for the keys of a model alone.
+std::string model_to_ini(const models::ModelRequest& model);
 // `origin` names the text in errors. Checks each value, but not the keys against each other.
 Config config_from_ini(std::string_view text, const std::string& origin);
 

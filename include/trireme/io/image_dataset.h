@@ -25,6 +25,12 @@ struct ImageDatasetOptions {
   SampleOrder order = SampleOrder::kShuffled;
 };
 
+// What is read of pictures.
+struct ImageParts {
+  bool pixels = true, labels = true;
+};
+
+// Parts that were not read are empty.
 struct ImageBatch {
   std::vector<std::uint64_t> samples;  // (n)
   std::vector<float> pixels;           // (n, height, width, 3)
@@ -66,11 +72,13 @@ class ImageDataset {
   // Throws ConfigError as check_transform.
   std::shared_ptr<const ImageTransformer> transformer(const ImageTransform& transform) const;
   // Reads only these samples. `pixels` is (n, height, width, 3) of the transform's size, `labels`
-  // is (n). Throws DataError if a file cannot be read any more, or does not match its checksums.
+  // is (n); either may be empty: then it is not made. (Labels alone still take the bytes of their
+  // pictures, which their checksums cover too.) Throws DataError if a file cannot be read any more,
+  // or does not match its checksums.
   void read(std::span<const std::uint64_t> samples, const ImageTransformer& transformer,
             std::span<float> pixels, std::span<std::int32_t> labels) const;
-  ImageBatch read(std::span<const std::uint64_t> samples,
-                  const ImageTransformer& transformer) const;
+  ImageBatch read(std::span<const std::uint64_t> samples, const ImageTransformer& transformer,
+                  const ImageParts& parts = {}) const;
 
   class Impl;
 

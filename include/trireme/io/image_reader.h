@@ -13,7 +13,7 @@ class ImageReader {
  public:
   // Throws ConfigError as check_transform.
   ImageReader(std::shared_ptr<const ImageDataset> dataset, const ImageTransform& transform,
-              BatchPlan plan, const ReadAheadOptions& options = {});
+              BatchPlan plan, const ReadAheadOptions& options = {}, const ImageParts& parts = {});
   ~ImageReader();  // waits only for the reads in progress
   ImageReader(const ImageReader&) = delete;
   ImageReader& operator=(const ImageReader&) = delete;

@@ -8,8 +8,10 @@
 #include <string_view>
 #include <vector>
 
+#include "trireme/base/json.h"
 #include "trireme/base/options.h"
 #include "trireme/comm/grid_shape.h"
+#include "trireme/models/foreign.h"
 #include "trireme/models/operations.h"
 #include "trireme/nn/block.h"
 
@@ -38,11 +40,18 @@ struct Model {
   DataFacts data = {};  // what the data must be for this model
   // The attention of one sample over all tensor ranks; nothing for a model without attention.
   std::optional<ops::AttentionShape> attention = {};
+  bool convolves = false;  // some block does: results depend on ops::convolution_description
   // Throws ConfigError where the tensor ranks of a grid cannot divide the model. The message says
   // which numbers, or which other dimensions of the grid, could.
   std::function<void(const GridShape&)> check_grid = {};
   // The operations of one block of each kind, for a micro-batch of so many samples.
   std::function<std::vector<Operation>(std::int64_t samples)> operations = {};
+  // The model as other programs store it; empty: none does. Throws ConfigError where they know no
+  // such model of the family.
+  std::function<ForeignModel()> foreign = {};
+  // The parameters whose shapes follow from the number of classes, and which nothing but the
+  // outputs depends on: those that another task begins with fresh values. Empty: there are none.
+  std::vector<std::string> head = {};
 };
 
 // Stateless. Errors are ConfigErrors that name the keys as users do, "model.layers".
@@ -70,6 +79,11 @@ class Family {
   // Whether the keys ask for blocks that are nn::BlockPlan::together: then micro-batches are dealt
   // to the data replicas one by one, and the replicas divide their number.
   virtual bool joins_replicas(const OptionValues& /*keys*/) const { return false; }
+  // The values of model_type in the config.json of transformers that keys_of_foreign reads.
+  virtual std::vector<std::string_view> foreign_types() const { return {}; }
+  // Returns the keys of the model that a config.json describes. Throws ConfigError, which names the
+  // field, for what the family does not have.
+  virtual ForeignKeys keys_of_foreign(const Json& config) const;
 };
 
 // The registry. The first family is the default.
@@ -83,5 +97,13 @@ Model resolve(const ModelRequest& request, const DataFacts& data);
 Shape sample_shape(const ModelRequest& request);
 std::string summary(const ModelRequest& request);
 bool joins_replicas(const ModelRequest& request);
+
+// A model that a config.json of transformers describes.
+struct ForeignRequest {
+  ModelRequest model;
+  std::vector<std::string> not_read;  // fields that we do not know
+};
+// Throws ConfigError for a model_type that no family reads, and what the family throws.
+ForeignRequest read_foreign_config(const Json& config);
 
 }  // namespace trireme::models

@@ -2,6 +2,8 @@
 // without turning the kernel.
 #pragma once
 
+#include <string_view>
+
 #include "trireme/ops/context.h"
 
 namespace trireme::ops {
@@ -43,5 +45,9 @@ void convolution_backward_input(Context& ctx, const ConvolutionShape& shape, con
 // dweight, dbias (fp32) += the gradients of weight and bias. dbias may be undefined.
 void convolution_backward_weight(Context& ctx, const ConvolutionShape& shape, const Tensor& dy,
                                  const Tensor& x, const Tensor& dweight, const Tensor& dbias);
+
+// The library that computes convolutions on this device where it supports them, in a few words
+// ("cuDNN 9.19.0"), or "matrix products".
+std::string_view convolution_description(const Context& ctx);
 
 }  // namespace trireme::ops

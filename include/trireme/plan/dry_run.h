@@ -33,6 +33,9 @@ struct DryRunInput {
   // Nobody reads what is in it.
   std::function<nn::HostMicroBatch(ops::Context&, std::int64_t micro, std::int64_t length)>
       make_batch = {};
+  // How many micro-batches the host holds ahead of their use, where a step has so many on a rank.
+  // They count where ranks compute on CPUs.
+  std::function<int(int micro_batches)> read_ahead = {};
   DryDevice device{};
   // Whether our algorithms keep the order of sums (DryRankOptions). Where it is not fixed, as with
   // NCCL, copies of parameters take a broadcast more.

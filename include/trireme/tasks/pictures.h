@@ -17,8 +17,8 @@ namespace trireme {
 nn::HostMicroBatch make_host_pictures(ops::Context& ctx, std::int64_t batch, PictureSize size);
 
 // Returns samples [begin, begin + micro) of a batch of data as a micro-batch; `size` is that of its
-// pictures. Samples past the end of `data` are padding: zeros with masked targets. Outside of
-// training the micro-batch counts correct answers.
+// pictures. Samples past the end of `data` are padding: zeros with masked targets. Without pixels
+// or labels in `data` it has no such field. Outside of training it counts correct answers.
 nn::MicroBatch make_micro_batch(ops::Context& ctx, const ImageBatch& data, PictureSize size,
                                 std::size_t begin, std::int64_t micro, bool training);
 
@@ -33,6 +33,9 @@ std::string normalisation_text(const PixelStatistics& statistics);
 PixelStatistics read_normalisation(const std::string& text);
 
 namespace tasks {
+
+// How many micro-batches of pictures are kept ready: a whole step's.
+int pictures_ahead(int micro_batches);
 
 // Returns open pictures as the data of a classification. `transform` is what steps are read with;
 // evaluations take the centre. Throws ConfigError as check_transform.

@@ -55,17 +55,25 @@ struct DataRequest {
   std::vector<DataMark> trained_on = {};
 };
 
-// Reads the micro-batches of a run's steps ahead of their use, on a thread of its own.
+// What micro-batches are read for.
+struct ReadFor {
+  bool training = true;
+  // Whether this rank's blocks read the model's input, and the targets: those of the first and of
+  // the last stage do. A task may leave out what nobody reads.
+  bool inputs = true, targets = true;
+};
+
+// Reads the micro-batches of a run's steps ahead of their use, on threads of its own.
 class StepReader {
  public:
   virtual ~StepReader() = default;
-  // Waits for the data of the next step, which the plan must have. Rethrows what the thread threw
-  // there.
+  // Waits until the next step, which the plan must have, begins to be there. Rethrows what a thread
+  // threw there.
   virtual void read() = 0;
-  // Returns the micro-batches of the step that was read, in the order of its samples. Call it once
-  // for each step.
+  // Waits for the rest of the step and returns its micro-batches, in the order of its samples. Call
+  // it once for each step. Rethrows what a thread threw.
   virtual std::vector<nn::MicroBatch> micro_batches(ops::Context& ctx) = 0;
-  virtual double wait_seconds() const = 0;  // that read() has waited for data, in total
+  virtual double wait_seconds() const = 0;  // that both have waited for data, in total
 };
 
 // Data that are open.
@@ -86,13 +94,12 @@ class TaskData {
   // What an evaluation of all of these data tells, a row for each figure.
   virtual std::vector<Measure> figures(const nn::EvaluationSums& sums) const = 0;
 
-  // `plan` gives the samples of each step, a multiple of `micro`, which the reader cuts into
-  // micro-batches. The reader keeps the data open.
-  virtual std::unique_ptr<StepReader> read_steps(BatchPlan plan, std::int64_t micro) const = 0;
-  // Reads samples [first, first + micro) for an evaluation. Those past the end of the data are
-  // padding, which counts nowhere.
-  virtual nn::MicroBatch evaluation_batch(ops::Context& ctx, std::uint64_t first,
-                                          std::int64_t micro) const = 0;
+  // `plan` gives the samples of each step, which the reader cuts into micro-batches of `micro`; all
+  // steps have equally many. The last micro-batch of a step may have fewer samples: then it is
+  // filled up with padding, which counts nowhere. The plan is also asked for the first step before
+  // this returns. The reader keeps the data open.
+  virtual std::unique_ptr<StepReader> read_steps(BatchPlan plan, std::int64_t micro,
+                                                 const ReadFor& what) const = 0;
 };
 
 // Stateless.
@@ -117,6 +124,11 @@ class Task {
   virtual std::string size_of(const Shape& sample) const = 0;
   // What an evaluation says: "loss 2.3026 over 640 tokens, perplexity 10.00".
   virtual std::string measures(const nn::EvaluationSums& sums) const = 0;
+  // How many micro-batches a reader of steps holds at most, besides those that it has returned,
+  // where a step has so many on this rank: for dry runs. 0 where that is little.
+  virtual int most_read_ahead(const DataRequest& /*request*/, int /*micro_batches*/) const {
+    return 0;
+  }
   // A micro-batch of the samples that open(request) would read, whose contents are undefined: for
   // dry runs. Reads nothing.
   virtual nn::HostMicroBatch blank_batch(ops::Context& ctx, const DataRequest& request,

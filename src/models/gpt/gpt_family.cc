@@ -6,6 +6,7 @@
 #include "trireme/base/limits.h"
 
 #include "models/gpt/gpt.h"
+#include "models/gpt/transformers_names.h"
 #include "models/keys.h"
 
 namespace trireme::models {
@@ -123,6 +124,10 @@ class GptFamily final : public Family {
   Shape sample_shape(const OptionValues& keys) const override { return {resolve_context(keys)}; }
   Model resolve(const OptionValues& keys, const DataFacts& data) const override;
   std::string summary(const OptionValues& keys) const override;
+  std::vector<std::string_view> foreign_types() const override { return {"gpt2", "llama"}; }
+  ForeignKeys keys_of_foreign(const Json& config) const override {
+    return config.at("model_type").text() == "gpt2" ? keys_of_gpt2(config) : keys_of_llama(config);
+  }
 };
 
 void GptFamily::add_keys(Options& options, OptionValues& keys) const {
@@ -192,15 +197,18 @@ std::string GptFamily::summary(const OptionValues& keys) const {
 }  // namespace
 
 Model gpt_model(const GptConfig& config) {
-  return {.request = {"gpt", written_out(config)},
-          .plan = gpt_plan(config),
-          .data = {.vocabulary = static_cast<int>(config.vocabulary)},
-          .attention = transformer_sizes(config).attention(1),
-          .check_grid =
-              [config](const GridShape& grid) {
-                nn::check_heads_fit(config.heads, config.kv_heads, grid[Axis::kTensor]);
-              },
-          .operations = [config](std::int64_t samples) { return operations_of(config, samples); }};
+  return {
+      .request = {"gpt", written_out(config)},
+      .plan = gpt_plan(config),
+      .data = {.vocabulary = static_cast<int>(config.vocabulary)},
+      .attention = transformer_sizes(config).attention(1),
+      .check_grid =
+          [config](const GridShape& grid) {
+            nn::check_heads_fit(config.heads, config.kv_heads, grid[Axis::kTensor]);
+          },
+      .operations = [config](std::int64_t samples) { return operations_of(config, samples); },
+      .foreign = [config] { return transformers_model(config); },
+      .head = config.tied ? std::vector<std::string>() : std::vector<std::string>{"head.weight"}};
 }
 
 const Family& gpt_family() {

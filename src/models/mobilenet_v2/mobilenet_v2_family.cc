@@ -6,6 +6,7 @@
 
 #include "models/keys.h"
 #include "models/mobilenet_v2/mobilenet_v2.h"
+#include "models/mobilenet_v2/torchvision_names.h"
 
 namespace trireme::models {
 namespace {
@@ -60,8 +61,10 @@ class MobileNetV2Family final : public ConvolutionalFamily {
 }  // namespace
 
 Model mobilenet_v2_model(const MobileNetV2Config& config) {
-  return model_of("mobilenet_v2", MobileNetV2Family::written(config), config,
-                  mobilenet_v2_network(config));
+  Model model = model_of("mobilenet_v2", MobileNetV2Family::written(config), config,
+                         mobilenet_v2_network(config));
+  model.foreign = [config] { return torchvision_model(config); };
+  return model;
 }
 
 const Family& mobilenet_v2_family() {

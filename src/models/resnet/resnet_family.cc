@@ -4,6 +4,7 @@
 
 #include "models/keys.h"
 #include "models/resnet/resnet.h"
+#include "models/resnet/torchvision_names.h"
 
 namespace trireme::models {
 namespace {
@@ -55,7 +56,9 @@ class ResNetFamily final : public ConvolutionalFamily {
 }  // namespace
 
 Model resnet_model(const ResNetConfig& config) {
-  return model_of("resnet", ResNetFamily::written(config), config, resnet_network(config));
+  Model model = model_of("resnet", ResNetFamily::written(config), config, resnet_network(config));
+  model.foreign = [config] { return torchvision_model(config); };
+  return model;
 }
 
 const Family& resnet_family() {

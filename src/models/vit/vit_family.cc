@@ -147,7 +147,8 @@ Model vit_model(const VitConfig& config) {
               [config](const GridShape& grid) {
                 nn::check_heads_fit(config.heads, config.heads, grid[Axis::kTensor]);
               },
-          .operations = [config](std::int64_t samples) { return vit_operations(config, samples); }};
+          .operations = [config](std::int64_t samples) { return vit_operations(config, samples); },
+          .head = {"head.classifier.weight", "head.classifier.bias"}};
 }
 
 const Family& vit_family() {

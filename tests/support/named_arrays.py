@@ -1,4 +1,4 @@
-"""Files of named arrays, as tests/support/named_arrays.h reads and writes them."""
+"""Files of named arrays, as named_arrays.h reads and writes them."""
 import struct
 from pathlib import Path
 

@@ -1,0 +1,66 @@
+// Models as other programs store them: the names of their tensors, and where each element of ours
+// lies in them.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "trireme/base/options.h"
+#include "trireme/base/shape.h"
+
+namespace trireme::models {
+
+// The box [start, start + extent) of one of our tensors. Its element start + i is element
+// offset + (the sum of i[d] * strides[d]) of a foreign tensor. A dimension that is not split has
+// the strides of the foreign one, so every layout is a choice of strides.
+struct ForeignPart {
+  std::string ours;  // as checkpoints name it: "parameters/NAME" or "state/NAME"
+  Shape shape;       // of all of our tensor
+  std::vector<std::int64_t> start;
+  Shape extent;
+  std::int64_t offset = 0;
+  std::vector<std::int64_t> strides;
+};
+
+// The parts of a foreign tensor do not overlap, and cover it.
+struct ForeignTensor {
+  std::string name;
+  Shape shape;
+  std::vector<ForeignPart> parts;
+};
+
+// All of a model. Together the parts cover each of our tensors once.
+struct ForeignModel {
+  std::string format;  // for messages: "GPT-2 as transformers has it"
+  std::vector<ForeignTensor> tensors;
+  std::string prefix = {};  // of names, which some files leave out: "transformer."
+  // Endings of the names of tensors that may be there besides, and that nothing reads.
+  std::vector<std::string> unused = {};
+  std::string config = {};  // the text of config.json; empty: there is none
+};
+
+// What a foreign description of a model says.
+struct ForeignKeys {
+  OptionValues keys;                  // model.*
+  std::vector<std::string> not_read;  // fields that we do not know
+};
+
+// Our parameter of the same shape and layout.
+ForeignTensor same_tensor(std::string name, const std::string& parameter, const Shape& shape);
+// Our parameter is (rows, columns), the foreign tensor (columns, rows).
+ForeignTensor transposed_tensor(std::string name, const std::string& parameter, const Shape& shape);
+// The weight of a convolution: ours is (out, height, width, in), the foreign one (out, in, height,
+// width).
+ForeignTensor convolution_tensor(std::string name, const std::string& parameter,
+                                 const Shape& shape);
+// A row of our state of that shape.
+ForeignTensor state_row(std::string name, const std::string& state, const Shape& shape,
+                        std::int64_t row);
+// Our parameters of shapes (rows, columns), or vectors (rows), one after the other: the foreign
+// tensor is (columns, all rows), or (all rows).
+ForeignTensor fused_transposed(std::string name, const std::vector<std::string>& parameters,
+                               const std::vector<Shape>& shapes);
+
+}  // namespace trireme::models

@@ -1,0 +1,60 @@
+// Weights from and for other programs: safetensors into a checkpoint, and a checkpoint into
+// safetensors.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "trireme/comm/runtime.h"
+#include "trireme/models/family.h"
+#include "trireme/tensor/dtype.h"
+
+namespace trireme {
+
+// The attribute of checkpoints whose weights were imported: ForeignModel::format.
+inline constexpr const char* kImportedAttribute = "imported";
+
+struct ImportRequest {
+  std::string from;            // a file of safetensors, or a folder of them (io/safetensors.h)
+  std::string run_folder;      // that gets the checkpoint
+  models::ModelRequest model;  // counts more than what a config.json beside the files says
+};
+
+struct ImportResult {
+  std::string format;  // ForeignModel::format
+  std::string model;   // ModelPlan::description
+  std::int64_t parameters = 0;
+  std::string checkpoint;             // its path
+  std::string config;                 // the path of a config.ini with the model's keys
+  std::vector<std::string> not_read;  // fields of config.json that we do not know
+};
+
+// Collective over the world. Writes a checkpoint of step 0 with weights and states, and without an
+// optimizer's. Each rank holds an equal part of the model, whatever tensors it lies in. Throws
+// DataError for files that are missing, malformed, or hold another model, ConfigError for a model
+// that cannot be had, RunFolderError for the folder.
+ImportResult import_weights(Runtime& runtime, const ImportRequest& request);
+
+struct ExportRequest {
+  std::string checkpoint;  // or a run folder
+  std::string folder;
+  DType dtype = DType::kF32;                // or bf16, fp16
+  std::int64_t most_bytes = 5'000'000'000;  // of the tensors of a file
+};
+
+struct ExportResult {
+  std::string checkpoint;
+  std::string format;  // ForeignModel::format
+  std::size_t tensors = 0;
+  std::int64_t bytes = 0;          // of the tensors
+  std::vector<std::string> files;  // names in the folder
+};
+
+// Collective over the world. Writes the weights and states of a checkpoint, and config.json where
+// the format has one. A rank holds no more at a time than its part of some tensors. Throws
+// CheckpointError, ConfigError for a model that the other program does not have, DataError for a
+// number that the type cannot hold, RunFolderError for the folder.
+ExportResult export_weights(Runtime& runtime, const ExportRequest& request);
+
+}  // namespace trireme

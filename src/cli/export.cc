@@ -1,0 +1,114 @@
+#include <array>
+#include <charconv>
+#include <cmath>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "trireme/base/error.h"
+#include "trireme/base/limits.h"
+#include "trireme/base/log.h"
+#include "trireme/base/printable.h"
+#include "trireme/base/text.h"
+#include "trireme/train/foreign_weights.h"
+#include "trireme/train/hang_limit.h"
+#include "trireme/train/inference.h"
+
+#include "cli/commands.h"
+#include "cli/text.h"
+
+namespace trireme::cli {
+namespace {
+
+constexpr int kExportNameWidth = 12;
+
+struct ExportArguments {
+  ExportRequest request;
+  std::string format = "safetensors";
+  std::string dtype = "fp32";
+  std::string shard_size = "5GB";
+  double timeout = 600;
+};
+
+// "5GB", "500MB", "1000".
+std::int64_t bytes_of(const std::string& text) {
+  constexpr std::array kUnits = {std::pair{"TB", 1e12}, std::pair{"GB", 1e9}, std::pair{"MB", 1e6},
+                                 std::pair{"KB", 1e3}};
+  constexpr double kMost = 1e15;
+  std::string_view number = text;
+  double unit = 1.0;
+  for (const auto& [name, factor] : kUnits) {
+    if (!number.ends_with(name)) continue;
+    number.remove_suffix(2);
+    unit = factor;
+  }
+  double value = 0.0;
+  const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), value);
+  const double bytes = value * unit;
+  if (error != std::errc() || end != number.data() + number.size() ||
+      !(bytes >= 1.0 && bytes <= kMost)) {
+    throw ConfigError(fmt::format(
+        "--shard-size {}: must be a number of bytes, KB, MB, GB or TB, as in 5GB", shown(text)));
+  }
+  return static_cast<std::int64_t>(bytes);
+}
+
+DType dtype_named(const std::string& name) {
+  return name == "bf16" ? DType::kBF16 : name == "fp16" ? DType::kF16 : DType::kF32;
+}
+
+ExitStatus export_on_ranks(Runtime& runtime, const ExportArguments& given) {
+  runtime.set_timeout(given.timeout);
+  const std::int64_t bytes = largest_checkpoint_bytes(runtime.world(), given.request.checkpoint);
+  runtime.set_timeout(HangLimit(given.timeout).seconds_with_checkpoint(bytes));
+  const ExportResult result = export_weights(runtime, given.request);
+  if (runtime.rank() != 0) return ExitStatus::kDone;
+  NamedLines lines(kExportNameWidth);
+  lines.add("checkpoint", result.checkpoint);
+  lines.add("weights",
+            fmt::format("a {}, {} tensors of {}, {}", result.format, result.tensors, given.dtype,
+                        size_text(static_cast<std::uint64_t>(result.bytes))));
+  constexpr std::size_t kMostNames = 4;
+  const std::size_t count = result.files.size();
+  const auto end = result.files.begin() + static_cast<std::ptrdiff_t>(std::min(count, kMostNames));
+  lines.add(
+      "folder",
+      fmt::format("{}: {}{}", given.request.folder, fmt::join(result.files.begin(), end, ", "),
+                  count > kMostNames ? fmt::format(", ... ({} files)", count) : ""));
+  print_line(lines.text());
+  return ExitStatus::kDone;
+}
+
+}  // namespace
+
+Work parse_export(const Arguments& arguments) {
+  ExportArguments given;
+  Options options("trireme export --checkpoint RUN_OR_FILE --output FOLDER [--KEY VALUE]...");
+  options.add("checkpoint", given.request.checkpoint, "",
+              "a run's folder (its newest good checkpoint), or one checkpoint");
+  options.add("format", given.format, "", "what to write", one_of({"safetensors"}));
+  options.add("output", given.request.folder, "", "a new folder for the files");
+  options.add("dtype", given.dtype, "", "type of the weights in the files",
+              one_of({"fp32", "bf16", "fp16"}));
+  options.add("shard-size", given.shard_size, "",
+              "more weights than this make several files and an index", not_empty());
+  options.add("comm.timeout", given.timeout, "seconds",
+              "an operation under way for longer is a hang; while the checkpoint is read its bytes "
+              "add to that",
+              between(1e-3, limits::kSeconds));
+  options.parse(arguments);
+  if (options.help_requested()) return show_help(options.description());
+  if (given.request.checkpoint.empty()) {
+    throw ConfigError(
+        "--checkpoint is missing: name a run's folder or a checkpoint, as in --checkpoint run");
+  }
+  if (given.request.folder.empty()) {
+    throw ConfigError("--output is missing: name a new folder for the files");
+  }
+  given.request.dtype = dtype_named(given.dtype);
+  given.request.most_bytes = bytes_of(given.shard_size);
+  return {.alone = {},
+          .on_ranks = [given](Runtime& runtime) { return export_on_ranks(runtime, given); }};
+}
+
+}  // namespace trireme::cli

@@ -1,0 +1,68 @@
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "trireme/base/error.h"
+#include "trireme/base/limits.h"
+#include "trireme/base/log.h"
+#include "trireme/base/printable.h"
+#include "trireme/config/config.h"
+#include "trireme/train/foreign_weights.h"
+
+#include "cli/commands.h"
+#include "cli/text.h"
+
+namespace trireme::cli {
+namespace {
+
+constexpr int kImportNameWidth = 12;
+
+std::string import_summary(const ImportRequest& request, const ImportResult& result) {
+  NamedLines lines(kImportNameWidth);
+  lines.add("weights", fmt::format("{}: a {}", request.from, result.format));
+  lines.add("model", fmt::format("{} parameters, {}", result.parameters, result.model));
+  lines.add("checkpoint", result.checkpoint);
+  lines.add("next", fmt::format("trireme train --config {} --run.folder {} --data.train ...",
+                                result.config, request.run_folder));
+  return lines.text();
+}
+
+ExitStatus import_on_ranks(Runtime& runtime, const ImportRequest& request, double timeout) {
+  runtime.set_timeout(timeout);
+  const ImportResult result = import_weights(runtime, request);
+  if (runtime.rank() != 0) return ExitStatus::kDone;
+  if (!result.not_read.empty()) {
+    report_line(fmt::format("config.json: not read, since we do not know them: {}",
+                            shown(fmt::format("{}", fmt::join(result.not_read, ", ")))));
+  }
+  print_line(import_summary(request, result));
+  return ExitStatus::kDone;
+}
+
+}  // namespace
+
+Work parse_import(const Arguments& arguments) {
+  ImportRequest given;
+  double timeout = 600;
+  Options options("trireme import --from PATH --output RUN_FOLDER [--KEY VALUE]...");
+  options.add("from", given.from, "",
+              "a file of safetensors, or a folder with model.safetensors or with "
+              "model.safetensors.index.json; a config.json beside it describes the model");
+  options.add("output", given.run_folder, "", "the new run's folder, which gets a checkpoint");
+  add_model_keys(options, given.model);
+  options.add("comm.timeout", timeout, "seconds",
+              "an operation under way for longer is a hang, also one that waits for files",
+              between(1e-3, limits::kSeconds));
+  options.parse(arguments);
+  if (options.help_requested()) return show_help(options.description());
+  if (given.from.empty()) {
+    throw ConfigError("--from is missing: name a file of safetensors, or a folder of them");
+  }
+  if (given.run_folder.empty()) {
+    throw ConfigError("--output is missing: name the folder of a new run, as in --output run");
+  }
+  return {.alone = {}, .on_ranks = [given, timeout](Runtime& runtime) {
+            return import_on_ranks(runtime, given, timeout);
+          }};
+}
+
+}  // namespace trireme::cli

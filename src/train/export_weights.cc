@@ -1,0 +1,173 @@
+#include <cmath>
+#include <filesystem>
+#include <set>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "trireme/base/error.h"
+#include "trireme/config/config.h"
+#include "trireme/io/checkpoint.h"
+#include "trireme/io/safetensors.h"
+#include "trireme/io/together.h"
+#include "trireme/io/whole_file.h"
+#include "trireme/train/foreign_weights.h"
+#include "trireme/train/inference.h"
+
+#include "train/foreign_pieces.h"
+
+namespace trireme {
+namespace {
+
+constexpr std::int64_t kWrittenAtOnce = std::int64_t{1} << 20;  // elements
+// What a rank holds of the model at one time, but at least its part of a tensor.
+constexpr std::int64_t kHeldAtOnce = std::int64_t{1} << 25;  // elements
+
+models::Model exported_model(const Checkpoint& checkpoint) {
+  try {
+    const Config config = config_from_ini(checkpoint.info().config, checkpoint.path());
+    return models::resolve(config.model, {});
+  } catch (const ConfigError& error) {
+    throw CheckpointError(fmt::format("{}: its configuration describes no model: {}",
+                                      checkpoint.path(), error.what()));
+  }
+}
+
+// The model's tensors and those of the file must be the same ones.
+void check_tensors(const Checkpoint& checkpoint, const models::ForeignModel& model) {
+  std::set<std::string, std::less<>> named;
+  for (const models::ForeignTensor& tensor : model.tensors) {
+    for (const models::ForeignPart& part : tensor.parts) {
+      named.insert(part.ours);
+      const CheckpointTensor* held = checkpoint.contents().find(part.ours);
+      if (held != nullptr && held->shape == part.shape && held->dtype == DType::kF32) continue;
+      throw CheckpointError(fmt::format(
+          "{}: tensor {} is {}, its configuration describes one of fp32 {}", checkpoint.path(),
+          part.ours,
+          held == nullptr ? "missing"
+                          : fmt::format("{} {}", name_of(held->dtype), held->shape.to_string()),
+          part.shape.to_string()));
+    }
+  }
+  for (const CheckpointTensor& tensor : checkpoint.contents().tensors) {
+    if (!tensor.name.starts_with("parameters/") || named.contains(tensor.name)) continue;
+    throw CheckpointError(fmt::format("{}: holds {}, which its configuration does not describe",
+                                      checkpoint.path(), tensor.name));
+  }
+}
+
+template <class T>
+void convert(std::span<const float> from, std::vector<T>& to, const std::string& name) {
+  to.clear();
+  for (const float value : from) {
+    to.emplace_back(value);
+    if (std::isfinite(value) && !std::isfinite(static_cast<float>(to.back()))) {
+      throw DataError(fmt::format("tensor {} holds {}, which {} cannot: give another --dtype", name,
+                                  value, name_of(dtype_of<T>())));
+    }
+  }
+}
+
+class Export {
+ public:
+  Export(Communicator& world, const ExportRequest& request)
+      : world_(world),
+        request_(request),
+        checkpoint_(open_checkpoint_or_run(world, request.checkpoint)),
+        model_(exported_model(checkpoint_)) {
+    if (!model_.foreign) {
+      throw ConfigError(fmt::format("models of family {} have no names in other programs",
+                                    model_.request.family));
+    }
+    foreign_ = model_.foreign();
+    check_tensors(checkpoint_, foreign_);
+  }
+
+  ExportResult run() {
+    std::vector<SafetensorsTensor> tensors;
+    std::int64_t elements = 0;
+    for (const models::ForeignTensor& tensor : foreign_.tensors) {
+      const auto extents = tensor.shape.extents();
+      tensors.push_back({tensor.name, {extents.begin(), extents.end()}});
+      elements += tensor.shape.elements();
+    }
+    SafetensorsWriter writer(world_, request_.folder, std::move(tensors), request_.dtype,
+                             request_.most_bytes);
+    for (std::size_t first = 0; first < foreign_.tensors.size();) {
+      const std::size_t last = end_of_round(first);
+      move_tensors(writer, first, last);
+      first = last;
+    }
+    ExportResult result{.checkpoint = checkpoint_.path(),
+                        .format = foreign_.format,
+                        .tensors = foreign_.tensors.size(),
+                        .bytes = elements * static_cast<std::int64_t>(size_of(request_.dtype)),
+                        .files = writer.finish()};
+    if (foreign_.config.empty()) return result;
+    world_.read_once([&] {
+      write_whole_file(request_.folder + "/config.json", foreign_.config);
+      return "";
+    });
+    result.files.emplace_back("config.json");
+    return result;
+  }
+
+ private:
+  // A round takes whole tensors, so that the checkpoint is read once.
+  std::size_t end_of_round(std::size_t first) const {
+    std::int64_t elements = 0;
+    std::size_t last = first;
+    while (last < foreign_.tensors.size() &&
+           (last == first ||
+            elements + foreign_.tensors[last].shape.elements() <= kHeldAtOnce * world_.size())) {
+      elements += foreign_.tensors[last++].shape.elements();
+    }
+    return last;
+  }
+
+  // Collective over the world.
+  void move_tensors(SafetensorsWriter& writer, std::size_t first, std::size_t last) {
+    std::vector<ForeignPiece> pieces =
+        foreign_pieces(foreign_, first, last, world_.rank(), world_.size());
+    std::vector<TensorSlice> wanted;
+    for (ForeignPiece& piece : pieces) {
+      piece.allocate();
+      wanted.push_back(piece.slice);
+    }
+    checkpoint_.read(world_, wanted);
+    run_together(world_, [&] {
+      for (const ForeignPiece& piece : pieces) {
+        if (request_.dtype == DType::kF32) write_as<float>(writer, piece);
+        if (request_.dtype == DType::kBF16) write_as<BFloat16>(writer, piece);
+        if (request_.dtype == DType::kF16) write_as<Half>(writer, piece);
+      }
+    });
+  }
+
+  template <class T>
+  void write_as(SafetensorsWriter& writer, const ForeignPiece& piece) {
+    std::vector<float> values;
+    std::vector<T> converted;
+    for_each_run(piece, kWrittenAtOnce, [&](const ForeignRun& run) {
+      values.resize(static_cast<std::size_t>(run.count));
+      give_run(piece, run, values);
+      convert(values, converted, piece.slice.name);
+      constexpr auto kSize = static_cast<std::int64_t>(sizeof(T));
+      writer.write(piece.tensor, run.foreign * kSize, converted.data(), run.count * kSize);
+    });
+  }
+
+  Communicator& world_;
+  const ExportRequest& request_;
+  const Checkpoint checkpoint_;
+  models::Model model_;
+  models::ForeignModel foreign_;
+};
+
+}  // namespace
+
+ExportResult export_weights(Runtime& runtime, const ExportRequest& request) {
+  return Export(runtime.world(), request).run();
+}
+
+}  // namespace trireme

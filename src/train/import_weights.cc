@@ -1,0 +1,210 @@
+#include <algorithm>
+#include <filesystem>
+#include <set>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "trireme/base/error.h"
+#include "trireme/base/printable.h"
+#include "trireme/base/small_file.h"
+#include "trireme/config/config.h"
+#include "trireme/io/checkpoint.h"
+#include "trireme/io/run_folder.h"
+#include "trireme/io/safetensors.h"
+#include "trireme/io/together.h"
+#include "trireme/io/whole_file.h"
+#include "trireme/train/foreign_weights.h"
+
+#include "train/foreign_pieces.h"
+
+namespace trireme {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::int64_t kReadAtOnce = std::int64_t{1} << 20;  // elements
+
+// Returns the config.json beside the files, as text; empty if there is none.
+std::string read_config_json(Communicator& comm, const std::string& from) {
+  return comm.read_once([&]() -> std::string {
+    std::error_code error;
+    const fs::path folder =
+        fs::is_directory(from, error) ? fs::path(from) : fs::path(from).parent_path();
+    const std::string path = (folder / "config.json").string();
+    return fs::exists(path, error) ? read_small_file("the description of the model", path, 1) : "";
+  });
+}
+
+// What config.json says of the model, and over it what was asked for.
+models::ForeignRequest request_of(const std::string& config_json,
+                                  const models::ModelRequest& asked) {
+  if (config_json.empty()) return {asked, {}};
+  Json json;
+  try {
+    json = Json::parse_unique(config_json);
+  } catch (const JsonError& error) {
+    throw ConfigError(fmt::format("config.json: not JSON: {}", error.what()));
+  }
+  models::ForeignRequest read = models::read_foreign_config(json);
+  if (read.model.family != asked.family && asked != models::ModelRequest()) {
+    throw ConfigError(
+        fmt::format("config.json describes a model of family {}, but model.family is {}: leave "
+                    "the model keys out, they follow from config.json",
+                    read.model.family, asked.family));
+  }
+  for (const auto& [key, value] : asked.keys) read.model.keys[key] = value;
+  return read;
+}
+
+models::Model resolve_imported(const models::ModelRequest& request) {
+  // Checks each value as a flag's is checked.
+  const Config checked = config_from_ini(model_to_ini(request), "the keys of the model");
+  models::find_family(request.family).check_keys(checked.model.keys);
+  return models::resolve(checked.model, {});
+}
+
+class Import {
+ public:
+  Import(Runtime& runtime, const ImportRequest& request)
+      : world_(runtime.world()),
+        from_(request.from),
+        files_(SafetensorsFiles::open(world_, request.from)),
+        request_(request_of(read_config_json(world_, request.from), request.model)),
+        model_(resolve_imported(request_.model)) {
+    if (!model_.foreign) {
+      throw ConfigError(fmt::format("models of family {} have no names in other programs",
+                                    request_.model.family));
+    }
+    foreign_ = model_.foreign();
+    match();
+  }
+
+  ImportResult run(Runtime& runtime, const std::string& folder_path) {
+    pieces_ = foreign_pieces(foreign_, 0, foreign_.tensors.size(), world_.rank(), world_.size());
+    read();
+    RunFolder folder(world_, folder_path);
+    check_empty(folder);
+    ImportResult result{.format = foreign_.format,
+                        .model = model_.plan.description,
+                        .parameters = model_.plan.parameters,
+                        .checkpoint = write(runtime, folder),
+                        .config = folder.file("config.ini"),
+                        .not_read = request_.not_read};
+    world_.read_once([&] {
+      write_whole_file(result.config, model_to_ini(model_.request));
+      return "";
+    });
+    return result;
+  }
+
+ private:
+  const SafetensorsEntry* find(const std::string& name) const {
+    const SafetensorsEntry* entry = files_.find(name);
+    if (entry != nullptr || foreign_.prefix.empty() || !name.starts_with(foreign_.prefix)) {
+      return entry;
+    }
+    return files_.find(name.substr(foreign_.prefix.size()));
+  }
+
+  // Finds each tensor of the model in the files. Nothing else may be there.
+  void match() {
+    std::set<const SafetensorsEntry*> used;
+    for (const models::ForeignTensor& tensor : foreign_.tensors) {
+      const SafetensorsEntry* entry = find(tensor.name);
+      if (entry == nullptr) {
+        throw DataError(fmt::format("{}: holds no tensor {} {}, which a {} has ({})", from_,
+                                    tensor.name, tensor.shape.to_string(), foreign_.format,
+                                    model_.plan.description));
+      }
+      const bool fits = std::ranges::equal(entry->shape, tensor.shape.extents());
+      if (!fits) {
+        throw DataError(
+            fmt::format("{}: tensor {} is {}, but {} in the model ({}): model.* must "
+                        "describe the model in the file",
+                        files_.path_of(*entry), entry->name, entry->shape_text(),
+                        tensor.shape.to_string(), model_.plan.description));
+      }
+      if (entry->type != "F32" && entry->type != "BF16" && entry->type != "F16") {
+        throw DataError(fmt::format("{}: tensor {} is of {}: F32, BF16 and F16 can be imported",
+                                    files_.path_of(*entry), entry->name, entry->type));
+      }
+      used.insert(entry);
+      entries_.push_back(entry);
+    }
+    for (const SafetensorsEntry& entry : files_.tensors()) {
+      const bool known = used.contains(&entry) ||
+                         std::ranges::any_of(foreign_.unused, [&](const std::string& ending) {
+                           return entry.name.ends_with(ending);
+                         });
+      if (known) continue;
+      throw DataError(fmt::format("{}: holds a tensor {} {}, which a {} does not have ({})",
+                                  files_.path_of(entry), shown(entry.name), entry.shape_text(),
+                                  foreign_.format, model_.plan.description));
+    }
+  }
+
+  template <class T>
+  void read_as(ForeignPiece& piece) {
+    const SafetensorsEntry& entry = *entries_[piece.tensor];
+    std::vector<T> bytes;
+    std::vector<float> values;
+    for_each_run(piece, kReadAtOnce, [&](const ForeignRun& run) {
+      bytes.resize(static_cast<std::size_t>(run.count));
+      constexpr auto kSize = static_cast<std::int64_t>(sizeof(T));
+      files_.read(entry, run.foreign * kSize, bytes.data(), run.count * kSize);
+      values.resize(bytes.size());
+      std::ranges::transform(bytes, values.begin(),
+                             [](T value) { return static_cast<float>(value); });
+      take_run(piece, run, values);
+    });
+  }
+
+  void read() {
+    run_together(world_, [&] {
+      for (ForeignPiece& piece : pieces_) {
+        piece.allocate();
+        const std::string& type = entries_[piece.tensor]->type;
+        if (type == "F32") read_as<float>(piece);
+        if (type == "BF16") read_as<BFloat16>(piece);
+        if (type == "F16") read_as<Half>(piece);
+      }
+    });
+  }
+
+  void check_empty(const RunFolder& folder) {
+    world_.read_once([&]() -> std::string {
+      if (list_checkpoints(folder.checkpoints()).empty()) return "";
+      throw RunFolderError(
+          fmt::format("{}: holds checkpoints already: import into a new folder", folder.path()));
+    });
+  }
+
+  std::string write(Runtime& runtime, const RunFolder& folder) {
+    CheckpointInfo info;
+    info.config = model_to_ini(model_.request);
+    info.extra[kImportedAttribute] = foreign_.format;
+    std::vector<TensorSlice> slices;
+    for (const ForeignPiece& piece : pieces_) slices.push_back(piece.slice);
+    return write_checkpoint(world_, runtime.recorder(), folder.checkpoints(), info, slices,
+                            {.generation = folder.generation(),
+                             .check_still_ours = [&] { folder.check_still_ours(); }});
+  }
+
+  Communicator& world_;
+  const std::string from_;
+  SafetensorsFiles files_;
+  models::ForeignRequest request_;
+  models::Model model_;
+  models::ForeignModel foreign_;
+  std::vector<const SafetensorsEntry*> entries_;  // by tensor of the foreign model
+  std::vector<ForeignPiece> pieces_;
+};
+
+}  // namespace
+
+ImportResult import_weights(Runtime& runtime, const ImportRequest& request) {
+  return Import(runtime, request).run(runtime, request.run_folder);
+}
+
+}  // namespace trireme

@@ -1,0 +1,289 @@
+#!/usr/bin/env python3
+"""`trireme import`, `trireme export` and run.start_from, on one rank and several.
+
+    python3 weights_test.py TRIREME MPIEXEC
+
+What imported models compute is compared with PyTorch by weights_torch_test.
+"""
+import json
+import re
+import struct
+import sys
+import unittest
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "support"))
+import safetensors_files as files  # noqa: E402
+from cli_testing import ProgramTest  # noqa: E402
+
+
+class Weights(ProgramTest):
+    mpiexec = ""
+
+    def on(self, ranks):
+        return [self.mpiexec, "-n", ranks] if ranks > 1 else ()
+
+    def model(self, name, made):
+        """A folder as transformers saves it."""
+        config, tensors = made
+        folder = self.folder / name
+        folder.mkdir()
+        (folder / "config.json").write_text(json.dumps(config))
+        files.write(folder / "model.safetensors", tensors)
+        return folder
+
+    def change(self, folder, **fields):
+        path = folder / "config.json"
+        path.write_text(json.dumps({**json.loads(path.read_text()), **fields}))
+
+    def train(self, *arguments, **options):
+        return self.expect_done("train", "--data.train", self.folder / "data" / "train.h5", "--batch.global", 4,
+                                "--batch.micro", 2, "--run.threads", 1, "--checkpoint.keep", 9, *arguments, **options)
+
+    def losses(self, run):
+        lines = (self.folder / run / "metrics.jsonl").read_text().splitlines()
+        return [entry["loss"] for entry in map(json.loads, lines) if "loss" in entry]
+
+    def test_comes_back_with_the_same_bits(self):
+        # The matrices of the second are large enough to be divided among the ranks.
+        for name, made in (("gpt2", files.gpt2()), ("wide", files.gpt2(layers=1, width=256)),
+                           ("llama", files.llama())):
+            theirs = self.model(name, made)
+            for ranks in (1, 3):
+                run, out = f"{name}-run-{ranks}", f"{name}-out-{ranks}"
+                self.expect_done("import", "--from", theirs, "--output", run, before=self.on(ranks))
+                text = self.expect_done("export", "--checkpoint", run, "--output", out, "--shard-size", "9KB",
+                                        before=self.on(4 - ranks))
+                self.assertIn("model-00001-of-", text)
+                self.assertEqual(files.read_folder(self.folder / out), made[1])
+                self.assertGreater(len(list((self.folder / out).glob("*.safetensors"))), 3)
+                described = json.loads((self.folder / out / "config.json").read_text())
+                given = {field: value for field, value in made[0].items() if value is not None}
+                self.assertEqual({field: described[field] for field in given}, given)
+            # An export is what can be imported.
+            self.expect_done("import", "--from", out, "--output", f"{name}-again")
+            self.expect_done("export", "--checkpoint", f"{name}-again", "--output", f"{name}-whole")
+            self.assertEqual(files.read(self.folder / f"{name}-whole" / "model.safetensors"), made[1])
+        self.assertEqual(self.expect_done("checkpoint", "verify", "gpt2-run-3").count("good"), 1)
+        # bad input: `export`: a folder that holds safetensors | gpt2-whole: holds model.safetensors already:
+        # give a new folder | 5
+        self.expect_refusal(5, "gpt2-whole: holds model.safetensors already: give a new folder", "export",
+                            "--checkpoint", "gpt2-run-1", "--output", "gpt2-whole")
+        # bad input: `import`: into the folder of a run | gpt2-run-1: holds checkpoints already: import into a
+        # new folder | 5
+        self.expect_refusal(5, "gpt2-run-1: holds checkpoints already: import into a new folder", "import",
+                            "--from", theirs, "--output", "gpt2-run-1")
+
+    def test_half_the_bits(self):
+        _, tensors = made = files.llama()
+        self.expect_done("import", "--from", self.model("llama", made), "--output", "run")
+        self.expect_done("export", "--checkpoint", "run", "--output", "bf16", "--dtype", "bf16", before=self.on(2))
+        rounded = files.read_folder(self.folder / "bf16")
+        for name, (kind, shape, values) in rounded.items():
+            self.assertEqual((kind, shape), ("BF16", tensors[name][1]), name)
+            ours = struct.unpack(f"<{len(values) // 2}H", values)
+            theirs = struct.unpack(f"<{len(values) // 2}I", tensors[name][2])
+            for a, b in zip(ours, theirs):
+                self.assertEqual(a, (b + 0x7fff + (b >> 16 & 1)) >> 16)
+        # bf16 in, and as fp32 out again, is exact.
+        files.write(self.folder / "bf16" / "model.safetensors", rounded)
+        self.expect_done("import", "--from", self.folder / "bf16", "--output", "run2")
+        self.expect_done("export", "--checkpoint", "run2", "--output", "fp32")
+        self.expect_done("export", "--checkpoint", "run2", "--output", "again", "--dtype", "bf16")
+        self.assertEqual(files.read_folder(self.folder / "again"), rounded)
+        exact = files.read_folder(self.folder / "fp32")["model.norm.weight"][2]
+        self.assertEqual(exact[2::4] + exact[3::4], rounded["model.norm.weight"][2][0::2] +
+                         rounded["model.norm.weight"][2][1::2])
+        tensors["model.norm.weight"] = ("F32", [16], struct.pack("<16f", *[1e30] * 16))
+        self.expect_done("import", "--from", self.model("large", made), "--output", "run3")
+        # bad input: `export`: a number that fp16 cannot hold | tensor parameters/norm.weight holds 1e+30, which
+        # fp16 cannot: give another --dtype | 3
+        self.expect_refusal(3, "tensor parameters/norm.weight holds 1e+30, which fp16 cannot: give another --dtype",
+                            "export", "--checkpoint", "run3", "--output", "fp16", "--dtype", "fp16")
+        self.assertEqual(list((self.folder / "fp16").iterdir()), [])
+
+    def test_trains_on(self):
+        self.prepare()
+        theirs = self.model("gpt2", files.gpt2())
+        self.expect_done("import", "--from", theirs, "--output", "run")
+        before = self.expect_done("eval", "--checkpoint", "run", "--data", "data/train.h5")
+        text = self.train("--config", "run/config.ini", "--run.folder", "run", "--run.steps", 3)
+        self.assertIn("going on from run/checkpoints/step-00000000.h5, step 0", text)
+        self.assertNotIn("changed settings", text)
+        self.assertIn("going on from run/checkpoints/step-00000003.h5, step 3",
+                      self.train("--config", "run/config.ini", "--run.folder", "run", "--run.steps", 4))
+        # The same weights on every grid, by run.start_from; the run's own checkpoint counts more later.
+        self.expect_done("import", "--from", theirs, "--output", "weights", before=self.on(2))
+        first = self.losses("run")[0]
+        for number, grid in enumerate(((), ("--grid.tensor", 2), ("--grid.pipeline", 2), ("--shard.stage", 3))):
+            run = f"tuned-{number}"
+            arguments = ("--config", "weights/config.ini", "--run.start_from", "weights", "--run.folder", run, *grid)
+            text = self.train(*arguments, "--run.steps", 2, before=self.on(2 if grid else 1))
+            self.assertIn("starting from the weights of weights/checkpoints/step-00000000.h5, step 0", text)
+            self.assertAlmostEqual(self.losses(run)[0], first, delta=2e-6)
+            text = self.train(*arguments, "--run.steps", 3, before=self.on(2 if grid else 1))
+            self.assertIn(f"going on from {run}/checkpoints/step-00000002.h5, step 2", text)
+            self.assertNotIn("starting from", text)
+        after = self.expect_done("eval", "--checkpoint", "weights", "--data", "data/train.h5")
+        self.assertEqual(re.search(r"(?m)^loss.*", after)[0], re.search(r"(?m)^loss.*", before)[0])
+        # bad input: `generate`: imported weights, and no tokenizer | ...: no training data is known of imported
+        # weights: --tokenizer SHARD names any shard of the model's tokenizer | 2
+        self.expect_refusal(2, "no training data is known of imported weights: --tokenizer SHARD", "generate",
+                            "--checkpoint", "weights", "--prompt", "a")
+        self.check_starts()
+
+    def check_starts(self):
+        start = ("train", "--data.train", "data/train.h5", "--run.steps", 1, "--run.folder", "other", "--config",
+                 "weights/config.ini")
+        # bad input: `train`: `run.start_from` a model of another width | ...: tensor parameters/embedding.weight
+        # is fp32 (257, 16), the model wants fp32 (257, 32) | 4
+        self.expect_refusal(4, "is fp32 (257, 16), the model wants fp32 (257, 32)", *start, "--run.start_from",
+                            "weights", "--model.width", 32, "--model.hidden", 64)
+        # bad input: `train`: `run.start_from` a model of more layers | ...: holds
+        # parameters/blocks.1.attention.key.bias, which the model does not have: model.* must describe its
+        # model | 4
+        self.expect_refusal(4, "holds parameters/blocks.1.attention.key.bias, which the model does not have", *start,
+                            "--run.start_from", "weights", "--model.layers", 1)
+        # bad input: `train`: `run.start_from` something that is not there | nowhere: there is no such file or
+        # folder; ... | 4
+        self.expect_refusal(4, "nowhere: there is no such file or folder", *start, "--run.start_from", "nowhere")
+        # bad input: `train`: `run.fresh head` where the head is the embedding | run.fresh is head, but in this
+        # model the output head is the embedding (model.tied), or it has none of its own: leave it out | 2
+        self.expect_refusal(2, "run.fresh is head, but in this model the output head is the embedding", *start,
+                            "--run.start_from", "weights", "--run.fresh", "head")
+        # bad input: `train`: `run.fresh` without `run.start_from` | run.fresh is head, but without
+        # run.start_from all values are initial ones: leave it out | 2
+        self.expect_refusal(2, "run.fresh is head, but without run.start_from", *start, "--run.fresh", "head")
+        # bad input: `train`: `run.start_from` and a path in `run.resume` | run.start_from is a, but run.resume is
+        # b: a run that goes on from a checkpoint starts from no other, so leave one of them out | 2
+        self.expect_refusal(2, "run.start_from is a, but run.resume is b", *start, "--run.start_from", "a",
+                            "--run.resume", "b")
+        self.assertEqual(list((self.folder / "other").glob("checkpoints/*")), [])
+
+    def test_names_what_our_models_do_not_have(self):
+        gpt2, llama = self.model("gpt2", files.gpt2()), self.model("llama", files.llama())
+
+        def refused(folder, message, *arguments, status=2, **fields):
+            whole = (folder / "config.json").read_text()
+            self.change(folder, **fields)
+            self.expect_refusal(status, message, "import", "--from", folder, "--output", "run", *arguments)
+            (folder / "config.json").write_text(whole)
+            self.assertFalse((self.folder / "run").exists())
+
+        # bad input: `import`: a Llama with rope scaling | config.json: rope_scaling is {...}: our Llama models
+        # have no such thing | 2
+        refused(llama, 'config.json: rope_scaling is {"rope_type":"llama3","factor":8.0}: our Llama models have no '
+                "such thing", rope_scaling={"rope_type": "llama3", "factor": 8.0})
+        refused(llama, "config.json: rope_type is \"yarn\": our Llama models have \"default\" alone",
+                rope_parameters={"rope_type": "yarn", "rope_theta": 1e4})
+        refused(llama, "config.json: sliding_window is 128", sliding_window=128)
+        refused(llama, "config.json: hidden_act is \"gelu\": our Llama models have \"silu\" alone", hidden_act="gelu")
+        refused(llama, "config.json: head_dim is 8: our Llama models have 4 alone", head_dim=8)
+        refused(llama, "config.json: attention_bias is true, but mlp_bias is false", attention_bias=True)
+        refused(llama, "config.json: hidden_size is \"16\"", hidden_size="16")
+        refused(llama, "config.json: has no vocab_size", vocab_size=None)
+        # bad input: `import`: a model of another kind | config.json: model_type mistral is not one of gpt2,
+        # llama | 2
+        refused(llama, "config.json: model_type mistral is not one of gpt2, llama", model_type="mistral")
+        # bad input: `import`: a GPT-2 with another activation | config.json: activation_function is "relu": our
+        # GPT-2 models have "gelu_new" alone | 2
+        refused(gpt2, 'config.json: activation_function is "relu": our GPT-2 models have "gelu_new" alone',
+                activation_function="relu")
+        refused(gpt2, "config.json: scale_attn_by_inverse_layer_idx is true", scale_attn_by_inverse_layer_idx=True)
+        refused(gpt2, "model.layers = 100000: must be at least 1 and at most 4096", n_layer=100000)
+        # bad input: `import`: keys of one family, and a config.json of another | config.json describes a model
+        # of family gpt, but model.family is mobilenet_v2: leave the model keys out, they follow from
+        # config.json | 2
+        refused(gpt2, "config.json describes a model of family gpt, but model.family is mobilenet_v2",
+                "--model.family", "mobilenet_v2")
+
+        # bad input: `import`: a tensor that is not there | ...: holds no tensor transformer.h.2.ln_1.weight
+        # (16), which a GPT-2 as transformers has it has (...) | 3
+        refused(gpt2, "holds no tensor transformer.h.2.ln_1.weight (16), which a GPT-2 as transformers has it has",
+                n_layer=3, status=3)
+        # bad input: `import`: a tensor that the model does not have | ...: holds a tensor
+        # transformer.h.1.attn.c_attn.bias (48), which a GPT-2 as transformers has it does not have (...) | 3
+        refused(gpt2, "holds a tensor transformer.h.1.attn.c_attn.bias (48), which a GPT-2", n_layer=1, status=3)
+        # bad input: `import`: a tensor of another shape | ...: tensor transformer.wpe.weight is (16, 16), but
+        # (32, 16) in the model (...): model.* must describe the model in the file | 3
+        refused(gpt2, "tensor transformer.wpe.weight is (16, 16), but (32, 16) in the model", n_positions=32,
+                status=3)
+        refused(gpt2, "tensor transformer.wpe.weight is (16, 16), but (8, 16) in the model", "--model.context", 8,
+                status=3)
+
+    def test_fields_that_nobody_knows_are_said(self):
+        theirs = self.model("gpt2", files.gpt2())
+        self.change(theirs, novelty=7, resid_pdrop=0.1, use_cache=True, _name_or_path="x")
+        done = self.run_program("import", "--from", theirs, "--output", "run")
+        self.assertEqual((done.returncode, done.stderr),
+                         (0, "trireme: config.json: not read, since we do not know them: novelty\n"))
+
+    def test_other_names_and_types(self):
+        config, tensors = files.gpt2()
+        bare = {name.removeprefix("transformer."): tensor for name, tensor in tensors.items()}
+        bare["h.0.attn.bias"] = ("F32", [1], bytes(4))  # a mask, which nothing reads
+        bare["lm_head.weight"] = tensors["transformer.wte.weight"]
+        self.expect_done("import", "--from", self.model("bare", (config, bare)), "--output", "run")
+        self.expect_done("export", "--checkpoint", "run", "--output", "out")
+        self.assertEqual(files.read_folder(self.folder / "out"), tensors)
+        bare["ln_f.bias"] = ("F64", [16], bytes(128))
+        # bad input: `import`: weights of a type that is none of ours | ...: tensor ln_f.bias is of F64: F32,
+        # BF16 and F16 can be imported | 3
+        self.expect_refusal(3, "tensor ln_f.bias is of F64: F32, BF16 and F16 can be imported", "import", "--from",
+                            self.model("wide", (config, bare)), "--output", "run2")
+
+    def test_indexes(self):
+        folder = self.model("gpt2", files.gpt2())
+        index = folder / "model.safetensors.index.json"
+        (folder / "model.safetensors").rename(folder / "part.safetensors")
+        where = {name: "part.safetensors" for name in files.read(folder / "part.safetensors")}
+
+        def refused(message, weight_map, status=3):
+            index.write_text(json.dumps({"weight_map": weight_map}))
+            self.expect_refusal(status, message, "import", "--from", folder, "--output", "run")
+
+        # bad input: `import`: an index that names a file elsewhere | ...: not an index of safetensors: tensor a
+        # is in '../secret', which is not the name of a file beside the index | 3
+        refused("tensor a is in '../secret', which is not the name of a file beside the index", {"a": "../secret"})
+        refused("its weight_map names no tensor", {})
+        # bad input: `import`: an index that is not true | ...: says that part.safetensors holds the tensor a,
+        # which it does not | 3
+        refused("says that part.safetensors holds the tensor a, which it does not", {**where, "a": "part.safetensors"})
+        refused("gone.safetensors: cannot be opened", {"a": "gone.safetensors"})
+        files.write(folder / "more.safetensors", {"transformer.ln_f.bias": ("F32", [16], bytes(64))})
+        refused("holds the tensor transformer.ln_f.bias, as", {**where, "transformer.ln_f.bias": "more.safetensors"})
+        index.write_text("no")
+        self.expect_refusal(3, "not an index of safetensors", "import", "--from", folder, "--output", "run")
+        index.unlink()
+        # bad input: `import`: a folder without safetensors | ...: holds neither model.safetensors nor
+        # model.safetensors.index.json | 3
+        self.expect_refusal(3, "holds neither model.safetensors nor model.safetensors.index.json", "import", "--from",
+                            folder, "--output", "run", before=self.on(2))
+        index.write_text(json.dumps({"weight_map": where}))
+        (folder / "more.safetensors").unlink()
+        self.expect_done("import", "--from", folder, "--output", "run")
+
+    def test_flags(self):
+        # bad input: `import`: no file | --from is missing: name a file of safetensors, or a folder of them | 2
+        self.expect_refusal(2, "--from is missing: name a file of safetensors", "import", "--output", "run")
+        self.expect_refusal(2, "--output is missing: name the folder of a new run", "import", "--from", "a")
+        self.expect_refusal(3, "nowhere: no such file or folder", "import", "--from", "nowhere", "--output", "run")
+        self.expect_refusal(2, "--checkpoint is missing", "export", "--output", "out")
+        self.expect_refusal(2, "--output is missing", "export", "--checkpoint", "run")
+        for size in ("0", "5XB", "", "-1GB", "nan", "1e30"):
+            # bad input: `export`: `--shard-size` that is no size | --shard-size 5XB: must be a number of bytes,
+            # KB, MB, GB or TB, as in 5GB | 2
+            self.expect_refusal(2, f"shard-size {size}" if size else "shard-size", "export", "--checkpoint", "run",
+                                "--output", "out", "--shard-size", size)
+        # bad input: `export`: a mixture of GPT-2 and Llama | this model is neither a GPT-2 (...) nor a Llama
+        # (...), so other programs have no names for it | 2
+        self.prepare()
+        self.train("--model.preset", "test-gpt", "--model.vocabulary", 257, "--model.norm", "rms", "--run.steps", 1)
+        self.expect_refusal(2, "this model is neither a GPT-2 (model.norm layer", "export", "--checkpoint", "run",
+                            "--output", "out")
+
+
+if __name__ == "__main__":
+    Weights.program, Weights.mpiexec = Path(sys.argv[1]).resolve(), sys.argv[2]
+    del sys.argv[1:]
+    unittest.main()

@@ -1,0 +1,88 @@
+"""Files of safetensors without the package of that name: dictionaries of (type, shape, bytes) by name."""
+import array
+import json
+import random
+import struct
+from pathlib import Path
+
+
+def write(path, tensors):
+    header, data = {"__metadata__": {"format": "pt"}}, b""
+    for name, (kind, shape, values) in tensors.items():
+        header[name] = {"dtype": kind, "shape": shape, "data_offsets": [len(data), len(data) + len(values)]}
+        data += values
+    text = json.dumps(header).encode()
+    Path(path).write_bytes(struct.pack("<Q", len(text)) + text + data)
+
+
+def read(path):
+    data = Path(path).read_bytes()
+    length, = struct.unpack_from("<Q", data)
+    tensors = {}
+    for name, entry in json.loads(data[8:8 + length]).items():
+        if name == "__metadata__":
+            continue
+        begin, end = (8 + length + offset for offset in entry["data_offsets"])
+        tensors[name] = (entry["dtype"], entry["shape"], data[begin:end])
+    return tensors
+
+
+def read_folder(folder):
+    """All tensors of a folder with or without an index."""
+    index = Path(folder) / "model.safetensors.index.json"
+    if not index.exists():
+        return read(Path(folder) / "model.safetensors")
+    files = json.loads(index.read_text())["weight_map"]
+    tensors = {}
+    for name in sorted(set(files.values())):
+        here = read(Path(folder) / name)
+        assert {tensor for tensor, file in files.items() if file == name} == set(here), name
+        tensors.update(here)
+    return tensors
+
+
+def random_tensor(shape, seed, deviation=0.2):
+    draws = random.Random(seed)
+    count = 1
+    for extent in shape:
+        count *= extent
+    return "F32", list(shape), array.array("f", (draws.gauss(0.0, deviation) for _ in range(count))).tobytes()
+
+
+def gpt2(layers=2, width=16, heads=2, vocabulary=257, context=16):
+    """config.json of a small GPT-2, and its tensors with random values."""
+    config = {"model_type": "gpt2", "n_layer": layers, "n_embd": width, "n_head": heads, "n_inner": None,
+              "vocab_size": vocabulary, "n_positions": context, "activation_function": "gelu_new"}
+    shapes = {"wte.weight": (vocabulary, width), "wpe.weight": (context, width)}
+    for layer in range(layers):
+        block = f"h.{layer}."
+        for name, inputs, outputs in (("attn.c_attn", width, 3 * width), ("attn.c_proj", width, width),
+                                      ("mlp.c_fc", width, 4 * width), ("mlp.c_proj", 4 * width, width)):
+            shapes[block + name + ".weight"] = (inputs, outputs)
+            shapes[block + name + ".bias"] = (outputs,)
+        for name in ("ln_1", "ln_2"):
+            shapes.update({block + name + ".weight": (width,), block + name + ".bias": (width,)})
+    shapes.update({"ln_f.weight": (width,), "ln_f.bias": (width,)})
+    return config, {"transformer." + name: random_tensor(shape, name) for name, shape in shapes.items()}
+
+
+def llama(layers=2, width=16, heads=4, kv_heads=2, hidden=24, vocabulary=257, context=16):
+    config = {"model_type": "llama", "num_hidden_layers": layers, "hidden_size": width,
+              "num_attention_heads": heads, "num_key_value_heads": kv_heads, "intermediate_size": hidden,
+              "vocab_size": vocabulary, "max_position_embeddings": context, "hidden_act": "silu",
+              "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "tie_word_embeddings": False}
+    kv_width = width // heads * kv_heads
+    shapes = {"model.embed_tokens.weight": (vocabulary, width), "lm_head.weight": (vocabulary, width),
+              "model.norm.weight": (width,)}
+    for layer in range(layers):
+        block = f"model.layers.{layer}."
+        shapes.update({block + "self_attn.q_proj.weight": (width, width),
+                       block + "self_attn.k_proj.weight": (kv_width, width),
+                       block + "self_attn.v_proj.weight": (kv_width, width),
+                       block + "self_attn.o_proj.weight": (width, width),
+                       block + "mlp.gate_proj.weight": (hidden, width),
+                       block + "mlp.up_proj.weight": (hidden, width),
+                       block + "mlp.down_proj.weight": (width, hidden),
+                       block + "input_layernorm.weight": (width,),
+                       block + "post_attention_layernorm.weight": (width,)})
+    return config, {name: random_tensor(shape, name) for name, shape in shapes.items()}

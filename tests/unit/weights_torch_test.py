@@ -1,0 +1,168 @@
+#!/usr/bin/env python3
+"""Models of transformers and torchvision beside ours, after `trireme import` and before `trireme export`.
+
+    python3 weights_torch_test.py TRIREME
+
+The models are small and random, and made here: nothing is downloaded.
+"""
+import os
+import re
+import sys
+import unittest
+from pathlib import Path
+
+os.environ.update(HF_HUB_OFFLINE="1", TRANSFORMERS_OFFLINE="1", TRANSFORMERS_VERBOSITY="error",
+                  HF_HUB_DISABLE_PROGRESS_BARS="1", CUDA_VISIBLE_DEVICES="")
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "support"))
+import torch  # noqa: E402
+from cli_testing import ProgramTest  # noqa: E402
+from safetensors.torch import load_file, save_file  # noqa: E402
+from transformers import AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM  # noqa: E402
+
+END_OF_TEXT = 256  # of byte-level tokens
+CONTEXT = 24
+
+
+def gpt2(**changes):
+    return GPT2LMHeadModel(GPT2Config(**{**dict(
+        vocab_size=257, n_positions=CONTEXT, n_embd=48, n_layer=3, n_head=4, bos_token_id=None,
+        eos_token_id=None), **changes}))
+
+
+def llama(**changes):
+    return LlamaForCausalLM(LlamaConfig(**{**dict(
+        vocab_size=257, max_position_embeddings=CONTEXT, hidden_size=48, num_hidden_layers=3,
+        num_attention_heads=6, num_key_value_heads=2, intermediate_size=80, rms_norm_eps=1e-5,
+        bos_token_id=None, eos_token_id=None), **changes}))
+
+
+TEXTS = {"gpt2": gpt2, "gpt2-untied": lambda: gpt2(tie_word_embeddings=False, n_inner=64, layer_norm_epsilon=1e-3),
+         "llama": llama, "llama-tied": lambda: llama(tie_word_embeddings=True),
+         "llama-all-heads": lambda: llama(num_key_value_heads=6, rms_norm_eps=1e-3, rope_parameters={
+             "rope_theta": 500.0, "rope_type": "default"}),
+         "llama-biases": lambda: llama(attention_bias=True, mlp_bias=True)}
+
+
+def shaken(model):
+    """With every parameter away from its initial value, which for norms and biases is a constant."""
+    torch.manual_seed(5)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.15 * torch.randn_like(parameter))
+    return model.eval()
+
+
+class Texts(ProgramTest):
+    def test_losses_and_texts(self):
+        shard = self.prepare("data", "--validation", "none") / "train.h5"
+        text = (self.folder / "text.txt").read_bytes()
+        tokens = torch.tensor([*text, END_OF_TEXT])
+        inputs = torch.cat([torch.tensor([END_OF_TEXT]), tokens[:-1]])
+        for name, make in TEXTS.items():
+            with self.subTest(name):
+                model = shaken(make())
+                model.save_pretrained(self.folder / name)
+                self.expect_done("import", "--from", name, "--output", f"run-{name}")
+                theirs = self.loss_of(model, inputs, tokens)
+                done = self.expect_done("eval", "--checkpoint", f"run-{name}", "--data", shard, "--batch.micro", 16)
+                ours = float(re.search(r"(?m)^loss +(\S+)$", done)[1])
+                self.assertLess(abs(ours - theirs), 3e-6, f"{ours} {theirs}")
+                self.check_generated(model, f"run-{name}", shard)
+                self.expect_done("export", "--checkpoint", f"run-{name}", "--output", f"out-{name}",
+                                 "--shard-size", "20KB")
+                self.check_exported(model, self.folder / f"out-{name}", inputs)
+
+    def loss_of(self, model, inputs, targets):
+        with torch.no_grad():
+            logits = [model(window[None]).logits[0] for window in inputs.split(CONTEXT)]
+            return torch.nn.functional.cross_entropy(torch.cat(logits).double(), targets).item()
+
+    def check_generated(self, model, run, shard):
+        """The likeliest continuation of a prompt."""
+        prompt = torch.tensor([list(b"Line 7 of")])
+        theirs = model.generate(prompt, max_new_tokens=8, do_sample=False, pad_token_id=0)[0].tolist()
+        done = self.run_program("generate", "--checkpoint", run, "--prompt", "Line 7 of", "--tokens", 8,
+                                "--temperature", 0, "--tokenizer", shard)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        ours = done.stdout.encode(errors="surrogateescape").removesuffix(b"\n")
+        self.assertEqual(ours.decode(errors="replace"),
+                         bytes(token for token in theirs if token < 256).decode(errors="replace"))
+
+    def check_exported(self, model, folder, inputs):
+        self.assertGreater(len(list(folder.glob("*.safetensors"))), 1)
+        again, info = AutoModelForCausalLM.from_pretrained(folder, output_loading_info=True)
+        self.assertIs(type(again), type(model))
+        self.assertFalse(info["missing_keys"] or info["unexpected_keys"] or info["mismatched_keys"], info)
+        with torch.no_grad():
+            for window in inputs[:4 * CONTEXT].split(CONTEXT):
+                self.assertTrue(torch.equal(again(window[None]).logits, model(window[None]).logits))
+
+
+class Pictures(ProgramTest):
+    def test_losses(self):
+        try:
+            from torchvision.models import mobilenet_v2, resnet18
+            from PIL import Image
+        except ImportError:
+            self.skipTest("torchvision is not installed")
+        torch.manual_seed(7)
+        size, classes, each = 40, 3, 6
+        pixels = torch.randint(0, 256, (classes * each, size, size, 3), dtype=torch.uint8)
+        targets = torch.arange(classes).repeat_interleave(each)
+        for split in ("train", "test"):
+            for number, picture in enumerate(pixels):
+                path = self.folder / "pictures" / split / f"c{targets[number]}" / f"{number:02}.png"
+                path.parent.mkdir(parents=True, exist_ok=True)
+                Image.fromarray(picture.numpy()).save(path)
+        self.expect_done("prepare", "--images", "pictures", "--output", "data", "--size", size)
+
+        values = pixels.double() / 255
+        mean, deviation = values.mean((0, 1, 2)), values.std((0, 1, 2), correction=0)
+        given = ((values - mean) / deviation).float().permute(0, 3, 1, 2)
+        for family, make, keys in (
+                ("mobilenet_v2", lambda: mobilenet_v2(num_classes=classes, width_mult=0.5),
+                 ("--model.width_multiple", 0.5)),
+                ("resnet", lambda: resnet18(num_classes=classes), ("--model.depth", 18))):
+            with self.subTest(family):
+                keys = ("--model.family", family, "--model.classes", classes, "--model.image", size, "--model.stem",
+                        "imagenet", *keys)
+                self.compare(family, make, keys, given, targets)
+
+    def compare(self, family, make, keys, given, targets):
+        model = make()
+        for module in model.modules():
+            if isinstance(module, torch.nn.BatchNorm2d):
+                torch.nn.init.uniform_(module.weight, 0.5, 1.5)
+                torch.nn.init.normal_(module.bias, 0.2, 0.3)
+                torch.nn.init.normal_(module.running_mean, 0.0, 0.3)
+                torch.nn.init.uniform_(module.running_var, 0.5, 2.0)
+            if isinstance(module, torch.nn.Linear):
+                torch.nn.init.normal_(module.weight, 0.0, 0.03)
+                torch.nn.init.normal_(module.bias, 0.0, 0.3)
+        model.eval()
+        state = {name: tensor.contiguous() for name, tensor in model.state_dict().items()}
+        save_file(state, self.folder / f"{family}.safetensors")
+        self.expect_done("import", "--from", f"{family}.safetensors", "--output", family, *keys)
+
+        with torch.no_grad():
+            logits = model(given)
+        theirs = torch.nn.functional.cross_entropy(logits.double(), targets).item()
+        done = self.expect_done("eval", "--checkpoint", family, "--data", "data/validation.h5")
+        ours = float(re.search(r"(?m)^loss +(\S+)$", done)[1])
+        self.assertLess(abs(ours - theirs) / theirs, 1e-5, f"{ours} {theirs}")
+        right = 100.0 * (logits.argmax(1) == targets).double().mean().item()
+        self.assertIn(f"top-1          {right:.2f} %", done)
+
+        self.expect_done("export", "--checkpoint", family, "--output", f"{family}-out")
+        exported = load_file(self.folder / f"{family}-out" / "model.safetensors")
+        self.assertEqual(set(exported), {name for name in state if not name.endswith("num_batches_tracked")})
+        for name, tensor in exported.items():
+            self.assertTrue(torch.equal(tensor, state[name]), name)
+        make().load_state_dict(exported)  # strict
+
+
+if __name__ == "__main__":
+    ProgramTest.program = Path(sys.argv[1]).resolve()
+    del sys.argv[1:]
+    torch.set_num_threads(1)
+    unittest.main()
