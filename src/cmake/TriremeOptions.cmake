@@ -29,11 +29,18 @@ set(warnings -Wall -Wextra -Wshadow -Wnon-virtual-dtor -Wvla -Werror)
 if(NOT TRIREME_OPENMP)
   list(APPEND warnings -Wno-unknown-pragmas)
 endif()
+find_program(CCACHE ccache)
 # Messages name a source file as it is named in the repository, not by the build machine's path.
+# ccache passes paths on as they are from the build folder, and would take an absolute one among
+# nvcc's options for another compilation in each clone.
 file(RELATIVE_PATH source_from_build ${CMAKE_BINARY_DIR} ${PROJECT_SOURCE_DIR})
 set(names -fmacro-prefix-map=${PROJECT_SOURCE_DIR}/= -fmacro-prefix-map=${source_from_build}=)
 # nvcc has warnings of its own, and what its host compiler is told stands in one option.
-list(JOIN names "," host_options)
+set(host_options ${names})
+if(CCACHE)
+  set(host_options -fmacro-prefix-map=${source_from_build}=)
+endif()
+list(JOIN host_options "," host_options)
 set(nvcc_options -Werror=all-warnings --compiler-options=-Wall,-Wextra,-Wno-unknown-pragmas,${host_options})
 add_compile_options("$<$<COMPILE_LANGUAGE:C,CXX>:${warnings};${names}>"
                     "$<$<COMPILE_LANGUAGE:CUDA>:${nvcc_options}>")
@@ -47,7 +54,6 @@ if(TRIREME_SANITIZE)
 endif()
 
 # Paths are relative to the source tree in what ccache compares, so one clone's objects serve all.
-find_program(CCACHE ccache)
 if(CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
   # Without these it takes nothing that was compiled with precompiled headers.
   set(ccache_settings CCACHE_BASEDIR=${PROJECT_SOURCE_DIR}
