@@ -16,11 +16,9 @@
 #include "trireme/base/philox.h"
 #include "trireme/base/printable.h"
 
+#include "fitted_picture.h"
 #include "ordered_work.h"
-#include "picture.h"
 #include "picture_folders.h"
-#include "picture_source.h"
-#include "resample.h"
 #include "shard_file.h"
 #include "spool_file.h"
 
@@ -40,19 +38,6 @@ struct ReadPicture {
 };
 using PictureBatch = std::vector<PictureFile>;
 using ReadBatch = std::vector<ReadPicture>;
-
-Picture decode_file(PictureDecoder& decoder, const PictureFile& file,
-                    std::optional<PictureSize> needed) {
-  if (!file.problem.empty()) throw DataError(fmt::format("{}: {}", file.name, file.problem));
-  return decoder.decode(file.name, file.bytes, needed);
-}
-
-std::vector<std::uint8_t> fitted(const Picture& picture, PictureSize size) {
-  if (picture.size == size) return picture.pixels;
-  std::vector<std::uint8_t> pixels(static_cast<std::size_t>(size.height * size.width * 3));
-  resample(picture.pixels, picture.size, central_window(picture.size, size), size, pixels);
-  return pixels;
-}
 
 // What all pictures are made to be.
 struct CommonSize {

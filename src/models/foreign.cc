@@ -26,7 +26,13 @@ ForeignPart whole_parameter(const std::string& parameter, const Shape& shape, st
 }  // namespace
 
 ForeignTensor same_tensor(std::string name, const std::string& parameter, const Shape& shape) {
-  return {std::move(name), shape, {whole_parameter(parameter, shape, 0, row_major(shape))}};
+  return reshaped_tensor(std::move(name), parameter, shape, shape);
+}
+
+ForeignTensor reshaped_tensor(std::string name, const std::string& parameter, const Shape& shape,
+                              const Shape& theirs) {
+  TRIREME_CHECK(shape.elements() == theirs.elements(), "a reshaped tensor keeps its elements");
+  return {std::move(name), theirs, {whole_parameter(parameter, shape, 0, row_major(shape))}};
 }
 
 ForeignTensor transposed_tensor(std::string name, const std::string& parameter,

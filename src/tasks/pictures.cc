@@ -119,7 +119,9 @@ class Pictures final : public TaskData {
   std::vector<DataMark> encoding() const override {
     return {{kClassesAttribute, "the classes of data.train", class_lines()},
             {kNormalisationAttribute, "the normalisation of data.train",
-             normalisation_text(transform_.statistics)}};
+             normalisation_text(transform_.statistics)},
+            {kPictureSizeAttribute, "the size of pictures in data.train",
+             fmt::format("{}x{}", data_->size().height, data_->size().width)}};
   }
   void check_fits(const TaskData& other) const override;
   void check_trained(const TrainedOn& model) const override;

@@ -236,11 +236,12 @@ TEST_F(Classification, EvaluationsSeeTheCentreAsInTraining) {
   const PixelStatistics of_training{{0.25, 0.5, 0.125}, {0.5, 0.25, 0.75}};
   const auto trained = open(shard("train.h5", 8, kClasses, of_training), true);
   const std::vector<tasks::DataMark> marks = trained->encoding();
-  ASSERT_EQ(marks.size(), 2u);
+  ASSERT_EQ(marks.size(), 3u);
   EXPECT_EQ(marks[0].attribute, "classes");
   EXPECT_EQ(marks[0].value, "cat\ndog\nemu\nfox\ngnu\nowl\nyak");
   EXPECT_EQ(marks[1].value, "mean 0.25 0.5 0.125, deviation 0.5 0.25 0.75");
   EXPECT_EQ(read_normalisation(marks[1].value), of_training);
+  EXPECT_EQ(marks[2].attribute, "picture_size");
   const std::string path = shard("validation.h5", 9);
   const auto held_out = task_.open(
       {.paths = {{path}}, .training = false, .sample = kSample, .trained_on = marks}, world());

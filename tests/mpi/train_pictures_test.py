@@ -188,6 +188,63 @@ class Pictures(unittest.TestCase):
                       "which 2 tensor ranks do not divide",
                       self.run_here("train", "--run.folder", "odd", *odd, ranks=2, status=2))
 
+    def predict(self, *arguments, **options):
+        """The lines of pictures, and of JSON."""
+        said = self.run_here("predict", "--checkpoint", "predicts", "--json", "said.jsonl", "--threads", 1, *arguments,
+                             **options)
+        found = [json.loads(line) for line in (self.folder / "said.jsonl").read_text(encoding="utf-8").splitlines()]
+        return [line for line in said.splitlines() if re.search(r": (lying|upright) ", line)], found
+
+    def test_predictions(self):
+        self.train("predicts", "--run.steps", 20, "--eval.every", 20, "--checkpoint.every", 20)
+        lines, found = self.predict("--input", "stripes/test")
+        # Folders of test and training lie in alphabetical order of their paths.
+        self.assertEqual([one["file"] for one in found],
+                         [f"stripes/test/{name}/{i}.png" for name in ("lying", "upright") for i in range(9)])
+        right = [one["likely"][0]["class"] == one["file"].split("/")[2] for one in found]
+        evaluated = next(line["eval_top1"] for line in self.metrics("predicts") if "eval_top1" in line)
+        self.assertAlmostEqual(sum(right) / 18, evaluated)
+        for line, one in zip(lines, found, strict=True):
+            first, second = one["likely"]
+            self.assertAlmostEqual(first["probability"] + second["probability"], 1, delta=1e-5)
+            self.assertEqual(line, f"{one['file']}: " + ", ".join(f"{each['class']} {100 * each['probability']:.2f} %"
+                                                                  for each in (first, second)))
+        # Other grids and batches say the same; the last batch of two replicas is not full.
+        for grid, micro in (("--grid.data", 4), ("--grid.pipeline", 5)):
+            again, _ = self.predict("--input", "stripes/test", grid, 2, "--batch.micro", micro, ranks=2)
+            self.assertEqual(again, lines, grid)
+        # Files by name, an archive, and a list of files.
+        files = ["stripes/test/upright/3.png", "stripes/test/lying/4.png"]
+        expected = [line for file in files for line in lines if line.startswith(file)]
+        self.assertEqual(self.predict("--input", ",".join(files))[0], expected)
+        subprocess.run(["tar", "-cf", "two.tar", *files], cwd=self.folder, check=True)
+        self.assertEqual([line.removeprefix("two.tar: ") for line in self.predict("--input", "two.tar")[0]], expected)
+        done = subprocess.run([PROGRAM, "predict", "--checkpoint", "predicts", "--input", "-", "--top", "1"],
+                              cwd=self.folder, input="\n".join(files), capture_output=True, text=True, timeout=60,
+                              check=True)
+        self.assertEqual(done.stdout.splitlines(), [line.split(",")[0] for line in expected])
+        # Nearer: the model sees the middle of a larger picture.
+        self.assertNotEqual(self.predict("--input", files[0], "--size", 48)[0], expected[:1])
+
+        (self.folder / "torn.png").write_bytes((self.folder / files[0]).read_bytes()[:60])
+        # bad input: `predict`: a damaged picture | FILE: ...; with --skip-bad true it is left out, and told of | 3
+        self.assertIn("torn.png: ", self.run_here("predict", "--checkpoint", "predicts", "--input",
+                                                  f"torn.png,{files[0]}", ranks=2, status=3))
+        said = self.run_here("predict", "--checkpoint", "predicts", "--input", f"torn.png,{files[0]}", "--skip-bad", "true")
+        self.assertIn("left out: torn.png: ", said)
+        self.assertIn(expected[0], said)
+        # bad input: `predict`: a file that is not there | ...: no such file or folder | 3
+        self.assertIn("gone.png", self.run_here("predict", "--checkpoint", "predicts", "--input", "gone.png", status=3))
+        # bad input: `predict`: no picture in a folder | no pictures: --input names JPEG or PNG files, or folders of
+        # them | 3
+        self.assertIn("no pictures: --input names JPEG or PNG files, or folders of them",
+                      self.run_here("predict", "--checkpoint", "predicts", "--input", "text", status=3))
+        # bad input: `predict`: a size below what the model sees | ... | 2
+        self.run_here("predict", "--checkpoint", "predicts", "--input", files[0], "--size", 8, status=2)
+        # bad input: `predict`: no pictures are named | --input is missing: it names pictures, or folders of them | 2
+        self.assertIn("--input is missing: it names pictures, or folders of them",
+                      self.run_here("predict", "--checkpoint", "predicts", status=2))
+
     def test_bad_input(self):
         self.assertIn("text/train.h5: a token shard, not an image shard",
                       self.train("bad", "--data.train", "text/train.h5", status=3))

@@ -5,6 +5,7 @@
 
 The models are small and random, and made here: nothing is downloaded.
 """
+import json
 import os
 import re
 import sys
@@ -17,10 +18,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "support"))
 import torch  # noqa: E402
 from cli_testing import ProgramTest  # noqa: E402
 from safetensors.torch import load_file, save_file  # noqa: E402
-from transformers import AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM  # noqa: E402
+from transformers import (AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel, LlamaConfig,  # noqa: E402
+                          LlamaForCausalLM, ViTConfig, ViTForImageClassification)
 
 END_OF_TEXT = 256  # of byte-level tokens
 CONTEXT = 24
+SIZE, CLASSES = 40, 3  # of pictures
 
 
 def gpt2(**changes):
@@ -99,36 +102,74 @@ class Texts(ProgramTest):
 
 
 class Pictures(ProgramTest):
+    def setUp(self):
+        super().setUp()
+        try:
+            from PIL import Image
+        except ImportError:
+            self.skipTest("pillow is not installed, which torchvision brings")
+        torch.manual_seed(7)
+        each = 6
+        pixels = torch.randint(0, 256, (CLASSES * each, SIZE, SIZE, 3), dtype=torch.uint8)
+        self.targets = torch.arange(CLASSES).repeat_interleave(each)
+        for split in ("train", "test"):
+            for number, picture in enumerate(pixels):
+                path = self.folder / "pictures" / split / f"c{self.targets[number]}" / f"{number:02}.png"
+                path.parent.mkdir(parents=True, exist_ok=True)
+                Image.fromarray(picture.numpy()).save(path)
+        self.expect_done("prepare", "--images", "pictures", "--output", "data", "--size", SIZE)
+        values = pixels.double() / 255
+        mean, deviation = values.mean((0, 1, 2)), values.std((0, 1, 2), correction=0)
+        self.given = ((values - mean) / deviation).float().permute(0, 3, 1, 2)
+        self.normalisation = ", ".join(f"{name} {' '.join(str(x) for x in of_colours.tolist())}" for name, of_colours in
+                                       (("mean", mean), ("deviation", deviation)))
+
     def test_losses(self):
         try:
             from torchvision.models import mobilenet_v2, resnet18
-            from PIL import Image
         except ImportError:
             self.skipTest("torchvision is not installed")
-        torch.manual_seed(7)
-        size, classes, each = 40, 3, 6
-        pixels = torch.randint(0, 256, (classes * each, size, size, 3), dtype=torch.uint8)
-        targets = torch.arange(classes).repeat_interleave(each)
-        for split in ("train", "test"):
-            for number, picture in enumerate(pixels):
-                path = self.folder / "pictures" / split / f"c{targets[number]}" / f"{number:02}.png"
-                path.parent.mkdir(parents=True, exist_ok=True)
-                Image.fromarray(picture.numpy()).save(path)
-        self.expect_done("prepare", "--images", "pictures", "--output", "data", "--size", size)
-
-        values = pixels.double() / 255
-        mean, deviation = values.mean((0, 1, 2)), values.std((0, 1, 2), correction=0)
-        given = ((values - mean) / deviation).float().permute(0, 3, 1, 2)
         for family, make, keys in (
-                ("mobilenet_v2", lambda: mobilenet_v2(num_classes=classes, width_mult=0.5),
+                ("mobilenet_v2", lambda: mobilenet_v2(num_classes=CLASSES, width_mult=0.5),
                  ("--model.width_multiple", 0.5)),
-                ("resnet", lambda: resnet18(num_classes=classes), ("--model.depth", 18))):
+                ("resnet", lambda: resnet18(num_classes=CLASSES), ("--model.depth", 18))):
             with self.subTest(family):
-                keys = ("--model.family", family, "--model.classes", classes, "--model.image", size, "--model.stem",
+                keys = ("--model.family", family, "--model.classes", CLASSES, "--model.image", SIZE, "--model.stem",
                         "imagenet", *keys)
-                self.compare(family, make, keys, given, targets)
+                self.compare(family, make, keys)
 
-    def compare(self, family, make, keys, given, targets):
+    def test_vision_transformers(self):
+        config = ViTConfig(image_size=SIZE, patch_size=8, hidden_size=48, num_hidden_layers=2, num_attention_heads=4,
+                           intermediate_size=80, layer_norm_eps=1e-5, num_labels=CLASSES, hidden_dropout_prob=0.0)
+        model = shaken(ViTForImageClassification(config))
+        model.save_pretrained(self.folder / "vit")
+        self.expect_done("import", "--from", "vit", "--output", "run")
+        with torch.no_grad():
+            logits = model(self.given).logits
+        self.check_loss("run", logits)
+        self.expect_done("export", "--checkpoint", "run", "--output", "out")
+        again, info = ViTForImageClassification.from_pretrained(self.folder / "out", output_loading_info=True)
+        self.assertFalse(info["missing_keys"] or info["unexpected_keys"] or info["mismatched_keys"], info)
+        with torch.no_grad():
+            self.assertTrue(torch.equal(again(self.given).logits, logits))
+
+    def check_loss(self, run, logits):
+        theirs = torch.nn.functional.cross_entropy(logits.double(), self.targets).item()
+        done = self.expect_done("eval", "--checkpoint", run, "--data", "data/validation.h5")
+        ours = float(re.search(r"(?m)^loss +(\S+)$", done)[1])
+        self.assertLess(abs(ours - theirs) / theirs, 1e-5, f"{ours} {theirs}")
+        right = 100.0 * (logits.argmax(1) == self.targets).double().mean().item()
+        self.assertIn(f"top-1          {right:.2f} %", done)
+        # Imported weights know neither the names of classes nor how pixels are normalised.
+        self.expect_done("predict", "--checkpoint", run, "--input", "pictures/test", "--json", "said.jsonl", "--top",
+                         CLASSES, "--normalisation", self.normalisation)
+        said = [json.loads(line) for line in (self.folder / "said.jsonl").read_text(encoding="utf-8").splitlines()]
+        for one, expected in zip(said, logits.double().softmax(1), strict=True):
+            for likely in one["likely"]:
+                self.assertEqual(likely["class"], f"class {likely['number']}")
+                self.assertAlmostEqual(likely["probability"], expected[likely["number"]].item(), delta=1e-5)
+
+    def compare(self, family, make, keys):
         model = make()
         for module in model.modules():
             if isinstance(module, torch.nn.BatchNorm2d):
@@ -145,13 +186,8 @@ class Pictures(ProgramTest):
         self.expect_done("import", "--from", f"{family}.safetensors", "--output", family, *keys)
 
         with torch.no_grad():
-            logits = model(given)
-        theirs = torch.nn.functional.cross_entropy(logits.double(), targets).item()
-        done = self.expect_done("eval", "--checkpoint", family, "--data", "data/validation.h5")
-        ours = float(re.search(r"(?m)^loss +(\S+)$", done)[1])
-        self.assertLess(abs(ours - theirs) / theirs, 1e-5, f"{ours} {theirs}")
-        right = 100.0 * (logits.argmax(1) == targets).double().mean().item()
-        self.assertIn(f"top-1          {right:.2f} %", done)
+            logits = model(self.given)
+        self.check_loss(family, logits)
 
         self.expect_done("export", "--checkpoint", family, "--output", f"{family}-out")
         exported = load_file(self.folder / f"{family}-out" / "model.safetensors")

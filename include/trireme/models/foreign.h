@@ -49,6 +49,9 @@ struct ForeignKeys {
 
 // Our parameter of the same shape and layout.
 ForeignTensor same_tensor(std::string name, const std::string& parameter, const Shape& shape);
+// Our parameter with the same elements in the same order; the foreign tensor has other dimensions.
+ForeignTensor reshaped_tensor(std::string name, const std::string& parameter, const Shape& shape,
+                              const Shape& theirs);
 // Our parameter is (rows, columns), the foreign tensor (columns, rows).
 ForeignTensor transposed_tensor(std::string name, const std::string& parameter, const Shape& shape);
 // The weight of a convolution: ours is (out, height, width, in), the foreign one (out, in, height,

@@ -23,9 +23,11 @@ nn::MicroBatch make_micro_batch(ops::Context& ctx, const ImageBatch& data, Pictu
                                 std::size_t begin, std::int64_t micro, bool training);
 
 // The marks of pictures, which checkpoints carry as extra attributes: the names of the classes, one
-// on each line in the order of their numbers; and what pixels are normalised by.
+// on each line in the order of their numbers; what pixels are normalised by; and the size of the
+// pictures, of which a model may see a part, as "24x32" for 24 rows.
 inline constexpr const char* kClassesAttribute = "classes";
 inline constexpr const char* kNormalisationAttribute = "normalisation";
+inline constexpr const char* kPictureSizeAttribute = "picture_size";
 
 // "mean 0.5 0.25 0.125, deviation 0.25 0.25 0.25", with all digits.
 std::string normalisation_text(const PixelStatistics& statistics);

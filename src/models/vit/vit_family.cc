@@ -6,6 +6,7 @@
 #include "trireme/base/limits.h"
 
 #include "models/keys.h"
+#include "models/vit/transformers_names.h"
 #include "models/vit/vit.h"
 
 namespace trireme::models {
@@ -88,6 +89,8 @@ class VitFamily final : public Family {
     return vit_model(vit_with(keys, data));
   }
   std::string summary(const OptionValues& keys) const override;
+  std::vector<std::string_view> foreign_types() const override { return {"vit"}; }
+  ForeignKeys keys_of_foreign(const Json& config) const override { return keys_of_vit(config); }
 };
 
 void VitFamily::add_keys(Options& options, OptionValues& keys) const {
@@ -148,6 +151,7 @@ Model vit_model(const VitConfig& config) {
                 nn::check_heads_fit(config.heads, config.heads, grid[Axis::kTensor]);
               },
           .operations = [config](std::int64_t samples) { return vit_operations(config, samples); },
+          .foreign = [config] { return transformers_model(config); },
           .head = {"head.classifier.weight", "head.classifier.bias"}};
 }
 

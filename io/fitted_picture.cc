@@ -1,0 +1,24 @@
+#include "fitted_picture.h"
+
+#include <fmt/format.h>
+
+#include "trireme/base/error.h"
+
+#include "resample.h"
+
+namespace trireme {
+
+Picture decode_file(PictureDecoder& decoder, const PictureFile& file,
+                    std::optional<PictureSize> needed) {
+  if (!file.problem.empty()) throw DataError(fmt::format("{}: {}", file.name, file.problem));
+  return decoder.decode(file.name, file.bytes, needed);
+}
+
+std::vector<std::uint8_t> fitted(const Picture& picture, PictureSize size) {
+  if (picture.size == size) return picture.pixels;
+  std::vector<std::uint8_t> pixels(static_cast<std::size_t>(size.height * size.width * 3));
+  resample(picture.pixels, picture.size, central_window(picture.size, size), size, pixels);
+  return pixels;
+}
+
+}  // namespace trireme

@@ -1,0 +1,21 @@
+// A picture file, decoded and made to be of a size.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "picture.h"
+#include "picture_source.h"
+
+namespace trireme {
+
+// PictureDecoder::decode of a file. Throws DataError, also for a file that could not be read.
+Picture decode_file(PictureDecoder& decoder, const PictureFile& file,
+                    std::optional<PictureSize> needed);
+
+// Returns the largest part in the middle of the picture that has the shape of `size`, in that size:
+// (height, width, 3).
+std::vector<std::uint8_t> fitted(const Picture& picture, PictureSize size);
+
+}  // namespace trireme

@@ -1,0 +1,87 @@
+#include "trireme/train/picture_classifier.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "trireme/base/error.h"
+#include "trireme/parallel/connections.h"
+#include "trireme/tasks/pictures.h"
+
+namespace trireme {
+namespace {
+
+std::size_t values_of_picture(PictureSize size) {
+  return static_cast<std::size_t>(size.height * size.width * 3);
+}
+
+// Writes the softmax of a row of logits over it.
+void make_probabilities(std::span<float> row) {
+  const float largest = *std::ranges::max_element(row);
+  double sum = 0.0;
+  for (const float logit : row) sum += std::exp(static_cast<double>(logit - largest));
+  for (float& value : row) {
+    value = static_cast<float>(std::exp(static_cast<double>(value - largest)) / sum);
+  }
+}
+
+}  // namespace
+
+PictureClassifier::PictureClassifier(ops::Context& ctx, const parallel::Stage& stage,
+                                     PictureSize pictures, PictureSize seen,
+                                     const PixelStatistics& statistics, std::int64_t classes,
+                                     std::int64_t micro)
+    : ctx_(ctx),
+      stage_(stage),
+      pictures_(pictures),
+      classes_(classes),
+      micro_(micro),
+      transformer_({.size = seen, .statistics = statistics}, pictures, 0),
+      executor_(ctx, stage) {
+  parallel::connect_stage(ctx, stage, micro, 1);
+}
+
+// This replica's part of the pictures; the rest of the micro-batch is padding.
+nn::MicroBatch PictureClassifier::micro_batch(std::span<const std::uint8_t> pixels) {
+  const PictureSize seen = transformer_.transform().size;
+  const std::size_t each = values_of_picture(pictures_), count = pixels.size() / each;
+  const std::size_t each_seen = values_of_picture(seen);
+  const auto micro = static_cast<std::size_t>(micro_);
+  const std::size_t begin =
+      std::min(count, micro * static_cast<std::size_t>(stage_.grid().index(kDataAxes)));
+  const std::size_t end = std::min(count, begin + micro);
+  ImageBatch batch;
+  batch.pixels.resize(micro * each_seen);
+  for (std::size_t i = begin; i < end; ++i) {
+    batch.samples.push_back(i);
+    transformer_.apply(pixels.subspan(i * each, each), 0, i,
+                       std::span(batch.pixels).subspan((i - begin) * each_seen, each_seen));
+  }
+  return make_micro_batch(ctx_, batch, seen, 0, micro_, /*training=*/false);
+}
+
+std::vector<float> PictureClassifier::probabilities(std::span<const std::uint8_t> pixels) {
+  const std::size_t each = values_of_picture(pictures_);
+  TRIREME_CHECK(pixels.size() <= each * static_cast<std::size_t>(most()), "too many pictures");
+  stage_.weights().refresh(ctx_);
+  const nn::MicroBatch batch = micro_batch(pixels);
+  const std::vector<Tensors> outputs = executor_.forward({&batch, 1});
+  const ProcessGrid& grid = stage_.grid();
+  const auto classes = static_cast<std::size_t>(classes_), micro = static_cast<std::size_t>(micro_);
+  // One rank of each replica knows its rows; the others add zeros to them, which is exact.
+  std::vector<float> all(static_cast<std::size_t>(most()) * classes, 0.0f);
+  if (stage_.last() && grid.index(Axis::kTensor) == 0) {
+    const std::span<float> mine = std::span(all).subspan(
+        static_cast<std::size_t>(grid.index(kDataAxes)) * micro * classes, micro * classes);
+    copy(outputs[0][0], Tensor::wrap(mine).reshape(outputs[0][0].shape()), ctx_.stream);
+    ctx_.stream.synchronize();
+    for (std::size_t i = 0; i < micro; ++i) make_probabilities(mine.subspan(i * classes, classes));
+  }
+  grid.world().all_reduce_host(std::span(all), ReduceOp::kSum);
+  all.resize(pixels.size() / each * classes);
+  if (!std::ranges::all_of(all, [](float value) { return std::isfinite(value); })) {
+    throw CheckpointError("the model's probabilities are not finite: its training diverged");
+  }
+  return all;
+}
+
+}  // namespace trireme
