@@ -5,6 +5,7 @@
 #include "trireme/base/error.h"
 #include "trireme/config/config.h"
 #include "trireme/config/schedule_options.h"
+#include "trireme/models/family.h"
 
 namespace trireme {
 namespace {
@@ -31,6 +32,25 @@ void write_out_schedule(Table& table) {
   }
 }
 
+// Writes out the keys of the old model that its version did not know, where the new one has them:
+// they had the values that follow from the others. Returns their names.
+std::vector<std::string> write_out_model(Table& old, const Table& now,
+                                         const std::set<std::string>& recorded) {
+  std::vector<std::string> names;
+  const auto is_of_model = [](const std::string& name) { return name.starts_with("model."); };
+  if (std::ranges::none_of(recorded, is_of_model)) return names;
+  try {
+    for (const auto& [key, value] : models::resolve(old.config.model, {}).request.keys) {
+      const std::string name = "model." + key;
+      if (recorded.contains(name) || !now.config.model.keys.contains(key)) continue;
+      old.config.model.keys[key] = value;
+      names.push_back(name);
+    }
+  } catch (const ConfigError&) {  // from another version; compared as it is written
+  }
+  return names;
+}
+
 bool is_compared(const OptionDescription& key, bool sums_depend) {
   return (key.on_change == OnChange::kSums && sums_depend) ||
          key.on_change == OnChange::kRounding || key.on_change == OnChange::kResults ||
@@ -50,7 +70,8 @@ std::string ChangedSetting::text() const {
 std::vector<ChangedSetting> changed_settings(std::string_view before, const std::string& origin,
                                              const Config& now) {
   Table old({}), current(now);
-  const std::set<std::string> recorded = old.options.take_over(before, origin);
+  std::set<std::string> recorded = old.options.take_over(before, origin);
+  for (const std::string& key : write_out_model(old, current, recorded)) recorded.insert(key);
   if (recorded.contains("run.steps")) {
     write_out_schedule(old);
     write_out_schedule(current);

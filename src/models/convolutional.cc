@@ -216,7 +216,6 @@ Model model_of(std::string_view family, const OptionValues& keys, const Convolut
       .request = {std::string(family), keys},
       .plan = std::move(plan),
       .data = {.classes = static_cast<int>(config.classes)},
-      .convolves = true,
       .check_grid = [family = std::string(family),
                      blocks](const GridShape& grid) { check_tensor_ranks(family, grid, blocks); },
       .operations = [config, network](
@@ -266,7 +265,7 @@ bool ConvolutionalFamily::joins_replicas(const OptionValues& keys) const {
 Shape ConvolutionalFamily::sample_shape(const OptionValues& keys) const {
   const std::int64_t preset = preset_of(keys).image;
   const std::int64_t side = model_key<int>(keys, "image").value_or(static_cast<int>(preset));
-  return {side, side, kColours};
+  return {side, side, nn::kColours};
 }
 
 std::string ConvolutionalFamily::summary(const OptionValues& keys) const {

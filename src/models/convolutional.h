@@ -15,8 +15,6 @@
 
 namespace trireme::models {
 
-inline constexpr std::int64_t kColours = 3;
-
 struct ConvolutionalConfig {
   // How much the first layers make the picture smaller.
   enum class Stem {

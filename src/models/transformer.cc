@@ -47,7 +47,9 @@ Value TransformerBlock::drop(Tape& tape, const MicroBatch& batch, const Value& x
 }
 
 Values TransformerBlock::forward(Tape& tape, const MicroBatch& given, Values in) const {
-  const MicroBatch batch = with_length(given, sizes_.fixed_length ? sizes_.length : given.length);
+  MicroBatch resized;
+  if (sizes_.fixed_length) resized = with_length(given, sizes_.length);
+  const MicroBatch& batch = sizes_.fixed_length ? resized : given;
   const Value& x = in[0];  // (B T, C)
   const Value attended =
       drop(tape, batch, attention_.forward(tape, batch, norm1_.forward(tape, x)), 0);

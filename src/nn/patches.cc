@@ -8,7 +8,7 @@ namespace trireme::nn {
 
 PatchEmbedding::PatchEmbedding(const LayerContext& context, const Options& options)
     : parallel_(context.parallel),
-      patches_(context.child("patches"), {.in = 3,
+      patches_(context.child("patches"), {.in = kColours,
                                           .out = options.width,
                                           .kernel = options.patch,
                                           .stride = options.patch,

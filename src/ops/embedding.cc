@@ -77,6 +77,7 @@ void add_positions_backward(Context& ctx, const Tensor& dy, std::int64_t first_r
 void copy_rows(Context& ctx, const SampleRows& rows, const Tensor& x, const Tensor& y) {
   check_matrix("copy_rows", "x", x);
   check_matrix("copy_rows", "y", y);
+  TRIREME_CHECK(x.raw() != y.raw(), "copy_rows: y may not be x");
   const std::int64_t columns = y.shape()[1];
   const std::int64_t x_length = rows.x_length == 0 ? x.shape()[0] : rows.x_length;
   const std::int64_t x_samples = rows.x_length == 0 ? 1 : rows.batch;

@@ -40,7 +40,11 @@ std::map<std::string, std::string> RunCheckpoints::recorded_choices() const {
       {"threads", std::to_string(ctx.threads)},
       {"instruction_set", std::string(ops::instruction_set(ctx))},
       {"matmul", std::string(ops::matmul_description(ctx, run_.step.stage().options().compute))}};
-  if (models::resolve(run_.config.model, {}).convolves) {
+  const auto operations = models::resolve(run_.config.model, {}).operations(1);
+  const auto convolves = [](const models::Operation& operation) {
+    return std::holds_alternative<models::ConvolutionSizes>(operation);
+  };
+  if (std::ranges::any_of(operations, convolves)) {
     choices["convolution"] = ops::convolution_description(ctx);
   }
   return choices;

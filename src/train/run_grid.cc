@@ -109,6 +109,12 @@ void check_step_size(const Config& config, const models::Model& model) {
         fmt::format("batch.global {} x model.context {} are {} tokens a step: at most {} can be",
                     global, numbers, global * numbers, kMostTokens));
   }
+  const std::int64_t rows = model.plan.rows;
+  if (rows > 0 && global > kMostTokens / rows) {
+    throw ConfigError(fmt::format(
+        "batch.global {} x {} positions of a picture are {} positions a step: at most {} can be",
+        global, rows, global * rows, kMostTokens));
+  }
   if (global > kMostValues / numbers) {
     throw ConfigError(fmt::format(
         "batch.global {} x {} x {} pixels of 3 colours are {} numbers a step: at most {} can be",

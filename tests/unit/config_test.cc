@@ -275,6 +275,11 @@ TEST(Config, TheFamilyOfModelsIsAKey) {
   Config now;
   EXPECT_EQ(changes("[model]\nlayers = 6\n", now), "model.layers was 6, is auto");
   EXPECT_EQ(config_from_ini("[model]\nlayers = 6\n", "a.ini").model.family, "gpt");
+  // A key that was not there yet had the value that it has without being given.
+  Config other;
+  other.model.keys = {{"layers", "6"}, {"vocabulary", "300"}, {"norm_epsilon", "1e-06"}};
+  EXPECT_EQ(changes("[model]\nlayers = 6\nvocabulary = 300\n", other),
+            "model.norm_epsilon was 1e-05, is 1e-06");
   EXPECT_EQ(changes("[model]\nfamily = novel\n", now), "");
 }
 

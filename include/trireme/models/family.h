@@ -40,7 +40,6 @@ struct Model {
   DataFacts data = {};  // what the data must be for this model
   // The attention of one sample over all tensor ranks; nothing for a model without attention.
   std::optional<ops::AttentionShape> attention = {};
-  bool convolves = false;  // some block does: results depend on ops::convolution_description
   // Throws ConfigError where the tensor ranks of a grid cannot divide the model. The message says
   // which numbers, or which other dimensions of the grid, could.
   std::function<void(const GridShape&)> check_grid = {};

@@ -72,7 +72,7 @@ class Norm {
   Parameter* bias_ = nullptr;
 };
 
-// The initial values of a linear layer; of a deviation alone: normal weights, and no biases.
+// The initial values of a linear layer; of a deviation alone: normal weights, and biases of 0.
 struct LinearInitial {
   LinearInitial(float deviation) : weight(Initializer::normal(deviation)) {}
   LinearInitial(const Initializer& of_weight, const Initializer& of_bias)

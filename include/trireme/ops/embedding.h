@@ -31,7 +31,7 @@ struct SampleRows {
   std::int64_t x_length = 0, x_first = 0;  // x_length 0: x has the rows of one sample, for all
   std::int64_t y_length = 0, y_first = 0;
 };
-// Copies them. The other rows of y stay as they are.
+// Copies them. The other rows of y stay as they are. y may not be x.
 void copy_rows(Context& ctx, const SampleRows& rows, const Tensor& x, const Tensor& y);
 
 }  // namespace trireme::ops

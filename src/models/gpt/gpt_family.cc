@@ -98,7 +98,8 @@ OptionValues written_out(const GptConfig& model) {
           {"tied", write_value(model.tied)},
           {"bias", write_value(model.bias)},
           {"dropout", real(model.dropout)},
-          {"norm_epsilon", real(model.norm_epsilon)},
+          // As people write it: 1e-05 and not the nearest double of the float.
+          {"norm_epsilon", fmt::format("{}", model.norm_epsilon)},
           {"rotary_theta", real(model.rotary_theta)}};
 }
 

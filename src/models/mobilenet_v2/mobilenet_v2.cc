@@ -73,7 +73,7 @@ std::vector<MobileNetV2Config::Stage> MobileNetV2Config::published_stages() {
 
 MobileNetV2Sizes::MobileNetV2Sizes(const MobileNetV2Config& config) {
   const bool small = config.stem == MobileNetV2Config::Stem::kCifar;
-  stem = {kColours, scaled(kStemChannels, config.width_multiple), 3, small ? 1 : 2};
+  stem = {nn::kColours, scaled(kStemChannels, config.width_multiple), 3, small ? 1 : 2};
   std::int64_t channels = stem.out, side = stem.side_after(config.image);
   bool first_to_shrink = true;
   for (const MobileNetV2Config::Stage& stage : config.stages) {

@@ -104,8 +104,9 @@ std::int64_t Residual::side_after() const {
   return after;
 }
 
-ResNetSizes::ResNetSizes(const ResNetConfig& config) : stem{{kColours, config.width, 7, 2}, true} {
-  if (config.stem == ResNetConfig::Stem::kCifar) stem = {{kColours, config.width, 3}, false};
+ResNetSizes::ResNetSizes(const ResNetConfig& config)
+    : stem{{nn::kColours, config.width, 7, 2}, true} {
+  if (config.stem == ResNetConfig::Stem::kCifar) stem = {{nn::kColours, config.width, 3}, false};
   std::int64_t side = stem.side_after(config.image), channels = config.width, width = config.width;
   for (std::size_t stage = 0; stage < config.stages.size(); ++stage, width *= 2) {
     std::vector<Residual>& blocks = stages.emplace_back();

@@ -13,7 +13,6 @@
 namespace trireme::models {
 namespace {
 
-constexpr std::int64_t kColoursOfPixel = 3;
 constexpr float kVitDeviation = 0.02f;  // of all initial weights, as Hugging Face's model has it
 
 class VitEmbedding : public nn::Block {
@@ -79,7 +78,7 @@ class VitHead : public nn::Block {
 };
 
 std::int64_t patch_numbers(const VitConfig& config) {
-  return config.patch * config.patch * kColoursOfPixel;
+  return config.patch * config.patch * nn::kColours;
 }
 
 VitConfig vit(std::int64_t width, std::int64_t heads) {

@@ -59,8 +59,9 @@ OptionValues vit_keys(const VitConfig& model) {
 
 std::vector<Operation> vit_operations(const VitConfig& config, std::int64_t samples) {
   const std::int64_t rows = samples * config.positions(), width = config.width;
-  std::vector<Operation> list = {ConvolutionSizes{
-      {samples, config.image, config.image, 3, width, config.patch, config.patch, config.patch}}};
+  std::vector<Operation> list = {
+      ConvolutionSizes{{samples, config.image, config.image, nn::kColours, width, config.patch,
+                        config.patch, config.patch}}};
   const std::vector<Operation> layer = layer_operations(transformer_sizes(config), samples);
   list.insert(list.end(), layer.begin(), layer.end());
   list.emplace_back(PositionsSizes{rows, config.positions(), width});
@@ -83,7 +84,7 @@ class VitFamily final : public Family {
                   model_key<int>(keys, "image"));
   }
   Shape sample_shape(const OptionValues& keys) const override {
-    return {vit_image(keys), vit_image(keys), 3};
+    return {vit_image(keys), vit_image(keys), nn::kColours};
   }
   Model resolve(const OptionValues& keys, const DataFacts& data) const override {
     return vit_model(vit_with(keys, data));
