@@ -67,7 +67,8 @@ struct SafetensorsTensor {
 class SafetensorsWriter {
  public:
   // Collective over comm, which must outlive it. All elements are of `dtype`: fp32, bf16 or fp16.
-  // Throws RunFolderError if the folder cannot be written or is full, or holds such files already.
+  // Throws RunFolderError if the folder cannot be written or is full, holds such files already, or
+  // another writer is at work there or has left unfinished files.
   SafetensorsWriter(Communicator& comm, const std::string& folder,
                     std::vector<SafetensorsTensor> tensors, DType dtype, std::int64_t most_bytes);
   // Removes what is not finished.
