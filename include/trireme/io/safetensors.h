@@ -33,7 +33,7 @@ std::vector<SafetensorsEntry> read_safetensors_header(const std::string& path);
 // The largest header that is read, in bytes. It describes more than 100,000 tensors.
 inline constexpr std::int64_t kMostSafetensorsHeader = std::int64_t{16} << 20;
 
-// A set of files that is open for reading.
+// A set of files that can be read. Each rank opens those that it reads, and not all at a time.
 class SafetensorsFiles {
  public:
   // Collective over comm. `path` is one file, or a folder that holds model.safetensors or
