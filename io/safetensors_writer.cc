@@ -56,6 +56,12 @@ std::string header_text(Json header) {
   return length + text;
 }
 
+// Of another writer, or of one that was killed.
+[[noreturn]] void refuse_partial(const std::string& path) {
+  throw RunFolderError(fmt::format(
+      "{}: another export is writing it, or has left it: remove it, or give a new folder", path));
+}
+
 }  // namespace
 
 struct SafetensorsWriter::Impl {
@@ -118,12 +124,6 @@ void SafetensorsWriter::Impl::plan(std::int64_t most_bytes) {
     for (std::size_t i = file.first; i < file.last; ++i) offset_of[i] += std::ssize(file.header);
   }
   open.resize(planned.size());
-}
-
-// Of another writer, or of one that was killed.
-[[noreturn]] void refuse_partial(const std::string& path) {
-  throw RunFolderError(fmt::format(
-      "{}: another export is writing it, or has left it: remove it, or give a new folder", path));
 }
 
 // On rank 0. Never opens a file that is there: it may be one that another export is writing.
