@@ -16,8 +16,8 @@
 #include "trireme/base/error.h"
 #include "trireme/base/json.h"
 #include "trireme/base/printable.h"
-#include "trireme/io/together.h"
 
+#include "open_files.h"
 #include "posix_file.h"
 #include "safetensors_names.h"
 
@@ -72,7 +72,7 @@ SafetensorsEntry entry_of(const std::string& name, const Json& json, std::int64_
   const auto* type =
       std::ranges::find(kSafetensorsTypes, entry.type, [](const auto& t) { return t.first; });
   if (type == kSafetensorsTypes.end()) {
-    throw JsonError(fmt::format("its type {} is none of the format's", shown(entry.type)));
+    throw JsonError(fmt::format("its type {} is not one that we know", shown(entry.type)));
   }
   for (const Json& extent : json.at("shape").items()) {
     entry.shape.push_back(extent.integer());
@@ -259,6 +259,7 @@ FileSet read_indexed(const std::string& folder, const std::string& index) {
 FileSet read_set(const std::string& path) {
   std::error_code error;
   const fs::file_status status = fs::status(path, error);
+  if (error && status.type() != fs::file_type::not_found) refuse_file(path, error.message());
   if (!fs::exists(status)) {
     refuse_file(path, "no such file or folder; name a file of safetensors, or a folder of them");
   }
@@ -277,6 +278,11 @@ FileSet read_set(const std::string& path) {
   check_names(set);
   return set;
 }
+
+struct OpenedFile {
+  explicit OpenedFile(const std::string& path) : file(path, O_RDONLY) {}
+  PosixFile file;
+};
 
 }  // namespace
 
@@ -313,22 +319,17 @@ std::vector<SafetensorsEntry> read_safetensors_header(const std::string& path) {
 }
 
 struct SafetensorsFiles::Impl {
-  FileSet set;
-  std::vector<PosixFile> files;
+  explicit Impl(FileSet of) : set(std::move(of)), files(set.paths) {}
+
+  const FileSet set;
+  // A rank opens those that hold its pieces, when it reads them.
+  mutable OpenFiles<std::string, OpenedFile> files;
 };
 
 SafetensorsFiles SafetensorsFiles::open(Communicator& comm, const std::string& path) {
   FileSet set = set_from_text(
       comm.read_once([&] { return blame_data([&] { return set_to_text(read_set(path)); }); }));
-  std::shared_ptr<const Impl> impl;
-  run_together(comm, [&] {
-    blame_data([&] {
-      std::vector<PosixFile> files;
-      for (const std::string& file : set.paths) files.emplace_back(file, O_RDONLY);
-      impl = std::make_shared<const Impl>(Impl{std::move(set), std::move(files)});
-    });
-  });
-  return SafetensorsFiles(std::move(impl));
+  return SafetensorsFiles(std::make_shared<const Impl>(std::move(set)));
 }
 
 const std::vector<SafetensorsEntry>& SafetensorsFiles::tensors() const {
@@ -350,7 +351,8 @@ void SafetensorsFiles::read(const SafetensorsEntry& entry, std::int64_t first, v
   TRIREME_CHECK(first >= 0 && bytes >= 0 && first + bytes <= entry.bytes,
                 "a read past the end of " + entry.name);
   blame_data([&] {
-    impl_->files[entry.file].read(entry.offset + first, to, static_cast<std::size_t>(bytes));
+    impl_->files.use(entry.file)
+        ->file.read(entry.offset + first, to, static_cast<std::size_t>(bytes));
   });
 }
 

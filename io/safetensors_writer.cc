@@ -23,6 +23,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kPartialEnding = ".partial";
+constexpr const char* kPartialOfSet = ".safetensors.partial";
 
 const char* type_name(DType dtype) {
   switch (dtype) {
@@ -55,6 +56,12 @@ std::string header_text(Json header) {
   return length + text;
 }
 
+// Of another writer, or of one that was killed.
+[[noreturn]] void refuse_partial(const std::string& path) {
+  throw RunFolderError(fmt::format(
+      "{}: another export is writing it, or has left it: remove it, or give a new folder", path));
+}
+
 }  // namespace
 
 struct SafetensorsWriter::Impl {
@@ -68,6 +75,7 @@ struct SafetensorsWriter::Impl {
   std::vector<std::size_t> file_of = {};            // by tensor
   std::vector<std::int64_t> offset_of = {};         // of its first byte in the file
   std::vector<std::optional<PosixFile>> open = {};  // where this rank has written
+  std::size_t made = 0;  // files of the plan that this writer has begun, on rank 0
   bool finished = false;
 
   bool first() const { return comm.rank() == 0; }
@@ -80,6 +88,7 @@ struct SafetensorsWriter::Impl {
 
   void plan(std::int64_t most_bytes);
   void make_files();
+  void make_file(const PlannedFile& file);
   void remove_partial();
   std::string index_text() const;
 };
@@ -117,6 +126,19 @@ void SafetensorsWriter::Impl::plan(std::int64_t most_bytes) {
   open.resize(planned.size());
 }
 
+// On rank 0. Never opens a file that is there: it may be one that another export is writing.
+void SafetensorsWriter::Impl::make_file(const PlannedFile& file) {
+  const std::string partial = path(file.name) + kPartialEnding;
+  std::error_code ignored;
+  if (fs::exists(partial, ignored)) refuse_partial(partial);
+  PosixFile out(partial, O_RDWR | O_CREAT | O_EXCL);
+  ++made;
+  out.reserve(std::ssize(file.header) + file.bytes);
+  out.write(0, file.header.data(), file.header.size());
+  out.truncate(std::ssize(file.header) + file.bytes);
+  out.sync();  // no other rank of this node need write into this file, and sync it
+}
+
 // On rank 0.
 void SafetensorsWriter::Impl::make_files() {
   std::error_code error;
@@ -127,20 +149,22 @@ void SafetensorsWriter::Impl::make_files() {
     if (name.ends_with(".safetensors") || name == kSafetensorsIndexName) {
       throw RunFolderError(fmt::format("{}: holds {} already: give a new folder", folder, name));
     }
+    // The other export may divide the weights into other files.
+    if (name.ends_with(kPartialOfSet)) refuse_partial(path(name));
   }
   if (error) throw RunFolderError(fmt::format("{}: {}", folder, error.message()));
-  for (const PlannedFile& file : planned) {
-    PosixFile out(path(file.name) + kPartialEnding, O_RDWR | O_CREAT | O_TRUNC);
-    out.reserve(std::ssize(file.header) + file.bytes);
-    out.write(0, file.header.data(), file.header.size());
-    out.truncate(std::ssize(file.header) + file.bytes);
+  try {
+    for (const PlannedFile& file : planned) make_file(file);
+  } catch (...) {  // a full disk: the constructor throws, so no destructor runs
+    remove_partial();
+    throw;
   }
 }
 
 void SafetensorsWriter::Impl::remove_partial() {
-  for (const PlannedFile& file : planned) {
+  for (std::size_t f = 0; f < made; ++f) {
     std::error_code ignored;
-    fs::remove(path(file.name) + kPartialEnding, ignored);
+    fs::remove(path(planned[f].name) + kPartialEnding, ignored);
   }
 }
 

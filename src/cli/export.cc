@@ -1,6 +1,6 @@
+#include <algorithm>
 #include <array>
 #include <charconv>
-#include <cmath>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -41,6 +41,7 @@ std::int64_t bytes_of(const std::string& text) {
     if (!number.ends_with(name)) continue;
     number.remove_suffix(2);
     unit = factor;
+    break;
   }
   double value = 0.0;
   const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), value);

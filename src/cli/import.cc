@@ -26,8 +26,8 @@ std::string import_summary(const ImportRequest& request, const ImportResult& res
   return lines.text();
 }
 
-ExitStatus import_on_ranks(Runtime& runtime, const ImportRequest& request, double timeout) {
-  runtime.set_timeout(timeout);
+ExitStatus import_on_ranks(Runtime& runtime, const ImportRequest& request) {
+  runtime.set_timeout(request.timeout);
   const ImportResult result = import_weights(runtime, request);
   if (runtime.rank() != 0) return ExitStatus::kDone;
   if (!result.not_read.empty()) {
@@ -42,15 +42,15 @@ ExitStatus import_on_ranks(Runtime& runtime, const ImportRequest& request, doubl
 
 Work parse_import(const Arguments& arguments) {
   ImportRequest given;
-  double timeout = 600;
   Options options("trireme import --from PATH --output RUN_FOLDER [--KEY VALUE]...");
   options.add("from", given.from, "",
               "a file of safetensors, or a folder with model.safetensors or with "
               "model.safetensors.index.json; a config.json beside it describes the model");
   options.add("output", given.run_folder, "", "the new run's folder, which gets a checkpoint");
   add_model_keys(options, given.model);
-  options.add("comm.timeout", timeout, "seconds",
-              "an operation under way for longer is a hang, also one that waits for files",
+  options.add("comm.timeout", given.timeout, "seconds",
+              "an operation under way for longer is a hang; while the weights are read and written "
+              "their bytes add to that",
               between(1e-3, limits::kSeconds));
   options.parse(arguments);
   if (options.help_requested()) return show_help(options.description());
@@ -60,9 +60,8 @@ Work parse_import(const Arguments& arguments) {
   if (given.run_folder.empty()) {
     throw ConfigError("--output is missing: name the folder of a new run, as in --output run");
   }
-  return {.alone = {}, .on_ranks = [given, timeout](Runtime& runtime) {
-            return import_on_ranks(runtime, given, timeout);
-          }};
+  return {.alone = {},
+          .on_ranks = [given](Runtime& runtime) { return import_on_ranks(runtime, given); }};
 }
 
 }  // namespace trireme::cli

@@ -15,6 +15,10 @@ namespace {
 namespace fe = cudnn_frontend;
 using fe::graph::Graph;
 
+// A faster engine is not worth more memory than that: the dry run of a GPU, which has no engine,
+// does not count it.
+constexpr std::int64_t kMostWorkspace = std::int64_t{256} << 20;  // bytes
+
 // The ids of a graph's tensors. A gradient has that of its tensor.
 enum Operand : std::int64_t { kInput = 1, kWeight, kOutput, kWeightBefore };
 
@@ -131,7 +135,8 @@ class CudnnConvolution final : public ConvolutionEngine {
         .io = kind.dtype,
         .engines = {fe::HeurMode_t::A, fe::HeurMode_t::FALLBACK},
         .without = {fe::NumericalNote_t::NONDETERMINISTIC, fe::NumericalNote_t::DOWN_CONVERT_INPUTS,
-                    fe::NumericalNote_t::REDUCED_PRECISION_REDUCTION}};
+                    fe::NumericalNote_t::REDUCED_PRECISION_REDUCTION},
+        .most_workspace = kMostWorkspace};
     // In fp32 tensor cores compute in TF32.
     if (kind.dtype == DType::kF32 && !tf32_) {
       how.without.push_back(fe::NumericalNote_t::TENSOR_CORE);

@@ -17,7 +17,8 @@ struct ConvolutionKind {
   auto operator<=>(const ConvolutionKind&) const = default;
 };
 
-// Serves one call at a time. On a dry context it asks for its workspace and computes nothing.
+// Serves one call at a time. On a dry context oneDNN asks for its workspace and computes nothing; a
+// dry GPU has no engine.
 class ConvolutionEngine {
  public:
   virtual ~ConvolutionEngine() = default;

@@ -108,6 +108,7 @@ void Device::finish(Plan& plan, const Compilation& how) {
   check(described_ ? graph.build_operation_graph() : graph.build_operation_graph(handle(Stream())));
   check(graph.create_execution_plans(how.engines));
   graph.deselect_numeric_notes(how.without);
+  graph.deselect_workspace_greater_than(how.most_workspace);
   check(graph.check_support());
   if (described_) return;
   check(graph.build_plans());

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <stdexcept>
@@ -48,6 +49,8 @@ struct Compilation {
   DType io = DType::kBF16;
   std::vector<fe::HeurMode_t> engines = {fe::HeurMode_t::A};  // whose proposals are tried, in order
   std::vector<fe::NumericalNote_t> without = {};  // engines with these notes are left out
+  // So are engines that need more workspace, in bytes. What is asked for is allocated for a call.
+  std::int64_t most_workspace = std::numeric_limits<std::int64_t>::max();
 };
 
 // A cuDNN handle on the calling thread's device.

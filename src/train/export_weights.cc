@@ -93,6 +93,7 @@ class Export {
     }
     SafetensorsWriter writer(world_, request_.folder, std::move(tensors), request_.dtype,
                              request_.most_bytes);
+    check_no_config();
     for (std::size_t first = 0; first < foreign_.tensors.size();) {
       const std::size_t last = end_of_round(first);
       move_tensors(writer, first, last);
@@ -103,9 +104,9 @@ class Export {
                         .tensors = foreign_.tensors.size(),
                         .bytes = elements * static_cast<std::int64_t>(size_of(request_.dtype)),
                         .files = writer.finish()};
-    if (foreign_.config.empty()) return result;
+    if (!foreign_.config) return result;
     world_.read_once([&] {
-      write_whole_file(request_.folder + "/config.json", foreign_.config);
+      write_whole_file(config_path(), foreign_.config());
       return "";
     });
     result.files.emplace_back("config.json");
@@ -113,6 +114,20 @@ class Export {
   }
 
  private:
+  std::string config_path() const { return request_.folder + "/config.json"; }
+
+  // Collective over the world. A config.json without weights is somebody's, too. The writer looks
+  // for the weights.
+  void check_no_config() {
+    if (!foreign_.config) return;
+    world_.read_once([&]() -> std::string {
+      std::error_code ignored;
+      if (!std::filesystem::exists(config_path(), ignored)) return "";
+      throw RunFolderError(
+          fmt::format("{}: holds config.json already: give a new folder", request_.folder));
+    });
+  }
+
   // A round takes whole tensors, so that the checkpoint is read once.
   std::size_t end_of_round(std::size_t first) const {
     std::int64_t elements = 0;

@@ -15,6 +15,8 @@
 #include "trireme/io/together.h"
 #include "trireme/io/whole_file.h"
 #include "trireme/train/foreign_weights.h"
+#include "trireme/train/hang_limit.h"
+#include "trireme/train/memory_check.h"
 
 #include "train/foreign_pieces.h"
 
@@ -78,6 +80,12 @@ class Import {
     }
     foreign_ = model_.foreign();
     match();
+    const double bytes = held_bytes();
+    check_ranks_hold(runtime, bytes / world_.size(),
+                     fmt::format("importing {} parameters", model_.plan.parameters));
+    // From here on ranks wait for each other's files.
+    runtime.set_timeout(
+        HangLimit(request.timeout).seconds_with_checkpoint(static_cast<std::int64_t>(bytes)));
   }
 
   ImportResult run(Runtime& runtime, const std::string& folder_path) {
@@ -99,6 +107,15 @@ class Import {
   }
 
  private:
+  // Of all ranks together, in fp32.
+  double held_bytes() const {
+    double elements = 0.0;
+    for (const models::ForeignTensor& tensor : foreign_.tensors) {
+      elements += static_cast<double>(tensor.shape.elements());
+    }
+    return elements * sizeof(float);
+  }
+
   const SafetensorsEntry* find(const std::string& name) const {
     const SafetensorsEntry* entry = files_.find(name);
     if (entry != nullptr || foreign_.prefix.empty() || !name.starts_with(foreign_.prefix)) {
@@ -113,8 +130,8 @@ class Import {
     for (const models::ForeignTensor& tensor : foreign_.tensors) {
       const SafetensorsEntry* entry = find(tensor.name);
       if (entry == nullptr) {
-        throw DataError(fmt::format("{}: holds no tensor {} {}, which a {} has ({})", from_,
-                                    tensor.name, tensor.shape.to_string(), foreign_.format,
+        throw DataError(fmt::format("{}: holds no tensor {} {}, without which this is no {} ({})",
+                                    from_, tensor.name, tensor.shape.to_string(), foreign_.format,
                                     model_.plan.description));
       }
       const bool fits = std::ranges::equal(entry->shape, tensor.shape.extents());
@@ -138,7 +155,7 @@ class Import {
                            return entry.name.ends_with(ending);
                          });
       if (known) continue;
-      throw DataError(fmt::format("{}: holds a tensor {} {}, which a {} does not have ({})",
+      throw DataError(fmt::format("{}: holds a tensor {} {}, which is not in a {} ({})",
                                   files_.path_of(entry), shown(entry.name), entry.shape_text(),
                                   foreign_.format, model_.plan.description));
     }
@@ -174,9 +191,12 @@ class Import {
 
   void check_empty(const RunFolder& folder) {
     world_.read_once([&]() -> std::string {
-      if (list_checkpoints(folder.checkpoints()).empty()) return "";
-      throw RunFolderError(
-          fmt::format("{}: holds checkpoints already: import into a new folder", folder.path()));
+      const bool checkpoints = !list_checkpoints(folder.checkpoints()).empty();
+      // A run that has written no checkpoint yet has a configuration all the same.
+      std::error_code ignored;
+      if (!checkpoints && !fs::exists(folder.file("config.ini"), ignored)) return "";
+      throw RunFolderError(fmt::format("{}: holds {} already: import into a new folder",
+                                       folder.path(), checkpoints ? "checkpoints" : "config.ini"));
     });
   }
 

@@ -93,6 +93,15 @@ void check_gpu_memory(const PeakMemory& memory, std::int64_t gpu_mib, const Find
                   mib_of(memory.total), text_by_use(memory), gpu_mib, remedy(fits)));
 }
 
+void check_ranks_hold(Runtime& runtime, double bytes, const std::string& what) {
+  const RanksOfNode node = tightest_node(runtime);
+  const std::int64_t needed = mib_of(bytes * node.tasks);
+  if (needed <= node.node_mib) return;
+  throw ConfigError(fmt::format(
+      "memory: {} needs about {} MiB on each node, which has {}: start it on more nodes", what,
+      needed, node.node_mib));
+}
+
 std::vector<plan::DryRunResult> check_memory_here(plan::DryRunInput input, Runtime& runtime,
                                                   const ComputeDevice& device,
                                                   const FindRemedy& remedy) {

@@ -121,13 +121,19 @@ void RunCheckpoints::take_weights(const Checkpoint& checkpoint) {
     checkpoint.check(run_.runtime.world(), slices);
   } catch (const CheckpointError& error) {
     const bool of_head = std::ranges::any_of(model.head, [&](const std::string& name) {
-      return std::string_view(error.what()).find("/" + name + " ") != std::string_view::npos;
+      // Of another shape: "tensor parameters/NAME is ...". Missing: "... parameters/NAME; ...".
+      const std::string_view what = error.what();
+      return what.find("/" + name + " ") != std::string_view::npos ||
+             what.find("/" + name + ";") != std::string_view::npos;
     });
     if (!of_head) throw;
     throw CheckpointError(fmt::format("{}; --run.fresh head begins it anew", error.what()));
   }
   check_all_taken(checkpoint, slices, fresh);
-  if (!fresh_head && !run.accept_changes) {
+  // A fresh head learns other classes. A language model's embedding is of the old tokens still.
+  const bool other_data =
+      fresh_head && models::find_family(run_.config.model.family).task() == "classification";
+  if (!other_data && !run.accept_changes) {
     tasks::TrainedOn trained_on{checkpoint.path(), model.data, {}};
     for (const auto& [attribute, value] : checkpoint.info().extra) {
       trained_on.marks.push_back({attribute, {}, value});
@@ -188,9 +194,11 @@ RunCheckpoints::Position RunCheckpoints::restore(const Checkpoint& checkpoint) {
   check_parameters(checkpoint);
   std::vector<ChangedSetting> changes =
       changes_since(checkpoint, run_.config, describe_data(run_.data, run_.validation));
-  // Of a run, an imported checkpoint knows the model alone.
+  // Of a run, an imported checkpoint knows the model alone, and of that what the weights are for:
+  // dropout and smoothed labels belong to the training (models/README.md).
   std::erase_if(changes, [&](const ChangedSetting& change) {
-    return imported && !change.name.starts_with("model.");
+    return imported && (!change.name.starts_with("model.") || change.name == "model.dropout" ||
+                        change.name == "model.label_smoothing");
   });
   note_groups_of_samples(checkpoint, changes);
   check_changes(changes, checkpoint, run_.config);

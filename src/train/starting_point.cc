@@ -41,6 +41,10 @@ bool holds_a_branch(const std::vector<SupersededFile>& files) {
                      [](const SupersededFile& file) { return !file.copied; });
 }
 
+// After how many steps a start stands that has nothing from the run's own history: not even the
+// weights of step 0, which may have been imported.
+constexpr std::int64_t kNothingInherited = -1;
+
 constexpr std::string_view kAuto = "auto ";
 
 // Returns what run.resume means for this start: "never", "path", or "auto " followed by the origin
@@ -141,7 +145,7 @@ bool StartingPoint::settle(const std::optional<Checkpoint>& checkpoint) {
 
 bool StartingPoint::settle_folder(const std::optional<Checkpoint>& checkpoint) {
   const bool inside = checkpoint && is_ancestor(*checkpoint, folder_.checkpoints());
-  const std::int64_t after = inside ? checkpoint->info().step : 0;
+  const std::int64_t after = inside ? checkpoint->info().step : kNothingInherited;
   const std::vector<CheckpointFile> files = list_checkpoints(folder_.checkpoints());
   const bool beyond = !files.empty() && files.back().step > after;
   const bool continues = !takes_flag() || (inside && !beyond);
@@ -156,14 +160,16 @@ bool StartingPoint::settle_folder(const std::optional<Checkpoint>& checkpoint) {
   const JobStart job = job_of_this_start();
   const bool in_job = !job.name.empty() || !job.slurm_job.empty();
   if (takes_flag() && in_job) branch.jobs.push_back(job);
-  const bool moves = beyond || (!continues && after == 0 &&
-                                holds_a_branch(superseded_by(files_of_branch(folder_.path()), 0)));
+  const bool moves =
+      beyond || (!continues && !inside &&
+                 holds_a_branch(superseded_by(files_of_branch(folder_.path()), after)));
   if (moves) {
     branch.unfinished = {folder_.generation(), after};
-    move(branch, continues     ? fmt::format("the run goes on after step {}", after)
-                 : inside      ? fmt::format("a new branch begins after step {}", after)
-                 : !checkpoint ? "a new branch begins at step 0"
-                               : "a new branch begins with " + checkpoint->path());
+    move(branch,
+         continues ? fmt::format("the run goes on after step {}", std::max<std::int64_t>(after, 0))
+         : inside  ? fmt::format("a new branch begins after step {}", after)
+         : !checkpoint ? "a new branch begins at step 0"
+                       : "a new branch begins with " + checkpoint->path());
   } else if (!recorded_ || takes_flag()) {
     folder_.check_still_ours();
     write_branch(folder_.path(), branch);
@@ -172,7 +178,7 @@ bool StartingPoint::settle_folder(const std::optional<Checkpoint>& checkpoint) {
 }
 
 void StartingPoint::move(RunBranch branch, const std::string& why) {
-  const std::int64_t step = branch.unfinished->after_step;
+  const std::int64_t step = std::max<std::int64_t>(branch.unfinished->after_step, 0);
   if (const auto discarded = discarded_after(folder_.path(), step)) {
     EventLog(folder_.file("events.jsonl")).write(*discarded);
   }

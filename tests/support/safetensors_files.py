@@ -1,6 +1,7 @@
 """Files of safetensors without the package of that name: dictionaries of (type, shape, bytes) by name."""
 import array
 import json
+import math
 import random
 import struct
 from pathlib import Path
@@ -13,6 +14,18 @@ def write(path, tensors):
         data += values
     text = json.dumps(header).encode()
     Path(path).write_bytes(struct.pack("<Q", len(text)) + text + data)
+
+
+def write_zeros(path, shapes):
+    """Tensors of zeros. They take no space on a disk, so there may be more of them than it has."""
+    header, end = {}, 0
+    for name, shape in shapes.items():
+        begin, end = end, end + 4 * math.prod(shape)
+        header[name] = {"dtype": "F32", "shape": list(shape), "data_offsets": [begin, end]}
+    text = json.dumps(header).encode()
+    with open(path, "wb") as file:
+        file.write(struct.pack("<Q", len(text)) + text)
+        file.truncate(8 + len(text) + end)
 
 
 def read(path):
@@ -49,8 +62,8 @@ def random_tensor(shape, seed, deviation=0.2):
     return "F32", list(shape), array.array("f", (draws.gauss(0.0, deviation) for _ in range(count))).tobytes()
 
 
-def gpt2(layers=2, width=16, heads=2, vocabulary=257, context=16):
-    """config.json of a small GPT-2, and its tensors with random values."""
+def gpt2_shapes(layers=2, width=16, heads=2, vocabulary=257, context=16):
+    """config.json of a GPT-2, and the shapes of its tensors."""
     config = {"model_type": "gpt2", "n_layer": layers, "n_embd": width, "n_head": heads, "n_inner": None,
               "vocab_size": vocabulary, "n_positions": context, "activation_function": "gelu_new"}
     shapes = {"wte.weight": (vocabulary, width), "wpe.weight": (context, width)}
@@ -63,7 +76,13 @@ def gpt2(layers=2, width=16, heads=2, vocabulary=257, context=16):
         for name in ("ln_1", "ln_2"):
             shapes.update({block + name + ".weight": (width,), block + name + ".bias": (width,)})
     shapes.update({"ln_f.weight": (width,), "ln_f.bias": (width,)})
-    return config, {"transformer." + name: random_tensor(shape, name) for name, shape in shapes.items()}
+    return config, {"transformer." + name: shape for name, shape in shapes.items()}
+
+
+def gpt2(**sizes):
+    """config.json of a small GPT-2, and its tensors with random values."""
+    config, shapes = gpt2_shapes(**sizes)
+    return config, {name: random_tensor(shape, name.removeprefix("transformer.")) for name, shape in shapes.items()}
 
 
 def llama(layers=2, width=16, heads=4, kv_heads=2, hidden=24, vocabulary=257, context=16):

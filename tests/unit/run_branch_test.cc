@@ -116,16 +116,21 @@ TEST_F(RunBranchTest, SaysWhatIsNoAncestor) {
             "checkpoints/step-00000020.h5\ncheckpoints/step-00000040.h5\n"
             "checkpoints/step-00000060.h5\nconfig.ini (copy)\nmetrics.jsonl\nranks.json\n"
             "report.html\ntensorboard/events.out.tfevents.1\ntensorboard/events.out.tfevents.2\n");
+  EXPECT_EQ(told(-1), told(0));
   EXPECT_EQ(told(40),
             "checkpoints/step-00000060.h5\nconfig.ini (copy)\nmetrics.jsonl (copy)\nranks.json\n"
             "report.html\ntensorboard/events.out.tfevents.1 (copy)\n"
             "tensorboard/events.out.tfevents.2 (copy)\n");
+  // Imported weights are an ancestor of a start at step 0 that goes on from them, and of no other.
+  names = {"checkpoints/step-00000000.h5", "metrics.jsonl"};
+  EXPECT_EQ(told(0), "metrics.jsonl\n");
+  EXPECT_EQ(told(-1), "checkpoints/step-00000000.h5\nmetrics.jsonl\n");
 }
 
 // A start is killed before each of its changes of the folder in turn; the next one completes the
 // move, and nobody can tell the difference.
 TEST_F(RunBranchTest, AnInterruptedMoveIsCompleted) {
-  for (const std::int64_t after_step : {0, 40}) {
+  for (const std::int64_t after_step : {-1, 0, 40}) {
     RunBranch branch;
     branch.generation = 7;
     branch.jobs = {{"chain", "991", 0}};
@@ -143,7 +148,7 @@ TEST_F(RunBranchTest, AnInterruptedMoveIsCompleted) {
       const auto tell = [&](const std::string& what) {
         ++told;
         const std::string checkpoints =
-            after_step == 0 ? "3 checkpoints (steps 20 to 60)" : "1 checkpoint (step 60)";
+            after_step <= 0 ? "3 checkpoints (steps 20 to 60)" : "1 checkpoint (step 60)";
         EXPECT_EQ(what, checkpoints + ", with metrics, moved to " + run + "/superseded/7");
       };
       try {

@@ -102,7 +102,7 @@ TEST_F(Safetensors, HeadersThatAreNotTheirsAreRefused) {
   EXPECT_EQ(refusal("{" + tensor("a", "1", 0, 4) + "," + tensor("a", "1", 4, 8) + "}", 8),
             said("its header is not JSON as safetensors has it: the key 'a' occurs twice"));
   EXPECT_EQ(refusal("{" + tensor("a", "1", 0, 4, "F7") + "}", 4),
-            said("tensor a: its type F7 is none of the format's"));
+            said("tensor a: its type F7 is not one that we know"));
   EXPECT_EQ(refusal("{" + tensor("a", "-1", 0, 4) + "}", 4),
             said("tensor a: an extent of its shape is negative"));
   EXPECT_NE(refusal("{" + tensor("a", "1.5", 0, 4) + "}", 4).find("tensor a: "),

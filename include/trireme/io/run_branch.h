@@ -28,7 +28,9 @@ struct RunBranch {
   // The jobs whose run.resume (never, or a path) this branch has followed.
   std::vector<JobStart> jobs;
   // A move to superseded/<generation>/ that is not finished. It moves all files that are not
-  // ancestors of a start after `after_step` steps (0: no file is an ancestor).
+  // ancestors of a start after `after_step` steps (-1: no file is an ancestor, 0: at most the
+  // checkpoint of step 0 is, which holds imported weights; versions without such checkpoints
+  // recorded 0 for both).
   struct Move {
     std::int64_t generation = 0;
     std::int64_t after_step = 0;
@@ -52,8 +54,8 @@ struct SupersededFile {
                         // replaces it; false: the file is renamed
 };
 
-// Returns those of these files that are not ancestors of a start after `after_step` steps (0: no
-// file is an ancestor). `names` are relative to the run folder. Files with steps before and after
+// Returns those of these files that are not ancestors of a start after `after_step` steps (as
+// in RunBranch::Move). `names` are relative to the run folder. Files with steps before and after
 // that point are copied; whoever appends to them cuts them back.
 std::vector<SupersededFile> superseded_by(const std::vector<std::string>& names,
                                           std::int64_t after_step);

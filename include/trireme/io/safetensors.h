@@ -33,7 +33,7 @@ std::vector<SafetensorsEntry> read_safetensors_header(const std::string& path);
 // The largest header that is read, in bytes. It describes more than 100,000 tensors.
 inline constexpr std::int64_t kMostSafetensorsHeader = std::int64_t{16} << 20;
 
-// A set of files that is open for reading.
+// A set of files that can be read. Each rank opens those that it reads, and not all at a time.
 class SafetensorsFiles {
  public:
   // Collective over comm. `path` is one file, or a folder that holds model.safetensors or
@@ -67,7 +67,8 @@ struct SafetensorsTensor {
 class SafetensorsWriter {
  public:
   // Collective over comm, which must outlive it. All elements are of `dtype`: fp32, bf16 or fp16.
-  // Throws RunFolderError if the folder cannot be written or is full, or holds such files already.
+  // Throws RunFolderError if the folder cannot be written or is full, holds such files already, or
+  // another writer is at work there or has left unfinished files.
   SafetensorsWriter(Communicator& comm, const std::string& folder,
                     std::vector<SafetensorsTensor> tensors, DType dtype, std::int64_t most_bytes);
   // Removes what is not finished.

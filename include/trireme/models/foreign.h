@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -38,7 +39,8 @@ struct ForeignModel {
   std::string prefix = {};  // of names, which some files leave out: "transformer."
   // Endings of the names of tensors that may be there besides, and that nothing reads.
   std::vector<std::string> unused = {};
-  std::string config = {};  // the text of config.json; empty: there is none
+  // Returns the text of config.json, for which only an export asks; empty: there is none.
+  std::function<std::string()> config = {};
 };
 
 // What a foreign description of a model says.

@@ -19,6 +19,7 @@ struct ImportRequest {
   std::string from;            // a file of safetensors, or a folder of them (io/safetensors.h)
   std::string run_folder;      // that gets the checkpoint
   models::ModelRequest model;  // counts more than what a config.json beside the files says
+  double timeout = 600;        // seconds, comm.timeout; the bytes of the weights add to it
 };
 
 struct ImportResult {
@@ -33,7 +34,7 @@ struct ImportResult {
 // Collective over the world. Writes a checkpoint of step 0 with weights and states, and without an
 // optimizer's. Each rank holds an equal part of the model, whatever tensors it lies in. Throws
 // DataError for files that are missing, malformed, or hold another model, ConfigError for a model
-// that cannot be had, RunFolderError for the folder.
+// that cannot be had or does not fit into the memory of the nodes, RunFolderError for the folder.
 ImportResult import_weights(Runtime& runtime, const ImportRequest& request);
 
 struct ExportRequest {

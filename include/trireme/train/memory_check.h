@@ -47,6 +47,11 @@ void check_node_memory(const PeakMemory& memory, int tasks, std::int64_t node_mi
 void check_gpu_memory(const PeakMemory& memory, std::int64_t gpu_mib,
                       const FindRemedy& remedy = usual_remedies);
 
+// Collective over the world. Throws the same ConfigError on all ranks if each of them is to hold
+// `bytes` and the ranks of some node have less memory than that. `what` needs it, as in "importing
+// the weights".
+void check_ranks_hold(Runtime& runtime, double bytes, const std::string& what);
+
 // Collective over the world. Rank 0 dry-runs the ranks that need most, on such a device. Returns
 // the results there, and nothing on other ranks. Throws the same ConfigError on all ranks where the
 // ranks of some node, or a rank on its GPU, do not fit. Of a node it refuses only what needs more

@@ -77,24 +77,26 @@ ForeignModel gpt2_model(const GptConfig& c) {
   } else {
     all.push_back(same_tensor("lm_head.weight", "head.weight", {c.vocabulary, c.width}));
   }
-  model.config = Json::object({{"architectures", Json::array({"GPT2LMHeadModel"})},
-                               {"model_type", "gpt2"},
-                               {"vocab_size", c.vocabulary},
-                               {"n_positions", c.context},
-                               {"n_embd", c.width},
-                               {"n_layer", c.layers},
-                               {"n_head", c.heads},
-                               {"n_inner", c.hidden},
-                               {"activation_function", "gelu_new"},
-                               {"layer_norm_epsilon", decimal(c.norm_epsilon)},
-                               {"attn_pdrop", 0.0},
-                               {"embd_pdrop", 0.0},
-                               {"resid_pdrop", 0.0},
-                               {"tie_word_embeddings", c.tied},
-                               {"bos_token_id", Json()},
-                               {"eos_token_id", Json()}})
-                     .dump(2) +
-                 "\n";
+  model.config = [c] {
+    return Json::object({{"architectures", Json::array({"GPT2LMHeadModel"})},
+                         {"model_type", "gpt2"},
+                         {"vocab_size", c.vocabulary},
+                         {"n_positions", c.context},
+                         {"n_embd", c.width},
+                         {"n_layer", c.layers},
+                         {"n_head", c.heads},
+                         {"n_inner", c.hidden},
+                         {"activation_function", "gelu_new"},
+                         {"layer_norm_epsilon", decimal(c.norm_epsilon)},
+                         {"attn_pdrop", 0.0},
+                         {"embd_pdrop", 0.0},
+                         {"resid_pdrop", 0.0},
+                         {"tie_word_embeddings", c.tied},
+                         {"bos_token_id", Json()},
+                         {"eos_token_id", Json()}})
+               .dump(2) +
+           "\n";
+  };
   return model;
 }
 
@@ -132,29 +134,31 @@ ForeignModel llama_model(const GptConfig& c) {
   } else {
     all.push_back(same_tensor("lm_head.weight", "head.weight", {c.vocabulary, c.width}));
   }
-  const double theta = decimal(c.rotary_theta);
-  // rope_theta is what transformers reads up to version 4, rope_parameters what it reads later.
-  model.config = Json::object({{"architectures", Json::array({"LlamaForCausalLM"})},
-                               {"model_type", "llama"},
-                               {"vocab_size", c.vocabulary},
-                               {"max_position_embeddings", c.context},
-                               {"hidden_size", c.width},
-                               {"intermediate_size", c.hidden},
-                               {"num_hidden_layers", c.layers},
-                               {"num_attention_heads", c.heads},
-                               {"num_key_value_heads", c.kv_heads},
-                               {"hidden_act", "silu"},
-                               {"rms_norm_eps", decimal(c.norm_epsilon)},
-                               {"rope_theta", theta},
-                               {"rope_parameters",
-                                Json::object({{"rope_theta", theta}, {"rope_type", "default"}})},
-                               {"attention_bias", c.bias},
-                               {"mlp_bias", c.bias},
-                               {"tie_word_embeddings", c.tied},
-                               {"bos_token_id", Json()},
-                               {"eos_token_id", Json()}})
-                     .dump(2) +
-                 "\n";
+  model.config = [c] {
+    const double theta = decimal(c.rotary_theta);
+    // rope_theta is what transformers reads up to version 4, rope_parameters what it reads later.
+    return Json::object({{"architectures", Json::array({"LlamaForCausalLM"})},
+                         {"model_type", "llama"},
+                         {"vocab_size", c.vocabulary},
+                         {"max_position_embeddings", c.context},
+                         {"hidden_size", c.width},
+                         {"intermediate_size", c.hidden},
+                         {"num_hidden_layers", c.layers},
+                         {"num_attention_heads", c.heads},
+                         {"num_key_value_heads", c.kv_heads},
+                         {"hidden_act", "silu"},
+                         {"rms_norm_eps", decimal(c.norm_epsilon)},
+                         {"rope_theta", theta},
+                         {"rope_parameters",
+                          Json::object({{"rope_theta", theta}, {"rope_type", "default"}})},
+                         {"attention_bias", c.bias},
+                         {"mlp_bias", c.bias},
+                         {"tie_word_embeddings", c.tied},
+                         {"bos_token_id", Json()},
+                         {"eos_token_id", Json()}})
+               .dump(2) +
+           "\n";
+  };
   return model;
 }
 

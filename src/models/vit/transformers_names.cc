@@ -51,7 +51,7 @@ ForeignModel transformers_model(const VitConfig& c) {
                      .tensors = {},
                      .prefix = "vit.",
                      .unused = {"pooler.dense.weight", "pooler.dense.bias"},
-                     .config = config_of(c)};
+                     .config = [c] { return config_of(c); }};
   std::vector<ForeignTensor>& all = model.tensors;
   // A norm, or a linear layer: its weight is as ours.
   const auto add = [&](const std::string& name, const std::string& ours, const Shape& weight) {
