@@ -15,7 +15,7 @@ import unittest
 import zlib
 from pathlib import Path
 
-from slurm_testing import SKIPPED, Cluster, clean_environment
+from slurm_testing import SKIPPED, Cluster, NoCluster, clean_environment, main
 
 SCRIPT = Path(__file__).parents[2] / "jobs/hybrid.sh"
 GRIDS = ("1x1", "4x1", "1x4", "2x2")
@@ -49,8 +49,7 @@ class Hybrid(unittest.TestCase):
                               env=clean_environment(), stdin=subprocess.DEVNULL, capture_output=True, text=True,
                               timeout=500, check=False)
         if done.returncode == SKIPPED:
-            print(done.stderr, end="", file=sys.stderr)
-            sys.exit(SKIPPED)
+            raise NoCluster(done.stderr)
         self.assertEqual(done.returncode, status, done.stdout + done.stderr)
         return done.stdout if status == 0 else done.stderr
 
@@ -146,4 +145,4 @@ if __name__ == "__main__":
     with Cluster("--nodes", "1", "--leaves", "1"):
         pass  # skips where none can be made
     Hybrid.program = Path(sys.argv.pop(1)).resolve()
-    unittest.main()
+    main()

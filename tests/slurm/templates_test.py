@@ -13,7 +13,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "support"))
 from cli_testing import ProgramTest  # noqa: E402
-from slurm_testing import ENDED, Cluster  # noqa: E402
+from slurm_testing import ENDED, Cluster, main  # noqa: E402
 
 NODES = 3
 # Writes down which devices a task was given, before the task starts.
@@ -196,4 +196,4 @@ if __name__ == "__main__":
     if len(sys.argv) != 2:
         sys.exit("usage: templates_test.py TRIREME")
     ProgramTest.program = Path(sys.argv.pop()).resolve()
-    unittest.main()
+    main()
