@@ -150,7 +150,7 @@ class Pictures final : public TaskData {
     const ImageTransform centre{.size = transform_.size, .statistics = transform_.statistics};
     return std::make_unique<ReadSteps<ImageReader, PictureSize>>(
         transform_.size, micro, what.training, count, data_, what.training ? transform_ : centre,
-        plan_by_micro_batches(std::move(plan), micro),
+        plan_by_micro_batches(std::move(plan), micro, count),
         ReadAheadOptions{.batches_ahead = pictures_ahead(count), .threads = threads_},
         ImageParts{.pixels = what.inputs, .labels = what.targets});
   }
