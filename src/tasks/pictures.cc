@@ -47,10 +47,11 @@ bool take_colours(std::string_view& text, std::string_view word, std::array<doub
 
 }  // namespace
 
-nn::HostMicroBatch make_host_pictures(ops::Context& ctx, std::int64_t batch, PictureSize size) {
+nn::HostMicroBatch make_host_pictures(ops::Context& ctx, std::int64_t batch, PictureSize size,
+                                      bool pixels, bool targets) {
   nn::HostMicroBatch host(ctx, batch, 1);
-  add_pixels(ctx, host, size);
-  add_targets(ctx, host);
+  if (pixels) add_pixels(ctx, host, size);
+  if (targets) add_targets(ctx, host);
   return host;
 }
 
