@@ -254,7 +254,7 @@ steps_to_accuracy() { evaluations | awk '$3 >= 0.82 { print $2; exit }'; }
 processor() {
   local found
   found=$(cat "$folder"/scale/points/*/result.json 2> /dev/null |
-    sed -n 's/^.*"processor": *"\([^"]*\)".*/\1/p' | sort -u | paste -sd '|' | sed 's/|/ | /g')
+    sed -n 's/^.*"processor": *"\([^"]*\)".*/\1/p' | sort -u | paste -sd '|' | sed 's/|/ | /g' || true)
   if [[ -n $found ]]; then
     echo "Nodes: $found"
   elif [[ -z ${SLURM_JOB_ID-} ]]; then
