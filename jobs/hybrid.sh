@@ -8,8 +8,8 @@ usage: jobs/hybrid.sh --images PATH [option...] [-- --KEY VALUE...]
   --images PATH    CIFAR-10 as `trireme prepare --images` reads it: a tar archive of JPEGs, or the folder
                    of one, with cifar10/train/CLASS/*.jpg and cifar10/test/CLASS/*.jpg
   --folder DIR     where data, runs and the report are kept; default: runs/hybrid
-  --epochs N       of the run that gives the accuracy, on all processors of this host; default 10;
-                   0: no such run. N of another call goes on from this one's
+  --epochs N       of the run that gives the accuracy, on all processors of this host, in an allocation of one
+                   of its nodes; default 10; 0: no such run. N of another call goes on from this one's
   --steps N        of one run on each grid, which must all have the same losses; default 200; 0: none
   --measure N      steps of each run of `trireme scale`, a quarter of them not measured; default 20;
                    0: no measurement
@@ -17,6 +17,7 @@ usage: jobs/hybrid.sh --images PATH [option...] [-- --KEY VALUE...]
   --threads N      of the rank on each node; default 1
   --quota N        processors of which each node gets the time; default: a quarter of this host's, so that
                    one node is as fast alone as among four; none: no quota
+  --mpi TYPE       that of srun; default: pmi2
   --program PATH   default: build/release/bin/trireme
   --help           this text
 
@@ -45,7 +46,7 @@ number() {
   [[ $2 =~ ^(0|[1-9][0-9]{0,8})$ && $2 -ge $3 ]] || fail 2 "$1 must be a number of at least $3, not '$2'"
 }
 
-images='' folder=$root/runs/hybrid epochs=10 steps=200 measure=20 repeats=3 threads=1 quota=''
+images='' folder=$root/runs/hybrid epochs=10 steps=200 measure=20 repeats=3 threads=1 quota='' mpi=pmi2
 program=$root/build/release/bin/trireme
 while [[ $# -gt 0 ]]; do
   case $1 in
@@ -57,7 +58,7 @@ while [[ $# -gt 0 ]]; do
       shift
       break
       ;;
-    --images | --folder | --epochs | --steps | --measure | --repeats | --threads | --quota | --program)
+    --images | --folder | --epochs | --steps | --measure | --repeats | --threads | --quota | --mpi | --program)
       [[ -n ${2-} ]] || fail 2 "$1 needs a value; --help shows all options"
       declare "${1#--}=$2"
       shift 2
@@ -75,8 +76,31 @@ number --threads "$threads" 1
 if [[ -n ${SLURM_JOB_ID-} && -z ${TRIREME_HYBRID_ON_NODES-} ]]; then
   [[ -z $quota ]] || fail 2 "--quota is for nodes that this script makes, but it runs in an allocation: leave it out"
   quota=none
+  given=${SLURM_JOB_NUM_NODES:-4}
+  [[ ($steps -eq 0 && $measure -eq 0) || $given -ge 4 ]] ||
+    fail 2 "the comparison needs 4 nodes, but the allocation has $given: ask for 4, or give --steps 0 --measure 0"
 fi
-quota=${quota:-$(awk -v n="$(nproc)" 'BEGIN { printf "%g", n / 4 }')}
+
+# The limits of this process's control groups, lines of QUOTA PERIOD, "max" or below 0 where there is none.
+limits() {
+  local group groups=/sys/fs/cgroup
+  group=$(sed -n 's/^0:://p' /proc/self/cgroup)
+  for (( ; ; )); do
+    cat "$groups$group/cpu.max" || true
+    [[ $group == */* ]] || break
+    group=${group%/*}
+  done
+  group=$(sed -n 's/^[0-9]*:\([^:]*,\)\?cpu\(,[^:]*\)\?://p' /proc/self/cgroup)
+  for (( ; ; )); do
+    paste "$groups/cpu$group/cpu.cfs_quota_us" "$groups/cpu$group/cpu.cfs_period_us" || true
+    [[ $group == */* ]] || break
+    group=${group%/*}
+  done
+} 2> /dev/null
+# Of this host, as far as this script may use them.
+processors=$(limits | awk -v n="$(env -u OMP_NUM_THREADS -u OMP_THREAD_LIMIT nproc)" '
+  $1 + 0 > 0 && $2 > 0 && $1 / $2 < n { n = $1 / $2 } END { printf "%g", n }')
+quota=${quota:-$(awk -v n="$processors" 'BEGIN { printf "%g", int(250 * n + 0.5) / 1000 }')}
 [[ $quota =~ ^([0-9]+(\.[0-9]+)?|none)$ ]] || fail 2 "--quota must be a number of processors or none, not '$quota'"
 folder=$(realpath -m "$folder")
 [[ -x $program ]] || fail 2 "there is no program $program: build the target trireme, or give --program"
@@ -98,14 +122,20 @@ banner() {
   printf '\n== %s: %s\n' "$1" "$2"
 }
 
-prepare() {
-  if [[ -e $folder/data/train.h5 && -e $folder/data/validation.h5 ]]; then
-    echo "$folder/data is there already"
-    return
-  fi
+have_data() { [[ -e $folder/data/train.h5 && -e $folder/data/validation.h5 ]]; }
+
+check_images() {
+  ! have_data || return 0
   [[ -n $images ]] ||
     fail 3 "the pictures are missing: give CIFAR-10 with --images, such as cifar10-jpeg.tar.xz"
   [[ -r $images ]] || fail 3 "cannot read the pictures '$images'"
+}
+
+prepare() {
+  if have_data; then
+    echo "$folder/data is there already"
+    return
+  fi
   rm -rf "$folder/data.partial"
   "$program" prepare --images "$images" --output "$folder/data.partial" --size 32
   mv "$folder/data.partial" "$folder/data"
@@ -116,7 +146,7 @@ prepare() {
 start() {
   local nodes=$1
   shift
-  srun -K1 --mpi="${TRIREME_HYBRID_MPI:-pmi2}" --nodes="$nodes" --ntasks="$nodes" --ntasks-per-node=1 \
+  srun -K1 --mpi="$mpi" --nodes="$nodes" --ntasks="$nodes" --ntasks-per-node=1 \
     --cpus-per-task="$threads" "$program" "$@"
 }
 
@@ -126,6 +156,7 @@ losses() { sed -n 's/^{"step":\([0-9]*\),.*"loss":\([^,]*\),"lr".*/\1 \2/p' "$1/
 # run.same_bits, so that losses are equal to the last bit: the order of sums is the same on each grid.
 equal_losses() {
   local grid run first=$folder/grids/${grids[0]}
+  rm -f "$folder/equal"
   for grid in "${grids[@]}"; do
     run=$folder/grids/$grid
     echo "data x pipeline $grid"
@@ -147,9 +178,26 @@ on_nodes() {
   fi
   if [[ $measure -gt 0 ]]; then
     banner scale "the time of a step on each grid; load of this host before: $(cut -d' ' -f1 /proc/loadavg)"
-    "$program" scale --output "$folder/scale" --launcher srun --nodes 1,4 --grids 1x1,2x1,4x1 \
+    # Without a site of ours, that of the environment or of the installation counts.
+    local site=()
+    if [[ $mpi != pmi2 ]]; then
+      printf '[slurm]\nmpi = %s\n' "$mpi" > "$folder/site.ini"
+      site=(--site "$folder/site.ini")
+    fi
+    "$program" scale --output "$folder/scale" --launcher srun --nodes 1,4 --grids 1x1,2x1,4x1 "${site[@]}" \
       --repeats "$repeats" --steps "$measure" --run.threads "$threads" "${keys[@]}" "${more[@]}"
   fi
+}
+
+cluster=(--mode network --nodes 4 --cpus "$threads")
+[[ $quota == none ]] || cluster+=(--quota "$quota")
+
+# Whether a cluster can be made here, which should not be found out after hours of training.
+check_cluster() {
+  local said status=0
+  [[ -z ${SLURM_JOB_ID-} ]] || return 0
+  said=$("$root/tests/slurm/cluster.sh" run "${cluster[@]}" -- true 2>&1 < /dev/null) || status=$?
+  [[ $status -eq 0 ]] || { echo "$said" >&2 && exit "$status"; }
 }
 
 # On the allocation's nodes, or on a cluster of this host.
@@ -160,14 +208,12 @@ reach_nodes() {
   fi
   # Without the first, UCX would use shared memory between the "nodes".
   export UCX_TLS=tcp,self TRIREME_HYBRID_ON_NODES=1
-  local options=(--mode network --nodes 4 --cpus "$threads")
   if [[ $quota == none ]]; then
-    echo "no quotas: with N nodes at once, each has at most $(nproc)/N of this host's processors"
+    echo "no quotas: with N nodes at once, each has at most $processors/N of this host's processors"
   else
-    options+=(--quota "$quota")
     echo "each node has the time of $quota processors"
   fi
-  "$root/tests/slurm/cluster.sh" run "${options[@]}" -- \
+  "$root/tests/slurm/cluster.sh" run "${cluster[@]}" -- \
     salloc --quiet --nodes=4 --ntasks-per-node=1 --cpus-per-task="$threads" "$self" "${all[@]}"
 }
 
@@ -204,6 +250,20 @@ memory_of() {
 
 steps_to_accuracy() { evaluations | awk '$3 >= 0.82 { print $2; exit }'; }
 
+# The processor of the nodes, as the measured points say, or else of this host, where the nodes may be.
+processor() {
+  local found
+  found=$(cat "$folder"/scale/points/*/result.json 2> /dev/null |
+    sed -n 's/^.*"processor": *"\([^"]*\)".*/\1/p' | sort -u | paste -sd '|' | sed 's/|/ | /g' || true)
+  if [[ -n $found ]]; then
+    echo "Nodes: $found"
+  elif [[ -z ${SLURM_JOB_ID-} ]]; then
+    echo "$(grep -m1 'model name' /proc/cpuinfo | sed 's/.*: //'), $processors processors"
+  else
+    echo "Nodes: not known"
+  fi
+}
+
 row_of() {
   local grid=$1 found nodes pipeline=${1#*x} seconds speedup ci efficiency communication repeats to memory
   memory=$(memory_of "$grid")
@@ -232,7 +292,7 @@ report() {
   cat << TEXT
 # MobileNetV2 on CIFAR-10, on one node and on four
 
-$(grep -m1 'model name' /proc/cpuinfo | sed 's/.*: //'), $(nproc) processors; quota of a node: $quota
+$(processor); quota of a node: $quota
 
 ## Accuracy
 
@@ -254,7 +314,7 @@ $(if [[ -e $folder/equal ]]; then cat "$folder/equal"; else echo "Whether losses
 |---|---|---|---|---|---|---|---|---|
 $(for grid in "${grids[@]}"; do row_of "$grid"; done)
 
-Speedup and efficiency are relative to one node with the same quota. "Computed" is the time of a step times the steps:
+Speedup and efficiency are relative to one node$([[ $quota == none ]] || echo " with the same quota"). "Computed" is the time of a step times the steps:
 3,907 for 10 epochs, and as many as the run above took until its first evaluation of at least 0.82. No run took that
 long on the nodes. Since losses are equal, accuracies are. Memory is the peak resident of each node's rank.
 $(sed -n 's/.*<p class="remark">\(the ceiling of the speedup[^<]*\)<.*/\n\1/p' "$folder/scale/report.html" 2> /dev/null | head -n 2 || true)
@@ -280,12 +340,21 @@ if [[ -n ${TRIREME_HYBRID_ON_NODES-} ]]; then
   on_nodes
   exit
 fi
+check_images
+[[ $steps -eq 0 && $measure -eq 0 ]] || check_cluster
 mkdir -p "$folder"
 banner prepare "pictures into $folder/data"
 prepare
 if [[ $epochs -gt 0 ]]; then
-  banner accuracy "$epochs epochs on all processors of this host"
-  "$program" train "${keys[@]}" "${decays[@]}" --run.folder "$folder/accuracy" --run.steps "${epochs}ep" \
+  # The script itself may run on a login node.
+  alone=() where="this host"
+  if [[ -n ${SLURM_JOB_ID-} ]]; then
+    cpus=${SLURM_JOB_CPUS_PER_NODE:-$threads}  # such as "8(x4)"
+    alone=(srun -K1 --mpi="$mpi" --nodes=1 --ntasks=1 --cpus-per-task="${cpus%%[(,]*}")
+    where="one node"
+  fi
+  banner accuracy "$epochs epochs on all processors of $where"
+  "${alone[@]}" "$program" train "${keys[@]}" "${decays[@]}" --run.folder "$folder/accuracy" --run.steps "${epochs}ep" \
     --data.validation "$folder/data/validation.h5" --eval.every 1ep --checkpoint.every 1ep --checkpoint.keep 2 \
     --log.every 100 "${more[@]}"
 fi

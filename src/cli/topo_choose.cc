@@ -176,7 +176,8 @@ std::string why_left_out(const TopoArguments& given, Collective collective, Algo
   if (!given.any_order && !keeps_order(collective, algorithm)) return "only with comm.order any";
   const double workspace = whole_workspace(collective, algorithm, bytes, ranks);
   if (workspace <= kMostPlannedWorkspace) return "";
-  return fmt::format("left out: needs {:.0f} MiB of memory", workspace / (1 << 20));
+  return fmt::format("left out: needs {:.1f} MiB of memory, a table allows {:g}",
+                     workspace / (1 << 20), kMostPlannedWorkspace / (1 << 20));
 }
 
 // Writes what was printed, after what both actions say of the job.

@@ -111,7 +111,8 @@ void check_optimizer(const Config::Optim& optim) {
     throw ConfigError(
         fmt::format("optim.nesterov is true, but optim.name is {}: only sgd has it", optim.name));
   }
-  if (optim.momentum == 0.0) {
+  // As the optimizer has it: there the least numbers are 0, too.
+  if (static_cast<float>(optim.momentum) == 0.0f) {
     throw ConfigError("optim.nesterov is true, but optim.momentum is 0: give it one, such as 0.9");
   }
 }

@@ -55,9 +55,16 @@ int most_micro_batches(const DryRunInput& input) {
 }
 
 // As the trainer makes them; nobody reads what is in them.
-nn::MicroBatch make_micro_batch(ops::Context& ctx, const DryRunInput& input) {
+nn::HostMicroBatch make_host_batch(ops::Context& ctx, const DryRunInput& input,
+                                   const parallel::Stage& stage) {
   TRIREME_CHECK(input.make_batch, "a dry run is told how micro-batches are made");
-  const nn::HostMicroBatch host = input.make_batch(ctx, input.micro, input.model.length);
+  return input.make_batch(
+      ctx, input.micro, input.model.length,
+      {.inputs = stage.grid().index(Axis::kPipeline) == 0, .targets = stage.last()});
+}
+nn::MicroBatch make_micro_batch(ops::Context& ctx, const DryRunInput& input,
+                                const parallel::Stage& stage) {
+  const nn::HostMicroBatch host = make_host_batch(ctx, input, stage);
   return host.to_device(ctx, input.micro * input.model.length, input.trains);
 }
 
@@ -115,11 +122,12 @@ struct Rank {
 };
 
 // What the host has read ahead of its use.
-std::vector<nn::HostMicroBatch> batches_ahead(const DryRunInput& input, Rank& rank, int count) {
+std::vector<nn::HostMicroBatch> batches_ahead(const DryRunInput& input, Rank& rank,
+                                              const parallel::Stage& stage, int count) {
   std::vector<nn::HostMicroBatch> held;
   if (!input.read_ahead || input.device.on_gpus()) return held;
   for (int i = 0; i < input.read_ahead(count); ++i) {
-    held.push_back(input.make_batch(rank.ctx, input.micro, input.model.length));
+    held.push_back(make_host_batch(rank.ctx, input, stage));
   }
   return held;
 }
@@ -131,12 +139,12 @@ void train_two_steps(const DryRunInput& input, Rank& rank, DryRunResult& result)
                           micro_batches_of(input, rank.grid.index(kDataAxes));
   parallel::TrainerStep step(rank.ctx, rank.grid, input.model, options);
   step.connect(input.micro, input.model.length);
-  const auto ahead = batches_ahead(input, rank, result.micro_batches);
+  const auto ahead = batches_ahead(input, rank, step.stage(), result.micro_batches);
   for (int number = 1; number <= 2; ++number) {
     rank.begin_step();
     std::vector<nn::MicroBatch> batches;
     for (int i = 0; i < result.micro_batches; ++i)
-      batches.push_back(make_micro_batch(rank.ctx, input));
+      batches.push_back(make_micro_batch(rank.ctx, input, step.stage()));
     step.train(batches, number, 1e-3f, 1);
   }
   rank.take_into(result);
@@ -150,7 +158,7 @@ void evaluate_twice(const DryRunInput& input, Rank& rank, DryRunResult& result) 
   for (int number = 1; number <= 2; ++number) {
     rank.begin_step();
     parallel::evaluate(executor, result.micro_batches,
-                       [&](int /*i*/) { return make_micro_batch(rank.ctx, input); });
+                       [&](int /*i*/) { return make_micro_batch(rank.ctx, input, stage); });
   }
   rank.take_into(result);
 }

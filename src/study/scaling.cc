@@ -96,10 +96,11 @@ std::string too_wide(const Series& series) {
       100 * kWideScatter);
 }
 
+constexpr const char* kOneNumberOfNodes = "no law can be fitted to one number of nodes";
+
 void fit(Series& series, std::span<const RateAt> rates) {
   const std::size_t counts = series.counts.size();
-  std::string why_not =
-      counts < 2 ? "no law can be fitted to one number of nodes" : too_wide(series);
+  std::string why_not = counts < 2 ? kOneNumberOfNodes : too_wide(series);
   if (why_not.empty()) {
     series.amdahl = fit_amdahl(rates);
     series.universal = fit_universal(rates);
@@ -122,6 +123,10 @@ void fit(Series& series, std::span<const RateAt> rates) {
         "a single repeat at {} does not tell how widely repeats scatter: the laws may follow noise",
         nodes_text(once->nodes)));
   }
+}
+
+// Once it is known what the series is compared with.
+void remark_on_superlinear(Series& series) {
   for (const NodeCount& count : series.counts) {
     if (count.efficiency.mean - count.efficiency.half_width.value_or(kUnknownSpread) <= 1.0)
       continue;
@@ -144,9 +149,11 @@ void compare_with_one_replica(Series& series, const std::vector<Series>& all) {
   if (base.ranks >= series.replica.extent(kModelAxes)) return;
   series.counts.insert(series.counts.begin(), base);
   compare(series.counts);
+  const bool one = std::erase(series.remarks, kOneNumberOfNodes) > 0;
   series.remarks.push_back(
-      fmt::format("{} cannot hold this grid: speedup and efficiency are relative to {} there",
-                  nodes_text(base.nodes), base.grid.extents_text("x")));
+      fmt::format("{} cannot hold this grid: speedup and efficiency are relative to {} there{}",
+                  nodes_text(base.nodes), base.grid.extents_text("x"),
+                  one ? "; no law is fitted to the one number of nodes that holds it" : ""));
 }
 
 // Nodes that share a machine may not bring as many processors as they are nodes.
@@ -156,10 +163,9 @@ void remark_on_shared_processors(Series& series) {
   const double more = most.processors / base.processors;
   if (more > 0.99 * most.nodes / base.nodes) return;
   series.remarks.push_back(fmt::format(
-      "the ceiling of the speedup is {:.2g}: nodes share a machine, of which {} could use {:g} "
+      "the ceiling of the speedup is {:.3g}: nodes share a machine, of which {} could use {:g} "
       "processor{} and {} {:g} in all; with an equal quota of processor time for each node it "
-      "would "
-      "be {:g}",
+      "would be {:g}",
       more, nodes_text(base.nodes), base.processors, base.processors == 1.0 ? "" : "s",
       nodes_text(most.nodes), most.processors, static_cast<double>(most.nodes) / base.nodes));
 }
@@ -252,6 +258,7 @@ std::vector<Series> analyse(std::span<const PointResult> results) {
   }
   for (Series& series : all) {
     compare_with_one_replica(series, all);
+    remark_on_superlinear(series);
     remark_on_shared_processors(series);
   }
   return all;

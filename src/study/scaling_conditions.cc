@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <fstream>
 #include <iterator>
+#include <sstream>
 
 #include <fmt/format.h>
 #include <net/if.h>
@@ -99,6 +100,20 @@ std::string processor_of(const fs::path& root) {
   return fmt::format("{}, {} logical processor{}{}", model, count, count == 1 ? "" : "s", limited);
 }
 
+// "GROUP PROCESSORS GROUP PROCESSORS", to be sent.
+std::string quotas_text(const std::vector<GroupQuota>& quotas) {
+  std::string text;
+  for (const GroupQuota& quota : quotas)
+    text += fmt::format("{} {} ", quota.group, quota.processors);
+  return text;
+}
+std::vector<GroupQuota> read_quotas(const std::string& text) {
+  std::vector<GroupQuota> quotas;
+  std::istringstream words(text);
+  for (GroupQuota quota; words >> quota.group >> quota.processors;) quotas.push_back(quota);
+  return quotas;
+}
+
 void add_once(std::vector<std::string>& all, const std::string& one) {
   if (std::find(all.begin(), all.end(), one) == all.end()) all.push_back(one);
 }
@@ -159,19 +174,20 @@ Conditions conditions_of(Runtime& runtime, const ComputeDevice& device, const fs
             device.name,
             first_line(root / "proc/sys/kernel/random/boot_id"),
             std::to_string(on_cpu ? online_cpus(root / "sys").size() : 0),
-            fmt::format("{}", std::min(threads, processor_quota(root).value_or(threads)))};
+            fmt::format("{}", std::min(threads, processor_quota(root).value_or(threads))),
+            quotas_text(processor_quotas(root))};
     for (std::string& line : mine) std::replace(line.begin(), line.end(), '\n', ' ');
   }
   Conditions found;
   std::vector<std::string> processors, networks, devices;
   std::vector<NodeProcessors> usable;
   for (const auto& lines : gather_lines(runtime.world(), mine)) {
-    if (lines.size() != 7) continue;
+    if (lines.size() != 8) continue;
     found.hosts.push_back(lines[0]);
     add_once(processors, lines[1]);
     add_once(networks, lines[2]);
     add_once(devices, lines[3]);
-    usable.push_back({lines[4], std::stod(lines[5]), std::stod(lines[6])});
+    usable.push_back({lines[4], std::stod(lines[5]), std::stod(lines[6]), read_quotas(lines[7])});
   }
   // In whatever order the nodes come, the same nodes read the same.
   for (auto* each : {&processors, &networks, &devices}) std::sort(each->begin(), each->end());

@@ -109,8 +109,8 @@ class CausalLanguageModel final : public Task {
                        sums.targets, std::exp(sums.mean_loss()));
   }
 
-  nn::HostMicroBatch blank_batch(ops::Context& ctx, const DataRequest& request,
-                                 std::int64_t micro) const override {
+  nn::HostMicroBatch blank_batch(ops::Context& ctx, const DataRequest& request, std::int64_t micro,
+                                 const ReadFor& /*what*/) const override {
     return make_host_texts(ctx, micro, request.sample[0], request.masks_documents);
   }
 

@@ -69,9 +69,9 @@ class Classification final : public Task {
   int most_read_ahead(const DataRequest& request, int micro_batches) const override {
     return pictures_ahead(micro_batches) + request.threads + 1;  // one is being handed on
   }
-  nn::HostMicroBatch blank_batch(ops::Context& ctx, const DataRequest& request,
-                                 std::int64_t micro) const override {
-    return make_host_pictures(ctx, micro, picture_size(request.sample));
+  nn::HostMicroBatch blank_batch(ops::Context& ctx, const DataRequest& request, std::int64_t micro,
+                                 const ReadFor& what) const override {
+    return make_host_pictures(ctx, micro, picture_size(request.sample), what.inputs, what.targets);
   }
 
   nn::MicroBatch made_up_batch(ops::Context& ctx, const models::Model& model, int number,

@@ -47,10 +47,11 @@ bool take_colours(std::string_view& text, std::string_view word, std::array<doub
 
 }  // namespace
 
-nn::HostMicroBatch make_host_pictures(ops::Context& ctx, std::int64_t batch, PictureSize size) {
+nn::HostMicroBatch make_host_pictures(ops::Context& ctx, std::int64_t batch, PictureSize size,
+                                      bool pixels, bool targets) {
   nn::HostMicroBatch host(ctx, batch, 1);
-  add_pixels(ctx, host, size);
-  add_targets(ctx, host);
+  if (pixels) add_pixels(ctx, host, size);
+  if (targets) add_targets(ctx, host);
   return host;
 }
 
@@ -150,7 +151,7 @@ class Pictures final : public TaskData {
     const ImageTransform centre{.size = transform_.size, .statistics = transform_.statistics};
     return std::make_unique<ReadSteps<ImageReader, PictureSize>>(
         transform_.size, micro, what.training, count, data_, what.training ? transform_ : centre,
-        plan_by_micro_batches(std::move(plan), micro),
+        plan_by_micro_batches(std::move(plan), micro, count),
         ReadAheadOptions{.batches_ahead = pictures_ahead(count), .threads = threads_},
         ImageParts{.pixels = what.inputs, .labels = what.targets});
   }

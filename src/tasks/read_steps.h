@@ -12,17 +12,17 @@
 
 namespace trireme::tasks {
 
-// The number of micro-batches of each step of the plan.
+// The number of micro-batches of each step of the plan, by its first.
 inline int micro_batches_of(const BatchPlan& plan, std::int64_t micro) {
   const auto samples = plan(0);
   if (!samples) return 1;
   return static_cast<int>((std::ssize(*samples) + micro - 1) / micro);
 }
 
-// The plan of a reader whose batches are the micro-batches of the steps of `plan`.
-inline BatchPlan plan_by_micro_batches(BatchPlan plan, std::int64_t micro) {
-  const auto parts = static_cast<std::uint64_t>(micro_batches_of(plan, micro));
-  return [plan = std::move(plan), parts, micro, step = std::vector<std::uint64_t>()](
+// The plan of a reader whose batches are the micro-batches of the steps of `plan`, `count` of each.
+inline BatchPlan plan_by_micro_batches(BatchPlan plan, std::int64_t micro, int count) {
+  return [plan = std::move(plan), parts = static_cast<std::uint64_t>(count), micro,
+          step = std::vector<std::uint64_t>()](
              std::uint64_t number) mutable -> std::optional<std::vector<std::uint64_t>> {
     const auto part = static_cast<std::int64_t>(number % parts);
     if (part == 0) {

@@ -18,8 +18,12 @@ plan::DryRunInput dry_run_input(const Config& config, const models::Model& model
           .grid = grid,
           .micro = config.batch.micro,
           .micro_batches = config.batch.global / config.batch.micro,
-          .make_batch = [&task, data](ops::Context& ctx, std::int64_t micro,
-                                      std::int64_t) { return task.blank_batch(ctx, data, micro); },
+          .make_batch =
+              [&task, data](ops::Context& ctx, std::int64_t micro, std::int64_t,
+                            const plan::BatchParts& parts) {
+                return task.blank_batch(ctx, data, micro,
+                                        {.inputs = parts.inputs, .targets = parts.targets});
+              },
           .read_ahead = [&task, data](int count) { return task.most_read_ahead(data, count); },
           .device = {.threads = config.run.threads.value_or(threads),
                      .nccl = nccl_carries(device_request(config), grid.ranks())},

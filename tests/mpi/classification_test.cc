@@ -164,9 +164,12 @@ TEST_F(Classification, StepsAreMicroBatchesOfPictures) {
     }
   }
   EXPECT_THROW(steps->read(), InternalError);  // the plan has no more
-  const auto blank = task_.blank_batch(ctx_, {.paths = {}, .sample = kSample}, 5);
+  const tasks::DataRequest request{.paths = {}, .sample = kSample};
+  const auto blank = task_.blank_batch(ctx_, request, 5, {});
   EXPECT_EQ(blank.fields.find(nn::kPixels).shape(), Shape({5, 4, 4, 3}));
   EXPECT_EQ(blank.fields.find(nn::kTargets).shape(), Shape({5}));
+  const auto middle = task_.blank_batch(ctx_, request, 5, {.inputs = false, .targets = false});
+  EXPECT_TRUE(middle.fields.begin() == middle.fields.end());
 }
 
 // A stage of a pipeline reads what its blocks do: what others read is no field of its

@@ -45,15 +45,15 @@ models::GptConfig model_of(const Case& c) {
 
 plan::DryRunInput input_of(const Case& c) {
   const models::GptConfig model = model_of(c);
-  plan::DryRunInput input{
-      .model = models::gpt_plan(model),
-      .step = {},
-      .grid = c.grid,
-      .micro = 2,
-      .micro_batches = c.micro_batches,
-      .make_batch = [](ops::Context& to, std::int64_t micro, std::int64_t length) {
-        return make_host_texts(to, micro, length, false);
-      }};
+  plan::DryRunInput input{.model = models::gpt_plan(model),
+                          .step = {},
+                          .grid = c.grid,
+                          .micro = 2,
+                          .micro_batches = c.micro_batches,
+                          .make_batch = [](ops::Context& to, std::int64_t micro,
+                                           std::int64_t length, const plan::BatchParts& /*parts*/) {
+                            return make_host_texts(to, micro, length, false);
+                          }};
   input.step.stage.compute = c.bf16 ? DType::kBF16 : DType::kF32;
   input.step.stage.sequence_parallel = c.sequence_parallel;
   input.step.stage.whole_weights = c.whole_weights;

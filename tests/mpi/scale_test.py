@@ -172,7 +172,8 @@ class Scale(ProgramTest):
 
     def test_a_grid_that_one_node_cannot_hold(self):
         # Two nodes that share two processors, or one.
-        output = self.expect_done(*self.arguments("--nodes", "1,2", "--grids", "2x1,1x2", "--repeats", "1", "--mode", "strong,weak"))
+        output = self.expect_done(*self.arguments("--nodes", "1,2", "--grids", "2x1,1x2", "--repeats", "1", "--mode", "strong,weak",
+                                                  "--run.device", "cpu"))
         names = ["strong-n1-d1p1t1-r1", "strong-n2-d1p2t1-r1", "strong-n2-d1p1t2-r1", "weak-n2-d1p2t1-r1", "weak-n2-d1p1t2-r1"]
         self.assertEqual([p["point"] for p in self.table("points.csv")], names)
         rows = {(row["mode"], row["pipeline"], row["tensor"], row["nodes"]): row for row in self.table("summary.csv")}
@@ -183,10 +184,11 @@ class Scale(ProgramTest):
                 self.assertEqual(first["tokens_per_s"], alone["tokens_per_s"])
                 self.assertAlmostEqual(float(both["speedup"]), float(both["tokens_per_s"]) / float(alone["tokens_per_s"]), places=4)
         self.assertIn("1 node cannot hold this grid: speedup and efficiency are relative to 1x1x1 there", output)
-        ceiling = "the ceiling of the speedup is 1: nodes share a machine"
-        self.assertEqual(ceiling in output, os.cpu_count() == 1, output)
         points = [json.loads((self.study / f"points/{name}/result.json").read_text()) for name in names[:2]]
-        self.assertEqual([point["ran_on"]["processors"] for point in points], [1, min(2, os.cpu_count())])
+        one, two = (point["ran_on"]["processors"] for point in points)
+        # A control group around the test may have less than the machine.
+        self.assertTrue(0 < one <= 1 and one <= two <= min(2, os.cpu_count(), 2 * one), (one, two))
+        self.assertEqual("the ceiling of the speedup is " in output, two <= 0.99 * 2 * one, output)
 
     def test_interrupted_and_continued(self):
         for number in (signal.SIGTERM, signal.SIGINT):

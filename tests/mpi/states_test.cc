@@ -195,7 +195,10 @@ TEST(States, DryRunsCountThem) {
           .model = picture_plan(), .step = options_of(layout, 8), .grid = shape};
       input.micro = kPicturesOfMicroBatch;
       input.micro_batches = 8;
-      input.make_batch = undefined_pictures;
+      input.make_batch = [](ops::Context& to, std::int64_t micro, std::int64_t length,
+                            const plan::BatchParts& /*parts*/) {
+        return undefined_pictures(to, micro, length);
+      };
       PictureTraining real(shape, input.step);
       for (int step = 0; step < 2; ++step) real.train(step, 8);
       const MemoryStats held = real.ctx().allocator->stats();

@@ -144,7 +144,10 @@ TEST(VitGrids, DryRunsHoldWhatRealOnesDo) {
         .model = models::vit_plan(small_vit()), .step = options_of(test), .grid = test.grid};
     input.micro = kSamples;
     input.micro_batches = kMicroBatches;
-    input.make_batch = undefined_pictures;
+    input.make_batch = [](ops::Context& to, std::int64_t micro, std::int64_t length,
+                          const plan::BatchParts& /*parts*/) {
+      return undefined_pictures(to, micro, length);
+    };
     PictureTraining training(test.grid, input.step, input.model);
     for (int step = 0; step < 2; ++step) training.train(step, kMicroBatches, kSamples);
     const MemoryStats held = training.ctx().allocator->stats();

@@ -203,16 +203,17 @@ remove_links() {
 
 # ---- quotas of processor time: a control group for each node, which all its processes are in
 
-# The folder of groups that have one, of version 2 or of version 1; empty: there is none.
+# The folder of groups that have one, of version 2 or of version 1; empty: there is none. (After a signal
+# a return without a number would return the status of that signal.)
 quota_root() {
   local kind folder options
   while read -r _ folder kind options _; do
     if [[ $kind == cgroup2 ]] && grep -qsw cpu "$folder/cgroup.controllers"; then
       echo "$folder"
-      return
+      return 0
     elif [[ $kind == cgroup && ,$options, == *,cpu,* ]]; then
       echo "$folder"
-      return
+      return 0
     fi
   done < /proc/mounts
 }
@@ -227,24 +228,44 @@ make_quota() {
     fail 77 "--quota needs control groups with processor time, and may not make them here"
   fi
   if [[ -e $root/cgroup.controllers ]]; then
+    # Where the root is not the host's own and has processes, groups below it can only be threaded.
     { grep -qw cpu "$root/cgroup.subtree_control" || echo +cpu > "$root/cgroup.subtree_control"; } &&
+      { ! grep -qsx 'domain invalid' "$group/cgroup.type" || echo threaded > "$group/cgroup.type"; } &&
       echo "$share $period" > "$group/cpu.max"
   else
     echo $period > "$group/cpu.cfs_period_us" && echo "$share" > "$group/cpu.cfs_quota_us"
   fi || fail 77 "--quota: $group takes no quota of processor time"
+  # shellcheck disable=SC2016
+  sh -c 'echo $$ > "$0/cgroup.procs"' "$group" 2> /dev/null || fail 77 "--quota: processes may not enter $group"
 }
 
+# Ends what is still in a node's group. A group goes only when its last thread has, a moment after kill.
 remove_quotas() {
-  local root group
+  local root group round listed inside
   root=$(quota_root)
+  left=()
   [[ -n $root ]] || return 0
-  for group in "$root/$prefix"-n*; do
-    [[ ! -d $group ]] || rmdir "$group"
+  for ((round = 0; round < 100; ++round)); do
+    left=()
+    for group in "$root/$prefix"-n*; do
+      [[ -d $group ]] || continue
+      ! rmdir "$group" 2> /dev/null || continue
+      left+=("$group")
+      # A threaded group lists threads only. 0 is a process that this namespace does not see, and for
+      # kill our own group.
+      listed=$(cat "$group/cgroup.procs" 2> /dev/null || cat "$group/cgroup.threads" 2> /dev/null || true)
+      mapfile -t inside < <(grep -vx -e 0 -e "$$" <<< "$listed" || true)
+      kill -KILL "${inside[@]}" 2> /dev/null || true
+    done
+    [[ ${#left[@]} -gt 0 ]] || return 0
+    sleep 0.05
   done
 }
 
-# Nothing of it stays, however far `up` has come. A folder that is not a cluster's is left alone.
+# Nothing of it stays, however far `up` has come, but that groups below the root may have quotas: other
+# clusters may need that. A folder that is not a cluster's is left alone.
 down() {
+  local left
   name_links
   end_members
   remove_links
@@ -252,6 +273,7 @@ down() {
   if [[ -e $folder/.cluster || $made -eq 1 ]]; then
     rm -rf -- "$folder"
   fi
+  [[ ${#left[@]} -eq 0 ]] || fail 1 "control groups that cannot be removed: ${left[*]}"
 }
 
 # ---- up

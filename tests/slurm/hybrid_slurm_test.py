@@ -15,7 +15,7 @@ import unittest
 import zlib
 from pathlib import Path
 
-from slurm_testing import SKIPPED, Cluster, clean_environment
+from slurm_testing import SKIPPED, Cluster, NoCluster, clean_environment, main
 
 SCRIPT = Path(__file__).parents[2] / "jobs/hybrid.sh"
 GRIDS = ("1x1", "4x1", "1x4", "2x2")
@@ -49,13 +49,12 @@ class Hybrid(unittest.TestCase):
                               env=clean_environment(), stdin=subprocess.DEVNULL, capture_output=True, text=True,
                               timeout=500, check=False)
         if done.returncode == SKIPPED:
-            print(done.stderr, end="", file=sys.stderr)
-            sys.exit(SKIPPED)
+            raise NoCluster(done.stderr)
         self.assertEqual(done.returncode, status, done.stdout + done.stderr)
         return done.stdout if status == 0 else done.stderr
 
     def test_a_short_form(self):
-        narrow = ("--", "--model.width_multiple", "0.25")
+        narrow = ("--", "--model.width_multiple", "0.25", "--run.device", "cpu")
         short = ("--images", self.folder / "pictures", "--epochs", "1", "--steps", "3", "--measure", "2", "--repeats",
                  "1", *narrow)
         output = self.hybrid(*short)
@@ -72,7 +71,10 @@ class Hybrid(unittest.TestCase):
                   (self.folder / "hybrid/scale/points").glob("*/result.json")}
         self.assertEqual(sorted(points), [f"strong-{name}-r1" for name in
                                           ("n1-d1p1t1", "n4-d1p4t1", "n4-d2p2t1", "n4-d4p1t1")])
-        quota = min(1.0, os.cpu_count() / 4)
+        share = float(re.search(r"each node has the time of ([\d.]+) processors\n", output)[1])
+        # Less where the host's own control group has less than its processors.
+        self.assertLessEqual(share, len(os.sched_getaffinity(0)) / 4 + 0.001)
+        quota = min(1.0, share)
         for name, point in points.items():
             self.assertAlmostEqual(point["ran_on"]["processors"], quota * (4 if "-n4-" in name else 1), places=2, msg=name)
         report = (self.folder / "hybrid/report.md").read_text(encoding="utf-8")
@@ -97,6 +99,7 @@ class Hybrid(unittest.TestCase):
             self.assertTrue(all(int(mib) > 5 for mib in row[7].split()), row[7])
         # The same command finds all of it done, and says the same.
         self.assertEqual(self.hybrid(*short).split("# MobileNetV2")[1], report.split("# MobileNetV2")[1])
+        self.assertRegex(report, rf"(?m)^Nodes: .*; quota of a node: {share:g}$")
         # Another loss on one grid would be seen.
         path = runs / "2x2/metrics.jsonl"
         path.write_text(re.sub(r'"loss":[^,]*', '"loss":1.25', path.read_text(), count=1))
@@ -104,6 +107,7 @@ class Hybrid(unittest.TestCase):
         # compare metrics.jsonl in ... | 1
         self.assertIn("hybrid: the losses of 2x2 differ from those of 1x1: compare metrics.jsonl in ",
                       self.hybrid(*short, status=1))
+        self.assertFalse((self.folder / "hybrid/equal").exists())
 
     def test_what_is_wrong_is_said(self):
         for arguments, status, message in (
@@ -135,6 +139,23 @@ class Hybrid(unittest.TestCase):
         self.assertEqual((done.returncode, done.stderr), (2, "hybrid: --quota is for nodes that this script makes, but it "
                                                              "runs in an allocation: leave it out\n"))
 
+        # bad input: `hybrid.sh`: in a Slurm allocation of fewer than four nodes | the comparison needs 4 nodes, but the
+        # allocation has 2: ask for 4, or give --steps 0 --measure 0 | 2
+        done = subprocess.run([SCRIPT, "--program", self.program], capture_output=True, text=True, check=False, timeout=20,
+                              env={**clean_environment(), "SLURM_JOB_ID": "7", "SLURM_JOB_NUM_NODES": "2"})
+        self.assertEqual((done.returncode, done.stderr), (2, "hybrid: the comparison needs 4 nodes, but the allocation has "
+                                                             "2: ask for 4, or give --steps 0 --measure 0\n"))
+
+    def test_what_makes_a_cluster_impossible_is_found_first(self):
+        folder = self.folder / "impossible"
+        done = subprocess.run([SCRIPT, "--program", self.program, "--folder", folder, "--images", self.folder / "pictures",
+                               "--quota", "0.01"], env=clean_environment(), stdin=subprocess.DEVNULL, capture_output=True,
+                              text=True, timeout=20, check=False)
+        self.assertEqual(done.returncode, 2, done.stderr)
+        self.assertIn("cluster.sh: --quota must be a number of processors from 0.1 to 999, such as 0.5, not '0.01'",
+                      done.stderr)
+        self.assertFalse(folder.exists())
+
     def test_script_is_clean(self):
         if not shutil.which("shellcheck"):
             self.skipTest("shellcheck is not installed")
@@ -146,4 +167,4 @@ if __name__ == "__main__":
     with Cluster("--nodes", "1", "--leaves", "1"):
         pass  # skips where none can be made
     Hybrid.program = Path(sys.argv.pop(1)).resolve()
-    unittest.main()
+    main()

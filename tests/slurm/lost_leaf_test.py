@@ -8,9 +8,9 @@ the second half of the nodes, of the job "near" the first half, and so the node 
 """
 import subprocess
 import sys
-import unittest
 
 from lost_testing import LostTest
+from slurm_testing import main
 
 FAR = ["n1", "n2", "n5", "n6"]
 NEAR = ["n7", "n8", "n9", "n10"]
@@ -81,4 +81,4 @@ if __name__ == "__main__":
         sys.exit("usage: lost_leaf_test.py TRIREME MPIEXEC")
     LostLeaf.program = sys.argv.pop(1)
     LostLeaf.mpiexec = sys.argv.pop(1)
-    unittest.main()
+    main()

@@ -11,10 +11,10 @@ import re
 import signal
 import subprocess
 import sys
-import unittest
 from pathlib import Path
 
 from lost_testing import LostTest
+from slurm_testing import main
 
 
 class LostNodes(LostTest):
@@ -108,4 +108,4 @@ if __name__ == "__main__":
         sys.exit("usage: lost_nodes_test.py TRIREME MPIEXEC")
     LostNodes.program = sys.argv.pop(1)
     LostNodes.mpiexec = sys.argv.pop(1)
-    unittest.main()
+    main()

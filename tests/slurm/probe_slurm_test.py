@@ -13,7 +13,7 @@ import sys
 import unittest
 from pathlib import Path
 
-from slurm_testing import Cluster
+from slurm_testing import Cluster, main
 
 PAYLOAD = 1448 / 1514
 HOST, UPLINK = 160, 80  # Mbit/s
@@ -126,4 +126,4 @@ if __name__ == "__main__":
     if len(sys.argv) < 2:
         sys.exit("usage: probe_slurm_test.py TRIREME")
     Probe.program = Path(sys.argv.pop(1)).resolve()
-    unittest.main()
+    main()

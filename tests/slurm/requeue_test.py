@@ -16,7 +16,7 @@ import tempfile
 import unittest
 from pathlib import Path
 
-from slurm_testing import Cluster, Program
+from slurm_testing import Cluster, Program, main
 
 STEPS = 250
 ENDLESS = 10_000_000
@@ -180,4 +180,4 @@ class Requeue(unittest.TestCase):
 if __name__ == "__main__":
     Requeue.program = sys.argv.pop(1)
     Requeue.difference = sys.argv.pop(1)
-    unittest.main()
+    main()

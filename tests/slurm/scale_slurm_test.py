@@ -12,7 +12,7 @@ import tempfile
 import unittest
 from pathlib import Path
 
-from slurm_testing import Cluster, Program
+from slurm_testing import Cluster, Program, main
 
 STUDY = ("--nodes 1,2 --mode strong,weak --repeats 1 --steps 6 --model.layers 1 --model.width 16 "
          "--model.heads 2 --model.context 16 --batch.global 8 --batch.micro 2 --threads 1").split()
@@ -96,4 +96,4 @@ if __name__ == "__main__":
     with Cluster("--nodes", "1", "--leaves", "1"):
         pass  # skips where none can be made
     ScaleOnSlurm.program = sys.argv.pop(1)
-    unittest.main()
+    main()

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import unittest
 from pathlib import Path
 
 SCRIPT = Path(__file__).with_name("cluster.sh")
@@ -19,6 +20,35 @@ def clean_environment():
     """Ours, without what another scheduler or launcher may have left in it."""
     return {name: value for name, value in os.environ.items()
             if not name.startswith(("SLURM_", "SRUN_", "SBATCH_", "PMI_", "UCX_"))}
+
+
+class NoCluster(unittest.SkipTest, SystemExit):
+    """Within a test it skips the test; outside of tests it ends the file as skipped."""
+
+    def __init__(self, said):
+        super().__init__(said)
+        self.code = SKIPPED
+        print(said, end="", file=sys.stderr)
+
+
+class _Result(unittest.TextTestResult):
+    passed = 0
+
+    def addSuccess(self, test):
+        super().addSuccess(test)
+        self.passed += 1
+
+
+class _Runner(unittest.TextTestRunner):
+    resultclass = _Result
+
+
+def main():
+    """unittest.main, but with the status of a skipped file where tests were skipped and none passed or failed."""
+    result = unittest.main(testRunner=_Runner, exit=False).result
+    if result.wasSuccessful() and result.skipped and not result.passed:
+        sys.exit(SKIPPED)
+    sys.exit(not result.wasSuccessful())
 
 
 class Cluster:
@@ -39,9 +69,9 @@ class Cluster:
                               text=True, timeout=60, check=False)
         if done.returncode != 0:
             shutil.rmtree(self.scratch, ignore_errors=True)
-            print(done.stderr, end="", file=sys.stderr)
             if done.returncode == SKIPPED:
-                sys.exit(SKIPPED)
+                raise NoCluster(done.stderr)
+            print(done.stderr, end="", file=sys.stderr)
             raise RuntimeError(f"cluster.sh up ended with {done.returncode}")
         self.environment = {**clean_environment(), "SLURM_CONF": str(self.folder / "slurm.conf")}
         return self

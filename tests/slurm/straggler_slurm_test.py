@@ -17,7 +17,7 @@ import time
 import unittest
 from pathlib import Path
 
-from slurm_testing import SCRIPT, SKIPPED, Cluster, Program, clean_environment
+from slurm_testing import SCRIPT, SKIPPED, Cluster, Program, clean_environment, main
 
 NODES = 4
 SLOW = "n3"
@@ -183,4 +183,4 @@ if __name__ == "__main__":
         print(probe.stderr, end="", file=sys.stderr)
         sys.exit(SKIPPED)
     Stragglers.program = Path(sys.argv.pop(1)).resolve()
-    unittest.main()
+    main()

@@ -13,7 +13,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "support"))
 from cli_testing import ProgramTest  # noqa: E402
-from slurm_testing import ENDED, Cluster  # noqa: E402
+from slurm_testing import ENDED, Cluster, main  # noqa: E402
 
 NODES = 3
 # Writes down which devices a task was given, before the task starts.
@@ -63,7 +63,8 @@ class Templates(ProgramTest):
                        for path in sorted(self.folder.glob("*.out")))
 
     def wait_until(self, condition, what):
-        return self.cluster.wait_for(what, condition, show=self.logs)
+        # A chain of jobs writes a checkpoint in each step, and disks differ.
+        return self.cluster.wait_for(what, condition, seconds=180, show=self.logs)
 
     def wait(self, job, state="COMPLETED"):
         """Until the job is over; the last that Slurm says of it."""
@@ -196,4 +197,4 @@ if __name__ == "__main__":
     if len(sys.argv) != 2:
         sys.exit("usage: templates_test.py TRIREME")
     ProgramTest.program = Path(sys.argv.pop()).resolve()
-    unittest.main()
+    main()

@@ -10,7 +10,7 @@ import tempfile
 import unittest
 from pathlib import Path
 
-from slurm_testing import SCRIPT, SKIPPED, Cluster, Program, clean_environment
+from slurm_testing import SCRIPT, SKIPPED, Cluster, Program, clean_environment, main
 
 RANKS = 4
 GRID = ("--run.steps", "20", "--grid.data", "2", "--grid.tensor", "2", "--checkpoint.every", "0")
@@ -69,4 +69,4 @@ if __name__ == "__main__":
     with Cluster("--nodes", "1", "--leaves", "1"):
         pass  # skips where none can be made
     TrainOnSlurm.program, TrainOnSlurm.mpiexec = sys.argv.pop(1), sys.argv.pop(1)
-    unittest.main()
+    main()

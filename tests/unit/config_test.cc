@@ -530,6 +530,10 @@ TEST(Config, NesterovNeedsMomentum) {
             "optim.nesterov is true, but optim.name is adamw: only sgd has it");
   EXPECT_EQ(refusal({"--optim.name", "sgd", "--optim.nesterov", "true", "--optim.momentum", "0"}),
             "optim.nesterov is true, but optim.momentum is 0: give it one, such as 0.9");
+  // In the optimizer's single precision it is 0.
+  EXPECT_EQ(
+      refusal({"--optim.name", "sgd", "--optim.nesterov", "true", "--optim.momentum", "1e-50"}),
+      "optim.nesterov is true, but optim.momentum is 0: give it one, such as 0.9");
 }
 
 TEST(Config, AStepDropsTheLearningRateByAFactor) {

@@ -24,7 +24,8 @@ using models::GptConfig;
 using plan::DryRunInput;
 using plan::DryRunResult;
 
-nn::HostMicroBatch make_texts(ops::Context& ctx, std::int64_t micro, std::int64_t length) {
+nn::HostMicroBatch make_texts(ops::Context& ctx, std::int64_t micro, std::int64_t length,
+                              const plan::BatchParts& /*parts*/) {
   return make_host_texts(ctx, micro, length, false);
 }
 
@@ -40,7 +41,7 @@ DryRunInput input_of(const GptConfig& model, const GridShape& grid, DType comput
 }
 
 nn::MicroBatch micro_batch_of(ops::Context& ctx, const DryRunInput& input) {
-  const nn::HostMicroBatch host = input.make_batch(ctx, input.micro, input.model.length);
+  const nn::HostMicroBatch host = input.make_batch(ctx, input.micro, input.model.length, {});
   std::memset(host.samples.raw(), 0, host.samples.bytes());
   for (const nn::Field& field : host.fields) {
     std::memset(field.tensor.raw(), 0, field.tensor.bytes());
@@ -105,8 +106,9 @@ DryRunInput input_of_pictures(bool bottlenecks) {
   config.bottlenecks = bottlenecks;
   DryRunInput input = input_of(small_gpt(), {}, DType::kF32);
   input.model = models::resnet_plan(config);
-  input.make_batch = [](ops::Context& ctx, std::int64_t micro, std::int64_t) {
-    return make_host_pictures(ctx, micro, {40, 40});
+  input.make_batch = [](ops::Context& ctx, std::int64_t micro, std::int64_t,
+                        const plan::BatchParts& parts) {
+    return make_host_pictures(ctx, micro, {40, 40}, parts.inputs, parts.targets);
   };
   return input;
 }
@@ -130,6 +132,30 @@ TEST(DryRunOfPictures, CountsWhatIsReadAhead) {
   const std::size_t on_gpu = peak();
   input.read_ahead = {};
   EXPECT_EQ(peak(), on_gpu);
+}
+
+// A stage has no more of a micro-batch than its blocks read, as in training.
+TEST(DryRunOfPictures, OnlyTheFirstStageHasPixels) {
+  DryRunInput input = input_of_pictures(false);
+  input.grid = {1, 3, 1};
+  std::vector<std::string> parts;
+  input.make_batch = [&, make = input.make_batch](ops::Context& ctx, std::int64_t micro,
+                                                  std::int64_t length,
+                                                  const plan::BatchParts& read) {
+    parts.push_back(std::string(read.inputs ? "inputs " : "") + (read.targets ? "targets" : ""));
+    return make(ctx, micro, length, read);
+  };
+  for (const bool trains : {true, false}) {
+    input.trains = trains;
+    for (int stage = 0; stage < 3; ++stage) {
+      parts.clear();
+      plan::dry_run(input, stage);
+      ASSERT_FALSE(parts.empty());
+      EXPECT_EQ(parts,
+                std::vector<std::string>(parts.size(), std::vector{"inputs ", "", "targets"}.at(
+                                                           static_cast<std::size_t>(stage))));
+    }
+  }
 }
 
 GptConfig with_dropout(GptConfig model) {

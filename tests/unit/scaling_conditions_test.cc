@@ -110,6 +110,26 @@ TEST(ScalingConditions, TheQuotaOfANode) {
   EXPECT_EQ(processor_quota(root), std::nullopt);
   write(group / "cpu.cfs_quota_us", "25000\n");
   EXPECT_EQ(processor_quota(root), 0.25);
+
+  // A container without a namespace of groups: /proc has the host's paths, the mount only what is
+  // below the container's group.
+  write("proc/self/cgroup", "4:cpu,cpuacct:/docker/4f/node\n");
+  EXPECT_EQ(processor_quota(root), std::nullopt);
+  write("proc/self/mountinfo",
+        "31 23 0:28 / /sys/fs/cgroup ro - tmpfs tmpfs ro\n"
+        "32 31 0:29 /docker/4f /sys/fs/cgroup/cpu,cpuacct ro - cgroup cgroup rw,cpu,cpuacct\n");
+  EXPECT_EQ(processor_quota(root), 0.25);
+  write("sys/fs/cgroup/cpu,cpuacct/cpu.cfs_quota_us", "150000\n");
+  write("sys/fs/cgroup/cpu,cpuacct/cpu.cfs_period_us", "100000\n");
+  const std::vector<GroupQuota> inner = processor_quotas(root);
+  ASSERT_EQ(inner.size(), 2u);
+  EXPECT_EQ(inner[0].processors, 0.25);
+  EXPECT_EQ(inner[1].processors, 1.5);
+  write("proc/self/cgroup", "4:cpu,cpuacct:/docker/4f\n");
+  const std::vector<GroupQuota> outer = processor_quotas(root);
+  ASSERT_EQ(outer.size(), 1u);
+  EXPECT_EQ(outer[0].group, inner[1].group);
+  EXPECT_NE(outer[0].group, inner[0].group);
 }
 
 TEST(ScalingConditions, ProcessorsOfAllNodes) {
@@ -120,6 +140,30 @@ TEST(ScalingConditions, ProcessorsOfAllNodes) {
   EXPECT_EQ(processors_of(std::vector(4, half)), 2.0);
   EXPECT_EQ(processors_of(std::vector{one, other}), 5.0);
   EXPECT_EQ(processors_of(std::vector{one, NodeProcessors{"k", 0.0, 4.0}}), 0.0);
+  // Nodes whose machines are not known may share one.
+  const NodeProcessors unknown{"", 2.0, 1.0};
+  EXPECT_EQ(processors_of(std::vector{unknown}), 1.0);
+  EXPECT_EQ(processors_of(std::vector(2, unknown)), 0.0);
+}
+
+TEST(ScalingConditions, NodesShareTheQuotaOfAGroupAboveThem) {
+  const auto node = [](const char* machine, double usable, std::vector<GroupQuota> quotas) {
+    return NodeProcessors{machine, 16.0, usable, std::move(quotas)};
+  };
+  // Four nodes in one group, or each in one of its own below it.
+  EXPECT_EQ(processors_of(std::vector(4, node("m", 1.0, {{"job", 2.0}}))), 2.0);
+  EXPECT_EQ(processors_of(std::vector{node("m", 1.0, {{"a", 1.0}, {"job", 1.5}}),
+                                      node("m", 1.0, {{"b", 1.0}, {"job", 1.5}})}),
+            1.5);
+  // Two in a group of 0.5, both of which the group above has room for beside a third.
+  EXPECT_EQ(processors_of(std::vector{node("m", 0.5, {{"a", 0.5}, {"job", 2.0}}),
+                                      node("m", 0.5, {{"a", 0.5}, {"job", 2.0}}),
+                                      node("m", 1.0, {{"job", 2.0}})}),
+            1.5);
+  // On another machine it is another group.
+  EXPECT_EQ(
+      processors_of(std::vector{node("m", 1.0, {{"job", 1.0}}), node("k", 1.0, {{"job", 1.0}})}),
+      2.0);
 }
 
 TEST(ScalingConditions, HostsAsRanges) {

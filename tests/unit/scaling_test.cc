@@ -400,10 +400,19 @@ TEST(Scaling, AGridThatOneNodeCannotHoldIsComparedWithOneReplica) {
   EXPECT_DOUBLE_EQ(series[1].counts[1].efficiency.mean, 0.8);
   EXPECT_FALSE(series[1].counts[1].efficiency.half_width.has_value());  // of single repeats
   EXPECT_FALSE(series[1].amdahl.has_value());
-  EXPECT_TRUE(mentions(series[1], "relative to 1x1x1 there"));
+  EXPECT_TRUE(
+      mentions(series[1], "relative to 1x1x1 there; no law is fitted to the one number of"));
+  EXPECT_FALSE(mentions(series[1], "no law can be fitted"));
+  EXPECT_FALSE(mentions(series[1], "superlinear"));
+  EXPECT_TRUE(mentions(series[0], "no law can be fitted to one number of nodes"));
   ASSERT_EQ(series[2].counts.size(), 3u);
   EXPECT_DOUBLE_EQ(series[2].counts[2].speedup.mean, 3.0);
   EXPECT_TRUE(series[2].amdahl.has_value());  // of its own two numbers of nodes
+  EXPECT_FALSE(mentions(series[2], "no law is fitted"));
+  // What is superlinear is so beside that node.
+  const std::vector<Series> more =
+      analyse(std::vector{staged(1, {1, 1, 1}, 100), staged(4, {1, 4, 1}, 500)});
+  EXPECT_TRUE(mentions(more[1], "superlinear at 4 nodes (efficiency 1.25)"));
   // A node of several ranks holds it: nothing else stands in for what is not measured yet.
   PointResult four = staged(1, {4, 1, 1}, 100), two = staged(2, {2, 4, 1}, 180);
   four.point.ranks = 4;
@@ -423,6 +432,8 @@ TEST(Scaling, NodesThatShareAMachineHaveACeiling) {
                "the ceiling of the speedup is 2: nodes share a machine, of which 1 node "
                "could use 1 processor and 4 nodes 2 in all; with an equal quota of processor "
                "time for each node it would be 4"));
+  EXPECT_TRUE(mentions(analyse(std::vector{on(1, 1.0), on(256, 128.0)}).at(0),
+                       "the ceiling of the speedup is 128: "));
   EXPECT_FALSE(mentions(analyse(std::vector{on(1, 0.5), on(4, 2.0)}).at(0), "ceiling"));
   EXPECT_FALSE(mentions(analyse(std::vector{on(1, 0.0), on(4, 2.0)}).at(0), "ceiling"));
   EXPECT_FALSE(mentions(analyse(std::vector{result(1, 1.0), on(4, 2.0)}).at(0), "ceiling"));

@@ -9,7 +9,8 @@
 namespace trireme {
 
 // Returns the samples that this process wants at a step, or nothing when there are no more steps.
-// Called on a reader's thread, by one at a time, with rising steps.
+// Called by one thread at a time: on a reader's threads with rising steps, and before that, where
+// the first step says how large all are, with step 0 by who makes the reader.
 using BatchPlan = std::function<std::optional<std::vector<std::uint64_t>>(std::uint64_t step)>;
 
 struct ReadAheadOptions {

@@ -23,15 +23,22 @@ struct DryDevice {
   bool on_gpus() const { return gpu_memory > 0; }
 };
 
+// What the blocks of a rank read of a micro-batch: those of the first stage the model's input,
+// those of the last the targets.
+struct BatchParts {
+  bool inputs = true, targets = true;
+};
+
 struct DryRunInput {
   nn::ModelPlan model;
   parallel::StepOptions step;
   GridShape grid;
   std::int64_t micro = 1;  // samples of a micro-batch
   int micro_batches = 1;   // of a training step, over all replicas
-  // Returns a micro-batch of so many samples of `length` positions, as a rank's host makes it.
-  // Nobody reads what is in it.
-  std::function<nn::HostMicroBatch(ops::Context&, std::int64_t micro, std::int64_t length)>
+  // Returns a micro-batch of so many samples of `length` positions, as the host of a rank makes it
+  // whose blocks read `parts`. Nobody reads what is in it.
+  std::function<nn::HostMicroBatch(ops::Context&, std::int64_t micro, std::int64_t length,
+                                   const BatchParts& parts)>
       make_batch = {};
   // How many micro-batches the host holds ahead of their use, where a step has so many on a rank.
   // They count where ranks compute on CPUs.

@@ -12,9 +12,10 @@
 
 namespace trireme {
 
-// A micro-batch of pictures on the host: the fields kPixels and kTargets. Their contents are
-// undefined.
-nn::HostMicroBatch make_host_pictures(ops::Context& ctx, std::int64_t batch, PictureSize size);
+// A micro-batch of pictures on the host: the fields kPixels and kTargets, or only one of them or
+// neither. Their contents are undefined.
+nn::HostMicroBatch make_host_pictures(ops::Context& ctx, std::int64_t batch, PictureSize size,
+                                      bool pixels = true, bool targets = true);
 
 // Returns samples [begin, begin + micro) of a batch of data as a micro-batch; `size` is that of its
 // pictures. Samples past the end of `data` are padding: zeros with masked targets. Without pixels

@@ -129,10 +129,10 @@ class Task {
   virtual int most_read_ahead(const DataRequest& /*request*/, int /*micro_batches*/) const {
     return 0;
   }
-  // A micro-batch of the samples that open(request) would read, whose contents are undefined: for
-  // dry runs. Reads nothing.
+  // A micro-batch of the samples that open(request) would read for `what`, whose contents are
+  // undefined: for dry runs. Reads nothing.
   virtual nn::HostMicroBatch blank_batch(ops::Context& ctx, const DataRequest& request,
-                                         std::int64_t micro) const = 0;
+                                         std::int64_t micro, const ReadFor& what) const = 0;
   // A micro-batch of a training step that needs no data. `number` tells micro-batches apart.
   virtual nn::MicroBatch made_up_batch(ops::Context& ctx, const models::Model& model, int number,
                                        std::int64_t micro) const = 0;
