@@ -11,8 +11,6 @@
 namespace trireme::models {
 namespace {
 
-constexpr std::int64_t kColoursOfPatch = 3;
-
 // Their names of the classes, which are as many as there are classes; ours have none.
 Json numbered_classes(std::int64_t classes, bool by_name) {
   Json names = Json::object({});
@@ -34,7 +32,7 @@ std::string config_of(const VitConfig& c) {
                        {"layer_norm_eps", c.norm_epsilon},
                        {"image_size", c.image},
                        {"patch_size", c.patch},
-                       {"num_channels", kColoursOfPatch},
+                       {"num_channels", nn::kColours},
                        {"qkv_bias", true},
                        {"hidden_dropout_prob", 0.0},
                        {"attention_probs_dropout_prob", 0.0},
@@ -65,7 +63,7 @@ ForeignModel transformers_model(const VitConfig& c) {
   all.push_back(reshaped_tensor("vit.embeddings.position_embeddings", "positions.weight",
                                 {c.positions(), c.width}, {1, c.positions(), c.width}));
   all.push_back(convolution_tensor(patches + ".weight", "embedding.patches.weight",
-                                   {c.width, c.patch, c.patch, kColoursOfPatch}));
+                                   {c.width, c.patch, c.patch, nn::kColours}));
   all.push_back(same_tensor(patches + ".bias", "embedding.patches.bias", vector));
   for (std::int64_t layer = 0; layer < c.layers; ++layer) {
     const std::string name = fmt::format("vit.encoder.layer.{}", layer);
@@ -90,7 +88,7 @@ ForeignKeys keys_of_vit(const Json& json) {
   ForeignConfig config(json);
   const std::int64_t width = config.integer("hidden_size", 768);
   config.require("hidden_act", "gelu", kWhose);
-  config.require("num_channels", kColoursOfPatch, kWhose);
+  config.require("num_channels", nn::kColours, kWhose);
   config.require("qkv_bias", true, kWhose);
   // What decides nothing but in training, or in models for other tasks.
   config.ignore({"encoder_stride", "pooler_output_size", "pooler_act"});
