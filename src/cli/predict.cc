@@ -12,6 +12,7 @@
 #include "trireme/base/limits.h"
 #include "trireme/base/log.h"
 #include "trireme/base/printable.h"
+#include "trireme/base/text.h"
 #include "trireme/io/picture_files.h"
 #include "trireme/io/prepare_images.h"
 #include "trireme/tasks/pictures.h"
@@ -26,7 +27,7 @@ namespace {
 
 struct PredictArguments {
   InferenceArguments inference;
-  std::vector<std::string> input;
+  std::string input;  // paths, separated by commas
   int micro = 32, top = 5;
   std::optional<std::string> size;
   std::string normalisation, json;
@@ -140,7 +141,7 @@ class PictureSpeaker {
 class PictureBatches {
  public:
   PictureBatches(Communicator& comm, const PredictArguments& given, PictureSize size)
-      : comm_(comm), files_(given.input, size, given.skips_bad) {}
+      : comm_(comm), files_(split_list(given.input), size, given.skips_bad) {}
 
   // Returns the pixels of up to `most` pictures, on every rank; none after the last one.
   std::string next(std::int64_t most) {

@@ -6,6 +6,7 @@
 #include "trireme/base/error.h"
 #include "trireme/parallel/connections.h"
 #include "trireme/tasks/pictures.h"
+#include "trireme/tensor/copy.h"
 
 namespace trireme {
 namespace {
