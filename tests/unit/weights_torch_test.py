@@ -161,8 +161,9 @@ class Pictures(ProgramTest):
         right = 100.0 * (logits.argmax(1) == self.targets).double().mean().item()
         self.assertIn(f"top-1          {right:.2f} %", done)
         # Imported weights know neither the names of classes nor how pixels are normalised.
-        self.expect_done("predict", "--checkpoint", run, "--input", "pictures/test", "--json", "said.jsonl", "--top",
-                         CLASSES, "--normalisation", self.normalisation)
+        done = self.run_program("predict", "--checkpoint", run, "--input", "pictures/test", "--json", "said.jsonl",
+                                "--top", CLASSES, "--normalisation", self.normalisation)
+        self.assertEqual(done.returncode, 0, done.stderr)
         said = [json.loads(line) for line in (self.folder / "said.jsonl").read_text(encoding="utf-8").splitlines()]
         for one, expected in zip(said, logits.double().softmax(1), strict=True):
             for likely in one["likely"]:
