@@ -4,31 +4,12 @@
 #include <optional>
 #include <utility>
 
-#include <fmt/format.h>
-
 #include "trireme/base/error.h"
 
 #include "fitted_picture.h"
 #include "input_files.h"
 
 namespace trireme {
-namespace {
-
-// A file that is named by itself, whatever its name.
-PictureFile read_picture_file(const std::string& path) {
-  PictureFile file{path, {}, {}, {}};
-  const InputFile found = input_file(path);
-  if (found.size > kMostPictureBytes) {
-    file.problem = fmt::format("{} bytes in one file; files of at most {} are read", found.size,
-                               kMostPictureBytes);
-    return file;
-  }
-  file.bytes.resize(found.size);
-  file.bytes.resize(InputStream(path, -1).read(file.bytes.data(), found.size));
-  return file;
-}
-
-}  // namespace
 
 class PictureFiles::Impl {
  public:
@@ -59,14 +40,14 @@ class PictureFiles::Impl {
         std::string line;
         while (std::getline(std::cin, line)) {
           if (line.empty()) continue;
-          file = read_picture_file(line);
+          file = read_picture_file(input_file(line));
           return true;
         }
         continue;
       }
       if (has_picture_name(input) && !is_input_folder(input)) {
         ++next_input_;
-        file = read_picture_file(input);
+        file = read_picture_file(input_file(input));
         return true;
       }
       if (!source_) source_.emplace(std::vector{input}, -1);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -45,6 +46,17 @@ std::string too_large(std::uint64_t bytes) {
 
 }  // namespace
 
+PictureFile read_picture_file(const InputFile& file, std::string folder) {
+  PictureFile read{file.path, std::move(folder), {}, {}};
+  if (file.size > kMostPictureBytes) {
+    read.problem = too_large(file.size);
+  } else {
+    read.bytes.resize(file.size);
+    read.bytes.resize(InputStream(file.path, -1).read(read.bytes.data(), file.size));
+  }
+  return read;
+}
+
 PictureSource::PictureSource(const std::vector<std::string>& inputs, int standard_input)
     : standard_input_(standard_input) {
   bool known = true;
@@ -82,14 +94,7 @@ bool PictureSource::next_of_folder(const Input& input, PictureFile& file) {
       ++left_out_;
       continue;
     }
-    const std::string folder = path->folder.empty() ? own : own + "/" + path->folder;
-    file = {found.path, folder, {}, {}};
-    if (found.size > kMostPictureBytes) {
-      file.problem = too_large(found.size);
-    } else {
-      file.bytes.resize(found.size);
-      file.bytes.resize(InputStream(found.path, -1).read(file.bytes.data(), found.size));
-    }
+    file = read_picture_file(found, path->folder.empty() ? own : own + "/" + path->folder);
     return true;
   }
   return false;

@@ -18,6 +18,9 @@ struct PictureFile {
   std::string problem;  // why the file was not read; else empty
 };
 
+// Reads a whole file. One that is too large is not read; `problem` says so. Throws DataError.
+PictureFile read_picture_file(const InputFile& file, std::string folder = {});
+
 class PictureSource {
  public:
   // Inputs are folders, tar archives (of plain bytes or compressed with xz) and "-", an archive

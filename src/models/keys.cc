@@ -35,6 +35,16 @@ void check_divides(const char* part_name, std::optional<int> part, const char* w
                                 *part, whole_name, *whole, fmt::join(divisors, ", ")));
 }
 
+std::string summary_of(const OptionValues& keys,
+                       std::initializer_list<std::pair<const char*, const char*>> numbers) {
+  std::string text = model_key<std::string>(keys, "preset").value_or("");
+  for (const auto& [key, words] : numbers) {
+    const auto number = model_key<int>(keys, key);
+    if (number) text += fmt::format("{}{} {}", text.empty() ? "" : ", ", *number, words);
+  }
+  return text;
+}
+
 void refuse_preset(std::string_view name, const std::vector<std::string_view>& known) {
   for (const Family* family : families()) {
     if (std::ranges::count(family->presets(), name) == 0) continue;

@@ -1,7 +1,12 @@
 // How families read the values of their keys model.*.
 #pragma once
 
+#include <initializer_list>
 #include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
 
 #include "trireme/base/options.h"
 
@@ -22,6 +27,11 @@ std::int64_t number_of_data(const OptionValues& keys, const char* key, std::opti
 // numbers that do.
 void check_divides(const char* part_name, std::optional<int> part, const char* whole_name,
                    std::optional<int> whole);
+
+// A model in a few words: its preset, and those numbers that keys give, each with its words, in
+// this order: "gpt2-124m, 6 layers". A pair is a key and its words.
+std::string summary_of(const OptionValues& keys,
+                       std::initializer_list<std::pair<const char*, const char*>> numbers);
 
 // Throws ConfigError for a name that is none of `known`, the presets of a family. The message says
 // which family has it, or lists `known`.

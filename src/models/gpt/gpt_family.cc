@@ -183,16 +183,10 @@ Model GptFamily::resolve(const OptionValues& keys, const DataFacts& data) const 
 }
 
 std::string GptFamily::summary(const OptionValues& keys) const {
-  std::string text = model_key<std::string>(keys, "preset").value_or("");
-  const auto add = [&](const char* key, const char* words) {
-    const auto number = model_key<int>(keys, key);
-    if (number) text += fmt::format("{}{} {}", text.empty() ? "" : ", ", *number, words);
-  };
-  add("layers", "layers");
-  add("width", "wide");
-  add("heads", "heads");
-  add("context", "tokens of context");
-  return text;
+  return summary_of(keys, {{"layers", "layers"},
+                           {"width", "wide"},
+                           {"heads", "heads"},
+                           {"context", "tokens of context"}});
 }
 
 }  // namespace

@@ -126,18 +126,12 @@ void VitFamily::add_keys(Options& options, OptionValues& keys) const {
 }
 
 std::string VitFamily::summary(const OptionValues& keys) const {
-  std::string text = model_key<std::string>(keys, "preset").value_or("");
-  const auto add = [&](const char* key, const char* words) {
-    const auto number = model_key<int>(keys, key);
-    if (number) text += fmt::format("{}{} {}", text.empty() ? "" : ", ", *number, words);
-  };
-  add("layers", "layers");
-  add("width", "wide");
-  add("heads", "heads");
-  add("patch", "pixels to a patch");
-  add("image", "pixels to a side");
-  add("classes", "classes");
-  return text;
+  return summary_of(keys, {{"layers", "layers"},
+                           {"width", "wide"},
+                           {"heads", "heads"},
+                           {"patch", "pixels to a patch"},
+                           {"image", "pixels to a side"},
+                           {"classes", "classes"}});
 }
 
 }  // namespace
