@@ -326,6 +326,25 @@ class Prepare(ProgramTest):
                         "--document-separator", separator)
         self.assertFalse((self.folder / "out").exists())
 
+    def test_reads_a_tokenizer_file(self):
+        given = Path(__file__).resolve().parent / "tokenizers"
+        self.text("text", "ROMEO:\n\nI'll think: <think> 1234, <|im_end|>\n" * 100)
+        text = self.expect_done("prepare", "text", "--output", "data", "--tokenizer", given / "qwen2.json",
+                                "--end-of-text", "<|im_end|>")
+        self.assertIn("Hugging Face's byte-level BPE, 504 tokens", text)
+        text = self.expect_done("data", "inspect", "data/train.h5")
+        self.assertRegex(text, r"(?m)^tokenizer +huggingface:<\|im_end\|>, ")
+        self.expect_done("data", "verify", "data/train.h5")
+        text = self.expect_done("prepare", "text", "--output", "words", "--tokenizer", given / "bert_cased.json")
+        self.assertIn("Hugging Face's WordPiece, 500 tokens", text)
+        model = json.loads((given / "gpt2.json").read_text(encoding="utf-8"))
+        model["model"]["type"] = "Unigram"
+        self.text("unigram.json", json.dumps(model))
+        self.refuse(3, "unigram.json: the model Unigram is not supported", "text", "--output", "out", "--tokenizer",
+                    "unigram.json")
+        self.text("empty.json", "")
+        self.refuse(3, "empty.json: the tokenizer model is empty", "text", "--output", "out", "--tokenizer", "empty.json")
+
     def test_refuses_texts(self):
         byte = ["--output", "out", "--tokenizer", "byte"]
         self.refuse(3, "missing.txt", "missing.txt", *byte)

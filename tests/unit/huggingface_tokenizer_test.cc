@@ -196,6 +196,8 @@ struct Edit {
 
 TEST(HuggingFaceTokenizer, RefusesByNameWhatItDoesNotRead) {
   const std::vector<Edit> edits = {
+      // bad input: `prepare`: a tokenizer.json with a part that is not supported | ...: the model
+      // Unigram is not supported; ...: the pre-tokenizer Metaspace is not supported; ... | 3
       {"gpt2", R"("type":"BPE")", R"("type":"Unigram")", "the model Unigram is not supported"},
       {"gpt2", R"("dropout":null)", R"("dropout":0.1)", "the model BPE with dropout"},
       {"gpt2", R"("byte_fallback":false)", R"("byte_fallback":true)", "with byte_fallback"},
@@ -211,11 +213,19 @@ TEST(HuggingFaceTokenizer, RefusesByNameWhatItDoesNotRead) {
        "the normalizer Lowercase"},
       {"gpt2", R"("post_processor":null)", R"("post_processor":{"type":"Odd"})",
        "the post-processor Odd"},
+      // bad input: `prepare`: a tokenizer.json whose numbers of tokens occur twice or leave some
+      // out |
+      // ...: the number 0 is that of two tokens: ...; ...: its 501 tokens leave out numbers: 'odd'
+      // is
+      // 999 | 3
       {"gpt2", R"("vocab":{)", R"("vocab":{"odd":0,)", "the number 0 is that of two tokens"},
       {"gpt2", R"("vocab":{)", R"("vocab":{"odd":999,)", "leave out numbers: 'odd' is 999"},
       {"gpt2", R"("vocab":{)", R"("vocab":{"odd":-1,)", "the token 'odd' has the number -1"},
       {"gpt2", R"("vocab":{)", R"("vocab":{"odd":2147483648,)", "has the number 2147483648"},
       {"gpt2", R"("vocab":{)", R"("vocab":{"odd":1e40,)", "an integer"},
+      // bad input: `prepare`: a tokenizer.json with a merge of what is no token, or without a token
+      // for a byte | ...: a merge of 'zz' is no token of its vocabulary; ...: its BPE has no token
+      // for the byte 0x21 | 3
       {"gpt2", R"("merges":[)", R"("merges":[["zz","q"],)", "a merge of 'zz'"},
       {"gpt2", R"("merges":[)", R"("merges":[["!","!"],)", "a merge makes '!!'"},
       {"gpt2", R"("merges":[)", R"("merges":["a b c",)", "'a b c' is not of two tokens"},
@@ -228,6 +238,8 @@ TEST(HuggingFaceTokenizer, RefusesByNameWhatItDoesNotRead) {
       {"llama3", R"("behavior":"Isolated")", R"("behavior":"Removed")",
        "Split with behavior Removed"},
       {"llama3", R"("invert":false)", R"("invert":true)", "Split with invert"},
+      // bad input: `prepare`: a tokenizer.json whose regular expression is none, or is not read |
+      // ...: the split pattern '...' has '(?<', which is not read | 3
       {"llama3", R"("Regex":"(?i:)", R"("Regex":"(?<=a)(?i:)", "'(?<'"},
       {"llama3", R"("Regex":"(?i:)", R"("Regex":"\\b(?i:)", "'\\b'"},
       {"llama3", R"("Regex":"(?i:)", R"("Regex":"^(?i:)", "'^'"},
@@ -249,6 +261,8 @@ TEST(HuggingFaceTokenizer, RefusesByNameWhatItDoesNotRead) {
     EXPECT_NE(message.find(edit.message), std::string::npos)
         << edit.file << " with " << edit.to << ": " << message;
   }
+  // bad input: `prepare`: a tokenizer.json that is damaged, or something else | ...: not a
+  // tokenizer.json that is read: no member is called 'model' | 3
   EXPECT_NE(refusal("{").find("not a tokenizer.json that is read"), std::string::npos);
   EXPECT_NE(refusal("{}").find("'model'"), std::string::npos);
   EXPECT_NE(refusal(std::string(100000, '[')).find("nested too deeply"), std::string::npos);
@@ -264,9 +278,13 @@ TEST(HuggingFaceTokenizer, AsksWhichTokenEndsTexts) {
     return "none";
   };
   const std::string qwen2 = contents(path_of("qwen2"));
+  // bad input: `prepare`: an end of text that is no added token of the tokenizer.json | ...: 'x' is
+  // none of its added tokens (...), so it cannot end texts | 3
   EXPECT_NE(
       message_of(qwen2, "huggingface:<|gone|>").find("'<|gone|>' is none of its added tokens"),
       std::string::npos);
+  // bad input: `prepare`: a tokenizer.json with no token, or several, that may end texts | ...:
+  // several of its tokens may end texts (</s>, [SEP]): --end-of-text TOKEN names one | 3
   std::string several = replaced(qwen2, "<|im_end|>", "</s>");
   several = replaced(several, "<|im_end|>", "</s>");
   EXPECT_NE(message_of(several, "huggingface").find("may end texts (<|endoftext|>, </s>)"),
@@ -279,6 +297,9 @@ TEST(HuggingFaceTokenizer, AsksWhichTokenEndsTexts) {
       std::string::npos);
 }
 
+// bad input: `prepare`: a tokenizer.json whose regular expression backtracks without end on the
+// text | the split pattern '...' of the tokenizer takes too long on the text '...': match limit
+// exceeded | 3
 TEST(HuggingFaceTokenizer, GivesUpOnAPatternThatBacktracksWithoutEnd) {
   const auto tokenizer = tokenizer_of(
       replaced(contents(path_of("llama3")), R"("Regex":"(?i:)", R"("Regex":"(a|aa)+c|(?i:)"));
