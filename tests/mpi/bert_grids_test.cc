@@ -7,6 +7,7 @@
 
 #include <gtest/gtest.h>
 
+#include "trireme/parallel/trainer_step.h"
 #include "trireme/plan/dry_run.h"
 
 #include "support/comm_values.h"
@@ -198,8 +199,7 @@ TEST_F(BertGrids, DryRunsHoldWhatRealOnesDo) {
   for (const GridShape& shape : grids_of(runtime().size())) {
     const EqualityCase test = bert_case(shape);
     SCOPED_TRACE(test.to_string());
-    plan::DryRunInput input{.model = test.other->plan, .grid = shape};
-    input.step.optimizer = {.kind = optim::OptimizerConfig::Kind::kAdamW};
+    plan::DryRunInput input{.model = test.other->plan, .step = {}, .grid = shape};
     input.micro = kSamples;
     input.micro_batches = 4;
     input.make_batch = [](ops::Context& to, std::int64_t micro, std::int64_t length,
