@@ -105,7 +105,8 @@ class BertTest(unittest.TestCase):
         self.largest = (0.0, "")
         model, texts = random_model(case), Texts(case)
         parameters = {our_name(name): parameter for name, parameter in model.named_parameters()}
-        given = {"parameter/" + name: value for name, value in parameters.items()}
+        # Under their names, so that what `trireme import` knows of these is shown to be right.
+        given = {"foreign/" + name: parameter for name, parameter in model.named_parameters()}
         given["batch"] = torch.tensor([case.micro_batches, case.samples, RATE])
         given.update(texts.fields(case))
         keys = dict(layers=case.layers, width=case.width, heads=case.heads, hidden=case.hidden,
