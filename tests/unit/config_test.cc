@@ -294,12 +294,12 @@ TEST(Config, EveryFamilyHasItsOwnKeys) {
   // bad input: `train`: a key of another family of models | --model.layers is a key of model.family
   // gpt, vit, not of mobilenet_v2 | 2
   EXPECT_EQ(refusal({"--model.layers", "3", "--model.family", "mobilenet_v2"}),
-            "--model.layers is a key of model.family gpt, vit, not of mobilenet_v2");
+            "--model.layers is a key of model.family gpt, bert, vit, not of mobilenet_v2");
   EXPECT_EQ(refusal({"--model.classes", "3"}),
             "--model.classes is a key of model.family mobilenet_v2, resnet, vit, not of gpt");
   EXPECT_EQ(
       message_of([] { config_from_ini("[model]\nfamily = mobilenet_v2\nlayers = 6\n", "a.ini"); }),
-      "a.ini:3: model.layers is a key of model.family gpt, vit, not of mobilenet_v2");
+      "a.ini:3: model.layers is a key of model.family gpt, bert, vit, not of mobilenet_v2");
   EXPECT_EQ(refusal({"--model.layer", "3", "--model.family", "mobilenet_v2"}),
             "unknown flag --model.layer; --help lists them all");
   // The help shows all of them, or those of the family that was given.
