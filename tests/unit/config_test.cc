@@ -292,7 +292,7 @@ TEST(Config, EveryFamilyHasItsOwnKeys) {
             (std::vector<std::string>{"--model.family=mobilenet_v2", "--model.width_multiple=0.5",
                                       "--data.train=a.h5"}));
   // bad input: `train`: a key of another family of models | --model.layers is a key of model.family
-  // gpt, vit, not of mobilenet_v2 | 2
+  // gpt, bert, vit, not of mobilenet_v2 | 2
   EXPECT_EQ(refusal({"--model.layers", "3", "--model.family", "mobilenet_v2"}),
             "--model.layers is a key of model.family gpt, bert, vit, not of mobilenet_v2");
   EXPECT_EQ(refusal({"--model.classes", "3"}),
