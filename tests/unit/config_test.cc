@@ -266,11 +266,11 @@ TEST(Config, TheFamilyOfModelsIsAKey) {
   EXPECT_EQ(parsed({}).model.family, "gpt");
   EXPECT_EQ(parsed({"--model.family", "gpt", "--model.heads", "2"}).model.keys.at("heads"), "2");
   // bad input: `train`: a family of models that does not exist | --model.family gtp: is not one of
-  // gpt, mobilenet_v2, resnet, vit | 2
+  // gpt, bert, mobilenet_v2, resnet, vit | 2
   EXPECT_EQ(refusal({"--model.family", "gtp", "--model.depth", "3"}),
-            "--model.family gtp: is not one of gpt, mobilenet_v2, resnet, vit");
+            "--model.family gtp: is not one of gpt, bert, mobilenet_v2, resnet, vit");
   EXPECT_EQ(message_of([] { models::find_family("gtp"); }),
-            "model.family gtp: is not one of gpt, mobilenet_v2, resnet, vit");
+            "model.family gtp: is not one of gpt, bert, mobilenet_v2, resnet, vit");
   // Runs of before there were families are of the first one.
   Config now;
   EXPECT_EQ(changes("[model]\nlayers = 6\n", now), "model.layers was 6, is auto");
@@ -292,14 +292,14 @@ TEST(Config, EveryFamilyHasItsOwnKeys) {
             (std::vector<std::string>{"--model.family=mobilenet_v2", "--model.width_multiple=0.5",
                                       "--data.train=a.h5"}));
   // bad input: `train`: a key of another family of models | --model.layers is a key of model.family
-  // gpt, vit, not of mobilenet_v2 | 2
+  // gpt, bert, vit, not of mobilenet_v2 | 2
   EXPECT_EQ(refusal({"--model.layers", "3", "--model.family", "mobilenet_v2"}),
-            "--model.layers is a key of model.family gpt, vit, not of mobilenet_v2");
+            "--model.layers is a key of model.family gpt, bert, vit, not of mobilenet_v2");
   EXPECT_EQ(refusal({"--model.classes", "3"}),
             "--model.classes is a key of model.family mobilenet_v2, resnet, vit, not of gpt");
   EXPECT_EQ(
       message_of([] { config_from_ini("[model]\nfamily = mobilenet_v2\nlayers = 6\n", "a.ini"); }),
-      "a.ini:3: model.layers is a key of model.family gpt, vit, not of mobilenet_v2");
+      "a.ini:3: model.layers is a key of model.family gpt, bert, vit, not of mobilenet_v2");
   EXPECT_EQ(refusal({"--model.layer", "3", "--model.family", "mobilenet_v2"}),
             "unknown flag --model.layer; --help lists them all");
   // The help shows all of them, or those of the family that was given.
