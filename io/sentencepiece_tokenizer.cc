@@ -89,12 +89,16 @@ std::string SentencePieceTokenizer::description() const {
 void SentencePieceTokenizer::find_special_tokens(const std::string& origin) {
   const int count = processor_->GetPieceSize();
   std::vector<std::string> bytes(static_cast<std::size_t>(count));
+  SpecialTokens special_tokens;
   byte_token_.fill(-1);
   newline_token_ = -1;
   for (int id = 0; id < count; ++id) {
     std::string& own = bytes[static_cast<std::size_t>(id)];
-    if (processor_->IsControl(id) || processor_->IsUnknown(id)) continue;
     const std::string& piece = processor_->IdToPiece(id);
+    if (processor_->IsControl(id) || processor_->IsUnknown(id)) {
+      special_tokens.emplace(piece, id);
+      continue;
+    }
     if (processor_->IsByte(id)) {
       const int byte = byte_of(piece);
       if (byte < 0) throw DataError(fmt::format("{}: '{}' names no byte", origin, shown(piece)));
@@ -123,7 +127,7 @@ void SentencePieceTokenizer::find_special_tokens(const std::string& origin) {
         fmt::format("{}: the SentencePiece model has no piece that can end a text", origin));
   }
   bytes[static_cast<std::size_t>(end)].clear();
-  set_vocabulary(std::move(bytes), end);
+  set_vocabulary(std::move(bytes), end, std::move(special_tokens));
 }
 
 void SentencePieceTokenizer::encode(std::string_view bytes,

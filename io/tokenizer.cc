@@ -15,7 +15,7 @@ class ByteTokenizer final : public Tokenizer {
   ByteTokenizer() {
     std::vector<std::string> bytes(257);
     for (std::size_t b = 0; b < 256; ++b) bytes[b] = std::string(1, static_cast<char>(b));
-    set_vocabulary(std::move(bytes), 256);
+    set_vocabulary(std::move(bytes), 256, {});
   }
 
   std::string_view kind() const override { return "byte"; }
@@ -50,9 +50,17 @@ std::string Tokenizer::decode(std::span<const std::int32_t> tokens) const {
   return text;
 }
 
-void Tokenizer::set_vocabulary(std::vector<std::string> bytes, std::int32_t end_of_text) {
+std::optional<std::int32_t> Tokenizer::special_token(std::string_view name) const {
+  const auto found = special_tokens_.find(name);
+  if (found == special_tokens_.end()) return {};
+  return found->second;
+}
+
+void Tokenizer::set_vocabulary(std::vector<std::string> bytes, std::int32_t end_of_text,
+                               SpecialTokens special_tokens) {
   bytes_ = std::move(bytes);
   end_of_text_ = end_of_text;
+  special_tokens_ = std::move(special_tokens);
 }
 
 TokenizerPtr make_byte_tokenizer() {

@@ -138,6 +138,15 @@ TEST(Tokenizer, HasTheVocabularyAskedForAndUsesIt) {
   }
 }
 
+TEST(Tokenizer, TellsItsSpecialTokensByName) {
+  EXPECT_TRUE(make_byte_tokenizer()->special_tokens().empty());
+  const Tokenizer& bpe = *trained(Algorithm::kBpe);
+  EXPECT_EQ(bpe.special_token("<|endoftext|>"), bpe.end_of_text());
+  EXPECT_EQ(bpe.special_token("<unk>"), 0);
+  EXPECT_EQ(bpe.special_token("[MASK]"), std::nullopt);
+  EXPECT_EQ(bpe.special_tokens().size(), 2u);
+}
+
 TEST(Tokenizer, TrainingIsAFunctionOfTheSample) {
   const std::string text = testing::sample_text(100000, 5);
   for (const Algorithm algorithm : {Algorithm::kBpe, Algorithm::kUnigram}) {

@@ -2,7 +2,10 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -43,13 +46,22 @@ class Tokenizer {
   std::int32_t vocabulary() const { return static_cast<std::int32_t>(bytes_.size()); }
   std::int32_t end_of_text() const { return end_of_text_; }
 
+  // Tokens that stand for no text, by their names: "[MASK]", "<|endoftext|>". Encoding yields none
+  // of them but the one for unknown words. A byte tokenizer has none, since its end of text has no
+  // name.
+  using SpecialTokens = std::map<std::string, std::int32_t, std::less<>>;
+  const SpecialTokens& special_tokens() const { return special_tokens_; }
+  std::optional<std::int32_t> special_token(std::string_view name) const;  // none: it has no such
+
  protected:
   Tokenizer() = default;
-  void set_vocabulary(std::vector<std::string> bytes, std::int32_t end_of_text);
+  void set_vocabulary(std::vector<std::string> bytes, std::int32_t end_of_text,
+                      SpecialTokens special_tokens);
 
  private:
   std::vector<std::string> bytes_;  // by token
   std::int32_t end_of_text_ = 0;
+  SpecialTokens special_tokens_;
 };
 
 using TokenizerPtr = std::shared_ptr<const Tokenizer>;
