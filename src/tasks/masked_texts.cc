@@ -18,15 +18,7 @@ constexpr std::int32_t kPieceEnds = -1;
 // Of the tokens that are hidden.
 constexpr float kShareOfMask = 0.8f, kShareOfMaskOrRandom = 0.9f;
 
-std::optional<std::int32_t> special_of(const Tokenizer& /*tokenizer*/, std::string_view /*text*/) {
-  return {};
-}
-
 }  // namespace
-
-bool SpecialTokens::contains(std::int32_t token) const {
-  return std::ranges::any_of(names, [&](const auto& name) { return name.second == token; });
-}
 
 std::string_view SpecialTokens::name_of(std::int32_t token) const {
   for (const auto& [name, number] : names) {
@@ -39,13 +31,13 @@ SpecialTokens special_tokens(const Tokenizer& tokenizer) {
   SpecialTokens special;
   special.vocabulary = tokenizer.vocabulary();
   const auto add = [&](std::string_view text) {
-    const std::int32_t token = special_of(tokenizer, text).value_or(special.vocabulary);
+    const std::int32_t token = tokenizer.special_token(text).value_or(special.vocabulary);
     if (token == special.vocabulary) ++special.vocabulary;
     special.names.emplace_back(text, token);
     return token;
   };
   special.pad = add("[PAD]");
-  if (const auto unknown = special_of(tokenizer, "[UNK]")) {
+  if (const auto unknown = tokenizer.special_token("[UNK]")) {
     special.names.emplace_back("[UNK]", *unknown);
   }
   special.cls = add("[CLS]");
@@ -78,9 +70,16 @@ TextMasking::TextMasking(const Tokenizer& tokenizer, const MaskingOptions& optio
         "model.context is {}: a sample is [CLS], text and [SEP], so it has 3 tokens or more",
         options.length));
   }
+  is_text_.resize(static_cast<std::size_t>(tokenizer.vocabulary()));
   for (std::int32_t token = 0; token < tokenizer.vocabulary(); ++token) {
-    const bool is_text = !tokenizer.bytes_of(token).empty() && token != end_of_text_;
-    if (is_text && !special_.contains(token)) replacements_.push_back(token);
+    is_text_[static_cast<std::size_t>(token)] =
+        token != end_of_text_ && !tokenizer.bytes_of(token).empty();
+  }
+  for (const auto& [name, token] : tokenizer.special_tokens()) {
+    is_text_[static_cast<std::size_t>(token)] = false;
+  }
+  for (std::int32_t token = 0; token < tokenizer.vocabulary(); ++token) {
+    if (is_text_[static_cast<std::size_t>(token)]) replacements_.push_back(token);
   }
   TRIREME_CHECK(!replacements_.empty(), "a tokenizer without a token that stands for text");
 }
@@ -129,7 +128,7 @@ void TextMasking::hide(std::uint64_t sample, const Row& row) const {
   std::vector<Candidate> candidates;
   for (std::int32_t position = 1; position + 1 < row.end; ++position) {
     const std::int32_t token = row.tokens[static_cast<std::size_t>(position)];
-    if (token == end_of_text_ || special_.contains(token)) continue;
+    if (!is_text_[static_cast<std::size_t>(token)]) continue;
     const Philox4 draw =
         philox4x32({static_cast<std::uint32_t>(sample), static_cast<std::uint32_t>(sample >> 32),
                     static_cast<std::uint32_t>(position), 0},
@@ -156,6 +155,21 @@ void TextMasking::hide(std::uint64_t sample, const Row& row) const {
       token = replacements_[std::uint64_t{one.token} * replacements_.size() >> 32];
     }
   }
+}
+
+TextToFill text_to_fill(const Tokenizer& tokenizer, const SpecialTokens& special,
+                        std::string_view text) {
+  TextToFill made{.tokens = {special.cls}, .masks = {}};
+  for (;;) {
+    const std::size_t mask = text.find(kMaskText);
+    tokenizer.encode(text.substr(0, mask), made.tokens);
+    if (mask == std::string_view::npos) break;
+    made.masks.push_back(static_cast<std::int32_t>(made.tokens.size()));
+    made.tokens.push_back(special.mask);
+    text.remove_prefix(mask + kMaskText.size());
+  }
+  made.tokens.push_back(special.sep);
+  return made;
 }
 
 nn::HostMicroBatch make_host_masked_texts(ops::Context& ctx, std::int64_t batch,

@@ -22,10 +22,9 @@ namespace trireme {
 struct SpecialTokens {
   std::int32_t pad = 0, cls = 0, sep = 0, mask = 0;
   std::int32_t vocabulary = 0;  // the tokenizer's and those that follow it
-  // All of them with their text, the tokenizer's [UNK] too.
+  // All of them by their text, the tokenizer's [UNK] too.
   std::vector<std::pair<std::string, std::int32_t>> names;
 
-  bool contains(std::int32_t token) const;
   // Empty for a token that is no special one.
   std::string_view name_of(std::int32_t token) const;
 };
@@ -94,8 +93,18 @@ class TextMasking {
   std::int32_t end_of_text_;
   std::int64_t most_;
   std::uint64_t key_;
-  std::vector<std::int32_t> replacements_;  // the tokens that stand for text
+  std::vector<bool> is_text_;               // by token of the tokenizer
+  std::vector<std::int32_t> replacements_;  // those that are
 };
+
+// A text whose [MASK]s a model fills in.
+struct TextToFill {
+  std::vector<std::int32_t> tokens;  // with [CLS] and [SEP]
+  std::vector<std::int32_t> masks;   // the positions of its [MASK]s
+};
+// A literal [MASK] in the text is the special token, whatever the tokenizer makes of it.
+TextToFill text_to_fill(const Tokenizer& tokenizer, const SpecialTokens& special,
+                        std::string_view text);
 
 // A micro-batch of masked texts on the host: the fields kTokens, kTargetRows and kTargets, and
 // kKeyEnd if size.padded. Their contents are undefined.
