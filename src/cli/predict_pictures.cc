@@ -134,9 +134,9 @@ class PictureBatches {
 void predict_pictures(Runtime& runtime, ops::Context& ctx, const InferenceModel& model,
                       const PredictArguments& given) {
   if (given.text || !given.tokenizer.empty()) {
-    throw ConfigError(fmt::format(
-        "--{} is for models of texts, and {} is one of pictures: leave it out",
-        given.text ? "text" : "tokenizer", model.trained_on().origin));
+    throw ConfigError(
+        fmt::format("--{} is for models of texts, and {} is one of pictures: leave it out",
+                    given.text ? "text" : "tokenizer", model.trained_on().origin));
   }
   const int classes = classes_of(model);
   const PictureSize size = size_of_pictures(model, given.size);

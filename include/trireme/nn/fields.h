@@ -23,9 +23,6 @@ inline constexpr std::string_view kFirstKey = "first_key";
 // (rows) int32: the end of the positions that attention may read, counted in the sample. Without
 // this field attention reads to the end of the sample, or to the position itself if it is causal.
 inline constexpr std::string_view kKeyEnd = "key_end";
-// (targets) int32: the row of each target, where only some rows have one. Without this field every
-// row has a target.
-inline constexpr std::string_view kTargetRows = "target_rows";
 inline constexpr std::string_view kPixels = "pixels";  // (batch, H, W, kColours) fp32
 inline constexpr std::int64_t kColours = 3;            // red, green, blue
 
