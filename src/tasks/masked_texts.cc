@@ -108,6 +108,10 @@ MaskedBatch TextMasking::batch(std::span<const std::uint64_t> samples,
 
 // Writes the sample as it is before anything is hidden.
 void TextMasking::fill(std::span<const std::int32_t> text, const Row& row) const {
+  // A sample that begins between two documents is one of the second, or it would be empty.
+  while (options_.ends_documents && !text.empty() && text.front() == end_of_text_) {
+    text = text.subspan(1);
+  }
   const auto ends = [&](std::int32_t token) {
     return token == kPieceEnds || (options_.ends_documents && token == end_of_text_);
   };

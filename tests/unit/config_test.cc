@@ -667,6 +667,12 @@ TEST(Config, KeysOfDataAreThoseOfTheFamily) {
     EXPECT_NE(with(key, value, "gpt").find("leave it out"), std::string::npos) << key;
   }
   EXPECT_EQ(with("mask_documents", "true", "gpt"), "no error");
+  EXPECT_EQ(with("mask_documents", "true", "bert"), "no error");
+  EXPECT_EQ(with("mask_share", "0.3", "bert"), "no error");
+  EXPECT_EQ(with("mask_share", "0.3", "resnet"),
+            "data.mask_share is for masked language models, but model.family resnet is none: leave "
+            "it out");
+  EXPECT_TRUE(with("mask_share", "0", "bert").starts_with("--data.mask_share 0: must be"));
 }
 
 TEST(Config, TheGlobalBatchIsWholeMicroBatches) {

@@ -60,8 +60,10 @@ struct MaskingOptions {
   std::int64_t length = 0;  // of a sample
   double share = 0.15;      // of the tokens that may be hidden
   std::uint64_t seed = 1;
-  bool training = true;         // other draws than in evaluations
-  bool ends_documents = false;  // a sample ends at its first end of text, and padding follows
+  bool training = true;  // other draws than in evaluations
+  // A sample ends at its first end of text, but for those that it begins with, which are left out;
+  // padding follows.
+  bool ends_documents = false;
 };
 
 // Makes samples of pieces of a text: [CLS], the piece, [SEP], padding. Of the tokens that are
