@@ -30,19 +30,16 @@ std::string_view SpecialTokens::name_of(std::int32_t token) const {
 SpecialTokens special_tokens(const Tokenizer& tokenizer) {
   SpecialTokens special;
   special.vocabulary = tokenizer.vocabulary();
-  const auto add = [&](std::string_view text) {
-    const std::int32_t token = tokenizer.special_token(text).value_or(special.vocabulary);
-    if (token == special.vocabulary) ++special.vocabulary;
-    special.names.emplace_back(text, token);
-    return token;
+  special.names.assign(tokenizer.special_tokens().begin(), tokenizer.special_tokens().end());
+  const auto find = [&](std::string_view text) {
+    if (const auto known = tokenizer.special_token(text)) return *known;
+    special.names.emplace_back(text, special.vocabulary);
+    return special.vocabulary++;
   };
-  special.pad = add("[PAD]");
-  if (const auto unknown = tokenizer.special_token("[UNK]")) {
-    special.names.emplace_back("[UNK]", *unknown);
-  }
-  special.cls = add("[CLS]");
-  special.sep = add("[SEP]");
-  special.mask = add(kMaskText);
+  special.pad = find("[PAD]");
+  special.cls = find("[CLS]");
+  special.sep = find("[SEP]");
+  special.mask = find(kMaskText);
   return special;
 }
 
