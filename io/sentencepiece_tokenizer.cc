@@ -46,29 +46,6 @@ bool spans_words(std::string_view bytes) {
 
 }  // namespace
 
-// The tokens of all units seen so far in one call. Words repeat, and a look-up is ten times faster
-// than the model.
-class SentencePieceTokenizer::UnitCache {
- public:
-  struct Range {
-    std::size_t begin, end;
-  };
-  // Returns the tokens of `unit`. `tokenizer` encodes a new unit. `unit` must outlive the cache.
-  std::span<const std::int32_t> tokens(const SentencePieceTokenizer& tokenizer,
-                                       std::string_view unit) {
-    const auto [entry, is_new] = ranges_.try_emplace(unit, Range{tokens_.size(), 0});
-    if (is_new) {
-      tokenizer.encode_unit(unit, tokens_);
-      entry->second.end = tokens_.size();
-    }
-    return std::span(tokens_).subspan(entry->second.begin, entry->second.end - entry->second.begin);
-  }
-
- private:
-  std::unordered_map<std::string_view, Range> ranges_;
-  std::vector<std::int32_t> tokens_;
-};
-
 SentencePieceTokenizer::SentencePieceTokenizer(std::string model, const std::string& origin)
     : model_(std::move(model)),
       processor_(std::make_unique<sentencepiece::SentencePieceProcessor>()) {
@@ -132,7 +109,7 @@ void SentencePieceTokenizer::find_special_tokens(const std::string& origin) {
 
 void SentencePieceTokenizer::encode(std::string_view bytes,
                                     std::vector<std::int32_t>& tokens) const {
-  UnitCache cache;
+  WordCache cache;
   while (!bytes.empty()) {
     const std::size_t newline = bytes.find('\n');
     std::string_view line = bytes.substr(0, newline);
@@ -147,7 +124,7 @@ void SentencePieceTokenizer::encode(std::string_view bytes,
 }
 
 // A unit is a run of spaces and the word after it, or, if pieces span words, the whole segment.
-void SentencePieceTokenizer::encode_segment(std::string_view segment, UnitCache& cache,
+void SentencePieceTokenizer::encode_segment(std::string_view segment, WordCache& cache,
                                             std::vector<std::int32_t>& tokens) const {
   while (!segment.empty()) {
     std::size_t length = segment.size();
@@ -155,7 +132,9 @@ void SentencePieceTokenizer::encode_segment(std::string_view segment, UnitCache&
       const std::size_t word = segment.find_first_not_of(' ');
       if (word != std::string_view::npos) length = std::min(length, segment.find(' ', word));
     }
-    const auto unit = cache.tokens(*this, segment.substr(0, length));
+    const auto unit = cache.tokens(
+        segment.substr(0, length),
+        [&](std::string_view word, std::vector<std::int32_t>& made) { encode_unit(word, made); });
     tokens.insert(tokens.end(), unit.begin(), unit.end());
     segment.remove_prefix(length);
   }

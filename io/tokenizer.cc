@@ -1,10 +1,14 @@
 #include "trireme/io/tokenizer.h"
 
+#include <algorithm>
+
 #include <fmt/format.h>
 
 #include "trireme/base/error.h"
 #include "trireme/base/printable.h"
+#include "trireme/base/small_file.h"
 
+#include "huggingface_tokenizer.h"
 #include "sentencepiece_tokenizer.h"
 
 namespace trireme {
@@ -36,6 +40,12 @@ std::vector<std::int32_t> Tokenizer::encode(std::string_view bytes) const {
   std::vector<std::int32_t> tokens;
   encode(bytes, tokens);
   return tokens;
+}
+
+std::size_t Tokenizer::cut(std::string_view bytes) const {
+  const std::size_t newline = bytes.rfind('\n');
+  return newline == std::string_view::npos ? bytes.size() / kSegmentBytes * kSegmentBytes
+                                           : newline + 1;
 }
 
 std::string_view Tokenizer::bytes_of(std::int32_t token) const {
@@ -72,8 +82,31 @@ TokenizerPtr make_tokenizer(std::string_view kind, std::string_view model) {
   if (kind == "sentencepiece") {
     return std::make_shared<SentencePieceTokenizer>(std::string(model), "the stored tokenizer");
   }
-  throw DataError(
-      fmt::format("unknown tokenizer kind '{}'; known: byte, sentencepiece", shown(kind)));
+  constexpr std::string_view kHuggingFace = HuggingFaceTokenizer::kKind;
+  if (kind == kHuggingFace || kind.starts_with(fmt::format("{}:", kHuggingFace))) {
+    const auto end_of_text = kind.substr(std::min(kind.size(), kHuggingFace.size() + 1));
+    return std::make_shared<HuggingFaceTokenizer>(std::string(model), end_of_text,
+                                                  "the stored tokenizer");
+  }
+  throw DataError(fmt::format("unknown tokenizer kind '{}'; known: byte, sentencepiece, {}",
+                              shown(kind), kHuggingFace));
+}
+
+TokenizerPtr load_tokenizer(const std::string& path, const std::string& end_of_text) {
+  // One MiB less than the limit leaves room for what is added to a SentencePiece model.
+  constexpr std::size_t kMostMib = (Tokenizer::kMaxModelBytes >> 20) - 1;
+  std::string model = read_small_file("the tokenizer", path, kMostMib);
+  if (model.empty()) throw DataError(fmt::format("{}: the tokenizer model is empty", path));
+  // A SentencePiece model begins with the mark of its first field.
+  if (model.front() == '{' || path.ends_with(".json")) {
+    return std::make_shared<HuggingFaceTokenizer>(std::move(model), end_of_text, path);
+  }
+  if (!end_of_text.empty()) {
+    throw ConfigError(fmt::format(
+        "--end-of-text is for a tokenizer.json; {} is not one, and ends texts with its own piece",
+        path));
+  }
+  return load_sentencepiece(std::move(model), path);
 }
 
 }  // namespace trireme

@@ -45,7 +45,7 @@ struct DataRequest {
   bool any_split = false;  // all shards of a folder, whatever their split
   Shape sample;            // of a sample's input: models::sample_shape
   std::uint64_t seed = 1;  // of the order, and of what is drawn for samples
-  // Text: attention does not cross the borders of documents.
+  // Text: attention does not cross the borders of documents; a masked sample ends with its own.
   bool masks_documents = false;
   double mask_share = 0.15;  // masked texts: of the tokens that are hidden
   // Pictures, in training: what happens to them. Sizes and normalisation follow from the model and
