@@ -178,6 +178,24 @@ class MaskedLanguageModel(ProgramTest):
         shutil.rmtree(self.folder / "letters")
         self.expect_refusal(3, "--tokenizer SHARD names any shard of the model's tokenizer", *predict, "--text", "[MASK]")
 
+    def test_a_tokenizer_with_special_tokens(self):
+        """The model's vocabulary is the tokenizer's, as that of a published BERT."""
+        words = ROOT / "tests/unit/tokenizers/bert_uncased.json"
+        self.expect_done("prepare", "text.txt", "--output", "words", "--tokenizer", words, "--validation", "tail:3000")
+        said = self.train("words-run", "--data.train", "words/train.h5", "--data.validation", "words/validation.h5",
+                          "--run.steps", 6)
+        self.assertRegex(said, r"vocabulary 500")
+        done = self.run_program("predict", "--checkpoint", "words-run", "--text", "A rank of [MASK], and [MASK]", "--json",
+                                "said.jsonl", "--top", 500)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        said = json.loads((self.folder / "said.jsonl").read_text())
+        self.assertEqual(len(said["masks"]), 2)
+        for mask in said["masks"]:
+            self.assertAlmostEqual(sum(one["probability"] for one in mask), 1, delta=1e-4)
+            self.assertEqual({one["number"] for one in mask}, set(range(500)))
+            self.assertLessEqual({"[MASK]", "[CLS]", "[UNK]"}, {one["token"] for one in mask})
+        self.assertNotIn("  ", said["filled"])
+
     def test_memory_of_a_published_one(self):
         said = self.expect_done("memory", "--model.family", "bert", "--model.preset", "bert-base", "--batch.global", 8,
                                 "--batch.micro", 4, "--model.context", 128)
