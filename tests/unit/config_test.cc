@@ -63,7 +63,7 @@ Config every_key_changed() {
       {"bias", "false"},        {"dropout", "0.125"},    {"rotary_theta", "500000"},
       {"norm_epsilon", "0.001"}};
   config.data = {
-      {{"a.h5", 1}, {"b,c.h5", 0.1}}, {{"v.h5", 1}}, true, "random", 4, true, 0.25, 2.0, 3};
+      {{"a.h5", 1}, {"b,c.h5", 0.1}}, {{"v.h5", 1}}, true, 0.3, "random", 4, true, 0.25, 2.0, 3};
   config.batch = {24, 8, 3};
   config.optim = {"sgd", 0.1 + 0.2, 0.01, "coupled", 0.8, 0.999, 1e-6, 0, 0.5, true, "128", 50};
   config.schedule = {"wsd", 2, 3, 0.25};
