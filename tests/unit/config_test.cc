@@ -63,7 +63,7 @@ Config every_key_changed() {
       {"bias", "false"},        {"dropout", "0.125"},    {"rotary_theta", "500000"},
       {"norm_epsilon", "0.001"}};
   config.data = {
-      {{"a.h5", 1}, {"b,c.h5", 0.1}}, {{"v.h5", 1}}, true, "random", 4, true, 0.25, 2.0, 3};
+      {{"a.h5", 1}, {"b,c.h5", 0.1}}, {{"v.h5", 1}}, true, 0.3, "random", 4, true, 0.25, 2.0, 3};
   config.batch = {24, 8, 3};
   config.optim = {"sgd", 0.1 + 0.2, 0.01, "coupled", 0.8, 0.999, 1e-6, 0, 0.5, true, "128", 50};
   config.schedule = {"wsd", 2, 3, 0.25};
@@ -667,6 +667,12 @@ TEST(Config, KeysOfDataAreThoseOfTheFamily) {
     EXPECT_NE(with(key, value, "gpt").find("leave it out"), std::string::npos) << key;
   }
   EXPECT_EQ(with("mask_documents", "true", "gpt"), "no error");
+  EXPECT_EQ(with("mask_documents", "true", "bert"), "no error");
+  EXPECT_EQ(with("mask_share", "0.3", "bert"), "no error");
+  EXPECT_EQ(with("mask_share", "0.3", "resnet"),
+            "data.mask_share is for masked language models, but model.family resnet is none: leave "
+            "it out");
+  EXPECT_TRUE(with("mask_share", "0", "bert").starts_with("--data.mask_share 0: must be"));
 }
 
 TEST(Config, TheGlobalBatchIsWholeMicroBatches) {
