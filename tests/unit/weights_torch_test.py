@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Models of transformers and torchvision beside ours, after `trireme import` and before `trireme export`.
+"""Models of transformers and torchvision beside ours, after `trireme import` and before `trireme export`; and the
+graphs of ONNX that it writes, where onnxruntime is installed.
 
     python3 weights_torch_test.py TRIREME
 
@@ -17,6 +18,10 @@ os.environ.update(HF_HUB_OFFLINE="1", TRANSFORMERS_OFFLINE="1", TRANSFORMERS_VER
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "support"))
 import torch  # noqa: E402
 from cli_testing import ProgramTest  # noqa: E402
+try:
+    import onnxruntime  # noqa: E402
+except ImportError:
+    onnxruntime = None
 from safetensors.torch import load_file, save_file  # noqa: E402
 from transformers import (AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel, LlamaConfig,  # noqa: E402
                           LlamaForCausalLM, ViTConfig, ViTForImageClassification)
@@ -55,7 +60,24 @@ def shaken(model):
     return model.eval()
 
 
-class Texts(ProgramTest):
+class ModelTest(ProgramTest):
+    def check_graph(self, run, model, given):
+        """onnxruntime computes the same with the exported graph."""
+        if onnxruntime is None:
+            return
+        folder = self.folder / f"{run}-onnx"
+        if not folder.exists():
+            self.expect_done("export", "--checkpoint", run, "--output", folder, "--format", "onnx")
+        session = onnxruntime.InferenceSession(str(folder / "model.onnx"), providers=["CPUExecutionProvider"])
+        ours, = session.run(["logits"], {session.get_inputs()[0].name: given.numpy()})
+        with torch.no_grad():
+            theirs = model(given)
+        theirs = getattr(theirs, "logits", theirs).double()
+        error = (torch.from_numpy(ours).double() - theirs).norm() / theirs.norm()
+        self.assertLess(error.item(), 5e-6, run)
+
+
+class Texts(ModelTest):
     def test_losses_and_texts(self):
         shard = self.prepare("data", "--validation", "none") / "train.h5"
         text = (self.folder / "text.txt").read_bytes()
@@ -74,6 +96,8 @@ class Texts(ProgramTest):
                 self.expect_done("export", "--checkpoint", f"run-{name}", "--output", f"out-{name}",
                                  "--shard-size", "20KB")
                 self.check_exported(model, self.folder / f"out-{name}", inputs)
+                self.check_graph(f"run-{name}", model, inputs[:4 * CONTEXT].view(4, CONTEXT))
+                self.check_graph(f"run-{name}", model, inputs[None, :7])
 
     def loss_of(self, model, inputs, targets):
         with torch.no_grad():
@@ -101,7 +125,7 @@ class Texts(ProgramTest):
                 self.assertTrue(torch.equal(again(window[None]).logits, model(window[None]).logits))
 
 
-class Pictures(ProgramTest):
+class Pictures(ModelTest):
     def setUp(self):
         super().setUp()
         try:
@@ -152,6 +176,7 @@ class Pictures(ProgramTest):
         self.assertFalse(info["missing_keys"] or info["unexpected_keys"] or info["mismatched_keys"], info)
         with torch.no_grad():
             self.assertTrue(torch.equal(again(self.given).logits, logits))
+        self.check_graph("run", model, self.given)
 
     def check_loss(self, run, logits):
         theirs = torch.nn.functional.cross_entropy(logits.double(), self.targets).item()
@@ -196,6 +221,7 @@ class Pictures(ProgramTest):
         for name, tensor in exported.items():
             self.assertTrue(torch.equal(tensor, state[name]), name)
         make().load_state_dict(exported)  # strict
+        self.check_graph(family, model, self.given)
 
 
 if __name__ == "__main__":
