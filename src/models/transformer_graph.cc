@@ -85,13 +85,6 @@ Value add_attention(OnnxBuilder& graph, const TransformerSizes& sizes, const std
       .front();
 }
 
-// x * Phi(x).
-Value gelu_by_erf(OnnxBuilder& graph, const Value& x) {
-  const Value scaled = graph.apply("Div", {x, graph.number(std::numbers::sqrt2_v<float>)});
-  const Value sum = graph.apply("Add", {graph.apply("Erf", {scaled}), graph.number(1.0f)});
-  return graph.apply("Mul", {graph.apply("Mul", {x, sum}), graph.number(0.5f)});
-}
-
 // x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3))).
 Value gelu_by_tanh(OnnxBuilder& graph, const Value& x) {
   const auto times = [&](const Value& a, const Value& b) { return graph.apply("Mul", {a, b}); };
@@ -114,7 +107,7 @@ Value add_mlp(OnnxBuilder& graph, const TransformerSizes& sizes, const std::stri
       hidden = gelu_by_tanh(graph, hidden);
       break;
     case nn::ActivationKind::kGeluErf:
-      hidden = gelu_by_erf(graph, hidden);
+      hidden = add_gelu_erf(graph, hidden);
       break;
     case nn::ActivationKind::kSwiglu: {
       const Value gate = layer(x, ".gate", up_shape);
@@ -127,6 +120,12 @@ Value add_mlp(OnnxBuilder& graph, const TransformerSizes& sizes, const std::stri
 }
 
 }  // namespace
+
+OnnxBuilder::Value add_gelu_erf(OnnxBuilder& graph, const OnnxBuilder::Value& x) {
+  const Value scaled = graph.apply("Div", {x, graph.number(std::numbers::sqrt2_v<float>)});
+  const Value sum = graph.apply("Add", {graph.apply("Erf", {scaled}), graph.number(1.0f)});
+  return graph.apply("Mul", {graph.apply("Mul", {x, sum}), graph.number(0.5f)});
+}
 
 OnnxBuilder::Value position_numbers(OnnxBuilder& graph, const OnnxBuilder::Value& tokens) {
   const Value length =
@@ -179,12 +178,19 @@ OnnxBuilder::Value add_transformer_block(OnnxBuilder& graph, const TransformerSi
                                          const OnnxBuilder::Value& x) {
   const std::string name = fmt::format("blocks.{}", layer);
   graph.enter(name);
-  const Value normed = add_norm(graph, sizes, name + ".norm1", x);
-  const Value attended = add_attention(graph, sizes, name + ".attention", positions, normed);
-  const Value sum = graph.apply("Add", {x, attended});
-  const Value mlp =
-      add_mlp(graph, sizes, name + ".mlp", add_norm(graph, sizes, name + ".norm2", sum));
-  return graph.apply("Add", {sum, mlp});
+  const auto normed = [&](const char* which, const Value& value) {
+    return add_norm(graph, sizes, name + which, value);
+  };
+  const auto attended = [&](const Value& value) {
+    return add_attention(graph, sizes, name + ".attention", positions, value);
+  };
+  const auto fed = [&](const Value& value) { return add_mlp(graph, sizes, name + ".mlp", value); };
+  if (sizes.norm_after) {
+    const Value middle = normed(".norm1", graph.apply("Add", {x, attended(x)}));
+    return normed(".norm2", graph.apply("Add", {middle, fed(middle)}));
+  }
+  const Value sum = graph.apply("Add", {x, attended(normed(".norm1", x))});
+  return graph.apply("Add", {sum, fed(normed(".norm2", sum))});
 }
 
 }  // namespace trireme::models

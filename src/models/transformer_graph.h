@@ -30,6 +30,8 @@ OnnxBuilder::Value position_numbers(OnnxBuilder& graph, const OnnxBuilder::Value
 OnnxBuilder::Value add_transformer_block(OnnxBuilder& graph, const TransformerSizes& sizes,
                                          int layer, const GraphPositions& positions,
                                          const OnnxBuilder::Value& x);
+// x times the normal distribution function of x.
+OnnxBuilder::Value add_gelu_erf(OnnxBuilder& graph, const OnnxBuilder::Value& x);
 OnnxBuilder::Value add_norm(OnnxBuilder& graph, const TransformerSizes& sizes,
                             const std::string& name, const OnnxBuilder::Value& x);
 

@@ -50,7 +50,7 @@ class Weights(ProgramTest):
     def test_comes_back_with_the_same_bits(self):
         # The matrices of the second are large enough to be divided among the ranks.
         for name, made in (("gpt2", files.gpt2()), ("wide", files.gpt2(layers=1, width=256)),
-                           ("llama", files.llama())):
+                           ("llama", files.llama()), ("bert", files.bert())):
             theirs = self.model(name, made)
             for ranks in (1, 3):
                 run, out = f"{name}-run-{ranks}", f"{name}-out-{ranks}"
@@ -77,6 +77,38 @@ class Weights(ProgramTest):
         self.expect_refusal(5, "gpt2-run-1: holds checkpoints already: import into a new folder", "import",
                             "--from", theirs, "--output", "gpt2-run-1")
         self.check_others_are_left()
+
+    def test_reads_what_older_files_of_bert_have(self):
+        config, tensors = files.bert()
+        # As converted from the first release: other names of norms, and parts for other tasks.
+        older = {re.sub("(?<=LayerNorm.)weight$", "gamma", re.sub("(?<=LayerNorm.)bias$", "beta", name)): tensor
+                 for name, tensor in tensors.items()}
+        self.assertIn("bert.embeddings.LayerNorm.gamma", older)
+        others = {"bert.pooler.dense.weight": (16, 16), "bert.pooler.dense.bias": (16,),
+                  "cls.seq_relationship.weight": (2, 16), "cls.seq_relationship.bias": (2,)}
+        repeated = {"cls.predictions.decoder.weight": tensors["bert.embeddings.word_embeddings.weight"],
+                    "cls.predictions.decoder.bias": tensors["cls.predictions.bias"],
+                    "bert.embeddings.position_ids": ("I64", [1, 16], bytes(128))}
+        folder = self.model("older", (config, {
+            **older, **repeated, **{name: files.random_tensor(shape, name) for name, shape in others.items()}}))
+        done = self.run_program("import", "--from", folder, "--output", "run")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn(f"weights: left out, since our models do not have these parts: {', '.join(sorted(others))}",
+                      done.stderr)
+        self.expect_done("export", "--checkpoint", "run", "--output", "out")
+        self.assertEqual(files.read(self.folder / "out" / "model.safetensors"), tensors)
+        # Without the prefix.
+        bare = {name.removeprefix("bert."): tensor for name, tensor in older.items()}
+        self.expect_done("import", "--from", self.model("bare", (config, bare)), "--output", "run2")
+        self.expect_done("export", "--checkpoint", "run2", "--output", "out2")
+        self.assertEqual(files.read(self.folder / "out2" / "model.safetensors"), tensors)
+        # bad input: `import`: a BERT that has no head for masked tokens | ...: holds no tensor
+        # cls.predictions.transform.dense.weight (16, 16), without which this is no BERT as transformers has it | 3
+        for name in [name for name in bare if name.startswith("cls.")]:
+            del bare[name]
+        self.expect_refusal(3, "holds no tensor cls.predictions.transform.dense.weight (16, 16), without which this is "
+                            "no BERT as transformers has it", "import", "--from", self.model("body", (config, bare)),
+                            "--output", "run3")
 
     def check_others_are_left(self):
         def holding(name, file):
@@ -315,8 +347,8 @@ class Weights(ProgramTest):
         refused(llama, "config.json: hidden_size is \"16\"", hidden_size="16")
         refused(llama, "config.json: has no vocab_size", vocab_size=None)
         # bad input: `import`: a model of another kind | config.json: model_type mistral is not one of gpt2,
-        # llama, vit | 2
-        refused(llama, "config.json: model_type mistral is not one of gpt2, llama, vit", model_type="mistral")
+        # llama, bert, vit | 2
+        refused(llama, "config.json: model_type mistral is not one of gpt2, llama, bert, vit", model_type="mistral")
         # bad input: `import`: a GPT-2 with another activation | config.json: activation_function is "relu": our
         # GPT-2 models have "gelu_new" alone | 2
         refused(gpt2, 'config.json: activation_function is "relu": our GPT-2 models have "gelu_new" alone',

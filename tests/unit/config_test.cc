@@ -266,11 +266,11 @@ TEST(Config, TheFamilyOfModelsIsAKey) {
   EXPECT_EQ(parsed({}).model.family, "gpt");
   EXPECT_EQ(parsed({"--model.family", "gpt", "--model.heads", "2"}).model.keys.at("heads"), "2");
   // bad input: `train`: a family of models that does not exist | --model.family gtp: is not one of
-  // gpt, mobilenet_v2, resnet, vit | 2
+  // gpt, bert, mobilenet_v2, resnet, vit | 2
   EXPECT_EQ(refusal({"--model.family", "gtp", "--model.depth", "3"}),
-            "--model.family gtp: is not one of gpt, mobilenet_v2, resnet, vit");
+            "--model.family gtp: is not one of gpt, bert, mobilenet_v2, resnet, vit");
   EXPECT_EQ(message_of([] { models::find_family("gtp"); }),
-            "model.family gtp: is not one of gpt, mobilenet_v2, resnet, vit");
+            "model.family gtp: is not one of gpt, bert, mobilenet_v2, resnet, vit");
   // Runs of before there were families are of the first one.
   Config now;
   EXPECT_EQ(changes("[model]\nlayers = 6\n", now), "model.layers was 6, is auto");

@@ -29,6 +29,7 @@ struct ImportResult {
   std::string checkpoint;             // its path
   std::string config;                 // the path of a config.ini with the model's keys
   std::vector<std::string> not_read;  // fields of config.json that we do not know
+  std::vector<std::string> left_out;  // tensors of parts that our model does not have
 };
 
 // Collective over the world. Writes a checkpoint of step 0 with weights and states, and without an

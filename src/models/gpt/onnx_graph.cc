@@ -15,7 +15,7 @@ OnnxModel onnx_model(const GptConfig& config, DType weights) {
   const Value tokens = graph.input("tokens", OnnxType::kInt64, {"batch", "length"});
   graph.enter("embedding");
   const GraphPositions positions = positions_of_tokens(graph, sizes, tokens);
-  Value x = graph.gather_rows("embedding.weight", table, tokens);  // (B, T, C)
+  Value x = graph.gather_rows(kEmbeddingName, table, tokens);  // (B, T, C)
   if (config.positions == nn::PositionKind::kLearned) {
     const Value learned = graph.gather_rows("positions.weight", {config.context, config.width},
                                             position_numbers(graph, tokens));
@@ -27,7 +27,7 @@ OnnxModel onnx_model(const GptConfig& config, DType weights) {
   }
   graph.enter("head");
   x = add_norm(graph, sizes, "norm", x);
-  x = graph.linear(x, config.tied ? "embedding.weight" : "head.weight", table);
+  x = graph.linear(x, config.tied ? kEmbeddingName : "head.weight", table);
   graph.apply("Reshape", {x, positions.shape({config.vocabulary})});
   return graph.finish("logits", {"batch", "length", config.vocabulary});
 }
