@@ -187,7 +187,8 @@ class Weights(ProgramTest):
         export = ("export", "--checkpoint", "llama-run", "--output")
         # bad input: `export`: a format that it does not write | --format tflite: must be one of safetensors, onnx
         # | 2
-        self.expect_refusal(2, "--format tflite: must be one of safetensors, onnx", *export, "new", "--format", "tflite")
+        self.expect_refusal(2, "--format tflite: must be one of safetensors, onnx", *export, "new", "--format",
+                            "tflite")
         # bad input: `export`: `--shard-size` of a graph of ONNX | --shard-size 1GB: the weights of a graph of ONNX
         # are one file: leave it out | 2
         self.expect_refusal(2, "--shard-size 1GB: the weights of a graph of ONNX are one file: leave it out", *export,

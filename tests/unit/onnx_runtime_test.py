@@ -86,7 +86,7 @@ class Texts(Exported):
             logits.append(compute(self.inputs[None, whole:])[0])
         of_targets = log_shares(np.concatenate(logits))[np.arange(len(self.targets)), self.targets]
         theirs = -of_targets.mean()
-        self.assertLess(abs(ours - theirs) / theirs, 2e-6, f"{ours} {theirs}")
+        self.assertLess(abs(ours - theirs) / theirs, 1e-5, f"{ours} {theirs}")
 
     def check_sizes(self, compute):
         """Any number of texts of any length; what comes later changes nothing."""
@@ -127,7 +127,8 @@ class Texts(Exported):
 
     def test_models_that_only_we_have(self):
         for name, keys in (("rms", ("--model.preset", "test-gpt", "--model.norm", "rms")),
-                           ("no-biases", ("--model.preset", "test-gpt", "--model.bias", "false", "--model.tied", "false")),
+                           ("no-biases", ("--model.preset", "test-gpt", "--model.bias", "false", "--model.tied",
+                                          "false")),
                            ("learned", ("--model.preset", "test-llama", "--model.positions", "learned",
                                         "--model.tied", "true", "--model.norm_epsilon", 0.25)),
                            ("rotary", ("--model.preset", "test-gpt", "--model.positions", "rotary",
@@ -176,18 +177,20 @@ class Pictures(Exported):
 
     def test_families(self):
         for name, keys, weights in (
-                ("mobilenet", ("--model.family", "mobilenet_v2", "--model.width_multiple", 0.25), "features.18.1.running_var"),
+                ("mobilenet", ("--model.family", "mobilenet_v2", "--model.width_multiple", 0.25),
+                 "features.18.1.running_var"),
                 ("mobilenet-imagenet", ("--model.family", "mobilenet_v2", "--model.width_multiple", 0.1, "--model.stem",
                                         "imagenet"), "classifier.1.weight"),
-                ("resnet", ("--model.family", "resnet", "--model.stem", "imagenet"), "layer2.0.downsample.1.running_mean"),
+                ("resnet", ("--model.family", "resnet", "--model.stem", "imagenet"),
+                 "layer2.0.downsample.1.running_mean"),
                 ("resnet50", ("--model.family", "resnet", "--model.depth", 50), "layer4.2.conv3.weight"),
                 ("vit", ("--model.family", "vit", "--model.preset", "vit-tiny-cifar", "--model.layers", 2,
                          "--model.norm_epsilon", 0.01, "--model.patch", 8), "vit.embeddings.cls_token")):
             with self.subTest(name):
                 # One step of training moves the running means of norms, too.
-                self.expect_done("train", *keys, "--data.train", "data/train.h5", "--run.folder", name, "--run.steps", 1,
-                                 "--batch.global", 12, "--batch.micro", 6, "--model.classes", CLASSES, "--optim.lr", 0.01,
-                                 "--schedule.warmup", 0, "--model.image", SIDE, "--run.threads", 2)
+                self.expect_done("train", *keys, "--data.train", "data/train.h5", "--run.folder", name, "--run.steps",
+                                 1, "--batch.global", 12, "--batch.micro", 6, "--model.classes", CLASSES, "--optim.lr",
+                                 0.01, "--schedule.warmup", 0, "--model.image", SIDE, "--run.threads", 2)
                 self.check(name, f"{name}-out", weights)
 
     def check(self, run, output, weights):
@@ -211,7 +214,7 @@ class Pictures(Exported):
         for one in said:
             number = int(Path(one["file"]).stem)
             for likely in one["likely"]:
-                self.assertAlmostEqual(likely["probability"], theirs[number, likely["number"]], delta=2e-6)
+                self.assertAlmostEqual(likely["probability"], theirs[number, likely["number"]], delta=1e-5)
         self.assertGreater(theirs.std(0).max(), 1e-3)  # pictures are told apart
 
 
