@@ -7,7 +7,6 @@
 namespace trireme::models {
 namespace {
 
-using GraphValue = OnnxBuilder::Value;
 using NetworkLayer = ConvolutionalNetwork::Layer;
 
 GraphValue add_clamp(OnnxBuilder& graph, const ops::Clamp& clamp, const GraphValue& x) {
@@ -19,15 +18,14 @@ GraphValue add_clamp(OnnxBuilder& graph, const ops::Clamp& clamp, const GraphVal
 // ConvolutionNorm::forward without its clamp.
 GraphValue add_normed_convolution(OnnxBuilder& graph, const ConvolutionNorm::Sizes& sizes,
                                   const std::string& name, const GraphValue& x) {
-  using Extents = OnnxBuilder::Extents;
   const std::int64_t padding = sizes.padding();
   const Shape kernel = {sizes.out, sizes.kernel, sizes.kernel, sizes.in / sizes.groups};
   const GraphValue convolved =
       graph.apply("Conv", {x, graph.parameter(name + ".convolution.weight", kernel)},
                   {{"group", sizes.groups},
-                   {"kernel_shape", Extents{sizes.kernel, sizes.kernel}},
-                   {"pads", Extents{padding, padding, padding, padding}},
-                   {"strides", Extents{sizes.stride, sizes.stride}}});
+                   {"kernel_shape", GraphExtents{sizes.kernel, sizes.kernel}},
+                   {"pads", GraphExtents{padding, padding, padding, padding}},
+                   {"strides", GraphExtents{sizes.stride, sizes.stride}}});
   const Shape vector = {sizes.out}, running = {2, sizes.out};
   return graph.apply("BatchNormalization",
                      {convolved, graph.parameter(name + ".norm.weight", vector),
@@ -39,7 +37,6 @@ GraphValue add_normed_convolution(OnnxBuilder& graph, const ConvolutionNorm::Siz
 
 GraphValue add_stem(OnnxBuilder& graph, const ConvolutionalNetwork& network,
                     const GraphValue& pixels) {
-  using Extents = OnnxBuilder::Extents;
   graph.enter("stem");
   const GraphValue x =
       add_clamp(graph, network.clamp,
@@ -48,9 +45,9 @@ GraphValue add_stem(OnnxBuilder& graph, const ConvolutionalNetwork& network,
   const ops::PoolingShape pooling = network.stem.pooling(1, 1);
   const std::int64_t padding = pooling.padding;
   return graph.apply("MaxPool", {x},
-                     {{"kernel_shape", Extents{pooling.kernel_height, pooling.kernel_width}},
-                      {"pads", Extents{padding, padding, padding, padding}},
-                      {"strides", Extents{pooling.stride, pooling.stride}}});
+                     {{"kernel_shape", GraphExtents{pooling.kernel_height, pooling.kernel_width}},
+                      {"pads", GraphExtents{padding, padding, padding, padding}},
+                      {"strides", GraphExtents{pooling.stride, pooling.stride}}});
 }
 
 GraphValue add_block(OnnxBuilder& graph, const ConvolutionalNetwork& network,

@@ -54,20 +54,19 @@ OnnxBuilder::OnnxBuilder(std::optional<ForeignModel> foreign, DType dtype)
   }
 }
 
-OnnxBuilder::Value OnnxBuilder::input(std::string name, OnnxType type, NamedExtents shape) {
+GraphValue OnnxBuilder::input(std::string name, OnnxType type, NamedExtents shape) {
   model_.inputs.push_back({name, type, std::move(shape)});
   return name;
 }
 
-OnnxBuilder::Value OnnxBuilder::apply(const std::string& operation, std::vector<Value> inputs,
-                                      Attributes attributes) {
+GraphValue OnnxBuilder::apply(const std::string& operation, std::vector<GraphValue> inputs,
+                              Attributes attributes) {
   return apply_many(operation, std::move(inputs), std::move(attributes), 1).front();
 }
 
-std::vector<OnnxBuilder::Value> OnnxBuilder::apply_many(const std::string& operation,
-                                                        std::vector<Value> inputs,
-                                                        Attributes attributes,
-                                                        std::size_t outputs) {
+std::vector<GraphValue> OnnxBuilder::apply_many(const std::string& operation,
+                                                std::vector<GraphValue> inputs,
+                                                Attributes attributes, std::size_t outputs) {
   const std::string text = operation_text(operation, inputs, attributes, outputs);
   if (const auto found = applied_.find(text); found != applied_.end()) return found->second;
   OnnxNode node{.operation = operation,
@@ -89,7 +88,7 @@ OnnxModel OnnxBuilder::finish(std::string output, NamedExtents shape) {
   return std::move(model_);
 }
 
-OnnxBuilder::Value OnnxBuilder::constant(OnnxType type, const Extents& shape, std::string bytes) {
+GraphValue OnnxBuilder::constant(OnnxType type, const GraphExtents& shape, std::string bytes) {
   const std::string text = fmt::format("{} {} ", static_cast<int>(type), shape) + bytes;
   const auto [found, is_new] =
       constants_.emplace(text, fmt::format("/constant.{}", constants_.size()));
@@ -97,19 +96,19 @@ OnnxBuilder::Value OnnxBuilder::constant(OnnxType type, const Extents& shape, st
   return found->second;
 }
 
-OnnxBuilder::Value OnnxBuilder::number(float value) {
+GraphValue OnnxBuilder::number(float value) {
   return constant(OnnxType::kFloat, {}, bytes_of_values<float>({value}));
 }
 
-OnnxBuilder::Value OnnxBuilder::integer(std::int64_t value) {
+GraphValue OnnxBuilder::integer(std::int64_t value) {
   return constant(OnnxType::kInt64, {}, bytes_of_values<std::int64_t>({value}));
 }
 
-OnnxBuilder::Value OnnxBuilder::numbers(const std::vector<float>& values) {
+GraphValue OnnxBuilder::numbers(const std::vector<float>& values) {
   return constant(OnnxType::kFloat, {std::ssize(values)}, bytes_of_values(values));
 }
 
-OnnxBuilder::Value OnnxBuilder::integers(const Extents& values) {
+GraphValue OnnxBuilder::integers(const GraphExtents& values) {
   return constant(OnnxType::kInt64, {std::ssize(values)}, bytes_of_values(values));
 }
 
@@ -134,51 +133,50 @@ OnnxBuilder::Held OnnxBuilder::hold(const std::string& ours, const Shape& shape,
   return {place->second, parts, transposed};
 }
 
-OnnxBuilder::Value OnnxBuilder::in_fp32(const Value& held) {
+GraphValue OnnxBuilder::in_fp32(const GraphValue& held) {
   if (model_.dtype == DType::kF32) return held;
   return apply("Cast", {held}, {{"to", std::int64_t{static_cast<int>(OnnxType::kFloat)}}});
 }
 
-OnnxBuilder::Value OnnxBuilder::parameter(const std::string& ours, const Shape& shape) {
+GraphValue OnnxBuilder::parameter(const std::string& ours, const Shape& shape) {
   const Held held = hold("parameters/" + ours, shape, 0);
   TRIREME_CHECK(held.parts == 1 && !held.transposed, ours + " lies in another tensor");
   return in_fp32(model_.weights[held.weight].name);
 }
 
-OnnxBuilder::Value OnnxBuilder::state_row(const std::string& ours, const Shape& shape,
-                                          std::int64_t row) {
+GraphValue OnnxBuilder::state_row(const std::string& ours, const Shape& shape, std::int64_t row) {
   return in_fp32(model_.weights[hold("state/" + ours, shape, row).weight].name);
 }
 
-OnnxBuilder::Value OnnxBuilder::gather_rows(const std::string& ours, const Shape& shape,
-                                            const Value& indices) {
+GraphValue OnnxBuilder::gather_rows(const std::string& ours, const Shape& shape,
+                                    const GraphValue& indices) {
   const Held held = hold("parameters/" + ours, shape, 0);
   TRIREME_CHECK(held.parts == 1 && !held.transposed, ours + " lies in another tensor");
   return in_fp32(apply("Gather", {model_.weights[held.weight].name, indices}));
 }
 
-OnnxBuilder::Value OnnxBuilder::gemm(const Value& x, const Held& weight, const Value& bias) {
-  std::vector<Value> inputs = {x, in_fp32(model_.weights[weight.weight].name)};
+GraphValue OnnxBuilder::gemm(const GraphValue& x, const Held& weight, const GraphValue& bias) {
+  std::vector<GraphValue> inputs = {x, in_fp32(model_.weights[weight.weight].name)};
   if (!bias.empty()) inputs.push_back(bias);
   Attributes attributes;
   if (!weight.transposed) attributes.push_back({"transB", std::int64_t{1}});
   return apply("Gemm", std::move(inputs), std::move(attributes));
 }
 
-OnnxBuilder::Value OnnxBuilder::linear(const Value& x, const std::string& weight,
-                                       const Shape& shape, const std::string& bias) {
+GraphValue OnnxBuilder::linear(const GraphValue& x, const std::string& weight, const Shape& shape,
+                               const std::string& bias) {
   const Held held = hold("parameters/" + weight, shape, 0);
   TRIREME_CHECK(held.parts == 1, weight + " lies beside others");
-  return gemm(x, held, bias.empty() ? Value() : parameter(bias, {shape[0]}));
+  return gemm(x, held, bias.empty() ? GraphValue() : parameter(bias, {shape[0]}));
 }
 
-std::vector<OnnxBuilder::Value> OnnxBuilder::linears(const Value& x,
-                                                     const std::vector<Linear>& layers, bool bias) {
+std::vector<GraphValue> OnnxBuilder::linears(const GraphValue& x, const std::vector<Linear>& layers,
+                                             bool bias) {
   const auto weight_name = [](const Linear& layer) { return layer.name + ".weight"; };
   const auto bias_name = [&](const Linear& layer) { return bias ? layer.name + ".bias" : ""; };
   const Linear& first = layers.front();
   const Held held = hold("parameters/" + weight_name(first), first.shape, 0);
-  std::vector<Value> results;
+  std::vector<GraphValue> results;
   if (held.parts == 1) {
     for (const Linear& layer : layers) {
       results.push_back(linear(x, weight_name(layer), layer.shape, bias_name(layer)));
@@ -186,9 +184,9 @@ std::vector<OnnxBuilder::Value> OnnxBuilder::linears(const Value& x,
     return results;
   }
   TRIREME_CHECK(held.parts == layers.size(), first.name + " lies beside others");
-  Extents sizes;
+  GraphExtents sizes;
   for (const Linear& layer : layers) sizes.push_back(layer.shape[0]);
-  Value all_biases;
+  GraphValue all_biases;
   if (bias) {
     const Held biases = hold("parameters/" + bias_name(first), {first.shape[0]}, 0);
     TRIREME_CHECK(biases.parts == layers.size(), first.name + ".bias lies elsewhere");

@@ -13,14 +13,15 @@
 
 namespace trireme::models {
 
+using GraphValue = std::string;  // the name of a value
+using GraphExtents = std::vector<std::int64_t>;
+
 // Adds operations one by one. A family asks for weights by our names. What other programs call them
 // and how they lie in their files is looked up in the ForeignModel. An operation that was added
 // already is not added again.
 class OnnxBuilder {
  public:
-  using Value = std::string;
   using Attributes = std::vector<OnnxAttribute>;
-  using Extents = std::vector<std::int64_t>;
   using NamedExtents = std::vector<std::variant<std::int64_t, std::string>>;
 
   // Without `foreign` the weights have our names and layouts. `dtype`: of the weights in the file;
@@ -30,42 +31,44 @@ class OnnxBuilder {
   // The names of operations begin with it from now on: "blocks.0.attention".
   void enter(std::string scope) { scope_ = std::move(scope); }
 
-  Value input(std::string name, OnnxType type, NamedExtents shape);
-  Value apply(const std::string& operation, std::vector<Value> inputs, Attributes attributes = {});
+  GraphValue input(std::string name, OnnxType type, NamedExtents shape);
+  GraphValue apply(const std::string& operation, std::vector<GraphValue> inputs,
+                   Attributes attributes = {});
   // The same with several outputs.
-  std::vector<Value> apply_many(const std::string& operation, std::vector<Value> inputs,
-                                Attributes attributes, std::size_t outputs);
+  std::vector<GraphValue> apply_many(const std::string& operation, std::vector<GraphValue> inputs,
+                                     Attributes attributes, std::size_t outputs);
   // Names the last operation's output, which is fp32.
   OnnxModel finish(std::string output, NamedExtents shape);
 
   // Constants: a number, and vectors.
-  Value number(float value);
-  Value integer(std::int64_t value);
-  Value numbers(const std::vector<float>& values);
-  Value integers(const Extents& values);
+  GraphValue number(float value);
+  GraphValue integer(std::int64_t value);
+  GraphValue numbers(const std::vector<float>& values);
+  GraphValue integers(const GraphExtents& values);
 
   // Our parameter of that name and shape.
-  Value parameter(const std::string& ours, const Shape& shape);
+  GraphValue parameter(const std::string& ours, const Shape& shape);
   // Row `row` of our state of that name and shape.
-  Value state_row(const std::string& ours, const Shape& shape, std::int64_t row);
+  GraphValue state_row(const std::string& ours, const Shape& shape, std::int64_t row);
   // Rows of our parameter (rows, width): (the shape of the indices, width).
-  Value gather_rows(const std::string& ours, const Shape& shape, const Value& indices);
+  GraphValue gather_rows(const std::string& ours, const Shape& shape, const GraphValue& indices);
 
   // x (rows, in) -> (rows, out): x times the transpose of our parameter (out, in), plus a bias.
-  Value linear(const Value& x, const std::string& weight, const Shape& shape,
-               const std::string& bias = "");
+  GraphValue linear(const GraphValue& x, const std::string& weight, const Shape& shape,
+                    const std::string& bias = "");
   // Linear layers NAME.weight and perhaps NAME.bias of the same input. Where another program keeps
   // them as one, they are one product.
   struct Linear {
     std::string name;
     Shape shape;  // (out, in)
   };
-  std::vector<Value> linears(const Value& x, const std::vector<Linear>& layers, bool bias);
+  std::vector<GraphValue> linears(const GraphValue& x, const std::vector<Linear>& layers,
+                                  bool bias);
 
-  Value reshape(const Value& x, const Extents& shape) {
+  GraphValue reshape(const GraphValue& x, const GraphExtents& shape) {
     return apply("Reshape", {x, integers(shape)});
   }
-  Value transpose(const Value& x, const Extents& order) {
+  GraphValue transpose(const GraphValue& x, const GraphExtents& order) {
     return apply("Transpose", {x}, {{"perm", order}});
   }
 
@@ -77,16 +80,16 @@ class OnnxBuilder {
     bool transposed;     // (in, out), where ours is (out, in)
   };
   Held hold(const std::string& ours, const Shape& shape, std::int64_t row);
-  Value in_fp32(const Value& held);
-  Value constant(OnnxType type, const Extents& shape, std::string bytes);
-  Value gemm(const Value& x, const Held& weight, const Value& bias);
+  GraphValue in_fp32(const GraphValue& held);
+  GraphValue constant(OnnxType type, const GraphExtents& shape, std::string bytes);
+  GraphValue gemm(const GraphValue& x, const Held& weight, const GraphValue& bias);
 
   OnnxModel model_;
   std::optional<ForeignModel> foreign_;
   std::map<std::pair<std::string, std::int64_t>, std::size_t> foreign_of_;  // by our name and row
-  std::map<std::string, std::size_t> weights_;         // held ones by their names
-  std::map<std::string, Value> constants_;             // by what is in them
-  std::map<std::string, std::vector<Value>> applied_;  // by operation, inputs, attributes
+  std::map<std::string, std::size_t> weights_;              // held ones by their names
+  std::map<std::string, GraphValue> constants_;             // by what is in them
+  std::map<std::string, std::vector<GraphValue>> applied_;  // by operation, inputs, attributes
   std::string scope_;
 };
 

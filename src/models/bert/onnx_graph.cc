@@ -6,7 +6,6 @@
 namespace trireme::models {
 
 OnnxModel onnx_model(const BertConfig& config, DType weights) {
-  using Value = OnnxBuilder::Value;
   constexpr std::int64_t kBool = 9;  // TensorProto.DataType
   const TransformerSizes sizes = transformer_sizes(config);
   const std::int64_t width = config.width;
@@ -15,14 +14,14 @@ OnnxModel onnx_model(const BertConfig& config, DType weights) {
   const auto input = [&](const char* name) {
     return graph.input(name, OnnxType::kInt64, {"batch", "length"});
   };
-  const Value tokens = input("tokens"), attention_mask = input("attention_mask");
-  const Value segments = input("segments");
+  const GraphValue tokens = input("tokens"), attention_mask = input("attention_mask");
+  const GraphValue segments = input("segments");
 
   graph.enter("embedding");
   GraphPositions positions = positions_of_tokens(graph, sizes, tokens);
-  const Value is_token = graph.apply("Cast", {attention_mask}, {{"to", kBool}});
+  const GraphValue is_token = graph.apply("Cast", {attention_mask}, {{"to", kBool}});
   positions.mask = graph.apply("Unsqueeze", {is_token, graph.integers({1, 2})});  // (B, 1, 1, T)
-  Value x = graph.gather_rows(kEmbeddingName, table, tokens);                     // (B, T, C)
+  GraphValue x = graph.gather_rows(kEmbeddingName, table, tokens);                // (B, T, C)
   x = graph.apply("Add", {x, graph.gather_rows("positions.weight", {config.context, width},
                                                position_numbers(graph, tokens))});
   x = graph.apply("Add",

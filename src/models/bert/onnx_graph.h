@@ -7,8 +7,9 @@
 
 namespace trireme::models {
 
-// `tokens`, `attention_mask` (1 for tokens that are no padding, else 0) and `segments` (0 or 1), all
-// (batch, length), int64, of at most model.context tokens -> `logits` (batch, length, vocabulary).
+// `tokens`, `attention_mask` (1 for tokens that are no padding, else 0) and `segments` (0 or 1),
+// all (batch, length), int64, of at most model.context tokens -> `logits` (batch, length,
+// vocabulary).
 OnnxModel onnx_model(const BertConfig& config, DType weights);
 
 }  // namespace trireme::models

@@ -6,19 +6,18 @@
 namespace trireme::models {
 
 OnnxModel onnx_model(const GptConfig& config, DType weights) {
-  using Value = OnnxBuilder::Value;
   const TransformerSizes sizes = transformer_sizes(config);
   const Shape table = {config.vocabulary, config.width};
   OnnxBuilder graph(
       has_transformers_names(config) ? std::optional(transformers_model(config)) : std::nullopt,
       weights);
-  const Value tokens = graph.input("tokens", OnnxType::kInt64, {"batch", "length"});
+  const GraphValue tokens = graph.input("tokens", OnnxType::kInt64, {"batch", "length"});
   graph.enter("embedding");
   const GraphPositions positions = positions_of_tokens(graph, sizes, tokens);
-  Value x = graph.gather_rows(kEmbeddingName, table, tokens);  // (B, T, C)
+  GraphValue x = graph.gather_rows(kEmbeddingName, table, tokens);  // (B, T, C)
   if (config.positions == nn::PositionKind::kLearned) {
-    const Value learned = graph.gather_rows("positions.weight", {config.context, config.width},
-                                            position_numbers(graph, tokens));
+    const GraphValue learned = graph.gather_rows("positions.weight", {config.context, config.width},
+                                                 position_numbers(graph, tokens));
     x = graph.apply("Add", {x, learned});
   }
   x = graph.reshape(x, {-1, config.width});

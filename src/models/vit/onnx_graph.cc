@@ -6,25 +6,24 @@
 namespace trireme::models {
 
 OnnxModel onnx_model(const VitConfig& config, DType weights) {
-  using Value = OnnxBuilder::Value;
   const TransformerSizes sizes = transformer_sizes(config);
   const std::int64_t width = config.width, patch = config.patch;
   OnnxBuilder graph(transformers_model(config), weights);
-  const Value pixels =
+  const GraphValue pixels =
       graph.input("pixels", OnnxType::kFloat, {"batch", nn::kColours, config.image, config.image});
   graph.enter("embedding");
-  Value x = graph.apply(
+  GraphValue x = graph.apply(
       "Conv",
       {pixels, graph.parameter("embedding.patches.weight", {width, patch, patch, nn::kColours}),
        graph.parameter("embedding.patches.bias", {width})},
-      {{"kernel_shape", OnnxBuilder::Extents{patch, patch}},
-       {"strides", OnnxBuilder::Extents{patch, patch}}});  // (B, C, rows, columns)
+      {{"kernel_shape", GraphExtents{patch, patch}},
+       {"strides", GraphExtents{patch, patch}}});  // (B, C, rows, columns)
   x = graph.transpose(graph.reshape(x, {0, width, -1}), {0, 2, 1});
-  const Value samples =
+  const GraphValue samples =
       graph.apply("Gather", {graph.apply("Shape", {pixels}), graph.integers({0})});
-  const Value token_shape =
+  const GraphValue token_shape =
       graph.apply("Concat", {samples, graph.integers({1, width})}, {{"axis", std::int64_t{0}}});
-  const Value token = graph.apply(
+  const GraphValue token = graph.apply(
       "Expand", {graph.parameter("embedding.class_token", {width}), token_shape});  // (B, 1, C)
   x = graph.apply("Concat", {token, x}, {{"axis", std::int64_t{1}}});
   x = graph.apply("Add", {x, graph.parameter("positions.weight", {config.positions(), width})});
