@@ -6,9 +6,11 @@
 What imported models compute is compared with PyTorch by weights_torch_test.
 """
 import json
+import os
 import random
 import re
 import struct
+import subprocess
 import sys
 import unittest
 from pathlib import Path
@@ -160,6 +162,69 @@ class Weights(ProgramTest):
         self.expect_refusal(3, "tensor parameters/norm.weight holds 1e+30, which fp16 cannot: give another --dtype",
                             "export", "--checkpoint", "run3", "--output", "fp16", "--dtype", "fp16")
         self.assertEqual(list((self.folder / "fp16").iterdir()), [])
+
+    def test_graphs(self):
+        for name, made in (("gpt2", files.gpt2()), ("wide", files.gpt2(layers=1, width=256)),
+                           ("llama", files.llama())):
+            self.expect_done("import", "--from", self.model(name, made), "--output", f"{name}-run")
+            written = {}
+            for ranks in (1, 2, 4):
+                out = self.folder / f"{name}-{ranks}"
+                text = self.expect_done("export", "--checkpoint", f"{name}-run", "--output", out, "--format", "onnx",
+                                        before=self.on(ranks))
+                self.assertIn("tensors of fp32", text)
+                self.assertIn("model.onnx, model.onnx.data", text)
+                written[ranks] = {file.name: file.read_bytes() for file in out.iterdir()}
+                self.assertEqual(sorted(written[ranks]), ["model.onnx", "model.onnx.data"])
+            self.assertEqual(written[2], written[1])
+            self.assertEqual(written[4], written[1])
+            # The embedding is the first weight that a text needs.
+            table = made[1]["transformer.wte.weight" if name != "llama" else "model.embed_tokens.weight"][2]
+            self.assertEqual(written[1]["model.onnx.data"][:len(table)], table)
+        self.check_graphs_are_refused(made[1])
+
+    def check_graphs_are_refused(self, llama):
+        export = ("export", "--checkpoint", "llama-run", "--output")
+        # bad input: `export`: a format that it does not write | --format tflite: must be one of safetensors, onnx
+        # | 2
+        self.expect_refusal(2, "--format tflite: must be one of safetensors, onnx", *export, "new", "--format",
+                            "tflite")
+        # bad input: `export`: `--shard-size` of a graph of ONNX | --shard-size 1GB: the weights of a graph of ONNX
+        # are one file: leave it out | 2
+        self.expect_refusal(2, "--shard-size 1GB: the weights of a graph of ONNX are one file: leave it out", *export,
+                            "new", "--format", "onnx", "--shard-size", "1GB")
+        # bad input: `export`: a folder that holds a graph of ONNX | llama-1: holds model.onnx already: give a new
+        # folder | 5
+        (self.folder / "llama-1" / "model.onnx.data").unlink()
+        self.expect_refusal(5, "llama-1: holds model.onnx already: give a new folder", *export, "llama-1", "--format",
+                            "onnx", before=self.on(2))
+        (self.folder / "shared").mkdir()
+        (self.folder / "shared" / "model.onnx.partial").write_text("of others")
+        # bad input: `export`: a folder where another export writes a graph | ...model.onnx.partial: another export
+        # is writing it, or has left it: remove it, or give a new folder | 5
+        self.expect_refusal(5, "shared/model.onnx.partial: another export is writing it, or has left it", *export,
+                            "shared", "--format", "onnx")
+        self.assertEqual([file.read_text() for file in (self.folder / "shared").iterdir()], ["of others"])
+        llama["model.norm.weight"] = ("F32", [16], struct.pack("<16f", *[1e30] * 16))
+        config = json.loads((self.folder / "llama" / "config.json").read_text())
+        self.expect_done("import", "--from", self.model("large", (config, llama)), "--output", "large-run")
+        self.expect_refusal(3, "tensor parameters/norm.weight holds 1e+30, which fp16 cannot: give another --dtype",
+                            "export", "--checkpoint", "large-run", "--output", "fp16", "--dtype", "fp16", "--format",
+                            "onnx", before=self.on(2))
+        self.assertEqual(list((self.folder / "fp16").iterdir()), [])
+
+    def test_a_full_disk(self):
+        self.expect_done("import", "--from", self.model("wide", files.gpt2(layers=1, width=256)), "--output", "run")
+        (self.folder / "full").mkdir()
+        mount = ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", self.folder / "full"]
+        if os.geteuid() != 0 or subprocess.run(mount, capture_output=True, check=False).returncode != 0:
+            self.skipTest("only who may mount a file system can make a full one")
+        self.addCleanup(subprocess.run, ["umount", self.folder / "full"], check=True)
+        for form in ("safetensors", "onnx"):
+            # bad input: `export`: a full disk | ...: No space left on device | 5
+            self.expect_refusal(5, "No space left on device", "export", "--checkpoint", "run", "--output", "full",
+                                "--format", form, before=self.on(2))
+            self.assertEqual(list((self.folder / "full").iterdir()), [])
 
     def test_trains_on(self):
         self.prepare()

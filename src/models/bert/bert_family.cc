@@ -6,6 +6,7 @@
 #include "trireme/base/limits.h"
 
 #include "models/bert/bert.h"
+#include "models/bert/onnx_graph.h"
 #include "models/bert/transformers_names.h"
 #include "models/keys.h"
 
@@ -131,7 +132,8 @@ Model bert_model(const BertConfig& config) {
                 nn::check_heads_fit(config.heads, config.heads, grid[Axis::kTensor]);
               },
           .operations = [config](std::int64_t samples) { return bert_operations(config, samples); },
-          .foreign = [config] { return transformers_model(config); }};
+          .foreign = [config] { return transformers_model(config); },
+          .onnx = [config](DType weights) { return onnx_model(config, weights); }};
 }
 
 const Family& bert_family() {
