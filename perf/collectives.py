@@ -102,8 +102,9 @@ def busy_seconds():
 class Network:
     """A cluster of two leaves with two nodes each; ends with the `with` block."""
 
-    def __init__(self, host):
-        self.host, self.uplink = host, host
+    def __init__(self, host, quota=None):
+        """Of nodes with this rate, bits per second, and the time of so many processors."""
+        self.host, self.uplink, self.quota = host, host, quota
 
     def __enter__(self):
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the cluster ends with this
@@ -111,7 +112,8 @@ class Network:
         self.folder = pathlib.Path(self.scratch.name) / "cluster"
         rate = f"{self.host / 1e3:.0f}kbit"
         subprocess.run([CLUSTER, "up", "--folder", self.folder, "--mode", "network", "--nodes", "4", "--leaves", "2",
-                        "--host-rate", rate, "--uplink-rate", rate, "--burst", BURST], check=True, stdout=subprocess.DEVNULL)
+                        "--host-rate", rate, "--uplink-rate", rate, "--burst", BURST,
+                        *(("--quota", str(self.quota)) if self.quota else ())], check=True, stdout=subprocess.DEVNULL)
         return self
 
     def __exit__(self, *_):
@@ -126,8 +128,22 @@ class Network:
         """Both ends of both uplinks, bits per second."""
         self.uplink = rate
         for link in ("u1", "u2", "d1", "d2"):
-            subprocess.run(["tc", "qdisc", "change", "dev", self.setting(r"ClusterName=(\w+)") + link, "root", "tbf", "rate",
-                            f"{rate / 1e3:.0f}kbit", "burst", BURST, "latency", "100ms"], check=True)
+            self.shape([], self.prefix() + link, rate)
+
+    def set_hosts(self, rate):
+        """Both ends of each node's link, bits per second."""
+        self.host = rate
+        for node in range(1, 5):
+            self.shape([], f"{self.prefix()}h{node}", rate)
+            self.shape(["ip", "netns", "exec", f"{self.prefix()}n{node}"], "eth0", rate)
+
+    def prefix(self):
+        return self.setting(r"ClusterName=(\w+)")
+
+    @staticmethod
+    def shape(within, link, rate):
+        subprocess.run([*within, "tc", "qdisc", "change", "dev", link, "root", "tbf", "rate", f"{rate / 1e3:.0f}kbit", "burst", BURST,
+                        "latency", "100ms"], check=True)
 
     def environment(self):
         return {**os.environ, "SLURM_CONF": str(self.folder / "slurm.conf"), "UCX_TLS": "tcp,self", "OMP_NUM_THREADS": "1"}
@@ -165,7 +181,7 @@ class Network:
 
     def raw_tcp(self, seconds=4):
         """Bytes per second of each node while all send across the spine, and the cores that this takes."""
-        prefix, network = self.setting(r"ClusterName=(\w+)"), self.setting(r"NodeAddr=(\d+\.\d+\.\d+)\.")
+        prefix, network = self.prefix(), self.setting(r"NodeAddr=(\d+\.\d+\.\d+)\.")
         begin = busy_seconds()
         senders = [subprocess.Popen(
             ["nsenter", f"--net=/run/netns/{prefix}n{node}", sys.executable, "-c", SENDER, str(seconds + 1),

@@ -50,6 +50,7 @@ OPERATIONS = [
     ("average_pooling / backward", "element of y", "e + e x stride squared", "taps of the kernel"),
     ("embedding", "element of y", "2e", "0"),
     ("embedding_backward", "element of dy", "e + 8 for each row of the table that occurs", "1"),
+    ("copy_rows", "element of y", "2e", "0"),
     ("add_positions", "element of x", "2e, the table once", "1"),
     ("add_positions_backward", "element of dy", "e + 8 / samples", "1"),
     ("softmax_statistics", "logit", "4", "about 12"),

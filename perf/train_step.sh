@@ -4,13 +4,14 @@
 #   perf/train_step.sh --device cuda [STEPS [CONTEXT...]]     64 sequences of 1024, bf16, on one GPU
 #   perf/train_step.sh --pictures [STEPS [PRESET...]]         the same of MobileNetV2 and ResNet-18 for CIFAR: 128
 #                                                             pictures a step, in micro-batches of MICRO (128)
+#   perf/train_step.sh --masked [STEPS [CONTEXT...]]          the same of BERT-base: 8 sequences a step of 128 tokens
 # PyTorch (the newest wheel of PyPI) lives in build/venv-torch; set TORCH_PYTHON to use another, and TRIREME
 # to use another program than the one of build/release.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-device=cpu pictures=
-if [[ ${1:-} == --pictures ]]; then
-  pictures=yes
+device=cpu kind=texts
+if [[ ${1:-} == --pictures || ${1:-} == --masked ]]; then
+  kind=${1#--}
   shift
 elif [[ ${1:-} == --device ]]; then
   device=$2
@@ -21,10 +22,16 @@ ours=()
 case $device in
   cpu)
     steps=${1:-5} batch=4 precisions=(fp32)
-    if [[ -n $pictures ]]; then
-      batch=128 presets=("${contexts[@]}")
-      [[ ${#presets[@]} -gt 0 ]] || presets=(mobilenet_v2-cifar resnet18-cifar)
-    fi
+    case $kind in
+      pictures)
+        batch=128 presets=("${contexts[@]}")
+        [[ ${#presets[@]} -gt 0 ]] || presets=(mobilenet_v2-cifar resnet18-cifar)
+        ;;
+      masked)
+        batch=8
+        [[ ${#contexts[@]} -gt 0 ]] || contexts=(128)
+        ;;
+    esac
     [[ ${#contexts[@]} -gt 0 ]] || contexts=(64 256 1024)
     if grep -qE 'avx512_bf16|amx_bf16' /proc/cpuinfo; then precisions+=(bf16); fi
     grep -m1 'model name' /proc/cpuinfo
@@ -51,7 +58,7 @@ figures=$(mktemp)
 trap 'rm -f "$figures"' EXIT
 trireme=${TRIREME:-build/release/bin/trireme}
 for precision in "${precisions[@]}"; do
-  if [[ -n $pictures ]]; then
+  if [[ $kind == pictures ]]; then
     for preset in "${presets[@]}"; do
       step=(--preset "$preset" --batch "$batch" --micro "${MICRO:-$batch}" --dtype "$precision" --threads "$(nproc)")
       "$trireme" bench step "${step[@]}" --repeats "$steps" --json "$figures"
@@ -59,9 +66,11 @@ for precision in "${precisions[@]}"; do
     done
     continue
   fi
+  model=gpt2-124m peer=(perf/train_step_torch.py)
+  [[ $kind != masked ]] || model=bert-base peer=(perf/masked_step_torch.py --preset bert-base)
   for context in "${contexts[@]}"; do
     step=(--batch "$batch" --context "$context" --dtype "$precision" --device "$device")
-    "$trireme" bench step --preset gpt2-124m "${step[@]}" "${ours[@]}" --repeats "$steps" --json "$figures"
-    "$python" perf/train_step_torch.py --beside "$figures" "${step[@]}" --steps "$steps" --threads "$(nproc)"
+    "$trireme" bench step --preset "$model" "${step[@]}" "${ours[@]}" --repeats "$steps" --json "$figures"
+    "$python" "${peer[@]}" --beside "$figures" "${step[@]}" --steps "$steps" --threads "$(nproc)"
   done
 done

@@ -47,6 +47,15 @@ def micro(batch):
     return max(1, min(2, batch // 4))
 
 
+def read_run(run):
+    """Seconds of a step and of its exposed communication, medians, and the bytes of the gradients."""
+    steps = [json.loads(line) for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()][FIRST:]
+    events = [json.loads(line) for line in (run / "events.jsonl").read_text(encoding="utf-8").splitlines()]
+    return {"step": statistics.median(step["step_s"] for step in steps),
+            "exposed": statistics.median(step["comm_s"] for step in steps), "gradients": steps[0]["memory"]["gradients"],
+            "places": events[0].get("places", "")}
+
+
 class Trainer:
     def __init__(self, options, network, results):
         self.options, self.network, self.results = options, network, results
@@ -76,14 +85,6 @@ class Trainer:
                      *(("--comm.network", self.rates, "--grid.order", "auto") if planned else
                        ("--comm.network", "none", "--grid.order", "rank"))]
 
-    @staticmethod
-    def read(run):
-        steps = [json.loads(line) for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()][FIRST:]
-        events = [json.loads(line) for line in (run / "events.jsonl").read_text(encoding="utf-8").splitlines()]
-        return {"step": statistics.median(step["step_s"] for step in steps),
-                "exposed": statistics.median(step["comm_s"] for step in steps), "gradients": steps[0]["memory"]["gradients"],
-                "places": events[0].get("places", "")}
-
     def measure(self, kind, grid, order, batch, planned, repeat, stage=0):
         """One run on all nodes of the order, or for kind "alone" one on each node."""
         nodes = len(order.split())
@@ -99,7 +100,7 @@ class Trainer:
             else:
                 run, words = self.words(grid, batch, planned, stage)
                 self.network.start(order, *words, timeout=left + 30, name="training")
-                found = self.read(run)
+                found = read_run(run)
         except (RuntimeError, subprocess.TimeoutExpired) as error:
             print(f"{key}: given up: {error}", flush=True)
             return
@@ -115,7 +116,7 @@ class Trainer:
             text = process.communicate(timeout=left + 30)[0]
             if process.returncode != 0:
                 raise RuntimeError(text)
-        found = [self.read(run) for run, _ in started]
+        found = [read_run(run) for run, _ in started]
         return max(found, key=lambda one: one["step"])
 
     def run(self):

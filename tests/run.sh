@@ -84,8 +84,14 @@ status=0
 if [[ $full == ON ]]; then
   export TRIREME_TESTS=full
 fi
+# Tests of Slurm run one at a time (RESOURCE_LOCK) and mostly wait for Slurm's own timers: beside them all
+# cores compute.
+at_once=$cores
+if [[ ${#labels[@]} -eq 0 || " ${labels[*]} " == *" slurm "* ]]; then
+  at_once=$((cores + 1))
+fi
 UBSAN_OPTIONS=print_stacktrace=1 ctest --test-dir "$build" --output-on-failure --no-tests=error \
-  -j "$cores" "${selection[@]}" 2>&1 | tee "$log" || status=$?
+  -j "$at_once" "${selection[@]}" 2>&1 | tee "$log" || status=$?
 
 # ctest counts what was skipped as passed; a run that broke off has no such line.
 total=$(sed -n 's/^.* tests failed out of \([0-9]*\)$/\1/p' "$log")

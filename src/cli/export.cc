@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <optional>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -26,7 +27,7 @@ struct ExportArguments {
   ExportRequest request;
   std::string format = "safetensors";
   std::string dtype = "fp32";
-  std::string shard_size = "5GB";
+  std::optional<std::string> shard_size;
   double timeout = 600;
 };
 
@@ -87,12 +88,15 @@ Work parse_export(const Arguments& arguments) {
   Options options("trireme export --checkpoint RUN_OR_FILE --output FOLDER [--KEY VALUE]...");
   options.add("checkpoint", given.request.checkpoint, "",
               "a run's folder (its newest good checkpoint), or one checkpoint");
-  options.add("format", given.format, "", "what to write", one_of({"safetensors"}));
+  options.add("format", given.format, "",
+              "what to write; onnx: the model as a graph of operations, with its weights",
+              one_of({"safetensors", "onnx"}));
   options.add("output", given.request.folder, "", "a new folder for the files");
   options.add("dtype", given.dtype, "", "type of the weights in the files",
               one_of({"fp32", "bf16", "fp16"}));
   options.add("shard-size", given.shard_size, "",
-              "more weights than this make several files and an index", not_empty());
+              "more weights than this make several files of safetensors and an index; default: 5GB",
+              not_empty());
   options.add("comm.timeout", given.timeout, "seconds",
               "an operation under way for longer is a hang; while the checkpoint is read its bytes "
               "add to that",
@@ -107,7 +111,15 @@ Work parse_export(const Arguments& arguments) {
     throw ConfigError("--output is missing: name a new folder for the files");
   }
   given.request.dtype = dtype_named(given.dtype);
-  given.request.most_bytes = bytes_of(given.shard_size);
+  if (given.format == "onnx") {
+    given.request.format = ExportRequest::Format::kOnnx;
+    if (given.shard_size) {
+      throw ConfigError(
+          fmt::format("--shard-size {}: the weights of a graph of ONNX are one file: leave it out",
+                      shown(*given.shard_size)));
+    }
+  }
+  if (given.shard_size) given.request.most_bytes = bytes_of(*given.shard_size);
   return {.alone = {},
           .on_ranks = [given](Runtime& runtime) { return export_on_ranks(runtime, given); }};
 }

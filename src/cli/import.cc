@@ -34,6 +34,10 @@ ExitStatus import_on_ranks(Runtime& runtime, const ImportRequest& request) {
     report_line(fmt::format("config.json: not read, since we do not know them: {}",
                             shown(fmt::format("{}", fmt::join(result.not_read, ", ")))));
   }
+  if (!result.left_out.empty()) {
+    report_line(fmt::format("weights: left out, since our models do not have these parts: {}",
+                            shown(fmt::format("{}", fmt::join(result.left_out, ", ")))));
+  }
   print_line(import_summary(request, result));
   return ExitStatus::kDone;
 }

@@ -12,6 +12,8 @@ namespace trireme::models {
 // NAME.norm.bias, state NAME.norm.running.
 class ConvolutionNorm {
  public:
+  static constexpr float kEpsilon = 1e-5f;  // of the norm, as torchvision has it
+
   struct Sizes {
     std::int64_t in, out;
     std::int64_t kernel = 1, stride = 1, groups = 1;
@@ -41,7 +43,7 @@ class ConvolutionNorm {
                       .groups = sizes.groups,
                       .deviation = nn::Convolution::deviation_of(sizes.kernel, sizes.out, 1)}),
         norm_(context.child("norm"), states,
-              {.channels = sizes.out, .clamp = clamp, .replicas = replicas}) {}
+              {.channels = sizes.out, .epsilon = kEpsilon, .clamp = clamp, .replicas = replicas}) {}
 
   nn::Value forward(nn::Tape& tape, const nn::MicroBatch& batch, const nn::Value& x) const {
     return norm_.forward(tape, batch, convolution_.forward(tape, x));

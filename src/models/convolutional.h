@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "trireme/models/family.h"
+#include "trireme/models/onnx.h"
 
 #include "models/convolution_norm.h"
 
@@ -50,7 +51,9 @@ struct ConvolutionalNetwork {
     ConvolutionNorm::Sizes sizes;
     std::int64_t side;  // of its input, pixels
     bool clamps = true;
-    bool adds = false;  // the other path of a residual block
+    bool adds = false;         // the other path of a residual block
+    std::string name = {};     // of its parameters
+    bool is_shortcut = false;  // it is the other path, which reads the block's input
   };
   struct Block {
     std::string name;
@@ -72,6 +75,9 @@ struct ConvolutionalNetwork {
 };
 
 nn::ModelPlan plan_of(const ConvolutionalConfig& config, const ConvolutionalNetwork& network);
+// `pixels` (batch, 3, height, width), normalised -> `logits` (batch, classes).
+OnnxModel onnx_model(const ConvolutionalConfig& config, const ConvolutionalNetwork& network,
+                     ForeignModel foreign, DType weights);
 // Each size once.
 std::vector<Operation> operations_of(const ConvolutionalConfig& config,
                                      const ConvolutionalNetwork& network, std::int64_t samples);

@@ -5,6 +5,7 @@
 #include "trireme/base/printable.h"
 #include "trireme/models/family.h"
 
+#include "models/bert/bert_family.h"
 #include "models/gpt/gpt_family.h"
 #include "models/mobilenet_v2/mobilenet_v2_family.h"
 #include "models/resnet/resnet_family.h"
@@ -13,8 +14,8 @@
 namespace trireme::models {
 
 const std::vector<const Family*>& families() {
-  static const std::vector<const Family*> kFamilies = {&gpt_family(), &mobilenet_v2_family(),
-                                                       &resnet_family(), &vit_family()};
+  static const std::vector<const Family*> kFamilies = {
+      &gpt_family(), &bert_family(), &mobilenet_v2_family(), &resnet_family(), &vit_family()};
   return kFamilies;
 }
 

@@ -15,6 +15,24 @@ nn::TensorParallel tensor_parallel(const nn::BuildContext& build) {
   return {&build.grid.comm(Axis::kTensor), build.sequence_parallel};
 }
 
+nn::Parameter& vocabulary_table(nn::ParameterSet& parameters, nn::BuildContext& build,
+                                const VocabularyTable& table, const char* name) {
+  const bool shares = table.tied && build.tied_parameter != nullptr;
+  if (shares && !build.separates_uses) {
+    build.tied_parameter->add_use();
+    return *build.tied_parameter;
+  }
+  nn::ParameterSpec spec =
+      nn::vocabulary_parameter(table.tied ? kEmbeddingName : name, tensor_parallel(build),
+                               table.vocabulary, table.width, table.deviation);
+  spec.tied = table.tied;
+  if (shares) spec.use_of = build.tied_parameter;
+  if (table.tied && !shares) spec.copies = build.tied;
+  nn::Parameter& made = parameters.add(std::move(spec));
+  if (table.tied && !shares) build.tied_parameter = &made;
+  return made;
+}
+
 nn::MicroBatch with_length(const nn::MicroBatch& batch, std::int64_t length) {
   nn::MicroBatch result = batch;
   result.length = length;
@@ -51,6 +69,12 @@ Values TransformerBlock::forward(Tape& tape, const MicroBatch& given, Values in)
   if (sizes_.fixed_length) resized = with_length(given, sizes_.length);
   const MicroBatch& batch = sizes_.fixed_length ? resized : given;
   const Value& x = in[0];  // (B T, C)
+  if (sizes_.norm_after) {
+    const Value attended = drop(tape, batch, attention_.forward(tape, batch, x), 0);
+    const Value middle = norm1_.forward_added(tape, x, attended).normed;
+    const Value fed = drop(tape, batch, mlp_.forward(tape, middle), 1);
+    return {norm2_.forward_added(tape, middle, fed).normed};
+  }
   const Value attended =
       drop(tape, batch, attention_.forward(tape, batch, norm1_.forward(tape, x)), 0);
   const auto [sum, normed] = norm2_.forward_added(tape, x, attended);

@@ -24,6 +24,8 @@ struct TransformerSizes {
   // Whether a sample has this length in every micro-batch. Otherwise MicroBatch::length counts, and
   // generation brings in fewer positions.
   bool fixed_length = false;
+  // A norm stands behind each residual sum, and not before attention and MLP.
+  bool norm_after = false;
   float dropout = 0.0f;  // in each residual branch
   float deviation = 0.02f,
         output_deviation = 0.02f;  // of initial weights, of those into the stream
@@ -37,8 +39,8 @@ struct TransformerSizes {
   }
 };
 
-// Multi-head attention and an MLP, each with a norm before it and a residual path around it.
-// Parameters blocks.LAYER.norm1, .attention, .norm2, .mlp.
+// Multi-head attention and an MLP, each with a residual path around it, and a norm before it or
+// behind the sum. Parameters blocks.LAYER.norm1, .attention, .norm2, .mlp.
 class TransformerBlock : public nn::Block {
  public:
   TransformerBlock(const TransformerSizes& sizes, nn::BuildContext& build, int layer);
@@ -59,6 +61,18 @@ class TransformerBlock : public nn::Block {
 };
 
 nn::TensorParallel tensor_parallel(const nn::BuildContext& build);
+
+// The matrix of a vocabulary, which the embedding and the head of a model may share.
+struct VocabularyTable {
+  std::int64_t vocabulary = 0, width = 0;
+  bool tied = true;         // one matrix for both, under the embedding's name
+  float deviation = 0.02f;  // of initial values
+};
+inline constexpr const char* kEmbeddingName = "embedding.weight";
+// Returns the matrix of the embedding (kEmbeddingName) or of the head. If they are tied and this
+// stage has already made the matrix for the other, returns that one.
+nn::Parameter& vocabulary_table(nn::ParameterSet& parameters, nn::BuildContext& build,
+                                const VocabularyTable& table, const char* name);
 
 // The micro-batch as blocks see it whose samples have `length` positions, whatever has a target.
 nn::MicroBatch with_length(const nn::MicroBatch& batch, std::int64_t length);

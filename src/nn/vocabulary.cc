@@ -46,11 +46,21 @@ Statistics combined_statistics(ops::Context& ctx, const TensorParallel& parallel
   return whole;
 }
 
+// The rows of a projection to the vocabulary that this rank holds.
+struct Projection {
+  const Parameter* table;
+  const Parameter* bias;  // or null
+
+  Tensor bias_weight() const { return bias ? bias->weight() : Tensor(); }
+  Tensor bias_gradient() const { return bias ? bias->gradient() : Tensor(); }
+};
+
 // Adds the loss of x (rows, C), which is in the tensor-parallel part, to loss_sum. If `dx` (rows,
-// C) is defined, writes this rank's partial gradient to it and adds the table's gradient.
+// C) is defined, writes this rank's partial gradient to it and adds the projection's gradient.
 void loss_by_slices(ops::Context& ctx, const TensorParallel& parallel, const Tensor& all_targets,
-                    const Tensor& loss_sum, const Tensor& x, const Parameter& table,
+                    const Tensor& loss_sum, const Tensor& x, const Projection& projection,
                     const Tensor& dx) {
+  const Parameter& table = *projection.table;
   const std::int64_t rows = x.shape()[0];
   const std::int64_t classes = table.placement().local[0];
   const std::int64_t slice = loss_slice_rows(
@@ -60,7 +70,7 @@ void loss_by_slices(ops::Context& ctx, const TensorParallel& parallel, const Ten
     const Tensor x_slice = x.rows(begin, end);
     const Tensor targets = all_targets.rows(begin, end);
     const Tensor logits = ctx.allocate({end - begin, classes}, DType::kF32, MemoryUse::kWorkspace);
-    ops::linear(ctx, x_slice, table.weight(), Tensor(), logits);
+    ops::linear(ctx, x_slice, table.weight(), projection.bias_weight(), logits);
     const Statistics statistics = combined_statistics(ctx, parallel, logits, targets, table);
     // The statistics are equal on all tensor ranks, and each rank adds the whole loss.
     ops::softmax_loss_sum(ctx, targets, statistics.row_max, statistics.row_sum,
@@ -72,7 +82,8 @@ void loss_by_slices(ops::Context& ctx, const TensorParallel& parallel, const Ten
     ops::softmax_gradient(ctx, logits, targets, first_row_here(table), valid_rows_here(table),
                           statistics.row_max, statistics.row_sum, dlogits);
     ops::linear_backward_input(ctx, dlogits, table.weight(), dx.rows(begin, end));
-    ops::linear_backward_weight(ctx, dlogits, x_slice, table.gradient(), Tensor());
+    ops::linear_backward_weight(ctx, dlogits, x_slice, table.gradient(),
+                                projection.bias_gradient());
   }
 }
 
@@ -85,6 +96,16 @@ ParameterSpec vocabulary_parameter(const std::string& name, const TensorParallel
                                         kVocabularyMultiple),
           .initial = Initializer::normal(deviation),
           .copies = {}};
+}
+
+ParameterSpec vocabulary_bias(const std::string& name, const TensorParallel& parallel,
+                              std::int64_t vocabulary) {
+  return {.name = name,
+          .placement = Placement::split({vocabulary}, 0, parallel.size(), parallel.rank(),
+                                        kVocabularyMultiple),
+          .initial = Initializer::constant(0.0f),
+          .copies = {},
+          .decay = false};
 }
 
 VocabularyEmbedding::VocabularyEmbedding(const LayerContext& context, Parameter& table)
@@ -128,22 +149,50 @@ Value LearnedPositions::forward(Tape& tape, const MicroBatch& batch, const Value
 }
 
 void vocabulary_loss(Tape& tape, const TensorParallel& parallel, const MicroBatch& batch,
-                     const Value& x, Parameter& table) {
+                     const Value& x, Parameter& table, Parameter* bias) {
   const Value inside = enter(tape, parallel, x);  // (rows, C)
+  const Projection projection{&table, bias};
   if (!tape.recording()) {
     loss_by_slices(tape.context(), parallel, batch.field(kTargets), batch.loss_sum, inside.tensor(),
-                   table, Tensor());
+                   projection, Tensor());
     return;
   }
+  std::vector<const Parameter*> parameters = {&table};
+  if (bias) parameters.push_back(bias);
   tape.record_loss(
       [kept = inside.kept(), slot = inside.slot(), parallel, targets = batch.field(kTargets),
-       loss_sum = batch.loss_sum, &table](Tape& t, const Tensor&) {
+       loss_sum = batch.loss_sum, projection](Tape& t, const Tensor&) {
         const Tensor rows = kept.tensor(t.context());
         const Tensor dx = t.context().allocate(rows.shape(), rows.dtype());
-        loss_by_slices(t.context(), parallel, targets, loss_sum, rows, table, dx);
+        loss_by_slices(t.context(), parallel, targets, loss_sum, rows, projection, dx);
         t.add_gradient(slot, dx);
       },
-      {&table});
+      std::move(parameters));
+}
+
+Tensor vocabulary_logits(ops::Context& ctx, const TensorParallel& parallel, const Tensor& x,
+                         const Parameter& table, const Parameter* bias) {
+  const std::int64_t rows = x.shape()[0], local = table.placement().local[0];
+  const Tensor part = ctx.allocate({rows, local}, DType::kF32);
+  ops::linear(ctx, x, table.weight(), Projection{&table, bias}.bias_weight(), part);
+  Tensor gathered = part;
+  if (parallel.size() > 1) {
+    gathered = ctx.allocate({parallel.size(), rows, local}, DType::kF32);
+    parallel.comm->all_gather(ctx.stream, part, gathered).wait_on(ctx.stream);
+  }
+  // From (ranks, rows, local) to (rows, vocabulary), without the padding.
+  const std::int64_t vocabulary = table.placement().global[0];
+  const std::int64_t each = (vocabulary + parallel.size() - 1) / parallel.size();
+  const Tensor logits = ctx.allocate({rows, vocabulary}, DType::kF32);
+  for (std::int64_t row = 0; row < rows; ++row) {
+    for (std::int64_t begin = 0; begin < vocabulary; begin += each) {
+      const std::int64_t count = std::min(each, vocabulary - begin);
+      const std::int64_t from = (begin / each * rows + row) * local;
+      ops::cast(ctx, gathered.flat_range(from, from + count),
+                logits.flat_range(row * vocabulary + begin, row * vocabulary + begin + count));
+    }
+  }
+  return logits;
 }
 
 Tensor last_logits(Tape& tape, const TensorParallel& parallel, const MicroBatch& batch,
@@ -156,27 +205,7 @@ Tensor last_logits(Tape& tape, const TensorParallel& parallel, const MicroBatch&
     const std::int64_t row = b * batch.length + batch.length - 1;
     ops::cast(ctx, inside.tensor().rows(row, row + 1), last.rows(b, b + 1));
   }
-  const std::int64_t local = table.placement().local[0];
-  const Tensor part = ctx.allocate({batch.batch, local}, DType::kF32);
-  ops::linear(ctx, last, table.weight(), Tensor(), part);
-  Tensor gathered = part;
-  if (parallel.size() > 1) {
-    gathered = ctx.allocate({parallel.size(), batch.batch, local}, DType::kF32);
-    parallel.comm->all_gather(ctx.stream, part, gathered).wait_on(ctx.stream);
-  }
-  // From (ranks, batch, local) to (batch, vocabulary), without the padding.
-  const std::int64_t vocabulary = table.placement().global[0];
-  const std::int64_t each = (vocabulary + parallel.size() - 1) / parallel.size();
-  const Tensor logits = ctx.allocate({batch.batch, vocabulary}, DType::kF32);
-  for (std::int64_t b = 0; b < batch.batch; ++b) {
-    for (std::int64_t begin = 0; begin < vocabulary; begin += each) {
-      const std::int64_t count = std::min(each, vocabulary - begin);
-      const std::int64_t from = (begin / each * batch.batch + b) * local;
-      ops::cast(ctx, gathered.flat_range(from, from + count),
-                logits.flat_range(b * vocabulary + begin, b * vocabulary + begin + count));
-    }
-  }
-  return logits;
+  return vocabulary_logits(ctx, parallel, last, table, nullptr);
 }
 
 }  // namespace trireme::nn

@@ -1,5 +1,6 @@
 #include <cmath>
 #include <filesystem>
+#include <functional>
 #include <set>
 #include <utility>
 
@@ -8,9 +9,11 @@
 #include "trireme/base/error.h"
 #include "trireme/config/config.h"
 #include "trireme/io/checkpoint.h"
+#include "trireme/io/file_set.h"
 #include "trireme/io/safetensors.h"
 #include "trireme/io/together.h"
 #include "trireme/io/whole_file.h"
+#include "trireme/tasks/pictures.h"
 #include "trireme/train/foreign_weights.h"
 #include "trireme/train/inference.h"
 
@@ -68,42 +71,57 @@ void convert(std::span<const float> from, std::vector<T>& to, const std::string&
   }
 }
 
+// Writes bytes of a tensor, from byte `first` of it on.
+using WriteBytes = std::function<void(std::size_t tensor, std::int64_t first, const void* from,
+                                      std::int64_t bytes)>;
+
+// What a checkpoint says of the model's data, for who uses the model elsewhere: the names of the
+// classes, what pixels are normalised by, the size of the pictures.
+void add_metadata(const Checkpoint& checkpoint, const models::Model& model,
+                  models::OnnxModel& graph) {
+  graph.metadata.emplace_back("model.family", model.request.family);
+  for (const auto& [key, value] : model.request.keys) {
+    graph.metadata.emplace_back("model." + key, value);
+  }
+  const auto& extra = checkpoint.info().extra;
+  for (const char* name : {kClassesAttribute, kNormalisationAttribute, kPictureSizeAttribute}) {
+    const auto found = extra.find(name);
+    if (found != extra.end()) graph.metadata.emplace_back(found->first, found->second);
+  }
+}
+
 class Export {
  public:
   Export(Communicator& world, const ExportRequest& request)
       : world_(world),
         request_(request),
         checkpoint_(open_checkpoint_or_run(world, request.checkpoint)),
-        model_(exported_model(checkpoint_)) {
+        model_(exported_model(checkpoint_)) {}
+
+  ExportResult run() {
+    return request_.format == ExportRequest::Format::kOnnx ? write_onnx() : write_safetensors();
+  }
+
+ private:
+  ExportResult write_safetensors() {
     if (!model_.foreign) {
       throw ConfigError(fmt::format("models of family {} have no names in other programs",
                                     model_.request.family));
     }
     foreign_ = model_.foreign();
     check_tensors(checkpoint_, foreign_);
-  }
-
-  ExportResult run() {
     std::vector<SafetensorsTensor> tensors;
-    std::int64_t elements = 0;
     for (const models::ForeignTensor& tensor : foreign_.tensors) {
       const auto extents = tensor.shape.extents();
       tensors.push_back({tensor.name, {extents.begin(), extents.end()}});
-      elements += tensor.shape.elements();
     }
     SafetensorsWriter writer(world_, request_.folder, std::move(tensors), request_.dtype,
                              request_.most_bytes);
     check_no_config();
-    for (std::size_t first = 0; first < foreign_.tensors.size();) {
-      const std::size_t last = end_of_round(first);
-      move_tensors(writer, first, last);
-      first = last;
-    }
-    ExportResult result{.checkpoint = checkpoint_.path(),
-                        .format = foreign_.format,
-                        .tensors = foreign_.tensors.size(),
-                        .bytes = elements * static_cast<std::int64_t>(size_of(request_.dtype)),
-                        .files = writer.finish()};
+    move_all([&](std::size_t tensor, std::int64_t first, const void* from, std::int64_t bytes) {
+      writer.write(tensor, first, from, bytes);
+    });
+    ExportResult result = result_of(foreign_.format, writer.finish());
     if (!foreign_.config) return result;
     world_.read_once([&] {
       write_whole_file(config_path(), foreign_.config());
@@ -113,7 +131,42 @@ class Export {
     return result;
   }
 
- private:
+  ExportResult write_onnx() {
+    if (!model_.onnx) {
+      throw ConfigError(
+          fmt::format("models of family {} cannot be written as ONNX: --format "
+                      "safetensors writes their weights",
+                      model_.request.family));
+    }
+    models::OnnxModel graph = model_.onnx(request_.dtype);
+    add_metadata(checkpoint_, model_, graph);
+    foreign_.tensors = graph.weights;
+    check_tensors(checkpoint_, foreign_);
+    const models::OnnxPlaces places = models::places_of_weights(graph);
+    FileSetWriter writer(
+        world_, request_.folder,
+        {{kOnnxDataName, "", places.bytes}, {kOnnxName, models::encoded(graph, kOnnxDataName)}},
+        [](std::string_view name) { return name == kOnnxName || name == kOnnxDataName; });
+    move_all([&](std::size_t tensor, std::int64_t first, const void* from, std::int64_t bytes) {
+      writer.write(0, places.offsets.at(tensor) + first, from, bytes);
+    });
+    writer.finish();
+    return result_of(fmt::format("graph of ONNX (operators {}, {} of them)", models::kOnnxOperators,
+                                 graph.nodes.size()),
+                     {kOnnxName, kOnnxDataName});
+  }
+
+  ExportResult result_of(std::string format, std::vector<std::string> files) const {
+    std::int64_t elements = 0;
+    for (const models::ForeignTensor& tensor : foreign_.tensors)
+      elements += tensor.shape.elements();
+    return {.checkpoint = checkpoint_.path(),
+            .format = std::move(format),
+            .tensors = foreign_.tensors.size(),
+            .bytes = elements * static_cast<std::int64_t>(size_of(request_.dtype)),
+            .files = std::move(files)};
+  }
+
   std::string config_path() const { return request_.folder + "/config.json"; }
 
   // Collective over the world. A config.json without weights is somebody's, too. The writer looks
@@ -126,6 +179,15 @@ class Export {
       throw RunFolderError(
           fmt::format("{}: holds config.json already: give a new folder", request_.folder));
     });
+  }
+
+  // Collective over the world.
+  void move_all(const WriteBytes& write) {
+    for (std::size_t first = 0; first < foreign_.tensors.size();) {
+      const std::size_t last = end_of_round(first);
+      move_tensors(write, first, last);
+      first = last;
+    }
   }
 
   // A round takes whole tensors, so that the checkpoint is read once.
@@ -141,7 +203,7 @@ class Export {
   }
 
   // Collective over the world.
-  void move_tensors(SafetensorsWriter& writer, std::size_t first, std::size_t last) {
+  void move_tensors(const WriteBytes& write, std::size_t first, std::size_t last) {
     std::vector<ForeignPiece> pieces =
         foreign_pieces(foreign_, first, last, world_.rank(), world_.size());
     std::vector<TensorSlice> wanted;
@@ -152,15 +214,15 @@ class Export {
     checkpoint_.read(world_, wanted);
     run_together(world_, [&] {
       for (const ForeignPiece& piece : pieces) {
-        if (request_.dtype == DType::kF32) write_as<float>(writer, piece);
-        if (request_.dtype == DType::kBF16) write_as<BFloat16>(writer, piece);
-        if (request_.dtype == DType::kF16) write_as<Half>(writer, piece);
+        if (request_.dtype == DType::kF32) write_as<float>(write, piece);
+        if (request_.dtype == DType::kBF16) write_as<BFloat16>(write, piece);
+        if (request_.dtype == DType::kF16) write_as<Half>(write, piece);
       }
     });
   }
 
   template <class T>
-  void write_as(SafetensorsWriter& writer, const ForeignPiece& piece) {
+  void write_as(const WriteBytes& write, const ForeignPiece& piece) {
     std::vector<float> values;
     std::vector<T> converted;
     for_each_run(piece, kWrittenAtOnce, [&](const ForeignRun& run) {
@@ -168,7 +230,7 @@ class Export {
       give_run(piece, run, values);
       convert(values, converted, piece.slice.name);
       constexpr auto kSize = static_cast<std::int64_t>(sizeof(T));
-      writer.write(piece.tensor, run.foreign * kSize, converted.data(), run.count * kSize);
+      write(piece.tensor, run.foreign * kSize, converted.data(), run.count * kSize);
     });
   }
 
@@ -176,7 +238,7 @@ class Export {
   const ExportRequest& request_;
   const Checkpoint checkpoint_;
   models::Model model_;
-  models::ForeignModel foreign_;
+  models::ForeignModel foreign_ = {};  // or the weights of the graph
 };
 
 }  // namespace

@@ -98,7 +98,8 @@ class Import {
                         .parameters = model_.plan.parameters,
                         .checkpoint = write(runtime, folder),
                         .config = folder.file("config.ini"),
-                        .not_read = request_.not_read};
+                        .not_read = request_.not_read,
+                        .left_out = left_out_};
     world_.read_once([&] {
       write_whole_file(result.config, model_to_ini(model_.request));
       return "";
@@ -116,12 +117,21 @@ class Import {
     return elements * sizeof(float);
   }
 
+  // By the name, or by that of an older file; with the prefix, or without.
   const SafetensorsEntry* find(const std::string& name) const {
-    const SafetensorsEntry* entry = files_.find(name);
-    if (entry != nullptr || foreign_.prefix.empty() || !name.starts_with(foreign_.prefix)) {
-      return entry;
+    std::vector<std::string> names = {name};
+    for (const auto& [ending, older] : foreign_.older_endings) {
+      if (name.ends_with(ending)) {
+        names.push_back(name.substr(0, name.size() - ending.size()) + older);
+      }
     }
-    return files_.find(name.substr(foreign_.prefix.size()));
+    for (const std::string& one : names) {
+      if (const SafetensorsEntry* entry = files_.find(one)) return entry;
+      if (foreign_.prefix.empty() || !one.starts_with(foreign_.prefix)) continue;
+      const SafetensorsEntry* entry = files_.find(one.substr(foreign_.prefix.size()));
+      if (entry != nullptr) return entry;
+    }
+    return nullptr;
   }
 
   // Finds each tensor of the model in the files. Nothing else may be there.
@@ -150,11 +160,15 @@ class Import {
       entries_.push_back(entry);
     }
     for (const SafetensorsEntry& entry : files_.tensors()) {
-      const bool known = used.contains(&entry) ||
-                         std::ranges::any_of(foreign_.unused, [&](const std::string& ending) {
-                           return entry.name.ends_with(ending);
-                         });
-      if (known) continue;
+      const auto ends_in_one_of = [&](const std::vector<std::string>& endings) {
+        return std::ranges::any_of(
+            endings, [&](const std::string& ending) { return entry.name.ends_with(ending); });
+      };
+      if (used.contains(&entry) || ends_in_one_of(foreign_.unused)) continue;
+      if (ends_in_one_of(foreign_.left_out)) {
+        left_out_.push_back(entry.name);
+        continue;
+      }
       throw DataError(fmt::format("{}: holds a tensor {} {}, which is not in a {} ({})",
                                   files_.path_of(entry), shown(entry.name), entry.shape_text(),
                                   foreign_.format, model_.plan.description));
@@ -218,6 +232,7 @@ class Import {
   models::Model model_;
   models::ForeignModel foreign_;
   std::vector<const SafetensorsEntry*> entries_;  // by tensor of the foreign model
+  std::vector<std::string> left_out_;             // tensors in the files
   std::vector<ForeignPiece> pieces_;
 };
 

@@ -168,6 +168,25 @@ class Bench(ProgramTest):
         self.assertIn("| 0 | 500 | 250 | 250 | 167 | 2.00 | 1.00 |", text)
         self.assertIn("| 3 | 1000 | 250 | 250 | 753 | 1.33 | 2.00 |", text)
 
+    def test_what_is_made_of_accumulated_steps(self):
+        """perf/accumulation.py tells where gradient accumulation reaches 70 %."""
+        with mock.patch.object(sys, "path", [str(ROOT / "perf"), *sys.path]):
+            script = runpy.run_path(str(ROOT / "perf/accumulation.py"))
+        lines = []
+
+        def add(nodes, ratio, kind, micro_batches, step, exposed):
+            lines.append({"nodes": nodes, "ratio": ratio, "type": kind, "micro_batches": micro_batches, "rate": 80e6,
+                          "step": step, "exposed": exposed, "gradients": 4e6})
+        add(1, 0, "fp32", 4, 0.4, 0.0)
+        add(4, 2.0, "fp32", 1, 0.3, 0.2)
+        add(4, 2.0, "fp32", 4, 0.5, 0.125)
+        add(4, 2.0, "bf16", 1, 0.15, 0.05)
+        text = script["report"](lines)
+        self.assertIn("A micro-batch takes 100 ms, gradients are 4.0 MB in fp32", text)
+        # Of twice a micro-batch's computation 4 / 3 cannot hide: 1 / (1 + 4 / 3), 4 / (4 + 4 / 3). In bf16 1 / 3 cannot.
+        self.assertIn("| 4 | 2 | 80 | fp32 | 33 (43) | 75 (75) | 4 |", text)
+        self.assertIn("| 4 | 2 | 80 | bf16 | 67 (75) |  | - |", text)
+
     def test_ops(self):
         for preset, dtype in (("test-gpt", "fp32"), ("test-llama", "bf16")):
             text = self.expect_done("bench", "ops", "--preset", preset, "--dtype", dtype, "--batch", 1,

@@ -172,6 +172,11 @@ class Vocabulary : public ::testing::TestWithParam<std::int64_t> {
                 .copies = {}}};
 };
 
+struct Contributions : nn::GradientListener {
+  void contributed(const nn::Parameter&) override { ++count; }
+  int count = 0;
+};
+
 // Cross entropy and its gradients in double, of a matrix without padding.
 TEST_P(Vocabulary, ItsLossSeesNoPadding) {
   constexpr std::int64_t kRows = 7;
@@ -256,6 +261,60 @@ TEST_P(Vocabulary, ItsLastLogitsAreOfItsTokensAlone) {
   }
 }
 
+// The bias is split and padded as the matrix.
+TEST_P(Vocabulary, ABiasShiftsTheLogits) {
+  constexpr std::int64_t kRows = 7;
+  Table bias(ctx_, nn::vocabulary_bias("bias", parallel_, vocabulary()));
+  EXPECT_FALSE(bias.parameter.spec().decay);
+  const auto shift = [](std::int64_t v) { return 0.25f * static_cast<float>(v % 9 - 4); };
+  const nn::Placement& p = bias.parameter.placement();
+  for (std::int64_t i = 0; i < p.extent[0]; ++i) {
+    bias.parameter.weight().data<float>()[i] = shift(p.offset[0] + i);
+  }
+  const Tensor x = random(kRows, 5);
+  const Tensor plain = nn::vocabulary_logits(ctx_, parallel_, x, table_.parameter, nullptr);
+  const Tensor logits =
+      nn::vocabulary_logits(ctx_, parallel_, x, table_.parameter, &bias.parameter);
+  ASSERT_EQ(logits.shape(), (Shape{kRows, vocabulary()}));
+  const nn::MicroBatch rows = batch(kRows);
+  double loss = 0.0;
+  std::vector<double> dbias(static_cast<std::size_t>(vocabulary()), 0.0);
+  for (std::int64_t r = 0; r < kRows; ++r) {
+    const auto logit = [&](std::int64_t v) {
+      return double{plain.data<float>()[r * vocabulary() + v]} + double{shift(v)};
+    };
+    double sum = 0.0;
+    for (std::int64_t v = 0; v < vocabulary(); ++v) {
+      ASSERT_NEAR(logits.data<float>()[r * vocabulary() + v], logit(v), 1e-5) << r << " " << v;
+      sum += std::exp(logit(v));
+    }
+    const std::int32_t target = rows.field(nn::kTargets).data<std::int32_t>()[r];
+    if (target == ops::kMaskedTarget) continue;
+    loss += std::log(sum) - logit(target);
+    for (std::int64_t v = 0; v < vocabulary(); ++v) {
+      dbias[static_cast<std::size_t>(v)] += std::exp(logit(v)) / sum - (v == target ? 1 : 0);
+    }
+  }
+
+  Contributions contributions;
+  nn::Tape tape(ctx_, true, &contributions);
+  nn::vocabulary_loss(tape, parallel_, rows, tape.input(x, true), table_.parameter,
+                      &bias.parameter);
+  tape.backward({}, {});
+  EXPECT_EQ(contributions.count, 2);
+  EXPECT_NEAR(rows.loss_sum.data<double>()[0] / loss, 1.0, 1e-5);
+  for (std::int64_t i = 0; i < p.local[0]; ++i) {
+    const double got = bias.parameter.gradient().data<float>()[i];
+    const std::int64_t v = p.offset[0] + i;
+    EXPECT_NEAR(got, i < p.extent[0] ? dbias[static_cast<std::size_t>(v)] : 0.0, 1e-5) << v;
+  }
+  const nn::MicroBatch again = batch(kRows);
+  nn::Tape unrecorded(ctx_, false);
+  nn::vocabulary_loss(unrecorded, parallel_, again, unrecorded.input(x, false), table_.parameter,
+                      &bias.parameter);
+  EXPECT_EQ(again.loss_sum.data<double>()[0], rows.loss_sum.data<double>()[0]);
+}
+
 // The rule of a GPU, by the operations of the CPU: two slices where there would be one.
 TEST_P(Vocabulary, SlicesDoNotChangeTheLoss) {
   if (vocabulary() > 1000) GTEST_SKIP() << "slow";
@@ -294,11 +353,6 @@ TEST_P(Vocabulary, SlicesDoNotChangeTheLoss) {
     ASSERT_NEAR(two.dtable[i], one.dtable[i], 1e-3);
   }
 }
-
-struct Contributions : nn::GradientListener {
-  void contributed(const nn::Parameter&) override { ++count; }
-  int count = 0;
-};
 
 // In training the forward makes no logits, and the backward makes them slice by slice, once, for
 // everything that needs them.

@@ -6,9 +6,11 @@
 What imported models compute is compared with PyTorch by weights_torch_test.
 """
 import json
+import os
 import random
 import re
 import struct
+import subprocess
 import sys
 import unittest
 from pathlib import Path
@@ -48,7 +50,7 @@ class Weights(ProgramTest):
     def test_comes_back_with_the_same_bits(self):
         # The matrices of the second are large enough to be divided among the ranks.
         for name, made in (("gpt2", files.gpt2()), ("wide", files.gpt2(layers=1, width=256)),
-                           ("llama", files.llama())):
+                           ("llama", files.llama()), ("bert", files.bert())):
             theirs = self.model(name, made)
             for ranks in (1, 3):
                 run, out = f"{name}-run-{ranks}", f"{name}-out-{ranks}"
@@ -75,6 +77,38 @@ class Weights(ProgramTest):
         self.expect_refusal(5, "gpt2-run-1: holds checkpoints already: import into a new folder", "import",
                             "--from", theirs, "--output", "gpt2-run-1")
         self.check_others_are_left()
+
+    def test_reads_what_older_files_of_bert_have(self):
+        config, tensors = files.bert()
+        # As converted from the first release: other names of norms, and parts for other tasks.
+        older = {re.sub("(?<=LayerNorm.)weight$", "gamma", re.sub("(?<=LayerNorm.)bias$", "beta", name)): tensor
+                 for name, tensor in tensors.items()}
+        self.assertIn("bert.embeddings.LayerNorm.gamma", older)
+        others = {"bert.pooler.dense.weight": (16, 16), "bert.pooler.dense.bias": (16,),
+                  "cls.seq_relationship.weight": (2, 16), "cls.seq_relationship.bias": (2,)}
+        repeated = {"cls.predictions.decoder.weight": tensors["bert.embeddings.word_embeddings.weight"],
+                    "cls.predictions.decoder.bias": tensors["cls.predictions.bias"],
+                    "bert.embeddings.position_ids": ("I64", [1, 16], bytes(128))}
+        folder = self.model("older", (config, {
+            **older, **repeated, **{name: files.random_tensor(shape, name) for name, shape in others.items()}}))
+        done = self.run_program("import", "--from", folder, "--output", "run")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn(f"weights: left out, since our models do not have these parts: {', '.join(sorted(others))}",
+                      done.stderr)
+        self.expect_done("export", "--checkpoint", "run", "--output", "out")
+        self.assertEqual(files.read(self.folder / "out" / "model.safetensors"), tensors)
+        # Without the prefix.
+        bare = {name.removeprefix("bert."): tensor for name, tensor in older.items()}
+        self.expect_done("import", "--from", self.model("bare", (config, bare)), "--output", "run2")
+        self.expect_done("export", "--checkpoint", "run2", "--output", "out2")
+        self.assertEqual(files.read(self.folder / "out2" / "model.safetensors"), tensors)
+        # bad input: `import`: a BERT that has no head for masked tokens | ...: holds no tensor
+        # cls.predictions.transform.dense.weight (16, 16), without which this is no BERT as transformers has it | 3
+        for name in [name for name in bare if name.startswith("cls.")]:
+            del bare[name]
+        self.expect_refusal(3, "holds no tensor cls.predictions.transform.dense.weight (16, 16), without which this is "
+                            "no BERT as transformers has it", "import", "--from", self.model("body", (config, bare)),
+                            "--output", "run3")
 
     def check_others_are_left(self):
         def holding(name, file):
@@ -128,6 +162,69 @@ class Weights(ProgramTest):
         self.expect_refusal(3, "tensor parameters/norm.weight holds 1e+30, which fp16 cannot: give another --dtype",
                             "export", "--checkpoint", "run3", "--output", "fp16", "--dtype", "fp16")
         self.assertEqual(list((self.folder / "fp16").iterdir()), [])
+
+    def test_graphs(self):
+        for name, made in (("gpt2", files.gpt2()), ("wide", files.gpt2(layers=1, width=256)),
+                           ("llama", files.llama())):
+            self.expect_done("import", "--from", self.model(name, made), "--output", f"{name}-run")
+            written = {}
+            for ranks in (1, 2, 4):
+                out = self.folder / f"{name}-{ranks}"
+                text = self.expect_done("export", "--checkpoint", f"{name}-run", "--output", out, "--format", "onnx",
+                                        before=self.on(ranks))
+                self.assertIn("tensors of fp32", text)
+                self.assertIn("model.onnx, model.onnx.data", text)
+                written[ranks] = {file.name: file.read_bytes() for file in out.iterdir()}
+                self.assertEqual(sorted(written[ranks]), ["model.onnx", "model.onnx.data"])
+            self.assertEqual(written[2], written[1])
+            self.assertEqual(written[4], written[1])
+            # The embedding is the first weight that a text needs.
+            table = made[1]["transformer.wte.weight" if name != "llama" else "model.embed_tokens.weight"][2]
+            self.assertEqual(written[1]["model.onnx.data"][:len(table)], table)
+        self.check_graphs_are_refused(made[1])
+
+    def check_graphs_are_refused(self, llama):
+        export = ("export", "--checkpoint", "llama-run", "--output")
+        # bad input: `export`: a format that it does not write | --format tflite: must be one of safetensors, onnx
+        # | 2
+        self.expect_refusal(2, "--format tflite: must be one of safetensors, onnx", *export, "new", "--format",
+                            "tflite")
+        # bad input: `export`: `--shard-size` of a graph of ONNX | --shard-size 1GB: the weights of a graph of ONNX
+        # are one file: leave it out | 2
+        self.expect_refusal(2, "--shard-size 1GB: the weights of a graph of ONNX are one file: leave it out", *export,
+                            "new", "--format", "onnx", "--shard-size", "1GB")
+        # bad input: `export`: a folder that holds a graph of ONNX | llama-1: holds model.onnx already: give a new
+        # folder | 5
+        (self.folder / "llama-1" / "model.onnx.data").unlink()
+        self.expect_refusal(5, "llama-1: holds model.onnx already: give a new folder", *export, "llama-1", "--format",
+                            "onnx", before=self.on(2))
+        (self.folder / "shared").mkdir()
+        (self.folder / "shared" / "model.onnx.partial").write_text("of others")
+        # bad input: `export`: a folder where another export writes a graph | ...model.onnx.partial: another export
+        # is writing it, or has left it: remove it, or give a new folder | 5
+        self.expect_refusal(5, "shared/model.onnx.partial: another export is writing it, or has left it", *export,
+                            "shared", "--format", "onnx")
+        self.assertEqual([file.read_text() for file in (self.folder / "shared").iterdir()], ["of others"])
+        llama["model.norm.weight"] = ("F32", [16], struct.pack("<16f", *[1e30] * 16))
+        config = json.loads((self.folder / "llama" / "config.json").read_text())
+        self.expect_done("import", "--from", self.model("large", (config, llama)), "--output", "large-run")
+        self.expect_refusal(3, "tensor parameters/norm.weight holds 1e+30, which fp16 cannot: give another --dtype",
+                            "export", "--checkpoint", "large-run", "--output", "fp16", "--dtype", "fp16", "--format",
+                            "onnx", before=self.on(2))
+        self.assertEqual(list((self.folder / "fp16").iterdir()), [])
+
+    def test_a_full_disk(self):
+        self.expect_done("import", "--from", self.model("wide", files.gpt2(layers=1, width=256)), "--output", "run")
+        (self.folder / "full").mkdir()
+        mount = ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", self.folder / "full"]
+        if os.geteuid() != 0 or subprocess.run(mount, capture_output=True, check=False).returncode != 0:
+            self.skipTest("only who may mount a file system can make a full one")
+        self.addCleanup(subprocess.run, ["umount", self.folder / "full"], check=True)
+        for form in ("safetensors", "onnx"):
+            # bad input: `export`: a full disk | ...: No space left on device | 5
+            self.expect_refusal(5, "No space left on device", "export", "--checkpoint", "run", "--output", "full",
+                                "--format", form, before=self.on(2))
+            self.assertEqual(list((self.folder / "full").iterdir()), [])
 
     def test_trains_on(self):
         self.prepare()
@@ -251,8 +348,8 @@ class Weights(ProgramTest):
         refused(llama, "config.json: hidden_size is \"16\"", hidden_size="16")
         refused(llama, "config.json: has no vocab_size", vocab_size=None)
         # bad input: `import`: a model of another kind | config.json: model_type mistral is not one of gpt2,
-        # llama, vit | 2
-        refused(llama, "config.json: model_type mistral is not one of gpt2, llama, vit", model_type="mistral")
+        # llama, bert, vit | 2
+        refused(llama, "config.json: model_type mistral is not one of gpt2, llama, bert, vit", model_type="mistral")
         # bad input: `import`: a GPT-2 with another activation | config.json: activation_function is "relu": our
         # GPT-2 models have "gelu_new" alone | 2
         refused(gpt2, 'config.json: activation_function is "relu": our GPT-2 models have "gelu_new" alone',

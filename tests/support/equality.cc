@@ -38,14 +38,22 @@ parallel::StepOptions step_options(const EqualityCase& test, optim::OptimizerCon
   return options;
 }
 
+nn::ModelPlan plan_of(const EqualityCase& test) {
+  return test.other ? test.other->plan : models::gpt_plan(test.model);
+}
+
+nn::MicroBatch batch_of(ops::Context& ctx, const EqualityCase& test, int number, bool training) {
+  return test.other ? test.other->make_batch(ctx, number, training)
+                    : make_batches(ctx, test.batch, number, 1, training).front();
+}
+
 // Returns this replica's micro-batches of a step. Every step has different data.
 std::vector<nn::MicroBatch> share(ops::Context& ctx, const ProcessGrid& grid,
                                   const EqualityCase& test, int step, bool training) {
   std::vector<nn::MicroBatch> batches;
   for (const int number : test.batch_runs.micro_batches_of(
            test.micro_batches, grid.extent(kDataAxes), grid.index(kDataAxes))) {
-    batches.push_back(
-        make_batches(ctx, test.batch, step * test.micro_batches + number, 1, training).front());
+    batches.push_back(batch_of(ctx, test, step * test.micro_batches + number, training));
   }
   return batches;
 }
@@ -104,9 +112,11 @@ class Interceptor : public nn::GradientListener {
   std::map<const nn::FlatGroup*, int> of_group_;
 };
 
-double targets_of(const std::vector<nn::MicroBatch>& batches) {
+// Of the first step of all replicas.
+double targets_of(ops::Context& ctx, const EqualityCase& test) {
   std::int64_t count = 0;
-  for (const nn::MicroBatch& batch : batches) {
+  for (int number = 0; number < test.micro_batches; ++number) {
+    const nn::MicroBatch batch = batch_of(ctx, test, number, true);
     const auto targets = batch.field(nn::kTargets).span<std::int32_t>();
     count += std::count_if(targets.begin(), targets.end(), [](std::int32_t t) { return t >= 0; });
   }
@@ -176,15 +186,20 @@ std::string EqualityCase::to_string() const {
           : fmt::format(", {}{} of {} shards{}", whole_weights ? "state" : "weights",
                         whole_gradients ? "" : " and gradients", grid[Axis::kShard],
                         whole_weights ? "" : fmt::format(", {} ahead", prefetch));
-  return fmt::format(
-             "{} {}{}{}{}{}{}{}", grid.to_string(), schedule,
-             chunks ? fmt::format(" of {} chunks", *chunks) : "",
-             sequence_parallel ? ", sequence parallel" : "", model.tied ? ", tied" : ", untied",
-             model.norm == nn::NormKind::kRms ? ", llama" : ", gpt2",
-             compute == DType::kF32 ? "" : fmt::format(", {}", name_of(compute)),
-             runs.recompute == parallel::Recompute::kFull        ? ", recomputed"
-             : runs.recompute == parallel::Recompute::kSelective ? ", selectively recomputed"
-                                                                 : "") +
+  return fmt::format("{} {}{}{}{}{}{}{}", grid.to_string(), schedule,
+                     chunks ? fmt::format(" of {} chunks", *chunks) : "",
+                     sequence_parallel ? ", sequence parallel" : "",
+                     other        ? ""
+                     : model.tied ? ", tied"
+                                  : ", untied",
+                     other                              ? ""
+                     : model.norm == nn::NormKind::kRms ? ", llama"
+                                                        : ", gpt2",
+                     compute == DType::kF32 ? "" : fmt::format(", {}", name_of(compute)),
+                     runs.recompute == parallel::Recompute::kFull ? ", recomputed"
+                     : runs.recompute == parallel::Recompute::kSelective
+                         ? ", selectively recomputed"
+                         : "") +
          (batch_runs.runs == 0 ? ""
                                : fmt::format(", {} runs{}", batch_runs.runs,
                                              batch_runs.reduces_each ? " in rounds" : "")) +
@@ -193,7 +208,7 @@ std::string EqualityCase::to_string() const {
 
 Observed observe(ops::Context& ctx, const ProcessGrid& grid, const EqualityCase& test) {
   Observed observed;
-  const nn::ModelPlan plan = models::gpt_plan(test.model);
+  const nn::ModelPlan plan = plan_of(test);
   {
     parallel::TrainerStep sgd(ctx, grid, plan,
                               step_options(test, optim::OptimizerConfig::Kind::kSgd));
@@ -230,8 +245,8 @@ GradientObserver::GradientObserver(ops::Context& ctx, const ProcessGrid& grid,
     : ctx_(ctx),
       grid_(grid),
       test_(test),
-      scale_(1.0 / targets_of(make_batches(ctx, test.batch, 0, test.micro_batches, true))),
-      stage_(ctx, grid, models::gpt_plan(test.model),
+      scale_(1.0 / targets_of(ctx, test)),
+      stage_(ctx, grid, plan_of(test),
              step_options(test, optim::OptimizerConfig::Kind::kSgd).stage),
       reducer_(ctx, stage_, {.to_shard = stage_.sharded()}, test.batch_runs),
       executor_(ctx, stage_, test.runs) {}

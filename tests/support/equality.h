@@ -1,6 +1,7 @@
 // Compares training on a grid with training on one rank, parameter by parameter.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -20,10 +21,18 @@ struct LocalPart {
 };
 using LocalParts = std::map<std::string, LocalPart>;
 
+// A model of another family than gpt, and its data.
+struct OtherModel {
+  nn::ModelPlan plan;
+  // Returns micro-batch `number` of the data, the same on every rank.
+  std::function<nn::MicroBatch(ops::Context&, int number, bool training)> make_batch;
+};
+
 struct EqualityCase {
   models::GptConfig model;
   BatchShape batch;
-  int micro_batches = 5;  // per step
+  std::optional<OtherModel> other = {};  // in the place of model and batch
+  int micro_batches = 5;                 // per step
   GridShape grid;
   bool whole_weights = true, whole_gradients = true;  // of sharded groups
   int prefetch = 1;

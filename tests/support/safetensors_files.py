@@ -105,3 +105,28 @@ def llama(layers=2, width=16, heads=4, kv_heads=2, hidden=24, vocabulary=257, co
                        block + "input_layernorm.weight": (width,),
                        block + "post_attention_layernorm.weight": (width,)})
     return config, {name: random_tensor(shape, name) for name, shape in shapes.items()}
+
+
+def bert(layers=2, width=16, heads=2, hidden=24, vocabulary=262, context=16):
+    """config.json of a small BertForMaskedLM, and its tensors with random values."""
+    config = {"model_type": "bert", "num_hidden_layers": layers, "hidden_size": width, "num_attention_heads": heads,
+              "intermediate_size": hidden, "vocab_size": vocabulary, "max_position_embeddings": context,
+              "type_vocab_size": 2, "hidden_act": "gelu", "layer_norm_eps": 1e-12}
+    shapes = {"bert.embeddings.word_embeddings.weight": (vocabulary, width),
+              "bert.embeddings.position_embeddings.weight": (context, width),
+              "bert.embeddings.token_type_embeddings.weight": (2, width),
+              "cls.predictions.bias": (vocabulary,)}
+    layers_of_blocks = [("bert.embeddings.LayerNorm", (width,)),
+                        ("cls.predictions.transform.dense", (width, width)),
+                        ("cls.predictions.transform.LayerNorm", (width,))]
+    for layer in range(layers):
+        block = f"bert.encoder.layer.{layer}."
+        layers_of_blocks += [(block + "attention.self." + part, (width, width)) for part in ("query", "key", "value")]
+        layers_of_blocks += [(block + "attention.output.dense", (width, width)),
+                             (block + "attention.output.LayerNorm", (width,)),
+                             (block + "intermediate.dense", (hidden, width)),
+                             (block + "output.dense", (width, hidden)),
+                             (block + "output.LayerNorm", (width,))]
+    for name, shape in layers_of_blocks:
+        shapes.update({name + ".weight": shape, name + ".bias": shape[:1]})
+    return config, {name: random_tensor(shape, name) for name, shape in shapes.items()}

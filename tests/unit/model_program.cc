@@ -5,7 +5,8 @@
 // The keys are those of model.*, without that prefix. INPUT and OUTPUT are files of named arrays
 // (support/named_arrays.h). INPUT has `batch` (micro-batches, samples of each, learning rate),
 // `field/NAME` for each field of the micro-batches, one behind the other, and `parameter/NAME` for
-// each parameter under our names and in our layout. OUTPUT gets `logits` of the first micro-batch
+// each parameter under our names and in our layout, or `foreign/NAME` for the tensors of
+// Family's foreign model. OUTPUT gets `logits` of the first micro-batch
 // in evaluation, without targets; `loss` and `gradient/NAME` of a step's mean; the losses of two
 // steps of SGD, `loss/1` and `loss/2`; and `trained/NAME` after them.
 #include <algorithm>
@@ -37,7 +38,8 @@ class Program {
     options.optimizer = {.kind = optim::OptimizerConfig::Kind::kSgd, .weight_decay = 0.0f};
     step_.emplace(ctx_, grid_, model_.plan, options);
     for (const nn::Parameter* parameter : step_->stage().parameters()) {
-      const Array& from = given_.at("parameter/" + parameter->name());
+      const auto ours = given_.find("parameter/" + parameter->name());
+      const Array from = ours == given_.end() ? foreign(*parameter) : ours->second;
       // The vocabulary's rows are padded in memory.
       const auto to = parameter->weight().span<float>();
       if (from.size() > to.size()) throw std::runtime_error(parameter->name() + " is too large");
@@ -75,6 +77,26 @@ class Program {
   }
 
  private:
+  // A parameter that lies in one foreign tensor, whole.
+  Array foreign(const nn::Parameter& parameter) const {
+    for (const models::ForeignTensor& tensor : model_.foreign().tensors) {
+      for (const models::ForeignPart& part : tensor.parts) {
+        if (part.ours != "parameters/" + parameter.name()) continue;
+        const Array& theirs = given_.at("foreign/" + tensor.name);
+        Array values(static_cast<std::size_t>(part.extent.elements()));
+        for (std::size_t i = 0; i < values.size(); ++i) {
+          std::int64_t rest = static_cast<std::int64_t>(i), at = part.offset;
+          for (int d = part.extent.rank() - 1; d >= 0; --d) {
+            at += rest % part.extent[d] * part.strides[static_cast<std::size_t>(d)];
+            rest /= part.extent[d];
+          }
+          values[i] = theirs.at(static_cast<std::size_t>(at));
+        }
+        return values;
+      }
+    }
+    throw std::runtime_error("nothing gives " + parameter.name());
+  }
   static Array values_of(const nn::Parameter& parameter, const Tensor& tensor) {
     const auto values = tensor.span<float>();
     const auto count = parameter.placement().global.elements();

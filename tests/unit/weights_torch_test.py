@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Models of transformers and torchvision beside ours, after `trireme import` and before `trireme export`.
+"""Models of transformers and torchvision beside ours, after `trireme import` and before `trireme export`; and the
+graphs of ONNX that it writes, where onnxruntime is installed.
 
     python3 weights_torch_test.py TRIREME
 
@@ -17,9 +18,14 @@ os.environ.update(HF_HUB_OFFLINE="1", TRANSFORMERS_OFFLINE="1", TRANSFORMERS_VER
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "support"))
 import torch  # noqa: E402
 from cli_testing import ProgramTest  # noqa: E402
+try:
+    import onnxruntime  # noqa: E402
+except ImportError:
+    onnxruntime = None
 from safetensors.torch import load_file, save_file  # noqa: E402
-from transformers import (AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel, LlamaConfig,  # noqa: E402
-                          LlamaForCausalLM, ViTConfig, ViTForImageClassification)
+from transformers import (AutoModelForCausalLM, BertConfig, BertForMaskedLM, BertForPreTraining,  # noqa: E402
+                          GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, ViTConfig,
+                          ViTForImageClassification)
 
 END_OF_TEXT = 256  # of byte-level tokens
 CONTEXT = 24
@@ -55,7 +61,25 @@ def shaken(model):
     return model.eval()
 
 
-class Texts(ProgramTest):
+class ModelTest(ProgramTest):
+    def check_graph(self, run, compute, *given, only=...):
+        """onnxruntime computes the same with the exported graph."""
+        if onnxruntime is None:
+            return
+        folder = self.folder / f"{run}-onnx"
+        if not folder.exists():
+            self.expect_done("export", "--checkpoint", run, "--output", folder, "--format", "onnx")
+        session = onnxruntime.InferenceSession(str(folder / "model.onnx"), providers=["CPUExecutionProvider"])
+        names = [one.name for one in session.get_inputs()]
+        ours, = session.run(["logits"], {name: one.numpy() for name, one in zip(names, given, strict=True)})
+        with torch.no_grad():
+            theirs = compute(*given)
+        theirs = getattr(theirs, "logits", theirs).double()
+        error = (torch.from_numpy(ours)[only].double() - theirs).norm() / theirs.norm()
+        self.assertLess(error.item(), 5e-6, run)
+
+
+class Texts(ModelTest):
     def test_losses_and_texts(self):
         shard = self.prepare("data", "--validation", "none") / "train.h5"
         text = (self.folder / "text.txt").read_bytes()
@@ -74,6 +98,8 @@ class Texts(ProgramTest):
                 self.expect_done("export", "--checkpoint", f"run-{name}", "--output", f"out-{name}",
                                  "--shard-size", "20KB")
                 self.check_exported(model, self.folder / f"out-{name}", inputs)
+                self.check_graph(f"run-{name}", model, inputs[:4 * CONTEXT].view(4, CONTEXT))
+                self.check_graph(f"run-{name}", model, inputs[None, :7])
 
     def loss_of(self, model, inputs, targets):
         with torch.no_grad():
@@ -101,7 +127,44 @@ class Texts(ProgramTest):
                 self.assertTrue(torch.equal(again(window[None]).logits, model(window[None]).logits))
 
 
-class Pictures(ProgramTest):
+class MaskedTexts(ModelTest):
+    """What imported models compute is compared by bert_torch_test."""
+
+    def test_come_back(self):
+        # That for pretraining has heads besides the one for masked tokens, which are left out.
+        for make in (BertForMaskedLM, BertForPreTraining):
+            with self.subTest(make.__name__):
+                name = make.__name__
+                model = shaken(make(BertConfig(
+                    vocab_size=262, hidden_size=48, num_hidden_layers=3, num_attention_heads=4, intermediate_size=80,
+                    max_position_embeddings=CONTEXT, layer_norm_eps=1e-6)))
+                model.save_pretrained(self.folder / name)
+                done = self.run_program("import", "--from", name, "--output", f"run-{name}")
+                self.assertEqual(done.returncode, 0, done.stderr)
+                self.assertEqual("left out" in done.stderr, make is BertForPreTraining, done.stderr)
+                self.assertNotIn("config.json", done.stderr)
+                self.expect_done("export", "--checkpoint", f"run-{name}", "--output", f"out-{name}", "--shard-size",
+                                 "20KB")
+                again, info = BertForMaskedLM.from_pretrained(self.folder / f"out-{name}", output_loading_info=True)
+                self.assertFalse(info["missing_keys"] or info["unexpected_keys"] or info["mismatched_keys"], info)
+                tokens = torch.randint(0, 262, (3, CONTEXT))
+                mask = (torch.arange(CONTEXT) < torch.tensor([[CONTEXT], [9], [1]])).long()
+                with torch.no_grad():
+                    theirs = model(tokens, attention_mask=mask)
+                    theirs = theirs.logits if make is BertForMaskedLM else theirs.prediction_logits
+                    self.assertTrue(torch.equal(again(tokens, attention_mask=mask).logits, theirs))
+
+                def logits_of_tokens(tokens, mask, segments):
+                    logits = again(tokens, attention_mask=mask, token_type_ids=segments).logits
+                    return logits[mask > 0]  # nobody reads the others
+
+                segments = torch.randint(0, 2, (3, CONTEXT))
+                for count, length in ((3, CONTEXT), (1, 5)):
+                    given = [one[:count, :length].contiguous() for one in (tokens, mask, segments)]
+                    self.check_graph(f"run-{name}", logits_of_tokens, *given, only=given[1] > 0)
+
+
+class Pictures(ModelTest):
     def setUp(self):
         super().setUp()
         try:
@@ -152,6 +215,7 @@ class Pictures(ProgramTest):
         self.assertFalse(info["missing_keys"] or info["unexpected_keys"] or info["mismatched_keys"], info)
         with torch.no_grad():
             self.assertTrue(torch.equal(again(self.given).logits, logits))
+        self.check_graph("run", model, self.given)
 
     def check_loss(self, run, logits):
         theirs = torch.nn.functional.cross_entropy(logits.double(), self.targets).item()
@@ -196,6 +260,7 @@ class Pictures(ProgramTest):
         for name, tensor in exported.items():
             self.assertTrue(torch.equal(tensor, state[name]), name)
         make().load_state_dict(exported)  # strict
+        self.check_graph(family, model, self.given)
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@
 #include "trireme/base/options.h"
 #include "trireme/comm/grid_shape.h"
 #include "trireme/models/foreign.h"
+#include "trireme/models/onnx.h"
 #include "trireme/models/operations.h"
 #include "trireme/nn/block.h"
 
@@ -51,6 +52,9 @@ struct Model {
   // The parameters whose shapes follow from the number of classes, and which nothing but the
   // outputs depends on: those that another task begins with fresh values. Empty: there are none.
   std::vector<std::string> head = {};
+  // The model as a graph of ONNX with weights of that type (fp32, bf16, fp16); empty: it cannot be
+  // written as one.
+  std::function<OnnxModel(DType weights)> onnx = {};
 };
 
 // Stateless. Errors are ConfigErrors that name the keys as users do, "model.layers".

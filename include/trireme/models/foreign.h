@@ -6,6 +6,7 @@
 #include <functional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "trireme/base/options.h"
@@ -37,8 +38,13 @@ struct ForeignModel {
   std::string format;  // for messages: "GPT-2 as transformers has it"
   std::vector<ForeignTensor> tensors;
   std::string prefix = {};  // of names, which some files leave out: "transformer."
-  // Endings of the names of tensors that may be there besides, and that nothing reads.
+  // Endings of the names of tensors that may be there besides, and that nothing reads: they say
+  // nothing that the others do not.
   std::vector<std::string> unused = {};
+  // The same for parts of the model that ours does not have, and that its outputs do not need.
+  std::vector<std::string> left_out = {};
+  // Endings of names, and how older files have them: "LayerNorm.weight", "LayerNorm.gamma".
+  std::vector<std::pair<std::string, std::string>> older_endings = {};
   // Returns the text of config.json, for which only an export asks; empty: there is none.
   std::function<std::string()> config = {};
 };

@@ -13,6 +13,10 @@ namespace trireme::nn {
 inline constexpr std::string_view kTokens = "tokens";  // (rows) int32
 // (rows) int32, ops::kMaskedTarget for no target. Readers check them against the number of classes.
 inline constexpr std::string_view kTargets = "targets";
+// (targets) int32: the row of each target, where only some rows have one: a masked language model
+// predicts the tokens of these rows. Then kTargets has as many elements, and equally many for each
+// sample.
+inline constexpr std::string_view kTargetRows = "target_rows";
 // (rows) int32: the first position that attention may read, counted in the sample (in generation:
 // in the cache). Without this field it is position 0 for every row.
 inline constexpr std::string_view kFirstKey = "first_key";

@@ -215,13 +215,23 @@ class LearnedPositions {
 ParameterSpec vocabulary_parameter(const std::string& name, const TensorParallel& parallel,
                                    std::int64_t vocabulary, std::int64_t width, float deviation);
 
-// Projects x (outside rows, C) to the vocabulary and adds the cross entropy, summed over the
-// batch's targets, to batch.loss_sum. It works through slices of rows (loss_slice_rows), so the
-// logits of all rows need not exist at once. On a recording tape the forward keeps x alone. The
-// backward then makes the logits, once, and from each slice the loss and the gradients of x and of
-// the table: loss_sum is complete after the backward, and the table's gradient is never deferred.
+// A bias (vocabulary) of the output projection, split and padded as the matrix.
+ParameterSpec vocabulary_bias(const std::string& name, const TensorParallel& parallel,
+                              std::int64_t vocabulary);
+
+// Projects x (outside rows, C) to the vocabulary, adds `bias` unless it is null, and adds the cross
+// entropy, summed over the batch's targets, to batch.loss_sum. It works through slices of rows
+// (loss_slice_rows), so the logits of all rows need not exist at once. On a recording tape the
+// forward keeps x alone. The backward then makes the logits, once, and from each slice the loss and
+// the gradients of x and of the table: loss_sum is complete after the backward, and the gradients
+// of table and bias are never deferred.
 void vocabulary_loss(Tape& tape, const TensorParallel& parallel, const MicroBatch& batch,
-                     const Value& x, Parameter& table);
+                     const Value& x, Parameter& table, Parameter* bias = nullptr);
+
+// Returns the logits (rows, vocabulary), fp32, of x (rows, C), which is the same on all tensor
+// ranks, on every one of them. `bias` may be null.
+Tensor vocabulary_logits(ops::Context& ctx, const TensorParallel& parallel, const Tensor& x,
+                         const Parameter& table, const Parameter* bias);
 
 // Returns the logits (batch, vocabulary), fp32, of the last position of each sample, on every
 // tensor rank.

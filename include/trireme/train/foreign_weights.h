@@ -1,5 +1,5 @@
 // Weights from and for other programs: safetensors into a checkpoint, and a checkpoint into
-// safetensors.
+// safetensors or a graph of ONNX.
 #pragma once
 
 #include <cstdint>
@@ -29,6 +29,7 @@ struct ImportResult {
   std::string checkpoint;             // its path
   std::string config;                 // the path of a config.ini with the model's keys
   std::vector<std::string> not_read;  // fields of config.json that we do not know
+  std::vector<std::string> left_out;  // tensors of parts that our model does not have
 };
 
 // Collective over the world. Writes a checkpoint of step 0 with weights and states, and without an
@@ -37,25 +38,32 @@ struct ImportResult {
 // that cannot be had or does not fit into the memory of the nodes, RunFolderError for the folder.
 ImportResult import_weights(Runtime& runtime, const ImportRequest& request);
 
+// The names of the files of a model as a graph of ONNX.
+inline constexpr const char* kOnnxName = "model.onnx";
+inline constexpr const char* kOnnxDataName = "model.onnx.data";
+
 struct ExportRequest {
+  enum class Format { kSafetensors, kOnnx };
+
   std::string checkpoint;  // or a run folder
   std::string folder;
+  Format format = Format::kSafetensors;
   DType dtype = DType::kF32;                // or bf16, fp16
-  std::int64_t most_bytes = 5'000'000'000;  // of the tensors of a file
+  std::int64_t most_bytes = 5'000'000'000;  // of the tensors of a file of safetensors
 };
 
 struct ExportResult {
   std::string checkpoint;
-  std::string format;  // ForeignModel::format
+  std::string format;  // ForeignModel::format, or how large the graph is
   std::size_t tensors = 0;
   std::int64_t bytes = 0;          // of the tensors
   std::vector<std::string> files;  // names in the folder
 };
 
 // Collective over the world. Writes the weights and states of a checkpoint, and config.json where
-// the format has one. A rank holds no more at a time than its part of some tensors. Throws
-// CheckpointError, ConfigError for a model that the other program does not have, DataError for a
-// number that the type cannot hold, RunFolderError for the folder.
+// safetensors have one, or the model's graph. A rank holds no more at a time than its part of some
+// tensors. Throws CheckpointError, ConfigError for a model that the format does not have, DataError
+// for a number that the type cannot hold, RunFolderError for the folder.
 ExportResult export_weights(Runtime& runtime, const ExportRequest& request);
 
 }  // namespace trireme

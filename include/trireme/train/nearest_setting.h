@@ -24,8 +24,8 @@ struct RunOfRanks {
 // as they are or, where that does not fit, takes them further: recompute.mode, then batch.micro
 // (the largest divisor of batch.global that fits), then a larger shard.group, if one is given, then
 // shard.stage, then the grid: the fewest ranks for a model, and of equal numbers more tensor ranks,
-// which share a node. The number of ranks stays. Where nothing fits, it says so. A search that
-// takes longer than some seconds ends with what usually helps.
+// which share a node. The number of ranks stays. Where nothing fits, it says so. A search of
+// more than 128 dry runs ends with what usually helps.
 std::string nearest_setting(const RunOfRanks& run, const FitsMemory& fits);
 
 }  // namespace trireme

@@ -22,26 +22,8 @@ float residual_deviation(const GptConfig& config) {
   return kDeviation / std::sqrt(2.0f * static_cast<float>(config.layers));
 }
 
-constexpr const char* kEmbeddingName = "embedding.weight";
-
-// The vocabulary matrix of the embedding or of the head. If they are tied and this stage has
-// already made the matrix for the other, returns that one.
-nn::Parameter& vocabulary_table(nn::ParameterSet& parameters, nn::BuildContext& build,
-                                const GptConfig& config, const char* name) {
-  const bool shares = config.tied && build.tied_parameter != nullptr;
-  if (shares && !build.separates_uses) {
-    build.tied_parameter->add_use();
-    return *build.tied_parameter;
-  }
-  nn::ParameterSpec spec =
-      nn::vocabulary_parameter(config.tied ? kEmbeddingName : name, tensor_parallel(build),
-                               config.vocabulary, config.width, kDeviation);
-  spec.tied = config.tied;
-  if (shares) spec.use_of = build.tied_parameter;
-  if (config.tied && !shares) spec.copies = build.tied;
-  nn::Parameter& table = parameters.add(std::move(spec));
-  if (config.tied && !shares) build.tied_parameter = &table;
-  return table;
+VocabularyTable table_of(const GptConfig& config) {
+  return {config.vocabulary, config.width, config.tied, kDeviation};
 }
 
 class EmbeddingBlock : public nn::Block {
@@ -49,7 +31,7 @@ class EmbeddingBlock : public nn::Block {
   EmbeddingBlock(const GptConfig& config, nn::BuildContext& build)
       : config_(config),
         parallel_(tensor_parallel(build)),
-        table_(vocabulary_table(parameters_, build, config, kEmbeddingName)),
+        table_(vocabulary_table(parameters_, build, table_of(config), kEmbeddingName)),
         tokens_({parameters_, parallel_, "embedding"}, table_) {
     if (config.positions == nn::PositionKind::kLearned) {
       positions_.emplace(nn::LayerContext{parameters_, parallel_, "positions"}, config.context,
@@ -77,7 +59,7 @@ class HeadBlock : public nn::Block {
       : parallel_(tensor_parallel(build)),
         norm_({parameters_, parallel_, "norm"}, config.norm, config.width, config.bias,
               config.norm_epsilon),
-        table_(vocabulary_table(parameters_, build, config, "head.weight")) {}
+        table_(vocabulary_table(parameters_, build, table_of(config), "head.weight")) {}
 
   Values forward(Tape& tape, const MicroBatch& batch, Values in) const override {
     const Value x = norm_.forward(tape, in[0]);  // (B T, C)

@@ -6,6 +6,7 @@
 #include "trireme/base/limits.h"
 
 #include "models/gpt/gpt.h"
+#include "models/gpt/onnx_graph.h"
 #include "models/gpt/transformers_names.h"
 #include "models/keys.h"
 
@@ -203,7 +204,8 @@ Model gpt_model(const GptConfig& config) {
           },
       .operations = [config](std::int64_t samples) { return operations_of(config, samples); },
       .foreign = [config] { return transformers_model(config); },
-      .head = config.tied ? std::vector<std::string>() : std::vector<std::string>{"head.weight"}};
+      .head = config.tied ? std::vector<std::string>() : std::vector<std::string>{"head.weight"},
+      .onnx = [config](DType weights) { return onnx_model(config, weights); }};
 }
 
 const Family& gpt_family() {

@@ -179,6 +179,10 @@ double theta_of(ForeignConfig& config, std::string_view whose) {
 
 }  // namespace
 
+bool has_transformers_names(const GptConfig& config) {
+  return is_gpt2(config) || is_llama(config);
+}
+
 ForeignModel transformers_model(const GptConfig& config) {
   if (is_gpt2(config)) return gpt2_model(config);
   if (is_llama(config)) return llama_model(config);

@@ -11,6 +11,8 @@
 
 namespace trireme::models {
 
+// Whether the model is a GPT-2 or a Llama.
+bool has_transformers_names(const GptConfig& config);
 // Throws ConfigError for a model that is neither; the message says by which keys.
 ForeignModel transformers_model(const GptConfig& config);
 

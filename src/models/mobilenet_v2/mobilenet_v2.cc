@@ -58,9 +58,11 @@ ConvolutionalNetwork::Block block_of(const ConvolutionalConfig& config,
                                       return std::make_unique<InvertedResidualBlock>(config, sizes,
                                                                                      build, name);
                                     }};
-  if (sizes.expands()) block.layers.push_back({sizes.expand(), sizes.side});
-  block.layers.push_back({sizes.depthwise(), sizes.side});
-  block.layers.push_back({sizes.project(), side, false, sizes.adds()});
+  if (sizes.expands()) {
+    block.layers.push_back({sizes.expand(), sizes.side, true, false, name + ".expand"});
+  }
+  block.layers.push_back({sizes.depthwise(), sizes.side, true, false, name + ".depthwise"});
+  block.layers.push_back({sizes.project(), side, false, sizes.adds(), name + ".project"});
   return block;
 }
 

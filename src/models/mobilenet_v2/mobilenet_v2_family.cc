@@ -64,6 +64,9 @@ Model mobilenet_v2_model(const MobileNetV2Config& config) {
   Model model = model_of("mobilenet_v2", MobileNetV2Family::written(config), config,
                          mobilenet_v2_network(config));
   model.foreign = [config] { return torchvision_model(config); };
+  model.onnx = [config](DType weights) {
+    return onnx_model(config, mobilenet_v2_network(config), torchvision_model(config), weights);
+  };
   return model;
 }
 

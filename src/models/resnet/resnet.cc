@@ -72,12 +72,15 @@ ConvolutionalNetwork::Block block_of(const ConvolutionalConfig& config, const Re
         return std::make_unique<ResidualBlock>(config, sizes, build, name);
       }};
   std::int64_t side = sizes.side;
-  for (const ConvolutionNorm::Sizes& layer : sizes.path) {
-    block.layers.push_back({layer, side});
+  for (std::size_t i = 0; i < sizes.path.size(); ++i) {
+    const ConvolutionNorm::Sizes& layer = sizes.path[i];
+    block.layers.push_back({layer, side, true, false, fmt::format("{}.{}", name, kLayers.at(i))});
     side = layer.side_after(side);
   }
   block.layers.back().adds = true;
-  if (sizes.shortcut) block.layers.push_back({*sizes.shortcut, sizes.side, false});
+  if (sizes.shortcut) {
+    block.layers.push_back({*sizes.shortcut, sizes.side, false, false, name + ".shortcut", true});
+  }
   return block;
 }
 

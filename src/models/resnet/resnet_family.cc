@@ -58,6 +58,9 @@ class ResNetFamily final : public ConvolutionalFamily {
 Model resnet_model(const ResNetConfig& config) {
   Model model = model_of("resnet", ResNetFamily::written(config), config, resnet_network(config));
   model.foreign = [config] { return torchvision_model(config); };
+  model.onnx = [config](DType weights) {
+    return onnx_model(config, resnet_network(config), torchvision_model(config), weights);
+  };
   return model;
 }
 

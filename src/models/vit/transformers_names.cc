@@ -48,7 +48,7 @@ ForeignModel transformers_model(const VitConfig& c) {
   ForeignModel model{.format = "ViT as transformers has it",
                      .tensors = {},
                      .prefix = "vit.",
-                     .unused = {"pooler.dense.weight", "pooler.dense.bias"},
+                     .left_out = {"pooler.dense.weight", "pooler.dense.bias"},
                      .config = [c] { return config_of(c); }};
   std::vector<ForeignTensor>& all = model.tensors;
   // A norm, or a linear layer: its weight is as ours.

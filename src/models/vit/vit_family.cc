@@ -6,6 +6,7 @@
 #include "trireme/base/limits.h"
 
 #include "models/keys.h"
+#include "models/vit/onnx_graph.h"
 #include "models/vit/transformers_names.h"
 #include "models/vit/vit.h"
 
@@ -147,7 +148,8 @@ Model vit_model(const VitConfig& config) {
               },
           .operations = [config](std::int64_t samples) { return vit_operations(config, samples); },
           .foreign = [config] { return transformers_model(config); },
-          .head = {"head.classifier.weight", "head.classifier.bias"}};
+          .head = {"head.classifier.weight", "head.classifier.bias"},
+          .onnx = [config](DType weights) { return onnx_model(config, weights); }};
 }
 
 const Family& vit_family() {

@@ -1,0 +1,200 @@
+#include "models/bert/bert.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "trireme/base/error.h"
+#include "trireme/nn/masked_rows.h"
+
+#include "models/keys.h"
+
+namespace trireme::models {
+namespace {
+
+constexpr float kBertDeviation = 0.02f;  // of all initial weights (Devlin et al. 2019)
+
+VocabularyTable table_of(const BertConfig& config) {
+  return {config.vocabulary, config.width, true, kBertDeviation};
+}
+
+class BertEmbedding : public nn::Block {
+ public:
+  BertEmbedding(const BertConfig& config, nn::BuildContext& build)
+      : BertEmbedding(config, build, {parameters_, tensor_parallel(build), ""}) {}
+
+  nn::Values forward(nn::Tape& tape, const nn::MicroBatch& batch, nn::Values) const override {
+    nn::Value x = tokens_.forward(tape, batch);  // (B T, C)
+    x = segments_.forward(tape, positions_.forward(tape, batch, x));
+    return {nn::dropout(tape, parallel_, batch, norm_.forward(tape, x), dropout_, 0)};
+  }
+
+ private:
+  BertEmbedding(const BertConfig& config, nn::BuildContext& build, const nn::LayerContext& context)
+      : dropout_(static_cast<float>(config.dropout)),
+        parallel_(context.parallel),
+        tokens_(context.child("embedding"),
+                vocabulary_table(parameters_, build, table_of(config), kEmbeddingName)),
+        positions_(context.child("positions"), config.context, config.width, kBertDeviation),
+        segments_(context.child("segments"), kBertSegments, config.width, kBertDeviation),
+        norm_(context.child("embedding").child("norm"), nn::NormKind::kLayer, config.width, true,
+              static_cast<float>(config.norm_epsilon)) {}
+
+  float dropout_;
+  nn::TensorParallel parallel_;
+  nn::VocabularyEmbedding tokens_;
+  nn::LearnedPositions positions_;
+  nn::SegmentEmbedding segments_;
+  nn::Norm norm_;
+};
+
+// The rows that have a target leave the stream first, so all that follows is done for these alone.
+// Every tensor rank computes the transform; the vocabulary is split over them.
+class BertHead : public nn::Block {
+ public:
+  BertHead(const BertConfig& config, nn::BuildContext& build)
+      : BertHead(config, build, {parameters_, {&build.grid.comm(Axis::kTensor), false}, "head"}) {}
+
+  // Without targets it returns the logits (rows of kTargetRows, vocabulary), fp32.
+  nn::Values forward(nn::Tape& tape, const nn::MicroBatch& batch, nn::Values in) const override {
+    const nn::Value rows = nn::target_rows(tape, stream_, batch, in[0]);
+    const nn::Value x =
+        norm_.forward(tape, nn::gelu_erf(tape, transform_.forward(tape, rows)));  // (targets, C)
+    if (!batch.field(nn::kTargets).defined()) {
+      const Tensor logits =
+          nn::vocabulary_logits(tape.context(), inside_, x.tensor(), table_, &bias_);
+      return {tape.input(logits, false)};
+    }
+    nn::vocabulary_loss(tape, inside_, batch, x, table_, &bias_);
+    return {};
+  }
+  bool is_loss() const override { return true; }
+
+ private:
+  BertHead(const BertConfig& config, nn::BuildContext& build, const nn::LayerContext& context)
+      : stream_(tensor_parallel(build)),
+        inside_(context.parallel),
+        transform_(context, {{"transform", config.width, 1, 0, nn::outside_copies(inside_)}},
+                   config.width, true, kBertDeviation),
+        norm_(context.child("norm"), nn::NormKind::kLayer, config.width, true,
+              static_cast<float>(config.norm_epsilon)),
+        bias_(parameters_.add(
+            nn::vocabulary_bias(context.child("bias").name, inside_, config.vocabulary))),
+        table_(vocabulary_table(parameters_, build, table_of(config), kEmbeddingName)) {}
+
+  nn::TensorParallel stream_, inside_;  // of the blocks before, and of what follows the gathering
+  nn::ColumnParallelLinear transform_;
+  nn::Norm norm_;
+  nn::Parameter& bias_;
+  nn::Parameter& table_;
+};
+
+BertConfig bert(std::int64_t layers, std::int64_t width, std::int64_t heads) {
+  return {.layers = layers, .width = width, .heads = heads, .hidden = 4 * width};
+}
+
+// Base and large: Devlin et al. 2019, section 3. Tiny and small: Turc et al. 2019, table 1.
+const std::array<std::pair<std::string_view, BertConfig>, 4>& bert_presets() {
+  static const std::array<std::pair<std::string_view, BertConfig>, 4> kPresets = {
+      {{"bert-tiny", bert(2, 128, 2)},
+       {"bert-small", bert(4, 512, 8)},
+       {"bert-base", bert(12, 768, 12)},
+       {"bert-large", bert(24, 1024, 16)}}};
+  return kPresets;
+}
+
+// The numbers that the forward of a block reads from memory and writes to it for a sample. Of the
+// embedding: the rows of tokens, positions and segments, the norm, each read and written.
+double embedding_traffic(const BertConfig& c) {
+  return static_cast<double>(c.context * 8 * c.width);
+}
+
+double head_traffic(const BertConfig& c) {
+  const std::int64_t weights = c.width * c.width + c.vocabulary * c.width;
+  return static_cast<double>(c.targets() * (10 * c.width + 3 * c.vocabulary) + weights);
+}
+
+}  // namespace
+
+std::int64_t BertConfig::targets() const {
+  return std::max<std::int64_t>(context * 15 / 100, 1);
+}
+
+BertConfig bert_preset(std::string_view name) {
+  for (const auto& [preset, config] : bert_presets()) {
+    if (preset == name) return config;
+  }
+  refuse_preset(name, bert_preset_names());
+}
+
+std::vector<std::string_view> bert_preset_names() {
+  std::vector<std::string_view> names;
+  for (const auto& [preset, config] : bert_presets()) names.push_back(preset);
+  return names;
+}
+
+TransformerSizes transformer_sizes(const BertConfig& config) {
+  return {.length = config.context,
+          .width = config.width,
+          .heads = config.heads,
+          .kv_heads = config.heads,
+          .hidden = config.hidden,
+          .norm_epsilon = static_cast<float>(config.norm_epsilon),
+          .activation = nn::ActivationKind::kGeluErf,
+          .causal = false,
+          .norm_after = true,
+          .dropout = static_cast<float>(config.dropout),
+          .deviation = kBertDeviation,
+          .output_deviation = kBertDeviation};
+}
+
+void check(const BertConfig& config) {
+  check_divides("model.heads", static_cast<int>(config.heads), "model.width",
+                static_cast<int>(config.width));
+}
+
+nn::ModelPlan bert_plan(const BertConfig& config) {
+  check(config);
+  const TransformerSizes sizes = transformer_sizes(config);
+  const std::int64_t width = config.width, square = width * width;
+  const std::int64_t table = config.vocabulary * width;
+  nn::ModelPlan plan;
+  plan.length = config.context;
+  plan.description = fmt::format(
+      "BERT, {}, {} positions, tied embeddings{}", sizes_text(sizes, config.layers), config.context,
+      config.dropout > 0 ? fmt::format(", dropout {}", config.dropout) : "");
+  plan.parameters = table + (config.context + kBertSegments) * width + norm_parameters(sizes) +
+                    config.layers * layer_parameters(sizes) + square + width +
+                    norm_parameters(sizes) + config.vocabulary;
+  const double flops_of_layer = layer_flops(sizes);
+  const double head_flops = 2.0 * static_cast<double>(config.targets() * (square + table));
+  plan.flops_per_sample = 3.0 * (static_cast<double>(config.layers) * flops_of_layer + head_flops);
+
+  const auto add = [&](std::string name, double flops, double numbers, bool holds_tied,
+                       auto build) {
+    plan.blocks.push_back({.name = std::move(name),
+                           .flops = flops,
+                           .bytes = numbers * sizeof(float),
+                           .holds_tied = holds_tied,
+                           .build = build,
+                           .boundary = stream_of(width, 0)});
+  };
+  add("embedding", 0.01 * flops_of_layer, embedding_traffic(config), true,
+      [config](nn::BuildContext& build) { return std::make_unique<BertEmbedding>(config, build); });
+  for (int layer = 0; layer < static_cast<int>(config.layers); ++layer) {
+    add(fmt::format("blocks.{}", layer), flops_of_layer, layer_traffic(sizes), false,
+        [sizes, layer](nn::BuildContext& build) {
+          return std::make_unique<TransformerBlock>(sizes, build, layer);
+        });
+  }
+  add("head", head_flops, head_traffic(config), true,
+      [config](nn::BuildContext& build) { return std::make_unique<BertHead>(config, build); });
+  plan.blocks.back().loss = true;
+  plan.blocks.back().boundary = {};
+  plan.blocks.back().sliced_classes = config.vocabulary;
+  return plan;
+}
+
+}  // namespace trireme::models

@@ -1,0 +1,144 @@
+#include "models/bert/bert_family.h"
+
+#include <fmt/format.h>
+
+#include "trireme/base/error.h"
+#include "trireme/base/limits.h"
+
+#include "models/bert/bert.h"
+#include "models/bert/onnx_graph.h"
+#include "models/bert/transformers_names.h"
+#include "models/keys.h"
+
+namespace trireme::models {
+namespace {
+
+BertConfig bert_of(const OptionValues& keys) {
+  const auto preset = model_key<std::string>(keys, "preset");
+  return preset ? bert_preset(*preset) : BertConfig();
+}
+
+std::int64_t bert_context(const OptionValues& keys) {
+  return model_key<int>(keys, "context").value_or(static_cast<int>(bert_of(keys).context));
+}
+
+BertConfig bert_with(const OptionValues& keys, const DataFacts& data) {
+  const BertConfig preset = bert_of(keys);
+  BertConfig result = preset;
+  const auto number = [&](const char* key, std::int64_t otherwise) -> std::int64_t {
+    return model_key<int>(keys, key).value_or(static_cast<int>(otherwise));
+  };
+  const auto real = [&](const char* key, double otherwise) {
+    return model_key<double>(keys, key).value_or(otherwise);
+  };
+  result.layers = number("layers", preset.layers);
+  result.width = number("width", preset.width);
+  result.heads = number("heads", preset.heads);
+  result.hidden = number("hidden", result.width == preset.width ? preset.hidden : 4 * result.width);
+  result.vocabulary =
+      number_of_data(keys, "vocabulary", data.vocabulary, "tokens", preset.vocabulary);
+  result.context = bert_context(keys);
+  result.norm_epsilon = real("norm_epsilon", preset.norm_epsilon);
+  result.dropout = real("dropout", preset.dropout);
+  check(result);
+  return result;
+}
+
+OptionValues bert_keys(const BertConfig& model) {
+  return {{"layers", write_value(model.layers)},
+          {"width", write_value(model.width)},
+          {"heads", write_value(model.heads)},
+          {"hidden", write_value(model.hidden)},
+          {"vocabulary", write_value(model.vocabulary)},
+          {"context", write_value(model.context)},
+          {"norm_epsilon", write_value(model.norm_epsilon)},
+          {"dropout", write_value(model.dropout)}};
+}
+
+std::vector<Operation> bert_operations(const BertConfig& config, std::int64_t samples) {
+  const std::int64_t rows = samples * config.context, width = config.width;
+  const std::int64_t targets = samples * config.targets();
+  const TransformerSizes sizes = transformer_sizes(config);
+  std::vector<Operation> list = layer_operations(sizes, samples);
+  list.emplace_back(EmbeddingSizes{rows, config.vocabulary, width});
+  list.emplace_back(PositionsSizes{rows, config.context, width});
+  list.emplace_back(LinearSizes{"head_transform", targets, width, width});
+  list.emplace_back(LossSizes{targets, width, config.vocabulary});
+  list.emplace_back(UpdateSizes{layer_parameters(sizes)});
+  return list;
+}
+
+class BertFamily final : public Family {
+ public:
+  std::string_view name() const override { return "bert"; }
+  std::string_view task() const override { return "masked_language_model"; }
+  std::vector<std::string_view> presets() const override { return bert_preset_names(); }
+  void add_keys(Options& options, OptionValues& keys) const override;
+  void check_keys(const OptionValues& keys) const override {
+    check_divides("model.heads", model_key<int>(keys, "heads"), "model.width",
+                  model_key<int>(keys, "width"));
+  }
+  Shape sample_shape(const OptionValues& keys) const override { return {bert_context(keys)}; }
+  Model resolve(const OptionValues& keys, const DataFacts& data) const override {
+    return bert_model(bert_with(keys, data));
+  }
+  std::string summary(const OptionValues& keys) const override;
+  std::vector<std::string_view> foreign_types() const override { return {"bert"}; }
+  ForeignKeys keys_of_foreign(const Json& config) const override { return keys_of_bert(config); }
+};
+
+void BertFamily::add_keys(Options& options, OptionValues& keys) const {
+  const auto add = [&]<class T>(T, const char* name, const char* unit, const char* help,
+                                const Limit& limit, OnChange on_change = OnChange::kOtherRun) {
+    options.add_value<T>(fmt::format("model.{}", name), keys, unit, help, limit, on_change);
+  };
+  const std::string word;
+  constexpr int kNumber = 0;
+  constexpr double kReal = 0.0;
+  add(word, "preset", "",
+      "a published model's sizes, as bert-small (default: bert-base); the other model keys change "
+      "it",
+      not_empty(), OnChange::kCompared);
+  add(kNumber, "layers", "blocks", "transformer blocks", between(1, limits::kLayers));
+  add(kNumber, "width", "channels", "width of the residual stream", between(1, limits::kWidth));
+  add(kNumber, "heads", "heads", "attention heads", between(1, limits::kWidth));
+  add(kNumber, "hidden", "channels", "width inside the MLP; auto: 4 times model.width",
+      between(1, limits::kHidden));
+  add(kNumber, "vocabulary", "tokens", "size of the vocabulary; auto: that of the data",
+      between(1, limits::kTokens));
+  add(kNumber, "context", "tokens", "length of a training sequence", between(1, limits::kTokens));
+  add(kReal, "norm_epsilon", "", "added to the variance that a norm divides by",
+      between(limits::kLeastReal, 1));
+  add(kReal, "dropout", "probability", "share of activations zeroed in training",
+      at_least_and_below(0, 1));
+}
+
+std::string BertFamily::summary(const OptionValues& keys) const {
+  return summary_of(keys, {{"layers", "layers"},
+                           {"width", "wide"},
+                           {"heads", "heads"},
+                           {"context", "tokens of context"}});
+}
+
+}  // namespace
+
+Model bert_model(const BertConfig& config) {
+  return {.request = {"bert", bert_keys(config)},
+          .plan = bert_plan(config),
+          .data = {.vocabulary = static_cast<int>(config.vocabulary)},
+          .attention = transformer_sizes(config).attention(1),
+          .check_grid =
+              [config](const GridShape& grid) {
+                nn::check_heads_fit(config.heads, config.heads, grid[Axis::kTensor]);
+              },
+          .operations = [config](std::int64_t samples) { return bert_operations(config, samples); },
+          .foreign = [config] { return transformers_model(config); },
+          .onnx = [config](DType weights) { return onnx_model(config, weights); }};
+}
+
+const Family& bert_family() {
+  static const BertFamily kFamily;
+  return kFamily;
+}
+
+}  // namespace trireme::models
