@@ -466,7 +466,7 @@ class OtherTokenizer final : public Tokenizer {
  public:
   OtherTokenizer(std::string kind, std::size_t vocabulary, std::int32_t end, std::string model)
       : kind_(std::move(kind)), model_(std::move(model)) {
-    set_vocabulary(std::vector<std::string>(vocabulary, "x"), end);
+    set_vocabulary(std::vector<std::string>(vocabulary, "x"), end, {});
   }
   std::string_view kind() const override { return kind_; }
   std::string description() const override { return kind_; }

@@ -316,7 +316,7 @@ TEST_F(Prepare, LargeVocabulariesTakeFourBytes) {
   // A vocabulary above 65536 by hand: byte tokens plus many pieces would take minutes to train.
   class Wide final : public Tokenizer {
    public:
-    Wide() { set_vocabulary(std::vector<std::string>(70000, "x"), 69999); }
+    Wide() { set_vocabulary(std::vector<std::string>(70000, "x"), 69999, {}); }
     std::string_view kind() const override { return "byte"; }
     std::string description() const override { return "wide"; }
     const std::string& model() const override { return model_; }
