@@ -2,7 +2,10 @@
 
 #include <algorithm>
 
+#include <fmt/format.h>
 #include <xxhash.h>
+
+#include "trireme/base/error.h"
 
 namespace trireme {
 namespace {
@@ -177,12 +180,23 @@ void PieceMaker::add(TextChunk&& chunk) {
   if (chunk.starts) {
     piece_ = {};
     piece_.starts = true;
+    looked_at_ = kPieceBytes;
   }
   piece_.validation = chunk.validation;
   piece_.bytes += chunk.bytes;
-  while (piece_.bytes.size() > kPieceBytes) {
-    const std::size_t newline = piece_.bytes.rfind('\n', kPieceBytes - 1);
-    const std::size_t size = newline == std::string::npos ? kPieceBytes : newline + 1;
+  while (piece_.bytes.size() > looked_at_) {
+    const std::size_t size = tokenizer_.cut(std::string_view(piece_.bytes).substr(0, looked_at_));
+    if (size == 0) {
+      looked_at_ *= 2;
+      if (looked_at_ > kMostUncutBytes) {
+        throw DataError(fmt::format(
+            "{} MiB of text have no place where the tokenizer ({}) can cut them: a word "
+            "without end; is this text?",
+            kMostUncutBytes >> 20, tokenizer_.description()));
+      }
+      continue;
+    }
+    looked_at_ = kPieceBytes;
     TextChunk full;
     full.bytes = piece_.bytes.substr(0, size);
     full.starts = piece_.starts;

@@ -45,23 +45,28 @@ std::unique_ptr<Splitter> make_splitter(const ValidationSplit& split, std::uint6
 // A list of pieces, about 1 MiB in all, that one thread tokenises at a time.
 using PieceBatch = std::vector<TextChunk>;
 
-// Cuts long documents where that does not change their tokens: after the last newline of 1 MiB, or,
-// if there is none, at 1 MiB, which is a multiple of Tokenizer::kSegmentBytes. So the tokens of a
-// document do not depend on the chunks in which it arrived.
+// Cuts documents of more than 1 MiB where that does not change their tokens, as Tokenizer::cut says
+// of their first MiB, or, if it finds no place there, of twice as much, and so on up to 64 MiB. So
+// the tokens of a document do not depend on the chunks in which it arrived.
 class PieceMaker {
  public:
   static constexpr std::size_t kPieceBytes = std::size_t{1} << 20;
+  static constexpr std::size_t kMostUncutBytes = std::size_t{64} << 20;
   static_assert(kPieceBytes % Tokenizer::kSegmentBytes == 0);
 
-  explicit PieceMaker(std::function<void(PieceBatch&&)> sink) : sink_(std::move(sink)) {}
+  PieceMaker(const Tokenizer& tokenizer, std::function<void(PieceBatch&&)> sink)
+      : tokenizer_(tokenizer), sink_(std::move(sink)) {}
+  // Throws DataError if there is no place to cut.
   void add(TextChunk&& chunk);
   void finish();
 
  private:
   void push(TextChunk&& piece);
 
+  const Tokenizer& tokenizer_;
   std::function<void(PieceBatch&&)> sink_;
   TextChunk piece_;
+  std::size_t looked_at_ = kPieceBytes;  // bytes in which a place to cut is looked for
   PieceBatch batch_;
   std::size_t batch_bytes_ = 0;
 };

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "read_ahead.h"
+#include "trireme/io/read_ahead.h"
 
 namespace trireme {
 

@@ -53,7 +53,9 @@ void check_options(const PrepareOptions& options) {
 TokenizerPtr choose_tokenizer(const PrepareOptions& options, TextSource& source) {
   const TokenizerChoice& choice = options.tokenizer;
   if (choice.kind == TokenizerChoice::Kind::kByte) return make_byte_tokenizer();
-  if (choice.kind == TokenizerChoice::Kind::kLoad) return load_sentencepiece(choice.path);
+  if (choice.kind == TokenizerChoice::Kind::kLoad) {
+    return load_tokenizer(choice.path, choice.end_of_text);
+  }
   const bool has_tail = options.validation.rule == ValidationSplit::Rule::kTail;
   const std::string sample =
       source.sample(options.sample_bytes, has_tail ? options.validation.bytes : 0, options.seed);
@@ -104,7 +106,7 @@ class Preparation {
           if (validation_) append(*validation_, batch.validation);
           report("tokenising");
         });
-    PieceMaker pieces([&](PieceBatch&& batch) { ordered.add(std::move(batch)); });
+    PieceMaker pieces(*tokenizer_, [&](PieceBatch&& batch) { ordered.add(std::move(batch)); });
     const auto splitter = make_splitter(options_.validation, options_.seed,
                                         [&](TextChunk&& chunk) { pieces.add(std::move(chunk)); });
     DocumentCutter documents(options_.document_separator,

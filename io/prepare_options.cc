@@ -43,8 +43,15 @@ ValidationSplit parse_validation_split(const std::string& text) {
                   shown(text)));
 }
 
-TokenizerChoice parse_tokenizer_choice(const std::string& text) {
+TokenizerChoice parse_tokenizer_choice(const std::string& text, const std::string& end_of_text) {
   TokenizerChoice choice;
+  const bool is_made_here =
+      text == "byte" || text.starts_with("bpe:") || text.starts_with("unigram:");
+  if (is_made_here && !end_of_text.empty()) {
+    throw ConfigError(fmt::format(
+        "--end-of-text is for a tokenizer.json; the tokenizer {} has its own end of text",
+        shown(text)));
+  }
   if (text == "byte") return choice;
   const std::string_view view = text;
   for (const auto& [prefix, algorithm] :
@@ -69,11 +76,12 @@ TokenizerChoice parse_tokenizer_choice(const std::string& text) {
   if (!std::filesystem::is_regular_file(text, ignored)) {
     throw ConfigError(
         fmt::format("tokenizer '{}': expected byte, bpe:VOCABULARY, "
-                    "unigram:VOCABULARY or a SentencePiece model file",
+                    "unigram:VOCABULARY, a SentencePiece model file or a tokenizer.json",
                     shown(text)));
   }
   choice.kind = TokenizerChoice::Kind::kLoad;
   choice.path = text;
+  choice.end_of_text = end_of_text;
   return choice;
 }
 

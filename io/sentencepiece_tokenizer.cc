@@ -46,29 +46,6 @@ bool spans_words(std::string_view bytes) {
 
 }  // namespace
 
-// The tokens of all units seen so far in one call. Words repeat, and a look-up is ten times faster
-// than the model.
-class SentencePieceTokenizer::UnitCache {
- public:
-  struct Range {
-    std::size_t begin, end;
-  };
-  // Returns the tokens of `unit`. `tokenizer` encodes a new unit. `unit` must outlive the cache.
-  std::span<const std::int32_t> tokens(const SentencePieceTokenizer& tokenizer,
-                                       std::string_view unit) {
-    const auto [entry, is_new] = ranges_.try_emplace(unit, Range{tokens_.size(), 0});
-    if (is_new) {
-      tokenizer.encode_unit(unit, tokens_);
-      entry->second.end = tokens_.size();
-    }
-    return std::span(tokens_).subspan(entry->second.begin, entry->second.end - entry->second.begin);
-  }
-
- private:
-  std::unordered_map<std::string_view, Range> ranges_;
-  std::vector<std::int32_t> tokens_;
-};
-
 SentencePieceTokenizer::SentencePieceTokenizer(std::string model, const std::string& origin)
     : model_(std::move(model)),
       processor_(std::make_unique<sentencepiece::SentencePieceProcessor>()) {
@@ -89,12 +66,16 @@ std::string SentencePieceTokenizer::description() const {
 void SentencePieceTokenizer::find_special_tokens(const std::string& origin) {
   const int count = processor_->GetPieceSize();
   std::vector<std::string> bytes(static_cast<std::size_t>(count));
+  SpecialTokens special_tokens;
   byte_token_.fill(-1);
   newline_token_ = -1;
   for (int id = 0; id < count; ++id) {
     std::string& own = bytes[static_cast<std::size_t>(id)];
-    if (processor_->IsControl(id) || processor_->IsUnknown(id)) continue;
     const std::string& piece = processor_->IdToPiece(id);
+    if (processor_->IsControl(id) || processor_->IsUnknown(id)) {
+      special_tokens.emplace(piece, id);
+      continue;
+    }
     if (processor_->IsByte(id)) {
       const int byte = byte_of(piece);
       if (byte < 0) throw DataError(fmt::format("{}: '{}' names no byte", origin, shown(piece)));
@@ -123,12 +104,12 @@ void SentencePieceTokenizer::find_special_tokens(const std::string& origin) {
         fmt::format("{}: the SentencePiece model has no piece that can end a text", origin));
   }
   bytes[static_cast<std::size_t>(end)].clear();
-  set_vocabulary(std::move(bytes), end);
+  set_vocabulary(std::move(bytes), end, std::move(special_tokens));
 }
 
 void SentencePieceTokenizer::encode(std::string_view bytes,
                                     std::vector<std::int32_t>& tokens) const {
-  UnitCache cache;
+  WordCache cache;
   while (!bytes.empty()) {
     const std::size_t newline = bytes.find('\n');
     std::string_view line = bytes.substr(0, newline);
@@ -143,7 +124,7 @@ void SentencePieceTokenizer::encode(std::string_view bytes,
 }
 
 // A unit is a run of spaces and the word after it, or, if pieces span words, the whole segment.
-void SentencePieceTokenizer::encode_segment(std::string_view segment, UnitCache& cache,
+void SentencePieceTokenizer::encode_segment(std::string_view segment, WordCache& cache,
                                             std::vector<std::int32_t>& tokens) const {
   while (!segment.empty()) {
     std::size_t length = segment.size();
@@ -151,7 +132,9 @@ void SentencePieceTokenizer::encode_segment(std::string_view segment, UnitCache&
       const std::size_t word = segment.find_first_not_of(' ');
       if (word != std::string_view::npos) length = std::min(length, segment.find(' ', word));
     }
-    const auto unit = cache.tokens(*this, segment.substr(0, length));
+    const auto unit = cache.tokens(
+        segment.substr(0, length),
+        [&](std::string_view word, std::vector<std::int32_t>& made) { encode_unit(word, made); });
     tokens.insert(tokens.end(), unit.begin(), unit.end());
     segment.remove_prefix(length);
   }

@@ -4,9 +4,10 @@
 #include <array>
 #include <memory>
 #include <string>
-#include <unordered_map>
 
 #include "trireme/io/tokenizer.h"
+
+#include "word_cache.h"
 
 namespace sentencepiece {
 class SentencePieceProcessor;
@@ -26,10 +27,8 @@ class SentencePieceTokenizer final : public Tokenizer {
   void encode(std::string_view bytes, std::vector<std::int32_t>& tokens) const override;
 
  private:
-  class UnitCache;
-
   void find_special_tokens(const std::string& origin);
-  void encode_segment(std::string_view segment, UnitCache& cache,
+  void encode_segment(std::string_view segment, WordCache& cache,
                       std::vector<std::int32_t>& tokens) const;
   void encode_unit(std::string_view unit, std::vector<std::int32_t>& tokens) const;
   void encode_text(std::string_view text, std::vector<std::int32_t>& tokens) const;
@@ -42,5 +41,8 @@ class SentencePieceTokenizer final : public Tokenizer {
   // Whether no piece extends past the end of a word, so that each word can be encoded by itself.
   bool words_are_independent_ = true;
 };
+
+// A model made by others, without its normalisation and dummy prefix. Throws DataError.
+TokenizerPtr load_sentencepiece(std::string model, const std::string& origin);
 
 }  // namespace trireme

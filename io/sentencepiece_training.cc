@@ -60,13 +60,9 @@ constexpr std::string_view kIdentityNormalizer(
 
 }  // namespace
 
-TokenizerPtr load_sentencepiece(const std::string& path) {
-  // One MiB less than the limit leaves room for the normalizer.
-  constexpr std::size_t kMostMib = (Tokenizer::kMaxModelBytes >> 20) - 1;
-  std::string model = read_small_file("the tokenizer", path, kMostMib);
-  if (model.empty()) throw DataError(fmt::format("{}: the tokenizer model is empty", path));
+TokenizerPtr load_sentencepiece(std::string model, const std::string& origin) {
   model += kIdentityNormalizer;
-  return std::make_shared<SentencePieceTokenizer>(std::move(model), path);
+  return std::make_shared<SentencePieceTokenizer>(std::move(model), origin);
 }
 
 TokenizerPtr train_sentencepiece(std::string_view sample, const SentencePieceTraining& training) {

@@ -1,10 +1,14 @@
 #include "trireme/io/tokenizer.h"
 
+#include <algorithm>
+
 #include <fmt/format.h>
 
 #include "trireme/base/error.h"
 #include "trireme/base/printable.h"
+#include "trireme/base/small_file.h"
 
+#include "huggingface_tokenizer.h"
 #include "sentencepiece_tokenizer.h"
 
 namespace trireme {
@@ -15,7 +19,7 @@ class ByteTokenizer final : public Tokenizer {
   ByteTokenizer() {
     std::vector<std::string> bytes(257);
     for (std::size_t b = 0; b < 256; ++b) bytes[b] = std::string(1, static_cast<char>(b));
-    set_vocabulary(std::move(bytes), 256);
+    set_vocabulary(std::move(bytes), 256, {});
   }
 
   std::string_view kind() const override { return "byte"; }
@@ -38,6 +42,12 @@ std::vector<std::int32_t> Tokenizer::encode(std::string_view bytes) const {
   return tokens;
 }
 
+std::size_t Tokenizer::cut(std::string_view bytes) const {
+  const std::size_t newline = bytes.rfind('\n');
+  return newline == std::string_view::npos ? bytes.size() / kSegmentBytes * kSegmentBytes
+                                           : newline + 1;
+}
+
 std::string_view Tokenizer::bytes_of(std::int32_t token) const {
   TRIREME_CHECK(token >= 0 && token < vocabulary(),
                 fmt::format("token {} of a vocabulary of {}", token, vocabulary()));
@@ -50,9 +60,17 @@ std::string Tokenizer::decode(std::span<const std::int32_t> tokens) const {
   return text;
 }
 
-void Tokenizer::set_vocabulary(std::vector<std::string> bytes, std::int32_t end_of_text) {
+std::optional<std::int32_t> Tokenizer::special_token(std::string_view name) const {
+  const auto found = special_tokens_.find(name);
+  if (found == special_tokens_.end()) return {};
+  return found->second;
+}
+
+void Tokenizer::set_vocabulary(std::vector<std::string> bytes, std::int32_t end_of_text,
+                               SpecialTokens special_tokens) {
   bytes_ = std::move(bytes);
   end_of_text_ = end_of_text;
+  special_tokens_ = std::move(special_tokens);
 }
 
 TokenizerPtr make_byte_tokenizer() {
@@ -64,8 +82,31 @@ TokenizerPtr make_tokenizer(std::string_view kind, std::string_view model) {
   if (kind == "sentencepiece") {
     return std::make_shared<SentencePieceTokenizer>(std::string(model), "the stored tokenizer");
   }
-  throw DataError(
-      fmt::format("unknown tokenizer kind '{}'; known: byte, sentencepiece", shown(kind)));
+  constexpr std::string_view kHuggingFace = HuggingFaceTokenizer::kKind;
+  if (kind == kHuggingFace || kind.starts_with(fmt::format("{}:", kHuggingFace))) {
+    const auto end_of_text = kind.substr(std::min(kind.size(), kHuggingFace.size() + 1));
+    return std::make_shared<HuggingFaceTokenizer>(std::string(model), end_of_text,
+                                                  "the stored tokenizer");
+  }
+  throw DataError(fmt::format("unknown tokenizer kind '{}'; known: byte, sentencepiece, {}",
+                              shown(kind), kHuggingFace));
+}
+
+TokenizerPtr load_tokenizer(const std::string& path, const std::string& end_of_text) {
+  // One MiB less than the limit leaves room for what is added to a SentencePiece model.
+  constexpr std::size_t kMostMib = (Tokenizer::kMaxModelBytes >> 20) - 1;
+  std::string model = read_small_file("the tokenizer", path, kMostMib);
+  if (model.empty()) throw DataError(fmt::format("{}: the tokenizer model is empty", path));
+  // A SentencePiece model begins with the mark of its first field.
+  if (model.front() == '{' || path.ends_with(".json")) {
+    return std::make_shared<HuggingFaceTokenizer>(std::move(model), end_of_text, path);
+  }
+  if (!end_of_text.empty()) {
+    throw ConfigError(fmt::format(
+        "--end-of-text is for a tokenizer.json; {} is not one, and ends texts with its own piece",
+        path));
+  }
+  return load_sentencepiece(std::move(model), path);
 }
 
 }  // namespace trireme

@@ -5,13 +5,13 @@
 #include "trireme/base/clock.h"
 #include "trireme/base/limits.h"
 #include "trireme/base/log.h"
-#include "trireme/io/dataset.h"
 #include "trireme/tasks/texts.h"
 #include "trireme/train/generator.h"
 #include "trireme/train/inference.h"
 
 #include "cli/commands.h"
 #include "cli/inference_arguments.h"
+#include "cli/model_tokenizer.h"
 
 namespace trireme::cli {
 namespace {
@@ -47,38 +47,24 @@ void declare(Options& options, GenerateArguments& given) {
   declare_inference(options, given.inference);
 }
 
-// Reads the tokenizer from the shards, without their tokens.
-TokenizerPtr open_tokenizer(Communicator& comm, const InferenceModel& model,
-                            const std::string& shard) {
-  if (!model.model().data.vocabulary) {
-    const std::string& family = model.training().model.family;
-    throw ConfigError(fmt::format(
-        "{}: a model of {}, whose task is {}: trireme generate continues texts, and trireme eval "
-        "takes any model",
-        model.trained_on().origin, family, models::find_family(family).task()));
-  }
-  if (shard.empty() && model.training().data.train.empty()) {
-    throw ConfigError(fmt::format(
-        "{}: no training data is known of imported weights: --tokenizer SHARD names any "
-        "shard of the model's tokenizer",
-        model.trained_on().origin));
-  }
-  const std::vector<WeightedPath> data =
-      shard.empty() ? model.training().data.train : std::vector<WeightedPath>{{shard}};
-  const auto open = [&] {
-    return TokenDataset::open(
-        {.data = data, .split = "", .context = 1, .order = SampleOrder::kSequential}, comm);
-  };
-  std::shared_ptr<const TokenDataset> shards;
-  try {
-    shards = open();
-  } catch (const DataError& error) {
-    if (!shard.empty()) throw;
-    throw DataError(fmt::format("{}; --tokenizer SHARD names any shard of the model's tokenizer",
-                                error.what()));
-  }
-  tasks::check_tokenizer(model.trained_on(), *shards->tokenizer(), shards->shards().front().path);
-  return shards->tokenizer();
+// Throws ConfigError for a model that does not continue texts.
+void check_task(const InferenceModel& model) {
+  const std::string& family = model.training().model.family;
+  const std::string_view task = models::find_family(family).task();
+  if (task == "causal_language_model") return;
+  throw ConfigError(
+      fmt::format("{}: a model of {}, whose task is {}: trireme generate continues texts, {}",
+                  model.trained_on().origin, family, task,
+                  task == "masked_language_model" ? "and trireme predict fills [MASK]s in them"
+                                                  : "and trireme eval takes any model"));
+}
+
+TokenizerPtr tokenizer_to_continue(Communicator& comm, const InferenceModel& model,
+                                   const std::string& shard) {
+  check_task(model);
+  const ModelTokenizer opened = open_model_tokenizer(comm, model, shard);
+  tasks::check_tokenizer(model.trained_on(), *opened.tokenizer, opened.origin);
+  return opened.tokenizer;
 }
 
 // Reads prompts, as many at a time as there are replicas. Rank 0 reads them and sends them to all.
@@ -162,7 +148,7 @@ class Session {
         grid_(runtime, inference_grid(given.inference, runtime.size())),
         model_(ctx_, grid_, open_checkpoint_or_run(runtime.world(), given.inference.checkpoint),
                given.inference.precision, given.inference.shard),
-        tokenizer_(open_tokenizer(runtime.world(), model_, given.tokenizer)),
+        tokenizer_(tokenizer_to_continue(runtime.world(), model_, given.tokenizer)),
         writer_(tokenizer_, runtime.rank() == 0) {}
 
   void run() {

@@ -1,173 +1,37 @@
-#include <algorithm>
-#include <fstream>
-#include <numeric>
-#include <span>
-#include <sstream>
+#include "cli/predict.h"
 
 #include <fmt/format.h>
 
-#include "trireme/base/clock.h"
 #include "trireme/base/error.h"
-#include "trireme/base/json.h"
 #include "trireme/base/limits.h"
-#include "trireme/base/log.h"
-#include "trireme/base/printable.h"
-#include "trireme/base/text.h"
-#include "trireme/io/picture_files.h"
-#include "trireme/io/prepare_images.h"
-#include "trireme/tasks/pictures.h"
-#include "trireme/train/inference.h"
-#include "trireme/train/picture_classifier.h"
 
 #include "cli/commands.h"
-#include "cli/inference_arguments.h"
 
 namespace trireme::cli {
+
+JsonLines::JsonLines(const std::string& path) : path_(path) {
+  if (path_.empty()) return;
+  file_.open(path_, std::ios::binary | std::ios::trunc);
+  check_written();
+}
+
+void JsonLines::write(const Json& line) {
+  if (path_.empty()) return;
+  file_ << line.dump() << '\n';
+  check_written();
+}
+
+void JsonLines::finish() {
+  if (path_.empty()) return;
+  file_.flush();
+  check_written();
+}
+
+void JsonLines::check_written() const {
+  if (!file_) throw ConfigError(fmt::format("--json {}: cannot be written", path_));
+}
+
 namespace {
-
-struct PredictArguments {
-  InferenceArguments inference;
-  std::string input;  // paths, separated by commas
-  int micro = 32, top = 5;
-  std::optional<std::string> size;
-  std::string normalisation, json;
-  bool skips_bad = false;
-};
-
-// What the checkpoint says of its data under that attribute; empty if it says nothing.
-std::string mark_of(const InferenceModel& model, std::string_view attribute) {
-  for (const tasks::DataMark& mark : model.trained_on().marks) {
-    if (mark.attribute == attribute) return mark.value;
-  }
-  return "";
-}
-
-int classes_of(const InferenceModel& model) {
-  if (!model.model().data.classes) {
-    const std::string& family = model.training().model.family;
-    throw ConfigError(fmt::format(
-        "{}: a model of {}, whose task is {}: trireme predict says what is on pictures, and "
-        "trireme generate continues texts",
-        model.trained_on().origin, family, models::find_family(family).task()));
-  }
-  return *model.model().data.classes;
-}
-
-// The names of the classes, or their numbers where the checkpoint has no names.
-std::vector<std::string> class_names(const InferenceModel& model) {
-  const auto count = static_cast<std::size_t>(classes_of(model));
-  std::istringstream known(mark_of(model, kClassesAttribute));
-  std::vector<std::string> names;
-  for (std::string line; std::getline(known, line);) names.push_back(line);
-  while (names.size() < count) names.push_back(fmt::format("class {}", names.size()));
-  return names;
-}
-
-PixelStatistics normalisation_of(const InferenceModel& model, const std::string& given) {
-  if (!given.empty()) return read_normalisation(given);
-  const std::string known = mark_of(model, kNormalisationAttribute);
-  if (known.empty()) {
-    throw ConfigError(fmt::format(
-        "{}: no mean and deviation are known of imported weights: give those that the model was "
-        "trained with, as in --normalisation 'mean 0.485 0.456 0.406, deviation 0.229 0.224 0.225'",
-        model.trained_on().origin));
-  }
-  return read_normalisation(known);
-}
-
-PictureSize size_of_model(const InferenceModel& model) {
-  const Shape sample = models::sample_shape(model.training().model);
-  return {sample[0], sample[1]};
-}
-
-// The size of the pictures that the model was trained on: it sees the middle of them.
-PictureSize size_of_pictures(const InferenceModel& model, const std::optional<std::string>& given) {
-  const std::string known = given.value_or(mark_of(model, kPictureSizeAttribute));
-  return known.empty() ? size_of_model(model) : parse_picture_size(known);
-}
-
-// Says on the leading rank what is on each picture.
-class PictureSpeaker {
- public:
-  PictureSpeaker(std::vector<std::string> names, int top, const std::string& json)
-      : names_(std::move(names)), top_(std::min(static_cast<std::size_t>(top), names_.size())) {
-    if (json.empty()) return;
-    json_path_ = json;
-    json_.open(json, std::ios::binary | std::ios::trunc);
-    check_written();
-  }
-
-  void say(const std::string& picture, std::span<const float> probabilities) {
-    std::vector<std::size_t> order(probabilities.size());
-    std::iota(order.begin(), order.end(), std::size_t{0});
-    std::ranges::stable_sort(
-        order, [&](std::size_t a, std::size_t b) { return probabilities[a] > probabilities[b]; });
-    order.resize(top_);
-    std::string line = fmt::format("{}: ", shown(picture));
-    Json likely = Json::array({});
-    for (const std::size_t number : order) {
-      const auto share = static_cast<double>(probabilities[number]);
-      line += fmt::format("{}{} {:.2f} %", number == order.front() ? "" : ", ",
-                          shown(names_[number]), 100.0 * share);
-      likely.push_back(Json::object({{"class", names_[number]},
-                                     {"number", static_cast<std::int64_t>(number)},
-                                     {"probability", share}}));
-    }
-    print_line(line);
-    if (json_path_.empty()) return;
-    json_ << Json::object({{"file", picture}, {"likely", std::move(likely)}}).dump() << '\n';
-    check_written();
-  }
-
-  void finish() {
-    if (json_path_.empty()) return;
-    json_.flush();
-    check_written();
-  }
-
- private:
-  void check_written() const {
-    if (!json_) throw ConfigError(fmt::format("--json {}: cannot be written", json_path_));
-  }
-
-  std::vector<std::string> names_;
-  std::size_t top_;
-  std::string json_path_;
-  std::ofstream json_;
-};
-
-// Reads pictures, as many at a time as the grid computes. The leading rank reads them and sends
-// them to all.
-class PictureBatches {
- public:
-  PictureBatches(Communicator& comm, const PredictArguments& given, PictureSize size)
-      : comm_(comm), files_(split_list(given.input), size, given.skips_bad) {}
-
-  // Returns the pixels of up to `most` pictures, on every rank; none after the last one.
-  std::string next(std::int64_t most) {
-    return comm_.read_once([&] {
-      names_.clear();
-      std::string pixels;
-      NamedPicture picture;
-      while (std::ssize(names_) < most && files_.next(picture)) {
-        pixels.append(reinterpret_cast<const char*>(picture.pixels.data()), picture.pixels.size());
-        names_.push_back(std::move(picture.name));
-      }
-      for (; said_ < files_.skipped().size(); ++said_) {
-        report_line("left out: " + files_.skipped()[said_]);
-      }
-      return pixels;
-    });
-  }
-  // Of the pictures that next() has returned; on the leading rank.
-  const std::vector<std::string>& names() const { return names_; }
-
- private:
-  Communicator& comm_;
-  PictureFiles files_;
-  std::vector<std::string> names_;
-  std::size_t said_ = 0;
-};
 
 ExitStatus predict_on_ranks(Runtime& runtime, const PredictArguments& given) {
   allow_time_to_load(runtime, given.inference);
@@ -177,67 +41,65 @@ ExitStatus predict_on_ranks(Runtime& runtime, const PredictArguments& given) {
   const InferenceModel model(device.context, grid,
                              open_checkpoint_or_run(runtime.world(), given.inference.checkpoint),
                              given.inference.precision, given.inference.shard);
-  const int classes = classes_of(model);
-  const PictureSize size = size_of_pictures(model, given.size);
-  PictureClassifier classifier(device.context, model.stage(), size, size_of_model(model),
-                               normalisation_of(model, given.normalisation), classes, given.micro);
   runtime.set_timeout(given.inference.timeout);
-  std::optional<PictureSpeaker> speaker;
-  runtime.world().read_once([&] {
-    speaker.emplace(class_names(model), given.top, given.json);
-    return std::string();
-  });
-  PictureBatches batches(runtime.world(), given, size);
-  const Stopwatch watch;
-  std::int64_t count = 0;
-  for (std::string pixels = batches.next(classifier.most()); !pixels.empty();
-       pixels = batches.next(classifier.most())) {
-    const std::vector<float> all = classifier.probabilities(
-        {reinterpret_cast<const std::uint8_t*>(pixels.data()), pixels.size()});
-    runtime.world().read_once([&] {
-      for (std::size_t i = 0; i < batches.names().size(); ++i) {
-        const auto each = static_cast<std::size_t>(classes);
-        speaker->say(batches.names()[i], std::span(all).subspan(i * each, each));
-      }
-      speaker->finish();
-      return std::string();
-    });
-    count += std::ssize(all) / classes;
-  }
-  if (count == 0)
-    throw DataError("no pictures: --input names JPEG or PNG files, or folders of them");
-  if (runtime.rank() == 0) {
-    report_line(fmt::format("{} pictures in {:.1f} s, {:.1f} pictures/s", count, watch.seconds(),
-                            static_cast<double>(count) / watch.seconds()));
+  const std::string& family = model.training().model.family;
+  const std::string_view task = models::find_family(family).task();
+  if (task == "classification") {
+    predict_pictures(runtime, device.context, model, given);
+  } else if (task == "masked_language_model") {
+    predict_texts(runtime, device.context, model, given);
+  } else {
+    throw ConfigError(fmt::format(
+        "{}: a model of {}, whose task is {}: trireme predict says what is on pictures and fills "
+        "[MASK]s in texts, and trireme generate continues texts",
+        model.trained_on().origin, family, task));
   }
   return ExitStatus::kDone;
+}
+
+void declare(Options& options, PredictArguments& given) {
+  options.add("input", given.input, "",
+              "pictures: JPEG and PNG files, folders of them, tar archives; -: each line of "
+              "standard input names a file. Texts: files with a text on each line; -: standard "
+              "input");
+  options.add("text", given.text, "", "a text whose [MASK]s are filled, in the place of --input");
+  options.add("top", given.top, "", "how many of the likeliest classes or tokens are told",
+              at_least(1));
+  options.add("json", given.json, "", "a file that gets a line of JSON for each picture or text");
+  options.add("normalisation", given.normalisation, "",
+              "pictures: 'mean R G B, deviation R G B' of the colours, 0 to 1; default: the "
+              "checkpoint's");
+  options.add("size", given.size, "pixels",
+              "what pictures are brought to, as by trireme prepare, before the model sees the "
+              "middle: a side, or height x width as in 192x256; default: that of the pictures that "
+              "it was trained on");
+  options.add("skip-bad", given.skips_bad, "", "leave out pictures that cannot be read");
+  options.add("tokenizer", given.tokenizer, "",
+              "texts: a shard of the data that the model was trained on; default: the one named in "
+              "the checkpoint");
+  declare_inference(options, given.inference);
+  options.add("batch.micro", given.micro, "samples", "what one replica computes at a time",
+              between(1, limits::kSequences));
 }
 
 }  // namespace
 
 Work parse_predict(const Arguments& arguments) {
   PredictArguments given;
-  Options options("trireme predict --checkpoint RUN_OR_FILE --input PATH,... [--KEY VALUE]...");
-  options.add("input", given.input, "",
-              "JPEG and PNG files, folders of them, tar archives; -: each line of standard input "
-              "names a file");
-  options.add("top", given.top, "classes", "how many of the likeliest are told", at_least(1));
-  options.add("json", given.json, "", "a file that gets a line of JSON for each picture");
-  options.add("normalisation", given.normalisation, "",
-              "'mean R G B, deviation R G B' of the colours, 0 to 1; default: the checkpoint's");
-  options.add("size", given.size, "pixels",
-              "what pictures are brought to, as by trireme prepare, before the model sees the "
-              "middle: a side, or height x width as in 192x256; default: that of the pictures that "
-              "it was trained on");
-  options.add("skip-bad", given.skips_bad, "", "leave out pictures that cannot be read");
-  declare_inference(options, given.inference);
-  options.add("batch.micro", given.micro, "pictures", "what one replica computes at a time",
-              between(1, limits::kSequences));
+  Options options(
+      "trireme predict --checkpoint RUN_OR_FILE (--input PATH,... | --text TEXT) "
+      "[--KEY VALUE]...");
+  declare(options, given);
   options.parse(arguments);
   if (options.help_requested()) return show_help(options.description());
   check_inference(given.inference);
-  if (given.input.empty()) {
-    throw ConfigError("--input is missing: it names pictures, or folders of them");
+  if (given.input.empty() && !given.text) {
+    throw ConfigError(
+        "--input is missing: it names pictures, folders of them, or files of texts; --text gives a "
+        "text itself");
+  }
+  if (!given.input.empty() && given.text) {
+    throw ConfigError("--input and --text are given: leave one of them out");
   }
   return {.alone = {},
           .on_ranks = [given](Runtime& runtime) { return predict_on_ranks(runtime, given); }};

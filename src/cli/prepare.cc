@@ -25,7 +25,7 @@ struct PrepareArguments {
   std::string input, output;
   std::vector<std::string> more_inputs;
   bool images = false, skip_bad = false;
-  std::optional<std::string> tokenizer, size;
+  std::optional<std::string> tokenizer, size, end_of_text;
   std::string validation = "none", document_separator;
   std::optional<std::int64_t> limit;
   std::int64_t seed = 1;
@@ -49,9 +49,12 @@ void declare(Options& options, PrepareArguments& given) {
               "leave out pictures that are damaged or too large, and list them");
   options.add(
       "tokenizer", given.tokenizer, "",
-      "of text: byte, bpe:N or unigram:N (learn N tokens), or a SentencePiece model's path; "
-      "auto: bpe:4096",
+      "of text: byte, bpe:N or unigram:N (learn N tokens), or the path of a SentencePiece model or "
+      "of a tokenizer.json (byte-level BPE, WordPiece); auto: bpe:4096",
       not_empty());
+  options.add("end-of-text", given.end_of_text, "",
+              "the token of a tokenizer.json that ends documents; auto: the one that is known to",
+              not_empty());
   options.add("validation", given.validation, "",
               "what is held out: none, hash:F (a fraction of the documents), tail:BYTES (the last "
               "bytes), class:F (a fraction of the pictures of each class)",
@@ -105,7 +108,8 @@ PrepareOptions text_options(const PrepareArguments& given) {
         fmt::format("{} is for pictures: --images true", given.size ? "--size" : "--skip-bad"));
   }
   auto options = common_options<PrepareOptions>(given);
-  options.tokenizer = parse_tokenizer_choice(given.tokenizer.value_or("bpe:4096"));
+  options.tokenizer =
+      parse_tokenizer_choice(given.tokenizer.value_or("bpe:4096"), given.end_of_text.value_or(""));
   options.document_separator = unescaped(given.document_separator, "--document-separator");
   options.input_limit = static_cast<std::uint64_t>(given.limit.value_or(0));
   check_validation(options);
@@ -113,11 +117,12 @@ PrepareOptions text_options(const PrepareArguments& given) {
 }
 
 PrepareImagesOptions image_options(const PrepareArguments& given) {
-  if (given.tokenizer || given.limit || !given.document_separator.empty()) {
+  if (given.tokenizer || given.end_of_text || given.limit || !given.document_separator.empty()) {
     throw ConfigError(fmt::format("{} is for text, not for pictures (--images true)",
-                                  given.tokenizer ? "--tokenizer"
-                                  : given.limit   ? "--limit"
-                                                  : "--document-separator"));
+                                  given.tokenizer     ? "--tokenizer"
+                                  : given.end_of_text ? "--end-of-text"
+                                  : given.limit       ? "--limit"
+                                                      : "--document-separator"));
   }
   auto options = common_options<PrepareImagesOptions>(given);
   if (given.size) options.size = parse_picture_size(*given.size);

@@ -61,6 +61,12 @@ void check_data_of_family(const Config& config) {
         fmt::format("data.{} is for {}, but model.family {} trains on {}: leave it out", key,
                     name(of_pictures), family.name(), name(pictures)));
   };
+  if (given.mask_share != usual.mask_share && family.task() != "masked_language_model") {
+    throw ConfigError(
+        fmt::format("data.mask_share is for masked language models, but model.family {} is none: "
+                    "leave it out",
+                    family.name()));
+  }
   check(false, given.mask_documents != usual.mask_documents, "mask_documents");
   check(true, given.crop != usual.crop, "crop");
   check(true, given.padding != usual.padding, "padding");

@@ -67,7 +67,12 @@ void add_data_keys(Options& options, Config::Data& data) {
   options.add("data.validation", data.validation, "HDF5 shards",
               "held-out data to evaluate on: files or folders", {}, OnChange::kCompared);
   options.add("data.mask_documents", data.mask_documents, "",
-              "text: attention does not cross the borders of documents", {}, OnChange::kOtherRun);
+              "text: attention does not cross the borders of documents; a sample of a masked "
+              "language model ends with its document",
+              {}, OnChange::kOtherRun);
+  options.add("data.mask_share", data.mask_share, "share of tokens",
+              "masked language models: the tokens of a sample that are hidden and predicted",
+              between(1e-3, 1), OnChange::kOtherRun);
   options.add(
       "data.crop", data.crop, "",
       "pictures: the part that a model of smaller ones trains on; centre: the middle, which "

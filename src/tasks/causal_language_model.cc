@@ -9,68 +9,40 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/philox.h"
-#include "trireme/base/text.h"
 #include "trireme/io/token_shard.h"
 #include "trireme/tasks/texts.h"
 
 #include "tasks/file_here.h"
 #include "tasks/read_steps.h"
+#include "tasks/text_data.h"
 
 namespace trireme::tasks {
 namespace {
 
-class Texts final : public TaskData {
+class Texts final : public TextData {
  public:
   Texts(std::shared_ptr<const TokenDataset> data, bool masks_documents)
-      : data_(std::move(data)), masks_documents_(masks_documents) {}
+      : TextData(std::move(data), {}), masks_documents_(masks_documents) {}
 
-  std::uint64_t samples() const override { return data_->samples(); }
-  models::DataFacts facts() const override { return {.vocabulary = data_->vocabulary()}; }
-  std::string description() const override {
-    return fmt::format("{} tokens, vocabulary {}",
-                       short_number(static_cast<double>(data_->tokens())), data_->vocabulary());
-  }
-  std::string contents() const override { return data_->contents(); }
-  std::vector<DataMark> encoding() const override {
-    return {{kTokenizerAttribute, "the tokenizer of data.train",
-             tokenizer_checksum(*data_->tokenizer())}};
-  }
-  void check_fits(const TaskData& other) const override {
-    const int mine = data_->vocabulary(), others = *other.facts().vocabulary;
-    if (mine == others) return;
-    throw DataError(
-        fmt::format("data.validation has a vocabulary of {} tokens, data.train of {}: "
-                    "prepare both with one tokenizer",
-                    others, mine));
-  }
-  void check_trained(const TrainedOn& model) const override {
-    check_tokenizer(model, *data_->tokenizer(), data_->shards().front().path);
-  }
-  std::vector<std::string> paths() const override {
-    std::vector<std::string> all;
-    for (const TokenShardInfo& shard : data_->shards()) all.push_back(shard.path);
-    return all;
-  }
   std::vector<Measure> figures(const nn::EvaluationSums& sums) const override {
-    TRIREME_CHECK(sums.targets == data_->tokens(),
-                  fmt::format("{} of {} tokens were predicted", sums.targets, data_->tokens()));
-    const auto bytes = data_->original_bytes();
+    TRIREME_CHECK(sums.targets == data().tokens(),
+                  fmt::format("{} of {} tokens were predicted", sums.targets, data().tokens()));
+    const auto bytes = data().original_bytes();
     return {{"loss", fmt::format("{:.6f}", sums.mean_loss())},
             {"perplexity", fmt::format("{:.4f}", std::exp(sums.mean_loss()))},
             {"bits per byte", fmt::format("{:.6f}", bits_per_byte(sums.loss_sum, bytes))},
             {"tokens", fmt::format("{}, of {} bytes, in windows of {}", sums.targets, bytes,
-                                   data_->context())}};
+                                   data().context())}};
   }
 
   std::unique_ptr<StepReader> read_steps(BatchPlan plan, std::int64_t micro,
                                          const ReadFor& what) const override {
     return std::make_unique<ReadSteps<BatchReader, std::int64_t>>(
-        data_->context(), micro, what.training, 1, data_, std::move(plan),
+        data().context(), micro, what.training, 1, shared_data(), std::move(plan),
         BatchReaderOptions{.with_first_key = masks_documents_});
   }
 
  private:
-  std::shared_ptr<const TokenDataset> data_;
   bool masks_documents_;
 };
 
@@ -80,13 +52,7 @@ class CausalLanguageModel final : public Task {
 
   std::shared_ptr<const TaskData> open(const DataRequest& request,
                                        Communicator& comm) const override {
-    DatasetOptions options;
-    options.data = request.paths;
-    options.split = request.any_split ? "" : request.training ? "train" : "validation";
-    options.context = request.sample[0];
-    options.seed = request.seed;
-    options.order = request.training ? SampleOrder::kShuffled : SampleOrder::kSequential;
-    return texts(TokenDataset::open(options, comm), request.masks_documents);
+    return texts(open_text(request, request.sample[0], comm), request.masks_documents);
   }
 
   models::DataFacts likely_facts() const override {

@@ -13,12 +13,13 @@
 #include "tasks/causal_language_model.h"
 #include "tasks/classification.h"
 #include "tasks/file_here.h"
+#include "tasks/masked_language_model.h"
 
 namespace trireme::tasks {
 namespace {
 
-std::array<const Task*, 2> all_tasks() {
-  return {&causal_language_model(), &classification()};
+std::array<const Task*, 3> all_tasks() {
+  return {&causal_language_model(), &masked_language_model(), &classification()};
 }
 
 }  // namespace

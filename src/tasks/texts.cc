@@ -45,13 +45,14 @@ nn::MicroBatch make_micro_batch(ops::Context& ctx, const TokenBatch& data, std::
 }
 
 void tasks::check_tokenizer(const TrainedOn& model, const Tokenizer& tokenizer,
-                            const std::string& origin) {
+                            const std::string& origin, std::optional<std::int32_t> given) {
   const int vocabulary = model.facts.vocabulary.value_or(0);
-  if (tokenizer.vocabulary() != vocabulary) {
+  const std::int32_t of_data = given.value_or(tokenizer.vocabulary());
+  if (of_data != vocabulary) {
     throw DataError(
         fmt::format("{} has a vocabulary of {} tokens, the model of {} one of {}: use "
                     "data of the tokenizer that the model was trained with",
-                    origin, tokenizer.vocabulary(), model.origin, vocabulary));
+                    origin, of_data, model.origin, vocabulary));
   }
   const auto mark = std::ranges::find(model.marks, kTokenizerAttribute, &DataMark::attribute);
   if (mark != model.marks.end() && mark->value != tokenizer_checksum(tokenizer)) {

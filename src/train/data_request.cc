@@ -15,6 +15,7 @@ tasks::DataRequest common_request(const Config& config) {
           .sample = models::sample_shape(config.model),
           .seed = static_cast<std::uint64_t>(config.run.seed),
           .masks_documents = config.data.mask_documents,
+          .mask_share = config.data.mask_share,
           .threads = config.data.threads};
 }
 

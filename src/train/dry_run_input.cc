@@ -12,6 +12,7 @@ plan::DryRunInput dry_run_input(const Config& config, const models::Model& model
   const tasks::DataRequest data{.paths = {},
                                 .sample = models::sample_shape(model.request),
                                 .masks_documents = config.data.mask_documents,
+                                .mask_share = config.data.mask_share,
                                 .threads = config.data.threads};
   return {.model = model.plan,
           .step = step_options(config, grid),

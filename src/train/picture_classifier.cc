@@ -1,28 +1,18 @@
 #include "trireme/train/picture_classifier.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "trireme/base/error.h"
 #include "trireme/parallel/connections.h"
 #include "trireme/tasks/pictures.h"
 #include "trireme/tensor/copy.h"
+#include "trireme/train/probabilities.h"
 
 namespace trireme {
 namespace {
 
 std::size_t values_of_picture(PictureSize size) {
   return static_cast<std::size_t>(size.height * size.width * 3);
-}
-
-// Writes the softmax of a row of logits over it.
-void make_probabilities(std::span<float> row) {
-  const float largest = *std::ranges::max_element(row);
-  double sum = 0.0;
-  for (const float logit : row) sum += std::exp(static_cast<double>(logit - largest));
-  for (float& value : row) {
-    value = static_cast<float>(std::exp(static_cast<double>(value - largest)) / sum);
-  }
 }
 
 }  // namespace
@@ -79,9 +69,7 @@ std::vector<float> PictureClassifier::probabilities(std::span<const std::uint8_t
   }
   grid.world().all_reduce_host(std::span(all), ReduceOp::kSum);
   all.resize(pixels.size() / each * classes);
-  if (!std::ranges::all_of(all, [](float value) { return std::isfinite(value); })) {
-    throw CheckpointError("the model's probabilities are not finite: its training diverged");
-  }
+  check_probabilities(all);
   return all;
 }
 

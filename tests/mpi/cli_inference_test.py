@@ -52,9 +52,9 @@ class Inference(ProgramTest):
         self.check_draws(alone.stdout, two)
 
         # bad input: `predict`: a model of texts | CHECKPOINT: a model of gpt, whose task is causal_language_model:
-        # trireme predict says what is on pictures, and trireme generate continues texts | 2
+        # trireme predict says what is on pictures and fills [MASK]s in texts, and trireme generate continues texts | 2
         self.expect_refusal(2, "a model of gpt, whose task is causal_language_model: trireme predict says what is on "
-                            "pictures, and trireme generate continues texts",
+                            "pictures and fills [MASK]s in texts, and trireme generate continues texts",
                             "predict", "--checkpoint", "run", "--input", "a.png")
         # bad input: `eval`, `generate`: a checkpoint that is not there | ...: there is no such file or
         # folder; name a checkpoint (step-00001000.h5) or a run folder | 4

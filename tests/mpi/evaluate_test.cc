@@ -197,7 +197,8 @@ TEST(Task, IsFoundByItsName) {
   EXPECT_EQ(task.units_of_sample({16}), 16);
   EXPECT_EQ(task.measures({20 * std::log(2.0), 10}), "loss 1.3863 over 10 tokens, perplexity 4.00");
   EXPECT_EQ(testing::message_of([] { tasks::find_task("translation"); }),
-            "task translation: is not one of causal_language_model, classification");
+            "task translation: is not one of causal_language_model, masked_language_model, "
+            "classification");
 }
 
 }  // namespace

@@ -242,8 +242,10 @@ class Pictures(unittest.TestCase):
                       self.run_here("predict", "--checkpoint", "predicts", "--input", "text", status=3))
         # bad input: `predict`: a size below what the model sees | ... | 2
         self.run_here("predict", "--checkpoint", "predicts", "--input", files[0], "--size", 8, status=2)
-        # bad input: `predict`: no pictures are named | --input is missing: it names pictures, or folders of them | 2
-        self.assertIn("--input is missing: it names pictures, or folders of them",
+        # bad input: `predict`: nothing is named | --input is missing: it names pictures, folders of them, or files of
+        # texts; --text gives a text itself | 2
+        self.assertIn("--input is missing: it names pictures, folders of them, or files of texts; --text gives a text "
+                      "itself",
                       self.run_here("predict", "--checkpoint", "predicts", status=2))
 
     def test_bad_input(self):

@@ -326,6 +326,25 @@ class Prepare(ProgramTest):
                         "--document-separator", separator)
         self.assertFalse((self.folder / "out").exists())
 
+    def test_reads_a_tokenizer_file(self):
+        given = Path(__file__).resolve().parent / "tokenizers"
+        self.text("text", "ROMEO:\n\nI'll think: <think> 1234, <|im_end|>\n" * 100)
+        text = self.expect_done("prepare", "text", "--output", "data", "--tokenizer", given / "qwen2.json",
+                                "--end-of-text", "<|im_end|>")
+        self.assertIn("Hugging Face's byte-level BPE, 504 tokens", text)
+        text = self.expect_done("data", "inspect", "data/train.h5")
+        self.assertRegex(text, r"(?m)^tokenizer +huggingface:<\|im_end\|>, ")
+        self.expect_done("data", "verify", "data/train.h5")
+        text = self.expect_done("prepare", "text", "--output", "words", "--tokenizer", given / "bert_cased.json")
+        self.assertIn("Hugging Face's WordPiece, 500 tokens", text)
+        model = json.loads((given / "gpt2.json").read_text(encoding="utf-8"))
+        model["model"]["type"] = "Unigram"
+        self.text("unigram.json", json.dumps(model))
+        self.refuse(3, "unigram.json: the model Unigram is not supported", "text", "--output", "out", "--tokenizer",
+                    "unigram.json")
+        self.text("empty.json", "")
+        self.refuse(3, "empty.json: the tokenizer model is empty", "text", "--output", "out", "--tokenizer", "empty.json")
+
     def test_refuses_texts(self):
         byte = ["--output", "out", "--tokenizer", "byte"]
         self.refuse(3, "missing.txt", "missing.txt", *byte)
@@ -340,6 +359,13 @@ class Prepare(ProgramTest):
         # tokens on 19 bytes of text; ... | 3
         self.refuse(3, "cannot train a vocabulary of 4096 tokens on 20 bytes", "small", "--output", "out", "--tokenizer", "bpe:4096")
         self.refuse(2, "byte, bpe", "small", "--output", "out", "--tokenizer", "folder")
+        # bad input: `prepare`: an end of text beside a tokenizer that has its own | --end-of-text is for a
+        # tokenizer.json; the tokenizer byte has its own end of text | 2
+        for tokenizer in ("byte", "bpe:400", "unigram:400"):
+            self.refuse(2, f"--end-of-text is for a tokenizer.json; the tokenizer {tokenizer} has its own end of text",
+                        "small", "--output", "out", "--tokenizer", tokenizer, "--end-of-text", "x")
+        self.refuse(2, "--end-of-text is for a tokenizer.json; small is not one", "small", "--output", "out",
+                    "--tokenizer", "small", "--end-of-text", "x")
         # bad input: `prepare`: a tokenizer file that is no SentencePiece model | ...: not a SentencePiece
         # model | 3
         self.refuse(3, "small: not a SentencePiece model", "small", "--output", "out", "--tokenizer", "small")

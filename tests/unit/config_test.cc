@@ -63,7 +63,7 @@ Config every_key_changed() {
       {"bias", "false"},        {"dropout", "0.125"},    {"rotary_theta", "500000"},
       {"norm_epsilon", "0.001"}};
   config.data = {
-      {{"a.h5", 1}, {"b,c.h5", 0.1}}, {{"v.h5", 1}}, true, "random", 4, true, 0.25, 2.0, 3};
+      {{"a.h5", 1}, {"b,c.h5", 0.1}}, {{"v.h5", 1}}, true, 0.3, "random", 4, true, 0.25, 2.0, 3};
   config.batch = {24, 8, 3};
   config.optim = {"sgd", 0.1 + 0.2, 0.01, "coupled", 0.8, 0.999, 1e-6, 0, 0.5, true, "128", 50};
   config.schedule = {"wsd", 2, 3, 0.25};
@@ -292,14 +292,14 @@ TEST(Config, EveryFamilyHasItsOwnKeys) {
             (std::vector<std::string>{"--model.family=mobilenet_v2", "--model.width_multiple=0.5",
                                       "--data.train=a.h5"}));
   // bad input: `train`: a key of another family of models | --model.layers is a key of model.family
-  // gpt, vit, not of mobilenet_v2 | 2
+  // gpt, bert, vit, not of mobilenet_v2 | 2
   EXPECT_EQ(refusal({"--model.layers", "3", "--model.family", "mobilenet_v2"}),
-            "--model.layers is a key of model.family gpt, vit, not of mobilenet_v2");
+            "--model.layers is a key of model.family gpt, bert, vit, not of mobilenet_v2");
   EXPECT_EQ(refusal({"--model.classes", "3"}),
             "--model.classes is a key of model.family mobilenet_v2, resnet, vit, not of gpt");
   EXPECT_EQ(
       message_of([] { config_from_ini("[model]\nfamily = mobilenet_v2\nlayers = 6\n", "a.ini"); }),
-      "a.ini:3: model.layers is a key of model.family gpt, vit, not of mobilenet_v2");
+      "a.ini:3: model.layers is a key of model.family gpt, bert, vit, not of mobilenet_v2");
   EXPECT_EQ(refusal({"--model.layer", "3", "--model.family", "mobilenet_v2"}),
             "unknown flag --model.layer; --help lists them all");
   // The help shows all of them, or those of the family that was given.
@@ -667,6 +667,12 @@ TEST(Config, KeysOfDataAreThoseOfTheFamily) {
     EXPECT_NE(with(key, value, "gpt").find("leave it out"), std::string::npos) << key;
   }
   EXPECT_EQ(with("mask_documents", "true", "gpt"), "no error");
+  EXPECT_EQ(with("mask_documents", "true", "bert"), "no error");
+  EXPECT_EQ(with("mask_share", "0.3", "bert"), "no error");
+  EXPECT_EQ(with("mask_share", "0.3", "resnet"),
+            "data.mask_share is for masked language models, but model.family resnet is none: leave "
+            "it out");
+  EXPECT_TRUE(with("mask_share", "0", "bert").starts_with("--data.mask_share 0: must be"));
 }
 
 TEST(Config, TheGlobalBatchIsWholeMicroBatches) {

@@ -339,6 +339,19 @@ Case tokenizer_case(Draws& draws) {
   return made;
 }
 
+Case tokenizer_file_case(Draws& draws) {
+  Case made{
+      "tokenizer_file",
+      {"prepare", "../given/text.txt", "--output=out", "--tokenizer=case.json", "--threads=1"}};
+  const std::string name = draws.one_in(2) ? "pairs" : "words";
+  const std::uint64_t seed = draws.below(1u << 30);
+  made.before = [seed, name] {
+    Draws own(seed);
+    write("case.json", damaged(bytes_of("../given/" + name + ".json"), own));
+  };
+  return made;
+}
+
 Case shard_case(Draws& draws) {
   static const std::vector<Words> kReaders = {
       {"data", "list", "case.h5"},
@@ -418,6 +431,7 @@ const std::vector<Kind>& table() {
                                            {"run_folder", run_folder_case},
                                            {"checkpoint", checkpoint_case},
                                            {"tokenizer", tokenizer_case},
+                                           {"tokenizer_file", tokenizer_file_case},
                                            {"shard", shard_case},
                                            {"pictures", pictures_case},
                                            {"image_shard", image_shard_case}};

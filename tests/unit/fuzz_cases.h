@@ -40,9 +40,9 @@ class Draws {
 
 // What every case finds beside its own folder, in ../given: the text `text.txt`, the shards
 // `data/train.h5` and `data/validation.h5`, the pictures below `pets` and the shard of them
-// `images/train.h5`, the tokenizer `bpe.model`, and the folder `run` of a
-// run of two steps, with checkpoints/step-00000002.h5. Cases are made where the same path leads
-// there.
+// `images/train.h5`, the tokenizers `bpe.model`, `pairs.json` and `words.json`, and the folder
+// `run` of a run of two steps, with checkpoints/step-00000002.h5. Cases are made where the same
+// path leads there.
 
 // "flags", "ini", ...
 std::vector<std::string> kinds();

@@ -197,6 +197,9 @@ class Run {
     }
     run({"prepare", "--images", "true", "pets", "--output", "images", "--threads", "1"});
     write_tokenizer_of(folder / "bpe" / "train.h5", folder / "bpe.model");
+    const fs::path recorded = TRIREME_TOKENIZERS;
+    fs::copy_file(recorded / "qwen2.json", folder / "pairs.json");
+    fs::copy_file(recorded / "bert_uncased.json", folder / "words.json");
     run({"train", "--data.train",   "data", "--data.validation", "data", "--run.steps",
          "2",     "--batch.global", "2",    "--batch.micro",     "1",    "--model.layers",
          "1",     "--model.width",  "16",   "--model.heads",     "2",    "--model.context",

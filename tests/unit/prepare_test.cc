@@ -156,6 +156,31 @@ TEST_F(Prepare, PiecesDoNotShow) {
   EXPECT_TRUE(std::vector<std::int32_t>(raw.begin(), raw.end()) == expected);
 }
 
+// A tokenizer.json cuts long documents only where that changes no token.
+TEST_F(Prepare, PiecesDoNotShowWithATokenizerFile) {
+  std::string text = testing::sample_text(1500000, 4);
+  for (std::size_t at = 0; at < text.size(); at += 997)
+    text.insert(at, " <think>\n\n 1234 e\xcc\x81");
+  text += std::string(1500000, ' ') + testing::sample_text(1200000, 5) + "\xff\xc3" +
+          text.substr(0, 70000);
+  PrepareOptions options = this->options({write("a.txt", text)});
+  for (const char* name : {"gpt2", "llama3", "qwen2", "bert_uncased"}) {
+    options.tokenizer = parse_tokenizer_choice(fmt::format("{}/{}.json", TRIREME_TOKENIZERS, name));
+    options.threads = 2;
+    const PrepareResult result = prepare(options);
+    std::vector<std::int32_t> expected = result.tokenizer->encode(text);
+    expected.push_back(result.tokenizer->end_of_text());
+    const auto raw = hdf5::File::open(result.train.path).dataset("/tokens").read<std::uint16_t>();
+    EXPECT_TRUE(std::vector<std::int32_t>(raw.begin(), raw.end()) == expected) << name;
+    EXPECT_EQ(read_token_shard_info(result.train.path).tokenizer_model,
+              contents(options.tokenizer.path));
+  }
+  // bad input: `prepare`: 64 MiB of text that is one word to a tokenizer.json | 64 MiB of text have
+  // no place where the tokenizer (...) can cut them: a word without end; is this text? | 3
+  options.inputs = {write("word.txt", std::string(std::size_t{65} << 20, 'a'))};
+  EXPECT_THROW(prepare(options), DataError);
+}
+
 TEST_F(Prepare, ThreadsDoNotShow) {
   std::string text;
   for (unsigned i = 0; i < 300; ++i) text += testing::sample_text(100 + 97 * i, i) + "\x01";

@@ -25,9 +25,7 @@ std::string little_endian(std::uint64_t number) {
 class Safetensors : public ::testing::Test {
  protected:
   std::string path() const { return (folder_.path() / "model.safetensors").string(); }
-  void write(const std::string& bytes) const {
-    std::ofstream(path(), std::ios::binary) << bytes;
-  }
+  void write(const std::string& bytes) const { std::ofstream(path(), std::ios::binary) << bytes; }
   // A file of this header and so many bytes of tensors.
   void write_file(const std::string& header, std::size_t bytes) const {
     write(little_endian(header.size()) + header + std::string(bytes, 'x'));
@@ -49,10 +47,9 @@ std::string tensor(const std::string& name, const std::string& shape, std::int64
 }
 
 TEST_F(Safetensors, AreReadInTheOrderOfTheirBytes) {
-  const std::string header =
-      R"({"__metadata__":{"format":"pt"},)" + tensor("b", "2,3", 8, 32) + "," +
-      tensor("a", "", 0, 4) + "," + tensor("c", "2", 4, 8, "BF16") + "," +
-      tensor("empty", "3,0", 32, 32) + "}   ";  // padded
+  const std::string header = R"({"__metadata__":{"format":"pt"},)" + tensor("b", "2,3", 8, 32) +
+                             "," + tensor("a", "", 0, 4) + "," + tensor("c", "2", 4, 8, "BF16") +
+                             "," + tensor("empty", "3,0", 32, 32) + "}   ";  // padded
   write_file(header, 32);
   const std::vector<SafetensorsEntry> entries = read();
   ASSERT_EQ(entries.size(), 4u);
@@ -105,8 +102,7 @@ TEST_F(Safetensors, HeadersThatAreNotTheirsAreRefused) {
             said("tensor a: its type F7 is not one that we know"));
   EXPECT_EQ(refusal("{" + tensor("a", "-1", 0, 4) + "}", 4),
             said("tensor a: an extent of its shape is negative"));
-  EXPECT_NE(refusal("{" + tensor("a", "1.5", 0, 4) + "}", 4).find("tensor a: "),
-            std::string::npos);
+  EXPECT_NE(refusal("{" + tensor("a", "1.5", 0, 4) + "}", 4).find("tensor a: "), std::string::npos);
   EXPECT_NE(refusal(std::string(100'000, '['), 0).find("nested too deeply"), std::string::npos);
 }
 
@@ -129,9 +125,8 @@ TEST_F(Safetensors, EveryByteIsOneTensors) {
 
 // Products of extents beyond 64 bits, which must not come out as the number of bytes.
 TEST_F(Safetensors, NoProductOverflows) {
-  for (const std::string shape :
-       {"4294967296,4294967296", "9223372036854775807,2", "4611686018427387904,4,4",
-        "2305843009213693953,8"}) {
+  for (const std::string shape : {"4294967296,4294967296", "9223372036854775807,2",
+                                  "4611686018427387904,4,4", "2305843009213693953,8"}) {
     EXPECT_NE(refusal("{" + tensor("a", shape, 0, 8) + "}", 8).find("does not take 8 bytes"),
               std::string::npos)
         << shape;
@@ -147,6 +142,44 @@ TEST(JsonKeys, MayBeRequiredToBeUnique) {
             R"({"a":{"b":1},"b":[{"a":2},{"a":3}]})");
   EXPECT_THROW(Json::parse_unique(R"({"x":{"a":1,"b":2,"a":3}})"), JsonError);
   EXPECT_EQ(Json::parse(R"({"a":1,"a":3})").dump(), R"({"a":3})");
+}
+
+// Whatever one byte is changed to, and wherever the file is cut: it is refused in one line, or its
+// tensors still cover its bytes.
+TEST_F(Safetensors, DamageIsRefusedOrHarmless) {
+  const std::string header = R"({"__metadata__":{"format":"pt"},)" + tensor("b", "2,3", 8, 32) +
+                             "," + tensor("a", "", 0, 4) + "," + tensor("c", "2", 4, 8, "BF16") +
+                             "," + tensor("empty", "3,0", 32, 32) + "}   ";
+  const std::string whole = little_endian(header.size()) + header + std::string(32, 'x');
+  int refused = 0, taken = 0;
+  const auto try_file = [&](const std::string& bytes) {
+    write(bytes);
+    try {
+      std::int64_t end = -1;
+      for (const SafetensorsEntry& entry : read()) {
+        if (end >= 0) ASSERT_EQ(entry.offset, end);
+        ASSERT_GE(entry.bytes, 0);
+        end = entry.offset + entry.bytes;
+      }
+      if (end >= 0) ASSERT_EQ(end, std::ssize(bytes));
+      ++taken;
+    } catch (const DataError& error) {
+      ASSERT_EQ(std::string_view(error.what()).find('\n'), std::string_view::npos);
+      ++refused;
+    }
+  };
+  for (std::size_t at = 0; at < whole.size() - 32; ++at) {
+    for (const char byte :
+         {'\x00', '\x01', '\x7f', '\x80', '\xff', '"', '9', '0', '-', '}', '[', ' '}) {
+      std::string damaged = whole;
+      if (damaged[at] == byte) continue;
+      damaged[at] = byte;
+      try_file(damaged);
+    }
+  }
+  for (std::size_t size = 0; size < whole.size(); ++size) try_file(whole.substr(0, size));
+  EXPECT_GT(refused, 1000);
+  EXPECT_GT(taken, 100);  // names and metadata may be anything
 }
 
 }  // namespace

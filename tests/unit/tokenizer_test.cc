@@ -138,6 +138,15 @@ TEST(Tokenizer, HasTheVocabularyAskedForAndUsesIt) {
   }
 }
 
+TEST(Tokenizer, TellsItsSpecialTokensByName) {
+  EXPECT_TRUE(make_byte_tokenizer()->special_tokens().empty());
+  const Tokenizer& bpe = *trained(Algorithm::kBpe);
+  EXPECT_EQ(bpe.special_token("<|endoftext|>"), bpe.end_of_text());
+  EXPECT_EQ(bpe.special_token("<unk>"), 0);
+  EXPECT_EQ(bpe.special_token("[MASK]"), std::nullopt);
+  EXPECT_EQ(bpe.special_tokens().size(), 2u);
+}
+
 TEST(Tokenizer, TrainingIsAFunctionOfTheSample) {
   const std::string text = testing::sample_text(100000, 5);
   for (const Algorithm algorithm : {Algorithm::kBpe, Algorithm::kUnigram}) {
@@ -150,7 +159,7 @@ TEST(Tokenizer, LoadsAModelFile) {
   const testing::TemporaryFolder folder;
   const std::string path = (folder.path() / "x.model").string();
   std::ofstream(path, std::ios::binary) << trained(Algorithm::kBpe)->model();
-  const TokenizerPtr loaded = load_sentencepiece(path);
+  const TokenizerPtr loaded = load_tokenizer(path);
   const std::string text = "  two  spaces and\xff\n";
   EXPECT_EQ(loaded->encode(text), trained(Algorithm::kBpe)->encode(text));
   expect_lossless(*loaded, text, "a loaded model");
@@ -163,7 +172,7 @@ TEST(Tokenizer, LoadsAModelWithoutItsNormalisation) {
   // NormalizerSpec: add_dummy_prefix, remove_extra_whitespaces.
   const std::string lossy("\x1a\x04\x18\x01\x20\x01", 6);
   std::ofstream(path, std::ios::binary) << trained(Algorithm::kBpe)->model() << lossy;
-  const TokenizerPtr loaded = load_sentencepiece(path);
+  const TokenizerPtr loaded = load_tokenizer(path);
   const std::string text = "word  two  spaces ";
   EXPECT_EQ(loaded->encode(text), trained(Algorithm::kBpe)->encode(text));
   const TokenizerPtr raw =
@@ -181,7 +190,7 @@ TEST(Tokenizer, RefusesAModelWithoutBytes) {
       "a",
       16);
   try {
-    load_sentencepiece(path);
+    load_tokenizer(path);
     FAIL() << "accepted";
   } catch (const DataError& error) {
     EXPECT_NE(std::string(error.what()).find("byte"), std::string::npos) << error.what();
@@ -191,20 +200,20 @@ TEST(Tokenizer, RefusesAModelWithoutBytes) {
 TEST(Tokenizer, RefusesWhatIsNoModel) {
   const testing::TemporaryFolder folder;
   const std::string path = (folder.path() / "x.model").string();
-  EXPECT_THROW(load_sentencepiece(path), ConfigError);
+  EXPECT_THROW(load_tokenizer(path), ConfigError);
   // A file without an end, as a wrong path may be, is not read to its end.
   // bad input: `prepare`: a tokenizer's file of more than 63 MiB | the tokenizer PATH: cannot be
   // read: it is longer than 63 MiB | 2
   try {
-    load_sentencepiece("/dev/zero");
+    load_tokenizer("/dev/zero");
     FAIL() << "accepted";
   } catch (const ConfigError& error) {
     EXPECT_STREQ(error.what(), "the tokenizer /dev/zero: cannot be read: it is longer than 63 MiB");
   }
   std::ofstream(path) << "";
-  EXPECT_THROW(load_sentencepiece(path), DataError);
+  EXPECT_THROW(load_tokenizer(path), DataError);
   std::ofstream(path) << "this is not a model";
-  EXPECT_THROW(load_sentencepiece(path), DataError);
+  EXPECT_THROW(load_tokenizer(path), DataError);
   EXPECT_THROW(make_tokenizer("morse", ""), DataError);
   EXPECT_THROW(make_tokenizer("sentencepiece", "rubbish"), DataError);
   EXPECT_THROW(make_tokenizer("sentencepiece", ""), DataError);

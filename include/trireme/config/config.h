@@ -41,6 +41,7 @@ struct Config {
   struct Data {
     std::vector<WeightedPath> train, validation;
     bool mask_documents = false;
+    double mask_share = 0.15;  // of masked language models
     // Of pictures.
     std::string crop = "centre";
     int padding = 0;  // pixels on each side

@@ -31,11 +31,13 @@ struct TokenizerChoice {
   enum class Kind { kByte, kTrain, kLoad };
   Kind kind = Kind::kByte;
   SentencePieceTraining training;  // kTrain
-  std::string path;                // kLoad: a SentencePiece model file
+  std::string path;                // kLoad: a SentencePiece model or a tokenizer.json
+  std::string end_of_text;         // kLoad: the token that ends texts; empty: the file says
 };
-// Reads "byte", "bpe:4096", "unigram:4096", or the path of a SentencePiece model. Throws
-// ConfigError.
-TokenizerChoice parse_tokenizer_choice(const std::string& text);
+// Reads "byte", "bpe:4096", "unigram:4096", or the path of a SentencePiece model or a
+// tokenizer.json, for which `end_of_text` may name the token that ends texts. Throws ConfigError.
+TokenizerChoice parse_tokenizer_choice(const std::string& text,
+                                       const std::string& end_of_text = "");
 
 struct PrepareProgress {
   const char* phase;  // "training the tokenizer", "tokenising", "writing"
@@ -81,9 +83,9 @@ void check_validation(const PrepareOptions& options);
 // 64 KiB blocks drawn from the text before the tail, or on the beginning of the text if an input
 // cannot be read twice.
 //
-// Throws DataError if an input is missing or unreadable, if there is no text, or if a split leaves
-// one side empty; RunFolderError if the output cannot be written; ConfigError for an impossible
-// value.
+// Throws DataError if an input is missing or unreadable, if there is no text, if 64 MiB of it have
+// no place where the tokenizer can cut it (Tokenizer::cut), or if a split leaves one side empty;
+// RunFolderError if the output cannot be written; ConfigError for an impossible value.
 PrepareResult prepare(const PrepareOptions& options);
 
 }  // namespace trireme

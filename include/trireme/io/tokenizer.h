@@ -1,8 +1,12 @@
-// Turns text into tokens and back, without loss: decode(encode(x)) == x for every byte string x.
+// Turns text into tokens and back. All but those of a tokenizer.json with a normalizer do so
+// without loss: decode(encode(x)) == x for every byte string x.
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -12,26 +16,33 @@ namespace trireme {
 
 // Immutable once made; every member may be called from several threads at once.
 //
-// Encoding is local to lines: encode(a + b) is encode(a) followed by encode(b) if a ends with a
-// newline, or if a ends a multiple of kSegmentBytes after its last newline (or after its start). So
-// a text of any length can be encoded in pieces, with the same result as in one piece.
+// A text of any length can be encoded in pieces, with the same result as in one piece: cut() says
+// where. Byte tokenizers and those of SentencePiece encode line by line.
 class Tokenizer {
  public:
-  // A line longer than this is encoded in segments of this many bytes.
+  // A line longer than this is encoded in segments of this many bytes, unless cut() is overridden.
   static constexpr std::size_t kSegmentBytes = 16384;
   // A model of more than this many bytes is refused, in a file of its own and in a shard.
   static constexpr std::size_t kMaxModelBytes = std::size_t{64} << 20;
 
   virtual ~Tokenizer() = default;
 
-  virtual std::string_view kind() const = 0;    // "byte" or "sentencepiece"
+  // "byte", "sentencepiece", "huggingface", or "huggingface:TOKEN" with the token that ends texts.
+  virtual std::string_view kind() const = 0;
   virtual std::string description() const = 0;  // for the user: "SentencePiece, 4096 tokens"
   // What make_tokenizer needs to make this tokenizer again. Every token shard stores it.
   virtual const std::string& model() const = 0;
 
-  // Appends the tokens of `bytes`. Never yields end_of_text().
+  // Appends the tokens of `bytes`. Never yields end_of_text(): names of special tokens in a text
+  // are ordinary text. Throws DataError if the pattern by which a tokenizer.json splits texts takes
+  // too many steps.
   virtual void encode(std::string_view bytes, std::vector<std::int32_t>& tokens) const = 0;
   std::vector<std::int32_t> encode(std::string_view bytes) const;
+
+  // Returns how many of the first bytes can be encoded by themselves, whatever follows `bytes`:
+  // encode(all) is encode(first) followed by encode(the rest). 0: no such place is known in
+  // `bytes`. Here: up to the last newline, or, if there is none, a multiple of kSegmentBytes.
+  virtual std::size_t cut(std::string_view bytes) const;
 
   // Returns the bytes that a token stands for, whatever its neighbours. Decoding is concatenation,
   // so generated text can be written token by token (a token may end inside a UTF-8 character). The
@@ -43,13 +54,22 @@ class Tokenizer {
   std::int32_t vocabulary() const { return static_cast<std::int32_t>(bytes_.size()); }
   std::int32_t end_of_text() const { return end_of_text_; }
 
+  // Tokens that stand for no text, by their names: "[MASK]", "<|endoftext|>". Encoding yields none
+  // of them but the one for unknown words. A byte tokenizer has none, since its end of text has no
+  // name.
+  using SpecialTokens = std::map<std::string, std::int32_t, std::less<>>;
+  const SpecialTokens& special_tokens() const { return special_tokens_; }
+  std::optional<std::int32_t> special_token(std::string_view name) const;  // none: it has no such
+
  protected:
   Tokenizer() = default;
-  void set_vocabulary(std::vector<std::string> bytes, std::int32_t end_of_text);
+  void set_vocabulary(std::vector<std::string> bytes, std::int32_t end_of_text,
+                      SpecialTokens special_tokens);
 
  private:
   std::vector<std::string> bytes_;  // by token
   std::int32_t end_of_text_ = 0;
+  SpecialTokens special_tokens_;
 };
 
 using TokenizerPtr = std::shared_ptr<const Tokenizer>;
@@ -61,11 +81,18 @@ TokenizerPtr make_tokenizer(std::string_view kind, std::string_view model);
 // Makes the tokenizer of 256 bytes and end of text: token b is byte b, token 256 ends a text.
 TokenizerPtr make_byte_tokenizer();
 
-// Loads a SentencePiece model file made by others. It ignores the model's normalisation and dummy
-// prefix, because both lose bytes. Throws ConfigError if the file cannot be read or is too large,
-// and DataError unless the model holds the 256 byte pieces (byte_fallback) and an end-of-text,
-// begin-of-text or padding piece, which then ends texts.
-TokenizerPtr load_sentencepiece(const std::string& path);
+// Loads a tokenizer made by others: a tokenizer.json of Hugging Face's tokenizers, or else a
+// SentencePiece model. Throws ConfigError if the file cannot be read or is too large.
+//
+// Of a tokenizer.json: byte-level BPE and WordPiece with what BERT, GPT-2, Llama 3 and Qwen have
+// beside it. Tokens are those that the `tokenizers` package gives without special tokens.
+// `end_of_text` names the added token that ends texts; empty: the file's own. Throws DataError that
+// names the part of the file that is not supported.
+//
+// Of a SentencePiece model: ignores its normalisation and dummy prefix, because both lose bytes.
+// Throws DataError unless the model holds the 256 byte pieces (byte_fallback) and an end-of-text,
+// begin-of-text or padding piece, which then ends texts, and ConfigError if `end_of_text` is given.
+TokenizerPtr load_tokenizer(const std::string& path, const std::string& end_of_text = "");
 
 constexpr std::int32_t kSmallestSentencePieceVocabulary = 300;
 

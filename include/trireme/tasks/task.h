@@ -41,11 +41,13 @@ struct Measure {
 // What is opened, and how it is read.
 struct DataRequest {
   std::vector<WeightedPath> paths;
-  bool training = true;          // shuffled, from the split `train`; else in order, `validation`
-  bool any_split = false;        // all shards of a folder, whatever their split
-  Shape sample;                  // of a sample's input: models::sample_shape
-  std::uint64_t seed = 1;        // of the order, and of what is drawn for samples
-  bool masks_documents = false;  // text: attention does not cross the borders of documents
+  bool training = true;    // shuffled, from the split `train`; else in order, `validation`
+  bool any_split = false;  // all shards of a folder, whatever their split
+  Shape sample;            // of a sample's input: models::sample_shape
+  std::uint64_t seed = 1;  // of the order, and of what is drawn for samples
+  // Text: attention does not cross the borders of documents; a masked sample ends with its own.
+  bool masks_documents = false;
+  double mask_share = 0.15;  // masked texts: of the tokens that are hidden
   // Pictures, in training: what happens to them. Sizes and normalisation follow from the model and
   // the data.
   ImageTransform augmentation = {};

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "trireme/io/dataset.h"
@@ -33,8 +34,10 @@ namespace tasks {
 
 // Throws DataError unless the model was trained with this tokenizer, as far as its checkpoint
 // tells: compares the size of the vocabulary, and the checksum where there is one. `origin` says in
-// errors where the tokenizer comes from.
-void check_tokenizer(const TrainedOn& model, const Tokenizer& tokenizer, const std::string& origin);
+// errors where the tokenizer comes from. `vocabulary`: of the model's data, where the task adds
+// tokens to the tokenizer's.
+void check_tokenizer(const TrainedOn& model, const Tokenizer& tokenizer, const std::string& origin,
+                     std::optional<std::int32_t> vocabulary = {});
 
 // The sum of -log2 p over all tokens of a text of so many bytes, for a byte. `loss_sum` is in nats.
 double bits_per_byte(double loss_sum, std::int64_t bytes);

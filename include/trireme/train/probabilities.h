@@ -1,0 +1,20 @@
+// What a model's logits say of the classes or tokens that it knows.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <vector>
+
+namespace trireme {
+
+// Writes the softmax of a row of logits over it.
+void make_probabilities(std::span<float> row);
+
+// Throws CheckpointError unless all are finite: a diverged training leaves such models.
+void check_probabilities(std::span<const float> all);
+
+// Returns the numbers of the `count` largest, or of all if there are fewer, from the largest down;
+// of equal ones the first comes first.
+std::vector<std::size_t> likeliest(std::span<const float> probabilities, std::size_t count);
+
+}  // namespace trireme

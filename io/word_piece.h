@@ -1,0 +1,42 @@
+// WordPiece: a word is cut into the longest tokens from its beginning on.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "tokenizer_file.h"
+
+namespace trireme {
+
+// Immutable; several threads may encode at once.
+class WordPiece {
+ public:
+  explicit WordPiece(const TokenizerFile& file);
+
+  // The text that each token of the file stands for: a space comes before those that begin a word.
+  std::vector<std::string> token_texts() const;
+
+  // Appends the tokens of a word, or the one for unknown words if it cannot be cut into tokens or
+  // has too many characters. `word` is valid UTF-8.
+  void encode_word(std::string_view word, std::vector<std::int32_t>& tokens) const;
+
+ private:
+  using Tokens = std::unordered_map<std::string_view, std::int32_t>;
+
+  std::vector<std::string> tokens_;  // what the keys of the others are views of
+  TokenizerFile::WordPieces model_;
+  Tokens begins_, continues_;  // a word; the latter without the prefix
+  std::size_t longest_ = 0;
+};
+
+// The words of a text as BertPreTokenizer finds them: without white space, and a punctuation mark
+// is a word by itself.
+std::vector<std::string_view> bert_words(std::string_view text);
+
+// What BertNormalizer makes of a text.
+std::string bert_text(std::string_view text, const TokenizerFile::BertText& options);
+
+}  // namespace trireme

@@ -1,0 +1,252 @@
+#include <filesystem>
+#include <iostream>
+#include <memory>
+#include <span>
+
+#include <fmt/format.h>
+
+#include "trireme/base/clock.h"
+#include "trireme/base/error.h"
+#include "trireme/base/log.h"
+#include "trireme/base/printable.h"
+#include "trireme/base/text.h"
+#include "trireme/tasks/masked_texts.h"
+#include "trireme/tasks/texts.h"
+#include "trireme/train/mask_filler.h"
+
+#include "cli/model_tokenizer.h"
+#include "cli/predict.h"
+
+namespace trireme::cli {
+namespace {
+
+constexpr std::size_t kMostTextBytes = std::size_t{1} << 20;
+
+struct NamedText {
+  std::string name;  // "texts.txt:3", "--text"
+  std::string text;
+};
+
+// Reads texts, as many at a time as the grid computes. The leading rank reads them and sends them
+// to all.
+class TextBatches {
+ public:
+  TextBatches(Communicator& comm, const PredictArguments& given)
+      : comm_(comm), text_(given.text), left_(split_list(given.input)) {}
+
+  // Returns up to `most` texts, on every rank; none after the last one. Throws DataError, which
+  // names the file.
+  std::vector<NamedText> next(std::int64_t most) {
+    const Json all = Json::from_cbor(comm_.read_once([&] {
+      Json read = Json::array();
+      NamedText one;
+      for (std::int64_t i = 0; i < most && read_one(one); ++i) {
+        read.push_back(Json::array({one.name, one.text}));
+      }
+      return read.to_cbor();
+    }));
+    std::vector<NamedText> texts;
+    for (const Json& one : all.items()) texts.push_back({one.at(0).text(), one.at(1).text()});
+    return texts;
+  }
+
+ private:
+  bool read_one(NamedText& one) {
+    if (text_) {
+      one = {"--text", *std::exchange(text_, std::nullopt)};
+      return true;
+    }
+    for (;;) {
+      if (in_ == nullptr && !open_next()) return false;
+      if (read_line(one)) return true;
+    }
+  }
+
+  // Returns false after the last file.
+  bool open_next() {
+    if (next_ == left_.size() || left_[next_].empty()) return false;
+    name_ = left_[next_++];
+    line_ = 0;
+    in_ = &std::cin;
+    if (name_ == "-") return true;
+    std::error_code ignored;
+    if (!std::filesystem::is_regular_file(name_, ignored)) {
+      throw DataError(fmt::format("{}: no such file; --input names files with a text on each line",
+                                  shown(name_)));
+    }
+    file_.close();
+    file_.clear();
+    file_.open(name_, std::ios::binary);
+    if (!file_) throw DataError(fmt::format("{}: cannot be read", shown(name_)));
+    in_ = &file_;
+    return true;
+  }
+
+  // Reads the next line that is not empty. Returns false at the end of the file.
+  bool read_line(NamedText& one) {
+    for (;;) {
+      in_->getline(line_buffer_.data(), static_cast<std::streamsize>(line_buffer_.size()));
+      const auto length = static_cast<std::size_t>(in_->gcount());
+      ++line_;
+      const std::string name = name_ == "-" ? fmt::format("line {} of standard input", line_)
+                                            : fmt::format("{}:{}", name_, line_);
+      if (length + 1 == line_buffer_.size() && in_->fail()) {
+        throw DataError(
+            fmt::format("{}: a line of more than {} bytes", shown(name), kMostTextBytes));
+      }
+      if (in_->bad()) throw DataError(fmt::format("{}: cannot be read", shown(name)));
+      const bool at_end = in_->eof() || in_->fail();
+      // Without the newline, which getline counts and does not keep.
+      std::string text(line_buffer_.data(), at_end || length == 0 ? length : length - 1);
+      if (text.ends_with('\r')) text.pop_back();
+      if (at_end) in_ = nullptr;
+      if (!text.empty()) {
+        one = {name, std::move(text)};
+        return true;
+      }
+      if (at_end) return false;
+    }
+  }
+
+  Communicator& comm_;
+  std::optional<std::string> text_;
+  std::vector<std::string> left_;
+  std::size_t next_ = 0;
+  std::ifstream file_;
+  std::istream* in_ = nullptr;
+  std::string name_;
+  std::int64_t line_ = 0;
+  std::vector<char> line_buffer_ = std::vector<char>(kMostTextBytes + 1);
+};
+
+// Says on the leading rank what is likely to be masked.
+class MaskSpeaker {
+ public:
+  MaskSpeaker(TokenizerPtr tokenizer, const SpecialTokens& special, const std::string& json)
+      : tokenizer_(std::move(tokenizer)), special_(special), json_(json) {}
+
+  // `masks` has the likely tokens of each [MASK] of the text.
+  void say(const NamedText& text, std::span<const LikelyTokens> masks) {
+    const std::string full = filled(text.text, masks);
+    print_line(fmt::format("{}: {}", shown(text.name), printable(full)));
+    Json all = Json::array();
+    for (std::size_t i = 0; i < masks.size(); ++i) {
+      std::string line = fmt::format("  {} {}:", kMaskText, i + 1);
+      Json likely = Json::array();
+      for (const LikelyToken& one : masks[i]) {
+        const auto share = static_cast<double>(one.probability);
+        const std::string word = word_of(one.token);
+        line += fmt::format("{} \"{}\" {:.2f} %", likely.items().empty() ? "" : ",", shown(word),
+                            100.0 * share);
+        likely.push_back(
+            Json::object({{"token", word}, {"number", one.token}, {"probability", share}}));
+      }
+      print_line(line);
+      all.push_back(std::move(likely));
+    }
+    json_.write(Json::object(
+        {{"from", text.name}, {"text", text.text}, {"filled", full}, {"masks", std::move(all)}}));
+  }
+
+  void finish() { json_.finish(); }
+
+ private:
+  std::string word_of(std::int32_t token) const {
+    if (const std::string_view name = special_.name_of(token); !name.empty()) {
+      return std::string(name);
+    }
+    const std::string_view bytes = tokenizer_->bytes_of(token);
+    return bytes.empty() ? fmt::format("token {}", token) : std::string(bytes);
+  }
+
+  // The text with the likeliest token in the place of each [MASK]. A token that begins with a space
+  // adds none where there is one, or at the beginning.
+  std::string filled(std::string_view text, std::span<const LikelyTokens> masks) const {
+    std::string full;
+    for (const LikelyTokens& likely : masks) {
+      const std::size_t mask = text.find(kMaskText);
+      full += text.substr(0, mask);
+      text.remove_prefix(mask + kMaskText.size());
+      const std::string word = word_of(likely.front().token);
+      const bool spaced = full.empty() || full.ends_with(' ');
+      full += std::string_view(word).substr(spaced && word.starts_with(' ') ? 1 : 0);
+    }
+    full += text;
+    return full;
+  }
+
+  TokenizerPtr tokenizer_;
+  SpecialTokens special_;
+  JsonLines json_;
+};
+
+std::vector<TextToFill> encoded(const std::vector<NamedText>& texts, const Tokenizer& tokenizer,
+                                const SpecialTokens& special, std::int64_t context) {
+  std::vector<TextToFill> all;
+  for (const NamedText& one : texts) {
+    all.push_back(text_to_fill(tokenizer, special, one.text));
+    if (all.back().masks.empty()) {
+      throw DataError(fmt::format("{}: the text has no {} to fill", shown(one.name), kMaskText));
+    }
+    if (std::ssize(all.back().tokens) > context) {
+      throw DataError(fmt::format(
+          "{}: a text of {} tokens, with [CLS] and [SEP], but the model's context is {}",
+          shown(one.name), all.back().tokens.size(), context));
+    }
+  }
+  return all;
+}
+
+void check_keys_of_texts(const InferenceModel& model, const PredictArguments& given) {
+  const char* const key = given.size                     ? "size"
+                          : !given.normalisation.empty() ? "normalisation"
+                          : given.skips_bad              ? "skip-bad"
+                                                         : nullptr;
+  if (key == nullptr) return;
+  throw ConfigError(
+      fmt::format("--{} is for models of pictures, and {} is one of texts: leave it "
+                  "out",
+                  key, model.trained_on().origin));
+}
+
+}  // namespace
+
+void predict_texts(Runtime& runtime, ops::Context& ctx, const InferenceModel& model,
+                   const PredictArguments& given) {
+  check_keys_of_texts(model, given);
+  const auto [tokenizer, origin] = open_model_tokenizer(runtime.world(), model, given.tokenizer);
+  const SpecialTokens special = special_tokens(*tokenizer);
+  tasks::check_tokenizer(model.trained_on(), *tokenizer, origin, special.vocabulary);
+  const std::int64_t context = model.model().plan.length;
+  MaskFiller filler(ctx, model.stage(), special, context, given.micro);
+  std::optional<MaskSpeaker> speaker;
+  runtime.world().read_once([&, &shared = tokenizer] {
+    speaker.emplace(shared, special, given.json);
+    return std::string();
+  });
+  TextBatches batches(runtime.world(), given);
+  const Stopwatch watch;
+  std::int64_t count = 0;
+  for (auto texts = batches.next(filler.most()); !texts.empty();
+       texts = batches.next(filler.most())) {
+    const std::vector<TextToFill> tokens = encoded(texts, *tokenizer, special, context);
+    const std::vector<LikelyTokens> all = filler.fill(tokens, given.top);
+    runtime.world().read_once([&] {
+      std::span<const LikelyTokens> rest = all;
+      for (std::size_t i = 0; i < texts.size(); ++i) {
+        speaker->say(texts[i], rest.first(tokens[i].masks.size()));
+        rest = rest.subspan(tokens[i].masks.size());
+      }
+      speaker->finish();
+      return std::string();
+    });
+    count += std::ssize(texts);
+  }
+  if (count == 0) throw DataError("no texts: --input names files with a text on each line");
+  if (runtime.rank() == 0) {
+    report_line(fmt::format("{} texts in {:.1f} s, {:.1f} texts/s", count, watch.seconds(),
+                            static_cast<double>(count) / watch.seconds()));
+  }
+}
+
+}  // namespace trireme::cli

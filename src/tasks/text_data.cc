@@ -1,0 +1,51 @@
+#include "tasks/text_data.h"
+
+#include <fmt/format.h>
+
+#include "trireme/base/error.h"
+#include "trireme/base/text.h"
+#include "trireme/tasks/texts.h"
+
+namespace trireme::tasks {
+
+std::shared_ptr<const TokenDataset> open_text(const DataRequest& request, std::int64_t context,
+                                              Communicator& comm) {
+  DatasetOptions options;
+  options.data = request.paths;
+  options.split = request.any_split ? "" : request.training ? "train" : "validation";
+  options.context = context;
+  options.seed = request.seed;
+  options.order = request.training ? SampleOrder::kShuffled : SampleOrder::kSequential;
+  return TokenDataset::open(options, comm);
+}
+
+std::string TextData::description() const {
+  return fmt::format("{} tokens, vocabulary {}", short_number(static_cast<double>(data_->tokens())),
+                     vocabulary_);
+}
+
+std::vector<DataMark> TextData::encoding() const {
+  return {{kTokenizerAttribute, "the tokenizer of data.train",
+           tokenizer_checksum(*data_->tokenizer())}};
+}
+
+void TextData::check_fits(const TaskData& other) const {
+  const int mine = vocabulary_, others = *other.facts().vocabulary;
+  if (mine == others) return;
+  throw DataError(
+      fmt::format("data.validation has a vocabulary of {} tokens, data.train of {}: "
+                  "prepare both with one tokenizer",
+                  others, mine));
+}
+
+void TextData::check_trained(const TrainedOn& model) const {
+  check_tokenizer(model, *data_->tokenizer(), data_->shards().front().path, vocabulary_);
+}
+
+std::vector<std::string> TextData::paths() const {
+  std::vector<std::string> all;
+  for (const TokenShardInfo& shard : data_->shards()) all.push_back(shard.path);
+  return all;
+}
+
+}  // namespace trireme::tasks

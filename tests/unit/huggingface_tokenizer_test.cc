@@ -1,0 +1,367 @@
+// A tokenizer.json gives the tokens that PyPI's `tokenizers` gives, or is refused in one line.
+// tokenizers/record.py has recorded them.
+#include <algorithm>
+#include <fstream>
+#include <iterator>
+#include <map>
+#include <random>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "trireme/base/error.h"
+#include "trireme/base/json.h"
+#include "trireme/io/tokenizer.h"
+
+#include "io/unicode_text.h"
+#include "support/temporary_folder.h"
+
+namespace trireme {
+namespace {
+
+const std::vector<std::string> kNames = {"gpt2", "llama3", "qwen2", "bert_uncased", "bert_cased"};
+
+std::string contents(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+std::string path_of(const std::string& name) {
+  return fmt::format("{}/{}.json", TRIREME_TOKENIZERS, name);
+}
+
+TokenizerPtr recorded(const std::string& name) {
+  return load_tokenizer(path_of(name), name == "llama3" ? "<|eot_id|>" : "");
+}
+
+TokenizerPtr tokenizer_of(const std::string& model) {
+  return make_tokenizer("huggingface", model);
+}
+
+const Json& expected() {
+  static const Json json = Json::parse_unique(contents(path_of("expected")));
+  return json;
+}
+
+std::vector<std::string> texts() {
+  std::vector<std::string> all;
+  for (const Json& text : expected().at("texts").items()) all.push_back(text.text());
+  return all;
+}
+
+TEST(HuggingFaceTokenizer, GivesTheTokensThatOthersGive) {
+  const std::vector<std::string> all = texts();
+  for (const std::string& name : kNames) {
+    const TokenizerPtr tokenizer = recorded(name);
+    const Json::Array& tokens = expected().at("tokens").at(name).items();
+    ASSERT_EQ(tokens.size(), all.size());
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      std::vector<std::int32_t> wanted;
+      for (const Json& token : tokens[i].items()) wanted.push_back(token.small_integer());
+      EXPECT_EQ(tokenizer->encode(all[i]), wanted) << name << ": " << all[i];
+    }
+  }
+}
+
+TEST(HuggingFaceTokenizer, BytesComeBack) {
+  std::mt19937 random(1);
+  std::vector<std::string> all = texts();
+  for (int i = 0; i < 200; ++i) {
+    std::string& bytes = all.emplace_back(static_cast<std::size_t>(i) * 3, '\0');
+    for (char& c : bytes) c = static_cast<char>(random());
+  }
+  all.push_back("a\xc3 \xff\xfe\xc3\xa9 \xf0\x9f\x98");
+  for (const char* name : {"gpt2", "llama3"}) {
+    const TokenizerPtr tokenizer = recorded(name);
+    for (const std::string& text : all) {
+      const std::vector<std::int32_t> tokens = tokenizer->encode(text);
+      EXPECT_EQ(tokenizer->decode(tokens), text) << name;
+      EXPECT_EQ(std::ranges::count(tokens, tokenizer->end_of_text()), 0) << name;
+    }
+  }
+  // A normalizer gives back the normal form.
+  const TokenizerPtr qwen2 = recorded("qwen2");
+  for (const std::string& text : texts()) {
+    EXPECT_EQ(qwen2->decode(qwen2->encode(text)), normalised(text, NormalForm::kNfc));
+  }
+}
+
+TEST(HuggingFaceTokenizer, WordPieceReadsBytesThatAreNoTextAsOthersDo) {
+  for (const char* name : {"bert_uncased", "bert_cased"}) {
+    const TokenizerPtr tokenizer = recorded(name);
+    EXPECT_EQ(tokenizer->encode("the \xff king\xc3s \xf0\x9f\x98"),
+              tokenizer->encode("the \xef\xbf\xbd king\xef\xbf\xbds "
+                                "\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd"));
+  }
+  EXPECT_EQ(recorded("bert_uncased")->decode(recorded("bert_uncased")->encode("The king")),
+            " the king");
+}
+
+// The tokens of a text that is encoded in pieces, each cut from so many bytes, or more where they
+// have no place to cut.
+std::vector<std::int32_t> in_pieces(const Tokenizer& tokenizer, std::string_view text,
+                                    std::size_t window, int& cuts) {
+  std::vector<std::int32_t> tokens;
+  std::size_t size = window;
+  while (text.size() > size) {
+    const std::size_t end = tokenizer.cut(text.substr(0, size));
+    EXPECT_LE(end, size);
+    if (end == 0) {
+      size *= 2;
+      continue;
+    }
+    ++cuts;
+    tokenizer.encode(text.substr(0, end), tokens);
+    text.remove_prefix(end);
+    size = window;
+  }
+  tokenizer.encode(text, tokens);
+  return tokens;
+}
+
+TEST(HuggingFaceTokenizer, CutsWhereTheTokensStayTheSame) {
+  const std::vector<std::string> all = texts();
+  std::mt19937 random(3);
+  const auto below = [&](std::size_t count) { return random() % count; };
+  for (const std::string& name : kNames) {
+    const TokenizerPtr tokenizer = recorded(name);
+    int cuts = 0;
+    for (int round = 0; round < 60; ++round) {
+      std::string text;
+      while (text.size() < 4000) {
+        const std::string& part = all[below(all.size())];
+        const std::size_t begin = below(part.size() + 1);
+        text += part.substr(begin, below(60));
+        if (below(8) == 0) text += std::string(below(9), " \n\xcc\x81"[below(4)]);
+        if (below(20) == 0) text += static_cast<char>(random());
+      }
+      const std::size_t window = 30 + below(400);
+      EXPECT_EQ(in_pieces(*tokenizer, text, window, cuts), tokenizer->encode(text))
+          << name << ", round " << round << ", window " << window;
+    }
+    EXPECT_GT(cuts, 300) << name;
+  }
+}
+
+TEST(HuggingFaceTokenizer, HasSpecialTokensAndAnEndOfText) {
+  const TokenizerPtr bert = recorded("bert_uncased");
+  EXPECT_EQ(bert->end_of_text(), bert->special_token("[SEP]"));
+  EXPECT_EQ(bert->special_token("[MASK]"), 4);
+  EXPECT_EQ(bert->special_token("[GONE]"), std::nullopt);
+  EXPECT_EQ(bert->special_tokens().size(), 5u);
+  EXPECT_EQ(bert->vocabulary(), 500);
+  EXPECT_EQ(bert->bytes_of(4), "");
+  const TokenizerPtr qwen2 = recorded("qwen2");
+  EXPECT_EQ(qwen2->special_tokens().size(), 3u);  // <tool_call> is an ordinary one
+  EXPECT_EQ(qwen2->end_of_text(), 0);
+  EXPECT_EQ(qwen2->kind(), "huggingface");
+  EXPECT_EQ(qwen2->bytes_of(500), "<tool_call>");
+  const TokenizerPtr named = load_tokenizer(path_of("qwen2"), "<|im_end|>");
+  EXPECT_EQ(named->end_of_text(), 2);
+  EXPECT_EQ(named->kind(), "huggingface:<|im_end|>");
+  const TokenizerPtr again = make_tokenizer(named->kind(), named->model());
+  EXPECT_EQ(again->end_of_text(), 2);
+  EXPECT_EQ(again->encode("a <think> b"), named->encode("a <think> b"));
+}
+
+// Even a token that is not special is ordinary text once it ends texts.
+TEST(HuggingFaceTokenizer, NeverYieldsItsEndOfText) {
+  const TokenizerPtr named = load_tokenizer(path_of("qwen2"), "<think>");
+  const auto tokens = named->encode("<think>\n<think>");
+  EXPECT_EQ(std::ranges::count(tokens, named->end_of_text()), 0);
+  EXPECT_EQ(named->decode(tokens), "<think>\n<think>");
+}
+
+std::string replaced(std::string text, const std::string& from, const std::string& to) {
+  const std::size_t at = text.find(from);
+  EXPECT_NE(at, std::string::npos) << from;
+  return text.replace(at, from.size(), to);
+}
+
+std::string refusal(const std::string& model) {
+  try {
+    tokenizer_of(model);
+  } catch (const DataError& error) {
+    EXPECT_EQ(std::string(error.what()).find('\n'), std::string::npos);
+    return error.what();
+  }
+  return "none";
+}
+
+struct Edit {
+  const char *file, *from, *to, *message;
+};
+
+TEST(HuggingFaceTokenizer, RefusesByNameWhatItDoesNotRead) {
+  const std::vector<Edit> edits = {
+      // bad input: `prepare`: a tokenizer.json with a part that is not supported | ...: the model
+      // Unigram is not supported; ...: the pre-tokenizer Metaspace is not supported; ... | 3
+      {"gpt2", R"("type":"BPE")", R"("type":"Unigram")", "the model Unigram is not supported"},
+      {"gpt2", R"("dropout":null)", R"("dropout":0.1)", "the model BPE with dropout"},
+      {"gpt2", R"("byte_fallback":false)", R"("byte_fallback":true)", "with byte_fallback"},
+      {"gpt2", R"("end_of_word_suffix":null)", R"("end_of_word_suffix":"</w>")",
+       "with end_of_word_suffix"},
+      {"gpt2", R"("continuing_subword_prefix":null)", R"("continuing_subword_prefix":"##")",
+       "with continuing_subword_prefix"},
+      {"gpt2", R"("add_prefix_space":false)", R"("add_prefix_space":true)",
+       "ByteLevel with add_prefix_space"},
+      {"gpt2", R"("pre_tokenizer":{"type":"ByteLevel")", R"("pre_tokenizer":{"type":"Metaspace")",
+       "the pre-tokenizer Metaspace"},
+      {"gpt2", R"("normalizer":null)", R"("normalizer":{"type":"Lowercase"})",
+       "the normalizer Lowercase"},
+      {"gpt2", R"("post_processor":null)", R"("post_processor":{"type":"Odd"})",
+       "the post-processor Odd"},
+      // bad input: `prepare`: a tokenizer.json whose numbers of tokens occur twice or leave some
+      // out |
+      // ...: the number 0 is that of two tokens: ...; ...: its 501 tokens leave out numbers: 'odd'
+      // is
+      // 999 | 3
+      {"gpt2", R"("vocab":{)", R"("vocab":{"odd":0,)", "the number 0 is that of two tokens"},
+      {"gpt2", R"("vocab":{)", R"("vocab":{"odd":999,)", "leave out numbers: 'odd' is 999"},
+      {"gpt2", R"("vocab":{)", R"("vocab":{"odd":-1,)", "the token 'odd' has the number -1"},
+      {"gpt2", R"("vocab":{)", R"("vocab":{"odd":2147483648,)", "has the number 2147483648"},
+      {"gpt2", R"("vocab":{)", R"("vocab":{"odd":1e40,)", "an integer"},
+      // bad input: `prepare`: a tokenizer.json with a merge of what is no token, or without a token
+      // for a byte | ...: a merge of 'zz' is no token of its vocabulary; ...: its BPE has no token
+      // for the byte 0x21 | 3
+      {"gpt2", R"("merges":[)", R"("merges":[["zz","q"],)", "a merge of 'zz'"},
+      {"gpt2", R"("merges":[)", R"("merges":[["!","!"],)", "a merge makes '!!'"},
+      {"gpt2", R"("merges":[)", R"("merges":["a b c",)", "'a b c' is not of two tokens"},
+      {"gpt2", R"("merges":[)", R"("merges":[["a"],)", "a merge is not of two tokens"},
+      {"gpt2", R"("!":1)", R"("!!!!":1)", "no token for the byte 0x21"},
+      {"gpt2", R"({"id":0,)", R"({"id":1,)", "has two numbers: 0 and 1"},
+      {"gpt2", R"("special":true)", R"("special":false,"lstrip":true,"x":0)", "occurs twice"},
+      {"gpt2", R"("content":"<|endoftext|>")", R"("content":"!")", "has two numbers"},
+      {"qwen2", R"("content":"<|endoftext|>")", R"("content":"<|im_start|>")", "two numbers"},
+      {"llama3", R"("behavior":"Isolated")", R"("behavior":"Removed")",
+       "Split with behavior Removed"},
+      {"llama3", R"("invert":false)", R"("invert":true)", "Split with invert"},
+      // bad input: `prepare`: a tokenizer.json whose regular expression is none, or is not read |
+      // ...: the split pattern '...' has '(?<', which is not read | 3
+      {"llama3", R"("Regex":"(?i:)", R"("Regex":"(?<=a)(?i:)", "'(?<'"},
+      {"llama3", R"("Regex":"(?i:)", R"("Regex":"\\b(?i:)", "'\\b'"},
+      {"llama3", R"("Regex":"(?i:)", R"("Regex":"^(?i:)", "'^'"},
+      {"llama3", R"("Regex":"(?i:)", R"("Regex":"\\p{Han}|(?i:)", "'\\p{Han}'"},
+      {"llama3", R"("Regex":"(?i:)", R"("Regex":"[a&&b]|(?i:)", "'&& in a class'"},
+      {"llama3", R"("Regex":"(?i:)", R"("Regex":"a{1,2}+|(?i:)", "'}+'"},
+      {"llama3", R"("Regex":"(?i:)", R"("Regex":"a*|(?i:)", "matches nothing at all as well"},
+      {"llama3", R"("Regex":"(?i:)", R"("Regex":"((?i:)", "is no regular expression"},
+      {"bert_uncased", R"("type":"BertPreTokenizer")", R"("type":"Whitespace")",
+       "the pre-tokenizer Whitespace"},
+      {"bert_uncased", R"("unk_token":"[UNK]")", R"("unk_token":"[GONE]")",
+       "its unk_token '[GONE]'"},
+      {"bert_uncased", R"("content":"[SEP]")", R"("content":"[sep]")", "two tokens"},
+      {"bert_uncased", R"("type":"WordPiece","unk_token")", R"("type":"WordLevel","unk_token")",
+       "the model WordLevel"},
+  };
+  for (const Edit& edit : edits) {
+    const std::string message = refusal(replaced(contents(path_of(edit.file)), edit.from, edit.to));
+    EXPECT_NE(message.find(edit.message), std::string::npos)
+        << edit.file << " with " << edit.to << ": " << message;
+  }
+  // bad input: `prepare`: a tokenizer.json that is damaged, or something else | ...: not a
+  // tokenizer.json that is read: no member is called 'model' | 3
+  EXPECT_NE(refusal("{").find("not a tokenizer.json that is read"), std::string::npos);
+  EXPECT_NE(refusal("{}").find("'model'"), std::string::npos);
+  EXPECT_NE(refusal(std::string(100000, '[')).find("nested too deeply"), std::string::npos);
+}
+
+TEST(HuggingFaceTokenizer, AsksWhichTokenEndsTexts) {
+  const auto message_of = [](const std::string& model, const std::string& kind) -> std::string {
+    try {
+      make_tokenizer(kind, model);
+    } catch (const DataError& error) {
+      return error.what();
+    }
+    return "none";
+  };
+  const std::string qwen2 = contents(path_of("qwen2"));
+  // bad input: `prepare`: an end of text that is no added token of the tokenizer.json | ...: 'x' is
+  // none of its added tokens (...), so it cannot end texts | 3
+  EXPECT_NE(
+      message_of(qwen2, "huggingface:<|gone|>").find("'<|gone|>' is none of its added tokens"),
+      std::string::npos);
+  // bad input: `prepare`: a tokenizer.json with no token, or several, that may end texts | ...:
+  // several of its tokens may end texts (</s>, [SEP]): --end-of-text TOKEN names one | 3
+  std::string several = replaced(qwen2, "<|im_end|>", "</s>");
+  several = replaced(several, "<|im_end|>", "</s>");
+  EXPECT_NE(message_of(several, "huggingface").find("may end texts (<|endoftext|>, </s>)"),
+            std::string::npos);
+  EXPECT_EQ(message_of(several, "huggingface:</s>"), "none");
+  std::string none = replaced(qwen2, "<|endoftext|>", "<|x|>");
+  none = replaced(none, "<|endoftext|>", "<|x|>");
+  EXPECT_NE(
+      message_of(none, "huggingface").find("--end-of-text TOKEN names one of its added tokens"),
+      std::string::npos);
+}
+
+// bad input: `prepare`: a tokenizer.json whose regular expression backtracks without end on the
+// text | the split pattern '...' of the tokenizer takes too long on the text '...': match limit
+// exceeded | 3
+TEST(HuggingFaceTokenizer, GivesUpOnAPatternThatBacktracksWithoutEnd) {
+  const auto tokenizer = tokenizer_of(
+      replaced(contents(path_of("llama3")), R"("Regex":"(?i:)", R"("Regex":"(a|aa)+c|(?i:)"));
+  EXPECT_NO_THROW(tokenizer->encode("aaaaaaaac"));
+  EXPECT_THROW(tokenizer->encode(std::string(5000, 'a')), DataError);
+  EXPECT_THROW(tokenizer->cut(std::string(5000, 'a') + " " + std::string(5000, 'b')), DataError);
+}
+
+// In time that grows with the length, not with its square: the timeout of the test is the limit.
+TEST(HuggingFaceTokenizer, EncodesWordsWithoutEnd) {
+  for (const std::string& name : kNames) {
+    const TokenizerPtr tokenizer = recorded(name);
+    for (const char* part : {"a", " ", "of", "\n", "\xc3\xa9", "\xcc\x81", "1", "#"}) {
+      std::string text;
+      while (text.size() < 300000) text += part;
+      EXPECT_FALSE(tokenizer->encode(text).empty() && *part != ' ' && *part != '\n' &&
+                   *part != '\xcc')
+          << name;
+    }
+  }
+}
+
+// Damage anywhere is refused in one line, or gives a tokenizer that works.
+TEST(HuggingFaceTokenizer, StandsDamage) {
+  const std::string text = "The king's crown, 1623: caf\xc3\xa9 <think>\n\n";
+  std::mt19937 random(5);
+  int refused = 0, taken = 0;
+  for (const char* name : {"gpt2", "qwen2", "bert_cased"}) {
+    const std::string whole = contents(path_of(name));
+    for (std::size_t at = 0; at < whole.size(); at += 1 + random() % 12) {
+      std::string damaged = whole;
+      switch (random() % 4) {
+        case 0:
+          damaged[at] = static_cast<char>(random());
+          break;
+        case 1:
+          damaged.resize(at);
+          break;
+        case 2:
+          damaged.erase(at, 1 + random() % 20);
+          break;
+        default:
+          damaged.insert(at, whole.substr(random() % whole.size(), random() % 30));
+      }
+      try {
+        const TokenizerPtr tokenizer = tokenizer_of(damaged);
+        for (const std::int32_t token : tokenizer->encode(text)) {
+          ASSERT_GE(token, 0);
+          ASSERT_LT(token, tokenizer->vocabulary());
+          ASSERT_NE(token, tokenizer->end_of_text());
+        }
+        tokenizer->cut(text + text + text);
+        ++taken;
+      } catch (const DataError& error) {
+        EXPECT_EQ(std::string_view(error.what()).find('\n'), std::string_view::npos);
+        ++refused;
+      }
+    }
+  }
+  EXPECT_GT(refused, 1000);
+  EXPECT_GT(taken, 20);
+}
+
+}  // namespace
+}  // namespace trireme

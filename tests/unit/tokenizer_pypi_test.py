@@ -1,0 +1,110 @@
+"""tokenizer_pypi_test.py REPOSITORY PROGRAM: encodes many texts with PROGRAM (tokenizer_program) and with
+PyPI's `tokenizers`, and compares: sources of this repository, texts of random characters, and each
+character of Unicode alone. Byte-level BPE is compared with another vocabulary, too, which is learnt from
+these texts without splitting them: nearly every place where a text is split shows in its tokens."""
+
+import json
+import pathlib
+import random
+import subprocess
+import sys
+import tempfile
+import unicodedata
+
+from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+
+REPOSITORY, PROGRAM = pathlib.Path(sys.argv[1]), sys.argv[2]
+FILES = REPOSITORY / "tests" / "unit" / "tokenizers"
+BLOCKS = [(0x20, 0x7f), (0x20, 0x7f), (0x00, 0x100), (0x300, 0x36f), (0x370, 0x530), (0x590, 0x6d5), (0x900, 0x970),
+          (0x1100, 0x1200), (0x1e00, 0x2070), (0x3000, 0x3100), (0x4e00, 0x4f00), (0xac00, 0xad00), (0xff00, 0xff60),
+          (0x1f300, 0x1f5ff)]
+WORDS = [" ", "  ", "\n", "\n\n", "\r\n", "\t", "'s", "'LL", "the ", "King", "1234", "...", "<think>", "</think", "[SEP]"]
+# Bases of characters differ between the versions of Unicode that the programs know: BERT's normalizer
+# has that of Unicode 8, Debian's PCRE2 14. Older characters are the same for all.
+OLD = unicodedata.ucd_3_2_0
+
+
+def is_old(character):
+    return OLD.category(character) not in ("Cn", "Cs") and OLD.category(character) == unicodedata.category(character)
+
+
+def texts():
+    draws = random.Random(7)
+    sources = sorted(REPOSITORY.glob("io/*.cc")) + sorted(REPOSITORY.glob("*/README.md"))
+    yield from (path.read_text(encoding="utf-8") for path in sources)
+    for _ in range(1500):
+        parts = []
+        for _ in range(draws.randrange(1, 40)):
+            low, high = draws.choice(BLOCKS)
+            characters = (chr(draws.randrange(low, high)) for _ in range(draws.randrange(1, 6)))
+            parts.append("".join(c for c in characters if is_old(c)) if draws.random() < 0.6 else draws.choice(WORDS))
+        yield "".join(parts)
+    characters = [chr(c) for c in range(0x30000) if is_old(chr(c))]
+    for start in range(0, len(characters), 64):
+        yield "".join(f"a{c}b {c}1{c}{c}" for c in characters[start:start + 64])
+
+
+def learn(given):
+    """A model of BPE whose tokens cross the places where texts are split."""
+    whole = Tokenizer(models.BPE())
+    whole.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    trainer = trainers.BpeTrainer(vocab_size=3000, initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+                                  show_progress=False)
+    whole.train_from_iterator([text[:600] for text in given], trainer)
+    return json.loads(whole.to_str())["model"]
+
+
+def with_model(path, model):
+    """The tokenizer of a file with another model, as a text."""
+    file = json.loads(path.read_text(encoding="utf-8"))
+    file["model"] = {**file["model"], "vocab": model["vocab"], "merges": model["merges"]}
+    count = len(model["vocab"])
+    for token in file["added_tokens"]:
+        token["id"] = model["vocab"].get(token["content"], count)
+        count += token["id"] == count
+    file["post_processor"] = None  # it names tokens by numbers
+    return json.dumps(file)
+
+
+def compare(path, texts_path, given):
+    run = subprocess.run([PROGRAM, path, texts_path], capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr
+    lines = run.stdout.split("\n")[:-1]
+    assert len(lines) == len(given), f"{len(lines)} lines of {len(given)} texts"
+    tokenizer = Tokenizer.from_file(str(path))
+    tokenizer.encode_special_tokens = True
+    tokens = bad = 0
+    for text, line in zip(given, lines):
+        wanted = tokenizer.encode(text, add_special_tokens=False).ids
+        tokens += len(wanted)
+        made = [int(word) for word in line.split()]
+        if made == wanted:
+            continue
+        bad += 1
+        at = next((i for i, (a, b) in enumerate(zip(made, wanted)) if a != b), min(len(made), len(wanted)))
+        if bad <= 5:
+            print(f"{path.name}: {text[:80]!r}: token {at}: ours {made[at:at + 6]}, theirs {wanted[at:at + 6]}, "
+                  f"after {tokenizer.decode(wanted[max(0, at - 6):at + 3])!r}")
+    print(f"{path.name}: {tokens} tokens of {len(given)} texts, {bad} texts differ")
+    return tokens > 100000 and bad == 0
+
+
+def main():
+    given = list(texts())
+    model = learn(given)
+    with tempfile.TemporaryDirectory() as folder:
+        texts_path = pathlib.Path(folder) / "texts"
+        texts_path.write_text(json.dumps(given, ensure_ascii=False), encoding="utf-8")
+        good = []
+        for path in sorted(FILES.glob("*.json")):
+            if path.name == "expected.json":
+                continue
+            good.append(compare(path, texts_path, given))
+            if "bert" not in path.name:
+                other = pathlib.Path(folder) / f"{path.stem}_learnt.json"
+                other.write_text(with_model(path, model), encoding="utf-8")
+                good.append(compare(other, texts_path, given))
+    sys.exit(0 if len(good) == 8 and all(good) else 1)
+
+
+main()
