@@ -185,9 +185,9 @@ class Weights(ProgramTest):
 
     def check_graphs_are_refused(self, llama):
         export = ("export", "--checkpoint", "llama-run", "--output")
-        # bad input: `export`: a format that it does not write | --format tflite: must be one of safetensors, onnx
+        # bad input: `export`: a format that it does not write | --format tflite: is not one of safetensors, onnx
         # | 2
-        self.expect_refusal(2, "--format tflite: must be one of safetensors, onnx", *export, "new", "--format",
+        self.expect_refusal(2, "--format tflite: is not one of safetensors, onnx", *export, "new", "--format",
                             "tflite")
         # bad input: `export`: `--shard-size` of a graph of ONNX | --shard-size 1GB: the weights of a graph of ONNX
         # are one file: leave it out | 2
