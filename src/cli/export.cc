@@ -95,7 +95,7 @@ Work parse_export(const Arguments& arguments) {
   options.add("dtype", given.dtype, "", "type of the weights in the files",
               one_of({"fp32", "bf16", "fp16"}));
   options.add("shard-size", given.shard_size, "",
-              "more weights than this make several files of safetensors and an index; default: 5GB",
+              "more weights than this make several files of safetensors and an index; auto: 5GB",
               not_empty());
   options.add("comm.timeout", given.timeout, "seconds",
               "an operation under way for longer is a hang; while the checkpoint is read its bytes "

@@ -84,8 +84,8 @@ OnnxModel onnx_model(const ConvolutionalConfig& config, const ConvolutionalNetwo
   }
   const std::int64_t channels = network.head_channels();
   x = graph.reshape(graph.apply("GlobalAveragePool", {x}), {-1, channels});
-  graph.linear(x, "head.classifier.weight", {config.classes, channels}, "head.classifier.bias");
-  return graph.finish("logits", {"batch", config.classes});
+  x = graph.linear(x, "head.classifier.weight", {config.classes, channels}, "head.classifier.bias");
+  return graph.finish(x, "logits", {"batch", config.classes});
 }
 
 }  // namespace trireme::models

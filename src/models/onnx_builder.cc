@@ -82,7 +82,9 @@ std::vector<GraphValue> OnnxBuilder::apply_many(const std::string& operation,
   return applied_[text] = model_.nodes.back().outputs;
 }
 
-OnnxModel OnnxBuilder::finish(std::string output, NamedExtents shape) {
+OnnxModel OnnxBuilder::finish(const GraphValue& last, std::string output, NamedExtents shape) {
+  TRIREME_CHECK(model_.nodes.back().outputs == std::vector{last},
+                "the model's output is not the last operation's");
   model_.nodes.back().outputs = {output};
   model_.outputs.push_back({std::move(output), OnnxType::kFloat, std::move(shape)});
   return std::move(model_);
@@ -135,7 +137,7 @@ OnnxBuilder::Held OnnxBuilder::hold(const std::string& ours, const Shape& shape,
 
 GraphValue OnnxBuilder::in_fp32(const GraphValue& held) {
   if (model_.dtype == DType::kF32) return held;
-  return apply("Cast", {held}, {{"to", std::int64_t{static_cast<int>(OnnxType::kFloat)}}});
+  return cast(held, OnnxType::kFloat);
 }
 
 GraphValue OnnxBuilder::parameter(const std::string& ours, const Shape& shape) {

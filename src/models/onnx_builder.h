@@ -37,8 +37,8 @@ class OnnxBuilder {
   // The same with several outputs.
   std::vector<GraphValue> apply_many(const std::string& operation, std::vector<GraphValue> inputs,
                                      Attributes attributes, std::size_t outputs);
-  // Names the last operation's output, which is fp32.
-  OnnxModel finish(std::string output, NamedExtents shape);
+  // Names the model's output, fp32, which is that of the last operation that was added.
+  OnnxModel finish(const GraphValue& last, std::string output, NamedExtents shape);
 
   // Constants: a number, and vectors.
   GraphValue number(float value);
@@ -67,6 +67,9 @@ class OnnxBuilder {
 
   GraphValue reshape(const GraphValue& x, const GraphExtents& shape) {
     return apply("Reshape", {x, integers(shape)});
+  }
+  GraphValue cast(const GraphValue& x, OnnxType type) {
+    return apply("Cast", {x}, {{"to", static_cast<std::int64_t>(type)}});
   }
   GraphValue transpose(const GraphValue& x, const GraphExtents& order) {
     return apply("Transpose", {x}, {{"perm", order}});

@@ -24,9 +24,8 @@ void add_rotary(OnnxBuilder& graph, const TransformerSizes& sizes, const GraphVa
                                     -2.0 * static_cast<double>(i) / static_cast<double>(head))));
   }
   const GraphValue column = graph.apply("Unsqueeze", {numbers, graph.integers({1})});
-  const GraphValue angles = graph.apply(
-      "Mul", {graph.apply("Cast", {column}, {{"to", static_cast<std::int64_t>(OnnxType::kFloat)}}),
-              graph.numbers(frequencies)});
+  const GraphValue angles =
+      graph.apply("Mul", {graph.cast(column, OnnxType::kFloat), graph.numbers(frequencies)});
   positions.cosine = graph.apply("Cos", {angles});
   positions.sine = graph.apply("Sin", {angles});
 }

@@ -151,15 +151,16 @@ class Export {
       writer.write(0, places.offsets.at(tensor) + first, from, bytes);
     });
     writer.finish();
-    return result_of(fmt::format("graph of ONNX (operators {}, {} of them)", models::kOnnxOperators,
-                                 graph.nodes.size()),
+    return result_of(fmt::format("graph of ONNX ({} operations, operator set {})",
+                                 graph.nodes.size(), models::kOnnxOperators),
                      {kOnnxName, kOnnxDataName});
   }
 
   ExportResult result_of(std::string format, std::vector<std::string> files) const {
     std::int64_t elements = 0;
-    for (const models::ForeignTensor& tensor : foreign_.tensors)
+    for (const models::ForeignTensor& tensor : foreign_.tensors) {
       elements += tensor.shape.elements();
+    }
     return {.checkpoint = checkpoint_.path(),
             .format = std::move(format),
             .tensors = foreign_.tensors.size(),

@@ -165,7 +165,7 @@ class Weights(ProgramTest):
 
     def test_graphs(self):
         for name, made in (("gpt2", files.gpt2()), ("wide", files.gpt2(layers=1, width=256)),
-                           ("llama", files.llama())):
+                           ("llama", files.llama()), ("bert", files.bert())):
             self.expect_done("import", "--from", self.model(name, made), "--output", f"{name}-run")
             written = {}
             for ranks in (1, 2, 4):
@@ -179,7 +179,8 @@ class Weights(ProgramTest):
             self.assertEqual(written[2], written[1])
             self.assertEqual(written[4], written[1])
             # The embedding is the first weight that a text needs.
-            table = made[1]["transformer.wte.weight" if name != "llama" else "model.embed_tokens.weight"][2]
+            table = made[1][{"llama": "model.embed_tokens.weight", "bert": "bert.embeddings.word_embeddings.weight"}.get(
+                name, "transformer.wte.weight")][2]
             self.assertEqual(written[1]["model.onnx.data"][:len(table)], table)
         self.check_graphs_are_refused(made[1])
 
@@ -456,7 +457,7 @@ class Weights(ProgramTest):
             self.expect_refusal(2, f"shard-size {size}" if size else "shard-size", "export", "--checkpoint", "run",
                                 "--output", "out", "--shard-size", size)
         # bad input: `export`: a mixture of GPT-2 and Llama | this model is neither a GPT-2 (...) nor a Llama
-        # (...), so other programs have no names for it | 2
+        # (...), so other programs have no names for it; --format onnx can hold it | 2
         self.prepare()
         self.train("--model.preset", "test-gpt", "--model.vocabulary", 257, "--model.norm", "rms", "--run.steps", 1)
         self.expect_refusal(2, "this model is neither a GPT-2 (model.norm layer", "export", "--checkpoint", "run",

@@ -12,9 +12,9 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "support"))
 import numpy as np  # noqa: E402
 import onnx  # noqa: E402
-import onnxruntime  # noqa: E402
 import safetensors_files as files  # noqa: E402
 from cli_testing import ProgramTest  # noqa: E402
+from onnx_session import inference_session  # noqa: E402
 from PIL import Image  # noqa: E402
 
 END_OF_TEXT = 256  # of byte-level tokens
@@ -42,7 +42,7 @@ class Exported(ProgramTest):
         self.weights = [tensor for tensor in model.graph.initializer
                         if tensor.data_location == onnx.TensorProto.EXTERNAL]
         self.assertLess(path.stat().st_size, 300_000)  # the weights are not in it
-        session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+        session = inference_session(path)
         name, = (given.name for given in session.get_inputs())
         return lambda given: session.run(["logits"], {name: given})[0]
 

@@ -5,7 +5,7 @@ set -u
 python=${TORCH_PYTHON:-$1/build/venv-torch/bin/python}
 if ! "$python" -c 'import safetensors, torch, transformers' 2>/dev/null; then
   echo "skipped: $python has no torch, transformers or safetensors;" \
-    "python3 -m venv build/venv-torch && build/venv-torch/bin/pip install torch transformers safetensors torchvision"
+    "python3 -m venv build/venv-torch && build/venv-torch/bin/pip install torch transformers safetensors torchvision onnxruntime"
   exit 77
 fi
 exec "$python" "$(dirname "$0")/weights_torch_test.py" "$2"

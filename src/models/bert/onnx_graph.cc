@@ -6,7 +6,6 @@
 namespace trireme::models {
 
 OnnxModel onnx_model(const BertConfig& config, DType weights) {
-  constexpr std::int64_t kBool = 9;  // TensorProto.DataType
   const TransformerSizes sizes = transformer_sizes(config);
   const std::int64_t width = config.width;
   const Shape table = {config.vocabulary, width};
@@ -19,7 +18,7 @@ OnnxModel onnx_model(const BertConfig& config, DType weights) {
 
   graph.enter("embedding");
   GraphPositions positions = positions_of_tokens(graph, sizes, tokens);
-  const GraphValue is_token = graph.apply("Cast", {attention_mask}, {{"to", kBool}});
+  const GraphValue is_token = graph.cast(attention_mask, OnnxType::kBool);
   positions.mask = graph.apply("Unsqueeze", {is_token, graph.integers({1, 2})});  // (B, 1, 1, T)
   GraphValue x = graph.gather_rows(kEmbeddingName, table, tokens);                // (B, T, C)
   x = graph.apply("Add", {x, graph.gather_rows("positions.weight", {config.context, width},
@@ -34,8 +33,8 @@ OnnxModel onnx_model(const BertConfig& config, DType weights) {
   x = graph.linears(x, {{"head.transform", {width, width}}}, true).front();
   x = add_norm(graph, sizes, "head.norm", add_gelu_erf(graph, x));
   x = graph.linear(x, kEmbeddingName, table, "head.bias");
-  graph.apply("Reshape", {x, positions.shape({config.vocabulary})});
-  return graph.finish("logits", {"batch", "length", config.vocabulary});
+  x = graph.apply("Reshape", {x, positions.shape({config.vocabulary})});
+  return graph.finish(x, "logits", {"batch", "length", config.vocabulary});
 }
 
 }  // namespace trireme::models

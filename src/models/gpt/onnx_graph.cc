@@ -27,8 +27,8 @@ OnnxModel onnx_model(const GptConfig& config, DType weights) {
   graph.enter("head");
   x = add_norm(graph, sizes, "norm", x);
   x = graph.linear(x, config.tied ? kEmbeddingName : "head.weight", table);
-  graph.apply("Reshape", {x, positions.shape({config.vocabulary})});
-  return graph.finish("logits", {"batch", "length", config.vocabulary});
+  x = graph.apply("Reshape", {x, positions.shape({config.vocabulary})});
+  return graph.finish(x, "logits", {"batch", "length", config.vocabulary});
 }
 
 }  // namespace trireme::models

@@ -190,7 +190,7 @@ ForeignModel transformers_model(const GptConfig& config) {
       "this model is neither a GPT-2 (model.norm layer, model.activation gelu, model.positions "
       "learned, model.bias true, as many model.kv_heads as model.heads) nor a Llama (model.norm "
       "rms, model.activation swiglu, model.positions rotary), so other programs have no names for "
-      "it");
+      "it; --format onnx can hold it");
 }
 
 ForeignKeys keys_of_gpt2(const Json& json) {

@@ -36,8 +36,8 @@ OnnxModel onnx_model(const VitConfig& config, DType weights) {
   x = graph.apply("Gather", {graph.reshape(x, {-1, config.positions(), width}), graph.integer(0)},
                   {{"axis", std::int64_t{1}}});  // (B, C): the class token
   x = add_norm(graph, sizes, "norm", x);
-  graph.linear(x, "head.classifier.weight", {config.classes, width}, "head.classifier.bias");
-  return graph.finish("logits", {"batch", config.classes});
+  x = graph.linear(x, "head.classifier.weight", {config.classes, width}, "head.classifier.bias");
+  return graph.finish(x, "logits", {"batch", config.classes});
 }
 
 }  // namespace trireme::models
