@@ -23,8 +23,9 @@ std::uint64_t samples_of(const TokenShardInfo& info, const DatasetOptions& optio
   const std::int64_t count =
       options.order == SampleOrder::kShuffled ? (info.tokens - 1) / T : (info.tokens + T - 1) / T;
   if (count == 0) {
-    throw DataError(fmt::format("{}: {} tokens are less than one sample; a context of {} needs {}",
-                                info.path, info.tokens, T, T + 1));
+    throw DataError(
+        fmt::format("{}: {} tokens are less than one sample; one of {} tokens of text needs {}",
+                    info.path, info.tokens, T, T + 1));
   }
   return static_cast<std::uint64_t>(count);
 }

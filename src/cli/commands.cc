@@ -15,7 +15,7 @@ const std::vector<Command>& commands() {
       {"train", "train a model on all ranks, from the newest checkpoint on", parse_train},
       {"eval", "measure how well a model does on held-out data", parse_eval},
       {"generate", "continue texts with a model", parse_generate},
-      {"predict", "say what is on pictures", parse_predict},
+      {"predict", "say what is on pictures, or fill in what is masked in texts", parse_predict},
       {"import", "turn safetensors of other programs into a checkpoint", parse_import},
       {"export", "write a checkpoint's weights for other programs", parse_export},
       {"checkpoint", "list, inspect, verify or prune checkpoints", parse_checkpoint},

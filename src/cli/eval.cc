@@ -33,9 +33,12 @@ std::string table(const InferenceModel& model, const Checkpoint& checkpoint,
   add("grid", grid.to_string());
   if (model.model().attention) add("attention", attention.text);
   for (const auto& [name, value] : data.figures(report.sums)) add(name, value);
-  const auto per_second = static_cast<double>(report.sums.targets) / report.seconds;
-  add(tasks::task_of(model.training().model).unit().rate(),
-      fmt::format("{:.0f} ({:.1f} s)", per_second, report.seconds));
+  const models::ModelRequest& request = model.training().model;
+  const tasks::Task& task = tasks::task_of(request);
+  const auto units = static_cast<double>(data.samples()) *
+                     static_cast<double>(task.units_of_sample(models::sample_shape(request)));
+  const double per_second = units / report.seconds;
+  add(task.unit().rate(), fmt::format("{:.0f} ({:.1f} s)", per_second, report.seconds));
   return text;
 }
 

@@ -2,6 +2,7 @@
 #include <iostream>
 #include <memory>
 #include <span>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -21,6 +22,8 @@ namespace trireme::cli {
 namespace {
 
 constexpr std::size_t kMostTextBytes = std::size_t{1} << 20;
+// Of texts at a time, for every rank holds them.
+constexpr std::size_t kMostBytesAtOnce = std::size_t{16} << 20;
 
 struct NamedText {
   std::string name;  // "texts.txt:3", "--text"
@@ -32,7 +35,9 @@ struct NamedText {
 class TextBatches {
  public:
   TextBatches(Communicator& comm, const PredictArguments& given)
-      : comm_(comm), text_(given.text), left_(split_list(given.input)) {}
+      : comm_(comm),
+        text_(given.text),
+        left_(given.text ? std::vector<std::string>{} : split_list(given.input)) {}
 
   // Returns up to `most` texts, on every rank; none after the last one. Throws DataError, which
   // names the file.
@@ -40,7 +45,9 @@ class TextBatches {
     const Json all = Json::from_cbor(comm_.read_once([&] {
       Json read = Json::array();
       NamedText one;
-      for (std::int64_t i = 0; i < most && read_one(one); ++i) {
+      std::size_t bytes = 0;
+      for (std::int64_t i = 0; i < most && bytes < kMostBytesAtOnce && read_one(one); ++i) {
+        bytes += one.text.size();
         read.push_back(Json::array({one.name, one.text}));
       }
       return read.to_cbor();
@@ -64,15 +71,18 @@ class TextBatches {
 
   // Returns false after the last file.
   bool open_next() {
-    if (next_ == left_.size() || left_[next_].empty()) return false;
+    if (next_ == left_.size()) return false;
     name_ = left_[next_++];
     line_ = 0;
     in_ = &std::cin;
     if (name_ == "-") return true;
+    // Anything else that can be read will do, such as a pipe.
     std::error_code ignored;
-    if (!std::filesystem::is_regular_file(name_, ignored)) {
-      throw DataError(fmt::format("{}: no such file; --input names files with a text on each line",
-                                  shown(name_)));
+    const std::filesystem::file_status status = std::filesystem::status(name_, ignored);
+    if (!std::filesystem::exists(status) || std::filesystem::is_directory(status)) {
+      throw DataError(
+          fmt::format("{}: {}; --input names files with a text on each line", shown(name_),
+                      std::filesystem::exists(status) ? "is a folder" : "no such file"));
     }
     file_.close();
     file_.clear();
@@ -123,7 +133,10 @@ class TextBatches {
 class MaskSpeaker {
  public:
   MaskSpeaker(TokenizerPtr tokenizer, const SpecialTokens& special, const std::string& json)
-      : tokenizer_(std::move(tokenizer)), special_(special), json_(json) {}
+      : tokenizer_(std::move(tokenizer)),
+        special_(special),
+        joins_spaces_(joins_spaces(*tokenizer_)),
+        json_(json) {}
 
   // `masks` has the likely tokens of each [MASK] of the text.
   void say(const NamedText& text, std::span<const LikelyTokens> masks) {
@@ -160,7 +173,8 @@ class MaskSpeaker {
   }
 
   // The text with the likeliest token in the place of each [MASK]. A token that begins with a space
-  // adds none where there is one, or at the beginning.
+  // adds none where there is one, or at the beginning; where tokens begin with spaces, one without
+  // follows what is before it.
   std::string filled(std::string_view text, std::span<const LikelyTokens> masks) const {
     std::string full;
     for (const LikelyTokens& likely : masks) {
@@ -168,8 +182,9 @@ class MaskSpeaker {
       full += text.substr(0, mask);
       text.remove_prefix(mask + kMaskText.size());
       const std::string word = word_of(likely.front().token);
-      const bool spaced = full.empty() || full.ends_with(' ');
-      full += std::string_view(word).substr(spaced && word.starts_with(' ') ? 1 : 0);
+      const bool spaced = full.ends_with(' '), begins_word = word.starts_with(' ');
+      if (spaced && !begins_word && joins_spaces_) full.pop_back();
+      full += std::string_view(word).substr(begins_word && (spaced || full.empty()) ? 1 : 0);
     }
     full += text;
     return full;
@@ -177,6 +192,7 @@ class MaskSpeaker {
 
   TokenizerPtr tokenizer_;
   SpecialTokens special_;
+  bool joins_spaces_;
   JsonLines json_;
 };
 

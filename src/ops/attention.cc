@@ -119,7 +119,10 @@ AttentionChoice attention_choice(const Context& ctx, const AttentionShape& shape
   const std::string own = "own kernel";
   if (!ctx.attention) return {own, own};
   const std::string library(ctx.attention->description());
-  const std::string& why_not = ctx.attention->why_not({shape, dtype, masks_documents});
+  // Causal attention masks documents by where the keys of a query begin, bidirectional attention by
+  // where they end.
+  const std::string& why_not = ctx.attention->why_not(
+      {shape, dtype, masks_documents && shape.causal, masks_documents && !shape.causal});
   if (why_not.empty()) return {library, library};
   return {own, fmt::format("{} ({}: {})", own, library, why_not)};
 }

@@ -1,5 +1,6 @@
 #include "tasks/masked_language_model.h"
 
+#include <algorithm>
 #include <cmath>
 #include <utility>
 

@@ -1,7 +1,6 @@
 #include "trireme/tasks/masked_texts.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 
 #include <fmt/format.h>
@@ -77,7 +76,9 @@ TextMasking::TextMasking(const Tokenizer& tokenizer, const MaskingOptions& optio
   for (std::int32_t token = 0; token < tokenizer.vocabulary(); ++token) {
     if (is_text_[static_cast<std::size_t>(token)]) replacements_.push_back(token);
   }
-  TRIREME_CHECK(!replacements_.empty(), "a tokenizer without a token that stands for text");
+  if (replacements_.empty()) {
+    throw DataError("the tokenizer has no token that stands for text: nothing can be hidden");
+  }
 }
 
 MaskedBatch TextMasking::batch(std::span<const std::uint64_t> samples,
@@ -157,12 +158,22 @@ void TextMasking::hide(std::uint64_t sample, const Row& row) const {
   }
 }
 
+bool joins_spaces(const Tokenizer& tokenizer) {
+  std::vector<std::int32_t> space, word;
+  tokenizer.encode("a ", space);
+  tokenizer.encode("a the", word);
+  return !std::ranges::equal(space, std::span(word).first(std::min(word.size(), space.size())));
+}
+
 TextToFill text_to_fill(const Tokenizer& tokenizer, const SpecialTokens& special,
                         std::string_view text) {
+  const bool joined = joins_spaces(tokenizer);
   TextToFill made{.tokens = {special.cls}, .masks = {}};
   for (;;) {
     const std::size_t mask = text.find(kMaskText);
-    tokenizer.encode(text.substr(0, mask), made.tokens);
+    std::string_view piece = text.substr(0, mask);
+    if (mask != std::string_view::npos && joined && piece.ends_with(' ')) piece.remove_suffix(1);
+    tokenizer.encode(piece, made.tokens);
     if (mask == std::string_view::npos) break;
     made.masks.push_back(static_cast<std::int32_t>(made.tokens.size()));
     made.tokens.push_back(special.mask);

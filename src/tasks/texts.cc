@@ -50,9 +50,11 @@ void tasks::check_tokenizer(const TrainedOn& model, const Tokenizer& tokenizer,
   const std::int32_t of_data = given.value_or(tokenizer.vocabulary());
   if (of_data != vocabulary) {
     throw DataError(
-        fmt::format("{} has a vocabulary of {} tokens, the model of {} one of {}: use "
+        fmt::format("{} has a vocabulary of {} tokens{}, the model of {} one of {}: use "
                     "data of the tokenizer that the model was trained with",
-                    origin, of_data, model.origin, vocabulary));
+                    origin, of_data,
+                    of_data > tokenizer.vocabulary() ? " with the special ones that it lacks" : "",
+                    model.origin, vocabulary));
   }
   const auto mark = std::ranges::find(model.marks, kTokenizerAttribute, &DataMark::attribute);
   if (mark != model.marks.end() && mark->value != tokenizer_checksum(tokenizer)) {

@@ -35,9 +35,8 @@ MaskFiller::MaskFiller(ops::Context& ctx, const parallel::Stage& stage,
 }
 
 // This replica's part of the texts; the rest of the micro-batch is padding.
-nn::MicroBatch MaskFiller::micro_batch(std::span<const TextToFill> texts,
-                                       const MaskedSize& size) const {
-  const auto micro = static_cast<std::size_t>(micro_);
+nn::MicroBatch MaskFiller::micro_batch(std::span<const TextToFill> texts, const MaskedSize& size,
+                                       std::size_t micro) const {
   const std::size_t begin =
       std::min(texts.size(), micro * static_cast<std::size_t>(stage_.grid().index(kDataAxes)));
   const std::size_t end = std::min(texts.size(), begin + micro);
@@ -53,7 +52,8 @@ nn::MicroBatch MaskFiller::micro_batch(std::span<const TextToFill> texts,
     append(batch.positions, texts[i].masks, size.most, 0);
     batch.ends.push_back(static_cast<std::int32_t>(texts[i].tokens.size()));
   }
-  return make_micro_batch(ctx_, batch, size, 0, micro_, /*training=*/false);
+  return make_micro_batch(ctx_, batch, size, 0, static_cast<std::int64_t>(micro),
+                          /*training=*/false);
 }
 
 std::vector<LikelyTokens> MaskFiller::fill(std::span<const TextToFill> texts, int top) {
@@ -61,30 +61,35 @@ std::vector<LikelyTokens> MaskFiller::fill(std::span<const TextToFill> texts, in
   TRIREME_CHECK(!texts.empty() && std::ssize(texts) <= most() && size.length <= context_,
                 "no texts, too many or too long ones");
   stage_.weights().refresh(ctx_);
-  const nn::MicroBatch batch = micro_batch(texts, size);
-  const std::vector<Tensors> outputs = executor_.forward({&batch, 1});
   const ProcessGrid& grid = stage_.grid();
+  const auto replicas = static_cast<std::size_t>(grid.extent(kDataAxes));
+  const std::size_t micro = (texts.size() + replicas - 1) / replicas;
+  const nn::MicroBatch batch = micro_batch(texts, size, micro);
+  const std::vector<Tensors> outputs = executor_.forward({&batch, 1});
   const auto vocabulary = static_cast<std::size_t>(special_.vocabulary),
              count = std::min(static_cast<std::size_t>(top), vocabulary),
-             rows = static_cast<std::size_t>(micro_ * size.most);
+             rows = micro * static_cast<std::size_t>(size.most);
   // One rank of each replica knows its rows; the others add zeros to them, which is exact.
-  const std::size_t values = static_cast<std::size_t>(grid.extent(kDataAxes)) * rows * count;
+  const std::size_t values = replicas * rows * count;
   std::vector<std::int64_t> tokens(values);
   std::vector<float> probabilities(values);
   if (stage_.last() && grid.index(Axis::kTensor) == 0) {
-    std::vector<float> logits(rows * vocabulary);
-    copy(outputs[0][0], Tensor::wrap(std::span(logits)).reshape(outputs[0][0].shape()),
-         ctx_.stream);
-    ctx_.stream.synchronize();
+    const Tensor all =
+        outputs[0][0].reshape({static_cast<std::int64_t>(rows), special_.vocabulary});
+    std::vector<float> logits(vocabulary);
     std::size_t at = static_cast<std::size_t>(grid.index(kDataAxes)) * rows * count;
     for (std::size_t row = 0; row < rows; ++row) {
-      const std::span<float> mine = std::span(logits).subspan(row * vocabulary, vocabulary);
-      make_probabilities(mine);
-      if (!std::isfinite(mine[0])) probabilities[at] = mine[0];  // so is the whole row: all see it
-      if (!std::isfinite(mine[0])) break;
-      for (const std::size_t token : likeliest(mine, count)) {
+      const auto number = static_cast<std::int64_t>(row);
+      copy(all.rows(number, number + 1),
+           Tensor::wrap(std::span(logits)).reshape({1, special_.vocabulary}), ctx_.stream);
+      ctx_.stream.synchronize();
+      make_probabilities(logits);
+      if (!std::isfinite(logits[0]))
+        probabilities[at] = logits[0];  // so is the whole row: all see it
+      if (!std::isfinite(logits[0])) break;
+      for (const std::size_t token : likeliest(logits, count)) {
         tokens[at] = static_cast<std::int64_t>(token);
-        probabilities[at++] = mine[token];
+        probabilities[at++] = logits[token];
       }
     }
   }

@@ -56,6 +56,25 @@ class Words final : public Tokenizer {
   std::string model_;
 };
 
+// Letters, which are joined with a space before them.
+class JoinedLetters final : public Tokenizer {
+ public:
+  JoinedLetters() { set_vocabulary({"a", " a", " ", ""}, 3, {{"<end>", 3}}); }
+  std::string_view kind() const override { return "letters"; }
+  std::string description() const override { return "letters"; }
+  const std::string& model() const override { return model_; }
+  void encode(std::string_view bytes, std::vector<std::int32_t>& tokens) const override {
+    for (std::size_t i = 0; i < bytes.size(); ++i) {
+      const bool space = bytes[i] == ' ', joined = space && i + 1 < bytes.size();
+      tokens.push_back(joined ? 1 : space ? 2 : 0);
+      i += joined ? 1 : 0;
+    }
+  }
+
+ private:
+  std::string model_;
+};
+
 // Rows of text: byte (i * i + sample) % 200 and so on.
 Numbers rows_of_text(std::size_t samples, std::int64_t length) {
   Numbers rows;
@@ -232,6 +251,20 @@ TEST(TextToFill, TakesTheLiteralMaskAsTheSpecialToken) {
   EXPECT_EQ(text_to_fill(words, special_tokens(words), "[MASK] a").tokens, (Numbers{5, 2, 1, 7}));
 }
 
+TEST(TextToFill, HidesTheSpaceThatIsPartOfAToken) {
+  EXPECT_FALSE(joins_spaces(*make_byte_tokenizer()));
+  EXPECT_FALSE(joins_spaces(Words()));
+  const JoinedLetters letters;
+  EXPECT_TRUE(joins_spaces(letters));
+  const SpecialTokens special = special_tokens(letters);
+  const auto tokens = [&](const char* text) { return text_to_fill(letters, special, text).tokens; };
+  const Numbers hidden = {special.cls, 0, special.mask, 1, special.sep};
+  EXPECT_EQ(tokens("a [MASK] a"), hidden);
+  EXPECT_EQ(tokens("a[MASK] a"), hidden);
+  // At the end of a text it is a token like others.
+  EXPECT_EQ(tokens("[MASK] "), (Numbers{special.cls, special.mask, 2, special.sep}));
+}
+
 class MaskedMicroBatches : public ::testing::Test {
  protected:
   Numbers field(const nn::MicroBatch& batch, std::string_view name) {
@@ -359,11 +392,21 @@ TEST_F(MaskedData, OfAnotherPassAreMaskedElsewhere) {
     }
     return samples;
   };
-  const Numbers tokens = read(true, 40, 20, nn::kTokens);
+  Numbers tokens = read(true, 40, 20, nn::kTokens);
+  EXPECT_EQ(read(true, 40, 20, nn::kTokens), tokens);
   const Numbers first(tokens.begin(), tokens.begin() + 240),
       second(tokens.begin() + 240, tokens.end());
   EXPECT_NE(seen(first), seen(second));
-  EXPECT_EQ(read(true, 40, 20, nn::kTokens), tokens);
+  // With what is hidden put back.
+  const Numbers rows = read(true, 40, 20, nn::kTargetRows),
+                targets = read(true, 40, 20, nn::kTargets);
+  const std::size_t of_pass = rows.size() / 2;
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    if (targets[i] < 0) continue;
+    tokens[(i < of_pass ? 0 : 240) + static_cast<std::size_t>(rows[i])] = targets[i];
+  }
+  EXPECT_EQ(seen(Numbers(tokens.begin(), tokens.begin() + 240)),
+            seen(Numbers(tokens.begin() + 240, tokens.end())));
 }
 
 TEST_F(MaskedData, TellOfMaskedTokens) {

@@ -99,12 +99,17 @@ class TextMasking {
   std::vector<std::int32_t> replacements_;  // those that are
 };
 
+// Whether a space is part of the token behind it (" word"), as in most vocabularies that are
+// learnt from texts: not in those of bytes and of WordPiece.
+bool joins_spaces(const Tokenizer& tokenizer);
+
 // A text whose [MASK]s a model fills in.
 struct TextToFill {
   std::vector<std::int32_t> tokens;  // with [CLS] and [SEP]
   std::vector<std::int32_t> masks;   // the positions of its [MASK]s
 };
-// A literal [MASK] in the text is the special token, whatever the tokenizer makes of it.
+// A literal [MASK] in the text is the special token, whatever the tokenizer makes of it. Where the
+// tokenizer joins spaces with words, one space before a [MASK] belongs to what is masked.
 TextToFill text_to_fill(const Tokenizer& tokenizer, const SpecialTokens& special,
                         std::string_view text);
 

@@ -34,7 +34,8 @@ class MaskFiller {
   std::vector<LikelyTokens> fill(std::span<const TextToFill> texts, int top);
 
  private:
-  nn::MicroBatch micro_batch(std::span<const TextToFill> texts, const MaskedSize& size) const;
+  nn::MicroBatch micro_batch(std::span<const TextToFill> texts, const MaskedSize& size,
+                             std::size_t micro) const;
 
   ops::Context& ctx_;
   const parallel::Stage& stage_;
