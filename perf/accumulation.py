@@ -27,6 +27,7 @@ import argparse
 import pathlib
 import statistics
 import subprocess
+import sys
 import time
 
 from collectives import PAYLOAD, ROOT, Network, Results
@@ -34,6 +35,7 @@ from training import read_run
 
 GOOD = 0.7
 KEY = ("nodes", "ratio", "type", "micro_batches")
+SETTINGS = ("quota", "layers", "model_width", "context", "micro")  # with others the lines of a file mean something else
 ORDERS = {1: "1", 2: "1 3", 4: "1 2 3 4"}
 MEASURED_ALONE = 4  # micro-batches a step of the one node
 
@@ -42,6 +44,9 @@ class Study:
     def __init__(self, options, network, results):
         self.options, self.network, self.results = options, network, results
         self.end = time.monotonic() + options.budget
+        self.settings = {name: getattr(options, name) for name in SETTINGS}
+        if any(line[name] != value for line in results.lines for name, value in self.settings.items()):
+            sys.exit(f"{results.path}: of other options; give another file to --results")
         folder = network.folder.parent
         text = folder / "text.txt"
         text.write_text("".join((ROOT / name).read_text(encoding="utf-8") for name in ("src/README.md", "io/README.md")) * 8,
@@ -66,7 +71,7 @@ class Study:
         return read_run(run)
 
     def measure(self, nodes, ratio, kind, micro_batches, compute=0.0):
-        """The line of these; None when no time is left. `compute`: seconds of a micro-batch."""
+        """The line of these; None when no time is left or the run fails. `compute`: seconds of a micro-batch."""
         key = dict(zip(KEY, (nodes, ratio, kind, micro_batches)))
         found = next((line for line in self.results.lines if self.results.key(line) == tuple(key.values())), None)
         if found:
@@ -74,7 +79,12 @@ class Study:
         if time.monotonic() + (micro_batches + ratio) * compute * self.options.steps > self.end:
             return None
         begin = time.monotonic()
-        line = {**key, "quota": self.options.quota, "rate": self.network.host, **self.train(nodes, kind, micro_batches)}
+        try:
+            measured = self.train(nodes, kind, micro_batches)
+        except (RuntimeError, subprocess.TimeoutExpired) as error:
+            print(f"{key}: given up: {error}", flush=True)
+            return None
+        line = {**key, **self.settings, "rate": self.network.host, **measured}
         self.results.add(line)
         print(f"{time.monotonic() - begin:6.1f} s  {key}  step {line['step']:.3f} s, exposed {line['exposed']:.3f} s", flush=True)
         return line
@@ -129,7 +139,7 @@ def report(lines):
 
 
 def main():
-    parser = argparse.ArgumentParser(usage=__doc__.split("\n", 2)[2])
+    parser = argparse.ArgumentParser(usage=__doc__.split("usage: ", 1)[1].replace("%", "%%"))
     parser.add_argument("--results", type=pathlib.Path, default=pathlib.Path("accumulation.jsonl"))
     parser.add_argument("--report", type=pathlib.Path)
     parser.add_argument("--budget", type=float, default=3000.0)

@@ -421,7 +421,7 @@ def summary(cells):
 
 
 def arguments():
-    parser = argparse.ArgumentParser(usage=__doc__.split("\n", 2)[2])
+    parser = argparse.ArgumentParser(usage=__doc__.split("usage: ", 1)[1])
     parser.add_argument("--results", type=pathlib.Path, default=pathlib.Path("collectives.jsonl"))
     parser.add_argument("--report", type=pathlib.Path)
     parser.add_argument("--budget", type=float, default=2400.0)

@@ -6,6 +6,7 @@
 The pictures lie decoded in memory, as torchvision.datasets.CIFAR10 holds them: nothing is read from a file. Each is
 cropped with padding 4, flipped, made float and normalised, once by the transforms of PIL images, which torchvision's
 own training references take, once by those of tensors (v2); batches are 128. pictures_bench reads from the shard.
+Needs PyPI's torch, torchvision and pillow, as in build/venv-torch (perf/train_step.sh).
 """
 
 import io
@@ -62,6 +63,8 @@ def main():
         sys.exit("usage: perf/pictures_torch.py ARCHIVE")
     torch.set_num_threads(1)
     pictures = decoded(sys.argv[1])
+    if not pictures:
+        sys.exit(f"{sys.argv[1]} has no .jpg")
     side = pictures[0].shape[0]
     measure("torchvision, PIL, crop with padding 4 and flip", pictures, transforms.Compose(
         [Image.fromarray, transforms.RandomCrop(side, padding=4), transforms.RandomHorizontalFlip(), transforms.ToTensor(),

@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# Measures one training step of GPT-2 124M and compares it with PyTorch in the same run:
+# Measures one training step, of GPT-2 124M unless another form is named, and compares it with PyTorch in the same run:
 #   perf/train_step.sh [--device cpu] [STEPS [CONTEXT...]]    4 sequences a step of 64, 256, 1024 tokens
 #   perf/train_step.sh --device cuda [STEPS [CONTEXT...]]     64 sequences of 1024, bf16, on one GPU
 #   perf/train_step.sh --pictures [STEPS [PRESET...]]         the same of MobileNetV2 and ResNet-18 for CIFAR: 128
 #                                                             pictures a step, in micro-batches of MICRO (128)
-#   perf/train_step.sh --masked [STEPS [CONTEXT...]]          the same of BERT-base: 8 sequences a step of 128 tokens
+#   perf/train_step.sh --masked [STEPS [CONTEXT...]]          the same of BERT-base: 8 sequences a step of 128 tokens, 512
+#                                                             at most
 # PyTorch (the newest wheel of PyPI) lives in build/venv-torch; set TORCH_PYTHON to use another, and TRIREME
 # to use another program than the one of build/release.
 set -euo pipefail

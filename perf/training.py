@@ -220,7 +220,7 @@ def report(lines):
 
 
 def main():
-    parser = argparse.ArgumentParser(usage=__doc__.split("\n", 2)[2])
+    parser = argparse.ArgumentParser(usage=__doc__.split("usage: ", 1)[1])
     parser.add_argument("--results", type=pathlib.Path, default=pathlib.Path("training.jsonl"))
     parser.add_argument("--report", type=pathlib.Path)
     parser.add_argument("--budget", type=float, default=600.0)

@@ -85,9 +85,9 @@ if [[ $full == ON ]]; then
   export TRIREME_TESTS=full
 fi
 # Tests of Slurm run one at a time (RESOURCE_LOCK) and mostly wait for Slurm's own timers: beside them all
-# cores compute.
+# cores compute. Without Slurm they are skipped at once.
 at_once=$cores
-if [[ ${#labels[@]} -eq 0 || " ${labels[*]} " == *" slurm "* ]]; then
+if [[ ${#labels[@]} -eq 0 || " ${labels[*]} " == *" slurm "* ]] && command -v slurmctld > /dev/null; then
   at_once=$((cores + 1))
 fi
 UBSAN_OPTIONS=print_stacktrace=1 ctest --test-dir "$build" --output-on-failure --no-tests=error \

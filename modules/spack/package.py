@@ -36,7 +36,7 @@ class Trireme(CMakePackage):
     depends_on("nlohmann-json@3.11:")
     depends_on("sentencepiece@0.1.97:")
     depends_on("pcre2@10.32: +jit")
-    depends_on("utf8proc@2.2:")
+    depends_on("utf8proc@2.7:")
     depends_on("xxhash@0.8:")
     depends_on("libjpeg-turbo@2.1:")
     depends_on("libpng@1.6:")

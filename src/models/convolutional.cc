@@ -234,28 +234,26 @@ std::shared_ptr<Communicator> sharing_norms(const ConvolutionalConfig& config,
 }
 
 void ConvolutionalFamily::add_keys(Options& options, OptionValues& keys) const {
-  const auto add = [&]<class T>(T, const char* name, const char* unit, const std::string& help,
-                                const Limit& limit, OnChange on_change = OnChange::kOtherRun) {
-    options.add_value<T>(fmt::format("model.{}", name), keys, unit, help, limit, on_change);
-  };
-  const std::string word;
-  constexpr int kNumber = 0;
-  add(word, "preset", "", preset_help(), not_empty(), OnChange::kCompared);
-  add_own_keys(options, keys);
-  add(kNumber, "classes", "classes", "what pictures are told apart into; auto: those of the data",
-      between(1, limits::kTokens));
-  add(kNumber, "image", "pixels", "side of the pictures that the model sees",
-      between(1, limits::kPixels));
-  add(word, "stem", "",
+  const KeyAdder model(options, keys);
+  model.add<std::string>("preset", "", preset_help(), not_empty(), OnChange::kCompared);
+  add_own_keys(model);
+  model.add<int>("classes", "classes", "what pictures are told apart into; auto: those of the data",
+                 between(1, limits::kTokens));
+  model.add<int>("image", "pixels", "side of the pictures that the model sees",
+                 between(1, limits::kPixels));
+  model.add<std::string>(
+      "stem", "",
       "the first layers; imagenet: as published; cifar: they keep the size of small pictures; "
       "auto: cifar for pictures of less than 96 pixels, else imagenet",
       one_of({"imagenet", "cifar"}));
-  add(word, "batch_norm", "",
+  model.add<std::string>(
+      "batch_norm", "",
       "whose statistics a batch norm uses in training; replica: those of a micro-batch; sync: "
       "those of the micro-batches that the data replicas compute together",
       one_of({"replica", "sync"}));
-  add(0.0, "label_smoothing", "", "share of a target that is spread evenly over all classes",
-      at_least_and_below(0, 1));
+  model.add<double>("label_smoothing", "",
+                    "share of a target that is spread evenly over all classes",
+                    at_least_and_below(0, 1));
 }
 
 bool ConvolutionalFamily::joins_replicas(const OptionValues& keys) const {

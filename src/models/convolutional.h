@@ -13,6 +13,7 @@
 #include "trireme/models/onnx.h"
 
 #include "models/convolution_norm.h"
+#include "models/keys.h"
 
 namespace trireme::models {
 
@@ -104,7 +105,7 @@ class ConvolutionalFamily : public Family {
  protected:
   virtual std::string preset_help() const = 0;
   // Those that only this family has.
-  virtual void add_own_keys(Options& options, OptionValues& keys) const = 0;
+  virtual void add_own_keys(const KeyAdder& model) const = 0;
   virtual std::vector<std::string> own_words(const OptionValues& keys) const = 0;  // of the summary
   // Throws ConfigError for an unknown preset.
   virtual ConvolutionalConfig preset_of(const OptionValues& keys) const = 0;

@@ -1,4 +1,4 @@
-// How families read the values of their keys model.*.
+// How families declare their keys model.*, and read the values of them.
 #pragma once
 
 #include <initializer_list>
@@ -16,6 +16,29 @@ namespace trireme::models {
 template <class T>
 std::optional<T> model_key(const OptionValues& keys, const char* key) {
   return option_value<T>(keys, "model", key);
+}
+
+// Adds keys "model.NAME" of a family to options; their values are in `keys`.
+class KeyAdder {
+ public:
+  KeyAdder(Options& options, OptionValues& keys) : options_(options), keys_(keys) {}
+  template <class T>
+  void add(const char* name, const char* unit, const std::string& help, const Limit& limit,
+           OnChange on_change = OnChange::kOtherRun) const {
+    options_.add_value<T>(std::string("model.") + name, keys_, unit, help, limit, on_change);
+  }
+
+ private:
+  Options& options_;
+  OptionValues& keys_;
+};
+
+// The names in a family's table of presets, pairs of a name and what it stands for.
+template <class Presets>
+std::vector<std::string_view> names_of_presets(const Presets& presets) {
+  std::vector<std::string_view> names;
+  for (const auto& [name, config] : presets) names.push_back(name);
+  return names;
 }
 
 // Returns what the data say, the key, or the preset, in this order. Throws ConfigError where the

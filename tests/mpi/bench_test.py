@@ -4,9 +4,11 @@
     python3 bench_test.py TRIREME MPIEXEC
 """
 import json
+import os
 import re
 import runpy
 import socket
+import subprocess
 import sys
 import types
 import unittest
@@ -167,6 +169,13 @@ class Bench(ProgramTest):
         text = script["report"](lines)
         self.assertIn("| 0 | 500 | 250 | 250 | 167 | 2.00 | 1.00 |", text)
         self.assertIn("| 3 | 1000 | 250 | 250 | 753 | 1.33 | 2.00 |", text)
+
+    def test_help_of_measurements(self):
+        for name in ("accumulation", "collectives", "training"):
+            done = subprocess.run([sys.executable, ROOT / f"perf/{name}.py", "--help"], capture_output=True, text=True,
+                                  check=False, env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"})
+            self.assertEqual((done.returncode, done.stderr), (0, ""))
+            self.assertIn("--budget SECONDS", done.stdout)
 
     def test_what_is_made_of_accumulated_steps(self):
         """perf/accumulation.py tells where gradient accumulation reaches 70 %."""

@@ -130,9 +130,7 @@ BertConfig bert_preset(std::string_view name) {
 }
 
 std::vector<std::string_view> bert_preset_names() {
-  std::vector<std::string_view> names;
-  for (const auto& [preset, config] : bert_presets()) names.push_back(preset);
-  return names;
+  return names_of_presets(bert_presets());
 }
 
 TransformerSizes transformer_sizes(const BertConfig& config) {

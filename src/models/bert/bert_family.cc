@@ -1,7 +1,5 @@
 #include "models/bert/bert_family.h"
 
-#include <fmt/format.h>
-
 #include "trireme/base/error.h"
 #include "trireme/base/limits.h"
 
@@ -88,29 +86,24 @@ class BertFamily final : public Family {
 };
 
 void BertFamily::add_keys(Options& options, OptionValues& keys) const {
-  const auto add = [&]<class T>(T, const char* name, const char* unit, const char* help,
-                                const Limit& limit, OnChange on_change = OnChange::kOtherRun) {
-    options.add_value<T>(fmt::format("model.{}", name), keys, unit, help, limit, on_change);
-  };
-  const std::string word;
-  constexpr int kNumber = 0;
-  constexpr double kReal = 0.0;
-  add(word, "preset", "",
+  const KeyAdder model(options, keys);
+  model.add<std::string>(
+      "preset", "",
       "a published model's sizes, as bert-small (default: bert-base); the other model keys change "
       "it",
       not_empty(), OnChange::kCompared);
-  add(kNumber, "layers", "blocks", "transformer blocks", between(1, limits::kLayers));
-  add(kNumber, "width", "channels", "width of the residual stream", between(1, limits::kWidth));
-  add(kNumber, "heads", "heads", "attention heads", between(1, limits::kWidth));
-  add(kNumber, "hidden", "channels", "width inside the MLP; auto: 4 times model.width",
-      between(1, limits::kHidden));
-  add(kNumber, "vocabulary", "tokens", "size of the vocabulary; auto: that of the data",
-      between(1, limits::kTokens));
-  add(kNumber, "context", "tokens", "length of a training sequence", between(1, limits::kTokens));
-  add(kReal, "norm_epsilon", "", "added to the variance that a norm divides by",
-      between(limits::kLeastReal, 1));
-  add(kReal, "dropout", "probability", "share of activations zeroed in training",
-      at_least_and_below(0, 1));
+  model.add<int>("layers", "blocks", "transformer blocks", between(1, limits::kLayers));
+  model.add<int>("width", "channels", "width of the residual stream", between(1, limits::kWidth));
+  model.add<int>("heads", "heads", "attention heads", between(1, limits::kWidth));
+  model.add<int>("hidden", "channels", "width inside the MLP; auto: 4 times model.width",
+                 between(1, limits::kHidden));
+  model.add<int>("vocabulary", "tokens", "size of the vocabulary; auto: that of the data",
+                 between(1, limits::kTokens));
+  model.add<int>("context", "tokens", "length of a training sequence", between(1, limits::kTokens));
+  model.add<double>("norm_epsilon", "", "added to the variance that a norm divides by",
+                    between(limits::kLeastReal, 1));
+  model.add<double>("dropout", "probability", "share of activations zeroed in training",
+                    at_least_and_below(0, 1));
 }
 
 std::string BertFamily::summary(const OptionValues& keys) const {

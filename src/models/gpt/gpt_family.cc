@@ -133,37 +133,33 @@ class GptFamily final : public Family {
 };
 
 void GptFamily::add_keys(Options& options, OptionValues& keys) const {
-  const auto add = [&]<class T>(T, const char* name, const char* unit, const char* help,
-                                const Limit& limit, OnChange on_change = OnChange::kOtherRun) {
-    options.add_value<T>(fmt::format("model.{}", name), keys, unit, help, limit, on_change);
-  };
-  const std::string word;
-  constexpr int kNumber = 0;
-  add(word, "preset", "", "a published model's sizes, as gpt2-124m; the other model keys change it",
-      not_empty(), OnChange::kCompared);
-  add(kNumber, "layers", "blocks", "transformer blocks", between(1, limits::kLayers));
-  add(kNumber, "width", "channels", "width of the residual stream", between(1, limits::kWidth));
-  add(kNumber, "heads", "heads", "attention (query) heads", between(1, limits::kWidth));
-  add(kNumber, "kv_heads", "heads",
-      "key and value heads, each shared by several query heads; auto: as many as heads",
-      between(1, limits::kWidth));
-  add(kNumber, "hidden", "channels",
-      "width inside the MLP; auto: the usual one for the width and the activation",
-      between(1, limits::kHidden));
-  add(kNumber, "vocabulary", "tokens", "size of the vocabulary; auto: that of the data",
-      between(1, limits::kTokens));
-  add(kNumber, "context", "tokens", "length of a training sequence", between(1, limits::kTokens));
-  add(word, "norm", "", "normalisation", one_of({"layer", "rms"}));
-  add(0.0, "norm_epsilon", "", "added to the variance that a norm divides by",
-      between(limits::kLeastReal, 1));
-  add(word, "activation", "", "of the MLP", one_of({"gelu", "swiglu"}));
-  add(word, "positions", "", "how positions enter", one_of({"learned", "rotary"}));
-  add(true, "tied", "", "one matrix for token embedding and output head", {});
-  add(true, "bias", "", "biases in linear layers and layer norms", {});
-  add(0.0, "dropout", "probability", "share of activations zeroed in training",
-      at_least_and_below(0, 1));
-  add(0.0, "rotary_theta", "", "base of the rotary positions' angles",
-      between(limits::kLeastReal, limits::kReal));
+  const KeyAdder model(options, keys);
+  model.add<std::string>("preset", "",
+                         "a published model's sizes, as gpt2-124m; the other model keys change it",
+                         not_empty(), OnChange::kCompared);
+  model.add<int>("layers", "blocks", "transformer blocks", between(1, limits::kLayers));
+  model.add<int>("width", "channels", "width of the residual stream", between(1, limits::kWidth));
+  model.add<int>("heads", "heads", "attention (query) heads", between(1, limits::kWidth));
+  model.add<int>("kv_heads", "heads",
+                 "key and value heads, each shared by several query heads; auto: as many as heads",
+                 between(1, limits::kWidth));
+  model.add<int>("hidden", "channels",
+                 "width inside the MLP; auto: the usual one for the width and the activation",
+                 between(1, limits::kHidden));
+  model.add<int>("vocabulary", "tokens", "size of the vocabulary; auto: that of the data",
+                 between(1, limits::kTokens));
+  model.add<int>("context", "tokens", "length of a training sequence", between(1, limits::kTokens));
+  model.add<std::string>("norm", "", "normalisation", one_of({"layer", "rms"}));
+  model.add<double>("norm_epsilon", "", "added to the variance that a norm divides by",
+                    between(limits::kLeastReal, 1));
+  model.add<std::string>("activation", "", "of the MLP", one_of({"gelu", "swiglu"}));
+  model.add<std::string>("positions", "", "how positions enter", one_of({"learned", "rotary"}));
+  model.add<bool>("tied", "", "one matrix for token embedding and output head", {});
+  model.add<bool>("bias", "", "biases in linear layers and layer norms", {});
+  model.add<double>("dropout", "probability", "share of activations zeroed in training",
+                    at_least_and_below(0, 1));
+  model.add<double>("rotary_theta", "", "base of the rotary positions' angles",
+                    between(limits::kLeastReal, limits::kReal));
 }
 
 void GptFamily::check_keys(const OptionValues& keys) const {

@@ -73,9 +73,7 @@ GptConfig gpt_preset(std::string_view name) {
 }
 
 std::vector<std::string_view> gpt_preset_names() {
-  std::vector<std::string_view> names;
-  for (const auto& [preset, config] : presets()) names.push_back(preset);
-  return names;
+  return names_of_presets(presets());
 }
 
 }  // namespace trireme::models

@@ -40,13 +40,12 @@ class MobileNetV2Family final : public ConvolutionalFamily {
     return "mobilenet_v2 (as published, the default) or mobilenet_v2-cifar; the other model keys "
            "change it";
   }
-  void add_own_keys(Options& options, OptionValues& keys) const override {
-    options.add_value<double>("model.width_multiple", keys, "",
-                              "multiplies the channels of all layers",
-                              between(0.01, limits::kWidthMultiple), OnChange::kOtherRun);
-    options.add_value<double>("model.dropout", keys, "probability",
-                              "share of the classifier's inputs zeroed in training",
-                              at_least_and_below(0, 1), OnChange::kOtherRun);
+  void add_own_keys(const KeyAdder& model) const override {
+    model.add<double>("width_multiple", "", "multiplies the channels of all layers",
+                      between(0.01, limits::kWidthMultiple));
+    model.add<double>("dropout", "probability",
+                      "share of the classifier's inputs zeroed in training",
+                      at_least_and_below(0, 1));
   }
   std::vector<std::string> own_words(const OptionValues& keys) const override {
     const auto multiple = model_key<double>(keys, "width_multiple");

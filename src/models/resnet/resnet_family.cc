@@ -40,10 +40,10 @@ class ResNetFamily final : public ConvolutionalFamily {
     return "resnet18 (as published, the default), resnet34, resnet50, or one of them for small "
            "pictures, as resnet18-cifar; the other model keys change it";
   }
-  void add_own_keys(Options& options, OptionValues& keys) const override {
-    options.add_value<std::string>("model.depth", keys, "layers",
-                                   "which of the published models: 18, 34 or 50 layers deep",
-                                   one_of({"18", "34", "50"}), OnChange::kOtherRun);
+  void add_own_keys(const KeyAdder& model) const override {
+    model.add<std::string>("depth", "layers",
+                           "which of the published models: 18, 34 or 50 layers deep",
+                           one_of({"18", "34", "50"}));
   }
   std::vector<std::string> own_words(const OptionValues& keys) const override {
     const auto depth = model_key<int>(keys, "depth");

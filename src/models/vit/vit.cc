@@ -121,9 +121,7 @@ VitConfig vit_preset(std::string_view name) {
 }
 
 std::vector<std::string_view> vit_preset_names() {
-  std::vector<std::string_view> names;
-  for (const auto& [preset, config] : vit_presets()) names.push_back(preset);
-  return names;
+  return names_of_presets(vit_presets());
 }
 
 TransformerSizes transformer_sizes(const VitConfig& config) {

@@ -1,7 +1,5 @@
 #include "models/vit/vit_family.h"
 
-#include <fmt/format.h>
-
 #include "trireme/base/error.h"
 #include "trireme/base/limits.h"
 
@@ -96,34 +94,30 @@ class VitFamily final : public Family {
 };
 
 void VitFamily::add_keys(Options& options, OptionValues& keys) const {
-  const auto add = [&]<class T>(T, const char* name, const char* unit, const char* help,
-                                const Limit& limit, OnChange on_change = OnChange::kOtherRun) {
-    options.add_value<T>(fmt::format("model.{}", name), keys, unit, help, limit, on_change);
-  };
-  const std::string word;
-  constexpr int kNumber = 0;
-  constexpr double kReal = 0.0;
-  add(word, "preset", "",
+  const KeyAdder model(options, keys);
+  model.add<std::string>(
+      "preset", "",
       "a published model's sizes, as vit-small (default: vit-base), or vit-tiny-cifar; the other "
       "model keys change it",
       not_empty(), OnChange::kCompared);
-  add(kNumber, "layers", "blocks", "transformer blocks", between(1, limits::kLayers));
-  add(kNumber, "width", "channels", "width of the residual stream", between(1, limits::kWidth));
-  add(kNumber, "heads", "heads", "attention heads", between(1, limits::kWidth));
-  add(kNumber, "hidden", "channels", "width inside the MLP; auto: 4 times model.width",
-      between(1, limits::kHidden));
-  add(kNumber, "patch", "pixels", "side of the patches that are the positions of the transformer",
-      between(1, limits::kPixels));
-  add(kNumber, "image", "pixels", "side of the pictures that the model sees",
-      between(1, limits::kPixels));
-  add(kNumber, "classes", "classes", "what pictures are told apart into; auto: those of the data",
-      between(1, limits::kTokens));
-  add(kReal, "norm_epsilon", "", "added to the variance that a norm divides by",
-      between(limits::kLeastReal, 1));
-  add(kReal, "dropout", "probability", "share of activations zeroed in training",
-      at_least_and_below(0, 1));
-  add(kReal, "label_smoothing", "", "share of a target that is spread evenly over all classes",
-      at_least_and_below(0, 1));
+  model.add<int>("layers", "blocks", "transformer blocks", between(1, limits::kLayers));
+  model.add<int>("width", "channels", "width of the residual stream", between(1, limits::kWidth));
+  model.add<int>("heads", "heads", "attention heads", between(1, limits::kWidth));
+  model.add<int>("hidden", "channels", "width inside the MLP; auto: 4 times model.width",
+                 between(1, limits::kHidden));
+  model.add<int>("patch", "pixels", "side of the patches that are the positions of the transformer",
+                 between(1, limits::kPixels));
+  model.add<int>("image", "pixels", "side of the pictures that the model sees",
+                 between(1, limits::kPixels));
+  model.add<int>("classes", "classes", "what pictures are told apart into; auto: those of the data",
+                 between(1, limits::kTokens));
+  model.add<double>("norm_epsilon", "", "added to the variance that a norm divides by",
+                    between(limits::kLeastReal, 1));
+  model.add<double>("dropout", "probability", "share of activations zeroed in training",
+                    at_least_and_below(0, 1));
+  model.add<double>("label_smoothing", "",
+                    "share of a target that is spread evenly over all classes",
+                    at_least_and_below(0, 1));
 }
 
 std::string VitFamily::summary(const OptionValues& keys) const {
