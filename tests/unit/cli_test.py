@@ -640,17 +640,17 @@ class Data(ProgramTest):
                          "^checksum +xxh64:[0-9a-f]{16}$"):
                 self.assertRegex(text, f"(?m){line}")
 
-    def test_shows_no_control_sequences_of_a_shard(self):
+    def test_shows_no_control_characters_of_a_shard(self):
         given = Path(__file__).resolve().parent / "tokenizers"
         model = json.loads((given / "qwen2.json").read_text(encoding="utf-8"))
-        model["added_tokens"][-1]["content"] = "\x1b[2J"
+        model["added_tokens"][-1]["content"] = "\x1b[2J\nx"
         (self.folder / "model.json").write_text(json.dumps(model), encoding="utf-8")
         (self.folder / "\x1b[31mred.txt").write_text("a text\n" * 100, encoding="utf-8")
         self.expect_done("prepare", "\x1b[31mred.txt", "--output", "out", "--tokenizer", "model.json",
-                         "--end-of-text", "\x1b[2J")
+                         "--end-of-text", "\x1b[2J\nx")
         for action in ("list", "inspect"):
             text = self.expect_done("data", action, "out/train.h5")
-            self.assertIn("huggingface:\\x1b[2J", text)
+            self.assertIn("huggingface:\\x1b[2J\\nx", text)
             self.assertNotIn("\x1b", text)
 
     def test_refuses_words(self):
