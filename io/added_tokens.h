@@ -21,9 +21,10 @@ class AddedTokens {
   std::size_t longest() const { return longest_; }
 
   // Calls `on_text(part)` and `on_token(token, part)` for the parts of a text in turn. Of tokens
-  // that begin at the same place the longest counts.
-  template <class OnText, class OnToken>
-  void divide(std::string_view text, OnText on_text, OnToken on_token) const {
+  // that begin at the same place the longest counts. `on_kept(part)` hears of each token that stays
+  // text before `on_text` does: no other token is looked for in it.
+  template <class OnText, class OnToken, class OnKept>
+  void divide(std::string_view text, OnText on_text, OnToken on_token, OnKept on_kept) const {
     std::size_t begin = 0;
     for (std::size_t at = tokens_.empty() ? text.size() : 0; at < text.size();) {
       const Token* token = find(text.substr(at));
@@ -36,6 +37,8 @@ class AddedTokens {
         if (at > begin) on_text(text.substr(begin, at - begin));
         on_token(token->token, text.substr(at, end - at));
         begin = end;
+      } else {
+        on_kept(text.substr(at, end - at));
       }
       at = end;
     }

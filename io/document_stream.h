@@ -42,7 +42,8 @@ class Splitter {
 std::unique_ptr<Splitter> make_splitter(const ValidationSplit& split, std::uint64_t seed,
                                         ChunkSink sink);
 
-// A list of pieces, about 1 MiB in all, that one thread tokenises at a time.
+// A list of pieces that one thread tokenises at a time: about 1 MiB in all, unless a piece is
+// longer because a word is.
 using PieceBatch = std::vector<TextChunk>;
 
 // Cuts documents of more than 1 MiB where that does not change their tokens, as Tokenizer::cut says

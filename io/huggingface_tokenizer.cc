@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <deque>
+#include <iterator>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -11,6 +12,7 @@
 #include "trireme/base/printable.h"
 #include "trireme/base/utf8.h"
 
+#include "split_boundaries.h"
 #include "word_cache.h"
 
 namespace trireme {
@@ -71,7 +73,9 @@ AddedTokens added_tokens(const TokenizerFile& file, std::int32_t end_of_text, bo
 std::variant<BytePairEncoding, WordPiece> encoding_of(const TokenizerFile& file,
                                                       std::int32_t end_of_text,
                                                       const std::string& origin) {
-  if (std::holds_alternative<TokenizerFile::WordPieces>(file.model)) return WordPiece(file);
+  if (std::holds_alternative<TokenizerFile::WordPieces>(file.model)) {
+    return WordPiece(file, end_of_text, origin);
+  }
   return BytePairEncoding(file, end_of_text, origin);
 }
 
@@ -81,8 +85,36 @@ std::vector<std::string> bytes_of_tokens(
   return words ? words->token_texts() : std::get<BytePairEncoding>(encoding).token_bytes();
 }
 
-bool continues_character(char byte) {
-  return (static_cast<unsigned char>(byte) & 0xc0) == 0x80;
+void ignore(std::string_view) {}
+
+// Parts of a text in which no token begins or ends.
+class KeptParts {
+ public:
+  void add(std::size_t begin, std::size_t end) { parts_.push_back({begin, end}); }
+
+  // To be called once, after add().
+  void sort() {
+    std::ranges::sort(parts_, {}, &Part::begin);
+    for (std::size_t i = 1; i < parts_.size(); ++i) {
+      parts_[i].end = std::max(parts_[i].end, parts_[i - 1].end);  // they may overlap
+    }
+  }
+
+  bool have_inside(std::size_t place) const {
+    const auto after = std::ranges::lower_bound(parts_, place, {}, &Part::begin);
+    return after != parts_.begin() && std::prev(after)->end > place;
+  }
+
+ private:
+  struct Part {
+    std::size_t begin, end;
+  };
+  std::vector<Part> parts_;
+};
+
+// An ASCII character that no normalizer takes away.
+bool stays_in_text(char byte) {
+  return (byte >= ' ' && byte < 0x7f) || byte == '\t' || byte == '\n' || byte == '\r';
 }
 
 }  // namespace
@@ -131,18 +163,19 @@ std::string HuggingFaceTokenizer::description() const {
                      vocabulary());
 }
 
-template <class OnText, class OnToken>
-void HuggingFaceTokenizer::divide_text(std::string_view text, OnText on_text,
-                                       OnToken on_token) const {
+template <class OnText, class OnToken, class OnKept>
+void HuggingFaceTokenizer::divide_text(std::string_view text, OnText on_text, OnToken on_token,
+                                       OnKept on_kept) const {
   raw_added_.divide(
-      text, [&](std::string_view raw) { normalised_added_.divide(raw, on_text, on_token); },
-      on_token);
+      text,
+      [&](std::string_view raw) { normalised_added_.divide(raw, on_text, on_token, on_kept); },
+      on_token, on_kept);
 }
 
-template <class OnText, class OnToken, class OnByte>
+template <class OnText, class OnToken, class OnByte, class OnKept>
 void HuggingFaceTokenizer::divide(std::string_view bytes, OnText on_text, OnToken on_token,
-                                  OnByte on_byte) const {
-  const auto valid = [&](std::string_view text) { divide_text(text, on_text, on_token); };
+                                  OnByte on_byte, OnKept on_kept) const {
+  const auto valid = [&](std::string_view text) { divide_text(text, on_text, on_token, on_kept); };
   std::size_t begin = 0, at = 0;
   while (at < bytes.size()) {
     if ((bytes[at] & 0x80) == 0) {
@@ -183,7 +216,8 @@ class HuggingFaceTokenizer::Encoding {
     if (const auto* pairs = std::get_if<BytePairEncoding>(&own_.encoding_)) {
       own_.divide(
           bytes, [&](std::string_view text) { split(0, normalised_if_needed(text)); }, on_token,
-          [&](std::string_view byte) { tokens_.push_back(pairs->token_of_byte(byte.front())); });
+          [&](std::string_view byte) { tokens_.push_back(pairs->token_of_byte(byte.front())); },
+          ignore);
       return;
     }
     const auto& pieces = std::get<WordPiece>(own_.encoding_);
@@ -194,7 +228,7 @@ class HuggingFaceTokenizer::Encoding {
             encode_word(pieces, word);
           }
         },
-        on_token);
+        on_token, ignore);
   }
 
  private:
@@ -268,14 +302,15 @@ std::size_t HuggingFaceTokenizer::cut(std::string_view bytes) const {
   if (bytes.size() <= margin) return 0;
   std::size_t usable = bytes.size() - margin;
   for (int i = 0; i < 3 && usable > 0 && continues_character(bytes[usable]); ++i) --usable;
-  std::size_t sure = 0;
+  std::vector<std::size_t> sure;  // ends of parts
+  KeptParts kept;
   std::string_view last;  // the text that goes on beyond what is usable
   const auto begin_of = [&](std::string_view part) {
     return static_cast<std::size_t>(part.data() - bytes.data());
   };
   const auto fixed = [&](std::string_view part) {
     const std::size_t end = begin_of(part) + part.size();
-    if (end <= usable) sure = end;
+    if (end <= usable) sure.push_back(end);
   };
   const auto on_text = [&](std::string_view text) {
     const std::size_t begin = begin_of(text);
@@ -283,55 +318,67 @@ std::size_t HuggingFaceTokenizer::cut(std::string_view bytes) const {
     if (begin < usable && begin + text.size() > usable) last = text.substr(0, usable - begin);
   };
   const auto on_token = [&](std::int32_t, std::string_view part) { fixed(part); };
-  if (std::holds_alternative<WordPiece>(encoding_)) {
-    divide_text(bytes, on_text, on_token);  // stray bytes are part of the words around them
-  } else {
-    divide(bytes, on_text, on_token, fixed);
-  }
-  const std::size_t boundary = last.empty() ? 0 : last_boundary(last);
-  return boundary > 0 ? begin_of(last) + boundary : sure;
-}
-
-// The last place in a text, which goes on, that ends a word whatever follows; 0 if there is none.
-std::size_t HuggingFaceTokenizer::last_boundary(std::string_view text) const {
-  if (std::holds_alternative<WordPiece>(encoding_)) {
-    const std::size_t space = text.find_last_of(kAsciiSpaces);
-    return space == std::string_view::npos ? 0 : space;
-  }
-  return last_boundary_of_words(text);
-}
-
-std::size_t HuggingFaceTokenizer::last_boundary_of_words(std::string_view text) const {
-  if (splits_.empty()) return 0;
-  const auto boundaries_of = [&](std::string_view whole) {
-    std::vector<std::size_t> boundaries;
-    SplitPattern::Matcher matcher(splits_.front());
-    for (std::size_t start = 0; start < whole.size();) {
-      const auto match = matcher.find(whole, start, true);
-      if (match.begin == match.end) break;
-      if (match.begin > start) boundaries.push_back(match.begin);
-      boundaries.push_back(match.end);
-      start = match.end;
-    }
-    return boundaries;
+  const auto on_kept = [&](std::string_view part) {
+    kept.add(begin_of(part), begin_of(part) + part.size());
   };
-  // A normal form depends on nothing beyond an ASCII character, so the text ends before one.
-  const auto is_ascii_byte = [](char byte) { return (byte & 0x80) == 0; };
-  if (!normalizers_.empty() && !is_ascii(text)) {
-    const auto last = std::find_if(text.rbegin(), text.rend(), is_ascii_byte);
+  if (std::holds_alternative<WordPiece>(encoding_)) {
+    divide_text(bytes, on_text, on_token, on_kept);  // stray bytes are part of words
+  } else {
+    divide(bytes, on_text, on_token, fixed, on_kept);
+  }
+  kept.sort();
+  if (!last.empty()) {
+    const std::size_t begin = begin_of(last);
+    const std::size_t boundary =
+        last_boundary(last, [&](std::size_t place) { return !kept.have_inside(begin + place); });
+    if (boundary > 0) return begin + boundary;
+  }
+  while (!sure.empty() && kept.have_inside(sure.back())) sure.pop_back();
+  return sure.empty() ? 0 : sure.back();
+}
+
+std::size_t HuggingFaceTokenizer::last_boundary(std::string_view text,
+                                                const MayBeCut& may_be_cut) const {
+  if (!std::holds_alternative<WordPiece>(encoding_)) return last_split(text, may_be_cut);
+  std::size_t space = text.find_last_of(kAsciiSpaces);
+  while (space != std::string_view::npos && space > 0) {
+    if (may_be_cut(space)) return space;
+    space = text.find_last_of(kAsciiSpaces, space - 1);
+  }
+  return 0;
+}
+
+std::size_t HuggingFaceTokenizer::last_split(std::string_view text,
+                                             const MayBeCut& may_be_cut) const {
+  if (splits_.empty()) return 0;
+  // What comes before such a character is normalised alike whatever follows, but the character may
+  // change, so the text ends before it.
+  if (!normalizers_.empty()) {
+    const auto last = std::find_if(text.rbegin(), text.rend(), stays_in_text);
     if (last == text.rend()) return 0;
     text = text.substr(0, static_cast<std::size_t>(text.rend() - last) - 1);
   }
   const std::string whole = normalised_text(text);
-  const std::vector<std::size_t> boundaries = boundaries_of(whole);
-  if (whole == text) return boundaries.empty() ? 0 : boundaries.back();
+  SplitBoundaries boundaries(splits_.front(), whole);
+  const std::vector<std::size_t>& places = boundaries.places();
+  int tries = 16;  // more often than not the first one or two hold
+  if (whole == text) {
+    for (auto place = places.rbegin(); place != places.rend() && tries > 0; ++place) {
+      if (!may_be_cut(*place)) continue;
+      if (boundaries.holds(*place)) return *place;
+      --tries;
+    }
+    return 0;
+  }
   // From the end backwards: the place of each ASCII character in the normalised text.
   std::size_t place = whole.size(), end = text.size();
-  for (std::size_t at = text.size(); at-- > 1;) {
-    if (!is_ascii_byte(text[at])) continue;
+  for (std::size_t at = text.size(); at-- > 1 && tries > 0;) {
+    if (!stays_in_text(text[at])) continue;
     place -= normalised_text(text.substr(at, end - at)).size();
     end = at;
-    if (std::ranges::binary_search(boundaries, place)) return at;
+    if (!may_be_cut(at) || !std::ranges::binary_search(places, place)) continue;
+    if (boundaries.holds(place)) return at;
+    --tries;
   }
   return 0;
 }

@@ -1,6 +1,7 @@
 // The tokenizer of a tokenizer.json of Hugging Face.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -42,15 +43,20 @@ class HuggingFaceTokenizer final : public Tokenizer {
                        const std::string& origin);
 
   // Calls `on_text(part)` and `on_token(token, part)` for the parts of a text in turn: what is
-  // text, and tokens that are looked for as they are written.
-  template <class OnText, class OnToken>
-  void divide_text(std::string_view text, OnText on_text, OnToken on_token) const;
+  // text, and tokens that are looked for as they are written. `on_kept(part)` as AddedTokens has
+  // it.
+  template <class OnText, class OnToken, class OnKept>
+  void divide_text(std::string_view text, OnText on_text, OnToken on_token, OnKept on_kept) const;
   // The same for bytes of which some are not UTF-8: `on_byte(part)`.
-  template <class OnText, class OnToken, class OnByte>
-  void divide(std::string_view bytes, OnText on_text, OnToken on_token, OnByte on_byte) const;
+  template <class OnText, class OnToken, class OnByte, class OnKept>
+  void divide(std::string_view bytes, OnText on_text, OnToken on_token, OnByte on_byte,
+              OnKept on_kept) const;
   std::string normalised_text(std::string_view text) const;
-  std::size_t last_boundary(std::string_view text) const;
-  std::size_t last_boundary_of_words(std::string_view text) const;
+  // The last place in a text, which goes on, where it can be cut whatever follows; 0 if none is
+  // known. `may_be_cut(place)` says of a place whether it is in no added token.
+  using MayBeCut = std::function<bool(std::size_t)>;
+  std::size_t last_boundary(std::string_view text, const MayBeCut& may_be_cut) const;
+  std::size_t last_split(std::string_view text, const MayBeCut& may_be_cut) const;
 
   std::string kind_, model_;
   std::vector<TokenizerFile::Normalizer> normalizers_;

@@ -1,6 +1,7 @@
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include "split_pattern.h"
 
+#include <algorithm>
 #include <array>
 #include <limits>
 #include <new>
@@ -36,18 +37,44 @@ Pointer made(Pointer pointer) {
   return pointer;
 }
 
-// Returns what Oniguruma and PCRE2 may read differently in a pattern, or nothing.
+// Whether Oniguruma and PCRE2 read what is in `(?i:` and `)` alike: words of ASCII and classes of
+// its letters, without a pair of letters to which Oniguruma takes a single character for equal
+// (U+00DF for ss).
+bool folds_alike(std::string_view group) {
+  static constexpr std::array<std::string_view, 5> kPairs = {"ss", "ff", "fi", "fl", "st"};
+  bool in_class = false;
+  std::string pair = "  ";
+  for (const char c : group) {
+    const char lower = static_cast<char>(c | 0x20);
+    const bool is_letter = lower >= 'a' && lower <= 'z' && (c & 0x80) == 0;
+    if (!is_letter && std::string_view("'|[]").find(c) == std::string_view::npos) return false;
+    if (c == '[' || c == ']') in_class = c == '[';
+    pair = {pair[1], is_letter && !in_class ? lower : ' '};
+    if (std::ranges::find(kPairs, pair) != kPairs.end()) return false;
+  }
+  return true;
+}
+
+// Reads a pattern of Oniguruma, and writes it for PCRE2.
 class Dialect {
  public:
-  explicit Dialect(std::string_view pattern) : left_(pattern) {}
+  explicit Dialect(std::string_view pattern) : pattern_(pattern), left_(pattern) {}
 
+  // Returns what the two may read differently, or nothing.
   std::string first_difference() {
     while (!left_.empty()) {
+      const std::size_t begin = pattern_.size() - left_.size();
+      instead_ = {};
       std::string found = in_class_ ? next_in_class() : next();
       if (!found.empty()) return found;
+      const std::size_t end = pattern_.size() - left_.size();
+      written_ += instead_.empty() ? pattern_.substr(begin, end - begin) : instead_;
     }
     return {};
   }
+
+  // What was read, as PCRE2 reads it.
+  const std::string& written() const { return written_; }
 
  private:
   bool take(std::string_view text) {
@@ -67,8 +94,12 @@ class Dialect {
       return left_.starts_with("]") ? "[]" : "";
     }
     if (take("(?")) {
-      for (const std::string_view known : {":", "i:", "=", "!", ">"}) {
+      for (const std::string_view known : {":", "=", "!", ">"}) {
         if (take(known)) return {};
+      }
+      if (take("i:")) {
+        const std::string_view group = left_.substr(0, left_.find(')'));
+        return folds_alike(group) ? "" : fmt::format("(?i:{}", group);
       }
       return fmt::format("(?{}", left_.substr(0, 1));
     }
@@ -100,8 +131,12 @@ class Dialect {
     if (letter == 'p' || letter == 'P') return category(letter);
     const bool is_word = (letter >= 'a' && letter <= 'z') || (letter >= 'A' && letter <= 'Z') ||
                          (letter >= '0' && letter <= '9');
-    if (!is_word || std::string_view("sSdDrntf").find(letter) != std::string_view::npos) return {};
-    return fmt::format("\\{}", letter);
+    if (letter == 's' || (letter == 'S' && !in_class_)) {
+      instead_ = in_class_ ? kSpaces : letter == 's' ? kSpace : kNoSpace;
+      return {};
+    }
+    if (!is_word || std::string_view("dDrntf").find(letter) != std::string_view::npos) return {};
+    return fmt::format("\\{}{}", letter, in_class_ ? " in a class" : "");
   }
 
   std::string category(char letter) {
@@ -123,7 +158,15 @@ class Dialect {
                        left_.substr(0, end == std::string_view::npos ? 1 : end + 1));
   }
 
-  std::string_view left_;
+  // PCRE2's \s has U+180E besides, which is white space no more. In a class, it begins and ends
+  // with a category, so that a hyphen beside it is refused as it is beside \s.
+  static constexpr std::string_view kSpaces = R"(\p{Z}\t-\r\x{85}\p{Z})",
+                                    kSpace = R"([\p{Z}\t-\r\x{85}])",
+                                    kNoSpace = R"([^\p{Z}\t-\r\x{85}])";
+
+  std::string_view pattern_, left_;
+  std::string_view instead_;  // of what is read at the moment; empty: nothing else
+  std::string written_;
   bool in_class_ = false;
 };
 
@@ -157,9 +200,12 @@ SplitPattern::SplitPattern(const std::string& pattern, Kind kind, const std::str
   if (pattern.size() > kMostPatternBytes) {
     refuse(fmt::format("has {} bytes; at most {} are read", pattern.size(), kMostPatternBytes));
   }
+  std::string compiled = pattern;
   if (kind == Kind::kRegex) {
-    const std::string difference = Dialect(pattern).first_difference();
+    Dialect dialect(pattern);
+    const std::string difference = dialect.first_difference();
     if (!difference.empty()) refuse(fmt::format("has '{}', which is not read", shown(difference)));
+    compiled = dialect.written();
   }
   const CompileContextPtr context = made(CompileContextPtr(pcre2_compile_context_create(nullptr)));
   pcre2_set_newline(context.get(), PCRE2_NEWLINE_LF);
@@ -167,10 +213,11 @@ SplitPattern::SplitPattern(const std::string& pattern, Kind kind, const std::str
   PCRE2_SIZE at = 0;
   const std::uint32_t options =
       PCRE2_UTF | (kind == Kind::kLiteral ? PCRE2_LITERAL : PCRE2_UCP | PCRE2_NEVER_BACKSLASH_C);
-  code_->code.reset(pcre2_compile(reinterpret_cast<PCRE2_SPTR>(pattern.data()), pattern.size(),
+  code_->code.reset(pcre2_compile(reinterpret_cast<PCRE2_SPTR>(compiled.data()), compiled.size(),
                                   options, &error, &at, context.get()));
   if (!code_->code) {
-    refuse(fmt::format("is no regular expression: at byte {}, {}", at, pcre2_message(error)));
+    refuse(fmt::format("is no regular expression: at byte {} of '{}', {}", at, shown(compiled),
+                       pcre2_message(error)));
   }
   const pcre2_code* code = code_->code.get();
   if (pattern_fact(code, PCRE2_INFO_MATCHEMPTY) != 0) refuse("matches nothing at all as well");

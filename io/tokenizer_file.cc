@@ -3,6 +3,7 @@
 #include <array>
 #include <limits>
 #include <unordered_map>
+#include <unordered_set>
 
 #include <fmt/format.h>
 
@@ -16,6 +17,10 @@ namespace {
 // The pattern of ByteLevel itself, which GPT-2 has.
 constexpr const char* kByteLevelPattern =
     R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
+
+// Each part of a text goes through all of them, one within the other.
+constexpr std::size_t kMostSplits = 32;
+constexpr std::size_t kMostNormalizers = 32;
 
 // Members that a file may leave out, or have as null.
 const Json* given(const Json& object, std::string_view key) {
@@ -175,6 +180,9 @@ class FileParser {
       refuse(fmt::format("the token '{}' has two numbers: {} and {}", shown(text), tokens_.at(text),
                          token));
     }
+    if (!added_.insert(token).second) {
+      refuse(fmt::format("the added token '{}' is listed twice", shown(text)));
+    }
     TokenizerFile::AddedToken added = {text, static_cast<std::int32_t>(token),
                                        flag(entry, "special", false),
                                        flag(entry, "normalized", false), is_only_added};
@@ -190,10 +198,17 @@ class FileParser {
 
   void read_normalizer(const Json* part) {
     if (!part) return;
+    read_known_normalizer(*part);
+    if (made_.normalizers.size() > kMostNormalizers) {
+      refuse(fmt::format("more than {} normalizers are not supported", kMostNormalizers));
+    }
+  }
+
+  void read_known_normalizer(const Json& part) {
     static constexpr std::array kForms = {
         std::pair("NFC", NormalForm::kNfc), std::pair("NFD", NormalForm::kNfd),
         std::pair("NFKC", NormalForm::kNfkc), std::pair("NFKD", NormalForm::kNfkd)};
-    const std::string type = type_of(*part);
+    const std::string type = type_of(part);
     for (const auto& [name, form] : kForms) {
       if (type == name) {
         made_.normalizers.emplace_back(form);
@@ -201,12 +216,12 @@ class FileParser {
       }
     }
     if (type == "Sequence") {
-      for (const Json& item : part->at("normalizers").items()) read_normalizer(&item);
+      for (const Json& item : part.at("normalizers").items()) read_normalizer(&item);
     } else if (type == "BertNormalizer") {
-      const bool lowers_case = flag(*part, "lowercase", true);
+      const bool lowers_case = flag(part, "lowercase", true);
       made_.normalizers.emplace_back(TokenizerFile::BertText{
-          flag(*part, "clean_text", true), flag(*part, "handle_chinese_chars", true),
-          flag(*part, "strip_accents", lowers_case), lowers_case});
+          flag(part, "clean_text", true), flag(part, "handle_chinese_chars", true),
+          flag(part, "strip_accents", lowers_case), lowers_case});
     } else {
       refuse(fmt::format("the normalizer {} is not supported", shown(type)));
     }
@@ -242,6 +257,9 @@ class FileParser {
 
   void read_split(const Json& part) {
     const std::string& behavior = part.at("behavior").text();
+    if (made_.splits.size() == kMostSplits) {
+      refuse(fmt::format("more than {} pre-tokenizers Split are not supported", kMostSplits));
+    }
     require(behavior == "Isolated", "the pre-tokenizer Split", "behavior " + shown(behavior));
     require(!flag(part, "invert", false), "the pre-tokenizer Split", "invert");
     const Json& pattern = part.at("pattern");
@@ -285,6 +303,7 @@ class FileParser {
   const std::string& origin_;
   TokenizerFile made_;
   std::unordered_map<std::string, std::int32_t> tokens_;
+  std::unordered_set<std::int64_t> added_;
   bool is_byte_level_ = false, is_bert_ = false;
 };
 

@@ -9,9 +9,10 @@ namespace trireme {
 
 enum class NormalForm { kNfc, kNfd, kNfkc, kNfkd };
 
-// Brings a text into a normal form. An ASCII character never changes, nor does what precedes one
-// depend on it, so a text may be normalised in parts that begin with an ASCII character. Throws
-// DataError for a text that the library refuses.
+// Brings a text into a normal form. What precedes an ASCII character does not depend on it or on
+// what follows it, so a text may be normalised in parts that begin with an ASCII character. That
+// character itself may change: a mark that follows may become one with it. Throws DataError for a
+// text that the library refuses.
 std::string normalised(std::string_view text, NormalForm form);
 
 bool is_ascii(std::string_view text);

@@ -2,17 +2,18 @@
 
 #include <algorithm>
 
+#include <fmt/format.h>
+
+#include "trireme/base/error.h"
+#include "trireme/base/printable.h"
 #include "trireme/base/utf8.h"
 
 namespace trireme {
 namespace {
 
-bool is_continuation(char byte) {
-  return (static_cast<unsigned char>(byte) & 0xc0) == 0x80;
-}
-
 std::int64_t count_characters(std::string_view text) {
-  return std::count_if(text.begin(), text.end(), [](char byte) { return !is_continuation(byte); });
+  return std::count_if(text.begin(), text.end(),
+                       [](char byte) { return !continues_character(byte); });
 }
 
 // The blocks of Chinese characters that BERT's authors list.
@@ -94,14 +95,18 @@ std::string in_lower_case(std::string_view text) {
 
 }  // namespace
 
-WordPiece::WordPiece(const TokenizerFile& file)
+WordPiece::WordPiece(const TokenizerFile& file, std::int32_t end_of_text, const std::string& origin)
     : tokens_(file.tokens), model_(std::get<TokenizerFile::WordPieces>(file.model)) {
+  if (model_.unknown == end_of_text) {
+    throw DataError(fmt::format("{}: '{}' stands for unknown words, so it cannot end texts", origin,
+                                shown(tokens_[static_cast<std::size_t>(end_of_text)])));
+  }
   std::vector<bool> is_only_added(tokens_.size());
   for (const TokenizerFile::AddedToken& token : file.added) {
     is_only_added[static_cast<std::size_t>(token.token)] = token.is_only_added;
   }
   for (std::size_t i = 0; i < tokens_.size(); ++i) {
-    if (is_only_added[i]) continue;
+    if (is_only_added[i] || std::cmp_equal(i, end_of_text)) continue;
     std::string_view text = tokens_[i];
     begins_.emplace(text, static_cast<std::int32_t>(i));
     longest_ = std::max(longest_, text.size());
@@ -136,7 +141,7 @@ void WordPiece::encode_word(std::string_view word, std::vector<std::int32_t>& to
     std::size_t end = std::min(word.size(), begin + longest_);
     auto found = candidates.end();
     for (; end > begin; --end) {
-      if (end < word.size() && is_continuation(word[end])) continue;
+      if (end < word.size() && continues_character(word[end])) continue;
       found = candidates.find(word.substr(begin, end - begin));
       if (found != candidates.end()) break;
     }

@@ -14,7 +14,9 @@ namespace trireme {
 // Immutable; several threads may encode at once.
 class WordPiece {
  public:
-  explicit WordPiece(const TokenizerFile& file);
+  // Words are never cut into `end_of_text`. Throws DataError, which begins with `origin`, if it is
+  // the token for unknown words.
+  WordPiece(const TokenizerFile& file, std::int32_t end_of_text, const std::string& origin);
 
   // The text that each token of the file stands for: a space comes before those that begin a word.
   std::vector<std::string> token_texts() const;

@@ -44,9 +44,8 @@ void each_character(std::string_view text, const Take& take) {
 
 // Returns the number of characters in UTF-8 text.
 std::size_t characters(std::string_view text) {
-  return static_cast<std::size_t>(std::count_if(text.begin(), text.end(), [](char byte) {
-    return (static_cast<unsigned char>(byte) & 0xc0) != 0x80;
-  }));
+  return static_cast<std::size_t>(std::count_if(
+      text.begin(), text.end(), [](char byte) { return !continues_character(byte); }));
 }
 
 }  // namespace
@@ -79,7 +78,7 @@ std::string shown(std::string_view text, std::size_t most) {
     if (used <= begin_room) begin += character;
   });
   std::string_view tail = huge ? text.substr(text.size() - enough) : text;
-  while (huge && !tail.empty() && (static_cast<unsigned char>(tail[0]) & 0xc0) == 0x80) {
+  while (huge && !tail.empty() && continues_character(tail[0])) {
     tail.remove_prefix(1);  // the rest of a character
   }
   each_character(tail, [&](std::string_view character) { last.emplace_back(character); });

@@ -80,7 +80,7 @@ Row row_of(const std::string& path) {
             info.images,
             fmt::format("{} pictures", info.images),
             fmt::format("{} classes", info.classes.size()),
-            info.split,
+            shown(info.split),
             fmt::format("{} x {}", info.size.height, info.size.width)};
   }
   const TokenShardInfo info = read_token_shard_info(path);
@@ -88,8 +88,8 @@ Row row_of(const std::string& path) {
           0,
           std::to_string(info.tokens),
           std::to_string(info.documents),
-          info.split,
-          fmt::format("{} {}", info.tokenizer_kind, info.vocabulary)};
+          shown(info.split),
+          fmt::format("{} {}", shown(info.tokenizer_kind), info.vocabulary)};
 }
 
 ExitStatus list_shards(const std::vector<std::string>& words) {
@@ -132,7 +132,7 @@ void inspect_text(const std::string& path) {
   lines.add("checked", info.format_version == 1
                            ? "not as it is read (format version 1), but by `trireme data verify`"
                            : checked_text(info.has_record, "tokens"));
-  lines.add("split", info.split);
+  lines.add("split", shown(info.split));
   lines.add("tokens",
             fmt::format("{} of {} bytes, {}", info.tokens, info.token_bytes,
                         info.data_offset < 0 ? "chunked or converted by HDF5" : "contiguous"));
@@ -143,11 +143,11 @@ void inspect_text(const std::string& path) {
   lines.add("vocabulary", std::to_string(info.vocabulary));
   lines.add("end of text", std::to_string(info.end_of_text));
   lines.add("tokenizer", info.tokenizer_model.empty()
-                             ? info.tokenizer_kind
-                             : fmt::format("{}, {}", info.tokenizer_kind,
+                             ? shown(info.tokenizer_kind)
+                             : fmt::format("{}, {}", shown(info.tokenizer_kind),
                                            size_text(info.tokenizer_model.size())));
-  lines.add("source", info.source);
-  lines.add("checksum", info.checksum);
+  lines.add("source", printable(info.source));
+  lines.add("checksum", shown(info.checksum));
   print_line(lines.text());
 }
 
@@ -155,7 +155,7 @@ void inspect_images(const std::string& path) {
   const ImageShardInfo info = read_image_shard_info(path);
   NamedLines lines = lines_of_file(path, info.format_version);
   lines.add("checked", checked_text(info.has_record, "pictures"));
-  lines.add("split", info.split);
+  lines.add("split", shown(info.split));
   lines.add("pictures",
             fmt::format("{}, {}", info.images,
                         info.images_offset < 0 ? "chunked or converted by HDF5" : "contiguous"));
@@ -163,8 +163,8 @@ void inspect_images(const std::string& path) {
   lines.add("classes", std::to_string(info.classes.size()));
   lines.add("mean", fmt::format("{:.4f}", fmt::join(info.statistics.mean, " ")));
   lines.add("deviation", fmt::format("{:.4f}", fmt::join(info.statistics.deviation, " ")));
-  lines.add("source", info.source);
-  lines.add("checksum", info.checksum);
+  lines.add("source", printable(info.source));
+  lines.add("checksum", shown(info.checksum));
   for (std::size_t i = 0; i < info.classes.size(); ++i) {
     lines.add(fmt::format("class {}", i), shown(info.classes[i]));
   }

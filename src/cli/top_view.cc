@@ -8,6 +8,7 @@
 
 #include "trireme/base/printable.h"
 #include "trireme/base/text.h"
+#include "trireme/base/utf8.h"
 
 #include "cli/plot.h"
 
@@ -146,7 +147,7 @@ std::vector<std::string> loss_curve(const RunHistory& history, std::size_t colum
 }
 
 bool begins_character(char c) {
-  return (static_cast<unsigned char>(c) & 0xc0) != 0x80;
+  return !continues_character(c);
 }
 
 }  // namespace

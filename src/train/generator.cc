@@ -4,6 +4,7 @@
 #include <cmath>
 #include <utility>
 
+#include "trireme/base/utf8.h"
 #include "trireme/parallel/connections.h"
 #include "trireme/tensor/copy.h"
 
@@ -17,8 +18,8 @@ constexpr std::int32_t kNotFinite = -1;
 // character.
 std::size_t incomplete_tail(std::string_view text) {
   for (std::size_t back = 1; back <= std::min<std::size_t>(3, text.size()); ++back) {
+    if (continues_character(text[text.size() - back])) continue;  // its first byte is further left
     const auto byte = static_cast<unsigned char>(text[text.size() - back]);
-    if ((byte & 0xc0) == 0x80) continue;  // inside a character; its first byte is further left
     const std::size_t length = byte >= 0xf0 ? 4 : byte >= 0xe0 ? 3 : byte >= 0xc0 ? 2 : 1;
     return length > back ? back : 0;
   }

@@ -331,7 +331,7 @@ class Prepare(ProgramTest):
         self.text("text", "ROMEO:\n\nI'll think: <think> 1234, <|im_end|>\n" * 100)
         text = self.expect_done("prepare", "text", "--output", "data", "--tokenizer", given / "qwen2.json",
                                 "--end-of-text", "<|im_end|>")
-        self.assertIn("Hugging Face's byte-level BPE, 504 tokens", text)
+        self.assertIn("Hugging Face's byte-level BPE, 503 tokens", text)
         text = self.expect_done("data", "inspect", "data/train.h5")
         self.assertRegex(text, r"(?m)^tokenizer +huggingface:<\|im_end\|>, ")
         self.expect_done("data", "verify", "data/train.h5")
@@ -639,6 +639,19 @@ class Data(ProgramTest):
                          "^checked +headers by the closing record, tokens as they are read$",
                          "^checksum +xxh64:[0-9a-f]{16}$"):
                 self.assertRegex(text, f"(?m){line}")
+
+    def test_shows_no_control_characters_of_a_shard(self):
+        given = Path(__file__).resolve().parent / "tokenizers"
+        model = json.loads((given / "qwen2.json").read_text(encoding="utf-8"))
+        model["added_tokens"][-1]["content"] = "\x1b[2J\nx"
+        (self.folder / "model.json").write_text(json.dumps(model), encoding="utf-8")
+        (self.folder / "\x1b[31mred.txt").write_text("a text\n" * 100, encoding="utf-8")
+        self.expect_done("prepare", "\x1b[31mred.txt", "--output", "out", "--tokenizer", "model.json",
+                         "--end-of-text", "\x1b[2J\nx")
+        for action in ("list", "inspect"):
+            text = self.expect_done("data", action, "out/train.h5")
+            self.assertIn("huggingface:\\x1b[2J\\nx", text)
+            self.assertNotIn("\x1b", text)
 
     def test_refuses_words(self):
         self.refuse(2, "data list|inspect|verify PATH...: nothing is given")

@@ -40,6 +40,12 @@ TokenizerPtr tokenizer_of(const std::string& model) {
   return make_tokenizer("huggingface", model);
 }
 
+std::string replaced(std::string text, const std::string& from, const std::string& to) {
+  const std::size_t at = text.find(from);
+  EXPECT_NE(at, std::string::npos) << from;
+  return text.replace(at, from.size(), to);
+}
+
 const Json& expected() {
   static const Json json = Json::parse_unique(contents(path_of("expected")));
   return json;
@@ -122,6 +128,7 @@ std::vector<std::int32_t> in_pieces(const Tokenizer& tokenizer, std::string_view
 }
 
 TEST(HuggingFaceTokenizer, CutsWhereTheTokensStayTheSame) {
+  constexpr std::string_view kFilling = " \n\t\xcc\x81";
   const std::vector<std::string> all = texts();
   std::mt19937 random(3);
   const auto below = [&](std::size_t count) { return random() % count; };
@@ -134,7 +141,10 @@ TEST(HuggingFaceTokenizer, CutsWhereTheTokensStayTheSame) {
         const std::string& part = all[below(all.size())];
         const std::size_t begin = below(part.size() + 1);
         text += part.substr(begin, below(60));
-        if (below(8) == 0) text += std::string(below(9), " \n\xcc\x81"[below(4)]);
+        if (below(8) == 0) text += std::string(below(9), kFilling[below(5)]);
+        for (std::size_t left = below(8) == 0 ? below(9) : 0; left > 0; --left) {
+          text += kFilling[below(5)];
+        }
         if (below(20) == 0) text += static_cast<char>(random());
       }
       const std::size_t window = 30 + below(400);
@@ -142,6 +152,50 @@ TEST(HuggingFaceTokenizer, CutsWhereTheTokensStayTheSame) {
           << name << ", round " << round << ", window " << window;
     }
     EXPECT_GT(cuts, 300) << name;
+  }
+}
+
+std::string repeated(const std::string& part, int times) {
+  std::string text;
+  for (int i = 0; i < times; ++i) text += part;
+  return text;
+}
+
+// What the end of a piece hides from looking ahead, from the normalizer and from added tokens.
+TEST(HuggingFaceTokenizer, CutsWhereAPieceThatEndsThereHasTheSameTokens) {
+  const std::string model =
+      replaced(contents(path_of("qwen2")), R"("content":"<think>")", R"("content":"start|>")");
+  const struct {
+    TokenizerPtr tokenizer;
+    std::string text;
+  } cases[] = {
+      {recorded("gpt2"), repeated(std::string(60, 'x') + "\n\n", 40)},
+      {recorded("llama3"), repeated("\t\t" + std::string(60, '='), 40)},
+      {recorded("qwen2"), repeated(repeated("it was the crown of ", 10) + "king's\xcc\x81 ", 6)},
+      {tokenizer_of(model), repeated("what <|im_start|> says, start|> goes ", 40)},
+  };
+  for (const auto& [tokenizer, text] : cases) {
+    const std::vector<std::int32_t> wanted = tokenizer->encode(text);
+    int cuts = 0;
+    for (std::size_t window = 60; window < 260; ++window) {
+      EXPECT_EQ(in_pieces(*tokenizer, text, window, cuts), wanted)
+          << text.substr(0, 70) << ", window " << window;
+    }
+    EXPECT_GT(cuts, 200);
+  }
+}
+
+// The same with more text than what is matched again near its end, and with a word longer than
+// that.
+TEST(HuggingFaceTokenizer, CutsLongTextsWhereTheTokensStayTheSame) {
+  const TokenizerPtr tokenizer = recorded("gpt2");
+  const std::string lines = repeated(std::string(60, 'x') + "\n\n", 700);
+  const std::string text = lines + std::string(30000, 'y') + "\n\n" + lines;
+  const std::vector<std::int32_t> wanted = tokenizer->encode(text);
+  for (const std::size_t window : {20000, 30000, 44000, 50000, 60000, 65000}) {
+    int cuts = 0;
+    EXPECT_EQ(in_pieces(*tokenizer, text, window, cuts), wanted) << window;
+    EXPECT_GT(cuts, 0);
   }
 }
 
@@ -157,7 +211,7 @@ TEST(HuggingFaceTokenizer, HasSpecialTokensAndAnEndOfText) {
   EXPECT_EQ(qwen2->special_tokens().size(), 3u);  // <tool_call> is an ordinary one
   EXPECT_EQ(qwen2->end_of_text(), 0);
   EXPECT_EQ(qwen2->kind(), "huggingface");
-  EXPECT_EQ(qwen2->bytes_of(500), "<tool_call>");
+  EXPECT_EQ(qwen2->bytes_of(499), "<tool_call>");
   const TokenizerPtr named = load_tokenizer(path_of("qwen2"), "<|im_end|>");
   EXPECT_EQ(named->end_of_text(), 2);
   EXPECT_EQ(named->kind(), "huggingface:<|im_end|>");
@@ -172,12 +226,18 @@ TEST(HuggingFaceTokenizer, NeverYieldsItsEndOfText) {
   const auto tokens = named->encode("<think>\n<think>");
   EXPECT_EQ(std::ranges::count(tokens, named->end_of_text()), 0);
   EXPECT_EQ(named->decode(tokens), "<think>\n<think>");
-}
-
-std::string replaced(std::string text, const std::string& from, const std::string& to) {
-  const std::size_t at = text.find(from);
-  EXPECT_NE(at, std::string::npos) << from;
-  return text.replace(at, from.size(), to);
+  // Nor does a word that is an added token as well.
+  const std::string bert = contents(path_of("bert_uncased"));
+  const TokenizerPtr plain = tokenizer_of(bert);
+  const std::int32_t the = plain->encode("the").front();
+  const TokenizerPtr words =
+      make_tokenizer("huggingface:the",
+                     replaced(bert, R"("added_tokens":[)",
+                              fmt::format(R"("added_tokens":[{{"id":{},"content":"the"}},)", the)));
+  EXPECT_EQ(words->end_of_text(), the);
+  const auto made = words->encode("the king the");
+  EXPECT_EQ(std::ranges::count(made, the), 0);
+  EXPECT_EQ(std::ranges::count(plain->encode("the king the"), the), 2);
 }
 
 std::string refusal(const std::string& model) {
@@ -225,12 +285,12 @@ TEST(HuggingFaceTokenizer, RefusesByNameWhatItDoesNotRead) {
       {"gpt2", R"("vocab":{)", R"("vocab":{"odd":1e40,)", "an integer"},
       // bad input: `prepare`: a tokenizer.json with a merge of what is no token, or without a token
       // for a byte | ...: a merge of 'zz' is no token of its vocabulary; ...: its BPE has no token
-      // for the byte 0x21 | 3
+      // for the byte 0x7e | 3
       {"gpt2", R"("merges":[)", R"("merges":[["zz","q"],)", "a merge of 'zz'"},
       {"gpt2", R"("merges":[)", R"("merges":[["!","!"],)", "a merge makes '!!'"},
       {"gpt2", R"("merges":[)", R"("merges":["a b c",)", "'a b c' is not of two tokens"},
       {"gpt2", R"("merges":[)", R"("merges":[["a"],)", "a merge is not of two tokens"},
-      {"gpt2", R"("!":1)", R"("!!!!":1)", "no token for the byte 0x21"},
+      {"gpt2", R"("~":94)", R"("~~~~":94)", "no token for the byte 0x7e"},
       {"gpt2", R"({"id":0,)", R"({"id":1,)", "has two numbers: 0 and 1"},
       {"gpt2", R"("special":true)", R"("special":false,"lstrip":true,"x":0)", "occurs twice"},
       {"gpt2", R"("content":"<|endoftext|>")", R"("content":"!")", "has two numbers"},
@@ -248,6 +308,15 @@ TEST(HuggingFaceTokenizer, RefusesByNameWhatItDoesNotRead) {
       {"llama3", R"("Regex":"(?i:)", R"("Regex":"a{1,2}+|(?i:)", "'}+'"},
       {"llama3", R"("Regex":"(?i:)", R"("Regex":"a*|(?i:)", "matches nothing at all as well"},
       {"llama3", R"("Regex":"(?i:)", R"("Regex":"((?i:)", "is no regular expression"},
+      {"llama3", R"("Regex":"(?i:)", R"("Regex":"[\\S]|(?i:)", "'\\S in a class'"},
+      {"llama3", R"("Regex":"(?i:)", R"("Regex":"(?i:ss|)", "'(?i:ss|"},
+      {"llama3", R"("Regex":"(?i:)", R"("Regex":"(?i:\u00df|)", "'(?i:\u00df|"},
+      {"llama3", R"("Regex":"(?i:)", R"("Regex":"(?i:a+)|(?i:)", "'(?i:a+'"},
+      // bad input: `prepare`: a tokenizer.json that lists an added token twice | ...: the added
+      // token
+      // '<|endoftext|>' is listed twice | 3
+      {"gpt2", R"("added_tokens":[)", R"("added_tokens":[{"id":0,"content":"<|endoftext|>"},)",
+       "the added token '<|endoftext|>' is listed twice"},
       {"bert_uncased", R"("type":"BertPreTokenizer")", R"("type":"Whitespace")",
        "the pre-tokenizer Whitespace"},
       {"bert_uncased", R"("unk_token":"[UNK]")", R"("unk_token":"[GONE]")",
@@ -261,6 +330,25 @@ TEST(HuggingFaceTokenizer, RefusesByNameWhatItDoesNotRead) {
     EXPECT_NE(message.find(edit.message), std::string::npos)
         << edit.file << " with " << edit.to << ": " << message;
   }
+  // bad input: `prepare`: a tokenizer.json with more than 32 pre-tokenizers Split, or normalizers |
+  // ...: more than 32 pre-tokenizers Split are not supported; ...: more than 32 normalizers are not
+  // supported | 3
+  const std::string split = R"({"type":"Split","pattern":{"String":"a"},"behavior":"Isolated"},)";
+  const auto with_splits = [&](int count) {
+    return refusal(replaced(contents(path_of("llama3")), R"("pretokenizers":[)",
+                            R"("pretokenizers":[)" + repeated(split, count)));
+  };
+  EXPECT_NE(with_splits(32).find("more than 32 pre-tokenizers Split are not supported"),
+            std::string::npos);
+  EXPECT_EQ(with_splits(31).find("pre-tokenizers Split"), std::string::npos);
+  const auto with_normalizers = [&](int count) {
+    return refusal(replaced(contents(path_of("qwen2")), R"("normalizer":{"type":"NFC"})",
+                            R"("normalizer":{"type":"Sequence","normalizers":[)" +
+                                repeated(R"({"type":"NFC"},)", count) + R"({"type":"NFC"}]})"));
+  };
+  EXPECT_NE(with_normalizers(32).find("more than 32 normalizers are not supported"),
+            std::string::npos);
+  EXPECT_EQ(with_normalizers(31), "none");
   // bad input: `prepare`: a tokenizer.json that is damaged, or something else | ...: not a
   // tokenizer.json that is read: no member is called 'model' | 3
   EXPECT_NE(refusal("{").find("not a tokenizer.json that is read"), std::string::npos);
@@ -290,6 +378,11 @@ TEST(HuggingFaceTokenizer, AsksWhichTokenEndsTexts) {
   EXPECT_NE(message_of(several, "huggingface").find("may end texts (<|endoftext|>, </s>)"),
             std::string::npos);
   EXPECT_EQ(message_of(several, "huggingface:</s>"), "none");
+  // bad input: `prepare`: an end of text that stands for unknown words | ...: '[UNK]' stands for
+  // unknown words, so it cannot end texts | 3
+  EXPECT_NE(message_of(contents(path_of("bert_cased")), "huggingface:[UNK]")
+                .find("'[UNK]' stands for unknown words, so it cannot end texts"),
+            std::string::npos);
   std::string none = replaced(qwen2, "<|endoftext|>", "<|x|>");
   none = replaced(none, "<|endoftext|>", "<|x|>");
   EXPECT_NE(

@@ -6,6 +6,11 @@
 
 namespace trireme {
 
+// Whether a byte of UTF-8 is inside a character, not its first.
+inline bool continues_character(char byte) {
+  return (static_cast<unsigned char>(byte) & 0xc0) == 0x80;
+}
+
 // The length in bytes of the character at the start of `text`. 0 if there is none: a stray or
 // truncated sequence, an overlong form, a surrogate, or a value past U+10FFFF.
 inline std::size_t utf8_length(std::string_view text) {
@@ -16,7 +21,7 @@ inline std::size_t utf8_length(std::string_view text) {
   const std::size_t length = first < 0xc2 ? 0 : first < 0xe0 ? 2 : first < 0xf0 ? 3 : 4;
   if (length == 0 || first > 0xf4 || text.size() < length) return 0;
   for (std::size_t i = 1; i < length; ++i) {
-    if ((byte(i) & 0xc0) != 0x80) return 0;
+    if (!continues_character(text[i])) return 0;
   }
   const unsigned second = byte(1);
   if ((first == 0xe0 && second < 0xa0) || (first == 0xed && second > 0x9f) ||

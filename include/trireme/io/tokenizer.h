@@ -1,4 +1,4 @@
-// Turns text into tokens and back. All but those of a tokenizer.json with a normalizer do so
+// Turns text into tokens and back. All but WordPiece, and byte-level BPE with a normalizer, do so
 // without loss: decode(encode(x)) == x for every byte string x.
 #pragma once
 
@@ -54,9 +54,10 @@ class Tokenizer {
   std::int32_t vocabulary() const { return static_cast<std::int32_t>(bytes_.size()); }
   std::int32_t end_of_text() const { return end_of_text_; }
 
-  // Tokens that stand for no text, by their names: "[MASK]", "<|endoftext|>". Encoding yields none
-  // of them but the one for unknown words. A byte tokenizer has none, since its end of text has no
-  // name.
+  // Tokens that stand for no text, by their names: "[MASK]", "<|endoftext|>". Encoding does not
+  // look for these names, so it yields none of them but WordPiece's token for unknown words and,
+  // where a tokenizer.json has one in its vocabulary as a word, too, that word; end_of_text()
+  // never. A byte tokenizer has none, since its end of text has no name.
   using SpecialTokens = std::map<std::string, std::int32_t, std::less<>>;
   const SpecialTokens& special_tokens() const { return special_tokens_; }
   std::optional<std::int32_t> special_token(std::string_view name) const;  // none: it has no such

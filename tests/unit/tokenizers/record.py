@@ -1,6 +1,7 @@
 """record.py TEXT: trains small tokenizers on a text with PyPI's `tokenizers` and records what they make
 of texts: tokenizer.json files in the manner of GPT-2, Llama 3, Qwen 2 and BERT, and expected.json,
-all beside this script. huggingface_tokenizer_test reads them."""
+all beside this script. huggingface_tokenizer_test reads them. Those of BERT are kept where they exist,
+because WordPiece learns other words each time."""
 
 import json
 import pathlib
@@ -13,6 +14,10 @@ CONTRACTIONS = "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
 REST = r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 LLAMA3 = CONTRACTIONS + r"|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}" + REST
 QWEN2 = CONTRACTIONS + r"|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}" + REST
+
+# Where a text is split shows in its tokens only if a token could span the place: of white space, and of a
+# mark and U+180E, which is white space to some.
+SPANNING = [("\u010a", "\u010a"), ("\u0120", "\u0120"), ("\u0109", "\u0109"), ("\u0109", "\u010a"), ("!", "\u00e1")]
 
 TEXTS = [
     "",
@@ -41,6 +46,8 @@ TEXTS = [
     "x" * 100 + " " + "y" * 101 + " " + "\u00e9" * 100 + " " + "\u00e9" * 101,
     "\u0301\u0301 starts with marks a\u0328\u0301 a\u0301\u0328 \u1e69 s\u0323\u0307 \u212b \u2126 \ufb01 \u2460 \u337f",
     " \n \n  \n\t\n end",
+    "a!\u180e  \u180e.. \u180e",
+    "x\n\ny\t\tz  w\t\n v\n \n  ",
     "##ing ## ing# #",
     "ROMEO:\nBut, soft! what light through yonder window breaks?\nIt is the east, and Juliet is the sun.",
 ]
@@ -54,7 +61,7 @@ def split(pattern):
     return pre_tokenizers.Split(Regex(pattern), behavior="isolated")
 
 
-def byte_level(text, pre_tokenizer, specials, normalizer=None, size=500, **model):
+def byte_level(text, pre_tokenizer, specials, normalizer=None, size=495, **model):
     tokenizer = Tokenizer(models.BPE(**model))
     tokenizer.pre_tokenizer = pre_tokenizer
     if normalizer:
@@ -63,7 +70,13 @@ def byte_level(text, pre_tokenizer, specials, normalizer=None, size=500, **model
     trainer = trainers.BpeTrainer(vocab_size=size, special_tokens=[added(s) for s in specials], show_progress=False,
                                   initial_alphabet=pre_tokenizers.ByteLevel.alphabet())
     tokenizer.train_from_iterator([text], trainer)
-    return tokenizer
+    file = json.loads(tokenizer.to_str())
+    vocabulary, merges = file["model"]["vocab"], file["model"]["merges"]
+    for left, right in SPANNING:
+        if left + right not in vocabulary:
+            vocabulary[left + right] = len(vocabulary)
+            merges.append([left, right])
+    return Tokenizer.from_str(json.dumps(file))
 
 
 def word_piece(text, specials, **normalizer):
@@ -94,8 +107,10 @@ def made(text):
                       normalizers.NFC())
     qwen.add_tokens([added(s, special=False) for s in ("<tool_call>", "</tool_call>", "<think>", "</think>")])
     yield "qwen2", qwen
-    yield "bert_uncased", word_piece(many, bert, lowercase=True)
-    yield "bert_cased", word_piece(many, bert, lowercase=False, strip_accents=False)
+    for name, options in (("bert_uncased", {"lowercase": True}),
+                          ("bert_cased", {"lowercase": False, "strip_accents": False})):
+        path = HERE / f"{name}.json"
+        yield name, Tokenizer.from_file(str(path)) if path.exists() else word_piece(many, bert, **options)
 
 
 def main():

@@ -1,0 +1,54 @@
+#include "split_boundaries.h"
+
+#include <algorithm>
+
+#include "trireme/base/utf8.h"
+
+namespace trireme {
+namespace {
+
+// Texts are cut near their ends, and all that is before need not be matched again.
+constexpr std::size_t kTailBytes = std::size_t{16} << 10;
+
+std::size_t head_of(std::string_view text) {
+  std::size_t head = text.size() - std::min(text.size(), kTailBytes);
+  while (head > 0 && continues_character(text[head])) --head;
+  return head;
+}
+
+}  // namespace
+
+SplitBoundaries::SplitBoundaries(const SplitPattern& pattern, std::string_view text)
+    : text_(text), matcher_(pattern), head_(head_of(text)) {
+  head_sure_ = find_places(text.substr(0, head_), 0);
+  find_places(text, head_sure_);
+}
+
+// Returns the end of the last match.
+std::size_t SplitBoundaries::find_places(std::string_view text, std::size_t start) {
+  while (start < text.size()) {
+    const auto match = matcher_.find(text, start, true);
+    if (match.begin == match.end) break;
+    if (match.begin > start) places_.push_back(match.begin);
+    places_.push_back(match.end);
+    start = match.end;
+  }
+  return start;
+}
+
+bool SplitBoundaries::holds(std::size_t place) {
+  const std::string_view first = text_.substr(0, place);
+  std::size_t start = place < head_ ? 0 : head_sure_;
+  auto wanted = std::ranges::upper_bound(places_, start);
+  while (start < place) {
+    const auto match = matcher_.find(first, start);
+    for (const std::size_t end : {match.begin, match.end}) {
+      if (end == start) continue;
+      if (end != *wanted++) return false;
+      start = end;
+    }
+  }
+  return true;
+}
+
+}  // namespace trireme
