@@ -216,7 +216,7 @@ class MaskedLanguageModel(ProgramTest):
     def test_memory_of_a_published_one(self):
         said = self.expect_done("memory", "--model.family", "bert", "--model.preset", "bert-base", "--batch.global", 8,
                                 "--batch.micro", 4, "--model.context", 128)
-        self.assertIn("12 layers, 768 wide, 12 heads, 128 tokens of context", said)
+        self.assertIn("109 M parameters on 1 x 1 x 1", said)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,8 @@
 """How tests compute with graphs of ONNX."""
 import onnxruntime
 
+onnxruntime.set_default_logger_severity(3)  # errors
+
 
 def inference_session(path):
     """A session of onnxruntime with two threads that do not spin: other tests run beside this one."""

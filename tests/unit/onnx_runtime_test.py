@@ -224,5 +224,4 @@ class Pictures(Exported):
 if __name__ == "__main__":
     ProgramTest.program = Path(sys.argv[1]).resolve()
     del sys.argv[1:]
-    onnxruntime.set_default_logger_severity(3)
     unittest.main()
