@@ -32,11 +32,11 @@ PictureClassifier::PictureClassifier(ops::Context& ctx, const parallel::Stage& s
 }
 
 // This replica's part of the pictures; the rest of the micro-batch is padding.
-nn::MicroBatch PictureClassifier::micro_batch(std::span<const std::uint8_t> pixels) {
+nn::MicroBatch PictureClassifier::micro_batch(std::span<const std::uint8_t> pixels,
+                                              std::size_t micro) {
   const PictureSize seen = transformer_.transform().size;
   const std::size_t each = values_of_picture(pictures_), count = pixels.size() / each;
   const std::size_t each_seen = values_of_picture(seen);
-  const auto micro = static_cast<std::size_t>(micro_);
   const std::size_t begin =
       std::min(count, micro * static_cast<std::size_t>(stage_.grid().index(kDataAxes)));
   const std::size_t end = std::min(count, begin + micro);
@@ -47,19 +47,22 @@ nn::MicroBatch PictureClassifier::micro_batch(std::span<const std::uint8_t> pixe
     transformer_.apply(pixels.subspan(i * each, each), 0, i,
                        std::span(batch.pixels).subspan((i - begin) * each_seen, each_seen));
   }
-  return make_micro_batch(ctx_, batch, seen, 0, micro_, /*training=*/false);
+  return make_micro_batch(ctx_, batch, seen, 0, static_cast<std::int64_t>(micro),
+                          /*training=*/false);
 }
 
 std::vector<float> PictureClassifier::probabilities(std::span<const std::uint8_t> pixels) {
   const std::size_t each = values_of_picture(pictures_);
   TRIREME_CHECK(pixels.size() <= each * static_cast<std::size_t>(most()), "too many pictures");
   stage_.weights().refresh(ctx_);
-  const nn::MicroBatch batch = micro_batch(pixels);
-  const std::vector<Tensors> outputs = executor_.forward({&batch, 1});
   const ProcessGrid& grid = stage_.grid();
-  const auto classes = static_cast<std::size_t>(classes_), micro = static_cast<std::size_t>(micro_);
+  const auto replicas = static_cast<std::size_t>(grid.extent(kDataAxes));
+  const auto classes = static_cast<std::size_t>(classes_);
+  const std::size_t micro = (pixels.size() / each + replicas - 1) / replicas;
+  const nn::MicroBatch batch = micro_batch(pixels, micro);
+  const std::vector<Tensors> outputs = executor_.forward({&batch, 1});
   // One rank of each replica knows its rows; the others add zeros to them, which is exact.
-  std::vector<float> all(static_cast<std::size_t>(most()) * classes, 0.0f);
+  std::vector<float> all(replicas * micro * classes, 0.0f);
   if (stage_.last() && grid.index(Axis::kTensor) == 0) {
     const std::span<float> mine = std::span(all).subspan(
         static_cast<std::size_t>(grid.index(kDataAxes)) * micro * classes, micro * classes);

@@ -29,7 +29,7 @@ class PictureClassifier {
   std::vector<float> probabilities(std::span<const std::uint8_t> pixels);
 
  private:
-  nn::MicroBatch micro_batch(std::span<const std::uint8_t> pixels);
+  nn::MicroBatch micro_batch(std::span<const std::uint8_t> pixels, std::size_t micro);
 
   ops::Context& ctx_;
   const parallel::Stage& stage_;
