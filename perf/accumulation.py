@@ -30,7 +30,7 @@ import subprocess
 import sys
 import time
 
-from collectives import PAYLOAD, ROOT, Network, Results
+from collectives import PAYLOAD, ROOT, Network, Results, tell
 from training import read_run
 
 GOOD = 0.7
@@ -159,10 +159,7 @@ def main():
     if not options.report:
         with Network(2e9, options.quota) as network:
             Study(options, network, results).run()
-    text = report(results.lines)
-    print(text, end="")
-    if options.markdown:
-        options.markdown.write_text(text, encoding="utf-8")
+    tell(report(results.lines), options.markdown)
 
 
 if __name__ == "__main__":

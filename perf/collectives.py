@@ -330,6 +330,13 @@ class Runner:
                              self.carriers(nodes, taper, order, size, group[0], carriers))
 
 
+def tell(text, markdown):
+    """Prints a report, and writes it to the file `markdown` if there is one."""
+    print(text, end="")
+    if markdown:
+        markdown.write_text(text, encoding="utf-8")
+
+
 def peer_of(cell):
     """MPI's own calls: the faster one's seconds; nothing where it was not measured."""
     found = [time["seconds"] for carrier, time in cell["times"].items() if carrier.startswith("MPI")]

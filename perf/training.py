@@ -36,7 +36,7 @@ import statistics
 import subprocess
 import time
 
-from collectives import PLACEMENTS, ROOT, Network, Results, bits, bound_of_nodes
+from collectives import PLACEMENTS, ROOT, Network, Results, bits, bound_of_nodes, tell
 
 FIRST = 2  # steps that do not count
 KEY = ("kind", "grid", "order", "nodes", "batch", "planned", "repeat", "stage")
@@ -240,10 +240,7 @@ def main():
         with Network(bits(options.rate)) as network:
             network.set_uplinks(2 * network.host / options.taper)
             Trainer(options, network, results).run()
-    text = report(results.lines)
-    print(text, end="")
-    if options.markdown:
-        options.markdown.write_text(text, encoding="utf-8")
+    tell(report(results.lines), options.markdown)
 
 
 if __name__ == "__main__":

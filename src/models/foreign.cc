@@ -29,6 +29,12 @@ ForeignTensor same_tensor(std::string name, const std::string& parameter, const 
   return reshaped_tensor(std::move(name), parameter, shape, shape);
 }
 
+void add_same_layer(std::vector<ForeignTensor>& tensors, const std::string& name,
+                    const std::string& ours, const Shape& weight, bool bias) {
+  tensors.push_back(same_tensor(name + ".weight", ours + ".weight", weight));
+  if (bias) tensors.push_back(same_tensor(name + ".bias", ours + ".bias", {weight[0]}));
+}
+
 ForeignTensor reshaped_tensor(std::string name, const std::string& parameter, const Shape& shape,
                               const Shape& theirs) {
   TRIREME_CHECK(shape.elements() == theirs.elements(), "a reshaped tensor keeps its elements");

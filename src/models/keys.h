@@ -60,4 +60,13 @@ std::string summary_of(const OptionValues& keys,
 // which family has it, or lists `known`.
 [[noreturn]] void refuse_preset(std::string_view name, const std::vector<std::string_view>& known);
 
+// What a name in a family's table of presets stands for. Throws as refuse_preset.
+template <class Presets>
+const auto& preset_named(const Presets& presets, std::string_view name) {
+  for (const auto& [known, config] : presets) {
+    if (known == name) return config;
+  }
+  refuse_preset(name, names_of_presets(presets));
+}
+
 }  // namespace trireme::models

@@ -57,6 +57,10 @@ struct ForeignKeys {
 
 // Our parameter of the same shape and layout.
 ForeignTensor same_tensor(std::string name, const std::string& parameter, const Shape& shape);
+// Adds NAME.weight and, with `bias`, NAME.bias of a linear layer or a norm of theirs, whose weight
+// is as ours.
+void add_same_layer(std::vector<ForeignTensor>& tensors, const std::string& name,
+                    const std::string& ours, const Shape& weight, bool bias = true);
 // Our parameter with the same elements in the same order; the foreign tensor has other dimensions.
 ForeignTensor reshaped_tensor(std::string name, const std::string& parameter, const Shape& shape,
                               const Shape& theirs);

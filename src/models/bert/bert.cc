@@ -123,10 +123,7 @@ std::int64_t BertConfig::targets() const {
 }
 
 BertConfig bert_preset(std::string_view name) {
-  for (const auto& [preset, config] : bert_presets()) {
-    if (preset == name) return config;
-  }
-  refuse_preset(name, bert_preset_names());
+  return preset_named(bert_presets(), name);
 }
 
 std::vector<std::string_view> bert_preset_names() {

@@ -66,10 +66,7 @@ const std::array<std::pair<std::string_view, GptConfig>, 9>& presets() {
 }  // namespace
 
 GptConfig gpt_preset(std::string_view name) {
-  for (const auto& [preset, config] : presets()) {
-    if (preset == name) return config;
-  }
-  refuse_preset(name, gpt_preset_names());
+  return preset_named(presets(), name);
 }
 
 std::vector<std::string_view> gpt_preset_names() {

@@ -16,13 +16,6 @@ double decimal(float number) {
 
 using All = std::vector<ForeignTensor>;
 
-// Their linear layer NAME with a bias, whose weight is as ours.
-void add_linear(All& all, const std::string& name, const std::string& ours, const Shape& shape,
-                bool bias) {
-  all.push_back(same_tensor(name + ".weight", ours + ".weight", shape));
-  if (bias) all.push_back(same_tensor(name + ".bias", ours + ".bias", {shape[0]}));
-}
-
 // Their Conv1D NAME, whose weight is (in, out), over our layers, one after the other.
 void add_conv1d(All& all, const std::string& name, const std::vector<std::string>& ours,
                 const Shape& shape) {
@@ -115,7 +108,7 @@ ForeignModel llama_model(const GptConfig& c) {
     const std::string ours = fmt::format("blocks.{}", layer);
     const auto add = [&](const std::string& theirs, const std::string& layer_of_ours,
                          const Shape& shape) {
-      add_linear(all, name + theirs, ours + layer_of_ours, shape, c.bias);
+      add_same_layer(all, name + theirs, ours + layer_of_ours, shape, c.bias);
     };
     all.push_back(same_tensor(name + ".input_layernorm.weight", ours + ".norm1.weight", vector));
     add(".self_attn.q_proj", ".attention.query", {c.width, c.width});

@@ -51,10 +51,8 @@ ForeignModel transformers_model(const VitConfig& c) {
                      .left_out = {"pooler.dense.weight", "pooler.dense.bias"},
                      .config = [c] { return config_of(c); }};
   std::vector<ForeignTensor>& all = model.tensors;
-  // A norm, or a linear layer: its weight is as ours.
   const auto add = [&](const std::string& name, const std::string& ours, const Shape& weight) {
-    all.push_back(same_tensor(name + ".weight", ours + ".weight", weight));
-    all.push_back(same_tensor(name + ".bias", ours + ".bias", {weight[0]}));
+    add_same_layer(all, name, ours, weight);
   };
   const Shape vector = {c.width}, square = {c.width, c.width};
   const std::string patches = "vit.embeddings.patch_embeddings.projection";

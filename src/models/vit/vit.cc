@@ -114,10 +114,7 @@ std::string description_of(const VitConfig& config) {
 }  // namespace
 
 VitConfig vit_preset(std::string_view name) {
-  for (const auto& [preset, config] : vit_presets()) {
-    if (preset == name) return config;
-  }
-  refuse_preset(name, vit_preset_names());
+  return preset_named(vit_presets(), name);
 }
 
 std::vector<std::string_view> vit_preset_names() {
