@@ -28,9 +28,8 @@ class Trireme(CMakePackage):
     # the tests cover. mpiexec is for users, too.
     depends_on("mpich@4:", type=("build", "link", "run"))
     depends_on("hdf5@1.10.8:1.14+mpi")
-    # The interface of version 2; with the threads of OpenMP, as BLIS.
+    # The interface of version 2; with the threads of OpenMP.
     depends_on("onednn@2.6:2 cpu_runtime=omp")
-    depends_on("blis@0.9:+cblas threads=openmp")
     depends_on("boost@1.74:+program_options")
     depends_on("fmt@9:")
     depends_on("nlohmann-json@3.11:")

@@ -31,13 +31,3 @@ endif()
 if(TRIREME_HAVE_CUDA)
   find_package(CUDAToolkit REQUIRED)
 endif()
-
-# BLIS's OpenMP build: a second thread pool beside OpenMP's would fight it for the cores.
-find_library(BLIS_LIBRARY NAMES blis PATH_SUFFIXES blis-openmp REQUIRED)
-find_path(BLIS_INCLUDE_DIR blis.h PATH_SUFFIXES blis-openmp x86_64-linux-gnu/blis-openmp REQUIRED)
-mark_as_advanced(BLIS_LIBRARY BLIS_INCLUDE_DIR)
-if(NOT TARGET Trireme::blis)
-  add_library(Trireme::blis UNKNOWN IMPORTED)
-  set_target_properties(Trireme::blis PROPERTIES
-    IMPORTED_LOCATION ${BLIS_LIBRARY} INTERFACE_INCLUDE_DIRECTORIES ${BLIS_INCLUDE_DIR})
-endif()

@@ -16,8 +16,6 @@ set(CPACK_INSTALL_CMAKE_PROJECTS "${PROJECT_BINARY_DIR};${PROJECT_NAME};Runtime;
 set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
 set(CPACK_DEBIAN_PACKAGE_SECTION science)
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
-# Of the builds of BLIS that libblis4 stands for, the one on OpenMP's threads.
-set(CPACK_DEBIAN_PACKAGE_DEPENDS libblis4-openmp)
 set(CPACK_DEBIAN_PACKAGE_RECOMMENDS mpich)  # mpiexec; under Slurm srun does
 set(CPACK_DEBIAN_PACKAGE_DESCRIPTION
     "Data, pipeline and tensor parallelism over MPI, from HDF5 datasets, with

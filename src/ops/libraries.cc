@@ -23,7 +23,7 @@ std::string openmp_version() {
 }  // namespace
 
 std::vector<std::string> library_versions() {
-  return {onednn_version(), blis_version(), openmp_version()};
+  return {onednn_version(), openmp_version()};
 }
 
 std::string matmul_reason() {

@@ -128,23 +128,23 @@ class CpuMatmul : public MatmulEngine {
   std::shared_ptr<MatmulEngine> fp32_, bf16_, fp16_;
 };
 
-enum class Library { kOneDnn, kBlis };
+enum class Library { kOneDnn, kOwn };
 
-// With AVX-512, oneDNN: on Intel with AMX it reaches 168-221 GFLOP/s in fp32, on AMD Zen 4 208-226;
-// there BLIS 0.9, which treats that processor as an AVX2 one, reaches 80-220. With only AVX2, BLIS:
-// it reaches 130-180, and oneDNN 37-175. All with two threads.
+// With AVX-512, oneDNN: with two threads it reaches 168-221 GFLOP/s in fp32 on Intel with AMX, and
+// 208-226 on AMD Zen 4. Our own kernels were not measured there. With only AVX2, our own: see
+// perf/RESULTS.md.
 Library best_fp32_library() {
   const char* asked = std::getenv("TRIREME_MATMUL");
   if (asked != nullptr) {
     const std::string_view name = asked;
     if (name == "onednn") return Library::kOneDnn;
-    if (name == "blis") return Library::kBlis;
-    throw ConfigError(fmt::format("TRIREME_MATMUL is '{}'; it may be onednn or blis", shown(name)));
+    if (name == "own") return Library::kOwn;
+    throw ConfigError(fmt::format("TRIREME_MATMUL is '{}'; it may be onednn or own", shown(name)));
   }
 #ifdef _OPENMP
-  return __builtin_cpu_supports("avx512f") ? Library::kOneDnn : Library::kBlis;
+  return __builtin_cpu_supports("avx512f") ? Library::kOneDnn : Library::kOwn;
 #else
-  return Library::kBlis;  // oneDNN would start OpenMP threads of its own
+  return Library::kOwn;  // oneDNN would start OpenMP threads of its own
 #endif
 }
 
@@ -161,7 +161,7 @@ std::shared_ptr<ConvolutionEngine> make_cpu_convolution_engine() {
 
 std::shared_ptr<MatmulEngine> make_cpu_matmul_engine() {
   const bool onednn = best_fp32_library() == Library::kOneDnn;
-  const std::shared_ptr<MatmulEngine> fp32 = onednn ? make_onednn_matmul() : make_blis_matmul();
+  const std::shared_ptr<MatmulEngine> fp32 = onednn ? make_onednn_matmul() : make_own_matmul();
   // oneDNN 2.6 has no products of fp16 on a CPU.
   const std::shared_ptr<MatmulEngine> converting = make_converting_matmul(fp32);
   const bool native = onednn && onednn_has_native_bf16();

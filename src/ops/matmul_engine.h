@@ -51,13 +51,13 @@ class MatmulEngine {
 // oneDNN: fp32 on every processor, bf16 on those that have instructions for it.
 std::unique_ptr<MatmulEngine> make_onednn_matmul();
 bool onednn_has_native_bf16();
-// BLIS, fp32 only.
-std::unique_ptr<MatmulEngine> make_blis_matmul();
+// Our own kernels, fp32 only.
+std::unique_ptr<MatmulEngine> make_own_matmul();
 // Computes bf16 and fp16 in fp32: converts blocks of the operands and gives them to `fp32`, which
 // it shares with its other users.
 std::unique_ptr<MatmulEngine> make_converting_matmul(std::shared_ptr<MatmulEngine> fp32);
 
-// The best engine of this processor for each type (policy in the .cc). TRIREME_MATMUL=onednn|blis
+// The best engine of this processor for each type (policy in the .cc). TRIREME_MATMUL=onednn|own
 // in the environment asks for one library. Throws ConfigError for any other value.
 std::shared_ptr<MatmulEngine> make_cpu_matmul_engine();
 
@@ -81,8 +81,7 @@ Context make_cuda_context(std::shared_ptr<cuda::Runtime> runtime, int device,
 // cuBLASLt can.
 std::unique_ptr<MatmulEngine> make_dry_gpu_matmul();
 
-// The linked version, such as "BLIS 0.9.0", whether or not this processor uses it.
+// The linked version, such as "oneDNN 2.6.3", whether or not this processor uses it.
 std::string onednn_version();
-std::string blis_version();
 
 }  // namespace trireme::ops

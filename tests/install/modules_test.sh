@@ -93,7 +93,7 @@ check_loaded "$work/site" "$work/site/trireme/site.ini"
 module help trireme
 [[ $said == *"trireme COMMAND --help"* ]] || fail "help says: $said"
 module whatis trireme
-for fact in "Version: $version" "MPI: MPICH [0-9]" "files: HDF5 [0-9]" "libraries: .*oneDNN [0-9].*BLIS" \
+for fact in "Version: $version" "MPI: MPICH [0-9]" "files: HDF5 [0-9]" "libraries: .*oneDNN [0-9].*OpenMP" \
             "CUDA: " "compiler: "; do
   grep -Eq "$fact" <<< "$said" || fail "whatis does not say '$fact': $said"
 done

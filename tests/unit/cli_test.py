@@ -40,16 +40,16 @@ class Commands(ProgramTest):
     def test_version_says_what_is_used(self):
         text = self.expect_done("version")
         for line in (r"^trireme \d+\.\d+", "^compiler .*GCC|Clang", r"^MPI .*\d", r"^files .*HDF5 \d",
-                     r"oneDNN \d", r"BLIS \d", r"^CUDA +(no|\d+\.\d\S* for \S+.*; cuBLASLt \d.*)$",
+                     r"oneDNN \d", r"^CUDA +(no|\d+\.\d\S* for \S+.*; cuBLASLt \d.*)$",
                      r"^NCCL +(no|\d\S+)$", r"^instructions +\S",
                      r"^fp32 products +.*: ", "^bf16 products +.*: (native|storage bf16, compute fp32)",
                      "^fp16 products +.*: storage fp16, compute fp32$"):
             self.assertRegex(text, f"(?m){line}")
-        forced = self.expect_done("version", environment={"TRIREME_MATMUL": "blis",
+        forced = self.expect_done("version", environment={"TRIREME_MATMUL": "own",
                                                           "TRIREME_ISA": "baseline"})
         self.assertRegex(forced, "instructions +baseline")
-        self.assertRegex(forced, r"fp32 products +BLIS .*: TRIREME_MATMUL=blis asks for it")
-        self.assertRegex(forced, r"bf16 products +BLIS .*: storage bf16, compute fp32")
+        self.assertRegex(forced, r"fp32 products +own kernels .*: TRIREME_MATMUL=own asks for it")
+        self.assertRegex(forced, r"bf16 products +own kernels .*: storage bf16, compute fp32")
 
     def memory(self, *arguments):
         """What `trireme memory` prints, and what it writes for programs."""
@@ -214,7 +214,7 @@ class Commands(ProgramTest):
                             "train", "--model.widht", "3")
         # bad input: an argument that is no flag, where none is taken | unexpected argument '...' | 2
         self.expect_refusal(2, "unexpected argument 'now'", "version", "now")
-        # bad input: `TRIREME_MATMUL` with another word | TRIREME_MATMUL is '...'; it may be onednn or blis
+        # bad input: `TRIREME_MATMUL` with another word | TRIREME_MATMUL is '...'; it may be onednn or own
         # | 2
         self.expect_refusal(2, "TRIREME_MATMUL is 'fast'", "version",
                             environment={"TRIREME_MATMUL": "fast"})

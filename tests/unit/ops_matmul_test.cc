@@ -1,3 +1,4 @@
+#include <array>
 #include <cmath>
 #include <cstdlib>
 #include <limits>
@@ -59,10 +60,19 @@ TEST_P(Matmul, OneColumnAndOneTerm) {
   check(19, 1, 7);
   check(5, 6, 1);
 }
+TEST_P(Matmul, SeveralBlocksOfRowsAndColumns) {
+  check(790, 9, 21);
+  check(10, 790, 21);
+  check(777, 400, 13, false, true, false, DType::kF32);
+  check(400, 777, 13, true, false, true, DType::kF32);
+}
 TEST_P(Matmul, ManyTermsInSeveralBlocks) {
   // More than the 2^20 elements that the converting path takes at once.
   check(3, 130, 16400, false, true, true, DType::kF32);
   check(130, 3, 16400, true, false, false, dtype());
+  // Few rows and columns, whose sums threads share.
+  check(33, 20, 8200, true, false, true, DType::kF32);
+  check(20, 130, 4500, true, true, false, DType::kF32);
 }
 
 TEST_P(Matmul, EmptyExtents) {
@@ -96,6 +106,27 @@ TEST_P(Matmul, SameBitsEachTime) {
       EXPECT_EQ(testing::bits_of(c), bits);
     }
     bits = testing::bits_of(c);
+  }
+}
+
+TEST_P(Matmul, SameBitsWithAnyNumberOfThreads) {
+  if (ops::matmul_description(ctx, DType::kF32).rfind("own", 0) != 0) {
+    GTEST_SKIP() << "only our own kernels promise it";
+  }
+  for (const auto& [m, n, k] : {std::array{600, 400, 30}, std::array{16, 24, 9000},
+                                std::array{2, 700, 90}, std::array{130, 770, 300}}) {
+    const Tensor a = tensor(random(6, m * k), {m, k});
+    const Tensor b = tensor(random(7, n * k), {n, k});
+    std::string bits;
+    for (const int threads : {1, 2, 5}) {
+      ctx.threads = threads;
+      const Tensor c = output({m, n});
+      ops::matmul(ctx, a, Transpose::kNo, b, Transpose::kYes, 0.0f, c);
+      if (threads > 1) {
+        EXPECT_EQ(testing::bits_of(c), bits) << m << " x " << n << " x " << k;
+      }
+      bits = testing::bits_of(c);
+    }
   }
 }
 
@@ -282,7 +313,7 @@ TEST(MatmulEngine, NamesItsLibrary) {
   RecordProperty("fp32", std::string(ops::matmul_description(ctx, DType::kF32)));
   const char* asked = std::getenv("TRIREME_MATMUL");
   if (asked != nullptr) {
-    const std::string library = std::string(asked) == "blis" ? "BLIS" : "oneDNN";
+    const std::string library = std::string(asked) == "own" ? "own kernels" : "oneDNN";
     EXPECT_EQ(ops::matmul_description(ctx, DType::kF32).substr(0, library.size()), library);
   }
 }

@@ -9,7 +9,7 @@
 namespace trireme::ops {
 
 // The libraries that are linked, whether or not this processor uses them: "oneDNN 2.6.3",
-// "BLIS 0.9.0", "OpenMP 4.5" or "no OpenMP".
+// "OpenMP 4.5" or "no OpenMP".
 std::vector<std::string> library_versions();
 
 // Why matrix products use the library that matmul_description names.

@@ -192,6 +192,32 @@ struct AttentionKernels {
   float (*dot)(const float* a, const float* b, std::int64_t n);
 };
 
+// Products of matrices are made of tiles, whose sums over the terms stay in registers. A panel
+// holds an operand's lines (rows of a, columns of b) of one tile: element (p, i) is term p of line
+// i.
+struct PanelSource {
+  const float* x;
+  std::int64_t stride;
+  bool across;  // term p of line i: x[p * stride + i], otherwise x[i * stride + p]
+  std::int64_t lines, terms;
+};
+struct ProductTile {
+  float* c;
+  std::int64_t stride, rows, columns;
+  bool accumulate;  // onto what c holds
+};
+
+struct ProductKernels {
+  std::int64_t rows, columns;  // of a tile, and so the lines of a panel of a and of b
+  // All of the lines into panels, one after the other. The last is filled up with zeros.
+  void (*pack_a)(const PanelSource& from, float* panels);
+  void (*pack_b)(const PanelSource& from, float* panels);
+  void (*multiply)(const float* a, const float* b, std::int64_t terms, const ProductTile& tile);
+  // y[i] = x times line i of w, which begins at w + i * stride.
+  void (*dots)(const float* x, const float* w, std::int64_t stride, std::int64_t lines,
+               std::int64_t terms, float* y);
+};
+
 struct Kernels {
   const char* name;  // "AVX-512"
   const ElementwiseKernels& elementwise;
@@ -201,6 +227,7 @@ struct Kernels {
   const AttentionKernels& attention;
   const BatchNormKernels& batch_norm;
   const PictureKernels& pictures;
+  const ProductKernels& product;
 };
 
 // The kernels of the best instruction set that this processor has. TRIREME_ISA=baseline|avx2|avx512

@@ -12,6 +12,7 @@
   extern const AttentionKernels kAttention;     \
   extern const BatchNormKernels kBatchNorm;     \
   extern const PictureKernels kPictures;        \
+  extern const ProductKernels kProduct;         \
   }
 
 TRIREME_DECLARE_TABLES(baseline)
