@@ -17,8 +17,8 @@ constexpr std::int64_t kBlockRows = 512;   // of the block that a thread compute
 constexpr std::int64_t kBlockColumns = 384;
 constexpr std::int64_t kLeastColumns = 96;
 constexpr std::int64_t kLeastTerms = 2048;
-constexpr std::int64_t kEnoughParts = 4;  // for threads to share them fairly
-constexpr double kLeastPart = 2e6;        // multiplications that are worth the start of a thread
+constexpr std::int64_t kFairParts = 4;  // for threads to share them fairly
+constexpr double kLeastPart = 2e6;      // multiplications that are worth the start of a thread
 constexpr std::int64_t kFewRows = 4;
 constexpr std::int64_t kDotsAtOnce = 16384;  // elements of b that are worth the start of a thread
 
@@ -61,11 +61,11 @@ class OwnMatmul : public MatmulEngine {
     if (call.m <= kFewRows && !call.transpose_a && call.transpose_b && !call.accumulate) {
       return multiply_rows(ctx, call);
     }
-    const Division division(call);
+    const Division division(call, ctx.threads);
     const cpu::ThreadRows panels(ctx, division.of_a + division.of_b);
     const std::int64_t blocks = division.rows.count() * division.columns.count();
     const std::int64_t shares = division.shares.count();
-    // Of the first share in c, of the others here.
+    // The first share's sums go to c, those of the others here.
     const Tensor sums =
         ctx.allocate({(shares - 1) * call.m * call.n}, DType::kF32, MemoryUse::kWorkspace);
     cpu::parallel_for_uneven(ctx, shares * blocks, [&](std::int64_t part) {
@@ -88,31 +88,41 @@ class OwnMatmul : public MatmulEngine {
 
  private:
   // What threads divide among themselves: blocks of the result, and where these are few also the
-  // terms of their sums.
+  // terms of their sums. How the terms are divided decides the bits, so the number of threads has
+  // no say in it. How the columns are divided decides nothing.
   struct Division {
-    explicit Division(const MatmulCall& call)
-        : wanted(parts_worth(call)),
-          rows(call.m, (call.m + kBlockRows / 2) / kBlockRows, kernels.rows),
-          columns(call.n,
-                  std::max(parts_of(call.n, kBlockColumns),
-                           std::min(parts_of(wanted, rows.count()), call.n / kLeastColumns)),
-                  kernels.columns),
-          shares(call.k, std::min(wanted / (rows.count() * columns.count()), call.k / kLeastTerms),
+    Division(const MatmulCall& call, int threads)
+        : rows(call.m, (call.m + kBlockRows / 2) / kBlockRows, kernels.rows),
+          columns(columns_for(call, rows,
+                              threads == 1 ? 1 : std::max<std::int64_t>(kFairParts, 2 * threads))),
+          shares(call.k,
+                 std::min(parts_worth(call, kFairParts) /
+                              (rows.count() * columns_for(call, rows, kFairParts).count()),
+                          call.k / kLeastTerms),
                  kTerms),
           of_a(parts_of(std::min(rows.largest(), kPackedRows), kernels.rows) * kernels.rows *
                kTerms),
           of_b(parts_of(columns.largest(), kernels.columns) * kernels.columns * kTerms) {}
 
     const cpu::ProductKernels& kernels = cpu::kernels().product;
-    std::int64_t wanted;  // parts
     Ranges rows, columns, shares;
     std::int64_t of_a, of_b;  // elements of a thread's panels
   };
 
-  static std::int64_t parts_worth(const MatmulCall& call) {
+  static Ranges columns_for(const MatmulCall& call, const Ranges& rows, std::int64_t most) {
+    const std::int64_t wanted = parts_of(parts_worth(call, most), rows.count());
+    return {call.n,
+            std::max(parts_of(call.n, kBlockColumns), std::min(wanted, call.n / kLeastColumns)),
+            cpu::kernels().product.columns};
+  }
+
+  // How many parts are worth a thread, up to `most`.
+  static std::int64_t parts_worth(const MatmulCall& call, std::int64_t most) {
     const double multiplications =
         static_cast<double>(call.m) * static_cast<double>(call.n) * static_cast<double>(call.k);
-    return multiplications < 2 * kLeastPart ? 1 : kEnoughParts;
+    return multiplications >= kLeastPart * static_cast<double>(most)
+               ? most
+               : std::max<std::int64_t>(1, static_cast<std::int64_t>(multiplications / kLeastPart));
   }
 
   struct Block {

@@ -1,4 +1,4 @@
-// The libraries behind ops::matmul.
+// What computes ops::matmul: libraries, and our own kernels.
 #pragma once
 
 #include <memory>

@@ -260,7 +260,8 @@ TEST(DryRunAll, RecomputesAtMostAThirdMore) {
   }
 }
 
-// Most of them at any point: where all memory is at its peak depends on the workspace of products.
+// The most that activations take at any point. Where all memory is at its peak depends on the
+// workspace of products.
 std::size_t kept_activations(const DryRunResult& result) {
   return result.memory.peak[static_cast<std::size_t>(MemoryUse::kActivations)];
 }

@@ -111,8 +111,8 @@ Context make_dry_cuda_context(std::int64_t gpu_memory);
 // Throws CudaError if the device or cuBLASLt is not available.
 Context make_cuda_context(std::shared_ptr<cuda::Runtime> runtime, int device, bool tf32 = false);
 
-// The matrix-product library that is used for a type on this device, and why, in one line
-// ("oneDNN 2.6.3 (AVX-512)"). For `trireme version`.
+// What computes matrix products of a type on this device, in one line ("oneDNN 2.6.3 (AVX-512)",
+// "own kernels (AVX2)"). For `trireme version`.
 std::string_view matmul_description(const Context& ctx, DType dtype);
 
 // The instruction set of all other operations ("AVX-512", "CUDA"). It affects the bits of results,

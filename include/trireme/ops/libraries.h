@@ -12,7 +12,7 @@ namespace trireme::ops {
 // "OpenMP 4.5" or "no OpenMP".
 std::vector<std::string> library_versions();
 
-// Why matrix products use the library that matmul_description names.
+// Why matrix products are computed by what matmul_description names.
 std::string matmul_reason();
 
 // Whether matrix products of bf16 run on bf16 instructions. Otherwise operands are stored in bf16

@@ -209,7 +209,7 @@ struct ProductTile {
 
 struct ProductKernels {
   std::int64_t rows, columns;  // of a tile, and so the lines of a panel of a and of b
-  // All of the lines into panels, one after the other. The last is filled up with zeros.
+  // Packs all lines into panels, one after the other. The last is filled up with zeros.
   void (*pack_a)(const PanelSource& from, float* panels);
   void (*pack_b)(const PanelSource& from, float* panels);
   void (*multiply)(const float* a, const float* b, std::int64_t terms, const ProductTile& tile);

@@ -167,7 +167,7 @@ TRIREME_INLINE float sum_of(Vector x) {
   return sum;
 }
 
-// Of four lines of w at once.
+// Computes y[i] for `lines` (4 or 1) lines of w at once.
 template <int lines>
 TRIREME_INLINE void dots_of(const float* x, const float* w, std::int64_t stride, std::int64_t terms,
                             float* y) {
