@@ -182,6 +182,7 @@ Tensor vocabulary_logits(ops::Context& ctx, const TensorParallel& parallel, cons
   }
   // From (ranks, rows, local) to (rows, vocabulary), without the padding.
   const std::int64_t vocabulary = table.placement().global[0];
+  if (parallel.size() == 1 && local == vocabulary) return part;
   const std::int64_t each = (vocabulary + parallel.size() - 1) / parallel.size();
   const Tensor logits = ctx.allocate({rows, vocabulary}, DType::kF32);
   for (std::int64_t row = 0; row < rows; ++row) {

@@ -80,10 +80,8 @@ class MaskedLanguageModel final : public Task {
     return std::make_shared<MaskedTexts>(std::move(data), std::move(masking), request.training);
   }
 
-  models::DataFacts likely_facts() const override {
-    constexpr int kOfBert = 30522;
-    return {.likely_vocabulary = kOfBert};
-  }
+  // The presets say what vocabulary is usual.
+  models::DataFacts likely_facts() const override { return {}; }
   models::DataFacts facts_on_this_host(const std::vector<WeightedPath>& paths) const override {
     const std::optional<std::string> path = file_here(paths);
     if (!path) return likely_facts();

@@ -31,11 +31,17 @@ std::vector<DataMark> TextData::encoding() const {
 
 void TextData::check_fits(const TaskData& other) const {
   const int mine = vocabulary_, others = *other.facts().vocabulary;
-  if (mine == others) return;
-  throw DataError(
-      fmt::format("data.validation has a vocabulary of {} tokens, data.train of {}: "
-                  "prepare both with one tokenizer",
-                  others, mine));
+  if (mine != others) {
+    throw DataError(
+        fmt::format("data.validation has a vocabulary of {} tokens, data.train of {}: "
+                    "prepare both with one tokenizer",
+                    others, mine));
+  }
+  if (encoding().front().value != other.encoding().front().value) {
+    throw DataError(
+        "data.validation has another tokenizer than data.train, though one of as many tokens: "
+        "prepare both with one tokenizer");
+  }
 }
 
 void TextData::check_trained(const TrainedOn& model) const {

@@ -34,7 +34,8 @@ std::string read_config_json(Communicator& comm, const std::string& from) {
     const fs::path folder =
         fs::is_directory(from, error) ? fs::path(from) : fs::path(from).parent_path();
     const std::string path = (folder / "config.json").string();
-    return fs::exists(path, error) ? read_small_file("the description of the model", path, 1) : "";
+    // A class takes some 50 bytes, and models of pictures may have tens of thousands.
+    return fs::exists(path, error) ? read_small_file("the description of the model", path) : "";
   });
 }
 
