@@ -1,7 +1,5 @@
 #include "fitted_picture.h"
 
-#include <fmt/format.h>
-
 #include "trireme/base/error.h"
 
 #include "resample.h"
@@ -10,8 +8,12 @@ namespace trireme {
 
 Picture decode_file(PictureDecoder& decoder, const PictureFile& file,
                     std::optional<PictureSize> needed) {
-  if (!file.problem.empty()) throw DataError(fmt::format("{}: {}", file.name, file.problem));
+  if (!file.problem.empty()) throw DataError(file.problem);
   return decoder.decode(file.name, file.bytes, needed);
+}
+
+void refuse_bad_picture(const std::string& problem) {
+  throw DataError(problem + "; --skip-bad true leaves such pictures out");
 }
 
 std::vector<std::uint8_t> fitted(const Picture& picture, PictureSize size) {

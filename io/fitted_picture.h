@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "picture.h"
@@ -13,6 +14,10 @@ namespace trireme {
 // PictureDecoder::decode of a file. Throws DataError, also for a file that could not be read.
 Picture decode_file(PictureDecoder& decoder, const PictureFile& file,
                     std::optional<PictureSize> needed);
+
+// Throws the DataError of a picture that cannot be read and is not left out; `problem` is what
+// decode_file says of it.
+[[noreturn]] void refuse_bad_picture(const std::string& problem);
 
 // Returns the largest part in the middle of the picture that has the shape of `size`, in that size:
 // (height, width, 3).

@@ -1,5 +1,6 @@
 #include "trireme/io/picture_files.h"
 
+#include <filesystem>
 #include <iostream>
 #include <optional>
 #include <utility>
@@ -23,7 +24,7 @@ class PictureFiles::Impl {
         picture = {file.name, fitted(decode_file(decoder_, file, size_), size_)};
         return true;
       } catch (const DataError& error) {
-        if (!skips_bad_) throw;
+        if (!skips_bad_) refuse_bad_picture(error.what());
         skipped_.emplace_back(error.what());
       }
     }
@@ -45,7 +46,8 @@ class PictureFiles::Impl {
         }
         continue;
       }
-      if (has_picture_name(input) && !is_input_folder(input)) {
+      std::error_code ignored;  // reading says what is wrong with a file
+      if (has_picture_name(input) && !std::filesystem::is_directory(input, ignored)) {
         ++next_input_;
         file = read_picture_file(input_file(input));
         return true;

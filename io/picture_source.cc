@@ -39,8 +39,8 @@ std::optional<PicturePath> picture_path(std::string_view path) {
   return result;
 }
 
-std::string too_large(std::uint64_t bytes) {
-  return fmt::format("{} bytes in one file; files of at most {} are read", bytes,
+std::string too_large(const std::string& name, std::uint64_t bytes) {
+  return fmt::format("{}: {} bytes in one file; files of at most {} are read", name, bytes,
                      kMostPictureBytes);
 }
 
@@ -49,10 +49,16 @@ std::string too_large(std::uint64_t bytes) {
 PictureFile read_picture_file(const InputFile& file, std::string folder) {
   PictureFile read{file.path, std::move(folder), {}, {}};
   if (file.size > kMostPictureBytes) {
-    read.problem = too_large(file.size);
-  } else {
+    read.problem = too_large(file.path, file.size);
+    return read;
+  }
+  try {
+    InputStream stream(file.path, -1);
     read.bytes.resize(file.size);
-    read.bytes.resize(InputStream(file.path, -1).read(read.bytes.data(), file.size));
+    read.bytes.resize(stream.read(read.bytes.data(), file.size));
+  } catch (const DataError& error) {
+    read.bytes.clear();
+    read.problem = error.what();
   }
   return read;
 }
@@ -112,7 +118,7 @@ bool PictureSource::next_of_archive(const Input& input, PictureFile& file) {
     const std::string archive = input.file.path == "-" ? "standard input" : input.file.path;
     file = {fmt::format("{}: {}", archive, member.path), path->folder, {}, {}};
     if (member.size > kMostPictureBytes) {
-      file.problem = too_large(member.size);
+      file.problem = too_large(file.name, member.size);
     } else {
       file.bytes = archive_->contents();
     }

@@ -15,10 +15,10 @@ struct PictureFile {
   std::string name;    // for messages: "pets/cat/1.jpg", "pets.tar: cat/1.jpg"
   std::string folder;  // where it lies, from the input on: "pets/cat", "cat"
   std::vector<std::uint8_t> bytes;
-  std::string problem;  // why the file was not read; else empty
+  std::string problem;  // a line that says why the file was not read; else empty
 };
 
-// Reads a whole file. One that is too large is not read; `problem` says so. Throws DataError.
+// Reads a whole file. `problem` says why one that is too large, or cannot be read, was not.
 PictureFile read_picture_file(const InputFile& file, std::string folder = {});
 
 class PictureSource {

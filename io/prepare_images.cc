@@ -163,9 +163,7 @@ class ImagePreparation {
   }
 
   void add_bad(const std::string& problem) {
-    if (!options_.skip_bad) {
-      throw DataError(problem + "; --skip-bad true leaves such pictures out");
-    }
+    if (!options_.skip_bad) refuse_bad_picture(problem);
     bad_.push_back(problem);
   }
 
@@ -301,23 +299,26 @@ class ImagePreparation {
 
 }  // namespace
 
-PictureSize parse_picture_size(const std::string& text) {
-  const std::size_t cross = text.find('x');
-  const auto number = [&](std::string_view digits) {
+std::optional<PictureSize> read_picture_size(std::string_view text) {
+  const auto number = [](std::string_view digits) -> std::optional<std::int64_t> {
     std::int64_t value = 0;
     const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
-    if (error != std::errc() || end != digits.data() + digits.size() || value < 1 ||
-        value > kMostSide) {
-      throw ConfigError(fmt::format(
-          "--size {}: expected a side of 1 to {} pixels, as in 224, or height x width, as in "
-          "192x256",
-          shown(text), kMostSide));
-    }
+    const bool whole = error == std::errc() && end == digits.data() + digits.size();
+    if (!whole || value < 1 || value > kMostSide) return {};
     return value;
   };
-  const std::string_view view = text;
-  if (cross == std::string::npos) return {number(view), number(view)};
-  return {number(view.substr(0, cross)), number(view.substr(cross + 1))};
+  const std::size_t cross = text.find('x');
+  const auto height = number(text.substr(0, cross));
+  const auto width = cross == std::string_view::npos ? height : number(text.substr(cross + 1));
+  if (!height || !width) return {};
+  return PictureSize{*height, *width};
+}
+
+PictureSize parse_picture_size(const std::string& text) {
+  if (const auto size = read_picture_size(text)) return *size;
+  throw ConfigError(fmt::format(
+      "--size {}: expected a side of 1 to {} pixels, as in 224, or height x width, as in 192x256",
+      shown(text), kMostSide));
 }
 
 void check_validation(const PrepareImagesOptions& options) {

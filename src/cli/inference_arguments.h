@@ -1,4 +1,4 @@
-// The flags that `eval` and `generate` have in common.
+// The flags that `eval`, `generate` and `predict` have in common.
 #pragma once
 
 #include <optional>

@@ -1,40 +1,86 @@
 #include "cli/predict.h"
 
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <utility>
+
 #include <fmt/format.h>
 
 #include "trireme/base/error.h"
 #include "trireme/base/limits.h"
+#include "trireme/base/printable.h"
+#include "trireme/base/text.h"
+#include "trireme/io/prepare_images.h"
+#include "trireme/tasks/pictures.h"
 
 #include "cli/commands.h"
 
 namespace trireme::cli {
 
+namespace fs = std::filesystem;
+
 JsonLines::JsonLines(const std::string& path) : path_(path) {
   if (path_.empty()) return;
-  file_.open(path_, std::ios::binary | std::ios::trunc);
-  check_written();
+  errno = 0;
+  file_.open(path_, std::ios::binary | std::ios::app);
+  check("cannot be opened");
 }
 
 void JsonLines::write(const Json& line) {
   if (path_.empty()) return;
+  errno = 0;
+  if (!std::exchange(ours_, true)) {
+    std::error_code error;
+    // A pipe or a terminal has nothing to be removed.
+    if (fs::is_regular_file(path_, error)) fs::resize_file(path_, 0, error);
+    if (error) {
+      throw RunFolderError(fmt::format("{}: cannot be emptied: {}", shown(path_), error.message()));
+    }
+  }
   file_ << line.dump() << '\n';
-  check_written();
+  check("cannot be written");
 }
 
 void JsonLines::finish() {
   if (path_.empty()) return;
+  errno = 0;
   file_.flush();
-  check_written();
+  check("cannot be written");
 }
 
-void JsonLines::check_written() const {
-  if (!file_) throw ConfigError(fmt::format("--json {}: cannot be written", path_));
+void JsonLines::check(const char* fault) const {
+  if (file_) return;
+  const int reason = errno;
+  throw RunFolderError(fmt::format("{}: {}{}{}", shown(path_), fault, reason == 0 ? "" : ": ",
+                                   reason == 0 ? "" : std::strerror(reason)));
 }
 
 namespace {
 
+// Throws ConfigError if --json names a file that the command reads: it would replace that.
+void check_json_is_no_input(const PredictArguments& given) {
+  std::error_code ignored;
+  if (!fs::is_regular_file(given.json, ignored)) return;
+  const auto check = [&](const char* key, const std::string& path) {
+    const std::string file = path == "-" ? "/dev/stdin" : path;
+    std::error_code none;
+    if (!fs::equivalent(given.json, file, none)) return;
+    throw ConfigError(
+        fmt::format("--json {}: --{} names the same file, which would be lost: give another one",
+                    shown(given.json), key));
+  };
+  for (const std::string& path : split_list(given.input)) check("input", path);
+  check("checkpoint", given.inference.checkpoint);
+  check("tokenizer", given.tokenizer);
+}
+
 ExitStatus predict_on_ranks(Runtime& runtime, const PredictArguments& given) {
   allow_time_to_load(runtime, given.inference);
+  runtime.world().read_once([&] {
+    check_json_is_no_input(given);
+    return std::string();
+  });
   const GridShape shape = inference_grid(given.inference, runtime.size());
   ComputeDevice device = inference_device(given.inference, runtime);
   const ProcessGrid grid(runtime, shape);
@@ -100,6 +146,14 @@ Work parse_predict(const Arguments& arguments) {
   }
   if (!given.input.empty() && given.text) {
     throw ConfigError("--input and --text are given: leave one of them out");
+  }
+  if (given.size) given.picture_size = parse_picture_size(*given.size);
+  if (!given.normalisation.empty()) {
+    given.statistics = read_normalisation(given.normalisation);
+    if (!given.statistics) {
+      throw ConfigError(fmt::format("--normalisation {}: expected {}", shown(given.normalisation),
+                                    kNormalisationForm));
+    }
   }
   return {.alone = {},
           .on_ranks = [given](Runtime& runtime) { return predict_on_ranks(runtime, given); }};

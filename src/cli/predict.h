@@ -7,6 +7,7 @@
 
 #include "trireme/base/json.h"
 #include "trireme/comm/runtime.h"
+#include "trireme/io/image_shard.h"
 #include "trireme/ops/context.h"
 #include "trireme/train/inference.h"
 
@@ -19,17 +20,23 @@ struct PredictArguments {
   std::string input;  // paths, separated by commas
   int micro = 32, top = 5;
   std::string json;
-  // Of pictures.
+  // Of pictures: the flags, and what they say.
   std::optional<std::string> size;
   std::string normalisation;
+  std::optional<PictureSize> picture_size;
+  std::optional<PixelStatistics> statistics;
   bool skips_bad = false;
   // Of texts.
   std::optional<std::string> text;
   std::string tokenizer;
 };
 
-// A file with a line of JSON for each prediction. Members throw ConfigError, which names --json,
-// where it cannot be written.
+// Pictures or texts at a time have at most so many bytes, for every rank holds them; one may have
+// more.
+inline constexpr std::size_t kMostBytesAtOnce = std::size_t{16} << 20;
+
+// A file with a line of JSON for each prediction. What an earlier command wrote there stays until
+// the first line. Members throw RunFolderError with the system's reason where it cannot be written.
 class JsonLines {
  public:
   explicit JsonLines(const std::string& path);  // empty: there is no such file
@@ -37,10 +44,11 @@ class JsonLines {
   void finish();
 
  private:
-  void check_written() const;
+  void check(const char* fault) const;
 
   std::string path_;
   std::ofstream file_;
+  bool ours_ = false;  // whether what an earlier command wrote is gone
 };
 
 // Collective over the world. The leading rank prints.

@@ -43,8 +43,15 @@ std::vector<std::string> class_names(const InferenceModel& model) {
   return names;
 }
 
-PixelStatistics normalisation_of(const InferenceModel& model, const std::string& given) {
-  if (!given.empty()) return read_normalisation(given);
+// A mark of the checkpoint that is not what we write.
+[[noreturn]] void refuse_mark(const InferenceModel& model, const char* attribute,
+                              const std::string& value, std::string_view expected) {
+  throw CheckpointError(fmt::format("{}: its {} is '{}'; expected {}", model.trained_on().origin,
+                                    attribute, shown(value), expected));
+}
+
+PixelStatistics normalisation_of(const InferenceModel& model, const PredictArguments& given) {
+  if (given.statistics) return *given.statistics;
   const std::string known = mark_of(model, kNormalisationAttribute);
   if (known.empty()) {
     throw ConfigError(fmt::format(
@@ -52,7 +59,9 @@ PixelStatistics normalisation_of(const InferenceModel& model, const std::string&
         "trained with, as in --normalisation 'mean 0.485 0.456 0.406, deviation 0.229 0.224 0.225'",
         model.trained_on().origin));
   }
-  return read_normalisation(known);
+  const auto statistics = read_normalisation(known);
+  if (!statistics) refuse_mark(model, kNormalisationAttribute, known, kNormalisationForm);
+  return *statistics;
 }
 
 PictureSize size_of_model(const InferenceModel& model) {
@@ -61,9 +70,27 @@ PictureSize size_of_model(const InferenceModel& model) {
 }
 
 // The size of the pictures that the model was trained on: it sees the middle of them.
-PictureSize size_of_pictures(const InferenceModel& model, const std::optional<std::string>& given) {
-  const std::string known = given.value_or(mark_of(model, kPictureSizeAttribute));
-  return known.empty() ? size_of_model(model) : parse_picture_size(known);
+PictureSize size_of_training(const InferenceModel& model) {
+  const std::string known = mark_of(model, kPictureSizeAttribute);
+  if (known.empty()) return size_of_model(model);
+  const auto size = read_picture_size(known);
+  if (!size) refuse_mark(model, kPictureSizeAttribute, known, "HEIGHTxWIDTH, as in 24x32");
+  return *size;
+}
+
+// What pictures are brought to.
+PictureSize size_of_pictures(const InferenceModel& model, const PredictArguments& given) {
+  const PictureSize size = given.picture_size ? *given.picture_size : size_of_training(model);
+  const PictureSize seen = size_of_model(model);
+  if (size.height < seen.height || size.width < seen.width) {
+    throw ConfigError(
+        fmt::format("{}: the model sees {} x {} pixels: give at least that",
+                    given.size ? fmt::format("--size {}", shown(*given.size))
+                               : fmt::format("--size is {} x {}, that of the pictures in training",
+                                             size.height, size.width),
+                    seen.height, seen.width));
+  }
+  return size;
 }
 
 // Says on the leading rank what is on each picture.
@@ -96,17 +123,21 @@ class PictureSpeaker {
   JsonLines json_;
 };
 
-// Reads pictures, as many at a time as the grid computes. The leading rank reads them and sends
-// them to all.
+// Reads pictures, as many at a time as the grid computes and as kMostBytesAtOnce allows. The
+// leading rank reads them and sends them to all.
 class PictureBatches {
  public:
   PictureBatches(Communicator& comm, const PredictArguments& given, PictureSize size)
-      : comm_(comm), files_(split_list(given.input), size, given.skips_bad) {}
+      : comm_(comm),
+        files_(split_list(given.input), size, given.skips_bad),
+        most_at_once_(std::max<std::int64_t>(
+            1, static_cast<std::int64_t>(kMostBytesAtOnce) / (size.height * size.width * 3))) {}
 
   // Returns the pixels of up to `most` pictures, on every rank; none after the last one.
   std::string next(std::int64_t most) {
     return comm_.read_once([&] {
       names_.clear();
+      most = std::min(most, most_at_once_);
       std::string pixels;
       NamedPicture picture;
       while (std::ssize(names_) < most && files_.next(picture)) {
@@ -121,10 +152,22 @@ class PictureBatches {
   }
   // Of the pictures that next() has returned; on the leading rank.
   const std::vector<std::string>& names() const { return names_; }
+  // Collective. Throws the DataError of inputs without a picture.
+  void refuse_none() {
+    comm_.read_once([&]() -> std::string {
+      const std::size_t skipped = files_.skipped().size();
+      throw DataError(
+          skipped == 0
+              ? "no pictures: --input names JPEG or PNG files, or folders of them"
+              : fmt::format("none of the {} pictures is good: --skip-bad true left all of them out",
+                            skipped));
+    });
+  }
 
  private:
   Communicator& comm_;
   PictureFiles files_;
+  std::int64_t most_at_once_;
   std::vector<std::string> names_;
   std::size_t said_ = 0;
 };
@@ -139,9 +182,9 @@ void predict_pictures(Runtime& runtime, ops::Context& ctx, const InferenceModel&
                     given.text ? "text" : "tokenizer", model.trained_on().origin));
   }
   const int classes = classes_of(model);
-  const PictureSize size = size_of_pictures(model, given.size);
+  const PictureSize size = size_of_pictures(model, given);
   PictureClassifier classifier(ctx, model.stage(), size, size_of_model(model),
-                               normalisation_of(model, given.normalisation), classes, given.micro);
+                               normalisation_of(model, given), classes, given.micro);
   std::optional<PictureSpeaker> speaker;
   runtime.world().read_once([&] {
     speaker.emplace(class_names(model), given.top, given.json);
@@ -164,8 +207,7 @@ void predict_pictures(Runtime& runtime, ops::Context& ctx, const InferenceModel&
     });
     count += std::ssize(all) / classes;
   }
-  if (count == 0)
-    throw DataError("no pictures: --input names JPEG or PNG files, or folders of them");
+  if (count == 0) batches.refuse_none();
   if (runtime.rank() == 0) {
     report_line(fmt::format("{} pictures in {:.1f} s, {:.1f} pictures/s", count, watch.seconds(),
                             static_cast<double>(count) / watch.seconds()));

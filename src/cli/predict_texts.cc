@@ -22,8 +22,6 @@ namespace trireme::cli {
 namespace {
 
 constexpr std::size_t kMostTextBytes = std::size_t{1} << 20;
-// Of texts at a time, for every rank holds them.
-constexpr std::size_t kMostBytesAtOnce = std::size_t{16} << 20;
 
 struct NamedText {
   std::string name;  // "texts.txt:3", "--text"
@@ -172,22 +170,11 @@ class MaskSpeaker {
     return bytes.empty() ? fmt::format("token {}", token) : std::string(bytes);
   }
 
-  // The text with the likeliest token in the place of each [MASK]. A token that begins with a space
-  // adds none where there is one, or at the beginning; where tokens begin with spaces, one without
-  // follows what is before it.
+  // The text with the likeliest token in the place of each [MASK].
   std::string filled(std::string_view text, std::span<const LikelyTokens> masks) const {
-    std::string full;
-    for (const LikelyTokens& likely : masks) {
-      const std::size_t mask = text.find(kMaskText);
-      full += text.substr(0, mask);
-      text.remove_prefix(mask + kMaskText.size());
-      const std::string word = word_of(likely.front().token);
-      const bool spaced = full.ends_with(' '), begins_word = word.starts_with(' ');
-      if (spaced && !begins_word && joins_spaces_) full.pop_back();
-      full += std::string_view(word).substr(begins_word && (spaced || full.empty()) ? 1 : 0);
-    }
-    full += text;
-    return full;
+    std::vector<std::string> words;
+    for (const LikelyTokens& likely : masks) words.push_back(word_of(likely.front().token));
+    return filled_text(text, words, joins_spaces_);
   }
 
   TokenizerPtr tokenizer_;

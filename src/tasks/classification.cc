@@ -6,6 +6,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/philox.h"
+#include "trireme/base/printable.h"
 #include "trireme/tasks/pictures.h"
 
 #include "tasks/file_here.h"
@@ -16,6 +17,12 @@ namespace {
 PictureSize picture_size(const Shape& sample) {
   TRIREME_CHECK(sample.rank() == 3 && sample[2] == 3, "a sample that is no picture");
   return {sample[0], sample[1]};
+}
+
+PixelStatistics normalisation_of_training(const DataMark& mark) {
+  if (const auto known = read_normalisation(mark.value)) return *known;
+  throw CheckpointError(fmt::format("the checkpoint's normalisation '{}': expected {}",
+                                    shown(mark.value), kNormalisationForm));
 }
 
 class Classification final : public Task {
@@ -37,7 +44,7 @@ class Classification final : public Task {
     transform.statistics = data->statistics();
     for (const DataMark& mark : request.trained_on) {
       if (mark.attribute == kNormalisationAttribute) {
-        transform.statistics = read_normalisation(mark.value);
+        transform.statistics = normalisation_of_training(mark);
       }
     }
     return pictures(std::move(data), transform, request.threads);

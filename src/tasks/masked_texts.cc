@@ -1,6 +1,7 @@
 #include "trireme/tasks/masked_texts.h"
 
 #include <algorithm>
+#include <cctype>
 #include <cmath>
 
 #include <fmt/format.h>
@@ -181,6 +182,30 @@ TextToFill text_to_fill(const Tokenizer& tokenizer, const SpecialTokens& special
   }
   made.tokens.push_back(special.sep);
   return made;
+}
+
+std::string filled_text(std::string_view text, std::span<const std::string> words, bool joined) {
+  // A byte of a character beyond ASCII counts as one of a letter.
+  const auto in_word = [](char c) {
+    const auto byte = static_cast<unsigned char>(c);
+    return byte >= 0x80 || std::isalnum(byte) != 0;
+  };
+  std::string full;
+  for (const std::string& word : words) {
+    const std::size_t mask = text.find(kMaskText);
+    full += text.substr(0, mask);
+    text.remove_prefix(mask + kMaskText.size());
+    const bool begins_word = word.starts_with(' '), more = word.size() > 1;
+    if (joined && full.ends_with(' ')) {
+      full.pop_back();
+      full += word;
+    } else {
+      const bool apart = full.empty() || (!joined && !in_word(full.back()));
+      full += std::string_view(word).substr(begins_word && more && apart ? 1 : 0);
+    }
+  }
+  full += text;
+  return full;
 }
 
 nn::HostMicroBatch make_host_masked_texts(ops::Context& ctx, std::int64_t batch,

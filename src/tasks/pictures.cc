@@ -85,15 +85,13 @@ std::string normalisation_text(const PixelStatistics& statistics) {
                      fmt::join(statistics.deviation, " "));
 }
 
-PixelStatistics read_normalisation(const std::string& text) {
+std::optional<PixelStatistics> read_normalisation(std::string_view text) {
   PixelStatistics statistics;
-  std::string_view rest = text;
-  if (take_colours(rest, "mean", statistics.mean) &&
-      take_colours(rest, ", deviation", statistics.deviation) && rest.empty()) {
+  if (take_colours(text, "mean", statistics.mean) &&
+      take_colours(text, ", deviation", statistics.deviation) && text.empty()) {
     return statistics;
   }
-  throw DataError(fmt::format(
-      "normalisation '{}': expected mean R G B, deviation R G B, numbers of 0 to 1", shown(text)));
+  return {};
 }
 
 namespace tasks {

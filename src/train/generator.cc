@@ -7,6 +7,7 @@
 #include "trireme/base/utf8.h"
 #include "trireme/parallel/connections.h"
 #include "trireme/tensor/copy.h"
+#include "trireme/train/probabilities.h"
 
 namespace trireme {
 namespace {
@@ -154,9 +155,7 @@ std::int32_t Generator::choose(const Tensor& logits, std::uint64_t number, std::
   grid.comm(kModelAxes)
       .broadcast(Stream(), Tensor::wrap(std::span(&token, 1)), chooser)
       .wait_host();
-  if (token == kNotFinite) {
-    throw CheckpointError("the model's probabilities are not finite: its training diverged");
-  }
+  if (token == kNotFinite) refuse_probabilities();
   return token;
 }
 

@@ -31,7 +31,8 @@ PictureClassifier::PictureClassifier(ops::Context& ctx, const parallel::Stage& s
   parallel::connect_stage(ctx, stage, micro, 1);
 }
 
-// This replica's part of the pictures; the rest of the micro-batch is padding.
+// This replica's part of the pictures; the rest of the micro-batch is padding. The first stage
+// alone needs their pixels.
 nn::MicroBatch PictureClassifier::micro_batch(std::span<const std::uint8_t> pixels,
                                               std::size_t micro) {
   const PictureSize seen = transformer_.transform().size;
@@ -41,9 +42,11 @@ nn::MicroBatch PictureClassifier::micro_batch(std::span<const std::uint8_t> pixe
       std::min(count, micro * static_cast<std::size_t>(stage_.grid().index(kDataAxes)));
   const std::size_t end = std::min(count, begin + micro);
   ImageBatch batch;
-  batch.pixels.resize(micro * each_seen);
+  const bool first = stage_.grid().index(Axis::kPipeline) == 0;
+  if (first) batch.pixels.resize(micro * each_seen);
   for (std::size_t i = begin; i < end; ++i) {
     batch.samples.push_back(i);
+    if (!first) continue;
     transformer_.apply(pixels.subspan(i * each, each), 0, i,
                        std::span(batch.pixels).subspan((i - begin) * each_seen, each_seen));
   }

@@ -18,9 +18,15 @@ void make_probabilities(std::span<float> row) {
   }
 }
 
+void refuse_probabilities() {
+  throw CheckpointError(
+      "the model's probabilities are not finite: its weights are not, or --precision is too narrow "
+      "for it");
+}
+
 void check_probabilities(std::span<const float> all) {
   if (std::ranges::all_of(all, [](float value) { return std::isfinite(value); })) return;
-  throw CheckpointError("the model's probabilities are not finite: its training diverged");
+  refuse_probabilities();
 }
 
 std::vector<std::size_t> likeliest(std::span<const float> probabilities, std::size_t count) {

@@ -1,6 +1,7 @@
 // The task of models that classify pictures: its data, micro-batches and evaluations, with a model
 // of one product that no registry knows.
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <filesystem>
 #include <numeric>
@@ -17,6 +18,7 @@
 #include "trireme/tasks/pictures.h"
 #include "trireme/train/data_request.h"
 #include "trireme/train/evaluation.h"
+#include "trireme/train/probabilities.h"
 #include "trireme/train/run_grid.h"
 
 #include "support/message_of.h"
@@ -274,10 +276,30 @@ TEST_F(Classification, EvaluationsSeeTheCentreAsInTraining) {
     EXPECT_NEAR(pixels[3 * i + 2], (static_cast<double>(6 + i / 16) / 255 - 0.125) / 0.75, 1e-6);
   }
   for (const float padding : pixels.last(4 * 4 * 3)) EXPECT_EQ(padding, 0.0f);
-  EXPECT_NE(message_of<Error>([] { read_normalisation("mean 0.5 0.5, deviation 1 1 1"); }),
-            "no error");
-  EXPECT_NE(message_of<Error>([] { read_normalisation("mean 0.5 0.5 2, deviation 1 1 1"); }),
-            "no error");
+  for (const char* bad : {"mean 0.5 0.5, deviation 1 1 1", "mean 0.5 0.5 2, deviation 1 1 1",
+                          "mean 0.5 0.5 1, deviation 1 1 1 ", ""}) {
+    EXPECT_FALSE(read_normalisation(bad)) << bad;
+  }
+  EXPECT_EQ(message_of<CheckpointError>([&] {
+              task_.open({.paths = {{path}},
+                          .training = false,
+                          .sample = kSample,
+                          .trained_on = {{kNormalisationAttribute, "", "mean 2"}}},
+                         world());
+            }),
+            "the checkpoint's normalisation 'mean 2': expected 'mean R G B, deviation R G B', "
+            "numbers of 0 to 1");
+}
+
+TEST(Probabilities, ThatAreNotFiniteAreRefused) {
+  EXPECT_NO_THROW(check_probabilities(std::vector<float>{0.25f, 0.75f}));
+  for (const float bad : {NAN, INFINITY}) {
+    EXPECT_EQ(message_of<CheckpointError>([&] {
+                check_probabilities(std::vector{0.5f, bad});
+              }),
+              "the model's probabilities are not finite: its weights are not, or --precision is "
+              "too narrow for it");
+  }
 }
 
 // The same pictures, so that what a run draws for a sample follows from the seed and the sample.

@@ -251,6 +251,33 @@ TEST(TextToFill, TakesTheLiteralMaskAsTheSpecialToken) {
   EXPECT_EQ(text_to_fill(words, special_tokens(words), "[MASK] a").tokens, (Numbers{5, 2, 1, 7}));
 }
 
+// What is predicted keeps the spaces of the text and adds those between words.
+TEST(FilledText, HasAWordForEachMask) {
+  const auto apart = [](std::string_view text, const std::vector<std::string>& words) {
+    return filled_text(text, words, /*joined=*/false);
+  };
+  // Tokens of WordPiece: a space begins a word, and a token without one goes on with a word.
+  EXPECT_EQ(apart("([MASK])", {" the"}), "(the)");
+  EXPECT_EQ(apart("a [MASK], and \"[MASK]", {" rank", " the"}), "a rank, and \"the");
+  EXPECT_EQ(apart("[MASK] a[MASK]", {" the", " b"}), "the a b");
+  EXPECT_EQ(apart("7[MASK] \xc3\xa9[MASK]", {" b", " c"}), "7 b \xc3\xa9 c");
+  EXPECT_EQ(apart("play[MASK]", {"ing"}), "playing");
+  EXPECT_EQ(apart("[MASK][MASK].", {" play", "ing"}), "playing.");
+  // Tokens of bytes: a space is a space.
+  EXPECT_EQ(apart("a [MASK]b([MASK][MASK]", {" ", " ", "c"}), "a  b( c");
+  EXPECT_EQ(apart("[MASK]", {" "}), " ");
+
+  // Where a space is part of the token behind it, the one before a mask is masked, too.
+  const auto joined = [](std::string_view text, const std::vector<std::string>& words) {
+    return filled_text(text, words, /*joined=*/true);
+  };
+  EXPECT_EQ(joined("a [MASK] c", {" b"}), "a b c");
+  EXPECT_EQ(joined("a [MASK] c", {"b"}), "ab c");
+  EXPECT_EQ(joined("a [MASK]c", {" "}), "a c");
+  EXPECT_EQ(joined("a[MASK] ([MASK]", {" b", " c"}), "a b ( c");
+  EXPECT_EQ(joined("[MASK] c", {" b"}), "b c");
+}
+
 TEST(TextToFill, HidesTheSpaceThatIsPartOfAToken) {
   EXPECT_FALSE(joins_spaces(*make_byte_tokenizer()));
   EXPECT_FALSE(joins_spaces(Words()));

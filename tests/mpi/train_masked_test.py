@@ -7,6 +7,7 @@ import json
 import math
 import re
 import shutil
+import subprocess
 import sys
 import unittest
 from pathlib import Path
@@ -175,6 +176,26 @@ class MaskedLanguageModel(ProgramTest):
                             *predict, "--input", "letters")
         # An empty name in a list is no end of it.
         self.expect_refusal(3, ": no such file; --input names files", *predict, "--input", "list.txt,,more.txt")
+        # bad input: `predict`: `--json` names an input | --json list.txt: --input names the same file, which would be
+        # lost: give another one | 2
+        before = (self.folder / "list.txt").read_bytes()
+        (self.folder / "same.txt").symlink_to("list.txt")
+        for given in ("list.txt", "none.txt,./list.txt", "same.txt"):
+            self.expect_refusal(2, "--json list.txt: --input names the same file, which would be lost: give another "
+                                "one",
+                                *predict, "--input", given, "--json", "list.txt", before=self.on(2))
+        with open(self.folder / "list.txt", "rb") as lines:
+            own = [str(self.program), *map(str, predict), "--input", "-", "--json", "list.txt"]
+            self.assertEqual(subprocess.run(own, stdin=lines, cwd=self.folder, stderr=subprocess.DEVNULL, timeout=100,
+                                            check=False).returncode, 2)
+        self.assertEqual((self.folder / "list.txt").read_bytes(), before)
+        # What an earlier command has told stays where the first text is refused, and goes with the first that is not.
+        told = (self.folder / "said.jsonl").read_bytes()
+        self.expect_refusal(3, "none.txt:2: the text has no", *predict, "--input", "none.txt", "--json", "said.jsonl")
+        self.assertEqual((self.folder / "said.jsonl").read_bytes(), told)
+        self.assertEqual(self.run_program(*predict, "--text", "a[MASK]", "--json", "said.jsonl").returncode, 0)
+        self.assertEqual([json.loads(line)["text"] for line in (self.folder / "said.jsonl").read_text().splitlines()],
+                         ["a[MASK]"])
         (self.folder / "empty.txt").write_text("\n\n", encoding="utf-8")
         # bad input: `predict`: a file without texts | no texts: --input names files with a text on each line | 3
         self.expect_refusal(3, "no texts: --input names files", *predict, "--input", "empty.txt")
@@ -212,6 +233,10 @@ class MaskedLanguageModel(ProgramTest):
             self.assertEqual({one["number"] for one in mask}, set(range(500)))
             self.assertLessEqual({"[MASK]", "[CLS]", "[UNK]"}, {one["token"] for one in mask})
         self.assertNotIn("  ", said["filled"])
+        done = self.run_program("predict", "--checkpoint", "words-run", "--text", "([MASK])", "--json", "said.jsonl")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        said = json.loads((self.folder / "said.jsonl").read_text())
+        self.assertEqual(said["filled"], f"({said['masks'][0][0]['token'].removeprefix(' ')})")
 
     def test_memory_of_a_published_one(self):
         said = self.expect_done("memory", "--model.family", "bert", "--model.preset", "bert-base", "--batch.global", 8,

@@ -225,28 +225,83 @@ class Pictures(unittest.TestCase):
                               check=True)
         self.assertEqual(done.stdout.splitlines(), [line.split(",")[0] for line in expected])
         # Nearer: the model sees the middle of a larger picture.
-        self.assertNotEqual(self.predict("--input", files[0], "--size", 48)[0], expected[:1])
+        nearer, _ = self.predict("--input", files[0], "--size", 48)
+        self.assertEqual(len(nearer), 1)
+        self.assertNotEqual(nearer, expected[:1])
+        # A picture of more bytes than are read at once.
+        self.assertEqual(len(self.predict("--input", ",".join(files), "--size", 2400)[0]), 2)
+        self.check_pictures_that_cannot_be_read(files, expected)
+        self.check_refused_predictions(files[0])
 
+    def check_pictures_that_cannot_be_read(self, files, expected):
         (self.folder / "torn.png").write_bytes((self.folder / files[0]).read_bytes()[:60])
-        # bad input: `predict`: a damaged picture | FILE: ...; with --skip-bad true it is left out, and told of | 3
-        self.assertIn("torn.png: ", self.run_here("predict", "--checkpoint", "predicts", "--input",
-                                                  f"torn.png,{files[0]}", ranks=2, status=3))
-        said = self.run_here("predict", "--checkpoint", "predicts", "--input", f"torn.png,{files[0]}", "--skip-bad", "true")
-        self.assertIn("left out: torn.png: ", said)
-        self.assertIn(expected[0], said)
-        # bad input: `predict`: a file that is not there | ...: no such file or folder | 3
-        self.assertIn("gone.png", self.run_here("predict", "--checkpoint", "predicts", "--input", "gone.png", status=3))
+        predict = ("predict", "--checkpoint", "predicts", "--threads", 1)
+        # bad input: `predict`: a damaged picture | FILE: ...; --skip-bad true leaves such pictures out | 3
+        self.assertRegex(self.run_here(*predict, "--input", f"torn.png,{files[0]}", ranks=2, status=3),
+                         r"torn.png: .+; --skip-bad true leaves such pictures out")
+        # bad input: `predict`: a picture that is not there | cannot read FILE: No such file or directory; --skip-bad
+        # true leaves such pictures out | 3
+        self.assertIn("cannot read gone.png: No such file or directory; --skip-bad true leaves such pictures out",
+                      self.run_here(*predict, "--input", "gone.png", status=3))
+        # Those that are there are told, whether the command names the files or a list does.
+        names = ["torn.png", files[0], "gone.png", files[1]]
+        for given, lines in ((",".join(names), ""), ("-", "\n".join(names))):
+            command = [PROGRAM, *map(str, predict), "--input", given, "--skip-bad", "true"]
+            done = subprocess.run(command, cwd=self.folder, input=lines, capture_output=True, text=True, timeout=60,
+                                  check=True)
+            self.assertEqual(done.stdout.splitlines(), expected)
+            self.assertIn("left out: torn.png: ", done.stderr)
+            self.assertIn("left out: cannot read gone.png: No such file or directory\n", done.stderr)
+        # bad input: `predict --skip-bad true`: no good picture | none of the 2 pictures is good: --skip-bad true left
+        # all of them out | 3
+        self.assertIn("none of the 2 pictures is good: --skip-bad true left all of them out",
+                      self.run_here(*predict, "--input", "torn.png,gone.png", "--skip-bad", "true", ranks=2, status=3))
         # bad input: `predict`: no picture in a folder | no pictures: --input names JPEG or PNG files, or folders of
         # them | 3
         self.assertIn("no pictures: --input names JPEG or PNG files, or folders of them",
-                      self.run_here("predict", "--checkpoint", "predicts", "--input", "text", status=3))
-        # bad input: `predict`: a size below what the model sees | ... | 2
-        self.run_here("predict", "--checkpoint", "predicts", "--input", files[0], "--size", 8, status=2)
+                      self.run_here(*predict, "--input", "text", status=3))
+        # bad input: `predict`: an input that is no picture and is not there | cannot read ...: No such file or
+        # directory | 3
+        self.assertIn("cannot read gone: No such file or directory",
+                      self.run_here(*predict, "--input", "gone", "--skip-bad", "true", status=3))
+
+    def check_refused_predictions(self, file):
+        predict = ("predict", "--checkpoint", "predicts", "--threads", 1, "--input", file)
+        # bad input: `predict`: a size below what the model sees | --size 8: the model sees 16 x 16 pixels: give at
+        # least that | 2
+        self.assertIn("--size 8: the model sees 16 x 16 pixels: give at least that",
+                      self.run_here(*predict, "--size", 8, status=2))
+        # Parts of the pictures were made larger in training.
+        self.train("resized", "--model.image", 32, "--data.crop", "resized", "--data.padding", None,
+                   "--data.validation", None, "--eval.every", None, "--run.steps", 1, "--checkpoint.every", 1)
+        resized = ("predict", "--checkpoint", "resized", "--threads", 1, "--input", file)
+        # bad input: `predict`: a model that sees more than its training's pictures had | --size is 24 x 24, that of the
+        # pictures in training: the model sees 32 x 32 pixels: give at least that | 2
+        self.assertIn("--size is 24 x 24, that of the pictures in training: the model sees 32 x 32 pixels: give at "
+                      "least that",
+                      self.run_here(*resized, status=2))
+        self.assertIn(f"{file}: ", self.run_here(*resized, "--size", 32))
+        # bad input: `predict`: a size that is none | --size 7y: expected a side of 1 to 4096 pixels, as in 224, or
+        # height x width, as in 192x256 | 2
+        # Flags are looked at before a checkpoint is.
+        self.assertIn("--size 7y: expected a side of 1 to 4096 pixels",
+                      self.run_here("predict", "--checkpoint", "none", "--input", file, "--size", "7y", status=2))
+        # bad input: `predict`: a normalisation that is none | --normalisation 0.5: expected 'mean R G B, deviation R G
+        # B', numbers of 0 to 1 | 2
+        self.assertIn("--normalisation 0.5: expected 'mean R G B, deviation R G B', numbers of 0 to 1",
+                      self.run_here("predict", "--checkpoint", "none", "--input", file, "--normalisation", "0.5",
+                                    status=2))
         # bad input: `predict`: nothing is named | --input is missing: it names pictures, folders of them, or files of
         # texts; --text gives a text itself | 2
         self.assertIn("--input is missing: it names pictures, folders of them, or files of texts; --text gives a text "
                       "itself",
                       self.run_here("predict", "--checkpoint", "predicts", status=2))
+        # bad input: `predict`: a `--json` file that cannot be written | none/said.jsonl: cannot be opened: No such file
+        # or directory; FILE: cannot be written: No space left on device | 5
+        self.assertIn("none/said.jsonl: cannot be opened: No such file or directory",
+                      self.run_here(*predict, "--json", "none/said.jsonl", status=5))
+        self.assertIn("/dev/full: cannot be written: No space left on device",
+                      self.run_here(*predict, "--json", "/dev/full", ranks=2, status=5))
 
     def test_bad_input(self):
         self.assertIn("text/train.h5: a token shard, not an image shard",

@@ -385,6 +385,28 @@ TEST_F(PrepareImages, BadPicturesAreRefusedOrListed) {
   EXPECT_SAYS(fault<DataError>(skipping), "none of the 8 pictures in ");
 }
 
+// A file may go while others are read.
+TEST_F(PrepareImages, AFileThatHasGoneIsLeftOut) {
+  const std::string gone = write("pets/b/99.png", make_png(kSize, 1));
+  write("pets/b/1.png", make_png(kSize, 1));
+  for (int i = 0; i < 20; ++i) write(fmt::format("pets/a/{}.png", i), make_png(kSize, 1));
+  PrepareImagesOptions skipping = options({in("pets")});
+  // Two or three pictures are read at a time, and the first are done before the last are read.
+  skipping.size = PictureSize{1024, 1024};
+  skipping.progress = [&](const PrepareProgress& /*progress*/) { fs::remove(gone); };
+  // bad input: `prepare --images`: a picture that cannot be read | cannot read ...: No such file or
+  // directory; --skip-bad true leaves such pictures out | 3
+  EXPECT_EQ(fault<DataError>(skipping),
+            "cannot read " + gone +
+                ": No such file or directory; --skip-bad true leaves such pictures out");
+  write("pets/b/99.png", make_png(kSize, 1));
+  skipping.skip_bad = true;
+  const PrepareImagesResult result = prepare_images(skipping);
+  EXPECT_EQ(result.train.images, 21);
+  EXPECT_EQ(result.bad,
+            (std::vector<std::string>{"cannot read " + gone + ": No such file or directory"}));
+}
+
 TEST_F(PrepareImages, AHugeFileInAnArchiveIsNotRead) {
   std::string tar = make_tar({{"cat/1.png", ""}});
   tar.replace(124, 12, fmt::format("{:011o}", kMostPictureBytes + 1) + '\0');
@@ -638,6 +660,7 @@ TEST(PrepareImagesOptions, SizesAreParsed) {
   for (const char* bad :
        {"", "x", "0", "-3", "3x", "x3", "4097", "3x4x5", "1e2", "99999999999999999999"}) {
     EXPECT_THROW(parse_picture_size(bad), ConfigError) << bad;
+    EXPECT_FALSE(read_picture_size(bad)) << bad;
   }
 }
 

@@ -5,6 +5,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "trireme/io/image_shard.h"
@@ -14,6 +15,8 @@ namespace trireme {
 
 // Reads "224" (a square) or "192x256" (height x width). Throws ConfigError.
 PictureSize parse_picture_size(const std::string& text);
+// The same for a text that is no flag: returns nothing for what is no such size.
+std::optional<PictureSize> read_picture_size(std::string_view text);
 
 struct PrepareImagesOptions {
   // Folders, tar archives (of plain bytes or compressed with xz) and "-", which is an archive from

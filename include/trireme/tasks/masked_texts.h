@@ -112,6 +112,11 @@ struct TextToFill {
 // tokenizer joins spaces with words, one space before a [MASK] belongs to what is masked.
 TextToFill text_to_fill(const Tokenizer& tokenizer, const SpecialTokens& special,
                         std::string_view text);
+// Returns the text with a word, the bytes of a token, in the place of each [MASK]. `joined` is what
+// joins_spaces says of the tokenizer. Where it does, the word replaces the space before a [MASK],
+// too. Where it does not, the space that a word begins with says that it is no part of the word
+// before it, so it is written only behind a letter or a digit. No text begins with that space.
+std::string filled_text(std::string_view text, std::span<const std::string> words, bool joined);
 
 // A micro-batch of masked texts on the host: the fields kTokens, kTargetRows and kTargets, and
 // kKeyEnd if size.padded. Their contents are undefined.

@@ -2,7 +2,9 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "trireme/io/image_dataset.h"
@@ -32,8 +34,10 @@ inline constexpr const char* kPictureSizeAttribute = "picture_size";
 
 // "mean 0.5 0.25 0.125, deviation 0.25 0.25 0.25", with all digits.
 std::string normalisation_text(const PixelStatistics& statistics);
-// Throws DataError for what is no such text.
-PixelStatistics read_normalisation(const std::string& text);
+// Returns nothing for what is no such text; kNormalisationForm tells a user what is.
+std::optional<PixelStatistics> read_normalisation(std::string_view text);
+inline constexpr std::string_view kNormalisationForm =
+    "'mean R G B, deviation R G B', numbers of 0 to 1";
 
 namespace tasks {
 

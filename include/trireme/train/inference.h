@@ -1,4 +1,5 @@
-// A trained model on any grid, for evaluation and generation: only weights, no gradients.
+// A trained model on any grid, for evaluation, generation and predictions: only weights, no
+// gradients.
 #pragma once
 
 #include <optional>
