@@ -107,7 +107,7 @@ class Generate : public ::testing::TestWithParam<bool> {
           const double draw =
               sampling_uniform(options.seed, number, static_cast<std::uint64_t>(position));
           const std::int32_t token = sample_token(values, options.sampling, draw);
-          for (const double rounded : {std::max(draw - 1e-6, 0.0), draw + 1e-6}) {
+          for (const double rounded : {std::max(draw - 1e-6, 1e-9), std::min(draw + 1e-6, 1.0)}) {
             EXPECT_EQ(sample_token(values, options.sampling, rounded), token)
                 << "a near tie: choose another seed";
           }
