@@ -27,11 +27,16 @@ class ConvertingMatmul : public MatmulEngine {
 
   void run(Context& ctx, const MatmulCall& call) override {
     const std::int64_t block = std::max<std::int64_t>(64, kBlockElements / call.k / 64 * 64);
-    for (std::int64_t i = 0; i < call.m; i += block) {
+    // On a dry context the first block and the last say what workspace all of them need.
+    const auto after = [&](std::int64_t begin, std::int64_t extent) {
+      const std::int64_t last = (extent - 1) / block * block;
+      return ctx.dry && begin < last ? last : begin + block;
+    };
+    for (std::int64_t i = 0; i < call.m; i = after(i, call.m)) {
       const std::int64_t rows = std::min(block, call.m - i);
       const Tensor a =
           converted(ctx, call.dtype, call.a, call.transpose_a, call.m, call.k, i, rows);
-      for (std::int64_t j = 0; j < call.n; j += block) {
+      for (std::int64_t j = 0; j < call.n; j = after(j, call.n)) {
         const std::int64_t columns = std::min(block, call.n - j);
         const Tensor b =
             converted(ctx, call.dtype, call.b, !call.transpose_b, call.n, call.k, j, columns);
