@@ -1,7 +1,5 @@
 #include "trireme/ops/libraries.h"
 
-#include <cstdlib>
-
 #include <fmt/format.h>
 
 #include "ops/matmul_engine.h"
@@ -24,18 +22,6 @@ std::string openmp_version() {
 
 std::vector<std::string> library_versions() {
   return {onednn_version(), openmp_version()};
-}
-
-std::string matmul_reason() {
-  if (const char* asked = std::getenv("TRIREME_MATMUL"); asked != nullptr) {
-    return fmt::format("TRIREME_MATMUL={} asks for it", asked);
-  }
-#ifdef _OPENMP
-  return __builtin_cpu_supports("avx512f") ? "the processor has AVX-512"
-                                           : "the processor has no AVX-512";
-#else
-  return "this build has no OpenMP";
-#endif
 }
 
 bool has_native_bf16(const Context& ctx) {

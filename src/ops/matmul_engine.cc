@@ -7,6 +7,7 @@
 
 #include "trireme/base/printable.h"
 #include "trireme/ops/elementwise.h"
+#include "trireme/ops/libraries.h"
 
 #include "ops/convolution_engine.h"
 #include "ops/cpu/kernels.h"
@@ -137,34 +138,45 @@ enum class Library { kOneDnn, kOwn };
 // With AVX-512, oneDNN: with two threads it reaches 168-221 GFLOP/s in fp32 on Intel with AMX, and
 // 208-226 on AMD Zen 4. Our own kernels were not measured there. With only AVX2, our own: see
 // perf/RESULTS.md.
-Library best_fp32_library() {
-  const char* asked = std::getenv("TRIREME_MATMUL");
-  if (asked != nullptr) {
+struct Fp32Choice {
+  Library library;
+  std::string reason;
+};
+Fp32Choice best_fp32_library() {
+  if (const char* asked = std::getenv("TRIREME_MATMUL"); asked != nullptr) {
     const std::string_view name = asked;
-    if (name == "onednn") return Library::kOneDnn;
-    if (name == "own") return Library::kOwn;
-    throw ConfigError(fmt::format("TRIREME_MATMUL is '{}'; it may be onednn or own", shown(name)));
+    if (name != "onednn" && name != "own") {
+      throw ConfigError(
+          fmt::format("TRIREME_MATMUL is '{}'; it may be onednn or own", shown(name)));
+    }
+    return {name == "onednn" ? Library::kOneDnn : Library::kOwn,
+            fmt::format("TRIREME_MATMUL={} asks for it", name)};
   }
 #ifdef _OPENMP
-  return __builtin_cpu_supports("avx512f") ? Library::kOneDnn : Library::kOwn;
+  if (__builtin_cpu_supports("avx512f")) return {Library::kOneDnn, "the processor has AVX-512"};
+  return {Library::kOwn, "the processor has no AVX-512"};
 #else
-  return Library::kOwn;  // oneDNN would start OpenMP threads of its own
+  return {Library::kOwn, "this build has no OpenMP"};  // oneDNN would start threads of its own
 #endif
 }
 
 }  // namespace
+
+std::string matmul_reason() {
+  return best_fp32_library().reason;
+}
 
 std::unique_ptr<MatmulEngine> make_converting_matmul(std::shared_ptr<MatmulEngine> fp32) {
   return std::make_unique<ConvertingMatmul>(std::move(fp32));
 }
 
 std::shared_ptr<ConvolutionEngine> make_cpu_convolution_engine() {
-  if (best_fp32_library() != Library::kOneDnn) return nullptr;
+  if (best_fp32_library().library != Library::kOneDnn) return nullptr;
   return make_onednn_convolution();
 }
 
 std::shared_ptr<MatmulEngine> make_cpu_matmul_engine() {
-  const bool onednn = best_fp32_library() == Library::kOneDnn;
+  const bool onednn = best_fp32_library().library == Library::kOneDnn;
   const std::shared_ptr<MatmulEngine> fp32 = onednn ? make_onednn_matmul() : make_own_matmul();
   // oneDNN 2.6 has no products of fp16 on a CPU.
   const std::shared_ptr<MatmulEngine> converting = make_converting_matmul(fp32);
