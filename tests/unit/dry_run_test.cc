@@ -275,6 +275,30 @@ TEST(DryRunAll, AnEvaluationHoldsWhatARealOneHolds) {
   EXPECT_EQ(dry.at_peak[static_cast<std::size_t>(MemoryUse::kGradients)], 0u);
 }
 
+TEST(DryRunAll, APredictionHoldsWhatARealOneHolds) {
+  DryRunInput input = input_of_pictures(false);
+  input.trains = false;
+  input.predicts = true;
+  ops::Context ctx = ops::make_cpu_context(1);
+  DryRank alone({});
+  const ProcessGrid grid(alone, input.grid);
+  parallel::StageOptions options = input.step.stage;
+  options.trains = false;
+  const parallel::Stage stage(ctx, grid, input.model, options);
+  parallel::PipelineExecutor executor(ctx, stage);
+  for (int prediction = 0; prediction < 2; ++prediction) {
+    stage.weights().refresh(ctx);
+    nn::MicroBatch batch = micro_batch_of(ctx, input);
+    const Tensor pixels = batch.fields.find(nn::kPixels);
+    batch.fields = {};
+    batch.fields.set(nn::kPixels, pixels);
+    executor.forward({&batch, 1});
+  }
+  const MemoryStats real = ctx.allocator->stats(), dry = plan::dry_run(input, 0).memory;
+  EXPECT_EQ(dry.peak, real.peak);
+  EXPECT_EQ(dry.at_peak, real.at_peak);
+}
+
 // A block that asks for empty micro-batches, and counts them.
 class Asking final : public nn::Block {
  public:
