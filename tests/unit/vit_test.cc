@@ -111,7 +111,7 @@ TEST(Vit, KeysFollowFromThePresetAndTheData) {
 
 // Names of so many classes must not take time that grows with their square: that would be minutes.
 TEST(Vit, ForeignConfigNamesAllClasses) {
-  constexpr int kClasses = 400000;
+  constexpr int kClasses = 200000;
   const models::Model model =
       models::resolve(request({{"preset", "vit-tiny"}, {"classes", std::to_string(kClasses)}}), {});
   const Json config = Json::parse_unique(model.foreign().config());
