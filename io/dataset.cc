@@ -47,7 +47,10 @@ class TokenDataset::Impl {
         places_(options_.order, headers_.parts, samples_by_shard(), options_.seed),
         files_(headers_.shards) {
     const TokenShardInfo& first = headers_.shards.front();
-    tokenizer_ = make_tokenizer(first.tokenizer_kind, first.tokenizer_model);
+    const TokenizerPtr& open = options_.tokenizer;
+    const bool same =
+        open && open->kind() == first.tokenizer_kind && open->model() == first.tokenizer_model;
+    tokenizer_ = same ? open : make_tokenizer(first.tokenizer_kind, first.tokenizer_model);
     if (tokenizer_->vocabulary() != first.vocabulary) {
       throw DataError(
           fmt::format("{}: the header promises a vocabulary of {}, its tokenizer has {}",

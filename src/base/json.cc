@@ -97,7 +97,12 @@ struct JsonWriter {
   }
   Library operator()(const Json::Object& members) const {
     Library object = Library::object();
-    for (const Json::Member& member : members) object[member.key] = library_value(member.value);
+    auto& all = object.get_ref<Library::object_t&>();
+    all.reserve(members.size());
+    // As the vector that it is: its own insertion looks through all keys, which here differ.
+    for (const Json::Member& member : members) {
+      all.Container::emplace_back(member.key, library_value(member.value));
+    }
     return object;
   }
   Library operator()(const auto& value) const { return value; }

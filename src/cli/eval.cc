@@ -4,9 +4,7 @@
 #include "trireme/base/limits.h"
 #include "trireme/base/log.h"
 #include "trireme/config/weighted_paths.h"
-#include "trireme/train/dry_run_input.h"
 #include "trireme/train/evaluator.h"
-#include "trireme/train/memory_check.h"
 #include "trireme/train/step_setup.h"
 
 #include "cli/commands.h"
@@ -52,19 +50,12 @@ ExitStatus evaluate_on_ranks(Runtime& runtime, const EvalArguments& given) {
   const InferenceModel model(ctx, grid, checkpoint, given.inference.precision,
                              given.inference.shard);
   runtime.set_timeout(given.inference.timeout);
-  Config sizes = model.training();
-  sizes.batch.micro = given.micro;
-  plan::DryRunInput dry = dry_run_input(sizes, model.model(), shape);
-  dry.step.stage = model.stage().options();
-  dry.trains = false;
-  check_memory_here(dry, runtime, device, [](const FitsMemory& /*fits*/) {
-    return "a smaller batch.micro, more grid.tensor or more grid.pipeline";
-  });
+  check_inference_memory(runtime, device, model, given.micro, /*predicts=*/false);
   const ops::AttentionChoice attention =
       attention_choice(runtime.world(), ctx, model.model(), shape,
                        {.micro = given.micro,
                         .compute = model.stage().options().compute,
-                        .masks_documents = sizes.data.mask_documents});
+                        .masks_documents = model.training().data.mask_documents});
   const auto data = open_evaluation_data(runtime.world(), model, given.data);
   const EvaluationReport report =
       evaluate_on(ctx, model.stage(), *data, given.micro, model.model().plan.length);

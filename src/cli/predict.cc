@@ -90,16 +90,16 @@ ExitStatus predict_on_ranks(Runtime& runtime, const PredictArguments& given) {
   runtime.set_timeout(given.inference.timeout);
   const std::string& family = model.training().model.family;
   const std::string_view task = models::find_family(family).task();
-  if (task == "classification") {
-    predict_pictures(runtime, device.context, model, given);
-  } else if (task == "masked_language_model") {
-    predict_texts(runtime, device.context, model, given);
-  } else {
+  const bool pictures = task == "classification";
+  if (!pictures && task != "masked_language_model") {
     throw ConfigError(fmt::format(
         "{}: a model of {}, whose task is {}: trireme predict says what is on pictures and fills "
         "[MASK]s in texts, and trireme generate continues texts",
         model.trained_on().origin, family, task));
   }
+  // The one text of --text is a micro-batch of its own.
+  check_inference_memory(runtime, device, model, given.text ? 1 : given.micro, /*predicts=*/true);
+  (pictures ? predict_pictures : predict_texts)(runtime, device.context, model, given);
   return ExitStatus::kDone;
 }
 
@@ -109,8 +109,9 @@ void declare(Options& options, PredictArguments& given) {
               "standard input names a file. Texts: files with a text on each line; -: standard "
               "input");
   options.add("text", given.text, "", "a text whose [MASK]s are filled, in the place of --input");
-  options.add("top", given.top, "", "how many of the likeliest classes or tokens are told",
-              at_least(1));
+  options.add("top", given.top, "",
+              "how many of the likeliest classes or tokens are told; all where there are fewer",
+              between(1, limits::kTokens));
   options.add("json", given.json, "", "a file that gets a line of JSON for each picture or text");
   options.add("normalisation", given.normalisation, "",
               "pictures: 'mean R G B, deviation R G B' of the colours, 0 to 1; default: the "

@@ -233,16 +233,20 @@ void predict_texts(Runtime& runtime, ops::Context& ctx, const InferenceModel& mo
   for (auto texts = batches.next(filler.most()); !texts.empty();
        texts = batches.next(filler.most())) {
     const std::vector<TextToFill> tokens = encoded(texts, *tokenizer, special, context);
-    const std::vector<LikelyTokens> all = filler.fill(tokens, given.top);
-    runtime.world().read_once([&] {
-      std::span<const LikelyTokens> rest = all;
-      for (std::size_t i = 0; i < texts.size(); ++i) {
-        speaker->say(texts[i], rest.first(tokens[i].masks.size()));
-        rest = rest.subspan(tokens[i].masks.size());
-      }
-      speaker->finish();
-      return std::string();
-    });
+    for (std::size_t begin = 0, end = 0; begin < tokens.size(); begin = end) {
+      const std::span<const TextToFill> left = std::span(tokens).subspan(begin);
+      end = begin + filler.most_of(left, given.top);
+      const std::vector<LikelyTokens> all = filler.fill(left.first(end - begin), given.top);
+      runtime.world().read_once([&] {
+        std::span<const LikelyTokens> rest = all;
+        for (std::size_t i = begin; i < end; ++i) {
+          speaker->say(texts[i], rest.first(tokens[i].masks.size()));
+          rest = rest.subspan(tokens[i].masks.size());
+        }
+        speaker->finish();
+        return std::string();
+      });
+    }
     count += std::ssize(texts);
   }
   if (count == 0) throw DataError("no texts: --input names files with a text on each line");

@@ -18,6 +18,21 @@ std::optional<T> model_key(const OptionValues& keys, const char* key) {
   return option_value<T>(keys, "model", key);
 }
 
+// The numbers of a family's keys where they are given, or those of a preset.
+class NumbersOfKeys {
+ public:
+  explicit NumbersOfKeys(const OptionValues& keys) : keys_(keys) {}
+  std::int64_t whole(const char* key, std::int64_t otherwise) const {
+    return model_key<int>(keys_, key).value_or(static_cast<int>(otherwise));
+  }
+  double real(const char* key, double otherwise) const {
+    return model_key<double>(keys_, key).value_or(otherwise);
+  }
+
+ private:
+  const OptionValues& keys_;
+};
+
 // Adds keys "model.NAME" of a family to options; their values are in `keys`.
 class KeyAdder {
  public:

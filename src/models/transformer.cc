@@ -4,6 +4,8 @@
 
 #include "trireme/base/error.h"
 
+#include "models/keys.h"
+
 namespace trireme::models {
 
 using nn::MicroBatch;
@@ -82,14 +84,9 @@ Values TransformerBlock::forward(Tape& tape, const MicroBatch& given, Values in)
 }
 
 void check(const TransformerSizes& sizes) {
-  if (sizes.width % sizes.heads != 0) {
-    throw ConfigError(
-        fmt::format("model.heads {} does not divide model.width {}", sizes.heads, sizes.width));
-  }
-  if (sizes.heads % sizes.kv_heads != 0) {
-    throw ConfigError(fmt::format("model.kv_heads {} does not divide model.heads {}",
-                                  sizes.kv_heads, sizes.heads));
-  }
+  const auto heads = static_cast<int>(sizes.heads);
+  check_divides("model.heads", heads, "model.width", static_cast<int>(sizes.width));
+  check_divides("model.kv_heads", static_cast<int>(sizes.kv_heads), "model.heads", heads);
   if (sizes.positions == nn::PositionKind::kRotary && sizes.width / sizes.heads % 2 != 0) {
     throw ConfigError(
         fmt::format("rotary positions need an even head size, not {} (model.width / "
@@ -134,6 +131,22 @@ stream_of(std::int64_t width, std::int64_t length) {
     const std::int64_t rows = batch * (length == 0 ? given : length);
     return std::vector<nn::BoundaryTensor>{{{parallel.outside_rows(rows), width}}};
   };
+}
+
+void add_layers(nn::ModelPlan& plan, const TransformerSizes& sizes, std::int64_t layers) {
+  const double flops = layer_flops(sizes);
+  plan.flops_per_sample += 3.0 * static_cast<double>(layers) * flops;
+  for (int layer = 0; layer < static_cast<int>(layers); ++layer) {
+    plan.blocks.push_back(
+        {.name = fmt::format("blocks.{}", layer),
+         .flops = flops,
+         .bytes = layer_traffic(sizes) * sizeof(float),
+         .build =
+             [sizes, layer](nn::BuildContext& build) {
+               return std::make_unique<TransformerBlock>(sizes, build, layer);
+             },
+         .boundary = stream_of(sizes.width, sizes.fixed_length ? sizes.length : 0)});
+  }
 }
 
 std::string sizes_text(const TransformerSizes& s, std::int64_t layers) {

@@ -97,6 +97,10 @@ std::function<std::vector<nn::BoundaryTensor>(std::int64_t, std::int64_t,
                                               const nn::TensorParallel&)>
 stream_of(std::int64_t width, std::int64_t length);
 
+// Appends the blocks of a model's layers, "blocks.0" and so on, and counts their FLOPs in
+// ModelPlan::flops_per_sample.
+void add_layers(nn::ModelPlan& plan, const TransformerSizes& sizes, std::int64_t layers);
+
 // "12 layers, width 768, 12 heads".
 std::string sizes_text(const TransformerSizes& sizes, std::int64_t layers);
 

@@ -46,7 +46,7 @@ int micro_batches_run(const DryRunInput& input, int count) {
 
 // Of a replica.
 int micro_batches_of(const DryRunInput& input, int replica) {
-  if (!input.trains) return kMicroBatchesEvaluated;
+  if (!input.trains) return input.predicts ? 1 : kMicroBatchesEvaluated;
   return parallel::share_of(input.micro_batches, input.grid.extent(kDataAxes), replica).count;
 }
 
@@ -163,12 +163,36 @@ void evaluate_twice(const DryRunInput& input, Rank& rank, DryRunResult& result) 
   rank.take_into(result);
 }
 
+nn::MicroBatch without_targets(nn::MicroBatch batch) {
+  nn::Fields fields;
+  for (const nn::Field& field : batch.fields) {
+    if (field.name != nn::kTargets) fields.set(field.name, field.tensor);
+  }
+  batch.fields = fields;
+  return batch;
+}
+
+void predict_twice(const DryRunInput& input, Rank& rank, DryRunResult& result) {
+  parallel::StageOptions options = input.step.stage;
+  options.trains = false;
+  const parallel::Stage stage(rank.ctx, rank.grid, input.model, options);
+  parallel::PipelineExecutor executor(rank.ctx, stage);
+  for (int number = 1; number <= 2; ++number) {
+    rank.begin_step();
+    stage.weights().refresh(rank.ctx);
+    const nn::MicroBatch batch = without_targets(make_micro_batch(rank.ctx, input, stage));
+    executor.forward({&batch, 1});
+  }
+  rank.take_into(result);
+}
+
 DryRunResult run_micro_batches(const DryRunInput& input, int place, int count) {
   Rank rank(input, place);
   DryRunResult result;
   result.place = place;
   result.micro_batches = count;
-  (input.trains ? train_two_steps : evaluate_twice)(input, rank, result);
+  const auto run = input.trains ? train_two_steps : input.predicts ? predict_twice : evaluate_twice;
+  run(input, rank, result);
   return result;
 }
 
@@ -229,9 +253,21 @@ void extrapolate(DryRunResult& more, const DryRunResult& fewer, std::int64_t per
   more.operations = std::move(counts);
 }
 
+// The rows of a micro-batch that a loss may work through: masked texts have few of them. Throws
+// OutOfMemoryError where a micro-batch needs more than 8 EiB.
+std::int64_t rows_with_targets(const DryRunInput& input) {
+  ops::Context ctx = ops::make_dry_context(1);
+  const nn::HostMicroBatch batch =
+      input.make_batch(ctx, input.micro, input.model.length, {.inputs = false, .targets = true});
+  return batch.fields.find(nn::kTargets).elements();
+}
+
 // The slices of rows that the model's losses work through in a micro-batch.
 double slices_of_losses(const DryRunInput& input) {
-  const std::int64_t rows = input.micro * input.model.length;
+  const bool sliced = std::ranges::any_of(
+      input.model.blocks, [](const nn::BlockPlan& block) { return block.sliced_classes != 0; });
+  if (!sliced) return 0.0;
+  const std::int64_t rows = rows_with_targets(input);
   double slices = 0.0;
   for (const nn::BlockPlan& block : input.model.blocks) {
     if (block.sliced_classes == 0) continue;
@@ -279,18 +315,21 @@ void add_kinds(const DryRunInput& input, int place, int replicas,
   results.push_back(std::move(first));
 }
 
+// Throws ConfigError for dry runs that would take so many seconds if that is too long.
+void check_seconds(const DryRunInput& input, double seconds) {
+  if (seconds <= kMostSeconds) return;
+  throw ConfigError(fmt::format(
+      "dry runs of {} stages, {} blocks and micro-batches of {} positions would take too long: "
+      "give fewer stages, a smaller micro-batch or, for texts, a smaller vocabulary",
+      input.grid[Axis::kPipeline], input.model.blocks.size(), input.micro * input.model.length));
+}
+
 std::vector<DryRunResult> run_kinds(const DryRunInput& input, const std::vector<int>& stages,
                                     const Replicas& kinds) {
-  const double seconds = static_cast<double>(kinds.size()) * seconds_of(input, stages.size());
-  if (seconds > kMostSeconds) {
-    throw ConfigError(fmt::format(
-        "dry runs of {} stages, {} blocks and micro-batches of {} positions would take too long: "
-        "give fewer stages, a smaller micro-batch or, for texts, a smaller vocabulary",
-        input.grid[Axis::kPipeline], input.model.blocks.size(), input.micro * input.model.length));
-  }
   const std::vector<int> replicas = input.grid.group(0, kDataAxes);
   std::vector<DryRunResult> results;
   try {
+    check_seconds(input, static_cast<double>(kinds.size()) * seconds_of(input, stages.size()));
     for (const int stage : stages) {
       for (const auto& [count, kind] : kinds) {
         const auto [replica, alike] = kind;

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include "trireme/base/error.h"
 #include "trireme/base/text.h"
 #include "trireme/tasks/texts.h"
 
@@ -16,6 +15,7 @@ std::shared_ptr<const TokenDataset> open_text(const DataRequest& request, std::i
   options.context = context;
   options.seed = request.seed;
   options.order = request.training ? SampleOrder::kShuffled : SampleOrder::kSequential;
+  options.tokenizer = request.tokenizer;
   return TokenDataset::open(options, comm);
 }
 
@@ -30,18 +30,13 @@ std::vector<DataMark> TextData::encoding() const {
 }
 
 void TextData::check_fits(const TaskData& other) const {
-  const int mine = vocabulary_, others = *other.facts().vocabulary;
-  if (mine != others) {
-    throw DataError(
-        fmt::format("data.validation has a vocabulary of {} tokens, data.train of {}: "
-                    "prepare both with one tokenizer",
-                    others, mine));
-  }
-  if (encoding().front().value != other.encoding().front().value) {
-    throw DataError(
-        "data.validation has another tokenizer than data.train, though one of as many tokens: "
-        "prepare both with one tokenizer");
-  }
+  const auto known = [](const char* name, const TaskData& data) {
+    return KnownTokens{.name = name,
+                       .vocabulary = *data.facts().vocabulary,
+                       .tokenizer = data.encoding().front().value};
+  };
+  check_same_tokens(known("data.validation", other), known("data.train", *this),
+                    "prepare both with one tokenizer");
 }
 
 void TextData::check_trained(const TrainedOn& model) const {

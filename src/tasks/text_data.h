@@ -28,6 +28,7 @@ class TextData : public TaskData {
   void check_fits(const TaskData& other) const final;
   void check_trained(const TrainedOn& model) const final;
   std::vector<std::string> paths() const final;
+  TokenizerPtr tokenizer() const final { return data_->tokenizer(); }
 
  protected:
   // `vocabulary`: of the model, where the task adds tokens to the tokenizer's.

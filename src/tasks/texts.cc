@@ -44,25 +44,32 @@ nn::MicroBatch make_micro_batch(ops::Context& ctx, const TokenBatch& data, std::
   return host.to_device(ctx, count, training);
 }
 
+void tasks::check_same_tokens(const KnownTokens& tokens, const KnownTokens& expected,
+                              std::string_view remedy) {
+  if (tokens.vocabulary != expected.vocabulary) {
+    throw DataError(fmt::format("{} has a vocabulary of {} tokens{}, {} one of {}: {}", tokens.name,
+                                tokens.vocabulary,
+                                tokens.has_added ? " with the special ones that it lacks" : "",
+                                expected.name, expected.vocabulary, remedy));
+  }
+  if (!expected.tokenizer.empty() && tokens.tokenizer != expected.tokenizer) {
+    throw DataError(fmt::format("{} has another tokenizer than {}, though as many tokens: {}",
+                                tokens.name, expected.name, remedy));
+  }
+}
+
 void tasks::check_tokenizer(const TrainedOn& model, const Tokenizer& tokenizer,
                             const std::string& origin, std::optional<std::int32_t> given) {
-  const int vocabulary = model.facts.vocabulary.value_or(0);
-  const std::int32_t of_data = given.value_or(tokenizer.vocabulary());
-  if (of_data != vocabulary) {
-    throw DataError(
-        fmt::format("{} has a vocabulary of {} tokens{}, the model of {} one of {}: use "
-                    "data of the tokenizer that the model was trained with",
-                    origin, of_data,
-                    of_data > tokenizer.vocabulary() ? " with the special ones that it lacks" : "",
-                    model.origin, vocabulary));
-  }
   const auto mark = std::ranges::find(model.marks, kTokenizerAttribute, &DataMark::attribute);
-  if (mark != model.marks.end() && mark->value != tokenizer_checksum(tokenizer)) {
-    throw DataError(
-        fmt::format("{} has another tokenizer ({}) than the model of {} was trained "
-                    "with, though as many tokens",
-                    origin, tokenizer.description(), model.origin));
-  }
+  const std::int32_t vocabulary = given.value_or(tokenizer.vocabulary());
+  check_same_tokens({.name = origin,
+                     .vocabulary = vocabulary,
+                     .tokenizer = tokenizer_checksum(tokenizer),
+                     .has_added = vocabulary > tokenizer.vocabulary()},
+                    {.name = "the model of " + model.origin,
+                     .vocabulary = model.facts.vocabulary.value_or(0),
+                     .tokenizer = mark == model.marks.end() ? "" : mark->value},
+                    "use data of the tokenizer that the model was trained with");
 }
 
 std::string tokenizer_checksum(const Tokenizer& tokenizer) {

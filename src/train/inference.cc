@@ -8,6 +8,8 @@
 #include "trireme/base/error.h"
 #include "trireme/base/log.h"
 #include "trireme/train/checkpoint_tensors.h"
+#include "trireme/train/dry_run_input.h"
+#include "trireme/train/memory_check.h"
 #include "trireme/train/step_setup.h"
 
 namespace trireme {
@@ -126,6 +128,19 @@ InferenceModel::InferenceModel(ops::Context& ctx, const ProcessGrid& grid,
   check_size(checkpoint, model_.plan);
   stage_ = std::make_unique<parallel::Stage>(ctx, grid, model_.plan, options);
   read_checkpoint(ctx, checkpoint, *stage_, checkpoint_slices(*stage_, nullptr, false));
+}
+
+void check_inference_memory(Runtime& runtime, const ComputeDevice& device,
+                            const InferenceModel& model, int micro, bool predicts) {
+  Config sizes = model.training();
+  sizes.batch.micro = micro;
+  plan::DryRunInput dry = dry_run_input(sizes, model.model(), model.stage().grid().shape());
+  dry.step.stage = model.stage().options();
+  dry.trains = false;
+  dry.predicts = predicts;
+  check_memory_here(dry, runtime, device, [](const FitsMemory& /*fits*/) {
+    return "a smaller batch.micro, more grid.tensor or more grid.pipeline";
+  });
 }
 
 }  // namespace trireme

@@ -21,7 +21,23 @@ MaskedSize size_for(std::span<const TextToFill> texts, std::int32_t pad) {
   return size;
 }
 
+// What ranks tell each other of one token: its number and its probability.
+constexpr std::size_t kBytesOfLikely = sizeof(std::int64_t) + sizeof(float);
+constexpr std::size_t kMostBytesTold = std::size_t{16} << 20;
+
 }  // namespace
+
+std::size_t texts_at_once(std::span<const TextToFill> texts, std::size_t replicas,
+                          std::size_t top) {
+  std::size_t masks = 1, count = 0;
+  for (; count < texts.size(); ++count) {
+    masks = std::max(masks, texts[count].masks.size());
+    const std::size_t rows = (count / replicas + 1) * replicas * masks;
+    // Without a product that could overflow.
+    if (count > 0 && rows > kMostBytesTold / kBytesOfLikely / top) break;
+  }
+  return count;
+}
 
 MaskFiller::MaskFiller(ops::Context& ctx, const parallel::Stage& stage,
                        const SpecialTokens& special, std::int64_t context, std::int64_t micro)
@@ -56,9 +72,19 @@ nn::MicroBatch MaskFiller::micro_batch(std::span<const TextToFill> texts, const 
                           /*training=*/false);
 }
 
+std::size_t MaskFiller::tokens_told(int top) const {
+  return static_cast<std::size_t>(std::min(top, special_.vocabulary));
+}
+
+std::size_t MaskFiller::most_of(std::span<const TextToFill> texts, int top) const {
+  return texts_at_once(texts, static_cast<std::size_t>(stage_.grid().extent(kDataAxes)),
+                       tokens_told(top));
+}
+
 std::vector<LikelyTokens> MaskFiller::fill(std::span<const TextToFill> texts, int top) {
   const MaskedSize size = size_for(texts, special_.pad);
-  TRIREME_CHECK(!texts.empty() && std::ssize(texts) <= most() && size.length <= context_,
+  TRIREME_CHECK(!texts.empty() && std::ssize(texts) <= most() && size.length <= context_ &&
+                    most_of(texts, top) == texts.size(),
                 "no texts, too many or too long ones");
   stage_.weights().refresh(ctx_);
   const ProcessGrid& grid = stage_.grid();
@@ -66,8 +92,7 @@ std::vector<LikelyTokens> MaskFiller::fill(std::span<const TextToFill> texts, in
   const std::size_t micro = (texts.size() + replicas - 1) / replicas;
   const nn::MicroBatch batch = micro_batch(texts, size, micro);
   const std::vector<Tensors> outputs = executor_.forward({&batch, 1});
-  const auto vocabulary = static_cast<std::size_t>(special_.vocabulary),
-             count = std::min(static_cast<std::size_t>(top), vocabulary),
+  const auto vocabulary = static_cast<std::size_t>(special_.vocabulary), count = tokens_told(top),
              rows = micro * static_cast<std::size_t>(size.most);
   // One rank of each replica knows its rows; the others add zeros to them, which is exact.
   const std::size_t values = replicas * rows * count;

@@ -96,7 +96,9 @@ GridTraffic PreparedRun::choose_shards() {
 std::shared_ptr<const tasks::TaskData> PreparedRun::open_validation_data() {
   std::shared_ptr<const tasks::TaskData> opened;
   if (!config.data.validation.empty()) {
-    opened = task.open(held_out_data(config, train_data->encoding()), runtime.world());
+    tasks::DataRequest request = held_out_data(config, train_data->encoding());
+    request.tokenizer = train_data->tokenizer();
+    opened = task.open(request, runtime.world());
     train_data->check_fits(*opened);
   }
   phases.done("data");

@@ -75,16 +75,16 @@ class Inference(ProgramTest):
         self.expect_refusal(3, "other/train.h5 has a vocabulary of 300 tokens, the model of",
                             "eval", "--checkpoint", "run", "--data", "other/train.h5", before=two)
         # bad input: `data.validation` of another tokenizer | data.validation has a vocabulary of 257 tokens, data.train
-        # of 300: prepare both with one tokenizer; data.validation has another tokenizer than data.train, though one of
-        # as many tokens: ... | 3
+        # one of 300: prepare both with one tokenizer; data.validation has another tokenizer than data.train, though as many
+        # tokens: ... | 3
         train = ("train", "--model.preset", "test-gpt", "--run.folder", "refused", "--run.steps", 1, "--batch.global", 4,
                  "--data.train", "other/train.h5", "--data.validation")
-        self.expect_refusal(3, "data.validation has a vocabulary of 257 tokens, data.train of 300: prepare both", *train, data)
+        self.expect_refusal(3, "data.validation has a vocabulary of 257 tokens, data.train one of 300: prepare both", *train, data)
         words = "".join(f"{chr(97 + i % 26)}{chr(97 + i * 7 % 26)}zebra{i % 13} " for i in range(4000))
         (self.folder / "words.txt").write_text(words, encoding="utf-8")
         self.expect_done("prepare", "words.txt", "--output", "words", "--tokenizer", "bpe:300")
-        self.expect_refusal(3, "data.validation has another tokenizer than data.train, though one of as many tokens: "
-                            "prepare both with one tokenizer", *train, "words/train.h5")
+        self.expect_refusal(3, "data.validation has another tokenizer than data.train, though as many tokens: prepare "
+                            "both with one tokenizer", *train, "words/train.h5")
 
     def test_a_run_of_chunks(self):
         data = self.prepare() / "train.h5"

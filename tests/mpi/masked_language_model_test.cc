@@ -409,6 +409,15 @@ TEST_F(MaskedData, OfAnEvaluationAreAllTokensInOrder) {
   EXPECT_EQ(read(false, 21, 21, nn::kTargets), targets);
 }
 
+TEST_F(MaskedData, ShareATokenizer) {
+  tasks::DataRequest wanted = request(true);
+  const auto train = task().open(wanted, testing::runtime().world());
+  wanted.training = false;
+  wanted.tokenizer = train->tokenizer();
+  ASSERT_TRUE(wanted.tokenizer);
+  EXPECT_EQ(task().open(wanted, testing::runtime().world())->tokenizer(), train->tokenizer());
+}
+
 TEST_F(MaskedData, OfAnotherPassAreMaskedElsewhere) {
   // 20 samples are a pass: the texts of both passes are the same.
   const auto seen = [&](const Numbers& rows) {

@@ -153,15 +153,29 @@ class MaskedLanguageModel(ProgramTest):
             self.assertEqual(words_of(again.stdout), words_of(told), (grid, again.stderr))
             for one, other in zip(shares_of(again.stdout), shares_of(told), strict=True):
                 self.assertAlmostEqual(one, other, delta=0.02)
+        # More than there are: all.
+        all_tokens = self.run_program(*predict, "--text", text, "--top", 10000000, "--json", "all.jsonl")
+        self.assertEqual(all_tokens.returncode, 0, all_tokens.stderr)
+        masks = json.loads((self.folder / "all.jsonl").read_text())["masks"]
+        self.assertEqual([len({one["number"] for one in mask}) for mask in masks], [261, 261])
         again = self.run_program(*predict, "--input", "-", "--top", 1, text="\n".join(texts).encode())
         self.assertEqual([line.split(": ")[1] for line in again.stdout.splitlines()[::2]], lines)
         self.refusals(predict)
 
     def refusals(self, predict):
+        # bad input: `predict`: a number of likely tokens that no model has | --top 16777217: must be at least 1
+        # and at most 16777216 | 2
+        self.expect_refusal(2, "--top 16777217: must be at least 1 and at most 16777216", *predict, "--text", "[MASK]", "--top", 16777217)
         # bad input: `predict`: a text longer than the model's context | --text: a text of 23 tokens, with [CLS] and
         # [SEP], but the model's context is 16 | 3
         self.expect_refusal(3, "--text: a text of 23 tokens, with [CLS] and [SEP], but the model's context is 16",
                             *predict, "--text", "a" * 20 + "[MASK]")
+        # bad input: `predict`: a micro-batch that no memory holds | memory: 1 ranks a node need about ... MiB (...), a
+        # node has ...: fewer tasks a node, or a smaller batch.micro, more grid.tensor or more grid.pipeline | 2
+        self.expect_refusal(2, "fewer tasks a node, or a smaller batch.micro, more grid.tensor or more grid.pipeline",
+                            *predict, "--input", "list.txt", "--batch.micro", 16777216)
+        # A text is computed alone.
+        self.assertEqual(self.run_program(*predict, "--text", "[MASK]", "--batch.micro", 16777216).returncode, 0)
         (self.folder / "none.txt").write_text("\nabc\n", encoding="utf-8")
         # bad input: `predict`: a text without a [MASK] | FILE:2: the text has no [MASK] to fill | 3
         self.expect_refusal(3, "none.txt:2: the text has no [MASK] to fill", *predict, "--input", "none.txt",

@@ -289,7 +289,8 @@ class Weights(ProgramTest):
         fresh = ("--run.start_from", "first", "--run.fresh", "head")
         self.expect_done(*start, *fresh, "--data.train", "data1/train.h5", "--run.folder", "same")
         # bad input: `train`: `run.fresh head` of a language model, and data of another tokenizer | ... has another
-        # tokenizer (...) than the model of ... was trained with, though as many tokens | 3
+        # tokenizer than the model of ..., though as many tokens: use data of the tokenizer that the model was trained
+        # with | 3
         self.expect_refusal(3, "data2/train.h5 has another tokenizer", *start, *fresh, "--data.train",
                             "data2/train.h5", "--run.folder", "other")
 
@@ -465,6 +466,5 @@ class Weights(ProgramTest):
 
 
 if __name__ == "__main__":
-    Weights.program, Weights.mpiexec = Path(sys.argv[1]).resolve(), sys.argv[2]
-    del sys.argv[1:]
+    Weights.program, Weights.mpiexec = Path(sys.argv.pop(1)).resolve(), sys.argv.pop(1)
     unittest.main()

@@ -138,6 +138,10 @@ class Commands(ProgramTest):
                             "--grid.pipeline", "4096", "--batch.global", "16384", "--batch.micro", "1")
         self.expect_refusal(2, "micro-batches of 16777216 positions would take too long", "memory", "--model.vocabulary",
                             "16777216", "--model.context", "1048576", "--batch.micro", "16", "--batch.global", "16")
+        # Of masked texts the hidden tokens count alone.
+        self.expect_done("memory", "--model.family", "bert", "--model.layers", "1", "--model.vocabulary", "16777216",
+                         "--model.context", "4096", "--batch.micro", "4096", "--batch.global", "4096",
+                         "--data.mask_share", "0.001")
         # bad input: `memory`: a rank that no address space could hold | a rank of this grid would need more than 8 EiB:
         # ... | 2
         self.expect_refusal(2, "a rank of this grid would need more than 8 EiB", "memory", "--model.layers", "4096",

@@ -494,6 +494,23 @@ TEST_F(Dataset, RefusesShardsThatDoNotBelongTogether) {
   expect_fault<DataError>(with({"byte", 257, 256, "a model"}), "two models");
 }
 
+TEST_F(Dataset, TakesAnOpenTokenizerIfItIsTheSame) {
+  const std::string path = shard("a.h5", {20});
+  const auto train = TokenDataset::open({{{path}}, "train", 4});
+  const auto with = [&](TokenizerPtr open) {
+    return TokenDataset::open({.data = {{path}}, .context = 4, .tokenizer = std::move(open)})
+        ->tokenizer();
+  };
+  EXPECT_EQ(with(train->tokenizer()), train->tokenizer());
+  EXPECT_NE(with(nullptr), train->tokenizer());
+  for (const OtherTokenizer& differs : {OtherTokenizer{"sentencepiece", 257, 256, ""},
+                                        OtherTokenizer{"byte", 257, 256, "a model"}}) {
+    const auto other = std::make_shared<OtherTokenizer>(differs);
+    EXPECT_NE(with(other), other);
+    EXPECT_EQ(with(other)->kind(), "byte");
+  }
+}
+
 TEST_F(Dataset, RefusesBadOptions) {
   const std::string path = shard("a.h5", {50});
   EXPECT_THROW(TokenDataset::open({{}, "train", 4}), ConfigError);

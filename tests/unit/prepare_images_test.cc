@@ -16,29 +16,30 @@
 #include <unistd.h>
 
 #include "trireme/base/error.h"
-#include "trireme/io/hdf5.h"
 
 #include "io/picture.h"
 #include "io/picture_folders.h"
 #include "io/resample.h"
 #include "support/message_of.h"
-#include "support/sample_pictures.h"
-#include "support/temporary_folder.h"
+#include "support/prepare_images_testing.h"
 
 namespace trireme {
 namespace {
 
 namespace fs = std::filesystem;
 using testing::Bytes;
+using testing::classes_in;
 using testing::JpegKind;
+using testing::kSize;
 using testing::make_jpeg;
 using testing::make_png;
 using testing::make_tar;
+using testing::pictures_of;
 using testing::PngKind;
+using testing::PrepareImages;
 using testing::sample_pixels;
+using testing::Stored;
 using testing::xz_of;
-
-constexpr PictureSize kSize{6, 8};
 
 Bytes bytes_of(const std::string& text) {
   return {text.begin(), text.end()};
@@ -48,84 +49,6 @@ std::string file_contents(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   return {std::istreambuf_iterator<char>(file), {}};
 }
-
-// A picture of a shard: the name of its class, and its pixels.
-struct Stored {
-  std::string class_name;
-  Bytes pixels;
-  bool operator==(const Stored&) const = default;
-};
-
-std::vector<Stored> pictures_of(const ImageShardInfo& info) {
-  verify_image_shard(info.path);
-  const hdf5::File file = hdf5::File::open(info.path);
-  const Bytes pixels = file.dataset("/images").read<std::uint8_t>();
-  const auto labels = file.dataset("/labels").read<std::int32_t>();
-  const std::vector<std::string> classes = file.strings("/classes");
-  EXPECT_EQ(classes, info.classes);
-  std::vector<Stored> all;
-  const std::ptrdiff_t each = info.picture_bytes();
-  for (std::size_t i = 0; i < labels.size(); ++i) {
-    const auto begin = pixels.begin() + static_cast<std::ptrdiff_t>(i) * each;
-    all.push_back({classes.at(static_cast<std::size_t>(labels[i])), Bytes(begin, begin + each)});
-  }
-  return all;
-}
-
-std::vector<std::string> classes_in(const ImageShardInfo& info) {
-  std::vector<std::string> names;
-  for (const Stored& picture : pictures_of(info)) names.push_back(picture.class_name);
-  return names;
-}
-
-class PrepareImages : public ::testing::Test {
- protected:
-  std::string write(const std::string& name, const std::string& bytes) {
-    const fs::path path = folder_.path() / name;
-    fs::create_directories(path.parent_path());
-    std::ofstream(path, std::ios::binary) << bytes;
-    return path.string();
-  }
-  std::string in(const std::string& name) const { return (folder_.path() / name).string(); }
-  PrepareImagesOptions options(const std::vector<std::string>& inputs) const {
-    PrepareImagesOptions options;
-    options.inputs = inputs;
-    options.output = in("out");
-    return options;
-  }
-  // Two classes to train on and to test.
-  std::string write_splits(const std::string& root = "pets") {
-    write(root + "/train/dog/1.png", make_png(kSize, 1));
-    write(root + "/train/cat/2.png", make_png(kSize, 2));
-    write(root + "/train/cat/1.PNG", make_png(kSize, 3));
-    write(root + "/test/cat/1.png", make_png(kSize, 4));
-    return in(root);
-  }
-  // What an earlier call has left under a temporary name.
-  std::ptrdiff_t partial_files() const {
-    if (!fs::exists(in("out"))) return 0;
-    return std::count_if(fs::directory_iterator(in("out")), fs::directory_iterator(),
-                         [](const auto& entry) { return entry.path().extension() == ".partial"; });
-  }
-  // The message of the error, which must be one of this class.
-  template <class Fault>
-  std::string fault(const PrepareImagesOptions& options) {
-    try {
-      prepare_images(options);
-    } catch (const Fault& error) {
-      EXPECT_EQ(partial_files(), 0);
-      return error.what();
-    }
-    return "nothing was thrown";
-  }
-  std::string data_fault(const std::vector<std::string>& inputs) {
-    return fault<DataError>(options(inputs));
-  }
-
-  testing::TemporaryFolder folder_;
-};
-
-#define EXPECT_SAYS(text, words) EXPECT_NE((text).find(words), std::string::npos) << (text)
 
 TEST_F(PrepareImages, FoldersAreSplitsAndClasses) {
   write("pets/train/cat/notes.txt", "no picture");
@@ -171,49 +94,6 @@ TEST_F(PrepareImages, StatisticsAreThoseOfTheTrainingPictures) {
   EXPECT_EQ(result.validation->statistics, result.train.statistics);
 }
 
-TEST_F(PrepareImages, ArchivesAreReadAsFoldersAre) {
-  const testing::Files files = {{"./pets/", ""},
-                                {"./pets/train/cat/1.PNG", make_png(kSize, 3)},
-                                {"./pets/train/cat/2.png", make_png(kSize, 2)},
-                                {"./pets/train/README", "about cats"},
-                                {"./pets/train/dog/1.png", make_png(kSize, 1)},
-                                {"./pets/test/cat/1.png", make_png(kSize, 4)}};
-  const auto folder = pictures_of(prepare_images(options({write_splits()})).train);
-  const std::string tar = make_tar(files);
-  const std::string half = tar.substr(0, 1536);
-  for (const std::string& path :
-       {write("a.tar", tar), write("a.tar.xz", xz_of(tar)),
-        write("two.tar.xz", xz_of(half) + xz_of(tar.substr(half.size())))}) {
-    const PrepareImagesResult result = prepare_images(options({path}));
-    EXPECT_EQ(pictures_of(result.train), folder) << path;
-    EXPECT_EQ(result.validation->images, 1);
-    EXPECT_EQ(result.left_out, 1);
-    EXPECT_EQ(result.bytes, fs::file_size(path));
-  }
-  std::FILE* pipe = ::popen(("cat " + in("a.tar.xz")).c_str(), "r");
-  ASSERT_NE(pipe, nullptr);
-  PrepareImagesOptions streamed = options({"-"});
-  streamed.standard_input = ::fileno(pipe);
-  EXPECT_EQ(pictures_of(prepare_images(streamed).train), folder);
-  ::pclose(pipe);
-}
-
-TEST_F(PrepareImages, PathsInArchivesAreNames) {
-  const std::string elsewhere = (folder_.path() / "elsewhere").string();
-  const std::string path =
-      write("a.tar", make_tar({{elsewhere + "/cat/1.png", make_png(kSize, 1)},
-                               {elsewhere + "/dog/1.png", make_png(kSize, 2)}}));
-  EXPECT_EQ(classes_in(prepare_images(options({path})).train),
-            (std::vector<std::string>{"cat", "dog"}));
-  EXPECT_FALSE(fs::exists(elsewhere));
-  // bad input: `prepare --images`: a path in an archive that leads elsewhere | the folder '..'
-  // gives no name of a class; expected UTF-8 without control characters, ... | 3
-  EXPECT_SAYS(data_fault({write("b.tar", make_tar({{"../1.png", make_png(kSize, 1)}}))}),
-              "the folder '..' gives no name of a class; expected UTF-8");
-  EXPECT_SAYS(data_fault({write("c.tar", make_tar({{"a\nb/1.png", make_png(kSize, 1)}}))}),
-              "gives no name of a class");
-}
-
 TEST_F(PrepareImages, LinksToFoldersAreFollowed) {
   write("pets/cat/1.png", make_png(kSize, 1));
   write("dogs/1.png", make_png(kSize, 2));
@@ -221,67 +101,6 @@ TEST_F(PrepareImages, LinksToFoldersAreFollowed) {
   fs::create_directory_symlink(folder_.path() / "pets", folder_.path() / "pets/cat/all");  // no end
   EXPECT_EQ(classes_in(prepare_images(options({(folder_.path() / "pets").string()})).train),
             (std::vector<std::string>{"cat", "dog"}));
-}
-
-// A pax header for the member after it.
-std::string pax_header(const std::string& record) {
-  std::string header = make_tar({{"PaxHeader", record}});
-  header[156] = 'x';
-  header.replace(148, 8, "        ");
-  unsigned sum = 0;
-  for (std::size_t i = 0; i < 512; ++i) sum += static_cast<unsigned char>(header[i]);
-  header.replace(148, 8, fmt::format("{:06o}", sum) + std::string("\0 ", 2));
-  header.resize(header.size() - 1024);  // the end of an archive
-  return header;
-}
-
-TEST_F(PrepareImages, PaxHeadersNameMembers) {
-  const std::string picture = make_png(kSize, 1);
-  const std::string cut = make_tar({{"short.png", picture}});
-  std::string header = pax_header("24 path=pets/\xc3\xa4\xc3\xb6/1.png\n");
-  EXPECT_EQ(classes_in(prepare_images(options({write("a.tar", header + cut)})).train),
-            std::vector<std::string>{"\xc3\xa4\xc3\xb6"});
-  header[512] = '9';  // a record of another length
-  EXPECT_SAYS(data_fault({write("b.tar", header + cut)}), "b.tar: damaged: a pax header");
-  // Memory for names shall not grow as fast as an archive unfolds.
-  const std::string path = std::string(5000, 'p') + "/1.png";
-  EXPECT_SAYS(data_fault({write("c.tar", pax_header(fmt::format("5017 path={}\n", path)) + cut)}),
-              "c.tar: damaged: a path of 5006 bytes, of at most 4096");
-}
-
-TEST_F(PrepareImages, BadArchivesAreRefused) {
-  const std::string tar = make_tar({{"cat/1.png", make_png(kSize, 1)}});
-  // bad input: `prepare --images`: a file that is no archive | ...: neither a folder nor a tar
-  // archive, of plain bytes or compressed with xz | 3
-  EXPECT_SAYS(data_fault({write("a.png", make_png({64, 64}, 1))}),
-              "a.png: neither a folder nor a tar archive");
-  EXPECT_SAYS(data_fault({write("empty", "")}), "empty: neither a folder nor a tar archive");
-  EXPECT_SAYS(data_fault({write("none.tar", std::string(1024, '\0'))}),
-              "there are no pictures (.jpg, .jpeg, .png) in");
-  // bad input: `prepare --images`: an archive that was cut | ...: ends too early, in cat/1.png | 3
-  EXPECT_SAYS(data_fault({write("cut.tar", tar.substr(0, 600))}), "ends too early, in cat/1.png");
-  EXPECT_SAYS(data_fault({write("end.tar", tar.substr(0, tar.size() - 1024))}),
-              "ends without the mark that ends a tar archive");
-  std::string damaged = make_tar({{"cat/1.png", make_png(kSize, 1)}, {"cat/2.png", "x"}});
-  damaged[damaged.size() - 1024 - 1024 + 5] ^= 1;
-  // bad input: `prepare --images`: an archive with a damaged header | ...: damaged: the header
-  // after cat/1.png does not match its checksum | 3
-  EXPECT_SAYS(data_fault({write("damaged.tar", damaged)}),
-              "the header after cat/1.png does not match its checksum");
-  const std::string xz = xz_of(tar);
-  // bad input: `prepare --images`: a damaged .tar.xz, or one that was cut | ...: damaged: the
-  // compressed data end too early; ...: damaged: the compressed data are not what xz writes | 3
-  EXPECT_SAYS(data_fault({write("cut.tar.xz", xz.substr(0, xz.size() - 20))}),
-              "the compressed data end too early");
-  std::string flipped = xz;
-  flipped[xz.size() / 2] ^= 1;
-  PrepareImagesOptions skipping = options({write("flipped.tar.xz", flipped)});
-  skipping.skip_bad = true;  // the damage may show in a picture first
-  EXPECT_SAYS(fault<DataError>(skipping), "flipped.tar.xz: damaged: the compressed data are not");
-  // bad input: `prepare --images`: an archive compressed otherwise | ...: compressed with gzip;
-  // `gzip -dc FILE ...` reads it | 3
-  EXPECT_SAYS(data_fault({write("a.tar.gz", "\x1f\x8b\x08 and so on")}), "compressed with gzip; ");
-  EXPECT_SAYS(data_fault({in("nothing")}), "cannot read ");
 }
 
 TEST_F(PrepareImages, EveryKindOfPictureBecomesRgb) {

@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include "trireme/base/json.h"
 #include "trireme/comm/dry_rank.h"
 #include "trireme/nn/block_run.h"
 #include "trireme/nn/fields.h"
@@ -106,6 +107,25 @@ TEST(Vit, KeysFollowFromThePresetAndTheData) {
   EXPECT_EQ(model.attention, (ops::AttentionShape{1, 65, 3, 3, 64, false}));
   EXPECT_EQ(models::summary(request({{"preset", "vit-tiny"}, {"layers", "6"}})),
             "vit-tiny, 6 layers");
+}
+
+// Names of so many classes must not take time that grows with their square: that would be minutes.
+TEST(Vit, ForeignConfigNamesAllClasses) {
+  constexpr int kClasses = 200000;
+  const models::Model model =
+      models::resolve(request({{"preset", "vit-tiny"}, {"classes", std::to_string(kClasses)}}), {});
+  const Json config = Json::parse_unique(model.foreign().config());
+  const Json::Object& names = config.at("id2label").members();
+  const Json::Object& numbers = config.at("label2id").members();
+  ASSERT_EQ(names.size(), std::size_t{kClasses});
+  ASSERT_EQ(numbers.size(), std::size_t{kClasses});
+  for (int i = 0; i < kClasses; ++i) {
+    const auto at = static_cast<std::size_t>(i);
+    ASSERT_EQ(names[at].key, std::to_string(i));
+    ASSERT_EQ(names[at].value.text(), "LABEL_" + std::to_string(i));
+    ASSERT_EQ(numbers[at].key, "LABEL_" + std::to_string(i));
+    ASSERT_EQ(numbers[at].value.integer(), i);
+  }
 }
 
 TEST(Vit, RefusesKeysThatCannotBe) {

@@ -48,6 +48,9 @@ struct DryRunInput {
   // NCCL, copies of parameters take a broadcast more.
   bool keeps_order = true;
   bool trains = true;  // false: ranks evaluate, so they hold no gradients or optimizer
+  // Without training: ranks predict instead. A micro-batch at a time, without targets, leads to the
+  // model's outputs.
+  bool predicts = false;
 };
 
 struct DryRunResult {
@@ -64,7 +67,7 @@ struct DryRunResult {
 // MemoryStats::peak_point is a phase of FlightRecorder ("forward", "optimizer"), or "start" while
 // the model is built. Of a step with many micro-batches only some are run, and what each more adds
 // is counted for the rest. Without training it evaluates twice,
-// two waves of micro-batches each.
+// two waves of micro-batches each, or predicts twice.
 // Throws OutOfMemoryError where a rank needs more than 8 EiB. Throws ConfigError if the model does
 // not fit the grid.
 DryRunResult dry_run(const DryRunInput& input, int place);

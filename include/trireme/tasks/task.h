@@ -48,6 +48,8 @@ struct DataRequest {
   // Text: attention does not cross the borders of documents; a masked sample ends with its own.
   bool masks_documents = false;
   double mask_share = 0.15;  // masked texts: of the tokens that are hidden
+  // Text: that of other data that are open, which need not be made again if these have the same.
+  TokenizerPtr tokenizer = {};
   // Pictures, in training: what happens to them. Sizes and normalisation follow from the model and
   // the data.
   ImageTransform augmentation = {};
@@ -93,6 +95,8 @@ class TaskData {
   // Throws DataError where these data cannot be what the model sees.
   virtual void check_trained(const TrainedOn& model) const = 0;
   virtual std::vector<std::string> paths() const = 0;  // of the files
+  // Of texts; none of other data.
+  virtual TokenizerPtr tokenizer() const { return nullptr; }
   // What an evaluation of all of these data tells, a row for each figure.
   virtual std::vector<Measure> figures(const nn::EvaluationSums& sums) const = 0;
 

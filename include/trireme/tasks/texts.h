@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "trireme/io/dataset.h"
 #include "trireme/io/tokenizer.h"
@@ -31,6 +32,18 @@ std::string tokenizer_checksum(const Tokenizer& tokenizer);
 inline constexpr const char* kTokenizerAttribute = "tokenizer";
 
 namespace tasks {
+
+// What is known of the tokens of data, or of those that a model was trained with.
+struct KnownTokens {
+  std::string name;             // in errors: "data.train", "the model of FILE"
+  std::int32_t vocabulary = 0;  // with the special tokens that a task adds to the tokenizer's
+  std::string tokenizer = {};   // tokenizer_checksum; empty: not known
+  bool has_added = false;       // whether a task added some; the error tells it
+};
+// Throws DataError unless both have the same tokens, as far as is known: compares the sizes of the
+// vocabularies, then the checksums. `remedy` says in the error what would be right.
+void check_same_tokens(const KnownTokens& tokens, const KnownTokens& expected,
+                       std::string_view remedy);
 
 // Throws DataError unless the model was trained with this tokenizer, as far as its checkpoint
 // tells: compares the size of the vocabulary, and the checksum where there is one. `origin` says in

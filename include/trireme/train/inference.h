@@ -11,6 +11,7 @@
 #include "trireme/models/family.h"
 #include "trireme/parallel/stage.h"
 #include "trireme/tasks/task.h"
+#include "trireme/train/compute_device.h"
 
 namespace trireme {
 
@@ -48,5 +49,11 @@ class InferenceModel {
   tasks::TrainedOn trained_on_;
   std::unique_ptr<parallel::Stage> stage_;
 };
+
+// Collective over the world. Throws the ConfigError of check_memory_here where ranks that evaluate
+// `micro` samples at a time do not fit or, with `predicts`, ranks that predict. Masked texts are
+// taken to be as long as the model's context, with as many masks as in training.
+void check_inference_memory(Runtime& runtime, const ComputeDevice& device,
+                            const InferenceModel& model, int micro, bool predicts);
 
 }  // namespace trireme

@@ -17,6 +17,11 @@ struct LikelyToken {
 // From the likeliest down.
 using LikelyTokens = std::vector<LikelyToken>;
 
+// Returns how many of the first texts can be filled at once, so that what ranks tell each other of
+// the masks' likely tokens, `top` for each mask, has no more than 16 MiB; at least one. Texts are
+// dealt to so many data replicas, and each has as many masks as the one with the most.
+std::size_t texts_at_once(std::span<const TextToFill> texts, std::size_t replicas, std::size_t top);
+
 class MaskFiller {
  public:
   // Collective over the grid: connects its GPUs (parallel/connections.h). `stage` must outlive this
@@ -25,17 +30,21 @@ class MaskFiller {
   MaskFiller(ops::Context& ctx, const parallel::Stage& stage, const SpecialTokens& special,
              std::int64_t context, std::int64_t micro);
 
-  // How many texts one call takes: a micro-batch for each data replica.
+  // How many texts one call takes at most: a micro-batch for each data replica.
   std::int64_t most() const { return micro_ * stage_.grid().extent(kDataAxes); }
+  // How many of the first of these texts one call takes: see texts_at_once.
+  std::size_t most_of(std::span<const TextToFill> texts, int top) const;
 
   // Collective over the grid. `texts` are 1 to most() texts of no more than the context, the same
-  // on every rank. Returns the `top` likeliest tokens for each mask of each text, one after the
-  // other, the same on every rank. Throws CheckpointError where probabilities are not finite.
+  // on every rank, and most_of() allows them. Returns the `top` likeliest tokens for each mask of
+  // each text (all tokens where there are fewer), one after the other, the same on every rank.
+  // Throws CheckpointError where probabilities are not finite.
   std::vector<LikelyTokens> fill(std::span<const TextToFill> texts, int top);
 
  private:
   nn::MicroBatch micro_batch(std::span<const TextToFill> texts, const MaskedSize& size,
                              std::size_t micro) const;
+  std::size_t tokens_told(int top) const;
 
   ops::Context& ctx_;
   const parallel::Stage& stage_;

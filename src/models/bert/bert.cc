@@ -146,8 +146,7 @@ TransformerSizes transformer_sizes(const BertConfig& config) {
 }
 
 void check(const BertConfig& config) {
-  check_divides("model.heads", static_cast<int>(config.heads), "model.width",
-                static_cast<int>(config.width));
+  check(transformer_sizes(config));
 }
 
 nn::ModelPlan bert_plan(const BertConfig& config) {
@@ -163,9 +162,8 @@ nn::ModelPlan bert_plan(const BertConfig& config) {
   plan.parameters = table + (config.context + kBertSegments) * width + norm_parameters(sizes) +
                     config.layers * layer_parameters(sizes) + square + width +
                     norm_parameters(sizes) + config.vocabulary;
-  const double flops_of_layer = layer_flops(sizes);
   const double head_flops = 2.0 * static_cast<double>(config.targets() * (square + table));
-  plan.flops_per_sample = 3.0 * (static_cast<double>(config.layers) * flops_of_layer + head_flops);
+  plan.flops_per_sample = 3.0 * head_flops;
 
   const auto add = [&](std::string name, double flops, double numbers, bool holds_tied,
                        auto build) {
@@ -176,14 +174,9 @@ nn::ModelPlan bert_plan(const BertConfig& config) {
                            .build = build,
                            .boundary = stream_of(width, 0)});
   };
-  add("embedding", 0.01 * flops_of_layer, embedding_traffic(config), true,
+  add("embedding", 0.01 * layer_flops(sizes), embedding_traffic(config), true,
       [config](nn::BuildContext& build) { return std::make_unique<BertEmbedding>(config, build); });
-  for (int layer = 0; layer < static_cast<int>(config.layers); ++layer) {
-    add(fmt::format("blocks.{}", layer), flops_of_layer, layer_traffic(sizes), false,
-        [sizes, layer](nn::BuildContext& build) {
-          return std::make_unique<TransformerBlock>(sizes, build, layer);
-        });
-  }
+  add_layers(plan, sizes, config.layers);
   add("head", head_flops, head_traffic(config), true,
       [config](nn::BuildContext& build) { return std::make_unique<BertHead>(config, build); });
   plan.blocks.back().loss = true;

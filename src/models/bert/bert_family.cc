@@ -23,21 +23,17 @@ std::int64_t bert_context(const OptionValues& keys) {
 BertConfig bert_with(const OptionValues& keys, const DataFacts& data) {
   const BertConfig preset = bert_of(keys);
   BertConfig result = preset;
-  const auto number = [&](const char* key, std::int64_t otherwise) -> std::int64_t {
-    return model_key<int>(keys, key).value_or(static_cast<int>(otherwise));
-  };
-  const auto real = [&](const char* key, double otherwise) {
-    return model_key<double>(keys, key).value_or(otherwise);
-  };
-  result.layers = number("layers", preset.layers);
-  result.width = number("width", preset.width);
-  result.heads = number("heads", preset.heads);
-  result.hidden = number("hidden", result.width == preset.width ? preset.hidden : 4 * result.width);
+  const NumbersOfKeys given(keys);
+  result.layers = given.whole("layers", preset.layers);
+  result.width = given.whole("width", preset.width);
+  result.heads = given.whole("heads", preset.heads);
+  result.hidden =
+      given.whole("hidden", result.width == preset.width ? preset.hidden : 4 * result.width);
   result.vocabulary =
       number_of_data(keys, "vocabulary", data.vocabulary, "tokens", preset.vocabulary);
   result.context = bert_context(keys);
-  result.norm_epsilon = real("norm_epsilon", preset.norm_epsilon);
-  result.dropout = real("dropout", preset.dropout);
+  result.norm_epsilon = given.real("norm_epsilon", preset.norm_epsilon);
+  result.dropout = given.real("dropout", preset.dropout);
   check(result);
   return result;
 }

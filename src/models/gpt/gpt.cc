@@ -141,11 +141,10 @@ nn::ModelPlan gpt_plan(const GptConfig& config) {
   plan.parameters = count_parameters(config);
   const TransformerSizes sizes = transformer_sizes(config);
   // Per sample, forward.
-  const double flops_of_layer = layer_flops(sizes);
   const double head_flops = 2.0 * static_cast<double>(config.context) *
                             static_cast<double>(config.vocabulary) *
                             static_cast<double>(config.width);
-  plan.flops_per_sample = 3.0 * (static_cast<double>(config.layers) * flops_of_layer + head_flops);
+  plan.flops_per_sample = 3.0 * head_flops;
   plan.description =
       fmt::format("{}, {}, {}, {} positions{}", sizes_text(sizes, config.layers),
                   config.norm == nn::NormKind::kLayer ? "layer norm" : "RMS norm",
@@ -161,16 +160,11 @@ nn::ModelPlan gpt_plan(const GptConfig& config) {
                            .build = make,
                            .boundary = stream_of(config.width, 0)});
   };
-  add("embedding", 0.01 * flops_of_layer, embedding_traffic(config), config.tied,
+  add("embedding", 0.01 * layer_flops(sizes), embedding_traffic(config), config.tied,
       [config](nn::BuildContext& build) {
         return std::make_unique<EmbeddingBlock>(config, build);
       });
-  for (int layer = 0; layer < static_cast<int>(config.layers); ++layer) {
-    add(fmt::format("blocks.{}", layer), flops_of_layer, layer_traffic(sizes), false,
-        [sizes, layer](nn::BuildContext& build) {
-          return std::make_unique<TransformerBlock>(sizes, build, layer);
-        });
-  }
+  add_layers(plan, sizes, config.layers);
   add("head", head_flops, head_traffic(config), config.tied,
       [config](nn::BuildContext& build) { return std::make_unique<HeadBlock>(config, build); });
   plan.blocks.back().loss = true;

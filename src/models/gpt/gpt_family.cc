@@ -45,12 +45,10 @@ std::int64_t resolve_context(const OptionValues& keys) {
 GptConfig config_of(const OptionValues& keys, const DataFacts& data) {
   const GptConfig preset = preset_of(keys);
   GptConfig result = preset;
-  const auto number = [&](const char* key, std::int64_t otherwise) -> std::int64_t {
-    return model_key<int>(keys, key).value_or(static_cast<int>(otherwise));
-  };
-  result.layers = number("layers", preset.layers);
-  result.width = number("width", preset.width);
-  result.heads = number("heads", preset.heads);
+  const NumbersOfKeys given(keys);
+  result.layers = given.whole("layers", preset.layers);
+  result.width = given.whole("width", preset.width);
+  result.heads = given.whole("heads", preset.heads);
   result.context = resolve_context(keys);
   if (const auto norm = model_key<std::string>(keys, "norm")) result.norm = norm_kind(*norm);
   if (const auto activation = model_key<std::string>(keys, "activation")) {
@@ -61,16 +59,15 @@ GptConfig config_of(const OptionValues& keys, const DataFacts& data) {
   }
   result.tied = model_key<bool>(keys, "tied").value_or(preset.tied);
   result.bias = model_key<bool>(keys, "bias").value_or(preset.bias);
-  result.dropout = static_cast<float>(
-      model_key<double>(keys, "dropout").value_or(static_cast<double>(preset.dropout)));
+  result.dropout = static_cast<float>(given.real("dropout", static_cast<double>(preset.dropout)));
   // A preset's grouping of heads and its feed-forward width apply only to the preset's own sizes.
   const bool has_preset = keys.contains("preset");
   const bool own_heads = has_preset && result.heads == preset.heads;
-  result.kv_heads = number("kv_heads", own_heads ? preset.kv_heads : result.heads);
+  result.kv_heads = given.whole("kv_heads", own_heads ? preset.kv_heads : result.heads);
   const bool own_width =
       has_preset && result.width == preset.width && result.activation == preset.activation;
-  result.hidden =
-      number("hidden", own_width ? preset.hidden : default_hidden(result.activation, result.width));
+  result.hidden = given.whole(
+      "hidden", own_width ? preset.hidden : default_hidden(result.activation, result.width));
   if (const auto theta = model_key<double>(keys, "rotary_theta")) {
     result.rotary_theta = static_cast<float>(*theta);
   }

@@ -13,12 +13,14 @@ namespace {
 
 // Their names of the classes, which are as many as there are classes; ours have none.
 Json numbered_classes(std::int64_t classes, bool by_name) {
-  Json names = Json::object({});
+  // Read as a text: adding a member to an object takes a look at all that it has.
+  std::string members;
   for (std::int64_t i = 0; i < classes; ++i) {
-    const std::string label = fmt::format("LABEL_{}", i), number = fmt::format("{}", i);
-    names[by_name ? label : number] = by_name ? Json(i) : Json(label);
+    members += i == 0 ? "" : ",";
+    members +=
+        by_name ? fmt::format(R"("LABEL_{0}":{0})", i) : fmt::format(R"("{0}":"LABEL_{0}")", i);
   }
-  return names;
+  return Json::parse_unique("{" + members + "}");
 }
 
 std::string config_of(const VitConfig& c) {

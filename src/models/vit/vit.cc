@@ -139,8 +139,7 @@ TransformerSizes transformer_sizes(const VitConfig& config) {
 void check(const VitConfig& config) {
   check_divides("model.patch", static_cast<int>(config.patch), "model.image",
                 static_cast<int>(config.image));
-  check_divides("model.heads", static_cast<int>(config.heads), "model.width",
-                static_cast<int>(config.width));
+  check(transformer_sizes(config));
 }
 
 nn::ModelPlan vit_plan(const VitConfig& config) {
@@ -170,12 +169,7 @@ nn::ModelPlan vit_plan(const VitConfig& config) {
       static_cast<double>(3 * (positions - 1) * patch_numbers(config) + 6 * positions * width +
                           patch_weights),
       [config](nn::BuildContext& build) { return std::make_unique<VitEmbedding>(config, build); });
-  for (int layer = 0; layer < static_cast<int>(config.layers); ++layer) {
-    add(fmt::format("blocks.{}", layer), layer_flops(sizes), layer_traffic(sizes),
-        [sizes, layer](nn::BuildContext& build) {
-          return std::make_unique<TransformerBlock>(sizes, build, layer);
-        });
-  }
+  add_layers(plan, sizes, config.layers);
   add("head", 2.0 * static_cast<double>(class_weights),
       static_cast<double>(4 * width + class_weights + 3 * config.classes),
       [config](nn::BuildContext& build) { return std::make_unique<VitHead>(config, build); });

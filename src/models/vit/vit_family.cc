@@ -23,22 +23,18 @@ std::int64_t vit_image(const OptionValues& keys) {
 VitConfig vit_with(const OptionValues& keys, const DataFacts& data) {
   const VitConfig preset = vit_of(keys);
   VitConfig result = preset;
-  const auto number = [&](const char* key, std::int64_t otherwise) -> std::int64_t {
-    return model_key<int>(keys, key).value_or(static_cast<int>(otherwise));
-  };
-  const auto real = [&](const char* key, double otherwise) {
-    return model_key<double>(keys, key).value_or(otherwise);
-  };
-  result.layers = number("layers", preset.layers);
-  result.width = number("width", preset.width);
-  result.heads = number("heads", preset.heads);
-  result.hidden = number("hidden", result.width == preset.width ? preset.hidden : 4 * result.width);
-  result.patch = number("patch", preset.patch);
+  const NumbersOfKeys given(keys);
+  result.layers = given.whole("layers", preset.layers);
+  result.width = given.whole("width", preset.width);
+  result.heads = given.whole("heads", preset.heads);
+  result.hidden =
+      given.whole("hidden", result.width == preset.width ? preset.hidden : 4 * result.width);
+  result.patch = given.whole("patch", preset.patch);
   result.image = vit_image(keys);
   result.classes = number_of_data(keys, "classes", data.classes, "classes", preset.classes);
-  result.norm_epsilon = real("norm_epsilon", preset.norm_epsilon);
-  result.dropout = real("dropout", preset.dropout);
-  result.label_smoothing = real("label_smoothing", preset.label_smoothing);
+  result.norm_epsilon = given.real("norm_epsilon", preset.norm_epsilon);
+  result.dropout = given.real("dropout", preset.dropout);
+  result.label_smoothing = given.real("label_smoothing", preset.label_smoothing);
   check(result);
   return result;
 }

@@ -1,0 +1,41 @@
+// Dry runs of small models of texts, for tests.
+#pragma once
+
+#include <vector>
+
+#include "trireme/plan/dry_run.h"
+#include "trireme/tasks/texts.h"
+
+#include "support/small_model.h"
+
+namespace trireme::testing {
+
+inline nn::HostMicroBatch make_texts(ops::Context& ctx, std::int64_t micro, std::int64_t length,
+                                     const plan::BatchParts& /*parts*/) {
+  return make_host_texts(ctx, micro, length, false);
+}
+
+inline plan::DryRunInput input_of(const models::GptConfig& model, const GridShape& grid,
+                                  DType compute) {
+  plan::DryRunInput input{.model = models::gpt_plan(model),
+                          .step = {},
+                          .grid = grid,
+                          .micro = 2,
+                          .micro_batches = 8,
+                          .make_batch = make_texts};
+  input.step.stage.compute = compute;
+  return input;
+}
+
+inline models::GptConfig with_dropout(models::GptConfig model) {
+  model.dropout = 0.1f;
+  return model;
+}
+
+inline int ranks_of(const std::vector<plan::DryRunResult>& results) {
+  int sum = 0;
+  for (const plan::DryRunResult& result : results) sum += result.ranks;
+  return sum;
+}
+
+}  // namespace trireme::testing

@@ -1,0 +1,310 @@
+// Values of keys that a configuration refuses, alone and beside others.
+#include <string>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "trireme/base/error.h"
+#include "trireme/config/config.h"
+#include "trireme/config/schedule_options.h"
+
+#include "support/config_testing.h"
+
+namespace trireme {
+namespace {
+
+using testing::Arguments;
+using testing::message_of;
+using testing::parsed;
+using testing::refusal;
+
+TEST(Config, WordsNameTheirChoices) {
+  EXPECT_EQ(refusal({"--optim.name", "adamm"}),
+            "--optim.name adamm: is not one of adam, adamw, sgd; did you mean adam?");
+  EXPECT_EQ(refusal({"--model.norm", "batch"}), "--model.norm batch: is not one of layer, rms");
+  EXPECT_EQ(refusal({"--schedule.name", "cos"}),
+            "--schedule.name cos: is not one of constant, linear, cosine, step, wsd");
+  for (const char* key : {"run.device", "run.precision", "model.activation", "model.positions",
+                          "grid.schedule", "comm.backend", "comm.order", "comm.reduce"}) {
+    EXPECT_NE(refusal({fmt::format("--{}", key), "nonsense"}).find("nonsense: is not one of "),
+              std::string::npos)
+        << key;
+  }
+}
+
+TEST(Config, SizesEndWhereNothingIsOfUse) {
+  // bad input: a number beyond all use | --threads 65535: must be at least 1 and at most 1024 | 2
+  EXPECT_EQ(refusal({"--threads", "65535"}),
+            "--threads 65535: must be at least 1 and at most 1024");
+  EXPECT_EQ(refusal({"--model.layers", "1073741824"}),
+            "--model.layers 1073741824: must be at least 1 and at most 4096");
+  EXPECT_EQ(refusal({"--model.width", "2147483647"}),
+            "--model.width 2147483647: must be at least 1 and at most 1048576");
+  // bad input: a sharding that does not exist | --shard.stage 4: must be at least 0 and at most 3;
+  // --shard.prefetch 5000: must be at least 0 and at most 4096 | 2
+  EXPECT_EQ(refusal({"--shard.stage", "4"}), "--shard.stage 4: must be at least 0 and at most 3");
+  EXPECT_EQ(refusal({"--shard.prefetch", "5000"}),
+            "--shard.prefetch 5000: must be at least 0 and at most 4096");
+  EXPECT_EQ(refusal({"--shard.group", "1"}),
+            "--shard.group 1: must be at least 2 and at most 1048576");
+  EXPECT_EQ(refusal({"--run.steps", "9223372036854775807"}),
+            "--run.steps 9223372036854775807: must be at least 1 and at most 100000000000");
+  EXPECT_EQ(refusal({"--comm.timeout", "1e300"}).find("--comm.timeout 1e300: must be at "), 0u);
+  EXPECT_EQ(refusal({"--optim.lr", "1e308"}).find("--optim.lr 1e308: must be at least "), 0u);
+  // Of every number: what is none, and what is beyond all bounds.
+  for (const OptionDescription& option : describe_config().options) {
+    if (option.placeholder != "N" && option.placeholder != "X") continue;
+    for (const char* wrong : {"nan", "-1e309", "", "1 2", "1e300", "-1e30"}) {
+      EXPECT_NE(refusal({"--" + option.name + "=" + wrong}), "no error") << option.name << wrong;
+    }
+    if (option.placeholder == "X" || option.name == "run.seed") continue;
+    EXPECT_NE(refusal({"--" + option.name + "=9223372036854775807"}), "no error") << option.name;
+  }
+}
+
+TEST(Config, LongAndUnprintableValuesAreShownInPart) {
+  // bad input: a value with control characters, or of more than 200 characters | --run.steps
+  // 1\n\x1b[2J: is not a whole number, nor epochs as in 10ep; the beginning and the end of it | 2
+  EXPECT_EQ(refusal({"--run.steps", "1\n\x1b[2J"}),
+            "--run.steps 1\\n\\x1b[2J: is not a whole number, nor epochs as in 10ep");
+  EXPECT_LE(refusal({"--run.steps", std::string(100'000, 'x')}).size(), 260u);
+  EXPECT_LE(refusal({"--" + std::string(100'000, 'x'), "1"}).size(), 250u);
+}
+
+TEST(Config, LossScalesAreForFp16) {
+  EXPECT_EQ(refusal({"--run.precision", "fp16"}), "no error");
+  EXPECT_EQ(refusal({"--run.precision", "fp16", "--optim.loss_scale", "128"}), "no error");
+  for (const char* wrong : {"-1", "0", "65536", "many", "nan"}) {
+    EXPECT_EQ(refusal({"--run.precision", "fp16", "--optim.loss_scale", wrong}),
+              fmt::format("optim.loss_scale {}: must be dynamic, or from 1e-30 to 32768", wrong));
+  }
+  EXPECT_EQ(refusal({"--run.precision", "bf16", "--optim.loss_scale", "128"}),
+            "optim.loss_scale is 128, but run.precision is bf16: only fp16 needs one, so leave it "
+            "out");
+  EXPECT_EQ(fixed_loss_scale("dynamic"), std::nullopt);
+  EXPECT_EQ(fixed_loss_scale("0.5"), 0.5);
+}
+
+TEST(Config, TheOptimizerSaysHowWeightsDecay) {
+  const auto coupled = [](const char* name, std::optional<std::string> decay) {
+    Config::Optim optim;
+    optim.name = name;
+    optim.decay = std::move(decay);
+    return has_coupled_decay(optim);
+  };
+  EXPECT_TRUE(coupled("adam", {}));
+  EXPECT_FALSE(coupled("adamw", {}));
+  EXPECT_FALSE(coupled("sgd", {}));
+  EXPECT_TRUE(coupled("sgd", "coupled"));
+  for (const auto& [name, decay] :
+       {std::pair("adam", "coupled"), {"adamw", "decoupled"}, {"sgd", "coupled"}}) {
+    EXPECT_EQ(refusal({"--optim.name", name, "--optim.decay", decay}), "no error");
+  }
+  // bad input: `train`: `optim.decay` that the optimizer's name contradicts | optim.decay is
+  // decoupled, but optim.name is adam: give --optim.name adamw, which is the same with such decay |
+  // 2
+  EXPECT_EQ(refusal({"--optim.name", "adam", "--optim.decay", "decoupled"}),
+            "optim.decay is decoupled, but optim.name is adam: give --optim.name adamw, which is "
+            "the same with such decay");
+  EXPECT_EQ(refusal({"--optim.decay", "coupled"}),
+            "optim.decay is coupled, but optim.name is adamw: give --optim.name adam, which is the "
+            "same with such decay");
+}
+
+TEST(Config, NesterovNeedsMomentum) {
+  EXPECT_EQ(refusal({"--optim.name", "sgd", "--optim.nesterov", "true"}), "no error");
+  // bad input: `train`: `optim.nesterov` without SGD, or without momentum | optim.nesterov is true,
+  // but optim.name is adamw: only sgd has it | 2
+  EXPECT_EQ(refusal({"--optim.nesterov", "true"}),
+            "optim.nesterov is true, but optim.name is adamw: only sgd has it");
+  EXPECT_EQ(refusal({"--optim.name", "sgd", "--optim.nesterov", "true", "--optim.momentum", "0"}),
+            "optim.nesterov is true, but optim.momentum is 0: give it one, such as 0.9");
+  // In the optimizer's single precision it is 0.
+  EXPECT_EQ(
+      refusal({"--optim.name", "sgd", "--optim.nesterov", "true", "--optim.momentum", "1e-50"}),
+      "optim.nesterov is true, but optim.momentum is 0: give it one, such as 0.9");
+}
+
+TEST(Config, AStepDropsTheLearningRateByAFactor) {
+  const Config config =
+      parse_config({"--data.train", "x", "--schedule.name", "step", "--schedule.factor", "0.25"})
+          .config;
+  EXPECT_EQ(schedule_options(config)->factor, 0.25);
+  for (const char* wrong : {"0", "-1", "1.5"}) {
+    EXPECT_TRUE(refusal({"--schedule.factor", wrong}).starts_with("--schedule.factor ")) << wrong;
+  }
+}
+
+TEST(Config, SizesMustBePositive) {
+  for (const char* key : {"run.steps", "run.threads", "model.layers", "model.width", "model.heads",
+                          "model.kv_heads", "model.vocabulary", "model.context", "batch.global",
+                          "batch.micro", "grid.data", "grid.pipeline", "grid.tensor", "grid.chunks",
+                          "schedule.decay", "eval.batches", "log.every", "checkpoint.keep"}) {
+    for (const char* value : {"0", "-4"}) {
+      const std::string said = refusal({fmt::format("--{}", key), value});
+      EXPECT_TRUE(said.starts_with(fmt::format("--{} {}: must be at least 1", key, value))) << said;
+    }
+  }
+  for (const char* key : {"run.seed", "schedule.warmup", "eval.every", "checkpoint.every",
+                          "checkpoint.margin", "optim.clip", "optim.weight_decay"}) {
+    const std::string said = refusal({fmt::format("--{}", key), "-1"});
+    EXPECT_TRUE(said.starts_with(fmt::format("--{} -1: must be at least 0", key))) << said;
+    EXPECT_EQ(refusal({fmt::format("--{}", key), "0"}), "no error");
+  }
+  for (const auto& [key, least] : {std::pair("optim.lr", "1e-30"),
+                                   {"optim.eps", "1e-30"},
+                                   {"comm.timeout", "0.001"},
+                                   {"checkpoint.mtbf", "1e-06"}}) {
+    const std::string said = refusal({fmt::format("--{}", key), "0"});
+    EXPECT_TRUE(said.starts_with(fmt::format("--{} 0: must be at least {}", key, least))) << said;
+  }
+}
+
+TEST(Config, ProbabilitiesAreBelowOne) {
+  for (const char* key : {"model.dropout", "optim.beta1", "optim.beta2", "optim.momentum"}) {
+    for (const char* value : {"1", "-0.1", "1.5"}) {
+      EXPECT_EQ(refusal({fmt::format("--{}", key), value}),
+                fmt::format("--{} {}: must be at least 0 and below 1", key, value));
+    }
+    EXPECT_EQ(refusal({fmt::format("--{}", key), "0"}), "no error");
+  }
+}
+
+TEST(Config, TextsMustNotBeEmpty) {
+  EXPECT_EQ(message_of([] { config_from_ini("[run]\nfolder =\n", "a.ini"); }),
+            "a.ini:2: run.folder = : must not be empty");
+}
+
+TEST(Config, TheDataMustBeNamed) {
+  EXPECT_EQ(message_of([] { parse_config({}); }),
+            "data.train is missing: name what to train on, as in --data.train train.h5");
+}
+
+TEST(Config, CheckpointsAsOftenAsIsBestNeedTheTimeBetweenFailures) {
+  EXPECT_EQ(refusal({"--checkpoint.every", "auto"}),
+            "checkpoint.every = auto needs checkpoint.mtbf: the mean time between failures of the "
+            "whole job, in hours, as in --checkpoint.mtbf 24");
+  EXPECT_EQ(refusal({"--checkpoint.every", "auto", "--checkpoint.mtbf", "24"}), "no error");
+}
+
+TEST(Config, SameBitsNeedRunsAndSumsOfOneOrder) {
+  Config config;
+  config.batch.global = 24;
+  config.batch.micro = 2;
+  config.batch.runs = 6;
+  EXPECT_EQ(runs_of_batch(config), 6);
+  config.run.same_bits = true;
+  EXPECT_EQ(runs_of_batch(config), 4);
+  config.batch.global = 128;
+  EXPECT_EQ(runs_of_batch(config), 16);
+  config.batch.global = 10;
+  EXPECT_EQ(runs_of_batch(config), 1);
+  const std::vector<std::string> batch{"--run.same_bits", "true", "--batch.global", "16",
+                                       "--batch.micro",   "2"};
+  const auto refused = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), batch.begin(), batch.end());
+    return refusal(more);
+  };
+  EXPECT_EQ(refused({"--batch.runs", "8"}), "no error");
+  // bad input: `run.same_bits` with another `batch.runs` | batch.runs is 4, but run.same_bits makes
+  // it 8: leave it out | 2
+  EXPECT_EQ(refused({"--batch.runs", "4"}),
+            "batch.runs is 4, but run.same_bits makes it 8: leave it out");
+  // bad input: `run.same_bits` with sums whose order is not fixed | run.same_bits needs sums with
+  // one order: comm.order tree and comm.reduce fp32, not any and fp32 | 2
+  EXPECT_EQ(
+      refused({"--comm.order", "any"}),
+      "run.same_bits needs sums with one order: comm.order tree and comm.reduce fp32, not any "
+      "and fp32");
+  EXPECT_EQ(refused({"--comm.reduce", "bf16"}),
+            "run.same_bits needs sums with one order: comm.order tree and comm.reduce fp32, not "
+            "tree and bf16");
+  // bad input: `run.same_bits` with NCCL's sums | run.same_bits needs sums with one order, which
+  // NCCL does not promise: give --comm.backend mpi, or leave it out | 2
+  EXPECT_EQ(refused({"--comm.backend", "nccl", "--run.device", "cuda"}),
+            "run.same_bits needs sums with one order, which NCCL does not promise: give "
+            "--comm.backend mpi, or leave it out");
+}
+
+TEST(Config, OnlyRandomCropsPadPictures) {
+  // bad input: `train`: padding of pictures that are not cropped at random | data.padding is 4, but
+  // data.crop is centre: only random pads pictures, so leave it out | 2
+  EXPECT_EQ(refusal({"--data.padding", "4"}),
+            "data.padding is 4, but data.crop is centre: only random pads pictures, so leave it "
+            "out");
+  EXPECT_EQ(refusal({"--data.padding", "4", "--data.crop", "random", "--model.family", "resnet"}),
+            "no error");
+  EXPECT_TRUE(refusal({"--data.least_area", "2"}).starts_with("--data.least_area 2: must be"));
+}
+
+TEST(Config, KeysOfDataAreThoseOfTheFamily) {
+  const auto with = [](const std::string& key, const std::string& value,
+                       const std::string& family) {
+    return refusal({"--model.family", family, "--data." + key, value});
+  };
+  // bad input: `train`: a key of `data.*` for other data than the model's | data.crop is for
+  // pictures, but model.family gpt trains on text: leave it out | 2
+  EXPECT_EQ(with("crop", "random", "gpt"),
+            "data.crop is for pictures, but model.family gpt trains on text: leave it out");
+  EXPECT_EQ(with("mask_documents", "true", "resnet"),
+            "data.mask_documents is for text, but model.family resnet trains on pictures: leave it "
+            "out");
+  for (const auto& [key, value] :
+       {std::pair("crop", "resized"), std::pair("flip", "true"), std::pair("least_area", "0.5"),
+        std::pair("most_ratio", "2"), std::pair("threads", "3")}) {
+    EXPECT_EQ(with(key, value, "mobilenet_v2"), "no error") << key;
+    EXPECT_NE(with(key, value, "gpt").find("leave it out"), std::string::npos) << key;
+  }
+  EXPECT_EQ(with("mask_documents", "true", "gpt"), "no error");
+  EXPECT_EQ(with("mask_documents", "true", "bert"), "no error");
+  EXPECT_EQ(with("mask_share", "0.3", "bert"), "no error");
+  EXPECT_EQ(with("mask_share", "0.3", "resnet"),
+            "data.mask_share is for masked language models, but model.family resnet is none: leave "
+            "it out");
+  EXPECT_TRUE(with("mask_share", "0", "bert").starts_with("--data.mask_share 0: must be"));
+}
+
+TEST(Config, TheGlobalBatchIsWholeMicroBatches) {
+  EXPECT_EQ(refusal({"--batch.global", "10", "--batch.micro", "4"}),
+            "batch.global (10) is not divisible by batch.micro (4); 8 or 12 would be");
+  EXPECT_EQ(refusal({"--batch.global", "3", "--batch.micro", "4"}),
+            "batch.global (3) is not divisible by batch.micro (4); 4 would be");
+}
+
+TEST(Config, HeadsDivideTheWidth) {
+  EXPECT_EQ(refusal({"--model.heads", "5", "--model.width", "12"}),
+            "model.heads (5) does not divide model.width (12): one of 1, 2, 3, 4, 6, 12 would");
+  EXPECT_EQ(refusal({"--model.kv_heads", "4", "--model.heads", "6"}),
+            "model.kv_heads (4) does not divide model.heads (6): one of 1, 2, 3, 6 would");
+  EXPECT_EQ(refusal({"--model.heads", "4", "--model.width", "12", "--model.positions", "rotary"}),
+            "model.positions = rotary turns pairs of channels, but model.width (12) / model.heads "
+            "(4) is 3, an odd number");
+  EXPECT_EQ(refusal({"--model.heads", "4", "--model.width", "12"}), "no error");
+  EXPECT_EQ(refusal({"--model.heads", "5"}), "no error");  // the preset may fit
+}
+
+TEST(Config, TheScheduleFitsTheRun) {
+  EXPECT_EQ(refusal({"--run.steps", "10", "--schedule.warmup", "11"}),
+            "schedule.warmup is 11 steps: 0 to run.steps (10) is possible");
+  EXPECT_EQ(refusal({"--run.steps", "10", "--schedule.warmup", "4", "--schedule.name", "wsd",
+                     "--schedule.decay", "7"}),
+            "schedule.decay is 7 steps, but the warm-up leaves 6 of run.steps (10)");
+  EXPECT_EQ(refusal({"--run.steps", "1"}), "no error");
+}
+
+TEST(Config, NcclNeedsADevice) {
+  EXPECT_EQ(refusal({"--comm.backend", "nccl"}),
+            "comm.backend = nccl needs run.device = cuda, but it is auto");
+}
+
+TEST(Config, NcclsChannelsHaveAnOrder) {
+  // bad input: `nccl.min_channels` above `nccl.max_channels` | nccl.min_channels is 8, but
+  // nccl.max_channels is 4 | 2
+  EXPECT_EQ(refusal({"--nccl.min_channels", "8", "--nccl.max_channels", "4"}),
+            "nccl.min_channels is 8, but nccl.max_channels is 4");
+  EXPECT_EQ(refusal({"--nccl.min_channels", "4", "--nccl.max_channels", "4"}), "no error");
+  EXPECT_EQ(refusal({"--nccl.min_channels", "8"}), "no error");
+}
+
+}  // namespace
+}  // namespace trireme

@@ -1,0 +1,249 @@
+// What a dry run counts and keeps of each layer, with and without recomputation.
+#include <algorithm>
+#include <map>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "trireme/plan/dry_run.h"
+
+#include "support/dry_run_testing.h"
+
+namespace trireme::testing {
+namespace {
+
+using models::GptConfig;
+using plan::DryRunInput;
+using plan::DryRunResult;
+
+double matmul_flops(const std::vector<DryRunResult>& results) {
+  double sum = 0.0;
+  for (const DryRunResult& result : results) {
+    sum += result.ranks * result.operations.by_operation().at("matmul").flops;
+  }
+  return sum;
+}
+
+// Forward, and in the backward one product for the input and one for the weight.
+TEST(DryRunAll, CountsTheFlopsOfTheModelOnEveryGrid) {
+  const GptConfig model = small_llama();
+  constexpr double kTokens = 8 * 2 * 64;
+  constexpr double kVocabulary = 320;  // in memory, whole or in two
+  const double hidden = static_cast<double>(model.hidden);
+  const double layer = 64 * (64 + 2 * 32) + 64 * 64 + 3 * 64 * hidden;
+  const double expected = 3 * 2 * kTokens * (4 * layer + kVocabulary * 64);
+  for (const GridShape& grid : {GridShape{1, 1, 1}, GridShape{2, 1, 1}, GridShape{1, 4, 1},
+                                GridShape{2, 2, 1}, GridShape{3, 2, 1}}) {
+    const auto results = plan::dry_run_all(input_of(model, grid, DType::kF32));
+    EXPECT_EQ(ranks_of(results), grid.ranks());
+    EXPECT_EQ(matmul_flops(results), expected) << grid.to_string();
+  }
+}
+
+// One product more for each layer, none for the logits, and memory for the layers' inputs alone.
+TEST(DryRunAll, RecomputesTheLayersAndNotTheLogits) {
+  const GptConfig model = small_llama();
+  constexpr double kTokens = 8 * 2 * 64;
+  constexpr double kVocabulary = 320;
+  const double hidden = static_cast<double>(model.hidden);
+  const double layer = 64 * (64 + 2 * 32) + 64 * 64 + 3 * 64 * hidden;
+  for (const GridShape& grid : {GridShape{1, 1, 1}, GridShape{1, 2, 1}}) {
+    plan::DryRunInput input = input_of(model, grid, DType::kF32);
+    const auto kept = plan::dry_run_all(input);
+    input.step.runs.recompute = parallel::Recompute::kFull;
+    const auto recomputed = plan::dry_run_all(input);
+    EXPECT_EQ(matmul_flops(recomputed), 2 * kTokens * (4 * 4 * layer + 3 * kVocabulary * 64));
+    for (std::size_t i = 0; i < kept.size(); ++i) {
+      EXPECT_LT(recomputed[i].memory.total_peak, kept[i].memory.total_peak);
+    }
+  }
+}
+
+// A forward is a third of a layer's work, or less: attention's backward is two and a half times its
+// forward. The run that ends in the loss is not computed again, nor is anything else.
+TEST(DryRunAll, RecomputesAtMostAThirdMore) {
+  struct Work {
+    double flops = 0.0, attention = 0.0;
+  };
+  const auto work = [](const DryRunInput& input) {
+    Work sum;
+    for (const DryRunResult& result : plan::dry_run_all(input)) {
+      sum.flops += result.ranks * result.operations.total().flops;
+      sum.attention += result.ranks * result.operations.by_operation().at("attention").flops;
+    }
+    return sum;
+  };
+  for (const char* preset : {"gpt2-124m", "llama3-8b"}) {
+    for (const GridShape& grid : {GridShape{1, 1, 1}, GridShape{1, 2, 1}, GridShape{2, 2, 2}}) {
+      const GptConfig model = models::gpt_preset(preset);
+      DryRunInput input = input_of(model, grid, DType::kBF16);
+      input.step.stage.sequence_parallel = true;
+      const Work kept = work(input);
+      const auto layers = static_cast<double>(model.layers);
+      for (const int every : {1, 3}) {
+        input.step.runs = {every, parallel::Recompute::kFull};
+        const Work again = work(input);
+        EXPECT_LE(again.flops, kept.flops * 4 / 3) << preset << " " << grid.to_string();
+        EXPECT_GT(again.flops, kept.flops * 1.15) << preset << " " << grid.to_string();
+        // The model's last run has the head, and layers if it is not a run of its own.
+        if (grid[Axis::kPipeline] > 1) continue;
+        const auto beside_head = static_cast<double>((model.layers + 1) % every);
+        EXPECT_DOUBLE_EQ(again.attention / kept.attention, (2 * layers - beside_head) / layers);
+      }
+    }
+  }
+}
+
+// The most that activations take at any point. Where all memory is at its peak depends on the
+// workspace of products.
+std::size_t kept_activations(const DryRunResult& result) {
+  return result.memory.peak[static_cast<std::size_t>(MemoryUse::kActivations)];
+}
+
+// What one more layer keeps more for each micro-batch, in bytes per position.
+double kept_by_a_layer(DryRunInput input, GptConfig model, parallel::Recompute recompute) {
+  input.step.schedule = "gpipe";
+  input.step.runs.recompute = recompute;
+  const auto with_layers = [&](std::int64_t layers) {
+    model.layers = layers;
+    input.model = models::gpt_plan(model);
+    return static_cast<double>(kept_activations(plan::dry_run(input, 0)));
+  };
+  return (with_layers(4) - with_layers(3)) /
+         static_cast<double>(input.micro_batches * input.micro * input.model.length);
+}
+
+// The table of src/cli/README.md. Sizes are powers of two, so that no size class rounds them up.
+TEST(DryRunAll, ALayerKeepsWhatTheTableSays) {
+  GptConfig llama = small_llama();
+  llama.hidden = 256;
+  GptConfig one_key_head = llama;
+  one_key_head.kv_heads = 1;
+  GptConfig unbiased = small_gpt();
+  unbiased.bias = false;
+  for (const GptConfig& model : {with_dropout(small_gpt()), unbiased, llama, one_key_head}) {
+    for (const int ranks : {1, 2}) {
+      for (const bool sequence : {false, true}) {
+        DryRunInput input = input_of(model, {1, 1, ranks}, DType::kBF16);
+        input.step.stage.sequence_parallel = sequence;
+        const bool gelu = model.activation == nn::ActivationKind::kGelu;
+        const auto width = static_cast<double>(model.width);
+        const auto hidden = static_cast<double>(model.hidden) / ranks;
+        const double heads = static_cast<double>(model.heads) / ranks;
+        const double kv_heads = std::max(1.0, static_cast<double>(model.kv_heads) / ranks);
+        const double head_size = width / static_cast<double>(model.heads);
+        const double outside = sequence ? width / ranks : width;
+        const double inputs = 2 * outside;
+        const double norms = 2 * width;
+        const double attention = (heads + 2 * kv_heads) * head_size + heads * head_size;
+        const double before = gelu ? hidden : 2 * hidden;
+        const double statistics = (gelu ? 4.0 : 2.0) / (sequence ? ranks : 1) + heads;
+        SCOPED_TRACE(::testing::Message() << (gelu ? "gpt" : "llama") << ", " << ranks << " ranks"
+                                          << (sequence ? ", sequence parallel" : ""));
+        EXPECT_EQ(kept_by_a_layer(input, model, parallel::Recompute::kNone),
+                  2 * (inputs + norms + attention + before + hidden) + 4 * statistics);
+        const double stay = sequence && ranks > 1 ? norms : 0.0;
+        EXPECT_EQ(kept_by_a_layer(input, model, parallel::Recompute::kSelective),
+                  2 * (inputs + stay + attention + before) + 4 * statistics);
+        EXPECT_EQ(kept_by_a_layer(input, model, parallel::Recompute::kFull), 2 * outside);
+      }
+    }
+  }
+}
+
+// The most is held while the gradient of SwiGLU's output is made and used: that, the output, gate
+// and up. The gradients of gate and up then take the place of these.
+TEST(DryRunAll, SwigluHandsItsMemoryToItsGradient) {
+  GptConfig model = small_llama();
+  model.hidden = 64 * model.width;
+  DryRunInput input = input_of(model, {1, 1, 1}, DType::kBF16);
+  input.step.runs.recompute = parallel::Recompute::kFull;
+  const auto peak = static_cast<double>(
+      plan::dry_run(input, 0).memory.peak[static_cast<std::size_t>(MemoryUse::kActivations)]);
+  const auto hidden =
+      static_cast<double>(2 * input.micro * input.model.length * model.hidden);  // bytes
+  EXPECT_GT(peak, 4 * hidden);
+  EXPECT_LT(peak, 4.5 * hidden);
+}
+
+// A case of recompute.mode selective: what its first stage keeps less of a layer and a micro-batch,
+// in elements per position, and how often each rank calls what makes it again.
+struct Selective {
+  const char* name;
+  GptConfig model;
+  GridShape grid;
+  bool sequence_parallel = false, gpu = false;
+  std::int64_t less;
+  std::map<std::string, int> again;  // per layer and micro-batch
+};
+
+// Products, attention and communication are not repeated. With GPipe a stage keeps all
+// micro-batches at once, so they decide what it holds at most.
+TEST(DryRunAll, SelectiveRecomputationDropsWhatFewFlopsMakeAgain) {
+  constexpr std::int64_t kWidth = 64, kPositions = 2 * 64, kMicroBatches = 8;
+  const std::int64_t gpt = small_gpt().hidden, llama = small_llama().hidden;
+  const std::vector<Selective> cases = {
+      {"gpt",
+       small_gpt(),
+       {1, 2, 1},
+       false,
+       false,
+       2 * kWidth + gpt,
+       {{"layer_norm", 2}, {"gelu", 1}}},
+      {"llama",
+       small_llama(),
+       {1, 2, 1},
+       false,
+       false,
+       2 * kWidth + llama,
+       {{"rms_norm", 2}, {"swiglu", 1}}},
+      {"tensor ranks",
+       small_gpt(),
+       {1, 2, 2},
+       false,
+       false,
+       2 * kWidth + gpt / 2,
+       {{"layer_norm", 2}, {"gelu", 1}}},
+      {"gathered norms", small_llama(), {1, 2, 2}, true, false, llama / 2, {{"swiglu", 1}}},
+      {"GELU of cuBLASLt", small_gpt(), {1, 2, 1}, false, true, 2 * kWidth, {{"layer_norm", 2}}},
+      {"SwiGLU on GPUs",
+       small_llama(),
+       {1, 2, 1},
+       false,
+       true,
+       2 * kWidth + llama,
+       {{"rms_norm", 2}, {"swiglu", 1}}},
+  };
+  for (const Selective& c : cases) {
+    SCOPED_TRACE(c.name);
+    DryRunInput input = input_of(with_dropout(c.model), c.grid, DType::kBF16);
+    input.step.schedule = "gpipe";
+    input.step.stage.sequence_parallel = c.sequence_parallel;
+    if (c.gpu) input.device.gpu_memory = std::int64_t{80} << 30;
+    const DryRunResult kept = plan::dry_run(input, 0);
+    input.step.runs.recompute = parallel::Recompute::kSelective;
+    const DryRunResult remade = plan::dry_run(input, 0);
+    const int layers = 2;  // of the first stage
+    const auto less = static_cast<double>(kept_activations(kept) - kept_activations(remade));
+    const auto expected = static_cast<double>(2 * layers * kMicroBatches * kPositions * c.less);
+    // At its peak the backward of one layer has what that layer dropped, or no longer needs it.
+    EXPECT_LE(less, expected);
+    EXPECT_GE(less, expected - 2.0 * kPositions * static_cast<double>(c.model.hidden + kWidth));
+    for (const auto& [name, count] : kept.operations.by_operation()) {
+      const ops::OperationCount& now = remade.operations.by_operation().at(name);
+      const auto found = c.again.find(name);
+      const int again = found == c.again.end() ? 0 : found->second;
+      EXPECT_EQ(now.calls, count.calls + again * layers * kMicroBatches) << name;
+      EXPECT_EQ(now.flops, count.flops) << name;
+    }
+    ASSERT_EQ(remade.traffic.size(), kept.traffic.size());
+    for (std::size_t i = 0; i < kept.traffic.size(); ++i) {
+      EXPECT_EQ(remade.traffic[i].calls, kept.traffic[i].calls);
+      EXPECT_EQ(remade.traffic[i].bytes, kept.traffic[i].bytes);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace trireme::testing
