@@ -310,10 +310,8 @@ std::vector<DryRunResult> run_kinds(const DryRunInput& input, const std::vector<
 
 // The costs of a stage's blocks, chunk by chunk. Stages with equal costs have equal blocks, but for
 // the first and the last.
-std::vector<double> costs_of_stage(const DryRunInput& input, const std::vector<int>& bounds,
-                                   int stage) {
-  const parallel::PipelineLayout layout{input.grid[Axis::kPipeline], input.step.stage.chunks,
-                                        input.step.stage.order};
+std::vector<double> costs_of_stage(const DryRunInput& input, const parallel::PipelineLayout& layout,
+                                   const std::vector<int>& bounds, int stage) {
   std::vector<double> result;
   for (int chunk = 0; chunk < layout.chunks; ++chunk) {
     const auto part = static_cast<std::size_t>(layout.part(stage, chunk));
@@ -332,10 +330,11 @@ std::vector<double> costs_of_stage(const DryRunInput& input, const std::vector<i
 // its two gradients, which hold most.
 std::vector<int> stages_that_hold_most(const DryRunInput& input) {
   const int stages = input.grid[Axis::kPipeline];
-  const std::vector<int> bounds = parallel::cut_model(input.model, stages, input.step.stage.chunks);
+  const parallel::PipelineLayout layout{stages, input.step.stage.chunks, input.step.stage.order};
+  const std::vector<int> bounds = parallel::cut_model(input.model, layout);
   std::map<std::vector<double>, std::vector<int>> alike;
   for (int stage = 1; stage < stages - 1; ++stage) {
-    alike[costs_of_stage(input, bounds, stage)].push_back(stage);
+    alike[costs_of_stage(input, layout, bounds, stage)].push_back(stage);
   }
   std::set<int> chosen{0, stages - 1};
   const bool weights_wait = input.step.schedule.starts_with("zb-");

@@ -687,7 +687,8 @@ TEST(DryRunAll, PublishedTransformersAreCutByTheirFlops) {
     std::vector<double> flops;
     for (const nn::BlockPlan& block : model.blocks) flops.push_back(block.flops);
     for (const int stages : {2, 3, 4, 6, 8, 12}) {
-      EXPECT_EQ(parallel::cut_model(model, stages), parallel::partition_blocks(flops, stages))
+      EXPECT_EQ(parallel::cut_model(model, {.stages = stages}),
+                parallel::partition_blocks(flops, stages))
           << preset << ", " << stages << " stages";
     }
   }
