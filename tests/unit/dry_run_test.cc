@@ -620,6 +620,38 @@ TEST(DryRunAll, ALongStepHoldsWhatARealOneHolds) {
   }
 }
 
+// A captured step reads micro-batches of its own, and evaluation cannot use what it has taken.
+TEST(DryRunAll, ACapturedStepHoldsMicroBatchesOfItsOwn) {
+  DryRunInput input = input_of(small_gpt(), {1, 1, 1}, DType::kBF16);
+  input.device.gpu_memory = std::int64_t{80} << 30;
+  const DryRunResult queued = plan::dry_run(input, 0);
+  input.step.cuda_graphs = true;
+  const DryRunResult captured = plan::dry_run(input, 0);
+  // What the second step does is counted where it is captured.
+  EXPECT_EQ(captured.operations.by_operation().at("matmul").flops,
+            queued.operations.by_operation().at("matmul").flops);
+  EXPECT_EQ(captured.traffic, queued.traffic);
+  std::size_t bytes = 0;
+  {
+    ops::Context ctx = ops::make_dry_cuda_context(std::size_t{80} << 30);
+    const std::size_t before = ctx.allocator->stats().total_live;
+    std::vector<nn::MicroBatch> batches;
+    for (int i = 0; i < input.micro_batches; ++i) {
+      batches.push_back(input.make_batch(ctx, input.micro, input.model.length, {})
+                            .to_device(ctx, input.micro * input.model.length, true));
+    }
+    bytes = ctx.allocator->stats().total_live - before;
+  }
+  EXPECT_GT(bytes, 0u);
+  EXPECT_EQ(captured.memory.total_peak, queued.memory.total_peak + bytes);
+  EXPECT_GE(captured.memory.reserved, queued.memory.reserved + bytes);
+  // Over MPI a step that several ranks compute is not captured.
+  input.grid = {2, 1, 1};
+  const std::size_t by_mpi = plan::dry_run(input, 0).memory.total_peak;
+  input.step.cuda_graphs = false;
+  EXPECT_EQ(by_mpi, plan::dry_run(input, 0).memory.total_peak);
+}
+
 TEST(DryRunAll, OnGpusWorkspaceDiffers) {
   DryRunInput input = input_of(small_gpt(), {2, 1, 2}, DType::kBF16);
   const DryRunResult cpu = plan::dry_run(input, 0);
