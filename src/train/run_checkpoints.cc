@@ -84,7 +84,7 @@ RunCheckpoints::Position RunCheckpoints::resume() {
     begin();
   }
   // This comes last, so that a start that is refused leaves the folder as it is.
-  position.continues = start.settle(checkpoint);
+  position.continues = start.settle(checkpoint, run_.bits_parted);
   return position;
 }
 

@@ -212,6 +212,22 @@ class Train(unittest.TestCase):
         # The next requeue knows that they did: it is not refused either.
         self.train("bits-parted", 3, *flags, "--run.steps", "13", "--grid.pipeline", "1")
         self.assertIn("the bits part here", self.output)
+        # And so does the next requeue of one that parted before its first checkpoint.
+        self.train("bits-lost", 4, *flags, "--run.steps", "6")
+        for path in (self.folder / "bits-lost/checkpoints").iterdir():
+            path.unlink()
+        parting = [*flags, "--checkpoint.every", "0", "--grid.pipeline", "1"]
+        for steps in ("4", "5"):
+            self.train("bits-lost", 3, *parting, "--run.steps", steps)
+            self.assertIn("the bits part here: 3 data replicas do not divide 8 runs of micro-batches", self.output)
+            self.assertTrue(json.loads((self.folder / "bits-lost/branch.json").read_text())["bits_parted"])
+            for path in (self.folder / "bits-lost/checkpoints").iterdir():
+                path.unlink()
+        events = (self.folder / "bits-lost/events.jsonl").read_text()
+        self.assertEqual(events.count("the bits part here"), 2)
+        # From the beginning on a grid that holds the promise nothing has parted.
+        self.assertEqual(self.train("bits-lost", 2, *flags, "--run.steps", "12"), whole)
+        self.assertNotIn("bits_parted", (self.folder / "bits-lost/branch.json").read_text())
         # A requeue goes on, though the job's script says run.resume never.
         with unittest.mock.patch.dict(os.environ, TRIREME_JOB="bits"):
             self.train("bits-never", 4, *flags, "--run.steps", "6", "--run.resume", "never")
