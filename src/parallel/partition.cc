@@ -170,7 +170,9 @@ std::vector<int> cut_model(const nn::ModelPlan& plan, const PipelineLayout& layo
     return partition_blocks(costs, layout.stages, layout.chunks, handed_on, beside);
   };
   std::vector<int> best = cut({});
-  if (layout.chunks == 1 || layout.stages == 1) return best;
+  // A V's order of computations is made for parts that take equally long.
+  const bool loops = layout.order == PipelineLayout::Order::kLoop;
+  if (layout.chunks == 1 || layout.stages == 1 || !loops) return best;
   CostOfStages least = cost_of_stages(costs, handed_on, best, layout);
   for (;;) {
     const std::vector<int> next = cut(least.beside);

@@ -279,18 +279,34 @@ void add_kinds(const DryRunInput& input, int place, int replicas,
   results.push_back(std::move(first));
 }
 
+// Before dry runs of so many stages and kinds of replicas.
+void check_seconds(const DryRunInput& input, std::size_t stages, std::size_t kinds) {
+  if (static_cast<double>(kinds) * seconds_of(input, stages) <= kMostSeconds) return;
+  throw ConfigError(fmt::format(
+      "dry runs of {} stages, {} blocks and micro-batches of {} positions would take too long: "
+      "give fewer stages, a smaller micro-batch or, for texts, a smaller vocabulary",
+      input.grid[Axis::kPipeline], input.model.blocks.size(), input.micro * input.model.length));
+}
+
+// Returns what `run` does. Throws ConfigError for the OutOfMemoryError of a dry allocator (this
+// machine's has other errors).
+template <class Run>
+auto within_dry_memory(Run&& run) {
+  try {
+    return run();
+  } catch (const OutOfMemoryError&) {
+    throw ConfigError(
+        "a rank of this grid would need more than 8 EiB: give a smaller batch.micro or model, or "
+        "more tensor ranks or stages");
+  }
+}
+
 std::vector<DryRunResult> run_kinds(const DryRunInput& input, const std::vector<int>& stages,
                                     const Replicas& kinds) {
-  const double seconds = static_cast<double>(kinds.size()) * seconds_of(input, stages.size());
-  if (seconds > kMostSeconds) {
-    throw ConfigError(fmt::format(
-        "dry runs of {} stages, {} blocks and micro-batches of {} positions would take too long: "
-        "give fewer stages, a smaller micro-batch or, for texts, a smaller vocabulary",
-        input.grid[Axis::kPipeline], input.model.blocks.size(), input.micro * input.model.length));
-  }
+  check_seconds(input, stages.size(), kinds.size());
   const std::vector<int> replicas = input.grid.group(0, kDataAxes);
-  std::vector<DryRunResult> results;
-  try {
+  return within_dry_memory([&] {
+    std::vector<DryRunResult> results;
     for (const int stage : stages) {
       for (const auto& [count, kind] : kinds) {
         const auto [replica, alike] = kind;
@@ -300,12 +316,8 @@ std::vector<DryRunResult> run_kinds(const DryRunInput& input, const std::vector<
                   alike, results);
       }
     }
-  } catch (const OutOfMemoryError&) {  // of the dry allocator; this machine's has other errors
-    throw ConfigError(
-        "a rank of this grid would need more than 8 EiB: give a smaller batch.micro or model, or "
-        "more tensor ranks or stages");
-  }
-  return results;
+    return results;
+  });
 }
 
 // The costs of a stage's blocks, chunk by chunk. Stages with equal costs have equal blocks, but for
@@ -345,6 +357,18 @@ std::vector<int> stages_that_hold_most(const DryRunInput& input) {
   return {chosen.begin(), chosen.end()};
 }
 
+// The most that the rank at this place holds of gradients.
+std::size_t gradients_of(const DryRunInput& input, int place) {
+  Rank rank(input, place);
+  const parallel::StepOptions& step = input.step;
+  const parallel::Stage stage(rank.ctx, rank.grid, input.model, step.stage);
+  parallel::GradientReducer reducer(rank.ctx, stage,
+                                    {.travel = step.reduce, .to_shard = stage.sharded()},
+                                    step.batch_runs, step.runs.blocks);
+  reducer.connect();
+  return rank.ctx.allocator->stats().peak[static_cast<std::size_t>(MemoryUse::kGradients)];
+}
+
 }  // namespace
 
 DryRunResult dry_run(const DryRunInput& input, int place) {
@@ -365,6 +389,20 @@ std::vector<DryRunResult> dry_run_all(const DryRunInput& input) {
   std::vector<int> stages(static_cast<std::size_t>(input.grid[Axis::kPipeline]));
   std::iota(stages.begin(), stages.end(), 0);
   return run_kinds(input, stages, kinds_of_replicas(input));
+}
+
+std::size_t most_gradients(const DryRunInput& input) {
+  const std::vector<int> stages = stages_that_hold_most(input);
+  check_seconds(input, stages.size(), 1);
+  DryRunInput on_cpu = input;
+  on_cpu.device = {};
+  return within_dry_memory([&] {
+    std::size_t most = 0;
+    for (const int stage : stages) {
+      most = std::max(most, gradients_of(on_cpu, stage * input.grid.stride(Axis::kPipeline)));
+    }
+    return most;
+  });
 }
 
 std::vector<DryRunResult> dry_run_largest(const DryRunInput& input) {

@@ -30,7 +30,7 @@ bool RunCheckpoints::scales_dynamically() const {
 std::map<std::string, std::string> RunCheckpoints::recorded_choices() const {
   const ops::Context& ctx = run_.device.context;
   const int replicas = run_.grid.extent(kDataAxes);
-  const int runs = batch_runs_of(run_.config, run_.grid.shape()).runs;
+  const int runs = run_.step.options().batch_runs.runs;
   std::map<std::string, std::string> choices = {
       {"attention", run_.attention.by},
       {"batch_runs", std::to_string(runs == 0 ? replicas : runs)},
