@@ -130,6 +130,7 @@ std::optional<RunBranch> read_branch(const std::string& folder) {
     for (const Json& job : text.at("jobs").items()) {
       branch.jobs.push_back({job.at("name").text(), job.at("slurm_job").text(), 0});
     }
+    if (const Json* parted = text.find("bits_parted")) branch.bits_parted = parted->boolean();
     if (const Json* move = text.find("unfinished")) {
       branch.unfinished = {move->at("generation").integer(), move->at("after_step").integer()};
     }
@@ -147,6 +148,7 @@ void write_branch(const std::string& folder, const RunBranch& branch) {
   }
   Json text = Json::object(
       {{"generation", branch.generation}, {"origin", branch.origin}, {"jobs", std::move(jobs)}});
+  if (branch.bits_parted) text["bits_parted"] = true;
   if (branch.unfinished) {
     text["unfinished"] = Json::object({{"generation", branch.unfinished->generation},
                                        {"after_step", branch.unfinished->after_step}});

@@ -287,7 +287,7 @@ ExitStatus bench_step(Runtime& runtime, const BenchArguments& given) {
   options.grid = resolve_run_grid(config, runtime.size());
   check_model_fits_grid(config, options.model, options.grid);
   check_memory_here(dry_run_input(config, options.model, options.grid), runtime, device);
-  options.step = step_options(config, options.grid);
+  options.step = step_options(config, options.model.plan, options.grid);
   options.repeats = given.repeats.value_or(options.repeats);
   const DType dtype = options.step.stage.compute;
   const ops::AttentionChoice attention =

@@ -106,8 +106,8 @@ void print_table(const Forecast& made) {
   }
   if (on_gpus && made.input.step.cuda_graphs) {
     print_line(
-        "these are of steps without cuda.graphs: a captured step keeps its memory, and evaluation "
-        "needs memory of its own besides");
+        "a captured step (cuda.graphs) keeps what is taken, and evaluation needs memory of its own "
+        "besides; so does the graph itself, which only CUDA knows");
   }
   print_line(fmt::format("a rank needs {} MiB besides, for the program and its libraries",
                          mib_of(kProcessBytes)));

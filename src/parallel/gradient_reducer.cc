@@ -1,6 +1,7 @@
 #include "trireme/parallel/gradient_reducer.h"
 
 #include <algorithm>
+#include <ranges>
 
 #include <fmt/format.h>
 
@@ -19,7 +20,8 @@ void wait(ops::Context& ctx, std::vector<Work>& works) {
 }  // namespace
 
 GradientReducer::GradientReducer(ops::Context& ctx, const Stage& stage,
-                                 const nn::ReductionOptions& options, const BatchRuns& runs)
+                                 const nn::ReductionOptions& options, const BatchRuns& runs,
+                                 int blocks_at_once)
     : ctx_(ctx),
       runs_(runs.of_replica(stage.grid().extent(kDataAxes))),
       reduces_each_(runs.in_rounds(stage.grid().extent(kDataAxes))),
@@ -27,11 +29,17 @@ GradientReducer::GradientReducer(ops::Context& ctx, const Stage& stage,
   groups_.reserve(stage.groups().size() + stage.uses_apart().size());
   for (nn::FlatGroup* flat : stage.groups()) plan({flat}, options);
   for (const Stage::UseApart& use : stage.uses_apart()) plan({use.gradients, use.of}, options);
+  const auto each = static_cast<std::size_t>(blocks_at_once);
   for (int chunk = 0; chunk < stage.layout().chunks; ++chunk) {
-    for (const auto& block : stage.blocks(chunk)) {
-      const nn::ParameterSet& parameters = block->parameters();
-      block_groups_ =
-          std::max(block_groups_, parameters.groups().size() + parameters.uses_apart().size());
+    const nn::BlockSpan blocks = stage.blocks(chunk);
+    for (std::size_t i = 0; i < blocks.size(); ++i) {
+      if (i % each == 0) at_once_.emplace_back();
+      std::vector<nn::FlatGroup*>& groups = at_once_.back();
+      const std::size_t before = groups.size();
+      const nn::ParameterSet& parameters = blocks[i]->parameters();
+      for (const auto& group : parameters.groups()) groups.push_back(group.get());
+      for (const auto& group : parameters.uses_apart()) groups.push_back(group.get());
+      block_groups_ = std::max(block_groups_, groups.size() - before);
     }
   }
   const bool equal = std::ranges::all_of(
@@ -59,17 +67,23 @@ void GradientReducer::plan(Group group, const nn::ReductionOptions& options) {
 }
 
 void GradientReducer::connect() {
-  const int runs = reduces_each_ ? 1 : runs_;
+  const bool stay = std::ranges::all_of(
+      groups_, [](const Group& group) { return group.flat->keeps_whole_gradients(); });
+  const int runs = reduces_each_ ? std::min(runs_, stay ? 1 : 2) : runs_;
   begin_runs(runs, 1);
-  for (int run = 0; run < runs; ++run) {
-    for (const Group& group : groups_) {
-      prepare(*group.flat);
-      for (const nn::Parameter* parameter : group.flat->parameters()) {
+  for (int run = 0; run < runs; ++run) rehearse_run();
+  finish_step();
+}
+
+void GradientReducer::rehearse_run() {
+  for (const std::vector<nn::FlatGroup*>& groups : std::views::reverse(at_once_)) {
+    for (const nn::FlatGroup* group : groups) prepare(*group);
+    for (const nn::FlatGroup* group : std::views::reverse(groups)) {
+      for (const nn::Parameter* parameter : group->parameters()) {
         for (int use = 0; use < parameter->uses(); ++use) contributed(*parameter);
       }
     }
   }
-  finish_step();
 }
 
 void GradientReducer::begin_step(int micro_batches) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -61,14 +62,46 @@ StepCosts costs_of(const nn::BlockPlan& block) {
   return {cost, cost, cost};
 }
 
+struct CostOfStages {
+  double dearest = 0.0, squares = 0.0;  // the most expensive stage; the sum of all squared
+  std::vector<double> beside;           // by part: the other parts of its stage
+};
+
+CostOfStages cost_of_stages(std::span<const double> costs, std::span<const double> handed_on,
+                            std::span<const int> bounds, const PipelineLayout& layout) {
+  std::vector<double> parts, stages(static_cast<std::size_t>(layout.stages), 0.0);
+  for (int part = 0; part < layout.parts(); ++part) {
+    const auto p = static_cast<std::size_t>(part);
+    const auto first = static_cast<std::size_t>(bounds[p]),
+               end = static_cast<std::size_t>(bounds[p + 1]);
+    double cost = end < costs.size() ? handed_on[end - 1] : 0.0;
+    for (std::size_t i = first; i < end; ++i) cost += costs[i];
+    parts.push_back(cost);
+    stages[static_cast<std::size_t>(layout.stage_of(part))] += cost;
+  }
+  CostOfStages result;
+  for (const double stage : stages) {
+    result.dearest = std::max(result.dearest, stage);
+    result.squares += stage * stage;
+  }
+  for (int part = 0; part < layout.parts(); ++part) {
+    result.beside.push_back(stages[static_cast<std::size_t>(layout.stage_of(part))] -
+                            parts[static_cast<std::size_t>(part)]);
+  }
+  return result;
+}
+
 }  // namespace
 
 std::vector<int> partition_blocks(std::span<const double> costs, int stages, int chunks,
-                                  std::span<const double> handed_on) {
+                                  std::span<const double> handed_on,
+                                  std::span<const double> beside) {
   check_arguments(costs, stages, chunks);
   TRIREME_CHECK(handed_on.empty() || handed_on.size() == costs.size(),
                 "what each block hands on, or nothing");
   const int parts = stages * chunks;
+  TRIREME_CHECK(beside.empty() || beside.size() == static_cast<std::size_t>(parts),
+                "what is beside each part, or nothing");
   const int blocks = static_cast<int>(costs.size());
   std::vector<double> prefix(costs.size() + 1, 0.0);
   for (std::size_t i = 0; i < costs.size(); ++i) prefix[i + 1] = prefix[i] + costs[i];
@@ -76,10 +109,12 @@ std::vector<int> partition_blocks(std::span<const double> costs, int stages, int
   const auto computed = [&](int first, int end) {
     return prefix[static_cast<std::size_t>(end)] - prefix[static_cast<std::size_t>(first)];
   };
-  const auto run = [&](int first, int end) {
+  // As the part that `left` parts begin with.
+  const auto run = [&](int left, int first, int end) {
     const double sent =
         end < blocks && !handed_on.empty() ? handed_on[static_cast<std::size_t>(end - 1)] : 0.0;
-    return computed(first, end) + sent;
+    const double others = beside.empty() ? 0.0 : beside[static_cast<std::size_t>(parts - left)];
+    return computed(first, end) + sent + others;
   };
 
   Table dearest(parts, blocks), squares(parts, blocks);
@@ -87,14 +122,14 @@ std::vector<int> partition_blocks(std::span<const double> costs, int stages, int
     for (int first = 0; first + s <= blocks; ++first) {
       for (int end = first + 1; end + s - 1 <= blocks; ++end) {
         if (computed(first, end) >= dearest.at(s, first)) break;  // a longer run is no better
-        const double cost = std::max(run(first, end), dearest.at(s - 1, end));
+        const double cost = std::max(run(s, first, end), dearest.at(s - 1, end));
         dearest.at(s, first) = std::min(dearest.at(s, first), cost);
       }
     }
   }
   const double limit = dearest.at(parts, 0);
   const auto square_cost = [&](int s, int first, int end) {
-    const double cost = run(first, end);
+    const double cost = run(s, first, end);
     return cost > limit ? kInfinity : cost * cost + squares.at(s - 1, end);
   };
   for (int s = 1; s <= parts; ++s) {
@@ -118,7 +153,7 @@ double cost_of(const nn::BlockPlan& block) {
   return std::max(block.flops, kFlopsPerByte * block.bytes);
 }
 
-std::vector<int> cut_model(const nn::ModelPlan& plan, int stages, int chunks) {
+std::vector<int> cut_model(const nn::ModelPlan& plan, const PipelineLayout& layout) {
   std::vector<double> costs, handed_on;
   for (const nn::BlockPlan& block : plan.blocks) {
     costs.push_back(cost_of(block));
@@ -131,7 +166,23 @@ std::vector<int> cut_model(const nn::ModelPlan& plan, int stages, int chunks) {
     }
     handed_on.push_back(kFlopsPerSentByte * bytes);
   }
-  return partition_blocks(costs, stages, chunks, handed_on);
+  const auto cut = [&](std::span<const double> beside) {
+    return partition_blocks(costs, layout.stages, layout.chunks, handed_on, beside);
+  };
+  std::vector<int> best = cut({});
+  // A V's order of computations is made for parts that take equally long.
+  const bool loops = layout.order == PipelineLayout::Order::kLoop;
+  if (layout.chunks == 1 || layout.stages == 1 || !loops) return best;
+  CostOfStages least = cost_of_stages(costs, handed_on, best, layout);
+  for (;;) {
+    const std::vector<int> next = cut(least.beside);
+    CostOfStages found = cost_of_stages(costs, handed_on, next, layout);
+    if (std::pair(found.dearest, found.squares) >= std::pair(least.dearest, least.squares)) {
+      return best;
+    }
+    best = next;
+    least = std::move(found);
+  }
 }
 
 std::vector<StepCosts> costs_of_parts(std::span<const nn::BlockPlan> blocks,

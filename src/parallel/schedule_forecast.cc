@@ -24,7 +24,7 @@ double makespan(const std::string& name, const PipelineLayout& layout, int micro
 
 ScheduleForecast forecast_schedule(const std::string& name, const PipelineLayout& layout,
                                    const nn::ModelPlan& model, const ForecastStep& step) {
-  const std::vector<int> bounds = cut_model(model, layout.stages, layout.chunks);
+  const std::vector<int> bounds = cut_model(model, layout);
   const ScheduleCosts costs{.parts = costs_of_parts(model.blocks, bounds, step.recomputed),
                             .in_order = step.in_order};
   const int micro_batches = step.micro_batches;

@@ -38,7 +38,7 @@ Stage::Stage(ops::Context& ctx, const ProcessGrid& grid, const nn::ModelPlan& pl
       layout_{grid.extent(Axis::kPipeline), options.chunks, options.order},
       collective_(std::ranges::any_of(plan.blocks, &nn::BlockPlan::collective)),
       together_(std::ranges::any_of(plan.blocks, &nn::BlockPlan::together)) {
-  bounds_ = cut_model(plan, layout_.stages, layout_.chunks);
+  bounds_ = cut_model(plan, layout_);
   for (const nn::BlockPlan& block : plan.blocks) boundaries_.push_back(block.boundary);
 
   nn::BuildContext build{grid, options.sequence_parallel, {}, nullptr, options.separates_uses};

@@ -81,7 +81,7 @@ TrainerStep::TrainerStep(ops::Context& ctx, const ProcessGrid& grid, const nn::M
       options_(options),
       stage_(ctx, grid, plan, options.stage),
       reducer_(ctx, stage_, {.travel = options.reduce, .to_shard = stage_.sharded()},
-               options.batch_runs),
+               options.batch_runs, options.runs.blocks),
       states_(std::make_unique<StateFold>(ctx, stage_, options.batch_runs)),
       executor_(ctx, stage_, options.runs),
       optimizer_(optim::make_optimizer(options.optimizer, ctx, shards_of(stage_))),

@@ -315,21 +315,34 @@ void add_kinds(const DryRunInput& input, int place, int replicas,
   results.push_back(std::move(first));
 }
 
-// Throws ConfigError for dry runs that would take so many seconds if that is too long.
-void check_seconds(const DryRunInput& input, double seconds) {
-  if (seconds <= kMostSeconds) return;
+// Before dry runs of so many stages and kinds of replicas.
+void check_seconds(const DryRunInput& input, std::size_t stages, std::size_t kinds) {
+  if (static_cast<double>(kinds) * seconds_of(input, stages) <= kMostSeconds) return;
   throw ConfigError(fmt::format(
       "dry runs of {} stages, {} blocks and micro-batches of {} positions would take too long: "
       "give fewer stages, a smaller micro-batch or, for texts, a smaller vocabulary",
       input.grid[Axis::kPipeline], input.model.blocks.size(), input.micro * input.model.length));
 }
 
+// Returns what `run` does. Throws ConfigError for the OutOfMemoryError of a dry allocator (this
+// machine's has other errors).
+template <class Run>
+auto within_dry_memory(Run&& run) {
+  try {
+    return run();
+  } catch (const OutOfMemoryError&) {
+    throw ConfigError(
+        "a rank of this grid would need more than 8 EiB: give a smaller batch.micro or model, or "
+        "more tensor ranks or stages");
+  }
+}
+
 std::vector<DryRunResult> run_kinds(const DryRunInput& input, const std::vector<int>& stages,
                                     const Replicas& kinds) {
   const std::vector<int> replicas = input.grid.group(0, kDataAxes);
-  std::vector<DryRunResult> results;
-  try {
-    check_seconds(input, static_cast<double>(kinds.size()) * seconds_of(input, stages.size()));
+  return within_dry_memory([&] {
+    check_seconds(input, stages.size(), kinds.size());
+    std::vector<DryRunResult> results;
     for (const int stage : stages) {
       for (const auto& [count, kind] : kinds) {
         const auto [replica, alike] = kind;
@@ -339,20 +352,14 @@ std::vector<DryRunResult> run_kinds(const DryRunInput& input, const std::vector<
                   alike, results);
       }
     }
-  } catch (const OutOfMemoryError&) {  // of the dry allocator; this machine's has other errors
-    throw ConfigError(
-        "a rank of this grid would need more than 8 EiB: give a smaller batch.micro or model, or "
-        "more tensor ranks or stages");
-  }
-  return results;
+    return results;
+  });
 }
 
 // The costs of a stage's blocks, chunk by chunk. Stages with equal costs have equal blocks, but for
 // the first and the last.
-std::vector<double> costs_of_stage(const DryRunInput& input, const std::vector<int>& bounds,
-                                   int stage) {
-  const parallel::PipelineLayout layout{input.grid[Axis::kPipeline], input.step.stage.chunks,
-                                        input.step.stage.order};
+std::vector<double> costs_of_stage(const DryRunInput& input, const parallel::PipelineLayout& layout,
+                                   const std::vector<int>& bounds, int stage) {
   std::vector<double> result;
   for (int chunk = 0; chunk < layout.chunks; ++chunk) {
     const auto part = static_cast<std::size_t>(layout.part(stage, chunk));
@@ -371,10 +378,11 @@ std::vector<double> costs_of_stage(const DryRunInput& input, const std::vector<i
 // its two gradients, which hold most.
 std::vector<int> stages_that_hold_most(const DryRunInput& input) {
   const int stages = input.grid[Axis::kPipeline];
-  const std::vector<int> bounds = parallel::cut_model(input.model, stages, input.step.stage.chunks);
+  const parallel::PipelineLayout layout{stages, input.step.stage.chunks, input.step.stage.order};
+  const std::vector<int> bounds = parallel::cut_model(input.model, layout);
   std::map<std::vector<double>, std::vector<int>> alike;
   for (int stage = 1; stage < stages - 1; ++stage) {
-    alike[costs_of_stage(input, bounds, stage)].push_back(stage);
+    alike[costs_of_stage(input, layout, bounds, stage)].push_back(stage);
   }
   std::set<int> chosen{0, stages - 1};
   const bool weights_wait = input.step.schedule.starts_with("zb-");
@@ -383,6 +391,18 @@ std::vector<int> stages_that_hold_most(const DryRunInput& input) {
     if (weights_wait) chosen.insert({equal[equal.size() / 2], equal.back()});
   }
   return {chosen.begin(), chosen.end()};
+}
+
+// The most that the rank at this place holds of gradients.
+std::size_t gradients_of(const DryRunInput& input, int place) {
+  Rank rank(input, place);
+  const parallel::StepOptions& step = input.step;
+  const parallel::Stage stage(rank.ctx, rank.grid, input.model, step.stage);
+  parallel::GradientReducer reducer(rank.ctx, stage,
+                                    {.travel = step.reduce, .to_shard = stage.sharded()},
+                                    step.batch_runs, step.runs.blocks);
+  reducer.connect();
+  return rank.ctx.allocator->stats().peak[static_cast<std::size_t>(MemoryUse::kGradients)];
 }
 
 }  // namespace
@@ -405,6 +425,19 @@ std::vector<DryRunResult> dry_run_all(const DryRunInput& input) {
   std::vector<int> stages(static_cast<std::size_t>(input.grid[Axis::kPipeline]));
   std::iota(stages.begin(), stages.end(), 0);
   return run_kinds(input, stages, kinds_of_replicas(input));
+}
+
+std::size_t most_gradients(const DryRunInput& input) {
+  const std::vector<int> stages = stages_that_hold_most(input);
+  DryRunInput on_cpu = input;
+  on_cpu.device = {};
+  return within_dry_memory([&] {
+    std::size_t most = 0;
+    for (const int stage : stages) {
+      most = std::max(most, gradients_of(on_cpu, stage * input.grid.stride(Axis::kPipeline)));
+    }
+    return most;
+  });
 }
 
 std::vector<DryRunResult> dry_run_largest(const DryRunInput& input) {

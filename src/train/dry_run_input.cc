@@ -15,7 +15,7 @@ plan::DryRunInput dry_run_input(const Config& config, const models::Model& model
                                 .mask_share = config.data.mask_share,
                                 .threads = config.data.threads};
   return {.model = model.plan,
-          .step = step_options(config, grid),
+          .step = step_options(config, model.plan, grid),
           .grid = grid,
           .micro = config.batch.micro,
           .micro_batches = config.batch.global / config.batch.micro,

@@ -63,7 +63,9 @@ std::string runs_text(const parallel::BatchRuns& runs, int micro_batches, int re
 }
 
 // Says what is sharded, and what that moves.
-std::string shards_text(const Config& config, const parallel::Stage& stage) {
+std::string shards_text(const Config& config, const nn::ModelPlan& plan,
+                        const parallel::TrainerStep& step) {
+  const parallel::Stage& stage = step.stage();
   const int stage_of_zero = config.shard.stage;
   const GridShape& grid = stage.grid().shape();
   const double count = grid[Axis::kShard], copies = grid[Axis::kReplicate];
@@ -80,7 +82,7 @@ std::string shards_text(const Config& config, const parallel::Stage& stage) {
   for (const auto& use : stage.uses_apart()) gradients += reduced(*use.gradients);
   weights *= (count - 1) / count;
   const int replicas = grid.extent(kDataAxes);
-  const parallel::BatchRuns runs = batch_runs_of(config, grid);
+  const parallel::BatchRuns& runs = step.options().batch_runs;
   if (runs.in_rounds(replicas)) gradients *= runs.of_replica(replicas);
   // Forward and backward of every micro-batch.
   const int micro_batches = config.batch.global / config.batch.micro;
@@ -95,7 +97,7 @@ std::string shards_text(const Config& config, const parallel::Stage& stage) {
       copies > 1 && !config.shard.group ? " (shard.group by the network)" : "",
       stage_of_zero == 3 ? "up to " : "", weights / 1048576.0, gradients / 1048576.0,
       says_why ? "; whole gradients stay, since " : "",
-      says_why ? why_whole_gradients_stay(config, grid) : "");
+      says_why ? why_whole_gradients_stay(config, plan, grid) : "");
 }
 
 }  // namespace
@@ -162,7 +164,7 @@ std::string startup_table(const Config& config, const nn::ModelPlan& plan,
   };
   const GridShape& grid = stage.grid().shape();
   const int micro_batches = config.batch.global / config.batch.micro;
-  const parallel::StepOptions options = step_options(config, grid);
+  const parallel::StepOptions& options = step.options();
   std::string table;
   const auto row = [&](const char* name, const std::string& value) {
     table += fmt::format("{}{:<10} {}", table.empty() ? "" : "\n", name, value);
@@ -188,7 +190,7 @@ std::string startup_table(const Config& config, const nn::ModelPlan& plan,
   if (options.batch_runs.runs != 0) {
     row("gradients", runs_text(options.batch_runs, micro_batches, replicas));
   }
-  if (stage.sharded()) row("shards", shards_text(config, stage));
+  if (stage.sharded()) row("shards", shards_text(config, plan, step));
   if (config.recompute.mode == "selective") {
     row("recompute", "selective: outputs of norms and activations are made again in the backward");
   } else if (config.recompute.mode == "full") {

@@ -125,7 +125,7 @@ std::optional<AlgorithmTuner> PreparedRun::tune_before_steps() {
 }
 
 parallel::StepOptions PreparedRun::options_of_step() const {
-  parallel::StepOptions options = step_options(config, shape);
+  parallel::StepOptions options = step_options(config, model.plan, shape);
   options.micro_batches =
       parallel::largest_share(config.batch.global / config.batch.micro, shape.extent(kDataAxes));
   options.stage.seed = {};  // initial values are drawn later, if there is no checkpoint
@@ -135,11 +135,10 @@ parallel::StepOptions PreparedRun::options_of_step() const {
 // Collective.
 ops::AttentionChoice PreparedRun::choose_attention() {
   phases.done("model");
-  ops::AttentionChoice choice =
-      attention_choice(runtime.world(), device.context, model, shape,
-                       {.micro = config.batch.micro,
-                        .compute = step_options(config, shape).stage.compute,
-                        .masks_documents = config.data.mask_documents});
+  ops::AttentionChoice choice = attention_choice(runtime.world(), device.context, model, shape,
+                                                 {.micro = config.batch.micro,
+                                                  .compute = step.stage().options().compute,
+                                                  .masks_documents = config.data.mask_documents});
   if (device.context.device.kind != DeviceKind::kCpu) phases.done("attention");
   return choice;
 }

@@ -30,7 +30,7 @@ bool RunCheckpoints::scales_dynamically() const {
 std::map<std::string, std::string> RunCheckpoints::recorded_choices() const {
   const ops::Context& ctx = run_.device.context;
   const int replicas = run_.grid.extent(kDataAxes);
-  const int runs = batch_runs_of(run_.config, run_.grid.shape()).runs;
+  const int runs = run_.step.options().batch_runs.runs;
   std::map<std::string, std::string> choices = {
       {"attention", run_.attention.by},
       {"batch_runs", std::to_string(runs == 0 ? replicas : runs)},
@@ -84,7 +84,7 @@ RunCheckpoints::Position RunCheckpoints::resume() {
     begin();
   }
   // This comes last, so that a start that is refused leaves the folder as it is.
-  position.continues = start.settle(checkpoint);
+  position.continues = start.settle(checkpoint, run_.bits_parted);
   return position;
 }
 

@@ -22,8 +22,10 @@ bool promises(const std::string& config, const std::string& origin) {
 // Collective over the world. Whether the run that this start goes on with promised the same bits.
 bool promised(Communicator& world, const Config& config) {
   const std::string& folder = config.run.folder;
-  const auto [anew, checkpoint] = StartingPoint::foresee(world, folder, config.run.resume);
+  const auto [anew, checkpoint, bits_parted] =
+      StartingPoint::foresee(world, folder, config.run.resume);
   if (anew) return false;
+  if (bits_parted) return true;
   if (checkpoint) {
     const CheckpointInfo& info = checkpoint->info();
     return info.extra.contains(kBitsAttribute) || promises(info.config, checkpoint->path());

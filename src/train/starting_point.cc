@@ -72,15 +72,22 @@ StartingPoint::StartingPoint(Communicator& world, const RunFolder& folder,
 
 StartingPoint::Foreseen StartingPoint::foresee(Communicator& world, const std::string& folder,
                                                const std::string& resume) {
-  const std::string found =
-      world.read_once([&] { return meaning_of(resume, read_branch(folder), folder); });
+  bool bits_parted = false;
+  const std::string found = world.read_once([&] {
+    const std::optional<RunBranch> recorded = read_branch(folder);
+    bits_parted = recorded && recorded->bits_parted;
+    return meaning_of(resume, recorded, folder);
+  });
   if (found == "never") return {.anew = true, .checkpoint = {}};
   try {
     if (found == "path") return {.checkpoint = Checkpoint::open(world, resume)};
     LatestCheckpoint latest = open_latest_checkpoint(world, folder + "/checkpoints");
     const std::string origin = found.substr(kAuto.size());
-    if (latest.checkpoint || origin.empty()) return {.checkpoint = std::move(latest.checkpoint)};
-    return {.checkpoint = Checkpoint::open(world, origin)};
+    bits_parted = !world.broadcast_text(bits_parted ? "parted" : "").empty();
+    if (latest.checkpoint || origin.empty()) {
+      return {.checkpoint = std::move(latest.checkpoint), .bits_parted = bits_parted};
+    }
+    return {.checkpoint = Checkpoint::open(world, origin), .bits_parted = bits_parted};
   } catch (const CheckpointError&) {  // open() reports it
     return {};
   }
@@ -139,11 +146,12 @@ std::optional<Checkpoint> StartingPoint::open() {
   }
 }
 
-bool StartingPoint::settle(const std::optional<Checkpoint>& checkpoint) {
-  return world_.read_once([&] { return settle_folder(checkpoint) ? "continues" : ""; }) != "";
+bool StartingPoint::settle(const std::optional<Checkpoint>& checkpoint, bool bits_parted) {
+  return world_.read_once(
+             [&] { return settle_folder(checkpoint, bits_parted) ? "continues" : ""; }) != "";
 }
 
-bool StartingPoint::settle_folder(const std::optional<Checkpoint>& checkpoint) {
+bool StartingPoint::settle_folder(const std::optional<Checkpoint>& checkpoint, bool bits_parted) {
   const bool inside = checkpoint && is_ancestor(*checkpoint, folder_.checkpoints());
   const std::int64_t after = inside ? checkpoint->info().step : kNothingInherited;
   const std::vector<CheckpointFile> files = list_checkpoints(folder_.checkpoints());
@@ -157,6 +165,8 @@ bool StartingPoint::settle_folder(const std::optional<Checkpoint>& checkpoint) {
     branch.generation = folder_.generation();
     if (checkpoint && !inside) branch.origin = origin_text(checkpoint->path(), folder_.path());
   }
+  const bool is_news = branch.bits_parted != bits_parted;
+  branch.bits_parted = bits_parted;
   const JobStart job = job_of_this_start();
   const bool in_job = !job.name.empty() || !job.slurm_job.empty();
   if (takes_flag() && in_job) branch.jobs.push_back(job);
@@ -170,7 +180,7 @@ bool StartingPoint::settle_folder(const std::optional<Checkpoint>& checkpoint) {
          : inside  ? fmt::format("a new branch begins after step {}", after)
          : !checkpoint ? "a new branch begins at step 0"
                        : "a new branch begins with " + checkpoint->path());
-  } else if (!recorded_ || takes_flag()) {
+  } else if (!recorded_ || takes_flag() || is_news) {
     folder_.check_still_ours();
     write_branch(folder_.path(), branch);
   }

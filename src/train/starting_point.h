@@ -18,6 +18,7 @@ class StartingPoint {
   struct Foreseen {
     bool anew = false;                     // run.resume never, which no earlier start has followed
     std::optional<Checkpoint> checkpoint;  // to continue from; empty: none, or none that is good
+    bool bits_parted = false;              // RunBranch::bits_parted of the branch that goes on
   };
   // Collective over the world. As far as the files tell before the folder is held. Changes nothing
   // and says nothing. Throws RunFolderError.
@@ -34,13 +35,13 @@ class StartingPoint {
 
   // Collective over the world. Call it when the checkpoint has been read and nothing can refuse it
   // any more. Moves the files that are not its ancestors to superseded/, and records the branch.
-  // Rank 0 prints what it moved. Returns whether the run continues the branch that the folder
-  // held. Throws RunFolderError.
-  bool settle(const std::optional<Checkpoint>& checkpoint);
+  // Rank 0 prints what it moved. `bits_parted`: RunBranch::bits_parted of this start. Returns
+  // whether the run continues the branch that the folder held. Throws RunFolderError.
+  bool settle(const std::optional<Checkpoint>& checkpoint, bool bits_parted);
 
  private:
   std::string decide();  // on rank 0
-  bool settle_folder(const std::optional<Checkpoint>& checkpoint);
+  bool settle_folder(const std::optional<Checkpoint>& checkpoint, bool bits_parted);
   void move(RunBranch branch, const std::string& why);
   void warn_of_old_mixture() const;
   bool takes_flag() const { return path_ || never_; }

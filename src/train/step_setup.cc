@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <bit>
+#include <utility>
 
 #include <fmt/format.h>
 
-#include "trireme/parallel/tree_sum.h"
+#include "trireme/base/text.h"
+#include "trireme/plan/dry_run.h"
 
 namespace trireme {
 namespace {
@@ -20,58 +22,66 @@ std::string text_of_ranks(Communicator& comm, const std::string& mine) {
   return fmt::format("{}; on rank {} {}", first, lowest, comm.broadcast_text(mine, lowest));
 }
 
-// Says why micro-batches would not be reduced one by one without batch.runs; returns nothing where
-// they would.
-std::string why_not_rounds(const Config& config, const GridShape& grid) {
-  const int micro_batches = config.batch.global / config.batch.micro;
-  const int replicas = grid.extent(kDataAxes), shards = grid[Axis::kShard];
-  const bool power = std::has_single_bit(static_cast<unsigned>(replicas));
-  if (!power || micro_batches % replicas != 0) {
-    return fmt::format("{} data replicas are no power of two that divides {} micro-batches",
-                       replicas, micro_batches);
+// How a step's micro-batches form runs, and why whole gradients stay; empty: they do not.
+struct Gradients {
+  parallel::BatchRuns runs;
+  std::string why_whole;
+
+  void choose_for(parallel::StepOptions& options) const {
+    options.batch_runs = runs;
+    options.stage.whole_gradients = !why_whole.empty();
+    options.stage.separates_uses = runs.runs != 0;
   }
-  const int each = micro_batches / replicas, held = parallel::TreeSum::tensors(each);
-  if (held < shards) return "";
-  return fmt::format(
-      "sums over the {} micro-batches of a data replica would take no less ({} shards of 1/{})",
-      each, held, shards);
+};
+
+// The bytes of gradients that a rank holds at most in such a step.
+std::size_t held(const Config& config, const nn::ModelPlan& model, const GridShape& grid,
+                 parallel::StepOptions step, const Gradients& gradients) {
+  gradients.choose_for(step);
+  return plan::most_gradients({.model = model,
+                               .step = std::move(step),
+                               .grid = grid,
+                               .micro = config.batch.micro,
+                               .micro_batches = config.batch.global / config.batch.micro});
 }
 
-}  // namespace
-
-DType compute_type(const std::string& precision) {
-  return precision == "bf16" ? DType::kBF16 : precision == "fp16" ? DType::kF16 : DType::kF32;
-}
-
-ops::LossScaling loss_scaling(const Config& config) {
-  if (config.run.precision != "fp16") return ops::LossScaling::fixed(1.0f);
-  if (const std::optional<double> scale = fixed_loss_scale(config.optim.loss_scale)) {
-    return ops::LossScaling::fixed(static_cast<float>(*scale));
-  }
-  return {.interval = config.optim.loss_scale_interval};
-}
-
-parallel::BatchRuns batch_runs_of(const Config& config, const GridShape& grid) {
-  parallel::BatchRuns runs{runs_of_batch(config), config.shard.stage >= 2,
-                           models::joins_replicas(config.model)};
+// Without batch.runs, from shard.stage 2 on: whether each micro-batch is reduced, or the sum of a
+// data replica's.
+Gradients smaller_gradients(const Config& config, const nn::ModelPlan& model, const GridShape& grid,
+                            const parallel::StepOptions& step, const parallel::BatchRuns& runs) {
   const int micro_batches = config.batch.global / config.batch.micro;
-  const bool each = runs.reduces_each && micro_batches > grid.extent(kDataAxes);
-  if (runs.runs == 0 && each && why_not_rounds(config, grid).empty()) runs.runs = micro_batches;
-  return runs;
+  const int replicas = grid.extent(kDataAxes);
+  if (micro_batches == replicas) return {runs, ""};
+  if (!std::has_single_bit(static_cast<unsigned>(replicas)) || micro_batches % replicas != 0) {
+    return {runs, fmt::format("{} data replicas are no power of two that divides {} micro-batches",
+                              replicas, micro_batches)};
+  }
+  const Gradients whole{runs, "they are smaller"};
+  Gradients divided{runs, ""};
+  divided.runs.runs = micro_batches;
+  const std::size_t without = held(config, model, grid, step, whole),
+                    with = held(config, model, grid, step, divided);
+  if (with < without) return divided;
+  return {runs, fmt::format("gradients that are reduced after each micro-batch would take no less "
+                            "({}, not {})",
+                            size_text(with), size_text(without))};
 }
 
-std::string why_whole_gradients_stay(const Config& config, const GridShape& grid) {
+Gradients gradients_of_step(const Config& config, const nn::ModelPlan& model, const GridShape& grid,
+                            const parallel::StepOptions& step) {
   const int stage = config.shard.stage, replicas = grid.extent(kDataAxes);
-  if (stage < 2) return fmt::format("shard.stage {} does not divide gradients", stage);
   const int micro_batches = config.batch.global / config.batch.micro;
-  const parallel::BatchRuns runs = batch_runs_of(config, grid);
-  if (runs.runs == 0) return micro_batches == replicas ? "" : why_not_rounds(config, grid);
-  if (runs.runs != micro_batches) return "a run has several micro-batches";
+  const parallel::BatchRuns runs{runs_of_batch(config), stage >= 2,
+                                 models::joins_replicas(config.model)};
+  if (stage < 2) return {runs, fmt::format("shard.stage {} does not divide gradients", stage)};
+  if (runs.runs == 0) return smaller_gradients(config, model, grid, step, runs);
+  if (runs.runs != micro_batches) return {runs, "a run has several micro-batches"};
   const bool run_by_run = runs.of_replica(replicas) == 1 || runs.in_rounds(replicas);
-  return run_by_run ? "" : "a data replica adds up its runs before it reduces them";
+  return {runs, run_by_run ? "" : "a data replica adds up its runs before it reduces them"};
 }
 
-parallel::StepOptions step_options(const Config& config, const GridShape& grid) {
+// All but what gradients_of_step decides.
+parallel::StepOptions options_without_runs(const Config& config) {
   parallel::StepOptions options;
   options.stage.sequence_parallel = config.grid.sequence_parallel;
   options.stage.compute = compute_type(config.run.precision);
@@ -83,9 +93,6 @@ parallel::StepOptions step_options(const Config& config, const GridShape& grid) 
   options.stage.order = layout.order;
   options.stage.whole_weights = config.shard.stage < 3;
   options.stage.prefetch = config.shard.prefetch;
-  options.stage.whole_gradients = !why_whole_gradients_stay(config, grid).empty();
-  options.batch_runs = batch_runs_of(config, grid);
-  options.stage.separates_uses = options.batch_runs.runs != 0;
   if (config.recompute.mode == "full") {
     options.runs = {config.recompute.every, parallel::Recompute::kFull};
   } else if (config.recompute.mode == "selective") {
@@ -106,6 +113,32 @@ parallel::StepOptions step_options(const Config& config, const GridShape& grid) 
   rule.momentum = static_cast<float>(config.optim.momentum);
   rule.nesterov = config.optim.nesterov;
   return options;
+}
+
+}  // namespace
+
+DType compute_type(const std::string& precision) {
+  return precision == "bf16" ? DType::kBF16 : precision == "fp16" ? DType::kF16 : DType::kF32;
+}
+
+ops::LossScaling loss_scaling(const Config& config) {
+  if (config.run.precision != "fp16") return ops::LossScaling::fixed(1.0f);
+  if (const std::optional<double> scale = fixed_loss_scale(config.optim.loss_scale)) {
+    return ops::LossScaling::fixed(static_cast<float>(*scale));
+  }
+  return {.interval = config.optim.loss_scale_interval};
+}
+
+parallel::StepOptions step_options(const Config& config, const nn::ModelPlan& model,
+                                   const GridShape& grid) {
+  parallel::StepOptions options = options_without_runs(config);
+  gradients_of_step(config, model, grid, options).choose_for(options);
+  return options;
+}
+
+std::string why_whole_gradients_stay(const Config& config, const nn::ModelPlan& model,
+                                     const GridShape& grid) {
+  return gradients_of_step(config, model, grid, options_without_runs(config)).why_whole;
 }
 
 ops::AttentionChoice attention_choice(Communicator& comm, const ops::Context& ctx,

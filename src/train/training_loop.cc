@@ -236,9 +236,9 @@ ExitStatus TrainingLoop::loop() {
 // This replica's micro-batches of a step, by their numbers in the step.
 std::vector<int> TrainingLoop::micro_batches() const {
   const Config& config = prepared_.config;
-  return batch_runs_of(config, prepared_.shape)
-      .micro_batches_of(config.batch.global / config.batch.micro, prepared_.shape.extent(kDataAxes),
-                        prepared_.grid.index(kDataAxes));
+  return prepared_.step.options().batch_runs.micro_batches_of(
+      config.batch.global / config.batch.micro, prepared_.shape.extent(kDataAxes),
+      prepared_.grid.index(kDataAxes));
 }
 
 // This replica's samples of each step to come.

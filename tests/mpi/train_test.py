@@ -212,6 +212,22 @@ class Train(unittest.TestCase):
         # The next requeue knows that they did: it is not refused either.
         self.train("bits-parted", 3, *flags, "--run.steps", "13", "--grid.pipeline", "1")
         self.assertIn("the bits part here", self.output)
+        # And so does the next requeue of one that parted before its first checkpoint.
+        self.train("bits-lost", 4, *flags, "--run.steps", "6")
+        for path in (self.folder / "bits-lost/checkpoints").iterdir():
+            path.unlink()
+        parting = [*flags, "--checkpoint.every", "0", "--grid.pipeline", "1"]
+        for steps in ("4", "5"):
+            self.train("bits-lost", 3, *parting, "--run.steps", steps)
+            self.assertIn("the bits part here: 3 data replicas do not divide 8 runs of micro-batches", self.output)
+            self.assertTrue(json.loads((self.folder / "bits-lost/branch.json").read_text())["bits_parted"])
+            for path in (self.folder / "bits-lost/checkpoints").iterdir():
+                path.unlink()
+        events = (self.folder / "bits-lost/events.jsonl").read_text()
+        self.assertEqual(events.count("the bits part here"), 2)
+        # From the beginning on a grid that holds the promise nothing has parted.
+        self.assertEqual(self.train("bits-lost", 2, *flags, "--run.steps", "12"), whole)
+        self.assertNotIn("bits_parted", (self.folder / "bits-lost/branch.json").read_text())
         # A requeue goes on, though the job's script says run.resume never.
         with unittest.mock.patch.dict(os.environ, TRIREME_JOB="bits"):
             self.train("bits-never", 4, *flags, "--run.steps", "6", "--run.resume", "never")
@@ -252,22 +268,26 @@ class Train(unittest.TestCase):
         self.assertEqual(self.train("to-shards", 2, *runs), whole)
 
     def test_gradients_are_divided_by_default_where_replicas_are_a_power_of_two(self):
-        micro = ("--batch.micro", "3")
-        runs = self.train("runs", 2, "--grid.data", "2", *micro, "--batch.runs", "4")
+        # Of this many blocks those that compute hold little.
+        deep = ("--model.layers", "12", "--batch.micro", "3", "--run.steps", "12", "--checkpoint.every", "6")
+        runs = self.train("runs", 2, "--grid.data", "2", *deep, "--batch.runs", "4")
         for stage, held in ((2, ""), (3, "weights, ")):
             with self.subTest(stage=stage):
-                self.assertEqual(self.train(f"runs-{stage}", 2, "--grid.data", "2", *micro, "--shard.stage", str(stage)),
+                self.assertEqual(self.train(f"runs-{stage}", 2, "--grid.data", "2", *deep, "--shard.stage", str(stage)),
                                  runs)
                 self.assertRegex(self.output, "(?m)^gradients +4 runs of 1 micro-batch; 2 reductions a step$")
                 self.assertIn(f"each rank holds 1/2 of {held}gradients, master weights and optimizer state; ",
                               self.output)
                 self.assertNotIn("whole gradients stay", self.output)
-        self.start_over_from("other-runs", 20)
-        self.train("other-runs", 2, *micro, "--shard.stage", "2")
+        self.train("other-runs", 2, "--grid.data", "2", *deep)
+        for path in (self.folder / "other-runs/checkpoints").iterdir():
+            if path != self.checkpoint("other-runs", 6):
+                path.unlink()
+        self.train("other-runs", 2, *deep, "--shard.stage", "2")
         self.assertRegex(self.output, "(?m)^results will agree to rounding, not to the bit: .*batch_runs was 2, is 4$")
         self.assertEqual(self.train("many", 2, "--grid.data", "2", "--shard.stage", "2"), self.whole)
-        self.assertIn("; whole gradients stay, since sums over the 3 micro-batches of a data replica would take no less "
-                      "(2 shards of 1/2)\n", self.output)
+        self.assertRegex(self.output, r"; whole gradients stay, since gradients that are reduced after each micro-batch "
+                         r"would take no less \([\d.]+ kB, not [\d.]+ kB\)\n")
         self.train("three", 3, "--shard.stage", "2", "--run.steps", "2")
         self.assertIn("; whole gradients stay, since 3 data replicas are no power of two that divides 6 micro-batches\n",
                       self.output)

@@ -248,7 +248,7 @@ GradientObserver::GradientObserver(ops::Context& ctx, const ProcessGrid& grid,
       scale_(1.0 / targets_of(ctx, test)),
       stage_(ctx, grid, plan_of(test),
              step_options(test, optim::OptimizerConfig::Kind::kSgd).stage),
-      reducer_(ctx, stage_, {.to_shard = stage_.sharded()}, test.batch_runs),
+      reducer_(ctx, stage_, {.to_shard = stage_.sharded()}, test.batch_runs, test.runs.blocks),
       executor_(ctx, stage_, test.runs) {}
 
 LocalParts GradientObserver::gradients(const Tampering& here) {

@@ -107,7 +107,7 @@ class Commands(ProgramTest):
 
     def test_memory_says_what_a_captured_step_adds(self):
         model = ("--model.preset", "test-gpt", "--batch.global", "4", "--batch.micro", "1", "--cuda.graphs", "true")
-        line = "these are of steps without cuda.graphs: a captured step keeps its memory, and evaluation needs"
+        line = "a captured step (cuda.graphs) keeps what is taken, and evaluation needs memory of its own besides"
         self.assertIn(line, self.memory(*model, "--gpu-memory", "80G")[0])
         self.assertNotIn(line, self.memory(*model)[0])
 

@@ -256,6 +256,62 @@ TEST(DryRunAll, WholeGradientsAreThoseOfAFewBlocks) {
   }
 }
 
+// Each micro-batch is reduced to shards.
+DryRunInput sharded_input(const char* schedule, int stages, bool tied, int blocks_at_once) {
+  GridShape grid{1, stages, 1};
+  grid[Axis::kShard] = 2;
+  models::GptConfig model = small_gpt();
+  model.layers = 10;
+  model.tied = tied;
+  DryRunInput input = input_of(model, grid, DType::kF32);
+  input.micro_batches = 16;
+  input.step.schedule = schedule;
+  const auto layout = parallel::schedule_layout(schedule, stages, {});
+  input.step.stage.chunks = layout.chunks;
+  input.step.stage.order = layout.order;
+  input.step.stage.whole_gradients = false;
+  input.step.stage.separates_uses = true;
+  input.step.batch_runs = {input.micro_batches, true};
+  input.step.runs = {blocks_at_once, parallel::Recompute::kFull};
+  return input;
+}
+
+std::size_t peak_of_gradients(const std::vector<DryRunResult>& results) {
+  std::size_t most = 0;
+  for (const DryRunResult& result : results) {
+    most = std::max(most, result.memory.peak[static_cast<std::size_t>(MemoryUse::kGradients)]);
+  }
+  return most;
+}
+
+// So that libraries need not register memory in the first step, and the default of batch.runs knows
+// what a step holds. On CPUs a run connects nothing beforehand.
+TEST(MostGradients, AreWhatAStepTakes) {
+  for (const char* schedule : {"1f1b", "interleaved", "zb-h1", "zb-v"}) {
+    for (const int blocks : {1, 2, 3}) {
+      for (const bool tied : {false, true}) {
+        for (const int stages : {1, 2}) {
+          if (stages == 1 && std::string(schedule) != "1f1b") continue;
+          const DryRunInput input = sharded_input(schedule, stages, tied, blocks);
+          EXPECT_EQ(plan::most_gradients(input), peak_of_gradients(plan::dry_run_largest(input)))
+              << schedule << ", " << blocks << " blocks at once, " << (tied ? "tied, " : "")
+              << stages << " stages";
+        }
+      }
+    }
+  }
+}
+
+// A GPU's memory for gradients is there before the first step.
+TEST(MostGradients, AreTakenBeforeTheFirstStepOnAGpu) {
+  for (const int blocks : {1, 3}) {
+    DryRunInput input = sharded_input("1f1b", 1, true, blocks);
+    const std::size_t before = plan::most_gradients(input);
+    input.device = {.gpu_memory = std::int64_t{80} << 30, .nccl = true};
+    EXPECT_EQ(peak_of_gradients(plan::dry_run_largest(input)), before) << blocks;
+  }
+}
+
 TEST(DryRunAll, AnEvaluationHoldsWhatARealOneHolds) {
   DryRunInput input = input_of(small_gpt(), {1, 1, 1}, DType::kBF16);
   input.trains = false;
@@ -388,6 +444,38 @@ TEST(DryRunAll, ALongStepHoldsWhatARealOneHolds) {
   }
 }
 
+// A captured step reads micro-batches of its own, and evaluation cannot use what it has taken.
+TEST(DryRunAll, ACapturedStepHoldsMicroBatchesOfItsOwn) {
+  DryRunInput input = input_of(small_gpt(), {1, 1, 1}, DType::kBF16);
+  input.device.gpu_memory = std::int64_t{80} << 30;
+  const DryRunResult queued = plan::dry_run(input, 0);
+  input.step.cuda_graphs = true;
+  const DryRunResult captured = plan::dry_run(input, 0);
+  // What the second step does is counted where it is captured.
+  EXPECT_EQ(captured.operations.by_operation().at("matmul").flops,
+            queued.operations.by_operation().at("matmul").flops);
+  EXPECT_EQ(captured.traffic, queued.traffic);
+  std::size_t bytes = 0;
+  {
+    ops::Context ctx = ops::make_dry_cuda_context(std::size_t{80} << 30);
+    const std::size_t before = ctx.allocator->stats().total_live;
+    std::vector<nn::MicroBatch> batches;
+    for (int i = 0; i < input.micro_batches; ++i) {
+      batches.push_back(input.make_batch(ctx, input.micro, input.model.length, {})
+                            .to_device(ctx, input.micro * input.model.length, true));
+    }
+    bytes = ctx.allocator->stats().total_live - before;
+  }
+  EXPECT_GT(bytes, 0u);
+  EXPECT_EQ(captured.memory.total_peak, queued.memory.total_peak + bytes);
+  EXPECT_GE(captured.memory.reserved, queued.memory.reserved + bytes);
+  // Over MPI a step that several ranks compute is not captured.
+  input.grid = {2, 1, 1};
+  const std::size_t by_mpi = plan::dry_run(input, 0).memory.total_peak;
+  input.step.cuda_graphs = false;
+  EXPECT_EQ(by_mpi, plan::dry_run(input, 0).memory.total_peak);
+}
+
 TEST(DryRunAll, OnGpusWorkspaceDiffers) {
   DryRunInput input = input_of(small_gpt(), {2, 1, 2}, DType::kBF16);
   const DryRunResult cpu = plan::dry_run(input, 0);
@@ -455,7 +543,8 @@ TEST(DryRunAll, PublishedTransformersAreCutByTheirFlops) {
     std::vector<double> flops;
     for (const nn::BlockPlan& block : model.blocks) flops.push_back(block.flops);
     for (const int stages : {2, 3, 4, 6, 8, 12}) {
-      EXPECT_EQ(parallel::cut_model(model, stages), parallel::partition_blocks(flops, stages))
+      EXPECT_EQ(parallel::cut_model(model, {.stages = stages}),
+                parallel::partition_blocks(flops, stages))
           << preset << ", " << stages << " stages";
     }
   }

@@ -142,19 +142,44 @@ TEST(Partition, ABlockThatMemoryBoundsWeighsMoreThanItsFlops) {
   // A block of 400e3 FLOPs before six of these: by FLOPs alone it is dearer than all of them.
   nn::ModelPlan plan{.description = "", .blocks = std::vector(7, depthwise)};
   plan.blocks.front() = {.name = "dense", .flops = 400e3, .build = {}};
-  EXPECT_EQ(cut_model(plan, 2), (std::vector<int>{0, 2, 7}));
+  EXPECT_EQ(cut_model(plan, {.stages = 2}), (std::vector<int>{0, 2, 7}));
   for (nn::BlockPlan& block : plan.blocks) block.bytes = 0.0;
-  EXPECT_EQ(cut_model(plan, 2), (std::vector<int>{0, 1, 7}));
+  EXPECT_EQ(cut_model(plan, {.stages = 2}), (std::vector<int>{0, 1, 7}));
+}
+
+// Layers of one unit, an embedding of little and a head of five layers, as in a small GPT. The
+// stage that holds the head has as few layers as its other chunk can have.
+TEST(Partition, TheChunkBesideTheHeadIsSmall) {
+  nn::ModelPlan plan;
+  plan.blocks.assign(14, {.name = "block", .flops = 1.0, .build = {}});
+  plan.blocks.front().flops = 0.01;
+  plan.blocks.back().flops = 5.0;
+  const auto dearest = [&](const PipelineLayout& layout) {
+    const std::vector<int> bounds = cut_model(plan, layout);
+    std::vector<double> stages(static_cast<std::size_t>(layout.stages));
+    for (int part = 0; part < layout.parts(); ++part) {
+      const auto p = static_cast<std::size_t>(part);
+      for (int i = bounds[p]; i < bounds[p + 1]; ++i) {
+        stages[static_cast<std::size_t>(layout.stage_of(part))] +=
+            plan.blocks[static_cast<std::size_t>(i)].flops;
+      }
+    }
+    return *std::ranges::max_element(stages);
+  };
+  EXPECT_NEAR(dearest({4, 2, PipelineLayout::Order::kLoop}), 5 + 1, 1e-9);
+  // In a V parts stay alike, since its order of computations is made for such.
+  EXPECT_NEAR(dearest({4, 2, PipelineLayout::Order::kV}), 5 + 2.01, 1.01);
 }
 
 TEST(Partition, CutsWhereLittleIsHandedOn) {
-  EXPECT_EQ(cut_model(model_of({1, 1, 1, 0}), 2), (std::vector<int>{0, 2, 4}));
+  EXPECT_EQ(cut_model(model_of({1, 1, 1, 0}), {.stages = 2}), (std::vector<int>{0, 2, 4}));
   // 400 bytes a number as FLOPs: 0.4e6, less than a block.
-  EXPECT_EQ(cut_model(model_of({1, 1000, 1, 0}), 2), (std::vector<int>{0, 2, 4}));
-  EXPECT_EQ(cut_model(model_of({1, 10'000, 1, 0}), 2), (std::vector<int>{0, 1, 4}));
-  EXPECT_EQ(cut_model(model_of({9'000, 10'000, 1, 0}), 2), (std::vector<int>{0, 3, 4}));
+  EXPECT_EQ(cut_model(model_of({1, 1000, 1, 0}), {.stages = 2}), (std::vector<int>{0, 2, 4}));
+  EXPECT_EQ(cut_model(model_of({1, 10'000, 1, 0}), {.stages = 2}), (std::vector<int>{0, 1, 4}));
+  EXPECT_EQ(cut_model(model_of({9'000, 10'000, 1, 0}), {.stages = 2}), (std::vector<int>{0, 3, 4}));
   // What leaves the last part is not sent.
-  EXPECT_EQ(cut_model(model_of({1, 20'000, 20'000, 20'000}), 2), (std::vector<int>{0, 1, 4}));
+  EXPECT_EQ(cut_model(model_of({1, 20'000, 20'000, 20'000}), {.stages = 2}),
+            (std::vector<int>{0, 1, 4}));
 }
 
 TEST(Partition, IsExactWithWhatIsHandedOn) {

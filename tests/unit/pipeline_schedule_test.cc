@@ -301,7 +301,7 @@ TEST(PipelineSchedule, ForecastsAreTheCheckersFindings) {
                                         {.micro_batches = micro_batches, .recomputed = recomputed});
     ASSERT_EQ(all.size(), schedule_names().size());
     for (const ScheduleForecast& forecast : all) {
-      const auto bounds = cut_model(model, 4, forecast.layout.chunks);
+      const auto bounds = cut_model(model, forecast.layout);
       const ScheduleReport report =
           check_schedule(make_pipeline_schedule(forecast.name, forecast.layout, micro_batches),
                          {.parts = costs_of_parts(model.blocks, bounds, recomputed)});

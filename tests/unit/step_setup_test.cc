@@ -6,6 +6,7 @@
 
 #include "trireme/train/run_grid.h"
 
+#include "models/gpt/gpt.h"
 #include "support/message_of.h"
 #include "train/run_changes.h"
 #include "train/shard_group.h"
@@ -19,7 +20,23 @@ struct Case {
   int stage = 2;
   std::optional<int> group = {};
   std::optional<int> runs = {};
+  int layers = 60;
+  bool tied = false;
+  int vocabulary = 256;
 };
+
+// Of many small blocks, so that those that compute hold little of all gradients.
+nn::ModelPlan model_of(const Case& c) {
+  models::GptConfig model{.layers = c.layers,
+                          .width = 32,
+                          .heads = 2,
+                          .kv_heads = 2,
+                          .hidden = 64,
+                          .vocabulary = c.vocabulary,
+                          .context = 16};
+  model.tied = c.tied;
+  return models::gpt_plan(model);
+}
 
 Config config_of(const Case& c) {
   Config config;
@@ -34,14 +51,15 @@ Config config_of(const Case& c) {
 
 int runs_of(const Case& c) {
   const Config config = config_of(c);
-  return batch_runs_of(config, resolve_run_grid(config, c.replicas)).runs;
+  return step_options(config, model_of(c), resolve_run_grid(config, c.replicas)).batch_runs.runs;
 }
 
 std::string why(const Case& c) {
   const Config config = config_of(c);
   const GridShape grid = resolve_run_grid(config, c.replicas);
-  const std::string reason = why_whole_gradients_stay(config, grid);
-  EXPECT_EQ(step_options(config, grid).stage.whole_gradients, !reason.empty());
+  const nn::ModelPlan model = model_of(c);
+  const std::string reason = why_whole_gradients_stay(config, model, grid);
+  EXPECT_EQ(step_options(config, model, grid).stage.whole_gradients, !reason.empty());
   return reason;
 }
 
@@ -54,8 +72,8 @@ TEST(BatchRunsOfConfig, EachMicroBatchIsARunWhereThatSavesMemory) {
     EXPECT_EQ(runs_of({4, 64, stage}), 0);
     EXPECT_EQ(runs_of({2, 64, stage}), 0);
     EXPECT_EQ(why({2, 64, stage}),
-              "sums over the 32 micro-batches of a data replica would take no less (5 shards of "
-              "1/2)");
+              "gradients that are reduced after each micro-batch would take no less (5.5 MB, not "
+              "2.2 MB)");
   }
   EXPECT_EQ(runs_of({4, 32, 1}), 0);
   EXPECT_EQ(why({4, 32, 1}), "shard.stage 1 does not divide gradients");
@@ -66,9 +84,26 @@ TEST(BatchRunsOfConfig, TheGroupThatSharesACopyCounts) {
   EXPECT_EQ(runs_of({4, 32, 2, 4}), 32);
   EXPECT_EQ(runs_of({4, 32, 2, 2}), 0);
   EXPECT_EQ(why({4, 32, 2, 2}),
-            "sums over the 8 micro-batches of a data replica would take no less (3 shards of 1/2)");
+            "gradients that are reduced after each micro-batch would take no less (3.4 MB, not "
+            "2.2 MB)");
   EXPECT_EQ(runs_of({4, 8, 2, 2}), 8);
   EXPECT_EQ(why({4, 8, 2, 2}), "");
+}
+
+// Both uses of a tied matrix have gradients of their own where each micro-batch is reduced, and
+// whole ones as long as they are reduced. Where the matrix is a third of the model, as here, that
+// is more than one gradient of all.
+TEST(BatchRunsOfConfig, ATiedMatrixCountsTwice) {
+  Case c{2, 4};
+  c.layers = 96;
+  c.vocabulary = 8192;
+  EXPECT_EQ(runs_of(c), 4);
+  EXPECT_EQ(why(c), "");
+  c.tied = true;
+  EXPECT_EQ(runs_of(c), 0);
+  EXPECT_NE(why(c), "");
+  c.layers = 512;
+  EXPECT_EQ(runs_of(c), 4);
 }
 
 TEST(BatchRunsOfConfig, OneRunOfOneMicroBatchKeepsNoWholeGradients) {

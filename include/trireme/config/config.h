@@ -54,7 +54,7 @@ struct Config {
   struct Batch {
     int global = 32;
     int micro = 4;
-    std::optional<int> runs = {};  // empty: follows from the grid (batch_runs_of, step_setup.h)
+    std::optional<int> runs = {};  // empty: follows from the grid (step_options, step_setup.h)
     bool operator==(const Batch&) const = default;
   } batch;
 

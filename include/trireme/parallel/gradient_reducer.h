@@ -41,12 +41,16 @@ namespace trireme::parallel {
 class GradientReducer : public nn::GradientListener {
  public:
   // Collective over the model's ranks (pipeline x tensor), and over the data dimension if gradients
-  // travel rounded.
+  // travel rounded. So many neighbouring blocks of a chunk have their backward at once
+  // (RunOptions::blocks).
   GradientReducer(ops::Context& ctx, const Stage& stage, const nn::ReductionOptions& options = {},
-                  const BatchRuns& runs = {});
+                  const BatchRuns& runs = {}, int blocks_at_once = 1);
 
   // Collective over the ranks that hold copies. Makes the calls of a step's reductions once, with
-  // gradients of zero, so that libraries connect. Where each run is reduced it makes those of one.
+  // gradients of zero and in the order of a backward, so that libraries connect. Where each run is
+  // reduced it makes those of one; or of two where whole gradients do not stay, because the second
+  // takes memory while the first still holds some. So a step takes no more memory for gradients
+  // than there is then.
   void connect();
 
   // `micro_batches` is this replica's share, at least 1 and a multiple of its runs. Shares may
@@ -78,6 +82,8 @@ class GradientReducer : public nn::GradientListener {
   // reduced: then the sums are those of a part of the step.
   void begin_runs(int runs, int run_length);
   void plan(Group group, const nn::ReductionOptions& options);
+  // Makes the calls of one run of micro-batches with gradients of zero.
+  void rehearse_run();
   void begin_run(Group& group);
   // Gives the group memory for whole gradients, where they do not stay.
   void take_memory(nn::FlatGroup& group);
@@ -99,6 +105,9 @@ class GradientReducer : public nn::GradientListener {
   using WholeGradients = nn::FlatGroup::WholeGradients;
 
   ops::Context& ctx_;
+  // The groups of neighbouring blocks whose backward is computed at once, in the order of the
+  // model.
+  std::vector<std::vector<nn::FlatGroup*>> at_once_;
   int runs_;                               // of each replica
   int runs_of_step_ = 0, run_length_ = 0;  // micro-batches, in this step
   bool reduces_each_;                      // each run, not the sum of this replica's runs

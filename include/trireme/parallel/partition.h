@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "trireme/nn/block.h"
+#include "trireme/parallel/pipeline_layout.h"
 #include "trireme/parallel/schedule.h"
 
 namespace trireme::parallel {
@@ -16,9 +17,11 @@ namespace trireme::parallel {
 // those of part p. The split minimizes the cost of the most expensive part (exactly, by dynamic
 // programming). Ties are broken by the least sum of squared costs, then by fewer blocks in the
 // earlier parts, of which more micro-batches are held. The result depends on the arguments alone,
-// so it is the same on every rank. Throws ConfigError if there are more parts than blocks.
+// so it is the same on every rank. `beside` adds to the cost of each part, where it is given.
+// Throws ConfigError if there are more parts than blocks.
 std::vector<int> partition_blocks(std::span<const double> costs, int stages, int chunks = 1,
-                                  std::span<const double> handed_on = {});
+                                  std::span<const double> handed_on = {},
+                                  std::span<const double> beside = {});
 
 // How many FLOPs a machine does while one byte moves from or to memory, and while one is sent to
 // another stage. Every rank must cut a model alike, and a dry run of a machine that is not here
@@ -33,8 +36,12 @@ inline constexpr double kFlopsPerSentByte = 100.0;
 double cost_of(const nn::BlockPlan& block);
 
 // The parts of a model, as partition_blocks returns them, by cost_of and by the bytes that its
-// boundaries hold for one sample.
-std::vector<int> cut_model(const nn::ModelPlan& plan, int stages, int chunks = 1);
+// boundaries hold for one sample. Where stages have several chunks in a loop, a stage computes one
+// after the other, so what is minimized is the cost of the most expensive stage, then the sum of
+// squared costs of stages: parts beside an expensive one, such as the head, get fewer blocks. This
+// is no longer exact: the model is cut again, each part weighed with the others of its stage, as
+// long as that gains.
+std::vector<int> cut_model(const nn::ModelPlan& plan, const PipelineLayout& layout);
 
 // What the steps of each part of the model cost in training, in FLOPs per sample (cost_of). Part p
 // has blocks [bounds[p], bounds[p + 1]). A block's forward, input gradient and weight gradient cost

@@ -102,6 +102,7 @@ class TrainerStep {
   StepResult train(std::span<const nn::MicroBatch> mine, std::int64_t step, float learning_rate,
                    std::uint64_t random_key, bool wants_stop = false);
 
+  const StepOptions& options() const { return options_; }
   Stage& stage() { return stage_; }
   const Stage& stage() const { return stage_; }
   PipelineExecutor& executor() { return executor_; }  // for evaluation between steps

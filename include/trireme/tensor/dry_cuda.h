@@ -11,8 +11,8 @@ namespace trireme::cuda {
 // The allocators, streams and events of a GPU work on it as on a real one. Device memory is dry
 // (allocator.h), as much of it as anybody asks for; pinned memory is real, and zero when it is new.
 // Work that is queued is done at once: copies to the host give zeros, everything else does nothing.
-// `memory`: bytes of the GPU, for those who ask. Work cannot be captured: begin_capture throws
-// CudaError.
+// A graph of captured work is empty and takes no memory. `memory`: bytes of the GPU, for those who
+// ask.
 std::shared_ptr<Runtime> make_dry_runtime(std::size_t memory);
 
 }  // namespace trireme::cuda

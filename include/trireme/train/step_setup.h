@@ -17,21 +17,23 @@ DType compute_type(const std::string& precision);
 // Returns the loss scaling; fixed at 1 unless the precision is fp16.
 ops::LossScaling loss_scaling(const Config& config);
 
-// In what follows `grid` is that of resolve_run_grid.
+// In what follows `grid` is that of resolve_run_grid, and `model` is trained there. These throw
+// ConfigError if the model does not fit the grid.
 
-// Returns how the micro-batches of a step form runs (batch.runs). Without the key there are as many
-// runs as data replicas. From shard.stage 2 on each micro-batch is a run instead, so that no whole
-// gradients stay, where the replicas are a power of two that divides the micro-batches and the
-// shards of the sum over runs take less memory than a whole gradient.
-parallel::BatchRuns batch_runs_of(const Config& config, const GridShape& grid);
+// Returns how the step is computed. StepOptions::batch_runs says how its micro-batches form runs
+// (batch.runs). Without the key there are as many runs as data replicas. From shard.stage 2 on each
+// micro-batch is a run instead, so that no whole gradients stay, where the replicas are a power of
+// two that divides the micro-batches and the rank that holds most then holds fewer bytes of
+// gradients (plan::most_gradients).
+parallel::StepOptions step_options(const Config& config, const nn::ModelPlan& model,
+                                   const GridShape& grid);
 
 // Returns why ranks hold whole gradients all the time ("a run has several micro-batches"), or
 // nothing where they do not. Below shard.stage 2 they do, and where a run has several micro-batches
 // or a replica adds runs up before it reduces them: then whole gradients would be there during most
 // of a step anyway.
-std::string why_whole_gradients_stay(const Config& config, const GridShape& grid);
-
-parallel::StepOptions step_options(const Config& config, const GridShape& grid);
+std::string why_whole_gradients_stay(const Config& config, const nn::ModelPlan& model,
+                                     const GridShape& grid);
 
 // The attention that a rank computes in a micro-batch.
 struct AttentionOfStep {
