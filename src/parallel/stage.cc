@@ -78,6 +78,9 @@ Stage::Stage(ops::Context& ctx, const ProcessGrid& grid, const nn::ModelPlan& pl
     }
   }
   together_comm_ = build.made_replicas;
+  if (tied_) communicators_.push_back(tied_.get());
+  for (const auto& [count, made] : build.made_neighbours) communicators_.push_back(made.get());
+  if (together_comm_) communicators_.push_back(together_comm_.get());
   states_ = nn::StageStates(ctx, std::move(states));
   weights_ = ShardedWeights(groups_, options.whole_weights, options.prefetch);
   const Tensors gradients = allocate_gradients(ctx);

@@ -32,7 +32,7 @@ constexpr double kScratchSeconds = 0.02;
 constexpr std::array kOfScratch = {Collective::kAllReduce, Collective::kReduceScatter,
                                    Collective::kAllGather};
 
-PredictedNetwork network_among(const PlannedOfGrid& of, const NetworkOfJob& known) {
+PredictedNetwork network_among(const PlannedComm& of, const NetworkOfJob& known) {
   if (known.network) {
     return PredictedNetwork(blocks_among(known.network->blocks, of.ranks), known.network->rates);
   }
@@ -71,21 +71,27 @@ std::string described(const TunedCollective& one) {
 
 AlgorithmTuner::AlgorithmTuner(Runtime& runtime, const ProcessGrid& grid,
                                const NetworkOfJob& network, const Config::Comm& comm)
-    : network_(network),
+    : runtime_(runtime),
+      network_(network),
       any_order_(comm.order == "any"),
       chosen_(chosen_algorithms(comm)),
       clock_offset_ns_(clock_offsets(runtime)[static_cast<std::size_t>(runtime.node())]) {
-  for (PlannedOfGrid& one : planned_communicators(runtime, grid)) {
-    // Little travels between all ranks.
-    if (one.comm == &runtime.world() || one.comm == &grid.world()) continue;
+  std::vector<Communicator*> of_grid = grid.communicators();
+  std::erase(of_grid, &grid.world());  // little travels between all ranks
+  tune(planned_communicators(runtime, of_grid));
+}
+
+void AlgorithmTuner::tune(std::vector<PlannedComm> communicators) {
+  for (PlannedComm& one : communicators) {
     one.plan->trials = std::make_shared<AlgorithmTrials>();
     if (!any_order_) one.plan->of_rounded_sums = one.plan->algorithms;
     communicators_.push_back({.of = std::move(one)});
   }
 }
 
-void AlgorithmTuner::steps_begin() {
+void AlgorithmTuner::steps_begin(const parallel::Stage& stage) {
   if (any_order_) return;
+  tune(planned_communicators(runtime_, stage.communicators()));
   for (const Tuned& tuned : communicators_) tuned.of.plan->trials->watch();
 }
 

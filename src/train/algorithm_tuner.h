@@ -15,7 +15,7 @@
 
 namespace trireme {
 
-// Every rank has one. The communicators of the grid are tuned one by one, each by its own ranks.
+// Every rank has one. The communicators are tuned one by one, each by its own ranks.
 // For each size of a collective the algorithm of the table and the two others that the model of the
 // network likes best are tried, on tensors that MPI carries.
 class AlgorithmTuner {
@@ -29,8 +29,9 @@ class AlgorithmTuner {
   // tables. Does nothing with comm.order tree.
   void try_on_scratch(std::size_t most_bytes);
 
-  // Right before the first step: the communicators watch from now on what they carry.
-  void steps_begin();
+  // Right before the first step: the communicators of the grid and, with comm.order tree, those of
+  // the stage itself watch from now on what they carry.
+  void steps_begin(const parallel::Stage& stage);
   // Collective over the grid; after each step. With comm.order tree, chooses after the first one
   // what is tried in the next ones, and changes the tables when all of it is measured. Nothing
   // changes a bit.
@@ -43,11 +44,12 @@ class AlgorithmTuner {
 
  private:
   struct Tuned {
-    PlannedOfGrid of;
+    PlannedComm of;
     int steps = 0;  // since the trials began
     enum class State { kWatching, kTrying, kDone } state = State::kWatching;
   };
 
+  void tune(std::vector<PlannedComm> communicators);
   bool is_free(Collective collective) const;
   std::vector<AlgorithmTrial> trials_for(
       const Tuned& tuned, const std::vector<AlgorithmTrials::Carried>& carried) const;
@@ -59,6 +61,7 @@ class AlgorithmTuner {
   void record(const Tuned& tuned, const std::vector<TrialOutcome>& outcomes);
   double try_size(Tuned& tuned, std::size_t bytes);
 
+  Runtime& runtime_;
   const NetworkOfJob& network_;
   bool any_order_;
   std::vector<ChosenAlgorithm> chosen_;

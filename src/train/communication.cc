@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <iterator>
 #include <utility>
 
 #include <fmt/format.h>
@@ -99,20 +100,27 @@ AlgorithmTable with_chosen(AlgorithmTable table, const std::vector<ChosenAlgorit
 
 }  // namespace
 
-std::vector<PlannedOfGrid> planned_communicators(Runtime& runtime, const ProcessGrid& grid) {
-  std::vector<PlannedOfGrid> result;
-  std::vector<Communicator*> all = grid.communicators();
-  all.insert(all.begin(), &runtime.world());
+std::vector<PlannedComm> planned_communicators(Runtime& runtime,
+                                               const std::vector<Communicator*>& all) {
+  std::vector<PlannedComm> result;
   for (Communicator* one : all) {
-    const Runtime::PlannedCommunicator* made = nullptr;  // the last one of that name
+    const Runtime::PlannedCommunicator* made = nullptr;  // the last one of that name and size
     for (const Runtime::PlannedCommunicator& each : runtime.communicators()) {
-      if (each.name == one->name()) made = &each;
+      const bool fits = static_cast<int>(each.ranks.size()) == one->size();
+      if (fits && each.name == one->name()) made = &each;
     }
     if (one->size() > 1 && made != nullptr) {
       result.push_back({one, made->name, made->ranks, made->plan});
     }
   }
   return result;
+}
+
+std::vector<PlannedComm> planned_communicators(Runtime& runtime, const parallel::Stage& stage) {
+  std::vector<Communicator*> all = {&runtime.world()};
+  std::ranges::copy(stage.grid().communicators(), std::back_inserter(all));
+  std::ranges::copy(stage.communicators(), std::back_inserter(all));
+  return planned_communicators(runtime, all);
 }
 
 AlgorithmTable algorithm_table(const Config::Comm& comm) {

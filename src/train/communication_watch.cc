@@ -25,17 +25,17 @@ double median(std::vector<double> values) {
 
 }  // namespace
 
-CommunicationWatch::CommunicationWatch(Runtime& runtime, const ProcessGrid& grid,
+CommunicationWatch::CommunicationWatch(Runtime& runtime, const parallel::Stage& stage,
                                        NetworkOfJob network, Config::Comm comm,
                                        const AlgorithmTuner* tuner, std::string file)
     : runtime_(runtime),
-      grid_(grid),
+      stage_(stage),
       network_(std::move(network)),
       comm_(std::move(comm)),
       tuner_(tuner),
       file_(std::move(file)) {}
 
-const Prediction& CommunicationWatch::predict(const PlannedOfGrid& communicator, const Key& key) {
+const Prediction& CommunicationWatch::predict(const PlannedComm& communicator, const Key& key) {
   const auto known = predictions_.find(key);
   if (known != predictions_.end()) return known->second;
   const auto& [lane, collective, bytes, algorithm] = key;
@@ -56,11 +56,11 @@ CommunicationTable CommunicationWatch::table() {
                            .tuned = {}};
   if (tuner_ != nullptr) table.tuned = tuner_->found();
   std::map<Key, std::vector<double>> seconds;
-  const std::vector<PlannedOfGrid> planned = planned_communicators(runtime_, grid_);
+  const std::vector<PlannedComm> planned = planned_communicators(runtime_, stage_);
   for (const Operation& operation : runtime_.recorder().finished()) {
     const auto collective = collective_named(operation.name);
     const auto found = std::ranges::find(
-        planned, operation.lane, [](const PlannedOfGrid& one) { return one.comm->lane_id(); });
+        planned, operation.lane, [](const PlannedComm& one) { return one.comm->lane_id(); });
     if (!collective || operation.peer >= 0 || found == planned.end()) continue;
     const CommunicatorPlan& plan = *found->plan;
     if (plan.trials && operation.begin_ns < plan.trials->stopped_ns()) continue;
@@ -69,7 +69,7 @@ CommunicationTable CommunicationWatch::table() {
     seconds[{operation.lane, *collective, operation.bytes, algorithm}].push_back(
         1e-9 * static_cast<double>(operation.end_ns - operation.begin_ns));
   }
-  for (const PlannedOfGrid& communicator : planned) {
+  for (const PlannedComm& communicator : planned) {
     const int ranks = communicator.comm->size();
     table.communicators.push_back(
         {.name = communicator.name,
@@ -121,8 +121,8 @@ std::string CommunicationWatch::text(const std::string& carrier) const {
   std::string source = network_.network ? network_.network->source : "the default";
   if (chosen) source += ", and " + comm_.algorithms;
   if (scratch) source += ", and what was measured at the start";
-  std::optional<PlannedOfGrid> largest;
-  for (PlannedOfGrid& one : planned_communicators(runtime_, grid_)) {
+  std::optional<PlannedComm> largest;
+  for (PlannedComm& one : planned_communicators(runtime_, stage_)) {
     if (one.name == "world" || one.name == "grid") continue;  // little travels there
     if (!largest || one.ranks.size() > largest->ranks.size()) largest = std::move(one);
   }

@@ -7,8 +7,8 @@
 #include <tuple>
 #include <vector>
 
-#include "trireme/comm/process_grid.h"
 #include "trireme/comm/runtime.h"
+#include "trireme/parallel/stage.h"
 #include "trireme/report/communication_table.h"
 #include "trireme/topology/planner.h"
 #include "trireme/train/communication.h"
@@ -21,7 +21,7 @@ namespace trireme {
 class CommunicationWatch {
  public:
   // `network` is what the communicators were planned for. `tuner` may be nullptr.
-  CommunicationWatch(Runtime& runtime, const ProcessGrid& grid, NetworkOfJob network,
+  CommunicationWatch(Runtime& runtime, const parallel::Stage& stage, NetworkOfJob network,
                      Config::Comm comm, const AlgorithmTuner* tuner, std::string file);
 
   // Writes the file. The collectives are among the last operations that the flight recorder knows.
@@ -36,10 +36,10 @@ class CommunicationWatch {
  private:
   using Key = std::tuple<int, Collective, std::size_t, Algorithm>;  // a lane and what it carries
 
-  const Prediction& predict(const PlannedOfGrid& communicator, const Key& key);
+  const Prediction& predict(const PlannedComm& communicator, const Key& key);
 
   Runtime& runtime_;
-  const ProcessGrid& grid_;
+  const parallel::Stage& stage_;
   NetworkOfJob network_;
   Config::Comm comm_;
   const AlgorithmTuner* tuner_;

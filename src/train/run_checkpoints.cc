@@ -54,7 +54,7 @@ std::map<std::string, std::string> RunCheckpoints::recorded_choices() const {
 std::map<std::string, std::string> RunCheckpoints::recorded_plans() const {
   const auto& network = run_.network.network;
   std::map<std::string, std::string> plans = {{"network", network ? network->source : "none"}};
-  for (const PlannedOfGrid& one : planned_communicators(run_.runtime, run_.grid)) {
+  for (const PlannedComm& one : planned_communicators(run_.runtime, run_.step.stage())) {
     plans["algorithms_" + one.name] = table_text(one.plan->algorithms, one.comm->size());
   }
   return plans;

@@ -99,7 +99,7 @@ RunCheckpoints::Position TrainingLoop::resume() {
 std::optional<CommunicationWatch> TrainingLoop::watch_communication() {
   if (!leads()) return std::nullopt;
   PreparedRun& run = prepared_;
-  std::optional<CommunicationWatch> watch(std::in_place, run.runtime, run.grid, run.network,
+  std::optional<CommunicationWatch> watch(std::in_place, run.runtime, run.step.stage(), run.network,
                                           run.config.comm, run.tuner ? &*run.tuner : nullptr,
                                           run.folder.file("communication.json"));
   print_line(startup_table(run.config, run.model.plan, run.step, run.device, run.attention,
@@ -176,7 +176,7 @@ void TrainingLoop::start_record() {
   note_start(taken);
   if (run.tuner) {
     tell_tuned();
-    run.tuner->steps_begin();
+    run.tuner->steps_begin(run.step.stage());
   }
   if (!run.bits.said.empty()) {
     journal_.say(run.bits.said);

@@ -212,6 +212,16 @@ class GridOrder(unittest.TestCase):
         self.assertIn("going on from", said)
         self.assertNotIn("agree to rounding", said)
 
+    def test_tuning_of_what_a_stage_sums_changes_no_bit(self):
+        # A tied matrix is on both stages, and each key and value head on two tensor ranks.
+        tuned = ("--grid.pipeline", "2", "--grid.tensor", "2", "--model.kv_heads", "1", "--run.steps", "24",
+                 "--checkpoint.every", "24")
+        self.result(4, *tuned, keep=True)
+        self.result(4, *tuned, "--comm.tune", "true", steps=(24,))
+        table = json.loads((self.folder / RUN / "communication.json").read_text())
+        self.assertLessEqual({"tied", "kv_copies"}, {row["communicator"] for row in table["tuned"]})
+        self.assertLessEqual({"tied", "kv_copies"}, {one["name"] for one in table["communicators"]})
+
     def test_tuning_of_rounded_sums_changes_no_bit(self):
         rounded = ("--grid.data", "4", "--comm.reduce", "bf16", "--run.steps", "24", "--checkpoint.every", "24")
         self.result(4, *rounded, keep=True)

@@ -54,6 +54,9 @@ class Stage {
   bool together() const { return together_; }
   // The data dimension, for the calls of such blocks of this stage; null if it has none.
   Communicator* together_comm() const { return together_comm_.get(); }
+  // The communicators that this stage and its blocks use besides those of the grid, in an order in
+  // which no two ranks that share several of them disagree.
+  const std::vector<Communicator*>& communicators() const { return communicators_; }
   // Whether some ranks of the data dimension share one copy of the model's state. Then gradients
   // are wanted for this rank's shard alone.
   bool sharded() const { return grid_.extent(Axis::kShard) > 1; }
@@ -123,6 +126,7 @@ class Stage {
   std::vector<Boundary> boundaries_;    // by block of the plan
   std::unique_ptr<Communicator> tied_;  // the stages that share the tied parameter, or null
   std::shared_ptr<Communicator> together_comm_;
+  std::vector<Communicator*> communicators_;
   std::vector<std::vector<std::unique_ptr<nn::Block>>> chunks_;
   std::vector<std::vector<ShardedWeights::Use>> used_;  // by chunk and block
   std::vector<nn::FlatGroup*> groups_;

@@ -7,9 +7,10 @@
 #include <utility>
 #include <vector>
 
-#include "trireme/comm/process_grid.h"
+#include "trireme/comm/communicator.h"
 #include "trireme/comm/runtime.h"
 #include "trireme/config/config.h"
+#include "trireme/parallel/stage.h"
 #include "trireme/topology/planner.h"
 
 namespace trireme {
@@ -34,14 +35,17 @@ struct NetworkOfJob {
 };
 
 // A communicator of several ranks, and the plan that it follows.
-struct PlannedOfGrid {
+struct PlannedComm {
   Communicator* comm;
   std::string name;
   std::vector<int> ranks;  // of the world
   std::shared_ptr<CommunicatorPlan> plan;
 };
-// Returns those of this rank: the world's, then those of the grid.
-std::vector<PlannedOfGrid> planned_communicators(Runtime& runtime, const ProcessGrid& grid);
+// Returns those among `all` that have several ranks. The runtime must have made them.
+std::vector<PlannedComm> planned_communicators(Runtime& runtime,
+                                               const std::vector<Communicator*>& all);
+// Returns those that this rank trains with: the world's, those of the grid, then the stage's own.
+std::vector<PlannedComm> planned_communicators(Runtime& runtime, const parallel::Stage& stage);
 
 // Returns the table of algorithms that comm.order and comm.algorithms ask for where nothing is
 // known of the network.
