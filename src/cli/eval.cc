@@ -14,24 +14,24 @@ namespace trireme::cli {
 namespace {
 
 struct EvalArguments {
-  InferenceArguments inference;
+  InferenceRequest inference;
   std::vector<WeightedPath> data;
   int micro = 4;
 };
 
-std::string table(const InferenceModel& model, const Checkpoint& checkpoint,
-                  const tasks::TaskData& data, const EvaluationReport& report,
-                  const GridShape& grid, const ops::AttentionChoice& attention) {
+std::string table(const PreparedInference& prepared, const tasks::TaskData& data,
+                  const EvaluationReport& report, const ops::AttentionChoice& attention) {
+  const Checkpoint& checkpoint = prepared.checkpoint;
   std::string text;
   const auto add = [&](std::string_view what, const std::string& value) {
     text += fmt::format("{}{:<15}{}", text.empty() ? "" : "\n", what, value);
   };
   add("checkpoint", fmt::format("{}, step {}", checkpoint.path(), checkpoint.info().step));
   add("data", fmt::format("{}", fmt::join(data.paths(), ", ")));
-  add("grid", grid.to_string());
-  if (model.model().attention) add("attention", attention.text);
+  add("grid", prepared.shape.to_string());
+  if (prepared.plan.model.attention) add("attention", attention.text);
   for (const auto& [name, value] : data.figures(report.sums)) add(name, value);
-  const models::ModelRequest& request = model.training().model;
+  const models::ModelRequest& request = prepared.plan.training.model;
   const tasks::Task& task = tasks::task_of(request);
   const auto units = static_cast<double>(data.samples()) *
                      static_cast<double>(task.units_of_sample(models::sample_shape(request)));
@@ -41,27 +41,18 @@ std::string table(const InferenceModel& model, const Checkpoint& checkpoint,
 }
 
 ExitStatus evaluate_on_ranks(Runtime& runtime, const EvalArguments& given) {
-  allow_time_to_load(runtime, given.inference);
-  const GridShape shape = inference_grid(given.inference, runtime.size());
-  ComputeDevice device = inference_device(given.inference, runtime);
-  ops::Context& ctx = device.context;
-  const ProcessGrid grid(runtime, shape);
-  const Checkpoint checkpoint = open_checkpoint_or_run(runtime.world(), given.inference.checkpoint);
-  const InferenceModel model(ctx, grid, checkpoint, given.inference.precision,
-                             given.inference.shard);
-  runtime.set_timeout(given.inference.timeout);
-  check_inference_memory(runtime, device, model, given.micro, /*predicts=*/false);
+  PreparedInference prepared(runtime, given.inference, {.micro = given.micro});
+  const InferenceModel& model = prepared.model;
+  ops::Context& ctx = prepared.device.context;
   const ops::AttentionChoice attention =
-      attention_choice(runtime.world(), ctx, model.model(), shape,
+      attention_choice(runtime.world(), ctx, model.model(), prepared.shape,
                        {.micro = given.micro,
-                        .compute = model.stage().options().compute,
+                        .compute = prepared.plan.stage.compute,
                         .masks_documents = model.training().data.mask_documents});
   const auto data = open_evaluation_data(runtime.world(), model, given.data);
   const EvaluationReport report =
       evaluate_on(ctx, model.stage(), *data, given.micro, model.model().plan.length);
-  if (runtime.rank() == 0) {
-    print_line(table(model, checkpoint, *data, report, grid.shape(), attention));
-  }
+  if (runtime.rank() == 0) print_line(table(prepared, *data, report, attention));
   return ExitStatus::kDone;
 }
 

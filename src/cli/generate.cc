@@ -17,7 +17,7 @@ namespace trireme::cli {
 namespace {
 
 struct GenerateArguments {
-  InferenceArguments inference;
+  InferenceRequest inference;
   std::string prompt = "-";
   std::string tokenizer;
   SamplingOptions sampling{.temperature = 0.8};
@@ -48,20 +48,19 @@ void declare(Options& options, GenerateArguments& given) {
 }
 
 // Throws ConfigError for a model that does not continue texts.
-void check_task(const InferenceModel& model) {
-  const std::string& family = model.training().model.family;
+void check_task(const InferencePlan& plan) {
+  const std::string& family = plan.training.model.family;
   const std::string_view task = models::find_family(family).task();
   if (task == "causal_language_model") return;
   throw ConfigError(
       fmt::format("{}: a model of {}, whose task is {}: trireme generate continues texts, {}",
-                  model.trained_on().origin, family, task,
+                  plan.trained_on.origin, family, task,
                   task == "masked_language_model" ? "and trireme predict fills [MASK]s in them"
                                                   : "and trireme eval takes any model"));
 }
 
 TokenizerPtr tokenizer_to_continue(Communicator& comm, const InferenceModel& model,
                                    const std::string& shard) {
-  check_task(model);
   const ModelTokenizer opened = open_model_tokenizer(comm, model, shard);
   tasks::check_tokenizer(model.trained_on(), *opened.tokenizer, opened.origin);
   return opened.tokenizer;
@@ -144,16 +143,13 @@ class Session {
   Session(Runtime& runtime, const GenerateArguments& given)
       : runtime_(runtime),
         given_(given),
-        device_(inference_device(given.inference, runtime)),
-        grid_(runtime, inference_grid(given.inference, runtime.size())),
-        model_(ctx_, grid_, open_checkpoint_or_run(runtime.world(), given.inference.checkpoint),
-               given.inference.precision, given.inference.shard),
+        prepared_(runtime, given.inference, {.micro = 1, .check = check_task}),
         tokenizer_(tokenizer_to_continue(runtime.world(), model_, given.tokenizer)),
         writer_(tokenizer_, runtime.rank() == 0) {}
 
   void run() {
     Generator generator(ctx_, model_.stage(), model_.model().plan.length, options());
-    Prompts source(runtime_.world(), given_.prompt, grid_.extent(kDataAxes),
+    Prompts source(runtime_.world(), given_.prompt, prepared_.shape.extent(kDataAxes),
                    !model_.stage().collective());
     for (auto prompts = source.next(); !prompts.empty(); prompts = source.next()) {
       continue_texts(generator, prompts);
@@ -207,10 +203,9 @@ class Session {
 
   Runtime& runtime_;
   const GenerateArguments& given_;
-  ComputeDevice device_;
-  ops::Context& ctx_ = device_.context;
-  ProcessGrid grid_;
-  InferenceModel model_;
+  PreparedInference prepared_;
+  ops::Context& ctx_ = prepared_.device.context;
+  const InferenceModel& model_ = prepared_.model;
   TokenizerPtr tokenizer_;
   Writer writer_;
   bool said_too_long_ = false;
@@ -220,9 +215,7 @@ class Session {
 };
 
 ExitStatus generate_on_ranks(Runtime& runtime, const GenerateArguments& given) {
-  allow_time_to_load(runtime, given.inference);
   Session session(runtime, given);
-  runtime.set_timeout(given.inference.timeout);
   session.run();
   return ExitStatus::kDone;
 }

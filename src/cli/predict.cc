@@ -75,31 +75,31 @@ void check_json_is_no_input(const PredictArguments& given) {
   check("tokenizer", given.tokenizer);
 }
 
+std::string_view task_of(const InferencePlan& plan) {
+  return models::find_family(plan.training.model.family).task();
+}
+
+void check_task(const InferencePlan& plan) {
+  const std::string_view task = task_of(plan);
+  if (task == "classification" || task == "masked_language_model") return;
+  throw ConfigError(fmt::format(
+      "{}: a model of {}, whose task is {}: trireme predict says what is on pictures and fills "
+      "[MASK]s in texts, and trireme generate continues texts",
+      plan.trained_on.origin, plan.training.model.family, task));
+}
+
 ExitStatus predict_on_ranks(Runtime& runtime, const PredictArguments& given) {
-  allow_time_to_load(runtime, given.inference);
   runtime.world().read_once([&] {
     check_json_is_no_input(given);
     return std::string();
   });
-  const GridShape shape = inference_grid(given.inference, runtime.size());
-  ComputeDevice device = inference_device(given.inference, runtime);
-  const ProcessGrid grid(runtime, shape);
-  const InferenceModel model(device.context, grid,
-                             open_checkpoint_or_run(runtime.world(), given.inference.checkpoint),
-                             given.inference.precision, given.inference.shard);
-  runtime.set_timeout(given.inference.timeout);
-  const std::string& family = model.training().model.family;
-  const std::string_view task = models::find_family(family).task();
-  const bool pictures = task == "classification";
-  if (!pictures && task != "masked_language_model") {
-    throw ConfigError(fmt::format(
-        "{}: a model of {}, whose task is {}: trireme predict says what is on pictures and fills "
-        "[MASK]s in texts, and trireme generate continues texts",
-        model.trained_on().origin, family, task));
-  }
   // The one text of --text is a micro-batch of its own.
-  check_inference_memory(runtime, device, model, given.text ? 1 : given.micro, /*predicts=*/true);
-  (pictures ? predict_pictures : predict_texts)(runtime, device.context, model, given);
+  PreparedInference prepared(
+      runtime, given.inference,
+      {.micro = given.text ? 1 : given.micro, .predicts = true, .check = check_task});
+  const bool pictures = task_of(prepared.plan) == "classification";
+  (pictures ? predict_pictures : predict_texts)(runtime, prepared.device.context, prepared.model,
+                                                given);
   return ExitStatus::kDone;
 }
 

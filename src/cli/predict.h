@@ -16,7 +16,7 @@
 namespace trireme::cli {
 
 struct PredictArguments {
-  InferenceArguments inference;
+  InferenceRequest inference;
   std::string input;  // paths, separated by commas
   int micro = 32, top = 5;
   std::string json;

@@ -2,14 +2,13 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <utility>
 
 #include <fmt/format.h>
 
 #include "trireme/base/error.h"
 #include "trireme/base/log.h"
 #include "trireme/train/checkpoint_tensors.h"
-#include "trireme/train/dry_run_input.h"
-#include "trireme/train/memory_check.h"
 #include "trireme/train/step_setup.h"
 
 namespace trireme {
@@ -108,39 +107,28 @@ std::int64_t largest_checkpoint_bytes(Communicator& comm, const std::string& whe
   return comm.all_reduce_host(comm.rank() == 0 ? largest() : std::int64_t{0}, ReduceOp::kMax);
 }
 
-InferenceModel::InferenceModel(ops::Context& ctx, const ProcessGrid& grid,
-                               const Checkpoint& checkpoint,
-                               const std::optional<std::string>& precision,
-                               const Config::Shard& shard)
-    : path_(checkpoint.path()),
-      training_(training_config(checkpoint)),
-      model_(model_of(training_, path_)) {
-  trained_on_ = {path_, model_.data, {}};
+InferencePlan::InferencePlan(const Checkpoint& checkpoint,
+                             const std::optional<std::string>& precision,
+                             const Config::Shard& shard)
+    : training(training_config(checkpoint)),
+      model(model_of(training, checkpoint.path())),
+      trained_on{checkpoint.path(), model.data, {}} {
+  check_size(checkpoint, model.plan);
   for (const auto& [attribute, value] : checkpoint.info().extra) {
-    trained_on_.marks.push_back({attribute, {}, value});
+    trained_on.marks.push_back({attribute, {}, value});
   }
-  parallel::StageOptions options;
-  options.compute = compute_type(precision.value_or(training_.run.precision));
-  options.trains = false;
-  options.seed = {};
-  options.whole_weights = shard.stage < 3;
-  options.prefetch = shard.prefetch;
-  check_size(checkpoint, model_.plan);
-  stage_ = std::make_unique<parallel::Stage>(ctx, grid, model_.plan, options);
-  read_checkpoint(ctx, checkpoint, *stage_, checkpoint_slices(*stage_, nullptr, false));
+  stage.compute = compute_type(precision.value_or(training.run.precision));
+  stage.trains = false;
+  stage.seed = {};
+  stage.whole_weights = shard.stage < 3;
+  stage.prefetch = shard.prefetch;
 }
 
-void check_inference_memory(Runtime& runtime, const ComputeDevice& device,
-                            const InferenceModel& model, int micro, bool predicts) {
-  Config sizes = model.training();
-  sizes.batch.micro = micro;
-  plan::DryRunInput dry = dry_run_input(sizes, model.model(), model.stage().grid().shape());
-  dry.step.stage = model.stage().options();
-  dry.trains = false;
-  dry.predicts = predicts;
-  check_memory_here(dry, runtime, device, [](const FitsMemory& /*fits*/) {
-    return "a smaller batch.micro, more grid.tensor or more grid.pipeline";
-  });
+InferenceModel::InferenceModel(ops::Context& ctx, const ProcessGrid& grid,
+                               const Checkpoint& checkpoint, InferencePlan plan)
+    : plan_(std::move(plan)),
+      stage_(std::make_unique<parallel::Stage>(ctx, grid, plan_.model.plan, plan_.stage)) {
+  read_checkpoint(ctx, checkpoint, *stage_, checkpoint_slices(*stage_, nullptr, false));
 }
 
 }  // namespace trireme

@@ -380,7 +380,7 @@ TEST_P(FromRunFolder, LoadsOnEveryGridWithoutGradients) {
     const ProcessGrid grid(runtime(), shape);
     for (const std::string& where : {path, run_, run_ + "/checkpoints"}) {
       const Checkpoint checkpoint = open_checkpoint_or_run(runtime().world(), where);
-      const InferenceModel model(ctx_, grid, checkpoint);
+      const InferenceModel model(ctx_, grid, checkpoint, InferencePlan(checkpoint));
       EXPECT_EQ(model.model().request, models::gpt_model(model_).request);
       EXPECT_EQ(with_cache(model.stage(), options, kPrompt), expected) << shape.to_string();
       for (const nn::FlatGroup* group : model.stage().groups()) {
@@ -407,7 +407,8 @@ TEST_P(FromRunFolder, WhatIsMissingOrForeignIsNamed) {
   model_.vocabulary = 257;
   const ProcessGrid grid(runtime(), {1, 1, runtime().size()});
   const auto load = [&](const std::string& path) {
-    return InferenceModel(ctx_, grid, Checkpoint::open(world, path));
+    const Checkpoint checkpoint = Checkpoint::open(world, path);
+    return InferenceModel(ctx_, grid, checkpoint, InferencePlan(checkpoint));
   };
   const auto check = [&](const std::string& path, const char* origin) {
     tasks::check_tokenizer(load(path).trained_on(), *bytes, origin);

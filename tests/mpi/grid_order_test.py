@@ -48,6 +48,9 @@ class GridOrder(unittest.TestCase):
         words = [*TRAIN[1:], *more]
         last = dict(zip(words[::2], words[1::2]))  # a flag may be given once only
         flags = [TRAIN[0], *(word for pair in last.items() for word in pair)]
+        return self.on_ranks(ranks, flags, nodes, status, environment)
+
+    def on_ranks(self, ranks, flags, nodes=None, status=0, environment=()):
         command = [MPIEXEC]
         for rank in range(ranks if nodes else 1):
             where = ["-env", "SLURMD_NODENAME", nodes[rank], "-env", "SLURM_TOPOLOGY_ADDR", ADDRESS[nodes[rank]],
@@ -153,6 +156,37 @@ class GridOrder(unittest.TestCase):
         said = self.train(4, "--grid.data", "4", nodes=["n1", "n2", "n3", "n2"])
         self.assertIn("rank order: ", said)
         self.assertEqual(self.places(), "n1: 0, n3: 1, n2: 2-3")
+
+    def test_inference_follows_the_network(self):
+        shutil.rmtree(self.folder / RUN, ignore_errors=True)
+        self.train(4, "--grid.data", "4")
+        grid = ["--grid.data", "2", "--grid.tensor", "2", "--threads", "1"]
+        evaluate = ["eval", "--checkpoint", RUN, "--data", "data/train.h5", *grid]
+        generate = ["generate", "--checkpoint", RUN, "--prompt", "rowing", "--tokens", "8", *grid]
+
+        def table(said):
+            return [line for line in said.splitlines() if line.startswith(("loss", "perplexity"))]
+
+        for command, result in ((evaluate, table), (generate, lambda said: said.split("\n")[0])):
+            usual = self.on_ranks(4, command)
+            self.assertNotIn("rank order", usual)
+            dealt = ["n1", "n3", "n1", "n3"]
+            said = self.on_ranks(4, command, nodes=dealt)
+            self.assertRegex(said, r"rank order: by the model the busiest link has \d+ % of the load that "
+                                   r"grid.order rank gives it; places of the grid on each node: n1: 0-1, n3: 2-3\n")
+            self.assertTrue(result(usual))
+            self.assertEqual(result(said), result(usual))
+            said = self.on_ranks(4, [*command, "--grid.order", "rank"], nodes=dealt)
+            self.assertNotIn("rank order", said)
+            self.assertEqual(result(said), result(usual))
+        # bad input: `eval`, `generate`, `predict`: `--grid.order` names a file that is not there | grid.order
+        # ...: cannot be read: No such file or directory | 2
+        said = self.on_ranks(4, [*evaluate, "--grid.order", "nothing"], status=2)
+        self.assertEqual(said.count("nothing"), 1, said)
+        # bad input: `eval`, `generate`, `predict`: `--comm.network` names a file that is not there | the file of
+        # network rates ...: cannot be read: No such file or directory | 2
+        said = self.on_ranks(4, [*evaluate, "--comm.network", "nothing"], status=2)
+        self.assertEqual(said.count("nothing"), 1, said)
 
     def forced(self, grid, combinations, placements):
         """Checkpoints of every combination in every placement are those of the default algorithms on one node."""

@@ -11,7 +11,6 @@
 #include "trireme/models/family.h"
 #include "trireme/parallel/stage.h"
 #include "trireme/tasks/task.h"
-#include "trireme/train/compute_device.h"
 
 namespace trireme {
 
@@ -24,36 +23,36 @@ Checkpoint open_checkpoint_or_run(Communicator& comm, const std::string& where);
 // open there; 0 where there is none.
 std::int64_t largest_checkpoint_bytes(Communicator& comm, const std::string& where);
 
-class InferenceModel {
- public:
-  // Collective over the grid. The checkpoint's own configuration says what the model is;
-  // `precision` ("fp32", "fp16") overrides its run.precision. Throws CheckpointError where that
-  // configuration does not match the tensors, and ConfigError where the model does not fit the
-  // grid. `shard` says whether ranks that share a copy (Axis::kShard) hold whole weights.
-  InferenceModel(ops::Context& ctx, const ProcessGrid& grid, const Checkpoint& checkpoint,
-                 const std::optional<std::string>& precision = std::nullopt,
-                 const Config::Shard& shard = {});
+// What a checkpoint holds, and how its model is to be computed.
+struct InferencePlan {
+  // The checkpoint's own configuration says what the model is; `precision` ("fp32", "fp16")
+  // overrides its run.precision. Throws CheckpointError where that configuration does not match the
+  // tensors. `shard` says whether ranks that share a copy (Axis::kShard) hold whole weights.
+  explicit InferencePlan(const Checkpoint& checkpoint,
+                         const std::optional<std::string>& precision = std::nullopt,
+                         const Config::Shard& shard = {});
 
-  const parallel::Stage& stage() const { return *stage_; }
-  const models::Model& model() const { return model_; }
-  // The configuration that the model was trained with.
-  const Config& training() const { return training_; }
-
-  // What its checkpoint tells of the data that it was trained on.
-  const tasks::TrainedOn& trained_on() const { return trained_on_; }
-
- private:
-  std::string path_;
-  Config training_;
-  models::Model model_;
-  tasks::TrainedOn trained_on_;
-  std::unique_ptr<parallel::Stage> stage_;
+  Config training;  // the configuration that the model was trained with
+  models::Model model;
+  tasks::TrainedOn trained_on;  // what the checkpoint tells of the data
+  parallel::StageOptions stage;
 };
 
-// Collective over the world. Throws the ConfigError of check_memory_here where ranks that evaluate
-// `micro` samples at a time do not fit or, with `predicts`, ranks that predict. Masked texts are
-// taken to be as long as the model's context, with as many masks as in training.
-void check_inference_memory(Runtime& runtime, const ComputeDevice& device,
-                            const InferenceModel& model, int micro, bool predicts);
+class InferenceModel {
+ public:
+  // Collective over the grid. Reads the weights of the checkpoint for which `plan` was made. Throws
+  // ConfigError where the model does not fit the grid, and the errors of read_checkpoint.
+  InferenceModel(ops::Context& ctx, const ProcessGrid& grid, const Checkpoint& checkpoint,
+                 InferencePlan plan);
+
+  const parallel::Stage& stage() const { return *stage_; }
+  const models::Model& model() const { return plan_.model; }
+  const Config& training() const { return plan_.training; }
+  const tasks::TrainedOn& trained_on() const { return plan_.trained_on; }
+
+ private:
+  InferencePlan plan_;
+  std::unique_ptr<parallel::Stage> stage_;
+};
 
 }  // namespace trireme
