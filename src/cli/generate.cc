@@ -48,7 +48,7 @@ void declare(Options& options, GenerateArguments& given) {
 }
 
 // Throws ConfigError for a model that does not continue texts.
-void check_task(const InferencePlan& plan) {
+void check_continues_texts(const InferencePlan& plan) {
   const std::string& family = plan.training.model.family;
   const std::string_view task = models::find_family(family).task();
   if (task == "causal_language_model") return;
@@ -143,7 +143,7 @@ class Session {
   Session(Runtime& runtime, const GenerateArguments& given)
       : runtime_(runtime),
         given_(given),
-        prepared_(runtime, given.inference, {.micro = 1, .check = check_task}),
+        prepared_(runtime, given.inference, {.micro = 1, .check = check_continues_texts}),
         tokenizer_(tokenizer_to_continue(runtime.world(), model_, given.tokenizer)),
         writer_(tokenizer_, runtime.rank() == 0) {}
 

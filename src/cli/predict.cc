@@ -75,12 +75,12 @@ void check_json_is_no_input(const PredictArguments& given) {
   check("tokenizer", given.tokenizer);
 }
 
-std::string_view task_of(const InferencePlan& plan) {
+std::string_view task_of_plan(const InferencePlan& plan) {
   return models::find_family(plan.training.model.family).task();
 }
 
-void check_task(const InferencePlan& plan) {
-  const std::string_view task = task_of(plan);
+void check_can_predict(const InferencePlan& plan) {
+  const std::string_view task = task_of_plan(plan);
   if (task == "classification" || task == "masked_language_model") return;
   throw ConfigError(fmt::format(
       "{}: a model of {}, whose task is {}: trireme predict says what is on pictures and fills "
@@ -96,8 +96,8 @@ ExitStatus predict_on_ranks(Runtime& runtime, const PredictArguments& given) {
   // The one text of --text is a micro-batch of its own.
   PreparedInference prepared(
       runtime, given.inference,
-      {.micro = given.text ? 1 : given.micro, .predicts = true, .check = check_task});
-  const bool pictures = task_of(prepared.plan) == "classification";
+      {.micro = given.text ? 1 : given.micro, .predicts = true, .check = check_can_predict});
+  const bool pictures = task_of_plan(prepared.plan) == "classification";
   (pictures ? predict_pictures : predict_texts)(runtime, prepared.device.context, prepared.model,
                                                 given);
   return ExitStatus::kDone;
