@@ -179,8 +179,12 @@ class Session {
     writer_.begin(prompts[0]);
     const auto texts = generator.generate_on_replicas(
         encoded, number_, [this](std::int32_t token) { writer_.token(token); });
+    // The first replica's text was written while it was generated, if rank 0 is one of its ranks.
+    // By grid.order it may be of another.
+    if (prepared_.grid.index(kDataAxes) != 0) {
+      for (const std::int32_t token : texts[0]) writer_.token(token);
+    }
     writer_.end();
-    // The first text was written while it was generated.
     for (std::size_t i = 1; i < texts.size(); ++i) {
       writer_.begin(prompts[i]);
       for (const std::int32_t token : texts[i]) writer_.token(token);

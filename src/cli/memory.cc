@@ -104,10 +104,11 @@ void print_table(const Forecast& made) {
   if (!on_gpus && !made.names_threads) {
     print_line("workspace is that of one thread a rank: --run.threads N for more");
   }
-  if (on_gpus && made.input.step.cuda_graphs) {
+  const bool captures = made.input.device.nccl || grid.ranks() == 1;  // DryRank::why_no_capture
+  if (on_gpus && made.input.step.cuda_graphs && captures) {
     print_line(
         "a captured step (cuda.graphs) keeps what is taken, and evaluation needs memory of its own "
-        "besides; so does the graph itself, which only CUDA knows");
+        "besides; the graph itself takes memory that only CUDA knows of");
   }
   print_line(fmt::format("a rank needs {} MiB besides, for the program and its libraries",
                          mib_of(kProcessBytes)));

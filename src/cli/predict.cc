@@ -93,10 +93,9 @@ ExitStatus predict_on_ranks(Runtime& runtime, const PredictArguments& given) {
     check_json_is_no_input(given);
     return std::string();
   });
-  // The one text of --text is a micro-batch of its own.
   PreparedInference prepared(
       runtime, given.inference,
-      {.micro = given.text ? 1 : given.micro, .predicts = true, .check = check_can_predict});
+      {.micro = given.micro_batch(), .predicts = true, .check = check_can_predict});
   const bool pictures = task_of_plan(prepared.plan) == "classification";
   (pictures ? predict_pictures : predict_texts)(runtime, prepared.device.context, prepared.model,
                                                 given);

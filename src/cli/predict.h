@@ -19,6 +19,8 @@ struct PredictArguments {
   InferenceRequest inference;
   std::string input;  // paths, separated by commas
   int micro = 32, top = 5;
+  // The one text of --text is a micro-batch of its own.
+  int micro_batch() const { return text ? 1 : micro; }
   std::string json;
   // Of pictures: the flags, and what they say.
   std::optional<std::string> size;

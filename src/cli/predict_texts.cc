@@ -221,7 +221,7 @@ void predict_texts(Runtime& runtime, ops::Context& ctx, const InferenceModel& mo
   const SpecialTokens special = special_tokens(*tokenizer);
   tasks::check_tokenizer(model.trained_on(), *tokenizer, origin, special.vocabulary);
   const std::int64_t context = model.model().plan.length;
-  MaskFiller filler(ctx, model.stage(), special, context, given.micro);
+  MaskFiller filler(ctx, model.stage(), special, context, given.micro_batch());
   std::optional<MaskSpeaker> speaker;
   runtime.world().read_once([&, &shared = tokenizer] {
     speaker.emplace(shared, special, given.json);

@@ -4,13 +4,16 @@
 #include <limits>
 #include <map>
 #include <numeric>
+#include <optional>
 #include <set>
 
 #include <fmt/format.h>
 
 #include "trireme/base/error.h"
 #include "trireme/nn/vocabulary_sizes.h"
+#include "trireme/parallel/gradient_reducer.h"
 #include "trireme/parallel/partition.h"
+#include "trireme/parallel/tree_sum.h"
 
 namespace trireme::plan {
 namespace {
@@ -397,7 +400,14 @@ std::vector<int> stages_that_hold_most(const DryRunInput& input) {
 std::size_t gradients_of(const DryRunInput& input, int place) {
   Rank rank(input, place);
   const parallel::StepOptions& step = input.step;
-  const parallel::Stage stage(rank.ctx, rank.grid, input.model, step.stage);
+  parallel::Stage stage(rank.ctx, rank.grid, input.model, step.stage);
+  // As StateFold does: a proposal for each run, and their sum.
+  const int runs = step.batch_runs.of_replica(rank.grid.extent(kDataAxes));
+  stage.states().hold_proposals(rank.ctx, runs);
+  std::optional<parallel::TreeSum> states;
+  if (!stage.states().empty() && runs > 1) {
+    states.emplace(rank.ctx, stage.states().proposed().shape()[1], runs);
+  }
   parallel::GradientReducer reducer(rank.ctx, stage,
                                     {.travel = step.reduce, .to_shard = stage.sharded()},
                                     step.batch_runs, step.runs.blocks);

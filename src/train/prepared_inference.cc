@@ -56,7 +56,10 @@ std::vector<int> PreparedInference::place(const InferenceRequest& wanted,
   const NetworkOfJob network = read_job_network(runtime, wanted.network);
   plan_communicators(runtime, network, {});
   Config sizes = plan.training;
-  sizes.batch.micro = use.micro;
+  sizes.batch = {.global = use.micro, .micro = use.micro};
+  // How training divided gradients, and its model into chunks, is of no interest here.
+  sizes.shard = {};
+  sizes.grid = {};
   plan::DryRunInput dry = dry_run_input(sizes, plan.model, shape);
   dry.step.stage = plan.stage;
   dry.trains = false;

@@ -79,17 +79,18 @@ StartingPoint::Foreseen StartingPoint::foresee(Communicator& world, const std::s
     return meaning_of(resume, recorded, folder);
   });
   if (found == "never") return {.anew = true, .checkpoint = {}};
+  // A path begins a branch of its own.
+  bits_parted = !world.broadcast_text(bits_parted && found != "path" ? "parted" : "").empty();
   try {
     if (found == "path") return {.checkpoint = Checkpoint::open(world, resume)};
     LatestCheckpoint latest = open_latest_checkpoint(world, folder + "/checkpoints");
     const std::string origin = found.substr(kAuto.size());
-    bits_parted = !world.broadcast_text(bits_parted ? "parted" : "").empty();
     if (latest.checkpoint || origin.empty()) {
       return {.checkpoint = std::move(latest.checkpoint), .bits_parted = bits_parted};
     }
     return {.checkpoint = Checkpoint::open(world, origin), .bits_parted = bits_parted};
   } catch (const CheckpointError&) {  // open() reports it
-    return {};
+    return {.checkpoint = {}, .bits_parted = bits_parted};
   }
 }
 

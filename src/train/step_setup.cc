@@ -34,10 +34,16 @@ struct Gradients {
   }
 };
 
-// The bytes of gradients that a rank holds at most in such a step.
+// The bytes of gradients that a rank holds at most in such a step, without recomputation and with
+// one chunk on each stage: neither must decide about runs, since both change no bit.
 std::size_t held(const Config& config, const nn::ModelPlan& model, const GridShape& grid,
                  parallel::StepOptions step, const Gradients& gradients) {
   gradients.choose_for(step);
+  const parallel::StepOptions usual;
+  step.runs = usual.runs;
+  step.schedule = usual.schedule;
+  step.stage.chunks = usual.stage.chunks;
+  step.stage.order = usual.stage.order;
   return plan::most_gradients({.model = model,
                                .step = std::move(step),
                                .grid = grid,

@@ -103,6 +103,17 @@ class Inference(ProgramTest):
         text = self.expect_done("eval", "--checkpoint", "run", "--data", data, "--grid.pipeline", 2, before=two)
         self.assertAlmostEqual(float(re.search(r"(?m)^loss +(\S+)$", text)[1]), trained, delta=2e-4)
 
+    def test_stages_for_which_chunks_of_training_would_be_too_many(self):
+        data = self.prepare() / "train.h5"
+        # Six blocks, of which two chunks on each of four stages would be too many.
+        self.expect_done("train", "--model.preset", "test-gpt", "--model.layers", 4, "--model.vocabulary", 257, "--data.train",
+                         data, "--run.steps", 1, "--batch.global", 16, "--grid.data", 2, "--grid.pipeline", 2, "--shard.stage", 2,
+                         "--grid.schedule", "zb-v", before=[self.mpiexec, "-n", 4])
+        alone, staged = [self.expect_done("eval", "--checkpoint", "run", "--data", data, *grid, before=ranks)
+                         for ranks, grid in (((), ()), ([self.mpiexec, "-n", 4], ("--grid.pipeline", 4)))]
+        losses = [float(re.search(r"(?m)^loss +(\S+)$", text)[1]) for text in (alone, staged)]
+        self.assertAlmostEqual(*losses, delta=2e-4)
+
     def test_generation_masks_documents_where_training_did(self):
         (self.folder / "short.txt").write_text("%".join("abc"[i % 3] * (i % 4 + 1) for i in range(2000)))
         self.expect_done("prepare", "short.txt", "--output", "short", "--tokenizer", "byte",

@@ -50,13 +50,13 @@ class GridOrder(unittest.TestCase):
         flags = [TRAIN[0], *(word for pair in last.items() for word in pair)]
         return self.on_ranks(ranks, flags, nodes, status, environment)
 
-    def on_ranks(self, ranks, flags, nodes=None, status=0, environment=()):
+    def on_ranks(self, ranks, flags, nodes=None, status=0, environment=(), text=None):
         command = [MPIEXEC]
         for rank in range(ranks if nodes else 1):
             where = ["-env", "SLURMD_NODENAME", nodes[rank], "-env", "SLURM_TOPOLOGY_ADDR", ADDRESS[nodes[rank]],
                      "-env", "SLURM_TOPOLOGY_ADDR_PATTERN", "switch.switch.node"] if nodes else []
             command += [":"] * (rank > 0) + ["-n", str(1 if nodes else ranks), *where, str(PROGRAM), *flags]
-        done = subprocess.run(command, cwd=self.folder, capture_output=True, text=True, timeout=120,
+        done = subprocess.run(command, cwd=self.folder, capture_output=True, text=True, timeout=120, input=text,
                               env={**os.environ, "OMP_NUM_THREADS": "1", **dict(environment)})
         self.assertEqual(done.returncode, status, done.stdout + done.stderr)
         return done.stdout + done.stderr
@@ -162,21 +162,26 @@ class GridOrder(unittest.TestCase):
         self.train(4, "--grid.data", "4")
         grid = ["--grid.data", "2", "--grid.tensor", "2", "--threads", "1"]
         evaluate = ["eval", "--checkpoint", RUN, "--data", "data/train.h5", *grid]
-        generate = ["generate", "--checkpoint", RUN, "--prompt", "rowing", "--tokens", "8", *grid]
+        generate = ["generate", "--checkpoint", RUN, "--tokens", "8", *grid]
 
         def table(said):
             return [line for line in said.splitlines() if line.startswith(("loss", "perplexity"))]
 
-        for command, result in ((evaluate, table), (generate, lambda said: said.split("\n")[0])):
-            usual = self.on_ranks(4, command)
+        def texts(said):
+            return said[:said.index("trireme: ")]
+
+        for command, result in ((evaluate, table), (generate, texts)):
+            prompts = {"text": "rowing\nsails\n" if command is generate else None}
+            usual = self.on_ranks(4, command, **prompts)
             self.assertNotIn("rank order", usual)
-            dealt = ["n1", "n3", "n1", "n3"]
-            said = self.on_ranks(4, command, nodes=dealt)
-            self.assertRegex(said, r"rank order: by the model the busiest link has \d+ % of the load that "
-                                   r"grid.order rank gives it; places of the grid on each node: n1: 0-1, n3: 2-3\n")
             self.assertTrue(result(usual))
-            self.assertEqual(result(said), result(usual))
-            said = self.on_ranks(4, [*command, "--grid.order", "rank"], nodes=dealt)
+            # In the second case rank 0 is of the second replica.
+            for dealt in (["n1", "n3", "n1", "n3"], ["n3", "n1", "n3", "n1"]):
+                said = self.on_ranks(4, command, nodes=dealt, **prompts)
+                self.assertRegex(said, r"rank order: by the model the busiest link has \d+ % of the load that "
+                                       r"grid.order rank gives it; places of the grid on each node: n1: 0-1, n3: 2-3\n")
+                self.assertEqual(result(said), result(usual))
+            said = self.on_ranks(4, [*command, "--grid.order", "rank"], nodes=dealt, **prompts)
             self.assertNotIn("rank order", said)
             self.assertEqual(result(said), result(usual))
         # bad input: `eval`, `generate`, `predict`: `--grid.order` names a file that is not there | grid.order

@@ -302,6 +302,18 @@ TEST(MostGradients, AreWhatAStepTakes) {
   }
 }
 
+TEST(MostGradients, HaveTheStatesOfConvolutionalNetworks) {
+  DryRunInput input = input_of_pictures(true);
+  input.grid[Axis::kShard] = 2;
+  input.micro_batches = 16;
+  for (const int runs : {2, 16}) {
+    input.step.batch_runs = {runs, true};
+    input.step.stage.whole_gradients = runs == 2;
+    input.step.stage.separates_uses = true;
+    EXPECT_EQ(plan::most_gradients(input), peak_of_gradients(plan::dry_run_largest(input))) << runs;
+  }
+}
+
 // A GPU's memory for gradients is there before the first step.
 TEST(MostGradients, AreTakenBeforeTheFirstStepOnAGpu) {
   for (const int blocks : {1, 3}) {

@@ -87,9 +87,10 @@ std::vector<DryRunResult> dry_run_all(const DryRunInput& input);
 std::vector<DryRunResult> dry_run_largest(const DryRunInput& input);
 
 // Returns the most bytes that a rank of the same kinds holds of gradients in a training step: those
-// that stay, and those of the blocks that compute and are reduced. It builds their parts of the
+// that stay, proposed states (nn::State), and those of the blocks that compute and are reduced. It builds their parts of the
 // model and makes their reductions, and computes nothing. It is the same whatever the ranks compute
-// on. Throws ConfigError where a rank needs more than 8 EiB.
+// on. Throws ConfigError where a rank needs more than 8 EiB, and where the model does not fit the
+// grid.
 std::size_t most_gradients(const DryRunInput& input);
 
 }  // namespace trireme::plan

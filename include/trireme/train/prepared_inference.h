@@ -39,10 +39,10 @@ struct InferenceUse {
 struct PreparedInference {
   // Collective over the world; before any process group is made. While the weights are read, the
   // hang limit is what their bytes allow. Communicators are planned for the network, and ranks take
-  // the places of the grid by what an evaluation sends; rank 0 reports the order where it is not
-  // the launcher's. Throws ConfigError where the grid does not fit the ranks or the model, or where
-  // memory does not suffice, and the errors of open_checkpoint_or_run, InferencePlan and
-  // InferenceModel.
+  // the places of the grid by what an evaluation or a prediction sends; rank 0 reports the order
+  // where it is not the launcher's. Throws ConfigError where the grid does not fit the ranks or the
+  // model, or where memory does not suffice, and the errors of open_checkpoint_or_run,
+  // InferencePlan and InferenceModel.
   PreparedInference(Runtime& ranks, const InferenceRequest& wanted, const InferenceUse& use);
   PreparedInference(const PreparedInference&) = delete;
   PreparedInference& operator=(const PreparedInference&) = delete;
