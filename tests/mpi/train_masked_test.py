@@ -172,9 +172,9 @@ class MaskedLanguageModel(ProgramTest):
                             *predict, "--text", "a" * 20 + "[MASK]")
         # bad input: `predict`: a micro-batch that no memory holds | memory: 1 ranks a node need about ... MiB (...), a
         # node has ...: fewer tasks a node, or a smaller batch.micro, more grid.tensor or more grid.pipeline | 2
-        self.train("wide", "--run.steps", 4, "--eval.every", 0, "--model.context", 512, "--model.width", 256)
+        self.train("wide", "--run.steps", 4, "--eval.every", 0, "--model.context", 128, "--model.width", 512)
         self.expect_refusal(2, "fewer tasks a node, or a smaller batch.micro, more grid.tensor or more grid.pipeline",
-                            "predict", "--checkpoint", "wide", "--device", "cpu", "--input", "list.txt", "--batch.micro", 16777216)
+                            "predict", "--checkpoint", "wide", "--device", "cpu", "--input", "list.txt", "--batch.micro", 1048576)
         # A text is computed alone.
         self.assertEqual(self.run_program(*predict, "--text", "[MASK]", "--batch.micro", 16777216).returncode, 0)
         (self.folder / "none.txt").write_text("\nabc\n", encoding="utf-8")
