@@ -256,13 +256,13 @@ void extrapolate(DryRunResult& more, const DryRunResult& fewer, std::int64_t per
   more.operations = std::move(counts);
 }
 
-// The rows of a micro-batch that a loss may work through: masked texts have few of them. Throws
-// OutOfMemoryError where a micro-batch needs more than 8 EiB.
+// The rows of a micro-batch that a loss may work through: masked texts have few of them. Of the
+// batch one sample is made, since all of them may be more than any memory holds.
 std::int64_t rows_with_targets(const DryRunInput& input) {
   ops::Context ctx = ops::make_dry_context(1);
-  const nn::HostMicroBatch batch =
-      input.make_batch(ctx, input.micro, input.model.length, {.inputs = false, .targets = true});
-  return batch.fields.find(nn::kTargets).elements();
+  const nn::HostMicroBatch sample =
+      input.make_batch(ctx, 1, input.model.length, {.inputs = false, .targets = true});
+  return input.micro * sample.fields.find(nn::kTargets).elements();
 }
 
 // The slices of rows that the model's losses work through in a micro-batch.
