@@ -153,19 +153,6 @@ void train_two_steps(const DryRunInput& input, Rank& rank, DryRunResult& result)
   rank.take_into(result);
 }
 
-void evaluate_twice(const DryRunInput& input, Rank& rank, DryRunResult& result) {
-  parallel::StageOptions options = input.step.stage;
-  options.trains = false;
-  const parallel::Stage stage(rank.ctx, rank.grid, input.model, options);
-  parallel::PipelineExecutor executor(rank.ctx, stage);
-  for (int number = 1; number <= 2; ++number) {
-    rank.begin_step();
-    parallel::evaluate(executor, result.micro_batches,
-                       [&](int /*i*/) { return make_micro_batch(rank.ctx, input, stage); });
-  }
-  rank.take_into(result);
-}
-
 nn::MicroBatch without_targets(nn::MicroBatch batch) {
   nn::Fields fields;
   for (const nn::Field& field : batch.fields) {
@@ -175,16 +162,22 @@ nn::MicroBatch without_targets(nn::MicroBatch batch) {
   return batch;
 }
 
-void predict_twice(const DryRunInput& input, Rank& rank, DryRunResult& result) {
+// Evaluates twice, or predicts twice.
+void infer_twice(const DryRunInput& input, Rank& rank, DryRunResult& result) {
   parallel::StageOptions options = input.step.stage;
   options.trains = false;
   const parallel::Stage stage(rank.ctx, rank.grid, input.model, options);
   parallel::PipelineExecutor executor(rank.ctx, stage);
+  const auto make = [&] { return make_micro_batch(rank.ctx, input, stage); };
   for (int number = 1; number <= 2; ++number) {
     rank.begin_step();
-    stage.weights().refresh(rank.ctx);
-    const nn::MicroBatch batch = without_targets(make_micro_batch(rank.ctx, input, stage));
-    executor.forward({&batch, 1});
+    if (input.predicts) {
+      stage.weights().refresh(rank.ctx);
+      const nn::MicroBatch batch = without_targets(make());
+      executor.forward({&batch, 1});
+    } else {
+      parallel::evaluate(executor, result.micro_batches, [&](int /*i*/) { return make(); });
+    }
   }
   rank.take_into(result);
 }
@@ -194,8 +187,7 @@ DryRunResult run_micro_batches(const DryRunInput& input, int place, int count) {
   DryRunResult result;
   result.place = place;
   result.micro_batches = count;
-  const auto run = input.trains ? train_two_steps : input.predicts ? predict_twice : evaluate_twice;
-  run(input, rank, result);
+  (input.trains ? train_two_steps : infer_twice)(input, rank, result);
   return result;
 }
 

@@ -106,9 +106,10 @@ class Inference(ProgramTest):
     def test_stages_for_which_chunks_of_training_would_be_too_many(self):
         data = self.prepare() / "train.h5"
         # Six blocks, of which two chunks on each of four stages would be too many.
-        self.expect_done("train", "--model.preset", "test-gpt", "--model.layers", 4, "--model.vocabulary", 257, "--data.train",
-                         data, "--run.steps", 1, "--batch.global", 16, "--grid.data", 2, "--grid.pipeline", 2, "--shard.stage", 2,
-                         "--grid.schedule", "zb-v", before=[self.mpiexec, "-n", 4])
+        self.expect_done("train", "--model.preset", "test-gpt", "--model.layers", 4, "--model.vocabulary", 257,
+                         "--data.train", data, "--run.steps", 1, "--batch.global", 16, "--grid.data", 2,
+                         "--grid.pipeline", 2, "--shard.stage", 2, "--grid.schedule", "zb-v",
+                         before=[self.mpiexec, "-n", 4])
         alone, staged = [self.expect_done("eval", "--checkpoint", "run", "--data", data, *grid, before=ranks)
                          for ranks, grid in (((), ()), ([self.mpiexec, "-n", 4], ("--grid.pipeline", 4)))]
         losses = [float(re.search(r"(?m)^loss +(\S+)$", text)[1]) for text in (alone, staged)]

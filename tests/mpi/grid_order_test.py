@@ -56,8 +56,8 @@ class GridOrder(unittest.TestCase):
             where = ["-env", "SLURMD_NODENAME", nodes[rank], "-env", "SLURM_TOPOLOGY_ADDR", ADDRESS[nodes[rank]],
                      "-env", "SLURM_TOPOLOGY_ADDR_PATTERN", "switch.switch.node"] if nodes else []
             command += [":"] * (rank > 0) + ["-n", str(1 if nodes else ranks), *where, str(PROGRAM), *flags]
-        done = subprocess.run(command, cwd=self.folder, capture_output=True, text=True, errors="replace", timeout=120, input=text,
-                              env={**os.environ, "OMP_NUM_THREADS": "1", **dict(environment)})
+        done = subprocess.run(command, cwd=self.folder, capture_output=True, text=True, errors="replace",
+                              timeout=120, input=text, env={**os.environ, "OMP_NUM_THREADS": "1", **dict(environment)})
         self.assertEqual(done.returncode, status, done.stdout + done.stderr)
         return done.stdout + done.stderr
 

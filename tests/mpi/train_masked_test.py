@@ -174,7 +174,8 @@ class MaskedLanguageModel(ProgramTest):
         # node has ...: fewer tasks a node, or a smaller batch.micro, more grid.tensor or more grid.pipeline | 2
         self.train("wide", "--run.steps", 4, "--eval.every", 0, "--model.context", 128, "--model.width", 512)
         self.expect_refusal(2, "fewer tasks a node, or a smaller batch.micro, more grid.tensor or more grid.pipeline",
-                            "predict", "--checkpoint", "wide", "--device", "cpu", "--input", "list.txt", "--batch.micro", 1048576)
+                            "predict", "--checkpoint", "wide", "--device", "cpu", "--input", "list.txt",
+                            "--batch.micro", 1048576)
         # A text is computed alone.
         self.assertEqual(self.run_program(*predict, "--text", "[MASK]", "--batch.micro", 16777216).returncode, 0)
         (self.folder / "none.txt").write_text("\nabc\n", encoding="utf-8")

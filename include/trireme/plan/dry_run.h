@@ -66,8 +66,8 @@ struct DryRunResult {
 // Builds one rank's part of the model, its optimizer and its training step, and runs two steps.
 // MemoryStats::peak_point is a phase of FlightRecorder ("forward", "optimizer"), or "start" while
 // the model is built. Of a step with many micro-batches only some are run, and what each more adds
-// is counted for the rest. Without training it evaluates twice,
-// two waves of micro-batches each, or predicts twice.
+// is counted for the rest. Without training it evaluates twice, two waves of micro-batches each, or
+// predicts twice.
 // Throws OutOfMemoryError where a rank needs more than 8 EiB. Throws ConfigError if the model does
 // not fit the grid.
 DryRunResult dry_run(const DryRunInput& input, int place);
@@ -87,10 +87,10 @@ std::vector<DryRunResult> dry_run_all(const DryRunInput& input);
 std::vector<DryRunResult> dry_run_largest(const DryRunInput& input);
 
 // Returns the most bytes that a rank of the same kinds holds of gradients in a training step: those
-// that stay, proposed states (nn::State), and those of the blocks that compute and are reduced. It builds their parts of the
-// model and makes their reductions, and computes nothing. It is the same whatever the ranks compute
-// on. Throws ConfigError where a rank needs more than 8 EiB, and where the model does not fit the
-// grid.
+// that stay, proposed states (nn::State), and those of the blocks that compute and are reduced. It
+// builds their parts of the model and makes their reductions, and computes nothing. It is the same
+// whatever the ranks compute on. Throws ConfigError where a rank needs more than 8 EiB, and where
+// the model does not fit the grid.
 std::size_t most_gradients(const DryRunInput& input);
 
 }  // namespace trireme::plan
