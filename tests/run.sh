@@ -90,6 +90,10 @@ at_once=$cores
 if [[ ${#labels[@]} -eq 0 || " ${labels[*]} " == *" slurm "* ]] && command -v slurmctld > /dev/null; then
   at_once=$((cores + 1))
 fi
+# MPI cannot start on a network interface that is gone before it is opened, and the clusters of the tests
+# of Slurm make and remove interfaces beside the other tests, which need none of them. Jobs on those
+# clusters do not get this setting.
+export UCX_NET_DEVICES=${UCX_NET_DEVICES:-lo}
 UBSAN_OPTIONS=print_stacktrace=1 ctest --test-dir "$build" --output-on-failure --no-tests=error \
   -j "$at_once" "${selection[@]}" 2>&1 | tee "$log" || status=$?
 
