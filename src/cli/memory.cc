@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <optional>
 
 #include <fmt/format.h>
 
@@ -10,6 +11,7 @@
 #include "trireme/train/dry_run_input.h"
 #include "trireme/train/job_script.h"
 #include "trireme/train/memory_check.h"
+#include "trireme/train/nearest_setting.h"
 #include "trireme/train/run_grid.h"
 
 #include "cli/commands.h"
@@ -17,6 +19,9 @@
 
 namespace trireme::cli {
 namespace {
+
+// How many ranks are said to share a node, within which tensor ranks are proposed.
+constexpr int kUsualRanksOfNode = 8;
 
 struct MemoryArguments {
   std::string json, gpu_memory;
@@ -28,6 +33,7 @@ struct Forecast {
   bool names_threads = false;  // the configuration does
   plan::DryRunInput input;
   std::vector<plan::DryRunResult> results;
+  std::optional<std::string> shortage;  // of a GPU's memory
 };
 
 std::int64_t bytes_of_gpu(const std::string& size) {
@@ -60,6 +66,16 @@ Forecast forecast(const MemoryArguments& given) {
         "memory of ranks with GPUs (run.device cuda) needs --gpu-memory, as in --gpu-memory 80G");
   }
   made.results = plan::dry_run_all(made.input);
+  if (made.input.device.on_gpus()) {
+    const RunOfRanks run{.config = config,
+                         .model = model,
+                         .grid = grid,
+                         .ranks_of_node = kUsualRanksOfNode,
+                         .device = made.input.device};
+    made.shortage =
+        gpu_shortage(largest_of(made.results), made.input.device.gpu_memory >> 20,
+                     [&](const FitsMemory& fits) { return nearest_setting(run, fits); });
+  }
   return made;
 }
 
@@ -112,6 +128,7 @@ void print_table(const Forecast& made) {
   }
   print_line(fmt::format("a rank needs {} MiB besides, for the program and its libraries",
                          mib_of(kProcessBytes)));
+  if (made.shortage) print_line(*made.shortage);
 }
 
 Json by_use(const std::array<std::size_t, kMemoryUses>& bytes) {

@@ -85,12 +85,16 @@ void check_node_memory(const PeakMemory& memory, int tasks, std::int64_t node_mi
   check_node(memory, tasks, node_mib, 1.0, remedy);
 }
 
-void check_gpu_memory(const PeakMemory& memory, std::int64_t gpu_mib, const FindRemedy& remedy) {
+std::optional<std::string> gpu_shortage(const PeakMemory& memory, std::int64_t gpu_mib,
+                                        const FindRemedy& remedy) {
   const auto fits = [=](const PeakMemory& other) { return mib_of(other.total) <= gpu_mib; };
-  if (fits(memory)) return;
-  throw ConfigError(
-      fmt::format("memory: a rank needs about {} MiB of its GPU ({}), which has {}: {}",
-                  mib_of(memory.total), text_by_use(memory), gpu_mib, remedy(fits)));
+  if (fits(memory)) return std::nullopt;
+  return fmt::format("memory: a rank needs about {} MiB of its GPU ({}), which has {}: {}",
+                     mib_of(memory.total), text_by_use(memory), gpu_mib, remedy(fits));
+}
+
+void check_gpu_memory(const PeakMemory& memory, std::int64_t gpu_mib, const FindRemedy& remedy) {
+  if (const auto shortage = gpu_shortage(memory, gpu_mib, remedy)) throw ConfigError(*shortage);
 }
 
 void check_ranks_hold(Runtime& runtime, double bytes, const std::string& what) {

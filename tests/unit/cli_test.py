@@ -162,6 +162,16 @@ class Commands(ProgramTest):
         # bad input: `memory`: tensor ranks that do not divide the heads | the message of training | 2
         self.expect_refusal(2, "heads", "memory", "--grid.tensor", "5", "--batch.global", "8")
 
+    def test_memory_names_a_setting_that_fits_the_gpu(self):
+        sizes = ("--model.preset", "gpt2-124m", "--grid.data", "4", "--batch.global", "32", "--batch.micro", "8")
+        self.assertRegex(self.expect_done("memory", *sizes, "--gpu-memory", "4G"),
+                         r"a rank needs about \d+ MiB of its GPU .*, which has 4096: "
+                         r"--recompute\.mode full, which fits")
+        self.assertNotIn("of its GPU", self.expect_done("memory", *sizes, "--gpu-memory", "80G"))
+        self.assertNotIn("of its GPU", self.expect_done("memory", *sizes, "--gpu-memory", "4G", "--recompute.mode",
+                                                        "full"))
+        self.assertIn("more ranks or a smaller model", self.expect_done("memory", *sizes, "--gpu-memory", "100"))
+
     def test_doctor_gives_a_verdict_on_everything(self):
         done = self.run_program("doctor")
         text = done.stdout

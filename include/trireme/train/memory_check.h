@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -39,6 +40,11 @@ inline constexpr std::string_view kUsualRemedies =
     "recompute.mode full, a smaller batch.micro, a higher shard.stage, more grid.tensor or more "
     "grid.pipeline";
 std::string usual_remedies(const FitsMemory& fits);
+
+// Returns what takes the memory and what would take less if a rank does not fit its GPU, and
+// nothing if it fits.
+std::optional<std::string> gpu_shortage(const PeakMemory& memory, std::int64_t gpu_mib,
+                                        const FindRemedy& remedy);
 
 // These throw ConfigError if the ranks do not fit. It says what takes the memory, and what would
 // take less.
