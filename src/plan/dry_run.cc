@@ -1,19 +1,18 @@
 #include "trireme/plan/dry_run.h"
 
 #include <algorithm>
-#include <limits>
 #include <map>
 #include <numeric>
-#include <optional>
 #include <set>
 
 #include <fmt/format.h>
 
 #include "trireme/base/error.h"
 #include "trireme/nn/vocabulary_sizes.h"
-#include "trireme/parallel/gradient_reducer.h"
 #include "trireme/parallel/partition.h"
-#include "trireme/parallel/tree_sum.h"
+
+#include "plan/dry_steps.h"
+#include "plan/extrapolate.h"
 
 namespace trireme::plan {
 namespace {
@@ -57,20 +56,6 @@ int most_micro_batches(const DryRunInput& input) {
   return micro_batches_of(input, input.grid.extent(kDataAxes) - 1);  // the last share is largest
 }
 
-// As the trainer makes them; nobody reads what is in them.
-nn::HostMicroBatch make_host_batch(ops::Context& ctx, const DryRunInput& input,
-                                   const parallel::Stage& stage) {
-  TRIREME_CHECK(input.make_batch, "a dry run is told how micro-batches are made");
-  return input.make_batch(
-      ctx, input.micro, input.model.length,
-      {.inputs = stage.grid().index(Axis::kPipeline) == 0, .targets = stage.last()});
-}
-nn::MicroBatch make_micro_batch(ops::Context& ctx, const DryRunInput& input,
-                                const parallel::Stage& stage) {
-  const nn::HostMicroBatch host = make_host_batch(ctx, input, stage);
-  return host.to_device(ctx, input.micro * input.model.length, input.trains);
-}
-
 // For each number of micro-batches, the first replica that has it, and how many have it. The most
 // micro-batches come first.
 using Replicas = std::map<int, std::pair<int, int>, std::greater<>>;
@@ -87,165 +72,6 @@ Replicas kinds_of_replicas(const DryRunInput& input) {
 
 bool hold_the_same(const MemoryStats& a, const MemoryStats& b) {
   return a.total_peak == b.total_peak && a.at_peak == b.at_peak;
-}
-
-// One rank of the dry run: its world, its device, its place.
-struct Rank {
-  DryRank runtime;
-  ops::Context ctx;
-  ProcessGrid grid;
-
-  Rank(const DryRunInput& input, int place)
-      : runtime({.rank = place,
-                 .size = input.grid.ranks(),
-                 .nccl = input.device.nccl,
-                 .keeps_order = input.keeps_order}),
-        ctx(input.device.on_gpus() ? ops::make_dry_cuda_context(input.device.gpu_memory)
-                                   : ops::make_dry_context(input.device.threads)),
-        grid(runtime, input.grid) {
-    ctx.allocator->reached({.name = "start"});
-    runtime.recorder().watch_phases([this](std::string_view name, std::int64_t number) {
-      ctx.allocator->reached({.name = name.empty() ? "step" : name, .number = number});
-    });
-  }
-
-  // Counts from here on as a step of its own.
-  void begin_step() {
-    runtime.take_traffic();
-    *ctx.dry = {};
-    ctx.allocator->reached({.name = "step"});
-  }
-
-  // Before the model is gone.
-  void take_into(DryRunResult& result) {
-    result.memory = ctx.allocator->stats();
-    result.traffic = runtime.take_traffic();
-    result.operations = *ctx.dry;
-  }
-};
-
-// What the host has read ahead of its use.
-std::vector<nn::HostMicroBatch> batches_ahead(const DryRunInput& input, Rank& rank,
-                                              const parallel::Stage& stage, int count) {
-  std::vector<nn::HostMicroBatch> held;
-  if (!input.read_ahead || input.device.on_gpus()) return held;
-  for (int i = 0; i < input.read_ahead(count); ++i) {
-    held.push_back(make_host_batch(rank.ctx, input, stage));
-  }
-  return held;
-}
-
-void train_two_steps(const DryRunInput& input, Rank& rank, DryRunResult& result) {
-  parallel::StepOptions options = input.step;
-  // Where this rank runs fewer than a step has, so do all.
-  options.micro_batches = result.micro_batches + most_micro_batches(input) -
-                          micro_batches_of(input, rank.grid.index(kDataAxes));
-  parallel::TrainerStep step(rank.ctx, rank.grid, input.model, options);
-  step.connect(input.micro, input.model.length);
-  const auto ahead = batches_ahead(input, rank, step.stage(), result.micro_batches);
-  for (int number = 1; number <= 2; ++number) {
-    rank.begin_step();
-    std::vector<nn::MicroBatch> batches;
-    for (int i = 0; i < result.micro_batches; ++i)
-      batches.push_back(make_micro_batch(rank.ctx, input, step.stage()));
-    step.train(batches, number, 1e-3f, 1);
-  }
-  rank.take_into(result);
-}
-
-nn::MicroBatch without_targets(nn::MicroBatch batch) {
-  nn::Fields fields;
-  for (const nn::Field& field : batch.fields) {
-    if (field.name != nn::kTargets) fields.set(field.name, field.tensor);
-  }
-  batch.fields = fields;
-  return batch;
-}
-
-// Evaluates twice, or predicts twice.
-void infer_twice(const DryRunInput& input, Rank& rank, DryRunResult& result) {
-  parallel::StageOptions options = input.step.stage;
-  options.trains = false;
-  const parallel::Stage stage(rank.ctx, rank.grid, input.model, options);
-  parallel::PipelineExecutor executor(rank.ctx, stage);
-  const auto make = [&] { return make_micro_batch(rank.ctx, input, stage); };
-  for (int number = 1; number <= 2; ++number) {
-    rank.begin_step();
-    if (input.predicts) {
-      stage.weights().refresh(rank.ctx);
-      const nn::MicroBatch batch = without_targets(make());
-      executor.forward({&batch, 1});
-    } else {
-      parallel::evaluate(executor, result.micro_batches, [&](int /*i*/) { return make(); });
-    }
-  }
-  rank.take_into(result);
-}
-
-DryRunResult run_micro_batches(const DryRunInput& input, int place, int count) {
-  Rank rank(input, place);
-  DryRunResult result;
-  result.place = place;
-  result.micro_batches = count;
-  (input.trains ? train_two_steps : infer_twice)(input, rank, result);
-  return result;
-}
-
-// Adds `times` times what `more` has beyond `fewer`.
-class Extrapolation {
- public:
-  explicit Extrapolation(std::int64_t times) : times_(times) {}
-
-  // Throws OutOfMemoryError where the result is above 8 EiB.
-  template <class Number>
-  void operator()(Number& more, const Number& fewer) const {
-    const double result =
-        static_cast<double>(more) +
-        static_cast<double>(times_) * (static_cast<double>(more) - static_cast<double>(fewer));
-    if (result > static_cast<double>(std::numeric_limits<std::int64_t>::max())) {
-      throw OutOfMemoryError("a rank would need more than 8 EiB");
-    }
-    if (result < 0.0) {  // of a use that is smaller at a later peak
-      more = 0;
-      return;
-    }
-    more += static_cast<Number>(times_) * (more - fewer);  // unsigned numbers wrap and come back
-  }
-  void operator()(MemoryStats& more, const MemoryStats& fewer) const {
-    for (std::size_t use = 0; use < kMemoryUses; ++use) {
-      (*this)(more.live[use], fewer.live[use]);
-      (*this)(more.peak[use], fewer.peak[use]);
-      (*this)(more.at_peak[use], fewer.at_peak[use]);
-    }
-    (*this)(more.total_live, fewer.total_live);
-    (*this)(more.total_peak, fewer.total_peak);
-    (*this)(more.reserved, fewer.reserved);
-  }
-
- private:
-  std::int64_t times_;
-};
-
-// The result for more micro-batches, from those for `fewer` and, one period more, for `more`.
-void extrapolate(DryRunResult& more, const DryRunResult& fewer, std::int64_t periods) {
-  const Extrapolation by(periods);
-  by(more.memory, fewer.memory);
-  TRIREME_CHECK(more.traffic.size() == fewer.traffic.size(),
-                "what a rank sends depends on the number of micro-batches");
-  for (std::size_t i = 0; i < more.traffic.size(); ++i) {
-    by(more.traffic[i].calls, fewer.traffic[i].calls);
-    by(more.traffic[i].bytes, fewer.traffic[i].bytes);
-  }
-  ops::OperationCounts counts = more.operations;
-  for (const auto& [name, count] : more.operations.by_operation()) {
-    const auto found = fewer.operations.by_operation().find(name);
-    const bool known = found != fewer.operations.by_operation().end();
-    const ops::OperationCount before = known ? found->second : ops::OperationCount{};
-    const auto times = static_cast<double>(periods);
-    counts.add(name, {periods * (count.calls - before.calls), times * (count.flops - before.flops),
-                      times * (count.bytes - before.bytes)});
-  }
-  more.operations = std::move(counts);
 }
 
 // The rows of a micro-batch that a loss may work through: masked texts have few of them. Of the
@@ -388,37 +214,21 @@ std::vector<int> stages_that_hold_most(const DryRunInput& input) {
   return {chosen.begin(), chosen.end()};
 }
 
-// The most that the rank at this place holds of gradients.
-std::size_t gradients_of(const DryRunInput& input, int place) {
-  Rank rank(input, place);
-  const parallel::StepOptions& step = input.step;
-  parallel::Stage stage(rank.ctx, rank.grid, input.model, step.stage);
-  // As StateFold does: a proposal for each run, and their sum.
-  const int runs = step.batch_runs.of_replica(rank.grid.extent(kDataAxes));
-  stage.states().hold_proposals(rank.ctx, runs);
-  std::optional<parallel::TreeSum> states;
-  if (!stage.states().empty() && runs > 1) {
-    states.emplace(rank.ctx, stage.states().proposed().shape()[1], runs);
-  }
-  parallel::GradientReducer reducer(rank.ctx, stage,
-                                    {.travel = step.reduce, .to_shard = stage.sharded()},
-                                    step.batch_runs, step.runs.blocks);
-  reducer.connect();
-  return rank.ctx.allocator->stats().peak[static_cast<std::size_t>(MemoryUse::kGradients)];
-}
-
 }  // namespace
 
 DryRunResult dry_run(const DryRunInput& input, int place) {
   const GridShape& grid = input.grid;
   const int count = micro_batches_of(input, grid.index(place, kDataAxes));
-  if (!input.trains) return run_micro_batches(input, place, count);
+  // Where this rank runs fewer than a step has, so do all.
+  const auto run = [&](int fewer) {
+    return run_micro_batches(input, place, fewer, fewer + most_micro_batches(input) - count);
+  };
   const int most = micro_batches_run(input, count);
-  if (count == most) return run_micro_batches(input, place, count);
+  if (!input.trains || count == most) return run(count);
   const auto period = static_cast<int>(period_of(input));  // less than count
   const int periods = (count - most + period - 1) / period;
-  DryRunResult result = run_micro_batches(input, place, count - periods * period);
-  extrapolate(result, run_micro_batches(input, place, count - (periods + 1) * period), periods);
+  DryRunResult result = run(count - periods * period);
+  extrapolate(result, run(count - (periods + 1) * period), periods);
   result.micro_batches = count;
   return result;
 }

@@ -1,0 +1,152 @@
+#include "plan/dry_steps.h"
+
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "trireme/base/error.h"
+#include "trireme/parallel/gradient_reducer.h"
+#include "trireme/parallel/tree_sum.h"
+
+namespace trireme::plan {
+namespace {
+
+// As the trainer makes them; nobody reads what is in them.
+nn::HostMicroBatch make_host_batch(ops::Context& ctx, const DryRunInput& input,
+                                   const parallel::Stage& stage) {
+  TRIREME_CHECK(input.make_batch, "a dry run is told how micro-batches are made");
+  return input.make_batch(
+      ctx, input.micro, input.model.length,
+      {.inputs = stage.grid().index(Axis::kPipeline) == 0, .targets = stage.last()});
+}
+nn::MicroBatch make_micro_batch(ops::Context& ctx, const DryRunInput& input,
+                                const parallel::Stage& stage) {
+  const nn::HostMicroBatch host = make_host_batch(ctx, input, stage);
+  return host.to_device(ctx, input.micro * input.model.length, input.trains);
+}
+
+// One rank of the dry run: its world, its device, its place.
+struct Rank {
+  DryRank runtime;
+  ops::Context ctx;
+  ProcessGrid grid;
+
+  Rank(const DryRunInput& input, int place)
+      : runtime({.rank = place,
+                 .size = input.grid.ranks(),
+                 .nccl = input.device.nccl,
+                 .keeps_order = input.keeps_order}),
+        ctx(input.device.on_gpus() ? ops::make_dry_cuda_context(input.device.gpu_memory)
+                                   : ops::make_dry_context(input.device.threads)),
+        grid(runtime, input.grid) {
+    ctx.allocator->reached({.name = "start"});
+    runtime.recorder().watch_phases([this](std::string_view name, std::int64_t number) {
+      ctx.allocator->reached({.name = name.empty() ? "step" : name, .number = number});
+    });
+  }
+
+  // Counts from here on as a step of its own.
+  void begin_step() {
+    runtime.take_traffic();
+    *ctx.dry = {};
+    ctx.allocator->reached({.name = "step"});
+  }
+
+  // Before the model is gone.
+  void take_into(DryRunResult& result) {
+    result.memory = ctx.allocator->stats();
+    result.traffic = runtime.take_traffic();
+    result.operations = *ctx.dry;
+  }
+};
+
+// What the host has read ahead of its use.
+std::vector<nn::HostMicroBatch> batches_ahead(const DryRunInput& input, Rank& rank,
+                                              const parallel::Stage& stage, int count) {
+  std::vector<nn::HostMicroBatch> held;
+  if (!input.read_ahead || input.device.on_gpus()) return held;
+  for (int i = 0; i < input.read_ahead(count); ++i) {
+    held.push_back(make_host_batch(rank.ctx, input, stage));
+  }
+  return held;
+}
+
+void train_two_steps(const DryRunInput& input, int in_step, Rank& rank, DryRunResult& result) {
+  parallel::StepOptions options = input.step;
+  options.micro_batches = in_step;
+  parallel::TrainerStep step(rank.ctx, rank.grid, input.model, options);
+  step.connect(input.micro, input.model.length);
+  const auto ahead = batches_ahead(input, rank, step.stage(), result.micro_batches);
+  for (int number = 1; number <= 2; ++number) {
+    rank.begin_step();
+    std::vector<nn::MicroBatch> batches;
+    for (int i = 0; i < result.micro_batches; ++i)
+      batches.push_back(make_micro_batch(rank.ctx, input, step.stage()));
+    step.train(batches, number, 1e-3f, 1);
+  }
+  rank.take_into(result);
+}
+
+nn::MicroBatch without_targets(nn::MicroBatch batch) {
+  nn::Fields fields;
+  for (const nn::Field& field : batch.fields) {
+    if (field.name != nn::kTargets) fields.set(field.name, field.tensor);
+  }
+  batch.fields = fields;
+  return batch;
+}
+
+// Evaluates twice, or predicts twice.
+void infer_twice(const DryRunInput& input, Rank& rank, DryRunResult& result) {
+  parallel::StageOptions options = input.step.stage;
+  options.trains = false;
+  const parallel::Stage stage(rank.ctx, rank.grid, input.model, options);
+  parallel::PipelineExecutor executor(rank.ctx, stage);
+  const auto make = [&] { return make_micro_batch(rank.ctx, input, stage); };
+  for (int number = 1; number <= 2; ++number) {
+    rank.begin_step();
+    if (input.predicts) {
+      stage.weights().refresh(rank.ctx);
+      const nn::MicroBatch batch = without_targets(make());
+      executor.forward({&batch, 1});
+    } else {
+      parallel::evaluate(executor, result.micro_batches, [&](int /*i*/) { return make(); });
+    }
+  }
+  rank.take_into(result);
+}
+
+}  // namespace
+
+DryRunResult run_micro_batches(const DryRunInput& input, int place, int count, int in_step) {
+  Rank rank(input, place);
+  DryRunResult result;
+  result.place = place;
+  result.micro_batches = count;
+  if (input.trains) {
+    train_two_steps(input, in_step, rank, result);
+  } else {
+    infer_twice(input, rank, result);
+  }
+  return result;
+}
+
+std::size_t gradients_of(const DryRunInput& input, int place) {
+  Rank rank(input, place);
+  const parallel::StepOptions& step = input.step;
+  parallel::Stage stage(rank.ctx, rank.grid, input.model, step.stage);
+  // As StateFold does: a proposal for each run, and their sum.
+  const int runs = step.batch_runs.of_replica(rank.grid.extent(kDataAxes));
+  stage.states().hold_proposals(rank.ctx, runs);
+  std::optional<parallel::TreeSum> states;
+  if (!stage.states().empty() && runs > 1) {
+    states.emplace(rank.ctx, stage.states().proposed().shape()[1], runs);
+  }
+  parallel::GradientReducer reducer(rank.ctx, stage,
+                                    {.travel = step.reduce, .to_shard = stage.sharded()},
+                                    step.batch_runs, step.runs.blocks);
+  reducer.connect();
+  return rank.ctx.allocator->stats().peak[static_cast<std::size_t>(MemoryUse::kGradients)];
+}
+
+}  // namespace trireme::plan
