@@ -144,7 +144,7 @@ class Commands(ProgramTest):
                          "--data.mask_share", "0.001")
         # bad input: `memory`: a rank that no address space could hold | a rank of this grid would need more than 8 EiB:
         # ... | 2
-        self.expect_refusal(2, "a rank of this grid would need more than 8 EiB", "memory", "--model.layers", "4096",
+        self.expect_refusal(2, "a rank of this grid would need more than 8 EiB", "memory", "--model.layers", "512",
                             "--model.width", "1048576", "--model.heads", "1024", "--model.hidden", "8388608",
                             "--model.context", "256", "--batch.micro", "1", "--batch.global", "16777216",
                             "--grid.schedule", "gpipe")
