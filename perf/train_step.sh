@@ -6,6 +6,7 @@
 #                                                             pictures a step, in micro-batches of MICRO (128)
 #   perf/train_step.sh --masked [STEPS [CONTEXT...]]          the same of BERT-base: 8 sequences a step of 128 tokens, 512
 #                                                             at most
+# On a CPU without instructions for bf16 it measures fp32 alone; DTYPES="fp32 bf16" names what to measure.
 # PyTorch (the newest wheel of PyPI) lives in build/venv-torch; set TORCH_PYTHON to use another, and TRIREME
 # to use another program than the one of build/release.
 set -euo pipefail
@@ -34,7 +35,11 @@ case $device in
         ;;
     esac
     [[ ${#contexts[@]} -gt 0 ]] || contexts=(64 256 1024)
-    if grep -qE 'avx512_bf16|amx_bf16' /proc/cpuinfo; then precisions+=(bf16); fi
+    if [[ -n ${DTYPES-} ]]; then
+      read -ra precisions <<< "$DTYPES"
+    elif grep -qE 'avx512_bf16|amx_bf16' /proc/cpuinfo; then
+      precisions+=(bf16)
+    fi
     grep -m1 'model name' /proc/cpuinfo
     ;;
   cuda)
