@@ -183,8 +183,9 @@ ExitStatus topo_show(const TopoArguments& given) {
     print_leaves(fabric);
   } else if (find) {
     print_line(
-        "nothing describes a fabric here: no SLURM_TOPOLOGY_ADDR, /etc/slurm/topology.conf or "
-        "InfiniBand port; name a description with --slurm, --dump or --sysfs");
+        "nothing describes a fabric here: no SLURM_TOPOLOGY_ADDR of this node, "
+        "/etc/slurm/topology.conf or InfiniBand port; name a description with --slurm, --dump or "
+        "--sysfs");
   }
   if (inside.machine) {
     for (const std::string& line : lines_of(*inside.machine, inside.links)) print_line(line);

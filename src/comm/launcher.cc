@@ -1,5 +1,6 @@
 #include "trireme/comm/launcher.h"
 
+#include <atomic>
 #include <cstdlib>
 
 #include <fmt/format.h>
@@ -9,6 +10,8 @@
 
 namespace trireme {
 namespace {
+
+std::atomic<bool> by_host = false;
 
 int number(const char* name) {
   const char* text = std::getenv(name);
@@ -46,13 +49,19 @@ void check_world_size(int world_size) {
       tasks.launcher, tasks.count));
 }
 
-std::string node_name() {
-  if (const char* name = std::getenv("SLURMD_NODENAME"); name != nullptr && *name != '\0') {
-    return name;
-  }
+std::string host_name() {
   char host[256] = {};
   if (gethostname(host, sizeof host - 1) != 0) return "unknown host";
   return host;
+}
+
+std::string node_name() {
+  const char* name = by_host ? nullptr : std::getenv("SLURMD_NODENAME");
+  return name != nullptr && *name != '\0' ? name : host_name();
+}
+
+void call_node_by_host() {
+  by_host = true;
 }
 
 }  // namespace trireme

@@ -1,8 +1,11 @@
 #include "rank_place.h"
 
+#include <algorithm>
 #include <fstream>
 #include <string>
+#include <string_view>
 #include <type_traits>
+#include <unordered_map>
 
 #include <unistd.h>
 
@@ -16,6 +19,7 @@ static_assert(std::is_trivially_copyable_v<Place>);
 Place own_place() {
   Place place;
   node_name().copy(place.node, sizeof place.node - 1);
+  host_name().copy(place.host, sizeof place.host - 1);
   std::string boot_id;
   std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), boot_id);
   boot_id.copy(place.machine, sizeof place.machine - 1);
@@ -30,6 +34,13 @@ std::size_t memory_of_host() {
          static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
 }
 
+bool names_are_shared(const std::vector<Place>& places) {
+  std::unordered_map<std::string_view, std::string_view> machines;
+  return std::ranges::any_of(places, [&](const Place& place) {
+    return machines.emplace(place.node, place.machine).first->second != place.machine;
+  });
+}
+
 std::vector<Place> gather_places(Communicator& world) {
   Place own = own_place();
   std::vector<Place> places(static_cast<std::size_t>(world.size()));
@@ -37,6 +48,10 @@ std::vector<Place> gather_places(Communicator& world) {
     return Tensor::wrap(place, {static_cast<std::int64_t>(count * sizeof(Place))}, DType::kU8);
   };
   world.all_gather(Stream(), bytes(&own, 1), bytes(places.data(), places.size())).wait_host();
+  if (names_are_shared(places)) {
+    call_node_by_host();
+    for (Place& place : places) std::ranges::copy(place.host, place.node);
+  }
   return places;
 }
 

@@ -13,6 +13,7 @@ namespace trireme {
 // What every rank tells the others about itself at the start.
 struct Place {
   char node[128] = {};    // the launcher's name of the node
+  char host[128] = {};    // the kernel's name of it
   char machine[64] = {};  // the running kernel; several nodes of a launcher may share it
   CpuMask cpus;
 };
@@ -20,7 +21,12 @@ struct Place {
 // The host's memory in bytes. Pinned pages reduce it for everything that runs on the node.
 std::size_t memory_of_host();
 
-// Collective. Returns the places of all ranks of the world, in their order.
+// Whether a name of a node is that of several machines. mpiexec gives the environment of the node
+// where it was called to the ranks of all nodes, the name that Slurm gave to that node included.
+bool names_are_shared(const std::vector<Place>& places);
+
+// Collective. Returns the places of all ranks of the world, in their order. If names are shared,
+// nodes are called by their hosts' names, by node_name() too.
 std::vector<Place> gather_places(Communicator& world);
 
 }  // namespace trireme

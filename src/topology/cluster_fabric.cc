@@ -6,7 +6,6 @@
 
 #include <fmt/format.h>
 
-#include "trireme/base/environment.h"
 #include "trireme/base/error.h"
 #include "trireme/base/printable.h"
 #include "trireme/base/small_file.h"
@@ -108,10 +107,7 @@ class ClusterReader {
 
 FabricSources find_fabric_sources() {
   FabricSources found;
-  const std::string address = environment("SLURM_TOPOLOGY_ADDR");
-  if (!address.empty()) {
-    found.addresses.emplace_back(address, environment("SLURM_TOPOLOGY_ADDR_PATTERN"));
-  }
+  if (auto address = own_address()) found.addresses.push_back(std::move(*address));
   std::error_code ignored;
   for (const char* path : {"/etc/slurm/topology.yaml", "/etc/slurm/topology.conf"}) {
     if (found.slurm.empty() && std::filesystem::is_regular_file(path, ignored)) found.slurm = path;

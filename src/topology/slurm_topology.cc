@@ -5,9 +5,11 @@
 
 #include <fmt/format.h>
 
+#include "trireme/base/environment.h"
 #include "trireme/base/error.h"
 #include "trireme/base/node_names.h"
 #include "trireme/base/printable.h"
+#include "trireme/comm/launcher.h"
 #include "trireme/topology/fabric.h"
 
 #include "slurm_tree.h"
@@ -149,6 +151,12 @@ Fabric fabric_of_addresses(const std::vector<std::pair<std::string, std::string>
   }
   fabric.find_levels();
   return fabric;
+}
+
+std::optional<std::pair<std::string, std::string>> own_address() {
+  std::string address = environment("SLURM_TOPOLOGY_ADDR");
+  if (match_nodes({split(address, '.').back()}, {node_name()}) != std::vector{0}) return {};
+  return std::pair{std::move(address), environment("SLURM_TOPOLOGY_ADDR_PATTERN")};
 }
 
 }  // namespace trireme

@@ -144,13 +144,12 @@ void plan_communicators(Runtime& runtime, const NetworkOfJob& network, const Con
 Addresses slurm_addresses(Runtime& runtime) {
   std::vector<std::string> mine;
   if (runtime.local_rank() == 0) {
-    mine = {environment("SLURM_TOPOLOGY_ADDR"), environment("SLURM_TOPOLOGY_ADDR_PATTERN")};
+    if (auto address = own_address())
+      mine = {std::move(address->first), std::move(address->second)};
   }
   Addresses addresses;
   for (auto& lines : gather_lines(runtime.world(), mine)) {
-    if (lines.size() == 2 && !lines[0].empty()) {
-      addresses.emplace_back(std::move(lines[0]), std::move(lines[1]));
-    }
+    if (lines.size() == 2) addresses.emplace_back(std::move(lines[0]), std::move(lines[1]));
   }
   return addresses;
 }

@@ -26,7 +26,7 @@ TRAIN = (f"train --run.folder {RUN} --data.train data/train.h5 --model.layers 2 
          "--model.context 16 --batch.global 16 --batch.micro 2 --model.dropout 0.1 --run.steps 4 "
          "--checkpoint.every 2 --eval.every 0 --log.every 1 --threads 1 --comm.timeout 60").split()
 # A leaf of two nodes, and one of one.
-ADDRESS = {"n1": "spine.leaf1.n1", "n2": "spine.leaf2.n2", "n3": "spine.leaf1.n3", "odd": "spine.leaf1"}
+ADDRESS = {"n1": "spine.leaf1.n1", "n2": "spine.leaf2.n2", "n3": "spine.leaf1.n3", "odd": "spine.odd"}
 SVG = "{http://www.w3.org/2000/svg}"
 
 
@@ -96,7 +96,7 @@ class GridOrder(unittest.TestCase):
         # '...' does not fit its pattern '...'; ..., at most five lines; event `network` | 0
         shutil.rmtree(self.folder / RUN, ignore_errors=True)
         said = self.train(2, "--grid.data", "2", nodes=["n1", "odd"])
-        line = "the address 'spine.leaf1' does not fit its pattern 'switch.switch.node'"
+        line = "the address 'spine.odd' does not fit its pattern 'switch.switch.node'"
         self.assertEqual(said.count("trireme: comm.network: " + line + "\n"), 1, said)
         events = [json.loads(text) for text in (self.folder / RUN / "events.jsonl").read_text().splitlines()]
         told, = (event["detail"] for event in events if event["event"] == "network")

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstdlib>
+#include <cstring>
 #include <map>
 #include <set>
 #include <string>
@@ -15,10 +16,11 @@
 #include "trireme/comm/launcher.h"
 #include "trireme/comm/rank_blocks.h"
 #include "trireme/comm/reduce.h"
-
 #include "trireme/comm/sum_tree.h"
+
 #include "comm/collectives/tier_plan.h"
 #include "comm/core_sharing.h"
+#include "comm/rank_place.h"
 #include "support/comm_values.h"
 
 namespace trireme {
@@ -107,7 +109,26 @@ TEST(Launcher, SlurmNamesTheNode) {
   set_environment({{"SLURMD_NODENAME", "n3"}});
   EXPECT_EQ(node_name(), "n3");
   set_environment({});
-  EXPECT_FALSE(node_name().empty());
+  EXPECT_EQ(node_name(), host_name());
+  EXPECT_FALSE(host_name().empty());
+}
+
+TEST(Launcher, HostsNameNodesWhereMpiexecGaveOneNameToAll) {
+  const auto place = [](const char* node, const char* machine) {
+    Place result;
+    std::strcpy(result.node, node);
+    std::strcpy(result.machine, machine);
+    return result;
+  };
+  EXPECT_FALSE(names_are_shared({place("n1", "a"), place("n2", "b"), place("n1", "a")}));
+  EXPECT_FALSE(names_are_shared({place("n1", "a"), place("n2", "a")}));  // emulated nodes
+  EXPECT_TRUE(names_are_shared({place("n1", "a"), place("n2", "a"), place("n1", "b")}));
+  const auto named = [] {
+    set_environment({{"SLURMD_NODENAME", "not the host's"}});
+    call_node_by_host();
+    std::exit(node_name() == host_name() ? 3 : 4);
+  };
+  EXPECT_EXIT(named(), ::testing::ExitedWithCode(3), "");
 }
 
 TEST(AlgorithmTable, TheFirstRuleThatFitsDecides) {

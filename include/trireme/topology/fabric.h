@@ -89,6 +89,9 @@ bool is_slurm_yaml(std::string_view text);
 // of address and pattern, as in "spine[1-2].leaf2.n3" and "switch.switch.node". The components of
 // an address may hold dots; then the pattern cannot tell them apart, and a remark says so.
 Fabric fabric_of_addresses(const std::vector<std::pair<std::string, std::string>>& addresses);
+// Returns the pair of this task. Nothing where Slurm tells none, or the address is of another node:
+// mpiexec gives the environment of the node where it was called to the ranks of all nodes.
+std::optional<std::pair<std::string, std::string>> own_address();
 
 // Makes a tree of switches in which each switch of a level has the same number of children, hosts
 // on the lowest level. Hosts are called "host0", "host1", ..., along the leaves. All uplinks of a
