@@ -159,15 +159,12 @@ class Show(ProgramTest):
 
     def test_the_address_of_this_task(self):
         # On this machine there may be more: ports in /sys.
-        text = self.expect_done("topo", "show", environment={
-            "SLURM_TOPOLOGY_ADDR": "spine[1-2].leaf2.n3", "SLURM_TOPOLOGY_ADDR_PATTERN": "switch.switch.node",
-            "SLURMD_NODENAME": "n3"})
+        address = {"SLURM_TOPOLOGY_ADDR": "spine[1-2].leaf2.n3", "SLURM_TOPOLOGY_ADDR_PATTERN": "switch.switch.node"}
+        text = self.expect_done("topo", "show", environment={**address, "SLURMD_NODENAME": "n3"})
         self.assertIn("switches of level 2         2                                       Slurm", text)
         self.assertIn("leaf2: n3", text)
         # mpiexec gives the address of the node where it was called to all nodes.
-        text = self.expect_done("topo", "show", environment={
-            "SLURM_TOPOLOGY_ADDR": "spine[1-2].leaf2.n3", "SLURM_TOPOLOGY_ADDR_PATTERN": "switch.switch.node",
-            "SLURMD_NODENAME": "n4"})
+        text = self.expect_done("topo", "show", environment={**address, "SLURMD_NODENAME": "n4"})
         self.assertNotIn("leaf2", text)
 
     def test_refuses_what_describes_nothing(self):
