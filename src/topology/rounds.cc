@@ -34,17 +34,25 @@ Rounds bruck(int ranks, double part) {
   return rounds;
 }
 
-// Every rank has a message of `bytes` for every other, and sends them one after another.
+// As segments are cut in production.
+int segments_of(double bytes, double least) {
+  return std::clamp(static_cast<int>(std::ceil(bytes / least)), 1, static_cast<int>(kMostSegments));
+}
+
+// Every rank has `bytes` for every other, and sends to one after another, in segments.
 void add_steps(Rounds& rounds, int ranks, double bytes, double reduced) {
   constexpr int kCounted = 64;  // ranks, since each distance takes as much memory as they do
+  const int turns = segments_of(bytes, static_cast<double>(kTurnBytes));
   if (ranks <= kCounted) {
     for (int step = 1; step < ranks; ++step) {
-      rounds.push_back({.pattern = Pattern::kShift, .step = step, .bytes = bytes});
+      rounds.push_back(
+          {.pattern = Pattern::kShift, .step = step, .bytes = bytes / turns, .repeats = turns});
     }
   } else {
-    // Together the links carry what they carry at once, but every partner costs a latency.
+    // Together the links carry what they carry at once, but every turn costs a latency.
     rounds.push_back(everyone(bytes, 0.0).front());
-    rounds.push_back({.pattern = Pattern::kShift, .step = ranks / 2, .repeats = ranks - 2});
+    rounds.push_back(
+        {.pattern = Pattern::kShift, .step = ranks / 2, .repeats = turns * (ranks - 1) - 1});
   }
   rounds.back().reduced = reduced / rounds.back().repeats;
 }
@@ -140,11 +148,6 @@ Rounds bruck_all_to_all(int ranks, double part) {
     rounds.push_back({.pattern = Pattern::kShift, .step = step, .bytes = part * parts});
   }
   return rounds;
-}
-
-// As segments are cut in production.
-int segments_of(double bytes, double least) {
-  return std::clamp(static_cast<int>(std::ceil(bytes / least)), 1, static_cast<int>(kMostSegments));
 }
 
 std::optional<Rounds> all_reduce(Algorithm algorithm, int ranks, double bytes) {

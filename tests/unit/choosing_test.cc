@@ -183,6 +183,11 @@ TEST(ClosedForms, CountContention) {
   EXPECT_NEAR(stepwise->seconds, 15 * 2e-6 + (46 / 2.0 + 2) * (1 << 20) / rate, 1e-9);
   const auto simulated = by_leaf.simulate(Collective::kAllToAll, Algorithm::kStepwise, 16 << 20);
   EXPECT_NEAR(simulated.seconds / stepwise->seconds, 1.0, 0.01);
+  // In five turns for each partner, 16 times 5 MiB.
+  const auto turns = by_leaf.closed_form(Collective::kAllToAll, Algorithm::kStepwise, 80 << 20);
+  EXPECT_NEAR(turns->seconds, 5 * 15 * 2e-6 + (46 / 2.0 + 2) * (5 << 20) / rate, 1e-9);
+  const auto in_turns = by_leaf.simulate(Collective::kAllToAll, Algorithm::kStepwise, 80 << 20);
+  EXPECT_NEAR(in_turns.seconds / turns->seconds, 1.0, 0.01);
 }
 
 // Blocks of different sizes, of ranks that are dealt to them like cards, and of ranks at random.

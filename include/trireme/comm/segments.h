@@ -1,6 +1,7 @@
 // Into what algorithms cut their buffers, for those who predict them.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 
 namespace trireme {
@@ -10,5 +11,22 @@ namespace trireme {
 inline constexpr std::size_t kMostSegments = 32;
 // A message of this size costs a network more time than its start.
 inline constexpr std::size_t kWorthwhileBytes = std::size_t{64} << 10;
+// What a rank sends to one partner before it is the next one's turn, unless that makes more than
+// kMostSegments turns. With turns of whole buffers, transfers across a slow link of TCP took up to
+// a quarter longer; shorter turns cost fast links time, since all wait at the end of each.
+inline constexpr std::size_t kTurnBytes = std::size_t{1} << 20;
+
+// Cuts `count` elements of `element` bytes into segments of equal length; returns the length, which
+// is at least 1: at most kMostSegments segments, but none of less than `least` bytes without need,
+// and none of more than `most` bytes.
+inline std::size_t segment_length(std::size_t count, std::size_t element, std::size_t least,
+                                  std::size_t most) {
+  const std::size_t even = (count + kMostSegments - 1) / kMostSegments;
+  return std::max<std::size_t>(std::min(std::max(even, least / element), most / element), 1);
+}
+
+inline std::size_t segments_of(std::size_t count, std::size_t length) {
+  return (count + length - 1) / length;
+}
 
 }  // namespace trireme

@@ -2,6 +2,8 @@
 #include <utility>
 #include <vector>
 
+#include "trireme/comm/segments.h"
+
 #include "collectives.h"
 #include "phased_task.h"
 
@@ -48,8 +50,8 @@ class DirectAllReduce final : public PhasedTask {
 enum class Partners {
   kAll,       // with all others at once
   kOneByOne,  // it sends to the next rank while it receives from the one before, then to the one
-              // after the next, and so on. So streams that share a link, none of which gets its
-              // fair share all the time, are fewer.
+              // after the next, and so on, in segments. So streams that share a link, none of which
+              // gets its fair share all the time, are fewer.
 };
 
 // A task that exchanges messages with every other rank, once or again and again.
@@ -64,6 +66,13 @@ class PairwiseTask : public PhasedTask {
   virtual void send_to(int peer) = 0;
   // Called once the first messages of an exchange are on their way.
   virtual void while_they_travel() {}
+
+  // How many of the `count` elements that a rank has for each other one go in one exchange: at most
+  // `most` bytes of them.
+  std::size_t in_exchange(std::size_t count, std::size_t element, std::size_t most) const {
+    const std::size_t least = partners_ == Partners::kAll ? most : kTurnBytes;
+    return std::min(segment_length(count, element, least, most), std::max<std::size_t>(count, 1));
+  }
 
  private:
   bool next_phase() final {
@@ -92,8 +101,9 @@ class PairwiseAllReduce final : public PairwiseTask {
         op_(op),
         element_(size_of(data_.dtype())),
         count_(static_cast<std::size_t>(data_.elements())),
-        step_(std::max(std::min(count_, this->transport().segment_bytes() / element_),
-                       static_cast<std::size_t>(size()))) {}
+        step_(count_of_ranks() *
+              in_exchange((count_ + count_of_ranks() - 1) / count_of_ranks(), element_,
+                          this->transport().segment_bytes() / count_of_ranks())) {}
 
  private:
   bool next_exchange() override {
@@ -149,8 +159,8 @@ class ReduceScatter final : public PairwiseTask {
         op_(op),
         element_(size_of(input_.dtype())),
         count_(static_cast<std::size_t>(output_.elements())),
-        step_(std::max<std::size_t>(
-            this->transport().segment_bytes() / element_ / static_cast<std::size_t>(size()), 1)) {}
+        step_(in_exchange(count_, element_,
+                          this->transport().segment_bytes() / static_cast<std::size_t>(size()))) {}
 
  private:
   bool next_exchange() override {
@@ -192,28 +202,33 @@ class PartExchange final : public PairwiseTask {
         input_(std::move(input)),
         output_(std::move(output)),
         part_(part),
-        stride_(stride) {}
+        stride_(stride),
+        step_(in_exchange(part, 1,
+                          partners == Partners::kAll ? part : this->transport().segment_bytes())) {}
 
  private:
-  bool next_exchange() override { return !std::exchange(begun_, true); }
+  bool next_exchange() override {
+    segment_ = {segment_.end, std::min(part_, segment_.end + step_)};
+    return segment_.size() > 0;
+  }
   void while_they_travel() override {
-    if (part_ > 0 && target(rank()) != source(rank())) {
-      transport().copy(target(rank()), source(rank()), part_);
+    if (target(rank()) != source(rank())) {
+      transport().copy(target(rank()), source(rank()), segment_.size());
     }
   }
-  void receive_from(int peer) override { transport().receive(target(peer), part_, peer); }
-  void send_to(int peer) override { transport().send(source(peer), part_, peer); }
+  void receive_from(int peer) override { transport().receive(target(peer), segment_.size(), peer); }
+  void send_to(int peer) override { transport().send(source(peer), segment_.size(), peer); }
 
   const std::byte* source(int peer) const {
-    return bytes_of(input_) + static_cast<std::size_t>(peer) * stride_;
+    return bytes_of(input_) + static_cast<std::size_t>(peer) * stride_ + segment_.begin;
   }
   std::byte* target(int peer) const {
-    return bytes_of(output_) + static_cast<std::size_t>(peer) * part_;
+    return bytes_of(output_) + static_cast<std::size_t>(peer) * part_ + segment_.begin;
   }
 
   Tensor input_, output_;
-  std::size_t part_, stride_;
-  bool begun_ = false;
+  std::size_t part_, stride_, step_;  // bytes
+  Range segment_;
 };
 
 class Barrier final : public PhasedTask {

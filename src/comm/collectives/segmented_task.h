@@ -105,17 +105,4 @@ class SegmentedTask : public Task {
   std::vector<Messages> messages_;      // of each segment's last stage
 };
 
-// Cuts `count` elements into segments of equal length; returns the length, which is at least 1: at
-// most kMostSegments segments, but none of less than `least` bytes without need, and none of more
-// than `most` bytes.
-inline std::size_t segment_length(std::size_t count, std::size_t element, std::size_t least,
-                                  std::size_t most) {
-  const std::size_t even = (count + kMostSegments - 1) / kMostSegments;
-  return std::max<std::size_t>(std::min(std::max(even, least / element), most / element), 1);
-}
-
-inline std::size_t segments_of(std::size_t count, std::size_t length) {
-  return (count + length - 1) / length;
-}
-
 }  // namespace trireme
