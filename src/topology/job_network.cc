@@ -133,7 +133,7 @@ std::string job_network_to_text(const JobNetwork& network) {
   Json ratios = Json::array();
   for (const MeasuredRatio& one : network.ratios) {
     ratios.push_back(Json::array({name_of(one.collective), name_of(one.algorithm),
-                                  std::uint64_t{one.bytes}, one.ranks, one.ratio}));
+                                  std::uint64_t{one.bytes}, one.ranks, one.ratio, one.partials}));
   }
   return Json::object({{"source", network.source},
                        {"ranks", network.blocks.ranks()},
@@ -156,7 +156,8 @@ JobNetwork job_network_from_text(const std::string& text) {
                       .algorithm = algorithm_named(one.at(1).text()).value(),
                       .bytes = static_cast<std::size_t>(one.at(2).unsigned_integer()),
                       .ranks = one.at(3).small_integer(),
-                      .ratio = one.at(4).number()});
+                      .ratio = one.at(4).number(),
+                      .partials = one.at(5).small_integer()});
   }
   return {.blocks = RankBlocks(object.at("ranks").small_integer(), std::move(tiers)),
           .rates = read_network_rates(object.at("rates").text(), "the rates").rates,

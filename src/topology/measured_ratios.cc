@@ -49,17 +49,20 @@ std::vector<MeasuredRatio> ratios_of(const StoredRates& stored) {
     }
     const auto predicted = predict(network->predictor, one.collective, *algorithm, one.bytes);
     if (!predicted || predicted->seconds <= 0.0) continue;
-    ratios.push_back(
-        {one.collective, *algorithm, one.bytes, one.ranks, one.seconds / predicted->seconds});
+    ratios.push_back({one.collective, *algorithm, one.bytes, one.ranks,
+                      one.seconds / predicted->seconds, network->predictor.partials()});
   }
   return ratios;
 }
 
 double correction(const std::vector<MeasuredRatio>& ratios, Collective collective,
-                  Algorithm algorithm, std::size_t bytes, int ranks) {
+                  Algorithm algorithm, std::size_t bytes, int ranks, int partials) {
+  const bool reduces =
+      collective == Collective::kAllReduce || collective == Collective::kReduceScatter;
   std::map<Algorithm, RatioCurve> curves;
   for (const MeasuredRatio& one : ratios) {
     if (one.collective != collective || one.ranks != ranks) continue;
+    if (reduces && one.algorithm == Algorithm::kTiered && one.partials != partials) continue;
     curves[one.algorithm].emplace(
         std::log(static_cast<double>(std::max<std::size_t>(one.bytes, 1))), std::log(one.ratio));
   }

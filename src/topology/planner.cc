@@ -74,7 +74,8 @@ std::optional<Curve> curve_of(Predictor& predictor, Collective collective, Algor
     if (whole_workspace(collective, algorithm, bytes, ranks) > kMostPlannedWorkspace) {
       seconds = std::numeric_limits<double>::infinity();
     } else if (!ratios.empty()) {
-      seconds += std::log(correction(ratios, collective, algorithm, bytes, ranks));
+      seconds +=
+          std::log(correction(ratios, collective, algorithm, bytes, ranks, predictor.partials()));
     }
   }
   return curve;

@@ -37,6 +37,14 @@ Predictor::Predictor(const TreeNetwork& network, const SimulatedCosts& costs,
   if (blocks_) order_ = blocks_->in_order();
 }
 
+int Predictor::partials() const {
+  int count = 0;
+  for (const auto& tier : tiers_->tiers) {
+    for (const TierBlocks::Block& block : tier) count += block.subtrees;
+  }
+  return count;
+}
+
 void Predictor::load(Shape& shape, int from, int to, double weight) {
   shape.latency = std::max(shape.latency, network_.latency(from, to).value_or(costs_.latency));
   shape.flow = std::max(shape.flow, weight / network_.highest_rate(from, to));

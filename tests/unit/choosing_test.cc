@@ -10,6 +10,7 @@
 #include <gtest/gtest.h>
 
 #include "trireme/comm/collective_tasks.h"
+#include "trireme/comm/segments.h"
 #include "trireme/topology/planner.h"
 #include "trireme/topology/prediction.h"
 #include "trireme/topology/stored_rates.h"
@@ -183,10 +184,12 @@ TEST(ClosedForms, CountContention) {
   EXPECT_NEAR(stepwise->seconds, 15 * 2e-6 + (46 / 2.0 + 2) * (1 << 20) / rate, 1e-9);
   const auto simulated = by_leaf.simulate(Collective::kAllToAll, Algorithm::kStepwise, 16 << 20);
   EXPECT_NEAR(simulated.seconds / stepwise->seconds, 1.0, 0.01);
-  // In five turns for each partner, 16 times 5 MiB.
-  const auto turns = by_leaf.closed_form(Collective::kAllToAll, Algorithm::kStepwise, 80 << 20);
-  EXPECT_NEAR(turns->seconds, 5 * 15 * 2e-6 + (46 / 2.0 + 2) * (5 << 20) / rate, 1e-9);
-  const auto in_turns = by_leaf.simulate(Collective::kAllToAll, Algorithm::kStepwise, 80 << 20);
+  constexpr std::size_t kFiveTurns = 5 * kTurnBytes;  // for each partner
+  const auto turns =
+      by_leaf.closed_form(Collective::kAllToAll, Algorithm::kStepwise, 16 * kFiveTurns);
+  EXPECT_NEAR(turns->seconds, 5 * 15 * 2e-6 + (46 / 2.0 + 2) * kFiveTurns / rate, 1e-9);
+  const auto in_turns =
+      by_leaf.simulate(Collective::kAllToAll, Algorithm::kStepwise, 16 * kFiveTurns);
   EXPECT_NEAR(in_turns.seconds / turns->seconds, 1.0, 0.01);
 }
 
@@ -379,7 +382,7 @@ TEST(Planner, WhatWasMeasuredCorrectsPredictions) {
                                              {kSum, first, 1 << 20, 4, 4.0},
                                              {kSum, second, 1 << 10, 4, 2.0}};
   const auto factor = [&](Algorithm algorithm, std::size_t bytes, int ranks = 4) {
-    return correction(ratios, kSum, algorithm, bytes, ranks);
+    return correction(ratios, kSum, algorithm, bytes, ranks, 0);
   };
   EXPECT_DOUBLE_EQ(factor(first, 1), 1.0);
   EXPECT_NEAR(factor(first, 1 << 15), 2.0, 1e-9);
@@ -388,8 +391,42 @@ TEST(Planner, WhatWasMeasuredCorrectsPredictions) {
   EXPECT_NEAR(factor(second, 1 << 20), 4.0, 1e-9);  // only the first was measured there
   EXPECT_NEAR(factor(likely[2].algorithm, 1 << 10), 2.0, 1e-9);  // the upper one of two
   EXPECT_DOUBLE_EQ(factor(first, 1 << 20, 8), 1.0);
-  EXPECT_DOUBLE_EQ(correction(ratios, Collective::kAllGather, first, 1 << 20, 4), 1.0);
-  EXPECT_NEAR(correction(job.ratios, kSum, first, kBytes, 4), 8.0, 1e-9);
+  EXPECT_DOUBLE_EQ(correction(ratios, Collective::kAllGather, first, 1 << 20, 4, 0), 1.0);
+  EXPECT_NEAR(correction(job.ratios, kSum, first, kBytes, 4, network.predictor.partials()), 8.0,
+              1e-9);
+}
+
+// With ranks in another order than the probe's, blocks of the fabric hold no subtree of T(4).
+TEST(Planner, ATieredReductionIsCorrectedInTheOrderOfItsMeasurement) {
+  constexpr std::size_t kBytes = 1 << 20;
+  const auto partials_on = [](const std::vector<std::string>& hosts) {
+    return PredictedNetwork(blocks_of_ranks(measured(), hosts), measured().rates)
+        .predictor.partials();
+  };
+  const int in_order = partials_on({"n1", "n2", "n3", "n4"});
+  const int shuffled = partials_on({"n1", "n3", "n2", "n4"});
+  EXPECT_EQ(in_order, 4 + 2 + 1);  // of ranks, leaves and all
+  EXPECT_EQ(shuffled, 4 + 4 + 1);
+  EXPECT_EQ(partials_on({"n3", "n4", "n2", "n1"}), in_order);
+
+  const std::string tiered(name_of(Algorithm::kTiered)), stepwise(name_of(Algorithm::kStepwise));
+  StoredRates stored = measured();
+  stored.collectives = {{Collective::kReduceScatter, tiered, kBytes, 4, 1.0},
+                        {Collective::kReduceScatter, stepwise, kBytes, 4, 1e-4},
+                        {Collective::kAllGather, tiered, kBytes, 4, 1.0},
+                        {Collective::kAllGather, stepwise, kBytes, 4, 1e-4}};
+  const std::vector<MeasuredRatio> ratios = ratios_of(stored);
+  ASSERT_EQ(ratios.size(), 4u);
+  const auto factor = [&](Collective collective, Algorithm algorithm, int partials) {
+    return correction(ratios, collective, algorithm, kBytes, 4, partials);
+  };
+  const double other = factor(Collective::kReduceScatter, Algorithm::kStepwise, in_order);
+  EXPECT_LT(other, 8.0);
+  EXPECT_EQ(factor(Collective::kReduceScatter, Algorithm::kStepwise, shuffled), other);
+  EXPECT_EQ(factor(Collective::kReduceScatter, Algorithm::kTiered, in_order), 8.0);
+  EXPECT_EQ(factor(Collective::kReduceScatter, Algorithm::kTiered, shuffled), other);
+  EXPECT_EQ(factor(Collective::kAllGather, Algorithm::kTiered, in_order), 8.0);
+  EXPECT_EQ(factor(Collective::kAllGather, Algorithm::kTiered, shuffled), 8.0);
 }
 
 TEST(Planner, TellsATableInShort) {

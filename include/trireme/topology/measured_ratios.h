@@ -14,7 +14,8 @@ struct MeasuredRatio {
   Algorithm algorithm;
   std::size_t bytes;  // of the whole buffer
   int ranks;
-  double ratio;  // measured over predicted time
+  double ratio;      // measured over predicted time
+  int partials = 0;  // of the probe's ranks (Predictor::partials)
   bool operator==(const MeasuredRatio&) const = default;
 };
 
@@ -27,8 +28,9 @@ std::vector<MeasuredRatio> ratios_of(const StoredRates& stored);
 // measured with. Between two sizes the factor follows the logarithms of both; the largest size that
 // was measured stands for all larger ones. An algorithm that was not measured, or not with messages
 // that large, gets the median of those of its collective that were, so that it is neither preferred
-// nor avoided. 1: nothing was measured.
+// nor avoided. So does a tiered reduction among ranks whose blocks send more or fewer `partials`
+// than those of the probe: it is another pattern. 1: nothing was measured.
 double correction(const std::vector<MeasuredRatio>& ratios, Collective collective,
-                  Algorithm algorithm, std::size_t bytes, int ranks);
+                  Algorithm algorithm, std::size_t bytes, int ranks, int partials);
 
 }  // namespace trireme

@@ -86,6 +86,9 @@ class Predictor {
             std::shared_ptr<const RankBlocks> blocks);
 
   int ranks() const { return network_.ranks(); }
+  // The partial results of a tiered reduction, in all: the whole subtrees of T(ranks) in each block
+  // of each tier. The fewest if ranks are in the order of the fabric.
+  int partials() const;
 
   // Each round takes its latency, the time of its messages at both ends, the bytes on its busiest
   // link, and its additions. Segments overlap until a link or a rank is always busy. Returns
