@@ -347,6 +347,14 @@ leaf_of() { echo $((($1 - 1) * leaves / nodes + 1)); }
 
 shape() { tc qdisc add dev "$1" root tbf rate "$2" burst "$burst" latency 100ms; }
 
+# What a node has under way in one stream fits in the queues of the links, so no packet is lost and streams
+# share a link evenly, as on a network with credits (InfiniBand). By the host's own settings, which may be
+# BBR with windows of megabytes, two streams of equal length got 4 and 44 MB/s of one link.
+bound_streams() {
+  ip netns exec "$1" sysctl -qw net.ipv4.tcp_congestion_control=reno \
+    net.ipv4.tcp_wmem='4096 16384 262144' net.ipv4.tcp_rmem='4096 131072 262144'
+}
+
 make_network() {
   local leaf node spine=${prefix}s
   find_network
@@ -367,6 +375,7 @@ make_network() {
     ip link add "${prefix}h$node" type veth peer name eth0 netns "${prefix}n$node"
     ip link set "${prefix}h$node" master "${prefix}l$(leaf_of "$node")" up
     shape "${prefix}h$node" "$host_rate"
+    bound_streams "${prefix}n$node"
     ip -n "${prefix}n$node" link set lo up
     ip -n "${prefix}n$node" link set eth0 up
     ip -n "${prefix}n$node" address add "$network.$node/24" dev eth0
