@@ -273,7 +273,6 @@ Sent sent_by_doubling(int ranks, std::size_t bytes) {
   return worst;
 }
 
-// The norms of a block of width 4096 are 32 KiB. algorithms_test counts what is really sent.
 TEST(AlgorithmTable, AnAlgorithmMayReplaceOthersForSomeSizes) {
   const AlgorithmTable table({{Collective::kAllGather, 10, Algorithm::kBruck},
                               {Collective::kAllReduce, 50, Algorithm::kDirect, 4},
@@ -309,6 +308,7 @@ TEST(AlgorithmTable, AnAlgorithmMayReplaceOthersForSomeSizes) {
   }
 }
 
+// The norms of a block of width 4096 are 32 KiB. algorithms_test counts what is really sent.
 TEST(AlgorithmTable, NormsAmongManyRanksCostTheLogarithm) {
   constexpr std::size_t kNorms = 2 * 4096 * sizeof(float);
   for (const int ranks : {64, 1000, 1024, 4096}) {
