@@ -12,6 +12,7 @@
 #include <gtest/gtest.h>
 
 #include "trireme/base/log.h"
+#include "trireme/base/node_names.h"
 #include "trireme/comm/algorithms.h"
 #include "trireme/comm/launcher.h"
 #include "trireme/comm/rank_blocks.h"
