@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "trireme/base/error.h"
 #include "trireme/comm/runtime.h"
 #include "trireme/io/checkpoint.h"
 

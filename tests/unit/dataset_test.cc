@@ -223,9 +223,13 @@ void rewrite(const std::string& path, const std::string& to, hdf5::ElementType t
   const std::vector<std::uint64_t> starts = {0};
   file.create_dataset("/documents", hdf5::ElementType::kU64, {1})
       .write(0, std::span<const std::uint64_t>(starts));
-  const std::vector<std::uint8_t> tokenizer(tokenizer_bytes);
-  file.create_dataset("/tokenizer", hdf5::ElementType::kU8, {0}, {1 << 20, 4})
-      .append(std::span(tokenizer));
+  if (tokenizer_bytes == 0) {
+    file.create_dataset("/tokenizer", hdf5::ElementType::kU8, {0});
+  } else {
+    const std::vector<std::uint8_t> tokenizer(tokenizer_bytes);
+    file.create_dataset("/tokenizer", hdf5::ElementType::kU8, {0}, {1 << 20, 4})
+        .append(std::span<const std::uint8_t>(tokenizer));
+  }
   for (const std::string& name : from.attributes("/")) {
     if (name == "tokenizer" || name == "source" || name == "split" || name == "checksum") {
       file.set_attribute("/", name, from.string_attribute("/", name));
