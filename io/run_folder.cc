@@ -19,6 +19,7 @@
 #include "trireme/base/environment.h"
 #include "trireme/base/error.h"
 #include "trireme/base/json.h"
+#include "trireme/base/node_names.h"
 #include "trireme/base/wall_clock.h"
 #include "trireme/io/checkpoint.h"
 #include "trireme/io/run_branch.h"
@@ -36,12 +37,6 @@ constexpr std::int64_t kHeartbeatSeconds = 15;
 
 std::int64_t seconds_now() {
   return static_cast<std::int64_t>(unix_seconds());
-}
-
-std::string host_name() {
-  char name[256] = {};
-  ::gethostname(name, sizeof(name) - 1);
-  return name;
 }
 
 // When this process of this host started, in the kernel's ticks since boot. 0: no such process.

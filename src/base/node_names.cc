@@ -10,6 +10,7 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <unistd.h>
 
 #include "trireme/base/error.h"
 #include "trireme/base/printable.h"
@@ -159,6 +160,12 @@ class NodeListParser {
 
 std::vector<std::string> expand_node_list(std::string_view list, std::size_t most) {
   return NodeListParser(list, most).names();
+}
+
+std::string host_name() {
+  char host[256] = {};
+  if (gethostname(host, sizeof host - 1) != 0) return "unknown host";
+  return host;
 }
 
 std::string node_list(std::vector<std::string> names) {

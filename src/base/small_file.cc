@@ -3,6 +3,7 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
+#include <fstream>
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -87,6 +88,13 @@ std::string read_small_file(const std::string& what, const std::string& path,
   }
   text.resize(size);
   return text;
+}
+
+std::string first_line_of(const std::filesystem::path& path) {
+  std::ifstream file(path);
+  std::string line;
+  std::getline(file, line);
+  return line;
 }
 
 }  // namespace trireme

@@ -21,6 +21,13 @@ std::string size_text(std::uint64_t bytes) {
   return unit == 0 ? fmt::format("{} B", bytes) : fmt::format("{:.1f} {}", value, kUnits[unit]);
 }
 
+std::string binary_size_text(std::uint64_t bytes) {
+  constexpr std::uint64_t kKib = 1024;
+  if (bytes < kKib) return fmt::format("{} B", bytes);
+  if (bytes < kKib * kKib) return fmt::format("{:.3g} KiB", static_cast<double>(bytes) / kKib);
+  return fmt::format("{:.3g} MiB", static_cast<double>(bytes) / (kKib * kKib));
+}
+
 std::string duration_text(double seconds) {
   constexpr double kMost = 1e15;  // a file may contain any number
   const auto whole = static_cast<std::int64_t>(std::clamp(seconds, 0.0, kMost));
@@ -35,6 +42,10 @@ std::string time_text(double seconds) {
   return seconds < 1.0 ? fmt::format("{:.1f} ms", 1e3 * seconds) : fmt::format("{:.2f} s", seconds);
 }
 
+std::string microseconds_text(double seconds) {
+  return fmt::format("{:.1f}", 1e6 * seconds);
+}
+
 std::string short_number(double value) {
   constexpr std::pair<double, const char*> kUnits[] = {
       {1e12, " T"}, {1e9, " G"}, {1e6, " M"}, {1e3, " k"}};
@@ -44,6 +55,10 @@ std::string short_number(double value) {
     if (std::abs(value) >= unit * 0.9995) return fmt::format("{:.3g}{}", value / unit, name);
   }
   return fmt::format("{:.3g}", value);
+}
+
+std::string counted(std::int64_t count, std::string_view what) {
+  return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
 }
 
 std::string utc_text(std::int64_t seconds) {

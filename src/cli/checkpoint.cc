@@ -159,8 +159,7 @@ ExitStatus prune(const std::string& path) {
     }
     fs::remove_all(old.path, error);
     if (error) throw RunFolderError(fmt::format("{}: {}", old.path, error.message()));
-    print_line(fmt::format("{}: removed, {} checkpoint{}, {}", old.path, old.checkpoints,
-                           old.checkpoints == 1 ? "" : "s",
+    print_line(fmt::format("{}: removed, {}, {}", old.path, counted(old.checkpoints, "checkpoint"),
                            size_text(static_cast<std::uint64_t>(old.bytes))));
   }
   return ExitStatus::kDone;

@@ -9,6 +9,7 @@
 #include "trireme/base/limits.h"
 #include "trireme/base/log.h"
 #include "trireme/base/small_file.h"
+#include "trireme/base/text.h"
 #include "trireme/study/scaling_study.h"
 #include "trireme/train/signals.h"
 
@@ -122,9 +123,8 @@ void show_points(const scaling::StudyPlan& plan, const std::vector<scaling::Poin
         command_known
             ? fmt::format(
                   "{}", fmt::join(launch_command(launch, point, plan.ranks_per_node, folder), " "))
-            : fmt::format("{}{} node{}, {} rank{}", launch.launcher == "sbatch" ? "a job of " : "",
-                          point.nodes, point.nodes == 1 ? "" : "s", point.ranks,
-                          point.ranks == 1 ? "" : "s")));
+            : fmt::format("{}{}, {}", launch.launcher == "sbatch" ? "a job of " : "",
+                          counted(point.nodes, "node"), counted(point.ranks, "rank"))));
   }
   print_line(fmt::format("{} points of {} steps", points.size(), plan.steps));
 }

@@ -33,7 +33,6 @@ struct TopoArguments {
 FabricSources sources_of(const TopoArguments& given);
 // Reads "2x1x2": data, pipeline, tensor. Throws ConfigError.
 GridShape grid_of(const std::string& text);
-std::string microseconds(double seconds);  // "12.5"
 // Collective over the world. Returns which ranks share nodes and leaf switches, as Slurm tells its
 // tasks. A remark says what is not known.
 RankBlocks blocks_by_slurm(Runtime& runtime, std::vector<std::string>& remarks);
@@ -57,7 +56,8 @@ ExitStatus topo_show(const TopoArguments& given);
 ExitStatus topo_probe(Runtime& runtime, const TopoArguments& given);
 
 // Collective over the world. Times collectives among all ranks, each by the algorithms that may be
-// worth choosing at these rates: some seconds, on slow links up to a minute or so. Prints them beside what was predicted.
+// worth choosing at these rates: some seconds, on slow links up to a minute or so. Prints them
+// beside what was predicted.
 std::vector<MeasuredCollective> time_collectives(Runtime& runtime, const StoredRates& stored);
 
 // Prints which rank should take which place of a grid, and what that is worth.

@@ -194,10 +194,6 @@ void write_json(const TopoArguments& given, const DescribedJob& job,
 
 }  // namespace
 
-std::string microseconds(double seconds) {
-  return fmt::format("{:.1f}", 1e6 * seconds);
-}
-
 ExitStatus topo_choose(const TopoArguments& given) {
   const DescribedJob job = describe_job(given);
   PredictedNetwork network(job.network.blocks, job.network.rates);
@@ -215,7 +211,7 @@ ExitStatus topo_choose(const TopoArguments& given) {
     print_line(
         fmt::format("{:<16}{:>12}  {:<12}{:>14}  {}{}", name_of(rule.collective),
                     last ? "any" : size_text(rule.up_to_bytes), name_of(rule.algorithm),
-                    microseconds(prediction.seconds),
+                    microseconds_text(prediction.seconds),
                     prediction.link.empty() ? "" : fmt::format("{:.0f} % ", 100 * prediction.share),
                     prediction.link + (last ? ", at " + size_text(bytes) : "")));
     Json one = Json::object({{"collective", name_of(rule.collective)},
@@ -255,14 +251,14 @@ ExitStatus topo_explain(const TopoArguments& given) {
     const auto measured = measured_time(job, collective, one.algorithm, bytes);
     const std::string why_not =
         why_left_out(given, collective, one.algorithm, bytes, predictor.ranks());
-    print_line(
-        fmt::format("{:<16}{:>14}{:>14}  {:<12}{}{}", name_of(one.algorithm),
-                    microseconds(prediction.seconds), measured ? microseconds(*measured) : "",
-                    prediction.simulated ? "simulation" : "closed form",
-                    prediction.link.empty()
-                        ? ""
-                        : fmt::format("{}, {:.0f} %", prediction.link, 100 * prediction.share),
-                    why_not.empty() ? "" : "; " + why_not));
+    print_line(fmt::format(
+        "{:<16}{:>14}{:>14}  {:<12}{}{}", name_of(one.algorithm),
+        microseconds_text(prediction.seconds), measured ? microseconds_text(*measured) : "",
+        prediction.simulated ? "simulation" : "closed form",
+        prediction.link.empty()
+            ? ""
+            : fmt::format("{}, {:.0f} %", prediction.link, 100 * prediction.share),
+        why_not.empty() ? "" : "; " + why_not));
     Json row = Json::object({{"algorithm", name_of(one.algorithm)},
                              {"predicted_s", prediction.seconds},
                              {"simulated", prediction.simulated},

@@ -108,13 +108,13 @@ void print_timed_cell(const Cell& cell, const Wanted& wanted,
   const auto fastest =
       std::ranges::min_element(times, {}, [](const auto& time) { return time.second; });
   if (chosen == times.end()) return;
-  print_line(
-      fmt::format("{:<16}{:>10}  {:<12}{:>14}{:>14}  {}", name_of(cell.first),
-                  size_text(static_cast<std::uint64_t>(cell.second)), wanted.chosen,
-                  microseconds(wanted.predicted.at(wanted.chosen)), microseconds(chosen->second),
-                  fastest == chosen
-                      ? ""
-                      : fmt::format("{} in {} us", fastest->first, microseconds(fastest->second))));
+  print_line(fmt::format(
+      "{:<16}{:>10}  {:<12}{:>14}{:>14}  {}", name_of(cell.first),
+      size_text(static_cast<std::uint64_t>(cell.second)), wanted.chosen,
+      microseconds_text(wanted.predicted.at(wanted.chosen)), microseconds_text(chosen->second),
+      fastest == chosen
+          ? ""
+          : fmt::format("{} in {} us", fastest->first, microseconds_text(fastest->second))));
 }
 
 }  // namespace

@@ -10,18 +10,13 @@
 #include "trireme/base/clock.h"
 #include "trireme/base/error.h"
 #include "trireme/base/json.h"
+#include "trireme/base/upper_median.h"
 
 namespace trireme {
 namespace {
 
 // An algorithm replaces the table's if it takes less than this share of its time.
 constexpr double kFaster = 0.95;
-
-std::int64_t median_of(std::vector<std::int64_t> values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
 
 std::size_t calls_of(const AlgorithmTrial& trial) {
   return trial.algorithms.size() * static_cast<std::size_t>(AlgorithmTrials::kRounds);
@@ -153,7 +148,7 @@ std::vector<TrialOutcome> AlgorithmTrials::judge(const std::vector<std::int64_t>
     }
     TrialOutcome outcome{.trial = trial, .seconds = {}, .chosen = trial.algorithms.front()};
     for (const auto& each : took) {
-      outcome.seconds.push_back(1e-9 * static_cast<double>(median_of(each)));
+      outcome.seconds.push_back(1e-9 * static_cast<double>(upper_median(each)));
     }
     const auto fastest = std::ranges::min_element(outcome.seconds);
     if (*fastest < kFaster * outcome.seconds.front()) {

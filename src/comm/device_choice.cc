@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdlib>
-#include <fstream>
 #include <map>
 #include <numeric>
 #include <set>
@@ -13,18 +12,12 @@
 
 #include "trireme/base/environment.h"
 #include "trireme/base/error.h"
+#include "trireme/base/small_file.h"
 
 #include "core_sharing.h"
 
 namespace trireme {
 namespace {
-
-std::string first_line(const std::filesystem::path& path) {
-  std::ifstream file(path);
-  std::string line;
-  std::getline(file, line);
-  return line;
-}
 
 std::string no_gpu_message(std::size_t rank, const GpuEnvironment& given) {
   const auto& visible = given.cuda_visible_devices;
@@ -124,11 +117,11 @@ std::vector<int> parse_cpu_list(const std::string& text) {
 DevicePlace place_of_device(const std::filesystem::path& root, const std::string& pci_bus_id) {
   const std::filesystem::path folder = root / "bus/pci/devices" / pci_bus_id;
   DevicePlace place;
-  const std::string node = first_line(folder / "numa_node");
+  const std::string node = first_line_of(folder / "numa_node");
   if (std::from_chars(node.data(), node.data() + node.size(), place.numa_node).ec != std::errc()) {
     place.numa_node = -1;
   }
-  place.cpus = parse_cpu_list(first_line(folder / "local_cpulist"));
+  place.cpus = parse_cpu_list(first_line_of(folder / "local_cpulist"));
   return place;
 }
 
@@ -142,7 +135,7 @@ std::vector<int> own_cpus() {
 }
 
 std::vector<int> online_cpus(const std::filesystem::path& root) {
-  return parse_cpu_list(first_line(root / "devices/system/cpu/online"));
+  return parse_cpu_list(first_line_of(root / "devices/system/cpu/online"));
 }
 
 std::optional<std::vector<int>> cpus_to_bind(const std::vector<int>& own,

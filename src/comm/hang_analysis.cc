@@ -388,6 +388,17 @@ std::vector<int> choose_judges(const std::vector<std::string>& hosts) {
   return judges;
 }
 
+std::vector<int> receivers_of(HangNews news, int rank, const std::vector<int>& judges, int ranks) {
+  std::vector<int> receivers = judges;
+  if (news == HangNews::kAlarm) {
+    receivers.resize(std::ranges::binary_search(judges, rank) ? static_cast<std::size_t>(ranks)
+                                                              : 0);
+    std::iota(receivers.begin(), receivers.end(), 0);
+  }
+  std::erase(receivers, rank);
+  return receivers;
+}
+
 HangVerdict analyse_hang(const std::vector<std::optional<RankReport>>& reports,
                          const std::vector<std::string>& hosts, double timeout_s) {
   const WaitGraph graph(reports);

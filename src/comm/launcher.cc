@@ -4,9 +4,9 @@
 #include <cstdlib>
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include "trireme/base/error.h"
+#include "trireme/base/node_names.h"
 
 namespace trireme {
 namespace {
@@ -47,12 +47,6 @@ void check_world_size(int world_size) {
       "{} started {} tasks, but MPI sees only 1: start them with srun --mpi=pmi2, or with the "
       "mpiexec of MPICH",
       tasks.launcher, tasks.count));
-}
-
-std::string host_name() {
-  char host[256] = {};
-  if (gethostname(host, sizeof host - 1) != 0) return "unknown host";
-  return host;
 }
 
 std::string node_name() {

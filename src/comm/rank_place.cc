@@ -9,6 +9,7 @@
 
 #include <unistd.h>
 
+#include "trireme/base/node_names.h"
 #include "trireme/comm/launcher.h"
 
 namespace trireme {

@@ -11,7 +11,6 @@
 #include "trireme/base/log.h"
 
 #include "ending.h"
-#include "hang_analysis.h"
 #include "thread_util.h"
 
 namespace trireme {
@@ -109,8 +108,10 @@ void Watchdog::send_to_all(Kind kind, const std::string& body) {
   for (int peer = 0; peer < static_cast<int>(hosts_.size()); ++peer) send(kind, body, peer);
 }
 
-void Watchdog::send_to_judges(Kind kind, const std::string& body) {
-  for (const int judge : judges_) send(kind, body, judge);
+void Watchdog::tell(HangNews news, const std::string& body) {
+  const Kind kind = news == HangNews::kReport ? Kind::kReport : Kind::kAlarm;
+  const int ranks = static_cast<int>(hosts_.size());
+  for (const int peer : receivers_of(news, rank_, judges_, ranks)) send(kind, body, peer);
 }
 
 // Ignores errors of single messages: a rank that cannot be reached simply does not answer.
@@ -198,7 +199,7 @@ void Watchdog::guard() {
     const std::int64_t oldest = recorder_.impl().oldest_begin_ns();
     if (oldest != 0 && seconds_since(oldest) > timeout_s_) {
       raise_alarm();
-      send_to_judges(Kind::kAlarm, {});
+      tell(HangNews::kFound, {});
     }
     return;
   }
@@ -207,18 +208,17 @@ void Watchdog::guard() {
     reported_ = true;
     const bool sleeps = slept(main_sample_, sample_thread(main_thread_));
     const RankReport own = make_report(recorder_.impl().snapshot(), sleeps);
-    send_to_judges(Kind::kReport, encode(own));
+    tell(HangNews::kReport, encode(own));
     if (judges()) reports_[static_cast<std::size_t>(rank_)] = own;
   }
   const bool all = std::ranges::all_of(reports_, [](const auto& r) { return r.has_value(); });
   if (all || age > kReportGrace) end_the_hang();
 }
 
-// A judge sends the alarm to all ranks. The rank that finds the hang tells only the judges.
 void Watchdog::raise_alarm() {
   alarm_ns_ = now_ns();
   main_sample_ = sample_thread(main_thread_);
-  if (judges()) send_to_all(Kind::kAlarm, {});
+  tell(HangNews::kAlarm, {});
 }
 
 // The lowest judge that answers prints the verdict and ends the job. The other ranks wait for that,

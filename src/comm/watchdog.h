@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "fault.h"
+#include "hang_analysis.h"
 #include "mpi_util.h"
 #include "rank_report.h"
 
@@ -53,7 +54,7 @@ class Watchdog {
   void run();
   void step();
   void send_to_all(Kind kind, const std::string& body);
-  void send_to_judges(Kind kind, const std::string& body);
+  void tell(HangNews news, const std::string& body);
   void send(Kind kind, const std::string& body, int peer);
   void receive();
   void take_in(int peer, const std::string& bytes);

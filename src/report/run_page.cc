@@ -274,9 +274,8 @@ std::string ranks_of(const RankTable& table) {
                            rows);
 }
 
-// Microseconds; empty: not known.
-std::string microseconds(double seconds) {
-  return seconds > 0.0 ? short_number(1e6 * seconds) : "";
+std::string known_microseconds(double seconds) {
+  return seconds > 0.0 ? microseconds_text(seconds) : "";
 }
 
 // "a step: data ranks sum 12 MB, neighbouring stages exchange 3 MB"
@@ -307,7 +306,8 @@ std::string tuned_of(const std::vector<TunedCollective>& tuned) {
   for (const TunedCollective& one : tuned) {
     std::string tried;
     for (const auto& [algorithm, seconds] : one.tried) {
-      tried += fmt::format("{}{} {}", tried.empty() ? "" : ", ", algorithm, microseconds(seconds));
+      tried +=
+          fmt::format("{}{} {}", tried.empty() ? "" : ", ", algorithm, known_microseconds(seconds));
     }
     rows.push_back({one.communicator, one.collective, size_text(one.bytes), one.algorithm,
                     one.planned, tried});
@@ -327,8 +327,8 @@ std::string communication_of(const CommunicationTable& table,
   }
   for (const CollectiveRecord& one : table.collectives) {
     used.push_back({one.communicator, one.collective, size_text(one.bytes), one.algorithm,
-                    std::to_string(one.count), microseconds(one.predicted_seconds),
-                    microseconds(one.measured_seconds), bytes_rate(one.bus_bandwidth),
+                    std::to_string(one.count), known_microseconds(one.predicted_seconds),
+                    known_microseconds(one.measured_seconds), bytes_rate(one.bus_bandwidth),
                     one.link_seconds > 0.0
                         ? fmt::format("{:.0f} % of {}", 100.0 * one.link_share(), one.link)
                         : ""});

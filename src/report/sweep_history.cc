@@ -12,6 +12,7 @@
 #include <fmt/format.h>
 
 #include "trireme/base/error.h"
+#include "trireme/base/text.h"
 
 namespace trireme {
 namespace {
@@ -233,9 +234,8 @@ std::string SweepHistory::summary() const {
   const auto finished = count([](const SweepRun& run) { return run.finished; });
   const auto running = count([](const SweepRun& run) { return run.running; });
   const auto others = static_cast<std::ptrdiff_t>(runs_.size()) - finished - running;
-  return fmt::format("{} run{}: {} finished, {} running, {} other{}", runs_.size(),
-                     runs_.size() == 1 ? "" : "s", finished, running, others,
-                     others == 1 ? "" : "s");
+  return fmt::format("{}: {} finished, {} running, {}", counted(std::ssize(runs_), "run"), finished,
+                     running, counted(others, "other"));
 }
 
 bool SweepHistory::finished() const {

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "trireme/base/error.h"
+#include "trireme/base/node_names.h"
 #include "trireme/base/wall_clock.h"
 
 namespace trireme {
@@ -158,9 +159,7 @@ std::string next_name(const std::string& folder) {
     const std::string number = file.filename().string().substr(kPrefix.size(), 10);
     time = std::max<std::int64_t>(time, std::strtoll(number.c_str(), nullptr, 10) + 1);
   }
-  char host[256] = {};
-  ::gethostname(host, sizeof(host) - 1);
-  return fmt::format("{}/{}{:010}.{}.{}", folder, kPrefix, time, host, ::getpid());
+  return fmt::format("{}/{}{:010}.{}.{}", folder, kPrefix, time, host_name(), ::getpid());
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "trireme/base/error.h"
+#include "trireme/base/text.h"
 
 #include "study/scaling_files.h"
 
@@ -92,7 +93,7 @@ std::string too_wide(const Series& series) {
       "no law is fitted, because the repeats at {} scatter too widely ({} ± {:.0f} % with "
       "95 % confidence; the limit is {:.0f} %): measure with more --repeats, or where nothing else "
       "runs",
-      nodes_text(widest.nodes), series.unit.rate(), 100 * relative_half_width(widest),
+      counted(widest.nodes, "node"), series.unit.rate(), 100 * relative_half_width(widest),
       100 * kWideScatter);
 }
 
@@ -121,7 +122,7 @@ void fit(Series& series, std::span<const RateAt> rates) {
   if (series.amdahl && once != series.counts.end()) {
     series.remarks.push_back(fmt::format(
         "a single repeat at {} does not tell how widely repeats scatter: the laws may follow noise",
-        nodes_text(once->nodes)));
+        counted(once->nodes, "node")));
   }
 }
 
@@ -152,7 +153,7 @@ void compare_with_one_replica(Series& series, const std::vector<Series>& all) {
   const bool one = std::erase(series.remarks, kOneNumberOfNodes) > 0;
   series.remarks.push_back(
       fmt::format("{} cannot hold this grid: speedup and efficiency are relative to {} there{}",
-                  nodes_text(base.nodes), base.grid.extents_text("x"),
+                  counted(base.nodes, "node"), base.grid.extents_text("x"),
                   one ? "; no law is fitted to the one number of nodes that holds it" : ""));
 }
 
@@ -166,8 +167,8 @@ void remark_on_shared_processors(Series& series) {
       "the ceiling of the speedup is {:.3g}: nodes share a machine, of which {} could use {:g} "
       "processor{} and {} {:g} in all; with an equal quota of processor time for each node it "
       "would be {:g}",
-      more, nodes_text(base.nodes), base.processors, base.processors == 1.0 ? "" : "s",
-      nodes_text(most.nodes), most.processors, static_cast<double>(most.nodes) / base.nodes));
+      more, counted(base.nodes, "node"), base.processors, base.processors == 1.0 ? "" : "s",
+      counted(most.nodes, "node"), most.processors, static_cast<double>(most.nodes) / base.nodes));
 }
 
 }  // namespace

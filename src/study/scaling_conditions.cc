@@ -9,6 +9,8 @@
 #include <fmt/format.h>
 #include <net/if.h>
 
+#include "trireme/base/small_file.h"
+#include "trireme/base/text.h"
 #include "trireme/comm/device_choice.h"
 #include "trireme/comm/gather_lines.h"
 #include "trireme/comm/launcher.h"
@@ -24,13 +26,6 @@ namespace fs = std::filesystem;
 constexpr std::array kSettings = {
     "UCX_TLS",      "UCX_NET_DEVICES", "FI_PROVIDER", "MPIR_CVAR_CH4_NETMOD", "MPIR_CVAR_NOLOCAL",
     "OMPI_MCA_pml", "OMPI_MCA_btl",    "NCCL_NET",    "NCCL_IB_DISABLE",      "NCCL_SOCKET_IFNAME"};
-
-std::string first_line(const fs::path& path) {
-  std::ifstream file(path);
-  std::string line;
-  std::getline(file, line);
-  return line;
-}
 
 std::vector<fs::path> entries_of(const fs::path& folder) {
   std::vector<fs::path> entries;
@@ -49,8 +44,9 @@ std::vector<std::string> rdma_ports(const fs::path& root) {
   std::vector<std::string> ports;
   for (const fs::path& device : entries_of(root / "sys/class/infiniband")) {
     for (const fs::path& port : entries_of(device / "ports")) {
-      if (first_line(port / "state").find("ACTIVE") == std::string::npos) continue;
-      const std::string layer = first_line(port / "link_layer"), rate = first_line(port / "rate");
+      if (first_line_of(port / "state").find("ACTIVE") == std::string::npos) continue;
+      const std::string layer = first_line_of(port / "link_layer"),
+                        rate = first_line_of(port / "rate");
       ports.push_back(with_detail(device.filename().string(),
                                   layer + (layer.empty() || rate.empty() ? "" : ", ") + rate));
     }
@@ -67,8 +63,8 @@ std::vector<std::string> net_interfaces(const fs::path& root, bool physical) {
     if (name == "lo" || fs::exists(entry / "device", none) != physical) continue;
     // Within a network namespace /sys may still show the interfaces of another one.
     if (root == "/" && ::if_nametoindex(name.c_str()) == 0) continue;
-    if (first_line(entry / "operstate") != "up") continue;
-    const std::string speed = first_line(entry / "speed");  // empty or -1 where it is not known
+    if (first_line_of(entry / "operstate") != "up") continue;
+    const std::string speed = first_line_of(entry / "speed");  // empty or -1 where it is not known
     const bool known = !speed.empty() && std::isdigit(static_cast<unsigned char>(speed[0])) != 0;
     interfaces.push_back(with_detail(name, known ? speed + " Mb/s" : ""));
   }
@@ -93,11 +89,11 @@ std::string entry_of(std::string_view text, std::string_view key) {
 std::string processor_of(const fs::path& root) {
   std::ifstream file(root / "proc/cpuinfo");
   const std::string model = processor_in(std::string(std::istreambuf_iterator<char>(file), {}));
-  const std::size_t count = online_cpus(root / "sys").size();
+  const std::int64_t count = std::ssize(online_cpus(root / "sys"));
   const std::optional<double> quota = processor_quota(root);
   const std::string limited = quota ? fmt::format(", a quota of {:g}", *quota) : "";
   if (count == 0) return model + limited;
-  return fmt::format("{}, {} logical processor{}{}", model, count, count == 1 ? "" : "s", limited);
+  return fmt::format("{}, {}{}", model, counted(count, "logical processor"), limited);
 }
 
 // "GROUP PROCESSORS GROUP PROCESSORS", to be sent.
@@ -172,7 +168,7 @@ Conditions conditions_of(Runtime& runtime, const ComputeDevice& device, const fs
             processor_of(root),
             network_text(gather_network_facts(root)),
             device.name,
-            first_line(root / "proc/sys/kernel/random/boot_id"),
+            first_line_of(root / "proc/sys/kernel/random/boot_id"),
             std::to_string(on_cpu ? online_cpus(root / "sys").size() : 0),
             fmt::format("{}", std::min(threads, processor_quota(root).value_or(threads))),
             quotas_text(processor_quotas(root))};

@@ -25,7 +25,6 @@ std::string result_text(const Measurement& measured, const Conditions& condition
 std::optional<PointResult> read_result(const std::string& path, const Point& point);
 
 tasks::Unit unit_of(const StudyPlan& plan);  // of progress
-std::string nodes_text(int nodes);           // "1 node", "2 nodes"
 
 // Returns "mean ± half width" with `digits` decimals, or the mean alone; both in units of `scale`.
 std::string estimate_text(const Estimate& estimate, double scale, int digits);

@@ -11,6 +11,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/json.h"
+#include "trireme/base/text.h"
 #include "trireme/comm/launcher.h"
 #include "trireme/io/whole_file.h"
 #include "trireme/study/conditions.h"
@@ -95,7 +96,7 @@ Facts facts_of_plan(const StudyPlan& plan) {
            fmt::format("{} {} a step, in weak scaling on {} and in proportion on more; "
                        "micro-batches of {}",
                        plan.config.batch.global, tasks::task_of(plan.config.model).samples_name(),
-                       nodes_text(plan.nodes.front()), plan.config.batch.micro)},
+                       counted(plan.nodes.front(), "node"), plan.config.batch.micro)},
           {"precision", plan.config.run.precision},
           {"ranks", fmt::format("{} a node", plan.ranks_per_node)},
           {"steps", fmt::format("{} a run, {} of them before the measurement; repeats: {}",

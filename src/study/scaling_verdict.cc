@@ -40,10 +40,6 @@ std::string doubt_about(std::span<const NodeCount> boundary, double least) {
 
 }  // namespace
 
-std::string nodes_text(int nodes) {
-  return fmt::format("{} node{}", nodes, nodes == 1 ? "" : "s");
-}
-
 double node_hours_per_billion(const NodeCount& count) {
   return count.nodes * 1e9 / count.rate.mean / 3600.0;
 }
@@ -55,7 +51,7 @@ std::string verdict_of(const Series& series, double least) {
   const std::string price = fmt::format("node-hours per billion {}", series.unit.many);
   if (counts.size() == 1) {
     return fmt::format("{} {} at {}; other numbers of nodes were not measured", cost_of(base),
-                       price, nodes_text(base.nodes));
+                       price, counted(base.nodes, "node"));
   }
   std::size_t last = 0;
   while (last + 1 < counts.size() && counts[last + 1].efficiency.mean >= least) ++last;
@@ -64,17 +60,17 @@ std::string verdict_of(const Series& series, double least) {
   std::string text;
   if (last == 0) {
     text = fmt::format("not efficient {} beyond {}; {} {} there, {} at {}", threshold,
-                       nodes_text(base.nodes), cost_of(base), price, cost_of(counts[1]),
-                       nodes_text(counts[1].nodes));
+                       counted(base.nodes, "node"), cost_of(base), price, cost_of(counts[1]),
+                       counted(counts[1].nodes, "node"));
   } else {
     text = fmt::format("efficient {} up to {}{}, which reach {}; {} {} there, {} at {}", threshold,
-                       nodes_text(counts[last].nodes), all ? ", the most that were measured" : "",
-                       percent(counts[last].efficiency), cost_of(counts[last]), price,
-                       cost_of(base), nodes_text(base.nodes));
+                       counted(counts[last].nodes, "node"),
+                       all ? ", the most that were measured" : "", percent(counts[last].efficiency),
+                       cost_of(counts[last]), price, cost_of(base), counted(base.nodes, "node"));
   }
   if (!all) {
     const NodeCount& next = counts[last + 1];
-    text += fmt::format("; {} reach {}", nodes_text(next.nodes), percent(next.efficiency));
+    text += fmt::format("; {} reach {}", counted(next.nodes, "node"), percent(next.efficiency));
   }
   return text + doubt_about(std::span(counts).subspan(last, all ? 1 : 2), least);
 }

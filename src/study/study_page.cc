@@ -17,7 +17,7 @@ namespace {
 PlotMark mark_of(const NodeCount& count, const Estimate& estimate, const char* what) {
   const double half = estimate.half_width.value_or(0.0);
   return {static_cast<double>(count.nodes), estimate.mean,
-          fmt::format("{}, ranks {}: {} {:.4g}{}", nodes_text(count.nodes), count.ranks, what,
+          fmt::format("{}, ranks {}: {} {:.4g}{}", counted(count.nodes, "node"), count.ranks, what,
                       estimate.mean, half > 0.0 ? fmt::format(" ± {:.2g}", half) : ""),
           half};
 }
@@ -50,7 +50,7 @@ Plot speedup_plot(const Series& series) {
   }
   Plot plot{.title = "Speedup",
             .x_label = "nodes",
-            .y_label = "against " + nodes_text(base.nodes),
+            .y_label = "against " + counted(base.nodes, "node"),
             .lines = {ideal},
             .x_ticks = counts_of(series),
             .from_zero = true};
@@ -87,12 +87,12 @@ Plot gain_plot(const Series& series, const std::string& title, const std::string
   for (const NodeCount& count : series.counts) {
     const double nodes = count.nodes, each = (count.*total).mean / nodes / scale;
     mean.marks.push_back(
-        {nodes, each, fmt::format("{}: {:.4g} {} each", nodes_text(count.nodes), each, unit)});
+        {nodes, each, fmt::format("{}: {:.4g} {} each", counted(count.nodes, "node"), each, unit)});
     if (!(count.*gained)) continue;
     const double gain = *(count.*gained) / scale;
     added.marks.push_back(
         {nodes, gain,
-         fmt::format("up to {}: {:.4g} {} each", nodes_text(count.nodes), gain, unit)});
+         fmt::format("up to {}: {:.4g} {} each", counted(count.nodes, "node"), gain, unit)});
   }
   return {.title = title,
           .x_label = "nodes",
@@ -152,7 +152,7 @@ std::string laws_of(const Series& series) {
 std::string shares_of(const Series& series) {
   std::vector<ShareBar> bars;
   for (const NodeCount& count : series.counts) {
-    bars.push_back({nodes_text(count.nodes),
+    bars.push_back({counted(count.nodes, "node"),
                     {count.shares.computation, count.shares.communication, count.shares.data,
                      count.shares.checkpoint}});
   }

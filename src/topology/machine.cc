@@ -10,6 +10,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/printable.h"
+#include "trireme/base/text.h"
 
 #include "child_process.h"
 
@@ -248,9 +249,6 @@ Machine make_machine(const std::string& description) {
 }
 
 std::vector<std::string> lines_of(const Machine& machine, const cuda::GpuLinks& links) {
-  const auto counted = [](int count, const std::string& what) {
-    return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
-  };
   std::vector<std::string> lines{
       fmt::format("machine: {}, {}, {}, {}", counted(machine.sockets, "socket"),
                   counted(machine.numa_nodes, "NUMA node"), counted(machine.cores, "core"),

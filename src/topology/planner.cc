@@ -8,6 +8,7 @@
 
 #include <fmt/format.h>
 
+#include "trireme/base/text.h"
 #include "trireme/comm/collective_tasks.h"
 
 namespace trireme {
@@ -135,13 +136,6 @@ class Planner {
   std::vector<CommunicatorPlan> made_;
 };
 
-std::string bytes_text(std::size_t bytes) {
-  constexpr std::size_t kKib = 1024;
-  if (bytes < kKib) return fmt::format("{} B", bytes);
-  if (bytes < kKib * kKib) return fmt::format("{:.3g} KiB", static_cast<double>(bytes) / kKib);
-  return fmt::format("{:.3g} MiB", static_cast<double>(bytes) / (kKib * kKib));
-}
-
 }  // namespace
 
 std::vector<Algorithm> choosable(Collective collective, bool any_order) {
@@ -241,7 +235,7 @@ std::string table_text(const AlgorithmTable& table, int ranks) {
       if (rule.collective != collective || ranks > rule.up_to_ranks) continue;
       rules += (rules.empty() ? " " : ", ") + std::string(name_of(rule.algorithm));
       if (rule.up_to_bytes == AlgorithmTable::kAnySize) break;
-      rules += " to " + bytes_text(rule.up_to_bytes);
+      rules += " to " + binary_size_text(rule.up_to_bytes);
     }
     if (rules.empty()) continue;
     text += (text.empty() ? "" : "; ") + std::string(name_of(collective)) + rules;

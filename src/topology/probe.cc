@@ -10,6 +10,7 @@
 
 #include "trireme/base/clock.h"
 #include "trireme/base/node_names.h"
+#include "trireme/base/upper_median.h"
 #include "trireme/comm/reduce.h"
 
 namespace trireme {
@@ -81,7 +82,7 @@ class Prober {
   static double usual_rate(const Measured& measured) {
     std::vector<double> rates;
     for (const auto& [stream, rate] : measured) rates.push_back(rate);
-    return usual(std::move(rates));
+    return upper_median(std::move(rates));
   }
 
   // The first round is repeated with more bytes until it takes long enough.
@@ -242,7 +243,7 @@ class Prober {
     std::vector<double> all(static_cast<std::size_t>(comm_.size()));
     all[static_cast<std::size_t>(comm_.rank())] = mine;
     comm_.all_reduce_host(std::span<double>(all), ReduceOp::kSum);
-    return usual(std::move(all));
+    return upper_median(std::move(all));
   }
 
   std::vector<std::string> names_of_blocks(int tier) const {

@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "trireme/base/upper_median.h"
 #include "trireme/topology/probe.h"
 
 namespace trireme {
@@ -30,7 +31,7 @@ double bytes_after(const ArrivalTimes& times, double seconds) {
 // The least share of the usual that is not slow. The deviation is the lower one of the middle
 // values: where half are slow, the others tell what is noise.
 double limit_of(const std::vector<double>& shares) {
-  const double middle = usual(shares);
+  const double middle = upper_median(shares);
   std::vector<double> deviations;
   for (const double share : shares) deviations.push_back(std::abs(share - middle));
   const auto noise = deviations.begin() + static_cast<std::ptrdiff_t>((deviations.size() - 1) / 2);
@@ -71,12 +72,6 @@ std::set<int> slow_hosts(const Bests& bests) {
 
 }  // namespace
 
-double usual(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
-
 double stream_rate(const std::vector<ArrivalTimes>& receivers) {
   double begin = 0.0, end = std::numeric_limits<double>::infinity(), last = 0.0, bytes = 0.0;
   for (const ArrivalTimes& times : receivers) {
@@ -99,7 +94,7 @@ std::vector<SlowLink> find_slow(const std::vector<MeasuredStream>& streams,
   std::map<int, std::vector<double>> rates, shares;  // by distance
   for (const MeasuredStream& stream : streams) rates[stream.distance].push_back(stream.rate);
   std::map<int, double> usual_rates, limits;  // by distance
-  for (const auto& [distance, all] : rates) usual_rates[distance] = usual(all);
+  for (const auto& [distance, all] : rates) usual_rates[distance] = upper_median(all);
   Bests senders, receivers;
   for (const MeasuredStream& stream : streams) {
     const double here = usual_rates[stream.distance];

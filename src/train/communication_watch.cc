@@ -9,6 +9,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/log.h"
+#include "trireme/base/upper_median.h"
 #include "trireme/comm/bus_factor.h"
 #include "trireme/io/whole_file.h"
 
@@ -16,12 +17,6 @@ namespace trireme {
 namespace {
 
 constexpr std::size_t kMostCollectives = 60;  // in the file
-
-double median(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
 
 }  // namespace
 
@@ -85,7 +80,7 @@ CommunicationTable CommunicationWatch::table() {
                               .algorithm = std::string(name_of(algorithm)),
                               .bytes = bytes,
                               .count = static_cast<int>(times.size()),
-                              .measured_seconds = median(times)};
+                              .measured_seconds = upper_median(times)};
       if (record.measured_seconds > 0.0) {
         record.bus_bandwidth =
             bus_factor(collective, ranks) * static_cast<double>(bytes) / record.measured_seconds;

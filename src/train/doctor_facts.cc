@@ -9,6 +9,7 @@
 
 #include "trireme/base/dynamic_library.h"
 #include "trireme/base/error.h"
+#include "trireme/base/small_file.h"
 #include "trireme/comm/version.h"
 #include "trireme/io/hdf5.h"
 #include "trireme/io/version.h"
@@ -19,13 +20,6 @@ namespace trireme {
 namespace {
 
 namespace fs = std::filesystem;
-
-std::string first_line(const fs::path& path) {
-  std::ifstream file(path);
-  std::string line;
-  std::getline(file, line);
-  return line;
-}
 
 // Returns the value of a line such as "MemTotal:  16384 kB" of /proc/meminfo, in bytes.
 std::int64_t memory_entry(const fs::path& root, const std::string& name) {
@@ -47,7 +41,7 @@ std::optional<std::int64_t> memory_limit(const fs::path& root) {
   }
   std::optional<std::int64_t> least;
   for (fs::path part = group;; part = part.parent_path()) {
-    const std::string text = first_line(root / "sys/fs/cgroup" / part / "memory.max");
+    const std::string text = first_line_of(root / "sys/fs/cgroup" / part / "memory.max");
     if (!text.empty() && text != "max") {
       const std::int64_t limit = std::atoll(text.c_str());
       least = std::min(limit, least.value_or(limit));
@@ -72,8 +66,8 @@ int pci_gpus(const fs::path& root) {
   const fs::path devices = root / "sys/bus/pci/devices";
   int count = 0;
   for (const std::string& device : entries_of(devices)) {
-    const std::string kind = first_line(devices / device / "class");
-    count += first_line(devices / device / "vendor") == "0x10de" && kind.starts_with("0x03");
+    const std::string kind = first_line_of(devices / device / "class");
+    count += first_line_of(devices / device / "vendor") == "0x10de" && kind.starts_with("0x03");
   }
   return count;
 }
@@ -140,7 +134,7 @@ NodeFacts gather_node_facts(cuda::Runtime& runtime, const fs::path& root) {
   gather_node(facts, root);
   facts.build = cuda::build_info();
   facts.pci_gpus = pci_gpus(root);
-  facts.driver_module = first_line(root / "proc/driver/nvidia/version");
+  facts.driver_module = first_line_of(root / "proc/driver/nvidia/version");
   facts.driver_cuda = runtime.driver_version();
   facts.runtime_cuda = runtime.runtime_version();
   facts.devices = runtime.devices();

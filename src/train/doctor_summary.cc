@@ -10,6 +10,7 @@
 #include "trireme/base/error.h"
 #include "trireme/base/json.h"
 #include "trireme/base/node_names.h"
+#include "trireme/base/text.h"
 #include "trireme/train/doctor.h"
 
 namespace trireme {
@@ -72,15 +73,12 @@ std::string line_of(const Group& group, const std::string& where) {
                      where, text_of(group));
 }
 
-std::string counted(std::size_t nodes) {
-  return fmt::format("{} node{}", nodes, nodes == 1 ? "" : "s");
-}
-
 // "on 3 nodes, n[1-3]: "
 std::string where_of(const Group& group) {
   const std::string names = node_list(group.nodes);
-  return group.nodes.size() == 1 ? fmt::format("on {}: ", names)
-                                 : fmt::format("on {}, {}: ", counted(group.nodes.size()), names);
+  return group.nodes.size() == 1
+             ? fmt::format("on {}: ", names)
+             : fmt::format("on {}, {}: ", counted(std::ssize(group.nodes), "node"), names);
 }
 
 // A line for each finding that all nodes have alike; and for each other one, with its nodes.
@@ -116,7 +114,7 @@ std::string doctor_findings(const std::vector<NodeFindings>& nodes) {
   std::vector<std::string> names;
   for (const NodeFindings& node : nodes) names.push_back(node.node);
   const auto [same, different] = lines_of(nodes);
-  std::string text = fmt::format("{}: {}\n", counted(nodes.size()), node_list(names));
+  std::string text = fmt::format("{}: {}\n", counted(std::ssize(nodes), "node"), node_list(names));
   if (!same.empty()) text += fmt::format("\nthe same on all {} nodes\n{}", nodes.size(), same);
   return text + (different.empty() ? "\nnothing differs between the nodes\n"
                                    : "\nnot the same on all nodes\n" + different);

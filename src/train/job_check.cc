@@ -7,6 +7,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/printable.h"
+#include "trireme/base/text.h"
 #include "trireme/tasks/task.h"
 #include "trireme/train/compute_device.h"
 #include "trireme/train/dry_run_input.h"
@@ -131,7 +132,7 @@ std::string nodes_that_fit(const Config::Grid& grid, std::int64_t nodes, std::in
   const std::int64_t fewest = unit / std::gcd(unit, tasks);
   if (grid.takes_rest() == nullptr) {
     if (nodes * tasks == unit || unit % tasks != 0) return "";
-    return fmt::format("; {} node{} would do", fewest, fewest == 1 ? "" : "s");
+    return fmt::format("; {} would do", counted(fewest, "node"));
   }
   if (nodes % fewest == 0) return "";
   const std::int64_t below = nodes / fewest * fewest;
@@ -170,10 +171,9 @@ void check_point(JobPoint& point, const JobTemplate& job_template, const JobRequ
   try {
     point.grid = resolve_run_grid(config, static_cast<int>(ranks));
   } catch (const ConfigError& error) {
-    throw ConfigError(
-        fmt::format("{} node{} x {} tasks: {}{}", point.nodes, point.nodes == 1 ? "" : "s",
-                    request.tasks_per_node, error.what(),
-                    nodes_that_fit(config.grid, point.nodes, request.tasks_per_node)));
+    throw ConfigError(fmt::format(
+        "{} x {} tasks: {}{}", counted(point.nodes, "node"), request.tasks_per_node, error.what(),
+        nodes_that_fit(config.grid, point.nodes, request.tasks_per_node)));
   }
   check_model_fits_grid(config, model, point.grid);
   plan::DryRunInput input = dry_run_input(config, model, point.grid, request.cpus_per_task);

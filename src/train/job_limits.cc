@@ -8,15 +8,12 @@
 #include <fmt/format.h>
 
 #include "trireme/base/error.h"
+#include "trireme/base/text.h"
 
 namespace trireme {
 namespace {
 
 namespace fs = std::filesystem;
-
-std::string counted(std::int64_t count, std::string_view what) {
-  return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
-}
 
 // Returns {1, 30} for "1:30", or nothing if a part is not a number.
 std::optional<std::vector<std::int64_t>> numbers_between_colons(std::string_view text) {

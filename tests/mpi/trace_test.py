@@ -131,6 +131,13 @@ class Trace(unittest.TestCase):
         self.train("without", "--run.steps", "3")
         self.assertEqual(losses("with"), losses("without"))
 
+    def test_copies_are_compared_as_often_as_asked(self):
+        for every, times in (("2", 1), ("1", 3), ("0", 0)):
+            run = f"copies-{every}"
+            self.train(run, "--run.steps", "4", "--log.trace", "1-3", "--check.copies", every)
+            compared = [e["pid"] for e in self.trace(run) if e["ph"] == "X" and e["name"] == "check copies"]
+            self.assertEqual(sorted(compared), sorted([*range(RANKS)] * times), run)
+
     def test_what_is_no_range_is_refused(self):
         for text in ("5-3", "0", "x", "3-", "3-4-5", "-2", ""):
             said = self.train("refused", "--log.trace=" + text, status=2)

@@ -2,12 +2,13 @@
 """`trireme train` as a user starts it: the same bits twice, across stop and resume, and after a kill; the
 same losses on another grid; the documented statuses.
 
-usage: train_test.py TRIREME MPIEXEC
+usage: train_test.py TRIREME MPIEXEC CHECKPOINT_WITHOUT
 """
 
 import json
 import os
 import pathlib
+import re
 import shutil
 import signal
 import socket
@@ -23,6 +24,7 @@ from cli_testing import network_rates  # noqa: E402
 
 PROGRAM = pathlib.Path(sys.argv.pop(1)).resolve()
 MPIEXEC = sys.argv.pop(1)
+WITHOUT = pathlib.Path(sys.argv.pop(1)).resolve()
 STEPS = 60
 MODEL = ("--model.layers 2 --model.width 32 --model.heads 4 --model.context 16 --batch.global 12 "
          "--batch.micro 2 --model.dropout 0.1 --optim.lr 3e-3 --checkpoint.every 20 --log.every 1000 "
@@ -81,6 +83,9 @@ class Train(unittest.TestCase):
         for path in (self.folder / run / "checkpoints").iterdir():
             if path != self.checkpoint(run, step):
                 path.unlink()
+
+    def remove_tensor(self, run, step, name):
+        subprocess.run([WITHOUT, name, self.checkpoint(run, step)], check=True, capture_output=True, timeout=60)
 
     def test_watching_the_ranks_changes_no_bit(self):
         self.assertEqual(self.train("watched", 2, "--grid.data", "2", "--log.stragglers", "0.001"), self.whole)
@@ -347,6 +352,28 @@ class Train(unittest.TestCase):
         fixed = self.train("fixed", 2, *more, "--optim.loss_scale", "512", "--run.steps", "3")
         self.assertEqual([m["loss_scale"] for m in fixed if "loss" in m], [512] * 3)
 
+    # AdamW counts updates. They are fewer than steps where steps were skipped.
+    def test_updates_are_counted_across_a_start(self):
+        # The scale doubles until it is too large, and again after each step that is not skipped.
+        more = ["--grid.data", "2", "--run.precision", "fp16", "--optim.loss_scale_interval", "1"]
+        skips = self.train("skips", 2, *more)
+        lines = (self.folder / "skips/metrics.jsonl").read_text().splitlines()[:20]
+        self.assertGreaterEqual(sum(json.loads(line).get("skipped", False) for line in lines), 3)
+        whole = self.checkpoint("skips", STEPS).read_bytes()
+        self.start_over_from("skips-on", 20, of="skips")
+        self.assertEqual(self.train("skips-on", 2, *more), skips)
+        self.assertIn("step-00000020.h5, step 20", self.output)
+        self.assertEqual(self.checkpoint("skips-on", STEPS).read_bytes(), whole)
+        # A checkpoint of a version that stored no count starts from its step.
+        self.start_over_from("uncounted", 20)
+        self.remove_tensor("uncounted", 20, "state/updates")
+        self.assertEqual(self.train("uncounted", 2, "--grid.data", "2"), self.whole)
+        self.start_over_from("uncounted-skips", 20, of="skips")
+        self.remove_tensor("uncounted-skips", 20, "state/updates")
+        metrics = self.train("uncounted-skips", 2, *more)
+        self.assertEqual([m["step"] for m in metrics if "loss" in m], list(range(1, STEPS + 1)))
+        self.assertNotEqual(metrics, skips)
+
     def test_fp16_skips_what_overflows_and_ends_where_no_scale_helps(self):
         self.train("overflows", 2, "--grid.data", "2", "--run.precision", "fp16", "--optim.lr", "1e30",
                    "--optim.clip", "0", status=6)
@@ -569,6 +596,31 @@ class Train(unittest.TestCase):
         self.train("other", 2, *more, "--run.steps", "23")
         self.assertIn("changed settings: run.steps was 22, is 23; ", self.output)
         self.assertNotIn("run.seed was", self.output)
+
+    # What the data hold counts, however many tokens they are and whatever their files are called.
+    def test_other_text_of_the_same_length_needs_consent(self):
+        text = (self.folder / "text.txt").read_text()
+        (self.folder / "same-length.txt").write_text(text.replace("wing", "ring"))
+        subprocess.run([PROGRAM, "prepare", "--input", self.folder / "same-length.txt", "--output",
+                        self.folder / "same-length", "--tokenizer", "byte", "--validation", "tail:2000"],
+                       check=True, capture_output=True)
+        self.start_over_from("text", 20)
+        self.train("text", 2, "--grid.data", "2", "--data.train", str(self.folder / "same-length/train.h5"), status=2)
+        was = re.search(r"is of another run: data\.train was \(weight 1, shards 1, tokens (\d+), xxh64:(\w+)\), "
+                        r"is \(weight 1, shards 1, tokens (\d+), xxh64:(\w+)\)", self.output)
+        self.assertTrue(was, self.output)
+        self.assertEqual(was[1], was[3])
+        self.assertNotEqual(was[2], was[4])
+
+    def test_other_weights_of_a_mixture_need_consent(self):
+        def mixture(weight):
+            return ["--data.train", f"{self.folder / 'data/train.h5'}={weight},{self.folder / 'data/validation.h5'}",
+                    "--run.steps", "2"]
+        self.alone("mixture", *mixture(3))
+        self.assertIn("nothing to train", self.alone("mixture", *mixture(3)))
+        self.alone("mixture", *mixture(2), status=2)
+        self.assertRegex(self.output, r"step-00000002\.h5 is of another run: data\.train was \(weight 3, shards 1, "
+                         r"(tokens \d+, xxh64:\w+)\), is \(weight 2, shards 1, \1\)")
 
     def test_data_may_move(self):
         shutil.copytree(self.folder / "data", self.folder / "moved-data")

@@ -20,6 +20,7 @@
 #include "trireme/base/shape.h"
 #include "trireme/base/small_file.h"
 #include "trireme/base/text.h"
+#include "trireme/base/upper_median.h"
 
 namespace trireme {
 namespace {
@@ -185,6 +186,13 @@ TEST(SmallFile, RefusesWhatIsNone) {
   EXPECT_EQ(message(std::string(300, 'a')).find("--config a"), 0u);
 }
 
+TEST(SmallFile, TellsTheFirstLineOfWhatCanBeRead) {
+  const std::string path = testing::TempDir() + "lines";
+  std::ofstream(path) << "first line\nsecond\n";
+  EXPECT_EQ(first_line_of(path), "first line");
+  EXPECT_EQ(first_line_of(path + "/none"), "");
+}
+
 TEST(SmallFile, ReadsAPipeToItsEnd) {
   const std::string path = testing::TempDir() + "pipe";
   std::filesystem::remove(path);
@@ -305,6 +313,13 @@ TEST(Text, QuantitiesAsPeopleReadThem) {
   EXPECT_EQ(size_text(999), "999 B");
   EXPECT_EQ(size_text(12345678), "12.3 MB");
   EXPECT_EQ(size_text(999960), "1.0 MB");
+  EXPECT_EQ(binary_size_text(1023), "1023 B");
+  EXPECT_EQ(binary_size_text(64 << 10), "64 KiB");
+  EXPECT_EQ(binary_size_text(5 << 19), "2.5 MiB");
+  EXPECT_EQ(counted(1, "node"), "1 node");
+  EXPECT_EQ(counted(0, "node"), "0 nodes");
+  EXPECT_EQ(microseconds_text(0.0000125), "12.5");
+  EXPECT_EQ(microseconds_text(1.25), "1250000.0");
   EXPECT_EQ(duration_text(59.9), "59 s");
   EXPECT_EQ(duration_text(125), "2 min 05 s");
   EXPECT_EQ(duration_text(90 * 60), "1 h 30 min");
@@ -321,6 +336,12 @@ TEST(Text, QuantitiesAsPeopleReadThem) {
   EXPECT_EQ(short_number(7e12), "7 T");
   EXPECT_EQ(utc_text(0), "1970-01-01 00:00:00");
   EXPECT_EQ(utc_text(1769903999), "2026-01-31 23:59:59");
+}
+
+TEST(UpperMedian, LetsHalfOfTheValuesBeLower) {
+  EXPECT_EQ(upper_median(std::vector<int>{7}), 7);
+  EXPECT_EQ(upper_median(std::vector<int>{3, 1, 2}), 2);
+  EXPECT_EQ(upper_median(std::vector<double>{4.0, 1.0, 3.0, 2.0}), 3.0);
 }
 
 TEST(InstalledFile, IsFoundAboveTheProgram) {

@@ -12,6 +12,7 @@
 #include <gtest/gtest.h>
 
 #include "trireme/base/log.h"
+#include "trireme/base/node_names.h"
 #include "trireme/comm/algorithms.h"
 #include "trireme/comm/launcher.h"
 #include "trireme/comm/rank_blocks.h"
@@ -273,7 +274,6 @@ Sent sent_by_doubling(int ranks, std::size_t bytes) {
   return worst;
 }
 
-// The norms of a block of width 4096 are 32 KiB. algorithms_test counts what is really sent.
 TEST(AlgorithmTable, AnAlgorithmMayReplaceOthersForSomeSizes) {
   const AlgorithmTable table({{Collective::kAllGather, 10, Algorithm::kBruck},
                               {Collective::kAllReduce, 50, Algorithm::kDirect, 4},
@@ -309,6 +309,7 @@ TEST(AlgorithmTable, AnAlgorithmMayReplaceOthersForSomeSizes) {
   }
 }
 
+// The norms of a block of width 4096 are 32 KiB. algorithms_test counts what is really sent.
 TEST(AlgorithmTable, NormsAmongManyRanksCostTheLogarithm) {
   constexpr std::size_t kNorms = 2 * 4096 * sizeof(float);
   for (const int ranks : {64, 1000, 1024, 4096}) {

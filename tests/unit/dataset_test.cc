@@ -215,14 +215,21 @@ TEST_F(Dataset, FoldersGiveTheShardsOfTheSplit) {
 // there.
 template <class T>
 void rewrite(const std::string& path, const std::string& to, hdf5::ElementType type,
-             const std::vector<T>& tokens, std::int64_t version = 1, std::int64_t missing = 0) {
+             const std::vector<T>& tokens, std::int64_t version = 1, std::int64_t missing = 0,
+             std::size_t tokenizer_bytes = 0) {
   hdf5::File file = hdf5::File::create(to);
   const hdf5::File from = hdf5::File::open(path);
   file.create_dataset("/tokens", type, {missing}, {100, 4}).append(std::span<const T>(tokens));
   const std::vector<std::uint64_t> starts = {0};
   file.create_dataset("/documents", hdf5::ElementType::kU64, {1})
       .write(0, std::span<const std::uint64_t>(starts));
-  file.create_dataset("/tokenizer", hdf5::ElementType::kU8, {0});
+  if (tokenizer_bytes == 0) {
+    file.create_dataset("/tokenizer", hdf5::ElementType::kU8, {0});
+  } else {
+    const std::vector<std::uint8_t> tokenizer(tokenizer_bytes);
+    file.create_dataset("/tokenizer", hdf5::ElementType::kU8, {0}, {1 << 20, 4})
+        .append(std::span<const std::uint8_t>(tokenizer));
+  }
   for (const std::string& name : from.attributes("/")) {
     if (name == "tokenizer" || name == "source" || name == "split" || name == "checksum") {
       file.set_attribute("/", name, from.string_attribute("/", name));
@@ -459,6 +466,21 @@ TEST_F(Dataset, RefusesHeadersThatContradictTheFile) {
   expect_fault<DataError>(altered("end_of_text", 65), "its tokenizer says 256");
   expect_fault<DataError>(altered("original_bytes", -3), "original bytes");
   expect_fault<DataError>(altered("format_version", 9), "version 9");
+}
+
+TEST_F(Dataset, RefusesATokenizerBeyondItsLimitBeforeItIsRead) {
+  const std::string path = shard("a.h5", {50}), other = (folder_.path() / "b.h5").string();
+  const Ints tokens = tokens_of(path);
+  const auto with = [&](std::size_t tokenizer_bytes) {
+    rewrite<std::uint16_t>(path, other, hdf5::ElementType::kU16, {tokens.begin(), tokens.end()}, 1,
+                           0, tokenizer_bytes);
+    return DatasetOptions{{{other}}, "train", 4};
+  };
+  EXPECT_NO_THROW(TokenDataset::open(with(0)));
+  // bad input: a shard with a tokenizer of more than 64 MiB | ...: a tokenizer of 67108865 bytes;
+  // at most 67108864 are read | 3
+  expect_fault<DataError>(with(Tokenizer::kMaxModelBytes + 1),
+                          "a tokenizer of 67108865 bytes; at most 67108864 are read");
 }
 
 // Stands for another tokenizer: only its header is read.

@@ -389,9 +389,15 @@ HangTraffic traffic_of_a_hang(int ranks) {
   report.waiting.push_back(
       {.key = {}, .name = "all_reduce", .communicator = "world", .members = all});
   for (int lane = 0; lane < 8; ++lane) report.begun.push_back({{lane}, 1});
-  const auto judges = static_cast<std::int64_t>(choose_judges(hosts).size());
-  // Everyone's alarm and report to the judges, and the alarm of each judge to everyone.
-  return {encode(report).size(), 3 * judges * ranks};
+  // All ranks find the hang at the same time, and all of them answer.
+  HangTraffic traffic{encode(report).size()};
+  const Ranks judges = choose_judges(hosts);
+  for (const int rank : all) {
+    for (const HangNews news : {HangNews::kFound, HangNews::kAlarm, HangNews::kReport}) {
+      traffic.messages += std::ssize(receivers_of(news, rank, judges, ranks));
+    }
+  }
+  return traffic;
 }
 
 TEST(HangTraffic, GrowsWithTheRanksAndNotWithTheirSquare) {
@@ -402,6 +408,16 @@ TEST(HangTraffic, GrowsWithTheRanksAndNotWithTheirSquare) {
     EXPECT_LE(traffic.messages, 12 * ranks);
     EXPECT_LE(traffic.report_bytes, 600u);
   }
+}
+
+TEST(HangTraffic, ReachesTheJudgesAndThroughThemAllOthers) {
+  const Ranks judges = {0, 2, 5};
+  for (const HangNews news : {HangNews::kFound, HangNews::kReport}) {
+    EXPECT_EQ(receivers_of(news, 1, judges, 6), judges);
+    EXPECT_EQ(receivers_of(news, 2, judges, 6), Ranks({0, 5}));
+  }
+  EXPECT_EQ(receivers_of(HangNews::kAlarm, 1, judges, 6), Ranks());
+  EXPECT_EQ(receivers_of(HangNews::kAlarm, 2, judges, 6), Ranks({0, 1, 3, 4, 5}));
 }
 
 TEST(Judges, StandFarApart) {

@@ -8,6 +8,7 @@
 - that no class, struct, union or enum and no function of our namespaces is defined twice;
 - that only `comm` and `config` list the dimensions of the grid one by one;
 - that every relative link of a page points to something that exists;
+- that the front page stays short;
 - that the table of bad input in tests/README.md is what the tests say (tests/bad_input_table.py).
 
 The planted violations below show that each rule can fail.
@@ -59,6 +60,8 @@ FOREIGN = [
 
 TOP_LEVEL = {"CMakeLists.txt", "CMakePresets.json", "LICENSE", "README.md", "src", "include",
              "jobs", "modules", "io", "tests", "perf"}
+
+FRONT_PAGE_LINES = 130  # what a newcomer reads; detail belongs on the pages of the folders
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]', re.MULTILINE)
 SNAKE_CASE = re.compile(r"[a-z][a-z0-9_]*$")
@@ -216,6 +219,14 @@ def check_links(root, files):
                 yield f"{path}: the link to {target} leads nowhere"
 
 
+def check_front_page(root, files):
+    if "README.md" not in files:
+        return
+    lines = len((root / "README.md").read_text(encoding="utf-8").splitlines())
+    if lines > FRONT_PAGE_LINES:
+        yield f"README.md: has {lines} lines, may have {FRONT_PAGE_LINES}: move detail to the pages of the folders"
+
+
 def files_of(root):
     """What git tracks, as paths relative to root; without git every file but hidden ones."""
     if (root / ".git").exists():
@@ -234,7 +245,7 @@ def files_of(root):
 def problems(root):
     files = files_of(root)
     return [*check_includes(root, files), *check_names(files), *check_definitions(root, files),
-            *check_dimensions(root, files), *check_links(root, files)]
+            *check_dimensions(root, files), *check_links(root, files), *check_front_page(root, files)]
 
 
 class PlantedViolations(unittest.TestCase):
@@ -331,6 +342,11 @@ class PlantedViolations(unittest.TestCase):
     def test_link_to_a_missing_file(self):
         self.expect({"README.md": "see [it](src/none.md)"},
                     "README.md: the link to src/none.md leads nowhere")
+
+    def test_a_long_front_page(self):
+        self.expect({"README.md": "a\n" * 130, "src/README.md": "a\n" * 131})
+        self.expect({"README.md": "a\n" * 131}, "README.md: has 131 lines, may have 130: move detail to the pages "
+                    "of the folders")
 
     def test_layers_have_no_cycle(self):
         for layer, below in LAYERS.items():

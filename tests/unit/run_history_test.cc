@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "trireme/base/error.h"
+#include "trireme/base/node_names.h"
 #include "trireme/report/metrics_log.h"
 #include "trireme/report/run_page.h"
 
@@ -32,12 +33,6 @@ std::int64_t seconds_now() {
   return std::chrono::duration_cast<std::chrono::seconds>(
              std::chrono::system_clock::now().time_since_epoch())
       .count();
-}
-
-std::string this_host() {
-  char name[256] = {};
-  ::gethostname(name, sizeof(name) - 1);
-  return name;
 }
 
 // A run folder as a run of 10 steps would write it.
@@ -131,6 +126,24 @@ TEST_F(RunHistoryTest, TellsPicturesInSamples) {
     EXPECT_NE(page.find(told), std::string::npos) << told;
   }
   EXPECT_EQ(page.find("token"), std::string::npos);
+}
+
+// Whoever reads the file while a start cuts it back sees all lines of before, or all of after.
+TEST_F(RunHistoryTest, AStartReplacesTheMetricsInsteadOfWritingOverThem) {
+  const auto content = [](const std::string& path) {
+    std::ifstream file(path);
+    return std::string(std::istreambuf_iterator<char>(file), {});
+  };
+  const std::string path = run() + "/metrics.jsonl", linked = run() + "/metrics-before";
+  append(step_line(1) + step_line(2) + step_line(3));
+  for (const std::int64_t step : {1, 0}) {
+    const std::string before = content(path);
+    fs::create_hard_link(path, linked);
+    { MetricsLog log(run(), step, {}, false); }
+    EXPECT_EQ(content(path), step == 0 ? "" : step_line(1));
+    EXPECT_EQ(content(linked), before);
+    fs::remove(linked);
+  }
 }
 
 TEST_F(RunHistoryTest, TakesALineOnceItIsComplete) {
@@ -227,7 +240,7 @@ TEST_F(RunHistoryTest, SaysWhatBecomesOfTheRun) {
   EXPECT_EQ(history.state(), RunState::kSilent);
   EXPECT_FALSE(history.seconds_left());
 
-  hold(this_host(), ::getpid(), seconds_now());  // but it says that another process had this number
+  hold(host_name(), ::getpid(), seconds_now());  // but it says that another process had this number
   history.update();
   EXPECT_EQ(history.state(), RunState::kSilent);
 

@@ -19,7 +19,7 @@ enum class ExitStatus : int {
   kHangOrLostRank = 76,
 };
 
-// In the words of README.md.
+// These are the words of src/cli/README.md.
 inline constexpr std::array kExitStatusMeanings = {
     std::pair{ExitStatus::kDone, "done"},
     std::pair{ExitStatus::kUsage, "usage or configuration"},

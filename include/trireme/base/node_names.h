@@ -8,6 +8,9 @@
 
 namespace trireme {
 
+// Returns the name that the kernel has for this node, "unknown host" where it has none.
+std::string host_name();
+
 // Returns the names as Slurm writes them: "n[1-3,7], login". Names that end in a number with as
 // many digits are gathered in brackets. Sorted, each name once.
 std::string node_list(std::vector<std::string> names);

@@ -241,7 +241,8 @@ class Options {
   // elsewhere are left out, unless the key's default is a value: then they are "auto".
   std::string to_ini() const;
 
-  // With the keys of every value of a selector, unless the arguments chose a value.
+  // Describes the command, with the keys of every value of a selector unless the arguments chose a
+  // value.
   CommandDescription description() const;
   std::string help() const { return help_text(description()); }
   // The keys that there are now, in order of declaration, and their names.

@@ -69,7 +69,7 @@ class Communicator {
   // library carries it or the table names a ring. It says nothing of kRoundedSum.
   virtual bool fixes_order_of_sums(DeviceKind device) const = 0;
 
-  // In place.
+  // Reduces in place.
   virtual Work all_reduce(const Stream& ready, Tensor data, ReduceOp op) = 0;
   // output (n) = this rank's n elements of the reduction of all inputs (size * n). output may be
   // input's own part; the rest of input is then undefined.

@@ -18,7 +18,7 @@ struct CommunicatorPlan {
   AlgorithmTable algorithms = AlgorithmTable();
   // Numbered as the communicator's ranks. nullptr: nothing is known of the places.
   std::shared_ptr<const RankBlocks> blocks = {};
-  // For kRoundedSum, whose bits depend on the algorithm, where that is another table.
+  // The table for kRoundedSum, whose bits depend on the algorithm, where it is another one.
   std::optional<AlgorithmTable> of_rounded_sums = {};
   // Tries other algorithms than those of the table; nullptr: nothing is tried. They do not carry
   // what `of_rounded_sums` is for.

@@ -18,9 +18,7 @@ LaunchedTasks launched_tasks();
 // Throws ConfigError if the launcher started several tasks but MPI sees a world of one rank.
 void check_world_size(int world_size);
 
-// The name that the kernel has for this node.
-std::string host_name();
-// The name by which the user knows this node: Slurm's name for it, or else the host name.
+// The name by which the user knows this node: Slurm's name for it, or else host_name().
 std::string node_name();
 // From now on node_name() is the host name: Slurm's name is that of another node.
 void call_node_by_host();

@@ -42,7 +42,7 @@ struct Config {
     std::vector<WeightedPath> train, validation;
     bool mask_documents = false;
     double mask_share = 0.15;  // of masked language models
-    // Of pictures.
+    // What happens to pictures in training.
     std::string crop = "centre";
     int padding = 0;  // pixels on each side
     bool flip = false;

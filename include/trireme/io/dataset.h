@@ -45,7 +45,8 @@ struct DatasetOptions {
   std::int64_t context = 0;  // T, the tokens per sample
   std::uint64_t seed = 1;    // for the shuffled order
   SampleOrder order = SampleOrder::kShuffled;
-  // Of other data that are open: used if the shards have the same one, which is not made again.
+  // The tokenizer of other data that are open. If the shards have the same one, it is used and not
+  // made again.
   TokenizerPtr tokenizer = {};
 };
 

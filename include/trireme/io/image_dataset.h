@@ -54,8 +54,8 @@ class ImageDataset {
   std::uint64_t samples() const;
   PictureSize size() const;
   const std::vector<std::string>& classes() const;
-  // Of all pictures to train on, by what the shards' headers say: their means, weighted by the
-  // number of pictures.
+  // The statistics of all pictures to train on: the means of those in the shards' headers, weighted
+  // by the number of pictures.
   PixelStatistics statistics() const;
   const std::vector<ImageShardInfo>& shards() const;
   // Describes the data without their paths. Each part of the mixture has one line: its weight,

@@ -15,7 +15,7 @@
 
 namespace trireme {
 
-// Of red, green and blue, where a pixel's values are 0 to 1.
+// The mean and the deviation of red, green and blue, where a pixel's values are 0 to 1.
 struct PixelStatistics {
   std::array<double, 3> mean{};
   std::array<double, 3> deviation{};

@@ -18,7 +18,7 @@ inline constexpr int kOnnxOperators = 17;
 
 // Types of elements, with their numbers in ONNX.
 enum class OnnxType { kFloat = 1, kInt64 = 7, kBool = 9, kFloat16 = 10, kBFloat16 = 16 };
-// Of fp32, bf16 and fp16.
+// Returns the type in ONNX of fp32, bf16 or fp16.
 OnnxType onnx_type(DType dtype);
 
 struct OnnxAttribute {

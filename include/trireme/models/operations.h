@@ -53,7 +53,7 @@ struct PositionsSizes {
 struct ConvolutionSizes {
   ops::ConvolutionShape shape;
 };
-// Over the pixels of a micro-batch, with what follows it.
+// A batch norm over the pixels of a micro-batch, with what follows it.
 struct BatchNormSizes {
   std::int64_t rows, channels;
   bool clamps;         // ReLU, ReLU6

@@ -65,8 +65,8 @@ class Block {
   // write to it. A loss block returns nothing. In generation the head returns the logits
   // (batch, vocabulary), fp32, of the last position, on every tensor rank.
   virtual Values forward(Tape& tape, const MicroBatch& batch, Values in) const = 0;
-  // For an empty micro-batch, in the place of forward and of its backward: makes the calls of
-  // theirs that are collective over the data dimension, and does nothing else.
+  // They take the place of forward and of its backward for an empty micro-batch: they make the
+  // calls of those two that are collective over the data dimension, and do nothing else.
   virtual void forward_empty(ops::Context& /*ctx*/) const {}
   virtual void backward_empty(ops::Context& /*ctx*/) const {}
   // Whether this is a loss block, as BlockPlan::loss says of the plan.
@@ -98,9 +98,9 @@ struct BuildContext {
   // the run.
   std::shared_ptr<Communicator> tensor_neighbours(int count);
   std::map<int, std::shared_ptr<Communicator>> made_neighbours = {};  // by count
-  // For a block that is BlockPlan::together. Returns the ranks of the data dimension in a
-  // communicator of its own, so that the block's calls wait for no reduction of gradients. All
-  // blocks of the stage share it. The first call makes it and is collective over the dimension.
+  // Returns the ranks of the data dimension in a communicator for blocks that are
+  // BlockPlan::together, so that their calls wait for no reduction of gradients. All such blocks of
+  // the stage share it. The first call makes it and is collective over the dimension.
   std::shared_ptr<Communicator> replicas();
   std::shared_ptr<Communicator> made_replicas = {};
 };
@@ -130,8 +130,8 @@ struct BlockPlan {
   std::function<std::vector<BoundaryTensor>(std::int64_t batch, std::int64_t length,
                                             const TensorParallel& parallel)>
       boundary = {};
-  // Of a loss that works through slices of rows (loss_slice_rows): how many classes a row has
-  // logits for. 0: the logits of all rows exist at once.
+  // How many classes a row has logits for, in a loss that works through slices of rows
+  // (loss_slice_rows). 0: the logits of all rows exist at once.
   std::int64_t sliced_classes = 0;
 };
 

@@ -84,8 +84,8 @@ class FlatGroup {
   // The gradients that stay here are in this fp32 memory, which is zero then: (extent) for whole
   // ones, or (sharding().shard_extent()) for those of the shard. In the latter case they must be
   // reduced to the shard, and there are whole ones only between hold_gradients and
-  // release_gradients. By itself it is for a use of a parameter whose weights another group has
-  // (ParameterSpec::use_of).
+  // release_gradients. A group for a use of a parameter whose weights another group has
+  // (ParameterSpec::use_of) needs this call alone, without materialize.
   void take_gradients(ops::Context& ctx, const Tensor& gradients);
   bool keeps_whole_gradients() const { return !gradient_shard_.defined(); }
 
@@ -94,13 +94,13 @@ class FlatGroup {
   // drawn.
   std::int64_t draw_initial_values(ops::Context& ctx, std::uint64_t seed) const;
 
-  // Of the whole group.
+  // The memory of the whole group.
   const Tensor& weights() const { return weights_; }  // (extent), compute type; or undefined
   const Tensor& gradients() const { return gradients_.sums; }  // (extent), fp32; or undefined
   // A parameter's part of a whole flat tensor of the group, in the parameter's local extents.
   Tensor view(const Tensor& flat, const Parameter& parameter) const;
 
-  // Of this rank's shard: (sharding().shard_extent()).
+  // The memory of this rank's shard: (sharding().shard_extent()).
   const Tensor& master() const { return master_; }  // fp32
   const Tensor& weight_shard() const { return weight_shard_; }
   Tensor gradient_shard() const;  // a view of gradients() where whole ones stay here
@@ -112,8 +112,9 @@ class FlatGroup {
   void refresh_weights(ops::Context& ctx) const;
 
   // Collective over GroupRanks::sharded. Starts to bring all shards of the weights together: in
-  // weights() where whole weights stay here, and otherwise in `whole` (extent, compute type), of
-  // which the parameters' weights are views until release. They are valid once the Work is done.
+  // weights() where whole weights stay here, and otherwise in `whole` (extent, compute type). Then
+  // the parameters' weights are views of `whole` until release. They are valid once the Work is
+  // done.
   Work gather(ops::Context& ctx, const Tensor& whole = {});
   // The same for several groups of the same ranks, in one operation; `whole[i]` is for group i.
   static Work gather(ops::Context& ctx, std::span<FlatGroup* const> groups,
@@ -121,7 +122,7 @@ class FlatGroup {
   // The parameters have no weights until the next gather. Does nothing where weights stay here.
   void release();
 
-  // Where whole gradients do not stay here: the memory of whole ones.
+  // The memory of whole gradients, for a group that does not keep it.
   struct WholeGradients {
     Tensor sums;     // (extent), fp32
     Tensor rounded;  // (extent), in the type in which they travel; undefined if that is fp32
@@ -129,8 +130,8 @@ class FlatGroup {
   // Collective over GroupRanks::reduced on a GPU, after plan_reduction. The contents are undefined.
   WholeGradients allocate_gradients(ops::Context& ctx) const;
   bool lacks_gradients() const { return !gradients_.sums.defined(); }
-  // The gradients are whole and in this memory, of a group of the same extent, until
-  // release_gradients returns it.
+  // Lets the gradients be whole, in memory of a group of the same extent, until release_gradients
+  // returns that memory.
   void hold_gradients(WholeGradients whole);
   WholeGradients release_gradients();
 
@@ -150,8 +151,8 @@ class FlatGroup {
   std::vector<Work> start_reduction(ops::Context& ctx, Phase phase) const;
   // Call it when the last phase is done.
   void finish_reduction(ops::Context& ctx) const;
-  // Where the sums are then, with padding: all gradients, or those of the shard, in whole
-  // gradients.
+  // Returns where finish_reduction leaves the sums, with padding: all gradients, or the shard's
+  // part of whole gradients.
   Tensor sums_of_run() const;
   // Where the sums over all runs of micro-batches belong. Where whole gradients stay here, that is
   // sums_of_run().
@@ -167,8 +168,8 @@ class FlatGroup {
   // gradients on to the other holders: for groups that do not keep copies equal.
   std::vector<Work> hand_on_gradients(ops::Context& ctx) const;
   // Adds the squares of those gradients in the shard that this rank counts to an exact sum (`limbs`
-  // as ops::add_sum_of_squares has them). Over the ranks of a replica and of GroupRanks::sharded,
-  // each element of the model is counted once, and neither stages nor shards change a bit.
+  // as ops::add_sum_of_squares has them). The ranks of a replica and of GroupRanks::sharded
+  // together count each element of the model once, and neither stages nor shards change a bit.
   void add_sum_of_squares(ops::Context& ctx, const Tensor& limbs) const;
 
  private:
@@ -178,7 +179,7 @@ class FlatGroup {
     FlatRange elements;
   };
 
-  // Lets the weights be in `whole` unless they stay here. What an all-gather then has to bring.
+  // Lets the weights be in `whole` unless they stay here. Returns what an all-gather then brings.
   Gather begin_gather(const Tensor& whole);
   bool keeps_whole_weights() const { return use_.whole_weights || sharding_.count() == 1; }
   void set_weights(const Tensor& whole);
@@ -186,7 +187,7 @@ class FlatGroup {
   Tensor allocate_carried_by_reducers(ops::Context& ctx, DType dtype) const;
   enum class Which { kAll, kPartial };
   std::vector<Copied> copied(const FlatRange& within, Which which) const;
-  // These elements of the group in reduced().
+  // Returns these elements of the group in reduced().
   Tensor reduced(const FlatRange& elements) const;
   bool rounds() const { return travel_ != DType::kF32; }
   // The gradients in the type in which they travel.

@@ -10,7 +10,7 @@ namespace trireme::nn {
 
 // Tensors of the host. Whoever makes a micro-batch adds its fields and fills them.
 struct HostMicroBatch {
-  // Without fields.
+  // Makes one without fields.
   HostMicroBatch(ops::Context& ctx, std::int64_t batch, std::int64_t length);
 
   std::int64_t batch, length;  // see MicroBatch

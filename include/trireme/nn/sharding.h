@@ -25,7 +25,7 @@ class Sharding {
   int count() const { return count_; }
   int index() const { return index_; }  // of this rank's shard
 
-  // In memory, with padding.
+  // Extents and ranges in memory count the padding.
   std::int64_t shard_extent() const { return each_; }
   std::int64_t extent() const { return each_ * count_; }
   FlatRange memory() const { return memory_of(index_); }

@@ -21,7 +21,7 @@ class OperationCounts {
  public:
   void add(std::string_view operation, const OperationCount& more);
 
-  // By the name of the operation; all products are "matmul".
+  // The counts by the name of the operation. All products are "matmul".
   const std::map<std::string, OperationCount, std::less<>>& by_operation() const { return counts_; }
   OperationCount total() const;
 

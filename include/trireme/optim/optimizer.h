@@ -36,7 +36,7 @@ class Optimizer {
   // Updates every shard by one step, with the values of the context's StepState.
   virtual void step(ops::Context& ctx) = 0;
   // The optimizer state of a shard, by name ("exp_avg"). Each tensor has the shape of the shard.
-  // For checkpoints.
+  // Checkpoints store it.
   using States = std::vector<std::pair<std::string, Tensor>>;
   virtual const States& states(std::size_t shard) const = 0;
 };

@@ -70,7 +70,8 @@ class GradientReducer : public nn::GradientListener {
   struct Group {
     nn::FlatGroup* flat = nullptr;
     nn::FlatGroup* of = nullptr;  // its gradients are added to this group's (Stage::UseApart)
-    // Of this replica's runs, where there are several, and where the sum belongs in other memory.
+    // The sum over this replica's runs, where there are several, and where it belongs in other
+    // memory than the gradients of a run.
     std::optional<TreeSum> sum{};
     int runs = 0;                  // begun in this step
     int missing = 0;               // contributions still to come in the last of them
@@ -115,13 +116,13 @@ class GradientReducer : public nn::GradientListener {
   std::vector<Group> groups_;
   std::map<const nn::FlatGroup*, Group*> by_flat_;
   std::vector<Group*> shared_;  // those that several blocks of the stage use
-  // By phase, in the order of starting: the groups that are in it.
+  // The groups that are in each phase, in the order of starting.
   std::map<Phase, std::deque<Group*>> under_way_;
   std::size_t block_groups_ = 1;  // the most of a block
   // Those whose whole gradients have memory until their reduction is over, in the order of
   // starting.
   std::deque<Group*> reducing_;
-  // By extent: memory for whole gradients that no group has now.
+  // Memory for whole gradients that no group has now, by extent.
   std::map<std::int64_t, std::vector<WholeGradients>> free_;
   bool hands_on_ = false;  // copies are broadcast
 };

@@ -136,7 +136,7 @@ struct ScheduleCosts {
 struct ScheduleReport {
   bool ok = false;
   std::string problem;  // a sentence about the first problem found; empty if ok
-  // For each stage the peak number of micro-batches (times chunks) that hold activations: those
+  // The peak number of micro-batches (times chunks) of each stage that hold activations: those
   // whose forward has run and whose backward-weight has not. 0 without a backward.
   std::vector<int> peak_live;
   double makespan = 0;         // from the first step of any stage to the end of the last

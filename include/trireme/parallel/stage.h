@@ -20,19 +20,20 @@ struct StageOptions {
   // The seed of the initial values. Empty: weights are zero until they are read from a checkpoint
   // or drawn by draw_initial_values.
   std::optional<std::uint64_t> seed = 1;
-  // Where blocks of one stage share the tied parameter, the gradients of their uses are reduced
-  // apart and then added up, as they are where different stages hold it.
+  // Whether the gradients of the tied parameter's uses are reduced apart and then added up also
+  // where blocks of one stage share it. Where different stages hold it they always are.
   bool separates_uses = false;
   // How the model's parts lie on the stages.
   int chunks = 1;
   PipelineLayout::Order order = PipelineLayout::Order::kLoop;
-  // Where Axis::kShard has more than one rank: whether each of them holds whole weights all the
-  // time, or gathers them for each run of blocks, for `prefetch` runs ahead.
+  // Whether each rank along Axis::kShard holds whole weights all the time. Otherwise it gathers
+  // them for each run of blocks, `prefetch` runs ahead. It matters where the axis has several
+  // ranks.
   bool whole_weights = true;
   int prefetch = 1;
-  // Where Axis::kShard has more than one rank: whether each of them holds whole gradients all the
-  // time, or from a group's first contribution in a run of micro-batches to the end of its
-  // reduction.
+  // Whether each rank along Axis::kShard holds whole gradients all the time. Otherwise it holds
+  // those of a group from the first contribution in a run of micro-batches to the end of the
+  // group's reduction. It matters where the axis has several ranks.
   bool whole_gradients = true;
 };
 

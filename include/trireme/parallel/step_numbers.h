@@ -27,7 +27,7 @@ class StepNumbers {
   // has_optimizer(), return nothing meaningful.
   void wait() const;
   void add_losses_to(ExactSum& sum) const;
-  // Over all micro-batches; nothing if none of them counts.
+  // The counts of all micro-batches together; nothing if none of them counts.
   std::optional<nn::CorrectCounts> correct() const;
   bool has_optimizer() const { return norm_.defined(); }
   double gradient_norm() const;

@@ -20,13 +20,14 @@ struct StepOptions {
   optim::OptimizerConfig optimizer;
   DType reduce = DType::kF32;  // in which gradients travel between replicas: fp32 or bf16
   float clip = 0.0f;           // largest global gradient norm; 0: no clipping
-  // Of the pipeline: a name of grid.schedule. Its layout (schedule_layout) is that of `stage`.
+  // The pipeline's schedule, a name of grid.schedule. Its layout (schedule_layout) is that of
+  // `stage`.
   std::string schedule = "1f1b";
   RunOptions runs{};
   BatchRuns batch_runs{};
   ops::LossScaling loss_scaling = ops::LossScaling::fixed(1.0f);
-  // On a GPU: steps are captured as a CUDA graph. The micro-batches of all steps must then have the
-  // same shapes.
+  // Whether steps on a GPU are captured as a CUDA graph. The micro-batches of all steps must then
+  // have the same shapes.
   bool cuda_graphs = false;
   // How many micro-batches the replica with the most has in every step, for blocks that talk to
   // other replicas; 0: the replicas ask each other in each step.

@@ -48,8 +48,8 @@ struct DryRunInput {
   // NCCL, copies of parameters take a broadcast more.
   bool keeps_order = true;
   bool trains = true;  // false: ranks evaluate, so they hold no gradients or optimizer
-  // Without training: ranks predict instead. A micro-batch at a time, without targets, leads to the
-  // model's outputs.
+  // If ranks do not train, whether they predict: they compute the model's outputs, a micro-batch
+  // at a time, without targets.
   bool predicts = false;
 };
 
@@ -58,15 +58,15 @@ struct DryRunResult {
   int ranks = 1;          // of the grid that are like this one
   int micro_batches = 0;  // of a step, here
   MemoryStats memory;     // of the context's allocator, after two steps
-  // Of the second step.
+  // What the second step sends and computes.
   std::vector<DryTraffic> traffic;
   ops::OperationCounts operations;
 };
 
 // Builds one rank's part of the model, its optimizer and its training step, and runs two steps.
 // MemoryStats::peak_point is a phase of FlightRecorder ("forward", "optimizer"), or "start" while
-// the model is built. Of a step with many micro-batches only some are run, and what each more adds
-// is counted for the rest. Without training it evaluates twice, two waves of micro-batches each, or
+// the model is built. It runs only some micro-batches of a step with many, and counts for the rest
+// what each more adds. Without training it evaluates twice, two waves of micro-batches each, or
 // predicts twice.
 // Throws OutOfMemoryError where a rank needs more than 8 EiB. Throws ConfigError if the model does
 // not fit the grid.
@@ -80,10 +80,10 @@ DryRunResult dry_run(const DryRunInput& input, int place);
 // rank needs more than 8 EiB.
 std::vector<DryRunResult> dry_run_all(const DryRunInput& input);
 
-// The same of those kinds alone that may need the most memory, or send the most. They have the most
-// micro-batches. Of stages with equal blocks between the first and the last the first one, which
-// keeps the most micro-batches, stands for all. So it takes about as long for hundreds of stages as
-// for a few.
+// Runs only those kinds of ranks that may need the most memory, or send the most. They have the
+// most micro-batches. The first of several stages with equal blocks between the first and the last
+// stands for all of them, because it keeps the most micro-batches. So it takes about as long for
+// hundreds of stages as for a few.
 std::vector<DryRunResult> dry_run_largest(const DryRunInput& input);
 
 // Returns the most bytes that a rank of the same kinds holds of gradients in a training step: those

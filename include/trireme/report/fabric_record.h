@@ -18,7 +18,7 @@ struct FabricRecord {
   GridShape grid;
   std::vector<int> host_of;  // by place of the grid: a host, a vertex
   GridTraffic traffic;       // of a step, estimated
-  // Of a step, by the model of rank_order.h, each way; a number for each cable.
+  // What each cable carries in a step, each way, by the model of rank_order.h.
   std::vector<double> cable_bytes;
 };
 

@@ -26,8 +26,8 @@ struct RunEvent {
   double seconds = 0.0;   // how long it took; 0: an instant
   std::string detail = {};
   double until = 0.0;  // "discard": when the last of these steps ended; 0: not known
-  JobTimes job = {};   // of a "start" or a "failure"
-  // Of a "start": which places of the grid are on which node, as describe_places writes it.
+  JobTimes job = {};   // for a "start" or a "failure"
+  // For a "start": which places of the grid are on which node, as describe_places writes it.
   std::string places = {};
 };
 

@@ -60,7 +60,7 @@ class RunHistory {
   // that was not finite is NaN.
   const std::vector<StepMetrics>& steps() const { return steps_; }
   const std::vector<Evaluation>& evaluations() const { return evaluations_; }
-  // In which the steps tell progress.
+  // The unit in which the steps tell progress.
   const tasks::Unit& unit() const { return unit_; }
   // The last `count` steps, or all if there are fewer.
   std::span<const StepMetrics> last_steps(std::size_t count) const;

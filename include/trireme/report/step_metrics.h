@@ -40,8 +40,8 @@ struct Evaluation {
   std::int64_t step = 0;
   double loss = 0.0;
   double seconds = 0.0;  // how long it took
-  // Of a classification: the shares of samples, 0 to 1, whose class was the likeliest, and among
-  // the five likeliest.
+  // The shares of samples, 0 to 1, whose class was the likeliest, and among the five likeliest.
+  // Only a classification has them.
   std::optional<double> top1 = {}, top5 = {};
   double time = 0.0;  // as in StepMetrics
 };

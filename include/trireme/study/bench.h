@@ -72,7 +72,8 @@ struct CommOptions {
   // A carrier whose fastest run takes more than this times the fastest of all is not repeated.
   double drop = std::numeric_limits<double>::infinity();
   std::vector<CommCarrier> carriers = {{"table"}};
-  // Of the tables, for the carrier "any" and for all others; empty: the default tables.
+  // What makes the tables of algorithms for the carrier "any" and for all others; empty: the
+  // default tables.
   CommunicatorPlanner any_planner = {}, planner = {};
   // Whether to measure a carrier that knows the collective; must answer alike on all ranks. Empty:
   // all.

@@ -44,7 +44,7 @@ struct Measurement {
   bool operator==(const Measurement&) const = default;
 };
 
-// With what and on what a run was made. Text that could not be found out is "not known".
+// What a run was made with, and what it ran on. Text that could not be found out is "not known".
 struct Conditions {
   std::string program;             // "trireme 1.0.0"
   std::string processor;           // model and number of logical processors; one for each kind

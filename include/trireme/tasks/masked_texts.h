@@ -22,7 +22,7 @@ namespace trireme {
 struct SpecialTokens {
   std::int32_t pad = 0, cls = 0, sep = 0, mask = 0;
   std::int32_t vocabulary = 0;  // the tokenizer's and those that follow it
-  // By their names, and all others that the tokenizer has.
+  // The names and numbers of these and of all other special tokens that the tokenizer has.
   std::vector<std::pair<std::string, std::int32_t>> names;
 
   // Empty for a token that is no special one.

@@ -54,8 +54,8 @@ struct DataRequest {
   // the data.
   ImageTransform augmentation = {};
   int threads = 1;  // pictures: how many read and transform them
-  // Without training: TaskData::encoding of the data that the model was trained on. What they say
-  // of the input counts, not what these data say: pictures are normalised by it.
+  // TaskData::encoding of the data that the model was trained on, for uses other than training.
+  // What they say of the input counts, not what these data say: pictures are normalised by it.
   std::vector<DataMark> trained_on = {};
 };
 
@@ -95,7 +95,7 @@ class TaskData {
   // Throws DataError where these data cannot be what the model sees.
   virtual void check_trained(const TrainedOn& model) const = 0;
   virtual std::vector<std::string> paths() const = 0;  // of the files
-  // Of texts; none of other data.
+  // The tokenizer of texts; null for other data.
   virtual TokenizerPtr tokenizer() const { return nullptr; }
   // What an evaluation of all of these data tells, a row for each figure.
   virtual std::vector<Measure> figures(const nn::EvaluationSums& sums) const = 0;

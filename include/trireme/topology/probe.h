@@ -43,9 +43,6 @@ struct ArrivalTimes {
 // The first step does not count: a network lets the beginning of a stream pass faster.
 double stream_rate(const std::vector<ArrivalTimes>& receivers);
 
-// Returns the upper one of the middle values, so that half of all may be slow. Takes at least one.
-double usual(std::vector<double> values);
-
 // A measured stream between two hosts or two blocks.
 struct MeasuredStream {
   int distance;

@@ -27,8 +27,8 @@ struct StoredRates {
   std::string cluster;             // as Slurm names it; empty: not known
   std::int64_t measured = 0;       // when: seconds since 1970
   std::vector<std::string> hosts;  // that took part
-  // Of each of these hosts, the number of its block in tier 1, then in tier 2, and so on. As many
-  // tiers as lie between the distance of two nodes and the largest distance.
+  // The number of each host's block in tier 1, then in tier 2, and so on. There are as many tiers
+  // as lie between the distance of two nodes and the largest distance.
   std::vector<std::vector<int>> tiers;
   std::vector<MeasuredCollective> collectives;
 };

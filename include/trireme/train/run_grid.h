@@ -18,9 +18,9 @@ GridShape with_shards(const GridShape& grid, const Config::Shard& shard);
 // there, or a model that joins data replicas cannot be trained there.
 GridShape resolve_run_grid(const Config& config, int ranks);
 
-// For a model that joins data replicas (models::Family::joins_replicas). Throws ConfigError where
-// the replicas do not divide the micro-batches of a step, and for a batch.runs or run.same_bits
-// that such a model cannot have.
+// Checks the run of a model that joins data replicas (models::Family::joins_replicas). Throws
+// ConfigError where the replicas do not divide the micro-batches of a step, and for a batch.runs or
+// run.same_bits that such a model cannot have.
 void check_joined_replicas(const Config& config, const GridShape& grid);
 
 // For a start that continues a run with run.same_bits on other ranks than before. If the data

@@ -1,0 +1,34 @@
+// Writes a checkpoint anew without one of its tensors, as a version would that did not know it.
+// usage: checkpoint_without TENSOR FOLDER/step-NNNNNNNN.h5
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "trireme/base/error.h"
+#include "trireme/comm/runtime.h"
+#include "trireme/io/checkpoint.h"
+
+int main(int count, char** arguments) {
+  if (count != 3) return 2;
+  const std::string left_out = arguments[1], path = arguments[2];
+  trireme::Runtime runtime;
+  runtime.run([&] {
+    const auto checkpoint = trireme::Checkpoint::open(runtime.world(), path);
+    if (!checkpoint.contents().find(left_out)) {
+      throw trireme::CheckpointError(path + ": holds no tensor " + left_out);
+    }
+    std::vector<std::vector<char>> memory;
+    std::vector<trireme::TensorSlice> slices;
+    for (const trireme::CheckpointTensor& tensor : checkpoint.contents().tensors) {
+      if (tensor.name == left_out) continue;
+      memory.emplace_back(static_cast<std::size_t>(tensor.bytes()));
+      slices.push_back(trireme::TensorSlice::whole(
+          tensor.name, trireme::Tensor::wrap(memory.back().data(), tensor.shape, tensor.dtype)));
+    }
+    checkpoint.read(runtime.world(), slices);
+    const std::string folder = std::filesystem::path(path).parent_path();
+    trireme::write_checkpoint(runtime.world(), runtime.recorder(), folder, checkpoint.info(),
+                              slices);
+    return trireme::ExitStatus::kDone;
+  });
+}
