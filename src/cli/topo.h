@@ -1,6 +1,7 @@
 // The actions of `trireme topo`, each in a file of its own.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -34,9 +35,14 @@ FabricSources sources_of(const TopoArguments& given);
 // Reads "2x1x2": data, pipeline, tensor. Throws ConfigError.
 GridShape grid_of(const std::string& text);
 std::string microseconds(double seconds);  // "12.5"
-// Collective over the world. Returns which ranks share nodes and leaf switches, as Slurm tells its
-// tasks. A remark says what is not known.
-RankBlocks blocks_by_slurm(Runtime& runtime, std::vector<std::string>& remarks);
+// Where the ranks of a job are in the network.
+struct PlacesOfRanks {
+  RankBlocks blocks;                 // which ranks share nodes and leaf switches
+  std::vector<std::string> remarks;  // what is odd in the description, or not known
+  std::optional<Fabric> fabric;      // on rank 0; without vertices if nothing is known
+};
+// Collective over the world. Rank 0 reads the sources; `strict` as read_cluster takes it.
+PlacesOfRanks places_of_ranks(Runtime& runtime, const FabricSources& sources, bool strict);
 
 // Returns the node of each rank as the launcher numbers them: --nodes, or else all hosts of the
 // fabric by name, --ranks-per-node each. Throws ConfigError if they are too few, or a node is not
@@ -57,7 +63,8 @@ ExitStatus topo_show(const TopoArguments& given);
 ExitStatus topo_probe(Runtime& runtime, const TopoArguments& given);
 
 // Collective over the world. Times collectives among all ranks, each by the algorithms that may be
-// worth choosing at these rates: some seconds, on slow links up to a minute or so. Prints them beside what was predicted.
+// worth choosing at these rates: some seconds, on slow links up to a minute or so. Prints them
+// beside what was predicted.
 std::vector<MeasuredCollective> time_collectives(Runtime& runtime, const StoredRates& stored);
 
 // Prints which rank should take which place of a grid, and what that is worth.
