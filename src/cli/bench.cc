@@ -349,7 +349,7 @@ void declare(Options& options, BenchArguments& given) {
               "of the host");
   options.add("network", given.network, "",
               "comm: what the table's algorithms are chosen for, as comm.network of train: auto, "
-              "none, or a file of rates",
+              "none, or files",
               not_empty());
   options.add("seconds", given.seconds, "s", "comm: of all repeats of a size; auto: no limit",
               above(0.0));

@@ -4,10 +4,13 @@
 #include <cstdlib>
 #include <iterator>
 #include <string_view>
+#include <utility>
 
 #include "trireme/base/log.h"
 #include "trireme/comm/gather_lines.h"
 #include "trireme/comm/launcher.h"
+#include "trireme/topology/cluster_fabric.h"
+#include "trireme/train/communication.h"
 
 #include "cli/commands.h"
 #include "cli/topo.h"
@@ -16,6 +19,28 @@ namespace trireme::cli {
 namespace {
 
 constexpr double kSecondsForANode = 120.0;  // to look at itself
+
+struct DoctorArguments {
+  bool each = false;
+  std::string dump, slurm, topology;
+
+  bool names_sources() const { return !dump.empty() || !slurm.empty(); }
+};
+
+// Where the flags say that the fabric is described, or else what is found. What sysfs has are facts
+// of each node.
+FabricSources sources_of(const DoctorArguments& given) {
+  if (!given.names_sources()) {
+    FabricSources found = find_fabric_sources();
+    found.sysfs.clear();
+    return found;
+  }
+  FabricSources named;
+  named.dump = given.dump;
+  named.slurm = given.slurm;
+  named.topology = given.topology;
+  return named;
+}
 
 // If there are several processes, the first one of each node reports for its node.
 bool speaks_for_its_node() {
@@ -45,20 +70,27 @@ void print_text(std::string text) {
   print_line(text);
 }
 
+void print_remarks(const std::vector<std::string>& remarks) {
+  if (!remarks.empty()) print_line("");
+  for (const std::string& remark : remarks) print_line("remark: " + remark);
+}
+
 // Without MPI: each node prints its own text.
-ExitStatus examine_each() {
+ExitStatus examine_each(const DoctorArguments& given) {
   if (!speaks_for_its_node()) return ExitStatus::kDone;
-  const NodeFindings found = examine_this_node();
-  print_text(doctor_text(found.node, found.findings));
-  return status_of(has_problem(found.findings));
+  const Fabric fabric = read_cluster(sources_of(given), /*strict=*/given.names_sources());
+  std::vector<NodeFindings> found{examine_this_node()};
+  compare_with_cables(found, fabric);
+  print_text(doctor_text(found[0].node, found[0].findings));
+  print_remarks(fabric.remarks());
+  return status_of(has_problem(found[0].findings));
 }
 
 // Collective. Measures the network, and prints what that finds before it adds it to the nodes'
-// findings, on rank 0.
-void examine_network(Runtime& runtime, std::vector<NodeFindings>& nodes) {
-  std::vector<std::string> remarks;  // a probe says them; here nothing depends on them
-  const Probe probe =
-      probe_network(runtime.world(), blocks_by_slurm(runtime, remarks), runtime.hosts());
+// findings, on rank 0. `cables` is what is known of the cables between switches.
+void examine_network(Runtime& runtime, const RankBlocks& blocks, std::vector<Finding> cables,
+                     std::vector<NodeFindings>& nodes) {
+  const Probe probe = probe_network(runtime.world(), blocks, runtime.hosts());
   if (runtime.rank() != 0) return;
   std::vector<std::string> hosts;
   for (const std::string& host : runtime.hosts()) {
@@ -67,15 +99,19 @@ void examine_network(Runtime& runtime, std::vector<NodeFindings>& nodes) {
   std::vector<NodeFindings> measured = nodes;
   for (NodeFindings& node : measured) node.findings.clear();
   judge_network(measured, probe, hosts);
-  print_text(doctor_network(measured, findings_between_nodes(probe)));
+  std::ranges::move(findings_between_nodes(probe), std::back_inserter(cables));
+  print_text(doctor_network(measured, cables));
   for (std::size_t i = 0; i < nodes.size(); ++i) {
     std::ranges::move(measured[i].findings, std::back_inserter(nodes[i].findings));
   }
 }
 
 // One text for all nodes.
-ExitStatus examine_together(Runtime& runtime) {
+ExitStatus examine_together(Runtime& runtime, const DoctorArguments& given) {
   runtime.set_timeout(kSecondsForANode);
+  FabricSources sources = sources_of(given);
+  if (!given.names_sources()) sources.addresses = slurm_addresses(runtime);
+  const PlacesOfRanks places = places_of_ranks(runtime, sources, given.names_sources());
   std::vector<std::string> mine;  // empty if another rank speaks for the node
   bool problem = false;
   if (runtime.local_rank() == 0) {
@@ -88,10 +124,14 @@ ExitStatus examine_together(Runtime& runtime) {
     if (runtime.rank() == 0 && !lines.empty()) nodes.push_back(node_findings_from(lines.front()));
   }
   compare_ports(nodes);
+  std::vector<Finding> cables;
+  if (places.fabric) cables = compare_with_cables(nodes, *places.fabric);
   // Before the network is measured, which may hang where it does not work.
   if (nodes.size() == 1) print_text(doctor_text(nodes[0].node, nodes[0].findings));
   if (nodes.size() > 1) print_text(doctor_findings(nodes));
-  if (runtime.nodes() > 1) examine_network(runtime, nodes);
+  // A cluster that nothing describes is usual.
+  if (places.fabric && !places.fabric->vertices().empty()) print_remarks(places.remarks);
+  if (runtime.nodes() > 1) examine_network(runtime, places.blocks, std::move(cables), nodes);
   if (nodes.size() > 1) print_text(doctor_verdict(nodes));
   for (const NodeFindings& node : nodes) problem = problem || has_problem(node.findings);
   return status_of(runtime.world().all_reduce_host(std::int64_t{problem}, ReduceOp::kMax) != 0);
@@ -100,15 +140,26 @@ ExitStatus examine_together(Runtime& runtime) {
 }  // namespace
 
 Work parse_doctor(const Arguments& arguments) {
-  Options options("trireme doctor [--each]");
-  bool each = false;
-  options.add("each", each, "",
+  Options options("trireme doctor [--KEY VALUE]...");
+  DoctorArguments given;
+  options.add("each", given.each, "",
               "if a launcher has started several processes: each node prints a text of its own, "
               "without MPI");
+  options.add("dump", given.dump, "file",
+              "output of ibnetdiscover, whose cables the ports are compared with; empty: the one "
+              "that TRIREME_FABRIC names, if --slurm is empty too");
+  options.add("slurm", given.slurm, "file",
+              "Slurm's topology.conf or topology.yaml, or the output of scontrol show topology; "
+              "empty: what is found, if --dump is empty too");
+  options.add("topology", given.topology, "name",
+              "which topology of topology.yaml; empty: the cluster's default");
   options.parse(arguments);
   if (options.help_requested()) return show_help(options.description());
-  if (!each && processes_can_meet()) return {.alone = {}, .on_ranks = examine_together};
-  return {.alone = examine_each, .on_ranks = {}};
+  if (!given.each && processes_can_meet()) {
+    return {.alone = {},
+            .on_ranks = [given](Runtime& runtime) { return examine_together(runtime, given); }};
+  }
+  return {.alone = [given] { return examine_each(given); }, .on_ranks = {}};
 }
 
 }  // namespace trireme::cli

@@ -29,8 +29,8 @@ void declare_inference(Options& options, InferenceRequest& given) {
               one_of({"auto", "mpi", "nccl"}));
   options.add(
       "comm.network", given.network, "",
-      "what the algorithms of collectives are chosen for, as in trireme train: auto, none, or a "
-      "file of rates, which trireme topo probe writes",
+      "what the algorithms of collectives are chosen for, as in trireme train: auto, none, or "
+      "files",
       not_empty());
   options.add(
       "comm.timeout", given.timeout, "seconds",

@@ -1,6 +1,7 @@
 // The actions of `trireme topo`, each in a file of its own.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -33,9 +34,14 @@ struct TopoArguments {
 FabricSources sources_of(const TopoArguments& given);
 // Reads "2x1x2": data, pipeline, tensor. Throws ConfigError.
 GridShape grid_of(const std::string& text);
-// Collective over the world. Returns which ranks share nodes and leaf switches, as Slurm tells its
-// tasks. A remark says what is not known.
-RankBlocks blocks_by_slurm(Runtime& runtime, std::vector<std::string>& remarks);
+// Where the ranks of a job are in the network.
+struct PlacesOfRanks {
+  RankBlocks blocks;                 // which ranks share nodes and leaf switches
+  std::vector<std::string> remarks;  // what is odd in the description, or not known
+  std::optional<Fabric> fabric;      // on rank 0; without vertices if nothing is known
+};
+// Collective over the world. Rank 0 reads the sources; `strict` as read_cluster takes it.
+PlacesOfRanks places_of_ranks(Runtime& runtime, const FabricSources& sources, bool strict);
 
 // Returns the node of each rank as the launcher numbers them: --nodes, or else all hosts of the
 // fabric by name, --ranks-per-node each. Throws ConfigError if they are too few, or a node is not

@@ -39,24 +39,13 @@ RankBlocks blocks_of(const Fabric& fabric, const std::vector<std::string>& hosts
   return blocks;
 }
 
-// Collective. The blocks of the world's ranks as the flags describe the network, or else as Slurm
-// does. Rank 0 reads the files.
-RankBlocks read_blocks(Runtime& runtime, const TopoArguments& given,
-                       std::vector<std::string>& remarks) {
+// Collective. As the flags describe the network, or else as Slurm does.
+PlacesOfRanks read_places(Runtime& runtime, const TopoArguments& given) {
   FabricSources sources = sources_of(given);
   sources.network.clear();  // where to store what is measured
-  if (sources.empty()) return blocks_by_slurm(runtime, remarks);
-  const Json read = Json::parse(runtime.world().read_once([&] {
-    const Fabric fabric = read_cluster(sources, /*strict=*/true);
-    std::vector<std::string> lines = fabric.remarks();
-    const CommunicatorPlan plan{
-        .blocks = std::make_shared<const RankBlocks>(blocks_of(fabric, runtime.hosts(), lines))};
-    Json texts = Json::array();
-    for (const std::string& line : lines) texts.push_back(line);
-    return Json::object({{"blocks", plan_to_text(plan)}, {"remarks", std::move(texts)}}).dump();
-  }));
-  for (const Json& remark : read.at("remarks").items()) remarks.push_back(remark.text());
-  return *plan_from_text(read.at("blocks").text()).blocks;
+  const bool is_named = !sources.empty();
+  if (!is_named) sources.addresses = slurm_addresses(runtime);
+  return places_of_ranks(runtime, sources, is_named);
 }
 
 // Hosts and their blocks, as many tiers as distances were measured.
@@ -158,10 +147,20 @@ void store_as_usual(const StoredRates& stored, int nodes) {
 
 }  // namespace
 
-RankBlocks blocks_by_slurm(Runtime& runtime, std::vector<std::string>& remarks) {
-  const Fabric fabric = fabric_by_slurm(slurm_addresses(runtime));
-  remarks = fabric.remarks();
-  return blocks_of(fabric, runtime.hosts(), remarks);
+PlacesOfRanks places_of_ranks(Runtime& runtime, const FabricSources& sources, bool strict) {
+  std::optional<Fabric> fabric;
+  const Json read = Json::parse(runtime.world().read_once([&] {
+    fabric = read_cluster(sources, strict);
+    std::vector<std::string> lines = fabric->remarks();
+    const CommunicatorPlan plan{
+        .blocks = std::make_shared<const RankBlocks>(blocks_of(*fabric, runtime.hosts(), lines))};
+    Json texts = Json::array();
+    for (const std::string& line : lines) texts.push_back(line);
+    return Json::object({{"blocks", plan_to_text(plan)}, {"remarks", std::move(texts)}}).dump();
+  }));
+  std::vector<std::string> remarks;
+  for (const Json& remark : read.at("remarks").items()) remarks.push_back(remark.text());
+  return {*plan_from_text(read.at("blocks").text()).blocks, std::move(remarks), std::move(fabric)};
 }
 
 ExitStatus topo_probe(Runtime& runtime, const TopoArguments& given) {
@@ -169,13 +168,13 @@ ExitStatus topo_probe(Runtime& runtime, const TopoArguments& given) {
     throw ConfigError(
         "topo probe measures between ranks: start several, with srun --mpi=pmi2 or mpiexec");
   }
-  std::vector<std::string> remarks;
-  const RankBlocks blocks = read_blocks(runtime, given, remarks);
+  const PlacesOfRanks places = read_places(runtime, given);
+  const RankBlocks& blocks = places.blocks;
   const Stopwatch watch;
   const Probe probe = probe_network(runtime.world(), blocks, runtime.hosts());
   const double seconds = watch.seconds();
   if (runtime.rank() == 0) {
-    for (const std::string& remark : remarks) print_line(remark);
+    for (const std::string& remark : places.remarks) print_line(remark);
     print(probe, blocks, runtime.nodes(), seconds);
   }
   StoredRates stored = stored_of(probe, blocks, runtime.hosts());

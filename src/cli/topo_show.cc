@@ -183,8 +183,8 @@ ExitStatus topo_show(const TopoArguments& given) {
     print_leaves(fabric);
   } else if (find) {
     print_line(
-        "nothing describes a fabric here: no SLURM_TOPOLOGY_ADDR of this node, "
-        "/etc/slurm/topology.conf or InfiniBand port; name a description with --slurm, --dump or "
+        "nothing describes a fabric here: no SLURM_TOPOLOGY_ADDR of this node, topology.conf of "
+        "Slurm's, TRIREME_FABRIC or InfiniBand port; name a description with --slurm, --dump or "
         "--sysfs");
   }
   if (inside.machine) {

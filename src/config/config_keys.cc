@@ -265,9 +265,11 @@ void add_loop_keys(Options& options, Config& config) {
   options.add(
       "comm.network", config.comm.network, "",
       "what the algorithms of collectives are chosen for: a file of rates, which trireme topo "
-      "probe writes; auto: on several nodes this cluster's file (TRIREME_NETWORK, or "
-      "~/.cache/trireme/network-CLUSTER.json), or else Slurm's topology and assumed rates; none: "
-      "the default algorithms. With comm.order tree, sums have the same "
+      "probe writes, a dump of ibnetdiscover, Slurm's topology.conf or topology.yaml, or one of "
+      "each, separated by commas; auto: on several nodes this cluster's file (TRIREME_NETWORK, or "
+      "~/.cache/trireme/network-CLUSTER.json), or else the dump that TRIREME_FABRIC names, Slurm's "
+      "topology, and assumed rates; none: the default algorithms. With comm.order tree, sums have "
+      "the same "
       "bits with each of them",
       not_empty(), OnChange::kSums);
   options.add(

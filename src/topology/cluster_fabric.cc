@@ -1,11 +1,13 @@
 #include "trireme/topology/cluster_fabric.h"
 
 #include <algorithm>
+#include <cctype>
 #include <filesystem>
 #include <optional>
 
 #include <fmt/format.h>
 
+#include "trireme/base/environment.h"
 #include "trireme/base/error.h"
 #include "trireme/base/printable.h"
 #include "trireme/base/small_file.h"
@@ -31,7 +33,7 @@ class ClusterReader {
     if (!sources_.addresses.empty()) add([&] { return fabric_of_addresses(sources_.addresses); });
     if (!sources_.dump.empty()) {
       add([&] {
-        return read_ibnetdiscover(read_small_file("--dump", sources_.dump, kMostMib),
+        return read_ibnetdiscover(read_small_file(sources_.dump_key, sources_.dump, kMostMib),
                                   sources_.dump);
       });
     }
@@ -103,18 +105,91 @@ class ClusterReader {
   std::vector<std::string> faults_;
 };
 
+// The first word of a line, in lower case, up to a space or an equals sign.
+std::string first_word(std::string_view line) {
+  const std::size_t begin = line.find_first_not_of(" \t\r");
+  if (begin == std::string_view::npos) return "";
+  line.remove_prefix(begin);
+  std::string word(line.substr(0, line.find_first_of(" \t\r=")));
+  std::ranges::transform(word, word.begin(),
+                         [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return word;
+}
+
+// Which path of the sources a file of this kind is.
+std::string& path_of(FabricSources& sources, DescriptionKind kind) {
+  if (kind == DescriptionKind::kRates) return sources.network;
+  return kind == DescriptionKind::kDump ? sources.dump : sources.slurm;
+}
+
+const char* words_for(DescriptionKind kind) {
+  if (kind == DescriptionKind::kRates) return "hold measured rates";
+  return kind == DescriptionKind::kDump ? "are dumps of ibnetdiscover"
+                                        : "are descriptions of Slurm's";
+}
+
 }  // namespace
 
 FabricSources find_fabric_sources() {
   FabricSources found;
   if (auto address = own_address()) found.addresses.push_back(std::move(*address));
   std::error_code ignored;
-  for (const char* path : {"/etc/slurm/topology.yaml", "/etc/slurm/topology.conf"}) {
-    if (found.slurm.empty() && std::filesystem::is_regular_file(path, ignored)) found.slurm = path;
+  std::vector<std::filesystem::path> folders = {"/etc/slurm"};
+  if (const std::string file = environment("SLURM_CONF"); !file.empty()) {
+    folders.insert(folders.begin(), std::filesystem::path(file).parent_path());
   }
+  for (const std::filesystem::path& folder : folders) {
+    for (const char* name : {"topology.yaml", "topology.conf"}) {
+      const std::filesystem::path path = folder / name;
+      if (found.slurm.empty() && std::filesystem::is_regular_file(path, ignored)) {
+        found.slurm = path.string();
+      }
+    }
+  }
+  found.dump = environment("TRIREME_FABRIC");
+  found.dump_key = "TRIREME_FABRIC";
   if (!std::filesystem::is_empty("/sys/class/infiniband", ignored) && !ignored)
     found.sysfs = "/sys";
   return found;
+}
+
+std::optional<DescriptionKind> kind_of_description(std::string_view text) {
+  const std::size_t first = text.find_first_not_of(" \t\r\n");
+  if (first != std::string_view::npos && text[first] == '{') return DescriptionKind::kRates;
+  if (is_slurm_yaml(text)) return DescriptionKind::kSlurm;
+  while (!text.empty()) {
+    const std::string_view line = text.substr(0, text.find('\n'));
+    text.remove_prefix(std::min(text.size(), line.size() + 1));
+    const std::string word = first_word(line);
+    if (word == "switch" || word == "ca") return DescriptionKind::kDump;
+    if (word == "switchname" || word == "blockname") return DescriptionKind::kSlurm;
+  }
+  return {};
+}
+
+FabricSources sources_in(const std::string& files) {
+  FabricSources sources;
+  std::string_view rest = files;
+  while (true) {
+    const std::string path(rest.substr(0, rest.find(',')));
+    const auto kind =
+        kind_of_description(read_small_file("the description of the network", path, kMostMib));
+    if (!kind) {
+      throw ConfigError(
+          fmt::format("{}: describes no network: expected rates that trireme topo probe has "
+                      "stored, a dump of ibnetdiscover, or Slurm's topology.conf, topology.yaml or "
+                      "output of scontrol show topology",
+                      shown(path)));
+    }
+    std::string& place = path_of(sources, *kind);
+    if (!place.empty()) {
+      throw ConfigError(fmt::format("{} and {} both {}: name one of them", shown(place),
+                                    shown(path), words_for(*kind)));
+    }
+    place = path;
+    if (path.size() == rest.size()) return sources;
+    rest.remove_prefix(path.size() + 1);
+  }
 }
 
 Fabric read_cluster(const FabricSources& sources, bool strict) {

@@ -54,6 +54,19 @@ std::optional<int> take_port(std::string_view& text) {
   return port;
 }
 
+// Takes "(bb0000000101)" off the front of `text`; 0 if there is none. Switches have no such: there
+// the GUID is behind the peer's name.
+std::uint64_t take_port_guid(std::string_view& text) {
+  if (text.empty() || text.front() != '(') return 0;
+  const std::size_t end = text.find(')');
+  if (end == std::string_view::npos) return 0;
+  std::uint64_t guid = 0;
+  const auto result = std::from_chars(text.data() + 1, text.data() + end, guid, 16);
+  if (result.ec != std::errc() || result.ptr != text.data() + end) return 0;
+  text.remove_prefix(end + 1);
+  return guid;
+}
+
 std::string_view last_word(std::string_view text) {
   const std::size_t end = text.find_last_not_of(" \t\r");
   if (end == std::string_view::npos) return {};
@@ -156,6 +169,7 @@ class DumpReader {
   }
   void read_port(std::string_view line) {
     const auto own = take_port(line);
+    const std::uint64_t guid = take_port_guid(line);
     const auto name = take_quoted(line);
     const auto peer = name ? node_id(*name) : std::nullopt;
     const auto port = take_port(line);
@@ -164,11 +178,21 @@ class DumpReader {
       return;
     }
     const Port here{*self_, *own};
+    if (guid != 0) compare_guid(here, guid);
     const Peer there{{*peer, *port}, infiniband_bytes_per_second(last_word(line)), line_};
     if (there.bytes_per_second == 0.0) remark("a rate that is unknown");
     if (!peers_.emplace(here, there).second) {
       remark(fmt::format("port {} of {:016x} has a second cable", *own, self_->guid));
     }
+  }
+  // The subnet manager tells ports apart by these. Cables are told by node and number, so both
+  // stay.
+  void compare_guid(const Port& here, std::uint64_t guid) {
+    const auto [known, is_new] = guids_.emplace(guid, here);
+    if (is_new || known->second == here) return;
+    remark(fmt::format(
+        "port {} of {:016x} has the GUID {:016x}, which is that of port {} of {:016x}", here.number,
+        here.node.guid, guid, known->second.number, known->second.node.guid));
   }
   // Each cable is told by both of its ends; one is enough.
   void connect() {
@@ -197,6 +221,7 @@ class DumpReader {
         if (end.kind == 'S') continue;
         cable.adapter = adapters_.at(end);
         cable.adapter_guid = end.guid;
+        cable.adapter_port = end == here.node ? here.number : there.port.number;
       }
       fabric_.add_cable(std::move(cable));
     }
@@ -209,6 +234,7 @@ class DumpReader {
   std::map<NodeId, int> vertices_;
   std::map<NodeId, std::string> adapters_;
   std::map<Port, Peer> peers_;
+  std::map<std::uint64_t, Port> guids_;  // of the adapters' own ports
 };
 
 }  // namespace

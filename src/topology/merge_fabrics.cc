@@ -343,6 +343,14 @@ std::optional<int> find_node(const Fabric& fabric, const std::string& name) {
   return known.vertices[static_cast<std::size_t>(found)];
 }
 
+bool leads_to(const Cable& cable, const LocalPort& port) {
+  if (cable.adapter_port != 0 && port.number != 0 && cable.adapter_port != port.number) {
+    return false;
+  }
+  if (cable.adapter_guid != 0 && port.guid != 0) return cable.adapter_guid == port.guid;
+  return !cable.adapter.empty() && cable.adapter == port.adapter;
+}
+
 Fabric merge_fabrics(Fabric trusted, Fabric detailed) {
   return Merge(std::move(trusted), std::move(detailed)).merged();
 }
@@ -359,11 +367,8 @@ void merge_ports(Fabric& fabric, const std::string& host, const std::vector<Loca
   double others = 0.0;  // capacity of the ports that no cable names
   for (const LocalPort& port : ports) {
     if (port.link_layer != "InfiniBand") continue;
-    const auto own = std::ranges::find_if(cables, [&](std::size_t at) {
-      const Cable& cable = fabric.cables()[at];
-      if (cable.adapter_guid != 0 && port.guid != 0) return cable.adapter_guid == port.guid;
-      return !cable.adapter.empty() && cable.adapter == port.adapter;
-    });
+    const auto own = std::ranges::find_if(
+        cables, [&](std::size_t at) { return leads_to(fabric.cables()[at], port); });
     const std::string what = shown(fmt::format("{} {} port {}", host, port.adapter, port.number));
     if (port.state != "ACTIVE") {
       if (own != cables.end()) {

@@ -10,6 +10,7 @@
 #include "trireme/base/environment.h"
 #include "trireme/base/error.h"
 #include "trireme/base/json.h"
+#include "trireme/base/printable.h"
 #include "trireme/base/small_file.h"
 #include "trireme/comm/gather_lines.h"
 #include "trireme/topology/cluster_fabric.h"
@@ -21,9 +22,9 @@ using Addresses = std::vector<std::pair<std::string, std::string>>;
 
 constexpr std::size_t kMostRemarks = 5;  // on a description; topo show prints them all
 
-// Only rank 0 calls this. There is no network if the file does not suit the job; a remark says why.
-void read_file(const std::string& path, const std::vector<std::string>& hosts,
-               NetworkOfJob& result) {
+// Only rank 0 calls this. There is no network if the rates do not suit the job; a remark says why.
+void read_rates(const std::string& path, const std::vector<std::string>& hosts,
+                NetworkOfJob& result) {
   const StoredRates stored =
       read_network_rates(read_small_file("the file of network rates", path), path);
   const std::string stale = why_stale(stored, hosts);
@@ -54,6 +55,43 @@ bool describes_all(const Fabric& fabric, const std::vector<std::string>& hosts) 
   return missing.empty();
 }
 
+bool describes_any(const Fabric& fabric, const std::vector<std::string>& hosts) {
+  Fabric copy = fabric;
+  const int known = static_cast<int>(fabric.vertices().size());
+  return std::ranges::any_of(add_nodes(copy, hosts), [&](int vertex) { return vertex < known; });
+}
+
+std::string of_another_cluster(const std::string& origin, const std::vector<std::string>& hosts) {
+  return fmt::format("{}: has none of the job's nodes, such as {}; not used", origin,
+                     shown(hosts.front()));
+}
+
+// Only rank 0 calls this. Reads the files that the user has named. What a description says is taken
+// where no rates are named, or these are stale.
+void read_files(const std::string& files, const std::vector<std::string>& hosts,
+                NetworkOfJob& result) {
+  FabricSources sources = sources_in(files);
+  const std::string rates = std::exchange(sources.network, "");
+  if (!rates.empty()) read_rates(rates, hosts, result);
+  if (sources.empty()) return;
+  Fabric fabric = read_cluster(sources, /*strict=*/true);
+  if (result.network) {
+    if (describes_all(fabric, hosts)) result.fabric = std::move(fabric);
+    return;
+  }
+  std::string origin = sources.dump;
+  if (!sources.slurm.empty()) origin += (origin.empty() ? "" : ",") + sources.slurm;
+  std::string remark;
+  if (describes_any(fabric, hosts)) {
+    result.network = job_network(fabric, origin, hosts, remark);
+  } else {
+    remark = of_another_cluster(origin, hosts);
+  }
+  if (!remark.empty()) result.remarks.push_back(std::move(remark));
+  take_remarks(fabric, result.remarks);
+  if (result.network) result.fabric = std::move(fabric);
+}
+
 // Only rank 0 calls this.
 void find_network(Addresses addresses, const std::vector<std::string>& hosts,
                   NetworkOfJob& result) {
@@ -65,7 +103,7 @@ void find_network(Addresses addresses, const std::vector<std::string>& hosts,
   const auto kind = std::filesystem::status(path, ignored).type();
   if (!path.empty() && (is_set || kind != std::filesystem::file_type::not_found)) {
     try {
-      read_file(path, hosts, result);
+      read_rates(path, hosts, result);
     } catch (const ConfigError& error) {
       remarks.push_back(fmt::format("{}; not used", error.what()));
     }
@@ -79,14 +117,19 @@ void find_network(Addresses addresses, const std::vector<std::string>& hosts,
     return;
   }
   // The ports of this host alone do not tell where the others are.
-  const bool tells_places = !sources.slurm.empty() || !sources.addresses.empty();
+  const bool tells_places =
+      !sources.slurm.empty() || !sources.dump.empty() || !sources.addresses.empty();
   result.fabric = read_cluster(sources, /*strict=*/false);
+  take_remarks(*result.fabric, remarks);
+  if (!result.fabric->vertices().empty() && !describes_any(*result.fabric, hosts)) {
+    remarks.push_back(of_another_cluster("the fabric's description", hosts));
+    result.fabric = Fabric(FabricSource::kSysfs);
+  }
   const bool known = !result.fabric->vertices().empty();
   std::string remark;
   result.network = job_network(*result.fabric, "the fabric's description", hosts, remark);
   if (!known) result.network->source = "assumed rates";
   if (known && tells_places && !remark.empty()) remarks.push_back(std::move(remark));
-  take_remarks(*result.fabric, remarks);
 }
 
 // Some algorithms are named by comm.algorithms.
@@ -171,7 +214,7 @@ NetworkOfJob read_job_network(Runtime& runtime, const std::string& key) {
     if (is_auto) {
       find_network(addresses, runtime.hosts(), result);
     } else {
-      read_file(key, runtime.hosts(), result);
+      read_files(key, runtime.hosts(), result);
     }
     Json lines = Json::array();
     for (const std::string& remark : result.remarks) lines.push_back(remark);

@@ -9,23 +9,13 @@
 namespace trireme {
 namespace {
 
-// Below this share of what the others have, a port is slow. At half width it has a half.
-constexpr double kSlowShare = 0.75;
 // A message that has a node's fastest port to itself reaches more than this share of its rate.
 constexpr double kReached = 0.5;
 
-bool works(const LocalPort& port) {
-  return port.state == "ACTIVE" && port.physical_state == "LinkUp";
-}
-
-std::string name_of(const LocalPort& port) {
-  return fmt::format("port {}/{}", port.adapter, port.number);
-}
-
-std::string state_of(const LocalPort& port) {
-  return fmt::format("{} ({})", port.state.empty() ? "unknown" : port.state,
-                     port.physical_state.empty() ? "unknown" : port.physical_state);
-}
+using doctor::kSlowShare;
+using doctor::name_of_port;
+using doctor::state_of;
+using doctor::works;
 
 // What the ports of one name have in common on most nodes.
 struct Usual {
@@ -55,12 +45,25 @@ std::string gigabytes(double rate) {
 
 }  // namespace
 
+bool doctor::works(const LocalPort& port) {
+  return port.state == "ACTIVE" && port.physical_state == "LinkUp";
+}
+
+std::string doctor::name_of_port(const LocalPort& port) {
+  return fmt::format("port {}/{}", port.adapter, port.number);
+}
+
+std::string doctor::state_of(const LocalPort& port) {
+  return fmt::format("{} ({})", port.state.empty() ? "unknown" : port.state,
+                     port.physical_state.empty() ? "unknown" : port.physical_state);
+}
+
 void doctor::check_ports(const NodeFacts& facts, std::vector<Finding>& findings) {
   for (const LocalPort& port : facts.ports) {
     if (works(port)) {
-      findings.push_back({Verdict::kOk, name_of(port), port.rate, ""});
+      findings.push_back({Verdict::kOk, name_of_port(port), port.rate, ""});
     } else {
-      findings.push_back({Verdict::kWarning, name_of(port), state_of(port),
+      findings.push_back({Verdict::kWarning, name_of_port(port), state_of(port),
                           "see to its cable and to the subnet manager, unless it is not used"});
     }
   }
@@ -70,7 +73,7 @@ void compare_ports(std::vector<NodeFindings>& nodes) {
   std::map<std::string, Usual> all;
   for (const NodeFindings& node : nodes) {
     for (const LocalPort& port : node.ports) {
-      Usual& usual = all[name_of(port)];
+      Usual& usual = all[name_of_port(port)];
       ++usual.nodes;
       if (!works(port)) continue;
       ++usual.working;
@@ -79,18 +82,18 @@ void compare_ports(std::vector<NodeFindings>& nodes) {
   }
   for (NodeFindings& node : nodes) {
     for (const LocalPort& port : node.ports) {
-      Usual& usual = all[name_of(port)];
-      const auto finding = std::ranges::find(node.findings, name_of(port), &Finding::subject);
+      Usual& usual = all[name_of_port(port)];
+      const auto finding = std::ranges::find(node.findings, name_of_port(port), &Finding::subject);
       if (finding == node.findings.end()) continue;
       if (!works(port) && 2 * usual.working >= usual.nodes) {
-        *finding = {Verdict::kProblem, name_of(port),
+        *finding = {Verdict::kProblem, name_of_port(port),
                     fmt::format("{}, but it is ACTIVE on {} of {} nodes", state_of(port),
                                 usual.working, usual.nodes),
                     "see to its cable, and to its port of the switch"};
       } else if (const auto* rate = usual.rate();
                  works(port) && rate != nullptr &&
                  port.bytes_per_second < kSlowShare * rate->first) {
-        *finding = {Verdict::kProblem, name_of(port),
+        *finding = {Verdict::kProblem, name_of_port(port),
                     fmt::format("{}, but other nodes have {}", port.rate, rate->second),
                     "see to its cable and its connectors: some of its lanes may be lost"};
       }
@@ -108,7 +111,9 @@ void judge_network(std::vector<NodeFindings>& nodes, const Probe& probe,
     for (const MeasuredStream& stream : probe.streams) {
       if (stream.from == number || stream.to == number) best = std::max(best, stream.rate);
     }
+    // Where a port is slower than its cable, that is a finding of its own.
     const double port = fastest_port(node);
+    const double limit = port > 0.0 ? port : node.cable_bytes_per_second;
     std::vector<std::string> slow;
     for (const SlowLink& link : probe.slow) {
       const bool is_pair = link.from >= 0 && link.to >= 0;  // findings_between_nodes names it
@@ -120,11 +125,11 @@ void judge_network(std::vector<NodeFindings>& nodes, const Probe& probe,
       node.findings.push_back({Verdict::kWarning, "network", text,
                                "see to its cable, its port of the switch and what else it runs"});
     }
-    if (port > 0.0 && best < kReached * port) {
-      node.findings.push_back(
-          {Verdict::kWarning, "network",
-           fmt::format("{} of the {} of its port", gigabytes(best), gigabytes(port)),
-           "see that MPI uses the adapter (UCX_NET_DEVICES, UCX_TLS)"});
+    if (limit > 0.0 && best < kReached * limit) {
+      node.findings.push_back({Verdict::kWarning, "network",
+                               fmt::format("{} of the {} of its {}", gigabytes(best),
+                                           gigabytes(limit), port > 0.0 ? "port" : "cable"),
+                               "see that MPI uses the adapter (UCX_NET_DEVICES, UCX_TLS)"});
     } else if (slow.empty()) {
       node.findings.push_back({Verdict::kOk, "network", gigabytes(best) + " by one message", "",
                                gigabytes(best).substr(0, gigabytes(best).find(' '))});

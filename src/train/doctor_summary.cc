@@ -142,7 +142,7 @@ std::string to_json(const NodeFindings& node) {
   Json ports = Json::array();
   for (const LocalPort& port : node.ports) {
     ports.push_back(Json::array({port.adapter, port.number, port.state, port.physical_state,
-                                 port.rate, port.bytes_per_second}));
+                                 port.rate, port.bytes_per_second, std::uint64_t{port.guid}}));
   }
   return Json::object({{"node", node.node}, {"findings", findings}, {"ports", ports}}).dump();
 }
@@ -159,6 +159,7 @@ NodeFindings node_findings_from(const std::string& json) {
     for (const Json& item : object.at("ports").items()) {
       node.ports.push_back({.adapter = item.at(std::size_t{0}).text(),
                             .number = item.at(1).small_integer(),
+                            .guid = item.at(6).unsigned_integer(),
                             .state = item.at(2).text(),
                             .physical_state = item.at(3).text(),
                             .link_layer = {},

@@ -9,7 +9,7 @@ import unittest
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "support"))
-from cli_testing import ProgramTest  # noqa: E402
+from cli_testing import ProgramTest, fabric_dump  # noqa: E402
 
 
 class Ranks(ProgramTest):
@@ -121,10 +121,33 @@ class Ranks(ProgramTest):
         self.assertRegex(text, r"\n\nthe network between the nodes\n\w+ +network +[^\n]*\n(\w+ +network [^\n]*\n)*\n\w+ ")
         self.assertRegex(text, r"\n\n(no problems|problems on all nodes); warnings on (all nodes|n\S+)\n\Z")
         self.assertEqual(done.returncode, 71 if "\nproblem " in text else 0, text)
+        self.assertNotIn("remark: ", text)  # nothing describes these nodes
         # Each node for itself, also if MPI does not work.
         text = self.run_program("doctor", "--each", before=[self.mpiexec, "-n", 2]).stdout
         self.assertTrue(text.startswith("node "), text)
         self.assertNotIn("the same on all", text)
+
+    def test_doctor_compares_nodes_with_a_dump(self):
+        # One end of n1's cable runs at half width.
+        (self.folder / "fabric.txt").write_text(fabric_dump([["n1", "n2"], ["n3"]]).replace(
+            '"n1 mlx5_0" lid 9 4xHDR', '"n1 mlx5_0" lid 9 2xHDR'))
+        slow = (r"ibnetdiscover says that its cable has 100 Gbit/s; usual at leaf1 \(0{12}aa01\) is 200 Gbit/s; see to its "
+                r"cable")
+        remark = r"(?m)^remark: fabric.txt, line \d+: the ends of a cable have different rates; the lower one counts$"
+        launched = [self.mpiexec]
+        for node in ("n1", "n2", "n4"):
+            launched += ["-n", 1, "-env", "SLURMD_NODENAME", node, self.program, "doctor", "--dump", "fabric.txt", ":"]
+        done = self.run_program("doctor", "--dump", "fabric.txt", before=launched[:-5])
+        self.assertRegex(done.stdout, rf"(?m)^problem +cable mlx5_0 +on n1: {slow}")
+        self.assertRegex(done.stdout, r"(?m)^not here +cable +on n4: what describes the fabric does not have this node$")
+        self.assertRegex(done.stdout, remark)
+        self.assertEqual(done.returncode, 71, done.stdout)
+        done = self.run_program("doctor", "--dump", "fabric.txt", environment={"SLURMD_NODENAME": "n1"})
+        self.assertRegex(done.stdout, rf"(?m)^problem +cable mlx5_0 +{slow}")
+        self.assertRegex(done.stdout, remark)
+        # bad input: `doctor`: `--dump` or `--slurm` names a file that cannot be read | --dump FILE: cannot be read: No
+        # such file or directory | 2
+        self.expect_refusal(2, "--dump nothing: cannot be read: No such file or directory", "doctor", "--dump", "nothing")
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ import unittest
 import xml.etree.ElementTree
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "support"))
-from cli_testing import network_rates  # noqa: E402
+from cli_testing import fabric_dump, network_rates  # noqa: E402
 
 PROGRAM = pathlib.Path(sys.argv.pop(1)).resolve()
 DIFFERENCE = pathlib.Path(sys.argv.pop(1)).resolve()
@@ -26,7 +26,8 @@ TRAIN = (f"train --run.folder {RUN} --data.train data/train.h5 --model.layers 2 
          "--model.context 16 --batch.global 16 --batch.micro 2 --model.dropout 0.1 --run.steps 4 "
          "--checkpoint.every 2 --eval.every 0 --log.every 1 --threads 1 --comm.timeout 60").split()
 # A leaf of two nodes, and one of one.
-ADDRESS = {"n1": "spine.leaf1.n1", "n2": "spine.leaf2.n2", "n3": "spine.leaf1.n3", "odd": "spine.odd"}
+ADDRESS = {"n1": "spine.leaf1.n1", "n2": "spine.leaf2.n2", "n3": "spine.leaf1.n3", "n4": "spine.leaf2.n4",
+           "odd": "spine.odd"}
 SVG = "{http://www.w3.org/2000/svg}"
 
 
@@ -188,8 +189,8 @@ class GridOrder(unittest.TestCase):
         # ...: cannot be read: No such file or directory | 2
         said = self.on_ranks(4, [*evaluate, "--grid.order", "nothing"], status=2)
         self.assertEqual(said.count("nothing"), 1, said)
-        # bad input: `eval`, `generate`, `predict`: `--comm.network` names a file that is not there | the file of
-        # network rates ...: cannot be read: No such file or directory | 2
+        # bad input: `eval`, `generate`, `predict`: `--comm.network` names a file that is not there | the description
+        # of the network ...: cannot be read: No such file or directory | 2
         said = self.on_ranks(4, [*evaluate, "--comm.network", "nothing"], status=2)
         self.assertEqual(said.count("nothing"), 1, said)
 
@@ -329,6 +330,102 @@ class GridOrder(unittest.TestCase):
         self.assertIn("the fabric's description", source)
         rates.write_text("{}")
         self.assertRegex(network(rates)[1][0], r"cluster.json: not a file of network rates: .*; not used$")
+
+    def described(self, files, nodes=("n1", "n2", "n3", "n4"), environment=(), keep=False):
+        """What the start-up table says of the network, and the remarks. Checkpoints are those of an earlier run."""
+        said = self.result(len(nodes), "--grid.data", str(len(nodes)), "--run.steps", "2", "--comm.network", files,
+                           nodes=nodes, steps=(2,), keep=keep, environment=environment)
+        found = re.search(r"(?m)^network +(.*); data: (all_reduce .*)$", said)
+        remarks = re.findall(r"(?m)^trireme: comm.network: (.*)$", said)
+        return (*(found.groups() if found else (None, None)), remarks)
+
+    def test_a_run_follows_a_dump(self):
+        self.assertEqual(self.described("none", keep=True), (None, None, []))
+        # Slurm's addresses put n1 and n3 together, and the dump n1 and n4.
+        self.assertEqual(self.described("auto")[0], "the fabric's description, assumed rates")
+        self.assertEqual(self.places(), "n1: 0, n3: 1, n2: 2, n4: 3")
+        dump, tree = self.folder / "fabric.txt", self.folder / "tree.conf"
+        dump.write_text(fabric_dump([["n1", "n4"], ["n2.site.org", "n3"]]))
+        wide = self.described("fabric.txt")
+        self.assertEqual((wide[0], wide[2]), ("fabric.txt, rates of its cables", []))
+        self.assertEqual(self.places(), "n1: 0, n4: 1, n2: 2, n3: 3")
+        titles = "\n".join(self.picture())
+        self.assertRegex(titles, r"n4: 1 cable, 200 Gbit/s each way, from ibnetdiscover")
+        # The rates of its cables decide which algorithms are chosen.
+        dump.write_text(fabric_dump([["n1", "n4"], ["n2", "n3"]], uplink="1xSDR"))
+        narrow = self.described("fabric.txt")
+        self.assertEqual(narrow[0], wide[0])
+        self.assertNotEqual(narrow[1], wide[1])
+        # With Slurm's description beside it, which counts for places.
+        tree.write_text("SwitchName=a Nodes=n[1,3]\nSwitchName=b Nodes=n[2,4]\nSwitchName=top Switches=a,b\n")
+        self.assertEqual(self.described("tree.conf")[::2], ("tree.conf, assumed rates", []))
+        self.assertEqual(self.places(), "n1: 0, n3: 1, n2: 2, n4: 3")
+        dump.write_text(fabric_dump([["n1", "n3", "n4"], ["n2"]]))
+        source, _, remarks = self.described("tree.conf,fabric.txt")
+        self.assertEqual((source, len(remarks)), ("fabric.txt,tree.conf, rates of its cables", 1), remarks)
+        self.assertRegex(remarks[0], r"^host 'n4': Slurm puts it below 'b', ibnetdiscover below 'leaf1 \(\S+'; Slurm counts$")
+        self.assertEqual(self.places(), "n1: 0, n3: 1, n2: 2, n4: 3")
+        # A module may name the dump of its cluster.
+        dump.write_text(fabric_dump([["n1", "n3"], ["n2", "n4"]]))
+        self.assertEqual(self.described("auto", environment={"TRIREME_FABRIC": "fabric.txt"})[::2],
+                         ("the fabric's description, rates of its cables", []))
+        # Slurm tells of its nodes, so a dump of another cluster is left out.
+        dump.write_text(fabric_dump([["a1", "a2"], ["a3"]]))
+        source, _, remarks = self.described("auto", environment={"TRIREME_FABRIC": "fabric.txt"})
+        self.assertEqual((source, len(remarks)), ("the fabric's description, assumed rates", 1), remarks)
+        self.assertRegex(remarks[0], "^ibnetdiscover describes none of the hosts of Slurm, such as 'n1': it is of another "
+                                     "cluster and is left out$")
+
+    def test_a_run_goes_on_with_an_odd_description(self):
+        nodes = ("n1", "n2", "n3")
+        self.described("none", nodes, keep=True)
+        dump, tree = self.folder / "fabric.txt", self.folder / "tree.conf"
+        good = fabric_dump([["n1", "n3"], ["n2"]])
+        good_source = "fabric.txt, rates of its cables"
+
+        def odd(text, remark, source=good_source, file=dump, files="fabric.txt"):
+            file.write_text(text)
+            found, _, remarks = self.described(files, nodes)
+            self.assertEqual(found, source)
+            self.assertEqual(len(remarks), 1, remarks)
+            self.assertRegex(remarks[0], f"^{remark}$")
+        # bad input: `train`: `comm.network` names a dump of another cluster | comm.network: FILE: has none of the job's
+        # nodes, such as n1; not used | 0
+        odd(fabric_dump([["a1", "a2"], ["a3"]]), r"fabric.txt: has none of the job's nodes, such as n1; not used", None)
+        # bad input: `train`: `comm.network` names a dump without some of the job's nodes | comm.network: FILE: n3 not
+        # found there; counted as beyond all other nodes | 0
+        odd(fabric_dump([["n1"], ["n2"]]), r"fabric.txt: n3 not found there; counted as beyond all other nodes")
+        # bad input: `train`: in a dump that `comm.network` names a GUID is described twice, two ports have one GUID, a
+        # rate is unknown | comm.network: FILE, line 31: the GUID ... is described a second time; ...: port 1 of ... has
+        # the GUID ..., which is that of port 1 of ...; ...: a rate that is unknown | 0
+        odd(good + '\nCa\t1 "H-0000000000bb1010"\t\t# "n1 mlx5_0"\n',
+            r"fabric.txt, line \d+: the GUID 0000000000bb1010 is described a second time")
+        odd(good.replace("\n[1](bb1021)", "\n[1](bb1011)"),
+            r"fabric.txt, line \d+: port 1 of 0000000000bb1020 has the GUID 0000000000bb1011, which is that of port 1 of "
+            r"0000000000bb1010")
+        odd(good.replace("lid 9 4xHDR", "lid 9 4xZDR", 1), r"fabric.txt, line \d+: a rate that is unknown")
+        # bad input: `train`: in Slurm's topology that `comm.network` names a switch is below itself | comm.network: FILE,
+        # line 3: switch 'b' is below itself, by way of 'top' | 0
+        odd("SwitchName=a Nodes=n[1-3]\nSwitchName=top Switches=a,b\nSwitchName=b Switches=top\n",
+            r"tree.conf, line 3: switch 'b' is below itself, by way of 'top'", "tree.conf, assumed rates", tree, "tree.conf")
+        # bad input: `train`: `comm.network` names rates that were measured on other nodes, and a description |
+        # comm.network: FILE: measured without n[2-3]; not used, run trireme topo probe on these nodes | 0
+        dump.write_text(good)
+        odd(json.dumps(network_rates(["n1", "n4"])), r"stale.json: measured without n\[2-3\]; not used, run trireme topo "
+            r"probe on these nodes", good_source, self.folder / "stale.json", "stale.json,fabric.txt")
+        # bad input: `train`: `comm.network` names rates that another number of ranks has measured | (no remark: rates
+        # are of nodes; times of collectives among other numbers of ranks are not used) | 0
+        (self.folder / "more.json").write_text(json.dumps(network_rates(["n1", "n2", "n3", "n4"])))
+        source, _, remarks = self.described("more.json", nodes)
+        self.assertRegex(source, r"^more.json, measured 2026-")
+        self.assertEqual(remarks, [])
+        # bad input: `train`: `comm.network` names a file that describes no network | FILE: describes no network: expected
+        # rates that trireme topo probe has stored, a dump of ibnetdiscover, or Slurm's ... | 2
+        shutil.rmtree(self.folder / RUN)
+        said = self.train(2, "--grid.data", "2", "--comm.network", "text.txt", nodes=["n1", "n2"], status=2)
+        self.assertRegex(said, r"\Atrireme: text.txt: describes no network: expected rates that trireme topo probe has "
+                               r"stored, a dump of ibnetdiscover, or Slurm's [^\n]*\n\Z")
+        self.assertFalse((self.folder / RUN).exists())
 
     def test_what_the_report_of_ranks_says(self):
         self.result(4, "--grid.data", "2", "--grid.tensor", "2", "--log.stragglers", "0.001", "--log.trace", "3",

@@ -8,6 +8,7 @@ frames, of which 1448 in 1514 bytes are data. What else runs on this host only s
 that is off is made again.
 """
 import json
+import re
 import subprocess
 import sys
 import unittest
@@ -96,6 +97,15 @@ class Probe(unittest.TestCase):
         self.cluster.call(self.program, "topo", "explain", "all_reduce", "4M", "--network", files[0], "--json", files[1])
         return json.loads(files[1].read_text(encoding="utf-8"))
 
+    def assert_doctor_says(self, *lines):
+        for _ in range(ATTEMPTS):
+            text = self.cluster.call("srun", "--mpi=pmi2", "-N4", "-n4", self.program, "doctor", timeout=90,
+                                     environment={"UCX_TLS": "tcp,self", "OMP_NUM_THREADS": "1"})
+            if all(re.search(line, text) for line in lines):
+                break
+        for line in lines:
+            self.assertRegex(text, line)
+
     def test_a_slow_cable_is_named(self):
         self.shape("h3", HOST / 4)
         self.shape("eth0", HOST / 4, node=3)
@@ -109,6 +119,8 @@ class Probe(unittest.TestCase):
         for slow in data["slow"]:
             self.assertTrue(near(slow["rate"], HOST / 4), text)
         self.assertRegex(text, r"\nslow: n3 sends at [0-9.]+ MB/s; usual is [0-9.]+\n")
+        self.assert_doctor_says(r"(?m)^warning +network +on n3: n3 sends at [0-9.]+ GB/s; usual is [0-9.]+ GB/s; see to its "
+                                r"cable", r"(?m)^warning +network +on n3: n3 receives at ")
 
     def test_a_slow_uplink_is_named(self):
         self.shape("u2", UPLINK / 2)
@@ -120,6 +132,8 @@ class Probe(unittest.TestCase):
         text, data, _ = self.probe_until(lambda found: where(found[1]) == expected)
         self.assertEqual(where(data), expected, text)
         self.assertTrue(near(data["slow"][0]["rate"], UPLINK / 2), text)
+        self.assert_doctor_says(r"(?m)^warning +network +leaf of n\[3-4\] to leaf of n\[1-2\] at [0-9.]+ GB/s; usual is "
+                                r"[0-9.]+ GB/s; see to the cables on the way$")
 
 
 if __name__ == "__main__":

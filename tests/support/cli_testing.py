@@ -23,6 +23,27 @@ def network_rates(hosts):
                              "seconds": 1.25e-5}]}
 
 
+def fabric_dump(leaves, host="4xHDR", uplink="4xHDR"):
+    """A dump of ibnetdiscover. `leaves` lists the hosts of each leaf switch; a spine switch has a cable to each."""
+    def guid(number):
+        return f"{number:016x}"
+    def switch(number, name, ports):
+        return [f"switchguid=0x{number:x}({number:x})", f'Switch\t36 "S-{guid(number)}"\t\t# "{name}" base port 0 lid 1 lmc 0',
+                *ports, ""]
+    lines, adapters = ["#", "# Topology file: generated", "vendid=0x2c9"], []
+    for i, hosts in enumerate(leaves, 1):
+        ports = [f'[36]\t"S-{guid(0xaa00)}"[{i}]\t\t# "spine" lid 1 {uplink}']
+        for port, name in enumerate(hosts, 1):
+            adapter = 0xbb0000 + 0x1000 * i + 0x10 * port
+            ports.append(f'[{port}]\t"H-{guid(adapter)}"[1]({adapter + 1:x}) \t\t# "{name} mlx5_0" lid 9 {host}')
+            adapters += [f"caguid=0x{adapter:x}", f'Ca\t1 "H-{guid(adapter)}"\t\t# "{name} mlx5_0"',
+                         f'[1]({adapter + 1:x}) \t"S-{guid(0xaa00 + i)}"[{port}]\t\t# lid 9 lmc 0 "leaf{i}" lid 1 {host}', ""]
+        lines += switch(0xaa00 + i, f"leaf{i}", ports)
+    lines += switch(0xaa00, "spine", [f'[{i}]\t"S-{guid(0xaa00 + i)}"[36]\t\t# "leaf{i}" lid 1 {uplink}'
+                                      for i in range(1, len(leaves) + 1)])
+    return "\n".join(lines + adapters)
+
+
 class ProgramTest(unittest.TestCase):
     """Each test has a folder of its own, `self.folder`, in which the program runs."""
     program = Path()

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <fstream>
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "trireme/base/error.h"
@@ -441,6 +442,104 @@ TEST(Doctor, NamesAPortThatIsDown) {
   nodes[1] = node_with_ports("n3", rate, 25e9, "DOWN");
   compare_ports(nodes);
   EXPECT_EQ(on(nodes[1], "port mlx5_0/1").verdict, Verdict::kWarning);
+}
+
+// Four hosts at two leaves, which two cables of each connect with a spine. `text` is replaced by
+// `other`.
+Fabric fabric_of_cables(const std::string& text, const std::string& other) {
+  std::string dump;
+  const auto add_switch = [&](int number, const std::string& name) {
+    dump += fmt::format("Switch\t8 \"S-{:016x}\"\t# \"{}\"\n", number, name);
+  };
+  for (const int leaf : {1, 2}) {
+    add_switch(leaf, fmt::format("leaf{}", leaf));
+    for (const int uplink : {1, 2}) {
+      dump += fmt::format("[{}]\t\"S-{:016x}\"[{}]\t# uplink {} of leaf{} 4xHDR\n", 4 + uplink, 3,
+                          2 * leaf + uplink, uplink, leaf);
+    }
+  }
+  add_switch(3, "spine");
+  for (int host = 1; host <= 4; ++host) {
+    dump += fmt::format(
+        "Ca\t1 \"H-{:016x}\"\t# \"n{} mlx5_0\"\n[1](b{}) \t\"S-{:016x}\"[{}]\t# of n{} 4xHDR\n",
+        16 * host, host, host, (host + 1) / 2, host, host);
+  }
+  const std::size_t at = dump.find(text);
+  EXPECT_NE(at, std::string::npos) << text;
+  return read_ibnetdiscover(dump.replace(at, text.size(), other), "dump");
+}
+
+TEST(Doctor, ComparesPortsWithTheCablesOfADump) {
+  const std::string whole = "200 Gb/sec (4X HDR)", half = "100 Gb/sec (2X HDR)";
+  const auto job = [&](const std::string& rate, double bytes, const char* state = "ACTIVE") {
+    return std::vector<NodeFindings>{node_with_ports("n1", rate, bytes, state),
+                                     node_with_ports("n2", rate, bytes, state)};
+  };
+  std::vector<NodeFindings> nodes = job(whole, 25e9);
+  EXPECT_TRUE(compare_with_cables(nodes, fabric_of_cables("of n1 4xHDR", "of n1 4xHDR")).empty());
+  EXPECT_EQ(on(nodes[0], "port mlx5_0/1").verdict, Verdict::kOk);
+  EXPECT_DOUBLE_EQ(nodes[0].cable_bytes_per_second, 25e9);
+  // All nodes of the job may be slow.
+  nodes = job(half, 12.5e9);
+  compare_ports(nodes);
+  compare_with_cables(nodes, fabric_of_cables("of n1 4xHDR", "of n1 4xHDR"));
+  for (const NodeFindings& node : nodes) {
+    EXPECT_EQ(on(node, "port mlx5_0/1").verdict, Verdict::kProblem);
+    EXPECT_EQ(on(node, "port mlx5_0/1").what,
+              half + ", but ibnetdiscover says that its cable has 200 Gbit/s");
+  }
+  // The GUID of an adapter, which travels as text, says more than its name.
+  nodes[0].ports[0].guid = 0x99;
+  nodes[0] = node_findings_from(to_json(nodes[0]));
+  nodes[0].findings = nodes[1].findings = {};
+  compare_with_cables(nodes, fabric_of_cables("of n1 4xHDR", "of n1 4xHDR"));
+  EXPECT_TRUE(nodes[0].findings.empty());
+  EXPECT_EQ(nodes[1].findings.size(), 1u);
+  // A dump that was made with the cable as it is now: the neighbour at the leaf tells.
+  nodes = job(half, 12.5e9);
+  compare_with_cables(nodes, fabric_of_cables("of n1 4xHDR", "of n1 2xHDR"));
+  EXPECT_EQ(on(nodes[0], "port mlx5_0/1").what,
+            half + ", but usual at leaf1 (0000000000000001) is 200 Gbit/s");
+  // Here the dump is older than the repair.
+  nodes = job(whole, 25e9);
+  compare_with_cables(nodes, fabric_of_cables("of n1 4xHDR", "of n1 2xHDR"));
+  EXPECT_EQ(on(nodes[0], "port mlx5_0/1").verdict, Verdict::kOk);
+  nodes = job(whole, 25e9, "DOWN");
+  compare_with_cables(nodes, fabric_of_cables("of n1 4xHDR", "of n1 4xHDR"));
+  EXPECT_EQ(on(nodes[1], "port mlx5_0/1").what,
+            "DOWN (Polling), but ibnetdiscover has a cable of 200 Gbit/s there");
+}
+
+TEST(Doctor, ComparesCablesWithTheirNeighbours) {
+  // Nothing is known of the ports here.
+  std::vector<NodeFindings> nodes = {{"n1", {}}, {"n3", {}}, {"elsewhere", {}}};
+  auto between = compare_with_cables(nodes, fabric_of_cables("of n1 4xHDR", "of n1 2xHDR"));
+  EXPECT_TRUE(between.empty());
+  ASSERT_EQ(nodes[0].findings.size(), 1u);
+  EXPECT_EQ(nodes[0].findings[0].subject, "cable mlx5_0");
+  EXPECT_EQ(nodes[0].findings[0].what,
+            "ibnetdiscover says that its cable has 100 Gbit/s; usual at leaf1 (0000000000000001) "
+            "is 200 Gbit/s");
+  EXPECT_TRUE(nodes[1].findings.empty());
+  ASSERT_EQ(nodes[2].findings.size(), 1u);
+  EXPECT_EQ(nodes[2].findings[0].verdict, Verdict::kNotHere);
+  nodes = {{"n2", {}}, {"n3", {}}};
+  const std::string uplink = "uplink 2 of leaf2 4xHDR";
+  between = compare_with_cables(nodes, fabric_of_cables(uplink, "uplink 2 of leaf2 2xHDR"));
+  ASSERT_EQ(between.size(), 1u);
+  EXPECT_EQ(between[0].verdict, Verdict::kWarning);
+  EXPECT_EQ(between[0].what,
+            "leaf2 (0000000000000002) to spine (0000000000000003): ibnetdiscover says 100 Gbit/s; "
+            "usual from switches of level 1 is 200 Gbit/s");
+  // Messages have the cable's rate as their limit.
+  Probe probe;
+  probe.streams = {{1, 0, 1, 5e9}, {1, 1, 0, 5e9}};
+  judge_network(nodes, probe, {"n2", "n3"});
+  EXPECT_EQ(on(nodes[0], "network").what, "5 GB/s of the 25 GB/s of its cable");
+  // Hosts of one leaf need no uplink.
+  nodes = {{"n3", {}}, {"n4", {}}};
+  EXPECT_TRUE(
+      compare_with_cables(nodes, fabric_of_cables(uplink, "uplink 2 of leaf2 2xHDR")).empty());
 }
 
 TEST(Doctor, ComparesMessagesWithThePort) {

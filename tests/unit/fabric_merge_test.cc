@@ -1,5 +1,7 @@
 // What several sources tell of a cluster becomes one fabric, and what is told of that.
+#include <cstdlib>
 #include <fstream>
+#include <optional>
 #include <set>
 #include <stdexcept>
 #include <string>
@@ -7,6 +9,7 @@
 
 #include <gtest/gtest.h>
 
+#include "trireme/base/environment.h"
 #include "trireme/base/error.h"
 #include "trireme/base/json.h"
 #include "trireme/topology/cluster_fabric.h"
@@ -16,6 +19,7 @@
 #include "trireme/topology/network.h"
 
 #include "support/fabric_samples.h"
+#include "support/message_of.h"
 #include "support/temporary_folder.h"
 
 namespace trireme {
@@ -24,6 +28,7 @@ namespace {
 using Names = std::vector<std::string>;
 using testing::cables;
 using testing::kDump;
+using testing::message_of;
 
 const std::string kSlurm =
     "SwitchName=l1 Nodes=host[1,3]\nSwitchName=l2 Nodes=host2\nSwitchName=top Switches=l[1-2]\n";
@@ -251,6 +256,71 @@ TEST(Summary, LevelsTaperAndRails) {
   EXPECT_EQ(rails_of(rails).leaves, (std::vector{1, 1}));
   EXPECT_EQ(blocks_of(rails, 1), (std::vector{0, 0, 0, 0}));
   EXPECT_EQ(blocks_of(rails, 0), (std::vector{0, -1, -1, 1}));
+}
+
+TEST(Cluster, AFileIsKnownByItsContents) {
+  using Kind = DescriptionKind;
+  const auto kind = [](const std::string& text) { return kind_of_description(text); };
+  EXPECT_EQ(kind("\n {\"format\": 1}"), Kind::kRates);
+  EXPECT_EQ(kind(kDump), Kind::kDump);
+  EXPECT_EQ(kind("Ca\t1 \"H-1\"\n"), Kind::kDump);
+  EXPECT_EQ(kind(kSlurm), Kind::kSlurm);
+  EXPECT_EQ(kind("# Blocks\n blockname=b1 Nodes=n1\n"), Kind::kSlurm);
+  EXPECT_EQ(kind("---\n- topology: a\n"), Kind::kSlurm);
+  EXPECT_FALSE(kind("ClusterName=c\nSwitchType=none\n"));
+  EXPECT_FALSE(kind(""));
+  const testing::TemporaryFolder folder;
+  const auto write = [&](const char* name, const std::string& text) {
+    const std::string path = (folder.path() / name).string();
+    std::ofstream(path) << text;
+    return path;
+  };
+  const std::string dump = write("dump", kDump), slurm = write("slurm", kSlurm),
+                    rates = write("rates", "{}"), other = write("other", "hello\n");
+  const FabricSources all = sources_in(slurm + "," + rates + "," + dump);
+  EXPECT_EQ(all.dump, dump);
+  EXPECT_EQ(all.slurm, slurm);
+  EXPECT_EQ(all.network, rates);
+  EXPECT_TRUE(all.sysfs.empty());
+  // bad input: `comm.network` names two files of one kind, or one that describes no network | A and
+  // B both are dumps of ibnetdiscover: name one of them; FILE: describes no network: expected rates
+  // that trireme topo probe has stored, a dump of ibnetdiscover, or Slurm's ... | 2
+  EXPECT_EQ(message_of([&] { sources_in(dump + "," + slurm + "," + dump); }),
+            dump + " and " + dump + " both are dumps of ibnetdiscover: name one of them");
+  EXPECT_EQ(message_of([&] { sources_in(other); }),
+            other +
+                ": describes no network: expected rates that trireme topo probe has stored, a dump "
+                "of ibnetdiscover, or Slurm's topology.conf, topology.yaml or output of scontrol "
+                "show topology");
+  EXPECT_NE(message_of([&] { sources_in(dump + ","); }).find("cannot be read"), std::string::npos);
+}
+
+TEST(Cluster, WhatTheEnvironmentNamesIsFound) {
+  const testing::TemporaryFolder folder;
+  std::ofstream(folder.path() / "topology.conf") << kSlurm;
+  const auto set = [](const char* name, const std::string& value) {
+    value.empty() ? unsetenv(name) : setenv(name, value.c_str(), 1);
+  };
+  const std::string conf = environment("SLURM_CONF"), dump = environment("TRIREME_FABRIC");
+  set("SLURM_CONF", (folder.path() / "slurm.conf").string());
+  set("TRIREME_FABRIC", "/nowhere/fabric.txt");
+  FabricSources found = find_fabric_sources();
+  EXPECT_EQ(found.slurm, (folder.path() / "topology.conf").string());
+  EXPECT_EQ(found.dump, "/nowhere/fabric.txt");
+  std::ofstream(folder.path() / "topology.yaml") << "- topology: a\n";
+  EXPECT_EQ(find_fabric_sources().slurm, (folder.path() / "topology.yaml").string());
+  found.addresses.clear();
+  found.sysfs.clear();
+  // bad input: `train`, `topo`, `doctor`: `TRIREME_FABRIC` names a file that cannot be read |
+  // comm.network: TRIREME_FABRIC FILE: cannot be read: No such file or directory; it is left out |
+  // 0; 2
+  const std::vector<std::string> remarks = read_cluster(found, false).remarks();
+  ASSERT_EQ(remarks.size(), 1u);
+  EXPECT_EQ(remarks[0],
+            "TRIREME_FABRIC /nowhere/fabric.txt: cannot be read: No such file or directory; it is "
+            "left out");
+  set("SLURM_CONF", conf);
+  set("TRIREME_FABRIC", dump);
 }
 
 TEST(Cluster, ARunGoesOnWithoutABadSource) {

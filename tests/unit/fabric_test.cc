@@ -169,9 +169,10 @@ std::string large_dump() {
   }
   for (int h = 0; h < kLeaves * kHosts; ++h) {
     text += fmt::format(
-        "Ca\t1 \"{}\"\t\t# \"node{} mlx5_0\"\n[1](cc) \t\"{}\"[{}]\t\t# lid 1 lmc 0 \"leaf\" lid 2 "
+        "Ca\t1 \"{}\"\t\t# \"node{} mlx5_0\"\n[1]({:x}) \t\"{}\"[{}]\t\t# lid 1 lmc 0 \"leaf\" lid "
+        "2 "
         "4xHDR\n",
-        host(h), h, leaf(h / kHosts), h % kHosts + 1);
+        host(h), h, 0xcc000001 + 16 * h, leaf(h / kHosts), h % kHosts + 1);
   }
   return text;
 }
@@ -210,6 +211,11 @@ TEST(Ibnetdiscover, WhatIsOddIsLeftOutAndSaid) {
   const auto remarks = [](const std::string& what, const std::string& by) {
     return read_ibnetdiscover(replaced(kDump, what, by), "dump").remarks();
   };
+  // bad input: `topo`: a dump with a rate that is unknown, ends of a cable that differ, a
+  // GUID that is described twice, two ports of one GUID, a port that leads elsewhere, or a port
+  // without a peer | FILE, line 6: a rate that is unknown; ...: the GUID 000000000000bb00 is
+  // described a second time; ...: port 1 of ... has the GUID ..., which is that of port 1 of ...;
+  // ... | 0
   EXPECT_EQ(remarks("lid 1 4xHDR", "lid 1 4xZDR"), (Names{"dump, line 6: a rate that is unknown"}));
   EXPECT_EQ(
       remarks("lid 1 4xHDR", "lid 1 2xHDR"),
@@ -217,6 +223,9 @@ TEST(Ibnetdiscover, WhatIsOddIsLeftOutAndSaid) {
 
   EXPECT_EQ(remarks("Ca	1 \"H-000000000000cc00\"", "Ca	1 \"H-000000000000bb00\""),
             (Names{"dump, line 27: the GUID 000000000000bb00 is described a second time"}));
+  EXPECT_EQ(remarks("\n[1](cc01)", "\n[1](bb01)"),
+            (Names{"dump, line 28: port 1 of 000000000000cc00 has the GUID 000000000000bb01, which "
+                   "is that of port 1 of 000000000000bb00"}));
   EXPECT_EQ(
       remarks("[3]	\"S-000000000000aa03\"[3]", "[3]	\"S-000000000000aa03\"[1]"),
       (Names{"dump, line 8: port 3 of 000000000000aa01 leads to a port that leads elsewhere",
@@ -294,6 +303,8 @@ TEST(SlurmYaml, WhatIsOddIsSaid) {
 }
 
 TEST(SlurmTopology, LoopsAreLeftOut) {
+  // bad input: `topo`: in Slurm's topology a switch is below itself | FILE, line 3: switch
+  // 'c' is below itself, by way of 'a' | 0
   const Fabric fabric = read_slurm_topology(
       "SwitchName=a Switches=b,d\nSwitchName=b Switches=c\nSwitchName=c Switches=a\n"
       "SwitchName=d Nodes=n1\n",

@@ -20,18 +20,28 @@ struct FabricSources {
   std::string slurm;     // topology.conf, topology.yaml or the output of scontrol show topology
   std::string topology;  // which one of topology.yaml; empty: the cluster's default
   std::string dump;      // the output of ibnetdiscover
-  std::string sysfs;     // the root of sysfs: "/sys"
-  std::string host;      // the name of this host, whose ports sysfs tells
-  std::string network;   // rates that `trireme topo probe` has stored
+  std::string dump_key = "--dump";  // what has named the dump, for messages
+  std::string sysfs;                // the root of sysfs: "/sys"
+  std::string host;                 // the name of this host, whose ports sysfs tells
+  std::string network;              // rates that `trireme topo probe` has stored
 
   bool empty() const {
     return addresses.empty() && slurm.empty() && dump.empty() && sysfs.empty() && network.empty();
   }
 };
 
-// Returns what this process finds: the address of its task in the environment,
-// /etc/slurm/topology.yaml or topology.conf, and /sys if it has InfiniBand ports.
+// Returns what this process finds: the address of its task in the environment, topology.yaml or
+// topology.conf beside the file that SLURM_CONF names or in /etc/slurm, the dump that
+// TRIREME_FABRIC names, and /sys if it has InfiniBand ports.
 FabricSources find_fabric_sources();
+
+// What a file that describes a network holds.
+enum class DescriptionKind { kRates, kDump, kSlurm };
+// Tells by the first line that only one kind has. Returns nothing if no line is of any.
+std::optional<DescriptionKind> kind_of_description(std::string_view text);
+// Returns the sources in a list of files, as in "fabric.txt,topology.conf": at most one of each
+// kind. Throws ConfigError if one cannot be read, is of no kind, or two are of the same one.
+FabricSources sources_in(const std::string& files);
 
 // Reads the sources and merges them in the order of FabricSource: of two that tell different things
 // the earlier one counts, and a remark names both. A source that has nothing to do with those
@@ -46,6 +56,9 @@ std::vector<int> add_nodes(Fabric& fabric, const std::vector<std::string>& names
                            std::vector<std::string>* missing = nullptr);
 // Returns the host of that name, as match_nodes finds it.
 std::optional<int> find_node(const Fabric& fabric, const std::string& name);
+
+// Whether a cable of a host is that of this port of the host, by adapter and number.
+bool leads_to(const Cable& cable, const LocalPort& port);
 
 // The steps of read_cluster. Levels are found in each argument and in the result.
 //

@@ -30,6 +30,7 @@ struct Cable {
   FabricSource from = FabricSource::kMadeUp, rate_from = FabricSource::kMadeUp;
   std::string adapter = {};        // of a cable to a host: "mlx5_0"; empty: not known
   std::uint64_t adapter_guid = 0;  // 0: not known
+  int adapter_port = 0;            // from 1; 0: not known
 };
 
 class Fabric {

@@ -57,8 +57,9 @@ void plan_communicators(Runtime& runtime, const NetworkOfJob& network, const Con
 
 // Collective over the world; the same on all ranks. `key` is the value of comm.network:
 // - "none": nothing.
-// - a file: its rates. Throws ConfigError if it cannot be read or is no such file. If it is stale,
-//   a remark says so and nothing is known.
+// - files, separated by commas: the rates in them, or else what the descriptions of the fabric say.
+//   Throws ConfigError if one cannot be read or is neither. If rates are stale, or a description
+//   has none of the job's nodes, a remark says so, and nothing is known if nothing else is named.
 // - "auto": nothing on one node. Else the rates of usual_rates_path(), if the file is there and
 //   good for these nodes, or else the places and rates that a description of the fabric gives,
 //   which is looked for as trireme topo show does, and assumed rates for the rest.

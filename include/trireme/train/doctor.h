@@ -12,6 +12,7 @@
 #include "trireme/comm/launcher.h"
 #include "trireme/tensor/cuda.h"
 #include "trireme/tensor/nvml.h"
+#include "trireme/topology/fabric.h"
 #include "trireme/topology/local_ports.h"
 #include "trireme/topology/probe.h"
 
@@ -78,17 +79,24 @@ std::string doctor_text(const std::string& node, const std::vector<Finding>& fin
 struct NodeFindings {
   std::string node;
   std::vector<Finding> findings;
-  std::vector<LocalPort> ports = {};  // of to_json(): only name, states and rates
+  std::vector<LocalPort> ports = {};  // of to_json(): only name, GUID, states and rates
+  // Of its fastest cable in what describes the fabric; not of to_json(). 0: not known.
+  double cable_bytes_per_second = 0.0;
 };
 
 // Replaces the finding on a port that is slower than the ports of this name on most nodes, or does
 // not work where those on most nodes do.
 void compare_ports(std::vector<NodeFindings>& nodes);
+// Compares the ports with the cables of the fabric: names a port that has less than three quarters
+// of its cable's rate, or of what is usual at its switch; a cable that has less than the others
+// there; and a port that does not work where a cable is. Returns what is slow between switches. A
+// fabric without rates says nothing.
+std::vector<Finding> compare_with_cables(std::vector<NodeFindings>& nodes, const Fabric& fabric);
 // Adds to each node how fast its messages were, compared with the other nodes and with the rate of
 // its ports. `hosts` are the names that the probe's streams count.
 void judge_network(std::vector<NodeFindings>& nodes, const Probe& probe,
                    const std::vector<std::string>& hosts);
-// Returns what is slow and belongs to no single node.
+// Returns what was measured to be slow and belongs to no single node.
 std::vector<Finding> findings_between_nodes(const Probe& probe);
 
 // These return text for the terminal about all nodes of an allocation. First what is the same on

@@ -1,0 +1,169 @@
+// The ports of nodes, compared with the cables that a description of the fabric has.
+#include <algorithm>
+#include <map>
+#include <set>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "trireme/base/printable.h"
+#include "trireme/topology/cluster_fabric.h"
+#include "trireme/topology/fabric_summary.h"
+#include "trireme/topology/probe.h"
+
+#include "train/doctor_checks.h"
+
+namespace trireme {
+namespace {
+
+using doctor::kSlowShare;
+
+constexpr std::size_t kMostCables = 8;  // between switches; the others are counted
+constexpr const char* kRemedy =
+    "see to its cable and its connectors: some of its lanes may be lost";
+
+std::string gigabits(double bytes_per_second) {
+  return fmt::format("{:.4g} Gbit/s", bytes_per_second * 8 / 1e9);
+}
+
+// A cable with its lower end first.
+struct Way {
+  const Cable* cable;
+  int low, high;
+};
+std::vector<Way> ways_of(const Fabric& fabric) {
+  const auto level = [&](int vertex) {
+    return fabric.vertices()[static_cast<std::size_t>(vertex)].level;
+  };
+  std::vector<Way> ways;
+  for (const Cable& cable : fabric.cables()) {
+    const bool a_is_low = level(cable.a) <= level(cable.b);
+    ways.push_back({&cable, a_is_low ? cable.a : cable.b, a_is_low ? cable.b : cable.a});
+  }
+  return ways;
+}
+
+std::string name_of_vertex(const Fabric& fabric, int vertex) {
+  return shown(fabric.vertices()[static_cast<std::size_t>(vertex)].name);
+}
+
+// Another problem that is known of the port comes first.
+void put(NodeFindings& node, Finding finding) {
+  const auto known = std::ranges::find(node.findings, finding.subject, &Finding::subject);
+  if (known == node.findings.end()) {
+    node.findings.push_back(std::move(finding));
+  } else if (known->verdict != Verdict::kProblem) {
+    *known = std::move(finding);
+  }
+}
+
+// `usual` is the rate of other cables from hosts to the same switch.
+void compare(NodeFindings& node, const Cable& cable, const std::string& leaf, double usual) {
+  const auto port = std::ranges::find_if(
+      node.ports, [&](const LocalPort& each) { return leads_to(cable, each); });
+  const bool is_here = port != node.ports.end();
+  const std::string subject = is_here                 ? doctor::name_of_port(*port)
+                              : cable.adapter.empty() ? "cable"
+                                                      : shown("cable " + cable.adapter);
+  const auto say = [&](std::string what) {
+    put(node, {Verdict::kProblem, subject, std::move(what), kRemedy});
+  };
+  const double rate = cable.bytes_per_second;
+  const std::string_view source = name_of(cable.rate_from);
+  if (is_here && !doctor::works(*port)) {
+    say(fmt::format("{}, but {} has a cable of {} there", doctor::state_of(*port), source,
+                    gigabits(rate)));
+  } else if (is_here && port->bytes_per_second > 0.0) {
+    if (port->bytes_per_second < kSlowShare * rate) {
+      say(fmt::format("{}, but {} says that its cable has {}", port->rate, source, gigabits(rate)));
+    } else if (port->bytes_per_second < kSlowShare * usual) {
+      say(fmt::format("{}, but usual at {} is {}", port->rate, leaf, gigabits(usual)));
+    }
+  } else if (rate < kSlowShare * usual) {
+    say(fmt::format("{} says that its cable has {}; usual at {} is {}", source, gigabits(rate),
+                    leaf, gigabits(usual)));
+  }
+}
+
+// What is slow between the switches that lead from some of these hosts to others.
+std::vector<Finding> compare_uplinks(const Fabric& fabric, const std::vector<int>& hosts) {
+  const Fabric part = part_of(fabric, hosts);
+  const std::vector<Way> ways = ways_of(part);
+  const auto level = [&](const Way& way) {
+    return part.vertices()[static_cast<std::size_t>(way.low)].level;
+  };
+  std::map<int, std::vector<double>> rates;  // by level
+  for (const Way& way : ways) {
+    if (way.cable->bytes_per_second > 0.0 && level(way) > 0) {
+      rates[level(way)].push_back(way.cable->bytes_per_second);
+    }
+  }
+  std::vector<Finding> findings;
+  std::size_t more = 0;
+  for (const Way& way : ways) {
+    const double rate = way.cable->bytes_per_second;
+    if (rate <= 0.0 || level(way) <= 0) continue;
+    const double usually = usual(rates.at(level(way)));
+    if (rate >= kSlowShare * usually) continue;
+    if (findings.size() == kMostCables) {
+      ++more;
+      continue;
+    }
+    findings.push_back(
+        {Verdict::kWarning, "cable",
+         fmt::format("{} to {}: {} says {}; usual from switches of level {} is {}",
+                     name_of_vertex(part, way.low), name_of_vertex(part, way.high),
+                     name_of(way.cable->rate_from), gigabits(rate), level(way), gigabits(usually)),
+         kRemedy});
+  }
+  if (more > 0) {
+    findings.push_back({Verdict::kWarning, "cable", fmt::format("and {} cables more", more),
+                        "trireme topo show --json has all rates"});
+  }
+  return findings;
+}
+
+}  // namespace
+
+std::vector<Finding> compare_with_cables(std::vector<NodeFindings>& nodes, const Fabric& fabric) {
+  const bool knows_rates = std::ranges::any_of(
+      fabric.cables(), [](const Cable& cable) { return cable.bytes_per_second > 0.0; });
+  if (!knows_rates) return {};
+  std::vector<std::string> names;
+  for (const NodeFindings& node : nodes) names.push_back(node.node);
+  Fabric copy = fabric;
+  const std::vector<int> host_of = add_nodes(copy, names);
+  const int known = static_cast<int>(fabric.vertices().size());
+  std::map<int, std::size_t> node_of;  // of each host
+  std::set<int> hosts;
+  for (std::size_t i = 0; i < nodes.size(); ++i) {
+    if (host_of[i] < known) {
+      node_of[host_of[i]] = i;
+      hosts.insert(host_of[i]);
+    } else {
+      nodes[i].findings.push_back(
+          {Verdict::kNotHere, "cable", "what describes the fabric does not have this node", ""});
+    }
+  }
+  const std::vector<Way> ways = ways_of(fabric);
+  std::map<int, std::vector<double>> rates;  // of the hosts' cables at each switch
+  const auto is_of_host = [&](const Way& way) {
+    return !fabric.vertices()[static_cast<std::size_t>(way.low)].is_switch &&
+           way.cable->bytes_per_second > 0.0;
+  };
+  for (const Way& way : ways) {
+    if (is_of_host(way)) rates[way.high].push_back(way.cable->bytes_per_second);
+  }
+  for (const Way& way : ways) {
+    const auto found = node_of.find(way.low);
+    if (!is_of_host(way) || found == node_of.end()) continue;
+    NodeFindings& node = nodes[found->second];
+    node.cable_bytes_per_second =
+        std::max(node.cable_bytes_per_second, way.cable->bytes_per_second);
+    compare(node, *way.cable, name_of_vertex(fabric, way.high), usual(rates.at(way.high)));
+  }
+  if (hosts.empty()) return {};
+  return compare_uplinks(fabric, {hosts.begin(), hosts.end()});
+}
+
+}  // namespace trireme
