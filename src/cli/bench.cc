@@ -31,7 +31,8 @@ namespace {
 constexpr std::int64_t kContext = 256;  // the default; a model may have less
 
 struct BenchArguments {
-  std::string from = "1K", to = "16M", only, preset = "gpt2-124m", dtype = "fp32", json;
+  std::string from = "1K", to = "16M", only, dtype = "fp32", json;
+  std::string preset{models::families().front()->presets().front()};
   std::string algorithm = "table", network = "none", recompute = "none";
   std::string schedule = "1f1b";
   DeviceRequest device;

@@ -78,8 +78,7 @@ void check_same_study(const std::string& path, const StudyPlan& plan) {
 std::string model_text(const Config& config) {
   const auto preset = config.model.keys.find("preset");
   if (preset != config.model.keys.end()) return preset->second;
-  const models::DataFacts facts = tasks::task_of(config.model).likely_facts();
-  return models::summary(models::resolve(config.model, facts).request);
+  return models::summary(models::resolve(config.model, {}).request);
 }
 
 std::string checkpoints_text(const Config::Checkpoint& checkpoint) {

@@ -55,13 +55,9 @@ class CausalLanguageModel final : public Task {
     return texts(open_text(request, request.sample[0], comm), request.masks_documents);
   }
 
-  models::DataFacts likely_facts() const override {
-    constexpr int kOfGpt2 = 50257;
-    return {.likely_vocabulary = kOfGpt2};
-  }
   models::DataFacts facts_on_this_host(const std::vector<WeightedPath>& paths) const override {
     const std::optional<std::string> path = file_here(paths);
-    if (!path) return likely_facts();
+    if (!path) return {};
     return {.vocabulary = static_cast<int>(read_token_shard_info(*path).vocabulary)};
   }
 

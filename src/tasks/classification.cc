@@ -50,10 +50,9 @@ class Classification final : public Task {
     return pictures(std::move(data), transform, request.threads);
   }
 
-  models::DataFacts likely_facts() const override { return {}; }
   models::DataFacts facts_on_this_host(const std::vector<WeightedPath>& paths) const override {
     const std::optional<std::string> path = file_here(paths);
-    if (!path) return likely_facts();
+    if (!path) return {};
     return {.classes = static_cast<int>(read_image_shard_info(*path).classes.size())};
   }
 

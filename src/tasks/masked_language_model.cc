@@ -80,11 +80,9 @@ class MaskedLanguageModel final : public Task {
     return std::make_shared<MaskedTexts>(std::move(data), std::move(masking), request.training);
   }
 
-  // The presets say what vocabulary is usual.
-  models::DataFacts likely_facts() const override { return {}; }
   models::DataFacts facts_on_this_host(const std::vector<WeightedPath>& paths) const override {
     const std::optional<std::string> path = file_here(paths);
-    if (!path) return likely_facts();
+    if (!path) return {};
     const TokenShardInfo info = read_token_shard_info(*path);
     return {
         .vocabulary =

@@ -10,7 +10,6 @@
 
 #include "trireme/base/error.h"
 #include "trireme/parallel/trainer_step.h"
-#include "trireme/tasks/task.h"
 
 namespace trireme {
 namespace {
@@ -20,8 +19,7 @@ namespace {
 std::vector<GridShape> grids_of_same_bits(const Config& config, const GridRequest& request,
                                           int ranks) {
   // What the data say is not known yet.
-  const models::DataFacts facts = tasks::task_of(config.model).likely_facts();
-  const auto blocks = static_cast<int>(models::resolve(config.model, facts).plan.blocks.size());
+  const auto blocks = static_cast<int>(models::resolve(config.model, {}).plan.blocks.size());
   const int micro_batches = config.batch.global / config.batch.micro;
   std::vector<GridShape> grids;
   for (int data = runs_of_batch(config); data >= 1; data /= 2) {

@@ -261,7 +261,23 @@ TEST(Config, KeysOfDataAreThoseOfTheFamily) {
   EXPECT_EQ(with("mask_share", "0.3", "resnet"),
             "data.mask_share is for masked language models, but model.family resnet is none: leave "
             "it out");
-  EXPECT_TRUE(with("mask_share", "0", "bert").starts_with("--data.mask_share 0: must be"));
+  // bad input: `train`: `data.mask_share` 0, or more than 1 | --data.mask_share 0: must be at least
+  // 0.001 and at most 1 | 2
+  EXPECT_EQ(with("mask_share", "0", "bert"),
+            "--data.mask_share 0: must be at least 0.001 and at most 1");
+  EXPECT_EQ(with("mask_share", "1.5", "bert"),
+            "--data.mask_share 1.5: must be at least 0.001 and at most 1");
+}
+
+TEST(Config, WordsOfPicturesAndNormsAreListed) {
+  // bad input: `train`: a `data.crop` that does not exist | --data.crop middle: is not one of
+  // centre, random, resized | 2
+  EXPECT_EQ(refusal({"--model.family", "resnet", "--data.crop", "middle"}),
+            "--data.crop middle: is not one of centre, random, resized");
+  // bad input: `train`: a `model.batch_norm` that does not exist | --model.batch_norm global: is
+  // not one of replica, sync | 2
+  EXPECT_EQ(refusal({"--model.family", "resnet", "--model.batch_norm", "global"}),
+            "--model.batch_norm global: is not one of replica, sync");
 }
 
 TEST(Config, TheGlobalBatchIsWholeMicroBatches) {

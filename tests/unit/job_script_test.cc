@@ -491,6 +491,28 @@ TEST_F(Job, LeavesStagesOpenWhereTheyChangeNoBit) {
   EXPECT_EQ(grid_flags(), "--grid.pipeline=2 --grid.tensor=1 ");
 }
 
+// What a start on fewer nodes must not do to a run whose replicas compute micro-batches together.
+TEST_F(Job, WritesOutTheMicroBatchesThatReplicasMustDivide) {
+  const std::string text = "@NODES@ @MICRO_BATCHES@\n";
+  EXPECT_EQ(script(text), "2 0\n");  // a model without batch norms
+  config_.model = {"mobilenet_v2", {{"preset", "mobilenet_v2-cifar"}}};
+  EXPECT_EQ(script(text), "2 0\n");
+  config_.model.keys["batch_norm"] = "replica";
+  EXPECT_EQ(script(text), "2 0\n");
+  config_.model.keys["batch_norm"] = "sync";
+  EXPECT_EQ(script(text), "2 4\n");
+  // Of several points, a number that suits all of them.
+  const auto of_sweep = [&](const std::string& sweep) {
+    request_.sweep = sweep;
+    const std::string all = script(text + "# @POINTS@\n");
+    return all.substr(0, all.find('\n'));
+  };
+  EXPECT_EQ(of_sweep("batch.global=16,24"), "2 4");
+  EXPECT_EQ(of_sweep("batch.global=16,48"), "2 8");
+  config_.model.keys.erase("batch_norm");
+  EXPECT_EQ(of_sweep("model.batch_norm=replica,sync batch.global=16"), "2 8");
+}
+
 TEST_F(Job, WritesOutTheSite) {
   site_ = site_from_ini(
       "[slurm]\npartition = long\nconstraint = a&b\nextra = --exclusive --mail-type=END\n"

@@ -29,9 +29,8 @@ struct ModelRequest {
 
 // What the data say about a model's input and output.
 struct DataFacts {
-  std::optional<int> vocabulary = {};         // tokens
-  std::optional<int> likely_vocabulary = {};  // where neither data nor keys nor preset say it
-  std::optional<int> classes = {};            // of pictures
+  std::optional<int> vocabulary = {};  // tokens
+  std::optional<int> classes = {};     // of pictures
 };
 
 // A model with every value resolved.
@@ -64,7 +63,8 @@ class Family {
 
   virtual std::string_view name() const = 0;
   virtual std::string_view task() const = 0;  // what its models are trained for: a name of a task
-  virtual std::vector<std::string_view> presets() const = 0;  // values of the key model.preset
+  // The values of the key model.preset. The first one stands for the family where nobody names one.
+  virtual std::vector<std::string_view> presets() const = 0;
 
   // Declares the keys model.*, bound to `keys`, which must outlive `options`.
   virtual void add_keys(Options& options, OptionValues& keys) const = 0;
@@ -74,7 +74,8 @@ class Family {
   // is asked for before the data are opened, since it decides what a sample is.
   virtual Shape sample_shape(const OptionValues& keys) const = 0;
   // Returns the model: the preset, overridden by keys, and built-in values for the rest. What the
-  // data say counts more than a preset. Throws ConfigError for a key that contradicts the data.
+  // data say counts more than a preset. Without it (an empty `data`) the vocabulary or the classes
+  // are the usual ones of the family. Throws ConfigError for a key that contradicts the data.
   virtual Model resolve(const OptionValues& keys, const DataFacts& data) const = 0;
   // Returns the model in a few words, for pages and tables: "6 layers, 256 wide". Names only what
   // the keys say.

@@ -116,11 +116,9 @@ class Task {
   // Collective over comm. Throws the errors of the data's reader, the same on every rank.
   virtual std::shared_ptr<const TaskData> open(const DataRequest& request,
                                                Communicator& comm) const = 0;
-  // What the data usually say about a model, for questions that can do without the data.
-  virtual models::DataFacts likely_facts() const = 0;
   // Returns what data that are not opened say about a model, by the first shard of `paths` that is
-  // a file on this host: the ranks of a run may see other file systems. Where there is none, what
-  // is likely. Reads only a header. Throws DataError for a file that is damaged or no such shard.
+  // a file on this host: the ranks of a run may see other file systems. Nothing where there is none.
+  // Reads only a header. Throws DataError for a file that is damaged or no such shard.
   virtual models::DataFacts facts_on_this_host(const std::vector<WeightedPath>& paths) const = 0;
   // The unit of progress, and how many of them a sample is.
   virtual Unit unit() const = 0;

@@ -19,6 +19,7 @@ GptConfig built_in_model() {
   model.layers = 6;
   model.width = 256;
   model.heads = 8;
+  model.vocabulary = 50257;  // of GPT-2
   model.context = 128;
   return model;
 }
@@ -74,9 +75,8 @@ GptConfig config_of(const OptionValues& keys, const DataFacts& data) {
   if (const auto epsilon = model_key<double>(keys, "norm_epsilon")) {
     result.norm_epsilon = static_cast<float>(*epsilon);
   }
-  result.vocabulary = number_of_data(
-      keys, "vocabulary", data.vocabulary, "tokens",
-      preset.vocabulary > 0 ? preset.vocabulary : data.likely_vocabulary.value_or(0));
+  result.vocabulary =
+      number_of_data(keys, "vocabulary", data.vocabulary, "tokens", preset.vocabulary);
   check(result);
   return result;
 }
